@@ -1,0 +1,256 @@
+//! A backend process's threads: one for I/O, one executor per GPU slot, and the handle on them.
+//!
+//! A backend that loses its scheduler answers what it executes and ends with an error: the process
+//! exits non-zero and its supervisor starts a fresh one. It does not rejoin by itself.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use baton_core::Nanos;
+use baton_rdma::wire::Role;
+use baton_rdma::{Identity, TcpConfig, TcpTransport, Transport};
+use baton_topo::{Agent, Clock, Placement, Waker, run};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+
+use crate::config::BackendConfig;
+use crate::counters::Counters;
+use crate::error::BackendError;
+use crate::execute::{Measured, Placing, ThreadExecutor};
+use crate::join::Stage;
+use crate::worker::Worker;
+
+/// How old [`BackendHandle::counters`] may be.
+const COUNTERS_EVERY: Nanos = Nanos::from_millis(100);
+/// Grace on top of a bound that the I/O thread keeps itself.
+const MARGIN: Nanos = Nanos::from_millis(5_000);
+
+type Outcome = Result<(), BackendError>;
+
+/// Starts backends.
+#[derive(Debug)]
+pub struct Backend;
+
+impl Backend {
+    /// Loads the models of the backend's sub-cluster on every GPU slot, joins the scheduler and
+    /// returns once plans may arrive.
+    ///
+    /// # Errors
+    /// A model cannot be loaded, or the scheduler cannot be reached or does not let us in within
+    /// `config.join_timeout`. Nothing is left running then.
+    pub fn start(config: BackendConfig, clock: Clock) -> Result<BackendHandle, BackendError> {
+        let identity = Identity { role: Role::Backend, member: 0 };
+        let tcp = TcpConfig { credit_bytes: config.credit_bytes.into(), ..TcpConfig::default() };
+        let transport = TcpTransport::bind(None, identity, tcp).map_err(|error| {
+            BackendError::Start { what: "a socket", problem: error.to_string() }
+        })?;
+        let waker = transport.waker();
+        let (executors, measured) = start_executors(&config, clock, &waker)?;
+        let patience = config.join_timeout + MARGIN;
+        let leave_timeout = config.leave_timeout;
+        let place = placement(&config, String::from("baton-backend"), 0);
+
+        let shared = Arc::new(Shared::default());
+        let (ready_out, ready) = bounded(1);
+        let (ended_out, ended) = bounded(1);
+        let agent = IoAgent {
+            worker: Worker::new(config, measured, transport, executors),
+            shared: Arc::clone(&shared),
+            ready: Some(ready_out),
+            is_leaving: false,
+            counted_at: Nanos::ZERO,
+        };
+        let thread = std::thread::Builder::new()
+            .name(place.name.clone())
+            .spawn(move || agent.run(clock, &place, &ended_out))
+            .map_err(|error| BackendError::Start {
+                what: "a thread",
+                problem: error.to_string(),
+            })?;
+        let handle = BackendHandle {
+            shared,
+            waker,
+            ended,
+            outcome: OnceLock::new(),
+            thread: Some(thread),
+            leave_timeout,
+        };
+        handle.wait_until_ready(&ready, patience)?;
+        Ok(handle)
+    }
+}
+
+/// A running backend. Dropping it stops the backend without leaving: the scheduler sees it die.
+#[derive(Debug)]
+pub struct BackendHandle {
+    shared: Arc<Shared>,
+    waker: Waker,
+    ended: Receiver<Outcome>,
+    outcome: OnceLock<Outcome>,
+    thread: Option<JoinHandle<()>>,
+    leave_timeout: Nanos,
+}
+
+impl BackendHandle {
+    /// Drains: no new grants, outstanding batches are answered, then the backend ends. Returns its
+    /// last counters.
+    ///
+    /// # Errors
+    /// That took longer than the configuration's `leave_timeout`, or the backend had ended already.
+    pub fn leave(self) -> Result<Counters, BackendError> {
+        self.shared.leave.store(true, Ordering::Release);
+        self.waker.wake();
+        let outcome = self.wait_for(Duration::from_nanos(self.leave_timeout.0));
+        outcome.unwrap_or(Err(BackendError::LeaveTimeout))?;
+        Ok(self.counters())
+    }
+
+    /// Blocks until the backend has ended by itself.
+    ///
+    /// # Errors
+    /// Why it did; a backend that was not asked to leave always ends with one.
+    pub fn wait(&self) -> Result<(), BackendError> {
+        loop {
+            if let Some(outcome) = self.wait_for(Duration::from_secs(3600)) {
+                return outcome;
+            }
+        }
+    }
+
+    /// As [`BackendHandle::wait`], but only for `timeout`: `None` while the backend runs.
+    pub fn wait_for(&self, timeout: Duration) -> Option<Result<(), BackendError>> {
+        if let Some(outcome) = self.outcome.get() {
+            return Some(outcome.clone());
+        }
+        let outcome = match self.ended.recv_timeout(timeout) {
+            Ok(outcome) => outcome,
+            Err(RecvTimeoutError::Timeout) => return None,
+            Err(RecvTimeoutError::Disconnected) => Err(BackendError::WorkerDied),
+        };
+        Some(self.outcome.get_or_init(|| outcome).clone())
+    }
+
+    /// What has been counted; up to 100 ms old while the backend runs, exact once it has ended.
+    pub fn counters(&self) -> Counters {
+        *self.shared.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_until_ready(&self, ready: &Receiver<()>, patience: Nanos) -> Outcome {
+        match ready.recv_timeout(Duration::from_nanos(patience.0)) {
+            Ok(()) => Ok(()),
+            Err(RecvTimeoutError::Timeout) => Err(BackendError::JoinTimeout("the I/O thread")),
+            // It ended before it was ready.
+            Err(RecvTimeoutError::Disconnected) => self.wait(),
+        }
+    }
+}
+
+impl Drop for BackendHandle {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the backend's I/O thread panicked");
+        }
+    }
+}
+
+/// Between the handle and the I/O thread.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: Arc<AtomicBool>,
+    leave: AtomicBool,
+    counters: Mutex<Counters>,
+}
+
+/// The worker with its ties to the process.
+struct IoAgent {
+    worker: Worker<TcpTransport, ThreadExecutor>,
+    shared: Arc<Shared>,
+    /// Told once when plans may arrive; dropped unused if the backend ends before.
+    ready: Option<Sender<()>>,
+    is_leaving: bool,
+    counted_at: Nanos,
+}
+
+impl IoAgent {
+    fn run(mut self, clock: Clock, placement: &Placement, ended: &Sender<Outcome>) {
+        let stop = Arc::clone(&self.shared.stop);
+        run(&mut self, clock, placement, &stop);
+        self.publish();
+        let outcome = self.worker.result().cloned().unwrap_or(Err(BackendError::Stopped));
+        // Nobody may be there to be told: the handle was dropped.
+        let _ = ended.try_send(outcome);
+    }
+
+    fn publish(&self) {
+        let counters = self.worker.counters();
+        *self.shared.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+    }
+}
+
+impl Agent for IoAgent {
+    fn poll(&mut self, now: Nanos) -> usize {
+        if !self.is_leaving && self.shared.leave.load(Ordering::Acquire) {
+            self.is_leaving = true;
+            self.worker.leave(now);
+        }
+        let work = self.worker.poll(now);
+        if self.worker.stage() == Stage::Ready
+            && let Some(ready) = self.ready.take()
+        {
+            let _ = ready.try_send(());
+        }
+        if now >= self.counted_at + COUNTERS_EVERY {
+            self.counted_at = now;
+            self.publish();
+        }
+        work
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        self.worker.next_timer()
+    }
+
+    fn wait(&mut self, timeout: Option<Nanos>) {
+        self.worker.wait(timeout);
+    }
+
+    fn waker(&self) -> Waker {
+        self.worker.waker()
+    }
+
+    fn finished(&self) -> bool {
+        self.worker.finished()
+    }
+}
+
+/// One executor per GPU slot, one after the other, so that the first one measures undisturbed.
+fn start_executors(
+    config: &BackendConfig,
+    clock: Clock,
+    owner: &Waker,
+) -> Result<(Vec<ThreadExecutor>, Measured), BackendError> {
+    let mut executors = Vec::new();
+    let mut measured = Measured::new();
+    for gpu in 0..config.gpus {
+        let placing = Placing {
+            placement: placement(config, format!("baton-gpu{gpu}"), gpu as usize + 1),
+            clock,
+            seed: u64::from(gpu) + 1,
+            measure: gpu == 0,
+        };
+        let (executor, profiles) =
+            ThreadExecutor::start(placing, config.models.clone(), owner.clone())?;
+        executors.push(executor);
+        measured.extend(profiles);
+    }
+    Ok((executors, measured))
+}
+
+fn placement(config: &BackendConfig, name: String, core: usize) -> Placement {
+    Placement { name, core: config.cores.get(core).copied(), idle: config.idle }
+}

@@ -1,0 +1,91 @@
+//! What a backend counted since it started. Plain numbers, written by the I/O thread only; every
+//! bound and every refusal of the backend has one.
+
+use baton_core::FailReason;
+use baton_rdma::TransportCounters;
+
+macro_rules! counters {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// Counted since start. `plans = batches_executed + engine_errors + expired + refused (by
+        /// reason) + those still in progress`.
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        pub struct Counters {
+            $($(#[$meta])* pub $name: u64,)*
+            /// What the transport counted.
+            pub transport: TransportCounters,
+        }
+
+        impl Counters {
+            /// The backend's own counters by name, for tables and JSON.
+            pub fn pairs(&self) -> Vec<(&'static str, u64)> {
+                let mut pairs = vec![$((stringify!($name), self.$name),)*];
+                pairs.extend(transport_pairs(&self.transport));
+                pairs
+            }
+        }
+    };
+}
+
+counters! {
+    /// Plans received.
+    plans,
+    /// Batches executed and answered, also those that lost every row.
+    batches_executed,
+    /// Rows executed and answered for by the engine.
+    rows_executed,
+    /// Batches whose execution the engine reported as failed.
+    engine_errors,
+    /// Batches given back because they could no longer start in time.
+    batches_expired,
+    /// Plans refused because their GPU slot's queue was full.
+    plans_queue_full,
+    /// Plans refused because the model or GPU slot is not ours.
+    plans_unknown,
+    /// Plans refused because they contradict themselves or came from the wrong ModelThread.
+    plans_malformed,
+    /// Bytes of inputs fetched.
+    fetch_bytes,
+    /// Rows left out: the slot had been reused.
+    rows_stale,
+    /// Rows left out: the input has another size, or there is no such slot.
+    rows_wrong_size,
+    /// Rows left out: their frontend is unknown, unreachable or gone.
+    rows_fetch_failed,
+    /// Rows left out: not there when the batch had to start.
+    rows_fetch_timeout,
+    /// Answers sent, with output or without.
+    answers_sent,
+    /// Answers nobody is there to take.
+    answers_lost,
+    /// Frontends disconnected because they did not take their answers.
+    frontends_slow,
+    /// Connections to joined frontends that broke; they are opened anew.
+    frontends_disconnected,
+    /// Messages that do not belong on their connection; it was closed.
+    unexpected_messages,
+    /// READ completions that belong to no batch.
+    reads_unexpected,
+}
+
+impl Counters {
+    /// Counts a row left out for `reason`.
+    pub(crate) fn row_lost(&mut self, reason: FailReason) {
+        match reason {
+            FailReason::StaleGeneration => self.rows_stale += 1,
+            FailReason::WrongSize => self.rows_wrong_size += 1,
+            FailReason::FetchTimeout => self.rows_fetch_timeout += 1,
+            _ => self.rows_fetch_failed += 1,
+        }
+    }
+}
+
+fn transport_pairs(transport: &TransportCounters) -> [(&'static str, u64); 6] {
+    [
+        ("transport_messages_in", transport.messages_in),
+        ("transport_messages_out", transport.messages_out),
+        ("transport_reads_done", transport.reads_done),
+        ("transport_reads_failed", transport.reads_failed),
+        ("transport_malformed", transport.malformed),
+        ("transport_send_full", transport.send_full),
+    ]
+}

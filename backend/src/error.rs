@@ -1,0 +1,66 @@
+//! Why a backend could not start, or ended.
+
+use std::net::SocketAddr;
+
+use baton_rdma::wire::RefuseCode;
+
+use crate::catalog::CatalogError;
+use crate::execute::EngineError;
+
+/// Every way a backend ends that its operator did not ask for. The process exits non-zero and its
+/// supervisor restarts it: a backend does not rejoin by itself, because a fresh process is the one
+/// state both sides agree on.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BackendError {
+    /// A model's engine could not be loaded.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The scheduler's catalogue does not fit our cluster file.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// A socket or thread could not be had.
+    #[error("cannot start {what}: {problem}")]
+    Start {
+        /// What.
+        what: &'static str,
+        /// The operating system's words.
+        problem: String,
+    },
+    /// Nobody answers at the scheduler's address.
+    #[error("no scheduler at {scheduler}: {problem}; start it first, or correct the address")]
+    Unreachable {
+        /// The address tried.
+        scheduler: SocketAddr,
+        /// How the last attempt ended.
+        problem: String,
+    },
+    /// The scheduler does not want us.
+    #[error("the scheduler refused this backend ({code:?}): {detail}")]
+    Refused {
+        /// Its code; `None` if this build does not know it.
+        code: Option<RefuseCode>,
+        /// Its words.
+        detail: String,
+    },
+    /// The scheduler took too long to let us in.
+    #[error("could not join in time: still waiting for {0}; see the scheduler's log")]
+    JoinTimeout(&'static str),
+    /// The connection to the scheduler is gone, or it has fallen silent.
+    #[error("the scheduler is lost ({0}); restart this backend once the scheduler is back")]
+    SchedulerLost(String),
+    /// The scheduler said what no scheduler of this version says.
+    #[error("the scheduler broke the protocol: {0}; are both built from the same version?")]
+    Protocol(&'static str),
+    /// A GPU slot's executor thread has died.
+    #[error("the executor of GPU slot {0} has died; see the log above, and restart this backend")]
+    ExecutorDied(usize),
+    /// The I/O thread has died.
+    #[error("the backend's I/O thread has died; see the log above, and restart this backend")]
+    WorkerDied,
+    /// Its handle was dropped.
+    #[error("the backend was stopped without leaving")]
+    Stopped,
+    /// Batches were still outstanding when the time to leave was over.
+    #[error("the scheduler did not let this backend go in time; its outstanding tasks are lost")]
+    LeaveTimeout,
+}

@@ -1,0 +1,171 @@
+//! The emulated GPU: takes ℓ(b), and answers with a checksum of every input.
+//!
+//! The checksum is computed from the batch's rows, so a right answer proves that these bytes were
+//! pulled, landed in this row and went back to this task. It is part of the ℓ(b) waited for.
+
+use baton_core::{ModelId, Nanos, Profile};
+use baton_topo::{Clock, EngineSpec, ModelSpec};
+
+use super::delay::wait_until;
+use super::{Engine, EngineError};
+
+/// Bytes of an emulated model's output row.
+pub(super) const OUTPUT_BYTES: usize = 8;
+
+/// Executes emulated models.
+#[derive(Debug)]
+pub struct Emulated {
+    clock: Clock,
+    jitter: Jitter,
+    /// By [`ModelId`]; `None` where the model is not emulated.
+    models: Vec<Option<Model>>,
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    profile: Profile,
+    input_bytes: usize,
+    /// Standard deviation of the delay, as a fraction of ℓ(b).
+    jitter: f64,
+}
+
+/// The answer to an input: its CRC-32, zero-extended, little endian.
+pub fn checksum(input: &[u8]) -> [u8; OUTPUT_BYTES] {
+    u64::from(crc32fast::hash(input)).to_le_bytes()
+}
+
+impl Emulated {
+    /// An engine without models. `seed` decides the jitter, if a model has any.
+    pub fn new(clock: Clock, seed: u64) -> Self {
+        Self { clock, jitter: Jitter(seed), models: Vec::new() }
+    }
+
+    fn add(&mut self, spec: &ModelSpec, jitter: f64) -> Result<(), EngineError> {
+        if spec.output_bytes as usize != OUTPUT_BYTES {
+            return Err(EngineError::Load {
+                model: spec.name.clone(),
+                file: "emulated".into(),
+                problem: format!("output_bytes is {}", spec.output_bytes),
+                fix: format!("emulated models answer with {OUTPUT_BYTES} bytes; remove the key"),
+            });
+        }
+        let index = spec.id.0 as usize;
+        if self.models.len() <= index {
+            self.models.resize(index + 1, None);
+        }
+        self.models[index] = Some(Model {
+            profile: spec.profile.clone(),
+            input_bytes: spec.input_bytes as usize,
+            jitter,
+        });
+        Ok(())
+    }
+}
+
+impl Engine for Emulated {
+    fn load(&mut self, models: &[ModelSpec]) -> Result<(), EngineError> {
+        for spec in models {
+            if let EngineSpec::Emulated { jitter } = spec.engine {
+                self.add(spec, jitter)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn execute(
+        &mut self,
+        model: ModelId,
+        rows: &[u8],
+        batch: u32,
+        outputs: &mut [u8],
+    ) -> Result<(), EngineError> {
+        let started = self.clock.now();
+        let Some(Some(model)) = self.models.get(model.0 as usize) else {
+            return Err(EngineError::Execute { model, batch, problem: "not loaded".into() });
+        };
+        let latency = self.jitter.around(model.profile.latency(batch), model.jitter);
+        let inputs = rows.chunks_exact(model.input_bytes);
+        for (input, output) in inputs.zip(outputs.chunks_exact_mut(OUTPUT_BYTES)) {
+            output.copy_from_slice(&checksum(input));
+        }
+        wait_until(self.clock, started + latency);
+        Ok(())
+    }
+}
+
+/// SplitMix64: small, seeded, and good enough to shake delays.
+#[derive(Debug)]
+struct Jitter(u64);
+
+impl Jitter {
+    /// `latency` times 1 + `deviation` · (about standard normal), not below a tenth of `latency`.
+    fn around(&mut self, latency: Nanos, deviation: f64) -> Nanos {
+        if deviation == 0.0 {
+            return latency;
+        }
+        let factor = (1.0 + deviation * self.normal()).max(0.1);
+        Nanos((latency.0 as f64 * factor) as u64)
+    }
+
+    /// The sum of twelve uniform numbers, centred: variance 1, within ±6.
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+    }
+
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_models::emulated;
+
+    #[test]
+    fn answers_are_the_checksums_of_the_rows_and_take_the_profiles_time() {
+        let clock = Clock::start();
+        let spec = emulated("toy", 0, 4, 3);
+        let latency = spec.profile.latency(2);
+        let mut engine = Emulated::new(clock, 1);
+        engine.load(&[spec]).unwrap();
+        let mut outputs = [0; 16];
+        let started = clock.now();
+        engine.execute(ModelId(0), b"abcdwxyz", 2, &mut outputs).unwrap();
+        let took = clock.now() - started;
+        assert_eq!(outputs[..8], checksum(b"abcd"));
+        assert_eq!(outputs[8..], checksum(b"wxyz"));
+        assert_ne!(outputs[..8], outputs[8..]);
+        assert!(took >= latency, "{took:?} is shorter than the profile's {latency:?}");
+    }
+
+    #[test]
+    fn a_model_that_was_not_loaded_is_an_error() {
+        let mut engine = Emulated::new(Clock::start(), 1);
+        let error = engine.execute(ModelId(7), b"", 1, &mut []).unwrap_err();
+        assert!(matches!(error, EngineError::Execute { model: ModelId(7), .. }));
+    }
+
+    #[test]
+    fn jitter_is_centred_on_the_profile_and_as_wide_as_asked() {
+        let seed = 42;
+        let mut jitter = Jitter(seed);
+        let latency = Nanos::from_millis(1);
+        let n = 20_000;
+        let factors: Vec<f64> =
+            (0..n).map(|_| jitter.around(latency, 0.1).0 as f64 / latency.0 as f64).collect();
+        let mean = factors.iter().sum::<f64>() / f64::from(n);
+        let variance = factors.iter().map(|f| (f - mean).powi(2)).sum::<f64>() / f64::from(n);
+        assert!((mean - 1.0).abs() < 0.005, "seed {seed}: mean {mean}");
+        assert!(
+            (variance.sqrt() - 0.1).abs() < 0.005,
+            "seed {seed}: deviation {}",
+            variance.sqrt()
+        );
+        assert_eq!(jitter.around(latency, 0.0), latency, "no jitter is exact");
+    }
+}

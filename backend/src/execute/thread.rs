@@ -1,0 +1,210 @@
+//! A GPU slot's executor thread: makes its engines, then executes one job after the other.
+//!
+//! In: jobs over a bounded channel. Out: finished jobs over another, and a wake-up of the I/O
+//! thread. The thread ends when its [`ThreadExecutor`] is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+
+use baton_core::{ModelId, Nanos, Profile};
+use baton_topo::{Agent, Clock, EngineSpec, ModelSpec, Placement, Waker, park_thread, run};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+
+use super::{Engine, EngineError, Engines, Executor, ExecutorDied, Job, JobDone, measure};
+
+/// Where an executor's thread runs and what it is told about the process.
+#[derive(Clone, Debug)]
+pub struct Placing {
+    /// Name, core and idling of the thread.
+    pub placement: Placement,
+    /// The process's clock.
+    pub clock: Clock,
+    /// Decides the emulated engine's jitter.
+    pub seed: u64,
+    /// Whether to measure ℓ(b) of the models whose cluster file can only guess it. One GPU slot of
+    /// a backend does so for all.
+    pub measure: bool,
+}
+
+/// The measured profiles, by the ids of this process's cluster file.
+pub type Measured = Vec<(ModelId, Profile)>;
+
+/// The I/O thread's handle on an executor thread.
+#[derive(Debug)]
+pub struct ThreadExecutor {
+    /// `None` only while dropping: closing the channel ends the thread.
+    jobs: Option<Sender<Job>>,
+    done: Receiver<JobDone>,
+    thread: Option<JoinHandle<()>>,
+    /// Wakes the executor thread.
+    waker: Waker,
+    /// A job is with the thread.
+    is_busy: bool,
+}
+
+impl ThreadExecutor {
+    /// Starts a thread that loads `models`, then executes; `owner` is woken whenever a job has
+    /// finished. Blocks until the models are loaded, and measured if `placing` says so.
+    ///
+    /// # Errors
+    /// A model cannot be loaded, or the thread cannot be started.
+    pub fn start(
+        placing: Placing,
+        models: Vec<ModelSpec>,
+        owner: Waker,
+    ) -> Result<(Self, Measured), EngineError> {
+        let (jobs, jobs_in) = bounded(1);
+        let (done_out, done) = bounded(1);
+        let (started_out, started) = bounded(1);
+        let thread = std::thread::Builder::new()
+            .name(placing.placement.name.clone())
+            .spawn(move || {
+                let mut agent = ExecutorAgent {
+                    engines: Engines::new(placing.clock, placing.seed),
+                    clock: placing.clock,
+                    loading: Some(Loading {
+                        models,
+                        measure: placing.measure,
+                        report: started_out,
+                    }),
+                    jobs: jobs_in,
+                    done: done_out,
+                    waker: Waker::for_current_thread(),
+                    owner,
+                    closed: false,
+                };
+                run(
+                    &mut agent,
+                    placing.clock,
+                    &placing.placement,
+                    &Arc::new(AtomicBool::new(false)),
+                );
+            })
+            .map_err(|error| cannot_start(error.to_string()))?;
+        let (waker, measured) =
+            started.recv().map_err(|_| cannot_start("its thread died while loading".into()))??;
+        Ok((Self { jobs: Some(jobs), done, thread: Some(thread), waker, is_busy: false }, measured))
+    }
+}
+
+fn cannot_start(problem: String) -> EngineError {
+    let fix = "see the log above, and the limits on threads (ulimit -u)";
+    EngineError::Library { engine: "executor", problem, fix }
+}
+
+impl Executor for ThreadExecutor {
+    fn submit(&mut self, job: Job) -> Result<(), ExecutorDied> {
+        let jobs = self.jobs.as_ref().ok_or(ExecutorDied)?;
+        jobs.try_send(job).map_err(|_| ExecutorDied)?;
+        self.is_busy = true;
+        self.waker.wake();
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<JobDone>, ExecutorDied> {
+        match self.done.try_recv() {
+            Ok(done) => {
+                self.is_busy = false;
+                Ok(Some(done))
+            }
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(ExecutorDied),
+        }
+    }
+}
+
+impl Drop for ThreadExecutor {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        self.waker.wake();
+        // An engine that hangs must not keep the process from ending.
+        if !self.is_busy
+            && let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("an executor thread panicked");
+        }
+    }
+}
+
+/// What the thread does first.
+struct Loading {
+    models: Vec<ModelSpec>,
+    measure: bool,
+    report: Sender<Result<(Waker, Measured), EngineError>>,
+}
+
+/// What runs on the executor's thread.
+struct ExecutorAgent {
+    engines: Engines,
+    clock: Clock,
+    loading: Option<Loading>,
+    jobs: Receiver<Job>,
+    done: Sender<JobDone>,
+    /// This thread's.
+    waker: Waker,
+    /// The I/O thread's.
+    owner: Waker,
+    closed: bool,
+}
+
+impl ExecutorAgent {
+    /// Loads on the thread that will execute, after it has been pinned, so that what is measured
+    /// is what will be.
+    fn load(&mut self, loading: &Loading) -> Result<Measured, EngineError> {
+        self.engines.load(&loading.models)?;
+        let mut measured = Vec::new();
+        for spec in &loading.models {
+            if loading.measure && matches!(spec.engine, EngineSpec::Onnx { .. }) {
+                measured.push((spec.id, measure(&mut self.engines, spec, self.clock)?));
+            }
+        }
+        Ok(measured)
+    }
+
+    fn execute(&mut self, job: Job) {
+        let Job { slot, model, batch, rows, mut outputs } = job;
+        let started = self.clock.now();
+        let result = self.engines.execute(model, &rows, batch, &mut outputs);
+        let finished = self.clock.now();
+        drop(rows);
+        self.closed |=
+            self.done.send(JobDone { slot, outputs, started, finished, result }).is_err();
+        self.owner.wake();
+    }
+}
+
+impl Agent for ExecutorAgent {
+    fn poll(&mut self, _now: Nanos) -> usize {
+        if let Some(loading) = self.loading.take() {
+            let measured = self.load(&loading);
+            self.closed |= measured.is_err();
+            let report = measured.map(|measured| (self.waker.clone(), measured));
+            self.closed |= loading.report.send(report).is_err();
+            return 1;
+        }
+        match self.jobs.try_recv() {
+            Ok(job) => self.execute(job),
+            Err(TryRecvError::Empty) => return 0,
+            Err(TryRecvError::Disconnected) => self.closed = true,
+        }
+        1
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn wait(&mut self, timeout: Option<Nanos>) {
+        park_thread(timeout);
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn finished(&self) -> bool {
+        self.closed
+    }
+}

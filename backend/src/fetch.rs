@@ -1,0 +1,156 @@
+//! Pulling a batch's inputs: one READ per row, all posted at once, straight into the batch's rows.
+//!
+//! In: a plan and a free batch slot; later READ completions. Out: READs for the transport. A row
+//! that cannot be read at all is settled here and now; the others when their READ completes, which
+//! every posted READ does exactly once.
+
+use baton_core::{FailReason, FrontendId};
+use baton_rdma::{Read, ReadDone, ReadStatus, Transport};
+
+use crate::counters::Counters;
+use crate::gpu::Gpu;
+use crate::peers::Peers;
+use crate::plan::Plan;
+
+/// Which row of which batch slot of which GPU slot a READ is for, packed into its tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Target {
+    gpu: usize,
+    slot: usize,
+    row: u32,
+}
+
+impl Target {
+    /// Row 16 bits, batch slot 8, GPU slot 8: they fit a tag of 32 bits, which is what travels.
+    fn tag(self) -> u64 {
+        ((self.gpu as u64) << 24) | ((self.slot as u64) << 16) | u64::from(self.row)
+    }
+
+    fn from_tag(tag: u64) -> Self {
+        Self {
+            gpu: (tag >> 24) as usize,
+            slot: (tag >> 16) as usize % 256,
+            row: tag as u32 % 65536,
+        }
+    }
+}
+
+const _: () = assert!(crate::config::GPUS_MAX <= 256 && baton_core::BATCH_MAX <= 65536);
+
+/// Puts `plan` into a free batch slot of GPU slot `gpu_index` and appends its READs to `reads`.
+pub(crate) fn begin<E>(
+    gpu_index: usize,
+    gpu: &mut Gpu<E>,
+    slot_index: usize,
+    plan: Plan,
+    peers: &Peers,
+    reads: &mut Vec<Read>,
+    counters: &mut Counters,
+) {
+    let (slot, memory) = (&mut gpu.slots[slot_index], &gpu.memory[slot_index]);
+    let (model, rows) = (plan.model, plan.tasks.len() as u32);
+    slot.begin(plan);
+    for row in 0..rows {
+        let task = slot.plan().expect("begun above").tasks[row as usize];
+        match peers.locate(task, &model) {
+            Ok(conn) => {
+                let lent = memory.inputs.lend(row, model.input_bytes);
+                let row_mut = lent.expect("a free slot has no row lent, and fits any batch");
+                let tag = Target { gpu: gpu_index, slot: slot_index, row }.tag();
+                reads.push(Read { conn, task, row: row_mut, tag });
+            }
+            Err(reason) => {
+                slot.settle(row, Some(reason));
+                counters.row_lost(reason);
+            }
+        }
+    }
+}
+
+/// A READ has completed: its row is the batch's again.
+pub(crate) fn settle<E>(done: ReadDone, gpus: &mut [Gpu<E>], counters: &mut Counters) {
+    let target = Target::from_tag(done.tag);
+    let bytes = done.row.len() as u64;
+    // Before the slot may become Ready: its rows are then borrowed as a whole.
+    drop(done.row);
+    let slot = gpus.get_mut(target.gpu).and_then(|gpu| gpu.slots.get_mut(target.slot));
+    let Some(slot) = slot.filter(|slot| slot.expects(target.row, done.task)) else {
+        counters.reads_unexpected += 1;
+        return;
+    };
+    let failure = match done.status {
+        ReadStatus::Done => None,
+        ReadStatus::Stale => Some(FailReason::StaleGeneration),
+        ReadStatus::Refused => Some(FailReason::WrongSize),
+        ReadStatus::PeerLost | ReadStatus::Aborted => Some(FailReason::FetchFailed),
+    };
+    match slot.settle(target.row, failure) {
+        None => counters.fetch_bytes += bytes,
+        Some(reason) => counters.row_lost(reason),
+    }
+}
+
+/// Aborts the READs of every batch whose fetch bound has passed. Returns how many.
+pub(crate) fn abort_due<E, T: Transport>(
+    now: baton_core::Nanos,
+    gpus: &mut [Gpu<E>],
+    peers: &Peers,
+    transport: &mut T,
+) -> usize {
+    let mut aborted = 0;
+    for (gpu_index, gpu) in gpus.iter_mut().enumerate() {
+        for (slot_index, slot) in gpu.slots.iter_mut().enumerate() {
+            if slot.fetch_bound().is_none_or(|bound| bound > now) {
+                continue;
+            }
+            slot.abort_missing(|row, task| {
+                aborted += 1;
+                if let Some(conn) = peers.conn(task.frontend()) {
+                    let target = Target { gpu: gpu_index, slot: slot_index, row };
+                    transport.abort_read(conn, target.tag());
+                }
+            });
+        }
+    }
+    aborted
+}
+
+/// A frontend is gone: its rows are left out of every batch that does not execute yet. Call while
+/// its connection is still known.
+pub(crate) fn vanish<E, T: Transport>(
+    frontend: FrontendId,
+    gpus: &mut [Gpu<E>],
+    peers: &Peers,
+    transport: &mut T,
+    counters: &mut Counters,
+) {
+    let conn = peers.conn(frontend);
+    for (gpu_index, gpu) in gpus.iter_mut().enumerate() {
+        for (slot_index, slot) in gpu.slots.iter_mut().enumerate() {
+            let lost = slot.vanish(frontend, |row, _| {
+                if let Some(conn) = conn {
+                    let target = Target { gpu: gpu_index, slot: slot_index, row };
+                    transport.abort_read(conn, target.tag());
+                }
+            });
+            counters.rows_fetch_failed += u64::from(lost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_name_every_row_of_every_slot_within_32_bits() {
+        for target in [
+            Target { gpu: 0, slot: 0, row: 0 },
+            Target { gpu: 3, slot: 2, row: 1 },
+            Target { gpu: 255, slot: 255, row: 65535 },
+        ] {
+            assert_eq!(Target::from_tag(target.tag()), target);
+            assert!(u32::try_from(target.tag()).is_ok());
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One GPU slot of this backend: its waiting plans, its batch slots with their memory, its executor.
+//!
+//! Owned by the I/O thread. Rows belong to the transport while a batch slot is Fetching, inputs and
+//! outputs to the executor while it is Executing, and to the I/O thread otherwise.
+
+use std::sync::Arc;
+
+use baton_core::Nanos;
+use baton_rdma::BatchBuffer;
+
+use crate::config::{BATCH_SLOTS, BackendConfig};
+use crate::execute::{Executor, ExecutorDied, Job, JobDone};
+use crate::plan::{PLANS_MAX, Plan, PlanQueue};
+use crate::slot::{BatchSlot, Execution, Phase};
+
+/// A GPU slot.
+#[derive(Debug)]
+pub(crate) struct Gpu<E> {
+    /// Plans without a batch slot.
+    pub(crate) plans: PlanQueue,
+    /// Batches being fetched, waiting, executing or being answered.
+    pub(crate) slots: Vec<BatchSlot>,
+    /// Memory of each batch slot.
+    pub(crate) memory: Vec<Memory>,
+    executor: E,
+    /// A job is with the executor.
+    is_busy: bool,
+}
+
+/// The memory of one batch slot, sized for the largest batch of any model.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    /// Rows as they are pulled.
+    pub(crate) inputs: Arc<BatchBuffer>,
+    /// Rows as the engine writes them; empty while the executor has them.
+    pub(crate) outputs: Vec<u8>,
+}
+
+impl<E: Executor> Gpu<E> {
+    pub(crate) fn new(config: &BackendConfig, executor: E) -> Self {
+        let batch_max = config.batch_max();
+        let memory = || Memory {
+            inputs: BatchBuffer::new(config.input_bytes()),
+            outputs: Vec::with_capacity(config.output_bytes()),
+        };
+        Self {
+            plans: PlanQueue::new(PLANS_MAX + BATCH_SLOTS, batch_max),
+            slots: (0..BATCH_SLOTS).map(|_| BatchSlot::new(batch_max)).collect(),
+            memory: (0..BATCH_SLOTS).map(|_| memory()).collect(),
+            executor,
+            is_busy: false,
+        }
+    }
+
+    /// A slot in this phase.
+    pub(crate) fn slot_in(&self, phase: Phase) -> Option<usize> {
+        self.slots.iter().position(|slot| slot.phase() == phase)
+    }
+
+    /// True while a batch executes or its answers are not all out.
+    pub(crate) fn is_committed(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot.phase(), Phase::Executing | Phase::Replying))
+    }
+
+    /// True when it has no batch at all.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.plans.is_empty() && self.slots.iter().all(|slot| slot.phase() == Phase::Free)
+    }
+
+    /// Takes the finished batch from the executor; returns its slot and what came back.
+    ///
+    /// # Errors
+    /// The executor has died.
+    pub(crate) fn collect(&mut self) -> Result<Option<JobDone>, ExecutorDied> {
+        let Some(mut done) = self.executor.poll()? else { return Ok(None) };
+        self.is_busy = false;
+        self.memory[done.slot].outputs = std::mem::take(&mut done.outputs);
+        self.slots[done.slot].finish(Execution {
+            started: done.started,
+            finished: done.finished,
+            succeeded: done.result.is_ok(),
+        });
+        Ok(Some(done))
+    }
+
+    /// Starts the ready batch with the smallest `exec_at`, if the executor is free. A batch that
+    /// lost every row needs no executor and passes through. Returns whether a batch left Ready.
+    ///
+    /// # Errors
+    /// The executor has died.
+    pub(crate) fn start_next(&mut self, now: Nanos) -> Result<bool, ExecutorDied> {
+        if self.is_busy {
+            return Ok(false);
+        }
+        let Some(index) = self.next_ready() else { return Ok(false) };
+        let Self { slots, memory, executor, is_busy, .. } = self;
+        let (slot, memory) = (&mut slots[index], &mut memory[index]);
+        let model = slot.plan().expect("a ready slot has a plan").model;
+        let batch = slot.start(|from, to| {
+            let moved = memory.inputs.move_row(from, to, model.input_bytes);
+            assert!(moved, "a ready batch has no row lent");
+        });
+        if batch == 0 {
+            slot.finish(Execution { started: now, finished: now, succeeded: true });
+            return Ok(true);
+        }
+        let rows = memory.inputs.rows(batch, model.input_bytes);
+        let mut outputs = std::mem::take(&mut memory.outputs);
+        outputs.resize(batch as usize * model.output_bytes as usize, 0);
+        executor.submit(Job {
+            slot: index,
+            model: model.local,
+            batch,
+            rows: rows.expect("a ready batch has no row lent"),
+            outputs,
+        })?;
+        *is_busy = true;
+        Ok(true)
+    }
+
+    /// Takes out a batch that can no longer start in time and of which nobody has been told
+    /// anything: one that waits for a batch slot or for the executor.
+    pub(crate) fn pop_expired(&mut self, now: Nanos) -> Option<Plan> {
+        self.plans.pop_expired(now).or_else(|| {
+            let expired = |slot: &&mut BatchSlot| {
+                slot.phase() == Phase::Ready && slot.plan().is_some_and(|plan| plan.expired(now))
+            };
+            self.slots.iter_mut().find(expired).map(BatchSlot::give_back)
+        })
+    }
+
+    /// When a batch must be aborted, given back, or looked at again.
+    pub(crate) fn next_timer(&self) -> Option<Nanos> {
+        let bounds = self.slots.iter().filter_map(|slot| match slot.phase() {
+            Phase::Fetching => slot.fetch_bound(),
+            Phase::Ready => slot.plan().map(Plan::expires_at),
+            _ => None,
+        });
+        bounds.chain(self.plans.next_expiry()).min()
+    }
+
+    fn next_ready(&self) -> Option<usize> {
+        let ready = self.slots.iter().enumerate().filter(|(_, slot)| slot.phase() == Phase::Ready);
+        ready.min_by_key(|(_, slot)| slot.plan().map(|plan| plan.exec_at)).map(|(index, _)| index)
+    }
+}

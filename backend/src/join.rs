@@ -1,0 +1,410 @@
+//! The conversation with the scheduler: joining, staying, leaving.
+//!
+//! ```text
+//! Connecting → Catalogue → Joining → Threads → Ready → Leaving → Left
+//! ```
+//! In: what happens on the control connection and on the ModelThreads' connections. Out: the
+//! catalogue, this backend's ids, the scheduler's clock, and the connections plans arrive on and
+//! reports leave by. Every stage before Ready is bounded by one deadline, every stage after the
+//! catalogue by the heartbeat. An error from here ends the backend.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use baton_core::Nanos;
+use baton_rdma::wire::{
+    Body, Hello, JoinAck, JoinBackend, Leave, Message, ProfileDesc, Ready, RefuseCode, Role,
+};
+use baton_rdma::{CloseReason, ConnId, Peer, Transport};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+use crate::admit::Terms;
+use crate::catalog::Catalog;
+use crate::config::BackendConfig;
+use crate::error::BackendError;
+use crate::execute::Measured;
+use crate::heartbeat::Heartbeat;
+
+/// Between attempts to reach a scheduler that is not up yet.
+const RETRY_EVERY: Nanos = Nanos::from_millis(200);
+
+/// Where the conversation is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// The control connection is not up.
+    Connecting,
+    /// The catalogue is arriving.
+    Catalogue,
+    /// Asked to join.
+    Joining,
+    /// Joined; connecting to the ModelThreads, measuring the clock offset.
+    Threads,
+    /// Plans may arrive.
+    Ready,
+    /// Asked to leave; plans sent before may still arrive.
+    Leaving,
+    /// The scheduler has let us go.
+    Left,
+}
+
+impl Stage {
+    fn waits_for(self) -> &'static str {
+        match self {
+            Self::Connecting => "the control connection",
+            Self::Catalogue => "the catalogue",
+            Self::Joining => "the answer to the join",
+            Self::Threads => "the ModelThreads and the clock",
+            Self::Ready | Self::Leaving | Self::Left => "nothing",
+        }
+    }
+}
+
+/// This backend's side of the conversation.
+#[derive(Debug)]
+pub(crate) struct Join {
+    stage: Stage,
+    /// Set by the first poll.
+    deadline: Option<Nanos>,
+    retry_at: Nanos,
+    /// Why the last attempt to connect failed.
+    problem: String,
+    control: Option<ConnId>,
+    /// The scheduler as the control connection sees it.
+    scheduler: SocketAddr,
+    /// By ModelThread number; filled in Threads.
+    threads: Vec<ConnId>,
+    threads_open: usize,
+    catalog: Catalog,
+    heartbeat: Option<Heartbeat>,
+    member: u32,
+    token: u64,
+    gpus: Range<u32>,
+}
+
+impl Join {
+    /// A conversation with the scheduler at `scheduler`, not begun.
+    pub(crate) fn new(scheduler: SocketAddr) -> Self {
+        Self {
+            stage: Stage::Connecting,
+            deadline: None,
+            retry_at: Nanos::ZERO,
+            problem: String::from("not tried yet"),
+            control: None,
+            scheduler,
+            threads: Vec::new(),
+            threads_open: 0,
+            catalog: Catalog::default(),
+            heartbeat: None,
+            member: 0,
+            token: 0,
+            gpus: 0..0,
+        }
+    }
+
+    /// Where the conversation is.
+    pub(crate) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// This backend's id; 0 before it has joined.
+    pub(crate) fn member(&self) -> u32 {
+        self.member
+    }
+
+    /// The scheduler's number of our first GPU slot.
+    pub(crate) fn first_gpu(&self) -> u32 {
+        self.gpus.start
+    }
+
+    /// The scheduler's address, to resolve addresses it sends as unspecified.
+    pub(crate) fn scheduler(&self) -> SocketAddr {
+        self.scheduler
+    }
+
+    /// What plans are checked against; `None` before the catalogue is complete.
+    pub(crate) fn terms(&self) -> Option<Terms<'_>> {
+        let sync = self.heartbeat.as_ref()?.sync();
+        Some(Terms { catalog: &self.catalog, sync, gpus: self.gpus.clone() })
+    }
+
+    /// A moment of our clock on the scheduler's; 0 before the clocks have been compared.
+    pub(crate) fn to_scheduler(&self, local: Nanos) -> Nanos {
+        let sync = self.heartbeat.as_ref().map(Heartbeat::sync);
+        sync.and_then(|sync| sync.to_scheduler(local)).unwrap_or(Nanos::ZERO)
+    }
+
+    /// True for the control connection.
+    pub(crate) fn is_control(&self, conn: ConnId) -> bool {
+        self.control == Some(conn)
+    }
+
+    /// The ModelThread at the other end of a connection.
+    pub(crate) fn thread_of(&self, conn: ConnId) -> Option<u32> {
+        self.threads.iter().position(|&thread| thread == conn).map(|thread| thread as u32)
+    }
+
+    /// The connection to a ModelThread.
+    pub(crate) fn thread(&self, thread: u32) -> Option<ConnId> {
+        self.threads.get(thread as usize).copied()
+    }
+
+    /// Does what is due: connecting, pings, bounds. Call at the start of a pass. Returns how much
+    /// there was to do.
+    ///
+    /// # Errors
+    /// The scheduler cannot be reached, does not let us in, or has fallen silent.
+    pub(crate) fn poll<T: Transport>(
+        &mut self,
+        now: Nanos,
+        config: &BackendConfig,
+        transport: &mut T,
+    ) -> Result<usize, BackendError> {
+        let deadline = *self.deadline.get_or_insert(now + config.join_timeout);
+        if self.stage < Stage::Ready && now > deadline {
+            return Err(self.too_late());
+        }
+        if self.stage == Stage::Connecting && self.control.is_none() && now >= self.retry_at {
+            self.connect(now, transport);
+            return Ok(1);
+        }
+        let Some(heartbeat) = &mut self.heartbeat else { return Ok(0) };
+        let ping = heartbeat.poll(now);
+        if self.stage != Stage::Left && heartbeat.is_silent(now, config.member_timeout) {
+            return Err(BackendError::SchedulerLost("it has fallen silent".into()));
+        }
+        if let Some(ping) = ping {
+            self.tell(transport, &ping, &[])?;
+        }
+        self.advance(transport)?;
+        Ok(usize::from(ping.is_some()))
+    }
+
+    /// When [`Join::poll`] has something to do.
+    pub(crate) fn next_timer(&self) -> Option<Nanos> {
+        match (&self.heartbeat, self.control) {
+            (Some(heartbeat), _) => Some(heartbeat.next_ping()),
+            (None, None) => Some(self.retry_at),
+            (None, Some(_)) => self.deadline,
+        }
+    }
+
+    /// A connection is up. False if it is none of the scheduler's.
+    ///
+    /// # Errors
+    /// Something else answers at the scheduler's address.
+    pub(crate) fn on_opened(&mut self, conn: ConnId, peer: &Peer) -> Result<bool, BackendError> {
+        if self.is_control(conn) {
+            if peer.role != Role::Control {
+                return Err(BackendError::Protocol("its address is not a ControlThread's"));
+            }
+            self.scheduler = peer.addr;
+            self.stage = Stage::Catalogue;
+            return Ok(true);
+        }
+        let Some(thread) = self.thread_of(conn) else { return Ok(false) };
+        if peer.role != Role::ModelThread || peer.member != thread {
+            return Err(BackendError::Protocol("a ModelThread is not where the catalogue says"));
+        }
+        self.threads_open += 1;
+        Ok(true)
+    }
+
+    /// A connection is gone. False if it was none of the scheduler's.
+    ///
+    /// # Errors
+    /// The scheduler is lost, or refuses us. Before the catalogue, an unreachable scheduler is
+    /// tried again.
+    pub(crate) fn on_closed(
+        &mut self,
+        conn: ConnId,
+        reason: &CloseReason,
+        now: Nanos,
+    ) -> Result<bool, BackendError> {
+        if !self.is_control(conn) && self.thread_of(conn).is_none() {
+            return Ok(false);
+        }
+        if let CloseReason::Refused { code, detail } = reason
+            && self.stage < Stage::Ready
+        {
+            return Err(BackendError::Refused { code: *code, detail: detail.clone() });
+        }
+        match self.stage {
+            Stage::Connecting => self.try_again(reason, now)?,
+            Stage::Left => {}
+            _ => return Err(BackendError::SchedulerLost(reason.to_string())),
+        }
+        Ok(true)
+    }
+
+    /// A message on the control connection, other than membership of frontends.
+    ///
+    /// # Errors
+    /// It does not fit the stage, or the catalogue does not fit our cluster file.
+    pub(crate) fn on_message<T: Transport>(
+        &mut self,
+        message: Message<'_>,
+        now: Nanos,
+        config: &BackendConfig,
+        measured: &Measured,
+        transport: &mut T,
+    ) -> Result<(), BackendError> {
+        match (self.stage, message) {
+            (Stage::Catalogue, Message::ThreadDesc(desc)) => {
+                Ok(self.catalog.add_thread(desc, self.scheduler.ip())?)
+            }
+            (Stage::Catalogue, Message::SubclusterDesc(desc, name)) => {
+                self.catalog.add_subcluster(desc.subcluster.get(), name, &config.subcluster);
+                Ok(())
+            }
+            (Stage::Catalogue, Message::ModelDesc(desc, name)) => {
+                Ok(self.catalog.add_model(desc, name)?)
+            }
+            (Stage::Catalogue, Message::CatalogEnd(_)) => {
+                self.catalog.complete(&config.subcluster, &config.models)?;
+                self.heartbeat = Some(Heartbeat::start(now));
+                self.ask_to_join(config, measured, transport)
+            }
+            (Stage::Joining, Message::JoinAck(ack)) => self.joined(ack, config.gpus, transport),
+            (Stage::Leaving, Message::LeaveAck(_)) => {
+                self.stage = Stage::Left;
+                Ok(())
+            }
+            (_, Message::Pong(pong)) => match &mut self.heartbeat {
+                Some(heartbeat) => {
+                    heartbeat.on_pong(pong);
+                    Ok(())
+                }
+                None => Err(BackendError::Protocol("it answers a ping that was never sent")),
+            },
+            _ => Err(BackendError::Protocol("a message does not fit the conversation")),
+        }
+    }
+
+    /// True if membership messages may arrive now.
+    pub(crate) fn is_member(&self) -> bool {
+        matches!(self.stage, Stage::Threads | Stage::Ready | Stage::Leaving)
+    }
+
+    /// Asks to leave, once Ready. False if there is nothing to leave yet.
+    ///
+    /// # Errors
+    /// The scheduler is lost.
+    pub(crate) fn leave<T: Transport>(&mut self, transport: &mut T) -> Result<bool, BackendError> {
+        if self.stage == Stage::Ready {
+            self.tell(transport, &Leave { reserved: 0.into() }, &[])?;
+            self.stage = Stage::Leaving;
+        }
+        Ok(self.stage >= Stage::Leaving)
+    }
+
+    /// Closes the connections, saying why. Returns how many.
+    pub(crate) fn close_all<T: Transport>(&mut self, transport: &mut T, why: &str) -> usize {
+        let mut closed = 0;
+        for conn in self.threads.drain(..).chain(self.control.take()) {
+            transport.close(conn, RefuseCode::Shutdown, why);
+            closed += 1;
+        }
+        closed
+    }
+
+    fn connect<T: Transport>(&mut self, now: Nanos, transport: &mut T) {
+        match transport.connect(self.scheduler, Hello::new(Role::Backend, 0, 0)) {
+            Ok(conn) => self.control = Some(conn),
+            Err(error) => {
+                self.problem = error.to_string();
+                self.retry_at = now + RETRY_EVERY;
+            }
+        }
+    }
+
+    /// Nobody there yet is worth waiting for; somebody else is not.
+    fn try_again(&mut self, reason: &CloseReason, now: Nanos) -> Result<(), BackendError> {
+        self.control = None;
+        self.problem = reason.to_string();
+        self.retry_at = now + RETRY_EVERY;
+        match reason {
+            CloseReason::Reset(_) | CloseReason::Eof | CloseReason::HandshakeTimeout => Ok(()),
+            _ => Err(self.too_late()),
+        }
+    }
+
+    fn too_late(&self) -> BackendError {
+        match self.stage {
+            Stage::Connecting => BackendError::Unreachable {
+                scheduler: self.scheduler,
+                problem: self.problem.clone(),
+            },
+            stage => BackendError::JoinTimeout(stage.waits_for()),
+        }
+    }
+
+    /// Announces the models we have loaded, then ourselves.
+    fn ask_to_join<T: Transport>(
+        &mut self,
+        config: &BackendConfig,
+        measured: &Measured,
+        transport: &mut T,
+    ) -> Result<(), BackendError> {
+        for model in self.catalog.models() {
+            let profile = measured.iter().find(|(id, _)| *id == model.local);
+            let table: Vec<U64> = profile
+                .iter()
+                .flat_map(|(_, profile)| profile.table())
+                .map(|latency| latency.0.into())
+                .collect();
+            let desc = ProfileDesc { model: model.id.0.into() };
+            self.tell(transport, &desc, table.as_bytes())?;
+        }
+        let join =
+            JoinBackend { subcluster: self.catalog.subcluster().into(), gpus: config.gpus.into() };
+        self.tell(transport, &join, config.name.as_bytes())?;
+        self.stage = Stage::Joining;
+        Ok(())
+    }
+
+    fn joined<T: Transport>(
+        &mut self,
+        ack: &JoinAck,
+        gpus: u32,
+        transport: &mut T,
+    ) -> Result<(), BackendError> {
+        let first = ack.first_gpu.get();
+        let end = first.checked_add(gpus).ok_or(BackendError::Protocol("GPU ids out of range"))?;
+        self.gpus = first..end;
+        self.member = ack.member.get();
+        self.token = ack.token.get();
+        for addr in self.catalog.threads() {
+            let hello = Hello::new(Role::Backend, self.member, self.token);
+            let conn = transport
+                .connect(addr, hello)
+                .map_err(|error| BackendError::SchedulerLost(format!("{addr}: {error}")))?;
+            self.threads.push(conn);
+        }
+        self.stage = Stage::Threads;
+        Ok(())
+    }
+
+    /// Says Ready once everything is.
+    fn advance<T: Transport>(&mut self, transport: &mut T) -> Result<(), BackendError> {
+        let synced = self.heartbeat.as_ref().is_some_and(Heartbeat::is_synced);
+        if self.stage == Stage::Threads && synced && self.threads_open == self.threads.len() {
+            self.tell(transport, &Ready { reserved: 0.into() }, &[])?;
+            self.stage = Stage::Ready;
+        }
+        Ok(())
+    }
+
+    /// A message to the ControlThread. One that cannot be queued means that it does not read.
+    fn tell<T: Transport, B: Body>(
+        &self,
+        transport: &mut T,
+        body: &B,
+        tail: &[u8],
+    ) -> Result<(), BackendError> {
+        let control = self.control.ok_or_else(|| BackendError::SchedulerLost("closed".into()))?;
+        transport
+            .send(control, body, tail)
+            .map_err(|error| BackendError::SchedulerLost(error.to_string()))
+    }
+}

@@ -1,0 +1,49 @@
+//! Baton's backend: takes plans from the scheduler, pulls the inputs from the frontends, executes
+//! one batch at a time per GPU slot and answers the frontends directly.
+//!
+//! A plan's way through the crate:
+//!
+//! | step | module |
+//! |---|---|
+//! | is it ours, is it sound | `admit` |
+//! | wait for a batch slot | `plan` |
+//! | pull each input into its row | `fetch`, `slot` |
+//! | execute | [`execute`] |
+//! | answer, then report | `reply` |
+//!
+//! [`Worker`] is the loop that drives these, `join` the conversation with the scheduler, and
+//! [`Backend`] the threads. In the scheduler's words a *GPU slot* executes one batch at a time; it
+//! has [`BATCH_SLOTS`] *batch slots*, so that while one batch executes the next are fetched
+//! and the last is answered.
+//!
+//! What never happens here: no plan is reordered for profit (the scheduler decides), no batch waits
+//! for `exec_at` on an idle GPU slot, no lost row holds its batch up past `invalid_after`, and no
+//! task is both answered and given back.
+#![forbid(unsafe_code)]
+
+mod admit;
+mod backend;
+mod catalog;
+mod config;
+mod counters;
+mod error;
+pub mod execute;
+mod fetch;
+mod gpu;
+mod heartbeat;
+mod join;
+mod peers;
+mod plan;
+mod reply;
+mod slot;
+#[cfg(test)]
+mod test_models;
+mod worker;
+
+pub use backend::{Backend, BackendHandle};
+pub use catalog::CatalogError;
+pub use config::{BATCH_MEMORY_MAX, BATCH_SLOTS, BackendConfig, ConfigError, GPUS_MAX};
+pub use counters::Counters;
+pub use error::BackendError;
+pub use join::Stage;
+pub use worker::Worker;

@@ -1,0 +1,195 @@
+//! The frontends this backend pulls from and answers to.
+//!
+//! In: the scheduler's membership messages, and what happens on the frontends' connections. Out:
+//! which connection leads to a task's input, if its slab matches the model. The scheduler decides
+//! who is a member; a broken connection to a member is opened anew, a member's end closes it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use baton_core::{FailReason, FrontendId, ModelId, Nanos, TaskId};
+use baton_rdma::wire::{Hello, PeerUp, RefuseCode, Role, SlabDesc};
+use baton_rdma::{ConnId, Peer, Transport};
+
+use crate::catalog::ServedModel;
+
+/// Pause before a connection that broke is tried again.
+const RECONNECT_AFTER: Nanos = Nanos::from_millis(50);
+
+/// The joined frontends.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    /// By [`FrontendId`].
+    frontends: Vec<Option<Frontend>>,
+    /// Slabs announced for the next `PeerUp`.
+    announced: Vec<SlabDesc>,
+    /// When the first broken connection is due; `None` while all stand.
+    retry_at: Option<Nanos>,
+}
+
+#[derive(Debug)]
+struct Frontend {
+    addr: SocketAddr,
+    token: u64,
+    conn: Option<ConnId>,
+    slabs: Vec<Slab>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slab {
+    model: ModelId,
+    first_slot: u32,
+    slots: u32,
+    input_bytes: u32,
+}
+
+impl Peers {
+    /// A slab of a frontend whose `PeerUp` follows.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn announce(&mut self, desc: &SlabDesc) -> Result<(), &'static str> {
+        let end = desc.first_slot.get().checked_add(desc.slots.get());
+        if end.is_none_or(|end| end > TaskId::SLOTS_MAX) {
+            return Err("a slab's slots are out of range");
+        }
+        if self.announced.len() >= usize::from(u16::MAX) {
+            return Err("more slabs announced than a frontend can have");
+        }
+        self.announced.push(*desc);
+        Ok(())
+    }
+
+    /// A frontend has joined; its connection is opened by [`Peers::connect_due`]. Returns its id,
+    /// under which an earlier member may still be known: end that one first.
+    ///
+    /// # Errors
+    /// What is wrong with the message or the slabs announced for it.
+    pub(crate) fn up(&mut self, message: &PeerUp, seen: IpAddr) -> Result<(), &'static str> {
+        let announced = std::mem::take(&mut self.announced);
+        let id = message.frontend.get();
+        let index = usize::from(u16::try_from(id).map_err(|_| "a frontend's id is out of range")?);
+        if announced.len() != usize::from(message.slabs.get())
+            || announced.iter().any(|desc| desc.frontend.get() != id)
+        {
+            return Err("a frontend's slabs were not announced before it");
+        }
+        if self.frontends.len() <= index {
+            self.frontends.resize_with(index + 1, || None);
+        }
+        self.frontends[index] = Some(Frontend {
+            addr: message.addr.resolve(seen),
+            token: message.token.get(),
+            conn: None,
+            slabs: announced.iter().map(Slab::new).collect(),
+        });
+        self.retry_at = Some(Nanos::ZERO);
+        Ok(())
+    }
+
+    /// A frontend is gone. Returns its connection, which the caller closes.
+    pub(crate) fn down(&mut self, frontend: FrontendId) -> Option<ConnId> {
+        self.frontends.get_mut(usize::from(frontend.0))?.take()?.conn
+    }
+
+    /// Opens the connections that are missing, if it is time. `member` is this backend's id.
+    /// Returns how many were tried.
+    pub(crate) fn connect_due<T: Transport>(
+        &mut self,
+        now: Nanos,
+        member: u32,
+        transport: &mut T,
+    ) -> usize {
+        if self.retry_at.is_none_or(|at| at > now) {
+            return 0;
+        }
+        self.retry_at = None;
+        let mut tried = 0;
+        for frontend in self.frontends.iter_mut().flatten().filter(|f| f.conn.is_none()) {
+            tried += 1;
+            let hello = Hello::new(Role::Backend, member, frontend.token);
+            match transport.connect(frontend.addr, hello) {
+                Ok(conn) => frontend.conn = Some(conn),
+                Err(error) => {
+                    tracing::warn!(addr = %frontend.addr, %error, "cannot connect to a frontend");
+                    self.retry_at = Some(now + RECONNECT_AFTER);
+                }
+            }
+        }
+        tried
+    }
+
+    /// When [`Peers::connect_due`] has something to do.
+    pub(crate) fn next_retry(&self) -> Option<Nanos> {
+        self.retry_at
+    }
+
+    /// A connection is up. False if it does not lead to the frontend we wanted.
+    pub(crate) fn opened(&self, conn: ConnId, peer: &Peer) -> bool {
+        let expected = self.owner(conn).map(|frontend| u32::from(frontend.0));
+        !peer.accepted && peer.role == Role::Frontend && expected == Some(peer.member)
+    }
+
+    /// A connection is gone. Returns the member it led to; it will be tried again.
+    pub(crate) fn closed(&mut self, conn: ConnId, now: Nanos) -> Option<FrontendId> {
+        let owner = self.owner(conn)?;
+        self.frontends[usize::from(owner.0)].as_mut()?.conn = None;
+        self.retry_at.get_or_insert(now + RECONNECT_AFTER);
+        Some(owner)
+    }
+
+    /// The connection to a frontend, which may still be opening.
+    pub(crate) fn conn(&self, frontend: FrontendId) -> Option<ConnId> {
+        self.frontends.get(usize::from(frontend.0))?.as_ref()?.conn
+    }
+
+    /// Where `task`'s input can be read, for an execution of `model`.
+    ///
+    /// # Errors
+    /// [`FailReason::FetchFailed`] if its frontend is unknown or out of reach,
+    /// [`FailReason::WrongSize`] if its slot holds no input of that model.
+    pub(crate) fn locate(&self, task: TaskId, model: &ServedModel) -> Result<ConnId, FailReason> {
+        let frontend = self
+            .frontends
+            .get(usize::from(task.frontend().0))
+            .and_then(Option::as_ref)
+            .ok_or(FailReason::FetchFailed)?;
+        let slab = frontend.slabs.iter().find(|slab| slab.holds(task.slot()));
+        let fits = slab
+            .is_some_and(|slab| slab.model == model.id && slab.input_bytes == model.input_bytes);
+        if !fits {
+            return Err(FailReason::WrongSize);
+        }
+        frontend.conn.ok_or(FailReason::FetchFailed)
+    }
+
+    /// Closes every connection, telling the frontends why. Returns how many.
+    pub(crate) fn close_all<T: Transport>(&self, transport: &mut T, why: &str) -> usize {
+        let mut closed = 0;
+        for conn in self.frontends.iter().flatten().filter_map(|frontend| frontend.conn) {
+            transport.close(conn, RefuseCode::Shutdown, why);
+            closed += 1;
+        }
+        closed
+    }
+
+    fn owner(&self, conn: ConnId) -> Option<FrontendId> {
+        let is_owner = |f: &Option<Frontend>| f.as_ref().is_some_and(|f| f.conn == Some(conn));
+        let index = self.frontends.iter().position(is_owner)?;
+        Some(FrontendId(index as u16))
+    }
+}
+
+impl Slab {
+    fn new(desc: &SlabDesc) -> Self {
+        Self {
+            model: ModelId(desc.model.get()),
+            first_slot: desc.first_slot.get(),
+            slots: desc.slots.get(),
+            input_bytes: desc.input_bytes.get(),
+        }
+    }
+
+    fn holds(&self, slot: u32) -> bool {
+        slot.checked_sub(self.first_slot).is_some_and(|at| at < self.slots)
+    }
+}

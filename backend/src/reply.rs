@@ -1,0 +1,119 @@
+//! Telling every task of an executed batch how it ended: outputs to those whose rows executed, the
+//! reason to those whose rows were left out.
+//!
+//! In: a batch slot in Replying. Out: `TaskResult` and `TaskEnd` messages, each exactly once. A
+//! frontend that does not take its answers holds the batch slot up, but only for [`REPLY_BOUND`]:
+//! then it is disconnected, and its tasks end by their leases.
+
+use baton_core::{Nanos, TaskId};
+use baton_rdma::wire::{RefuseCode, TaskEnd, TaskResult};
+use baton_rdma::{ConnId, SendError, Transport};
+
+use crate::counters::Counters;
+use crate::peers::Peers;
+use crate::slot::{Answer, BatchSlot};
+
+/// How long after its execution a batch may wait for a frontend to take answers.
+pub(crate) const REPLY_BOUND: Nanos = Nanos::from_millis(20);
+/// How soon a frontend that was full is tried again.
+pub(crate) const RETRY_AFTER: Nanos = Nanos::from_micros(500);
+/// `TaskEnd.kind` of a failed task.
+const FAILED: u8 = 2;
+
+/// What every answer of a batch has in common.
+pub(crate) struct Stamp {
+    /// Execution start, scheduler clock.
+    pub(crate) started: Nanos,
+    /// Execution end, scheduler clock.
+    pub(crate) finished: Nanos,
+    /// The scheduler's number of the GPU slot.
+    pub(crate) gpu: u32,
+}
+
+/// Sends what answers it can. True once every task of the batch has been told or cannot be.
+pub(crate) fn answer_all<T: Transport>(
+    slot: &mut BatchSlot,
+    outputs: &[u8],
+    stamp: &Stamp,
+    now: Nanos,
+    peers: &Peers,
+    transport: &mut T,
+    counters: &mut Counters,
+) -> bool {
+    while let Some(answer) = slot.next_answer() {
+        let sent = match peers.conn(task_of(answer).frontend()) {
+            Some(conn) => {
+                send(conn, answer, slot, outputs, stamp, transport).map_err(|e| (conn, e))
+            }
+            None => {
+                counters.answers_lost += 1;
+                slot.answered();
+                continue;
+            }
+        };
+        match sent {
+            Ok(()) => counters.answers_sent += 1,
+            Err((_, SendError::Full)) if now <= slot.execution().finished + REPLY_BOUND => {
+                return false;
+            }
+            Err((conn, error)) => {
+                counters.answers_lost += 1;
+                give_up(conn, error, transport, counters);
+            }
+        }
+        slot.answered();
+    }
+    true
+}
+
+fn task_of(answer: Answer) -> TaskId {
+    match answer {
+        Answer::Output(task, _) | Answer::Failed(task, _) => task,
+    }
+}
+
+fn send<T: Transport>(
+    conn: ConnId,
+    answer: Answer,
+    slot: &BatchSlot,
+    outputs: &[u8],
+    stamp: &Stamp,
+    transport: &mut T,
+) -> Result<(), SendError> {
+    match answer {
+        Answer::Output(task, row) => {
+            let result = TaskResult {
+                task: task.0.into(),
+                started_ns: stamp.started.0.into(),
+                finished_ns: stamp.finished.0.into(),
+                batch_size: slot.executed_rows().into(),
+                gpu: stamp.gpu.into(),
+            };
+            let bytes = outputs.len() / slot.executed_rows() as usize;
+            let at = row as usize * bytes;
+            transport.reply(conn, &result, &outputs[at..at + bytes])
+        }
+        Answer::Failed(task, reason) => {
+            let end = TaskEnd {
+                task: task.0.into(),
+                kind: FAILED,
+                reason: reason.code(),
+                reserved: 0.into(),
+            };
+            transport.send(conn, &end, &[])
+        }
+    }
+}
+
+#[cold]
+fn give_up<T: Transport>(
+    conn: ConnId,
+    error: SendError,
+    transport: &mut T,
+    counters: &mut Counters,
+) {
+    if error == SendError::Full {
+        counters.frontends_slow += 1;
+        transport.close(conn, RefuseCode::Limit, "does not take its answers; read faster");
+    }
+}

@@ -1,0 +1,288 @@
+//! One batch slot: where a batch is between its plan and its answers. Pure.
+//!
+//! ```text
+//!           begin             last row settled        start            finish          free
+//!   Free ──────────▶ Fetching ────────────────▶ Ready ─────▶ Executing ──────▶ Replying ────▶ Free
+//!                                                 └── give_back (expired) ──▶ Free
+//! ```
+//! In: plans, READ completions, vanished frontends, measured executions. Out: which rows to abort,
+//! how to compact the rows that arrived, which answers to send. Invariant: a slot leaves Fetching
+//! only when no READ into its rows is outstanding, so rows are never reused under a late READ.
+
+use baton_core::{FailReason, FrontendId, Nanos, TaskId};
+
+use crate::plan::Plan;
+
+/// Where a batch slot is in its cycle.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Phase {
+    /// No batch.
+    Free,
+    /// READs are outstanding.
+    Fetching,
+    /// Every row has arrived or is given up; waits for the GPU slot.
+    Ready,
+    /// The GPU slot's executor has it.
+    Executing,
+    /// Executed; answers are going out.
+    Replying,
+}
+
+/// What is known of one row of the batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Row {
+    /// Its READ is outstanding.
+    Reading,
+    /// Its READ is outstanding and has been aborted, for this reason.
+    Aborting(FailReason),
+    /// Its input is in the batch buffer.
+    Here,
+    /// It is left out of the batch.
+    Lost(FailReason),
+}
+
+/// How an execution went, on this process's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Execution {
+    /// Measured start.
+    pub(crate) started: Nanos,
+    /// Measured end.
+    pub(crate) finished: Nanos,
+    /// False when the engine reported an error: no row has an answer.
+    pub(crate) succeeded: bool,
+}
+
+/// What one task of a batch is to be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// Its output row, counted in executed rows.
+    Output(TaskId, u32),
+    /// It failed.
+    Failed(TaskId, FailReason),
+}
+
+/// One batch slot. Calling a transition in the wrong phase is a bug of the caller and panics.
+#[derive(Debug)]
+pub(crate) struct BatchSlot {
+    phase: Phase,
+    plan: Option<Plan>,
+    rows: Vec<Row>,
+    /// Rows whose READ is outstanding.
+    reading: u32,
+    /// `order[i]`: the plan's row that executes as row i.
+    order: Vec<u16>,
+    execution: Execution,
+    /// Answers given, counted over executed rows and then over all rows.
+    answered: usize,
+    /// The fetch bound has passed and what was missing then has been aborted.
+    aborted: bool,
+}
+
+impl BatchSlot {
+    /// A free slot for batches of up to `batch_max` rows.
+    pub(crate) fn new(batch_max: u32) -> Self {
+        Self {
+            phase: Phase::Free,
+            plan: None,
+            rows: Vec::with_capacity(batch_max as usize),
+            reading: 0,
+            order: Vec::with_capacity(batch_max as usize),
+            execution: Execution { started: Nanos::ZERO, finished: Nanos::ZERO, succeeded: false },
+            answered: 0,
+            aborted: false,
+        }
+    }
+
+    /// Where the slot is.
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The batch in the slot; `None` while free.
+    pub(crate) fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// How the batch executed. Meaningful while Replying.
+    pub(crate) fn execution(&self) -> Execution {
+        self.execution
+    }
+
+    /// Rows that execute, or executed. Meaningful from Executing on.
+    pub(crate) fn executed_rows(&self) -> u32 {
+        self.order.len() as u32
+    }
+
+    /// Takes a plan: every row is being read from now on.
+    pub(crate) fn begin(&mut self, plan: Plan) {
+        self.expect(Phase::Free);
+        self.rows.clear();
+        self.rows.resize(plan.tasks.len(), Row::Reading);
+        self.order.clear();
+        self.reading = plan.tasks.len() as u32;
+        self.answered = 0;
+        self.aborted = false;
+        self.plan = Some(plan);
+        self.phase = Phase::Fetching;
+    }
+
+    /// True if a READ of `task` into `row` is outstanding.
+    pub(crate) fn expects(&self, row: u32, task: TaskId) -> bool {
+        let row = row as usize;
+        let is_reading = matches!(self.rows.get(row), Some(Row::Reading | Row::Aborting(_)));
+        let planned = self.plan.as_ref().and_then(|plan| plan.tasks.get(row));
+        self.phase == Phase::Fetching && is_reading && planned == Some(&task)
+    }
+
+    /// The READ into `row` has ended: `None` with the input, `Some` without. An abort that came too
+    /// late to stop the data loses the row only if its frontend is gone. Returns the reason for
+    /// which the row is left out, if it is.
+    pub(crate) fn settle(&mut self, row: u32, failure: Option<FailReason>) -> Option<FailReason> {
+        self.expect(Phase::Fetching);
+        let row = &mut self.rows[row as usize];
+        let lost = match (*row, failure) {
+            (Row::Aborting(FailReason::FetchFailed), _) => Some(FailReason::FetchFailed),
+            (_, None) => None,
+            (Row::Aborting(reason), Some(_)) => Some(reason),
+            (_, failure) => failure,
+        };
+        *row = lost.map_or(Row::Here, Row::Lost);
+        self.reading -= 1;
+        if self.reading == 0 {
+            self.phase = Phase::Ready;
+        }
+        lost
+    }
+
+    /// When rows still being read must be given up; `None` unless that is yet to come.
+    pub(crate) fn fetch_bound(&self) -> Option<Nanos> {
+        let fetching = self.phase == Phase::Fetching && !self.aborted;
+        self.plan.as_ref().filter(|_| fetching).map(|plan| plan.invalid_after)
+    }
+
+    /// The fetch bound has passed: calls `abort` for every row still being read, once.
+    pub(crate) fn abort_missing(&mut self, mut abort: impl FnMut(u32, TaskId)) {
+        let fetching = self.phase == Phase::Fetching;
+        let Some(plan) = self.plan.as_ref().filter(|_| fetching) else { return };
+        self.aborted = true;
+        for (i, row) in self.rows.iter_mut().enumerate() {
+            if *row == Row::Reading {
+                *row = Row::Aborting(FailReason::FetchTimeout);
+                abort(i as u32, plan.tasks[i]);
+            }
+        }
+    }
+
+    /// `frontend` is gone: its rows are left out unless the batch already executes. Calls `abort`
+    /// for those being read. Returns how many rows that had arrived are lost by it.
+    pub(crate) fn vanish(
+        &mut self,
+        frontend: FrontendId,
+        mut abort: impl FnMut(u32, TaskId),
+    ) -> u32 {
+        let Some(plan) = self.plan.as_ref() else { return 0 };
+        if !matches!(self.phase, Phase::Fetching | Phase::Ready) {
+            return 0;
+        }
+        let mut lost = 0;
+        for (i, row) in self.rows.iter_mut().enumerate() {
+            if plan.tasks[i].frontend() != frontend {
+                continue;
+            }
+            match *row {
+                Row::Reading => {
+                    *row = Row::Aborting(FailReason::FetchFailed);
+                    abort(i as u32, plan.tasks[i]);
+                }
+                Row::Aborting(_) => *row = Row::Aborting(FailReason::FetchFailed),
+                Row::Here => {
+                    *row = Row::Lost(FailReason::FetchFailed);
+                    lost += 1;
+                }
+                Row::Lost(_) => {}
+            }
+        }
+        lost
+    }
+
+    /// Hands the batch to the executor. Fills the gaps that lost rows left with rows from the end:
+    /// `move_row(from, to)` for each, at most one per gap. Returns the rows that execute, maybe 0.
+    pub(crate) fn start(&mut self, mut move_row: impl FnMut(u32, u32)) -> u32 {
+        self.expect(Phase::Ready);
+        let mut end = self.rows.len();
+        let mut at = 0;
+        while at < end {
+            if self.rows[at] == Row::Here {
+                self.order.push(at as u16);
+            } else if let Some(from) = (at + 1..end).rev().find(|&i| self.rows[i] == Row::Here) {
+                move_row(from as u32, at as u32);
+                self.order.push(from as u16);
+                end = from;
+            } else {
+                break;
+            }
+            at += 1;
+        }
+        self.phase = Phase::Executing;
+        self.executed_rows()
+    }
+
+    /// The executor is done with the batch.
+    pub(crate) fn finish(&mut self, execution: Execution) {
+        self.expect(Phase::Executing);
+        self.execution = execution;
+        self.phase = Phase::Replying;
+    }
+
+    /// The next task to be told, executed rows first; `None` once all have been.
+    pub(crate) fn next_answer(&mut self) -> Option<Answer> {
+        self.expect(Phase::Replying);
+        let tasks = &self.plan.as_ref()?.tasks;
+        if let Some(&row) = self.order.get(self.answered) {
+            let task = tasks[usize::from(row)];
+            return Some(match self.execution.succeeded {
+                true => Answer::Output(task, self.answered as u32),
+                false => Answer::Failed(task, FailReason::Engine),
+            });
+        }
+        let mut row = self.answered - self.order.len();
+        while let Some(state) = self.rows.get(row) {
+            if let Row::Lost(reason) = *state {
+                self.answered = self.order.len() + row;
+                return Some(Answer::Failed(tasks[row], reason));
+            }
+            row += 1;
+        }
+        None
+    }
+
+    /// The task of the last [`BatchSlot::next_answer`] has been told, or cannot be.
+    pub(crate) fn answered(&mut self) {
+        self.answered += 1;
+    }
+
+    /// All answers are out: the slot is free; the plan comes back for the report.
+    pub(crate) fn free(&mut self) -> Plan {
+        self.leave(Phase::Replying)
+    }
+
+    /// Frees a Ready slot without executing: nobody has been told anything, so the scheduler may
+    /// take all tasks back.
+    pub(crate) fn give_back(&mut self) -> Plan {
+        self.leave(Phase::Ready)
+    }
+
+    fn leave(&mut self, phase: Phase) -> Plan {
+        self.expect(phase);
+        self.phase = Phase::Free;
+        self.plan.take().expect("only a free slot has no plan")
+    }
+
+    fn expect(&self, phase: Phase) {
+        assert_eq!(self.phase, phase, "batch slot in the wrong phase");
+    }
+}
+
+#[cfg(test)]
+#[path = "slot_tests.rs"]
+mod tests;

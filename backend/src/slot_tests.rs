@@ -1,0 +1,219 @@
+//! Stories of one batch slot.
+
+use baton_core::ModelId;
+
+use super::*;
+use crate::catalog::ServedModel;
+
+const TOLD: Execution = Execution { started: Nanos(100), finished: Nanos(200), succeeded: true };
+
+fn task(frontend: u16, slot: u32) -> TaskId {
+    TaskId::new(FrontendId(frontend), slot, 7)
+}
+
+/// A slot that fetches rows of these frontends, one task each.
+fn fetching(frontends: &[u16]) -> BatchSlot {
+    let model = ServedModel {
+        id: ModelId(0),
+        local: ModelId(0),
+        thread: 0,
+        batch_max: 8,
+        input_bytes: 8,
+        output_bytes: 8,
+    };
+    let tasks = frontends.iter().enumerate().map(|(i, &f)| task(f, i as u32)).collect();
+    let mut slot = BatchSlot::new(8);
+    slot.begin(Plan { batch: 1, model, exec_at: Nanos(10), invalid_after: Nanos(50), tasks });
+    slot
+}
+
+fn start(slot: &mut BatchSlot) -> (u32, Vec<(u32, u32)>) {
+    let mut moves = Vec::new();
+    let rows = slot.start(|from, to| moves.push((from, to)));
+    (rows, moves)
+}
+
+fn answers(slot: &mut BatchSlot) -> Vec<Answer> {
+    std::iter::from_fn(|| {
+        let answer = slot.next_answer();
+        slot.answered();
+        answer
+    })
+    .collect()
+}
+
+#[test]
+fn a_whole_batch_goes_round_and_the_slot_is_free_again() {
+    let mut slot = fetching(&[1, 2, 1]);
+    for row in [2, 0] {
+        slot.settle(row, None);
+        assert_eq!(slot.phase(), Phase::Fetching);
+    }
+    slot.settle(1, None);
+    assert_eq!(slot.phase(), Phase::Ready);
+    assert_eq!(start(&mut slot), (3, vec![]));
+    slot.finish(TOLD);
+    assert_eq!(
+        answers(&mut slot),
+        [
+            Answer::Output(task(1, 0), 0),
+            Answer::Output(task(2, 1), 1),
+            Answer::Output(task(1, 2), 2)
+        ]
+    );
+    assert_eq!(slot.free().batch, 1);
+    assert_eq!(slot.phase(), Phase::Free);
+}
+
+#[test]
+fn a_lost_row_is_filled_from_the_end_and_answers_still_find_their_tasks() {
+    let mut slot = fetching(&[1, 1, 1, 1]);
+    slot.settle(0, None);
+    assert_eq!(
+        slot.settle(1, Some(FailReason::StaleGeneration)),
+        Some(FailReason::StaleGeneration)
+    );
+    slot.settle(2, None);
+    slot.settle(3, None);
+    assert_eq!(start(&mut slot), (3, vec![(3, 1)]));
+    slot.finish(TOLD);
+    assert_eq!(
+        answers(&mut slot),
+        [
+            Answer::Output(task(1, 0), 0),
+            Answer::Output(task(1, 3), 1),
+            Answer::Output(task(1, 2), 2),
+            Answer::Failed(task(1, 1), FailReason::StaleGeneration),
+        ]
+    );
+}
+
+/// Every pattern of lost rows up to 8: what executes is exactly what arrived, each row once, no gap,
+/// and nobody is told twice.
+#[test]
+fn compacting_keeps_every_row_that_arrived_whatever_is_lost() {
+    for pattern in 0u32..256 {
+        let mut slot = fetching(&[1; 8]);
+        let mut memory: Vec<Option<u32>> = Vec::new();
+        for row in 0..8 {
+            let here = pattern & (1 << row) != 0;
+            slot.settle(row, (!here).then_some(FailReason::FetchFailed));
+            memory.push(here.then_some(row));
+        }
+        let rows = slot.start(|from, to| {
+            assert!(memory[to as usize].is_none(), "moved over a row that arrived");
+            memory[to as usize] = memory[from as usize].take();
+        });
+        assert_eq!(rows, pattern.count_ones());
+        slot.finish(TOLD);
+        let told = answers(&mut slot);
+        assert_eq!(told.len(), 8, "pattern {pattern:#010b}");
+        for answer in told {
+            match answer {
+                Answer::Output(id, row) => assert_eq!(memory[row as usize], Some(id.slot())),
+                Answer::Failed(id, reason) => {
+                    assert_eq!(pattern & (1 << id.slot()), 0);
+                    assert_eq!(reason, FailReason::FetchFailed);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn at_the_fetch_bound_missing_rows_are_aborted_once_and_the_rest_executes() {
+    let mut slot = fetching(&[1, 2]);
+    slot.settle(0, None);
+    let mut aborted = Vec::new();
+    slot.abort_missing(|row, id| aborted.push((row, id)));
+    slot.abort_missing(|row, id| aborted.push((row, id)));
+    assert_eq!(aborted, [(1, task(2, 1))]);
+    assert_eq!(
+        slot.phase(),
+        Phase::Fetching,
+        "the row is the transport's until the abort completes"
+    );
+    assert_eq!(slot.settle(1, Some(FailReason::FetchFailed)), Some(FailReason::FetchTimeout));
+    assert_eq!(start(&mut slot).0, 1);
+}
+
+#[test]
+fn data_that_beats_its_abort_is_used_unless_its_frontend_is_gone() {
+    let mut slot = fetching(&[1, 2]);
+    slot.abort_missing(|_, _| {});
+    slot.vanish(FrontendId(2), |_, _| panic!("aborted before"));
+    assert_eq!(slot.settle(0, None), None);
+    assert_eq!(slot.settle(1, None), Some(FailReason::FetchFailed));
+    assert_eq!(start(&mut slot).0, 1);
+}
+
+#[test]
+fn a_vanished_frontend_takes_its_rows_out_of_a_batch_that_waits_for_the_gpu() {
+    let mut slot = fetching(&[3, 1, 3]);
+    for row in 0..3 {
+        slot.settle(row, None);
+    }
+    assert_eq!(slot.vanish(FrontendId(3), |_, _| panic!("nothing is being read")), 2);
+    assert_eq!(start(&mut slot), (1, vec![(1, 0)]));
+}
+
+#[test]
+fn once_executing_a_vanished_frontend_changes_nothing() {
+    let mut slot = fetching(&[3]);
+    slot.settle(0, None);
+    start(&mut slot);
+    assert_eq!(slot.vanish(FrontendId(3), |_, _| panic!("nothing is being read")), 0);
+    slot.finish(TOLD);
+    assert_eq!(answers(&mut slot), [Answer::Output(task(3, 0), 0)]);
+}
+
+#[test]
+fn a_batch_that_lost_every_row_executes_none_and_tells_all() {
+    let mut slot = fetching(&[1, 2]);
+    slot.settle(0, Some(FailReason::WrongSize));
+    slot.settle(1, Some(FailReason::FetchFailed));
+    assert_eq!(start(&mut slot), (0, vec![]));
+    slot.finish(TOLD);
+    assert_eq!(
+        answers(&mut slot),
+        [
+            Answer::Failed(task(1, 0), FailReason::WrongSize),
+            Answer::Failed(task(2, 1), FailReason::FetchFailed)
+        ]
+    );
+}
+
+#[test]
+fn an_engine_error_fails_the_executed_rows_and_keeps_the_reason_of_the_lost() {
+    let mut slot = fetching(&[1, 2]);
+    slot.settle(0, None);
+    slot.settle(1, Some(FailReason::StaleGeneration));
+    start(&mut slot);
+    slot.finish(Execution { succeeded: false, ..TOLD });
+    assert_eq!(
+        answers(&mut slot),
+        [
+            Answer::Failed(task(1, 0), FailReason::Engine),
+            Answer::Failed(task(2, 1), FailReason::StaleGeneration)
+        ]
+    );
+}
+
+#[test]
+fn an_expired_batch_is_given_back_whole() {
+    let mut slot = fetching(&[1, 2]);
+    slot.settle(0, None);
+    slot.settle(1, Some(FailReason::StaleGeneration));
+    assert_eq!(slot.give_back().tasks, [task(1, 0), task(2, 1)]);
+    assert_eq!(slot.phase(), Phase::Free);
+}
+
+#[test]
+fn completions_that_belong_elsewhere_are_recognised() {
+    let mut slot = fetching(&[1, 2]);
+    assert!(slot.expects(0, task(1, 0)));
+    assert!(!slot.expects(0, task(2, 1)), "another row's task");
+    assert!(!slot.expects(9, task(1, 0)), "no such row");
+    slot.settle(0, None);
+    assert!(!slot.expects(0, task(1, 0)), "completed before");
+}

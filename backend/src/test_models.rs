@@ -1,0 +1,20 @@
+//! Models for unit tests.
+
+use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_topo::{EngineSpec, ModelSpec};
+
+/// An emulated model with ℓ(b) = 200 µs + b · 100 µs.
+pub(crate) fn emulated(name: &str, id: u32, input_bytes: u32, batch_max: u32) -> ModelSpec {
+    let (alpha, beta) = (Nanos::from_micros(100), Nanos::from_micros(200));
+    ModelSpec {
+        id: ModelId(id),
+        name: name.into(),
+        subcluster: SubclusterId(0),
+        profile: Profile::linear(alpha, beta, batch_max).unwrap(),
+        slo: Nanos::from_millis(25),
+        input_bytes,
+        output_bytes: 8,
+        queue_capacity: 16,
+        engine: EngineSpec::Emulated { jitter: 0.0 },
+    }
+}

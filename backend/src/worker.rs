@@ -1,0 +1,241 @@
+//! The I/O agent of a backend: everything but the executions themselves.
+//!
+//! In: plans, READ completions, finished executions, membership. Out: READs, jobs, answers and
+//! reports. It owns all batch slots; executors only ever hold the one batch they execute. Generic
+//! over transport and executor, so that tests step it by hand with a clock of their own.
+
+mod end;
+mod intake;
+mod report;
+
+use baton_core::Nanos;
+use baton_rdma::{Events, Read, Transport};
+use baton_topo::{Agent, Waker};
+
+use crate::admit::Admission;
+use crate::config::BackendConfig;
+use crate::counters::Counters;
+use crate::error::BackendError;
+use crate::execute::{Executor, Measured};
+use crate::fetch;
+use crate::gpu::Gpu;
+use crate::join::{Join, Stage};
+use crate::peers::Peers;
+use crate::reply::RETRY_AFTER;
+use crate::slot::Phase;
+use baton_rdma::wire::BatchStatus;
+use end::End;
+
+/// The I/O agent.
+#[derive(Debug)]
+pub struct Worker<T, E> {
+    config: BackendConfig,
+    measured: Measured,
+    transport: T,
+    events: Events,
+    join: Join,
+    peers: Peers,
+    admission: Admission,
+    gpus: Vec<Gpu<E>>,
+    /// READs of this pass, posted together.
+    reads: Vec<Read>,
+    /// When answers that a frontend did not take are tried again.
+    reply_at: Option<Nanos>,
+    counters: Counters,
+    end: Option<End>,
+}
+
+impl<T: Transport, E: Executor> Worker<T, E> {
+    /// A backend that has loaded its models, one executor per GPU slot, and begins to join at its
+    /// first poll. `measured` holds the profiles to report instead of the cluster file's.
+    pub fn new(config: BackendConfig, measured: Measured, transport: T, executors: Vec<E>) -> Self {
+        let batch_max = config.batch_max();
+        Self {
+            gpus: executors.into_iter().map(|executor| Gpu::new(&config, executor)).collect(),
+            join: Join::new(config.scheduler),
+            peers: Peers::default(),
+            admission: Admission::new(batch_max),
+            events: Events::new(),
+            reads: Vec::with_capacity(batch_max as usize),
+            reply_at: None,
+            counters: Counters::default(),
+            end: None,
+            config,
+            measured,
+            transport,
+        }
+    }
+
+    /// Where the conversation with the scheduler is.
+    pub fn stage(&self) -> Stage {
+        self.join.stage()
+    }
+
+    /// How it ended; `None` while it runs.
+    pub fn result(&self) -> Option<&Result<(), BackendError>> {
+        self.end.as_ref().and_then(End::result)
+    }
+
+    /// What has been counted so far.
+    pub fn counters(&self) -> Counters {
+        Counters { transport: self.transport.counters(), ..self.counters }
+    }
+
+    /// Asks the scheduler to let this backend go: no more grants, then an end without error.
+    pub fn leave(&mut self, now: Nanos) {
+        match self.join.leave(&mut self.transport) {
+            Ok(true) => {}
+            Ok(false) => self.finish(Ok(()), now),
+            Err(error) => self.finish(Err(error), now),
+        }
+    }
+
+    /// Keeps the conversations up: heartbeat, missing connections; or takes the next step of the
+    /// end.
+    fn tend(&mut self, now: Nanos) -> usize {
+        if self.end.is_some() {
+            return self.end_step(now);
+        }
+        let done = match self.join.poll(now, &self.config, &mut self.transport) {
+            Ok(done) => done,
+            Err(error) => {
+                self.finish(Err(error), now);
+                return 1;
+            }
+        };
+        if self.join.stage() == Stage::Left && self.gpus.iter().all(Gpu::is_idle) {
+            self.finish(Ok(()), now);
+            return 1;
+        }
+        done + self.peers.connect_due(now, self.join.member(), &mut self.transport)
+    }
+
+    fn receive(&mut self, now: Nanos) -> usize {
+        let mut events = std::mem::take(&mut self.events);
+        let arrived = self.transport.poll(now, &mut events);
+        for event in events.drain() {
+            if let Err(error) = self.on_event(event, now) {
+                self.finish(Err(error), now);
+            }
+        }
+        self.events = events;
+        arrived
+    }
+
+    fn collect(&mut self, now: Nanos) -> usize {
+        let mut collected = 0;
+        for index in 0..self.gpus.len() {
+            match self.gpus[index].collect() {
+                Ok(None) => continue,
+                Ok(Some(done)) => {
+                    if let Err(error) = done.result {
+                        tracing::error!(gpu = index, %error, "a batch failed");
+                    }
+                }
+                Err(_) => self.finish(Err(BackendError::ExecutorDied(index)), now),
+            }
+            collected += 1;
+        }
+        collected
+    }
+
+    fn expire(&mut self, now: Nanos) -> usize {
+        let aborted = fetch::abort_due(now, &mut self.gpus, &self.peers, &mut self.transport);
+        let mut expired = 0;
+        for index in 0..self.gpus.len() {
+            while let Some(plan) = self.gpus[index].pop_expired(now) {
+                self.counters.batches_expired += 1;
+                self.report(index, &plan, 0, BatchStatus::Expired, (now, now), now);
+                self.gpus[index].plans.recycle(plan.tasks);
+                expired += 1;
+            }
+        }
+        aborted + expired
+    }
+
+    fn fetch(&mut self) -> usize {
+        let mut begun = 0;
+        for (index, gpu) in self.gpus.iter_mut().enumerate() {
+            while let Some(slot) = gpu.slot_in(Phase::Free)
+                && let Some(plan) = gpu.plans.pop()
+            {
+                let (peers, reads, counters) = (&self.peers, &mut self.reads, &mut self.counters);
+                fetch::begin(index, gpu, slot, plan, peers, reads, counters);
+                begun += 1;
+            }
+        }
+        self.transport.post_reads(&mut self.reads);
+        begun
+    }
+
+    fn execute(&mut self, now: Nanos) -> usize {
+        let mut started = 0;
+        for index in 0..self.gpus.len() {
+            loop {
+                match self.gpus[index].start_next(now) {
+                    Ok(false) => break,
+                    Ok(true) => started += 1,
+                    Err(_) => {
+                        self.finish(Err(BackendError::ExecutorDied(index)), now);
+                        break;
+                    }
+                }
+            }
+        }
+        started
+    }
+
+    fn reply(&mut self, now: Nanos) -> usize {
+        self.reply_at = None;
+        let mut replied = 0;
+        for index in 0..self.gpus.len() {
+            for slot in 0..self.gpus[index].slots.len() {
+                if self.gpus[index].slots[slot].phase() != Phase::Replying {
+                    continue;
+                }
+                match self.answer(index, slot, now) {
+                    true => replied += 1,
+                    false => self.reply_at = Some(now + RETRY_AFTER),
+                }
+            }
+        }
+        replied
+    }
+}
+
+impl<T: Transport, E: Executor> Agent for Worker<T, E> {
+    fn poll(&mut self, now: Nanos) -> usize {
+        let mut work = self.tend(now);
+        work += self.receive(now);
+        work += self.collect(now);
+        if self.end.is_none() {
+            work += self.expire(now);
+            work += self.fetch();
+            work += self.execute(now);
+        }
+        work += self.reply(now);
+        self.transport.flush();
+        work
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        if let Some(end) = &self.end {
+            return Some(self.reply_at.unwrap_or(end.until()));
+        }
+        let gpus = self.gpus.iter().filter_map(Gpu::next_timer);
+        let others = [self.join.next_timer(), self.peers.next_retry(), self.reply_at];
+        gpus.chain(others.into_iter().flatten()).min()
+    }
+
+    fn wait(&mut self, timeout: Option<Nanos>) {
+        self.transport.wait(timeout);
+    }
+
+    fn waker(&self) -> Waker {
+        self.transport.waker()
+    }
+
+    fn finished(&self) -> bool {
+        self.result().is_some()
+    }
+}

@@ -1,0 +1,154 @@
+//! What the worker does with each event of its transport.
+
+use baton_core::{FrontendId, Nanos, TaskId};
+use baton_rdma::wire::{Message, Plan as WirePlan, RefuseCode};
+use baton_rdma::{CloseReason, ConnId, Event, Peer, Transport};
+use zerocopy::little_endian::U64;
+
+use super::Worker;
+use crate::admit::Refusal;
+use crate::error::BackendError;
+use crate::execute::Executor;
+use crate::fetch;
+use crate::plan::Plan;
+
+impl<T: Transport, E: Executor> Worker<T, E> {
+    /// An error ends the backend; whatever a frontend does never is one.
+    pub(super) fn on_event(&mut self, event: Event<'_>, now: Nanos) -> Result<(), BackendError> {
+        match event {
+            Event::Opened { conn, peer } => self.on_opened(conn, &peer),
+            Event::Message { conn, message } => self.on_message(conn, message, now),
+            Event::Read(done) => {
+                fetch::settle(done, &mut self.gpus, &mut self.counters);
+                Ok(())
+            }
+            // A backend exposes no slabs, so no answer can land here.
+            Event::Result { conn, .. } => self.refuse(conn),
+            Event::Closed { conn, reason } => self.on_closed(conn, &reason, now),
+        }
+    }
+
+    fn on_opened(&mut self, conn: ConnId, peer: &Peer) -> Result<(), BackendError> {
+        if !self.join.on_opened(conn, peer)? && !self.peers.opened(conn, peer) {
+            let why = "not the frontend this backend was sent to, or not invited";
+            self.transport.close(conn, RefuseCode::Unauthorised, why);
+        }
+        Ok(())
+    }
+
+    fn on_closed(
+        &mut self,
+        conn: ConnId,
+        reason: &CloseReason,
+        now: Nanos,
+    ) -> Result<(), BackendError> {
+        if let Some(end) = &mut self.end {
+            end.on_closed();
+            self.peers.closed(conn, now);
+            return Ok(());
+        }
+        if !self.join.on_closed(conn, reason, now)?
+            && let Some(frontend) = self.peers.closed(conn, now)
+        {
+            self.counters.frontends_disconnected += 1;
+            tracing::warn!(frontend = frontend.0, %reason, "lost a frontend's connection");
+        }
+        Ok(())
+    }
+
+    fn on_message(
+        &mut self,
+        conn: ConnId,
+        message: Message<'_>,
+        now: Nanos,
+    ) -> Result<(), BackendError> {
+        if self.join.is_control(conn) {
+            return self.on_control(message, now);
+        }
+        match (self.join.thread_of(conn), message) {
+            (Some(thread), Message::Plan(plan, tasks)) => {
+                self.on_plan(thread, plan, tasks, now);
+                Ok(())
+            }
+            (Some(_), _) => Err(BackendError::Protocol("a ModelThread sends only plans")),
+            (None, _) => self.refuse(conn),
+        }
+    }
+
+    fn on_control(&mut self, message: Message<'_>, now: Nanos) -> Result<(), BackendError> {
+        let is_member = self.join.is_member();
+        match message {
+            Message::SlabDesc(desc) if is_member => {
+                self.peers.announce(desc).map_err(BackendError::Protocol)
+            }
+            Message::PeerUp(up) if is_member => {
+                // An id that is still known is being reused; its old owner must be gone.
+                self.on_peer_down(up.frontend.get());
+                let seen = self.join.scheduler().ip();
+                self.peers.up(up, seen).map_err(BackendError::Protocol)
+            }
+            Message::PeerDown(down) if is_member => {
+                self.on_peer_down(down.frontend.get());
+                Ok(())
+            }
+            other => {
+                let (config, measured) = (&self.config, &self.measured);
+                self.join.on_message(other, now, config, measured, &mut self.transport)
+            }
+        }
+    }
+
+    fn on_peer_down(&mut self, frontend: u32) {
+        let Ok(id) = u16::try_from(frontend).map(FrontendId) else { return };
+        let (gpus, counters) = (&mut self.gpus, &mut self.counters);
+        fetch::vanish(id, gpus, &self.peers, &mut self.transport, counters);
+        if let Some(conn) = self.peers.down(id) {
+            self.transport.close(conn, RefuseCode::Shutdown, "the scheduler says you are gone");
+        }
+    }
+
+    /// A message that does not belong on its connection, from a peer that is not the scheduler.
+    #[cold]
+    fn refuse(&mut self, conn: ConnId) -> Result<(), BackendError> {
+        self.counters.unexpected_messages += 1;
+        let why = "a frontend only answers READs";
+        self.transport.close(conn, RefuseCode::UnexpectedMessage, why);
+        Ok(())
+    }
+
+    fn on_plan(&mut self, thread: u32, wire: &WirePlan, tasks: &[U64], now: Nanos) {
+        self.counters.plans += 1;
+        let terms = self.join.terms().ok_or(Refusal::NotReady);
+        let admitted = terms.and_then(|terms| self.admission.check(wire, tasks, thread, &terms));
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                self.count_refusal(refusal, wire);
+                return self.refuse_plan(thread, wire, now);
+            }
+        };
+        let queue = &mut self.gpus[admitted.gpu].plans;
+        if queue.is_full() {
+            self.counters.plans_queue_full += 1;
+            return self.refuse_plan(thread, wire, now);
+        }
+        let mut list = queue.task_list();
+        list.extend(tasks.iter().map(|task| TaskId(task.get())));
+        queue.push(Plan {
+            batch: wire.batch.get(),
+            model: admitted.model,
+            exec_at: admitted.exec_at,
+            invalid_after: admitted.invalid_after,
+            tasks: list,
+        });
+    }
+
+    #[cold]
+    fn count_refusal(&mut self, refusal: Refusal, plan: &WirePlan) {
+        tracing::warn!(batch = plan.batch.get(), ?refusal, "refused a plan");
+        match refusal {
+            Refusal::UnknownModel | Refusal::UnknownGpu => self.counters.plans_unknown += 1,
+            _ => self.counters.plans_malformed += 1,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The demo's cluster: which models, which backends, how much load.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use baton_topo::zoo::{self, ZooModel};
+
+/// The digits model and its held-out images travel inside the binary, so that the demo runs from
+/// any folder.
+const DIGITS_ONNX: &[u8] = include_bytes!("../../examples/digits/digits.onnx");
+const DIGITS_HELDOUT: &[u8] = include_bytes!("../../examples/digits/heldout.bin");
+
+/// Emulated GPU slots: two backends with two each.
+const GPUS: f64 = 4.0;
+/// Share of what the emulated GPUs could do at best.
+const LOAD: f64 = 0.3;
+/// Digits per second: a fraction of a core, whatever the core.
+const DIGITS_RATE: f64 = 120.0;
+
+/// From the paper's table, β/α from 16 down to 0.02: what batching is worth differs a thousandfold.
+/// Inputs: one model gets whole 224 × 224 RGB images, the others less, so that two cores suffice
+/// for four "GPUs", their frontends and the network in between.
+const EMULATED: [(&str, u32); 4] = [
+    ("MobileNetV3Small", 16_384),
+    ("ResNet50", 150_528),
+    ("EfficientNetB3", 65_536),
+    ("BERT", 2_048),
+];
+
+/// What the demo starts.
+#[derive(Debug)]
+pub(crate) struct DemoCluster {
+    /// The cluster file.
+    pub(crate) file: PathBuf,
+    /// Names of the backends.
+    pub(crate) backends: Vec<&'static str>,
+    /// Models and their tasks per second over all frontends.
+    pub(crate) rates: Vec<(String, f64)>,
+}
+
+impl DemoCluster {
+    /// Writes the cluster file and what it needs into `dir`.
+    pub(crate) fn write(dir: &Path, with_onnx: bool, rate_scale: f64) -> io::Result<Self> {
+        let mut text = String::from(HEADER);
+        let mut rates = Vec::new();
+        for (model, input_bytes) in emulated() {
+            text.push_str(&model_table(&model, input_bytes));
+            rates.push((model.name.clone(), rate_scale * rate(&model)));
+        }
+        let mut backends = vec!["emulated-a", "emulated-b"];
+        text.push_str(EMULATED_BACKENDS);
+        if with_onnx {
+            fs::write(dir.join("digits.onnx"), DIGITS_ONNX)?;
+            fs::write(dir.join("heldout.bin"), DIGITS_HELDOUT)?;
+            text.push_str(DIGITS);
+            backends.push("cpu");
+            rates.push(("digits".to_owned(), rate_scale * DIGITS_RATE));
+        }
+        let file = dir.join("cluster.toml");
+        fs::write(&file, text)?;
+        Ok(Self { file, backends, rates })
+    }
+}
+
+fn emulated() -> impl Iterator<Item = (ZooModel, u32)> {
+    let zoo = zoo::gtx_1080ti();
+    EMULATED.into_iter().map(move |(name, input_bytes)| {
+        let model = zoo.iter().find(|model| model.name == name).cloned();
+        (model.expect("the table has every name above; a test looks"), input_bytes)
+    })
+}
+
+/// Each model gets an equal share of the GPUs' time, and offers [`LOAD`] of what the staggered
+/// optimum makes of it: the largest b with (1 + 1/N)·ℓ(b) ≤ SLO, at b / ℓ(b) per GPU.
+fn rate(model: &ZooModel) -> f64 {
+    let budget_ms = model.slo_ms / (1.0 + 1.0 / GPUS);
+    let batch = ((budget_ms - model.beta_ms) / model.alpha_ms).floor().max(1.0);
+    let latency_ms = model.alpha_ms * batch + model.beta_ms;
+    LOAD * GPUS / EMULATED.len() as f64 * batch / latency_ms * 1e3
+}
+
+fn model_table(model: &ZooModel, input_bytes: u32) -> String {
+    let ZooModel { name, alpha_ms, beta_ms, slo_ms } = model;
+    let mut table = String::new();
+    write!(
+        table,
+        "[[model]]\nname = \"{name}\"\nalpha_ms = {alpha_ms}\nbeta_ms = {beta_ms}\nslo_ms = {slo_ms}\n\
+         input_bytes = {input_bytes}\nbatch_max = 32\nsubcluster = \"gpu\"\n\n"
+    )
+    .expect("writing to a String cannot fail");
+    table
+}
+
+const HEADER: &str = "\
+# Written by `baton demo`. Models, latencies and objectives are those of Symphony's Table 5.
+[scheduler]
+idle = \"park\"
+
+";
+
+const EMULATED_BACKENDS: &str = "\
+[[backend]]
+name = \"emulated-a\"
+subcluster = \"gpu\"
+gpus = 2
+
+[[backend]]
+name = \"emulated-b\"
+subcluster = \"gpu\"
+gpus = 2
+
+";
+
+const DIGITS: &str = "\
+[[model]]
+name = \"digits\"
+engine = \"onnx\"
+file = \"digits.onnx\"
+input_shape = [1, 8, 8]
+output_bytes = 40
+alpha_ms = 0.05
+beta_ms = 0.3
+slo_ms = 50
+batch_max = 32
+subcluster = \"cpu\"
+
+[[backend]]
+name = \"cpu\"
+subcluster = \"cpu\"
+gpus = 1
+";
+
+#[cfg(test)]
+mod tests {
+    use baton_topo::check_cluster;
+
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("demo-cluster-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn the_file_is_a_good_cluster_file_without_warnings() {
+        for with_onnx in [true, false] {
+            let dir = scratch(&with_onnx.to_string());
+            let demo = DemoCluster::write(&dir, with_onnx, 1.0).unwrap();
+            let checked = check_cluster(&demo.file);
+            let cluster = checked.cluster.unwrap();
+            assert_eq!(checked.warnings, []);
+            let names: Vec<&str> = cluster.backends.iter().map(|b| b.name.as_str()).collect();
+            assert_eq!(names, demo.backends);
+            assert_eq!(cluster.models.len(), if with_onnx { 5 } else { 4 });
+            for (name, _) in &demo.rates {
+                assert!(cluster.models.iter().any(|model| model.name == *name), "{name}");
+            }
+            fs::remove_dir_all(dir).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_load_is_what_it_says() {
+        // ResNet50: (27 / 1.25 − 5.378) / 2.05 → b = 7, ℓ(7) = 19.728 ms.
+        let resnet50 = emulated().find(|(model, _)| model.name == "ResNet50").unwrap().0;
+        assert!((rate(&resnet50) - 0.3 * 7.0 / 19.728e-3).abs() < 1e-6);
+        let busy: f64 = emulated()
+            .map(|(model, _)| {
+                // GPU time per second if every batch held a single task: the worst that can happen.
+                rate(&model) * (model.alpha_ms + model.beta_ms) / 1e3
+            })
+            .sum();
+        assert!(busy < GPUS * 0.9, "even without batching the GPUs keep up: {busy}");
+    }
+}

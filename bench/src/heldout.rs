@@ -1,0 +1,188 @@
+//! Held-out images with reference answers: `heldout.bin` beside an ONNX model.
+//!
+//! Layout, little endian: magic `BDIG`, u32 version 1, u32 images, u32 floats per input, u32
+//! classes; then per image the input (f32 each), the reference logits (f32 each) and the label
+//! (u32). The logits were computed by ONNX Runtime from Python.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// First four bytes.
+const MAGIC: &[u8; 4] = b"BDIG";
+/// The one layout there is.
+const VERSION: u32 = 1;
+/// Bytes before the first image.
+const HEADER_BYTES: usize = 20;
+/// An answer may differ this much from the reference: other kernels and other batch sizes add in
+/// another order.
+const LOGIT_TOLERANCE: f32 = 1e-3;
+
+/// The images of one file.
+#[derive(Debug)]
+pub(crate) struct Heldout {
+    bytes: Vec<u8>,
+    count: usize,
+    input_bytes: usize,
+    logit_bytes: usize,
+}
+
+/// What an answer is worth.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Judgement {
+    /// The logits are the reference's.
+    pub(crate) right: bool,
+    /// The largest logit is the label's.
+    pub(crate) label_hit: bool,
+}
+
+/// Why a file holds no images.
+#[derive(Debug, thiserror::Error)]
+pub enum HeldoutError {
+    /// The file cannot be read.
+    #[error("{}: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The content is not what the layout says.
+    #[error("{}: {what}; run examples/digits/train.py again", file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+impl Heldout {
+    /// Reads a file.
+    pub(crate) fn read(file: &Path) -> Result<Self, HeldoutError> {
+        let bytes = std::fs::read(file)
+            .map_err(|source| HeldoutError::Read { file: file.to_owned(), source })?;
+        Self::parse(bytes).map_err(|what| HeldoutError::Malformed { file: file.to_owned(), what })
+    }
+
+    fn parse(bytes: Vec<u8>) -> Result<Self, &'static str> {
+        if bytes.len() < HEADER_BYTES || &bytes[..4] != MAGIC {
+            return Err("is not a file of held-out images");
+        }
+        let word = |i: usize| u32_at(&bytes, 4 * i) as usize;
+        let (version, count, floats, classes) = (word(1), word(2), word(3), word(4));
+        if version != VERSION as usize {
+            return Err("has another version");
+        }
+        if count == 0 || floats == 0 || classes == 0 {
+            return Err("holds nothing");
+        }
+        let image_bytes =
+            floats.checked_add(classes).and_then(|n| n.checked_add(1)?.checked_mul(4));
+        let body_bytes = image_bytes.and_then(|bytes| bytes.checked_mul(count));
+        if body_bytes != Some(bytes.len() - HEADER_BYTES) {
+            return Err("has another length than its header says");
+        }
+        Ok(Self { count, input_bytes: 4 * floats, logit_bytes: 4 * classes, bytes })
+    }
+
+    /// Images.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Bytes of one input and of one answer.
+    pub(crate) fn row_bytes(&self) -> (usize, usize) {
+        (self.input_bytes, self.logit_bytes)
+    }
+
+    /// The input of an image.
+    pub(crate) fn input(&self, image: usize) -> &[u8] {
+        &self.image(image)[..self.input_bytes]
+    }
+
+    /// Compares an answer with the reference and the label.
+    pub(crate) fn judge(&self, image: usize, answer: &[u8]) -> Judgement {
+        let (reference, label) = self.image(image)[self.input_bytes..].split_at(self.logit_bytes);
+        let right = answer.len() == reference.len()
+            && floats(answer)
+                .zip(floats(reference))
+                .all(|(got, expected)| (got - expected).abs() <= LOGIT_TOLERANCE);
+        let best = floats(answer).enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
+        let label = u32_at(label, 0) as usize;
+        Judgement { right, label_hit: best.is_some_and(|(class, _)| class == label) }
+    }
+
+    fn image(&self, image: usize) -> &[u8] {
+        let bytes = self.input_bytes + self.logit_bytes + 4;
+        &self.bytes[HEADER_BYTES + image * bytes..][..bytes]
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.chunks_exact(4).map(|chunk| f32::from_bits(u32_at(chunk, 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn committed() -> Heldout {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        Heldout::read(&root.join("../examples/digits/heldout.bin")).unwrap()
+    }
+
+    fn reference(heldout: &Heldout, image: usize) -> Vec<u8> {
+        heldout.image(image)[heldout.input_bytes..][..heldout.logit_bytes].to_vec()
+    }
+
+    #[test]
+    fn the_committed_images_are_there_and_the_reference_is_accurate() {
+        let heldout = committed();
+        assert_eq!(heldout.row_bytes(), (256, 40));
+        let judged = |image| heldout.judge(image, &reference(&heldout, image));
+        assert!((0..heldout.count()).all(|image| judged(image).right));
+        let hits = (0..heldout.count()).filter(|&image| judged(image).label_hit).count();
+        assert!(hits * 100 >= heldout.count() * 95, "{hits} of {}", heldout.count());
+    }
+
+    #[test]
+    fn an_answer_that_is_off_short_or_not_a_number_is_wrong() {
+        let heldout = committed();
+        let good = reference(&heldout, 3);
+        for bad_float in [1.0f32, f32::NAN] {
+            let mut bad = good.clone();
+            let moved = f32::from_bits(u32_at(&bad, 8)) + bad_float;
+            bad[8..12].copy_from_slice(&moved.to_le_bytes());
+            assert!(!heldout.judge(3, &bad).right, "{bad_float}");
+        }
+        assert!(!heldout.judge(3, &good[..36]).right);
+        assert!(!heldout.judge(3, &[]).right);
+        assert!(!heldout.judge(4, &good).right, "another image's answer");
+    }
+
+    #[test]
+    fn malformed_files_are_refused() {
+        let good = committed().bytes;
+        let edited = |at: usize, value: u32| {
+            let mut bytes = good.clone();
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            bytes
+        };
+        let cases = [
+            (Vec::new(), "is not a file of held-out images"),
+            (edited(0, 0), "is not a file of held-out images"),
+            (edited(4, 2), "has another version"),
+            (edited(8, 0), "holds nothing"),
+            (edited(8, u32::MAX), "has another length than its header says"),
+            (edited(12, u32::MAX), "has another length than its header says"),
+            (good[..good.len() - 1].to_vec(), "has another length than its header says"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(Heldout::parse(bytes).unwrap_err(), expected);
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What goes into a task and what must come out of it.
+//!
+//! Every input differs from the one before, so that an answer to another task's input is a wrong
+//! answer.
+
+use std::path::PathBuf;
+
+use baton_topo::EngineSpec;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::heldout::{Heldout, HeldoutError};
+
+/// Random pages per model; the task's number is stamped into a copy of one of them.
+const PAGES: usize = 8;
+
+/// Makes one model's inputs and judges its answers.
+#[derive(Debug)]
+pub(crate) enum Inputs {
+    /// Random bytes; the answer must be their CRC-32 as a little-endian u64 (emulated engines).
+    Pages(Vec<Vec<u8>>),
+    /// Real images with reference answers.
+    Heldout(Heldout),
+    /// An ONNX model without reference answers: inputs are zeros, answers cannot be judged.
+    Unchecked,
+}
+
+/// What the answer to one task must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expected {
+    Checksum(u32),
+    Image(usize),
+    Unknown,
+}
+
+/// How an answer compares with what was expected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Right,
+    Wrong,
+    /// Nothing is known about the right answer.
+    Unchecked,
+    /// The logits are right; whether the label is, too, is the model's affair.
+    Classified {
+        label_hit: bool,
+    },
+}
+
+/// Why inputs for a model cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum InputsError {
+    /// The held-out file is there but broken.
+    #[error(transparent)]
+    Heldout(#[from] HeldoutError),
+    /// The held-out images are another model's.
+    #[error("{}: made for a model with {got:?} input and output bytes, not {expected:?}; remove it or make it anew", file.display())]
+    Size {
+        /// The file.
+        file: PathBuf,
+        /// Its input and output bytes.
+        got: (usize, usize),
+        /// The model's.
+        expected: (usize, usize),
+    },
+}
+
+impl Inputs {
+    /// Inputs for a model with this engine and these input and output sizes.
+    pub(crate) fn new(
+        engine: &EngineSpec,
+        row_bytes: (usize, usize),
+        seed: u64,
+    ) -> Result<Self, InputsError> {
+        let EngineSpec::Onnx { file, .. } = engine else {
+            return Ok(Self::Pages(pages(row_bytes.0, seed)));
+        };
+        let file = file.with_file_name("heldout.bin");
+        if !file.is_file() {
+            tracing::warn!(file = %file.display(), "no reference answers; answers go unchecked");
+            return Ok(Self::Unchecked);
+        }
+        let heldout = Heldout::read(&file)?;
+        if heldout.row_bytes() != row_bytes {
+            return Err(InputsError::Size { file, got: heldout.row_bytes(), expected: row_bytes });
+        }
+        Ok(Self::Heldout(heldout))
+    }
+
+    /// Writes the input of the model's `number`th task and says what its answer must be.
+    pub(crate) fn fill(&self, number: u64, input: &mut [u8]) -> Expected {
+        match self {
+            Self::Pages(pages) => {
+                input.copy_from_slice(&pages[number as usize % pages.len()]);
+                let stamp = number.to_le_bytes();
+                let stamped = input.len().min(stamp.len());
+                input[..stamped].copy_from_slice(&stamp[..stamped]);
+                Expected::Checksum(crc32fast::hash(input))
+            }
+            Self::Heldout(heldout) => {
+                let image = number as usize % heldout.count();
+                input.copy_from_slice(heldout.input(image));
+                Expected::Image(image)
+            }
+            Self::Unchecked => {
+                input.fill(0);
+                Expected::Unknown
+            }
+        }
+    }
+
+    /// Compares an answer with what was expected.
+    pub(crate) fn judge(&self, expected: Expected, answer: &[u8]) -> Verdict {
+        match (self, expected) {
+            (Self::Heldout(heldout), Expected::Image(image)) => {
+                let judgement = heldout.judge(image, answer);
+                if !judgement.right {
+                    return Verdict::Wrong;
+                }
+                Verdict::Classified { label_hit: judgement.label_hit }
+            }
+            (_, Expected::Checksum(crc)) if answer == u64::from(crc).to_le_bytes() => {
+                Verdict::Right
+            }
+            (_, Expected::Unknown) => Verdict::Unchecked,
+            _ => Verdict::Wrong,
+        }
+    }
+}
+
+fn pages(bytes: usize, seed: u64) -> Vec<Vec<u8>> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut page = || {
+        let mut page = vec![0; bytes];
+        random.fill_bytes(&mut page);
+        page
+    };
+    (0..PAGES).map(|_| page()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const EMULATED: EngineSpec = EngineSpec::Emulated { jitter: 0.0 };
+
+    fn digits(folder: &str) -> EngineSpec {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("digits.onnx");
+        EngineSpec::Onnx { file, input_shape: vec![1, 8, 8] }
+    }
+
+    #[test]
+    fn every_task_has_its_own_checksum() {
+        let inputs = Inputs::new(&EMULATED, (64, 8), 1).unwrap();
+        let mut input = [0; 64];
+        let expected: Vec<Expected> = (0..100).map(|n| inputs.fill(n, &mut input)).collect();
+        for (n, one) in expected.iter().enumerate() {
+            assert_eq!(expected.iter().filter(|other| *other == one).count(), 1, "task {n}");
+        }
+    }
+
+    #[test]
+    fn only_the_checksum_of_the_bytes_is_a_right_answer() {
+        let inputs = Inputs::new(&EMULATED, (64, 8), 1).unwrap();
+        let mut input = [0; 64];
+        let expected = inputs.fill(5, &mut input);
+        let answer = u64::from(crc32fast::hash(&input)).to_le_bytes();
+        assert_eq!(inputs.judge(expected, &answer), Verdict::Right);
+        assert_eq!(inputs.judge(inputs.fill(6, &mut input), &answer), Verdict::Wrong);
+        assert_eq!(inputs.judge(expected, &answer[..4]), Verdict::Wrong);
+    }
+
+    #[test]
+    fn inputs_smaller_than_the_stamp_still_work() {
+        let inputs = Inputs::new(&EMULATED, (1, 8), 1).unwrap();
+        let mut input = [0; 1];
+        assert_eq!(inputs.fill(0x1234, &mut input), Expected::Checksum(crc32fast::hash(&[0x34])));
+    }
+
+    #[test]
+    fn digits_come_with_reference_answers_and_other_models_do_not() {
+        let inputs = Inputs::new(&digits("../examples/digits"), (256, 40), 1).unwrap();
+        let mut input = [0; 256];
+        assert_eq!(inputs.fill(450 + 7, &mut input), Expected::Image(7));
+        assert_eq!(inputs.judge(Expected::Image(7), &[0; 40]), Verdict::Wrong);
+        let size = Inputs::new(&digits("../examples/digits"), (256, 44), 1).unwrap_err();
+        assert!(
+            size.to_string().contains("(256, 40) input and output bytes, not (256, 44)"),
+            "{size}"
+        );
+        let other = Inputs::new(&digits("src"), (256, 40), 1).unwrap();
+        assert_eq!(other.judge(other.fill(0, &mut input), &[1]), Verdict::Unchecked);
+    }
+}

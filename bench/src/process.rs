@@ -1,0 +1,178 @@
+//! The cluster's processes, as children of this one.
+//!
+//! Invariant: no child outlives its [`Child`], nor this process, however either ends.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+/// What happens on children's stdout. `child` is the number given at the start.
+#[derive(Debug)]
+pub(crate) enum ChildEvent {
+    /// A line, without its end.
+    Line { child: usize, line: String },
+    /// No more lines: the child has ended, or soon will.
+    Closed { child: usize },
+}
+
+/// A running child. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Child {
+    /// What people call it.
+    pub(crate) name: String,
+    process: std::process::Child,
+    log: PathBuf,
+}
+
+/// Bytes of a log that are shown when its child dies.
+const LOG_TAIL_BYTES: u64 = 4096;
+/// A killed process is gone in no time; this bounds the wait where the kernel disagrees.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl Child {
+    /// Starts `command`. Its stdout goes to `events` line by line, its stderr to a file in `dir`.
+    ///
+    /// It gets its own process group, so that Ctrl-C reaches this process alone, which then ends
+    /// the others in order.
+    pub(crate) fn start(
+        number: usize,
+        name: &str,
+        mut command: Command,
+        dir: &Path,
+        events: SyncSender<ChildEvent>,
+    ) -> io::Result<Self> {
+        use std::os::unix::process::CommandExt as _;
+        let log = dir.join(format!("{name}.log"));
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log)?)
+            .process_group(0)
+            .spawn()?;
+        let stdout = process.stdout.take().expect("stdout was asked to be piped");
+        thread::spawn(move || forward(number, BufReader::new(stdout), &events));
+        Ok(Self { name: name.to_owned(), process, log })
+    }
+
+    /// Asks the child to end.
+    pub(crate) fn terminate(&self) {
+        // The child is ours and not reaped, so its number cannot have become another's.
+        if let Err(error) = kill_process(self.pid(), Signal::TERM) {
+            tracing::debug!(child = self.name, %error, "could not be signalled");
+        }
+    }
+
+    /// Waits for the end; `None` if the child is still there after `timeout`.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+        if let Some(status) = self.process.try_wait()? {
+            return Ok(Some(status));
+        }
+        let ended = pidfd_open(self.pid(), PidfdFlags::empty())?;
+        let timeout = Timespec::try_from(timeout).ok();
+        poll(&mut [PollFd::new(&ended, PollFlags::IN)], timeout.as_ref())?;
+        self.process.try_wait()
+    }
+
+    /// The end of what the child wrote to stderr.
+    pub(crate) fn log_tail(&self) -> String {
+        read_tail(&self.log).unwrap_or_else(|error| format!("{}: {error}", self.log.display()))
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if matches!(self.process.try_wait(), Ok(None)) {
+            let killed = self.process.kill().and_then(|()| self.wait(KILL_TIMEOUT));
+            if !matches!(killed, Ok(Some(_))) {
+                tracing::error!(child = self.name, ?killed, "could not be killed");
+            }
+        }
+    }
+}
+
+fn forward(child: usize, stdout: impl BufRead, events: &SyncSender<ChildEvent>) {
+    for line in stdout.lines().map_while(Result::ok) {
+        if events.send(ChildEvent::Line { child, line }).is_err() {
+            return;
+        }
+    }
+    // Nobody listens any more when this fails.
+    let _ = events.send(ChildEvent::Closed { child });
+}
+
+fn read_tail(log: &Path) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    use super::*;
+
+    const BOUND: Duration = Duration::from_secs(10);
+
+    fn start(script: &str) -> (Child, Receiver<ChildEvent>) {
+        let (sender, events) = sync_channel(16);
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let name = format!("process-test-{}-{}", std::process::id(), script.len());
+        let child = Child::start(7, &name, command, &std::env::temp_dir(), sender).unwrap();
+        (child, events)
+    }
+
+    fn next(events: &Receiver<ChildEvent>) -> String {
+        match events.recv_timeout(BOUND).unwrap() {
+            ChildEvent::Line { child: 7, line } => line,
+            ChildEvent::Closed { child: 7 } => "closed".to_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lines_the_end_the_status_and_the_log_arrive() {
+        let (mut child, events) = start("echo one; echo two; echo oops >&2; exit 3");
+        assert_eq!([next(&events), next(&events), next(&events)], ["one", "two", "closed"]);
+        assert_eq!(child.wait(BOUND).unwrap().unwrap().code(), Some(3));
+        assert_eq!(child.log_tail(), "oops\n");
+        std::fs::remove_file(&child.log).unwrap();
+    }
+
+    #[test]
+    fn waiting_is_bounded_and_a_signal_is_obeyed() {
+        let (mut child, events) =
+            start("trap 'echo bye; exit 0' TERM; echo up; while :; do read x < /dev/null; done");
+        assert_eq!(next(&events), "up");
+        assert!(child.wait(Duration::from_millis(1)).unwrap().is_none());
+        child.terminate();
+        assert_eq!(next(&events), "bye");
+        assert_eq!(child.wait(BOUND).unwrap().unwrap().code(), Some(0));
+        std::fs::remove_file(&child.log).unwrap();
+    }
+
+    #[test]
+    fn a_dropped_child_is_dead() {
+        let (child, events) = start("trap '' TERM; echo up; exec tail -f /dev/null");
+        assert_eq!(next(&events), "up");
+        let log = child.log.clone();
+        drop(child);
+        assert_eq!(next(&events), "closed");
+        std::fs::remove_file(log).unwrap();
+    }
+}

@@ -1,0 +1,312 @@
+//! What a run of load amounts to: for scripts as JSON, for people as a table.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::load::Finished;
+use crate::table;
+use crate::tally::{Reasons, Tally};
+
+/// A finished run. The JSON keys are a contract (design: "Contracts that stay stable").
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Tasks that arrived: `completed + dropped + failed` if the run is [conserved](Self::conserved).
+    pub submitted: u64,
+    /// Tasks answered, in time or late.
+    pub completed: u64,
+    /// Of these, late.
+    pub late: u64,
+    /// Tasks given up by the scheduler.
+    pub dropped: u64,
+    /// Tasks that broke.
+    pub failed: u64,
+    /// Answers that are not what their input demands.
+    pub wrong_answers: u64,
+    /// Answers nothing is known about.
+    pub unchecked_answers: u64,
+    /// Answers in time per second of load.
+    pub goodput_rps: f64,
+    /// Share of the tasks that were not answered in time.
+    pub bad_rate: f64,
+    /// Median latency; `null` without an answer.
+    pub p50_ms: Option<f64>,
+    /// 99 % of the answers took no longer.
+    pub p99_ms: Option<f64>,
+    /// How late the load generator was itself, for 99 % of the tasks; counted into the latencies.
+    pub lag_p99_ms: Option<f64>,
+    /// What carried inputs and answers.
+    pub transport: String,
+    /// Kinds of engine that answered.
+    pub engines: Vec<String>,
+    /// Share of the CPU time that went to other machines' work; `null` where unknown.
+    pub steal_fraction: Option<f64>,
+    /// Share of right labels among the labelled answers; `null` without labels.
+    pub accuracy: Option<f64>,
+    /// How long load was offered.
+    pub seconds: f64,
+    /// Every task has had exactly one outcome.
+    pub conserved: bool,
+    /// Processes that died during the run.
+    pub lost: Vec<String>,
+    /// Frontends among them: what became of their tasks died with them and is not counted here.
+    pub frontends_unreported: usize,
+    /// The same, per model.
+    pub models: Vec<ModelReport>,
+}
+
+/// One model's part of a [`Report`].
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ModelReport {
+    /// Its name.
+    pub name: String,
+    /// See [`Report`].
+    pub submitted: u64,
+    /// See [`Report`].
+    pub completed: u64,
+    /// See [`Report`].
+    pub late: u64,
+    /// See [`Report`].
+    pub dropped: u64,
+    /// Dropped, by reason.
+    pub dropped_by_reason: Reasons,
+    /// See [`Report`].
+    pub failed: u64,
+    /// Failed, by reason.
+    pub failed_by_reason: Reasons,
+    /// See [`Report`].
+    pub wrong_answers: u64,
+    /// See [`Report`].
+    pub goodput_rps: f64,
+    /// See [`Report`].
+    pub bad_rate: f64,
+    /// See [`Report`].
+    pub p50_ms: Option<f64>,
+    /// See [`Report`].
+    pub p99_ms: Option<f64>,
+    /// Tasks per batch, over batches; `null` without an answer.
+    pub mean_batch: Option<f64>,
+    /// See [`Report`].
+    pub accuracy: Option<f64>,
+}
+
+/// The circumstances of a run that no tally knows.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Circumstances {
+    /// See [`Report::seconds`].
+    pub seconds: f64,
+    /// See [`Report::transport`].
+    pub transport: String,
+    /// See [`Report::engines`].
+    pub engines: Vec<String>,
+    /// See [`Report::steal_fraction`].
+    pub steal_fraction: Option<f64>,
+    /// See [`Report::lost`].
+    pub lost: Vec<String>,
+    /// See [`Report::frontends_unreported`].
+    pub frontends_unreported: usize,
+}
+
+impl Report {
+    /// Adds the tallies up.
+    pub fn new(tallies: &[Tally], circumstances: Circumstances) -> Self {
+        let mut all = Tally::default();
+        tallies.iter().for_each(|tally| all.merge(tally));
+        let total = ModelReport::new(&all, circumstances.seconds);
+        Self {
+            submitted: total.submitted,
+            completed: total.completed,
+            late: total.late,
+            dropped: total.dropped,
+            failed: total.failed,
+            wrong_answers: total.wrong_answers,
+            unchecked_answers: all.unchecked,
+            goodput_rps: total.goodput_rps,
+            bad_rate: total.bad_rate,
+            p50_ms: total.p50_ms,
+            p99_ms: total.p99_ms,
+            lag_p99_ms: all.lag.quantile_ms(0.99),
+            transport: circumstances.transport,
+            engines: circumstances.engines,
+            steal_fraction: circumstances.steal_fraction,
+            accuracy: total.accuracy,
+            seconds: circumstances.seconds,
+            conserved: tallies.iter().all(|tally| tally.submitted == tally.ended()),
+            lost: circumstances.lost,
+            frontends_unreported: circumstances.frontends_unreported,
+            models: tallies
+                .iter()
+                .map(|tally| ModelReport::new(tally, circumstances.seconds))
+                .collect(),
+        }
+    }
+
+    /// Sums generators up; fills in what they know of the circumstances.
+    pub fn of_generators(finished: &[Finished], mut circumstances: Circumstances) -> Self {
+        let mut tallies: Vec<Tally> = Vec::new();
+        for generator in finished {
+            circumstances.seconds = circumstances.seconds.max(generator.seconds);
+            circumstances.transport.clone_from(&generator.transport);
+            circumstances.engines.extend(generator.engines.iter().cloned());
+            for tally in &generator.tallies {
+                match tallies.iter_mut().find(|known| known.name == tally.name) {
+                    Some(known) => known.merge(tally),
+                    None => tallies.push(tally.clone()),
+                }
+            }
+        }
+        circumstances.engines.sort();
+        circumstances.engines.dedup();
+        Self::new(&tallies, circumstances)
+    }
+
+    /// True if every task is known to have had its outcome, and no answer was wrong.
+    pub fn is_good(&self) -> bool {
+        self.conserved && self.wrong_answers == 0 && self.frontends_unreported == 0
+    }
+}
+
+impl ModelReport {
+    fn new(tally: &Tally, seconds: f64) -> Self {
+        let in_time = tally.completed - tally.late;
+        let (dropped, failed) = (tally.dropped_total(), tally.failed_total());
+        Self {
+            name: tally.name.clone(),
+            submitted: tally.submitted,
+            completed: tally.completed,
+            late: tally.late,
+            dropped,
+            dropped_by_reason: tally.dropped.clone(),
+            failed,
+            failed_by_reason: tally.failed.clone(),
+            wrong_answers: tally.wrong_answers,
+            goodput_rps: ratio(in_time as f64, seconds).unwrap_or(0.0),
+            bad_rate: ratio((tally.late + dropped + failed) as f64, tally.submitted as f64)
+                .unwrap_or(0.0),
+            p50_ms: tally.latency.quantile_ms(0.5),
+            p99_ms: tally.latency.quantile_ms(0.99),
+            mean_batch: ratio(tally.completed as f64, tally.batches),
+            accuracy: ratio(tally.label_hits as f64, tally.labelled as f64),
+        }
+    }
+}
+
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        table::write(f, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tally::tests::sample;
+
+    fn circumstances() -> Circumstances {
+        Circumstances {
+            seconds: 2.0,
+            transport: "tcp".to_owned(),
+            engines: vec!["emulated".to_owned(), "onnx".to_owned()],
+            steal_fraction: Some(0.025),
+            ..Circumstances::default()
+        }
+    }
+
+    #[test]
+    fn totals_and_rates_follow_from_the_tallies() {
+        let report = Report::new(&[sample("a"), sample("b")], circumstances());
+        assert!(report.conserved && report.is_good());
+        assert_eq!(report.submitted, report.completed + report.dropped + report.failed);
+        assert_eq!((report.submitted, report.completed, report.late), (16, 8, 2));
+        assert_eq!(report.goodput_rps, 3.0);
+        assert_eq!(report.bad_rate, 10.0 / 16.0);
+        assert_eq!((report.models[1].goodput_rps, report.models[1].mean_batch), (1.5, Some(2.0)));
+        assert_eq!(report.accuracy, Some(0.5));
+    }
+
+    #[test]
+    fn a_missing_outcome_or_a_wrong_answer_is_not_good() {
+        let mut missing = sample("a");
+        missing.submitted += 1;
+        let report = Report::new(&[missing, sample("b")], circumstances());
+        assert!(!report.conserved && !report.is_good());
+        let mut wrong = sample("a");
+        wrong.wrong_answers = 1;
+        let report = Report::new(&[wrong], circumstances());
+        assert!(report.conserved && !report.is_good());
+        let unreported = Circumstances { frontends_unreported: 1, ..circumstances() };
+        let report = Report::new(&[sample("a")], unreported);
+        assert!(report.conserved && !report.is_good());
+    }
+
+    #[test]
+    fn generators_are_summed_up_model_by_model() {
+        let generator = |seconds, engine: &str, models: [&str; 2]| Finished {
+            seconds,
+            transport: "tcp".to_owned(),
+            engines: vec![engine.to_owned()],
+            tallies: models.map(sample).to_vec(),
+        };
+        let both = [generator(2.0, "onnx", ["a", "b"]), generator(1.5, "emulated", ["b", "a"])];
+        let report = Report::of_generators(
+            &both,
+            Circumstances { lost: vec!["backend".to_owned()], ..Circumstances::default() },
+        );
+        assert_eq!(report.submitted, 32);
+        assert_eq!(report.models.iter().map(|m| m.submitted).collect::<Vec<_>>(), [16, 16]);
+        assert_eq!((report.seconds, report.transport.as_str()), (2.0, "tcp"));
+        assert_eq!(report.engines, ["emulated", "onnx"]);
+        assert_eq!(report.lost, ["backend"]);
+    }
+
+    /// One model too many and one too few must not hide each other.
+    #[test]
+    fn conservation_is_judged_per_model() {
+        let (mut over, mut under) = (sample("a"), sample("b"));
+        over.submitted += 1;
+        under.submitted -= 1;
+        assert!(!Report::new(&[over, under], circumstances()).conserved);
+    }
+
+    #[test]
+    fn the_keys_scripts_depend_on_are_there() {
+        let report = Report::new(&[sample("a")], circumstances());
+        let json: serde_json::Value = serde_json::to_value(&report).unwrap();
+        for key in "submitted completed dropped failed wrong_answers goodput_rps p50_ms p99_ms \
+                    transport engines bad_rate late steal_fraction accuracy models"
+            .split_whitespace()
+        {
+            assert!(json.get(key).is_some(), "{key}");
+        }
+        assert!(json["submitted"].is_u64() && json["dropped"].is_u64() && json["failed"].is_u64());
+        assert_eq!(json["engines"], serde_json::json!(["emulated", "onnx"]));
+    }
+
+    #[test]
+    fn nothing_at_all_is_a_report_too() {
+        let report = Report::new(&[], Circumstances::default());
+        assert_eq!((report.p50_ms, report.accuracy, report.bad_rate), (None, None, 0.0));
+        assert!(report.to_string().contains("conserved: 0 submitted = 0 completed"));
+    }
+
+    #[test]
+    fn people_get_a_table_the_reasons_and_the_balance() {
+        let text = Report::new(&[sample("resnet50")], circumstances()).to_string();
+        let expected = "\
+model     submitted  completed  late  dropped  failed  goodput/s  p50 ms  p99 ms  batch
+resnet50          8          4     1        2       2        1.5   20.00   60.03   2.00
+all               8          4     1        2       2        1.5   20.00   60.03       \n
+resnet50: dropped: window 2
+resnet50: failed: backend_lost 1, slab_exhausted 1
+resnet50: 50.0 % of the answers name the right class
+1 answers could not be checked: no reference
+engines emulated and onnx over tcp; bad rate 62.50 %; CPU stolen 2.5 %
+conserved: 8 submitted = 4 completed + 2 dropped + 2 failed (= 8); 0 wrong answers
+";
+        assert_eq!(text, expected);
+    }
+}

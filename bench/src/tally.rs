@@ -1,0 +1,203 @@
+//! Counting outcomes, one model at a time.
+//!
+//! Invariant, once nothing is outstanding: submitted = completed + dropped + failed.
+
+use std::collections::BTreeMap;
+
+use baton_client::Timing;
+use baton_core::{DropReason, FailReason, Nanos};
+use serde::{Deserialize, Serialize};
+
+use crate::inputs::Verdict;
+use crate::latency::Latency;
+
+/// Reasons and how often each was given.
+pub type Reasons = BTreeMap<String, u64>;
+
+/// One model's outcomes at one load generator, or summed over several.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Tally {
+    /// The model's name.
+    pub name: String,
+    /// Tasks that arrived; each one counts, submitted in earnest or refused on the spot.
+    pub submitted: u64,
+    /// Tasks answered, in time or late.
+    pub completed: u64,
+    /// Of these, after the deadline.
+    pub late: u64,
+    /// Tasks dropped, by reason.
+    pub dropped: Reasons,
+    /// Tasks failed, by reason; among them those refused on the spot.
+    pub failed: Reasons,
+    /// Answers that are not what the input demands.
+    pub wrong_answers: u64,
+    /// Answers nothing is known about.
+    pub unchecked: u64,
+    /// Right answers whose label is known.
+    pub labelled: u64,
+    /// Of these, with the right label.
+    pub label_hits: u64,
+    /// Batches, as far as this generator's tasks made them up: Σ 1 / batch size.
+    pub batches: f64,
+    /// From the moment a task was due to arrive until its answer landed.
+    pub latency: Latency,
+    /// How late the generator itself was, task by task.
+    pub lag: Latency,
+}
+
+impl Tally {
+    /// Counts nothing yet.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Counts an arrival that was due at `due` and dealt with at `now`.
+    pub(crate) fn arrival(&mut self, due: Nanos, now: Nanos) {
+        self.submitted += 1;
+        self.lag.record(now - due);
+    }
+
+    /// Counts a task given up by the scheduler.
+    pub(crate) fn drop_for(&mut self, reason: DropReason) {
+        count(&mut self.dropped, reason.as_str());
+    }
+
+    /// Counts a task that broke.
+    pub(crate) fn fail_for(&mut self, reason: FailReason) {
+        count(&mut self.failed, reason.as_str());
+    }
+
+    /// Counts a task that failed at the generator, for a reason of its own.
+    pub(crate) fn refuse_for(&mut self, reason: &str) {
+        count(&mut self.failed, reason);
+    }
+
+    /// Counts an answer to a task that was due at `due`.
+    pub(crate) fn answer(&mut self, due: Nanos, timing: &Timing, verdict: Verdict) {
+        self.completed += 1;
+        self.late += u64::from(timing.landed > timing.deadline);
+        self.batches += 1.0 / f64::from(timing.batch_size.max(1));
+        self.latency.record(timing.landed - due);
+        match verdict {
+            Verdict::Right => {}
+            Verdict::Wrong => self.wrong_answers += 1,
+            Verdict::Unchecked => self.unchecked += 1,
+            Verdict::Classified { label_hit } => {
+                self.labelled += 1;
+                self.label_hits += u64::from(label_hit);
+            }
+        }
+    }
+
+    /// Tasks dropped, for whatever reason.
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped.values().sum()
+    }
+
+    /// Tasks failed, for whatever reason.
+    pub fn failed_total(&self) -> u64 {
+        self.failed.values().sum()
+    }
+
+    /// Tasks that have had their outcome.
+    pub fn ended(&self) -> u64 {
+        self.completed + self.dropped_total() + self.failed_total()
+    }
+
+    /// Adds another generator's counts, or another model's.
+    pub fn merge(&mut self, other: &Self) {
+        self.submitted += other.submitted;
+        self.completed += other.completed;
+        self.late += other.late;
+        merge_reasons(&mut self.dropped, &other.dropped);
+        merge_reasons(&mut self.failed, &other.failed);
+        self.wrong_answers += other.wrong_answers;
+        self.unchecked += other.unchecked;
+        self.labelled += other.labelled;
+        self.label_hits += other.label_hits;
+        self.batches += other.batches;
+        self.latency.merge(&other.latency);
+        self.lag.merge(&other.lag);
+    }
+}
+
+fn count(reasons: &mut Reasons, reason: &str) {
+    if let Some(count) = reasons.get_mut(reason) {
+        *count += 1;
+    } else {
+        reasons.insert(reason.to_owned(), 1);
+    }
+}
+
+fn merge_reasons(into: &mut Reasons, from: &Reasons) {
+    for (reason, count) in from {
+        *into.entry(reason.clone()).or_default() += count;
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use baton_core::GpuId;
+
+    use super::*;
+
+    /// A model's tally with one of everything.
+    pub(crate) fn sample(name: &str) -> Tally {
+        let mut tally = Tally::new(name);
+        (0..8).for_each(|ms| tally.arrival(Nanos::from_millis(ms), Nanos::from_millis(ms)));
+        for (landed_ms, verdict) in [
+            (10, Verdict::Right),
+            (20, Verdict::Classified { label_hit: true }),
+            (30, Verdict::Classified { label_hit: false }),
+            (60, Verdict::Unchecked),
+        ] {
+            tally.answer(Nanos::ZERO, &timing(landed_ms), verdict);
+        }
+        tally.drop_for(DropReason::Window);
+        tally.drop_for(DropReason::Window);
+        tally.fail_for(FailReason::BackendLost);
+        tally.refuse_for("slab_exhausted");
+        tally
+    }
+
+    fn timing(landed_ms: u64) -> Timing {
+        Timing {
+            submitted: Nanos::ZERO,
+            started: Nanos::ZERO,
+            finished: Nanos::ZERO,
+            landed: Nanos::from_millis(landed_ms),
+            deadline: Nanos::from_millis(50),
+            clock_error: Nanos::ZERO,
+            batch_size: 2,
+            gpu: GpuId(0),
+        }
+    }
+
+    #[test]
+    fn everything_that_arrived_is_counted_once() {
+        let tally = sample("m");
+        assert_eq!((tally.submitted, tally.ended()), (8, 8));
+        assert_eq!((tally.completed, tally.late), (4, 1));
+        assert_eq!(tally.dropped, Reasons::from([("window".to_owned(), 2)]));
+        let failed = [("backend_lost".to_owned(), 1), ("slab_exhausted".to_owned(), 1)];
+        assert_eq!(tally.failed, Reasons::from(failed));
+        assert_eq!((tally.labelled, tally.label_hits, tally.unchecked), (2, 1, 1));
+        assert_eq!(tally.batches, 2.0);
+        assert_eq!(tally.wrong_answers, 0);
+    }
+
+    #[test]
+    fn merging_adds_every_field_up() {
+        let mut twice = sample("m");
+        twice.merge(&sample("m"));
+        let one = sample("m");
+        assert_eq!((twice.submitted, twice.ended()), (16, 16));
+        assert_eq!(twice.dropped["window"], 2 * one.dropped["window"]);
+        assert_eq!(twice.failed_total(), 2 * one.failed_total());
+        assert_eq!((twice.labelled, twice.label_hits, twice.unchecked), (4, 2, 2));
+        assert_eq!(twice.batches, 4.0);
+        let travelled: Tally =
+            serde_json::from_str(&serde_json::to_string(&twice).unwrap()).unwrap();
+        assert_eq!(travelled, twice);
+    }
+}

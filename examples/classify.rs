@@ -1,0 +1,72 @@
+//! Classifies handwritten digits the model has never seen and prints how many it gets right.
+//!
+//!     cargo run -p baton-client --example classify -- 127.0.0.1:7700 examples/digits/heldout.bin
+
+use std::error::Error;
+use std::fs;
+
+use baton_client::{Client, ClientConfig, Deadline, Outcome};
+
+/// What one image of `heldout.bin` consists of, 4 bytes each: pixels, reference logits, a label.
+const PIXELS: usize = 64;
+const CLASSES: usize = 10;
+const RECORD: usize = 4 * (PIXELS + CLASSES + 1);
+const HEADER: usize = 20;
+
+struct Image<'a> {
+    pixels: &'a [u8],
+    label: usize,
+}
+
+#[expect(clippy::print_stdout, reason = "the accuracy is this program's result")]
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let scheduler = args.next().unwrap_or_else(|| "127.0.0.1:7700".into());
+    let path = args.next().unwrap_or_else(|| "examples/digits/heldout.bin".into());
+    let file = fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
+    let images = parse(&file).map_err(|what| format!("{path}: {what}"))?;
+
+    let client = Client::connect(ClientConfig::new(scheduler.parse()?).models(["digits"]))?;
+    let model = client.model("digits")?;
+    let (mut right, mut answered) = (0, 0);
+    for image in &images {
+        match model.input_from(image.pixels)?.submit(Deadline::Slo)?.wait() {
+            Outcome::Completed(reply) => {
+                answered += 1;
+                right += usize::from(best_class(&reply) == Some(image.label));
+            }
+            Outcome::Dropped(reason) => println!("dropped: {}", reason.as_str()),
+            Outcome::Failed(reason) => println!("failed: {}", reason.as_str()),
+        }
+    }
+    let percent = 100.0 * f64::from(right as u32) / f64::from(answered.max(1) as u32);
+    println!("{answered} of {} images answered, {right} right ({percent:.1} %)", images.len());
+    client.leave()?;
+    Ok(())
+}
+
+/// The file: magic `BDIG`, then u32 version, count, pixels, classes, then the records.
+fn parse(file: &[u8]) -> Result<Vec<Image<'_>>, &'static str> {
+    let (header, records) = file.split_at_checked(HEADER).ok_or("shorter than its header")?;
+    let number = |at: usize| le_u32(&header[at..at + 4]) as usize;
+    if &header[..4] != b"BDIG" || number(4) != 1 {
+        return Err("not a held-out file of version 1");
+    }
+    if number(12) != PIXELS || number(16) != CLASSES || records.len() != number(8) * RECORD {
+        return Err("its sizes are not those of the digits");
+    }
+    let image = |record: &[u8]| le_u32(&record[RECORD - 4..]) as usize;
+    let images = records.chunks_exact(RECORD);
+    Ok(images.map(|r| Image { pixels: &r[..4 * PIXELS], label: image(r) }).collect())
+}
+
+/// The class with the largest of the little-endian f32 logits.
+fn best_class(output: &[u8]) -> Option<usize> {
+    let logits = output.chunks_exact(4).map(|bytes| f32::from_bits(le_u32(bytes)));
+    logits.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(class, _)| class)
+}
+
+/// `bytes` has four.
+fn le_u32(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}

@@ -1,0 +1,112 @@
+//! Many tasks outstanding at once, awaited like any other future; the executor is thirty lines.
+//!
+//!     cargo run -p baton-client --example pipelined -- 127.0.0.1:7700 [model] [tasks]
+
+use std::error::Error;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use baton_client::{Client, ClientConfig, Deadline, ModelHandle, Outcome, Ticket};
+
+/// Tasks kept outstanding: enough to fill batches, fewer than the model's slots.
+const OUTSTANDING: usize = 32;
+
+#[derive(Default)]
+struct Tally {
+    completed: u32,
+    late: u32,
+    dropped: u32,
+    failed: u32,
+    latency: Duration,
+    batches: u64,
+}
+
+#[expect(clippy::print_stdout, reason = "the tally is this program's result")]
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let scheduler = args.next().unwrap_or_else(|| "127.0.0.1:7700".into());
+    let client = Client::connect(ClientConfig::new(scheduler.parse()?))?;
+    let model = match args.next() {
+        Some(name) => client.model(&name)?,
+        None => client.models().into_iter().next().ok_or("the scheduler serves no model")?,
+    };
+    let tasks = args.next().map_or(Ok(1_000), |tasks| tasks.parse())?;
+
+    let tally = block_on(run(&model, tasks))?;
+
+    let Tally { completed, late, dropped, failed, .. } = tally;
+    let mean = tally.latency / completed.max(1);
+    let batch = tally.batches as f64 / f64::from(completed.max(1));
+    println!(
+        "{}: {completed} completed ({late} late), {dropped} dropped, {failed} failed",
+        model.name()
+    );
+    println!("mean latency {mean:?}, mean batch {batch:.1}");
+    client.leave()?;
+    Ok(())
+}
+
+/// Submits `tasks` tasks, at most [`OUTSTANDING`] at once, and counts their outcomes.
+async fn run(model: &ModelHandle, tasks: usize) -> Result<Tally, Box<dyn Error>> {
+    let mut tally = Tally::default();
+    let mut window = std::collections::VecDeque::with_capacity(OUTSTANDING);
+    for number in 0..tasks {
+        if window.len() == OUTSTANDING
+            && let Some(oldest) = window.pop_front()
+        {
+            tally.add(&oldest.await);
+        }
+        window.push_back(submit(model, number)?);
+    }
+    for ticket in window {
+        tally.add(&ticket.await);
+    }
+    Ok(tally)
+}
+
+fn submit(model: &ModelHandle, number: usize) -> Result<Ticket, Box<dyn Error>> {
+    let mut input = model.input()?;
+    input.fill(number as u8);
+    Ok(input.submit(Deadline::Slo)?)
+}
+
+impl Tally {
+    fn add(&mut self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Completed(reply) => {
+                self.completed += 1;
+                self.late += u32::from(reply.late());
+                self.latency += reply.timing().latency();
+                self.batches += u64::from(reply.timing().batch_size);
+            }
+            Outcome::Dropped(_) => self.dropped += 1,
+            Outcome::Failed(_) => self.failed += 1,
+        }
+    }
+}
+
+/// Wakes the thread that runs the future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs one future on this thread. Any executor will do in its place.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

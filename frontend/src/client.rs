@@ -1,0 +1,129 @@
+//! The application's handle: connects, names models, leaves.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use baton_rdma::wire::Role;
+use baton_rdma::{Identity, TcpTransport};
+use baton_topo::{Clock, Placement};
+use crossbeam_channel::Receiver;
+
+use crate::config::ClientConfig;
+use crate::counters::Counters;
+use crate::error::{ConnectError, LeaveError, Loss, UnknownModel};
+use crate::io::Io;
+use crate::model::ModelHandle;
+use crate::session::{Model, Session};
+
+/// A joined frontend. Clones are the same client; any thread may use them.
+///
+/// The connection lives as long as any `Client`, [`ModelHandle`], [`crate::Input`] or
+/// [`crate::Ticket`] of it. When the last is dropped the I/O thread says goodbye on its own time;
+/// [`Client::leave`] does so in order and reports how it went.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub(crate) owner: Arc<Owner>,
+}
+
+/// Ends the session when its last user is gone.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) session: Arc<Session>,
+    /// Disconnected when the I/O thread has ended.
+    ended: Receiver<Infallible>,
+}
+
+impl Client {
+    /// Joins the scheduler and reserves memory for the models. Blocks at most
+    /// [`ClientConfig::connect_timeout`].
+    ///
+    /// # Errors
+    /// See [`ConnectError`]; nothing is left running.
+    pub fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
+        config.check()?;
+        let clock = config.clock.unwrap_or_else(Clock::start);
+        let listen = config.listen;
+        let identity = Identity { role: Role::Frontend, member: 0 };
+        let transport = TcpTransport::bind(Some(listen), identity, config.tcp)
+            .map_err(|source| ConnectError::Bind { listen, source })?;
+        let placement =
+            Placement { name: "baton-client".into(), core: config.core, idle: config.idle };
+        let (mut io, joining) = Io::new(config, transport, clock)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        thread::Builder::new()
+            .name(placement.name.clone())
+            .spawn(move || baton_topo::run(&mut io, clock, &placement, &stop))
+            .map_err(ConnectError::Thread)?;
+        joining.wait()
+    }
+
+    /// The handle of a model.
+    ///
+    /// # Errors
+    /// There is none of that name; the error lists those there are.
+    pub fn model(&self, name: &str) -> Result<ModelHandle, UnknownModel> {
+        let models = &self.owner.session.models;
+        match models.binary_search_by(|model| model.name.as_str().cmp(name)) {
+            Ok(at) => Ok(ModelHandle::new(Arc::clone(&self.owner), at as u32)),
+            Err(_) => {
+                self.owner.session.counters.unknown_model.add(1);
+                Err(unknown(name, models))
+            }
+        }
+    }
+
+    /// Every model of this client, by name.
+    pub fn models(&self) -> Vec<ModelHandle> {
+        let count = self.owner.session.models.len() as u32;
+        (0..count).map(|at| ModelHandle::new(Arc::clone(&self.owner), at)).collect()
+    }
+
+    /// Why the scheduler is lost, if it is. Tasks outstanding at that moment may still be answered
+    /// by their backend until their deadline and `lease_grace` have passed.
+    pub fn loss(&self) -> Option<&Loss> {
+        self.owner.session.loss()
+    }
+
+    /// What this client counted.
+    pub fn counters(&self) -> Counters {
+        self.owner.session.counters.snapshot()
+    }
+
+    /// Input slots that are not free: being filled, in flight, or held by a ticket or a reply.
+    pub fn slots_in_use(&self) -> u32 {
+        self.owner.session.slabs.in_use()
+    }
+
+    /// Leaves in order: refuses new submits, waits for outstanding tasks (at most
+    /// [`ClientConfig::leave_timeout`]), tells the scheduler and waits for its confirmation (at
+    /// most `member_timeout`). Every ticket has its outcome afterwards; tickets and replies remain
+    /// usable. Other clones see [`crate::SubmitReason::ClientClosed`].
+    ///
+    /// # Errors
+    /// Tasks had to be given up, or the scheduler did not confirm. The client is gone all the same.
+    pub fn leave(self) -> Result<(), LeaveError> {
+        self.owner.session.begin_leaving();
+        // Nothing is ever sent; the disconnection is the news.
+        let _ = self.owner.ended.recv();
+        self.owner.session.farewell()
+    }
+}
+
+impl Owner {
+    pub(crate) fn new(session: Arc<Session>, ended: Receiver<Infallible>) -> Self {
+        Self { session, ended }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.session.begin_leaving();
+    }
+}
+
+pub(crate) fn unknown(name: &str, models: &[Model]) -> UnknownModel {
+    let known = models.iter().map(|model| model.name.clone()).collect();
+    UnknownModel { name: name.to_owned(), known }
+}

@@ -1,0 +1,197 @@
+//! What an application chooses about its client. Every value has a default that suits a program
+//! next to its scheduler; [`ClientConfig::check`] refuses what cannot work.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use baton_core::{Nanos, TaskId};
+use baton_rdma::TcpConfig;
+use baton_topo::{Clock, Cluster, Idle};
+
+use crate::error::ConfigError;
+
+/// Settings of one [`crate::Client`].
+///
+/// ```
+/// use baton_client::ClientConfig;
+/// use std::time::Duration;
+///
+/// let config = ClientConfig::new("127.0.0.1:7700".parse()?)
+///     .models(["digits"])
+///     .slots_per_model(256)
+///     .connect_timeout(Duration::from_secs(2));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ClientConfig {
+    pub(crate) scheduler: SocketAddr,
+    /// Empty: every model of the catalogue.
+    pub(crate) models: Vec<String>,
+    pub(crate) slots_per_model: u32,
+    pub(crate) listen: SocketAddr,
+    pub(crate) connect_timeout: Nanos,
+    pub(crate) lease_grace: Nanos,
+    pub(crate) leave_timeout: Nanos,
+    pub(crate) member_timeout: Nanos,
+    pub(crate) idle: Idle,
+    pub(crate) core: Option<usize>,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) tcp: TcpConfig,
+}
+
+impl ClientConfig {
+    /// The defaults, for the scheduler whose control address is `scheduler`.
+    pub fn new(scheduler: SocketAddr) -> Self {
+        Self {
+            scheduler,
+            models: Vec::new(),
+            slots_per_model: 128,
+            listen: listen_near(scheduler.ip()),
+            connect_timeout: Nanos::from_millis(5_000),
+            lease_grace: Nanos::from_millis(1_000),
+            leave_timeout: Nanos::from_millis(10_000),
+            member_timeout: Nanos::from_millis(1_000),
+            idle: Idle::Park,
+            core: None,
+            clock: None,
+            tcp: TcpConfig::default(),
+        }
+    }
+
+    /// As a cluster file sizes its frontends. `scheduler` is given apart, because the file may name
+    /// an address to listen on that is none to connect to.
+    pub fn from_cluster(cluster: &Cluster, scheduler: SocketAddr) -> Self {
+        Self {
+            slots_per_model: cluster.frontend.slots_per_model,
+            lease_grace: cluster.frontend.lease_grace,
+            member_timeout: cluster.scheduler.member_timeout,
+            ..Self::new(scheduler)
+        }
+    }
+
+    /// The models to reserve memory for, by name. Without this call: all of the catalogue.
+    pub fn models<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
+        self.models = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How many tasks of one model can be outstanding, counting inputs being filled and replies
+    /// not dropped yet. Memory is slots × (input + output) bytes per model. Default 128.
+    pub fn slots_per_model(mut self, slots: u32) -> Self {
+        self.slots_per_model = slots;
+        self
+    }
+
+    /// Where backends reach this process to pull inputs. Default: an ephemeral port, on loopback
+    /// if the scheduler is there, otherwise on every interface.
+    pub fn listen(mut self, addr: SocketAddr) -> Self {
+        self.listen = addr;
+        self
+    }
+
+    /// Bound on [`crate::Client::connect`]. Default 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = nanos(timeout);
+        self
+    }
+
+    /// How long past its deadline a task may stay without outcome before this client fails it
+    /// (`lease_expired`). Default 1 s.
+    pub fn lease_grace(mut self, grace: Duration) -> Self {
+        self.lease_grace = nanos(grace);
+        self
+    }
+
+    /// How long [`crate::Client::leave`] waits for outstanding tasks. Default 10 s.
+    pub fn leave_timeout(mut self, timeout: Duration) -> Self {
+        self.leave_timeout = nanos(timeout);
+        self
+    }
+
+    /// A scheduler that leaves a heartbeat unanswered for this long is taken for lost. Default 1 s.
+    pub fn member_timeout(mut self, timeout: Duration) -> Self {
+        self.member_timeout = nanos(timeout);
+        self
+    }
+
+    /// What the I/O thread does without work. Default [`Idle::Park`].
+    pub fn idle(mut self, idle: Idle) -> Self {
+        self.idle = idle;
+        self
+    }
+
+    /// Pins the I/O thread to a core. Default: not pinned.
+    pub fn core(mut self, core: usize) -> Self {
+        self.core = Some(core);
+        self
+    }
+
+    /// The clock of [`crate::Timing`]'s moments. Default: one of the client's own; give yours to
+    /// compare those moments with others of your program.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Bounds of the TCP transport.
+    pub fn tcp(mut self, tcp: TcpConfig) -> Self {
+        self.tcp = tcp;
+        self
+    }
+
+    /// Refuses settings that cannot work, before anything is started.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=TaskId::SLOTS_MAX).contains(&self.slots_per_model) {
+            return Err(ConfigError::Slots { slots: self.slots_per_model });
+        }
+        let timeouts = [
+            ("connect_timeout", self.connect_timeout),
+            ("leave_timeout", self.leave_timeout),
+            ("member_timeout", self.member_timeout),
+        ];
+        match timeouts.iter().find(|(_, timeout)| *timeout == Nanos::ZERO) {
+            Some(&(name, _)) => Err(ConfigError::ZeroTimeout { name }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Inputs of a program that talks to a local scheduler need not be reachable from outside.
+fn listen_near(scheduler: IpAddr) -> SocketAddr {
+    let ip = match scheduler {
+        local if local.is_loopback() => local,
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(ip, 0)
+}
+
+/// Saturating: a bound of 600 years is as good as one of 6 000.
+pub(crate) fn nanos(span: Duration) -> Nanos {
+    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ClientConfig {
+        ClientConfig::new("127.0.0.1:7700".parse().unwrap())
+    }
+
+    #[test]
+    fn absurd_values_are_refused_by_name() {
+        assert_eq!(config().check(), Ok(()));
+        assert_eq!(config().slots_per_model(0).check(), Err(ConfigError::Slots { slots: 0 }));
+        let zero = config().leave_timeout(Duration::ZERO).check();
+        assert_eq!(zero, Err(ConfigError::ZeroTimeout { name: "leave_timeout" }));
+    }
+
+    #[test]
+    fn a_local_program_listens_locally() {
+        assert!(config().listen.ip().is_loopback());
+        let far = ClientConfig::new("10.0.0.7:7700".parse().unwrap());
+        assert!(far.listen.ip().is_unspecified());
+    }
+}

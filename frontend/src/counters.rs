@@ -1,0 +1,110 @@
+//! What a client counted. Writers are the application's threads and the I/O thread; nobody waits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use baton_rdma::TransportCounters;
+
+use crate::outcome::Outcome;
+
+/// Declares the counters once: as atomics, as a snapshot, and as names.
+macro_rules! counters {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// A snapshot of a client's counters, all since it was connected.
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        pub struct Counters {
+            $($(#[$meta])* pub $name: u64,)*
+            /// The transport's own; up to one heartbeat (100 ms) old.
+            pub transport: TransportCounters,
+        }
+
+        impl Counters {
+            /// Names and values, without the transport's.
+            pub fn pairs(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+
+        #[derive(Default, Debug)]
+        pub(crate) struct LiveCounters {
+            $(pub(crate) $name: Count,)*
+            transport: Mutex<TransportCounters>,
+        }
+
+        impl LiveCounters {
+            pub(crate) fn snapshot(&self) -> Counters {
+                Counters { $($name: self.$name.get(),)* transport: *self.lock() }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Tasks accepted by a submit. Each has, or will have, one of the three outcomes below.
+    submitted,
+    /// Tasks answered.
+    completed,
+    /// Of these, after their deadline.
+    late,
+    /// Tasks dropped.
+    dropped,
+    /// Tasks failed.
+    failed,
+    /// Cancellations asked for, dropped tickets included.
+    cancels,
+    /// Inputs refused because every slot was in use.
+    slab_exhausted,
+    /// Model names that are not in the catalogue.
+    unknown_model,
+    /// Inputs refused for their size.
+    wrong_size,
+    /// Submits refused because the deadline had passed.
+    deadline_passed,
+    /// Submits refused because the scheduler is lost.
+    scheduler_lost,
+    /// Submits refused because the client has left.
+    client_closed,
+    /// Connections turned away: not a backend, or without this client's token.
+    strangers,
+    /// Messages that do not fit the conversation; ignored, or the sender turned away.
+    unexpected,
+    /// Outcomes for tasks that had theirs already.
+    duplicates,
+    /// Answers that do not have the model's output size.
+    wrong_answer_size,
+}
+
+impl LiveCounters {
+    pub(crate) fn publish_transport(&self, counters: TransportCounters) {
+        *self.lock() = counters;
+    }
+
+    pub(crate) fn count_outcome(&self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Completed(reply) => {
+                self.late.add(u64::from(reply.late()));
+                self.completed.add(1);
+            }
+            Outcome::Dropped(_) => self.dropped.add(1),
+            Outcome::Failed(_) => self.failed.add(1),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, TransportCounters> {
+        self.transport.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One counter. Relaxed: it orders nothing.
+#[derive(Default, Debug)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

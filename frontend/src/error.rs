@@ -1,0 +1,196 @@
+//! Everything that can be refused to an application, one enum per call. Each names the thing and
+//! the fix; each refusal is counted in [`crate::Counters`].
+
+use std::io;
+use std::net::SocketAddr;
+
+use baton_rdma::SlabError;
+use baton_rdma::wire::RefuseCode;
+
+use crate::input::Input;
+
+/// Settings that cannot work.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No slots, or more than a task id can address.
+    #[error("slots_per_model = {slots}: give 1 to 1048576")]
+    Slots {
+        /// The refused value.
+        slots: u32,
+    },
+    /// A bound of zero would fail every time.
+    #[error("{name} is zero: give a positive duration")]
+    ZeroTimeout {
+        /// Which setting.
+        name: &'static str,
+    },
+}
+
+/// Why [`crate::Client::connect`] did not end in a client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Refused before anything was tried.
+    #[error("the client's settings are wrong: {0}")]
+    Config(#[from] ConfigError),
+    /// The address for backends cannot be bound.
+    #[error("cannot listen on {listen} for backends: {source}; choose another with listen()")]
+    Bind {
+        /// The address.
+        listen: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The I/O thread could not be started.
+    #[error("cannot start the I/O thread: {0}")]
+    Thread(io::Error),
+    /// The connection could not even be started.
+    #[error("cannot connect to {addr}: {source}")]
+    Unreachable {
+        /// The scheduler, or one of its ModelThreads.
+        addr: SocketAddr,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A connection broke while joining.
+    #[error("the connection to {what} at {addr} ended: {reason}; is a scheduler running there?")]
+    Closed {
+        /// "the scheduler", or one of its ModelThreads.
+        what: String,
+        /// Its address.
+        addr: SocketAddr,
+        /// What the transport saw.
+        reason: String,
+    },
+    /// The scheduler said no.
+    #[error("the scheduler at {addr} refused this client ({code:?}): {detail}")]
+    Refused {
+        /// Its address.
+        addr: SocketAddr,
+        /// Its reason, if this build knows the code.
+        code: Option<RefuseCode>,
+        /// Its words.
+        detail: String,
+    },
+    /// `connect_timeout` passed.
+    #[error("no client within {timeout_ms} ms: still waiting for {waiting_for}")]
+    Timeout {
+        /// The bound.
+        timeout_ms: u64,
+        /// The step that did not happen.
+        waiting_for: &'static str,
+    },
+    /// A model of [`crate::ClientConfig::models`] is not in the catalogue.
+    #[error(transparent)]
+    UnknownModel(#[from] UnknownModel),
+    /// The scheduler serves no model at all.
+    #[error("the scheduler's catalogue is empty: add a [[model]] to its cluster file")]
+    NoModels,
+    /// The catalogue contradicts itself; the scheduler is broken or speaks another dialect.
+    #[error("the scheduler's catalogue makes no sense: {0}")]
+    BadCatalogue(String),
+    /// The slabs cannot be built.
+    #[error("cannot reserve the slabs: {0}; lower slots_per_model() or name fewer models()")]
+    Slabs(#[from] SlabError),
+    /// The I/O thread ended without a word: a bug; its panic is on stderr.
+    #[error("the I/O thread ended while joining; its panic message is on stderr")]
+    IoEnded,
+}
+
+/// A name that is not in the catalogue.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no model is called {name:?}; this client has: {}", known.join(", "))]
+pub struct UnknownModel {
+    /// The name asked for.
+    pub name: String,
+    /// The names there are.
+    pub known: Vec<String>,
+}
+
+/// Why there is no input buffer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum InputError {
+    /// Every slot of the model is being filled, in flight, or held by a reply or a ticket.
+    #[error(
+        "all {slots} slots of {model} are in use: wait for tickets, drop replies, or raise \
+         slots_per_model()"
+    )]
+    SlabExhausted {
+        /// The model.
+        model: String,
+        /// Slots it has.
+        slots: u32,
+    },
+    /// The bytes given are not one input of the model.
+    #[error("an input of {model} has {expected} bytes, not {got}")]
+    WrongSize {
+        /// The model.
+        model: String,
+        /// The model's input size.
+        expected: usize,
+        /// What was given.
+        got: usize,
+    },
+}
+
+/// A refused submit. The input comes back untouched.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct SubmitError {
+    /// The input, to be submitted again or dropped.
+    pub input: Input,
+    /// Why.
+    pub reason: SubmitReason,
+}
+
+/// Why a submit was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum SubmitReason {
+    /// The deadline is zero time away.
+    #[error("the deadline has passed already: give a positive duration")]
+    DeadlinePassed,
+    /// A connection to the scheduler is lost; see [`crate::Client::loss`].
+    #[error("the scheduler is lost: connect a new client")]
+    SchedulerLost,
+    /// [`crate::Client::leave`] was called.
+    #[error("this client has left: connect a new one")]
+    ClientClosed,
+}
+
+/// What took the scheduler away from this client.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Loss {
+    /// A connection ended.
+    #[error("the connection to {what} ended: {reason}")]
+    Closed {
+        /// "the scheduler", or one of its ModelThreads.
+        what: String,
+        /// What the transport saw.
+        reason: String,
+    },
+    /// A heartbeat went unanswered.
+    #[error("the scheduler answered no heartbeat for {timeout_ms} ms")]
+    Silent {
+        /// The bound, `member_timeout`.
+        timeout_ms: u64,
+    },
+    /// The I/O thread ended without a word: a bug; its panic is on stderr.
+    #[error("the I/O thread ended; its panic message is on stderr")]
+    IoEnded,
+}
+
+/// Why leaving was not clean. The client is gone all the same.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LeaveError {
+    /// Tasks were still outstanding after `leave_timeout`; they ended as `dropped(cancelled)`.
+    #[error("{tasks} tasks had no outcome within leave_timeout and were given up")]
+    GivenUp {
+        /// How many.
+        tasks: u32,
+    },
+    /// The scheduler did not confirm.
+    #[error("the scheduler did not confirm the leave; it will notice the closed connection")]
+    Unconfirmed,
+    /// There was no scheduler to leave any more.
+    #[error("{0}")]
+    SchedulerLost(#[from] Loss),
+}

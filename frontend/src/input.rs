@@ -1,0 +1,104 @@
+//! Step 1 of a task's life: the application fills a slot's input and submits it.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_core::Nanos;
+use baton_rdma::InputMut;
+
+use crate::client::Owner;
+use crate::config::nanos;
+use crate::error::{SubmitError, SubmitReason};
+use crate::ticket::Ticket;
+
+/// By when the answer must be there, counted from the submit.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Deadline {
+    /// The model's own objective ([`crate::ModelHandle::slo`]).
+    Slo,
+    /// This long. The scheduler drops a task as soon as it can no longer be met.
+    Within(Duration),
+}
+
+impl Deadline {
+    /// This long after the submit.
+    pub fn within(span: Duration) -> Self {
+        Self::Within(span)
+    }
+}
+
+/// A slot's input, exclusively the caller's: write into it as into any `[u8]`. Dropped unsubmitted,
+/// the slot is free again.
+pub struct Input {
+    owner: Arc<Owner>,
+    model: u32,
+    slot: InputMut,
+}
+
+impl Input {
+    pub(crate) fn new(owner: Arc<Owner>, model: u32, slot: InputMut) -> Self {
+        Self { owner, model, slot }
+    }
+
+    /// Hands the input to the scheduler's care. From here on the task has exactly one outcome,
+    /// which the ticket gives. Never blocks.
+    ///
+    /// # Errors
+    /// [`SubmitReason`]; the error gives the input back.
+    pub fn submit(self, deadline: Deadline) -> Result<Ticket, SubmitError> {
+        let now = self.owner.session.clock.now();
+        self.submit_at(now, deadline)
+    }
+
+    /// As [`Input::submit`], at a moment of the caller's: for programs that move the time of an
+    /// [`crate::io::Io`] by hand.
+    ///
+    /// # Errors
+    /// As [`Input::submit`].
+    pub fn submit_at(self, now: Nanos, deadline: Deadline) -> Result<Ticket, SubmitError> {
+        let session = &self.owner.session;
+        let span = match deadline {
+            Deadline::Slo => session.models[self.model as usize].slo,
+            Deadline::Within(span) => nanos(span),
+        };
+        let passed = (span == Nanos::ZERO).then_some(SubmitReason::DeadlinePassed);
+        if let Some(reason) = passed.or_else(|| session.refusal()) {
+            return Err(self.refuse(reason));
+        }
+        let task = session.submit(self.slot, self.model, now, now + span);
+        Ok(Ticket::new(self.owner, task))
+    }
+
+    #[cold]
+    fn refuse(self, reason: SubmitReason) -> SubmitError {
+        let counters = &self.owner.session.counters;
+        match reason {
+            SubmitReason::DeadlinePassed => counters.deadline_passed.add(1),
+            SubmitReason::SchedulerLost => counters.scheduler_lost.add(1),
+            SubmitReason::ClientClosed => counters.client_closed.add(1),
+        }
+        SubmitError { input: self, reason }
+    }
+}
+
+impl Deref for Input {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.slot
+    }
+}
+
+impl DerefMut for Input {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.slot
+    }
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let model = &self.owner.session.models[self.model as usize].name;
+        f.debug_struct("Input").field("model", model).field("bytes", &self.slot.len()).finish()
+    }
+}

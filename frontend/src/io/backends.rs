@@ -1,0 +1,97 @@
+//! Who may pull inputs and deliver answers: backends that present this client's token.
+//!
+//! In: accepted connections. Out: whether a connection is authorised. A backend can be quicker
+//! than our own JoinAck, which brings the token; until then it is kept waiting, unauthorised.
+
+use baton_rdma::wire::Role;
+use baton_rdma::{ConnId, Peer};
+
+/// Backends that may be waiting for the token.
+const WAITING_MAX: usize = 1_024;
+
+#[derive(Default, Debug)]
+pub(super) struct Backends {
+    token: Option<u64>,
+    /// Ascending: connection numbers only grow.
+    authorised: Vec<ConnId>,
+    /// With the tokens they presented.
+    waiting: Vec<(ConnId, u64)>,
+}
+
+impl Backends {
+    /// A connection was accepted. False: turn it away.
+    pub(super) fn admit(&mut self, conn: ConnId, peer: &Peer) -> bool {
+        match self.token {
+            _ if peer.role != Role::Backend => false,
+            Some(token) if token == peer.token => {
+                self.authorise(conn);
+                true
+            }
+            Some(_) => false,
+            None => {
+                let room = self.waiting.len() < WAITING_MAX;
+                if room {
+                    self.waiting.push((conn, peer.token));
+                }
+                room
+            }
+        }
+    }
+
+    /// The token is known. Returns the waiting connections that do not have it.
+    pub(super) fn set_token(&mut self, token: u64) -> Vec<ConnId> {
+        self.token = Some(token);
+        let (friends, strangers): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|entry| entry.1 == token);
+        friends.into_iter().for_each(|(conn, _)| self.authorise(conn));
+        strangers.into_iter().map(|(conn, _)| conn).collect()
+    }
+
+    pub(super) fn authorised(&self, conn: ConnId) -> bool {
+        self.authorised.binary_search(&conn).is_ok()
+    }
+
+    /// The connection is gone.
+    pub(super) fn remove(&mut self, conn: ConnId) {
+        self.authorised.retain(|&other| other != conn);
+        self.waiting.retain(|&(other, _)| other != conn);
+    }
+
+    fn authorise(&mut self, conn: ConnId) {
+        if let Err(at) = self.authorised.binary_search(&conn) {
+            self.authorised.insert(at, conn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(role: Role, token: u64) -> Peer {
+        let addr = "127.0.0.1:9".parse().unwrap();
+        Peer { role, member: 1, token, addr, accepted: true }
+    }
+
+    #[test]
+    fn the_token_decides_also_for_those_who_came_before_it() {
+        let mut backends = Backends::default();
+        assert!(backends.admit(ConnId(2), &peer(Role::Backend, 7)));
+        assert!(backends.admit(ConnId(1), &peer(Role::Backend, 8)));
+        assert!(!backends.authorised(ConnId(2)), "not before the token is known");
+        assert_eq!(backends.set_token(7), [ConnId(1)]);
+        assert!(backends.authorised(ConnId(2)));
+        assert!(!backends.authorised(ConnId(1)));
+    }
+
+    #[test]
+    fn strangers_are_turned_away() {
+        let mut backends = Backends::default();
+        backends.set_token(7);
+        assert!(!backends.admit(ConnId(1), &peer(Role::Backend, 8)));
+        assert!(!backends.admit(ConnId(2), &peer(Role::Frontend, 7)));
+        assert!(backends.admit(ConnId(3), &peer(Role::Backend, 7)));
+        backends.remove(ConnId(3));
+        assert!(!backends.authorised(ConnId(3)));
+    }
+}

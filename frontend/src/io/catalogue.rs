@@ -1,0 +1,157 @@
+//! What the scheduler announces before a member joins: its ModelThreads and its models.
+//!
+//! In: catalogue messages. Out: the models this client wants, checked and sorted by name.
+
+use std::net::{IpAddr, SocketAddr};
+
+use baton_core::{ModelId, Nanos};
+use baton_rdma::wire::{ModelDesc, ThreadDesc};
+
+use crate::client::unknown;
+use crate::error::ConnectError;
+use crate::session::Model;
+
+/// More than any scheduler runs; bounds what a broken one can make us store.
+const THREADS_MAX: usize = 1_024;
+const MODELS_MAX: usize = 65_536;
+
+/// One ModelThread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Thread {
+    pub(super) number: u32,
+    pub(super) addr: SocketAddr,
+}
+
+#[derive(Default, Debug)]
+pub(super) struct Catalogue {
+    threads: Vec<Thread>,
+    models: Vec<Model>,
+}
+
+impl Catalogue {
+    /// `observed` is where the control connection leads.
+    pub(super) fn add_thread(
+        &mut self,
+        desc: &ThreadDesc,
+        observed: IpAddr,
+    ) -> Result<(), ConnectError> {
+        let number = desc.thread.get();
+        if self.threads.len() == THREADS_MAX {
+            return Err(bad(format!("more than {THREADS_MAX} ModelThreads")));
+        }
+        if self.threads.iter().any(|thread| thread.number == number) {
+            return Err(bad(format!("ModelThread {number} is announced twice")));
+        }
+        self.threads.push(Thread { number, addr: desc.addr.resolve(observed) });
+        Ok(())
+    }
+
+    pub(super) fn add_model(&mut self, desc: &ModelDesc, name: &str) -> Result<(), ConnectError> {
+        if self.models.len() == MODELS_MAX {
+            return Err(bad(format!("more than {MODELS_MAX} models")));
+        }
+        let number = desc.thread.get();
+        let thread = self.threads.iter().position(|thread| thread.number == number);
+        let thread =
+            thread.ok_or_else(|| bad(format!("{name} lives on unknown ModelThread {number}")))?;
+        self.models.push(Model {
+            id: ModelId(desc.model.get()),
+            name: name.to_owned(),
+            slo: Nanos(desc.slo_ns.get()),
+            input_bytes: desc.input_bytes.get(),
+            output_bytes: desc.output_bytes.get(),
+            thread,
+        });
+        Ok(())
+    }
+
+    /// The ModelThreads, and the models called `wanted` (all, if that is empty).
+    pub(super) fn select(
+        mut self,
+        wanted: &[String],
+    ) -> Result<(Vec<Thread>, Vec<Model>), ConnectError> {
+        self.models.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(pair) = self.models.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            return Err(bad(format!("two models are called {}", pair[0].name)));
+        }
+        let missing =
+            wanted.iter().find(|&name| self.models.iter().all(|model| model.name != *name));
+        if let Some(name) = missing {
+            return Err(unknown(name, &self.models).into());
+        }
+        if !wanted.is_empty() {
+            self.models.retain(|model| wanted.contains(&model.name));
+        }
+        if self.models.is_empty() {
+            return Err(ConnectError::NoModels);
+        }
+        Ok((self.threads, self.models))
+    }
+}
+
+fn bad(what: String) -> ConnectError {
+    ConnectError::BadCatalogue(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_rdma::wire::WireAddr;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn thread(number: u32) -> ThreadDesc {
+        let addr = WireAddr::new("0.0.0.0:7701".parse().unwrap());
+        ThreadDesc { thread: number.into(), addr }
+    }
+
+    fn model(id: u32, thread: u32) -> ModelDesc {
+        ModelDesc {
+            model: id.into(),
+            thread: thread.into(),
+            subcluster: 0.into(),
+            batch_max: 8.into(),
+            input_bytes: 16.into(),
+            output_bytes: 4.into(),
+            slo_ns: 1.into(),
+        }
+    }
+
+    fn two_models() -> Catalogue {
+        let mut catalogue = Catalogue::default();
+        catalogue.add_thread(&thread(3), HERE).unwrap();
+        catalogue.add_model(&model(0, 3), "resnet").unwrap();
+        catalogue.add_model(&model(1, 3), "digits").unwrap();
+        catalogue
+    }
+
+    #[test]
+    fn everything_or_what_is_wanted() {
+        let (threads, models) = two_models().select(&[]).unwrap();
+        assert_eq!(threads[0].addr, "127.0.0.1:7701".parse().unwrap());
+        let names: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
+        assert_eq!(names, ["digits", "resnet"]);
+        let (_, models) = two_models().select(&["resnet".into()]).unwrap();
+        assert_eq!(models.len(), 1);
+        assert_eq!(models[0].id, ModelId(0));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_known_ones() {
+        let error = two_models().select(&["digit".into()]).unwrap_err();
+        assert!(
+            error.to_string().contains("\"digit\"; this client has: digits, resnet"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let mut catalogue = two_models();
+        assert!(catalogue.add_thread(&thread(3), HERE).is_err());
+        assert!(catalogue.add_model(&model(2, 9), "lost").is_err());
+        catalogue.add_model(&model(2, 3), "digits").unwrap();
+        assert!(matches!(catalogue.select(&[]), Err(ConnectError::BadCatalogue(_))));
+        assert!(matches!(Catalogue::default().select(&[]), Err(ConnectError::NoModels)));
+    }
+}

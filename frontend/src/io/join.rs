@@ -1,0 +1,191 @@
+//! From nothing to an open client: connection, catalogue, slabs, admission, ModelThreads, clock.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use baton_core::{FrontendId, Nanos};
+use baton_rdma::wire::{Hello, JoinAck, JoinFrontend, Message, Ready, RefuseCode, Role, WireAddr};
+use baton_rdma::{CloseReason, ConnId, Identity, Peer, SendError, SlabSet, SlabSpec, Transport};
+
+use crate::client::{Client, Owner};
+use crate::error::ConnectError;
+use crate::io::catalogue::Thread;
+use crate::io::tasks::Tasks;
+use crate::io::{Io, Serving, Stage, ThreadLink};
+use crate::session::{Model, Session};
+
+impl<T: Transport> Io<T> {
+    pub(super) fn connect(&mut self, now: Nanos) {
+        self.stage = Stage::Connecting;
+        self.stage_ends = now + self.config.connect_timeout;
+        let addr = self.config.scheduler;
+        match self.transport.connect(addr, Hello::new(Role::Frontend, 0, 0)) {
+            Ok(conn) => self.control = Some(conn),
+            Err(source) => self.fail_join(ConnectError::Unreachable { addr, source }),
+        }
+    }
+
+    pub(super) fn on_connected(&mut self, conn: ConnId, peer: &Peer) {
+        if self.control == Some(conn) && peer.role == Role::Control {
+            self.stage = Stage::Catalogue;
+        } else if let Some(link) = self.threads.iter_mut().find(|link| link.conn == Some(conn))
+            && peer.role == Role::ModelThread
+        {
+            link.open = true;
+            self.open_when_ready();
+        } else if let Some((what, addr)) = self.scheduler_link(conn) {
+            let reason = format!("it is no scheduler but says it is {:?}", peer.role);
+            self.fail_join(ConnectError::Closed { what, addr, reason });
+        }
+    }
+
+    pub(super) fn on_join_message(&mut self, now: Nanos, message: &Message<'_>) {
+        let observed = self.config.scheduler.ip();
+        let result = match (self.stage, message) {
+            (Stage::Catalogue, Message::ThreadDesc(desc)) => {
+                self.catalogue.add_thread(desc, observed)
+            }
+            (Stage::Catalogue, Message::ModelDesc(desc, name)) => {
+                self.catalogue.add_model(desc, name)
+            }
+            // Sub-clusters are the scheduler's and the backends' business.
+            (Stage::Catalogue, Message::SubclusterDesc(..)) => Ok(()),
+            (Stage::Catalogue, Message::CatalogEnd(_)) => self.on_catalogue_end(now),
+            (Stage::Admission, Message::JoinAck(ack)) => self.on_join_ack(ack),
+            _ => {
+                self.counters.unexpected.add(1);
+                Ok(())
+            }
+        };
+        if let Err(error) = result {
+            self.fail_join(error);
+        }
+    }
+
+    /// Reserves the slabs and asks to be let in.
+    fn on_catalogue_end(&mut self, now: Nanos) -> Result<(), ConnectError> {
+        let (threads, models) = std::mem::take(&mut self.catalogue).select(&self.config.models)?;
+        let specs: Vec<_> =
+            models.iter().map(|model| slab_spec(model, self.config.slots_per_model)).collect();
+        let slabs = SlabSet::new(&specs, first_generation())?;
+        self.transport.expose(Arc::clone(&slabs));
+        self.join(&slabs)?;
+        self.threads = threads.into_iter().map(ThreadLink::new).collect();
+        let (session, commands) = Session::new(
+            models,
+            slabs,
+            self.config.slots_per_model,
+            self.clock,
+            Arc::clone(&self.counters),
+            self.transport.waker(),
+        );
+        let tasks = Tasks::new(specs.iter().map(|spec| spec.slots as usize).sum());
+        self.serving = Some(Serving { session, commands, tasks, leave_by: None, given_up: 0 });
+        self.stage = Stage::Admission;
+        self.heartbeat.start(now);
+        Ok(())
+    }
+
+    fn join(&mut self, slabs: &SlabSet) -> Result<(), ConnectError> {
+        let descs = slabs.descs();
+        let addr = WireAddr::new(self.transport.local_addr());
+        let join = JoinFrontend { addr, slabs: (descs.len() as u32).into() };
+        for desc in &descs {
+            self.send_control(desc)?;
+        }
+        self.send_control(&join)
+    }
+
+    fn send_control<B: baton_rdma::wire::Body>(&mut self, body: &B) -> Result<(), ConnectError> {
+        let sent = self
+            .control
+            .map_or(Err(SendError::Closed), |control| self.transport.send(control, body, &[]));
+        sent.map_err(|error| ConnectError::Closed {
+            what: "the scheduler".into(),
+            addr: self.config.scheduler,
+            reason: error.to_string(),
+        })
+    }
+
+    /// Takes up its number and token, and connects to the ModelThreads.
+    fn on_join_ack(&mut self, ack: &JoinAck) -> Result<(), ConnectError> {
+        let (member, token) = (ack.member.get(), ack.token.get());
+        let frontend = u16::try_from(member).map_err(|_| {
+            ConnectError::BadCatalogue(format!("frontend number {member} is above {}", u16::MAX))
+        })?;
+        if let Some(serving) = &self.serving {
+            serving.session.slabs.set_frontend(FrontendId(frontend));
+        }
+        self.transport.identify(Identity { role: Role::Frontend, member });
+        for stranger in self.backends.set_token(token) {
+            self.turn_away(stranger);
+        }
+        for link in &mut self.threads {
+            let addr = link.thread.addr;
+            let conn = self.transport.connect(addr, Hello::new(Role::Frontend, member, token));
+            link.conn = Some(conn.map_err(|source| ConnectError::Unreachable { addr, source })?);
+        }
+        tracing::info!(member, scheduler = %self.config.scheduler, "admitted");
+        self.stage = Stage::Linking;
+        self.open_when_ready();
+        Ok(())
+    }
+
+    /// The client is handed out when every ModelThread is connected and the clock is known.
+    pub(super) fn open_when_ready(&mut self) {
+        let linked = self.threads.iter().all(|link| link.open) && self.heartbeat.synced();
+        if self.stage != Stage::Linking || !linked {
+            return;
+        }
+        if let Err(error) = self.send_control(&Ready { reserved: 0.into() }) {
+            return self.fail_join(error);
+        }
+        self.stage = Stage::Open;
+        self.stage_ends = Nanos::MAX;
+        if let (Some(promise), Some(serving)) = (self.promise.take(), &self.serving) {
+            let owner = Owner::new(Arc::clone(&serving.session), promise.ended);
+            // Nobody there to take it: the client is dropped, and with it the session ends.
+            let _ = promise.result.try_send(Ok(Client { owner: Arc::new(owner) }));
+        }
+    }
+
+    /// The join has failed: tells the application, then the scheduler, and ends.
+    pub(super) fn fail_join(&mut self, error: ConnectError) {
+        self.stage = Stage::Ended;
+        if let Some(control) = self.control.take() {
+            self.transport.close(control, RefuseCode::Shutdown, &error.to_string());
+        }
+        if let Some(promise) = self.promise.take() {
+            // The receiver may have gone; then nobody wants to know.
+            let _ = promise.result.try_send(Err(error));
+        }
+    }
+}
+
+impl ThreadLink {
+    fn new(thread: Thread) -> Self {
+        Self { thread, conn: None, open: false }
+    }
+}
+
+/// How a connection that closed while joining reads to the application.
+pub(super) fn closed(what: String, addr: SocketAddr, reason: &CloseReason) -> ConnectError {
+    match reason {
+        CloseReason::Refused { code, detail } => {
+            ConnectError::Refused { addr, code: *code, detail: detail.clone() }
+        }
+        other => ConnectError::Closed { what, addr, reason: other.to_string() },
+    }
+}
+
+fn slab_spec(model: &Model, slots: u32) -> SlabSpec {
+    let (input_bytes, output_bytes) = (model.input_bytes, model.output_bytes);
+    SlabSpec { model: model.id, slots, input_bytes, output_bytes }
+}
+
+/// Differs between runs, so that an answer to an earlier process of the same number is stale here.
+fn first_generation() -> u32 {
+    RandomState::new().build_hasher().finish() as u32
+}

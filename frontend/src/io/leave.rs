@@ -1,0 +1,104 @@
+//! The end of a client: it leaves, or its scheduler is lost.
+//!
+//! Either way no new tasks are accepted, outstanding ones are waited for, and only then does this
+//! side end. Backends stay connected meanwhile, for they may still have answers.
+
+use baton_core::{DropReason, Nanos};
+use baton_rdma::wire::Leave;
+use baton_rdma::{CloseReason, Transport};
+
+use crate::error::{LeaveError, Loss};
+use crate::io::{Io, Stage};
+use crate::outcome::Outcome;
+
+impl<T: Transport> Io<T> {
+    /// A connection to the scheduler closed, of an open or leaving client.
+    pub(super) fn on_scheduler_closed(&mut self, what: String, reason: &CloseReason) {
+        match self.stage {
+            Stage::Open => self.lose(Loss::Closed { what, reason: reason.to_string() }),
+            // Without the control connection no confirmation can come.
+            Stage::Leaving if self.control.is_none() => self.end(Err(LeaveError::Unconfirmed)),
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_silence(&mut self) {
+        let timeout_ms = self.config.member_timeout.0 / 1_000_000;
+        match self.stage {
+            Stage::Open => {
+                self.heartbeat.stop();
+                self.lose(Loss::Silent { timeout_ms });
+            }
+            Stage::Leaving => self.end(Err(LeaveError::Unconfirmed)),
+            // A join has its own bound.
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_leave_ack(&mut self) {
+        self.end(Ok(()));
+    }
+
+    /// Once nothing more can be submitted: leaves as soon as nothing is outstanding, or when the
+    /// patience with what is has run out.
+    pub(super) fn wind_down(&mut self, now: Nanos) {
+        let Some(serving) = &mut self.serving else { return };
+        if self.stage != Stage::Open || serving.session.refusal().is_none() {
+            return;
+        }
+        if serving.session.leaving() {
+            let leave_by = *serving.leave_by.get_or_insert(now + self.config.leave_timeout);
+            if now >= leave_by {
+                self.give_up();
+            }
+        }
+        self.leave_when_idle(now);
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        if let Some(serving) = &self.serving {
+            serving.session.lose(loss);
+        }
+    }
+
+    fn leave_when_idle(&mut self, now: Nanos) {
+        let Some(serving) = &mut self.serving else { return };
+        if serving.tasks.outstanding() > 0 || !serving.commands.is_empty() {
+            return;
+        }
+        serving.leave_by = None;
+        let leave = Leave { reserved: 0.into() };
+        let sent = self.control.map(|control| self.transport.send(control, &leave, &[]));
+        if let Some(Ok(())) = sent {
+            self.stage = Stage::Leaving;
+            self.stage_ends = now + self.config.member_timeout;
+        } else {
+            self.end(Err(LeaveError::Unconfirmed));
+        }
+    }
+
+    /// Ends what is still outstanding, and tells the scheduler not to bother.
+    fn give_up(&mut self) {
+        while let Some(task) = self.serving.as_mut().and_then(|s| s.tasks.first()) {
+            self.cancel(task);
+            let Some(serving) = &mut self.serving else { return };
+            serving.tasks.remove(task);
+            serving.decide(task, Outcome::Dropped(DropReason::Cancelled));
+            serving.given_up += 1;
+        }
+    }
+
+    /// This side has nothing left to do. What went wrong first is what the application hears of.
+    pub(super) fn end(&mut self, leave: Result<(), LeaveError>) {
+        self.stage = Stage::Ended;
+        self.stage_ends = Nanos::MAX;
+        self.heartbeat.stop();
+        let Some(serving) = &self.serving else { return };
+        let farewell = match (serving.session.loss(), serving.given_up) {
+            (Some(loss), _) => Err(LeaveError::SchedulerLost(loss.clone())),
+            (None, 0) => leave,
+            (None, tasks) => Err(LeaveError::GivenUp { tasks }),
+        };
+        serving.session.bid_farewell(farewell);
+    }
+}

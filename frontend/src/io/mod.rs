@@ -1,0 +1,337 @@
+//! The client's one I/O thread, as an agent that can as well be stepped by hand.
+//!
+//! In, per pass: commands of the application's threads, then what the transport brings. Out:
+//! messages to the scheduler, and one outcome per task. The conversation: `join` until the client
+//! is open, `serve` while it is, `leave` when it ends.
+//!
+//! Only tests and programs that drive time themselves need this module; [`crate::Client::connect`]
+//! runs an [`Io`] on a thread of its own.
+
+mod backends;
+mod catalogue;
+mod heartbeat;
+mod join;
+mod leases;
+mod leave;
+mod serve;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use baton_core::Nanos;
+use baton_rdma::wire::{Message, Ping, RefuseCode};
+use baton_rdma::{CloseReason, ConnId, Event, Events, Peer, Transport};
+use baton_topo::{Agent, Clock, Waker};
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::client::Client;
+use crate::config::ClientConfig;
+use crate::counters::LiveCounters;
+use crate::error::{ConfigError, ConnectError};
+use crate::io::backends::Backends;
+use crate::io::catalogue::{Catalogue, Thread};
+use crate::io::heartbeat::Heartbeat;
+use crate::io::tasks::Tasks;
+use crate::session::{Command, Session};
+
+/// The I/O side of one client.
+#[derive(Debug)]
+pub struct Io<T: Transport> {
+    config: ClientConfig,
+    clock: Clock,
+    transport: T,
+    events: Events,
+    stage: Stage,
+    /// When the present stage is given up. Nanos::MAX while open.
+    stage_ends: Nanos,
+    control: Option<ConnId>,
+    threads: Vec<ThreadLink>,
+    catalogue: Catalogue,
+    heartbeat: Heartbeat,
+    backends: Backends,
+    counters: Arc<LiveCounters>,
+    serving: Option<Serving>,
+    /// Until the join has succeeded or failed.
+    promise: Option<Promise>,
+    /// Dropped last: tells [`Client::leave`] that this side has ended.
+    _ended: Sender<Infallible>,
+}
+
+/// Where the conversation with the scheduler stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Start,
+    Connecting,
+    Catalogue,
+    Admission,
+    /// Connecting to the ModelThreads and measuring the clock.
+    Linking,
+    Open,
+    /// Leave is sent, its confirmation awaited.
+    Leaving,
+    Ended,
+}
+
+impl Stage {
+    /// What a join that hangs here waits for.
+    fn waiting_for(self) -> &'static str {
+        match self {
+            Self::Start | Self::Connecting => "the connection to the scheduler",
+            Self::Catalogue => "the scheduler's catalogue",
+            Self::Admission => "the scheduler to admit this client",
+            Self::Linking => "the connections to its ModelThreads and the clock measurement",
+            Self::Open | Self::Leaving | Self::Ended => "nothing",
+        }
+    }
+
+    fn joining(self) -> bool {
+        !matches!(self, Self::Open | Self::Leaving | Self::Ended)
+    }
+}
+
+/// The connection to one ModelThread.
+#[derive(Debug)]
+struct ThreadLink {
+    thread: Thread,
+    /// `None` until this client is admitted.
+    conn: Option<ConnId>,
+    open: bool,
+}
+
+/// What there is from the catalogue on.
+#[derive(Debug)]
+struct Serving {
+    session: Arc<Session>,
+    commands: Receiver<Command>,
+    tasks: Tasks,
+    /// When leaving stops waiting for outstanding tasks; set once the application leaves.
+    leave_by: Option<Nanos>,
+    given_up: u32,
+}
+
+/// Where the result of the join goes.
+#[derive(Debug)]
+struct Promise {
+    result: Sender<Result<Client, ConnectError>>,
+    ended: Receiver<Infallible>,
+}
+
+/// The application's end of a join under way.
+#[derive(Debug)]
+pub struct Joining(Receiver<Result<Client, ConnectError>>);
+
+impl Joining {
+    /// Blocks until the [`Io`], polled by another thread, has joined or failed. The bound is its
+    /// `connect_timeout`.
+    ///
+    /// # Errors
+    /// See [`ConnectError`].
+    pub fn wait(self) -> Result<Client, ConnectError> {
+        self.0.recv().unwrap_or(Err(ConnectError::IoEnded))
+    }
+
+    /// The client or the error, if the join has come to either.
+    pub fn poll(&self) -> Option<Result<Client, ConnectError>> {
+        self.0.try_recv().ok()
+    }
+}
+
+impl<T: Transport> Io<T> {
+    /// The I/O side of a client over `transport`, which is bound to where backends connect. It
+    /// connects to the scheduler at its first poll.
+    ///
+    /// # Errors
+    /// The settings cannot work.
+    pub fn new(
+        config: ClientConfig,
+        transport: T,
+        clock: Clock,
+    ) -> Result<(Self, Joining), ConfigError> {
+        config.check()?;
+        let (result, joining) = crossbeam_channel::bounded(1);
+        let (ended_tx, ended) = crossbeam_channel::bounded(0);
+        let io = Self {
+            heartbeat: Heartbeat::new(config.member_timeout),
+            config,
+            clock,
+            transport,
+            events: Events::new(),
+            stage: Stage::Start,
+            stage_ends: Nanos::MAX,
+            control: None,
+            threads: Vec::new(),
+            catalogue: Catalogue::default(),
+            backends: Backends::default(),
+            counters: Arc::new(LiveCounters::default()),
+            serving: None,
+            promise: Some(Promise { result, ended }),
+            _ended: ended_tx,
+        };
+        Ok((io, Joining(joining)))
+    }
+
+    fn receive(&mut self, now: Nanos) -> usize {
+        let mut events = std::mem::take(&mut self.events);
+        let count = self.transport.poll(now, &mut events);
+        for event in events.drain() {
+            match event {
+                Event::Opened { conn, peer } if peer.accepted => self.on_accepted(conn, &peer),
+                Event::Opened { conn, peer } => self.on_connected(conn, &peer),
+                Event::Message { conn, message } => self.on_message(now, conn, message),
+                Event::Result { conn, result, len } => self.on_result(now, conn, &result, len),
+                Event::Closed { conn, reason } => self.on_closed(conn, &reason),
+                // A frontend posts no READs.
+                Event::Read(_) => self.counters.unexpected.add(1),
+            }
+        }
+        self.events = events;
+        count
+    }
+
+    fn on_accepted(&mut self, conn: ConnId, peer: &Peer) {
+        if !self.backends.admit(conn, peer) {
+            self.turn_away(conn);
+        }
+    }
+
+    fn turn_away(&mut self, conn: ConnId) {
+        self.counters.strangers.add(1);
+        self.transport.close(
+            conn,
+            RefuseCode::Unauthorised,
+            "this frontend serves only backends that the scheduler introduced; rejoin to be",
+        );
+    }
+
+    fn on_message(&mut self, now: Nanos, conn: ConnId, message: Message<'_>) {
+        let from_thread = self.threads.iter().any(|link| link.conn == Some(conn));
+        match message {
+            Message::TaskEnd(end) if from_thread || self.backends.authorised(conn) => {
+                self.on_task_end(end);
+            }
+            message if self.control == Some(conn) => self.on_control(now, &message),
+            _ => self.on_unexpected(conn, from_thread),
+        }
+    }
+
+    fn on_control(&mut self, now: Nanos, message: &Message<'_>) {
+        match message {
+            Message::Pong(pong) => {
+                self.heartbeat.on_pong(now, pong);
+                self.open_when_ready();
+            }
+            Message::LeaveAck(_) if self.stage == Stage::Leaving => self.on_leave_ack(),
+            _ if self.stage.joining() => self.on_join_message(now, message),
+            _ => self.counters.unexpected.add(1),
+        }
+    }
+
+    /// The scheduler is forgiven what this build does not understand; a backend is not.
+    fn on_unexpected(&mut self, conn: ConnId, from_thread: bool) {
+        self.counters.unexpected.add(1);
+        if !from_thread {
+            let detail = "a frontend takes only answers and task ends here";
+            self.transport.close(conn, RefuseCode::UnexpectedMessage, detail);
+        }
+    }
+
+    fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) {
+        self.backends.remove(conn);
+        let Some((what, addr)) = self.scheduler_link(conn) else { return };
+        if self.control == Some(conn) {
+            self.control = None;
+        }
+        if self.stage.joining() {
+            self.fail_join(join::closed(what, addr, reason));
+        } else {
+            self.on_scheduler_closed(what, reason);
+        }
+    }
+
+    /// The name and address of a connection this side opened.
+    fn scheduler_link(&self, conn: ConnId) -> Option<(String, SocketAddr)> {
+        if self.control == Some(conn) {
+            return Some(("the scheduler".into(), self.config.scheduler));
+        }
+        let link = self.threads.iter().find(|link| link.conn == Some(conn))?;
+        Some((format!("ModelThread {}", link.thread.number), link.thread.addr))
+    }
+
+    fn keep_time(&mut self, now: Nanos) {
+        if self.heartbeat.take_due(now) {
+            self.ping(now);
+        }
+        if self.heartbeat.silent(now) {
+            self.on_silence();
+        }
+        if now >= self.stage_ends {
+            self.on_stage_timeout();
+        }
+        self.wind_down(now);
+    }
+
+    fn ping(&mut self, now: Nanos) {
+        self.counters.publish_transport(self.transport.counters());
+        if let Some(control) = self.control {
+            // A ping that cannot be queued is one that goes unanswered: silence is noticed.
+            let _ = self.transport.send(control, &Ping { sent_ns: now.0.into() }, &[]);
+        }
+    }
+
+    fn on_stage_timeout(&mut self) {
+        if self.stage.joining() {
+            let timeout_ms = self.config.connect_timeout.0 / 1_000_000;
+            let waiting_for = self.stage.waiting_for();
+            self.fail_join(ConnectError::Timeout { timeout_ms, waiting_for });
+        } else {
+            self.end(Err(crate::LeaveError::Unconfirmed));
+        }
+    }
+}
+
+impl<T: Transport> Agent for Io<T> {
+    fn poll(&mut self, now: Nanos) -> usize {
+        if self.stage == Stage::Start {
+            self.connect(now);
+        }
+        let work = self.take_commands() + self.receive(now) + self.expire_leases(now);
+        self.keep_time(now);
+        self.transport.flush();
+        work
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        let stage = (self.stage_ends < Nanos::MAX).then_some(self.stage_ends);
+        let serving = self.serving.as_ref();
+        let lease = serving.and_then(|serving| serving.tasks.next_expiry());
+        let leave = serving.and_then(|serving| serving.leave_by);
+        [stage, self.heartbeat.next_timer(), lease, leave].into_iter().flatten().min()
+    }
+
+    fn wait(&mut self, timeout: Option<Nanos>) {
+        self.transport.wait(timeout);
+    }
+
+    fn waker(&self) -> Waker {
+        self.transport.waker()
+    }
+
+    fn finished(&self) -> bool {
+        self.stage == Stage::Ended
+    }
+}
+
+impl<T: Transport> Drop for Io<T> {
+    /// Also when this thread panics: no ticket is left waiting for it.
+    fn drop(&mut self) {
+        self.counters.publish_transport(self.transport.counters());
+        if let Some(Serving { session, commands, .. }) = self.serving.take() {
+            drop(commands);
+            session.close();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! While the client is open: tasks out, outcomes in, leases kept.
+
+use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
+use baton_rdma::wire::{Cancel, Submit, TaskEnd, TaskResult};
+use baton_rdma::{ClockSync, ConnId, OutputRef, SendError, Transport};
+
+use crate::io::{Io, Serving, Stage};
+use crate::outcome::{Outcome, Reply, Timing};
+use crate::session::{Command, Task};
+
+/// Commands taken per pass: bounds how long arrivals wait behind submits.
+const COMMANDS_PER_PASS: usize = 256;
+
+/// [`TaskEnd::kind`].
+const DROPPED: u8 = 1;
+const FAILED: u8 = 2;
+
+impl<T: Transport> Io<T> {
+    /// Before and after the open stage nothing is taken; what is left when this side ends is ended
+    /// by `Session::close`.
+    pub(super) fn take_commands(&mut self) -> usize {
+        if self.stage != Stage::Open {
+            return 0;
+        }
+        for taken in 0..COMMANDS_PER_PASS {
+            let command =
+                self.serving.as_ref().and_then(|serving| serving.commands.try_recv().ok());
+            match command {
+                Some(Command::Submit(task)) => self.submit(&task),
+                Some(Command::Cancel(task)) => self.cancel(task),
+                None => return taken,
+            }
+        }
+        COMMANDS_PER_PASS
+    }
+
+    fn submit(&mut self, task: &Task) {
+        let Some(serving) = &mut self.serving else { return };
+        let refused = match serving.session.loss() {
+            Some(_) => Err(SendError::Closed),
+            None => {
+                let model = &serving.session.models[task.model as usize];
+                let conn = self.threads[model.thread].conn;
+                let submit = Submit {
+                    task: task.id.0.into(),
+                    deadline_ns: scheduler_deadline(task.deadline, self.heartbeat.sync()).0.into(),
+                    model: model.id.0.into(),
+                };
+                conn.map_or(Err(SendError::Closed), |conn| self.transport.send(conn, &submit, &[]))
+            }
+        };
+        match refused {
+            Ok(()) => serving.tasks.insert(*task, task.deadline + self.config.lease_grace),
+            // Backpressure of the same kind as a full queue at the scheduler.
+            Err(SendError::Full) => {
+                serving.decide(task.id, Outcome::Dropped(DropReason::QueueFull));
+            }
+            Err(SendError::Closed | SendError::TooLong) => {
+                serving.decide(task.id, Outcome::Failed(FailReason::SchedulerLost));
+            }
+        }
+    }
+
+    /// A wish: the outcome comes from whoever has the task.
+    pub(super) fn cancel(&mut self, id: TaskId) {
+        let Some(serving) = &self.serving else { return };
+        let Some(task) = serving.tasks.get(id) else { return };
+        let model = &serving.session.models[task.model as usize];
+        let cancel = Cancel { task: id.0.into(), model: model.id.0.into() };
+        if let Some(conn) = self.threads[model.thread].conn {
+            // Not sent, the task merely runs for nothing.
+            let _ = self.transport.send(conn, &cancel, &[]);
+        }
+    }
+
+    pub(super) fn on_task_end(&mut self, end: &TaskEnd) {
+        let Some(serving) = &mut self.serving else { return };
+        let Some(outcome) = unserved(end) else {
+            // Not understood; the lease bounds how long the task stays without outcome.
+            self.counters.unexpected.add(1);
+            return;
+        };
+        let id = TaskId(end.task.get());
+        match serving.tasks.remove(id) {
+            Some(_) => serving.decide(id, outcome),
+            None => self.counters.duplicates.add(1),
+        }
+    }
+
+    pub(super) fn on_result(&mut self, now: Nanos, conn: ConnId, result: &TaskResult, len: u32) {
+        if !self.backends.authorised(conn) {
+            return self.counters.unexpected.add(1);
+        }
+        let Some(serving) = &mut self.serving else { return };
+        let Some(task) = serving.tasks.remove(TaskId(result.task.get())) else {
+            return self.counters.duplicates.add(1);
+        };
+        let timing = timing(&task, result, now, self.heartbeat.sync());
+        serving.complete(&task, timing, len);
+    }
+
+    /// Ends tasks nobody has answered in `lease_grace` after their deadline.
+    pub(super) fn expire_leases(&mut self, now: Nanos) -> usize {
+        let Some(serving) = &mut self.serving else { return 0 };
+        let mut expired = 0;
+        while let Some(task) = serving.tasks.pop_expired(now) {
+            let reason = match serving.session.loss() {
+                Some(_) => FailReason::SchedulerLost,
+                None => FailReason::LeaseExpired,
+            };
+            serving.decide(task.id, Outcome::Failed(reason));
+            expired += 1;
+        }
+        expired
+    }
+}
+
+impl Serving {
+    /// Decides a task that is not, or no longer, among the outstanding.
+    pub(super) fn decide(&self, id: TaskId, outcome: Outcome) {
+        // Outstanding tasks are undecided, so this is the first and only decision.
+        let first = self.session.slabs.complete(id);
+        debug_assert!(first);
+        self.session.deliver(id, outcome);
+    }
+
+    fn complete(&self, task: &Task, timing: Timing, len: u32) {
+        if len != self.session.models[task.model as usize].output_bytes {
+            self.session.counters.wrong_answer_size.add(1);
+            return self.decide(task.id, Outcome::Failed(FailReason::Engine));
+        }
+        self.session.slabs.complete(task.id);
+        let outcome = match self.session.slabs.output(task.id) {
+            Some(output) => completed(output, timing),
+            // The transport reports an answer only after it has landed.
+            None => Outcome::Failed(FailReason::Engine),
+        };
+        self.session.deliver(task.id, outcome);
+    }
+}
+
+fn completed(output: OutputRef, timing: Timing) -> Outcome {
+    Outcome::Completed(Reply::new(output, timing))
+}
+
+/// The deadline on the scheduler's clock, early by what that clock may be wrong.
+fn scheduler_deadline(deadline: Nanos, sync: &ClockSync) -> Nanos {
+    let there = sync.to_scheduler(deadline).expect("a client opens only after the first pongs");
+    there - sync.error()
+}
+
+/// `None` for a kind or reason this build does not know.
+fn unserved(end: &TaskEnd) -> Option<Outcome> {
+    match end.kind {
+        DROPPED => DropReason::from_code(end.reason).map(Outcome::Dropped),
+        FAILED => FailReason::from_code(end.reason).map(Outcome::Failed),
+        _ => None,
+    }
+}
+
+fn timing(task: &Task, result: &TaskResult, landed: Nanos, sync: &ClockSync) -> Timing {
+    let local = |there: u64| sync.to_local(Nanos(there)).unwrap_or(landed);
+    Timing {
+        submitted: task.submitted,
+        started: local(result.started_ns.get()),
+        finished: local(result.finished_ns.get()),
+        landed,
+        deadline: task.deadline,
+        clock_error: sync.error(),
+        batch_size: result.batch_size.get(),
+        gpu: GpuId(result.gpu.get()),
+    }
+}

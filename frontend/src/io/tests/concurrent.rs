@@ -1,0 +1,176 @@
+//! The same client under real threads: one for its I/O, many of the application's.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use baton_core::DropReason;
+use baton_topo::{Idle, Placement};
+
+use super::world::*;
+use crate::{Client, Deadline, ModelHandle, Outcome, Ticket};
+
+const TASKS_PER_THREAD: u32 = 150;
+/// Every one of these is dropped instead of answered.
+const DROP_EVERY: u32 = 7;
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// The four ways to get an outcome.
+fn outcome(way: u32, mut ticket: Ticket) -> Outcome {
+    match way % 4 {
+        0 => ticket.wait(),
+        1 => block_on(ticket),
+        2 => loop {
+            if let Some(outcome) = ticket.poll() {
+                break outcome;
+            }
+            thread::yield_now();
+        },
+        _ => loop {
+            if let Some(outcome) = ticket.wait_timeout(Duration::from_micros(200)) {
+                break outcome;
+            }
+        },
+    }
+}
+
+/// Submits tasks that each carry their own number, and checks that each gets its own back.
+fn application(way: u32, model: &ModelHandle) -> u32 {
+    let mut dropped = 0;
+    for count in 0..TASKS_PER_THREAD {
+        let number = (way << 16 | count).to_le_bytes();
+        let mut input = loop {
+            match model.input() {
+                Ok(input) => break input,
+                Err(_) => thread::yield_now(),
+            }
+        };
+        input[..4].copy_from_slice(&number);
+        let ticket = input.submit(Deadline::within(Duration::from_secs(60))).unwrap();
+        match outcome(way, ticket) {
+            Outcome::Completed(reply) => assert_eq!(reply.bytes(), number),
+            Outcome::Dropped(DropReason::Window) => dropped += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    dropped
+}
+
+/// Scheduler and backend: answers every task with the first bytes of its input, or drops it.
+fn serve(world: &mut World) -> bool {
+    world.now = world.clock.now();
+    world.step();
+    let heard: Vec<_> = world.threads.iter_mut().flat_map(Peer::take).collect();
+    for heard in &heard {
+        if let Heard::Submit { task, model, .. } = *heard {
+            let (_, bytes) = world.pull(task);
+            let number = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+            if number % DROP_EVERY == 0 {
+                world.end(model as usize, task, 1, DropReason::Window.code());
+            } else {
+                world.answer(task, &bytes[..4]);
+            }
+        }
+    }
+    !heard.is_empty()
+}
+
+#[test]
+fn many_threads_each_get_their_own_answers() {
+    let (mut world, client) =
+        World::open_with(|config| config.member_timeout(Duration::from_secs(60)));
+    let (mut io, clock) = (world.io.take().unwrap(), world.clock);
+    let io_thread = thread::spawn(move || {
+        let placement = Placement { name: "io".into(), core: None, idle: Idle::Park };
+        baton_topo::run(&mut io, clock, &placement, &Arc::new(AtomicBool::new(false)));
+    });
+    let done = Arc::new(AtomicBool::new(false));
+    let server = thread::spawn({
+        let done = Arc::clone(&done);
+        move || {
+            while !done.load(Ordering::Acquire) {
+                if !serve(&mut world) {
+                    thread::yield_now();
+                }
+            }
+        }
+    });
+
+    let dropped: u32 = thread::scope(|scope| {
+        let run = |way: u32| {
+            let model = client.model(MODELS[way as usize % 2]).unwrap();
+            scope.spawn(move || application(way, &model))
+        };
+        let threads: Vec<_> = (0..8).map(run).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+
+    let counters = client.counters();
+    assert_eq!(counters.submitted, u64::from(8 * TASKS_PER_THREAD));
+    assert_eq!(counters.dropped, u64::from(dropped));
+    assert_eq!(counters.completed + counters.dropped, counters.submitted);
+    assert_eq!(client.slots_in_use(), 0);
+    client.leave().unwrap();
+    io_thread.join().unwrap();
+    done.store(true, Ordering::Release);
+    server.join().unwrap();
+}
+
+#[test]
+fn handles_may_go_where_applications_want_them() {
+    fn shared<T: Clone + Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<Client>();
+    shared::<ModelHandle>();
+    sent::<crate::Input>();
+    sent::<Ticket>();
+    sent::<crate::Reply>();
+}
+
+#[test]
+fn a_waker_is_replaced_and_called() {
+    let (mut world, client) = World::open();
+    let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
+    let flags = [(); 2].map(|()| Arc::new(Flag::default()));
+    for flag in &flags {
+        let waker = Waker::from(Arc::clone(flag));
+        let polled = Future::poll(pin!(&mut ticket), &mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+    }
+    world.answer(ticket.task(), &[1; OUTPUT]);
+    assert!(!flags[0].0.load(Ordering::Relaxed), "only the last waker counts");
+    assert!(flags[1].0.load(Ordering::Relaxed));
+    assert!(matches!(block_on(ticket), Outcome::Completed(_)));
+}
+
+#[derive(Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

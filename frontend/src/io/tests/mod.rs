@@ -1,0 +1,8 @@
+//! Stories of one client, told step by step; time moves only when the story says so.
+
+mod concurrent;
+mod ending;
+mod joining;
+mod random;
+mod serving;
+mod world;

@@ -1,0 +1,138 @@
+//! Whatever happens in whatever order: one outcome per task, and every slot comes back.
+
+use std::time::Duration;
+
+use baton_core::{Nanos, TaskId};
+use proptest::prelude::*;
+
+use super::world::*;
+use crate::{Client, Deadline, Ticket};
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Submit {
+        model: usize,
+        deadline_ms: u64,
+    },
+    /// The indices below name any task ever submitted, ended or not.
+    Answer(prop::sample::Index),
+    EndByThread(prop::sample::Index, u8),
+    EndByBackend(prop::sample::Index),
+    /// And these any ticket still held.
+    Cancel(prop::sample::Index),
+    DropTicket(prop::sample::Index),
+    Poll(prop::sample::Index),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let index = any::<prop::sample::Index>;
+    prop_oneof![
+        6 => (0..2usize, 1..40u64).prop_map(|(model, deadline_ms)| Step::Submit { model, deadline_ms }),
+        3 => index().prop_map(Step::Answer),
+        2 => (index(), 1..3u8).prop_map(|(task, kind)| Step::EndByThread(task, kind)),
+        1 => index().prop_map(Step::EndByBackend),
+        1 => index().prop_map(Step::Cancel),
+        2 => index().prop_map(Step::DropTicket),
+        2 => index().prop_map(Step::Poll),
+        1 => (1..30u64).prop_map(Step::Pass),
+    ]
+}
+
+struct Story {
+    world: World,
+    client: Client,
+    tasks: Vec<(usize, TaskId)>,
+    tickets: Vec<Ticket>,
+    taken: u64,
+    abandoned: u64,
+}
+
+impl Story {
+    fn new() -> Self {
+        let (world, client) =
+            World::open_with(|config| config.lease_grace(Duration::from_millis(20)));
+        Self { world, client, tasks: Vec::new(), tickets: Vec::new(), taken: 0, abandoned: 0 }
+    }
+
+    fn tell(&mut self, step: Step) {
+        match step {
+            Step::Submit { model, deadline_ms } => self.submit(model, deadline_ms),
+            Step::Pass(ms) => self.world.pass(Nanos::from_millis(ms)),
+            Step::Answer(index) | Step::EndByThread(index, _) | Step::EndByBackend(index) => {
+                if !self.tasks.is_empty() {
+                    let (model, task) = self.tasks[index.index(self.tasks.len())];
+                    self.end(step, model, task);
+                }
+            }
+            Step::Cancel(index) | Step::DropTicket(index) | Step::Poll(index) => {
+                if !self.tickets.is_empty() {
+                    self.touch(step, index.index(self.tickets.len()));
+                }
+            }
+        }
+    }
+
+    fn submit(&mut self, model: usize, deadline_ms: u64) {
+        let handle = self.client.model(MODELS[model]).unwrap();
+        let Ok(input) = handle.input() else { return };
+        let deadline = Deadline::within(Duration::from_millis(deadline_ms));
+        let ticket = self.world.submit_input(input, deadline).unwrap();
+        self.tasks.push((model, ticket.task()));
+        self.tickets.push(ticket);
+        self.world.steps(2);
+    }
+
+    fn end(&mut self, step: Step, model: usize, task: TaskId) {
+        match step {
+            Step::EndByThread(_, kind) => self.world.end(model, task, kind, 1),
+            Step::EndByBackend(_) => {
+                self.world.backend.send(&task_end(task, 2, 5), &[]);
+                self.world.steps(2);
+            }
+            _ => self.world.answer(task, &[7; OUTPUT]),
+        }
+    }
+
+    fn touch(&mut self, step: Step, at: usize) {
+        match step {
+            Step::Cancel(_) => self.tickets[at].cancel(),
+            Step::DropTicket(_) => {
+                drop(self.tickets.swap_remove(at));
+                self.abandoned += 1;
+            }
+            _ => {
+                if self.tickets[at].poll().is_some() {
+                    drop(self.tickets.swap_remove(at));
+                    self.taken += 1;
+                }
+            }
+        }
+        self.world.steps(1);
+    }
+
+    /// Long after the last deadline.
+    fn conclude(mut self) {
+        self.world.pass(Nanos::from_millis(100));
+        for ticket in &mut self.tickets {
+            assert!(ticket.poll().is_some(), "{:?} has no outcome", ticket.task());
+            self.taken += 1;
+        }
+        let counters = self.client.counters();
+        assert_eq!(counters.submitted, self.tasks.len() as u64);
+        assert_eq!(counters.submitted, counters.completed + counters.dropped + counters.failed);
+        assert_eq!(counters.submitted, self.taken + self.abandoned);
+        assert_eq!(self.client.slots_in_use(), 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn one_outcome_per_task_and_no_slot_lost(steps in prop::collection::vec(step(), 1..60)) {
+        let mut story = Story::new();
+        steps.into_iter().for_each(|step| story.tell(step));
+        story.conclude();
+    }
+}

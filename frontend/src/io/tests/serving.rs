@@ -1,0 +1,245 @@
+//! A task's life, as long as everybody lives.
+
+use std::time::Duration;
+
+use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
+use baton_rdma::ReadStatus;
+use baton_rdma::wire::RefuseCode;
+
+use super::world::*;
+use crate::{Deadline, InputError, Outcome, SubmitReason};
+
+const DROPPED: u8 = 1;
+const FAILED: u8 = 2;
+
+#[test]
+fn an_input_goes_out_and_its_answer_lands() {
+    let (mut world, client) = World::open();
+    let beta = client.model("beta").unwrap();
+    let submitted = world.now;
+    let ticket = world.submit(&beta, 7, Deadline::within(Duration::from_millis(20)));
+    let task = ticket.task();
+
+    assert!(world.threads[0].take().is_empty(), "beta lives on ModelThread 1");
+    let heard = world.threads[1].take();
+    let [Heard::Submit { task: heard_task, deadline, model: 1 }] = heard[..] else {
+        panic!("{heard:?}")
+    };
+    assert_eq!(heard_task, task);
+    let exact = submitted + Nanos::from_millis(20) + AHEAD;
+    assert!(deadline <= exact, "the clock's error is taken off the deadline");
+    assert!(exact - deadline < Nanos::from_micros(100), "and little more: {:?}", exact - deadline);
+
+    assert_eq!(world.pull(task), (ReadStatus::Done, vec![7; INPUT]));
+    world.now = world.now + Nanos::from_millis(5);
+    world.answer(task, &[1, 2, 3, 4]);
+    let Outcome::Completed(reply) = ticket.wait() else { panic!() };
+    assert_eq!(reply.bytes(), [1, 2, 3, 4]);
+    assert!(!reply.late());
+    let timing = *reply.timing();
+    assert_eq!(timing.submitted, submitted);
+    assert_eq!((timing.batch_size, timing.gpu), (3, GpuId(9)));
+    assert_eq!(timing.execution(), Duration::from_millis(1));
+    assert!(timing.waited() < timing.latency());
+    assert!(timing.landed >= timing.finished - timing.clock_error);
+
+    assert_eq!(client.slots_in_use(), 1, "the reply holds its slot");
+    drop(reply);
+    assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn an_answer_after_the_deadline_is_late() {
+    let (mut world, client) = World::open();
+    let ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
+    world.pass(SLO);
+    world.answer(ticket.task(), &[0; OUTPUT]);
+    let Outcome::Completed(reply) = ticket.wait() else { panic!() };
+    assert!(reply.late());
+    assert_eq!((client.counters().completed, client.counters().late), (1, 1));
+}
+
+#[test]
+fn the_scheduler_and_backends_end_tasks_with_reasons() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    for &reason in DropReason::ALL {
+        let ticket = world.submit(&alpha, 1, Deadline::Slo);
+        world.end(0, ticket.task(), DROPPED, reason.code());
+        assert!(matches!(ticket.wait(), Outcome::Dropped(got) if got == reason));
+    }
+    for &reason in FailReason::ALL {
+        let mut ticket = world.submit(&alpha, 1, Deadline::Slo);
+        world.backend.send(&task_end(ticket.task(), FAILED, reason.code()), &[]);
+        world.steps(2);
+        assert!(matches!(ticket.poll(), Some(Outcome::Failed(got)) if got == reason));
+    }
+    let counters = client.counters();
+    assert_eq!(counters.dropped, DropReason::ALL.len() as u64);
+    assert_eq!(counters.failed, FailReason::ALL.len() as u64);
+    assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn a_second_outcome_changes_nothing() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let ticket = world.submit(&alpha, 1, Deadline::Slo);
+    let task = ticket.task();
+    world.answer(task, &[1; OUTPUT]);
+    world.answer(task, &[2; OUTPUT]);
+    world.end(0, task, DROPPED, 1);
+    let Outcome::Completed(reply) = ticket.wait() else { panic!() };
+    assert_eq!(reply.bytes(), [1; OUTPUT]);
+    drop(reply);
+
+    let next = world.submit(&alpha, 2, Deadline::Slo);
+    assert_ne!(next.task(), task);
+    world.answer(task, &[3; OUTPUT]);
+    world.end(0, task, FAILED, 1);
+    world.answer(next.task(), &[4; OUTPUT]);
+    let Outcome::Completed(reply) = next.wait() else { panic!() };
+    assert_eq!(reply.bytes(), [4; OUTPUT]);
+    let counters = client.counters();
+    assert_eq!((counters.submitted, counters.completed, counters.dropped), (2, 2, 0));
+    assert_eq!(counters.duplicates, 2, "the two task ends; the transport saw the answers");
+}
+
+#[test]
+fn a_cancelled_task_still_has_its_outcome() {
+    let (mut world, client) = World::open();
+    let beta = client.model("beta").unwrap();
+    let mut early = world.submit(&beta, 1, Deadline::Slo);
+    let mut late = world.submit(&beta, 2, Deadline::Slo);
+    world.threads[1].take();
+    early.cancel();
+    early.cancel();
+    late.cancel();
+    world.steps(2);
+    let cancel = |task| Heard::Cancel { task, model: 1 };
+    assert_eq!(world.threads[1].take(), [cancel(early.task()), cancel(late.task())]);
+    world.end(1, early.task(), DROPPED, DropReason::Cancelled.code());
+    world.answer(late.task(), &[0; OUTPUT]);
+    assert!(matches!(early.wait(), Outcome::Dropped(DropReason::Cancelled)));
+    assert!(matches!(late.wait(), Outcome::Completed(_)), "it was too late");
+    assert_eq!(client.counters().cancels, 2);
+}
+
+#[test]
+fn a_dropped_ticket_cancels_and_its_slot_comes_back() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    for answered in [true, false] {
+        let ticket = world.submit(&alpha, 1, Deadline::Slo);
+        let task = ticket.task();
+        world.threads[0].take();
+        drop(ticket);
+        world.steps(2);
+        assert_eq!(world.threads[0].take(), [Heard::Cancel { task, model: 0 }]);
+        assert_eq!(client.slots_in_use(), 1, "a backend may still be reading");
+        if answered {
+            world.answer(task, &[0; OUTPUT]);
+        } else {
+            world.end(0, task, DROPPED, DropReason::Cancelled.code());
+        }
+        assert_eq!(client.slots_in_use(), 0);
+    }
+    let ended = world.submit(&alpha, 1, Deadline::Slo);
+    world.answer(ended.task(), &[0; OUTPUT]);
+    drop(ended);
+    assert_eq!(client.slots_in_use(), 0, "an outcome nobody asked for is let go");
+}
+
+#[test]
+fn a_lease_runs_out_in_deadline_order_and_late_answers_are_ignored() {
+    let (mut world, client) =
+        World::open_with(|config| config.lease_grace(Duration::from_millis(100)));
+    let alpha = client.model("alpha").unwrap();
+    let mut long = world.submit(&alpha, 1, Deadline::within(Duration::from_millis(500)));
+    let mut short = world.submit(&alpha, 2, Deadline::within(Duration::from_millis(50)));
+    world.pass(Nanos::from_millis(140));
+    assert!(short.poll().is_none(), "still within its grace");
+    world.pass(Nanos::from_millis(11));
+    let task = short.task();
+    assert!(matches!(short.poll(), Some(Outcome::Failed(FailReason::LeaseExpired))));
+    assert!(long.poll().is_none());
+    assert_eq!(client.slots_in_use(), 1);
+    assert_eq!(world.pull(task).0, ReadStatus::Stale, "nobody reads it any more");
+    world.answer(task, &[9; OUTPUT]);
+    world.pass(Nanos::from_millis(460));
+    assert!(matches!(long.poll(), Some(Outcome::Failed(FailReason::LeaseExpired))));
+    assert_eq!(client.counters().failed, 2);
+}
+
+#[test]
+fn what_is_asked_wrongly_is_refused_and_counted() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let wrong = alpha.input_from(&[0; INPUT + 1]).unwrap_err();
+    let expected = InputError::WrongSize { model: "alpha".into(), expected: INPUT, got: INPUT + 1 };
+    assert_eq!(wrong, expected);
+
+    let input = alpha.input_from(&[5; INPUT]).unwrap();
+    let error = world.submit_input(input, Deadline::within(Duration::ZERO)).unwrap_err();
+    assert_eq!(error.reason, SubmitReason::DeadlinePassed);
+    assert_eq!(error.input[..], [5; INPUT], "the input comes back");
+    let _ticket = world.submit_input(error.input, Deadline::Slo).unwrap();
+
+    let held: Vec<_> = (1..SLOTS).map(|_| alpha.input().unwrap()).collect();
+    let exhausted = alpha.input().unwrap_err();
+    let expected = InputError::SlabExhausted { model: "alpha".into(), slots: SLOTS };
+    assert_eq!(exhausted, expected);
+    assert!(client.model("beta").unwrap().input().is_ok(), "each model has its own slots");
+    drop(held);
+    assert!(alpha.input().is_ok());
+    world.steps(2);
+
+    let counters = client.counters();
+    let refused = (counters.wrong_size, counters.deadline_passed, counters.slab_exhausted);
+    assert_eq!(refused, (1, 1, 1));
+    assert_eq!(counters.submitted, 1);
+}
+
+#[test]
+fn an_answer_of_the_wrong_size_is_a_failure() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let ticket = world.submit(&alpha, 1, Deadline::Slo);
+    world.answer(ticket.task(), &[1; OUTPUT - 1]);
+    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::Engine)));
+    assert_eq!(client.counters().wrong_answer_size, 1);
+    assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn messages_that_do_not_belong_are_counted() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let ticket = world.submit(&alpha, 1, Deadline::Slo);
+    world.end(0, ticket.task(), 77, 1);
+    world.end(0, ticket.task(), DROPPED, 200);
+    world.end(0, TaskId(u64::MAX), DROPPED, 1);
+    let counters = client.counters();
+    assert_eq!((counters.unexpected, counters.duplicates), (2, 1));
+
+    world.backend.send(&baton_rdma::wire::Leave { reserved: 0.into() }, &[]);
+    world.steps(4);
+    let closed = world.backend.take().pop();
+    let code = Some(RefuseCode::UnexpectedMessage);
+    let Some(Heard::Closed(baton_rdma::CloseReason::Refused { code: got, .. })) = closed else {
+        panic!("{closed:?}")
+    };
+    assert_eq!(got, code);
+}
+
+#[test]
+fn an_outcome_taken_twice_is_told_as_such() {
+    let (mut world, client) = World::open();
+    let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
+    assert!(ticket.poll().is_none());
+    assert!(ticket.wait_timeout(Duration::from_millis(1)).is_none());
+    world.answer(ticket.task(), &[1; OUTPUT]);
+    assert!(matches!(ticket.poll(), Some(Outcome::Completed(_))));
+    assert!(matches!(ticket.poll(), Some(Outcome::Failed(FailReason::StaleGeneration))));
+    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::StaleGeneration)));
+}

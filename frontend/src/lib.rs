@@ -1,0 +1,103 @@
+//! The library an application links to have its inputs inferred by their deadlines.
+//!
+//! ```no_run
+//! use baton_client::{Client, ClientConfig, Deadline, Outcome};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = Client::connect(ClientConfig::new("127.0.0.1:7700".parse()?))?;
+//! let model = client.model("digits")?;
+//!
+//! let mut input = model.input()?;              // a slot of the slab: no copy later
+//! input.fill(0);                               // a DerefMut<[u8]> of model.input_bytes()
+//! let ticket = input.submit(Deadline::Slo)?;   // or Deadline::within(Duration::from_millis(20))
+//!
+//! match ticket.wait() {
+//!     Outcome::Completed(reply) => {
+//!         println!("{} bytes in {:?}", reply.bytes().len(), reply.timing().latency());
+//!     }
+//!     Outcome::Dropped(reason) => println!("dropped: {}", reason.as_str()),
+//!     Outcome::Failed(reason) => println!("failed: {}", reason.as_str()),
+//! }
+//! client.leave()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # A task's life
+//!
+//! [`ModelHandle::input`] takes a free slot of the model's slab; the application writes the input
+//! in place. [`Input::submit`] hands it over: the scheduler hears of the task, a backend pulls the
+//! input straight out of the slot, and the answer lands in the slot's output, where [`Reply`] reads
+//! it. Dropping the reply lets the slot go round again.
+//!
+//! Slots are the one bound on outstanding tasks ([`ClientConfig::slots_per_model`]). With none
+//! free, [`ModelHandle::input`] says so at once; nothing in this crate queues without bound, and
+//! nothing but the calls named `wait…`, [`Client::connect`] and [`Client::leave`] blocks.
+//!
+//! # Outcomes
+//!
+//! Every submitted task has exactly one [`Outcome`], whatever dies, at the latest
+//! [`ClientConfig::lease_grace`] after its deadline:
+//!
+//! | outcome | means | what to do |
+//! |---|---|---|
+//! | `Completed(reply)` | the answer; [`Reply::late`] tells if it came after the deadline | use it |
+//! | `Dropped(Deadline`, `Window)` | overload: could not be met, or made way for an efficient batch | shed load |
+//! | `Dropped(DeadlinePassed)` | the deadline is shorter than one execution | give more time |
+//! | `Dropped(QueueFull)` | the model's queue, or the send queue to its ModelThread, is full | shed load |
+//! | `Dropped(Cancelled)` | [`Ticket::cancel`], a dropped ticket, or [`Client::leave`] gave it up | |
+//! | `Dropped(NoBackend)` | no backend serves the model now | start one |
+//! | `Dropped(Shutdown)` | the scheduler is stopping | reconnect later |
+//! | `Failed(BackendLost)` | its backend died and there was no time for another | retry if it still matters |
+//! | `Failed(FetchTimeout`, `FetchFailed)` | the backend could not pull the input in time | check the network |
+//! | `Failed(Engine)` | the engine reported an error, or its answer has a wrong size | look at the backend's log |
+//! | `Failed(SchedulerLost)` | the scheduler died and nobody answered by the deadline | connect anew |
+//! | `Failed(LeaseExpired)` | nobody answered by the deadline and the grace | retry if it still matters |
+//! | `Failed(StaleGeneration)` | this ticket's outcome was taken before | a mistake in the program |
+//!
+//! `Failed(WrongSize)`, `Failed(UnknownModel)`, `Dropped(FrontendLost)`, and a first
+//! `Failed(StaleGeneration)` mean that client and scheduler disagree about memory, models or
+//! membership: bugs worth reporting.
+//!
+//! # Threads
+//!
+//! A client runs one I/O thread. [`Client`] and [`ModelHandle`] may be cloned and used from any
+//! thread; [`Input`], [`Ticket`] and [`Reply`] may be sent to any thread. A [`Ticket`] is a future
+//! too, for any executor. Submitting takes no lock that another task's submit could hold.
+//!
+//! # Ownership and the end
+//!
+//! The connection lives as long as any client, handle, input or ticket of it. [`Client::leave`]
+//! ends it in order: it waits for outstanding tasks, and the scheduler confirms. If the scheduler
+//! is lost, submits fail at once with [`SubmitReason::SchedulerLost`] ([`Client::loss`] says what
+//! happened), while backends may still answer what is outstanding. Then connect a new client: a
+//! client never reconnects by itself. Replies stay valid after everything else is gone.
+#![forbid(unsafe_code)]
+
+mod cell;
+mod client;
+mod config;
+mod counters;
+mod error;
+mod input;
+pub mod io;
+mod model;
+mod outcome;
+mod session;
+mod ticket;
+
+pub use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
+pub use baton_rdma::wire::RefuseCode;
+pub use baton_rdma::{SlabError, TcpConfig, TransportCounters};
+pub use baton_topo::{Clock, Idle};
+pub use client::Client;
+pub use config::ClientConfig;
+pub use counters::Counters;
+pub use error::{
+    ConfigError, ConnectError, InputError, LeaveError, Loss, SubmitError, SubmitReason,
+    UnknownModel,
+};
+pub use input::{Deadline, Input};
+pub use model::ModelHandle;
+pub use outcome::{Outcome, Reply, Timing};
+pub use ticket::Ticket;

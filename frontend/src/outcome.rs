@@ -1,0 +1,108 @@
+//! How a task ended, as the application sees it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+use baton_core::{DropReason, FailReason, GpuId, Nanos};
+use baton_rdma::OutputRef;
+
+/// The one outcome every submitted task has.
+#[derive(Debug)]
+#[must_use]
+pub enum Outcome {
+    /// The model's answer, in time or [late](Reply::late).
+    Completed(Reply),
+    /// Given up before it was executed. Expected under overload: what is dropped could not have
+    /// been answered in time, or its place served others better.
+    Dropped(DropReason),
+    /// Something broke.
+    Failed(FailReason),
+}
+
+/// An answer, in the slot where it landed. Dropping it lets the slot be used again, so keep it only
+/// as long as it is read. It stays valid after the client has left.
+pub struct Reply {
+    output: OutputRef,
+    timing: Timing,
+}
+
+impl Reply {
+    pub(crate) fn new(output: OutputRef, timing: Timing) -> Self {
+        Self { output, timing }
+    }
+
+    /// One output row of the model: exactly [`crate::ModelHandle::output_bytes`] bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.output
+    }
+
+    /// When it went where.
+    pub fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// True if the answer landed after its deadline, by this process's clock.
+    pub fn late(&self) -> bool {
+        self.timing.landed > self.timing.deadline
+    }
+}
+
+impl Deref for Reply {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.output.len();
+        f.debug_struct("Reply").field("bytes", &bytes).field("timing", &self.timing).finish()
+    }
+}
+
+/// The moments of a completed task, on the client's clock ([`crate::ClientConfig::clock`]).
+/// `started` and `finished` were measured by the backend; converting them costs at most
+/// `clock_error`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    /// When the application submitted.
+    pub submitted: Nanos,
+    /// When its batch began to execute.
+    pub started: Nanos,
+    /// When its batch was done.
+    pub finished: Nanos,
+    /// When the I/O thread saw the answer in its slot.
+    pub landed: Nanos,
+    /// When the answer had to be there.
+    pub deadline: Nanos,
+    /// How wrong `started` and `finished` can be against the others.
+    pub clock_error: Nanos,
+    /// Tasks in its batch.
+    pub batch_size: u32,
+    /// The GPU slot that executed it.
+    pub gpu: GpuId,
+}
+
+impl Timing {
+    /// From submit to answer.
+    pub fn latency(&self) -> Duration {
+        span(self.submitted, self.landed)
+    }
+
+    /// From submit to the start of the execution: queueing, planning and fetching.
+    pub fn waited(&self) -> Duration {
+        span(self.submitted, self.started)
+    }
+
+    /// The execution of its batch.
+    pub fn execution(&self) -> Duration {
+        span(self.started, self.finished)
+    }
+}
+
+/// Saturating: a clock error may put a start before its submit.
+fn span(from: Nanos, to: Nanos) -> Duration {
+    Duration::from_nanos((to - from).0)
+}

@@ -1,0 +1,113 @@
+//! The last step of a task's life: the application gets the outcome.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use baton_core::{FailReason, TaskId};
+
+use crate::client::Owner;
+use crate::outcome::Outcome;
+
+/// The claim to one task's outcome. Poll it, block on it, or await it with any executor.
+///
+/// The outcome comes at the latest `lease_grace` after the deadline, whatever dies. It is handed
+/// out once. From then on the ticket is stale, for its slot may have another task; who asks again
+/// gets `Failed(StaleGeneration)` at once.
+///
+/// Dropping a ticket cancels its task; the slot is free again once the outcome has arrived.
+#[derive(Debug)]
+#[must_use = "dropping a ticket cancels its task"]
+pub struct Ticket {
+    owner: Arc<Owner>,
+    task: TaskId,
+    progress: Progress,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    Outstanding,
+    /// As before, and the I/O thread was asked to cancel.
+    Cancelled,
+    /// The outcome was handed out; the slot may serve another task by now.
+    Taken,
+}
+
+/// Blocking waits look again this often; an outcome never takes this long in practice.
+const WAIT_ROUND: Duration = Duration::from_secs(60);
+
+impl Ticket {
+    pub(crate) fn new(owner: Arc<Owner>, task: TaskId) -> Self {
+        Self { owner, task, progress: Progress::Outstanding }
+    }
+
+    /// The task's id, as it appears in logs and traces of every process it passes.
+    pub fn task(&self) -> TaskId {
+        self.task
+    }
+
+    /// The outcome, if it is there. Never blocks.
+    pub fn poll(&mut self) -> Option<Outcome> {
+        self.take(|ticket| ticket.owner.session.cell(ticket.task).take())
+    }
+
+    /// Blocks until the outcome is there.
+    pub fn wait(mut self) -> Outcome {
+        loop {
+            if let Some(outcome) = self.wait_timeout(WAIT_ROUND) {
+                return outcome;
+            }
+        }
+    }
+
+    /// Blocks until the outcome is there or `timeout` has passed.
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Outcome> {
+        self.take(|ticket| ticket.owner.session.cell(ticket.task).wait(timeout))
+    }
+
+    /// Asks for the task to be given up. The outcome still follows: `Dropped(Cancelled)`, or
+    /// whatever it became if this came too late.
+    pub fn cancel(&mut self) {
+        if self.progress == Progress::Outstanding {
+            self.progress = Progress::Cancelled;
+            self.owner.session.cancel(self.task);
+        }
+    }
+
+    fn take(&mut self, from_cell: impl FnOnce(&Self) -> Option<Outcome>) -> Option<Outcome> {
+        if self.progress == Progress::Taken {
+            return Some(Outcome::Failed(FailReason::StaleGeneration));
+        }
+        let outcome = from_cell(self)?;
+        self.progress = Progress::Taken;
+        self.owner.session.recycle(self.task, &outcome);
+        Some(outcome)
+    }
+}
+
+impl Future for Ticket {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let waker = context.waker();
+        let outcome =
+            self.take(|ticket| ticket.owner.session.cell(ticket.task).take_or_listen(waker));
+        outcome.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.progress == Progress::Taken || self.poll().is_some() {
+            return;
+        }
+        // Before letting go: afterwards the slot may have a new task (see COMMANDS_PER_SLOT).
+        self.cancel();
+        let session = &self.owner.session;
+        if let Some(outcome) = session.cell(self.task).abandon() {
+            session.recycle(self.task, &outcome);
+        }
+    }
+}

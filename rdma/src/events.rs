@@ -1,0 +1,222 @@
+//! What happened on a transport since it was last polled.
+//!
+//! [`Events`] is a buffer the owner keeps and lends to every poll; message bytes lie in one arena
+//! inside it, so that nothing is allocated once it has grown to its working size. Every message in
+//! it has passed [`decode`], which is why draining cannot fail.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use crate::transport::{ConnId, ReadDone};
+use crate::wire::{DecodeError, Kind, Message, RefuseCode, Role, TaskResult, decode};
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// Its role.
+    pub role: Role,
+    /// Its number in that role; 0 if it has none yet.
+    pub member: u32,
+    /// The token of its hello, for the owner to check. 0 if this side connected.
+    pub token: u64,
+    /// Where the connection comes from or goes to.
+    pub addr: SocketAddr,
+    /// True if the peer connected to us.
+    pub accepted: bool,
+}
+
+/// Why a connection ended.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CloseReason {
+    /// The peer closed, with nothing half sent.
+    #[error("the peer closed the connection")]
+    Eof,
+    /// The connection broke, or could not be made.
+    #[error("the connection failed ({0}); is the peer running and reachable?")]
+    Reset(io::ErrorKind),
+    /// The peer sent bytes that are no frame of this protocol.
+    #[error("the peer sent a malformed frame: {0}; is something else using this port?")]
+    Malformed(DecodeError),
+    /// The peer sent a message where it does not belong, such as an answer nobody asked for.
+    #[error("the peer sent {0:?} where it does not belong")]
+    Unexpected(Kind),
+    /// The peer refused us and said why.
+    #[error("refused by the peer ({}): {detail}", RefusedAs(*.code))]
+    Refused {
+        /// The peer's code; `None` if this build does not know it.
+        code: Option<RefuseCode>,
+        /// What is wrong and what to do, in the peer's words.
+        detail: String,
+    },
+    /// The peer speaks none of our protocol versions.
+    #[error(
+        "the peer speaks protocol versions {min} to {max}, this build {} to {}; upgrade the older one",
+        crate::wire::VERSION_MIN,
+        crate::wire::VERSION_MAX
+    )]
+    Version {
+        /// The peer's oldest version.
+        min: u16,
+        /// The peer's newest version.
+        max: u16,
+    },
+    /// The connection did not come up in time.
+    #[error("no handshake in time; is the peer overloaded, or the address wrong?")]
+    HandshakeTimeout,
+    /// What the peer asked for could not be queued because it does not read.
+    #[error("the peer does not read what it asks for; its send queue is full")]
+    SendQueueFull,
+    /// This side closed it.
+    #[error("closed by this side")]
+    Local,
+}
+
+struct RefusedAs(Option<RefuseCode>);
+
+impl fmt::Display for RefusedAs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(code) => write!(f, "{code:?}"),
+            None => f.write_str("for a reason this build does not know"),
+        }
+    }
+}
+
+/// One thing that happened.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The handshake is done; the first event of every connection that comes up. What the peer sent
+    /// behind its hello is delivered by a later poll, so that the owner can close the connection
+    /// first if it does not like the token.
+    Opened {
+        /// The connection.
+        conn: ConnId,
+        /// Who it is.
+        peer: Peer,
+    },
+    /// A message arrived. Never one of the kinds the transport deals with itself: hello, welcome,
+    /// refuse, reads and answers.
+    Message {
+        /// From where.
+        conn: ConnId,
+        /// What.
+        message: Message<'a>,
+    },
+    /// A posted READ is complete.
+    Read(ReadDone),
+    /// An answer has landed in the output slot of `result.task`.
+    Result {
+        /// From where.
+        conn: ConnId,
+        /// Which task, and how it was executed.
+        result: TaskResult,
+        /// Bytes of the answer.
+        len: u32,
+    },
+    /// The connection is gone; its last event. All its READs have completed before.
+    Closed {
+        /// Which.
+        conn: ConnId,
+        /// Why.
+        reason: CloseReason,
+    },
+}
+
+enum Stored {
+    Opened { conn: ConnId, peer: Peer },
+    Message { conn: ConnId, kind: Kind, start: usize, len: usize },
+    Read(ReadDone),
+    Result { conn: ConnId, result: TaskResult, len: u32 },
+    Closed { conn: ConnId, reason: CloseReason },
+}
+
+/// A reusable buffer of events, in order of arrival.
+#[derive(Default)]
+pub struct Events {
+    items: Vec<Stored>,
+    bytes: Vec<u8>,
+}
+
+impl Events {
+    /// An empty buffer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets everything; rows in it return to their buffers.
+    pub fn clear(&mut self) {
+        self.items.clear();
+        self.bytes.clear();
+    }
+
+    /// True if there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// How many events are in it.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Takes the events out, oldest first. Messages borrow the buffer. Events not taken when the
+    /// iterator is dropped are lost.
+    pub fn drain(&mut self) -> impl Iterator<Item = Event<'_>> {
+        let bytes = &self.bytes;
+        self.items.drain(..).map(move |stored| match stored {
+            Stored::Opened { conn, peer } => Event::Opened { conn, peer },
+            Stored::Message { conn, kind, start, len } => {
+                let message = decode(kind, &bytes[start..start + len]);
+                Event::Message { conn, message: message.expect("decoded before it was stored") }
+            }
+            Stored::Read(done) => Event::Read(done),
+            Stored::Result { conn, result, len } => Event::Result { conn, result, len },
+            Stored::Closed { conn, reason } => Event::Closed { conn, reason },
+        })
+    }
+
+    /// Bytes of messages held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn opened(&mut self, conn: ConnId, peer: Peer) {
+        self.items.push(Stored::Opened { conn, peer });
+    }
+
+    /// `body` must have passed [`decode`] for `kind`.
+    pub(crate) fn message(&mut self, conn: ConnId, kind: Kind, body: &[u8]) {
+        debug_assert!(decode(kind, body).is_ok());
+        if self.items.is_empty() {
+            self.bytes.clear();
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(body);
+        self.items.push(Stored::Message { conn, kind, start, len: body.len() });
+    }
+
+    pub(crate) fn read(&mut self, done: ReadDone) {
+        self.items.push(Stored::Read(done));
+    }
+
+    pub(crate) fn result(&mut self, conn: ConnId, result: TaskResult, len: u32) {
+        self.items.push(Stored::Result { conn, result, len });
+    }
+
+    pub(crate) fn closed(&mut self, conn: ConnId, reason: CloseReason) {
+        self.items.push(Stored::Closed { conn, reason });
+    }
+
+    /// Moves everything out of a buffer that holds no messages.
+    pub(crate) fn take_from(&mut self, backlog: &mut Self) {
+        debug_assert!(backlog.bytes.is_empty());
+        self.items.append(&mut backlog.items);
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Events({} events, {} bytes)", self.items.len(), self.bytes.len())
+    }
+}

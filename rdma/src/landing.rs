@@ -1,0 +1,196 @@
+//! A batch's input rows, contiguous, each filled by its own READ.
+//!
+//! Rows are lent one by one to whoever fills them ([`RowMut`]) and, once all are back, the batch is
+//! read as a whole ([`RowsRef`]). The invariant: a row has one owner; while the whole is borrowed
+//! no row is lent; and all rows lent at a time have the same length, so that different rows do not
+//! overlap. The first row lent after everything was returned fixes the length.
+#![expect(unsafe_code, reason = "turns the lending state into references to row memory")]
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use baton_core::BATCH_MAX;
+
+use crate::region::Region;
+
+/// The lower half of [`BatchBuffer::state`] while the buffer is borrowed as a whole.
+const WHOLE: u32 = u32::MAX;
+const WORDS: usize = BATCH_MAX as usize / 64;
+
+/// Page-aligned memory for one batch.
+pub struct BatchBuffer {
+    region: Region,
+    bytes: usize,
+    /// Row length in the upper half, rows lent (or [`WHOLE`]) in the lower.
+    state: AtomicU64,
+    /// One bit per lent row; clear before the row leaves the count in `state`.
+    lent: [AtomicU64; WORDS],
+}
+
+impl BatchBuffer {
+    /// Zeroed memory of `bytes` bytes.
+    ///
+    /// # Panics
+    /// The machine does not give that much memory.
+    pub fn new(bytes: usize) -> Arc<Self> {
+        let region = Region::new(bytes).expect("no memory for a batch buffer; use smaller batches");
+        let lent = std::array::from_fn(|_| AtomicU64::new(0));
+        Arc::new(Self { region, bytes, state: AtomicU64::new(0), lent })
+    }
+
+    /// Row number `row` of rows of `row_bytes` bytes, exclusively the caller's. `None` if it is
+    /// lent already, lies outside the buffer (or beyond the largest batch), if rows of another
+    /// length are lent, or if the buffer is borrowed as a whole.
+    pub fn lend(self: &Arc<Self>, row: u32, row_bytes: u32) -> Option<RowMut> {
+        let at = self.locate(row, row_bytes)?;
+        self.enter(row_bytes)?;
+        let (word, bit) = self.bit(row);
+        if word.fetch_or(bit, Ordering::Acquire) & bit != 0 {
+            self.leave();
+            return None;
+        }
+        Some(RowMut { buffer: Arc::clone(self), at, row, row_bytes })
+    }
+
+    /// The first `count` rows as one slice; `None` while a row is lent or another such borrow
+    /// exists, or if the buffer is shorter.
+    pub fn rows(self: &Arc<Self>, count: u32, row_bytes: u32) -> Option<RowsRef> {
+        let bytes = (count as usize).checked_mul(row_bytes as usize)?;
+        let fits = bytes <= self.bytes && self.borrow_whole();
+        fits.then(|| RowsRef { buffer: Arc::clone(self), bytes })
+    }
+
+    /// Copies row `from` over row `to`: closes the gap a failed READ left in a batch. False, with
+    /// nothing moved, if anything is lent or borrowed, or a row lies outside the buffer.
+    pub fn move_row(&self, from: u32, to: u32, row_bytes: u32) -> bool {
+        let (Some(from), Some(to)) = (self.locate(from, row_bytes), self.locate(to, row_bytes))
+        else {
+            return false;
+        };
+        if !self.borrow_whole() {
+            return false;
+        }
+        let len = row_bytes as usize;
+        let (from, to) = (self.region.range(from, len), self.region.range(to, len));
+        // SAFETY: both ranges are in bounds and initialised, the whole buffer is ours, and `copy_to`
+        // permits overlap.
+        unsafe { from.copy_to(to, len) };
+        self.return_whole();
+        true
+    }
+
+    fn locate(&self, row: u32, row_bytes: u32) -> Option<usize> {
+        let at = (row as usize).checked_mul(row_bytes as usize)?;
+        let end = at.checked_add(row_bytes as usize)?;
+        (end <= self.bytes && row < BATCH_MAX).then_some(at)
+    }
+
+    /// Counts one row of this length in; refused if rows of another length are out, or the whole.
+    fn enter(&self, row_bytes: u32) -> Option<()> {
+        let entered = self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
+            let (length, lent) = ((state >> 32) as u32, state as u32);
+            let free = lent == 0 || (lent != WHOLE && length == row_bytes);
+            free.then(|| (u64::from(row_bytes) << 32) | u64::from(lent + 1))
+        });
+        entered.ok().map(drop)
+    }
+
+    fn leave(&self) {
+        self.state.fetch_sub(1, Ordering::Release);
+    }
+
+    fn borrow_whole(&self) -> bool {
+        let borrowed = self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, |state| {
+            (state as u32 == 0).then_some(u64::from(WHOLE))
+        });
+        borrowed.is_ok()
+    }
+
+    fn return_whole(&self) {
+        self.state.store(0, Ordering::Release);
+    }
+
+    fn bit(&self, row: u32) -> (&AtomicU64, u64) {
+        (&self.lent[row as usize / 64], 1 << (row % 64))
+    }
+}
+
+impl fmt::Debug for BatchBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lent = self.state.load(Ordering::Relaxed) as u32;
+        let lent: &dyn fmt::Debug = if lent == WHOLE { &"all" } else { &lent };
+        f.debug_struct("BatchBuffer").field("bytes", &self.bytes).field("lent", lent).finish()
+    }
+}
+
+/// One row, exclusively the holder's. Dropping it returns it; what was written stays.
+pub struct RowMut {
+    buffer: Arc<BatchBuffer>,
+    at: usize,
+    row: u32,
+    row_bytes: u32,
+}
+
+impl RowMut {
+    /// Its number in the batch.
+    pub fn row(&self) -> u32 {
+        self.row
+    }
+}
+
+impl Deref for RowMut {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the row is lent to this handle alone, and the handle is borrowed shared.
+        unsafe { self.buffer.region.slice(self.at, self.row_bytes as usize) }
+    }
+}
+
+impl DerefMut for RowMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the row is lent to this handle alone, and the handle is borrowed mutably.
+        unsafe { self.buffer.region.slice_mut(self.at, self.row_bytes as usize) }
+    }
+}
+
+impl Drop for RowMut {
+    fn drop(&mut self) {
+        let (word, bit) = self.buffer.bit(self.row);
+        word.fetch_and(!bit, Ordering::Release);
+        self.buffer.leave();
+    }
+}
+
+impl fmt::Debug for RowMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RowMut({}, {} bytes)", self.row, self.row_bytes)
+    }
+}
+
+/// The rows of a complete batch. Dropping it lets rows be lent again.
+pub struct RowsRef {
+    buffer: Arc<BatchBuffer>,
+    bytes: usize,
+}
+
+impl Deref for RowsRef {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: no row is lent while the whole is borrowed, so there is no writer.
+        unsafe { self.buffer.region.slice(0, self.bytes) }
+    }
+}
+
+impl Drop for RowsRef {
+    fn drop(&mut self) {
+        self.buffer.return_whole();
+    }
+}
+
+impl fmt::Debug for RowsRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RowsRef({} bytes)", self.bytes)
+    }
+}

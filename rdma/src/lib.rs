@@ -1,0 +1,39 @@
+//! Wire messages, registered memory and transports of the pull protocol.
+//!
+//! In dataflow order: a frontend keeps its inputs in a [`SlabSet`]; a backend pulls them with
+//! [`Transport::post_reads`] into rows of a [`BatchBuffer`]; the answers land in the slabs' output
+//! slots. [`wire`] is what travels, [`frame`] how it is cut out of a byte stream, and the transports
+//! are [`TcpTransport`] and [`InprocTransport`].
+//!
+//! Unsafe code is confined to `region`, `slab` and `landing`: memory that one side writes while
+//! another part of the process holds a handle to it.
+#![deny(unsafe_code)]
+
+pub mod clock_sync;
+mod credit;
+mod events;
+pub mod frame;
+mod handshake;
+mod inproc;
+mod landing;
+mod region;
+mod shared;
+mod slab;
+mod table;
+mod tcp;
+mod transport;
+pub mod wire;
+
+pub use clock_sync::ClockSync;
+pub use credit::{CreditWindow, RoundRobin};
+pub use events::{CloseReason, Event, Events, Peer};
+pub use inproc::{InprocNetwork, InprocTransport};
+pub use landing::{BatchBuffer, RowMut, RowsRef};
+pub use slab::{
+    InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError, SlabSet, SlabSpec,
+};
+pub use tcp::{TcpConfig, TcpTransport};
+pub use transport::{
+    ConnId, Identity, READ_DEPTH, Read, ReadDone, ReadStatus, SendError, Transport,
+    TransportCounters,
+};

@@ -1,0 +1,52 @@
+//! What all connections of a transport have in common.
+
+use std::sync::Arc;
+
+use crate::credit::CreditWindow;
+use crate::events::Events;
+use crate::slab::SlabSet;
+use crate::transport::{Identity, Read, ReadDone, ReadStatus, TransportCounters};
+use crate::wire::TRAILER_LEN;
+
+/// State beside the connections; connections take it as an argument.
+pub(crate) struct Shared {
+    pub(crate) identity: Identity,
+    pub(crate) slabs: Option<Arc<SlabSet>>,
+    pub(crate) credit: CreditWindow,
+    pub(crate) counters: TransportCounters,
+    /// Completions and closings, delivered at the end of the poll that caused them or, if a call in
+    /// between did, by the next one.
+    pub(crate) backlog: Events,
+}
+
+impl Shared {
+    pub(crate) fn new(identity: Identity, credit_bytes: u64) -> Self {
+        Self {
+            identity,
+            slabs: None,
+            credit: CreditWindow::new(credit_bytes),
+            counters: TransportCounters::default(),
+            backlog: Events::new(),
+        }
+    }
+
+    /// Completes a READ.
+    pub(crate) fn complete(&mut self, done: ReadDone) {
+        match done.status {
+            ReadStatus::Done => self.counters.reads_done += 1,
+            _ => self.counters.reads_failed += 1,
+        }
+        self.backlog.read(done);
+    }
+
+    /// Completes a READ as it was posted.
+    pub(crate) fn finish(&mut self, read: Read, status: ReadStatus) {
+        let Read { task, tag, row, .. } = read;
+        self.complete(ReadDone { task, tag, row, status });
+    }
+}
+
+/// What a row of `len` bytes takes from the window.
+pub(crate) fn credit_of(len: usize) -> u64 {
+    (len + TRAILER_LEN) as u64
+}

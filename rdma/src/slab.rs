@@ -1,0 +1,299 @@
+//! A frontend's registered memory: slabs of slots, each an input and the place of its answer.
+//!
+//! The application fills a slot's input and submits it; backends read it under a lease; the answer
+//! lands in the slot's output; the application reads it and the slot goes round again with the next
+//! generation. A [`TaskId`] names slot and generation, so whoever comes late is refused, and the
+//! trailer behind the input (the task id) lets a reader of raw memory notice the same.
+//!
+//! Who may touch which bytes when is decided in `slot`; `guards` turns those decisions into
+//! references.
+#![expect(unsafe_code, reason = "turns slot states into references to slot memory")]
+
+mod guards;
+mod slot;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+use baton_core::{FrontendId, ModelId, TaskId};
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::region::Region;
+use crate::wire::{PAYLOAD_MAX, SlabDesc, TRAILER_LEN};
+use guards::Place;
+pub use guards::{InputMut, OutputMut, OutputRef, ReadLease};
+use slot::{Reclaim, SlotState};
+
+/// Slots begin at multiples of this, so that neighbours share no cache line.
+const CACHE_LINE: usize = 64;
+
+/// One slab to make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlabSpec {
+    /// The model whose inputs it holds.
+    pub model: ModelId,
+    /// How many tasks may be outstanding.
+    pub slots: u32,
+    /// Bytes of one input, without the trailer.
+    pub input_bytes: u32,
+    /// Bytes of one output.
+    pub output_bytes: u32,
+}
+
+/// Why slabs could not be made, or a slot not be had.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum SlabError {
+    /// Every slot of the model's slab is in use.
+    #[error("every slot of the model's slab is in use; await outcomes or configure more slots")]
+    Exhausted,
+    /// There is no slab for this model.
+    #[error("there is no slab for this model")]
+    UnknownModel,
+    /// More slots than task ids can address.
+    #[error("{0} slots asked for; task ids address {max}", max = TaskId::SLOTS_MAX)]
+    TooManySlots(u64),
+    /// An input, an output or the slab itself is empty or too large.
+    #[error("the slab of model {} has no slots, or an input or output of 0 or over {max} bytes", .0.0,
+        max = PAYLOAD_MAX - TRAILER_LEN)]
+    BadSize(ModelId),
+    /// Two slabs for one model.
+    #[error("model {} has two slabs; give it one with more slots", .0.0)]
+    DuplicateModel(ModelId),
+    /// The machine does not give that much memory.
+    #[error("no memory for the slab of model {}; configure fewer slots", .0.0)]
+    NoMemory(ModelId),
+}
+
+/// Why a READ is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum ReadRefusal {
+    /// The slot is not in flight with this generation: decided, recycled, or never submitted.
+    #[error("the task is not in flight")]
+    Stale,
+    /// The slot's input has another size.
+    #[error("the slot's input has another size")]
+    WrongSize,
+    /// There is no such slot.
+    #[error("there is no such slot")]
+    NoSuchSlot,
+}
+
+struct Slab {
+    spec: SlabSpec,
+    first_slot: u32,
+    stride: usize,
+    output_stride: usize,
+    inputs: Region,
+    outputs: Region,
+    // A bounded channel serves as a lock-free queue of slot numbers: first in, first out, so that a
+    // slot rests as long as possible before its memory is used again.
+    free_in: Sender<u32>,
+    free_out: Receiver<u32>,
+}
+
+struct Slot {
+    state: SlotState,
+    slab: u32,
+    output_len: AtomicU32,
+}
+
+/// All slabs of a frontend, shared by application threads, the I/O thread and the transport.
+pub struct SlabSet {
+    slabs: Vec<Slab>,
+    /// Positions in `slabs`, sorted by model.
+    by_model: Vec<(ModelId, u32)>,
+    slots: Vec<Slot>,
+    frontend: AtomicU16,
+}
+
+impl SlabSet {
+    /// Allocates the slabs. `first_generation` should differ between runs of a frontend, so that an
+    /// id of an earlier run is not mistaken for one of this.
+    ///
+    /// # Errors
+    /// Too many slots, a size of 0 or above the protocol's bound, a model twice, no memory.
+    pub fn new(specs: &[SlabSpec], first_generation: u32) -> Result<Arc<Self>, SlabError> {
+        let total: u64 = specs.iter().map(|spec| u64::from(spec.slots)).sum();
+        if total > u64::from(TaskId::SLOTS_MAX) {
+            return Err(SlabError::TooManySlots(total));
+        }
+        let mut by_model: Vec<_> = (0..).zip(specs).map(|(i, spec)| (spec.model, i)).collect();
+        by_model.sort_unstable();
+        if let Some(pair) = by_model.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(SlabError::DuplicateModel(pair[0].0));
+        }
+        let (slabs, slots) = (Vec::new(), Vec::new());
+        let mut set = Self { slabs, by_model, slots, frontend: AtomicU16::new(0) };
+        for spec in specs {
+            set.add(*spec, first_generation)?;
+        }
+        Ok(Arc::new(set))
+    }
+
+    /// Sets the number the scheduler gave this frontend; it is part of every task id. Called once,
+    /// after joining and before the first submit: tasks under an earlier number become stale.
+    pub fn set_frontend(&self, frontend: FrontendId) {
+        self.frontend.store(frontend.0, Ordering::Release);
+    }
+
+    /// What peers need to know to find a slot's input.
+    pub fn descs(&self) -> Vec<SlabDesc> {
+        let desc = |slab: &Slab| SlabDesc {
+            frontend: u32::from(self.frontend().0).into(),
+            first_slot: slab.first_slot.into(),
+            slots: slab.spec.slots.into(),
+            stride: (slab.stride as u32).into(),
+            input_bytes: slab.spec.input_bytes.into(),
+            model: slab.spec.model.0.into(),
+        };
+        self.slabs.iter().map(desc).collect()
+    }
+
+    /// A free slot's input, exclusively the caller's. Any thread; never blocks.
+    ///
+    /// # Errors
+    /// [`SlabError::Exhausted`] or [`SlabError::UnknownModel`].
+    pub fn acquire(self: &Arc<Self>, model: ModelId) -> Result<InputMut, SlabError> {
+        let slab = self.slab_of(model).ok_or(SlabError::UnknownModel)?;
+        let slot = slab.free_out.try_recv().map_err(|_| SlabError::Exhausted)?;
+        self.slots[slot as usize].state.fill();
+        Ok(InputMut::new(self.place(slot)))
+    }
+
+    /// The target side of a READ of `len` bytes: a shared lease of input and trailer.
+    ///
+    /// # Errors
+    /// The task is not in flight, its input has another size, or there is no such slot.
+    pub fn read(self: &Arc<Self>, task: TaskId, len: u32) -> Result<ReadLease, ReadRefusal> {
+        let slot = self.slots.get(task.slot() as usize).ok_or(ReadRefusal::NoSuchSlot)?;
+        if self.slabs[slot.slab as usize].spec.input_bytes != len {
+            return Err(ReadRefusal::WrongSize);
+        }
+        if task.frontend() != self.frontend() || !slot.state.lease(task.generation()) {
+            return Err(ReadRefusal::Stale);
+        }
+        Ok(ReadLease::new(self.place(task.slot())))
+    }
+
+    /// The landing place of a task's answer, exclusively the caller's; `None` unless the task is in
+    /// flight with no answer landed or landing. Dropped without a commit, nothing has landed.
+    pub fn landing(self: &Arc<Self>, task: TaskId) -> Option<OutputMut> {
+        let slot = self.slot_of(task)?;
+        let free = slot.state.land(task.generation());
+        free.then(|| OutputMut::new(self.place(task.slot())))
+    }
+
+    /// Decides a task's outcome: no new leases and no landing from now on. False if the task is
+    /// stale or was decided before.
+    pub fn complete(&self, task: TaskId) -> bool {
+        self.slot_of(task).is_some_and(|slot| slot.state.complete(task.generation()))
+    }
+
+    /// The answer of a decided task, if one had landed. Dropping it recycles the slot.
+    pub fn output(self: &Arc<Self>, task: TaskId) -> Option<OutputRef> {
+        let slot = self.slot_of(task)?;
+        let there = slot.state.take(task.generation());
+        there.then(|| OutputRef::new(self.place(task.slot())))
+    }
+
+    /// Lets a decided task's slot go: it is free with the next generation as soon as nothing refers
+    /// to it. Does nothing for a task that is not decided or whose slot was let go before.
+    pub fn release(&self, task: TaskId) {
+        if let Some(slot) = self.slot_of(task) {
+            self.reclaim(task.slot(), slot.state.release(task.generation()));
+        }
+    }
+
+    /// Slots that are not free.
+    pub fn in_use(&self) -> u32 {
+        let free: usize = self.slabs.iter().map(|slab| slab.free_out.len()).sum();
+        (self.slots.len() - free) as u32
+    }
+
+    /// READ leases that are out. Walks all slots: for tests and diagnosis.
+    pub fn leases(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.state.leases()).sum()
+    }
+
+    fn add(&mut self, spec: SlabSpec, first_generation: u32) -> Result<(), SlabError> {
+        let sizes = [spec.input_bytes as usize + TRAILER_LEN, spec.output_bytes as usize];
+        let empty = spec.slots == 0 || spec.input_bytes == 0 || spec.output_bytes == 0;
+        if empty || sizes.into_iter().any(|size| size > PAYLOAD_MAX) {
+            return Err(SlabError::BadSize(spec.model));
+        }
+        let slab = self.slabs.len() as u32;
+        let [stride, output_stride] = sizes.map(|size| size.next_multiple_of(CACHE_LINE));
+        let region = |stride: usize| {
+            let bytes = stride.checked_mul(spec.slots as usize);
+            bytes.and_then(Region::new).ok_or(SlabError::NoMemory(spec.model))
+        };
+        let (inputs, outputs) = (region(stride)?, region(output_stride)?);
+        let first_slot = self.slots.len() as u32;
+        let (free_in, free_out) = crossbeam_channel::bounded(spec.slots as usize);
+        for slot in first_slot..first_slot + spec.slots {
+            free_in.try_send(slot).expect("the queue has a place for every slot");
+            let state = SlotState::new(first_generation);
+            self.slots.push(Slot { state, slab, output_len: AtomicU32::new(0) });
+        }
+        let slab =
+            Slab { spec, first_slot, stride, output_stride, inputs, outputs, free_in, free_out };
+        self.slabs.push(slab);
+        Ok(())
+    }
+
+    fn frontend(&self) -> FrontendId {
+        FrontendId(self.frontend.load(Ordering::Acquire))
+    }
+
+    fn slab_of(&self, model: ModelId) -> Option<&Slab> {
+        let at = self.by_model.binary_search_by_key(&model, |entry| entry.0).ok()?;
+        Some(&self.slabs[self.by_model[at].1 as usize])
+    }
+
+    fn slot_of(&self, task: TaskId) -> Option<&Slot> {
+        let slot = self.slots.get(task.slot() as usize)?;
+        (task.frontend() == self.frontend()).then_some(slot)
+    }
+
+    fn place(self: &Arc<Self>, slot: u32) -> Place {
+        Place::new(Arc::clone(self), slot)
+    }
+
+    fn reclaim(&self, slot: u32, reclaim: Reclaim) {
+        if reclaim == Reclaim::No {
+            return;
+        }
+        let state = &self.slots[slot as usize].state;
+        let old = TaskId::new(self.frontend(), slot, state.generation());
+        // Before any byte of the next input: a remote reader still under way that sees new bytes
+        // then sees a foreign trailer behind them. The complement names no task of this slot.
+        self.write_trailer(slot, TaskId(!old.0));
+        state.recycle();
+        self.free(slot);
+    }
+
+    /// Only by the slot's exclusive owner: while it is filled, or between its reclaim and its reuse.
+    fn write_trailer(&self, slot: u32, task: TaskId) {
+        let slab = &self.slabs[self.slots[slot as usize].slab as usize];
+        let at = (slot - slab.first_slot) as usize * slab.stride + slab.spec.input_bytes as usize;
+        // SAFETY: the owner holds no reference to the trailer, and leases exist only in flight.
+        let trailer = unsafe { slab.inputs.slice_mut(at, TRAILER_LEN) };
+        trailer.copy_from_slice(&task.0.to_le_bytes());
+    }
+
+    fn free(&self, slot: u32) {
+        let slab = &self.slabs[self.slots[slot as usize].slab as usize];
+        slab.free_in.try_send(slot).expect("the queue has a place for every slot");
+    }
+}
+
+impl fmt::Debug for SlabSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let in_use = self.in_use();
+        f.debug_struct("SlabSet")
+            .field("slots", &self.slots.len())
+            .field("in_use", &in_use)
+            .finish()
+    }
+}

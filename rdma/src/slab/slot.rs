@@ -1,0 +1,208 @@
+//! The life of one slab slot, in one atomic word.
+//!
+//! ```text
+//! Free ─fill─▶ Filling ─launch─▶ InFlight ─complete─▶ Done ─(released, nothing out)─▶ Free, generation + 1
+//! ```
+//! Beside phase and generation the word counts the READ leases and marks the landing guard, the
+//! landed answer, the output guard and the wish to be recycled, so that every decision about who
+//! may touch the slot's memory is one compare-and-swap. The invariant the memory relies on: at most
+//! one exclusive owner, and none while a lease or the output guard exists.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use baton_core::TaskId;
+
+/// Where a slot is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// In the free list.
+    Free,
+    /// The application writes the input.
+    Filling,
+    /// Submitted: readable by backends, waiting for its answer.
+    InFlight,
+    /// The outcome is decided; the output, if one landed, may be read.
+    Done,
+}
+
+const PHASES: [Phase; 4] = [Phase::Free, Phase::Filling, Phase::InFlight, Phase::Done];
+const PHASE_SHIFT: u32 = 28;
+const LANDING: u64 = 1 << 30;
+const LANDED: u64 = 1 << 31;
+const TAKEN: u64 = 1 << 32;
+const RELEASED: u64 = 1 << 33;
+const LEASE: u64 = 1 << 34;
+const LEASES_MAX: u64 = u64::MAX / LEASE;
+
+/// One reading of the word.
+#[derive(Clone, Copy)]
+struct Word(u64);
+
+impl Word {
+    const fn new(phase: Phase, generation: u32) -> Self {
+        let generation = generation % TaskId::GENERATIONS;
+        Self(((phase as u64) << PHASE_SHIFT) | generation as u64)
+    }
+
+    const fn generation(self) -> u32 {
+        (self.0 as u32) % TaskId::GENERATIONS
+    }
+
+    const fn phase(self) -> Phase {
+        PHASES[((self.0 >> PHASE_SHIFT) & 3) as usize]
+    }
+
+    const fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    const fn leases(self) -> u64 {
+        self.0 / LEASE
+    }
+
+    fn is(self, phase: Phase, generation: u32) -> bool {
+        self.phase() == phase && self.generation() == generation
+    }
+
+    fn reclaimable(self) -> bool {
+        self.phase() == Phase::Done
+            && self.has(RELEASED)
+            && !self.has(LANDING | TAKEN)
+            && self.leases() == 0
+    }
+}
+
+/// The slot's state. Transitions that are not possible change nothing and say so.
+#[derive(Debug)]
+pub(crate) struct SlotState(AtomicU64);
+
+/// Whoever gets `Yes` recycles the slot: nobody else can reach it any more.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reclaim {
+    Yes,
+    No,
+}
+
+impl SlotState {
+    pub(crate) fn new(generation: u32) -> Self {
+        Self(AtomicU64::new(Word::new(Phase::Free, generation).0))
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.load().generation()
+    }
+
+    pub(crate) fn leases(&self) -> u64 {
+        self.load().leases()
+    }
+
+    /// The slot came off the free list.
+    pub(crate) fn fill(&self) {
+        self.set(Phase::Filling, self.generation());
+    }
+
+    /// The input was given up; the generation was never told to anybody and stays.
+    pub(crate) fn unfill(&self) {
+        self.set(Phase::Free, self.generation());
+    }
+
+    /// The input is complete; from now on it may be leased.
+    pub(crate) fn launch(&self) {
+        self.set(Phase::InFlight, self.generation());
+    }
+
+    /// A reader wants the input.
+    pub(crate) fn lease(&self, generation: u32) -> bool {
+        self.change(|word| {
+            let free = word.is(Phase::InFlight, generation) && word.leases() < LEASES_MAX;
+            free.then(|| Word(word.0 + LEASE))
+        })
+        .is_some()
+    }
+
+    pub(crate) fn end_lease(&self) -> Reclaim {
+        self.leave(|word| Word(word.0 - LEASE))
+    }
+
+    /// An answer wants to be written; only one at a time, and none after one has landed.
+    pub(crate) fn land(&self, generation: u32) -> bool {
+        self.change(|word| {
+            let open = word.is(Phase::InFlight, generation) && !word.has(LANDING | LANDED);
+            open.then_some(Word(word.0 | LANDING))
+        })
+        .is_some()
+    }
+
+    /// The writer of the answer is through; with `landed` false the bytes count for nothing. An
+    /// answer whose outcome was decided in the meantime came too late and does not count either.
+    pub(crate) fn end_landing(&self, landed: bool) -> Reclaim {
+        self.leave(|word| {
+            let counts = landed && word.phase() == Phase::InFlight;
+            Word((word.0 & !LANDING) | if counts { LANDED } else { 0 })
+        })
+    }
+
+    /// The outcome is decided. False if it was before, or the id is stale.
+    pub(crate) fn complete(&self, generation: u32) -> bool {
+        self.change(|word| {
+            // Done has both phase bits set, so the other bits stay as they are.
+            let done = Word(word.0 | Word::new(Phase::Done, 0).0);
+            word.is(Phase::InFlight, generation).then_some(done)
+        })
+        .is_some()
+    }
+
+    /// The application wants the answer.
+    pub(crate) fn take(&self, generation: u32) -> bool {
+        self.change(|word| {
+            let there = word.is(Phase::Done, generation) && word.has(LANDED);
+            (there && !word.has(TAKEN | RELEASED)).then_some(Word(word.0 | TAKEN))
+        })
+        .is_some()
+    }
+
+    /// The application is through with the answer, and with the slot.
+    pub(crate) fn end_take(&self) -> Reclaim {
+        self.leave(|word| Word((word.0 & !TAKEN) | RELEASED))
+    }
+
+    /// Nobody will ask for the answer any more.
+    pub(crate) fn release(&self, generation: u32) -> Reclaim {
+        let changed = self.change(|word| {
+            let held = word.is(Phase::Done, generation) && !word.has(RELEASED);
+            held.then_some(Word(word.0 | RELEASED))
+        });
+        if changed.is_some_and(Word::reclaimable) { Reclaim::Yes } else { Reclaim::No }
+    }
+
+    /// Only after [`Reclaim::Yes`]: the slot is free for its next generation.
+    pub(crate) fn recycle(&self) {
+        self.set(Phase::Free, self.generation().wrapping_add(1));
+    }
+
+    fn load(&self) -> Word {
+        Word(self.0.load(Ordering::Acquire))
+    }
+
+    /// Only by the slot's exclusive owner: no one else changes the word of a free or filling slot.
+    fn set(&self, phase: Phase, generation: u32) {
+        self.0.store(Word::new(phase, generation).0, Ordering::Release);
+    }
+
+    fn change(&self, step: impl Fn(Word) -> Option<Word>) -> Option<Word> {
+        let mut new = None;
+        let swapped = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+            new = step(Word(word));
+            new.map(|word| word.0)
+        });
+        swapped.ok().and(new)
+    }
+
+    /// Gives a guard back. The one that leaves last, after the release, reclaims: from the release
+    /// on no new guard is handed out, so this happens once.
+    fn leave(&self, step: impl Fn(Word) -> Word) -> Reclaim {
+        let left = self.change(|word| Some(step(word)));
+        if left.is_some_and(Word::reclaimable) { Reclaim::Yes } else { Reclaim::No }
+    }
+}

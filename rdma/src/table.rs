@@ -1,0 +1,69 @@
+//! The connections of a transport, by place (a dense number, reused) and by name (never reused).
+
+use crate::transport::ConnId;
+
+/// Bits of a [`ConnId`] that hold the place; the rest is a serial number.
+const PLACE_BITS: u32 = 16;
+/// Most connections a table holds.
+const PLACES_MAX: usize = 1 << PLACE_BITS;
+
+/// At most so many connections, each in a place of its own while it lives.
+pub(crate) struct Table<C> {
+    places: Vec<Option<(ConnId, C)>>,
+    free: Vec<usize>,
+    serial: u64,
+}
+
+impl<C> Table<C> {
+    /// A table of `places` places, at most 65,536.
+    pub(crate) fn new(places: usize) -> Self {
+        let places = places.min(PLACES_MAX);
+        let free = (0..places).rev().collect();
+        Self { places: std::iter::repeat_with(|| None).take(places).collect(), free, serial: 0 }
+    }
+
+    /// How many connections live.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// The place and name for a connection to come; `None` if the table is full.
+    pub(crate) fn reserve(&mut self) -> Option<(usize, ConnId)> {
+        let place = *self.free.last()?;
+        self.serial += 1;
+        Some((place, ConnId((self.serial << PLACE_BITS) | place as u64)))
+    }
+
+    /// Puts a connection in the place reserved last.
+    pub(crate) fn insert(&mut self, id: ConnId, conn: C) {
+        let place = self.free.pop().expect("a place was reserved");
+        self.places[place] = Some((id, conn));
+    }
+
+    /// Ends a connection's stay; its place is free.
+    pub(crate) fn remove(&mut self, place: usize) -> Option<(ConnId, C)> {
+        let entry = self.places.get_mut(place)?.take()?;
+        self.free.push(place);
+        Some(entry)
+    }
+
+    /// The connection in a place.
+    pub(crate) fn at(&mut self, place: usize) -> Option<&mut C> {
+        self.places.get_mut(place)?.as_mut().map(|(_, conn)| conn)
+    }
+
+    /// Where the connection with this name is, if it still lives.
+    pub(crate) fn place_of(&self, id: ConnId) -> Option<usize> {
+        let place = (id.0 % PLACES_MAX as u64) as usize;
+        let (living, _) = self.places.get(place)?.as_ref()?;
+        (*living == id).then_some(place)
+    }
+
+    /// Every living connection with its place.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut C)> {
+        self.places
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(place, entry)| entry.as_mut().map(|(_, conn)| (place, conn)))
+    }
+}

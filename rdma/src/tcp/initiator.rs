@@ -1,0 +1,179 @@
+//! The backend's side of READs on one connection: asked for, answered, given up.
+//!
+//! A pull is on the books from the moment its request is queued until its answer has passed
+//! entirely, also when its row has been given back before (aborted): only then does its credit
+//! return. Answers are matched by the wire tag, which names the place in the books and a serial
+//! number, so that an answer nobody asked for is recognised.
+
+use baton_core::TaskId;
+
+use super::PULL_REQUEST_LEN;
+use super::link::Link;
+use super::sink::{RowSink, Sink};
+use crate::events::CloseReason;
+use crate::landing::RowMut;
+use crate::shared::{Shared, credit_of};
+use crate::transport::{READ_DEPTH, Read, ReadDone, ReadStatus};
+use crate::wire::{self, DecodeError, Kind, ReadReply, TRAILER_LEN};
+
+/// Rows longer than this are read with little of the stream buffered ahead, so that nearly all of
+/// the payload goes straight to its row.
+const BULK: usize = 16 * 1024;
+
+/// A READ that has been asked for.
+pub(super) struct Pull {
+    pub(super) task: TaskId,
+    pub(super) tag: u64,
+    /// `None` once the caller has it back.
+    pub(super) row: Option<RowMut>,
+    len: usize,
+    wire_tag: u32,
+}
+
+impl Pull {
+    /// What it takes from the window.
+    pub(super) fn credit(&self) -> u64 {
+        credit_of(self.len)
+    }
+
+    /// Completes it, unless the caller has been told already.
+    pub(super) fn complete(&mut self, status: ReadStatus, shared: &mut Shared) {
+        if let Some(row) = self.row.take() {
+            shared.complete(ReadDone { task: self.task, tag: self.tag, row, status });
+        }
+    }
+}
+
+/// The pulls of one connection.
+#[derive(Default)]
+pub(super) struct Pulls {
+    places: Vec<Option<Pull>>,
+    free: Vec<u32>,
+    serial: u32,
+    bulk: usize,
+}
+
+impl Pulls {
+    /// True if no more may be asked for.
+    pub(super) fn full(&self) -> bool {
+        self.places.len() - self.free.len() >= READ_DEPTH
+    }
+
+    /// True if a long row is on its way.
+    pub(super) fn has_bulk(&self) -> bool {
+        self.bulk > 0
+    }
+
+    fn enter(&mut self, read: Read) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() as u32 - 1
+        });
+        self.serial = self.serial.wrapping_add(1);
+        let wire_tag = self.serial.wrapping_mul(READ_DEPTH as u32) | place;
+        let Read { task, tag, row, .. } = read;
+        let len = row.len();
+        self.bulk += usize::from(len > BULK);
+        self.places[place as usize] = Some(Pull { task, tag, row: Some(row), len, wire_tag });
+        wire_tag
+    }
+
+    fn settle(&mut self, reply: &ReadReply) -> Option<Pull> {
+        let place = reply.tag.get() % READ_DEPTH as u32;
+        let asked = self
+            .places
+            .get_mut(place as usize)?
+            .take_if(|pull| pull.wire_tag == reply.tag.get() && pull.task.0 == reply.task.get())?;
+        self.free.push(place);
+        self.bulk -= usize::from(asked.len > BULK);
+        Some(asked)
+    }
+
+    /// The pull with this tag, if its row has not been given back.
+    fn armed(&mut self, tag: u64) -> Option<&mut Pull> {
+        let armed = |pull: &&mut Pull| pull.tag == tag && pull.row.is_some();
+        self.places.iter_mut().flatten().find(armed)
+    }
+
+    fn drain(&mut self) -> impl Iterator<Item = Pull> {
+        self.places.drain(..).flatten()
+    }
+}
+
+impl Link {
+    /// True if a READ may be asked for now.
+    pub(super) fn can_pull(&self) -> bool {
+        self.is_open() && !self.pulls.full() && self.tx.room_for(PULL_REQUEST_LEN)
+    }
+
+    /// Asks for an input. Only after [`Link::can_pull`], and with its credit taken.
+    pub(super) fn pull(&mut self, read: Read) {
+        let (task, len) = (read.task.0.into(), (read.row.len() as u32).into());
+        let tag = self.pulls.enter(read).into();
+        let queued = self.tx.push(&wire::Read { task, tag, len }, &[], &[]);
+        debug_assert!(queued, "there was room for the request");
+    }
+
+    /// Gives the row of the pull with this tag back at once: the stream's next bytes for it, if any
+    /// come, find another place.
+    pub(super) fn abort(&mut self, tag: u64, shared: &mut Shared) {
+        if let Some(pull) = self.pulls.armed(tag) {
+            pull.complete(ReadStatus::Aborted, shared);
+        } else if let Sink::Row(sink) = &mut self.sink
+            && sink.pull.tag == tag
+        {
+            let credit = sink.pull.credit();
+            sink.pull.complete(ReadStatus::Aborted, shared);
+            self.sink = Sink::Discard { credit };
+        }
+    }
+
+    /// An answer to a READ begins.
+    pub(super) fn on_read_reply(
+        &mut self,
+        reply: &ReadReply,
+        payload_len: usize,
+        shared: &mut Shared,
+    ) -> Result<(), CloseReason> {
+        let pull = self.pulls.settle(reply);
+        let mut pull = pull.ok_or(CloseReason::Unexpected(Kind::ReadReply))?;
+        let status = match reply.status {
+            0 => ReadStatus::Done,
+            1 => ReadStatus::Stale,
+            _ => ReadStatus::Refused,
+        };
+        let carries = if status == ReadStatus::Done { pull.len + TRAILER_LEN } else { 0 };
+        if payload_len != carries {
+            self.lose(pull, shared);
+            return Err(CloseReason::Malformed(DecodeError::PayloadLength));
+        }
+        let credit = pull.credit();
+        if status != ReadStatus::Done {
+            shared.credit.put_back(credit);
+            pull.complete(status, shared);
+        } else if pull.row.is_some() {
+            self.sink = Sink::Row(RowSink::new(pull));
+        } else {
+            self.sink = Sink::Discard { credit };
+        }
+        Ok(())
+    }
+
+    /// The connection is gone: everything asked for is lost.
+    pub(super) fn lose_all(&mut self, shared: &mut Shared) {
+        let mut pulls = std::mem::take(&mut self.pulls);
+        match std::mem::replace(&mut self.sink, Sink::Idle) {
+            Sink::Row(sink) => self.lose(sink.pull, shared),
+            Sink::Discard { credit } => shared.credit.put_back(credit),
+            Sink::Answer(_) | Sink::Idle => {}
+        }
+        for pull in pulls.drain() {
+            self.lose(pull, shared);
+        }
+    }
+
+    fn lose(&self, mut pull: Pull, shared: &mut Shared) {
+        shared.credit.put_back(pull.credit());
+        pull.complete(ReadStatus::PeerLost, shared);
+    }
+}

@@ -1,0 +1,272 @@
+//! The pull protocol over TCP.
+//!
+//! In the order of a pass: `mod` (readiness), `pass` (accepting, whose turn it is), `conn` (one socket),
+//! `link` (what a frame means), `target` and `initiator` (the two sides of a READ), `sink` (where a
+//! payload lands), `tx` (what leaves). One thread owns it all. Everything is bounded: connections,
+//! bytes queued per connection, READs per connection, system calls per connection and pass, events
+//! per poll, the time a handshake may take.
+
+mod agenda;
+mod conn;
+mod initiator;
+mod link;
+mod pass;
+mod sink;
+mod target;
+mod tx;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_core::Nanos;
+use baton_topo::Waker;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Token};
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::credit::RoundRobin;
+use crate::events::{CloseReason, Events};
+use crate::frame::HEADER_LEN;
+use crate::handshake::Stage;
+use crate::shared::Shared;
+use crate::slab::SlabSet;
+use crate::table::Table;
+use crate::transport::{
+    ConnId, Identity, Read, ReadStatus, SendError, Transport, TransportCounters,
+};
+use crate::wire::{self, BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult};
+use agenda::Agenda;
+use conn::Conn;
+
+const LISTENER: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
+/// Connections accepted per poll.
+const ACCEPTS: usize = 64;
+/// Kernel events taken per poll.
+const KERNEL_EVENTS: usize = 256;
+/// A poll that has produced this much leaves the rest to the next one.
+const EVENTS_PER_POLL: usize = 16 * 1024;
+const EVENT_BYTES_PER_POLL: usize = 4 * 1024 * 1024;
+/// A READ request as it travels.
+const PULL_REQUEST_LEN: usize = HEADER_LEN + size_of::<wire::Read>();
+
+/// Bounds of a [`TcpTransport`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TcpConfig {
+    /// Most connections at a time, at most 65,536. Each costs 64 KiB once it is used.
+    pub connections_max: usize,
+    /// Most bytes queued to one peer; leased inputs are not copied and do not count. A frame that is
+    /// longer by itself passes when nothing else is queued.
+    pub send_queue_bytes: usize,
+    /// Window of bytes asked for and not arrived, over all connections; 0 for no limit. Twice to
+    /// four times bandwidth · round trip keeps the port busy without filling the switch.
+    pub credit_bytes: u64,
+    /// From connecting or accepting to the end of the handshake.
+    pub handshake_timeout: Nanos,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            connections_max: 1024,
+            send_queue_bytes: 4 * 1024 * 1024,
+            credit_bytes: 4 * 1024 * 1024,
+            handshake_timeout: Nanos::from_millis(5_000),
+        }
+    }
+}
+
+/// The [`Transport`] over TCP.
+pub struct TcpTransport {
+    cfg: TcpConfig,
+    poll: mio::Poll,
+    kernel_events: mio::Events,
+    waker: Waker,
+    listener: Option<TcpListener>,
+    local_addr: SocketAddr,
+    /// Connections may be waiting in the listener's queue.
+    acceptable: bool,
+    table: Table<Conn>,
+    shared: Shared,
+    /// READs not asked for yet.
+    waiting: RoundRobin<Read>,
+    agenda: Agenda,
+    /// Connections whose handshake is not done; nonzero makes polls look for late ones.
+    opening: usize,
+}
+
+impl TcpTransport {
+    /// A transport that accepts connections on `listen`, if given, and can connect.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or the process is out of file descriptors.
+    pub fn bind(
+        listen: Option<SocketAddr>,
+        identity: Identity,
+        cfg: TcpConfig,
+    ) -> io::Result<Self> {
+        let poll = mio::Poll::new()?;
+        let mut listener = listen.map(TcpListener::bind).transpose()?;
+        if let Some(listener) = &mut listener {
+            poll.registry().register(listener, LISTENER, Interest::READABLE)?;
+        }
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let local_addr = listener.as_ref().map_or(Ok(nowhere), TcpListener::local_addr)?;
+        Ok(Self {
+            cfg,
+            kernel_events: mio::Events::with_capacity(KERNEL_EVENTS),
+            waker: make_waker(&poll)?,
+            poll,
+            listener,
+            local_addr,
+            acceptable: false,
+            table: Table::new(cfg.connections_max),
+            shared: Shared::new(identity, cfg.credit_bytes),
+            waiting: RoundRobin::default(),
+            agenda: Agenda::default(),
+            opening: 0,
+        })
+    }
+
+    /// Learns from the kernel which sockets are ready.
+    fn collect(&mut self) {
+        let polled = self.poll.poll(&mut self.kernel_events, Some(Duration::ZERO));
+        if let Err(error) = polled
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            tracing::error!(%error, "epoll failed");
+        }
+        for event in &self.kernel_events {
+            match event.token() {
+                LISTENER => self.acceptable = true,
+                WAKER => {}
+                Token(place) => {
+                    let Some(conn) = self.table.at(place) else { continue };
+                    conn.note(event);
+                    self.agenda.note(place, conn);
+                }
+            }
+        }
+    }
+}
+
+impl Transport for TcpTransport {
+    fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    fn identify(&mut self, identity: Identity) {
+        self.shared.identity = identity;
+    }
+
+    fn connect(&mut self, addr: SocketAddr, hello: Hello) -> io::Result<ConnId> {
+        let limit = || io::Error::new(io::ErrorKind::QuotaExceeded, "too many connections");
+        let (place, id) = self.table.reserve().ok_or_else(limit)?;
+        let stream = TcpStream::connect(addr)?;
+        let mut link = self.link(id, addr, Stage::AwaitWelcome);
+        let queued = link.tx.push_urgent(&hello, &[], None);
+        debug_assert!(queued, "a fresh queue has room");
+        self.adopt(place, Conn::new(stream, link, false))?;
+        Ok(id)
+    }
+
+    fn close(&mut self, conn: ConnId, code: RefuseCode, detail: &str) {
+        if let Some(place) = self.table.place_of(conn) {
+            self.tear_down(place, CloseReason::Local, Some((code, detail)));
+        }
+    }
+
+    fn send<B: Body>(&mut self, conn: ConnId, body: &B, tail: &[u8]) -> Result<(), SendError> {
+        if size_of::<B>() + tail.len() > BODY_MAX {
+            return Err(SendError::TooLong);
+        }
+        self.queue(conn, body, tail, &[])
+    }
+
+    fn post_reads(&mut self, reads: &mut Vec<Read>) {
+        for read in reads.drain(..) {
+            match self.table.place_of(read.conn) {
+                Some(place) => self.waiting.push(place, read),
+                None => self.shared.finish(read, ReadStatus::PeerLost),
+            }
+        }
+    }
+
+    fn abort_read(&mut self, conn: ConnId, tag: u64) {
+        let Some(place) = self.table.place_of(conn) else { return };
+        if let Some(read) = self.waiting.remove(place, |read| read.tag == tag) {
+            self.shared.finish(read, ReadStatus::Aborted);
+        } else if let Some(conn) = self.table.at(place) {
+            conn.link.abort(tag, &mut self.shared);
+        }
+    }
+
+    fn reply(&mut self, conn: ConnId, result: &TaskResult, output: &[u8]) -> Result<(), SendError> {
+        if output.len() > PAYLOAD_MAX {
+            return Err(SendError::TooLong);
+        }
+        self.queue(conn, result, &[], output)
+    }
+
+    fn expose(&mut self, slabs: Arc<SlabSet>) {
+        self.shared.slabs = Some(slabs);
+    }
+
+    fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {
+        let before = events.len();
+        self.collect();
+        self.accept();
+        self.receive(events);
+        self.expire_handshakes(now);
+        self.flush();
+        events.take_from(&mut self.shared.backlog);
+        events.len() - before
+    }
+
+    fn flush(&mut self) {
+        self.ask();
+        for _ in 0..self.agenda.dirty_len() {
+            let Some(place) = self.agenda.next_dirty() else { return };
+            let Some(conn) = self.table.at(place) else { continue };
+            conn.in_dirty = false;
+            conn.send();
+            self.agenda.note(place, conn);
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Nanos>) {
+        if !self.agenda.is_empty() || !self.shared.backlog.is_empty() || self.acceptable {
+            return;
+        }
+        // A pending handshake must not be waited for without a bound.
+        let bound = (self.opening > 0).then_some(self.cfg.handshake_timeout);
+        let timeout = [timeout, bound].into_iter().flatten().min();
+        let timeout = timeout
+            .map(|Nanos(ns)| Timespec::try_from(Duration::from_nanos(ns)).expect("584 years fit"));
+        // An epoll instance is itself pollable, and ppoll, unlike epoll, waits in nanoseconds.
+        let mut epoll = [PollFd::new(self.poll.registry(), PollFlags::IN)];
+        match rustix::event::poll(&mut epoll, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => tracing::error!(%error, "ppoll failed"),
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn counters(&self) -> TransportCounters {
+        self.shared.counters
+    }
+}
+
+fn make_waker(poll: &mio::Poll) -> io::Result<Waker> {
+    let waker = mio::Waker::new(poll.registry(), WAKER)?;
+    Ok(Waker::new(move || {
+        if let Err(error) = waker.wake() {
+            tracing::error!(%error, "could not wake a transport");
+        }
+    }))
+}

@@ -1,0 +1,179 @@
+//! The parts of a pass over all connections: accept, receive in turn, give up on late handshakes,
+//! ask for inputs; and the one place where a connection ends.
+
+use std::io;
+use std::net::SocketAddr;
+
+use baton_core::Nanos;
+use mio::net::TcpStream;
+use mio::{Interest, Token};
+
+use super::conn::Conn;
+use super::link::Link;
+use super::tx::TxQueue;
+use super::{ACCEPTS, EVENT_BYTES_PER_POLL, EVENTS_PER_POLL, TcpTransport};
+use crate::events::{CloseReason, Events};
+use crate::frame;
+use crate::handshake::{self, Stage};
+use crate::shared::credit_of;
+use crate::transport::{ConnId, ReadStatus, SendError};
+use crate::wire::{Body, Refuse, RefuseCode};
+
+impl TcpTransport {
+    /// Takes new connections in, up to a bound per pass.
+    pub(super) fn accept(&mut self) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listener.as_ref().filter(|_| self.acceptable) else { return };
+            match listener.accept() {
+                Ok((stream, addr)) => self.admit(stream, addr),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.acceptable = false,
+                Err(error) => {
+                    // Most likely out of file descriptors: tried again when a connection closes.
+                    tracing::warn!(%error, "could not accept a connection");
+                    self.acceptable = false;
+                }
+            }
+        }
+    }
+
+    /// Looks at each connection that has something once, in turn.
+    pub(super) fn receive(&mut self, events: &mut Events) {
+        for _ in 0..self.agenda.ready_len() {
+            if events.len() >= EVENTS_PER_POLL || events.bytes() >= EVENT_BYTES_PER_POLL {
+                return;
+            }
+            let Some(place) = self.agenda.next_ready() else { return };
+            let Some(conn) = self.table.at(place) else { continue };
+            conn.in_ready = false;
+            let was_open = conn.link.is_open();
+            let received = conn.receive(&mut self.shared, events);
+            self.opening -= usize::from(!was_open && conn.link.is_open());
+            match received {
+                Ok(()) => self.agenda.note(place, conn),
+                Err(reason) => self.tear_down(place, reason, None),
+            }
+        }
+    }
+
+    /// Closes connections whose handshake takes too long.
+    pub(super) fn expire_handshakes(&mut self, now: Nanos) {
+        if self.opening == 0 {
+            return;
+        }
+        let mut late = Vec::new();
+        for (place, conn) in self.table.iter_mut().filter(|(_, conn)| !conn.link.is_open()) {
+            let open_by = *conn.open_by.get_or_insert(now + self.cfg.handshake_timeout);
+            if open_by <= now {
+                late.push(place);
+            }
+        }
+        for place in late {
+            self.tear_down(place, CloseReason::HandshakeTimeout, None);
+        }
+    }
+
+    /// Asks for waiting inputs, source by source, as far as the window reaches.
+    pub(super) fn ask(&mut self) {
+        let Self { waiting, table, shared, agenda, .. } = self;
+        let mut exhausted = false;
+        loop {
+            let next = waiting.pop(|place, read| {
+                let ready = !exhausted && table.at(place).is_some_and(|conn| conn.link.can_pull());
+                // Whoever does not fit keeps its turn: a small input must not starve a large one.
+                exhausted |= ready && !shared.credit.try_take(credit_of(read.row.len()));
+                ready && !exhausted
+            });
+            let Some((place, read)) = next else { return };
+            let conn = table.at(place).expect("it was there a moment ago");
+            conn.link.pull(read);
+            agenda.note(place, conn);
+        }
+    }
+
+    /// Queues a message or an answer.
+    pub(super) fn queue<B: Body>(
+        &mut self,
+        conn: ConnId,
+        body: &B,
+        tail: &[u8],
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let place = self.table.place_of(conn).ok_or(SendError::Closed)?;
+        let conn = self.table.at(place).ok_or(SendError::Closed)?;
+        if !conn.link.tx.push(body, tail, payload) {
+            self.shared.counters.send_full += 1;
+            return Err(SendError::Full);
+        }
+        self.shared.counters.messages_out += 1;
+        self.agenda.note(place, conn);
+        Ok(())
+    }
+
+    /// The conversation of a new connection.
+    pub(super) fn link(&self, id: ConnId, addr: SocketAddr, stage: Stage) -> Link {
+        Link::new(id, addr, stage, TxQueue::new(self.cfg.send_queue_bytes))
+    }
+
+    /// Takes a connection into the place reserved last.
+    pub(super) fn adopt(&mut self, place: usize, mut conn: Conn) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(&mut conn.stream, Token(place), interest)?;
+        self.agenda.note(place, &mut conn);
+        self.table.insert(conn.link.id, conn);
+        self.opening += 1;
+        self.shared.counters.opened += 1;
+        Ok(())
+    }
+
+    /// Ends a connection: tells the peer why, completes its READs, and tells the owner last.
+    pub(super) fn tear_down(
+        &mut self,
+        place: usize,
+        reason: CloseReason,
+        told: Option<(RefuseCode, &str)>,
+    ) {
+        let Some((id, mut conn)) = self.table.remove(place) else { return };
+        let refusal = handshake::refusal(&reason);
+        let refusal =
+            told.or_else(|| refusal.as_ref().map(|(code, detail)| (*code, detail.as_str())));
+        if let Some((code, detail)) = refusal {
+            conn.refuse(code, detail);
+        }
+        conn.link.lose_all(&mut self.shared);
+        while let Some(read) = self.waiting.remove(place, |_| true) {
+            self.shared.finish(read, ReadStatus::PeerLost);
+        }
+        tracing::debug!(peer = %conn.link.addr, %reason, "connection closed");
+        handshake::count(&mut self.shared.counters, &reason);
+        self.opening -= usize::from(!conn.link.is_open());
+        if conn.link.is_known() {
+            self.shared.backlog.closed(id, reason);
+        }
+        // A descriptor is free: one that could not be accepted may be now.
+        self.acceptable |= self.listener.is_some();
+    }
+
+    fn admit(&mut self, stream: TcpStream, addr: SocketAddr) {
+        let Some((place, id)) = self.table.reserve() else { return self.turn_away(&stream, addr) };
+        let link = self.link(id, addr, Stage::AwaitHello);
+        let adopted = stream
+            .set_nodelay(true)
+            .and_then(|()| self.adopt(place, Conn::new(stream, link, true)));
+        if let Err(error) = adopted {
+            tracing::warn!(peer = %addr, %error, "could not take in a connection");
+        }
+    }
+
+    /// The table is full: says so and hangs up.
+    fn turn_away(&mut self, mut stream: &TcpStream, addr: SocketAddr) {
+        let mut bytes = Vec::new();
+        let detail = format!("{} connections are open, which is the limit", self.table.len());
+        let refuse = Refuse { code: (RefuseCode::Limit as u16).into() };
+        frame::encode(&mut bytes, &refuse, detail.as_bytes(), 0);
+        let told = io::Write::write(&mut stream, &bytes);
+        self.shared.counters.refused += 1;
+        tracing::warn!(peer = %addr, told = told.is_ok(), "{detail}; a connection was turned away");
+    }
+}

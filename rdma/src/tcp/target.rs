@@ -1,0 +1,55 @@
+//! The frontend's side, carried out by the transport as a NIC would: inputs are read out of the
+//! exposed slabs, answers written into them. The owner only sees that an answer has landed.
+
+use baton_core::TaskId;
+
+use super::link::Link;
+use super::sink::{AnswerSink, Sink};
+use crate::events::CloseReason;
+use crate::shared::Shared;
+use crate::slab::ReadRefusal;
+use crate::transport::READ_DEPTH;
+use crate::wire::{DecodeError, Kind, Read, ReadReply, TaskResult};
+
+impl Link {
+    /// Answers a READ: with the leased input, which leaves straight from the slab, or with why not.
+    pub(super) fn on_read(&mut self, read: &Read, shared: &mut Shared) -> Result<(), CloseReason> {
+        if self.tx.leases() >= READ_DEPTH {
+            return Err(CloseReason::Unexpected(Kind::Read));
+        }
+        let slabs = shared.slabs.as_ref().ok_or(ReadRefusal::NoSuchSlot);
+        let lease = slabs.and_then(|slabs| slabs.read(TaskId(read.task.get()), read.len.get()));
+        let status = match &lease {
+            Ok(_) => 0,
+            Err(ReadRefusal::Stale) => 1,
+            Err(ReadRefusal::WrongSize) => 2,
+            Err(ReadRefusal::NoSuchSlot) => 3,
+        };
+        shared.counters.reads_served += u64::from(lease.is_ok());
+        shared.counters.reads_refused += u64::from(lease.is_err());
+        let reply = ReadReply { task: read.task, tag: read.tag, status, reserved: [0; 3] };
+        let queued = self.tx.push_urgent(&reply, &[], lease.ok());
+        queued.then_some(()).ok_or(CloseReason::SendQueueFull)
+    }
+
+    /// An answer begins. One for a task that no longer waits is let pass and counted.
+    pub(super) fn on_result(
+        &mut self,
+        result: &TaskResult,
+        payload_len: usize,
+        shared: &mut Shared,
+    ) -> Result<(), CloseReason> {
+        let slabs = shared.slabs.as_ref().ok_or(CloseReason::Unexpected(Kind::TaskResult))?;
+        self.sink = match slabs.landing(TaskId(result.task.get())) {
+            Some(output) if payload_len > output.len() => {
+                return Err(CloseReason::Malformed(DecodeError::PayloadLength));
+            }
+            Some(output) => Sink::Answer(AnswerSink::new(output, *result, payload_len)),
+            None => {
+                shared.counters.results_stale += 1;
+                Sink::Discard { credit: 0 }
+            }
+        };
+        Ok(())
+    }
+}

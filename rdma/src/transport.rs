@@ -1,0 +1,188 @@
+//! What every transport offers: messages both ways, READs one way, and completion by polling.
+//!
+//! The shape is that of verbs, so that the verbs transport needs no other: operations are posted
+//! in batches and nothing happens in the call itself, a completion is an [`Event`] of a later
+//! [`Transport::poll`], and memory handed to an operation comes back with its completion and not
+//! before ("completion ≠ return"). A frontend's side of a READ, and of an answer landing in its
+//! output slot, is carried out by the transport, as the NIC would.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use baton_core::{Nanos, TaskId};
+use baton_topo::Waker;
+
+use crate::events::Events;
+use crate::landing::RowMut;
+use crate::slab::SlabSet;
+use crate::wire::{Body, Hello, RefuseCode, Role, TaskResult};
+
+/// READs a connection carries at a time, asked for and not answered. An initiator holds further
+/// ones back; a target closes a connection that asks for more.
+pub const READ_DEPTH: usize = 1024;
+
+/// Names a connection of one transport. Never reused while the transport lives.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId(pub u64);
+
+/// Who this side is; stands in the answer to every accepted [`Hello`].
+#[derive(Clone, Copy, Debug)]
+pub struct Identity {
+    /// This side's role.
+    pub role: Role,
+    /// Its number (ModelThread, frontend); 0 when it has none yet.
+    pub member: u32,
+}
+
+/// One READ: pull a task's input into a row of a batch.
+#[derive(Debug)]
+pub struct Read {
+    /// The connection to the frontend that holds the input.
+    pub conn: ConnId,
+    /// Which input.
+    pub task: TaskId,
+    /// Where it lands; `row.len()` bytes are read. Comes back in [`ReadDone`].
+    pub row: RowMut,
+    /// The caller's mark, returned in [`ReadDone`].
+    pub tag: u64,
+}
+
+/// How a READ ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReadStatus {
+    /// The row holds the input, and the trailer behind it named the task.
+    Done,
+    /// The slot has been reused since; the row's content is meaningless.
+    Stale,
+    /// The slot's input has another size, or there is no such slot.
+    Refused,
+    /// The connection broke first.
+    PeerLost,
+    /// Given up by [`Transport::abort_read`]; the transport no longer touches the row.
+    Aborted,
+}
+
+/// A completed READ; gives the row back.
+#[derive(Debug)]
+pub struct ReadDone {
+    /// Copied from the [`Read`].
+    pub task: TaskId,
+    /// Copied from the [`Read`].
+    pub tag: u64,
+    /// The row, exclusively the caller's again.
+    pub row: RowMut,
+    /// How it went.
+    pub status: ReadStatus,
+}
+
+/// Why a message could not be queued. The message is not sent, in whole or in part.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum SendError {
+    /// The connection is closed or was never open.
+    #[error("the connection is closed")]
+    Closed,
+    /// The peer does not read: its send queue is full. The transport counts these.
+    #[error("the send queue to this peer is full")]
+    Full,
+    /// The message is longer than the protocol allows.
+    #[error("the message is longer than the protocol allows")]
+    TooLong,
+}
+
+/// Messages, READs and answers over one kind of fabric. One owner thread; not shared.
+pub trait Transport {
+    /// Where peers reach this transport.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// Sets what accepted peers are told about this side. Takes effect for later connections.
+    fn identify(&mut self, identity: Identity);
+
+    /// Starts connecting; an [`crate::Event::Opened`] or [`crate::Event::Closed`] follows.
+    /// Messages and READs may be posted at once; they leave when the connection is up.
+    ///
+    /// # Errors
+    /// The address cannot be reached at all, or the bound on connections is met.
+    fn connect(&mut self, addr: SocketAddr, hello: Hello) -> io::Result<ConnId>;
+
+    /// Closes a connection after telling the peer why (a [`crate::wire::Refuse`] frame); what was
+    /// queued before is still sent as far as the peer takes it without waiting. An
+    /// [`crate::Event::Closed`] follows. Unknown connections are ignored.
+    fn close(&mut self, conn: ConnId, code: RefuseCode, detail: &str);
+
+    /// Queues a message: `body` and its `tail` bytes (empty for most kinds).
+    ///
+    /// # Errors
+    /// Closed, queue full, or too long; nothing was queued.
+    fn send<B: Body>(&mut self, conn: ConnId, body: &B, tail: &[u8]) -> Result<(), SendError>;
+
+    /// Posts READs in order, taking them out of `reads`. Those beyond the credit window, or beyond
+    /// [`READ_DEPTH`] on their connection, wait inside the transport, drained round-robin over the
+    /// sources. There is no other bound on how many wait: each holds a row, so the caller's batch
+    /// buffers are the bound. A READ on a closed connection completes with
+    /// [`ReadStatus::PeerLost`]. Every posted READ completes exactly once.
+    fn post_reads(&mut self, reads: &mut Vec<Read>);
+
+    /// Gives up the READ with this connection and tag, if it is outstanding. It still completes
+    /// (as `Aborted` or, if that was quicker, otherwise) once its row is out of the fabric's reach.
+    fn abort_read(&mut self, conn: ConnId, tag: u64);
+
+    /// Queues an answer: `output` is copied and lands in the output slot of `result.task` at the
+    /// frontend.
+    ///
+    /// # Errors
+    /// As [`Transport::send`].
+    fn reply(&mut self, conn: ConnId, result: &TaskResult, output: &[u8]) -> Result<(), SendError>;
+
+    /// Makes slabs readable to peers, and their output slots writable: the frontend's side.
+    fn expose(&mut self, slabs: Arc<SlabSet>);
+
+    /// Moves bytes both ways without blocking and appends what happened to `events`. Returns how
+    /// many events were appended. `now` bounds handshakes and stamps nothing.
+    fn poll(&mut self, now: Nanos, events: &mut Events) -> usize;
+
+    /// Hands everything queued to the fabric: one system call per connection with something to
+    /// send (one doorbell, on verbs). `poll` flushes too; call this at the end of a pass.
+    fn flush(&mut self);
+
+    /// Blocks until something may have happened, a [`Waker`] fires, or `timeout` passes (`None`:
+    /// no bound). Precise to tens of microseconds.
+    fn wait(&mut self, timeout: Option<Nanos>);
+
+    /// A handle that ends a [`Transport::wait`] from any thread.
+    fn waker(&self) -> Waker;
+
+    /// What this transport counted since it started.
+    fn counters(&self) -> TransportCounters;
+}
+
+/// Counted since start. Every refusal and every full queue of the transport is one of these.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct TransportCounters {
+    /// Connections accepted or opened.
+    pub opened: u64,
+    /// Connections closed, for whatever reason.
+    pub closed: u64,
+    /// Connections closed because the peer sent bytes that are no frame.
+    pub malformed: u64,
+    /// Connections refused for their version.
+    pub version_refused: u64,
+    /// Connections refused because a bound was met, or the hello did not come in time.
+    pub refused: u64,
+    /// Messages refused because a send queue was full.
+    pub send_full: u64,
+    /// Messages received.
+    pub messages_in: u64,
+    /// Messages sent.
+    pub messages_out: u64,
+    /// READs completed with data, as initiator.
+    pub reads_done: u64,
+    /// READs completed without (stale, refused, lost, aborted).
+    pub reads_failed: u64,
+    /// READs served, as target.
+    pub reads_served: u64,
+    /// READs refused, as target: stale generation, wrong size, unknown slot.
+    pub reads_refused: u64,
+    /// Answers that arrived for a slot no longer waiting for them.
+    pub results_stale: u64,
+}

@@ -1,0 +1,243 @@
+//! The GPU slots of all sub-clusters: which are idle, which become free when.
+//!
+//! Idle slots are ordered by number, so that load consolidates on the low ones and the idle rest
+//! is a clean signal to an autoscaler (Symphony §4.4). A slot has at most [`PIPELINE_DEPTH`]
+//! batches: one that executes and one whose inputs are fetched meanwhile.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::candidate::Gpu;
+use crate::heap::IndexedHeap;
+use crate::ids::{GpuId, SubclusterId};
+use crate::time::Nanos;
+
+/// Batches a slot may have: executing, and being fetched.
+pub const PIPELINE_DEPTH: u8 = 2;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// No backend has this slot.
+    Absent,
+    /// Available from `free_at` on.
+    Open,
+    /// Granted; the model has not answered yet.
+    Granted,
+    /// Pipeline full: not available before a batch has finished.
+    Full,
+    /// Its backend leaves: finishes what it has, gets nothing new.
+    Draining,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    state: State,
+    life: u32,
+    subcluster: SubclusterId,
+    /// Batches granted and not reported finished.
+    outstanding: u8,
+    /// Expected end of everything it has.
+    free_at: Nanos,
+    /// Start and ℓ(b) of the batch planned last.
+    tail: (Nanos, Nanos),
+    /// Its backend asked to leave while a grant was out.
+    leaving: bool,
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct GpuTable {
+    slots: Box<[Slot]>,
+    /// Per sub-cluster: idle slots. Those whose last batch is overdue come after the truly idle.
+    idle: Vec<IndexedHeap<(bool, u32)>>,
+    /// Per sub-cluster: slots that execute, by expected end.
+    busy: Vec<IndexedHeap<Nanos>>,
+    /// Per sub-cluster: slots present, draining ones not counted.
+    present: Vec<u32>,
+}
+
+impl GpuTable {
+    pub(crate) fn new(gpus: usize, subclusters: usize) -> Self {
+        let absent = Slot {
+            state: State::Absent,
+            life: 0,
+            subcluster: SubclusterId(0),
+            outstanding: 0,
+            free_at: Nanos::ZERO,
+            tail: (Nanos::ZERO, Nanos::ZERO),
+            leaving: false,
+        };
+        Self {
+            slots: vec![absent; gpus].into_boxed_slice(),
+            idle: vec![IndexedHeap::new(gpus); subclusters],
+            busy: vec![IndexedHeap::new(gpus); subclusters],
+            present: vec![0; subclusters],
+        }
+    }
+
+    /// Slots of the sub-cluster that take batches.
+    pub(crate) fn present(&self, subcluster: SubclusterId) -> u32 {
+        self.present[subcluster.0 as usize]
+    }
+
+    /// The sub-cluster the slot belongs to, while it is in this life.
+    pub(crate) fn subcluster(&self, gpu: Gpu) -> Option<SubclusterId> {
+        self.alive(gpu).map(|slot| slot.subcluster)
+    }
+
+    /// A backend brought the slot. Whatever the number stood for before is gone.
+    pub(crate) fn join(&mut self, now: Nanos, gpu: Gpu, subcluster: SubclusterId) {
+        let life = self.slots[gpu.id.0 as usize].life;
+        self.leave(Gpu { id: gpu.id, life });
+        self.slots[gpu.id.0 as usize] = Slot {
+            state: State::Open,
+            life: gpu.life,
+            subcluster,
+            outstanding: 0,
+            free_at: now,
+            tail: (now, Nanos::ZERO),
+            leaving: false,
+        };
+        self.present[subcluster.0 as usize] += 1;
+        self.open(gpu.id);
+    }
+
+    /// The slot's backend is gone, and what it executed with it.
+    pub(crate) fn leave(&mut self, gpu: Gpu) {
+        let Some(slot) = self.alive(gpu).copied() else { return };
+        self.close(gpu.id);
+        if !slot.leaving {
+            self.present[slot.subcluster.0 as usize] -= 1;
+        }
+        self.slots[gpu.id.0 as usize].state = State::Absent;
+    }
+
+    /// The slot's backend wants to leave. True if nothing is outstanding any more; said once.
+    pub(crate) fn drain(&mut self, gpu: Gpu) -> bool {
+        let Some(slot) = self.alive(gpu).copied() else { return true };
+        if slot.leaving {
+            return false;
+        }
+        self.present[slot.subcluster.0 as usize] -= 1;
+        self.close(gpu.id);
+        let slot = &mut self.slots[gpu.id.0 as usize];
+        slot.leaving = true;
+        if slot.state != State::Granted {
+            slot.state = State::Draining;
+        }
+        slot.outstanding == 0
+    }
+
+    /// True when the slot drains and has finished everything.
+    pub(crate) fn drained(&self, gpu: Gpu) -> bool {
+        self.alive(gpu).is_some_and(|slot| slot.leaving && slot.outstanding == 0)
+    }
+
+    /// The slot to use for a batch that starts at `start`: the lowest-numbered idle one, else the
+    /// one that is free first, if that is early enough.
+    pub(crate) fn available(
+        &mut self,
+        now: Nanos,
+        subcluster: SubclusterId,
+        start: Nanos,
+    ) -> Option<Gpu> {
+        self.wake_idle(now, subcluster);
+        let at = subcluster.0 as usize;
+        let idle = self.idle[at].peek().map(|(_, id)| id);
+        let soon = || self.busy[at].peek().filter(|&(free_at, _)| free_at <= start);
+        let id = idle.or_else(|| soon().map(|(_, id)| id))?;
+        Some(Gpu { id: GpuId(id), life: self.slots[id as usize].life })
+    }
+
+    /// When the first slot of the sub-cluster is free; in the past if one is idle.
+    pub(crate) fn first_free(&self, subcluster: SubclusterId) -> Option<Nanos> {
+        let at = subcluster.0 as usize;
+        match self.idle[at].peek() {
+            Some(_) => Some(Nanos::ZERO),
+            None => self.busy[at].peek().map(|(free_at, _)| free_at),
+        }
+    }
+
+    /// Takes the slot for a batch; returns when it is expected to be free.
+    pub(crate) fn grant(&mut self, gpu: Gpu) -> Nanos {
+        self.close(gpu.id);
+        let slot = &mut self.slots[gpu.id.0 as usize];
+        slot.state = State::Granted;
+        slot.outstanding += 1;
+        slot.free_at
+    }
+
+    /// The granted slot got a batch. It starts no earlier than what the slot has before it ends,
+    /// of which a report may have arrived since the grant.
+    pub(crate) fn planned(&mut self, gpu: Gpu, start: Nanos, latency: Nanos) {
+        let Some(slot) = self.alive_mut(gpu) else { return };
+        slot.tail = (start, latency);
+        slot.free_at = slot.free_at.max(start) + latency;
+        self.settle(gpu.id);
+    }
+
+    /// The granted slot got none.
+    pub(crate) fn returned(&mut self, gpu: Gpu) {
+        let Some(slot) = self.alive_mut(gpu) else { return };
+        slot.outstanding = slot.outstanding.saturating_sub(1);
+        self.settle(gpu.id);
+    }
+
+    /// A batch of the slot ended at `at`: what follows it starts then, not when it was planned to.
+    pub(crate) fn finished(&mut self, gpu: Gpu, at: Nanos) {
+        let Some(slot) = self.alive_mut(gpu) else { return };
+        slot.outstanding = slot.outstanding.saturating_sub(1);
+        let granted = slot.state == State::Granted;
+        let (start, latency) = slot.tail;
+        let follows = slot.outstanding > u8::from(granted);
+        slot.free_at = if follows { start.max(at) + latency } else { at };
+        if !granted {
+            self.settle(gpu.id); // else the answer to the grant settles it
+        }
+    }
+
+    fn alive(&self, gpu: Gpu) -> Option<&Slot> {
+        let slot = self.slots.get(gpu.id.0 as usize)?;
+        (slot.state != State::Absent && slot.life == gpu.life).then_some(slot)
+    }
+
+    fn alive_mut(&mut self, gpu: Gpu) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(gpu.id.0 as usize)?;
+        (slot.state != State::Absent && slot.life == gpu.life).then_some(slot)
+    }
+
+    /// Puts the slot where its outstanding batches and its backend's wish to leave say.
+    fn settle(&mut self, id: GpuId) {
+        self.close(id);
+        let slot = &mut self.slots[id.0 as usize];
+        slot.state = match (slot.leaving, slot.outstanding < PIPELINE_DEPTH) {
+            (true, _) => State::Draining,
+            (false, true) => State::Open,
+            (false, false) => State::Full,
+        };
+        if slot.state == State::Open {
+            self.open(id);
+        }
+    }
+
+    fn open(&mut self, id: GpuId) {
+        let slot = &self.slots[id.0 as usize];
+        self.busy[slot.subcluster.0 as usize].set(id.0, slot.free_at);
+    }
+
+    fn close(&mut self, id: GpuId) {
+        let at = self.slots[id.0 as usize].subcluster.0 as usize;
+        self.idle[at].remove(id.0);
+        self.busy[at].remove(id.0);
+    }
+
+    /// Moves the slots that are free by now among the idle ones.
+    fn wake_idle(&mut self, now: Nanos, subcluster: SubclusterId) {
+        let at = subcluster.0 as usize;
+        while let Some((_, id)) = self.busy[at].pop_up_to(now) {
+            let overdue = self.slots[id as usize].outstanding > 0;
+            self.idle[at].set(id, (overdue, id));
+        }
+    }
+}

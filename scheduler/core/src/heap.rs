@@ -1,0 +1,130 @@
+//! An indexed min-heap: dense ids ordered by a key that can be changed in place.
+//!
+//! Timers, ready candidates and GPUs are all "the smallest key, and rekey any of them": O(log n),
+//! no hashing, no allocation after construction. Four children per node keep the path short and
+//! its siblings in one cache line.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+const CHILDREN: usize = 4;
+const ABSENT: u32 = u32::MAX;
+
+/// Ids below `capacity`, each present at most once, ordered by key and then by id.
+#[derive(Clone, Debug)]
+pub struct IndexedHeap<K> {
+    nodes: Vec<(K, u32)>,
+    /// `place[id]` = index of the id's node, or [`ABSENT`].
+    place: Box<[u32]>,
+}
+
+impl<K: Copy + Ord> IndexedHeap<K> {
+    /// An empty heap for the ids `0..capacity`.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            nodes: Vec::with_capacity(capacity),
+            place: vec![ABSENT; capacity].into_boxed_slice(),
+        }
+    }
+
+    /// The smallest key and its id.
+    pub fn peek(&self) -> Option<(K, u32)> {
+        self.nodes.first().copied()
+    }
+
+    /// The id's key, if it is present.
+    pub fn key(&self, id: u32) -> Option<K> {
+        self.nodes.get(self.place[id as usize] as usize).map(|node| node.0)
+    }
+
+    /// How many ids are present.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// True without any id.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Inserts the id, or changes its key.
+    pub fn set(&mut self, id: u32, key: K) {
+        let at = match self.place[id as usize] {
+            ABSENT => {
+                self.nodes.push((key, id));
+                self.nodes.len() - 1
+            }
+            at => {
+                self.nodes[at as usize].0 = key;
+                at as usize
+            }
+        };
+        let at = self.sift_up(at);
+        self.sift_down(at);
+    }
+
+    /// Takes the id out; false if it was not there.
+    pub fn remove(&mut self, id: u32) -> bool {
+        let at = self.place[id as usize];
+        if at == ABSENT {
+            return false;
+        }
+        let at = at as usize;
+        self.place[id as usize] = ABSENT;
+        self.nodes.swap_remove(at);
+        if at < self.nodes.len() {
+            let at = self.sift_up(at);
+            self.sift_down(at);
+        }
+        true
+    }
+
+    /// Takes the smallest out if its key is at most `bound`.
+    pub fn pop_up_to(&mut self, bound: K) -> Option<(K, u32)> {
+        let (key, id) = self.peek()?;
+        (key <= bound).then(|| {
+            self.remove(id);
+            (key, id)
+        })
+    }
+
+    /// Moves the node at `at` towards the root; writes its final place.
+    fn sift_up(&mut self, mut at: usize) -> usize {
+        let node = self.nodes[at];
+        while at > 0 {
+            let parent = (at - 1) / CHILDREN;
+            if self.nodes[parent] <= node {
+                break;
+            }
+            self.put(at, self.nodes[parent]);
+            at = parent;
+        }
+        self.put(at, node);
+        at
+    }
+
+    /// Moves the node at `at` towards the leaves; writes its final place.
+    fn sift_down(&mut self, mut at: usize) {
+        let node = self.nodes[at];
+        while let Some(child) = self.smallest_child(at) {
+            if node <= self.nodes[child] {
+                break;
+            }
+            self.put(at, self.nodes[child]);
+            at = child;
+        }
+        self.put(at, node);
+    }
+
+    fn smallest_child(&self, at: usize) -> Option<usize> {
+        let first = at * CHILDREN + 1;
+        let last = (first + CHILDREN).min(self.nodes.len());
+        (first..last).min_by_key(|&child| self.nodes[child])
+    }
+
+    fn put(&mut self, at: usize, node: (K, u32)) {
+        self.nodes[at] = node;
+        self.place[node.1 as usize] = at as u32;
+    }
+}

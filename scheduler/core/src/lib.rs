@@ -1,0 +1,48 @@
+//! Every scheduling decision of Baton, and nothing else.
+//!
+//! [`ModelState`] turns one model's waiting tasks into a candidate batch; [`RankState`] gives GPU
+//! slots to candidates. Both take `now`, write effects into a sink and allocate only when they are
+//! made. They run unchanged under virtual time, stepped by hand, and on pinned threads.
+//!
+//! ```text
+//!  request ─▶ ModelState ──candidate──▶ RankState
+//!                 ▲  │  ◀────grant──────   ▲
+//!                 │  └─batch─▶ backend     │
+//!                 └──────── measured ──────┘
+//! ```
+//!
+//! The algorithm is that of *Symphony* (§4.3 and Appendix C), with what the paper leaves open
+//! settled in `docs/scheduling.md`.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod candidate;
+mod formation;
+mod gpus;
+mod heap;
+mod ids;
+mod latency;
+mod model;
+mod outcome;
+mod policy;
+mod profile;
+mod queue;
+mod rank;
+mod rate;
+mod time;
+
+pub use candidate::{Candidate, Gpu, GpuUpdate, Grant};
+pub use gpus::PIPELINE_DEPTH;
+pub use heap::IndexedHeap;
+pub use ids::{BackendId, FrontendId, GpuId, ModelId, SubclusterId, TaskId};
+pub use latency::Latency;
+pub use model::{Batch, ModelConfig, ModelCounters, ModelSink, ModelState, NetworkDelay};
+pub use outcome::{DropReason, FailReason, Unserved};
+pub use policy::{Formation, Policy};
+pub use profile::{BATCH_MAX, Profile, ProfileError};
+pub use queue::Request;
+pub use rank::{RankCounters, RankLimits, RankSink, RankState};
+pub use rate::{Rate, RateMeter};
+pub use time::Nanos;

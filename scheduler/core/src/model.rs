@@ -1,0 +1,396 @@
+//! One model's half of the scheduler: queue → candidate → (grant) → batch.
+//!
+//! Inputs are requests, cancellations, grants and time; effects go into a [`ModelSink`]. The
+//! candidate is kept current incrementally: every input re-forms it by bisection over the
+//! deadline-ordered queue, O(log n), and publishes it only if it changed.
+
+use crate::candidate::{Candidate, GpuUpdate, Grant};
+use crate::formation::{self, Horizon, Window};
+use crate::ids::{FrontendId, ModelId, TaskId};
+use crate::latency::Latency;
+use crate::outcome::{DropReason, Unserved};
+use crate::policy::Policy;
+use crate::profile::Profile;
+use crate::queue::{DeadlineQueue, Request};
+use crate::rate::{Rate, RateMeter};
+use crate::time::Nanos;
+
+/// Delays to plan with (Symphony App. C: `delay(bs) = d_ctrl + d_data · bs`).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct NetworkDelay {
+    /// Delivering a plan.
+    pub ctrl: Nanos,
+    /// Fetching one input.
+    pub data_per_task: Nanos,
+    /// From the end of the execution to the answer at the application; taken off every deadline.
+    pub response: Nanos,
+}
+
+impl NetworkDelay {
+    /// From the grant to the earliest start of a batch.
+    pub fn before(&self, batch: u32) -> Nanos {
+        self.ctrl + self.data_per_task.times(u64::from(batch))
+    }
+}
+
+/// What a model needs to know about itself.
+#[derive(Clone, Debug)]
+pub struct ModelConfig {
+    /// Its id, copied into every batch.
+    pub id: ModelId,
+    /// ℓ(b).
+    pub profile: Profile,
+    /// Latency objective: the budget batches are sized for. Deadlines come with the requests.
+    pub slo: Nanos,
+    /// Tasks that may wait at once.
+    pub queue_capacity: u32,
+    /// Batch formation and deferral.
+    pub policy: Policy,
+    /// Delays to plan with.
+    pub network: NetworkDelay,
+}
+
+/// A sealed batch, head first. Its requests are still in the queue while the sink looks at it.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    /// The model.
+    pub model: ModelId,
+    /// The slot that will run it, and when it is expected to be free.
+    pub grant: Grant,
+    /// Planned start.
+    pub exec_at: Nanos,
+    /// Latest start.
+    pub invalid_after: Nanos,
+    queue: &'a DeadlineQueue,
+    window: Window,
+}
+
+impl Batch<'_> {
+    /// Number of tasks.
+    pub fn len(&self) -> u32 {
+        self.window.batch
+    }
+
+    /// Never: a grant without a batch is given back instead.
+    pub fn is_empty(&self) -> bool {
+        self.window.batch == 0
+    }
+
+    /// The tasks, most urgent first.
+    pub fn requests(&self) -> impl ExactSizeIterator<Item = Request> + '_ {
+        let head = self.window.head;
+        (head..head + self.window.batch as usize).map(|rank| self.queue.get(rank))
+    }
+}
+
+/// Receives what a [`ModelState`] decides. Called at most a bounded number of times per input.
+pub trait ModelSink {
+    /// The candidate changed. `grants` tells RankState which grants it takes into account.
+    fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, grants: u32);
+    /// A batch was sealed for a granted slot: send the plan.
+    fn dispatch(&mut self, batch: &Batch<'_>);
+    /// A granted slot's new state.
+    fn gpu(&mut self, update: GpuUpdate);
+    /// A task ends here: tell its frontend.
+    fn end_task(&mut self, task: TaskId, why: Unserved);
+}
+
+/// What a model counted since start. `received + requeued = dispatched + ended + waiting`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ModelCounters {
+    /// Requests received.
+    pub received: u64,
+    /// Tasks that came back from a backend that could not run them.
+    pub requeued: u64,
+    /// Tasks in dispatched batches.
+    pub dispatched: u64,
+    /// Batches dispatched.
+    pub batches: u64,
+    /// Tasks ended here, for whatever reason.
+    pub ended: u64,
+    /// Grants given back.
+    pub returned: u64,
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct ModelState {
+    id: ModelId,
+    slo: Nanos,
+    policy: Policy,
+    network: NetworkDelay,
+    latency: Latency,
+    queue: DeadlineQueue,
+    rate: RateMeter,
+    /// The batch size worth giving up heads for.
+    target: u32,
+    candidate: Option<Candidate>,
+    /// Grants consumed, modulo 2³²: stamps candidates.
+    grants: u32,
+    /// When the candidate must be re-formed although nothing arrives.
+    timer: Nanos,
+    counters: ModelCounters,
+}
+
+impl ModelState {
+    /// A model without tasks. Allocates everything it will ever use.
+    pub fn new(config: ModelConfig) -> Self {
+        let latency = Latency::new(config.profile, config.slo);
+        let mut model = Self {
+            id: config.id,
+            slo: config.slo,
+            policy: config.policy,
+            network: config.network,
+            latency,
+            queue: DeadlineQueue::new(config.queue_capacity),
+            rate: RateMeter::new(),
+            target: 1,
+            candidate: None,
+            grants: 0,
+            timer: Nanos::MAX,
+            counters: ModelCounters::default(),
+        };
+        model.retarget();
+        model
+    }
+
+    /// A task arrived. `deadline` is the application's, on the clock of `now`.
+    pub fn on_request(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) {
+        self.counters.received += 1;
+        if self.rate.roll(now) {
+            self.retarget();
+        }
+        self.rate.on_arrival(now);
+        let request = Request { deadline: request.deadline - self.network.response, ..request };
+        if !self.horizon(now, Nanos::ZERO).fits(1, request.deadline) {
+            return self.end(request.task, DropReason::DeadlinePassed, out);
+        }
+        if self.queue.push(request).is_err() {
+            return self.end(request.task, DropReason::QueueFull, out);
+        }
+        self.reform(now, out);
+    }
+
+    /// A task came back: its backend died or could not run it in time. It ends as `otherwise` if
+    /// its deadline leaves no room for another attempt. `request` is as the batch had it.
+    pub fn on_requeue(
+        &mut self,
+        now: Nanos,
+        request: Request,
+        otherwise: Unserved,
+        out: &mut impl ModelSink,
+    ) {
+        self.counters.requeued += 1;
+        let fits = self.horizon(now, Nanos::ZERO).fits(1, request.deadline);
+        if !fits || self.queue.push(request).is_err() {
+            self.counters.ended += 1;
+            return out.end_task(request.task, otherwise);
+        }
+        self.reform(now, out);
+    }
+
+    /// The application cancelled a task. False if it does not wait here (any more).
+    pub fn on_cancel(&mut self, now: Nanos, task: TaskId, out: &mut impl ModelSink) -> bool {
+        let waits = self.queue.remove(task).is_some();
+        if waits {
+            self.end(task, DropReason::Cancelled, out);
+            self.reform(now, out);
+        }
+        waits
+    }
+
+    /// A frontend is gone: its tasks go with it.
+    pub fn on_frontend_lost(&mut self, now: Nanos, frontend: FrontendId, out: &mut impl ModelSink) {
+        let counters = &mut self.counters;
+        self.queue.remove_frontend(frontend, |request| {
+            counters.ended += 1;
+            out.end_task(request.task, Unserved::Dropped(DropReason::FrontendLost));
+        });
+        self.reform(now, out);
+    }
+
+    /// Ends every waiting task for the same reason: nobody can serve the model, or shutdown.
+    pub fn drop_all(&mut self, now: Nanos, why: DropReason, out: &mut impl ModelSink) {
+        while let Some(request) = self.queue.pop() {
+            self.end(request.task, why, out);
+        }
+        self.reform(now, out);
+    }
+
+    /// RankState gives the model a slot: seal the batch that suits it, or give it back.
+    pub fn on_grant(&mut self, now: Nanos, grant: Grant, out: &mut impl ModelSink) {
+        self.grants = self.grants.wrapping_add(1);
+        self.candidate = None;
+        let window = self.form(now, grant.free_at, out);
+        if window.batch == 0 {
+            self.counters.returned += 1;
+            out.gpu(GpuUpdate::Returned { gpu: grant.gpu });
+        } else {
+            self.seal(grant, now, window, out);
+        }
+        self.publish(now, out);
+    }
+
+    /// The timer fired: time alone made the candidate invalid or a task hopeless.
+    pub fn on_timer(&mut self, now: Nanos, out: &mut impl ModelSink) {
+        if now >= self.timer {
+            self.reform(now, out);
+        }
+    }
+
+    /// When [`ModelState::on_timer`] must be called; `None` while nothing waits.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Nanos> {
+        (self.timer != Nanos::MAX).then_some(self.timer)
+    }
+
+    /// A backend measured a batch of this model: `batch` rows took `measured`.
+    pub fn on_measured(&mut self, batch: u32, measured: Nanos) {
+        if batch > 0 {
+            self.latency.observe(batch, measured);
+        }
+    }
+
+    /// A backend brought its own measured profile. Larger batches than before are not used.
+    pub fn set_profile(&mut self, profile: Profile) {
+        self.latency.replace(profile, self.slo);
+        self.retarget();
+    }
+
+    /// Tasks waiting.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The candidate as last published.
+    pub fn candidate(&self) -> Option<Candidate> {
+        self.candidate
+    }
+
+    /// ℓ(b) as currently planned with.
+    pub fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
+    /// Counted since start.
+    pub fn counters(&self) -> ModelCounters {
+        self.counters
+    }
+
+    /// Removes the sealed tasks, and gives up the heads the batch was chosen over.
+    fn seal(&mut self, grant: Grant, now: Nanos, window: Window, out: &mut impl ModelSink) {
+        let horizon = self.horizon(now, grant.free_at);
+        let exec_at = horizon.start(window.batch);
+        let latency = self.latency.of(window.batch);
+        let invalid_after = self.queue.deadline(window.head) - latency;
+        let batch =
+            Batch { model: self.id, grant, exec_at, invalid_after, queue: &self.queue, window };
+        out.gpu(GpuUpdate::Planned { gpu: grant.gpu, start: exec_at, latency });
+        out.dispatch(&batch);
+        self.queue.remove_range(window.head, window.batch as usize);
+        self.counters.batches += 1;
+        self.counters.dispatched += u64::from(window.batch);
+        for _ in 0..window.head {
+            let given_up = self.queue.pop().expect("the window's head counts the tasks before it");
+            self.end(given_up.task, DropReason::Window, out);
+        }
+    }
+
+    /// Brings candidate and timer up to date, and publishes the candidate if it changed.
+    fn reform(&mut self, now: Nanos, out: &mut impl ModelSink) {
+        let before = self.candidate;
+        self.derive(now, out);
+        if self.candidate != before {
+            out.candidate(self.id, self.candidate, self.grants);
+        }
+    }
+
+    /// As `reform`, but publishes in any case: RankState waits for word after a grant.
+    fn publish(&mut self, now: Nanos, out: &mut impl ModelSink) {
+        self.derive(now, out);
+        out.candidate(self.id, self.candidate, self.grants);
+    }
+
+    fn derive(&mut self, now: Nanos, out: &mut impl ModelSink) {
+        let window = self.form(now, Nanos::ZERO, out);
+        self.candidate = (window.batch > 0).then(|| self.candidate_of(window, now));
+        self.timer = self.timer_of(window);
+    }
+
+    /// Symphony App. C, `update_candidate`. The pseudocode's second assignment to `exec_at`
+    /// discards the choice of the first; meant is the choice, not before `earliest`.
+    fn candidate_of(&self, window: Window, now: Nanos) -> Candidate {
+        let batch = window.batch;
+        let deadline = self.queue.deadline(window.head);
+        let delay = self.network.before(batch);
+        let earliest = now + delay;
+        let frontrun = deadline - self.latency.of(batch + 1) - self.network.data_per_task;
+        let full = batch >= self.latency.batch_max();
+        let exec_at =
+            if full || !self.waits_for_more(batch) { earliest } else { frontrun.max(earliest) };
+        let invalid_after = deadline - self.latency.of(batch);
+        Candidate { batch, exec_at, invalid_after, urgency: frontrun, delay }
+    }
+
+    /// Condition (a) of §4.3, negated: fewer than βλ tasks wait, so one more is worth its wait.
+    fn waits_for_more(&self, batch: u32) -> bool {
+        let in_beta = |rate: Rate| rate.arrivals_in(self.latency.beta());
+        // Without an estimate of λ the deadline alone decides.
+        let enough = self.rate.rate().map_or(u64::MAX, in_beta);
+        self.policy.defers() && u64::from(batch) <= enough
+    }
+
+    /// The moment at which the window as formed stops fitting, or its head becomes hopeless.
+    fn timer_of(&self, window: Window) -> Nanos {
+        let just_after = Nanos(1);
+        let expiry = |rank: usize, batch: u32| {
+            self.queue.deadline(rank) - self.latency.of(batch) - self.network.before(batch)
+                + just_after
+        };
+        match (self.queue.is_empty(), window.batch) {
+            (true, _) => Nanos::MAX,
+            (false, 0) => expiry(0, 1),
+            (false, batch) => expiry(0, 1).min(expiry(window.head, batch)),
+        }
+    }
+
+    /// Ends the heads that could not even run alone, then forms the best batch of the rest.
+    fn form(&mut self, now: Nanos, free_at: Nanos, out: &mut impl ModelSink) -> Window {
+        while let Some(head) = self.hopeless_head(now, free_at) {
+            self.queue.remove_range(0, 1);
+            self.end(head, DropReason::Deadline, out);
+        }
+        let horizon = self.horizon(now, free_at);
+        formation::form(&self.queue, &horizon, self.policy.formation(), self.target)
+    }
+
+    fn hopeless_head(&self, now: Nanos, free_at: Nanos) -> Option<TaskId> {
+        let head = (!self.queue.is_empty()).then(|| self.queue.get(0))?;
+        (!self.horizon(now, free_at).fits(1, head.deadline)).then_some(head.task)
+    }
+
+    fn end(&mut self, task: TaskId, why: DropReason, out: &mut impl ModelSink) {
+        self.counters.ended += 1;
+        out.end_task(task, Unserved::Dropped(why));
+    }
+
+    /// The batch size at which arrival and execution balance within the SLO:
+    /// the largest b with b/λ + ℓ(b) ≤ SLO (Symphony Eq. 2 with N = λ·ℓ(b)/b). Without an estimate
+    /// of λ, what fits half of the SLO.
+    fn retarget(&mut self) {
+        let budget = self.slo - self.network.response - self.network.ctrl;
+        let rate = self.rate.rate();
+        let fits = |b: u32| {
+            let run = self.latency.of(b) + self.network.data_per_task.times(u64::from(b));
+            match rate {
+                Some(rate) => run + rate.time_for(u64::from(b)) <= budget,
+                None => run <= Nanos(budget.0 / 2),
+            }
+        };
+        self.target = formation::largest(1, self.latency.batch_max(), fits);
+    }
+
+    fn horizon(&self, now: Nanos, free_at: Nanos) -> Horizon<'_> {
+        Horizon { now, free_at, latency: &self.latency, network: self.network }
+    }
+}

@@ -1,0 +1,136 @@
+//! The tasks that wait for one model, ordered by deadline. Bounded; allocated once.
+//!
+//! A ring of two parallel arrays. Deadlines of one model nearly always arrive in order, so an
+//! insertion compares once and moves nothing; one that is out of order moves the later tasks by
+//! one place. Random access by rank is what batch formation needs: it bisects.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use crate::ids::{FrontendId, TaskId};
+use crate::time::Nanos;
+
+/// A waiting task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Which task.
+    pub task: TaskId,
+    /// When its execution must have ended: the application's deadline less the way back.
+    pub deadline: Nanos,
+}
+
+/// Waiting tasks in deadline order; index 0 is the most urgent, "the head".
+#[derive(Clone, Debug)]
+pub(crate) struct DeadlineQueue {
+    deadlines: Box<[Nanos]>,
+    tasks: Box<[TaskId]>,
+    /// Ring index of rank 0.
+    first: usize,
+    len: usize,
+    capacity: usize,
+}
+
+impl DeadlineQueue {
+    /// An empty queue for at most `capacity` tasks (at least one).
+    pub(crate) fn new(capacity: u32) -> Self {
+        let capacity = capacity.max(1) as usize;
+        let ring = capacity.next_power_of_two();
+        Self {
+            deadlines: vec![Nanos::ZERO; ring].into_boxed_slice(),
+            tasks: vec![TaskId(0); ring].into_boxed_slice(),
+            first: 0,
+            len: 0,
+            capacity,
+        }
+    }
+
+    /// How many tasks wait.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True when none waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The task with the `rank`-th earliest deadline.
+    pub(crate) fn get(&self, rank: usize) -> Request {
+        Request { task: self.tasks[self.at(rank)], deadline: self.deadline(rank) }
+    }
+
+    /// The `rank`-th earliest deadline.
+    pub(crate) fn deadline(&self, rank: usize) -> Nanos {
+        debug_assert!(rank < self.len);
+        self.deadlines[self.at(rank)]
+    }
+
+    /// Inserts behind every task with the same or an earlier deadline.
+    ///
+    /// # Errors
+    /// The queue is full; the request comes back.
+    pub(crate) fn push(&mut self, request: Request) -> Result<(), Request> {
+        if self.len == self.capacity {
+            return Err(request);
+        }
+        let mut rank = self.len;
+        self.len += 1;
+        while rank > 0 && self.deadline(rank - 1) > request.deadline {
+            self.set(rank, self.get(rank - 1));
+            rank -= 1;
+        }
+        self.set(rank, request);
+        Ok(())
+    }
+
+    /// Takes the head out.
+    pub(crate) fn pop(&mut self) -> Option<Request> {
+        let head = (self.len > 0).then(|| self.get(0))?;
+        self.first = self.at(1);
+        self.len -= 1;
+        Some(head)
+    }
+
+    /// Takes out the ranks `from .. from + count`; the `from` tasks before them stay. Costs O(from).
+    pub(crate) fn remove_range(&mut self, from: usize, count: usize) {
+        debug_assert!(from + count <= self.len);
+        for rank in (0..from).rev() {
+            self.set(rank + count, self.get(rank));
+        }
+        self.first = self.at(count);
+        self.len -= count;
+    }
+
+    /// Takes out one task wherever it is. Costs O(len): cancelling is rare.
+    pub(crate) fn remove(&mut self, task: TaskId) -> Option<Request> {
+        let rank = (0..self.len).find(|&rank| self.tasks[self.at(rank)] == task)?;
+        let request = self.get(rank);
+        self.remove_range(rank, 1);
+        Some(request)
+    }
+
+    /// Takes out every task of `frontend`, in order. Costs O(len).
+    pub(crate) fn remove_frontend(&mut self, frontend: FrontendId, mut gone: impl FnMut(Request)) {
+        let mut kept = 0;
+        for rank in 0..self.len {
+            let request = self.get(rank);
+            if request.task.frontend() == frontend {
+                gone(request);
+            } else {
+                self.set(kept, request);
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
+
+    fn at(&self, rank: usize) -> usize {
+        (self.first + rank) & (self.tasks.len() - 1)
+    }
+
+    fn set(&mut self, rank: usize, request: Request) {
+        let at = self.at(rank);
+        self.deadlines[at] = request.deadline;
+        self.tasks[at] = request.task;
+    }
+}

@@ -1,0 +1,242 @@
+//! The global half of the scheduler: candidates × GPU slots → grants (Symphony App. C, RankThread).
+//!
+//! A candidate waits on its model's timer until it becomes schedulable; then it is ready. Whenever
+//! a slot is idle or about to be free, the most urgent ready candidate of its sub-cluster gets it.
+//! Every operation is O(log n) in models or slots.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::candidate::{Candidate, Gpu, GpuUpdate, Grant};
+use crate::gpus::GpuTable;
+use crate::heap::IndexedHeap;
+use crate::ids::{ModelId, SubclusterId};
+use crate::time::Nanos;
+
+/// How much of everything there may be; fixes the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RankLimits {
+    /// GPU slot numbers: `0..gpus`.
+    pub gpus: u32,
+    /// Sub-clusters: `0..subclusters`.
+    pub subclusters: u32,
+}
+
+/// Receives what RankState decides.
+pub trait RankSink {
+    /// The model may use the slot for its next batch.
+    fn grant(&mut self, model: ModelId, grant: Grant);
+    /// A draining slot has finished everything.
+    fn drained(&mut self, gpu: Gpu);
+}
+
+/// What RankState counted since start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct RankCounters {
+    /// Candidates taken into account.
+    pub candidates: u64,
+    /// Candidates ignored: computed before a grant the model had not seen.
+    pub superseded: u64,
+    /// Grants made.
+    pub grants: u64,
+    /// Ready candidates whose window closed before a slot was free.
+    pub expired: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Model {
+    subcluster: SubclusterId,
+    candidate: Option<Candidate>,
+    /// Grants made to it, modulo 2³². A candidate that has seen fewer is stale.
+    grants: u32,
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub struct RankState {
+    models: Vec<Model>,
+    gpus: GpuTable,
+    /// Candidates that are not schedulable yet, by the moment to look at them.
+    waiting: IndexedHeap<Nanos>,
+    /// Per sub-cluster: schedulable candidates without a slot, most urgent first.
+    ready: Vec<IndexedHeap<Nanos>>,
+    /// Per sub-cluster with ready candidates: when the next slot must be granted.
+    matching: IndexedHeap<Nanos>,
+    counters: RankCounters,
+}
+
+impl RankState {
+    /// No GPU slots yet. `models[m]` is the sub-cluster that serves model m. Allocates everything
+    /// it will ever use.
+    pub fn new(limits: RankLimits, models: &[SubclusterId]) -> Self {
+        let fresh = |&subcluster| Model { subcluster, candidate: None, grants: 0 };
+        let subclusters = limits.subclusters as usize;
+        Self {
+            models: models.iter().map(fresh).collect(),
+            gpus: GpuTable::new(limits.gpus as usize, subclusters),
+            waiting: IndexedHeap::new(models.len()),
+            ready: vec![IndexedHeap::new(models.len()); subclusters],
+            matching: IndexedHeap::new(subclusters),
+            counters: RankCounters::default(),
+        }
+    }
+
+    /// A model's latest candidate, computed after it had seen `grants` grants.
+    pub fn on_candidate(
+        &mut self,
+        now: Nanos,
+        model: ModelId,
+        candidate: Option<Candidate>,
+        grants: u32,
+        out: &mut impl RankSink,
+    ) {
+        let entry = &mut self.models[model.0 as usize];
+        if entry.grants != grants {
+            self.counters.superseded += 1;
+            return;
+        }
+        self.counters.candidates += 1;
+        entry.candidate = candidate;
+        let subcluster = entry.subcluster;
+        self.ready[subcluster.0 as usize].remove(model.0);
+        match candidate {
+            None => drop(self.waiting.remove(model.0)),
+            Some(candidate) => self.waiting.set(model.0, candidate.exec_at - candidate.delay),
+        }
+        self.rearm(subcluster);
+        self.on_timer(now, out);
+    }
+
+    /// A backend brought a slot.
+    pub fn on_gpu_join(
+        &mut self,
+        now: Nanos,
+        gpu: Gpu,
+        subcluster: SubclusterId,
+        out: &mut impl RankSink,
+    ) {
+        self.gpus.join(now, gpu, subcluster);
+        self.rearm(subcluster);
+        self.on_timer(now, out);
+    }
+
+    /// A slot's backend is gone.
+    pub fn on_gpu_leave(&mut self, gpu: Gpu) {
+        let Some(subcluster) = self.gpus.subcluster(gpu) else { return };
+        self.gpus.leave(gpu);
+        self.rearm(subcluster);
+    }
+
+    /// A slot's backend wants to leave: no more grants; [`RankSink::drained`] follows.
+    pub fn on_gpu_drain(&mut self, gpu: Gpu, out: &mut impl RankSink) {
+        let subcluster = self.gpus.subcluster(gpu);
+        if self.gpus.drain(gpu) {
+            out.drained(gpu);
+        }
+        if let Some(subcluster) = subcluster {
+            self.rearm(subcluster);
+        }
+    }
+
+    /// News of a slot, from the model it was granted to.
+    pub fn on_gpu(&mut self, now: Nanos, update: GpuUpdate, out: &mut impl RankSink) {
+        let gpu = match update {
+            GpuUpdate::Planned { gpu, start, latency } => {
+                self.gpus.planned(gpu, start, latency);
+                gpu
+            }
+            GpuUpdate::Returned { gpu } => {
+                self.gpus.returned(gpu);
+                gpu
+            }
+            GpuUpdate::Finished { gpu, at } => {
+                self.gpus.finished(gpu, at);
+                gpu
+            }
+        };
+        if self.gpus.drained(gpu) {
+            out.drained(gpu);
+        }
+        if let Some(subcluster) = self.gpus.subcluster(gpu) {
+            self.rearm(subcluster);
+        }
+        self.on_timer(now, out);
+    }
+
+    /// Does everything that is due.
+    pub fn on_timer(&mut self, now: Nanos, out: &mut impl RankSink) {
+        while let Some((_, model)) = self.waiting.pop_up_to(now) {
+            self.schedulable(ModelId(model));
+        }
+        while let Some((_, subcluster)) = self.matching.pop_up_to(now) {
+            self.match_ready(now, SubclusterId(subcluster), out);
+        }
+    }
+
+    /// When [`RankState::on_timer`] must be called; `None` while nothing is pending.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Nanos> {
+        let due = |heap: &IndexedHeap<Nanos>| heap.peek().map(|(at, _)| at);
+        [due(&self.waiting), due(&self.matching)].into_iter().flatten().min()
+    }
+
+    /// Slots of the sub-cluster that take batches.
+    pub fn gpus_present(&self, subcluster: SubclusterId) -> u32 {
+        self.gpus.present(subcluster)
+    }
+
+    /// Counted since start.
+    pub fn counters(&self) -> RankCounters {
+        self.counters
+    }
+
+    /// A candidate's moment has come. It joins the ready ones even if a slot is idle: what falls
+    /// due at the same moment is then served by urgency, not in the order of the timers.
+    fn schedulable(&mut self, model: ModelId) {
+        let entry = &self.models[model.0 as usize];
+        let candidate = entry.candidate.expect("only candidates wait");
+        let subcluster = entry.subcluster;
+        self.ready[subcluster.0 as usize].set(model.0, candidate.urgency);
+        self.rearm(subcluster);
+    }
+
+    /// A slot is about to be free: the most urgent candidate whose window is still open gets it.
+    fn match_ready(&mut self, now: Nanos, subcluster: SubclusterId, out: &mut impl RankSink) {
+        let Some((_, model)) = self.ready[subcluster.0 as usize].peek() else { return };
+        let candidate = self.models[model as usize].candidate.expect("only candidates are ready");
+        let start = now + candidate.delay;
+        let Some(gpu) = self.gpus.available(now, subcluster, start) else {
+            return self.rearm(subcluster);
+        };
+        self.ready[subcluster.0 as usize].remove(model);
+        if start > candidate.invalid_after {
+            // The model's own timer has re-formed the batch, or is about to: word is on its way.
+            self.counters.expired += 1;
+        } else {
+            self.grant(ModelId(model), gpu, out);
+        }
+        self.rearm(subcluster);
+    }
+
+    fn grant(&mut self, model: ModelId, gpu: Gpu, out: &mut impl RankSink) {
+        let entry = &mut self.models[model.0 as usize];
+        entry.candidate = None;
+        entry.grants = entry.grants.wrapping_add(1);
+        self.counters.grants += 1;
+        let free_at = self.gpus.grant(gpu);
+        out.grant(model, Grant { gpu, free_at });
+    }
+
+    /// Sets when `match_ready` must look at the sub-cluster: early enough before a slot is free
+    /// for the most urgent candidate's plan and inputs to arrive in time.
+    fn rearm(&mut self, subcluster: SubclusterId) {
+        let ready = self.ready[subcluster.0 as usize].peek();
+        match (ready, self.gpus.first_free(subcluster)) {
+            (Some((_, model)), Some(free_at)) => {
+                let delay = self.models[model as usize].candidate.map_or(Nanos::ZERO, |c| c.delay);
+                self.matching.set(subcluster.0, free_at - delay);
+            }
+            _ => drop(self.matching.remove(subcluster.0)),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What a new member is told before it joins: ModelThreads, sub-clusters, models.
+
+use std::net::SocketAddr;
+
+use baton_core::SubclusterId;
+use baton_rdma::wire::{CatalogEnd, ModelDesc, SubclusterDesc, ThreadDesc, WireAddr};
+use baton_rdma::{ConnId, SendError, Transport};
+use baton_topo::Cluster;
+
+/// The messages of the catalogue, ready to send.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    threads: Vec<ThreadDesc>,
+    subclusters: Vec<(SubclusterDesc, String)>,
+    models: Vec<(ModelDesc, String)>,
+    end: CatalogEnd,
+}
+
+impl Catalog {
+    /// `addrs[t]` is where ModelThread t listens, `thread_of[m]` the ModelThread of model m.
+    pub fn new(
+        cluster: &Cluster,
+        addrs: &[SocketAddr],
+        thread_of: &[usize],
+        scheduler_epoch: u64,
+    ) -> Self {
+        let thread = |(number, &addr): (usize, &SocketAddr)| ThreadDesc {
+            thread: (number as u32).into(),
+            addr: WireAddr::new(addr),
+        };
+        let subcluster = |(number, name): (usize, &String)| {
+            (SubclusterDesc { subcluster: (number as u32).into() }, name.clone())
+        };
+        let model = |(number, model): (usize, &baton_topo::ModelSpec)| {
+            let desc = ModelDesc {
+                model: (number as u32).into(),
+                thread: (thread_of[number] as u32).into(),
+                subcluster: model.subcluster.0.into(),
+                batch_max: model.profile.batch_max().into(),
+                input_bytes: model.input_bytes.into(),
+                output_bytes: model.output_bytes.into(),
+                slo_ns: model.slo.0.into(),
+            };
+            (desc, model.name.clone())
+        };
+        Self {
+            threads: addrs.iter().enumerate().map(thread).collect(),
+            subclusters: cluster.subclusters.iter().enumerate().map(subcluster).collect(),
+            models: cluster.models.iter().enumerate().map(model).collect(),
+            end: CatalogEnd { scheduler_epoch: scheduler_epoch.into() },
+        }
+    }
+
+    /// Sends everything to a new connection.
+    ///
+    /// # Errors
+    /// The peer is gone or its send queue too short for the catalogue.
+    pub fn send(&self, transport: &mut impl Transport, conn: ConnId) -> Result<(), SendError> {
+        for desc in &self.threads {
+            transport.send(conn, desc, &[])?;
+        }
+        for (desc, name) in &self.subclusters {
+            transport.send(conn, desc, name.as_bytes())?;
+        }
+        for (desc, name) in &self.models {
+            transport.send(conn, desc, name.as_bytes())?;
+        }
+        transport.send(conn, &self.end, &[])
+    }
+
+    /// The largest batch of a model, if there is such a model.
+    pub fn batch_max(&self, model: u32) -> Option<u32> {
+        Some(self.models.get(model as usize)?.0.batch_max.get())
+    }
+
+    /// The models a sub-cluster serves; `None` if there is no such sub-cluster.
+    pub fn served_by(&self, subcluster: u32) -> Option<impl Iterator<Item = (u32, &str)>> {
+        self.subclusters.get(subcluster as usize)?;
+        let models = self.models.iter().filter(move |(d, _)| d.subcluster.get() == subcluster);
+        Some(models.map(|(desc, name)| (desc.model.get(), name.as_str())))
+    }
+
+    /// Every sub-cluster.
+    pub fn subclusters(&self) -> impl Iterator<Item = SubclusterId> {
+        (0..self.subclusters.len()).map(|id| SubclusterId(id as u32))
+    }
+}

@@ -1,0 +1,207 @@
+//! How members join: what they announce, what is checked, who is told.
+
+use std::mem;
+
+use baton_core::{FrontendId, ModelId, Nanos, Profile, SubclusterId};
+use baton_rdma::wire::{
+    JoinAck, JoinBackend, JoinFrontend, PeerUp, ProfileDesc, RefuseCode, Role, SlabDesc, WireAddr,
+};
+use baton_rdma::{ConnId, Transport};
+use zerocopy::little_endian::U64;
+
+use super::{ControlThread, Conversation, Handled, Refusal, refuse};
+use crate::limits::{ANNOUNCEMENTS_MAX, GPUS_PER_BACKEND_MAX};
+use crate::link::ModelCommand;
+use crate::peers::Member;
+use crate::roster::Frontend;
+
+impl<T: Transport> ControlThread<T> {
+    pub(super) fn on_slab(&mut self, conn: ConnId, slab: &SlabDesc) -> Handled {
+        let conversation = self.announcing(conn, Role::Frontend)?;
+        if conversation.slabs.len() >= ANNOUNCEMENTS_MAX {
+            return refuse(RefuseCode::Limit, "too many slabs announced");
+        }
+        conversation.slabs.push(*slab);
+        Ok(())
+    }
+
+    pub(super) fn on_profile(
+        &mut self,
+        conn: ConnId,
+        desc: &ProfileDesc,
+        table: &[U64],
+    ) -> Handled {
+        let model = desc.model.get();
+        let Some(batch_max) = self.parts.catalog.batch_max(model) else {
+            return refuse(RefuseCode::BadRequest, format!("there is no model {model}"));
+        };
+        let profile = measured_profile(model, batch_max, table)?;
+        let conversation = self.announcing(conn, Role::Backend)?;
+        if conversation.profiles.len() >= ANNOUNCEMENTS_MAX {
+            return refuse(RefuseCode::Limit, "too many profiles announced");
+        }
+        conversation.profiles.push((model, profile));
+        Ok(())
+    }
+
+    pub(super) fn on_join_frontend(&mut self, conn: ConnId, join: &JoinFrontend) -> Handled {
+        let conversation = self.announcing(conn, Role::Frontend)?;
+        let slabs = mem::take(&mut conversation.slabs);
+        if slabs.len() != join.slabs.get() as usize {
+            let detail = format!("{} slabs announced, {} in the join", slabs.len(), join.slabs);
+            return refuse(RefuseCode::BadRequest, detail);
+        }
+        let addr = join.addr.resolve(conversation.peer.addr.ip());
+        let Some(id) = self.roster.add_frontend(conn, addr, slabs) else {
+            return refuse(RefuseCode::Limit, "no room for another frontend");
+        };
+        self.parts.counters.frontends_joined.add(1);
+        self.set_member(conn, Member::Frontend(id));
+        let frontend = self.roster.frontend(id).expect("just added").clone();
+        self.tell_model_threads(&ModelCommand::FrontendUp { frontend: id, token: frontend.token });
+        let ack = JoinAck {
+            member: u32::from(id.0).into(),
+            first_gpu: 0.into(),
+            token: frontend.token.into(),
+        };
+        self.send_or_drop(conn, |transport| transport.send(conn, &ack, &[]).is_ok());
+        let backends: Vec<ConnId> = self.roster.backends().map(|(_, b)| b.conn).collect();
+        for backend in backends {
+            self.introduce(backend, id, &frontend);
+        }
+        tracing::info!(frontend = id.0, %addr, "frontend joined");
+        Ok(())
+    }
+
+    pub(super) fn on_join_backend(
+        &mut self,
+        conn: ConnId,
+        join: &JoinBackend,
+        name: &str,
+    ) -> Handled {
+        let conversation = self.announcing(conn, Role::Backend)?;
+        let profiles = mem::take(&mut conversation.profiles);
+        let (subcluster, gpus) = (join.subcluster.get(), join.gpus.get());
+        self.check_backend(name, subcluster, gpus, &profiles)?;
+        let subcluster = SubclusterId(subcluster);
+        let Some(id) = self.roster.add_backend(conn, name, subcluster, gpus) else {
+            return refuse(RefuseCode::Limit, "no room for another backend or its GPU slots");
+        };
+        self.parts.counters.backends_joined.add(1);
+        self.set_member(conn, Member::Backend(id));
+        for (model, profile) in profiles {
+            profile.into_iter().for_each(|profile| self.adopt_profile(model, &profile));
+        }
+        let backend = self.roster.backend(id).expect("just added").clone();
+        let (token, gpus) = (backend.token, backend.gpus);
+        let first_gpu = gpus[0].id.0;
+        self.tell_model_threads(&ModelCommand::BackendUp { backend: id, token, gpus });
+        let ack = JoinAck { member: id.0.into(), first_gpu: first_gpu.into(), token: token.into() };
+        self.send_or_drop(conn, |transport| transport.send(conn, &ack, &[]).is_ok());
+        let frontends: Vec<(FrontendId, Frontend)> =
+            self.roster.frontends().map(|(id, f)| (id, f.clone())).collect();
+        for (frontend, record) in frontends {
+            self.introduce(conn, frontend, &record);
+        }
+        tracing::info!(backend = id.0, name, first_gpu, "backend joined");
+        Ok(())
+    }
+
+    fn check_backend(
+        &self,
+        name: &str,
+        subcluster: u32,
+        gpus: u32,
+        profiles: &[(u32, Option<Profile>)],
+    ) -> Handled {
+        if name.is_empty() || self.roster.backends().any(|(_, b)| b.name == name) {
+            let detail = format!("a backend named '{name}' is joined already; names are unique");
+            return refuse(RefuseCode::DuplicateJoin, detail);
+        }
+        if !(1..=GPUS_PER_BACKEND_MAX).contains(&gpus) {
+            let detail = format!("{gpus} GPU slots; a backend has 1 to {GPUS_PER_BACKEND_MAX}");
+            return refuse(RefuseCode::BadRequest, detail);
+        }
+        let Some(mut models) = self.parts.catalog.served_by(subcluster) else {
+            return refuse(RefuseCode::BadRequest, format!("there is no sub-cluster {subcluster}"));
+        };
+        let loaded = |id: u32| profiles.iter().any(|&(model, _)| model == id);
+        match models.find(|&(id, _)| !loaded(id)) {
+            None => Ok(()),
+            Some((_, missing)) => {
+                let detail = format!(
+                    "backend '{name}' has not loaded model '{missing}', which its sub-cluster \
+                     serves; every slot of a sub-cluster has all its models"
+                );
+                refuse(RefuseCode::BadRequest, detail)
+            }
+        }
+    }
+
+    /// Models are planned with the slowest backend's profile.
+    fn adopt_profile(&mut self, model: u32, measured: &Profile) {
+        let slower = match self.profiles.get(&model) {
+            None => measured.clone(),
+            Some(known) => slower_of(known, measured),
+        };
+        self.profiles.insert(model, slower.clone());
+        let model = ModelId(model);
+        self.tell_model_threads(&ModelCommand::Profile { model, profile: slower });
+    }
+
+    /// Tells a backend where a frontend's inputs lie.
+    fn introduce(&mut self, backend: ConnId, id: FrontendId, frontend: &Frontend) {
+        let number = u32::from(id.0);
+        let up = PeerUp {
+            frontend: number.into(),
+            reserved: 0.into(),
+            token: frontend.token.into(),
+            addr: WireAddr::new(frontend.addr),
+            slabs: (frontend.slabs.len() as u16).into(),
+            reserved2: 0.into(),
+        };
+        self.send_or_drop(backend, |transport| {
+            let mut slabs = frontend.slabs.iter();
+            slabs.all(|slab| {
+                let slab = SlabDesc { frontend: number.into(), ..*slab };
+                transport.send(backend, &slab, &[]).is_ok()
+            }) && transport.send(backend, &up, &[]).is_ok()
+        });
+    }
+
+    /// The conversation, if it is with this role and has not joined yet.
+    fn announcing(&mut self, conn: ConnId, role: Role) -> Result<&mut Conversation, Refusal> {
+        match self.conversations.get_mut(&conn) {
+            Some(c) if c.member.is_some() => {
+                refuse(RefuseCode::DuplicateJoin, "this connection has joined already")
+            }
+            Some(c) if c.peer.role == role => Ok(c),
+            _ => refuse(RefuseCode::UnexpectedMessage, "that is for the other kind of member"),
+        }
+    }
+}
+
+/// A backend's measured table, checked; `None` when it trusts the cluster file's.
+fn measured_profile(model: u32, batch_max: u32, table: &[U64]) -> Result<Option<Profile>, Refusal> {
+    if table.is_empty() {
+        return Ok(None);
+    }
+    if table.len() != batch_max as usize {
+        let detail = format!(
+            "the profile of model {model} has {} batch sizes, the cluster file says {batch_max}",
+            table.len()
+        );
+        return refuse(RefuseCode::BadRequest, detail);
+    }
+    let table: Vec<Nanos> = table.iter().map(|ns| Nanos(ns.get())).collect();
+    match Profile::from_table(&table) {
+        Ok(profile) => Ok(Some(profile)),
+        Err(error) => refuse(RefuseCode::BadRequest, format!("profile of model {model}: {error}")),
+    }
+}
+
+/// The larger latency of both at every batch size.
+fn slower_of(a: &Profile, b: &Profile) -> Profile {
+    let slower: Vec<Nanos> = a.table().iter().zip(b.table()).map(|(&a, &b)| a.max(b)).collect();
+    Profile::from_table(&slower).expect("the larger of two monotone tables is monotone")
+}

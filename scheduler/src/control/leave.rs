@@ -1,0 +1,126 @@
+//! How members become ready, drain, leave, or are lost.
+
+use std::mem;
+
+use baton_core::{BackendId, FrontendId, Gpu};
+use baton_rdma::wire::{LeaveAck, PeerDown, RefuseCode};
+use baton_rdma::{ConnId, Transport};
+
+use super::{ControlThread, Handled, refuse};
+use crate::link::{ModelCommand, RankCommand};
+use crate::peers::Member;
+
+impl<T: Transport> ControlThread<T> {
+    pub(super) fn on_ready(&mut self, conn: ConnId) -> Handled {
+        match self.conversations.get(&conn).and_then(|c| c.member) {
+            Some(Member::Frontend(_)) => Ok(()),
+            Some(Member::Backend(id)) => {
+                self.backend_ready(id);
+                Ok(())
+            }
+            None => refuse(RefuseCode::UnexpectedMessage, "ready before having joined"),
+        }
+    }
+
+    fn backend_ready(&mut self, id: BackendId) {
+        let Some(backend) = self.roster.backend(id) else { return };
+        if mem::replace(&mut backend.ready, true) || backend.draining.is_some() {
+            return;
+        }
+        let (gpus, subcluster) = (backend.gpus.clone(), backend.subcluster);
+        self.announce_serving();
+        self.parts.rank.send(RankCommand::Join { gpus, subcluster });
+    }
+
+    pub(super) fn on_leave(&mut self, conn: ConnId) -> Handled {
+        match self.conversations.get(&conn).and_then(|c| c.member) {
+            Some(Member::Frontend(_)) => {
+                self.acknowledge_leave(conn);
+                Ok(())
+            }
+            Some(Member::Backend(id)) => {
+                self.drain(id);
+                Ok(())
+            }
+            None => refuse(RefuseCode::UnexpectedMessage, "leave before having joined"),
+        }
+    }
+
+    fn drain(&mut self, id: BackendId) {
+        let Some(backend) = self.roster.backend(id) else { return };
+        if backend.draining.is_some() {
+            return;
+        }
+        backend.draining = Some(backend.gpus.len());
+        let (gpus, ready, conn) = (backend.gpus.clone(), backend.ready, backend.conn);
+        if ready {
+            self.announce_serving();
+            self.parts.rank.send(RankCommand::Drain { gpus });
+        } else {
+            self.acknowledge_leave(conn);
+        }
+    }
+
+    fn acknowledge_leave(&mut self, conn: ConnId) {
+        self.parts.counters.left.add(1);
+        let ack = LeaveAck { reserved: 0.into() };
+        self.send_or_drop(conn, |transport| transport.send(conn, &ack, &[]).is_ok());
+    }
+
+    pub(super) fn on_drained(&mut self, gpu: Gpu) {
+        let Some(id) = self.roster.owner(gpu) else { return };
+        let backend = self.roster.backend(id).expect("it owns a slot");
+        let conn = backend.conn;
+        let Some(left) = backend.draining.as_mut() else { return };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.acknowledge_leave(conn);
+        }
+    }
+
+    /// A member whose connection to a ModelThread broke is not a member any more. One that has
+    /// left properly closes everything at once, and this comes to nothing.
+    pub(super) fn evict(&mut self, member: Member) {
+        let conn = match member {
+            Member::Frontend(id) => self.roster.frontend(id).map(|f| f.conn),
+            Member::Backend(id) => self.roster.backend(id).map(|b| b.conn),
+        };
+        if let Some(conn) = conn {
+            let detail = "a connection to a ModelThread broke; join again";
+            self.transport.close(conn, RefuseCode::Unauthorised, detail);
+        }
+    }
+
+    pub(super) fn on_closed(&mut self, conn: ConnId) {
+        let Some(conversation) = self.conversations.remove(&conn) else { return };
+        match conversation.member {
+            Some(Member::Frontend(id)) => self.frontend_gone(id),
+            Some(Member::Backend(id)) => self.backend_gone(id),
+            None => {}
+        }
+    }
+
+    fn frontend_gone(&mut self, id: FrontendId) {
+        if self.roster.remove_frontend(id).is_none() {
+            return;
+        }
+        self.tell_model_threads(&ModelCommand::FrontendDown { frontend: id });
+        let down = PeerDown { frontend: u32::from(id.0).into() };
+        let backends: Vec<ConnId> = self.roster.backends().map(|(_, b)| b.conn).collect();
+        for conn in backends {
+            self.send_or_drop(conn, |transport| transport.send(conn, &down, &[]).is_ok());
+        }
+        tracing::info!(frontend = id.0, "frontend gone");
+    }
+
+    fn backend_gone(&mut self, id: BackendId) {
+        let Some(backend) = self.roster.remove_backend(id) else { return };
+        if backend.draining != Some(0) {
+            self.parts.counters.lost.add(1);
+        }
+        self.parts.rank.send(RankCommand::Leave { gpus: backend.gpus });
+        self.tell_model_threads(&ModelCommand::BackendDown { backend: id });
+        self.announce_serving();
+        tracing::info!(backend = id.0, name = backend.name, "backend gone");
+    }
+}

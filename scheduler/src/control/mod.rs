@@ -1,0 +1,282 @@
+//! Membership: frontends and backends join, prove they live, drain and leave while the rest runs.
+//!
+//! Off the request path. The ControlThread alone decides who is a member; ModelThreads and the
+//! RankThread are told by commands, backends learn of frontends by `PeerUp` and `PeerDown`.
+
+mod join;
+mod leave;
+
+use std::collections::HashMap;
+use std::mem;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use baton_core::{Nanos, Profile};
+use baton_rdma::wire::{Message, Ping, Pong, RefuseCode, Role, SlabDesc};
+use baton_rdma::{ConnId, Event, Events, Peer, Transport};
+use baton_topo::{Agent, Waker};
+use crossbeam_channel::{Receiver, TryRecvError};
+
+use crate::catalog::Catalog;
+use crate::counters::ControlThreadCounters;
+use crate::link::{CommandSender, ModelCommand, Notice, RankCommand};
+use crate::peers::Member;
+use crate::roster::Roster;
+
+/// One connection, from its hello on.
+struct Conversation {
+    peer: Peer,
+    /// Set by a successful join.
+    member: Option<Member>,
+    /// What a frontend announced ahead of its join.
+    slabs: Vec<SlabDesc>,
+    /// What a backend announced ahead of its join: models it has loaded, with measured profiles.
+    profiles: Vec<(u32, Option<Profile>)>,
+    last_heard: Nanos,
+}
+
+/// Why a message was not accepted: the connection is closed with this.
+struct Refusal {
+    code: RefuseCode,
+    detail: String,
+}
+
+type Handled = Result<(), Refusal>;
+
+fn refuse<T>(code: RefuseCode, detail: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { code, detail: detail.into() })
+}
+
+/// Everything the ControlThread needs from its start.
+pub struct ControlParts {
+    /// What new members are told.
+    pub catalog: Catalog,
+    /// To every ModelThread, by number.
+    pub model_threads: Vec<CommandSender<ModelCommand>>,
+    /// To the RankThread.
+    pub rank: CommandSender<RankCommand>,
+    /// From the other threads.
+    pub notices: Receiver<Notice>,
+    /// Silence after which a member counts as dead.
+    pub member_timeout: Nanos,
+    /// Closed when the scheduler stops.
+    pub shutdown: Receiver<()>,
+    /// What is counted.
+    pub counters: Arc<ControlThreadCounters>,
+}
+
+/// The agent that owns the [`Roster`].
+pub struct ControlThread<T> {
+    transport: T,
+    events: Events,
+    parts: ControlParts,
+    roster: Roster,
+    conversations: HashMap<ConnId, Conversation>,
+    /// The slowest measured profile of each model so far.
+    profiles: HashMap<u32, Profile>,
+    next_check: Nanos,
+    finished: bool,
+}
+
+/// How often silence is looked for, as a fraction of the member timeout.
+const CHECKS_PER_TIMEOUT: u64 = 8;
+
+impl<T: Transport> ControlThread<T> {
+    /// Nobody is joined yet.
+    pub fn new(transport: T, parts: ControlParts) -> Self {
+        Self {
+            transport,
+            events: Events::new(),
+            parts,
+            roster: Roster::default(),
+            conversations: HashMap::new(),
+            profiles: HashMap::new(),
+            next_check: Nanos::ZERO,
+            finished: false,
+        }
+    }
+
+    /// Where members join.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.transport.local_addr()
+    }
+
+    /// Who is joined.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    fn take_events(&mut self, now: Nanos) -> usize {
+        let mut events = mem::take(&mut self.events);
+        let taken = self.transport.poll(now, &mut events);
+        for event in events.drain() {
+            match event {
+                Event::Opened { conn, peer } => self.on_opened(now, conn, peer),
+                Event::Message { conn, message } => self.on_message(now, conn, message),
+                Event::Closed { conn, .. } => self.on_closed(conn),
+                // The ControlThread posts no READs and exposes no slabs.
+                Event::Read(_) | Event::Result { .. } => {}
+            }
+        }
+        self.events = events;
+        taken
+    }
+
+    fn on_opened(&mut self, now: Nanos, conn: ConnId, peer: Peer) {
+        if !matches!(peer.role, Role::Frontend | Role::Backend) {
+            self.parts.counters.protocol_errors.add(1);
+            let detail = "only frontends and backends join a scheduler";
+            return self.transport.close(conn, RefuseCode::BadRequest, detail);
+        }
+        let conversation = Conversation {
+            peer,
+            member: None,
+            slabs: Vec::new(),
+            profiles: Vec::new(),
+            last_heard: now,
+        };
+        self.conversations.insert(conn, conversation);
+        if self.parts.catalog.send(&mut self.transport, conn).is_err() {
+            self.undeliverable(conn);
+        }
+    }
+
+    fn on_message(&mut self, now: Nanos, conn: ConnId, message: Message<'_>) {
+        let Some(conversation) = self.conversations.get_mut(&conn) else { return };
+        conversation.last_heard = now;
+        let handled = match message {
+            Message::Ping(ping) => self.on_ping(now, conn, ping),
+            Message::SlabDesc(slab) => self.on_slab(conn, slab),
+            Message::ProfileDesc(desc, table) => self.on_profile(conn, desc, table),
+            Message::JoinFrontend(join) => self.on_join_frontend(conn, join),
+            Message::JoinBackend(join, name) => self.on_join_backend(conn, join, name),
+            Message::Ready(_) => self.on_ready(conn),
+            Message::Leave(_) => self.on_leave(conn),
+            _ => refuse(
+                RefuseCode::UnexpectedMessage,
+                "this message does not belong on a control connection",
+            ),
+        };
+        if let Err(Refusal { code, detail }) = handled {
+            self.count_refusal(code);
+            tracing::warn!(?conn, ?code, detail, "refused a member");
+            self.transport.close(conn, code, &detail);
+        }
+    }
+
+    fn on_ping(&mut self, now: Nanos, conn: ConnId, ping: &Ping) -> Handled {
+        let pong = Pong { sent_ns: ping.sent_ns, scheduler_ns: now.0.into() };
+        if self.transport.send(conn, &pong, &[]).is_err() {
+            self.undeliverable(conn);
+        }
+        Ok(())
+    }
+
+    fn take_notices(&mut self) -> usize {
+        let mut taken = 0;
+        while let Ok(notice) = self.parts.notices.try_recv() {
+            taken += 1;
+            match notice {
+                Notice::Drained(gpu) => self.on_drained(gpu),
+                Notice::FrontendLost(id) => self.evict(Member::Frontend(id)),
+                Notice::BackendLost(id) => self.evict(Member::Backend(id)),
+            }
+        }
+        taken
+    }
+
+    fn check_silence(&mut self, now: Nanos) -> usize {
+        if now < self.next_check {
+            return 0;
+        }
+        let timeout = self.parts.member_timeout;
+        self.next_check = now + Nanos(timeout.0 / CHECKS_PER_TIMEOUT);
+        let silent = |c: &Conversation| now - c.last_heard > timeout;
+        let dead: Vec<ConnId> =
+            self.conversations.iter().filter(|(_, c)| silent(c)).map(|(&conn, _)| conn).collect();
+        for &conn in &dead {
+            let detail = format!("nothing heard for {} ms", timeout.as_millis_f64());
+            self.transport.close(conn, RefuseCode::Unauthorised, &detail);
+        }
+        dead.len()
+    }
+
+    fn check_shutdown(&mut self) -> usize {
+        let stopping = self.parts.shutdown.try_recv();
+        if self.finished || stopping == Err(TryRecvError::Empty) {
+            return 0;
+        }
+        let members: Vec<ConnId> = self.conversations.keys().copied().collect();
+        for conn in members {
+            self.transport.close(conn, RefuseCode::Shutdown, "the scheduler is shutting down");
+        }
+        self.finished = true;
+        1
+    }
+
+    fn announce_serving(&mut self) {
+        for subcluster in self.parts.catalog.subclusters() {
+            let gpus = self.roster.serving(subcluster);
+            self.tell_model_threads(&ModelCommand::Serving { subcluster, gpus });
+        }
+    }
+
+    fn tell_model_threads(&self, command: &ModelCommand) {
+        self.parts.model_threads.iter().for_each(|thread| thread.send(command.clone()));
+    }
+
+    fn set_member(&mut self, conn: ConnId, member: Member) {
+        if let Some(conversation) = self.conversations.get_mut(&conn) {
+            conversation.member = Some(member);
+        }
+    }
+
+    fn send_or_drop(&mut self, conn: ConnId, send: impl FnOnce(&mut T) -> bool) {
+        if !send(&mut self.transport) {
+            self.undeliverable(conn);
+        }
+    }
+
+    /// A member that does not read its control connection cannot be kept informed.
+    fn undeliverable(&mut self, conn: ConnId) {
+        self.parts.counters.undelivered.add(1);
+        self.transport.close(conn, RefuseCode::Limit, "the control connection is not being read");
+    }
+
+    fn count_refusal(&self, code: RefuseCode) {
+        let counters = &self.parts.counters;
+        match code {
+            RefuseCode::DuplicateJoin => counters.joins_duplicate.add(1),
+            RefuseCode::Limit => counters.joins_over_limit.add(1),
+            RefuseCode::BadRequest => counters.joins_refused.add(1),
+            _ => counters.protocol_errors.add(1),
+        }
+    }
+}
+
+impl<T: Transport> Agent for ControlThread<T> {
+    fn poll(&mut self, now: Nanos) -> usize {
+        let work = self.take_events(now)
+            + self.take_notices()
+            + self.check_silence(now)
+            + self.check_shutdown();
+        self.transport.flush();
+        work
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        Some(self.next_check)
+    }
+
+    fn wait(&mut self, timeout: Option<Nanos>) {
+        self.transport.wait(timeout);
+    }
+
+    fn waker(&self) -> Waker {
+        self.transport.waker()
+    }
+
+    fn finished(&self) -> bool {
+        self.finished
+    }
+}

@@ -1,0 +1,155 @@
+//! What the threads count, readable from outside while they run.
+//!
+//! Every counter has one writing thread, so an increment is a plain load and store; readers see a
+//! value that may be a few nanoseconds old.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use baton_core::{DropReason, FailReason, Unserved};
+
+/// A number that only grows, written by one thread.
+#[derive(Default, Debug)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`. One thread only.
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    /// Replaces the value, for numbers kept elsewhere.
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    /// The value as last written.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($(#[$meta:meta])* $name:ident { $($(#[$fmeta:meta])* $field:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Default, Debug)]
+        pub struct $name { $($(#[$fmeta])* pub $field: Counter,)* }
+
+        impl $name {
+            /// Names and values, in order of declaration.
+            pub fn pairs(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($field), self.$field.get()),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// One ModelThread.
+    ModelThreadCounters {
+        /// Tasks received.
+        submitted,
+        /// Tasks for a model this thread does not have: failed (`unknown_model`).
+        unknown_model,
+        /// Tasks cancelled before they were in a batch.
+        cancelled,
+        /// Cancellations that came too late, or named no waiting task.
+        cancelled_late,
+        /// Batches sent to backends.
+        plans,
+        /// Tasks in them.
+        planned_tasks,
+        /// Batches whose plan could not be sent: the tasks went back.
+        plans_undelivered,
+        /// Batches reported executed.
+        executed,
+        /// Batches given back as too late.
+        expired,
+        /// Batches a backend refused.
+        refused,
+        /// Batches whose engine failed.
+        engine_errors,
+        /// Batches lost with their backend.
+        backend_lost,
+        /// Reports about batches that are not outstanding.
+        stale_reports,
+        /// Connections closed for breaking the protocol.
+        protocol_errors,
+        /// Connections closed because their token is nobody's.
+        unauthorised,
+        /// Outcomes that could not be queued to their frontend (it does not read, or is gone).
+        outcomes_undelivered,
+        /// Tasks dropped: see [`DropReason::Deadline`].
+        dropped_deadline,
+        /// Tasks dropped: see [`DropReason::Window`].
+        dropped_window,
+        /// Tasks dropped: see [`DropReason::DeadlinePassed`].
+        dropped_deadline_passed,
+        /// Tasks dropped: see [`DropReason::QueueFull`].
+        dropped_queue_full,
+        /// Tasks dropped: see [`DropReason::FrontendLost`].
+        dropped_frontend_lost,
+        /// Tasks dropped: see [`DropReason::NoBackend`].
+        dropped_no_backend,
+        /// Tasks dropped: see [`DropReason::Shutdown`].
+        dropped_shutdown,
+        /// Tasks failed because their backend died and time was up.
+        failed_backend_lost,
+    }
+}
+
+impl ModelThreadCounters {
+    /// Counts a task that ends in this thread.
+    pub fn count_end(&self, why: Unserved) {
+        let counter = match why {
+            Unserved::Dropped(DropReason::Deadline) => &self.dropped_deadline,
+            Unserved::Dropped(DropReason::Window) => &self.dropped_window,
+            Unserved::Dropped(DropReason::DeadlinePassed) => &self.dropped_deadline_passed,
+            Unserved::Dropped(DropReason::QueueFull) => &self.dropped_queue_full,
+            Unserved::Dropped(DropReason::Cancelled) => &self.cancelled,
+            Unserved::Dropped(DropReason::FrontendLost) => &self.dropped_frontend_lost,
+            Unserved::Dropped(DropReason::NoBackend) => &self.dropped_no_backend,
+            Unserved::Dropped(DropReason::Shutdown) => &self.dropped_shutdown,
+            Unserved::Failed(FailReason::BackendLost) => &self.failed_backend_lost,
+            Unserved::Failed(_) => &self.unknown_model,
+        };
+        counter.add(1);
+    }
+}
+
+counters! {
+    /// The RankThread.
+    RankThreadCounters {
+        /// Candidates taken into account.
+        candidates,
+        /// Candidates ignored as older than the model's last grant.
+        superseded,
+        /// Grants made.
+        grants,
+        /// Candidates that found no slot within their window.
+        expired,
+    }
+}
+
+counters! {
+    /// The ControlThread.
+    ControlThreadCounters {
+        /// Frontends that joined.
+        frontends_joined,
+        /// Backends that joined.
+        backends_joined,
+        /// Members that left after a drain.
+        left,
+        /// Members lost: connection broken, or silent for too long.
+        lost,
+        /// Joins refused: unknown sub-cluster, missing models, bad numbers.
+        joins_refused,
+        /// Joins refused because the member or its name was there already.
+        joins_duplicate,
+        /// Joins refused because a bound was met.
+        joins_over_limit,
+        /// Connections closed for breaking the protocol.
+        protocol_errors,
+        /// Messages to members that could not be queued: the member does not read.
+        undelivered,
+    }
+}

@@ -1,0 +1,125 @@
+//! Step 5: what a model decides leaves the thread. Batches become plans to backends, ends become
+//! messages to frontends, candidates and slot updates go to the RankThread.
+
+use std::sync::Arc;
+
+use baton_core::{BackendId, Batch, Candidate, GpuUpdate, ModelId, ModelSink, TaskId, Unserved};
+use baton_rdma::wire::{Plan, TaskEnd};
+use baton_rdma::{ConnId, Transport};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+use crate::board::Published;
+use crate::counters::ModelThreadCounters;
+use crate::in_flight::InFlight;
+use crate::link::ModelLink;
+use crate::peers::Peers;
+
+/// Everything around a thread's models: where their decisions go.
+pub(crate) struct Dispatch<T> {
+    pub(crate) transport: T,
+    pub(crate) peers: Peers,
+    pub(crate) link: ModelLink,
+    pub(crate) in_flight: InFlight,
+    /// `local[m]` = the model's number within this thread.
+    pub(crate) local: Vec<Option<usize>>,
+    /// Batches whose plan could not be sent; taken back once the model is done deciding.
+    pub(crate) undelivered: Vec<u64>,
+    /// The task ids of the plan being written.
+    task_ids: Vec<U64>,
+    pub(crate) counters: Arc<ModelThreadCounters>,
+}
+
+impl<T: Transport> Dispatch<T> {
+    pub(crate) fn new(
+        transport: T,
+        link: ModelLink,
+        in_flight: InFlight,
+        local: Vec<Option<usize>>,
+        counters: Arc<ModelThreadCounters>,
+    ) -> Self {
+        Self {
+            transport,
+            peers: Peers::default(),
+            link,
+            in_flight,
+            local,
+            undelivered: Vec::new(),
+            task_ids: Vec::with_capacity(baton_core::BATCH_MAX as usize),
+            counters,
+        }
+    }
+
+    /// Tells a frontend that a task ended here.
+    pub(crate) fn tell(&mut self, task: TaskId, why: Unserved) {
+        self.counters.count_end(why);
+        let sent = match self.peers.frontend(task.frontend()) {
+            Some(conn) => self.transport.send(conn, &task_end(task, why), &[]).is_ok(),
+            None => false,
+        };
+        if !sent {
+            self.counters.outcomes_undelivered.add(1);
+        }
+    }
+
+    fn local(&self, model: ModelId) -> usize {
+        self.local[model.0 as usize].expect("a model decides on the thread it lives on")
+    }
+
+    fn send_plan(&mut self, conn: ConnId, name: u64, batch: &Batch<'_>) -> bool {
+        self.task_ids.clear();
+        self.task_ids.extend(batch.requests().map(|request| U64::new(request.task.0)));
+        let plan = Plan {
+            batch: name.into(),
+            exec_at_ns: batch.exec_at.0.into(),
+            invalid_after_ns: batch.invalid_after.0.into(),
+            model: batch.model.0.into(),
+            gpu: batch.grant.gpu.id.0.into(),
+        };
+        self.transport.send(conn, &plan, self.task_ids.as_bytes()).is_ok()
+    }
+}
+
+impl<T: Transport> ModelSink for Dispatch<T> {
+    fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, grants: u32) {
+        let local = self.local(model);
+        self.link.candidate(local, Published { candidate, grants });
+    }
+
+    fn dispatch(&mut self, batch: &Batch<'_>) {
+        let gpu = batch.grant.gpu;
+        let owner = self.peers.backend_of(gpu);
+        let backend = owner.map_or(NOBODY, |(backend, _)| backend);
+        let name = self
+            .in_flight
+            .insert(self.local(batch.model), gpu, backend, batch.requests())
+            .expect("there is room for every slot's pipeline");
+        if owner.is_some_and(|(_, conn)| self.send_plan(conn, name, batch)) {
+            self.counters.plans.add(1);
+            self.counters.planned_tasks.add(u64::from(batch.len()));
+        } else {
+            self.counters.plans_undelivered.add(1);
+            self.undelivered.push(name);
+        }
+    }
+
+    fn gpu(&mut self, update: GpuUpdate) {
+        self.link.update(update);
+    }
+
+    fn end_task(&mut self, task: TaskId, why: Unserved) {
+        self.tell(task, why);
+    }
+}
+
+/// Stands for the backend of a slot whose backend is gone.
+const NOBODY: BackendId = BackendId(u32::MAX);
+
+/// The message that tells a frontend how its task ended.
+fn task_end(task: TaskId, why: Unserved) -> TaskEnd {
+    let (kind, reason) = match why {
+        Unserved::Dropped(reason) => (1, reason.code()),
+        Unserved::Failed(reason) => (2, reason.code()),
+    };
+    TaskEnd { task: task.0.into(), kind, reason, reserved: 0.into() }
+}

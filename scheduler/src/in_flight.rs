@@ -1,0 +1,159 @@
+//! The batches of one ModelThread that backends have and have not reported yet.
+//!
+//! Until a batch is reported done, the thread may have to take its tasks back; so it remembers
+//! them. Bounded by the GPU slots' pipelines; the tasks' buffers are reused.
+
+use baton_core::{BackendId, Gpu, Request};
+
+/// A batch that was sent to a backend.
+#[derive(Debug)]
+pub(crate) struct SentBatch {
+    /// The model's number within the thread.
+    pub model: usize,
+    /// The slot that runs it.
+    pub gpu: Gpu,
+    /// The backend that has the slot.
+    pub backend: BackendId,
+    /// Its tasks, with the deadlines the scheduler plans by.
+    pub requests: Vec<Request>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// How often the entry was used; part of the batch id, so that an old report is recognised.
+    uses: u32,
+    live: bool,
+    batch: SentBatch,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    limit: usize,
+}
+
+impl InFlight {
+    /// For at most `limit` batches at once.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { entries: Vec::new(), free: Vec::with_capacity(limit), limit }
+    }
+
+    /// Remembers a batch and names it; `None` if the limit is reached.
+    pub(crate) fn insert(
+        &mut self,
+        model: usize,
+        gpu: Gpu,
+        backend: BackendId,
+        requests: impl Iterator<Item = Request>,
+    ) -> Option<u64> {
+        let at = self.free.pop().or_else(|| self.grow())?;
+        let entry = &mut self.entries[at as usize];
+        entry.live = true;
+        entry.batch.model = model;
+        entry.batch.gpu = gpu;
+        entry.batch.backend = backend;
+        entry.batch.requests.clear();
+        entry.batch.requests.extend(requests);
+        Some(id(at, entry.uses))
+    }
+
+    /// The batch with this name, if it is outstanding.
+    pub(crate) fn get(&self, batch: u64) -> Option<&SentBatch> {
+        let entry = self.entries.get((batch >> 32) as usize)?;
+        (entry.live && entry.uses == batch as u32).then_some(&entry.batch)
+    }
+
+    /// Forgets the batch and copies its tasks to `requests`; returns its model and slot.
+    pub(crate) fn remove(
+        &mut self,
+        batch: u64,
+        requests: &mut Vec<Request>,
+    ) -> Option<(usize, Gpu)> {
+        self.get(batch)?;
+        let at = (batch >> 32) as u32;
+        let entry = &mut self.entries[at as usize];
+        entry.live = false;
+        entry.uses = entry.uses.wrapping_add(1);
+        self.free.push(at);
+        requests.clear();
+        requests.extend_from_slice(&entry.batch.requests);
+        Some((entry.batch.model, entry.batch.gpu))
+    }
+
+    /// A batch this backend has, if there is any.
+    pub(crate) fn any_of(&self, backend: BackendId) -> Option<u64> {
+        let of_backend = |entry: &Entry| entry.live && entry.batch.backend == backend;
+        let at = self.entries.iter().position(of_backend)?;
+        Some(id(at as u32, self.entries[at].uses))
+    }
+
+    /// Outstanding batches.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    fn grow(&mut self) -> Option<u32> {
+        (self.entries.len() < self.limit).then(|| {
+            self.entries.push(Entry { uses: 0, live: false, batch: SentBatch::unused() });
+            self.entries.len() as u32 - 1
+        })
+    }
+}
+
+impl SentBatch {
+    fn unused() -> Self {
+        let gpu = Gpu { id: baton_core::GpuId(0), life: 0 };
+        Self { model: 0, gpu, backend: BackendId(0), requests: Vec::new() }
+    }
+}
+
+fn id(at: u32, uses: u32) -> u64 {
+    (u64::from(at) << 32) | u64::from(uses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_core::{GpuId, Nanos, TaskId};
+
+    const BACKEND: BackendId = BackendId(7);
+    const GPU: Gpu = Gpu { id: GpuId(3), life: 1 };
+
+    fn one(task: u64) -> impl Iterator<Item = Request> {
+        std::iter::once(Request { task: TaskId(task), deadline: Nanos(task) })
+    }
+
+    #[test]
+    fn a_name_is_good_for_one_report() {
+        let (mut sent, mut tasks) = (InFlight::new(2), Vec::new());
+        let first = sent.insert(0, GPU, BACKEND, one(1)).unwrap();
+        assert_eq!(sent.remove(first, &mut tasks), Some((0, GPU)));
+        assert_eq!(tasks[0].task, TaskId(1));
+        let second = sent.insert(4, GPU, BACKEND, one(2)).unwrap();
+        assert_ne!(first, second, "the entry is reused, its name is not");
+        assert!(sent.remove(first, &mut tasks).is_none(), "an old report is recognised");
+        assert_eq!(sent.remove(second, &mut tasks), Some((4, GPU)));
+    }
+
+    #[test]
+    fn the_limit_holds_and_a_backends_batches_are_found() {
+        let (mut sent, mut tasks) = (InFlight::new(2), Vec::new());
+        let first = sent.insert(0, GPU, BACKEND, one(1)).unwrap();
+        sent.insert(0, GPU, BackendId(8), one(2)).unwrap();
+        assert_eq!(sent.insert(0, GPU, BACKEND, one(3)), None);
+        assert_eq!((sent.any_of(BACKEND), sent.len()), (Some(first), 2));
+        sent.remove(first, &mut tasks);
+        assert_eq!((sent.any_of(BACKEND), sent.len()), (None, 1));
+    }
+
+    #[test]
+    fn arbitrary_names_are_harmless() {
+        let mut sent = InFlight::new(1);
+        sent.insert(0, GPU, BACKEND, one(1)).unwrap();
+        for name in [u64::MAX, 1 << 32, 1, (1 << 32) | 5] {
+            assert!(sent.get(name).is_none());
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The scheduler process: ModelThreads, the RankThread and the ControlThread around `baton-core`.
+//!
+//! ```text
+//!  frontends ─Submit─▶ ModelThread ─board─▶ RankThread
+//!                        │    ▲  ◀──grant ring──┘ ▲
+//!                        │    └─ BatchDone ───────┘ (slot updates)
+//!                        └─Plan─▶ backends
+//!  members ─join, ping, leave─▶ ControlThread ─commands─▶ both
+//! ```
+//!
+//! Threads share nothing but the structures in `link`; none of them ever holds payload bytes.
+#![forbid(unsafe_code)]
+
+mod board;
+mod catalog;
+mod control;
+mod counters;
+mod dispatch;
+mod in_flight;
+pub mod limits;
+mod link;
+mod model_thread;
+mod peers;
+mod process;
+mod rank_thread;
+mod roster;
+
+pub use control::ControlThread;
+pub use counters::{ControlThreadCounters, Counter, ModelThreadCounters, RankThreadCounters};
+pub use model_thread::ModelThread;
+pub use process::{Assembly, SchedulerCounters, SchedulerError, SchedulerHandle, start};
+pub use rank_thread::RankThread;

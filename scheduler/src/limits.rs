@@ -1,0 +1,27 @@
+//! Every bound of the scheduler process, and how they hang together.
+
+use baton_core::PIPELINE_DEPTH;
+
+/// GPU slots that may be joined at once.
+pub const GPUS_MAX: u32 = 4096;
+/// GPU slots of one backend.
+pub const GPUS_PER_BACKEND_MAX: u32 = 64;
+/// Backends that may be joined at once.
+pub const BACKENDS_MAX: u32 = 1024;
+/// Frontends that may be joined at once; their ids are 16 bits of a task's.
+pub const FRONTENDS_MAX: u32 = 1024;
+/// Slabs one frontend may announce, and profiles one backend may bring: one per model.
+pub const ANNOUNCEMENTS_MAX: usize = 4096;
+/// Commands that may wait for a thread; the ControlThread tries again when there is no room.
+pub const COMMANDS_MAX: usize = 8192;
+/// ModelThreads.
+pub const MODEL_THREADS_MAX: u32 = 64;
+
+/// Batches one ModelThread can have outstanding: every slot's whole pipeline.
+pub const IN_FLIGHT_MAX: usize = GPUS_MAX as usize * PIPELINE_DEPTH as usize;
+/// Updates a ModelThread can owe the RankThread: a plan and an end for each outstanding batch, or
+/// a grant given back. With room for all of them the ring is never full.
+pub const GPU_UPDATES_MAX: usize = 2 * IN_FLIGHT_MAX;
+
+const _: () = assert!(FRONTENDS_MAX <= u16::MAX as u32);
+const _: () = assert!(GPUS_PER_BACKEND_MAX <= GPUS_MAX);

@@ -1,0 +1,384 @@
+//! Steps 2, 3 and 5 of a task's way: requests in, candidates out, grants in, plans out.
+
+use std::mem;
+use std::sync::Arc;
+
+use baton_core::{
+    BackendId, DropReason, FailReason, FrontendId, GpuUpdate, IndexedHeap, ModelConfig, ModelSink,
+    ModelState, Nanos, Request, SubclusterId, TaskId, Unserved,
+};
+use baton_rdma::wire::{BatchDone, BatchStatus, Cancel, Message, RefuseCode, Submit};
+use baton_rdma::{ConnId, Event, Events, Peer, Transport};
+use baton_topo::{Agent, Waker};
+
+use crate::counters::ModelThreadCounters;
+use crate::dispatch::Dispatch;
+use crate::in_flight::InFlight;
+use crate::limits::IN_FLIGHT_MAX;
+use crate::link::{ModelCommand, ModelLink, Notice};
+use crate::peers::Member;
+
+/// A model on this thread.
+#[derive(Clone, Debug)]
+pub struct Resident {
+    /// What the core needs to know.
+    pub config: ModelConfig,
+    /// The sub-cluster that serves it.
+    pub subcluster: SubclusterId,
+}
+
+struct Model {
+    state: ModelState,
+    subcluster: SubclusterId,
+}
+
+/// The agent that owns some models' [`ModelState`]s and the connections of every member to them.
+pub struct ModelThread<T> {
+    models: Vec<Model>,
+    /// When each model wants to be looked at.
+    timers: IndexedHeap<Nanos>,
+    /// Slots that serve each sub-cluster; without any, tasks are not worth queueing.
+    serving: Vec<u32>,
+    out: Dispatch<T>,
+    events: Events,
+    /// Tasks on their way from a lost batch back to their queue.
+    returning: Vec<Request>,
+    /// Set once the scheduler stops: nothing is accepted any more.
+    shutdown: bool,
+}
+
+impl<T: Transport> ModelThread<T> {
+    /// A thread for `residents`. `models` and `subclusters` count those of the whole scheduler.
+    pub fn new(
+        residents: Vec<Resident>,
+        models: usize,
+        subclusters: usize,
+        transport: T,
+        link: ModelLink,
+        counters: Arc<ModelThreadCounters>,
+    ) -> Self {
+        let mut local = vec![None; models];
+        for (at, resident) in residents.iter().enumerate() {
+            local[resident.config.id.0 as usize] = Some(at);
+        }
+        let timers = IndexedHeap::new(residents.len());
+        let resident =
+            |r: Resident| Model { state: ModelState::new(r.config), subcluster: r.subcluster };
+        Self {
+            models: residents.into_iter().map(resident).collect(),
+            timers,
+            serving: vec![0; subclusters],
+            out: Dispatch::new(transport, link, InFlight::new(IN_FLIGHT_MAX), local, counters),
+            events: Events::new(),
+            returning: Vec::new(),
+            shutdown: false,
+        }
+    }
+
+    /// The models' state, by their number within the thread.
+    pub fn model(&self, at: usize) -> &ModelState {
+        &self.models[at].state
+    }
+
+    /// Batches that backends have and have not reported.
+    pub fn in_flight(&self) -> usize {
+        self.out.in_flight.len()
+    }
+
+    fn take_commands(&mut self, now: Nanos) -> usize {
+        let mut taken = 0;
+        while let Ok(command) = self.out.link.commands.try_recv() {
+            taken += 1;
+            self.on_command(now, command);
+        }
+        taken
+    }
+
+    fn on_command(&mut self, now: Nanos, command: ModelCommand) {
+        match command {
+            ModelCommand::FrontendUp { frontend, token } => {
+                self.out.peers.expect(Member::Frontend(frontend), token);
+            }
+            ModelCommand::BackendUp { backend, token, gpus } => {
+                self.out.peers.expect(Member::Backend(backend), token);
+                self.out.peers.own(backend, &gpus);
+            }
+            ModelCommand::FrontendDown { frontend } => {
+                self.dismiss(Member::Frontend(frontend));
+                self.on_frontend_lost(now, frontend);
+            }
+            ModelCommand::BackendDown { backend } => {
+                self.dismiss(Member::Backend(backend));
+                self.on_backend_lost(now, backend);
+            }
+            ModelCommand::Serving { subcluster, gpus } => {
+                self.serving[subcluster.0 as usize] = gpus;
+                if gpus == 0 {
+                    self.drop_unserved(now, subcluster);
+                }
+            }
+            ModelCommand::Profile { model, profile } => {
+                if let Some(at) = self.out.local[model.0 as usize] {
+                    self.models[at].state.set_profile(profile);
+                }
+            }
+            ModelCommand::Shutdown => self.shut_down(now),
+        }
+    }
+
+    fn take_events(&mut self, now: Nanos) -> usize {
+        let mut events = mem::take(&mut self.events);
+        let taken = self.out.transport.poll(now, &mut events);
+        for event in events.drain() {
+            match event {
+                Event::Opened { conn, peer } => self.on_opened(conn, &peer),
+                Event::Message { conn, message } => self.on_message(now, conn, message),
+                Event::Closed { conn, .. } => self.on_closed(now, conn),
+                // This thread posts no READs and exposes no slabs.
+                Event::Read(_) | Event::Result { .. } => {}
+            }
+        }
+        self.events = events;
+        taken
+    }
+
+    fn on_opened(&mut self, conn: ConnId, peer: &Peer) {
+        if !self.out.peers.admit(conn, peer.role, peer.member, peer.token) {
+            self.out.counters.unauthorised.add(1);
+            let detail = "the token is not that of a joined member, or it is connected already; \
+                          join at the scheduler's control address first";
+            self.out.transport.close(conn, RefuseCode::Unauthorised, detail);
+        }
+    }
+
+    fn on_message(&mut self, now: Nanos, conn: ConnId, message: Message<'_>) {
+        match (self.out.peers.member(conn), message) {
+            (Some(Member::Frontend(frontend)), Message::Submit(submit)) => {
+                self.on_submit(now, conn, frontend, submit);
+            }
+            (Some(Member::Frontend(frontend)), Message::Cancel(cancel)) => {
+                self.on_cancel(now, conn, frontend, cancel);
+            }
+            (Some(Member::Backend(backend)), Message::BatchDone(done)) => {
+                self.on_batch_done(now, conn, backend, done);
+            }
+            (None, _) => {} // closed by us a moment ago; this was still under way
+            (Some(_), _) => self.refuse(conn, "this message does not belong on this connection"),
+        }
+    }
+
+    fn on_submit(&mut self, now: Nanos, conn: ConnId, frontend: FrontendId, submit: &Submit) {
+        let task = TaskId(submit.task.get());
+        if task.frontend() != frontend {
+            return self.refuse(conn, "a submitted task names another frontend");
+        }
+        self.out.counters.submitted.add(1);
+        let Some(at) = self.resident(submit.model.get()) else {
+            return self.out.tell(task, Unserved::Failed(FailReason::UnknownModel));
+        };
+        if let Some(why) = self.unservable(at) {
+            return self.out.tell(task, Unserved::Dropped(why));
+        }
+        let request = Request { task, deadline: Nanos(submit.deadline_ns.get()) };
+        self.models[at].state.on_request(now, request, &mut self.out);
+        self.retime(at);
+    }
+
+    fn on_cancel(&mut self, now: Nanos, conn: ConnId, frontend: FrontendId, cancel: &Cancel) {
+        let task = TaskId(cancel.task.get());
+        if task.frontend() != frontend {
+            return self.refuse(conn, "a cancelled task names another frontend");
+        }
+        let at = self.resident(cancel.model.get());
+        let waited = at.is_some_and(|at| self.models[at].state.on_cancel(now, task, &mut self.out));
+        if !waited {
+            self.out.counters.cancelled_late.add(1);
+        }
+        at.into_iter().for_each(|at| self.retime(at));
+    }
+
+    fn on_batch_done(&mut self, now: Nanos, conn: ConnId, from: BackendId, done: &BatchDone) {
+        let name = done.batch.get();
+        let Some(status) = BatchStatus::from_code(done.status) else {
+            return self.refuse(conn, "a batch report has an unknown status");
+        };
+        if self.out.in_flight.get(name).is_none_or(|sent| sent.backend != from) {
+            return self.out.counters.stale_reports.add(1);
+        }
+        let finished = Nanos(done.finished_ns.get()).min(now);
+        match status {
+            BatchStatus::Executed => {
+                let measured = Nanos(done.finished_ns.get()) - Nanos(done.started_ns.get());
+                self.out.counters.executed.add(1);
+                self.executed(name, u32::from(done.rows.get()), measured, finished);
+            }
+            BatchStatus::EngineError => {
+                self.out.counters.engine_errors.add(1);
+                self.executed(name, 0, Nanos::ZERO, finished);
+            }
+            BatchStatus::Expired => {
+                self.out.counters.expired.add(1);
+                self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
+            }
+            BatchStatus::Refused => {
+                self.out.counters.refused.add(1);
+                self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
+            }
+        }
+    }
+
+    /// The backend has answered every task of the batch.
+    fn executed(&mut self, name: u64, rows: u32, measured: Nanos, finished: Nanos) {
+        let Some((at, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else { return };
+        let model = &mut self.models[at].state;
+        model.on_measured(rows.min(self.returning.len() as u32), measured);
+        self.out.gpu(GpuUpdate::Finished { gpu, at: finished });
+    }
+
+    /// Nobody has answered the batch's tasks: back to the queue with those that can still make it.
+    fn take_back(&mut self, now: Nanos, name: u64, otherwise: Unserved) {
+        let Some((at, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else { return };
+        for &request in &self.returning {
+            let frontend = request.task.frontend();
+            if self.out.peers.frontend(frontend).is_none() {
+                self.out.tell(request.task, Unserved::Dropped(DropReason::FrontendLost));
+            } else {
+                self.models[at].state.on_requeue(now, request, otherwise, &mut self.out);
+            }
+        }
+        self.out.gpu(GpuUpdate::Finished { gpu, at: now });
+        self.retime(at);
+    }
+
+    fn on_closed(&mut self, now: Nanos, conn: ConnId) {
+        match self.out.peers.disconnected(conn) {
+            Some(Member::Frontend(frontend)) => {
+                self.on_frontend_lost(now, frontend);
+                self.out.link.notices.send(Notice::FrontendLost(frontend));
+            }
+            Some(Member::Backend(backend)) => {
+                self.on_backend_lost(now, backend);
+                self.out.link.notices.send(Notice::BackendLost(backend));
+            }
+            None => {}
+        }
+    }
+
+    fn on_frontend_lost(&mut self, now: Nanos, frontend: FrontendId) {
+        for at in 0..self.models.len() {
+            self.models[at].state.on_frontend_lost(now, frontend, &mut self.out);
+            self.retime(at);
+        }
+    }
+
+    fn on_backend_lost(&mut self, now: Nanos, backend: BackendId) {
+        while let Some(name) = self.out.in_flight.any_of(backend) {
+            self.out.counters.backend_lost.add(1);
+            self.take_back(now, name, Unserved::Failed(FailReason::BackendLost));
+        }
+    }
+
+    fn take_grants(&mut self, now: Nanos) -> usize {
+        let mut taken = 0;
+        while let Some((model, grant)) = self.out.link.grant() {
+            taken += 1;
+            let at = self.resident(model.0).expect("a grant goes to the model's own thread");
+            self.models[at].state.on_grant(now, grant, &mut self.out);
+            self.take_undelivered(now);
+            self.retime(at);
+        }
+        taken
+    }
+
+    /// Plans that could not be sent: their backend does not read, or went while the grant was made.
+    fn take_undelivered(&mut self, now: Nanos) {
+        while let Some(name) = self.out.undelivered.pop() {
+            self.take_back(now, name, Unserved::Failed(FailReason::BackendLost));
+        }
+    }
+
+    fn fire_timers(&mut self, now: Nanos) -> usize {
+        let mut fired = 0;
+        while let Some((_, at)) = self.timers.pop_up_to(now) {
+            self.models[at as usize].state.on_timer(now, &mut self.out);
+            self.retime(at as usize);
+            fired += 1;
+        }
+        fired
+    }
+
+    fn retime(&mut self, at: usize) {
+        match self.models[at].state.next_timer() {
+            Some(due) => self.timers.set(at as u32, due),
+            None => drop(self.timers.remove(at as u32)),
+        }
+    }
+
+    fn resident(&self, model: u32) -> Option<usize> {
+        *self.out.local.get(model as usize)?
+    }
+
+    /// Why a task of this model would wait for nothing.
+    fn unservable(&self, at: usize) -> Option<DropReason> {
+        let nobody = self.serving[self.models[at].subcluster.0 as usize] == 0;
+        if self.shutdown {
+            Some(DropReason::Shutdown)
+        } else {
+            nobody.then_some(DropReason::NoBackend)
+        }
+    }
+
+    fn drop_unserved(&mut self, now: Nanos, subcluster: SubclusterId) {
+        for at in 0..self.models.len() {
+            if self.models[at].subcluster == subcluster {
+                self.models[at].state.drop_all(now, DropReason::NoBackend, &mut self.out);
+                self.retime(at);
+            }
+        }
+    }
+
+    fn shut_down(&mut self, now: Nanos) {
+        self.shutdown = true;
+        for at in 0..self.models.len() {
+            self.models[at].state.drop_all(now, DropReason::Shutdown, &mut self.out);
+            self.retime(at);
+        }
+        self.out.transport.flush();
+    }
+
+    fn dismiss(&mut self, member: Member) {
+        if let Some(conn) = self.out.peers.forget(member) {
+            let detail = "the scheduler no longer counts this process as a member; join again";
+            self.out.transport.close(conn, RefuseCode::Unauthorised, detail);
+        }
+    }
+
+    fn refuse(&mut self, conn: ConnId, detail: &str) {
+        self.out.counters.protocol_errors.add(1);
+        self.out.transport.close(conn, RefuseCode::UnexpectedMessage, detail);
+    }
+}
+
+impl<T: Transport> Agent for ModelThread<T> {
+    fn poll(&mut self, now: Nanos) -> usize {
+        let work = self.take_commands(now)
+            + self.take_events(now)
+            + self.take_grants(now)
+            + self.fire_timers(now);
+        self.out.transport.flush();
+        self.out.link.announce();
+        work
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        self.timers.peek().map(|(due, _)| due)
+    }
+
+    fn wait(&mut self, timeout: Option<Nanos>) {
+        self.out.transport.wait(timeout);
+    }
+
+    fn waker(&self) -> Waker {
+        self.out.transport.waker()
+    }
+}

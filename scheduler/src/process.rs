@@ -1,0 +1,315 @@
+//! Putting the scheduler together: transports, threads, and the handle that stops them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use baton_core::{ModelConfig, NetworkDelay, Policy};
+use baton_rdma::wire::Role;
+use baton_rdma::{Identity, TcpConfig, TcpTransport, Transport};
+use baton_topo::{Agent, Clock, Cluster, Placement, PolicyName, Waker};
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::catalog::Catalog;
+use crate::control::{ControlParts, ControlThread};
+use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
+use crate::limits::MODEL_THREADS_MAX;
+use crate::link::{CommandSender, ModelCommand, NoticeSender, Sleeper, command_queue, link};
+use crate::model_thread::{ModelThread, Resident};
+use crate::rank_thread::{Home, RankThread};
+use crate::roster::Roster;
+
+/// Why the scheduler could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SchedulerError {
+    /// An address could not be bound.
+    #[error(
+        "cannot listen on {addr} ({source}); is another scheduler running, or the address not this host's?"
+    )]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Spawn(io::Error),
+    /// The thread count is out of range.
+    #[error("model_threads = {0}; it must be 1 to {MODEL_THREADS_MAX}")]
+    ModelThreads(u32),
+}
+
+/// A running scheduler. Dropping it stops the threads without ceremony; prefer
+/// [`SchedulerHandle::stop`].
+#[derive(Debug)]
+pub struct SchedulerHandle {
+    addr: SocketAddr,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    /// Disconnects as the threads end.
+    ended: Receiver<()>,
+    model_threads: Vec<CommandSender<ModelCommand>>,
+    control_shutdown: Option<Sender<()>>,
+    wakers: Vec<Waker>,
+    counters: Arc<SchedulerCounters>,
+}
+
+/// Everything the scheduler counts.
+#[derive(Debug)]
+pub struct SchedulerCounters {
+    /// Per ModelThread.
+    pub model_threads: Vec<Arc<ModelThreadCounters>>,
+    /// The RankThread.
+    pub rank_thread: Arc<RankThreadCounters>,
+    /// The ControlThread.
+    pub control_thread: Arc<ControlThreadCounters>,
+}
+
+impl SchedulerCounters {
+    fn new(model_threads: usize) -> Self {
+        Self {
+            model_threads: (0..model_threads).map(|_| Arc::default()).collect(),
+            rank_thread: Arc::default(),
+            control_thread: Arc::default(),
+        }
+    }
+
+    /// Names and values; those of the ModelThreads are summed.
+    pub fn pairs(&self) -> Vec<(&'static str, u64)> {
+        let mut threads = self.model_threads.iter().map(|thread| thread.pairs());
+        let mut pairs = threads.next().unwrap_or_default();
+        for other in threads {
+            pairs.iter_mut().zip(other).for_each(|(sum, (_, value))| sum.1 += value);
+        }
+        pairs.extend(self.rank_thread.pairs());
+        pairs.extend(self.control_thread.pairs());
+        pairs
+    }
+}
+
+/// How long [`SchedulerHandle::stop`] waits for the threads to tell everybody.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Starts the scheduler of `cluster` and returns once it listens.
+///
+/// # Errors
+/// An address is taken, the thread count is out of range, or the system has no more threads.
+pub fn start(cluster: &Cluster, clock: Clock) -> Result<SchedulerHandle, SchedulerError> {
+    let spec = &cluster.scheduler;
+    if !(1..=MODEL_THREADS_MAX).contains(&spec.model_threads) {
+        return Err(SchedulerError::ModelThreads(spec.model_threads));
+    }
+    let control = bind(spec.listen, Role::Control, 0)?;
+    let any_port = SocketAddr::new(spec.listen.ip(), 0);
+    let transports = (0..spec.model_threads)
+        .map(|number| bind(any_port, Role::ModelThread, number))
+        .collect::<Result<Vec<_>, _>>()?;
+    Assembly::new(cluster, control, transports).launch(cluster, clock)
+}
+
+fn bind(addr: SocketAddr, role: Role, member: u32) -> Result<TcpTransport, SchedulerError> {
+    TcpTransport::bind(Some(addr), Identity { role, member }, TcpConfig::default())
+        .map_err(|source| SchedulerError::Listen { addr, source })
+}
+
+/// The agents of a scheduler, connected to one another and not running yet: to be given threads,
+/// or stepped by hand.
+pub struct Assembly<T> {
+    /// The ControlThread's agent.
+    pub control: ControlThread<T>,
+    /// The RankThread's agent.
+    pub rank: RankThread,
+    /// The ModelThreads' agents.
+    pub model_threads: Vec<ModelThread<T>>,
+    commands: Vec<CommandSender<ModelCommand>>,
+    control_shutdown: Sender<()>,
+    counters: Arc<SchedulerCounters>,
+}
+
+impl<T: Transport> Assembly<T> {
+    /// Deals the cluster's models to as many ModelThreads as there are `transports`.
+    pub fn new(cluster: &Cluster, control: T, transports: Vec<T>) -> Self {
+        let counters = Arc::new(SchedulerCounters::new(transports.len()));
+        let homes = homes(cluster, transports.len());
+        let thread_of: Vec<usize> = homes.iter().map(|home| home.thread).collect();
+        let addrs: Vec<SocketAddr> = transports.iter().map(Transport::local_addr).collect();
+        let (notices, inbox) = NoticeSender::new(control.waker());
+        let (sleeper, rank_waker) = Sleeper::new();
+
+        let mut assembled = Vec::new();
+        let mut links = Vec::new();
+        let mut commands = Vec::new();
+        for (number, transport) in transports.into_iter().enumerate() {
+            let residents = residents(cluster, &homes, number);
+            let (model_link, rank_link, sender) =
+                link(residents.len(), transport.waker(), rank_waker.clone(), notices.clone());
+            let counters = Arc::clone(&counters.model_threads[number]);
+            let (models, subclusters) = (cluster.models.len(), cluster.subclusters.len());
+            assembled.push(ModelThread::new(
+                residents,
+                models,
+                subclusters,
+                transport,
+                model_link,
+                counters,
+            ));
+            links.push(rank_link);
+            commands.push(sender);
+        }
+
+        let (rank_commands, rank_inbox) = command_queue(rank_waker.clone());
+        let rank = RankThread::new(
+            &homes,
+            cluster.subclusters.len() as u32,
+            links,
+            rank_inbox,
+            notices,
+            (sleeper, rank_waker),
+            Arc::clone(&counters.rank_thread),
+        );
+        let (control_shutdown, shutdown) = crossbeam_channel::bounded(0);
+        let epoch = Roster::default().token();
+        let parts = ControlParts {
+            catalog: Catalog::new(cluster, &addrs, &thread_of, epoch),
+            model_threads: commands.clone(),
+            rank: rank_commands,
+            notices: inbox,
+            member_timeout: cluster.scheduler.member_timeout,
+            shutdown,
+            counters: Arc::clone(&counters.control_thread),
+        };
+        Self {
+            control: ControlThread::new(control, parts),
+            rank,
+            model_threads: assembled,
+            commands,
+            control_shutdown,
+            counters,
+        }
+    }
+
+    /// What the agents count.
+    pub fn counters(&self) -> &Arc<SchedulerCounters> {
+        &self.counters
+    }
+}
+
+impl Assembly<TcpTransport> {
+    fn launch(self, cluster: &Cluster, clock: Clock) -> Result<SchedulerHandle, SchedulerError> {
+        let (alive, ended) = crossbeam_channel::bounded(0);
+        let mut handle = SchedulerHandle {
+            addr: self.control.local_addr(),
+            stop: Arc::new(AtomicBool::new(false)),
+            threads: Vec::new(),
+            ended,
+            model_threads: self.commands,
+            control_shutdown: Some(self.control_shutdown),
+            wakers: Vec::new(),
+            counters: self.counters,
+        };
+        let mut cores = cluster.scheduler.cores.iter().copied();
+        let mut place =
+            |name: String| Placement { name, core: cores.next(), idle: cluster.scheduler.idle };
+        handle.spawn(self.rank, place("rank".into()), clock, alive.clone())?;
+        for (number, thread) in self.model_threads.into_iter().enumerate() {
+            handle.spawn(thread, place(format!("model-{number}")), clock, alive.clone())?;
+        }
+        handle.spawn(self.control, place("control".into()), clock, alive)?;
+        Ok(handle)
+    }
+}
+
+impl SchedulerHandle {
+    /// Where members join.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// What the scheduler counts.
+    pub fn counters(&self) -> &SchedulerCounters {
+        &self.counters
+    }
+
+    /// Ends every waiting task with `shutdown`, tells every member, and stops the threads. What
+    /// backends already have is still answered by them.
+    pub fn stop(mut self) {
+        self.model_threads.iter().for_each(|thread| thread.send(ModelCommand::Shutdown));
+        drop(self.control_shutdown.take());
+        self.wakers.iter().for_each(Waker::wake);
+        // The RankThread never ends by itself, so this waits out the time the others need.
+        let _ = self.ended.recv_timeout(STOP_TIMEOUT);
+        self.halt();
+    }
+
+    fn spawn(
+        &mut self,
+        mut agent: impl Agent + Send + 'static,
+        placement: Placement,
+        clock: Clock,
+        alive: Sender<()>,
+    ) -> Result<(), SchedulerError> {
+        self.wakers.push(agent.waker());
+        let stop = Arc::clone(&self.stop);
+        let builder = std::thread::Builder::new().name(placement.name.clone());
+        let body = move || {
+            baton_topo::run(&mut agent, clock, &placement, &stop);
+            drop(alive);
+        };
+        self.threads.push(builder.spawn(body).map_err(SchedulerError::Spawn)?);
+        Ok(())
+    }
+
+    fn halt(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.wakers.iter().for_each(Waker::wake);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a scheduler thread panicked; please report this");
+            }
+        }
+    }
+}
+
+impl Drop for SchedulerHandle {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// Models are dealt to the ModelThreads in turn.
+fn homes(cluster: &Cluster, threads: usize) -> Vec<Home> {
+    let home = |(number, model): (usize, &baton_topo::ModelSpec)| Home {
+        thread: number % threads,
+        subcluster: model.subcluster,
+    };
+    cluster.models.iter().enumerate().map(home).collect()
+}
+
+fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> {
+    let network = NetworkDelay {
+        ctrl: cluster.network.ctrl,
+        data_per_task: cluster.network.data_per_task,
+        response: cluster.network.response,
+    };
+    let policy = match cluster.scheduler.policy {
+        PolicyName::Symphony => Policy::Symphony,
+        PolicyName::Eager => Policy::Eager,
+    };
+    let resident = |model: &baton_topo::ModelSpec| Resident {
+        config: ModelConfig {
+            id: model.id,
+            profile: model.profile.clone(),
+            slo: model.slo,
+            queue_capacity: model.queue_capacity,
+            policy,
+            network,
+        },
+        subcluster: model.subcluster,
+    };
+    let lives_here = |model: &&baton_topo::ModelSpec| homes[model.id.0 as usize].thread == thread;
+    cluster.models.iter().filter(lives_here).map(resident).collect()
+}

@@ -1,0 +1,182 @@
+//! Joining, proving life, leaving: the ControlThread on the stage.
+
+mod stage;
+
+use baton_rdma::wire::{
+    JoinBackend, JoinFrontend, ProfileDesc, Ready, RefuseCode, Role, SlabDesc, Submit, WireAddr,
+};
+use baton_rdma::{Identity, Transport};
+use baton_topo::PolicyName;
+use stage::{Stage, Told, cluster, ms};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+fn stage() -> Stage {
+    Stage::new(&cluster(PolicyName::Symphony, 2))
+}
+
+fn refused(told: &[Told]) -> Option<RefuseCode> {
+    told.iter().find_map(|told| match told {
+        Told::Refused { code, detail } => {
+            assert!(!detail.is_empty(), "a refusal says why");
+            *code
+        }
+        _ => None,
+    })
+}
+
+#[test]
+fn the_catalogue_names_every_model_and_its_thread() {
+    let member = stage().member(Role::Frontend);
+    assert_eq!(member.models, [("model-0".to_owned(), 0), ("model-1".to_owned(), 1)]);
+}
+
+#[test]
+fn backends_are_introduced_to_frontends_whoever_came_first() {
+    let mut stage = stage();
+    let early = stage.frontend();
+    let mut backend = stage.member(Role::Backend);
+    backend.send(&ProfileDesc { model: 0.into() }, &[]);
+    backend.send(&JoinBackend { subcluster: 0.into(), gpus: 2.into() }, b"b");
+    let told = stage.exchange(&mut backend);
+    assert!(matches!(told[0], Told::Joined { first_gpu: 0, .. }), "{told:?}");
+    assert_eq!(told[1], Told::PeerUp { frontend: early.id });
+
+    let late = stage.frontend();
+    assert_eq!(stage.exchange(&mut backend), [Told::PeerUp { frontend: late.id }]);
+    drop(late.transport);
+    assert_eq!(stage.exchange(&mut backend), [Told::PeerDown { frontend: late.id }]);
+}
+
+#[test]
+fn a_ping_is_answered_with_the_schedulers_time() {
+    let mut stage = stage();
+    let mut frontend = stage.frontend();
+    frontend.ping();
+    assert_eq!(stage.exchange(&mut frontend), [Told::Pong { scheduler: stage.now }]);
+}
+
+#[test]
+fn a_silent_member_is_taken_for_dead_and_a_pinging_one_is_not() {
+    let mut stage = stage();
+    let (mut silent, mut alive) = (stage.frontend(), stage.frontend());
+    for _ in 0..4 {
+        alive.ping();
+        stage.exchange(&mut alive);
+        stage.advance(ms(400));
+    }
+    assert_eq!(refused(&stage.exchange(&mut silent)), Some(RefuseCode::Unauthorised));
+    alive.ping();
+    assert!(matches!(stage.exchange(&mut alive)[..], [Told::Pong { .. }]));
+}
+
+#[test]
+fn joins_that_cannot_be_served_are_refused_with_the_reason() {
+    let cases: [(&[u32], u32, u32, &str); 5] = [
+        (&[0], 9, 1, "no sub-cluster"),
+        (&[0], 0, 0, "no slot"),
+        (&[0], 0, 65, "too many slots"),
+        (&[], 0, 1, "a model not loaded"),
+        (&[7], 0, 1, "no such model"),
+    ];
+    for (profiles, subcluster, gpus, why) in cases {
+        let mut stage = stage();
+        let mut backend = stage.member(Role::Backend);
+        for &model in profiles {
+            backend.send(&ProfileDesc { model: model.into() }, &[]);
+        }
+        backend.send(&JoinBackend { subcluster: subcluster.into(), gpus: gpus.into() }, b"b");
+        let told = stage.exchange(&mut backend);
+        assert_eq!(refused(&told), Some(RefuseCode::BadRequest), "{why}: {told:?}");
+    }
+}
+
+#[test]
+fn a_measured_profile_must_fit_the_model() {
+    let tables: [&[u64]; 3] = [&[1; 7], &[5, 4, 6, 7, 8, 9, 10, 11], &[0; 8]];
+    for table in tables {
+        let mut stage = stage();
+        let mut backend = stage.member(Role::Backend);
+        let wire: Vec<U64> = table.iter().map(|&ns| U64::new(ns)).collect();
+        backend.send(&ProfileDesc { model: 0.into() }, wire.as_bytes());
+        let told = stage.exchange(&mut backend);
+        assert_eq!(refused(&told), Some(RefuseCode::BadRequest), "{table:?}: {told:?}");
+    }
+}
+
+#[test]
+fn a_name_and_a_connection_join_once() {
+    let mut stage = stage();
+    let _first = stage.backend("b", 0, 1);
+    let mut second = stage.member(Role::Backend);
+    second.send(&ProfileDesc { model: 0.into() }, &[]);
+    second.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
+    assert_eq!(refused(&stage.exchange(&mut second)), Some(RefuseCode::DuplicateJoin));
+
+    let mut frontend = stage.frontend();
+    let addr = WireAddr::new(frontend.transport.local_addr());
+    frontend.send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
+    assert_eq!(refused(&stage.exchange(&mut frontend)), Some(RefuseCode::DuplicateJoin));
+}
+
+#[test]
+fn messages_out_of_place_end_the_conversation() {
+    let mut stage = stage();
+    let mut hasty = stage.member(Role::Backend);
+    hasty.send(&Ready { reserved: 0.into() }, &[]);
+    assert_eq!(refused(&stage.exchange(&mut hasty)), Some(RefuseCode::UnexpectedMessage));
+
+    let mut confused = stage.member(Role::Backend);
+    let slab = SlabDesc {
+        frontend: 0.into(),
+        first_slot: 0.into(),
+        slots: 1.into(),
+        stride: 64.into(),
+        input_bytes: 8.into(),
+        model: 0.into(),
+    };
+    confused.send(&slab, &[]);
+    assert_eq!(refused(&stage.exchange(&mut confused)), Some(RefuseCode::UnexpectedMessage));
+
+    let mut lost = stage.member(Role::Frontend);
+    lost.send(&Submit { task: 1.into(), deadline_ns: 1.into(), model: 0.into() }, &[]);
+    assert_eq!(refused(&stage.exchange(&mut lost)), Some(RefuseCode::UnexpectedMessage));
+}
+
+#[test]
+fn a_model_thread_admits_nobody_without_a_token() {
+    let mut stage = stage();
+    let frontend = stage.frontend();
+    let mut thief = stage.member(Role::Frontend);
+    thief.id = frontend.id;
+    thief.token = frontend.token ^ 1;
+    let hello = baton_rdma::wire::Hello::new(Role::Frontend, thief.id, thief.token);
+    let addr = thief.thread_addr(0);
+    thief.transport.connect(addr, hello).unwrap();
+    assert_eq!(refused(&stage.exchange(&mut thief)), Some(RefuseCode::Unauthorised));
+    let counters = &stage.scheduler.counters().model_threads[0];
+    assert_eq!(counters.unauthorised.get(), 1);
+}
+
+#[test]
+fn another_scheduler_cannot_join() {
+    let mut stage = stage();
+    let mut other = stage.network.endpoint(Identity { role: Role::Control, member: 0 });
+    let hello = baton_rdma::wire::Hello::new(Role::Control, 0, 0);
+    other.connect(stage.control_addr(), hello).unwrap();
+    other.flush();
+    stage.settle();
+    assert_eq!(stage.scheduler.counters().control_thread.protocol_errors.get(), 1);
+}
+
+#[test]
+fn an_idle_backend_drains_at_once_and_its_name_is_free_again() {
+    let mut stage = stage();
+    let mut backend = stage.backend("b", 0, 2);
+    backend.leave();
+    assert_eq!(stage.exchange(&mut backend), [Told::LeaveAck]);
+    drop(backend.transport);
+    stage.settle();
+    let again = stage.backend("b", 0, 2);
+    assert_ne!(again.token, 0);
+}

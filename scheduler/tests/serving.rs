@@ -1,0 +1,247 @@
+//! Tasks on the stage: from a submit to a plan to an outcome, and what happens when members die.
+
+mod stage;
+
+use baton_core::{DropReason, FailReason, Nanos};
+use baton_rdma::Transport;
+use baton_rdma::wire::{BatchStatus, RefuseCode, Submit};
+use baton_topo::PolicyName;
+use stage::{Member, Stage, Told, cluster, ms};
+
+const DROPPED: u8 = 1;
+const FAILED: u8 = 2;
+
+fn stage(policy: PolicyName) -> Stage {
+    Stage::new(&cluster(policy, 1))
+}
+
+/// The one plan the backend has been sent: batch, slot, tasks.
+fn plan(told: &[Told]) -> (u64, u32, Vec<u64>) {
+    match told {
+        [Told::Plan { batch, gpu, tasks, .. }] => (*batch, *gpu, tasks.clone()),
+        other => panic!("expected one plan, was told {other:?}"),
+    }
+}
+
+fn dropped(task: u64, why: DropReason) -> Told {
+    Told::Ended { task, kind: DROPPED, reason: why.code() }
+}
+
+/// Submits `count` tasks of model 0 with the model's SLO.
+fn submit(stage: &mut Stage, frontend: &mut Member, count: u32) -> Vec<u64> {
+    let tasks: Vec<u64> = (0..count).map(|slot| frontend.task(slot, 0)).collect();
+    for &task in &tasks {
+        frontend.submit(0, task, stage.now + ms(30));
+    }
+    assert_eq!(stage.exchange(frontend), [], "nothing ends yet");
+    tasks
+}
+
+#[test]
+fn deferred_tasks_leave_as_one_batch_at_the_frontrun_moment() {
+    let mut stage = stage(PolicyName::Symphony);
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    let tasks = submit(&mut stage, &mut frontend, 3);
+    // ℓ(4) = 8 ms before the deadline of 30 ms: until then a fourth task could still join.
+    stage.advance(ms(22) - Nanos(1));
+    assert_eq!(stage.exchange(&mut backend), []);
+    stage.advance(Nanos(1));
+    let (batch, gpu, planned) = plan(&stage.exchange(&mut backend));
+    assert_eq!((gpu, planned), (0, tasks));
+
+    backend.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now + ms(7)));
+    stage.advance(ms(8));
+    stage.exchange(&mut backend);
+    assert_eq!(stage.scheduler.model_threads[0].in_flight(), 0);
+    assert_eq!(stage.exchange(&mut frontend), [], "the backend answers, not the scheduler");
+}
+
+#[test]
+fn eager_tasks_leave_at_once_on_the_lowest_slot() {
+    let mut stage = stage(PolicyName::Eager);
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 2));
+    let tasks = submit(&mut stage, &mut frontend, 1);
+    let (_, gpu, planned) = plan(&stage.exchange(&mut backend));
+    assert_eq!((gpu, planned), (0, tasks));
+}
+
+#[test]
+fn without_a_backend_a_task_is_told_at_once() {
+    let mut stage = stage(PolicyName::Symphony);
+    let mut frontend = stage.frontend();
+    let task = frontend.task(0, 0);
+    frontend.submit(0, task, stage.now + ms(30));
+    assert_eq!(stage.exchange(&mut frontend), [dropped(task, DropReason::NoBackend)]);
+}
+
+#[test]
+fn bad_submissions_are_answered_with_their_reason() {
+    let mut stage = stage(PolicyName::Symphony);
+    let (mut frontend, _backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    let (late, hopeless, unknown) = (frontend.task(0, 0), frontend.task(1, 0), frontend.task(2, 0));
+    frontend.submit(0, late, stage.now - ms(1));
+    frontend.submit(0, hopeless, stage.now + ms(4));
+    assert_eq!(
+        stage.exchange(&mut frontend),
+        [late, hopeless].map(|task| dropped(task, DropReason::DeadlinePassed))
+    );
+    let submit = Submit {
+        task: unknown.into(),
+        deadline_ns: (stage.now + ms(30)).0.into(),
+        model: 99.into(),
+    };
+    frontend.transport.send(frontend.threads[0], &submit, &[]).unwrap();
+    let reason = FailReason::UnknownModel.code();
+    assert_eq!(
+        stage.exchange(&mut frontend),
+        [Told::Ended { task: unknown, kind: FAILED, reason }]
+    );
+}
+
+#[test]
+fn a_full_queue_refuses_the_next_task_only() {
+    let mut stage = stage(PolicyName::Symphony);
+    let (mut frontend, _backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    // A batch of the largest size leaves at once for the idle slot; the rest fills the queue.
+    let total = 8 + 16 + 1;
+    let tasks: Vec<u64> = (0..total).map(|slot| frontend.task(slot, 0)).collect();
+    let mut told = Vec::new();
+    for &task in &tasks {
+        frontend.submit(0, task, stage.now + ms(10_000));
+        told.extend(stage.exchange(&mut frontend));
+    }
+    assert_eq!(told, [dropped(*tasks.last().unwrap(), DropReason::QueueFull)]);
+}
+
+#[test]
+fn a_frontend_that_names_anothers_task_is_thrown_out() {
+    let mut stage = stage(PolicyName::Symphony);
+    let (mut honest, mut liar) = (stage.frontend(), stage.frontend());
+    let task = honest.task(0, 0);
+    liar.submit(0, task, stage.now + ms(30));
+    let told = stage.exchange(&mut liar);
+    let for_lying = |told: &Told| match told {
+        Told::Refused { code, .. } => *code == Some(RefuseCode::UnexpectedMessage),
+        _ => false,
+    };
+    assert!(told.iter().any(for_lying), "{told:?}");
+    honest.ping();
+    assert_eq!(stage.exchange(&mut honest).len(), 1, "the other one is not hurt");
+}
+
+#[test]
+fn cancelled_before_its_batch_a_task_is_dropped_and_after_it_is_not() {
+    let mut stage = stage(PolicyName::Symphony);
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    let tasks = submit(&mut stage, &mut frontend, 2);
+    frontend.cancel(0, tasks[0]);
+    assert_eq!(stage.exchange(&mut frontend), [dropped(tasks[0], DropReason::Cancelled)]);
+    stage.advance(ms(25));
+    assert_eq!(plan(&stage.exchange(&mut backend)).2, [tasks[1]]);
+    frontend.cancel(0, tasks[1]);
+    assert_eq!(stage.exchange(&mut frontend), [], "the backend owes the outcome now");
+}
+
+#[test]
+fn a_dead_backends_tasks_run_elsewhere_if_there_is_time() {
+    let mut stage = stage(PolicyName::Eager);
+    let (mut frontend, mut first) = (stage.frontend(), stage.backend("b1", 0, 1));
+    let tasks = submit(&mut stage, &mut frontend, 1);
+    plan(&stage.exchange(&mut first));
+    let mut second = stage.backend("b2", 0, 1);
+    drop(first.transport);
+    assert_eq!(plan(&stage.exchange(&mut second)).2, tasks);
+    assert_eq!(stage.exchange(&mut frontend), []);
+}
+
+#[test]
+fn a_dead_backends_tasks_fail_when_time_is_up() {
+    let mut stage = stage(PolicyName::Eager);
+    let (mut frontend, mut first) = (stage.frontend(), stage.backend("b1", 0, 1));
+    let tasks = submit(&mut stage, &mut frontend, 1);
+    plan(&stage.exchange(&mut first));
+    let _second = stage.backend("b2", 0, 1);
+    stage.advance(ms(27));
+    drop(first.transport);
+    let reason = FailReason::BackendLost.code();
+    let failed = Told::Ended { task: tasks[0], kind: FAILED, reason };
+    assert_eq!(stage.exchange(&mut frontend), [failed]);
+}
+
+#[test]
+fn when_the_last_backend_dies_what_waits_is_told() {
+    let mut stage = stage(PolicyName::Symphony);
+    let (mut frontend, backend) = (stage.frontend(), stage.backend("b1", 0, 1));
+    let tasks = submit(&mut stage, &mut frontend, 2);
+    drop(backend.transport);
+    let told = stage.exchange(&mut frontend);
+    assert_eq!(told, [tasks[0], tasks[1]].map(|task| dropped(task, DropReason::NoBackend)));
+}
+
+#[test]
+fn a_dead_frontends_tasks_leave_the_queue() {
+    let mut stage = stage(PolicyName::Symphony);
+    let (mut frontend, mut other) = (stage.frontend(), stage.frontend());
+    let mut backend = stage.backend("b", 0, 1);
+    submit(&mut stage, &mut frontend, 2);
+    let task = other.task(0, 0);
+    other.submit(0, task, stage.now + ms(30));
+    stage.exchange(&mut other);
+    drop(frontend.transport);
+    stage.advance(ms(25));
+    let told = stage.exchange(&mut backend);
+    assert_eq!(plan(&told[told.len() - 1..]).2, [task]);
+    let counters = &stage.scheduler.counters().model_threads[0];
+    assert_eq!(counters.dropped_frontend_lost.get(), 2);
+}
+
+#[test]
+fn a_batch_given_back_is_planned_again_or_dropped() {
+    let mut stage = stage(PolicyName::Eager);
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    let tasks = submit(&mut stage, &mut frontend, 1);
+    let (first, gpu, _) = plan(&stage.exchange(&mut backend));
+    backend.report(first, gpu, BatchStatus::Expired, (Nanos::ZERO, Nanos::ZERO));
+    let (second, gpu, again) = plan(&stage.exchange(&mut backend));
+    assert_ne!(first, second);
+    assert_eq!(again, tasks);
+    stage.advance(ms(29));
+    backend.report(second, gpu, BatchStatus::Refused, (Nanos::ZERO, Nanos::ZERO));
+    stage.exchange(&mut backend);
+    assert_eq!(stage.exchange(&mut frontend), [dropped(tasks[0], DropReason::Deadline)]);
+}
+
+#[test]
+fn reports_nobody_waits_for_are_counted_and_harmless() {
+    let mut stage = stage(PolicyName::Eager);
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b1", 0, 1));
+    let mut other = stage.backend("b2", 0, 1);
+    submit(&mut stage, &mut frontend, 1);
+    let (batch, gpu, _) = plan(&stage.exchange(&mut backend));
+    other.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
+    stage.exchange(&mut other);
+    for _ in 0..2 {
+        backend.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
+    }
+    backend.report(u64::MAX, gpu, BatchStatus::Executed, (stage.now, stage.now));
+    stage.exchange(&mut backend);
+    let counters = &stage.scheduler.counters().model_threads[0];
+    assert_eq!((counters.executed.get(), counters.stale_reports.get()), (1, 3));
+}
+
+#[test]
+fn a_busy_backend_drains_after_its_last_batch_and_gets_no_other() {
+    let mut stage = stage(PolicyName::Eager);
+    let (mut frontend, mut leaving) = (stage.frontend(), stage.backend("b1", 0, 1));
+    submit(&mut stage, &mut frontend, 1);
+    let (batch, gpu, _) = plan(&stage.exchange(&mut leaving));
+    leaving.leave();
+    assert_eq!(stage.exchange(&mut leaving), [], "a batch is outstanding");
+    let mut staying = stage.backend("b2", 0, 1);
+    let task = frontend.task(9, 0);
+    frontend.submit(0, task, stage.now + ms(30));
+    stage.exchange(&mut frontend);
+    assert_eq!(plan(&stage.exchange(&mut staying)).2, [task]);
+    leaving.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
+    assert_eq!(stage.exchange(&mut leaving), [Told::LeaveAck]);
+}

@@ -1,0 +1,316 @@
+//! The scheduler's real agents on an in-process network, stepped by hand; members are scripted.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of the stage")]
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+use baton_core::{ModelId, Nanos, Profile, SubclusterId, TaskId};
+use baton_rdma::wire::{
+    BatchDone, BatchStatus, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message, Ping,
+    ProfileDesc, Ready, RefuseCode, Role, Submit, WireAddr,
+};
+use baton_rdma::{
+    CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport,
+};
+use baton_scheduler::Assembly;
+use baton_topo::{
+    Agent, Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PolicyName,
+    SchedulerSpec,
+};
+use std::net::SocketAddr;
+
+pub fn ms(value: u64) -> Nanos {
+    Nanos::from_millis(value)
+}
+
+/// Two models, ℓ(b) = b + 4 ms, SLO 30 ms, in one sub-cluster of their own each.
+pub fn cluster(policy: PolicyName, model_threads: u32) -> Cluster {
+    let model = |id: u32| ModelSpec {
+        id: ModelId(id),
+        name: format!("model-{id}"),
+        subcluster: SubclusterId(id),
+        profile: Profile::linear(ms(1), ms(4), 8).unwrap(),
+        slo: ms(30),
+        input_bytes: 16,
+        output_bytes: 8,
+        queue_capacity: 16,
+        engine: EngineSpec::Emulated { jitter: 0.0 },
+    };
+    Cluster {
+        scheduler: SchedulerSpec {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            model_threads,
+            idle: Idle::Park,
+            cores: Vec::new(),
+            policy,
+            member_timeout: ms(1_000),
+        },
+        network: NetworkSpec {
+            ctrl: Nanos::ZERO,
+            data_per_task: Nanos::ZERO,
+            response: Nanos::ZERO,
+        },
+        subclusters: vec!["a".into(), "b".into()],
+        models: vec![model(0), model(1)],
+        backends: Vec::new(),
+        frontend: FrontendSpec { slots_per_model: 4, lease_grace: ms(1_000) },
+    }
+}
+
+/// What a scripted member has been told, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Told {
+    Joined { member: u32, first_gpu: u32, token: u64 },
+    PeerUp { frontend: u32 },
+    PeerDown { frontend: u32 },
+    LeaveAck,
+    Pong { scheduler: Nanos },
+    Plan { batch: u64, gpu: u32, model: u32, exec_at: Nanos, tasks: Vec<u64> },
+    Ended { task: u64, kind: u8, reason: u8 },
+    Refused { code: Option<RefuseCode>, detail: String },
+    Closed,
+    Other,
+}
+
+pub struct Stage {
+    pub network: InprocNetwork,
+    pub scheduler: Assembly<InprocTransport>,
+    pub now: Nanos,
+    control: SocketAddr,
+}
+
+impl Stage {
+    pub fn new(cluster: &Cluster) -> Self {
+        let network = InprocNetwork::new();
+        let endpoint = |role, member| network.endpoint(Identity { role, member });
+        let control = endpoint(Role::Control, 0);
+        let addr = control.local_addr();
+        let threads = (0..cluster.scheduler.model_threads)
+            .map(|number| endpoint(Role::ModelThread, number))
+            .collect();
+        let scheduler = Assembly::new(cluster, control, threads);
+        Self { network, scheduler, now: ms(1_000), control: addr }
+    }
+
+    pub fn control_addr(&self) -> SocketAddr {
+        self.control
+    }
+
+    /// Polls every agent until none has anything to do.
+    pub fn settle(&mut self) {
+        for _ in 0..1_000 {
+            let mut work = self.scheduler.control.poll(self.now);
+            for thread in &mut self.scheduler.model_threads {
+                work += thread.poll(self.now);
+            }
+            work += self.scheduler.rank.poll(self.now);
+            if work == 0 {
+                return;
+            }
+        }
+        panic!("the agents do not come to rest");
+    }
+
+    /// Moves time and lets everything that is due happen, timer by timer.
+    pub fn advance(&mut self, by: Nanos) {
+        let end = self.now + by;
+        self.settle();
+        while let Some(due) = self.next_timer().filter(|&due| due <= end) {
+            self.now = self.now.max(due);
+            self.settle();
+        }
+        self.now = end;
+        self.settle();
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        let threads = self.scheduler.model_threads.iter().map(Agent::next_timer);
+        threads
+            .chain([self.scheduler.rank.next_timer()])
+            .flatten()
+            .filter(|&due| due > self.now)
+            .min()
+    }
+
+    /// A member that has connected and read the catalogue.
+    pub fn member(&mut self, role: Role) -> Member {
+        let mut transport = self.network.endpoint(Identity { role, member: 0 });
+        let control = transport.connect(self.control, Hello::new(role, 0, 0)).unwrap();
+        let mut member = Member {
+            transport,
+            role,
+            control,
+            threads: Vec::new(),
+            addrs: Vec::new(),
+            id: 0,
+            token: 0,
+            models: Vec::new(),
+        };
+        assert!(self.exchange(&mut member).is_empty(), "only the catalogue comes first");
+        member
+    }
+
+    /// A frontend that has joined and connected to every ModelThread.
+    pub fn frontend(&mut self) -> Member {
+        let mut member = self.member(Role::Frontend);
+        let addr = WireAddr::new(member.transport.local_addr());
+        member.send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
+        self.finish_join(&mut member);
+        member
+    }
+
+    /// A backend that has joined, connected and is ready.
+    pub fn backend(&mut self, name: &str, subcluster: u32, gpus: u32) -> Member {
+        let mut member = self.member(Role::Backend);
+        member.send(&ProfileDesc { model: subcluster.into() }, &[]);
+        member.send(
+            &JoinBackend { subcluster: subcluster.into(), gpus: gpus.into() },
+            name.as_bytes(),
+        );
+        self.finish_join(&mut member);
+        member.send(&Ready { reserved: 0.into() }, &[]);
+        self.exchange(&mut member);
+        member
+    }
+
+    fn finish_join(&mut self, member: &mut Member) {
+        let told = self.exchange(member);
+        let Some(Told::Joined { member: id, token, .. }) = told.first() else {
+            panic!("not joined: {told:?}");
+        };
+        (member.id, member.token) = (*id, *token);
+        for addr in member.addrs.clone() {
+            let hello = Hello::new(member.role, member.id, member.token);
+            let conn = member.transport.connect(addr, hello).unwrap();
+            member.threads.push(conn);
+        }
+        self.exchange(member);
+    }
+
+    /// Lets messages flow both ways until nothing moves; what the member was told.
+    pub fn exchange(&mut self, member: &mut Member) -> Vec<Told> {
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            member.transport.flush();
+            self.settle();
+            told.extend(member.listen(self.now));
+        }
+        told
+    }
+}
+
+pub struct Member {
+    pub transport: InprocTransport,
+    pub role: Role,
+    pub control: ConnId,
+    /// Connections to the ModelThreads, by number.
+    pub threads: Vec<ConnId>,
+    addrs: Vec<SocketAddr>,
+    pub id: u32,
+    pub token: u64,
+    /// Names and ModelThreads of the models in the catalogue.
+    pub models: Vec<(String, u32)>,
+}
+
+impl Member {
+    pub fn send<B: baton_rdma::wire::Body>(&mut self, body: &B, tail: &[u8]) {
+        self.transport.send(self.control, body, tail).unwrap();
+    }
+
+    /// Where a ModelThread listens, by the catalogue.
+    pub fn thread_addr(&self, thread: usize) -> SocketAddr {
+        self.addrs[thread]
+    }
+
+    /// A task of this frontend: slot and generation.
+    pub fn task(&self, slot: u32, generation: u32) -> u64 {
+        TaskId::new(baton_core::FrontendId(self.id as u16), slot, generation).0
+    }
+
+    pub fn submit(&mut self, model: u32, task: u64, deadline: Nanos) {
+        let conn = self.threads[self.models[model as usize].1 as usize];
+        let submit =
+            Submit { task: task.into(), deadline_ns: deadline.0.into(), model: model.into() };
+        self.transport.send(conn, &submit, &[]).unwrap();
+    }
+
+    pub fn cancel(&mut self, model: u32, task: u64) {
+        let conn = self.threads[self.models[model as usize].1 as usize];
+        let cancel = Cancel { task: task.into(), model: model.into() };
+        self.transport.send(conn, &cancel, &[]).unwrap();
+    }
+
+    /// Reports a batch on the first ModelThread's connection.
+    pub fn report(&mut self, batch: u64, gpu: u32, status: BatchStatus, ran: (Nanos, Nanos)) {
+        let done = BatchDone {
+            batch: batch.into(),
+            started_ns: ran.0.0.into(),
+            finished_ns: ran.1.0.into(),
+            gpu: gpu.into(),
+            rows: 1.into(),
+            status: status as u8,
+            reserved: 0,
+        };
+        self.transport.send(self.threads[0], &done, &[]).unwrap();
+    }
+
+    pub fn ping(&mut self) {
+        self.send(&Ping { sent_ns: 1.into() }, &[]);
+    }
+
+    pub fn leave(&mut self) {
+        self.send(&Leave { reserved: 0.into() }, &[]);
+    }
+
+    fn listen(&mut self, now: Nanos) -> Vec<Told> {
+        let mut events = Events::new();
+        self.transport.poll(now, &mut events);
+        let mut told = Vec::new();
+        for event in events.drain() {
+            match event {
+                Event::Message { message, .. } => told.extend(self.hear(message)),
+                Event::Closed { reason: CloseReason::Refused { code, detail }, .. } => {
+                    told.push(Told::Refused { code, detail });
+                }
+                Event::Closed { .. } => told.push(Told::Closed),
+                Event::Opened { .. } => {}
+                Event::Read(_) | Event::Result { .. } => told.push(Told::Other),
+            }
+        }
+        told
+    }
+
+    fn hear(&mut self, message: Message<'_>) -> Option<Told> {
+        Some(match message {
+            Message::ThreadDesc(desc) => {
+                self.addrs.push(desc.addr.resolve("127.0.0.1".parse().unwrap()));
+                return None;
+            }
+            Message::ModelDesc(desc, name) => {
+                self.models.push((name.to_owned(), desc.thread.get()));
+                return None;
+            }
+            Message::SubclusterDesc(..) | Message::CatalogEnd(_) | Message::SlabDesc(_) => {
+                return None;
+            }
+            Message::JoinAck(ack) => Told::Joined {
+                member: ack.member.get(),
+                first_gpu: ack.first_gpu.get(),
+                token: ack.token.get(),
+            },
+            Message::PeerUp(up) => Told::PeerUp { frontend: up.frontend.get() },
+            Message::PeerDown(down) => Told::PeerDown { frontend: down.frontend.get() },
+            Message::LeaveAck(_) => Told::LeaveAck,
+            Message::Pong(pong) => Told::Pong { scheduler: Nanos(pong.scheduler_ns.get()) },
+            Message::Plan(plan, tasks) => Told::Plan {
+                batch: plan.batch.get(),
+                gpu: plan.gpu.get(),
+                model: plan.model.get(),
+                exec_at: Nanos(plan.exec_at_ns.get()),
+                tasks: tasks.iter().map(|task| task.get()).collect(),
+            },
+            Message::TaskEnd(end) => {
+                Told::Ended { task: end.task.get(), kind: end.kind, reason: end.reason }
+            }
+            _ => Told::Other,
+        })
+    }
+}

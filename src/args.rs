@@ -1,0 +1,131 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Deadline-aware DNN inference serving for GPU clusters.
+#[derive(Parser, Debug)]
+#[command(name = "baton", version, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Be killed when the process that started this one ends.
+    #[arg(long, hide = true)]
+    pub(crate) die_with_parent: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run the scheduler of a cluster file
+    Scheduler(SchedulerArgs),
+    /// Run one backend of a cluster file
+    Backend(BackendArgs),
+    /// Offer load: Poisson arrivals, every answer checked
+    Load(LoadArgs),
+    /// Run a whole cluster on this machine and serve real models under load
+    ///
+    /// Starts 1 scheduler, 3 backends (2 with two emulated GPUs each, 1 with ONNX Runtime on the
+    /// CPU) and 2 frontends as processes of their own. Exit status 0 only if every task had its
+    /// outcome and no answer was wrong. Without ORT_DYLIB_PATH, the path of an ONNX Runtime
+    /// library, the ONNX backend is left out.
+    Demo(DemoArgs),
+    /// Look at cluster files
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ConfigCommand {
+    /// List everything that is wrong with a cluster file, or say what was understood
+    Check {
+        /// The cluster file
+        file: PathBuf,
+    },
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SchedulerArgs {
+    /// The cluster file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Listen here instead of where the cluster file says; port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BackendArgs {
+    /// The cluster file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Which [[backend]] of it to be
+    #[arg(long)]
+    pub(crate) name: String,
+    /// The scheduler's address, if not the one in the cluster file
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) scheduler: Option<SocketAddr>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct LoadArgs {
+    /// The cluster file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// The scheduler's address, if not the one in the cluster file
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) scheduler: Option<SocketAddr>,
+    /// For how long
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Tasks per second of a model; repeat for several. Without any: 10 of every model
+    #[arg(long = "rate", value_name = "MODEL=RATE", value_parser = rate)]
+    pub(crate) rates: Vec<(String, f64)>,
+    /// Same seed, same arrivals and inputs
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print one JSON object per second and a last one with mergeable counts
+    #[arg(long, hide = true, conflicts_with = "json")]
+    pub(crate) progress_json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// For how long to offer load
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Factor on every model's rate
+    #[arg(long, default_value_t = 1.0, value_parser = scale)]
+    pub(crate) rate_scale: f64,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Keep the cluster file and the logs
+    #[arg(long)]
+    pub(crate) keep_dir: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    number(text, 0.1, 1e6)
+}
+
+fn scale(text: &str) -> Result<f64, String> {
+    number(text, 0.0, 1e3)
+}
+
+fn rate(text: &str) -> Result<(String, f64), String> {
+    let (model, rate) = text.rsplit_once('=').ok_or("write MODEL=RATE, for example resnet50=20")?;
+    Ok((model.to_owned(), number(rate, 0.0, 1e6)?))
+}
+
+fn number(text: &str, min: f64, max: f64) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    let within = number.filter(|number| (min..=max).contains(number));
+    within.ok_or_else(|| format!("give a number from {min} to {max}"))
+}

@@ -1,0 +1,43 @@
+//! Progress on stderr: one line that is written over on a terminal, plain lines elsewhere.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal as _, Write as _};
+
+/// Writes to stderr. Failures are ignored: progress is a courtesy.
+pub(crate) struct Live {
+    terminal: bool,
+    /// The cursor stands behind a line that is to be written over.
+    open: bool,
+}
+
+/// Carriage return, erase to the end of the line.
+const CLEAR: &str = "\r\x1b[K";
+
+impl Live {
+    pub(crate) fn new() -> Self {
+        Self { terminal: io::stderr().is_terminal(), open: false }
+    }
+
+    /// Shows the state of affairs in place of the last one.
+    pub(crate) fn progress(&mut self, state: impl Display) {
+        if self.terminal {
+            self.open = true;
+            let _ = write!(io::stderr().lock(), "{CLEAR}{state}");
+        } else {
+            let _ = writeln!(io::stderr().lock(), "{state}");
+        }
+    }
+
+    /// Writes a line that stays.
+    pub(crate) fn line(&mut self, text: impl Display) {
+        let clear = if std::mem::take(&mut self.open) { CLEAR } else { "" };
+        let _ = writeln!(io::stderr().lock(), "{clear}{text}");
+    }
+
+    /// Leaves the last progress standing.
+    pub(crate) fn finish(&mut self) {
+        if std::mem::take(&mut self.open) {
+            let _ = writeln!(io::stderr().lock());
+        }
+    }
+}

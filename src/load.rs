@@ -1,0 +1,60 @@
+//! `baton load`.
+
+use std::process::ExitCode;
+
+use baton_bench::load::{self, Finished, LoadConfig, Message, Progress};
+use baton_bench::report::{Circumstances, Report};
+use baton_bench::steal::CpuTimes;
+use baton_topo::{Clock, Cluster};
+
+use crate::CommandResult;
+use crate::args::LoadArgs;
+use crate::live::Live;
+use crate::output::{complain, load_cluster, say, scheduler_addr};
+use crate::process::stop_flag;
+
+/// Tasks per second of every model when no rate is given.
+const RATE: f64 = 10.0;
+
+/// Exit status 0 if every task had its outcome and no answer was wrong.
+pub(crate) fn run(args: &LoadArgs) -> CommandResult {
+    let cluster = load_cluster(&args.config)?;
+    let cpu_before = CpuTimes::read();
+    let finished = offer(&cluster, args)?;
+    let steal_fraction = cpu_before.and_then(|before| CpuTimes::read()?.stolen_since(before));
+    let circumstances = Circumstances { steal_fraction, ..Circumstances::default() };
+    let report = Report::of_generators(std::slice::from_ref(&finished), circumstances);
+    if args.progress_json {
+        say(&serde_json::to_string(&Message::Finished(finished))?)?;
+    } else if args.json {
+        say(&serde_json::to_string(&report)?)?;
+    } else {
+        say(&report.to_string())?;
+    }
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn offer(cluster: &Cluster, args: &LoadArgs) -> Result<Finished, Box<dyn std::error::Error>> {
+    let all = || cluster.models.iter().map(|model| (model.name.clone(), RATE)).collect();
+    let config = LoadConfig {
+        scheduler: scheduler_addr(cluster, args.scheduler),
+        rates: if args.rates.is_empty() { all() } else { args.rates.clone() },
+        seconds: args.seconds,
+        seed: args.seed,
+    };
+    let mut live = Live::new();
+    let progress = |progress: &Progress| {
+        if !args.progress_json {
+            live.progress(progress);
+        } else if let Err(error) = tell(progress) {
+            complain(&format!("progress could not be written: {error}"));
+        }
+    };
+    let finished = load::run(cluster, &config, Clock::start(), &*stop_flag()?, progress);
+    live.finish();
+    Ok(finished?)
+}
+
+fn tell(progress: &Progress) -> Result<(), Box<dyn std::error::Error>> {
+    Ok(say(&serde_json::to_string(&Message::Progress(*progress))?)?)
+}

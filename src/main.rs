@@ -1,0 +1,43 @@
+//! The `baton` command: arguments in, the right crate called, an exit status out.
+//!
+//! Results go to stdout, everything else to stderr. Exit status: 0 success, 1 failure, 2 wrong
+//! usage.
+#![forbid(unsafe_code)]
+
+mod args;
+mod config;
+mod demo;
+mod live;
+mod load;
+mod output;
+mod process;
+mod serve;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command, ConfigCommand};
+
+/// What a command comes to: an exit status, or an error to be printed.
+type CommandResult = Result<ExitCode, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    process::prepare(args.die_with_parent);
+    run(args.command).unwrap_or_else(|error| {
+        output::complain(&error.to_string());
+        ExitCode::FAILURE
+    })
+}
+
+fn run(command: Command) -> CommandResult {
+    match command {
+        Command::Scheduler(args) => serve::scheduler(&args),
+        Command::Backend(args) => serve::backend(&args),
+        Command::Load(args) => load::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Config { command: ConfigCommand::Check { file } } => config::check(&file),
+    }
+}

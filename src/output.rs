@@ -1,0 +1,43 @@
+//! The one place that writes to stdout, and what stderr gets besides the log.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+
+use baton_topo::Cluster;
+
+/// Writes results to stdout and flushes: whoever started this process waits for the line.
+pub(crate) fn say(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        stdout.write_all(b"\n")?;
+    }
+    stdout.flush()
+}
+
+/// Writes why the command failed.
+pub(crate) fn complain(text: &str) {
+    // Nothing is left to be told when stderr is gone.
+    let _ = writeln!(io::stderr().lock(), "baton: {text}");
+}
+
+/// The cluster of a file; its problems as one error.
+pub(crate) fn load_cluster(file: &Path) -> Result<Cluster, String> {
+    baton_topo::load_cluster(file).map_err(|problems| {
+        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        format!("the cluster file cannot be used:\n{}", lines.join("\n"))
+    })
+}
+
+/// Where members reach the scheduler: as given, else where the file says that it listens. An
+/// unspecified address to listen on means this host.
+pub(crate) fn scheduler_addr(cluster: &Cluster, given: Option<SocketAddr>) -> SocketAddr {
+    let mut addr = given.unwrap_or(cluster.scheduler.listen);
+    if addr.ip().is_unspecified() {
+        let loopback =
+            if addr.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() };
+        addr.set_ip(loopback);
+    }
+    addr
+}

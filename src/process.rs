@@ -1,0 +1,34 @@
+//! This process towards the operating system: log, signals, parent.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use tracing_subscriber::EnvFilter;
+
+/// The log goes to stderr, filtered by `RUST_LOG` (default `info`).
+pub(crate) fn prepare(die_with_parent: bool) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+        .init();
+    if die_with_parent && let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        tracing::warn!(%error, "will not be killed with the parent process");
+    }
+}
+
+/// A flag that SIGINT and SIGTERM set. The second one ends the process at once.
+pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: on the first signal the flag is not set yet.
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}

@@ -1,0 +1,115 @@
+//! Agents and the loop that runs them.
+//!
+//! An agent owns state, not a thread: the same `poll` is called by the pinned loop below in
+//! production and by hand, with a clock of its choosing, in tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use baton_core::Nanos;
+
+use crate::clock::Clock;
+use crate::waker::Waker;
+
+/// Something that is polled.
+pub trait Agent {
+    /// One pass: takes what has arrived, does what is due, sends what results. Never blocks.
+    /// Returns how much there was to do; 0 lets the loop idle.
+    fn poll(&mut self, now: Nanos) -> usize;
+
+    /// When the agent must be polled again even if nothing arrives; `None`: not before.
+    fn next_timer(&self) -> Option<Nanos>;
+
+    /// Blocks until something arrives, the agent's waker fires, or `timeout` passes.
+    fn wait(&mut self, timeout: Option<Nanos>);
+
+    /// Ends [`Agent::wait`].
+    fn waker(&self) -> Waker;
+
+    /// True once the agent has nothing left to do and its thread may end.
+    fn finished(&self) -> bool {
+        false
+    }
+}
+
+/// What a thread does while its agent has no work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Idle {
+    /// Burn the core: lowest latency, one core per agent.
+    Spin,
+    /// Offer the core to others between passes.
+    Yield,
+    /// Sleep until woken: the default, and right wherever agents outnumber cores.
+    Park,
+}
+
+/// Where and how an agent's thread runs.
+#[derive(Clone, Debug)]
+pub struct Placement {
+    /// The thread's name, for debuggers and logs (the kernel keeps 15 bytes).
+    pub name: String,
+    /// Core to pin to; `None` leaves it to the kernel.
+    pub core: Option<usize>,
+    /// What to do without work.
+    pub idle: Idle,
+}
+
+/// Parked threads look up at least this often, so that `stop` is seen without a wake-up.
+const PARK_MAX: Nanos = Nanos::from_millis(100);
+/// A timer closer than this is waited for by polling: parking would oversleep it.
+const PARK_MIN: Nanos = Nanos::from_micros(20);
+
+/// Runs `agent` on the calling thread until `stop` is set or the agent has finished.
+pub fn run(agent: &mut impl Agent, clock: Clock, placement: &Placement, stop: &Arc<AtomicBool>) {
+    prepare_thread(placement);
+    let waker = agent.waker();
+    while !stop.load(Ordering::Relaxed) && !agent.finished() {
+        if agent.poll(clock.now()) > 0 {
+            continue;
+        }
+        match placement.idle {
+            Idle::Spin => std::hint::spin_loop(),
+            Idle::Yield => std::thread::yield_now(),
+            Idle::Park => park(agent, &waker, clock),
+        }
+    }
+}
+
+fn park(agent: &mut impl Agent, waker: &Waker, clock: Clock) {
+    waker.prepare_sleep();
+    let now = clock.now();
+    if agent.poll(now) == 0 {
+        let timeout = agent.next_timer().map_or(PARK_MAX, |due| (due - now).min(PARK_MAX));
+        if timeout >= PARK_MIN {
+            agent.wait(Some(timeout));
+        }
+    }
+    waker.awake();
+}
+
+/// Blocks the calling thread until it is unparked or `timeout` passes: [`Agent::wait`] for agents
+/// without a transport.
+pub fn park_thread(timeout: Option<Nanos>) {
+    match timeout {
+        Some(timeout) => std::thread::park_timeout(Duration::from_nanos(timeout.0)),
+        None => std::thread::park(),
+    }
+}
+
+/// Pins the thread and asks the kernel for precise timeouts. Neither is needed for correctness, so
+/// a refusal is reported and lived with.
+fn prepare_thread(placement: &Placement) {
+    if let Some(core) = placement.core
+        && !core_affinity::set_for_current(core_affinity::CoreId { id: core })
+    {
+        tracing::warn!(thread = placement.name, core, "could not pin; running unpinned");
+    }
+    if let Err(error) = rustix::thread::set_current_timer_slack(TIMER_SLACK) {
+        tracing::warn!(thread = placement.name, %error, "could not tighten the timer slack");
+    }
+}
+
+/// Linux rounds timeouts by 50 µs unless told otherwise; 1 ns is its "as exact as you can".
+const TIMER_SLACK: Option<core::num::NonZeroU64> = core::num::NonZeroU64::new(1);

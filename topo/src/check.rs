@@ -1,0 +1,157 @@
+//! What only makes sense together: names against names, objectives against latencies, sizes
+//! against memory. Everything here runs after the whole file has been read.
+
+use std::collections::HashMap;
+
+use baton_core::{SubclusterId, TaskId};
+
+use crate::cluster::{BackendSpec, FrontendSpec, ModelSpec, NetworkSpec};
+use crate::file_section::Section;
+use crate::file_tables::Entry;
+
+/// Models of one scheduler.
+const MODELS_MAX: usize = 16_384;
+/// Inputs of one batch slot of a backend.
+const BATCH_BYTES_MAX: u64 = 1 << 30;
+/// One model's slots in one frontend.
+const SLAB_BYTES_MAX: u64 = 4 << 30;
+
+/// Every model by itself, their names, and how many there are.
+pub(crate) fn models(root: &Section<'_>, models: &[Entry<'_, ModelSpec>], network: &NetworkSpec) {
+    if models.is_empty() {
+        root.refuse("model", "there is no model", "add a [[model]] table");
+    }
+    if models.len() > MODELS_MAX {
+        let what = format!("{} models are too many", models.len());
+        root.refuse("model", what, format!("keep to {MODELS_MAX}; split them over schedulers"));
+    }
+    unique_names(models, |model| &model.name);
+    for entry in models {
+        if let Some(model) = &entry.spec {
+            objective(&entry.section, model, network);
+            batch_memory(&entry.section, model);
+        }
+    }
+}
+
+/// The memory of a frontend that uses every model.
+pub(crate) fn slabs(
+    frontend_section: &Section<'_>,
+    models: &[Entry<'_, ModelSpec>],
+    frontend: &FrontendSpec,
+) {
+    let slots = u64::from(frontend.slots_per_model);
+    for (entry, model) in models.iter().filter_map(|e| Some((e, e.spec.as_ref()?))) {
+        let slot_bytes = u64::from(model.input_bytes) + u64::from(model.output_bytes);
+        if slot_bytes * slots > SLAB_BYTES_MAX {
+            let what = format!(
+                "{slots} slots of {slot_bytes} bytes need more than 4 GiB in every frontend"
+            );
+            let fix = format!(
+                "set slots_per_model in [frontend] to at most {}",
+                SLAB_BYTES_MAX / slot_bytes
+            );
+            entry.section.refuse("input_bytes", what, fix);
+        }
+    }
+    let ids = u64::from(TaskId::SLOTS_MAX);
+    if slots * models.len() as u64 > ids {
+        let what = format!(
+            "a frontend cannot use all {} models: a task id names {ids} slots",
+            models.len()
+        );
+        frontend_section.warn(
+            "slots_per_model",
+            what,
+            format!("lower it to {}", ids / models.len() as u64),
+        );
+    }
+}
+
+/// Backends' names, and whether one input fits through each one's credit window.
+pub(crate) fn backends(backends: &[Entry<'_, BackendSpec>], models: &[Entry<'_, ModelSpec>]) {
+    unique_names(backends, |backend| &backend.name);
+    for (entry, backend) in backends.iter().filter_map(|e| Some((e, e.spec.as_ref()?))) {
+        let needed = largest_input(backend.subcluster, models);
+        if backend.credit_bytes != 0 && backend.credit_bytes < needed {
+            let what = format!("is less than one input of its sub-cluster ({needed} bytes)");
+            entry.section.refuse(
+                "credit_bytes",
+                what,
+                format!("give at least {needed}, or 0 for no limit"),
+            );
+        }
+    }
+}
+
+/// Warns of models that no backend of this file can serve: others may join, but rarely will.
+pub(crate) fn served(
+    subclusters: &[String],
+    models: &[Entry<'_, ModelSpec>],
+    backends: &[Entry<'_, BackendSpec>],
+) {
+    let served: Vec<SubclusterId> =
+        backends.iter().filter_map(|entry| entry.spec.as_ref()).map(|b| b.subcluster).collect();
+    for (entry, model) in models.iter().filter_map(|e| Some((e, e.spec.as_ref()?))) {
+        if !served.contains(&model.subcluster) {
+            let name = &subclusters[model.subcluster.0 as usize];
+            let what = format!("no backend of this file belongs to sub-cluster \"{name}\"");
+            entry.section.warn(
+                "subcluster",
+                what,
+                "add a [[backend]], or have one join under this name",
+            );
+        }
+    }
+}
+
+/// The largest input row among the models of a sub-cluster, bytes.
+pub(crate) fn largest_input(subcluster: SubclusterId, models: &[Entry<'_, ModelSpec>]) -> u32 {
+    let specs = models.iter().filter_map(|entry| entry.spec.as_ref());
+    specs.filter(|m| m.subcluster == subcluster).map(|m| m.input_bytes).max().unwrap_or(0)
+}
+
+fn unique_names<T>(entries: &[Entry<'_, T>], name: impl Fn(&T) -> &String) {
+    let mut first = HashMap::new();
+    for entry in entries {
+        let Some(name) = entry.spec.as_ref().map(&name) else { continue };
+        if let Some(line) = first.get(name) {
+            let what = format!("\"{name}\" is taken (line {line})");
+            entry.section.refuse("name", what, "give every one its own name");
+        } else {
+            first.insert(name, entry.section.line("name"));
+        }
+    }
+}
+
+/// An objective that even an idle cluster misses is a mistake; one without slack deserves a word.
+fn objective(section: &Section<'_>, model: &ModelSpec, network: &NetworkSpec) {
+    let single = model.profile.latency(1);
+    let needed = single + network.ctrl + network.data_per_task + network.response;
+    let (slo_ms, needed_ms) = (model.slo.as_millis_f64(), needed.as_millis_f64());
+    if model.slo < needed {
+        let what =
+            format!("{slo_ms} ms cannot be met: ℓ(1) and the network delays take {needed_ms} ms");
+        section.refuse(
+            "slo_ms",
+            what,
+            format!("give at least {needed_ms}, or lower ℓ(1) or [network]"),
+        );
+    } else if model.slo < single.times(2) {
+        let what = format!("{slo_ms} ms is below 2·ℓ(1): a task that finds its GPU busy misses it");
+        section.warn("slo_ms", what, format!("give at least {}", single.times(2).as_millis_f64()));
+    }
+}
+
+fn batch_memory(section: &Section<'_>, model: &ModelSpec) {
+    let row = u64::from(model.input_bytes);
+    let batch = u64::from(model.profile.batch_max());
+    if row * batch > BATCH_BYTES_MAX {
+        let what = format!("a batch of {batch} inputs of {row} bytes is over 1 GiB");
+        section.refuse(
+            "batch_max",
+            what,
+            format!("set batch_max to at most {}", BATCH_BYTES_MAX / row),
+        );
+    }
+}

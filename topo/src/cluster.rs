@@ -1,0 +1,133 @@
+//! The cluster as the operator describes it, resolved and validated. `file.rs` reads it from TOML;
+//! everything below may rely on what the fields promise.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+
+use crate::agent::Idle;
+
+/// One cluster file.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The scheduler process.
+    pub scheduler: SchedulerSpec,
+    /// Delays the scheduler plans with.
+    pub network: NetworkSpec,
+    /// Names of the sub-clusters; a [`SubclusterId`] indexes this. Never empty.
+    pub subclusters: Vec<String>,
+    /// The models; a [`ModelId`] indexes this. Names are unique. Never empty.
+    pub models: Vec<ModelSpec>,
+    /// The backends this file describes; others may join too. Names are unique.
+    pub backends: Vec<BackendSpec>,
+    /// How frontends and the load generator size their memory.
+    pub frontend: FrontendSpec,
+}
+
+/// `[scheduler]`
+#[derive(Clone, Debug)]
+pub struct SchedulerSpec {
+    /// The ControlThread's address. ModelThreads listen on ephemeral ports of the same IP.
+    pub listen: SocketAddr,
+    /// ModelThreads; models are dealt to them in turn. At least 1.
+    pub model_threads: u32,
+    /// What its threads do without work.
+    pub idle: Idle,
+    /// Cores to pin to: RankThread first, then the ModelThreads, then the ControlThread. Empty: no
+    /// pinning.
+    pub cores: Vec<usize>,
+    /// The batching policy.
+    pub policy: PolicyName,
+    /// A member that has not been heard of for this long is taken for dead.
+    pub member_timeout: Nanos,
+}
+
+/// The policies of the production scheduler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PolicyName {
+    /// Deferred batching (Symphony §4.3).
+    Symphony,
+    /// Work-conserving: a candidate is schedulable as soon as it exists.
+    Eager,
+}
+
+/// `[network]`: what is taken off deadlines and put before executions.
+#[derive(Clone, Copy, Debug)]
+pub struct NetworkSpec {
+    /// Plan delivery (Symphony App. C, `d_ctrl`).
+    pub ctrl: Nanos,
+    /// Fetching one input (`d_data`).
+    pub data_per_task: Nanos,
+    /// From the end of the execution to the answer at the application.
+    pub response: Nanos,
+}
+
+/// `[[model]]`
+#[derive(Clone, Debug)]
+pub struct ModelSpec {
+    /// Its id.
+    pub id: ModelId,
+    /// Its name.
+    pub name: String,
+    /// The sub-cluster that serves it.
+    pub subcluster: SubclusterId,
+    /// ℓ(b); its length is the largest batch.
+    pub profile: Profile,
+    /// Latency objective: the default deadline, and the budget batches are sized for.
+    pub slo: Nanos,
+    /// Bytes of one input row, 1 ..= 64 MiB.
+    pub input_bytes: u32,
+    /// Bytes of one output row, 1 ..= 1 MiB.
+    pub output_bytes: u32,
+    /// Tasks that may wait at once; one more is dropped (`queue_full`).
+    pub queue_capacity: u32,
+    /// What executes it.
+    pub engine: EngineSpec,
+}
+
+/// `engine = …` of a model.
+#[derive(Clone, PartialEq, Debug)]
+pub enum EngineSpec {
+    /// An emulated GPU: ℓ(b) by delay, answers with a checksum of the input.
+    Emulated {
+        /// Standard deviation of the delay as a fraction of ℓ(b), 0 ..= 1; 0: exact.
+        jitter: f64,
+    },
+    /// ONNX Runtime on this file.
+    Onnx {
+        /// The `.onnx` file; relative paths are resolved against the cluster file's folder.
+        file: PathBuf,
+        /// The model's input shape without the batch dimension; the product times 4 (f32) is
+        /// `input_bytes`.
+        input_shape: Vec<u32>,
+    },
+}
+
+/// `[[backend]]`
+#[derive(Clone, Debug)]
+pub struct BackendSpec {
+    /// Its name.
+    pub name: String,
+    /// The sub-cluster its GPU slots belong to.
+    pub subcluster: SubclusterId,
+    /// GPU slots.
+    pub gpus: u32,
+    /// Cores to pin to: I/O thread first, then one per GPU slot. Empty: no pinning.
+    pub cores: Vec<usize>,
+    /// What its threads do without work.
+    pub idle: Idle,
+    /// Bytes of inputs that may be on their way to this backend at once; 0: no limit.
+    pub credit_bytes: u32,
+}
+
+/// `[frontend]`
+#[derive(Clone, Copy, Debug)]
+pub struct FrontendSpec {
+    /// Input slots per model: tasks of one model that a frontend can have outstanding.
+    pub slots_per_model: u32,
+    /// How long past its deadline a task may stay without outcome before the frontend ends it
+    /// itself (`lease_expired`).
+    pub lease_grace: Nanos,
+}

@@ -1,0 +1,80 @@
+//! Reads the cluster file: TOML text in; out comes a [`Cluster`], or everything that is wrong.
+//!
+//! Reading never stops at the first mistake: every key of every table is looked at
+//! (`file_tables.rs`, `file_model.rs`), `check.rs` compares what only makes sense together, and the
+//! caller gets the whole list with line numbers.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use toml::de::DeTable;
+
+use crate::cluster::Cluster;
+use crate::file_problem::{Findings, Problem};
+use crate::file_section::Section;
+use crate::file_tables;
+
+/// A longer file is not read: no cluster needs it, and a device file has no end.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// What became of a cluster file.
+#[derive(Debug)]
+pub struct Checked {
+    /// The cluster, or every problem in the order of the lines.
+    pub cluster: Result<Cluster, Vec<Problem>>,
+    /// What is legal but probably not meant, in the order of the lines.
+    pub warnings: Vec<Problem>,
+}
+
+/// Reads and validates a cluster file. Warnings go to the log.
+///
+/// # Errors
+/// Every problem found, in the order of the lines. With TOML syntax errors only those are listed:
+/// what would follow from half-read tables is noise.
+pub fn load_cluster(path: &Path) -> Result<Cluster, Vec<Problem>> {
+    let checked = check_cluster(path);
+    for warning in &checked.warnings {
+        tracing::warn!("{warning}");
+    }
+    checked.cluster
+}
+
+/// Like [`load_cluster`], but hands the warnings out.
+pub fn check_cluster(path: &Path) -> Checked {
+    match read_text(path) {
+        Ok(text) => check_text(path, &text),
+        Err(problem) => Checked { cluster: Err(vec![problem]), warnings: Vec::new() },
+    }
+}
+
+/// [`check_cluster`] on text that is already in memory. `path` names it in problems, and relative
+/// model files are looked for in its folder.
+pub fn check_text(path: &Path, text: &str) -> Checked {
+    let findings = Findings::new(path, text);
+    let (tree, syntax_errors) = DeTable::parse_recoverable(text);
+    for error in &syntax_errors {
+        findings.syntax_error(error);
+    }
+    let folder = path.parent().unwrap_or_else(|| Path::new(""));
+    let cluster = if syntax_errors.is_empty() {
+        file_tables::cluster(&Section::root(tree.get_ref(), &findings), folder)
+    } else {
+        None
+    };
+    let (problems, warnings) = findings.into_sorted();
+    match cluster {
+        Some(cluster) if problems.is_empty() => Checked { cluster: Ok(cluster), warnings },
+        _ => Checked { cluster: Err(problems), warnings },
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, Problem> {
+    let mut text = String::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    match read {
+        Err(error) => Err(Problem::unreadable(path, &error)),
+        Ok(bytes) if bytes as u64 > FILE_BYTES_MAX => Err(Problem::too_long(path, FILE_BYTES_MAX)),
+        Ok(_) => Ok(text),
+    }
+}

@@ -1,0 +1,66 @@
+//! A cluster file as it was understood, for people.
+
+use std::fmt;
+
+use baton_core::SubclusterId;
+
+use crate::cluster::{Cluster, EngineSpec, ModelSpec, PolicyName};
+
+impl fmt::Display for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheduler = &self.scheduler;
+        let policy = match scheduler.policy {
+            PolicyName::Symphony => "symphony",
+            PolicyName::Eager => "eager",
+        };
+        let (listen, threads) = (scheduler.listen, scheduler.model_threads);
+        writeln!(f, "scheduler at {listen}: policy {policy}, {threads} ModelThread(s)")?;
+        writeln!(
+            f,
+            "planned delays: {} ms per plan, {} ms per input, {} ms per answer",
+            self.network.ctrl.as_millis_f64(),
+            self.network.data_per_task.as_millis_f64(),
+            self.network.response.as_millis_f64()
+        )?;
+        writeln!(f, "frontends: {} slots per model", self.frontend.slots_per_model)?;
+        for (index, name) in self.subclusters.iter().enumerate() {
+            write_subcluster(f, self, SubclusterId(index as u32), name)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_subcluster(
+    f: &mut fmt::Formatter<'_>,
+    cluster: &Cluster,
+    id: SubclusterId,
+    name: &str,
+) -> fmt::Result {
+    let backends = || cluster.backends.iter().filter(|backend| backend.subcluster == id);
+    let gpus: u32 = backends().map(|backend| backend.gpus).sum();
+    let list: Vec<String> = backends().map(|b| format!("{} ({})", b.name, b.gpus)).collect();
+    let list = if list.is_empty() { "no backend yet".to_owned() } else { list.join(", ") };
+    writeln!(f, "sub-cluster {name}: {gpus} GPU slots: {list}")?;
+    for model in cluster.models.iter().filter(|model| model.subcluster == id) {
+        write_model(f, model)?;
+    }
+    Ok(())
+}
+
+fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
+    let engine = match &model.engine {
+        EngineSpec::Emulated { .. } => "emulated".to_owned(),
+        EngineSpec::Onnx { file, .. } => format!("onnx {}", file.display()),
+    };
+    let batch_max = model.profile.batch_max();
+    writeln!(
+        f,
+        "  model {} ({engine}): SLO {} ms, ℓ(1) = {} ms … ℓ({batch_max}) = {} ms, {} → {} bytes",
+        model.name,
+        model.slo.as_millis_f64(),
+        model.profile.latency(1).as_millis_f64(),
+        model.profile.latency(batch_max).as_millis_f64(),
+        model.input_bytes,
+        model.output_bytes
+    )
+}

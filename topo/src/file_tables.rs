@@ -1,0 +1,203 @@
+//! The tables of the cluster file, except `[[model]]`: keys, defaults and ranges.
+//!
+//! A refused value is replaced by its default so that reading can go on; the cluster is then never
+//! handed out, because the refusal is among the findings.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use baton_core::{Nanos, SubclusterId};
+
+use crate::agent::Idle;
+use crate::check;
+use crate::cluster::{
+    BackendSpec, Cluster, FrontendSpec, ModelSpec, NetworkSpec, PolicyName, SchedulerSpec,
+};
+use crate::file_model;
+use crate::file_section::{Section, shorten};
+
+/// Where a scheduler listens unless told otherwise.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
+/// ModelThreads of one scheduler.
+const MODEL_THREADS_MAX: u32 = 256;
+/// GPU slots of one backend process.
+const GPUS_MAX: u32 = 256;
+/// Core numbers beyond this exist nowhere.
+const CORE_MAX: u32 = 4095;
+/// `credit_bytes` where the file does not say, unless one input is larger: enough to keep a fast
+/// link busy, little enough that a switch can buffer it.
+const CREDIT_BYTES: u32 = 1 << 20;
+/// Members ping every 100 ms; silence for less than two pings says nothing.
+const MEMBER_TIMEOUT_MS: RangeInclusive<f64> = 200.0..=60_000.0;
+/// A network delay of more than a second is a mistake of unit.
+const DELAY_US: RangeInclusive<f64> = 0.0..=1e6;
+
+/// One `[[model]]` or `[[backend]]`: the section, and what it says unless that was refused.
+#[derive(Debug)]
+pub(crate) struct Entry<'a, T> {
+    pub(crate) section: Section<'a>,
+    pub(crate) spec: Option<T>,
+}
+
+/// Reads and checks everything. `None` if a part could not be built; then there are problems.
+pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
+    let scheduler = scheduler(&root.table("scheduler"));
+    let network = network(&root.table("network"));
+    let frontend_section = root.table("frontend");
+    let frontend = frontend(&frontend_section);
+    let mut subclusters = Subclusters::default();
+    let models = models(root, &mut subclusters, folder);
+    let backends = backends(root, &mut subclusters, &models);
+    root.refuse_unread();
+
+    let subclusters = subclusters.into_names();
+    check::models(root, &models, &network);
+    check::slabs(&frontend_section, &models, &frontend);
+    check::backends(&backends, &models);
+    check::served(&subclusters, &models, &backends);
+    Some(Cluster {
+        scheduler,
+        network,
+        subclusters,
+        models: models.into_iter().map(|entry| entry.spec).collect::<Option<_>>()?,
+        backends: backends.into_iter().map(|entry| entry.spec).collect::<Option<_>>()?,
+        frontend,
+    })
+}
+
+/// The sub-clusters named so far. A model brings its sub-cluster into being; a backend joins one.
+#[derive(Default)]
+pub(crate) struct Subclusters {
+    names: Vec<String>,
+}
+
+impl Subclusters {
+    /// The sub-cluster a model names, else the first.
+    pub(crate) fn of_model(&mut self, section: &Section<'_>) -> SubclusterId {
+        let Some(name) = section.name("subcluster") else { return SubclusterId(0) };
+        let index = self.names.iter().position(|known| known == name).unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        });
+        SubclusterId(index as u32)
+    }
+
+    /// The sub-cluster a backend names, else the first. Where no model named any, the first
+    /// backend to do so names the one there is.
+    fn of_backend(&mut self, section: &Section<'_>) -> SubclusterId {
+        let Some(name) = section.name("subcluster") else { return SubclusterId(0) };
+        if self.names.is_empty() {
+            self.names.push(name.to_owned());
+        }
+        let index = self.names.iter().position(|known| known == name).unwrap_or_else(|| {
+            let what = format!("no model is served by sub-cluster \"{}\"", shorten(name));
+            section.refuse("subcluster", what, format!("use one of: {}", self.names.join(", ")));
+            0
+        });
+        SubclusterId(index as u32)
+    }
+
+    fn into_names(mut self) -> Vec<String> {
+        if self.names.is_empty() {
+            self.names.push("default".to_owned());
+        }
+        self.names
+    }
+}
+
+fn scheduler(section: &Section<'_>) -> SchedulerSpec {
+    let spec = SchedulerSpec {
+        listen: section.text("listen").map_or(LISTEN, |text| listen_addr(section, text)),
+        model_threads: section.integer("model_threads", 1..=MODEL_THREADS_MAX).unwrap_or(1),
+        idle: section.word("idle").unwrap_or(Idle::Park),
+        cores: cores(section),
+        policy: section.word("policy").unwrap_or(PolicyName::Symphony),
+        member_timeout: section
+            .millis("member_timeout_ms", MEMBER_TIMEOUT_MS)
+            .unwrap_or(Nanos::from_millis(1_000)),
+    };
+    section.refuse_unread();
+    spec
+}
+
+fn listen_addr(section: &Section<'_>, text: &str) -> SocketAddr {
+    text.parse().unwrap_or_else(|_| {
+        let what = format!("\"{}\" is not an address and port", shorten(text));
+        section.refuse("listen", what, format!("write \"{LISTEN}\" or \"[::1]:7700\""));
+        LISTEN
+    })
+}
+
+fn network(section: &Section<'_>) -> NetworkSpec {
+    let micros = |key, default_us| {
+        let us = section.number(key, DELAY_US).unwrap_or(default_us);
+        Nanos::from_millis_f64(us / 1e3)
+    };
+    let spec = NetworkSpec {
+        ctrl: micros("ctrl_us", 300.0),
+        data_per_task: micros("data_us_per_task", 20.0),
+        response: micros("response_us", 500.0),
+    };
+    section.refuse_unread();
+    spec
+}
+
+fn frontend(section: &Section<'_>) -> FrontendSpec {
+    let spec = FrontendSpec {
+        slots_per_model: section.integer("slots_per_model", 1..=65_536).unwrap_or(256),
+        lease_grace: section
+            .millis("lease_grace_ms", 10.0..=600_000.0)
+            .unwrap_or(Nanos::from_millis(1_000)),
+    };
+    section.refuse_unread();
+    spec
+}
+
+fn models<'a>(
+    root: &Section<'a>,
+    subclusters: &mut Subclusters,
+    folder: &Path,
+) -> Vec<Entry<'a, ModelSpec>> {
+    let read = |(index, section): (usize, Section<'a>)| {
+        let spec = file_model::model(&section, index as u32, subclusters, folder);
+        Entry { section, spec }
+    };
+    root.tables("model").into_iter().enumerate().map(read).collect()
+}
+
+fn backends<'a>(
+    root: &Section<'a>,
+    subclusters: &mut Subclusters,
+    models: &[Entry<'_, ModelSpec>],
+) -> Vec<Entry<'a, BackendSpec>> {
+    let read = |section: Section<'a>| {
+        let spec = backend(&section, subclusters, models);
+        Entry { section, spec }
+    };
+    root.tables("backend").into_iter().map(read).collect()
+}
+
+fn backend(
+    section: &Section<'_>,
+    subclusters: &mut Subclusters,
+    models: &[Entry<'_, ModelSpec>],
+) -> Option<BackendSpec> {
+    section.require("name", "name the backend: name = \"gpu-a\"");
+    let name = section.name("name");
+    let subcluster = subclusters.of_backend(section);
+    let gpus = section.integer("gpus", 1..=GPUS_MAX).unwrap_or(1);
+    let cores = cores(section);
+    let idle = section.word("idle").unwrap_or(Idle::Park);
+    let credit_bytes = section
+        .integer("credit_bytes", 0..=u32::MAX)
+        .unwrap_or_else(|| CREDIT_BYTES.max(check::largest_input(subcluster, models)));
+    section.refuse_unread();
+    let name = name?.to_owned();
+    Some(BackendSpec { name, subcluster, gpus, cores, idle, credit_bytes })
+}
+
+fn cores(section: &Section<'_>) -> Vec<usize> {
+    let cores = section.integers("cores", 0..=CORE_MAX).unwrap_or_default();
+    cores.into_iter().map(|core| core as usize).collect()
+}

@@ -1,0 +1,25 @@
+//! Where things run: the clock, agents and their threads, and the cluster file.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod check;
+mod clock;
+mod cluster;
+mod file;
+mod file_model;
+mod file_problem;
+mod file_section;
+mod file_summary;
+mod file_tables;
+mod waker;
+pub mod zoo;
+
+pub use agent::{Agent, Idle, Placement, park_thread, run};
+pub use clock::Clock;
+pub use cluster::{
+    BackendSpec, Cluster, EngineSpec, FrontendSpec, ModelSpec, NetworkSpec, PolicyName,
+    SchedulerSpec,
+};
+pub use file::{Checked, check_cluster, check_text, load_cluster};
+pub use file_problem::Problem;
+pub use waker::Waker;

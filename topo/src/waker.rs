@@ -1,0 +1,57 @@
+//! Waking an agent that sleeps, for nearly nothing while it is awake.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+/// Ends an agent's wait from any thread. Cloning is cheap.
+///
+/// A producer makes its work visible, then calls [`Waker::wake`]; an agent announces its sleep with
+/// [`Waker::prepare_sleep`], looks for work once more, and only then blocks. The two fences order
+/// "work, then is it asleep?" against "asleep, then is there work?", so no wake-up is lost and a
+/// wake-up of a running agent costs one load.
+#[derive(Clone)]
+pub struct Waker(Arc<Inner>);
+
+struct Inner {
+    asleep: AtomicBool,
+    notify: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Waker {
+    /// `notify` must end the agent's blocking wait, also when called just before it starts.
+    pub fn new(notify: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Inner { asleep: AtomicBool::new(false), notify: Box::new(notify) }))
+    }
+
+    /// Wakes by unparking the thread that calls this function.
+    pub fn for_current_thread() -> Self {
+        let thread = std::thread::current();
+        Self::new(move || thread.unpark())
+    }
+
+    /// Wakes the agent if it sleeps or is about to.
+    pub fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.0.asleep.load(Ordering::Relaxed) && self.0.asleep.swap(false, Ordering::Relaxed) {
+            (self.0.notify)();
+        }
+    }
+
+    /// Owner only: announces the sleep. Look for work once more before blocking.
+    pub fn prepare_sleep(&self) {
+        self.0.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Owner only: the sleep is over, or did not happen.
+    pub fn awake(&self) {
+        self.0.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waker").field("asleep", &self.0.asleep).finish_non_exhaustive()
+    }
+}
