@@ -18,7 +18,7 @@ use crate::config::BackendConfig;
 use crate::counters::Counters;
 use crate::error::BackendError;
 use crate::execute::{Measured, Placing, ThreadExecutor};
-use crate::join::Stage;
+use crate::stage::Stage;
 use crate::worker::Worker;
 
 /// How old [`BackendHandle::counters`] may be.

@@ -1,8 +1,5 @@
 //! The conversation with the scheduler: joining, staying, leaving.
 //!
-//! ```text
-//! Connecting → Catalogue → Joining → Threads → Ready → Leaving → Left
-//! ```
 //! In: what happens on the control connection and on the ModelThreads' connections. Out: the
 //! catalogue, this backend's ids, the scheduler's clock, and the connections plans arrive on and
 //! reports leave by. Every stage before Ready is bounded by one deadline, every stage after the
@@ -25,40 +22,10 @@ use crate::config::BackendConfig;
 use crate::error::BackendError;
 use crate::execute::Measured;
 use crate::heartbeat::Heartbeat;
+use crate::stage::Stage;
 
 /// Between attempts to reach a scheduler that is not up yet.
 const RETRY_EVERY: Nanos = Nanos::from_millis(200);
-
-/// Where the conversation is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Stage {
-    /// The control connection is not up.
-    Connecting,
-    /// The catalogue is arriving.
-    Catalogue,
-    /// Asked to join.
-    Joining,
-    /// Joined; connecting to the ModelThreads, measuring the clock offset.
-    Threads,
-    /// Plans may arrive.
-    Ready,
-    /// Asked to leave; plans sent before may still arrive.
-    Leaving,
-    /// The scheduler has let us go.
-    Left,
-}
-
-impl Stage {
-    fn waits_for(self) -> &'static str {
-        match self {
-            Self::Connecting => "the control connection",
-            Self::Catalogue => "the catalogue",
-            Self::Joining => "the answer to the join",
-            Self::Threads => "the ModelThreads and the clock",
-            Self::Ready | Self::Leaving | Self::Left => "nothing",
-        }
-    }
-}
 
 /// This backend's side of the conversation.
 #[derive(Debug)]
@@ -73,7 +40,7 @@ pub(crate) struct Join {
     /// The scheduler as the control connection sees it.
     scheduler: SocketAddr,
     /// By ModelThread number; filled in Threads.
-    threads: Vec<ConnId>,
+    threads: Vec<Option<ConnId>>,
     threads_open: usize,
     catalog: Catalog,
     heartbeat: Option<Heartbeat>,
@@ -141,12 +108,12 @@ impl Join {
 
     /// The ModelThread at the other end of a connection.
     pub(crate) fn thread_of(&self, conn: ConnId) -> Option<u32> {
-        self.threads.iter().position(|&thread| thread == conn).map(|thread| thread as u32)
+        self.threads.iter().position(|&thread| thread == Some(conn)).map(|thread| thread as u32)
     }
 
     /// The connection to a ModelThread.
     pub(crate) fn thread(&self, thread: u32) -> Option<ConnId> {
-        self.threads.get(thread as usize).copied()
+        self.threads.get(thread as usize).copied().flatten()
     }
 
     /// Does what is due: connecting, pings, bounds. Call at the start of a pass. Returns how much
@@ -221,7 +188,7 @@ impl Join {
         reason: &CloseReason,
         now: Nanos,
     ) -> Result<bool, BackendError> {
-        if !self.is_control(conn) && self.thread_of(conn).is_none() {
+        if !self.forget(conn) {
             return Ok(false);
         }
         if let CloseReason::Refused { code, detail } = reason
@@ -235,6 +202,13 @@ impl Join {
             _ => return Err(BackendError::SchedulerLost(reason.to_string())),
         }
         Ok(true)
+    }
+
+    /// A connection is no longer there. False if it was none of the scheduler's.
+    pub(crate) fn forget(&mut self, conn: ConnId) -> bool {
+        let thread = self.threads.iter_mut().find(|thread| **thread == Some(conn));
+        let known = if self.control == Some(conn) { Some(&mut self.control) } else { thread };
+        known.and_then(Option::take).is_some()
     }
 
     /// A message on the control connection, other than membership of frontends.
@@ -301,7 +275,7 @@ impl Join {
     /// Closes the connections, saying why. Returns how many.
     pub(crate) fn close_all<T: Transport>(&mut self, transport: &mut T, why: &str) -> usize {
         let mut closed = 0;
-        for conn in self.threads.drain(..).chain(self.control.take()) {
+        for conn in self.threads.drain(..).flatten().chain(self.control.take()) {
             transport.close(conn, RefuseCode::Shutdown, why);
             closed += 1;
         }
@@ -320,7 +294,6 @@ impl Join {
 
     /// Nobody there yet is worth waiting for; somebody else is not.
     fn try_again(&mut self, reason: &CloseReason, now: Nanos) -> Result<(), BackendError> {
-        self.control = None;
         self.problem = reason.to_string();
         self.retry_at = now + RETRY_EVERY;
         match reason {
@@ -379,7 +352,7 @@ impl Join {
             let conn = transport
                 .connect(addr, hello)
                 .map_err(|error| BackendError::SchedulerLost(format!("{addr}: {error}")))?;
-            self.threads.push(conn);
+            self.threads.push(Some(conn));
         }
         self.stage = Stage::Threads;
         Ok(())

@@ -36,6 +36,7 @@ mod peers;
 mod plan;
 mod reply;
 mod slot;
+mod stage;
 #[cfg(test)]
 mod test_models;
 mod worker;
@@ -45,5 +46,5 @@ pub use catalog::CatalogError;
 pub use config::{BATCH_MEMORY_MAX, BATCH_SLOTS, BackendConfig, ConfigError, GPUS_MAX};
 pub use counters::Counters;
 pub use error::BackendError;
-pub use join::Stage;
+pub use stage::Stage;
 pub use worker::Worker;

@@ -123,10 +123,12 @@ impl Peers {
         self.retry_at
     }
 
-    /// A connection is up. False if it does not lead to the frontend we wanted.
+    /// A connection is up. False if it does not lead to the frontend we wanted. We can be quicker
+    /// than the scheduler's answer to the frontend's own join: until then it calls itself 0.
     pub(crate) fn opened(&self, conn: ConnId, peer: &Peer) -> bool {
-        let expected = self.owner(conn).map(|frontend| u32::from(frontend.0));
-        !peer.accepted && peer.role == Role::Frontend && expected == Some(peer.member)
+        let Some(frontend) = self.owner(conn) else { return false };
+        let is_it = peer.member == u32::from(frontend.0) || peer.member == 0;
+        !peer.accepted && peer.role == Role::Frontend && is_it
     }
 
     /// A connection is gone. Returns the member it led to; it will be tried again.

@@ -19,10 +19,11 @@ use crate::error::BackendError;
 use crate::execute::{Executor, Measured};
 use crate::fetch;
 use crate::gpu::Gpu;
-use crate::join::{Join, Stage};
+use crate::join::Join;
 use crate::peers::Peers;
 use crate::reply::RETRY_AFTER;
 use crate::slot::Phase;
+use crate::stage::Stage;
 use baton_rdma::wire::BatchStatus;
 use end::End;
 
@@ -220,7 +221,7 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
 
     fn next_timer(&self) -> Option<Nanos> {
         if let Some(end) = &self.end {
-            return Some(self.reply_at.unwrap_or(end.until()));
+            return Some(self.reply_at.unwrap_or_else(|| end.until()));
         }
         let gpus = self.gpus.iter().filter_map(Gpu::next_timer);
         let others = [self.join.next_timer(), self.peers.next_retry(), self.reply_at];

@@ -29,6 +29,8 @@ const END_TIMEOUT: Nanos = Nanos::from_millis(60_000);
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often to look whether the user wants an end.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the state of affairs is shown.
+const SHOW_INTERVAL: Nanos = Nanos::from_millis(1_000);
 /// Lines of stdout that may wait to be read; beyond that the children wait.
 const EVENTS_MAX: usize = 1024;
 
@@ -112,6 +114,7 @@ impl<'a> Processes<'a> {
         let mut finished = vec![None; frontends.len()];
         let mut open = frontends.len();
         let mut stopping = false;
+        let mut next_show = self.clock.now() + SHOW_INTERVAL;
         while open > 0 {
             match self.next_event() {
                 Some(ChildEvent::Line { child, line }) if frontends.contains(&child) => {
@@ -121,7 +124,6 @@ impl<'a> Processes<'a> {
                             finished[child - frontends.start] = Some(counts)
                         }
                     }
-                    self.show(&latest);
                 }
                 Some(ChildEvent::Closed { child }) if frontends.contains(&child) => {
                     open -= 1;
@@ -135,8 +137,13 @@ impl<'a> Processes<'a> {
             if self.stop.load(Ordering::Relaxed) && !std::mem::replace(&mut stopping, true) {
                 self.children[frontends.clone()].iter().for_each(Child::terminate);
             }
-            if self.clock.now() > bound {
+            let now = self.clock.now();
+            if now > bound {
                 return Err(self.too_slow(frontends.start, END_TIMEOUT));
+            }
+            if now >= next_show || open == 0 {
+                self.show(&latest);
+                next_show = now + SHOW_INTERVAL;
             }
         }
         Ok(finished.into_iter().flatten().collect())

@@ -298,8 +298,8 @@ mod tests {
         let text = Report::new(&[sample("resnet50")], circumstances()).to_string();
         let expected = "\
 model     submitted  completed  late  dropped  failed  goodput/s  p50 ms  p99 ms  batch
-resnet50          8          4     1        2       2        1.5   20.00   60.03   2.00
-all               8          4     1        2       2        1.5   20.00   60.03       \n
+resnet50          8          4     1        2       2        1.5   20.02   60.03   2.00
+all               8          4     1        2       2        1.5   20.02   60.03       \n
 resnet50: dropped: window 2
 resnet50: failed: backend_lost 1, slab_exhausted 1
 resnet50: 50.0 % of the answers name the right class

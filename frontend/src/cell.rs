@@ -5,7 +5,8 @@
 //! cell never serves two tasks at once.
 //!
 //! A mutex guards a handful of moves; only the two sides of one task can meet at it, and nothing
-//! of the caller's (a waker, a reply's drop) runs while it is held.
+//! of the caller's (a waker's wake or drop, a reply's drop) runs while it is held, but a waker's
+//! clone.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -76,29 +77,15 @@ impl Cell {
 
     /// The outcome, if it is there; otherwise `waker` is called once it is.
     pub(crate) fn take_or_listen(&self, waker: &Waker) -> Option<Outcome> {
-        let mut state = self.lock();
-        let outcome = take(&mut state);
-        let replaced = match &mut *state {
-            State::Waiting(Listener::Task(old)) if old.will_wake(waker) => None,
-            State::Waiting(listener) => {
-                Some(std::mem::replace(listener, Listener::Task(waker.clone())))
-            }
-            _ => None,
-        };
-        drop(state);
-        drop(replaced);
-        outcome
+        self.take_or(|| State::Waiting(Listener::Task(waker.clone())))
     }
 
     /// Blocks until the outcome is there, at most `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) -> Option<Outcome> {
-        let waiting = |state: &mut State| match state {
-            State::Waiting(listener) => {
-                *listener = Listener::Thread;
-                true
-            }
-            _ => false,
-        };
+        if let Some(outcome) = self.take_or(|| State::Waiting(Listener::Thread)) {
+            return Some(outcome);
+        }
+        let waiting = |state: &mut State| matches!(state, State::Waiting(_));
         let waited = self.ended.wait_timeout_while(self.lock(), timeout, waiting);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if let State::Waiting(listener) = &mut *state {
@@ -109,17 +96,18 @@ impl Cell {
 
     /// The ticket is dropped. Returns the outcome if it was there already.
     pub(crate) fn abandon(&self) -> Option<Outcome> {
+        self.take_or(|| State::Abandoned)
+    }
+
+    /// The outcome, if it is there; otherwise a waiting cell changes to another state of waiting.
+    fn take_or(&self, waiting: impl FnOnce() -> State) -> Option<Outcome> {
         let mut state = self.lock();
         let outcome = take(&mut state);
-        let listener = match &mut *state {
-            State::Waiting(listener) => Some(std::mem::replace(listener, Listener::Nobody)),
-            _ => None,
-        };
-        if listener.is_some() {
-            *state = State::Abandoned;
-        }
+        let before =
+            matches!(*state, State::Waiting(_)).then(|| std::mem::replace(&mut *state, waiting()));
         drop(state);
-        drop(listener);
+        // May run the drop of a waker.
+        drop(before);
         outcome
     }
 

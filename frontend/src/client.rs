@@ -65,7 +65,7 @@ impl Client {
     /// There is none of that name; the error lists those there are.
     pub fn model(&self, name: &str) -> Result<ModelHandle, UnknownModel> {
         let models = &self.owner.session.models;
-        match models.binary_search_by(|model| model.name.as_str().cmp(name)) {
+        match models.binary_search_by(|model| (*model.name).cmp(name)) {
             Ok(at) => Ok(ModelHandle::new(Arc::clone(&self.owner), at as u32)),
             Err(_) => {
                 self.owner.session.counters.unknown_model.add(1);
@@ -124,6 +124,6 @@ impl Drop for Owner {
 }
 
 pub(crate) fn unknown(name: &str, models: &[Model]) -> UnknownModel {
-    let known = models.iter().map(|model| model.name.clone()).collect();
+    let known = models.iter().map(|model| model.name.to_string()).collect();
     UnknownModel { name: name.to_owned(), known }
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use baton_rdma::SlabError;
 use baton_rdma::wire::RefuseCode;
@@ -116,7 +117,7 @@ pub enum InputError {
     )]
     SlabExhausted {
         /// The model.
-        model: String,
+        model: Arc<str>,
         /// Slots it has.
         slots: u32,
     },
@@ -124,7 +125,7 @@ pub enum InputError {
     #[error("an input of {model} has {expected} bytes, not {got}")]
     WrongSize {
         /// The model.
-        model: String,
+        model: Arc<str>,
         /// The model's input size.
         expected: usize,
         /// What was given.

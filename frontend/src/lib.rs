@@ -101,3 +101,8 @@ pub use input::{Deadline, Input};
 pub use model::ModelHandle;
 pub use outcome::{Outcome, Reply, Timing};
 pub use ticket::Ticket;
+
+/// Keeps the guide's program compiling.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/client.md")]
+struct Guide;

@@ -55,7 +55,7 @@ impl ModelHandle {
             // Never an unknown model: the slabs were made from the session's models.
             Err(_) => {
                 session.counters.slab_exhausted.add(1);
-                let (model, slots) = (self.name().to_owned(), session.slots_per_model);
+                let (model, slots) = (Arc::clone(&self.model().name), session.slots_per_model);
                 Err(InputError::SlabExhausted { model, slots })
             }
         }
@@ -69,7 +69,11 @@ impl ModelHandle {
         let (expected, got) = (self.input_bytes(), bytes.len());
         if got != expected {
             self.owner.session.counters.wrong_size.add(1);
-            return Err(InputError::WrongSize { model: self.name().to_owned(), expected, got });
+            return Err(InputError::WrongSize {
+                model: Arc::clone(&self.model().name),
+                expected,
+                got,
+            });
         }
         let mut input = self.input()?;
         input.copy_from_slice(bytes);

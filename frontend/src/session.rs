@@ -21,7 +21,8 @@ use crate::outcome::Outcome;
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) id: ModelId,
-    pub(crate) name: String,
+    /// Shared, so that a refusal can name it without allocating.
+    pub(crate) name: Arc<str>,
     pub(crate) slo: Nanos,
     pub(crate) input_bytes: u32,
     pub(crate) output_bytes: u32,

@@ -112,7 +112,7 @@ impl FrameBuffer {
 
     /// `n` payload bytes were read from the stream directly to their place. The buffer is empty.
     pub fn payload_read(&mut self, n: usize) {
-        debug_assert!(self.start == self.end && n <= self.payload_left);
+        debug_assert!(n == 0 || (self.start == self.end && n <= self.payload_left));
         self.payload_left -= n;
     }
 

@@ -6,6 +6,7 @@
 //! Inputs are used where they landed; ONNX Runtime allocates the output from its arena, and it is
 //! copied out once.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -42,7 +43,7 @@ struct Model {
 
 impl Engine for Onnx {
     fn load(&mut self, models: &[ModelSpec]) -> Result<(), EngineError> {
-        let environment = environment()?;
+        let environment = environment(std::env::var_os(LIBRARY_VARIABLE))?;
         for spec in models {
             if let EngineSpec::Onnx { file, input_shape } = &spec.engine {
                 let model = Model::load(environment, spec, file, input_shape).map_err(|fault| {
@@ -143,9 +144,9 @@ impl Model {
     }
 }
 
-fn environment() -> Result<&'static Environment, EngineError> {
+fn environment(library: Option<OsString>) -> Result<&'static Environment, EngineError> {
     let missing = |problem| EngineError::Library { engine: "onnx", problem, fix: LIBRARY_FIX };
-    let path = std::env::var_os(LIBRARY_VARIABLE)
+    let path = library
         .filter(|path| !path.is_empty())
         .ok_or_else(|| missing(format!("{LIBRARY_VARIABLE} is not set")))?;
     ENVIRONMENT
@@ -220,4 +221,19 @@ fn check_output(model: &str, outputs: &[Outlet]) -> Result<(), Fault> {
 
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_library_the_error_names_the_variable_and_the_command_that_sets_it() {
+        for library in [None, Some(OsString::new())] {
+            let Err(error) = environment(library) else { panic!("there is no library") };
+            let error = error.to_string();
+            assert!(error.contains("ORT_DYLIB_PATH is not set"), "{error}");
+            assert!(error.contains("./x demo"), "{error}");
+        }
+    }
 }

@@ -208,3 +208,53 @@ impl Agent for ExecutorAgent {
         self.closed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use baton_rdma::BatchBuffer;
+    use baton_topo::Idle;
+
+    use super::*;
+    use crate::execute::checksum;
+    use crate::test_models::emulated;
+
+    fn placing() -> Placing {
+        let placement = Placement { name: "test-gpu".into(), core: None, idle: Idle::Park };
+        Placing { placement, clock: Clock::start(), seed: 1, measure: true }
+    }
+
+    #[test]
+    fn a_job_goes_to_the_thread_and_comes_back_measured_and_the_owner_is_woken() {
+        let (woken_out, woken) = bounded(1);
+        let owner = Waker::new(move || woken_out.send(()).unwrap());
+        owner.prepare_sleep();
+        let spec = emulated("toy", 0, 4, 2);
+        let (mut executor, measured) =
+            ThreadExecutor::start(placing(), vec![spec.clone()], owner).unwrap();
+        assert!(measured.is_empty(), "an emulated profile is known");
+        let inputs = BatchBuffer::new(8);
+        for row in 0..2 {
+            inputs.lend(row, 4).unwrap().fill(row as u8);
+        }
+        let rows = inputs.rows(2, 4).unwrap();
+        let job = Job { slot: 3, model: ModelId(0), batch: 2, rows, outputs: vec![0; 16] };
+        executor.submit(job).unwrap();
+        woken.recv_timeout(Duration::from_secs(10)).expect("the owner is woken");
+        let done = executor.poll().unwrap().expect("finished before the wake-up");
+        assert_eq!((done.slot, done.result), (3, Ok(())));
+        assert!(done.finished - done.started >= spec.profile.latency(2));
+        assert_eq!(done.outputs, [checksum(&[0; 4]), checksum(&[1; 4])].concat());
+        assert!(inputs.lend(0, 4).is_some(), "the rows are free again");
+    }
+
+    #[test]
+    fn a_model_that_does_not_load_is_reported_from_the_thread() {
+        let mut spec = emulated("toy", 0, 4, 2);
+        spec.output_bytes = 40;
+        let owner = Waker::for_current_thread();
+        let error = ThreadExecutor::start(placing(), vec![spec], owner).unwrap_err().to_string();
+        assert!(error.contains("`toy`") && error.contains("output_bytes"), "{error}");
+    }
+}

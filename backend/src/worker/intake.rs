@@ -44,6 +44,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     ) -> Result<(), BackendError> {
         if let Some(end) = &mut self.end {
             end.on_closed();
+            self.join.forget(conn);
             self.peers.closed(conn, now);
             return Ok(());
         }

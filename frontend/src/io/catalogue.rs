@@ -56,7 +56,7 @@ impl Catalogue {
             thread.ok_or_else(|| bad(format!("{name} lives on unknown ModelThread {number}")))?;
         self.models.push(Model {
             id: ModelId(desc.model.get()),
-            name: name.to_owned(),
+            name: name.into(),
             slo: Nanos(desc.slo_ns.get()),
             input_bytes: desc.input_bytes.get(),
             output_bytes: desc.output_bytes.get(),
@@ -75,12 +75,12 @@ impl Catalogue {
             return Err(bad(format!("two models are called {}", pair[0].name)));
         }
         let missing =
-            wanted.iter().find(|&name| self.models.iter().all(|model| model.name != *name));
+            wanted.iter().find(|&name| self.models.iter().all(|model| *model.name != **name));
         if let Some(name) = missing {
             return Err(unknown(name, &self.models).into());
         }
         if !wanted.is_empty() {
-            self.models.retain(|model| wanted.contains(&model.name));
+            self.models.retain(|model| wanted.iter().any(|name| **name == *model.name));
         }
         if self.models.is_empty() {
             return Err(ConnectError::NoModels);
@@ -129,7 +129,7 @@ mod tests {
     fn everything_or_what_is_wanted() {
         let (threads, models) = two_models().select(&[]).unwrap();
         assert_eq!(threads[0].addr, "127.0.0.1:7701".parse().unwrap());
-        let names: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
+        let names: Vec<_> = models.iter().map(|model| &*model.name).collect();
         assert_eq!(names, ["digits", "resnet"]);
         let (_, models) = two_models().select(&["resnet".into()]).unwrap();
         assert_eq!(models.len(), 1);

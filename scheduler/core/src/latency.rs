@@ -67,9 +67,10 @@ impl Latency {
     /// A backend executed `batch` rows in `measured`.
     pub fn observe(&mut self, batch: u32, measured: Nanos) {
         let profiled = self.profile.latency(batch);
-        let sample = (u128::from(measured.0) * u128::from(ONE) / u128::from(profiled.0)) as u64;
         let clip = self.ratio / CLIP;
-        let sample = sample.clamp(self.ratio - clip, self.ratio + clip);
+        let sample = u128::from(measured.0) * u128::from(ONE) / u128::from(profiled.0);
+        let sample = sample.clamp(u128::from(self.ratio - clip), u128::from(self.ratio + clip));
+        let sample = sample as u64;
         let moved = self.ratio - self.ratio / WEIGHT + sample / WEIGHT;
         // Rounding each term loses up to a unit; without drift the ratio must stay put.
         self.ratio = if sample == self.ratio { sample } else { moved };

@@ -32,15 +32,20 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Tasks that arrive within `span`, rounded down.
+    /// Tasks that arrive within `span`, rounded down; saturates.
     pub fn arrivals_in(self, span: Nanos) -> u64 {
-        (u128::from(self.arrivals) * u128::from(span.0) / u128::from(self.span.0)) as u64
+        scale(self.arrivals, span.0, self.span.0)
     }
 
-    /// Mean time for `count` tasks to arrive; [`Nanos::MAX`] when none does.
+    /// Mean time for `count` tasks to arrive, rounded down; [`Nanos::MAX`] when none does.
     pub fn time_for(self, count: u64) -> Nanos {
-        if self.arrivals == 0 { Nanos::MAX } else { Nanos(self.span.0 * count / self.arrivals) }
+        Nanos(if self.arrivals == 0 { u64::MAX } else { scale(self.span.0, count, self.arrivals) })
     }
+}
+
+/// `a · b / c`, saturating.
+fn scale(a: u64, b: u64, c: u64) -> u64 {
+    u64::try_from(u128::from(a) * u128::from(b) / u128::from(c)).unwrap_or(u64::MAX)
 }
 
 impl RateMeter {

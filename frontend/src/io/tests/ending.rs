@@ -1,6 +1,5 @@
 //! How a client ends: in order, or because somebody dies.
 
-use std::thread;
 use std::time::Duration;
 
 use baton_core::{DropReason, FailReason, Nanos};
@@ -14,17 +13,14 @@ fn refusal(world: &World, client: &Client) -> SubmitReason {
     world.submit_input(input, Deadline::Slo).unwrap_err().reason
 }
 
-/// Steps the world while another thread leaves.
-fn leave(world: &mut World, client: Client) -> Result<(), LeaveError> {
-    let leaver = thread::spawn(|| client.leave());
-    for _ in 0..2_000_000 {
-        world.step();
-        if world.io.is_none() {
-            break;
-        }
-    }
+/// Leaves within `bound`; time moves meanwhile.
+fn leave(world: &mut World, client: Client, bound: Nanos) -> Result<(), LeaveError> {
+    client.owner.session.begin_leaving();
+    world.steps(3);
+    world.pass(bound);
+    world.steps(3);
     assert!(world.io.is_none(), "leaving is bounded");
-    leaver.join().unwrap()
+    client.leave()
 }
 
 #[test]
@@ -38,7 +34,7 @@ fn leaving_waits_for_what_is_outstanding() {
     assert!(!world.control.heard.contains(&Heard::Leave), "a task is outstanding");
     world.answer(ticket.task(), &[1; OUTPUT]);
     assert!(matches!(ticket.poll(), Some(Outcome::Completed(_))));
-    assert_eq!(leave(&mut world, client), Ok(()));
+    assert_eq!(leave(&mut world, client, Nanos::from_millis(1)), Ok(()));
     assert_eq!(world.control.take().iter().filter(|&heard| *heard == Heard::Leave).count(), 1);
 }
 
@@ -61,7 +57,8 @@ fn tasks_that_never_end_are_given_up() {
     let alpha = client.model("alpha").unwrap();
     let ticket = world.submit(&alpha, 1, Deadline::within(Duration::from_secs(3_600)));
     world.threads[0].take();
-    assert_eq!(leave(&mut world, client), Err(LeaveError::GivenUp { tasks: 1 }));
+    let left = leave(&mut world, client, Nanos::from_millis(31));
+    assert_eq!(left, Err(LeaveError::GivenUp { tasks: 1 }));
     assert!(matches!(world.threads[0].take()[0], Heard::Cancel { .. }));
     assert!(matches!(ticket.wait(), Outcome::Dropped(DropReason::Cancelled)));
 }
@@ -71,7 +68,8 @@ fn a_leave_nobody_confirms_is_bounded() {
     let (mut world, client) =
         World::open_with(|config| config.member_timeout(Duration::from_millis(200)));
     world.alive = false;
-    assert_eq!(leave(&mut world, client), Err(LeaveError::Unconfirmed));
+    let left = leave(&mut world, client, Nanos::from_millis(201));
+    assert_eq!(left, Err(LeaveError::Unconfirmed));
 }
 
 #[test]

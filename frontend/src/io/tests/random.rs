@@ -127,7 +127,7 @@ impl Story {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn one_outcome_per_task_and_no_slot_lost(steps in prop::collection::vec(step(), 1..60)) {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
-use baton_rdma::ReadStatus;
 use baton_rdma::wire::RefuseCode;
+use baton_rdma::{ReadStatus, TcpConfig};
 
 use super::world::*;
 use crate::{Deadline, InputError, Outcome, SubmitReason};
@@ -198,6 +198,25 @@ fn what_is_asked_wrongly_is_refused_and_counted() {
     let refused = (counters.wrong_size, counters.deadline_passed, counters.slab_exhausted);
     assert_eq!(refused, (1, 1, 1));
     assert_eq!(counters.submitted, 1);
+}
+
+#[test]
+fn a_model_thread_that_does_not_read_is_backpressure() {
+    // Room for the join, and for four submits of 28 bytes, but not for five.
+    let tcp = TcpConfig { send_queue_bytes: 120, ..TcpConfig::default() };
+    let (mut world, client) = World::open_with(|config| config.slots_per_model(6).tcp(tcp));
+    let alpha = client.model("alpha").unwrap();
+    let submit = |_| world.submit_input(alpha.input().unwrap(), Deadline::Slo).unwrap();
+    let tickets: Vec<_> = (0..6).map(submit).collect();
+    world.pass(Nanos::from_millis(150));
+    for (number, mut ticket) in tickets.into_iter().enumerate() {
+        match ticket.poll() {
+            None => assert!(number < 4),
+            Some(Outcome::Dropped(DropReason::QueueFull)) => assert!(number >= 4),
+            other => panic!("{number}: {other:?}"),
+        }
+    }
+    assert_eq!(client.counters().transport.send_full, 2);
 }
 
 #[test]

@@ -124,7 +124,6 @@ fn heard(message: Message<'_>) -> Heard {
 }
 
 pub(super) struct World {
-    pub(super) network: InprocNetwork,
     pub(super) now: Nanos,
     /// `None` once it has ended or was killed.
     pub(super) io: Option<Io<InprocTransport>>,
@@ -146,14 +145,15 @@ impl World {
         let network = InprocNetwork::new();
         let control = Peer::new(&network, Role::Control, 0);
         let threads = [0, 1].map(|number| Peer::new(&network, Role::ModelThread, number));
-        let transport = network.endpoint(Identity { role: Role::Frontend, member: 0 });
-        let frontend_addr = transport.local_addr();
         let config = ClientConfig::new(control.transport.local_addr()).slots_per_model(SLOTS);
+        let config = configure(config);
+        let identity = Identity { role: Role::Frontend, member: 0 };
+        let transport = network.endpoint_with(identity, config.tcp);
+        let frontend_addr = transport.local_addr();
         let clock = Clock::start();
-        let (io, joining) = Io::new(configure(config), transport, clock).unwrap();
+        let (io, joining) = Io::new(config, transport, clock).unwrap();
         Self {
             backend: Peer::new(&network, Role::Backend, 0),
-            network,
             now: Nanos::from_millis(1_000),
             io: Some(io),
             joining,

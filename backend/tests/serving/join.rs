@@ -1,0 +1,212 @@
+//! Joining, staying and leaving, stepped by hand.
+
+use baton_backend::{BackendError, CatalogError, Stage};
+use baton_core::Nanos;
+use baton_rdma::wire::{LeaveAck, RefuseCode, Role};
+use baton_rdma::{TcpConfig, Transport};
+use baton_topo::Agent;
+
+use crate::party::{Party, Said};
+use crate::world::{FRONTEND_TOKEN, PlanSpec, World};
+
+#[test]
+fn a_backend_joins_with_its_models_and_is_ready_once_its_clock_is_set() {
+    let world = World::ready();
+    let heard: Vec<&Said> =
+        world.control.heard.iter().filter(|said| !matches!(said, Said::Opened(_))).collect();
+    let profiles = [
+        &Said::Profile { model: 1, table: vec![7, 7, 7, 7] },
+        &Said::Profile { model: 3, table: vec![] },
+    ];
+    assert_eq!(heard[..2], profiles, "the measured table, and nothing for the emulated model");
+    let join = Said::Join { subcluster: 8, gpus: 1, name: "emulated-a".into() };
+    assert_eq!(heard[2], &join);
+    assert_eq!(heard[3..], [&Said::Ready]);
+    let Some(Said::Opened(peer)) = world.thread.heard.first() else {
+        panic!("the ModelThread was not reached")
+    };
+    assert_eq!((peer.role, peer.member, peer.token), (Role::Backend, 5, 77));
+}
+
+#[test]
+fn a_scheduler_that_is_not_up_yet_is_waited_for_but_not_for_ever() {
+    let mut world = World::new(1, TcpConfig::default());
+    let gone = world.network.endpoint(baton_rdma::Identity { role: Role::Control, member: 0 });
+    world.control = Party::new(gone);
+    for _ in 0..30 {
+        world.pass(Nanos::from_millis(200));
+        world.step();
+    }
+    assert!(matches!(world.worker.result(), Some(Err(BackendError::Unreachable { .. }))));
+}
+
+#[test]
+fn a_catalogue_that_does_not_fit_our_file_ends_the_backend_with_the_difference() {
+    let mut world = World::new(1, TcpConfig::default());
+    world.until("it asks for the catalogue", |w| w.control.conn.is_some());
+    world.send_catalog("resnet50", 999);
+    world.until("it ends", |w| w.worker.finished());
+    let expected = CatalogError::Mismatch {
+        model: "resnet50".into(),
+        what: "input_bytes",
+        theirs: 999,
+        ours: 64,
+    };
+    assert_eq!(world.worker.result(), Some(&Err(BackendError::Catalog(expected))));
+}
+
+#[test]
+fn a_model_that_our_file_lacks_is_named() {
+    let mut world = World::new(1, TcpConfig::default());
+    world.until("it asks for the catalogue", |w| w.control.conn.is_some());
+    world.send_catalog("bert", 64);
+    world.until("it ends", |w| w.worker.finished());
+    let expected = CatalogError::UnknownModel("bert".into());
+    assert_eq!(world.worker.result(), Some(&Err(BackendError::Catalog(expected))));
+}
+
+#[test]
+fn a_refused_join_ends_the_backend_with_the_schedulers_words() {
+    let mut world = World::new(1, TcpConfig::default());
+    world.until("it asks for the catalogue", |w| w.control.conn.is_some());
+    let conn = world.control.conn.unwrap();
+    world.control.transport.close(conn, RefuseCode::Limit, "no GPU ids left");
+    world.until("it ends", |w| w.worker.finished());
+    let expected =
+        BackendError::Refused { code: Some(RefuseCode::Limit), detail: "no GPU ids left".into() };
+    assert_eq!(world.worker.result(), Some(&Err(expected)));
+}
+
+#[test]
+fn a_scheduler_that_never_answers_the_join_is_given_up() {
+    let mut world = World::new(1, TcpConfig::default());
+    world.until("it asks for the catalogue", |w| w.control.conn.is_some());
+    world.send_catalog("resnet50", 64);
+    for _ in 0..60 {
+        world.pass(Nanos::from_millis(100));
+        world.steps(2);
+    }
+    let expected = BackendError::JoinTimeout("the answer to the join");
+    assert_eq!(world.worker.result(), Some(&Err(expected)));
+}
+
+#[test]
+fn a_message_out_of_turn_ends_the_backend() {
+    let mut world = World::ready();
+    world.acknowledge_join();
+    world.until("it ends", |w| w.worker.finished());
+    assert!(matches!(world.worker.result(), Some(Err(BackendError::Protocol(_)))));
+}
+
+#[test]
+fn pings_go_out_every_100_ms_and_silence_means_the_scheduler_is_lost() {
+    let mut world = World::ready();
+    world.answers_pings = false;
+    world.control.heard.clear();
+    for _ in 0..9 {
+        world.pass(Nanos::from_millis(100));
+        world.step();
+    }
+    let pings = world.control.heard.iter().filter(|said| matches!(said, Said::Ping(_))).count();
+    assert!((8..=9).contains(&pings), "{pings} pings in 0.9 s");
+    assert!(!world.worker.finished());
+    world.pass(Nanos::from_millis(200));
+    world.until("it ends", |w| w.worker.finished());
+    assert!(matches!(world.worker.result(), Some(Err(BackendError::SchedulerLost(_)))));
+}
+
+#[test]
+fn frontends_are_greeted_with_the_token_the_scheduler_gave_for_them() {
+    let mut world = World::ready();
+    let frontend = world.connected_frontend(2);
+    let Some(Said::Opened(peer)) = frontend.party.heard.first() else { panic!("not opened") };
+    assert_eq!((peer.role, peer.member, peer.token), (Role::Backend, 5, FRONTEND_TOKEN));
+}
+
+#[test]
+fn a_connection_to_a_living_frontend_that_breaks_is_opened_anew() {
+    let mut world = World::ready();
+    let mut frontend = world.connected_frontend(2);
+    let conn = frontend.party.conn.take().unwrap();
+    frontend.party.transport.close(conn, RefuseCode::Limit, "a hiccup");
+    world.settle(&mut [&mut frontend]);
+    assert!(frontend.party.conn.is_none());
+    world.pass(Nanos::from_millis(50));
+    world.settle(&mut [&mut frontend]);
+    assert!(frontend.party.conn.is_some());
+    assert_eq!(world.counter("frontends_disconnected"), 1);
+}
+
+#[test]
+fn a_frontend_that_is_gone_is_not_called_again() {
+    let mut world = World::ready();
+    let mut frontend = world.connected_frontend(2);
+    world.peer_down(frontend.id);
+    world.settle(&mut [&mut frontend]);
+    assert!(matches!(frontend.party.take().as_slice(), [Said::Closed(_)]));
+    frontend.party.conn = None;
+    world.pass(Nanos::from_millis(200));
+    world.settle(&mut [&mut frontend]);
+    assert!(frontend.party.conn.is_none());
+}
+
+#[test]
+fn leaving_finishes_what_was_planned_and_then_ends_without_error() {
+    let mut world = World::ready();
+    let mut frontend = world.connected_frontend(2);
+    let (first, second) = (frontend.submit(1), frontend.submit(2));
+    world.plan(&PlanSpec::default(), &[first]);
+    world.settle(&mut [&mut frontend]);
+    world.worker.leave(world.now);
+    // Planned before the scheduler heard of it.
+    world.plan(&PlanSpec::default(), &[second]);
+    for _ in 0..2 {
+        world.settle(&mut [&mut frontend]);
+        world.hands[0].finish(world.now, world.now);
+    }
+    world.settle(&mut [&mut frontend]);
+    assert!(world.control.take().contains(&Said::Leave));
+    assert_eq!(world.reports(), [(1, 1, 0), (2, 1, 0)]);
+    assert_eq!(world.stage(), Stage::Leaving);
+    world.control.tell(&LeaveAck { reserved: 0.into() }, &[]);
+    world.until("it ends", |w| w.worker.finished());
+    assert_eq!(world.worker.result(), Some(&Ok(())));
+    assert!(frontend.answer(first).is_some() && frontend.answer(second).is_some());
+}
+
+#[test]
+fn a_backend_told_to_leave_before_it_joined_just_ends() {
+    let mut world = World::new(1, TcpConfig::default());
+    world.steps(2);
+    world.worker.leave(world.now);
+    world.until("it ends", |w| w.worker.finished());
+    assert_eq!(world.worker.result(), Some(&Ok(())));
+}
+
+#[test]
+fn when_the_scheduler_is_lost_what_executes_is_answered_and_the_backend_ends() {
+    let mut world = World::ready();
+    let mut frontend = world.connected_frontend(2);
+    let (running, waiting) = (frontend.submit(1), frontend.submit(2));
+    world.plan(&PlanSpec::default(), &[running]);
+    world.plan(&PlanSpec::default(), &[waiting]);
+    world.settle(&mut [&mut frontend]);
+    let conn = world.control.conn.unwrap();
+    world.control.transport.close(conn, RefuseCode::Shutdown, "bye");
+    world.settle(&mut [&mut frontend]);
+    assert!(!world.worker.finished(), "a batch executes");
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut frontend]);
+    assert!(world.hands[0].batch().is_none(), "nothing new is started");
+    assert!(matches!(world.worker.result(), Some(Err(BackendError::SchedulerLost(_)))));
+    assert!(frontend.answer(running).is_some());
+    assert!(frontend.answer(waiting).is_none());
+}
+
+#[test]
+fn a_dead_executor_ends_the_backend() {
+    let mut world = World::ready();
+    world.hands[0].die();
+    world.until("it ends", |w| w.worker.finished());
+    assert_eq!(world.worker.result(), Some(&Err(BackendError::ExecutorDied(0))));
+}

@@ -1,0 +1,11 @@
+//! A world in which one backend is stepped by hand: a scheduler and frontends made of bare
+//! endpoints, executors that finish when the test says so, and a clock that moves when told.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod hand;
+mod join;
+mod party;
+mod process;
+mod serve;
+mod world;

@@ -1,0 +1,107 @@
+//! Somebody the backend talks to: an endpoint and everything it heard, in order.
+
+use baton_core::Nanos;
+use baton_rdma::InprocTransport;
+use baton_rdma::wire::{Body, Message};
+use baton_rdma::{ConnId, Event, Events, Peer, Transport};
+
+/// What was heard, owned.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Said {
+    Opened(Peer),
+    Closed(String),
+    Profile { model: u32, table: Vec<u64> },
+    Join { subcluster: u32, gpus: u32, name: String },
+    Ready,
+    Ping(u64),
+    Leave,
+    Done { batch: u64, gpu: u32, rows: u16, status: u8, started: u64, finished: u64 },
+    Result { task: u64, batch_size: u32, gpu: u32, started: u64, finished: u64 },
+    End { task: u64, kind: u8, reason: u8 },
+    Other(String),
+}
+
+pub(crate) struct Party<T = InprocTransport> {
+    pub(crate) transport: T,
+    pub(crate) heard: Vec<Said>,
+    /// The backend's latest connection.
+    pub(crate) conn: Option<ConnId>,
+    events: Events,
+}
+
+impl<T: Transport> Party<T> {
+    pub(crate) fn new(transport: T) -> Self {
+        Self { transport, heard: Vec::new(), conn: None, events: Events::new() }
+    }
+
+    /// Polls once; returns what it heard in this pass.
+    pub(crate) fn poll(&mut self, now: Nanos) -> Vec<Said> {
+        self.transport.poll(now, &mut self.events);
+        let before = self.heard.len();
+        for event in self.events.drain() {
+            if let Event::Opened { conn, .. } = &event {
+                self.conn = Some(*conn);
+            }
+            self.heard.push(owned(event));
+        }
+        self.heard[before..].to_vec()
+    }
+
+    /// Sends to the backend.
+    pub(crate) fn tell<B: Body>(&mut self, body: &B, tail: &[u8]) {
+        let conn = self.conn.expect("the backend has connected");
+        self.transport.send(conn, body, tail).unwrap();
+        self.transport.flush();
+    }
+
+    /// What was heard since the last call, without pings and openings.
+    pub(crate) fn take(&mut self) -> Vec<Said> {
+        let heard = std::mem::take(&mut self.heard);
+        heard.into_iter().filter(|said| !matches!(said, Said::Ping(_) | Said::Opened(_))).collect()
+    }
+}
+
+fn owned(event: Event<'_>) -> Said {
+    match event {
+        Event::Opened { peer, .. } => Said::Opened(peer),
+        Event::Closed { reason, .. } => Said::Closed(reason.to_string()),
+        Event::Result { result, .. } => Said::Result {
+            task: result.task.get(),
+            batch_size: result.batch_size.get(),
+            gpu: result.gpu.get(),
+            started: result.started_ns.get(),
+            finished: result.finished_ns.get(),
+        },
+        Event::Read(done) => Said::Other(format!("{done:?}")),
+        Event::Message { message, .. } => said(message),
+    }
+}
+
+fn said(message: Message<'_>) -> Said {
+    match message {
+        Message::ProfileDesc(desc, table) => Said::Profile {
+            model: desc.model.get(),
+            table: table.iter().map(|latency| latency.get()).collect(),
+        },
+        Message::JoinBackend(join, name) => Said::Join {
+            subcluster: join.subcluster.get(),
+            gpus: join.gpus.get(),
+            name: name.to_owned(),
+        },
+        Message::Ready(_) => Said::Ready,
+        Message::Ping(ping) => Said::Ping(ping.sent_ns.get()),
+        Message::Leave(_) => Said::Leave,
+        Message::BatchDone(done) => Said::Done {
+            batch: done.batch.get(),
+            gpu: done.gpu.get(),
+            rows: done.rows.get(),
+            status: done.status,
+            started: done.started_ns.get(),
+            finished: done.finished_ns.get(),
+        },
+        Message::TaskEnd(end) => {
+            Said::End { task: end.task.get(), kind: end.kind, reason: end.reason }
+        }
+        other => Said::Other(format!("{other:?}")),
+    }
+}

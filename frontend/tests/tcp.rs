@@ -1,0 +1,230 @@
+//! The public client over real sockets, against a scripted scheduler and backend in one thread.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use baton_client::{
+    Client, ClientConfig, ConnectError, Deadline, FailReason, Loss, Outcome, SubmitReason,
+};
+use baton_rdma::wire::{
+    CatalogEnd, Hello, JoinAck, LeaveAck, Message, ModelDesc, Pong, Role, TaskResult, ThreadDesc,
+    WireAddr,
+};
+use baton_rdma::{
+    BatchBuffer, ConnId, Event, Events, Identity, Read, ReadStatus, TcpConfig, TcpTransport,
+    Transport,
+};
+use baton_topo::Clock;
+
+const TOKEN: u64 = 42;
+const ROW: u32 = 4096;
+const OUTPUT: u32 = 8;
+const SLOTS: u32 = 16;
+
+fn bind(role: Role) -> TcpTransport {
+    let listen = Some("127.0.0.1:0".parse().unwrap());
+    TcpTransport::bind(listen, Identity { role, member: 0 }, TcpConfig::default()).unwrap()
+}
+
+/// One model, `sum`: answers with the sum of the input's bytes.
+struct Server {
+    clock: Clock,
+    control: TcpTransport,
+    thread: TcpTransport,
+    backend: TcpTransport,
+    frontend: Option<ConnId>,
+    batch: Arc<BatchBuffer>,
+    /// Rows of `batch` that are free.
+    rows: Vec<u32>,
+    /// Submitted tasks without a row.
+    waiting: Vec<u64>,
+}
+
+impl Server {
+    fn start() -> (SocketAddr, Arc<AtomicBool>, JoinHandle<()>) {
+        let mut server = Self {
+            clock: Clock::start(),
+            control: bind(Role::Control),
+            thread: bind(Role::ModelThread),
+            backend: bind(Role::Backend),
+            frontend: None,
+            batch: BatchBuffer::new((SLOTS * ROW) as usize),
+            rows: (0..SLOTS).collect(),
+            waiting: Vec::new(),
+        };
+        let (addr, stop) = (server.control.local_addr(), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let run = move || {
+            while !stopped.load(Ordering::Acquire) {
+                server.pass();
+                thread::yield_now();
+            }
+        };
+        (addr, stop, thread::spawn(run))
+    }
+
+    fn pass(&mut self) {
+        let (now, mut events) = (self.clock.now(), Events::new());
+        self.control.poll(now, &mut events);
+        events.drain().for_each(|event| self.on_control(&event));
+        self.thread.poll(now, &mut events);
+        for event in events.drain() {
+            if let Event::Message { message: Message::Submit(submit), .. } = event {
+                self.waiting.push(submit.task.get());
+            }
+        }
+        self.pull();
+        self.backend.poll(now, &mut events);
+        events.drain().for_each(|event| self.on_backend(event));
+        self.control.flush();
+        self.backend.flush();
+    }
+
+    fn on_control(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::Opened { conn, .. } => self.announce(conn),
+            Event::Message { conn, message: Message::Ping(ping) } => {
+                let scheduler_ns = self.clock.now().0.into();
+                self.control
+                    .send(conn, &Pong { sent_ns: ping.sent_ns, scheduler_ns }, &[])
+                    .unwrap();
+            }
+            Event::Message { conn, message: Message::JoinFrontend(join) } => {
+                let ack = JoinAck { member: 3.into(), first_gpu: 0.into(), token: TOKEN.into() };
+                self.control.send(conn, &ack, &[]).unwrap();
+                let addr = join.addr.resolve("127.0.0.1".parse().unwrap());
+                self.backend.connect(addr, Hello::new(Role::Backend, 0, TOKEN)).unwrap();
+            }
+            Event::Message { conn, message: Message::Leave(_) } => {
+                self.control.send(conn, &LeaveAck { reserved: 0.into() }, &[]).unwrap();
+            }
+            _ => {}
+        }
+    }
+
+    fn announce(&mut self, conn: ConnId) {
+        let addr = WireAddr::new(self.thread.local_addr());
+        self.control.send(conn, &ThreadDesc { thread: 0.into(), addr }, &[]).unwrap();
+        let model = ModelDesc {
+            model: 0.into(),
+            thread: 0.into(),
+            subcluster: 0.into(),
+            batch_max: 8.into(),
+            input_bytes: ROW.into(),
+            output_bytes: OUTPUT.into(),
+            slo_ns: 60_000_000_000.into(),
+        };
+        self.control.send(conn, &model, b"sum").unwrap();
+        self.control.send(conn, &CatalogEnd { scheduler_epoch: 1.into() }, &[]).unwrap();
+    }
+
+    fn pull(&mut self) {
+        let Some(conn) = self.frontend else { return };
+        let mut reads = Vec::new();
+        while let (false, Some(number)) = (self.waiting.is_empty(), self.rows.last().copied()) {
+            let Some(row) = self.batch.lend(number, ROW) else { break };
+            self.rows.pop();
+            let task = baton_core::TaskId(self.waiting.remove(0));
+            reads.push(Read { conn, task, row, tag: u64::from(number) });
+        }
+        self.backend.post_reads(&mut reads);
+    }
+
+    fn on_backend(&mut self, event: Event<'_>) {
+        match event {
+            Event::Opened { conn, .. } => self.frontend = Some(conn),
+            Event::Read(done) => {
+                assert_eq!(done.status, ReadStatus::Done);
+                let sum: u64 = done.row.iter().map(|&byte| u64::from(byte)).sum();
+                self.rows.push(done.tag as u32);
+                let now = self.clock.now().0;
+                let result = TaskResult {
+                    task: done.task.0.into(),
+                    started_ns: now.into(),
+                    finished_ns: now.into(),
+                    batch_size: 1.into(),
+                    gpu: 0.into(),
+                };
+                let conn = self.frontend.expect("a READ was posted to it");
+                self.backend.reply(conn, &result, &sum.to_le_bytes()).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn config(addr: SocketAddr) -> ClientConfig {
+    // Generous: these machines have two cores, and a test is no place for a second's patience.
+    let patience = Duration::from_secs(30);
+    ClientConfig::new(addr)
+        .slots_per_model(SLOTS)
+        .member_timeout(patience)
+        .connect_timeout(patience)
+}
+
+#[test]
+fn answers_come_back_over_sockets() {
+    let (addr, stop, server) = Server::start();
+    let client = Client::connect(config(addr)).unwrap();
+    let model = client.model("sum").unwrap();
+    thread::scope(|scope| {
+        for seed in 0..4u8 {
+            let model = &model;
+            scope.spawn(move || {
+                for count in 0..50u8 {
+                    let mut input = model.input().unwrap();
+                    input.fill(seed ^ count);
+                    let expected = u64::from(ROW) * u64::from(seed ^ count);
+                    let outcome = input.submit(Deadline::Slo).unwrap().wait();
+                    let Outcome::Completed(reply) = outcome else { panic!("{outcome:?}") };
+                    assert_eq!(reply.bytes(), expected.to_le_bytes());
+                    assert!(!reply.late());
+                }
+            });
+        }
+    });
+    assert_eq!(client.slots_in_use(), 0);
+    drop(model);
+    client.clone().leave().unwrap();
+    let counters = client.counters();
+    assert_eq!((counters.submitted, counters.completed), (200, 200));
+    assert_eq!(counters.transport.reads_served, 200);
+    stop.store(true, Ordering::Release);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_scheduler_that_dies_leaves_no_ticket_waiting() {
+    let (addr, stop, server) = Server::start();
+    let client = Client::connect(config(addr).lease_grace(Duration::from_millis(50))).unwrap();
+    let model = client.model("sum").unwrap();
+    stop.store(true, Ordering::Release);
+    server.join().unwrap();
+
+    let deadline = Deadline::within(Duration::from_millis(50));
+    let mut input = model.input().unwrap();
+    let error = loop {
+        match input.submit(deadline) {
+            // Accepted before the news came, and so it has an outcome.
+            Ok(ticket) => match ticket.wait() {
+                Outcome::Failed(FailReason::SchedulerLost) => input = model.input().unwrap(),
+                other => panic!("{other:?}"),
+            },
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.reason, SubmitReason::SchedulerLost);
+    assert!(matches!(client.loss(), Some(Loss::Closed { .. })));
+}
+
+#[test]
+fn nobody_at_the_address_is_an_error_that_says_so() {
+    let unused = bind(Role::Control).local_addr();
+    let error = Client::connect(config(unused)).unwrap_err();
+    assert!(matches!(error, ConnectError::Closed { .. }), "{error:?}");
+    assert!(error.to_string().contains("is a scheduler running there?"), "{error}");
+}

@@ -1,0 +1,213 @@
+//! A node is a transport, its clock and what it has seen; tests step nodes by hand.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use baton_core::{FrontendId, ModelId, Nanos, TaskId};
+use baton_rdma::wire::{self, Hello, Kind, Message, RefuseCode, Role, TaskResult};
+use baton_rdma::{
+    BatchBuffer, CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport,
+    Peer, Read, ReadDone, SlabSet, SlabSpec, TcpConfig, TcpTransport, Transport,
+};
+
+/// Rounds before a test gives up; each waits at most [`PATIENCE`] when nothing moves.
+const ROUNDS: usize = 20_000;
+const PATIENCE: Nanos = Nanos::from_micros(500);
+
+/// A kind of transport under test.
+pub trait Fabric: Default {
+    type Transport: Transport;
+    fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> Self::Transport;
+}
+
+#[derive(Default)]
+pub struct Tcp;
+
+impl Fabric for Tcp {
+    type Transport = TcpTransport;
+    fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> TcpTransport {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        TcpTransport::bind(Some(any), Identity { role, member }, cfg).unwrap()
+    }
+}
+
+#[derive(Default)]
+pub struct Inproc(InprocNetwork);
+
+impl Fabric for Inproc {
+    type Transport = InprocTransport;
+    fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> InprocTransport {
+        self.0.endpoint_with(Identity { role, member }, cfg)
+    }
+}
+
+/// An event, owned.
+#[derive(Debug)]
+pub enum Seen {
+    Opened(ConnId, Peer),
+    Ping(ConnId, u64),
+    Plan(ConnId, Vec<u64>),
+    Other(ConnId, Kind),
+    Read(ReadDone),
+    Result(ConnId, TaskResult, u32),
+    Closed(ConnId, CloseReason),
+}
+
+impl From<Event<'_>> for Seen {
+    fn from(event: Event<'_>) -> Self {
+        match event {
+            Event::Opened { conn, peer } => Self::Opened(conn, peer),
+            Event::Message { conn, message: Message::Ping(ping) } => {
+                Self::Ping(conn, ping.sent_ns.get())
+            }
+            Event::Message { conn, message: Message::Plan(_, tasks) } => {
+                Self::Plan(conn, tasks.iter().map(|task| task.get()).collect())
+            }
+            Event::Message { conn, message } => Self::Other(conn, message.kind()),
+            Event::Read(done) => Self::Read(done),
+            Event::Result { conn, result, len } => Self::Result(conn, result, len),
+            Event::Closed { conn, reason } => Self::Closed(conn, reason),
+        }
+    }
+}
+
+pub struct Node<T> {
+    pub transport: T,
+    pub now: Nanos,
+    pub seen: Vec<Seen>,
+    events: Events,
+}
+
+impl<T: Transport> Node<T> {
+    pub fn new(transport: T) -> Self {
+        let now = Nanos::from_millis(1_000);
+        Self { transport, now, seen: Vec::new(), events: Events::new() }
+    }
+
+    pub fn poll(&mut self) -> usize {
+        let n = self.transport.poll(self.now, &mut self.events);
+        assert_eq!(n, self.events.len());
+        self.seen.extend(self.events.drain().map(Seen::from));
+        n
+    }
+
+    pub fn connect(&mut self, addr: SocketAddr) -> ConnId {
+        self.transport.connect(addr, Hello::new(Role::Backend, 5, 77)).unwrap()
+    }
+
+    pub fn ping(&mut self, conn: ConnId, number: u64) {
+        let ping = wire::Ping { sent_ns: number.into() };
+        self.transport.send(conn, &ping, &[]).unwrap();
+    }
+
+    pub fn opened(&self) -> Vec<(ConnId, Peer)> {
+        self.pick(|seen| match seen {
+            Seen::Opened(conn, peer) => Some((*conn, *peer)),
+            _ => None,
+        })
+    }
+
+    pub fn pings(&self) -> Vec<u64> {
+        self.pick(|seen| match seen {
+            Seen::Ping(_, number) => Some(*number),
+            _ => None,
+        })
+    }
+
+    pub fn closed(&self) -> Vec<(ConnId, CloseReason)> {
+        self.pick(|seen| match seen {
+            Seen::Closed(conn, reason) => Some((*conn, reason.clone())),
+            _ => None,
+        })
+    }
+
+    pub fn reads(&self) -> Vec<&ReadDone> {
+        self.pick(|seen| match seen {
+            Seen::Read(done) => Some(done),
+            _ => None,
+        })
+    }
+
+    fn pick<'a, R>(&'a self, of: impl Fn(&'a Seen) -> Option<R>) -> Vec<R> {
+        self.seen.iter().filter_map(of).collect()
+    }
+}
+
+/// Polls the nodes in turn until `done`, waiting (bounded) on the one that is still, never sleeping.
+pub fn settle<T: Transport, const N: usize>(
+    mut nodes: [&mut Node<T>; N],
+    mut done: impl FnMut(&[&mut Node<T>; N]) -> bool,
+) {
+    for round in 0..ROUNDS {
+        let moved: usize = nodes.iter_mut().map(|node| node.poll()).sum();
+        if done(&nodes) {
+            return;
+        }
+        if moved == 0 {
+            nodes[round % N].transport.wait(Some(PATIENCE));
+        }
+    }
+    let seen: Vec<_> = nodes.iter().map(|node| &node.seen).collect();
+    panic!("not there after {ROUNDS} rounds; seen: {seen:#?}");
+}
+
+/// A pair that has connected: the connection at each.
+pub fn open<T: Transport>(from: &mut Node<T>, to: &mut Node<T>) -> (ConnId, ConnId) {
+    let conn = from.connect(to.transport.local_addr());
+    let before = to.opened().len();
+    settle([from, to], |[from, to]| {
+        from.opened().iter().any(|(id, _)| *id == conn) && to.opened().len() > before
+    });
+    (conn, to.opened().last().unwrap().0)
+}
+
+pub const MODEL: ModelId = ModelId(0);
+pub const OUTPUT: u32 = 16;
+
+/// A frontend's slab for one model.
+pub fn slabs(frontend: u16, slots: u32, input_bytes: u32) -> Arc<SlabSet> {
+    let spec = SlabSpec { model: MODEL, slots, input_bytes, output_bytes: OUTPUT };
+    let set = SlabSet::new(&[spec], 0).unwrap();
+    set.set_frontend(FrontendId(frontend));
+    set
+}
+
+/// The byte at `at` of the input number `seed`.
+pub fn pattern(seed: u64, at: usize) -> u8 {
+    (seed.wrapping_mul(31) ^ at as u64 ^ (at as u64 >> 8)) as u8
+}
+
+/// Submits an input that only this seed gives.
+pub fn submit(set: &Arc<SlabSet>, seed: u64) -> TaskId {
+    let mut input = set.acquire(MODEL).unwrap();
+    input.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(seed, at));
+    input.submit()
+}
+
+pub fn holds(row: &[u8], seed: u64) -> bool {
+    row.iter().enumerate().all(|(at, &byte)| byte == pattern(seed, at))
+}
+
+/// A READ of `task` into row `row` of `buffer`.
+pub fn read(conn: ConnId, task: TaskId, buffer: &Arc<BatchBuffer>, row: u32, bytes: u32) -> Read {
+    Read { conn, task, row: buffer.lend(row, bytes).unwrap(), tag: u64::from(row) }
+}
+
+pub fn result(task: TaskId) -> TaskResult {
+    TaskResult {
+        task: task.0.into(),
+        started_ns: 1.into(),
+        finished_ns: 2.into(),
+        batch_size: 3.into(),
+        gpu: 4.into(),
+    }
+}
+
+pub fn refused(reason: &CloseReason) -> Option<(RefuseCode, &str)> {
+    match reason {
+        CloseReason::Refused { code: Some(code), detail } => Some((*code, detail)),
+        _ => None,
+    }
+}

@@ -1,0 +1,377 @@
+//! Slabs against a naive model, and under two threads.
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use baton_core::{FrontendId, ModelId, TaskId};
+use baton_rdma::{
+    InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError, SlabSet, SlabSpec,
+};
+use proptest::prelude::*;
+
+const FRONTEND: FrontendId = FrontendId(3);
+const INPUT: usize = 13;
+const OUTPUT: usize = 5;
+
+fn spec(model: u32, slots: u32) -> SlabSpec {
+    let (input_bytes, output_bytes) = (INPUT as u32, OUTPUT as u32);
+    SlabSpec { model: ModelId(model), slots, input_bytes, output_bytes }
+}
+
+fn slabs(specs: &[SlabSpec], first_generation: u32) -> Arc<SlabSet> {
+    let set = SlabSet::new(specs, first_generation).unwrap();
+    set.set_frontend(FRONTEND);
+    set
+}
+
+/// An input submitted with all bytes `fill`.
+fn submit(set: &Arc<SlabSet>, model: u32, fill: u8) -> TaskId {
+    let mut input = set.acquire(ModelId(model)).unwrap();
+    input.fill(fill);
+    input.submit()
+}
+
+#[test]
+fn a_slot_goes_round() {
+    let set = slabs(&[spec(0, 1)], 7);
+    let task = submit(&set, 0, 0xaa);
+    assert_eq!((task.frontend(), task.slot(), task.generation()), (FRONTEND, 0, 7));
+    assert_eq!(set.acquire(ModelId(0)).unwrap_err(), SlabError::Exhausted);
+
+    let lease = set.read(task, INPUT as u32).unwrap();
+    let (input, trailer) = lease.as_ref().split_at(INPUT);
+    assert_eq!((input, trailer), (&[0xaa; INPUT][..], &task.0.to_le_bytes()[..]));
+
+    let mut landing = set.landing(task).unwrap();
+    assert!(set.landing(task).is_none(), "one at a time");
+    landing[..3].copy_from_slice(&[1, 2, 3]);
+    landing.commit(3);
+    assert!(set.landing(task).is_none(), "one answer only");
+    assert!(set.output(task).is_none(), "not decided yet");
+    assert!(set.complete(task));
+    assert!(!set.complete(task), "decided once");
+    assert_eq!(set.read(task, INPUT as u32).unwrap_err(), ReadRefusal::Stale);
+
+    let output = set.output(task).unwrap();
+    assert_eq!(&output[..], [1, 2, 3]);
+    assert!(set.output(task).is_none(), "read once");
+    drop(output);
+    assert_eq!(set.in_use(), 1, "the lease keeps the slot");
+    drop(lease);
+    assert_eq!((set.in_use(), set.leases()), (0, 0));
+    assert_eq!(submit(&set, 0, 0).generation(), 8);
+}
+
+#[test]
+fn generations_wrap() {
+    let set = slabs(&[spec(0, 1)], TaskId::GENERATIONS - 1);
+    let last = submit(&set, 0, 1);
+    assert!(set.complete(last));
+    set.release(last);
+    let first = submit(&set, 0, 2);
+    assert_eq!((last.generation(), first.generation()), (TaskId::GENERATIONS - 1, 0));
+    assert!(!set.complete(last));
+}
+
+#[test]
+fn an_answer_after_the_decision_does_not_count() {
+    let set = slabs(&[spec(0, 1)], 0);
+    let task = submit(&set, 0, 1);
+    let landing = set.landing(task).unwrap();
+    assert!(set.complete(task));
+    set.release(task);
+    assert_eq!(set.in_use(), 1, "the landing keeps the slot");
+    landing.commit(2);
+    assert!(set.output(task).is_none());
+    assert_eq!(set.in_use(), 0);
+}
+
+#[test]
+fn refusals() {
+    let set = slabs(&[spec(0, 2), spec(9, 1)], 0);
+    assert_eq!(set.acquire(ModelId(1)).unwrap_err(), SlabError::UnknownModel);
+    let task = submit(&set, 9, 1);
+    assert_eq!(task.slot(), 2, "slots are numbered through all slabs");
+    let other = |slot, generation| TaskId::new(FRONTEND, slot, generation);
+    let refused = |task, len| set.read(task, len).unwrap_err();
+    assert_eq!(refused(other(3, 0), INPUT as u32), ReadRefusal::NoSuchSlot);
+    assert_eq!(refused(task, INPUT as u32 + 8), ReadRefusal::WrongSize);
+    assert_eq!(refused(other(2, 1), INPUT as u32), ReadRefusal::Stale);
+    assert_eq!(refused(TaskId::new(FrontendId(4), 2, 0), INPUT as u32), ReadRefusal::Stale);
+    assert!(!set.complete(other(2, 1)) && !set.complete(other(3, 0)));
+    assert!(set.landing(other(2, 1)).is_none() && set.output(task).is_none());
+}
+
+#[test]
+fn absurd_specs() {
+    let new = |specs: &[SlabSpec]| SlabSet::new(specs, 0).unwrap_err();
+    assert_eq!(new(&[spec(0, 0)]), SlabError::BadSize(ModelId(0)));
+    assert_eq!(new(&[SlabSpec { input_bytes: 0, ..spec(1, 1) }]), SlabError::BadSize(ModelId(1)));
+    let huge = SlabSpec { input_bytes: u32::MAX, ..spec(2, 1) };
+    assert_eq!(new(&[huge]), SlabError::BadSize(ModelId(2)));
+    let over = (u64::from(TaskId::SLOTS_MAX) + 1, TaskId::SLOTS_MAX);
+    assert_eq!(new(&[spec(0, over.1), spec(1, 1)]), SlabError::TooManySlots(over.0));
+    assert_eq!(new(&[spec(5, 1), spec(5, 1)]), SlabError::DuplicateModel(ModelId(5)));
+}
+
+#[test]
+fn descriptions() {
+    let set = slabs(&[spec(4, 2), spec(1, 3)], 0);
+    let descs = set.descs();
+    assert_eq!(descs.len(), 2);
+    assert_eq!((descs[0].first_slot.get(), descs[0].slots.get()), (0, 2));
+    assert_eq!((descs[1].first_slot.get(), descs[1].slots.get()), (2, 3));
+    assert_eq!((descs[1].model.get(), descs[1].input_bytes.get()), (1, INPUT as u32));
+    assert_eq!((descs[0].frontend.get(), descs[0].stride.get()), (3, 64));
+}
+
+// --- against a model ---------------------------------------------------------------------------
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Acquire(u32),
+    GiveUp(usize),
+    Submit(usize, u8),
+    Read(usize),
+    EndLease(usize),
+    Land(usize),
+    Commit(usize, u32),
+    EndLanding(usize),
+    Complete(usize),
+    Take(usize),
+    EndTake(usize),
+    Release(usize),
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let pick = 0usize..64;
+    prop_oneof![
+        3 => (0u32..3).prop_map(Op::Acquire),
+        1 => pick.clone().prop_map(Op::GiveUp),
+        3 => (pick.clone(), any::<u8>()).prop_map(|(pick, fill)| Op::Submit(pick, fill)),
+        3 => pick.clone().prop_map(Op::Read),
+        2 => pick.clone().prop_map(Op::EndLease),
+        2 => pick.clone().prop_map(Op::Land),
+        2 => (pick.clone(), 0..=OUTPUT as u32).prop_map(|(pick, len)| Op::Commit(pick, len)),
+        1 => pick.clone().prop_map(Op::EndLanding),
+        3 => pick.clone().prop_map(Op::Complete),
+        2 => pick.clone().prop_map(Op::Take),
+        2 => pick.clone().prop_map(Op::EndTake),
+        2 => pick.prop_map(Op::Release),
+    ]
+}
+
+/// A submitted task as a naive bookkeeper sees it; gone means recycled.
+#[derive(Clone, Debug, Default)]
+struct Naive {
+    fill: u8,
+    leases: u32,
+    landing: bool,
+    landed: Option<u32>,
+    done: bool,
+    taken: bool,
+    released: bool,
+    gone: bool,
+}
+
+impl Naive {
+    fn settle(&mut self) {
+        let held = self.leases > 0 || self.landing || self.taken;
+        self.gone |= self.done && self.released && !held;
+    }
+}
+
+/// The slabs, everything borrowed from them, and the model, keyed by every id ever submitted.
+struct Rig {
+    set: Arc<SlabSet>,
+    tasks: Vec<(TaskId, Naive)>,
+    inputs: Vec<InputMut>,
+    leases: Vec<(TaskId, ReadLease)>,
+    landings: Vec<(TaskId, OutputMut)>,
+    outputs: Vec<(TaskId, OutputRef)>,
+}
+
+fn pick<T>(from: &mut Vec<T>, at: usize) -> Option<T> {
+    (!from.is_empty()).then(|| from.swap_remove(at % from.len()))
+}
+
+impl Rig {
+    fn task(&mut self, at: usize) -> Option<(TaskId, &mut Naive)> {
+        let len = self.tasks.len();
+        let (task, naive) = self.tasks.get_mut(at % len.max(1))?;
+        Some((*task, naive))
+    }
+
+    fn update(&mut self, task: TaskId, change: impl FnOnce(&mut Naive)) {
+        let (_, naive) = self.tasks.iter_mut().find(|(id, _)| *id == task).unwrap();
+        change(naive);
+        naive.settle();
+    }
+
+    fn apply(&mut self, op: Op) {
+        let set = self.set.clone();
+        match op {
+            Op::Acquire(model) => self.acquire(model),
+            Op::GiveUp(at) => drop(pick(&mut self.inputs, at)),
+            Op::Submit(at, fill) => {
+                let Some(mut input) = pick(&mut self.inputs, at) else { return };
+                input.fill(fill);
+                let task = input.submit();
+                assert!(self.tasks.iter().all(|(id, _)| *id != task), "an id came twice");
+                self.tasks.push((task, Naive { fill, ..Naive::default() }));
+            }
+            Op::Read(at) => {
+                let Some((task, naive)) = self.task(at) else { return };
+                let lease = set.read(task, INPUT as u32);
+                assert_eq!(lease.is_ok(), !naive.done);
+                naive.leases += u32::from(lease.is_ok());
+                self.leases.extend(lease.ok().map(|lease| (task, lease)));
+            }
+            Op::EndLease(at) => {
+                let Some((task, _lease)) = pick(&mut self.leases, at) else { return };
+                self.update(task, |naive| naive.leases -= 1);
+            }
+            Op::Land(at) => {
+                let Some((task, naive)) = self.task(at) else { return };
+                let landing = set.landing(task);
+                let open = !naive.done && !naive.landing && naive.landed.is_none();
+                assert_eq!(landing.is_some(), open);
+                naive.landing |= open;
+                self.landings.extend(landing.map(|landing| (task, landing)));
+            }
+            Op::Commit(at, len) => {
+                let Some((task, mut landing)) = pick(&mut self.landings, at) else { return };
+                let fill = task.0 as u8;
+                landing.fill(fill);
+                landing.commit(len);
+                self.update(task, |naive| {
+                    naive.landing = false;
+                    naive.landed = (!naive.done).then_some(len);
+                });
+            }
+            Op::EndLanding(at) => {
+                let Some((task, _landing)) = pick(&mut self.landings, at) else { return };
+                self.update(task, |naive| naive.landing = false);
+            }
+            Op::Complete(at) => {
+                let Some((task, naive)) = self.task(at) else { return };
+                assert_eq!(set.complete(task), !naive.done);
+                naive.done = true;
+            }
+            Op::Take(at) => {
+                let Some((task, naive)) = self.task(at) else { return };
+                let there = naive.done && naive.landed.is_some();
+                let output = set.output(task);
+                assert_eq!(output.is_some(), there && !naive.taken && !naive.released);
+                naive.taken |= output.is_some();
+                self.outputs.extend(output.map(|output| (task, output)));
+            }
+            Op::EndTake(at) => {
+                let Some((task, _output)) = pick(&mut self.outputs, at) else { return };
+                self.update(task, |naive| (naive.taken, naive.released) = (false, true));
+            }
+            Op::Release(at) => {
+                let Some((task, naive)) = self.task(at) else { return };
+                set.release(task);
+                naive.released |= naive.done;
+                naive.settle();
+            }
+        }
+    }
+
+    fn acquire(&mut self, model: u32) {
+        let slots = [2, 3].get(model as usize).copied();
+        let base = if model == 0 { 0..2 } else { 2..5 };
+        let live = self.tasks.iter().filter(|(id, n)| !n.gone && base.contains(&id.slot())).count();
+        match self.set.acquire(ModelId(model)) {
+            Ok(input) => self.inputs.push(input),
+            Err(SlabError::UnknownModel) => assert_eq!(slots, None),
+            Err(SlabError::Exhausted) => {
+                assert!(slots.unwrap() <= live + self.inputs.len(), "a slot is free");
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn check(&self) {
+        let live = self.tasks.iter().filter(|(_, naive)| !naive.gone).count();
+        assert_eq!(self.set.in_use() as usize, live + self.inputs.len());
+        assert_eq!(self.set.leases() as usize, self.leases.len());
+        for (task, lease) in &self.leases {
+            let (input, trailer) = lease.as_ref().split_at(INPUT);
+            let fill = self.tasks.iter().find(|(id, _)| id == task).unwrap().1.fill;
+            assert_eq!((input, trailer), (&[fill; INPUT][..], &task.0.to_le_bytes()[..]));
+        }
+        for (task, output) in &self.outputs {
+            let len = self.tasks.iter().find(|(id, _)| id == task).unwrap().1.landed.unwrap();
+            assert_eq!(&output[..], &vec![task.0 as u8; len as usize][..]);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn as_the_model(ops in prop::collection::vec(any_op(), 1..200)) {
+        let set = slabs(&[spec(0, 2), spec(1, 3)], TaskId::GENERATIONS - 2);
+        let (inputs, leases, landings, outputs) = (vec![], vec![], vec![], vec![]);
+        let mut rig = Rig { set, tasks: vec![], inputs, leases, landings, outputs };
+        for op in ops {
+            rig.apply(op);
+            rig.check();
+        }
+        // Let everything go: nothing may be left.
+        let Rig { set, tasks, inputs, leases, landings, outputs } = rig;
+        drop((inputs, leases, landings, outputs));
+        for (task, _) in &tasks {
+            set.complete(*task);
+            set.release(*task);
+        }
+        prop_assert_eq!((set.in_use(), set.leases()), (0, 0));
+    }
+}
+
+// --- two threads -------------------------------------------------------------------------------
+
+/// One thread submits and recycles as fast as it can, another reads what it hears of, often late.
+/// Whatever a lease shows must be the bytes that belong to the id.
+#[test]
+fn lend_read_recycle() {
+    const ROUNDS: u32 = 20_000;
+    const BYTES: u32 = 512;
+    let set = slabs(&[SlabSpec { input_bytes: BYTES, ..spec(0, 4) }], 0);
+    let (to_reader, tasks) = mpsc::sync_channel::<(TaskId, u8)>(8);
+    let reading = set.clone();
+    let reader = std::thread::spawn(move || {
+        let (mut read, mut stale) = (0, 0);
+        for (task, fill) in tasks.into_iter().flat_map(|task| [task; 3]) {
+            let Ok(lease) = reading.read(task, BYTES) else {
+                stale += 1;
+                continue;
+            };
+            let (input, trailer) = lease.as_ref().split_at(BYTES as usize);
+            assert_eq!(trailer, task.0.to_le_bytes());
+            assert!(input.iter().all(|&byte| byte == fill));
+            read += 1;
+        }
+        (read, stale)
+    });
+    for round in 0..ROUNDS {
+        let fill = round as u8;
+        let mut input = loop {
+            match set.acquire(ModelId(0)) {
+                Ok(input) => break input,
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        input.fill(fill);
+        let task = input.submit();
+        to_reader.send((task, fill)).unwrap();
+        assert!(set.complete(task));
+        set.release(task);
+    }
+    drop(to_reader);
+    let (read, stale): (u32, u32) = reader.join().unwrap();
+    assert_eq!(read + stale, 3 * ROUNDS);
+    assert_eq!((set.in_use(), set.leases()), (0, 0));
+}

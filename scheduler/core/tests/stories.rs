@@ -1,0 +1,220 @@
+//! What happens to requests: waiting, batching, giving up, being told. Time is moved by hand; all
+//! times are milliseconds from the story's beginning. Slots and backends: `gpu_stories.rs`.
+mod world;
+
+use baton_core::{DropReason, FrontendId, ModelConfig, NetworkDelay, Policy, TaskId, Unserved};
+use world::{End, World, linear, ms, profile};
+
+/// ℓ(b) = b + 5 ms and an SLO of 20 ms. No λ is known at first: the deadline alone decides.
+fn deferred() -> ModelConfig {
+    linear(Policy::Symphony, 1.0, 5.0, 20.0)
+}
+
+fn dropped(why: DropReason) -> Option<End> {
+    Some(End::Unserved(Unserved::Dropped(why)))
+}
+
+fn completed(world: &World, at_ms: f64, batch: u32) -> Option<End> {
+    Some(End::Completed { at: world.at(at_ms), batch, gpu: 0 })
+}
+
+#[test]
+fn a_lone_request_waits_until_its_frontrun_moment() {
+    let mut world = World::new(vec![deferred()], 1);
+    world.arrives(0, 1, 0.0, 20.0);
+    world.run(12.9);
+    assert_eq!(world.sizes(), [], "another task could still join until 20 − ℓ(2) = 13");
+    world.run(0.2);
+    assert_eq!(world.sizes(), [1]);
+    world.run_out();
+    assert_eq!(world.end_of(1), completed(&world, 19.0, 1));
+}
+
+#[test]
+fn a_batch_of_more_than_beta_lambda_starts_at_once() {
+    // λ = 1000/s and β = 5.5 ms: 5.5 tasks arrive during β, so the sixth is not worth a wait.
+    let mut world = World::new(vec![linear(Policy::Symphony, 1.0, 5.5, 40.0)], 1);
+    world.warm_up(0, 1000, 40.0);
+    (1..=5).for_each(|task| world.arrives(0, task, 1.0, 40.0));
+    world.arrives(0, 6, 4.0, 40.0);
+    world.run(3.9);
+    assert_eq!(world.sizes(), [], "five wait for the sixth");
+    world.run_out();
+    assert_eq!(world.batches[0].sealed_at, world.at(4.0));
+    assert_eq!(world.end_of(1), completed(&world, 15.5, 6));
+}
+
+#[test]
+fn a_batch_grows_while_the_heads_deadline_allows() {
+    // One task per millisecond. With b tasks the head's frontrun moment is 20 − ℓ(b + 1) = 14 − b:
+    // the eighth, at 7, is the last that lets the head end at 20.
+    let mut world = World::new(vec![deferred()], 1);
+    (0..12).for_each(|task| world.arrives(0, task, task as f64, 20.0));
+    world.run_out();
+    assert_eq!(world.sizes()[0], 8);
+    assert_eq!(world.batches[0].start, world.at(7.0));
+    assert_eq!(world.end_of(0), completed(&world, 20.0, 8));
+    assert!(world.is_good(11));
+}
+
+#[test]
+fn a_full_batch_does_not_wait() {
+    let config = ModelConfig { profile: profile(1.0, 5.0, 3), ..deferred() };
+    let mut world = World::new(vec![config], 1);
+    (1..=3).for_each(|task| world.arrives(0, task, 0.0, 20.0));
+    world.run(0.0);
+    assert_eq!(world.sizes(), [3], "no task can join any more");
+}
+
+#[test]
+fn window_drop_gives_up_the_heads_that_spoil_the_batch_when_it_is_sealed() {
+    // Largest batch 5, ℓ(5) = 10: tasks 1 and 2 must end by 9 and would hold it down to 3.
+    let config = ModelConfig { profile: profile(1.0, 5.0, 5), ..deferred() };
+    let mut world = World::new(vec![config], 1);
+    (1..=2).for_each(|task| world.arrives(0, task, 0.0, 9.0));
+    (3..=6).for_each(|task| world.arrives(0, task, 0.1, 20.0));
+    world.run(0.2);
+    assert!(world.out.ends.is_empty(), "four could still miss their fifth: nobody is given up");
+    world.arrives(0, 7, 0.0, 20.0);
+    world.run(0.0);
+    assert_eq!([1, 2].map(|task| world.end_of(task)), [dropped(DropReason::Window); 2]);
+    world.run_out();
+    assert_eq!(world.sizes(), [5]);
+    assert!((3..=7).all(|task| world.end_of(task) == completed(&world, 10.2, 5)));
+}
+
+#[test]
+fn heads_that_do_not_spoil_the_batch_are_kept() {
+    let config = ModelConfig { profile: profile(1.0, 5.0, 5), ..deferred() };
+    let mut world = World::new(vec![config], 1);
+    world.arrives(0, 1, 0.0, 10.5);
+    (2..=5).for_each(|task| world.arrives(0, task, 0.0, 20.0));
+    world.run_out();
+    assert_eq!(world.end_of(1), completed(&world, 10.0, 5), "just in time");
+}
+
+#[test]
+fn a_hopeless_task_is_told_at_once_and_not_at_its_deadline() {
+    let hog = linear(Policy::Eager, 50.0, 0.0, 1_000.0);
+    let mut world = World::new(vec![deferred(), hog], 1);
+    world.arrives(1, 100, 0.0, 1_000.0); // the only slot is taken until 50
+    world.arrives(0, 1, 1.0, 20.0); // ℓ(1) = 6: from 15 on it cannot end by 21
+    world.run(14.9);
+    assert_eq!(world.end_of(1), None);
+    world.run(0.2);
+    assert_eq!(world.end_of(1), dropped(DropReason::Deadline));
+    world.run_out();
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_its_reason() {
+    let config = ModelConfig { queue_capacity: 2, ..deferred() };
+    let mut world = World::new(vec![config], 1);
+    world.arrives(0, 1, 0.0, 0.0); // its deadline is now
+    world.arrives(0, 2, 0.0, 5.9); // shorter than one execution
+    (3..=5).for_each(|task| world.arrives(0, task, 0.0, 20.0));
+    world.run(0.0);
+    assert_eq!(world.end_of(1), dropped(DropReason::DeadlinePassed));
+    assert_eq!(world.end_of(2), dropped(DropReason::DeadlinePassed));
+    assert_eq!(world.end_of(5), dropped(DropReason::QueueFull));
+    world.run_out();
+    assert!(world.is_good(3) && world.is_good(4));
+}
+
+#[test]
+fn a_task_can_be_cancelled_until_its_batch_is_sealed() {
+    let mut world = World::new(vec![deferred()], 1);
+    (1..=2).for_each(|task| world.arrives(0, task, 0.0, 20.0));
+    world.run(1.0);
+    assert!(world.cancel(0, 1));
+    assert!(!world.cancel(0, 1), "it does not wait any more");
+    assert_eq!(world.end_of(1), dropped(DropReason::Cancelled));
+    world.run(12.1); // the frontrun moment of task 2 alone: 20 − ℓ(2)
+    assert_eq!(world.sizes(), [1]);
+    assert!(!world.cancel(0, 2), "sealed: it will be answered");
+    world.run_out();
+    assert!(world.is_good(2));
+}
+
+#[test]
+fn the_tasks_of_a_lost_frontend_go_with_it() {
+    let task = |frontend: u16, slot: u32| TaskId::new(FrontendId(frontend), slot, 0).0;
+    let mut world = World::new(vec![deferred()], 1);
+    world.arrives(0, task(1, 0), 0.0, 12.0);
+    world.run(5.1);
+    assert_eq!(world.sizes(), [1], "sealed before the loss: it executes, nobody is told");
+    (1..=3).for_each(|slot| world.arrives(0, task(1, slot), 0.0, 20.0));
+    (1..=2).for_each(|slot| world.arrives(0, task(2, slot), 0.0, 20.0));
+    world.run(1.0);
+    world.lose_frontend(FrontendId(1));
+    assert_eq!(world.dropped(DropReason::FrontendLost), 3);
+    world.run_out();
+    assert_eq!(world.sizes(), [1, 2]);
+    assert!(world.is_good(task(2, 1)) && world.is_good(task(2, 2)));
+}
+
+#[test]
+fn when_nobody_serves_the_model_every_waiting_task_is_told() {
+    let mut world = World::new(vec![deferred()], 0);
+    (1..=3).for_each(|task| world.arrives(0, task, 0.0, 20.0));
+    world.run(1.0);
+    world.drop_all(0, DropReason::NoBackend);
+    assert_eq!(world.dropped(DropReason::NoBackend), 3);
+    world.run_out();
+}
+
+#[test]
+fn eager_starts_at_once_and_batches_what_came_meanwhile() {
+    let mut world = World::new(vec![linear(Policy::Eager, 1.0, 5.0, 40.0)], 1);
+    world.arrives(0, 1, 0.0, 40.0);
+    (2..=4).for_each(|task| world.arrives(0, task, f64::from(task as u32), 40.0));
+    world.run_out();
+    assert_eq!(world.end_of(1), completed(&world, 6.0, 1));
+    assert_eq!(world.end_of(4), completed(&world, 14.0, 3));
+}
+
+#[test]
+fn eager_gives_no_head_up_for_a_larger_batch() {
+    let config = ModelConfig { policy: Policy::Eager, ..deferred() };
+    let mut world = World::new(vec![config, linear(Policy::Eager, 5.0, 0.0, 1_000.0)], 1);
+    world.arrives(1, 100, 0.0, 1_000.0); // the slot is taken until 5
+    world.arrives(0, 1, 0.0, 12.0);
+    (2..=9).for_each(|task| world.arrives(0, task, 0.0, 40.0));
+    world.run_out();
+    assert_eq!(world.end_of(1), completed(&world, 12.0, 2), "ℓ(2) is all its deadline allows");
+    assert_eq!(world.sizes(), [1, 2, 7]);
+}
+
+#[test]
+fn the_way_of_the_answer_is_taken_off_the_deadline() {
+    let network = NetworkDelay { response: ms(2.0), ..NetworkDelay::default() };
+    let mut world = World::new(vec![ModelConfig { network, ..deferred() }], 1);
+    world.arrives(0, 1, 0.0, 20.0);
+    world.arrives(0, 2, 30.0, 7.9); // 6 ms to execute, 2 ms back
+    world.run_out();
+    assert_eq!(world.end_of(1), completed(&world, 17.0, 1));
+    assert_eq!(world.end_of(2), dropped(DropReason::DeadlinePassed));
+}
+
+#[test]
+fn plans_leave_early_enough_for_their_inputs_to_be_fetched() {
+    let network = NetworkDelay { ctrl: ms(1.0), data_per_task: ms(0.5), response: ms(0.0) };
+    let mut world = World::new(vec![ModelConfig { network, ..deferred() }], 1);
+    world.arrives(0, 1, 0.0, 20.0);
+    world.run_out();
+    // A second task would need ℓ(2) = 7 and half a millisecond more to fetch.
+    assert_eq!(world.batches[0].start, world.at(12.5));
+    assert_eq!(world.batches[0].sealed_at, world.at(11.0));
+}
+
+#[test]
+fn the_next_batch_is_fetched_while_the_slot_still_executes() {
+    let network = NetworkDelay { ctrl: ms(1.0), ..NetworkDelay::default() };
+    let config = ModelConfig { network, ..linear(Policy::Eager, 1.0, 5.0, 40.0) };
+    let mut world = World::new(vec![config], 1);
+    (1..=2).for_each(|task| world.arrives(0, task, f64::from(task as u32 - 1), 40.0));
+    world.run_out();
+    let second = &world.batches[1];
+    assert_eq!((second.sealed_at, second.start), (world.at(6.0), world.at(7.0)));
+    assert_eq!(world.end_of(2), completed(&world, 13.0, 1), "the slot never idled");
+}

@@ -1,0 +1,135 @@
+//! What the command says about its input, to the letter where scripts may look.
+
+mod support;
+
+use std::process::Output;
+
+use support::{Folder, Process, run};
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+const GOOD: &str = r#"[scheduler]
+listen = "127.0.0.1:7700"
+
+[[model]]
+name = "resnet50"
+alpha_ms = 2.05
+beta_ms = 5.378
+slo_ms = 27
+batch_max = 8
+subcluster = "gpu"
+
+[[model]]
+name = "lonely"
+latency_ms = [10, 12]
+slo_ms = 15
+input_bytes = 64
+subcluster = "cpu"
+
+[[backend]]
+name = "a"
+subcluster = "gpu"
+gpus = 2
+"#;
+
+#[test]
+fn config_check_says_what_it_understood_and_what_is_odd() {
+    let folder = Folder::new("check-good");
+    let file = folder.write("cluster.toml", GOOD);
+    let output = run(&["config", "check", &file]);
+    let expected = format!(
+        "\
+warning: {file}:15: model[1].slo_ms: 15 ms is below 2·ℓ(1): a task that finds its GPU busy misses it; fix: give at least 20
+warning: {file}:17: model[1].subcluster: no backend of this file belongs to sub-cluster \"cpu\"; fix: add a [[backend]], or have one join under this name
+scheduler at 127.0.0.1:7700: policy symphony, 1 ModelThread(s)
+planned delays: 0.3 ms per plan, 0.02 ms per input, 0.5 ms per answer
+frontends: 256 slots per model
+sub-cluster gpu: 2 GPU slots: a (2)
+  model resnet50 (emulated): SLO 27 ms, ℓ(1) = 7.428 ms … ℓ(8) = 21.778 ms, 150528 → 8 bytes
+sub-cluster cpu: 0 GPU slots: no backend yet
+  model lonely (emulated): SLO 15 ms, ℓ(1) = 10 ms … ℓ(2) = 12 ms, 64 → 8 bytes
+"
+    );
+    assert_eq!(stdout(&output), expected);
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn config_check_lists_every_problem_and_fails() {
+    let folder = Folder::new("check-bad");
+    let bad = GOOD.replace("127.0.0.1:7700", "here").replace("slo_ms = 27", "slo_sm = 27");
+    let file = folder.write("cluster.toml", &bad.replace("gpus = 2", "gpus = 1000000000"));
+    let output = run(&["config", "check", &file]);
+    let expected = format!(
+        "\
+warning: {file}:15: model[1].slo_ms: 15 ms is below 2·ℓ(1): a task that finds its GPU busy misses it; fix: give at least 20
+warning: {file}:17: model[1].subcluster: no backend of this file belongs to sub-cluster \"cpu\"; fix: add a [[backend]], or have one join under this name
+{file}:2: scheduler.listen: \"here\" is not an address and port; fix: write \"127.0.0.1:7700\" or \"[::1]:7700\"
+{file}:4: model[0].slo_ms: is missing; fix: give the latency objective: slo_ms = 25
+{file}:8: model[0].slo_sm: is not a key of this table; fix: remove it, or use one of: name, subcluster, latency_ms, alpha_ms, beta_ms, batch_max, slo_ms, queue_capacity, engine, file, input_shape, output_bytes, jitter, input_bytes
+{file}:22: backend[0].gpus: is 1000000000; fix: give a whole number from 1 to 256
+"
+    );
+    assert_eq!(stdout(&output), expected);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn every_command_refuses_a_bad_cluster_file_with_its_problems() {
+    let folder = Folder::new("refuse");
+    let file = folder.write("cluster.toml", "[[model]]\n");
+    for args in [&["scheduler"][..], &["backend", "--name", "a"], &["load"]] {
+        let output = run(&[args, &["--config", &file]].concat());
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert_eq!(stdout(&output), "");
+        let expected = format!("{file}:1: model[0].name: is missing; fix: name the model");
+        assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn names_that_are_not_in_the_cluster_file_are_refused_with_those_that_are() {
+    let folder = Folder::new("names");
+    let file = folder.write("cluster.toml", GOOD);
+    let backend = run(&["backend", "--config", &file, "--name", "z"]);
+    assert_eq!(backend.status.code(), Some(1));
+    assert!(stderr(&backend).contains("no [[backend]] is named `z`"), "{}", stderr(&backend));
+    let load = run(&["load", "--config", &file, "--rate", "vgg=1"]);
+    assert_eq!(load.status.code(), Some(1));
+    let expected = "no [[model]] is named `vgg`; the cluster file has: resnet50, lonely";
+    assert!(stderr(&load).contains(expected), "{}", stderr(&load));
+}
+
+#[test]
+fn a_second_scheduler_on_the_same_port_says_so() {
+    let folder = Folder::new("port");
+    let file = folder.write("cluster.toml", GOOD);
+    let first = Process::start(&["scheduler", "--config", &file, "--listen", "127.0.0.1:0"]);
+    let addr = first.line("listening ");
+    let second = run(&["scheduler", "--config", &file, "--listen", &addr]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(stderr(&second).contains(&format!("cannot listen on {addr}")), "{}", stderr(&second));
+}
+
+#[test]
+fn wrong_usage_is_exit_status_2() {
+    for args in [
+        &["demo", "--seconds", "-1"][..],
+        &["demo", "--seconds", "nan"],
+        &["load", "--config", "x", "--rate", "m"],
+        &["load", "--config", "x", "--rate", "m=inf"],
+        &["scheduler"],
+        &["serve"],
+        &[],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert_eq!(stdout(&output), "", "{args:?}");
+    }
+}

@@ -1,0 +1,96 @@
+//! `baton demo` as a user runs it.
+
+mod support;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Descendant, Process, run};
+
+/// The demo's JSON, with the sums checked that hold in every run.
+fn checked(stdout: &[String]) -> Value {
+    let [line] = stdout else { panic!("exactly one JSON object: {stdout:?}") };
+    let report: Value = serde_json::from_str(line).unwrap();
+    let number = |key: &str| report[key].as_u64().unwrap();
+    assert_eq!(number("submitted"), number("completed") + number("dropped") + number("failed"));
+    assert_eq!(number("wrong_answers"), 0, "{report}");
+    assert_eq!(report["conserved"], true);
+    report
+}
+
+#[test]
+fn three_seconds_of_demo_are_conserved_and_right() {
+    let output = run(&["demo", "--seconds", "3", "--json"]);
+    let stdout: Vec<String> =
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    let report = checked(&stdout);
+    assert!(output.status.success(), "{report}");
+    assert!(report["completed"].as_u64().unwrap() > 500, "{report}");
+    assert!(report["goodput_rps"].as_f64().unwrap() > 100.0, "{report}");
+    assert_eq!(report["transport"], "tcp");
+    assert!(report["p50_ms"].as_f64().unwrap() <= report["p99_ms"].as_f64().unwrap());
+    if std::env::var_os("ORT_DYLIB_PATH").is_some() {
+        assert_eq!(report["engines"], serde_json::json!(["emulated", "onnx"]));
+        assert!(report["accuracy"].as_f64().unwrap() > 0.9, "{report}");
+    } else {
+        assert_eq!(report["engines"], serde_json::json!(["emulated"]));
+        assert_eq!(report["accuracy"], Value::Null);
+    }
+}
+
+#[test]
+fn a_demo_told_to_stop_still_reports() {
+    let demo = Process::start(&["demo", "--seconds", "600", "--json"]);
+    await_load(&demo);
+    demo.signal(Signal::TERM);
+    let (status, stdout) = demo.finish();
+    let report = checked(&stdout);
+    assert!(status.success(), "{report}");
+    assert!(report["seconds"].as_f64().unwrap() < 600.0);
+}
+
+#[test]
+fn no_process_outlives_a_killed_demo() {
+    let demo = Process::start(&["demo", "--seconds", "600", "--json"]);
+    await_load(&demo);
+    let children = demo.children();
+    assert!(children.len() >= 5, "scheduler, backends, frontends: {}", children.len());
+    demo.signal(Signal::KILL);
+    demo.finish();
+    children.iter().for_each(Descendant::await_end);
+}
+
+/// Kills the demo's child whose command line contains `text`, in mid-run, and lets tasks flow on.
+fn killed(text: &str) -> (std::process::ExitStatus, Value) {
+    let demo = Process::start(&["demo", "--seconds", "600", "--json"]);
+    await_load(&demo);
+    let children = demo.children();
+    let victim = children.iter().find(|child| child.command.contains(text)).unwrap();
+    victim.kill();
+    demo.await_stderr("died");
+    demo.await_stderr("submitted");
+    demo.await_stderr("submitted");
+    demo.signal(Signal::TERM);
+    let (status, stdout) = demo.finish();
+    (status, checked(&stdout))
+}
+
+#[test]
+fn a_demo_whose_backend_is_killed_goes_on_conserves_and_says_so() {
+    let (status, report) = killed("emulated-a");
+    assert_eq!(report["lost"], serde_json::json!(["backend-emulated-a"]));
+    assert!(status.success(), "{report}");
+}
+
+#[test]
+fn a_demo_whose_frontend_is_killed_goes_on_and_fails_because_tasks_are_unaccounted_for() {
+    let (status, report) = killed("--seed 1");
+    assert_eq!(report["lost"], serde_json::json!(["frontend-1"]));
+    assert_eq!(report["frontends_unreported"], 1);
+    assert_eq!(status.code(), Some(1), "{report}");
+}
+
+/// Waits until tasks have been completed.
+fn await_load(demo: &Process) {
+    demo.await_stderr("frontends offer");
+    demo.await_stderr("submitted");
+}
