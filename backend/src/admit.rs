@@ -114,3 +114,77 @@ impl Admission {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use baton_rdma::wire::{ModelDesc, ThreadDesc, WireAddr};
+
+    use super::*;
+    use crate::test_models::emulated;
+
+    /// Two ModelThreads; the model, 5 at the scheduler and 0 here, lives on the second.
+    fn catalog() -> Catalog {
+        let mut catalog = Catalog::default();
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+        for thread in [0, 1] {
+            let desc = ThreadDesc { thread: thread.into(), addr: WireAddr::new(addr) };
+            catalog.add_thread(&desc, addr.ip()).unwrap();
+        }
+        catalog.add_subcluster(2, "gpu", "gpu");
+        let desc = ModelDesc {
+            model: 5.into(),
+            thread: 1.into(),
+            subcluster: 2.into(),
+            batch_max: 3.into(),
+            input_bytes: 16.into(),
+            output_bytes: 8.into(),
+            slo_ns: 1.into(),
+        };
+        catalog.add_model(&desc, "toy").unwrap();
+        catalog.complete("gpu", &[emulated("toy", 0, 16, 3)]).unwrap();
+        catalog
+    }
+
+    fn plan() -> wire::Plan {
+        wire::Plan {
+            batch: 1.into(),
+            exec_at_ns: 1_500.into(),
+            invalid_after_ns: 1_700.into(),
+            model: 5.into(),
+            gpu: 8.into(),
+        }
+    }
+
+    fn check(plan: &wire::Plan, thread: u32, sync: &ClockSync) -> Result<Admitted, Refusal> {
+        let catalog = catalog();
+        let terms = Terms { catalog: &catalog, sync, gpus: 7..9 };
+        Admission::new(3).check(plan, &[10.into(), 11.into()], thread, &terms)
+    }
+
+    /// A scheduler whose clock is 1 µs ahead.
+    fn synced() -> ClockSync {
+        let mut sync = ClockSync::new();
+        sync.on_pong(Nanos(100), Nanos(1_100), Nanos(100));
+        sync
+    }
+
+    #[test]
+    fn a_sound_plan_is_translated_to_our_clock_and_our_numbers() {
+        let admitted = check(&plan(), 1, &synced()).unwrap();
+        assert_eq!(admitted.gpu, 1);
+        assert_eq!((admitted.exec_at, admitted.invalid_after), (Nanos(500), Nanos(700)));
+        assert_eq!((admitted.model.id.0, admitted.model.local.0), (5, 0));
+    }
+
+    #[test]
+    fn only_the_models_own_thread_may_plan_it() {
+        assert_eq!(check(&plan(), 0, &synced()), Err(Refusal::WrongThread));
+    }
+
+    #[test]
+    fn a_plan_before_the_clocks_were_compared_is_refused() {
+        assert_eq!(check(&plan(), 1, &ClockSync::new()), Err(Refusal::NotReady));
+    }
+}

@@ -159,3 +159,81 @@ impl BackendConfig {
 fn batch_bytes(model: &ModelSpec, row_bytes: u32) -> usize {
     row_bytes as usize * model.profile.batch_max() as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::path::Path;
+
+    use super::*;
+
+    const SCHEDULER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
+
+    fn cluster() -> Cluster {
+        let text = r#"
+            [scheduler]
+            listen = "127.0.0.1:7700"
+            member_timeout_ms = 700
+
+            [[model]]
+            name = "resnet50"
+            alpha_ms = 1.0
+            beta_ms = 5.0
+            slo_ms = 25.0
+            batch_max = 8
+            input_bytes = 1000
+            subcluster = "a"
+
+            [[model]]
+            name = "bert"
+            alpha_ms = 1.0
+            beta_ms = 5.0
+            slo_ms = 50.0
+            batch_max = 4
+            input_bytes = 3000
+            subcluster = "b"
+
+            [[backend]]
+            name = "one"
+            subcluster = "b"
+            gpus = 2
+            cores = [3]
+            credit_bytes = 4096
+        "#;
+        baton_topo::check_text(Path::new("cluster.toml"), text).cluster.expect("a sound file")
+    }
+
+    #[test]
+    fn a_backend_takes_the_models_of_its_sub_cluster_and_no_others() {
+        let config = BackendConfig::from_cluster(&cluster(), "one", SCHEDULER).unwrap();
+        let names: Vec<&str> = config.models.iter().map(|model| model.name.as_str()).collect();
+        assert_eq!(names, ["bert"]);
+        assert_eq!((config.subcluster.as_str(), config.gpus, config.credit_bytes), ("b", 2, 4096));
+        assert_eq!(config.member_timeout, Nanos::from_millis(700));
+        assert_eq!(
+            (config.input_bytes(), config.output_bytes(), config.batch_max()),
+            (12_000, 32, 4)
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let error = BackendConfig::from_cluster(&cluster(), "two", SCHEDULER).unwrap_err();
+        assert_eq!(error.to_string(), "no [[backend]] is named `two`; the cluster file has: one");
+    }
+
+    #[test]
+    fn a_sub_cluster_without_models_and_numbers_out_of_range_are_refused() {
+        let mut cluster = cluster();
+        cluster.backends[0].gpus = GPUS_MAX + 1;
+        let error = BackendConfig::from_cluster(&cluster, "one", SCHEDULER).unwrap_err();
+        assert_eq!(error, ConfigError::Gpus { backend: "one".into(), gpus: 257 });
+        cluster.backends[0].gpus = 256;
+        cluster.models[1].input_bytes = 64 << 20;
+        let error = BackendConfig::from_cluster(&cluster, "one", SCHEDULER).unwrap_err();
+        assert!(matches!(error, ConfigError::Memory { model, gib: 256, .. } if model == "bert"));
+        cluster.models.remove(1);
+        let error = BackendConfig::from_cluster(&cluster, "one", SCHEDULER).unwrap_err();
+        assert!(matches!(error, ConfigError::NoModels { subcluster, .. } if subcluster == "b"));
+    }
+}

@@ -20,6 +20,8 @@ pub(crate) struct Heartbeat {
     next_ping: Nanos,
     last_pong: Nanos,
     round_trips: u32,
+    /// The last pass found the scheduler silent.
+    was_late: bool,
     /// A pong that arrived in this pass. It is taken in with the next pass's time: this pass's was
     /// read before the pong arrived, which would make the trip seem shorter than it was, and the
     /// shortest trip is the one believed.
@@ -34,6 +36,7 @@ impl Heartbeat {
             next_ping: now,
             last_pong: now,
             round_trips: 0,
+            was_late: false,
             arrived: None,
         }
     }
@@ -71,9 +74,11 @@ impl Heartbeat {
         Some(Ping { sent_ns: now.0.into() })
     }
 
-    /// True when the scheduler has not been heard of for `timeout`.
-    pub(crate) fn is_silent(&self, now: Nanos, timeout: Nanos) -> bool {
-        now - self.last_pong > timeout
+    /// True when the scheduler has not been heard of for `timeout`, and a whole pass has not changed
+    /// that: after a stall of our own, its pongs are here but not read yet. Call once per pass.
+    pub(crate) fn is_silent(&mut self, now: Nanos, timeout: Nanos) -> bool {
+        let is_late = now - self.last_pong > timeout;
+        std::mem::replace(&mut self.was_late, is_late) && is_late
     }
 
     /// When the next ping is due.
@@ -126,6 +131,20 @@ mod tests {
         let heard = Nanos(50);
         heartbeat.poll(heard);
         assert!(!heartbeat.is_silent(heard + timeout, timeout));
-        assert!(heartbeat.is_silent(heard + timeout + Nanos(1), timeout));
+        let late = heard + timeout + Nanos(1);
+        assert!(!heartbeat.is_silent(late, timeout), "its pong may be unread");
+        assert!(heartbeat.is_silent(late, timeout));
+    }
+
+    #[test]
+    fn a_stall_of_our_own_is_not_the_schedulers_silence() {
+        let timeout = Nanos::from_millis(1_000);
+        let mut heartbeat = Heartbeat::start(Nanos(0));
+        let ping = heartbeat.poll(Nanos(0)).unwrap();
+        let late = Nanos::from_millis(3_000);
+        assert!(!heartbeat.is_silent(late, timeout));
+        heartbeat.on_pong(&pong(ping, 1));
+        heartbeat.poll(late + Nanos(10));
+        assert!(!heartbeat.is_silent(late + Nanos(10), timeout));
     }
 }

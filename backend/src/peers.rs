@@ -195,3 +195,67 @@ impl Slab {
         slot.checked_sub(self.first_slot).is_some_and(|at| at < self.slots)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use baton_rdma::wire::WireAddr;
+
+    use super::*;
+
+    const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
+
+    fn slab(frontend: u32, first_slot: u32, model: u32) -> SlabDesc {
+        SlabDesc {
+            frontend: frontend.into(),
+            first_slot: first_slot.into(),
+            slots: 4.into(),
+            stride: 64.into(),
+            input_bytes: 16.into(),
+            model: model.into(),
+        }
+    }
+
+    fn up(frontend: u32, slabs: u16) -> PeerUp {
+        PeerUp {
+            frontend: frontend.into(),
+            reserved: 0.into(),
+            token: 1.into(),
+            addr: WireAddr::new(HERE),
+            slabs: slabs.into(),
+            reserved2: 0.into(),
+        }
+    }
+
+    fn model(id: u32, input_bytes: u32) -> ServedModel {
+        let (id, local) = (ModelId(id), ModelId(0));
+        ServedModel { id, local, thread: 0, batch_max: 4, input_bytes, output_bytes: 8 }
+    }
+
+    #[test]
+    fn a_task_is_found_only_in_a_slab_of_its_model_and_size() {
+        let mut peers = Peers::default();
+        peers.announce(&slab(2, 0, 6)).unwrap();
+        peers.announce(&slab(2, 4, 7)).unwrap();
+        peers.up(&up(2, 2), HERE.ip()).unwrap();
+        let at = |slot| TaskId::new(FrontendId(2), slot, 0);
+        let sound = Err(FailReason::FetchFailed); // found, but not connected yet
+        assert_eq!(peers.locate(at(4), &model(7, 16)), sound);
+        assert_eq!(peers.locate(at(3), &model(7, 16)), Err(FailReason::WrongSize));
+        assert_eq!(peers.locate(at(8), &model(7, 16)), Err(FailReason::WrongSize));
+        assert_eq!(peers.locate(at(4), &model(7, 32)), Err(FailReason::WrongSize));
+        let stranger = TaskId::new(FrontendId(3), 4, 0);
+        assert_eq!(peers.locate(stranger, &model(7, 16)), Err(FailReason::FetchFailed));
+    }
+
+    #[test]
+    fn a_frontend_whose_slabs_do_not_add_up_is_not_taken_in() {
+        let mut peers = Peers::default();
+        assert!(peers.announce(&slab(2, TaskId::SLOTS_MAX - 3, 6)).is_err(), "beyond all slots");
+        assert!(peers.up(&up(2, 1), HERE.ip()).is_err(), "announced none, claims one");
+        peers.announce(&slab(3, 0, 6)).unwrap();
+        assert!(peers.up(&up(2, 1), HERE.ip()).is_err(), "another frontend's slab");
+        assert!(peers.up(&up(1 << 16, 0), HERE.ip()).is_err(), "no such id");
+    }
+}

@@ -166,9 +166,10 @@ impl Session {
 
     /// I/O thread: no more submits, because the scheduler is gone.
     pub(crate) fn lose(&self, loss: Loss) {
-        tracing::warn!(%loss, "the scheduler is lost");
         // The first loss is the cause; what breaks afterwards is its effect.
-        let _ = self.loss.set(loss);
+        if self.loss.set(loss).is_ok() {
+            tracing::warn!(loss = ?self.loss(), "the scheduler is lost");
+        }
     }
 
     pub(crate) fn loss(&self) -> Option<&Loss> {

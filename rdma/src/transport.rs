@@ -106,8 +106,9 @@ pub trait Transport {
     fn connect(&mut self, addr: SocketAddr, hello: Hello) -> io::Result<ConnId>;
 
     /// Closes a connection after telling the peer why (a [`crate::wire::Refuse`] frame); what was
-    /// queued before is still sent as far as the peer takes it without waiting. An
-    /// [`crate::Event::Closed`] follows. Unknown connections are ignored.
+    /// queued before is still sent as far as the peer takes it without waiting. Its READs complete
+    /// as [`ReadStatus::PeerLost`] and an [`crate::Event::Closed`] follows. Unknown connections are
+    /// ignored.
     fn close(&mut self, conn: ConnId, code: RefuseCode, detail: &str);
 
     /// Queues a message: `body` and its `tail` bytes (empty for most kinds).
@@ -120,7 +121,8 @@ pub trait Transport {
     /// [`READ_DEPTH`] on their connection, wait inside the transport, drained round-robin over the
     /// sources. There is no other bound on how many wait: each holds a row, so the caller's batch
     /// buffers are the bound. A READ on a closed connection completes with
-    /// [`ReadStatus::PeerLost`]. Every posted READ completes exactly once.
+    /// [`ReadStatus::PeerLost`]. Every posted READ completes exactly once; for a peer that is alive
+    /// and does not answer, "once" is when the caller's deadline makes it abort the READ.
     fn post_reads(&mut self, reads: &mut Vec<Read>);
 
     /// Gives up the READ with this connection and tag, if it is outstanding. It still completes
@@ -163,11 +165,13 @@ pub struct TransportCounters {
     pub opened: u64,
     /// Connections closed, for whatever reason.
     pub closed: u64,
-    /// Connections closed because the peer sent bytes that are no frame.
+    /// Connections closed because the peer sent bytes that are no frame, or a frame where it does
+    /// not belong.
     pub malformed: u64,
     /// Connections refused for their version.
     pub version_refused: u64,
-    /// Connections refused because a bound was met, or the hello did not come in time.
+    /// Connections turned away or closed because a bound was met: too many connections, no hello in
+    /// time, a peer that does not read what it asks for.
     pub refused: u64,
     /// Messages refused because a send queue was full.
     pub send_full: u64,

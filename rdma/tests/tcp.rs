@@ -366,6 +366,22 @@ fn asking_for_more_than_the_depth() {
     assert_eq!(set.leases(), 0);
 }
 
+/// Refusals are answers too: a peer that collects them without reading is closed, not served for
+/// ever.
+#[test]
+fn asking_in_vain_without_reading() {
+    let mut node = node_with(TcpConfig { send_queue_bytes: 1000, ..TcpConfig::default() });
+    let mut raw = Raw::open(&mut node);
+    let requests: Vec<u8> =
+        (0..1000).flat_map(|tag| frame_of(&request(TaskId(1), tag, 8), &[], &[])).collect();
+    settle([&mut node], |[node]| {
+        let _full_or_gone = raw.stream.write(&requests);
+        !node.closed().is_empty()
+    });
+    assert_eq!(node.closed()[0].1, CloseReason::SendQueueFull);
+    assert_eq!(node.transport.counters().refused, 1);
+}
+
 /// A backend that dies while its answer is landing leaves the slot open for another.
 #[test]
 fn death_in_the_middle_of_an_answer() {

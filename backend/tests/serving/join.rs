@@ -2,7 +2,7 @@
 
 use baton_backend::{BackendError, CatalogError, Stage};
 use baton_core::Nanos;
-use baton_rdma::wire::{LeaveAck, RefuseCode, Role};
+use baton_rdma::wire::{LeaveAck, PeerUp, RefuseCode, Role, WireAddr};
 use baton_rdma::{TcpConfig, Transport};
 use baton_topo::Agent;
 
@@ -94,6 +94,23 @@ fn a_scheduler_that_never_answers_the_join_is_given_up() {
 fn a_message_out_of_turn_ends_the_backend() {
     let mut world = World::ready();
     world.acknowledge_join();
+    world.until("it ends", |w| w.worker.finished());
+    assert!(matches!(world.worker.result(), Some(Err(BackendError::Protocol(_)))));
+}
+
+#[test]
+fn a_frontend_announced_without_its_slabs_ends_the_backend() {
+    let mut world = World::ready();
+    let side = world.add_frontend(1);
+    let up = PeerUp {
+        frontend: 2.into(),
+        reserved: 0.into(),
+        token: 1.into(),
+        addr: WireAddr::new(side.party.transport.local_addr()),
+        slabs: 1.into(),
+        reserved2: 0.into(),
+    };
+    world.control.tell(&up, &[]);
     world.until("it ends", |w| w.worker.finished());
     assert!(matches!(world.worker.result(), Some(Err(BackendError::Protocol(_)))));
 }

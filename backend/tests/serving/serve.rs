@@ -110,6 +110,27 @@ fn a_frontend_that_vanishes_while_its_inputs_are_read_takes_only_its_rows_along(
 }
 
 #[test]
+fn rows_of_a_frontend_that_vanishes_before_the_execution_are_not_executed() {
+    let mut world = World::ready();
+    let (mut alive, mut gone) = (world.connected_frontend(1), world.connected_frontend(2));
+    let running = world.plan(&PlanSpec::default(), &[alive.submit(1)]);
+    world.settle(&mut [&mut alive, &mut gone]);
+    let kept = alive.submit(5);
+    let batch = world.plan(&PlanSpec::default(), &[gone.submit(6), kept, gone.submit(7)]);
+    world.settle(&mut [&mut alive, &mut gone]);
+    assert_eq!(world.counter("fetch_bytes"), 4 * 64, "its inputs are here already");
+    world.peer_down(gone.id);
+    world.settle(&mut [&mut alive]);
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut alive]);
+    assert_eq!(world.hands[0].batch(), Some(1));
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut alive]);
+    assert_eq!(world.reports(), [(running, 1, EXECUTED), (batch, 1, EXECUTED)]);
+    assert_eq!(alive.answer(kept).unwrap(), checksum(&[5; 64]));
+}
+
+#[test]
 fn a_frontend_that_dies_without_a_word_is_noticed_by_its_connection() {
     let mut world = World::ready();
     let mut alive = world.connected_frontend(1);

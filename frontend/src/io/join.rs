@@ -154,6 +154,8 @@ impl<T: Transport> Io<T> {
     /// The join has failed: tells the application, then the scheduler, and ends.
     pub(super) fn fail_join(&mut self, error: ConnectError) {
         self.stage = Stage::Ended;
+        // No application has seen it.
+        self.serving = None;
         if let Some(control) = self.control.take() {
             self.transport.close(control, RefuseCode::Shutdown, &error.to_string());
         }

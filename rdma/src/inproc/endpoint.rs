@@ -59,15 +59,14 @@ impl InprocTransport {
     fn accept(&mut self) {
         let incoming = lock(&self.port.incoming).as_mut().map(std::mem::take);
         for cable in incoming.unwrap_or_default() {
-            self.shared.counters.opened += 1;
             if let Some((_, id)) = self.table.reserve() {
+                self.shared.counters.opened += 1;
                 self.table.insert(id, Link::new(id, cable, 1));
                 continue;
             }
             let mut link = Link::new(ConnId(0), cable, 1);
             link.refuse(RefuseCode::Limit, "no more connections are taken");
             link.hang_up();
-            self.shared.counters.closed += 1;
             self.shared.counters.refused += 1;
         }
     }

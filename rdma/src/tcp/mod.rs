@@ -72,7 +72,7 @@ impl Default for TcpConfig {
         Self {
             connections_max: 1024,
             send_queue_bytes: 4 * 1024 * 1024,
-            credit_bytes: 4 * 1024 * 1024,
+            credit_bytes: 1024 * 1024,
             handshake_timeout: Nanos::from_millis(5_000),
         }
     }

@@ -97,3 +97,110 @@ pub(crate) fn largest(low: u32, high: u32, fits: impl Fn(u32) -> bool) -> u32 {
     }
     good
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::TaskId;
+    use crate::profile::Profile;
+    use crate::queue::Request;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    /// Everything a formation depends on, in units small enough for ties.
+    #[derive(Clone, Debug)]
+    struct Case {
+        /// ℓ(1), then what each further task adds.
+        steps: Vec<u64>,
+        deadlines: Vec<u64>,
+        now: u64,
+        free_at: u64,
+        ctrl: u64,
+        data: u64,
+        target: u32,
+    }
+
+    fn case() -> impl Strategy<Value = Case> {
+        let lists =
+            (prop::collection::vec(0..6u64, 1..20), prop::collection::vec(0..120u64, 0..40));
+        let numbers = (0..20u64, 0..60u64, 0..4u64, 0..3u64, 1..25u32);
+        (lists, numbers).prop_map(|((steps, deadlines), (now, free_at, ctrl, data, target))| {
+            let target = target.min(steps.len() as u32);
+            Case { steps, deadlines, now, free_at, ctrl, data, target }
+        })
+    }
+
+    impl Case {
+        fn latency(&self) -> Latency {
+            let mut sum = Nanos(1);
+            let rise = |&step: &u64| {
+                sum = sum + Nanos(step);
+                sum
+            };
+            let table: Vec<Nanos> = self.steps.iter().map(rise).collect();
+            Latency::new(Profile::from_table(&table).unwrap(), Nanos::MAX)
+        }
+
+        fn network(&self) -> NetworkDelay {
+            let (ctrl, data_per_task) = (Nanos(self.ctrl), Nanos(self.data));
+            NetworkDelay { ctrl, data_per_task, response: Nanos::ZERO }
+        }
+
+        /// Deadlines in order, of those that can run alone.
+        fn viable(&self, horizon: &Horizon<'_>) -> Vec<Nanos> {
+            let mut viable: Vec<Nanos> = self.deadlines.iter().copied().map(Nanos).collect();
+            viable.retain(|&deadline| horizon.fits(1, deadline));
+            viable.sort();
+            viable
+        }
+    }
+
+    /// The largest batch that ends by the head's deadline, found by trying every size.
+    fn batch_at(deadlines: &[Nanos], head: usize, horizon: &Horizon<'_>) -> u32 {
+        let most = ((deadlines.len() - head) as u32).min(horizon.latency.batch_max());
+        (1..=most).filter(|&batch| horizon.fits(batch, deadlines[head])).max().unwrap_or(0)
+    }
+
+    /// Tries every head: the first that reaches the target, or takes all that wait behind it.
+    fn naive(
+        deadlines: &[Nanos],
+        horizon: &Horizon<'_>,
+        formation: Formation,
+        target: u32,
+    ) -> Window {
+        let reaches = |head: usize| {
+            let wanted = ((deadlines.len() - head) as u32).min(target);
+            formation == Formation::Prefix || batch_at(deadlines, head, horizon) >= wanted
+        };
+        let window = |head| Window { head, batch: batch_at(deadlines, head, horizon) };
+        (0..deadlines.len())
+            .find(|&head| reaches(head))
+            .map_or(Window { head: 0, batch: 0 }, window)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #[test]
+        fn it_agrees_with_trying_every_window(case in case()) {
+            let latency = case.latency();
+            let (now, free_at, network) = (Nanos(case.now), Nanos(case.free_at), case.network());
+            let horizon = Horizon { now, free_at, latency: &latency, network };
+            let deadlines = case.viable(&horizon);
+            let mut queue = DeadlineQueue::new(64);
+            for (i, &deadline) in deadlines.iter().enumerate() {
+                queue.push(Request { task: TaskId(i as u64), deadline }).unwrap();
+            }
+            for formation in [Formation::Prefix, Formation::Window] {
+                let formed = form(&queue, &horizon, formation, case.target);
+                prop_assert_eq!(formed, naive(&deadlines, &horizon, formation, case.target));
+            }
+        }
+
+        #[test]
+        fn bisecting_finds_the_largest_that_fits(low in 0..50u32, span in 0..50u32, limit in 0..120u32) {
+            let high = low + span;
+            let best = (low..=high).filter(|&value| value <= limit).max().unwrap_or(low);
+            prop_assert_eq!(largest(low, high, |value| value <= limit), best);
+        }
+    }
+}

@@ -128,3 +128,57 @@ impl<K: Copy + Ord> IndexedHeap<K> {
         self.place[node.1 as usize] = at as u32;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const IDS: u32 = 40;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Set(u32, u8),
+        Remove(u32),
+        PopUpTo(u8),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            4 => (0..IDS, any::<u8>()).prop_map(|(id, key)| Op::Set(id, key)),
+            1 => (0..IDS).prop_map(Op::Remove),
+            2 => any::<u8>().prop_map(Op::PopUpTo),
+        ]
+    }
+
+    fn smallest(naive: &BTreeMap<u32, u8>) -> Option<(u8, u32)> {
+        naive.iter().map(|(&id, &key)| (key, id)).min()
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_map_that_is_searched(ops in prop::collection::vec(op(), 0..300)) {
+            let (mut heap, mut naive) = (IndexedHeap::new(IDS as usize), BTreeMap::new());
+            for op in ops {
+                match op {
+                    Op::Set(id, key) => {
+                        heap.set(id, key);
+                        naive.insert(id, key);
+                    }
+                    Op::Remove(id) => {
+                        prop_assert_eq!(heap.remove(id), naive.remove(&id).is_some());
+                    }
+                    Op::PopUpTo(bound) => {
+                        let due = smallest(&naive).filter(|&(key, _)| key <= bound);
+                        due.map(|(_, id)| naive.remove(&id));
+                        prop_assert_eq!(heap.pop_up_to(bound), due);
+                    }
+                }
+                prop_assert_eq!(heap.peek(), smallest(&naive));
+                prop_assert_eq!((heap.len(), heap.is_empty()), (naive.len(), naive.is_empty()));
+                prop_assert!((0..IDS).all(|id| heap.key(id) == naive.get(&id).copied()));
+            }
+        }
+    }
+}

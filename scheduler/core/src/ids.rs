@@ -56,3 +56,36 @@ impl TaskId {
         (self.0 as u32) % Self::GENERATIONS
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_task_id_is_its_three_parts(
+            frontend: u16,
+            slot in 0..TaskId::SLOTS_MAX,
+            generation in 0..TaskId::GENERATIONS,
+        ) {
+            let task = TaskId::new(FrontendId(frontend), slot, generation);
+            prop_assert_eq!(task.frontend(), FrontendId(frontend));
+            prop_assert_eq!((task.slot(), task.generation()), (slot, generation));
+        }
+
+        #[test]
+        fn every_number_is_a_task_id(number: u64) {
+            let task = TaskId(number);
+            prop_assert_eq!(TaskId::new(task.frontend(), task.slot(), task.generation()), task);
+        }
+
+        #[test]
+        fn excess_bits_do_not_leak_into_other_parts(slot: u32, generation: u32) {
+            let task = TaskId::new(FrontendId(7), slot, generation);
+            prop_assert_eq!(task.frontend(), FrontendId(7));
+            prop_assert_eq!(task.slot(), slot % TaskId::SLOTS_MAX);
+            prop_assert_eq!(task.generation(), generation % TaskId::GENERATIONS);
+        }
+    }
+}

@@ -12,7 +12,7 @@ const ONE: u64 = 1 << 16;
 /// Weight of one measurement in the ratio: 1/16.
 const WEIGHT: u64 = 16;
 /// The ratio stays within a factor of 8 of the profile; beyond that the profile is wrong.
-const RATIO_MAX: u64 = 8 * ONE;
+const RATIO_MAX: u64 = 8;
 /// A measurement counts as at most a quarter above or below the ratio, so that one stall does not
 /// pass for drift.
 const CLIP: u64 = 4;
@@ -30,13 +30,16 @@ pub struct Latency {
     /// The margin's step and upper bound.
     step: Nanos,
     margin_max: Nanos,
+    /// A measurement has arrived since [`Latency::relax`] was last called.
+    fresh: bool,
 }
 
 impl Latency {
     /// Trusts the profile until told otherwise. The margin never exceeds an eighth of the SLO.
     pub fn new(profile: Profile, slo: Nanos) -> Self {
-        let step = Nanos((profile.latency(1).0 >> 14).max(1));
-        Self { profile, ratio: ONE, margin: Nanos::ZERO, step, margin_max: Nanos(slo.0 / 8) }
+        let step = Nanos((slo.0 >> 16).max(1));
+        let margin_max = Nanos(slo.0 / 8);
+        Self { profile, ratio: ONE, margin: Nanos::ZERO, step, margin_max, fresh: false }
     }
 
     /// ℓ(b) to plan with, in nanoseconds; monotone in b.
@@ -66,22 +69,22 @@ impl Latency {
 
     /// A backend executed `batch` rows in `measured`.
     pub fn observe(&mut self, batch: u32, measured: Nanos) {
+        self.fresh = true;
         let profiled = self.profile.latency(batch);
-        let clip = self.ratio / CLIP;
-        let sample = u128::from(measured.0) * u128::from(ONE) / u128::from(profiled.0);
-        let sample = sample.clamp(u128::from(self.ratio - clip), u128::from(self.ratio + clip));
-        let sample = sample as u64;
-        let moved = self.ratio - self.ratio / WEIGHT + sample / WEIGHT;
-        // Rounding each term loses up to a unit; without drift the ratio must stay put.
-        self.ratio = if sample == self.ratio { sample } else { moved };
-        self.ratio = self.ratio.clamp(ONE / 8, RATIO_MAX);
+        // Against the prediction as it was: one that has seen the sample looks better than it is.
+        self.follow_overrun(measured - self.scaled(profiled));
+        self.follow_ratio(measured, profiled);
+    }
 
-        let overrun = measured - self.scaled(profiled);
-        self.margin = if overrun > self.margin {
-            (self.margin + self.step.times(UP)).min(overrun).min(self.margin_max)
-        } else {
-            self.margin - self.step
-        };
+    /// Called now and then while tasks arrive. Without a measurement since the last call the
+    /// corrections fade: they may be what keeps every task from being tried, and then no
+    /// measurement would ever take them back.
+    pub fn relax(&mut self) {
+        if !self.fresh {
+            self.margin = Nanos(self.margin.0 / 2);
+            self.ratio -= self.ratio.saturating_sub(ONE).div_ceil(WEIGHT);
+        }
+        self.fresh = false;
     }
 
     /// Replaces the profile (a backend measured its own) and forgets the corrections.
@@ -89,7 +92,135 @@ impl Latency {
         *self = Self::new(profile, slo);
     }
 
+    fn follow_overrun(&mut self, overrun: Nanos) {
+        self.margin = if overrun > self.margin {
+            (self.margin + self.step.times(UP)).min(self.margin_max)
+        } else {
+            self.margin - self.step
+        };
+    }
+
+    fn follow_ratio(&mut self, measured: Nanos, profiled: Nanos) {
+        let clip = self.ratio / CLIP;
+        let sample = u128::from(measured.0) * u128::from(ONE) / u128::from(profiled.0);
+        let sample = sample.clamp(u128::from(self.ratio - clip), u128::from(self.ratio + clip));
+        let sample = sample as u64;
+        let moved = self.ratio - self.ratio / WEIGHT + sample / WEIGHT;
+        // Rounding each term loses up to a unit; without drift the ratio must stay put.
+        self.ratio = if sample == self.ratio { sample } else { moved };
+        self.ratio = self.ratio.clamp(ONE / RATIO_MAX, ONE * RATIO_MAX);
+    }
+
     fn scaled(&self, latency: Nanos) -> Nanos {
         Nanos((u128::from(latency.0) * u128::from(self.ratio) / u128::from(ONE)) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const SLO: Nanos = Nanos::from_millis(40);
+    const BATCHES: u32 = 12;
+
+    /// A step function, as engines with bucketed shapes have it.
+    fn profile() -> impl Strategy<Value = Profile> {
+        prop::collection::vec(0..3_000_000u64, BATCHES as usize).prop_map(|steps| {
+            let mut sum = Nanos(1);
+            let rise = |step: u64| {
+                sum = sum + Nanos(step);
+                sum
+            };
+            Profile::from_table(&steps.into_iter().map(rise).collect::<Vec<_>>()).unwrap()
+        })
+    }
+
+    fn measured() -> impl Strategy<Value = Nanos> {
+        prop_oneof![
+            8 => (0..60_000_000u64).prop_map(Nanos),
+            1 => Just(Nanos::ZERO),
+            1 => Just(Nanos::MAX),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn without_drift_the_profile_stands(
+            profile in profile(),
+            batches in prop::collection::vec(1..=BATCHES, 0..200),
+        ) {
+            let mut latency = Latency::new(profile.clone(), SLO);
+            for batch in batches {
+                latency.observe(batch, profile.latency(batch));
+                prop_assert_eq!(latency.ratio, ONE);
+                prop_assert!((1..=BATCHES).all(|b| latency.of(b) == profile.latency(b)));
+            }
+        }
+
+        #[test]
+        fn it_stays_monotone_and_bounded_whatever_is_measured(
+            profile in profile(),
+            reports in prop::collection::vec((0..=BATCHES + 1, measured()), 0..200),
+        ) {
+            let mut latency = Latency::new(profile, SLO);
+            for (batch, measured) in reports {
+                latency.observe(batch, measured);
+                prop_assert!((1..BATCHES).all(|b| latency.of(b) <= latency.of(b + 1)));
+                prop_assert!((0.125..=8.0).contains(&latency.drift()));
+                prop_assert!(latency.margin() <= Nanos(SLO.0 / 8));
+            }
+        }
+    }
+
+    fn linear() -> Profile {
+        Profile::linear(Nanos::from_millis(1), Nanos::from_millis(5), BATCHES).unwrap()
+    }
+
+    #[test]
+    fn lasting_drift_is_followed_both_ways() {
+        let (profile, mut latency) = (linear(), Latency::new(linear(), SLO));
+        for (percent, drift) in [(130, 1.3), (80, 0.8), (100, 1.0)] {
+            for batch in (1..=BATCHES).cycle().take(200) {
+                latency.observe(batch, Nanos(profile.latency(batch).0 * percent / 100));
+            }
+            assert!((latency.drift() - drift).abs() < 0.001, "{} for {drift}", latency.drift());
+        }
+    }
+
+    #[test]
+    fn about_one_execution_in_a_hundred_exceeds_the_margin() {
+        let (profile, mut latency) = (linear(), Latency::new(linear(), SLO));
+        let (mut noise, mut exceeded) = (1u64, 0);
+        for round in 0..40_000 {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let measured = profile.latency(4) + Nanos((noise >> 33) % 1_000_000);
+            exceeded += u32::from(round >= 20_000 && measured > latency.of(4));
+            latency.observe(4, measured);
+        }
+        assert!((100..400).contains(&exceeded), "{exceeded} of 20000");
+    }
+
+    #[test]
+    fn pessimism_fades_when_nothing_is_measured_any_more() {
+        let mut latency = Latency::new(linear(), SLO);
+        (0..200).for_each(|_| latency.observe(1, Nanos::from_millis(45)));
+        assert!(latency.of(1) > SLO, "no task with this SLO would be tried");
+        (0..100).for_each(|_| {
+            latency.observe(1, Nanos::from_millis(45));
+            latency.relax();
+        });
+        assert!(latency.of(1) > SLO, "measurements confirm it");
+        (0..200).for_each(|_| latency.relax());
+        assert_eq!((latency.of(1), latency.drift()), (Nanos::from_millis(6), 1.0));
+    }
+
+    #[test]
+    fn a_new_profile_is_trusted_as_the_first_one_was() {
+        let mut latency = Latency::new(linear(), SLO);
+        (0..100).for_each(|_| latency.observe(1, Nanos::from_millis(60)));
+        latency.replace(linear(), SLO);
+        assert_eq!((latency.of(1), latency.margin()), (Nanos::from_millis(6), Nanos::ZERO));
     }
 }

@@ -158,6 +158,7 @@ impl ModelState {
     pub fn on_request(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) {
         self.counters.received += 1;
         if self.rate.roll(now) {
+            self.latency.relax();
             self.retarget();
         }
         self.rate.on_arrival(now);

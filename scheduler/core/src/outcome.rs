@@ -83,3 +83,26 @@ pub enum Unserved {
     /// Something broke.
     Failed(FailReason),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_survives_the_wire() {
+        for &why in DropReason::ALL {
+            assert_eq!(DropReason::from_code(why.code()), Some(why));
+        }
+        for &why in FailReason::ALL {
+            assert_eq!(FailReason::from_code(why.code()), Some(why));
+        }
+    }
+
+    #[test]
+    fn unknown_codes_are_no_reason() {
+        assert_eq!(DropReason::from_code(0), None);
+        assert_eq!(FailReason::from_code(0), None);
+        assert_eq!(DropReason::from_code(255), None);
+        assert_eq!(FailReason::from_code(255), None);
+    }
+}

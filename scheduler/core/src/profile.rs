@@ -108,3 +108,57 @@ impl Profile {
         Nanos((self.latency(self.batch_max()) - self.latency(1)).0 / steps)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: Nanos = Nanos::from_millis(1);
+
+    #[test]
+    fn what_is_no_profile_is_refused() {
+        assert_eq!(Profile::from_table(&[]), Err(ProfileError::Empty));
+        let long = [MS; BATCH_MAX as usize + 1];
+        assert_eq!(Profile::from_table(&long), Err(ProfileError::TooLarge));
+        assert_eq!(Profile::from_table(&[Nanos::ZERO, MS]), Err(ProfileError::ZeroLatency));
+        let falls = [MS, MS.times(2), MS];
+        assert_eq!(Profile::from_table(&falls), Err(ProfileError::NotMonotone { batch: 3 }));
+    }
+
+    #[test]
+    fn a_line_needs_a_size_and_a_cost() {
+        assert_eq!(Profile::linear(MS, MS, 0), Err(ProfileError::Empty));
+        assert_eq!(Profile::linear(MS, MS, BATCH_MAX + 1), Err(ProfileError::TooLarge));
+        assert_eq!(Profile::linear(MS, MS, u32::MAX), Err(ProfileError::TooLarge));
+        let free = Profile::linear(Nanos::ZERO, Nanos::ZERO, 4);
+        assert_eq!(free, Err(ProfileError::ZeroLatency));
+    }
+
+    #[test]
+    fn sizes_outside_the_table_read_as_its_ends() {
+        let profile = Profile::from_table(&[MS, MS.times(3)]).unwrap();
+        assert_eq!(profile.latency(0), MS);
+        assert_eq!(profile.latency(u32::MAX), MS.times(3));
+    }
+
+    #[test]
+    fn a_single_batch_size_is_all_invocation_cost() {
+        let profile = Profile::from_table(&[MS]).unwrap();
+        assert_eq!((profile.alpha(), profile.beta()), (Nanos::ZERO, MS));
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_gives_its_alpha_and_beta_back(
+            alpha in 0..1_000_000_000u64,
+            beta in 1..1_000_000_000u64,
+            batch_max in 2..=BATCH_MAX,
+        ) {
+            let profile = Profile::linear(Nanos(alpha), Nanos(beta), batch_max).unwrap();
+            prop_assert_eq!((profile.alpha(), profile.beta()), (Nanos(alpha), Nanos(beta)));
+            prop_assert!(profile.table().is_sorted());
+            prop_assert_eq!(profile.batch_max(), batch_max);
+        }
+    }
+}

@@ -134,3 +134,108 @@ impl DeadlineQueue {
         self.tasks[at] = request.task;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    /// Not a power of two: the ring is larger than what may wait.
+    const CAPACITY: u32 = 11;
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Push { deadline: u64, frontend: u16 },
+        Pop,
+        RemoveRange { from: usize, count: usize },
+        Remove { nth: usize },
+        RemoveFrontend(u16),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        prop_oneof![
+            8 => (0..20u64, 0..3u16)
+                .prop_map(|(deadline, frontend)| Op::Push { deadline, frontend }),
+            2 => Just(Op::Pop),
+            2 => (0..12usize, 0..12usize)
+                .prop_map(|(from, count)| Op::RemoveRange { from, count }),
+            1 => (0..12usize).prop_map(|nth| Op::Remove { nth }),
+            1 => (0..3u16).prop_map(Op::RemoveFrontend),
+        ]
+    }
+
+    /// A sorted Vec, and what is done to it the obvious way.
+    #[derive(Default)]
+    struct Naive {
+        waiting: Vec<Request>,
+        pushed: u32,
+    }
+
+    impl Naive {
+        fn next(&mut self, deadline: u64, frontend: u16) -> Request {
+            self.pushed += 1;
+            let task = TaskId::new(FrontendId(frontend), self.pushed, 0);
+            Request { task, deadline: Nanos(deadline) }
+        }
+
+        fn push(&mut self, request: Request) -> Result<(), Request> {
+            if self.waiting.len() == CAPACITY as usize {
+                return Err(request);
+            }
+            self.waiting.push(request);
+            self.waiting.sort_by_key(|r| r.deadline); // stable: behind its equals
+            Ok(())
+        }
+
+        fn remove_frontend(&mut self, frontend: FrontendId) -> Vec<Request> {
+            let of = |r: &Request| r.task.frontend() == frontend;
+            let gone = self.waiting.iter().copied().filter(of).collect();
+            self.waiting.retain(|r| !of(r));
+            gone
+        }
+    }
+
+    fn apply(queue: &mut DeadlineQueue, naive: &mut Naive, op: &Op) {
+        match *op {
+            Op::Push { deadline, frontend } => {
+                let request = naive.next(deadline, frontend);
+                assert_eq!(queue.push(request), naive.push(request));
+            }
+            Op::Pop => {
+                let head = (!naive.waiting.is_empty()).then(|| naive.waiting.remove(0));
+                assert_eq!(queue.pop(), head);
+            }
+            Op::RemoveRange { from, count } => {
+                let from = from.min(naive.waiting.len());
+                let count = count.min(naive.waiting.len() - from);
+                naive.waiting.drain(from..from + count);
+                queue.remove_range(from, count);
+            }
+            Op::Remove { nth } => {
+                let present = naive.waiting.get(nth).map(|r| r.task);
+                let task = present.unwrap_or(TaskId(u64::MAX));
+                let request = present.map(|_| naive.waiting.remove(nth));
+                assert_eq!(queue.remove(task), request);
+            }
+            Op::RemoveFrontend(frontend) => {
+                let mut gone = Vec::new();
+                queue.remove_frontend(FrontendId(frontend), |r| gone.push(r));
+                assert_eq!(gone, naive.remove_frontend(FrontendId(frontend)));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_agrees_with_a_sorted_vec(ops in prop::collection::vec(op(), 0..200)) {
+            let (mut queue, mut naive) = (DeadlineQueue::new(CAPACITY), Naive::default());
+            for op in ops {
+                apply(&mut queue, &mut naive, &op);
+                let waiting: Vec<Request> = (0..queue.len()).map(|rank| queue.get(rank)).collect();
+                prop_assert_eq!(&waiting, &naive.waiting);
+                prop_assert_eq!(queue.is_empty(), waiting.is_empty());
+            }
+        }
+    }
+}

@@ -97,3 +97,57 @@ impl Default for RateMeter {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    /// Counts by looking at every arrival there was.
+    fn naive(arrivals: &[Nanos], now: Nanos) -> Option<Rate> {
+        let bucket = |at: Nanos| ((at - arrivals[0]).0 / BUCKET.0) as usize;
+        let open = arrivals.first().map(|_| bucket(now))?;
+        let closed = open.min(BUCKETS);
+        let counted = arrivals.iter().filter(|&&at| (open - closed..open).contains(&bucket(at)));
+        let rate = Rate { arrivals: counted.count() as u64, span: BUCKET.times(closed as u64) };
+        (closed > 0).then_some(rate)
+    }
+
+    proptest! {
+        #[test]
+        fn it_counts_the_arrivals_of_five_seconds(
+            gaps_ms in prop::collection::vec(prop_oneof![30 => 0..60u64, 1 => 0..9_000u64], 1..400),
+        ) {
+            let (mut meter, mut arrivals, mut now) = (RateMeter::new(), Vec::new(), Nanos(17));
+            for gap_ms in gaps_ms {
+                now = now + Nanos::from_millis(gap_ms);
+                let before = meter.rate();
+                let rolled = meter.roll(now);
+                prop_assert!(rolled || meter.rate() == before);
+                prop_assert_eq!(meter.rate(), naive(&arrivals, now));
+                meter.on_arrival(now);
+                arrivals.push(now);
+            }
+        }
+    }
+
+    #[test]
+    fn no_history_is_no_rate() {
+        let mut meter = RateMeter::default();
+        assert!(!meter.roll(Nanos::MAX));
+        meter.on_arrival(Nanos(5));
+        assert_eq!(meter.rate(), None, "the first bucket is still open");
+    }
+
+    #[test]
+    fn extreme_rates_saturate() {
+        let flood = Rate { arrivals: u64::MAX, span: Nanos(1) };
+        assert_eq!(flood.arrivals_in(Nanos::MAX), u64::MAX);
+        assert_eq!(flood.time_for(1), Nanos::ZERO);
+        let trickle = Rate { arrivals: 1, span: Nanos::MAX };
+        assert_eq!(trickle.time_for(u64::MAX), Nanos::MAX);
+        let silence = Rate { arrivals: 0, span: BUCKET };
+        assert_eq!((silence.time_for(1), silence.arrivals_in(Nanos::MAX)), (Nanos::MAX, 0));
+    }
+}

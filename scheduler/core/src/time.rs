@@ -27,8 +27,8 @@ impl Nanos {
         Self(ms.saturating_mul(1_000_000))
     }
 
-    /// A span given in milliseconds with a fraction, rounded to the nanosecond; negative and
-    /// non-finite values become zero.
+    /// A span given in milliseconds with a fraction, rounded to the nanosecond. Negative values and
+    /// NaN become zero; what is too large becomes [`Nanos::MAX`].
     pub fn from_millis_f64(ms: f64) -> Self {
         Self((ms * 1e6 + 0.5) as u64)
     }
@@ -61,5 +61,28 @@ impl Sub for Nanos {
 impl fmt::Debug for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::MAX { f.write_str("never") } else { write!(f, "{}ns", self.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates() {
+        assert_eq!(Nanos::MAX + Nanos(1), Nanos::MAX);
+        assert_eq!(Nanos(1) - Nanos(2), Nanos::ZERO);
+        assert_eq!(Nanos(2).times(u64::MAX), Nanos::MAX);
+        assert_eq!(Nanos::from_millis(u64::MAX), Nanos::MAX);
+        assert_eq!(Nanos::from_micros(u64::MAX), Nanos::MAX);
+    }
+
+    #[test]
+    fn fractions_of_milliseconds_are_rounded_and_bounded() {
+        assert_eq!(Nanos::from_millis_f64(1.053), Nanos(1_053_000));
+        assert_eq!(Nanos::from_millis_f64(0.000_000_6), Nanos(1));
+        assert_eq!(Nanos::from_millis_f64(-1.0), Nanos::ZERO);
+        assert_eq!(Nanos::from_millis_f64(f64::NAN), Nanos::ZERO);
+        assert_eq!(Nanos::from_millis_f64(f64::INFINITY), Nanos::MAX);
     }
 }

@@ -73,6 +73,19 @@ fn one_stall_does_not_pass_for_drift() {
 }
 
 #[test]
+fn a_model_once_found_too_slow_is_tried_again() {
+    let (mut world, mut rng) = (resnet50(), Rng(6));
+    world.execution = Box::new(|latency| latency.times(6));
+    bad_rate(&mut world, &mut rng, 0, 500.0, 2.0);
+    let refused = bad_rate(&mut world, &mut rng, 1 << 32, 500.0, 1.0);
+    assert!(refused > 0.9, "ℓ(1) is 37 ms by now and the SLO 25: {refused}");
+    world.execution = Box::new(|latency| latency);
+    bad_rate(&mut world, &mut rng, 2 << 32, 500.0, 10.0);
+    let again = bad_rate(&mut world, &mut rng, 3 << 32, 500.0, 1.0);
+    assert!(again < 0.01, "{again}");
+}
+
+#[test]
 fn a_profile_replaced_at_run_time_shapes_the_next_batch() {
     let config = linear(Policy::Symphony, 1.0, 5.0, 20.0);
     let mut world = World::new(vec![ModelConfig { id: ModelId(0), ..config }], 1);

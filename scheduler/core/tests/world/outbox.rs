@@ -15,6 +15,7 @@ pub(crate) enum End {
 }
 
 /// What a machine told the other.
+#[derive(Clone, Copy)]
 pub(crate) enum Said {
     Candidate(ModelId, Option<Candidate>, u32),
     Gpu(GpuUpdate),
