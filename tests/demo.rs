@@ -1,5 +1,7 @@
 //! `baton demo` as a user runs it.
 
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
 mod support;
 
 use rustix::process::Signal;

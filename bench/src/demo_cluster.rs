@@ -94,6 +94,11 @@ const HEADER: &str = "\
 [scheduler]
 idle = \"park\"
 
+# Sixteen processes and threads share what may be two cores: plan with timers that run late.
+[network]
+jitter_us = 1000
+response_us = 1000
+
 ";
 
 const EMULATED_BACKENDS: &str = "\

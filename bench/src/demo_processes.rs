@@ -108,32 +108,13 @@ impl<'a> Processes<'a> {
 
     /// Follows the load until every frontend has reported or died.
     pub(crate) fn watch(&mut self, frontends: Range<usize>) -> Result<Vec<Finished>, DemoError> {
-        let bound =
-            self.clock.now() + Nanos::from_millis_f64(self.config.seconds * 1e3) + END_TIMEOUT;
-        let mut latest = vec![Progress::default(); frontends.len()];
-        let mut finished = vec![None; frontends.len()];
-        let mut open = frontends.len();
-        let mut stopping = false;
+        let load = Nanos::from_millis_f64(self.config.seconds * 1e3);
+        let bound = self.clock.now() + load + END_TIMEOUT;
+        let mut reports = Reports::new(frontends.clone());
         let mut next_show = self.clock.now() + SHOW_INTERVAL;
-        while open > 0 {
-            match self.next_event() {
-                Some(ChildEvent::Line { child, line }) if frontends.contains(&child) => {
-                    match self.parse(child, line)? {
-                        Message::Progress(progress) => latest[child - frontends.start] = progress,
-                        Message::Finished(counts) => {
-                            finished[child - frontends.start] = Some(counts)
-                        }
-                    }
-                }
-                Some(ChildEvent::Closed { child }) if frontends.contains(&child) => {
-                    open -= 1;
-                    if finished[child - frontends.start].is_none() {
-                        self.died(child)?;
-                    }
-                }
-                Some(ChildEvent::Closed { child }) => self.died(child)?,
-                Some(ChildEvent::Line { .. }) | None => {}
-            }
+        let mut stopping = false;
+        while reports.open > 0 {
+            self.follow(&mut reports)?;
             if self.stop.load(Ordering::Relaxed) && !std::mem::replace(&mut stopping, true) {
                 self.children[frontends.clone()].iter().for_each(Child::terminate);
             }
@@ -141,12 +122,28 @@ impl<'a> Processes<'a> {
             if now > bound {
                 return Err(self.too_slow(frontends.start, END_TIMEOUT));
             }
-            if now >= next_show || open == 0 {
-                self.show(&latest);
+            if now >= next_show || reports.open == 0 {
+                (self.note)(Note::Progress(&reports.progress()));
                 next_show = now + SHOW_INTERVAL;
             }
         }
-        Ok(finished.into_iter().flatten().collect())
+        Ok(reports.finished.into_iter().flatten().collect())
+    }
+
+    /// Takes in the next event under load.
+    fn follow(&mut self, reports: &mut Reports) -> Result<(), DemoError> {
+        match self.next_event() {
+            Some(ChildEvent::Line { child, line }) if reports.frontends.contains(&child) => {
+                reports.add(child, self.parse(child, line)?);
+            }
+            Some(ChildEvent::Closed { child }) => {
+                if !reports.closed(child) {
+                    self.died(child)?;
+                }
+            }
+            Some(ChildEvent::Line { .. }) | None => {}
+        }
+        Ok(())
     }
 
     /// Ends what still runs: backends leave, then the scheduler stops. Returns who died on the way.
@@ -193,8 +190,9 @@ impl<'a> Processes<'a> {
         while let Some(missing) = found.iter().position(Option::is_none) {
             match self.next_event() {
                 Some(ChildEvent::Line { child, line }) if children.contains(&child) => {
-                    let rest = line.strip_prefix(prefix).map(str::to_owned);
-                    found[child - children.start] = rest.or(found[child - children.start].take());
+                    if let Some(rest) = line.strip_prefix(prefix) {
+                        found[child - children.start] = Some(rest.to_owned());
+                    }
                 }
                 Some(ChildEvent::Closed { child }) => return Err(self.not_up(child)),
                 Some(ChildEvent::Line { .. }) | None => {}
@@ -218,12 +216,6 @@ impl<'a> Processes<'a> {
     fn parse(&self, child: usize, line: String) -> Result<Message, DemoError> {
         let name = &self.children[child].name;
         serde_json::from_str(&line).map_err(|_| DemoError::NoMessage { name: name.clone(), line })
-    }
-
-    fn show(&mut self, latest: &[Progress]) {
-        let mut all = Progress::default();
-        latest.iter().for_each(|progress| all.merge(progress));
-        (self.note)(Note::Progress(&all));
     }
 
     /// Tells that a child is gone.
@@ -252,6 +244,47 @@ impl<'a> Processes<'a> {
         let child = &self.children[number];
         let seconds = bound.0 / 1_000_000_000;
         DemoError::Timeout { name: child.name.clone(), seconds, log: child.log_tail() }
+    }
+}
+
+/// What the frontends have said so far. Indexed from the first frontend.
+struct Reports {
+    /// Their numbers among the children.
+    frontends: Range<usize>,
+    latest: Vec<Progress>,
+    finished: Vec<Option<Finished>>,
+    /// Frontends that may still say something.
+    open: usize,
+}
+
+impl Reports {
+    fn new(frontends: Range<usize>) -> Self {
+        let count = frontends.len();
+        let latest = vec![Progress::default(); count];
+        Self { frontends, latest, finished: vec![None; count], open: count }
+    }
+
+    fn add(&mut self, child: usize, message: Message) {
+        let index = child - self.frontends.start;
+        match message {
+            Message::Progress(progress) => self.latest[index] = progress,
+            Message::Finished(counts) => self.finished[index] = Some(counts),
+        }
+    }
+
+    /// A child's stdout is closed. True if it was a frontend that had reported.
+    fn closed(&mut self, child: usize) -> bool {
+        if !self.frontends.contains(&child) {
+            return false;
+        }
+        self.open -= 1;
+        self.finished[child - self.frontends.start].is_some()
+    }
+
+    fn progress(&self) -> Progress {
+        let mut all = Progress::default();
+        self.latest.iter().for_each(|progress| all.merge(progress));
+        all
     }
 }
 

@@ -54,8 +54,9 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     for name in &report.lost {
         writeln!(f, "LOST: {name} died during the run")?;
     }
-    let steal =
-        report.steal_fraction.map_or("unknown".to_owned(), |s| format!("{:.1} %", s * 100.0));
+    let steal = report
+        .steal_fraction
+        .map_or_else(|| "unknown".to_owned(), |s| format!("{:.1} %", s * 100.0));
     writeln!(
         f,
         "engines {} over {}; bad rate {:.2} %; CPU stolen {steal}",

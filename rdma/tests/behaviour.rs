@@ -41,6 +41,7 @@ on_every_transport! {
     answers_that_do_not_belong
     waker_ends_a_wait
     wait_keeps_time
+    two_threads
 }
 
 type NodeOf<F> = Node<<F as Fabric>::Transport>;
@@ -425,4 +426,36 @@ fn wait_keeps_time<F: Fabric>() {
     // The best of some, because the machine may be busy; a millisecond timer would never make it.
     let best = best.min().unwrap();
     assert!(best >= Nanos::from_micros(300) && best < Nanos::from_micros(900), "{best:?}");
+}
+
+/// A ball between two threads that block in `wait` and are woken by what arrives.
+fn two_threads<F: Fabric>() {
+    const ROUNDS: u64 = 500;
+    let (mut a, mut b) = pair::<F>();
+    let (conn, accepted) = open(&mut a, &mut b);
+    let other = std::thread::spawn(move || rally(b, accepted, ROUNDS));
+    a.ping(conn, 0);
+    let returned = rally(a, conn, ROUNDS);
+    assert!(other.join().unwrap() && returned);
+}
+
+/// Returns every ball with one more on it; true once the last ball has been sent or received.
+fn rally<T: Transport>(mut node: Node<T>, conn: ConnId, rounds: u64) -> bool {
+    node.transport.flush();
+    for _ in 0..10 * rounds {
+        let ball = if node.poll() > 0 { node.pings().pop() } else { None };
+        node.seen.clear();
+        let Some(ball) = ball else {
+            node.transport.wait(Some(Nanos::from_millis(1_000)));
+            continue;
+        };
+        if ball < rounds {
+            node.ping(conn, ball + 1);
+            node.transport.flush();
+        }
+        if ball + 1 >= rounds {
+            return true;
+        }
+    }
+    false
 }

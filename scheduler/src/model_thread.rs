@@ -80,6 +80,11 @@ impl<T: Transport> ModelThread<T> {
         &self.models[at].state
     }
 
+    /// Tasks that wait for a batch.
+    pub fn waiting(&self) -> usize {
+        self.models.iter().map(|model| model.state.waiting()).sum()
+    }
+
     /// Batches that backends have and have not reported.
     pub fn in_flight(&self) -> usize {
         self.out.in_flight.len()

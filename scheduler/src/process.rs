@@ -294,6 +294,7 @@ fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> 
         ctrl: cluster.network.ctrl,
         data_per_task: cluster.network.data_per_task,
         response: cluster.network.response,
+        jitter: cluster.network.jitter,
     };
     let policy = match cluster.scheduler.policy {
         PolicyName::Symphony => Policy::Symphony,

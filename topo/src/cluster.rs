@@ -62,6 +62,8 @@ pub struct NetworkSpec {
     pub data_per_task: Nanos,
     /// From the end of the execution to the answer at the application.
     pub response: Nanos,
+    /// How late timers and threads run: deferred batches are due this much earlier.
+    pub jitter: Nanos,
 }
 
 /// `[[model]]`

@@ -17,10 +17,11 @@ impl fmt::Display for Cluster {
         writeln!(f, "scheduler at {listen}: policy {policy}, {threads} ModelThread(s)")?;
         writeln!(
             f,
-            "planned delays: {} ms per plan, {} ms per input, {} ms per answer",
+            "planned delays: {} ms per plan, {} ms per input, {} ms per answer; jitter {} ms",
             self.network.ctrl.as_millis_f64(),
             self.network.data_per_task.as_millis_f64(),
-            self.network.response.as_millis_f64()
+            self.network.response.as_millis_f64(),
+            self.network.jitter.as_millis_f64()
         )?;
         writeln!(f, "frontends: {} slots per model", self.frontend.slots_per_model)?;
         for (index, name) in self.subclusters.iter().enumerate() {

@@ -138,6 +138,7 @@ fn network(section: &Section<'_>) -> NetworkSpec {
         ctrl: micros("ctrl_us", 300.0),
         data_per_task: micros("data_us_per_task", 20.0),
         response: micros("response_us", 500.0),
+        jitter: micros("jitter_us", 500.0),
     };
     section.refuse_unread();
     spec

@@ -292,7 +292,7 @@ fn each_bad_value_outside_the_models_is_explained() {
         ),
         (
             "[network]\ndelay_us = 3",
-            ":10: network.delay_us: is not a key of this table; fix: remove it, or use one of: ctrl_us, data_us_per_task, response_us",
+            ":10: network.delay_us: is not a key of this table; fix: remove it, or use one of: ctrl_us, data_us_per_task, response_us, jitter_us",
         ),
         (
             "[frontend]\nslots_per_model = 1000000",
@@ -455,7 +455,7 @@ fn the_summary_says_what_was_understood() {
     let text = model_with("input_bytes = 64\nbatch_max = 4") + "gpus = 2\n";
     let expected = "\
 scheduler at 127.0.0.1:7700: policy symphony, 1 ModelThread(s)
-planned delays: 0.3 ms per plan, 0.02 ms per input, 0.5 ms per answer
+planned delays: 0.3 ms per plan, 0.02 ms per input, 0.5 ms per answer; jitter 0.5 ms
 frontends: 256 slots per model
 sub-cluster default: 2 GPU slots: b (2)
   model m (emulated): SLO 25 ms, ℓ(1) = 6 ms … ℓ(4) = 9 ms, 64 → 8 bytes

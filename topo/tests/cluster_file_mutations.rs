@@ -20,6 +20,7 @@ member_timeout_ms = 1000
 ctrl_us = 300
 data_us_per_task = 20
 response_us = 500
+jitter_us = 500
 [frontend]
 slots_per_model = 256
 lease_grace_ms = 1000

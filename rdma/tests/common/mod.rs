@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+pub mod raw;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ const PATIENCE: Nanos = Nanos::from_micros(500);
 
 /// A kind of transport under test.
 pub trait Fabric: Default {
-    type Transport: Transport;
+    type Transport: Transport + Send + 'static;
     fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> Self::Transport;
 }
 

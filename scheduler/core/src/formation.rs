@@ -4,7 +4,7 @@
 //! has a later deadline. So nothing is rescanned.
 
 use crate::latency::Latency;
-use crate::model::NetworkDelay;
+use crate::network::NetworkDelay;
 use crate::policy::Formation;
 use crate::queue::DeadlineQueue;
 use crate::time::Nanos;
@@ -143,7 +143,7 @@ mod tests {
 
         fn network(&self) -> NetworkDelay {
             let (ctrl, data_per_task) = (Nanos(self.ctrl), Nanos(self.data));
-            NetworkDelay { ctrl, data_per_task, response: Nanos::ZERO }
+            NetworkDelay { ctrl, data_per_task, ..NetworkDelay::default() }
         }
 
         /// Deadlines in order, of those that can run alone.

@@ -20,6 +20,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod batch;
 mod candidate;
 mod formation;
 mod gpus;
@@ -27,6 +28,7 @@ mod heap;
 mod ids;
 mod latency;
 mod model;
+mod network;
 mod outcome;
 mod policy;
 mod profile;
@@ -35,12 +37,14 @@ mod rank;
 mod rate;
 mod time;
 
+pub use batch::Batch;
 pub use candidate::{Candidate, Gpu, GpuUpdate, Grant};
 pub use gpus::PIPELINE_DEPTH;
 pub use heap::IndexedHeap;
 pub use ids::{BackendId, FrontendId, GpuId, ModelId, SubclusterId, TaskId};
 pub use latency::Latency;
-pub use model::{Batch, ModelConfig, ModelCounters, ModelSink, ModelState, NetworkDelay};
+pub use model::{ModelConfig, ModelCounters, ModelSink, ModelState};
+pub use network::NetworkDelay;
 pub use outcome::{DropReason, FailReason, Unserved};
 pub use policy::{Formation, Policy};
 pub use profile::{BATCH_MAX, Profile, ProfileError};

@@ -4,34 +4,18 @@
 //! candidate is kept current incrementally: every input re-forms it by bisection over the
 //! deadline-ordered queue, O(log n), and publishes it only if it changed.
 
+use crate::batch::Batch;
 use crate::candidate::{Candidate, GpuUpdate, Grant};
 use crate::formation::{self, Horizon, Window};
 use crate::ids::{FrontendId, ModelId, TaskId};
 use crate::latency::Latency;
+use crate::network::NetworkDelay;
 use crate::outcome::{DropReason, Unserved};
 use crate::policy::Policy;
 use crate::profile::Profile;
 use crate::queue::{DeadlineQueue, Request};
 use crate::rate::{Rate, RateMeter};
 use crate::time::Nanos;
-
-/// Delays to plan with (Symphony App. C: `delay(bs) = d_ctrl + d_data · bs`).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct NetworkDelay {
-    /// Delivering a plan.
-    pub ctrl: Nanos,
-    /// Fetching one input.
-    pub data_per_task: Nanos,
-    /// From the end of the execution to the answer at the application; taken off every deadline.
-    pub response: Nanos,
-}
-
-impl NetworkDelay {
-    /// From the grant to the earliest start of a batch.
-    pub fn before(&self, batch: u32) -> Nanos {
-        self.ctrl + self.data_per_task.times(u64::from(batch))
-    }
-}
 
 /// What a model needs to know about itself.
 #[derive(Clone, Debug)]
@@ -48,39 +32,6 @@ pub struct ModelConfig {
     pub policy: Policy,
     /// Delays to plan with.
     pub network: NetworkDelay,
-}
-
-/// A sealed batch, head first. Its requests are still in the queue while the sink looks at it.
-#[derive(Debug)]
-pub struct Batch<'a> {
-    /// The model.
-    pub model: ModelId,
-    /// The slot that will run it, and when it is expected to be free.
-    pub grant: Grant,
-    /// Planned start.
-    pub exec_at: Nanos,
-    /// Latest start.
-    pub invalid_after: Nanos,
-    queue: &'a DeadlineQueue,
-    window: Window,
-}
-
-impl Batch<'_> {
-    /// Number of tasks.
-    pub fn len(&self) -> u32 {
-        self.window.batch
-    }
-
-    /// Never: a grant without a batch is given back instead.
-    pub fn is_empty(&self) -> bool {
-        self.window.batch == 0
-    }
-
-    /// The tasks, most urgent first.
-    pub fn requests(&self) -> impl ExactSizeIterator<Item = Request> + '_ {
-        let head = self.window.head;
-        (head..head + self.window.batch as usize).map(|rank| self.queue.get(rank))
-    }
 }
 
 /// Receives what a [`ModelState`] decides. Called at most a bounded number of times per input.
@@ -326,9 +277,10 @@ impl ModelState {
         let delay = self.network.before(batch);
         let earliest = now + delay;
         let frontrun = deadline - self.latency.of(batch + 1) - self.network.data_per_task;
+        let due = frontrun - self.network.jitter;
         let full = batch >= self.latency.batch_max();
         let exec_at =
-            if full || !self.waits_for_more(batch) { earliest } else { frontrun.max(earliest) };
+            if full || !self.waits_for_more(batch) { earliest } else { due.max(earliest) };
         let invalid_after = deadline - self.latency.of(batch);
         Candidate { batch, exec_at, invalid_after, urgency: frontrun, delay }
     }

@@ -71,8 +71,8 @@ fn window_drop_gives_up_the_heads_that_spoil_the_batch_when_it_is_sealed() {
     // Largest batch 5, ℓ(5) = 10: tasks 1 and 2 must end by 9 and would hold it down to 3.
     let config = ModelConfig { profile: profile(1.0, 5.0, 5), ..deferred() };
     let mut world = World::new(vec![config], 1);
-    (1..=2).for_each(|task| world.arrives(0, task, 0.0, 9.0));
-    (3..=6).for_each(|task| world.arrives(0, task, 0.1, 20.0));
+    (3..=6).for_each(|task| world.arrives(0, task, 0.0, 20.0));
+    (1..=2).for_each(|task| world.arrives(0, task, 0.1, 9.0));
     world.run(0.2);
     assert!(world.out.ends.is_empty(), "four could still miss their fifth: nobody is given up");
     world.arrives(0, 7, 0.0, 20.0);
@@ -198,7 +198,7 @@ fn the_way_of_the_answer_is_taken_off_the_deadline() {
 
 #[test]
 fn plans_leave_early_enough_for_their_inputs_to_be_fetched() {
-    let network = NetworkDelay { ctrl: ms(1.0), data_per_task: ms(0.5), response: ms(0.0) };
+    let network = NetworkDelay { ctrl: ms(1.0), data_per_task: ms(0.5), ..NetworkDelay::default() };
     let mut world = World::new(vec![ModelConfig { network, ..deferred() }], 1);
     world.arrives(0, 1, 0.0, 20.0);
     world.run_out();

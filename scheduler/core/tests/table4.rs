@@ -151,6 +151,7 @@ fn goodput(model: &Model, policy: Policy, mut good: f64, mut bad: f64) -> f64 {
 
 #[test]
 #[ignore = "prints the figures of docs/scheduling.md; takes minutes in a debug build"]
+#[expect(clippy::print_stdout, reason = "its result is the table")]
 fn figures() {
     for (model, low, high) in [(RESNET50, 4_000.0, 6_000.0), (INCEPTION_RESNET_V2, 600.0, 1_100.0)]
     {

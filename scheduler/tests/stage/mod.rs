@@ -47,6 +47,7 @@ pub fn cluster(policy: PolicyName, model_threads: u32) -> Cluster {
             ctrl: Nanos::ZERO,
             data_per_task: Nanos::ZERO,
             response: Nanos::ZERO,
+            jitter: Nanos::ZERO,
         },
         subclusters: vec!["a".into(), "b".into()],
         models: vec![model(0), model(1)],

@@ -21,6 +21,7 @@ pub(crate) use outbox::{End, Outbox};
 use backends::Slot;
 use outbox::Said;
 
+#[derive(Clone, Copy)]
 enum Event {
     Arrival {
         model: u32,

@@ -1,0 +1,222 @@
+//! The whole path in one thread: real agents, hand-moved time, seeded interleavings. Whatever dies,
+//! every task of a living frontend ends exactly once, no answer is wrong, and nothing leaks.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+#[allow(unreachable_pub, reason = "a module of this test only")]
+mod whole;
+
+use std::time::Duration;
+
+use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_topo::{
+    BackendSpec, Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PolicyName,
+    SchedulerSpec,
+};
+use rand::RngExt;
+use whole::{Submitted, Tally, Whole};
+
+const MODELS: [&str; 3] = ["alpha", "beta", "gamma"];
+
+fn ms(value: u64) -> Nanos {
+    Nanos::from_millis(value)
+}
+
+fn cluster(policy: PolicyName) -> Cluster {
+    let model = |(id, name): (usize, &&str)| ModelSpec {
+        id: ModelId(id as u32),
+        name: (*name).into(),
+        subcluster: SubclusterId(0),
+        profile: Profile::linear(ms(1), ms(2 + 2 * id as u64), 16).unwrap(),
+        slo: ms(30),
+        input_bytes: 100 + id as u32,
+        output_bytes: 8,
+        queue_capacity: 64,
+        engine: EngineSpec::Emulated { jitter: 0.0 },
+    };
+    let backend = |name: &str| BackendSpec {
+        name: name.into(),
+        subcluster: SubclusterId(0),
+        gpus: 2,
+        cores: Vec::new(),
+        idle: Idle::Park,
+        credit_bytes: 512,
+    };
+    Cluster {
+        scheduler: SchedulerSpec {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            model_threads: 2,
+            idle: Idle::Park,
+            cores: Vec::new(),
+            policy,
+            member_timeout: ms(1_000),
+        },
+        network: NetworkSpec {
+            ctrl: Nanos::from_micros(100),
+            data_per_task: Nanos::from_micros(10),
+            response: Nanos::from_micros(100),
+            jitter: Nanos::from_micros(100),
+        },
+        subclusters: vec!["gpu".into()],
+        models: MODELS.iter().enumerate().map(model).collect(),
+        backends: ["b0", "b1", "b2", "b3"].map(backend).into(),
+        frontend: FrontendSpec { slots_per_model: 32, lease_grace: ms(200) },
+    }
+}
+
+/// Two frontends and two backends, all joined.
+fn running(policy: PolicyName, seed: u64) -> Whole {
+    let mut whole = Whole::new(cluster(policy), seed);
+    whole.start_backend("b0");
+    whole.start_backend("b1");
+    whole.start_frontend();
+    whole.start_frontend();
+    whole.run(ms(100));
+    assert!(whole.all_joined());
+    whole
+}
+
+/// Submitted tasks without outcome, by frontend, and the outcomes of the others.
+#[derive(Default)]
+struct Tasks {
+    offered: u32,
+    open: Vec<Vec<Submitted>>,
+    /// Went down with their frontend.
+    lost: u32,
+    ended: Tally,
+}
+
+impl Tasks {
+    /// Offers about one task per `gap_us` for `span`, to random models from random frontends.
+    fn offer(&mut self, whole: &mut Whole, gap_us: u64, span: Nanos) {
+        let end = whole.now + span;
+        while whole.now < end {
+            let frontend = whole.rng.random_range(0..whole.frontends.len());
+            let model = MODELS[whole.rng.random_range(0..MODELS.len())];
+            let within = Duration::from_micros(whole.rng.random_range(12_000..40_000));
+            self.open.resize_with(whole.frontends.len(), Vec::new);
+            if let Some(task) = whole.submit(frontend, model, within) {
+                self.open[frontend].push(task);
+                self.offered += 1;
+            }
+            let gap = whole.rng.random_range(0..=2 * gap_us);
+            whole.run(Nanos::from_micros(gap));
+            self.collect();
+        }
+    }
+
+    fn collect(&mut self) {
+        self.open.iter_mut().for_each(|tasks| self.ended.collect(tasks));
+    }
+
+    fn cancel_some(&mut self, whole: &mut Whole) {
+        for task in self.open.iter_mut().flatten() {
+            if whole.rng.random_range(0..20) == 0 {
+                task.ticket.cancel();
+            }
+        }
+    }
+
+    fn lose(&mut self, frontend: usize) {
+        self.lost += self.open[frontend].len() as u32;
+        self.open[frontend].clear();
+    }
+
+    /// Lets every deadline and lease pass: each ticket of a living frontend has its outcome then.
+    fn finish(mut self, whole: &mut Whole) -> Tally {
+        whole.run(ms(1_500));
+        self.collect();
+        assert_eq!(self.ended.total() + self.lost, self.offered, "an outcome is missing");
+        assert_nothing_leaks(whole);
+        self.ended
+    }
+}
+
+/// Nothing is left anywhere once every outcome has been taken.
+fn assert_nothing_leaks(whole: &Whole) {
+    for frontend in 0..whole.frontends.len() {
+        assert_eq!(whole.slots_in_use(frontend), 0, "frontend {frontend} leaks slots");
+    }
+    for (number, thread) in whole.scheduler.model_threads.iter().enumerate() {
+        assert_eq!(thread.in_flight(), 0, "ModelThread {number} keeps batches");
+        assert_eq!(thread.waiting(), 0, "ModelThread {number} keeps tasks");
+    }
+}
+
+#[test]
+fn a_modest_load_is_served_completely_and_in_time() {
+    for policy in [PolicyName::Symphony, PolicyName::Eager] {
+        let mut whole = running(policy, 1);
+        let mut tasks = Tasks::default();
+        tasks.offer(&mut whole, 1_000, ms(400));
+        let offered = tasks.offered;
+        assert!(offered > 300, "{offered} offered");
+        let served = Tally { completed: offered, ..Tally::default() };
+        assert_eq!(tasks.finish(&mut whole), served, "{policy:?}");
+    }
+}
+
+#[test]
+fn drained_backends_lose_nothing_and_a_late_one_is_used() {
+    let mut whole = running(PolicyName::Symphony, 2);
+    let mut tasks = Tasks::default();
+    whole.start_backend("b2");
+    tasks.offer(&mut whole, 2_000, ms(100));
+    assert!(whole.all_joined());
+    assert!(whole.leave(0, ms(200)), "it leaves in order");
+    assert!(whole.leave(1, ms(200)), "so does the other one of the first two");
+    tasks.offer(&mut whole, 2_000, ms(100));
+    let served = Tally { completed: tasks.offered, ..Tally::default() };
+    assert_eq!(tasks.finish(&mut whole), served);
+}
+
+/// Processes die and join at random moments under more load than the rest can bear.
+fn chaos(seed: u64) -> Tally {
+    let policy = if seed.is_multiple_of(2) { PolicyName::Symphony } else { PolicyName::Eager };
+    let mut whole = running(policy, seed);
+    let mut tasks = Tasks::default();
+    let mut next_backend = 2;
+    for _ in 0..5 {
+        tasks.offer(&mut whole, 300, ms(40));
+        tasks.cancel_some(&mut whole);
+        match whole.rng.random_range(0..4) {
+            0 => {
+                let victim = whole.rng.random_range(0..whole.backends.len());
+                whole.backends[victim] = None;
+            }
+            1 if next_backend < 4 => {
+                whole.start_backend(&format!("b{next_backend}"));
+                next_backend += 1;
+            }
+            2 => {
+                let victim = whole.rng.random_range(0..whole.frontends.len());
+                tasks.lose(victim);
+                whole.frontends[victim] = None;
+            }
+            _ => whole.start_frontend(),
+        }
+    }
+    tasks.finish(&mut whole)
+}
+
+/// `BATON_SEED=n cargo test -p baton-bench --test whole_path chaos` replays one run;
+/// `BATON_SEEDS=n` tries that many.
+#[test]
+fn chaos_ends_every_task_exactly_once_and_leaks_nothing() {
+    let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
+    let seeds = match number("BATON_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("BATON_SEEDS").unwrap_or(10),
+    };
+    let mut sum = Tally::default();
+    for seed in seeds.clone() {
+        let tally = std::panic::catch_unwind(|| chaos(seed)).unwrap_or_else(|_| {
+            panic!("replay: BATON_SEED={seed} cargo test -p baton-bench --test whole_path chaos")
+        });
+        sum.completed += tally.completed;
+        sum.dropped += tally.dropped;
+        sum.failed += tally.failed;
+    }
+    if seeds.count() > 5 {
+        assert!(sum.completed > 1_000 && sum.dropped > 100, "the runs exercise little: {sum:?}");
+    }
+}

@@ -1,0 +1,283 @@
+//! The messages themselves.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::layout::{messages, wire_struct};
+use super::{Body, DecodeError, WireAddr};
+
+/// How the kinds' tails read.
+mod tail {
+    use super::{DecodeError, U64};
+    use zerocopy::FromBytes;
+
+    pub(super) fn none(tail: &[u8]) -> Result<(), DecodeError> {
+        if tail.is_empty() { Ok(()) } else { Err(DecodeError::BodyLength) }
+    }
+
+    pub(super) fn u64s(tail: &[u8]) -> Result<&[U64], DecodeError> {
+        <[U64]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
+    }
+
+    pub(super) fn text(tail: &[u8]) -> Result<&str, DecodeError> {
+        std::str::from_utf8(tail).map_err(|_| DecodeError::Text)
+    }
+}
+
+messages! {
+    // --- opening a connection -------------------------------------------------------------
+    /// First frame of whoever connected.
+    1 Hello [] 24 {
+        /// [`MAGIC`](super::MAGIC).
+        magic: U32,
+        /// Oldest version spoken.
+        version_min: U16,
+        /// Newest version spoken.
+        version_max: U16,
+        /// A [`Role`](super::Role).
+        role: u8,
+        /// Zero.
+        reserved: [u8; 3],
+        /// The member id given on join; 0 on the first connection to the ControlThread.
+        member: U32,
+        /// The token given on join; 0 on the first connection to the ControlThread.
+        token: U64,
+    }
+    /// The acceptor's answer: the version both will speak.
+    2 Welcome [] 8 {
+        /// Chosen version.
+        version: U16,
+        /// A [`Role`](super::Role): the acceptor's.
+        role: u8,
+        /// Zero.
+        reserved: u8,
+        /// The acceptor's number (which ModelThread, which frontend); 0 for the ControlThread.
+        member: U32,
+    }
+    /// Last frame before the sender closes the connection. Tail: what is wrong and what to do.
+    3 Refuse [text: str] 2 {
+        /// A [`RefuseCode`](super::RefuseCode).
+        code: U16,
+    }
+
+    // --- membership, on the control connection --------------------------------------------
+    /// One ModelThread's address. Sent to a new member after [`Welcome`].
+    10 ThreadDesc [] 24 {
+        /// The ModelThread's number.
+        thread: U32,
+        /// Where it listens.
+        addr: WireAddr,
+    }
+    /// One model of the catalogue. Tail: its name.
+    11 ModelDesc [text: str] 32 {
+        /// The model's id.
+        model: U32,
+        /// The ModelThread it lives on.
+        thread: U32,
+        /// The sub-cluster that serves it.
+        subcluster: U32,
+        /// Largest batch.
+        batch_max: U32,
+        /// Bytes of one input row.
+        input_bytes: U32,
+        /// Bytes of one output row.
+        output_bytes: U32,
+        /// Its latency objective, ns: the default deadline.
+        slo_ns: U64,
+    }
+    /// One sub-cluster. Tail: its name.
+    12 SubclusterDesc [text: str] 4 {
+        /// Its id.
+        subcluster: U32,
+    }
+    /// The catalogue is complete; the new member may join.
+    13 CatalogEnd [] 8 {
+        /// Drawn at the scheduler's start; a rejoining member sees whether it is the same one.
+        scheduler_epoch: U64,
+    }
+    /// A frontend joins. Announce slabs first.
+    14 JoinFrontend [] 24 {
+        /// Where backends pull from.
+        addr: WireAddr,
+        /// How many [`SlabDesc`] preceded this message.
+        slabs: U32,
+    }
+    /// One of the frontend's slabs: how backends find a slot's input.
+    15 SlabDesc [] 24 {
+        /// The frontend; 0 while it has not joined yet.
+        frontend: U32,
+        /// First slot index of the slab.
+        first_slot: U32,
+        /// Slots in the slab.
+        slots: U32,
+        /// Distance between slots, bytes.
+        stride: U32,
+        /// Bytes of the input in a slot; the trailer with the task id follows it.
+        input_bytes: U32,
+        /// The model the slab serves.
+        model: U32,
+    }
+    /// A backend joins, after its [`ProfileDesc`]s. Tail: its name.
+    16 JoinBackend [text: str] 8 {
+        /// The sub-cluster its GPU slots belong to.
+        subcluster: U32,
+        /// GPU slots.
+        gpus: U32,
+    }
+    /// The backend's measured ℓ(b) of a model it has loaded. Tail: ℓ(1), ℓ(2), … ns; empty when it
+    /// has loaded the model and trusts the cluster file's profile.
+    17 ProfileDesc [u64s: [U64]] 4 {
+        /// The model.
+        model: U32,
+    }
+    /// The member is in.
+    18 JoinAck [] 16 {
+        /// Its number: the frontend's or the backend's id.
+        member: U32,
+        /// A backend's first GPU id; the others follow it.
+        first_gpu: U32,
+        /// Presented in every later [`Hello`].
+        token: U64,
+    }
+    /// The member has connected to every ModelThread and can serve.
+    19 Ready [] 4 {
+        /// Zero.
+        reserved: U32,
+    }
+    /// To backends: a frontend joined. Its [`SlabDesc`]s come first.
+    20 PeerUp [] 40 {
+        /// The frontend.
+        frontend: U32,
+        /// Zero.
+        reserved: U32,
+        /// What to present in the [`Hello`] to it.
+        token: U64,
+        /// Where it listens.
+        addr: WireAddr,
+        /// How many [`SlabDesc`] preceded this message.
+        slabs: U16,
+        /// Zero.
+        reserved2: U16,
+    }
+    /// To backends: a frontend is gone; reads from it will not complete.
+    21 PeerDown [] 4 {
+        /// The frontend.
+        frontend: U32,
+    }
+    /// The member stops taking new work and will go.
+    22 Leave [] 4 {
+        /// Zero.
+        reserved: U32,
+    }
+    /// Nothing of the leaving member's is outstanding any more.
+    23 LeaveAck [] 4 {
+        /// Zero.
+        reserved: U32,
+    }
+    /// A heartbeat that also measures the clock offset.
+    24 Ping [] 8 {
+        /// The sender's clock when sent.
+        sent_ns: U64,
+    }
+    /// Answers [`Ping`].
+    25 Pong [] 16 {
+        /// Copied from the ping.
+        sent_ns: U64,
+        /// The scheduler's clock when answered.
+        scheduler_ns: U64,
+    }
+
+    // --- tasks, between members and ModelThreads -------------------------------------------
+    /// A task: its id is the address of its input.
+    40 Submit [] 20 {
+        /// A `TaskId`.
+        task: U64,
+        /// When the answer must be there, scheduler clock.
+        deadline_ns: U64,
+        /// The model.
+        model: U32,
+    }
+    /// The application lost interest. The outcome still follows.
+    41 Cancel [] 12 {
+        /// A `TaskId`.
+        task: U64,
+        /// The model.
+        model: U32,
+    }
+    /// A task ended without an answer; from the scheduler or a backend to the frontend.
+    42 TaskEnd [] 12 {
+        /// A `TaskId`.
+        task: U64,
+        /// 1 dropped, 2 failed.
+        kind: u8,
+        /// A `DropReason` or `FailReason` code.
+        reason: u8,
+        /// Zero.
+        reserved: U16,
+    }
+    /// A sealed batch for one GPU slot. Tail: its task ids, head first.
+    43 Plan [u64s: [U64]] 32 {
+        /// Names the batch in [`BatchDone`].
+        batch: U64,
+        /// Planned start of the execution, scheduler clock.
+        exec_at_ns: U64,
+        /// Started later than this, the head misses its deadline.
+        invalid_after_ns: U64,
+        /// The model.
+        model: U32,
+        /// The GPU slot.
+        gpu: U32,
+    }
+    /// How a batch went. From now on its tasks are answered.
+    44 BatchDone [] 32 {
+        /// Copied from the plan.
+        batch: U64,
+        /// Measured start of the execution, scheduler clock.
+        started_ns: U64,
+        /// Measured end.
+        finished_ns: U64,
+        /// The GPU slot.
+        gpu: U32,
+        /// Rows executed: the plan's, less those whose input could not be read.
+        rows: U16,
+        /// A [`BatchStatus`](super::BatchStatus).
+        status: u8,
+        /// Zero.
+        reserved: u8,
+    }
+
+    // --- inputs and answers, between backends and frontends --------------------------------
+    /// Pull one input. Verbs transports READ instead.
+    60 Read [] 16 {
+        /// A `TaskId`: which slot, which generation.
+        task: U64,
+        /// The initiator's mark, returned in the reply.
+        tag: U32,
+        /// Bytes wanted: the model's input, without the trailer.
+        len: U32,
+    }
+    /// The answer to [`Read`]. Payload when `status` is 0: the slot's bytes and its trailer.
+    61 ReadReply [] 16 {
+        /// Copied from the read.
+        task: U64,
+        /// Copied from the read.
+        tag: U32,
+        /// 0 data follows, 1 stale generation, 2 wrong size, 3 no such slot.
+        status: u8,
+        /// Zero.
+        reserved: [u8; 3],
+    }
+    /// An answer, written into the slot's output. Payload: the output row.
+    62 TaskResult [] 32 {
+        /// A `TaskId`.
+        task: U64,
+        /// Execution start of its batch, scheduler clock.
+        started_ns: U64,
+        /// Execution end.
+        finished_ns: U64,
+        /// Rows in its batch.
+        batch_size: U32,
+        /// The GPU slot that executed it.
+        gpu: U32,
+    }
+}

@@ -1,0 +1,198 @@
+//! The TCP transport against peers that say what does not belong: bad hellos, bad frames, floods.
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+mod common;
+
+use std::io::{ErrorKind, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+
+use baton_core::{Nanos, TaskId};
+use baton_rdma::frame::HEADER_LEN;
+use baton_rdma::wire::{self, DecodeError, Hello, Kind, ReadReply, RefuseCode, Role, Welcome};
+use baton_rdma::{CloseReason, TcpConfig, Transport};
+use common::raw::{Raw, frame_of, node};
+use common::{Seen, settle};
+
+// --- handshake ---------------------------------------------------------------------------------
+
+#[test]
+fn a_version_too_new() {
+    let mut node = node();
+    let mut raw = Raw::connect(&node);
+    let (version_min, version_max) = (7.into(), 9.into());
+    raw.send(&Hello { version_min, version_max, ..Hello::new(Role::Backend, 0, 0) }, &[], &[]);
+    let (code, detail) = raw.refusal(&mut node);
+    assert_eq!(code, RefuseCode::Version);
+    assert!(detail.contains("1 to 1") && detail.contains("7 to 9"), "{detail}");
+    assert_eq!(node.transport.counters().version_refused, 1);
+    assert!(node.seen.is_empty(), "the owner never heard of it");
+}
+
+#[test]
+fn bad_hellos() {
+    let good = Hello::new(Role::Backend, 0, 0);
+    let hellos = [
+        frame_of(&Hello { magic: 1.into(), ..good }, &[], &[]),
+        frame_of(&Hello { role: 9, ..good }, &[], &[]),
+        frame_of(&Hello { reserved: [0, 1, 0], ..good }, &[], &[]),
+        b"GET / HTTP/1.1\r\nHost: baton\r\n\r\n".to_vec(),
+        vec![0; 64],
+    ];
+    let mut node = node();
+    for (n, bytes) in (1..).zip(hellos) {
+        let mut raw = Raw::connect(&node);
+        raw.stream.write_all(&bytes).unwrap();
+        assert_eq!(raw.refusal(&mut node).0, RefuseCode::Malformed);
+        assert_eq!(node.transport.counters().malformed, n);
+    }
+    let mut raw = Raw::connect(&node);
+    raw.send(&wire::Ping { sent_ns: 1.into() }, &[], &[]);
+    assert_eq!(raw.refusal(&mut node).0, RefuseCode::UnexpectedMessage);
+    assert!(node.seen.is_empty());
+}
+
+#[test]
+fn a_hello_in_single_bytes() {
+    let mut node = node();
+    let mut raw = Raw::connect(&node);
+    raw.stream.set_nodelay(true).unwrap();
+    for byte in frame_of(&Hello::new(Role::Backend, 8, 0), &[], &[]) {
+        assert!(node.opened().is_empty());
+        raw.stream.write_all(&[byte]).unwrap();
+        node.transport.wait(Some(Nanos::from_millis(10)));
+        node.poll();
+    }
+    raw.until(&mut node, |_, node| node.opened().len() == 1);
+    assert_eq!(node.opened()[0].1.member, 8);
+}
+
+#[test]
+fn silence_instead_of_a_hello() {
+    let mut node = node();
+    let mut raw = Raw::connect(&node);
+    raw.until(&mut node, |_, node| node.transport.counters().opened == 1);
+    node.now = node.now + TcpConfig::default().handshake_timeout;
+    assert_eq!(raw.refusal(&mut node).0, RefuseCode::Limit);
+    assert_eq!(node.transport.counters().refused, 1);
+}
+
+#[test]
+fn answers_to_our_hello() {
+    let welcome = Welcome { version: 1.into(), role: 1, reserved: 0, member: 0.into() };
+    let too_new = Welcome { version: 2.into(), ..welcome };
+    let nobody = Welcome { role: 77, ..welcome };
+    let refuse = wire::Refuse { code: 999.into() };
+    let malformed = CloseReason::Malformed(DecodeError::Hello);
+    let (version, detail) = (CloseReason::Version { min: 2, max: 2 }, "why not".to_owned());
+    let cases = [
+        (frame_of(&too_new, &[], &[]), version),
+        (frame_of(&nobody, &[], &[]), malformed),
+        (frame_of(&refuse, b"why not", &[]), CloseReason::Refused { code: None, detail }),
+        (
+            frame_of(&wire::Ready { reserved: 0.into() }, &[], &[]),
+            CloseReason::Unexpected(Kind::Ready),
+        ),
+        (Vec::new(), CloseReason::Eof),
+        (vec![2, 0], CloseReason::Reset(ErrorKind::UnexpectedEof)),
+    ];
+    for (answer, expected) in cases {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut node = node();
+        let conn = node.connect(listener.local_addr().unwrap());
+        let mut raw = Raw::new(listener.accept().unwrap().0);
+        raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+        raw.stream.write_all(&answer).unwrap();
+        drop(raw);
+        settle([&mut node], |[node]| !node.closed().is_empty());
+        assert_eq!(node.closed(), [(conn, expected)]);
+    }
+}
+
+// --- an open connection ------------------------------------------------------------------------
+
+#[test]
+fn what_does_not_belong_closes_that_connection_only() {
+    let reply = ReadReply { task: 1.into(), tag: 1.into(), status: 0, reserved: [0; 3] };
+    let ping = frame_of(&wire::Ping { sent_ns: 1.into() }, &[], &[]);
+    let with_payload = [&[24, 0, 8, 0, 1, 0, 0, 0], &ping[HEADER_LEN..]].concat();
+    let cases: [(Vec<u8>, RefuseCode, CloseReason); 5] = [
+        (vec![200; 8], RefuseCode::Malformed, CloseReason::Malformed(DecodeError::Kind(200))),
+        (with_payload, RefuseCode::Malformed, CloseReason::Malformed(DecodeError::PayloadLength)),
+        (
+            frame_of(&Hello::new(Role::Backend, 0, 0), &[], &[]),
+            RefuseCode::UnexpectedMessage,
+            CloseReason::Unexpected(Kind::Hello),
+        ),
+        (
+            frame_of(&reply, &[], &[1; 50]),
+            RefuseCode::UnexpectedMessage,
+            CloseReason::Unexpected(Kind::ReadReply),
+        ),
+        (
+            frame_of(&common::result(TaskId(1)), &[], &[1; 50]),
+            RefuseCode::UnexpectedMessage,
+            CloseReason::Unexpected(Kind::TaskResult),
+        ),
+    ];
+    let mut node = node();
+    let mut good = Raw::open(&mut node);
+    for (n, (bytes, code, reason)) in (1..).zip(cases) {
+        let mut bad = Raw::open(&mut node);
+        bad.stream.write_all(&bytes).unwrap();
+        assert_eq!(bad.refusal(&mut node).0, code);
+        assert_eq!(node.closed().pop().unwrap().1, reason);
+        assert_eq!(node.transport.counters().malformed, n);
+        good.stream.write_all(&ping).unwrap();
+        good.until(&mut node, |_, node| node.pings().len() as u64 == n);
+    }
+    assert_eq!(node.closed().len(), 5);
+}
+
+#[test]
+fn the_end_in_the_middle_of_a_frame() {
+    let mut node = node();
+    let mut raw = Raw::open(&mut node);
+    raw.stream.write_all(&[24, 0, 8, 0, 0, 0, 0, 0, 1, 2, 3]).unwrap();
+    drop(raw);
+    settle([&mut node], |[node]| !node.closed().is_empty());
+    assert_eq!(node.closed()[0].1, CloseReason::Reset(ErrorKind::UnexpectedEof));
+}
+
+/// Everything of one pass leaves in one piece: the peer sees it all in its first read.
+#[test]
+fn messages_are_batched() {
+    let mut node = node();
+    let mut raw = Raw::open(&mut node);
+    let conn = node.opened()[0].0;
+    (0..200).for_each(|number| node.ping(conn, number));
+    raw.receive();
+    assert!(raw.frames.is_empty(), "nothing leaves before the flush");
+    node.transport.flush();
+    raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    assert_eq!((raw.frames.len(), raw.bytes.len()), (200, 0));
+}
+
+/// A flood on one connection neither starves the other nor gets lost: what a pass leaves is found
+/// by the next although the kernel does not report it again.
+#[test]
+fn a_flood_is_taken_in_turns() {
+    const COUNT: usize = 60_000;
+    let mut node = node();
+    let mut flood = Raw::open(&mut node);
+    let mut good = Raw::open(&mut node);
+    let pings: Vec<u8> = (0..COUNT as u64)
+        .flat_map(|number| frame_of(&wire::Ping { sent_ns: number.into() }, &[], &[]))
+        .collect();
+    let sent = flood.stream.write(&pings).unwrap();
+    assert!(sent > 512 * 1024, "more than one pass takes");
+    good.send(&wire::Leave { reserved: 0.into() }, &[], &[]);
+    settle([&mut node], |[node]| !node.pings().is_empty());
+    assert!(node.pings().len() * 16 <= 4 * 64 * 1024, "one pass");
+    assert!(node.seen.iter().any(|seen| matches!(seen, Seen::Other(_, Kind::Leave))));
+    let mut rest = &pings[sent..];
+    flood.until(&mut node, |flood, node| {
+        rest = &rest[flood.stream.write(rest).unwrap_or(0)..];
+        node.pings().len() == COUNT
+    });
+    assert!(node.pings().into_iter().eq(0..COUNT as u64));
+}

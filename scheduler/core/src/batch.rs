@@ -1,0 +1,40 @@
+//! A sealed batch, as a sink sees it.
+
+use crate::candidate::Grant;
+use crate::formation::Window;
+use crate::ids::ModelId;
+use crate::queue::{DeadlineQueue, Request};
+use crate::time::Nanos;
+
+/// A sealed batch, head first. Its requests are still in the queue while the sink looks at it.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    /// The model.
+    pub model: ModelId,
+    /// The slot that will run it, and when it is expected to be free.
+    pub grant: Grant,
+    /// Planned start.
+    pub exec_at: Nanos,
+    /// Latest start.
+    pub invalid_after: Nanos,
+    pub(crate) queue: &'a DeadlineQueue,
+    pub(crate) window: Window,
+}
+
+impl Batch<'_> {
+    /// Number of tasks.
+    pub fn len(&self) -> u32 {
+        self.window.batch
+    }
+
+    /// Never: a grant without a batch is given back instead.
+    pub fn is_empty(&self) -> bool {
+        self.window.batch == 0
+    }
+
+    /// The tasks, most urgent first.
+    pub fn requests(&self) -> impl ExactSizeIterator<Item = Request> + '_ {
+        let head = self.window.head;
+        (head..head + self.window.batch as usize).map(|rank| self.queue.get(rank))
+    }
+}

@@ -1,0 +1,373 @@
+//! ModelState against a model of it that remembers everything and recomputes everything, by trying
+//! every window. Random requests, cancellations, grants, measurements and timers; a failing case is
+//! shrunk, printed, and kept in a file beside this one to be replayed first.
+
+use std::collections::BTreeMap;
+
+use baton_core::{
+    Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, Latency, ModelConfig,
+    ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Policy, Profile, Request, TaskId,
+    Unserved,
+};
+use proptest::prelude::*;
+
+const BUCKET: Nanos = Nanos::from_millis(100);
+const BUCKETS: u64 = 50;
+const SLO: Nanos = Nanos::from_millis(30);
+const CAPACITY: usize = 24;
+const US: u64 = 1_000;
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// Time passes, then a task arrives whose deadline is this far ahead of then.
+    Request {
+        after_us: u64,
+        slo_us: u64,
+        frontend: u16,
+    },
+    /// A grant of a slot that is free so much later.
+    Grant {
+        free_us: u64,
+    },
+    Measured {
+        batch: u32,
+        percent: u64,
+    },
+    Cancel {
+        nth: usize,
+    },
+    FrontendLost(u16),
+    Requeue {
+        slo_us: u64,
+    },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let after_us = prop_oneof![5 => Just(0), 10 => 0..3_000u64, 1 => 0..400_000u64];
+    let slo_us = || prop_oneof![1 => Just(0), 4 => Just(30_000), 8 => 5_000..40_000u64];
+    prop_oneof![
+        20 => (after_us, slo_us(), 0..3u16).prop_map(|(after_us, slo_us, frontend)| {
+            Op::Request { after_us, slo_us, frontend }
+        }),
+        3 => (0..20_000u64).prop_map(|free_us| Op::Grant { free_us }),
+        2 => (0..12u32, 50..200u64).prop_map(|(batch, percent)| Op::Measured { batch, percent }),
+        1 => (0..CAPACITY).prop_map(|nth| Op::Cancel { nth }),
+        1 => (0..3u16).prop_map(Op::FrontendLost),
+        1 => slo_us().prop_map(|slo_us| Op::Requeue { slo_us }),
+    ]
+}
+
+fn config() -> impl Strategy<Value = ModelConfig> {
+    let table = prop::collection::vec(0..3_000 * US, 1..12);
+    let network = (0..300 * US, 0..200 * US, 0..500 * US);
+    let policy = prop_oneof![3 => Just(Policy::Symphony), 1 => Just(Policy::Eager)];
+    (table, network, policy).prop_map(|(steps, (ctrl, data, response), policy)| {
+        let rise = |sum: &mut u64, step: u64| {
+            *sum += step;
+            Some(Nanos(*sum))
+        };
+        let table: Vec<Nanos> = steps.into_iter().scan(5_000 * US, rise).collect();
+        ModelConfig {
+            id: ModelId(3),
+            profile: Profile::from_table(&table).expect("steps only rise"),
+            slo: SLO,
+            queue_capacity: CAPACITY as u32,
+            policy,
+            network: NetworkDelay {
+                ctrl: Nanos(ctrl),
+                data_per_task: Nanos(data),
+                response: Nanos(response),
+                jitter: Nanos::ZERO,
+            },
+        }
+    })
+}
+
+/// What the ModelState said, and who is in its queue according to that.
+#[derive(Default)]
+struct Out {
+    published: Option<Candidate>,
+    /// Tasks that left, and how: a batch, or an end.
+    batch: Vec<Request>,
+    ended: BTreeMap<TaskId, Unserved>,
+    updates: Vec<GpuUpdate>,
+}
+
+impl ModelSink for Out {
+    fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, _: u32) {
+        assert_eq!(model, ModelId(3));
+        self.published = candidate;
+    }
+    fn dispatch(&mut self, batch: &Batch<'_>) {
+        assert!(self.batch.is_empty(), "one batch per grant");
+        self.batch.extend(batch.requests());
+    }
+    fn gpu(&mut self, update: GpuUpdate) {
+        self.updates.push(update);
+    }
+    fn end_task(&mut self, task: TaskId, why: Unserved) {
+        assert!(self.ended.insert(task, why).is_none(), "{task:?} ended twice");
+    }
+}
+
+/// Knows only what a definition needs: the tasks, every arrival, ℓ as the ModelState reports it.
+struct Naive {
+    config: ModelConfig,
+    /// By deadline, then by arrival.
+    waiting: Vec<Request>,
+    arrivals: Vec<Nanos>,
+    /// Arrivals that λ counted and the span it counted over, when a bucket closed last.
+    rate: Option<(u64, Nanos)>,
+    bucket: u64,
+    target: u32,
+}
+
+impl Naive {
+    fn new(config: ModelConfig, latency: &Latency) -> Self {
+        let (waiting, arrivals) = (Vec::new(), Vec::new());
+        let mut naive = Self { config, waiting, arrivals, rate: None, bucket: 0, target: 0 };
+        naive.target = naive.target(latency);
+        naive
+    }
+
+    /// λ and the target size follow whenever a bucket of 100 ms has closed.
+    fn arrived(&mut self, now: Nanos, latency: &Latency) {
+        let first = *self.arrivals.first().unwrap_or(&now);
+        let bucket = |at: Nanos| (at - first).0 / BUCKET.0;
+        let open = bucket(now);
+        if open > self.bucket {
+            self.bucket = open;
+            let closed = open.min(BUCKETS);
+            let counted = |&&at: &&Nanos| (open - closed..open).contains(&bucket(at));
+            let count = self.arrivals.iter().filter(counted).count();
+            self.rate = Some((count as u64, BUCKET.times(closed)));
+            self.target = self.target(latency);
+        }
+        self.arrivals.push(now);
+    }
+
+    /// The largest b with b/λ + ℓ(b) within the SLO; without λ, with ℓ(b) within half of it.
+    fn target(&self, latency: &Latency) -> u32 {
+        let network = self.config.network;
+        let budget = SLO - network.response - network.ctrl;
+        let gather = |b: u32| match self.rate {
+            None => Some(Nanos(budget.0 - budget.0 / 2)),
+            Some((0, _)) => None,
+            Some((arrivals, span)) => Some(Nanos(span.0 * u64::from(b) / arrivals)),
+        };
+        let cost = |b: u32| latency.of(b) + network.data_per_task.times(u64::from(b));
+        let fits = |&b: &u32| gather(b).is_some_and(|gather| cost(b) + gather <= budget);
+        (1..=latency.batch_max()).filter(fits).max().unwrap_or(1)
+    }
+
+    fn fits(&self, latency: &Latency, start: Start, batch: u32, deadline: Nanos) -> bool {
+        let arrival = start.now + self.config.network.before(batch);
+        arrival.max(start.free_at) + latency.of(batch) <= deadline
+    }
+
+    /// The tasks that cannot even run alone.
+    fn hopeless(&self, latency: &Latency, start: Start) -> Vec<TaskId> {
+        let hopeless = |r: &&Request| !self.fits(latency, start, 1, r.deadline);
+        self.waiting.iter().filter(hopeless).map(|r| r.task).collect()
+    }
+
+    /// Every window tried: the first head that reaches the target or takes all behind it.
+    fn window(&self, latency: &Latency, start: Start) -> Option<(usize, u32)> {
+        let batch = |head: usize| {
+            let most = ((self.waiting.len() - head) as u32).min(latency.batch_max());
+            let fits = |&b: &u32| self.fits(latency, start, b, self.waiting[head].deadline);
+            (1..=most).filter(fits).max().unwrap_or(0)
+        };
+        let reaches = |head: &usize| {
+            let wanted = ((self.waiting.len() - head) as u32).min(self.target);
+            self.config.policy == Policy::Eager || batch(*head) >= wanted
+        };
+        (0..self.waiting.len()).find(reaches).map(|head| (head, batch(head)))
+    }
+
+    /// Appendix C's update_candidate.
+    fn candidate(&self, latency: &Latency, now: Nanos) -> Option<Candidate> {
+        let (head, batch) = self.window(latency, Start { now, free_at: Nanos::ZERO })?;
+        let (network, deadline) = (self.config.network, self.waiting[head].deadline);
+        let delay = network.before(batch);
+        let urgency = deadline - latency.of(batch + 1) - network.data_per_task;
+        let in_beta = self.rate.map(|(n, span)| n * latency.beta().0 / span.0);
+        let gathered = in_beta.is_some_and(|in_beta| u64::from(batch) > in_beta);
+        let at_once = batch == latency.batch_max() || gathered;
+        let earliest = now + delay;
+        let exec_at = if at_once || self.config.policy == Policy::Eager {
+            earliest
+        } else {
+            urgency.max(earliest)
+        };
+        let invalid_after = deadline - latency.of(batch);
+        Some(Candidate { batch, exec_at, invalid_after, urgency, delay })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Start {
+    now: Nanos,
+    free_at: Nanos,
+}
+
+/// The ModelState, the naive model, and the time both live in.
+struct Pair {
+    model: ModelState,
+    naive: Naive,
+    out: Out,
+    now: Nanos,
+    tasks: u32,
+}
+
+impl Pair {
+    fn new(config: ModelConfig) -> Self {
+        let model = ModelState::new(config.clone());
+        let naive = Naive::new(config, model.latency());
+        Self { model, naive, out: Out::default(), now: Nanos(7), tasks: 0 }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match *op {
+            Op::Request { after_us, slo_us, frontend } => {
+                self.pass(Nanos::from_micros(after_us));
+                self.request(Nanos::from_micros(slo_us), frontend);
+            }
+            Op::Grant { free_us } => self.grant(self.now + Nanos::from_micros(free_us)),
+            Op::Measured { batch, percent } => {
+                let profiled = self.naive.config.profile.latency(batch);
+                self.model.on_measured(batch, Nanos(profiled.0 * percent / 100));
+                self.refresh();
+            }
+            Op::Cancel { nth } => self.cancel(nth),
+            Op::FrontendLost(frontend) => self.lose(FrontendId(frontend)),
+            Op::Requeue { slo_us } => self.requeue(Nanos::from_micros(slo_us)),
+        }
+        self.check();
+    }
+
+    /// Fires every timer on the way.
+    fn pass(&mut self, span: Nanos) {
+        let until = self.now + span;
+        while let Some(at) = self.model.next_timer().filter(|&at| at <= until) {
+            self.now = self.now.max(at);
+            self.model.on_timer(self.now, &mut self.out);
+            self.end_hopeless(Nanos::ZERO);
+            self.check();
+        }
+        self.now = until;
+    }
+
+    fn next_task(&mut self, frontend: u16) -> TaskId {
+        self.tasks += 1;
+        TaskId::new(FrontendId(frontend), self.tasks, 0)
+    }
+
+    fn request(&mut self, slo: Nanos, frontend: u16) {
+        let request = Request { task: self.next_task(frontend), deadline: self.now + slo };
+        self.model.on_request(self.now, request, &mut self.out);
+        self.naive.arrived(self.now, self.model.latency());
+        let deadline = request.deadline - self.naive.config.network.response;
+        self.admit(Request { deadline, ..request }, Unserved::Dropped(DropReason::DeadlinePassed));
+    }
+
+    fn requeue(&mut self, slo: Nanos) {
+        let request = Request { task: self.next_task(9), deadline: self.now + slo };
+        let otherwise = Unserved::Dropped(DropReason::Deadline);
+        self.model.on_requeue(self.now, request, otherwise, &mut self.out);
+        self.admit(request, otherwise);
+    }
+
+    /// Queues the task in the naive model, unless it is refused: then the same reason is due.
+    fn admit(&mut self, request: Request, too_late: Unserved) {
+        let start = Start { now: self.now, free_at: Nanos::ZERO };
+        if !self.naive.fits(self.model.latency(), start, 1, request.deadline) {
+            assert_eq!(self.out.ended.get(&request.task), Some(&too_late));
+            self.refresh();
+        } else if self.naive.waiting.len() == CAPACITY {
+            assert!(self.out.ended.contains_key(&request.task), "the queue is full");
+            self.refresh();
+        } else {
+            self.naive.waiting.push(request);
+            self.naive.waiting.sort_by_key(|r| r.deadline);
+            self.end_hopeless(Nanos::ZERO);
+        }
+    }
+
+    /// ℓ may have changed under the candidate; any input that touches the queue brings it up to date.
+    fn refresh(&mut self) {
+        self.lose(FrontendId(u16::MAX));
+    }
+
+    fn end_hopeless(&mut self, free_at: Nanos) {
+        let start = Start { now: self.now, free_at };
+        for task in self.naive.hopeless(self.model.latency(), start) {
+            let why = self.out.ended.get(&task);
+            assert_eq!(why, Some(&Unserved::Dropped(DropReason::Deadline)), "told at once");
+            self.naive.waiting.retain(|r| r.task != task);
+        }
+    }
+
+    fn grant(&mut self, free_at: Nanos) {
+        let gpu = Gpu { id: GpuId(0), life: 0 };
+        self.model.on_grant(self.now, Grant { gpu, free_at }, &mut self.out);
+        self.end_hopeless(free_at);
+        let start = Start { now: self.now, free_at };
+        let (head, batch) = self.naive.window(self.model.latency(), start).unwrap_or((0, 0));
+        let sealed: Vec<Request> = self.naive.waiting.drain(head..head + batch as usize).collect();
+        let given_up: Vec<Request> = self.naive.waiting.drain(..head).collect();
+        assert_eq!(std::mem::take(&mut self.out.batch), sealed);
+        let window = Some(&Unserved::Dropped(DropReason::Window));
+        assert!(given_up.iter().all(|r| self.out.ended.get(&r.task) == window));
+        let returned = self.out.updates.pop() == Some(GpuUpdate::Returned { gpu });
+        assert_eq!(returned, sealed.is_empty());
+        self.end_hopeless(Nanos::ZERO);
+    }
+
+    fn cancel(&mut self, nth: usize) {
+        let Some(task) = self.naive.waiting.get(nth).map(|r| r.task) else { return };
+        assert!(self.model.on_cancel(self.now, task, &mut self.out));
+        self.naive.waiting.remove(nth);
+        self.end_hopeless(Nanos::ZERO);
+        assert!(!self.model.on_cancel(self.now, task, &mut self.out), "it is gone");
+    }
+
+    fn lose(&mut self, frontend: FrontendId) {
+        self.model.on_frontend_lost(self.now, frontend, &mut self.out);
+        let lost = |r: &Request| r.task.frontend() == frontend;
+        let gone = Some(&Unserved::Dropped(DropReason::FrontendLost));
+        let waiting = &mut self.naive.waiting;
+        assert!(waiting.iter().filter(|r| lost(r)).all(|r| self.out.ended.get(&r.task) == gone));
+        waiting.retain(|r| !lost(r));
+        self.end_hopeless(Nanos::ZERO);
+    }
+
+    fn check(&self) {
+        let naive = self.naive.candidate(self.model.latency(), self.now);
+        let consistent = |model: Option<Candidate>| match (model, naive) {
+            // A candidate that may start at once keeps the moment at which it was formed.
+            (Some(model), Some(naive)) if model.exec_at < naive.exec_at => {
+                let at_once = naive.exec_at == self.now + naive.delay;
+                at_once && Candidate { exec_at: naive.exec_at, ..model } == naive
+            }
+            _ => model == naive,
+        };
+        let model = self.model.candidate();
+        assert!(consistent(model), "{model:?}, but recomputed {naive:?}");
+        assert_eq!(self.out.published, model, "what RankState knows");
+        assert_eq!(self.model.waiting(), self.naive.waiting.len());
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_agrees_with_recomputing_everything(
+        config in config(),
+        ops in prop::collection::vec(op(), 1..120),
+    ) {
+        let mut pair = Pair::new(config);
+        ops.iter().for_each(|op| pair.apply(op));
+        pair.pass(Nanos::from_millis(100));
+        prop_assert_eq!(pair.model.waiting(), 0, "every task is told by its deadline");
+    }
+}

@@ -1,0 +1,211 @@
+//! After start-up the core never allocates: an allocator that aborts the process watches both state
+//! machines through requests, grants, timers, reports, cancellations and slots that come and go.
+
+use std::collections::VecDeque;
+
+use assert_no_alloc::{AllocDisabler, assert_no_alloc};
+use baton_core::{
+    Batch, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId, ModelSink,
+    ModelState, Nanos, NetworkDelay, Policy, Profile, RankLimits, RankSink, RankState, Request,
+    SubclusterId, TaskId, Unserved,
+};
+
+#[global_allocator]
+static ALLOCATOR: AllocDisabler = AllocDisabler;
+
+const MODELS: u32 = 4;
+const GPUS: u32 = 3;
+const HERE: SubclusterId = SubclusterId(0);
+
+#[derive(Clone, Copy)]
+enum Said {
+    Candidate(ModelId, Option<Candidate>, u32),
+    Gpu(GpuUpdate),
+    Grant(ModelId, Grant),
+}
+
+/// A batch on a slot.
+#[derive(Clone, Copy)]
+struct Running {
+    gpu: Gpu,
+    model: usize,
+    tasks: u32,
+    head: Request,
+    ends_at: Nanos,
+}
+
+/// Room for everything, taken at start.
+struct Sink {
+    said: VecDeque<Said>,
+    running: Vec<Running>,
+    planned: u64,
+    ended: u64,
+}
+
+impl Sink {
+    fn say(&mut self, said: Said) {
+        assert!(self.said.len() < self.said.capacity(), "the bound on messages per input holds");
+        self.said.push_back(said);
+    }
+}
+
+impl ModelSink for Sink {
+    fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, grants: u32) {
+        self.say(Said::Candidate(model, candidate, grants));
+    }
+    fn dispatch(&mut self, batch: &Batch<'_>) {
+        let head = batch.requests().next().expect("a batch has a head");
+        let (gpu, model, tasks) = (batch.grant.gpu, batch.model.0 as usize, batch.len());
+        let ends_at = batch.exec_at + Nanos::from_millis(5 + u64::from(tasks));
+        assert!(self.running.len() < self.running.capacity(), "two batches per slot at most");
+        self.running.push(Running { gpu, model, tasks, head, ends_at });
+        self.planned += u64::from(tasks);
+    }
+    fn gpu(&mut self, update: GpuUpdate) {
+        self.say(Said::Gpu(update));
+    }
+    fn end_task(&mut self, _: TaskId, _: Unserved) {
+        self.ended += 1;
+    }
+}
+
+impl RankSink for Sink {
+    fn grant(&mut self, model: ModelId, grant: Grant) {
+        self.say(Said::Grant(model, grant));
+    }
+    fn drained(&mut self, _: Gpu) {}
+}
+
+struct Driver {
+    models: Vec<ModelState>,
+    rank: RankState,
+    sink: Sink,
+    now: Nanos,
+    tasks: u32,
+}
+
+impl Driver {
+    fn new() -> Self {
+        let config = |id: u32| ModelConfig {
+            id: ModelId(id),
+            profile: Profile::linear(Nanos::from_millis(1), Nanos::from_millis(5), 16)
+                .expect("a valid line"),
+            slo: Nanos::from_millis(30),
+            queue_capacity: 32,
+            policy: if id == 0 { Policy::Eager } else { Policy::Symphony },
+            network: NetworkDelay::default(),
+        };
+        let limits = RankLimits { gpus: GPUS, subclusters: 1 };
+        let (said, running) = (VecDeque::with_capacity(64), Vec::with_capacity(2 * GPUS as usize));
+        Self {
+            models: (0..MODELS).map(|id| ModelState::new(config(id))).collect(),
+            rank: RankState::new(limits, &[HERE; MODELS as usize]),
+            sink: Sink { said, running, planned: 0, ended: 0 },
+            now: Nanos::from_millis(1),
+            tasks: 0,
+        }
+    }
+
+    /// One round of everything that happens while serving, 500 µs after the last.
+    fn round(&mut self, round: u32) {
+        self.now = self.now + Nanos::from_micros(500);
+        self.request(round);
+        if round.is_multiple_of(7) {
+            let recent = TaskId::new(FrontendId(1), self.tasks - 1, 0);
+            for model in &mut self.models {
+                model.on_cancel(self.now, recent, &mut self.sink);
+            }
+        }
+        if round.is_multiple_of(5_000) {
+            self.models[1].on_frontend_lost(self.now, FrontendId(1), &mut self.sink);
+        }
+        self.settle();
+        self.finish();
+        self.fire();
+        if round.is_multiple_of(3_000) {
+            self.replace_slot(round / 3_000);
+        }
+    }
+
+    /// Bursts now and then, so that queues fill up, heads are given up and tasks are refused.
+    fn request(&mut self, round: u32) {
+        let count = if round % 1_000 < 50 { 6 } else { 1 };
+        for _ in 0..count {
+            let model = (self.tasks % MODELS) as usize;
+            let slo = Nanos::from_millis(6 + u64::from(self.tasks * 7 % 40));
+            let task = TaskId::new(FrontendId(1), self.tasks, 0);
+            let request = Request { task, deadline: self.now + slo };
+            self.models[model].on_request(self.now, request, &mut self.sink);
+            self.tasks += 1;
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        while let Some(said) = self.sink.said.pop_front() {
+            match said {
+                Said::Candidate(model, candidate, grants) => {
+                    // The slot it comes through may show the same value twice.
+                    self.rank.on_candidate(self.now, model, candidate, grants, &mut self.sink);
+                    self.rank.on_candidate(self.now, model, candidate, grants, &mut self.sink);
+                }
+                Said::Gpu(update) => self.rank.on_gpu(self.now, update, &mut self.sink),
+                Said::Grant(model, grant) => {
+                    self.models[model.0 as usize].on_grant(self.now, grant, &mut self.sink);
+                }
+            }
+        }
+    }
+
+    /// Reports what has ended; every fiftieth head comes back as if its backend had refused it.
+    fn finish(&mut self) {
+        while let Some(at) = self.sink.running.iter().position(|b| b.ends_at <= self.now) {
+            let batch = self.sink.running.swap_remove(at);
+            let model = &mut self.models[batch.model];
+            model.on_measured(batch.tasks, Nanos::from_millis(5 + u64::from(batch.tasks)));
+            if batch.head.task.slot().is_multiple_of(50) {
+                let otherwise = Unserved::Dropped(baton_core::DropReason::Deadline);
+                model.on_requeue(self.now, batch.head, otherwise, &mut self.sink);
+            }
+            let update = GpuUpdate::Finished { gpu: batch.gpu, at: batch.ends_at };
+            self.rank.on_gpu(self.now, update, &mut self.sink);
+            self.settle();
+        }
+    }
+
+    fn fire(&mut self) {
+        for model in 0..MODELS as usize {
+            self.models[model].on_timer(self.now, &mut self.sink);
+            self.settle();
+        }
+        self.rank.on_timer(self.now, &mut self.sink);
+        self.settle();
+    }
+
+    fn join(&mut self, id: u32, life: u32) {
+        let gpu = Gpu { id: GpuId(id), life };
+        self.rank.on_gpu_join(self.now, gpu, HERE, &mut self.sink);
+        self.settle();
+    }
+
+    fn replace_slot(&mut self, life: u32) {
+        let gpu = Gpu { id: GpuId(0), life };
+        self.rank.on_gpu_drain(gpu, &mut self.sink);
+        self.rank.on_gpu_leave(gpu);
+        self.sink.running.retain(|batch| batch.gpu != gpu);
+        self.join(0, life + 1);
+    }
+}
+
+#[test]
+fn serving_allocates_nothing() {
+    let mut driver = Driver::new();
+    assert_no_alloc(|| {
+        (0..GPUS).for_each(|id| driver.join(id, 0));
+        (0..20_000).for_each(|round| driver.round(round));
+    });
+    let (planned, ended) = (driver.sink.planned, driver.sink.ended);
+    assert!(planned > 10_000 && ended > 1_000, "planned {planned}, ended {ended}");
+    let rank = driver.rank.counters();
+    assert!(rank.grants > 1_000 && rank.superseded > 0, "{rank:?}");
+}
