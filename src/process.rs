@@ -8,10 +8,13 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// The log goes to stderr, filtered by `RUST_LOG` (default `info`).
 pub(crate) fn prepare(die_with_parent: bool) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // A directive that makes no sense is reported on stderr and left out.
+    let filter =
+        EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

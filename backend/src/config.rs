@@ -3,10 +3,8 @@
 use std::net::SocketAddr;
 
 use baton_core::Nanos;
-use baton_topo::{Cluster, Idle, ModelSpec};
+use baton_topo::{Cluster, GPUS_PER_BACKEND_MAX, Idle, ModelSpec};
 
-/// GPU slots one backend process may have: their executor threads share one I/O thread.
-pub const GPUS_MAX: u32 = 256;
 /// Batch slots per GPU slot: one each fetching, executing and replying, and one to spare, so that
 /// the next batch's inputs are on their way while an answer is slow to leave.
 pub const BATCH_SLOTS: usize = 4;
@@ -22,7 +20,7 @@ pub struct BackendConfig {
     pub scheduler: SocketAddr,
     /// The sub-cluster its GPU slots belong to, by name: ids are the scheduler's.
     pub subcluster: String,
-    /// GPU slots, 1 ..= [`GPUS_MAX`].
+    /// GPU slots, 1 ..= [`GPUS_PER_BACKEND_MAX`].
     pub gpus: u32,
     /// Cores to pin to: I/O thread first, then one per GPU slot. Empty: no pinning.
     pub cores: Vec<usize>,
@@ -63,7 +61,7 @@ pub enum ConfigError {
         subcluster: String,
     },
     /// The number of GPU slots is out of range.
-    #[error("backend `{backend}`: gpus = {gpus}; give 1 to {GPUS_MAX}")]
+    #[error("backend `{backend}`: gpus = {gpus}; give 1 to {GPUS_PER_BACKEND_MAX}")]
     Gpus {
         /// The backend.
         backend: String,
@@ -138,7 +136,7 @@ impl BackendConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         let backend = self.name.clone();
-        if !(1..=GPUS_MAX).contains(&self.gpus) {
+        if !(1..=GPUS_PER_BACKEND_MAX).contains(&self.gpus) {
             return Err(ConfigError::Gpus { backend, gpus: self.gpus });
         }
         let Some(largest) =
@@ -225,7 +223,7 @@ mod tests {
     #[test]
     fn a_sub_cluster_without_models_and_numbers_out_of_range_are_refused() {
         let mut cluster = cluster();
-        cluster.backends[0].gpus = GPUS_MAX + 1;
+        cluster.backends[0].gpus = GPUS_PER_BACKEND_MAX + 1;
         let error = BackendConfig::from_cluster(&cluster, "one", SCHEDULER).unwrap_err();
         assert_eq!(error, ConfigError::Gpus { backend: "one".into(), gpus: 257 });
         cluster.backends[0].gpus = 256;

@@ -35,7 +35,7 @@ impl Target {
     }
 }
 
-const _: () = assert!(crate::config::GPUS_MAX <= 256 && baton_core::BATCH_MAX <= 65536);
+const _: () = assert!(baton_topo::GPUS_PER_BACKEND_MAX <= 256 && baton_core::BATCH_MAX <= 65536);
 
 /// Puts `plan` into a free batch slot of GPU slot `gpu_index` and appends its READs to `reads`.
 pub(crate) fn begin<E>(

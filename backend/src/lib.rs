@@ -43,7 +43,7 @@ mod worker;
 
 pub use backend::{Backend, BackendHandle};
 pub use catalog::CatalogError;
-pub use config::{BATCH_MEMORY_MAX, BATCH_SLOTS, BackendConfig, ConfigError, GPUS_MAX};
+pub use config::{BATCH_MEMORY_MAX, BATCH_SLOTS, BackendConfig, ConfigError};
 pub use counters::Counters;
 pub use error::BackendError;
 pub use stage::Stage;

@@ -1,11 +1,10 @@
 //! Every bound of the scheduler process, and how they hang together.
 
 use baton_core::PIPELINE_DEPTH;
+use baton_topo::GPUS_PER_BACKEND_MAX;
 
 /// GPU slots that may be joined at once.
 pub const GPUS_MAX: u32 = 4096;
-/// GPU slots of one backend.
-pub const GPUS_PER_BACKEND_MAX: u32 = 64;
 /// Backends that may be joined at once.
 pub const BACKENDS_MAX: u32 = 1024;
 /// Frontends that may be joined at once; their ids are 16 bits of a task's.

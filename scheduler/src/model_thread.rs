@@ -247,6 +247,8 @@ impl<T: Transport> ModelThread<T> {
             let frontend = request.task.frontend();
             if self.out.peers.frontend(frontend).is_none() {
                 self.out.tell(request.task, Unserved::Dropped(DropReason::FrontendLost));
+            } else if self.shutdown {
+                self.out.tell(request.task, Unserved::Dropped(DropReason::Shutdown));
             } else {
                 self.models[at].state.on_requeue(now, request, otherwise, &mut self.out);
             }
@@ -385,5 +387,10 @@ impl<T: Transport> Agent for ModelThread<T> {
 
     fn waker(&self) -> Waker {
         self.out.transport.waker()
+    }
+
+    /// After a shutdown, once no batch is outstanding any more.
+    fn finished(&self) -> bool {
+        self.shutdown && self.out.in_flight.len() == 0
     }
 }

@@ -50,8 +50,8 @@ pub struct SchedulerHandle {
     addr: SocketAddr,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// Disconnects as the threads end.
-    ended: Receiver<()>,
+    /// Disconnected when the ModelThreads have ended, and when the ControlThread has.
+    ended: [Receiver<()>; 2],
     model_threads: Vec<CommandSender<ModelCommand>>,
     control_shutdown: Option<Sender<()>>,
     wakers: Vec<Waker>,
@@ -91,7 +91,7 @@ impl SchedulerCounters {
     }
 }
 
-/// How long [`SchedulerHandle::stop`] waits for the threads to tell everybody.
+/// How long [`SchedulerHandle::stop`] waits for outstanding batches, and for the farewell.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Starts the scheduler of `cluster` and returns once it listens.
@@ -200,12 +200,13 @@ impl<T: Transport> Assembly<T> {
 
 impl Assembly<TcpTransport> {
     fn launch(self, cluster: &Cluster, clock: Clock) -> Result<SchedulerHandle, SchedulerError> {
-        let (alive, ended) = crossbeam_channel::bounded(0);
+        let (models_alive, models_ended) = crossbeam_channel::bounded(0);
+        let (control_alive, control_ended) = crossbeam_channel::bounded(0);
         let mut handle = SchedulerHandle {
             addr: self.control.local_addr(),
             stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
-            ended,
+            ended: [models_ended, control_ended],
             model_threads: self.commands,
             control_shutdown: Some(self.control_shutdown),
             wakers: Vec::new(),
@@ -214,11 +215,12 @@ impl Assembly<TcpTransport> {
         let mut cores = cluster.scheduler.cores.iter().copied();
         let mut place =
             |name: String| Placement { name, core: cores.next(), idle: cluster.scheduler.idle };
-        handle.spawn(self.rank, place("rank".into()), clock, alive.clone())?;
+        handle.spawn(self.rank, place("rank".into()), clock, None)?;
         for (number, thread) in self.model_threads.into_iter().enumerate() {
-            handle.spawn(thread, place(format!("model-{number}")), clock, alive.clone())?;
+            let alive = Some(models_alive.clone());
+            handle.spawn(thread, place(format!("model-{number}")), clock, alive)?;
         }
-        handle.spawn(self.control, place("control".into()), clock, alive)?;
+        handle.spawn(self.control, place("control".into()), clock, Some(control_alive))?;
         Ok(handle)
     }
 }
@@ -234,14 +236,16 @@ impl SchedulerHandle {
         &self.counters
     }
 
-    /// Ends every waiting task with `shutdown`, tells every member, and stops the threads. What
-    /// backends already have is still answered by them.
+    /// Ends every waiting task with `shutdown`, lets backends finish what they have, tells every
+    /// member, and stops the threads. Takes two seconds at most for either step.
     pub fn stop(mut self) {
+        let [model_threads, control] = self.ended.clone();
         self.model_threads.iter().for_each(|thread| thread.send(ModelCommand::Shutdown));
+        // Nothing is ever sent; the disconnection is the news.
+        let _ = model_threads.recv_timeout(STOP_TIMEOUT);
         drop(self.control_shutdown.take());
         self.wakers.iter().for_each(Waker::wake);
-        // The RankThread never ends by itself, so this waits out the time the others need.
-        let _ = self.ended.recv_timeout(STOP_TIMEOUT);
+        let _ = control.recv_timeout(STOP_TIMEOUT);
         self.halt();
     }
 
@@ -250,7 +254,7 @@ impl SchedulerHandle {
         mut agent: impl Agent + Send + 'static,
         placement: Placement,
         clock: Clock,
-        alive: Sender<()>,
+        alive: Option<Sender<()>>,
     ) -> Result<(), SchedulerError> {
         self.wakers.push(agent.waker());
         let stop = Arc::clone(&self.stop);

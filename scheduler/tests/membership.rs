@@ -75,7 +75,7 @@ fn joins_that_cannot_be_served_are_refused_with_the_reason() {
     let cases: [(&[u32], u32, u32, &str); 5] = [
         (&[0], 9, 1, "no sub-cluster"),
         (&[0], 0, 0, "no slot"),
-        (&[0], 0, 65, "too many slots"),
+        (&[0], 0, 257, "too many slots"),
         (&[], 0, 1, "a model not loaded"),
         (&[7], 0, 1, "no such model"),
     ];

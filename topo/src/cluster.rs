@@ -8,6 +8,10 @@ use baton_core::{ModelId, Nanos, Profile, SubclusterId};
 
 use crate::agent::Idle;
 
+/// GPU slots one backend process may have: their executor threads share one I/O thread. The
+/// scheduler refuses a backend with more.
+pub const GPUS_PER_BACKEND_MAX: u32 = 256;
+
 /// One cluster file.
 #[derive(Clone, Debug)]
 pub struct Cluster {

@@ -12,7 +12,8 @@ use baton_core::{Nanos, SubclusterId};
 use crate::agent::Idle;
 use crate::check;
 use crate::cluster::{
-    BackendSpec, Cluster, FrontendSpec, ModelSpec, NetworkSpec, PolicyName, SchedulerSpec,
+    BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, PolicyName,
+    SchedulerSpec,
 };
 use crate::file_model;
 use crate::file_section::{Section, shorten};
@@ -21,8 +22,6 @@ use crate::file_section::{Section, shorten};
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
 /// ModelThreads of one scheduler.
 const MODEL_THREADS_MAX: u32 = 256;
-/// GPU slots of one backend process.
-const GPUS_MAX: u32 = 256;
 /// Core numbers beyond this exist nowhere.
 const CORE_MAX: u32 = 4095;
 /// `credit_bytes` where the file does not say, unless one input is larger: enough to keep a fast
@@ -187,7 +186,7 @@ fn backend(
     section.require("name", "name the backend: name = \"gpu-a\"");
     let name = section.name("name");
     let subcluster = subclusters.of_backend(section);
-    let gpus = section.integer("gpus", 1..=GPUS_MAX).unwrap_or(1);
+    let gpus = section.integer("gpus", 1..=GPUS_PER_BACKEND_MAX).unwrap_or(1);
     let cores = cores(section);
     let idle = section.word("idle").unwrap_or(Idle::Park);
     let credit_bytes = section

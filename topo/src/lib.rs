@@ -17,8 +17,8 @@ pub mod zoo;
 pub use agent::{Agent, Idle, Placement, park_thread, run};
 pub use clock::Clock;
 pub use cluster::{
-    BackendSpec, Cluster, EngineSpec, FrontendSpec, ModelSpec, NetworkSpec, PolicyName,
-    SchedulerSpec,
+    BackendSpec, Cluster, EngineSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec,
+    PolicyName, SchedulerSpec,
 };
 pub use file::{Checked, check_cluster, check_text, load_cluster};
 pub use file_problem::Problem;

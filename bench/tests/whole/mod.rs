@@ -30,7 +30,6 @@ pub struct FrontendProcess {
 
 /// A backend process.
 pub struct BackendProcess {
-    pub name: String,
     worker: Worker<InprocTransport, HandGpu>,
     gpus: Vec<HandGpu>,
 }
@@ -90,7 +89,7 @@ impl Whole {
         let gpus: Vec<HandGpu> = (0..config.gpus).map(gpu).collect();
         let transport = self.network.endpoint(Identity { role: Role::Backend, member: 0 });
         let worker = Worker::new(config, Vec::new(), transport, gpus.clone());
-        self.backends.push(Some(BackendProcess { name: name.into(), worker, gpus }));
+        self.backends.push(Some(BackendProcess { worker, gpus }));
     }
 
     /// Starts a client; it joins as time passes.

@@ -7,10 +7,11 @@ use baton_rdma::wire::{
     JoinAck, JoinBackend, JoinFrontend, PeerUp, ProfileDesc, RefuseCode, Role, SlabDesc, WireAddr,
 };
 use baton_rdma::{ConnId, Transport};
+use baton_topo::GPUS_PER_BACKEND_MAX;
 use zerocopy::little_endian::U64;
 
 use super::{ControlThread, Conversation, Handled, Refusal, refuse};
-use crate::limits::{ANNOUNCEMENTS_MAX, GPUS_PER_BACKEND_MAX};
+use crate::limits::ANNOUNCEMENTS_MAX;
 use crate::link::ModelCommand;
 use crate::peers::Member;
 use crate::roster::Frontend;
