@@ -12,7 +12,7 @@ use baton_core::Nanos;
 use baton_rdma::wire::{
     Body, Hello, JoinAck, JoinBackend, Leave, Message, ProfileDesc, Ready, RefuseCode, Role,
 };
-use baton_rdma::{CloseReason, ConnId, Peer, Transport};
+use baton_rdma::{CloseReason, ConnId, Heartbeat, Peer, Transport};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
@@ -21,7 +21,6 @@ use crate::catalog::Catalog;
 use crate::config::BackendConfig;
 use crate::error::BackendError;
 use crate::execute::Measured;
-use crate::heartbeat::Heartbeat;
 use crate::stage::Stage;
 
 /// Between attempts to reach a scheduler that is not up yet.
@@ -137,7 +136,7 @@ impl Join {
         }
         let Some(heartbeat) = &mut self.heartbeat else { return Ok(0) };
         let ping = heartbeat.poll(now);
-        if self.stage != Stage::Left && heartbeat.is_silent(now, config.member_timeout) {
+        if self.stage != Stage::Left && heartbeat.is_silent(now) {
             return Err(BackendError::SchedulerLost("it has fallen silent".into()));
         }
         if let Some(ping) = ping {
@@ -150,7 +149,7 @@ impl Join {
     /// When [`Join::poll`] has something to do.
     pub(crate) fn next_timer(&self) -> Option<Nanos> {
         match (&self.heartbeat, self.control) {
-            (Some(heartbeat), _) => Some(heartbeat.next_ping()),
+            (Some(heartbeat), _) => heartbeat.next_timer(),
             (None, None) => Some(self.retry_at),
             (None, Some(_)) => self.deadline,
         }
@@ -236,7 +235,8 @@ impl Join {
             }
             (Stage::Catalogue, Message::CatalogEnd(_)) => {
                 self.catalog.complete(&config.subcluster, &config.models)?;
-                self.heartbeat = Some(Heartbeat::start(now));
+                let heartbeat = self.heartbeat.insert(Heartbeat::new(config.member_timeout));
+                heartbeat.start(now);
                 self.ask_to_join(config, measured, transport)
             }
             (Stage::Joining, Message::JoinAck(ack)) => self.joined(ack, config.gpus, transport),

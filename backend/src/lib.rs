@@ -30,7 +30,6 @@ mod error;
 pub mod execute;
 mod fetch;
 mod gpu;
-mod heartbeat;
 mod join;
 mod peers;
 mod plan;

@@ -14,6 +14,7 @@ mod credit;
 mod events;
 pub mod frame;
 mod handshake;
+mod heartbeat;
 mod inproc;
 mod landing;
 mod region;
@@ -27,6 +28,7 @@ pub mod wire;
 pub use clock_sync::ClockSync;
 pub use credit::{CreditWindow, RoundRobin};
 pub use events::{CloseReason, Event, Events, Peer};
+pub use heartbeat::Heartbeat;
 pub use inproc::{InprocNetwork, InprocTransport};
 pub use landing::{BatchBuffer, RowMut, RowsRef};
 pub use slab::{

@@ -136,6 +136,14 @@ fn write_all(raw: &mut Raw, node: &mut TcpNode, bytes: &[u8]) {
     });
 }
 
+/// Writes a ping and the first half of `reply` in one piece and returns when the node has seen the
+/// ping: then it has begun on the payload as well.
+fn write_half(raw: &mut Raw, node: &mut TcpNode, reply: &[u8]) {
+    let ping = frame_of(&wire::Ping { sent_ns: 1.into() }, &[], &[]);
+    write_all(raw, node, &[&ping, &reply[..reply.len() / 2]].concat());
+    settle([node], |[node]| node.pings() == [1]);
+}
+
 #[test]
 fn the_trailer_names_the_task() {
     for (trailer, expected) in [(7, ReadStatus::Done), (8, ReadStatus::Stale)] {
@@ -152,11 +160,12 @@ fn the_trailer_names_the_task() {
 fn peer_dies_in_the_middle_of_a_payload() {
     let (mut node, conn, mut raw, frame, buffer) = asked();
     let reply = reply_to(&frame, 1, 7);
-    write_all(&mut raw, &mut node, &reply[..reply.len() / 2]);
+    write_half(&mut raw, &mut node, &reply);
     assert!(node.reads().is_empty());
     drop(raw);
     settle([&mut node], |[node]| !node.closed().is_empty());
     assert_eq!(node.reads()[0].status, ReadStatus::PeerLost);
+    assert!(holds(&node.reads()[0].row[..1000], 1), "it had begun");
     assert_eq!(node.closed(), [(conn, CloseReason::Reset(ErrorKind::UnexpectedEof))]);
     node.seen.clear();
     assert!(buffer.rows(1, BYTES).is_some());
@@ -168,11 +177,11 @@ fn peer_dies_in_the_middle_of_a_payload() {
 fn abort_in_the_middle_of_a_payload() {
     let (mut node, conn, mut raw, frame, buffer) = asked();
     let reply = reply_to(&frame, 1, 7);
-    let (half, rest) = reply.split_at(reply.len() / 2);
-    write_all(&mut raw, &mut node, half);
+    write_half(&mut raw, &mut node, &reply);
     node.transport.abort_read(conn, 0);
     node.poll();
     assert_eq!(node.reads()[0].status, ReadStatus::Aborted);
+    assert!(holds(&node.reads()[0].row[..1000], 1), "it had begun");
     node.seen.clear();
 
     let mut again = read(conn, TaskId(8), &buffer, 0, BYTES);
@@ -181,7 +190,7 @@ fn abort_in_the_middle_of_a_payload() {
     node.transport.flush();
     raw.receive();
     assert!(raw.frames.is_empty(), "the window is still taken");
-    write_all(&mut raw, &mut node, rest);
+    write_all(&mut raw, &mut node, &reply[reply.len() / 2..]);
     raw.until(&mut node, |raw, _| !raw.frames.is_empty());
     node.transport.abort_read(conn, 0);
     node.poll();

@@ -259,6 +259,23 @@ fn longest_bodies() {
     }
 }
 
+/// What lies behind a frame with a payload is payload, whatever it looks like.
+#[test]
+fn no_frame_while_a_payload_is_pending() {
+    let reply = ReadReply { task: 9.into(), tag: 8.into(), status: 0, reserved: [0; 3] };
+    let ready = encoded(&Ready { reserved: 0.into() }, &[], 0);
+    let bytes = [encoded(&reply, &[], ready.len()), ready.clone(), ready].concat();
+    let mut buffer = FrameBuffer::new();
+    buffer.spare(bytes.len()).copy_from_slice(&bytes);
+    buffer.filled(bytes.len());
+    assert_eq!(buffer.next_frame().unwrap().unwrap().kind, Kind::ReadReply);
+    assert_eq!(buffer.next_frame(), Ok(None));
+    assert_eq!(buffer.payload_left(), 12);
+    buffer.skip_payload();
+    assert_eq!(buffer.next_frame().unwrap().unwrap().kind, Kind::Ready);
+    assert!(!buffer.mid_frame());
+}
+
 /// Versions overlap or not.
 #[test]
 fn common_version() {

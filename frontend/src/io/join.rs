@@ -135,7 +135,7 @@ impl<T: Transport> Io<T> {
 
     /// The client is handed out when every ModelThread is connected and the clock is known.
     pub(super) fn open_when_ready(&mut self) {
-        let linked = self.threads.iter().all(|link| link.open) && self.heartbeat.synced();
+        let linked = self.threads.iter().all(|link| link.open) && self.heartbeat.is_synced();
         if self.stage != Stage::Linking || !linked {
             return;
         }

@@ -9,7 +9,6 @@
 
 mod backends;
 mod catalogue;
-mod heartbeat;
 mod join;
 mod leases;
 mod leave;
@@ -24,7 +23,7 @@ use std::sync::Arc;
 
 use baton_core::Nanos;
 use baton_rdma::wire::{Message, Ping, RefuseCode};
-use baton_rdma::{CloseReason, ConnId, Event, Events, Peer, Transport};
+use baton_rdma::{CloseReason, ConnId, Event, Events, Heartbeat, Peer, Transport};
 use baton_topo::{Agent, Clock, Waker};
 use crossbeam_channel::{Receiver, Sender};
 
@@ -34,7 +33,6 @@ use crate::counters::LiveCounters;
 use crate::error::{ConfigError, ConnectError};
 use crate::io::backends::Backends;
 use crate::io::catalogue::{Catalogue, Thread};
-use crate::io::heartbeat::Heartbeat;
 use crate::io::tasks::Tasks;
 use crate::session::{Command, Session};
 
@@ -221,8 +219,7 @@ impl<T: Transport> Io<T> {
     fn on_control(&mut self, now: Nanos, message: &Message<'_>) {
         match message {
             Message::Pong(pong) => {
-                self.heartbeat.on_pong(now, pong);
-                self.open_when_ready();
+                self.heartbeat.on_pong(pong);
             }
             Message::LeaveAck(_) if self.stage == Stage::Leaving => self.on_leave_ack(),
             _ if self.stage.joining() => self.on_join_message(now, message),
@@ -262,10 +259,11 @@ impl<T: Transport> Io<T> {
     }
 
     fn keep_time(&mut self, now: Nanos) {
-        if self.heartbeat.take_due(now) {
-            self.ping(now);
+        if let Some(ping) = self.heartbeat.poll(now) {
+            self.ping(&ping);
         }
-        if self.heartbeat.silent(now) {
+        self.open_when_ready();
+        if self.heartbeat.is_silent(now) {
             self.on_silence();
         }
         if now >= self.stage_ends {
@@ -274,11 +272,11 @@ impl<T: Transport> Io<T> {
         self.wind_down(now);
     }
 
-    fn ping(&mut self, now: Nanos) {
+    fn ping(&mut self, ping: &Ping) {
         self.counters.publish_transport(self.transport.counters());
         if let Some(control) = self.control {
             // A ping that cannot be queued is one that goes unanswered: silence is noticed.
-            let _ = self.transport.send(control, &Ping { sent_ns: now.0.into() }, &[]);
+            let _ = self.transport.send(control, ping, &[]);
         }
     }
 

@@ -104,11 +104,8 @@ impl Latency {
         let clip = self.ratio / CLIP;
         let sample = u128::from(measured.0) * u128::from(ONE) / u128::from(profiled.0);
         let sample = sample.clamp(u128::from(self.ratio - clip), u128::from(self.ratio + clip));
-        let sample = sample as u64;
-        let moved = self.ratio - self.ratio / WEIGHT + sample / WEIGHT;
-        // Rounding each term loses up to a unit; without drift the ratio must stay put.
-        self.ratio = if sample == self.ratio { sample } else { moved };
-        self.ratio = self.ratio.clamp(ONE / RATIO_MAX, ONE * RATIO_MAX);
+        let moved = self.ratio - self.ratio / WEIGHT + sample as u64 / WEIGHT;
+        self.ratio = moved.clamp(ONE / RATIO_MAX, ONE * RATIO_MAX);
     }
 
     fn scaled(&self, latency: Nanos) -> Nanos {

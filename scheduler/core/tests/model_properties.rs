@@ -1,6 +1,7 @@
 //! ModelState against a model of it that remembers everything and recomputes everything, by trying
 //! every window. Random requests, cancellations, grants, measurements and timers; a failing case is
 //! shrunk, printed, and kept in a file beside this one to be replayed first.
+mod naive;
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,9 @@ use baton_core::{
     ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Policy, Profile, Request, TaskId,
     Unserved,
 };
+use naive::{Naive, Start};
 use proptest::prelude::*;
 
-const BUCKET: Nanos = Nanos::from_millis(100);
-const BUCKETS: u64 = 50;
 const SLO: Nanos = Nanos::from_millis(30);
 const CAPACITY: usize = 24;
 const US: u64 = 1_000;
@@ -40,6 +40,10 @@ enum Op {
     Requeue {
         slo_us: u64,
     },
+    /// A profile that takes so much of the present one's time.
+    Profile {
+        percent: u64,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -54,6 +58,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0..CAPACITY).prop_map(|nth| Op::Cancel { nth }),
         1 => (0..3u16).prop_map(Op::FrontendLost),
         1 => slo_us().prop_map(|slo_us| Op::Requeue { slo_us }),
+        1 => (60..150u64).prop_map(|percent| Op::Profile { percent }),
     ]
 }
 
@@ -87,6 +92,8 @@ fn config() -> impl Strategy<Value = ModelConfig> {
 #[derive(Default)]
 struct Out {
     published: Option<Candidate>,
+    /// RankState waits for word, changed or not.
+    answers_grant: bool,
     /// Tasks that left, and how: a batch, or an end.
     batch: Vec<Request>,
     ended: BTreeMap<TaskId, Unserved>,
@@ -96,6 +103,7 @@ struct Out {
 impl ModelSink for Out {
     fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, _: u32) {
         assert_eq!(model, ModelId(3));
+        assert!(std::mem::take(&mut self.answers_grant) || candidate != self.published, "no news");
         self.published = candidate;
     }
     fn dispatch(&mut self, batch: &Batch<'_>) {
@@ -104,111 +112,11 @@ impl ModelSink for Out {
     }
     fn gpu(&mut self, update: GpuUpdate) {
         self.updates.push(update);
+        self.answers_grant = true;
     }
     fn end_task(&mut self, task: TaskId, why: Unserved) {
         assert!(self.ended.insert(task, why).is_none(), "{task:?} ended twice");
     }
-}
-
-/// Knows only what a definition needs: the tasks, every arrival, ℓ as the ModelState reports it.
-struct Naive {
-    config: ModelConfig,
-    /// By deadline, then by arrival.
-    waiting: Vec<Request>,
-    arrivals: Vec<Nanos>,
-    /// Arrivals that λ counted and the span it counted over, when a bucket closed last.
-    rate: Option<(u64, Nanos)>,
-    bucket: u64,
-    target: u32,
-}
-
-impl Naive {
-    fn new(config: ModelConfig, latency: &Latency) -> Self {
-        let (waiting, arrivals) = (Vec::new(), Vec::new());
-        let mut naive = Self { config, waiting, arrivals, rate: None, bucket: 0, target: 0 };
-        naive.target = naive.target(latency);
-        naive
-    }
-
-    /// λ and the target size follow whenever a bucket of 100 ms has closed.
-    fn arrived(&mut self, now: Nanos, latency: &Latency) {
-        let first = *self.arrivals.first().unwrap_or(&now);
-        let bucket = |at: Nanos| (at - first).0 / BUCKET.0;
-        let open = bucket(now);
-        if open > self.bucket {
-            self.bucket = open;
-            let closed = open.min(BUCKETS);
-            let counted = |&&at: &&Nanos| (open - closed..open).contains(&bucket(at));
-            let count = self.arrivals.iter().filter(counted).count();
-            self.rate = Some((count as u64, BUCKET.times(closed)));
-            self.target = self.target(latency);
-        }
-        self.arrivals.push(now);
-    }
-
-    /// The largest b with b/λ + ℓ(b) within the SLO; without λ, with ℓ(b) within half of it.
-    fn target(&self, latency: &Latency) -> u32 {
-        let network = self.config.network;
-        let budget = SLO - network.response - network.ctrl;
-        let gather = |b: u32| match self.rate {
-            None => Some(Nanos(budget.0 - budget.0 / 2)),
-            Some((0, _)) => None,
-            Some((arrivals, span)) => Some(Nanos(span.0 * u64::from(b) / arrivals)),
-        };
-        let cost = |b: u32| latency.of(b) + network.data_per_task.times(u64::from(b));
-        let fits = |&b: &u32| gather(b).is_some_and(|gather| cost(b) + gather <= budget);
-        (1..=latency.batch_max()).filter(fits).max().unwrap_or(1)
-    }
-
-    fn fits(&self, latency: &Latency, start: Start, batch: u32, deadline: Nanos) -> bool {
-        let arrival = start.now + self.config.network.before(batch);
-        arrival.max(start.free_at) + latency.of(batch) <= deadline
-    }
-
-    /// The tasks that cannot even run alone.
-    fn hopeless(&self, latency: &Latency, start: Start) -> Vec<TaskId> {
-        let hopeless = |r: &&Request| !self.fits(latency, start, 1, r.deadline);
-        self.waiting.iter().filter(hopeless).map(|r| r.task).collect()
-    }
-
-    /// Every window tried: the first head that reaches the target or takes all behind it.
-    fn window(&self, latency: &Latency, start: Start) -> Option<(usize, u32)> {
-        let batch = |head: usize| {
-            let most = ((self.waiting.len() - head) as u32).min(latency.batch_max());
-            let fits = |&b: &u32| self.fits(latency, start, b, self.waiting[head].deadline);
-            (1..=most).filter(fits).max().unwrap_or(0)
-        };
-        let reaches = |head: &usize| {
-            let wanted = ((self.waiting.len() - head) as u32).min(self.target);
-            self.config.policy == Policy::Eager || batch(*head) >= wanted
-        };
-        (0..self.waiting.len()).find(reaches).map(|head| (head, batch(head)))
-    }
-
-    /// Appendix C's update_candidate.
-    fn candidate(&self, latency: &Latency, now: Nanos) -> Option<Candidate> {
-        let (head, batch) = self.window(latency, Start { now, free_at: Nanos::ZERO })?;
-        let (network, deadline) = (self.config.network, self.waiting[head].deadline);
-        let delay = network.before(batch);
-        let urgency = deadline - latency.of(batch + 1) - network.data_per_task;
-        let in_beta = self.rate.map(|(n, span)| n * latency.beta().0 / span.0);
-        let gathered = in_beta.is_some_and(|in_beta| u64::from(batch) > in_beta);
-        let at_once = batch == latency.batch_max() || gathered;
-        let earliest = now + delay;
-        let exec_at = if at_once || self.config.policy == Policy::Eager {
-            earliest
-        } else {
-            urgency.max(earliest)
-        };
-        let invalid_after = deadline - latency.of(batch);
-        Some(Candidate { batch, exec_at, invalid_after, urgency, delay })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Start {
-    now: Nanos,
-    free_at: Nanos,
 }
 
 /// The ModelState, the naive model, and the time both live in.
@@ -242,8 +150,18 @@ impl Pair {
             Op::Cancel { nth } => self.cancel(nth),
             Op::FrontendLost(frontend) => self.lose(FrontendId(frontend)),
             Op::Requeue { slo_us } => self.requeue(Nanos::from_micros(slo_us)),
+            Op::Profile { percent } => self.replace_profile(percent),
         }
         self.check();
+    }
+
+    fn replace_profile(&mut self, percent: u64) {
+        let scale = |latency: &Nanos| Nanos(latency.0 * percent / 100);
+        let table: Vec<Nanos> = self.naive.config.profile.table().iter().map(scale).collect();
+        self.naive.config.profile = Profile::from_table(&table).expect("scaling keeps the order");
+        self.model.set_profile(self.naive.config.profile.clone());
+        self.naive.target = self.naive.target(self.model.latency());
+        self.refresh();
     }
 
     /// Fires every timer on the way.
@@ -356,6 +274,7 @@ impl Pair {
         assert!(consistent(model), "{model:?}, but recomputed {naive:?}");
         assert_eq!(self.out.published, model, "what RankState knows");
         assert_eq!(self.model.waiting(), self.naive.waiting.len());
+        assert_eq!(self.model.next_timer(), self.naive.next_moment(self.model.latency(), model));
     }
 }
 

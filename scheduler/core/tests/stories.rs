@@ -84,6 +84,20 @@ fn window_drop_gives_up_the_heads_that_spoil_the_batch_when_it_is_sealed() {
 }
 
 #[test]
+fn a_head_chosen_over_is_told_once_it_is_hopeless_even_if_its_batch_still_waits() {
+    let config = ModelConfig { profile: profile(1.0, 5.0, 5), ..deferred() };
+    let mut world = World::new(vec![config], 1);
+    (2..=5).for_each(|task| world.arrives(0, task, 0.0, 20.0));
+    world.arrives(0, 1, 0.1, 9.0); // alone it could start until 3.1
+    world.run(3.0);
+    assert_eq!(world.end_of(1), None);
+    world.run(0.2);
+    assert_eq!(world.end_of(1), dropped(DropReason::Deadline));
+    assert_eq!(world.sizes(), [], "the four wait for a fifth until 10");
+    world.run_out();
+}
+
+#[test]
 fn heads_that_do_not_spoil_the_batch_are_kept() {
     let config = ModelConfig { profile: profile(1.0, 5.0, 5), ..deferred() };
     let mut world = World::new(vec![config], 1);

@@ -1,0 +1,180 @@
+//! Signs of life to and from the scheduler, which also tell its clock from ours.
+//!
+//! In: `Pong` messages. Out: `Ping` messages, the clock offset, and whether the scheduler has
+//! fallen silent. Begins with a burst, one ping per pong, so that the offset is good before the
+//! first task. Pure: the caller sends, receives and reads the clock.
+
+use baton_core::Nanos;
+
+use crate::clock_sync::ClockSync;
+use crate::wire::{Ping, Pong};
+
+/// Between pings. The scheduler's patience is a multiple of it.
+const PING_EVERY: Nanos = Nanos::from_millis(100);
+/// Round trips of the opening burst.
+const BURST: u32 = 8;
+
+/// The heartbeat of one connection to a scheduler.
+#[derive(Debug)]
+pub struct Heartbeat {
+    sync: ClockSync,
+    timeout: Nanos,
+    /// `None` before the start and after the stop.
+    next_ping: Option<Nanos>,
+    round_trips: u32,
+    /// When the oldest ping left that nothing has been heard since.
+    unheard_since: Option<Nanos>,
+    /// The last pass found the scheduler silent.
+    was_late: bool,
+    /// A pong that arrived in this pass. It is taken in with the next pass's time: this pass's was
+    /// read before the pong arrived, which would make the trip seem shorter than it was, and the
+    /// shortest trip is the one believed.
+    arrived: Option<Pong>,
+}
+
+impl Heartbeat {
+    /// Not beating yet. A ping unanswered for `timeout` means silence.
+    pub fn new(timeout: Nanos) -> Self {
+        Self {
+            sync: ClockSync::new(),
+            timeout,
+            next_ping: None,
+            round_trips: 0,
+            unheard_since: None,
+            was_late: false,
+            arrived: None,
+        }
+    }
+
+    /// Begins to ping.
+    pub fn start(&mut self, now: Nanos) {
+        self.next_ping = Some(now);
+    }
+
+    /// No more pings: the scheduler is gone, or we are.
+    pub fn stop(&mut self) {
+        self.next_ping = None;
+        self.unheard_since = None;
+    }
+
+    /// The scheduler's clock against ours.
+    pub fn sync(&self) -> &ClockSync {
+        &self.sync
+    }
+
+    /// True once the opening burst is over.
+    pub fn is_synced(&self) -> bool {
+        self.round_trips >= BURST
+    }
+
+    /// A pong has arrived.
+    pub fn on_pong(&mut self, pong: &Pong) {
+        self.unheard_since = None;
+        self.arrived = Some(*pong);
+    }
+
+    /// The ping that is due, if one is. Call once per pass.
+    pub fn poll(&mut self, now: Nanos) -> Option<Ping> {
+        if let Some(pong) = self.arrived.take() {
+            self.take_in(&pong, now);
+        }
+        if self.next_ping.is_none_or(|due| now < due) {
+            return None;
+        }
+        self.next_ping = Some(now + PING_EVERY);
+        self.unheard_since.get_or_insert(now);
+        Some(Ping { sent_ns: now.0.into() })
+    }
+
+    /// True when a ping has gone unanswered for the timeout, and a whole pass has not changed that:
+    /// after a stall of our own, the pong is here but not read yet. Call once per pass.
+    pub fn is_silent(&mut self, now: Nanos) -> bool {
+        let is_late = self.unheard_since.is_some_and(|since| now - since >= self.timeout);
+        std::mem::replace(&mut self.was_late, is_late) && is_late
+    }
+
+    /// When [`Heartbeat::poll`] and [`Heartbeat::is_silent`] have something to say next.
+    pub fn next_timer(&self) -> Option<Nanos> {
+        let silence = self.unheard_since.map(|since| since + self.timeout);
+        self.next_ping.into_iter().chain(silence).min()
+    }
+
+    fn take_in(&mut self, pong: &Pong, now: Nanos) {
+        self.sync.on_pong(Nanos(pong.sent_ns.get()), Nanos(pong.scheduler_ns.get()), now);
+        self.round_trips = self.round_trips.saturating_add(1);
+        if !self.is_synced() && self.next_ping.is_some() {
+            self.next_ping = Some(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Nanos = Nanos::from_millis(1_000);
+
+    fn pong(ping: Ping, scheduler_ns: u64) -> Pong {
+        Pong { sent_ns: ping.sent_ns, scheduler_ns: scheduler_ns.into() }
+    }
+
+    fn started(now: Nanos) -> Heartbeat {
+        let mut heartbeat = Heartbeat::new(TIMEOUT);
+        assert!(heartbeat.poll(now).is_none(), "not before it is started");
+        heartbeat.start(now);
+        heartbeat
+    }
+
+    #[test]
+    fn the_burst_pings_once_per_pong_and_then_every_100_ms() {
+        let mut now = Nanos(1_000_000);
+        let mut heartbeat = started(now);
+        let mut pings = 0;
+        while !heartbeat.is_synced() {
+            if let Some(ping) = heartbeat.poll(now) {
+                pings += 1;
+                heartbeat.on_pong(&pong(ping, now.0 + 5_000_000));
+            }
+            now = now + Nanos(1_000);
+        }
+        assert_eq!(pings, BURST);
+        assert!(heartbeat.poll(now).is_none());
+        assert!(heartbeat.poll(now + PING_EVERY).is_some());
+        heartbeat.stop();
+        assert!(heartbeat.poll(now + PING_EVERY.times(5)).is_none());
+        assert_eq!(heartbeat.next_timer(), None);
+    }
+
+    #[test]
+    fn a_pong_is_stamped_after_it_arrived_never_before() {
+        let mut heartbeat = started(Nanos(0));
+        let ping = heartbeat.poll(Nanos(0)).unwrap();
+        heartbeat.on_pong(&pong(ping, 1_000));
+        assert!(heartbeat.sync().to_local(Nanos(1_000)).is_none());
+        heartbeat.poll(Nanos(200));
+        assert!(heartbeat.sync().error() >= Nanos(100), "half of the whole trip");
+    }
+
+    #[test]
+    fn silence_is_counted_from_the_first_unanswered_ping() {
+        let mut heartbeat = started(Nanos(0));
+        let ping = heartbeat.poll(Nanos(0)).unwrap();
+        heartbeat.on_pong(&pong(ping, 1));
+        assert!(!heartbeat.is_silent(TIMEOUT.times(9)), "idle here is not silence there");
+        let asked = TIMEOUT.times(9);
+        heartbeat.poll(asked).unwrap();
+        assert!(!heartbeat.is_silent(asked + TIMEOUT - Nanos(1)));
+        assert!(!heartbeat.is_silent(asked + TIMEOUT), "its pong may be unread");
+        assert!(heartbeat.is_silent(asked + TIMEOUT));
+    }
+
+    #[test]
+    fn a_stall_of_our_own_is_not_the_schedulers_silence() {
+        let mut heartbeat = started(Nanos(0));
+        let ping = heartbeat.poll(Nanos(0)).unwrap();
+        let late = TIMEOUT.times(3);
+        assert!(!heartbeat.is_silent(late));
+        heartbeat.on_pong(&pong(ping, 1));
+        assert!(!heartbeat.is_silent(late + Nanos(10)));
+    }
+}
