@@ -10,6 +10,7 @@ use baton_core::{Nanos, TaskId};
 use baton_rdma::frame::HEADER_LEN;
 use baton_rdma::wire::{self, DecodeError, Hello, Kind, ReadReply, RefuseCode, Role, Welcome};
 use baton_rdma::{CloseReason, TcpConfig, Transport};
+use baton_topo::Clock;
 use common::raw::{Raw, frame_of, node};
 use common::{Seen, settle};
 
@@ -106,6 +107,28 @@ fn answers_to_our_hello() {
         settle([&mut node], |[node]| !node.closed().is_empty());
         assert_eq!(node.closed(), [(conn, expected)]);
     }
+}
+
+/// What came with the welcome is held back for a pass. The kernel will not report it again, and a
+/// wait must not oversleep it.
+#[test]
+fn more_behind_the_welcome() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut node = node();
+    node.connect(listener.local_addr().unwrap());
+    let mut raw = Raw::new(listener.accept().unwrap().0);
+    raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    let welcome = Welcome { version: 1.into(), role: 1, reserved: 0, member: 0.into() };
+    let ping = frame_of(&wire::Ping { sent_ns: 4.into() }, &[], &[]);
+    raw.stream.write_all(&[frame_of(&welcome, &[], &[]), ping].concat()).unwrap();
+    settle([&mut node], |[node]| !node.opened().is_empty());
+    assert!(node.pings().is_empty());
+    let clock = Clock::start();
+    let before = clock.now();
+    node.transport.wait(Some(Nanos::from_millis(60_000)));
+    assert!(clock.now() - before < Nanos::from_millis(50_000), "there is more to do: no wait");
+    node.poll();
+    assert_eq!(node.pings(), [4]);
 }
 
 // --- an open connection ------------------------------------------------------------------------

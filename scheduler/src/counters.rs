@@ -61,15 +61,15 @@ counters! {
         /// Batches whose plan could not be sent: the tasks went back.
         plans_undelivered,
         /// Batches reported executed.
-        executed,
+        batches_executed,
         /// Batches given back as too late.
-        expired,
+        batches_expired,
         /// Batches a backend refused.
-        refused,
+        batches_refused,
         /// Batches whose engine failed.
-        engine_errors,
+        batches_engine_error,
         /// Batches lost with their backend.
-        backend_lost,
+        batches_backend_lost,
         /// Reports about batches that are not outstanding.
         stale_reports,
         /// Connections closed for breaking the protocol.
@@ -126,7 +126,7 @@ counters! {
         /// Grants made.
         grants,
         /// Candidates that found no slot within their window.
-        expired,
+        candidates_expired,
     }
 }
 
@@ -148,7 +148,7 @@ counters! {
         /// Joins refused because a bound was met.
         joins_over_limit,
         /// Connections closed for breaking the protocol.
-        protocol_errors,
+        conversations_refused,
         /// Messages to members that could not be queued: the member does not read.
         undelivered,
     }

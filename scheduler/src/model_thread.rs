@@ -214,19 +214,19 @@ impl<T: Transport> ModelThread<T> {
         match status {
             BatchStatus::Executed => {
                 let measured = Nanos(done.finished_ns.get()) - Nanos(done.started_ns.get());
-                self.out.counters.executed.add(1);
+                self.out.counters.batches_executed.add(1);
                 self.executed(name, u32::from(done.rows.get()), measured, finished);
             }
             BatchStatus::EngineError => {
-                self.out.counters.engine_errors.add(1);
+                self.out.counters.batches_engine_error.add(1);
                 self.executed(name, 0, Nanos::ZERO, finished);
             }
             BatchStatus::Expired => {
-                self.out.counters.expired.add(1);
+                self.out.counters.batches_expired.add(1);
                 self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
             }
             BatchStatus::Refused => {
-                self.out.counters.refused.add(1);
+                self.out.counters.batches_refused.add(1);
                 self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
             }
         }
@@ -280,7 +280,7 @@ impl<T: Transport> ModelThread<T> {
 
     fn on_backend_lost(&mut self, now: Nanos, backend: BackendId) {
         while let Some(name) = self.out.in_flight.any_of(backend) {
-            self.out.counters.backend_lost.add(1);
+            self.out.counters.batches_backend_lost.add(1);
             self.take_back(now, name, Unserved::Failed(FailReason::BackendLost));
         }
     }

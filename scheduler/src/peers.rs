@@ -27,8 +27,8 @@ pub(crate) struct Peers {
     frontends: Vec<Option<Entry>>,
     backends: Vec<Option<Entry>>,
     owners: Vec<Option<(u32, BackendId)>>,
-    /// The few hundred connections of a thread; looked up by conn only per message, and messages
-    /// come in runs from one connection, so the last answer is kept.
+    /// Ordered by connection, for bisection. Messages come in runs from one connection, so the last
+    /// answer is kept.
     by_conn: Vec<(ConnId, Member)>,
     last: Option<(ConnId, Member)>,
 }
@@ -68,7 +68,8 @@ impl Peers {
             return false;
         }
         entry.conn = Some(conn);
-        self.by_conn.push((conn, member));
+        let at = self.by_conn.partition_point(|&(known, _)| known < conn);
+        self.by_conn.insert(at, (conn, member));
         true
     }
 
@@ -79,7 +80,8 @@ impl Peers {
         {
             return Some(member);
         }
-        self.last = self.by_conn.iter().copied().find(|&(known, _)| known == conn);
+        let at = self.by_conn.binary_search_by_key(&conn, |&(known, _)| known).ok();
+        self.last = at.map(|at| self.by_conn[at]);
         self.last.map(|(_, member)| member)
     }
 

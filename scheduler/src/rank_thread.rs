@@ -129,7 +129,7 @@ impl RankThread {
         self.counters.candidates.set(counted.candidates);
         self.counters.superseded.set(counted.superseded);
         self.counters.grants.set(counted.grants);
-        self.counters.expired.set(counted.expired);
+        self.counters.candidates_expired.set(counted.expired);
     }
 }
 

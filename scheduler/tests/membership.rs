@@ -166,7 +166,7 @@ fn another_scheduler_cannot_join() {
     other.connect(stage.control_addr(), hello).unwrap();
     other.flush();
     stage.settle();
-    assert_eq!(stage.scheduler.counters().control_thread.protocol_errors.get(), 1);
+    assert_eq!(stage.scheduler.counters().control_thread.conversations_refused.get(), 1);
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn reports_nobody_waits_for_are_counted_and_harmless() {
     backend.report(u64::MAX, gpu, BatchStatus::Executed, (stage.now, stage.now));
     stage.exchange(&mut backend);
     let counters = &stage.scheduler.counters().model_threads[0];
-    assert_eq!((counters.executed.get(), counters.stale_reports.get()), (1, 3));
+    assert_eq!((counters.batches_executed.get(), counters.stale_reports.get()), (1, 3));
 }
 
 #[test]

@@ -6,9 +6,8 @@ mod naive;
 use std::collections::BTreeMap;
 
 use baton_core::{
-    Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, Latency, ModelConfig,
-    ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Policy, Profile, Request, TaskId,
-    Unserved,
+    Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
+    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Profile, Request, TaskId, Unserved,
 };
 use naive::{Naive, Start};
 use proptest::prelude::*;

@@ -124,7 +124,7 @@ impl<T: Transport> ControlThread<T> {
 
     fn on_opened(&mut self, now: Nanos, conn: ConnId, peer: Peer) {
         if !matches!(peer.role, Role::Frontend | Role::Backend) {
-            self.parts.counters.protocol_errors.add(1);
+            self.parts.counters.conversations_refused.add(1);
             let detail = "only frontends and backends join a scheduler";
             return self.transport.close(conn, RefuseCode::BadRequest, detail);
         }
@@ -249,7 +249,7 @@ impl<T: Transport> ControlThread<T> {
             RefuseCode::DuplicateJoin => counters.joins_duplicate.add(1),
             RefuseCode::Limit => counters.joins_over_limit.add(1),
             RefuseCode::BadRequest => counters.joins_refused.add(1),
-            _ => counters.protocol_errors.add(1),
+            _ => counters.conversations_refused.add(1),
         }
     }
 }
