@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use baton_sim::PolicyName;
 use clap::{Parser, Subcommand};
 
 /// Deadline-aware DNN inference serving for GPU clusters.
@@ -31,6 +32,11 @@ pub(crate) enum Command {
     /// outcome and no answer was wrong. Without ORT_DYLIB_PATH, the path of an ONNX Runtime
     /// library, the ONNX backend is left out.
     Demo(DemoArgs),
+    /// Simulate a scheduling policy in virtual time
+    Sim {
+        #[command(subcommand)]
+        command: SimCommand,
+    },
     /// Look at cluster files
     Config {
         #[command(subcommand)]
@@ -45,6 +51,52 @@ pub(crate) enum ConfigCommand {
         /// The cluster file
         file: PathBuf,
     },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum SimCommand {
+    /// One run at a given rate
+    Run(SimRunArgs),
+    /// Search for the highest rate at which every model's bad rate is at most 1 %
+    Goodput(SimGoodputArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimRunArgs {
+    /// The scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: PathBuf,
+    /// A policy, see docs/simulator.md
+    #[arg(long)]
+    pub(crate) policy: PolicyName,
+    /// Tasks per second in total
+    #[arg(long)]
+    pub(crate) rate: f64,
+    /// The seed, if not the scenario's
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Write one line for each batch and each dropped task
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimGoodputArgs {
+    /// The scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: PathBuf,
+    /// A policy, see docs/simulator.md
+    #[arg(long)]
+    pub(crate) policy: PolicyName,
+    /// How many seeds to take the mean over, from the scenario's own on
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(clap::Args, Debug)]

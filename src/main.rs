@@ -12,6 +12,7 @@ mod load;
 mod output;
 mod process;
 mod serve;
+mod sim;
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ fn run(command: Command) -> CommandResult {
         Command::Backend(args) => serve::backend(&args),
         Command::Load(args) => load::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Sim { command } => sim::run(&command),
         Command::Config { command: ConfigCommand::Check { file } } => config::check(&file),
     }
 }

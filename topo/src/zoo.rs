@@ -24,9 +24,25 @@ struct Zoo {
 
 /// Symphony's Table 5: 35 models on an NVIDIA GTX 1080 Ti, by falling β/α.
 pub fn gtx_1080ti() -> Vec<ZooModel> {
-    let zoo: Zoo = toml::from_str(include_str!("../zoo-1080ti.toml"))
-        .expect("the committed table is well-formed; the tests read it");
+    read(include_str!("../zoo-1080ti.toml"))
+}
+
+/// Symphony's Table 6: 37 models on an NVIDIA A100, in the paper's order.
+pub fn a100() -> Vec<ZooModel> {
+    read(include_str!("../zoo-a100.toml"))
+}
+
+fn read(table: &str) -> Vec<ZooModel> {
+    let zoo: Zoo =
+        toml::from_str(table).expect("the committed tables are well-formed; the tests read them");
     zoo.model
+}
+
+impl ZooModel {
+    /// β/α: how much batching gains. Above 2 the paper calls it strong.
+    pub fn batching(&self) -> f64 {
+        self.beta_ms / self.alpha_ms
+    }
 }
 
 #[cfg(test)]
@@ -43,11 +59,21 @@ mod tests {
         assert_eq!((resnet50.alpha_ms, resnet50.beta_ms, resnet50.slo_ms), (2.050, 5.378, 27.0));
     }
 
+    #[test]
+    fn table_6_is_complete() {
+        let models = a100();
+        assert_eq!(models.len(), 37);
+        let strong = models.iter().filter(|model| model.batching() > 2.0).count();
+        assert_eq!(strong, 29);
+        let bert = models.last().unwrap();
+        assert_eq!((bert.alpha_ms, bert.beta_ms, bert.slo_ms), (7.353, 0.222, 59.0));
+    }
+
     /// Appendix B: "Latency SLO associated with each model ensures that each model can run with
     /// batch size greater than or equal to 4"; the staggered optimum needs 1 + 1/N with many GPUs.
     #[test]
     fn every_objective_leaves_room_for_a_batch_of_four() {
-        for model in gtx_1080ti() {
+        for model in gtx_1080ti().into_iter().chain(a100()) {
             let latency_ms = 4.0 * model.alpha_ms + model.beta_ms;
             assert!(latency_ms <= model.slo_ms, "{}: ℓ(4) = {latency_ms}", model.name);
         }

@@ -2,7 +2,7 @@
 //! hardware is slower than its profile, or does not always take the same time.
 mod world;
 
-use baton_core::{ModelConfig, ModelId, Nanos, Policy};
+use baton_core::{ModelConfig, ModelId, Nanos, NetworkDelay, Policy};
 use world::{Load, Rng, World, linear, ms, profile};
 
 /// ResNet50 of Symphony's Table 4, on eight slots.
@@ -60,6 +60,22 @@ fn jitter_is_absorbed_by_the_measured_margin() {
     let (learnt, never) = (bad_rate_with_jitter(true), bad_rate_with_jitter(false));
     assert!(never > 0.015, "planning with exact times misses by a hair: {never}");
     assert!(learnt < 0.003, "{learnt}");
+}
+
+/// A driver that looks at the clock once per millisecond, and a model whose windows are 0.1 ms wide.
+fn bad_rate_on_coarse_timers(jitter_ms: f64) -> f64 {
+    let network = NetworkDelay { jitter: ms(jitter_ms), ..NetworkDelay::default() };
+    let config = ModelConfig { network, ..linear(Policy::Symphony, 0.1, 15.0, SLO_MS) };
+    let mut world = World::new(vec![config], 8);
+    world.tick = ms(1.0);
+    bad_rate(&mut world, &mut Rng(7), 0, 300.0, 5.0)
+}
+
+#[test]
+fn an_allowance_for_late_timers_keeps_narrow_windows_from_being_missed() {
+    let (without, with) = (bad_rate_on_coarse_timers(0.0), bad_rate_on_coarse_timers(1.0));
+    assert!(without > 0.1, "{without}");
+    assert!(with < 0.001, "{with}");
 }
 
 #[test]

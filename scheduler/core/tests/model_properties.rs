@@ -63,9 +63,9 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn config() -> impl Strategy<Value = ModelConfig> {
     let table = prop::collection::vec(0..3_000 * US, 1..12);
-    let network = (0..300 * US, 0..200 * US, 0..500 * US);
+    let network = (0..300 * US, 0..200 * US, 0..500 * US, 0..800 * US);
     let policy = prop_oneof![3 => Just(Policy::Symphony), 1 => Just(Policy::Eager)];
-    (table, network, policy).prop_map(|(steps, (ctrl, data, response), policy)| {
+    (table, network, policy).prop_map(|(steps, (ctrl, data, response, jitter), policy)| {
         let rise = |sum: &mut u64, step: u64| {
             *sum += step;
             Some(Nanos(*sum))
@@ -81,7 +81,7 @@ fn config() -> impl Strategy<Value = ModelConfig> {
                 ctrl: Nanos(ctrl),
                 data_per_task: Nanos(data),
                 response: Nanos(response),
-                jitter: Nanos::ZERO,
+                jitter: Nanos(jitter),
             },
         }
     })

@@ -222,6 +222,15 @@ fn plans_leave_early_enough_for_their_inputs_to_be_fetched() {
 }
 
 #[test]
+fn a_deferred_batch_starts_earlier_by_what_timers_are_late() {
+    let network = NetworkDelay { jitter: ms(1.0), ..NetworkDelay::default() };
+    let mut world = World::new(vec![ModelConfig { network, ..deferred() }], 1);
+    world.arrives(0, 1, 0.0, 20.0);
+    world.run_out();
+    assert_eq!(world.batches[0].start, world.at(12.0), "its frontrun moment is 20 − ℓ(2) = 13");
+}
+
+#[test]
 fn the_next_batch_is_fetched_while_the_slot_still_executes() {
     let network = NetworkDelay { ctrl: ms(1.0), ..NetworkDelay::default() };
     let config = ModelConfig { network, ..linear(Policy::Eager, 1.0, 5.0, 40.0) };

@@ -112,7 +112,7 @@ impl Naive {
         let exec_at = if at_once || self.config.policy == Policy::Eager {
             earliest
         } else {
-            urgency.max(earliest)
+            (urgency - network.jitter).max(earliest)
         };
         let invalid_after = deadline - latency.of(batch);
         Some(Candidate { batch, exec_at, invalid_after, urgency, delay })

@@ -140,11 +140,12 @@ impl World {
 
     pub(super) fn executed(&mut self, batch: usize) {
         let Some((gpu, requests)) = self.close(batch, Fate::Executed) else { return };
-        let (at, size) = (self.now, requests.len() as u32);
+        let size = requests.len() as u32;
+        let Sealed { model, start, took, .. } = self.batches[batch];
+        let at = start + took;
         for request in requests {
             self.out.end(request.task, End::Completed { at, batch: size, gpu: gpu.id.0 });
         }
-        let Sealed { model, took, .. } = self.batches[batch];
         if self.learns {
             self.models[model as usize].on_measured(size, took);
         }

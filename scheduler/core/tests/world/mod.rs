@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub(crate) refuses_late: bool,
     /// How long a message between a model and the rank thread takes.
     pub(crate) lag: Nanos,
+    /// The driver looks at the clock only at multiples of this.
+    pub(crate) tick: Nanos,
     configs: Vec<ModelConfig>,
     subclusters: Vec<SubclusterId>,
     slots: Vec<Slot>,
@@ -87,6 +89,7 @@ impl World {
             learns: true,
             refuses_late: false,
             lag: Nanos::ZERO,
+            tick: Nanos(1),
             configs,
             subclusters: ids,
             slots: slots.iter().map(|&s| Slot::new(SubclusterId(s))).collect(),
@@ -188,7 +191,8 @@ impl World {
     fn next_moment(&self) -> Option<Nanos> {
         let event = self.events.first_key_value().map(|((at, _), _)| *at);
         let timers = self.models.iter().filter_map(ModelState::next_timer);
-        timers.chain(self.rank.next_timer()).chain(event).min()
+        let next = timers.chain(self.rank.next_timer()).chain(event).min()?;
+        Some(Nanos(next.0.next_multiple_of(self.tick.0)))
     }
 
     fn step(&mut self, at: Nanos) {

@@ -1,0 +1,84 @@
+//! The policies by the names the command line has for them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A policy with its parameter, written `name` or `name:parameter`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum PolicyName {
+    /// The production scheduler, deferred batches.
+    Symphony,
+    /// The production scheduler, work-conserving.
+    Eager,
+    /// Deferred until one more task would not fit; no βλ rule.
+    Frontrun,
+    /// Deferred until the head has waited for this fraction of the objective.
+    Timeout {
+        /// From 0 to 1.
+        fraction: f64,
+    },
+    /// Clockwork's strategies.
+    Clockwork {
+        /// A slot gets another batch once it has less than this to execute.
+        outstanding_ms: f64,
+    },
+}
+
+impl FromStr for PolicyName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, parameter) = text.split_once(':').map_or((text, None), |(n, p)| (n, Some(p)));
+        let number = |default: f64, max: f64| match parameter.map(str::parse::<f64>) {
+            None => Ok(default),
+            Some(Ok(value)) if (0.0..=max).contains(&value) => Ok(value),
+            Some(_) => Err(format!("{name}: give a parameter from 0 to {max}")),
+        };
+        let plain = |policy| match parameter {
+            None => Ok(policy),
+            Some(_) => Err(format!("{name} has no parameter")),
+        };
+        match name {
+            "symphony" => plain(Self::Symphony),
+            "eager" => plain(Self::Eager),
+            "frontrun" => plain(Self::Frontrun),
+            "timeout" => Ok(Self::Timeout { fraction: number(0.4, 1.0)? }),
+            "clockwork" => Ok(Self::Clockwork { outstanding_ms: number(5.0, 1e3)? }),
+            _ => Err("give symphony, eager, frontrun, timeout[:FRACTION], \
+                      or clockwork[:OUTSTANDING_MS]"
+                .to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Symphony => f.write_str("symphony"),
+            Self::Eager => f.write_str("eager"),
+            Self::Frontrun => f.write_str("frontrun"),
+            Self::Timeout { fraction } => write!(f, "timeout:{fraction}"),
+            Self::Clockwork { outstanding_ms } => write!(f, "clockwork:{outstanding_ms}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_read_as_it_is_written() {
+        for name in ["symphony", "eager", "frontrun", "timeout:0.25", "clockwork:0"] {
+            assert_eq!(name.parse::<PolicyName>().unwrap().to_string(), name);
+        }
+        assert_eq!("clockwork".parse(), Ok(PolicyName::Clockwork { outstanding_ms: 5.0 }));
+    }
+
+    #[test]
+    fn what_is_no_policy_is_refused() {
+        for name in ["", "fifo", "symphony:1", "timeout:1.1", "timeout:NaN", "clockwork:x"] {
+            assert!(name.parse::<PolicyName>().is_err(), "{name}");
+        }
+    }
+}

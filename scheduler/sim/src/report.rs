@@ -1,0 +1,90 @@
+//! The result of one run, as `baton sim run --json` prints it.
+
+use serde::Serialize;
+
+use crate::scenario::Scenario;
+use crate::tally::{ModelTally, Tally};
+
+/// Tasks that arrived after the warm-up, and what became of them.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// The policy, as on the command line.
+    pub policy: String,
+    /// Tasks per second that were offered.
+    pub offered_rps: f64,
+    /// Tasks per second that completed in time.
+    pub goodput_rps: f64,
+    /// Late and dropped over submitted tasks, of all models.
+    pub bad_rate: f64,
+    /// The same of the model for which it is largest.
+    pub worst_model_bad_rate: f64,
+    /// Part of the measured span that the GPU slots executed.
+    pub gpu_utilization: f64,
+    /// Tasks per batch.
+    pub mean_batch: f64,
+    /// In the order of the scenario.
+    pub models: Vec<ModelReport>,
+}
+
+/// One model's part. submitted = completed + dropped.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ModelReport {
+    /// From the scenario.
+    pub name: String,
+    /// Tasks that arrived.
+    pub submitted: u64,
+    /// Tasks that were executed, late ones included.
+    pub completed: u64,
+    /// Tasks that were executed and ended after their deadline.
+    pub late: u64,
+    /// Tasks given up.
+    pub dropped: u64,
+    /// Tasks per batch; 0 without a batch.
+    pub mean_batch: f64,
+    /// 99th percentile of arrival to end of execution, ms; `None` if no task was executed.
+    pub p99_ms: Option<f64>,
+}
+
+impl Report {
+    pub(crate) fn new(scenario: &Scenario, policy: String, tally: &Tally) -> Self {
+        let duration_s = scenario.duration.as_millis_f64() / 1e3;
+        let sum = |of: fn(&ModelTally) -> u64| tally.models.iter().map(of).sum::<u64>();
+        let (submitted, lost) = (sum(|m| m.submitted), sum(bad));
+        let names = scenario.models.iter().map(|model| model.name.clone());
+        let bad_rates = tally.models.iter().map(|m| ratio(bad(m), m.submitted));
+        Self {
+            policy,
+            offered_rps: submitted as f64 / duration_s,
+            goodput_rps: (submitted - lost) as f64 / duration_s,
+            bad_rate: ratio(lost, submitted),
+            worst_model_bad_rate: bad_rates.fold(0.0, f64::max),
+            gpu_utilization: tally.busy.as_millis_f64()
+                / (scenario.duration.as_millis_f64() * f64::from(scenario.gpus)),
+            mean_batch: ratio(sum(|m| m.batched), sum(|m| m.batches)),
+            models: names.zip(&tally.models).map(|(name, m)| model_report(name, m)).collect(),
+        }
+    }
+}
+
+fn model_report(name: String, tally: &ModelTally) -> ModelReport {
+    let latency_us = &tally.latency_us;
+    let p99_ms = (!latency_us.is_empty()).then(|| latency_us.value_at_quantile(0.99) as f64 / 1e3);
+    ModelReport {
+        name,
+        submitted: tally.submitted,
+        completed: tally.completed,
+        late: tally.late,
+        dropped: tally.dropped,
+        mean_batch: ratio(tally.batched, tally.batches),
+        p99_ms,
+    }
+}
+
+fn bad(tally: &ModelTally) -> u64 {
+    tally.late + tally.dropped
+}
+
+/// 0 for 0 of 0.
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}

@@ -1,0 +1,167 @@
+//! What became of every task, and the proof that each ended exactly once.
+
+use baton_core::{Nanos, Request, TaskId};
+use hdrhistogram::Histogram;
+
+use crate::random::mix;
+
+/// Why a run has no result.
+#[derive(thiserror::Error, Clone, PartialEq, Debug)]
+pub enum SimError {
+    /// The oracle failed: tasks were lost or ended twice. A defect of the policy or the driver.
+    #[error("model {model}: submitted − ended = {open}, and the tasks are not the same")]
+    Unbalanced {
+        /// The model's name.
+        model: String,
+        /// Tasks submitted less tasks ended.
+        open: i64,
+    },
+    /// The baselines decide at the moment a slot is free and cannot overlap fetching.
+    #[error("policy {policy} is simulated without network delays only: set them to 0")]
+    Network {
+        /// The policy.
+        policy: String,
+    },
+    /// Nothing can be offered at this rate.
+    #[error("rate {rate}: give tasks per second from 0.001 to 1e9")]
+    Rate {
+        /// As given.
+        rate: f64,
+    },
+    /// Nothing to average over.
+    #[error("a goodput search needs at least one seed")]
+    NoSeed,
+}
+
+/// One model's counts. Only tasks that arrived after the warm-up count, except in the oracle.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelTally {
+    pub(crate) submitted: u64,
+    /// Executed, in time or not.
+    pub(crate) completed: u64,
+    /// Executed too late.
+    pub(crate) late: u64,
+    pub(crate) dropped: u64,
+    pub(crate) batches: u64,
+    /// Tasks in those batches.
+    pub(crate) batched: u64,
+    /// Arrival to end of execution, µs, of executed tasks.
+    pub(crate) latency_us: Histogram<u32>,
+    /// Submitted less ended.
+    open: i64,
+    /// Sum over submitted tasks less sum over ended ones, of their scattered ids. Zero if they are
+    /// the same tasks, whatever the order.
+    balance: u64,
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    /// First and last moment that counts.
+    from: Nanos,
+    until: Nanos,
+    pub(crate) models: Vec<ModelTally>,
+    /// Time that GPU slots executed within the span that counts.
+    pub(crate) busy: Nanos,
+}
+
+/// An hour, and two digits: the bounds of the latencies that are told apart.
+const LATENCY_MAX_US: u64 = 3_600_000_000;
+const LATENCY_DIGITS: u8 = 2;
+
+impl Tally {
+    pub(crate) fn new(models: usize, from: Nanos, until: Nanos) -> Self {
+        let latency_us = Histogram::new_with_max(LATENCY_MAX_US, LATENCY_DIGITS)
+            .expect("the bounds are the type's own");
+        let zero = ModelTally {
+            submitted: 0,
+            completed: 0,
+            late: 0,
+            dropped: 0,
+            batches: 0,
+            batched: 0,
+            latency_us,
+            open: 0,
+            balance: 0,
+        };
+        Self { from, until, models: vec![zero; models], busy: Nanos::ZERO }
+    }
+
+    /// A task came in.
+    pub(crate) fn submitted(&mut self, model: u32, task: TaskId) {
+        let counts = self.counts(task);
+        let model = &mut self.models[model as usize];
+        model.submitted += u64::from(counts);
+        model.open += 1;
+        model.balance = model.balance.wrapping_add(mix(task.0));
+    }
+
+    /// A task was given up.
+    pub(crate) fn dropped(&mut self, model: u32, task: TaskId) {
+        let counts = self.counts(task);
+        let model = self.end(model, task);
+        model.dropped += u64::from(counts);
+    }
+
+    /// A task's execution ends at `at`.
+    pub(crate) fn completed(&mut self, model: u32, request: Request, at: Nanos) {
+        let counts = self.counts(request.task);
+        let model = self.end(model, request.task);
+        if counts {
+            model.completed += 1;
+            model.late += u64::from(at > request.deadline);
+            model.latency_us.saturating_record((at.0 - request.task.0) / 1_000);
+        }
+    }
+
+    /// A batch executes from `start` to `end`.
+    pub(crate) fn batch(&mut self, model: u32, size: u32, start: Nanos, end: Nanos) {
+        if (self.from..self.until).contains(&start) {
+            let model = &mut self.models[model as usize];
+            model.batches += 1;
+            model.batched += u64::from(size);
+        }
+        self.busy = self.busy + (end.min(self.until) - start.max(self.from));
+    }
+
+    /// Tasks must have ended exactly once each. `names` is for the error.
+    pub(crate) fn check(&self, names: impl Iterator<Item = String>) -> Result<(), SimError> {
+        let mut models = self.models.iter().zip(names);
+        match models.find(|(model, _)| model.open != 0 || model.balance != 0) {
+            None => Ok(()),
+            Some((tally, model)) => Err(SimError::Unbalanced { model, open: tally.open }),
+        }
+    }
+
+    fn counts(&self, task: TaskId) -> bool {
+        task.0 >= self.from.0
+    }
+
+    fn end(&mut self, model: u32, task: TaskId) -> &mut ModelTally {
+        let model = &mut self.models[model as usize];
+        model.open -= 1;
+        model.balance = model.balance.wrapping_sub(mix(task.0));
+        model
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(ends: &[u64]) -> Result<(), SimError> {
+        let mut tally = Tally::new(1, Nanos::ZERO, Nanos::MAX);
+        [1, 2, 3].map(|task| tally.submitted(0, TaskId(task)));
+        ends.iter().for_each(|&task| tally.dropped(0, TaskId(task)));
+        tally.check(std::iter::once("m".to_owned()))
+    }
+
+    #[test]
+    fn a_task_that_is_lost_or_ends_twice_is_found() {
+        let unbalanced = |open| Err(SimError::Unbalanced { model: "m".to_owned(), open });
+        assert_eq!(ended(&[3, 1, 2]), Ok(()));
+        assert_eq!(ended(&[1, 2]), unbalanced(1));
+        assert_eq!(ended(&[1, 2, 3, 3]), unbalanced(-1));
+        assert_eq!(ended(&[1, 2, 2]), unbalanced(0), "one lost, one twice");
+    }
+}

@@ -1,0 +1,99 @@
+//! `baton sim`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use baton_sim::{Goodput, Report, Run, Scenario};
+use baton_topo::Clock;
+
+use crate::CommandResult;
+use crate::args::{SimCommand, SimGoodputArgs, SimRunArgs};
+use crate::output::say;
+
+pub(crate) fn run(command: &SimCommand) -> CommandResult {
+    match command {
+        SimCommand::Run(args) => run_once(args),
+        SimCommand::Goodput(args) => search(args),
+    }
+}
+
+fn run_once(args: &SimRunArgs) -> CommandResult {
+    let scenario = Scenario::load(&args.scenario)?;
+    let seed = args.seed.unwrap_or(scenario.seed);
+    let run = Run { policy: args.policy, rate_rps: args.rate, seed };
+    let clock = Clock::start();
+    let before = clock.now();
+    let report = match &args.trace {
+        None => baton_sim::run(&scenario, run)?,
+        Some(path) => {
+            let (report, trace) = baton_sim::run_traced(&scenario, run)?;
+            std::fs::write(path, trace).map_err(|e| format!("{}: {e}", path.display()))?;
+            report
+        }
+    };
+    let took_ns = (clock.now() - before).0;
+    let simulated = args.rate * scenario.end().as_millis_f64() / 1e3;
+    let ns_per_request = took_ns as f64 / simulated;
+    tracing::info!(ns_per_request, "simulated");
+    say(&if args.json { serde_json::to_string(&report)? } else { table(&report) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn search(args: &SimGoodputArgs) -> CommandResult {
+    let scenario = Scenario::load(&args.scenario)?;
+    let goodput = baton_sim::goodput(&scenario, args.policy, args.seeds)?;
+    say(&if args.json { serde_json::to_string(&goodput)? } else { summary(&goodput) })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(report: &Report) -> String {
+    let mut text = format!(
+        "{}: {:.0} tasks/s offered, {:.0} in time; {:.2} % bad, worst model {:.2} %; \
+         batches of {:.1}, GPUs busy {:.1} %\n\n{:<24} {:>10} {:>10} {:>8} {:>8} {:>6} {:>9}\n",
+        report.policy,
+        report.offered_rps,
+        report.goodput_rps,
+        report.bad_rate * 100.0,
+        report.worst_model_bad_rate * 100.0,
+        report.mean_batch,
+        report.gpu_utilization * 100.0,
+        "model",
+        "submitted",
+        "completed",
+        "late",
+        "dropped",
+        "batch",
+        "p99 ms",
+    );
+    for model in &report.models {
+        let p99_ms = model.p99_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2}"));
+        let _infallible = writeln!(
+            text,
+            "{:<24} {:>10} {:>10} {:>8} {:>8} {:>6.1} {p99_ms:>9}",
+            model.name,
+            model.submitted,
+            model.completed,
+            model.late,
+            model.dropped,
+            model.mean_batch,
+        );
+    }
+    text
+}
+
+fn summary(goodput: &Goodput) -> String {
+    let mut text = format!(
+        "{}: {:.0} tasks/s with every model's bad rate at most 1 %, {:.3} of the analytic bound \
+         {:.0}; batches of {:.1}, GPUs busy {:.1} %\n",
+        goodput.policy,
+        goodput.goodput_rps,
+        goodput.ratio,
+        goodput.analytic_bound_rps,
+        goodput.mean_batch,
+        goodput.gpu_utilization * 100.0,
+    );
+    for seed in &goodput.seeds {
+        let _infallible = writeln!(text, "  seed {}: {:.0} tasks/s", seed.seed, seed.goodput_rps);
+    }
+    text
+}
