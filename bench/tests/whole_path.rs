@@ -156,6 +156,19 @@ fn a_modest_load_is_served_completely_and_in_time() {
 }
 
 #[test]
+fn cancelled_tasks_are_told_once() {
+    let mut whole = running(PolicyName::Symphony, 3);
+    let mut tasks = Tasks::default();
+    for _ in 0..20 {
+        tasks.offer(&mut whole, 1_000, ms(10));
+        tasks.cancel_some(&mut whole);
+    }
+    let tally = tasks.finish(&mut whole);
+    assert!(tally.dropped > 0 && tally.failed == 0, "{tally:?}");
+    assert_eq!(whole.duplicates(), 0);
+}
+
+#[test]
 fn drained_backends_lose_nothing_and_a_late_one_is_used() {
     let mut whole = running(PolicyName::Symphony, 2);
     let mut tasks = Tasks::default();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use baton_backend::{BackendConfig, Worker};
 use baton_client::io::{Io, Joining};
-use baton_client::{Client, ClientConfig, Deadline, Outcome, Ticket};
+use baton_client::{Client, ClientConfig, Deadline, FailReason, Outcome, Ticket};
 use baton_core::Nanos;
 use baton_rdma::wire::Role;
 use baton_rdma::{Identity, InprocNetwork, InprocTransport, Transport};
@@ -111,6 +111,12 @@ impl Whole {
         let checksum = baton_backend::execute::checksum(&input);
         let ticket = input.submit_at(self.now, Deadline::Within(within)).ok()?;
         Some(Submitted { ticket, checksum })
+    }
+
+    /// Outcomes that came to a living frontend for tasks that had theirs already.
+    pub fn duplicates(&self) -> u64 {
+        let clients = self.frontends.iter().flatten().filter_map(|f| f.client.as_ref());
+        clients.map(|client| client.counters().duplicates).sum()
     }
 
     /// Slots of the frontend's slabs that are not free; 0 for a dead one.
@@ -226,6 +232,8 @@ impl Tally {
                 self.late += u32::from(reply.late());
             }
             Outcome::Dropped(_) => self.dropped += 1,
+            // The client's own bound: that it was needed means that somebody forgot the task.
+            Outcome::Failed(FailReason::LeaseExpired) => panic!("a task was forgotten"),
             Outcome::Failed(_) => self.failed += 1,
         }
     }
