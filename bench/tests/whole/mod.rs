@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use baton_backend::{BackendConfig, Worker};
 use baton_client::io::{Io, Joining};
-use baton_client::{Client, ClientConfig, Deadline, FailReason, Outcome, Ticket};
+use baton_client::{Client, ClientConfig, Counters, Deadline, FailReason, Outcome, Ticket};
 use baton_core::Nanos;
 use baton_rdma::wire::Role;
 use baton_rdma::{Identity, InprocNetwork, InprocTransport, Transport};
@@ -116,7 +116,8 @@ impl Whole {
     /// Outcomes that came to a living frontend for tasks that had theirs already.
     pub fn duplicates(&self) -> u64 {
         let clients = self.frontends.iter().flatten().filter_map(|f| f.client.as_ref());
-        clients.map(|client| client.counters().duplicates).sum()
+        let second = |c: Counters| c.duplicates + c.transport.results_stale;
+        clients.map(|client| second(client.counters())).sum()
     }
 
     /// Slots of the frontend's slabs that are not free; 0 for a dead one.
