@@ -37,6 +37,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SimCommand,
     },
+    /// Measure what a part of Baton costs
+    Bench {
+        #[command(subcommand)]
+        command: BenchCommand,
+    },
     /// Look at cluster files
     Config {
         #[command(subcommand)]
@@ -51,6 +56,37 @@ pub(crate) enum ConfigCommand {
         /// The cluster file
         file: PathBuf,
     },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum BenchCommand {
+    /// The scheduler's agents on pinned threads, without a network: CPU time per request and batch
+    Sched(BenchSchedArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchSchedArgs {
+    /// ModelThreads
+    #[arg(long, default_value_t = 1)]
+    pub(crate) model_threads: u32,
+    /// Models, dealt to the ModelThreads in turn
+    #[arg(long, default_value_t = 32)]
+    pub(crate) models: u32,
+    /// Emulated GPU slots
+    #[arg(long, default_value_t = 64)]
+    pub(crate) gpus: u32,
+    /// Length of the measurement
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Requests per second in total, Poisson; without it as many as the ModelThreads take
+    #[arg(long, value_parser = requests_per_s)]
+    pub(crate) rate: Option<f64>,
+    /// Same seed, same requests
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -169,6 +205,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 fn scale(text: &str) -> Result<f64, String> {
     number(text, 0.0, 1e3)
+}
+
+fn requests_per_s(text: &str) -> Result<f64, String> {
+    number(text, 1.0, 1e9)
 }
 
 fn rate(text: &str) -> Result<(String, f64), String> {

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod config;
 mod demo;
 mod live;
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, Command, ConfigCommand};
+use args::{Args, BenchCommand, Command, ConfigCommand};
 
 /// What a command comes to: an exit status, or an error to be printed.
 type CommandResult = Result<ExitCode, Box<dyn Error>>;
@@ -39,6 +40,7 @@ fn run(command: Command) -> CommandResult {
         Command::Backend(args) => serve::backend(&args),
         Command::Load(args) => load::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Bench { command: BenchCommand::Sched(args) } => bench::sched(&args),
         Command::Sim { command } => sim::run(&command),
         Command::Config { command: ConfigCommand::Check { file } } => config::check(&file),
     }

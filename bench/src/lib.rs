@@ -12,6 +12,7 @@ mod latency;
 pub mod load;
 mod process;
 pub mod report;
+pub mod sched;
 pub mod steal;
 mod table;
 pub mod tally;

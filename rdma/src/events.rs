@@ -181,12 +181,16 @@ impl Events {
         self.bytes.len()
     }
 
-    pub(crate) fn opened(&mut self, conn: ConnId, peer: Peer) {
+    /// For transports: a connection came up.
+    pub fn opened(&mut self, conn: ConnId, peer: Peer) {
         self.items.push(Stored::Opened { conn, peer });
     }
 
-    /// `body` must have passed [`decode`] for `kind`.
-    pub(crate) fn message(&mut self, conn: ConnId, kind: Kind, body: &[u8]) {
+    /// For transports: a message arrived.
+    ///
+    /// # Panics
+    /// Draining panics if `body` would not pass [`decode`] for `kind`.
+    pub fn message(&mut self, conn: ConnId, kind: Kind, body: &[u8]) {
         debug_assert!(decode(kind, body).is_ok());
         if self.items.is_empty() {
             self.bytes.clear();

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use baton_core::{BackendId, Batch, Candidate, GpuUpdate, ModelId, ModelSink, TaskId, Unserved};
+use baton_core::{
+    BackendId, Batch, Candidate, GpuUpdate, ModelId, ModelSink, Nanos, TaskId, Unserved,
+};
 use baton_rdma::wire::{Plan, TaskEnd};
 use baton_rdma::{ConnId, Transport};
 use zerocopy::IntoBytes;
@@ -27,6 +29,8 @@ pub(crate) struct Dispatch<T> {
     pub(crate) undelivered: Vec<u64>,
     /// The task ids of the plan being written.
     task_ids: Vec<U64>,
+    /// When each batch whose plan went out in this pass had become schedulable.
+    pub(crate) planned: Vec<Nanos>,
     pub(crate) counters: Arc<ModelThreadCounters>,
 }
 
@@ -46,6 +50,7 @@ impl<T: Transport> Dispatch<T> {
             local,
             undelivered: Vec::new(),
             task_ids: Vec::with_capacity(baton_core::BATCH_MAX as usize),
+            planned: Vec::new(),
             counters,
         }
     }
@@ -95,6 +100,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
             .insert(self.local(batch.model), gpu, backend, batch.requests())
             .expect("there is room for every slot's pipeline");
         if owner.is_some_and(|(_, conn)| self.send_plan(conn, name, batch)) {
+            self.planned.push(batch.schedulable_at);
             self.counters.plans.add(1);
             self.counters.planned_tasks.add(u64::from(batch.len()));
         } else {

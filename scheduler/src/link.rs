@@ -18,18 +18,46 @@ use crate::limits::{COMMANDS_MAX, GPU_UPDATES_MAX};
 /// What the ControlThread tells a ModelThread.
 #[derive(Clone, Debug)]
 pub enum ModelCommand {
-    /// A frontend joined; it will present `token`.
-    FrontendUp { frontend: FrontendId, token: u64 },
+    /// A frontend joined.
+    FrontendUp {
+        /// Which.
+        frontend: FrontendId,
+        /// What it will present.
+        token: u64,
+    },
     /// A frontend is gone.
-    FrontendDown { frontend: FrontendId },
-    /// A backend joined with these slots; it will present `token`.
-    BackendUp { backend: BackendId, token: u64, gpus: Vec<Gpu> },
+    FrontendDown {
+        /// Which.
+        frontend: FrontendId,
+    },
+    /// A backend joined.
+    BackendUp {
+        /// Which.
+        backend: BackendId,
+        /// What it will present.
+        token: u64,
+        /// Its slots.
+        gpus: Vec<Gpu>,
+    },
     /// A backend is gone.
-    BackendDown { backend: BackendId },
+    BackendDown {
+        /// Which.
+        backend: BackendId,
+    },
     /// How many slots serve the sub-cluster now.
-    Serving { subcluster: SubclusterId, gpus: u32 },
+    Serving {
+        /// Which.
+        subcluster: SubclusterId,
+        /// Slots that take batches.
+        gpus: u32,
+    },
     /// A backend measured this profile.
-    Profile { model: ModelId, profile: Profile },
+    Profile {
+        /// Of which model.
+        model: ModelId,
+        /// As measured.
+        profile: Profile,
+    },
     /// End every waiting task: the scheduler stops.
     Shutdown,
 }
@@ -38,11 +66,22 @@ pub enum ModelCommand {
 #[derive(Clone, Debug)]
 pub enum RankCommand {
     /// Slots of a backend that is ready.
-    Join { gpus: Vec<Gpu>, subcluster: SubclusterId },
+    Join {
+        /// The slots.
+        gpus: Vec<Gpu>,
+        /// Where they belong.
+        subcluster: SubclusterId,
+    },
     /// Slots of a backend that wants to leave.
-    Drain { gpus: Vec<Gpu> },
+    Drain {
+        /// The slots.
+        gpus: Vec<Gpu>,
+    },
     /// Slots of a backend that is gone.
-    Leave { gpus: Vec<Gpu> },
+    Leave {
+        /// The slots.
+        gpus: Vec<Gpu>,
+    },
 }
 
 /// What the other threads tell the ControlThread.

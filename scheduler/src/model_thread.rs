@@ -12,6 +12,7 @@ use baton_rdma::{ConnId, Event, Events, Peer, Transport};
 use baton_topo::{Agent, Waker};
 
 use crate::counters::ModelThreadCounters;
+use crate::delay::DelayHistogram;
 use crate::dispatch::Dispatch;
 use crate::in_flight::InFlight;
 use crate::limits::IN_FLIGHT_MAX;
@@ -30,6 +31,8 @@ pub struct Resident {
 struct Model {
     state: ModelState,
     subcluster: SubclusterId,
+    /// It is in the thread's list of touched models.
+    touched: bool,
 }
 
 /// The agent that owns some models' [`ModelState`]s and the connections of every member to them.
@@ -41,6 +44,10 @@ pub struct ModelThread<T> {
     serving: Vec<u32>,
     out: Dispatch<T>,
     events: Events,
+    /// Models with requests of this pass, whose candidates are to be re-formed.
+    touched: Vec<usize>,
+    /// From schedulable to plan out.
+    delays: DelayHistogram,
     /// Tasks on their way from a lost batch back to their queue.
     returning: Vec<Request>,
     /// Set once the scheduler stops: nothing is accepted any more.
@@ -62,14 +69,19 @@ impl<T: Transport> ModelThread<T> {
             local[resident.config.id.0 as usize] = Some(at);
         }
         let timers = IndexedHeap::new(residents.len());
-        let resident =
-            |r: Resident| Model { state: ModelState::new(r.config), subcluster: r.subcluster };
+        let resident = |r: Resident| Model {
+            state: ModelState::new(r.config),
+            subcluster: r.subcluster,
+            touched: false,
+        };
         Self {
             models: residents.into_iter().map(resident).collect(),
             timers,
             serving: vec![0; subclusters],
             out: Dispatch::new(transport, link, InFlight::new(IN_FLIGHT_MAX), local, counters),
             events: Events::new(),
+            touched: Vec::new(),
+            delays: DelayHistogram::default(),
             returning: Vec::new(),
             shutdown: false,
         }
@@ -88,6 +100,18 @@ impl<T: Transport> ModelThread<T> {
     /// Batches that backends have and have not reported.
     pub fn in_flight(&self) -> usize {
         self.out.in_flight.len()
+    }
+
+    /// From the moment a batch is schedulable and its slot can be granted until its plan is out.
+    pub fn dispatch_delays(&self) -> &DelayHistogram {
+        &self.delays
+    }
+
+    /// The plans of the last pass were flushed at its end, shortly before `now`.
+    fn record_delays(&mut self, now: Nanos) {
+        for schedulable_at in self.out.planned.drain(..) {
+            self.delays.record(now - schedulable_at);
+        }
     }
 
     fn take_commands(&mut self, now: Nanos) -> usize {
@@ -144,6 +168,7 @@ impl<T: Transport> ModelThread<T> {
             }
         }
         self.events = events;
+        self.reform_touched(now);
         taken
     }
 
@@ -185,8 +210,20 @@ impl<T: Transport> ModelThread<T> {
             return self.out.tell(task, Unserved::Dropped(why));
         }
         let request = Request { task, deadline: Nanos(submit.deadline_ns.get()) };
-        self.models[at].state.on_request(now, request, &mut self.out);
-        self.retime(at);
+        let model = &mut self.models[at];
+        model.state.enqueue(now, request, &mut self.out);
+        if !mem::replace(&mut model.touched, true) {
+            self.touched.push(at);
+        }
+    }
+
+    /// Candidates are re-formed once per pass, however many requests it brought.
+    fn reform_touched(&mut self, now: Nanos) {
+        while let Some(at) = self.touched.pop() {
+            self.models[at].touched = false;
+            self.models[at].state.reform(now, &mut self.out);
+            self.retime(at);
+        }
     }
 
     fn on_cancel(&mut self, now: Nanos, conn: ConnId, frontend: FrontendId, cancel: &Cancel) {
@@ -368,6 +405,7 @@ impl<T: Transport> ModelThread<T> {
 
 impl<T: Transport> Agent for ModelThread<T> {
     fn poll(&mut self, now: Nanos) -> usize {
+        self.record_delays(now);
         let work = self.take_commands(now)
             + self.take_events(now)
             + self.take_grants(now)

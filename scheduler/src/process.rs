@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use baton_core::{ModelConfig, NetworkDelay, Policy};
 use baton_rdma::wire::Role;
 use baton_rdma::{Identity, TcpConfig, TcpTransport, Transport};
-use baton_topo::{Agent, Clock, Cluster, Placement, PolicyName, Waker};
+use baton_topo::{Agent, Clock, Cluster, Placement, Waker};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::catalog::Catalog;
 use crate::control::{ControlParts, ControlThread};
 use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
+use crate::hot_path::{HotPath, homes};
 use crate::limits::MODEL_THREADS_MAX;
-use crate::link::{CommandSender, ModelCommand, NoticeSender, Sleeper, command_queue, link};
-use crate::model_thread::{ModelThread, Resident};
-use crate::rank_thread::{Home, RankThread};
+use crate::link::{CommandSender, ModelCommand};
+use crate::model_thread::ModelThread;
+use crate::rank_thread::RankThread;
 use crate::roster::Roster;
 
 /// Why the scheduler could not start.
@@ -70,7 +70,8 @@ pub struct SchedulerCounters {
 }
 
 impl SchedulerCounters {
-    fn new(model_threads: usize) -> Self {
+    /// All zero, for as many ModelThreads.
+    pub fn new(model_threads: usize) -> Self {
         Self {
             model_threads: (0..model_threads).map(|_| Arc::default()).collect(),
             rank_thread: Arc::default(),
@@ -134,59 +135,26 @@ impl<T: Transport> Assembly<T> {
     /// Deals the cluster's models to as many ModelThreads as there are `transports`.
     pub fn new(cluster: &Cluster, control: T, transports: Vec<T>) -> Self {
         let counters = Arc::new(SchedulerCounters::new(transports.len()));
-        let homes = homes(cluster, transports.len());
-        let thread_of: Vec<usize> = homes.iter().map(|home| home.thread).collect();
         let addrs: Vec<SocketAddr> = transports.iter().map(Transport::local_addr).collect();
-        let (notices, inbox) = NoticeSender::new(control.waker());
-        let (sleeper, rank_waker) = Sleeper::new();
-
-        let mut assembled = Vec::new();
-        let mut links = Vec::new();
-        let mut commands = Vec::new();
-        for (number, transport) in transports.into_iter().enumerate() {
-            let residents = residents(cluster, &homes, number);
-            let (model_link, rank_link, sender) =
-                link(residents.len(), transport.waker(), rank_waker.clone(), notices.clone());
-            let counters = Arc::clone(&counters.model_threads[number]);
-            let (models, subclusters) = (cluster.models.len(), cluster.subclusters.len());
-            assembled.push(ModelThread::new(
-                residents,
-                models,
-                subclusters,
-                transport,
-                model_link,
-                counters,
-            ));
-            links.push(rank_link);
-            commands.push(sender);
-        }
-
-        let (rank_commands, rank_inbox) = command_queue(rank_waker.clone());
-        let rank = RankThread::new(
-            &homes,
-            cluster.subclusters.len() as u32,
-            links,
-            rank_inbox,
-            notices,
-            (sleeper, rank_waker),
-            Arc::clone(&counters.rank_thread),
-        );
+        let thread_of: Vec<usize> =
+            homes(cluster, transports.len()).iter().map(|home| home.thread).collect();
+        let path = HotPath::new(cluster, transports, control.waker(), &counters);
         let (control_shutdown, shutdown) = crossbeam_channel::bounded(0);
         let epoch = Roster::default().token();
         let parts = ControlParts {
             catalog: Catalog::new(cluster, &addrs, &thread_of, epoch),
-            model_threads: commands.clone(),
-            rank: rank_commands,
-            notices: inbox,
+            model_threads: path.model_commands.clone(),
+            rank: path.rank_commands,
+            notices: path.notices,
             member_timeout: cluster.scheduler.member_timeout,
             shutdown,
             counters: Arc::clone(&counters.control_thread),
         };
         Self {
             control: ControlThread::new(control, parts),
-            rank,
-            model_threads: assembled,
-            commands,
+            rank: path.rank,
+            model_threads: path.model_threads,
+            commands: path.model_commands,
             control_shutdown,
             counters,
         }
@@ -282,39 +250,4 @@ impl Drop for SchedulerHandle {
     fn drop(&mut self) {
         self.halt();
     }
-}
-
-/// Models are dealt to the ModelThreads in turn.
-fn homes(cluster: &Cluster, threads: usize) -> Vec<Home> {
-    let home = |(number, model): (usize, &baton_topo::ModelSpec)| Home {
-        thread: number % threads,
-        subcluster: model.subcluster,
-    };
-    cluster.models.iter().enumerate().map(home).collect()
-}
-
-fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> {
-    let network = NetworkDelay {
-        ctrl: cluster.network.ctrl,
-        data_per_task: cluster.network.data_per_task,
-        response: cluster.network.response,
-        jitter: cluster.network.jitter,
-    };
-    let policy = match cluster.scheduler.policy {
-        PolicyName::Symphony => Policy::Symphony,
-        PolicyName::Eager => Policy::Eager,
-    };
-    let resident = |model: &baton_topo::ModelSpec| Resident {
-        config: ModelConfig {
-            id: model.id,
-            profile: model.profile.clone(),
-            slo: model.slo,
-            queue_capacity: model.queue_capacity,
-            policy,
-            network,
-        },
-        subcluster: model.subcluster,
-    };
-    let lives_here = |model: &&baton_topo::ModelSpec| homes[model.id.0 as usize].thread == thread;
-    cluster.models.iter().filter(lives_here).map(resident).collect()
 }

@@ -17,6 +17,9 @@ pub struct Batch<'a> {
     pub exec_at: Nanos,
     /// Latest start.
     pub invalid_after: Nanos,
+    /// Since when the model had a schedulable batch and the slot could have been granted to it:
+    /// the dispatch delay counts from here.
+    pub schedulable_at: Nanos,
     pub(crate) queue: &'a DeadlineQueue,
     pub(crate) window: Window,
 }

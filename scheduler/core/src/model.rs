@@ -76,6 +76,8 @@ pub struct ModelState {
     /// The batch size worth giving up heads for.
     target: u32,
     candidate: Option<Candidate>,
+    /// Since when the candidate is schedulable, or from when on it will be.
+    schedulable_at: Nanos,
     /// Grants consumed, modulo 2³²: stamps candidates.
     grants: u32,
     /// When the candidate must be re-formed although nothing arrives.
@@ -97,6 +99,7 @@ impl ModelState {
             rate: RateMeter::new(),
             target: 1,
             candidate: None,
+            schedulable_at: Nanos::MAX,
             grants: 0,
             timer: Nanos::MAX,
             counters: ModelCounters::default(),
@@ -107,6 +110,14 @@ impl ModelState {
 
     /// A task arrived. `deadline` is the application's, on the clock of `now`.
     pub fn on_request(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) {
+        self.enqueue(now, request, out);
+        self.reform(now, out);
+    }
+
+    /// The first half of [`ModelState::on_request`]: the task waits or has ended, and the candidate
+    /// is not current any more. Of several tasks that arrive at a time, each is enqueued and then
+    /// [`ModelState::reform`] is called once, at the same `now`.
+    pub fn enqueue(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) {
         self.counters.received += 1;
         if self.rate.roll(now) {
             self.latency.relax();
@@ -118,9 +129,17 @@ impl ModelState {
             return self.end(request.task, DropReason::DeadlinePassed, out);
         }
         if self.queue.push(request).is_err() {
-            return self.end(request.task, DropReason::QueueFull, out);
+            self.end(request.task, DropReason::QueueFull, out);
         }
-        self.reform(now, out);
+    }
+
+    /// Brings candidate and timer up to date, and publishes the candidate if it changed.
+    pub fn reform(&mut self, now: Nanos, out: &mut impl ModelSink) {
+        let before = self.candidate;
+        self.derive(now, out);
+        if self.candidate != before {
+            out.candidate(self.id, self.candidate, self.grants);
+        }
     }
 
     /// A task came back: its backend died or could not run it in time. It ends as `otherwise` if
@@ -180,6 +199,7 @@ impl ModelState {
         } else {
             self.seal(grant, now, window, out);
         }
+        self.schedulable_at = Nanos::MAX;
         self.publish(now, out);
     }
 
@@ -235,8 +255,16 @@ impl ModelState {
         let exec_at = horizon.start(window.batch);
         let latency = self.latency.of(window.batch);
         let invalid_after = self.queue.deadline(window.head) - latency;
-        let batch =
-            Batch { model: self.id, grant, exec_at, invalid_after, queue: &self.queue, window };
+        let slot_since = grant.free_at - self.network.before(window.batch);
+        let batch = Batch {
+            model: self.id,
+            grant,
+            exec_at,
+            invalid_after,
+            schedulable_at: self.schedulable_at.min(now).max(slot_since),
+            queue: &self.queue,
+            window,
+        };
         out.gpu(GpuUpdate::Planned { gpu: grant.gpu, start: exec_at, latency });
         out.dispatch(&batch);
         self.queue.remove_range(window.head, window.batch as usize);
@@ -245,15 +273,6 @@ impl ModelState {
         for _ in 0..window.head {
             let given_up = self.queue.pop().expect("the window's head counts the tasks before it");
             self.end(given_up.task, DropReason::Window, out);
-        }
-    }
-
-    /// Brings candidate and timer up to date, and publishes the candidate if it changed.
-    fn reform(&mut self, now: Nanos, out: &mut impl ModelSink) {
-        let before = self.candidate;
-        self.derive(now, out);
-        if self.candidate != before {
-            out.candidate(self.id, self.candidate, self.grants);
         }
     }
 
@@ -266,6 +285,11 @@ impl ModelState {
     fn derive(&mut self, now: Nanos, out: &mut impl ModelSink) {
         let window = self.form(now, Nanos::ZERO, out);
         self.candidate = (window.batch > 0).then(|| self.candidate_of(window, now));
+        let due = self.candidate.map_or(Nanos::MAX, |c| c.exec_at - c.delay);
+        // One more task leaves a schedulable batch as schedulable as it was.
+        if due > now || self.schedulable_at > now {
+            self.schedulable_at = due;
+        }
         self.timer = self.timer_of(window);
     }
 

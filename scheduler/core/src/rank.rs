@@ -98,10 +98,14 @@ impl RankState {
         self.counters.candidates += 1;
         entry.candidate = candidate;
         let subcluster = entry.subcluster;
-        self.ready[subcluster.0 as usize].remove(model.0);
-        match candidate {
+        let due = candidate.map(|candidate| candidate.exec_at - candidate.delay);
+        match due.filter(|&due| due > now) {
+            Some(due) => self.waiting.set(model.0, due),
             None => drop(self.waiting.remove(model.0)),
-            Some(candidate) => self.waiting.set(model.0, candidate.exec_at - candidate.delay),
+        }
+        match candidate.filter(|_| due <= Some(now)) {
+            Some(candidate) => self.ready[subcluster.0 as usize].set(model.0, candidate.urgency),
+            None => drop(self.ready[subcluster.0 as usize].remove(model.0)),
         }
         self.rearm(subcluster);
         self.on_timer(now, out);

@@ -119,6 +119,8 @@ mod tests {
     fn zipf_popularity_falls_with_the_rank() {
         let counts = counts("{ process = \"constant\" }", "{ kind = \"zipf\", s = 1.0 }");
         // 1 : 1/2 : 1/3, of 60,000
-        assert_eq!(counts, [32_727, 16_363, 10_909]);
+        for (count, expected) in counts.into_iter().zip([32_727, 16_363, 10_909]) {
+            assert!(count.abs_diff(expected) <= 1, "{count} instead of {expected}");
+        }
     }
 }

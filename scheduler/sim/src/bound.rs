@@ -58,7 +58,7 @@ impl Terms {
 
     /// The real-valued batch that takes this long, within 1 and the profile's largest.
     fn limited(&self, latency_s: f64) -> f64 {
-        ((latency_s - self.beta_s) / self.alpha_s).clamp(1.0, self.batch_max)
+        ((latency_s - self.beta_s) / self.alpha_s).max(1.0).min(self.batch_max)
     }
 
     /// GPUs the model needs at a total rate.

@@ -1,9 +1,9 @@
 //! The simulated GPU slots. A slot executes its batches in the order it got them, one at a time,
 //! each for ℓ(b) plus the scenario's overrun.
 //!
-//! What a slot does with a batch is known when it gets it, so its tasks are tallied then, and only
-//! the end of the batch is an event. A batch that cannot keep its window executes nevertheless, and
-//! its tasks count as late.
+//! A batch that cannot keep its window executes nevertheless, and its tasks count as late. Tasks
+//! end when their batch does. The lists of tasks are recycled: no allocation per batch once the
+//! deepest queues have been seen.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use std::io::Write as _;
 use baton_core::{IndexedHeap, Nanos, Profile, Request, TaskId};
 
 use crate::random::{Concern, Stream};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, SimModel};
 use crate::tally::Tally;
 
 /// The measured end of a batch.
@@ -24,9 +24,17 @@ pub(crate) struct Finished {
 }
 
 #[derive(Debug)]
+struct Batch {
+    start: Nanos,
+    end: Nanos,
+    finished: Finished,
+    requests: Vec<Request>,
+}
+
+#[derive(Debug)]
 struct Slot {
-    /// What it executes and what waits behind it, with the moments they end.
-    batches: VecDeque<(Nanos, Finished)>,
+    /// What it executes, and what waits behind it.
+    batches: VecDeque<Batch>,
     /// When it will have executed all of it.
     free_at: Nanos,
 }
@@ -41,6 +49,8 @@ pub(crate) struct Cluster {
     overrun: Nanos,
     stream: Stream,
     tally: Tally,
+    /// Empty lists that batches had.
+    spare: Vec<Vec<Request>>,
     /// One line for each batch and drop, if asked for.
     trace: Option<Vec<u8>>,
 }
@@ -49,13 +59,15 @@ impl Cluster {
     pub(crate) fn new(scenario: &Scenario, seed: u64, traced: bool) -> Self {
         let idle = || Slot { batches: VecDeque::with_capacity(4), free_at: Nanos::ZERO };
         let models = &scenario.models;
+        let slos: Vec<Nanos> = models.iter().map(SimModel::slo).collect();
         Self {
             slots: (0..scenario.gpus).map(|_| idle()).collect(),
             ends: IndexedHeap::new(scenario.gpus as usize),
             profiles: models.iter().map(|model| model.profile.clone()).collect(),
             overrun: scenario.overrun,
             stream: Stream::new(seed, Concern::Overrun),
-            tally: Tally::new(models.len(), scenario.warmup, scenario.end()),
+            tally: Tally::new(&slos, scenario.warmup, scenario.end()),
+            spare: Vec::new(),
             trace: traced.then(Vec::new),
         }
     }
@@ -70,6 +82,8 @@ impl Cluster {
     ) {
         let batch = requests.len() as u32;
         let took = self.profiles[model as usize].latency(batch) + self.draw_overrun();
+        let mut list = self.spare.pop().unwrap_or_default();
+        list.extend(requests);
         let slot = &mut self.slots[gpu as usize];
         let start = slot.free_at.max(exec_at);
         let end = start + took;
@@ -77,10 +91,24 @@ impl Cluster {
         if slot.batches.is_empty() {
             self.ends.set(gpu, end);
         }
-        slot.batches.push_back((end, Finished { gpu, model, batch, took }));
-        self.tally.batch(model, batch, start, end);
-        requests.for_each(|request| self.tally.completed(model, request, end));
-        self.note(format_args!("batch model={model} gpu={gpu} tasks={batch} {start:?} {end:?}"));
+        let finished = Finished { gpu, model, batch, took };
+        slot.batches.push_back(Batch { start, end, finished, requests: list });
+    }
+
+    /// Stops what the slot executes; its tasks go back to the policy. The time is lost. False if
+    /// the slot executes nothing.
+    pub(crate) fn preempt(&mut self, now: Nanos, gpu: u32, back: impl FnMut(Request)) -> bool {
+        let slot = &mut self.slots[gpu as usize];
+        debug_assert!(slot.batches.len() <= 1, "policies that preempt keep no batch waiting");
+        let Some(mut batch) = slot.batches.pop_front() else { return false };
+        slot.free_at = now;
+        self.ends.remove(gpu);
+        self.tally.executed(batch.start, now);
+        let model = batch.finished.model;
+        batch.requests.drain(..).for_each(back);
+        self.spare.push(batch.requests);
+        self.note(format_args!("preempt model={model} gpu={gpu} {:?} {now:?}", batch.start));
+        true
     }
 
     /// Gives a task up.
@@ -94,15 +122,21 @@ impl Cluster {
         self.ends.peek().map_or(Nanos::MAX, |(at, _)| at)
     }
 
-    /// The batch that ends next. The slot goes on with the one behind it.
+    /// Ends the batch that is due next, and its tasks; the slot goes on with the one behind it.
     pub(crate) fn take_ended(&mut self) -> Option<Finished> {
         let (_, gpu) = self.ends.peek()?;
         let slot = &mut self.slots[gpu as usize];
-        let (_, finished) = slot.batches.pop_front()?;
+        let Batch { start, end, finished, mut requests } = slot.batches.pop_front()?;
         match slot.batches.front() {
-            Some(&(end, _)) => self.ends.set(gpu, end),
+            Some(next) => self.ends.set(gpu, next.end),
             None => drop(self.ends.remove(gpu)),
         }
+        let Finished { model, batch, .. } = finished;
+        self.tally.executed(start, end);
+        self.tally.batch(model, batch, start);
+        requests.drain(..).for_each(|request| self.tally.completed(model, request, end));
+        self.spare.push(requests);
+        self.note(format_args!("batch model={model} gpu={gpu} tasks={batch} {start:?} {end:?}"));
         Some(finished)
     }
 

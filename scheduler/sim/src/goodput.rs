@@ -52,11 +52,7 @@ pub struct SeedGoodput {
 ///
 /// # Errors
 /// No seed, or a run failed.
-pub fn goodput(
-    scenario: &Scenario,
-    policy: PolicyName,
-    seeds: u32,
-) -> Result<Goodput, SimError> {
+pub fn goodput(scenario: &Scenario, policy: PolicyName, seeds: u32) -> Result<Goodput, SimError> {
     if seeds == 0 {
         return Err(SimError::NoSeed);
     }

@@ -17,6 +17,8 @@ mod bound;
 mod cluster;
 mod drive;
 mod goodput;
+#[cfg(test)]
+mod optimum;
 mod policy;
 mod production;
 mod random;

@@ -22,6 +22,16 @@ pub enum PolicyName {
         /// A slot gets another batch once it has less than this to execute.
         outstanding_ms: f64,
     },
+    /// Nexus' static partition.
+    Nexus {
+        /// Frontends that spread tasks, each on its own.
+        frontends: u32,
+    },
+    /// Shepherd's online scheduler, Flex.
+    Shepherd {
+        /// A batch this many times larger preempts the one that executes; above 1.
+        lambda: f64,
+    },
 }
 
 impl FromStr for PolicyName {
@@ -44,8 +54,18 @@ impl FromStr for PolicyName {
             "frontrun" => plain(Self::Frontrun),
             "timeout" => Ok(Self::Timeout { fraction: number(0.4, 1.0)? }),
             "clockwork" => Ok(Self::Clockwork { outstanding_ms: number(5.0, 1e3)? }),
+            "nexus" => match number(1.0, 1e3)? {
+                frontends if frontends >= 1.0 && frontends.fract() == 0.0 => {
+                    Ok(Self::Nexus { frontends: frontends as u32 })
+                }
+                _ => Err("nexus: give a whole number of frontends".to_owned()),
+            },
+            "shepherd" => match number(3.03, 1e3)? {
+                lambda if lambda > 1.0 => Ok(Self::Shepherd { lambda }),
+                _ => Err("shepherd: give a factor above 1".to_owned()),
+            },
             _ => Err("give symphony, eager, frontrun, timeout[:FRACTION], \
-                      or clockwork[:OUTSTANDING_MS]"
+                      clockwork[:OUTSTANDING_MS], nexus[:FRONTENDS], or shepherd[:LAMBDA]"
                 .to_owned()),
         }
     }
@@ -59,6 +79,8 @@ impl fmt::Display for PolicyName {
             Self::Frontrun => f.write_str("frontrun"),
             Self::Timeout { fraction } => write!(f, "timeout:{fraction}"),
             Self::Clockwork { outstanding_ms } => write!(f, "clockwork:{outstanding_ms}"),
+            Self::Nexus { frontends } => write!(f, "nexus:{frontends}"),
+            Self::Shepherd { lambda } => write!(f, "shepherd:{lambda}"),
         }
     }
 }
@@ -69,7 +91,15 @@ mod tests {
 
     #[test]
     fn a_name_is_read_as_it_is_written() {
-        for name in ["symphony", "eager", "frontrun", "timeout:0.25", "clockwork:0"] {
+        for name in [
+            "symphony",
+            "eager",
+            "frontrun",
+            "timeout:0.25",
+            "clockwork:0",
+            "nexus:8",
+            "shepherd:3.03",
+        ] {
             assert_eq!(name.parse::<PolicyName>().unwrap().to_string(), name);
         }
         assert_eq!("clockwork".parse(), Ok(PolicyName::Clockwork { outstanding_ms: 5.0 }));
@@ -77,7 +107,16 @@ mod tests {
 
     #[test]
     fn what_is_no_policy_is_refused() {
-        for name in ["", "fifo", "symphony:1", "timeout:1.1", "timeout:NaN", "clockwork:x"] {
+        for name in [
+            "",
+            "fifo",
+            "symphony:1",
+            "timeout:1.1",
+            "timeout:NaN",
+            "clockwork:x",
+            "nexus:0",
+            "shepherd:1",
+        ] {
             assert!(name.parse::<PolicyName>().is_err(), "{name}");
         }
     }

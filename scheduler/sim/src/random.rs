@@ -8,6 +8,8 @@ pub(crate) enum Concern {
     Arrivals(u32),
     /// How long executions overrun their profile.
     Overrun,
+    /// Which frontend a task comes through.
+    Frontend,
 }
 
 /// SplitMix64.
@@ -19,6 +21,7 @@ impl Stream {
     pub(crate) fn new(seed: u64, concern: Concern) -> Self {
         let tag = match concern {
             Concern::Overrun => 1,
+            Concern::Frontend => 3,
             Concern::Arrivals(model) => (2 << 32) | u64::from(model),
         };
         Self(mix(mix(seed) ^ tag))
@@ -97,7 +100,9 @@ mod tests {
     #[test]
     fn streams_of_one_seed_differ() {
         let first = |concern| Stream::new(1, concern).next_u64();
-        let all = [Concern::Overrun, Concern::Arrivals(0), Concern::Arrivals(1)].map(first);
-        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2]);
+        let (a, b) = (Concern::Arrivals(0), Concern::Arrivals(1));
+        let all = [Concern::Overrun, Concern::Frontend, a, b].map(first);
+        let distinct: std::collections::BTreeSet<u64> = all.into_iter().collect();
+        assert_eq!(distinct.len(), all.len());
     }
 }

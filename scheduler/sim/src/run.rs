@@ -3,7 +3,7 @@
 use baton_core::{Nanos, NetworkDelay, Policy};
 
 use crate::arrivals::Arrivals;
-use crate::baseline::{Clockwork, Deferred, Rule};
+use crate::baseline::{Clockwork, Deferred, Nexus, Rule, Shepherd};
 use crate::cluster::Cluster;
 use crate::drive::{Scheduler, drive};
 use crate::policy::PolicyName;
@@ -67,6 +67,12 @@ fn simulate(scenario: &Scenario, run: Run, traced: bool) -> Result<Traced, SimEr
         PolicyName::Clockwork { outstanding_ms } => {
             let outstanding = Nanos::from_millis_f64(outstanding_ms);
             under(Clockwork::new(scenario, outstanding), scenario, run, traced)
+        }
+        PolicyName::Nexus { frontends } => {
+            under(Nexus::new(scenario, frontends, rate_rps, run.seed), scenario, run, traced)
+        }
+        PolicyName::Shepherd { lambda } => {
+            under(Shepherd::new(scenario, lambda), scenario, run, traced)
         }
     }
 }

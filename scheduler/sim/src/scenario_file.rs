@@ -168,7 +168,12 @@ fn seconds(seconds: f64) -> Nanos {
 
 fn check(key: &str, value: f64, min: f64, max: f64) -> Result<(), ScenarioError> {
     let within = (min..=max).contains(&value);
-    within.then_some(()).ok_or_else(|| ScenarioError::Range { key: key.to_owned(), value, min, max })
+    within.then_some(()).ok_or_else(|| ScenarioError::Range {
+        key: key.to_owned(),
+        value,
+        min,
+        max,
+    })
 }
 
 impl ArrivalKey {
@@ -202,8 +207,7 @@ fn models(file: &File) -> Result<Vec<SimModel>, ScenarioError> {
         check("model.copies", f64::from(model.copies), 1.0, MODELS_MAX as f64)?;
         for copy in 1..=model.copies {
             let alone = model.copies == 1;
-            let name =
-                if alone { model.name.clone() } else { format!("{}-{copy}", model.name) };
+            let name = if alone { model.name.clone() } else { format!("{}-{copy}", model.name) };
             models.push(sim_model(name, model.alpha_ms, model.beta_ms, model.slo_ms)?);
         }
     }

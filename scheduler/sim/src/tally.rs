@@ -65,26 +65,15 @@ pub(crate) struct Tally {
     pub(crate) busy: Nanos,
 }
 
-/// An hour, and two digits: the bounds of the latencies that are told apart.
-const LATENCY_MAX_US: u64 = 3_600_000_000;
-const LATENCY_DIGITS: u8 = 2;
+/// Latencies are told apart to three digits, up to this multiple of the objective.
+const LATENCY_MAX: u64 = 4;
+const LATENCY_DIGITS: u8 = 3;
 
 impl Tally {
-    pub(crate) fn new(models: usize, from: Nanos, until: Nanos) -> Self {
-        let latency_us = Histogram::new_with_max(LATENCY_MAX_US, LATENCY_DIGITS)
-            .expect("the bounds are the type's own");
-        let zero = ModelTally {
-            submitted: 0,
-            completed: 0,
-            late: 0,
-            dropped: 0,
-            batches: 0,
-            batched: 0,
-            latency_us,
-            open: 0,
-            balance: 0,
-        };
-        Self { from, until, models: vec![zero; models], busy: Nanos::ZERO }
+    /// Counts from `from` until `until` for models with these objectives.
+    pub(crate) fn new(slos: &[Nanos], from: Nanos, until: Nanos) -> Self {
+        let models = slos.iter().copied().map(ModelTally::new).collect();
+        Self { from, until, models, busy: Nanos::ZERO }
     }
 
     /// A task came in.
@@ -103,7 +92,7 @@ impl Tally {
         model.dropped += u64::from(counts);
     }
 
-    /// A task's execution ends at `at`.
+    /// A task's execution ended at `at`.
     pub(crate) fn completed(&mut self, model: u32, request: Request, at: Nanos) {
         let counts = self.counts(request.task);
         let model = self.end(model, request.task);
@@ -114,13 +103,17 @@ impl Tally {
         }
     }
 
-    /// A batch executes from `start` to `end`.
-    pub(crate) fn batch(&mut self, model: u32, size: u32, start: Nanos, end: Nanos) {
+    /// A batch that started at `start` has ended.
+    pub(crate) fn batch(&mut self, model: u32, size: u32, start: Nanos) {
         if (self.from..self.until).contains(&start) {
             let model = &mut self.models[model as usize];
             model.batches += 1;
             model.batched += u64::from(size);
         }
+    }
+
+    /// A slot executed from `start` to `end`.
+    pub(crate) fn executed(&mut self, start: Nanos, end: Nanos) {
         self.busy = self.busy + (end.min(self.until) - start.max(self.from));
     }
 
@@ -133,6 +126,7 @@ impl Tally {
         }
     }
 
+    /// Arrived after the warm-up.
     fn counts(&self, task: TaskId) -> bool {
         task.0 >= self.from.0
     }
@@ -145,13 +139,32 @@ impl Tally {
     }
 }
 
+impl ModelTally {
+    fn new(slo: Nanos) -> Self {
+        let most_us = (slo.0 / 1_000).saturating_mul(LATENCY_MAX).max(2);
+        let latency_us = Histogram::new_with_max(most_us, LATENCY_DIGITS)
+            .expect("the largest value is at least 2 and the digits are at most 5");
+        Self {
+            submitted: 0,
+            completed: 0,
+            late: 0,
+            dropped: 0,
+            batches: 0,
+            batched: 0,
+            latency_us,
+            open: 0,
+            balance: 0,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn ended(ends: &[u64]) -> Result<(), SimError> {
-        let mut tally = Tally::new(1, Nanos::ZERO, Nanos::MAX);
-        [1, 2, 3].map(|task| tally.submitted(0, TaskId(task)));
+        let mut tally = Tally::new(&[Nanos::from_millis(1)], Nanos::ZERO, Nanos::MAX);
+        (1..=3).for_each(|task| tally.submitted(0, TaskId(task)));
         ends.iter().for_each(|&task| tally.dropped(0, TaskId(task)));
         tally.check(std::iter::once("m".to_owned()))
     }

@@ -140,8 +140,7 @@ impl Model {
         let slo = model.slo();
         let profile = model.profile.clone();
         let gap_ns = 1e9 / rate_rps;
-        let balanced =
-            |&b: &u32| profile.latency(b) + Nanos((gap_ns * f64::from(b)) as u64) <= slo;
+        let balanced = |&b: &u32| profile.latency(b) + Nanos((gap_ns * f64::from(b)) as u64) <= slo;
         let target = (1..=profile.batch_max()).take_while(balanced).last().unwrap_or(1);
         let fraction = if let Rule::Timeout(fraction) = rule { fraction } else { 1.0 };
         let patience = Nanos((slo.0 as f64 * fraction) as u64);

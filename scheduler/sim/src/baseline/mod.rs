@@ -2,6 +2,11 @@
 
 mod clockwork;
 mod deferred;
+mod nexus;
+mod nexus_plan;
+mod shepherd;
 
 pub(crate) use clockwork::Clockwork;
 pub(crate) use deferred::{Deferred, Rule};
+pub(crate) use nexus::Nexus;
+pub(crate) use shepherd::Shepherd;

@@ -1,0 +1,143 @@
+//! `baton bench sched`: what the scheduler costs per request, without a network.
+//!
+//! The real ModelThread and RankThread agents run in the production loop on pinned threads. Each
+//! ModelThread's transport is a [`generator`] that makes up requests and plays the GPUs. Costs are
+//! thread CPU time, so that a neighbour on the core does not count; the generator runs on the
+//! ModelThread's own core and its cost, measured alone, is taken off and reported.
+
+mod arrivals;
+mod cpu;
+mod generator;
+mod gpus;
+mod metered;
+mod report;
+mod rig;
+mod workload;
+
+use baton_core::Nanos;
+
+pub use report::{SchedReport, ThreadReport};
+
+use rig::Rig;
+use workload::Workload;
+
+/// What to run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Shape {
+    /// ModelThreads, at least 1.
+    pub model_threads: u32,
+    /// Models, at least one for each ModelThread.
+    pub models: u32,
+    /// GPU slots.
+    pub gpus: u32,
+    /// Length of the measurement.
+    pub seconds: f64,
+    /// Requests per second in total, Poisson; `None`: as many as the ModelThreads take.
+    pub rate: Option<f64>,
+    /// Same seed, same requests.
+    pub seed: u64,
+}
+
+/// Why a run was not possible.
+#[derive(Debug, thiserror::Error)]
+pub enum SchedError {
+    /// The shape is beyond the scheduler's bounds.
+    #[error("{0}")]
+    Shape(String),
+    /// The system has no more threads.
+    #[error("cannot start a thread: {0}")]
+    Spawn(std::io::Error),
+    /// An agent panicked; its message is on stderr.
+    #[error("a scheduler thread panicked; please report this")]
+    Panicked,
+    /// Tasks vanished or were invented.
+    #[error("{submitted} tasks came in and {accounted} went out; please report this")]
+    Lost {
+        /// Taken by the ModelThreads.
+        submitted: u64,
+        /// Sent in plans, ended or still waiting.
+        accounted: u64,
+    },
+}
+
+/// The first guess at what one ModelThread takes, requests per second.
+const GUESS_RPS: f64 = 5e6;
+/// Runs that find out what the emulated GPUs must be able to do, and their length.
+const TRIALS: usize = 2;
+const TRIAL: Nanos = Nanos::from_millis(300);
+
+/// Measures. Without a rate, short trials first find the highest one, because GPUs and profiles
+/// are sized for the rate: batches of about ten, GPUs four fifths busy.
+///
+/// # Errors
+/// See [`SchedError`].
+pub fn run(shape: Shape) -> Result<SchedReport, SchedError> {
+    shape.check()?;
+    let mut rate = shape.rate.unwrap_or_else(|| GUESS_RPS * f64::from(shape.model_threads));
+    if shape.rate.is_none() {
+        for _ in 0..TRIALS {
+            let outcome = Rig::new(&Workload::new(shape, rate)).run(TRIAL)?;
+            rate = outcome.requests_per_s().max(1.0);
+        }
+    }
+    let workload = Workload::new(shape, rate);
+    let outcome = Rig::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
+    let generator = generator::cost_alone(&workload, outcome.mean_batch())?;
+    Ok(SchedReport::new(shape, &outcome, generator))
+}
+
+impl Shape {
+    fn check(&self) -> Result<(), SchedError> {
+        use baton_scheduler::limits::{GPUS_MAX, MODEL_THREADS_MAX};
+        let wrong = if !(1..=MODEL_THREADS_MAX).contains(&self.model_threads) {
+            format!("model threads: give 1 to {MODEL_THREADS_MAX}")
+        } else if !(self.model_threads..=MODELS_MAX).contains(&self.models) {
+            format!("models: give {} (one per model thread) to {MODELS_MAX}", self.model_threads)
+        } else if !(1..=GPUS_MAX).contains(&self.gpus) {
+            format!("gpus: give 1 to {GPUS_MAX}")
+        } else {
+            return Ok(());
+        };
+        Err(SchedError::Shape(wrong))
+    }
+}
+
+/// Keeps the queues' memory below a gigabyte.
+const MODELS_MAX: u32 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TINY: Shape =
+        Shape { model_threads: 1, models: 3, gpus: 4, seconds: 0.1, rate: None, seed: 1 };
+
+    #[test]
+    fn a_saturated_run_costs_something_and_loses_nothing() {
+        let report = run(Shape { model_threads: 2, ..TINY }).unwrap();
+        assert!(report.requests_per_s > 1_000.0, "{report:?}");
+        assert!(report.ns_per_request > 1.0, "{report:?}");
+        assert!(report.batches_per_s > 0.0 && report.mean_batch >= 1.0, "{report:?}");
+        let delay = &report.dispatch_delay_us;
+        assert!(delay.p50 <= delay.p99 && delay.p99 <= delay.p999, "{delay:?}");
+        assert_eq!(report.threads.len(), 2);
+    }
+
+    #[test]
+    fn a_paced_run_offers_the_rate_it_was_given() {
+        let report = run(Shape { rate: Some(20_000.0), seconds: 0.3, ..TINY }).unwrap();
+        assert!((10_000.0..40_000.0).contains(&report.requests_per_s), "{report:?}");
+    }
+
+    #[test]
+    fn shapes_beyond_the_bounds_are_refused() {
+        for shape in [
+            Shape { model_threads: 0, ..TINY },
+            Shape { models: 0, ..TINY },
+            Shape { gpus: 0, ..TINY },
+            Shape { gpus: 5_000, ..TINY },
+        ] {
+            assert!(matches!(run(shape), Err(SchedError::Shape(_))), "{shape:?}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What a run amounts to: for scripts as JSON, for people as text.
+
+use std::fmt;
+
+use baton_core::Nanos;
+use baton_scheduler::DelayHistogram;
+use serde::Serialize;
+
+use super::Shape;
+use super::rig::{Lap, ModelCounts, Outcome};
+
+/// A finished run. The JSON keys are a contract.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SchedReport {
+    /// ModelThreads.
+    pub model_threads: u32,
+    /// Models.
+    pub models: u32,
+    /// GPU slots.
+    pub gpus: u32,
+    /// Length of the measured phase.
+    pub seconds: f64,
+    /// Requests that came in, per second.
+    pub requests_per_s: f64,
+    /// CPU time of the ModelThreads per request, generator and idle passes taken off.
+    pub ns_per_request: f64,
+    /// What was taken off for the generator.
+    pub generator_ns_per_request: f64,
+    /// Plans that went out, per second.
+    pub batches_per_s: f64,
+    /// Tasks in a batch.
+    pub mean_batch: f64,
+    /// CPU time of the RankThread per batch granted: candidates, grant and slot updates together,
+    /// idle passes taken off.
+    pub rank_ns_per_batch: f64,
+    /// The same per candidate, grant and slot update.
+    pub rank_ns_per_event: f64,
+    /// Candidates the RankThread looked at per batch granted.
+    pub candidates_per_batch: f64,
+    /// Share of the RankThread's CPU time in which it had something to do.
+    pub rank_busy: f64,
+    /// From the moment a batch is schedulable and a slot can be granted until the plan is out.
+    pub dispatch_delay_us: Quantiles,
+    /// Tasks given up, for whatever reason.
+    pub dropped: u64,
+    /// Of these, because the model's queue was full.
+    pub queue_full: u64,
+    /// Plans that could not be sent.
+    pub plans_undelivered: u64,
+    /// Each agent had a core of its own and was pinned to it.
+    pub pinned: bool,
+    /// Share of the CPU time that went to other machines' work; `null` where unknown.
+    pub steal_fraction: Option<f64>,
+    /// Each ModelThread by itself.
+    pub threads: Vec<ThreadReport>,
+}
+
+/// One ModelThread.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ThreadReport {
+    /// Requests that came in, per second.
+    pub requests_per_s: f64,
+    /// As in [`SchedReport`].
+    pub ns_per_request: f64,
+    /// Share of its CPU time in which it had something to do.
+    pub busy: f64,
+}
+
+/// Quantiles in microseconds; 0 if nothing was measured.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Quantiles {
+    /// Half of them took no longer.
+    pub p50: f64,
+    /// 99 %.
+    pub p99: f64,
+    /// 99.9 %.
+    pub p999: f64,
+}
+
+impl SchedReport {
+    pub(super) fn new(shape: Shape, outcome: &Outcome, generator_ns: f64) -> Self {
+        let requests = outcome.total(|counts| counts.requests);
+        let busy_ns: f64 = outcome.model_threads.iter().map(Lap::busy_ns).sum();
+        let rank = &outcome.rank;
+        let per = |ns: f64, count: u64| ns / count.max(1) as f64;
+        // Each grant is followed by two updates: planned, finished.
+        let events = rank.counts.candidates + 3 * rank.counts.grants;
+        Self {
+            model_threads: shape.model_threads,
+            models: shape.models,
+            gpus: shape.gpus,
+            seconds: outcome.elapsed.as_millis_f64() / 1e3,
+            requests_per_s: outcome.requests_per_s(),
+            ns_per_request: per(busy_ns, requests) - generator_ns,
+            generator_ns_per_request: generator_ns,
+            batches_per_s: outcome.per_s(outcome.total(|counts| counts.batches)),
+            mean_batch: outcome.mean_batch(),
+            rank_ns_per_batch: per(rank.busy_ns(), rank.counts.grants),
+            rank_ns_per_event: per(rank.busy_ns(), events),
+            candidates_per_batch: per(rank.counts.candidates as f64, rank.counts.grants),
+            rank_busy: rank.busy_share(),
+            dispatch_delay_us: Quantiles::of(outcome),
+            dropped: outcome.total(|counts| counts.dropped),
+            queue_full: outcome.total(|counts| counts.queue_full),
+            plans_undelivered: outcome.total(|counts| counts.undelivered),
+            pinned: outcome.pinned,
+            steal_fraction: outcome.steal,
+            threads: outcome
+                .model_threads
+                .iter()
+                .map(|lap| ThreadReport::new(lap, outcome, generator_ns))
+                .collect(),
+        }
+    }
+}
+
+impl ThreadReport {
+    fn new(lap: &Lap<ModelCounts>, outcome: &Outcome, generator_ns: f64) -> Self {
+        let requests = lap.counts.requests;
+        Self {
+            requests_per_s: outcome.per_s(requests),
+            ns_per_request: lap.busy_ns() / requests.max(1) as f64 - generator_ns,
+            busy: lap.busy_share(),
+        }
+    }
+}
+
+impl Quantiles {
+    fn of(outcome: &Outcome) -> Self {
+        let mut all = DelayHistogram::default();
+        outcome.model_threads.iter().for_each(|lap| all.merge(&lap.counts.delays));
+        let us = |q| all.quantile(q).unwrap_or(Nanos::ZERO).0 as f64 / 1e3;
+        Self { p50: us(0.5), p99: us(0.99), p999: us(0.999) }
+    }
+}
+
+impl fmt::Display for SchedReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} model threads, {} models, {} GPUs, {:.1} s{}",
+            self.model_threads,
+            self.models,
+            self.gpus,
+            self.seconds,
+            if self.pinned { "" } else { "; fewer cores than threads" },
+        )?;
+        writeln!(
+            f,
+            "  model threads  {:>6.1} ns CPU per request, {:.2} M requests/s \
+             (the generator's {:.1} ns taken off)",
+            self.ns_per_request,
+            self.requests_per_s / 1e6,
+            self.generator_ns_per_request,
+        )?;
+        writeln!(
+            f,
+            "  rank thread    {:>6.1} ns CPU per batch of {:.1}, {:.3} M batches/s, {:.2} candidates \
+             per batch, busy {:.0} %",
+            self.rank_ns_per_batch,
+            self.mean_batch,
+            self.batches_per_s / 1e6,
+            self.candidates_per_batch,
+            self.rank_busy * 100.0,
+        )?;
+        let Quantiles { p50, p99, p999 } = self.dispatch_delay_us;
+        writeln!(f, "  dispatch delay {p50:.1} µs, p99 {p99:.1} µs, p99.9 {p999:.1} µs")?;
+        let steal =
+            self.steal_fraction.map_or_else(|| "-".into(), |s| format!("{:.1} %", s * 100.0));
+        writeln!(
+            f,
+            "  dropped {}, queue full {}, plans undelivered {}, steal {steal}",
+            self.dropped, self.queue_full, self.plans_undelivered,
+        )
+    }
+}

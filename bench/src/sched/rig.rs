@@ -1,0 +1,304 @@
+//! The agents on their threads, and the phases of a run: warm up, measure, run dry, and weigh a
+//! pass that finds nothing to do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use baton_core::{Gpu, GpuId, Nanos, SubclusterId};
+use baton_scheduler::{
+    DelayHistogram, HotPath, ModelCommand, ModelThread, RankCommand, RankThread, SchedulerCounters,
+};
+use baton_topo::{Agent, Clock, Idle, Placement, Waker, park_thread, run};
+
+use super::SchedError;
+use super::generator::{FRONTEND, GPUS_PER_BACKEND, Generator, TOKEN, backend_of};
+use super::metered::{Metered, Usage};
+use super::workload::Workload;
+use crate::steal::CpuTimes;
+
+/// Agents ready to run.
+pub(super) struct Rig {
+    path: HotPath<Generator>,
+    counters: Arc<SchedulerCounters>,
+    quiet: Arc<AtomicBool>,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) elapsed: Nanos,
+    pub(super) model_threads: Vec<Lap<ModelCounts>>,
+    pub(super) rank: Lap<RankCounts>,
+    /// The agents had a core each and spun on it.
+    pub(super) pinned: bool,
+    pub(super) steal: Option<f64>,
+}
+
+/// One thread's share of the measured phase.
+#[derive(Debug)]
+pub(super) struct Lap<C> {
+    usage: Usage,
+    idle_pass_ns: f64,
+    pub(super) counts: C,
+}
+
+/// What a ModelThread did. Counts since start, or between two moments.
+#[derive(Clone, Debug)]
+pub(super) struct ModelCounts {
+    pub(super) requests: u64,
+    pub(super) batches: u64,
+    pub(super) planned: u64,
+    pub(super) dropped: u64,
+    pub(super) queue_full: u64,
+    pub(super) undelivered: u64,
+    pub(super) delays: DelayHistogram,
+}
+
+/// What the RankThread did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RankCounts {
+    pub(super) candidates: u64,
+    pub(super) grants: u64,
+}
+
+/// The switches of a run; set once each, in this order.
+#[derive(Clone, Default)]
+struct Phases {
+    warm: Arc<AtomicBool>,
+    measured: Arc<AtomicBool>,
+    dry: Arc<AtomicBool>,
+}
+
+const WARM_UP: Nanos = Nanos::from_millis(150);
+/// Longer than the SLO: whatever waits is planned or dropped by then.
+const RUN_DRY: Nanos = Nanos::from_millis(150);
+
+impl Rig {
+    pub(super) fn new(workload: &Workload) -> Self {
+        let quiet = Arc::new(AtomicBool::new(false));
+        let threads = workload.shape.model_threads;
+        let counters = Arc::new(SchedulerCounters::new(threads as usize));
+        let transports =
+            (0..threads).map(|t| Generator::new(workload, t, Arc::clone(&quiet))).collect();
+        let path = HotPath::new(&workload.cluster(), transports, Waker::new(|| ()), &counters);
+        join_members(&path, workload.shape.gpus);
+        Self { path, counters, quiet }
+    }
+
+    /// Runs the agents; `measure` is the length of the measured phase.
+    pub(super) fn run(self, measure: Nanos) -> Result<Outcome, SchedError> {
+        let (clock, phases) = (Clock::start(), Phases::default());
+        let pinned = has_cores_for(self.path.model_threads.len() + 1);
+        let mut places = (0..).map(|core| place(core, pinned));
+        let mut next_place = move || places.next().expect("there is no end of places");
+        let counters = Arc::clone(&self.counters.rank_thread);
+        let count = move |_: &RankThread| RankCounts {
+            candidates: counters.candidates.get() + counters.superseded.get(),
+            grants: counters.grants.get(),
+        };
+        let rank = spawn(self.path.rank, clock, next_place(), phases.clone(), count)?;
+        let mut model_threads = Vec::new();
+        for (agent, counters) in
+            self.path.model_threads.into_iter().zip(&self.counters.model_threads)
+        {
+            let counters = Arc::clone(counters);
+            let count = move |agent: &ModelThread<Generator>| ModelCounts::read(agent, &counters);
+            model_threads.push(spawn(agent, clock, next_place(), phases.clone(), count)?);
+        }
+        let (elapsed, steal) = conduct(clock, &phases, &self.quiet, measure);
+        let laps: Vec<Finished<_, _>> =
+            model_threads.into_iter().map(join).collect::<Result<_, _>>()?;
+        let rank = join(rank)?;
+        laps.iter().try_for_each(check_conserved)?;
+        Ok(Outcome {
+            elapsed,
+            model_threads: laps.into_iter().map(|f| f.lap(ModelCounts::since)).collect(),
+            rank: rank.lap(RankCounts::since),
+            pinned,
+            steal,
+        })
+    }
+}
+
+/// Plays the ControlThread: one frontend and all backends are members from the start.
+fn join_members(path: &HotPath<Generator>, gpus: u32) {
+    let all: Vec<Gpu> = (0..gpus).map(|id| Gpu { id: GpuId(id), life: 0 }).collect();
+    let subcluster = SubclusterId(0);
+    for thread in &path.model_commands {
+        thread.send(ModelCommand::FrontendUp { frontend: FRONTEND, token: TOKEN });
+        for gpus in all.chunks(GPUS_PER_BACKEND as usize) {
+            let backend = backend_of(gpus[0].id.0);
+            thread.send(ModelCommand::BackendUp { backend, token: TOKEN, gpus: gpus.to_vec() });
+        }
+        thread.send(ModelCommand::Serving { subcluster, gpus });
+    }
+    path.rank_commands.send(RankCommand::Join { gpus: all, subcluster });
+}
+
+fn has_cores_for(threads: usize) -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= threads)
+}
+
+/// Threads that outnumber the cores must let each other run.
+fn place(core: usize, pinned: bool) -> Placement {
+    let idle = if pinned { Idle::Spin } else { Idle::Yield };
+    Placement { name: format!("sched-{core}"), core: pinned.then_some(core), idle }
+}
+
+/// Throws the switches; returns how long the measured phase was, and the steal in it.
+fn conduct(
+    clock: Clock,
+    phases: &Phases,
+    quiet: &AtomicBool,
+    measure: Nanos,
+) -> (Nanos, Option<f64>) {
+    wait(clock, WARM_UP);
+    let (start, before) = (clock.now(), CpuTimes::read());
+    phases.warm.store(true, Ordering::Relaxed);
+    wait(clock, measure);
+    phases.measured.store(true, Ordering::Relaxed);
+    let elapsed = clock.now() - start;
+    let steal = before.and_then(|before| CpuTimes::read()?.stolen_since(before));
+    quiet.store(true, Ordering::Relaxed);
+    wait(clock, RUN_DRY);
+    phases.dry.store(true, Ordering::Relaxed);
+    (elapsed, steal)
+}
+
+fn wait(clock: Clock, span: Nanos) {
+    let end = clock.now() + span;
+    while clock.now() < end {
+        park_thread(Some(end - clock.now()));
+    }
+}
+
+/// What a thread returns: its agent, and the counts at the start and the end of the measured
+/// phase and at the very end.
+struct Finished<A, C> {
+    agent: A,
+    usage: Usage,
+    idle_pass_ns: f64,
+    counts: [C; 3],
+}
+
+type Running<A, C> = JoinHandle<Finished<A, C>>;
+
+fn spawn<A: Agent + Send + 'static, C: Send + 'static>(
+    agent: A,
+    clock: Clock,
+    placement: Placement,
+    phases: Phases,
+    count: impl Fn(&A) -> C + Send + 'static,
+) -> Result<Running<A, C>, SchedError> {
+    let body = move || {
+        let mut agent = Metered::new(agent);
+        run(&mut agent, clock, &placement, &phases.warm);
+        let (before, counts_before) = (agent.read(), count(&agent.agent));
+        run(&mut agent, clock, &placement, &phases.measured);
+        let (usage, counts_after) = (agent.read().since(before), count(&agent.agent));
+        run(&mut agent, clock, &placement, &phases.dry);
+        let idle_pass_ns = agent.idle_pass_ns(clock);
+        let counts = [counts_before, counts_after, count(&agent.agent)];
+        Finished { agent: agent.agent, usage, idle_pass_ns, counts }
+    };
+    std::thread::Builder::new().spawn(body).map_err(SchedError::Spawn)
+}
+
+fn join<A, C>(thread: Running<A, C>) -> Result<Finished<A, C>, SchedError> {
+    thread.join().map_err(|_| SchedError::Panicked)
+}
+
+/// Every task that came in was planned, has ended, or still waits.
+fn check_conserved(
+    thread: &Finished<ModelThread<Generator>, ModelCounts>,
+) -> Result<(), SchedError> {
+    let [_, _, end] = &thread.counts;
+    let accounted = end.planned + end.dropped + thread.agent.waiting() as u64;
+    if accounted == end.requests {
+        Ok(())
+    } else {
+        Err(SchedError::Lost { submitted: end.requests, accounted })
+    }
+}
+
+impl<A, C> Finished<A, C> {
+    fn lap(self, since: impl Fn(C, &C) -> C) -> Lap<C> {
+        let [before, after, _] = self.counts;
+        let counts = since(after, &before);
+        Lap { usage: self.usage, idle_pass_ns: self.idle_pass_ns, counts }
+    }
+}
+
+impl<C> Lap<C> {
+    /// CPU time of the passes that did something, ns.
+    pub(super) fn busy_ns(&self) -> f64 {
+        let idle = self.usage.idle_passes as f64 * self.idle_pass_ns;
+        (self.usage.cpu.0 as f64 - idle).max(0.0)
+    }
+
+    /// Share of the thread's CPU time in which it had something to do.
+    pub(super) fn busy_share(&self) -> f64 {
+        self.busy_ns() / (self.usage.cpu.0 as f64).max(1.0)
+    }
+}
+
+impl ModelCounts {
+    fn read(
+        agent: &ModelThread<Generator>,
+        counters: &baton_scheduler::ModelThreadCounters,
+    ) -> Self {
+        let dropped = counters.dropped_deadline.get()
+            + counters.dropped_window.get()
+            + counters.dropped_deadline_passed.get()
+            + counters.dropped_queue_full.get();
+        Self {
+            requests: counters.submitted.get(),
+            batches: counters.plans.get(),
+            planned: counters.planned_tasks.get(),
+            dropped,
+            queue_full: counters.dropped_queue_full.get(),
+            undelivered: counters.plans_undelivered.get(),
+            delays: agent.dispatch_delays().clone(),
+        }
+    }
+
+    fn since(mut self, earlier: &Self) -> Self {
+        self.requests -= earlier.requests;
+        self.batches -= earlier.batches;
+        self.planned -= earlier.planned;
+        self.dropped -= earlier.dropped;
+        self.queue_full -= earlier.queue_full;
+        self.undelivered -= earlier.undelivered;
+        self.delays.subtract(&earlier.delays);
+        self
+    }
+}
+
+impl RankCounts {
+    fn since(self, earlier: &Self) -> Self {
+        Self {
+            candidates: self.candidates - earlier.candidates,
+            grants: self.grants - earlier.grants,
+        }
+    }
+}
+
+impl Outcome {
+    pub(super) fn total(&self, of: impl Fn(&ModelCounts) -> u64) -> u64 {
+        self.model_threads.iter().map(|lap| of(&lap.counts)).sum()
+    }
+
+    pub(super) fn requests_per_s(&self) -> f64 {
+        self.per_s(self.total(|counts| counts.requests))
+    }
+
+    pub(super) fn per_s(&self, count: u64) -> f64 {
+        count as f64 / self.elapsed.0 as f64 * 1e9
+    }
+
+    pub(super) fn mean_batch(&self) -> f64 {
+        self.total(|counts| counts.planned) as f64
+            / self.total(|counts| counts.batches).max(1) as f64
+    }
+}

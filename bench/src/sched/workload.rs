@@ -1,0 +1,76 @@
+//! The cluster a shape stands for: models and GPUs that suit the rate.
+
+use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_topo::{
+    Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PolicyName, SchedulerSpec,
+};
+
+use super::Shape;
+
+/// The batch size the profile is made for.
+const BATCH: f64 = 10.0;
+const BATCH_MAX: u32 = 32;
+/// Share of the GPUs' time that batches of [`BATCH`] take.
+const BUSY: f64 = 0.8;
+/// Tasks of one model that may wait before a saturating generator holds back.
+pub(super) const BACKLOG: u32 = 64;
+
+/// A shape, the rate it is sized for and the profile that follows.
+#[derive(Clone, Debug)]
+pub(super) struct Workload {
+    pub(super) shape: Shape,
+    /// ℓ(b), the same for every model.
+    pub(super) profile: Profile,
+    /// Long enough that only a scheduler that stands still drops anything.
+    pub(super) slo: Nanos,
+}
+
+impl Workload {
+    pub(super) fn new(shape: Shape, rate_rps: f64) -> Self {
+        let execution_ns = BUSY * f64::from(shape.gpus) * BATCH / rate_rps * 1e9;
+        let gathering_ns = BATCH * f64::from(shape.models) / rate_rps * 1e9;
+        // βλ tasks make a batch schedulable: with β the time in which BATCH tasks of one model
+        // arrive, they are BATCH.
+        let beta_ns = gathering_ns.min(0.9 * execution_ns);
+        let alpha = Nanos(((execution_ns - beta_ns) / BATCH).max(1.0) as u64);
+        let profile = Profile::linear(alpha, Nanos(beta_ns as u64), BATCH_MAX)
+            .expect("α is positive and the batches within bounds");
+        let slo = Nanos((4.0 * (execution_ns + gathering_ns)) as u64).max(SLO_MIN);
+        Self { shape, profile, slo }
+    }
+
+    pub(super) fn cluster(&self) -> Cluster {
+        let none = Nanos::ZERO;
+        Cluster {
+            scheduler: SchedulerSpec {
+                listen: ([127, 0, 0, 1], 0).into(),
+                model_threads: self.shape.model_threads,
+                idle: Idle::Spin,
+                cores: Vec::new(),
+                policy: PolicyName::Symphony,
+                member_timeout: Nanos::MAX,
+            },
+            network: NetworkSpec { ctrl: none, data_per_task: none, response: none, jitter: none },
+            subclusters: vec!["all".into()],
+            models: (0..self.shape.models).map(|id| self.model(id)).collect(),
+            backends: Vec::new(),
+            frontend: FrontendSpec { slots_per_model: 1, lease_grace: none },
+        }
+    }
+
+    fn model(&self, id: u32) -> ModelSpec {
+        ModelSpec {
+            id: ModelId(id),
+            name: format!("model-{id}"),
+            subcluster: SubclusterId(0),
+            profile: self.profile.clone(),
+            slo: self.slo,
+            input_bytes: 1,
+            output_bytes: 1,
+            queue_capacity: 4 * BACKLOG,
+            engine: EngineSpec::Emulated { jitter: 0.0 },
+        }
+    }
+}
+
+const SLO_MIN: Nanos = Nanos::from_millis(100);

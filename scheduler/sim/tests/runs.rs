@@ -1,0 +1,179 @@
+//! Whole runs: repeatable, conserving, and where the papers and the rules say they should be.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+use baton_sim::{Goodput, PolicyName, Report, Run, Scenario, goodput, run, run_traced};
+
+const POLICIES: [&str; 6] = ["symphony", "eager", "frontrun", "timeout", "clockwork", "nexus:3"];
+
+const RESNET50: &str = "
+    [[model]]
+    name = 'resnet50'
+    alpha_ms = 1.053
+    beta_ms = 5.072
+    slo_ms = 25.0";
+
+fn scenario(head: &str, models: &str) -> Scenario {
+    Scenario::parse(&format!("{head}\n{models}")).unwrap()
+}
+
+fn resnet50(duration_s: f64) -> Scenario {
+    scenario(&format!("gpus = 8\nduration_s = {duration_s}\nwarmup_s = 1"), RESNET50)
+}
+
+fn at(scenario: &Scenario, policy: &str, rate_rps: f64, seed: u64) -> Report {
+    run(scenario, Run { policy: policy.parse().unwrap(), rate_rps, seed }).unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace_and_another_seed_another() {
+    let bursty = "gpus = 6\nduration_s = 2\noverrun_ms = 0.1\n\
+                  arrival = { process = 'gamma', shape = 0.3 }\nzoo = '1080ti'";
+    let bursty = Scenario::parse(bursty).unwrap();
+    for policy in POLICIES {
+        let traced = |seed| {
+            let policy = policy.parse().unwrap();
+            run_traced(&bursty, Run { policy, rate_rps: 600.0, seed }).unwrap()
+        };
+        let (first, second) = (traced(1), traced(1));
+        assert!(first == second, "{policy} is not repeatable");
+        assert!(first.1 != traced(2).1, "{policy} ignores the seed");
+        assert!(first.1.split(|&byte| byte == b'\n').count() > 100, "{policy}: no trace");
+    }
+}
+
+#[test]
+fn every_task_is_accounted_for_under_any_load() {
+    let mixed = "gpus = 3\nduration_s = 1\nwarmup_s = 0.5\nzoo = '1080ti'\n\
+                 popularity = { kind = 'zipf', s = 0.9 }";
+    let mixed = Scenario::parse(mixed).unwrap();
+    for policy in POLICIES {
+        for rate_rps in [20.0, 400.0, 4_000.0] {
+            // `run` itself fails when a task is lost or ends twice.
+            let report = at(&mixed, policy, rate_rps, 3);
+            for model in &report.models {
+                assert_eq!(model.submitted, model.completed + model.dropped, "{policy} {model:?}");
+                assert!(model.late == 0, "execution is exact here: {policy} {model:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn evenly_spaced_tasks_at_little_load_are_all_in_time() {
+    let even = scenario("gpus = 8\nduration_s = 5\narrival = { process = 'constant' }", RESNET50);
+    for policy in POLICIES {
+        let report = at(&even, policy, 2_000.0, 1);
+        assert_eq!(report.models[0].submitted, 10_000);
+        assert_eq!(report.bad_rate, 0.0, "{policy}: {report:?}");
+    }
+}
+
+#[test]
+fn table_4_is_where_it_should_be() {
+    for (policy, serves, fails) in [
+        ("symphony", 5_150.0, 5_500.0),
+        ("frontrun", 5_150.0, 5_500.0),
+        ("eager", 4_700.0, 5_100.0),
+        ("clockwork:0", 5_100.0, 5_450.0),
+        ("clockwork:5", 4_500.0, 4_900.0),
+        ("nexus:1", 4_000.0, 4_400.0),
+    ] {
+        let good = at(&resnet50(5.0), policy, serves, 1);
+        assert!(good.bad_rate <= 0.01, "{policy} at {serves}: {good:?}");
+        let bad = at(&resnet50(5.0), policy, fails, 1);
+        assert!(bad.bad_rate > 0.01, "{policy} at {fails}: {bad:?}");
+    }
+}
+
+/// Written separately, so each is the other's oracle: at this load βλ is never met, and without
+/// network delay nothing else tells the two apart.
+#[test]
+fn the_production_scheduler_and_the_baseline_of_its_rule_agree() {
+    let symphony = at(&resnet50(5.0), "symphony", 5_200.0, 1);
+    let frontrun = at(&resnet50(5.0), "frontrun", 5_200.0, 1);
+    assert!((symphony.goodput_rps / frontrun.goodput_rps - 1.0).abs() < 0.002);
+    assert!((symphony.mean_batch / frontrun.mean_batch - 1.0).abs() < 0.005);
+}
+
+#[test]
+fn only_deferral_leaves_gpus_idle_at_half_load() {
+    for (policy, range) in
+        [("symphony", 0.4..=0.55), ("eager", 0.9..=1.0), ("clockwork", 0.9..=1.0)]
+    {
+        let report = at(&resnet50(3.0), policy, 2_575.0, 1);
+        assert!(range.contains(&report.gpu_utilization), "{policy}: {report:?}");
+    }
+}
+
+#[test]
+fn the_search_finds_the_edge() {
+    let Goodput { goodput_rps, ratio, seeds, .. } =
+        goodput(&resnet50(2.0), PolicyName::Symphony, 2).unwrap();
+    assert_eq!(seeds.len(), 2);
+    assert!((0.86..0.94).contains(&ratio), "{ratio}");
+    assert_eq!(goodput_rps, (seeds[0].goodput_rps + seeds[1].goodput_rps) / 2.0);
+    for found in seeds {
+        let bad_rate = |factor: f64| {
+            at(&resnet50(2.0), "symphony", found.goodput_rps * factor, found.seed).bad_rate
+        };
+        assert!(bad_rate(1.0) <= 0.01 && bad_rate(1.03) > 0.01, "{found:?}");
+    }
+}
+
+#[test]
+fn delays_cost_goodput_and_baselines_refuse_them() {
+    let far = "gpus = 8\nduration_s = 3\nwarmup_s = 1\nmessage_lag_us = 20\n\
+               network = { ctrl_us = 2000, data_us_per_task = 50 }";
+    let far = scenario(far, RESNET50);
+    let (near, far_off) =
+        (at(&resnet50(3.0), "symphony", 5_150.0, 1), at(&far, "symphony", 5_150.0, 1));
+    assert!(near.bad_rate < 0.01 && far_off.bad_rate > 0.01, "{near:?} {far_off:?}");
+    for policy in ["frontrun", "timeout", "clockwork", "nexus", "shepherd"] {
+        let run = Run { policy: policy.parse().unwrap(), rate_rps: 100.0, seed: 1 };
+        assert!(baton_sim::run(&far, run).unwrap_err().to_string().contains("network"));
+    }
+}
+
+#[test]
+fn overruns_make_tasks_late_until_the_margin_is_learnt() {
+    let jittery = "gpus = 8\nduration_s = 5\nwarmup_s = 2\noverrun_ms = 0.2";
+    let report = at(&scenario(jittery, RESNET50), "symphony", 4_600.0, 1);
+    assert!(report.models[0].late > 0 && report.bad_rate < 0.01, "{report:?}");
+    let naive = at(&scenario(jittery, RESNET50), "frontrun", 4_600.0, 1);
+    assert!(naive.bad_rate > 0.015, "planned with exact times, every head is late: {naive:?}");
+}
+
+#[test]
+fn a_rate_that_offers_nothing_is_refused() {
+    for rate_rps in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let run = Run { policy: PolicyName::Symphony, rate_rps, seed: 1 };
+        assert!(baton_sim::run(&resnet50(1.0), run).is_err(), "{rate_rps}");
+    }
+}
+
+/// The keys that scripts depend on.
+#[test]
+fn reports_have_the_agreed_keys() {
+    let report = serde_json::to_value(at(&resnet50(0.1), "symphony", 1_000.0, 1)).unwrap();
+    for key in [
+        "policy",
+        "offered_rps",
+        "goodput_rps",
+        "bad_rate",
+        "worst_model_bad_rate",
+        "gpu_utilization",
+        "mean_batch",
+    ] {
+        assert!(report.get(key).is_some(), "{key}");
+    }
+    for key in ["name", "submitted", "completed", "late", "dropped", "mean_batch", "p99_ms"] {
+        assert!(report["models"][0].get(key).is_some(), "{key}");
+    }
+    let found = goodput(&resnet50(0.1), PolicyName::Eager, 1).unwrap();
+    let found = serde_json::to_value(found).unwrap();
+    for key in ["policy", "goodput_rps", "analytic_bound_rps", "ratio", "mean_batch"] {
+        assert!(found.get(key).is_some(), "{key}");
+    }
+    assert!(found["seeds"].is_array() && found.get("gpu_utilization").is_some());
+}

@@ -1,0 +1,78 @@
+//! What a scenario file may say, and how it is told that it may not.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+use baton_core::Nanos;
+use baton_sim::{Arrival, Scenario};
+
+const MODEL: &str = "
+    [[model]]
+    name = 'm'
+    alpha_ms = 1.0
+    beta_ms = 2.0
+    slo_ms = 10.0";
+
+fn error(text: &str) -> String {
+    Scenario::parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn every_committed_scenario_can_be_read() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+    let files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|f| f.unwrap().path()).collect();
+    assert!(files.len() >= 8, "{files:?}");
+    for file in files {
+        Scenario::load(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
+}
+
+#[test]
+fn keys_that_are_left_out_have_plain_defaults() {
+    let scenario = Scenario::parse(&format!("gpus = 2\nduration_s = 1.5{MODEL}")).unwrap();
+    assert_eq!(scenario.arrival, Arrival::Poisson);
+    assert_eq!((scenario.duration, scenario.warmup), (Nanos::from_millis(1_500), Nanos::ZERO));
+    assert_eq!((scenario.message_lag, scenario.overrun), (Nanos::ZERO, Nanos::ZERO));
+    assert_eq!(scenario.models[0].share, 1.0);
+}
+
+#[test]
+fn copies_are_models_of_their_own() {
+    let text = format!("gpus = 2\nduration_s = 1{MODEL}\ncopies = 2{MODEL}");
+    let models = Scenario::parse(&text).unwrap().models;
+    let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+    assert_eq!(names, ["m-1", "m-2", "m"]);
+    assert!(models.iter().all(|model| (model.share - 1.0 / 3.0).abs() < 1e-12));
+}
+
+#[test]
+fn a_zoo_is_filtered_by_how_much_batching_gains() {
+    let count = |zoo: &str, filter: &str| {
+        let text = format!("gpus = 1\nduration_s = 1\nzoo = '{zoo}'\nzoo_filter = '{filter}'");
+        Scenario::parse(&text).unwrap().models.len()
+    };
+    assert_eq!(["all", "gt2", "lt2"].map(|filter| count("1080ti", filter)), [35, 23, 12]);
+    assert_eq!(["all", "gt2", "lt2"].map(|filter| count("a100", filter)), [37, 29, 8]);
+}
+
+#[test]
+fn a_profile_reaches_beyond_every_batch_that_can_meet_the_objective() {
+    let scenario = Scenario::parse(&format!("gpus = 1\nduration_s = 1{MODEL}")).unwrap();
+    // ℓ(8) = 10 ms
+    assert_eq!(scenario.models[0].profile.batch_max(), 9);
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_by_name() {
+    let with = |head: &str| error(&format!("{head}{MODEL}"));
+    assert!(with("gpus = 0\nduration_s = 1").starts_with("gpus = 0"));
+    assert!(with("gpus = 1\nduration_s = nan").starts_with("duration_s"));
+    let gamma = "gpus = 1\nduration_s = 1\narrival = { process = 'gamma', shape = 0.0 }";
+    assert!(with(gamma).starts_with("arrival.shape"));
+    assert!(with("gpus = 1\nduration_s = 1\nzoo_filter = 'gt2'").contains("zoo_filter"));
+    assert!(with("gpus = 1\nduration_s = 1\nspeed = 2").contains("speed"));
+    assert!(error("gpus = 1\nduration_s = 1").contains("no model"));
+    let free = MODEL.replace("1.0", "0.0").replace("2.0", "0.0");
+    assert!(error(&format!("gpus = 1\nduration_s = 1{free}")).contains("model m: ℓ(1) is zero"));
+    let crowd = format!("gpus = 1\nduration_s = 1{MODEL}\ncopies = 10001");
+    assert!(error(&crowd).starts_with("model.copies = 10001"));
+}

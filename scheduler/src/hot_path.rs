@@ -1,0 +1,108 @@
+//! The agents on a task's way and what connects them, without the ControlThread: whoever has the
+//! command senders plays its part.
+
+use std::sync::Arc;
+
+use baton_core::{ModelConfig, NetworkDelay, Policy};
+use baton_rdma::Transport;
+use baton_topo::{Cluster, PolicyName, Waker};
+use crossbeam_channel::Receiver;
+
+use crate::link::{
+    CommandSender, ModelCommand, Notice, NoticeSender, RankCommand, Sleeper, command_queue, link,
+};
+use crate::model_thread::{ModelThread, Resident};
+use crate::process::SchedulerCounters;
+use crate::rank_thread::{Home, RankThread};
+
+/// ModelThreads and RankThread, connected and not running yet.
+pub struct HotPath<T> {
+    /// The RankThread's agent.
+    pub rank: RankThread,
+    /// The ModelThreads' agents.
+    pub model_threads: Vec<ModelThread<T>>,
+    /// Membership and shutdown, per ModelThread.
+    pub model_commands: Vec<CommandSender<ModelCommand>>,
+    /// Slots that come and go.
+    pub rank_commands: CommandSender<RankCommand>,
+    /// What the agents have to say about members.
+    pub notices: Receiver<Notice>,
+}
+
+impl<T: Transport> HotPath<T> {
+    /// Deals the cluster's models to as many ModelThreads as there are `transports`. `control`
+    /// wakes whoever reads the notices.
+    pub fn new(
+        cluster: &Cluster,
+        transports: Vec<T>,
+        control: Waker,
+        counters: &SchedulerCounters,
+    ) -> Self {
+        let homes = homes(cluster, transports.len());
+        let (notice_sender, notices) = NoticeSender::new(control);
+        let (sleeper, rank_waker) = Sleeper::new();
+        let (mut model_threads, mut links, mut model_commands) =
+            (Vec::new(), Vec::new(), Vec::new());
+        for (number, transport) in transports.into_iter().enumerate() {
+            let residents = residents(cluster, &homes, number);
+            let (model_link, rank_link, commands) =
+                link(residents.len(), transport.waker(), rank_waker.clone(), notice_sender.clone());
+            model_threads.push(ModelThread::new(
+                residents,
+                cluster.models.len(),
+                cluster.subclusters.len(),
+                transport,
+                model_link,
+                Arc::clone(&counters.model_threads[number]),
+            ));
+            links.push(rank_link);
+            model_commands.push(commands);
+        }
+        let (rank_commands, rank_inbox) = command_queue(rank_waker.clone());
+        let rank = RankThread::new(
+            &homes,
+            cluster.subclusters.len() as u32,
+            links,
+            rank_inbox,
+            notice_sender,
+            (sleeper, rank_waker),
+            Arc::clone(&counters.rank_thread),
+        );
+        Self { rank, model_threads, model_commands, rank_commands, notices }
+    }
+}
+
+/// Models are dealt to the ModelThreads in turn.
+pub(crate) fn homes(cluster: &Cluster, threads: usize) -> Vec<Home> {
+    let home = |(number, model): (usize, &baton_topo::ModelSpec)| Home {
+        thread: number % threads,
+        subcluster: model.subcluster,
+    };
+    cluster.models.iter().enumerate().map(home).collect()
+}
+
+fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> {
+    let network = NetworkDelay {
+        ctrl: cluster.network.ctrl,
+        data_per_task: cluster.network.data_per_task,
+        response: cluster.network.response,
+        jitter: cluster.network.jitter,
+    };
+    let policy = match cluster.scheduler.policy {
+        PolicyName::Symphony => Policy::Symphony,
+        PolicyName::Eager => Policy::Eager,
+    };
+    let resident = |model: &baton_topo::ModelSpec| Resident {
+        config: ModelConfig {
+            id: model.id,
+            profile: model.profile.clone(),
+            slo: model.slo,
+            queue_capacity: model.queue_capacity,
+            policy,
+            network,
+        },
+        subcluster: model.subcluster,
+    };
+    let lives_here = |model: &&baton_topo::ModelSpec| homes[model.id.0 as usize].thread == thread;
+    cluster.models.iter().filter(lives_here).map(resident).collect()
+}

@@ -1,0 +1,78 @@
+//! `baton sim` as scripts use it: one JSON object on stdout, the rest on stderr, and the status.
+
+mod support;
+
+use std::process::Output;
+
+use serde_json::Value;
+use support::{Folder, run};
+
+const SCENARIO: &str = r#"
+gpus = 8
+duration_s = 0.5
+warmup_s = 0.2
+
+[[model]]
+name = "resnet50"
+alpha_ms = 1.053
+beta_ms = 5.072
+slo_ms = 25.0
+"#;
+
+fn json(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("stdout is one JSON object")
+}
+
+#[test]
+fn a_run_prints_one_object_and_the_same_one_again() {
+    let folder = Folder::new("sim-run");
+    let file = folder.write("scenario.toml", SCENARIO);
+    let trace = folder.path().join("trace").display().to_string();
+    let args = ["sim", "run", "--scenario", &file, "--policy", "symphony", "--rate", "4000"];
+    let output = run(&[&args[..], &["--json"]].concat());
+    let report = json(&output);
+    assert_eq!(report["policy"], "symphony");
+    assert_eq!(report["models"][0]["name"], "resnet50");
+    assert!(report["models"][0]["submitted"].as_u64() > Some(1_500), "{report}");
+    assert_eq!(run(&[&args[..], &["--json"]].concat()).stdout, output.stdout);
+
+    let traced = run(&[&args[..], &["--trace", &trace]].concat());
+    assert_eq!(traced.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&traced.stdout).contains("resnet50"));
+    assert!(std::fs::read_to_string(&trace).expect("the trace is there").contains("batch model=0"));
+}
+
+#[test]
+fn a_search_prints_one_object() {
+    let folder = Folder::new("sim-goodput");
+    let file = folder.write("scenario.toml", SCENARIO);
+    let args = ["--scenario", &file, "--policy", "clockwork:0", "--seeds", "2", "--json"];
+    let found = json(&run(&[&["sim", "goodput"][..], &args].concat()));
+    assert_eq!(found["policy"], "clockwork:0");
+    assert_eq!(found["seeds"].as_array().map(Vec::len), Some(2));
+    assert!(found["ratio"].as_f64() > Some(0.6), "{found}");
+}
+
+#[test]
+fn what_cannot_be_simulated_fails_and_says_why() {
+    let folder = Folder::new("sim-refuse");
+    let good = folder.write("good.toml", SCENARIO);
+    let bad = folder.write("bad.toml", &SCENARIO.replace("gpus = 8", "gpus = 0"));
+    let run_at = |file: &str, policy: &str, rate: &str| {
+        let output =
+            run(&["sim", "run", "--scenario", file, "--policy", policy, "--rate", rate, "--json"]);
+        assert!(output.stdout.is_empty());
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (file, policy, rate, status, why) in [
+        (&bad[..], "eager", "100", 1, "gpus = 0"),
+        ("nowhere.toml", "eager", "100", 1, "nowhere.toml"),
+        (&good, "eager", "0", 1, "rate 0"),
+        (&good, "fifo", "100", 2, "give symphony"),
+    ] {
+        let (code, said) = run_at(file, policy, rate);
+        assert_eq!(code, Some(status), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+}
