@@ -5,6 +5,7 @@
 
 use std::process::ExitCode;
 
+use baton_bench::sched::{Shape, Stepper};
 use baton_core::{
     Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
     ModelSink, ModelState, Nanos, NetworkDelay, Policy, Profile, RankLimits, RankSink, RankState,
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
     let operation = args.get(1).map(String::as_str).unwrap_or_default();
     let count = args.get(2).and_then(|count| count.parse().ok());
     let Some((run, count)) = operation_named(operation).zip(count) else {
-        eprintln!("usage: instructions request|burst|batch|candidate|grant COUNT");
+        eprintln!("usage: instructions request|burst|batch|candidate|grant|pass COUNT");
         return ExitCode::from(2);
     };
     let mut bench = Bench::new();
@@ -42,6 +43,7 @@ fn operation_named(name: &str) -> Option<fn(&mut Bench)> {
         "batch" => Bench::batch,
         "candidate" => Bench::candidate,
         "grant" => Bench::grant,
+        "pass" => Bench::pass,
         _ => return None,
     })
 }
@@ -51,6 +53,7 @@ struct Bench {
     made: u64,
     model: ModelState,
     rank: RankState,
+    agents: Stepper,
     /// Per model, as RankState has counted them.
     grants: Vec<u32>,
     sink: Sink,
@@ -106,7 +109,16 @@ impl Bench {
         let rank = RankState::new(limits, &[HERE; MODELS as usize]);
         let grants = vec![0; MODELS as usize];
         let now = Nanos::from_millis(1_000);
-        let mut bench = Self { now, made: 0, model, rank, grants, sink: Sink::default() };
+        let shape = Shape {
+            model_threads: 1,
+            models: MODELS,
+            gpus: GPUS,
+            seconds: 1.0,
+            rate: None,
+            seed: 1,
+        };
+        let agents = Stepper::new(shape).expect("the shape is within bounds");
+        let mut bench = Self { now, made: 0, model, rank, agents, grants, sink: Sink::default() };
         (0..GPUS).for_each(|id| bench.rank.on_gpu_join(now, gpu(id), HERE, &mut bench.sink));
         bench
     }
@@ -162,6 +174,11 @@ impl Bench {
         self.now = self.now + LATENCY;
         let finished = GpuUpdate::Finished { gpu, at: self.now };
         self.rank.on_gpu(self.now, finished, &mut self.sink);
+    }
+
+    /// One pass of a ModelThread with 64 requests and of the RankThread, generator included.
+    fn pass(&mut self) {
+        self.agents.pass();
     }
 
     fn offer(&mut self, model: ModelId, exec_at: Nanos) {

@@ -12,11 +12,13 @@ mod gpus;
 mod metered;
 mod report;
 mod rig;
+mod stepped;
 mod workload;
 
 use baton_core::Nanos;
 
 pub use report::{SchedReport, ThreadReport};
+pub use stepped::{Stepped, Stepper};
 
 use rig::Rig;
 use workload::Workload;
@@ -83,7 +85,8 @@ pub fn run(shape: Shape) -> Result<SchedReport, SchedError> {
     let workload = Workload::new(shape, rate);
     let outcome = Rig::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
     let generator = generator::cost_alone(&workload, outcome.mean_batch())?;
-    Ok(SchedReport::new(shape, &outcome, generator))
+    let stepped = stepped::measure(shape, generator)?;
+    Ok(SchedReport::new(shape, &outcome, generator, stepped))
 }
 
 impl Shape {
@@ -117,6 +120,8 @@ mod tests {
         let report = run(Shape { model_threads: 2, ..TINY }).unwrap();
         assert!(report.requests_per_s > 1_000.0, "{report:?}");
         assert!(report.ns_per_request > 1.0, "{report:?}");
+        assert!(report.stepped.ns_per_request > 1.0, "{report:?}");
+        assert!(report.stepped.rank_ns_per_batch > 1.0, "{report:?}");
         assert!(report.batches_per_s > 0.0 && report.mean_batch >= 1.0, "{report:?}");
         let delay = &report.dispatch_delay_us;
         assert!(delay.p50 <= delay.p99 && delay.p99 <= delay.p999, "{delay:?}");

@@ -28,7 +28,7 @@ pub(super) const TOKEN: u64 = 1;
 const FRONTEND_CONN: ConnId = ConnId(0);
 
 /// Requests a saturating generator adds per poll: what one system call brings over TCP at load.
-const REQUESTS_PER_POLL: usize = 64;
+pub(super) const REQUESTS_PER_POLL: usize = 64;
 /// Requests a paced generator adds per poll at most, after a pause.
 const CATCH_UP_MAX: usize = 1024;
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Shape;
 use super::rig::{Lap, ModelCounts, Outcome};
+use super::stepped::Stepped;
 
 /// A finished run. The JSON keys are a contract.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -51,6 +52,8 @@ pub struct SchedReport {
     pub pinned: bool,
     /// Share of the CPU time that went to other machines' work; `null` where unknown.
     pub steal_fraction: Option<f64>,
+    /// The same agents stepped by hand on one thread: what the code costs without neighbours.
+    pub stepped: Stepped,
     /// Each ModelThread by itself.
     pub threads: Vec<ThreadReport>,
 }
@@ -78,7 +81,12 @@ pub struct Quantiles {
 }
 
 impl SchedReport {
-    pub(super) fn new(shape: Shape, outcome: &Outcome, generator_ns: f64) -> Self {
+    pub(super) fn new(
+        shape: Shape,
+        outcome: &Outcome,
+        generator_ns: f64,
+        stepped: Stepped,
+    ) -> Self {
         let requests = outcome.total(|counts| counts.requests);
         let busy_ns: f64 = outcome.model_threads.iter().map(Lap::busy_ns).sum();
         let rank = &outcome.rank;
@@ -105,6 +113,7 @@ impl SchedReport {
             plans_undelivered: outcome.total(|counts| counts.undelivered),
             pinned: outcome.pinned,
             steal_fraction: outcome.steal,
+            stepped,
             threads: outcome
                 .model_threads
                 .iter()
@@ -165,6 +174,15 @@ impl fmt::Display for SchedReport {
         )?;
         let Quantiles { p50, p99, p999 } = self.dispatch_delay_us;
         writeln!(f, "  dispatch delay {p50:.1} µs, p99 {p99:.1} µs, p99.9 {p999:.1} µs")?;
+        writeln!(
+            f,
+            "  stepped        {:>6.1} ns CPU per request, {:.1} ns per batch of {:.1}, {:.2} candidates \
+             per batch",
+            self.stepped.ns_per_request,
+            self.stepped.rank_ns_per_batch,
+            self.stepped.mean_batch,
+            self.stepped.candidates_per_batch,
+        )?;
         let steal =
             self.steal_fraction.map_or_else(|| "-".into(), |s| format!("{:.1} %", s * 100.0));
         writeln!(

@@ -122,7 +122,7 @@ impl Rig {
 }
 
 /// Plays the ControlThread: one frontend and all backends are members from the start.
-fn join_members(path: &HotPath<Generator>, gpus: u32) {
+pub(super) fn join_members(path: &HotPath<Generator>, gpus: u32) {
     let all: Vec<Gpu> = (0..gpus).map(|id| Gpu { id: GpuId(id), life: 0 }).collect();
     let subcluster = SubclusterId(0);
     for thread in &path.model_commands {

@@ -1,0 +1,121 @@
+//! The same agents and the same load, stepped by hand on one thread in virtual time. No cache line
+//! travels between cores and no neighbour holds an agent up, so this is what the code itself costs:
+//! two builds can be compared by it on a busy machine, and an instruction counter can follow it.
+
+use std::sync::Arc;
+
+use baton_core::Nanos;
+use baton_scheduler::{HotPath, SchedulerCounters};
+use baton_topo::{Agent, Waker};
+use serde::Serialize;
+
+use super::cpu::thread_time;
+use super::generator::{Generator, REQUESTS_PER_POLL};
+use super::rig::join_members;
+use super::workload::Workload;
+use super::{GUESS_RPS, SchedError, Shape};
+
+/// The agents, and the virtual time.
+pub struct Stepper {
+    path: HotPath<Generator>,
+    counters: Arc<SchedulerCounters>,
+    now: Nanos,
+    /// In which the requests of one pass arrive.
+    step: Nanos,
+    /// CPU time of the ModelThreads' polls and of the RankThread's.
+    spent: [Nanos; 2],
+}
+
+/// What the agents cost when stepped; generator and clock readings taken off.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Stepped {
+    /// CPU time of the ModelThreads per request.
+    pub ns_per_request: f64,
+    /// CPU time of the RankThread per batch granted, everything included.
+    pub rank_ns_per_batch: f64,
+    /// Candidates the RankThread looked at per batch granted.
+    pub candidates_per_batch: f64,
+    /// Tasks in a batch.
+    pub mean_batch: f64,
+}
+
+impl Stepper {
+    /// As many requests per second of virtual time as GPUs and profiles are made for.
+    ///
+    /// # Errors
+    /// The shape is beyond the scheduler's bounds.
+    pub fn new(shape: Shape) -> Result<Self, SchedError> {
+        shape.check()?;
+        let rate = GUESS_RPS * f64::from(shape.model_threads);
+        let workload = Workload::new(Shape { rate: None, ..shape }, rate);
+        let threads = shape.model_threads;
+        let counters = Arc::new(SchedulerCounters::new(threads as usize));
+        let transports =
+            (0..threads).map(|t| Generator::new(&workload, t, Arc::default())).collect();
+        let path = HotPath::new(&workload.cluster(), transports, Waker::new(|| ()), &counters);
+        join_members(&path, shape.gpus);
+        let step = Nanos((REQUESTS_PER_POLL as f64 / GUESS_RPS * 1e9) as u64);
+        let now = Nanos::from_millis(1_000);
+        Ok(Self { path, counters, now, step, spent: [Nanos::ZERO; 2] })
+    }
+
+    /// One pass of every agent, with 64 requests for each ModelThread.
+    pub fn pass(&mut self) {
+        self.now = self.now + self.step;
+        let start = thread_time();
+        for thread in &mut self.path.model_threads {
+            thread.poll(self.now);
+        }
+        let middle = thread_time();
+        self.path.rank.poll(self.now);
+        let end = thread_time();
+        self.spent[0] = self.spent[0] + (middle - start);
+        self.spent[1] = self.spent[1] + (end - middle);
+    }
+}
+
+/// Passes before the measurement: queues, profiles and rates settle.
+const WARM_UP: u64 = 20_000;
+const PASSES: u64 = 10_000;
+
+/// Measures for a fixed number of passes.
+pub(super) fn measure(shape: Shape, generator_ns: f64) -> Result<Stepped, SchedError> {
+    let mut stepper = Stepper::new(shape)?;
+    (0..WARM_UP).for_each(|_| stepper.pass());
+    let before = stepper.counts();
+    stepper.spent = [Nanos::ZERO; 2];
+    (0..PASSES).for_each(|_| stepper.pass());
+    let [requests, planned, batches, candidates] =
+        std::array::from_fn(|at| (stepper.counts()[at] - before[at]) as f64);
+    let [models, rank] =
+        stepper.spent.map(|spent| spent.0 as f64 - PASSES as f64 * clock_reading_ns());
+    Ok(Stepped {
+        ns_per_request: models / requests.max(1.0) - generator_ns,
+        rank_ns_per_batch: rank / batches.max(1.0),
+        candidates_per_batch: candidates / batches.max(1.0),
+        mean_batch: planned / batches.max(1.0),
+    })
+}
+
+impl Stepper {
+    /// Requests, tasks planned, batches, candidates.
+    fn counts(&self) -> [u64; 4] {
+        let threads = &self.counters.model_threads;
+        let rank = &self.counters.rank_thread;
+        [
+            threads.iter().map(|thread| thread.submitted.get()).sum(),
+            threads.iter().map(|thread| thread.planned_tasks.get()).sum(),
+            threads.iter().map(|thread| thread.plans.get()).sum(),
+            rank.candidates.get() + rank.superseded.get(),
+        ]
+    }
+}
+
+fn clock_reading_ns() -> f64 {
+    const READINGS: u32 = 10_000;
+    let start = thread_time();
+    for _ in 1..READINGS {
+        std::hint::black_box(thread_time());
+    }
+    (thread_time() - start).0 as f64 / f64::from(READINGS)
+}
