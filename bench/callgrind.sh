@@ -34,9 +34,10 @@ per_operation() {
     echo $(((twice - once) / COUNT))
 }
 
-# build TREE NAME: the benchmark of the sources in TREE becomes the binary NAME.
+# build TREE NAME: the benchmark of the sources in TREE becomes the binary NAME. Old and new have
+# target folders of their own: cargo would take one tree's objects for the other's.
 build() {
-    target=${CARGO_TARGET_DIR:-$PWD/target}
+    target=${CARGO_TARGET_DIR:-$PWD/target}/callgrind-$(basename "$2")
     (cd "$1" && CARGO_TARGET_DIR="$target" cargo build --quiet --release -p baton-bench --example instructions)
     cp "$target/release/examples/instructions" "$2"
 }
@@ -44,7 +45,7 @@ build() {
 # build_commit COMMIT NAME: with the benchmark of the working tree, so that both sides do the same.
 build_commit() {
     mkdir "$work/tree"
-    git archive "$1" | tar -x -C "$work/tree"
+    git archive "$1" | tar -x -m -C "$work/tree"
     mkdir -p "$work/tree/bench/examples"
     cp bench/examples/instructions.rs "$work/tree/bench/examples/"
     build "$work/tree" "$2"

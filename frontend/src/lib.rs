@@ -51,7 +51,7 @@
 //! | `Failed(BackendLost)` | its backend died and there was no time for another | retry if it still matters |
 //! | `Failed(FetchTimeout`, `FetchFailed)` | the backend could not pull the input in time | check the network |
 //! | `Failed(Engine)` | the engine reported an error, or its answer has a wrong size | look at the backend's log |
-//! | `Failed(SchedulerLost)` | the scheduler died and nobody answered by the deadline | connect anew |
+//! | `Failed(SchedulerLost)` | the scheduler died and nobody answered by the deadline and the grace | connect anew |
 //! | `Failed(LeaseExpired)` | nobody answered by the deadline and the grace | retry if it still matters |
 //! | `Failed(StaleGeneration)` | this ticket's outcome was taken before | a mistake in the program |
 //!

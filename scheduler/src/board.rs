@@ -5,9 +5,10 @@
 //! RankThread), no lock; a value overwritten before it was read was not worth reading.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use baton_core::{Candidate, Nanos};
+
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// A candidate and the number of grants it takes into account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,7 +137,44 @@ fn unpack([head, exec_at, invalid_after, urgency, delay]: [u64; WORDS]) -> Publi
     Published { candidate, grants: (head >> 32) as u32 }
 }
 
-#[cfg(test)]
+/// Every interleaving and every reordering the memory model allows, in miniature:
+/// `RUSTFLAGS="--cfg loom" cargo test -p baton-scheduler --release --lib loom`
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+
+    fn published(n: u64) -> Published {
+        let [batch, grants] = [n as u32; 2];
+        let [exec_at, invalid_after, urgency, delay] = [Nanos(n); 4];
+        let candidate = Candidate { batch, exec_at, invalid_after, urgency, delay };
+        Published { candidate: Some(candidate), grants }
+    }
+
+    #[test]
+    fn no_value_is_torn_and_the_last_one_arrives() {
+        loom::model(|| {
+            let (writer, reader) = board(1);
+            let writing = loom::thread::spawn(move || {
+                (1..=2).for_each(|n| writer.publish(0, published(n)));
+            });
+            let mut last = 0;
+            let mut collect = || {
+                reader.collect(|_, value| {
+                    let n = u64::from(value.grants);
+                    assert_eq!(value, published(n), "torn");
+                    assert!(n >= last, "went back");
+                    last = n;
+                });
+            };
+            collect();
+            writing.join().expect("the writer does not panic");
+            collect();
+            assert_eq!(last, 2, "the last value was lost");
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_core::{DropReason, FailReason, Unserved};
+use baton_rdma::TransportCounters;
 
 /// A number that only grows, written by one thread.
 #[derive(Default, Debug)]
@@ -94,6 +95,14 @@ counters! {
         dropped_shutdown,
         /// Tasks failed because their backend died and time was up.
         failed_backend_lost,
+        /// A ModelThread's connections closed for bytes that are no frame.
+        malformed,
+        /// A ModelThread's connections refused for their protocol version.
+        version_refused,
+        /// A ModelThread's connections refused at a bound, or silent after connecting.
+        connections_refused,
+        /// A ModelThread's messages refused because the peer does not read.
+        send_queue_full,
     }
 }
 
@@ -151,5 +160,33 @@ counters! {
         conversations_refused,
         /// Messages to members that could not be queued: the member does not read.
         undelivered,
+        /// The ControlThread's connections closed for bytes that are no frame.
+        control_malformed,
+        /// The ControlThread's connections refused for their protocol version.
+        control_version_refused,
+        /// The ControlThread's connections refused at a bound, or silent after connecting.
+        control_connections_refused,
+        /// The ControlThread's messages refused because the peer does not read.
+        control_send_queue_full,
+    }
+}
+
+impl ModelThreadCounters {
+    /// Takes over what the thread's transport counted.
+    pub fn publish(&self, transport: &TransportCounters) {
+        self.malformed.set(transport.malformed);
+        self.version_refused.set(transport.version_refused);
+        self.connections_refused.set(transport.refused);
+        self.send_queue_full.set(transport.send_full);
+    }
+}
+
+impl ControlThreadCounters {
+    /// Takes over what the thread's transport counted.
+    pub fn publish(&self, transport: &TransportCounters) {
+        self.control_malformed.set(transport.malformed);
+        self.control_version_refused.set(transport.version_refused);
+        self.control_connections_refused.set(transport.refused);
+        self.control_send_queue_full.set(transport.send_full);
     }
 }

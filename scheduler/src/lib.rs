@@ -26,6 +26,7 @@ mod peers;
 mod process;
 mod rank_thread;
 mod roster;
+mod sync;
 
 pub use control::ControlThread;
 pub use counters::{ControlThreadCounters, Counter, ModelThreadCounters, RankThreadCounters};

@@ -103,6 +103,11 @@ impl Peers {
         Some(conn)
     }
 
+    /// Every connection of a member.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = ConnId> + '_ {
+        self.by_conn.iter().map(|&(conn, _)| conn)
+    }
+
     /// The frontend's connection.
     pub(crate) fn frontend(&self, frontend: FrontendId) -> Option<ConnId> {
         self.frontends.get(usize::from(frontend.0))?.as_ref()?.conn

@@ -22,8 +22,6 @@ pub struct Stepper {
     now: Nanos,
     /// In which the requests of one pass arrive.
     step: Nanos,
-    /// CPU time of the ModelThreads' polls and of the RankThread's.
-    spent: [Nanos; 2],
 }
 
 /// What the agents cost when stepped; generator and clock readings taken off.
@@ -56,21 +54,30 @@ impl Stepper {
         join_members(&path, shape.gpus);
         let step = Nanos((REQUESTS_PER_POLL as f64 / GUESS_RPS * 1e9) as u64);
         let now = Nanos::from_millis(1_000);
-        Ok(Self { path, counters, now, step, spent: [Nanos::ZERO; 2] })
+        Ok(Self { path, counters, now, step })
     }
 
     /// One pass of every agent, with 64 requests for each ModelThread.
     pub fn pass(&mut self) {
         self.now = self.now + self.step;
+        self.poll_model_threads();
+        self.path.rank.poll(self.now);
+    }
+
+    /// The same; returns the CPU time of the ModelThreads' polls and of the RankThread's.
+    fn timed_pass(&mut self) -> [Nanos; 2] {
+        self.now = self.now + self.step;
         let start = thread_time();
+        self.poll_model_threads();
+        let middle = thread_time();
+        self.path.rank.poll(self.now);
+        [middle - start, thread_time() - middle]
+    }
+
+    fn poll_model_threads(&mut self) {
         for thread in &mut self.path.model_threads {
             thread.poll(self.now);
         }
-        let middle = thread_time();
-        self.path.rank.poll(self.now);
-        let end = thread_time();
-        self.spent[0] = self.spent[0] + (middle - start);
-        self.spent[1] = self.spent[1] + (end - middle);
     }
 }
 
@@ -83,12 +90,14 @@ pub(super) fn measure(shape: Shape, generator_ns: f64) -> Result<Stepped, SchedE
     let mut stepper = Stepper::new(shape)?;
     (0..WARM_UP).for_each(|_| stepper.pass());
     let before = stepper.counts();
-    stepper.spent = [Nanos::ZERO; 2];
-    (0..PASSES).for_each(|_| stepper.pass());
+    let mut spent = [Nanos::ZERO; 2];
+    for _ in 0..PASSES {
+        let pass = stepper.timed_pass();
+        spent = std::array::from_fn(|agent| spent[agent] + pass[agent]);
+    }
     let [requests, planned, batches, candidates] =
         std::array::from_fn(|at| (stepper.counts()[at] - before[at]) as f64);
-    let [models, rank] =
-        stepper.spent.map(|spent| spent.0 as f64 - PASSES as f64 * clock_reading_ns());
+    let [models, rank] = spent.map(|spent| spent.0 as f64 - PASSES as f64 * clock_reading_ns());
     Ok(Stepped {
         ns_per_request: models / requests.max(1.0) - generator_ns,
         rank_ns_per_batch: rank / batches.max(1.0),

@@ -145,7 +145,11 @@ impl TcpTransport {
         while let Some(read) = self.waiting.remove(place, |_| true) {
             self.shared.finish(read, ReadStatus::PeerLost);
         }
-        tracing::debug!(peer = %conn.link.addr, %reason, "connection closed");
+        if told.is_none() && refusal.is_some() {
+            tracing::info!(peer = %conn.link.addr, %reason, "closed a connection that broke the rules");
+        } else {
+            tracing::debug!(peer = %conn.link.addr, %reason, "connection closed");
+        }
         handshake::count(&mut self.shared.counters, &reason);
         self.opening -= usize::from(!conn.link.is_open());
         if conn.link.is_known() {

@@ -55,13 +55,13 @@ impl<K: Copy + Ord> IndexedHeap<K> {
                 self.nodes.push((key, id));
                 self.nodes.len() - 1
             }
+            at if self.nodes[at as usize].0 == key => return,
             at => {
                 self.nodes[at as usize].0 = key;
                 at as usize
             }
         };
-        let at = self.sift_up(at);
-        self.sift_down(at);
+        self.settle(at);
     }
 
     /// Takes the id out; false if it was not there.
@@ -74,8 +74,7 @@ impl<K: Copy + Ord> IndexedHeap<K> {
         self.place[id as usize] = ABSENT;
         self.nodes.swap_remove(at);
         if at < self.nodes.len() {
-            let at = self.sift_up(at);
-            self.sift_down(at);
+            self.settle(at);
         }
         true
     }
@@ -87,6 +86,14 @@ impl<K: Copy + Ord> IndexedHeap<K> {
             self.remove(id);
             (key, id)
         })
+    }
+
+    /// Moves the node at `at` to where its key belongs. One that rose is above its former parent,
+    /// and so above all that was below itself.
+    fn settle(&mut self, at: usize) {
+        if self.sift_up(at) == at {
+            self.sift_down(at);
+        }
     }
 
     /// Moves the node at `at` towards the root; writes its final place.

@@ -4,7 +4,7 @@ use std::mem;
 
 use baton_core::{BackendId, FrontendId, Gpu};
 use baton_rdma::wire::{LeaveAck, PeerDown, RefuseCode};
-use baton_rdma::{ConnId, Transport};
+use baton_rdma::{CloseReason, ConnId, Transport};
 
 use super::{ControlThread, Handled, refuse};
 use crate::link::{ModelCommand, RankCommand};
@@ -63,6 +63,9 @@ impl<T: Transport> ControlThread<T> {
 
     fn acknowledge_leave(&mut self, conn: ConnId) {
         self.parts.counters.left.add(1);
+        if let Some(conversation) = self.conversations.get_mut(&conn) {
+            conversation.left = true;
+        }
         let ack = LeaveAck { reserved: 0.into() };
         self.send_or_drop(conn, |transport| transport.send(conn, &ack, &[]).is_ok());
     }
@@ -91,12 +94,18 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 
-    pub(super) fn on_closed(&mut self, conn: ConnId) {
+    pub(super) fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) {
         let Some(conversation) = self.conversations.remove(&conn) else { return };
-        match conversation.member {
-            Some(Member::Frontend(id)) => self.frontend_gone(id),
-            Some(Member::Backend(id)) => self.backend_gone(id),
-            None => {}
+        let Some(member) = conversation.member else { return };
+        if conversation.left {
+            tracing::info!(?member, "left");
+        } else {
+            self.parts.counters.lost.add(1);
+            tracing::warn!(?member, %reason, "lost");
+        }
+        match member {
+            Member::Frontend(id) => self.frontend_gone(id),
+            Member::Backend(id) => self.backend_gone(id),
         }
     }
 
@@ -110,17 +119,12 @@ impl<T: Transport> ControlThread<T> {
         for conn in backends {
             self.send_or_drop(conn, |transport| transport.send(conn, &down, &[]).is_ok());
         }
-        tracing::info!(frontend = id.0, "frontend gone");
     }
 
     fn backend_gone(&mut self, id: BackendId) {
         let Some(backend) = self.roster.remove_backend(id) else { return };
-        if backend.draining != Some(0) {
-            self.parts.counters.lost.add(1);
-        }
         self.parts.rank.send(RankCommand::Leave { gpus: backend.gpus });
         self.tell_model_threads(&ModelCommand::BackendDown { backend: id });
         self.announce_serving();
-        tracing::info!(backend = id.0, name = backend.name, "backend gone");
     }
 }

@@ -28,6 +28,8 @@ struct Conversation {
     peer: Peer,
     /// Set by a successful join.
     member: Option<Member>,
+    /// It asked to leave, and was told that nothing is outstanding any more.
+    left: bool,
     /// What a frontend announced ahead of its join.
     slabs: Vec<SlabDesc>,
     /// What a backend announced ahead of its join: models it has loaded, with measured profiles.
@@ -113,7 +115,7 @@ impl<T: Transport> ControlThread<T> {
             match event {
                 Event::Opened { conn, peer } => self.on_opened(now, conn, peer),
                 Event::Message { conn, message } => self.on_message(now, conn, message),
-                Event::Closed { conn, .. } => self.on_closed(conn),
+                Event::Closed { conn, reason } => self.on_closed(conn, &reason),
                 // The ControlThread posts no READs and exposes no slabs.
                 Event::Read(_) | Event::Result { .. } => {}
             }
@@ -131,6 +133,7 @@ impl<T: Transport> ControlThread<T> {
         let conversation = Conversation {
             peer,
             member: None,
+            left: false,
             slabs: Vec::new(),
             profiles: Vec::new(),
             last_heard: now,
@@ -191,6 +194,7 @@ impl<T: Transport> ControlThread<T> {
         }
         let timeout = self.parts.member_timeout;
         self.next_check = now + Nanos(timeout.0 / CHECKS_PER_TIMEOUT);
+        self.parts.counters.publish(&self.transport.counters());
         let silent = |c: &Conversation| now - c.last_heard > timeout;
         let dead: Vec<ConnId> =
             self.conversations.iter().filter(|(_, c)| silent(c)).map(|(&conn, _)| conn).collect();

@@ -1,13 +1,12 @@
 //! Steps 2, 3 and 5 of a task's way: requests in, candidates out, grants in, plans out.
 
+mod tasks;
+
 use std::mem;
 use std::sync::Arc;
 
-use baton_core::{
-    BackendId, DropReason, FailReason, FrontendId, GpuUpdate, IndexedHeap, ModelConfig, ModelSink,
-    ModelState, Nanos, Request, SubclusterId, TaskId, Unserved,
-};
-use baton_rdma::wire::{BatchDone, BatchStatus, Cancel, Message, RefuseCode, Submit};
+use baton_core::{DropReason, IndexedHeap, ModelConfig, ModelState, Nanos, Request, SubclusterId};
+use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
 use baton_topo::{Agent, Waker};
 
@@ -52,6 +51,8 @@ pub struct ModelThread<T> {
     returning: Vec<Request>,
     /// Set once the scheduler stops: nothing is accepted any more.
     shutdown: bool,
+    /// After that, and with nothing outstanding, every member was told.
+    farewell: bool,
 }
 
 impl<T: Transport> ModelThread<T> {
@@ -84,6 +85,7 @@ impl<T: Transport> ModelThread<T> {
             delays: DelayHistogram::default(),
             returning: Vec::new(),
             shutdown: false,
+            farewell: false,
         }
     }
 
@@ -197,103 +199,6 @@ impl<T: Transport> ModelThread<T> {
         }
     }
 
-    fn on_submit(&mut self, now: Nanos, conn: ConnId, frontend: FrontendId, submit: &Submit) {
-        let task = TaskId(submit.task.get());
-        if task.frontend() != frontend {
-            return self.refuse(conn, "a submitted task names another frontend");
-        }
-        self.out.counters.submitted.add(1);
-        let Some(at) = self.resident(submit.model.get()) else {
-            return self.out.tell(task, Unserved::Failed(FailReason::UnknownModel));
-        };
-        if let Some(why) = self.unservable(at) {
-            return self.out.tell(task, Unserved::Dropped(why));
-        }
-        let request = Request { task, deadline: Nanos(submit.deadline_ns.get()) };
-        let model = &mut self.models[at];
-        model.state.enqueue(now, request, &mut self.out);
-        if !mem::replace(&mut model.touched, true) {
-            self.touched.push(at);
-        }
-    }
-
-    /// Candidates are re-formed once per pass, however many requests it brought.
-    fn reform_touched(&mut self, now: Nanos) {
-        while let Some(at) = self.touched.pop() {
-            self.models[at].touched = false;
-            self.models[at].state.reform(now, &mut self.out);
-            self.retime(at);
-        }
-    }
-
-    fn on_cancel(&mut self, now: Nanos, conn: ConnId, frontend: FrontendId, cancel: &Cancel) {
-        let task = TaskId(cancel.task.get());
-        if task.frontend() != frontend {
-            return self.refuse(conn, "a cancelled task names another frontend");
-        }
-        let at = self.resident(cancel.model.get());
-        let waited = at.is_some_and(|at| self.models[at].state.on_cancel(now, task, &mut self.out));
-        if !waited {
-            self.out.counters.cancelled_late.add(1);
-        }
-        at.into_iter().for_each(|at| self.retime(at));
-    }
-
-    fn on_batch_done(&mut self, now: Nanos, conn: ConnId, from: BackendId, done: &BatchDone) {
-        let name = done.batch.get();
-        let Some(status) = BatchStatus::from_code(done.status) else {
-            return self.refuse(conn, "a batch report has an unknown status");
-        };
-        if self.out.in_flight.get(name).is_none_or(|sent| sent.backend != from) {
-            return self.out.counters.stale_reports.add(1);
-        }
-        let finished = Nanos(done.finished_ns.get()).min(now);
-        match status {
-            BatchStatus::Executed => {
-                let measured = Nanos(done.finished_ns.get()) - Nanos(done.started_ns.get());
-                self.out.counters.batches_executed.add(1);
-                self.executed(name, u32::from(done.rows.get()), measured, finished);
-            }
-            BatchStatus::EngineError => {
-                self.out.counters.batches_engine_error.add(1);
-                self.executed(name, 0, Nanos::ZERO, finished);
-            }
-            BatchStatus::Expired => {
-                self.out.counters.batches_expired.add(1);
-                self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
-            }
-            BatchStatus::Refused => {
-                self.out.counters.batches_refused.add(1);
-                self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
-            }
-        }
-    }
-
-    /// The backend has answered every task of the batch.
-    fn executed(&mut self, name: u64, rows: u32, measured: Nanos, finished: Nanos) {
-        let Some((at, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else { return };
-        let model = &mut self.models[at].state;
-        model.on_measured(rows.min(self.returning.len() as u32), measured);
-        self.out.gpu(GpuUpdate::Finished { gpu, at: finished });
-    }
-
-    /// Nobody has answered the batch's tasks: back to the queue with those that can still make it.
-    fn take_back(&mut self, now: Nanos, name: u64, otherwise: Unserved) {
-        let Some((at, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else { return };
-        for &request in &self.returning {
-            let frontend = request.task.frontend();
-            if self.out.peers.frontend(frontend).is_none() {
-                self.out.tell(request.task, Unserved::Dropped(DropReason::FrontendLost));
-            } else if self.shutdown {
-                self.out.tell(request.task, Unserved::Dropped(DropReason::Shutdown));
-            } else {
-                self.models[at].state.on_requeue(now, request, otherwise, &mut self.out);
-            }
-        }
-        self.out.gpu(GpuUpdate::Finished { gpu, at: now });
-        self.retime(at);
-    }
-
     fn on_closed(&mut self, now: Nanos, conn: ConnId) {
         match self.out.peers.disconnected(conn) {
             Some(Member::Frontend(frontend)) => {
@@ -308,20 +213,6 @@ impl<T: Transport> ModelThread<T> {
         }
     }
 
-    fn on_frontend_lost(&mut self, now: Nanos, frontend: FrontendId) {
-        for at in 0..self.models.len() {
-            self.models[at].state.on_frontend_lost(now, frontend, &mut self.out);
-            self.retime(at);
-        }
-    }
-
-    fn on_backend_lost(&mut self, now: Nanos, backend: BackendId) {
-        while let Some(name) = self.out.in_flight.any_of(backend) {
-            self.out.counters.batches_backend_lost.add(1);
-            self.take_back(now, name, Unserved::Failed(FailReason::BackendLost));
-        }
-    }
-
     fn take_grants(&mut self, now: Nanos) -> usize {
         let mut taken = 0;
         while let Some((model, grant)) = self.out.link.grant() {
@@ -332,13 +223,6 @@ impl<T: Transport> ModelThread<T> {
             self.retime(at);
         }
         taken
-    }
-
-    /// Plans that could not be sent: their backend does not read, or went while the grant was made.
-    fn take_undelivered(&mut self, now: Nanos) {
-        while let Some(name) = self.out.undelivered.pop() {
-            self.take_back(now, name, Unserved::Failed(FailReason::BackendLost));
-        }
     }
 
     fn fire_timers(&mut self, now: Nanos) -> usize {
@@ -390,6 +274,18 @@ impl<T: Transport> ModelThread<T> {
         self.out.transport.flush();
     }
 
+    /// Once every batch is reported after a shutdown: the last word to everybody.
+    fn say_farewell(&mut self) {
+        if self.shutdown && !self.farewell && self.out.in_flight.len() == 0 {
+            self.farewell = true;
+            let connections: Vec<ConnId> = self.out.peers.connections().collect();
+            for conn in connections {
+                let detail = "the scheduler is shutting down";
+                self.out.transport.close(conn, RefuseCode::Shutdown, detail);
+            }
+        }
+    }
+
     fn dismiss(&mut self, member: Member) {
         if let Some(conn) = self.out.peers.forget(member) {
             let detail = "the scheduler no longer counts this process as a member; join again";
@@ -410,8 +306,12 @@ impl<T: Transport> Agent for ModelThread<T> {
             + self.take_events(now)
             + self.take_grants(now)
             + self.fire_timers(now);
+        self.say_farewell();
         self.out.transport.flush();
         self.out.link.announce();
+        if work > 0 {
+            self.out.counters.publish(&self.out.transport.counters());
+        }
         work
     }
 
@@ -429,6 +329,6 @@ impl<T: Transport> Agent for ModelThread<T> {
 
     /// After a shutdown, once no batch is outstanding any more.
     fn finished(&self) -> bool {
-        self.shutdown && self.out.in_flight.len() == 0
+        self.farewell
     }
 }

@@ -1,0 +1,150 @@
+//! What happens to tasks and batches: submitted, cancelled, reported, taken back.
+
+use std::mem;
+
+use baton_core::{
+    BackendId, DropReason, FailReason, FrontendId, GpuUpdate, ModelSink, Nanos, Request, TaskId,
+    Unserved,
+};
+use baton_rdma::wire::{BatchDone, BatchStatus, Cancel, Submit};
+use baton_rdma::{ConnId, Transport};
+
+use super::ModelThread;
+
+impl<T: Transport> ModelThread<T> {
+    pub(super) fn on_submit(
+        &mut self,
+        now: Nanos,
+        conn: ConnId,
+        frontend: FrontendId,
+        submit: &Submit,
+    ) {
+        let task = TaskId(submit.task.get());
+        if task.frontend() != frontend {
+            return self.refuse(conn, "a submitted task names another frontend");
+        }
+        self.out.counters.submitted.add(1);
+        let Some(at) = self.resident(submit.model.get()) else {
+            return self.out.tell(task, Unserved::Failed(FailReason::UnknownModel));
+        };
+        if let Some(why) = self.unservable(at) {
+            return self.out.tell(task, Unserved::Dropped(why));
+        }
+        let request = Request { task, deadline: Nanos(submit.deadline_ns.get()) };
+        let model = &mut self.models[at];
+        model.state.enqueue(now, request, &mut self.out);
+        if !mem::replace(&mut model.touched, true) {
+            self.touched.push(at);
+        }
+    }
+
+    /// Candidates are re-formed once per pass, however many requests it brought.
+    pub(super) fn reform_touched(&mut self, now: Nanos) {
+        while let Some(at) = self.touched.pop() {
+            self.models[at].touched = false;
+            self.models[at].state.reform(now, &mut self.out);
+            self.retime(at);
+        }
+    }
+
+    pub(super) fn on_cancel(
+        &mut self,
+        now: Nanos,
+        conn: ConnId,
+        frontend: FrontendId,
+        cancel: &Cancel,
+    ) {
+        let task = TaskId(cancel.task.get());
+        if task.frontend() != frontend {
+            return self.refuse(conn, "a cancelled task names another frontend");
+        }
+        let at = self.resident(cancel.model.get());
+        let waited = at.is_some_and(|at| self.models[at].state.on_cancel(now, task, &mut self.out));
+        if !waited {
+            self.out.counters.cancelled_late.add(1);
+        }
+        at.into_iter().for_each(|at| self.retime(at));
+    }
+
+    pub(super) fn on_batch_done(
+        &mut self,
+        now: Nanos,
+        conn: ConnId,
+        from: BackendId,
+        done: &BatchDone,
+    ) {
+        let name = done.batch.get();
+        let Some(status) = BatchStatus::from_code(done.status) else {
+            return self.refuse(conn, "a batch report has an unknown status");
+        };
+        if self.out.in_flight.get(name).is_none_or(|sent| sent.backend != from) {
+            return self.out.counters.stale_reports.add(1);
+        }
+        let finished = Nanos(done.finished_ns.get()).min(now);
+        match status {
+            BatchStatus::Executed => {
+                let measured = Nanos(done.finished_ns.get()) - Nanos(done.started_ns.get());
+                self.out.counters.batches_executed.add(1);
+                self.executed(name, u32::from(done.rows.get()), measured, finished);
+            }
+            BatchStatus::EngineError => {
+                self.out.counters.batches_engine_error.add(1);
+                self.executed(name, 0, Nanos::ZERO, finished);
+            }
+            BatchStatus::Expired => {
+                self.out.counters.batches_expired.add(1);
+                self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
+            }
+            BatchStatus::Refused => {
+                self.out.counters.batches_refused.add(1);
+                self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
+            }
+        }
+    }
+
+    /// The backend has answered every task of the batch.
+    fn executed(&mut self, name: u64, rows: u32, measured: Nanos, finished: Nanos) {
+        let Some((at, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else { return };
+        let model = &mut self.models[at].state;
+        model.on_measured(rows.min(self.returning.len() as u32), measured);
+        self.out.gpu(GpuUpdate::Finished { gpu, at: finished });
+    }
+
+    /// Nobody has answered the batch's tasks: back to the queue with those that can still make it.
+    fn take_back(&mut self, now: Nanos, name: u64, otherwise: Unserved) {
+        let Some((at, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else { return };
+        for &request in &self.returning {
+            let frontend = request.task.frontend();
+            if self.out.peers.frontend(frontend).is_none() {
+                self.out.tell(request.task, Unserved::Dropped(DropReason::FrontendLost));
+            } else if self.shutdown {
+                self.out.tell(request.task, Unserved::Dropped(DropReason::Shutdown));
+            } else {
+                self.models[at].state.on_requeue(now, request, otherwise, &mut self.out);
+            }
+        }
+        self.out.gpu(GpuUpdate::Finished { gpu, at: now });
+        self.retime(at);
+    }
+
+    pub(super) fn on_frontend_lost(&mut self, now: Nanos, frontend: FrontendId) {
+        for at in 0..self.models.len() {
+            self.models[at].state.on_frontend_lost(now, frontend, &mut self.out);
+            self.retime(at);
+        }
+    }
+
+    pub(super) fn on_backend_lost(&mut self, now: Nanos, backend: BackendId) {
+        while let Some(name) = self.out.in_flight.any_of(backend) {
+            self.out.counters.batches_backend_lost.add(1);
+            self.take_back(now, name, Unserved::Failed(FailReason::BackendLost));
+        }
+    }
+
+    /// Plans that could not be sent: their backend does not read, or went while the grant was made.
+    pub(super) fn take_undelivered(&mut self, now: Nanos) {
+        while let Some(name) = self.out.undelivered.pop() {
+            self.take_back(now, name, Unserved::Failed(FailReason::BackendLost));
+        }
+    }
+}
