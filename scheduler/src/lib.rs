@@ -15,7 +15,6 @@ mod board;
 mod catalog;
 mod control;
 mod counters;
-mod delay;
 mod dispatch;
 mod hot_path;
 mod in_flight;
@@ -30,7 +29,6 @@ mod sync;
 
 pub use control::ControlThread;
 pub use counters::{ControlThreadCounters, Counter, ModelThreadCounters, RankThreadCounters};
-pub use delay::DelayHistogram;
 pub use hot_path::HotPath;
 pub use link::{CommandSender, ModelCommand, Notice, RankCommand};
 pub use model_thread::ModelThread;

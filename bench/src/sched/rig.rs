@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use baton_core::{Gpu, GpuId, Nanos, SubclusterId};
 use baton_scheduler::{
-    DelayHistogram, HotPath, ModelCommand, ModelThread, RankCommand, RankThread, SchedulerCounters,
+    HotPath, ModelCommand, ModelThread, RankCommand, RankThread, SchedulerCounters,
 };
 use baton_topo::{Agent, Clock, Idle, Placement, Waker, park_thread, run};
 
@@ -16,6 +16,7 @@ use super::generator::{FRONTEND, GPUS_PER_BACKEND, Generator, TOKEN, backend_of}
 use super::metered::{Metered, Usage};
 use super::workload::Workload;
 use crate::steal::CpuTimes;
+use hdrhistogram::Histogram;
 
 /// Agents ready to run.
 pub(super) struct Rig {
@@ -52,7 +53,7 @@ pub(super) struct ModelCounts {
     pub(super) dropped: u64,
     pub(super) queue_full: u64,
     pub(super) undelivered: u64,
-    pub(super) delays: DelayHistogram,
+    pub(super) delays: Histogram<u64>,
 }
 
 /// What the RankThread did.
@@ -270,7 +271,8 @@ impl ModelCounts {
         self.dropped -= earlier.dropped;
         self.queue_full -= earlier.queue_full;
         self.undelivered -= earlier.undelivered;
-        self.delays.subtract(&earlier.delays);
+        let subtracted = self.delays.subtract(&earlier.delays);
+        subtracted.expect("what was counted earlier is counted still");
         self
     }
 }

@@ -9,14 +9,17 @@ use baton_core::{DropReason, IndexedHeap, ModelConfig, ModelState, Nanos, Reques
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
 use baton_topo::{Agent, Waker};
+use hdrhistogram::Histogram;
 
 use crate::counters::ModelThreadCounters;
-use crate::delay::DelayHistogram;
 use crate::dispatch::Dispatch;
 use crate::in_flight::InFlight;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::link::{ModelCommand, ModelLink, Notice};
 use crate::peers::Member;
+
+/// Longer dispatch delays are counted as this long. With the bounds fixed, counting never allocates.
+const DELAY_MAX: Nanos = Nanos::from_millis(60_000);
 
 /// A model on this thread.
 #[derive(Clone, Debug)]
@@ -46,7 +49,7 @@ pub struct ModelThread<T> {
     /// Models with requests of this pass, whose candidates are to be re-formed.
     touched: Vec<usize>,
     /// From schedulable to plan out.
-    delays: DelayHistogram,
+    delays: Histogram<u64>,
     /// Tasks on their way from a lost batch back to their queue.
     returning: Vec<Request>,
     /// Set once the scheduler stops: nothing is accepted any more.
@@ -82,7 +85,7 @@ impl<T: Transport> ModelThread<T> {
             out: Dispatch::new(transport, link, InFlight::new(IN_FLIGHT_MAX), local, counters),
             events: Events::new(),
             touched: Vec::new(),
-            delays: DelayHistogram::default(),
+            delays: Histogram::new_with_bounds(1, DELAY_MAX.0, 2).expect("the bounds are sound"),
             returning: Vec::new(),
             shutdown: false,
             farewell: false,
@@ -105,14 +108,15 @@ impl<T: Transport> ModelThread<T> {
     }
 
     /// From the moment a batch is schedulable and its slot can be granted until its plan is out.
-    pub fn dispatch_delays(&self) -> &DelayHistogram {
+    /// Nanoseconds, two significant digits.
+    pub fn dispatch_delays(&self) -> &Histogram<u64> {
         &self.delays
     }
 
     /// The plans of the last pass were flushed at its end, shortly before `now`.
     fn record_delays(&mut self, now: Nanos) {
         for schedulable_at in self.out.planned.drain(..) {
-            self.delays.record(now - schedulable_at);
+            self.delays.saturating_record((now - schedulable_at).0);
         }
     }
 
