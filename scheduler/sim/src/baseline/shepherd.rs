@@ -1,4 +1,4 @@
-//! Shepherd's online scheduler, Flex (Shepherd, NSDI '23, Algorithms 1 and 2): a GPU takes the
+//! Shepherd's online scheduler, Flex (Shepherd, NSDI '23): a GPU takes the
 //! largest feasible batch of any model, and gives up what it executes for one λ times larger.
 
 use std::collections::VecDeque;
