@@ -1,4 +1,4 @@
-//! Nexus' epoch plan: which GPU serves which models in batches of what size (Nexus, SOSP '19, squishy bin packing,
+//! Nexus' epoch plan: which GPU serves which models in batches of what size (Nexus, SOSP '19,
 //! "squishy bin packing"). Pure arithmetic on known rates.
 
 use baton_core::Profile;
