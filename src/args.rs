@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use baton_sim::PolicyName;
+use baton_bench::reproduce;
+use baton_sim::{PolicyName, Rates, Vary};
+use clap::builder::PossibleValuesParser;
+use baton_topo::TransportChoice;
 use clap::{Parser, Subcommand};
 
 /// Deadline-aware DNN inference serving for GPU clusters.
@@ -37,6 +40,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SimCommand,
     },
+    /// Measure the Symphony paper's tables and figures again, in virtual time
+    ///
+    /// Writes reproduction/NAME.json and reproduction/NAME.svg and prints NAME's section of the
+    /// page. After `all`, which takes most of an hour on two cores, also writes the page,
+    /// reproduction.md.
+    Reproduce(ReproduceArgs),
     /// Measure what a part of Baton costs
     Bench {
         #[command(subcommand)]
@@ -95,6 +104,33 @@ pub(crate) enum SimCommand {
     Run(SimRunArgs),
     /// Search for the highest rate at which every model's bad rate is at most 1 %
     Goodput(SimGoodputArgs),
+    /// A table of runs over offered rates, or of goodput, for several policies
+    ///
+    /// With --rates every line is a run at that rate, without it a search for the goodput; with
+    /// --vary there is one of each for every value of the key. Two runs at a time.
+    Sweep(SimSweepArgs),
+    /// Say why tasks or batches of a run were scheduled, delayed or dropped
+    Explain(SimExplainArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ReproduceArgs {
+    /// Which table or figure
+    #[arg(value_name = "NAME", value_parser = experiments())]
+    pub(crate) name: String,
+    /// One seed, short spans and fewer points: minutes, and marked as such
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Where to write
+    #[arg(long, value_name = "DIR", default_value = "docs")]
+    pub(crate) out: PathBuf,
+    /// Print the data as one JSON object instead of Markdown
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn experiments() -> PossibleValuesParser {
+    PossibleValuesParser::new([reproduce::ALL].into_iter().chain(reproduce::names()))
 }
 
 #[derive(clap::Args, Debug)]
@@ -133,6 +169,70 @@ pub(crate) struct SimGoodputArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimSweepArgs {
+    /// The scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: PathBuf,
+    /// A policy, see docs/simulator.md; repeat for several
+    #[arg(long = "policy", value_name = "POLICY", required = true)]
+    pub(crate) policies: Vec<PolicyName>,
+    /// A:B:N, N rates from A to B tasks per second in total, or A,B,…; with x at the end multiples
+    /// of the analytic bound
+    #[arg(long)]
+    pub(crate) rates: Option<Rates>,
+    /// A key of the scenario file and its values, for example gpus=8,16 or slo_ms=20,50,100
+    #[arg(long, value_name = "KEY=V,V,…")]
+    pub(crate) vary: Option<Vary>,
+    /// How many seeds to take the mean over, from the scenario's own on
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimExplainArgs {
+    /// The scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: PathBuf,
+    /// A policy of the production scheduler, see docs/simulator.md
+    #[arg(long)]
+    pub(crate) policy: PolicyName,
+    /// Tasks per second in total
+    #[arg(long)]
+    pub(crate) rate: f64,
+    /// The seed, if not the scenario's
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) subject: ExplainSubject,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ExplainSubject {
+    /// The task that arrived at this nanosecond: the id it has in a trace
+    #[arg(long, value_name = "ID")]
+    pub(crate) task: Option<u64>,
+    /// The batch that was sealed as the N-th of the run
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<u64>,
+    /// The state at this moment of the run, and the batch that was sealed next
+    #[arg(long, value_name = "MS", value_parser = moment)]
+    pub(crate) at: Option<f64>,
+    /// The first N tasks that were dropped
+    #[arg(long, value_name = "N")]
+    pub(crate) dropped: Option<usize>,
+    /// The first N tasks that ended too late
+    #[arg(long, value_name = "N")]
+    pub(crate) late: Option<usize>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -191,6 +291,9 @@ pub(crate) struct DemoArgs {
     /// Factor on every model's rate
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     pub(crate) rate_scale: f64,
+    /// What backends read inputs over: rdma, tcp or auto. rdma fails where it is not to be had
+    #[arg(long, default_value_t = TransportChoice::Auto, value_parser = transport)]
+    pub(crate) transport: TransportChoice,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
@@ -199,8 +302,18 @@ pub(crate) struct DemoArgs {
     pub(crate) keep_dir: bool,
 }
 
+fn transport(text: &str) -> Result<TransportChoice, String> {
+    use TransportChoice::{Auto, Rdma, Tcp};
+    let choice = [Rdma, Tcp, Auto].into_iter().find(|choice| choice.as_str() == text);
+    choice.ok_or_else(|| "give rdma, tcp or auto".to_owned())
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     number(text, 0.1, 1e6)
+}
+
+fn moment(text: &str) -> Result<f64, String> {
+    number(text, 0.0, 1e9)
 }
 
 fn scale(text: &str) -> Result<f64, String> {

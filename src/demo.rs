@@ -28,6 +28,7 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
         common_args: vec!["--die-with-parent".to_owned()],
         seconds: args.seconds,
         rate_scale: args.rate_scale,
+        transport: args.transport,
         with_onnx,
         keep_dir: args.keep_dir,
     };

@@ -12,6 +12,7 @@ mod live;
 mod load;
 mod output;
 mod process;
+mod reproduce;
 mod serve;
 mod sim;
 
@@ -41,6 +42,7 @@ fn run(command: Command) -> CommandResult {
         Command::Load(args) => load::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench { command: BenchCommand::Sched(args) } => bench::sched(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim { command } => sim::run(&command),
         Command::Config { command: ConfigCommand::Check { file } } => config::check(&file),
     }

@@ -1,19 +1,23 @@
 //! `baton sim`.
 
+mod sweep;
+
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use baton_sim::{Goodput, Report, Run, Scenario};
+use baton_sim::{Goodput, Report, Run, Scenario, Subject};
 use baton_topo::Clock;
 
 use crate::CommandResult;
-use crate::args::{SimCommand, SimGoodputArgs, SimRunArgs};
+use crate::args::{ExplainSubject, SimCommand, SimExplainArgs, SimGoodputArgs, SimRunArgs};
 use crate::output::say;
 
 pub(crate) fn run(command: &SimCommand) -> CommandResult {
     match command {
         SimCommand::Run(args) => run_once(args),
         SimCommand::Goodput(args) => search(args),
+        SimCommand::Sweep(args) => sweep::run(args),
+        SimCommand::Explain(args) => explain(args),
     }
 }
 
@@ -44,6 +48,23 @@ fn search(args: &SimGoodputArgs) -> CommandResult {
     let goodput = baton_sim::goodput(&scenario, args.policy, args.seeds)?;
     say(&if args.json { serde_json::to_string(&goodput)? } else { summary(&goodput) })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn explain(args: &SimExplainArgs) -> CommandResult {
+    let scenario = Scenario::load(&args.scenario)?;
+    let seed = args.seed.unwrap_or(scenario.seed);
+    let run = Run { policy: args.policy, rate_rps: args.rate, seed };
+    let explanation = baton_sim::explain(&scenario, run, subject(&args.subject)?)?;
+    let text = || explanation.to_string();
+    say(&if args.json { serde_json::to_string(&explanation)? } else { text() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn subject(args: &ExplainSubject) -> Result<Subject, &'static str> {
+    let at = args.at.map(|at_ms| Subject::At { at_ms });
+    let task = args.task.map(Subject::Task).or(args.batch.map(Subject::Batch)).or(at);
+    let examples = args.dropped.map(Subject::Dropped).or(args.late.map(Subject::Late));
+    task.or(examples).ok_or("give one of --task, --batch, --at, --dropped, --late")
 }
 
 fn table(report: &Report) -> String {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use baton_core::Nanos;
 use baton_rdma::wire::Role;
-use baton_rdma::{Identity, TcpConfig, TcpTransport, Transport};
-use baton_topo::{Agent, Clock, Placement, Waker, run};
+use baton_rdma::{Identity, MixedTransport, TcpConfig, Transport};
+use baton_topo::{Agent, Clock, FabricSpec, Placement, Waker, run};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::config::BackendConfig;
@@ -42,9 +42,11 @@ impl Backend {
     pub fn start(config: BackendConfig, clock: Clock) -> Result<BackendHandle, BackendError> {
         let identity = Identity { role: Role::Backend, member: 0 };
         let tcp = TcpConfig { credit_bytes: config.credit_bytes.into(), ..TcpConfig::default() };
-        let transport = TcpTransport::bind(None, identity, tcp).map_err(|error| {
-            BackendError::Start { what: "a socket", problem: error.to_string() }
-        })?;
+        let FabricSpec { transport: choice, verbs } = &config.fabric;
+        let transport =
+            MixedTransport::bind(None, identity, tcp, *choice, verbs, clock).map_err(|error| {
+                BackendError::Start { what: "the transport", problem: error.to_string() }
+            })?;
         let waker = transport.waker();
         let (executors, measured) = start_executors(&config, clock, &waker)?;
         let patience = config.join_timeout + MARGIN;
@@ -168,7 +170,7 @@ struct Shared {
 
 /// The worker with its ties to the process.
 struct IoAgent {
-    worker: Worker<TcpTransport, ThreadExecutor>,
+    worker: Worker<MixedTransport, ThreadExecutor>,
     shared: Arc<Shared>,
     /// Told once when plans may arrive; dropped unused if the backend ends before.
     ready: Option<Sender<()>>,

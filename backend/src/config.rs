@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use baton_core::Nanos;
-use baton_topo::{Cluster, GPUS_PER_BACKEND_MAX, Idle, ModelSpec};
+use baton_topo::{Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelSpec};
 
 /// Batch slots per GPU slot: one each fetching, executing and replying, and one to spare, so that
 /// the next batch's inputs are on their way while an answer is slow to leave.
@@ -28,6 +28,8 @@ pub struct BackendConfig {
     pub idle: Idle,
     /// Bytes of inputs that may be on their way at once; 0: no limit.
     pub credit_bytes: u32,
+    /// What inputs are pulled over.
+    pub fabric: FabricSpec,
     /// The models of its sub-cluster, all of which it serves. Never empty.
     pub models: Vec<ModelSpec>,
     /// Silence of the scheduler that means it is lost.
@@ -105,6 +107,7 @@ impl BackendConfig {
             cores: spec.cores.clone(),
             idle: spec.idle,
             credit_bytes: spec.credit_bytes,
+            fabric: cluster.fabric.clone(),
             models: cluster
                 .models
                 .iter()

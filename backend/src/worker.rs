@@ -51,7 +51,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     /// first poll. `measured` holds the profiles to report instead of the cluster file's.
     pub fn new(config: BackendConfig, measured: Measured, transport: T, executors: Vec<E>) -> Self {
         let batch_max = config.batch_max();
-        Self {
+        let mut worker = Self {
             gpus: executors.into_iter().map(|executor| Gpu::new(&config, executor)).collect(),
             join: Join::new(config.scheduler),
             peers: Peers::default(),
@@ -64,6 +64,19 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             config,
             measured,
             transport,
+        };
+        worker.register();
+        worker
+    }
+
+    /// Lets READs land in the batches' memory. Without that there is nothing to begin.
+    fn register(&mut self) {
+        let Self { gpus, transport, .. } = self;
+        let mut buffers = gpus.iter().flat_map(|gpu| &gpu.memory);
+        let registered = buffers.try_for_each(|memory| transport.land_in(&memory.inputs));
+        if let Err(error) = registered {
+            let problem = error.to_string();
+            self.finish(Err(BackendError::Start { what: "batch memory", problem }), Nanos::ZERO);
         }
     }
 

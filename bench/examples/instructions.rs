@@ -183,8 +183,14 @@ impl Bench {
 
     fn offer(&mut self, model: ModelId, exec_at: Nanos) {
         let (invalid_after, urgency) = (exec_at + SLO, exec_at);
-        let candidate =
-            Candidate { batch: BATCH as u32, exec_at, invalid_after, urgency, delay: Nanos::ZERO };
+        let candidate = Candidate {
+            batch: BATCH as u32,
+            exec_at,
+            invalid_after,
+            urgency,
+            bad_rate: 0,
+            delay: Nanos::ZERO,
+        };
         let grants = self.grants[model.0 as usize];
         self.rank.on_candidate(self.now, model, Some(candidate), grants, &mut self.sink);
     }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use baton_topo::Clock;
+use baton_topo::{Clock, TransportChoice};
 
 use crate::demo_cluster::DemoCluster;
 use crate::demo_processes::{FRONTENDS, Processes};
@@ -27,6 +27,8 @@ pub struct DemoConfig {
     pub seconds: f64,
     /// Factor on every rate.
     pub rate_scale: f64,
+    /// What the backends read inputs over.
+    pub transport: TransportChoice,
     /// Serve the digits model with ONNX Runtime.
     pub with_onnx: bool,
     /// Leave the cluster file and the logs behind.
@@ -111,7 +113,8 @@ pub fn run(
     mut note: impl FnMut(Note<'_>),
 ) -> Result<Report, DemoError> {
     let folder = Folder::create(config.keep_dir)?;
-    let cluster = DemoCluster::write(&folder.path, config.with_onnx, config.rate_scale)
+    let DemoConfig { with_onnx, rate_scale, transport, .. } = *config;
+    let cluster = DemoCluster::write(&folder.path, with_onnx, rate_scale, transport)
         .map_err(|source| DemoError::Folder { dir: folder.path.clone(), source })?;
     if config.keep_dir {
         note(Note::Step(&format!("cluster file and logs: {}", folder.path.display())));

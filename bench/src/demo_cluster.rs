@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use baton_topo::TransportChoice;
 use baton_topo::zoo::{self, ZooModel};
 
 /// The digits model and its held-out images travel inside the binary, so that the demo runs from
@@ -38,8 +39,13 @@ pub(crate) struct DemoCluster {
 
 impl DemoCluster {
     /// Writes the cluster file and what it needs into `dir`.
-    pub(crate) fn write(dir: &Path, with_onnx: bool, rate_scale: f64) -> io::Result<Self> {
-        let mut text = String::from(HEADER);
+    pub(crate) fn write(
+        dir: &Path,
+        with_onnx: bool,
+        rate_scale: f64,
+        transport: TransportChoice,
+    ) -> io::Result<Self> {
+        let mut text = HEADER.replace("TRANSPORT", transport.as_str());
         let mut rates = Vec::new();
         for (model, input_bytes) in emulated() {
             text.push_str(&model_table(&model, input_bytes));
@@ -98,6 +104,11 @@ idle = \"park\"
 [network]
 jitter_us = 1000
 response_us = 1000
+transport = \"TRANSPORT\"
+
+# A busy machine looks at a completion late; that is no reason to read again.
+[rdma]
+read_timeout_ms = 500
 
 ";
 
@@ -149,7 +160,7 @@ mod tests {
     fn the_file_is_a_good_cluster_file_without_warnings() {
         for with_onnx in [true, false] {
             let dir = scratch(&with_onnx.to_string());
-            let demo = DemoCluster::write(&dir, with_onnx, 1.0).unwrap();
+            let demo = DemoCluster::write(&dir, with_onnx, 1.0, TransportChoice::Auto).unwrap();
             let checked = check_cluster(&demo.file);
             let cluster = checked.cluster.unwrap();
             assert_eq!(checked.warnings, []);

@@ -10,9 +10,13 @@ mod heldout;
 mod inputs;
 mod latency;
 pub mod load;
+mod parallel;
 mod process;
 pub mod report;
+pub mod reproduce;
 pub mod sched;
 pub mod steal;
 mod table;
 pub mod tally;
+
+pub use parallel::in_parallel;

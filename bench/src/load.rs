@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_client::{
     Client, ClientConfig, ConnectError, Deadline, InputError, ModelHandle, Outcome, SubmitReason,
-    Ticket, UnknownModel,
+    Ticket, TransportCounters, UnknownModel,
 };
 use baton_core::Nanos;
 use baton_topo::{Clock, Cluster, EngineSpec, park_thread};
@@ -19,8 +19,6 @@ use crate::arrivals::Arrivals;
 use crate::inputs::{Expected, Inputs, InputsError, Verdict};
 use crate::tally::Tally;
 
-/// The client library's transport. It has no other yet.
-const TRANSPORT: &str = "tcp";
 /// A finished ticket waits this long at most for being reaped; landing times are the client's.
 const REAP_INTERVAL: Nanos = Nanos::from_millis(5);
 /// Arrivals submitted between two looks at the tickets, so that a generator that has fallen behind
@@ -173,9 +171,20 @@ pub fn run(
     let mut generator = Generator { clock, targets, arrivals, outstanding: Vec::new(), start };
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);
     let offered = generator.offer(end, stop, &mut progress);
+    let witness = client.clone();
     generator.collect(client);
     progress(&generator.progress(clock.now()));
-    Ok(generator.finish(offered))
+    Ok(generator.finish(offered, carrier(&witness.counters().transport)))
+}
+
+/// What backends read the inputs over: what was served by message is counted, what a device served
+/// without anybody's help is not, but the queue pairs are.
+fn carrier(counters: &TransportCounters) -> &'static str {
+    match (counters.links_rdma > 0, counters.reads_served > 0) {
+        (true, false) => "rdma",
+        (true, true) => "rdma and tcp",
+        (false, _) => "tcp",
+    }
 }
 
 fn check_rates(cluster: &Cluster, rates: &[(String, f64)]) -> Result<(), LoadError> {
@@ -343,7 +352,7 @@ impl Generator {
         progress
     }
 
-    fn finish(self, offered: Nanos) -> Finished {
+    fn finish(self, offered: Nanos, transport: &str) -> Finished {
         let answered = self.targets.iter().filter(|target| target.tally.completed > 0);
         let mut engines: Vec<String> =
             answered.map(|target| engine_name(&target.engine).to_owned()).collect();
@@ -351,7 +360,7 @@ impl Generator {
         engines.dedup();
         Finished {
             seconds: offered.as_millis_f64() / 1e3,
-            transport: TRANSPORT.to_owned(),
+            transport: transport.to_owned(),
             engines,
             tallies: self.targets.into_iter().map(|target| target.tally).collect(),
         }

@@ -56,6 +56,7 @@ fn cluster(policy: PolicyName) -> Cluster {
             response: Nanos::from_micros(100),
             jitter: Nanos::from_micros(100),
         },
+        fabric: baton_topo::FabricSpec::default(),
         subclusters: vec!["gpu".into()],
         models: MODELS.iter().enumerate().map(model).collect(),
         backends: ["b0", "b1", "b2", "b3"].map(backend).into(),

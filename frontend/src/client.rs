@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use baton_rdma::wire::Role;
-use baton_rdma::{Identity, TcpTransport};
-use baton_topo::{Clock, Placement};
+use baton_rdma::{Identity, MixedTransport};
+use baton_topo::{Clock, FabricSpec, Placement};
 use crossbeam_channel::Receiver;
 
 use crate::config::ClientConfig;
@@ -46,8 +46,10 @@ impl Client {
         let clock = config.clock.unwrap_or_else(Clock::start);
         let listen = config.listen;
         let identity = Identity { role: Role::Frontend, member: 0 };
-        let transport = TcpTransport::bind(Some(listen), identity, config.tcp)
-            .map_err(|source| ConnectError::Bind { listen, source })?;
+        let FabricSpec { transport: choice, verbs } = &config.fabric;
+        let transport =
+            MixedTransport::bind(Some(listen), identity, config.tcp, *choice, verbs, clock)
+                .map_err(|error| ConnectError::transport(listen, error))?;
         let placement =
             Placement { name: "baton-client".into(), core: config.core, idle: config.idle };
         let (mut io, joining) = Io::new(config, transport, clock)?;

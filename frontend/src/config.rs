@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use baton_core::{Nanos, TaskId};
 use baton_rdma::TcpConfig;
-use baton_topo::{Clock, Cluster, Idle};
+use baton_topo::{Clock, Cluster, FabricSpec, Idle};
 
 use crate::error::ConfigError;
 
@@ -38,6 +38,7 @@ pub struct ClientConfig {
     pub(crate) core: Option<usize>,
     pub(crate) clock: Option<Clock>,
     pub(crate) tcp: TcpConfig,
+    pub(crate) fabric: FabricSpec,
 }
 
 impl ClientConfig {
@@ -56,6 +57,7 @@ impl ClientConfig {
             core: None,
             clock: None,
             tcp: TcpConfig::default(),
+            fabric: FabricSpec::default(),
         }
     }
 
@@ -66,6 +68,7 @@ impl ClientConfig {
             slots_per_model: cluster.frontend.slots_per_model,
             lease_grace: cluster.frontend.lease_grace,
             member_timeout: cluster.scheduler.member_timeout,
+            fabric: cluster.fabric.clone(),
             ..Self::new(scheduler)
         }
     }
@@ -137,6 +140,13 @@ impl ClientConfig {
     /// Bounds of the TCP transport.
     pub fn tcp(mut self, tcp: TcpConfig) -> Self {
         self.tcp = tcp;
+        self
+    }
+
+    /// What backends read the inputs over. Default: RDMA with every backend that has it too, where
+    /// this host has; otherwise TCP.
+    pub fn fabric(mut self, fabric: FabricSpec) -> Self {
+        self.fabric = fabric;
         self
     }
 

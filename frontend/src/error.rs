@@ -5,8 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_rdma::SlabError;
 use baton_rdma::wire::RefuseCode;
+use baton_rdma::{MixedError, SlabError, VerbsError};
 
 use crate::input::Input;
 
@@ -41,6 +41,12 @@ pub enum ConnectError {
         /// The system's answer.
         source: io::Error,
     },
+    /// RDMA was asked for and this host cannot.
+    #[error("transport = \"rdma\", but {0}")]
+    Rdma(VerbsError),
+    /// The slabs cannot be made readable to backends.
+    #[error("the inputs' memory cannot be shared with backends: {0}")]
+    Expose(io::Error),
     /// The I/O thread could not be started.
     #[error("cannot start the I/O thread: {0}")]
     Thread(io::Error),
@@ -95,6 +101,15 @@ pub enum ConnectError {
     /// The I/O thread ended without a word: a bug; its panic is on stderr.
     #[error("the I/O thread ended while joining; its panic message is on stderr")]
     IoEnded,
+}
+
+impl ConnectError {
+    pub(crate) fn transport(listen: SocketAddr, error: MixedError) -> Self {
+        match error {
+            MixedError::Tcp(source) => Self::Bind { listen, source },
+            MixedError::Verbs(error) => Self::Rdma(error),
+        }
+    }
 }
 
 /// A name that is not in the catalogue.

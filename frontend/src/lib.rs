@@ -88,8 +88,8 @@ mod ticket;
 
 pub use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
 pub use baton_rdma::wire::RefuseCode;
-pub use baton_rdma::{SlabError, TcpConfig, TransportCounters};
-pub use baton_topo::{Clock, Idle};
+pub use baton_rdma::{SlabError, TcpConfig, TransportCounters, VerbsError};
+pub use baton_topo::{Clock, FabricSpec, Idle, TransportChoice, VerbsConfig};
 pub use client::Client;
 pub use config::ClientConfig;
 pub use counters::Counters;

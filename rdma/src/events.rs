@@ -24,6 +24,8 @@ pub struct Peer {
     pub addr: SocketAddr,
     /// True if the peer connected to us.
     pub accepted: bool,
+    /// The protocol version both speak.
+    pub version: u16,
 }
 
 /// Why a connection ended.
@@ -67,6 +69,9 @@ pub enum CloseReason {
     /// What the peer asked for could not be queued because it does not read.
     #[error("the peer does not read what it asks for; its send queue is full")]
     SendQueueFull,
+    /// READs over RDMA are not possible or failed.
+    #[error("the RDMA fabric: {0}")]
+    Fabric(String),
     /// This side closed it.
     #[error("closed by this side")]
     Local,
@@ -129,6 +134,14 @@ enum Stored {
     Read(ReadDone),
     Result { conn: ConnId, result: TaskResult, len: u32 },
     Closed { conn: ConnId, reason: CloseReason },
+}
+
+/// An event as [`Events::sift`] shows it.
+#[derive(Clone, Copy)]
+pub(crate) enum Sifted<'a> {
+    Opened(ConnId, &'a Peer),
+    Message(ConnId, Message<'a>),
+    Closed(ConnId, &'a CloseReason),
 }
 
 /// A reusable buffer of events, in order of arrival.
@@ -210,6 +223,27 @@ impl Events {
 
     pub(crate) fn closed(&mut self, conn: ConnId, reason: CloseReason) {
         self.items.push(Stored::Closed { conn, reason });
+    }
+
+    /// For a transport on top of another: shows it the events from number `from` on, and takes out
+    /// those that `keep` does not want to be kept.
+    pub(crate) fn sift(&mut self, from: usize, mut keep: impl FnMut(Sifted<'_>) -> bool) {
+        let bytes = &self.bytes;
+        let mut at = 0;
+        self.items.retain(|stored| {
+            at += 1;
+            let sifted = match stored {
+                _ if at <= from => return true,
+                Stored::Opened { conn, peer } => Sifted::Opened(*conn, peer),
+                Stored::Message { conn, kind, start, len } => {
+                    let message = decode(*kind, &bytes[*start..*start + *len]);
+                    Sifted::Message(*conn, message.expect("decoded before it was stored"))
+                }
+                Stored::Closed { conn, reason } => Sifted::Closed(*conn, reason),
+                Stored::Read(_) | Stored::Result { .. } => return true,
+            };
+            keep(sifted)
+        });
     }
 
     /// Moves everything out of a buffer that holds no messages.

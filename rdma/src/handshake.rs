@@ -62,7 +62,7 @@ fn check_hello(message: &Message<'_>, addr: SocketAddr) -> Result<(Peer, u16), C
     let role = Role::from_code(hello.role).filter(|_| hello.reserved == [0; 3]);
     let role = role.ok_or(CloseReason::Malformed(DecodeError::Hello))?;
     let (member, token) = (hello.member.get(), hello.token.get());
-    Ok((Peer { role, member, token, addr, accepted: true }, version))
+    Ok((Peer { role, member, token, addr, accepted: true, version }, version))
 }
 
 fn check_welcome(message: &Message<'_>, addr: SocketAddr) -> Result<Peer, CloseReason> {
@@ -77,7 +77,7 @@ fn check_welcome(message: &Message<'_>, addr: SocketAddr) -> Result<Peer, CloseR
     }
     let role = Role::from_code(welcome.role).filter(|_| welcome.reserved == 0);
     let role = role.ok_or(CloseReason::Malformed(DecodeError::Hello))?;
-    Ok(Peer { role, member: welcome.member.get(), token: 0, addr, accepted: false })
+    Ok(Peer { role, member: welcome.member.get(), token: 0, addr, accepted: false, version })
 }
 
 /// What the peer is told before the connection is closed for `reason`; `None` where it would not
@@ -103,6 +103,7 @@ pub(crate) fn refusal(reason: &CloseReason) -> Option<(RefuseCode, String)> {
         CloseReason::SendQueueFull => {
             (RefuseCode::Limit, "you do not read what you ask for".to_owned())
         }
+        CloseReason::Fabric(problem) => (RefuseCode::Fabric, problem.clone()),
     };
     Some((code, text))
 }
@@ -117,6 +118,7 @@ pub(crate) fn count(counters: &mut TransportCounters, reason: &CloseReason) {
         CloseReason::Eof
         | CloseReason::Reset(_)
         | CloseReason::Refused { .. }
+        | CloseReason::Fabric(_)
         | CloseReason::Local => {}
     }
 }

@@ -21,7 +21,8 @@ const WORDS: usize = BATCH_MAX as usize / 64;
 
 /// Page-aligned memory for one batch.
 pub struct BatchBuffer {
-    region: Region,
+    /// Shared with its registration, if a fabric has one.
+    region: Arc<Region>,
     bytes: usize,
     /// Row length in the upper half, rows lent (or [`WHOLE`]) in the lower.
     state: AtomicU64,
@@ -37,7 +38,7 @@ impl BatchBuffer {
     pub fn new(bytes: usize) -> Arc<Self> {
         let region = Region::new(bytes).expect("no memory for a batch buffer; use smaller batches");
         let lent = std::array::from_fn(|_| AtomicU64::new(0));
-        Arc::new(Self { region, bytes, state: AtomicU64::new(0), lent })
+        Arc::new(Self { region: Arc::new(region), bytes, state: AtomicU64::new(0), lent })
     }
 
     /// Row number `row` of rows of `row_bytes` bytes, exclusively the caller's. `None` if it is
@@ -79,6 +80,11 @@ impl BatchBuffer {
         unsafe { from.copy_to(to, len) };
         self.return_whole();
         true
+    }
+
+    /// Its memory, to be registered.
+    pub(crate) fn memory(&self) -> &Arc<Region> {
+        &self.region
     }
 
     fn locate(&self, row: u32, row_bytes: u32) -> Option<usize> {

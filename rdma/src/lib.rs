@@ -23,8 +23,10 @@ mod slab;
 mod table;
 mod tcp;
 mod transport;
+mod verbs;
 pub mod wire;
 
+pub use baton_topo::{TransportChoice, VerbsConfig};
 pub use clock_sync::ClockSync;
 pub use credit::{CreditWindow, RoundRobin};
 pub use events::{CloseReason, Event, Events, Peer};
@@ -39,3 +41,4 @@ pub use transport::{
     ConnId, Identity, READ_DEPTH, Read, ReadDone, ReadStatus, SendError, Transport,
     TransportCounters,
 };
+pub use verbs::{MixedError, MixedTransport, VerbsError};

@@ -32,6 +32,16 @@ impl Region {
         Some(Self { start: NonNull::new(start)?, layout })
     }
 
+    /// Where it begins.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// How long it is: what was asked for, rounded up to whole pages.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
     /// Where `len` bytes from `offset` begin.
     ///
     /// # Panics

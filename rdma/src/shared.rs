@@ -12,6 +12,8 @@ use crate::wire::TRAILER_LEN;
 pub(crate) struct Shared {
     pub(crate) identity: Identity,
     pub(crate) slabs: Option<Arc<SlabSet>>,
+    /// READs that arrive as messages are served; otherwise their sender is refused.
+    pub(crate) serves_reads: bool,
     pub(crate) credit: CreditWindow,
     pub(crate) counters: TransportCounters,
     /// Completions and closings, delivered at the end of the poll that caused them or, if a call in
@@ -24,6 +26,7 @@ impl Shared {
         Self {
             identity,
             slabs: None,
+            serves_reads: true,
             credit: CreditWindow::new(credit_bytes),
             counters: TransportCounters::default(),
             backlog: Events::new(),

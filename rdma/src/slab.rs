@@ -13,8 +13,8 @@ mod guards;
 mod slot;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use baton_core::{FrontendId, ModelId, TaskId};
 use crossbeam_channel::{Receiver, Sender};
@@ -84,7 +84,8 @@ struct Slab {
     first_slot: u32,
     stride: usize,
     output_stride: usize,
-    inputs: Region,
+    /// Shared with its registration, if a fabric has one.
+    inputs: Arc<Region>,
     outputs: Region,
     // A bounded channel serves as a lock-free queue of slot numbers: first in, first out, so that a
     // slot rests as long as possible before its memory is used again.
@@ -105,6 +106,8 @@ pub struct SlabSet {
     by_model: Vec<(ModelId, u32)>,
     slots: Vec<Slot>,
     frontend: AtomicU16,
+    /// Slots that are let go without an answer, if they have to rest.
+    resting: OnceLock<(Sender<u32>, Receiver<u32>)>,
 }
 
 impl SlabSet {
@@ -124,7 +127,8 @@ impl SlabSet {
             return Err(SlabError::DuplicateModel(pair[0].0));
         }
         let (slabs, slots) = (Vec::new(), Vec::new());
-        let mut set = Self { slabs, by_model, slots, frontend: AtomicU16::new(0) };
+        let (frontend, resting) = (AtomicU16::new(0), OnceLock::new());
+        let mut set = Self { slabs, by_model, slots, frontend, resting };
         for spec in specs {
             set.add(*spec, first_generation)?;
         }
@@ -205,6 +209,29 @@ impl SlabSet {
         }
     }
 
+    /// From now on a slot whose task ended without an answer is not free at once: a backend that has
+    /// been given up may still be reading it from afar, without a lease. The transport takes such
+    /// slots with [`SlabSet::take_resting`] and frees them with [`SlabSet::end_rest`] when no READ
+    /// that began before can still count. An answered task's READ is over; its slot does not rest.
+    pub(crate) fn rest(&self) {
+        self.resting.get_or_init(|| crossbeam_channel::bounded(self.slots.len()));
+    }
+
+    /// A slot that has to rest from now on.
+    pub(crate) fn take_resting(&self) -> Option<u32> {
+        self.resting.get()?.1.try_recv().ok()
+    }
+
+    /// The slot has rested.
+    pub(crate) fn end_rest(&self, slot: u32) {
+        self.free(slot);
+    }
+
+    /// The input memory of every slab, with what peers need to know to find a slot in it.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = (SlabDesc, &Arc<Region>)> {
+        self.descs().into_iter().zip(self.slabs.iter().map(|slab| &slab.inputs))
+    }
+
     /// Slots that are not free.
     pub fn in_use(&self) -> u32 {
         let free: usize = self.slabs.iter().map(|slab| slab.free_out.len()).sum();
@@ -228,7 +255,7 @@ impl SlabSet {
             let bytes = stride.checked_mul(spec.slots as usize);
             bytes.and_then(Region::new).ok_or(SlabError::NoMemory(spec.model))
         };
-        let (inputs, outputs) = (region(stride)?, region(output_stride)?);
+        let (inputs, outputs) = (Arc::new(region(stride)?), region(output_stride)?);
         let first_slot = self.slots.len() as u32;
         let (free_in, free_out) = crossbeam_channel::bounded(spec.slots as usize);
         for slot in first_slot..first_slot + spec.slots {
@@ -269,8 +296,12 @@ impl SlabSet {
         // Before any byte of the next input: a remote reader still under way that sees new bytes
         // then sees a foreign trailer behind them. The complement names no task of this slot.
         self.write_trailer(slot, TaskId(!old.0));
+        let resting = self.resting.get().filter(|_| !state.is_answered());
         state.recycle();
-        self.free(slot);
+        match resting {
+            Some((rests, _)) => rests.try_send(slot).expect("the queue has a place for every slot"),
+            None => self.free(slot),
+        }
     }
 
     /// Only by the slot's exclusive owner: while it is filled, or between its reclaim and its reuse.

@@ -14,7 +14,7 @@ use baton_core::{Nanos, TaskId};
 use baton_topo::Waker;
 
 use crate::events::Events;
-use crate::landing::RowMut;
+use crate::landing::{BatchBuffer, RowMut};
 use crate::slab::SlabSet;
 use crate::wire::{Body, Hello, RefuseCode, Role, TaskResult};
 
@@ -137,7 +137,26 @@ pub trait Transport {
     fn reply(&mut self, conn: ConnId, result: &TaskResult, output: &[u8]) -> Result<(), SendError>;
 
     /// Makes slabs readable to peers, and their output slots writable: the frontend's side.
-    fn expose(&mut self, slabs: Arc<SlabSet>);
+    ///
+    /// # Errors
+    /// The fabric cannot register them, for example because the process may not pin so much memory.
+    fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()>;
+
+    /// Makes a batch's memory one that READs may land in: the backend's side, before the first READ.
+    /// Only a fabric that registers memory has something to do.
+    ///
+    /// # Errors
+    /// As [`Transport::expose`].
+    fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()> {
+        let _ = buffer;
+        Ok(())
+    }
+
+    /// The owner has found the peer entitled to read the exposed slabs. A fabric whose keys are the
+    /// permission hands out none before.
+    fn trust(&mut self, conn: ConnId) {
+        let _ = conn;
+    }
 
     /// Moves bytes both ways without blocking and appends what happened to `events`. Returns how
     /// many events were appended. `now` bounds handshakes and stamps nothing.
@@ -181,6 +200,10 @@ pub struct TransportCounters {
     pub messages_out: u64,
     /// READs completed with data, as initiator.
     pub reads_done: u64,
+    /// Of these, over RDMA.
+    pub reads_rdma: u64,
+    /// Queue pairs connected with peers, on either side.
+    pub links_rdma: u64,
     /// READs completed without (stale, refused, lost, aborted).
     pub reads_failed: u64,
     /// READs served, as target.

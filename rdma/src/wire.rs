@@ -23,7 +23,9 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"BATN");
 /// Oldest protocol version this build speaks.
 pub const VERSION_MIN: u16 = 1;
 /// Newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 1;
+pub const VERSION_MAX: u16 = 2;
+/// The first version whose peers know of the RDMA fabric.
+pub const VERSION_FABRIC: u16 = 2;
 /// Longest body (fixed part and tail) of a frame, bytes.
 pub const BODY_MAX: usize = 32 * 1024;
 /// Longest payload of a frame, bytes: bounds one input row and one output row.
@@ -124,6 +126,8 @@ pub enum RefuseCode {
     BadRequest = 7,
     /// The receiver is shutting down.
     Shutdown = 8,
+    /// The RDMA fabric between the two failed, or one of them insists on it and the other has none.
+    Fabric = 9,
 }
 
 impl RefuseCode {
@@ -138,6 +142,7 @@ impl RefuseCode {
             6 => Some(Self::UnexpectedMessage),
             7 => Some(Self::BadRequest),
             8 => Some(Self::Shutdown),
+            9 => Some(Self::Fabric),
             _ => None,
         }
     }

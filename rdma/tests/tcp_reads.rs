@@ -20,7 +20,7 @@ use zerocopy::FromBytes;
 fn exposing(slots: u32, bytes: u32) -> (TcpNode, Raw, Arc<SlabSet>) {
     let mut node = node();
     let set = slabs(9, slots, bytes);
-    node.transport.expose(set.clone());
+    node.transport.expose(set.clone()).unwrap();
     let raw = Raw::open(&mut node);
     (node, raw, set)
 }

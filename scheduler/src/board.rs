@@ -79,7 +79,7 @@ impl BoardReader {
     }
 }
 
-const WORDS: usize = 5;
+const WORDS: usize = 6;
 
 /// A sequence lock over atomics: the version is odd while the words are being written. The reader
 /// never waits for the writer. One cache line, so that neighbours do not disturb each other.
@@ -118,20 +118,23 @@ impl LatestSlot {
 fn pack(value: Published) -> [u64; WORDS] {
     let grants = u64::from(value.grants) << 32;
     match value.candidate {
-        None => [grants, 0, 0, 0, 0],
+        None => [grants, 0, 0, 0, 0, 0],
         Some(c) => {
-            [grants | u64::from(c.batch), c.exec_at.0, c.invalid_after.0, c.urgency.0, c.delay.0]
+            let head = grants | u64::from(c.batch);
+            let bad_rate = u64::from(c.bad_rate);
+            [head, c.exec_at.0, c.invalid_after.0, c.urgency.0, bad_rate, c.delay.0]
         }
     }
 }
 
-fn unpack([head, exec_at, invalid_after, urgency, delay]: [u64; WORDS]) -> Published {
+fn unpack([head, exec_at, invalid_after, urgency, bad_rate, delay]: [u64; WORDS]) -> Published {
     let batch = head as u32;
     let candidate = (batch > 0).then_some(Candidate {
         batch,
         exec_at: Nanos(exec_at),
         invalid_after: Nanos(invalid_after),
         urgency: Nanos(urgency),
+        bad_rate: bad_rate as u32,
         delay: Nanos(delay),
     });
     Published { candidate, grants: (head >> 32) as u32 }
@@ -144,9 +147,9 @@ mod loom_models {
     use super::*;
 
     fn published(n: u64) -> Published {
-        let [batch, grants] = [n as u32; 2];
+        let [batch, bad_rate, grants] = [n as u32; 3];
         let [exec_at, invalid_after, urgency, delay] = [Nanos(n); 4];
-        let candidate = Candidate { batch, exec_at, invalid_after, urgency, delay };
+        let candidate = Candidate { batch, exec_at, invalid_after, urgency, bad_rate, delay };
         Published { candidate: Some(candidate), grants }
     }
 
@@ -184,6 +187,7 @@ mod tests {
             exec_at: Nanos(n),
             invalid_after: Nanos(n + 1),
             urgency: Nanos(n + 2),
+            bad_rate: n as u32 + 4,
             delay: Nanos(n + 3),
         };
         Published { candidate: (n > 0).then_some(candidate), grants: n as u32 }

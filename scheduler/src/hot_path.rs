@@ -89,6 +89,7 @@ fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> 
         jitter: cluster.network.jitter,
     };
     let policy = match cluster.scheduler.policy {
+        PolicyName::Baton => Policy::Baton,
         PolicyName::Symphony => Policy::Symphony,
         PolicyName::Eager => Policy::Eager,
     };

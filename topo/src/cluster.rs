@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use baton_core::{ModelId, Nanos, Profile, SubclusterId};
 
 use crate::agent::Idle;
+use crate::fabric::FabricSpec;
 
 /// GPU slots one backend process may have: their executor threads share one I/O thread. The
 /// scheduler refuses a backend with more.
@@ -19,6 +20,8 @@ pub struct Cluster {
     pub scheduler: SchedulerSpec,
     /// Delays the scheduler plans with.
     pub network: NetworkSpec,
+    /// What carries inputs.
+    pub fabric: FabricSpec,
     /// Names of the sub-clusters; a [`SubclusterId`] indexes this. Never empty.
     pub subclusters: Vec<String>,
     /// The models; a [`ModelId`] indexes this. Names are unique. Never empty.
@@ -51,6 +54,8 @@ pub struct SchedulerSpec {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyName {
+    /// Ours, the default: a batch waits while that is worth it.
+    Baton,
     /// Deferred batching (Symphony §4.3).
     Symphony,
     /// Work-conserving: a candidate is schedulable as soon as it exists.

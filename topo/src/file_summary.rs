@@ -10,6 +10,7 @@ impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheduler = &self.scheduler;
         let policy = match scheduler.policy {
+            PolicyName::Baton => "baton",
             PolicyName::Symphony => "symphony",
             PolicyName::Eager => "eager",
         };
@@ -23,6 +24,7 @@ impl fmt::Display for Cluster {
             self.network.response.as_millis_f64(),
             self.network.jitter.as_millis_f64()
         )?;
+        writeln!(f, "inputs over: {}", self.fabric.transport)?;
         writeln!(f, "frontends: {} slots per model", self.frontend.slots_per_model)?;
         for (index, name) in self.subclusters.iter().enumerate() {
             write_subcluster(f, self, SubclusterId(index as u32), name)?;

@@ -15,6 +15,7 @@ use crate::cluster::{
     BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, PolicyName,
     SchedulerSpec,
 };
+use crate::fabric::{FabricSpec, VerbsConfig};
 use crate::file_model;
 use crate::file_section::{Section, shorten};
 
@@ -42,7 +43,10 @@ pub(crate) struct Entry<'a, T> {
 /// Reads and checks everything. `None` if a part could not be built; then there are problems.
 pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
     let scheduler = scheduler(&root.table("scheduler"));
-    let network = network(&root.table("network"));
+    let network_section = root.table("network");
+    let network = network(&network_section);
+    let fabric = fabric(&network_section, &root.table("rdma"));
+    network_section.refuse_unread();
     let frontend_section = root.table("frontend");
     let frontend = frontend(&frontend_section);
     let mut subclusters = Subclusters::default();
@@ -58,6 +62,7 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
     Some(Cluster {
         scheduler,
         network,
+        fabric,
         subclusters,
         models: models.into_iter().map(|entry| entry.spec).collect::<Option<_>>()?,
         backends: backends.into_iter().map(|entry| entry.spec).collect::<Option<_>>()?,
@@ -111,7 +116,7 @@ fn scheduler(section: &Section<'_>) -> SchedulerSpec {
         model_threads: section.integer("model_threads", 1..=MODEL_THREADS_MAX).unwrap_or(1),
         idle: section.word("idle").unwrap_or(Idle::Park),
         cores: cores(section),
-        policy: section.word("policy").unwrap_or(PolicyName::Symphony),
+        policy: section.word("policy").unwrap_or(PolicyName::Baton),
         member_timeout: section
             .millis("member_timeout_ms", MEMBER_TIMEOUT_MS)
             .unwrap_or(Nanos::from_millis(1_000)),
@@ -139,8 +144,36 @@ fn network(section: &Section<'_>) -> NetworkSpec {
         response: micros("response_us", 500.0),
         jitter: micros("jitter_us", 500.0),
     };
-    section.refuse_unread();
     spec
+}
+
+/// `transport` stands with the network; everything about the card has a table of its own.
+fn fabric(network: &Section<'_>, rdma: &Section<'_>) -> FabricSpec {
+    let transport = network.word("transport").unwrap_or_default();
+    let default = VerbsConfig::default();
+    let small = |key, range, or: u8| rdma.integer(key, range).map_or(or, |n| n as u8);
+    let mtu = rdma.integer("mtu", 256..=4096);
+    if mtu.is_some_and(|bytes| !bytes.is_power_of_two()) {
+        rdma.refuse("mtu", "is no packet size of verbs", "give 256, 512, 1024, 2048 or 4096");
+    }
+    let verbs = VerbsConfig {
+        device: rdma.name("device").map(str::to_owned),
+        port: small("port", 1..=255, default.port),
+        gid_index: rdma.integer("gid_index", 0..=255),
+        mtu,
+        traffic_class: small("traffic_class", 0..=255, default.traffic_class),
+        service_level: small("service_level", 0..=15, default.service_level),
+        read_depth: small("read_depth", 1..=128, default.read_depth),
+        peers: rdma.integer("peers", 1..=65_536).unwrap_or(default.peers),
+        slice_bytes: rdma.integer("slice_bytes", 4_096..=1 << 30).unwrap_or(default.slice_bytes),
+        read_timeout: rdma
+            .millis("read_timeout_ms", 1.0..=60_000.0)
+            .unwrap_or(default.read_timeout),
+        ack_timeout: small("ack_timeout", 1..=31, default.ack_timeout),
+        retries: small("retries", 0..=6, default.retries),
+    };
+    rdma.refuse_unread();
+    FabricSpec { transport, verbs }
 }
 
 fn frontend(section: &Section<'_>) -> FrontendSpec {

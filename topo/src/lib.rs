@@ -5,6 +5,7 @@ mod agent;
 mod check;
 mod clock;
 mod cluster;
+mod fabric;
 mod file;
 mod file_model;
 mod file_problem;
@@ -20,6 +21,7 @@ pub use cluster::{
     BackendSpec, Cluster, EngineSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec,
     PolicyName, SchedulerSpec,
 };
+pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use file::{Checked, check_cluster, check_text, load_cluster};
 pub use file_problem::Problem;
 pub use waker::Waker;

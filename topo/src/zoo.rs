@@ -32,6 +32,50 @@ pub fn a100() -> Vec<ZooModel> {
     read(include_str!("../zoo-a100.toml"))
 }
 
+/// Clockwork's Table 1: 6 models on an NVIDIA Tesla V100, in the paper's order. α and β are the
+/// line that misses the measured latencies by the smallest squares, relative to each.
+pub fn clockwork() -> Vec<ZooModel> {
+    clockwork_rows().into_iter().map(MeasuredModel::fitted).collect()
+}
+
+/// Batch sizes that Clockwork measures.
+const BATCHES: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
+
+/// A row that says ℓ(b) instead of α and β.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeasuredModel {
+    name: String,
+    /// Of each of [`BATCHES`].
+    latency_ms: [f64; 5],
+    slo_ms: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MeasuredZoo {
+    model: Vec<MeasuredModel>,
+}
+
+fn clockwork_rows() -> Vec<MeasuredModel> {
+    let zoo: MeasuredZoo = toml::from_str(include_str!("../zoo-clockwork.toml"))
+        .expect("the committed tables are well-formed; the tests read them");
+    zoo.model
+}
+
+impl MeasuredModel {
+    /// Weighted least squares; the weight of ℓ(b) is 1/ℓ(b)².
+    fn fitted(self) -> ZooModel {
+        let points = || BATCHES.into_iter().zip(self.latency_ms);
+        let sum = |of: fn(f64, f64) -> f64| points().map(|(b, l)| of(b, l) / (l * l)).sum::<f64>();
+        let (n, b, l) = (sum(|_, _| 1.0), sum(|b, _| b), sum(|_, l| l));
+        let (bb, bl) = (sum(|b, _| b * b), sum(|b, l| b * l));
+        let alpha_ms = (n * bl - b * l) / (n * bb - b * b);
+        let beta_ms = (l - alpha_ms * b) / n;
+        ZooModel { name: self.name, alpha_ms, beta_ms, slo_ms: self.slo_ms }
+    }
+}
+
 fn read(table: &str) -> Vec<ZooModel> {
     let zoo: Zoo =
         toml::from_str(table).expect("the committed tables are well-formed; the tests read them");
@@ -67,6 +111,34 @@ mod tests {
         assert_eq!(strong, 29);
         let bert = models.last().unwrap();
         assert_eq!((bert.alpha_ms, bert.beta_ms, bert.slo_ms), (7.353, 0.222, 59.0));
+    }
+
+    #[test]
+    fn clockworks_rows_rise_and_their_lines_are_near() {
+        let rows = clockwork_rows();
+        assert_eq!(rows.len(), 6);
+        for row in rows {
+            let (name, measured_ms) = (row.name.clone(), row.latency_ms);
+            assert!(measured_ms.windows(2).all(|pair| pair[0] < pair[1]), "{name}");
+            let gain = |at: usize| (measured_ms[at + 1] - measured_ms[at]) / BATCHES[at];
+            assert!((0..4).all(|at| gain(at) < measured_ms[0]), "{name}: batching never pays");
+            let line = row.fitted();
+            let most = if name == "inceptionv3" { 0.13 } else { 0.071 };
+            for (b, l) in BATCHES.into_iter().zip(measured_ms) {
+                let off = (line.alpha_ms * b + line.beta_ms) / l - 1.0;
+                assert!(off.abs() < most, "{name}: ℓ({b}) is off by {off}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_is_fitted_exactly() {
+        let latency_ms = BATCHES.map(|b| 0.5 * b + 3.0);
+        let line = MeasuredModel { name: String::new(), latency_ms, slo_ms: 1.0 }.fitted();
+        assert!(
+            (line.alpha_ms - 0.5).abs() < 1e-9 && (line.beta_ms - 3.0).abs() < 1e-9,
+            "{line:?}"
+        );
     }
 
     /// Appendix B: "Latency SLO associated with each model ensures that each model can run with

@@ -57,7 +57,7 @@ impl Playing {
             slabs: slabs.clone(),
             answers,
         };
-        others.frontend.transport.expose(slabs.clone());
+        others.frontend.transport.expose(slabs.clone()).unwrap();
         let scheduler = others.control.transport.local_addr();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();

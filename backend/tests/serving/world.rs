@@ -161,6 +161,7 @@ pub(crate) fn config(scheduler: SocketAddr, gpus: u32) -> BackendConfig {
         cores: vec![],
         idle: Idle::Park,
         credit_bytes: 0,
+        fabric: baton_topo::FabricSpec::default(),
         models: vec![model("resnet50", 0, INPUT_BYTES), model("tiny", 1, 16)],
         member_timeout: Nanos::from_millis(1_000),
         join_timeout: Nanos::from_millis(5_000),
@@ -260,7 +261,7 @@ impl World {
         let transport = self.network.endpoint(identity(Role::Frontend, u32::from(id)));
         let slabs = slabs(id);
         let mut side = FrontendSide { party: Party::new(transport), slabs, id: FrontendId(id) };
-        side.party.transport.expose(side.slabs.clone());
+        side.party.transport.expose(side.slabs.clone()).unwrap();
         announce(&mut self.control, &side.slabs, side.id, side.party.transport.local_addr());
         side
     }

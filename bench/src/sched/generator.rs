@@ -117,7 +117,8 @@ fn backend_conn(backend: BackendId) -> ConnId {
 
 fn peers(gpus: u32) -> Vec<(ConnId, Peer)> {
     let addr = SocketAddr::from(([127, 0, 0, 1], 1));
-    let peer = |role, member| Peer { role, member, token: TOKEN, addr, accepted: true };
+    let version = baton_rdma::wire::VERSION_MAX;
+    let peer = |role, member| Peer { role, member, token: TOKEN, addr, accepted: true, version };
     let backend = |id: u32| (backend_conn(BackendId(id)), peer(Role::Backend, id));
     let frontend = (FRONTEND_CONN, peer(Role::Frontend, FRONTEND.0.into()));
     let backends = (0..gpus.div_ceil(GPUS_PER_BACKEND)).map(backend);
@@ -174,7 +175,9 @@ impl Transport for Generator {
     fn reply(&mut self, _: ConnId, _: &TaskResult, _: &[u8]) -> Result<(), SendError> {
         Err(SendError::Closed)
     }
-    fn expose(&mut self, _: Arc<SlabSet>) {}
+    fn expose(&mut self, _: Arc<SlabSet>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     fn flush(&mut self) {}
     fn counters(&self) -> TransportCounters {
         TransportCounters::default()

@@ -51,6 +51,7 @@ impl Workload {
                 member_timeout: Nanos::MAX,
             },
             network: NetworkSpec { ctrl: none, data_per_task: none, response: none, jitter: none },
+            fabric: baton_topo::FabricSpec::default(),
             subclusters: vec!["all".into()],
             models: (0..self.shape.models).map(|id| self.model(id)).collect(),
             backends: Vec::new(),

@@ -51,6 +51,11 @@ impl Backends {
         self.authorised.binary_search(&conn).is_ok()
     }
 
+    /// Every connection that is.
+    pub(super) fn all_authorised(&self) -> &[ConnId] {
+        &self.authorised
+    }
+
     /// The connection is gone.
     pub(super) fn remove(&mut self, conn: ConnId) {
         self.authorised.retain(|&other| other != conn);
@@ -70,7 +75,7 @@ mod tests {
 
     fn peer(role: Role, token: u64) -> Peer {
         let addr = "127.0.0.1:9".parse().unwrap();
-        Peer { role, member: 1, token, addr, accepted: true }
+        Peer { role, member: 1, token, addr, accepted: true, version: 2 }
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl<T: Transport> Io<T> {
         let specs: Vec<_> =
             models.iter().map(|model| slab_spec(model, self.config.slots_per_model)).collect();
         let slabs = SlabSet::new(&specs, first_generation())?;
-        self.transport.expose(Arc::clone(&slabs));
+        self.transport.expose(Arc::clone(&slabs)).map_err(ConnectError::Expose)?;
         self.join(&slabs)?;
         self.threads = threads.into_iter().map(ThreadLink::new).collect();
         let (session, commands) = Session::new(
@@ -121,6 +121,9 @@ impl<T: Transport> Io<T> {
         self.transport.identify(Identity { role: Role::Frontend, member });
         for stranger in self.backends.set_token(token) {
             self.turn_away(stranger);
+        }
+        for &conn in self.backends.all_authorised() {
+            self.transport.trust(conn);
         }
         for link in &mut self.threads {
             let addr = link.thread.addr;

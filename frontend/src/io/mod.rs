@@ -193,6 +193,8 @@ impl<T: Transport> Io<T> {
     fn on_accepted(&mut self, conn: ConnId, peer: &Peer) {
         if !self.backends.admit(conn, peer) {
             self.turn_away(conn);
+        } else if self.backends.authorised(conn) {
+            self.transport.trust(conn);
         }
     }
 

@@ -228,9 +228,10 @@ impl Transport for InprocTransport {
         self.queue(conn, result, &[], output)
     }
 
-    fn expose(&mut self, slabs: Arc<SlabSet>) {
+    fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()> {
         *lock(&self.port.slabs) = Some(slabs.clone());
         self.shared.slabs = Some(slabs);
+        Ok(())
     }
 
     fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {

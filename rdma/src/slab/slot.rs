@@ -176,6 +176,11 @@ impl SlotState {
         if changed.is_some_and(Word::reclaimable) { Reclaim::Yes } else { Reclaim::No }
     }
 
+    /// An answer has landed in this generation.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.load().has(LANDED)
+    }
+
     /// Only after [`Reclaim::Yes`]: the slot is free for its next generation.
     pub(crate) fn recycle(&self) {
         self.set(Phase::Free, self.generation().wrapping_add(1));

@@ -17,12 +17,14 @@ mod tx;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use baton_core::Nanos;
 use baton_topo::Waker;
 use mio::net::{TcpListener, TcpStream};
+use mio::unix::SourceFd;
 use mio::{Interest, Token};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -42,6 +44,7 @@ use conn::Conn;
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
+const WATCHED: Token = Token(usize::MAX - 2);
 /// Connections accepted per poll.
 const ACCEPTS: usize = 64;
 /// Kernel events taken per poll.
@@ -130,6 +133,41 @@ impl TcpTransport {
         })
     }
 
+    /// Ends waits also when `fd` becomes readable.
+    pub(crate) fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let raw = fd.as_raw_fd();
+        self.poll.registry().register(&mut SourceFd(&raw), WATCHED, Interest::READABLE)
+    }
+
+    /// Refuses READs that arrive as messages from now on.
+    pub(crate) fn refuse_reads(&mut self) {
+        self.shared.serves_reads = false;
+    }
+
+    /// Queues a message of the transport's own, which the counters leave out.
+    pub(crate) fn send_own<B: Body>(
+        &mut self,
+        conn: ConnId,
+        body: &B,
+        tail: &[u8],
+    ) -> Result<(), SendError> {
+        self.send(conn, body, tail)?;
+        self.shared.counters.messages_out -= 1;
+        Ok(())
+    }
+
+    /// A message that arrived was the transport's own.
+    pub(crate) fn received_own(&mut self) {
+        self.shared.counters.messages_in -= 1;
+    }
+
+    /// Ends a connection for `reason`, of which the peer is told.
+    pub(crate) fn end(&mut self, conn: ConnId, reason: CloseReason) {
+        if let Some(place) = self.table.place_of(conn) {
+            self.tear_down(place, reason, None);
+        }
+    }
+
     /// Learns from the kernel which sockets are ready.
     fn collect(&mut self) {
         let polled = self.poll.poll(&mut self.kernel_events, Some(Duration::ZERO));
@@ -141,7 +179,7 @@ impl TcpTransport {
         for event in &self.kernel_events {
             match event.token() {
                 LISTENER => self.acceptable = true,
-                WAKER => {}
+                WAKER | WATCHED => {}
                 Token(place) => {
                     let Some(conn) = self.table.at(place) else { continue };
                     conn.note(event);
@@ -210,8 +248,9 @@ impl Transport for TcpTransport {
         self.queue(conn, result, &[], output)
     }
 
-    fn expose(&mut self, slabs: Arc<SlabSet>) {
+    fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()> {
         self.shared.slabs = Some(slabs);
+        Ok(())
     }
 
     fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {

@@ -14,6 +14,10 @@ use crate::wire::{DecodeError, Kind, Read, ReadReply, TaskResult};
 impl Link {
     /// Answers a READ: with the leased input, which leaves straight from the slab, or with why not.
     pub(super) fn on_read(&mut self, read: &Read, shared: &mut Shared) -> Result<(), CloseReason> {
+        if !shared.serves_reads {
+            let why = "this frontend's inputs are read over RDMA only (transport = \"rdma\")";
+            return Err(CloseReason::Fabric(why.to_owned()));
+        }
         if self.tx.leases() >= READ_DEPTH {
             return Err(CloseReason::Unexpected(Kind::Read));
         }

@@ -280,4 +280,67 @@ messages! {
         /// The GPU slot that executed it.
         gpu: U32,
     }
+
+    // --- the RDMA fabric, between backends and frontends; since version 2 --------------------
+    /// A backend's queue pair for READs: what the frontend needs to connect one to it. Tail: the
+    /// backend's device.
+    70 FabricOffer [text: str] 40 {
+        /// Numbers the offers of a connection: a queue pair that failed is replaced by another.
+        epoch: U32,
+        /// The queue pair.
+        pair: U32,
+        /// Sequence number of its first packet.
+        first_psn: U32,
+        /// The port's LID; 0 on Ethernet.
+        lid: U16,
+        /// READs it would like to have under way.
+        read_depth: u8,
+        /// Its largest packet: 1 is 256 bytes, 5 is 4096.
+        mtu: u8,
+        /// The port's GID.
+        gid: [u8; 16],
+        /// How long a READ may take, us.
+        read_timeout_us: U32,
+        /// Zero.
+        reserved: U32,
+    }
+    /// The frontend's queue pair, or why there is none. Its [`FabricSlab`]s come first. Tail: the
+    /// frontend's device, or the reason.
+    71 FabricAnswer [text: str] 40 {
+        /// Copied from the offer.
+        epoch: U32,
+        /// The queue pair; 0 where there is none.
+        pair: U32,
+        /// Sequence number of its first packet.
+        first_psn: U32,
+        /// The port's LID; 0 on Ethernet.
+        lid: U16,
+        /// READs that may be under way: no more than the offer says.
+        read_depth: u8,
+        /// The packet size to use: no more than the offer says; 0 where there is no queue pair.
+        mtu: u8,
+        /// The port's GID.
+        gid: [u8; 16],
+        /// How long a READ may take, us: no more than the offer says.
+        read_timeout_us: U32,
+        /// How many [`FabricSlab`] preceded this message.
+        slabs: U32,
+    }
+    /// One of the frontend's slabs as the fabric knows it.
+    72 FabricSlab [] 32 {
+        /// First slot index of the slab.
+        first_slot: U32,
+        /// Slots in the slab.
+        slots: U32,
+        /// Distance between slots, bytes.
+        stride: U32,
+        /// Bytes of the input in a slot; the trailer follows it.
+        input_bytes: U32,
+        /// Where the first slot begins.
+        addr: U64,
+        /// The key that lets it be read.
+        rkey: U32,
+        /// Zero.
+        reserved: U32,
+    }
 }

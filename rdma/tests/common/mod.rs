@@ -11,8 +11,10 @@ use baton_core::{FrontendId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{self, Hello, Kind, Message, RefuseCode, Role, TaskResult};
 use baton_rdma::{
     BatchBuffer, CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport,
-    Peer, Read, ReadDone, SlabSet, SlabSpec, TcpConfig, TcpTransport, Transport,
+    MixedError, MixedTransport, Peer, Read, ReadDone, SlabSet, SlabSpec, TcpConfig, TcpTransport,
+    Transport, TransportChoice, VerbsConfig, VerbsError,
 };
+use baton_topo::Clock;
 
 /// Rounds before a test gives up; each waits at most [`PATIENCE`] when nothing moves.
 const ROUNDS: usize = 20_000;
@@ -43,6 +45,57 @@ impl Fabric for Inproc {
     fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> InprocTransport {
         self.0.endpoint_with(Identity { role, member }, cfg)
     }
+}
+
+/// RDMA or nothing, over the first device of this host.
+#[derive(Default)]
+pub struct Verbs;
+
+impl Fabric for Verbs {
+    type Transport = MixedTransport;
+    fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> MixedTransport {
+        mixed(role, member, cfg, TransportChoice::Rdma, &verbs_config()).unwrap()
+    }
+}
+
+pub fn mixed(
+    role: Role,
+    member: u32,
+    cfg: TcpConfig,
+    choice: TransportChoice,
+    verbs: &VerbsConfig,
+) -> Result<MixedTransport, MixedError> {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    MixedTransport::bind(Some(any), Identity { role, member }, cfg, choice, verbs, Clock::start())
+}
+
+/// Patient enough for an emulated machine, where a megabyte may take a quarter of a second.
+pub fn verbs_config() -> VerbsConfig {
+    VerbsConfig {
+        read_timeout: Nanos::from_millis(10_000),
+        ack_timeout: 18,
+        ..VerbsConfig::default()
+    }
+}
+
+/// True if this host can do RDMA. A host that was promised to (`BATON_VERBS=1`: the guest) and cannot
+/// fails; others skip, and say so.
+pub fn rdma_here() -> bool {
+    let problem =
+        match mixed(Role::Backend, 0, TcpConfig::default(), TransportChoice::Rdma, &verbs_config())
+        {
+            Ok(_) => return true,
+            Err(MixedError::Verbs(problem)) => problem,
+            Err(other) => panic!("{other}"),
+        };
+    assert!(std::env::var_os("BATON_VERBS").is_none(), "BATON_VERBS is set, but {problem}");
+    let absent = matches!(
+        problem,
+        VerbsError::NoLibrary { .. } | VerbsError::NoKernelSupport | VerbsError::NoDevice
+    );
+    assert!(absent, "neither RDMA nor a clear absence: {problem}");
+    eprintln!("SKIPPED, NO RDMA: {problem}; `./x rdma` runs this in a guest that has Soft-RoCE");
+    false
 }
 
 /// An event, owned.
@@ -162,7 +215,9 @@ pub fn open<T: Transport>(from: &mut Node<T>, to: &mut Node<T>) -> (ConnId, Conn
     settle([from, to], |[from, to]| {
         from.opened().iter().any(|(id, _)| *id == conn) && to.opened().len() > before
     });
-    (conn, to.opened().last().unwrap().0)
+    let accepted = to.opened().last().unwrap().0;
+    to.transport.trust(accepted);
+    (conn, accepted)
 }
 
 pub const MODEL: ModelId = ModelId(0);
@@ -190,6 +245,13 @@ pub fn submit(set: &Arc<SlabSet>, seed: u64) -> TaskId {
 
 pub fn holds(row: &[u8], seed: u64) -> bool {
     row.iter().enumerate().all(|(at, &byte)| byte == pattern(seed, at))
+}
+
+/// A batch's memory, known to the transport that will read into it.
+pub fn landing<T: Transport>(node: &mut Node<T>, bytes: usize) -> Arc<BatchBuffer> {
+    let buffer = BatchBuffer::new(bytes);
+    node.transport.land_in(&buffer).unwrap();
+    buffer
 }
 
 /// A READ of `task` into row `row` of `buffer`.

@@ -13,9 +13,12 @@ pub struct Candidate {
     pub exec_at: Nanos,
     /// Started later, the head would miss its deadline.
     pub invalid_after: Nanos,
-    /// When the batch stops growing, dl − ℓ(bs + 1): among candidates that compete for a GPU the
-    /// earliest wins (Symphony §4.3, `sched_at`).
+    /// Among candidates that compete for a slot the earliest wins: the latest start, or when the
+    /// batch stops growing (Symphony §4.3, `sched_at` = dl − ℓ(bs + 1)).
     pub urgency: Nanos,
+    /// Of the tasks of the last seconds those given up, in 1/65536: such a model goes first. Zero
+    /// under policies that do not look at it.
+    pub bad_rate: u32,
     /// From the grant to the earliest start: plan delivery and fetching (App. C, `delay(bs)`).
     pub delay: Nanos,
 }

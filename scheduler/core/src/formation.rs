@@ -5,7 +5,6 @@
 
 use crate::latency::Latency;
 use crate::network::NetworkDelay;
-use crate::policy::Formation;
 use crate::queue::DeadlineQueue;
 use crate::time::Nanos;
 
@@ -38,17 +37,11 @@ pub(crate) struct Window {
     pub(crate) batch: u32,
 }
 
-/// Forms the batch the policy wants. The queue's head must fit alone if there is one.
-pub(crate) fn form(
-    queue: &DeadlineQueue,
-    horizon: &Horizon<'_>,
-    formation: Formation,
-    target: u32,
-) -> Window {
-    let head = match formation {
-        Formation::Prefix => 0,
-        Formation::Window => window_head(queue, horizon, target),
-    };
+/// The first head that leaves room for `floor` tasks, or for all that wait behind it, and as many
+/// after it as its deadline allows. The queue's head must fit alone if there is one; with a floor
+/// of 1 it is the batch's.
+pub(crate) fn form(queue: &DeadlineQueue, horizon: &Horizon<'_>, floor: u32) -> Window {
+    let head = window_head(queue, horizon, floor);
     let waiting = (queue.len() - head) as u32;
     if waiting == 0 {
         return Window { head: 0, batch: 0 };
@@ -58,10 +51,9 @@ pub(crate) fn form(
     Window { head, batch: largest(1, most, |b| horizon.fits(b, deadline)) }
 }
 
-/// The first head that leaves room for a batch of target size, or of all that wait behind it.
-fn window_head(queue: &DeadlineQueue, horizon: &Horizon<'_>, target: u32) -> usize {
+fn window_head(queue: &DeadlineQueue, horizon: &Horizon<'_>, floor: u32) -> usize {
     let spoils = |head: usize| {
-        let wanted = ((queue.len() - head) as u32).min(target);
+        let wanted = ((queue.len() - head) as u32).min(floor);
         !horizon.fits(wanted, queue.deadline(head))
     };
     // Usually the very first head is good: gallop from there. Every head before `low` spoils.
@@ -117,16 +109,16 @@ mod tests {
         free_at: u64,
         ctrl: u64,
         data: u64,
-        target: u32,
+        floor: u32,
     }
 
     fn case() -> impl Strategy<Value = Case> {
         let lists =
             (prop::collection::vec(0..6u64, 1..20), prop::collection::vec(0..120u64, 0..40));
         let numbers = (0..20u64, 0..60u64, 0..4u64, 0..3u64, 1..25u32);
-        (lists, numbers).prop_map(|((steps, deadlines), (now, free_at, ctrl, data, target))| {
-            let target = target.min(steps.len() as u32);
-            Case { steps, deadlines, now, free_at, ctrl, data, target }
+        (lists, numbers).prop_map(|((steps, deadlines), (now, free_at, ctrl, data, floor))| {
+            let floor = floor.min(steps.len() as u32);
+            Case { steps, deadlines, now, free_at, ctrl, data, floor }
         })
     }
 
@@ -161,16 +153,11 @@ mod tests {
         (1..=most).filter(|&batch| horizon.fits(batch, deadlines[head])).max().unwrap_or(0)
     }
 
-    /// Tries every head: the first that reaches the target, or takes all that wait behind it.
-    fn naive(
-        deadlines: &[Nanos],
-        horizon: &Horizon<'_>,
-        formation: Formation,
-        target: u32,
-    ) -> Window {
+    /// Tries every head: the first that reaches the floor, or takes all that wait behind it.
+    fn naive(deadlines: &[Nanos], horizon: &Horizon<'_>, floor: u32) -> Window {
         let reaches = |head: usize| {
-            let wanted = ((deadlines.len() - head) as u32).min(target);
-            formation == Formation::Prefix || batch_at(deadlines, head, horizon) >= wanted
+            let wanted = ((deadlines.len() - head) as u32).min(floor);
+            batch_at(deadlines, head, horizon) >= wanted
         };
         let window = |head| Window { head, batch: batch_at(deadlines, head, horizon) };
         (0..deadlines.len())
@@ -190,9 +177,9 @@ mod tests {
             for (i, &deadline) in deadlines.iter().enumerate() {
                 queue.push(Request { task: TaskId(i as u64), deadline }).unwrap();
             }
-            for formation in [Formation::Prefix, Formation::Window] {
-                let formed = form(&queue, &horizon, formation, case.target);
-                prop_assert_eq!(formed, naive(&deadlines, &horizon, formation, case.target));
+            for floor in [1, case.floor] {
+                let formed = form(&queue, &horizon, floor);
+                prop_assert_eq!(formed, naive(&deadlines, &horizon, floor));
             }
         }
 

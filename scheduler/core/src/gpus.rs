@@ -55,7 +55,13 @@ pub(crate) struct GpuTable {
     busy: Vec<IndexedHeap<Nanos>>,
     /// Per sub-cluster: slots present, draining ones not counted.
     present: Vec<u32>,
+    /// Per sub-cluster: moving mean of planned executions, and the same over the slots present.
+    execution: Vec<Nanos>,
+    turn: Vec<Nanos>,
 }
+
+/// Weight of one execution in the mean: 1/32.
+const WEIGHT: u64 = 32;
 
 impl GpuTable {
     pub(crate) fn new(gpus: usize, subclusters: usize) -> Self {
@@ -73,7 +79,15 @@ impl GpuTable {
             idle: vec![IndexedHeap::new(gpus); subclusters],
             busy: vec![IndexedHeap::new(gpus); subclusters],
             present: vec![0; subclusters],
+            execution: vec![Nanos::ZERO; subclusters],
+            turn: vec![Nanos::ZERO; subclusters],
         }
+    }
+
+    /// The mean time from one slot's becoming free to the next one's while all execute, as of the
+    /// batch planned last.
+    pub(crate) fn turn(&self, subcluster: SubclusterId) -> Nanos {
+        self.turn[subcluster.0 as usize]
     }
 
     /// Slots of the sub-cluster that take batches.
@@ -174,7 +188,16 @@ impl GpuTable {
         let Some(slot) = self.alive_mut(gpu) else { return };
         slot.tail = (start, latency);
         slot.free_at = slot.free_at.max(start) + latency;
+        let subcluster = slot.subcluster;
+        self.learn_turn(subcluster, latency);
         self.settle(gpu.id);
+    }
+
+    fn learn_turn(&mut self, subcluster: SubclusterId, latency: Nanos) {
+        let at = subcluster.0 as usize;
+        let mean = self.execution[at];
+        self.execution[at] = mean - Nanos(mean.0 / WEIGHT) + Nanos(latency.0 / WEIGHT);
+        self.turn[at] = Nanos(self.execution[at].0 / u64::from(self.present[at].max(1)));
     }
 
     /// The granted slot got none.

@@ -52,6 +52,11 @@ impl Latency {
         self.scaled(self.profile.beta())
     }
 
+    /// See [`Profile::patience`].
+    pub fn patience(&self, batch: u32) -> u32 {
+        self.profile.patience(batch)
+    }
+
     /// Largest batch.
     pub fn batch_max(&self) -> u32 {
         self.profile.batch_max()

@@ -35,6 +35,7 @@ mod profile;
 mod queue;
 mod rank;
 mod rate;
+mod sizing;
 mod time;
 
 pub use batch::Batch;
@@ -46,7 +47,7 @@ pub use latency::Latency;
 pub use model::{ModelConfig, ModelCounters, ModelSink, ModelState};
 pub use network::NetworkDelay;
 pub use outcome::{DropReason, FailReason, Unserved};
-pub use policy::{Formation, Policy};
+pub use policy::{Deferral, Floor, Order, Policy, WORTH_DROPPING, WORTH_WAITING};
 pub use profile::{BATCH_MAX, Profile, ProfileError};
 pub use queue::Request;
 pub use rank::{RankCounters, RankLimits, RankSink, RankState};

@@ -11,10 +11,11 @@ use crate::ids::{FrontendId, ModelId, TaskId};
 use crate::latency::Latency;
 use crate::network::NetworkDelay;
 use crate::outcome::{DropReason, Unserved};
-use crate::policy::Policy;
+use crate::policy::{Order, Policy};
 use crate::profile::Profile;
 use crate::queue::{DeadlineQueue, Request};
-use crate::rate::{Rate, RateMeter};
+use crate::rate::Rate;
+use crate::sizing::Sizing;
 use crate::time::Nanos;
 
 /// What a model needs to know about itself.
@@ -67,14 +68,10 @@ pub struct ModelCounters {
 #[derive(Clone, Debug)]
 pub struct ModelState {
     id: ModelId,
-    slo: Nanos,
-    policy: Policy,
+    order: Order,
     network: NetworkDelay,
-    latency: Latency,
     queue: DeadlineQueue,
-    rate: RateMeter,
-    /// The batch size worth giving up heads for.
-    target: u32,
+    sizing: Sizing,
     candidate: Option<Candidate>,
     /// Since when the candidate is schedulable, or from when on it will be.
     schedulable_at: Nanos,
@@ -88,24 +85,18 @@ pub struct ModelState {
 impl ModelState {
     /// A model without tasks. Allocates everything it will ever use.
     pub fn new(config: ModelConfig) -> Self {
-        let latency = Latency::new(config.profile, config.slo);
-        let mut model = Self {
+        Self {
             id: config.id,
-            slo: config.slo,
-            policy: config.policy,
+            order: config.policy.order(),
             network: config.network,
-            latency,
             queue: DeadlineQueue::new(config.queue_capacity),
-            rate: RateMeter::new(),
-            target: 1,
+            sizing: Sizing::new(config),
             candidate: None,
             schedulable_at: Nanos::MAX,
             grants: 0,
             timer: Nanos::MAX,
             counters: ModelCounters::default(),
-        };
-        model.retarget();
-        model
+        }
     }
 
     /// A task arrived. `deadline` is the application's, on the clock of `now`.
@@ -119,11 +110,7 @@ impl ModelState {
     /// [`ModelState::reform`] is called once, at the same `now`.
     pub fn enqueue(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) {
         self.counters.received += 1;
-        if self.rate.roll(now) {
-            self.latency.relax();
-            self.retarget();
-        }
-        self.rate.on_arrival(now);
+        self.sizing.on_arrival(now);
         let request = Request { deadline: request.deadline - self.network.response, ..request };
         if !self.horizon(now, Nanos::ZERO).fits(1, request.deadline) {
             return self.end(request.task, DropReason::DeadlinePassed, out);
@@ -219,14 +206,13 @@ impl ModelState {
     /// A backend measured a batch of this model: `batch` rows took `measured`.
     pub fn on_measured(&mut self, batch: u32, measured: Nanos) {
         if batch > 0 {
-            self.latency.observe(batch, measured);
+            self.sizing.latency.observe(batch, measured);
         }
     }
 
     /// A backend brought its own measured profile. Larger batches than before are not used.
     pub fn set_profile(&mut self, profile: Profile) {
-        self.latency.replace(profile, self.slo);
-        self.retarget();
+        self.sizing.set_profile(profile);
     }
 
     /// Tasks waiting.
@@ -239,9 +225,19 @@ impl ModelState {
         self.candidate
     }
 
+    /// The batch size at which arrival and execution balance within the SLO.
+    pub fn target(&self) -> u32 {
+        self.sizing.target
+    }
+
+    /// λ as currently estimated; `None` until the first 100 ms of traffic are over.
+    pub fn rate(&self) -> Option<Rate> {
+        self.sizing.rate.rate()
+    }
+
     /// ℓ(b) as currently planned with.
     pub fn latency(&self) -> &Latency {
-        &self.latency
+        &self.sizing.latency
     }
 
     /// Counted since start.
@@ -253,7 +249,7 @@ impl ModelState {
     fn seal(&mut self, grant: Grant, now: Nanos, window: Window, out: &mut impl ModelSink) {
         let horizon = self.horizon(now, grant.free_at);
         let exec_at = horizon.start(window.batch);
-        let latency = self.latency.of(window.batch);
+        let latency = self.sizing.latency.of(window.batch);
         let invalid_after = self.queue.deadline(window.head) - latency;
         let slot_since = grant.free_at - self.network.before(window.batch);
         let batch = Batch {
@@ -272,6 +268,7 @@ impl ModelState {
         self.counters.dispatched += u64::from(window.batch);
         for _ in 0..window.head {
             let given_up = self.queue.pop().expect("the window's head counts the tasks before it");
+            self.sizing.rate.on_bad();
             self.end(given_up.task, DropReason::Window, out);
         }
     }
@@ -299,29 +296,21 @@ impl ModelState {
         let batch = window.batch;
         let deadline = self.queue.deadline(window.head);
         let delay = self.network.before(batch);
-        let earliest = now + delay;
-        let frontrun = deadline - self.latency.of(batch + 1) - self.network.data_per_task;
-        let due = frontrun - self.network.jitter;
-        let full = batch >= self.latency.batch_max();
-        let exec_at =
-            if full || !self.waits_for_more(batch) { earliest } else { due.max(earliest) };
-        let invalid_after = deadline - self.latency.of(batch);
-        Candidate { batch, exec_at, invalid_after, urgency: frontrun, delay }
-    }
-
-    /// Condition (a) of §4.3, negated: fewer than βλ tasks wait, so one more is worth its wait.
-    fn waits_for_more(&self, batch: u32) -> bool {
-        let in_beta = |rate: Rate| rate.arrivals_in(self.latency.beta());
-        // Without an estimate of λ the deadline alone decides.
-        let enough = self.rate.rate().map_or(u64::MAX, in_beta);
-        self.policy.defers() && u64::from(batch) <= enough
+        let frontrun = deadline - self.sizing.latency.of(batch + 1) - self.network.data_per_task;
+        let invalid_after = deadline - self.sizing.latency.of(batch);
+        let (urgency, bad_rate) = match self.order {
+            Order::LatestStart => (invalid_after, self.sizing.rate.bad_rate()),
+            Order::Frontrun => (frontrun, 0),
+        };
+        let exec_at = (now + delay).max(self.sizing.deferred(batch, frontrun));
+        Candidate { batch, exec_at, invalid_after, urgency, bad_rate, delay }
     }
 
     /// The moment at which the window as formed stops fitting, or its head becomes hopeless.
     fn timer_of(&self, window: Window) -> Nanos {
         let just_after = Nanos(1);
         let expiry = |rank: usize, batch: u32| {
-            self.queue.deadline(rank) - self.latency.of(batch) - self.network.before(batch)
+            self.queue.deadline(rank) - self.sizing.latency.of(batch) - self.network.before(batch)
                 + just_after
         };
         match (self.queue.is_empty(), window.batch) {
@@ -335,10 +324,11 @@ impl ModelState {
     fn form(&mut self, now: Nanos, free_at: Nanos, out: &mut impl ModelSink) -> Window {
         while let Some(head) = self.hopeless_head(now, free_at) {
             self.queue.remove_range(0, 1);
+            self.sizing.rate.on_bad();
             self.end(head, DropReason::Deadline, out);
         }
         let horizon = self.horizon(now, free_at);
-        formation::form(&self.queue, &horizon, self.policy.formation(), self.target)
+        formation::form(&self.queue, &horizon, self.sizing.floor)
     }
 
     fn hopeless_head(&self, now: Nanos, free_at: Nanos) -> Option<TaskId> {
@@ -351,23 +341,7 @@ impl ModelState {
         out.end_task(task, Unserved::Dropped(why));
     }
 
-    /// The batch size at which arrival and execution balance within the SLO:
-    /// the largest b with b/λ + ℓ(b) ≤ SLO (Symphony Eq. 2 with N = λ·ℓ(b)/b). Without an estimate
-    /// of λ, what fits half of the SLO.
-    fn retarget(&mut self) {
-        let budget = self.slo - self.network.response - self.network.ctrl;
-        let rate = self.rate.rate();
-        let fits = |b: u32| {
-            let run = self.latency.of(b) + self.network.data_per_task.times(u64::from(b));
-            match rate {
-                Some(rate) => run + rate.time_for(u64::from(b)) <= budget,
-                None => run <= Nanos(budget.0 / 2),
-            }
-        };
-        self.target = formation::largest(1, self.latency.batch_max(), fits);
-    }
-
     fn horizon(&self, now: Nanos, free_at: Nanos) -> Horizon<'_> {
-        Horizon { now, free_at, latency: &self.latency, network: self.network }
+        Horizon { now, free_at, latency: &self.sizing.latency, network: self.network }
     }
 }

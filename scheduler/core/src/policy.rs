@@ -2,8 +2,12 @@
 //! data to `ModelState`, which has one code path.
 
 /// How tasks are batched and when a batch may start.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Policy {
+    /// Ours: a batch waits while the tasks still to come are worth the wait, and gives heads up
+    /// only for a batch that is worth them. See `docs/scheduling.md`.
+    #[default]
+    Baton,
     /// Deferred, non-work-conserving batching (Symphony §4.3): window formation, schedulable once
     /// βλ tasks wait or the frontrun moment has come.
     Symphony,
@@ -11,26 +15,67 @@ pub enum Policy {
     Eager,
 }
 
-/// Which waiting tasks make up the candidate.
+/// The batch size that heads are given up for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Formation {
-    /// Give up the heads that would keep the batch from its target size.
-    Window,
-    /// The head and as many after it as its deadline allows.
-    Prefix,
+pub enum Floor {
+    /// The smallest that costs hardly more per task than the target: see [`WORTH_DROPPING`].
+    Efficient,
+    /// The target itself.
+    Target,
+    /// None: the head always runs, with as many after it as its deadline allows.
+    One,
 }
 
+/// Until when a candidate waits although a slot is idle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Deferral {
+    /// While more tasks are expected before frontrun than the batch's patience.
+    Expectation,
+    /// Until βλ tasks wait, at most until frontrun.
+    Fill,
+    /// Not at all.
+    None,
+}
+
+/// What competing candidates are ordered by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// The latest start, advanced by the model's bad rate.
+    LatestStart,
+    /// The frontrun moment, dl − ℓ(b + 1).
+    Frontrun,
+}
+
+/// Heads are not given up for a batch whose tasks would cost less than 1/16 less GPU time each.
+pub const WORTH_DROPPING: u64 = 16;
+
+/// A batch does not wait for tasks that would lower the GPU time per task by less than 1/32.
+pub const WORTH_WAITING: u64 = 32;
+
 impl Policy {
-    /// The policy's batch formation.
-    pub const fn formation(self) -> Formation {
+    /// For which batch size heads are given up.
+    pub const fn floor(self) -> Floor {
         match self {
-            Self::Symphony => Formation::Window,
-            Self::Eager => Formation::Prefix,
+            Self::Baton => Floor::Efficient,
+            Self::Symphony => Floor::Target,
+            Self::Eager => Floor::One,
         }
     }
 
-    /// Whether a candidate waits although a GPU is idle.
-    pub const fn defers(self) -> bool {
-        matches!(self, Self::Symphony)
+    /// Until when a candidate waits.
+    pub const fn deferral(self) -> Deferral {
+        match self {
+            Self::Baton => Deferral::Expectation,
+            Self::Symphony => Deferral::Fill,
+            Self::Eager => Deferral::None,
+        }
+    }
+
+    /// Which of several candidates a slot takes.
+    pub const fn order(self) -> Order {
+        match self {
+            Self::Baton => Order::LatestStart,
+            Self::Symphony | Self::Eager => Order::Frontrun,
+        }
     }
 }

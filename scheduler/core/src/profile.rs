@@ -5,6 +5,7 @@
 
 use alloc::vec::Vec;
 
+use crate::policy::WORTH_WAITING;
 use crate::time::Nanos;
 
 /// Largest batch any profile may describe; bounds every per-batch array in the system.
@@ -15,6 +16,8 @@ pub const BATCH_MAX: u32 = 1024;
 pub struct Profile {
     /// `table[b - 1]` = ℓ(b).
     table: Vec<Nanos>,
+    /// `patience[b - 1]`: see [`Profile::patience`].
+    patience: Vec<u32>,
 }
 
 /// Why a table is no latency profile.
@@ -65,7 +68,8 @@ impl Profile {
         if let Some(i) = table.windows(2).position(|pair| pair[1] < pair[0]) {
             return Err(ProfileError::NotMonotone { batch: i as u32 + 2 });
         }
-        Ok(Self { table: table.to_vec() })
+        let patience = (1..=table.len()).map(|batch| patience(table, batch)).collect();
+        Ok(Self { table: table.to_vec(), patience })
     }
 
     /// ℓ(b) = α·b + β (Symphony §3.1) for b = 1..=`batch_max`.
@@ -91,6 +95,13 @@ impl Profile {
         self.table[(batch.max(1) as usize - 1).min(last)]
     }
 
+    /// How many further tasks do not lower the GPU time per task of a batch of this size by 1/32
+    /// ([`WORTH_WAITING`]); at least one, [`u32::MAX`] if no number of them does.
+    pub fn patience(&self, batch: u32) -> u32 {
+        let last = self.patience.len() - 1;
+        self.patience[(batch.max(1) as usize - 1).min(last)]
+    }
+
     /// ℓ(1), ℓ(2), … as a slice.
     pub fn table(&self) -> &[Nanos] {
         &self.table
@@ -107,6 +118,18 @@ impl Profile {
         let steps = u64::from(self.batch_max().max(2)) - 1;
         Nanos((self.latency(self.batch_max()) - self.latency(1)).0 / steps)
     }
+}
+
+/// One less than the first number of further tasks that would be worth waiting for.
+fn patience(table: &[Nanos], batch: usize) -> u32 {
+    let cost = |b: usize| u128::from(table[b - 1].0);
+    // ℓ(b')/b' < ℓ(b)/b · 32/33, without division
+    let pays = |&larger: &usize| {
+        let worth = u128::from(WORTH_WAITING);
+        cost(larger) * batch as u128 * (worth + 1) < cost(batch) * larger as u128 * worth
+    };
+    let first = (batch + 1..=table.len()).find(pays);
+    first.map_or(u32::MAX, |larger| (larger - batch - 1).max(1) as u32)
 }
 
 #[cfg(test)]
@@ -146,6 +169,26 @@ mod tests {
     fn a_single_batch_size_is_all_invocation_cost() {
         let profile = Profile::from_table(&[MS]).unwrap();
         assert_eq!((profile.alpha(), profile.beta()), (Nanos::ZERO, MS));
+    }
+
+    #[test]
+    fn patience_grows_as_batches_become_efficient() {
+        let profile = Profile::linear(MS, MS.times(8), 64).unwrap();
+        // 9, 5, 3.67, 3 ms for each task: one more is always worth more than 1/32 …
+        assert_eq!([1, 2, 3, 4].map(|batch| profile.patience(batch)), [1, 1, 1, 1]);
+        // … 1.5 ms at 16; 1.4545 is reached between 17 and 18 tasks.
+        assert_eq!(profile.patience(16), 1);
+        // 1.25 ms at 32; 33/32 less is reached at 37.6.
+        assert_eq!(profile.patience(32), 5);
+        assert_eq!(profile.patience(63), u32::MAX, "even the largest batch saves less");
+        assert_eq!(profile.patience(64), u32::MAX);
+    }
+
+    #[test]
+    fn a_step_is_waited_for_from_far_below() {
+        let table = [2, 2, 4, 4, 4, 4].map(|ms| MS.times(ms));
+        let profile = Profile::from_table(&table).unwrap();
+        assert_eq!([1, 2, 3, 4, 6].map(|batch| profile.patience(batch)), [1, 2, 1, 1, u32::MAX]);
     }
 
     proptest! {

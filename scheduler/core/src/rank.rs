@@ -13,6 +13,9 @@ use crate::heap::IndexedHeap;
 use crate::ids::{ModelId, SubclusterId};
 use crate::time::Nanos;
 
+/// Turns by which a model all of whose tasks are bad would be advanced.
+const TURNS_PER_BAD: u64 = 400;
+
 /// How much of everything there may be; fixes the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RankLimits {
@@ -104,7 +107,10 @@ impl RankState {
             None => drop(self.waiting.remove(model.0)),
         }
         match candidate.filter(|_| due <= Some(now)) {
-            Some(candidate) => self.ready[subcluster.0 as usize].set(model.0, candidate.urgency),
+            Some(candidate) => {
+                let urgency = self.urgency(subcluster, candidate);
+                self.ready[subcluster.0 as usize].set(model.0, urgency);
+            }
             None => drop(self.ready[subcluster.0 as usize].remove(model.0)),
         }
         self.rearm(subcluster);
@@ -200,8 +206,16 @@ impl RankState {
         let entry = &self.models[model.0 as usize];
         let candidate = entry.candidate.expect("only candidates wait");
         let subcluster = entry.subcluster;
-        self.ready[subcluster.0 as usize].set(model.0, candidate.urgency);
+        let urgency = self.urgency(subcluster, candidate);
+        self.ready[subcluster.0 as usize].set(model.0, urgency);
         self.rearm(subcluster);
+    }
+
+    /// What ready candidates are ordered by. One per cent of bad tasks is worth four turns: no
+    /// model's bad rate shall grow while others have time to spare.
+    fn urgency(&self, subcluster: SubclusterId, candidate: Candidate) -> Nanos {
+        let turns = u64::from(candidate.bad_rate) * TURNS_PER_BAD;
+        candidate.urgency - Nanos(self.gpus.turn(subcluster).times(turns).0 >> 16)
     }
 
     /// A slot is about to be free: the most urgent candidate whose window is still open gets it.

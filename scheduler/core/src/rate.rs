@@ -1,25 +1,44 @@
-//! The arrival rate λ of a model: a moving mean over five seconds.
+//! What a model's traffic was in the last five seconds: its rate λ, how it pauses, and how much of
+//! it was given up.
 
 use crate::time::Nanos;
 
 const BUCKETS: usize = 50;
 const BUCKET: Nanos = Nanos::from_millis(100);
+/// Pauses and tasks that every estimate starts from, as if they had been unremarkable: a few
+/// observations must not pass for a pattern.
+const PAUSES_ASSUMED: u64 = 5;
+const TASKS_ASSUMED: u64 = 100;
 
-/// Counts arrivals in 100 ms buckets. The estimate covers whole past buckets only, so it changes
-/// when a bucket closes and not with every arrival.
+/// Counts of one bucket, or of all closed ones.
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    arrivals: u64,
+    /// Arrivals that came later after their predecessor than the mean gap …
+    pauses: u64,
+    /// … and by how much, in total.
+    paused: Nanos,
+    /// Tasks given up.
+    bad: u64,
+}
+
+/// Counts in 100 ms buckets. The estimates cover whole past buckets only, so they change when a
+/// bucket closes and not with every arrival.
 #[derive(Clone, Debug)]
 pub struct RateMeter {
-    counts: [u32; BUCKETS],
-    /// Arrivals in all closed buckets.
-    sum: u64,
+    buckets: [Counts; BUCKETS],
+    /// All closed buckets.
+    sum: Counts,
     /// Closed buckets since the first arrival, at most [`BUCKETS`].
     closed: usize,
     /// Where the next closed bucket goes.
     next: usize,
-    /// Arrivals in the open bucket.
-    open: u32,
+    open: Counts,
     /// When the open bucket closes; `None` before the first arrival.
     closes_at: Option<Nanos>,
+    last_arrival: Nanos,
+    /// 1/λ as last estimated.
+    mean_gap: Nanos,
 }
 
 /// λ as a fraction, so that comparisons stay in integers.
@@ -55,7 +74,17 @@ fn scale(a: u64, b: u64, c: u64) -> u64 {
 impl RateMeter {
     /// A meter without history.
     pub const fn new() -> Self {
-        Self { counts: [0; BUCKETS], sum: 0, closed: 0, next: 0, open: 0, closes_at: None }
+        const NONE: Counts = Counts { arrivals: 0, pauses: 0, paused: Nanos::ZERO, bad: 0 };
+        Self {
+            buckets: [NONE; BUCKETS],
+            sum: NONE,
+            closed: 0,
+            next: 0,
+            open: NONE,
+            closes_at: None,
+            last_arrival: Nanos::ZERO,
+            mean_gap: Nanos::MAX,
+        }
     }
 
     /// Counts one arrival.
@@ -63,10 +92,21 @@ impl RateMeter {
         if self.closes_at.is_none() {
             self.closes_at = Some(now + BUCKET);
         }
-        self.open = self.open.saturating_add(1);
+        let gap = now - self.last_arrival;
+        if gap > self.mean_gap {
+            self.open.pauses += 1;
+            self.open.paused = self.open.paused + (gap - self.mean_gap);
+        }
+        self.last_arrival = now;
+        self.open.arrivals += 1;
     }
 
-    /// Closes the buckets that have ended by `now`; true if any did, and the estimate changed.
+    /// Counts one task that was given up.
+    pub fn on_bad(&mut self) {
+        self.open.bad += 1;
+    }
+
+    /// Closes the buckets that have ended by `now`; true if any did, and the estimates changed.
     /// Call before [`RateMeter::on_arrival`] of the same moment.
     pub fn roll(&mut self, now: Nanos) -> bool {
         let Some(closes_at) = self.closes_at else { return false };
@@ -78,21 +118,57 @@ impl RateMeter {
             self.close_bucket();
         }
         self.closes_at = Some(closes_at + BUCKET.times(ended as u64));
+        self.mean_gap = self.rate().map_or(Nanos::MAX, |rate| rate.time_for(1));
         true
     }
 
-    /// The estimate; `None` until the first bucket has closed.
+    /// λ; `None` until the first bucket has closed.
     pub fn rate(&self) -> Option<Rate> {
         (self.closed > 0)
-            .then(|| Rate { arrivals: self.sum, span: BUCKET.times(self.closed as u64) })
+            .then(|| Rate { arrivals: self.sum.arrivals, span: BUCKET.times(self.closed as u64) })
+    }
+
+    /// The mean time to the next arrival once a mean gap has passed without one: 1/λ for Poisson
+    /// arrivals, longer the burstier they are, and never less than 1/λ. [`Nanos::MAX`] when nothing
+    /// arrived.
+    pub fn pause(&self) -> Nanos {
+        let Counts { pauses, paused, .. } = self.sum;
+        let span = self.mean_gap.times(PAUSES_ASSUMED) + paused;
+        Nanos(span.0 / (pauses + PAUSES_ASSUMED)).max(self.mean_gap)
+    }
+
+    /// Tasks given up over tasks that arrived, in 1/65536.
+    pub fn bad_rate(&self) -> u32 {
+        let Counts { arrivals, bad, .. } = self.sum;
+        scale(bad, 1 << 16, arrivals + TASKS_ASSUMED).min(1 << 16) as u32
     }
 
     fn close_bucket(&mut self) {
-        self.sum = self.sum - u64::from(self.counts[self.next]) + u64::from(self.open);
-        self.counts[self.next] = self.open;
+        let oldest = core::mem::replace(&mut self.buckets[self.next], self.open);
+        self.sum = self.sum.less(oldest).plus(self.open);
         self.next = (self.next + 1) % BUCKETS;
         self.closed = (self.closed + 1).min(BUCKETS);
-        self.open = 0;
+        self.open = Counts::default();
+    }
+}
+
+impl Counts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            arrivals: self.arrivals + other.arrivals,
+            pauses: self.pauses + other.pauses,
+            paused: self.paused + other.paused,
+            bad: self.bad + other.bad,
+        }
+    }
+
+    fn less(self, other: Self) -> Self {
+        Self {
+            arrivals: self.arrivals - other.arrivals,
+            pauses: self.pauses - other.pauses,
+            paused: self.paused - other.paused,
+            bad: self.bad - other.bad,
+        }
     }
 }
 

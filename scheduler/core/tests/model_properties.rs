@@ -64,7 +64,11 @@ fn op() -> impl Strategy<Value = Op> {
 fn config() -> impl Strategy<Value = ModelConfig> {
     let table = prop::collection::vec(0..3_000 * US, 1..12);
     let network = (0..300 * US, 0..200 * US, 0..500 * US, 0..800 * US);
-    let policy = prop_oneof![3 => Just(Policy::Symphony), 1 => Just(Policy::Eager)];
+    let policy = prop_oneof![
+        3 => Just(Policy::Baton),
+        2 => Just(Policy::Symphony),
+        1 => Just(Policy::Eager),
+    ];
     (table, network, policy).prop_map(|(steps, (ctrl, data, response, jitter), policy)| {
         let rise = |sum: &mut u64, step: u64| {
             *sum += step;
@@ -159,7 +163,7 @@ impl Pair {
         let table: Vec<Nanos> = self.naive.config.profile.table().iter().map(scale).collect();
         self.naive.config.profile = Profile::from_table(&table).expect("scaling keeps the order");
         self.model.set_profile(self.naive.config.profile.clone());
-        self.naive.target = self.naive.target(self.model.latency());
+        self.naive.retarget(self.model.latency());
         self.refresh();
     }
 
@@ -222,6 +226,7 @@ impl Pair {
             let why = self.out.ended.get(&task);
             assert_eq!(why, Some(&Unserved::Dropped(DropReason::Deadline)), "told at once");
             self.naive.waiting.retain(|r| r.task != task);
+            self.naive.gave_up();
         }
     }
 
@@ -236,6 +241,7 @@ impl Pair {
         assert_eq!(std::mem::take(&mut self.out.batch), sealed);
         let window = Some(&Unserved::Dropped(DropReason::Window));
         assert!(given_up.iter().all(|r| self.out.ended.get(&r.task) == window));
+        given_up.iter().for_each(|_| self.naive.gave_up());
         let returned = self.out.updates.pop() == Some(GpuUpdate::Returned { gpu });
         assert_eq!(returned, sealed.is_empty());
         self.end_hopeless(Nanos::ZERO);

@@ -24,6 +24,7 @@ enum Op {
         exec_in: u64,
         window: u64,
         delay: u64,
+        bad_rate: u32,
         stale: bool,
     },
     Withdraw {
@@ -50,14 +51,16 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let candidate = (0..HOME.len(), 0..30u64, 0..30u64, 0..4u64, prop::bool::weighted(0.1));
+    let bad_rate = prop_oneof![2 => Just(0), 1 => 0..4_000u32];
+    let times = (0..30u64, 0..30u64, 0..4u64);
+    let candidate = (0..HOME.len(), times, bad_rate, prop::bool::weighted(0.1));
     prop_oneof![
         6 => (0..20u64).prop_map(|span| Op::Pass { span }),
-        9 => candidate.prop_map(|(model, exec_in, window, delay, stale)| {
-            Op::Candidate { model, exec_in, window, delay, stale }
+        9 => candidate.prop_map(|(model, (exec_in, window, delay), bad_rate, stale)| {
+            Op::Candidate { model, exec_in, window, delay, bad_rate, stale }
         }),
         1 => (0..HOME.len()).prop_map(|model| Op::Withdraw { model }),
-        7 => (1..40u64).prop_map(|latency| Op::Plan { latency }),
+        7 => prop_oneof![4 => 1..40u64, 1 => 1..400u64].prop_map(|latency| Op::Plan { latency }),
         1 => Just(Op::Return),
         6 => (0..GPUS, 0..5u64).prop_map(|(gpu, ago)| Op::Finish { gpu, ago }),
         2 => (0..GPUS).prop_map(|gpu| Op::Join { gpu }),
@@ -95,6 +98,8 @@ enum Stage {
 struct Model {
     candidate: Option<Candidate>,
     stage: Stage,
+    /// What it is ordered by once it is ready.
+    urgency: Nanos,
     grants: u32,
 }
 
@@ -129,6 +134,9 @@ struct Pair {
     now: Nanos,
     models: Vec<Model>,
     slots: Vec<Slot>,
+    /// Per sub-cluster: the moving mean of planned executions, and it over the slots there were.
+    execution: [u64; 2],
+    turn: [u64; 2],
     /// Granted and not answered, oldest first.
     open: Vec<(usize, Grant)>,
     /// What RankState ought to have said so far.
@@ -139,13 +147,15 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let limits = RankLimits { gpus: GPUS as u32, subclusters: 2 };
-        let model = Model { candidate: None, stage: Stage::Spent, grants: 0 };
+        let model = Model { candidate: None, stage: Stage::Spent, urgency: Nanos::ZERO, grants: 0 };
         Self {
             rank: RankState::new(limits, &HOME),
             out: Out::default(),
             now: Nanos(1_000),
             models: vec![model; HOME.len()],
             slots: vec![Slot::default(); GPUS],
+            execution: [0; 2],
+            turn: [0; 2],
             open: Vec::new(),
             granted: Vec::new(),
             drained: Vec::new(),
@@ -155,11 +165,12 @@ impl Pair {
     fn apply(&mut self, op: &Op) {
         match *op {
             Op::Pass { span } => self.pass(self.now + Nanos(span)),
-            Op::Candidate { model, exec_in, window, delay, stale } => {
+            Op::Candidate { model, exec_in, window, delay, bad_rate, stale } => {
                 let exec_at = self.now + Nanos(exec_in + delay);
                 let invalid_after = exec_at + Nanos(window);
                 let (urgency, delay) = (exec_at + Nanos(window / 2), Nanos(delay));
-                let candidate = Candidate { batch: 1, exec_at, invalid_after, urgency, delay };
+                let candidate =
+                    Candidate { batch: 1, exec_at, invalid_after, urgency, bad_rate, delay };
                 self.candidate(model, Some(candidate), stale);
             }
             Op::Withdraw { model } => self.candidate(model, None, false),
@@ -189,7 +200,7 @@ impl Pair {
         self.rank.on_candidate(self.now, id, candidate, grants, &mut self.out);
         if !stale {
             let stage = if candidate.is_some() { Stage::Waiting } else { Stage::Spent };
-            self.models[model] = Model { candidate, stage, grants };
+            self.models[model] = Model { candidate, stage, urgency: Nanos::ZERO, grants };
             self.decide();
         }
     }
@@ -208,9 +219,20 @@ impl Pair {
         if let Some(slot) = self.living(gpu) {
             slot.is_granted = false;
             slot.batches.extend(latency.map(|latency| (start, latency)));
+            self.learn_turn(gpu.id, latency);
             self.say_if_drained(gpu);
         }
         self.decide();
+    }
+
+    /// 1/32 of the mean is replaced by each planned execution.
+    fn learn_turn(&mut self, id: GpuId, latency: Option<Nanos>) {
+        let (at, Some(latency)) = (id.0 as usize % 2, latency) else { return };
+        let here =
+            |(id, slot): &(usize, &Slot)| id % 2 == at && slot.is_present && !slot.is_leaving;
+        let present = self.slots.iter().enumerate().filter(here).count() as u64;
+        self.execution[at] = self.execution[at] - self.execution[at] / 32 + latency.0 / 32;
+        self.turn[at] = self.execution[at] / present.max(1);
     }
 
     /// The slot's oldest batch ended. Reports come in order and only for what was planned.
@@ -273,9 +295,14 @@ impl Pair {
     /// Grants as the definition says: the most urgent due candidate of a sub-cluster, as long as
     /// there is a slot for it.
     fn decide(&mut self) {
-        for model in self.models.iter_mut().filter(|model| model.stage == Stage::Waiting) {
-            let due = model.candidate.is_some_and(|c| c.exec_at - c.delay <= self.now);
-            model.stage = if due { Stage::Ready } else { Stage::Waiting };
+        let waiting = |(_, model): &(usize, &mut Model)| model.stage == Stage::Waiting;
+        for (m, model) in self.models.iter_mut().enumerate().filter(waiting) {
+            let due = model.candidate.filter(|c| c.exec_at - c.delay <= self.now);
+            let Some(candidate) = due else { continue };
+            // One per cent of bad tasks is worth four turns.
+            let turns = u64::from(candidate.bad_rate) * 400;
+            let advance = Nanos((self.turn[HOME[m].0 as usize] * turns) >> 16);
+            (model.stage, model.urgency) = (Stage::Ready, candidate.urgency - advance);
         }
         for subcluster in [SubclusterId(0), SubclusterId(1)] {
             while let Some((model, candidate)) = self.most_urgent(subcluster) {
@@ -292,7 +319,8 @@ impl Pair {
     fn most_urgent(&self, subcluster: SubclusterId) -> Option<(usize, Candidate)> {
         let ready = |m: &usize| HOME[*m] == subcluster && self.models[*m].stage == Stage::Ready;
         let ready = (0..HOME.len()).filter(ready);
-        ready.filter_map(|m| Some((m, self.models[m].candidate?))).min_by_key(|(_, c)| c.urgency)
+        let most = ready.min_by_key(|&m| self.models[m].urgency)?;
+        Some((most, self.models[most].candidate?))
     }
 
     /// Truly idle before overdue, by number; else the first to be free, if by `start`.

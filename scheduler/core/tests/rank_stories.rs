@@ -41,6 +41,7 @@ fn candidate(exec_at: f64, urgency: f64) -> Option<Candidate> {
         exec_at: ms(exec_at),
         invalid_after: ms(urgency + 1.0),
         urgency: ms(urgency),
+        bad_rate: 0,
         delay: Nanos::ZERO,
     })
 }

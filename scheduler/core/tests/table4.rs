@@ -92,6 +92,16 @@ fn symphony_serves_what_the_paper_reports() {
 }
 
 #[test]
+fn baton_serves_what_symphony_cannot() {
+    for (model, per_second) in [(RESNET50, 5_440.0), (INCEPTION_RESNET_V2, 930.0)] {
+        let ours = mean(&model, Policy::Baton, per_second);
+        assert!(ours.bad <= 0.01, "{} at {per_second}/s: {ours:?}", model.name);
+        let symphony = mean(&model, Policy::Symphony, per_second);
+        assert!(symphony.bad > 1.5 * ours.bad, "{} at {per_second}/s: {symphony:?}", model.name);
+    }
+}
+
+#[test]
 fn symphonys_batches_are_near_the_efficient_size() {
     assert!((15.0..16.5).contains(&mean(&RESNET50, Policy::Symphony, 5_000.0).mean_batch));
     assert!((7.5..8.5).contains(&mean(&INCEPTION_RESNET_V2, Policy::Symphony, 880.0).mean_batch));
@@ -113,27 +123,33 @@ fn eager_collapses_where_deferral_still_serves_everything() {
 
 #[test]
 fn twice_the_load_costs_no_goodput() {
-    for (model, peak) in [(RESNET50, 5_150.0), (INCEPTION_RESNET_V2, 900.0)] {
-        let (at_peak, overload) =
-            (mean(&model, Policy::Symphony, peak), mean(&model, Policy::Symphony, 2.0 * peak));
-        assert!(overload.goodput >= 0.95 * at_peak.goodput, "{at_peak:?}, then {overload:?}");
+    for policy in [Policy::Baton, Policy::Symphony] {
+        for (model, peak) in [(RESNET50, 5_150.0), (INCEPTION_RESNET_V2, 900.0)] {
+            let (at_peak, overload) =
+                (mean(&model, policy, peak), mean(&model, policy, 2.0 * peak));
+            assert!(overload.goodput >= 0.95 * at_peak.goodput, "{at_peak:?}, then {overload:?}");
+        }
     }
 }
 
 #[test]
 fn twice_the_load_costs_ten_models_no_goodput() {
     let model = Model { slo_ms: 100.0, seconds: 1.5, ..RESNET50 };
-    let at = |per_second| run(&model, Policy::Symphony, (10, 24), per_second, 1);
-    let (at_peak, overload) = (at(19_000.0), at(38_000.0));
-    assert!(at_peak.bad <= 0.01, "{at_peak:?}");
-    assert!(overload.goodput >= 0.95 * at_peak.goodput, "{at_peak:?}, then {overload:?}");
+    for policy in [Policy::Baton, Policy::Symphony] {
+        let at = |per_second| run(&model, policy, (10, 24), per_second, 1);
+        let (at_peak, overload) = (at(19_000.0), at(38_000.0));
+        assert!(at_peak.bad <= 0.01, "{policy:?} {at_peak:?}");
+        assert!(overload.goodput >= 0.95 * at_peak.goodput, "{at_peak:?}, then {overload:?}");
+    }
 }
 
 #[test]
 fn only_deferral_leaves_gpus_idle_at_half_load() {
     for (model, half) in [(RESNET50, 2_575.0), (INCEPTION_RESNET_V2, 450.0)] {
-        let deferred = mean(&model, Policy::Symphony, half);
-        assert!((0.4..0.55).contains(&deferred.utilization), "{} {deferred:?}", model.name);
+        for policy in [Policy::Baton, Policy::Symphony] {
+            let deferred = mean(&model, policy, half);
+            assert!((0.4..0.55).contains(&deferred.utilization), "{} {deferred:?}", model.name);
+        }
         let eager = mean(&model, Policy::Eager, half);
         assert!(eager.utilization > 0.9, "{} {eager:?}", model.name);
     }
@@ -155,7 +171,7 @@ fn goodput(model: &Model, policy: Policy, mut good: f64, mut bad: f64) -> f64 {
 fn figures() {
     for (model, low, high) in [(RESNET50, 4_000.0, 6_000.0), (INCEPTION_RESNET_V2, 600.0, 1_100.0)]
     {
-        for policy in [Policy::Symphony, Policy::Eager] {
+        for policy in [Policy::Baton, Policy::Symphony, Policy::Eager] {
             let rate = goodput(&model, policy, low, high);
             let result = mean(&Model { seconds: 30.0, ..model }, policy, rate);
             println!("{} {policy:?} {rate}/s {result:?}", model.name);

@@ -1,88 +1,53 @@
-//! When the next task of which model arrives. Lazily: one pending arrival per model.
+//! When the next task of which model arrives.
 
-use baton_core::{IndexedHeap, Nanos};
+use std::sync::Arc;
 
-use crate::random::{Concern, Stream};
-use crate::scenario::{Arrival, Scenario};
+use baton_core::Nanos;
+
+use crate::drawn::Drawn;
+use crate::playback::Playback;
+use crate::scenario::Scenario;
+
+/// One task of the load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Arrived {
+    pub(crate) at: Nanos,
+    pub(crate) model: u32,
+    pub(crate) deadline: Nanos,
+}
 
 /// The open-loop load of a run: depends on scenario, rate and seed, never on what is served.
 #[derive(Debug)]
-pub(crate) struct Arrivals {
-    process: Arrival,
-    end: Nanos,
-    sources: Vec<Source>,
-    /// The next arrival of every model that has one.
-    next: IndexedHeap<Nanos>,
-}
-
-#[derive(Debug)]
-struct Source {
-    mean_gap_ns: f64,
-    /// The next arrival with its fraction: rounding every gap would shift the rate.
-    at_ns: f64,
-    stream: Stream,
+pub(crate) enum Arrivals {
+    Drawn(Drawn),
+    Playback(Playback),
 }
 
 impl Arrivals {
-    /// `rate_rps` tasks per second in total, by the models' shares, until the scenario's end.
+    /// `rate_rps` tasks per second in total until the scenario's end.
     pub(crate) fn new(scenario: &Scenario, rate_rps: f64, seed: u64) -> Self {
-        let source = |(m, share): (usize, f64)| Source {
-            mean_gap_ns: 1e9 / (rate_rps * share),
-            at_ns: 0.0,
-            stream: Stream::new(seed, Concern::Arrivals(m as u32)),
-        };
-        let shares = scenario.models.iter().map(|model| model.share);
-        let mut arrivals = Self {
-            process: scenario.arrival,
-            end: scenario.end(),
-            sources: shares.enumerate().map(source).collect(),
-            next: IndexedHeap::new(scenario.models.len()),
-        };
-        for (m, source) in arrivals.sources.iter_mut().enumerate() {
-            if arrivals.process == Arrival::Constant {
-                source.at_ns = -source.stream.unit() * source.mean_gap_ns;
+        match &scenario.replay {
+            None => Self::Drawn(Drawn::new(scenario, rate_rps, seed)),
+            Some(replay) => {
+                Self::Playback(Playback::new(scenario, Arc::clone(replay), rate_rps, seed))
             }
-            advance(&mut arrivals.next, source, m as u32, arrivals.process, arrivals.end);
         }
-        arrivals
     }
 
     /// The moment of the next arrival; [`Nanos::MAX`] when there is none.
     pub(crate) fn due(&self) -> Nanos {
-        self.next.peek().map_or(Nanos::MAX, |(at, _)| at)
+        match self {
+            Self::Drawn(drawn) => drawn.due(),
+            Self::Playback(playback) => playback.due(),
+        }
     }
 
-    /// Takes the next arrival: when, and of which model.
-    pub(crate) fn take(&mut self) -> Option<(Nanos, u32)> {
-        let (at, model) = self.next.peek()?;
-        let source = &mut self.sources[model as usize];
-        advance(&mut self.next, source, model, self.process, self.end);
-        Some((at, model))
-    }
-}
-
-fn advance(
-    next: &mut IndexedHeap<Nanos>,
-    source: &mut Source,
-    model: u32,
-    process: Arrival,
-    end: Nanos,
-) {
-    source.at_ns += source.mean_gap_ns * gap(&mut source.stream, process);
-    let at = Nanos(source.at_ns as u64);
-    if at < end {
-        next.set(model, at);
-    } else {
-        next.remove(model);
-    }
-}
-
-/// A gap with mean 1.
-fn gap(stream: &mut Stream, process: Arrival) -> f64 {
-    match process {
-        Arrival::Constant => 1.0,
-        Arrival::Poisson => stream.exponential(),
-        Arrival::Gamma { shape } => stream.gamma(shape),
+    /// Takes the next arrival.
+    pub(crate) fn take(&mut self) -> Option<Arrived> {
+        match self {
+            Self::Drawn(drawn) => drawn.take(),
+            Self::Playback(playback) => playback.take(),
+        }
     }
 }
 
@@ -97,7 +62,8 @@ mod tests {
         );
         let mut arrivals = Arrivals::new(&Scenario::parse(&text).unwrap(), 3_000.0, 5);
         let (mut counts, mut last) = (vec![0; 3], Nanos::ZERO);
-        while let Some((at, model)) = arrivals.take() {
+        while let Some(Arrived { at, model, deadline }) = arrivals.take() {
+            assert_eq!(deadline, at + Nanos::from_millis(9));
             assert!(last <= at && at < Nanos::from_millis(20_000));
             (counts[model as usize], last) = (counts[model as usize] + 1, at);
         }
@@ -122,5 +88,83 @@ mod tests {
         for (count, expected) in counts.into_iter().zip([32_727, 16_363, 10_909]) {
             assert!(count.abs_diff(expected) <= 1, "{count} instead of {expected}");
         }
+    }
+
+    const EVEN: &str = "{ process = 'constant' }";
+
+    /// Every arrival of three models at 3,000 tasks/s, two seconds of warm-up before ten measured.
+    fn loaded(arrival: &str, load: &str, own: &str) -> Vec<Arrived> {
+        let text = format!(
+            "gpus = 1\nduration_s = 10\nwarmup_s = 2\narrival = {arrival}\n{load}\n\
+             [[model]]\nname = 'm'\nalpha_ms = 1\nbeta_ms = 1\nslo_ms = 9\ncopies = 2\n\
+             [[model]]\nname = 'own'\nalpha_ms = 1\nbeta_ms = 1\nslo_ms = 9\n{own}"
+        );
+        let mut arrivals = Arrivals::new(&Scenario::parse(&text).unwrap(), 3_000.0, 5);
+        std::iter::from_fn(|| arrivals.take()).collect()
+    }
+
+    /// Arrivals of one model between two seconds.
+    fn between(arrivals: &[Arrived], model: u32, from_s: u64, until_s: u64) -> usize {
+        let span = Nanos::from_millis(from_s * 1_000)..Nanos::from_millis(until_s * 1_000);
+        arrivals.iter().filter(|a| a.model == model && span.contains(&a.at)).count()
+    }
+
+    #[test]
+    fn the_rate_is_the_mean_of_the_measured_span_and_follows_the_shape() {
+        let steps = "load = { shape = 'steps', points = [[0, 9], [2, 1], [7, 3]] }";
+        for (process, off) in [
+            (EVEN, 2),
+            ("{ process = 'poisson' }", 300),
+            ("{ process = 'gamma', shape = 0.5 }", 500),
+        ] {
+            let arrivals = loaded(process, steps, "");
+            for model in 0..3 {
+                // 500 and 1,500 tasks/s, and 4,500 in the warm-up
+                for (from_s, until_s, expected) in [(2, 7, 2_500), (7, 12, 7_500), (0, 2, 9_000)] {
+                    let count = between(&arrivals, model, from_s, until_s);
+                    assert!(count.abs_diff(expected) <= off, "{process} {model}: {count}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ramps_and_sines_are_as_dense_as_their_area() {
+        let ramp = loaded(EVEN, "load = { shape = 'ramp', points = [[2, 0], [12, 2]] }", "");
+        // The k-th of ten seconds has 2k − 1 hundredths of the 10,000.
+        for second in 0..10 {
+            let count = between(&ramp, 0, 2 + second, 3 + second);
+            assert!(count.abs_diff(200 * second as usize + 100) <= 2, "{second}: {count}");
+        }
+        let sine = "load = { shape = 'sine', period_s = 4, amplitude = 1 }";
+        let sine = loaded(EVEN, sine, "");
+        // Ten seconds are two and a half periods: the mean is 1 − 1/(5π), the half from 4 s on up.
+        let mean = 1.0 + 2.0 / (5.0 * std::f64::consts::PI) * -1.0;
+        let half =
+            |sign: f64| (2_000.0 * (1.0 + sign * 2.0 / std::f64::consts::PI) / mean) as usize;
+        assert!(between(&sine, 0, 4, 6).abs_diff(half(1.0)) <= 2, "{}", between(&sine, 0, 4, 6));
+        assert!(between(&sine, 0, 6, 8).abs_diff(half(-1.0)) <= 2, "{}", between(&sine, 0, 6, 8));
+    }
+
+    #[test]
+    fn a_models_own_course_replaces_the_common_one() {
+        let common = "load = { shape = 'steps', points = [[7, 0], [8, 1]] }";
+        let own = "load = { shape = 'steps', points = [[0, 1], [7, 0]] }";
+        let arrivals = loaded(EVEN, common, own);
+        assert_eq!(between(&arrivals, 0, 0, 8), 0);
+        assert_eq!(between(&arrivals, 2, 7, 12), 0);
+        assert!(between(&arrivals, 0, 8, 12).abs_diff(10_000) <= 1);
+        assert!(between(&arrivals, 2, 2, 7).abs_diff(10_000) <= 1);
+    }
+
+    #[test]
+    fn a_level_course_changes_nothing() {
+        let gamma = "{ process = 'gamma', shape = 0.3 }";
+        let level = loaded(gamma, "load = { shape = 'sine', period_s = 1, amplitude = 0 }", "");
+        let plain = loaded(gamma, "", "");
+        assert_eq!(level.len(), plain.len());
+        let near =
+            |(a, b): (&Arrived, &Arrived)| a.model == b.model && a.at.0.abs_diff(b.at.0) <= 1;
+        assert!(level.iter().zip(&plain).all(near));
     }
 }

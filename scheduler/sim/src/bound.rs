@@ -7,10 +7,12 @@ use crate::scenario::{Scenario, SimModel};
 ///
 /// One model on N GPUs: b/r + ℓ(b) = SLO with r = N·b/ℓ(b). Several: each gathers evenly,
 /// (b − 1)/r + ℓ(b) = SLO, and together they need at most N GPUs. Plan delivery is taken off the
-/// objective and fetching added to α.
+/// objective and fetching added to α. α and β are the real ones, by the models' `profile_error`;
+/// overrun, stragglers, its spread, and slots that leave or come are left out.
 pub fn analytic_bound_rps(scenario: &Scenario) -> f64 {
     let gpus = f64::from(scenario.gpus);
-    let models: Vec<Terms> = scenario.models.iter().map(|model| terms(scenario, model)).collect();
+    let offered = scenario.models.iter().filter(|model| model.share > 0.0);
+    let models: Vec<Terms> = offered.map(|model| terms(scenario, model)).collect();
     if models.iter().any(|model| model.latency_s(1.0) > model.slo_s) {
         return 0.0;
     }
@@ -43,8 +45,9 @@ struct Terms {
 fn terms(scenario: &Scenario, model: &SimModel) -> Terms {
     let network = &scenario.network;
     Terms {
-        alpha_s: (model.alpha_ms + network.data_per_task.as_millis_f64()) / 1e3,
-        beta_s: model.beta_ms / 1e3,
+        alpha_s: (model.alpha_ms * model.profile_error + network.data_per_task.as_millis_f64())
+            / 1e3,
+        beta_s: model.beta_ms * model.profile_error / 1e3,
         slo_s: (model.slo_ms - network.ctrl.as_millis_f64()) / 1e3,
         share: model.share,
         batch_max: f64::from(model.profile.batch_max()),

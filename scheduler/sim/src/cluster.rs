@@ -1,5 +1,5 @@
 //! The simulated GPU slots. A slot executes its batches in the order it got them, one at a time,
-//! each for ℓ(b) plus the scenario's overrun.
+//! each for as long as it really takes.
 //!
 //! A batch that cannot keep its window executes nevertheless, and its tasks count as late. Tasks
 //! end when their batch does. The lists of tasks are recycled: no allocation per batch once the
@@ -8,10 +8,11 @@
 use std::collections::VecDeque;
 use std::io::Write as _;
 
-use baton_core::{IndexedHeap, Nanos, Profile, Request, TaskId};
+use baton_core::{IndexedHeap, Nanos, Request, TaskId};
 
-use crate::random::{Concern, Stream};
-use crate::scenario::{Scenario, SimModel};
+use crate::distributions::Distributions;
+use crate::execution::Execution;
+use crate::scenario::Scenario;
 use crate::tally::Tally;
 
 /// The measured end of a batch.
@@ -21,6 +22,13 @@ pub(crate) struct Finished {
     pub(crate) model: u32,
     pub(crate) batch: u32,
     pub(crate) took: Nanos,
+}
+
+/// The tasks of a batch whose slot is gone.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Lost {
+    pub(crate) model: u32,
+    pub(crate) requests: Vec<Request>,
 }
 
 #[derive(Debug)]
@@ -45,30 +53,44 @@ pub(crate) struct Cluster {
     slots: Vec<Slot>,
     /// Slots that execute, by the end of their first batch.
     ends: IndexedHeap<Nanos>,
-    profiles: Vec<Profile>,
-    overrun: Nanos,
-    stream: Stream,
+    execution: Execution,
     tally: Tally,
     /// Empty lists that batches had.
     spare: Vec<Vec<Request>>,
     /// One line for each batch and drop, if asked for.
     trace: Option<Vec<u8>>,
+    distributions: Option<Distributions>,
+}
+
+/// What to keep of a run beside its counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keep {
+    Counts,
+    Trace,
+    Distributions,
+}
+
+/// A run's counts, and what it was asked to [`Keep`].
+pub(crate) struct Results {
+    pub(crate) tally: Tally,
+    pub(crate) trace: Option<Vec<u8>>,
+    pub(crate) distributions: Option<Distributions>,
 }
 
 impl Cluster {
-    pub(crate) fn new(scenario: &Scenario, seed: u64, traced: bool) -> Self {
+    pub(crate) fn new(scenario: &Scenario, seed: u64, keep: Keep) -> Self {
         let idle = || Slot { batches: VecDeque::with_capacity(4), free_at: Nanos::ZERO };
         let models = &scenario.models;
-        let slos: Vec<Nanos> = models.iter().map(SimModel::slo).collect();
+        let slos: Vec<Nanos> = models.iter().map(|model| scenario.longest_slo(model)).collect();
         Self {
             slots: (0..scenario.gpus).map(|_| idle()).collect(),
             ends: IndexedHeap::new(scenario.gpus as usize),
-            profiles: models.iter().map(|model| model.profile.clone()).collect(),
-            overrun: scenario.overrun,
-            stream: Stream::new(seed, Concern::Overrun),
+            execution: Execution::new(scenario, seed),
             tally: Tally::new(&slos, scenario.warmup, scenario.end()),
             spare: Vec::new(),
-            trace: traced.then(Vec::new),
+            trace: (keep == Keep::Trace).then(Vec::new),
+            distributions: (keep == Keep::Distributions)
+                .then(|| Distributions::new(scenario.warmup)),
         }
     }
 
@@ -81,7 +103,7 @@ impl Cluster {
         requests: impl ExactSizeIterator<Item = Request>,
     ) {
         let batch = requests.len() as u32;
-        let took = self.profiles[model as usize].latency(batch) + self.draw_overrun();
+        let took = self.execution.time(gpu, model, batch);
         let mut list = self.spare.pop().unwrap_or_default();
         list.extend(requests);
         let slot = &mut self.slots[gpu as usize];
@@ -111,6 +133,21 @@ impl Cluster {
         true
     }
 
+    /// The slot's backend is gone: its batches come back, in the order it had them. The time that
+    /// the first has been executed is lost.
+    pub(crate) fn lose(&mut self, now: Nanos, gpu: u32) -> Vec<Lost> {
+        let slot = &mut self.slots[gpu as usize];
+        slot.free_at = now;
+        self.ends.remove(gpu);
+        let batches: Vec<Batch> = slot.batches.drain(..).collect();
+        let lost = |Batch { start, finished: Finished { model, .. }, requests, .. }| {
+            self.tally.executed(start, now);
+            self.note(format_args!("lose model={model} gpu={gpu} {start:?} {now:?}"));
+            Lost { model, requests }
+        };
+        batches.into_iter().map(lost).collect()
+    }
+
     /// Gives a task up.
     pub(crate) fn give_up(&mut self, model: u32, task: TaskId, why: &str) {
         self.tally.dropped(model, task);
@@ -134,6 +171,9 @@ impl Cluster {
         let Finished { model, batch, .. } = finished;
         self.tally.executed(start, end);
         self.tally.batch(model, batch, start);
+        if let Some(distributions) = &mut self.distributions {
+            distributions.batch(&requests, start);
+        }
         requests.drain(..).for_each(|request| self.tally.completed(model, request, end));
         self.spare.push(requests);
         self.note(format_args!("batch model={model} gpu={gpu} tasks={batch} {start:?} {end:?}"));
@@ -144,16 +184,9 @@ impl Cluster {
         &mut self.tally
     }
 
-    /// The counts, and the trace if there is one.
-    pub(crate) fn into_results(self) -> (Tally, Option<Vec<u8>>) {
-        (self.tally, self.trace)
-    }
-
-    fn draw_overrun(&mut self) -> Nanos {
-        if self.overrun == Nanos::ZERO {
-            return Nanos::ZERO;
-        }
-        Nanos((self.overrun.0 as f64 * self.stream.exponential()) as u64)
+    pub(crate) fn into_results(self) -> Results {
+        let Self { tally, trace, distributions, .. } = self;
+        Results { tally, trace, distributions }
     }
 
     fn note(&mut self, line: std::fmt::Arguments<'_>) {

@@ -2,8 +2,9 @@
 
 use baton_core::{Nanos, Request, TaskId};
 
-use crate::arrivals::Arrivals;
-use crate::cluster::{Cluster, Finished};
+use crate::arrivals::{Arrivals, Arrived};
+use crate::cluster::{Cluster, Finished, Lost};
+use crate::faults::{GpuChange, GpuEvent};
 
 /// A policy under test: hears of tasks, ends of batches and time, and gives batches to the cluster.
 pub(crate) trait Scheduler {
@@ -11,37 +12,56 @@ pub(crate) trait Scheduler {
     fn on_arrival(&mut self, now: Nanos, model: u32, request: Request, cluster: &mut Cluster);
     /// A GPU slot ended a batch.
     fn on_finished(&mut self, now: Nanos, finished: Finished, cluster: &mut Cluster);
+    /// A GPU slot is gone, and these batches with it: their tasks wait again, or end.
+    fn on_gpu_loss(&mut self, now: Nanos, gpu: u32, lost: Vec<Lost>, cluster: &mut Cluster);
+    /// An idle GPU slot has come.
+    fn on_gpu_join(&mut self, now: Nanos, gpu: u32, cluster: &mut Cluster);
     /// When [`Scheduler::on_timer`] must be called; [`Nanos::MAX`] while nothing is pending.
     fn next_timer(&self) -> Nanos;
     /// Does everything that is due; what it leaves pending lies after `now`.
     fn on_timer(&mut self, now: Nanos, cluster: &mut Cluster);
 }
 
-/// Runs until nothing is left to happen. At one moment batches end before tasks arrive, and timers
-/// come last. `slos[m]` is added to the arrival of a task of model m. A task's id is its arrival
-/// time: what its latency is counted from, without a table of tasks.
+/// Runs until nothing is left to happen. At one moment batches end first, then slots leave and come,
+/// tasks arrive, and timers come last. A task's id is its arrival time: what its latency is counted from, without a table of
+/// tasks.
 pub(crate) fn drive(
     scheduler: &mut impl Scheduler,
     arrivals: &mut Arrivals,
-    slos: &[Nanos],
+    mut gpu_events: &[GpuEvent],
     cluster: &mut Cluster,
 ) {
     loop {
         let (end, arrival, timer) = (cluster.next_end(), arrivals.due(), scheduler.next_timer());
-        let now = end.min(arrival).min(timer);
+        let gpu_event = gpu_events.first().map_or(Nanos::MAX, |event| event.at);
+        let now = end.min(arrival).min(timer).min(gpu_event);
         if now == Nanos::MAX {
             return;
         }
         if end == now {
             let finished = cluster.take_ended().expect("a batch ends now");
             scheduler.on_finished(now, finished, cluster);
+        } else if gpu_event == now {
+            let event = gpu_events.split_off_first().expect("a slot changes now");
+            change(scheduler, *event, cluster);
         } else if arrival == now {
-            let (_, model) = arrivals.take().expect("a task arrives now");
-            let request = Request { task: TaskId(now.0), deadline: now + slos[model as usize] };
+            let Arrived { model, deadline, .. } = arrivals.take().expect("a task arrives now");
+            let request = Request { task: TaskId(now.0), deadline };
             cluster.tally().submitted(model, request.task);
             scheduler.on_arrival(now, model, request, cluster);
         } else {
             scheduler.on_timer(now, cluster);
         }
+    }
+}
+
+fn change(scheduler: &mut impl Scheduler, event: GpuEvent, cluster: &mut Cluster) {
+    let GpuEvent { at, gpu, change } = event;
+    match change {
+        GpuChange::Loss => {
+            let lost = cluster.lose(at, gpu);
+            scheduler.on_gpu_loss(at, gpu, lost, cluster);
+        }
+        GpuChange::Join => scheduler.on_gpu_join(at, gpu, cluster),
     }
 }

@@ -15,24 +15,47 @@ mod arrivals;
 mod baseline;
 mod bound;
 mod cluster;
+mod distributions;
+mod drawn;
 mod drive;
+mod execution;
+mod explain;
+mod faults;
 mod goodput;
+mod load;
 #[cfg(test)]
 mod optimum;
+mod playback;
 mod policy;
 mod production;
 mod random;
+mod rates;
+mod replay;
 mod report;
 mod run;
 mod scenario;
 mod scenario_file;
+mod sweep;
 mod tally;
+mod vary;
+mod watch;
 
 pub use bound::analytic_bound_rps;
+pub use distributions::Distributions;
+pub use explain::{
+    BatchStory, BusyGpu, CandidateView, Cause, Decision, Explanation, ModelMoment, Moment, Outcome,
+    Place, Step, Subject, TaskStory, What, explain,
+};
+pub use faults::{GpuChange, GpuEvent, Stragglers};
 pub use goodput::{Goodput, SeedGoodput, goodput};
+pub use load::Load;
 pub use policy::PolicyName;
+pub use rates::Rates;
+pub use replay::{Line, Replay, ReplayError};
 pub use report::{ModelReport, Report};
-pub use run::{Run, run, run_traced};
+pub use run::{Run, run, run_distributions, run_traced};
 pub use scenario::{Arrival, Scenario, SimModel};
 pub use scenario_file::ScenarioError;
+pub use sweep::{Sweep, SweepError, SweepJob, SweepPoint};
 pub use tally::SimError;
+pub use vary::{Vary, VaryError};

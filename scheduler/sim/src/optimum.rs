@@ -36,7 +36,7 @@ fn most_in_time(
 
 fn arrivals_of(scenario: &Scenario, rate_rps: f64, seed: u64) -> Vec<Nanos> {
     let mut arrivals = Arrivals::new(scenario, rate_rps, seed);
-    std::iter::from_fn(|| arrivals.take().map(|(at, _)| at)).collect()
+    std::iter::from_fn(|| arrivals.take().map(|arrived| arrived.at)).collect()
 }
 
 /// Tasks in time under the policy, and at best, over all seeds whose load is small enough.

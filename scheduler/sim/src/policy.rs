@@ -6,8 +6,12 @@ use std::str::FromStr;
 /// A policy with its parameter, written `name` or `name:parameter`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum PolicyName {
-    /// The production scheduler, deferred batches.
+    /// The production scheduler, our policy: waits and gives heads up while it is worth it.
+    Baton,
+    /// The production scheduler, Symphony's deferred batches.
     Symphony,
+    /// Symphony's deferral with the pruning its text describes.
+    SymphonyText,
     /// The production scheduler, work-conserving.
     Eager,
     /// Deferred until one more task would not fit; no βλ rule.
@@ -49,7 +53,9 @@ impl FromStr for PolicyName {
             Some(_) => Err(format!("{name} has no parameter")),
         };
         match name {
+            "baton" => plain(Self::Baton),
             "symphony" => plain(Self::Symphony),
+            "symphony-text" => plain(Self::SymphonyText),
             "eager" => plain(Self::Eager),
             "frontrun" => plain(Self::Frontrun),
             "timeout" => Ok(Self::Timeout { fraction: number(0.4, 1.0)? }),
@@ -64,7 +70,7 @@ impl FromStr for PolicyName {
                 lambda if lambda > 1.0 => Ok(Self::Shepherd { lambda }),
                 _ => Err("shepherd: give a factor above 1".to_owned()),
             },
-            _ => Err("give symphony, eager, frontrun, timeout[:FRACTION], \
+            _ => Err("give baton, symphony, symphony-text, eager, frontrun, timeout[:FRACTION], \
                       clockwork[:OUTSTANDING_MS], nexus[:FRONTENDS], or shepherd[:LAMBDA]"
                 .to_owned()),
         }
@@ -74,7 +80,9 @@ impl FromStr for PolicyName {
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Baton => f.write_str("baton"),
             Self::Symphony => f.write_str("symphony"),
+            Self::SymphonyText => f.write_str("symphony-text"),
             Self::Eager => f.write_str("eager"),
             Self::Frontrun => f.write_str("frontrun"),
             Self::Timeout { fraction } => write!(f, "timeout:{fraction}"),
@@ -92,7 +100,9 @@ mod tests {
     #[test]
     fn a_name_is_read_as_it_is_written() {
         for name in [
+            "baton",
             "symphony",
+            "symphony-text",
             "eager",
             "frontrun",
             "timeout:0.25",

@@ -4,14 +4,15 @@
 use std::collections::VecDeque;
 
 use baton_core::{
-    Batch, Candidate, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelSink,
-    ModelState, Nanos, Policy, RankLimits, RankSink, RankState, Request, SubclusterId, TaskId,
-    Unserved,
+    Batch, Candidate, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId,
+    ModelSink, ModelState, Nanos, Policy, RankLimits, RankSink, RankState, Request, SubclusterId,
+    TaskId, Unserved,
 };
 
-use crate::cluster::{Cluster, Finished};
+use crate::cluster::{Cluster, Finished, Lost};
 use crate::drive::Scheduler;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, SimModel};
+use crate::watch::{Event, Watch};
 
 #[derive(Clone, Copy)]
 enum Message {
@@ -26,25 +27,33 @@ struct Mail {
     queue: VecDeque<(Nanos, Message)>,
 }
 
-/// See the module documentation.
-pub(crate) struct Production {
+/// See the module documentation. `W` hears of everything and changes nothing.
+pub(crate) struct Production<W = ()> {
     models: Vec<ModelState>,
     rank: RankState,
     timers: IndexedHeap<Nanos>,
     mail: Mail,
+    slots: Vec<Slot>,
+    /// Tasks of plans that found their slot gone.
+    returned: Vec<Request>,
+    watch: W,
 }
 
-/// Every slot lives once: no GPU leaves.
-const LIFE: u32 = 0;
+/// A slot as the backends have it; grants and plans under way may be for an earlier life.
+#[derive(Clone, Copy)]
+struct Slot {
+    life: u32,
+    is_present: bool,
+}
 
-impl Production {
-    pub(crate) fn new(scenario: &Scenario, policy: Policy, rate_rps: f64) -> Self {
+impl<W: Watch> Production<W> {
+    pub(crate) fn new(scenario: &Scenario, policy: Policy, rate_rps: f64, watch: W) -> Self {
         let models = scenario.models.len();
-        let config = |(m, model): (usize, &crate::SimModel)| ModelConfig {
+        let config = |(m, model): (usize, &SimModel)| ModelConfig {
             id: ModelId(m as u32),
             profile: model.profile.clone(),
             slo: model.slo(),
-            queue_capacity: queue_capacity(rate_rps * model.share * model.slo_ms / 1e3),
+            queue_capacity: queue_capacity(scenario, model, rate_rps),
             policy,
             network: scenario.network,
         };
@@ -52,12 +61,20 @@ impl Production {
         let limits = RankLimits { gpus: scenario.gpus, subclusters: 1 };
         let mut rank = RankState::new(limits, &vec![SubclusterId(0); models]);
         let mut mail = Mail { lag: scenario.message_lag, queue: VecDeque::new() };
-        for id in (0..scenario.gpus).map(GpuId) {
-            let gpu = Gpu { id, life: LIFE };
+        let slot = |is_present| Slot { life: 0, is_present };
+        let slots: Vec<Slot> = scenario.present_at_first().into_iter().map(slot).collect();
+        for (id, slot) in (0..).map(GpuId).zip(&slots).filter(|(_, slot)| slot.is_present) {
+            let gpu = Gpu { id, life: slot.life };
             rank.on_gpu_join(Nanos::ZERO, gpu, SubclusterId(0), &mut mail.at(Nanos::ZERO));
         }
+        let timers = IndexedHeap::new(models);
         let models = configs.map(ModelState::new).collect();
-        Self { models, rank, timers: IndexedHeap::new(scenario.models.len()), mail }
+        Self { models, rank, timers, mail, slots, returned: Vec::new(), watch }
+    }
+
+    /// The observer, with what it has heard.
+    pub(crate) fn into_watch(self) -> W {
+        self.watch
     }
 
     /// Delivers what is due, until both sides fall silent.
@@ -78,35 +95,82 @@ impl Production {
             }
             Message::Gpu(update) => self.rank.on_gpu(now, update, &mut self.mail.at(now)),
             Message::Grant(id, grant) => {
-                let mail = self.mail.at(now);
-                let model = &mut self.models[id.0 as usize];
-                model.on_grant(now, grant, &mut Outbox { model: id.0, mail, cluster });
-                self.rearm(id.0);
+                self.watch.event(now, Event::Granted { model: id.0, grant });
+                self.with(now, id.0, cluster, |model, outbox| model.on_grant(now, grant, outbox));
+                while let Some(request) = self.returned.pop() {
+                    self.requeue(now, id.0, request, cluster);
+                }
             }
         }
     }
 
-    fn rearm(&mut self, model: u32) {
-        match self.models[model as usize].next_timer() {
-            Some(at) => self.timers.set(model, at),
-            None => drop(self.timers.remove(model)),
+    /// A task's slot is gone.
+    fn requeue(&mut self, now: Nanos, id: u32, request: Request, cluster: &mut Cluster) {
+        self.watch.event(now, Event::Requeued { model: id, request });
+        let otherwise = Unserved::Failed(FailReason::BackendLost);
+        self.with(now, id, cluster, |model, outbox| {
+            model.on_requeue(now, request, otherwise, outbox);
+        });
+    }
+
+    /// The slot in its present life.
+    fn gpu(&self, id: u32) -> Gpu {
+        Gpu { id: GpuId(id), life: self.slots[id as usize].life }
+    }
+
+    /// Gives a model an input, and sets its timer.
+    fn with(
+        &mut self,
+        now: Nanos,
+        id: u32,
+        cluster: &mut Cluster,
+        input: impl FnOnce(&mut ModelState, &mut Outbox<'_, W>),
+    ) {
+        let mail = self.mail.at(now);
+        let model = &mut self.models[id as usize];
+        let (slots, returned) = (&self.slots, &mut self.returned);
+        let watch = &mut self.watch;
+        input(model, &mut Outbox { now, model: id, mail, cluster, slots, returned, watch });
+        self.watch.event(now, Event::Looked { model: id, state: model });
+        match model.next_timer() {
+            Some(at) => self.timers.set(id, at),
+            None => drop(self.timers.remove(id)),
         }
     }
 }
 
-impl Scheduler for Production {
-    fn on_arrival(&mut self, now: Nanos, model: u32, request: Request, cluster: &mut Cluster) {
-        let mut outbox = Outbox { model, mail: self.mail.at(now), cluster };
-        self.models[model as usize].on_request(now, request, &mut outbox);
-        self.rearm(model);
+impl<W: Watch> Scheduler for Production<W> {
+    fn on_arrival(&mut self, now: Nanos, id: u32, request: Request, cluster: &mut Cluster) {
+        self.watch.event(now, Event::Arrived { model: id, request });
+        self.with(now, id, cluster, |model, outbox| model.on_request(now, request, outbox));
         self.settle(now, cluster);
     }
 
     fn on_finished(&mut self, now: Nanos, finished: Finished, cluster: &mut Cluster) {
+        self.watch.event(now, Event::Finished(finished));
         let Finished { gpu, model, batch, took } = finished;
         self.models[model as usize].on_measured(batch, took);
-        let gpu = Gpu { id: GpuId(gpu), life: LIFE };
+        let gpu = self.gpu(gpu);
         self.mail.at(now).post(Message::Gpu(GpuUpdate::Finished { gpu, at: now }));
+        self.settle(now, cluster);
+    }
+
+    fn on_gpu_loss(&mut self, now: Nanos, id: u32, lost: Vec<Lost>, cluster: &mut Cluster) {
+        self.slots[id as usize].is_present = false;
+        self.rank.on_gpu_leave(self.gpu(id));
+        for Lost { model, requests } in lost {
+            for request in requests {
+                self.requeue(now, model, request, cluster);
+            }
+        }
+        self.settle(now, cluster);
+    }
+
+    fn on_gpu_join(&mut self, now: Nanos, id: u32, cluster: &mut Cluster) {
+        let slot = &mut self.slots[id as usize];
+        *slot = Slot { life: slot.life + 1, is_present: true };
+        let gpu = self.gpu(id);
+        self.rank.on_gpu_join(now, gpu, SubclusterId(0), &mut self.mail.at(now));
         self.settle(now, cluster);
     }
 
@@ -119,9 +183,7 @@ impl Scheduler for Production {
     fn on_timer(&mut self, now: Nanos, cluster: &mut Cluster) {
         self.settle(now, cluster);
         while let Some((_, model)) = self.timers.pop_up_to(now) {
-            let mut outbox = Outbox { model, mail: self.mail.at(now), cluster };
-            self.models[model as usize].on_timer(now, &mut outbox);
-            self.rearm(model);
+            self.with(now, model, cluster, |model, outbox| model.on_timer(now, outbox));
             self.settle(now, cluster);
         }
         self.rank.on_timer(now, &mut self.mail.at(now));
@@ -129,9 +191,12 @@ impl Scheduler for Production {
     }
 }
 
-/// Room for eight times what arrives within the objective: only a load that is hopeless anyway
-/// fills the queue.
-fn queue_capacity(within_objective: f64) -> u32 {
+/// Room for eight times what arrives within the objective when the load is highest: only a load
+/// that is hopeless anyway fills the queue.
+fn queue_capacity(scenario: &Scenario, model: &SimModel, rate_rps: f64) -> u32 {
+    let load = scenario.load_of(model);
+    let peak = load.map_or(1.0, |load| load.peak(scenario.warmup, scenario.end()));
+    let within_objective = rate_rps * model.share * peak * model.slo_ms / 1e3;
     1024 + (8.0 * within_objective).min(1e6) as u32
 }
 
@@ -162,27 +227,38 @@ impl RankSink for Post<'_> {
 }
 
 /// What a model decides: plans and ends take effect at once, the rest is mail.
-struct Outbox<'a> {
+struct Outbox<'a, W> {
+    now: Nanos,
     model: u32,
     mail: Post<'a>,
     cluster: &'a mut Cluster,
+    slots: &'a [Slot],
+    returned: &'a mut Vec<Request>,
+    watch: &'a mut W,
 }
 
-impl ModelSink for Outbox<'_> {
+impl<W: Watch> ModelSink for Outbox<'_, W> {
     fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, grants: u32) {
         self.mail.post(Message::Candidate(model, candidate, grants));
     }
 
     fn dispatch(&mut self, batch: &Batch<'_>) {
-        let gpu = batch.grant.gpu.id.0;
+        self.watch.event(self.now, Event::Sealed(batch));
+        let Gpu { id: GpuId(gpu), life } = batch.grant.gpu;
+        let slot = self.slots[gpu as usize];
+        if !slot.is_present || slot.life != life {
+            return self.returned.extend(batch.requests());
+        }
         self.cluster.execute(gpu, self.model, batch.exec_at, batch.requests());
     }
 
     fn gpu(&mut self, update: GpuUpdate) {
+        self.watch.event(self.now, Event::Slot(update));
         self.mail.post(Message::Gpu(update));
     }
 
     fn end_task(&mut self, task: TaskId, why: Unserved) {
+        self.watch.event(self.now, Event::Ended { model: self.model, task, why });
         let why = match why {
             Unserved::Dropped(why) => why.as_str(),
             Unserved::Failed(why) => why.as_str(),

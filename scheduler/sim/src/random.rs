@@ -8,8 +8,14 @@ pub(crate) enum Concern {
     Arrivals(u32),
     /// How long executions overrun their profile.
     Overrun,
+    /// Which executions straggle.
+    Stragglers,
+    /// How far one model's profile is off.
+    ProfileError(u32),
     /// Which frontend a task comes through.
     Frontend,
+    /// Which model a task is for, where a replayed file does not say.
+    Popularity,
 }
 
 /// SplitMix64.
@@ -22,7 +28,10 @@ impl Stream {
         let tag = match concern {
             Concern::Overrun => 1,
             Concern::Frontend => 3,
+            Concern::Popularity => 4,
+            Concern::Stragglers => 5,
             Concern::Arrivals(model) => (2 << 32) | u64::from(model),
+            Concern::ProfileError(model) => (6 << 32) | u64::from(model),
         };
         Self(mix(mix(seed) ^ tag))
     }
@@ -101,7 +110,16 @@ mod tests {
     fn streams_of_one_seed_differ() {
         let first = |concern| Stream::new(1, concern).next_u64();
         let (a, b) = (Concern::Arrivals(0), Concern::Arrivals(1));
-        let all = [Concern::Overrun, Concern::Frontend, a, b].map(first);
+        let all = [
+            Concern::Overrun,
+            Concern::Stragglers,
+            Concern::ProfileError(0),
+            Concern::Frontend,
+            Concern::Popularity,
+            a,
+            b,
+        ]
+        .map(first);
         let distinct: std::collections::BTreeSet<u64> = all.into_iter().collect();
         assert_eq!(distinct.len(), all.len());
     }

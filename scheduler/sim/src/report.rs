@@ -1,7 +1,9 @@
 //! The result of one run, as `baton sim run --json` prints it.
 
+use baton_core::Nanos;
 use serde::Serialize;
 
+use crate::faults;
 use crate::scenario::Scenario;
 use crate::tally::{ModelTally, Tally};
 
@@ -18,7 +20,7 @@ pub struct Report {
     pub bad_rate: f64,
     /// The same of the model for which it is largest.
     pub worst_model_bad_rate: f64,
-    /// Part of the measured span that the GPU slots executed.
+    /// Part of the measured span that the GPU slots that were there executed.
     pub gpu_utilization: f64,
     /// Tasks per batch.
     pub mean_batch: f64,
@@ -58,12 +60,18 @@ impl Report {
             goodput_rps: (submitted - lost) as f64 / duration_s,
             bad_rate: ratio(lost, submitted),
             worst_model_bad_rate: bad_rates.fold(0.0, f64::max),
-            gpu_utilization: tally.busy.as_millis_f64()
-                / (scenario.duration.as_millis_f64() * f64::from(scenario.gpus)),
+            gpu_utilization: used(tally.busy, scenario),
             mean_batch: ratio(sum(|m| m.batched), sum(|m| m.batches)),
             models: names.zip(&tally.models).map(|(name, m)| model_report(name, m)).collect(),
         }
     }
+}
+
+/// Part of the time that slots were there.
+fn used(busy: Nanos, scenario: &Scenario) -> f64 {
+    let Scenario { gpu_events, gpus, warmup, .. } = scenario;
+    let there_ms = faults::gpu_time_ms(gpu_events, *gpus, *warmup, scenario.end());
+    if there_ms > 0.0 { busy.as_millis_f64() / there_ms } else { 0.0 }
 }
 
 fn model_report(name: String, tally: &ModelTally) -> ModelReport {

@@ -1,9 +1,13 @@
 //! A scenario: what is offered to how many GPUs, for how long. Checked when it is read.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use baton_core::{Nanos, NetworkDelay, Profile};
 
+use crate::faults::{self, GpuEvent, Stragglers};
+use crate::load::Load;
+use crate::replay::Replay;
 use crate::scenario_file::{self, ScenarioError};
 
 /// How the gaps between the tasks of a model are distributed; the mean follows from the rate.
@@ -35,6 +39,10 @@ pub struct SimModel {
     pub share: f64,
     /// ℓ(b), up to one more than could ever meet the objective.
     pub profile: Profile,
+    /// The course of this model's arrival rate; `None`: the scenario's.
+    pub load: Option<Load>,
+    /// Real over planned ℓ(b), before the scenario's spread.
+    pub profile_error: f64,
 }
 
 impl SimModel {
@@ -55,14 +63,24 @@ pub struct Scenario {
     pub warmup: Nanos,
     /// Seed of a single run; a goodput search takes this one and those after it.
     pub seed: u64,
-    /// Gaps between tasks.
+    /// Gaps between tasks; not looked at with a `replay`.
     pub arrival: Arrival,
+    /// A file that says when tasks arrive, and may say for which model and with what objective.
+    pub replay: Option<Arc<Replay>>,
+    /// The course of the arrival rates; `None`: level.
+    pub load: Option<Load>,
     /// Delays the policy plans with and the cluster has.
     pub network: NetworkDelay,
     /// How long a message between the scheduler's threads takes.
     pub message_lag: Nanos,
     /// Mean of the exponentially distributed time by which an execution overruns its profile.
     pub overrun: Nanos,
+    /// Executions that take longer still.
+    pub stragglers: Option<Stragglers>,
+    /// Every model's real ℓ(b) is off by up to this part more, up or down.
+    pub profile_spread: f64,
+    /// Slots that leave and come, by time.
+    pub gpu_events: Vec<GpuEvent>,
     /// At least one.
     pub models: Vec<SimModel>,
 }
@@ -75,15 +93,31 @@ impl Scenario {
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ScenarioError::Unreadable { path: path.to_owned(), error })?;
-        Self::parse(&text)
+        scenario_file::parse(&text, path.parent().unwrap_or_else(|| Path::new("")))
     }
 
-    /// As [`Scenario::load`], of the file's text.
+    /// As [`Scenario::load`], of the file's text. Files that it names are looked for in the
+    /// current folder.
     ///
     /// # Errors
     /// The text is no scenario, or something in it cannot be simulated.
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        scenario_file::parse(text)
+        scenario_file::parse(text, Path::new(""))
+    }
+
+    /// The longest objective a task of the model may have.
+    pub(crate) fn longest_slo(&self, model: &SimModel) -> Nanos {
+        self.replay.as_ref().map_or(Nanos::ZERO, |replay| replay.longest_slo).max(model.slo())
+    }
+
+    /// The course of the model's arrival rate.
+    pub(crate) fn load_of<'a>(&'a self, model: &'a SimModel) -> Option<&'a Load> {
+        model.load.as_ref().or(self.load.as_ref())
+    }
+
+    /// For each slot, whether it is there when the run begins.
+    pub(crate) fn present_at_first(&self) -> Vec<bool> {
+        faults::present_at_first(&self.gpu_events, self.gpus)
     }
 
     /// When the last task may arrive.

@@ -1,11 +1,15 @@
 //! The scenario file (TOML) as it is written; `docs/simulator.md` lists its keys.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Profile, ProfileError};
 use baton_topo::zoo::{self, ZooModel};
 use serde::Deserialize;
 
+use crate::faults::{self, GpuEventKey, Misprofile, Stragglers, check_factor};
+use crate::load::Load;
+use crate::replay::{Replay, ReplayError};
 use crate::scenario::{Arrival, Scenario, SimModel};
 
 /// Why a file is no scenario.
@@ -35,11 +39,34 @@ pub enum ScenarioError {
         max: f64,
     },
     /// Neither `zoo` nor a `[[model]]`, or none passes `zoo_filter`.
-    #[error("no model: name a zoo (\"1080ti\" or \"a100\") or add a [[model]]")]
+    #[error("no model: name a zoo (\"1080ti\", \"a100\" or \"clockwork\") or add a [[model]]")]
     NoModel,
     /// `zoo_filter` filters nothing.
     #[error("zoo_filter has no effect without zoo: remove it or name a zoo")]
     FilterWithoutZoo,
+    /// A shape whose factors are zero throughout.
+    #[error("{key}: nothing arrives in the measured span; give a factor above 0 there")]
+    Silence {
+        /// The key in the file.
+        key: String,
+    },
+    /// The file of a replay.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// A slot that is lost while it is absent, or joins while it is there.
+    #[error("gpu_event at {at_s} s: slot {gpu} is in that state already")]
+    GpuEvent {
+        /// The event's time, seconds.
+        at_s: f64,
+        /// The slot.
+        gpu: u32,
+    },
+    /// A key that means nothing beside a replay.
+    #[error("{key} has no effect on a replay that says it all: remove it")]
+    ReplaySays {
+        /// The key in the file.
+        key: String,
+    },
     /// α and β are no latency profile.
     #[error("model {name}: {error}")]
     Profile {
@@ -64,14 +91,19 @@ struct File {
     seed: u64,
     #[serde(default)]
     arrival: ArrivalKey,
-    #[serde(default)]
-    popularity: Popularity,
+    load: Option<Load>,
+    popularity: Option<Popularity>,
     #[serde(default)]
     network: Network,
     #[serde(default)]
     message_lag_us: f64,
     #[serde(default)]
     overrun_ms: f64,
+    stragglers: Option<Stragglers>,
+    #[serde(default)]
+    profile_error: Misprofile,
+    #[serde(default)]
+    gpu_event: Vec<GpuEventKey>,
     zoo: Option<Zoo>,
     zoo_filter: Option<Filter>,
     #[serde(default)]
@@ -87,9 +119,12 @@ enum ArrivalKey {
     Gamma {
         shape: f64,
     },
+    Replay {
+        file: PathBuf,
+    },
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Default, Clone, Copy)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 enum Popularity {
     #[default]
@@ -112,6 +147,8 @@ enum Zoo {
     Gtx1080Ti,
     #[serde(rename = "a100")]
     A100,
+    #[serde(rename = "clockwork")]
+    Clockwork,
 }
 
 #[derive(Deserialize, Clone, Copy, Default)]
@@ -134,13 +171,16 @@ struct Model {
     slo_ms: f64,
     #[serde(default = "one")]
     copies: u32,
+    load: Option<Load>,
+    profile_error: Option<f64>,
 }
 
 fn one<T: From<u8>>() -> T {
     T::from(1)
 }
 
-pub(crate) fn parse(text: &str) -> Result<Scenario, ScenarioError> {
+/// `folder` is where the files lie that the text names.
+pub(crate) fn parse(text: &str, folder: &Path) -> Result<Scenario, ScenarioError> {
     let file: File = toml::from_str(text)?;
     check("gpus", f64::from(file.gpus), 1.0, 100_000.0)?;
     check("duration_s", file.duration_s, 0.001, 1e6)?;
@@ -149,24 +189,73 @@ pub(crate) fn parse(text: &str) -> Result<Scenario, ScenarioError> {
     check("network.data_us_per_task", file.network.data_us_per_task, 0.0, 1e6)?;
     check("message_lag_us", file.message_lag_us, 0.0, 1e6)?;
     check("overrun_ms", file.overrun_ms, 0.0, 1e3)?;
+    file.profile_error.check()?;
+    file.stragglers.iter().try_for_each(|stragglers| stragglers.check(file.gpus))?;
+    let (warmup, duration) = (seconds(file.warmup_s), seconds(file.duration_s));
+    for (key, load) in loads(&file) {
+        load.check(&key, warmup, warmup + duration)?;
+    }
+    let models = with_shares(models(&file)?, file.popularity.unwrap_or_default())?;
+    let replay = replay(&file, folder, &models)?;
+    let models = with_replayed_shares(models, replay.as_ref());
     Ok(Scenario {
         gpus: file.gpus,
-        duration: seconds(file.duration_s),
-        warmup: seconds(file.warmup_s),
+        duration,
+        warmup,
         seed: file.seed,
         arrival: file.arrival.checked()?,
+        load: file.load,
+        replay: replay.map(Arc::new),
         network: file.network.delay(),
         message_lag: Nanos::from_millis_f64(file.message_lag_us / 1e3),
         overrun: Nanos::from_millis_f64(file.overrun_ms),
-        models: with_shares(models(&file)?, &file.popularity)?,
+        stragglers: file.stragglers,
+        profile_spread: file.profile_error.spread,
+        gpu_events: faults::gpu_events(&file.gpu_event, file.gpus, warmup + duration)?,
+        models,
     })
+}
+
+/// The file that `arrival` names, if it does; it replaces what it says.
+fn replay(
+    file: &File,
+    folder: &Path,
+    models: &[SimModel],
+) -> Result<Option<Replay>, ScenarioError> {
+    let ArrivalKey::Replay { file: name } = &file.arrival else { return Ok(None) };
+    let names: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
+    let replay = Replay::load(&folder.join(name), &names)?;
+    if let Some((key, _)) = loads(file).next() {
+        return Err(ScenarioError::ReplaySays { key });
+    }
+    if file.popularity.is_some() && replay.shares(models.len()).is_some() {
+        return Err(ScenarioError::ReplaySays { key: "popularity".to_owned() });
+    }
+    Ok(Some(replay))
+}
+
+fn with_replayed_shares(mut models: Vec<SimModel>, replay: Option<&Replay>) -> Vec<SimModel> {
+    if let Some(shares) = replay.and_then(|replay| replay.shares(models.len())) {
+        models.iter_mut().zip(shares).for_each(|(model, share)| model.share = share);
+    }
+    models
+}
+
+/// Every shape in the file, with its key.
+fn loads(file: &File) -> impl Iterator<Item = (String, &Load)> {
+    let common = file.load.iter().map(|load| ("load".to_owned(), load));
+    let own = |model| {
+        let Model { name, load, .. }: &Model = model;
+        load.iter().map(move |load| (format!("{name}.load"), load))
+    };
+    common.chain(file.model.iter().flat_map(own))
 }
 
 fn seconds(seconds: f64) -> Nanos {
     Nanos::from_millis_f64(seconds * 1e3)
 }
 
-fn check(key: &str, value: f64, min: f64, max: f64) -> Result<(), ScenarioError> {
+pub(crate) fn check(key: &str, value: f64, min: f64, max: f64) -> Result<(), ScenarioError> {
     let within = (min..=max).contains(&value);
     within.then_some(()).ok_or_else(|| ScenarioError::Range {
         key: key.to_owned(),
@@ -180,7 +269,7 @@ impl ArrivalKey {
     fn checked(&self) -> Result<Arrival, ScenarioError> {
         Ok(match *self {
             Self::Constant => Arrival::Constant,
-            Self::Poisson => Arrival::Poisson,
+            Self::Poisson | Self::Replay { .. } => Arrival::Poisson,
             Self::Gamma { shape } => {
                 check("arrival.shape", shape, 0.01, 1e3)?;
                 Arrival::Gamma { shape }
@@ -200,15 +289,20 @@ impl Network {
 /// The zoo's models, then the file's own, every copy on its own.
 fn models(file: &File) -> Result<Vec<SimModel>, ScenarioError> {
     let mut models = Vec::new();
+    let profile_error = file.profile_error.factor;
     for model in zoo_models(file)? {
-        models.push(sim_model(model.name, model.alpha_ms, model.beta_ms, model.slo_ms)?);
+        let sim_model = sim_model(model.name, model.alpha_ms, model.beta_ms, model.slo_ms)?;
+        models.push(SimModel { profile_error, ..sim_model });
     }
     for model in &file.model {
         check("model.copies", f64::from(model.copies), 1.0, MODELS_MAX as f64)?;
+        let profile_error = model.profile_error.unwrap_or(profile_error);
+        check_factor(&format!("{}.profile_error", model.name), profile_error)?;
         for copy in 1..=model.copies {
             let alone = model.copies == 1;
             let name = if alone { model.name.clone() } else { format!("{}-{copy}", model.name) };
-            models.push(sim_model(name, model.alpha_ms, model.beta_ms, model.slo_ms)?);
+            let sim_model = sim_model(name, model.alpha_ms, model.beta_ms, model.slo_ms)?;
+            models.push(SimModel { load: model.load.clone(), profile_error, ..sim_model });
         }
     }
     if models.is_empty() {
@@ -224,6 +318,7 @@ fn zoo_models(file: &File) -> Result<Vec<ZooModel>, ScenarioError> {
         (None, None) => Vec::new(),
         (Some(Zoo::Gtx1080Ti), _) => zoo::gtx_1080ti(),
         (Some(Zoo::A100), _) => zoo::a100(),
+        (Some(Zoo::Clockwork), _) => zoo::clockwork(),
     };
     let filter = file.zoo_filter.unwrap_or_default();
     models.retain(|model| match filter {
@@ -246,16 +341,28 @@ fn sim_model(
     let useful = ((slo_ms - beta_ms) / alpha_ms).clamp(1.0, f64::from(BATCH_MAX - 1)) as u32;
     let (alpha, beta) = (Nanos::from_millis_f64(alpha_ms), Nanos::from_millis_f64(beta_ms));
     match Profile::linear(alpha, beta, useful + 1) {
-        Ok(profile) => Ok(SimModel { name, alpha_ms, beta_ms, slo_ms, share: 1.0, profile }),
+        Ok(profile) => {
+            let (load, profile_error) = (None, 1.0);
+            Ok(SimModel {
+                name,
+                alpha_ms,
+                beta_ms,
+                slo_ms,
+                share: 1.0,
+                profile,
+                load,
+                profile_error,
+            })
+        }
         Err(error) => Err(ScenarioError::Profile { name, error }),
     }
 }
 
 fn with_shares(
     mut models: Vec<SimModel>,
-    popularity: &Popularity,
+    popularity: Popularity,
 ) -> Result<Vec<SimModel>, ScenarioError> {
-    if let Popularity::Zipf { s } = *popularity {
+    if let Popularity::Zipf { s } = popularity {
         check("popularity.s", s, 0.0, 10.0)?;
         for (rank, model) in models.iter_mut().enumerate() {
             model.share = (rank as f64 + 1.0).powf(-s);

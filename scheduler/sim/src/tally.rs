@@ -16,17 +16,52 @@ pub enum SimError {
         /// Tasks submitted less tasks ended.
         open: i64,
     },
-    /// The baselines decide at the moment a slot is free and cannot overlap fetching.
-    #[error("policy {policy} is simulated without network delays only: set them to 0")]
-    Network {
+    /// The policy has no rule for something in the scenario.
+    #[error("policy {policy} is simulated without {key} only: {why}")]
+    Unsupported {
         /// The policy.
         policy: String,
+        /// The key in the scenario file.
+        key: &'static str,
+        /// What is missing.
+        why: &'static str,
     },
     /// Nothing can be offered at this rate.
     #[error("rate {rate}: give tasks per second from 0.001 to 1e9")]
     Rate {
         /// As given.
         rate: f64,
+    },
+    /// Only the production scheduler can be asked why.
+    #[error(
+        "policy {policy} is a baseline and cannot be explained: take symphony or eager, or read \
+         the trace of baton sim run --trace"
+    )]
+    NotExplained {
+        /// The policy.
+        policy: String,
+    },
+    /// No task of the run has this id.
+    #[error("no task {task} in this run: ids are arrival times in ns, as in a trace")]
+    NoTask {
+        /// As given.
+        task: u64,
+    },
+    /// The run sealed fewer batches.
+    #[error("no batch {batch}: the run sealed {batches}, counted from 1")]
+    NoBatch {
+        /// As given.
+        batch: u64,
+        /// How many there are.
+        batches: u64,
+    },
+    /// The moment does not lie within the run.
+    #[error("{at_ms} ms: the run is from 0 to {end_ms} ms")]
+    OutsideOfRun {
+        /// As given.
+        at_ms: f64,
+        /// When the last task may arrive.
+        end_ms: f64,
     },
     /// Nothing to average over.
     #[error("a goodput search needs at least one seed")]

@@ -122,17 +122,13 @@ fn the_search_finds_the_edge() {
 }
 
 #[test]
-fn delays_cost_goodput_and_baselines_refuse_them() {
+fn delays_cost_goodput() {
     let far = "gpus = 8\nduration_s = 3\nwarmup_s = 1\nmessage_lag_us = 20\n\
                network = { ctrl_us = 2000, data_us_per_task = 50 }";
     let far = scenario(far, RESNET50);
     let (near, far_off) =
         (at(&resnet50(3.0), "symphony", 5_150.0, 1), at(&far, "symphony", 5_150.0, 1));
     assert!(near.bad_rate < 0.01 && far_off.bad_rate > 0.01, "{near:?} {far_off:?}");
-    for policy in ["frontrun", "timeout", "clockwork", "nexus", "shepherd"] {
-        let run = Run { policy: policy.parse().unwrap(), rate_rps: 100.0, seed: 1 };
-        assert!(baton_sim::run(&far, run).unwrap_err().to_string().contains("network"));
-    }
 }
 
 #[test]

@@ -49,6 +49,7 @@ pub fn cluster(policy: PolicyName, model_threads: u32) -> Cluster {
             response: Nanos::ZERO,
             jitter: Nanos::ZERO,
         },
+        fabric: baton_topo::FabricSpec::default(),
         subclusters: vec!["a".into(), "b".into()],
         models: vec![model(0), model(1)],
         backends: Vec::new(),

@@ -1,7 +1,11 @@
 //! A model of `ModelState` that remembers everything and recomputes everything, by trying every
 //! window and counting every arrival.
 
-use baton_core::{Candidate, Latency, ModelConfig, Nanos, Policy, Request, TaskId};
+use std::ops::Range;
+
+use baton_core::{
+    Candidate, Latency, ModelConfig, Nanos, Policy, Request, TaskId, WORTH_DROPPING, WORTH_WAITING,
+};
 
 const BUCKET: Nanos = Nanos::from_millis(100);
 const BUCKETS: u64 = 50;
@@ -12,17 +16,35 @@ pub(crate) struct Naive {
     /// By deadline, then by arrival.
     pub(crate) waiting: Vec<Request>,
     arrivals: Vec<Nanos>,
+    /// How far each arrival's gap exceeded the mean gap of its time.
+    paused: Vec<Option<Nanos>>,
+    /// The buckets in which tasks were given up.
+    bad: Vec<u64>,
     /// Arrivals that λ counted and the span it counted over, when a bucket closed last.
     rate: Option<(u64, Nanos)>,
     bucket: u64,
-    pub(crate) target: u32,
+    target: u32,
+    floor: u32,
+    pause: Nanos,
+    bad_rate: u32,
 }
 
 impl Naive {
     pub(crate) fn new(config: ModelConfig, latency: &Latency) -> Self {
-        let (waiting, arrivals) = (Vec::new(), Vec::new());
-        let mut naive = Self { config, waiting, arrivals, rate: None, bucket: 0, target: 0 };
-        naive.target = naive.target(latency);
+        let mut naive = Self {
+            config,
+            waiting: Vec::new(),
+            arrivals: Vec::new(),
+            paused: Vec::new(),
+            bad: Vec::new(),
+            rate: None,
+            bucket: 0,
+            target: 0,
+            floor: 0,
+            pause: Nanos::MAX,
+            bad_rate: 0,
+        };
+        naive.retarget(latency);
         naive
     }
 
@@ -37,9 +59,52 @@ impl Naive {
             let counted = |&&at: &&Nanos| (open - closed..open).contains(&bucket(at));
             let count = self.arrivals.iter().filter(counted).count();
             self.rate = Some((count as u64, BUCKET.times(closed)));
-            self.target = self.target(latency);
+            self.pause = self.pause(open - closed..open, first);
+            let bad =
+                self.bad.iter().filter(|bucket| (open - closed..open).contains(bucket)).count();
+            self.bad_rate = ((bad << 16) / (count + 100)).min(1 << 16) as u32;
+            self.retarget(latency);
         }
+        let gap = now - *self.arrivals.last().unwrap_or(&now);
+        self.paused.push((gap > self.mean_gap()).then(|| gap - self.mean_gap()));
         self.arrivals.push(now);
+    }
+
+    /// A task was given up for want of time.
+    pub(crate) fn gave_up(&mut self) {
+        self.bad.push(self.bucket);
+    }
+
+    pub(crate) fn retarget(&mut self, latency: &Latency) {
+        self.target = self.target(latency);
+        self.floor = match self.config.policy {
+            Policy::Baton => self.efficient(latency),
+            Policy::Symphony => self.target,
+            Policy::Eager => 1,
+        };
+    }
+
+    /// The smallest batch that costs at most 1/16 more per task than the target.
+    fn efficient(&self, latency: &Latency) -> u32 {
+        let per_task = |b: u32| latency.of(b).0 / u64::from(b);
+        let enough = per_task(self.target) + per_task(self.target) / WORTH_DROPPING;
+        (1..=self.target).find(|&b| per_task(b) <= enough).expect("the target is enough")
+    }
+
+    fn mean_gap(&self) -> Nanos {
+        match self.rate {
+            None | Some((0, _)) => Nanos::MAX,
+            Some((arrivals, span)) => Nanos(span.0 / arrivals),
+        }
+    }
+
+    /// The mean excess of the gaps above the mean gap, five that exceed it by 1/λ assumed.
+    fn pause(&self, buckets: Range<u64>, first: Nanos) -> Nanos {
+        let counts = |&(at, _): &(&Nanos, _)| buckets.contains(&((*at - first).0 / BUCKET.0));
+        let arrivals = self.arrivals.iter().zip(&self.paused).filter(counts);
+        let excess: Vec<Nanos> = arrivals.filter_map(|(_, &excess)| excess).collect();
+        let sum = excess.iter().fold(self.mean_gap().times(5), |sum, &excess| sum + excess);
+        Nanos(sum.0 / (excess.len() as u64 + 5)).max(self.mean_gap())
     }
 
     /// The largest b with b/λ + ℓ(b) within the self.config.slo; without λ, with ℓ(b) within half of it.
@@ -73,7 +138,7 @@ impl Naive {
         self.waiting.iter().filter(hopeless).map(|r| r.task).collect()
     }
 
-    /// Every window tried: the first head that reaches the target or takes all behind it.
+    /// Every window tried: the first head that reaches the floor or takes all behind it.
     pub(crate) fn window(&self, latency: &Latency, start: Start) -> Option<(usize, u32)> {
         let batch = |head: usize| {
             let most = ((self.waiting.len() - head) as u32).min(latency.batch_max());
@@ -81,8 +146,8 @@ impl Naive {
             (1..=most).filter(fits).max().unwrap_or(0)
         };
         let reaches = |head: &usize| {
-            let wanted = ((self.waiting.len() - head) as u32).min(self.target);
-            self.config.policy == Policy::Eager || batch(*head) >= wanted
+            let wanted = ((self.waiting.len() - head) as u32).min(self.floor);
+            batch(*head) >= wanted
         };
         (0..self.waiting.len()).find(reaches).map(|head| (head, batch(head)))
     }
@@ -99,23 +164,47 @@ impl Naive {
         hopeless.into_iter().chain(invalid).min().map(|last| last + Nanos(1))
     }
 
-    /// Appendix C's update_candidate.
+    /// Appendix C's update_candidate, and the policies' choices in it.
     pub(crate) fn candidate(&self, latency: &Latency, now: Nanos) -> Option<Candidate> {
         let (head, batch) = self.window(latency, Start { now, free_at: Nanos::ZERO })?;
         let (network, deadline) = (self.config.network, self.waiting[head].deadline);
         let delay = network.before(batch);
-        let urgency = deadline - latency.of(batch + 1) - network.data_per_task;
-        let in_beta = self.rate.map(|(n, span)| n * latency.beta().0 / span.0);
-        let gathered = in_beta.is_some_and(|in_beta| u64::from(batch) > in_beta);
-        let at_once = batch == latency.batch_max() || gathered;
-        let earliest = now + delay;
-        let exec_at = if at_once || self.config.policy == Policy::Eager {
-            earliest
-        } else {
-            (urgency - network.jitter).max(earliest)
-        };
+        let frontrun = deadline - latency.of(batch + 1) - network.data_per_task;
         let invalid_after = deadline - latency.of(batch);
-        Some(Candidate { batch, exec_at, invalid_after, urgency, delay })
+        let wait = match self.config.policy {
+            _ if batch == latency.batch_max() => None,
+            Policy::Baton => Some(self.patience(batch)),
+            Policy::Symphony => (!self.gathered(latency, batch)).then_some(Nanos::ZERO),
+            Policy::Eager => None,
+        };
+        let exec_at = wait.map_or(Nanos::ZERO, |patience| frontrun - network.jitter - patience);
+        let ours = self.config.policy == Policy::Baton;
+        Some(Candidate {
+            batch,
+            exec_at: exec_at.max(now + delay),
+            invalid_after,
+            urgency: if ours { invalid_after } else { frontrun },
+            bad_rate: if ours { self.bad_rate } else { 0 },
+            delay,
+        })
+    }
+
+    /// More than βλ tasks.
+    fn gathered(&self, latency: &Latency, batch: u32) -> bool {
+        let in_beta = self.rate.map(|(n, span)| n * latency.beta().0 / span.0);
+        in_beta.is_some_and(|in_beta| u64::from(batch) > in_beta)
+    }
+
+    /// The time in which so many tasks are expected that one fewer would not be worth waiting for.
+    fn patience(&self, batch: u32) -> Nanos {
+        if self.rate.is_none() {
+            return Nanos::ZERO;
+        }
+        let cost = |b: u32| self.config.profile.latency(b).0 as f64 / f64::from(b);
+        let worth = WORTH_WAITING as f64;
+        let pays = |b: &u32| cost(*b) * (worth + 1.0) < cost(batch) * worth;
+        let first = (batch + 1..=self.config.profile.batch_max()).find(pays);
+        self.pause.times(first.map_or(u64::from(u32::MAX), |b| u64::from(b - batch - 1).max(1)))
     }
 }
 

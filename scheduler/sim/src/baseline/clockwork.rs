@@ -4,24 +4,35 @@
 
 use std::collections::VecDeque;
 
-use baton_core::{IndexedHeap, Nanos, Profile, Request};
+use baton_core::{IndexedHeap, Nanos, NetworkDelay, Profile, Request};
 
-use crate::cluster::{Cluster, Finished};
+use crate::baseline::queue::enqueue;
+use crate::cluster::{Cluster, Finished, Lost};
 use crate::drive::Scheduler;
 use crate::scenario::{Scenario, SimModel};
 
 #[derive(Debug)]
 struct Model {
-    /// In the order of deadlines, which is that of arrival: one objective for all.
+    /// In the order of deadlines.
     queue: VecDeque<Request>,
     profile: Profile,
 }
 
 /// What a slot has to execute, as predicted.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 struct Slot {
     free_at: Nanos,
-    pending: Nanos,
+    /// ℓ(b) of each batch, and when its plan and inputs are there.
+    pending: VecDeque<(Nanos, Nanos)>,
+}
+
+/// When a batch can start that is decided on now: its plan and inputs travel while the slot still
+/// executes.
+#[derive(Clone, Copy, Debug)]
+struct Horizon {
+    now: Nanos,
+    free_at: Nanos,
+    network: NetworkDelay,
 }
 
 /// A batch that could run: `batch` tasks from rank `head` on.
@@ -41,6 +52,7 @@ pub(crate) struct Clockwork {
     open: IndexedHeap<Nanos>,
     /// A slot gets another batch while it has less than this.
     outstanding: Nanos,
+    network: NetworkDelay,
     /// Tasks waiting, all models.
     waiting: usize,
 }
@@ -49,13 +61,15 @@ impl Clockwork {
     pub(crate) fn new(scenario: &Scenario, outstanding: Nanos) -> Self {
         let gpus = scenario.gpus as usize;
         let mut open = IndexedHeap::new(gpus);
-        (0..scenario.gpus).for_each(|gpu| open.set(gpu, Nanos::ZERO));
+        let present = scenario.present_at_first();
+        (0..).zip(present).filter(|&(_, is)| is).for_each(|(gpu, _)| open.set(gpu, Nanos::ZERO));
         let model = |m: &SimModel| Model { queue: VecDeque::new(), profile: m.profile.clone() };
         Self {
             models: scenario.models.iter().map(model).collect(),
             slots: vec![Slot::default(); gpus],
             open,
             outstanding,
+            network: scenario.network,
             waiting: 0,
         }
     }
@@ -66,9 +80,9 @@ impl Clockwork {
             if self.waiting == 0 || self.refill_at(free_at) > now {
                 return;
             }
-            let start = now.max(free_at);
-            self.give_up_hopeless(start, cluster);
-            let Some(strategy) = self.first_to_start(start) else { return };
+            let horizon = Horizon { now, free_at, network: self.network };
+            self.give_up_hopeless(horizon, cluster);
+            let Some(strategy) = self.first_to_start(horizon) else { return };
             self.infer(now, gpu, strategy, cluster);
         }
     }
@@ -80,9 +94,9 @@ impl Clockwork {
     }
 
     /// A task that cannot even run alone on the slot that is free first can run nowhere.
-    fn give_up_hopeless(&mut self, start: Nanos, cluster: &mut Cluster) {
+    fn give_up_hopeless(&mut self, horizon: Horizon, cluster: &mut Cluster) {
         for (id, model) in self.models.iter_mut().enumerate() {
-            let latest_end = start + model.profile.latency(1);
+            let latest_end = horizon.end(&model.profile, 1);
             while model.queue.front().is_some_and(|head| head.deadline < latest_end) {
                 let head = model.queue.pop_front().expect("the queue has a head");
                 cluster.give_up(id as u32, head.task, "deadline");
@@ -91,9 +105,9 @@ impl Clockwork {
         }
     }
 
-    fn first_to_start(&self, start: Nanos) -> Option<Strategy> {
+    fn first_to_start(&self, horizon: Horizon) -> Option<Strategy> {
         let models = self.models.iter().enumerate();
-        models.filter_map(|(id, m)| m.strategy(id as u32, start)).min_by_key(|s| s.latest)
+        models.filter_map(|(id, m)| m.strategy(id as u32, horizon)).min_by_key(|s| s.latest)
     }
 
     fn infer(&mut self, now: Nanos, gpu: u32, strategy: Strategy, cluster: &mut Cluster) {
@@ -101,9 +115,10 @@ impl Clockwork {
         let model = &mut self.models[id as usize];
         let slot = &mut self.slots[gpu as usize];
         let latency = model.profile.latency(batch);
-        slot.free_at = slot.free_at.max(now) + latency;
-        slot.pending = slot.pending + latency;
-        cluster.execute(gpu, id, now, model.queue.drain(head..head + batch as usize));
+        let exec_at = now + self.network.before(batch);
+        slot.free_at = slot.free_at.max(exec_at) + latency;
+        slot.pending.push_back((exec_at, latency));
+        cluster.execute(gpu, id, exec_at, model.queue.drain(head..head + batch as usize));
         self.waiting -= batch as usize;
         if self.outstanding == Nanos::ZERO {
             self.open.remove(gpu);
@@ -115,17 +130,34 @@ impl Clockwork {
 
 impl Scheduler for Clockwork {
     fn on_arrival(&mut self, now: Nanos, model: u32, request: Request, cluster: &mut Cluster) {
-        self.models[model as usize].queue.push_back(request);
+        enqueue(&mut self.models[model as usize].queue, request);
         self.waiting += 1;
         self.fill(now, cluster);
     }
 
     fn on_finished(&mut self, now: Nanos, finished: Finished, cluster: &mut Cluster) {
         let slot = &mut self.slots[finished.gpu as usize];
-        let latency = self.models[finished.model as usize].profile.latency(finished.batch);
-        slot.pending = slot.pending - latency;
-        slot.free_at = now + slot.pending;
+        slot.pending.pop_front();
+        let after =
+            |free_at: Nanos, &(exec_at, latency): &(Nanos, Nanos)| free_at.max(exec_at) + latency;
+        slot.free_at = slot.pending.iter().fold(now, after);
         self.open.set(finished.gpu, slot.free_at);
+        self.fill(now, cluster);
+    }
+
+    fn on_gpu_loss(&mut self, now: Nanos, gpu: u32, lost: Vec<Lost>, cluster: &mut Cluster) {
+        self.open.remove(gpu);
+        for Lost { model, requests } in lost {
+            self.waiting += requests.len();
+            let queue = &mut self.models[model as usize].queue;
+            requests.into_iter().for_each(|request| enqueue(queue, request));
+        }
+        self.fill(now, cluster);
+    }
+
+    fn on_gpu_join(&mut self, now: Nanos, gpu: u32, cluster: &mut Cluster) {
+        self.slots[gpu as usize] = Slot { free_at: now, pending: VecDeque::new() };
+        self.open.set(gpu, now);
         self.fill(now, cluster);
     }
 
@@ -139,13 +171,19 @@ impl Scheduler for Clockwork {
     }
 }
 
+impl Horizon {
+    fn end(&self, profile: &Profile, batch: u32) -> Nanos {
+        self.free_at.max(self.now + self.network.before(batch)) + profile.latency(batch)
+    }
+}
+
 impl Model {
     /// The model's strategy that must start first, grown as far as tasks and the deadline of its
     /// head allow.
-    fn strategy(&self, model: u32, start: Nanos) -> Option<Strategy> {
+    fn strategy(&self, model: u32, horizon: Horizon) -> Option<Strategy> {
         let (mut head, mut first) = (0, None::<Strategy>);
         for batch in 1..=self.profile.batch_max() {
-            let end = start + self.profile.latency(batch);
+            let end = horizon.end(&self.profile, batch);
             head += self.queue.range(head..).take_while(|task| task.deadline < end).count();
             if head + batch as usize > self.queue.len() {
                 break;
@@ -155,14 +193,14 @@ impl Model {
                 first = Some(Strategy { model, latest, head, batch });
             }
         }
-        first.map(|strategy| self.grown(strategy, start))
+        first.map(|strategy| self.grown(strategy, horizon))
     }
 
-    fn grown(&self, strategy: Strategy, start: Nanos) -> Strategy {
+    fn grown(&self, strategy: Strategy, horizon: Horizon) -> Strategy {
         let waiting = (self.queue.len() - strategy.head) as u32;
         let deadline = self.queue[strategy.head].deadline;
         let most = waiting.min(self.profile.batch_max());
-        let fits = |&batch: &u32| start + self.profile.latency(batch) <= deadline;
+        let fits = |&batch: &u32| horizon.end(&self.profile, batch) <= deadline;
         let batch = (strategy.batch..=most).take_while(fits).last().unwrap_or(strategy.batch);
         Strategy { batch, ..strategy }
     }

@@ -4,7 +4,9 @@ mod clockwork;
 mod deferred;
 mod nexus;
 mod nexus_plan;
+mod queue;
 mod shepherd;
+mod slots;
 
 pub(crate) use clockwork::Clockwork;
 pub(crate) use deferred::{Deferred, Rule};

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use baton_core::{Nanos, Profile, Request};
 
 use crate::baseline::nexus_plan::{self, Demand};
-use crate::cluster::{Cluster, Finished};
+use crate::baseline::queue::enqueue;
+use crate::cluster::{Cluster, Finished, Lost};
 use crate::drive::Scheduler;
 use crate::random::{Concern, Stream};
 use crate::scenario::{Scenario, SimModel};
@@ -17,6 +18,7 @@ struct Session {
     model: u32,
     /// Batch size of the plan.
     target: u32,
+    /// In the order of deadlines.
     queue: VecDeque<Request>,
 }
 
@@ -112,7 +114,7 @@ impl Scheduler for Nexus {
         let Some(Route { node, session, .. }) = self.route(model) else {
             return cluster.give_up(model, request.task, "no_backend");
         };
-        self.nodes[node].sessions[session].queue.push_back(request);
+        enqueue(&mut self.nodes[node].sessions[session].queue, request);
         if !self.nodes[node].is_busy {
             self.start(now, node, cluster);
         }
@@ -121,6 +123,14 @@ impl Scheduler for Nexus {
     fn on_finished(&mut self, now: Nanos, finished: Finished, cluster: &mut Cluster) {
         self.nodes[finished.gpu as usize].is_busy = false;
         self.start(now, finished.gpu as usize, cluster);
+    }
+
+    fn on_gpu_loss(&mut self, _now: Nanos, _gpu: u32, _lost: Vec<Lost>, _cluster: &mut Cluster) {
+        unreachable!("one plan for all GPUs: scenarios whose GPUs leave or come are refused");
+    }
+
+    fn on_gpu_join(&mut self, _now: Nanos, _gpu: u32, _cluster: &mut Cluster) {
+        unreachable!("one plan for all GPUs: scenarios whose GPUs leave or come are refused");
     }
 
     fn next_timer(&self) -> Nanos {

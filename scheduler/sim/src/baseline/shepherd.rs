@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use baton_core::{Nanos, Profile, Request};
 
-use crate::cluster::{Cluster, Finished};
+use crate::baseline::queue::enqueue;
+use crate::cluster::{Cluster, Finished, Lost};
 use crate::drive::Scheduler;
 use crate::scenario::{Scenario, SimModel};
 
@@ -16,9 +17,10 @@ struct Model {
     profile: Profile,
 }
 
-/// What a GPU executes, earliest deadline first. Empty while it is idle.
-#[derive(Default, Debug)]
+/// What a GPU executes, earliest deadline first. Empty while it is idle or absent.
+#[derive(Debug)]
 struct Slot {
+    is_present: bool,
     model: u32,
     batch: Vec<Request>,
 }
@@ -43,9 +45,10 @@ pub(crate) struct Shepherd {
 impl Shepherd {
     pub(crate) fn new(scenario: &Scenario, lambda: f64) -> Self {
         let model = |m: &SimModel| Model { queue: VecDeque::new(), profile: m.profile.clone() };
+        let slot = |is_present| Slot { is_present, model: 0, batch: Vec::new() };
         Self {
             models: scenario.models.iter().map(model).collect(),
-            slots: (0..scenario.gpus).map(|_| Slot::default()).collect(),
+            slots: scenario.present_at_first().into_iter().map(slot).collect(),
             lambda,
             changed: Vec::new(),
         }
@@ -63,8 +66,11 @@ impl Shepherd {
     }
 
     fn offer_to(&mut self, now: Nanos, gpu: usize, model: u32, cluster: &mut Cluster) {
-        let Slot { model: running, batch } = &self.slots[gpu];
+        let Slot { is_present, model: running, batch } = &self.slots[gpu];
         let (running, size) = (*running, batch.len());
+        if !is_present {
+            return;
+        }
         if size == 0 {
             let generated =
                 Generated { model, size: self.models[model as usize].feasible(now, &[]) };
@@ -78,7 +84,7 @@ impl Shepherd {
             return;
         };
         let models = &mut self.models;
-        cluster.preempt(now, gpu as u32, |task| models[running as usize].enqueue(task));
+        cluster.preempt(now, gpu as u32, |task| enqueue(&mut models[running as usize].queue, task));
         self.changed.push(running);
         self.execute(now, gpu, generated, cluster);
     }
@@ -95,6 +101,19 @@ impl Shepherd {
         (size >= at_least).then_some(Generated { model, size })
     }
 
+    /// An idle GPU takes the largest batch of any model.
+    fn take_largest(&mut self, now: Nanos, gpu: usize, cluster: &mut Cluster) {
+        let mut largest = Generated { model: 0, size: 0 };
+        for (id, model) in self.models.iter_mut().enumerate() {
+            model.drop_stale(now, id as u32, cluster);
+            let size = model.feasible(now, &[]);
+            if size > largest.size {
+                largest = Generated { model: id as u32, size };
+            }
+        }
+        self.execute(now, gpu, largest, cluster);
+    }
+
     fn execute(&mut self, now: Nanos, gpu: usize, generated: Generated, cluster: &mut Cluster) {
         let Generated { model, size } = generated;
         let slot = &mut self.slots[gpu];
@@ -109,21 +128,30 @@ impl Shepherd {
 
 impl Scheduler for Shepherd {
     fn on_arrival(&mut self, now: Nanos, model: u32, request: Request, cluster: &mut Cluster) {
-        self.models[model as usize].enqueue(request);
+        enqueue(&mut self.models[model as usize].queue, request);
         self.changed.push(model);
         self.offer(now, cluster);
     }
 
     fn on_finished(&mut self, now: Nanos, finished: Finished, cluster: &mut Cluster) {
-        let mut largest = Generated { model: 0, size: 0 };
-        for (id, model) in self.models.iter_mut().enumerate() {
-            model.drop_stale(now, id as u32, cluster);
-            let size = model.feasible(now, &[]);
-            if size > largest.size {
-                largest = Generated { model: id as u32, size };
-            }
+        self.take_largest(now, finished.gpu as usize, cluster);
+    }
+
+    fn on_gpu_loss(&mut self, now: Nanos, gpu: u32, lost: Vec<Lost>, cluster: &mut Cluster) {
+        let slot = &mut self.slots[gpu as usize];
+        slot.is_present = false;
+        slot.batch.clear();
+        for Lost { model, requests } in lost {
+            let queue = &mut self.models[model as usize].queue;
+            requests.into_iter().for_each(|request| enqueue(queue, request));
+            self.changed.push(model);
         }
-        self.execute(now, finished.gpu as usize, largest, cluster);
+        self.offer(now, cluster);
+    }
+
+    fn on_gpu_join(&mut self, now: Nanos, gpu: u32, cluster: &mut Cluster) {
+        self.slots[gpu as usize].is_present = true;
+        self.take_largest(now, gpu as usize, cluster);
     }
 
     fn next_timer(&self) -> Nanos {
@@ -134,12 +162,6 @@ impl Scheduler for Shepherd {
 }
 
 impl Model {
-    /// Inserts by deadline: tasks that were preempted are older than what waits.
-    fn enqueue(&mut self, request: Request) {
-        let at = self.queue.partition_point(|other| other.deadline <= request.deadline);
-        self.queue.insert(at, request);
-    }
-
     /// Gives up the tasks that cannot even run alone. They are those with the *earliest* deadlines.
     fn drop_stale(&mut self, now: Nanos, id: u32, cluster: &mut Cluster) {
         let soonest = now + self.profile.latency(1);

@@ -1,0 +1,71 @@
+//! How thoroughly to measure.
+
+/// From seconds to an hour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effort {
+    /// For tests: two points of every axis and spans too short to mean anything.
+    Smoke,
+    /// Minutes: one seed, short spans, fewer points. Rates are off by a few per cent.
+    Quick,
+    /// What the published page shows: three seeds of half a minute.
+    Full,
+}
+
+impl Effort {
+    /// The name in files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Quick => "quick",
+            Self::Full => "full",
+        }
+    }
+
+    /// Seeds of a goodput search.
+    pub(crate) fn seeds(self) -> u32 {
+        match self {
+            Self::Smoke | Self::Quick => 1,
+            Self::Full => 3,
+        }
+    }
+
+    /// Warm-up and measured span of a run, s.
+    pub(crate) fn spans_s(self) -> (f64, f64) {
+        match self {
+            Self::Smoke => (0.02, 0.06),
+            Self::Quick => (3.0, 5.0),
+            Self::Full => (6.0, 30.0),
+        }
+    }
+
+    /// The points of an axis.
+    pub(crate) fn points<T>(self, full: &'static [T], quick: &'static [T]) -> &'static [T] {
+        match self {
+            Self::Smoke => &quick[..quick.len().min(2)],
+            Self::Quick => quick,
+            Self::Full => full,
+        }
+    }
+
+    /// How many of something without an order.
+    pub(crate) fn count(self, full: usize, quick: usize) -> usize {
+        match self {
+            Self::Smoke => quick.min(2),
+            Self::Quick => quick,
+            Self::Full => full,
+        }
+    }
+
+    /// One line for captions.
+    pub(crate) fn caption(self, seeds: u32) -> String {
+        let (warmup_s, span_s) = self.spans_s();
+        let noun = if seeds == 1 { "seed" } else { "seeds" };
+        let spans = format!("{seeds} {noun}, {span_s} s after {warmup_s} s of warm-up");
+        match self {
+            Self::Full => format!("Virtual time, {spans}"),
+            Self::Quick | Self::Smoke => {
+                format!("{} RUN, not the published figure: {spans}", self.as_str().to_uppercase())
+            }
+        }
+    }
+}

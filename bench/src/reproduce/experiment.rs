@@ -1,0 +1,58 @@
+//! What an experiment is, and the list of them.
+
+use serde_json::Value;
+
+use super::figure::Figure;
+use super::grid::Standing;
+use super::lab::Lab;
+use super::{ReproduceError, fig1, fig4, fig6, fig7, fig8, fig9, fig10, fig11, fig13, table4};
+
+/// One table or figure of the paper.
+#[derive(Debug)]
+pub(crate) struct Experiment {
+    /// On the command line and of the files.
+    pub(crate) name: &'static str,
+    /// With the paper's number.
+    pub(crate) title: &'static str,
+    /// What the paper shows and where, and how it is set up here.
+    pub(crate) setup: &'static str,
+    /// By how much we differ, and why. Written by hand, after looking.
+    pub(crate) remark: &'static str,
+    /// Of its searches when measured in full.
+    pub(crate) seeds: u32,
+    pub(crate) run: fn(&mut Lab) -> Result<Findings, ReproduceError>,
+}
+
+/// What came out.
+pub(crate) struct Findings {
+    /// The measured points, for the JSON file.
+    pub(crate) points: Value,
+    pub(crate) figure: Figure,
+    pub(crate) claims: Vec<Claim>,
+    /// Markdown.
+    pub(crate) tables: String,
+    /// Of experiments that measure goodput.
+    pub(crate) standings: Vec<Standing>,
+}
+
+/// Something the paper says, beside what is true here.
+pub(crate) struct Claim {
+    pub(crate) paper: &'static str,
+    /// Section or figure; numbers are never read off a plot.
+    pub(crate) place: &'static str,
+    pub(crate) here: String,
+}
+
+/// All of them, in the order of the page.
+pub(crate) const EXPERIMENTS: [Experiment; 10] = [
+    table4::EXPERIMENT,
+    fig6::EXPERIMENT,
+    fig1::EXPERIMENT,
+    fig4::EXPERIMENT,
+    fig7::EXPERIMENT,
+    fig8::EXPERIMENT,
+    fig9::EXPERIMENT,
+    fig10::EXPERIMENT,
+    fig11::EXPERIMENT,
+    fig13::EXPERIMENT,
+];

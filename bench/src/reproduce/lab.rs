@@ -1,0 +1,83 @@
+//! Runs searches and runs on a few threads. What comes out depends on neither their number nor
+//! their order.
+
+use std::collections::HashMap;
+
+use baton_sim::{Distributions, Goodput, Report, Run, Scenario, analytic_bound_rps};
+
+use super::ReproduceError;
+use super::effort::Effort;
+use super::policies::Policy;
+use crate::parallel::in_parallel;
+
+/// See the module documentation. Remembers searches: some experiments share them.
+pub(crate) struct Lab {
+    pub(crate) effort: Effort,
+    /// Of every search until it is changed.
+    pub(crate) seeds: u32,
+    known: HashMap<(String, &'static str, u32), Goodput>,
+}
+
+/// One run at a rate.
+pub(crate) struct RunAt {
+    pub(crate) scenario: String,
+    pub(crate) policy: &'static Policy,
+    pub(crate) rate_rps: f64,
+}
+
+impl Lab {
+    pub(crate) fn new(effort: Effort) -> Self {
+        Self { effort, seeds: effort.seeds(), known: HashMap::new() }
+    }
+
+    /// The goodput of every policy in every scenario: `[scenario][policy]`.
+    pub(crate) fn goodputs(
+        &mut self,
+        scenarios: &[String],
+        policies: &[&'static Policy],
+    ) -> Result<Vec<Vec<Goodput>>, ReproduceError> {
+        let mut jobs = Vec::new();
+        for scenario in scenarios {
+            let parsed = Scenario::parse(scenario)?;
+            let rate = analytic_bound_rps(&parsed);
+            let missing = policies.iter().filter(|p| !self.knows(scenario, p));
+            jobs.extend(missing.map(|&policy| (rate, scenario, parsed.clone(), policy)));
+        }
+        // The longest first: no thread idles for long behind the last one.
+        jobs.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let found = in_parallel(&jobs, |(_, _, parsed, policy)| {
+            baton_sim::goodput(parsed, policy.parsed(), self.seeds)
+        });
+        for ((_, scenario, _, policy), goodput) in jobs.iter().zip(found) {
+            self.known.insert(self.key(scenario, policy), goodput?);
+        }
+        let row = |scenario: &String| policies.iter().map(|p| self.recall(scenario, p)).collect();
+        Ok(scenarios.iter().map(row).collect())
+    }
+
+    /// Single runs with the scenario's own seed, in the order given.
+    pub(crate) fn runs(
+        &self,
+        jobs: &[RunAt],
+    ) -> Result<Vec<(Report, Distributions)>, ReproduceError> {
+        let done = in_parallel(jobs, |job| {
+            let scenario = Scenario::parse(&job.scenario)?;
+            let (policy, seed) = (job.policy.parsed(), scenario.seed);
+            let run = Run { policy, rate_rps: job.rate_rps, seed };
+            Ok(baton_sim::run_distributions(&scenario, run)?)
+        });
+        done.into_iter().collect()
+    }
+
+    fn key(&self, scenario: &str, policy: &Policy) -> (String, &'static str, u32) {
+        (scenario.to_owned(), policy.name, self.seeds)
+    }
+
+    fn knows(&self, scenario: &str, policy: &Policy) -> bool {
+        self.known.contains_key(&self.key(scenario, policy))
+    }
+
+    fn recall(&self, scenario: &str, policy: &Policy) -> Goodput {
+        self.known[&self.key(scenario, policy)].clone()
+    }
+}

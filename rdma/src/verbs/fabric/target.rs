@@ -1,0 +1,167 @@
+//! The frontend's side: which peers may read, and how long unanswered slots rest.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use baton_core::Nanos;
+
+use super::super::error::VerbsError;
+use super::super::hub::Hub;
+use super::super::mixed::decline;
+use super::super::pair::{PairAddr, Side, Terms};
+use super::{Fabric, micros};
+use crate::slab::SlabSet;
+use crate::tcp::TcpTransport;
+use crate::transport::ConnId;
+use crate::wire::{FabricAnswer, FabricOffer, FabricSlab};
+
+/// What this side lets others do.
+pub(super) struct Targets {
+    /// Connections whose peers may be given keys, ascending.
+    trusted: Vec<ConnId>,
+    /// The last offer of each connection that is not trusted yet, or came before there was anything
+    /// to read.
+    offers: Vec<(ConnId, FabricOffer)>,
+    slabs: Option<Arc<SlabSet>>,
+    /// Slots that rest, and until when.
+    resting: VecDeque<(Nanos, u32)>,
+    rest: Nanos,
+    /// Queue pairs connected so far.
+    pub(super) linked: u64,
+}
+
+impl Targets {
+    /// Slots rest for as long as a READ may take, `rest`.
+    pub(super) fn new(rest: Nanos) -> Self {
+        let (trusted, offers, resting) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { trusted, offers, slabs: None, resting, rest, linked: 0 }
+    }
+
+    pub(super) fn on_offer(
+        &mut self,
+        conn: ConnId,
+        offer: &FabricOffer,
+        hub: &mut Hub,
+        tcp: &mut TcpTransport,
+    ) {
+        if self.trusted.binary_search(&conn).is_ok() && self.slabs.is_some() {
+            self.linked += u64::from(answer(conn, offer, hub, tcp));
+            return;
+        }
+        self.offers.retain(|(of, _)| *of != conn);
+        self.offers.push((conn, *offer));
+    }
+
+    pub(super) fn on_closed(&mut self, conn: ConnId, hub: &mut Hub) {
+        hub.expel(conn);
+        self.trusted.retain(|of| *of != conn);
+        self.offers.retain(|(of, _)| *of != conn);
+    }
+
+    /// Lets rested slots go.
+    pub(super) fn poll(&mut self, now: Nanos) {
+        let Some(slabs) = &self.slabs else { return };
+        while let Some(slot) = slabs.take_resting() {
+            self.resting.push_back((now + self.rest, slot));
+        }
+        while let Some((_, slot)) = self.resting.pop_front_if(|(until, _)| *until < now) {
+            slabs.end_rest(slot);
+        }
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Nanos> {
+        self.resting.front().map(|(until, _)| *until)
+    }
+}
+
+impl Fabric {
+    pub(in super::super) fn expose(
+        &mut self,
+        slabs: &Arc<SlabSet>,
+        tcp: &mut TcpTransport,
+    ) -> Result<(), VerbsError> {
+        let Self { targets, hub, .. } = self;
+        hub.expose(slabs)?;
+        slabs.rest();
+        targets.slabs = Some(Arc::clone(slabs));
+        let trusted = &targets.trusted;
+        let ready = |(of, _): &mut (ConnId, _)| trusted.binary_search(of).is_ok();
+        for (conn, offer) in targets.offers.extract_if(.., ready) {
+            targets.linked += u64::from(answer(conn, &offer, hub, tcp));
+        }
+        Ok(())
+    }
+
+    pub(in super::super) fn trust(&mut self, conn: ConnId, tcp: &mut TcpTransport) {
+        let Self { targets, hub, .. } = self;
+        if let Err(at) = targets.trusted.binary_search(&conn) {
+            targets.trusted.insert(at, conn);
+        }
+        if targets.slabs.is_none() {
+            return;
+        }
+        for (conn, offer) in targets.offers.extract_if(.., |(of, _)| *of == conn) {
+            targets.linked += u64::from(answer(conn, &offer, hub, tcp));
+        }
+    }
+}
+
+/// Connects a queue pair to the one offered and says so, or says why not. Returns whether it did.
+fn answer(conn: ConnId, offer: &FabricOffer, hub: &mut Hub, tcp: &mut TcpTransport) -> bool {
+    let (epoch, mine) = (offer.epoch.get(), hub.terms(Side::Target));
+    if !(1..=5).contains(&offer.mtu) || offer.read_depth == 0 {
+        decline(tcp, conn, epoch, "the offer names no packet size or READ depth");
+        return false;
+    }
+    let terms =
+        Terms { mtu: offer.mtu.min(mine.mtu), read_depth: offer.read_depth.min(mine.read_depth) };
+    let peer = PairAddr {
+        number: offer.pair.get(),
+        first_psn: offer.first_psn.get(),
+        gid: offer.gid,
+        lid: offer.lid.get(),
+    };
+    match hub.admit(conn, &peer, terms) {
+        Ok(addr) => {
+            accept(conn, offer, addr, terms, hub, tcp);
+            true
+        }
+        Err(error) => {
+            tracing::warn!(conn = conn.0, %error, "a backend cannot read over RDMA");
+            decline(tcp, conn, epoch, &error.to_string());
+            false
+        }
+    }
+}
+
+fn accept(
+    conn: ConnId,
+    offer: &FabricOffer,
+    addr: PairAddr,
+    terms: Terms,
+    hub: &Hub,
+    tcp: &mut TcpTransport,
+) {
+    let slabs: Vec<FabricSlab> = hub.slabs().copied().collect();
+    let read_timeout_us = offer.read_timeout_us.get().min(micros(hub.cfg.read_timeout));
+    let message = FabricAnswer {
+        epoch: offer.epoch,
+        pair: addr.number.into(),
+        first_psn: addr.first_psn.into(),
+        lid: addr.lid.into(),
+        read_depth: terms.read_depth,
+        mtu: terms.mtu,
+        gid: addr.gid,
+        read_timeout_us: read_timeout_us.into(),
+        slabs: (slabs.len() as u32).into(),
+    };
+    // What does not fit its send queue is not answered, which the backend notices.
+    let sent = slabs.iter().all(|slab| tcp.send_own(conn, slab, &[]).is_ok());
+    if sent && tcp.send_own(conn, &message, hub.device_name().as_bytes()).is_ok() {
+        tracing::info!(
+            conn = conn.0,
+            device = hub.device_name(),
+            "transport: rdma with this backend"
+        );
+    }
+}

@@ -1,0 +1,221 @@
+//! Messages over TCP, inputs over verbs where both ends have it.
+//!
+//! The same conversation, handshake and membership as over TCP alone; what changes is how an input
+//! gets into its row. Which way that is, is decided per connection, and said: see
+//! [`TransportChoice`].
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use baton_core::Nanos;
+use baton_topo::{Clock, TransportChoice, VerbsConfig, Waker};
+
+use super::error::VerbsError;
+use super::fabric::Fabric;
+use super::hub::Hub;
+use crate::events::{Events, Sifted};
+use crate::landing::BatchBuffer;
+use crate::slab::SlabSet;
+use crate::tcp::{TcpConfig, TcpTransport};
+use crate::transport::{ConnId, Identity, Read, SendError, Transport, TransportCounters};
+use crate::wire::{Body, FabricAnswer, Hello, Message, RefuseCode, TaskResult};
+
+/// Why a [`MixedTransport`] cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum MixedError {
+    /// The TCP side: address or descriptors.
+    #[error(transparent)]
+    Tcp(#[from] io::Error),
+    /// RDMA was asked for and cannot be had.
+    #[error("transport = \"rdma\", but {0}")]
+    Verbs(#[from] VerbsError),
+}
+
+/// The [`Transport`] of backends and frontends.
+pub struct MixedTransport {
+    tcp: TcpTransport,
+    /// The fabric, or why there is none.
+    fabric: Result<Box<Fabric>, String>,
+}
+
+impl MixedTransport {
+    /// A transport that accepts connections on `listen`, if given, and can connect. `clock` times
+    /// READs over verbs, whose proof needs the time *after* a completion was seen.
+    ///
+    /// # Errors
+    /// The address cannot be listened on; or RDMA was chosen and this host cannot.
+    pub fn bind(
+        listen: Option<SocketAddr>,
+        identity: Identity,
+        tcp: TcpConfig,
+        choice: TransportChoice,
+        verbs: &VerbsConfig,
+        clock: Clock,
+    ) -> Result<Self, MixedError> {
+        let mut transport = TcpTransport::bind(listen, identity, tcp)?;
+        let hub = match choice {
+            TransportChoice::Tcp => None,
+            TransportChoice::Rdma => Some(Hub::open(verbs.clone())?),
+            TransportChoice::Auto => match Hub::open(verbs.clone()) {
+                Ok(hub) => Some(hub),
+                Err(error) => {
+                    tracing::info!(reason = %error, "transport: tcp, because RDMA cannot be used");
+                    return Ok(Self { tcp: transport, fabric: Err(error.to_string()) });
+                }
+            },
+        };
+        let Some(hub) = hub else {
+            tracing::info!("transport: tcp, as configured");
+            return Ok(Self {
+                tcp: transport,
+                fabric: Err("it is set to transport = \"tcp\"".into()),
+            });
+        };
+        tracing::info!(%choice, device = hub.describe(), "this host has RDMA");
+        transport.watch(hub.queue.as_fd())?;
+        let is_strict = choice == TransportChoice::Rdma;
+        if is_strict {
+            transport.refuse_reads();
+        }
+        let fabric = Fabric::new(hub, is_strict, tcp.credit_bytes, clock);
+        Ok(Self { tcp: transport, fabric: Ok(Box::new(fabric)) })
+    }
+
+    /// True if RDMA is in use on this side.
+    pub fn has_rdma(&self) -> bool {
+        self.fabric.is_ok()
+    }
+}
+
+/// Answers an offer where there is no fabric.
+pub(super) fn decline(tcp: &mut TcpTransport, conn: ConnId, epoch: u32, reason: &str) {
+    let answer = FabricAnswer {
+        epoch: epoch.into(),
+        pair: 0.into(),
+        first_psn: 0.into(),
+        lid: 0.into(),
+        read_depth: 0,
+        mtu: 0,
+        gid: [0; 16],
+        read_timeout_us: 0.into(),
+        slabs: 0.into(),
+    };
+    let end = reason.floor_char_boundary(512);
+    // A peer that does not read is dealt with by its own timeout.
+    let _ = tcp.send_own(conn, &answer, &reason.as_bytes()[..end]);
+}
+
+impl Transport for MixedTransport {
+    fn local_addr(&self) -> SocketAddr {
+        self.tcp.local_addr()
+    }
+
+    fn identify(&mut self, identity: Identity) {
+        self.tcp.identify(identity);
+    }
+
+    fn connect(&mut self, addr: SocketAddr, hello: Hello) -> io::Result<ConnId> {
+        let conn = self.tcp.connect(addr, hello)?;
+        if let Ok(fabric) = &mut self.fabric {
+            fabric.hold(conn);
+        }
+        Ok(conn)
+    }
+
+    fn close(&mut self, conn: ConnId, code: RefuseCode, detail: &str) {
+        self.tcp.close(conn, code, detail);
+    }
+
+    fn send<B: Body>(&mut self, conn: ConnId, body: &B, tail: &[u8]) -> Result<(), SendError> {
+        self.tcp.send(conn, body, tail)
+    }
+
+    fn post_reads(&mut self, reads: &mut Vec<Read>) {
+        if let Ok(fabric) = &mut self.fabric {
+            fabric.take_reads(reads);
+        }
+        self.tcp.post_reads(reads);
+    }
+
+    fn abort_read(&mut self, conn: ConnId, tag: u64) {
+        match &mut self.fabric {
+            Ok(fabric) if fabric.carries(conn) => fabric.abort(conn, tag),
+            _ => self.tcp.abort_read(conn, tag),
+        }
+    }
+
+    fn reply(&mut self, conn: ConnId, result: &TaskResult, output: &[u8]) -> Result<(), SendError> {
+        self.tcp.reply(conn, result, output)
+    }
+
+    fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()> {
+        if let Ok(fabric) = &mut self.fabric {
+            fabric.expose(&slabs, &mut self.tcp).map_err(io::Error::other)?;
+        }
+        self.tcp.expose(slabs)
+    }
+
+    fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()> {
+        match &mut self.fabric {
+            Ok(fabric) => fabric.land_in(buffer).map_err(io::Error::other),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn trust(&mut self, conn: ConnId) {
+        if let Ok(fabric) = &mut self.fabric {
+            fabric.trust(conn, &mut self.tcp);
+        }
+    }
+
+    fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {
+        let before = events.len();
+        self.tcp.poll(now, events);
+        let Self { tcp, fabric } = self;
+        events.sift(before, |sifted| match (&mut *fabric, sifted) {
+            (Ok(fabric), sifted) => fabric.on_event(sifted, tcp),
+            (Err(reason), Sifted::Message(conn, Message::FabricOffer(offer, _))) => {
+                tcp.received_own();
+                decline(tcp, conn, offer.epoch.get(), reason);
+                false
+            }
+            (Err(_), _) => true,
+        });
+        if let Ok(fabric) = fabric {
+            fabric.poll(tcp, events);
+        }
+        events.len() - before
+    }
+
+    fn flush(&mut self) {
+        if let Ok(fabric) = &mut self.fabric {
+            fabric.flush();
+        }
+        self.tcp.flush();
+    }
+
+    fn wait(&mut self, timeout: Option<Nanos>) {
+        match &mut self.fabric {
+            Err(_) => self.tcp.wait(timeout),
+            Ok(fabric) => {
+                if let Some(timeout) = fabric.before_wait(timeout) {
+                    self.tcp.wait(timeout);
+                }
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.tcp.waker()
+    }
+
+    fn counters(&self) -> TransportCounters {
+        let mut counters = self.tcp.counters();
+        if let Ok(fabric) = &self.fabric {
+            fabric.count(&mut counters);
+        }
+        counters
+    }
+}

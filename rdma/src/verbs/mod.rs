@@ -1,0 +1,21 @@
+//! Inputs read over RDMA verbs.
+//!
+//! From the device up: `ffi` (libibverbs, loaded at run time), `device`, `memory`, `queue` and `pair`
+//! (safe owners of its objects), `gid` (which address to speak from), `engine` (the pull protocol,
+//! pure), `hub` (one process's device with all its queue pairs), `fabric` (the conversation that
+//! connects them), `mixed` (the transport: messages over TCP, inputs over this).
+
+mod device;
+mod engine;
+mod error;
+mod fabric;
+mod ffi;
+mod gid;
+mod hub;
+mod memory;
+mod mixed;
+mod pair;
+mod queue;
+
+pub use error::VerbsError;
+pub use mixed::{MixedError, MixedTransport};

@@ -1,0 +1,98 @@
+//! What sets the `baton` policy apart: it waits for tasks that are worth it, gives heads up for
+//! batches that are worth it, and puts a model that loses tasks first. Time is moved by hand; all
+//! times are milliseconds from the story's beginning.
+mod world;
+
+use baton_core::{DropReason, ModelConfig, Policy, Unserved};
+use world::{End, World, linear};
+
+/// ℓ(b) = αb + β.
+fn baton(alpha_ms: f64, beta_ms: f64, slo_ms: f64) -> ModelConfig {
+    linear(Policy::Baton, alpha_ms, beta_ms, slo_ms)
+}
+
+#[test]
+fn a_batch_waits_while_further_tasks_are_expected() {
+    // λ = 1000/s: at frontrun − 1 ms one more task is expected, and with ten tasks that one saves
+    // more than 1/32 of each. Nothing arrives any more: ten tasks may start at 40 − ℓ(11) − 1 = 18.
+    let mut world = World::new(vec![baton(1.0, 10.0, 40.0)], 1);
+    world.warm_up(0, 1000, 40.0);
+    (1..=10).for_each(|task| world.arrives(0, task, 0.0, 40.0));
+    world.run(17.8);
+    assert_eq!(world.sizes(), []);
+    world.run(0.4);
+    assert_eq!(world.sizes(), [10]);
+    world.run_out();
+}
+
+#[test]
+fn a_batch_that_hardly_gains_does_not_wait() {
+    // ℓ(b) = 7b + 0.1: two tasks cost 7.05 ms each and a hundred 7.001.
+    let mut world = World::new(vec![baton(7.0, 0.1, 50.0)], 1);
+    world.warm_up(0, 100, 50.0);
+    world.arrives(0, 1, 0.0, 50.0);
+    world.run(0.0);
+    assert_eq!(world.sizes(), [1]);
+    world.run_out();
+}
+
+#[test]
+fn a_pause_in_bursts_is_expected_to_last() {
+    // Forty bursts of fifty tasks, 100 ms apart: λ = 500/s, but after a pause of 1/λ the next task
+    // is some 100 ms away. Waiting 2 ms for it would be in vain; Symphony waits until frontrun.
+    let starts = |policy| {
+        let mut world = World::new(vec![linear(policy, 1.0, 10.0, 40.0)], 4);
+        for burst in 0..40 {
+            (0..50).for_each(|task| {
+                world.arrives(0, 1_000 + burst * 50 + task, burst as f64 * 100.0, 40.0);
+            });
+        }
+        world.run(4_050.0);
+        world.batches.clear();
+        (1..=3).for_each(|task| world.arrives(0, task, 0.0, 40.0));
+        world.run(0.0);
+        let at_once = !world.sizes().is_empty();
+        world.run_out();
+        at_once
+    };
+    assert!(starts(Policy::Baton));
+    assert!(!starts(Policy::Symphony));
+}
+
+#[test]
+fn heads_are_given_up_only_for_a_batch_that_is_worth_it() {
+    // λ = 500/s and ℓ(b) = b + 5 balance within 40 ms at 11 tasks, 1.455 ms each. When the slot is
+    // free, the head has room for ten: 1.5 ms each.
+    let end = |policy, room_ms: f64| {
+        let hog = linear(Policy::Eager, 30.0, 0.0, 1_000.0);
+        let mut world = World::new(vec![linear(policy, 1.0, 5.0, 40.0), hog], 1);
+        world.warm_up(0, 500, 40.0);
+        world.arrives(1, 999, 0.0, 1_000.0);
+        world.arrives(0, 1, 0.0, 30.0 + room_ms);
+        (2..=20).for_each(|task| world.arrives(0, task, 20.0, 40.0));
+        world.run_out();
+        world.end_of(1)
+    };
+    let window = Some(End::Unserved(Unserved::Dropped(DropReason::Window)));
+    let completed = |end| matches!(end, Some(End::Completed { batch: 10, .. }));
+    assert!(completed(end(Policy::Baton, 15.1)));
+    assert_eq!(end(Policy::Symphony, 15.1), window);
+    assert_eq!(end(Policy::Baton, 12.1), window, "seven tasks would cost 1.71 ms each");
+}
+
+#[test]
+fn the_batch_that_must_start_first_goes_first() {
+    // Both are due. `slow` stops growing earlier, 60 − ℓ(2) = 20, but may start until 40.
+    let slow = baton(20.0, 0.0, 60.0);
+    let quick = baton(1.0, 4.0, 35.9);
+    let hog = linear(Policy::Eager, 30.0, 0.0, 1_000.0);
+    let mut world = World::new(vec![slow, quick, hog], 1);
+    world.arrives(2, 999, 0.0, 1_000.0);
+    world.run(0.0);
+    world.arrives(0, 1, 0.0, 60.0);
+    world.arrives(1, 2, 0.0, 35.9);
+    world.run(30.1);
+    assert_eq!(world.batches.last().unwrap().model, 1, "until 30.9");
+    world.run_out();
+    assert!(world.is_good(1) && world.is_good(2));
+}

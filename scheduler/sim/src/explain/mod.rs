@@ -1,0 +1,94 @@
+//! Why a task or a batch was scheduled, delayed or dropped: what the production state machines said
+//! at each moment.
+//!
+//! A run is driven twice, which the same seed makes the same run: the first time a [`Scout`] looks
+//! for what was asked for, the second time a [`Teller`] writes down everything that happens to it.
+//! No rule is repeated here. What a candidate consists of is found by granting a slot to a copy of
+//! the model.
+
+mod ask;
+mod batch;
+mod scout;
+mod slots;
+mod story;
+mod teller;
+mod text;
+
+use baton_core::Policy;
+
+use self::scout::Scout;
+pub use self::story::{
+    BatchStory, BusyGpu, CandidateView, Cause, Decision, Explanation, ModelMoment, Moment, Outcome,
+    Place, Step, TaskStory, What,
+};
+use self::teller::Teller;
+use crate::arrivals::Arrivals;
+use crate::cluster::{Cluster, Keep};
+use crate::drive::drive;
+use crate::policy::PolicyName;
+use crate::production::Production;
+use crate::run::Run;
+use crate::scenario::Scenario;
+use crate::tally::SimError;
+use crate::watch::Watch;
+
+/// What to explain.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Subject {
+    /// The task with this id: its arrival in nanoseconds.
+    Task(u64),
+    /// The batch that was sealed as the n-th of the run, from 1.
+    Batch(u64),
+    /// How things stood at this moment, and the batch that was sealed next.
+    At {
+        /// From the beginning of the run.
+        at_ms: f64,
+    },
+    /// The first so many tasks that were dropped, of those that arrived after the warm-up.
+    Dropped(usize),
+    /// The first so many tasks that ended too late, of those that arrived after the warm-up.
+    Late(usize),
+}
+
+/// Runs the scenario and explains what was asked for.
+///
+/// # Errors
+/// The policy is a baseline, the rate cannot be simulated, or the run has no such task or batch.
+pub fn explain(scenario: &Scenario, run: Run, subject: Subject) -> Result<Explanation, SimError> {
+    let policy = production(run.policy)?;
+    let scout = Scout::new(subject, scenario);
+    let found = drive_under(scenario, run, policy, scout)?.found(scenario)?;
+    let teller = Teller::new(scenario, policy, &found);
+    let (batches, tasks) = drive_under(scenario, run, policy, teller)?.stories();
+    Ok(Explanation {
+        policy: run.policy.to_string(),
+        rate_rps: run.rate_rps,
+        seed: run.seed,
+        moment: found.moment,
+        batches,
+        tasks,
+    })
+}
+
+fn production(name: PolicyName) -> Result<Policy, SimError> {
+    match name {
+        PolicyName::Baton => Ok(Policy::Baton),
+        PolicyName::Symphony => Ok(Policy::Symphony),
+        PolicyName::Eager => Ok(Policy::Eager),
+        _ => Err(SimError::NotExplained { policy: name.to_string() }),
+    }
+}
+
+fn drive_under<W: Watch>(
+    scenario: &Scenario,
+    run: Run,
+    policy: Policy,
+    watch: W,
+) -> Result<W, SimError> {
+    run.check()?;
+    let mut scheduler = Production::new(scenario, policy, run.rate_rps, watch);
+    let mut arrivals = Arrivals::new(scenario, run.rate_rps, run.seed);
+    let mut cluster = Cluster::new(scenario, run.seed, Keep::Counts);
+    drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);
+    Ok(scheduler.into_watch())
+}

@@ -1,0 +1,251 @@
+//! A file of arrivals: CSV lines `timestamp[,model[,slo]]`, seconds and milliseconds.
+//!
+//! A header is skipped, and lines that are empty or begin with `#`. Every line names a model or
+//! none does; a field left empty counts as left out. Quotes around a field are taken off; a comma
+//! always ends one. Timestamps count from the first one.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use baton_core::Nanos;
+
+/// A line of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// The file.
+    pub path: PathBuf,
+    /// Counted from 1.
+    pub number: u64,
+}
+
+impl std::fmt::Display for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.path.display(), self.number)
+    }
+}
+
+/// Why a file cannot be replayed.
+#[derive(thiserror::Error, Debug)]
+pub enum ReplayError {
+    /// The file could not be read.
+    #[error("{}: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// Neither a number nor the header.
+    #[error("{line}: \"{text}\" is no timestamp; give seconds")]
+    Timestamp {
+        /// Where.
+        line: Line,
+        /// The first field.
+        text: String,
+    },
+    /// The file is not sorted.
+    #[error("{line}: {at_s} s is before the line above ({before_s} s); sort the file by time")]
+    Unsorted {
+        /// Where.
+        line: Line,
+        /// This line's timestamp.
+        at_s: f64,
+        /// The last one before it.
+        before_s: f64,
+    },
+    /// A model that the scenario has not, or has twice.
+    #[error("{line}: the scenario has {found} models named \"{name}\"; exactly one is needed")]
+    Model {
+        /// Where.
+        line: Line,
+        /// The second field.
+        name: String,
+        /// Models of that name.
+        found: usize,
+    },
+    /// Some lines name a model and some do not.
+    #[error("{line}: either every line names a model or none does")]
+    Mixed {
+        /// The first line that is not as those before it.
+        line: Line,
+    },
+    /// No latency objective.
+    #[error("{line}: slo \"{text}\": give milliseconds from 0.001 to 1e6")]
+    Slo {
+        /// Where.
+        line: Line,
+        /// The third field.
+        text: String,
+    },
+    /// A fourth field.
+    #[error("{line}: {fields} fields; give timestamp[,model[,slo]]")]
+    Fields {
+        /// Where.
+        line: Line,
+        /// Fields of the line.
+        fields: usize,
+    },
+    /// No rate follows from the file.
+    #[error("{}: no two tasks at different times, so there is no rate to scale", path.display())]
+    NoSpan {
+        /// The file.
+        path: PathBuf,
+    },
+    /// More than memory is set aside for.
+    #[error("{line}: more than {TASKS_MAX} tasks; replay a part of the file")]
+    TooMany {
+        /// The first that is too many.
+        line: Line,
+    },
+}
+
+/// Tasks a file may have; 32 bytes each.
+const TASKS_MAX: usize = 20_000_000;
+
+/// The file's tasks in the order of time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Replay {
+    pub(crate) tasks: Vec<Task>,
+    /// From the first task of the file to where the first would follow the last.
+    pub(crate) lap_ns: f64,
+    /// The longest objective that the file gives a task; zero if none.
+    pub(crate) longest_slo: Nanos,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Task {
+    /// Since the first task.
+    pub(crate) after_ns: f64,
+    /// `None`: any, by popularity.
+    pub(crate) model: Option<u32>,
+    /// `None`: the model's.
+    pub(crate) slo: Option<Nanos>,
+}
+
+impl Replay {
+    /// Reads and checks a file whose models are among `names`.
+    pub(crate) fn load(path: &Path, names: &[&str]) -> Result<Self, ReplayError> {
+        let unreadable = |error| ReplayError::Unreadable { path: path.to_owned(), error };
+        let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
+        let mut rows = Rows::new(path, names);
+        let mut text = String::new();
+        while file.read_line(&mut text).map_err(unreadable)? > 0 {
+            rows.add(text.trim_start_matches('\u{feff}').trim())?;
+            text.clear();
+        }
+        rows.finish()
+    }
+
+    /// Tasks in the file.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Never: a file without tasks is refused.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// The file's own mean rate, tasks/s.
+    pub fn rate_rps(&self) -> f64 {
+        self.tasks.len() as f64 * 1e9 / self.lap_ns
+    }
+
+    /// For each of so many models its part of the tasks; `None` if the file names no models.
+    pub(crate) fn shares(&self, models: usize) -> Option<Vec<f64>> {
+        let mut shares = vec![0.0; models];
+        for task in &self.tasks {
+            shares[task.model? as usize] += 1.0 / self.tasks.len() as f64;
+        }
+        Some(shares)
+    }
+}
+
+/// The lines read so far.
+struct Rows<'a> {
+    path: &'a Path,
+    /// Number and how many there are, by name.
+    models: HashMap<&'a str, (u32, usize)>,
+    tasks: Vec<Task>,
+    first_s: f64,
+    last_s: f64,
+    /// Lines, whatever is in them.
+    lines: u64,
+    /// Nothing but comments has been read: a header may follow.
+    at_top: bool,
+}
+
+impl<'a> Rows<'a> {
+    fn new(path: &'a Path, names: &[&'a str]) -> Self {
+        let mut models: HashMap<&str, (u32, usize)> = HashMap::new();
+        for (id, &name) in names.iter().enumerate() {
+            models.entry(name).or_insert((id as u32, 0)).1 += 1;
+        }
+        Self { path, models, tasks: Vec::new(), first_s: 0.0, last_s: 0.0, lines: 0, at_top: true }
+    }
+
+    fn add(&mut self, text: &str) -> Result<(), ReplayError> {
+        self.lines += 1;
+        if text.is_empty() || text.starts_with('#') {
+            return Ok(());
+        }
+        let at_top = std::mem::replace(&mut self.at_top, false);
+        let fields: Vec<&str> = text.split(',').map(|f| f.trim().trim_matches('"')).collect();
+        let field = |at: usize| fields.get(at).copied().filter(|text| !text.is_empty());
+        let line = || Line { path: self.path.to_owned(), number: self.lines };
+        let Some(at_s) = fields[0].parse().ok().filter(|at_s: &f64| at_s.is_finite()) else {
+            let (line, text) = (line(), fields[0].to_owned());
+            return if at_top { Ok(()) } else { Err(ReplayError::Timestamp { line, text }) };
+        };
+        let model = field(1).map(|name| self.model(name, line)).transpose()?;
+        let slo = field(2).map(|text| slo(text, line)).transpose()?;
+        if fields.len() > 3 {
+            return Err(ReplayError::Fields { line: line(), fields: fields.len() });
+        }
+        if self.tasks.first().is_some_and(|first| first.model.is_some() != model.is_some()) {
+            return Err(ReplayError::Mixed { line: line() });
+        }
+        if self.tasks.len() == TASKS_MAX {
+            return Err(ReplayError::TooMany { line: line() });
+        }
+        if self.tasks.is_empty() {
+            (self.first_s, self.last_s) = (at_s, at_s);
+        }
+        if at_s < self.last_s {
+            return Err(ReplayError::Unsorted { line: line(), at_s, before_s: self.last_s });
+        }
+        self.last_s = at_s;
+        self.tasks.push(Task { after_ns: (at_s - self.first_s) * 1e9, model, slo });
+        Ok(())
+    }
+
+    fn model(&self, name: &str, line: impl Fn() -> Line) -> Result<u32, ReplayError> {
+        match self.models.get(name) {
+            Some(&(id, 1)) => Ok(id),
+            other => {
+                let found = other.map_or(0, |&(_, found)| found);
+                Err(ReplayError::Model { line: line(), name: name.to_owned(), found })
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Replay, ReplayError> {
+        let gaps = self.tasks.len().saturating_sub(1) as f64;
+        let span_ns = (self.last_s - self.first_s) * 1e9;
+        if span_ns <= 0.0 {
+            return Err(ReplayError::NoSpan { path: self.path.to_owned() });
+        }
+        // One more mean gap behind the last task, so that laps have the file's mean rate.
+        let lap_ns = span_ns * (gaps + 1.0) / gaps;
+        let longest_slo = self.tasks.iter().filter_map(|task| task.slo).max().unwrap_or_default();
+        Ok(Replay { tasks: self.tasks, lap_ns, longest_slo })
+    }
+}
+
+fn slo(text: &str, line: impl Fn() -> Line) -> Result<Nanos, ReplayError> {
+    let slo_ms = text.parse().ok().filter(|slo_ms| (0.001..=1e6).contains(slo_ms));
+    let refused = || ReplayError::Slo { line: line(), text: text.to_owned() };
+    slo_ms.map(Nanos::from_millis_f64).ok_or_else(refused)
+}

@@ -1,0 +1,35 @@
+//! What an observer of the production scheduler hears in a simulated run.
+
+use baton_core::{Batch, GpuUpdate, Grant, ModelState, Nanos, Request, TaskId, Unserved};
+
+use crate::cluster::Finished;
+
+/// Everything that goes into a model or comes out of it, and the ends of batches.
+pub(crate) enum Event<'a> {
+    /// A task is about to reach its model.
+    Arrived { model: u32, request: Request },
+    /// A slot was granted; the model is about to answer.
+    Granted { model: u32, grant: Grant },
+    /// The model answered with this batch.
+    Sealed(&'a Batch<'a>),
+    /// What became of a granted slot.
+    Slot(GpuUpdate),
+    /// A task ended without being executed.
+    Ended { model: u32, task: TaskId, why: Unserved },
+    /// A task's slot is gone; the task is about to reach its model again.
+    Requeued { model: u32, request: Request },
+    /// The model has dealt with a task, a grant or its timer; this is how it stands now.
+    Looked { model: u32, state: &'a ModelState },
+    /// A batch has been executed.
+    Finished(Finished),
+}
+
+/// An observer. `()` is none, and costs nothing.
+pub(crate) trait Watch {
+    fn event(&mut self, now: Nanos, event: Event<'_>);
+}
+
+impl Watch for () {
+    #[inline]
+    fn event(&mut self, _now: Nanos, _event: Event<'_>) {}
+}

@@ -1,0 +1,62 @@
+//! `baton sim sweep`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use baton_bench::in_parallel;
+use baton_sim::{Sweep, SweepJob, SweepPoint};
+use serde_json::json;
+
+use crate::CommandResult;
+use crate::args::SimSweepArgs;
+use crate::output::say;
+
+pub(crate) fn run(args: &SimSweepArgs) -> CommandResult {
+    let sweep = Sweep {
+        scenario: args.scenario.clone(),
+        policies: args.policies.clone(),
+        rates: args.rates.clone(),
+        vary: args.vary.clone(),
+        seeds: args.seeds,
+    };
+    let points: Result<Vec<_>, _> =
+        in_parallel(&sweep.jobs()?, SweepJob::run).into_iter().collect();
+    let points = points?;
+    let key = args.vary.as_ref().map(baton_sim::Vary::key);
+    let text = || table(key, args.rates.is_none(), &points);
+    say(&if args.json { json!({ "vary": key, "points": points }).to_string() } else { text() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(key: Option<&str>, is_search: bool, points: &[SweepPoint]) -> String {
+    let mut text = String::new();
+    let key = key.unwrap_or_default();
+    let value = |text: &str| if key.is_empty() { String::new() } else { format!("{text:<20} ") };
+    let rates = if is_search { "" } else { "   offered      bad    worst " };
+    let head = value(key);
+    let _infallible = writeln!(
+        text,
+        "{head}{:<16}{rates}{:>9} {:>9} {:>7} {:>7}",
+        "policy", "in time/s", "of bound", "GPUs", "batch",
+    );
+    for point in points {
+        let rates = match (point.bad_rate, point.worst_model_bad_rate) {
+            (Some(bad), Some(worst)) => {
+                let (bad, worst) = (bad * 100.0, worst * 100.0);
+                format!("{:>10.0} {bad:>7.2}% {worst:>7.2}% ", point.offered_rps)
+            }
+            _ => String::new(),
+        };
+        let _infallible = writeln!(
+            text,
+            "{}{:<16}{rates}{:>9.0} {:>9.3} {:>6.1}% {:>7.1}",
+            value(point.value.as_deref().unwrap_or_default()),
+            point.policy,
+            point.goodput_rps,
+            point.goodput_rps / point.analytic_bound_rps,
+            point.gpu_utilization * 100.0,
+            point.mean_batch,
+        );
+    }
+    text
+}
