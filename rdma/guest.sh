@@ -81,7 +81,7 @@ mount -t tmpfs -o size=80% memory /memory; mkdir /memory/top /memory/work
 mount -t overlay -o lowerdir=/rdma:/host,upperdir=/memory/top,workdir=/memory/work root /root || poweroff -f
 for d in proc sys dev; do mount --move /$d /root/$d; done
 mkdir -p /root/dev/pts /root/dev/shm /root/.guest
-mount -t devpts devpts /root/dev/pts; mount -t tmpfs shm /root/dev/shm; mount -t tmpfs tmp /root/tmp
+mount -t devpts devpts /root/dev/pts; mount -t tmpfs shm /root/dev/shm
 mount -t tmpfs run /root/run; mount -t 9p -o rw,cache=none,$share run /root/.guest || poweroff -f
 exec switch_root /root /bin/bash /.guest/start
 INIT

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use baton_bench::reproduce;
 use baton_sim::{PolicyName, Rates, Vary};
-use clap::builder::PossibleValuesParser;
 use baton_topo::TransportChoice;
+use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand};
 
 /// Deadline-aware DNN inference serving for GPU clusters.
@@ -109,6 +109,9 @@ pub(crate) enum SimCommand {
     /// With --rates every line is a run at that rate, without it a search for the goodput; with
     /// --vary there is one of each for every value of the key. Two runs at a time.
     Sweep(SimSweepArgs),
+    /// How much load any scheduler could carry: the analytic bound, and for one model what foresight
+    /// could reach and what not even foresight could
+    Bound(SimBoundArgs),
     /// Say why tasks or batches of a run were scheduled, delayed or dropped
     Explain(SimExplainArgs),
 }
@@ -190,6 +193,19 @@ pub(crate) struct SimSweepArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) seeds: u32,
     /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimBoundArgs {
+    /// The scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: PathBuf,
+    /// How many seeds to take the mean over, from the scenario's own on; two at a time
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }

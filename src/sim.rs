@@ -1,5 +1,6 @@
 //! `baton sim`.
 
+mod bound;
 mod sweep;
 
 use std::fmt::Write as _;
@@ -17,6 +18,7 @@ pub(crate) fn run(command: &SimCommand) -> CommandResult {
         SimCommand::Run(args) => run_once(args),
         SimCommand::Goodput(args) => search(args),
         SimCommand::Sweep(args) => sweep::run(args),
+        SimCommand::Bound(args) => bound::run(args),
         SimCommand::Explain(args) => explain(args),
     }
 }

@@ -48,7 +48,7 @@ impl Pair {
         let mut frontend = node(Role::Frontend, TransportChoice::Rdma, frontend);
         let slabs = slabs(1, slots, bytes);
         frontend.transport.expose(slabs.clone()).unwrap();
-        let buffer = landing(&mut backend, slots as usize * bytes as usize);
+        let buffer = landing(&mut backend, (slots as usize + 1) * bytes as usize);
         let (conn, _) = open(&mut backend, &mut frontend);
         Self { backend, frontend, conn, slabs, buffer }
     }

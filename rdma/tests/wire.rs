@@ -100,7 +100,7 @@ fn samples(head: &[u8; 40], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sa
         CatalogEnd &[], JoinFrontend &[], SlabDesc &[], JoinBackend text, ProfileDesc words,
         JoinAck &[], Ready &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
         Pong &[], Submit &[], Cancel &[], TaskEnd &[], Plan words, BatchDone &[], Read &[],
-        ReadReply &[], TaskResult &[],
+        ReadReply &[], TaskResult &[], FabricOffer text, FabricAnswer text, FabricSlab &[],
     );
     all.rotate_left(usize::from(head[0]) % Kind::ALL.len());
     all.to_vec()
@@ -186,7 +186,8 @@ fn encoded<B: Body>(body: &B, tail: &[u8], payload_len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Version 1 of the protocol, byte by byte. A change here is a change of the protocol.
+/// The protocol, byte by byte. A change here is a change of the protocol: version 2 so far, which adds
+/// the fabric's kinds to version 1 and changes none.
 #[test]
 fn golden_bytes() {
     let hello = Hello::new(Role::Backend, 7, 0x1122_3344_5566_7788);
@@ -194,8 +195,25 @@ fn golden_bytes() {
         encoded(&hello, &[], 0),
         [
             1, 0, 24, 0, 0, 0, 0, 0, // header: kind, reserved, body, payload
-            b'B', b'A', b'T', b'N', 1, 0, 1, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
+            b'B', b'A', b'T', b'N', 1, 0, 2, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
             0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
+        ]
+    );
+    let slab = FabricSlab {
+        first_slot: 1.into(),
+        slots: 2.into(),
+        stride: 3.into(),
+        input_bytes: 4.into(),
+        addr: 0x0506.into(),
+        rkey: 7.into(),
+        reserved: 0.into(),
+    };
+    assert_eq!(
+        encoded(&slab, &[], 0),
+        [
+            72, 0, 32, 0, 0, 0, 0, 0, //
+            1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, //
+            6, 5, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
         ]
     );
     let submit = Submit { task: 0x0102.into(), deadline_ns: 0x0304.into(), model: 5.into() };

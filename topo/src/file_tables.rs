@@ -138,13 +138,12 @@ fn network(section: &Section<'_>) -> NetworkSpec {
         let us = section.number(key, DELAY_US).unwrap_or(default_us);
         Nanos::from_millis_f64(us / 1e3)
     };
-    let spec = NetworkSpec {
+    NetworkSpec {
         ctrl: micros("ctrl_us", 300.0),
         data_per_task: micros("data_us_per_task", 20.0),
         response: micros("response_us", 500.0),
         jitter: micros("jitter_us", 500.0),
-    };
-    spec
+    }
 }
 
 /// `transport` stands with the network; everything about the card has a table of its own.

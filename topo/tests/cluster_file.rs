@@ -4,7 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use baton_core::{Nanos, SubclusterId};
-use baton_topo::{Checked, Cluster, EngineSpec, Idle, PolicyName, check_cluster, check_text};
+use baton_topo::{
+    Checked, Cluster, EngineSpec, FabricSpec, Idle, PolicyName, TransportChoice, VerbsConfig,
+    check_cluster, check_text,
+};
 
 /// Line numbers in the tests count from the first line of the text given.
 fn check(text: &str) -> Checked {
@@ -55,6 +58,46 @@ fn defaults_fill_in_what_a_minimal_file_leaves_out() {
     assert_eq!((model.input_bytes, model.output_bytes), (150_528, 8));
     assert_eq!(model.engine, EngineSpec::Emulated { jitter: 0.0 });
     assert_eq!((cluster.backends[0].gpus, cluster.backends[0].credit_bytes), (1, 1 << 20));
+}
+
+#[test]
+fn the_fabric_is_auto_unless_told_otherwise() {
+    let fabric = good(&model_with("")).fabric;
+    assert_eq!(fabric, FabricSpec::default());
+    assert_eq!(fabric.transport, TransportChoice::Auto);
+    let text = "\
+[network]
+transport = \"rdma\"
+[rdma]
+device = \"mlx5_0\"
+port = 2
+gid_index = 3
+mtu = 2048
+traffic_class = 96
+service_level = 4
+read_depth = 8
+peers = 64
+slice_bytes = 32768
+read_timeout_ms = 20
+ack_timeout = 12
+retries = 3
+";
+    let expected = VerbsConfig {
+        device: Some("mlx5_0".into()),
+        port: 2,
+        gid_index: Some(3),
+        mtu: Some(2_048),
+        traffic_class: 96,
+        service_level: 4,
+        read_depth: 8,
+        peers: 64,
+        slice_bytes: 32_768,
+        read_timeout: Nanos::from_millis(20),
+        ack_timeout: 12,
+        retries: 3,
+    };
+    let fabric = good(&(model_with("") + text)).fabric;
+    assert_eq!(fabric, FabricSpec { transport: TransportChoice::Rdma, verbs: expected });
 }
 
 #[test]
@@ -292,7 +335,16 @@ fn each_bad_value_outside_the_models_is_explained() {
         ),
         (
             "[network]\ndelay_us = 3",
-            ":10: network.delay_us: is not a key of this table; fix: remove it, or use one of: ctrl_us, data_us_per_task, response_us, jitter_us",
+            ":10: network.delay_us: is not a key of this table; fix: remove it, or use one of: ctrl_us, data_us_per_task, response_us, jitter_us, transport",
+        ),
+        (
+            "[network]\ntransport = \"roce\"",
+            ":10: network.transport: is \"roce\"; fix: write one of `rdma`, `tcp`, `auto`",
+        ),
+        ("[rdma]\nretries = 7", ":10: rdma.retries: is 7; fix: give a whole number from 0 to 6"),
+        (
+            "[rdma]\nmtu = 1500",
+            ":10: rdma.mtu: is no packet size of verbs; fix: give 256, 512, 1024, 2048 or 4096",
         ),
         (
             "[frontend]\nslots_per_model = 1000000",
@@ -305,7 +357,7 @@ fn each_bad_value_outside_the_models_is_explained() {
         ("[[frontend]]", ":9: frontend: is a list; fix: write [frontend]"),
         (
             "[model_defaults]",
-            ":9: model_defaults: is not a key of this table; fix: remove it, or use one of: scheduler, network, frontend, model, backend",
+            ":9: model_defaults: is not a key of this table; fix: remove it, or use one of: scheduler, network, rdma, frontend, model, backend",
         ),
         (
             "[[backend]]\nname = \"x\"\ngpus = 1000000000",
@@ -456,6 +508,7 @@ fn the_summary_says_what_was_understood() {
     let expected = "\
 scheduler at 127.0.0.1:7700: policy symphony, 1 ModelThread(s)
 planned delays: 0.3 ms per plan, 0.02 ms per input, 0.5 ms per answer; jitter 0.5 ms
+inputs over: auto
 frontends: 256 slots per model
 sub-cluster default: 2 GPU slots: b (2)
   model m (emulated): SLO 25 ms, ℓ(1) = 6 ms … ℓ(4) = 9 ms, 64 → 8 bytes

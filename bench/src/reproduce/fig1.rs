@@ -17,18 +17,20 @@ use super::workload::{Profile, Workload};
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig1",
     title: "Fig. 1: distributed scheduling hurts goodput",
-    setup: "Nexus' rules with 1 to 32 frontends, each of which spreads its tasks over the GPUs on its own \
-            (§3.3). The paper varies GPUs from 8 to 64, models from 1 to 37 and objectives from 20 to 100 ms \
-            and only plots the result; which workloads and frontends it took is not given. The seven here span \
-            that range. `baton` and `symphony`, which are central, are listed beside them.",
+    setup: "Nexus' rules with 1 to 32 frontends, each of which spreads its tasks over the GPUs on \
+            its own (§3.3). The paper varies GPUs from 8 to 64, models from 1 to 37 and objectives \
+            from 20 to 100 ms and only plots the result; which workloads and frontends it took is \
+            not given. The seven here span that range. `baton` and `symphony`, which are central, \
+            are listed beside them.",
     remark: REMARK,
     seeds: 3,
     run,
 };
 
-const REMARK: &str = "The loss depends on how many GPUs share a model and how large the planned batches are. With \
-    batches of a few tasks and many GPUs per model it reaches the paper's range and exceeds it; with large batches, or \
-    with a GPU or two per model, frontends have next to nothing to disagree about.";
+const REMARK: &str = "The loss depends on how many GPUs share a model and how large the planned \
+    batches are. With batches of a few tasks and many GPUs per model it reaches the paper's \
+    range and exceeds it; with large batches, or with a GPU or two per model, frontends have \
+    next to nothing to disagree about.";
 
 /// Nexus with these many frontends; only the first is in the list of policies.
 static FRONTENDS: [(f64, Policy); 6] = [

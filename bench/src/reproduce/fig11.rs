@@ -11,18 +11,19 @@ use super::workload::{Profile, Workload};
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig11",
     title: "Fig. 11 (right): goodput by number of GPUs",
-    setup: "20 equally popular models like ResNet50 with an objective of 100 ms, Poisson, on more and more GPUs \
-            (§5.4). Here all 20 have the profile of Table 5's ResNet50. The paper plots goodput and gives no number. \
-            The left half of the figure, the scheduler's own speed, is a matter of real time: \
-            `docs/performance.md`.",
+    setup: "20 equally popular models like ResNet50 with an objective of 100 ms, Poisson, on more \
+            and more GPUs (§5.4). Here all 20 have the profile of Table 5's ResNet50. The paper \
+            plots goodput and gives no number. The left half of the figure, the scheduler's own \
+            speed, is a matter of real time: `docs/performance.md`.",
     remark: REMARK,
     seeds: 3,
     run,
 };
 
-const REMARK: &str = "In virtual time a decision takes none, so what limits Clockwork in the paper, locks on its \
-    critical path, does not show here. With few GPUs for 20 models every policy that lets models share them loses a \
-    few per cent; a static partition loses much more, until each model has whole GPUs of its own.";
+const REMARK: &str = "In virtual time a decision takes none, so what limits Clockwork in the \
+    paper, locks on its critical path, does not show here. With few GPUs for 20 models every \
+    policy that lets models share them loses a few per cent; a static partition loses much more, \
+    until each model has whole GPUs of its own.";
 
 const MODELS: u32 = 20;
 const SLO_MS: f64 = 100.0;

@@ -12,23 +12,25 @@ use super::workload::{Models, Profile, Workload};
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig4",
     title: "Fig. 4: waiting or working on",
-    setup: "Goodput over that of `eager`, the work-conserving policy, in configurations of Table 3: (a) all 35 models \
-            of Table 5, (b) DenseNet121, which batches well, with objectives of 30 and 50 ms, (c) BERT, which hardly \
-            batches, each by GPUs per model and burstiness; (d) all of these and a sample of Table 3, every so \
-            many-th of its 7,560 configurations (§4.3). The paper does not say how many copies (b) and (c) \
-            have and which objective (c): here 8 and 50 ms. Only policies that may be best somewhere are compared.",
+    setup: "Goodput over that of `eager`, the work-conserving policy, in configurations of Table \
+            3: (a) all 35 models of Table 5, (b) DenseNet121, which batches well, with objectives \
+            of 30 and 50 ms, (c) BERT, which hardly batches, each by GPUs per model and \
+            burstiness; (d) all of these and a sample of Table 3, every so many-th of its 7,560 \
+            configurations (§4.3). The paper does not say how many copies (b) and (c) have and \
+            which objective (c): here 8 and 50 ms. Only policies that may be best somewhere are \
+            compared.",
     remark: REMARK,
     seeds: 1,
     run,
 };
 
-const REMARK: &str = "The paper's gains need a weaker opponent. In its pseudocode a free GPU takes the candidate \
-    with the earliest exec_at, which for work-conserving candidates is the order of arrival; \
-    `eager` here takes the most urgent one, as the paper's text says, and is hard to beat on \
-    mixed models. Against it waiting gains where batching pays and a model has several GPUs (b), \
-    and costs where few GPUs serve many models, under heavy bursts, and where batches save \
-    nothing (c). `symphony` falls behind `frontrun` with one GPU per model: there βλ is a few \
-    tasks, far below the batch that the objective allows.";
+const REMARK: &str = "The paper's gains need a weaker opponent. In its pseudocode a free GPU \
+    takes the candidate with the earliest exec_at, which for work-conserving candidates is the \
+    order of arrival; `eager` here takes the most urgent one, as the paper's text says, and is \
+    hard to beat on mixed models. Against it waiting gains where batching pays and a model has \
+    several GPUs (b), and costs where few GPUs serve many models, under heavy bursts, and where \
+    batches save nothing (c). `symphony` falls behind `frontrun` with one GPU per model: there \
+    βλ is a few tasks, far below the batch that the objective allows.";
 
 const RATIOS: [f64; 7] = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0];
 const QUICK_RATIOS: [f64; 3] = [1.0, 2.0, 4.0];
@@ -37,8 +39,8 @@ const QUICK_SHAPES: [f64; 3] = [0.1, 0.3, 1.0];
 const NAMES: [&str; 6] = ["DenseNet121", "InceptionV3", "ResNet50V2", "VGG16", "Xception", "BERT"];
 const COUNTS: [u32; 6] = [8, 16, 24, 32, 48, 64];
 const SLOS_MS: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 50.0];
-/// The sample: so many configurations, and how far apart: a prime near the golden part of all, so that every option of every
-/// dimension comes up evenly.
+/// The sample: so many configurations, and how far apart. A prime near the golden part of all, so
+/// that every option of every dimension comes up evenly.
 const SAMPLED: usize = 60;
 const QUICK_SAMPLED: usize = 8;
 const STRIDE: usize = 4_673;

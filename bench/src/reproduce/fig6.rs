@@ -12,20 +12,22 @@ use super::workload::{Models, Workload};
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig6",
     title: "Fig. 6: mixed zoos of models",
-    setup: "All models of Table 5 (1080Ti) or Table 6 (A100) on 64 GPUs, equally popular, Poisson: all, those \
-            with β/α > 2 (gt2) and those with β/α < 2 (lt2) (§5.1). The paper plots the goodput of Symphony, \
-            Clockwork and Nexus with 1 and 8 frontends; of the rates it gives none as a number.",
+    setup: "All models of Table 5 (1080Ti) or Table 6 (A100) on 64 GPUs, equally popular, Poisson: \
+            all, those with β/α > 2 (gt2) and those with β/α < 2 (lt2) (§5.1). The paper plots the \
+            goodput of Symphony, Clockwork and Nexus with 1 and 8 frontends; of the rates it gives \
+            none as a number.",
     remark: REMARK,
     seeds: 3,
     run,
 };
 
-const REMARK: &str = "The paper's factors need its baselines: Clockwork's rules, run as rules, are far closer to \
-    the bound than the published system. Nexus loses as the paper says, and more: planned batches of 1 or 2 \
-    leave no room for tasks that come together, and a static partition of 64 GPUs among some 35 models has \
-    many of those. `symphony` itself is weak on the unfiltered zoos: with some 35 models on 64 GPUs λ per model \
-    is small, βλ is a task or two, and nearly every batch is schedulable at once. The paper prints 5.7× here and \
-    4.7× in its abstract.";
+const REMARK: &str = "The paper's factors need its baselines: Clockwork's rules, run as rules, \
+    are far closer to the bound than the published system. Nexus loses as the paper says, and \
+    more: planned batches of 1 or 2 leave no room for tasks that come together, and a static \
+    partition of 64 GPUs among some 35 models has many of those. `symphony` itself is weak on \
+    the unfiltered zoos: with some 35 models on 64 GPUs λ per model is small, βλ is a task or \
+    two, and nearly every batch is schedulable at once. The paper prints 5.7× here and 4.7× in \
+    its abstract.";
 
 pub(crate) const GPUS: u32 = 64;
 const ZOOS: [(&str, &str); 2] = [("1080ti", "1080Ti"), ("a100", "A100")];

@@ -11,18 +11,20 @@ use super::workload::{Profile, Workload};
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig7",
     title: "Fig. 7: objective, popularity and burstiness",
-    setup: "20 models like ResNet50 on 32 GPUs, all with the same objective from 15 to 100 ms; popularity equal \
-            or Zipf 0.9; gaps exponential or Gamma with shape 0.05 (§5.2.1). Here all 20 have the profile of Table \
-            5's ResNet50. The paper plots goodput and gives no number.",
+    setup: "20 models like ResNet50 on 32 GPUs, all with the same objective from 15 to 100 ms; \
+            popularity equal or Zipf 0.9; gaps exponential or Gamma with shape 0.05 (§5.2.1). Here \
+            all 20 have the profile of Table 5's ResNet50. The paper plots goodput and gives no \
+            number.",
     remark: REMARK,
     seeds: 3,
     run,
 };
 
-const REMARK: &str = "The bound assumes evenly spaced tasks: under Gamma 0.05 twenty tasks may come at once and a \
-    tight objective has no room for them, so every policy is far below it there. Symphony's lead \
-    under tight objectives appears against Clockwork with its 5 ms of outstanding work, which \
-    are a quarter of such an objective; with none its rules keep up at every objective.";
+const REMARK: &str = "The bound assumes evenly spaced tasks: under Gamma 0.05 twenty tasks may \
+    come at once and a tight objective has no room for them, so every policy is far below it \
+    there. Symphony's lead under tight objectives appears against Clockwork with its 5 ms of \
+    outstanding work, which are a quarter of such an objective; with none its rules keep up at \
+    every objective.";
 
 const GPUS: u32 = 32;
 const MODELS: u32 = 20;

@@ -15,17 +15,19 @@ use super::table4::Model;
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig8",
     title: "Fig. 8: batch sizes",
-    setup: "Table 4's two models, each policy at its own goodput (§5.2.2): part of the tasks that ran in batches up \
-            to a size. The dashed lines are the analytic batches: without coordination, and staggered.",
+    setup: "Table 4's two models, each policy at its own goodput (§5.2.2): part of the tasks that \
+            ran in batches up to a size. The dashed lines are the analytic batches: without \
+            coordination, and staggered.",
     remark: REMARK,
     seeds: 3,
     run,
 };
 
-const REMARK: &str = "Deferred policies put nearly every task into the staggered optimum's batch, as in the paper; \
-    their lines lie on one another. Clockwork's sizes spread over the whole range, as the paper \
-    says, but most of its tasks are in the larger ones, and its goodput is accordingly higher \
-    than printed. Nexus' batches stay within the uncoordinated size, which its plan aims for.";
+const REMARK: &str = "Deferred policies put nearly every task into the staggered optimum's \
+    batch, as in the paper; their lines lie on one another. Clockwork's sizes spread over the \
+    whole range, as the paper says, but most of its tasks are in the larger ones, and its \
+    goodput is accordingly higher than printed. Nexus' batches stay within the uncoordinated \
+    size, which its plan aims for.";
 
 fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
     let spreads = spread::measure(lab)?;

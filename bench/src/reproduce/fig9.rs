@@ -15,19 +15,20 @@ use super::table4::Model;
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig9",
     title: "Fig. 9: queueing delay",
-    setup: "The runs of Fig. 8: the time from a task's arrival to the start of its batch (§5.2.3), of tasks that were \
-            executed. The dashed line is half of the objective, the longest wait of Nexus according to the paper.",
+    setup: "The runs of Fig. 8: the time from a task's arrival to the start of its batch (§5.2.3), \
+            of tasks that were executed. The dashed line is half of the objective, the longest \
+            wait of Nexus according to the paper.",
     remark: REMARK,
     seeds: 3,
     run,
 };
 
-const REMARK: &str = "The paper's finding holds. A task of a deferred policy waits about as long as its batch \
-    takes to fill, a fraction of what a GPU of its own would need to come round; that is what is \
-    left for larger batches. Nexus' tasks wait for the turn of one GPU, up to half of the \
-    objective. With 5 ms of outstanding work Clockwork's tasks wait at least those 5 ms; without \
-    it they wait no longer than others. The very longest waits are single tasks in moments of \
-    overload.";
+const REMARK: &str = "The paper's finding holds. A task of a deferred policy waits about as long \
+    as its batch takes to fill, a fraction of what a GPU of its own would need to come round; \
+    that is what is left for larger batches. Nexus' tasks wait for the turn of one GPU, up to \
+    half of the objective. With 5 ms of outstanding work Clockwork's tasks wait at least those 5 \
+    ms; without it they wait no longer than others. The very longest waits are single tasks in \
+    moments of overload.";
 
 fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
     let spreads = spread::measure(lab)?;

@@ -196,3 +196,77 @@ pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
     let factor = 10_f64.powi(digits);
     (value * factor).round() / factor
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::policies::POLICIES;
+    use crate::reproduce::workload::Profile;
+
+    fn goodput(goodput_rps: f64, bound: f64) -> Goodput {
+        Goodput {
+            policy: String::new(),
+            goodput_rps,
+            analytic_bound_rps: bound,
+            ratio: goodput_rps / bound,
+            mean_batch: 1.0,
+            gpu_utilization: 0.5,
+            seeds: Vec::new(),
+        }
+    }
+
+    /// Two cases in two panels, two policies: 900 and 1,000 of 2,000, then 400 and 100 of 500.
+    fn grid() -> Grid {
+        let profile = Profile { name: "m".to_owned(), alpha_ms: 1.0, beta_ms: 1.0 };
+        let case = |label: &str, x| Case {
+            panel: format!("panel {x}"),
+            label: label.to_owned(),
+            x,
+            workload: Workload::copies(1, &profile, 10.0, 1),
+        };
+        Grid {
+            policies: POLICIES.iter().take(2).collect(),
+            cases: vec![case("one", 1.0), case("two", 2.0)],
+            scenarios: vec![String::new(), String::new()],
+            results: vec![
+                vec![goodput(900.0, 2_000.0), goodput(1_000.0, 2_000.0)],
+                vec![goodput(400.0, 500.0), goodput(100.0, 500.0)],
+            ],
+        }
+    }
+
+    #[test]
+    fn a_table_has_the_bound_the_paper_and_every_policy_with_the_best_in_bold() {
+        let [first, second] = [POLICIES[0].name, POLICIES[1].name];
+        let paper = PaperRow { who: "Symphony", rps: vec![Some(1_500.0)] };
+        let expected = format!(
+            "| goodput | one |\n|---|---:|\n| *bound, tasks/s* | 2,000 |\n\
+             | *paper:* Symphony | 1,500 · 0.750 |\n| `{first}` | 900 · 0.450 |\n\
+             | `{second}` | **1,000 · 0.500** |\n"
+        );
+        assert_eq!(grid().table("panel 1", "goodput", &[paper]), expected);
+    }
+
+    #[test]
+    fn a_standing_is_the_worst_case_against_the_best_policy_in_it() {
+        let expected = |policy: usize, worst_of_best, mean_ratio| Standing {
+            policy: POLICIES[policy].name,
+            worst_of_best,
+            mean_ratio,
+            best_in: 0.5,
+        };
+        assert_eq!(grid().standings(), [expected(0, 0.9, 0.625), expected(1, 0.25, 0.35)]);
+    }
+
+    #[test]
+    fn a_line_belongs_to_its_panel_and_its_policy() {
+        let grid = grid();
+        assert_eq!(grid.panels(), ["panel 1", "panel 2"]);
+        let lines = grid.lines("panel 2", |goodput| goodput.ratio);
+        assert_eq!(
+            lines.iter().map(|l| l.points.clone()).collect::<Vec<_>>(),
+            [[(2.0, 0.8)], [(2.0, 0.2)]]
+        );
+        assert!(grid.results("panel 2", "nobody").is_empty());
+    }
+}

@@ -12,18 +12,18 @@ use super::workload::{Profile, Workload};
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "table4",
     title: "Table 4: one model on eight GPUs",
-    setup: "One model, 8 GPUs, Poisson arrivals (§5.2.2). The paper prints goodput of three systems beside \
-            the analytic rates of uncoordinated and of staggered execution.",
+    setup: "One model, 8 GPUs, Poisson arrivals (§5.2.2). The paper prints goodput of three \
+            systems beside the analytic rates of uncoordinated and of staggered execution.",
     remark: REMARK,
     seeds: 3,
     run,
 };
 
-const REMARK: &str = "`symphony` comes out a few per cent above the paper: here are no network, no jitter \
-    and no process, and the window gives heads up only when a batch is sealed. The paper does not say how \
-    many frontends its Nexus had; with either number the rules do a little better than printed. \
-    Clockwork's rules do far better than its published figure, even with its own 5 ms of outstanding work: \
-    that figure is not the rules' doing.";
+const REMARK: &str = "`symphony` comes out a few per cent above the paper: here are no network, \
+    no jitter and no process, and the window gives heads up only when a batch is sealed. The \
+    paper does not say how many frontends its Nexus had; with either number the rules do a \
+    little better than printed. Clockwork's rules do far better than its published figure, even \
+    with its own 5 ms of outstanding work: that figure is not the rules' doing.";
 
 /// A row of the paper's table.
 pub(crate) struct Model {

@@ -5,6 +5,7 @@
 //! pure), `hub` (one process's device with all its queue pairs), `fabric` (the conversation that
 //! connects them), `mixed` (the transport: messages over TCP, inputs over this).
 
+mod breaker;
 mod device;
 mod engine;
 mod error;

@@ -10,11 +10,11 @@ use crate::scenario::Scenario;
 use crate::tally::SimError;
 
 /// Largest bad rate of any model that is still good.
-const BAD_MAX: f64 = 0.01;
+pub(crate) const BAD_MAX: f64 = 0.01;
 /// The search ends when it knows the rate to this fraction of the bound.
-const RESOLUTION: f64 = 0.001;
+pub(crate) const RESOLUTION: f64 = 0.001;
 /// And looks no higher than this multiple of it: the bound is, in practice, the ceiling.
-const HIGHEST: f64 = 1.28;
+pub(crate) const HIGHEST: f64 = 1.28;
 
 /// The result of a search, as `baton sim goodput --json` prints it: means over the seeds.
 #[derive(Clone, PartialEq, Debug, Serialize)]

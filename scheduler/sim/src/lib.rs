@@ -14,6 +14,7 @@
 mod arrivals;
 mod baseline;
 mod bound;
+mod clairvoyant;
 mod cluster;
 mod distributions;
 mod drawn;
@@ -41,6 +42,7 @@ mod vary;
 mod watch;
 
 pub use bound::analytic_bound_rps;
+pub use clairvoyant::{Clairvoyant, clairvoyant};
 pub use distributions::Distributions;
 pub use explain::{
     BatchStory, BusyGpu, CandidateView, Cause, Decision, Explanation, ModelMoment, Moment, Outcome,

@@ -32,6 +32,12 @@ pub enum SimError {
         /// As given.
         rate: f64,
     },
+    /// Knowing the arrivals would not be knowing everything.
+    #[error("no clairvoyant bound for this scenario: {why}")]
+    NotClairvoyant {
+        /// What stands in the way.
+        why: &'static str,
+    },
     /// Only the production scheduler can be asked why.
     #[error(
         "policy {policy} is a baseline and cannot be explained: take symphony or eager, or read \

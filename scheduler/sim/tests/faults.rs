@@ -131,7 +131,10 @@ fn plans_for_an_earlier_life_come_back() {
 /// Slots that are lost before the first task might as well not exist.
 #[test]
 fn a_lost_slot_is_as_good_as_none() {
-    let lost = scenario("[[gpu_event]]\nat_s = 0\ngpus = [4, 5, 6, 7]\nkind = 'loss'\n");
+    // With a lag, a grant for a slot that is gone costs time.
+    let gone = "message_lag_us = 300\n\
+                [[gpu_event]]\nat_s = 0\ngpus = [4, 5, 6, 7]\nkind = 'loss'\n";
+    let lost = scenario(gone);
     let half = Scenario { gpus: 4, gpu_events: Vec::new(), ..lost.clone() };
     for policy in LIVES {
         let (lost, half) = (traced(&lost, policy, 2_400.0).1, traced(&half, policy, 2_400.0).1);

@@ -1,0 +1,70 @@
+//! How far any scheduler could get on one model's tasks if it knew them all beforehand.
+
+mod nesting;
+mod plan;
+mod prices;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod upper;
+
+use serde::Serialize;
+
+use self::tasks::Tasks;
+use crate::bound::analytic_bound_rps;
+use crate::goodput::{BAD_MAX, HIGHEST, RESOLUTION};
+use crate::scenario::Scenario;
+use crate::tally::SimError;
+
+/// The bounds of one seed's load.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Clairvoyant {
+    /// The seed.
+    pub seed: u64,
+    /// The highest rate for which a plan was found that keeps the bad rate at 1 %.
+    pub feasible_rps: f64,
+    /// The lowest rate at which it is certain that none can; `None` if even 1.28 of the analytic
+    /// bound cannot be excluded.
+    pub upper_rps: Option<f64>,
+}
+
+/// Searches both rates by bisection, as [`crate::goodput()`] does. The warm-up's tasks are left out,
+/// which only helps.
+///
+/// # Errors
+/// The scenario has several models, or something in it that is not known beforehand.
+pub fn clairvoyant(scenario: &Scenario, seed: u64) -> Result<Clairvoyant, SimError> {
+    let bound = analytic_bound_rps(scenario);
+    let at = |rate_rps: f64| {
+        let tasks = Tasks::new(scenario, rate_rps.max(0.001), seed)?;
+        let goal = (1.0 - BAD_MAX) * tasks.len() as f64;
+        Ok((tasks, goal))
+    };
+    let feasible = |rate_rps: f64| {
+        let (tasks, goal) = at(rate_rps)?;
+        Ok(plan::plan(&tasks, goal).is_some())
+    };
+    let (feasible_rps, _) = edge(0.0, HIGHEST * bound, RESOLUTION * bound, feasible)?;
+    let in_reach = |rate_rps: f64| {
+        let (tasks, goal) = at(rate_rps)?;
+        Ok(!upper::is_out_of_reach(&tasks, goal))
+    };
+    let highest = HIGHEST * bound;
+    let (_, upper) = edge(feasible_rps, highest, RESOLUTION * bound, in_reach)?;
+    Ok(Clairvoyant { seed, feasible_rps, upper_rps: (upper < highest).then_some(upper) })
+}
+
+/// The last rate found that is possible and the first that is not, less than `resolution` apart;
+/// `low` and `high` if none was tried.
+fn edge(
+    mut low: f64,
+    mut high: f64,
+    resolution: f64,
+    possible: impl Fn(f64) -> Result<bool, SimError>,
+) -> Result<(f64, f64), SimError> {
+    while high - low > resolution && high > 0.0 {
+        let rate = (low + high) / 2.0;
+        if possible(rate)? { low = rate } else { high = rate }
+    }
+    Ok((low, high))
+}
