@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use baton_bench::reproduce;
 use baton_sim::{PolicyName, Rates, Vary};
-use baton_topo::TransportChoice;
-use clap::builder::PossibleValuesParser;
+use baton_topo::{Idle, TransportChoice};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 
 /// Deadline-aware DNN inference serving for GPU clusters.
@@ -71,10 +71,47 @@ pub(crate) enum ConfigCommand {
 pub(crate) enum BenchCommand {
     /// The scheduler's agents on pinned threads, without a network: CPU time per request and batch
     Sched(BenchSchedArgs),
+    /// Time of one READ of one object: `perftest`'s ib_read_lat, over the pull protocol
+    ReadLat(BenchPullArgs),
+    /// Objects kept under way from one sender: `perftest`'s ib_read_bw
+    ReadBw(BenchPullArgs),
+    /// All senders' objects at once: rounds of senders × objects
+    Incast(BenchPullArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchPullArgs {
+    /// rdma or tcp
+    #[arg(long, default_value_t = TransportChoice::Tcp, value_parser = one_transport)]
+    pub(crate) transport: TransportChoice,
+    /// Senders [default: 1; incast: 8]
+    #[arg(long)]
+    pub(crate) senders: Option<u32>,
+    /// Objects of each sender under way at a time [default: read-lat 1, read-bw 64, incast 8]
+    #[arg(long)]
+    pub(crate) objects: Option<u32>,
+    /// Bytes of an object, at most 64 MiB
+    #[arg(long, default_value_t = 150_528)]
+    pub(crate) bytes: u32,
+    /// Length of the measurement
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// What the puller does without work: spin, yield or park
+    #[arg(long, default_value = "spin", value_parser = idle)]
+    pub(crate) idle: Idle,
+    /// Compute the floor from this link rate, Gb/s, instead of measuring bare sockets
+    #[arg(long, value_parser = gbps)]
+    pub(crate) link_gbps: Option<f64>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct BenchSchedArgs {
+    /// How the scheduler batches
+    #[arg(long, default_value = "baton", value_parser = production_policy())]
+    pub(crate) policy: baton_topo::PolicyName,
     /// ModelThreads
     #[arg(long, default_value_t = 1)]
     pub(crate) model_threads: u32,
@@ -130,6 +167,13 @@ pub(crate) struct ReproduceArgs {
     /// Print the data as one JSON object instead of Markdown
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn production_policy() -> impl TypedValueParser<Value = baton_topo::PolicyName> {
+    let all = baton_topo::PolicyName::ALL;
+    let named = move |name: &str| all.into_iter().find(|policy| policy.name() == name);
+    PossibleValuesParser::new(all.map(baton_topo::PolicyName::name))
+        .map(move |name| named(&name).expect("the parser knows these names only"))
 }
 
 fn experiments() -> PossibleValuesParser {
@@ -322,6 +366,24 @@ fn transport(text: &str) -> Result<TransportChoice, String> {
     use TransportChoice::{Auto, Rdma, Tcp};
     let choice = [Rdma, Tcp, Auto].into_iter().find(|choice| choice.as_str() == text);
     choice.ok_or_else(|| "give rdma, tcp or auto".to_owned())
+}
+
+fn one_transport(text: &str) -> Result<TransportChoice, String> {
+    let choice = transport(text).ok().filter(|choice| *choice != TransportChoice::Auto);
+    choice.ok_or_else(|| "give rdma or tcp".to_owned())
+}
+
+fn idle(text: &str) -> Result<Idle, String> {
+    match text {
+        "spin" => Ok(Idle::Spin),
+        "yield" => Ok(Idle::Yield),
+        "park" => Ok(Idle::Park),
+        _ => Err("give spin, yield or park".to_owned()),
+    }
+}
+
+fn gbps(text: &str) -> Result<f64, String> {
+    number(text, 0.001, 1e5)
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

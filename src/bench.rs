@@ -2,14 +2,35 @@
 
 use std::process::ExitCode;
 
+use baton_bench::dataplane::{self, Pull};
 use baton_bench::sched::{self, Shape};
+use baton_topo::Clock;
 
 use crate::CommandResult;
-use crate::args::BenchSchedArgs;
+use crate::args::{BenchPullArgs, BenchSchedArgs};
 use crate::output::say;
+
+/// Which of the three, and its defaults: senders and objects.
+pub(crate) fn pull(bench: &'static str, shape: (u32, u32), args: &BenchPullArgs) -> CommandResult {
+    let pull = Pull {
+        bench,
+        transport: args.transport,
+        senders: args.senders.unwrap_or(shape.0),
+        objects: args.objects.unwrap_or(shape.1),
+        bytes: args.bytes,
+        stream: bench == "read-bw",
+        seconds: args.seconds,
+        idle: args.idle,
+        link_gbps: args.link_gbps,
+    };
+    let report = dataplane::run(&pull, Clock::start())?;
+    say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    Ok(ExitCode::SUCCESS)
+}
 
 pub(crate) fn sched(args: &BenchSchedArgs) -> CommandResult {
     let report = sched::run(Shape {
+        policy: args.policy,
         model_threads: args.model_threads,
         models: args.models,
         gpus: args.gpus,

@@ -41,7 +41,12 @@ fn run(command: Command) -> CommandResult {
         Command::Backend(args) => serve::backend(&args),
         Command::Load(args) => load::run(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::Bench { command: BenchCommand::Sched(args) } => bench::sched(&args),
+        Command::Bench { command } => match command {
+            BenchCommand::Sched(args) => bench::sched(&args),
+            BenchCommand::ReadLat(args) => bench::pull("read-lat", (1, 1), &args),
+            BenchCommand::ReadBw(args) => bench::pull("read-bw", (1, 64), &args),
+            BenchCommand::Incast(args) => bench::pull("incast", (8, 8), &args),
+        },
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim { command } => sim::run(&command),
         Command::Config { command: ConfigCommand::Check { file } } => config::check(&file),

@@ -11,6 +11,7 @@ use baton_core::{
     ModelSink, ModelState, Nanos, NetworkDelay, Policy, Profile, RankLimits, RankSink, RankState,
     Request, SubclusterId, TaskId, Unserved,
 };
+use baton_topo::PolicyName;
 
 const MODELS: u32 = 32;
 const GPUS: u32 = 64;
@@ -102,7 +103,7 @@ impl Bench {
             profile,
             slo: SLO,
             queue_capacity: 1024,
-            policy: Policy::Symphony,
+            policy: Policy::default(),
             network: NetworkDelay::default(),
         });
         let limits = RankLimits { gpus: GPUS, subclusters: 1 };
@@ -110,6 +111,7 @@ impl Bench {
         let grants = vec![0; MODELS as usize];
         let now = Nanos::from_millis(1_000);
         let shape = Shape {
+            policy: PolicyName::Baton,
             model_threads: 1,
             models: MODELS,
             gpus: GPUS,

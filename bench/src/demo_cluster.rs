@@ -109,6 +109,7 @@ transport = \"TRANSPORT\"
 # A busy machine looks at a completion late; that is no reason to read again.
 [rdma]
 read_timeout_ms = 500
+ack_timeout = 14
 
 ";
 

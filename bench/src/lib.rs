@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+pub mod dataplane;
 pub mod demo;
 mod demo_cluster;
 mod demo_processes;

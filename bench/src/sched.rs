@@ -16,16 +16,19 @@ mod stepped;
 mod workload;
 
 use baton_core::Nanos;
+use baton_topo::PolicyName;
 
 pub use report::{SchedReport, ThreadReport};
 pub use stepped::{Stepped, Stepper};
 
 use rig::Rig;
-use workload::Workload;
+use workload::{BATCH, Workload};
 
 /// What to run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
+    /// How the scheduler batches.
+    pub policy: PolicyName,
     /// ModelThreads, at least 1.
     pub model_threads: u32,
     /// Models, at least one for each ModelThread.
@@ -89,6 +92,16 @@ pub fn run(shape: Shape) -> Result<SchedReport, SchedError> {
     Ok(SchedReport::new(shape, &outcome, generator, stepped))
 }
 
+/// The stepped figures alone: a second on one core.
+///
+/// # Errors
+/// The shape is beyond the scheduler's bounds.
+pub fn step(shape: Shape) -> Result<Stepped, SchedError> {
+    shape.check()?;
+    let generator = generator::cost_alone(&Workload::new(shape, GUESS_RPS), f64::from(BATCH))?;
+    stepped::measure(shape, generator)
+}
+
 impl Shape {
     fn check(&self) -> Result<(), SchedError> {
         use baton_scheduler::limits::{GPUS_MAX, MODEL_THREADS_MAX};
@@ -112,8 +125,15 @@ const MODELS_MAX: u32 = 10_000;
 mod tests {
     use super::*;
 
-    const TINY: Shape =
-        Shape { model_threads: 1, models: 3, gpus: 4, seconds: 0.1, rate: None, seed: 1 };
+    const TINY: Shape = Shape {
+        policy: PolicyName::Baton,
+        model_threads: 1,
+        models: 3,
+        gpus: 4,
+        seconds: 0.1,
+        rate: None,
+        seed: 1,
+    };
 
     #[test]
     fn a_saturated_run_costs_something_and_loses_nothing() {

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use baton_bench::reproduce::{ALL, Effort, ReproduceError, Reproduced, names, reproduce};
+use baton_sim::{PolicyName, Scenario, analytic_bound_rps, goodput};
 use serde_json::Value;
 
 fn folder(name: &str) -> PathBuf {
@@ -94,9 +95,27 @@ fn check_data(name: &str, data: &Value) {
             let ratio = goodput.as_f64().unwrap() / bound.as_f64().unwrap();
             assert!((ratio - result["ratio"].as_f64().unwrap()).abs() < 1e-3, "{name}: {result}");
         }
-        if let Some(scenario) = point["scenario"].as_str() {
-            baton_sim::Scenario::parse(scenario)
-                .unwrap_or_else(|e| panic!("{name}: {e}: {scenario}"));
+        if let Some(text) = point["scenario"].as_str() {
+            let scenario = Scenario::parse(text).unwrap_or_else(|e| panic!("{name}: {e}: {text}"));
+            let bound = point["analytic_bound_rps"].as_f64().unwrap();
+            assert!((bound - analytic_bound_rps(&scenario)).abs() < 0.1, "{name}: {point}");
+        }
+    }
+}
+
+/// What a file says about a policy is what the simulator says about its scenario.
+#[test]
+fn a_point_can_be_measured_again_by_itself() {
+    let parts = smoke("table4", &folder("reproduce-again"));
+    for point in parts[0].data["points"].as_array().unwrap() {
+        let scenario = Scenario::parse(point["scenario"].as_str().unwrap()).unwrap();
+        let results = point["results"].as_array().unwrap();
+        assert!(results.len() > 5);
+        for result in results {
+            let policy: PolicyName = result["policy"].as_str().unwrap().parse().unwrap();
+            let again = goodput(&scenario, policy, 1).unwrap();
+            let written = result["goodput_rps"].as_f64().unwrap();
+            assert!((written - again.goodput_rps).abs() < 0.1, "{policy}: {result}");
         }
     }
 }

@@ -101,6 +101,29 @@ fn images_are_read_without_the_frontends_help() {
     assert_eq!(pair.frontend.transport.counters().reads_served, 0, "none went over TCP");
 }
 
+/// Nobody spins: the completion queue's event ends the wait.
+#[test]
+fn a_completion_ends_a_wait() {
+    if !rdma_here() {
+        return;
+    }
+    let mut pair = Pair::new(&on_device(0), &on_device(1), 4, IMAGE);
+    let tasks: Vec<_> = (0..4).map(|seed| submit(&pair.slabs, seed)).collect();
+    pair.linked();
+    let clock = Clock::start();
+    let before = clock.now();
+    for (row, task) in (0..).zip(tasks) {
+        let reads = &mut vec![read(pair.conn, task, &pair.buffer, row, IMAGE)];
+        pair.backend.transport.post_reads(reads);
+        while pair.backend.reads().len() as u32 <= row {
+            if pair.backend.poll() == 0 {
+                pair.backend.transport.wait(Some(Nanos::from_millis(9_000)));
+            }
+        }
+    }
+    assert!(clock.now() - before < Nanos::from_millis(9_000), "woken, not timed out");
+}
+
 #[test]
 fn what_cannot_be_read_is_told_apart() {
     if !rdma_here() {

@@ -116,6 +116,8 @@ pub struct RankLink {
     updates: rtrb::Consumer<GpuUpdate>,
     grants: rtrb::Producer<(ModelId, Grant)>,
     waker: Waker,
+    /// Something was granted since the ModelThread was last woken.
+    unannounced: bool,
 }
 
 /// To the ControlThread, from any thread.
@@ -174,7 +176,7 @@ pub(crate) fn link(
         rank: rank_waker,
         unannounced: false,
     };
-    let rank = RankLink { updates: update_out, grants: grant_in, waker: model_waker };
+    let rank = RankLink { updates: update_out, grants: grant_in, waker: model_waker, unannounced: false };
     (model, (reader, rank), commands)
 }
 
@@ -216,10 +218,17 @@ impl RankLink {
         self.updates.pop().ok()
     }
 
-    /// Sends a grant to the model's thread and wakes it.
+    /// Sends a grant to the model's thread.
     pub fn grant(&mut self, model: ModelId, grant: Grant) {
         self.grants.push((model, grant)).expect("a model has one grant at a time");
-        self.waker.wake();
+        self.unannounced = true;
+    }
+
+    /// Wakes the ModelThread if it was granted anything. Once per pass.
+    pub fn announce(&mut self) {
+        if std::mem::take(&mut self.unannounced) {
+            self.waker.wake();
+        }
     }
 }
 

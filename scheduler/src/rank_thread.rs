@@ -106,7 +106,7 @@ impl RankThread {
         let mut taken = 0;
         for thread in 0..self.out.links.len() {
             while let Some(update) = self.out.links[thread].update() {
-                self.state.on_gpu(now, update, &mut self.out);
+                self.state.note_gpu(now, update, &mut self.out);
                 taken += 1;
             }
         }
@@ -118,7 +118,7 @@ impl RankThread {
         for (board, residents) in &self.boards {
             taken += board.collect(|at, value| {
                 let Published { candidate, grants } = value;
-                self.state.on_candidate(now, residents[at], candidate, grants, &mut self.out);
+                self.state.note_candidate(now, residents[at], candidate, grants);
             });
         }
         taken
@@ -141,6 +141,7 @@ impl Agent for RankThread {
             self.state.on_timer(now, &mut self.out);
         }
         if work > 0 || due {
+            self.out.links.iter_mut().for_each(RankLink::announce);
             self.publish_counters();
         }
         work + usize::from(due)

@@ -62,6 +62,20 @@ pub enum PolicyName {
     Eager,
 }
 
+impl PolicyName {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Baton, Self::Symphony, Self::Eager];
+
+    /// As it is written in a cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Baton => "baton",
+            Self::Symphony => "symphony",
+            Self::Eager => "eager",
+        }
+    }
+}
+
 /// `[network]`: what is taken off deadlines and put before executions.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkSpec {

@@ -86,7 +86,7 @@ impl Default for VerbsConfig {
             peers: 16,
             slice_bytes: 64 * 1024,
             read_timeout: Nanos::from_millis(50),
-            ack_timeout: 14,
+            ack_timeout: 11,
             retries: 6,
         }
     }

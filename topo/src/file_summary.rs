@@ -4,16 +4,12 @@ use std::fmt;
 
 use baton_core::SubclusterId;
 
-use crate::cluster::{Cluster, EngineSpec, ModelSpec, PolicyName};
+use crate::cluster::{Cluster, EngineSpec, ModelSpec};
 
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheduler = &self.scheduler;
-        let policy = match scheduler.policy {
-            PolicyName::Baton => "baton",
-            PolicyName::Symphony => "symphony",
-            PolicyName::Eager => "eager",
-        };
+        let policy = scheduler.policy.name();
         let (listen, threads) = (scheduler.listen, scheduler.model_threads);
         writeln!(f, "scheduler at {listen}: policy {policy}, {threads} ModelThread(s)")?;
         writeln!(

@@ -196,3 +196,24 @@ fn tint((red, green, blue): Colour, strength: f64) -> RGBColor {
     let mix = |to: u8| (255.0 + (f64::from(to) - 255.0) * strength).round() as u8;
     RGBColor(mix(red), mix(green), mix(blue))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_land_between_the_ends_of_the_axis_and_beyond_it_on_them() {
+        let up = Axis::linear("", 2.0, 4.0, 1.0, 0);
+        let places = |axis: &Axis, values: [f64; 4]| values.map(|v| place(v, axis, 100.0, 200.0));
+        assert_eq!(places(&up, [2.0, 3.0, 4.5, 0.0]), [100, 150, 200, 100]);
+        let down = Axis::downwards("", &["a".to_owned(), "b".to_owned()]);
+        assert_eq!(places(&down, [1.5, 1.0, 0.0, -9.0]), [100, 125, 175, 200]);
+    }
+
+    #[test]
+    fn heat_is_white_where_nothing_changes() {
+        assert_eq!(heat(1.0), RGBColor(255, 255, 255));
+        assert_eq!((heat(2.0), heat(9.0)), (RGBColor(0, 114, 178), RGBColor(0, 114, 178)));
+        assert_eq!(heat(0.0), RGBColor(213, 94, 0));
+    }
+}

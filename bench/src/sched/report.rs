@@ -12,6 +12,8 @@ use super::stepped::Stepped;
 /// A finished run. The JSON keys are a contract.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SchedReport {
+    /// How the scheduler batched.
+    pub policy: &'static str,
     /// ModelThreads.
     pub model_threads: u32,
     /// Models.
@@ -93,6 +95,7 @@ impl SchedReport {
         // Each grant is followed by two updates: planned, finished.
         let events = rank.counts.candidates + 3 * rank.counts.grants;
         Self {
+            policy: shape.policy.name(),
             model_threads: shape.model_threads,
             models: shape.models,
             gpus: shape.gpus,
@@ -148,7 +151,8 @@ impl fmt::Display for SchedReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} model threads, {} models, {} GPUs, {:.1} s{}",
+            "{}, {} model threads, {} models, {} GPUs, {:.1} s{}",
+            self.policy,
             self.model_threads,
             self.models,
             self.gpus,

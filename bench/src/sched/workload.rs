@@ -8,7 +8,7 @@ use baton_topo::{
 use super::Shape;
 
 /// The batch size the profile is made for.
-const BATCH: f64 = 10.0;
+pub(super) const BATCH: u32 = 10;
 const BATCH_MAX: u32 = 32;
 /// Share of the GPUs' time that batches of [`BATCH`] take.
 const BUSY: f64 = 0.8;
@@ -27,14 +27,13 @@ pub(super) struct Workload {
 
 impl Workload {
     pub(super) fn new(shape: Shape, rate_rps: f64) -> Self {
-        let execution_ns = BUSY * f64::from(shape.gpus) * BATCH / rate_rps * 1e9;
-        let gathering_ns = BATCH * f64::from(shape.models) / rate_rps * 1e9;
-        // βλ tasks make a batch schedulable: with β the time in which BATCH tasks of one model
-        // arrive, they are BATCH.
-        let beta_ns = gathering_ns.min(0.9 * execution_ns);
-        let alpha = Nanos(((execution_ns - beta_ns) / BATCH).max(1.0) as u64);
-        let profile = Profile::linear(alpha, Nanos(beta_ns as u64), BATCH_MAX)
-            .expect("α is positive and the batches within bounds");
+        let batch = f64::from(BATCH);
+        let execution_ns = BUSY * f64::from(shape.gpus) * batch / rate_rps * 1e9;
+        let gathering_ns = batch * f64::from(shape.models) / rate_rps * 1e9;
+        let profile = match shape.policy {
+            PolicyName::Baton => efficient_at_batch(execution_ns),
+            PolicyName::Symphony | PolicyName::Eager => filled_at_batch(execution_ns, gathering_ns),
+        };
         let slo = Nanos((4.0 * (execution_ns + gathering_ns)) as u64).max(SLO_MIN);
         Self { shape, profile, slo }
     }
@@ -47,7 +46,7 @@ impl Workload {
                 model_threads: self.shape.model_threads,
                 idle: Idle::Spin,
                 cores: Vec::new(),
-                policy: PolicyName::Symphony,
+                policy: self.shape.policy,
                 member_timeout: Nanos::MAX,
             },
             network: NetworkSpec { ctrl: none, data_per_task: none, response: none, jitter: none },
@@ -75,3 +74,24 @@ impl Workload {
 }
 
 const SLO_MIN: Nanos = Nanos::from_millis(100);
+
+/// Tasks are cheaper the more of them there are, up to [`BATCH`] and not beyond: that many are what
+/// the policy `baton` waits for.
+fn efficient_at_batch(execution_ns: f64) -> Profile {
+    let latency = |tasks: u32| {
+        let share = f64::from(tasks) / f64::from(BATCH);
+        let ns = if tasks < BATCH { (1.0 + share) / 2.0 } else { share } * execution_ns;
+        Nanos(ns.max(1.0) as u64)
+    };
+    let table: Vec<Nanos> = (1..=BATCH_MAX).map(latency).collect();
+    Profile::from_table(&table).expect("latencies rise and the batches are within bounds")
+}
+
+/// βλ tasks make a batch schedulable under the policy `symphony`: with β the time in which [`BATCH`]
+/// tasks of one model arrive, they are that many.
+fn filled_at_batch(execution_ns: f64, gathering_ns: f64) -> Profile {
+    let beta_ns = gathering_ns.min(0.9 * execution_ns);
+    let alpha = Nanos(((execution_ns - beta_ns) / f64::from(BATCH)).max(1.0) as u64);
+    Profile::linear(alpha, Nanos(beta_ns as u64), BATCH_MAX)
+        .expect("α is positive and the batches within bounds")
+}

@@ -9,34 +9,35 @@
 //! A queue pair that failed because a READ was given up is replaced by a new offer on the same
 //! connection; one that failed by itself ends the connection, which the owner may open anew.
 
+mod initiator;
 mod target;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use baton_core::Nanos;
 use baton_topo::Clock;
 
+use super::breaker::Breaker;
 use super::engine::{Completion, LinkFailure, Notice, PullBounds, Puller, RemoteSlab};
 use super::error::VerbsError;
 use super::hub::{Hub, OPS_MAX};
-use super::pair::{PairAddr, Side, Terms};
-use crate::events::{CloseReason, Events, Peer, Sifted};
+use super::pair::Terms;
+use crate::events::{CloseReason, Events, Sifted};
 use crate::landing::BatchBuffer;
 use crate::tcp::TcpTransport;
-use crate::transport::{ConnId, Read, ReadStatus, Transport, TransportCounters};
-use crate::wire::{FabricAnswer, FabricOffer, FabricSlab, Kind, Message, Role, VERSION_FABRIC};
+use crate::transport::{ConnId, Read, ReadStatus, TransportCounters};
+use crate::wire::Message;
 use target::Targets;
 
-/// How long a frontend may take to answer an offer: it may be waiting for its scheduler's word.
-const ANSWER_TIMEOUT: Nanos = Nanos::from_millis(5_000);
-/// Slabs a frontend may announce.
-const SLABS_MAX: usize = 65_536;
 /// At the end, how long the queue pairs may take to drain.
 const LAST_DRAIN: Nanos = Nanos::from_millis(1_000);
 
 /// A connection this side opened, as far as the fabric is concerned.
 struct Outgoing {
     conn: ConnId,
+    /// Where it leads, once it is open.
+    addr: Option<SocketAddr>,
     /// Of the last offer; 0 before the first.
     epoch: u32,
     /// What was offered; `None` while nothing waits for an answer.
@@ -63,6 +64,7 @@ pub(super) struct Fabric {
     completions: Vec<Completion>,
     /// An event of the completion queue has been asked for.
     is_armed: bool,
+    breaker: Breaker,
     /// Queue pairs connected so far.
     linked: u64,
     reads_done: u64,
@@ -87,6 +89,7 @@ impl Fabric {
             places: Vec::new(),
             completions: Vec::new(),
             is_armed: false,
+            breaker: Breaker::default(),
             linked: 0,
             reads_done: 0,
             reads_failed: 0,
@@ -99,9 +102,15 @@ impl Fabric {
             self.links.push(None);
             self.links.len() - 1
         });
-        let (answer_by, slabs) = (Nanos::MAX, Vec::new());
-        self.links[place] =
-            Some(Outgoing { conn, epoch: 0, offered: None, answer_by, slabs, closed: None });
+        self.links[place] = Some(Outgoing {
+            conn,
+            addr: None,
+            epoch: 0,
+            offered: None,
+            answer_by: Nanos::MAX,
+            slabs: Vec::new(),
+            closed: None,
+        });
         self.places.push((conn, place));
         self.puller.open(place, conn);
     }
@@ -109,6 +118,11 @@ impl Fabric {
     /// True if this connection's READs go over the fabric, or may.
     pub(super) fn carries(&self, conn: ConnId) -> bool {
         self.place_of(conn).is_some()
+    }
+
+    /// True while something is posted.
+    pub(super) fn is_reading(&self) -> bool {
+        !self.puller.is_drained()
     }
 
     /// Takes its READs out of `reads`.
@@ -164,7 +178,9 @@ impl Fabric {
         if std::mem::take(&mut self.is_armed) {
             self.hub.queue.acknowledge();
         }
-        self.hub.poll(&mut self.completions);
+        if !self.puller.is_drained() {
+            self.hub.poll(&mut self.completions);
+        }
         // After the completions were taken: what is here now had arrived by now.
         let now = self.clock.now();
         for completion in self.completions.drain(..) {
@@ -225,112 +241,6 @@ impl Fabric {
         counters.links_rdma += self.linked + self.targets.linked;
     }
 
-    fn on_opened(&mut self, conn: ConnId, peer: &Peer, tcp: &mut TcpTransport) {
-        let Some(place) = self.place_of(conn) else { return };
-        if peer.role != Role::Frontend {
-            // Schedulers' threads have no inputs.
-            return self.leave_to_tcp(place, tcp);
-        }
-        if peer.version < VERSION_FABRIC {
-            let why = format!("it speaks protocol version {}; upgrade it", peer.version);
-            return self.unusable(place, &why, tcp);
-        }
-        self.offer(place, tcp);
-    }
-
-    /// Offers a fresh queue pair.
-    fn offer(&mut self, place: usize, tcp: &mut TcpTransport) {
-        let addr = match self.hub.make_pair(place) {
-            Ok(addr) => addr,
-            Err(error) => return self.unusable(place, &error.to_string(), tcp),
-        };
-        let terms = self.hub.terms(Side::Initiator);
-        let now = self.clock.now();
-        let Some(link) = self.links[place].as_mut() else { return };
-        link.epoch += 1;
-        link.offered = Some(terms);
-        link.answer_by = now + ANSWER_TIMEOUT;
-        let message = FabricOffer {
-            epoch: link.epoch.into(),
-            pair: addr.number.into(),
-            first_psn: addr.first_psn.into(),
-            lid: addr.lid.into(),
-            read_depth: terms.read_depth,
-            mtu: terms.mtu,
-            gid: addr.gid,
-            read_timeout_us: micros(self.hub.cfg.read_timeout).into(),
-            reserved: 0.into(),
-        };
-        // If it cannot be queued there will be no answer, and that is noticed.
-        let _ = tcp.send_own(link.conn, &message, self.hub.device_name().as_bytes());
-    }
-
-    fn on_slab(&mut self, conn: ConnId, slab: &FabricSlab, tcp: &mut TcpTransport) {
-        let slab = RemoteSlab {
-            first_slot: slab.first_slot.get(),
-            slots: slab.slots.get(),
-            stride: slab.stride.get(),
-            input_bytes: slab.input_bytes.get(),
-            addr: slab.addr.get(),
-            rkey: slab.rkey.get(),
-        };
-        let link = self.place_of(conn).and_then(|place| self.links[place].as_mut());
-        match link.filter(|link| link.offered.is_some() && link.slabs.len() < SLABS_MAX) {
-            Some(link) if slab.makes_sense() => link.slabs.push(slab),
-            _ => tcp.end(conn, CloseReason::Unexpected(Kind::FabricSlab)),
-        }
-    }
-
-    fn on_answer(
-        &mut self,
-        conn: ConnId,
-        answer: &FabricAnswer,
-        text: &str,
-        tcp: &mut TcpTransport,
-    ) {
-        let unexpected = CloseReason::Unexpected(Kind::FabricAnswer);
-        let Some(place) = self.place_of(conn) else { return tcp.end(conn, unexpected) };
-        let Some(link) = self.links[place].as_mut() else { return };
-        let slabs = std::mem::take(&mut link.slabs);
-        if link.epoch != answer.epoch.get() {
-            return;
-        }
-        let Some(offered) = link.offered.take() else { return tcp.end(conn, unexpected) };
-        link.answer_by = Nanos::MAX;
-        if answer.pair.get() == 0 {
-            let why = format!("the frontend has no RDMA: {text}");
-            return self.unusable(place, &why, tcp);
-        }
-        let terms = Terms { mtu: answer.mtu, read_depth: answer.read_depth };
-        let timeout = Nanos(u64::from(answer.read_timeout_us.get()) * 1_000);
-        let fits = (1..=offered.mtu).contains(&terms.mtu)
-            && (1..=offered.read_depth).contains(&terms.read_depth)
-            && (Nanos(1)..=self.hub.cfg.read_timeout).contains(&timeout)
-            && slabs.len() == answer.slabs.get() as usize;
-        if !fits {
-            return tcp.end(conn, unexpected);
-        }
-        let peer = PairAddr {
-            number: answer.pair.get(),
-            first_psn: answer.first_psn.get(),
-            gid: answer.gid,
-            lid: answer.lid.get(),
-        };
-        if let Err(error) = self.hub.connect(place, &peer, terms) {
-            return self.unusable(place, &error.to_string(), tcp);
-        }
-        self.linked += 1;
-        tracing::info!(
-            conn = conn.0,
-            device = self.hub.device_name(),
-            peer_device = text,
-            read_depth = terms.read_depth,
-            mtu = 128u32 << terms.mtu,
-            "transport: rdma with this frontend"
-        );
-        self.puller.up(place, slabs, terms.read_depth, timeout);
-    }
-
     fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) -> bool {
         self.targets.on_closed(conn, &mut self.hub);
         let Some(place) = self.place_of(conn) else { return true };
@@ -382,40 +292,11 @@ impl Fabric {
             None => "closed".to_owned(),
         };
         tracing::warn!(conn = link.conn.0, problem, "the RDMA link to a frontend failed");
+        if let Some(addr) = link.addr {
+            self.breaker.strike(addr, self.clock.now());
+        }
         tcp.end(link.conn, CloseReason::Fabric(problem));
         None
-    }
-
-    fn expire_offers(&mut self, now: Nanos, tcp: &mut TcpTransport) {
-        for place in 0..self.links.len() {
-            if self.links[place].as_ref().is_some_and(|link| link.answer_by < now) {
-                let why =
-                    format!("no answer to the offer within {} ms", ANSWER_TIMEOUT.0 / 1_000_000);
-                self.unusable(place, &why, tcp);
-            }
-        }
-    }
-
-    /// There will be no RDMA with this frontend: an error where it was insisted on, otherwise TCP.
-    fn unusable(&mut self, place: usize, why: &str, tcp: &mut TcpTransport) {
-        let Some(link) = self.links[place].as_mut() else { return };
-        link.answer_by = Nanos::MAX;
-        let conn = link.conn;
-        if self.is_strict {
-            tracing::error!(conn = conn.0, reason = why, "transport = \"rdma\" cannot be kept");
-            return tcp.end(conn, CloseReason::Fabric(why.to_owned()));
-        }
-        tracing::info!(conn = conn.0, reason = why, "transport: tcp with this frontend");
-        self.leave_to_tcp(place, tcp);
-    }
-
-    fn leave_to_tcp(&mut self, place: usize, tcp: &mut TcpTransport) {
-        let mut held = self.puller.withdraw(place);
-        self.hub.drop_pair(place);
-        if let Some(link) = self.links[place].take() {
-            self.places.retain(|(conn, _)| *conn != link.conn);
-        }
-        tcp.post_reads(&mut held);
     }
 
     fn place_of(&self, conn: ConnId) -> Option<usize> {

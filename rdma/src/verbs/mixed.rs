@@ -22,6 +22,10 @@ use crate::tcp::{TcpConfig, TcpTransport};
 use crate::transport::{ConnId, Identity, Read, SendError, Transport, TransportCounters};
 use crate::wire::{Body, FabricAnswer, Hello, Message, RefuseCode, TaskResult};
 
+/// A thread that spins while READs are under way looks at its sockets once in so many passes: asking
+/// the kernel takes as long as a short READ.
+const PASSES_PER_LOOK: u32 = 16;
+
 /// Why a [`MixedTransport`] cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum MixedError {
@@ -36,6 +40,8 @@ pub enum MixedError {
 /// The [`Transport`] of backends and frontends.
 pub struct MixedTransport {
     tcp: TcpTransport,
+    /// Passes since the sockets were last looked at.
+    passes: u32,
     /// The fabric, or why there is none.
     fabric: Result<Box<Fabric>, String>,
 }
@@ -62,16 +68,16 @@ impl MixedTransport {
                 Ok(hub) => Some(hub),
                 Err(error) => {
                     tracing::info!(reason = %error, "transport: tcp, because RDMA cannot be used");
-                    return Ok(Self { tcp: transport, fabric: Err(error.to_string()) });
+                    let fabric = Err(error.to_string());
+                    return Ok(Self { tcp: transport, passes: 0, fabric });
                 }
             },
         };
+        let passes = 0;
         let Some(hub) = hub else {
             tracing::info!("transport: tcp, as configured");
-            return Ok(Self {
-                tcp: transport,
-                fabric: Err("it is set to transport = \"tcp\"".into()),
-            });
+            let fabric = Err("it is set to transport = \"tcp\"".into());
+            return Ok(Self { tcp: transport, passes, fabric });
         };
         tracing::info!(%choice, device = hub.describe(), "this host has RDMA");
         transport.watch(hub.queue.as_fd())?;
@@ -80,7 +86,7 @@ impl MixedTransport {
             transport.refuse_reads();
         }
         let fabric = Fabric::new(hub, is_strict, tcp.credit_bytes, clock);
-        Ok(Self { tcp: transport, fabric: Ok(Box::new(fabric)) })
+        Ok(Self { tcp: transport, passes, fabric: Ok(Box::new(fabric)) })
     }
 
     /// True if RDMA is in use on this side.
@@ -172,8 +178,13 @@ impl Transport for MixedTransport {
 
     fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {
         let before = events.len();
-        self.tcp.poll(now, events);
-        let Self { tcp, fabric } = self;
+        let Self { tcp, passes, fabric } = self;
+        let is_reading = fabric.as_ref().is_ok_and(|fabric| fabric.is_reading());
+        *passes += 1;
+        if !is_reading || *passes > PASSES_PER_LOOK {
+            *passes = 0;
+            tcp.poll(now, events);
+        }
         events.sift(before, |sifted| match (&mut *fabric, sifted) {
             (Ok(fabric), sifted) => fabric.on_event(sifted, tcp),
             (Err(reason), Sifted::Message(conn, Message::FabricOffer(offer, _))) => {
@@ -197,6 +208,8 @@ impl Transport for MixedTransport {
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {
+        // Whatever ends the wait, the next pass looks at everything.
+        self.passes = PASSES_PER_LOOK;
         match &mut self.fabric {
             Err(_) => self.tcp.wait(timeout),
             Ok(fabric) => {

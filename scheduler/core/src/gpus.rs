@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use crate::candidate::Gpu;
 use crate::heap::IndexedHeap;
 use crate::ids::{GpuId, SubclusterId};
+use crate::idset::IdSet;
 use crate::time::Nanos;
 
 /// Batches a slot may have: executing, and being fetched.
@@ -49,8 +50,9 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub(crate) struct GpuTable {
     slots: Box<[Slot]>,
-    /// Per sub-cluster: idle slots. Those whose last batch is overdue come after the truly idle.
-    idle: Vec<IndexedHeap<(bool, u32)>>,
+    /// Per sub-cluster: idle slots, and after them those whose last batch is overdue.
+    idle: Vec<IdSet>,
+    overdue: Vec<IdSet>,
     /// Per sub-cluster: slots that execute, by expected end.
     busy: Vec<IndexedHeap<Nanos>>,
     /// Per sub-cluster: slots present, draining ones not counted.
@@ -76,7 +78,8 @@ impl GpuTable {
         };
         Self {
             slots: vec![absent; gpus].into_boxed_slice(),
-            idle: vec![IndexedHeap::new(gpus); subclusters],
+            idle: vec![IdSet::new(gpus); subclusters],
+            overdue: vec![IdSet::new(gpus); subclusters],
             busy: vec![IndexedHeap::new(gpus); subclusters],
             present: vec![0; subclusters],
             execution: vec![Nanos::ZERO; subclusters],
@@ -114,7 +117,7 @@ impl GpuTable {
             leaving: false,
         };
         self.present[subcluster.0 as usize] += 1;
-        self.open(gpu.id);
+        self.open(now, gpu.id);
     }
 
     /// The slot's backend is gone, and what it executed with it.
@@ -158,19 +161,22 @@ impl GpuTable {
     ) -> Option<Gpu> {
         self.wake_idle(now, subcluster);
         let at = subcluster.0 as usize;
-        let idle = self.idle[at].peek().map(|(_, id)| id);
         let soon = || self.busy[at].peek().filter(|&(free_at, _)| free_at <= start);
-        let id = idle.or_else(|| soon().map(|(_, id)| id))?;
+        let id = self.first_idle(subcluster).or_else(|| soon().map(|(_, id)| id))?;
         Some(Gpu { id: GpuId(id), life: self.slots[id as usize].life })
     }
 
     /// When the first slot of the sub-cluster is free; in the past if one is idle.
     pub(crate) fn first_free(&self, subcluster: SubclusterId) -> Option<Nanos> {
-        let at = subcluster.0 as usize;
-        match self.idle[at].peek() {
+        match self.first_idle(subcluster) {
             Some(_) => Some(Nanos::ZERO),
-            None => self.busy[at].peek().map(|(free_at, _)| free_at),
+            None => self.busy[subcluster.0 as usize].peek().map(|(free_at, _)| free_at),
         }
+    }
+
+    fn first_idle(&self, subcluster: SubclusterId) -> Option<u32> {
+        let at = subcluster.0 as usize;
+        self.idle[at].first().or_else(|| self.overdue[at].first())
     }
 
     /// Takes the slot for a batch; returns when it is expected to be free.
@@ -184,13 +190,13 @@ impl GpuTable {
 
     /// The granted slot got a batch. It starts no earlier than what the slot has before it ends,
     /// of which a report may have arrived since the grant.
-    pub(crate) fn planned(&mut self, gpu: Gpu, start: Nanos, latency: Nanos) {
+    pub(crate) fn planned(&mut self, now: Nanos, gpu: Gpu, start: Nanos, latency: Nanos) {
         let Some(slot) = self.alive_mut(gpu) else { return };
         slot.tail = (start, latency);
         slot.free_at = slot.free_at.max(start) + latency;
         let subcluster = slot.subcluster;
         self.learn_turn(subcluster, latency);
-        self.settle(gpu.id);
+        self.settle(now, gpu.id);
     }
 
     fn learn_turn(&mut self, subcluster: SubclusterId, latency: Nanos) {
@@ -201,14 +207,14 @@ impl GpuTable {
     }
 
     /// The granted slot got none.
-    pub(crate) fn returned(&mut self, gpu: Gpu) {
+    pub(crate) fn returned(&mut self, now: Nanos, gpu: Gpu) {
         let Some(slot) = self.alive_mut(gpu) else { return };
         slot.outstanding = slot.outstanding.saturating_sub(1);
-        self.settle(gpu.id);
+        self.settle(now, gpu.id);
     }
 
     /// A batch of the slot ended at `at`: what follows it starts then, not when it was planned to.
-    pub(crate) fn finished(&mut self, gpu: Gpu, at: Nanos) {
+    pub(crate) fn finished(&mut self, now: Nanos, gpu: Gpu, at: Nanos) {
         let Some(slot) = self.alive_mut(gpu) else { return };
         slot.outstanding = slot.outstanding.saturating_sub(1);
         let granted = slot.state == State::Granted;
@@ -216,7 +222,7 @@ impl GpuTable {
         let follows = slot.outstanding > u8::from(granted);
         slot.free_at = if follows { start.max(at) + latency } else { at };
         if !granted {
-            self.settle(gpu.id); // else the answer to the grant settles it
+            self.settle(now, gpu.id); // else the answer to the grant settles it
         }
     }
 
@@ -231,7 +237,7 @@ impl GpuTable {
     }
 
     /// Puts the slot where its outstanding batches and its backend's wish to leave say.
-    fn settle(&mut self, id: GpuId) {
+    fn settle(&mut self, now: Nanos, id: GpuId) {
         self.close(id);
         let slot = &mut self.slots[id.0 as usize];
         slot.state = match (slot.leaving, slot.outstanding < PIPELINE_DEPTH) {
@@ -240,18 +246,29 @@ impl GpuTable {
             (false, false) => State::Full,
         };
         if slot.state == State::Open {
-            self.open(id);
+            self.open(now, id);
         }
     }
 
-    fn open(&mut self, id: GpuId) {
+    fn open(&mut self, now: Nanos, id: GpuId) {
         let slot = &self.slots[id.0 as usize];
-        self.busy[slot.subcluster.0 as usize].set(id.0, slot.free_at);
+        if slot.free_at <= now {
+            self.open_idle(id.0);
+        } else {
+            self.busy[slot.subcluster.0 as usize].set(id.0, slot.free_at);
+        }
+    }
+
+    fn open_idle(&mut self, id: u32) {
+        let slot = &self.slots[id as usize];
+        let all = if slot.outstanding > 0 { &mut self.overdue } else { &mut self.idle };
+        all[slot.subcluster.0 as usize].insert(id);
     }
 
     fn close(&mut self, id: GpuId) {
         let at = self.slots[id.0 as usize].subcluster.0 as usize;
         self.idle[at].remove(id.0);
+        self.overdue[at].remove(id.0);
         self.busy[at].remove(id.0);
     }
 
@@ -259,8 +276,7 @@ impl GpuTable {
     fn wake_idle(&mut self, now: Nanos, subcluster: SubclusterId) {
         let at = subcluster.0 as usize;
         while let Some((_, id)) = self.busy[at].pop_up_to(now) {
-            let overdue = self.slots[id as usize].outstanding > 0;
-            self.idle[at].set(id, (overdue, id));
+            self.open_idle(id);
         }
     }
 }

@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 const CHILDREN: usize = 4;
 const ABSENT: u32 = u32::MAX;
@@ -50,31 +51,35 @@ impl<K: Copy + Ord> IndexedHeap<K> {
 
     /// Inserts the id, or changes its key.
     pub fn set(&mut self, id: u32, key: K) {
-        let at = match self.place[id as usize] {
-            ABSENT => {
+        let at = self.place[id as usize] as usize;
+        match self.nodes.get_mut(at) {
+            None => {
                 self.nodes.push((key, id));
-                self.nodes.len() - 1
+                self.sift_up(self.nodes.len() - 1);
             }
-            at if self.nodes[at as usize].0 == key => return,
-            at => {
-                self.nodes[at as usize].0 = key;
-                at as usize
+            Some(node) => {
+                let before = core::mem::replace(&mut node.0, key);
+                match key.cmp(&before) {
+                    Ordering::Less => self.sift_up(at),
+                    Ordering::Equal => {}
+                    Ordering::Greater => self.sift_down(at),
+                }
             }
-        };
-        self.settle(at);
+        }
     }
 
     /// Takes the id out; false if it was not there.
     pub fn remove(&mut self, id: u32) -> bool {
-        let at = self.place[id as usize];
-        if at == ABSENT {
+        let at = self.place[id as usize] as usize;
+        if at >= self.nodes.len() {
             return false;
         }
-        let at = at as usize;
         self.place[id as usize] = ABSENT;
-        self.nodes.swap_remove(at);
-        if at < self.nodes.len() {
-            self.settle(at);
+        let removed = self.nodes.swap_remove(at);
+        match self.nodes.get(at) {
+            Some(moved) if *moved < removed => self.sift_up(at),
+            Some(_) => self.sift_down(at),
+            None => {}
         }
         true
     }
@@ -88,16 +93,8 @@ impl<K: Copy + Ord> IndexedHeap<K> {
         })
     }
 
-    /// Moves the node at `at` to where its key belongs. One that rose is above its former parent,
-    /// and so above all that was below itself.
-    fn settle(&mut self, at: usize) {
-        if self.sift_up(at) == at {
-            self.sift_down(at);
-        }
-    }
-
     /// Moves the node at `at` towards the root; writes its final place.
-    fn sift_up(&mut self, mut at: usize) -> usize {
+    fn sift_up(&mut self, mut at: usize) {
         let node = self.nodes[at];
         while at > 0 {
             let parent = (at - 1) / CHILDREN;
@@ -108,26 +105,26 @@ impl<K: Copy + Ord> IndexedHeap<K> {
             at = parent;
         }
         self.put(at, node);
-        at
     }
 
     /// Moves the node at `at` towards the leaves; writes its final place.
     fn sift_down(&mut self, mut at: usize) {
         let node = self.nodes[at];
-        while let Some(child) = self.smallest_child(at) {
-            if node <= self.nodes[child] {
+        while let Some((child, smallest)) = self.smallest_child(at) {
+            if node <= smallest {
                 break;
             }
-            self.put(at, self.nodes[child]);
+            self.put(at, smallest);
             at = child;
         }
         self.put(at, node);
     }
 
-    fn smallest_child(&self, at: usize) -> Option<usize> {
+    fn smallest_child(&self, at: usize) -> Option<(usize, (K, u32))> {
         let first = at * CHILDREN + 1;
         let last = (first + CHILDREN).min(self.nodes.len());
-        (first..last).min_by_key(|&child| self.nodes[child])
+        let children = self.nodes.get(first..last)?.iter().copied();
+        (first..).zip(children).min_by_key(|&(_, node)| node)
     }
 
     fn put(&mut self, at: usize, node: (K, u32)) {

@@ -26,6 +26,7 @@ mod formation;
 mod gpus;
 mod heap;
 mod ids;
+mod idset;
 mod latency;
 mod model;
 mod network;

@@ -230,6 +230,11 @@ impl ModelState {
         self.sizing.target
     }
 
+    /// The batch size that heads are given up for.
+    pub fn floor(&self) -> u32 {
+        self.sizing.floor
+    }
+
     /// λ as currently estimated; `None` until the first 100 ms of traffic are over.
     pub fn rate(&self) -> Option<Rate> {
         self.sizing.rate.rate()

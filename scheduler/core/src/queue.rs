@@ -1,6 +1,6 @@
 //! The tasks that wait for one model, ordered by deadline. Bounded; allocated once.
 //!
-//! A ring of two parallel arrays. Deadlines of one model nearly always arrive in order, so an
+//! A ring. Deadlines of one model nearly always arrive in order, so an
 //! insertion compares once and moves nothing; one that is out of order moves the later tasks by
 //! one place. Random access by rank is what batch formation needs: it bisects.
 
@@ -22,8 +22,7 @@ pub struct Request {
 /// Waiting tasks in deadline order; index 0 is the most urgent, "the head".
 #[derive(Clone, Debug)]
 pub(crate) struct DeadlineQueue {
-    deadlines: Box<[Nanos]>,
-    tasks: Box<[TaskId]>,
+    ring: Box<[Request]>,
     /// Ring index of rank 0.
     first: usize,
     len: usize,
@@ -34,10 +33,9 @@ impl DeadlineQueue {
     /// An empty queue for at most `capacity` tasks (at least one).
     pub(crate) fn new(capacity: u32) -> Self {
         let capacity = capacity.max(1) as usize;
-        let ring = capacity.next_power_of_two();
+        let unused = Request { task: TaskId(0), deadline: Nanos::ZERO };
         Self {
-            deadlines: vec![Nanos::ZERO; ring].into_boxed_slice(),
-            tasks: vec![TaskId(0); ring].into_boxed_slice(),
+            ring: vec![unused; capacity.next_power_of_two()].into_boxed_slice(),
             first: 0,
             len: 0,
             capacity,
@@ -56,13 +54,13 @@ impl DeadlineQueue {
 
     /// The task with the `rank`-th earliest deadline.
     pub(crate) fn get(&self, rank: usize) -> Request {
-        Request { task: self.tasks[self.at(rank)], deadline: self.deadline(rank) }
+        self.ring[self.at(rank)]
     }
 
     /// The `rank`-th earliest deadline.
     pub(crate) fn deadline(&self, rank: usize) -> Nanos {
         debug_assert!(rank < self.len);
-        self.deadlines[self.at(rank)]
+        self.ring[self.at(rank)].deadline
     }
 
     /// Inserts behind every task with the same or an earlier deadline.
@@ -86,8 +84,7 @@ impl DeadlineQueue {
     /// Takes the head out.
     pub(crate) fn pop(&mut self) -> Option<Request> {
         let head = (self.len > 0).then(|| self.get(0))?;
-        self.first = self.at(1);
-        self.len -= 1;
+        self.advance(1);
         Some(head)
     }
 
@@ -97,13 +94,12 @@ impl DeadlineQueue {
         for rank in (0..from).rev() {
             self.set(rank + count, self.get(rank));
         }
-        self.first = self.at(count);
-        self.len -= count;
+        self.advance(count);
     }
 
     /// Takes out one task wherever it is. Costs O(len): cancelling is rare.
     pub(crate) fn remove(&mut self, task: TaskId) -> Option<Request> {
-        let rank = (0..self.len).find(|&rank| self.tasks[self.at(rank)] == task)?;
+        let rank = (0..self.len).find(|&rank| self.get(rank).task == task)?;
         let request = self.get(rank);
         self.remove_range(rank, 1);
         Some(request)
@@ -124,14 +120,19 @@ impl DeadlineQueue {
         self.len = kept;
     }
 
+    /// Leaves the first `count` out. An empty ring begins anew, so that a model whose queue is
+    /// short uses the same few cache lines again.
+    fn advance(&mut self, count: usize) {
+        self.len -= count;
+        self.first = if self.len == 0 { 0 } else { self.at(count) };
+    }
+
     fn at(&self, rank: usize) -> usize {
-        (self.first + rank) & (self.tasks.len() - 1)
+        (self.first + rank) & (self.ring.len() - 1)
     }
 
     fn set(&mut self, rank: usize, request: Request) {
-        let at = self.at(rank);
-        self.deadlines[at] = request.deadline;
-        self.tasks[at] = request.task;
+        self.ring[self.at(rank)] = request;
     }
 }
 

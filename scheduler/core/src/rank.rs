@@ -93,6 +93,20 @@ impl RankState {
         grants: u32,
         out: &mut impl RankSink,
     ) {
+        self.note_candidate(now, model, candidate, grants);
+        self.on_timer(now, out);
+    }
+
+    /// The first half of [`RankState::on_candidate`], without deciding. Of several messages that
+    /// arrive at a time, each is noted and then [`RankState::on_timer`] is called once, at the same
+    /// `now`: the most urgent of them all is served first.
+    pub fn note_candidate(
+        &mut self,
+        now: Nanos,
+        model: ModelId,
+        candidate: Option<Candidate>,
+        grants: u32,
+    ) {
         let entry = &mut self.models[model.0 as usize];
         if entry.grants != grants {
             self.counters.superseded += 1;
@@ -107,14 +121,13 @@ impl RankState {
             None => drop(self.waiting.remove(model.0)),
         }
         match candidate.filter(|_| due <= Some(now)) {
-            Some(candidate) => {
-                let urgency = self.urgency(subcluster, candidate);
-                self.ready[subcluster.0 as usize].set(model.0, urgency);
+            Some(candidate) => self.make_ready(model, subcluster, candidate),
+            None => {
+                if self.ready[subcluster.0 as usize].remove(model.0) {
+                    self.rearm(subcluster);
+                }
             }
-            None => drop(self.ready[subcluster.0 as usize].remove(model.0)),
         }
-        self.rearm(subcluster);
-        self.on_timer(now, out);
     }
 
     /// A backend brought a slot.
@@ -150,17 +163,23 @@ impl RankState {
 
     /// News of a slot, from the model it was granted to.
     pub fn on_gpu(&mut self, now: Nanos, update: GpuUpdate, out: &mut impl RankSink) {
+        self.note_gpu(now, update, out);
+        self.on_timer(now, out);
+    }
+
+    /// The first half of [`RankState::on_gpu`]: see [`RankState::note_candidate`].
+    pub fn note_gpu(&mut self, now: Nanos, update: GpuUpdate, out: &mut impl RankSink) {
         let gpu = match update {
             GpuUpdate::Planned { gpu, start, latency } => {
-                self.gpus.planned(gpu, start, latency);
+                self.gpus.planned(now, gpu, start, latency);
                 gpu
             }
             GpuUpdate::Returned { gpu } => {
-                self.gpus.returned(gpu);
+                self.gpus.returned(now, gpu);
                 gpu
             }
             GpuUpdate::Finished { gpu, at } => {
-                self.gpus.finished(gpu, at);
+                self.gpus.finished(now, gpu, at);
                 gpu
             }
         };
@@ -170,7 +189,6 @@ impl RankState {
         if let Some(subcluster) = self.gpus.subcluster(gpu) {
             self.rearm(subcluster);
         }
-        self.on_timer(now, out);
     }
 
     /// Does everything that is due.
@@ -205,7 +223,10 @@ impl RankState {
     fn schedulable(&mut self, model: ModelId) {
         let entry = &self.models[model.0 as usize];
         let candidate = entry.candidate.expect("only candidates wait");
-        let subcluster = entry.subcluster;
+        self.make_ready(model, entry.subcluster, candidate);
+    }
+
+    fn make_ready(&mut self, model: ModelId, subcluster: SubclusterId, candidate: Candidate) {
         let urgency = self.urgency(subcluster, candidate);
         self.ready[subcluster.0 as usize].set(model.0, urgency);
         self.rearm(subcluster);

@@ -1,6 +1,8 @@
 //! What a model's traffic was in the last five seconds: its rate λ, how it pauses, and how much of
 //! it was given up.
 
+use alloc::boxed::Box;
+
 use crate::time::Nanos;
 
 const BUCKETS: usize = 50;
@@ -26,7 +28,8 @@ struct Counts {
 /// bucket closes and not with every arrival.
 #[derive(Clone, Debug)]
 pub struct RateMeter {
-    buckets: [Counts; BUCKETS],
+    /// Apart, because they are touched ten times a second and the rest with every arrival.
+    buckets: Box<[Counts; BUCKETS]>,
     /// All closed buckets.
     sum: Counts,
     /// Closed buckets since the first arrival, at most [`BUCKETS`].
@@ -73,14 +76,13 @@ fn scale(a: u64, b: u64, c: u64) -> u64 {
 
 impl RateMeter {
     /// A meter without history.
-    pub const fn new() -> Self {
-        const NONE: Counts = Counts { arrivals: 0, pauses: 0, paused: Nanos::ZERO, bad: 0 };
+    pub fn new() -> Self {
         Self {
-            buckets: [NONE; BUCKETS],
-            sum: NONE,
+            buckets: Box::new([Counts::default(); BUCKETS]),
+            sum: Counts::default(),
             closed: 0,
             next: 0,
-            open: NONE,
+            open: Counts::default(),
             closes_at: None,
             last_arrival: Nanos::ZERO,
             mean_gap: Nanos::MAX,

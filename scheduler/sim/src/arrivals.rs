@@ -138,8 +138,8 @@ mod tests {
         }
         let sine = "load = { shape = 'sine', period_s = 4, amplitude = 1 }";
         let sine = loaded(EVEN, sine, "");
-        // Ten seconds are two and a half periods: the mean is 1 − 1/(5π), the half from 4 s on up.
-        let mean = 1.0 + 2.0 / (5.0 * std::f64::consts::PI) * -1.0;
+        // Ten seconds are two and a half periods: the mean is 1 − 2/(5π), the half from 4 s on up.
+        let mean = 1.0 - 2.0 / (5.0 * std::f64::consts::PI);
         let half =
             |sign: f64| (2_000.0 * (1.0 + sign * 2.0 / std::f64::consts::PI) / mean) as usize;
         assert!(between(&sine, 0, 4, 6).abs_diff(half(1.0)) <= 2, "{}", between(&sine, 0, 4, 6));

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use baton_core::Nanos;
@@ -38,7 +38,7 @@ pub enum ReplayError {
         error: std::io::Error,
     },
     /// Neither a number nor the header.
-    #[error("{line}: \"{text}\" is no timestamp; give seconds")]
+    #[error("{line}: \"{text}\" is no timestamp; give seconds, at most 1e12")]
     Timestamp {
         /// Where.
         line: Line,
@@ -103,6 +103,10 @@ pub enum ReplayError {
 
 /// Tasks a file may have; 32 bytes each.
 const TASKS_MAX: usize = 20_000_000;
+/// Longest line, bytes; what is longer counts as several.
+const LINE_MAX: u64 = 4_096;
+/// Timestamps beyond this are no seconds.
+const SECONDS_MAX: f64 = 1e12;
 
 /// The file's tasks in the order of time.
 #[derive(Clone, PartialEq, Debug)]
@@ -131,7 +135,7 @@ impl Replay {
         let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
         let mut rows = Rows::new(path, names);
         let mut text = String::new();
-        while file.read_line(&mut text).map_err(unreadable)? > 0 {
+        while file.by_ref().take(LINE_MAX).read_line(&mut text).map_err(unreadable)? > 0 {
             rows.add(text.trim_start_matches('\u{feff}').trim())?;
             text.clear();
         }
@@ -169,7 +173,8 @@ struct Rows<'a> {
     /// Number and how many there are, by name.
     models: HashMap<&'a str, (u32, usize)>,
     tasks: Vec<Task>,
-    first_s: f64,
+    /// The first task's timestamp, and whether it names its model.
+    first: Option<(f64, bool)>,
     last_s: f64,
     /// Lines, whatever is in them.
     lines: u64,
@@ -183,7 +188,8 @@ impl<'a> Rows<'a> {
         for (id, &name) in names.iter().enumerate() {
             models.entry(name).or_insert((id as u32, 0)).1 += 1;
         }
-        Self { path, models, tasks: Vec::new(), first_s: 0.0, last_s: 0.0, lines: 0, at_top: true }
+        let last_s = f64::NEG_INFINITY;
+        Self { path, models, tasks: Vec::new(), first: None, last_s, lines: 0, at_top: true }
     }
 
     fn add(&mut self, text: &str) -> Result<(), ReplayError> {
@@ -193,47 +199,59 @@ impl<'a> Rows<'a> {
         }
         let at_top = std::mem::replace(&mut self.at_top, false);
         let fields: Vec<&str> = text.split(',').map(|f| f.trim().trim_matches('"')).collect();
+        let at_s = fields[0].parse().ok().filter(|at_s: &f64| at_s.abs() <= SECONDS_MAX);
+        match at_s {
+            Some(at_s) => self.add_task(at_s, &fields),
+            None if at_top => Ok(()),
+            None => Err(ReplayError::Timestamp { line: self.line(), text: fields[0].to_owned() }),
+        }
+    }
+
+    fn add_task(&mut self, at_s: f64, fields: &[&str]) -> Result<(), ReplayError> {
         let field = |at: usize| fields.get(at).copied().filter(|text| !text.is_empty());
-        let line = || Line { path: self.path.to_owned(), number: self.lines };
-        let Some(at_s) = fields[0].parse().ok().filter(|at_s: &f64| at_s.is_finite()) else {
-            let (line, text) = (line(), fields[0].to_owned());
-            return if at_top { Ok(()) } else { Err(ReplayError::Timestamp { line, text }) };
-        };
-        let model = field(1).map(|name| self.model(name, line)).transpose()?;
-        let slo = field(2).map(|text| slo(text, line)).transpose()?;
+        let model = field(1).map(|name| self.model(name)).transpose()?;
+        let slo = field(2).map(|text| self.slo(text)).transpose()?;
+        let first = *self.first.get_or_insert((at_s, model.is_some()));
         if fields.len() > 3 {
-            return Err(ReplayError::Fields { line: line(), fields: fields.len() });
+            return Err(ReplayError::Fields { line: self.line(), fields: fields.len() });
         }
-        if self.tasks.first().is_some_and(|first| first.model.is_some() != model.is_some()) {
-            return Err(ReplayError::Mixed { line: line() });
-        }
-        if self.tasks.len() == TASKS_MAX {
-            return Err(ReplayError::TooMany { line: line() });
-        }
-        if self.tasks.is_empty() {
-            (self.first_s, self.last_s) = (at_s, at_s);
+        if first.1 != model.is_some() {
+            return Err(ReplayError::Mixed { line: self.line() });
         }
         if at_s < self.last_s {
-            return Err(ReplayError::Unsorted { line: line(), at_s, before_s: self.last_s });
+            return Err(ReplayError::Unsorted { line: self.line(), at_s, before_s: self.last_s });
+        }
+        if self.tasks.len() == TASKS_MAX {
+            return Err(ReplayError::TooMany { line: self.line() });
         }
         self.last_s = at_s;
-        self.tasks.push(Task { after_ns: (at_s - self.first_s) * 1e9, model, slo });
+        self.tasks.push(Task { after_ns: (at_s - first.0) * 1e9, model, slo });
         Ok(())
     }
 
-    fn model(&self, name: &str, line: impl Fn() -> Line) -> Result<u32, ReplayError> {
+    fn line(&self) -> Line {
+        Line { path: self.path.to_owned(), number: self.lines }
+    }
+
+    fn model(&self, name: &str) -> Result<u32, ReplayError> {
         match self.models.get(name) {
             Some(&(id, 1)) => Ok(id),
             other => {
                 let found = other.map_or(0, |&(_, found)| found);
-                Err(ReplayError::Model { line: line(), name: name.to_owned(), found })
+                Err(ReplayError::Model { line: self.line(), name: name.to_owned(), found })
             }
         }
     }
 
+    fn slo(&self, text: &str) -> Result<Nanos, ReplayError> {
+        let slo_ms = text.parse().ok().filter(|slo_ms| (0.001..=1e6).contains(slo_ms));
+        let refused = || ReplayError::Slo { line: self.line(), text: text.to_owned() };
+        slo_ms.map(Nanos::from_millis_f64).ok_or_else(refused)
+    }
+
     fn finish(self) -> Result<Replay, ReplayError> {
         let gaps = self.tasks.len().saturating_sub(1) as f64;
-        let span_ns = (self.last_s - self.first_s) * 1e9;
+        let span_ns = self.tasks.last().map_or(0.0, |task| task.after_ns);
         if span_ns <= 0.0 {
             return Err(ReplayError::NoSpan { path: self.path.to_owned() });
         }
@@ -242,10 +260,4 @@ impl<'a> Rows<'a> {
         let longest_slo = self.tasks.iter().filter_map(|task| task.slo).max().unwrap_or_default();
         Ok(Replay { tasks: self.tasks, lap_ns, longest_slo })
     }
-}
-
-fn slo(text: &str, line: impl Fn() -> Line) -> Result<Nanos, ReplayError> {
-    let slo_ms = text.parse().ok().filter(|slo_ms| (0.001..=1e6).contains(slo_ms));
-    let refused = || ReplayError::Slo { line: line(), text: text.to_owned() };
-    slo_ms.map(Nanos::from_millis_f64).ok_or_else(refused)
 }

@@ -36,7 +36,7 @@ pub struct Sweep {
 pub enum SweepError {
     /// The scenario file, or a value in it.
     #[error("{0}")]
-    Scenario(#[from] ScenarioError),
+    Scenario(Box<ScenarioError>),
     /// With one of the key's values.
     #[error("{key} = {value}: {error}")]
     Value {
@@ -45,7 +45,7 @@ pub enum SweepError {
         /// The value.
         value: String,
         /// What is wrong with it.
-        error: ScenarioError,
+        error: Box<ScenarioError>,
     },
     /// The key cannot be set.
     #[error("{0}")]
@@ -53,6 +53,12 @@ pub enum SweepError {
     /// A run failed.
     #[error("{0}")]
     Run(#[from] SimError),
+}
+
+impl From<ScenarioError> for SweepError {
+    fn from(error: ScenarioError) -> Self {
+        Self::Scenario(Box::new(error))
+    }
 }
 
 /// One line of a sweep that is still to be run.
@@ -121,12 +127,12 @@ impl Sweep {
         let Some(vary) = &self.vary else { return Ok(vec![(None, Scenario::load(path)?)]) };
         let text = std::fs::read_to_string(path)
             .map_err(|error| ScenarioError::Unreadable { path: path.clone(), error })?;
-        let folder = path.parent().unwrap_or(Path::new(""));
+        let folder = path.parent().unwrap_or_else(|| Path::new(""));
         let scenario = |value: &String| {
             let scenario = scenario_file::parse(&vary.set(&text, value)?, folder);
             let wrong = |error| {
                 let (key, value) = (vary.key().to_owned(), value.clone());
-                SweepError::Value { key, value, error }
+                SweepError::Value { key, value, error: Box::new(error) }
             };
             Ok((Some(value.clone()), scenario.map_err(wrong)?))
         };

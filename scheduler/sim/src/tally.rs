@@ -40,7 +40,7 @@ pub enum SimError {
     },
     /// Only the production scheduler can be asked why.
     #[error(
-        "policy {policy} is a baseline and cannot be explained: take symphony or eager, or read \
+        "policy {policy} is a baseline and cannot be explained: take baton, symphony or eager, or read \
          the trace of baton sim run --trace"
     )]
     NotExplained {

@@ -4,7 +4,8 @@
 
 use baton_sim::{Goodput, PolicyName, Report, Run, Scenario, goodput, run, run_traced};
 
-const POLICIES: [&str; 6] = ["symphony", "eager", "frontrun", "timeout", "clockwork", "nexus:3"];
+const POLICIES: [&str; 7] =
+    ["symphony", "symphony-text", "eager", "frontrun", "timeout", "clockwork", "nexus:3"];
 
 const RESNET50: &str = "
     [[model]]
@@ -74,6 +75,7 @@ fn table_4_is_where_it_should_be() {
     for (policy, serves, fails) in [
         ("symphony", 5_150.0, 5_500.0),
         ("frontrun", 5_150.0, 5_500.0),
+        ("symphony-text", 4_700.0, 5_400.0),
         ("eager", 4_700.0, 5_100.0),
         ("clockwork:0", 5_100.0, 5_450.0),
         ("clockwork:5", 4_500.0, 4_900.0),
@@ -94,6 +96,24 @@ fn the_production_scheduler_and_the_baseline_of_its_rule_agree() {
     let frontrun = at(&resnet50(5.0), "frontrun", 5_200.0, 1);
     assert!((symphony.goodput_rps / frontrun.goodput_rps - 1.0).abs() < 0.002);
     assert!((symphony.mean_batch / frontrun.mean_batch - 1.0).abs() < 0.005);
+}
+
+/// A head that is not given up keeps the batch behind it small, and with it the next one.
+#[test]
+fn pruning_as_the_text_has_it_does_not_survive_overload() {
+    let report = |policy| at(&resnet50(2.0), policy, 6_500.0, 1);
+    let (text, window) = (report("symphony-text"), report("symphony"));
+    assert!(text.goodput_rps < 0.4 * window.goodput_rps, "{text:?} {window:?}");
+    assert!(text.mean_batch < 2.0 && window.mean_batch > 14.0, "{text:?} {window:?}");
+}
+
+#[test]
+fn pruning_as_the_text_has_it_still_waits_for_beta_lambda() {
+    let text = at(&resnet50(2.0), "symphony-text", 2_000.0, 1);
+    let frontrun = at(&resnet50(2.0), "frontrun", 2_000.0, 1);
+    // βλ = 10.1
+    assert!((9.0..=11.5).contains(&text.mean_batch), "{text:?}");
+    assert!(frontrun.mean_batch > text.mean_batch + 0.5, "{frontrun:?} {text:?}");
 }
 
 #[test]

@@ -121,9 +121,9 @@ impl<'a> Sliding<'a> {
                 break;
             }
             if begin <= end {
-                self.begins += 1
+                self.begins += 1;
             } else {
-                self.ends += 1
+                self.ends += 1;
             }
             self.offer(start);
         }

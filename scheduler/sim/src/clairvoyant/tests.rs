@@ -3,10 +3,73 @@
 use proptest::prelude::*;
 
 use super::nesting::around_several;
-use super::plan::{search, served};
+use super::plan::{plan, search, served};
 use super::prices::Prices;
 use super::tasks::Tasks;
 use super::upper::{bound, is_out_of_reach, lowest};
+use crate::bound::analytic_bound_rps;
+use crate::scenario::Scenario;
+use crate::tally::SimError;
+
+fn inception(gpus: u32, head: &str) -> Scenario {
+    let text = format!(
+        "gpus = {gpus}\nduration_s = 1\nwarmup_s = 0.5\n{head}\n[[model]]\nname = 'm'\n\
+         alpha_ms = 5.09\nbeta_ms = 18.368\nslo_ms = 70"
+    );
+    Scenario::parse(&text).unwrap()
+}
+
+#[test]
+fn table_4_lies_between_what_is_in_reach_and_what_is_not() {
+    let scenario = inception(8, "");
+    let bound = analytic_bound_rps(&scenario);
+    let at = |factor: f64| {
+        let tasks = Tasks::new(&scenario, factor * bound, 1).unwrap();
+        let goal = 0.99 * tasks.len() as f64;
+        let plan = plan(&tasks, goal);
+        let executed = plan.map(|plan| served(&tasks, &plan).unwrap() as f64 >= goal);
+        (executed, is_out_of_reach(&tasks, goal))
+    };
+    assert_eq!(at(0.85), (Some(true), false));
+    assert_eq!(at(1.15), (None, true));
+}
+
+#[test]
+fn only_the_measured_tasks_count() {
+    let tasks = Tasks::new(&inception(1, "arrival = { process = 'constant' }"), 100.0, 1).unwrap();
+    assert_eq!((tasks.len(), tasks.gpus, tasks.batch_max()), (100, 1, 10));
+    assert!(tasks.arrivals[0] < 10_000_000 && tasks.end() < 1_070_000_000);
+}
+
+#[test]
+fn what_is_not_known_beforehand_is_refused() {
+    let refused = |head: &str| match Tasks::new(&inception(2, head), 100.0, 1) {
+        Err(SimError::NotClairvoyant { why }) => why,
+        other => panic!("{head}: {other:?}"),
+    };
+    assert!(refused("network = { ctrl_us = 1 }").contains("network"));
+    assert!(refused("overrun_ms = 0.1").contains("overrun"));
+    assert!(refused("stragglers = { factor = 2 }").contains("overrun"));
+    assert!(refused("profile_error = { factor = 1.1 }").contains("profiles"));
+    assert!(refused("[[gpu_event]]\nat_s = 1\ngpus = [0]\nkind = 'loss'").contains("slots"));
+    assert!(
+        refused("[[model]]\nname = 'n'\nalpha_ms = 1\nbeta_ms = 1\nslo_ms = 9").contains("models")
+    );
+}
+
+#[test]
+fn a_plan_that_cannot_be_executed_is_found_out() {
+    let tasks = Tasks { arrivals: vec![0, 1, 5], slo: 10, latency: vec![4, 6, 9], gpus: 1 };
+    assert_eq!(served(&tasks, &vec![(0, 2), (2, 1)]), Some(3));
+    assert_eq!(served(&tasks, &vec![(0, 2), (1, 1)]), None, "a task twice");
+    assert_eq!(served(&tasks, &vec![(2, 1), (0, 1)]), None, "out of order");
+    assert_eq!(served(&tasks, &vec![(0, 3)]), None, "too late");
+    assert_eq!(served(&tasks, &vec![(2, 2)]), None, "no such task");
+    assert_eq!(served(&tasks, &vec![(0, 0)]), None, "no task at all");
+    let slow = Tasks { latency: vec![8, 8], ..tasks };
+    assert_eq!(served(&slow, &vec![(0, 1), (1, 1)]), None, "one slot");
+    assert_eq!(served(&Tasks { gpus: 2, ..slow }, &vec![(0, 1), (1, 1)]), Some(2));
+}
 
 /// The most tasks that can end in time; `left` are those not used yet. Batches in the order of
 /// their starts; a batch of a given set of tasks starts best once the last of them is there, on the

@@ -1,10 +1,10 @@
 //! Finds, in a first run, what an explanation was asked for.
 
-use baton_core::{Candidate, Nanos, TaskId};
+use baton_core::{Nanos, NetworkDelay, TaskId};
 
 use super::Subject;
 use super::slots::Slots;
-use super::story::{BusyGpu, ModelMoment, Moment, ms};
+use super::story::{BusyGpu, CandidateView, ModelMoment, Moment, ms};
 use crate::scenario::Scenario;
 use crate::tally::SimError;
 use crate::watch::{Event, Watch};
@@ -26,10 +26,11 @@ pub(super) struct Scout {
     subject: Subject,
     /// Tasks that arrived before are no examples.
     from: Nanos,
+    network: NetworkDelay,
     names: Vec<String>,
     slots: Slots,
     /// Waiting tasks and candidate of each model.
-    models: Vec<(u32, Option<Candidate>)>,
+    models: Vec<(u32, Option<CandidateView>)>,
     found: Found,
 }
 
@@ -39,6 +40,7 @@ impl Scout {
         Self {
             subject,
             from: scenario.warmup,
+            network: scenario.network,
             names: models.iter().map(|model| model.name.clone()).collect(),
             slots: Slots::new(scenario),
             models: vec![(0, None); models.len()],
@@ -88,7 +90,7 @@ impl Scout {
         let models = models.map(|(m, &(waiting, candidate))| ModelMoment {
             model: name(m as u32),
             waiting,
-            candidate: candidate.map(Into::into),
+            candidate,
         });
         self.found.moment = Some(Moment {
             at_ms,
@@ -134,7 +136,9 @@ impl Watch for Scout {
             }
             (Event::Requeued { request, .. }, _) => self.slots.forget(request.task),
             (Event::Looked { model, state }, Subject::At { .. }) => {
-                self.models[model as usize] = (state.waiting() as u32, state.candidate());
+                let view = |candidate| CandidateView::of(candidate, state, &self.network);
+                let candidate = state.candidate().map(view);
+                self.models[model as usize] = (state.waiting() as u32, candidate);
             }
             _ => {}
         }

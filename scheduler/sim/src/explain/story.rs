@@ -1,6 +1,6 @@
 //! An explanation as `baton sim explain --json` prints it. Times are milliseconds of the run.
 
-use baton_core::{Candidate, Nanos};
+use baton_core::{Candidate, ModelState, Nanos, NetworkDelay};
 use serde::Serialize;
 
 /// What was asked for: batches, tasks, or a moment.
@@ -68,7 +68,9 @@ pub struct CandidateView {
     pub exec_at_ms: f64,
     /// … until here.
     pub invalid_after_ms: f64,
-    /// By which it competes for slots: dl − ℓ(b + 1).
+    /// When it stops growing: dl − ℓ(b + 1) − d_data.
+    pub frontrun_ms: f64,
+    /// By which it competes for slots.
     pub urgency_ms: f64,
 }
 
@@ -171,8 +173,10 @@ pub enum What {
         waiting: u32,
         /// Slots without a batch.
         idle_gpus: u32,
-        /// The batch size that the model gives heads up for.
+        /// The batch size at which arrival and execution balance within the objective.
         target: u32,
+        /// The batch size that heads are given up for.
+        floor: u32,
         /// Arrivals expected within β; `None` before the first estimate of λ.
         beta_lambda: Option<u64>,
     },
@@ -232,8 +236,8 @@ pub enum What {
         alone_ms: f64,
         /// The batch that was sealed instead, and its tasks.
         instead: Option<(u64, u32)>,
-        /// The batch size that the model gives heads up for.
-        target: u32,
+        /// The batch size that heads are given up for.
+        floor: u32,
     },
     /// Its batch has been executed.
     Executed {
@@ -277,14 +281,16 @@ pub enum Place {
 pub enum Decision {
     /// Not before the moment at which one more task would not fit.
     WaitsForFrontrun,
-    /// Not before another moment that the policy chose.
-    Waits,
+    /// Not before another moment: until then enough tasks are expected to be worth the wait.
+    WaitsForMore,
     /// At once: one more task would not fit in time.
     Frontrun,
     /// At once: it is the largest batch of the profile.
     Largest,
-    /// At once: the policy takes so many tasks for enough.
-    Enough,
+    /// At once: it has more than βλ tasks.
+    Filled,
+    /// At once: too few tasks are expected to be worth the wait.
+    FewExpected,
     /// At once: the policy never waits.
     AtOnce,
 }
@@ -298,12 +304,19 @@ pub(super) fn ms_between(a: Nanos, b: Nanos) -> f64 {
     ms(a - b) - ms(b - a)
 }
 
-impl From<Candidate> for CandidateView {
-    fn from(candidate: Candidate) -> Self {
+/// When the candidate stops growing: one more task would make its head late.
+pub(super) fn frontrun(candidate: Candidate, state: &ModelState, network: &NetworkDelay) -> Nanos {
+    let one_more = state.latency().of(candidate.batch + 1) - state.latency().of(candidate.batch);
+    candidate.invalid_after - one_more - network.data_per_task
+}
+
+impl CandidateView {
+    pub(super) fn of(candidate: Candidate, state: &ModelState, network: &NetworkDelay) -> Self {
         Self {
             tasks: candidate.batch,
             exec_at_ms: ms(candidate.exec_at),
             invalid_after_ms: ms(candidate.invalid_after),
+            frontrun_ms: ms(frontrun(candidate, state, network)),
             urgency_ms: ms(candidate.urgency),
         }
     }

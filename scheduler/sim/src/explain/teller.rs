@@ -4,14 +4,18 @@ use std::cell::LazyCell;
 use std::ops::Deref;
 
 use baton_core::{
-    Candidate, Deferral, GpuUpdate, Grant, ModelState, Nanos, Policy, Request, TaskId, Unserved,
+    Candidate, Deferral, GpuUpdate, Grant, ModelState, Nanos, NetworkDelay, Policy, Request,
+    TaskId, Unserved,
 };
 
 use super::ask::{Answer, ask};
 use super::batch::TheBatch;
 use super::scout::{Found, Key};
 use super::slots::{Sealed, Slots};
-use super::story::{BatchStory, Cause, Decision, Outcome, Step, TaskStory, What, ms, ms_between};
+use super::story::{
+    BatchStory, CandidateView, Cause, Decision, Outcome, Step, TaskStory, What, frontrun, ms,
+    ms_between,
+};
 use crate::scenario::Scenario;
 use crate::watch::{Event, Watch};
 
@@ -57,6 +61,7 @@ struct Look<'a> {
     cause: Cause,
     state: &'a ModelState,
     policy: Policy,
+    network: &'a NetworkDelay,
     idle_gpus: u32,
     answer: &'a dyn Deref<Target = Answer>,
 }
@@ -64,6 +69,7 @@ struct Look<'a> {
 /// See the module documentation.
 pub(super) struct Teller {
     policy: Policy,
+    network: NetworkDelay,
     /// The tasks that wait, of every model, by deadline.
     queues: Vec<Vec<Request>>,
     slots: Slots,
@@ -83,6 +89,7 @@ impl Teller {
         let told = found.tasks.iter().copied().chain(heads).map(|key| told(key, &names));
         Self {
             policy,
+            network: scenario.network,
             told: told.collect(),
             queues: vec![Vec::new(); names.len()],
             slots: Slots::new(scenario),
@@ -168,7 +175,8 @@ impl Teller {
         queue.retain(|waiting| !input.ended.iter().any(|&(task, _)| task == waiting.task));
         let (policy, idle_gpus) = (self.policy, self.slots.idle(now));
         let answer = LazyCell::new(|| ask(now, state));
-        let look = Look { now, cause: input.cause, state, policy, idle_gpus, answer: &answer };
+        let (cause, network) = (input.cause, &self.network);
+        let look = Look { now, cause, state, policy, network, idle_gpus, answer: &answer };
         for told in self.told.iter_mut().filter(|told| told.waits() && told.key.0 == model) {
             let ended = input.ended.iter().find(|&&(task, _)| task == told.key.1);
             if let Some(&(_, why)) = ended {
@@ -255,7 +263,7 @@ impl Told {
             fits: (1..=latency.batch_max()).take_while(in_time).count() as u32,
             alone_ms: ms(latency.of(1)),
             instead: input.sealed.map(|seal| (seal.number, seal.tasks)),
-            target: state.target(),
+            floor: state.floor(),
         };
         self.life = Life::Ended;
         self.story.outcome = Outcome::Dropped;
@@ -264,7 +272,7 @@ impl Told {
 
     /// Writes the candidate down if it is another one.
     fn look(&mut self, look: &Look<'_>) {
-        let &Look { now, cause, state, policy, idle_gpus, answer } = look;
+        let &Look { now, cause, state, policy, network, idle_gpus, answer } = look;
         if state.candidate() == self.candidate && self.candidate.is_some() {
             return;
         }
@@ -274,13 +282,14 @@ impl Told {
         };
         let what = What::Candidate {
             cause,
-            candidate: candidate.into(),
+            candidate: CandidateView::of(candidate, state, network),
             place: answer.place(self.key.1),
-            decision: decision(now, candidate, state, policy),
+            decision: decision(now, candidate, state, (policy, network)),
             gives_up: answer.given_up.len() as u32,
             waiting: state.waiting() as u32,
             idle_gpus,
             target: state.target(),
+            floor: state.floor(),
             beta_lambda: state.rate().map(|rate| rate.arrivals_in(state.latency().beta())),
         };
         self.step(now, what);
@@ -288,19 +297,23 @@ impl Told {
 }
 
 /// Which of the rules of `docs/scheduling.md` the candidate's window shows.
-fn decision(now: Nanos, candidate: Candidate, state: &ModelState, policy: Policy) -> Decision {
+fn decision(
+    now: Nanos,
+    candidate: Candidate,
+    state: &ModelState,
+    (policy, network): (Policy, &NetworkDelay),
+) -> Decision {
+    let frontrun = frontrun(candidate, state, network);
     if candidate.exec_at - candidate.delay > now {
-        let frontrun = candidate.exec_at == candidate.urgency;
-        return if frontrun { Decision::WaitsForFrontrun } else { Decision::Waits };
+        let waits = candidate.exec_at == frontrun;
+        return if waits { Decision::WaitsForFrontrun } else { Decision::WaitsForMore };
     }
-    if policy.deferral() == Deferral::None {
-        Decision::AtOnce
-    } else if candidate.exec_at >= candidate.urgency {
-        Decision::Frontrun
-    } else if candidate.batch >= state.latency().batch_max() {
-        Decision::Largest
-    } else {
-        Decision::Enough
+    match policy.deferral() {
+        Deferral::None => Decision::AtOnce,
+        _ if candidate.exec_at >= frontrun => Decision::Frontrun,
+        _ if candidate.batch >= state.latency().batch_max() => Decision::Largest,
+        Deferral::Fill => Decision::Filled,
+        Deferral::Expectation => Decision::FewExpected,
     }
 }
 

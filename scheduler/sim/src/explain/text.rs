@@ -42,7 +42,7 @@ impl Display for Moment {
 
 impl Display for CandidateView {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { tasks, exec_at_ms, invalid_after_ms, urgency_ms } = self;
+        let Self { tasks, exec_at_ms, invalid_after_ms, urgency_ms, .. } = self;
         write!(f, "{tasks}, window [{exec_at_ms:.3}, {invalid_after_ms:.3}]")?;
         write!(f, ", urgency {urgency_ms:.3}")
     }
@@ -164,7 +164,8 @@ impl What {
             gives_up,
             waiting,
             idle_gpus,
-            target,
+            target: _,
+            floor,
             beta_lambda,
         } = self
         else {
@@ -173,30 +174,31 @@ impl What {
         let tasks = candidate.tasks;
         write!(f, "{cause}: candidate of {tasks} of {waiting}, {place}")?;
         if gives_up > 0 {
-            write!(f, ", heads given up: {gives_up} (target {target})")?;
+            write!(f, ", heads given up: {gives_up} (floor {floor})")?;
         }
         let (exec_at, until) = (candidate.exec_at_ms, candidate.invalid_after_ms);
-        let frontrun = candidate.urgency_ms;
-        let met = |f: &mut Formatter<'_>| match beta_lambda {
-            Some(tasks) => write!(f, "βλ = {tasks}"),
-            None => f.write_str("λ unknown"),
-        };
+        let frontrun = candidate.frontrun_ms;
+        let beta_lambda = beta_lambda.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
         match decision {
             Decision::WaitsForFrontrun => {
-                write!(f, "; waits until {exec_at:.3}, then one more would not fit; ")?;
-                met(f)
+                write!(f, "; waits until {exec_at:.3}, then one more would not fit")?;
+                write!(f, "; βλ = {beta_lambda}")
             }
-            Decision::Waits => {
-                write!(f, "; waits until {exec_at:.3}, frontrun {frontrun:.3}; ")?;
-                met(f)
+            Decision::WaitsForMore => {
+                write!(f, "; waits until {exec_at:.3}, then too few are expected before ")?;
+                write!(f, "{frontrun:.3}, when one more would not fit")
             }
             Decision::Frontrun => {
                 write!(f, "; due: one more would not fit, valid until {until:.3}")
             }
             Decision::Largest => write!(f, "; due: the largest batch, valid until {until:.3}"),
-            Decision::Enough => {
-                write!(f, "; due before its frontrun {frontrun:.3}: enough tasks, ")?;
-                met(f)
+            Decision::Filled => {
+                write!(f, "; due although one more would fit until {frontrun:.3}: more than ")?;
+                write!(f, "βλ = {beta_lambda}")
+            }
+            Decision::FewExpected => {
+                write!(f, "; due although one more would fit until {frontrun:.3}: too few are ")?;
+                f.write_str("expected")
             }
             Decision::AtOnce => write!(f, "; due at once, valid until {until:.3}"),
         }?;
@@ -204,14 +206,14 @@ impl What {
     }
 
     fn dropped(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self::Dropped { reason, room_ms, fits, alone_ms, instead, target } = self else {
+        let Self::Dropped { reason, room_ms, fits, alone_ms, instead, floor } = self else {
             return Ok(());
         };
         write!(f, "dropped ({reason}): {room_ms:.6} ms were left, ")?;
         match instead {
             Some((batch, tasks)) => {
                 write!(f, "room for {fits} tasks; without it batch {batch} has {tasks} ")?;
-                write!(f, "(target {target})")
+                write!(f, "(floor {floor})")
             }
             None => write!(f, "it takes {alone_ms:.6} alone"),
         }

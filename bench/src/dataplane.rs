@@ -1,0 +1,115 @@
+//! `baton bench read-lat | read-bw | incast`: what pulling inputs costs, over TCP or RDMA.
+//!
+//! One puller and its senders, in one process on one host, with the transports backends and
+//! frontends use. In rounds (`read-lat`, `incast`) all objects are asked for at once and the round
+//! ends with the last; in a stream (`read-bw`) as many are kept under way. Over TCP each round is
+//! followed by the same bytes pulled over bare sockets: the floor, measured in the same run.
+
+mod bare;
+mod report;
+mod rig;
+
+use baton_core::{BATCH_MAX, Nanos};
+use baton_topo::{Clock, Idle, TransportChoice};
+
+use crate::steal::CpuTimes;
+use bare::Bare;
+use report::Recorder;
+pub use report::{PullReport, Times};
+use rig::Rig;
+
+/// What to run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Pull {
+    /// Its name in the report.
+    pub bench: &'static str,
+    /// `Rdma` or `Tcp`.
+    pub transport: TransportChoice,
+    /// Senders, each with a connection of its own.
+    pub senders: u32,
+    /// Objects of each sender under way at a time.
+    pub objects: u32,
+    /// Bytes of an object.
+    pub bytes: u32,
+    /// Keep them under way, instead of in rounds.
+    pub stream: bool,
+    /// Length of the measurement.
+    pub seconds: f64,
+    /// What the puller does without work.
+    pub idle: Idle,
+    /// Rate of the link, Gb/s, if the floor is to be computed from it.
+    pub link_gbps: Option<f64>,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// The shape is beyond what a batch holds.
+    #[error(
+        "{senders} senders × {objects} objects: give 1 to {BATCH_MAX} in all, of at least 1 byte"
+    )]
+    Shape {
+        /// Senders asked for.
+        senders: u32,
+        /// Objects asked for.
+        objects: u32,
+    },
+    /// A transport could not start.
+    #[error(transparent)]
+    Transport(#[from] baton_rdma::MixedError),
+    /// Memory, a socket or a thread.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The slabs could not be made.
+    #[error(transparent)]
+    Slab(#[from] baton_rdma::SlabError),
+    /// A READ did not bring its object.
+    #[error("a READ ended as {0:?}; see the log")]
+    Read(baton_rdma::ReadStatus),
+    /// An object arrived changed.
+    #[error("an object arrived with other bytes than were sent; please report this")]
+    Changed,
+    /// The connections did not come up.
+    #[error("the senders' connections were not up within 10 s; see the log")]
+    NotUp,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// See [`PullError`].
+pub fn run(pull: &Pull, clock: Clock) -> Result<PullReport, PullError> {
+    let Pull { senders, objects, bytes, .. } = *pull;
+    let objects_in_all = senders.checked_mul(objects).filter(|n| (1..=BATCH_MAX).contains(n));
+    if objects_in_all.is_none() || bytes == 0 {
+        return Err(PullError::Shape { senders, objects });
+    }
+    let mut rig = Rig::start(pull, clock)?;
+    let is_over_tcp = pull.transport == TransportChoice::Tcp;
+    let mut bare = is_over_tcp.then(|| Bare::start(pull)).transpose()?;
+    rig.round()?;
+    rig.check()?;
+    let before = CpuTimes::read();
+    let (mut ours, mut floor) = (Recorder::new(), Recorder::new());
+    let start = clock.now();
+    let end = start + Nanos::from_millis_f64(pull.seconds * 1e3);
+    while clock.now() < end {
+        let began = clock.now();
+        // A stream is measured in stretches of so many objects, so that the floor can take turns.
+        let count = if pull.stream { rig.stream()? } else { rig.round()? };
+        ours.record(clock.now() - began, count);
+        if let Some(bare) = &mut bare {
+            let began = clock.now();
+            let count = if pull.stream { bare.stream()? } else { bare.round()? };
+            floor.record(clock.now() - began, count);
+        }
+    }
+    rig.check()?;
+    let steal_fraction = before.and_then(|before| CpuTimes::read()?.stolen_since(before));
+    Ok(PullReport::new(pull, &ours, bare.map(|_| &floor), steal_fraction))
+}
