@@ -64,9 +64,13 @@ fn explain(args: &SimExplainArgs) -> CommandResult {
 
 fn subject(args: &ExplainSubject) -> Result<Subject, &'static str> {
     let at = args.at.map(|at_ms| Subject::At { at_ms });
-    let task = args.task.map(Subject::Task).or(args.batch.map(Subject::Batch)).or(at);
-    let examples = args.dropped.map(Subject::Dropped).or(args.late.map(Subject::Late));
-    task.or(examples).ok_or("give one of --task, --batch, --at, --dropped, --late")
+    let (task, batch) = (args.task.map(Subject::Task), args.batch.map(Subject::Batch));
+    let (dropped, late) = (args.dropped.map(Subject::Dropped), args.late.map(Subject::Late));
+    task.or(batch)
+        .or(at)
+        .or(dropped)
+        .or(late)
+        .ok_or("give one of --task, --batch, --at, --dropped, --late")
 }
 
 fn table(report: &Report) -> String {

@@ -101,6 +101,34 @@ fn images_are_read_without_the_frontends_help() {
     assert_eq!(pair.frontend.transport.counters().reads_served, 0, "none went over TCP");
 }
 
+/// Keys are the permission: whoever has not been vouched for gets none, however long it waits.
+#[test]
+fn no_key_leaves_before_the_owner_trusts_the_peer() {
+    if !rdma_here() {
+        return;
+    }
+    let mut backend = node(Role::Backend, TransportChoice::Rdma, &on_device(0));
+    let mut frontend = node(Role::Frontend, TransportChoice::Rdma, &on_device(1));
+    let set = slabs(1, 1, 100);
+    frontend.transport.expose(set.clone()).unwrap();
+    let buffer = landing(&mut backend, 100);
+    let conn = backend.connect(frontend.transport.local_addr());
+    let task = submit(&set, 3);
+    backend.transport.post_reads(&mut vec![read(conn, task, &buffer, 0, 100)]);
+    let mut rounds = 0;
+    settle([&mut backend, &mut frontend], |[_, frontend]| {
+        rounds += u32::from(!frontend.opened().is_empty());
+        rounds > 200
+    });
+    assert!(backend.reads().is_empty());
+    assert_eq!(frontend.transport.counters().links_rdma, 0);
+    let accepted = frontend.opened()[0].0;
+    frontend.transport.trust(accepted);
+    settle([&mut backend, &mut frontend], |[backend, _]| !backend.reads().is_empty());
+    assert_eq!(backend.reads()[0].status, ReadStatus::Done);
+    assert!(holds(&backend.reads()[0].row, 3));
+}
+
 /// Nobody spins: the completion queue's event ends the wait.
 #[test]
 fn a_completion_ends_a_wait() {

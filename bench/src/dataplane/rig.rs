@@ -98,13 +98,14 @@ impl Rig {
 
     /// Until `wanted` objects have come, with `asked` of them asked for; asks on as rows come back.
     fn pull_all(&mut self, mut asked: usize, wanted: usize) -> Result<u64, PullError> {
-        let mut come = 0;
+        // Only handshakes look at it, and those are done.
+        let (now, mut come) = (self.clock.now(), 0);
         while come < wanted {
             self.transport.post_reads(&mut self.reads);
             self.transport.flush();
             let mut events = std::mem::take(&mut self.events);
             let mut free = Vec::new();
-            if self.transport.poll(self.clock.now(), &mut events) == 0 {
+            if self.transport.poll(now, &mut events) == 0 {
                 self.rest();
             }
             for event in events.drain() {

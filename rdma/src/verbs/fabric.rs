@@ -173,13 +173,18 @@ impl Fabric {
         }
     }
 
-    /// Moves everything: completions, deadlines, what became of links, new READs.
-    pub(super) fn poll(&mut self, tcp: &mut TcpTransport, events: &mut Events) {
+    /// Moves everything: completions, deadlines, what became of links, new READs. With `in_full`
+    /// false only if a completion has come or a READ waits to be posted: reading the clock and
+    /// looking at every link takes longer than asking the completion queue.
+    pub(super) fn poll(&mut self, in_full: bool, tcp: &mut TcpTransport, events: &mut Events) {
         if std::mem::take(&mut self.is_armed) {
             self.hub.queue.acknowledge();
         }
         if !self.puller.is_drained() {
             self.hub.poll(&mut self.completions);
+        }
+        if !in_full && self.completions.is_empty() && self.puller.is_quiet() {
+            return;
         }
         // After the completions were taken: what is here now had arrived by now.
         let now = self.clock.now();
@@ -189,7 +194,7 @@ impl Fabric {
         self.puller.expire(now, &mut self.hub);
         self.targets.poll(now);
         self.expire_offers(now, tcp);
-        self.puller.pump(self.clock.now(), &mut self.hub);
+        self.flush();
         let mut gone = Vec::new();
         while let Some(notice) = self.puller.notices.pop() {
             gone.extend(self.act_on(notice, now, tcp));
@@ -207,7 +212,9 @@ impl Fabric {
 
     /// One doorbell per chain.
     pub(super) fn flush(&mut self) {
-        self.puller.pump(self.clock.now(), &mut self.hub);
+        if self.puller.has_waiting() {
+            self.puller.pump(self.clock.now(), &mut self.hub);
+        }
     }
 
     /// Asks for an event of the next completion. `None` if there is something to do already;

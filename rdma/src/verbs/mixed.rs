@@ -181,7 +181,8 @@ impl Transport for MixedTransport {
         let Self { tcp, passes, fabric } = self;
         let is_reading = fabric.as_ref().is_ok_and(|fabric| fabric.is_reading());
         *passes += 1;
-        if !is_reading || *passes > PASSES_PER_LOOK {
+        let in_full = !is_reading || *passes > PASSES_PER_LOOK;
+        if in_full {
             *passes = 0;
             tcp.poll(now, events);
         }
@@ -195,7 +196,7 @@ impl Transport for MixedTransport {
             (Err(_), _) => true,
         });
         if let Ok(fabric) = fabric {
-            fabric.poll(tcp, events);
+            fabric.poll(in_full, tcp, events);
         }
         events.len() - before
     }

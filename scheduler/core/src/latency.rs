@@ -57,6 +57,16 @@ impl Latency {
         self.profile.patience(batch)
     }
 
+    /// See [`Profile::content`].
+    pub fn content(&self) -> u32 {
+        self.profile.content()
+    }
+
+    /// See [`Profile::longest_patience`].
+    pub fn longest_patience(&self) -> u32 {
+        self.profile.longest_patience()
+    }
+
     /// Largest batch.
     pub fn batch_max(&self) -> u32 {
         self.profile.batch_max()

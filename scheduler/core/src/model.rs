@@ -4,6 +4,8 @@
 //! candidate is kept current incrementally: every input re-forms it by bisection over the
 //! deadline-ordered queue, O(log n), and publishes it only if it changed.
 
+use core::mem;
+
 use crate::batch::Batch;
 use crate::candidate::{Candidate, GpuUpdate, Grant};
 use crate::formation::{self, Horizon, Window};
@@ -79,7 +81,26 @@ pub struct ModelState {
     grants: u32,
     /// When the candidate must be re-formed although nothing arrives.
     timer: Nanos,
+    lull: Lull,
+    /// Tasks were enqueued since the candidate was formed.
+    behind: bool,
     counters: ModelCounters,
+}
+
+/// A time in which no batch becomes schedulable, so that arrivals need no new candidate: the one
+/// that RankState has is not due either.
+#[derive(Clone, Copy, Debug)]
+struct Lull {
+    /// It ends at this moment …
+    until: Nanos,
+    /// … or with so many tasks in the queue …
+    waiting: usize,
+    /// … or when a task comes with an earlier deadline than this, the head's.
+    head: Nanos,
+}
+
+impl Lull {
+    const OVER: Self = Self { until: Nanos::ZERO, waiting: 0, head: Nanos::MAX };
 }
 
 impl ModelState {
@@ -95,6 +116,8 @@ impl ModelState {
             schedulable_at: Nanos::MAX,
             grants: 0,
             timer: Nanos::MAX,
+            lull: Lull::OVER,
+            behind: false,
             counters: ModelCounters::default(),
         }
     }
@@ -106,17 +129,31 @@ impl ModelState {
     }
 
     /// The first half of [`ModelState::on_request`]: the task waits or has ended, and the candidate
-    /// is not current any more. Of several tasks that arrive at a time, each is enqueued and then
-    /// [`ModelState::reform`] is called once, at the same `now`.
-    pub fn enqueue(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) {
+    /// is not current any more. If this is true, [`ModelState::catch_up`] must be called at the same
+    /// `now`; once is enough for several tasks that arrive at a time.
+    pub fn enqueue(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) -> bool {
         self.counters.received += 1;
-        self.sizing.on_arrival(now);
+        let resized = self.sizing.on_arrival(now);
         let request = Request { deadline: request.deadline - self.network.response, ..request };
         if !self.horizon(now, Nanos::ZERO).fits(1, request.deadline) {
-            return self.end(request.task, DropReason::DeadlinePassed, out);
-        }
-        if self.queue.push(request).is_err() {
+            self.end(request.task, DropReason::DeadlinePassed, out);
+        } else if self.queue.push(request).is_err() {
             self.end(request.task, DropReason::QueueFull, out);
+        }
+        let Lull { until, waiting, head } = self.lull;
+        let lasts = now < until && self.queue.len() < waiting && request.deadline >= head;
+        if resized || !lasts {
+            self.lull = Lull::OVER;
+        }
+        let was_behind = mem::replace(&mut self.behind, true);
+        resized || !lasts || !was_behind
+    }
+
+    /// The second half: brings candidate and timer up to date, unless RankState could do nothing
+    /// with the candidate yet.
+    pub fn catch_up(&mut self, now: Nanos, out: &mut impl ModelSink) {
+        if now >= self.lull.until {
+            self.reform(now, out);
         }
     }
 
@@ -192,7 +229,7 @@ impl ModelState {
 
     /// The timer fired: time alone made the candidate invalid or a task hopeless.
     pub fn on_timer(&mut self, now: Nanos, out: &mut impl ModelSink) {
-        if now >= self.timer {
+        if self.next_timer().is_some_and(|at| at <= now) {
             self.reform(now, out);
         }
     }
@@ -200,19 +237,23 @@ impl ModelState {
     /// When [`ModelState::on_timer`] must be called; `None` while nothing waits.
     #[must_use]
     pub fn next_timer(&self) -> Option<Nanos> {
-        (self.timer != Nanos::MAX).then_some(self.timer)
+        let lull = if self.behind { self.lull.until } else { Nanos::MAX };
+        let at = self.timer.min(lull);
+        (at != Nanos::MAX).then_some(at)
     }
 
     /// A backend measured a batch of this model: `batch` rows took `measured`.
     pub fn on_measured(&mut self, batch: u32, measured: Nanos) {
         if batch > 0 {
             self.sizing.latency.observe(batch, measured);
+            self.lull = Lull::OVER;
         }
     }
 
     /// A backend brought its own measured profile. Larger batches than before are not used.
     pub fn set_profile(&mut self, profile: Profile) {
         self.sizing.set_profile(profile);
+        self.lull = Lull::OVER;
     }
 
     /// Tasks waiting.
@@ -293,6 +334,22 @@ impl ModelState {
             self.schedulable_at = due;
         }
         self.timer = self.timer_of(window);
+        self.lull = if now < due { self.lull_of(window, now) } else { Lull::OVER };
+        self.behind = false;
+    }
+
+    /// The next tasks make the batch larger, or give up its head for a later one. Neither makes it
+    /// due before the largest batch with this head would be.
+    fn lull_of(&self, window: Window, now: Nanos) -> Lull {
+        if window.batch == 0 {
+            return Lull::OVER;
+        }
+        let head = self.queue.deadline(window.head);
+        let (size, until) = self.sizing.undue(window.batch, head);
+        if until <= now {
+            return Lull::OVER;
+        }
+        Lull { until, waiting: window.head + size as usize, head }
     }
 
     /// Symphony App. C, `update_candidate`. The pseudocode's second assignment to `exec_at`

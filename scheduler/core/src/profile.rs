@@ -18,6 +18,9 @@ pub struct Profile {
     table: Vec<Nanos>,
     /// `patience[b - 1]`: see [`Profile::patience`].
     patience: Vec<u32>,
+    /// See [`Profile::content`] and [`Profile::longest_patience`].
+    content: u32,
+    longest_patience: u32,
 }
 
 /// Why a table is no latency profile.
@@ -68,8 +71,11 @@ impl Profile {
         if let Some(i) = table.windows(2).position(|pair| pair[1] < pair[0]) {
             return Err(ProfileError::NotMonotone { batch: i as u32 + 2 });
         }
-        let patience = (1..=table.len()).map(|batch| patience(table, batch)).collect();
-        Ok(Self { table: table.to_vec(), patience })
+        let patience: Vec<u32> = (1..=table.len()).map(|batch| patience(table, batch)).collect();
+        let grow = patience.iter().position(|&tasks| tasks == u32::MAX);
+        let grow = grow.expect("nothing makes the largest batch cheaper");
+        let longest_patience = patience[..grow].iter().copied().max().unwrap_or(0);
+        Ok(Self { table: table.to_vec(), patience, content: grow as u32 + 1, longest_patience })
     }
 
     /// ℓ(b) = α·b + β (Symphony §3.1) for b = 1..=`batch_max`.
@@ -100,6 +106,16 @@ impl Profile {
     pub fn patience(&self, batch: u32) -> u32 {
         let last = self.patience.len() - 1;
         self.patience[(batch.max(1) as usize - 1).min(last)]
+    }
+
+    /// The smallest batch that no further tasks make cheaper by 1/32 each.
+    pub fn content(&self) -> u32 {
+        self.content
+    }
+
+    /// The most patient of the batches smaller than [`Profile::content`]; 0 if there is none.
+    pub fn longest_patience(&self) -> u32 {
+        self.longest_patience
     }
 
     /// ℓ(1), ℓ(2), … as a slice.

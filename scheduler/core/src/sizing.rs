@@ -43,13 +43,15 @@ impl Sizing {
         sizing
     }
 
-    /// A task arrived.
-    pub(crate) fn on_arrival(&mut self, now: Nanos) {
-        if self.rate.roll(now) {
+    /// A task arrived. True if the traffic is estimated anew, and with it everything here.
+    pub(crate) fn on_arrival(&mut self, now: Nanos) -> bool {
+        let rolled = self.rate.roll(now);
+        if rolled {
             self.latency.relax();
             self.resize();
         }
         self.rate.on_arrival(now);
+        rolled
     }
 
     pub(crate) fn set_profile(&mut self, profile: Profile) {
@@ -67,6 +69,36 @@ impl Sizing {
             Deferral::Expectation => latest - self.patience(batch),
             Deferral::Fill if self.waits_for_fill(batch) => latest,
             Deferral::Fill | Deferral::None => Nanos::ZERO,
+        }
+    }
+
+    /// A batch size above `batch`, and the moment before which no batch between the two is due if
+    /// its head's deadline is `deadline` or later.
+    pub(crate) fn undue(&self, batch: u32, deadline: Nanos) -> (u32, Nanos) {
+        let size = self.content().min(self.target.max(2 * batch));
+        let most_patient = match self.policy.deferral() {
+            Deferral::Expectation if self.rate.rate().is_some() => {
+                self.pause.times(u64::from(self.latency.longest_patience()))
+            }
+            _ => Nanos::ZERO,
+        };
+        let frontrun = deadline - self.latency.of(size) - self.network.data_per_task;
+        // Whoever acts on this moment may be late, and so may be who acts on the candidate's.
+        let late = self.network.jitter.times(2);
+        (size, frontrun - late - most_patient - self.network.before(size))
+    }
+
+    /// The smallest batch that waits for nothing.
+    fn content(&self) -> u32 {
+        let most = self.latency.batch_max();
+        match (self.policy.deferral(), self.rate.rate()) {
+            (Deferral::None, _) => 1,
+            (_, None) => most,
+            (Deferral::Expectation, Some(_)) => self.latency.content(),
+            (Deferral::Fill, Some(rate)) => {
+                let enough = rate.arrivals_in(self.latency.beta());
+                u32::try_from(enough).map_or(most, |enough| most.min(enough.saturating_add(1)))
+            }
         }
     }
 

@@ -211,7 +211,7 @@ impl<'a> Rows<'a> {
         let field = |at: usize| fields.get(at).copied().filter(|text| !text.is_empty());
         let model = field(1).map(|name| self.model(name)).transpose()?;
         let slo = field(2).map(|text| self.slo(text)).transpose()?;
-        let first = *self.first.get_or_insert((at_s, model.is_some()));
+        let first = *self.first.get_or_insert_with(|| (at_s, model.is_some()));
         if fields.len() > 3 {
             return Err(ReplayError::Fields { line: self.line(), fields: fields.len() });
         }

@@ -22,7 +22,7 @@ const MANY: usize = 10_000;
 
 const TABLE_4: &str = "
     gpus = 8
-    duration_s = 2
+    duration_s = 1
     warmup_s = 0.5
     [[model]]
     name = 'resnet50'
@@ -152,7 +152,7 @@ fn a_batch_is_the_one_of_the_trace() {
         let end = format!(" {}ns", (end_ms * 1e6).round());
         trace.lines().any(|line| line.starts_with(&prefix) && line.ends_with(&end))
     };
-    for number in [1, 100, 500] {
+    for number in [1, 100, 300] {
         let batch = of(TABLE_4, "symphony", 5_000.0, Subject::Batch(number)).batches.remove(0);
         assert!(executed(batch.gpu, batch.tasks.len(), batch.end_ms.unwrap()), "{batch:?}");
         assert_eq!(batch.head.task, batch.tasks[0]);
@@ -223,6 +223,10 @@ fn tasks_of_a_lost_slot_are_told_to_the_end() {
         assert_eq!((back.unwrap().at_ms, sealed(&story)), (1_000.0, 1), "{story:?}");
         assert!(matches!(last(&story), What::Dropped { .. }), "{story:?}");
     }
+    let subject = Subject::At { at_ms: 1_000.0 };
+    let moment = of(&lossy, "symphony", 5_000.0, subject).moment.unwrap();
+    assert!(moment.busy.iter().all(|busy| busy.gpu > 1), "lost with their slots: {moment:?}");
+    assert_eq!(moment.idle_gpus as usize + moment.busy.len(), 6, "{moment:?}");
 }
 
 #[test]

@@ -108,8 +108,9 @@ fn a_replay_offers_what_the_file_says_to_every_policy() {
 #[test]
 fn a_task_has_the_objective_its_line_gives_it() {
     // Every other task has too little time to run at all.
-    let lines =
-        |i: u32| format!("{},bert,{}\n", f64::from(i) * 0.05, if i % 2 == 0 { 5 } else { 8 });
+    let lines = |i: u32| {
+        format!("{},bert,{}\n", f64::from(i) * 0.05, if i.is_multiple_of(2) { 5 } else { 8 })
+    };
     let csv: String = (0..40).map(lines).collect();
     let scenario = replaying("objective", &csv, "").unwrap();
     for policy in POLICIES {

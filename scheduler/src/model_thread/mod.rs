@@ -46,7 +46,7 @@ pub struct ModelThread<T> {
     serving: Vec<u32>,
     out: Dispatch<T>,
     events: Events,
-    /// Models with requests of this pass, whose candidates are to be re-formed.
+    /// Models with requests of this pass that their candidates may have to follow.
     touched: Vec<usize>,
     /// From schedulable to plan out.
     delays: Histogram<u64>,
@@ -174,7 +174,7 @@ impl<T: Transport> ModelThread<T> {
             }
         }
         self.events = events;
-        self.reform_touched(now);
+        self.catch_up(now);
         taken
     }
 

@@ -32,17 +32,17 @@ impl<T: Transport> ModelThread<T> {
         }
         let request = Request { task, deadline: Nanos(submit.deadline_ns.get()) };
         let model = &mut self.models[at];
-        model.state.enqueue(now, request, &mut self.out);
-        if !mem::replace(&mut model.touched, true) {
+        let behind = model.state.enqueue(now, request, &mut self.out);
+        if behind && !mem::replace(&mut model.touched, true) {
             self.touched.push(at);
         }
     }
 
-    /// Candidates are re-formed once per pass, however many requests it brought.
-    pub(super) fn reform_touched(&mut self, now: Nanos) {
+    /// Candidates are re-formed once per pass at most, however many requests it brought.
+    pub(super) fn catch_up(&mut self, now: Nanos) {
         while let Some(at) = self.touched.pop() {
             self.models[at].touched = false;
-            self.models[at].state.reform(now, &mut self.out);
+            self.models[at].state.catch_up(now, &mut self.out);
             self.retime(at);
         }
     }

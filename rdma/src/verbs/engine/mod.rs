@@ -319,6 +319,16 @@ impl Puller {
         }
     }
 
+    /// True if a READ may be waiting to be posted.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.line.is_empty()
+    }
+
+    /// True if nothing waits: neither READs to be posted nor anything to be taken by the owner.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.line.is_empty() && self.done.is_empty() && self.notices.is_empty()
+    }
+
     /// True if nothing is posted anywhere.
     pub(crate) fn is_drained(&self) -> bool {
         self.posted == 0

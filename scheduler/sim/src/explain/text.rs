@@ -156,29 +156,26 @@ impl Display for What {
 
 impl What {
     fn candidate(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let &Self::Candidate {
-            cause,
-            candidate,
-            place,
-            decision,
-            gives_up,
-            waiting,
-            idle_gpus,
-            target: _,
-            floor,
-            beta_lambda,
+        let Self::Candidate {
+            cause, candidate, place, gives_up, waiting, idle_gpus, floor, ..
         } = self
         else {
             return Ok(());
         };
-        let tasks = candidate.tasks;
-        write!(f, "{cause}: candidate of {tasks} of {waiting}, {place}")?;
-        if gives_up > 0 {
+        write!(f, "{cause}: candidate of {} of {waiting}, {place}", candidate.tasks)?;
+        if *gives_up > 0 {
             write!(f, ", heads given up: {gives_up} (floor {floor})")?;
         }
+        self.decision(f)?;
+        write!(f, "; idle GPUs: {idle_gpus}")
+    }
+
+    fn decision(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self::Candidate { candidate, decision, beta_lambda, .. } = self else { return Ok(()) };
         let (exec_at, until) = (candidate.exec_at_ms, candidate.invalid_after_ms);
         let frontrun = candidate.frontrun_ms;
         let beta_lambda = beta_lambda.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
+        let early = format!("; due although one more would fit until {frontrun:.3}");
         match decision {
             Decision::WaitsForFrontrun => {
                 write!(f, "; waits until {exec_at:.3}, then one more would not fit")?;
@@ -192,17 +189,10 @@ impl What {
                 write!(f, "; due: one more would not fit, valid until {until:.3}")
             }
             Decision::Largest => write!(f, "; due: the largest batch, valid until {until:.3}"),
-            Decision::Filled => {
-                write!(f, "; due although one more would fit until {frontrun:.3}: more than ")?;
-                write!(f, "βλ = {beta_lambda}")
-            }
-            Decision::FewExpected => {
-                write!(f, "; due although one more would fit until {frontrun:.3}: too few are ")?;
-                f.write_str("expected")
-            }
+            Decision::Filled => write!(f, "{early}: more than βλ = {beta_lambda}"),
+            Decision::FewExpected => write!(f, "{early}: too few are expected"),
             Decision::AtOnce => write!(f, "; due at once, valid until {until:.3}"),
-        }?;
-        write!(f, "; idle GPUs: {idle_gpus}")
+        }
     }
 
     fn dropped(&self, f: &mut Formatter<'_>) -> fmt::Result {
