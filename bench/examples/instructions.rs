@@ -27,10 +27,10 @@ fn main() -> ExitCode {
     let operation = args.get(1).map(String::as_str).unwrap_or_default();
     let count = args.get(2).and_then(|count| count.parse().ok());
     let Some((run, count)) = operation_named(operation).zip(count) else {
-        eprintln!("usage: instructions request|burst|batch|candidate|grant|pass COUNT");
+        eprintln!("usage: instructions request|burst|batch|candidate|grant|pass|pass1000 COUNT");
         return ExitCode::from(2);
     };
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(if operation == "pass1000" { 1_000 } else { MODELS });
     (0..count).for_each(|_| run(&mut bench));
     // The result must matter, or the compiler may leave the work out.
     std::hint::black_box(bench.sink.heard);
@@ -44,7 +44,7 @@ fn operation_named(name: &str) -> Option<fn(&mut Bench)> {
         "batch" => Bench::batch,
         "candidate" => Bench::candidate,
         "grant" => Bench::grant,
-        "pass" => Bench::pass,
+        "pass" | "pass1000" => Bench::pass,
         _ => return None,
     })
 }
@@ -96,7 +96,8 @@ impl RankSink for Sink {
 }
 
 impl Bench {
-    fn new() -> Self {
+    /// `models` on the stepped ModelThread.
+    fn new(models: u32) -> Self {
         let profile = Profile::linear(Nanos::from_micros(1), LATENCY, 32).expect("it is a line");
         let model = ModelState::new(ModelConfig {
             id: ModelId(0),
@@ -113,7 +114,7 @@ impl Bench {
         let shape = Shape {
             policy: PolicyName::Baton,
             model_threads: 1,
-            models: MODELS,
+            models,
             gpus: GPUS,
             seconds: 1.0,
             rate: None,

@@ -113,3 +113,40 @@ pub fn run(pull: &Pull, clock: Clock) -> Result<PullReport, PullError> {
     let steal_fraction = before.and_then(|before| CpuTimes::read()?.stolen_since(before));
     Ok(PullReport::new(pull, &ours, bare.map(|_| &floor), steal_fraction))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pull(stream: bool) -> Pull {
+        Pull {
+            bench: "incast",
+            transport: TransportChoice::Tcp,
+            senders: 2,
+            objects: 3,
+            bytes: 10_000,
+            stream,
+            seconds: 0.05,
+            idle: Idle::Park,
+            link_gbps: None,
+        }
+    }
+
+    /// Both ways end, and the bytes are compared before and after (`Rig::check`).
+    #[test]
+    fn rounds_and_streams_come_to_an_end_with_a_floor() {
+        for stream in [false, true] {
+            let report = run(&pull(stream), Clock::start()).unwrap();
+            assert!(report.rounds > 0 && report.total_us.min > 0.0);
+            assert!(report.floor_us.is_some() && report.efficiency.is_some());
+        }
+    }
+
+    #[test]
+    fn more_objects_than_a_batch_holds_are_refused() {
+        for (senders, objects) in [(0, 1), (1, 0), (1_025, 1), (u32::MAX, 2)] {
+            let pull = Pull { senders, objects, ..pull(false) };
+            assert!(matches!(run(&pull, Clock::start()), Err(PullError::Shape { .. })));
+        }
+    }
+}

@@ -32,12 +32,22 @@ pub(crate) struct InFlight {
     entries: Vec<Entry>,
     free: Vec<u32>,
     limit: usize,
+    /// Tasks an entry has room for from the start.
+    batch_max: usize,
 }
 
 impl InFlight {
-    /// For at most `limit` batches at once.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { entries: Vec::new(), free: Vec::with_capacity(limit), limit }
+    /// For at most `limit` batches at once, of `batch_max` tasks at most.
+    pub(crate) fn new(limit: usize, batch_max: usize) -> Self {
+        Self { entries: Vec::new(), free: Vec::with_capacity(limit), limit, batch_max }
+    }
+
+    /// Makes room for so many batches in all, so that remembering them allocates nothing.
+    pub(crate) fn reserve(&mut self, batches: usize) {
+        while self.entries.len() < batches {
+            let Some(at) = self.grow() else { return };
+            self.free.push(at);
+        }
     }
 
     /// Remembers a batch and names it; `None` if the limit is reached.
@@ -96,16 +106,17 @@ impl InFlight {
 
     fn grow(&mut self) -> Option<u32> {
         (self.entries.len() < self.limit).then(|| {
-            self.entries.push(Entry { uses: 0, live: false, batch: SentBatch::unused() });
+            let batch = SentBatch::unused(self.batch_max);
+            self.entries.push(Entry { uses: 0, live: false, batch });
             self.entries.len() as u32 - 1
         })
     }
 }
 
 impl SentBatch {
-    fn unused() -> Self {
+    fn unused(batch_max: usize) -> Self {
         let gpu = Gpu { id: baton_core::GpuId(0), life: 0 };
-        Self { model: 0, gpu, backend: BackendId(0), requests: Vec::new() }
+        Self { model: 0, gpu, backend: BackendId(0), requests: Vec::with_capacity(batch_max) }
     }
 }
 
@@ -127,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_name_is_good_for_one_report() {
-        let (mut sent, mut tasks) = (InFlight::new(2), Vec::new());
+        let (mut sent, mut tasks) = (InFlight::new(2, 1), Vec::new());
         let first = sent.insert(0, GPU, BACKEND, one(1)).unwrap();
         assert_eq!(sent.remove(first, &mut tasks), Some((0, GPU)));
         assert_eq!(tasks[0].task, TaskId(1));
@@ -139,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_limit_holds_and_a_backends_batches_are_found() {
-        let (mut sent, mut tasks) = (InFlight::new(2), Vec::new());
+        let (mut sent, mut tasks) = (InFlight::new(2, 1), Vec::new());
         let first = sent.insert(0, GPU, BACKEND, one(1)).unwrap();
         sent.insert(0, GPU, BackendId(8), one(2)).unwrap();
         assert_eq!(sent.insert(0, GPU, BACKEND, one(3)), None);
@@ -150,7 +161,7 @@ mod tests {
 
     #[test]
     fn arbitrary_names_are_harmless() {
-        let mut sent = InFlight::new(1);
+        let mut sent = InFlight::new(1, 1);
         sent.insert(0, GPU, BACKEND, one(1)).unwrap();
         for name in [u64::MAX, 1 << 32, 1, (1 << 32) | 5] {
             assert!(sent.get(name).is_none());

@@ -176,7 +176,8 @@ pub(crate) fn link(
         rank: rank_waker,
         unannounced: false,
     };
-    let rank = RankLink { updates: update_out, grants: grant_in, waker: model_waker, unannounced: false };
+    let rank =
+        RankLink { updates: update_out, grants: grant_in, waker: model_waker, unannounced: false };
     (model, (reader, rank), commands)
 }
 

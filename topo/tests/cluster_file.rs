@@ -47,7 +47,7 @@ fn defaults_fill_in_what_a_minimal_file_leaves_out() {
     assert_eq!(cluster.scheduler.listen.to_string(), "127.0.0.1:7700");
     assert_eq!(cluster.scheduler.model_threads, 1);
     assert_eq!(cluster.scheduler.idle, Idle::Park);
-    assert_eq!(cluster.scheduler.policy, PolicyName::Symphony);
+    assert_eq!(cluster.scheduler.policy, PolicyName::Baton);
     assert_eq!(cluster.scheduler.member_timeout, Nanos::from_millis(1_000));
     assert_eq!(cluster.network.ctrl, Nanos::from_micros(300));
     assert_eq!(cluster.frontend.slots_per_model, 256);
@@ -319,7 +319,7 @@ fn each_bad_value_outside_the_models_is_explained() {
         ),
         (
             "[scheduler]\npolicy = \"fifo\"",
-            ":10: scheduler.policy: is \"fifo\"; fix: write `symphony` or `eager`",
+            ":10: scheduler.policy: is \"fifo\"; fix: write one of `baton`, `symphony`, `eager`",
         ),
         (
             "[scheduler]\nmember_timeout_ms = 1",
@@ -506,7 +506,7 @@ fn an_unreadable_file_is_one_problem() {
 fn the_summary_says_what_was_understood() {
     let text = model_with("input_bytes = 64\nbatch_max = 4") + "gpus = 2\n";
     let expected = "\
-scheduler at 127.0.0.1:7700: policy symphony, 1 ModelThread(s)
+scheduler at 127.0.0.1:7700: policy baton, 1 ModelThread(s)
 planned delays: 0.3 ms per plan, 0.02 ms per input, 0.5 ms per answer; jitter 0.5 ms
 inputs over: auto
 frontends: 256 slots per model

@@ -107,6 +107,11 @@ pub(super) fn measure(shape: Shape, generator_ns: f64) -> Result<Stepped, SchedE
 }
 
 impl Stepper {
+    /// Tasks in the plans that have gone out.
+    pub fn planned(&self) -> u64 {
+        self.counts()[1]
+    }
+
     /// Requests, tasks planned, batches, candidates.
     fn counts(&self) -> [u64; 4] {
         let threads = &self.counters.model_threads;

@@ -11,6 +11,8 @@ const BUCKET: Nanos = Nanos::from_millis(100);
 /// observations must not pass for a pattern.
 const PAUSES_ASSUMED: u64 = 5;
 const TASKS_ASSUMED: u64 = 100;
+/// Tasks are in a run while they follow each other within this fraction of the mean gap.
+const RUN: u64 = 16;
 
 /// Counts of one bucket, or of all closed ones.
 #[derive(Clone, Copy, Default, Debug)]
@@ -20,6 +22,8 @@ struct Counts {
     pauses: u64,
     /// … and by how much, in total.
     paused: Nanos,
+    /// Arrivals within 1/16 of the mean gap after their predecessor.
+    run_on: u64,
     /// Tasks given up.
     bad: u64,
 }
@@ -98,6 +102,8 @@ impl RateMeter {
         if gap > self.mean_gap {
             self.open.pauses += 1;
             self.open.paused = self.open.paused + (gap - self.mean_gap);
+        } else if gap <= self.run_gap() {
+            self.open.run_on += 1;
         }
         self.last_arrival = now;
         self.open.arrivals += 1;
@@ -139,6 +145,23 @@ impl RateMeter {
         Nanos(span.0 / (pauses + PAUSES_ASSUMED)).max(self.mean_gap)
     }
 
+    /// Whether more than so many tasks are expected to follow one that has just arrived, each
+    /// within [`RateMeter::run_gap`] of the one before: next to none do for Poisson arrivals.
+    pub fn runs_beyond(&self, tasks: u32) -> bool {
+        let Counts { arrivals, run_on, .. } = self.sum;
+        run_on > u64::from(tasks) * (arrivals - run_on + PAUSES_ASSUMED)
+    }
+
+    /// A run is over when nothing has arrived for so long. Zero while no mean gap is known.
+    pub fn run_gap(&self) -> Nanos {
+        if self.mean_gap == Nanos::MAX { Nanos::ZERO } else { Nanos(self.mean_gap.0 / RUN) }
+    }
+
+    /// When the last task arrived.
+    pub fn last_arrival(&self) -> Nanos {
+        self.last_arrival
+    }
+
     /// Tasks given up over tasks that arrived, in 1/65536.
     pub fn bad_rate(&self) -> u32 {
         let Counts { arrivals, bad, .. } = self.sum;
@@ -160,6 +183,7 @@ impl Counts {
             arrivals: self.arrivals + other.arrivals,
             pauses: self.pauses + other.pauses,
             paused: self.paused + other.paused,
+            run_on: self.run_on + other.run_on,
             bad: self.bad + other.bad,
         }
     }
@@ -169,6 +193,7 @@ impl Counts {
             arrivals: self.arrivals - other.arrivals,
             pauses: self.pauses - other.pauses,
             paused: self.paused - other.paused,
+            run_on: self.run_on - other.run_on,
             bad: self.bad - other.bad,
         }
     }

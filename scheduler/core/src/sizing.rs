@@ -66,10 +66,21 @@ impl Sizing {
         }
         let latest = frontrun - self.network.jitter;
         match self.policy.deferral() {
-            Deferral::Expectation => latest - self.patience(batch),
+            Deferral::Expectation => {
+                self.run_end(batch).min(latest).max(latest - self.patience(batch))
+            }
             Deferral::Fill if self.waits_for_fill(batch) => latest,
             Deferral::Fill | Deferral::None => Nanos::ZERO,
         }
+    }
+
+    /// If the tasks that arrive just now are worth waiting for: when they will have arrived, as
+    /// far as is known.
+    fn run_end(&self, batch: u32) -> Nanos {
+        if !self.rate.runs_beyond(self.latency.patience(batch)) {
+            return Nanos::ZERO;
+        }
+        self.rate.last_arrival() + self.rate.run_gap()
     }
 
     /// A batch size above `batch`, and the moment before which no batch between the two is due if

@@ -15,11 +15,22 @@ const GPU: Gpu = Gpu { id: GpuId(0), life: 0 };
 #[derive(Clone, Debug)]
 enum Op {
     /// Time passes, then so many tasks arrive whose deadline is this far ahead of then.
-    Requests { after_us: u64, slo_us: u64, count: u64 },
+    Requests {
+        after_us: u64,
+        slo_us: u64,
+        count: u64,
+    },
     /// If the candidate is due, a slot that is free so much later.
-    Grant { free_us: u64 },
-    Measured { batch: u32, percent: u64 },
-    Cancel { nth: u64 },
+    Grant {
+        free_us: u64,
+    },
+    Measured {
+        batch: u32,
+        percent: u64,
+    },
+    Cancel {
+        nth: u64,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -94,7 +105,7 @@ struct Twins {
 }
 
 impl Twins {
-    fn new(config: ModelConfig) -> Self {
+    fn new(config: &ModelConfig) -> Self {
         let model = || (ModelState::new(config.clone()), Out::default());
         Self { now: Nanos::from_millis(1_000), made: 0, lazy: model(), prompt: model() }
     }
@@ -193,7 +204,7 @@ proptest! {
         config in config(),
         ops in prop::collection::vec(op(), 1..200),
     ) {
-        let mut twins = Twins::new(config);
+        let mut twins = Twins::new(&config);
         ops.iter().for_each(|op| twins.apply(op));
     }
 }
@@ -201,7 +212,7 @@ proptest! {
 #[test]
 fn a_steady_stream_needs_few_candidates() {
     let ms = Nanos::from_millis;
-    let mut twins = Twins::new(ModelConfig {
+    let mut twins = Twins::new(&ModelConfig {
         id: ModelId(0),
         profile: Profile::linear(ms(1), ms(5), 32).expect("it is a line"),
         slo: ms(60),

@@ -18,6 +18,9 @@ pub(crate) struct Naive {
     arrivals: Vec<Nanos>,
     /// How far each arrival's gap exceeded the mean gap of its time.
     paused: Vec<Option<Nanos>>,
+    /// Whether each arrival followed within 1/16 of the mean gap of its time, and that at present.
+    ran_on: Vec<bool>,
+    run: (u64, u64),
     /// The buckets in which tasks were given up.
     bad: Vec<u64>,
     /// Arrivals that λ counted and the span it counted over, when a bucket closed last.
@@ -36,6 +39,8 @@ impl Naive {
             waiting: Vec::new(),
             arrivals: Vec::new(),
             paused: Vec::new(),
+            ran_on: Vec::new(),
+            run: (0, 5),
             bad: Vec::new(),
             rate: None,
             bucket: 0,
@@ -60,13 +65,15 @@ impl Naive {
             let count = self.arrivals.iter().filter(counted).count();
             self.rate = Some((count as u64, BUCKET.times(closed)));
             self.pause = self.pause(open - closed..open, first);
+            self.run = self.run(open - closed..open, first);
             let bad =
                 self.bad.iter().filter(|bucket| (open - closed..open).contains(bucket)).count();
             self.bad_rate = ((bad << 16) / (count + 100)).min(1 << 16) as u32;
             self.retarget(latency);
         }
-        let gap = now - *self.arrivals.last().unwrap_or(&now);
+        let gap = now - *self.arrivals.last().unwrap_or(&Nanos::ZERO);
         self.paused.push((gap > self.mean_gap()).then(|| gap - self.mean_gap()));
+        self.ran_on.push(gap <= self.run_gap());
         self.arrivals.push(now);
     }
 
@@ -95,6 +102,13 @@ impl Naive {
         match self.rate {
             None | Some((0, _)) => Nanos::MAX,
             Some((arrivals, span)) => Nanos(span.0 / arrivals),
+        }
+    }
+
+    fn run_gap(&self) -> Nanos {
+        match self.rate {
+            None | Some((0, _)) => Nanos::ZERO,
+            Some(_) => Nanos(self.mean_gap().0 / 16),
         }
     }
 
@@ -171,22 +185,30 @@ impl Naive {
         let delay = network.before(batch);
         let frontrun = deadline - latency.of(batch + 1) - network.data_per_task;
         let invalid_after = deadline - latency.of(batch);
-        let wait = match self.config.policy {
-            _ if batch == latency.batch_max() => None,
-            Policy::Baton => Some(self.patience(batch)),
-            Policy::Symphony => (!self.gathered(latency, batch)).then_some(Nanos::ZERO),
-            Policy::Eager => None,
+        let latest = frontrun - network.jitter;
+        let deferred = match self.config.policy {
+            _ if batch == latency.batch_max() => Nanos::ZERO,
+            Policy::Baton => self.expected(batch, latest),
+            Policy::Symphony if !self.gathered(latency, batch) => latest,
+            Policy::Symphony | Policy::Eager => Nanos::ZERO,
         };
-        let exec_at = wait.map_or(Nanos::ZERO, |patience| frontrun - network.jitter - patience);
         let ours = self.config.policy == Policy::Baton;
         Some(Candidate {
             batch,
-            exec_at: exec_at.max(now + delay),
+            exec_at: deferred.max(now + delay),
             invalid_after,
             urgency: if ours { invalid_after } else { frontrun },
             bad_rate: if ours { self.bad_rate } else { 0 },
             delay,
         })
+    }
+
+    /// Arrivals that followed in a run, and those that did not and five more.
+    fn run(&self, buckets: Range<u64>, first: Nanos) -> (u64, u64) {
+        let counts = |&(at, _): &(&Nanos, _)| buckets.contains(&((*at - first).0 / BUCKET.0));
+        let arrivals = || self.arrivals.iter().zip(&self.ran_on).filter(counts);
+        let ran_on = arrivals().filter(|&(_, &ran_on)| ran_on).count() as u64;
+        (ran_on, arrivals().count() as u64 - ran_on + 5)
     }
 
     /// More than βλ tasks.
@@ -195,16 +217,26 @@ impl Naive {
         in_beta.is_some_and(|in_beta| u64::from(batch) > in_beta)
     }
 
-    /// The time in which so many tasks are expected that one fewer would not be worth waiting for.
-    fn patience(&self, batch: u32) -> Nanos {
-        if self.rate.is_none() {
-            return Nanos::ZERO;
-        }
+    /// Fewer tasks than are worth waiting for are expected from here on: by λ, and not in a run.
+    fn expected(&self, batch: u32, latest: Nanos) -> Nanos {
+        let Some(last) = self.arrivals.last().filter(|_| self.rate.is_some()) else {
+            return latest;
+        };
+        let run_end = if self.run.0 > self.patience(batch) * self.run.1 {
+            *last + self.run_gap()
+        } else {
+            Nanos::ZERO
+        };
+        (latest - self.pause.times(self.patience(batch))).max(run_end.min(latest))
+    }
+
+    /// One task fewer than would be worth waiting for.
+    fn patience(&self, batch: u32) -> u64 {
         let cost = |b: u32| self.config.profile.latency(b).0 as f64 / f64::from(b);
         let worth = WORTH_WAITING as f64;
         let pays = |b: &u32| cost(*b) * (worth + 1.0) < cost(batch) * worth;
         let first = (batch + 1..=self.config.profile.batch_max()).find(pays);
-        self.pause.times(first.map_or(u64::from(u32::MAX), |b| u64::from(b - batch - 1).max(1)))
+        first.map_or(u64::from(u32::MAX), |b| u64::from(b - batch - 1).max(1))
     }
 }
 

@@ -1,0 +1,31 @@
+//! After start-up nothing on a task's way allocates: an allocator that aborts the process watches
+//! ModelThreads and RankThread take requests, plan and send batches, and hear of their ends.
+
+use assert_no_alloc::{AllocDisabler, assert_no_alloc};
+use baton_bench::sched::{Shape, Stepper};
+use baton_topo::PolicyName;
+
+#[global_allocator]
+static ALLOCATOR: AllocDisabler = AllocDisabler;
+
+/// Buffers have grown to what this load needs: the generator repeats itself every 1,024 passes.
+const START_UP: u32 = 3_000;
+
+#[test]
+fn serving_allocates_nothing() {
+    for (policy, model_threads, models) in [
+        (PolicyName::Baton, 1, 10),
+        (PolicyName::Baton, 2, 200),
+        (PolicyName::Symphony, 1, 32),
+        (PolicyName::Eager, 1, 32),
+    ] {
+        let shape =
+            Shape { policy, model_threads, models, gpus: 64, seconds: 1.0, rate: None, seed: 1 };
+        let mut agents = Stepper::new(shape).expect("the shape is within bounds");
+        (0..START_UP).for_each(|_| agents.pass());
+        let before = agents.planned();
+        assert_no_alloc(|| (0..2_000).for_each(|_| agents.pass()));
+        let planned = agents.planned() - before;
+        assert!(planned > 100_000, "{policy:?}: only {planned} tasks were planned");
+    }
+}
