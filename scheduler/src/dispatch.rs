@@ -24,7 +24,7 @@ pub(crate) struct Dispatch<T> {
     pub(crate) link: ModelLink,
     pub(crate) in_flight: InFlight,
     /// `local[m]` = the model's number within this thread.
-    pub(crate) local: Vec<Option<usize>>,
+    pub(crate) local: Vec<Option<u32>>,
     /// Batches whose plan could not be sent; taken back once the model is done deciding.
     pub(crate) undelivered: Vec<u64>,
     /// The task ids of the plan being written.
@@ -39,7 +39,7 @@ impl<T: Transport> Dispatch<T> {
         transport: T,
         link: ModelLink,
         in_flight: InFlight,
-        local: Vec<Option<usize>>,
+        local: Vec<Option<u32>>,
         counters: Arc<ModelThreadCounters>,
     ) -> Self {
         Self {
@@ -68,7 +68,8 @@ impl<T: Transport> Dispatch<T> {
     }
 
     fn local(&self, model: ModelId) -> usize {
-        self.local[model.0 as usize].expect("a model decides on the thread it lives on")
+        let at = self.local[model.0 as usize];
+        at.expect("a model decides on the thread it lives on") as usize
     }
 
     fn send_plan(&mut self, conn: ConnId, name: u64, batch: &Batch<'_>) -> bool {

@@ -1,23 +1,29 @@
 //! A transport without a network: its polls make up requests and batch reports, what is sent to it
 //! goes to the emulated GPUs.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_core::{BackendId, FrontendId, Nanos, TaskId};
-use baton_rdma::wire::{Body, Hello, Kind, Plan, RefuseCode, Role, Submit, TaskResult};
+use baton_rdma::wire::{
+    BatchStatus, Body, Hello, Kind, Plan, RefuseCode, Role, Submit, TaskEnd, TaskResult,
+};
 use baton_rdma::{
     ConnId, Events, Identity, Peer, Read, SendError, SlabSet, Transport, TransportCounters,
 };
 use baton_topo::Waker;
+use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::SchedError;
 use super::arrivals::Arrivals;
 use super::cpu::thread_time;
 use super::gpus::Gpus;
+use super::ledger::Ledger;
+use super::traffic::Traffic;
 use super::workload::{BACKLOG, Workload};
 
 /// GPU slots per emulated backend: reports come from many connections, as in a cluster.
@@ -30,13 +36,18 @@ const FRONTEND_CONN: ConnId = ConnId(0);
 /// Requests a saturating generator adds per poll: what one system call brings over TCP at load.
 pub(super) const REQUESTS_PER_POLL: usize = 64;
 /// Requests a paced generator adds per poll at most, after a pause.
-const CATCH_UP_MAX: usize = 1024;
+pub(super) const CATCH_UP_MAX: usize = 1024;
 
 /// See the module documentation.
 pub(super) struct Generator {
     arrivals: Arrivals,
     gpus: Gpus,
     slo: Nanos,
+    /// Requests that have arrived and were not read yet, oldest first: what the connections hold.
+    /// With as many in it as it can take, the next one is refused, as a frontend's send queue does.
+    ingress: VecDeque<(u32, Nanos)>,
+    ingress_max: usize,
+    per_poll: usize,
     /// Connections not reported as open yet.
     unopened: Vec<(ConnId, Peer)>,
     /// Requests made so far; names tasks.
@@ -48,11 +59,18 @@ pub(super) struct Generator {
     now: Nanos,
     /// Set: no more requests.
     quiet: Arc<AtomicBool>,
+    traffic: Arc<Traffic>,
+    ledger: Option<Ledger>,
 }
 
 impl Generator {
     /// The generator of ModelThread `thread`.
-    pub(super) fn new(workload: &Workload, thread: u32, quiet: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(
+        workload: &Workload,
+        thread: u32,
+        quiet: Arc<AtomicBool>,
+        traffic: Arc<Traffic>,
+    ) -> Self {
         let shape = &workload.shape;
         let models: Vec<u32> =
             (thread..shape.models).step_by(shape.model_threads as usize).collect();
@@ -62,17 +80,26 @@ impl Generator {
             arrivals: Arrivals::new(&models, rate, shape.seed.wrapping_add(thread.into())),
             gpus: Gpus::new(workload.profile.clone(), shape.gpus),
             slo: workload.slo,
+            ingress: VecDeque::with_capacity(workload.ingress_max),
+            ingress_max: workload.ingress_max,
+            per_poll: workload.per_poll,
             unopened: peers(shape.gpus),
             made: 0,
             waiting: 0,
             waiting_max: u64::from(BACKLOG) * models.len() as u64,
             now: Nanos::ZERO,
             quiet,
+            traffic,
+            ledger: workload.watched.then(Ledger::new),
         }
     }
 
     fn report_finished(&mut self, events: &mut Events) {
-        while let Some(done) = self.gpus.finished(self.now) {
+        while let Some((done, rows)) = self.gpus.finished(self.now) {
+            if done.status == BatchStatus::Expired as u8 {
+                self.waiting += u64::from(rows);
+                self.traffic.given_back.add(rows.into());
+            }
             let from = backend_conn(backend_of(done.gpu.get()));
             events.message(from, Kind::BatchDone, done.as_bytes());
         }
@@ -82,20 +109,74 @@ impl Generator {
         if self.quiet.load(Ordering::Relaxed) {
             return;
         }
-        let most = if self.arrivals.is_paced() {
-            CATCH_UP_MAX
+        if self.arrivals.is_paced() {
+            self.let_in();
+            for _ in 0..self.per_poll {
+                let Some((model, arrived)) = self.ingress.pop_front() else { return };
+                self.submit(model, arrived, events);
+            }
         } else {
-            REQUESTS_PER_POLL.min((self.waiting_max - self.waiting.min(self.waiting_max)) as usize)
-        };
-        for _ in 0..most {
-            let Some((model, arrived)) = self.arrivals.take(self.now) else { return };
-            let submit = Submit {
-                task: self.next_task().0.into(),
-                deadline_ns: (arrived + self.slo).0.into(),
-                model: model.into(),
-            };
-            events.message(FRONTEND_CONN, Kind::Submit, submit.as_bytes());
+            let room = self.waiting_max - self.waiting.min(self.waiting_max);
+            let most = REQUESTS_PER_POLL.min(room as usize);
+            self.traffic.offered.add(most as u64);
+            for _ in 0..most {
+                let (model, now) = self.arrivals.take(self.now).expect("it is not paced");
+                self.submit(model, now, events);
+            }
         }
+    }
+
+    /// Everything that has arrived by now waits to be read, or is refused.
+    fn let_in(&mut self) {
+        let (mut offered, mut refused) = (0, 0);
+        while let Some(request) = self.arrivals.take(self.now) {
+            offered += 1;
+            if self.ingress.len() < self.ingress_max {
+                self.ingress.push_back(request);
+            } else {
+                refused += 1;
+            }
+        }
+        self.traffic.offered.add(offered);
+        self.traffic.refused.add(refused);
+    }
+
+    fn submit(&mut self, model: u32, arrived: Nanos, events: &mut Events) {
+        let task = self.next_task();
+        if let Some(ledger) = &mut self.ledger {
+            ledger.open(task, &self.traffic.violations);
+        }
+        let submit = Submit {
+            task: task.0.into(),
+            deadline_ns: (arrived + self.slo).0.into(),
+            model: model.into(),
+        };
+        events.message(FRONTEND_CONN, Kind::Submit, submit.as_bytes());
+    }
+
+    fn on_plan(&mut self, plan: &Plan, tasks: &[u8]) {
+        let rows = (tasks.len() / size_of::<U64>()) as u16;
+        self.waiting -= u64::from(rows);
+        if !self.gpus.start(self.now, plan, rows) {
+            return;
+        }
+        self.traffic.good.add(rows.into());
+        if let Some(ledger) = &mut self.ledger {
+            let tasks = <[U64]>::ref_from_bytes(tasks).expect("they are whole");
+            tasks.iter().for_each(|t| ledger.close(TaskId(t.get()), &self.traffic.violations));
+        }
+    }
+
+    fn on_end(&mut self, end: &TaskEnd) {
+        self.waiting -= 1;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.close(TaskId(end.task.get()), &self.traffic.violations);
+        }
+    }
+
+    /// Tasks that were submitted and have no outcome: by the ledger, where it watches.
+    pub(super) fn open(&self) -> u64 {
+        self.ledger.as_ref().map_or(self.waiting, Ledger::count_open)
     }
 
     fn next_task(&mut self) -> TaskId {
@@ -141,12 +222,11 @@ impl Transport for Generator {
     fn send<B: Body>(&mut self, _: ConnId, body: &B, tail: &[u8]) -> Result<(), SendError> {
         match B::KIND {
             Kind::Plan => {
-                let plan = Plan::ref_from_bytes(body.as_bytes()).expect("the kind says so");
-                let rows = tail.len() / size_of::<u64>();
-                self.waiting -= rows as u64;
-                self.gpus.start(self.now, plan, rows as u16);
+                self.on_plan(Plan::ref_from_bytes(body.as_bytes()).expect("the kind says so"), tail)
             }
-            Kind::TaskEnd => self.waiting -= 1,
+            Kind::TaskEnd => {
+                self.on_end(TaskEnd::ref_from_bytes(body.as_bytes()).expect("the kind says so"));
+            }
             _ => {}
         }
         Ok(())
@@ -191,7 +271,7 @@ pub(super) fn cost_alone(workload: &Workload, batch: f64) -> Result<f64, SchedEr
     let mut workload = workload.clone();
     (workload.shape.rate, workload.shape.model_threads) = (None, 1);
     let body = move || {
-        let mut generator = Generator::new(&workload, 0, Arc::default());
+        let mut generator = Generator::new(&workload, 0, Arc::default(), Arc::default());
         let mut events = Events::new();
         generator.poll(Nanos::ZERO, &mut events);
         let before = thread_time();
@@ -217,7 +297,7 @@ fn step(generator: &mut Generator, events: &mut Events, batch: u64, gpus: u32) {
         let plan = Plan {
             batch: generator.made.into(),
             exec_at_ns: now.0.into(),
-            invalid_after_ns: now.0.into(),
+            invalid_after_ns: u64::MAX.into(),
             model: 0.into(),
             gpu: gpu.into(),
         };

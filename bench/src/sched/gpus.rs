@@ -1,4 +1,5 @@
-//! The emulated GPUs of one ModelThread: each batch ends ℓ(b) after its planned start.
+//! The emulated GPUs of one ModelThread: each batch ends ℓ(b) after its start, or is given back as
+//! too late.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,20 +15,24 @@ struct Running {
     batch: u64,
     gpu: u32,
     rows: u16,
+    expired: bool,
 }
 
-/// The batches that have not ended. The scheduler's plan says when a slot is free, so slots need
-/// no queue of their own.
+/// The batches that have not ended. A slot executes one at a time; what other ModelThreads send to
+/// it is not seen here, that they do not overlap is the RankThread's affair.
 #[derive(Debug)]
 pub(super) struct Gpus {
     profile: Profile,
     running: BinaryHeap<Reverse<Running>>,
+    /// When each slot has ended everything it was sent.
+    free_at: Box<[Nanos]>,
 }
 
 impl Gpus {
     pub(super) fn new(profile: Profile, slots: u32) -> Self {
         let most = slots as usize * usize::from(baton_core::PIPELINE_DEPTH);
-        Self { profile, running: BinaryHeap::with_capacity(most) }
+        let free_at = vec![Nanos::ZERO; slots as usize].into();
+        Self { profile, running: BinaryHeap::with_capacity(most), free_at }
     }
 
     /// ℓ(b).
@@ -35,30 +40,33 @@ impl Gpus {
         self.profile.latency(rows)
     }
 
-    /// Executes a plan that arrived at `now`.
-    pub(super) fn start(&mut self, now: Nanos, plan: &Plan, rows: u16) {
-        let started_at = Nanos(plan.exec_at_ns.get()).max(now);
-        self.running.push(Reverse(Running {
-            ends_at: started_at + self.profile.latency(rows.into()),
-            started_at,
-            batch: plan.batch.get(),
-            gpu: plan.gpu.get(),
-            rows,
-        }));
+    /// Executes a plan that arrived at `now`; false if it cannot start in time, and is given back.
+    pub(super) fn start(&mut self, now: Nanos, plan: &Plan, rows: u16) -> bool {
+        let gpu = plan.gpu.get();
+        let free_at = &mut self.free_at[gpu as usize];
+        let started_at = Nanos(plan.exec_at_ns.get()).max(now).max(*free_at);
+        let expired = started_at > Nanos(plan.invalid_after_ns.get());
+        let ends_at = if expired { now } else { started_at + self.profile.latency(rows.into()) };
+        *free_at = ends_at.max(*free_at);
+        let batch = plan.batch.get();
+        self.running.push(Reverse(Running { ends_at, started_at, batch, gpu, rows, expired }));
+        !expired
     }
 
-    /// The report of a batch that has ended by `now`.
-    pub(super) fn finished(&mut self, now: Nanos) -> Option<BatchDone> {
+    /// The report of a batch that has ended by `now`, and how many tasks it was.
+    pub(super) fn finished(&mut self, now: Nanos) -> Option<(BatchDone, u16)> {
         let &Reverse(done) = self.running.peek().filter(|next| next.0.ends_at <= now)?;
         self.running.pop();
-        Some(BatchDone {
+        let status = if done.expired { BatchStatus::Expired } else { BatchStatus::Executed };
+        let report = BatchDone {
             batch: done.batch.into(),
             started_ns: done.started_at.0.into(),
             finished_ns: done.ends_at.0.into(),
             gpu: done.gpu.into(),
             rows: done.rows.into(),
-            status: BatchStatus::Executed as u8,
+            status: status as u8,
             reserved: 0,
-        })
+        };
+        Some((report, done.rows))
     }
 }

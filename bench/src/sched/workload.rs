@@ -6,6 +6,7 @@ use baton_topo::{
 };
 
 use super::Shape;
+use super::generator::CATCH_UP_MAX;
 
 /// The batch size the profile is made for.
 pub(super) const BATCH: u32 = 10;
@@ -23,6 +24,12 @@ pub(super) struct Workload {
     pub(super) profile: Profile,
     /// Long enough that only a scheduler that stands still drops anything.
     pub(super) slo: Nanos,
+    /// Requests the connections of one ModelThread hold before senders are refused.
+    pub(super) ingress_max: usize,
+    /// Requests one pass of a ModelThread reads at most, when they come at a rate.
+    pub(super) per_poll: usize,
+    /// Every task is followed by the conservation oracle.
+    pub(super) watched: bool,
 }
 
 impl Workload {
@@ -35,7 +42,14 @@ impl Workload {
             PolicyName::Symphony | PolicyName::Eager => filled_at_batch(execution_ns, gathering_ns),
         };
         let slo = Nanos((4.0 * (execution_ns + gathering_ns)) as u64).max(SLO_MIN);
-        Self { shape, profile, slo }
+        Self {
+            shape,
+            profile,
+            slo,
+            ingress_max: ingress(rate_rps / f64::from(shape.model_threads), slo),
+            per_poll: CATCH_UP_MAX,
+            watched: false,
+        }
     }
 
     pub(super) fn cluster(&self) -> Cluster {
@@ -71,6 +85,11 @@ impl Workload {
             engine: EngineSpec::Emulated { jitter: 0.0 },
         }
     }
+}
+
+/// What is read this late still has three quarters of its SLO.
+fn ingress(rate_rps: f64, slo: Nanos) -> usize {
+    (rate_rps * slo.0 as f64 / 4e9).clamp(64.0, 65_536.0) as usize
 }
 
 const SLO_MIN: Nanos = Nanos::from_millis(100);

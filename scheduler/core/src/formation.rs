@@ -28,6 +28,11 @@ impl Horizon<'_> {
     pub(crate) fn fits(&self, batch: u32, deadline: Nanos) -> bool {
         self.start(batch) + self.latency.of(batch) <= deadline
     }
+
+    /// Whether a single task would.
+    pub(crate) fn fits_alone(&self, deadline: Nanos) -> bool {
+        self.start(1) + self.latency.alone() <= deadline
+    }
 }
 
 /// Ranks `head .. head + batch` of the queue. `batch` is 0 when nothing can run.

@@ -23,13 +23,15 @@ const UP: u64 = 99;
 #[derive(Clone, Debug)]
 pub struct Latency {
     profile: Profile,
+    /// The margin's step and upper bound.
+    step: Nanos,
+    margin_max: Nanos,
     /// EWMA of measured / profiled, in units of 1/[`ONE`].
     ratio: u64,
     /// p99 of measured − ratio · profiled.
     margin: Nanos,
-    /// The margin's step and upper bound.
-    step: Nanos,
-    margin_max: Nanos,
+    /// ℓ(1) to plan with: what every arrival asks for.
+    alone: Nanos,
     /// A measurement has arrived since [`Latency::relax`] was last called.
     fresh: bool,
 }
@@ -39,12 +41,18 @@ impl Latency {
     pub fn new(profile: Profile, slo: Nanos) -> Self {
         let step = Nanos((slo.0 >> 16).max(1));
         let margin_max = Nanos(slo.0 / 8);
-        Self { profile, ratio: ONE, margin: Nanos::ZERO, step, margin_max, fresh: false }
+        let (margin, alone) = (Nanos::ZERO, profile.latency(1));
+        Self { profile, step, margin_max, ratio: ONE, margin, alone, fresh: false }
     }
 
     /// ℓ(b) to plan with, in nanoseconds; monotone in b.
     pub fn of(&self, batch: u32) -> Nanos {
         self.scaled(self.profile.latency(batch)) + self.margin
+    }
+
+    /// The same for a single task, without a look at the table.
+    pub fn alone(&self) -> Nanos {
+        self.alone
     }
 
     /// β to plan with: see [`Profile::beta`].
@@ -89,6 +97,7 @@ impl Latency {
         // Against the prediction as it was: one that has seen the sample looks better than it is.
         self.follow_overrun(measured - self.scaled(profiled));
         self.follow_ratio(measured, profiled);
+        self.alone = self.of(1);
     }
 
     /// Called now and then while tasks arrive. Without a measurement since the last call the
@@ -98,6 +107,7 @@ impl Latency {
         if !self.fresh {
             self.margin = Nanos(self.margin.0 / 2);
             self.ratio -= self.ratio.saturating_sub(ONE).div_ceil(WEIGHT);
+            self.alone = self.of(1);
         }
         self.fresh = false;
     }
@@ -180,6 +190,7 @@ mod tests {
             for (batch, measured) in reports {
                 latency.observe(batch, measured);
                 prop_assert!((1..BATCHES).all(|b| latency.of(b) <= latency.of(b + 1)));
+                prop_assert_eq!(latency.alone(), latency.of(1));
                 prop_assert!((0.125..=8.0).contains(&latency.drift()));
                 prop_assert!(latency.margin() <= Nanos(SLO.0 / 8));
             }
@@ -224,7 +235,10 @@ mod tests {
             latency.relax();
         });
         assert!(latency.of(1) > SLO, "measurements confirm it");
-        (0..200).for_each(|_| latency.relax());
+        (0..200).for_each(|_| {
+            latency.relax();
+            assert_eq!(latency.alone(), latency.of(1));
+        });
         assert_eq!((latency.of(1), latency.drift()), (Nanos::from_millis(6), 1.0));
     }
 

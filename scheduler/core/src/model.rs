@@ -71,9 +71,6 @@ pub struct ModelCounters {
 pub struct ModelState {
     id: ModelId,
     order: Order,
-    network: NetworkDelay,
-    queue: DeadlineQueue,
-    sizing: Sizing,
     candidate: Option<Candidate>,
     /// Since when the candidate is schedulable, or from when on it will be.
     schedulable_at: Nanos,
@@ -81,6 +78,10 @@ pub struct ModelState {
     grants: u32,
     /// When the candidate must be re-formed although nothing arrives.
     timer: Nanos,
+    sizing: Sizing,
+    // What every arrival touches, together.
+    network: NetworkDelay,
+    queue: DeadlineQueue,
     lull: Lull,
     /// Tasks were enqueued since the candidate was formed.
     behind: bool,
@@ -135,7 +136,7 @@ impl ModelState {
         self.counters.received += 1;
         let resized = self.sizing.on_arrival(now);
         let request = Request { deadline: request.deadline - self.network.response, ..request };
-        if !self.horizon(now, Nanos::ZERO).fits(1, request.deadline) {
+        if !self.horizon(now, Nanos::ZERO).fits_alone(request.deadline) {
             self.end(request.task, DropReason::DeadlinePassed, out);
         } else if self.queue.push(request).is_err() {
             self.end(request.task, DropReason::QueueFull, out);
@@ -176,7 +177,7 @@ impl ModelState {
         out: &mut impl ModelSink,
     ) {
         self.counters.requeued += 1;
-        let fits = self.horizon(now, Nanos::ZERO).fits(1, request.deadline);
+        let fits = self.horizon(now, Nanos::ZERO).fits_alone(request.deadline);
         if !fits || self.queue.push(request).is_err() {
             self.counters.ended += 1;
             return out.end_task(request.task, otherwise);
@@ -371,14 +372,15 @@ impl ModelState {
     /// The moment at which the window as formed stops fitting, or its head becomes hopeless.
     fn timer_of(&self, window: Window) -> Nanos {
         let just_after = Nanos(1);
-        let expiry = |rank: usize, batch: u32| {
-            self.queue.deadline(rank) - self.sizing.latency.of(batch) - self.network.before(batch)
-                + just_after
+        let latency = &self.sizing.latency;
+        let expiry = |rank: usize, batch: u32, latency: Nanos| {
+            self.queue.deadline(rank) - latency - self.network.before(batch) + just_after
         };
+        let hopeless = || expiry(0, 1, latency.alone());
         match (self.queue.is_empty(), window.batch) {
             (true, _) => Nanos::MAX,
-            (false, 0) => expiry(0, 1),
-            (false, batch) => expiry(0, 1).min(expiry(window.head, batch)),
+            (false, 0) => hopeless(),
+            (false, batch) => hopeless().min(expiry(window.head, batch, latency.of(batch))),
         }
     }
 
@@ -395,7 +397,7 @@ impl ModelState {
 
     fn hopeless_head(&self, now: Nanos, free_at: Nanos) -> Option<TaskId> {
         let head = (!self.queue.is_empty()).then(|| self.queue.get(0))?;
-        (!self.horizon(now, free_at).fits(1, head.deadline)).then_some(head.task)
+        (!self.horizon(now, free_at).fits_alone(head.deadline)).then_some(head.task)
     }
 
     fn end(&mut self, task: TaskId, why: DropReason, out: &mut impl ModelSink) {

@@ -32,20 +32,21 @@ struct Counts {
 /// bucket closes and not with every arrival.
 #[derive(Clone, Debug)]
 pub struct RateMeter {
-    /// Apart, because they are touched ten times a second and the rest with every arrival.
-    buckets: Box<[Counts; BUCKETS]>,
+    // What every arrival touches, together …
+    /// When the open bucket closes; `None` before the first arrival.
+    closes_at: Option<Nanos>,
+    last_arrival: Nanos,
+    /// 1/λ as last estimated.
+    mean_gap: Nanos,
+    open: Counts,
+    // … and what is touched ten times a second, the bulk of it elsewhere.
     /// All closed buckets.
     sum: Counts,
     /// Closed buckets since the first arrival, at most [`BUCKETS`].
     closed: usize,
     /// Where the next closed bucket goes.
     next: usize,
-    open: Counts,
-    /// When the open bucket closes; `None` before the first arrival.
-    closes_at: Option<Nanos>,
-    last_arrival: Nanos,
-    /// 1/λ as last estimated.
-    mean_gap: Nanos,
+    buckets: Box<[Counts; BUCKETS]>,
 }
 
 /// λ as a fraction, so that comparisons stay in integers.

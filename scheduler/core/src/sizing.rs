@@ -17,14 +17,14 @@ pub(crate) struct Sizing {
     slo: Nanos,
     policy: Policy,
     network: NetworkDelay,
-    pub(crate) latency: Latency,
-    pub(crate) rate: RateMeter,
     /// The batch size at which arrival and execution balance within the SLO.
     pub(crate) target: u32,
     /// The batch size that heads are given up for.
     pub(crate) floor: u32,
     /// Mean time to the next arrival once arrivals pause.
     pause: Nanos,
+    pub(crate) latency: Latency,
+    pub(crate) rate: RateMeter,
 }
 
 impl Sizing {

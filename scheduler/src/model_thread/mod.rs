@@ -5,7 +5,9 @@ mod tasks;
 use std::mem;
 use std::sync::Arc;
 
-use baton_core::{DropReason, IndexedHeap, ModelConfig, ModelState, Nanos, Request, SubclusterId};
+use baton_core::{
+    DropReason, IndexedHeap, ModelConfig, ModelState, Nanos, PIPELINE_DEPTH, Request, SubclusterId,
+};
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
 use baton_topo::{Agent, Waker};
@@ -70,9 +72,11 @@ impl<T: Transport> ModelThread<T> {
     ) -> Self {
         let mut local = vec![None; models];
         for (at, resident) in residents.iter().enumerate() {
-            local[resident.config.id.0 as usize] = Some(at);
+            local[resident.config.id.0 as usize] = Some(at as u32);
         }
         let timers = IndexedHeap::new(residents.len());
+        let batch_max = residents.iter().map(|resident| resident.config.profile.batch_max()).max();
+        let in_flight = InFlight::new(IN_FLIGHT_MAX, batch_max.unwrap_or(0) as usize);
         let resident = |r: Resident| Model {
             state: ModelState::new(r.config),
             subcluster: r.subcluster,
@@ -82,7 +86,7 @@ impl<T: Transport> ModelThread<T> {
             models: residents.into_iter().map(resident).collect(),
             timers,
             serving: vec![0; subclusters],
-            out: Dispatch::new(transport, link, InFlight::new(IN_FLIGHT_MAX), local, counters),
+            out: Dispatch::new(transport, link, in_flight, local, counters),
             events: Events::new(),
             touched: Vec::new(),
             delays: Histogram::new_with_bounds(1, DELAY_MAX.0, 2).expect("the bounds are sound"),
@@ -137,6 +141,8 @@ impl<T: Transport> ModelThread<T> {
             ModelCommand::BackendUp { backend, token, gpus } => {
                 self.out.peers.expect(Member::Backend(backend), token);
                 self.out.peers.own(backend, &gpus);
+                let slots = gpus.iter().map(|gpu| gpu.id.0 as usize + 1).max().unwrap_or(0);
+                self.out.in_flight.reserve(slots * usize::from(PIPELINE_DEPTH));
             }
             ModelCommand::FrontendDown { frontend } => {
                 self.dismiss(Member::Frontend(frontend));
@@ -153,7 +159,7 @@ impl<T: Transport> ModelThread<T> {
                 }
             }
             ModelCommand::Profile { model, profile } => {
-                if let Some(at) = self.out.local[model.0 as usize] {
+                if let Some(at) = self.resident(model.0) {
                     self.models[at].state.set_profile(profile);
                 }
             }
@@ -247,7 +253,7 @@ impl<T: Transport> ModelThread<T> {
     }
 
     fn resident(&self, model: u32) -> Option<usize> {
-        *self.out.local.get(model as usize)?
+        self.out.local.get(model as usize)?.map(|at| at as usize)
     }
 
     /// Why a task of this model would wait for nothing.
