@@ -51,6 +51,15 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: BenchCommand,
     },
+    /// Say whether this host is fit for Baton: what is seen, what is expected, what to do
+    ///
+    /// Exit status 0 if nothing keeps Baton from working as configured, 1 otherwise.
+    Doctor(DoctorArgs),
+    /// Look at the machine
+    Topo {
+        #[command(subcommand)]
+        command: TopoCommand,
+    },
     /// Look at cluster files
     Config {
         #[command(subcommand)]
@@ -65,6 +74,35 @@ pub(crate) enum ConfigCommand {
         /// The cluster file
         file: PathBuf,
     },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum TopoCommand {
+    /// Draw NUMA nodes, cards and GPUs, how far apart they are, and the pinning that follows
+    Show(TopoShowArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Check against what this cluster file asks for instead of the defaults
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Look at the sys and proc below DIR: a tree recorded on another host
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) sysroot: PathBuf,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct TopoShowArgs {
+    /// Look at the sys and proc below DIR: a tree recorded on another host
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) sysroot: PathBuf,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -127,6 +165,12 @@ pub(crate) struct BenchSchedArgs {
     /// Requests per second in total, Poisson; without it as many as the ModelThreads take
     #[arg(long, value_parser = requests_per_s)]
     pub(crate) rate: Option<f64>,
+    /// Find the highest rate that is served, offer this many times as much, and tell what is left
+    #[arg(long, value_name = "FACTOR", value_parser = factor, conflicts_with_all = ["rate", "soak"])]
+    pub(crate) overload: Option<f64>,
+    /// Follow every task to its outcome, and watch the process's memory
+    #[arg(long)]
+    pub(crate) soak: bool,
     /// Same seed, same requests
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -400,6 +444,10 @@ fn scale(text: &str) -> Result<f64, String> {
 
 fn requests_per_s(text: &str) -> Result<f64, String> {
     number(text, 1.0, 1e9)
+}
+
+fn factor(text: &str) -> Result<f64, String> {
+    number(text, 1.0, 10.0)
 }
 
 fn rate(text: &str) -> Result<(String, f64), String> {

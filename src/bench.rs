@@ -29,7 +29,7 @@ pub(crate) fn pull(bench: &'static str, shape: (u32, u32), args: &BenchPullArgs)
 }
 
 pub(crate) fn sched(args: &BenchSchedArgs) -> CommandResult {
-    let report = sched::run(Shape {
+    let shape = Shape {
         policy: args.policy,
         model_threads: args.model_threads,
         models: args.models,
@@ -37,7 +37,21 @@ pub(crate) fn sched(args: &BenchSchedArgs) -> CommandResult {
         seconds: args.seconds,
         rate: args.rate,
         seed: args.seed,
-    })?;
-    say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    };
+    let text = match args.overload {
+        Some(factor) => {
+            let report = sched::overload(shape, factor)?;
+            if args.json { serde_json::to_string(&report)? } else { report.to_string() }
+        }
+        None if args.soak => {
+            let report = sched::soak(shape)?;
+            if args.json { serde_json::to_string(&report)? } else { report.to_string() }
+        }
+        None => {
+            let report = sched::run(shape)?;
+            if args.json { serde_json::to_string(&report)? } else { report.to_string() }
+        }
+    };
+    say(&text)?;
     Ok(ExitCode::SUCCESS)
 }

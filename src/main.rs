@@ -8,6 +8,7 @@ mod args;
 mod bench;
 mod config;
 mod demo;
+mod doctor;
 mod live;
 mod load;
 mod output;
@@ -15,13 +16,14 @@ mod process;
 mod reproduce;
 mod serve;
 mod sim;
+mod topo_show;
 
 use std::error::Error;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, BenchCommand, Command, ConfigCommand};
+use args::{Args, BenchCommand, Command, ConfigCommand, TopoCommand};
 
 /// What a command comes to: an exit status, or an error to be printed.
 type CommandResult = Result<ExitCode, Box<dyn Error>>;
@@ -49,6 +51,8 @@ fn run(command: Command) -> CommandResult {
         },
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim { command } => sim::run(&command),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Topo { command: TopoCommand::Show(args) } => topo_show::run(&args),
         Command::Config { command: ConfigCommand::Check { file } } => config::check(&file),
     }
 }

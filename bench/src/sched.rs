@@ -9,16 +9,24 @@ mod arrivals;
 mod cpu;
 mod generator;
 mod gpus;
+mod ledger;
+mod memory;
 mod metered;
+mod overload;
 mod report;
 mod rig;
+mod soak;
 mod stepped;
+mod traffic;
 mod workload;
 
 use baton_core::Nanos;
 use baton_topo::PolicyName;
 
+pub use memory::Memory;
+pub use overload::{Limit, Load, OverloadReport, overload};
 pub use report::{SchedReport, ThreadReport};
+pub use soak::{SoakReport, soak};
 pub use stepped::{Stepped, Stepper};
 
 use rig::Rig;
@@ -63,6 +71,18 @@ pub enum SchedError {
         /// Sent in plans, ended or still waiting.
         accounted: u64,
     },
+    /// A task has two outcomes or none.
+    #[error(
+        "{violations} outcomes too many, {open} tasks without one where {waiting} wait; please report this"
+    )]
+    Oracle {
+        /// Outcomes for tasks that were not open.
+        violations: u64,
+        /// Tasks without outcome.
+        open: u64,
+        /// Tasks that wait in queues.
+        waiting: u64,
+    },
 }
 
 /// The first guess at what one ModelThread takes, requests per second.
@@ -78,18 +98,22 @@ const TRIAL: Nanos = Nanos::from_millis(300);
 /// See [`SchedError`].
 pub fn run(shape: Shape) -> Result<SchedReport, SchedError> {
     shape.check()?;
-    let mut rate = shape.rate.unwrap_or_else(|| GUESS_RPS * f64::from(shape.model_threads));
-    if shape.rate.is_none() {
-        for _ in 0..TRIALS {
-            let outcome = Rig::new(&Workload::new(shape, rate)).run(TRIAL)?;
-            rate = outcome.requests_per_s().max(1.0);
-        }
-    }
+    let rate = shape.rate.map_or_else(|| highest_rate(shape), Ok)?;
     let workload = Workload::new(shape, rate);
     let outcome = Rig::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
     let generator = generator::cost_alone(&workload, outcome.mean_batch())?;
     let stepped = stepped::measure(shape, generator)?;
     Ok(SchedReport::new(shape, &outcome, generator, stepped))
+}
+
+/// What the ModelThreads take when there is always more; `shape` has no rate.
+fn highest_rate(shape: Shape) -> Result<f64, SchedError> {
+    let mut rate = GUESS_RPS * f64::from(shape.model_threads);
+    for _ in 0..TRIALS {
+        let outcome = Rig::new(&Workload::new(shape, rate)).run(TRIAL)?;
+        rate = outcome.requests_per_s().max(1.0);
+    }
+    Ok(rate)
 }
 
 /// The stepped figures alone: a second on one core.

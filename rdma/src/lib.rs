@@ -41,4 +41,4 @@ pub use transport::{
     ConnId, Identity, READ_DEPTH, Read, ReadDone, ReadStatus, SendError, Transport,
     TransportCounters,
 };
-pub use verbs::{MixedError, MixedTransport, VerbsError};
+pub use verbs::{MixedError, MixedTransport, VerbsError, probe};

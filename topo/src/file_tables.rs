@@ -27,7 +27,7 @@ const MODEL_THREADS_MAX: u32 = 256;
 const CORE_MAX: u32 = 4095;
 /// `credit_bytes` where the file does not say, unless one input is larger: enough to keep a fast
 /// link busy, little enough that a switch can buffer it.
-const CREDIT_BYTES: u32 = 1 << 20;
+pub(crate) const CREDIT_BYTES: u32 = 1 << 20;
 /// Members ping every 100 ms; silence for less than two pings says nothing.
 const MEMBER_TIMEOUT_MS: RangeInclusive<f64> = 200.0..=60_000.0;
 /// A network delay of more than a second is a mistake of unit.

@@ -1,10 +1,11 @@
-//! Where things run: the clock, agents and their threads, and the cluster file.
+//! Where things run: the clock, agents and their threads, the cluster file, and the host.
 #![forbid(unsafe_code)]
 
 mod agent;
 mod check;
 mod clock;
 mod cluster;
+pub mod doctor;
 mod fabric;
 mod file;
 mod file_model;
@@ -12,6 +13,7 @@ mod file_problem;
 mod file_section;
 mod file_summary;
 mod file_tables;
+pub mod machine;
 mod waker;
 pub mod zoo;
 

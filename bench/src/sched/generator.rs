@@ -174,11 +174,6 @@ impl Generator {
         }
     }
 
-    /// Tasks that were submitted and have no outcome: by the ledger, where it watches.
-    pub(super) fn open(&self) -> u64 {
-        self.ledger.as_ref().map_or(self.waiting, Ledger::count_open)
-    }
-
     fn next_task(&mut self) -> TaskId {
         let (slots, made) = (u64::from(TaskId::SLOTS_MAX), self.made);
         self.made += 1;
@@ -247,6 +242,12 @@ impl Transport for Generator {
     /// Its thread spins or yields.
     fn wait(&mut self, _: Option<Nanos>) {}
 
+    /// The end of a pass.
+    fn flush(&mut self) {
+        let open = self.ledger.as_ref().map_or(self.waiting, Ledger::count_open);
+        self.traffic.open.set(open);
+    }
+
     // Nothing below is called by a ModelThread that serves, or there is nothing to do for it.
     fn identify(&mut self, _: Identity) {}
     fn close(&mut self, _: ConnId, _: RefuseCode, _: &str) {}
@@ -258,7 +259,6 @@ impl Transport for Generator {
     fn expose(&mut self, _: Arc<SlabSet>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    fn flush(&mut self) {}
     fn counters(&self) -> TransportCounters {
         TransportCounters::default()
     }

@@ -9,32 +9,38 @@ use baton_scheduler::Counter;
 pub(super) struct Ledger {
     /// By slot: twice the generation, and 1 while the task is open.
     slots: Box<[u32]>,
+    open: u64,
 }
 
 impl Ledger {
     /// Without tasks.
     pub(super) fn new() -> Self {
-        Self { slots: vec![0; TaskId::SLOTS_MAX as usize].into() }
+        Self { slots: vec![0; TaskId::SLOTS_MAX as usize].into(), open: 0 }
     }
 
     /// The task is handed to the scheduler. A slot whose task is still open counts as a violation.
     pub(super) fn open(&mut self, task: TaskId, violations: &Counter) {
         let slot = &mut self.slots[task.slot() as usize];
-        violations.add(u64::from(*slot % 2));
+        let was_open = u64::from(*slot % 2);
+        violations.add(was_open);
+        self.open += 1 - was_open;
         *slot = 2 * task.generation() + 1;
     }
 
     /// The task was executed or ended. Counts as a violation unless it was open.
     pub(super) fn close(&mut self, task: TaskId, violations: &Counter) {
         let slot = &mut self.slots[task.slot() as usize];
-        let open = 2 * task.generation() + 1;
-        violations.add(u64::from(*slot != open));
-        *slot = open - 1;
+        if *slot == 2 * task.generation() + 1 {
+            *slot -= 1;
+            self.open -= 1;
+        } else {
+            violations.add(1);
+        }
     }
 
     /// Tasks that are open.
     pub(super) fn count_open(&self) -> u64 {
-        self.slots.iter().map(|slot| u64::from(slot % 2)).sum()
+        self.open
     }
 }
 

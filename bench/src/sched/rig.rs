@@ -13,7 +13,9 @@ use baton_topo::{Agent, Clock, Idle, Placement, Waker, park_thread, run};
 
 use super::SchedError;
 use super::generator::{FRONTEND, GPUS_PER_BACKEND, Generator, TOKEN, backend_of};
+use super::memory::{Memory, MemoryMeter};
 use super::metered::{Metered, Usage};
+use super::traffic::{self, Traffic, TrafficCounts};
 use super::workload::Workload;
 use crate::steal::CpuTimes;
 use hdrhistogram::Histogram;
@@ -23,6 +25,7 @@ pub(super) struct Rig {
     path: HotPath<Generator>,
     counters: Arc<SchedulerCounters>,
     quiet: Arc<AtomicBool>,
+    traffic: Vec<Arc<Traffic>>,
 }
 
 /// What a run came to.
@@ -34,6 +37,8 @@ pub(super) struct Outcome {
     /// The agents had a core each and spun on it.
     pub(super) pinned: bool,
     pub(super) steal: Option<f64>,
+    pub(super) traffic: TrafficCounts,
+    pub(super) memory: Option<Memory>,
 }
 
 /// One thread's share of the measured phase.
@@ -52,6 +57,7 @@ pub(super) struct ModelCounts {
     pub(super) planned: u64,
     pub(super) dropped: u64,
     pub(super) queue_full: u64,
+    pub(super) deadline_passed: u64,
     pub(super) undelivered: u64,
     pub(super) delays: Histogram<u64>,
 }
@@ -80,11 +86,14 @@ impl Rig {
         let quiet = Arc::new(AtomicBool::new(false));
         let threads = workload.shape.model_threads;
         let counters = Arc::new(SchedulerCounters::new(threads as usize));
-        let transports =
-            (0..threads).map(|t| Generator::new(workload, t, Arc::clone(&quiet))).collect();
+        let traffic: Vec<Arc<Traffic>> = (0..threads).map(|_| Arc::default()).collect();
+        let generator = |(thread, traffic): (u32, &Arc<Traffic>)| {
+            Generator::new(workload, thread, Arc::clone(&quiet), Arc::clone(traffic))
+        };
+        let transports = (0..).zip(&traffic).map(generator).collect();
         let path = HotPath::new(&workload.cluster(), transports, Waker::new(|| ()), &counters);
         join_members(&path, workload.shape.gpus);
-        Self { path, counters, quiet }
+        Self { path, counters, quiet, traffic }
     }
 
     /// Runs the agents; `measure` is the length of the measured phase.
@@ -107,17 +116,19 @@ impl Rig {
             let count = move |agent: &ModelThread<Generator>| ModelCounts::read(agent, &counters);
             model_threads.push(spawn(agent, clock, next_place(), phases.clone(), count)?);
         }
-        let (elapsed, steal) = conduct(clock, &phases, &self.quiet, measure);
+        let measured = conduct(clock, &phases, &self.quiet, &self.traffic, measure);
         let laps: Vec<Finished<_, _>> =
             model_threads.into_iter().map(join).collect::<Result<_, _>>()?;
         let rank = join(rank)?;
-        laps.iter().try_for_each(check_conserved)?;
+        laps.iter().zip(&self.traffic).try_for_each(|(lap, seen)| check_conserved(lap, seen))?;
         Ok(Outcome {
-            elapsed,
+            elapsed: measured.elapsed,
             model_threads: laps.into_iter().map(|f| f.lap(ModelCounts::since)).collect(),
             rank: rank.lap(RankCounts::since),
             pinned,
-            steal,
+            steal: measured.steal,
+            traffic: measured.traffic,
+            memory: measured.memory,
         })
     }
 }
@@ -147,25 +158,41 @@ fn place(core: usize, pinned: bool) -> Placement {
     Placement { name: format!("sched-{core}"), core: pinned.then_some(core), idle }
 }
 
-/// Throws the switches; returns how long the measured phase was, and the steal in it.
+/// What is seen of a measured phase from outside the threads.
+struct Measured {
+    elapsed: Nanos,
+    steal: Option<f64>,
+    traffic: TrafficCounts,
+    memory: Option<Memory>,
+}
+
+/// Throws the switches.
 fn conduct(
     clock: Clock,
     phases: &Phases,
     quiet: &AtomicBool,
+    generators: &[Arc<Traffic>],
     measure: Nanos,
-) -> (Nanos, Option<f64>) {
+) -> Measured {
     wait(clock, WARM_UP);
-    let (start, before) = (clock.now(), CpuTimes::read());
+    let (start, before, seen) = (clock.now(), CpuTimes::read(), traffic::read(generators));
     phases.warm.store(true, Ordering::Relaxed);
-    wait(clock, measure);
+    let mut memory = MemoryMeter::start();
+    for _ in 0..MEMORY_READINGS {
+        wait(clock, Nanos(measure.0 / MEMORY_READINGS));
+        memory.read();
+    }
     phases.measured.store(true, Ordering::Relaxed);
-    let elapsed = clock.now() - start;
+    let (elapsed, traffic) = (clock.now() - start, traffic::read(generators).since(seen));
     let steal = before.and_then(|before| CpuTimes::read()?.stolen_since(before));
     quiet.store(true, Ordering::Relaxed);
     wait(clock, RUN_DRY);
     phases.dry.store(true, Ordering::Relaxed);
-    (elapsed, steal)
+    Measured { elapsed, steal, traffic, memory: memory.finish(elapsed) }
 }
+
+/// Readings of the process's memory in the measured phase.
+const MEMORY_READINGS: u64 = 20;
 
 fn wait(clock: Clock, span: Nanos) {
     let end = clock.now() + span;
@@ -210,17 +237,24 @@ fn join<A, C>(thread: Running<A, C>) -> Result<Finished<A, C>, SchedError> {
     thread.join().map_err(|_| SchedError::Panicked)
 }
 
-/// Every task that came in was planned, has ended, or still waits.
+/// Every task that came in, or came back, was planned, has ended, or still waits; and none had two
+/// outcomes.
 fn check_conserved(
     thread: &Finished<ModelThread<Generator>, ModelCounts>,
+    seen: &Traffic,
 ) -> Result<(), SchedError> {
     let [_, _, end] = &thread.counts;
-    let accounted = end.planned + end.dropped + thread.agent.waiting() as u64;
-    if accounted == end.requests {
-        Ok(())
-    } else {
-        Err(SchedError::Lost { submitted: end.requests, accounted })
+    let waiting = thread.agent.waiting() as u64;
+    let (submitted, accounted) =
+        (end.requests + seen.given_back.get(), end.planned + end.dropped + waiting);
+    if submitted != accounted {
+        return Err(SchedError::Lost { submitted, accounted });
     }
+    let (violations, open) = (seen.violations.get(), seen.open.get());
+    if violations > 0 || open != waiting {
+        return Err(SchedError::Oracle { violations, open, waiting });
+    }
+    Ok(())
 }
 
 impl<A, C> Finished<A, C> {
@@ -245,7 +279,7 @@ impl<C> Lap<C> {
 }
 
 impl ModelCounts {
-    fn read(
+    pub(super) fn read(
         agent: &ModelThread<Generator>,
         counters: &baton_scheduler::ModelThreadCounters,
     ) -> Self {
@@ -259,6 +293,7 @@ impl ModelCounts {
             planned: counters.planned_tasks.get(),
             dropped,
             queue_full: counters.dropped_queue_full.get(),
+            deadline_passed: counters.dropped_deadline_passed.get(),
             undelivered: counters.plans_undelivered.get(),
             delays: agent.dispatch_delays().clone(),
         }
@@ -270,6 +305,7 @@ impl ModelCounts {
         self.planned -= earlier.planned;
         self.dropped -= earlier.dropped;
         self.queue_full -= earlier.queue_full;
+        self.deadline_passed -= earlier.deadline_passed;
         self.undelivered -= earlier.undelivered;
         let subtracted = self.delays.subtract(&earlier.delays);
         subtracted.expect("what was counted earlier is counted still");

@@ -49,7 +49,8 @@ impl Stepper {
         let threads = shape.model_threads;
         let counters = Arc::new(SchedulerCounters::new(threads as usize));
         let transports =
-            (0..threads).map(|t| Generator::new(&workload, t, Arc::default())).collect();
+            (0..threads).map(|t| Generator::new(&workload, t, Arc::default(), Arc::default()));
+        let transports = transports.collect();
         let path = HotPath::new(&workload.cluster(), transports, Waker::new(|| ()), &counters);
         join_members(&path, shape.gpus);
         let step = Nanos((REQUESTS_PER_POLL as f64 / GUESS_RPS * 1e9) as u64);

@@ -15,6 +15,8 @@ pub(super) struct Traffic {
     pub(super) good: Counter,
     /// Given back by the GPUs as too late.
     pub(super) given_back: Counter,
+    /// Submitted and without outcome, as of the end of the last pass.
+    pub(super) open: Counter,
     /// Outcomes too many, by the [`super::ledger`]; 0 where it does not watch.
     pub(super) violations: Counter,
 }

@@ -24,6 +24,8 @@ pub(super) struct Workload {
     pub(super) profile: Profile,
     /// Long enough that only a scheduler that stands still drops anything.
     pub(super) slo: Nanos,
+    /// Tasks of one model that may wait.
+    pub(super) queue_capacity: u32,
     /// Requests the connections of one ModelThread hold before senders are refused.
     pub(super) ingress_max: usize,
     /// Requests one pass of a ModelThread reads at most, when they come at a rate.
@@ -46,10 +48,18 @@ impl Workload {
             shape,
             profile,
             slo,
+            queue_capacity: 4 * BACKLOG,
             ingress_max: ingress(rate_rps / f64::from(shape.model_threads), slo),
             per_poll: CATCH_UP_MAX,
             watched: false,
         }
+    }
+
+    /// Tasks per second that the GPUs execute with batches of the best size.
+    pub(super) fn capacity_rps(&self) -> f64 {
+        let of = |batch: u32| f64::from(batch) / self.profile.latency(batch).0 as f64;
+        let best = (1..=self.profile.batch_max()).map(of).fold(0.0, f64::max);
+        f64::from(self.shape.gpus) * best * 1e9
     }
 
     pub(super) fn cluster(&self) -> Cluster {
@@ -81,7 +91,7 @@ impl Workload {
             slo: self.slo,
             input_bytes: 1,
             output_bytes: 1,
-            queue_capacity: 4 * BACKLOG,
+            queue_capacity: self.queue_capacity,
             engine: EngineSpec::Emulated { jitter: 0.0 },
         }
     }

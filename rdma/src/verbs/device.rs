@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use baton_topo::VerbsConfig;
+use baton_topo::machine::gid::{Gid, GidKind, ranked};
 
 use super::error::VerbsError;
 use super::ffi::{self, AhAttr, Context, DeviceAttr, GidEntry, GlobalRoute, Library, PortAttr};
-use super::gid::{Gid, GidKind, ranked};
 use super::memory::ProtectionDomain;
 
 /// Hops a packet may take: RoCE v2 is routed.

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_topo::VerbsConfig;
+use baton_topo::machine::gid::Gid;
 
 use super::device::Device;
 use super::engine::{Completion, Piece, Port, Request};
 use super::error::VerbsError;
-use super::gid::Gid;
 use super::memory::{Access, MemoryRegion, ProtectionDomain};
 use super::pair::{PairAddr, QueuePair, Side, Terms};
 use super::queue::CompletionQueue;

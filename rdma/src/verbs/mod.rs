@@ -1,7 +1,7 @@
 //! Inputs read over RDMA verbs.
 //!
 //! From the device up: `ffi` (libibverbs, loaded at run time), `device`, `memory`, `queue` and `pair`
-//! (safe owners of its objects), `gid` (which address to speak from), `engine` (the pull protocol,
+//! (safe owners of its objects), `probe` (what they tell an operator), `engine` (the pull protocol,
 //! pure), `hub` (one process's device with all its queue pairs), `fabric` (the conversation that
 //! connects them), `mixed` (the transport: messages over TCP, inputs over this).
 
@@ -11,12 +11,13 @@ mod engine;
 mod error;
 mod fabric;
 mod ffi;
-mod gid;
 mod hub;
 mod memory;
 mod mixed;
 mod pair;
+mod probe;
 mod queue;
 
 pub use error::VerbsError;
 pub use mixed::{MixedError, MixedTransport};
+pub use probe::probe;

@@ -28,6 +28,7 @@ mod heap;
 mod ids;
 mod idset;
 mod latency;
+mod lull;
 mod model;
 mod network;
 mod outcome;

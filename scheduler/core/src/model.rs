@@ -11,6 +11,7 @@ use crate::candidate::{Candidate, GpuUpdate, Grant};
 use crate::formation::{self, Horizon, Window};
 use crate::ids::{FrontendId, ModelId, TaskId};
 use crate::latency::Latency;
+use crate::lull::Lull;
 use crate::network::NetworkDelay;
 use crate::outcome::{DropReason, Unserved};
 use crate::policy::{Order, Policy};
@@ -88,22 +89,6 @@ pub struct ModelState {
     counters: ModelCounters,
 }
 
-/// A time in which no batch becomes schedulable, so that arrivals need no new candidate: the one
-/// that RankState has is not due either.
-#[derive(Clone, Copy, Debug)]
-struct Lull {
-    /// It ends at this moment …
-    until: Nanos,
-    /// … or with so many tasks in the queue …
-    waiting: usize,
-    /// … or when a task comes with an earlier deadline than this, the head's.
-    head: Nanos,
-}
-
-impl Lull {
-    const OVER: Self = Self { until: Nanos::ZERO, waiting: 0, head: Nanos::MAX };
-}
-
 impl ModelState {
     /// A model without tasks. Allocates everything it will ever use.
     pub fn new(config: ModelConfig) -> Self {
@@ -141,13 +126,11 @@ impl ModelState {
         } else if self.queue.push(request).is_err() {
             self.end(request.task, DropReason::QueueFull, out);
         }
-        let Lull { until, waiting, head } = self.lull;
-        let lasts = now < until && self.queue.len() < waiting && request.deadline >= head;
-        if resized || !lasts {
+        let over = resized || !self.lull.lasts(now, self.queue.len(), request.deadline);
+        if over {
             self.lull = Lull::OVER;
         }
-        let was_behind = mem::replace(&mut self.behind, true);
-        resized || !lasts || !was_behind
+        !mem::replace(&mut self.behind, true) || over
     }
 
     /// The second half: brings candidate and timer up to date, unless RankState could do nothing

@@ -205,6 +205,9 @@ mod tests {
         let table = [2, 2, 4, 4, 4, 4].map(|ms| MS.times(ms));
         let profile = Profile::from_table(&table).unwrap();
         assert_eq!([1, 2, 3, 4, 6].map(|batch| profile.patience(batch)), [1, 2, 1, 1, u32::MAX]);
+        assert_eq!((profile.content(), profile.longest_patience()), (6, 2));
+        let alone = Profile::from_table(&[MS]).unwrap();
+        assert_eq!((alone.content(), alone.longest_patience()), (1, 0));
     }
 
     proptest! {

@@ -64,6 +64,18 @@ fn occupied(at: f64, latency: f64) -> (RankState, Out) {
 }
 
 #[test]
+fn of_what_arrives_together_the_most_urgent_is_served() {
+    let (mut rank, mut out) = occupied(0.0, 10.0);
+    rank.note_gpu(ms(8.0), finished(8.0), &mut out);
+    rank.note_candidate(ms(8.0), ModelId(1), candidate(8.0, 40.0), 0);
+    rank.note_candidate(ms(8.0), ModelId(2), candidate(8.0, 30.0), 0);
+    assert!(out.grants.is_empty(), "noted only");
+    assert_eq!(rank.next_timer(), Some(ms(0.0)), "there is something to decide");
+    rank.on_timer(ms(8.0), &mut out);
+    assert_eq!(out.grants.iter().map(|grant| grant.0).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
 fn a_candidate_from_before_a_grant_is_ignored() {
     let (mut rank, mut out) = occupied(0.0, 10.0);
     // Computed before model 0 saw the grant: the tasks in it are in the batch already.

@@ -236,7 +236,7 @@ impl Naive {
         let worth = WORTH_WAITING as f64;
         let pays = |b: &u32| cost(*b) * (worth + 1.0) < cost(batch) * worth;
         let first = (batch + 1..=self.config.profile.batch_max()).find(pays);
-        first.map_or(u64::from(u32::MAX), |b| u64::from(b - batch - 1).max(1))
+        first.map_or_else(|| u64::from(u32::MAX), |b| u64::from(b - batch - 1).max(1))
     }
 }
 

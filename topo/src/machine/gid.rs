@@ -1,14 +1,15 @@
 //! Which address of a port to speak from. Pure.
 //!
 //! A RoCE port has a table of addresses, several per network interface; a wrong choice fails only
-//! when the first packet is lost. So the choice is by rank here, and proved by the caller.
+//! when the first packet is lost. So the choice is by rank here, and proved by whoever opens the
+//! device.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
 /// How an entry travels.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum GidKind {
+pub enum GidKind {
     /// InfiniBand.
     Infiniband,
     /// RoCE v1: Ethernet only, not routed.
@@ -19,7 +20,7 @@ pub(crate) enum GidKind {
 
 impl GidKind {
     /// The kind with libibverbs' number.
-    pub(crate) const fn from_code(code: u32) -> Option<Self> {
+    pub const fn from_code(code: u32) -> Option<Self> {
         match code {
             0 => Some(Self::Infiniband),
             1 => Some(Self::RoceV1),
@@ -31,19 +32,19 @@ impl GidKind {
 
 /// One usable entry of a port's table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Gid {
+pub struct Gid {
     /// Its place in the table.
-    pub(crate) index: u32,
+    pub index: u32,
     /// How it travels.
-    pub(crate) kind: GidKind,
+    pub kind: GidKind,
     /// The address.
-    pub(crate) raw: [u8; 16],
+    pub raw: [u8; 16],
 }
 
 impl Gid {
     /// Lower is better: RoCE v2 over IPv4, over global IPv6, over link-local IPv6, then RoCE v1. On
     /// InfiniBand all are of one kind and the first serves.
-    fn rank(&self) -> u8 {
+    pub fn rank(&self) -> u8 {
         let addr = Ipv6Addr::from(self.raw);
         match self.kind {
             GidKind::Infiniband => 0,
@@ -67,7 +68,7 @@ impl fmt::Display for Gid {
 }
 
 /// Best first; entries of equal rank in the order of the table. Empty entries are left out.
-pub(crate) fn ranked(mut table: Vec<Gid>) -> Vec<Gid> {
+pub fn ranked(mut table: Vec<Gid>) -> Vec<Gid> {
     table.retain(|gid| gid.raw != [0; 16]);
     table.sort_by_key(|gid| (gid.rank(), gid.index));
     table

@@ -1,0 +1,42 @@
+//! `baton doctor`.
+
+use std::process::ExitCode;
+
+use baton_topo::TransportChoice;
+use baton_topo::doctor::{Need, Verbs, examine};
+use baton_topo::machine::Sysroot;
+
+use crate::CommandResult;
+use crate::args::DoctorArgs;
+use crate::output::{load_cluster, say};
+
+pub(crate) fn run(args: &DoctorArgs) -> CommandResult {
+    let need = match &args.config {
+        Some(file) => Need::of(&load_cluster(file)?),
+        None => Need::by_default(),
+    };
+    let root = Sysroot::open(&args.sysroot)?;
+    let report = examine(&root, &need, &verbs(&root, &need));
+    say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The library speaks of the host it runs on, and is not even loaded where TCP is asked for or the
+/// kernel has no device.
+fn verbs(root: &Sysroot, need: &Need) -> Verbs {
+    if !root.is_this_host() {
+        return Verbs::NotAsked(
+            "could not read it: libibverbs looks at this host, not at --sysroot",
+        );
+    }
+    if need.fabric.transport == TransportChoice::Tcp {
+        return Verbs::NotAsked("transport = \"tcp\": libibverbs is not loaded");
+    }
+    if !root.names("/sys/class/infiniband").is_ok_and(|devices| !devices.is_empty()) {
+        return Verbs::NotAsked("there is no RDMA device to ask");
+    }
+    match baton_rdma::probe(&need.fabric.verbs) {
+        Ok(told) => Verbs::Told(told),
+        Err(error) => Verbs::Refused(error.to_string()),
+    }
+}

@@ -1,0 +1,98 @@
+//! Is this host fit for Baton? One line per check: what is seen, what is expected, what to do.
+//!
+//! Everything is read through a [`Sysroot`], so that the same code looks at a recorded tree. What only
+//! libibverbs knows is brought in by the caller ([`Verbs`]). A check that cannot be made says so; none
+//! guesses.
+
+mod host;
+mod line;
+mod need;
+mod place;
+mod rdma;
+mod tcp;
+
+use crate::fabric::TransportChoice;
+use crate::machine::{Machine, Sysroot};
+
+pub use line::{Check, Report, Status};
+pub use need::Need;
+
+/// What libibverbs says of the device that would be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerbsLimits {
+    /// Its name.
+    pub device: String,
+    /// The port.
+    pub port: u8,
+    /// The address chosen, and proved by an address handle.
+    pub gid: String,
+    /// Largest packet the port sends now, bytes.
+    pub mtu_bytes: u32,
+    /// Queue pairs.
+    pub queue_pairs: u32,
+    /// Work requests in a queue.
+    pub requests: u32,
+    /// Completions in a queue.
+    pub completions: u32,
+    /// READs one queue pair may have under way.
+    pub initiator_depth: u32,
+    /// READs one queue pair may be answering.
+    pub responder_depth: u32,
+    /// READs all queue pairs together may be answering.
+    pub responder_budget: u32,
+}
+
+/// What is known through libibverbs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verbs {
+    /// Nobody asked it, for this reason.
+    NotAsked(&'static str),
+    /// It, or the device, refused; the words end with what to do, after a semicolon.
+    Refused(String),
+    /// What it said.
+    Told(VerbsLimits),
+}
+
+/// Looks at everything.
+pub fn examine(root: &Sysroot, need: &Need, verbs: &Verbs) -> Report {
+    let machine = Machine::read(root);
+    let mut checks = host::checks(root, machine.as_ref().ok(), need);
+    checks.extend(tcp::checks(root, need));
+    match &machine {
+        Ok(machine) => {
+            checks.extend(fabric(root, machine, need, verbs));
+            checks.extend(place::checks(root, machine));
+        }
+        Err(unread) => {
+            let advice = line::Advice::new("machine", "cores, cards and GPUs that can be read", "");
+            checks.push(advice.unread(unread.to_string()));
+        }
+    }
+    Report::of(checks)
+}
+
+fn fabric(root: &Sysroot, machine: &Machine, need: &Need, verbs: &Verbs) -> Vec<Check> {
+    match need.fabric.transport {
+        TransportChoice::Tcp => vec![Check::not_applicable(
+            "rdma device",
+            "transport = \"tcp\": no device is looked at",
+        )],
+        TransportChoice::Rdma | TransportChoice::Auto => rdma::checks(root, machine, need, verbs),
+    }
+}
+
+/// `1 device`, `2 devices`.
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A number of bytes for people, exact where it is a whole number of the unit.
+fn bytes(count: u64) -> String {
+    let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = units.into_iter().find(|(_, size)| count >= *size);
+    match unit {
+        Some((name, size)) if count.is_multiple_of(size) => format!("{} {name}", count / size),
+        Some((name, size)) => format!("{:.1} {name}", count as f64 / size as f64),
+        None => format!("{count} bytes"),
+    }
+}

@@ -1,0 +1,62 @@
+//! What a host must give, as far as a cluster file tells. Pure.
+
+use crate::cluster::{Cluster, ModelSpec};
+use crate::fabric::FabricSpec;
+use crate::file_tables::CREDIT_BYTES;
+
+/// The slab of one model as clients make it by default: 256 slots of 224 × 224 × 3 bytes.
+const ONE_SLAB_BYTES: u64 = 256 * 150_528;
+
+/// What is asked of the host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Need {
+    /// Transport, device and bounds.
+    pub fabric: FabricSpec,
+    /// Memory a process locks at least, bytes.
+    pub locked_bytes: u64,
+    /// Whose memory that is.
+    pub locked_by: String,
+    /// Bytes of inputs that may be on their way to one backend.
+    pub credit_bytes: u64,
+}
+
+impl Need {
+    /// Without a cluster file: its defaults.
+    pub fn by_default() -> Self {
+        Self {
+            fabric: FabricSpec::default(),
+            locked_bytes: ONE_SLAB_BYTES,
+            locked_by: "the default slab of one model".to_owned(),
+            credit_bytes: u64::from(CREDIT_BYTES),
+        }
+    }
+
+    /// What the members of `cluster` need, at most: hosts are not told apart.
+    pub fn of(cluster: &Cluster) -> Self {
+        let (locked_bytes, locked_by) = largest(cluster);
+        let credits = cluster.backends.iter().map(|backend| u64::from(backend.credit_bytes));
+        Self {
+            fabric: cluster.fabric.clone(),
+            locked_bytes,
+            locked_by,
+            credit_bytes: credits.max().unwrap_or_else(|| u64::from(CREDIT_BYTES)),
+        }
+    }
+}
+
+/// The process with the most payload to register. Trailers and rounding come on top.
+fn largest(cluster: &Cluster) -> (u64, String) {
+    let slots = u64::from(cluster.frontend.slots_per_model);
+    let inputs: u64 = cluster.models.iter().map(|model| u64::from(model.input_bytes)).sum();
+    let frontend = (slots * inputs, "a frontend of all models".to_owned());
+    let backends = cluster.backends.iter().map(|backend| {
+        let served = cluster.models.iter().filter(|model| model.subcluster == backend.subcluster);
+        let batch = served.map(batch_bytes).max().unwrap_or(0);
+        (u64::from(backend.gpus) * batch, format!("backend {}", backend.name))
+    });
+    backends.chain([frontend]).max_by_key(|(bytes, _)| *bytes).unwrap_or_default()
+}
+
+fn batch_bytes(model: &ModelSpec) -> u64 {
+    u64::from(model.profile.batch_max()) * u64::from(model.input_bytes)
+}

@@ -1,0 +1,320 @@
+//! The doctor against recorded hosts: its words to the letter, and what each change does to them.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+mod recorded;
+
+use baton_topo::TransportChoice;
+use baton_topo::doctor::{Check, Need, Report, Status, Verbs, VerbsLimits, examine};
+use baton_topo::machine::{Sysroot, SysrootError};
+use recorded::{INFINIBAND, NO_RDMA, ROCE, Tree};
+
+const NOT_ASKED: Verbs = Verbs::NotAsked("could not read it: nobody asked");
+
+fn healthy_card() -> VerbsLimits {
+    VerbsLimits {
+        device: "mlx5_0".to_owned(),
+        port: 1,
+        gid: "gid 0 (fe80::1, InfiniBand)".to_owned(),
+        mtu_bytes: 4096,
+        queue_pairs: 131_072,
+        requests: 32_768,
+        completions: 4_194_303,
+        initiator_depth: 16,
+        responder_depth: 16,
+        responder_budget: 2_097_152,
+    }
+}
+
+/// The report on `tree` after `changes`.
+fn report(name: &str, tree: &str, changes: &str, need: &Need, verbs: &Verbs) -> Report {
+    let tree = Tree::unpack(name, tree, changes);
+    examine(&Sysroot::open(tree.path()).unwrap(), need, verbs)
+}
+
+fn infiniband(name: &str, changes: &str) -> Report {
+    report(name, INFINIBAND, changes, &Need::by_default(), &Verbs::Told(healthy_card()))
+}
+
+fn roce(name: &str, changes: &str) -> Report {
+    report(name, ROCE, changes, &Need::by_default(), &NOT_ASKED)
+}
+
+#[track_caller]
+fn find<'a>(report: &'a Report, check: &str, of: &str) -> &'a Check {
+    let mut found = report
+        .checks
+        .iter()
+        .filter(|line| line.check == check && line.of.as_deref().unwrap_or("") == of);
+    let one = found.next().unwrap_or_else(|| panic!("no `{check}` of `{of}` in\n{report}"));
+    assert!(found.next().is_none(), "`{check}` of `{of}` twice in\n{report}");
+    one
+}
+
+#[track_caller]
+fn expect(report: &Report, check: &str, of: &str, status: Status, seen: &str) {
+    let line = find(report, check, of);
+    assert_eq!((line.status, line.seen.as_str()), (status, seen));
+}
+
+fn golden(name: &str, tree: &str, verbs: &Verbs, expected: &str) -> Report {
+    let report = report(name, tree, "", &Need::by_default(), verbs);
+    let said = format!("{report}\n");
+    assert!(said == expected, "said:\n{said}\nexpected:\n{expected}");
+    report
+}
+
+#[test]
+fn a_healthy_infiniband_host() {
+    let verbs = Verbs::Told(healthy_card());
+    let expected = include_str!("fixtures/infiniband.doctor.txt");
+    let report = golden("healthy", INFINIBAND, &verbs, expected);
+    assert!(report.passed());
+    assert_eq!((report.warnings, report.failures, report.could_not_read), (0, 0, 0));
+}
+
+#[test]
+fn a_misconfigured_roce_host() {
+    let expected = include_str!("fixtures/roce-misconfigured.doctor.txt");
+    let report = golden("misconfigured", ROCE, &NOT_ASKED, expected);
+    assert!(!report.passed());
+}
+
+#[test]
+fn a_host_without_rdma_is_fine_with_tcp() {
+    let expected = include_str!("fixtures/no-rdma.doctor.txt");
+    assert!(golden("without", NO_RDMA, &NOT_ASKED, expected).passed());
+}
+
+#[test]
+fn without_a_device_rdma_fails_and_only_rdma() {
+    for (transport, status) in [
+        (TransportChoice::Rdma, Status::Failure),
+        (TransportChoice::Auto, Status::NotApplicable),
+        (TransportChoice::Tcp, Status::NotApplicable),
+    ] {
+        let mut need = Need::by_default();
+        need.fabric.transport = transport;
+        let report = report("transports", NO_RDMA, "", &need, &NOT_ASKED);
+        assert_eq!(find(&report, "rdma device", "").status, status, "{transport}");
+        assert_eq!(report.passed(), status != Status::Failure, "{transport}");
+    }
+}
+
+#[test]
+fn tcp_looks_at_no_device() {
+    let mut need = Need::by_default();
+    need.fabric.transport = TransportChoice::Tcp;
+    let report = report("tcp", ROCE, "", &need, &NOT_ASKED);
+    assert_eq!(find(&report, "memlock", "").status, Status::NotApplicable);
+    assert!(report.checks.iter().all(|line| !line.check.starts_with("rdma port")));
+    assert!(report.passed());
+}
+
+/// Each line of advice, followed on the misconfigured host, ends its finding.
+#[test]
+fn advice_that_is_followed_helps() {
+    let before = roce("before", "");
+    let device = "sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0";
+    let port = format!("{device}/infiniband/mlx5_0/ports/1");
+    let memlock = "proc/self/limits = Max locked memory         unlimited            unlimited            bytes";
+    for (check, of, change) in [
+        ("memlock", "", memlock.to_owned()),
+        ("clock source", "", "sys/devices/system/clocksource/clocksource0/current_clocksource = tsc".into()),
+        ("tcp receive buffer", "", "proc/sys/net/ipv4/tcp_rmem = 4096\t131072\t16777216".into()),
+        ("tcp ports", "", "proc/sys/net/ipv4/ip_local_port_range = 32768 60999".into()),
+        ("rdma user access", "mlx5_0", "dev/infiniband/uverbs0 = (a character device)".into()),
+        ("gid", "mlx5_0 port 1", format!("{port}/gid_attrs/ndevs/3 = enp59s0f0")),
+        ("mtu", "mlx5_0 port 1", format!("{device}/net/enp59s0f0/mtu = 4200")),
+        ("pcie link", "mlx5_0", format!("{device}/current_link_width = 16")),
+        ("cores near the card", "mlx5_0", "proc/self/status = Cpus_allowed_list:\t0-7".into()),
+        (
+            "rdma port",
+            "mlx5_1 port 1",
+            "sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.1/infiniband/mlx5_1/ports/1/state = 4: ACTIVE".into(),
+        ),
+    ] {
+        let was = find(&before, check, of);
+        assert!(matches!(was.status, Status::Warning | Status::Failure), "{check}: {was}");
+        assert!(was.fix.is_some() && was.expected.is_some(), "{check}");
+        let now = roce("after", &change);
+        let now = find(&now, check, of);
+        assert_eq!((now.status, &now.fix), (Status::Ok, &None), "{check}: {now}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_said_and_fails_nothing() {
+    let port = "sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0/infiniband/mlx5_0/ports/1";
+    for (check, of, file) in [
+        ("memlock", "", "proc/self/limits".to_owned()),
+        (
+            "clock source",
+            "",
+            "sys/devices/system/clocksource/clocksource0/current_clocksource".into(),
+        ),
+        ("governor", "", "sys/devices/system/cpu/cpu3/cpufreq/scaling_governor".into()),
+        ("tcp send buffer", "", "proc/sys/net/ipv4/tcp_wmem".into()),
+        ("steal", "", "proc/stat".into()),
+        ("error counters", "mlx5_0 port 1", format!("{port}/hw_counters/out_of_sequence")),
+    ] {
+        // A folder in a file's place: there, and not to be read.
+        let report = infiniband("unread", &format!("{file}/"));
+        let line = find(&report, check, of);
+        assert_eq!(line.status, Status::CouldNotRead, "{line}");
+        assert!(
+            line.seen.starts_with("could not read /") && line.seen.contains("it is not a file"),
+            "{line}"
+        );
+        assert!(report.passed());
+    }
+}
+
+#[test]
+fn a_machine_that_cannot_be_read_is_said_too() {
+    let report = infiniband("no-cpus", "sys/devices/system/cpu/online !");
+    let seen = "could not read /sys/devices/system/cpu/online: there is no such file";
+    expect(&report, "machine", "", Status::CouldNotRead, seen);
+    assert_eq!(find(&report, "tcp congestion control", "").status, Status::Ok);
+}
+
+#[test]
+fn nonsense_in_a_file_is_not_taken_for_a_value() {
+    let report = infiniband("nonsense", "proc/sys/net/ipv4/tcp_rto_min_us = soon");
+    let seen = "could not read /proc/sys/net/ipv4/tcp_rto_min_us: `soon` was not expected there";
+    expect(&report, "tcp minimum rto", "", Status::CouldNotRead, seen);
+}
+
+#[test]
+fn memlock_is_judged_by_what_is_needed() {
+    let limit =
+        |bytes: &str| format!("proc/self/limits = Max locked memory  {bytes} {bytes} bytes");
+    let need = Need { locked_bytes: 1 << 20, ..Need::by_default() };
+    let verbs = Verbs::Told(healthy_card());
+    for (bytes, status) in [("1048575", Status::Failure), ("1048576", Status::Warning)] {
+        let report = report("memlock", INFINIBAND, &limit(bytes), &need, &verbs);
+        assert_eq!(find(&report, "memlock", "").status, status, "{bytes}");
+    }
+}
+
+#[test]
+fn the_capability_counts_in_the_first_user_namespace_only() {
+    let limited = "proc/self/limits = Max locked memory  65536 65536 bytes\n\
+                   proc/self/status = CapEff:\t0000000000004000";
+    let seen = "64 KiB, which CAP_IPC_LOCK of this process lifts";
+    expect(&infiniband("capable", limited), "memlock", "", Status::Ok, seen);
+    let elsewhere = format!("{limited}\nproc/self/uid_map = 0 100000 65536");
+    expect(&infiniband("contained", &elsewhere), "memlock", "", Status::Failure, "64 KiB");
+}
+
+#[test]
+fn read_depth_is_divided_among_peers() {
+    let told = |change: fn(&mut VerbsLimits)| {
+        let mut card = healthy_card();
+        change(&mut card);
+        report("depth", INFINIBAND, "", &Need::by_default(), &Verbs::Told(card))
+    };
+    // The whole device answers 64 READs: 4 for each of 16 peers.
+    let report = told(|card| card.responder_budget = 64);
+    let seen = "asks 16, answers 4 (16 per queue pair, 64 in all)";
+    expect(&report, "read depth", "mlx5_0", Status::Warning, seen);
+    let report = told(|card| card.initiator_depth = 1);
+    assert_eq!(find(&report, "read depth", "mlx5_0").status, Status::Warning);
+    let report = told(|card| card.queue_pairs = 16);
+    assert_eq!(find(&report, "device limits", "mlx5_0").status, Status::Failure);
+    let report = told(|card| card.mtu_bytes = 2048);
+    expect(&report, "mtu", "mlx5_0 port 1", Status::Warning, "packets of 2048 bytes");
+}
+
+#[test]
+fn a_library_that_refuses_is_a_failure_with_its_own_advice() {
+    let words = "libibverbs.so.1 cannot be loaded (not found); install rdma-core";
+    let verbs = Verbs::Refused(words.to_owned());
+    let report = report("refused", INFINIBAND, "", &Need::by_default(), &verbs);
+    let line = find(&report, "rdma library", "");
+    assert_eq!(line.status, Status::Failure);
+    assert_eq!(line.seen, "libibverbs.so.1 cannot be loaded (not found)");
+    assert_eq!(line.fix.as_deref(), Some("install rdma-core"));
+}
+
+#[test]
+fn the_device_and_address_asked_for_are_looked_at() {
+    let mut need = Need::by_default();
+    need.fabric.verbs.device = Some("mlx5_1".to_owned());
+    let seen = "2 devices: mlx5_0, mlx5_1; mlx5_1 is used";
+    let other = report("other", ROCE, "", &need, &NOT_ASKED);
+    expect(&other, "rdma device", "", Status::Ok, seen);
+    assert_eq!(find(&other, "rdma port", "mlx5_1 port 1").status, Status::Failure);
+
+    need.fabric.verbs.device = Some("mlx5_7".to_owned());
+    let missing = report("missing", ROCE, "", &need, &NOT_ASKED);
+    expect(&missing, "rdma device", "", Status::Failure, "2 devices: mlx5_0, mlx5_1");
+
+    need.fabric.verbs.device = None;
+    need.fabric.verbs.gid_index = Some(1);
+    let asked = report("asked", ROCE, "", &need, &NOT_ASKED);
+    let seen = "gid 1 (fe80::e42:a1ff:fe5d:b2c, RoCE v2)";
+    expect(&asked, "gid", "mlx5_0 port 1", Status::Ok, seen);
+    // A leftover: no interface of this host has the address.
+    need.fabric.verbs.gid_index = Some(3);
+    let leftover = report("leftover", ROCE, "", &need, &NOT_ASKED);
+    expect(&leftover, "gid", "mlx5_0 port 1", Status::Failure, "entry 3 cannot be used");
+}
+
+#[test]
+fn packets_follow_from_the_interface_as_in_the_kernel() {
+    let mtu = "sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/net/enp59s0f0/mtu";
+    for (has, status, seen) in [
+        (4192, Status::Ok, "packets of 4096 bytes, as enp59s0f0 has 4192"),
+        (4191, Status::Warning, "packets of 2048 bytes, as enp59s0f0 has 4191"),
+        (351, Status::Failure, "no packet fits: enp59s0f0 has 351"),
+    ] {
+        let report = roce("packets", &format!("{mtu} = {has}"));
+        expect(&report, "mtu", "mlx5_0 port 1", status, seen);
+    }
+}
+
+#[test]
+fn json_has_the_same_keys_for_every_line() {
+    let report = roce("json", "");
+    let json = serde_json::to_value(&report).unwrap();
+    let keys = |value: &serde_json::Value| -> Vec<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    let counts = ["ok", "warnings", "failures", "not_applicable", "could_not_read"];
+    let mut expected: Vec<String> =
+        ["checks"].into_iter().chain(counts).map(str::to_owned).collect();
+    expected.sort();
+    let mut found = keys(&json);
+    found.sort();
+    assert_eq!(found, expected);
+    let lines = json["checks"].as_array().unwrap();
+    let all: u64 = counts.iter().map(|count| json[count].as_u64().unwrap()).sum();
+    assert_eq!(all, lines.len() as u64);
+    for line in lines {
+        let mut found = keys(line);
+        found.sort();
+        assert_eq!(found, ["check", "expected", "fix", "of", "seen", "status"], "{line}");
+        let status = line["status"].as_str().unwrap();
+        let known = ["ok", "warning", "failure", "not_applicable", "could_not_read"];
+        assert!(known.contains(&status), "{line}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_no_tree_is_refused() {
+    let tree = Tree::unpack("empty", "", "");
+    let error = Sysroot::open(tree.path()).unwrap_err();
+    assert!(matches!(error, SysrootError::Empty { .. }), "{error}");
+    let error = Sysroot::open(&tree.path().join("missing")).unwrap_err();
+    assert!(matches!(error, SysrootError::Unreadable { .. }), "{error}");
+}
+
+#[test]
+fn links_do_not_lead_out_of_a_tree() {
+    let tree = Tree::unpack("escape", NO_RDMA, "proc/stat !");
+    std::os::unix::fs::symlink("/proc/stat", tree.path().join("proc/stat")).unwrap();
+    let report = examine(&Sysroot::open(tree.path()).unwrap(), &Need::by_default(), &NOT_ASKED);
+    let seen = "could not read /proc/stat: it leads out of the tree";
+    expect(&report, "steal", "", Status::CouldNotRead, seen);
+}
