@@ -44,8 +44,6 @@ pub(crate) enum Refusal {
     UnknownModel,
     /// The GPU slot is not ours.
     UnknownGpu,
-    /// The model lives on another ModelThread.
-    WrongThread,
     /// No task, or more than the model's `batch_max`.
     BatchSize,
     /// A task occurs twice.
@@ -69,7 +67,8 @@ impl Admission {
         Self { sorted: Vec::with_capacity(batch_max as usize) }
     }
 
-    /// Checks everything about a plan from ModelThread `thread` but whether there is room for it.
+    /// Checks everything about a plan but whether there is room for it. Any ModelThread may send it:
+    /// models move between them.
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -77,15 +76,11 @@ impl Admission {
         &mut self,
         plan: &wire::Plan,
         tasks: &[U64],
-        thread: u32,
         terms: &Terms<'_>,
     ) -> Result<Admitted, Refusal> {
         let model = *terms.catalog.model(plan.model.get()).ok_or(Refusal::UnknownModel)?;
         if !terms.gpus.contains(&plan.gpu.get()) {
             return Err(Refusal::UnknownGpu);
-        }
-        if model.thread != thread {
-            return Err(Refusal::WrongThread);
         }
         self.check_tasks(tasks, model.batch_max)?;
         if plan.exec_at_ns.get() > plan.invalid_after_ns.get() {
@@ -157,10 +152,10 @@ mod tests {
         }
     }
 
-    fn check(plan: &wire::Plan, thread: u32, sync: &ClockSync) -> Result<Admitted, Refusal> {
+    fn check(plan: &wire::Plan, sync: &ClockSync) -> Result<Admitted, Refusal> {
         let catalog = catalog();
         let terms = Terms { catalog: &catalog, sync, gpus: 7..9 };
-        Admission::new(3).check(plan, &[10.into(), 11.into()], thread, &terms)
+        Admission::new(3).check(plan, &[10.into(), 11.into()], &terms)
     }
 
     /// A scheduler whose clock is 1 µs ahead.
@@ -172,19 +167,14 @@ mod tests {
 
     #[test]
     fn a_sound_plan_is_translated_to_our_clock_and_our_numbers() {
-        let admitted = check(&plan(), 1, &synced()).unwrap();
+        let admitted = check(&plan(), &synced()).unwrap();
         assert_eq!(admitted.gpu, 1);
         assert_eq!((admitted.exec_at, admitted.invalid_after), (Nanos(500), Nanos(700)));
         assert_eq!((admitted.model.id.0, admitted.model.local.0), (5, 0));
     }
 
     #[test]
-    fn only_the_models_own_thread_may_plan_it() {
-        assert_eq!(check(&plan(), 0, &synced()), Err(Refusal::WrongThread));
-    }
-
-    #[test]
     fn a_plan_before_the_clocks_were_compared_is_refused() {
-        assert_eq!(check(&plan(), 1, &ClockSync::new()), Err(Refusal::NotReady));
+        assert_eq!(check(&plan(), &ClockSync::new()), Err(Refusal::NotReady));
     }
 }

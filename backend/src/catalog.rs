@@ -22,8 +22,6 @@ pub(crate) struct ServedModel {
     pub(crate) id: ModelId,
     /// Its id in this process's cluster file: what engines know it by.
     pub(crate) local: ModelId,
-    /// The ModelThread that sends its plans.
-    pub(crate) thread: u32,
     /// Largest batch.
     pub(crate) batch_max: u32,
     /// Bytes of one input row.
@@ -185,7 +183,6 @@ impl Catalog {
         let served = ServedModel {
             id: ModelId(desc.model.get()),
             local: spec.id,
-            thread: desc.thread.get(),
             batch_max: spec.profile.batch_max(),
             input_bytes: spec.input_bytes,
             output_bytes: spec.output_bytes,

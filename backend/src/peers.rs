@@ -230,7 +230,7 @@ mod tests {
 
     fn model(id: u32, input_bytes: u32) -> ServedModel {
         let (id, local) = (ModelId(id), ModelId(0));
-        ServedModel { id, local, thread: 0, batch_max: 4, input_bytes, output_bytes: 8 }
+        ServedModel { id, local, batch_max: 4, input_bytes, output_bytes: 8 }
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(crate) const START_GRACE: Nanos = Nanos::from_millis(1);
 pub(crate) struct Plan {
     /// Names the batch in the report to the scheduler.
     pub(crate) batch: u64,
+    /// The ModelThread that sent it: the report goes there.
+    pub(crate) thread: u32,
     /// What to execute.
     pub(crate) model: ServedModel,
     /// Planned start, on this process's clock. Orders plans; an idle GPU slot does not wait for it.
@@ -115,10 +117,10 @@ mod tests {
     fn plan(batch: u64, exec_at: u64, invalid_after: u64) -> Plan {
         Plan {
             batch,
+            thread: 0,
             model: ServedModel {
                 id: ModelId(0),
                 local: ModelId(0),
-                thread: 0,
                 batch_max: 4,
                 input_bytes: 8,
                 output_bytes: 8,

@@ -16,14 +16,20 @@ fn fetching(frontends: &[u16]) -> BatchSlot {
     let model = ServedModel {
         id: ModelId(0),
         local: ModelId(0),
-        thread: 0,
         batch_max: 8,
         input_bytes: 8,
         output_bytes: 8,
     };
     let tasks = frontends.iter().enumerate().map(|(i, &f)| task(f, i as u32)).collect();
     let mut slot = BatchSlot::new(8);
-    slot.begin(Plan { batch: 1, model, exec_at: Nanos(10), invalid_after: Nanos(50), tasks });
+    slot.begin(Plan {
+        batch: 1,
+        thread: 0,
+        model,
+        exec_at: Nanos(10),
+        invalid_after: Nanos(50),
+        tasks,
+    });
     slot
 }
 

@@ -15,6 +15,7 @@ pub(crate) fn emulated(name: &str, id: u32, input_bytes: u32, batch_max: u32) ->
         input_bytes,
         output_bytes: 8,
         queue_capacity: 16,
+        expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
     }
 }

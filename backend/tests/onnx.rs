@@ -32,6 +32,7 @@ fn spec(file: PathBuf, input_shape: &[u32], output_floats: u32, batch_max: u32) 
         input_bytes: input_shape.iter().product::<u32>() * 4,
         output_bytes: output_floats * 4,
         queue_capacity: 16,
+        expected_rps: None,
         engine: EngineSpec::Onnx { file, input_shape: input_shape.to_vec() },
     }
 }

@@ -8,6 +8,7 @@ mod whole;
 use std::time::Duration;
 
 use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_scheduler::{Counter, ModelThreadCounters};
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PolicyName,
     SchedulerSpec,
@@ -31,6 +32,7 @@ fn cluster(policy: PolicyName) -> Cluster {
         input_bytes: 100 + id as u32,
         output_bytes: 8,
         queue_capacity: 64,
+        expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
     };
     let backend = |name: &str| BackendSpec {
@@ -66,7 +68,13 @@ fn cluster(policy: PolicyName) -> Cluster {
 
 /// Two frontends and two backends, all joined.
 fn running(policy: PolicyName, seed: u64) -> Whole {
-    let mut whole = Whole::new(cluster(policy), seed);
+    running_on(2, policy, seed)
+}
+
+fn running_on(model_threads: u32, policy: PolicyName, seed: u64) -> Whole {
+    let mut cluster = cluster(policy);
+    cluster.scheduler.model_threads = model_threads;
+    let mut whole = Whole::new(cluster, seed);
     whole.start_backend("b0");
     whole.start_backend("b1");
     whole.start_frontend();
@@ -77,13 +85,21 @@ fn running(policy: PolicyName, seed: u64) -> Whole {
 }
 
 /// Submitted tasks without outcome, by frontend, and the outcomes of the others.
-#[derive(Default)]
 struct Tasks {
+    /// What is asked for.
+    models: Vec<&'static str>,
     offered: u32,
     open: Vec<Vec<Submitted>>,
     /// Went down with their frontend.
     lost: u32,
     ended: Tally,
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        let (open, ended) = (Vec::new(), Tally::default());
+        Self { models: MODELS.to_vec(), offered: 0, open, lost: 0, ended }
+    }
 }
 
 impl Tasks {
@@ -92,7 +108,7 @@ impl Tasks {
         let end = whole.now + span;
         while whole.now < end {
             let frontend = whole.rng.random_range(0..whole.frontends.len());
-            let model = MODELS[whole.rng.random_range(0..MODELS.len())];
+            let model = self.models[whole.rng.random_range(0..self.models.len())];
             let within = Duration::from_micros(whole.rng.random_range(12_000..40_000));
             self.open.resize_with(whole.frontends.len(), Vec::new);
             if let Some(task) = whole.submit(frontend, model, within) {
@@ -183,6 +199,14 @@ fn drained_backends_lose_nothing_and_a_late_one_is_used() {
     assert_eq!(tasks.finish(&mut whole), served);
 }
 
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
+    match number("BATON_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("BATON_SEEDS").unwrap_or(10),
+    }
+}
+
 /// Processes die and join at random moments under more load than the rest can bear.
 fn chaos(seed: u64) -> Tally {
     let policy = if seed.is_multiple_of(2) { PolicyName::Symphony } else { PolicyName::Eager };
@@ -212,15 +236,79 @@ fn chaos(seed: u64) -> Tally {
     tasks.finish(&mut whole)
 }
 
+/// Models move from thread to thread at random moments, some on their way while members die.
+fn moves(seed: u64) -> (Tally, u64) {
+    let policy = PolicyName::ALL[seed as usize % PolicyName::ALL.len()];
+    let mut whole = running_on(3, policy, seed);
+    let mut tasks = Tasks::default();
+    for round in 0..20 {
+        let model = ModelId(whole.rng.random_range(0..MODELS.len() as u32));
+        let to = whole.rng.random_range(0..3);
+        whole.scheduler.control.move_model(model, to);
+        let span = Nanos::from_micros(whole.rng.random_range(0..15_000));
+        tasks.offer(&mut whole, 250, span);
+        tasks.cancel_some(&mut whole);
+        match (round, seed % 3) {
+            (7, 0) => whole.backends[1] = None,
+            (7, 1) => {
+                tasks.lose(0);
+                whole.frontends[0] = None;
+            }
+            _ => {}
+        }
+    }
+    let tally = tasks.finish(&mut whole);
+    assert_eq!(whole.duplicates(), 0, "a task has two outcomes");
+    let counters = whole.scheduler.counters();
+    let sum = |of: fn(&ModelThreadCounters) -> &Counter| -> u64 {
+        counters.model_threads.iter().map(|thread| of(thread).get()).sum()
+    };
+    assert_eq!(sum(|c| &c.models_released), counters.control_thread.models_moved.get());
+    assert_eq!(sum(|c| &c.models_adopted), counters.control_thread.models_moved.get());
+    assert_eq!(sum(|c| &c.unknown_model), 0, "a request came before its model");
+    (tally, sum(|c| &c.passed_on))
+}
+
+/// `BATON_SEED=n cargo test -p baton-bench --test whole_path models_that_move` replays one run;
+/// `BATON_SEEDS=n` tries that many.
+#[test]
+fn models_that_move_lose_no_task() {
+    let (mut sum, mut passed_on) = (Tally::default(), 0);
+    let seeds = seeds();
+    for seed in seeds.clone() {
+        let (tally, passed) = std::panic::catch_unwind(|| moves(seed)).unwrap_or_else(|_| {
+            panic!("replay: BATON_SEED={seed} cargo test -p baton-bench --test whole_path models_that_move")
+        });
+        sum.completed += tally.completed;
+        sum.dropped += tally.dropped;
+        passed_on += passed;
+    }
+    if seeds.count() > 5 {
+        assert!(sum.completed > 1_000 && passed_on > 100, "little exercised: {sum:?} {passed_on}");
+    }
+}
+
+#[test]
+fn a_busy_threads_model_moves_to_an_idle_one_by_itself() {
+    let mut whole = running_on(2, PolicyName::Baton, 5);
+    // Models 0 and 2 live on the first thread; only they are asked for.
+    assert_eq!(whole.scheduler.control.homes(), [0, 1, 0]);
+    let mut tasks = Tasks { models: vec!["alpha", "gamma"], ..Tasks::default() };
+    tasks.offer(&mut whole, 700, ms(5_000));
+    let homes = whole.scheduler.control.homes().to_vec();
+    assert_ne!(homes[0], homes[2], "{homes:?}");
+    let counters = whole.scheduler.counters();
+    assert_eq!(counters.control_thread.models_moved.get(), 1, "once is enough");
+    let (offered, tally) = (tasks.offered, tasks.finish(&mut whole));
+    // Some deadlines leave no time to wait for anything; the move adds nothing that shows.
+    assert!(tally.failed == 0 && tally.dropped * 100 < offered, "{tally:?} of {offered}");
+}
+
 /// `BATON_SEED=n cargo test -p baton-bench --test whole_path chaos` replays one run;
 /// `BATON_SEEDS=n` tries that many.
 #[test]
 fn chaos_ends_every_task_exactly_once_and_leaks_nothing() {
-    let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().expect("a number"));
-    let seeds = match number("BATON_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("BATON_SEEDS").unwrap_or(10),
-    };
+    let seeds = seeds();
     let mut sum = Tally::default();
     for seed in seeds.clone() {
         let tally = std::panic::catch_unwind(|| chaos(seed)).unwrap_or_else(|_| {

@@ -1,4 +1,4 @@
-//! Model → rank: the latest candidate of every model of one ModelThread.
+//! Model → rank: the latest candidate of every model, from one ModelThread.
 //!
 //! Candidates supersede one another, so this is not a queue: a slot per model holds the newest
 //! value, and a dirty bit says that it changed. One writer (the ModelThread), one reader (the
@@ -17,9 +17,11 @@ pub struct Published {
     pub candidate: Option<Candidate>,
     /// See [`baton_core::RankState::on_candidate`].
     pub grants: u32,
+    /// How often the model had moved to another ModelThread: the board of its last home counts.
+    pub moves: u32,
 }
 
-/// Makes a board for `models` models, numbered from 0 within the thread.
+/// Makes a board for `models` models, by their ids. A thread writes those that live on it.
 pub(crate) fn board(models: usize) -> (BoardWriter, BoardReader) {
     let shared = Arc::new(Shared {
         slots: (0..models).map(|_| LatestSlot::default()).collect(),
@@ -44,6 +46,12 @@ struct Shared {
 }
 
 impl BoardWriter {
+    /// The model's candidate as last published here; none before that.
+    pub(crate) fn last(&self, model: usize) -> Published {
+        let words = self.0.slots[model].read();
+        unpack(words.expect("nobody else writes"))
+    }
+
     /// Replaces the model's candidate.
     pub(crate) fn publish(&self, model: usize, value: Published) {
         self.0.slots[model].write(pack(value));
@@ -117,27 +125,28 @@ impl LatestSlot {
 /// A batch of zero marks "no candidate"; no candidate has one.
 fn pack(value: Published) -> [u64; WORDS] {
     let grants = u64::from(value.grants) << 32;
+    let moves = u64::from(value.moves) << 32;
     match value.candidate {
-        None => [grants, 0, 0, 0, 0, 0],
+        None => [grants, 0, 0, 0, moves, 0],
         Some(c) => {
             let head = grants | u64::from(c.batch);
-            let bad_rate = u64::from(c.bad_rate);
-            [head, c.exec_at.0, c.invalid_after.0, c.urgency.0, bad_rate, c.delay.0]
+            let tail = moves | u64::from(c.bad_rate);
+            [head, c.exec_at.0, c.invalid_after.0, c.urgency.0, tail, c.delay.0]
         }
     }
 }
 
-fn unpack([head, exec_at, invalid_after, urgency, bad_rate, delay]: [u64; WORDS]) -> Published {
+fn unpack([head, exec_at, invalid_after, urgency, tail, delay]: [u64; WORDS]) -> Published {
     let batch = head as u32;
     let candidate = (batch > 0).then_some(Candidate {
         batch,
         exec_at: Nanos(exec_at),
         invalid_after: Nanos(invalid_after),
         urgency: Nanos(urgency),
-        bad_rate: bad_rate as u32,
+        bad_rate: tail as u32,
         delay: Nanos(delay),
     });
-    Published { candidate, grants: (head >> 32) as u32 }
+    Published { candidate, grants: (head >> 32) as u32, moves: (tail >> 32) as u32 }
 }
 
 /// Every interleaving and every reordering the memory model allows, in miniature:
@@ -147,10 +156,10 @@ mod loom_models {
     use super::*;
 
     fn published(n: u64) -> Published {
-        let [batch, bad_rate, grants] = [n as u32; 3];
+        let [batch, bad_rate, grants, moves] = [n as u32; 4];
         let [exec_at, invalid_after, urgency, delay] = [Nanos(n); 4];
         let candidate = Candidate { batch, exec_at, invalid_after, urgency, bad_rate, delay };
-        Published { candidate: Some(candidate), grants }
+        Published { candidate: Some(candidate), grants, moves }
     }
 
     #[test]
@@ -190,7 +199,8 @@ mod tests {
             bad_rate: n as u32 + 4,
             delay: Nanos(n + 3),
         };
-        Published { candidate: (n > 0).then_some(candidate), grants: n as u32 }
+        let candidate = (n > 0).then_some(candidate);
+        Published { candidate, grants: n as u32, moves: n as u32 + 5 }
     }
 
     #[test]
@@ -208,7 +218,7 @@ mod tests {
 
     #[test]
     fn no_candidate_survives_the_packing() {
-        let none = Published { candidate: None, grants: u32::MAX };
+        let none = Published { candidate: None, grants: u32::MAX, moves: u32::MAX - 1 };
         assert_eq!(unpack(pack(none)), none);
         assert_eq!(unpack(pack(published(7))), published(7));
     }

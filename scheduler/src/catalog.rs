@@ -51,6 +51,13 @@ impl Catalog {
         }
     }
 
+    /// The model lives on another ModelThread from now on; returns what members are told.
+    pub fn moved(&mut self, model: usize, thread: usize) -> &(ModelDesc, String) {
+        let entry = &mut self.models[model];
+        entry.0.thread = (thread as u32).into();
+        entry
+    }
+
     /// Sends everything to a new connection.
     ///
     /// # Errors

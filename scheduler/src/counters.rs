@@ -95,6 +95,14 @@ counters! {
         dropped_shutdown,
         /// Tasks failed because their backend died and time was up.
         failed_backend_lost,
+        /// Models that came from another ModelThread.
+        models_adopted,
+        /// Models that went to another ModelThread.
+        models_released,
+        /// Tasks passed on to the ModelThread their model had moved to.
+        passed_on,
+        /// Tasks and wishes that could not be passed on, because the passage was full.
+        passage_full,
         /// A ModelThread's connections closed for bytes that are no frame.
         malformed,
         /// A ModelThread's connections refused for their protocol version.
@@ -156,6 +164,8 @@ counters! {
         joins_duplicate,
         /// Joins refused because a bound was met.
         joins_over_limit,
+        /// Models moved from one ModelThread to another.
+        models_moved,
         /// Connections closed for breaking the protocol.
         conversations_refused,
         /// Messages to members that could not be queued: the member does not read.

@@ -17,14 +17,27 @@ use crate::in_flight::InFlight;
 use crate::link::ModelLink;
 use crate::peers::Peers;
 
+/// Where a model is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Where this thread never had to do with it.
+    Elsewhere,
+    /// Here, by its number within the thread.
+    Here(u32),
+    /// It was here and has moved: the passage to its new home, by its number within the thread.
+    Moved(u32),
+}
+
 /// Everything around a thread's models: where their decisions go.
 pub(crate) struct Dispatch<T> {
     pub(crate) transport: T,
     pub(crate) peers: Peers,
     pub(crate) link: ModelLink,
     pub(crate) in_flight: InFlight,
-    /// `local[m]` = the model's number within this thread.
-    pub(crate) local: Vec<Option<u32>>,
+    /// Where each model of the scheduler is, as far as this thread knows.
+    pub(crate) places: Vec<Place>,
+    /// How often each model had moved when it came here.
+    pub(crate) moves: Vec<u32>,
     /// Batches whose plan could not be sent; taken back once the model is done deciding.
     pub(crate) undelivered: Vec<u64>,
     /// The task ids of the plan being written.
@@ -39,7 +52,7 @@ impl<T: Transport> Dispatch<T> {
         transport: T,
         link: ModelLink,
         in_flight: InFlight,
-        local: Vec<Option<u32>>,
+        places: Vec<Place>,
         counters: Arc<ModelThreadCounters>,
     ) -> Self {
         Self {
@@ -47,7 +60,8 @@ impl<T: Transport> Dispatch<T> {
             peers: Peers::default(),
             link,
             in_flight,
-            local,
+            moves: vec![0; places.len()],
+            places,
             undelivered: Vec::new(),
             task_ids: Vec::with_capacity(baton_core::BATCH_MAX as usize),
             planned: Vec::new(),
@@ -67,11 +81,6 @@ impl<T: Transport> Dispatch<T> {
         }
     }
 
-    fn local(&self, model: ModelId) -> usize {
-        let at = self.local[model.0 as usize];
-        at.expect("a model decides on the thread it lives on") as usize
-    }
-
     fn send_plan(&mut self, conn: ConnId, name: u64, batch: &Batch<'_>) -> bool {
         self.task_ids.clear();
         self.task_ids.extend(batch.requests().map(|request| U64::new(request.task.0)));
@@ -88,8 +97,8 @@ impl<T: Transport> Dispatch<T> {
 
 impl<T: Transport> ModelSink for Dispatch<T> {
     fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, grants: u32) {
-        let local = self.local(model);
-        self.link.candidate(local, Published { candidate, grants });
+        let moves = self.moves[model.0 as usize];
+        self.link.candidate(model, Published { candidate, grants, moves });
     }
 
     fn dispatch(&mut self, batch: &Batch<'_>) {
@@ -98,7 +107,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
         let backend = owner.map_or(NOBODY, |(backend, _)| backend);
         let name = self
             .in_flight
-            .insert(self.local(batch.model), gpu, backend, batch.requests())
+            .insert(batch.model, gpu, backend, batch.requests())
             .expect("there is room for every slot's pipeline");
         if owner.is_some_and(|(_, conn)| self.send_plan(conn, name, batch)) {
             self.planned.push(batch.schedulable_at);

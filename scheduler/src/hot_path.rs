@@ -11,7 +11,9 @@ use crossbeam_channel::Receiver;
 use crate::link::{
     CommandSender, ModelCommand, Notice, NoticeSender, RankCommand, Sleeper, command_queue, link,
 };
+use crate::load_board::LoadBoard;
 use crate::model_thread::{ModelThread, Resident};
+use crate::placement::at_start;
 use crate::process::SchedulerCounters;
 use crate::rank_thread::{Home, RankThread};
 
@@ -23,6 +25,10 @@ pub struct HotPath<T> {
     pub model_threads: Vec<ModelThread<T>>,
     /// Membership and shutdown, per ModelThread.
     pub model_commands: Vec<CommandSender<ModelCommand>>,
+    /// What the ModelThreads report on being asked: requests per model.
+    pub load: Arc<LoadBoard>,
+    /// Where each model lives at first: the number of its ModelThread.
+    pub homes: Vec<usize>,
     /// Slots that come and go.
     pub rank_commands: CommandSender<RankCommand>,
     /// What the agents have to say about members.
@@ -30,7 +36,7 @@ pub struct HotPath<T> {
 }
 
 impl<T: Transport> HotPath<T> {
-    /// Deals the cluster's models to as many ModelThreads as there are `transports`. `control`
+    /// Spreads the cluster's models over as many ModelThreads as there are `transports`. `control`
     /// wakes whoever reads the notices.
     pub fn new(
         cluster: &Cluster,
@@ -40,19 +46,25 @@ impl<T: Transport> HotPath<T> {
     ) -> Self {
         let homes = homes(cluster, transports.len());
         let (notice_sender, notices) = NoticeSender::new(control);
+        let load = Arc::new(LoadBoard::new(cluster.models.len()));
         let (sleeper, rank_waker) = Sleeper::new();
         let (mut model_threads, mut links, mut model_commands) =
             (Vec::new(), Vec::new(), Vec::new());
         for (number, transport) in transports.into_iter().enumerate() {
             let residents = residents(cluster, &homes, number);
-            let (model_link, rank_link, commands) =
-                link(residents.len(), transport.waker(), rank_waker.clone(), notice_sender.clone());
+            let (model_link, rank_link, commands) = link(
+                cluster.models.len(),
+                transport.waker(),
+                rank_waker.clone(),
+                notice_sender.clone(),
+            );
             model_threads.push(ModelThread::new(
                 residents,
                 cluster.models.len(),
                 cluster.subclusters.len(),
                 transport,
                 model_link,
+                Arc::clone(&load),
                 Arc::clone(&counters.model_threads[number]),
             ));
             links.push(rank_link);
@@ -68,17 +80,18 @@ impl<T: Transport> HotPath<T> {
             (sleeper, rank_waker),
             Arc::clone(&counters.rank_thread),
         );
-        Self { rank, model_threads, model_commands, rank_commands, notices }
+        let homes = homes.into_iter().map(|home| home.thread).collect();
+        Self { rank, model_threads, model_commands, load, homes, rank_commands, notices }
     }
 }
 
-/// Models are dealt to the ModelThreads in turn.
-pub(crate) fn homes(cluster: &Cluster, threads: usize) -> Vec<Home> {
-    let home = |(number, model): (usize, &baton_topo::ModelSpec)| Home {
-        thread: number % threads,
+fn homes(cluster: &Cluster, threads: usize) -> Vec<Home> {
+    let rates: Vec<Option<f64>> = cluster.models.iter().map(|model| model.expected_rps).collect();
+    let place = |(thread, model): (usize, &baton_topo::ModelSpec)| Home {
+        thread,
         subcluster: model.subcluster,
     };
-    cluster.models.iter().enumerate().map(home).collect()
+    at_start(&rates, threads).into_iter().zip(&cluster.models).map(place).collect()
 }
 
 fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> {

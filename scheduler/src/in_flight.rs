@@ -3,13 +3,13 @@
 //! Until a batch is reported done, the thread may have to take its tasks back; so it remembers
 //! them. Bounded by the GPU slots' pipelines; the tasks' buffers are reused.
 
-use baton_core::{BackendId, Gpu, Request};
+use baton_core::{BackendId, Gpu, ModelId, Request};
 
 /// A batch that was sent to a backend.
 #[derive(Debug)]
 pub(crate) struct SentBatch {
-    /// The model's number within the thread.
-    pub model: usize,
+    /// The model, which may have moved to another thread meanwhile.
+    pub model: ModelId,
     /// The slot that runs it.
     pub gpu: Gpu,
     /// The backend that has the slot.
@@ -53,7 +53,7 @@ impl InFlight {
     /// Remembers a batch and names it; `None` if the limit is reached.
     pub(crate) fn insert(
         &mut self,
-        model: usize,
+        model: ModelId,
         gpu: Gpu,
         backend: BackendId,
         requests: impl Iterator<Item = Request>,
@@ -80,7 +80,7 @@ impl InFlight {
         &mut self,
         batch: u64,
         requests: &mut Vec<Request>,
-    ) -> Option<(usize, Gpu)> {
+    ) -> Option<(ModelId, Gpu)> {
         self.get(batch)?;
         let at = (batch >> 32) as u32;
         let entry = &mut self.entries[at as usize];
@@ -116,7 +116,12 @@ impl InFlight {
 impl SentBatch {
     fn unused(batch_max: usize) -> Self {
         let gpu = Gpu { id: baton_core::GpuId(0), life: 0 };
-        Self { model: 0, gpu, backend: BackendId(0), requests: Vec::with_capacity(batch_max) }
+        Self {
+            model: ModelId(0),
+            gpu,
+            backend: BackendId(0),
+            requests: Vec::with_capacity(batch_max),
+        }
     }
 }
 
@@ -139,21 +144,21 @@ mod tests {
     #[test]
     fn a_name_is_good_for_one_report() {
         let (mut sent, mut tasks) = (InFlight::new(2, 1), Vec::new());
-        let first = sent.insert(0, GPU, BACKEND, one(1)).unwrap();
-        assert_eq!(sent.remove(first, &mut tasks), Some((0, GPU)));
+        let first = sent.insert(ModelId(0), GPU, BACKEND, one(1)).unwrap();
+        assert_eq!(sent.remove(first, &mut tasks), Some((ModelId(0), GPU)));
         assert_eq!(tasks[0].task, TaskId(1));
-        let second = sent.insert(4, GPU, BACKEND, one(2)).unwrap();
+        let second = sent.insert(ModelId(4), GPU, BACKEND, one(2)).unwrap();
         assert_ne!(first, second, "the entry is reused, its name is not");
         assert!(sent.remove(first, &mut tasks).is_none(), "an old report is recognised");
-        assert_eq!(sent.remove(second, &mut tasks), Some((4, GPU)));
+        assert_eq!(sent.remove(second, &mut tasks), Some((ModelId(4), GPU)));
     }
 
     #[test]
     fn the_limit_holds_and_a_backends_batches_are_found() {
         let (mut sent, mut tasks) = (InFlight::new(2, 1), Vec::new());
-        let first = sent.insert(0, GPU, BACKEND, one(1)).unwrap();
-        sent.insert(0, GPU, BackendId(8), one(2)).unwrap();
-        assert_eq!(sent.insert(0, GPU, BACKEND, one(3)), None);
+        let first = sent.insert(ModelId(0), GPU, BACKEND, one(1)).unwrap();
+        sent.insert(ModelId(0), GPU, BackendId(8), one(2)).unwrap();
+        assert_eq!(sent.insert(ModelId(0), GPU, BACKEND, one(3)), None);
         assert_eq!((sent.any_of(BACKEND), sent.len()), (Some(first), 2));
         sent.remove(first, &mut tasks);
         assert_eq!((sent.any_of(BACKEND), sent.len()), (None, 1));
@@ -162,7 +167,7 @@ mod tests {
     #[test]
     fn arbitrary_names_are_harmless() {
         let mut sent = InFlight::new(1, 1);
-        sent.insert(0, GPU, BACKEND, one(1)).unwrap();
+        sent.insert(ModelId(0), GPU, BACKEND, one(1)).unwrap();
         for name in [u64::MAX, 1 << 32, 1, (1 << 32) | 5] {
             assert!(sent.get(name).is_none());
         }

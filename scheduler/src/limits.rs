@@ -11,8 +11,11 @@ pub const BACKENDS_MAX: u32 = 1024;
 pub const FRONTENDS_MAX: u32 = 1024;
 /// Slabs one frontend may announce, and profiles one backend may bring: one per model.
 pub const ANNOUNCEMENTS_MAX: usize = 4096;
-/// Commands that may wait for a thread; the ControlThread tries again when there is no room.
+/// Commands that may wait for a thread; the ControlThread waits while there is no room.
 pub const COMMANDS_MAX: usize = 8192;
+/// What may be on its way from a model's former ModelThread to its new one; a task for which there is
+/// no room is dropped (`queue_full`).
+pub const PASSAGE_MAX: usize = 4096;
 /// ModelThreads.
 pub const MODEL_THREADS_MAX: u32 = 64;
 

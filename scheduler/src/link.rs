@@ -14,9 +14,10 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::board::{BoardReader, BoardWriter, Published, board};
 use crate::limits::{COMMANDS_MAX, GPU_UPDATES_MAX};
+use crate::passage::{Passage, PassageEnd};
 
 /// What the ControlThread tells a ModelThread.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum ModelCommand {
     /// A frontend joined.
     FrontendUp {
@@ -58,6 +59,22 @@ pub enum ModelCommand {
         /// As measured.
         profile: Profile,
     },
+    /// A model will come from another ModelThread, and after it what still arrives there for it.
+    Adopt {
+        /// Which.
+        model: ModelId,
+        /// Where it comes from.
+        from: PassageEnd,
+    },
+    /// Hand a model over to another ModelThread.
+    Release {
+        /// Which.
+        model: ModelId,
+        /// Where it goes.
+        to: Passage,
+    },
+    /// Write down how many requests each model has had: see [`crate::LoadBoard`].
+    ReportLoad,
     /// End every waiting task: the scheduler stops.
     Shutdown,
 }
@@ -93,6 +110,8 @@ pub enum Notice {
     FrontendLost(FrontendId),
     /// A backend's connection to a ModelThread broke.
     BackendLost(BackendId),
+    /// A model has arrived at its new ModelThread.
+    Adopted(ModelId),
 }
 
 /// A ModelThread's end of everything.
@@ -128,10 +147,16 @@ pub struct NoticeSender {
 }
 
 /// Commands to one thread.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CommandSender<C> {
     commands: Sender<C>,
     waker: Waker,
+}
+
+impl<C> Clone for CommandSender<C> {
+    fn clone(&self) -> Self {
+        Self { commands: self.commands.clone(), waker: self.waker.clone() }
+    }
 }
 
 /// What a thread without a transport sleeps on.
@@ -155,7 +180,7 @@ impl Sleeper {
     }
 }
 
-/// Makes the two ends between a ModelThread with `models` models and the RankThread.
+/// Makes the two ends between a ModelThread and the RankThread, of a scheduler with `models` models.
 pub(crate) fn link(
     models: usize,
     model_waker: Waker,
@@ -189,9 +214,14 @@ pub(crate) fn command_queue<C>(waker: Waker) -> (CommandSender<C>, Receiver<C>) 
 
 impl ModelLink {
     /// Publishes a candidate.
-    pub fn candidate(&mut self, model: usize, value: Published) {
-        self.board.publish(model, value);
+    pub fn candidate(&mut self, model: ModelId, value: Published) {
+        self.board.publish(model.0 as usize, value);
         self.unannounced = true;
+    }
+
+    /// The candidate as last published here.
+    pub fn last_candidate(&self, model: ModelId) -> Published {
+        self.board.last(model.0 as usize)
     }
 
     /// Tells the RankThread about a slot.
@@ -251,6 +281,11 @@ impl NoticeSender {
 }
 
 impl<C> CommandSender<C> {
+    /// Wakes the receiver.
+    pub(crate) fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
     /// Sends a command; blocks while the queue is full, which only a stuck thread can cause.
     pub fn send(&self, command: C) {
         if self.commands.send(command).is_err() {

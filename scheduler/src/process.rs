@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::catalog::Catalog;
 use crate::control::{ControlParts, ControlThread};
 use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
-use crate::hot_path::{HotPath, homes};
+use crate::hot_path::HotPath;
 use crate::limits::MODEL_THREADS_MAX;
 use crate::link::{CommandSender, ModelCommand};
 use crate::model_thread::ModelThread;
@@ -132,17 +132,17 @@ pub struct Assembly<T> {
 }
 
 impl<T: Transport> Assembly<T> {
-    /// Deals the cluster's models to as many ModelThreads as there are `transports`.
+    /// Spreads the cluster's models over as many ModelThreads as there are `transports`.
     pub fn new(cluster: &Cluster, control: T, transports: Vec<T>) -> Self {
         let counters = Arc::new(SchedulerCounters::new(transports.len()));
         let addrs: Vec<SocketAddr> = transports.iter().map(Transport::local_addr).collect();
-        let thread_of: Vec<usize> =
-            homes(cluster, transports.len()).iter().map(|home| home.thread).collect();
         let path = HotPath::new(cluster, transports, control.waker(), &counters);
         let (control_shutdown, shutdown) = crossbeam_channel::bounded(0);
         let epoch = Roster::default().token();
         let parts = ControlParts {
-            catalog: Catalog::new(cluster, &addrs, &thread_of, epoch),
+            catalog: Catalog::new(cluster, &addrs, &path.homes, epoch),
+            homes: path.homes,
+            load: path.load,
             model_threads: path.model_commands.clone(),
             rank: path.rank_commands,
             notices: path.notices,

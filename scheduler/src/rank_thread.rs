@@ -23,8 +23,8 @@ pub struct Home {
 pub struct RankThread {
     state: RankState,
     out: Outbox,
-    /// Per ModelThread: its candidates, and the models on it by their number there.
-    boards: Vec<(BoardReader, Vec<ModelId>)>,
+    /// Per ModelThread: the candidates of the models on it.
+    boards: Vec<BoardReader>,
     commands: Receiver<RankCommand>,
     sleeper: Sleeper,
     waker: Waker,
@@ -34,14 +34,17 @@ pub struct RankThread {
 /// Where decisions go.
 struct Outbox {
     links: Vec<RankLink>,
-    /// `thread_of[m]` = the ModelThread of model m.
-    thread_of: Vec<usize>,
+    /// Where each model lives now, and how often it had moved by then: where its newest candidate
+    /// came from. Until the first one comes from a new home, grants go to the former, which passes
+    /// them on.
+    homes: Vec<(usize, u32)>,
     notices: NoticeSender,
 }
 
 impl RankSink for Outbox {
     fn grant(&mut self, model: ModelId, grant: Grant) {
-        self.links[self.thread_of[model.0 as usize]].grant(model, grant);
+        let (thread, _) = self.homes[model.0 as usize];
+        self.links[thread].grant(model, grant);
     }
 
     fn drained(&mut self, gpu: Gpu) {
@@ -61,15 +64,11 @@ impl RankThread {
         counters: Arc<RankThreadCounters>,
     ) -> Self {
         let serving: Vec<SubclusterId> = homes.iter().map(|home| home.subcluster).collect();
-        let (readers, links): (Vec<_>, Vec<_>) = links.into_iter().unzip();
-        let mut boards: Vec<_> = readers.into_iter().map(|board| (board, Vec::new())).collect();
-        for (model, home) in homes.iter().enumerate() {
-            boards[home.thread].1.push(ModelId(model as u32));
-        }
-        let thread_of = homes.iter().map(|home| home.thread).collect();
+        let (boards, links): (Vec<_>, Vec<_>) = links.into_iter().unzip();
+        let homes = homes.iter().map(|home| (home.thread, 0)).collect();
         Self {
             state: RankState::new(RankLimits { gpus: GPUS_MAX, subclusters }, &serving),
-            out: Outbox { links, thread_of, notices },
+            out: Outbox { links, homes, notices },
             boards,
             commands,
             sleeper,
@@ -115,10 +114,14 @@ impl RankThread {
 
     fn take_candidates(&mut self, now: Nanos) -> usize {
         let mut taken = 0;
-        for (board, residents) in &self.boards {
-            taken += board.collect(|at, value| {
-                let Published { candidate, grants } = value;
-                self.state.note_candidate(now, residents[at], candidate, grants);
+        for (thread, board) in self.boards.iter().enumerate() {
+            taken += board.collect(|model, Published { candidate, grants, moves }| {
+                let home = &mut self.out.homes[model];
+                // What a former home published last is not news.
+                if moves >= home.1 {
+                    *home = (thread, moves);
+                    self.state.note_candidate(now, ModelId(model as u32), candidate, grants);
+                }
             });
         }
         taken

@@ -37,7 +37,7 @@ pub struct Cluster {
 pub struct SchedulerSpec {
     /// The ControlThread's address. ModelThreads listen on ephemeral ports of the same IP.
     pub listen: SocketAddr,
-    /// ModelThreads; models are dealt to them in turn. At least 1.
+    /// ModelThreads; models are spread over them by their expected rates, or dealt in turn. At least 1.
     pub model_threads: u32,
     /// What its threads do without work.
     pub idle: Idle,
@@ -108,6 +108,9 @@ pub struct ModelSpec {
     pub output_bytes: u32,
     /// Tasks that may wait at once; one more is dropped (`queue_full`).
     pub queue_capacity: u32,
+    /// Requests per second that are expected, if that is known: the scheduler spreads models over
+    /// its ModelThreads by it.
+    pub expected_rps: Option<f64>,
     /// What executes it.
     pub engine: EngineSpec,
 }

@@ -44,6 +44,7 @@ pub(crate) fn model(
     let profile = profile(section);
     section.require("slo_ms", "give the latency objective: slo_ms = 25");
     let slo = section.millis("slo_ms", 0.001..=MS_MAX);
+    let expected_rps = section.number("expected_rps", 0.0..=1e9);
     let queue_capacity = section.integer("queue_capacity", 1..=1 << 20).unwrap_or(4096);
     let sized = match section.word("engine").unwrap_or(EngineName::Emulated) {
         EngineName::Emulated => emulated(section),
@@ -60,6 +61,7 @@ pub(crate) fn model(
         input_bytes,
         output_bytes,
         queue_capacity,
+        expected_rps,
         engine,
     })
 }

@@ -120,7 +120,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     fn on_plan(&mut self, thread: u32, wire: &WirePlan, tasks: &[U64], now: Nanos) {
         self.counters.plans += 1;
         let terms = self.join.terms().ok_or(Refusal::NotReady);
-        let admitted = terms.and_then(|terms| self.admission.check(wire, tasks, thread, &terms));
+        let admitted = terms.and_then(|terms| self.admission.check(wire, tasks, &terms));
         let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(refusal) => {
@@ -137,6 +137,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         list.extend(tasks.iter().map(|task| TaskId(task.get())));
         queue.push(Plan {
             batch: wire.batch.get(),
+            thread,
             model: admitted.model,
             exec_at: admitted.exec_at,
             invalid_after: admitted.invalid_after,

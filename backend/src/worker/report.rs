@@ -62,7 +62,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             status: status as u8,
             reserved: 0,
         };
-        self.send_report(plan.model.thread, &done, now);
+        self.send_report(plan.thread, &done, now);
     }
 
     /// Refuses a plan that never got a place: its tasks are the scheduler's again.

@@ -79,6 +79,7 @@ pub(crate) fn model(name: &str, id: u32, input_bytes: u32) -> ModelSpec {
         input_bytes,
         output_bytes: 8,
         queue_capacity: 16,
+        expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
     }
 }

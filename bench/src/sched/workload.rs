@@ -92,6 +92,7 @@ impl Workload {
             input_bytes: 1,
             output_bytes: 1,
             queue_capacity: self.queue_capacity,
+            expected_rps: None,
             engine: EngineSpec::Emulated { jitter: 0.0 },
         }
     }

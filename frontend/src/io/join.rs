@@ -73,6 +73,7 @@ impl<T: Transport> Io<T> {
         self.transport.expose(Arc::clone(&slabs)).map_err(ConnectError::Expose)?;
         self.join(&slabs)?;
         self.threads = threads.into_iter().map(ThreadLink::new).collect();
+        let routes = models.iter().map(|model| model.thread).collect();
         let (session, commands) = Session::new(
             models,
             slabs,
@@ -82,7 +83,8 @@ impl<T: Transport> Io<T> {
             self.transport.waker(),
         );
         let tasks = Tasks::new(specs.iter().map(|spec| spec.slots as usize).sum());
-        self.serving = Some(Serving { session, commands, tasks, leave_by: None, given_up: 0 });
+        self.serving =
+            Some(Serving { session, commands, tasks, routes, leave_by: None, given_up: 0 });
         self.stage = Stage::Admission;
         self.heartbeat.start(now);
         Ok(())

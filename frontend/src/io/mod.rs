@@ -106,6 +106,8 @@ struct Serving {
     session: Arc<Session>,
     commands: Receiver<Command>,
     tasks: Tasks,
+    /// Where each model's requests go: the position of its ModelThread among the client's.
+    routes: Vec<usize>,
     /// When leaving stops waiting for outstanding tasks; set once the application leaves.
     leave_by: Option<Nanos>,
     given_up: u32,
@@ -223,6 +225,7 @@ impl<T: Transport> Io<T> {
             Message::Pong(pong) => {
                 self.heartbeat.on_pong(pong);
             }
+            Message::ModelDesc(desc, _) if self.serving.is_some() => self.on_moved(desc),
             Message::LeaveAck(_) if self.stage == Stage::Leaving => self.on_leave_ack(),
             _ if self.stage.joining() => self.on_join_message(now, message),
             _ => self.counters.unexpected.add(1),

@@ -1,7 +1,7 @@
 //! While the client is open: tasks out, outcomes in, leases kept.
 
-use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
-use baton_rdma::wire::{Cancel, Submit, TaskEnd, TaskResult};
+use baton_core::{DropReason, FailReason, GpuId, ModelId, Nanos, TaskId};
+use baton_rdma::wire::{Cancel, ModelDesc, Submit, TaskEnd, TaskResult};
 use baton_rdma::{ClockSync, ConnId, OutputRef, SendError, Transport};
 
 use crate::io::{Io, Serving, Stage};
@@ -40,7 +40,7 @@ impl<T: Transport> Io<T> {
             Some(_) => Err(SendError::Closed),
             None => {
                 let model = &serving.session.models[task.model as usize];
-                let conn = self.threads[model.thread].conn;
+                let conn = self.threads[serving.routes[task.model as usize]].conn;
                 let submit = Submit {
                     task: task.id.0.into(),
                     deadline_ns: scheduler_deadline(task.deadline, self.heartbeat.sync()).0.into(),
@@ -67,9 +67,24 @@ impl<T: Transport> Io<T> {
         let Some(task) = serving.tasks.get(id) else { return };
         let model = &serving.session.models[task.model as usize];
         let cancel = Cancel { task: id.0.into(), model: model.id.0.into() };
-        if let Some(conn) = self.threads[model.thread].conn {
+        if let Some(conn) = self.threads[serving.routes[task.model as usize]].conn {
             // Not sent, the task merely runs for nothing.
             let _ = self.transport.send(conn, &cancel, &[]);
+        }
+    }
+
+    /// A model has moved to another ModelThread; the former one passes on what still comes there.
+    pub(super) fn on_moved(&mut self, desc: &ModelDesc) {
+        let Some(serving) = &mut self.serving else { return };
+        let id = ModelId(desc.model.get());
+        let number = desc.thread.get();
+        let thread = self.threads.iter().position(|link| link.thread.number == number);
+        let model = serving.session.models.iter().position(|model| model.id == id);
+        match (model, thread) {
+            (Some(model), Some(thread)) => serving.routes[model] = thread,
+            // Not one of this client's models.
+            (None, _) => {}
+            (Some(_), None) => self.counters.unexpected.add(1),
         }
     }
 

@@ -59,7 +59,10 @@ impl<T: Transport> ControlThread<T> {
         self.parts.counters.frontends_joined.add(1);
         self.set_member(conn, Member::Frontend(id));
         let frontend = self.roster.frontend(id).expect("just added").clone();
-        self.tell_model_threads(&ModelCommand::FrontendUp { frontend: id, token: frontend.token });
+        self.tell_model_threads(|| ModelCommand::FrontendUp {
+            frontend: id,
+            token: frontend.token,
+        });
         let ack = JoinAck {
             member: u32::from(id.0).into(),
             first_gpu: 0.into(),
@@ -96,7 +99,11 @@ impl<T: Transport> ControlThread<T> {
         let backend = self.roster.backend(id).expect("just added").clone();
         let (token, gpus) = (backend.token, backend.gpus);
         let first_gpu = gpus[0].id.0;
-        self.tell_model_threads(&ModelCommand::BackendUp { backend: id, token, gpus });
+        self.tell_model_threads(|| ModelCommand::BackendUp {
+            backend: id,
+            token,
+            gpus: gpus.clone(),
+        });
         let ack = JoinAck { member: id.0.into(), first_gpu: first_gpu.into(), token: token.into() };
         self.send_or_drop(conn, |transport| transport.send(conn, &ack, &[]).is_ok());
         let frontends: Vec<(FrontendId, Frontend)> =
@@ -147,7 +154,7 @@ impl<T: Transport> ControlThread<T> {
         };
         self.profiles.insert(model, slower.clone());
         let model = ModelId(model);
-        self.tell_model_threads(&ModelCommand::Profile { model, profile: slower });
+        self.tell_model_threads(|| ModelCommand::Profile { model, profile: slower.clone() });
     }
 
     /// Tells a backend where a frontend's inputs lie.

@@ -113,7 +113,7 @@ impl<T: Transport> ControlThread<T> {
         if self.roster.remove_frontend(id).is_none() {
             return;
         }
-        self.tell_model_threads(&ModelCommand::FrontendDown { frontend: id });
+        self.tell_model_threads(|| ModelCommand::FrontendDown { frontend: id });
         let down = PeerDown { frontend: u32::from(id.0).into() };
         let backends: Vec<ConnId> = self.roster.backends().map(|(_, b)| b.conn).collect();
         for conn in backends {
@@ -124,7 +124,7 @@ impl<T: Transport> ControlThread<T> {
     fn backend_gone(&mut self, id: BackendId) {
         let Some(backend) = self.roster.remove_backend(id) else { return };
         self.parts.rank.send(RankCommand::Leave { gpus: backend.gpus });
-        self.tell_model_threads(&ModelCommand::BackendDown { backend: id });
+        self.tell_model_threads(|| ModelCommand::BackendDown { backend: id });
         self.announce_serving();
     }
 }

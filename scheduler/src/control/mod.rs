@@ -3,6 +3,7 @@
 //! Off the request path. The ControlThread alone decides who is a member; ModelThreads and the
 //! RankThread are told by commands, backends learn of frontends by `PeerUp` and `PeerDown`.
 
+mod balance;
 mod join;
 mod leave;
 
@@ -20,8 +21,11 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use crate::catalog::Catalog;
 use crate::counters::ControlThreadCounters;
 use crate::link::{CommandSender, ModelCommand, Notice, RankCommand};
+use crate::load_board::LoadBoard;
 use crate::peers::Member;
 use crate::roster::Roster;
+
+use balance::Balance;
 
 /// One connection, from its hello on.
 struct Conversation {
@@ -53,6 +57,10 @@ fn refuse<T>(code: RefuseCode, detail: impl Into<String>) -> Result<T, Refusal> 
 pub struct ControlParts {
     /// What new members are told.
     pub catalog: Catalog,
+    /// Where each model lives at first: the number of its ModelThread.
+    pub homes: Vec<usize>,
+    /// Requests per model, as ModelThreads report them.
+    pub load: Arc<LoadBoard>,
     /// To every ModelThread, by number.
     pub model_threads: Vec<CommandSender<ModelCommand>>,
     /// To the RankThread.
@@ -77,6 +85,7 @@ pub struct ControlThread<T> {
     /// The slowest measured profile of each model so far.
     profiles: HashMap<u32, Profile>,
     next_check: Nanos,
+    balance: Balance,
     finished: bool,
 }
 
@@ -86,6 +95,7 @@ const CHECKS_PER_TIMEOUT: u64 = 8;
 impl<T: Transport> ControlThread<T> {
     /// Nobody is joined yet.
     pub fn new(transport: T, parts: ControlParts) -> Self {
+        let balance = Balance::new(&parts);
         Self {
             transport,
             events: Events::new(),
@@ -94,6 +104,7 @@ impl<T: Transport> ControlThread<T> {
             conversations: HashMap::new(),
             profiles: HashMap::new(),
             next_check: Nanos::ZERO,
+            balance,
             finished: false,
         }
     }
@@ -183,6 +194,7 @@ impl<T: Transport> ControlThread<T> {
                 Notice::Drained(gpu) => self.on_drained(gpu),
                 Notice::FrontendLost(id) => self.evict(Member::Frontend(id)),
                 Notice::BackendLost(id) => self.evict(Member::Backend(id)),
+                Notice::Adopted(model) => self.on_adopted(model),
             }
         }
         taken
@@ -221,12 +233,12 @@ impl<T: Transport> ControlThread<T> {
     fn announce_serving(&mut self) {
         for subcluster in self.parts.catalog.subclusters() {
             let gpus = self.roster.serving(subcluster);
-            self.tell_model_threads(&ModelCommand::Serving { subcluster, gpus });
+            self.tell_model_threads(|| ModelCommand::Serving { subcluster, gpus });
         }
     }
 
-    fn tell_model_threads(&self, command: &ModelCommand) {
-        self.parts.model_threads.iter().for_each(|thread| thread.send(command.clone()));
+    fn tell_model_threads(&self, command: impl Fn() -> ModelCommand) {
+        self.parts.model_threads.iter().for_each(|thread| thread.send(command()));
     }
 
     fn set_member(&mut self, conn: ConnId, member: Member) {
@@ -263,13 +275,14 @@ impl<T: Transport> Agent for ControlThread<T> {
         let work = self.take_events(now)
             + self.take_notices()
             + self.check_silence(now)
+            + self.check_balance(now)
             + self.check_shutdown();
         self.transport.flush();
         work
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        Some(self.next_check)
+        Some(self.next_check.min(self.balance.next_look()))
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {

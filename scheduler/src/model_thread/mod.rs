@@ -1,12 +1,14 @@
 //! Steps 2, 3 and 5 of a task's way: requests in, candidates out, grants in, plans out.
 
+mod moving;
 mod tasks;
 
 use std::mem;
 use std::sync::Arc;
 
 use baton_core::{
-    DropReason, IndexedHeap, ModelConfig, ModelState, Nanos, PIPELINE_DEPTH, Request, SubclusterId,
+    DropReason, Grant, IndexedHeap, ModelConfig, ModelState, Nanos, PIPELINE_DEPTH, Request,
+    SubclusterId,
 };
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
@@ -14,11 +16,15 @@ use baton_topo::{Agent, Waker};
 use hdrhistogram::Histogram;
 
 use crate::counters::ModelThreadCounters;
-use crate::dispatch::Dispatch;
+use crate::dispatch::{Dispatch, Place};
 use crate::in_flight::InFlight;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::link::{ModelCommand, ModelLink, Notice};
+use crate::load_board::LoadBoard;
+use crate::passage::Passage;
 use crate::peers::Member;
+
+use moving::Arrival;
 
 /// Longer dispatch delays are counted as this long. With the bounds fixed, counting never allocates.
 const DELAY_MAX: Nanos = Nanos::from_millis(60_000);
@@ -54,6 +60,13 @@ pub struct ModelThread<T> {
     delays: Histogram<u64>,
     /// Tasks on their way from a lost batch back to their queue.
     returning: Vec<Request>,
+    /// Places in `models` whose model has moved away.
+    vacant: Vec<u32>,
+    /// Models that come, or have come, from other threads.
+    arrivals: Vec<Arrival>,
+    /// To the new homes of models that were here; `None`: free.
+    passages: Vec<Option<Passage>>,
+    load: Arc<LoadBoard>,
     /// Set once the scheduler stops: nothing is accepted any more.
     shutdown: bool,
     /// After that, and with nothing outstanding, every member was told.
@@ -68,13 +81,15 @@ impl<T: Transport> ModelThread<T> {
         subclusters: usize,
         transport: T,
         link: ModelLink,
+        load: Arc<LoadBoard>,
         counters: Arc<ModelThreadCounters>,
     ) -> Self {
-        let mut local = vec![None; models];
+        let mut places = vec![Place::Elsewhere; models];
         for (at, resident) in residents.iter().enumerate() {
-            local[resident.config.id.0 as usize] = Some(at as u32);
+            places[resident.config.id.0 as usize] = Place::Here(at as u32);
         }
-        let timers = IndexedHeap::new(residents.len());
+        // There is room for every model, because any may move here.
+        let timers = IndexedHeap::new(models);
         let batch_max = residents.iter().map(|resident| resident.config.profile.batch_max()).max();
         let in_flight = InFlight::new(IN_FLIGHT_MAX, batch_max.unwrap_or(0) as usize);
         let resident = |r: Resident| Model {
@@ -86,11 +101,15 @@ impl<T: Transport> ModelThread<T> {
             models: residents.into_iter().map(resident).collect(),
             timers,
             serving: vec![0; subclusters],
-            out: Dispatch::new(transport, link, in_flight, local, counters),
+            out: Dispatch::new(transport, link, in_flight, places, counters),
             events: Events::new(),
             touched: Vec::new(),
             delays: Histogram::new_with_bounds(1, DELAY_MAX.0, 2).expect("the bounds are sound"),
             returning: Vec::new(),
+            vacant: Vec::new(),
+            arrivals: Vec::new(),
+            passages: Vec::new(),
+            load,
             shutdown: false,
             farewell: false,
         }
@@ -147,6 +166,7 @@ impl<T: Transport> ModelThread<T> {
             ModelCommand::FrontendDown { frontend } => {
                 self.dismiss(Member::Frontend(frontend));
                 self.on_frontend_lost(now, frontend);
+                self.note_lost_while_moving(frontend);
             }
             ModelCommand::BackendDown { backend } => {
                 self.dismiss(Member::Backend(backend));
@@ -159,10 +179,11 @@ impl<T: Transport> ModelThread<T> {
                 }
             }
             ModelCommand::Profile { model, profile } => {
-                if let Some(at) = self.resident(model.0) {
-                    self.models[at].state.set_profile(profile);
-                }
+                self.on_profile(model, profile);
             }
+            ModelCommand::Adopt { model, from } => self.arrivals.push(Arrival::new(model, from)),
+            ModelCommand::Release { model, to } => self.release(model, to),
+            ModelCommand::ReportLoad => self.report_load(),
             ModelCommand::Shutdown => self.shut_down(now),
         }
     }
@@ -227,12 +248,19 @@ impl<T: Transport> ModelThread<T> {
         let mut taken = 0;
         while let Some((model, grant)) = self.out.link.grant() {
             taken += 1;
-            let at = self.resident(model.0).expect("a grant goes to the model's own thread");
-            self.models[at].state.on_grant(now, grant, &mut self.out);
-            self.take_undelivered(now);
-            self.retime(at);
+            match self.out.places[model.0 as usize] {
+                Place::Here(at) => self.on_grant(now, at as usize, grant),
+                Place::Moved(passage) => self.pass_grant(passage, grant),
+                Place::Elsewhere => unreachable!("a grant goes to where the model is, or was last"),
+            }
         }
         taken
+    }
+
+    fn on_grant(&mut self, now: Nanos, at: usize, grant: Grant) {
+        self.models[at].state.on_grant(now, grant, &mut self.out);
+        self.take_undelivered(now);
+        self.retime(at);
     }
 
     fn fire_timers(&mut self, now: Nanos) -> usize {
@@ -253,7 +281,10 @@ impl<T: Transport> ModelThread<T> {
     }
 
     fn resident(&self, model: u32) -> Option<usize> {
-        self.out.local.get(model as usize)?.map(|at| at as usize)
+        match *self.out.places.get(model as usize)? {
+            Place::Here(at) => Some(at as usize),
+            Place::Moved(_) | Place::Elsewhere => None,
+        }
     }
 
     /// Why a task of this model would wait for nothing.
@@ -286,7 +317,8 @@ impl<T: Transport> ModelThread<T> {
 
     /// Once every batch is reported after a shutdown: the last word to everybody.
     fn say_farewell(&mut self) {
-        if self.shutdown && !self.farewell && self.out.in_flight.len() == 0 {
+        let done = self.out.in_flight.len() == 0 && self.arrivals.iter().all(Arrival::has_come);
+        if self.shutdown && !self.farewell && done {
             self.farewell = true;
             let connections: Vec<ConnId> = self.out.peers.connections().collect();
             for conn in connections {
@@ -313,12 +345,14 @@ impl<T: Transport> Agent for ModelThread<T> {
     fn poll(&mut self, now: Nanos) -> usize {
         self.record_delays(now);
         let work = self.take_commands(now)
+            + self.take_arrivals(now)
             + self.take_events(now)
             + self.take_grants(now)
             + self.fire_timers(now);
         self.say_farewell();
         self.out.transport.flush();
         self.out.link.announce();
+        self.passages.iter_mut().flatten().for_each(Passage::announce);
         if work > 0 {
             self.out.counters.publish(&self.out.transport.counters());
         }

@@ -10,6 +10,7 @@ use baton_rdma::wire::{BatchDone, BatchStatus, Cancel, Submit};
 use baton_rdma::{ConnId, Transport};
 
 use super::ModelThread;
+use crate::dispatch::Place;
 
 impl<T: Transport> ModelThread<T> {
     pub(super) fn on_submit(
@@ -24,13 +25,20 @@ impl<T: Transport> ModelThread<T> {
             return self.refuse(conn, "a submitted task names another frontend");
         }
         self.out.counters.submitted.add(1);
-        let Some(at) = self.resident(submit.model.get()) else {
-            return self.out.tell(task, Unserved::Failed(FailReason::UnknownModel));
-        };
-        if let Some(why) = self.unservable(at) {
-            return self.out.tell(task, Unserved::Dropped(why));
-        }
         let request = Request { task, deadline: Nanos(submit.deadline_ns.get()) };
+        match self.out.places.get(submit.model.get() as usize) {
+            Some(&Place::Here(at)) => self.enqueue(now, at as usize, request),
+            Some(&Place::Moved(passage)) => self.pass_request(passage, request),
+            Some(Place::Elsewhere) | None => {
+                self.out.tell(task, Unserved::Failed(FailReason::UnknownModel));
+            }
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, now: Nanos, at: usize, request: Request) {
+        if let Some(why) = self.unservable(at) {
+            return self.out.tell(request.task, Unserved::Dropped(why));
+        }
         let model = &mut self.models[at];
         let behind = model.state.enqueue(now, request, &mut self.out);
         if behind && !mem::replace(&mut model.touched, true) {
@@ -58,12 +66,18 @@ impl<T: Transport> ModelThread<T> {
         if task.frontend() != frontend {
             return self.refuse(conn, "a cancelled task names another frontend");
         }
-        let at = self.resident(cancel.model.get());
-        let waited = at.is_some_and(|at| self.models[at].state.on_cancel(now, task, &mut self.out));
-        if !waited {
+        match self.out.places.get(cancel.model.get() as usize) {
+            Some(&Place::Here(at)) => self.withdraw(now, at as usize, task),
+            Some(&Place::Moved(passage)) => self.pass_cancel(passage, task),
+            Some(Place::Elsewhere) | None => self.out.counters.cancelled_late.add(1),
+        }
+    }
+
+    pub(super) fn withdraw(&mut self, now: Nanos, at: usize, task: TaskId) {
+        if !self.models[at].state.on_cancel(now, task, &mut self.out) {
             self.out.counters.cancelled_late.add(1);
         }
-        at.into_iter().for_each(|at| self.retime(at));
+        self.retime(at);
     }
 
     pub(super) fn on_batch_done(
@@ -104,27 +118,45 @@ impl<T: Transport> ModelThread<T> {
 
     /// The backend has answered every task of the batch.
     fn executed(&mut self, name: u64, rows: u32, measured: Nanos, finished: Nanos) {
-        let Some((at, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else { return };
-        let model = &mut self.models[at].state;
-        model.on_measured(rows.min(self.returning.len() as u32), measured);
+        let Some((model, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else {
+            return;
+        };
+        let rows = rows.min(self.returning.len() as u32);
+        match self.out.places[model.0 as usize] {
+            Place::Here(at) => self.models[at as usize].state.on_measured(rows, measured),
+            Place::Moved(passage) => self.pass_measured(passage, rows, measured),
+            Place::Elsewhere => unreachable!("it was here when the batch was planned"),
+        }
         self.out.gpu(GpuUpdate::Finished { gpu, at: finished });
     }
 
     /// Nobody has answered the batch's tasks: back to the queue with those that can still make it.
     fn take_back(&mut self, now: Nanos, name: u64, otherwise: Unserved) {
-        let Some((at, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else { return };
-        for &request in &self.returning {
-            let frontend = request.task.frontend();
-            if self.out.peers.frontend(frontend).is_none() {
-                self.out.tell(request.task, Unserved::Dropped(DropReason::FrontendLost));
-            } else if self.shutdown {
-                self.out.tell(request.task, Unserved::Dropped(DropReason::Shutdown));
-            } else {
-                self.models[at].state.on_requeue(now, request, otherwise, &mut self.out);
+        let Some((model, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else {
+            return;
+        };
+        let returning = mem::take(&mut self.returning);
+        for &request in &returning {
+            match self.out.places[model.0 as usize] {
+                Place::Here(at) => self.requeue(now, at as usize, request, otherwise),
+                Place::Moved(passage) => self.pass_back(passage, request, otherwise),
+                Place::Elsewhere => unreachable!("it was here when the batch was planned"),
             }
         }
+        self.returning = returning;
         self.out.gpu(GpuUpdate::Finished { gpu, at: now });
-        self.retime(at);
+    }
+
+    pub(super) fn requeue(&mut self, now: Nanos, at: usize, request: Request, otherwise: Unserved) {
+        let frontend = request.task.frontend();
+        if self.out.peers.frontend(frontend).is_none() {
+            self.out.tell(request.task, Unserved::Dropped(DropReason::FrontendLost));
+        } else if self.shutdown {
+            self.out.tell(request.task, Unserved::Dropped(DropReason::Shutdown));
+        } else {
+            self.models[at].state.on_requeue(now, request, otherwise, &mut self.out);
+            self.retime(at);
+        }
     }
 
     pub(super) fn on_frontend_lost(&mut self, now: Nanos, frontend: FrontendId) {

@@ -32,6 +32,7 @@ pub fn cluster(policy: PolicyName, model_threads: u32) -> Cluster {
         input_bytes: 16,
         output_bytes: 8,
         queue_capacity: 16,
+        expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
     };
     Cluster {

@@ -116,11 +116,9 @@ impl Machine {
         let rest: Vec<usize> =
             slots.iter().filter(|core| Some(*core) != first).take(gpus).collect();
         let Some(first) = first.filter(|_| rest.len() == gpus) else {
-            let of = gpu_node.id;
-            return (
-                Vec::new(),
-                format!("node {of} has no core for each thread: left to the kernel"),
-            );
+            let of = if first.is_none() { nic_node.id } else { gpu_node.id };
+            let reason = format!("node {of} has too few free cores: left to the kernel");
+            return (Vec::new(), reason);
         };
         let reason = match device {
             Some(nic) => format!(
@@ -141,8 +139,8 @@ impl Machine {
         // The RankThread and the ControlThread take two.
         let model_threads = cores.len().saturating_sub(2).min(MODEL_THREADS_MAX);
         if model_threads == 0 {
-            let reason =
-                format!("pinning takes 3 free cores, there is {}: left to the kernel", cores.len());
+            let (of, free) = (id.unwrap_or_default(), cores.len());
+            let reason = format!("node {of} has {free} of 3 free cores: left to the kernel");
             return SchedulerPlan { node: id, model_threads: 1, cores: Vec::new(), reason };
         }
         let near = nic.map_or_else(String::new, |nic| format!(" with {}", nic.name));

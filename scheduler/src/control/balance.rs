@@ -1,0 +1,124 @@
+//! Models move from a busy ModelThread to an idle one, one at a time, while everything runs.
+
+use baton_core::{ModelId, Nanos};
+use baton_rdma::Transport;
+
+use super::{ControlParts, ControlThread};
+use crate::link::ModelCommand;
+use crate::passage::passage;
+use crate::placement::{Move, relief};
+
+/// How often loads are looked at.
+const LOOK_EVERY: Nanos = Nanos::from_millis(1_000);
+/// Looks in a row that must find the loads uneven before a model moves.
+const LOOKS: u32 = 2;
+/// With fewer requests than this in total nobody is overloaded, per second.
+const BUSY_RPS: f64 = 1_000.0;
+
+/// Where models live, and how busy they are.
+#[derive(Debug)]
+pub(super) struct Balance {
+    homes: Vec<usize>,
+    threads: usize,
+    /// Requests of each model at the last look.
+    seen: Vec<u64>,
+    seen_at: Option<Nanos>,
+    next_look: Nanos,
+    /// Looks in a row that found the loads uneven.
+    uneven: u32,
+    /// The model that is on its way. There is one at most.
+    moving: Option<ModelId>,
+}
+
+impl Balance {
+    pub(super) fn new(parts: &ControlParts) -> Self {
+        let threads = parts.model_threads.len();
+        Self {
+            homes: parts.homes.clone(),
+            threads,
+            seen: vec![0; parts.homes.len()],
+            seen_at: None,
+            // With one thread there is nothing to look at.
+            next_look: if threads > 1 { Nanos::ZERO } else { Nanos::MAX },
+            uneven: 0,
+            moving: None,
+        }
+    }
+
+    pub(super) fn next_look(&self) -> Nanos {
+        self.next_look
+    }
+
+    /// Requests per second of each model since the last look; `None` at the first.
+    fn rates(&mut self, now: Nanos, totals: impl Iterator<Item = u64>) -> Option<Vec<f64>> {
+        let span = self.seen_at.replace(now).map(|before| (now - before).0 as f64 / 1e9);
+        let grown = |(seen, total)| total - std::mem::replace(seen, total);
+        let grown: Vec<u64> = self.seen.iter_mut().zip(totals).map(grown).collect();
+        Some(grown.into_iter().map(|requests| requests as f64 / span.unwrap_or(1.0)).collect())
+            .filter(|_| span.is_some_and(|span| span > 0.0))
+    }
+
+    /// The move to make now, if any.
+    fn look(&mut self, rates: &[f64]) -> Option<Move> {
+        let busy = rates.iter().sum::<f64>() >= BUSY_RPS && self.moving.is_none();
+        let relief = relief(rates, &self.homes, self.threads).filter(|_| busy);
+        self.uneven = if relief.is_some() { self.uneven + 1 } else { 0 };
+        relief.filter(|_| self.uneven >= LOOKS)
+    }
+}
+
+impl<T: Transport> ControlThread<T> {
+    /// Where each model lives, or will once it has arrived: the number of its ModelThread.
+    pub fn homes(&self) -> &[usize] {
+        &self.balance.homes
+    }
+
+    /// Moves a model to ModelThread `to`; its tasks go with it. False if it is there already, or
+    /// there is no such model or thread, or another model is on its way.
+    pub fn move_model(&mut self, model: ModelId, to: usize) -> bool {
+        let balance = &mut self.balance;
+        let (Some(home), Some(thread)) =
+            (balance.homes.get_mut(model.0 as usize), self.parts.model_threads.get(to))
+        else {
+            return false;
+        };
+        if *home == to || balance.moving.is_some() {
+            return false;
+        }
+        let (out, end) = passage(thread.waker());
+        let from = std::mem::replace(home, to);
+        balance.moving = Some(model);
+        thread.send(ModelCommand::Adopt { model, from: end });
+        self.parts.model_threads[from].send(ModelCommand::Release { model, to: out });
+        self.parts.counters.models_moved.add(1);
+        tracing::info!(model = model.0, from, to, "a model moves to another ModelThread");
+        true
+    }
+
+    pub(super) fn check_balance(&mut self, now: Nanos) -> usize {
+        if now < self.balance.next_look {
+            return 0;
+        }
+        self.balance.next_look = now + LOOK_EVERY;
+        // The answers to the last question are there; the next ones will be at the next look.
+        let rates = self.balance.rates(now, self.parts.load.read());
+        self.tell_model_threads(|| ModelCommand::ReportLoad);
+        if let Some(Move { model, to }) = rates.and_then(|rates| self.balance.look(&rates)) {
+            self.move_model(ModelId(model as u32), to);
+        }
+        1
+    }
+
+    /// The model serves at its new home: frontends send their requests there.
+    pub(super) fn on_adopted(&mut self, model: ModelId) {
+        self.balance.moving = None;
+        let home = self.balance.homes[model.0 as usize];
+        let (desc, name) = self.parts.catalog.moved(model.0 as usize, home).clone();
+        let frontends: Vec<_> = self.roster.frontends().map(|(_, f)| f.conn).collect();
+        for conn in frontends {
+            self.send_or_drop(conn, |transport| {
+                transport.send(conn, &desc, name.as_bytes()).is_ok()
+            });
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! A model moves to another ModelThread, and what still arrives here for it follows.
+//!
+//! The tasks that wait go with the model. Batches that backends have stay: their reports come here,
+//! and what follows from them is passed on. Nothing is waited for, and each step is bounded by the
+//! passage.
+
+use std::mem;
+
+use baton_core::{
+    DropReason, FrontendId, Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
+    NetworkDelay, Policy, Profile, Request, SubclusterId, TaskId, Unserved,
+};
+use baton_rdma::Transport;
+
+use super::{Model, ModelThread};
+use crate::board::Published;
+use crate::dispatch::Place;
+use crate::limits::PASSAGE_MAX;
+use crate::link::Notice;
+use crate::passage::{Handover, Moving, Passage, PassageEnd};
+
+/// A model that comes from another thread, and by which way.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    model: ModelId,
+    from: PassageEnd,
+    /// The model was in it.
+    come: bool,
+    /// What happened while it was on its way: frontends that went, and a profile.
+    lost: Vec<FrontendId>,
+    profile: Option<Profile>,
+}
+
+impl Arrival {
+    pub(super) fn new(model: ModelId, from: PassageEnd) -> Self {
+        Self { model, from, come: false, lost: Vec::new(), profile: None }
+    }
+
+    /// Nothing needs to be waited for: also when its former home ended before it sent anything.
+    pub(super) fn has_come(&self) -> bool {
+        self.come || self.from.is_over()
+    }
+
+    fn is_over(&self) -> bool {
+        self.from.is_over()
+    }
+}
+
+impl<T: Transport> ModelThread<T> {
+    /// Hands the model over. From now on what arrives for it is passed on.
+    pub(super) fn release(&mut self, model: ModelId, mut to: Passage) {
+        let Place::Here(at) = self.out.places[model.0 as usize] else {
+            unreachable!("a model is moved from where it is, once it has arrived there");
+        };
+        let vacant = Model::vacant(model);
+        let Model { state, subcluster, .. } = mem::replace(&mut self.models[at as usize], vacant);
+        self.timers.remove(at);
+        self.vacant.push(at);
+        self.load.write(model, state.counters().received);
+        let last = self.out.link.last_candidate(model);
+        to.send(Handover::Model(Box::new(Moving { state, subcluster, last })));
+        let passage = self.store_passage(to);
+        self.out.places[model.0 as usize] = Place::Moved(passage);
+        self.out.counters.models_released.add(1);
+    }
+
+    /// What came over passages since the last pass; no more from each than it holds.
+    pub(super) fn take_arrivals(&mut self, now: Nanos) -> usize {
+        let mut taken = 0;
+        for number in 0..self.arrivals.len() {
+            for _ in 0..PASSAGE_MAX {
+                let Some(item) = self.arrivals[number].from.take() else { break };
+                self.on_handover(now, number, item);
+                taken += 1;
+            }
+        }
+        if taken > 0 {
+            self.catch_up(now);
+        }
+        self.arrivals.retain(|arrival| !arrival.is_over());
+        taken
+    }
+
+    fn on_handover(&mut self, now: Nanos, number: usize, item: Handover) {
+        let model = self.arrivals[number].model;
+        match (item, self.out.places[model.0 as usize]) {
+            (Handover::Model(moving), _) => self.settle(now, number, *moving),
+            (item, Place::Here(at)) => self.on_straggler(now, at as usize, item),
+            (item, Place::Moved(passage)) => self.pass(passage, item),
+            (_, Place::Elsewhere) => unreachable!("the model comes first"),
+        }
+    }
+
+    fn on_straggler(&mut self, now: Nanos, at: usize, item: Handover) {
+        match item {
+            Handover::Submit(request) => {
+                if self.out.peers.frontend(request.task.frontend()).is_some() {
+                    self.enqueue(now, at, request);
+                } else {
+                    self.out.tell(request.task, Unserved::Dropped(DropReason::FrontendLost));
+                }
+            }
+            Handover::Cancel(task) => self.withdraw(now, at, task),
+            Handover::Grant(grant) => self.on_grant(now, at, grant),
+            Handover::Requeue(request, otherwise) => self.requeue(now, at, request, otherwise),
+            Handover::Measured(rows, took) => self.models[at].state.on_measured(rows, took),
+            Handover::Model(_) => unreachable!("it was told apart"),
+        }
+    }
+
+    /// The model lives here now.
+    fn settle(&mut self, now: Nanos, number: usize, moving: Moving) {
+        let Arrival { model, lost, profile, come, .. } = &mut self.arrivals[number];
+        let (model, lost, profile) = (*model, mem::take(lost), profile.take());
+        *come = true;
+        let Moving { state, subcluster, last } = moving;
+        let at = self.make_place(Model { state, subcluster, touched: false });
+        let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
+        if let Place::Moved(passage) = former {
+            // It was here before: what is under way to where it went next comes back behind it.
+            self.passages[passage as usize] = None;
+        }
+        self.out.moves[model.0 as usize] = last.moves.wrapping_add(1);
+        let Published { candidate, grants, .. } = last;
+        self.out.candidate(model, candidate, grants);
+        self.update(now, at as usize, &lost, profile);
+        self.out.counters.models_adopted.add(1);
+        self.out.link.notices.send(Notice::Adopted(model));
+    }
+
+    /// What a model that was under way has missed.
+    fn update(&mut self, now: Nanos, at: usize, lost: &[FrontendId], profile: Option<Profile>) {
+        let state = &mut self.models[at].state;
+        if let Some(profile) = profile {
+            state.set_profile(profile);
+        }
+        for &frontend in lost {
+            state.on_frontend_lost(now, frontend, &mut self.out);
+        }
+        if let Some(why) = self.unservable(at) {
+            self.models[at].state.drop_all(now, why, &mut self.out);
+        }
+        self.models[at].state.reform(now, &mut self.out);
+        self.retime(at);
+    }
+
+    fn make_place(&mut self, model: Model) -> u32 {
+        if let Some(at) = self.vacant.pop() {
+            self.models[at as usize] = model;
+            return at;
+        }
+        self.models.push(model);
+        self.models.len() as u32 - 1
+    }
+
+    fn store_passage(&mut self, passage: Passage) -> u32 {
+        let free = self.passages.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.passages.len());
+        if number == self.passages.len() {
+            self.passages.push(None);
+        }
+        self.passages[number] = Some(passage);
+        number as u32
+    }
+
+    /// A frontend has gone: models under way must learn of it when they arrive.
+    pub(super) fn note_lost_while_moving(&mut self, frontend: FrontendId) {
+        for arrival in self.arrivals.iter_mut().filter(|arrival| !arrival.come) {
+            arrival.lost.push(frontend);
+        }
+    }
+
+    pub(super) fn on_profile(&mut self, model: ModelId, profile: Profile) {
+        if let Some(at) = self.resident(model.0) {
+            self.models[at].state.set_profile(profile);
+        } else if let Some(arrival) = self.arrivals.iter_mut().find(|a| a.model == model && !a.come)
+        {
+            arrival.profile = Some(profile);
+        }
+    }
+
+    pub(super) fn report_load(&mut self) {
+        for (model, &place) in self.out.places.iter().enumerate() {
+            if let Place::Here(at) = place {
+                let received = self.models[at as usize].state.counters().received;
+                self.load.write(ModelId(model as u32), received);
+            }
+        }
+    }
+
+    fn pass(&mut self, passage: u32, item: Handover) {
+        match item {
+            Handover::Submit(request) => self.pass_request(passage, request),
+            Handover::Cancel(task) => self.pass_cancel(passage, task),
+            Handover::Grant(grant) => self.pass_grant(passage, grant),
+            Handover::Requeue(request, otherwise) => self.pass_back(passage, request, otherwise),
+            Handover::Measured(rows, took) => self.pass_measured(passage, rows, took),
+            Handover::Model(_) => unreachable!("it was told apart"),
+        }
+    }
+
+    pub(super) fn pass_request(&mut self, passage: u32, request: Request) {
+        if self.shutdown {
+            self.out.tell(request.task, Unserved::Dropped(DropReason::Shutdown));
+        } else if !self.offer(passage, Handover::Submit(request)) {
+            self.out.tell(request.task, Unserved::Dropped(DropReason::QueueFull));
+        }
+    }
+
+    pub(super) fn pass_cancel(&mut self, passage: u32, task: TaskId) {
+        if !self.offer(passage, Handover::Cancel(task)) {
+            self.out.counters.cancelled_late.add(1);
+        }
+    }
+
+    pub(super) fn pass_back(&mut self, passage: u32, request: Request, otherwise: Unserved) {
+        if self.shutdown {
+            self.out.tell(request.task, Unserved::Dropped(DropReason::Shutdown));
+        } else if !self.offer(passage, Handover::Requeue(request, otherwise)) {
+            self.out.tell(request.task, otherwise);
+        }
+    }
+
+    /// A measurement that finds no room is one of many.
+    pub(super) fn pass_measured(&mut self, passage: u32, rows: u32, took: Nanos) {
+        self.offer(passage, Handover::Measured(rows, took));
+    }
+
+    pub(super) fn pass_grant(&mut self, passage: u32, grant: Grant) {
+        self.passage(passage).send(Handover::Grant(grant));
+    }
+
+    fn offer(&mut self, passage: u32, item: Handover) -> bool {
+        let passed = self.passage(passage).offer(item);
+        let counters = &self.out.counters;
+        let counter = if passed { &counters.passed_on } else { &counters.passage_full };
+        counter.add(1);
+        passed
+    }
+
+    fn passage(&mut self, number: u32) -> &mut Passage {
+        self.passages[number as usize].as_mut().expect("the model left by it")
+    }
+}
+
+impl Model {
+    /// Keeps the place of a model that has moved away. It has no tasks, and gets none.
+    fn vacant(id: ModelId) -> Self {
+        let profile = Profile::from_table(&[Nanos(1)]).expect("it does not fall");
+        let config = ModelConfig {
+            id,
+            profile,
+            slo: Nanos(1),
+            queue_capacity: 1,
+            policy: Policy::default(),
+            network: NetworkDelay::default(),
+        };
+        Self { state: ModelState::new(config), subcluster: SubclusterId(0), touched: false }
+    }
+}
