@@ -43,7 +43,7 @@ pub(crate) enum Command {
     /// Measure the Symphony paper's tables and figures again, in virtual time
     ///
     /// Writes reproduction/NAME.json and reproduction/NAME.svg and prints NAME's section of the
-    /// page. After `all`, which takes most of an hour on two cores, also writes the page,
+    /// page. After `all`, which takes hours on two cores, also writes the page,
     /// reproduction.md.
     Reproduce(ReproduceArgs),
     /// Measure what a part of Baton costs
@@ -205,6 +205,9 @@ pub(crate) struct ReproduceArgs {
     /// One seed, short spans and fewer points: minutes, and marked as such
     #[arg(long)]
     pub(crate) quick: bool,
+    /// One short seed for every point: a quarter of an hour
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) brief: bool,
     /// Where to write
     #[arg(long, value_name = "DIR", default_value = "docs")]
     pub(crate) out: PathBuf,

@@ -9,7 +9,11 @@ use crate::args::ReproduceArgs;
 use crate::output::say;
 
 pub(crate) fn run(args: &ReproduceArgs) -> CommandResult {
-    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let effort = match (args.quick, args.brief) {
+        (true, _) => Effort::Quick,
+        (false, true) => Effort::Brief,
+        (false, false) => Effort::Full,
+    };
     let parts = reproduce::reproduce(&args.name, effort, &args.out)?;
     say(&if args.json { json(args, &parts) } else { sections(&parts) })?;
     Ok(ExitCode::SUCCESS)

@@ -294,11 +294,13 @@ fn a_busy_threads_model_moves_to_an_idle_one_by_itself() {
     // Models 0 and 2 live on the first thread; only they are asked for.
     assert_eq!(whole.scheduler.control.homes(), [0, 1, 0]);
     let mut tasks = Tasks { models: vec!["alpha", "gamma"], ..Tasks::default() };
-    tasks.offer(&mut whole, 700, ms(5_000));
+    tasks.offer(&mut whole, 700, ms(3_400));
     let homes = whole.scheduler.control.homes().to_vec();
     assert_ne!(homes[0], homes[2], "{homes:?}");
     let counters = whole.scheduler.counters();
     assert_eq!(counters.control_thread.models_moved.get(), 1, "once is enough");
+    let passed_on = counters.model_threads[0].passed_on.get();
+    assert!(passed_on < 100, "frontends go on by way of the former home: {passed_on}");
     let (offered, tally) = (tasks.offered, tasks.finish(&mut whole));
     // Some deadlines leave no time to wait for anything; the move adds nothing that shows.
     assert!(tally.failed == 0 && tally.dropped * 100 < offered, "{tally:?} of {offered}");

@@ -99,9 +99,9 @@ counters! {
         models_adopted,
         /// Models that went to another ModelThread.
         models_released,
-        /// Tasks passed on to the ModelThread their model had moved to.
+        /// Requests, wishes, reports and grants passed on to where their model had moved.
         passed_on,
-        /// Tasks and wishes that could not be passed on, because the passage was full.
+        /// Those that were not, because the passage was full: requests are dropped (`queue_full`).
         passage_full,
         /// A ModelThread's connections closed for bytes that are no frame.
         malformed,

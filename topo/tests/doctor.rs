@@ -28,7 +28,10 @@ fn healthy_card() -> VerbsLimits {
 
 /// The report on `tree` after `changes`.
 fn report(name: &str, tree: &str, changes: &str, need: &Need, verbs: &Verbs) -> Report {
-    let tree = Tree::unpack(name, tree, changes);
+    examined(&Tree::unpack(name, tree, changes), need, verbs)
+}
+
+fn examined(tree: &Tree, need: &Need, verbs: &Verbs) -> Report {
     examine(&Sysroot::open(tree.path()).unwrap(), need, verbs)
 }
 
@@ -88,6 +91,7 @@ fn a_host_without_rdma_is_fine_with_tcp() {
 
 #[test]
 fn without_a_device_rdma_fails_and_only_rdma() {
+    let tree = Tree::unpack("transports", NO_RDMA, "");
     for (transport, status) in [
         (TransportChoice::Rdma, Status::Failure),
         (TransportChoice::Auto, Status::NotApplicable),
@@ -95,7 +99,7 @@ fn without_a_device_rdma_fails_and_only_rdma() {
     ] {
         let mut need = Need::by_default();
         need.fabric.transport = transport;
-        let report = report("transports", NO_RDMA, "", &need, &NOT_ASKED);
+        let report = examined(&tree, &need, &NOT_ASKED);
         assert_eq!(find(&report, "rdma device", "").status, status, "{transport}");
         assert_eq!(report.passed(), status != Status::Failure, "{transport}");
     }
@@ -118,7 +122,7 @@ fn advice_that_is_followed_helps() {
     let device = "sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0";
     let port = format!("{device}/infiniband/mlx5_0/ports/1");
     let memlock = "proc/self/limits = Max locked memory         unlimited            unlimited            bytes";
-    for (check, of, change) in [
+    let advice = [
         ("memlock", "", memlock.to_owned()),
         ("clock source", "", "sys/devices/system/clocksource/clocksource0/current_clocksource = tsc".into()),
         ("tcp receive buffer", "", "proc/sys/net/ipv4/tcp_rmem = 4096\t131072\t16777216".into()),
@@ -133,20 +137,23 @@ fn advice_that_is_followed_helps() {
             "mlx5_1 port 1",
             "sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.1/infiniband/mlx5_1/ports/1/state = 4: ACTIVE".into(),
         ),
-    ] {
+    ];
+    let changes = advice.each_ref().map(|(_, _, change)| change.as_str()).join("\n");
+    let after = roce("after", &changes);
+    for (check, of, _) in advice {
         let was = find(&before, check, of);
         assert!(matches!(was.status, Status::Warning | Status::Failure), "{check}: {was}");
         assert!(was.fix.is_some() && was.expected.is_some(), "{check}");
-        let now = roce("after", &change);
-        let now = find(&now, check, of);
+        let now = find(&after, check, of);
         assert_eq!((now.status, &now.fix), (Status::Ok, &None), "{check}: {now}");
     }
+    assert!(after.passed());
 }
 
 #[test]
 fn what_cannot_be_read_is_said_and_fails_nothing() {
     let port = "sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0/infiniband/mlx5_0/ports/1";
-    for (check, of, file) in [
+    let unreadable = [
         ("memlock", "", "proc/self/limits".to_owned()),
         (
             "clock source",
@@ -157,17 +164,18 @@ fn what_cannot_be_read_is_said_and_fails_nothing() {
         ("tcp send buffer", "", "proc/sys/net/ipv4/tcp_wmem".into()),
         ("steal", "", "proc/stat".into()),
         ("error counters", "mlx5_0 port 1", format!("{port}/hw_counters/out_of_sequence")),
-    ] {
-        // A folder in a file's place: there, and not to be read.
-        let report = infiniband("unread", &format!("{file}/"));
+    ];
+    // A folder in a file's place: there, and not to be read.
+    let changes = unreadable.each_ref().map(|(_, _, file)| format!("{file}/")).join("\n");
+    let report = infiniband("unread", &changes);
+    for (check, of, file) in unreadable {
         let line = find(&report, check, of);
         assert_eq!(line.status, Status::CouldNotRead, "{line}");
-        assert!(
-            line.seen.starts_with("could not read /") && line.seen.contains("it is not a file"),
-            "{line}"
-        );
-        assert!(report.passed());
+        let known = file.replace(port, "/sys/class/infiniband/mlx5_0/ports/1");
+        let path = format!("/{}", known.trim_start_matches('/'));
+        assert_eq!(line.seen, format!("could not read {path}: it is not a file"));
     }
+    assert!(report.passed());
 }
 
 #[test]
@@ -187,13 +195,13 @@ fn nonsense_in_a_file_is_not_taken_for_a_value() {
 
 #[test]
 fn memlock_is_judged_by_what_is_needed() {
-    let limit =
-        |bytes: &str| format!("proc/self/limits = Max locked memory  {bytes} {bytes} bytes");
-    let need = Need { locked_bytes: 1 << 20, ..Need::by_default() };
+    let limits = "proc/self/limits = Max locked memory  1048576 1048576 bytes";
+    let tree = Tree::unpack("memlock", INFINIBAND, limits);
     let verbs = Verbs::Told(healthy_card());
-    for (bytes, status) in [("1048575", Status::Failure), ("1048576", Status::Warning)] {
-        let report = report("memlock", INFINIBAND, &limit(bytes), &need, &verbs);
-        assert_eq!(find(&report, "memlock", "").status, status, "{bytes}");
+    for (locked_bytes, status) in [(1 << 20, Status::Warning), ((1 << 20) + 1, Status::Failure)] {
+        let need = Need { locked_bytes, ..Need::by_default() };
+        let report = examined(&tree, &need, &verbs);
+        assert_eq!(find(&report, "memlock", "").status, status, "{locked_bytes}");
     }
 }
 
@@ -209,10 +217,11 @@ fn the_capability_counts_in_the_first_user_namespace_only() {
 
 #[test]
 fn read_depth_is_divided_among_peers() {
+    let tree = Tree::unpack("depth", INFINIBAND, "");
     let told = |change: fn(&mut VerbsLimits)| {
         let mut card = healthy_card();
         change(&mut card);
-        report("depth", INFINIBAND, "", &Need::by_default(), &Verbs::Told(card))
+        examined(&tree, &Need::by_default(), &Verbs::Told(card))
     };
     // The whole device answers 64 READs: 4 for each of 16 peers.
     let report = told(|card| card.responder_budget = 64);
@@ -239,25 +248,26 @@ fn a_library_that_refuses_is_a_failure_with_its_own_advice() {
 
 #[test]
 fn the_device_and_address_asked_for_are_looked_at() {
+    let tree = Tree::unpack("asked", ROCE, "");
     let mut need = Need::by_default();
     need.fabric.verbs.device = Some("mlx5_1".to_owned());
     let seen = "2 devices: mlx5_0, mlx5_1; mlx5_1 is used";
-    let other = report("other", ROCE, "", &need, &NOT_ASKED);
+    let other = examined(&tree, &need, &NOT_ASKED);
     expect(&other, "rdma device", "", Status::Ok, seen);
     assert_eq!(find(&other, "rdma port", "mlx5_1 port 1").status, Status::Failure);
 
     need.fabric.verbs.device = Some("mlx5_7".to_owned());
-    let missing = report("missing", ROCE, "", &need, &NOT_ASKED);
+    let missing = examined(&tree, &need, &NOT_ASKED);
     expect(&missing, "rdma device", "", Status::Failure, "2 devices: mlx5_0, mlx5_1");
 
     need.fabric.verbs.device = None;
     need.fabric.verbs.gid_index = Some(1);
-    let asked = report("asked", ROCE, "", &need, &NOT_ASKED);
+    let asked = examined(&tree, &need, &NOT_ASKED);
     let seen = "gid 1 (fe80::e42:a1ff:fe5d:b2c, RoCE v2)";
     expect(&asked, "gid", "mlx5_0 port 1", Status::Ok, seen);
     // A leftover: no interface of this host has the address.
     need.fabric.verbs.gid_index = Some(3);
-    let leftover = report("leftover", ROCE, "", &need, &NOT_ASKED);
+    let leftover = examined(&tree, &need, &NOT_ASKED);
     expect(&leftover, "gid", "mlx5_0 port 1", Status::Failure, "entry 3 cannot be used");
 }
 
@@ -272,6 +282,51 @@ fn packets_follow_from_the_interface_as_in_the_kernel() {
         let report = roce("packets", &format!("{mtu} = {has}"));
         expect(&report, "mtu", "mlx5_0 port 1", status, seen);
     }
+}
+
+#[test]
+fn the_device_knows_its_packets_better_than_we_do() {
+    let card = VerbsLimits { mtu_bytes: 2048, ..healthy_card() };
+    let report = report("told", ROCE, "", &Need::by_default(), &Verbs::Told(card));
+    let seen = "packets of 2048 bytes, as enp59s0f0 has 1500";
+    expect(&report, "mtu", "mlx5_0 port 1", Status::Warning, seen);
+}
+
+const CLUSTER: &str = r#"
+[network]
+transport = "rdma"
+[frontend]
+slots_per_model = SLOTS
+[[model]]
+name = "small"
+latency_ms = [1, 2, 3, 4]
+slo_ms = 50
+input_bytes = 1000
+[[model]]
+name = "large"
+latency_ms = [1, 2]
+slo_ms = 50
+input_bytes = 3000
+[[backend]]
+name = "two"
+gpus = 2
+credit_bytes = 70000
+"#;
+
+#[test]
+fn the_largest_process_of_a_cluster_decides() {
+    let need = |slots: &str| {
+        let text = CLUSTER.replace("SLOTS", slots);
+        let checked = baton_topo::check_text(std::path::Path::new("c.toml"), &text);
+        Need::of(&checked.cluster.unwrap())
+    };
+    // Two GPUs, each with a batch of 2 · 3000 bytes; less in a frontend with one slot per model.
+    let backend = need("1");
+    assert_eq!((backend.locked_bytes, backend.locked_by.as_str()), (12_000, "backend two"));
+    assert_eq!((backend.credit_bytes, backend.fabric.transport), (70_000, TransportChoice::Rdma));
+    let frontend = need("10");
+    let by = frontend.locked_by.as_str();
+    assert_eq!((frontend.locked_bytes, by), (40_000, "a frontend of all models"));
 }
 
 #[test]

@@ -99,6 +99,14 @@ fn a_soft_device_is_where_its_interface_is() {
 }
 
 #[test]
+fn a_bonds_interface_comes_before_the_cards_own() {
+    let port = "sys/devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/infiniband/mlx5_0/ports/1";
+    let changes = format!("{port}/gid_attrs/ndevs/0 = bond0\n{port}/gid_attrs/ndevs/1 = bond0");
+    let machine = machine("bond", ROCE, &changes);
+    assert_eq!(machine.nics[0].netdevs, ["bond0", "enp59s0f0"]);
+}
+
+#[test]
 fn json_has_what_the_drawing_has() {
     let machine = machine("json", INFINIBAND, "");
     let json = serde_json::to_value(machine.drawing()).unwrap();

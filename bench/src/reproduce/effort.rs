@@ -7,7 +7,9 @@ pub enum Effort {
     Smoke,
     /// Minutes: one seed, short spans, fewer points. Rates are off by a few per cent.
     Quick,
-    /// What the published page shows: three seeds of half a minute.
+    /// A quarter of an hour: every point, from one short seed. Rates are off by a per cent or two.
+    Brief,
+    /// Hours: three seeds of half a minute.
     Full,
 }
 
@@ -17,6 +19,7 @@ impl Effort {
         match self {
             Self::Smoke => "smoke",
             Self::Quick => "quick",
+            Self::Brief => "brief",
             Self::Full => "full",
         }
     }
@@ -24,7 +27,7 @@ impl Effort {
     /// Seeds of a goodput search.
     pub(crate) fn seeds(self) -> u32 {
         match self {
-            Self::Smoke | Self::Quick => 1,
+            Self::Smoke | Self::Quick | Self::Brief => 1,
             Self::Full => 3,
         }
     }
@@ -34,6 +37,7 @@ impl Effort {
         match self {
             Self::Smoke => (0.02, 0.06),
             Self::Quick => (3.0, 5.0),
+            Self::Brief => (4.0, 8.0),
             Self::Full => (6.0, 30.0),
         }
     }
@@ -43,7 +47,7 @@ impl Effort {
         match self {
             Self::Smoke => &quick[..quick.len().min(2)],
             Self::Quick => quick,
-            Self::Full => full,
+            Self::Brief | Self::Full => full,
         }
     }
 
@@ -52,7 +56,7 @@ impl Effort {
         match self {
             Self::Smoke => quick.min(2),
             Self::Quick => quick,
-            Self::Full => full,
+            Self::Brief | Self::Full => full,
         }
     }
 
@@ -62,7 +66,7 @@ impl Effort {
         let noun = if seeds == 1 { "seed" } else { "seeds" };
         let spans = format!("{seeds} {noun}, {span_s} s after {warmup_s} s of warm-up");
         match self {
-            Self::Full => format!("Virtual time, {spans}"),
+            Self::Brief | Self::Full => format!("Virtual time, {spans}"),
             Self::Quick | Self::Smoke => {
                 format!("{} RUN, not the published figure: {spans}", self.as_str().to_uppercase())
             }

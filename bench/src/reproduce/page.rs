@@ -89,15 +89,24 @@ pub(crate) fn page(effort: Effort, parts: &[(&Experiment, Findings, Value)]) -> 
 fn introduction(effort: Effort) -> String {
     let marked = match effort {
         Effort::Full => "",
+        Effort::Brief => {
+            "Every point is one seed of eight seconds: differences of one or two per cent are noise. \
+             The rates that are promised, from three seeds of half a minute, are in \
+             `SPECIFICATION.md`; `baton reproduce all` measures everything that long, which takes hours.\n\n"
+        }
         Effort::Quick | Effort::Smoke => {
             "> **This is a quick run**: one seed, short spans, fewer points. Differences of a few per \
              cent are noise.\n\n"
         }
     };
-    let quick = if effort == Effort::Full { "" } else { " --quick" };
+    let how = match effort {
+        Effort::Full => "",
+        Effort::Brief => " --brief",
+        Effort::Quick | Effort::Smoke => " --quick",
+    };
     format!(
         "# Symphony's tables and figures, measured again\n\n{marked}\
-         Written by `baton reproduce all{quick}`. Everything here is virtual time: the production \
+         Written by `baton reproduce all{how}`. Everything here is virtual time: the production \
          scheduler's code and the other systems' rules in one simulator, under the same arrivals. \
          `docs/simulator.md` states each policy's source and every liberty taken.\n\n\
          * *Goodput* is the highest offered rate at which no model's bad rate (late + dropped) exceeds \

@@ -228,6 +228,7 @@ impl<T: Transport> ModelThread<T> {
 
     pub(super) fn pass_grant(&mut self, passage: u32, grant: Grant) {
         self.passage(passage).send(Handover::Grant(grant));
+        self.out.counters.passed_on.add(1);
     }
 
     fn offer(&mut self, passage: u32, item: Handover) -> bool {

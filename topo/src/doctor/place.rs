@@ -22,7 +22,7 @@ pub(super) fn checks(root: &Sysroot, machine: &Machine) -> Vec<Check> {
 /// `with_speed`: idle GPUs slow their link down on purpose, so only their width tells something.
 fn pci_link(root: &Sysroot, pci: &PciPlace, with_speed: bool) -> Check {
     let name = "pcie link";
-    let fix = "reseat the card, or move it to a slot with as many lanes";
+    let fix = "reseat the card, or move it to a slot that is as wide and as fast";
     looked(Advice::new(name, "", fix), |mut advice| {
         let read = |file: &str| {
             let text = root.text(&format!("/sys/bus/pci/devices/{}/{file}", pci.address()))?;

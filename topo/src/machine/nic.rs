@@ -1,5 +1,6 @@
 //! Network interfaces: RDMA devices with their ports, and network interfaces of PCIe devices.
 
+use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 
 use serde::Serialize;
@@ -18,7 +19,7 @@ pub struct Nic {
     pub name: String,
     /// Its ports, if it is an RDMA device; otherwise empty.
     pub ports: Vec<Port>,
-    /// The network interfaces on it.
+    /// The network interfaces on it; those its addresses belong to first.
     pub netdevs: Vec<String>,
     /// Where it sits; `None` for Soft-RoCE and the like on a virtual interface.
     pub pci: Option<PciPlace>,
@@ -90,22 +91,27 @@ fn rdma_device(root: &Sysroot, name: String, only_node: Option<u32>) -> Result<N
         let Ok(number) = number.parse() else { continue };
         ports.push(port(root, &device, number)?);
     }
-    let mut netdevs = root.names(&format!("{device}/device/net"))?;
-    for port in &ports {
-        netdevs.extend(
-            root.names(&format!("{device}/ports/{}/gid_attrs/ndevs", port.number))?
-                .iter()
-                // Entries that are not in use have no interface, and reading them fails.
-                .filter_map(|entry| netdev_of(root, &device, port.number, entry)),
-        );
-    }
-    netdevs.sort();
-    netdevs.dedup();
+    let netdevs = netdevs(root, &device, &ports)?;
     // Soft-RoCE has no card of its own: it is where its interface is.
     let lower = netdevs.iter().find_map(|dev| PciPlace::of(root, &format!("/sys/class/net/{dev}")));
     let pci = PciPlace::of(root, &device).or(lower);
     let node = pci.as_ref().map(|pci| super::node_of(root, pci, only_node)).transpose()?.flatten();
     Ok(Nic { name, ports, netdevs, pci, node })
+}
+
+/// Those of the addresses first: with a bond the card's own interfaces have none.
+fn netdevs(root: &Sysroot, device: &str, ports: &[Port]) -> Result<Vec<String>, Unread> {
+    let mut netdevs: Vec<String> = Vec::new();
+    for number in ports.iter().map(|port| port.number) {
+        for entry in root.names(&format!("{device}/ports/{number}/gid_attrs/ndevs"))? {
+            // Entries that are not in use have no interface, and reading them fails.
+            netdevs.extend(netdev_of(root, device, number, &entry));
+        }
+    }
+    netdevs.extend(root.names(&format!("{device}/device/net"))?);
+    let mut seen = BTreeSet::new();
+    netdevs.retain(|name| seen.insert(name.clone()));
+    Ok(netdevs)
 }
 
 fn port(root: &Sysroot, device: &str, number: u8) -> Result<Port, Unread> {

@@ -53,41 +53,45 @@ fn asked_for(mut advice: Advice, usable: &[Gid], index: u32) -> Check {
 }
 
 pub(super) fn mtu(root: &Sysroot, nic: &Nic, port: &Port, verbs: &Verbs) -> Check {
+    let told = match verbs {
+        Verbs::Told(told) => Some(told.mtu_bytes),
+        Verbs::NotAsked(_) | Verbs::Refused(_) => None,
+    };
     let expected = format!("packets of {PACKET_BYTES_MAX} bytes");
     let check = if port.is_ethernet() {
-        ethernet_mtu(root, nic, expected)
+        ethernet_mtu(root, nic, expected, told)
     } else {
         let fix = "raise the MTU of the fabric in the subnet manager's partition file";
         let advice = Advice::new("mtu", expected, fix);
-        match verbs {
-            Verbs::Told(told) => {
-                let good = told.mtu_bytes >= PACKET_BYTES_MAX;
-                advice.judged(good, Status::Warning, format!("packets of {} bytes", told.mtu_bytes))
-            }
-            _ => advice.unread("could not read it: on InfiniBand only libibverbs tells"),
+        match told {
+            Some(packet) => judged_packet(advice, packet, ""),
+            None => advice.unread("could not read it: on InfiniBand only libibverbs tells"),
         }
     };
     check.of(format!("{} port {}", nic.name, port.number))
 }
 
 /// The packet size follows from the network interface's MTU; peers agree on the smaller of theirs.
-fn ethernet_mtu(root: &Sysroot, nic: &Nic, expected: String) -> Check {
+fn ethernet_mtu(root: &Sysroot, nic: &Nic, expected: String, told: Option<u32>) -> Check {
     let Some(netdev) = nic.netdevs.first() else {
         return Advice::new("mtu", expected, "").unread("could not read it: no network interface");
     };
     let fix = format!("ip link set {netdev} mtu 4200 (or 9000) on all hosts, and on the switches");
     looked(Advice::new("mtu", expected, fix), |advice| {
-        let mtu: Option<u32> = root.value(&format!("/sys/class/net/{netdev}/mtu"))?;
-        let Some(mtu) = mtu else {
-            return Ok(advice.unread(format!("could not read the MTU of {netdev}")));
+        let path = format!("/sys/class/net/{netdev}/mtu");
+        let Some(mtu) = root.value::<u32>(&path)? else {
+            return Ok(advice.unread(format!("could not read {path}: there is no such file")));
         };
         let room = mtu.saturating_sub(ROCE_HEADER_BYTES);
-        let packet = [4096, 2048, 1024, 512, 256].into_iter().find(|packet| *packet <= room);
-        let seen = match packet {
-            Some(packet) => format!("packets of {packet} bytes, as {netdev} has {mtu}"),
-            None => format!("no packet fits: {netdev} has {mtu}"),
-        };
-        let bad = if packet.is_none() { Status::Failure } else { Status::Warning };
-        Ok(advice.judged(packet == Some(PACKET_BYTES_MAX), bad, seen))
+        let derived = [4096, 2048, 1024, 512, 256].into_iter().find(|packet| *packet <= room);
+        Ok(match told.or(derived) {
+            Some(packet) => judged_packet(advice, packet, &format!(", as {netdev} has {mtu}")),
+            None => advice.found(Status::Failure, format!("no packet fits: {netdev} has {mtu}")),
+        })
     })
+}
+
+fn judged_packet(advice: Advice, packet_bytes: u32, why: &str) -> Check {
+    let seen = format!("packets of {packet_bytes} bytes{why}");
+    advice.judged(packet_bytes >= PACKET_BYTES_MAX, Status::Warning, seen)
 }

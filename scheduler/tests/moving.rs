@@ -1,0 +1,181 @@
+//! Models that move between ModelThreads, message by message: what waits goes along, and what still
+//! comes to the former home follows.
+
+mod stage;
+
+use baton_core::{DropReason, ModelId, Nanos};
+use baton_rdma::Transport;
+use baton_rdma::wire::BatchStatus;
+use baton_topo::{Agent, PolicyName};
+use stage::{Member, Stage, Told, cluster, ms};
+
+/// Model 0 lives on thread 0, model 1 on thread 1; a frontend, and a backend for `model`.
+fn stage(policy: PolicyName, model: u32) -> (Stage, Member, Member) {
+    let mut stage = Stage::new(&cluster(policy, 2));
+    let (frontend, backend) = (stage.frontend(), stage.backend("b", model, 1));
+    (stage, frontend, backend)
+}
+
+fn move_model(stage: &mut Stage, model: u32, to: usize) {
+    assert!(stage.scheduler.control.move_model(ModelId(model), to));
+}
+
+fn poll(stage: &mut Stage, thread: usize) {
+    let now = stage.now;
+    stage.scheduler.model_threads[thread].poll(now);
+}
+
+fn submit(stage: &Stage, frontend: &mut Member, model: u32, slot: u32) -> u64 {
+    let task = frontend.task(slot, 0);
+    frontend.submit(model, task, stage.now + ms(30));
+    frontend.transport.flush();
+    task
+}
+
+/// Batch and tasks of the one plan in `told`.
+fn plan(told: &[Told]) -> (u64, Vec<u64>) {
+    match told {
+        [Told::Plan { batch, tasks, .. }] => (*batch, tasks.clone()),
+        other => panic!("expected one plan, was told {other:?}"),
+    }
+}
+
+fn passed_on(stage: &Stage, thread: usize) -> u64 {
+    stage.scheduler.counters().model_threads[thread].passed_on.get()
+}
+
+#[test]
+fn what_waits_goes_along_and_is_planned_at_the_new_home() {
+    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Symphony, 0);
+    let tasks: Vec<u64> = (0..3).map(|slot| submit(&stage, &mut frontend, 0, slot)).collect();
+    stage.settle();
+    move_model(&mut stage, 0, 1);
+    stage.settle();
+    let waiting = |thread: usize| stage.scheduler.model_threads[thread].waiting();
+    assert_eq!((waiting(0), waiting(1)), (0, 3));
+    stage.advance(ms(25));
+    assert_eq!(plan(&stage.exchange(&mut backend)).1, tasks);
+    assert_eq!(stage.scheduler.model_threads[1].in_flight(), 1);
+    assert_eq!(passed_on(&stage, 0), 0, "the grant went to the new home at once");
+    assert_eq!(stage.scheduler.control.homes(), [1, 1]);
+    assert_eq!(stage.frontend().models[0].1, 1, "who joins now is told the new home");
+}
+
+#[test]
+fn requests_and_wishes_that_come_to_the_former_home_follow() {
+    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Symphony, 0);
+    move_model(&mut stage, 0, 1);
+    let before = submit(&stage, &mut frontend, 0, 0);
+    stage.settle();
+    let (after, cancelled) =
+        (submit(&stage, &mut frontend, 0, 1), submit(&stage, &mut frontend, 0, 2));
+    frontend.cancel(0, cancelled);
+    let reason = DropReason::Cancelled.code();
+    assert_eq!(
+        stage.exchange(&mut frontend),
+        [Told::Ended { task: cancelled, kind: 1, reason }],
+        "this frontend was not told where the model is"
+    );
+    stage.advance(ms(25));
+    assert_eq!(plan(&stage.exchange(&mut backend)).1, [before, after]);
+    assert_eq!(passed_on(&stage, 0), 4);
+}
+
+#[test]
+fn a_grant_that_comes_to_the_former_home_follows() {
+    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 0);
+    let first = submit(&stage, &mut frontend, 0, 0);
+    poll(&mut stage, 0);
+    let now = stage.now;
+    stage.scheduler.rank.poll(now);
+    move_model(&mut stage, 0, 1);
+    let (batch, tasks) = plan(&stage.exchange(&mut backend));
+    assert_eq!((tasks, passed_on(&stage, 0)), (vec![first], 1));
+    // The model goes on to get grants, and now at its new home.
+    report(&mut backend, 1, batch, BatchStatus::Executed);
+    stage.exchange(&mut backend);
+    let second = submit(&stage, &mut frontend, 0, 1);
+    assert_eq!(plan(&stage.exchange(&mut backend)).1, [second]);
+    assert_eq!(passed_on(&stage, 0), 2, "the request, not the grant");
+}
+
+#[test]
+fn what_the_former_home_published_last_is_not_news() {
+    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 1);
+    let task = submit(&stage, &mut frontend, 1, 0);
+    poll(&mut stage, 1);
+    move_model(&mut stage, 1, 0);
+    // The RankThread looks only when both have published; it reads thread 0 before thread 1.
+    [1, 0].into_iter().for_each(|thread| poll(&mut stage, thread));
+    assert_eq!(plan(&stage.exchange(&mut backend)).1, [task]);
+    assert_eq!(passed_on(&stage, 1), 0, "the grant went to the new home");
+}
+
+#[test]
+fn a_batch_given_back_to_the_former_home_is_planned_again_at_the_new_one() {
+    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 0);
+    let task = submit(&stage, &mut frontend, 0, 0);
+    let (batch, _) = plan(&stage.exchange(&mut backend));
+    move_model(&mut stage, 0, 1);
+    stage.settle();
+    report(&mut backend, 0, batch, BatchStatus::Expired);
+    assert_eq!(plan(&stage.exchange(&mut backend)).1, [task]);
+    assert_eq!(stage.scheduler.model_threads[0].in_flight(), 0);
+    assert_eq!(stage.scheduler.model_threads[1].in_flight(), 1);
+}
+
+#[test]
+fn a_frontend_that_goes_while_its_tasks_are_under_way_takes_them_along() {
+    let (mut stage, mut frontend, _backend) = stage(PolicyName::Symphony, 0);
+    submit(&stage, &mut frontend, 0, 0);
+    stage.settle();
+    move_model(&mut stage, 0, 1);
+    drop(frontend.transport);
+    let now = stage.now;
+    stage.scheduler.control.poll(now);
+    // The new home hears of it before the model comes, the former one after it has sent it.
+    [1, 0, 1].into_iter().for_each(|thread| poll(&mut stage, thread));
+    let counters = &stage.scheduler.counters().model_threads;
+    assert_eq!(counters[1].dropped_frontend_lost.get(), 1);
+    assert_eq!(stage.scheduler.model_threads[1].waiting(), 0);
+}
+
+#[test]
+fn a_model_that_comes_back_is_as_if_it_had_never_left() {
+    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Symphony, 0);
+    let first = submit(&stage, &mut frontend, 0, 0);
+    for to in [1, 0, 1, 0] {
+        move_model(&mut stage, 0, to);
+        stage.settle();
+    }
+    let second = submit(&stage, &mut frontend, 0, 1);
+    stage.advance(ms(25));
+    assert_eq!(plan(&stage.exchange(&mut backend)).1, [first, second]);
+    assert_eq!(stage.scheduler.model_threads[0].in_flight(), 1);
+}
+
+#[test]
+fn one_model_moves_at_a_time_and_only_to_where_it_is_not() {
+    let (mut stage, ..) = stage(PolicyName::Symphony, 0);
+    let control = &mut stage.scheduler.control;
+    assert!(!control.move_model(ModelId(0), 0), "it is there");
+    assert!(!control.move_model(ModelId(0), 2), "no such thread");
+    assert!(!control.move_model(ModelId(2), 0), "no such model");
+    assert!(control.move_model(ModelId(0), 1));
+    assert!(!control.move_model(ModelId(1), 0), "another one is on its way");
+    stage.settle();
+    move_model(&mut stage, 1, 0);
+}
+
+fn report(backend: &mut Member, thread: usize, batch: u64, status: BatchStatus) {
+    let done = baton_rdma::wire::BatchDone {
+        batch: batch.into(),
+        started_ns: Nanos::ZERO.0.into(),
+        finished_ns: ms(1).0.into(),
+        gpu: 0.into(),
+        rows: 1.into(),
+        status: status as u8,
+        reserved: 0,
+    };
+    backend.transport.send(backend.threads[thread], &done, &[]).unwrap();
+}
