@@ -337,7 +337,7 @@ proptest! {
 /// Whatever a lease shows must be the bytes that belong to the id.
 #[test]
 fn lend_read_recycle() {
-    const ROUNDS: u32 = 20_000;
+    const ROUNDS: u32 = if cfg!(miri) { 20 } else { 20_000 };
     const BYTES: u32 = 512;
     let set = slabs(&[SlabSpec { input_bytes: BYTES, ..spec(0, 4) }], 0);
     let (to_reader, tasks) = mpsc::sync_channel::<(TaskId, u8)>(8);

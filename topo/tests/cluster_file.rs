@@ -123,6 +123,7 @@ latency_ms = [6.25, 7, 7]
 slo_ms = 1_000.5
 jitter = 0.1
 queue_capacity = 0x10
+expected_rps = 1500
 subcluster = "gpu"
 [[model]]
 name = "digits"
@@ -154,7 +155,7 @@ cores = [1]
     let [table, digits] = &cluster.models[..] else { panic!("two models") };
     assert_eq!(table.profile.table(), [6_250_000, 7_000_000, 7_000_000].map(Nanos));
     assert_eq!(table.slo, Nanos(1_000_500_000));
-    assert_eq!(table.queue_capacity, 16);
+    assert_eq!((table.queue_capacity, table.expected_rps), (16, Some(1_500.0)));
     assert_eq!((digits.input_bytes, digits.output_bytes), (256, 40));
     assert_eq!(digits.engine, EngineSpec::Onnx { file, input_shape: vec![1, 8, 8] });
     assert_eq!(cluster.backends[0].subcluster, SubclusterId(1));
@@ -195,7 +196,7 @@ fn each_bad_value_of_a_model_is_one_problem_with_its_line_and_fix() {
         ("engine = 3", "engine: is 3; fix: give a string in quotes"),
         (
             "slow_ms = 3",
-            "slow_ms: is not a key of this table; fix: remove it, or use one of: name, subcluster, latency_ms, alpha_ms, beta_ms, batch_max, slo_ms, queue_capacity, engine, file, input_shape, output_bytes, jitter, input_bytes",
+            "slow_ms: is not a key of this table; fix: remove it, or use one of: name, subcluster, latency_ms, alpha_ms, beta_ms, batch_max, slo_ms, expected_rps, queue_capacity, engine, file, input_shape, output_bytes, jitter, input_bytes",
         ),
         (
             "file = \"m.onnx\"",

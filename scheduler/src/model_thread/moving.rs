@@ -85,14 +85,14 @@ impl<T: Transport> ModelThread<T> {
         let model = self.arrivals[number].model;
         match (item, self.out.places[model.0 as usize]) {
             (Handover::Model(moving), _) => self.settle(now, number, *moving),
-            (item, Place::Here(at)) => self.on_straggler(now, at as usize, item),
-            (item, Place::Moved(passage)) => self.pass(passage, item),
+            (item, Place::Here(at)) => self.on_straggler(now, at as usize, &item),
+            (item, Place::Moved(passage)) => self.pass(passage, &item),
             (_, Place::Elsewhere) => unreachable!("the model comes first"),
         }
     }
 
-    fn on_straggler(&mut self, now: Nanos, at: usize, item: Handover) {
-        match item {
+    fn on_straggler(&mut self, now: Nanos, at: usize, item: &Handover) {
+        match *item {
             Handover::Submit(request) => {
                 if self.out.peers.frontend(request.task.frontend()).is_some() {
                     self.enqueue(now, at, request);
@@ -188,8 +188,8 @@ impl<T: Transport> ModelThread<T> {
         }
     }
 
-    fn pass(&mut self, passage: u32, item: Handover) {
-        match item {
+    fn pass(&mut self, passage: u32, item: &Handover) {
+        match *item {
             Handover::Submit(request) => self.pass_request(passage, request),
             Handover::Cancel(task) => self.pass_cancel(passage, task),
             Handover::Grant(grant) => self.pass_grant(passage, grant),
