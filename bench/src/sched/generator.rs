@@ -217,7 +217,10 @@ impl Transport for Generator {
     fn send<B: Body>(&mut self, _: ConnId, body: &B, tail: &[u8]) -> Result<(), SendError> {
         match B::KIND {
             Kind::Plan => {
-                self.on_plan(Plan::ref_from_bytes(body.as_bytes()).expect("the kind says so"), tail);
+                self.on_plan(
+                    Plan::ref_from_bytes(body.as_bytes()).expect("the kind says so"),
+                    tail,
+                );
             }
             Kind::TaskEnd => {
                 self.on_end(TaskEnd::ref_from_bytes(body.as_bytes()).expect("the kind says so"));

@@ -12,10 +12,14 @@ pub(super) struct Ledger {
     open: u64,
 }
 
+/// Of a slot without a task yet: closed, and of the last generation. Not zero, so that the memory is
+/// resident from the start and does not look like growth.
+const UNUSED: u32 = 2 * (TaskId::GENERATIONS - 1);
+
 impl Ledger {
     /// Without tasks.
     pub(super) fn new() -> Self {
-        Self { slots: vec![0; TaskId::SLOTS_MAX as usize].into(), open: 0 }
+        Self { slots: vec![UNUSED; TaskId::SLOTS_MAX as usize].into(), open: 0 }
     }
 
     /// The task is handed to the scheduler. A slot whose task is still open counts as a violation.
