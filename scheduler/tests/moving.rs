@@ -177,5 +177,8 @@ fn report(backend: &mut Member, thread: usize, batch: u64, status: BatchStatus) 
         status: status as u8,
         reserved: 0,
     };
-    backend.transport.send(backend.threads[thread], &done, &[]).expect("the scheduler is connected");
+    backend
+        .transport
+        .send(backend.threads[thread], &done, &[])
+        .expect("the scheduler is connected");
 }
