@@ -69,7 +69,7 @@ fn what_cannot_be_simulated_fails_and_says_why() {
         (&bad[..], "eager", "100", 1, "gpus = 0"),
         ("nowhere.toml", "eager", "100", 1, "nowhere.toml"),
         (&good, "eager", "0", 1, "rate 0"),
-        (&good, "fifo", "100", 2, "give symphony"),
+        (&good, "fifo", "100", 2, "give baton, symphony"),
     ] {
         let (code, said) = run_at(file, policy, rate);
         assert_eq!(code, Some(status), "{said}");

@@ -94,8 +94,9 @@ impl Sizing {
             _ => Nanos::ZERO,
         };
         let frontrun = deadline - self.latency.of(size) - self.network.data_per_task;
-        // Whoever acts on this moment may be late, and so may be who acts on the candidate's.
-        let late = self.network.jitter.times(2);
+        // The candidate that is formed then has two more hands to pass than one formed on arrival,
+        // and jitter is how late one of them usually is, not how late it may be.
+        let late = self.network.jitter.times(8);
         (size, frontrun - late - most_patient - self.network.before(size))
     }
 
