@@ -36,19 +36,24 @@ fn a_batch_that_hardly_gains_does_not_wait() {
     world.run_out();
 }
 
+/// Four slots, and a model that has seen forty bursts of fifty tasks, 100 ms apart: λ = 500/s.
+fn after_bursts(policy: Policy) -> World {
+    let mut world = World::new(vec![linear(policy, 1.0, 10.0, 40.0)], 4);
+    for burst in 0..40 {
+        let at_ms = burst as f64 * 100.0;
+        (0..50).for_each(|task| world.arrives(0, 1_000 + burst * 50 + task, at_ms, 40.0));
+    }
+    world.run(4_050.0);
+    world.batches.clear();
+    world
+}
+
 #[test]
 fn a_pause_in_bursts_is_expected_to_last() {
-    // Forty bursts of fifty tasks, 100 ms apart: λ = 500/s, but after a pause of 1/λ the next task
-    // is some 100 ms away. Waiting for it would be in vain; Symphony waits until frontrun.
+    // After a pause of 1/λ the next task is some 100 ms away. Waiting for it would be in vain;
+    // Symphony waits until frontrun.
     let starts = |policy| {
-        let mut world = World::new(vec![linear(policy, 1.0, 10.0, 40.0)], 4);
-        for burst in 0..40 {
-            (0..50).for_each(|task| {
-                world.arrives(0, 1_000 + burst * 50 + task, burst as f64 * 100.0, 40.0);
-            });
-        }
-        world.run(4_050.0);
-        world.batches.clear();
+        let mut world = after_bursts(policy);
         (1..=3).for_each(|task| world.arrives(0, task, 0.0, 40.0));
         world.run(0.2);
         let at_once = !world.sizes().is_empty();
@@ -61,17 +66,10 @@ fn a_pause_in_bursts_is_expected_to_last() {
 
 #[test]
 fn a_run_is_let_finish() {
-    // The same bursts: a task that arrives is followed by others within 1/16 of 1/λ, 0.125 ms.
+    // A task that arrives is followed by others within 1/16 of 1/λ, 0.125 ms.
     // Eager starts with the first of them; here the slot gets them together.
     let first = |policy| {
-        let mut world = World::new(vec![linear(policy, 1.0, 10.0, 40.0)], 4);
-        for burst in 0..40 {
-            (0..50).for_each(|task| {
-                world.arrives(0, 1_000 + burst * 50 + task, burst as f64 * 100.0, 40.0);
-            });
-        }
-        world.run(4_050.0);
-        world.batches.clear();
+        let mut world = after_bursts(policy);
         (1..=8).for_each(|task| world.arrives(0, task, task as f64 * 0.1, 40.0));
         world.run_out();
         world.sizes()[0]
