@@ -2,7 +2,7 @@
 //!
 //! The paper reports 5,169 and 907 requests/s for Symphony. What the same rules attain with a perfect
 //! clock, and where work-conserving batching collapses, is asserted here with margins; the exact
-//! figures come from `cargo test --release -p baton-core --test table4 -- --ignored --nocapture`.
+//! figures come from `baton sim goodput` on `scenarios/table4-*.toml`.
 mod world;
 
 use baton_core::Policy;
@@ -152,29 +152,5 @@ fn only_deferral_leaves_gpus_idle_at_half_load() {
         }
         let eager = mean(&model, Policy::Eager, half);
         assert!(eager.utilization > 0.9, "{} {eager:?}", model.name);
-    }
-}
-
-/// The largest rate on a grid of 10/s with at most 1 % bad, over 30 s and all seeds.
-fn goodput(model: &Model, policy: Policy, mut good: f64, mut bad: f64) -> f64 {
-    let long = Model { seconds: 30.0, ..*model };
-    while bad - good > 10.0 {
-        let middle = ((good + bad) / 20.0).round() * 10.0;
-        if mean(&long, policy, middle).bad <= 0.01 { good = middle } else { bad = middle }
-    }
-    good
-}
-
-#[test]
-#[ignore = "prints the figures of docs/scheduling.md; takes minutes in a debug build"]
-#[expect(clippy::print_stdout, reason = "its result is the table")]
-fn figures() {
-    for (model, low, high) in [(RESNET50, 4_000.0, 6_000.0), (INCEPTION_RESNET_V2, 600.0, 1_100.0)]
-    {
-        for policy in [Policy::Baton, Policy::Symphony, Policy::Eager] {
-            let rate = goodput(&model, policy, low, high);
-            let result = mean(&Model { seconds: 30.0, ..model }, policy, rate);
-            println!("{} {policy:?} {rate}/s {result:?}", model.name);
-        }
     }
 }
