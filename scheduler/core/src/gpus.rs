@@ -174,6 +174,13 @@ impl GpuTable {
         }
     }
 
+    /// Batches granted and not reported finished, over all slots there are. Walks all slots: for
+    /// tests and diagnosis.
+    pub(crate) fn outstanding(&self) -> usize {
+        let there = self.slots.iter().filter(|slot| slot.state != State::Absent);
+        there.map(|slot| usize::from(slot.outstanding)).sum()
+    }
+
     fn first_idle(&self, subcluster: SubclusterId) -> Option<u32> {
         let at = subcluster.0 as usize;
         self.idle[at].first().or_else(|| self.overdue[at].first())

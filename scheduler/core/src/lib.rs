@@ -49,7 +49,7 @@ pub use latency::Latency;
 pub use model::{ModelConfig, ModelCounters, ModelSink, ModelState};
 pub use network::NetworkDelay;
 pub use outcome::{DropReason, FailReason, Unserved};
-pub use policy::{Deferral, Floor, Order, Policy, WORTH_DROPPING, WORTH_WAITING};
+pub use policy::{Deferral, Floor, NOTABLY_DEARER, Order, Policy};
 pub use profile::{BATCH_MAX, Profile, ProfileError};
 pub use queue::Request;
 pub use rank::{RankCounters, RankLimits, RankSink, RankState};

@@ -18,7 +18,7 @@ pub enum Policy {
 /// The batch size that heads are given up for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Floor {
-    /// The smallest that costs hardly more per task than the target: see [`WORTH_DROPPING`].
+    /// The smallest that costs hardly more per task than the target: see [`NOTABLY_DEARER`].
     Efficient,
     /// The target itself.
     Target,
@@ -46,11 +46,9 @@ pub enum Order {
     Frontrun,
 }
 
-/// Heads are not given up for a batch whose tasks would cost less than 1/16 less GPU time each.
-pub const WORTH_DROPPING: u64 = 16;
-
-/// A batch does not wait for tasks that would lower the GPU time per task by less than 1/32.
-pub const WORTH_WAITING: u64 = 32;
+/// A batch whose tasks cost 1/12 more GPU time each than another's is notably dearer: the other is
+/// worth giving heads up for, or waiting for.
+pub const NOTABLY_DEARER: u64 = 12;
 
 impl Policy {
     /// For which batch size heads are given up.

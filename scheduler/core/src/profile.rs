@@ -5,11 +5,14 @@
 
 use alloc::vec::Vec;
 
-use crate::policy::WORTH_WAITING;
+use crate::policy::NOTABLY_DEARER;
 use crate::time::Nanos;
 
 /// Largest batch any profile may describe; bounds every per-batch array in the system.
 pub const BATCH_MAX: u32 = 1024;
+
+/// Patience is counted in sixteenths of a task.
+pub(crate) const PARTS: u32 = 16;
 
 /// ℓ(b) for b = 1..=`batch_max`, monotone in b.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -101,14 +104,15 @@ impl Profile {
         self.table[(batch.max(1) as usize - 1).min(last)]
     }
 
-    /// How many further tasks do not lower the GPU time per task of a batch of this size by 1/32
-    /// ([`WORTH_WAITING`]); at least one, [`u32::MAX`] if no number of them does.
+    /// How many further tasks, in [`PARTS`] of a task, it takes until a batch of this size is
+    /// notably dearer ([`NOTABLY_DEARER`]) than the larger one; ℓ is a line between whole tasks.
+    /// [`u32::MAX`] if no number of them is enough.
     pub fn patience(&self, batch: u32) -> u32 {
         let last = self.patience.len() - 1;
         self.patience[(batch.max(1) as usize - 1).min(last)]
     }
 
-    /// The smallest batch that no further tasks make cheaper by 1/32 each.
+    /// The smallest batch that no larger one makes look dear.
     pub fn content(&self) -> u32 {
         self.content
     }
@@ -136,16 +140,20 @@ impl Profile {
     }
 }
 
-/// One less than the first number of further tasks that would be worth waiting for.
+/// See [`Profile::patience`].
 fn patience(table: &[Nanos], batch: usize) -> u32 {
-    let cost = |b: usize| u128::from(table[b - 1].0);
-    // ℓ(b')/b' < ℓ(b)/b · 32/33, without division
-    let pays = |&larger: &usize| {
-        let worth = u128::from(WORTH_WAITING);
-        cost(larger) * batch as u128 * (worth + 1) < cost(batch) * larger as u128 * worth
+    let cost = |b: usize| i128::from(table[b - 1].0);
+    let worth = i128::from(NOTABLY_DEARER);
+    // By how much ℓ(b')/b' · 13/12 exceeds ℓ(b)/b, without division; linear where ℓ is
+    let excess = |larger: usize| {
+        cost(larger) * batch as i128 * (worth + 1) - cost(batch) * larger as i128 * worth
     };
-    let first = (batch + 1..=table.len()).find(pays);
-    first.map_or(u32::MAX, |larger| (larger - batch - 1).max(1) as u32)
+    let Some(enough) = (batch + 1..=table.len()).find(|&larger| excess(larger) < 0) else {
+        return u32::MAX;
+    };
+    let (before, after) = (excess(enough - 1), excess(enough));
+    let parts = i128::from(PARTS);
+    (parts * (enough - 1 - batch) as i128 + parts * before / (before - after)) as u32
 }
 
 #[cfg(test)]
@@ -190,12 +198,10 @@ mod tests {
     #[test]
     fn patience_grows_as_batches_become_efficient() {
         let profile = Profile::linear(MS, MS.times(8), 64).unwrap();
-        // 9, 5, 3.67, 3 ms for each task: one more is always worth more than 1/32 …
-        assert_eq!([1, 2, 3, 4].map(|batch| profile.patience(batch)), [1, 1, 1, 1]);
-        // … 1.5 ms at 16; 1.4545 is reached between 17 and 18 tasks.
-        assert_eq!(profile.patience(16), 1);
-        // 1.25 ms at 32; 33/32 less is reached at 37.6.
-        assert_eq!(profile.patience(32), 5);
+        let patience = |batch| f64::from(profile.patience(batch)) / f64::from(PARTS);
+        // ms for each task: 9 at 1, 12/13 of it at 1.09; 1.5 at 16, 1.385 at 20.8; 1.25 at 32,
+        // 1.154 at 52.
+        assert_eq!([1, 16, 32].map(patience), [0.0625, 4.75, 20.0]);
         assert_eq!(profile.patience(63), u32::MAX, "even the largest batch saves less");
         assert_eq!(profile.patience(64), u32::MAX);
     }
@@ -204,8 +210,10 @@ mod tests {
     fn a_step_is_waited_for_from_far_below() {
         let table = [2, 2, 4, 4, 4, 4].map(|ms| MS.times(ms));
         let profile = Profile::from_table(&table).unwrap();
-        assert_eq!([1, 2, 3, 4, 6].map(|batch| profile.patience(batch)), [1, 2, 1, 1, u32::MAX]);
-        assert_eq!((profile.content(), profile.longest_patience()), (6, 2));
+        // Two tasks cost 1 ms each, three 1.33, four 1, and 4.33 would cost 12/13.
+        let patience: Vec<u32> = (1..=6).map(|batch| profile.patience(batch)).collect();
+        assert_eq!(patience, [1, 37, 4, 5, 6, u32::MAX]);
+        assert_eq!((profile.content(), profile.longest_patience()), (6, 37));
         let alone = Profile::from_table(&[MS]).unwrap();
         assert_eq!((alone.content(), alone.longest_patience()), (1, 0));
     }

@@ -208,6 +208,12 @@ impl RankState {
         [due(&self.waiting), due(&self.matching)].into_iter().flatten().min()
     }
 
+    /// Batches granted and not reported finished, over all slots. Walks all slots: for tests and
+    /// diagnosis.
+    pub fn outstanding(&self) -> usize {
+        self.gpus.outstanding()
+    }
+
     /// Slots of the sub-cluster that take batches.
     pub fn gpus_present(&self, subcluster: SubclusterId) -> u32 {
         self.gpus.present(subcluster)

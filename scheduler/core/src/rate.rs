@@ -146,11 +146,25 @@ impl RateMeter {
         Nanos(span.0 / (pauses + PAUSES_ASSUMED)).max(self.mean_gap)
     }
 
-    /// Whether more than so many tasks are expected to follow one that has just arrived, each
-    /// within [`RateMeter::run_gap`] of the one before: next to none do for Poisson arrivals.
-    pub fn runs_beyond(&self, tasks: u32) -> bool {
+    /// Whether more than `tasks / parts` are expected to follow one that has just arrived, each
+    /// within [`RateMeter::run_gap`] of the one before: 1/16 does for Poisson arrivals.
+    pub fn runs_beyond(&self, tasks: u32, parts: u32) -> bool {
         let Counts { arrivals, run_on, .. } = self.sum;
-        run_on > u64::from(tasks) * (arrivals - run_on + PAUSES_ASSUMED)
+        let runs = arrivals - run_on + PAUSES_ASSUMED;
+        run_on.saturating_mul(u64::from(parts)) > runs.saturating_mul(u64::from(tasks))
+    }
+
+    /// In which time another task has come after a run, if one comes soon: three halves of 1/λ,
+    /// less by the square of the share of arrivals that open a run, because where arrivals come
+    /// in bursts the rest of the gaps are long. [`Nanos::MAX`] while λ is not known.
+    pub fn soon(&self) -> Nanos {
+        let Counts { arrivals, run_on, .. } = self.sum;
+        let runs = arrivals - run_on + PAUSES_ASSUMED;
+        let opened = |gap: Nanos| Nanos(scale(gap.0, runs, runs + run_on));
+        match self.mean_gap {
+            Nanos::MAX => Nanos::MAX,
+            gap => Nanos(opened(opened(gap)).times(3).0 / 2),
+        }
     }
 
     /// A run is over when nothing has arrived for so long. Zero while no mean gap is known.

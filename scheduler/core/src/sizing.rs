@@ -6,10 +6,13 @@ use crate::formation;
 use crate::latency::Latency;
 use crate::model::ModelConfig;
 use crate::network::NetworkDelay;
-use crate::policy::{Deferral, Floor, Policy, WORTH_DROPPING};
-use crate::profile::Profile;
+use crate::policy::{Deferral, Floor, NOTABLY_DEARER, Policy};
+use crate::profile::{PARTS, Profile};
 use crate::rate::{Rate, RateMeter};
 use crate::time::Nanos;
+
+/// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
+const LEAST: u32 = PARTS / 4;
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -21,8 +24,9 @@ pub(crate) struct Sizing {
     pub(crate) target: u32,
     /// The batch size that heads are given up for.
     pub(crate) floor: u32,
-    /// Mean time to the next arrival once arrivals pause.
+    /// [`RateMeter::pause`] and [`RateMeter::soon`].
     pause: Nanos,
+    soon: Nanos,
     pub(crate) latency: Latency,
     pub(crate) rate: RateMeter,
 }
@@ -38,6 +42,7 @@ impl Sizing {
             target: 1,
             floor: 1,
             pause: Nanos::MAX,
+            soon: Nanos::MAX,
         };
         sizing.resize();
         sizing
@@ -77,7 +82,8 @@ impl Sizing {
     /// If the tasks that arrive just now are worth waiting for: when they will have arrived, as
     /// far as is known.
     fn run_end(&self, batch: u32) -> Nanos {
-        if !self.rate.runs_beyond(self.latency.patience(batch)) {
+        let tasks_in_parts = self.latency.patience(batch).max(LEAST);
+        if !self.rate.runs_beyond(tasks_in_parts, PARTS) {
             return Nanos::ZERO;
         }
         self.rate.last_arrival() + self.rate.run_gap()
@@ -89,7 +95,7 @@ impl Sizing {
         let size = self.content().min(self.target.max(2 * batch));
         let most_patient = match self.policy.deferral() {
             Deferral::Expectation if self.rate.rate().is_some() => {
-                self.pause.times(u64::from(self.latency.longest_patience()))
+                self.lasting(self.latency.longest_patience())
             }
             _ => Nanos::ZERO,
         };
@@ -118,9 +124,15 @@ impl Sizing {
     /// traffic the deadline alone decides.
     fn patience(&self, batch: u32) -> Nanos {
         match self.rate.rate() {
-            Some(_) => self.pause.times(u64::from(self.latency.patience(batch))),
+            Some(_) => self.lasting(self.latency.patience(batch)),
             None => Nanos::ZERO,
         }
+    }
+
+    /// In which time so many parts of a task are expected, or one comes if it comes soon: a batch
+    /// that waits to the end has no time left to be matched in.
+    fn lasting(&self, parts: u32) -> Nanos {
+        Nanos(self.pause.times(u64::from(parts)).0 / u64::from(PARTS)).max(self.soon)
     }
 
     /// Condition (a) of Symphony §4.3, negated: fewer than βλ tasks wait, so one more is worth its
@@ -139,6 +151,7 @@ impl Sizing {
             Floor::One => 1,
         };
         self.pause = self.rate.pause();
+        self.soon = self.rate.soon();
     }
 
     /// The largest b with b/λ + ℓ(b) ≤ SLO (Symphony Eq. 2 with N = λ·ℓ(b)/b). Without an estimate
@@ -156,10 +169,10 @@ impl Sizing {
         formation::largest(1, self.latency.batch_max(), fits)
     }
 
-    /// The smallest batch that costs at most 1/16 more GPU time per task than the target.
+    /// The smallest batch that is not notably dearer than the target.
     fn efficient(&self) -> u32 {
         let per_target = self.latency.of(self.target).0 / u64::from(self.target);
-        let enough = per_target + per_target / WORTH_DROPPING;
+        let enough = per_target + per_target / NOTABLY_DEARER;
         let efficient = |&b: &u32| self.latency.of(b).0 / u64::from(b) <= enough;
         (1..self.target).find(efficient).unwrap_or(self.target)
     }

@@ -13,12 +13,12 @@ fn baton(alpha_ms: f64, beta_ms: f64, slo_ms: f64) -> ModelConfig {
 
 #[test]
 fn a_batch_waits_while_further_tasks_are_expected() {
-    // λ = 1000/s: at frontrun − 1 ms one more task is expected, and with ten tasks that one saves
-    // more than 1/32 of each. Nothing arrives any more: ten tasks may start at 40 − ℓ(11) − 1 = 18.
+    // λ = 1000/s, and beside 11.8 tasks of 1.85 ms ten of 2 ms are dear: at frontrun − 1.75 ms that
+    // many are expected. Nothing arrives any more: ten may start at 40 − ℓ(11) − 1.75 = 17.25.
     let mut world = World::new(vec![baton(1.0, 10.0, 40.0)], 1);
     world.warm_up(0, 1000, 40.0);
     (1..=10).for_each(|task| world.arrives(0, task, 0.0, 40.0));
-    world.run(17.8);
+    world.run(17.05);
     assert_eq!(world.sizes(), []);
     world.run(0.4);
     assert_eq!(world.sizes(), [10]);

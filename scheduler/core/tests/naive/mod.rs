@@ -3,9 +3,7 @@
 
 use std::ops::Range;
 
-use baton_core::{
-    Candidate, Latency, ModelConfig, Nanos, Policy, Request, TaskId, WORTH_DROPPING, WORTH_WAITING,
-};
+use baton_core::{Candidate, Latency, ModelConfig, NOTABLY_DEARER, Nanos, Policy, Request, TaskId};
 
 const BUCKET: Nanos = Nanos::from_millis(100);
 const BUCKETS: u64 = 50;
@@ -94,7 +92,7 @@ impl Naive {
     /// The smallest batch that costs at most 1/16 more per task than the target.
     fn efficient(&self, latency: &Latency) -> u32 {
         let per_task = |b: u32| latency.of(b).0 / u64::from(b);
-        let enough = per_task(self.target) + per_task(self.target) / WORTH_DROPPING;
+        let enough = per_task(self.target) + per_task(self.target) / NOTABLY_DEARER;
         (1..=self.target).find(|&b| per_task(b) <= enough).expect("the target is enough")
     }
 
@@ -222,21 +220,42 @@ impl Naive {
         let Some(last) = self.arrivals.last().filter(|_| self.rate.is_some()) else {
             return latest;
         };
-        let run_end = if self.run.0 > self.patience(batch) * self.run.1 {
+        let tasks = self.patience(batch);
+        let (ran_on, did_not) = self.run;
+        let run_end = if ran_on as f64 > tasks.max(0.25) * did_not as f64 {
             *last + self.run_gap()
         } else {
             Nanos::ZERO
         };
-        (latest - self.pause.times(self.patience(batch))).max(run_end.min(latest))
+        let patience = Nanos((self.pause.0 as f64 * tasks) as u64).max(self.soon());
+        (latest - patience).max(run_end.min(latest))
     }
 
-    /// One task fewer than would be worth waiting for.
-    fn patience(&self, batch: u32) -> u64 {
-        let cost = |b: u32| self.config.profile.latency(b).0 as f64 / f64::from(b);
-        let worth = WORTH_WAITING as f64;
-        let pays = |b: &u32| cost(*b) * (worth + 1.0) < cost(batch) * worth;
-        let first = (batch + 1..=self.config.profile.batch_max()).find(pays);
-        first.map_or_else(|| u64::from(u32::MAX), |b| u64::from(b - batch - 1).max(1))
+    /// 3/2 · q² / λ with q the share of arrivals that open a run.
+    fn soon(&self) -> Nanos {
+        let (ran_on, opened) = self.run;
+        let share = |gap: u128| gap * u128::from(opened) / u128::from(ran_on + opened);
+        match self.mean_gap() {
+            Nanos::MAX => Nanos::MAX,
+            gap => Nanos((share(share(gap.0.into())) * 3 / 2) as u64),
+        }
+    }
+
+    /// How many more tasks make the present batch notably dearer, in whole sixteenths.
+    fn patience(&self, batch: u32) -> f64 {
+        let cost = |b: f64| {
+            let (below, above) = (b.floor() as u32, b.ceil() as u32);
+            let latency = |b| self.config.profile.latency(b).0 as f64;
+            (latency(below) + (latency(above) - latency(below)) * b.fract()) / b
+        };
+        let dear = cost(f64::from(batch));
+        let dearer = |b: &f64| cost(*b) * (1.0 + 1.0 / NOTABLY_DEARER as f64) < dear;
+        let steps = (self.config.profile.batch_max() - batch) * 16;
+        let larger = (1..=steps).map(|step| f64::from(batch) + f64::from(step) / 16.0);
+        larger
+            .clone()
+            .find(dearer)
+            .map_or(f64::from(u32::MAX), |b| b - f64::from(batch) - 1.0 / 16.0)
     }
 }
 
