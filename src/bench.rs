@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use baton_bench::dataplane::{self, Pull};
-use baton_bench::sched::{self, Shape};
+use baton_bench::sched::{self, Points, Shape};
 use baton_topo::Clock;
 
 use crate::CommandResult;
@@ -47,6 +47,11 @@ pub(crate) fn sched(args: &BenchSchedArgs) -> CommandResult {
             let report = sched::soak(shape)?;
             if args.json { serde_json::to_string(&report)? } else { report.to_string() }
         }
+        None if args.sweep => sweep(shape, args)?,
+        None if args.tcp => {
+            let report = sched::tcp(shape)?;
+            if args.json { serde_json::to_string(&report)? } else { report.to_string() }
+        }
         None => {
             let report = sched::run(shape)?;
             if args.json { serde_json::to_string(&report)? } else { report.to_string() }
@@ -54,4 +59,13 @@ pub(crate) fn sched(args: &BenchSchedArgs) -> CommandResult {
     };
     say(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn sweep(shape: Shape, args: &BenchSchedArgs) -> Result<String, Box<dyn std::error::Error>> {
+    let report = sched::sweep(shape, Points::FULL)?;
+    let json = serde_json::to_string(&report)?;
+    std::fs::create_dir_all(&args.out)?;
+    std::fs::write(args.out.join("sweep.svg"), report.svg(&Points::FULL)?)?;
+    std::fs::write(args.out.join("sweep.json"), format!("{json}\n"))?;
+    Ok(if args.json { json } else { report.to_string() })
 }

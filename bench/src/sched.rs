@@ -9,14 +9,19 @@ mod arrivals;
 mod cpu;
 mod generator;
 mod gpus;
+mod layout;
 mod ledger;
+mod line;
 mod memory;
 mod metered;
 mod overload;
 mod report;
 mod rig;
+mod sender;
 mod soak;
 mod stepped;
+mod sweep;
+mod tcp;
 mod traffic;
 mod workload;
 
@@ -28,9 +33,11 @@ pub use overload::{Limit, Load, OverloadReport, overload};
 pub use report::{SchedReport, ThreadReport};
 pub use soak::{SoakReport, soak};
 pub use stepped::{Stepped, Stepper};
+pub use sweep::{Growth, Point, Points, SweepReport, ThreadPoint, sweep};
+pub use tcp::{TcpReport, tcp};
 
 use rig::Rig;
-use workload::{BATCH, Workload};
+use workload::Workload;
 
 /// What to run.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -60,9 +67,15 @@ pub enum SchedError {
     /// The system has no more threads.
     #[error("cannot start a thread: {0}")]
     Spawn(std::io::Error),
+    /// Sockets on the loopback interface.
+    #[error("cannot listen on or connect to 127.0.0.1: {0}")]
+    Socket(std::io::Error),
     /// An agent panicked; its message is on stderr.
     #[error("a scheduler thread panicked; please report this")]
     Panicked,
+    /// The plot of a sweep.
+    #[error(transparent)]
+    Plot(#[from] crate::reproduce::ReproduceError),
     /// Tasks vanished or were invented.
     #[error("{submitted} tasks came in and {accounted} went out; please report this")]
     Lost {
@@ -87,9 +100,9 @@ pub enum SchedError {
 
 /// The first guess at what one ModelThread takes, requests per second.
 const GUESS_RPS: f64 = 5e6;
-/// Runs that find out what the emulated GPUs must be able to do, and their length.
-const TRIALS: usize = 2;
-const TRIAL: Nanos = Nanos::from_millis(300);
+/// Runs at most that find out what the emulated GPUs must be able to do, and their length.
+const TRIALS: usize = 8;
+const TRIAL: Nanos = Nanos::from_millis(200);
 
 /// Measures. Without a rate, short trials first find the highest one, because GPUs and profiles
 /// are sized for the rate: batches of about ten, GPUs four fifths busy.
@@ -100,18 +113,33 @@ pub fn run(shape: Shape) -> Result<SchedReport, SchedError> {
     shape.check()?;
     let rate = shape.rate.map_or_else(|| highest_rate(shape), Ok)?;
     let workload = Workload::new(shape, rate);
+    let before = line::travel_ns()?;
     let outcome = Rig::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
+    let line_ns = [before, line::travel_ns()?];
     let generator = generator::cost_alone(&workload, outcome.mean_batch())?;
-    let stepped = stepped::measure(shape, generator)?;
-    Ok(SchedReport::new(shape, &outcome, generator, stepped))
+    let stepped = stepped::measure(shape)?;
+    Ok(SchedReport::new(shape, &outcome, line_ns, generator, stepped))
 }
 
-/// What the ModelThreads take when there is always more; `shape` has no rate.
+/// What the ModelThreads take when there is always more; `shape` has no rate. The trials end once the
+/// GPUs keep up and are not idle either: full ones would be what is measured, and tell nothing of
+/// the ModelThreads but that their rate is higher.
 fn highest_rate(shape: Shape) -> Result<f64, SchedError> {
+    highest_rate_of(shape, |workload| Ok(Rig::new(workload)))
+}
+
+fn highest_rate_of(
+    shape: Shape,
+    rig: impl Fn(&Workload) -> Result<Rig, SchedError>,
+) -> Result<f64, SchedError> {
     let mut rate = GUESS_RPS * f64::from(shape.model_threads);
     for _ in 0..TRIALS {
-        let outcome = Rig::new(&Workload::new(shape, rate)).run(TRIAL)?;
-        rate = outcome.requests_per_s().max(1.0);
+        let outcome = rig(&Workload::new(shape, rate))?.run(TRIAL)?;
+        let taken = outcome.requests_per_s().max(1.0);
+        if (0.9 * rate..1.1 * rate).contains(&taken) {
+            return Ok(taken);
+        }
+        rate = taken;
     }
     Ok(rate)
 }
@@ -122,8 +150,7 @@ fn highest_rate(shape: Shape) -> Result<f64, SchedError> {
 /// The shape is beyond the scheduler's bounds.
 pub fn step(shape: Shape) -> Result<Stepped, SchedError> {
     shape.check()?;
-    let generator = generator::cost_alone(&Workload::new(shape, GUESS_RPS), f64::from(BATCH))?;
-    stepped::measure(shape, generator)
+    stepped::measure(shape)
 }
 
 impl Shape {
@@ -184,7 +211,7 @@ mod tests {
             Shape { model_threads: 0, ..TINY },
             Shape { models: 0, ..TINY },
             Shape { gpus: 0, ..TINY },
-            Shape { gpus: 5_000, ..TINY },
+            Shape { gpus: 20_000, ..TINY },
         ] {
             assert!(matches!(run(shape), Err(SchedError::Shape(_))), "{shape:?}");
         }

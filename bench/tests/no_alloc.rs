@@ -8,8 +8,9 @@ use baton_topo::PolicyName;
 #[global_allocator]
 static ALLOCATOR: AllocDisabler = AllocDisabler;
 
-/// Buffers have grown to what this load needs: the generator repeats itself every 1,024 passes.
-const START_UP: u32 = 3_000;
+/// Buffers have grown to what this load needs: the generator repeats itself every 1,024 passes, or
+/// every 3,277 with few models.
+const START_UP: u32 = 4_000;
 
 #[test]
 fn serving_allocates_nothing() {
@@ -24,8 +25,8 @@ fn serving_allocates_nothing() {
         let mut agents = Stepper::new(shape).expect("the shape is within bounds");
         (0..START_UP).for_each(|_| agents.pass());
         let before = agents.planned();
-        assert_no_alloc(|| (0..2_000).for_each(|_| agents.pass()));
+        assert_no_alloc(|| (0..3_000).for_each(|_| agents.pass()));
         let planned = agents.planned() - before;
-        assert!(planned > 100_000, "{policy:?}: only {planned} tasks were planned");
+        assert!(planned > 50_000, "{policy:?}: only {planned} tasks were planned");
     }
 }

@@ -1,9 +1,11 @@
 //! Model → rank: the latest candidate of every model, from one ModelThread.
 //!
 //! Candidates supersede one another, so this is not a queue: a slot per model holds the newest
-//! value, and a dirty bit says that it changed. One writer (the ModelThread), one reader (the
-//! RankThread), no lock; a value overwritten before it was read was not worth reading.
+//! value. One writer (the ModelThread), one reader (the RankThread), no lock; a value overwritten
+//! before it was read was not worth reading. Which slots have changed, the writer keeps as a set of
+//! bits until it tells the reader (`link`), once per pass.
 
+use std::array;
 use std::sync::Arc;
 
 use baton_core::{Candidate, Nanos};
@@ -23,67 +25,61 @@ pub struct Published {
 
 /// Makes a board for `models` models, by their ids. A thread writes those that live on it.
 pub(crate) fn board(models: usize) -> (BoardWriter, BoardReader) {
-    let shared = Arc::new(Shared {
-        slots: (0..models).map(|_| LatestSlot::default()).collect(),
-        dirty: (0..models.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
-    });
-    (BoardWriter(Arc::clone(&shared)), BoardReader(shared))
+    let slots: Arc<[LatestSlot]> = (0..models).map(|_| LatestSlot::default()).collect();
+    let changed = vec![0; models.div_ceil(64)].into_boxed_slice();
+    (BoardWriter { slots: Arc::clone(&slots), changed }, BoardReader(slots))
 }
 
 /// The ModelThread's end.
 #[derive(Debug)]
-pub(crate) struct BoardWriter(Arc<Shared>);
+pub(crate) struct BoardWriter {
+    slots: Arc<[LatestSlot]>,
+    /// Bit m of word m / 64: slot m has been written and the reader was not told.
+    changed: Box<[u64]>,
+}
 
 /// The RankThread's end.
 #[derive(Debug)]
-pub struct BoardReader(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    slots: Box<[LatestSlot]>,
-    /// Bit m of word m / 64: slot m has been written since it was last collected.
-    dirty: Box<[AtomicU64]>,
-}
+pub struct BoardReader(Arc<[LatestSlot]>);
 
 impl BoardWriter {
     /// The model's candidate as last published here; none before that.
     pub(crate) fn last(&self, model: usize) -> Published {
-        let words = self.0.slots[model].read();
-        unpack(words.expect("nobody else writes"))
+        unpack(self.slots[model].read().expect("nobody else writes"))
     }
 
     /// Replaces the model's candidate.
-    pub(crate) fn publish(&self, model: usize, value: Published) {
-        self.0.slots[model].write(pack(value));
-        self.0.dirty[model / 64].fetch_or(1 << (model % 64), Ordering::Release);
+    pub(crate) fn publish(&mut self, model: usize, value: Published) {
+        self.slots[model].write(pack(value));
+        self.changed[model / 64] |= 1 << (model % 64);
+    }
+
+    /// Hands the bits of each word with changed slots to `tell`, until it says no. True if the reader
+    /// was told everything.
+    pub(crate) fn tell_changed(&mut self, mut tell: impl FnMut(u32, u64) -> bool) -> bool {
+        let changed = self.changed.iter_mut().enumerate().filter(|(_, models)| **models != 0);
+        for (word, models) in changed {
+            if !tell(word as u32, *models) {
+                return false;
+            }
+            *models = 0;
+        }
+        true
     }
 }
 
 impl BoardReader {
-    /// Hands every candidate that changed since the last call to `each`; returns how many.
-    pub fn collect(&self, mut each: impl FnMut(usize, Published)) -> usize {
-        let mut found = 0;
-        for (word, dirty) in self.0.dirty.iter().enumerate() {
-            if dirty.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            let mut bits = dirty.swap(0, Ordering::Acquire);
-            while bits != 0 {
-                let model = word * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                // A slot being written right now is marked dirty again when the write is done.
-                if let Some(words) = self.0.slots[model].read() {
-                    each(model, unpack(words));
-                    found += 1;
-                }
-            }
+    /// Appends the candidates of the models that the bits of a word stand for to `found`. A slot that
+    /// is being written is left out: the writer has yet to tell of it.
+    ///
+    /// Nothing is done with one slot before the next is read, so that their cache lines travel at
+    /// the same time.
+    pub(crate) fn read(&self, word: u32, mut models: u64, found: &mut Vec<(usize, Published)>) {
+        while models != 0 {
+            let model = word as usize * 64 + models.trailing_zeros() as usize;
+            models &= models - 1;
+            found.extend(self.0[model].read().map(|words| (model, unpack(words))));
         }
-        found
-    }
-
-    /// True if a candidate may have changed since the last [`BoardReader::collect`].
-    pub fn is_dirty(&self) -> bool {
-        self.0.dirty.iter().any(|word| word.load(Ordering::Relaxed) != 0)
     }
 }
 
@@ -114,7 +110,7 @@ impl LatestSlot {
     /// The words, or `None` if a write was in progress.
     fn read(&self) -> Option<[u64; WORDS]> {
         let before = self.version.load(Ordering::Acquire);
-        let words = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
+        let words = array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
         // The words are read before the version is looked at again.
         fence(Ordering::Acquire);
         let after = self.version.load(Ordering::Relaxed);
@@ -154,6 +150,7 @@ fn unpack([head, exec_at, invalid_after, urgency, tail, delay]: [u64; WORDS]) ->
 #[cfg(all(test, loom))]
 mod loom_models {
     use super::*;
+    use crate::ring::ring;
 
     fn published(n: u64) -> Published {
         let [batch, bad_rate, grants, moves] = [n as u32; 4];
@@ -165,18 +162,27 @@ mod loom_models {
     #[test]
     fn no_value_is_torn_and_the_last_one_arrives() {
         loom::model(|| {
-            let (writer, reader) = board(1);
+            let (mut writer, reader) = board(1);
+            let (mut sender, mut receiver) = ring::<2>(2);
             let writing = loom::thread::spawn(move || {
-                (1..=2).for_each(|n| writer.publish(0, published(n)));
+                for n in 1..=2 {
+                    writer.publish(0, published(n));
+                    assert!(writer.tell_changed(|word, models| sender.push([word.into(), models])));
+                    sender.announce();
+                }
             });
-            let mut last = 0;
+            let (mut last, mut told, mut found) = (0, Vec::new(), Vec::new());
             let mut collect = || {
-                reader.collect(|_, value| {
+                receiver.take_all(&mut told);
+                for [word, models] in told.drain(..) {
+                    reader.read(word as u32, models, &mut found);
+                }
+                for (_, value) in found.drain(..) {
                     let n = u64::from(value.grants);
                     assert_eq!(value, published(n), "torn");
                     assert!(n >= last, "went back");
                     last = n;
-                });
+                }
             };
             collect();
             writing.join().expect("the writer does not panic");
@@ -203,17 +209,53 @@ mod tests {
         Published { candidate, grants: n as u32, moves: n as u32 + 5 }
     }
 
+    /// What the writer has to tell.
+    fn changed(writer: &mut BoardWriter) -> Vec<(u32, u64)> {
+        let mut told = Vec::new();
+        writer.tell_changed(|word, models| {
+            told.push((word, models));
+            true
+        });
+        told
+    }
+
     #[test]
-    fn only_what_changed_is_collected_and_only_the_latest() {
-        let (writer, reader) = board(130);
-        for model in [0, 64, 129] {
+    fn only_what_changed_is_told_and_only_the_latest_is_read() {
+        let (mut writer, reader) = board(130);
+        for model in [0, 64, 65, 129] {
             writer.publish(model, published(1));
             writer.publish(model, published(2));
         }
+        let told = changed(&mut writer);
+        assert_eq!(told, [(0, 1), (1, 3), (2, 2)]);
         let mut seen = Vec::new();
-        assert_eq!(reader.collect(|model, value| seen.push((model, value))), 3);
-        assert_eq!(seen, [0, 64, 129].map(|model| (model, published(2))));
-        assert_eq!(reader.collect(|_, _| panic!("nothing changed")), 0);
+        told.into_iter().for_each(|(word, models)| reader.read(word, models, &mut seen));
+        assert_eq!(seen, [0, 64, 65, 129].map(|model| (model, published(2))));
+        assert_eq!(changed(&mut writer), [], "it was told");
+    }
+
+    #[test]
+    fn what_finds_no_room_is_told_later() {
+        let (mut writer, _reader) = board(130);
+        [0, 64, 129].into_iter().for_each(|model| writer.publish(model, published(1)));
+        let mut room = 1;
+        let told_all = writer.tell_changed(|_, _| {
+            room -= 1;
+            room >= 0
+        });
+        assert!(!told_all);
+        writer.publish(70, published(1));
+        assert_eq!(changed(&mut writer), [(1, 1 | 1 << 6), (2, 2)]);
+    }
+
+    #[test]
+    fn many_changes_of_one_word_are_all_read() {
+        let (mut writer, reader) = board(64);
+        (0..64).for_each(|model| writer.publish(model, published(model as u64 + 1)));
+        let mut seen = Vec::new();
+        reader.read(0, u64::MAX, &mut seen);
+        let all: Vec<_> = (0..64).map(|model| (model, published(model as u64 + 1))).collect();
+        assert_eq!(seen, all);
     }
 
     #[test]
@@ -226,19 +268,19 @@ mod tests {
     #[test]
     fn a_reader_beside_a_writer_never_sees_a_torn_value_and_ends_with_the_last() {
         const LAST: u64 = if cfg!(miri) { 100 } else { 200_000 };
-        let (writer, reader) = board(1);
+        let (mut writer, reader) = board(1);
         let writing = std::thread::spawn(move || {
             (1..=LAST).for_each(|n| writer.publish(0, published(n)));
         });
-        let mut last = 0;
+        let (mut last, mut found) = (0, Vec::new());
         while last < LAST {
-            reader.collect(|_, value| {
-                let candidate = value.candidate.expect("never cleared");
-                let n = candidate.exec_at.0;
-                assert_eq!(value, published(n), "torn");
+            reader.read(0, 1, &mut found);
+            for (_, value) in found.drain(..) {
+                let n = value.candidate.map_or(0, |candidate| candidate.exec_at.0);
+                assert!(n == 0 || value == published(n), "torn");
                 assert!(n >= last, "went back");
                 last = n;
-            });
+            }
             std::thread::yield_now();
         }
         writing.join().expect("the writer does not panic");

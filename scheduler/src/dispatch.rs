@@ -61,10 +61,10 @@ impl<T: Transport> Dispatch<T> {
             link,
             in_flight,
             moves: vec![0; places.len()],
-            places,
             undelivered: Vec::new(),
             task_ids: Vec::with_capacity(baton_core::BATCH_MAX as usize),
-            planned: Vec::new(),
+            planned: Vec::with_capacity(places.len()),
+            places,
             counters,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use baton_core::{ModelConfig, NetworkDelay, Policy};
 use baton_rdma::Transport;
-use baton_topo::{Cluster, PolicyName, Waker};
+use baton_topo::{Cluster, Idle, PolicyName, Waker};
 use crossbeam_channel::Receiver;
 
 use crate::link::{
@@ -54,6 +54,7 @@ impl<T: Transport> HotPath<T> {
             let residents = residents(cluster, &homes, number);
             let (model_link, rank_link, commands) = link(
                 cluster.models.len(),
+                cluster.scheduler.idle == Idle::Park,
                 transport.waker(),
                 rank_waker.clone(),
                 notice_sender.clone(),

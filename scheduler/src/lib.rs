@@ -21,12 +21,14 @@ mod in_flight;
 pub mod limits;
 mod link;
 mod load_board;
+mod mail;
 mod model_thread;
 mod passage;
 mod peers;
 mod placement;
 mod process;
 mod rank_thread;
+mod ring;
 mod roster;
 mod sync;
 

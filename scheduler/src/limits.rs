@@ -4,11 +4,13 @@ use baton_core::PIPELINE_DEPTH;
 use baton_topo::GPUS_PER_BACKEND_MAX;
 
 /// GPU slots that may be joined at once.
-pub const GPUS_MAX: u32 = 4096;
+pub const GPUS_MAX: u32 = 16_384;
 /// Backends that may be joined at once.
-pub const BACKENDS_MAX: u32 = 1024;
+pub const BACKENDS_MAX: u32 = 2048;
 /// Frontends that may be joined at once; their ids are 16 bits of a task's.
 pub const FRONTENDS_MAX: u32 = 1024;
+/// Connections of one thread: every member's, and some that are being refused.
+pub const CONNECTIONS_MAX: usize = (BACKENDS_MAX + FRONTENDS_MAX) as usize + 64;
 /// Slabs one frontend may announce, and profiles one backend may bring: one per model.
 pub const ANNOUNCEMENTS_MAX: usize = 4096;
 /// Commands that may wait for a thread; the ControlThread waits while there is no room.
@@ -22,8 +24,11 @@ pub const MODEL_THREADS_MAX: u32 = 64;
 /// Batches one ModelThread can have outstanding: every slot's whole pipeline.
 pub const IN_FLIGHT_MAX: usize = GPUS_MAX as usize * PIPELINE_DEPTH as usize;
 /// Updates a ModelThread can owe the RankThread: a plan and an end for each outstanding batch, or
-/// a grant given back. With room for all of them the ring is never full.
+/// a grant given back.
 pub const GPU_UPDATES_MAX: usize = 2 * IN_FLIGHT_MAX;
+/// Messages from a ModelThread to the RankThread on their way at a time; others wait in the
+/// ModelThread. Both go through the whole ring again and again, so it is to stay in their caches.
+pub const RANK_MAIL_RING: usize = 1024;
 
 const _: () = assert!(FRONTENDS_MAX <= u16::MAX as u32);
 const _: () = assert!(GPUS_PER_BACKEND_MAX <= GPUS_MAX);

@@ -1,9 +1,11 @@
 //! How the threads talk: typed ends, so that no thread sees another's queue.
 //!
-//! ModelThread → RankThread: the candidate board (latest value) and a ring of slot updates.
-//! RankThread → ModelThread: a ring of grants. ControlThread → both: commands, off the request
-//! path. Every ring is sized so that it cannot be full; see `limits.rs`.
+//! ModelThread → RankThread: the candidate board (latest value), and a ring of slot updates and of
+//! what has changed on the board. RankThread → ModelThread: a ring of grants. ControlThread → both: commands, off the request
+//! path. The ring of grants cannot be full; what the other one has no room for waits before it. See
+//! `limits.rs`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use baton_core::{
@@ -13,8 +15,10 @@ use baton_topo::Waker;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::board::{BoardReader, BoardWriter, Published, board};
-use crate::limits::{COMMANDS_MAX, GPU_UPDATES_MAX};
+use crate::limits::{COMMANDS_MAX, GPU_UPDATES_MAX, RANK_MAIL_RING};
+use crate::mail::{self, ToRank, Words};
 use crate::passage::{Passage, PassageEnd};
+use crate::ring::{RingReceiver, RingSender, ring};
 
 /// What the ControlThread tells a ModelThread.
 #[derive(Debug)]
@@ -118,13 +122,16 @@ pub enum Notice {
 #[derive(Debug)]
 pub struct ModelLink {
     board: BoardWriter,
-    updates: rtrb::Producer<GpuUpdate>,
-    grants: rtrb::Consumer<(ModelId, Grant)>,
+    rank_mail: RingSender<{ mail::WORDS }>,
+    /// Slot updates that are not in the ring yet, in order.
+    unsent: VecDeque<GpuUpdate>,
+    grants: RingReceiver<{ mail::WORDS }>,
     /// From the ControlThread.
     pub commands: Receiver<ModelCommand>,
     /// To the ControlThread.
     pub notices: NoticeSender,
-    rank: Waker,
+    /// `None`: the RankThread never sleeps.
+    rank: Option<Waker>,
     /// Something was written since the RankThread was last woken.
     unannounced: bool,
 }
@@ -132,9 +139,10 @@ pub struct ModelLink {
 /// The RankThread's end towards one ModelThread.
 #[derive(Debug)]
 pub struct RankLink {
-    updates: rtrb::Consumer<GpuUpdate>,
-    grants: rtrb::Producer<(ModelId, Grant)>,
-    waker: Waker,
+    mail: RingReceiver<{ mail::WORDS }>,
+    grants: RingSender<{ mail::WORDS }>,
+    /// `None`: the ModelThread never sleeps.
+    waker: Option<Waker>,
     /// Something was granted since the ModelThread was last woken.
     unannounced: bool,
 }
@@ -181,28 +189,32 @@ impl Sleeper {
 }
 
 /// Makes the two ends between a ModelThread and the RankThread, of a scheduler with `models` models.
+/// Threads that never sleep (`sleepy` is false) are not woken: asking whether somebody sleeps waits
+/// until all that was written has reached the other core.
 pub(crate) fn link(
     models: usize,
+    sleepy: bool,
     model_waker: Waker,
     rank_waker: Waker,
     notices: NoticeSender,
 ) -> (ModelLink, (BoardReader, RankLink), CommandSender<ModelCommand>) {
     let (writer, reader) = board(models);
-    let (update_in, update_out) = rtrb::RingBuffer::new(GPU_UPDATES_MAX);
+    let (rank_mail, mail) = ring(RANK_MAIL_RING);
     // A model gets no second grant before it has answered the first.
-    let (grant_in, grant_out) = rtrb::RingBuffer::new(models.max(1));
+    let (grant_in, grant_out) = ring(models);
     let (commands, inbox) = command_queue(model_waker.clone());
     let model = ModelLink {
         board: writer,
-        updates: update_in,
+        rank_mail,
+        unsent: VecDeque::with_capacity(RANK_MAIL_RING),
         grants: grant_out,
         commands: inbox,
         notices,
-        rank: rank_waker,
+        rank: sleepy.then_some(rank_waker),
         unannounced: false,
     };
-    let rank =
-        RankLink { updates: update_out, grants: grant_in, waker: model_waker, unannounced: false };
+    let waker = sleepy.then_some(model_waker);
+    let rank = RankLink { mail, grants: grant_in, waker, unannounced: false };
     (model, (reader, rank), commands)
 }
 
@@ -226,39 +238,56 @@ impl ModelLink {
 
     /// Tells the RankThread about a slot.
     pub fn update(&mut self, update: GpuUpdate) {
-        self.updates.push(update).expect("the ring has room for every slot's updates");
+        debug_assert!(self.unsent.len() < GPU_UPDATES_MAX, "more than every slot's updates");
+        self.unsent.push_back(update);
         self.unannounced = true;
     }
 
-    /// The next grant, if there is one.
-    pub fn grant(&mut self) -> Option<(ModelId, Grant)> {
-        self.grants.pop().ok()
+    /// Moves the grants that have arrived to the end of `grants`: see [`mail::unpack_grant`].
+    pub(crate) fn take_grants(&mut self, grants: &mut Vec<Words>) {
+        self.grants.take_all(grants);
     }
 
-    /// Wakes the RankThread if it has anything to look at. Once per pass.
-    pub fn announce(&mut self) {
-        if std::mem::take(&mut self.unannounced) {
-            self.rank.wake();
+    /// Hands over what was published since the last time, and wakes the RankThread to look at it.
+    /// False if the ring had no room for all of it: the rest waits for the next time.
+    pub fn announce(&mut self) -> bool {
+        if !std::mem::take(&mut self.unannounced) {
+            return true;
         }
+        let Self { board, rank_mail, unsent, .. } = self;
+        // Updates before candidates: a slot that has just become free can serve what comes next.
+        while unsent.front().is_some_and(|&update| rank_mail.push(ToRank::Update(update).pack())) {
+            unsent.pop_front();
+        }
+        let told = unsent.is_empty()
+            && board.tell_changed(|word, models| {
+                rank_mail.push(ToRank::Changed { word, models }.pack())
+            });
+        rank_mail.announce();
+        self.unannounced = !told;
+        self.rank.iter().for_each(Waker::wake);
+        told
     }
 }
 
 impl RankLink {
-    /// The next slot update, if there is one.
-    pub fn update(&mut self) -> Option<GpuUpdate> {
-        self.updates.pop().ok()
+    /// Moves what has arrived to the end of `mail`: see [`ToRank::unpack`].
+    pub(crate) fn take_mail(&mut self, mail: &mut Vec<Words>) {
+        self.mail.take_all(mail);
     }
 
-    /// Sends a grant to the model's thread.
+    /// Grants a slot to a model of this thread.
     pub fn grant(&mut self, model: ModelId, grant: Grant) {
-        self.grants.push((model, grant)).expect("a model has one grant at a time");
+        let sent = self.grants.push(mail::pack_grant(model, grant));
+        assert!(sent, "a model has one grant at a time");
         self.unannounced = true;
     }
 
-    /// Wakes the ModelThread if it was granted anything. Once per pass.
+    /// Hands over what was granted, and wakes the ModelThread. Once per pass.
     pub fn announce(&mut self) {
         if std::mem::take(&mut self.unannounced) {
-            self.waker.wake();
+            self.grants.announce();
+            self.waker.iter().for_each(Waker::wake);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::catalog::Catalog;
 use crate::control::{ControlParts, ControlThread};
 use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
 use crate::hot_path::HotPath;
-use crate::limits::MODEL_THREADS_MAX;
+use crate::limits::{CONNECTIONS_MAX, MODEL_THREADS_MAX};
 use crate::link::{CommandSender, ModelCommand};
 use crate::model_thread::ModelThread;
 use crate::rank_thread::RankThread;
@@ -113,7 +113,8 @@ pub fn start(cluster: &Cluster, clock: Clock) -> Result<SchedulerHandle, Schedul
 }
 
 fn bind(addr: SocketAddr, role: Role, member: u32) -> Result<TcpTransport, SchedulerError> {
-    TcpTransport::bind(Some(addr), Identity { role, member }, TcpConfig::default())
+    let bounds = TcpConfig { connections_max: CONNECTIONS_MAX, ..TcpConfig::default() };
+    TcpTransport::bind(Some(addr), Identity { role, member }, bounds)
         .map_err(|source| SchedulerError::Listen { addr, source })
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use crate::board::{BoardReader, Published};
 use crate::counters::RankThreadCounters;
-use crate::limits::GPUS_MAX;
+use crate::limits::{GPUS_MAX, RANK_MAIL_RING};
 use crate::link::{Notice, NoticeSender, RankCommand, RankLink, Sleeper};
+use crate::mail::{ToRank, Words};
 
 /// Where a model lives.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,9 @@ pub struct RankThread {
     /// Per ModelThread: the candidates of the models on it.
     boards: Vec<BoardReader>,
     commands: Receiver<RankCommand>,
+    /// What arrived in this pass from one thread, and the candidates it speaks of.
+    mail: Vec<Words>,
+    candidates: Vec<(usize, Published)>,
     sleeper: Sleeper,
     waker: Waker,
     counters: Arc<RankThreadCounters>,
@@ -71,10 +75,17 @@ impl RankThread {
             out: Outbox { links, homes, notices },
             boards,
             commands,
+            mail: Vec::with_capacity(RANK_MAIL_RING),
+            candidates: Vec::with_capacity(serving.len()),
             sleeper,
             waker,
             counters,
         }
+    }
+
+    /// Batches granted and not reported finished. Walks all slots: for tests and diagnosis.
+    pub fn outstanding(&self) -> usize {
+        self.state.outstanding()
     }
 
     fn take_commands(&mut self, now: Nanos) -> usize {
@@ -100,29 +111,36 @@ impl RankThread {
         taken
     }
 
-    /// Updates before candidates: a slot that has just become free can serve what comes next.
-    fn take_updates(&mut self, now: Nanos) -> usize {
+    /// Notes what has arrived; nothing is decided before all of it is known.
+    fn take_mail(&mut self, now: Nanos) -> usize {
         let mut taken = 0;
-        for thread in 0..self.out.links.len() {
-            while let Some(update) = self.out.links[thread].update() {
-                self.state.note_gpu(now, update, &mut self.out);
-                taken += 1;
+        for thread in 0..self.boards.len() {
+            self.out.links[thread].take_mail(&mut self.mail);
+            for message in self.mail.drain(..) {
+                match ToRank::unpack(message) {
+                    ToRank::Update(update) => {
+                        self.state.note_gpu(now, update, &mut self.out);
+                        taken += 1;
+                    }
+                    ToRank::Changed { word, models } => {
+                        self.boards[thread].read(word, models, &mut self.candidates);
+                    }
+                }
             }
+            taken += self.note_candidates(now, thread);
         }
         taken
     }
 
-    fn take_candidates(&mut self, now: Nanos) -> usize {
-        let mut taken = 0;
-        for (thread, board) in self.boards.iter().enumerate() {
-            taken += board.collect(|model, Published { candidate, grants, moves }| {
-                let home = &mut self.out.homes[model];
-                // What a former home published last is not news.
-                if moves >= home.1 {
-                    *home = (thread, moves);
-                    self.state.note_candidate(now, ModelId(model as u32), candidate, grants);
-                }
-            });
+    fn note_candidates(&mut self, now: Nanos, thread: usize) -> usize {
+        let taken = self.candidates.len();
+        for (model, Published { candidate, grants, moves }) in self.candidates.drain(..) {
+            let home = &mut self.out.homes[model];
+            // What a former home published last is not news.
+            if moves >= home.1 {
+                *home = (thread, moves);
+                self.state.note_candidate(now, ModelId(model as u32), candidate, grants);
+            }
         }
         taken
     }
@@ -138,7 +156,7 @@ impl RankThread {
 
 impl Agent for RankThread {
     fn poll(&mut self, now: Nanos) -> usize {
-        let work = self.take_commands(now) + self.take_updates(now) + self.take_candidates(now);
+        let work = self.take_commands(now) + self.take_mail(now);
         let due = self.state.next_timer().is_some_and(|at| at <= now);
         if due {
             self.state.on_timer(now, &mut self.out);

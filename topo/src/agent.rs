@@ -98,9 +98,9 @@ pub fn park_thread(timeout: Option<Nanos>) {
     }
 }
 
-/// Pins the thread and asks the kernel for precise timeouts. Neither is needed for correctness, so
+/// Pins the calling thread and asks the kernel for precise timeouts. Neither is needed for correctness, so
 /// a refusal is reported and lived with.
-fn prepare_thread(placement: &Placement) {
+pub fn prepare_thread(placement: &Placement) {
     if let Some(core) = placement.core
         && !core_affinity::set_for_current(core_affinity::CoreId { id: core })
     {

@@ -17,7 +17,7 @@ pub mod machine;
 mod waker;
 pub mod zoo;
 
-pub use agent::{Agent, Idle, Placement, park_thread, run};
+pub use agent::{Agent, Idle, Placement, park_thread, prepare_thread, run};
 pub use clock::Clock;
 pub use cluster::{
     BackendSpec, Cluster, EngineSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec,

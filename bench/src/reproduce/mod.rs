@@ -8,11 +8,11 @@
 //! place where it says it, and a remark on the difference. No number of the paper is read off a
 //! plot. The same code and effort give the same bytes.
 
-mod draw;
+pub(crate) mod draw;
 mod draw_panel;
 mod effort;
 mod experiment;
-mod figure;
+pub(crate) mod figure;
 mod grid;
 mod lab;
 mod markdown;

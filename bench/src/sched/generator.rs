@@ -1,5 +1,6 @@
 //! A transport without a network: its polls make up requests and batch reports, what is sent to it
-//! goes to the emulated GPUs.
+//! goes to the emulated GPUs. Or one with half a network: requests come over TCP from a
+//! [`super::sender`], and only the GPUs are emulated.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +13,8 @@ use baton_rdma::wire::{
     BatchStatus, Body, Hello, Kind, Plan, RefuseCode, Role, Submit, TaskEnd, TaskResult,
 };
 use baton_rdma::{
-    ConnId, Events, Identity, Peer, Read, SendError, SlabSet, Transport, TransportCounters,
+    ConnId, Events, Identity, Peer, Read, SendError, SlabSet, TcpConfig, TcpTransport, Transport,
+    TransportCounters,
 };
 use baton_topo::Waker;
 use zerocopy::little_endian::U64;
@@ -27,13 +29,16 @@ use super::traffic::Traffic;
 use super::workload::{BACKLOG, Workload};
 
 /// GPU slots per emulated backend: reports come from many connections, as in a cluster.
-pub(super) const GPUS_PER_BACKEND: u32 = 8;
+pub(super) const GPUS_PER_BACKEND: u32 = 16;
 /// The one frontend, and the token every member presents.
 pub(super) const FRONTEND: FrontendId = FrontendId(0);
 pub(super) const TOKEN: u64 = 1;
 const FRONTEND_CONN: ConnId = ConnId(0);
+/// Added to a backend's number; no connection of a network has such a number.
+const BACKEND_CONNS: u64 = 1 << 63;
 
-/// Requests a saturating generator adds per poll: what one system call brings over TCP at load.
+/// Requests a saturating generator adds per poll, if nothing else is said: what one system call
+/// brings over TCP at load.
 pub(super) const REQUESTS_PER_POLL: usize = 64;
 /// Requests a paced generator adds per poll at most, after a pause.
 pub(super) const CATCH_UP_MAX: usize = 1024;
@@ -48,6 +53,7 @@ pub(super) struct Generator {
     ingress: VecDeque<(u32, Nanos)>,
     ingress_max: usize,
     per_poll: usize,
+    saturating_per_poll: usize,
     /// Connections not reported as open yet.
     unopened: Vec<(ConnId, Peer)>,
     /// Requests made so far; names tasks.
@@ -61,6 +67,8 @@ pub(super) struct Generator {
     quiet: Arc<AtomicBool>,
     traffic: Arc<Traffic>,
     ledger: Option<Ledger>,
+    /// Where requests come from and ends go to, instead of the arrivals above.
+    tcp: Option<Box<TcpTransport>>,
 }
 
 impl Generator {
@@ -72,8 +80,7 @@ impl Generator {
         traffic: Arc<Traffic>,
     ) -> Self {
         let shape = &workload.shape;
-        let models: Vec<u32> =
-            (thread..shape.models).step_by(shape.model_threads as usize).collect();
+        let models = workload.models_of(thread);
         let share = models.len() as f64 / f64::from(shape.models);
         let rate = shape.rate.map(|rate| rate * share);
         Self {
@@ -83,6 +90,7 @@ impl Generator {
             ingress: VecDeque::with_capacity(workload.ingress_max),
             ingress_max: workload.ingress_max,
             per_poll: workload.per_poll,
+            saturating_per_poll: workload.saturating_per_poll,
             unopened: peers(shape.gpus),
             made: 0,
             waiting: 0,
@@ -91,7 +99,35 @@ impl Generator {
             quiet,
             traffic,
             ledger: workload.watched.then(Ledger::new),
+            tcp: None,
         }
+    }
+
+    /// One whose requests come over TCP.
+    ///
+    /// # Errors
+    /// The system has no more sockets.
+    pub(super) fn over_tcp(
+        workload: &Workload,
+        thread: u32,
+        traffic: Arc<Traffic>,
+    ) -> io::Result<Self> {
+        let identity = Identity { role: Role::ModelThread, member: thread };
+        let listen = ([127, 0, 0, 1], 0).into();
+        let tcp = TcpTransport::bind(Some(listen), identity, TcpConfig::default())?;
+        let mut generator = Self::new(workload, thread, Arc::default(), traffic);
+        generator.unopened.retain(|(_, peer)| peer.role == Role::Backend);
+        generator.tcp = Some(Box::new(tcp));
+        Ok(generator)
+    }
+
+    fn take_in(&mut self, events: &mut Events) {
+        let Some(tcp) = &mut self.tcp else { return self.make_requests(events) };
+        tcp.poll(self.now, events);
+        let taken = tcp.counters().messages_in;
+        self.waiting += taken - self.made;
+        self.made = taken;
+        self.traffic.taken.set(taken);
     }
 
     fn report_finished(&mut self, events: &mut Events) {
@@ -117,7 +153,7 @@ impl Generator {
             }
         } else {
             let room = self.waiting_max - self.waiting.min(self.waiting_max);
-            let most = REQUESTS_PER_POLL.min(room as usize);
+            let most = self.saturating_per_poll.min(room as usize);
             self.traffic.offered.add(most as u64);
             for _ in 0..most {
                 let (model, now) = self.arrivals.take(self.now).expect("it is not paced");
@@ -188,7 +224,7 @@ pub(super) fn backend_of(gpu: u32) -> BackendId {
 }
 
 fn backend_conn(backend: BackendId) -> ConnId {
-    ConnId(FRONTEND_CONN.0 + 1 + u64::from(backend.0))
+    ConnId(BACKEND_CONNS + u64::from(backend.0))
 }
 
 fn peers(gpus: u32) -> Vec<(ConnId, Peer)> {
@@ -207,14 +243,14 @@ impl Transport for Generator {
         self.now = now;
         if self.unopened.is_empty() {
             self.report_finished(events);
-            self.make_requests(events);
+            self.take_in(events);
         } else {
             self.unopened.drain(..).for_each(|(conn, peer)| events.opened(conn, peer));
         }
         events.len() - before
     }
 
-    fn send<B: Body>(&mut self, _: ConnId, body: &B, tail: &[u8]) -> Result<(), SendError> {
+    fn send<B: Body>(&mut self, conn: ConnId, body: &B, tail: &[u8]) -> Result<(), SendError> {
         match B::KIND {
             Kind::Plan => {
                 self.on_plan(
@@ -224,6 +260,9 @@ impl Transport for Generator {
             }
             Kind::TaskEnd => {
                 self.on_end(TaskEnd::ref_from_bytes(body.as_bytes()).expect("the kind says so"));
+                if let Some(tcp) = &mut self.tcp {
+                    return tcp.send(conn, body, tail);
+                }
             }
             _ => {}
         }
@@ -231,7 +270,7 @@ impl Transport for Generator {
     }
 
     fn local_addr(&self) -> SocketAddr {
-        ([127, 0, 0, 1], 1).into()
+        self.tcp.as_ref().map_or_else(|| ([127, 0, 0, 1], 1).into(), |tcp| tcp.local_addr())
     }
 
     fn connect(&mut self, _: SocketAddr, _: Hello) -> io::Result<ConnId> {
@@ -249,11 +288,14 @@ impl Transport for Generator {
     fn flush(&mut self) {
         let open = self.ledger.as_ref().map_or(self.waiting, Ledger::count_open);
         self.traffic.open.set(open);
+        self.tcp.iter_mut().for_each(|tcp| tcp.flush());
     }
 
     // Nothing below is called by a ModelThread that serves, or there is nothing to do for it.
     fn identify(&mut self, _: Identity) {}
-    fn close(&mut self, _: ConnId, _: RefuseCode, _: &str) {}
+    fn close(&mut self, conn: ConnId, code: RefuseCode, detail: &str) {
+        self.tcp.iter_mut().for_each(|tcp| tcp.close(conn, code, detail));
+    }
     fn post_reads(&mut self, _: &mut Vec<Read>) {}
     fn abort_read(&mut self, _: ConnId, _: u64) {}
     fn reply(&mut self, _: ConnId, _: &TaskResult, _: &[u8]) -> Result<(), SendError> {
@@ -263,7 +305,7 @@ impl Transport for Generator {
         Err(io::ErrorKind::Unsupported.into())
     }
     fn counters(&self) -> TransportCounters {
-        TransportCounters::default()
+        self.tcp.as_ref().map_or_else(TransportCounters::default, |tcp| tcp.counters())
     }
 }
 
@@ -292,7 +334,7 @@ fn step(generator: &mut Generator, events: &mut Events, batch: u64, gpus: u32) {
     let tail = &tasks[..(8 * batch as usize).min(tasks.len())];
     events.clear();
     // As many batches run at a time as there are GPUs.
-    let step = generator.gpus.latency(batch as u32).0 * REQUESTS_PER_POLL as u64;
+    let step = generator.gpus.latency(batch as u32).0 * generator.saturating_per_poll as u64;
     let now = generator.now + Nanos(step / (batch * u64::from(gpus)));
     generator.poll(now, events);
     while generator.waiting >= batch {

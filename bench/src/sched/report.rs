@@ -24,7 +24,7 @@ pub struct SchedReport {
     pub seconds: f64,
     /// Requests that came in, per second.
     pub requests_per_s: f64,
-    /// CPU time of the ModelThreads per request, generator and idle passes taken off.
+    /// CPU time of the ModelThreads' passes with something to do, per request, less the generator's.
     pub ns_per_request: f64,
     /// What was taken off for the generator.
     pub generator_ns_per_request: f64,
@@ -32,15 +32,19 @@ pub struct SchedReport {
     pub batches_per_s: f64,
     /// Tasks in a batch.
     pub mean_batch: f64,
-    /// CPU time of the RankThread per batch granted: candidates, grant and slot updates together,
-    /// idle passes taken off.
+    /// CPU time of the RankThread's passes with something to do, per batch granted: candidates, grant
+    /// and slot updates together.
     pub rank_ns_per_batch: f64,
     /// The same per candidate, grant and slot update.
     pub rank_ns_per_event: f64,
     /// Candidates the RankThread looked at per batch granted.
     pub candidates_per_batch: f64,
-    /// Share of the RankThread's CPU time in which it had something to do.
+    /// Passes in which the RankThread had something to do, per batch granted.
+    pub rank_passes_per_batch: f64,
+    /// Share of the RankThread's CPU time in which it had something to do. The rest is looking.
     pub rank_busy: f64,
+    /// A pass of the RankThread that finds nothing; its share of the core is not charged to batches.
+    pub rank_idle_pass_ns: f64,
     /// From the moment a batch is schedulable and a slot can be granted until the plan is out.
     pub dispatch_delay_us: Quantiles,
     /// Tasks given up, for whatever reason.
@@ -49,10 +53,15 @@ pub struct SchedReport {
     pub queue_full: u64,
     /// Plans that could not be sent.
     pub plans_undelivered: u64,
+    /// Times the kernel took the core away from one of the threads.
+    pub interruptions: u64,
     /// Each agent had a core of its own and was pinned to it.
     pub pinned: bool,
     /// Share of the CPU time that went to other machines' work; `null` where unknown.
     pub steal_fraction: Option<f64>,
+    /// What a cache line took from the first core to the second, before the run and after it: live
+    /// figures follow it, and on virtual machines it moves. `null` with one core.
+    pub line_travel_ns: [Option<f64>; 2],
     /// The same agents stepped by hand on one thread: what the code costs without neighbours.
     pub stepped: Stepped,
     /// Each ModelThread by itself.
@@ -85,11 +94,12 @@ impl SchedReport {
     pub(super) fn new(
         shape: Shape,
         outcome: &Outcome,
+        line_travel_ns: [Option<f64>; 2],
         generator_ns: f64,
         stepped: Stepped,
     ) -> Self {
         let requests = outcome.total(|counts| counts.requests);
-        let busy_ns: f64 = outcome.model_threads.iter().map(Lap::busy_ns).sum();
+        let busy_ns: f64 = outcome.model_threads.iter().map(|lap| lap.usage.busy_ns()).sum();
         let rank = &outcome.rank;
         let per = |ns: f64, count: u64| ns / count.max(1) as f64;
         // Each grant is followed by two updates: planned, finished.
@@ -105,16 +115,20 @@ impl SchedReport {
             generator_ns_per_request: generator_ns,
             batches_per_s: outcome.per_s(outcome.total(|counts| counts.batches)),
             mean_batch: outcome.mean_batch(),
-            rank_ns_per_batch: per(rank.busy_ns(), rank.counts.grants),
-            rank_ns_per_event: per(rank.busy_ns(), events),
+            rank_ns_per_batch: per(rank.usage.busy_ns(), rank.counts.grants),
+            rank_ns_per_event: per(rank.usage.busy_ns(), events),
             candidates_per_batch: per(rank.counts.candidates as f64, rank.counts.grants),
-            rank_busy: rank.busy_share(),
+            rank_passes_per_batch: per(rank.usage.busy_passes() as f64, rank.counts.grants),
+            rank_idle_pass_ns: rank.usage.idle_pass_ns(),
+            rank_busy: rank.usage.busy_share(),
             dispatch_delay_us: Quantiles::of(outcome),
             dropped: outcome.total(|counts| counts.dropped),
             queue_full: outcome.total(|counts| counts.queue_full),
             plans_undelivered: outcome.total(|counts| counts.undelivered),
+            interruptions: outcome.interruptions(),
             pinned: outcome.pinned,
             steal_fraction: outcome.steal,
+            line_travel_ns,
             stepped,
             threads: outcome
                 .model_threads
@@ -130,14 +144,14 @@ impl ThreadReport {
         let requests = lap.counts.requests;
         Self {
             requests_per_s: outcome.per_s(requests),
-            ns_per_request: lap.busy_ns() / requests.max(1) as f64 - generator_ns,
-            busy: lap.busy_share(),
+            ns_per_request: lap.usage.busy_ns() / requests.max(1) as f64 - generator_ns,
+            busy: lap.usage.busy_share(),
         }
     }
 }
 
 impl Quantiles {
-    fn of(outcome: &Outcome) -> Self {
+    pub(super) fn of(outcome: &Outcome) -> Self {
         let mut all = Histogram::<u64>::new(2).expect("two digits are allowed");
         for lap in &outcome.model_threads {
             all.add(&lap.counts.delays).expect("it grows to what it is given");
@@ -170,11 +184,12 @@ impl fmt::Display for SchedReport {
         writeln!(
             f,
             "  rank thread    {:>6.1} ns CPU per batch of {:.1}, {:.3} M batches/s, {:.2} candidates \
-             per batch, busy {:.0} %",
+             per batch in {:.2} passes, busy {:.0} %",
             self.rank_ns_per_batch,
             self.mean_batch,
             self.batches_per_s / 1e6,
             self.candidates_per_batch,
+            self.rank_passes_per_batch,
             self.rank_busy * 100.0,
         )?;
         let Quantiles { p50, p99, p999 } = self.dispatch_delay_us;
@@ -192,8 +207,15 @@ impl fmt::Display for SchedReport {
             self.steal_fraction.map_or_else(|| "-".into(), |s| format!("{:.1} %", s * 100.0));
         writeln!(
             f,
-            "  dropped {}, queue full {}, plans undelivered {}, steal {steal}",
-            self.dropped, self.queue_full, self.plans_undelivered,
+            "  dropped {}, queue full {}, plans undelivered {}, interruptions {}, steal {steal}, a cache \
+             line takes {} ns",
+            self.dropped,
+            self.queue_full,
+            self.plans_undelivered,
+            self.interruptions,
+            self.line_travel_ns
+                .map(|ns| ns.map_or_else(|| "-".into(), |ns| format!("{ns:.0}")))
+                .join(" to "),
         )
     }
 }

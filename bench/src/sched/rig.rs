@@ -1,20 +1,22 @@
-//! The agents on their threads, and the phases of a run: warm up, measure, run dry, and weigh a
-//! pass that finds nothing to do.
+//! The agents on their threads, and the phases of a run: warm up, measure, run dry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use baton_core::{Gpu, GpuId, Nanos, SubclusterId};
+use baton_rdma::Transport as _;
 use baton_scheduler::{
     HotPath, ModelCommand, ModelThread, RankCommand, RankThread, SchedulerCounters,
 };
-use baton_topo::{Agent, Clock, Idle, Placement, Waker, park_thread, run};
+use baton_topo::{Agent, Clock, Placement, Waker, park_thread, run};
 
 use super::SchedError;
 use super::generator::{FRONTEND, GPUS_PER_BACKEND, Generator, TOKEN, backend_of};
+use super::layout::Layout;
 use super::memory::{Memory, MemoryMeter};
 use super::metered::{Metered, Usage};
+use super::sender::Sender;
 use super::traffic::{self, Traffic, TrafficCounts};
 use super::workload::Workload;
 use crate::steal::CpuTimes;
@@ -26,6 +28,8 @@ pub(super) struct Rig {
     counters: Arc<SchedulerCounters>,
     quiet: Arc<AtomicBool>,
     traffic: Vec<Arc<Traffic>>,
+    /// Without them the transports make the requests up.
+    senders: Vec<Sender>,
 }
 
 /// What a run came to.
@@ -34,6 +38,8 @@ pub(super) struct Outcome {
     pub(super) elapsed: Nanos,
     pub(super) model_threads: Vec<Lap<ModelCounts>>,
     pub(super) rank: Lap<RankCounts>,
+    /// With the requests they sent.
+    pub(super) senders: Vec<Lap<u64>>,
     /// The agents had a core each and spun on it.
     pub(super) pinned: bool,
     pub(super) steal: Option<f64>,
@@ -44,8 +50,7 @@ pub(super) struct Outcome {
 /// One thread's share of the measured phase.
 #[derive(Debug)]
 pub(super) struct Lap<C> {
-    usage: Usage,
-    idle_pass_ns: f64,
+    pub(super) usage: Usage,
     pub(super) counts: C,
 }
 
@@ -91,17 +96,50 @@ impl Rig {
             Generator::new(workload, thread, Arc::clone(&quiet), Arc::clone(traffic))
         };
         let transports = (0..).zip(&traffic).map(generator).collect();
+        Self::of(workload, transports, counters, quiet, traffic, Vec::new())
+    }
+
+    /// Requests come over TCP, from a sender for each ModelThread.
+    ///
+    /// # Errors
+    /// The system has no more sockets.
+    pub(super) fn over_tcp(workload: &Workload) -> Result<Self, SchedError> {
+        let quiet = Arc::new(AtomicBool::new(false));
+        let threads = workload.shape.model_threads;
+        let counters = Arc::new(SchedulerCounters::new(threads as usize));
+        let (mut transports, mut senders, mut traffic) = (Vec::new(), Vec::new(), Vec::new());
+        for thread in 0..threads {
+            let seen: Arc<Traffic> = Arc::default();
+            let transport = Generator::over_tcp(workload, thread, Arc::clone(&seen));
+            let transport = transport.map_err(SchedError::Socket)?;
+            let addr = transport.local_addr();
+            let sender = Sender::new(workload, thread, addr, Arc::clone(&quiet), Arc::clone(&seen));
+            senders.push(sender.map_err(SchedError::Socket)?);
+            transports.push(transport);
+            traffic.push(seen);
+        }
+        Ok(Self::of(workload, transports, counters, quiet, traffic, senders))
+    }
+
+    fn of(
+        workload: &Workload,
+        transports: Vec<Generator>,
+        counters: Arc<SchedulerCounters>,
+        quiet: Arc<AtomicBool>,
+        traffic: Vec<Arc<Traffic>>,
+        senders: Vec<Sender>,
+    ) -> Self {
         let path = HotPath::new(&workload.cluster(), transports, Waker::new(|| ()), &counters);
         join_members(&path, workload.shape.gpus);
-        Self { path, counters, quiet, traffic }
+        Self { path, counters, quiet, traffic, senders }
     }
 
     /// Runs the agents; `measure` is the length of the measured phase.
     pub(super) fn run(self, measure: Nanos) -> Result<Outcome, SchedError> {
         let (clock, phases) = (Clock::start(), Phases::default());
-        let pinned = has_cores_for(self.path.model_threads.len() + 1);
-        let mut places = (0..).map(|core| place(core, pinned));
-        let mut next_place = move || places.next().expect("there is no end of places");
+        let layout = Layout::of(self.path.model_threads.len(), self.senders.len());
+        let mut numbers = 0..;
+        let mut next_place = move || layout.place(numbers.next().expect("there is no end of them"));
         let counters = Arc::clone(&self.counters.rank_thread);
         let count = move |_: &RankThread| RankCounts {
             candidates: counters.candidates.get() + counters.superseded.get(),
@@ -116,16 +154,21 @@ impl Rig {
             let count = move |agent: &ModelThread<Generator>| ModelCounts::read(agent, &counters);
             model_threads.push(spawn(agent, clock, next_place(), phases.clone(), count)?);
         }
+        let send = |sender| spawn(sender, clock, next_place(), phases.clone(), Sender::sent);
+        let senders: Vec<_> = self.senders.into_iter().map(send).collect::<Result<_, _>>()?;
         let measured = conduct(clock, &phases, &self.quiet, &self.traffic, measure);
         let laps: Vec<Finished<_, _>> =
             model_threads.into_iter().map(join).collect::<Result<_, _>>()?;
         let rank = join(rank)?;
+        let senders: Vec<Finished<_, _>> =
+            senders.into_iter().map(join).collect::<Result<_, _>>()?;
         laps.iter().zip(&self.traffic).try_for_each(|(lap, seen)| check_conserved(lap, seen))?;
         Ok(Outcome {
             elapsed: measured.elapsed,
             model_threads: laps.into_iter().map(|f| f.lap(ModelCounts::since)).collect(),
             rank: rank.lap(RankCounts::since),
-            pinned,
+            senders: senders.into_iter().map(|f| f.lap(|after, before| after - before)).collect(),
+            pinned: layout == Layout::Own,
             steal: measured.steal,
             traffic: measured.traffic,
             memory: measured.memory,
@@ -146,16 +189,6 @@ pub(super) fn join_members(path: &HotPath<Generator>, gpus: u32) {
         thread.send(ModelCommand::Serving { subcluster, gpus });
     }
     path.rank_commands.send(RankCommand::Join { gpus: all, subcluster });
-}
-
-fn has_cores_for(threads: usize) -> bool {
-    std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= threads)
-}
-
-/// Threads that outnumber the cores must let each other run.
-fn place(core: usize, pinned: bool) -> Placement {
-    let idle = if pinned { Idle::Spin } else { Idle::Yield };
-    Placement { name: format!("sched-{core}"), core: pinned.then_some(core), idle }
 }
 
 /// What is seen of a measured phase from outside the threads.
@@ -206,7 +239,6 @@ fn wait(clock: Clock, span: Nanos) {
 struct Finished<A, C> {
     agent: A,
     usage: Usage,
-    idle_pass_ns: f64,
     counts: [C; 3],
 }
 
@@ -226,9 +258,8 @@ fn spawn<A: Agent + Send + 'static, C: Send + 'static>(
         run(&mut agent, clock, &placement, &phases.measured);
         let (usage, counts_after) = (agent.read().since(before), count(&agent.agent));
         run(&mut agent, clock, &placement, &phases.dry);
-        let idle_pass_ns = agent.idle_pass_ns(clock);
         let counts = [counts_before, counts_after, count(&agent.agent)];
-        Finished { agent: agent.agent, usage, idle_pass_ns, counts }
+        Finished { agent: agent.agent, usage, counts }
     };
     std::thread::Builder::new().spawn(body).map_err(SchedError::Spawn)
 }
@@ -261,20 +292,7 @@ impl<A, C> Finished<A, C> {
     fn lap(self, since: impl Fn(C, &C) -> C) -> Lap<C> {
         let [before, after, _] = self.counts;
         let counts = since(after, &before);
-        Lap { usage: self.usage, idle_pass_ns: self.idle_pass_ns, counts }
-    }
-}
-
-impl<C> Lap<C> {
-    /// CPU time of the passes that did something, ns.
-    pub(super) fn busy_ns(&self) -> f64 {
-        let idle = self.usage.idle_passes as f64 * self.idle_pass_ns;
-        (self.usage.cpu.0 as f64 - idle).max(0.0)
-    }
-
-    /// Share of the thread's CPU time in which it had something to do.
-    pub(super) fn busy_share(&self) -> f64 {
-        self.busy_ns() / (self.usage.cpu.0 as f64).max(1.0)
+        Lap { usage: self.usage, counts }
     }
 }
 
@@ -333,6 +351,12 @@ impl Outcome {
 
     pub(super) fn per_s(&self, count: u64) -> f64 {
         count as f64 / self.elapsed.0 as f64 * 1e9
+    }
+
+    /// Times the kernel took a thread's core away, in sum.
+    pub(super) fn interruptions(&self) -> u64 {
+        let models: u64 = self.model_threads.iter().map(|lap| lap.usage.interruptions()).sum();
+        models + self.rank.usage.interruptions()
     }
 
     pub(super) fn mean_batch(&self) -> f64 {

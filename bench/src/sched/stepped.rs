@@ -10,9 +10,9 @@ use baton_topo::{Agent, Waker};
 use serde::Serialize;
 
 use super::cpu::thread_time;
-use super::generator::{Generator, REQUESTS_PER_POLL};
+use super::generator::{Generator, REQUESTS_PER_POLL, cost_alone};
 use super::rig::join_members;
-use super::workload::Workload;
+use super::workload::{BATCH, Workload};
 use super::{GUESS_RPS, SchedError, Shape};
 
 /// The agents, and the virtual time.
@@ -37,6 +37,18 @@ pub struct Stepped {
     pub mean_batch: f64,
 }
 
+impl Stepped {
+    /// Of two runs of the same load the lower cost of each thread: a neighbour only adds to it.
+    #[must_use]
+    pub fn less_disturbed(self, other: Self) -> Self {
+        Self {
+            ns_per_request: self.ns_per_request.min(other.ns_per_request),
+            rank_ns_per_batch: self.rank_ns_per_batch.min(other.rank_ns_per_batch),
+            ..self
+        }
+    }
+}
+
 impl Stepper {
     /// As many requests per second of virtual time as GPUs and profiles are made for.
     ///
@@ -44,8 +56,7 @@ impl Stepper {
     /// The shape is beyond the scheduler's bounds.
     pub fn new(shape: Shape) -> Result<Self, SchedError> {
         shape.check()?;
-        let rate = GUESS_RPS * f64::from(shape.model_threads);
-        let workload = Workload::new(Shape { rate: None, ..shape }, rate);
+        let workload = workload(shape);
         let threads = shape.model_threads;
         let counters = Arc::new(SchedulerCounters::new(threads as usize));
         let transports =
@@ -53,12 +64,13 @@ impl Stepper {
         let transports = transports.collect();
         let path = HotPath::new(&workload.cluster(), transports, Waker::new(|| ()), &counters);
         join_members(&path, shape.gpus);
-        let step = Nanos((REQUESTS_PER_POLL as f64 / GUESS_RPS * 1e9) as u64);
+        let step = Nanos((workload.saturating_per_poll as f64 / GUESS_RPS * 1e9) as u64);
         let now = Nanos::from_millis(1_000);
         Ok(Self { path, counters, now, step })
     }
 
-    /// One pass of every agent, with 64 requests for each ModelThread.
+    /// One pass of every agent, with 64 requests for each ModelThread, or fewer for few models
+    /// or GPUs.
     pub fn pass(&mut self) {
         self.now = self.now + self.step;
         self.poll_model_threads();
@@ -82,23 +94,39 @@ impl Stepper {
     }
 }
 
-/// Passes before the measurement: queues, profiles and rates settle.
-const WARM_UP: u64 = 20_000;
-const PASSES: u64 = 10_000;
+/// Requests of each ModelThread before the measurement, so that queues and rates settle, and in it.
+const WARM_UP: u64 = 20_000 * REQUESTS_PER_POLL as u64;
+const MEASURED: u64 = 10_000 * REQUESTS_PER_POLL as u64;
 
-/// Measures for a fixed number of passes.
-pub(super) fn measure(shape: Shape, generator_ns: f64) -> Result<Stepped, SchedError> {
+/// What is stepped: the same batches, of about ten, whatever the numbers of models and GPUs. So a pass
+/// brings at most two requests for each model, and is at most a quarter as long as an execution: else
+/// batches of few models would grow with the pass, and few GPUs would be idle until the next pass
+/// takes their reports in.
+fn workload(shape: Shape) -> Workload {
+    let rate = GUESS_RPS * f64::from(shape.model_threads);
+    let mut workload = Workload::new(Shape { rate: None, ..shape }, rate);
+    let pass = 2 * shape.gpus.min(shape.models) / shape.model_threads;
+    workload.saturating_per_poll = (pass.max(1) as usize).min(REQUESTS_PER_POLL);
+    workload
+}
+
+/// Measures over a fixed number of requests.
+pub(super) fn measure(shape: Shape) -> Result<Stepped, SchedError> {
+    let workload = workload(shape);
+    let generator_ns = cost_alone(&workload, f64::from(BATCH))?;
+    let passes = |requests: u64| requests / workload.saturating_per_poll as u64;
     let mut stepper = Stepper::new(shape)?;
-    (0..WARM_UP).for_each(|_| stepper.pass());
+    (0..passes(WARM_UP)).for_each(|_| stepper.pass());
     let before = stepper.counts();
     let mut spent = [Nanos::ZERO; 2];
-    for _ in 0..PASSES {
+    for _ in 0..passes(MEASURED) {
         let pass = stepper.timed_pass();
         spent = std::array::from_fn(|agent| spent[agent] + pass[agent]);
     }
     let [requests, planned, batches, candidates] =
         std::array::from_fn(|at| (stepper.counts()[at] - before[at]) as f64);
-    let [models, rank] = spent.map(|spent| spent.0 as f64 - PASSES as f64 * clock_reading_ns());
+    let clock_ns = clock_reading_ns();
+    let [models, rank] = spent.map(|spent| spent.0 as f64 - passes(MEASURED) as f64 * clock_ns);
     Ok(Stepped {
         ns_per_request: models / requests.max(1.0) - generator_ns,
         rank_ns_per_batch: rank / batches.max(1.0),

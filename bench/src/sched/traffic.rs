@@ -7,6 +7,8 @@ use baton_scheduler::Counter;
 /// Counts since start, in tasks.
 #[derive(Default, Debug)]
 pub(super) struct Traffic {
+    /// Read from connections.
+    pub(super) taken: Counter,
     /// Arrived, whether or not there was room for them.
     pub(super) offered: Counter,
     /// Of these, refused because the ModelThread did not read as fast: its connections were full.

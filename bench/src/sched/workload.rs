@@ -6,7 +6,7 @@ use baton_topo::{
 };
 
 use super::Shape;
-use super::generator::CATCH_UP_MAX;
+use super::generator::{CATCH_UP_MAX, REQUESTS_PER_POLL};
 
 /// The batch size the profile is made for.
 pub(super) const BATCH: u32 = 10;
@@ -30,6 +30,8 @@ pub(super) struct Workload {
     pub(super) ingress_max: usize,
     /// Requests one pass of a ModelThread reads at most, when they come at a rate.
     pub(super) per_poll: usize,
+    /// The same when there is always more.
+    pub(super) saturating_per_poll: usize,
     /// Every task is followed by the conservation oracle.
     pub(super) watched: bool,
 }
@@ -51,8 +53,14 @@ impl Workload {
             queue_capacity: 4 * BACKLOG,
             ingress_max: ingress(rate_rps / f64::from(shape.model_threads), slo),
             per_poll: CATCH_UP_MAX,
+            saturating_per_poll: REQUESTS_PER_POLL,
             watched: false,
         }
+    }
+
+    /// The models on a ModelThread, by their ids.
+    pub(super) fn models_of(&self, thread: u32) -> Vec<u32> {
+        (thread..self.shape.models).step_by(self.shape.model_threads as usize).collect()
     }
 
     /// Tasks per second that the GPUs execute with batches of the best size.

@@ -7,7 +7,7 @@ mod balance;
 mod join;
 mod leave;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -81,9 +81,10 @@ pub struct ControlThread<T> {
     events: Events,
     parts: ControlParts,
     roster: Roster,
-    conversations: HashMap<ConnId, Conversation>,
+    /// In order of connection: who is closed first must not depend on chance.
+    conversations: BTreeMap<ConnId, Conversation>,
     /// The slowest measured profile of each model so far.
-    profiles: HashMap<u32, Profile>,
+    profiles: BTreeMap<u32, Profile>,
     next_check: Nanos,
     balance: Balance,
     finished: bool,
@@ -101,8 +102,8 @@ impl<T: Transport> ControlThread<T> {
             events: Events::new(),
             parts,
             roster: Roster::default(),
-            conversations: HashMap::new(),
-            profiles: HashMap::new(),
+            conversations: BTreeMap::new(),
+            profiles: BTreeMap::new(),
             next_check: Nanos::ZERO,
             balance,
             finished: false,

@@ -21,6 +21,7 @@ use crate::in_flight::InFlight;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::link::{ModelCommand, ModelLink, Notice};
 use crate::load_board::LoadBoard;
+use crate::mail::{Words, unpack_grant};
 use crate::passage::Passage;
 use crate::peers::Member;
 
@@ -48,7 +49,7 @@ struct Model {
 /// The agent that owns some models' [`ModelState`]s and the connections of every member to them.
 pub struct ModelThread<T> {
     models: Vec<Model>,
-    /// When each model wants to be looked at.
+    /// When each model is to be looked at: when it wants to be, or earlier.
     timers: IndexedHeap<Nanos>,
     /// Slots that serve each sub-cluster; without any, tasks are not worth queueing.
     serving: Vec<u32>,
@@ -58,6 +59,8 @@ pub struct ModelThread<T> {
     touched: Vec<usize>,
     /// From schedulable to plan out.
     delays: Histogram<u64>,
+    /// Grants of this pass.
+    grants: Vec<Words>,
     /// Tasks on their way from a lost batch back to their queue.
     returning: Vec<Request>,
     /// Places in `models` whose model has moved away.
@@ -103,8 +106,9 @@ impl<T: Transport> ModelThread<T> {
             serving: vec![0; subclusters],
             out: Dispatch::new(transport, link, in_flight, places, counters),
             events: Events::new(),
-            touched: Vec::new(),
+            touched: Vec::with_capacity(models),
             delays: Histogram::new_with_bounds(1, DELAY_MAX.0, 2).expect("the bounds are sound"),
+            grants: Vec::with_capacity(models),
             returning: Vec::new(),
             vacant: Vec::new(),
             arrivals: Vec::new(),
@@ -245,15 +249,17 @@ impl<T: Transport> ModelThread<T> {
     }
 
     fn take_grants(&mut self, now: Nanos) -> usize {
-        let mut taken = 0;
-        while let Some((model, grant)) = self.out.link.grant() {
-            taken += 1;
+        let mut grants = mem::take(&mut self.grants);
+        self.out.link.take_grants(&mut grants);
+        let taken = grants.len();
+        for (model, grant) in grants.drain(..).map(unpack_grant) {
             match self.out.places[model.0 as usize] {
                 Place::Here(at) => self.on_grant(now, at as usize, grant),
                 Place::Moved(passage) => self.pass_grant(passage, grant),
                 Place::Elsewhere => unreachable!("a grant goes to where the model is, or was last"),
             }
         }
+        self.grants = grants;
         taken
     }
 
@@ -266,17 +272,22 @@ impl<T: Transport> ModelThread<T> {
     fn fire_timers(&mut self, now: Nanos) -> usize {
         let mut fired = 0;
         while let Some((_, at)) = self.timers.pop_up_to(now) {
-            self.models[at as usize].state.on_timer(now, &mut self.out);
+            let state = &mut self.models[at as usize].state;
+            if state.next_timer().is_some_and(|due| due <= now) {
+                state.on_timer(now, &mut self.out);
+                fired += 1;
+            }
             self.retime(at as usize);
-            fired += 1;
         }
         fired
     }
 
+    /// A model's timer moves back with nearly every batch and every task that joins one: then it is
+    /// left where it is, and put right when it fires.
     fn retime(&mut self, at: usize) {
-        match self.models[at].state.next_timer() {
-            Some(due) => self.timers.set(at as u32, due),
-            None => drop(self.timers.remove(at as u32)),
+        let Some(due) = self.models[at].state.next_timer() else { return };
+        if self.timers.key(at as u32).is_none_or(|set| due < set) {
+            self.timers.set(at as u32, due);
         }
     }
 
@@ -349,14 +360,15 @@ impl<T: Transport> Agent for ModelThread<T> {
             + self.take_events(now)
             + self.take_grants(now)
             + self.fire_timers(now);
+        // Before system calls: meanwhile the RankThread decides.
+        let announced = self.out.link.announce();
         self.say_farewell();
         self.out.transport.flush();
-        self.out.link.announce();
         self.passages.iter_mut().flatten().for_each(Passage::announce);
         if work > 0 {
             self.out.counters.publish(&self.out.transport.counters());
         }
-        work
+        work + usize::from(!announced)
     }
 
     fn next_timer(&self) -> Option<Nanos> {

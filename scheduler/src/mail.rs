@@ -1,0 +1,86 @@
+//! What ModelThreads and RankThread send each other, as words of a ring.
+
+use baton_core::{Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos};
+
+/// Words of a message.
+pub(crate) const WORDS: usize = 4;
+pub(crate) type Words = [u64; WORDS];
+
+/// To the RankThread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ToRank {
+    /// News of a slot.
+    Update(GpuUpdate),
+    /// Candidates were published: bit b stands for model 64 · `word` + b.
+    Changed { word: u32, models: u64 },
+}
+
+const PLANNED: u64 = 0;
+const RETURNED: u64 = 1;
+const FINISHED: u64 = 2;
+const CHANGED: u64 = 3;
+
+impl ToRank {
+    pub(crate) fn pack(self) -> Words {
+        match self {
+            Self::Update(GpuUpdate::Planned { gpu, start, latency }) => {
+                [PLANNED, gpu_word(gpu), start.0, latency.0]
+            }
+            Self::Update(GpuUpdate::Returned { gpu }) => [RETURNED, gpu_word(gpu), 0, 0],
+            Self::Update(GpuUpdate::Finished { gpu, at }) => [FINISHED, gpu_word(gpu), at.0, 0],
+            Self::Changed { word, models } => [CHANGED, word.into(), models, 0],
+        }
+    }
+
+    pub(crate) fn unpack([kind, first, second, third]: Words) -> Self {
+        let gpu = gpu_of(first);
+        match kind {
+            PLANNED => Self::Update(GpuUpdate::Planned {
+                gpu,
+                start: Nanos(second),
+                latency: Nanos(third),
+            }),
+            RETURNED => Self::Update(GpuUpdate::Returned { gpu }),
+            FINISHED => Self::Update(GpuUpdate::Finished { gpu, at: Nanos(second) }),
+            _ => Self::Changed { word: first as u32, models: second },
+        }
+    }
+}
+
+/// To a ModelThread.
+pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Words {
+    [model.0.into(), gpu_word(grant.gpu), grant.free_at.0, 0]
+}
+
+pub(crate) fn unpack_grant([model, gpu, free_at, _]: Words) -> (ModelId, Grant) {
+    (ModelId(model as u32), Grant { gpu: gpu_of(gpu), free_at: Nanos(free_at) })
+}
+
+fn gpu_word(gpu: Gpu) -> u64 {
+    u64::from(gpu.life) << 32 | u64::from(gpu.id.0)
+}
+
+fn gpu_of(word: u64) -> Gpu {
+    Gpu { id: GpuId(word as u32), life: (word >> 32) as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unpacked_is_what_was_packed() {
+        let gpu = Gpu { id: GpuId(u32::MAX - 1), life: u32::MAX };
+        let (start, latency) = (Nanos(u64::MAX), Nanos(u64::MAX - 1));
+        for message in [
+            ToRank::Update(GpuUpdate::Planned { gpu, start, latency }),
+            ToRank::Update(GpuUpdate::Returned { gpu }),
+            ToRank::Update(GpuUpdate::Finished { gpu, at: start }),
+            ToRank::Changed { word: 7, models: 1 << 63 | 1 },
+        ] {
+            assert_eq!(ToRank::unpack(message.pack()), message);
+        }
+        let grant = Grant { gpu, free_at: latency };
+        assert_eq!(unpack_grant(pack_grant(ModelId(9), grant)), (ModelId(9), grant));
+    }
+}
