@@ -170,6 +170,8 @@ fn draw_bars(area: &Area<'_>, frame: &Frame<'_>, bars: &[Bar]) -> Drawn {
 }
 
 fn draw_heat(area: &Area<'_>, frame: &Frame<'_>, cells: &[Vec<Option<f64>>]) -> Drawn {
+    // Four digits and a third of their width between neighbours.
+    let size = SMALL.min((frame.x(1.0) - frame.x(0.0)) / 3);
     for (row, values) in cells.iter().enumerate() {
         for (column, value) in values.iter().enumerate() {
             let Some(value) = *value else { continue };
@@ -179,7 +181,7 @@ fn draw_heat(area: &Area<'_>, frame: &Frame<'_>, cells: &[Vec<Option<f64>>]) -> 
             area.draw(&Rectangle::new(corners, fill.filled())).map_err(plot_error)?;
             let dark = u32::from(fill.0) + u32::from(fill.1) + u32::from(fill.2) < 380;
             let ink = if dark { WHITE } else { INK };
-            write(area, &format!("{value:.2}"), frame.at((x, y)), SMALL, ink, HPos::Center)?;
+            write(area, &format!("{value:.2}"), frame.at((x, y)), size, ink, HPos::Center)?;
         }
     }
     Ok(())
