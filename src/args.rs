@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use baton_bench::reproduce;
@@ -171,6 +172,15 @@ pub(crate) struct BenchSchedArgs {
     /// Follow every task to its outcome, and watch the process's memory
     #[arg(long)]
     pub(crate) soak: bool,
+    /// Requests arrive over TCP, from a thread for each ModelThread
+    #[arg(long, conflicts_with_all = ["soak", "overload"])]
+    pub(crate) tcp: bool,
+    /// How the costs grow with models, GPUs and ModelThreads; writes sweep.svg and sweep.json
+    #[arg(long, conflicts_with_all = ["rate", "soak", "overload", "tcp"])]
+    pub(crate) sweep: bool,
+    /// Where a sweep writes its files
+    #[arg(long, value_name = "DIR", default_value = "docs/performance")]
+    pub(crate) out: PathBuf,
     /// Same seed, same requests
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -195,6 +205,40 @@ pub(crate) enum SimCommand {
     Bound(SimBoundArgs),
     /// Say why tasks or batches of a run were scheduled, delayed or dropped
     Explain(SimExplainArgs),
+    /// Run whole clusters under faults on a simulated network: the real processes' code, every byte of
+    /// their messages, one seed or thousands
+    ///
+    /// Exit status 0 only if everything held in every seed. A seed that fails is printed with what
+    /// was wrong and the command that runs it again; docs/swarm.md.
+    Cluster(SimClusterArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimClusterArgs {
+    /// Run this seed
+    #[arg(long, value_name = "N", required_unless_present = "swarm")]
+    pub(crate) seed: Option<u64>,
+    /// Print the seed's event log
+    #[arg(long, requires = "seed")]
+    pub(crate) trace: bool,
+    /// Run many seeds
+    #[arg(long, conflicts_with = "seed")]
+    pub(crate) swarm: bool,
+    /// How many [default: 1000]
+    #[arg(long, value_name = "N", requires = "swarm", conflicts_with = "seconds")]
+    pub(crate) seeds: Option<u64>,
+    /// As many as can be begun in this time
+    #[arg(long, value_name = "S", requires = "swarm", value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// The first of them
+    #[arg(long, value_name = "SEED", requires = "swarm", default_value_t = 0)]
+    pub(crate) from: u64,
+    /// How many at a time [default: one per core]
+    #[arg(long, value_name = "N", requires = "swarm")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(clap::Args, Debug)]

@@ -1,6 +1,7 @@
 //! `baton sim`.
 
 mod bound;
+mod cluster;
 mod sweep;
 
 use std::fmt::Write as _;
@@ -20,6 +21,7 @@ pub(crate) fn run(command: &SimCommand) -> CommandResult {
         SimCommand::Sweep(args) => sweep::run(args),
         SimCommand::Bound(args) => bound::run(args),
         SimCommand::Explain(args) => explain(args),
+        SimCommand::Cluster(args) => cluster::run(args),
     }
 }
 

@@ -50,6 +50,9 @@ pub(crate) enum Refusal {
     DuplicateTask,
     /// The window ends before it begins.
     Window,
+    /// A task's frontend is none that this backend has been told of: the plan was quicker than the
+    /// introduction, or the frontend has just gone.
+    UnknownFrontend,
     /// The scheduler's clock is not known yet: this backend has not said that it is ready.
     NotReady,
 }

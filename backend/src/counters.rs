@@ -41,6 +41,8 @@ counters! {
     plans_queue_full,
     /// Plans refused because the model or GPU slot is not ours.
     plans_unknown,
+    /// Plans refused because a task's frontend is not known here: not yet, or not any more.
+    plans_early,
     /// Plans refused because they contradict themselves or came from the wrong ModelThread.
     plans_malformed,
     /// Bytes of inputs fetched.

@@ -25,6 +25,8 @@ pub(crate) struct Gpu<E> {
     executor: E,
     /// A job is with the executor.
     is_busy: bool,
+    /// The executor has died, and what it had with it.
+    is_dead: bool,
 }
 
 /// The memory of one batch slot, sized for the largest batch of any model.
@@ -49,6 +51,7 @@ impl<E: Executor> Gpu<E> {
             memory: (0..BATCH_SLOTS).map(|_| memory()).collect(),
             executor,
             is_busy: false,
+            is_dead: false,
         }
     }
 
@@ -57,9 +60,14 @@ impl<E: Executor> Gpu<E> {
         self.slots.iter().position(|slot| slot.phase() == phase)
     }
 
-    /// True while a batch executes or its answers are not all out.
+    /// True while a batch executes or its answers are not all out. What a dead executor had will
+    /// never be answered here: the sooner the scheduler learns of it, the more of it can be saved.
     pub(crate) fn is_committed(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot.phase(), Phase::Executing | Phase::Replying))
+        self.slots.iter().any(|slot| match slot.phase() {
+            Phase::Executing => !self.is_dead,
+            Phase::Replying => true,
+            Phase::Free | Phase::Fetching | Phase::Ready => false,
+        })
     }
 
     /// True when it has no batch at all.
@@ -70,9 +78,14 @@ impl<E: Executor> Gpu<E> {
     /// Takes the finished batch from the executor; returns its slot and what came back.
     ///
     /// # Errors
-    /// The executor has died.
+    /// The executor has died; said once.
     pub(crate) fn collect(&mut self) -> Result<Option<JobDone>, ExecutorDied> {
-        let Some(mut done) = self.executor.poll()? else { return Ok(None) };
+        if self.is_dead {
+            return Ok(None);
+        }
+        let polled = self.executor.poll();
+        self.is_dead = polled.is_err();
+        let Some(mut done) = polled? else { return Ok(None) };
         self.is_busy = false;
         self.memory[done.slot].outputs = std::mem::take(&mut done.outputs);
         self.slots[done.slot].finish(Execution {
@@ -89,11 +102,11 @@ impl<E: Executor> Gpu<E> {
     /// # Errors
     /// The executor has died.
     pub(crate) fn start_next(&mut self, now: Nanos) -> Result<bool, ExecutorDied> {
-        if self.is_busy {
+        if self.is_busy || self.is_dead {
             return Ok(false);
         }
         let Some(index) = self.next_ready() else { return Ok(false) };
-        let Self { slots, memory, executor, is_busy, .. } = self;
+        let Self { slots, memory, executor, is_busy, is_dead, .. } = self;
         let (slot, memory) = (&mut slots[index], &mut memory[index]);
         let model = slot.plan().expect("a ready slot has a plan").model;
         let batch = slot.start(|from, to| {
@@ -107,15 +120,15 @@ impl<E: Executor> Gpu<E> {
         let rows = memory.inputs.rows(batch, model.input_bytes);
         let mut outputs = std::mem::take(&mut memory.outputs);
         outputs.resize(batch as usize * model.output_bytes as usize, 0);
-        executor.submit(Job {
+        let submitted = executor.submit(Job {
             slot: index,
             model: model.local,
             batch,
             rows: rows.expect("a ready batch has no row lent"),
             outputs,
-        })?;
-        *is_busy = true;
-        Ok(true)
+        });
+        (*is_busy, *is_dead) = (submitted.is_ok(), submitted.is_err());
+        submitted.map(|()| true)
     }
 
     /// Takes out a batch that can no longer start in time and of which nobody has been told

@@ -9,10 +9,12 @@ use std::net::{IpAddr, SocketAddr};
 use baton_core::{FailReason, FrontendId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{Hello, PeerUp, RefuseCode, Role, SlabDesc};
 use baton_rdma::{ConnId, Peer, Transport};
+use zerocopy::little_endian::U64;
 
 use crate::catalog::ServedModel;
 
-/// Pause before a connection that broke is tried again.
+/// From one attempt to connect to a frontend to the next. One that stood for longer is opened anew
+/// at once: what is to be read and answered then waits for it to be up, and is not lost.
 const RECONNECT_AFTER: Nanos = Nanos::from_millis(50);
 
 /// The joined frontends.
@@ -31,6 +33,8 @@ struct Frontend {
     addr: SocketAddr,
     token: u64,
     conn: Option<ConnId>,
+    /// When it was last tried to connect.
+    tried: Option<Nanos>,
     slabs: Vec<Slab>,
 }
 
@@ -80,6 +84,7 @@ impl Peers {
             addr: message.addr.resolve(seen),
             token: message.token.get(),
             conn: None,
+            tried: None,
             slabs: announced.iter().map(Slab::new).collect(),
         });
         self.retry_at = Some(Nanos::ZERO);
@@ -105,13 +110,18 @@ impl Peers {
         self.retry_at = None;
         let mut tried = 0;
         for frontend in self.frontends.iter_mut().flatten().filter(|f| f.conn.is_none()) {
+            if frontend.due() > now {
+                self.retry_at = sooner(self.retry_at, frontend.due());
+                continue;
+            }
             tried += 1;
+            frontend.tried = Some(now);
             let hello = Hello::new(Role::Backend, member, frontend.token);
             match transport.connect(frontend.addr, hello) {
                 Ok(conn) => frontend.conn = Some(conn),
                 Err(error) => {
                     tracing::warn!(addr = %frontend.addr, %error, "cannot connect to a frontend");
-                    self.retry_at = Some(now + RECONNECT_AFTER);
+                    self.retry_at = sooner(self.retry_at, frontend.due());
                 }
             }
         }
@@ -134,9 +144,18 @@ impl Peers {
     /// A connection is gone. Returns the member it led to; it will be tried again.
     pub(crate) fn closed(&mut self, conn: ConnId, now: Nanos) -> Option<FrontendId> {
         let owner = self.owner(conn)?;
-        self.frontends[usize::from(owner.0)].as_mut()?.conn = None;
-        self.retry_at.get_or_insert(now + RECONNECT_AFTER);
+        let frontend = self.frontends[usize::from(owner.0)].as_mut()?;
+        frontend.conn = None;
+        self.retry_at = sooner(self.retry_at, frontend.due().max(now));
         Some(owner)
+    }
+
+    /// True if every one of these tasks has a frontend that is a member, as far as we have been told.
+    pub(crate) fn know_all(&self, tasks: &[U64]) -> bool {
+        tasks.iter().all(|task| {
+            let frontend = TaskId(task.get()).frontend();
+            self.frontends.get(usize::from(frontend.0)).is_some_and(Option::is_some)
+        })
     }
 
     /// The connection to a frontend, which may still be opening.
@@ -179,6 +198,17 @@ impl Peers {
         let index = self.frontends.iter().position(is_owner)?;
         Some(FrontendId(index as u16))
     }
+}
+
+impl Frontend {
+    /// When it may be tried to connect.
+    fn due(&self) -> Nanos {
+        self.tried.map_or(Nanos::ZERO, |at| at + RECONNECT_AFTER)
+    }
+}
+
+fn sooner(known: Option<Nanos>, at: Nanos) -> Option<Nanos> {
+    Some(known.map_or(at, |known| known.min(at)))
 }
 
 impl Slab {

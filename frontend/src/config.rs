@@ -37,6 +37,7 @@ pub struct ClientConfig {
     pub(crate) idle: Idle,
     pub(crate) core: Option<usize>,
     pub(crate) clock: Option<Clock>,
+    pub(crate) first_generation: Option<u32>,
     pub(crate) tcp: TcpConfig,
     pub(crate) fabric: FabricSpec,
 }
@@ -56,6 +57,7 @@ impl ClientConfig {
             idle: Idle::Park,
             core: None,
             clock: None,
+            first_generation: None,
             tcp: TcpConfig::default(),
             fabric: FabricSpec::default(),
         }
@@ -134,6 +136,14 @@ impl ClientConfig {
     /// compare those moments with others of your program.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
+        self
+    }
+
+    /// The generation of each slot's first task. Default: drawn, so that an answer to an earlier run
+    /// of the same frontend number is stale here; give one only to programs that must run the same
+    /// way twice.
+    pub fn first_generation(mut self, generation: u32) -> Self {
+        self.first_generation = Some(generation);
         self
     }
 

@@ -36,7 +36,7 @@ pub use landing::{BatchBuffer, RowMut, RowsRef};
 pub use slab::{
     InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError, SlabSet, SlabSpec,
 };
-pub use tcp::{TcpConfig, TcpTransport};
+pub use tcp::{Edge, Net, NetStream, OsNet, TcpConfig, TcpTransport};
 pub use transport::{
     ConnId, Identity, READ_DEPTH, Read, ReadDone, ReadStatus, SendError, Transport,
     TransportCounters,

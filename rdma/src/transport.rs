@@ -212,4 +212,6 @@ pub struct TransportCounters {
     pub reads_refused: u64,
     /// Answers that arrived for a slot no longer waiting for them.
     pub results_stale: u64,
+    /// A level, no count: bytes of the credit window that are taken now, as initiator.
+    pub credit_held: u64,
 }

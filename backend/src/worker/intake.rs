@@ -121,7 +121,11 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         self.counters.plans += 1;
         let terms = self.join.terms().ok_or(Refusal::NotReady);
         let admitted = terms.and_then(|terms| self.admission.check(wire, tasks, &terms));
-        let admitted = match admitted {
+        let known = |admitted| match self.peers.know_all(tasks) {
+            true => Ok(admitted),
+            false => Err(Refusal::UnknownFrontend),
+        };
+        let admitted = match admitted.and_then(known) {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.count_refusal(refusal, wire);
@@ -147,7 +151,11 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
     #[cold]
     fn count_refusal(&mut self, refusal: Refusal, plan: &WirePlan) {
-        tracing::warn!(batch = plan.batch.get(), ?refusal, "refused a plan");
+        match refusal {
+            // Comes and goes with frontends; the scheduler plans again.
+            Refusal::UnknownFrontend => return self.counters.plans_early += 1,
+            _ => tracing::warn!(batch = plan.batch.get(), ?refusal, "refused a plan"),
+        }
         match refusal {
             Refusal::UnknownModel | Refusal::UnknownGpu => self.counters.plans_unknown += 1,
             _ => self.counters.plans_malformed += 1,

@@ -150,8 +150,12 @@ fn a_connection_to_a_living_frontend_that_breaks_is_opened_anew() {
     assert!(frontend.party.conn.is_none());
     world.pass(Nanos::from_millis(50));
     world.settle(&mut [&mut frontend]);
-    assert!(frontend.party.conn.is_some());
-    assert_eq!(world.counter("frontends_disconnected"), 1);
+    let conn = frontend.party.conn.take().expect("not more often than every 50 ms");
+    world.pass(Nanos::from_millis(50));
+    frontend.party.transport.close(conn, RefuseCode::Limit, "a hiccup");
+    world.settle(&mut [&mut frontend]);
+    assert!(frontend.party.conn.is_some(), "one that stood for a while is opened at once");
+    assert_eq!(world.counter("frontends_disconnected"), 2);
 }
 
 #[test]
@@ -226,4 +230,18 @@ fn a_dead_executor_ends_the_backend() {
     world.hands[0].die();
     world.until("it ends", |w| w.worker.finished());
     assert_eq!(world.worker.result(), Some(&Err(BackendError::ExecutorDied(0))));
+}
+
+#[test]
+fn what_a_dead_executor_had_is_not_waited_for() {
+    let mut world = World::ready();
+    let mut frontend = world.connected_frontend(1);
+    let task = frontend.submit(1);
+    world.plan(&PlanSpec::default(), &[task]);
+    world.settle(&mut [&mut frontend]);
+    assert!(world.hands[0].batch().is_some(), "it executes");
+    let died = world.now;
+    world.hands[0].die();
+    world.until("it ends", |w| w.worker.finished());
+    assert!(world.now - died < Nanos::from_millis(10), "the scheduler can still save the task");
 }

@@ -354,3 +354,20 @@ fn a_reused_frontend_id_belongs_to_the_new_frontend() {
     assert_eq!(new.answer(task).unwrap(), checksum(&[9; 64]));
     drop(old);
 }
+
+#[test]
+fn a_plan_that_is_quicker_than_its_frontends_introduction_goes_back() {
+    let mut world = World::ready();
+    let mut known = world.connected_frontend(1);
+    let (ours, stranger) = (known.submit(7), TaskId::new(FrontendId(2), 0, 0));
+    let early = world.plan(&PlanSpec::default(), &[ours, stranger]);
+    world.settle(&mut [&mut known]);
+    assert_eq!(world.reports(), [(early, 0, REFUSED)], "nobody could tell the stranger its end");
+    assert_eq!((world.counter("plans_early"), world.hands[0].batch()), (1, None));
+    let mut frontend = world.connected_frontend(2);
+    let again = world.plan(&PlanSpec::default(), &[ours, frontend.submit(8)]);
+    world.settle(&mut [&mut known, &mut frontend]);
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut known, &mut frontend]);
+    assert_eq!(world.reports(), [(again, 2, EXECUTED)]);
+}

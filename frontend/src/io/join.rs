@@ -69,7 +69,8 @@ impl<T: Transport> Io<T> {
         let (threads, models) = std::mem::take(&mut self.catalogue).select(&self.config.models)?;
         let specs: Vec<_> =
             models.iter().map(|model| slab_spec(model, self.config.slots_per_model)).collect();
-        let slabs = SlabSet::new(&specs, first_generation())?;
+        let generation = self.config.first_generation.unwrap_or_else(drawn_generation);
+        let slabs = SlabSet::new(&specs, generation)?;
         self.transport.expose(Arc::clone(&slabs)).map_err(ConnectError::Expose)?;
         self.join(&slabs)?;
         self.threads = threads.into_iter().map(ThreadLink::new).collect();
@@ -193,6 +194,6 @@ fn slab_spec(model: &Model, slots: u32) -> SlabSpec {
 }
 
 /// Differs between runs, so that an answer to an earlier process of the same number is stale here.
-fn first_generation() -> u32 {
+fn drawn_generation() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }

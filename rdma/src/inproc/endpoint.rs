@@ -270,6 +270,7 @@ impl Transport for InprocTransport {
         TransportCounters {
             reads_served: self.port.reads_served.load(Ordering::Relaxed),
             reads_refused: self.port.reads_refused.load(Ordering::Relaxed),
+            credit_held: self.shared.credit.in_flight(),
             ..self.shared.counters
         }
     }

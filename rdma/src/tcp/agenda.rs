@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::conn::Conn;
+use super::net::NetStream;
 
 /// Places of the connections to look at.
 #[derive(Default)]
@@ -15,7 +16,7 @@ pub(super) struct Agenda {
 
 impl Agenda {
     /// Enters a connection for what it wants. Call whenever that may have changed.
-    pub(super) fn note(&mut self, place: usize, conn: &mut Conn) {
+    pub(super) fn note<S: NetStream>(&mut self, place: usize, conn: &mut Conn<S>) {
         if conn.wants_pass() && !conn.in_ready {
             conn.in_ready = true;
             self.ready.push_back(place);

@@ -3,14 +3,12 @@
 //! Readiness is edge triggered: it is remembered here until a call has shown that it is used up, so
 //! a pass may stop early (fairness) and go on later without losing an edge.
 
-use std::io::{self, IoSlice, IoSliceMut, Read as _};
-use std::net::Shutdown;
+use std::io::{self, IoSliceMut};
 
 use baton_core::Nanos;
-use mio::net::TcpStream;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::link::Link;
+use super::net::NetStream;
 use super::sink::Sink;
 use crate::events::{CloseReason, Events};
 use crate::frame::{BUFFER_LEN, FrameBuffer};
@@ -29,8 +27,8 @@ const DETAIL_MAX: usize = 1024;
 const FAREWELL_READS: usize = 16;
 
 /// A connection.
-pub(super) struct Conn {
-    pub(super) stream: TcpStream,
+pub(super) struct Conn<S> {
+    pub(super) stream: S,
     pub(super) link: Link,
     /// When the handshake must be done; `None` until a poll has told the time.
     pub(super) open_by: Option<Nanos>,
@@ -49,9 +47,9 @@ pub(super) struct Conn {
     write_error: Option<io::ErrorKind>,
 }
 
-impl Conn {
+impl<S: NetStream> Conn<S> {
     /// `connected` is true for accepted sockets, whose peer has usually sent its hello already.
-    pub(super) fn new(stream: TcpStream, link: Link, connected: bool) -> Self {
+    pub(super) fn new(stream: S, link: Link, connected: bool) -> Self {
         Self {
             stream,
             link,
@@ -68,11 +66,11 @@ impl Conn {
         }
     }
 
-    /// Notes what the kernel reported.
-    pub(super) fn note(&mut self, event: &mio::event::Event) {
-        self.readable |= event.is_readable() || event.is_error() || event.is_read_closed();
-        self.hung_up |= event.is_error() || event.is_read_closed();
-        self.writable |= event.is_writable() || event.is_error();
+    /// Notes what the network reported.
+    pub(super) fn note(&mut self, readable: bool, writable: bool, hung_up: bool) {
+        self.readable |= readable;
+        self.hung_up |= hung_up;
+        self.writable |= writable;
     }
 
     /// True if [`Conn::receive`] would get further.
@@ -115,7 +113,7 @@ impl Conn {
             return;
         }
         let stream = &self.stream;
-        match self.link.tx.drain(|slices| write(stream, slices)) {
+        match self.link.tx.drain(|slices| stream.send(slices)) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
             Err(error) => {
@@ -138,7 +136,7 @@ impl Conn {
             return;
         }
         self.send();
-        if self.stream.shutdown(Shutdown::Write).is_ok() {
+        if self.stream.finish_sending().is_ok() {
             let mut scratch = [0; 4096];
             let mut more = || matches!(self.stream.read(&mut scratch), Ok(n) if n > 0);
             let _unread = (0..FAREWELL_READS).all(|_| more());
@@ -146,22 +144,14 @@ impl Conn {
     }
 
     fn finish_connect(&mut self) -> Result<bool, CloseReason> {
-        let broken = |error: io::Error| CloseReason::Reset(error.kind());
-        if let Some(error) = self.stream.take_error().map_err(broken)? {
-            return Err(broken(error));
+        let up = self.stream.finish_connect();
+        let up = up.map_err(|error| CloseReason::Reset(error.kind()))?;
+        if up {
+            (self.connected, self.writable) = (true, true);
+        } else {
+            (self.readable, self.writable) = (false, false);
         }
-        match self.stream.peer_addr() {
-            Ok(_) => {
-                self.stream.set_nodelay(true).map_err(broken)?;
-                (self.connected, self.writable) = (true, true);
-                Ok(true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => {
-                (self.readable, self.writable) = (false, false);
-                Ok(false)
-            }
-            Err(error) => Err(broken(error)),
-        }
+        Ok(up)
     }
 
     /// Acts on everything that is complete in the buffer.
@@ -243,10 +233,4 @@ impl Conn {
         }
         CloseReason::Eof
     }
-}
-
-/// Unlike a plain write, never raises SIGPIPE: the library may live in a foreign process.
-fn write(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    let sent = sendmsg(stream, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
-    sent.map_err(io::Error::from)
 }

@@ -1,6 +1,6 @@
 //! The pull protocol over TCP.
 //!
-//! In the order of a pass: `mod` (readiness), `pass` (accepting, whose turn it is), `conn` (one socket),
+//! In the order of a pass: `net` (readiness), `pass` (accepting, whose turn it is), `conn` (one socket),
 //! `link` (what a frame means), `target` and `initiator` (the two sides of a READ), `sink` (where a
 //! payload lands), `tx` (what leaves). One thread owns it all. Everything is bounded: connections,
 //! bytes queued per connection, READs per connection, system calls per connection and pass, events
@@ -10,23 +10,21 @@ mod agenda;
 mod conn;
 mod initiator;
 mod link;
+mod net;
 mod pass;
 mod sink;
 mod target;
 mod tx;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use baton_core::Nanos;
 use baton_topo::Waker;
-use mio::net::{TcpListener, TcpStream};
+use mio::Interest;
 use mio::unix::SourceFd;
-use mio::{Interest, Token};
-use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::credit::RoundRobin;
 use crate::events::{CloseReason, Events};
@@ -41,14 +39,10 @@ use crate::transport::{
 use crate::wire::{self, BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult};
 use agenda::Agenda;
 use conn::Conn;
+pub use net::{Edge, Net, NetStream, OsNet};
 
-const LISTENER: Token = Token(usize::MAX);
-const WAKER: Token = Token(usize::MAX - 1);
-const WATCHED: Token = Token(usize::MAX - 2);
 /// Connections accepted per poll.
 const ACCEPTS: usize = 64;
-/// Kernel events taken per poll.
-const KERNEL_EVENTS: usize = 256;
 /// A poll that has produced this much leaves the rest to the next one.
 const EVENTS_PER_POLL: usize = 16 * 1024;
 const EVENT_BYTES_PER_POLL: usize = 4 * 1024 * 1024;
@@ -81,17 +75,13 @@ impl Default for TcpConfig {
     }
 }
 
-/// The [`Transport`] over TCP.
-pub struct TcpTransport {
+/// The [`Transport`] over TCP, of the operating system unless said otherwise.
+pub struct TcpTransport<N: Net = OsNet> {
     cfg: TcpConfig,
-    poll: mio::Poll,
-    kernel_events: mio::Events,
-    waker: Waker,
-    listener: Option<TcpListener>,
-    local_addr: SocketAddr,
+    net: N,
     /// Connections may be waiting in the listener's queue.
     acceptable: bool,
-    table: Table<Conn>,
+    table: Table<Conn<N::Stream>>,
     shared: Shared,
     /// READs not asked for yet.
     waiting: RoundRobin<Read>,
@@ -110,33 +100,29 @@ impl TcpTransport {
         identity: Identity,
         cfg: TcpConfig,
     ) -> io::Result<Self> {
-        let poll = mio::Poll::new()?;
-        let mut listener = listen.map(TcpListener::bind).transpose()?;
-        if let Some(listener) = &mut listener {
-            poll.registry().register(listener, LISTENER, Interest::READABLE)?;
-        }
-        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let local_addr = listener.as_ref().map_or(Ok(nowhere), TcpListener::local_addr)?;
-        Ok(Self {
+        Ok(Self::over(OsNet::bind(listen)?, identity, cfg))
+    }
+
+    /// Ends waits also when `fd` becomes readable.
+    pub(crate) fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let raw = fd.as_raw_fd();
+        self.net.registry().register(&mut SourceFd(&raw), net::WATCHED, Interest::READABLE)
+    }
+}
+
+impl<N: Net> TcpTransport<N> {
+    /// A transport over a network of the caller's.
+    pub fn over(net: N, identity: Identity, cfg: TcpConfig) -> Self {
+        Self {
             cfg,
-            kernel_events: mio::Events::with_capacity(KERNEL_EVENTS),
-            waker: make_waker(&poll)?,
-            poll,
-            listener,
-            local_addr,
+            net,
             acceptable: false,
             table: Table::new(cfg.connections_max),
             shared: Shared::new(identity, cfg.credit_bytes),
             waiting: RoundRobin::default(),
             agenda: Agenda::default(),
             opening: 0,
-        })
-    }
-
-    /// Ends waits also when `fd` becomes readable.
-    pub(crate) fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let raw = fd.as_raw_fd();
-        self.poll.registry().register(&mut SourceFd(&raw), WATCHED, Interest::READABLE)
+        }
     }
 
     /// Refuses READs that arrive as messages from now on.
@@ -168,31 +154,23 @@ impl TcpTransport {
         }
     }
 
-    /// Learns from the kernel which sockets are ready.
+    /// Learns from the network which streams are ready.
     fn collect(&mut self) {
-        let polled = self.poll.poll(&mut self.kernel_events, Some(Duration::ZERO));
-        if let Err(error) = polled
-            && error.kind() != io::ErrorKind::Interrupted
-        {
-            tracing::error!(%error, "epoll failed");
-        }
-        for event in &self.kernel_events {
-            match event.token() {
-                LISTENER => self.acceptable = true,
-                WAKER | WATCHED => {}
-                Token(place) => {
-                    let Some(conn) = self.table.at(place) else { continue };
-                    conn.note(event);
-                    self.agenda.note(place, conn);
-                }
+        let Self { net, acceptable, table, agenda, .. } = self;
+        net.collect(|edge| match edge {
+            Edge::Acceptable => *acceptable = true,
+            Edge::Stream { place, readable, writable, hung_up } => {
+                let Some(conn) = table.at(place) else { return };
+                conn.note(readable, writable, hung_up);
+                agenda.note(place, conn);
             }
-        }
+        });
     }
 }
 
-impl Transport for TcpTransport {
+impl<N: Net> Transport for TcpTransport<N> {
     fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+        self.net.local_addr()
     }
 
     fn identify(&mut self, identity: Identity) {
@@ -202,7 +180,7 @@ impl Transport for TcpTransport {
     fn connect(&mut self, addr: SocketAddr, hello: Hello) -> io::Result<ConnId> {
         let limit = || io::Error::new(io::ErrorKind::QuotaExceeded, "too many connections");
         let (place, id) = self.table.reserve().ok_or_else(limit)?;
-        let stream = TcpStream::connect(addr)?;
+        let stream = self.net.connect(addr)?;
         let mut link = self.link(id, addr, Stage::AwaitWelcome);
         let queued = link.tx.push_urgent(&hello, &[], None);
         debug_assert!(queued, "a fresh queue has room");
@@ -281,31 +259,15 @@ impl Transport for TcpTransport {
         }
         // A pending handshake must not be waited for without a bound.
         let bound = (self.opening > 0).then_some(self.cfg.handshake_timeout);
-        let timeout = [timeout, bound].into_iter().flatten().min();
-        let timeout = timeout
-            .map(|Nanos(ns)| Timespec::try_from(Duration::from_nanos(ns)).expect("584 years fit"));
-        // An epoll instance is itself pollable, and ppoll, unlike epoll, waits in nanoseconds.
-        let mut epoll = [PollFd::new(self.poll.registry(), PollFlags::IN)];
-        match rustix::event::poll(&mut epoll, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => tracing::error!(%error, "ppoll failed"),
-        }
+        self.net.wait([timeout, bound].into_iter().flatten().min());
     }
 
     fn waker(&self) -> Waker {
-        self.waker.clone()
+        self.net.waker()
     }
 
     fn counters(&self) -> TransportCounters {
-        self.shared.counters
+        let credit_held = self.shared.credit.in_flight();
+        TransportCounters { credit_held, ..self.shared.counters }
     }
-}
-
-fn make_waker(poll: &mio::Poll) -> io::Result<Waker> {
-    let waker = mio::Waker::new(poll.registry(), WAKER)?;
-    Ok(Waker::new(move || {
-        if let Err(error) = waker.wake() {
-            tracing::error!(%error, "could not wake a transport");
-        }
-    }))
 }

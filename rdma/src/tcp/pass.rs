@@ -5,11 +5,10 @@ use std::io;
 use std::net::SocketAddr;
 
 use baton_core::Nanos;
-use mio::net::TcpStream;
-use mio::{Interest, Token};
 
 use super::conn::Conn;
 use super::link::Link;
+use super::net::{Net, NetStream as _};
 use super::tx::TxQueue;
 use super::{ACCEPTS, EVENT_BYTES_PER_POLL, EVENTS_PER_POLL, TcpTransport};
 use crate::events::{CloseReason, Events};
@@ -19,12 +18,14 @@ use crate::shared::credit_of;
 use crate::transport::{ConnId, ReadStatus, SendError};
 use crate::wire::{Body, Refuse, RefuseCode};
 
-impl TcpTransport {
+impl<N: Net> TcpTransport<N> {
     /// Takes new connections in, up to a bound per pass.
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS {
-            let Some(listener) = self.listener.as_ref().filter(|_| self.acceptable) else { return };
-            match listener.accept() {
+            if !self.acceptable {
+                return;
+            }
+            match self.net.accept() {
                 Ok((stream, addr)) => self.admit(stream, addr),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -117,9 +118,8 @@ impl TcpTransport {
     }
 
     /// Takes a connection into the place reserved last.
-    pub(super) fn adopt(&mut self, place: usize, mut conn: Conn) -> io::Result<()> {
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll.registry().register(&mut conn.stream, Token(place), interest)?;
+    pub(super) fn adopt(&mut self, place: usize, mut conn: Conn<N::Stream>) -> io::Result<()> {
+        self.net.register(&mut conn.stream, place)?;
         self.agenda.note(place, &mut conn);
         self.table.insert(conn.link.id, conn);
         self.opening += 1;
@@ -156,27 +156,24 @@ impl TcpTransport {
             self.shared.backlog.closed(id, reason);
         }
         // A descriptor is free: one that could not be accepted may be now.
-        self.acceptable |= self.listener.is_some();
+        self.acceptable |= self.net.listens();
     }
 
-    fn admit(&mut self, stream: TcpStream, addr: SocketAddr) {
+    fn admit(&mut self, stream: N::Stream, addr: SocketAddr) {
         let Some((place, id)) = self.table.reserve() else { return self.turn_away(&stream, addr) };
         let link = self.link(id, addr, Stage::AwaitHello);
-        let adopted = stream
-            .set_nodelay(true)
-            .and_then(|()| self.adopt(place, Conn::new(stream, link, true)));
-        if let Err(error) = adopted {
+        if let Err(error) = self.adopt(place, Conn::new(stream, link, true)) {
             tracing::warn!(peer = %addr, %error, "could not take in a connection");
         }
     }
 
     /// The table is full: says so and hangs up.
-    fn turn_away(&mut self, mut stream: &TcpStream, addr: SocketAddr) {
+    fn turn_away(&mut self, stream: &N::Stream, addr: SocketAddr) {
         let mut bytes = Vec::new();
         let detail = format!("{} connections are open, which is the limit", self.table.len());
         let refuse = Refuse { code: (RefuseCode::Limit as u16).into() };
         frame::encode(&mut bytes, &refuse, detail.as_bytes(), 0);
-        let told = io::Write::write(&mut stream, &bytes);
+        let told = stream.send(&[io::IoSlice::new(&bytes)]);
         self.shared.counters.refused += 1;
         tracing::warn!(peer = %addr, told = told.is_ok(), "{detail}; a connection was turned away");
     }

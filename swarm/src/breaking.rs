@@ -1,0 +1,219 @@
+//! Carrying out faults, and repairing what they broke.
+
+use baton_core::Nanos;
+use baton_topo::Cluster;
+
+use crate::faults::{Fault, Holds, Who};
+use crate::gpu::SimGpu;
+use crate::network::HostId;
+use crate::run::{Run, Step};
+
+/// Members prove that they live so often.
+const PING_EVERY: Nanos = Nanos::from_millis(100);
+/// The scheduler looks for silence so often in a timeout.
+const CHECKS_PER_TIMEOUT: u64 = 8;
+
+/// How long until everybody knows of a silent death.
+pub(crate) fn notice(cluster: &Cluster) -> Nanos {
+    let timeout = cluster.scheduler.member_timeout;
+    timeout + Nanos(timeout.0 / CHECKS_PER_TIMEOUT) + PING_EVERY + Nanos::from_millis(30)
+}
+
+impl Run {
+    pub(crate) fn break_something(&mut self, fault: Fault) {
+        self.world.trace.event(self.world.now, format_args!("FAULT {fault:?}"));
+        self.faults += 1;
+        let (holds, long) = fault.holds();
+        let noticed = match fault {
+            Fault::Vanish(..) | Fault::Freeze(..) | Fault::FreezeThread(..) => {
+                notice(&self.plan.cluster)
+            }
+            Fault::Wall(..) | Fault::Partition(..) => notice(&self.plan.cluster),
+            // Whoever is not told finds out by asking.
+            Fault::Cut(.., false) => self.plan.link.patience.times(2),
+            _ => Nanos::ZERO,
+        };
+        self.excuse(holds, long + noticed);
+        let now = self.world.now;
+        match fault {
+            Fault::Kill(who, again) => self.kill(who, false, again),
+            Fault::Vanish(who, again) => self.kill(who, true, Some(again)),
+            Fault::Freeze(who, long) => self.freeze(who, now + long),
+            Fault::FreezeThread(thread, long) => {
+                let Some(process) = &mut self.world.scheduler else { return };
+                let threads = process.lines().count();
+                let line = process.lines_mut().nth(thread % threads);
+                line.expect("there are so many").freeze(now + long);
+            }
+            Fault::Wall(a, b, long) => self.wall(a, b, long),
+            Fault::Partition(a, b, long) => {
+                self.wall(a, b, long);
+                self.wall(b, a, long);
+            }
+            Fault::Cut(a, b, pick, both) => {
+                if let (Some(a), Some(b)) = (self.host(a), self.host(b)) {
+                    self.world.network.cut(a, b, pick, both);
+                }
+            }
+            Fault::Repeat(per_mille, long) => {
+                self.world.network.repeat(per_mille);
+                self.at(now + long, Step::StopRepeating);
+            }
+            Fault::Stall(backend, gpu, long) => {
+                self.with_gpu(backend, gpu, |gpu| gpu.stall(now + long));
+            }
+            Fault::Slow(backend, gpu, percent, long) => {
+                self.with_gpu(backend, gpu, |gpu| gpu.set_pace(percent));
+                self.at(now + long, Step::Pace(backend, gpu));
+            }
+            Fault::EngineDies(backend, gpu) => self.with_gpu(backend, gpu, SimGpu::die),
+            Fault::Leave(backend, _) => {
+                if let Some(place) = self.backends[backend] {
+                    self.world.ask_to_leave(place);
+                }
+            }
+            Fault::Depart(frontend, again) => self.depart(frontend, again),
+            Fault::Move(model, to) => self.move_model(model, to),
+            Fault::Join => {
+                let number = self.frontends.len();
+                if number < 6 {
+                    self.frontends.push(None);
+                    self.start(Who::Frontend(number));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn host(&self, who: Who) -> Option<HostId> {
+        match who {
+            Who::Scheduler => self.world.scheduler.as_ref().map(|process| process.host),
+            Who::Backend(at) => {
+                let place = self.backends[at]?;
+                self.world.backends[place].as_ref().map(|process| process.host)
+            }
+            Who::Frontend(at) => {
+                let place = (*self.frontends.get(at)?)?;
+                self.world.frontends[place].as_ref().map(|process| process.host)
+            }
+        }
+    }
+
+    fn kill(&mut self, who: Who, silently: bool, again: Option<Nanos>) {
+        let Some(host) = self.host(who) else { return };
+        if silently {
+            self.world.network.vanish(host);
+            self.silent.entry(host).or_insert(self.world.now);
+        }
+        match who {
+            Who::Scheduler => {
+                let process = self.world.scheduler.take().expect("it has a host");
+                self.past.scheduler(&process);
+            }
+            Who::Backend(at) => {
+                let place = self.backends[at].take().expect("it has a host");
+                let process = self.world.backends[place].take().expect("it lives");
+                self.past.backend(&process);
+            }
+            Who::Frontend(at) => self.end_frontend(at),
+        }
+        if let Some(again) = again {
+            if silently {
+                self.at(self.world.now + again, Step::Answer(host));
+            }
+            self.start_after(who, again);
+        }
+    }
+
+    fn freeze(&mut self, who: Who, until: Nanos) {
+        match who {
+            Who::Scheduler => {
+                let Some(process) = &mut self.world.scheduler else { return };
+                process.lines_mut().for_each(|line| line.freeze(until));
+            }
+            Who::Backend(at) => {
+                let Some(place) = self.backends[at] else { return };
+                let Some(process) = &mut self.world.backends[place] else { return };
+                process.line.freeze(until);
+            }
+            Who::Frontend(at) => {
+                let Some(Some(place)) = self.frontends.get(at) else { return };
+                let Some(process) = &mut self.world.frontends[*place] else { return };
+                process.line.freeze(until);
+            }
+        }
+    }
+
+    fn wall(&mut self, a: Who, b: Who, long: Nanos) {
+        let (Some(from), Some(to)) = (self.host(a), self.host(b)) else { return };
+        self.world.network.wall(from, to);
+        if b == Who::Scheduler {
+            self.silent.entry(from).or_insert(self.world.now);
+        }
+        self.at(self.world.now + long, Step::Heal(a, b, from, to));
+    }
+
+    pub(crate) fn heal(&mut self, (_, b): (Who, Who), from: HostId, to: HostId) {
+        self.world.trace.event(self.world.now, format_args!("healed: {from:?} to {to:?}"));
+        self.world.network.heal(from, to);
+        if b == Who::Scheduler {
+            self.silent.remove(&from);
+        }
+    }
+
+    fn depart(&mut self, frontend: usize, again: Nanos) {
+        let Some(Some(place)) = self.frontends.get(frontend).copied() else { return };
+        let Some(process) = &mut self.world.frontends[place] else { return };
+        if process.client().is_none() {
+            return;
+        }
+        // Its tickets go first: the client ends when nothing refers to it any more.
+        self.past.frontend(process);
+        process.let_go();
+        self.applications.lose(&self.world, place);
+        self.departing.push(place);
+        self.frontends[frontend] = None;
+        self.start_after(Who::Frontend(frontend), again);
+    }
+
+    pub(crate) fn with_gpu(&mut self, backend: usize, gpu: usize, act: impl FnOnce(&SimGpu)) {
+        let Some(place) = self.backends[backend] else { return };
+        let process = self.world.backends[place].as_ref();
+        if let Some(gpu) = process.and_then(|process| process.gpus.get(gpu)) {
+            act(gpu);
+        }
+    }
+
+    /// Everything goes as it should from now on, and whoever is down is started.
+    pub(crate) fn repair(&mut self) {
+        let now = self.world.now;
+        self.world.trace.event(now, format_args!("REPAIRED"));
+        self.steps.clear();
+        self.starting.clear();
+        self.world.network.repeat(0);
+        self.world.network.heal_all();
+        let gone: Vec<HostId> = self.silent.keys().copied().collect();
+        gone.into_iter().for_each(|host| self.world.network.answer_for(host));
+        let living: Vec<HostId> = self.living().collect();
+        self.silent.retain(|host, _| !living.contains(host));
+        if let Some(process) = &mut self.world.scheduler {
+            process.lines_mut().for_each(|line| line.thaw(now));
+        }
+        for process in self.world.backends.iter_mut().flatten() {
+            process.line.thaw(now);
+            process.gpus.iter().for_each(|gpu| gpu.set_pace(100));
+        }
+        self.world.frontends.iter_mut().flatten().for_each(|process| process.line.thaw(now));
+        // A repair is news as any: what it sets in motion takes a moment.
+        self.excuse(Holds::Nobody, Nanos::ZERO);
+        self.start(Who::Scheduler);
+        (0..self.backends.len()).for_each(|at| self.start(Who::Backend(at)));
+        (0..self.frontends.len()).for_each(|at| self.start(Who::Frontend(at)));
+    }
+
+    pub(crate) fn living(&self) -> impl Iterator<Item = HostId> + '_ {
+        let scheduler = self.world.scheduler.iter().map(|process| process.host);
+        let backends = self.world.backends.iter().flatten().map(|process| process.host);
+        let frontends = self.world.frontends.iter().flatten().map(|process| process.host);
+        scheduler.chain(backends).chain(frontends)
+    }
+}

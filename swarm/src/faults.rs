@@ -1,0 +1,187 @@
+//! What can go wrong, as data: drawn from the seed here, carried out by the run.
+//!
+//! A new kind of fault is a variant of [`Fault`], an arm in `draw_one`, one in the run, and a word
+//! in [`Fault::holds`] on which tasks it may keep from their outcome.
+
+use baton_core::Nanos;
+use baton_topo::Cluster;
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+/// A process, by its part in the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// The scheduler.
+    Scheduler,
+    /// A backend, by its position in the cluster file.
+    Backend(usize),
+    /// A frontend, by its number.
+    Frontend(usize),
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The process is killed; its kernel closes its connections. Started again after a while, if
+    /// that is given.
+    Kill(Who, Option<Nanos>),
+    /// The process's machine loses power: nobody is told. Started again after a while.
+    Vanish(Who, Nanos),
+    /// The process stands still for a while.
+    Freeze(Who, Nanos),
+    /// One thread of the scheduler stands still for a while.
+    FreezeThread(usize, Nanos),
+    /// Nothing passes from the first to the second for a while.
+    Wall(Who, Who, Nanos),
+    /// Nothing passes either way for a while.
+    Partition(Who, Who, Nanos),
+    /// One of the connections between the two breaks, in the middle of what is on its way. If the
+    /// flag is not set, only one side learns of it at once.
+    Cut(Who, Who, usize, bool),
+    /// Of 1,000 outcomes, reports and cancellations so many are said again for a while.
+    Repeat(u32, Nanos),
+    /// A GPU executes nothing for a while.
+    Stall(usize, usize, Nanos),
+    /// A GPU takes this much of its usual time for a while, in percent.
+    Slow(usize, usize, u64, Nanos),
+    /// A GPU's executor ends.
+    EngineDies(usize, usize),
+    /// The backend is asked to leave, and started again after a while.
+    Leave(usize, Nanos),
+    /// The application lets go of everything, and starts again after a while.
+    Depart(usize, Nanos),
+    /// A model moves to another ModelThread, if it can.
+    Move(u32, usize),
+    /// Another frontend joins.
+    Join,
+}
+
+/// Whose tasks a fault may keep from their outcome until their lease ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holds {
+    /// Nobody's: whoever owes the outcome learns at once that it does.
+    Nobody,
+    /// Those of one frontend.
+    Frontend(usize),
+    /// Everybody's.
+    All,
+}
+
+impl Fault {
+    /// True if every outcome must still come on its usual way, once.
+    pub fn is_calm(&self) -> bool {
+        matches!(self, Self::Leave(..) | Self::Move(..) | Self::Join | Self::Slow(..))
+    }
+
+    /// Whose tasks may be left to their lease, and for how long from the fault on, not counting
+    /// what it takes to notice.
+    pub fn holds(&self) -> (Holds, Nanos) {
+        match *self {
+            Self::Freeze(Who::Frontend(f), long) => (Holds::Frontend(f), long),
+            Self::Freeze(_, long) | Self::FreezeThread(_, long) | Self::Stall(_, _, long) => {
+                (Holds::All, long)
+            }
+            Self::Wall(a, b, long) | Self::Partition(a, b, long) => (between(a, b), long),
+            Self::Cut(a, b, ..) => match between(a, b) {
+                // The scheduler and the backend each notice, and the scheduler takes over.
+                Holds::All => (Holds::Nobody, Nanos::ZERO),
+                holds => (holds, Nanos::from_millis(60)),
+            },
+            Self::Vanish(Who::Frontend(_), _) | Self::Kill(Who::Frontend(_), _) => {
+                (Holds::Nobody, Nanos::ZERO)
+            }
+            Self::Vanish(..) => (Holds::All, Nanos::ZERO),
+            Self::Kill(Who::Scheduler, _) => (Holds::All, Nanos::ZERO),
+            _ => (Holds::Nobody, Nanos::ZERO),
+        }
+    }
+}
+
+fn between(a: Who, b: Who) -> Holds {
+    match (a, b) {
+        (Who::Frontend(f), _) | (_, Who::Frontend(f)) => Holds::Frontend(f),
+        _ => Holds::All,
+    }
+}
+
+/// What goes wrong in a run of `span`. One run in five is spared.
+pub(crate) fn draw(
+    rng: &mut StdRng,
+    cluster: &Cluster,
+    frontends: usize,
+    span: Nanos,
+) -> Vec<(Nanos, Fault)> {
+    let count = match rng.random_range(0..5) {
+        0 => 0,
+        1 => 1,
+        _ => rng.random_range(2..=10),
+    };
+    // A run has a few kinds of trouble rather than a little of each: some bugs need the same twice.
+    let kinds: Vec<u32> =
+        (0..rng.random_range(1..=4)).map(|_| rng.random_range(0..KINDS)).collect();
+    let mut faults: Vec<(Nanos, Fault)> = (0..count)
+        .map(|_| {
+            let kind = kinds[rng.random_range(0..kinds.len())];
+            let at = Nanos(rng.random_range(0..span.0));
+            (at, draw_one(rng, kind, cluster, frontends))
+        })
+        .collect();
+    faults.sort_by_key(|(at, _)| *at);
+    faults
+}
+
+const KINDS: u32 = 17;
+
+fn draw_one(rng: &mut StdRng, kind: u32, cluster: &Cluster, frontends: usize) -> Fault {
+    let backend = rng.random_range(0..cluster.backends.len());
+    let frontend = rng.random_range(0..frontends);
+    let gpu = rng.random_range(0..cluster.backends[backend].gpus as usize);
+    let long = Nanos::from_micros(rng.random_range(500..=250_000));
+    let (b, f) = (Who::Backend(backend), Who::Frontend(frontend));
+    match kind {
+        0 => Fault::Kill(b, Some(long)),
+        1 => Fault::Kill(f, Some(long)),
+        2 if rng.random_range(0..2) == 0 => Fault::Kill(Who::Scheduler, Some(long)),
+        2 => Fault::Vanish(Who::Scheduler, long),
+        3 => Fault::Vanish(one_of(rng, [b, f]), long),
+        4 => Fault::Freeze(one_of(rng, [b, f, Who::Scheduler]), long),
+        5 => Fault::FreezeThread(rng.random_range(0..5), long),
+        6 => {
+            let (a, b) = pair(rng, b, f);
+            Fault::Wall(a, b, long)
+        }
+        7 => {
+            let (a, b) = pair(rng, b, f);
+            Fault::Partition(a, b, long)
+        }
+        8 | 9 => {
+            let (a, b) = pair(rng, b, f);
+            Fault::Cut(a, b, rng.random_range(0..8), rng.random_range(0..3) > 0)
+        }
+        10 => Fault::Repeat(rng.random_range(10..=500), long),
+        11 => Fault::Stall(backend, gpu, long),
+        12 => Fault::Slow(backend, gpu, rng.random_range(110..=300), long),
+        13 if rng.random_range(0..3) == 0 => Fault::EngineDies(backend, gpu),
+        13 => Fault::Leave(backend, long),
+        14 => Fault::Depart(frontend, long),
+        15 => {
+            let model = rng.random_range(0..cluster.models.len() as u32);
+            Fault::Move(model, rng.random_range(0..cluster.scheduler.model_threads as usize))
+        }
+        _ => Fault::Join,
+    }
+}
+
+fn one_of<const N: usize>(rng: &mut StdRng, all: [Who; N]) -> Who {
+    all[rng.random_range(0..N)]
+}
+
+/// Two that talk to each other, in either order.
+fn pair(rng: &mut StdRng, backend: Who, frontend: Who) -> (Who, Who) {
+    let pair = match rng.random_range(0..3) {
+        0 => (backend, frontend),
+        1 => (backend, Who::Scheduler),
+        _ => (frontend, Who::Scheduler),
+    };
+    if rng.random_range(0..2) == 0 { pair } else { (pair.1, pair.0) }
+}

@@ -1,0 +1,163 @@
+//! A GPU slot in simulated time: it computes checksums, takes as long as it is told, and can stall,
+//! slow down, fail and die.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use baton_backend::execute::{EngineError, Executor, ExecutorDied, Job, JobDone, checksum};
+use baton_core::{Nanos, Profile};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::clock::SkewedClock;
+use crate::ledger::Ledger;
+use crate::network::{HostId, Network};
+use crate::plan::Engines;
+
+/// What all GPU slots of a process share.
+#[derive(Clone)]
+pub struct Machine {
+    /// The process.
+    pub host: HostId,
+    /// Its clock.
+    pub clock: SkewedClock,
+    /// True time.
+    pub now: Rc<Cell<Nanos>>,
+    /// ℓ(b) by model.
+    pub profiles: Rc<[Profile]>,
+    /// Where executions are noted.
+    pub ledger: Rc<RefCell<Ledger>>,
+    /// Who knows what broke.
+    pub network: Network,
+    /// How executions differ from the profiles.
+    pub engines: Engines,
+    /// However slow, an execution takes at most this much longer than its profile says: what takes
+    /// longer is a stall.
+    pub overrun_max: Nanos,
+}
+
+/// Both the worker's executor and the run's view of it.
+#[derive(Clone)]
+pub struct SimGpu {
+    machine: Machine,
+    state: Rc<RefCell<State>>,
+}
+
+struct State {
+    rng: StdRng,
+    running: Option<Running>,
+    stalled_until: Nanos,
+    /// Of the usual time, in percent.
+    pace: u64,
+    dead: bool,
+}
+
+struct Running {
+    job: Job,
+    started: Nanos,
+    ends: Nanos,
+    fails: bool,
+}
+
+impl SimGpu {
+    /// An idle one.
+    pub fn new(machine: Machine, seed: u64) -> Self {
+        let state = State {
+            rng: StdRng::seed_from_u64(seed),
+            running: None,
+            stalled_until: Nanos::ZERO,
+            pace: 100,
+            dead: false,
+        };
+        Self { machine, state: Rc::new(RefCell::new(state)) }
+    }
+
+    /// When the present execution ends, true time; at once if the executor has died.
+    pub fn ends_at(&self) -> Option<Nanos> {
+        let state = self.state.borrow();
+        state.running.as_ref().map(|running| if state.dead { Nanos::ZERO } else { running.ends })
+    }
+
+    /// Nothing gets further until then.
+    pub fn stall(&self, until: Nanos) {
+        let mut state = self.state.borrow_mut();
+        let more = until - self.machine.now.get().max(state.stalled_until);
+        state.stalled_until = state.stalled_until.max(until);
+        if let Some(running) = &mut state.running {
+            running.ends = running.ends + more;
+        }
+    }
+
+    /// From now on executions take `percent` of their usual time.
+    pub fn set_pace(&self, percent: u64) {
+        self.state.borrow_mut().pace = percent;
+    }
+
+    /// The executor's thread ends.
+    pub fn die(&self) {
+        self.state.borrow_mut().dead = true;
+    }
+
+    fn takes(&self, state: &mut State, job: &Job) -> Nanos {
+        let engines = &self.machine.engines;
+        let usual = self.machine.profiles[job.model.0 as usize].latency(job.batch).0;
+        let extra = state.rng.random_range(0..=engines.jitter_percent);
+        let takes = usual * (engines.percent + extra) / 100 * state.pace / 100;
+        Nanos(takes.min(usual + self.machine.overrun_max.0))
+    }
+
+    fn note(&self, job: &Job) {
+        let Machine { host, now, ledger, network, .. } = &self.machine;
+        let row_bytes = job.rows.len() / job.batch as usize;
+        let mut ledger = ledger.borrow_mut();
+        for row in job.rows.chunks_exact(row_bytes) {
+            ledger.start(now.get(), row, job.model.0, *host, network);
+        }
+    }
+}
+
+impl Executor for SimGpu {
+    fn submit(&mut self, job: Job) -> Result<(), ExecutorDied> {
+        let mut state = self.state.borrow_mut();
+        if state.dead {
+            return Err(ExecutorDied);
+        }
+        self.note(&job);
+        let started = self.machine.now.get();
+        let takes = self.takes(&mut state, &job);
+        let ends = started.max(state.stalled_until) + takes;
+        let fails = state.rng.random_range(0..1000) < self.machine.engines.failures;
+        let before = state.running.replace(Running { job, started, ends, fails });
+        if before.is_some() {
+            self.machine.ledger.borrow_mut().fail("a GPU was given two batches at once".into());
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<JobDone>, ExecutorDied> {
+        let mut state = self.state.borrow_mut();
+        if state.dead {
+            state.running = None;
+            return Err(ExecutorDied);
+        }
+        let now = self.machine.now.get();
+        let ended = state.running.take_if(|running| running.ends <= now);
+        Ok(ended.map(|Running { mut job, started, ends, fails }| {
+            let input_bytes = job.rows.len() / job.batch as usize;
+            let rows = job.rows.chunks_exact(input_bytes);
+            for (row, output) in rows.zip(job.outputs.chunks_exact_mut(8)) {
+                output.copy_from_slice(&checksum(row));
+            }
+            let result = if fails { Err(failed(&job)) } else { Ok(()) };
+            let clock = &self.machine.clock;
+            let (started, finished) = (clock.at(started), clock.at(ends));
+            let Job { slot, outputs, .. } = job;
+            JobDone { slot, outputs, started, finished, result }
+        }))
+    }
+}
+
+fn failed(job: &Job) -> EngineError {
+    let problem = String::from("simulated");
+    EngineError::Execute { model: job.model, batch: job.batch, problem }
+}

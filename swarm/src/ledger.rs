@@ -1,0 +1,137 @@
+//! What every task is, what became of it, and who executed it: the memory of the oracles.
+
+use baton_backend::execute::checksum;
+use baton_client::TaskId;
+use baton_core::Nanos;
+
+use crate::network::{HostId, Network};
+
+/// Bytes at the head of every input: the task's number here.
+pub(crate) const NUMBER_BYTES: usize = 8;
+
+/// One execution of a task.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Where.
+    pub host: HostId,
+    /// When it began, true time.
+    pub started: Nanos,
+}
+
+/// A submitted task.
+#[derive(Debug)]
+pub struct Task {
+    /// As it travels.
+    pub id: TaskId,
+    /// The model, by its position in the cluster file.
+    pub model: u32,
+    /// The frontend's host.
+    pub host: HostId,
+    /// What its answer must be.
+    pub checksum: [u8; 8],
+    /// True time.
+    pub submitted: Nanos,
+    /// Its scheduler or backend told that it ended without an answer.
+    pub refused: bool,
+    /// It has its outcome.
+    pub ended: bool,
+    /// The outcome was an answer, or an engine's failure to give one.
+    pub answered: bool,
+    /// Executions that began.
+    pub runs: Vec<Run>,
+}
+
+/// All tasks of a run, and the first thing that was wrong.
+#[derive(Default, Debug)]
+pub struct Ledger {
+    tasks: Vec<Task>,
+    /// Every life of the scheduler.
+    pub schedulers: Vec<HostId>,
+    /// Rows executed.
+    pub executed: u64,
+    /// Of these, of tasks that had been executed before.
+    pub again: u64,
+    failure: Option<String>,
+}
+
+impl Ledger {
+    /// The number of the next task.
+    pub fn next_number(&self) -> u64 {
+        self.tasks.len() as u64
+    }
+
+    /// Enters a task under [`Ledger::next_number`].
+    pub fn submitted(&mut self, task: Task) {
+        self.tasks.push(task);
+    }
+
+    /// The task with this number.
+    pub fn task(&mut self, number: u64) -> &mut Task {
+        &mut self.tasks[number as usize]
+    }
+
+    /// Tasks in all.
+    pub fn len(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// True before the first task.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Notes that something is wrong; the first counts.
+    pub fn fail(&mut self, what: String) {
+        self.failure.get_or_insert(what);
+    }
+
+    /// What was wrong first.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// An execution of `row` begins on `host`. Returns the task's number.
+    pub fn start(
+        &mut self,
+        now: Nanos,
+        row: &[u8],
+        model: u32,
+        host: HostId,
+        network: &Network,
+    ) -> Option<u64> {
+        let number = row.first_chunk::<NUMBER_BYTES>().map(|head| u64::from_le_bytes(*head));
+        let known = number.filter(|&number| {
+            let task = self.tasks.get(number as usize);
+            task.is_some_and(|task| task.checksum == checksum(row) && task.model == model)
+        });
+        let Some(number) = known else {
+            self.fail(format!("an input was executed that nobody submitted to model {model}"));
+            return None;
+        };
+        self.executed += 1;
+        let schedulers = self.schedulers.clone();
+        let lost = |host: HostId| {
+            schedulers.iter().any(|&scheduler| network.watch(|w| w.broken(host, scheduler)))
+        };
+        let task = &mut self.tasks[number as usize];
+        let refused = task.refused && !lost(host);
+        let earlier = task.runs.iter().copied().find(|run| !lost(run.host));
+        self.again += u64::from(!task.runs.is_empty());
+        task.runs.push(Run { host, started: now });
+        if let Some(earlier) = earlier {
+            let what = format!(
+                "task {number} was executed twice: from {:.3} ms on {:?}, which was never lost, and \
+                 now on {host:?}",
+                earlier.started.as_millis_f64(),
+                earlier.host
+            );
+            self.fail(what);
+        }
+        if refused {
+            self.fail(format!(
+                "task {number} was executed after its frontend had been told its end"
+            ));
+        }
+        Some(number)
+    }
+}

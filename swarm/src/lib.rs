@@ -1,0 +1,38 @@
+//! Whole clusters under faults, in virtual time: the real agents over the real transport on a
+//! simulated network, thousands of seeds in a row.
+//!
+//! A seed decides everything ([`Plan::of`]): the cluster, its settings, the load, what goes wrong and
+//! when. [`run`] carries it out and asks the oracles; [`swarm`] does so for many seeds. The same seed
+//! gives the same run, to the last byte, so a seed is a complete report of a bug.
+#![forbid(unsafe_code)]
+
+mod applications;
+mod breaking;
+mod clock;
+mod faults;
+mod gpu;
+mod ledger;
+mod network;
+mod oracles;
+mod plan;
+mod process;
+mod report;
+mod run;
+mod starting;
+mod supervisor;
+mod swarm;
+mod trace;
+mod world;
+
+pub use applications::{Applications, Tally};
+pub use clock::SkewedClock;
+pub use faults::{Fault, Holds, Who};
+pub use gpu::SimGpu;
+pub use ledger::{Ledger, Task};
+pub use network::{HostId, Link, Network, Port, Sent, Watch};
+pub use plan::{Engines, Load, Plan, Transport};
+pub use process::{BackendProcess, FrontendProcess, Line, SchedulerProcess};
+pub use report::{FailedSeed, Failure, Report, Summary, replay};
+pub use swarm::{run_seed, run_traced, swarm};
+pub use trace::Trace;
+pub use world::{Conditions, SimTransport, Submitted, World};

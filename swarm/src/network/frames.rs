@@ -1,0 +1,106 @@
+//! Where frames begin and end in a stream, as somebody who only watches it go by can tell.
+
+use std::collections::VecDeque;
+
+use baton_core::TaskId;
+use baton_rdma::frame::HEADER_LEN;
+use baton_rdma::wire::{FrameHeader, Kind, Message, decode};
+use zerocopy::FromBytes;
+
+/// Longest frame that may be repeated: they are short.
+const REPEAT_MAX: usize = 4096;
+
+/// A frame that has passed.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) kind: Kind,
+    pub(super) len: usize,
+    /// The task whose outcome it is.
+    pub(super) word: Option<TaskId>,
+    /// The whole of it, unless it is long.
+    pub(super) bytes: Option<Vec<u8>>,
+}
+
+/// Follows one way of a connection.
+#[derive(Default)]
+pub(super) struct FrameTracker {
+    /// Of the frame in progress: header, body and some payload.
+    head: Vec<u8>,
+    /// Bytes of it still to come; 0 while its header is incomplete.
+    left: usize,
+    len: usize,
+    /// Bytes that have passed.
+    written: u64,
+    /// Bytes the reader has taken.
+    read: u64,
+    /// Outcomes under way: where their frames end.
+    pub(super) words: VecDeque<(u64, TaskId)>,
+}
+
+impl FrameTracker {
+    /// True between two frames.
+    pub(super) fn at_boundary(&self) -> bool {
+        self.head.is_empty() && self.left == 0
+    }
+
+    /// Bytes pass; `passed` hears of each frame that they complete.
+    pub(super) fn write(&mut self, mut bytes: &[u8], mut passed: impl FnMut(Passed)) {
+        while !bytes.is_empty() {
+            if self.left == 0 {
+                let missing = HEADER_LEN - self.head.len();
+                let (header, rest) = bytes.split_at(missing.min(bytes.len()));
+                self.keep(header);
+                bytes = rest;
+                if self.head.len() < HEADER_LEN {
+                    return;
+                }
+                let header = FrameHeader::ref_from_bytes(&self.head).expect("eight bytes");
+                let body = usize::from(header.body_len.get());
+                self.left = body + header.payload_len.get() as usize;
+                self.len = HEADER_LEN + self.left;
+            }
+            let (piece, rest) = bytes.split_at(self.left.min(bytes.len()));
+            self.keep(piece);
+            self.left -= piece.len();
+            bytes = rest;
+            if self.left == 0 {
+                passed(self.finish());
+            }
+        }
+    }
+
+    /// The reader has taken `n` bytes; `heard` is told of each outcome that is now with it.
+    pub(super) fn read(&mut self, n: usize, mut heard: impl FnMut(TaskId)) {
+        self.read += n as u64;
+        while let Some(&(end, task)) = self.words.front() {
+            if end > self.read {
+                return;
+            }
+            self.words.pop_front();
+            heard(task);
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.written += bytes.len() as u64;
+        let room = REPEAT_MAX.saturating_sub(self.head.len());
+        self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn finish(&mut self) -> Passed {
+        let head = std::mem::take(&mut self.head);
+        let header = FrameHeader::ref_from_prefix(&head).expect("a frame has a header").0;
+        let kind = header.check().expect("our transports write frames");
+        let body =
+            &head[HEADER_LEN..(HEADER_LEN + usize::from(header.body_len.get())).min(head.len())];
+        let word = match decode(kind, body) {
+            Ok(Message::TaskEnd(end)) => Some(TaskId(end.task.get())),
+            Ok(Message::TaskResult(result)) => Some(TaskId(result.task.get())),
+            _ => None,
+        };
+        self.words.extend(word.map(|task| (self.written, task)));
+        let len = self.len;
+        let whole = head.len() == len;
+        Passed { kind, len, word, bytes: whole.then_some(head) }
+    }
+}

@@ -1,0 +1,53 @@
+//! What the network has seen of things that oracles ask about.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use baton_core::TaskId;
+
+use super::HostId;
+use super::conn::Conn;
+
+/// Outcomes under way or lost, and conversations that broke.
+#[derive(Default, Debug)]
+pub struct Watch {
+    /// Words about each task that were sent and have not been read, by how many.
+    pub(super) words: BTreeMap<u64, u32>,
+    /// Pairs of hosts between which a connection has ended or broken, the smaller first.
+    pub(super) broken: BTreeSet<(HostId, HostId)>,
+    /// Frames repeated.
+    pub repeated: u64,
+    /// Frames in all.
+    pub frames: u64,
+    /// Bytes in all.
+    pub bytes: u64,
+}
+
+impl Watch {
+    /// True if somebody sent the task's outcome and it was not read: it is under way, or lost.
+    pub fn word_unheard(&self, task: TaskId) -> bool {
+        self.words.contains_key(&task.0)
+    }
+
+    /// True if a connection between the two has ended or broken.
+    pub fn broken(&self, a: HostId, b: HostId) -> bool {
+        self.broken.contains(&(a.min(b), a.max(b)))
+    }
+
+    pub(super) fn said(&mut self, task: TaskId) {
+        *self.words.entry(task.0).or_default() += 1;
+    }
+
+    pub(super) fn heard(&mut self, task: TaskId) {
+        if let Some(count) = self.words.get_mut(&task.0) {
+            *count -= 1;
+            if *count == 0 {
+                self.words.remove(&task.0);
+            }
+        }
+    }
+
+    /// What was on this way will not be read: the words in it stay unheard.
+    pub(super) fn lost(&mut self, conn: &mut Conn, way: usize) {
+        conn.ways[way].frames.words.clear();
+    }
+}

@@ -1,0 +1,235 @@
+//! What must hold, while a run lasts and when it is over.
+
+use std::sync::Arc;
+
+use baton_client::{Counters as ClientCounters, FailReason};
+use baton_core::PIPELINE_DEPTH;
+use baton_scheduler::{Counter, ModelThreadCounters, SchedulerCounters};
+
+use crate::applications::Tally;
+use crate::breaking::notice;
+use crate::faults::Who;
+use crate::network::addr_of;
+use crate::process::{BackendProcess, FrontendProcess, SchedulerProcess};
+use crate::run::Run;
+
+/// What processes had counted when they ended.
+#[derive(Default)]
+pub(crate) struct Past {
+    clients: Vec<ClientCounters>,
+    schedulers: Vec<Arc<SchedulerCounters>>,
+    backends: Vec<baton_backend::Counters>,
+}
+
+impl Past {
+    pub(crate) fn frontend(&mut self, process: &FrontendProcess) {
+        self.clients.extend(process.client().map(|client| client.counters()));
+    }
+
+    pub(crate) fn backend(&mut self, process: &BackendProcess) {
+        self.backends.push(process.worker.counters());
+    }
+
+    pub(crate) fn scheduler(&mut self, process: &SchedulerProcess) {
+        self.schedulers.push(Arc::clone(process.assembly.counters()));
+    }
+}
+
+/// Who the scheduler believes to be a member is one, and the other way round.
+pub(crate) fn members_agree(run: &Run) -> bool {
+    let Some(scheduler) = &run.world.scheduler else { return false };
+    let roster = scheduler.assembly.control.roster();
+    let mut names: Vec<&str> =
+        roster.backends().map(|(_, backend)| backend.name.as_str()).collect();
+    let living = (0..run.backends.len()).filter(|&at| run.backends[at].is_some());
+    let mut expected: Vec<&str> =
+        living.map(|at| run.plan.cluster.backends[at].name.as_str()).collect();
+    names.sort_unstable();
+    expected.sort_unstable();
+    let all_ready = roster.backends().all(|(_, backend)| backend.ready);
+    let mut frontends: Vec<_> = roster.frontends().map(|(_, frontend)| frontend.addr).collect();
+    let hosts = (0..run.frontends.len()).filter_map(|at| run.host(Who::Frontend(at)));
+    let mut addrs: Vec<_> = hosts.map(|host| addr_of(host, 1)).collect();
+    frontends.sort_unstable();
+    addrs.sort_unstable();
+    names == expected && all_ready && frontends == addrs
+}
+
+/// Bounds, and that silence is noticed.
+pub(crate) fn while_it_runs(run: &mut Run) {
+    if let Some(what) = beyond_bounds(run).or_else(|| believed_alive(run)) {
+        run.world.fail(what);
+    }
+}
+
+fn beyond_bounds(run: &Run) -> Option<String> {
+    let cluster = &run.plan.cluster;
+    let fullest = run.world.network.fullest();
+    if fullest > run.plan.link.window {
+        return Some(format!("a connection holds {fullest} bytes"));
+    }
+    let slots = cluster.models.len() as u32 * cluster.frontend.slots_per_model;
+    let used = (0..run.world.frontends.len()).map(|at| run.world.slots_in_use(at)).max();
+    if used.is_some_and(|used| used > slots) {
+        return Some(format!("a frontend uses {used:?} of its {slots} slots"));
+    }
+    let scheduler = run.world.scheduler.as_ref()?;
+    let room: u32 = cluster.models.iter().map(|model| model.queue_capacity).sum();
+    let threads = &scheduler.assembly.model_threads;
+    let waiting: usize = threads.iter().map(|thread| thread.waiting()).sum();
+    if waiting > room as usize {
+        return Some(format!("{waiting} tasks wait in queues for {room}"));
+    }
+    let gpus: u32 = cluster.backends.iter().map(|backend| backend.gpus).sum();
+    // A backend's next life may have its slots while the reports of the one before are under way.
+    let most = 2 * gpus as usize * usize::from(PIPELINE_DEPTH);
+    let in_flight: usize = threads.iter().map(|thread| thread.in_flight()).sum();
+    (in_flight > most).then(|| format!("{in_flight} batches are in flight on {gpus} slots"))
+}
+
+/// A member of which nothing is heard is no member for long.
+fn believed_alive(run: &Run) -> Option<String> {
+    let scheduler = run.world.scheduler.as_ref()?;
+    let (now, bound) = (run.world.now, notice(&run.plan.cluster));
+    if scheduler.frozen_until() + bound > now {
+        return None;
+    }
+    let roster = scheduler.assembly.control.roster();
+    let member = |host| {
+        let addr = addr_of(host, 1);
+        let at = (0..run.backends.len()).find(|&at| run.host(Who::Backend(at)) == Some(host));
+        let name = at.map(|at| run.plan.cluster.backends[at].name.as_str());
+        roster.frontends().any(|(_, frontend)| frontend.addr == addr)
+            || roster.backends().any(|(_, backend)| Some(backend.name.as_str()) == name)
+    };
+    let silent = run.silent.iter().find(|&(&host, &since)| since + bound < now && member(host));
+    silent.map(|(host, since)| {
+        format!(
+            "{host:?} has been silent since {:.3} ms and still counts as a member",
+            since.as_millis_f64()
+        )
+    })
+}
+
+/// True once nothing is held anywhere.
+pub(crate) fn is_drained(run: &Run) -> bool {
+    leak(run).is_none()
+}
+
+pub(crate) fn at_the_end(run: &mut Run) {
+    let wrong = leak(run).or_else(|| unaccounted(run)).or_else(|| disagreement(run));
+    if let Some(what) = wrong {
+        run.world.fail(what);
+    }
+}
+
+/// What is held although nothing is asked for any more.
+fn leak(run: &Run) -> Option<String> {
+    let world = &run.world;
+    let slots = (0..world.frontends.len()).find(|&at| world.slots_in_use(at) > 0);
+    if let Some(at) = slots {
+        return Some(format!("frontend life {at} leaks {} slots", world.slots_in_use(at)));
+    }
+    let scheduler = world.scheduler.as_ref()?;
+    for (number, thread) in scheduler.assembly.model_threads.iter().enumerate() {
+        if thread.in_flight() + thread.waiting() > 0 {
+            let (batches, tasks) = (thread.in_flight(), thread.waiting());
+            return Some(format!("ModelThread {number} keeps {batches} batches, {tasks} tasks"));
+        }
+    }
+    let outstanding = scheduler.assembly.rank.outstanding();
+    if outstanding > 0 {
+        return Some(format!("the RankThread believes {outstanding} batches outstanding"));
+    }
+    world.backends.iter().flatten().find_map(backend_leak).or_else(|| connection_leak(run))
+}
+
+fn backend_leak(process: &BackendProcess) -> Option<String> {
+    let c = process.worker.counters();
+    let refused = c.plans_queue_full + c.plans_unknown + c.plans_early + c.plans_malformed;
+    let ended = c.batches_executed + c.engine_errors + c.batches_expired + refused;
+    let at = process.at;
+    if c.plans != ended {
+        return Some(format!("backend {at} had {} plans and ended {ended}", c.plans));
+    }
+    let held = c.transport.credit_held;
+    (held > 0).then(|| format!("backend {at} holds {held} bytes of credit"))
+}
+
+/// Everybody is connected to every thread of the scheduler once, and backends to frontends.
+fn connection_leak(run: &Run) -> Option<String> {
+    let threads = run.plan.cluster.scheduler.model_threads as usize + 1;
+    let (backends, frontends) = (run.backends.len(), run.frontends.len());
+    let count = |who| run.host(who).map(|host| run.world.network.connections(host));
+    let mut all = (0..backends)
+        .map(|at| (Who::Backend(at), threads + frontends))
+        .chain((0..frontends).map(|at| (Who::Frontend(at), threads + backends)));
+    let off = all.find(|&(who, expected)| count(who) != Some(expected));
+    off.map(|(who, expected)| {
+        format!("{who:?} has {:?} connections; {expected} are right", count(who))
+    })
+}
+
+/// Each task had one outcome, and each client counts so too.
+fn unaccounted(run: &Run) -> Option<String> {
+    let (tasks, ended) = (run.world.ledger.borrow().len(), run.applications.tally.total());
+    if tasks != ended as usize {
+        return Some(format!("{tasks} tasks were submitted and {ended} have ended"));
+    }
+    run.world.frontends.iter().flatten().find_map(|process| {
+        let c = process.client()?.counters();
+        let ended = c.completed + c.dropped + c.failed;
+        let number = process.number;
+        (c.submitted != ended)
+            .then(|| format!("frontend {number} counts {} tasks and {ended} outcomes", c.submitted))
+    })
+}
+
+/// Failures for which a calm run gives no reason: all but slow inputs, engines that fail, and a backend
+/// that went.
+fn needless(tally: &Tally) -> u32 {
+    let reasons = [FailReason::FetchTimeout, FailReason::Engine, FailReason::BackendLost];
+    tally.failed()
+        - reasons.map(|reason| tally.failed[usize::from(reason.code())]).iter().sum::<u32>()
+}
+
+/// In a calm run the scheduler, the backends and the clients must have counted the same.
+fn disagreement(run: &Run) -> Option<String> {
+    let scheduler = run.world.scheduler.as_ref()?;
+    let mut clients = run.past.clients.clone();
+    let living = run.world.frontends.iter().flatten();
+    clients.extend(living.filter_map(|process| Some(process.client()?.counters())));
+    let of_clients = |count: fn(&ClientCounters) -> u64| -> u64 { clients.iter().map(count).sum() };
+    let threads = &scheduler.assembly.counters().model_threads;
+    let of_threads = |count: fn(&ModelThreadCounters) -> &Counter| -> u64 {
+        threads.iter().map(|thread| count(thread).get()).sum()
+    };
+    let own = of_clients(|c| c.transport.send_full);
+    if !run.plan.is_calm() || own > 0 {
+        return None;
+    }
+    let dropped = of_threads(|c| &c.dropped_deadline)
+        + of_threads(|c| &c.dropped_window)
+        + of_threads(|c| &c.dropped_deadline_passed)
+        + of_threads(|c| &c.dropped_queue_full)
+        + of_threads(|c| &c.dropped_no_backend)
+        + of_threads(|c| &c.cancelled);
+    let lives = run.world.backends.iter().flatten().map(|process| process.worker.counters());
+    let executed: u64 =
+        run.past.backends.iter().copied().chain(lives).map(|c| c.rows_executed).sum();
+    let pairs = [
+        ("tasks submitted", of_threads(|c| &c.submitted), of_clients(|c| c.submitted)),
+        ("tasks dropped", dropped, of_clients(|c| c.dropped)),
+        ("tasks completed", executed, of_clients(|c| c.completed)),
+        ("outcomes not delivered", of_threads(|c| &c.outcomes_undelivered), 0),
+        ("outcomes told twice", of_clients(|c| c.duplicates + c.transport.results_stale), 0),
+        ("unexpected messages", of_clients(|c| c.unexpected), 0),
+        ("stale reports", of_threads(|c| &c.stale_reports), 0),
+        ("tasks executed again", run.world.ledger.borrow().again, 0),
+        ("tasks failed without a fault", u64::from(needless(&run.applications.tally)), 0),
+    ];
+    let off = pairs.into_iter().find(|(_, here, there)| here != there);
+    off.map(|(what, here, there)| {
+        format!("{what}: {here} on the serving side, {there} at the clients, in a calm run")
+    })
+}

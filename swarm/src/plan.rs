@@ -1,0 +1,245 @@
+//! What a seed decides: the cluster, its settings, the load, and everything that goes wrong.
+
+use std::net::SocketAddr;
+
+use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_topo::{
+    BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
+    PolicyName, SchedulerSpec,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::faults::{self, Fault};
+use crate::network::Link;
+
+/// What happens in one run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed it came from.
+    pub seed: u64,
+    /// The cluster file.
+    pub cluster: Cluster,
+    /// Frontends at a time.
+    pub frontends: usize,
+    /// The network.
+    pub link: Link,
+    /// Bounds of every transport.
+    pub transport: Transport,
+    /// What is asked for.
+    pub load: Load,
+    /// What executions really take.
+    pub engines: Engines,
+    /// How long load is offered and faults happen.
+    pub span: Nanos,
+    /// What goes wrong, and when, counted from the moment everybody had joined.
+    pub faults: Vec<(Nanos, Fault)>,
+    /// How far apart the processes' clocks go, parts per million either way.
+    pub drift_ppm: i64,
+}
+
+/// Bounds of the transports.
+#[derive(Clone, Copy, Debug)]
+pub struct Transport {
+    /// See [`baton_rdma::TcpConfig`].
+    pub send_queue_bytes: usize,
+    /// See [`baton_rdma::TcpConfig`].
+    pub handshake_timeout: Nanos,
+}
+
+/// What the applications do.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Mean time between two tasks over all frontends.
+    pub gap: Nanos,
+    /// Tasks of a burst; 1: none are bursts.
+    pub burst: u32,
+    /// Deadlines, as shares of the model's objective in percent: from, to.
+    pub deadline_percent: (u64, u64),
+    /// Of 1,000 tasks so many are cancelled,
+    pub cancels: u32,
+    /// so many tickets are dropped,
+    pub drops: u32,
+    /// and so many replies are kept for a while.
+    pub keeps: u32,
+}
+
+/// How executions differ from what the cluster file says.
+#[derive(Clone, Copy, Debug)]
+pub struct Engines {
+    /// What an execution takes, in percent of the profile.
+    pub percent: u64,
+    /// At most this is added, in percent of the profile.
+    pub jitter_percent: u64,
+    /// Of 1,000 executions so many fail.
+    pub failures: u32,
+    /// Backends report this share of the profile as measured, in percent; `None`: they measure
+    /// nothing.
+    pub measured_percent: Option<u64>,
+}
+
+fn ms(value: u64) -> Nanos {
+    Nanos::from_millis(value)
+}
+
+fn us(value: u64) -> Nanos {
+    Nanos::from_micros(value)
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let rng = &mut rng;
+        let link = link(rng);
+        let cluster = cluster(rng, &link);
+        let frontends = rng.random_range(1..=3);
+        let span = ms(rng.random_range(80..=400));
+        let engines = engines(rng);
+        let load = load(rng, &cluster);
+        let transport = Transport {
+            send_queue_bytes: 1 << rng.random_range(15..=20),
+            handshake_timeout: ms(rng.random_range(40..=200)),
+        };
+        let drift_ppm = rng.random_range(0..=90);
+        let faults = faults::draw(rng, &cluster, frontends, span);
+        Self { seed, cluster, frontends, link, transport, load, engines, span, faults, drift_ppm }
+    }
+
+    /// True if the scheduler plans with delays that the network mostly keeps: plan, READ and input
+    /// are each under way once.
+    pub fn network_fits(&self) -> bool {
+        let travel = self.link.delay + self.link.jitter;
+        let inputs = self.cluster.models.iter().map(|model| model.input_bytes as usize);
+        let windows = inputs.max().unwrap_or(0).div_ceil(self.link.window) as u64;
+        let mut credits = self.cluster.backends.iter().map(|backend| backend.credit_bytes);
+        // With little credit the inputs of a batch come one after another.
+        let rows = if credits.any(|bytes| (1..100_000).contains(&bytes)) { 6 } else { 1 };
+        self.cluster.network.ctrl >= travel.times(1 + 2 * rows * windows)
+    }
+
+    /// True if nothing goes wrong that could keep an outcome from its frontend or make anybody say
+    /// a thing twice.
+    pub fn is_calm(&self) -> bool {
+        self.faults.iter().all(|(_, fault)| fault.is_calm())
+    }
+}
+
+fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {
+    let subclusters = rng.random_range(1..=2_u32);
+    let models = rng.random_range(subclusters..=4);
+    let backends = rng.random_range(subclusters..=4);
+    Cluster {
+        scheduler: SchedulerSpec {
+            listen: SocketAddr::from(([10, 0, 0, 0], 7700)),
+            model_threads: rng.random_range(1..=3),
+            idle: Idle::Park,
+            cores: Vec::new(),
+            policy: PolicyName::ALL[rng.random_range(0..PolicyName::ALL.len())],
+            // Two heartbeats and some: less would take the living for dead.
+            member_timeout: ms(rng.random_range(250..=450)),
+        },
+        network: NetworkSpec {
+            // One in five plans with less than it takes.
+            ctrl: match rng.random_range(0..5) {
+                0 => us(rng.random_range(10..=500)),
+                _ => (link.delay + link.jitter).times(rng.random_range(3..=40)),
+            },
+            data_per_task: us(rng.random_range(5..=50)),
+            response: us(rng.random_range(100..=500)),
+            jitter: us(rng.random_range(0..=500)),
+        },
+        fabric: FabricSpec::default(),
+        subclusters: (0..subclusters).map(|id| format!("s{id}")).collect(),
+        models: (0..models).map(|id| model(rng, id, subclusters)).collect(),
+        backends: (0..backends).map(|id| backend(rng, id, subclusters)).collect(),
+        frontend: FrontendSpec {
+            slots_per_model: rng.random_range(4..=64),
+            lease_grace: ms(rng.random_range(100..=250)),
+        },
+    }
+}
+
+fn model(rng: &mut StdRng, id: u32, subclusters: u32) -> ModelSpec {
+    let alpha = us(rng.random_range(50..=1_500));
+    let beta = us(rng.random_range(500..=6_000));
+    let batch_max = rng.random_range(1..=16);
+    let profile = Profile::linear(alpha, beta, batch_max).expect("it rises");
+    let slo = us(rng.random_range(profile.latency(1).0 * 3 / 1000..=40_000));
+    ModelSpec {
+        id: ModelId(id),
+        name: format!("m{id}"),
+        subcluster: SubclusterId(id % subclusters),
+        profile,
+        slo,
+        input_bytes: input_bytes(rng) + id,
+        output_bytes: 8,
+        queue_capacity: rng.random_range(8..=128),
+        expected_rps: None,
+        engine: EngineSpec::Emulated { jitter: 0.0 },
+    }
+}
+
+/// Mostly short; one model in four has inputs that no connection takes at once.
+fn input_bytes(rng: &mut StdRng) -> u32 {
+    match rng.random_range(0..4) {
+        0 => rng.random_range(2_000..=20_000),
+        _ => rng.random_range(24..=2_000),
+    }
+}
+
+fn backend(rng: &mut StdRng, id: u32, subclusters: u32) -> BackendSpec {
+    BackendSpec {
+        name: format!("b{id}"),
+        subcluster: SubclusterId(id % subclusters),
+        gpus: rng.random_range(1..=3),
+        cores: Vec::new(),
+        idle: Idle::Park,
+        credit_bytes: [0, 600, 4_000, 1 << 20][rng.random_range(0..4)],
+    }
+}
+
+fn engines(rng: &mut StdRng) -> Engines {
+    Engines {
+        percent: if rng.random_range(0..4) == 0 { rng.random_range(60..=250) } else { 100 },
+        jitter_percent: if rng.random_range(0..3) == 0 { rng.random_range(1..=50) } else { 0 },
+        failures: if rng.random_range(0..8) == 0 { rng.random_range(1..=100) } else { 0 },
+        measured_percent: (rng.random_range(0..4) == 0).then(|| rng.random_range(50..=300)),
+    }
+}
+
+/// From a fifth to three times what the GPUs could bear.
+fn load(rng: &mut StdRng, cluster: &Cluster) -> Load {
+    let gpus: u32 = cluster.backends.iter().map(|backend| backend.gpus).sum();
+    let profiles = cluster.models.iter().map(|model| &model.profile);
+    let per_task = |p: &Profile| p.latency(p.batch_max()).0 / u64::from(p.batch_max());
+    let mean = profiles.map(per_task).sum::<u64>() / cluster.models.len() as u64;
+    let gap = mean / u64::from(gpus) * 100 / rng.random_range(20..=300);
+    let (from, span) = (rng.random_range(30..=200), rng.random_range(0..=300));
+    let seldom = |rng: &mut StdRng, most| match rng.random_range(0..3) {
+        0 => rng.random_range(1..=most),
+        _ => 0,
+    };
+    Load {
+        // No more than the run can bear either.
+        gap: Nanos(gap.max(120_000)),
+        burst: if rng.random_range(0..3) == 0 { rng.random_range(2..=40) } else { 1 },
+        deadline_percent: (from, from + span),
+        cancels: seldom(rng, 300),
+        drops: seldom(rng, 100),
+        keeps: seldom(rng, 200),
+    }
+}
+
+fn link(rng: &mut StdRng) -> Link {
+    let spiky = rng.random_range(0..3) == 0;
+    Link {
+        delay: us(rng.random_range(5..=150)),
+        jitter: us(rng.random_range(1..=300)),
+        spikes: if spiky { rng.random_range(1..=30) } else { 0 },
+        spike: us(rng.random_range(500..=8_000)),
+        window: 1 << rng.random_range(11..=18),
+        cuts: if rng.random_range(0..2) == 0 { rng.random_range(1..=500) } else { 0 },
+        patience: ms(rng.random_range(100..=600)),
+    }
+}

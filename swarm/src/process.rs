@@ -1,0 +1,213 @@
+//! Processes: an agent or several, a clock, and when each is to be polled.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use baton_backend::Worker;
+use baton_client::io::{Io, Joining};
+use baton_client::{Client, ConnectError};
+use baton_core::Nanos;
+use baton_scheduler::Assembly;
+use baton_topo::Agent;
+
+use crate::clock::SkewedClock;
+use crate::gpu::SimGpu;
+use crate::network::HostId;
+use crate::world::SimTransport;
+
+/// A parked thread looks up this often, as in production.
+const PARK_MAX: Nanos = Nanos::from_millis(100);
+/// From a wake-up to the pass it causes.
+const WAKE: Nanos = Nanos::from_micros(3);
+
+/// When an agent is polled.
+#[derive(Debug)]
+pub struct Line {
+    due: Nanos,
+    bell: Arc<AtomicBool>,
+    /// The agent's thread stands still until then.
+    frozen_until: Nanos,
+    /// When it was polled last.
+    pub polled: Nanos,
+}
+
+impl Line {
+    pub(crate) fn new(now: Nanos) -> Self {
+        Self { due: now, bell: Arc::default(), frozen_until: Nanos::ZERO, polled: now }
+    }
+
+    pub(crate) fn bell(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.bell)
+    }
+
+    /// Not before `now`, however frozen.
+    pub(crate) fn wake(&mut self, at: Nanos) {
+        self.due = self.due.min(at);
+    }
+
+    /// Stands still until then.
+    pub fn freeze(&mut self, until: Nanos) {
+        self.frozen_until = self.frozen_until.max(until);
+    }
+
+    /// Goes on at once.
+    pub fn thaw(&mut self, now: Nanos) {
+        self.frozen_until = self.frozen_until.min(now);
+    }
+
+    /// Until when it stands still, or last did.
+    pub fn frozen_until(&self) -> Nanos {
+        self.frozen_until
+    }
+
+    /// `sooner`: something else it waits for.
+    pub(crate) fn is_due(&mut self, now: Nanos, sooner: Option<Nanos>) -> bool {
+        if self.bell.swap(false, Ordering::Relaxed) {
+            self.wake(now + WAKE);
+        }
+        self.next(sooner) <= now
+    }
+
+    pub(crate) fn next(&self, sooner: Option<Nanos>) -> Nanos {
+        let rung = self.bell.load(Ordering::Relaxed).then_some(Nanos::ZERO);
+        let due = [Some(self.due), sooner, rung].into_iter().flatten().min().unwrap_or(self.due);
+        due.max(self.frozen_until)
+    }
+
+    /// One pass; with work another follows after `rest`.
+    pub(crate) fn poll(
+        &mut self,
+        agent: &mut impl Agent,
+        now: Nanos,
+        rest: Nanos,
+        clock: SkewedClock,
+    ) -> usize {
+        self.polled = now;
+        let work = agent.poll(clock.at(now));
+        // Whoever wakes it from now on is heard.
+        agent.waker().prepare_sleep();
+        let timer = agent.next_timer().map_or(Nanos::MAX, |due| clock.when(due));
+        let idle = timer.min(now + PARK_MAX).max(now + rest);
+        self.due = if work > 0 { now + rest } else { idle };
+        work
+    }
+}
+
+/// The scheduler.
+pub struct SchedulerProcess {
+    /// Its agents.
+    pub assembly: Assembly<SimTransport>,
+    /// Which life.
+    pub host: HostId,
+    /// Its clock.
+    pub clock: SkewedClock,
+    pub(crate) control_line: Line,
+    pub(crate) rank_line: Line,
+    pub(crate) thread_lines: Vec<Line>,
+}
+
+impl SchedulerProcess {
+    pub(crate) fn new(
+        assembly: Assembly<SimTransport>,
+        host: HostId,
+        clock: SkewedClock,
+        control_line: Line,
+        thread_lines: Vec<Line>,
+        now: Nanos,
+    ) -> Self {
+        let rank_line = Line::new(now);
+        Self { assembly, host, clock, control_line, rank_line, thread_lines }
+    }
+
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &Line> {
+        [&self.control_line, &self.rank_line].into_iter().chain(&self.thread_lines)
+    }
+
+    /// The threads: control, rank, and the ModelThreads.
+    pub fn lines_mut(&mut self) -> impl Iterator<Item = &mut Line> {
+        [&mut self.control_line, &mut self.rank_line].into_iter().chain(&mut self.thread_lines)
+    }
+
+    /// When the thread that was frozen longest goes on, or did.
+    pub fn frozen_until(&self) -> Nanos {
+        self.lines().map(Line::frozen_until).max().unwrap_or(Nanos::ZERO)
+    }
+}
+
+/// A backend.
+pub struct BackendProcess {
+    /// Its I/O agent.
+    pub worker: Worker<SimTransport, SimGpu>,
+    /// Its GPU slots.
+    pub gpus: Vec<SimGpu>,
+    /// Its position in the cluster file.
+    pub at: usize,
+    /// Which life.
+    pub host: HostId,
+    /// Its clock.
+    pub clock: SkewedClock,
+    /// When it is polled.
+    pub line: Line,
+}
+
+/// A client.
+pub struct FrontendProcess {
+    /// Its I/O agent.
+    pub io: Io<SimTransport>,
+    joining: Option<Joining>,
+    client: Option<Client>,
+    departed: bool,
+    /// Why it could not join.
+    pub refused: Option<ConnectError>,
+    /// What the application calls it.
+    pub number: usize,
+    /// Which life.
+    pub host: HostId,
+    /// Its clock.
+    pub clock: SkewedClock,
+    /// When it is polled.
+    pub line: Line,
+    /// Its last passes had work: there may be outcomes.
+    pub(crate) news: bool,
+}
+
+impl FrontendProcess {
+    pub(crate) fn new(
+        io: Io<SimTransport>,
+        joining: Joining,
+        number: usize,
+        host: HostId,
+        clock: SkewedClock,
+        line: Line,
+    ) -> Self {
+        let (joining, client, refused) = (Some(joining), None, None);
+        let departed = false;
+        Self { io, joining, client, departed, refused, number, host, clock, line, news: false }
+    }
+
+    /// The application's handle; `None` until it has joined, and after it has let go.
+    pub fn client(&self) -> Option<&Client> {
+        self.client.as_ref()
+    }
+
+    /// The application has no more use for it.
+    pub fn let_go(&mut self) {
+        self.departed = true;
+        self.client = None;
+    }
+
+    /// It has joined, or has no need to.
+    pub fn is_settled(&self) -> bool {
+        self.departed || self.client.is_some()
+    }
+
+    pub(crate) fn take_client(&mut self) {
+        if let Some(result) = self.joining.as_ref().and_then(Joining::poll) {
+            self.joining = None;
+            match result {
+                Ok(client) => self.client = Some(client),
+                Err(error) => self.refused = Some(error),
+            }
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! One seed: the cluster comes up, load and faults pass over it, it recovers, serves again, and
+//! holds nothing back.
+
+use std::collections::BTreeMap;
+
+use baton_core::{ModelId, Nanos};
+use rand::RngExt;
+
+use crate::applications::Applications;
+use crate::faults::{Fault, Holds, Who};
+use crate::network::HostId;
+use crate::oracles;
+use crate::plan::Plan;
+use crate::report::{Failure, Report};
+use crate::world::{Conditions, World};
+
+/// What is due at a moment of the run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// A fault, and which of the plan it is.
+    Fault(Fault),
+    Start(Who),
+    Heal(Who, Who, HostId, HostId),
+    StopRepeating,
+    /// A machine that lost power is up again.
+    Answer(HostId),
+    Pace(usize, usize),
+    /// The next task or burst.
+    Offer,
+}
+
+/// A run in progress.
+pub(crate) struct Run {
+    pub(crate) plan: Plan,
+    pub(crate) world: World,
+    pub(crate) applications: Applications,
+    /// Steps by moment and serial number.
+    pub(crate) steps: BTreeMap<(Nanos, u64), Step>,
+    serial: u64,
+    /// Place of the present life of each backend, and of each frontend.
+    pub(crate) backends: Vec<Option<usize>>,
+    pub(crate) frontends: Vec<Option<usize>>,
+    /// Places of frontends whose application has let go of them.
+    pub(crate) departing: Vec<usize>,
+    /// Those that will start again.
+    pub(crate) starting: Vec<Who>,
+    /// Since when nothing that a host says reaches the scheduler.
+    pub(crate) silent: BTreeMap<HostId, Nanos>,
+    /// Counters of processes that are over.
+    pub(crate) past: oracles::Past,
+    pub(crate) faults: u32,
+    next_look: Nanos,
+    moments: u64,
+    offering: bool,
+}
+
+/// A run has some 50,000 moments; one with so many does not end by itself.
+const MOMENTS_MAX: u64 = 3_000_000;
+/// How often membership and bounds are looked at.
+const LOOK_EVERY: Nanos = Nanos::from_millis(10);
+/// How often a repaired cluster may fail to serve somebody, as networks with rare long delays do.
+const PROBES: usize = 8;
+/// For the cluster to come up.
+const JOIN_BOUND: Nanos = Nanos::from_millis(1_000);
+
+/// Runs a plan; `log` keeps the event log's text.
+pub(crate) fn run(plan: Plan, log: bool) -> (Report, Vec<String>) {
+    let mut run = Run::new(plan, log);
+    run.all();
+    run.report()
+}
+
+impl Run {
+    fn new(plan: Plan, log: bool) -> Self {
+        let conditions = Conditions {
+            link: plan.link,
+            transport: plan.transport,
+            engines: plan.engines,
+            drift_ppm: plan.drift_ppm,
+            log,
+        };
+        let world = World::new(plan.cluster.clone(), conditions, plan.seed);
+        Self {
+            world,
+            applications: Applications::default(),
+            steps: BTreeMap::new(),
+            serial: 0,
+            backends: vec![None; plan.cluster.backends.len()],
+            frontends: vec![None; plan.frontends],
+            departing: Vec::new(),
+            starting: Vec::new(),
+            silent: BTreeMap::new(),
+            past: oracles::Past::default(),
+            faults: 0,
+            next_look: Nanos::ZERO,
+            moments: 0,
+            offering: false,
+            plan,
+        }
+    }
+
+    fn all(&mut self) {
+        self.come_up();
+        if self.go_on() {
+            self.offer_and_break();
+        }
+        if self.go_on() {
+            self.recover();
+        }
+        if self.go_on() {
+            self.prove_service();
+        }
+        if self.go_on() {
+            self.quieten();
+        }
+        if self.go_on() {
+            oracles::at_the_end(self);
+        }
+    }
+
+    /// True until something is wrong.
+    pub(crate) fn go_on(&self) -> bool {
+        self.world.ledger.borrow().failure().is_none()
+    }
+
+    pub(crate) fn at(&mut self, moment: Nanos, step: Step) {
+        self.serial += 1;
+        self.steps.insert((moment, self.serial), step);
+    }
+
+    fn come_up(&mut self) {
+        self.world.start_scheduler();
+        (0..self.backends.len()).for_each(|at| self.start(Who::Backend(at)));
+        (0..self.frontends.len()).for_each(|at| self.start(Who::Frontend(at)));
+        let up = self.pass_until(JOIN_BOUND, |run| run.world.all_joined());
+        if !up && self.go_on() {
+            self.world.fail("not everybody could join an undisturbed cluster".into());
+        }
+    }
+
+    fn offer_and_break(&mut self) {
+        let start = self.world.now;
+        for (at, fault) in self.plan.faults.clone() {
+            self.at(start + at, Step::Fault(fault));
+        }
+        self.offering = true;
+        self.at(start, Step::Offer);
+        self.pass(self.plan.span);
+        self.offering = false;
+    }
+
+    /// Everything is repaired; what was outstanding comes to its end.
+    fn recover(&mut self) {
+        self.repair();
+        let timeout = self.plan.cluster.scheduler.member_timeout;
+        let longest = timeout.times(3) + Nanos::from_millis(3_000);
+        let settled = self.pass_until(longest, |run| {
+            run.applications.outstanding() == 0 && run.is_whole() && run.departing.is_empty()
+        });
+        if !settled && self.go_on() {
+            let missing = self.missing();
+            self.world.fail(format!("the cluster did not recover: {missing}"));
+        }
+    }
+
+    fn is_whole(&self) -> bool {
+        let all = self.backends.iter().chain(&self.frontends).all(Option::is_some);
+        all && self.world.scheduler.is_some()
+            && self.world.all_joined()
+            && oracles::members_agree(self)
+    }
+
+    fn missing(&self) -> String {
+        format!(
+            "{} tasks without outcome, backends {:?}, frontends {:?}, joined {}, members agree {}",
+            self.applications.outstanding(),
+            self.backends.iter().map(Option::is_some).collect::<Vec<_>>(),
+            self.frontends.iter().map(Option::is_some).collect::<Vec<_>>(),
+            self.world.all_joined(),
+            oracles::members_agree(self)
+        )
+    }
+
+    /// The repaired cluster completes tasks of every model from every frontend, unless it plans with
+    /// a network that is faster than the one it has.
+    fn prove_service(&mut self) {
+        let models = 0..self.plan.cluster.models.len();
+        let places: Vec<usize> = self.frontends.iter().flatten().copied().collect();
+        let mut unserved: Vec<(usize, usize)> =
+            places.iter().flat_map(|&at| models.clone().map(move |model| (at, model))).collect();
+        for _ in 0..PROBES {
+            // Replies that are kept, and tasks whose ticket was dropped, may still hold every slot.
+            self.pass(Nanos::from_millis(30));
+            let numbers = self.probe(&unserved);
+            self.pass_until(Nanos::from_millis(4_000), |run| run.applications.outstanding() == 0);
+            if !self.go_on() {
+                return;
+            }
+            let mut ledger = self.world.ledger.borrow_mut();
+            let served =
+                numbers.iter().map(|number| number.is_some_and(|n| ledger.task(n).answered));
+            let mut served: Vec<bool> = served.collect();
+            drop(ledger);
+            unserved.retain(|_| !served.remove(0));
+            if unserved.is_empty() || !self.plan.network_fits() {
+                return;
+            }
+        }
+        let (frontend, model) = unserved[0];
+        self.world.fail(format!(
+            "the repaired cluster does not serve: no task of frontend life {frontend} to model {model} \
+             is completed"
+        ));
+    }
+
+    fn probe(&mut self, unserved: &[(usize, usize)]) -> Vec<Option<u64>> {
+        let mut numbers = Vec::new();
+        for &(at, model) in unserved {
+            let task = self.world.submit(at, model, Nanos::from_millis(1_000));
+            numbers.push(task.as_ref().map(|task| task.number));
+            if let Some(task) = task {
+                self.applications.take(at, task);
+            }
+        }
+        numbers
+    }
+
+    /// Nothing is asked for any more; what the last tasks left behind is cleared away.
+    fn quieten(&mut self) {
+        self.pass_until(Nanos::from_millis(1_500), oracles::is_drained);
+    }
+
+    fn pass(&mut self, span: Nanos) {
+        let end = self.world.now + span;
+        while self.world.now < end && self.go_on() {
+            self.advance(end);
+        }
+    }
+
+    fn pass_until(&mut self, bound: Nanos, done: impl Fn(&Self) -> bool) -> bool {
+        let end = self.world.now + bound;
+        while self.world.now < end && self.go_on() {
+            if done(self) {
+                return true;
+            }
+            // Conditions are looked at every so often, not at each of a thousand moments.
+            let stop = end.min(self.world.now + Nanos::from_millis(2));
+            while self.world.now < stop && self.go_on() {
+                self.advance(stop);
+            }
+        }
+        done(self)
+    }
+
+    fn advance(&mut self, end: Nanos) {
+        while let Some((&key, _)) = self.steps.first_key_value() {
+            if key.0 > self.world.now {
+                break;
+            }
+            let step = self.steps.remove(&key).expect("seen above");
+            self.take_step(step);
+        }
+        let next = self.steps.first_key_value().map_or(end, |(key, _)| key.0.min(end));
+        self.world.step(next.max(self.world.now + Nanos(1)));
+        let look = self.world.now >= self.next_look;
+        self.applications.collect(&mut self.world, &self.plan.load, look);
+        self.supervise();
+        if look {
+            self.next_look = self.world.now + LOOK_EVERY;
+            oracles::while_it_runs(self);
+        }
+        self.moments += 1;
+        if self.moments == MOMENTS_MAX {
+            self.world
+                .fail(format!("no end after {MOMENTS_MAX} moments: somebody is busy for nothing"));
+        }
+    }
+
+    fn take_step(&mut self, step: Step) {
+        match step {
+            Step::Fault(fault) => self.break_something(fault),
+            Step::Start(who) => self.start(who),
+            Step::Heal(a, b, from, to) => self.heal((a, b), from, to),
+            Step::Answer(host) => self.world.network.answer_for(host),
+            Step::StopRepeating => self.world.network.repeat(0),
+            Step::Pace(backend, gpu) => self.with_gpu(backend, gpu, |gpu| gpu.set_pace(100)),
+            Step::Offer if self.offering => self.offer(),
+            Step::Offer => {}
+        }
+    }
+
+    fn offer(&mut self) {
+        let load = self.plan.load;
+        let count =
+            if load.burst > 1 && self.world.rng.random_range(0..4) == 0 { load.burst } else { 1 };
+        for _ in 0..count {
+            self.applications.submit(&mut self.world, &load);
+        }
+        let gap = load.gap.0 * u64::from(count);
+        let next = self.world.now + Nanos(self.world.rng.random_range(0..=2 * gap).max(1_000));
+        self.at(next, Step::Offer);
+    }
+
+    /// Models move where the plan says; for faults.
+    pub(crate) fn move_model(&mut self, model: u32, to: usize) {
+        if let Some(process) = &mut self.world.scheduler {
+            process.assembly.control.move_model(ModelId(model), to);
+        }
+    }
+
+    /// These tasks may be left to their lease from now on.
+    pub(crate) fn excuse(&mut self, holds: Holds, long: Nanos) {
+        let now = self.world.now;
+        self.applications.excuse(now, now + long, holds);
+    }
+
+    fn report(self) -> (Report, Vec<String>) {
+        let ledger = self.world.ledger.borrow();
+        let failure = ledger
+            .failure()
+            .map(|what| Failure { what: what.to_owned(), at_us: self.world.now.0 / 1_000 });
+        let report = Report {
+            seed: self.plan.seed,
+            hash: self.world.trace.hash(),
+            virtual_us: self.world.now.0 / 1_000,
+            tasks: ledger.len() as u64,
+            tally: self.applications.tally,
+            executed: ledger.executed,
+            executed_again: ledger.again,
+            faults: self.faults,
+            frames: self.world.network.watch(|watch| watch.frames),
+            repeated: self.world.network.watch(|watch| watch.repeated),
+            failure,
+        };
+        drop(ledger);
+        (report, self.world.trace.into_lines())
+    }
+}

@@ -1,0 +1,136 @@
+//! How the processes of a world come to life.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use baton_backend::{BackendConfig, Worker};
+use baton_client::ClientConfig;
+use baton_client::io::Io;
+use baton_core::{ModelId, Nanos, Profile};
+use baton_rdma::wire::Role;
+use baton_rdma::{Identity, TcpConfig, TcpTransport};
+use baton_scheduler::Assembly;
+use baton_topo::{Clock, ModelSpec};
+use rand::RngExt;
+
+use crate::clock::SkewedClock;
+use crate::gpu::{Machine, SimGpu};
+use crate::network::{HostId, addr_of};
+use crate::process::{BackendProcess, FrontendProcess, Line, SchedulerProcess};
+use crate::world::{CONTROL_PORT, SimTransport, World};
+
+impl World {
+    fn host(&mut self) -> (HostId, SkewedClock) {
+        self.hosts += 1;
+        let drift = self.conditions.drift_ppm;
+        let ppm = self.rng.random_range(-drift..=drift);
+        let offset = Nanos(self.rng.random_range(1_000_000_000..=1 << 50));
+        (HostId(self.hosts), SkewedClock::new(offset, ppm))
+    }
+
+    fn transport(
+        &self,
+        host: HostId,
+        addr: SocketAddr,
+        role: Role,
+        member: u32,
+        credit_bytes: u64,
+    ) -> (SimTransport, Line) {
+        let line = Line::new(self.now);
+        let port = self.network.open(host, addr, line.bell());
+        let bounds = self.conditions.transport;
+        let cfg = TcpConfig {
+            connections_max: 64,
+            send_queue_bytes: bounds.send_queue_bytes,
+            credit_bytes,
+            handshake_timeout: bounds.handshake_timeout,
+        };
+        (TcpTransport::over(port, Identity { role, member }, cfg), line)
+    }
+
+    /// Starts the scheduler, which must not live.
+    pub fn start_scheduler(&mut self) {
+        assert!(self.scheduler.is_none(), "one scheduler at a time");
+        let (host, clock) = self.host();
+        let window = TcpConfig::default().credit_bytes;
+        let (control, line) = self.transport(host, self.control, Role::Control, 0, window);
+        let (mut threads, mut lines) = (Vec::new(), Vec::new());
+        for number in 0..self.cluster.scheduler.model_threads {
+            let addr = addr_of(host, CONTROL_PORT + 1 + number as u16);
+            let (transport, line) = self.transport(host, addr, Role::ModelThread, number, window);
+            threads.push(transport);
+            lines.push(line);
+        }
+        let assembly = Assembly::new(&self.cluster, control, threads);
+        self.ledger.borrow_mut().schedulers.push(host);
+        self.trace.event(self.now, format_args!("scheduler starts as {host:?}"));
+        let process = SchedulerProcess::new(assembly, host, clock, line, lines, self.now);
+        self.scheduler = Some(process);
+    }
+
+    /// Starts the backend that is the `at`-th of the cluster file; it joins as time passes. Returns
+    /// its place in [`World::backends`].
+    pub fn start_backend(&mut self, at: usize) -> usize {
+        let (host, clock) = self.host();
+        let name = self.cluster.backends[at].name.clone();
+        let mut config = BackendConfig::from_cluster(&self.cluster, &name, self.control)
+            .expect("the cluster file describes it");
+        config.join_timeout = Nanos::from_millis(1_000);
+        let addr = addr_of(host, 1);
+        let credit = u64::from(config.credit_bytes);
+        let (transport, line) = self.transport(host, addr, Role::Backend, 0, credit);
+        let machine = self.machine(host, clock);
+        let gpu = |_| SimGpu::new(machine.clone(), self.rng.random());
+        let gpus: Vec<SimGpu> = (0..config.gpus).map(gpu).collect();
+        let measured = self.measured(&config);
+        let worker = Worker::new(config, measured, transport, gpus.clone());
+        self.trace.event(self.now, format_args!("backend {name} starts as {host:?}"));
+        self.backends.push(Some(BackendProcess { worker, gpus, at, host, clock, line }));
+        self.backends.len() - 1
+    }
+
+    fn machine(&self, host: HostId, clock: SkewedClock) -> Machine {
+        Machine {
+            host,
+            clock,
+            now: Rc::clone(&self.shared_now),
+            profiles: self.cluster.models.iter().map(|model| model.profile.clone()).collect(),
+            ledger: Rc::clone(&self.ledger),
+            network: self.network.clone(),
+            engines: self.conditions.engines,
+            overrun_max: Nanos(self.cluster.frontend.lease_grace.0 / 3),
+        }
+    }
+
+    /// What a backend says that it has measured.
+    fn measured(&self, config: &BackendConfig) -> Vec<(ModelId, Profile)> {
+        let Some(percent) = self.conditions.engines.measured_percent else { return Vec::new() };
+        let measured = |model: &ModelSpec| {
+            let table = model.profile.table();
+            let table: Vec<Nanos> = table.iter().map(|l| Nanos(l.0 * percent / 100)).collect();
+            (model.id, Profile::from_table(&table).expect("it still rises"))
+        };
+        config.models.iter().map(measured).collect()
+    }
+
+    /// Starts a client; it joins as time passes. `number` is what the application calls it. Returns
+    /// its place in [`World::frontends`].
+    pub fn start_frontend(&mut self, number: usize) -> usize {
+        let (host, clock) = self.host();
+        // Near the end of the generations as often as not: they wrap.
+        let generation = self.rng.random::<u32>() | if self.rng.random() { 0xfff_fff0 } else { 0 };
+        let config = ClientConfig::from_cluster(&self.cluster, self.control)
+            .connect_timeout(Duration::from_millis(500))
+            .leave_timeout(Duration::from_millis(500))
+            .first_generation(generation);
+        let window = TcpConfig::default().credit_bytes;
+        let (transport, line) = self.transport(host, addr_of(host, 1), Role::Frontend, 0, window);
+        // Deadlines are counted from the moments the run names; this clock is never read.
+        let (io, joining) = Io::new(config, transport, Clock::start()).expect("sound settings");
+        self.trace.event(self.now, format_args!("frontend {number} starts as {host:?}"));
+        let process = FrontendProcess::new(io, joining, number, host, clock, line);
+        self.frontends.push(Some(process));
+        self.frontends.len() - 1
+    }
+}

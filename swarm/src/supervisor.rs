@@ -1,0 +1,90 @@
+//! What supervisors and applications do: start processes, notice that they ended, start them again.
+
+use baton_core::Nanos;
+use baton_topo::Agent as _;
+
+use crate::faults::Who;
+use crate::run::{Run, Step};
+
+/// From a process's end to its next start.
+const RESTART: Nanos = Nanos::from_millis(15);
+
+impl Run {
+    pub(crate) fn start(&mut self, who: Who) {
+        self.starting.retain(|&other| other != who);
+        match who {
+            Who::Scheduler if self.world.scheduler.is_none() => self.world.start_scheduler(),
+            Who::Backend(at) if self.backends[at].is_none() => {
+                self.backends[at] = Some(self.world.start_backend(at));
+            }
+            Who::Frontend(at) if self.frontends[at].is_none() => {
+                self.frontends[at] = Some(self.world.start_frontend(at));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn start_after(&mut self, who: Who, after: Nanos) {
+        if !self.starting.contains(&who) {
+            self.starting.push(who);
+            self.at(self.world.now + after, Step::Start(who));
+        }
+    }
+
+    /// What a supervisor does: takes note of processes that ended, and starts them again.
+    pub(crate) fn supervise(&mut self) {
+        for at in 0..self.backends.len() {
+            let Some(place) = self.backends[at] else { continue };
+            let process = self.world.backends[place].as_ref().expect("it is the present life");
+            if let Some(result) = process.worker.result() {
+                let line = format!("backend {at} ended: {result:?}");
+                self.world.trace.event(self.world.now, format_args!("{line}"));
+                self.past.backend(process);
+                self.world.backends[place] = None;
+                self.backends[at] = None;
+                self.start_after(Who::Backend(at), RESTART);
+            }
+        }
+        for at in 0..self.frontends.len() {
+            self.supervise_frontend(at);
+        }
+        let frontends = &mut self.world.frontends;
+        self.departing.retain(|&place| {
+            let over = frontends[place].as_ref().is_none_or(|process| process.io.finished());
+            if over {
+                frontends[place] = None;
+            }
+            !over
+        });
+    }
+
+    /// An application whose scheduler is lost, or that could not join, connects anew.
+    fn supervise_frontend(&mut self, at: usize) {
+        let Some(place) = self.frontends[at] else { return };
+        let outstanding = self.applications.outstanding_of(place);
+        let process = self.world.frontends[place].as_mut().expect("it is the present life");
+        let lost = process.client().is_some_and(|client| client.loss().is_some());
+        let over = process.refused.is_some() || (lost && outstanding == 0);
+        if !over {
+            return;
+        }
+        let line = match (&process.refused, process.client().and_then(|client| client.loss())) {
+            (Some(error), _) => format!("frontend {at} could not join: {error}"),
+            (None, loss) => format!("frontend {at} lost its scheduler: {loss:?}"),
+        };
+        self.world.trace.event(self.world.now, format_args!("{line}"));
+        self.end_frontend(at);
+        self.start_after(Who::Frontend(at), RESTART);
+    }
+
+    /// The process is over; what it counted is kept.
+    pub(crate) fn end_frontend(&mut self, at: usize) {
+        let Some(place) = self.frontends[at].take() else { return };
+        let world = &mut self.world;
+        if let Some(process) = &world.frontends[place] {
+            self.past.frontend(process);
+        }
+        self.applications.lose(world, place);
+        world.frontends[place] = None;
+    }
+}

@@ -1,0 +1,329 @@
+//! Scheduler, backends and clients — the real agents, the real transport, the real bytes — in one
+//! thread, under a clock that is moved by hand and in an order that a seed decides.
+//!
+//! An agent is polled when it would be in production: when its timer is due, when something woke
+//! it, and a few microseconds after a pass that had work.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use baton_backend::BackendError;
+use baton_backend::execute::checksum;
+use baton_client::{Client, Deadline, Ticket};
+use baton_core::Nanos;
+use baton_rdma::TcpTransport;
+use baton_scheduler::Assembly;
+use baton_topo::Cluster;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::gpu::SimGpu;
+use crate::ledger::{Ledger, NUMBER_BYTES, Task};
+use crate::network::{HostId, Link, Network, Port, addr_of};
+use crate::plan::{Engines, Transport};
+use crate::process::{BackendProcess, FrontendProcess, Line, SchedulerProcess};
+use crate::trace::Trace;
+
+/// The transport of every process here: the production one, over the simulated network.
+pub type SimTransport = TcpTransport<Port>;
+
+/// Where the scheduler listens, whichever life it is in.
+pub(crate) const CONTROL_PORT: u16 = 7700;
+
+/// How a world differs from the cluster file.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// The network.
+    pub link: Link,
+    /// Bounds of the transports.
+    pub transport: Transport,
+    /// What executions take.
+    pub engines: Engines,
+    /// How far clocks drift, parts per million either way.
+    pub drift_ppm: i64,
+    /// Keep the event log's text.
+    pub log: bool,
+}
+
+impl Conditions {
+    /// Nothing unusual: a fast network, executions as in the profiles, one clock's pace.
+    pub fn quiet() -> Self {
+        let transport =
+            Transport { send_queue_bytes: 1 << 20, handshake_timeout: Nanos::from_millis(200) };
+        let engines =
+            Engines { percent: 100, jitter_percent: 0, failures: 0, measured_percent: None };
+        Self { link: Link::QUIET, transport, engines, drift_ppm: 0, log: false }
+    }
+}
+
+/// A submitted task.
+#[derive(Debug)]
+pub struct Submitted {
+    /// The claim to its outcome.
+    pub ticket: Ticket,
+    /// Its number in the [`Ledger`].
+    pub number: u64,
+    /// What its answer must be.
+    pub checksum: [u8; 8],
+    /// The end of its lease, on its frontend's clock.
+    pub lease_ends: Nanos,
+}
+
+/// A cluster.
+pub struct World {
+    /// True time.
+    pub now: Nanos,
+    /// What connects the processes.
+    pub network: Network,
+    /// `None`: dead.
+    pub scheduler: Option<SchedulerProcess>,
+    /// Every life of every backend; `None`: over.
+    pub backends: Vec<Option<BackendProcess>>,
+    /// Every life of every frontend; `None`: over.
+    pub frontends: Vec<Option<FrontendProcess>>,
+    /// What became of the tasks.
+    pub ledger: Rc<RefCell<Ledger>>,
+    /// The event log.
+    pub trace: Trace,
+    /// Decides whatever the run leaves to chance.
+    pub rng: StdRng,
+    pub(crate) cluster: Cluster,
+    pub(crate) conditions: Conditions,
+    pub(crate) control: SocketAddr,
+    pub(crate) hosts: u32,
+    pub(crate) shared_now: Rc<Cell<Nanos>>,
+    due: Vec<AgentName>,
+}
+
+/// Which agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AgentName {
+    Control,
+    Rank,
+    Model(usize),
+    Backend(usize),
+    Frontend(usize),
+}
+
+impl World {
+    /// Nobody lives yet. `seed` decides the order of the agents and everything the network draws.
+    pub fn new(cluster: Cluster, conditions: Conditions, seed: u64) -> Self {
+        let network = Network::new(conditions.link, seed ^ 0x6e65_7477, conditions.log);
+        Self {
+            now: Nanos::ZERO,
+            network,
+            scheduler: None,
+            backends: Vec::new(),
+            frontends: Vec::new(),
+            ledger: Rc::default(),
+            trace: Trace::new(conditions.log),
+            rng: StdRng::seed_from_u64(seed),
+            cluster,
+            conditions,
+            control: addr_of(HostId(0), CONTROL_PORT),
+            hosts: 0,
+            shared_now: Rc::default(),
+            due: Vec::new(),
+        }
+    }
+
+    /// The cluster file.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Submits an input of the `model`-th model, with the task's number in it; `None` while the
+    /// frontend has not joined, is dead, has lost its scheduler, or has no free slot.
+    pub fn submit(&mut self, frontend: usize, model: usize, within: Nanos) -> Option<Submitted> {
+        let process = self.frontends[frontend].as_ref()?;
+        let name = &self.cluster.models[model].name;
+        let mut input = process.client()?.model(name).expect("in the cluster file").input().ok()?;
+        let number = self.ledger.borrow().next_number();
+        self.rng.fill(&mut input[..]);
+        input[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
+        let checksum = checksum(&input);
+        let local = process.clock.at(self.now);
+        let deadline = Deadline::Within(Duration::from_nanos(within.0));
+        let ticket = input.submit_at(local, deadline).ok()?;
+        let id = ticket.task();
+        let host = process.host;
+        self.trace.event(
+            self.now,
+            format_args!(
+                "task {number} submitted by {host:?} to model {model}, {:.3} ms to go",
+                within.as_millis_f64()
+            ),
+        );
+        self.ledger.borrow_mut().submitted(Task {
+            id,
+            model: model as u32,
+            host,
+            checksum,
+            submitted: self.now,
+            refused: false,
+            ended: false,
+            answered: false,
+            runs: Vec::new(),
+        });
+        let lease_ends = local + within + self.cluster.frontend.lease_grace;
+        Some(Submitted { ticket, number, checksum, lease_ends })
+    }
+
+    /// Lets `span` pass.
+    pub fn run(&mut self, span: Nanos) {
+        let end = self.now + span;
+        while self.now < end {
+            self.step(end);
+        }
+    }
+
+    /// Polls whoever is due, and moves on to the next moment, at most to `end`. Stops where the
+    /// ledger has a failure: time stands still then.
+    pub fn step(&mut self, end: Nanos) {
+        self.network.advance(self.now);
+        self.shared_now.set(self.now);
+        self.gather_due();
+        let mut due = std::mem::take(&mut self.due);
+        while !due.is_empty() {
+            let next = self.rng.random_range(0..due.len());
+            self.poll(due.swap_remove(next));
+        }
+        self.due = due;
+        self.log_frames();
+        self.now = self.next_moment().max(self.now + Nanos(1)).min(end);
+    }
+
+    fn log_frames(&mut self) {
+        if !self.trace.is_kept() {
+            return;
+        }
+        for sent in self.network.take_sent() {
+            tracing_line(&mut self.trace, self.now, &sent);
+        }
+    }
+
+    fn gather_due(&mut self) {
+        let Self { now, due, scheduler, backends, frontends, .. } = self;
+        let mut note = |line: &mut Line, sooner: Option<Nanos>, name| {
+            if line.is_due(*now, sooner) {
+                due.push(name);
+            }
+        };
+        if let Some(process) = scheduler {
+            note(&mut process.control_line, None, AgentName::Control);
+            note(&mut process.rank_line, None, AgentName::Rank);
+            let threads = process.thread_lines.iter_mut().enumerate();
+            threads.for_each(|(at, line)| note(line, None, AgentName::Model(at)));
+        }
+        for (at, process) in backends.iter_mut().enumerate() {
+            let Some(process) = process else { continue };
+            let ends = process.gpus.iter().filter_map(SimGpu::ends_at).min();
+            note(&mut process.line, ends, AgentName::Backend(at));
+        }
+        for (at, process) in frontends.iter_mut().enumerate() {
+            let Some(process) = process else { continue };
+            note(&mut process.line, None, AgentName::Frontend(at));
+        }
+    }
+
+    fn poll(&mut self, name: AgentName) {
+        let (now, rest) = (self.now, Nanos(self.rng.random_range(1_000..10_000)));
+        match name {
+            AgentName::Control | AgentName::Rank | AgentName::Model(_) => {
+                let Some(process) = &mut self.scheduler else { return };
+                let clock = process.clock;
+                let Assembly { control, rank, model_threads, .. } = &mut process.assembly;
+                let work = match name {
+                    AgentName::Control => process.control_line.poll(control, now, rest, clock),
+                    AgentName::Rank => process.rank_line.poll(rank, now, rest, clock),
+                    AgentName::Model(at) => {
+                        process.thread_lines[at].poll(&mut model_threads[at], now, rest, clock)
+                    }
+                    AgentName::Backend(_) | AgentName::Frontend(_) => unreachable!(),
+                };
+                if work > 0 && name != AgentName::Rank {
+                    process.rank_line.wake(now + rest);
+                }
+            }
+            AgentName::Backend(at) => {
+                let Some(process) = &mut self.backends[at] else { return };
+                process.line.poll(&mut process.worker, now, rest, process.clock);
+            }
+            AgentName::Frontend(at) => {
+                let Some(process) = &mut self.frontends[at] else { return };
+                let work = process.line.poll(&mut process.io, now, rest, process.clock);
+                process.news |= work > 0;
+                process.take_client();
+            }
+        }
+    }
+
+    fn next_moment(&self) -> Nanos {
+        let scheduler = self.scheduler.iter().flat_map(SchedulerProcess::lines);
+        let backends = self.backends.iter().flatten().map(|b| {
+            let ends = b.gpus.iter().filter_map(SimGpu::ends_at).min();
+            b.line.next(ends)
+        });
+        let frontends = self.frontends.iter().flatten().map(|f| f.line.next(None));
+        let lines = scheduler.map(|line| line.next(None)).chain(backends).chain(frontends);
+        lines.chain(self.network.next_moment()).min().unwrap_or(Nanos::MAX)
+    }
+
+    /// Notes that something is wrong.
+    pub fn fail(&self, what: String) {
+        self.ledger.borrow_mut().fail(what);
+    }
+
+    /// True once every started process serves.
+    pub fn all_joined(&self) -> bool {
+        let ready = |b: &BackendProcess| b.worker.stage() == baton_backend::Stage::Ready;
+        self.frontends.iter().flatten().all(FrontendProcess::is_settled)
+            && self.backends.iter().flatten().all(ready)
+    }
+
+    /// Slots of the frontend's slabs that are not free; 0 for a dead one.
+    pub fn slots_in_use(&self, frontend: usize) -> u32 {
+        let process = self.frontends[frontend].as_ref();
+        process.and_then(FrontendProcess::client).map_or(0, Client::slots_in_use)
+    }
+
+    /// Outcomes that came to a living frontend for tasks that had theirs already.
+    pub fn duplicates(&self) -> u64 {
+        let clients = self.frontends.iter().flatten().filter_map(FrontendProcess::client);
+        let second = |c: baton_client::Counters| c.duplicates + c.transport.results_stale;
+        clients.map(|client| second(client.counters())).sum()
+    }
+
+    /// Asks a backend to leave.
+    pub fn ask_to_leave(&mut self, backend: usize) {
+        let now = self.now;
+        if let Some(process) = &mut self.backends[backend] {
+            let local = process.clock.at(now);
+            process.worker.leave(local);
+            process.line.wake(now);
+        }
+    }
+
+    /// Asks a backend to leave; returns how it ended once its process would have, within `bound`.
+    pub fn leave(&mut self, backend: usize, bound: Nanos) -> Option<Result<(), BackendError>> {
+        self.ask_to_leave(backend);
+        let end = self.now + bound;
+        while self.now < end {
+            self.run(Nanos::from_millis(1));
+            let process = self.backends[backend].as_ref()?;
+            if let Some(result) = process.worker.result() {
+                let result = result.clone();
+                self.backends[backend] = None;
+                return Some(result);
+            }
+        }
+        None
+    }
+}
+
+fn tracing_line(trace: &mut Trace, now: Nanos, sent: &crate::network::Sent) {
+    let crate::network::Sent { from, to, kind, bytes } = sent;
+    trace.note(now, format_args!("    {from:?} -> {to:?}: {kind:?}, {bytes} bytes"));
+}

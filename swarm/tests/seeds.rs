@@ -1,0 +1,67 @@
+//! The swarm itself: it is deterministic, it exercises what it says, and some seeds of it.
+
+use std::num::NonZeroUsize;
+
+use baton_swarm::{Fault, Plan, Summary, run_seed, run_traced, swarm};
+
+const SEEDS: u64 = 16;
+
+fn two() -> NonZeroUsize {
+    NonZeroUsize::new(2).expect("it is two")
+}
+
+fn some_seeds() -> Summary {
+    swarm(0, two(), |begun| begun < SEEDS, |_| ())
+}
+
+#[test]
+fn everything_holds_in_the_first_seeds() {
+    let summary = some_seeds();
+    let failures: Vec<String> = summary
+        .failures
+        .iter()
+        .map(|failed| format!("{} ({})", failed.what, failed.replay))
+        .collect();
+    assert!(summary.conserved, "{failures:#?}");
+    assert_eq!(summary.seeds, SEEDS);
+    let counted = summary.completed + summary.dropped + summary.failed + summary.unobserved;
+    assert_eq!(summary.submitted, counted);
+    assert!(
+        summary.completed > 2_000 && summary.dropped > 200,
+        "they exercise little: {summary:?}"
+    );
+    assert!(summary.faults > 20, "they exercise little: {summary:?}");
+}
+
+#[test]
+fn the_same_seed_is_the_same_run_with_and_without_its_log() {
+    for seed in 0..4 {
+        let (logged, lines) = run_traced(seed);
+        assert_eq!(logged, run_seed(seed), "seed {seed}");
+        assert_eq!((logged, lines.clone()), run_traced(seed));
+        assert!(lines.len() > 100, "seed {seed} is logged");
+    }
+    assert_ne!(run_seed(1).hash, run_seed(2).hash);
+}
+
+#[test]
+fn every_kind_of_fault_is_drawn_and_some_seeds_are_spared() {
+    let plans: Vec<Plan> = (0..2_000).map(Plan::of).collect();
+    let mut kinds: Vec<_> = plans
+        .iter()
+        .flat_map(|plan| &plan.faults)
+        .map(|(_, fault): &(_, Fault)| std::mem::discriminant(fault))
+        .collect();
+    kinds.dedup();
+    let mut seen = Vec::new();
+    for kind in kinds {
+        if !seen.contains(&kind) {
+            seen.push(kind);
+        }
+    }
+    assert_eq!(seen.len(), 15, "kinds of faults");
+    let calm = plans.iter().filter(|plan| plan.is_calm()).count();
+    assert!((200..1_000).contains(&calm), "{calm} of 2,000 are calm");
+    let fits = plans.iter().filter(|plan| plan.network_fits()).count();
+    assert!(fits > 500, "{fits} of 2,000 plan with the network they have");
+}
