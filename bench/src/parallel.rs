@@ -1,14 +1,13 @@
-//! Work on a few threads, for what has nothing to do with clocks.
+//! Work on several threads, for what has nothing to do with clocks.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Threads; the machines that this is meant for have two cores.
-const WORKERS: usize = 2;
-
-/// Does the work on every item, on two threads; the results in the order of the items.
+/// Does the work on every item, a thread on every core; the results in the order of the items.
 pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
+    let workers = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let worker = || {
         let mut done = Vec::new();
         loop {
@@ -18,7 +17,7 @@ pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync)
         }
     };
     let mut done: Vec<(usize, R)> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(worker)).collect();
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         let join = |worker: thread::ScopedJoinHandle<'_, _>| {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };

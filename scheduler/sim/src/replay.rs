@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use baton_core::Nanos;
@@ -132,7 +132,16 @@ impl Replay {
     /// Reads and checks a file whose models are among `names`.
     pub(crate) fn load(path: &Path, names: &[&str]) -> Result<Self, ReplayError> {
         let unreadable = |error| ReplayError::Unreadable { path: path.to_owned(), error };
-        let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
+        Self::read(path, BufReader::new(File::open(path).map_err(unreadable)?), names)
+    }
+
+    /// Reads and checks lines `timestamp[,model[,slo]]` whose models are among `names`. `path`
+    /// names the file in errors.
+    ///
+    /// # Errors
+    /// The first line that is none, or a file from which no rate follows.
+    pub fn read(path: &Path, mut file: impl BufRead, names: &[&str]) -> Result<Self, ReplayError> {
+        let unreadable = |error| ReplayError::Unreadable { path: path.to_owned(), error };
         let mut rows = Rows::new(path, names);
         let mut text = String::new();
         while file.by_ref().take(LINE_MAX).read_line(&mut text).map_err(unreadable)? > 0 {
