@@ -71,8 +71,8 @@ impl Latency {
     }
 
     /// See [`Profile::longest_patience`].
-    pub fn longest_patience(&self) -> u32 {
-        self.profile.longest_patience()
+    pub fn longest_patience(&self, batch: u32) -> u32 {
+        self.profile.longest_patience(batch)
     }
 
     /// Largest batch.

@@ -18,7 +18,7 @@ pub enum Policy {
 /// The batch size that heads are given up for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Floor {
-    /// The smallest that costs hardly more per task than the target: see [`NOTABLY_DEARER`].
+    /// The smallest that costs hardly more per task than the target: see [`WORTH_DROPPING`].
     Efficient,
     /// The target itself.
     Target,
@@ -46,9 +46,11 @@ pub enum Order {
     Frontrun,
 }
 
-/// A batch whose tasks cost 1/12 more GPU time each than another's is notably dearer: the other is
-/// worth giving heads up for, or waiting for.
-pub const NOTABLY_DEARER: u64 = 12;
+/// Heads are not given up for a batch unless the smaller one's tasks cost 1/12 more GPU time each.
+pub const WORTH_DROPPING: u64 = 12;
+
+/// A batch does not wait for tasks unless without them each costs 1/16 more GPU time.
+pub const WORTH_WAITING: u64 = 16;
 
 impl Policy {
     /// For which batch size heads are given up.

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use crate::policy::NOTABLY_DEARER;
+use crate::policy::WORTH_WAITING;
 use crate::time::Nanos;
 
 /// Largest batch any profile may describe; bounds every per-batch array in the system.
@@ -21,9 +21,10 @@ pub struct Profile {
     table: Vec<Nanos>,
     /// `patience[b - 1]`: see [`Profile::patience`].
     patience: Vec<u32>,
-    /// See [`Profile::content`] and [`Profile::longest_patience`].
+    /// See [`Profile::content`].
     content: u32,
-    longest_patience: u32,
+    /// `longest_patience[b - 1]`: see [`Profile::longest_patience`].
+    longest_patience: Vec<u32>,
 }
 
 /// Why a table is no latency profile.
@@ -77,7 +78,11 @@ impl Profile {
         let patience: Vec<u32> = (1..=table.len()).map(|batch| patience(table, batch)).collect();
         let grow = patience.iter().position(|&tasks| tasks == u32::MAX);
         let grow = grow.expect("nothing makes the largest batch cheaper");
-        let longest_patience = patience[..grow].iter().copied().max().unwrap_or(0);
+        let longest = |longest: &mut u32, &tasks: &u32| {
+            *longest = tasks.max(*longest);
+            Some(*longest)
+        };
+        let longest_patience = patience[..grow].iter().scan(0, longest).collect();
         Ok(Self { table: table.to_vec(), patience, content: grow as u32 + 1, longest_patience })
     }
 
@@ -105,7 +110,7 @@ impl Profile {
     }
 
     /// How many further tasks, in [`PARTS`] of a task, it takes until a batch of this size is
-    /// notably dearer ([`NOTABLY_DEARER`]) than the larger one; ℓ is a line between whole tasks.
+    /// dearer by 1/16 ([`WORTH_WAITING`]) than the larger one; ℓ is a line between whole tasks.
     /// [`u32::MAX`] if no number of them is enough.
     pub fn patience(&self, batch: u32) -> u32 {
         let last = self.patience.len() - 1;
@@ -117,9 +122,11 @@ impl Profile {
         self.content
     }
 
-    /// The most patient of the batches smaller than [`Profile::content`]; 0 if there is none.
-    pub fn longest_patience(&self) -> u32 {
-        self.longest_patience
+    /// The patience of the most patient batch of at most this size and smaller than
+    /// [`Profile::content`]; 0 if there is none.
+    pub fn longest_patience(&self, batch: u32) -> u32 {
+        let at = (batch as usize).min(self.longest_patience.len());
+        at.checked_sub(1).map_or(0, |last| self.longest_patience[last])
     }
 
     /// ℓ(1), ℓ(2), … as a slice.
@@ -143,8 +150,8 @@ impl Profile {
 /// See [`Profile::patience`].
 fn patience(table: &[Nanos], batch: usize) -> u32 {
     let cost = |b: usize| i128::from(table[b - 1].0);
-    let worth = i128::from(NOTABLY_DEARER);
-    // By how much ℓ(b')/b' · 13/12 exceeds ℓ(b)/b, without division; linear where ℓ is
+    let worth = i128::from(WORTH_WAITING);
+    // By how much ℓ(b')/b' · 17/16 exceeds ℓ(b)/b, without division; linear where ℓ is
     let excess = |larger: usize| {
         cost(larger) * batch as i128 * (worth + 1) - cost(batch) * larger as i128 * worth
     };
@@ -199,9 +206,9 @@ mod tests {
     fn patience_grows_as_batches_become_efficient() {
         let profile = Profile::linear(MS, MS.times(8), 64).unwrap();
         let patience = |batch| f64::from(profile.patience(batch)) / f64::from(PARTS);
-        // ms for each task: 9 at 1, 12/13 of it at 1.09; 1.5 at 16, 1.385 at 20.8; 1.25 at 32,
-        // 1.154 at 52.
-        assert_eq!([1, 16, 32].map(patience), [0.0625, 4.75, 20.0]);
+        // ms for each task: 9 at 1, 16/17 of it at 1.07; 1.5 at 16, 1.41 at 19.4; 1.25 at 32,
+        // 1.18 at 45.3.
+        assert_eq!([1, 16, 32].map(patience), [0.0625, 3.375, 13.3125]);
         assert_eq!(profile.patience(63), u32::MAX, "even the largest batch saves less");
         assert_eq!(profile.patience(64), u32::MAX);
     }
@@ -210,12 +217,13 @@ mod tests {
     fn a_step_is_waited_for_from_far_below() {
         let table = [2, 2, 4, 4, 4, 4].map(|ms| MS.times(ms));
         let profile = Profile::from_table(&table).unwrap();
-        // Two tasks cost 1 ms each, three 1.33, four 1, and 4.33 would cost 12/13.
+        // Two tasks cost 1 ms each, three 1.33, four 1, and 4.25 would cost 16/17.
         let patience: Vec<u32> = (1..=6).map(|batch| profile.patience(batch)).collect();
-        assert_eq!(patience, [1, 37, 4, 5, 6, u32::MAX]);
-        assert_eq!((profile.content(), profile.longest_patience()), (6, 37));
+        assert_eq!(patience, [1, 36, 3, 4, 5, u32::MAX]);
+        assert_eq!((profile.content(), profile.longest_patience(6)), (6, 36));
+        assert_eq!([0, 1, 2, 5].map(|batch| profile.longest_patience(batch)), [0, 1, 36, 36]);
         let alone = Profile::from_table(&[MS]).unwrap();
-        assert_eq!((alone.content(), alone.longest_patience()), (1, 0));
+        assert_eq!((alone.content(), alone.longest_patience(1)), (1, 0));
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use crate::formation;
 use crate::latency::Latency;
 use crate::model::ModelConfig;
 use crate::network::NetworkDelay;
-use crate::policy::{Deferral, Floor, NOTABLY_DEARER, Policy};
+use crate::policy::{Deferral, Floor, Policy, WORTH_DROPPING};
 use crate::profile::{PARTS, Profile};
 use crate::rate::{Rate, RateMeter};
 use crate::time::Nanos;
@@ -17,7 +17,7 @@ const LEAST: u32 = PARTS / 4;
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizing {
-    slo: Nanos,
+    pub(crate) slo: Nanos,
     policy: Policy,
     network: NetworkDelay,
     /// The batch size at which arrival and execution balance within the SLO.
@@ -95,7 +95,7 @@ impl Sizing {
         let size = self.content().min(self.target.max(2 * batch));
         let most_patient = match self.policy.deferral() {
             Deferral::Expectation if self.rate.rate().is_some() => {
-                self.lasting(self.latency.longest_patience())
+                self.lasting(self.latency.longest_patience(size))
             }
             _ => Nanos::ZERO,
         };
@@ -169,10 +169,10 @@ impl Sizing {
         formation::largest(1, self.latency.batch_max(), fits)
     }
 
-    /// The smallest batch that is not notably dearer than the target.
+    /// The smallest batch that costs at most 1/12 more GPU time per task than the target.
     fn efficient(&self) -> u32 {
         let per_target = self.latency.of(self.target).0 / u64::from(self.target);
-        let enough = per_target + per_target / NOTABLY_DEARER;
+        let enough = per_target + per_target / WORTH_DROPPING;
         let efficient = |&b: &u32| self.latency.of(b).0 / u64::from(b) <= enough;
         (1..self.target).find(efficient).unwrap_or(self.target)
     }

@@ -13,15 +13,26 @@ fn baton(alpha_ms: f64, beta_ms: f64, slo_ms: f64) -> ModelConfig {
 
 #[test]
 fn a_batch_waits_while_further_tasks_are_expected() {
-    // λ = 1000/s, and beside 11.8 tasks of 1.85 ms ten of 2 ms are dear: at frontrun − 1.75 ms that
-    // many are expected. Nothing arrives any more: ten may start at 40 − ℓ(11) − 1.75 = 17.25.
-    let mut world = World::new(vec![baton(1.0, 10.0, 40.0)], 1);
-    world.warm_up(0, 1000, 40.0);
-    (1..=10).for_each(|task| world.arrives(0, task, 0.0, 40.0));
-    world.run(17.05);
+    // λ = 1000/s, and beside 24.3 tasks of 1.41 ms twenty of 1.5 ms are dear: at frontrun − 4.25 ms
+    // that many are expected. Nothing arrives any more: twenty may start at 60 − ℓ(21) − 4.25.
+    assert_starts(20, 60.0, 24.75);
+}
+
+#[test]
+fn no_batch_waits_to_the_very_end() {
+    // Ten would be dear beside 11.3. But the next task comes within 3 ms, if it comes soon.
+    assert_starts(10, 40.0, 40.0 - 21.0 - 3.0);
+}
+
+/// With λ = 1000/s, evenly spaced, and ℓ(b) = b + 10, so many tasks that come at once start then.
+fn assert_starts(tasks: usize, slo_ms: f64, at_ms: f64) {
+    let mut world = World::new(vec![baton(1.0, 10.0, slo_ms)], 1);
+    world.warm_up(0, 1000, slo_ms);
+    (1..=tasks as u64).for_each(|task| world.arrives(0, task, 0.0, slo_ms));
+    world.run(at_ms - 0.2);
     assert_eq!(world.sizes(), []);
     world.run(0.4);
-    assert_eq!(world.sizes(), [10]);
+    assert_eq!(world.sizes(), [tasks]);
     world.run_out();
 }
 
@@ -54,7 +65,7 @@ fn a_pause_in_bursts_is_expected_to_last() {
     // Symphony waits until frontrun.
     let starts = |policy| {
         let mut world = after_bursts(policy);
-        (1..=3).for_each(|task| world.arrives(0, task, 0.0, 40.0));
+        (1..=5).for_each(|task| world.arrives(0, task, 0.0, 40.0));
         world.run(0.2);
         let at_once = !world.sizes().is_empty();
         world.run_out();

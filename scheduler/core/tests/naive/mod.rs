@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use baton_core::{Candidate, Latency, ModelConfig, NOTABLY_DEARER, Nanos, Policy, Request, TaskId};
+use baton_core::{
+    Candidate, Latency, ModelConfig, Nanos, Policy, Request, TaskId, WORTH_DROPPING, WORTH_WAITING,
+};
 
 const BUCKET: Nanos = Nanos::from_millis(100);
 const BUCKETS: u64 = 50;
@@ -92,7 +94,7 @@ impl Naive {
     /// The smallest batch that costs at most 1/16 more per task than the target.
     fn efficient(&self, latency: &Latency) -> u32 {
         let per_task = |b: u32| latency.of(b).0 / u64::from(b);
-        let enough = per_task(self.target) + per_task(self.target) / NOTABLY_DEARER;
+        let enough = per_task(self.target) + per_task(self.target) / WORTH_DROPPING;
         (1..=self.target).find(|&b| per_task(b) <= enough).expect("the target is enough")
     }
 
@@ -231,13 +233,13 @@ impl Naive {
         (latest - patience).max(run_end.min(latest))
     }
 
-    /// 3/2 · q² / λ with q the share of arrivals that open a run.
+    /// 3 · q² / λ with q the share of arrivals that open a run.
     fn soon(&self) -> Nanos {
         let (ran_on, opened) = self.run;
         let share = |gap: u128| gap * u128::from(opened) / u128::from(ran_on + opened);
         match self.mean_gap() {
             Nanos::MAX => Nanos::MAX,
-            gap => Nanos((share(share(gap.0.into())) * 3 / 2) as u64),
+            gap => Nanos((share(share(gap.0.into())) * 3) as u64),
         }
     }
 
@@ -249,7 +251,7 @@ impl Naive {
             (latency(below) + (latency(above) - latency(below)) * b.fract()) / b
         };
         let dear = cost(f64::from(batch));
-        let dearer = |b: &f64| cost(*b) * (1.0 + 1.0 / NOTABLY_DEARER as f64) < dear;
+        let dearer = |b: &f64| cost(*b) * (1.0 + 1.0 / WORTH_WAITING as f64) < dear;
         let steps = (self.config.profile.batch_max() - batch) * 16;
         let larger = (1..=steps).map(|step| f64::from(batch) + f64::from(step) / 16.0);
         larger
