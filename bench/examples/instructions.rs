@@ -151,7 +151,7 @@ impl Bench {
             let request = self.next_request();
             self.model.on_request(self.now, request, &mut self.sink);
         }
-        let grant = Grant { gpu: gpu(0), free_at: self.now };
+        let grant = Grant { gpu: gpu(0), free_at: self.now, turn: Nanos::ZERO };
         self.model.on_grant(self.now, grant, &mut self.sink);
         self.model.on_measured(BATCH as u32, LATENCY);
     }

@@ -49,11 +49,12 @@ impl ToRank {
 
 /// To a ModelThread.
 pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Words {
-    [model.0.into(), gpu_word(grant.gpu), grant.free_at.0, 0]
+    [model.0.into(), gpu_word(grant.gpu), grant.free_at.0, grant.turn.0]
 }
 
-pub(crate) fn unpack_grant([model, gpu, free_at, _]: Words) -> (ModelId, Grant) {
-    (ModelId(model as u32), Grant { gpu: gpu_of(gpu), free_at: Nanos(free_at) })
+pub(crate) fn unpack_grant([model, gpu, free_at, turn]: Words) -> (ModelId, Grant) {
+    let (gpu, free_at, turn) = (gpu_of(gpu), Nanos(free_at), Nanos(turn));
+    (ModelId(model as u32), Grant { gpu, free_at, turn })
 }
 
 fn gpu_word(gpu: Gpu) -> u64 {
@@ -80,7 +81,7 @@ mod tests {
         ] {
             assert_eq!(ToRank::unpack(message.pack()), message);
         }
-        let grant = Grant { gpu, free_at: latency };
+        let grant = Grant { gpu, free_at: latency, turn: start };
         assert_eq!(unpack_grant(pack_grant(ModelId(9), grant)), (ModelId(9), grant));
     }
 }

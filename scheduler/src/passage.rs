@@ -1,7 +1,7 @@
 //! From one ModelThread to another: a model that moves, and behind it whatever still arrives at its
 //! former home. One ring for each move, made by the ControlThread; nobody waits for anybody.
 
-use baton_core::{Grant, ModelState, Nanos, Request, SubclusterId, TaskId, Unserved};
+use baton_core::{Grant, ModelState, Nanos, Quota, Request, SubclusterId, TaskId, Unserved};
 use baton_topo::Waker;
 
 use crate::board::Published;
@@ -29,6 +29,7 @@ pub(crate) enum Handover {
 pub(crate) struct Moving {
     pub(crate) state: ModelState,
     pub(crate) subcluster: SubclusterId,
+    pub(crate) quota: Option<Box<Quota>>,
     /// Its candidate, as published at its former home.
     pub(crate) last: Published,
 }
@@ -105,7 +106,7 @@ mod tests {
         let sent = (0..).take_while(|&n| from.offer(cancel(n))).count();
         assert_eq!(sent, PASSAGE_MAX);
         let gpu = Gpu { id: GpuId(1), life: 0 };
-        from.send(Handover::Grant(Grant { gpu, free_at: Nanos(5) }));
+        from.send(Handover::Grant(Grant { gpu, free_at: Nanos(5), turn: Nanos(6) }));
         assert!(matches!(to.take(), Some(Handover::Cancel(TaskId(0)))), "oldest first");
         assert!(!from.offer(cancel(0)), "the room for a grant stays");
     }

@@ -40,6 +40,8 @@ pub struct Grant {
     pub gpu: Gpu,
     /// When its current batch is expected to end; in the past if it is idle.
     pub free_at: Nanos,
+    /// How often a slot of its sub-cluster becomes free under full load.
+    pub turn: Nanos,
 }
 
 /// What became of a granted slot.

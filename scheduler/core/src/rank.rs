@@ -258,18 +258,24 @@ impl RankState {
             // The model's own timer has re-formed the batch, or is about to: word is on its way.
             self.counters.expired += 1;
         } else {
-            self.grant(ModelId(model), gpu, out);
+            self.grant(subcluster, ModelId(model), gpu, out);
         }
         self.rearm(subcluster);
     }
 
-    fn grant(&mut self, model: ModelId, gpu: Gpu, out: &mut impl RankSink) {
+    fn grant(
+        &mut self,
+        subcluster: SubclusterId,
+        model: ModelId,
+        gpu: Gpu,
+        out: &mut impl RankSink,
+    ) {
         let entry = &mut self.models[model.0 as usize];
         entry.candidate = None;
         entry.grants = entry.grants.wrapping_add(1);
         self.counters.grants += 1;
         let free_at = self.gpus.grant(gpu);
-        out.grant(model, Grant { gpu, free_at });
+        out.grant(model, Grant { gpu, free_at, turn: self.gpus.turn(subcluster) });
     }
 
     /// Sets when `match_ready` must look at the sub-cluster: early enough before a slot is free

@@ -154,7 +154,7 @@ impl RateMeter {
         run_on.saturating_mul(u64::from(parts)) > runs.saturating_mul(u64::from(tasks))
     }
 
-    /// In which time another task has come after a run, if one comes soon: three times 1/λ,
+    /// In which time another task has come after a run, if one comes soon: 1/λ,
     /// less by the square of the share of arrivals that open a run, because where arrivals come
     /// in bursts the rest of the gaps are long. [`Nanos::MAX`] while λ is not known.
     pub fn soon(&self) -> Nanos {
@@ -163,7 +163,7 @@ impl RateMeter {
         let opened = |gap: Nanos| Nanos(scale(gap.0, runs, runs + run_on));
         match self.mean_gap {
             Nanos::MAX => Nanos::MAX,
-            gap => opened(opened(gap)).times(3),
+            gap => opened(opened(gap)),
         }
     }
 

@@ -27,6 +27,8 @@ pub(crate) struct Sizing {
     /// [`RateMeter::pause`] and [`RateMeter::soon`].
     pause: Nanos,
     soon: Nanos,
+    /// [`Grant::turn`](crate::Grant), as of the last one.
+    pub(crate) turn: Nanos,
     pub(crate) latency: Latency,
     pub(crate) rate: RateMeter,
 }
@@ -43,6 +45,7 @@ impl Sizing {
             floor: 1,
             pause: Nanos::MAX,
             soon: Nanos::MAX,
+            turn: Nanos::ZERO,
         };
         sizing.resize();
         sizing
@@ -129,10 +132,15 @@ impl Sizing {
         }
     }
 
-    /// In which time so many parts of a task are expected, or one comes if it comes soon: a batch
-    /// that waits to the end has no time left to be matched in.
+    /// In which time so many parts of a task are expected, and at least [`Sizing::least`].
     fn lasting(&self, parts: u32) -> Nanos {
-        Nanos(self.pause.times(u64::from(parts)).0 / u64::from(PARTS)).max(self.soon)
+        Nanos(self.pause.times(u64::from(parts)).0 / u64::from(PARTS)).max(self.least())
+    }
+
+    /// A batch that waits to the end has no time left to be matched in: two turns, though not less
+    /// than the next task takes if it comes soon, nor three times that.
+    fn least(&self) -> Nanos {
+        self.turn.times(2).clamp(self.soon, self.soon.times(3))
     }
 
     /// Condition (a) of Symphony §4.3, negated: fewer than βλ tasks wait, so one more is worth its

@@ -20,8 +20,9 @@ fn a_batch_waits_while_further_tasks_are_expected() {
 
 #[test]
 fn no_batch_waits_to_the_very_end() {
-    // Ten would be dear beside 11.3. But the next task comes within 3 ms, if it comes soon.
-    assert_starts(10, 40.0, 40.0 - 21.0 - 3.0);
+    // Three would be dear beside 3.2. But the next task comes within 1 ms if it comes soon, and a
+    // single slot that has had batches of twelve has turns so long that three times that counts.
+    assert_starts(3, 40.0, 40.0 - 14.0 - 3.0);
 }
 
 /// With λ = 1000/s, evenly spaced, and ℓ(b) = b + 10, so many tasks that come at once start then.

@@ -125,7 +125,8 @@ impl Twins {
             }
             Op::Grant { free_us } => {
                 if is_due(self.prompt.1.published, self.now) {
-                    let grant = Grant { gpu: GPU, free_at: self.now + Nanos(free_us * US) };
+                    let turn = Nanos(free_us * US / 2);
+                    let grant = Grant { gpu: GPU, free_at: self.now + Nanos(free_us * US), turn };
                     self.both(|model, now, out| model.on_grant(now, grant, out));
                 }
             }

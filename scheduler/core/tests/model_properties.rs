@@ -232,7 +232,9 @@ impl Pair {
 
     fn grant(&mut self, free_at: Nanos) {
         let gpu = Gpu { id: GpuId(0), life: 0 };
-        self.model.on_grant(self.now, Grant { gpu, free_at }, &mut self.out);
+        let turn = Nanos(free_at.0 % 3_000_000);
+        self.naive.turn = turn;
+        self.model.on_grant(self.now, Grant { gpu, free_at, turn }, &mut self.out);
         self.end_hopeless(free_at);
         let start = Start { now: self.now, free_at };
         let (head, batch) = self.naive.window(self.model.latency(), start).unwrap_or((0, 0));

@@ -209,7 +209,7 @@ impl Pair {
         if self.open.is_empty() {
             return;
         }
-        let (_, Grant { gpu, free_at }) = self.open.remove(0);
+        let (_, Grant { gpu, free_at, .. }) = self.open.remove(0);
         let start = self.now.max(free_at);
         let update = match latency {
             Some(latency) => GpuUpdate::Planned { gpu, start, latency },
@@ -346,7 +346,8 @@ impl Pair {
     }
 
     fn grant(&mut self, model: usize, id: usize) {
-        let grant = Grant { gpu: self.gpu(id), free_at: self.slots[id].free_at() };
+        let turn = Nanos(self.turn[id % 2]);
+        let grant = Grant { gpu: self.gpu(id), free_at: self.slots[id].free_at(), turn };
         self.slots[id].is_granted = true;
         self.models[model].grants += 1;
         self.open.push((model, grant));

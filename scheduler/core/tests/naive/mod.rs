@@ -29,6 +29,8 @@ pub(crate) struct Naive {
     target: u32,
     floor: u32,
     pause: Nanos,
+    /// Of the last grant.
+    pub(crate) turn: Nanos,
     bad_rate: u32,
 }
 
@@ -47,6 +49,7 @@ impl Naive {
             target: 0,
             floor: 0,
             pause: Nanos::MAX,
+            turn: Nanos::ZERO,
             bad_rate: 0,
         };
         naive.retarget(latency);
@@ -229,17 +232,18 @@ impl Naive {
         } else {
             Nanos::ZERO
         };
-        let patience = Nanos((self.pause.0 as f64 * tasks) as u64).max(self.soon());
+        let least = self.turn.times(2).max(self.soon()).min(self.soon().times(3));
+        let patience = Nanos((self.pause.0 as f64 * tasks) as u64).max(least);
         (latest - patience).max(run_end.min(latest))
     }
 
-    /// 3 · q² / λ with q the share of arrivals that open a run.
+    /// q² / λ with q the share of arrivals that open a run.
     fn soon(&self) -> Nanos {
         let (ran_on, opened) = self.run;
         let share = |gap: u128| gap * u128::from(opened) / u128::from(ran_on + opened);
         match self.mean_gap() {
             Nanos::MAX => Nanos::MAX,
-            gap => Nanos((share(share(gap.0.into())) * 3) as u64),
+            gap => Nanos(share(share(gap.0.into())) as u64),
         }
     }
 

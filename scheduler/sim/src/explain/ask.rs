@@ -19,7 +19,11 @@ pub(super) struct Answer {
 pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
     let mut answer = Answer::default();
     let gpu = Gpu { id: GpuId(0), life: 0 };
-    model.clone().on_grant(now, Grant { gpu, free_at: Nanos::ZERO }, &mut answer);
+    model.clone().on_grant(
+        now,
+        Grant { gpu, free_at: Nanos::ZERO, turn: Nanos::ZERO },
+        &mut answer,
+    );
     answer
 }
 
