@@ -30,6 +30,61 @@ with_little_memlock() {
     BATON_MEMLOCK_LOW=1 setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock bash -c 'ulimit -l 1024 && exec "$@"' - "$@"
 }
 
+# A line of the doctor's JSON. Its own exit status is the caller's business: it fails for other lines too.
+finding() {
+    local report
+    report=$("$baton" doctor --json || true)
+    grep -o "{\"check\":\"$1\",\"of\":$2,[^}]*}" <<<"$report"
+}
+
+# expect CHECK OF STATUS SEEN: OF is `null` or a quoted name; SEEN is part of what is seen.
+expect() {
+    local line
+    line=$(finding "$1" "$2") || { echo "the doctor says nothing of $1 $2"; return 1; }
+    [[ $line == *"\"status\":\"$3\",\"seen\":\""*"$4"*'","expected":'* ]] && return
+    echo "expected $1 $2 to be $3 with '$4', not $line"
+    return 1
+}
+
+# What to do, up to the first `;`, `(` or the word `on`: the part that is a command.
+advice() { finding "$1" "$2" | sed -n 's/.*"fix":"\([^";(]*\).*/\1/p' | sed 's/ on all hosts.*//'; }
+
+doctor_finds_the_device() {
+    "$baton" doctor || return 1
+    expect 'rdma device' null ok 'rxe0, rxe1; rxe0 is used' &&
+        expect 'rdma port' '"rxe0 port 1"' ok '4: ACTIVE' &&
+        expect 'rdma user access' '"rxe0"' ok /dev/infiniband/uverbs &&
+        expect 'rdma library' '"rxe0 port 1"' ok '10.77.0.1' &&
+        expect 'gid' '"rxe0 port 1"' ok '10.77.0.1, RoCE v2' &&
+        expect 'device limits' '"rxe0"' ok 'queue pairs' &&
+        expect 'read depth' '"rxe0"' ok 'asks 128' &&
+        expect 'mtu' '"rxe0 port 1"' ok 4096
+}
+
+# Followed to the letter, the advice ends the finding; and what it was about works.
+advice_on_memlock() {
+    BATON=$baton VERBS=$verbs setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock bash -c '
+        baton=$BATON verbs=$VERBS
+        '"$(declare -f finding expect advice)"'
+        ulimit -l 1024
+        expect memlock null failure "1 MiB" || exit 1
+        ! "$baton" doctor >/dev/null || { echo "the doctor fails nothing"; exit 1; }
+        fix=$(advice memlock null)
+        [[ $fix == "ulimit -l "* ]] || { echo "no advice: $fix"; exit 1; }
+        echo "following: $fix"
+        eval "$fix" && expect memlock null ok unlimited && "$baton" doctor >/dev/null &&
+            exec "$verbs" --test-threads 1 images_are_read'
+}
+
+advice_on_mtu() {
+    local status=0 fix
+    ip link set veth0 mtu 1500 || return 1
+    expect mtu '"rxe0 port 1"' warning 1024 && fix=$(advice mtu '"rxe0 port 1"') && echo "following: $fix" &&
+        [[ $fix == 'ip link set veth0 mtu '* ]] && eval "$fix" && expect mtu '"rxe0 port 1"' ok 4096 || status=1
+    ip link set veth0 mtu 9000
+    return $status
+}
+
 demo() {
     local report
     report=$("$baton" demo --transport rdma --seconds 6 --rate-scale 0.04 --json) || { echo "$report"; return 1; }
@@ -49,6 +104,9 @@ step "two nodes" "$verbs" --test-threads 1
 step "the behaviour of every transport" "$behaviour" --test-threads 1 verbs::
 step "two nodes and a lossy cable" with_loss "$verbs" --test-threads 1 images_are_read
 step "too little lockable memory" with_little_memlock "$verbs" --nocapture too_little_lockable
+step "doctor: the device is found" doctor_finds_the_device
+step "doctor: its advice on memlock helps" advice_on_memlock
+step "doctor: its advice on the mtu helps" advice_on_mtu
 step "baton demo --transport rdma" demo
 step "no device" without_a_device
 

@@ -44,7 +44,7 @@ pub(crate) enum Command {
     /// Measure the Symphony paper's tables and figures again, in virtual time
     ///
     /// Writes reproduction/NAME.json and reproduction/NAME.svg and prints NAME's section of the
-    /// page. After `all`, which takes hours on two cores, also writes the page,
+    /// page. After `all`, about an hour on two cores, also writes the page,
     /// reproduction.md.
     Reproduce(ReproduceArgs),
     /// Measure what a part of Baton costs
@@ -110,12 +110,100 @@ pub(crate) struct TopoShowArgs {
 pub(crate) enum BenchCommand {
     /// The scheduler's agents on pinned threads, without a network: CPU time per request and batch
     Sched(BenchSchedArgs),
+    /// A real cluster of processes under many times what it can serve, and how it recovers
+    ///
+    /// Starts a scheduler and two backends with an emulated GPU each, looks for the highest rate that
+    /// is served, floods with a multiple of it, and goes back. Exit status 0 if every task had its
+    /// one outcome and no process died.
+    Overload(BenchOverloadArgs),
     /// Time of one READ of one object: `perftest`'s ib_read_lat, over the pull protocol
     ReadLat(BenchPullArgs),
     /// Objects kept under way from one sender: `perftest`'s ib_read_bw
     ReadBw(BenchPullArgs),
     /// All senders' objects at once: rounds of senders × objects
     Incast(BenchPullArgs),
+    /// Control messages per second over a TCP connection, each sent and answered: `perftest`'s
+    /// ib_send_bw for the messages Baton sends
+    SendRate(BenchSendRateArgs),
+    /// READs between every two hosts of a cluster, on each of which `baton bench responder` runs
+    ///
+    /// Listens where the scheduler of the cluster file would, which must not run meanwhile. Exit
+    /// status 1 if a pair failed.
+    Matrix(BenchMatrixArgs),
+    /// One host of `baton bench matrix`: offers objects, and pulls others' when told to
+    ///
+    /// Anybody who reaches the driver's address may take part, and anybody who reaches this one's
+    /// may read its objects, which hold nothing: run it on a network you trust.
+    Responder(BenchResponderArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchMatrixArgs {
+    /// The cluster file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Responders to wait for [default: as many as the file has backends]
+    #[arg(long)]
+    pub(crate) hosts: Option<usize>,
+    /// How long to wait for them
+    #[arg(long, default_value_t = 60.0, value_parser = seconds)]
+    pub(crate) wait_seconds: f64,
+    /// Objects under way when bandwidth is measured
+    #[arg(long, default_value_t = 64)]
+    pub(crate) objects: u32,
+    /// Bytes of an object, at most 64 MiB
+    #[arg(long, default_value_t = 150_528)]
+    pub(crate) bytes: u32,
+    /// Length of each measurement; a pair takes two
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Rate of the links, Gb/s, to tell the efficiency
+    #[arg(long, value_parser = gbps)]
+    pub(crate) link_gbps: Option<f64>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchResponderArgs {
+    /// The cluster file: where the driver is, and which transport and device
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// What the driver is to call this host
+    #[arg(long)]
+    pub(crate) name: String,
+    /// The driver's address, if not the scheduler's in the cluster file
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) scheduler: Option<SocketAddr>,
+    /// Where to offer objects [default: on any address and port]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// How long to wait for the driver
+    #[arg(long, default_value_t = 60.0, value_parser = seconds)]
+    pub(crate) wait_seconds: f64,
+    /// What the puller does without work: spin, yield or park
+    #[arg(long, default_value = "spin", value_parser = idle)]
+    pub(crate) idle: Idle,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchSendRateArgs {
+    /// Messages under way
+    #[arg(long, default_value_t = 32)]
+    pub(crate) depth: u32,
+    /// Bytes of a message on the wire: a plan, 40 bytes and 8 for each task in it
+    #[arg(long, default_value_t = 64)]
+    pub(crate) bytes: u32,
+    /// Length of the measurement, the floor's part included
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// What either side does without work: spin, yield or park
+    #[arg(long, default_value = "spin", value_parser = idle)]
+    pub(crate) idle: Idle,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -141,6 +229,31 @@ pub(crate) struct BenchPullArgs {
     /// Compute the floor from this link rate, Gb/s, instead of measuring bare sockets
     #[arg(long, value_parser = gbps)]
     pub(crate) link_gbps: Option<f64>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchOverloadArgs {
+    /// Offer this many times the highest rate that is served
+    #[arg(long, default_value_t = 10.0, value_parser = factor)]
+    pub(crate) factor: f64,
+    /// Length of the flood
+    #[arg(long, default_value_t = 60.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Length of one step of the search for that rate; the normal load takes two, before and after
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    pub(crate) step: f64,
+    /// Give each of the two models a quota: max_rps in the cluster file
+    #[arg(long, value_name = "RPS", value_parser = requests_per_s)]
+    pub(crate) quota: Option<f64>,
+    /// Flood one model only: the other is the neighbour
+    #[arg(long)]
+    pub(crate) one: bool,
+    /// Same seed, same arrivals
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

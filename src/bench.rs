@@ -2,13 +2,21 @@
 
 use std::process::ExitCode;
 
-use baton_bench::dataplane::{self, Pull};
+use baton_bench::dataplane::{self, Matrix, Pull, Responder, SendRate};
+use baton_bench::demo::Note;
+use baton_bench::overload::{self, Overload};
 use baton_bench::sched::{self, Points, Shape};
+use baton_core::Nanos;
 use baton_topo::Clock;
 
 use crate::CommandResult;
-use crate::args::{BenchPullArgs, BenchSchedArgs};
-use crate::output::say;
+use crate::args::{
+    BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs, BenchResponderArgs, BenchSchedArgs,
+    BenchSendRateArgs,
+};
+use crate::live::Live;
+use crate::output::{load_cluster, say, scheduler_addr};
+use crate::process::stop_flag;
 
 /// Which of the three, and its defaults: senders and objects.
 pub(crate) fn pull(bench: &'static str, shape: (u32, u32), args: &BenchPullArgs) -> CommandResult {
@@ -25,6 +33,43 @@ pub(crate) fn pull(bench: &'static str, shape: (u32, u32), args: &BenchPullArgs)
     };
     let report = dataplane::run(&pull, Clock::start())?;
     say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn send_rate(args: &BenchSendRateArgs) -> CommandResult {
+    let BenchSendRateArgs { depth, bytes, seconds, idle, json } = *args;
+    let report = dataplane::send_rate(&SendRate { depth, bytes, seconds, idle }, Clock::start())?;
+    say(&if json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn matrix(args: &BenchMatrixArgs) -> CommandResult {
+    let cluster = load_cluster(&args.config)?;
+    let matrix = Matrix {
+        listen: cluster.scheduler.listen,
+        hosts: args.hosts.unwrap_or(cluster.backends.len()),
+        wait: Nanos::from_millis_f64(args.wait_seconds * 1e3),
+        objects: args.objects,
+        bytes: args.bytes,
+        seconds: args.seconds,
+        link_gbps: args.link_gbps,
+    };
+    let report = dataplane::matrix(&matrix, Clock::start())?;
+    say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    Ok(if report.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(crate) fn responder(args: &BenchResponderArgs) -> CommandResult {
+    let cluster = load_cluster(&args.config)?;
+    let responder = Responder {
+        name: args.name.clone(),
+        driver: scheduler_addr(&cluster, args.scheduler),
+        wait: Nanos::from_millis_f64(args.wait_seconds * 1e3),
+        listen: args.listen,
+        fabric: cluster.fabric,
+        idle: args.idle,
+    };
+    dataplane::respond(&responder, Clock::start())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -59,6 +104,31 @@ pub(crate) fn sched(args: &BenchSchedArgs) -> CommandResult {
     };
     say(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn overload(args: &BenchOverloadArgs) -> CommandResult {
+    let config = Overload {
+        exe: std::env::current_exe()?,
+        common_args: vec!["--die-with-parent".to_owned()],
+        factor: args.factor,
+        seconds: args.seconds,
+        step_s: args.step,
+        quota_rps: args.quota,
+        one: args.one,
+        seed: args.seed,
+    };
+    let mut live = Live::new();
+    let note = |note: Note<'_>| match note {
+        Note::Step(text) => live.line(text),
+        Note::Trouble(text) => live.line(format_args!("!!! {text}")),
+        Note::Progress(progress) => live.progress(progress),
+    };
+    let report = overload::run(&config, Clock::start(), &*stop_flag()?, note);
+    live.finish();
+    let report = report?;
+    say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    let good = report.conserved && report.lost.is_empty();
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn sweep(shape: Shape, args: &BenchSchedArgs) -> Result<String, Box<dyn std::error::Error>> {

@@ -45,9 +45,13 @@ fn run(command: Command) -> CommandResult {
         Command::Demo(args) => demo::run(&args),
         Command::Bench { command } => match command {
             BenchCommand::Sched(args) => bench::sched(&args),
+            BenchCommand::Overload(args) => bench::overload(&args),
             BenchCommand::ReadLat(args) => bench::pull("read-lat", (1, 1), &args),
             BenchCommand::ReadBw(args) => bench::pull("read-bw", (1, 64), &args),
             BenchCommand::Incast(args) => bench::pull("incast", (8, 8), &args),
+            BenchCommand::SendRate(args) => bench::send_rate(&args),
+            BenchCommand::Matrix(args) => bench::matrix(&args),
+            BenchCommand::Responder(args) => bench::responder(&args),
         },
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim { command } => sim::run(&command),

@@ -1,7 +1,7 @@
 //! A backend process's threads: one for I/O, one executor per GPU slot, and the handle on them.
 //!
-//! A backend that loses its scheduler answers what it executes and ends with an error: the process
-//! exits non-zero and its supervisor starts a fresh one. It does not rejoin by itself.
+//! A backend that loses its scheduler answers what it executes and joins again as soon as there is a
+//! scheduler, for as long as that takes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -6,8 +6,8 @@ use baton_rdma::TransportCounters;
 
 macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// Counted since start. `plans = batches_executed + engine_errors + expired + refused (by
-        /// reason) + those still in progress`.
+        /// Counted since start. `plans = batches_executed + engine_errors + expired + abandoned +
+        /// refused (by reason) + those still in progress`.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         pub struct Counters {
             $($(#[$meta])* pub $name: u64,)*
@@ -37,6 +37,8 @@ counters! {
     engine_errors,
     /// Batches given back because they could no longer start in time.
     batches_expired,
+    /// Batches given up unexecuted because the scheduler was lost; nobody was told anything.
+    batches_abandoned,
     /// Plans refused because their GPU slot's queue was full.
     plans_queue_full,
     /// Plans refused because the model or GPU slot is not ours.
@@ -67,6 +69,10 @@ counters! {
     unexpected_messages,
     /// READ completions that belong to no batch.
     reads_unexpected,
+    /// Schedulers lost while this backend served.
+    schedulers_lost,
+    /// Times it was ready again afterwards.
+    rejoins,
 }
 
 impl Counters {

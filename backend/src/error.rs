@@ -7,9 +7,8 @@ use baton_rdma::wire::RefuseCode;
 use crate::catalog::CatalogError;
 use crate::execute::EngineError;
 
-/// Every way a backend ends that its operator did not ask for. The process exits non-zero and its
-/// supervisor restarts it: a backend does not rejoin by itself, because a fresh process is the one
-/// state both sides agree on.
+/// What goes wrong with a backend. Its start fails with any of these; once it serves, it ends with
+/// those that only a fresh process or another file can mend, and joins again after the others.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BackendError {
     /// A model's engine could not be loaded.
@@ -46,7 +45,7 @@ pub enum BackendError {
     #[error("could not join in time: still waiting for {0}; see the scheduler's log")]
     JoinTimeout(&'static str),
     /// The connection to the scheduler is gone, or it has fallen silent.
-    #[error("the scheduler is lost ({0}); restart this backend once the scheduler is back")]
+    #[error("the scheduler is lost ({0})")]
     SchedulerLost(String),
     /// The scheduler said what no scheduler of this version says.
     #[error("the scheduler broke the protocol: {0}; are both built from the same version?")]
@@ -63,4 +62,20 @@ pub enum BackendError {
     /// Batches were still outstanding when the time to leave was over.
     #[error("the scheduler did not let this backend go in time; its outstanding tasks are lost")]
     LeaveTimeout,
+}
+
+impl BackendError {
+    /// True if the scheduler may be back later and let this backend in, as it is. `serving`: it
+    /// happened to a backend that was ready, and not while it tried to join.
+    pub(crate) fn may_pass(&self, serving: bool) -> bool {
+        match self {
+            Self::SchedulerLost(_) | Self::Unreachable { .. } | Self::JoinTimeout(_) => true,
+            Self::Refused { code, .. } => {
+                !matches!(code, Some(RefuseCode::Version | RefuseCode::BadRequest))
+            }
+            // While joining: perhaps two lives of the scheduler, mixed up.
+            Self::Protocol(_) => !serving,
+            _ => false,
+        }
+    }
 }

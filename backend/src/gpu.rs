@@ -142,6 +142,21 @@ impl<E: Executor> Gpu<E> {
         })
     }
 
+    /// True while READs into a batch's memory are outstanding.
+    pub(crate) fn is_fetching(&self) -> bool {
+        self.slots.iter().any(|slot| slot.phase() == Phase::Fetching)
+    }
+
+    /// Gives up what is neither fetching nor executing nor being answered, and counts it.
+    pub(crate) fn abandon(&mut self) -> u64 {
+        let ready = self.slots.iter_mut().filter(|slot| slot.phase() == Phase::Ready);
+        let mut given_up: Vec<Plan> = ready.map(BatchSlot::give_back).collect();
+        given_up.extend(std::iter::from_fn(|| self.plans.pop()));
+        let abandoned = given_up.len() as u64;
+        given_up.into_iter().for_each(|plan| self.plans.recycle(plan.tasks));
+        abandoned
+    }
+
     /// When a batch must be aborted, given back, or looked at again.
     pub(crate) fn next_timer(&self) -> Option<Nanos> {
         let bounds = self.slots.iter().filter_map(|slot| match slot.phase() {

@@ -3,7 +3,8 @@
 //! In: what happens on the control connection and on the ModelThreads' connections. Out: the
 //! catalogue, this backend's ids, the scheduler's clock, and the connections plans arrive on and
 //! reports leave by. Every stage before Ready is bounded by one deadline, every stage after the
-//! catalogue by the heartbeat. An error from here ends the backend.
+//! catalogue by the heartbeat. An error from here ends the conversation, and the backend too unless
+//! another may go better.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -12,7 +13,7 @@ use baton_core::Nanos;
 use baton_rdma::wire::{
     Body, Hello, JoinAck, JoinBackend, Leave, Message, ProfileDesc, Ready, RefuseCode, Role,
 };
-use baton_rdma::{CloseReason, ConnId, Heartbeat, Peer, Transport};
+use baton_rdma::{Backoff, CloseReason, ConnId, Heartbeat, Peer, Transport};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
@@ -23,8 +24,8 @@ use crate::error::BackendError;
 use crate::execute::Measured;
 use crate::stage::Stage;
 
-/// Between attempts to reach a scheduler that is not up yet.
-const RETRY_EVERY: Nanos = Nanos::from_millis(200);
+/// How long an attempt to reach the scheduler may take: a host that has lost power answers nothing.
+const REACH: Nanos = Nanos::from_millis(1_000);
 
 /// This backend's side of the conversation.
 #[derive(Debug)]
@@ -32,7 +33,9 @@ pub(crate) struct Join {
     stage: Stage,
     /// Set by the first poll.
     deadline: Option<Nanos>,
+    /// When it is tried to connect, or an attempt under way is given up.
     retry_at: Nanos,
+    backoff: Backoff,
     /// Why the last attempt to connect failed.
     problem: String,
     control: Option<ConnId>,
@@ -49,12 +52,14 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// A conversation with the scheduler at `scheduler`, not begun.
-    pub(crate) fn new(scheduler: SocketAddr) -> Self {
+    /// A conversation with the scheduler at `scheduler`, not begun. `backoff` says when to try again
+    /// if there is no scheduler yet.
+    pub(crate) fn new(scheduler: SocketAddr, backoff: Backoff) -> Self {
         Self {
             stage: Stage::Connecting,
             deadline: None,
             retry_at: Nanos::ZERO,
+            backoff,
             problem: String::from("not tried yet"),
             control: None,
             scheduler,
@@ -66,6 +71,13 @@ impl Join {
             token: 0,
             gpus: 0..0,
         }
+    }
+
+    /// A new conversation with whoever is at `scheduler` by then, after a pause.
+    pub(crate) fn again(&self, scheduler: SocketAddr, now: Nanos) -> Self {
+        let mut backoff = self.backoff.clone();
+        let retry_at = now + backoff.pause();
+        Self { retry_at, ..Self::new(scheduler, backoff) }
     }
 
     /// Where the conversation is.
@@ -130,7 +142,7 @@ impl Join {
         if self.stage < Stage::Ready && now > deadline {
             return Err(self.too_late());
         }
-        if self.stage == Stage::Connecting && self.control.is_none() && now >= self.retry_at {
+        if self.stage == Stage::Connecting && now >= self.retry_at {
             self.connect(now, transport);
             return Ok(1);
         }
@@ -150,8 +162,8 @@ impl Join {
     pub(crate) fn next_timer(&self) -> Option<Nanos> {
         match (&self.heartbeat, self.control) {
             (Some(heartbeat), _) => heartbeat.next_timer(),
-            (None, None) => Some(self.retry_at),
-            (None, Some(_)) => self.deadline,
+            (None, _) if self.stage == Stage::Connecting => Some(self.retry_at),
+            (None, _) => self.deadline,
         }
     }
 
@@ -283,11 +295,18 @@ impl Join {
     }
 
     fn connect<T: Transport>(&mut self, now: Nanos, transport: &mut T) {
+        if let Some(slow) = self.control.take() {
+            self.problem = String::from("nothing answers");
+            transport.close(slow, RefuseCode::Shutdown, "no answer in time");
+        }
         match transport.connect(self.scheduler, Hello::new(Role::Backend, 0, 0)) {
-            Ok(conn) => self.control = Some(conn),
+            Ok(conn) => {
+                self.control = Some(conn);
+                self.retry_at = now + REACH;
+            }
             Err(error) => {
                 self.problem = error.to_string();
-                self.retry_at = now + RETRY_EVERY;
+                self.retry_at = now + self.backoff.pause();
             }
         }
     }
@@ -295,7 +314,7 @@ impl Join {
     /// Nobody there yet is worth waiting for; somebody else is not.
     fn try_again(&mut self, reason: &CloseReason, now: Nanos) -> Result<(), BackendError> {
         self.problem = reason.to_string();
-        self.retry_at = now + RETRY_EVERY;
+        self.retry_at = now + self.backoff.pause();
         match reason {
             CloseReason::Reset(_) | CloseReason::Eof | CloseReason::HandshakeTimeout => Ok(()),
             _ => Err(self.too_late()),
@@ -364,6 +383,7 @@ impl Join {
         if self.stage == Stage::Threads && synced && self.threads_open == self.threads.len() {
             self.tell(transport, &Ready { reserved: 0.into() }, &[])?;
             self.stage = Stage::Ready;
+            self.backoff.reset();
         }
         Ok(())
     }

@@ -98,7 +98,7 @@ fn send<T: Transport>(
                 task: task.0.into(),
                 kind: FAILED,
                 reason: reason.code(),
-                reserved: 0.into(),
+                retry_ms: 0.into(),
             };
             transport.send(conn, &end, &[])
         }

@@ -1,6 +1,6 @@
 //! Models for unit tests.
 
-use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 use baton_topo::{EngineSpec, ModelSpec};
 
 /// An emulated model with ℓ(b) = 200 µs + b · 100 µs.
@@ -15,6 +15,7 @@ pub(crate) fn emulated(name: &str, id: u32, input_bytes: u32, batch_max: u32) ->
         input_bytes,
         output_bytes: 8,
         queue_capacity: 16,
+        quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
     }

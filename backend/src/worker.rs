@@ -9,7 +9,7 @@ mod intake;
 mod report;
 
 use baton_core::Nanos;
-use baton_rdma::{Events, Read, Transport};
+use baton_rdma::{Backoff, Events, Read, Transport};
 use baton_topo::{Agent, Waker};
 
 use crate::admit::Admission;
@@ -43,6 +43,8 @@ pub struct Worker<T, E> {
     /// When answers that a frontend did not take are tried again.
     reply_at: Option<Nanos>,
     counters: Counters,
+    /// It was ready once: from then on it joins again when its scheduler is lost.
+    has_served: bool,
     end: Option<End>,
 }
 
@@ -53,13 +55,14 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let batch_max = config.batch_max();
         let mut worker = Self {
             gpus: executors.into_iter().map(|executor| Gpu::new(&config, executor)).collect(),
-            join: Join::new(config.scheduler),
+            join: Join::new(config.scheduler, Backoff::new(seed_of(&config.name))),
             peers: Peers::default(),
             admission: Admission::new(batch_max),
             events: Events::new(),
             reads: Vec::with_capacity(batch_max as usize),
             reply_at: None,
             counters: Counters::default(),
+            has_served: false,
             end: None,
             config,
             measured,
@@ -97,6 +100,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
     /// Asks the scheduler to let this backend go: no more grants, then an end without error.
     pub fn leave(&mut self, now: Nanos) {
+        if self.end.is_some() {
+            return self.finish(Ok(()), now);
+        }
         match self.join.leave(&mut self.transport) {
             Ok(true) => {}
             Ok(false) => self.finish(Ok(()), now),
@@ -110,13 +116,17 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         if self.end.is_some() {
             return self.end_step(now);
         }
+        let before = self.join.stage();
         let done = match self.join.poll(now, &self.config, &mut self.transport) {
             Ok(done) => done,
             Err(error) => {
-                self.finish(Err(error), now);
+                self.fail(error, now);
                 return 1;
             }
         };
+        if before < Stage::Ready && self.join.stage() == Stage::Ready {
+            self.on_ready();
+        }
         if self.join.stage() == Stage::Left && self.gpus.iter().all(Gpu::is_idle) {
             self.finish(Ok(()), now);
             return 1;
@@ -124,12 +134,19 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         done + self.peers.connect_due(now, self.join.member(), &mut self.transport)
     }
 
+    fn on_ready(&mut self) {
+        if std::mem::replace(&mut self.has_served, true) {
+            self.counters.rejoins += 1;
+            tracing::info!(member = self.join.member(), "joined again");
+        }
+    }
+
     fn receive(&mut self, now: Nanos) -> usize {
         let mut events = std::mem::take(&mut self.events);
         let arrived = self.transport.poll(now, &mut events);
         for event in events.drain() {
             if let Err(error) = self.on_event(event, now) {
-                self.finish(Err(error), now);
+                self.fail(error, now);
             }
         }
         self.events = events;
@@ -234,7 +251,7 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
 
     fn next_timer(&self) -> Option<Nanos> {
         if let Some(end) = &self.end {
-            return Some(self.reply_at.unwrap_or_else(|| end.until()));
+            return self.reply_at.or_else(|| end.until());
         }
         let gpus = self.gpus.iter().filter_map(Gpu::next_timer);
         let others = [self.join.next_timer(), self.peers.next_retry(), self.reply_at];
@@ -252,4 +269,11 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
     fn finished(&self) -> bool {
         self.result().is_some()
     }
+}
+
+/// FNV-1a of the name: backends are told apart by theirs.
+fn seed_of(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -7,7 +7,7 @@ mod onnx_files;
 use std::path::{Path, PathBuf};
 
 use baton_backend::execute::{Engine, EngineError, Onnx, measure};
-use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 use baton_topo::{Clock, EngineSpec, ModelSpec};
 
 use onnx_files::{Dim, FLOAT, INT64, model_file};
@@ -32,6 +32,7 @@ fn spec(file: PathBuf, input_shape: &[u32], output_floats: u32, batch_max: u32) 
         input_bytes: input_shape.iter().product::<u32>() * 4,
         output_bytes: output_floats * 4,
         queue_capacity: 16,
+        quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Onnx { file, input_shape: input_shape.to_vec() },
     }

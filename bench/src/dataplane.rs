@@ -6,17 +6,21 @@
 //! followed by the same bytes pulled over bare sockets: the floor, measured in the same run.
 
 mod bare;
+mod matrix;
 mod report;
 mod rig;
+mod send_rate;
 
 use baton_core::{BATCH_MAX, Nanos};
 use baton_topo::{Clock, Idle, TransportChoice};
 
 use crate::steal::CpuTimes;
 use bare::Bare;
+pub use matrix::{Cell, Matrix, MatrixError, MatrixReport, Measured, Responder, matrix, respond};
 use report::Recorder;
 pub use report::{PullReport, Times};
 use rig::Rig;
+pub use send_rate::{SendRate, SendRateReport, send_rate};
 
 /// What to run.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -41,6 +45,20 @@ pub struct Pull {
     pub link_gbps: Option<f64>,
 }
 
+impl Pull {
+    fn check(&self) -> Result<(), PullError> {
+        check_shape(self.senders, self.objects, self.bytes)
+    }
+}
+
+fn check_shape(senders: u32, objects: u32, bytes: u32) -> Result<(), PullError> {
+    let objects_in_all = senders.checked_mul(objects).filter(|n| (1..=BATCH_MAX).contains(n));
+    match objects_in_all {
+        Some(_) if bytes > 0 => Ok(()),
+        _ => Err(PullError::Shape { senders, objects }),
+    }
+}
+
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
@@ -53,6 +71,17 @@ pub enum PullError {
         senders: u32,
         /// Objects asked for.
         objects: u32,
+    },
+    /// The messages are none, or more than the kernel's buffers hold.
+    #[error(
+        "{depth} messages of {bytes} bytes: give 40 bytes and 8 for each task in the plan, and at most 64 KiB \
+         of them under way"
+    )]
+    Messages {
+        /// Messages under way asked for.
+        depth: u32,
+        /// Bytes of each asked for.
+        bytes: u32,
     },
     /// A transport could not start.
     #[error(transparent)]
@@ -74,6 +103,9 @@ pub enum PullError {
     /// An object arrived changed.
     #[error("an object arrived with other bytes than were sent; please report this")]
     Changed,
+    /// A thread of the measurement panicked.
+    #[error("a thread of the measurement panicked; please report this")]
+    Panicked,
     /// The connections did not come up.
     #[error("the senders' connections were not up within 10 s; see the log")]
     NotUp,
@@ -84,11 +116,7 @@ pub enum PullError {
 /// # Errors
 /// See [`PullError`].
 pub fn run(pull: &Pull, clock: Clock) -> Result<PullReport, PullError> {
-    let Pull { senders, objects, bytes, .. } = *pull;
-    let objects_in_all = senders.checked_mul(objects).filter(|n| (1..=BATCH_MAX).contains(n));
-    if objects_in_all.is_none() || bytes == 0 {
-        return Err(PullError::Shape { senders, objects });
-    }
+    pull.check()?;
     let mut rig = Rig::start(pull, clock)?;
     let is_over_tcp = pull.transport == TransportChoice::Tcp;
     let mut bare = is_over_tcp.then(|| Bare::start(pull)).transpose()?;

@@ -136,13 +136,13 @@ pub fn run(
 }
 
 /// A folder of this run's own, removed at the end.
-struct Folder {
-    path: PathBuf,
+pub(crate) struct Folder {
+    pub(crate) path: PathBuf,
     keep: bool,
 }
 
 impl Folder {
-    fn create(keep: bool) -> Result<Self, DemoError> {
+    pub(crate) fn create(keep: bool) -> Result<Self, DemoError> {
         let path = std::env::temp_dir().join(format!("baton-demo-{}", std::process::id()));
         fs::create_dir_all(&path)
             .map_err(|source| DemoError::Folder { dir: path.clone(), source })?;

@@ -106,6 +106,12 @@ impl<'a> Processes<'a> {
         Ok(first..self.children.len())
     }
 
+    /// Resident memory of each process that lives, KiB, with its name.
+    pub(crate) fn resident_kib(&self) -> Vec<(String, u64)> {
+        let of = |child: &Child| Some((child.name.clone(), child.resident_kib()?));
+        self.children.iter().filter_map(of).collect()
+    }
+
     /// Follows the load until every frontend has reported or died.
     pub(crate) fn watch(&mut self, frontends: Range<usize>) -> Result<Vec<Finished>, DemoError> {
         let load = Nanos::from_millis_f64(self.config.seconds * 1e3);

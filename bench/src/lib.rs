@@ -11,6 +11,7 @@ mod heldout;
 mod inputs;
 mod latency;
 pub mod load;
+pub mod overload;
 mod parallel;
 mod process;
 pub mod report;

@@ -13,6 +13,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
+use crate::sched::resident_kib;
+
 /// What happens on children's stdout. `child` is the number given at the start.
 #[derive(Debug)]
 pub(crate) enum ChildEvent {
@@ -83,6 +85,11 @@ impl Child {
     /// The end of what the child wrote to stderr.
     pub(crate) fn log_tail(&self) -> String {
         read_tail(&self.log).unwrap_or_else(|error| format!("{}: {error}", self.log.display()))
+    }
+
+    /// Its resident memory, KiB; `None` once it has ended.
+    pub(crate) fn resident_kib(&self) -> Option<u64> {
+        resident_kib(&format!("/proc/{}/status", self.process.id()))
     }
 
     fn pid(&self) -> Pid {

@@ -29,6 +29,7 @@ use baton_core::Nanos;
 use baton_topo::PolicyName;
 
 pub use memory::Memory;
+pub(crate) use memory::resident_kib;
 pub use overload::{Limit, Load, OverloadReport, overload};
 pub use report::{SchedReport, ThreadReport};
 pub use soak::{SoakReport, soak};

@@ -82,9 +82,9 @@ impl Client {
         (0..count).map(|at| ModelHandle::new(Arc::clone(&self.owner), at)).collect()
     }
 
-    /// Why the scheduler is lost, if it is. Tasks outstanding at that moment may still be answered
-    /// by their backend until their deadline and `lease_grace` have passed.
-    pub fn loss(&self) -> Option<&Loss> {
+    /// Why the scheduler is lost, if it is just now: this client looks for it, and submits again what
+    /// is outstanding once it is back.
+    pub fn loss(&self) -> Option<Loss> {
         self.owner.session.loss()
     }
 

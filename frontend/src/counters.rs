@@ -48,8 +48,14 @@ counters! {
     late,
     /// Tasks dropped.
     dropped,
+    /// Of these, with word how long to wait before the next: see [`crate::ModelHandle::retry_after`].
+    hinted,
     /// Tasks failed.
     failed,
+    /// Times this client joined again after its scheduler was lost.
+    reconnects,
+    /// Tasks submitted again then, each time counted.
+    resubmitted,
     /// Cancellations asked for, dropped tickets included.
     cancels,
     /// Inputs refused because every slot was in use.

@@ -164,8 +164,9 @@ pub enum SubmitReason {
     /// The deadline is zero time away.
     #[error("the deadline has passed already: give a positive duration")]
     DeadlinePassed,
-    /// A connection to the scheduler is lost; see [`crate::Client::loss`].
-    #[error("the scheduler is lost: connect a new client")]
+    /// A connection to the scheduler is lost; see [`crate::Client::loss`]. Worth another try once the
+    /// scheduler is back, which a client notices within half a second.
+    #[error("the scheduler is lost and being looked for: try again in 100 ms")]
     SchedulerLost,
     /// [`crate::Client::leave`] was called.
     #[error("this client has left: connect a new one")]
@@ -188,6 +189,13 @@ pub enum Loss {
     Silent {
         /// The bound, `member_timeout`.
         timeout_ms: u64,
+    },
+    /// A scheduler is back, but not one that this client can go on with. It is not looked for any
+    /// more.
+    #[error("the scheduler that came back is another one: {detail}; connect a new client")]
+    Changed {
+        /// What is different.
+        detail: String,
     },
     /// The I/O thread ended without a word: a bug; its panic is on stderr.
     #[error("the I/O thread ended; its panic message is on stderr")]

@@ -47,11 +47,11 @@
 //! | `Dropped(QueueFull)` | the model's queue, or the send queue to its ModelThread, is full | shed load |
 //! | `Dropped(Cancelled)` | [`Ticket::cancel`], a dropped ticket, or [`Client::leave`] gave it up | |
 //! | `Dropped(NoBackend)` | no backend serves the model now | start one |
-//! | `Dropped(Shutdown)` | the scheduler is stopping | reconnect later |
+//! | `Dropped(Shutdown)` | the scheduler is stopping | retry once it is back |
 //! | `Failed(BackendLost)` | its backend died and there was no time for another | retry if it still matters |
 //! | `Failed(FetchTimeout`, `FetchFailed)` | the backend could not pull the input in time | check the network |
 //! | `Failed(Engine)` | the engine reported an error, or its answer has a wrong size | look at the backend's log |
-//! | `Failed(SchedulerLost)` | the scheduler died and nobody answered by the deadline and the grace | connect anew |
+//! | `Failed(SchedulerLost)` | the scheduler died, was not back in time, and nobody answered | retry if it still matters |
 //! | `Failed(LeaseExpired)` | nobody answered by the deadline and the grace | retry if it still matters |
 //! | `Failed(StaleGeneration)` | this ticket's outcome was taken before | a mistake in the program |
 //!
@@ -69,9 +69,9 @@
 //!
 //! The connection lives as long as any client, handle, input or ticket of it. [`Client::leave`]
 //! ends it in order: it waits for outstanding tasks, and the scheduler confirms. If the scheduler
-//! is lost, submits fail at once with [`SubmitReason::SchedulerLost`] ([`Client::loss`] says what
-//! happened), while backends may still answer what is outstanding. Then connect a new client: a
-//! client never reconnects by itself. Replies stay valid after everything else is gone.
+//! is lost, submits are refused with [`SubmitReason::SchedulerLost`] ([`Client::loss`] says what
+//! happened) until it is back; then what is outstanding is submitted again, and the same tickets get
+//! the outcomes. Replies stay valid after everything else is gone.
 #![forbid(unsafe_code)]
 
 mod cell;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_core::Nanos;
+
 use crate::client::Owner;
 use crate::error::InputError;
 use crate::input::Input;
@@ -78,6 +80,21 @@ impl ModelHandle {
         let mut input = self.input()?;
         input.copy_from_slice(bytes);
         Ok(input)
+    }
+
+    /// How long to wait before another submit, after tasks were dropped for `quota` (a task would be
+    /// let in then, if no other came first) or `queue_full` (a place is free then at the latest).
+    /// `None` if nothing is known against submitting now.
+    ///
+    /// The scheduler says so with each such outcome, in whole milliseconds; the last word counts.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after_at(self.owner.session.clock.now())
+    }
+
+    /// [`ModelHandle::retry_after`] at a moment of the client's clock.
+    pub fn retry_after_at(&self, now: Nanos) -> Option<Duration> {
+        let wait = self.model().closed_for(now);
+        (wait > Nanos::ZERO).then(|| Duration::from_nanos(wait.0))
     }
 
     fn model(&self) -> &Model {

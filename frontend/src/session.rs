@@ -4,8 +4,8 @@
 //! Towards the application: outcomes, through one [`Cell`] per slot. Invariant: an armed cell is
 //! ended, by a decided outcome or by [`Session::close`], whatever becomes of the I/O thread.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use baton_core::{DropReason, FailReason, ModelId, Nanos, TaskId};
 use baton_rdma::{InputMut, SlabSet};
@@ -28,6 +28,21 @@ pub(crate) struct Model {
     pub(crate) output_bytes: u32,
     /// Position of its ModelThread among the client's.
     pub(crate) thread: usize,
+    /// Until when the scheduler would not accept another task, by its last word.
+    pub(crate) closed_until: Arc<AtomicU64>,
+}
+
+impl Model {
+    /// I/O thread: a task was refused, and another would be before this moment.
+    pub(crate) fn close_until(&self, moment: Nanos) {
+        // The order against outcomes is that of the outcome's cell.
+        self.closed_until.store(moment.0, Ordering::Relaxed);
+    }
+
+    /// How long from `now` until another task might be accepted; zero if nothing is against it.
+    pub(crate) fn closed_for(&self, now: Nanos) -> Nanos {
+        Nanos(self.closed_until.load(Ordering::Relaxed)) - now
+    }
 }
 
 /// From an application thread to the I/O thread.
@@ -40,7 +55,13 @@ pub(crate) enum Command {
 /// A submitted task. Moments on the client's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
+    /// As it travels; another one after each new submission.
     pub(crate) id: TaskId,
+    /// The id it got first, under which its ticket knows it.
+    pub(crate) ticket: TaskId,
+    /// In which of the client's lives it was sent last: how often this client had joined by then. 0:
+    /// in none yet.
+    pub(crate) life: u32,
     /// Position in [`Session::models`].
     pub(crate) model: u32,
     pub(crate) submitted: Nanos,
@@ -64,7 +85,11 @@ pub(crate) struct Session {
     commands: Sender<Command>,
     waker: Waker,
     leaving: AtomicBool,
-    loss: OnceLock<Loss>,
+    /// There is a loss. A submit looks here and takes no lock.
+    lost: AtomicBool,
+    /// The scheduler is lost and not looked for.
+    given_up: AtomicBool,
+    loss: Mutex<Option<Loss>>,
     farewell: OnceLock<Result<(), LeaveError>>,
 }
 
@@ -91,7 +116,9 @@ impl Session {
             commands,
             waker,
             leaving: AtomicBool::new(false),
-            loss: OnceLock::new(),
+            lost: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
+            loss: Mutex::new(None),
             farewell: OnceLock::new(),
         };
         (Arc::new(session), receiver)
@@ -102,7 +129,7 @@ impl Session {
         if self.leaving() {
             return Some(SubmitReason::ClientClosed);
         }
-        self.loss().map(|_| SubmitReason::SchedulerLost)
+        self.lost.load(Ordering::Acquire).then_some(SubmitReason::SchedulerLost)
     }
 
     /// Hands a filled input to the I/O thread. From here on the task has an outcome.
@@ -116,7 +143,7 @@ impl Session {
         let id = input.submit();
         self.cell(id).arm();
         self.counters.submitted.add(1);
-        let task = Task { id, model, submitted, deadline };
+        let task = Task { id, ticket: id, life: 0, model, submitted, deadline };
         if self.commands.try_send(Command::Submit(task)).is_err() {
             // Never full (see COMMANDS_PER_SLOT): the I/O thread has just ended.
             self.end_leftover(self.cell(id));
@@ -149,6 +176,8 @@ impl Session {
     /// Lets the slot of a taken outcome go. A reply does it by itself, when it is dropped.
     pub(crate) fn recycle(&self, task: TaskId, outcome: &Outcome) {
         if !matches!(outcome, Outcome::Completed(_)) {
+            // The slot is this task's still, but the id may be one of before it was submitted again.
+            let task = self.slabs.task(task.slot());
             self.slabs.complete(task);
             self.slabs.release(task);
         }
@@ -164,16 +193,38 @@ impl Session {
         self.leaving.load(Ordering::Acquire)
     }
 
-    /// I/O thread: no more submits, because the scheduler is gone.
+    /// I/O thread: no more submits for the time being, because the scheduler is gone.
     pub(crate) fn lose(&self, loss: Loss) {
+        let mut known = self.lock();
         // The first loss is the cause; what breaks afterwards is its effect.
-        if self.loss.set(loss).is_ok() {
-            tracing::warn!(loss = ?self.loss(), "the scheduler is lost");
+        if known.is_none() {
+            tracing::warn!(%loss, "the scheduler is lost");
+            *known = Some(loss);
+            self.lost.store(true, Ordering::Release);
         }
     }
 
-    pub(crate) fn loss(&self) -> Option<&Loss> {
-        self.loss.get()
+    /// I/O thread: no more submits at all.
+    pub(crate) fn give_up(&self, loss: Loss) {
+        tracing::warn!(%loss, "the scheduler is lost for good");
+        *self.lock() = Some(loss);
+        self.lost.store(true, Ordering::Release);
+        self.given_up.store(true, Ordering::Release);
+    }
+
+    /// I/O thread: the scheduler is back.
+    pub(crate) fn regain(&self) {
+        *self.lock() = None;
+        self.lost.store(false, Ordering::Release);
+    }
+
+    /// True if the scheduler is lost and not looked for.
+    pub(crate) fn given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.lock().clone()
     }
 
     /// I/O thread: how the leaving went.
@@ -196,6 +247,10 @@ impl Session {
             self.lose(Loss::IoEnded);
         }
         self.cells.iter().for_each(|cell| self.end_leftover(cell));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Loss>> {
+        self.loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The cell, not the slab, decides here who is first: [`Session::close`] knows no task ids.

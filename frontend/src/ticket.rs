@@ -43,7 +43,8 @@ impl Ticket {
         Self { owner, task, progress: Progress::Outstanding }
     }
 
-    /// The task's id, as it appears in logs and traces of every process it passes.
+    /// The task's id, as it appears in logs and traces of every process it passes. A task that is
+    /// submitted again after its scheduler was lost has another one from then on; this is the first.
     pub fn task(&self) -> TaskId {
         self.task
     }

@@ -37,6 +37,7 @@ impl BatchBuffer {
     /// The machine does not give that much memory.
     pub fn new(bytes: usize) -> Arc<Self> {
         let region = Region::new(bytes).expect("no memory for a batch buffer; use smaller batches");
+        Region::tell("batch rows", std::iter::once(&region));
         let lent = std::array::from_fn(|_| AtomicU64::new(0));
         Arc::new(Self { region: Arc::new(region), bytes, state: AtomicU64::new(0), lent })
     }
@@ -80,6 +81,11 @@ impl BatchBuffer {
         unsafe { from.copy_to(to, len) };
         self.return_whole();
         true
+    }
+
+    /// Bytes of its memory, and of these the bytes in huge pages.
+    pub fn memory_bytes(&self) -> (u64, u64) {
+        (self.region.bytes() as u64, self.region.huge_bytes() as u64)
     }
 
     /// Its memory, to be registered.

@@ -9,6 +9,7 @@
 //! another part of the process holds a handle to it.
 #![deny(unsafe_code)]
 
+mod backoff;
 pub mod clock_sync;
 mod credit;
 mod events;
@@ -26,6 +27,7 @@ mod transport;
 mod verbs;
 pub mod wire;
 
+pub use backoff::Backoff;
 pub use baton_topo::{TransportChoice, VerbsConfig};
 pub use clock_sync::ClockSync;
 pub use credit::{CreditWindow, RoundRobin};

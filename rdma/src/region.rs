@@ -3,18 +3,45 @@
 //! A [`Region`] hands out pointers and slices and knows nothing about who may use them when: the
 //! slot states of `slab` and `landing` do. Its own invariant is the bounds: every range handed out
 //! lies inside the allocation.
+//!
+//! From 2 MiB on it asks for transparent huge pages and touches all of them at once, so that no
+//! request pays for a page fault and a card keeps one entry where it would keep 512. These need no
+//! reservation and take nobody else's; where the kernel has none, the memory lies in normal pages.
 #![expect(unsafe_code, reason = "raw memory whose exclusivity is decided at run time")]
 
+mod smaps;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ptr::NonNull;
+use std::ffi::c_void;
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+};
 
 /// What NICs and the kernel register and pin by.
 const PAGE: usize = 4096;
+/// A huge page of x86-64, and of ARM with pages of 4 KiB.
+const HUGE_PAGE: usize = 2 * 1024 * 1024;
 
 /// An owned allocation with interior mutability over all its bytes.
 pub(crate) struct Region {
     start: NonNull<u8>,
-    layout: Layout,
+    bytes: usize,
+    /// Bytes of it that lay in huge pages when it was made.
+    huge_bytes: usize,
+    origin: Origin,
+}
+
+/// Where the memory goes back to.
+enum Origin {
+    Heap(Layout),
+    /// A mapping that begins and ends with at least a page that nobody may touch.
+    Mapping {
+        start: NonNull<c_void>,
+        bytes: usize,
+    },
 }
 
 // SAFETY: a region is plain bytes with no affinity to a thread; it owns its allocation.
@@ -25,11 +52,59 @@ unsafe impl Sync for Region {}
 impl Region {
     /// Zeroed memory of at least `bytes` bytes; `None` if the machine does not give that much.
     pub(crate) fn new(bytes: usize) -> Option<Self> {
+        if bytes < HUGE_PAGE { Self::from_heap(bytes) } else { Self::mapped(bytes) }
+    }
+
+    fn from_heap(bytes: usize) -> Option<Self> {
         let layout = Layout::from_size_align(bytes.max(1).checked_next_multiple_of(PAGE)?, PAGE);
         let layout = layout.ok()?;
         // SAFETY: the layout's size is at least one page, so not zero.
         let start = unsafe { alloc_zeroed(layout) };
-        Some(Self { start: NonNull::new(start)?, layout })
+        let (start, bytes) = (NonNull::new(start)?, layout.size());
+        Some(Self { start, bytes, huge_bytes: 0, origin: Origin::Heap(layout) })
+    }
+
+    fn mapped(bytes: usize) -> Option<Self> {
+        // Whole huge pages: a rest in small ones would spoil the card's large entries.
+        let bytes = bytes.checked_next_multiple_of(HUGE_PAGE)?;
+        let reserved = bytes.checked_add(2 * HUGE_PAGE)?;
+        let (none, private) = (ProtFlags::empty(), MapFlags::PRIVATE);
+        // SAFETY: a new mapping at a place of the kernel's choice touches no existing memory.
+        let mapping = unsafe { mmap_anonymous(ptr::null_mut(), reserved, none, private) }.ok()?;
+        let mapping = NonNull::new(mapping)?;
+        let origin = Origin::Mapping { start: mapping, bytes: reserved };
+        let gap = HUGE_PAGE - mapping.addr().get() % HUGE_PAGE;
+        // SAFETY: gap + bytes < reserved, because 1 ≤ gap ≤ HUGE_PAGE.
+        let start = unsafe { mapping.cast::<u8>().add(gap) };
+        // Owns the mapping from here on, whatever fails next.
+        let mut region = Self { start, bytes, huge_bytes: 0, origin };
+        region.open().ok()?;
+        region.huge_bytes = region.count_huge_bytes();
+        Some(region)
+    }
+
+    /// Makes the middle of a new mapping usable and gives it pages, huge ones if there are any.
+    fn open(&self) -> rustix::io::Result<()> {
+        let start = self.start.as_ptr().cast();
+        // SAFETY: the range is inside the mapping, which is ours and which nobody else knows yet.
+        unsafe { mprotect(start, self.bytes, MprotectFlags::READ | MprotectFlags::WRITE)? };
+        // A kernel without them says so; then the pages are normal ones, which `huge_bytes` tells.
+        // SAFETY: as above; where it has an effect, it is on the size of pages that are not there yet.
+        let _ = unsafe { madvise(start, self.bytes, Advice::LinuxHugepage) };
+        // SAFETY: as above; populating does not change what the memory holds.
+        match unsafe { madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
+            // Before Linux 5.14: pages come when they are touched.
+            Err(rustix::io::Errno::INVAL) => Ok(()),
+            populated => populated,
+        }
+    }
+
+    fn count_huge_bytes(&self) -> usize {
+        let start = self.start.addr().get();
+        let range: Range<usize> = start..start + self.bytes;
+        // Unreadable in some sandboxes: then nothing is claimed.
+        std::fs::read_to_string("/proc/self/smaps")
+            .map_or(0, |text| smaps::huge_bytes(&text, &range).min(self.bytes))
     }
 
     /// Where it begins.
@@ -39,7 +114,29 @@ impl Region {
 
     /// How long it is: what was asked for, rounded up to whole pages.
     pub(crate) fn bytes(&self) -> usize {
-        self.layout.size()
+        self.bytes
+    }
+
+    /// Bytes of it that lay in huge pages when it was made; the kernel may split or join pages later.
+    pub(crate) fn huge_bytes(&self) -> usize {
+        self.huge_bytes
+    }
+
+    /// Says in the log in what pages the memory of `what` lies. Small regions never lie in huge ones.
+    pub(crate) fn tell<'a>(what: &str, regions: impl Iterator<Item = &'a Self>) {
+        let large = regions.filter(|region| region.bytes >= HUGE_PAGE);
+        let sizes = large.map(|region| (region.bytes, region.huge_bytes));
+        let (bytes, huge_bytes) =
+            sizes.fold((0, 0), |sum, (all, huge)| (sum.0 + all, sum.1 + huge));
+        if huge_bytes < bytes {
+            tracing::warn!(
+                bytes,
+                huge_bytes,
+                "{what}: not all in huge pages; cards need more entries for it. `baton doctor` says why"
+            );
+        } else if bytes > 0 {
+            tracing::info!(bytes, "{what}: in huge pages");
+        }
     }
 
     /// Where `len` bytes from `offset` begin.
@@ -48,7 +145,7 @@ impl Region {
     /// The range leaves the region: a bug in the caller's bookkeeping, never input.
     pub(crate) fn range(&self, offset: usize, len: usize) -> NonNull<u8> {
         let end = offset.checked_add(len);
-        assert!(end.is_some_and(|end| end <= self.layout.size()), "range outside the region");
+        assert!(end.is_some_and(|end| end <= self.bytes), "range outside the region");
         // SAFETY: offset ≤ offset + len ≤ the allocation's size, just asserted.
         unsafe { self.start.add(offset) }
     }
@@ -77,7 +174,60 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout, and freed only here.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+        match self.origin {
+            // SAFETY: allocated in `from_heap` with this very layout, and freed only here.
+            Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            Origin::Mapping { start, bytes } => {
+                // SAFETY: mapped in `mapped` with this very length, and unmapped only here.
+                let unmapped = unsafe { munmap(start.as_ptr(), bytes) };
+                debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_zeroed_page_aligned_and_no_shorter_than_asked_for() {
+        for asked in [0, 1, PAGE, PAGE + 1, HUGE_PAGE - 1, HUGE_PAGE, 3 * HUGE_PAGE + 5] {
+            let region = Region::new(asked).unwrap();
+            let align = if asked < HUGE_PAGE { PAGE } else { HUGE_PAGE };
+            assert_eq!(region.start().addr().get() % align, 0, "{asked}");
+            assert!(region.bytes() >= asked && region.bytes() - asked <= align, "{asked}");
+            // SAFETY: nobody else knows the region.
+            let bytes = unsafe { region.slice_mut(0, region.bytes()) };
+            assert!(bytes.iter().all(|byte| *byte == 0), "{asked}");
+            bytes.fill(0xa5);
+            assert!(region.huge_bytes() <= region.bytes());
+        }
+    }
+
+    /// What the kernel says of the host decides what is expected, so this fails on any host where
+    /// the advice has no effect.
+    #[test]
+    fn large_regions_lie_in_huge_pages_where_the_kernel_gives_them() {
+        let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let is_on = mode.is_ok_and(|mode| !mode.contains("[never]"));
+        let region = Region::new(4 * HUGE_PAGE).unwrap();
+        let huge_pages = region.huge_bytes() / HUGE_PAGE;
+        assert_eq!(huge_pages > 0, is_on, "{huge_pages} of 4 in huge pages; is memory scarce?");
+        assert_eq!(region.huge_bytes() % HUGE_PAGE, 0);
+        assert_eq!(Region::new(HUGE_PAGE - 1).unwrap().huge_bytes(), 0);
+    }
+
+    #[test]
+    fn memory_beyond_what_there_is_is_refused() {
+        assert!(Region::new(usize::MAX).is_none());
+        assert!(Region::new(usize::MAX - 3 * HUGE_PAGE).is_none());
+        assert!(Region::new(1 << 60).is_none());
+    }
+
+    #[test]
+    #[should_panic = "range outside the region"]
+    fn no_range_leaves_it() {
+        Region::new(HUGE_PAGE).unwrap().range(HUGE_PAGE, 1);
     }
 }

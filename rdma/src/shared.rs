@@ -33,6 +33,12 @@ impl Shared {
         }
     }
 
+    /// Takes in the slabs that peers read.
+    pub(crate) fn expose(&mut self, slabs: Arc<SlabSet>) {
+        self.counters.add_memory(slabs.memory_bytes());
+        self.slabs = Some(slabs);
+    }
+
     /// Completes a READ.
     pub(crate) fn complete(&mut self, done: ReadDone) {
         match done.status {

@@ -13,7 +13,7 @@ mod guards;
 mod slot;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use baton_core::{FrontendId, ModelId, TaskId};
@@ -96,6 +96,10 @@ struct Slab {
 struct Slot {
     state: SlotState,
     slab: u32,
+    /// The frontend's number when the input was launched.
+    frontend: AtomicU16,
+    /// Launched more than once: a READ of an earlier generation may still be under way, unseen.
+    renewed: AtomicBool,
     output_len: AtomicU32,
 }
 
@@ -132,11 +136,12 @@ impl SlabSet {
         for spec in specs {
             set.add(*spec, first_generation)?;
         }
+        Region::tell("slabs", set.regions());
         Ok(Arc::new(set))
     }
 
-    /// Sets the number the scheduler gave this frontend; it is part of every task id. Called once,
-    /// after joining and before the first submit: tasks under an earlier number become stale.
+    /// Sets the number the scheduler gave this frontend; it is part of every task id from now on.
+    /// Tasks in flight keep the number they were submitted with until they are renewed.
     pub fn set_frontend(&self, frontend: FrontendId) {
         self.frontend.store(frontend.0, Ordering::Release);
     }
@@ -165,6 +170,25 @@ impl SlabSet {
         Ok(InputMut::new(self.place(slot)))
     }
 
+    /// Submits a task's input once more: under the frontend's present number, and the slot's next
+    /// generation, so that whoever knows the task by its old id is refused from now on. `None` while
+    /// the input is read or an answer to the old id is landing or has landed, and for a task that is
+    /// stale or decided.
+    pub fn renew(&self, task: TaskId) -> Option<TaskId> {
+        let slot = self.slot_of(task).filter(|slot| slot.state.recall(task.generation()))?;
+        slot.renewed.store(true, Ordering::Relaxed);
+        Some(self.launch(task.slot()))
+    }
+
+    /// The id under which the slot's input is in flight, or was last.
+    ///
+    /// # Panics
+    /// There is no such slot.
+    pub fn task(&self, slot: u32) -> TaskId {
+        let Slot { state, frontend, .. } = &self.slots[slot as usize];
+        TaskId::new(FrontendId(frontend.load(Ordering::Acquire)), slot, state.generation())
+    }
+
     /// The target side of a READ of `len` bytes: a shared lease of input and trailer.
     ///
     /// # Errors
@@ -174,7 +198,8 @@ impl SlabSet {
         if self.slabs[slot.slab as usize].spec.input_bytes != len {
             return Err(ReadRefusal::WrongSize);
         }
-        if task.frontend() != self.frontend() || !slot.state.lease(task.generation()) {
+        let ours = self.slot_of(task).is_some();
+        if !ours || !slot.state.lease(task.generation()) {
             return Err(ReadRefusal::Stale);
         }
         Ok(ReadLease::new(self.place(task.slot())))
@@ -212,7 +237,8 @@ impl SlabSet {
     /// From now on a slot whose task ended without an answer is not free at once: a backend that has
     /// been given up may still be reading it from afar, without a lease. The transport takes such
     /// slots with [`SlabSet::take_resting`] and frees them with [`SlabSet::end_rest`] when no READ
-    /// that began before can still count. An answered task's READ is over; its slot does not rest.
+    /// that began before can still count. An answered task's READ is over; its slot does not rest,
+    /// unless the task was renewed and others may have been asked to read it before.
     pub(crate) fn rest(&self) {
         self.resting.get_or_init(|| crossbeam_channel::bounded(self.slots.len()));
     }
@@ -230,6 +256,17 @@ impl SlabSet {
     /// The input memory of every slab, with what peers need to know to find a slot in it.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = (SlabDesc, &Arc<Region>)> {
         self.descs().into_iter().zip(self.slabs.iter().map(|slab| &slab.inputs))
+    }
+
+    /// Bytes of the slabs' memory, and of these the bytes in huge pages.
+    pub fn memory_bytes(&self) -> (u64, u64) {
+        let sizes =
+            self.regions().map(|region| (region.bytes() as u64, region.huge_bytes() as u64));
+        sizes.fold((0, 0), |sum, (bytes, huge)| (sum.0 + bytes, sum.1 + huge))
+    }
+
+    fn regions(&self) -> impl Iterator<Item = &Region> {
+        self.slabs.iter().flat_map(|slab| [&*slab.inputs, &slab.outputs])
     }
 
     /// Slots that are not free.
@@ -261,7 +298,8 @@ impl SlabSet {
         for slot in first_slot..first_slot + spec.slots {
             free_in.try_send(slot).expect("the queue has a place for every slot");
             let state = SlotState::new(first_generation);
-            self.slots.push(Slot { state, slab, output_len: AtomicU32::new(0) });
+            let (frontend, renewed) = (AtomicU16::new(0), AtomicBool::new(false));
+            self.slots.push(Slot { state, slab, frontend, renewed, output_len: AtomicU32::new(0) });
         }
         let slab =
             Slab { spec, first_slot, stride, output_stride, inputs, outputs, free_in, free_out };
@@ -280,7 +318,7 @@ impl SlabSet {
 
     fn slot_of(&self, task: TaskId) -> Option<&Slot> {
         let slot = self.slots.get(task.slot() as usize)?;
-        (task.frontend() == self.frontend()).then_some(slot)
+        (task.frontend().0 == slot.frontend.load(Ordering::Acquire)).then_some(slot)
     }
 
     fn place(self: &Arc<Self>, slot: u32) -> Place {
@@ -291,17 +329,29 @@ impl SlabSet {
         if reclaim == Reclaim::No {
             return;
         }
-        let state = &self.slots[slot as usize].state;
-        let old = TaskId::new(self.frontend(), slot, state.generation());
+        let Slot { state, renewed, .. } = &self.slots[slot as usize];
+        let old = self.task(slot);
         // Before any byte of the next input: a remote reader still under way that sees new bytes
         // then sees a foreign trailer behind them. The complement names no task of this slot.
         self.write_trailer(slot, TaskId(!old.0));
-        let resting = self.resting.get().filter(|_| !state.is_answered());
+        let was_renewed = renewed.swap(false, Ordering::Relaxed);
+        let settled = state.is_answered() && !was_renewed;
+        let resting = self.resting.get().filter(|_| !settled);
         state.recycle();
         match resting {
             Some((rests, _)) => rests.try_send(slot).expect("the queue has a place for every slot"),
             None => self.free(slot),
         }
+    }
+
+    /// Closes the input of a filling slot. Only by the slot's exclusive owner.
+    fn launch(&self, slot: u32) -> TaskId {
+        let Slot { state, frontend, .. } = &self.slots[slot as usize];
+        frontend.store(self.frontend().0, Ordering::Release);
+        let task = self.task(slot);
+        self.write_trailer(slot, task);
+        state.launch();
+        task
     }
 
     /// Only by the slot's exclusive owner: while it is filled, or between its reclaim and its reuse.

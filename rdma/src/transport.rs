@@ -143,14 +143,11 @@ pub trait Transport {
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()>;
 
     /// Makes a batch's memory one that READs may land in: the backend's side, before the first READ.
-    /// Only a fabric that registers memory has something to do.
+    /// A fabric that registers memory does so here; the others count it.
     ///
     /// # Errors
     /// As [`Transport::expose`].
-    fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()> {
-        let _ = buffer;
-        Ok(())
-    }
+    fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()>;
 
     /// The owner has found the peer entitled to read the exposed slabs. A fabric whose keys are the
     /// permission hands out none before.
@@ -214,4 +211,16 @@ pub struct TransportCounters {
     pub results_stale: u64,
     /// A level, no count: bytes of the credit window that are taken now, as initiator.
     pub credit_held: u64,
+    /// A level: bytes of the slabs and batch rows the transport serves.
+    pub memory_bytes: u64,
+    /// Of these, in huge pages when they were made.
+    pub memory_huge_bytes: u64,
+}
+
+impl TransportCounters {
+    /// Counts memory in: its bytes, and of these the bytes in huge pages.
+    pub(crate) fn add_memory(&mut self, (bytes, huge_bytes): (u64, u64)) {
+        self.memory_bytes += bytes;
+        self.memory_huge_bytes += huge_bytes;
+    }
 }

@@ -23,9 +23,11 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"BATN");
 /// Oldest protocol version this build speaks.
 pub const VERSION_MIN: u16 = 1;
 /// Newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 2;
+pub const VERSION_MAX: u16 = 3;
 /// The first version whose peers know of the RDMA fabric.
 pub const VERSION_FABRIC: u16 = 2;
+/// The first version whose peers know of quotas: the drop reason and how long to wait.
+pub const VERSION_QUOTA: u16 = 3;
 /// Longest body (fixed part and tail) of a frame, bytes.
 pub const BODY_MAX: usize = 32 * 1024;
 /// Longest payload of a frame, bytes: bounds one input row and one output row.

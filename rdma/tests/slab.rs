@@ -75,6 +75,36 @@ fn generations_wrap() {
 }
 
 #[test]
+fn a_renewed_task_has_another_id_and_the_same_input() {
+    let set = slabs(&[spec(0, 1)], 7);
+    let old = submit(&set, 0, 0xaa);
+    let lease = set.read(old, INPUT as u32).unwrap();
+    assert_eq!(set.renew(old), None, "its trailer is being read");
+    drop(lease);
+    let landing = set.landing(old).unwrap();
+    assert_eq!(set.renew(old), None, "an answer is landing");
+    drop(landing);
+
+    set.set_frontend(FrontendId(4));
+    assert!(set.read(old, INPUT as u32).is_ok(), "still in flight under the number it has");
+    let new = set.renew(old).unwrap();
+    assert_eq!((new.frontend(), new.slot(), new.generation()), (FrontendId(4), 0, 8));
+    assert_eq!(set.task(0), new);
+    assert_eq!(set.read(old, INPUT as u32).unwrap_err(), ReadRefusal::Stale);
+    assert!(set.landing(old).is_none() && !set.complete(old) && set.renew(old).is_none());
+    let lease = set.read(new, INPUT as u32).unwrap();
+    let (input, trailer) = lease.as_ref().split_at(INPUT);
+    assert_eq!((input, trailer), (&[0xaa; INPUT][..], &new.0.to_le_bytes()[..]));
+    drop(lease);
+
+    set.landing(new).unwrap().commit(1);
+    assert_eq!(set.renew(new), None, "it has its answer");
+    assert!(set.complete(new));
+    drop(set.output(new));
+    assert_eq!(set.in_use(), 0);
+}
+
+#[test]
 fn an_answer_after_the_decision_does_not_count() {
     let set = slabs(&[spec(0, 1)], 0);
     let task = submit(&set, 0, 1);
@@ -133,6 +163,7 @@ enum Op {
     Acquire(u32),
     GiveUp(usize),
     Submit(usize, u8),
+    Renew(usize),
     Read(usize),
     EndLease(usize),
     Land(usize),
@@ -150,6 +181,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         3 => (0u32..3).prop_map(Op::Acquire),
         1 => pick.clone().prop_map(Op::GiveUp),
         3 => (pick.clone(), any::<u8>()).prop_map(|(pick, fill)| Op::Submit(pick, fill)),
+        2 => pick.clone().prop_map(Op::Renew),
         3 => pick.clone().prop_map(Op::Read),
         2 => pick.clone().prop_map(Op::EndLease),
         2 => pick.clone().prop_map(Op::Land),
@@ -220,6 +252,18 @@ impl Rig {
                 let task = input.submit();
                 assert!(self.tasks.iter().all(|(id, _)| *id != task), "an id came twice");
                 self.tasks.push((task, Naive { fill, ..Naive::default() }));
+            }
+            Op::Renew(at) => {
+                let Some((task, naive)) = self.task(at) else { return };
+                let busy = naive.leases > 0 || naive.landing || naive.landed.is_some();
+                let (fill, open) = (naive.fill, !naive.done && !busy);
+                let renewed = set.renew(task);
+                assert_eq!(renewed.is_some(), open);
+                let Some(renewed) = renewed else { return };
+                // Under its old id the task is one that has come and gone.
+                self.update(task, |naive| (naive.done, naive.released) = (true, true));
+                assert!(self.tasks.iter().all(|(id, _)| *id != renewed), "an id came twice");
+                self.tasks.push((renewed, Naive { fill, ..Naive::default() }));
             }
             Op::Read(at) => {
                 let Some((task, naive)) = self.task(at) else { return };

@@ -8,7 +8,9 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use baton_core::{Nanos, TaskId};
 use baton_rdma::frame::HEADER_LEN;
-use baton_rdma::wire::{self, DecodeError, Hello, Kind, ReadReply, RefuseCode, Role, Welcome};
+use baton_rdma::wire::{
+    self, DecodeError, Hello, Kind, ReadReply, RefuseCode, Role, VERSION_MAX, Welcome,
+};
 use baton_rdma::{CloseReason, TcpConfig, Transport};
 use baton_topo::Clock;
 use common::raw::{Raw, frame_of, node};
@@ -24,7 +26,7 @@ fn a_version_too_new() {
     raw.send(&Hello { version_min, version_max, ..Hello::new(Role::Backend, 0, 0) }, &[], &[]);
     let (code, detail) = raw.refusal(&mut node);
     assert_eq!(code, RefuseCode::Version);
-    assert!(detail.contains("1 to 2") && detail.contains("7 to 9"), "{detail}");
+    assert!(detail.contains("1 to 3") && detail.contains("7 to 9"), "{detail}");
     assert_eq!(node.transport.counters().version_refused, 1);
     assert!(node.seen.is_empty(), "the owner never heard of it");
 }
@@ -80,11 +82,12 @@ fn silence_instead_of_a_hello() {
 #[test]
 fn answers_to_our_hello() {
     let welcome = Welcome { version: 1.into(), role: 1, reserved: 0, member: 0.into() };
-    let too_new = Welcome { version: 3.into(), ..welcome };
+    let too_new = Welcome { version: (VERSION_MAX + 1).into(), ..welcome };
     let nobody = Welcome { role: 77, ..welcome };
     let refuse = wire::Refuse { code: 999.into() };
     let malformed = CloseReason::Malformed(DecodeError::Hello);
-    let (version, detail) = (CloseReason::Version { min: 3, max: 3 }, "why not".to_owned());
+    let (version, detail) =
+        (CloseReason::Version { min: VERSION_MAX + 1, max: VERSION_MAX + 1 }, "why not".to_owned());
     let cases = [
         (frame_of(&too_new, &[], &[]), version),
         (frame_of(&nobody, &[], &[]), malformed),

@@ -87,6 +87,8 @@ counters! {
         dropped_deadline_passed,
         /// Tasks dropped: see [`DropReason::QueueFull`].
         dropped_queue_full,
+        /// Tasks dropped: see [`DropReason::Quota`].
+        dropped_quota,
         /// Tasks dropped: see [`DropReason::FrontendLost`].
         dropped_frontend_lost,
         /// Tasks dropped: see [`DropReason::NoBackend`].
@@ -123,6 +125,7 @@ impl ModelThreadCounters {
             Unserved::Dropped(DropReason::DeadlinePassed) => &self.dropped_deadline_passed,
             Unserved::Dropped(DropReason::QueueFull) => &self.dropped_queue_full,
             Unserved::Dropped(DropReason::Cancelled) => &self.cancelled,
+            Unserved::Dropped(DropReason::Quota) => &self.dropped_quota,
             Unserved::Dropped(DropReason::FrontendLost) => &self.dropped_frontend_lost,
             Unserved::Dropped(DropReason::NoBackend) => &self.dropped_no_backend,
             Unserved::Dropped(DropReason::Shutdown) => &self.dropped_shutdown,

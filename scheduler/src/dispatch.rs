@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use baton_core::{
-    BackendId, Batch, Candidate, GpuUpdate, ModelId, ModelSink, Nanos, TaskId, Unserved,
+    BackendId, Batch, Candidate, DropReason, GpuUpdate, ModelId, ModelSink, Nanos, TaskId, Unserved,
 };
-use baton_rdma::wire::{Plan, TaskEnd};
+use baton_rdma::wire::{Plan, TaskEnd, VERSION_QUOTA};
 use baton_rdma::{ConnId, Transport};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
@@ -72,8 +72,21 @@ impl<T: Transport> Dispatch<T> {
     /// Tells a frontend that a task ended here.
     pub(crate) fn tell(&mut self, task: TaskId, why: Unserved) {
         self.counters.count_end(why);
+        self.send_end(task, why, 0);
+    }
+
+    /// Tells a frontend that a task was not accepted, and how long it had better wait before the next.
+    pub(crate) fn refuse(&mut self, task: TaskId, why: DropReason, retry_after: Nanos) {
+        self.counters.count_end(Unserved::Dropped(why));
+        // What an older peer does not know it would take for no outcome at all.
+        let knows = self.peers.version(task.frontend()) >= VERSION_QUOTA;
+        let told = if knows || why != DropReason::Quota { why } else { DropReason::QueueFull };
+        self.send_end(task, Unserved::Dropped(told), retry_ms(retry_after));
+    }
+
+    fn send_end(&mut self, task: TaskId, why: Unserved, retry_ms: u16) {
         let sent = match self.peers.frontend(task.frontend()) {
-            Some(conn) => self.transport.send(conn, &task_end(task, why), &[]).is_ok(),
+            Some(conn) => self.transport.send(conn, &task_end(task, why, retry_ms), &[]).is_ok(),
             None => false,
         };
         if !sent {
@@ -126,16 +139,25 @@ impl<T: Transport> ModelSink for Dispatch<T> {
     fn end_task(&mut self, task: TaskId, why: Unserved) {
         self.tell(task, why);
     }
+
+    fn queue_full(&mut self, task: TaskId, retry_after: Nanos) {
+        self.refuse(task, DropReason::QueueFull, retry_after);
+    }
 }
 
 /// Stands for the backend of a slot whose backend is gone.
 const NOBODY: BackendId = BackendId(u32::MAX);
 
 /// The message that tells a frontend how its task ended.
-fn task_end(task: TaskId, why: Unserved) -> TaskEnd {
+fn task_end(task: TaskId, why: Unserved, retry_ms: u16) -> TaskEnd {
     let (kind, reason) = match why {
         Unserved::Dropped(reason) => (1, reason.code()),
         Unserved::Failed(reason) => (2, reason.code()),
     };
-    TaskEnd { task: task.0.into(), kind, reason, reserved: 0.into() }
+    TaskEnd { task: task.0.into(), kind, reason, retry_ms: retry_ms.into() }
+}
+
+/// Rounded up, so that whoever waits so long is not too early again.
+fn retry_ms(retry_after: Nanos) -> u16 {
+    u16::try_from(retry_after.0.div_ceil(1_000_000)).unwrap_or(u16::MAX)
 }

@@ -117,6 +117,7 @@ fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> 
             network,
         },
         subcluster: model.subcluster,
+        quota: model.quota,
     };
     let lives_here = |model: &&baton_topo::ModelSpec| homes[model.id.0 as usize].thread == thread;
     cluster.models.iter().filter(lives_here).map(resident).collect()

@@ -1,8 +1,8 @@
 //! Who a ModelThread is connected to, and who may connect: pure bookkeeping.
 
 use baton_core::{BackendId, FrontendId, Gpu, GpuId};
-use baton_rdma::ConnId;
 use baton_rdma::wire::Role;
+use baton_rdma::{ConnId, Peer};
 
 use crate::limits::{BACKENDS_MAX, FRONTENDS_MAX, GPUS_MAX};
 
@@ -19,6 +19,8 @@ pub(crate) enum Member {
 struct Entry {
     token: u64,
     conn: Option<ConnId>,
+    /// The protocol version its connection speaks.
+    version: u16,
 }
 
 /// Members by id, their connections, and which backend has which slot.
@@ -49,7 +51,7 @@ impl Peers {
     /// The member has joined and will present `token`.
     pub(crate) fn expect(&mut self, member: Member, token: u64) {
         if let Some(entry) = self.entry(member) {
-            *entry = Some(Entry { token, conn: None });
+            *entry = Some(Entry { token, conn: None, version: 0 });
         }
     }
 
@@ -60,14 +62,15 @@ impl Peers {
         }
     }
 
-    /// A connection was opened by somebody who says it is `member`; false if the token is wrong.
-    pub(crate) fn admit(&mut self, conn: ConnId, role: Role, number: u32, token: u64) -> bool {
-        let Some(member) = member(role, number) else { return false };
+    /// `peer` has opened a connection and says which member it is; false if its token is wrong.
+    pub(crate) fn admit(&mut self, conn: ConnId, peer: &Peer) -> bool {
+        let Some(member) = member(peer.role, peer.member) else { return false };
         let Some(entry) = self.entry(member).and_then(Option::as_mut) else { return false };
-        if entry.token != token || entry.conn.is_some() {
+        if entry.token != peer.token || entry.conn.is_some() {
             return false;
         }
         entry.conn = Some(conn);
+        entry.version = peer.version;
         let at = self.by_conn.partition_point(|&(known, _)| known < conn);
         self.by_conn.insert(at, (conn, member));
         true
@@ -113,6 +116,12 @@ impl Peers {
         self.frontends.get(usize::from(frontend.0))?.as_ref()?.conn
     }
 
+    /// The protocol version the frontend speaks; 0 while it is not connected.
+    pub(crate) fn version(&self, frontend: FrontendId) -> u16 {
+        let entry = self.frontends.get(usize::from(frontend.0)).and_then(Option::as_ref);
+        entry.map_or(0, |entry| entry.version)
+    }
+
     /// The backend that has the slot, and its connection.
     pub(crate) fn backend_of(&self, gpu: Gpu) -> Option<(BackendId, ConnId)> {
         let GpuId(id) = gpu.id;
@@ -144,16 +153,21 @@ mod tests {
 
     const FRONTEND: Member = Member::Frontend(FrontendId(3));
 
+    fn peer(role: Role, member: u32, token: u64) -> Peer {
+        let addr = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        Peer { role, member, token, addr, accepted: true, version: 2 }
+    }
+
     #[test]
     fn only_the_right_token_is_admitted_and_only_once() {
         let mut peers = Peers::default();
-        assert!(!peers.admit(ConnId(1), Role::Frontend, 3, 99), "nobody joined yet");
+        assert!(!peers.admit(ConnId(1), &peer(Role::Frontend, 3, 99)), "nobody joined yet");
         peers.expect(FRONTEND, 99);
-        assert!(!peers.admit(ConnId(1), Role::Frontend, 3, 98));
-        assert!(!peers.admit(ConnId(1), Role::Backend, 3, 99));
-        assert!(!peers.admit(ConnId(1), Role::Frontend, 1 << 20, 99));
-        assert!(peers.admit(ConnId(1), Role::Frontend, 3, 99));
-        assert!(!peers.admit(ConnId(2), Role::Frontend, 3, 99), "it is connected already");
+        assert!(!peers.admit(ConnId(1), &peer(Role::Frontend, 3, 98)));
+        assert!(!peers.admit(ConnId(1), &peer(Role::Backend, 3, 99)));
+        assert!(!peers.admit(ConnId(1), &peer(Role::Frontend, 1 << 20, 99)));
+        assert!(peers.admit(ConnId(1), &peer(Role::Frontend, 3, 99)));
+        assert!(!peers.admit(ConnId(2), &peer(Role::Frontend, 3, 99)), "it is connected already");
         assert_eq!(peers.member(ConnId(1)), Some(FRONTEND));
         assert_eq!(peers.frontend(FrontendId(3)), Some(ConnId(1)));
     }
@@ -162,12 +176,12 @@ mod tests {
     fn a_broken_connection_may_come_back_but_a_forgotten_member_may_not() {
         let mut peers = Peers::default();
         peers.expect(FRONTEND, 99);
-        assert!(peers.admit(ConnId(1), Role::Frontend, 3, 99));
+        assert!(peers.admit(ConnId(1), &peer(Role::Frontend, 3, 99)));
         assert_eq!(peers.disconnected(ConnId(1)), Some(FRONTEND));
         assert_eq!((peers.frontend(FrontendId(3)), peers.member(ConnId(1))), (None, None));
-        assert!(peers.admit(ConnId(2), Role::Frontend, 3, 99));
+        assert!(peers.admit(ConnId(2), &peer(Role::Frontend, 3, 99)));
         assert_eq!(peers.forget(FRONTEND), Some(ConnId(2)));
-        assert!(!peers.admit(ConnId(3), Role::Frontend, 3, 99));
+        assert!(!peers.admit(ConnId(3), &peer(Role::Frontend, 3, 99)));
     }
 
     #[test]
@@ -177,7 +191,7 @@ mod tests {
         peers.expect(Member::Backend(BackendId(2)), 7);
         peers.own(BackendId(2), &[new]);
         assert_eq!(peers.backend_of(new), None, "not connected yet");
-        assert!(peers.admit(ConnId(4), Role::Backend, 2, 7));
+        assert!(peers.admit(ConnId(4), &peer(Role::Backend, 2, 7)));
         assert_eq!(peers.backend_of(new), Some((BackendId(2), ConnId(4))));
         assert_eq!(peers.backend_of(old), None);
     }

@@ -73,7 +73,7 @@ fn requests_and_wishes_that_come_to_the_former_home_follow() {
     let reason = DropReason::Cancelled.code();
     assert_eq!(
         stage.exchange(&mut frontend),
-        [Told::Ended { task: cancelled, kind: 1, reason }],
+        [Told::Ended { task: cancelled, kind: 1, reason, retry_ms: 0 }],
         "this frontend was not told where the model is"
     );
     stage.advance(ms(25));

@@ -24,7 +24,7 @@ fn plan(told: &[Told]) -> (u64, u32, Vec<u64>) {
 }
 
 fn dropped(task: u64, why: DropReason) -> Told {
-    Told::Ended { task, kind: DROPPED, reason: why.code() }
+    Told::Ended { task, kind: DROPPED, reason: why.code(), retry_ms: 0 }
 }
 
 /// Submits `count` tasks of model 0 with the model's SLO.
@@ -94,7 +94,7 @@ fn bad_submissions_are_answered_with_their_reason() {
     let reason = FailReason::UnknownModel.code();
     assert_eq!(
         stage.exchange(&mut frontend),
-        [Told::Ended { task: unknown, kind: FAILED, reason }]
+        [Told::Ended { task: unknown, kind: FAILED, reason, retry_ms: 0 }]
     );
 }
 
@@ -110,7 +110,9 @@ fn a_full_queue_refuses_the_next_task_only() {
         frontend.submit(0, task, stage.now + ms(10_000));
         told.extend(stage.exchange(&mut frontend));
     }
-    assert_eq!(told, [dropped(*tasks.last().unwrap(), DropReason::QueueFull)]);
+    let (task, reason) = (*tasks.last().unwrap(), DropReason::QueueFull.code());
+    // The head could wait for ten seconds, but nobody wants an answer that takes longer than 30 ms.
+    assert_eq!(told, [Told::Ended { task, kind: DROPPED, reason, retry_ms: 30 }]);
 }
 
 #[test]
@@ -164,7 +166,7 @@ fn a_dead_backends_tasks_fail_when_time_is_up() {
     stage.advance(ms(27));
     drop(first.transport);
     let reason = FailReason::BackendLost.code();
-    let failed = Told::Ended { task: tasks[0], kind: FAILED, reason };
+    let failed = Told::Ended { task: tasks[0], kind: FAILED, reason, retry_ms: 0 };
     assert_eq!(stage.exchange(&mut frontend), [failed]);
 }
 

@@ -17,7 +17,7 @@ pub struct Tally {
     /// Of these, after their deadline.
     pub late: u32,
     /// Dropped, by reason code.
-    pub dropped: [u32; 9],
+    pub dropped: [u32; 10],
     /// Failed, by reason code.
     pub failed: [u32; 10],
     /// Tickets dropped by their owner: nobody sees their outcome.
@@ -64,11 +64,6 @@ impl Applications {
     /// Tickets without outcome.
     pub fn outstanding(&self) -> usize {
         self.open.iter().map(Vec::len).sum()
-    }
-
-    /// Tickets without outcome of one frontend.
-    pub fn outstanding_of(&self, frontend: usize) -> usize {
-        self.open.get(frontend).map_or(0, Vec::len)
     }
 
     /// Between `from` and `until` these tasks may lose their word.

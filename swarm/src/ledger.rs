@@ -114,8 +114,10 @@ impl Ledger {
             schedulers.iter().any(|&scheduler| network.watch(|w| w.broken(host, scheduler)))
         };
         let task = &mut self.tasks[number as usize];
-        let refused = task.refused && !lost(host);
-        let earlier = task.runs.iter().copied().find(|run| !lost(run.host));
+        // Whoever has lost its scheduler submits again, under another generation.
+        let renewed = lost(task.host);
+        let refused = task.refused && !lost(host) && !renewed;
+        let earlier = task.runs.iter().copied().find(|run| !lost(run.host)).filter(|_| !renewed);
         self.again += u64::from(!task.runs.is_empty());
         task.runs.push(Run { host, started: now });
         if let Some(earlier) = earlier {

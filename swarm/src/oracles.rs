@@ -147,7 +147,8 @@ fn leak(run: &Run) -> Option<String> {
 fn backend_leak(process: &BackendProcess) -> Option<String> {
     let c = process.worker.counters();
     let refused = c.plans_queue_full + c.plans_unknown + c.plans_early + c.plans_malformed;
-    let ended = c.batches_executed + c.engine_errors + c.batches_expired + refused;
+    let given_up = c.batches_expired + c.batches_abandoned;
+    let ended = c.batches_executed + c.engine_errors + given_up + refused;
     let at = process.at;
     if c.plans != ended {
         return Some(format!("backend {at} had {} plans and ended {ended}", c.plans));
@@ -212,6 +213,7 @@ fn disagreement(run: &Run) -> Option<String> {
         + of_threads(|c| &c.dropped_window)
         + of_threads(|c| &c.dropped_deadline_passed)
         + of_threads(|c| &c.dropped_queue_full)
+        + of_threads(|c| &c.dropped_quota)
         + of_threads(|c| &c.dropped_no_backend)
         + of_threads(|c| &c.cancelled);
     let lives = run.world.backends.iter().flatten().map(|process| process.worker.counters());

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
     PolicyName, SchedulerSpec,
@@ -175,6 +175,7 @@ fn model(rng: &mut StdRng, id: u32, subclusters: u32) -> ModelSpec {
         input_bytes: input_bytes(rng) + id,
         output_bytes: 8,
         queue_capacity: rng.random_range(8..=128),
+        quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
     }

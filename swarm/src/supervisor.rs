@@ -58,14 +58,12 @@ impl Run {
         });
     }
 
-    /// An application whose scheduler is lost, or that could not join, connects anew.
+    /// An application that could not join, or whose client has found a scheduler it cannot go on with,
+    /// connects anew.
     fn supervise_frontend(&mut self, at: usize) {
         let Some(place) = self.frontends[at] else { return };
-        let outstanding = self.applications.outstanding_of(place);
         let process = self.world.frontends[place].as_mut().expect("it is the present life");
-        let lost = process.client().is_some_and(|client| client.loss().is_some());
-        let over = process.refused.is_some() || (lost && outstanding == 0);
-        if !over {
+        if process.refused.is_none() && !process.io.finished() {
             return;
         }
         let line = match (&process.refused, process.client().and_then(|client| client.loss())) {

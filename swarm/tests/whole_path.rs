@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 use baton_scheduler::{Counter, ModelThreadCounters};
 use baton_swarm::{Applications, Conditions, Load, Tally, World};
 use baton_topo::{
@@ -39,6 +39,7 @@ fn cluster(model_threads: u32, policy: PolicyName) -> Cluster {
         input_bytes: 100 + id,
         output_bytes: 8,
         queue_capacity: 64,
+        quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
     };

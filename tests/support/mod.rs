@@ -64,9 +64,14 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Waits for the end.
+    pub(crate) fn await_end(&self) {
+        await_end(&pidfd(Pid::from_child(&self.child)));
+    }
+
     /// Waits for the end: status and the lines nobody has read.
     pub(crate) fn finish(mut self) -> (ExitStatus, Vec<String>) {
-        await_end(&pidfd(Pid::from_child(&self.child)));
+        self.await_end();
         (self.child.wait().unwrap(), self.stdout.iter().collect())
     }
 
@@ -201,6 +206,20 @@ impl Cluster {
             Process::start(&["scheduler", "--config", &file, "--listen", "127.0.0.1:0"]);
         let addr = scheduler.line("listening ");
         Self { scheduler, addr, file, _folder: folder }
+    }
+
+    /// Where members join.
+    pub(crate) fn addr(&self) -> &str {
+        &self.addr
+    }
+
+    /// Kills the scheduler; returns once another one listens at its address.
+    pub(crate) fn restart_scheduler(&mut self) {
+        let args = ["scheduler", "--config", &self.file, "--listen", &self.addr];
+        self.scheduler.signal(Signal::KILL);
+        self.scheduler.await_end();
+        self.scheduler = Process::start(&args);
+        assert_eq!(self.scheduler.line("listening "), self.addr);
     }
 
     /// A backend that is ready for plans.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use baton_core::{SubclusterId, TaskId};
+use baton_core::{RateLimit, SubclusterId, TaskId};
 
 use crate::cluster::{BackendSpec, FrontendSpec, ModelSpec, NetworkSpec};
 use crate::file_section::Section;
@@ -30,7 +30,21 @@ pub(crate) fn models(root: &Section<'_>, models: &[Entry<'_, ModelSpec>], networ
         if let Some(model) = &entry.spec {
             objective(&entry.section, model, network);
             batch_memory(&entry.section, model);
+            quotas(&entry.section, model);
         }
+    }
+}
+
+/// Limits that cannot mean what they say.
+fn quotas(section: &Section<'_>, model: &ModelSpec) {
+    let Some(max) = model.quota.model.map(RateLimit::rps) else { return };
+    if let Some(each) = model.quota.frontend.map(RateLimit::rps).filter(|&each| each > max) {
+        let what = format!("{each}/s of each frontend is more than max_rps lets all of them have");
+        section.warn("frontend_max_rps", what, format!("give at most {max}"));
+    }
+    if let Some(expected) = model.expected_rps.filter(|&expected| expected > max) {
+        let what = format!("of the {expected}/s expected, what is above {max}/s will be dropped");
+        section.warn("max_rps", what, format!("give at least {expected}"));
     }
 }
 

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 
 use crate::agent::Idle;
 use crate::fabric::FabricSpec;
@@ -108,6 +108,8 @@ pub struct ModelSpec {
     pub output_bytes: u32,
     /// Tasks that may wait at once; one more is dropped (`queue_full`).
     pub queue_capacity: u32,
+    /// What may be asked for; more is dropped (`quota`).
+    pub quota: QuotaLimits,
     /// Requests per second that are expected, if that is known: the scheduler spreads models over
     /// its ModelThreads by it.
     pub expected_rps: Option<f64>,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use baton_core::{BATCH_MAX, ModelId, Nanos, Profile, ProfileError};
+use baton_core::{BATCH_MAX, ModelId, Nanos, Profile, ProfileError, QuotaLimits, RateLimit};
 use serde::Deserialize;
 
 use crate::cluster::{EngineSpec, ModelSpec};
@@ -46,6 +46,10 @@ pub(crate) fn model(
     let slo = section.millis("slo_ms", 0.001..=MS_MAX);
     let expected_rps = section.number("expected_rps", 0.0..=1e9);
     let queue_capacity = section.integer("queue_capacity", 1..=1 << 20).unwrap_or(4096);
+    let quota = QuotaLimits {
+        model: rate_limit(section, "max_rps"),
+        frontend: rate_limit(section, "frontend_max_rps"),
+    };
     let sized = match section.word("engine").unwrap_or(EngineName::Emulated) {
         EngineName::Emulated => emulated(section),
         EngineName::Onnx => onnx(section, folder),
@@ -61,9 +65,14 @@ pub(crate) fn model(
         input_bytes,
         output_bytes,
         queue_capacity,
+        quota,
         expected_rps,
         engine,
     })
+}
+
+fn rate_limit(section: &Section<'_>, key: &'static str) -> Option<RateLimit> {
+    section.number(key, RateLimit::RANGE).map(RateLimit::per_second)
 }
 
 /// ℓ(b), from `latency_ms` or from `alpha_ms` and `beta_ms`.

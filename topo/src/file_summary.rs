@@ -52,7 +52,7 @@ fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
         EngineSpec::Onnx { file, .. } => format!("onnx {}", file.display()),
     };
     let batch_max = model.profile.batch_max();
-    writeln!(
+    write!(
         f,
         "  model {} ({engine}): SLO {} ms, ℓ(1) = {} ms … ℓ({batch_max}) = {} ms, {} → {} bytes",
         model.name,
@@ -61,5 +61,12 @@ fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
         model.profile.latency(batch_max).as_millis_f64(),
         model.input_bytes,
         model.output_bytes
-    )
+    )?;
+    if let Some(limit) = model.quota.model {
+        write!(f, ", at most {}/s", limit.rps())?;
+    }
+    if let Some(limit) = model.quota.frontend {
+        write!(f, ", at most {}/s of each frontend", limit.rps())?;
+    }
+    writeln!(f)
 }

@@ -4,7 +4,7 @@ mod checking;
 
 use std::path::{Path, PathBuf};
 
-use baton_core::{Nanos, SubclusterId};
+use baton_core::{Nanos, QuotaLimits, RateLimit, SubclusterId};
 use baton_topo::{Cluster, EngineSpec, FabricSpec, Idle, PolicyName, TransportChoice, VerbsConfig};
 use checking::{check, lines, model_with};
 
@@ -99,6 +99,8 @@ slo_ms = 1_000.5
 jitter = 0.1
 queue_capacity = 0x10
 expected_rps = 1500
+max_rps = 2_000
+frontend_max_rps = 12.5
 subcluster = "gpu"
 [[model]]
 name = "digits"
@@ -131,6 +133,9 @@ cores = [1]
     assert_eq!(table.profile.table(), [6_250_000, 7_000_000, 7_000_000].map(Nanos));
     assert_eq!(table.slo, Nanos(1_000_500_000));
     assert_eq!((table.queue_capacity, table.expected_rps), (16, Some(1_500.0)));
+    assert_eq!(table.quota.model, Some(RateLimit::per_second(2_000.0)));
+    assert_eq!(table.quota.frontend, Some(RateLimit::per_second(12.5)));
+    assert_eq!(digits.quota, QuotaLimits::default());
     assert_eq!((digits.input_bytes, digits.output_bytes), (256, 40));
     assert_eq!(digits.engine, EngineSpec::Onnx { file, input_shape: vec![1, 8, 8] });
     assert_eq!(cluster.backends[0].subcluster, SubclusterId(1));
@@ -151,4 +156,7 @@ sub-cluster default: 2 GPU slots: b (2)
   model m (emulated): SLO 25 ms, ℓ(1) = 6 ms … ℓ(4) = 9 ms, 64 → 8 bytes
 ";
     assert_eq!(good(&text).to_string(), expected);
+    let limited = model_with("max_rps = 500\nfrontend_max_rps = 0.5");
+    let last = "bytes, at most 500/s, at most 0.5/s of each frontend\n";
+    assert!(good(&limited).to_string().ends_with(last));
 }

@@ -17,6 +17,11 @@ fn warnings(text: &str) -> Vec<String> {
 #[test]
 fn each_bad_value_of_a_model_is_one_problem_with_its_line_and_fix() {
     let cases = [
+        ("max_rps = 0", "max_rps: is 0; fix: give a number from 0.001 to 100000000"),
+        (
+            "frontend_max_rps = -3",
+            "frontend_max_rps: is -3; fix: give a number from 0.001 to 100000000",
+        ),
         ("queue_capacity = 0", "queue_capacity: is 0; fix: give a whole number from 1 to 1048576"),
         (
             "queue_capacity = -1",
@@ -46,7 +51,7 @@ fn each_bad_value_of_a_model_is_one_problem_with_its_line_and_fix() {
         ("engine = 3", "engine: is 3; fix: give a string in quotes"),
         (
             "slow_ms = 3",
-            "slow_ms: is not a key of this table; fix: remove it, or use one of: name, subcluster, latency_ms, alpha_ms, beta_ms, batch_max, slo_ms, expected_rps, queue_capacity, engine, file, input_shape, output_bytes, jitter, input_bytes",
+            "slow_ms: is not a key of this table; fix: remove it, or use one of: name, subcluster, latency_ms, alpha_ms, beta_ms, batch_max, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, engine, file, input_shape, output_bytes, jitter, input_bytes",
         ),
         (
             "file = \"m.onnx\"",
@@ -321,6 +326,13 @@ fn syntax_errors_are_all_listed_with_their_lines() {
 #[test]
 fn what_is_legal_but_odd_is_a_warning() {
     assert_eq!(warnings(&model_with("")), [""; 0]);
+    assert_eq!(
+        warnings(&model_with("max_rps = 10\nfrontend_max_rps = 11\nexpected_rps = 12")),
+        [
+            "c.toml:6: model[0].max_rps: of the 12/s expected, what is above 10/s will be dropped; fix: give at least 12",
+            "c.toml:7: model[0].frontend_max_rps: 11/s of each frontend is more than max_rps lets all of them have; fix: give at most 10",
+        ]
+    );
     let alone = "[[model]]\nname = \"m\"\nlatency_ms = [10]\nslo_ms = 15\n";
     assert_eq!(
         warnings(alone),

@@ -7,7 +7,7 @@ mod recorded;
 use baton_topo::TransportChoice;
 use baton_topo::doctor::{Check, Need, Report, Status, Verbs, VerbsLimits, examine};
 use baton_topo::machine::{Sysroot, SysrootError};
-use recorded::{INFINIBAND, NO_RDMA, ROCE, Tree};
+use recorded::{INFINIBAND, NO_RDMA, ROCE, SOFT_ROCE, Tree};
 
 const NOT_ASKED: Verbs = Verbs::NotAsked("could not read it: nobody asked");
 
@@ -89,6 +89,15 @@ fn a_host_without_rdma_is_fine_with_tcp() {
     assert!(golden("without", NO_RDMA, &NOT_ASKED, expected).passed());
 }
 
+/// A host that exists: a device without a PCI card behind it, a table with gaps, counters of a driver of its own.
+#[test]
+fn a_recorded_host_with_soft_roce() {
+    let expected = include_str!("fixtures/soft-roce.doctor.txt");
+    let report = golden("soft-roce", SOFT_ROCE, &NOT_ASKED, expected);
+    assert!(report.passed());
+    expect(&report, "rdma device", "", Status::Ok, "2 devices: rxe0, rxe1; rxe0 is used");
+}
+
 #[test]
 fn without_a_device_rdma_fails_and_only_rdma() {
     let tree = Tree::unpack("transports", NO_RDMA, "");
@@ -113,6 +122,20 @@ fn tcp_looks_at_no_device() {
     assert_eq!(find(&report, "memlock", "").status, Status::NotApplicable);
     assert!(report.checks.iter().all(|line| !line.check.starts_with("rdma port")));
     assert!(report.passed());
+}
+
+#[test]
+fn transparent_huge_pages_that_are_switched_off_are_worth_a_warning() {
+    let file = "sys/kernel/mm/transparent_hugepage/enabled";
+    let off = infiniband("thp-off", &format!("{file} = always madvise [never]"));
+    let line = find(&off, "huge pages", "");
+    assert_eq!(line.status, Status::Warning, "{line}");
+    assert!(line.seen.starts_with("slabs and batch rows in normal pages; transparent: never"));
+    assert_eq!(line.fix.as_deref(), Some(format!("echo madvise > /{file}").as_str()));
+    let absent = infiniband("thp-absent", &format!("{file} !"));
+    let line = find(&absent, "huge pages", "");
+    assert_eq!((line.status, &line.fix), (Status::Ok, &None), "{line}");
+    assert!(line.seen.contains("normal pages; transparent: not built in"), "{line}");
 }
 
 /// Each line of advice, followed on the misconfigured host, ends its finding.

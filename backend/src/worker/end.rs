@@ -1,6 +1,10 @@
-//! The end of a backend, wanted or not: executing batches are answered, then the connections are
-//! closed, then it is over. Batches that do not execute yet are the scheduler's to re-queue, which
-//! it does when our connections close.
+//! The end of a backend, wanted or not, or of its time with one life of the scheduler: executing
+//! batches are answered, then the connections are closed, then it is over, or the backend begins to
+//! join anew. Batches that do not execute yet are the scheduler's to re-queue, which it does when our
+//! connections close, or the frontends' to submit again, if the scheduler has died.
+//!
+//! Nothing of one life reaches the next: frontends have other numbers in it, so a batch is through
+//! with answering, and every READ is back, before the backend joins again.
 
 use baton_core::Nanos;
 use baton_rdma::Transport;
@@ -9,6 +13,8 @@ use super::Worker;
 use crate::error::BackendError;
 use crate::execute::Executor;
 use crate::gpu::Gpu;
+use crate::peers::Peers;
+use crate::stage::Stage;
 
 /// How long the last executions, and then the last bytes, may take.
 const LINGER: Nanos = Nanos::from_millis(2_000);
@@ -17,6 +23,8 @@ const LINGER: Nanos = Nanos::from_millis(2_000);
 #[derive(Debug)]
 pub(super) struct End {
     result: Result<(), BackendError>,
+    /// Not the backend's end: it joins again.
+    rejoins: bool,
     /// The present step is given up then.
     until: Nanos,
     step: Step,
@@ -37,9 +45,9 @@ impl End {
         (self.step == Step::Over).then_some(&self.result)
     }
 
-    /// When the present step is given up.
-    pub(super) fn until(&self) -> Nanos {
-        self.until
+    /// When the present step is given up; `None` if it is not.
+    pub(super) fn until(&self) -> Option<Nanos> {
+        (self.until < Nanos::MAX).then_some(self.until)
     }
 
     /// A connection is gone.
@@ -51,11 +59,38 @@ impl End {
 }
 
 impl<T: Transport, E: Executor> Worker<T, E> {
+    /// What serves no more: the backend joins again, if that can help and it has served before.
+    #[cold]
+    pub(super) fn fail(&mut self, error: BackendError, now: Nanos) {
+        let serving = self.join.stage() == Stage::Ready;
+        let leaves = self.join.stage() > Stage::Ready;
+        if !self.has_served || leaves || !error.may_pass(serving) {
+            return self.finish(Err(error), now);
+        }
+        if self.end.is_some() {
+            return;
+        }
+        if serving {
+            self.counters.schedulers_lost += 1;
+        }
+        tracing::warn!(%error, "executing batches are answered; then this backend joins again");
+        // An execution takes as long as it takes, and no answer may be left over.
+        let (result, until) = (Err(error), Nanos::MAX);
+        self.end = Some(End { result, rejoins: true, until, step: Step::Answering });
+    }
+
     /// Begins the end; the first reason counts.
     #[cold]
     pub(super) fn finish(&mut self, result: Result<(), BackendError>, now: Nanos) {
-        if self.end.is_none() {
-            self.end = Some(End { result, until: now + LINGER, step: Step::Answering });
+        match &mut self.end {
+            Some(end) if !end.rejoins => {}
+            Some(end) => {
+                (end.result, end.rejoins, end.until) = (result, false, now + LINGER);
+            }
+            None => {
+                let (rejoins, until) = (false, now + LINGER);
+                self.end = Some(End { result, rejoins, until, step: Step::Answering });
+            }
         }
     }
 
@@ -73,10 +108,25 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 1
             }
             Step::Closing(open) if open == 0 || !in_time => {
-                end.step = Step::Over;
+                if !end.rejoins {
+                    end.step = Step::Over;
+                } else if self.gpus.iter().any(Gpu::is_fetching) {
+                    end.until = now + LINGER;
+                    return 0;
+                } else {
+                    self.begin_again(now);
+                }
                 1
             }
             _ => 0,
         }
+    }
+
+    /// A new life: nobody is known, nothing is outstanding, the models are loaded.
+    fn begin_again(&mut self, now: Nanos) {
+        self.counters.batches_abandoned += self.gpus.iter_mut().map(Gpu::abandon).sum::<u64>();
+        self.join = self.join.again(self.config.scheduler, now);
+        self.peers = Peers::default();
+        self.end = None;
     }
 }

@@ -13,7 +13,7 @@ use crate::fetch;
 use crate::plan::Plan;
 
 impl<T: Transport, E: Executor> Worker<T, E> {
-    /// An error ends the backend; whatever a frontend does never is one.
+    /// An error ends the conversation with the scheduler; whatever a frontend does never is one.
     pub(super) fn on_event(&mut self, event: Event<'_>, now: Nanos) -> Result<(), BackendError> {
         match event {
             Event::Opened { conn, peer } => self.on_opened(conn, &peer),

@@ -85,7 +85,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let Some(conn) = self.join.thread(thread) else { return };
         if let Err(error) = self.transport.send(conn, done, &[]) {
             let problem = format!("ModelThread {thread} takes no reports: {error}");
-            self.finish(Err(BackendError::SchedulerLost(problem)), now);
+            self.fail(BackendError::SchedulerLost(problem), now);
         }
     }
 }

@@ -7,5 +7,6 @@ mod hand;
 mod join;
 mod party;
 mod process;
+mod rejoin;
 mod serve;
 mod world;

@@ -40,18 +40,25 @@ struct Playing {
 }
 
 fn party(role: Role, member: u32) -> Party<TcpTransport> {
-    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    party_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), role, member)
+}
+
+fn party_at(listen: SocketAddr, role: Role, member: u32) -> Party<TcpTransport> {
     let identity = Identity { role, member };
     Party::new(TcpTransport::bind(Some(listen), identity, TcpConfig::default()).unwrap())
 }
 
 impl Playing {
     fn start() -> Self {
+        Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+    }
+
+    fn start_at(scheduler: SocketAddr) -> Self {
         let slabs = slabs(1);
         let (answers, answers_out) = bounded(16);
         let mut others = Others {
             clock: Clock::start(),
-            control: party(Role::Control, 0),
+            control: party_at(scheduler, Role::Control, 0),
             thread: party(Role::ModelThread, 0),
             frontend: party(Role::Frontend, 1),
             slabs: slabs.clone(),
@@ -155,14 +162,17 @@ fn a_process_joins_serves_and_leaves() {
 }
 
 #[test]
-fn a_process_ends_with_an_error_when_its_scheduler_dies() {
-    let mut playing = Playing::start();
-    let backend = Backend::start(backend_config(playing.scheduler), Clock::start()).unwrap();
-    assert_eq!(backend.wait_for(Duration::ZERO), None);
-    playing.kill();
-    let outcome = backend.wait_for(PATIENCE).expect("it ends by itself");
-    assert!(matches!(outcome, Err(BackendError::SchedulerLost(_))), "{outcome:?}");
-    assert_eq!(backend.wait(), outcome, "asked again, it says the same");
+fn a_process_serves_again_when_its_scheduler_has_died_and_come_back() {
+    let mut first = Playing::start();
+    let backend = Backend::start(backend_config(first.scheduler), Clock::start()).unwrap();
+    first.kill();
+    let mut second = Playing::start_at(first.scheduler);
+    for _ in 0..3 {
+        second.answers.recv_timeout(PATIENCE).unwrap();
+    }
+    assert_eq!(backend.wait_for(Duration::ZERO), None, "it runs all the same");
+    assert_eq!(backend.leave().unwrap().rejoins, 1);
+    second.kill();
 }
 
 #[test]

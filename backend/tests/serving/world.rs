@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use baton_backend::{BackendConfig, Stage, Worker};
-use baton_core::{FrontendId, ModelId, Nanos, Profile, SubclusterId, TaskId};
+use baton_core::{FrontendId, ModelId, Nanos, Profile, QuotaLimits, SubclusterId, TaskId};
 use baton_rdma::wire::{
-    CatalogEnd, JoinAck, ModelDesc, PeerDown, PeerUp, Plan, Pong, Role, SubclusterDesc, ThreadDesc,
-    WireAddr,
+    CatalogEnd, JoinAck, ModelDesc, PeerDown, PeerUp, Plan, Pong, RefuseCode, Role, SubclusterDesc,
+    ThreadDesc, WireAddr,
 };
 use baton_rdma::{
     Identity, InprocNetwork, InprocTransport, SlabSet, SlabSpec, TcpConfig, Transport,
@@ -79,6 +79,7 @@ pub(crate) fn model(name: &str, id: u32, input_bytes: u32) -> ModelSpec {
         input_bytes,
         output_bytes: 8,
         queue_capacity: 16,
+        quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
     }
@@ -193,15 +194,32 @@ impl World {
 
     pub(crate) fn ready_with(gpus: u32, backend_transport: TcpConfig) -> Self {
         let mut world = Self::new(gpus, backend_transport);
-        world.until("it asks for the catalogue", |w| w.control.conn.is_some());
-        world.send_catalog("resnet50", INPUT_BYTES);
-        world.until("it asks to join", |w| {
+        world.let_in();
+        world
+    }
+
+    /// Lets the backend join, until it is Ready.
+    pub(crate) fn let_in(&mut self) {
+        self.until("it asks for the catalogue", |w| w.control.conn.is_some());
+        self.send_catalog("resnet50", INPUT_BYTES);
+        self.until("it asks to join", |w| {
             w.control.heard.iter().any(|said| matches!(said, Said::Join { .. }))
         });
-        world.acknowledge_join();
-        world.until("it is ready", |w| w.control.heard.contains(&Said::Ready));
-        world.control.heard.retain(|said| !matches!(said, Said::Ping(_)));
-        world
+        self.acknowledge_join();
+        self.until("it is ready", |w| w.control.heard.contains(&Said::Ready));
+        self.control.heard.retain(|said| !matches!(said, Said::Ping(_)));
+        self.thread.heard.retain(|said| !matches!(said, Said::Closed(_)));
+    }
+
+    /// The scheduler dies, and with it everything it knew; another life answers at its addresses.
+    pub(crate) fn restart_scheduler(&mut self) {
+        for party in [&mut self.control, &mut self.thread] {
+            if let Some(conn) = party.conn.take() {
+                party.transport.close(conn, RefuseCode::Shutdown, "bye");
+                party.transport.flush();
+            }
+            party.heard.clear();
+        }
     }
 
     pub(crate) fn send_catalog(&mut self, name: &str, input_bytes: u32) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use baton_core::Nanos;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Pull;
 
@@ -30,7 +30,16 @@ impl Recorder {
         self.total = self.total + took;
     }
 
-    fn times(&self) -> Times {
+    pub(super) fn count(&self) -> u64 {
+        self.nanos.len()
+    }
+
+    /// Objects per second of recorded time.
+    pub(super) fn per_s(&self) -> f64 {
+        self.objects as f64 * 1e9 / self.total.0.max(1) as f64
+    }
+
+    pub(super) fn times(&self) -> Times {
         let at = |q| self.nanos.value_at_quantile(q) as f64 / 1e3;
         Times { min: self.nanos.min() as f64 / 1e3, p50: at(0.5), p99: at(0.99), p999: at(0.999) }
     }
@@ -41,7 +50,7 @@ impl Recorder {
 }
 
 /// Microseconds.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Times {
     /// The quickest.
     pub min: f64,
@@ -127,16 +136,17 @@ impl fmt::Display for PullReport {
             }
             _ => writeln!(f, "  floor   not known; --link-gbps gives one")?,
         }
-        match self.steal_fraction {
-            Some(steal) if steal > 0.001 => {
-                writeln!(
-                    f,
-                    "  {:.1} % of the CPU was stolen: the tail is the host's",
-                    steal * 100.0
-                )
-            }
-            _ => Ok(()),
+        write_steal(f, self.steal_fraction)
+    }
+}
+
+/// Says so where the host took much of the CPU away.
+pub(super) fn write_steal(f: &mut fmt::Formatter<'_>, steal: Option<f64>) -> fmt::Result {
+    match steal {
+        Some(steal) if steal > 0.001 => {
+            writeln!(f, "  {:.1} % of the CPU was stolen: the tail is the host's", steal * 100.0)
         }
+        _ => Ok(()),
     }
 }
 

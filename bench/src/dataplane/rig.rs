@@ -11,7 +11,7 @@ use baton_rdma::{
     BatchBuffer, ConnId, Event, Events, Identity, MixedTransport, Read, ReadStatus, SlabSet,
     SlabSpec, TcpConfig, Transport,
 };
-use baton_topo::{Clock, Idle, VerbsConfig};
+use baton_topo::{Clock, Idle, TransportChoice, VerbsConfig};
 
 use super::bare::STRETCH;
 use super::{Pull, PullError};
@@ -38,12 +38,32 @@ pub(super) struct Rig {
 }
 
 impl Rig {
+    /// With senders in this process.
     pub(super) fn start(pull: &Pull, clock: Clock) -> Result<Self, PullError> {
-        let rows = pull.senders * pull.objects;
+        let (verbs, here) = (patient(VerbsConfig::default()), (Ipv4Addr::LOCALHOST, 0).into());
+        let stop = Arc::<AtomicBool>::default();
+        let senders: Result<Vec<_>, _> = (0..pull.senders)
+            .map(|number| Sender::start(pull, number as u16, here, &verbs, clock, &stop))
+            .collect();
+        let senders = senders?;
+        let sources: Vec<_> = senders.iter().map(Sender::source).collect();
+        let mut rig = Self::towards(pull, &sources, &verbs, clock)?;
+        (rig.stop, rig.senders) = (stop, senders.into_iter().map(|sender| sender.thread).collect());
+        Ok(rig)
+    }
+
+    /// With senders elsewhere.
+    pub(super) fn towards(
+        pull: &Pull,
+        sources: &[Source],
+        verbs: &VerbsConfig,
+        clock: Clock,
+    ) -> Result<Self, PullError> {
+        let rows = sources.len() as u32 * pull.objects;
         let mut rig = Self {
             clock,
             idle: pull.idle,
-            transport: transport(pull, Role::Backend, clock)?,
+            transport: transport(pull.transport, None, verbs, clock)?,
             events: Events::new(),
             buffer: BatchBuffer::new(rows as usize * pull.bytes as usize),
             bytes: pull.bytes,
@@ -54,15 +74,19 @@ impl Rig {
         };
         let system = |what| move |source| PullError::System { what, source };
         rig.transport.land_in(&rig.buffer).map_err(system("the puller's memory"))?;
-        for number in 0..pull.senders {
-            let sender = Sender::start(pull, number as u16, clock, Arc::clone(&rig.stop))?;
+        for source in sources {
             let hello = Hello::new(Role::Backend, 0, 0);
-            let conn = rig.transport.connect(sender.addr, hello).map_err(system("connecting"))?;
-            rig.objects.extend(sender.tasks.iter().map(|task| (conn, *task)));
-            rig.senders.push(sender.thread);
+            let conn = rig.transport.connect(source.addr, hello).map_err(system("connecting"))?;
+            let tasks = (0..pull.objects).map(|slot| source.task(slot));
+            rig.objects.extend(tasks.map(|task| (conn, task)));
         }
-        rig.await_open(pull.senders as usize)?;
+        rig.await_open(sources.len())?;
         Ok(rig)
+    }
+
+    /// True if the objects come over RDMA.
+    pub(super) fn is_rdma(&self) -> bool {
+        self.transport.counters().reads_rdma > 0
     }
 
     /// Pulls every object once; returns how many.
@@ -159,21 +183,35 @@ impl Drop for Rig {
     }
 }
 
-/// A frontend with its objects submitted.
-struct Sender {
-    addr: SocketAddr,
-    tasks: Vec<TaskId>,
-    thread: JoinHandle<()>,
+/// Where objects are to be had: a frontend with its slots filled in order.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Source {
+    pub(super) addr: SocketAddr,
+    pub(super) number: u16,
+}
+
+impl Source {
+    fn task(self, slot: u32) -> TaskId {
+        TaskId::new(FrontendId(self.number), slot, 0)
+    }
+}
+
+/// A frontend with its objects submitted, on a thread of its own until told to stop.
+pub(super) struct Sender {
+    source: Source,
+    pub(super) thread: JoinHandle<()>,
 }
 
 impl Sender {
-    fn start(
+    pub(super) fn start(
         pull: &Pull,
         number: u16,
+        listen: SocketAddr,
+        verbs: &VerbsConfig,
         clock: Clock,
-        stop: Arc<AtomicBool>,
+        stop: &Arc<AtomicBool>,
     ) -> Result<Self, PullError> {
-        let mut transport = transport(pull, Role::Frontend, clock)?;
+        let mut transport = transport(pull.transport, Some(listen), verbs, clock)?;
         let spec = SlabSpec {
             model: MODEL,
             slots: pull.objects,
@@ -184,19 +222,28 @@ impl Sender {
         slabs.set_frontend(FrontendId(number));
         let system = |what| move |source| PullError::System { what, source };
         transport.expose(Arc::clone(&slabs)).map_err(system("a sender's memory"))?;
-        let tasks: Result<_, _> = (0..pull.objects).map(|_| submit(&slabs, number)).collect();
-        let addr = transport.local_addr();
+        let source = Source { addr: transport.local_addr(), number };
+        for slot in 0..pull.objects {
+            fill(&slabs, source.task(slot))?;
+        }
+        let stop = Arc::clone(stop);
         let serve = move || serve(transport, clock, &stop);
         let thread = thread::Builder::new().name("bench-sender".into()).spawn(serve);
-        Ok(Self { addr, tasks: tasks?, thread: thread.map_err(system("a sender's thread"))? })
+        Ok(Self { source, thread: thread.map_err(system("a sender's thread"))? })
+    }
+
+    pub(super) fn source(&self) -> Source {
+        self.source
     }
 }
 
-fn submit(slabs: &Arc<SlabSet>, number: u16) -> Result<TaskId, PullError> {
+/// Submits the object that `task` is the name of: slots are given out in order.
+fn fill(slabs: &Arc<SlabSet>, task: TaskId) -> Result<(), PullError> {
     let mut input = slabs.acquire(MODEL)?;
-    let task = TaskId::new(FrontendId(number), slabs.in_use() - 1, 0);
     input.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(task, at));
-    Ok(input.submit())
+    let submitted = input.submit();
+    debug_assert_eq!(submitted, task);
+    Ok(())
 }
 
 fn serve(mut transport: MixedTransport, clock: Clock, stop: &AtomicBool) {
@@ -214,13 +261,22 @@ fn serve(mut transport: MixedTransport, clock: Clock, stop: &AtomicBool) {
     }
 }
 
-fn transport(pull: &Pull, role: Role, clock: Clock) -> Result<MixedTransport, PullError> {
-    let listen = (role == Role::Frontend).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+/// A puller's transport, or the sender's that listens.
+fn transport(
+    choice: TransportChoice,
+    listen: Option<SocketAddr>,
+    verbs: &VerbsConfig,
+    clock: Clock,
+) -> Result<MixedTransport, PullError> {
+    let role = if listen.is_some() { Role::Frontend } else { Role::Backend };
     let identity = Identity { role, member: 0 };
-    // Patient: what is measured is how long it takes, not who gives up first.
-    let verbs = VerbsConfig { read_timeout: UP_TIMEOUT, ack_timeout: 16, ..VerbsConfig::default() };
     let tcp = TcpConfig::default();
-    Ok(MixedTransport::bind(listen, identity, tcp, pull.transport, &verbs, clock)?)
+    Ok(MixedTransport::bind(listen, identity, tcp, choice, verbs, clock)?)
+}
+
+/// What is measured is how long it takes, not who gives up first.
+pub(super) fn patient(verbs: VerbsConfig) -> VerbsConfig {
+    VerbsConfig { read_timeout: UP_TIMEOUT, ack_timeout: 16, ..verbs }
 }
 
 /// The byte at `at` of an object.

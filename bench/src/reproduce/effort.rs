@@ -9,7 +9,7 @@ pub enum Effort {
     Quick,
     /// A quarter of an hour: every point, from one short seed. Rates are off by a per cent or two.
     Brief,
-    /// Hours: three seeds of half a minute.
+    /// About an hour on two cores: three seeds of half a minute.
     Full,
 }
 

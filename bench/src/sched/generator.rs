@@ -13,8 +13,8 @@ use baton_rdma::wire::{
     BatchStatus, Body, Hello, Kind, Plan, RefuseCode, Role, Submit, TaskEnd, TaskResult,
 };
 use baton_rdma::{
-    ConnId, Events, Identity, Peer, Read, SendError, SlabSet, TcpConfig, TcpTransport, Transport,
-    TransportCounters,
+    BatchBuffer, ConnId, Events, Identity, Peer, Read, SendError, SlabSet, TcpConfig, TcpTransport,
+    Transport, TransportCounters,
 };
 use baton_topo::Waker;
 use zerocopy::little_endian::U64;
@@ -302,6 +302,9 @@ impl Transport for Generator {
         Err(SendError::Closed)
     }
     fn expose(&mut self, _: Arc<SlabSet>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn land_in(&mut self, _: &Arc<BatchBuffer>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
     fn counters(&self) -> TransportCounters {

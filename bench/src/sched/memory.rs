@@ -26,12 +26,12 @@ pub(super) struct MemoryMeter(Vec<Option<u64>>);
 impl MemoryMeter {
     /// With a first reading.
     pub(super) fn start() -> Self {
-        Self(vec![resident_kib()])
+        Self(vec![resident_kib(SELF)])
     }
 
     /// Another one.
     pub(super) fn read(&mut self) {
-        self.0.push(resident_kib());
+        self.0.push(resident_kib(SELF));
     }
 
     /// The first and last reading are `elapsed` apart; `None` where the system does not tell.
@@ -53,9 +53,12 @@ impl MemoryMeter {
     }
 }
 
-/// `VmRSS` of `/proc/self/status`.
-fn resident_kib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+/// This process's, to `/proc`.
+const SELF: &str = "/proc/self/status";
+
+/// `VmRSS` of a process, by its status file.
+pub(crate) fn resident_kib(status: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(status).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
@@ -75,9 +78,9 @@ mod tests {
 
     #[test]
     fn memory_that_is_written_is_resident() {
-        let before = resident_kib().unwrap();
+        let before = resident_kib(SELF).unwrap();
         let block = std::hint::black_box(vec![1u8; 32 << 20]);
-        let after = resident_kib().unwrap();
+        let after = resident_kib(SELF).unwrap();
         assert!(after >= before + (16 << 10), "{before} KiB, then {after} KiB");
         drop(block);
     }

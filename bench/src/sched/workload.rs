@@ -1,6 +1,6 @@
 //! The cluster a shape stands for: models and GPUs that suit the rate.
 
-use baton_core::{ModelId, Nanos, Profile, SubclusterId};
+use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 use baton_topo::{
     Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PolicyName, SchedulerSpec,
 };
@@ -100,6 +100,7 @@ impl Workload {
             input_bytes: 1,
             output_bytes: 1,
             queue_capacity: self.queue_capacity,
+            quota: QuotaLimits::default(),
             expected_rps: None,
             engine: EngineSpec::Emulated { jitter: 0.0 },
         }

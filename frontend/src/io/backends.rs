@@ -1,7 +1,8 @@
 //! Who may pull inputs and deliver answers: backends that present this client's token.
 //!
 //! In: accepted connections. Out: whether a connection is authorised. A backend can be quicker
-//! than our own JoinAck, which brings the token; until then it is kept waiting, unauthorised.
+//! than our own JoinAck, which brings the token; until then it is kept waiting, unauthorised. Each
+//! join brings another token; whoever had the former one is welcome until the client is open again.
 
 use baton_rdma::wire::Role;
 use baton_rdma::{ConnId, Peer};
@@ -16,6 +17,10 @@ pub(super) struct Backends {
     authorised: Vec<ConnId>,
     /// With the tokens they presented.
     waiting: Vec<(ConnId, u64)>,
+    /// Authorised by a former token.
+    former: Vec<ConnId>,
+    /// Were so and have been closed; what they said before may still be under way.
+    parted: Vec<ConnId>,
 }
 
 impl Backends {
@@ -47,18 +52,33 @@ impl Backends {
         strangers.into_iter().map(|(conn, _)| conn).collect()
     }
 
-    pub(super) fn authorised(&self, conn: ConnId) -> bool {
-        self.authorised.binary_search(&conn).is_ok()
+    /// Another token is going to come.
+    pub(super) fn await_token(&mut self) {
+        self.token = None;
+        self.former.append(&mut self.authorised);
     }
 
-    /// Every connection that is.
+    /// Those who have only a former token, to be closed.
+    pub(super) fn part(&mut self) -> Vec<ConnId> {
+        self.parted.extend_from_slice(&self.former);
+        std::mem::take(&mut self.former)
+    }
+
+    pub(super) fn authorised(&self, conn: ConnId) -> bool {
+        let before = || self.former.contains(&conn) || self.parted.contains(&conn);
+        self.authorised.binary_search(&conn).is_ok() || before()
+    }
+
+    /// Every connection that has the present token.
     pub(super) fn all_authorised(&self) -> &[ConnId] {
         &self.authorised
     }
 
     /// The connection is gone.
     pub(super) fn remove(&mut self, conn: ConnId) {
-        self.authorised.retain(|&other| other != conn);
+        for list in [&mut self.authorised, &mut self.former, &mut self.parted] {
+            list.retain(|&other| other != conn);
+        }
         self.waiting.retain(|&(other, _)| other != conn);
     }
 
@@ -86,6 +106,24 @@ mod tests {
         assert!(!backends.authorised(ConnId(2)), "not before the token is known");
         assert_eq!(backends.set_token(7), [ConnId(1)]);
         assert!(backends.authorised(ConnId(2)));
+        assert!(!backends.authorised(ConnId(1)));
+    }
+
+    #[test]
+    fn another_token_is_for_others_and_the_former_ones_stay_until_parted_from() {
+        let mut backends = Backends::default();
+        backends.set_token(7);
+        assert!(backends.admit(ConnId(1), &peer(Role::Backend, 7)));
+        backends.await_token();
+        assert!(backends.authorised(ConnId(1)), "it may have answers");
+        assert!(backends.admit(ConnId(2), &peer(Role::Backend, 8)));
+        assert!(backends.set_token(8).is_empty());
+        assert!(backends.authorised(ConnId(2)));
+        assert_eq!(backends.all_authorised(), [ConnId(2)]);
+        assert_eq!(backends.part(), [ConnId(1)]);
+        assert!(backends.part().is_empty(), "once");
+        assert!(backends.authorised(ConnId(1)), "its last words are not read yet");
+        backends.remove(ConnId(1));
         assert!(!backends.authorised(ConnId(1)));
     }
 

@@ -3,6 +3,7 @@
 //! In: catalogue messages. Out: the models this client wants, checked and sorted by name.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use baton_core::{ModelId, Nanos};
 use baton_rdma::wire::{ModelDesc, ThreadDesc};
@@ -61,6 +62,7 @@ impl Catalogue {
             input_bytes: desc.input_bytes.get(),
             output_bytes: desc.output_bytes.get(),
             thread,
+            closed_until: Arc::default(),
         });
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! From nothing to an open client: connection, catalogue, slabs, admission, ModelThreads, clock.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::net::SocketAddr;
@@ -19,25 +20,28 @@ use crate::session::{Model, Session};
 impl<T: Transport> Io<T> {
     pub(super) fn connect(&mut self, now: Nanos) {
         self.stage = Stage::Connecting;
-        self.stage_ends = now + self.config.connect_timeout;
+        self.stage_ends = now + self.patience();
         let addr = self.config.scheduler;
         match self.transport.connect(addr, Hello::new(Role::Frontend, 0, 0)) {
             Ok(conn) => self.control = Some(conn),
-            Err(source) => self.fail_join(ConnectError::Unreachable { addr, source }),
+            Err(source) => self.fail_join(now, ConnectError::Unreachable { addr, source }),
         }
     }
 
-    pub(super) fn on_connected(&mut self, conn: ConnId, peer: &Peer) {
+    pub(super) fn on_connected(&mut self, now: Nanos, conn: ConnId, peer: &Peer) {
         if self.control == Some(conn) && peer.role == Role::Control {
             self.stage = Stage::Catalogue;
+            if self.life > 0 {
+                self.stage_ends = now + self.config.connect_timeout;
+            }
         } else if let Some(link) = self.threads.iter_mut().find(|link| link.conn == Some(conn))
             && peer.role == Role::ModelThread
         {
             link.open = true;
-            self.open_when_ready();
+            self.open_when_ready(now);
         } else if let Some((what, addr)) = self.scheduler_link(conn) {
             let reason = format!("it is no scheduler but says it is {:?}", peer.role);
-            self.fail_join(ConnectError::Closed { what, addr, reason });
+            self.fail_join(now, ConnectError::Closed { what, addr, reason });
         }
     }
 
@@ -53,24 +57,30 @@ impl<T: Transport> Io<T> {
             // Sub-clusters are the scheduler's and the backends' business.
             (Stage::Catalogue, Message::SubclusterDesc(..)) => Ok(()),
             (Stage::Catalogue, Message::CatalogEnd(_)) => self.on_catalogue_end(now),
-            (Stage::Admission, Message::JoinAck(ack)) => self.on_join_ack(ack),
+            (Stage::Admission, Message::JoinAck(ack)) => self.on_join_ack(now, ack),
+            (Stage::Admission, Message::ModelDesc(desc, _)) => {
+                self.on_moved(desc);
+                Ok(())
+            }
             _ => {
                 self.counters.unexpected.add(1);
                 Ok(())
             }
         };
         if let Err(error) = result {
-            self.fail_join(error);
+            self.fail_join(now, error);
         }
     }
 
-    /// Reserves the slabs and asks to be let in.
+    /// Reserves the slabs, unless it has them from an earlier life, and asks to be let in.
     fn on_catalogue_end(&mut self, now: Nanos) -> Result<(), ConnectError> {
+        if self.serving.is_some() {
+            return self.on_catalogue_again(now);
+        }
         let (threads, models) = std::mem::take(&mut self.catalogue).select(&self.config.models)?;
         let specs: Vec<_> =
             models.iter().map(|model| slab_spec(model, self.config.slots_per_model)).collect();
-        let generation = self.config.first_generation.unwrap_or_else(drawn_generation);
-        let slabs = SlabSet::new(&specs, generation)?;
+        let slabs = SlabSet::new(&specs, self.first_generation)?;
         self.transport.expose(Arc::clone(&slabs)).map_err(ConnectError::Expose)?;
         self.join(&slabs)?;
         self.threads = threads.into_iter().map(ThreadLink::new).collect();
@@ -84,14 +94,23 @@ impl<T: Transport> Io<T> {
             self.transport.waker(),
         );
         let tasks = Tasks::new(specs.iter().map(|spec| spec.slots as usize).sum());
-        self.serving =
-            Some(Serving { session, commands, tasks, routes, leave_by: None, given_up: 0 });
+        let (pending, pending_at, leave_by, given_up) = (VecDeque::new(), None, None, 0);
+        self.serving = Some(Serving {
+            session,
+            commands,
+            tasks,
+            routes,
+            pending,
+            pending_at,
+            leave_by,
+            given_up,
+        });
         self.stage = Stage::Admission;
         self.heartbeat.start(now);
         Ok(())
     }
 
-    fn join(&mut self, slabs: &SlabSet) -> Result<(), ConnectError> {
+    pub(super) fn join(&mut self, slabs: &SlabSet) -> Result<(), ConnectError> {
         let descs = slabs.descs();
         let addr = WireAddr::new(self.transport.local_addr());
         let join = JoinFrontend { addr, slabs: (descs.len() as u32).into() };
@@ -113,13 +132,14 @@ impl<T: Transport> Io<T> {
     }
 
     /// Takes up its number and token, and connects to the ModelThreads.
-    fn on_join_ack(&mut self, ack: &JoinAck) -> Result<(), ConnectError> {
+    fn on_join_ack(&mut self, now: Nanos, ack: &JoinAck) -> Result<(), ConnectError> {
         let (member, token) = (ack.member.get(), ack.token.get());
         let frontend = u16::try_from(member).map_err(|_| {
             ConnectError::BadCatalogue(format!("frontend number {member} is above {}", u16::MAX))
         })?;
+        self.number = FrontendId(frontend);
         if let Some(serving) = &self.serving {
-            serving.session.slabs.set_frontend(FrontendId(frontend));
+            serving.session.slabs.set_frontend(self.number);
         }
         self.transport.identify(Identity { role: Role::Frontend, member });
         for stranger in self.backends.set_token(token) {
@@ -135,21 +155,25 @@ impl<T: Transport> Io<T> {
         }
         tracing::info!(member, scheduler = %self.config.scheduler, "admitted");
         self.stage = Stage::Linking;
-        self.open_when_ready();
+        self.open_when_ready(now);
         Ok(())
     }
 
     /// The client is handed out when every ModelThread is connected and the clock is known.
-    pub(super) fn open_when_ready(&mut self) {
+    pub(super) fn open_when_ready(&mut self, now: Nanos) {
         let linked = self.threads.iter().all(|link| link.open) && self.heartbeat.is_synced();
         if self.stage != Stage::Linking || !linked {
             return;
         }
         if let Err(error) = self.send_control(&Ready { reserved: 0.into() }) {
-            return self.fail_join(error);
+            return self.fail_join(now, error);
         }
         self.stage = Stage::Open;
         self.stage_ends = Nanos::MAX;
+        self.life += 1;
+        if self.life > 1 {
+            return self.on_return(now);
+        }
         if let (Some(promise), Some(serving)) = (self.promise.take(), &self.serving) {
             let owner = Owner::new(Arc::clone(&serving.session), promise.ended);
             // Nobody there to take it: the client is dropped, and with it the session ends.
@@ -157,8 +181,12 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    /// The join has failed: tells the application, then the scheduler, and ends.
-    pub(super) fn fail_join(&mut self, error: ConnectError) {
+    /// The join has failed: tells the application, then the scheduler, and ends; or tries again, if
+    /// this client has been open before.
+    pub(super) fn fail_join(&mut self, now: Nanos, error: ConnectError) {
+        if self.life > 0 {
+            return self.on_rejoin_failed(now, &error);
+        }
         self.stage = Stage::Ended;
         // No application has seen it.
         self.serving = None;
@@ -173,7 +201,7 @@ impl<T: Transport> Io<T> {
 }
 
 impl ThreadLink {
-    fn new(thread: Thread) -> Self {
+    pub(super) fn new(thread: Thread) -> Self {
         Self { thread, conn: None, open: false }
     }
 }
@@ -194,6 +222,6 @@ fn slab_spec(model: &Model, slots: u32) -> SlabSpec {
 }
 
 /// Differs between runs, so that an answer to an earlier process of the same number is stale here.
-fn drawn_generation() -> u32 {
+pub(super) fn drawn_generation() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }

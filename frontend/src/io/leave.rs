@@ -1,4 +1,4 @@
-//! The end of a client: it leaves, or its scheduler is lost.
+//! The end of a client: it leaves, or its scheduler is lost for good.
 //!
 //! Either way no new tasks are accepted, outstanding ones are waited for, and only then does this
 //! side end. Backends stay connected meanwhile, for they may still have answers.
@@ -13,22 +13,19 @@ use crate::outcome::Outcome;
 
 impl<T: Transport> Io<T> {
     /// A connection to the scheduler closed, of an open or leaving client.
-    pub(super) fn on_scheduler_closed(&mut self, what: String, reason: &CloseReason) {
+    pub(super) fn on_scheduler_closed(&mut self, now: Nanos, what: String, reason: &CloseReason) {
         match self.stage {
-            Stage::Open => self.lose(Loss::Closed { what, reason: reason.to_string() }),
+            Stage::Open => self.lose(now, Loss::Closed { what, reason: reason.to_string() }),
             // Without the control connection no confirmation can come.
             Stage::Leaving if self.control.is_none() => self.end(Err(LeaveError::Unconfirmed)),
             _ => {}
         }
     }
 
-    pub(super) fn on_silence(&mut self) {
+    pub(super) fn on_silence(&mut self, now: Nanos) {
         let timeout_ms = self.config.member_timeout.0 / 1_000_000;
         match self.stage {
-            Stage::Open => {
-                self.heartbeat.stop();
-                self.lose(Loss::Silent { timeout_ms });
-            }
+            Stage::Open => self.lose(now, Loss::Silent { timeout_ms }),
             Stage::Leaving => self.end(Err(LeaveError::Unconfirmed)),
             // A join has its own bound.
             _ => {}
@@ -43,7 +40,9 @@ impl<T: Transport> Io<T> {
     /// patience with what is has run out.
     pub(super) fn wind_down(&mut self, now: Nanos) {
         let Some(serving) = &mut self.serving else { return };
-        if self.stage != Stage::Open || serving.session.refusal().is_none() {
+        let has_ended = matches!(self.stage, Stage::Leaving | Stage::Ended);
+        let wants_end = serving.session.leaving() || serving.session.given_up();
+        if self.life == 0 || has_ended || !wants_end {
             return;
         }
         if serving.session.leaving() {
@@ -55,12 +54,6 @@ impl<T: Transport> Io<T> {
         self.leave_when_idle(now);
     }
 
-    fn lose(&mut self, loss: Loss) {
-        if let Some(serving) = &self.serving {
-            serving.session.lose(loss);
-        }
-    }
-
     fn leave_when_idle(&mut self, now: Nanos) {
         let Some(serving) = &mut self.serving else { return };
         if serving.tasks.outstanding() > 0 || !serving.commands.is_empty() {
@@ -68,7 +61,8 @@ impl<T: Transport> Io<T> {
         }
         serving.leave_by = None;
         let leave = Leave { reserved: 0.into() };
-        let sent = self.control.map(|control| self.transport.send(control, &leave, &[]));
+        let control = self.control.filter(|_| self.stage == Stage::Open);
+        let sent = control.map(|control| self.transport.send(control, &leave, &[]));
         if let Some(Ok(())) = sent {
             self.stage = Stage::Leaving;
             self.stage_ends = now + self.config.member_timeout;
@@ -80,7 +74,7 @@ impl<T: Transport> Io<T> {
     /// Ends what is still outstanding, and tells the scheduler not to bother.
     fn give_up(&mut self) {
         while let Some(task) = self.serving.as_mut().and_then(|s| s.tasks.first()) {
-            self.cancel(task);
+            self.ask_for_cancel(task);
             let Some(serving) = &mut self.serving else { return };
             serving.tasks.remove(task);
             serving.decide(task, Outcome::Dropped(DropReason::Cancelled));
@@ -95,7 +89,7 @@ impl<T: Transport> Io<T> {
         self.heartbeat.stop();
         let Some(serving) = &self.serving else { return };
         let farewell = match (serving.session.loss(), serving.given_up) {
-            (Some(loss), _) => Err(LeaveError::SchedulerLost(loss.clone())),
+            (Some(loss), _) => Err(LeaveError::SchedulerLost(loss)),
             (None, 0) => leave,
             (None, tasks) => Err(LeaveError::GivenUp { tasks }),
         };

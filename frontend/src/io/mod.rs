@@ -2,7 +2,7 @@
 //!
 //! In, per pass: commands of the application's threads, then what the transport brings. Out:
 //! messages to the scheduler, and one outcome per task. The conversation: `join` until the client
-//! is open, `serve` while it is, `leave` when it ends.
+//! is open, `serve` while it is, `rejoin` when the scheduler was lost, `leave` when it ends.
 //!
 //! Only tests and programs that drive time themselves need this module; [`crate::Client::connect`]
 //! runs an [`Io`] on a thread of its own.
@@ -12,18 +12,22 @@ mod catalogue;
 mod join;
 mod leases;
 mod leave;
+mod rejoin;
 mod serve;
 mod tasks;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_core::Nanos;
+use baton_core::{FrontendId, Nanos, TaskId};
 use baton_rdma::wire::{Message, Ping, RefuseCode};
-use baton_rdma::{CloseReason, ConnId, Event, Events, Heartbeat, Peer, Transport};
+use baton_rdma::{
+    Backoff, ClockSync, CloseReason, ConnId, Event, Events, Heartbeat, Peer, Transport,
+};
 use baton_topo::{Agent, Clock, Waker};
 use crossbeam_channel::{Receiver, Sender};
 
@@ -40,6 +44,7 @@ use crate::session::{Command, Session};
 #[derive(Debug)]
 pub struct Io<T: Transport> {
     config: ClientConfig,
+    first_generation: u32,
     clock: Clock,
     transport: T,
     events: Events,
@@ -50,6 +55,15 @@ pub struct Io<T: Transport> {
     threads: Vec<ThreadLink>,
     catalogue: Catalogue,
     heartbeat: Heartbeat,
+    /// What this client is called in its present life.
+    number: FrontendId,
+    /// How often this client has been open.
+    life: u32,
+    /// The clock of the scheduler of the life before, which stamps answers of that life.
+    former_clock: ClockSync,
+    /// Until then backends may be on their way to a scheduler that is back.
+    gathering_until: Nanos,
+    backoff: Backoff,
     backends: Backends,
     counters: Arc<LiveCounters>,
     serving: Option<Serving>,
@@ -69,6 +83,8 @@ enum Stage {
     /// Connecting to the ModelThreads and measuring the clock.
     Linking,
     Open,
+    /// The scheduler is lost; a pause before it is looked for.
+    Away,
     /// Leave is sent, its confirmation awaited.
     Leaving,
     Ended,
@@ -82,12 +98,17 @@ impl Stage {
             Self::Catalogue => "the scheduler's catalogue",
             Self::Admission => "the scheduler to admit this client",
             Self::Linking => "the connections to its ModelThreads and the clock measurement",
-            Self::Open | Self::Leaving | Self::Ended => "nothing",
+            Self::Open | Self::Away | Self::Leaving | Self::Ended => "nothing",
         }
     }
 
+    /// The scheduler says what there is, and whether we are in.
+    fn announcing(self) -> bool {
+        matches!(self, Self::Catalogue | Self::Admission)
+    }
+
     fn joining(self) -> bool {
-        !matches!(self, Self::Open | Self::Leaving | Self::Ended)
+        !matches!(self, Self::Open | Self::Away | Self::Leaving | Self::Ended)
     }
 }
 
@@ -108,6 +129,10 @@ struct Serving {
     tasks: Tasks,
     /// Where each model's requests go: the position of its ModelThread among the client's.
     routes: Vec<usize>,
+    /// Outstanding tasks of earlier lives that are still to be submitted in this one.
+    pending: VecDeque<TaskId>,
+    /// When those that could not be yet are looked at again.
+    pending_at: Option<Nanos>,
     /// When leaving stops waiting for outstanding tasks; set once the application leaves.
     leave_by: Option<Nanos>,
     given_up: u32,
@@ -154,8 +179,15 @@ impl<T: Transport> Io<T> {
         config.check()?;
         let (result, joining) = crossbeam_channel::bounded(1);
         let (ended_tx, ended) = crossbeam_channel::bounded(0);
+        let first_generation = config.first_generation.unwrap_or_else(join::drawn_generation);
         let io = Self {
             heartbeat: Heartbeat::new(config.member_timeout),
+            number: FrontendId(0),
+            life: 0,
+            former_clock: ClockSync::new(),
+            gathering_until: Nanos::ZERO,
+            backoff: Backoff::new(first_generation.into()),
+            first_generation,
             config,
             clock,
             transport,
@@ -180,10 +212,10 @@ impl<T: Transport> Io<T> {
         for event in events.drain() {
             match event {
                 Event::Opened { conn, peer } if peer.accepted => self.on_accepted(conn, &peer),
-                Event::Opened { conn, peer } => self.on_connected(conn, &peer),
+                Event::Opened { conn, peer } => self.on_connected(now, conn, &peer),
                 Event::Message { conn, message } => self.on_message(now, conn, message),
                 Event::Result { conn, result, len } => self.on_result(now, conn, &result, len),
-                Event::Closed { conn, reason } => self.on_closed(conn, &reason),
+                Event::Closed { conn, reason } => self.on_closed(now, conn, &reason),
                 // A frontend posts no READs.
                 Event::Read(_) => self.counters.unexpected.add(1),
             }
@@ -213,7 +245,7 @@ impl<T: Transport> Io<T> {
         let from_thread = self.threads.iter().any(|link| link.conn == Some(conn));
         match message {
             Message::TaskEnd(end) if from_thread || self.backends.authorised(conn) => {
-                self.on_task_end(end);
+                self.on_task_end(now, end);
             }
             message if self.control == Some(conn) => self.on_control(now, &message),
             _ => self.on_unexpected(conn, from_thread),
@@ -225,9 +257,9 @@ impl<T: Transport> Io<T> {
             Message::Pong(pong) => {
                 self.heartbeat.on_pong(pong);
             }
-            Message::ModelDesc(desc, _) if self.serving.is_some() => self.on_moved(desc),
             Message::LeaveAck(_) if self.stage == Stage::Leaving => self.on_leave_ack(),
-            _ if self.stage.joining() => self.on_join_message(now, message),
+            _ if self.stage.announcing() => self.on_join_message(now, message),
+            Message::ModelDesc(desc, _) if self.serving.is_some() => self.on_moved(desc),
             _ => self.counters.unexpected.add(1),
         }
     }
@@ -241,16 +273,16 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) {
+    fn on_closed(&mut self, now: Nanos, conn: ConnId, reason: &CloseReason) {
         self.backends.remove(conn);
         let Some((what, addr)) = self.scheduler_link(conn) else { return };
         if self.control == Some(conn) {
             self.control = None;
         }
         if self.stage.joining() {
-            self.fail_join(join::closed(what, addr, reason));
+            self.fail_join(now, join::closed(what, addr, reason));
         } else {
-            self.on_scheduler_closed(what, reason);
+            self.on_scheduler_closed(now, what, reason);
         }
     }
 
@@ -267,12 +299,12 @@ impl<T: Transport> Io<T> {
         if let Some(ping) = self.heartbeat.poll(now) {
             self.ping(&ping);
         }
-        self.open_when_ready();
+        self.open_when_ready(now);
         if self.heartbeat.is_silent(now) {
-            self.on_silence();
+            self.on_silence(now);
         }
         if now >= self.stage_ends {
-            self.on_stage_timeout();
+            self.on_stage_timeout(now);
         }
         self.wind_down(now);
     }
@@ -285,11 +317,13 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    fn on_stage_timeout(&mut self) {
-        if self.stage.joining() {
+    fn on_stage_timeout(&mut self, now: Nanos) {
+        if self.stage == Stage::Away {
+            self.look_again(now);
+        } else if self.stage.joining() {
             let timeout_ms = self.config.connect_timeout.0 / 1_000_000;
             let waiting_for = self.stage.waiting_for();
-            self.fail_join(ConnectError::Timeout { timeout_ms, waiting_for });
+            self.fail_join(now, ConnectError::Timeout { timeout_ms, waiting_for });
         } else {
             self.end(Err(crate::LeaveError::Unconfirmed));
         }
@@ -303,6 +337,8 @@ impl<T: Transport> Agent for Io<T> {
         }
         let work = self.take_commands() + self.receive(now) + self.expire_leases(now);
         self.keep_time(now);
+        // Behind everything that has arrived: an answer that is here ends its task.
+        let work = work + self.resubmit(now);
         self.transport.flush();
         work
     }
@@ -312,7 +348,8 @@ impl<T: Transport> Agent for Io<T> {
         let serving = self.serving.as_ref();
         let lease = serving.and_then(|serving| serving.tasks.next_expiry());
         let leave = serving.and_then(|serving| serving.leave_by);
-        [stage, self.heartbeat.next_timer(), lease, leave].into_iter().flatten().min()
+        let pending = serving.and_then(|serving| serving.pending_at);
+        [stage, self.heartbeat.next_timer(), lease, leave, pending].into_iter().flatten().min()
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {

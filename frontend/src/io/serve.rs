@@ -16,10 +16,10 @@ const DROPPED: u8 = 1;
 const FAILED: u8 = 2;
 
 impl<T: Transport> Io<T> {
-    /// Before and after the open stage nothing is taken; what is left when this side ends is ended
-    /// by `Session::close`.
+    /// Before the client is open for the first time, and once it leaves, nothing is taken; what is
+    /// left when this side ends is ended by `Session::close`.
     pub(super) fn take_commands(&mut self) -> usize {
-        if self.stage != Stage::Open {
+        if self.life == 0 || matches!(self.stage, Stage::Leaving | Stage::Ended) {
             return 0;
         }
         for taken in 0..COMMANDS_PER_PASS {
@@ -34,40 +34,68 @@ impl<T: Transport> Io<T> {
         COMMANDS_PER_PASS
     }
 
+    /// A task of the application's. Without a scheduler it waits for one with the others.
     fn submit(&mut self, task: &Task) {
+        let number = self.number;
         let Some(serving) = &mut self.serving else { return };
-        let refused = match serving.session.loss() {
-            Some(_) => Err(SendError::Closed),
-            None => {
-                let model = &serving.session.models[task.model as usize];
-                let conn = self.threads[serving.routes[task.model as usize]].conn;
-                let submit = Submit {
-                    task: task.id.0.into(),
-                    deadline_ns: scheduler_deadline(task.deadline, self.heartbeat.sync()).0.into(),
-                    model: model.id.0.into(),
-                };
-                conn.map_or(Err(SendError::Closed), |conn| self.transport.send(conn, &submit, &[]))
-            }
+        if self.stage == Stage::Open && task.id.frontend() == number {
+            return self.send(task);
+        }
+        serving.tasks.insert(*task, task.deadline + self.config.lease_grace);
+        if self.stage == Stage::Open {
+            serving.pending.push_back(task.id);
+            serving.pending_at = Some(Nanos::ZERO);
+        }
+    }
+
+    /// Hands a task that is not among the outstanding to its ModelThread.
+    pub(super) fn send(&mut self, task: &Task) {
+        let Some(serving) = &mut self.serving else { return };
+        let model = &serving.session.models[task.model as usize];
+        let submit = Submit {
+            task: task.id.0.into(),
+            deadline_ns: scheduler_deadline(task.deadline, self.heartbeat.sync()).0.into(),
+            model: model.id.0.into(),
         };
-        match refused {
-            Ok(()) => serving.tasks.insert(*task, task.deadline + self.config.lease_grace),
+        let conn = self.threads[serving.routes[task.model as usize]].conn;
+        let sent =
+            conn.map_or(Err(SendError::Closed), |conn| self.transport.send(conn, &submit, &[]));
+        let expires = task.deadline + self.config.lease_grace;
+        match sent {
+            Ok(()) => serving.tasks.insert(Task { life: self.life, ..*task }, expires),
             // Backpressure of the same kind as a full queue at the scheduler.
             Err(SendError::Full) => {
                 serving.decide(task.id, Outcome::Dropped(DropReason::QueueFull));
             }
-            Err(SendError::Closed | SendError::TooLong) => {
+            // The news that the scheduler is lost is on its way.
+            Err(SendError::Closed) => serving.tasks.insert(*task, expires),
+            Err(SendError::TooLong) => {
                 serving.decide(task.id, Outcome::Failed(FailReason::SchedulerLost));
             }
         }
     }
 
-    /// A wish: the outcome comes from whoever has the task.
-    pub(super) fn cancel(&mut self, id: TaskId) {
+    /// A wish: the outcome comes from whoever has the task. Nobody has one that waits for a
+    /// scheduler; it ends here and now.
+    fn cancel(&mut self, ticket: TaskId) {
+        let Some(serving) = &mut self.serving else { return };
+        let Some(&task) = serving.tasks.of_ticket(ticket) else { return };
+        if self.stage == Stage::Open && task.life == self.life {
+            return self.ask_for_cancel(task.id);
+        }
+        serving.tasks.remove(task.id);
+        serving.decide(task.id, Outcome::Dropped(DropReason::Cancelled));
+    }
+
+    pub(super) fn ask_for_cancel(&mut self, id: TaskId) {
         let Some(serving) = &self.serving else { return };
-        let Some(task) = serving.tasks.get(id) else { return };
+        let Some(task) = serving.tasks.get(id).filter(|task| task.life == self.life) else {
+            return;
+        };
         let model = &serving.session.models[task.model as usize];
         let cancel = Cancel { task: id.0.into(), model: model.id.0.into() };
-        if let Some(conn) = self.threads[serving.routes[task.model as usize]].conn {
+        let link = self.threads.get(serving.routes[task.model as usize]);
+        if let Some(conn) = link.and_then(|link| link.conn) {
             // Not sent, the task merely runs for nothing.
             let _ = self.transport.send(conn, &cancel, &[]);
         }
@@ -88,16 +116,27 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    pub(super) fn on_task_end(&mut self, end: &TaskEnd) {
-        let Some(serving) = &mut self.serving else { return };
+    pub(super) fn on_task_end(&mut self, now: Nanos, end: &TaskEnd) {
         let Some(outcome) = unserved(end) else {
             // Not understood; the lease bounds how long the task stays without outcome.
             self.counters.unexpected.add(1);
             return;
         };
         let id = TaskId(end.task.get());
+        let nobody_serves = matches!(outcome, Outcome::Dropped(DropReason::NoBackend));
+        if nobody_serves && self.wait_for_backend(now, id) {
+            return;
+        }
+        let Some(serving) = &mut self.serving else { return };
         match serving.tasks.remove(id) {
-            Some(_) => serving.decide(id, outcome),
+            Some(task) => {
+                let wait = Nanos::from_millis(end.retry_ms.get().into());
+                if wait > Nanos::ZERO {
+                    serving.session.models[task.model as usize].close_until(now + wait);
+                    self.counters.hinted.add(1);
+                }
+                serving.decide(id, outcome);
+            }
             None => self.counters.duplicates.add(1),
         }
     }
@@ -110,7 +149,9 @@ impl<T: Transport> Io<T> {
         let Some(task) = serving.tasks.remove(TaskId(result.task.get())) else {
             return self.counters.duplicates.add(1);
         };
-        let timing = timing(&task, result, now, self.heartbeat.sync());
+        let of_this_life = self.stage == Stage::Open && task.life == self.life;
+        let clock = if of_this_life { self.heartbeat.sync() } else { &self.former_clock };
+        let timing = timing(&task, result, now, clock);
         serving.complete(&task, timing, len);
     }
 
@@ -119,9 +160,10 @@ impl<T: Transport> Io<T> {
         let Some(serving) = &mut self.serving else { return 0 };
         let mut expired = 0;
         while let Some(task) = serving.tasks.pop_expired(now) {
-            let reason = match serving.session.loss() {
-                Some(_) => FailReason::SchedulerLost,
-                None => FailReason::LeaseExpired,
+            let with_scheduler = self.stage == Stage::Open && task.life == self.life;
+            let reason = match with_scheduler {
+                true => FailReason::LeaseExpired,
+                false => FailReason::SchedulerLost,
             };
             serving.decide(task.id, Outcome::Failed(reason));
             expired += 1;

@@ -31,6 +31,24 @@ impl Tasks {
         (task.id == id).then_some(task)
     }
 
+    /// The task whose ticket knows it by this id.
+    pub(super) fn of_ticket(&self, ticket: TaskId) -> Option<&Task> {
+        let task = self.by_slot.get(ticket.slot() as usize)?.as_ref()?;
+        (task.ticket == ticket).then_some(task)
+    }
+
+    /// Nobody has the task of this very id any more.
+    pub(super) fn orphan(&mut self, id: TaskId) {
+        if let Some(task) = self.by_slot[id.slot() as usize].as_mut().filter(|task| task.id == id) {
+            task.life -= 1;
+        }
+    }
+
+    /// Every one, by its present id.
+    pub(super) fn ids(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.by_slot.iter().flatten().map(|task| task.id)
+    }
+
     /// Takes the task of this very id out: it has its outcome.
     pub(super) fn remove(&mut self, id: TaskId) -> Option<Task> {
         let task = *self.get(id)?;

@@ -13,6 +13,7 @@ use super::{Cable, InprocNetwork, Port, lock};
 use crate::credit::RoundRobin;
 use crate::events::{CloseReason, Events};
 use crate::handshake;
+use crate::landing::BatchBuffer;
 use crate::shared::{Shared, credit_of};
 use crate::slab::SlabSet;
 use crate::table::Table;
@@ -230,7 +231,12 @@ impl Transport for InprocTransport {
 
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()> {
         *lock(&self.port.slabs) = Some(slabs.clone());
-        self.shared.slabs = Some(slabs);
+        self.shared.expose(slabs);
+        Ok(())
+    }
+
+    fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()> {
+        self.shared.counters.add_memory(buffer.memory_bytes());
         Ok(())
     }
 

@@ -32,10 +32,6 @@ impl Place {
         &self.set.slabs[self.slot().slab as usize]
     }
 
-    fn task(&self) -> TaskId {
-        TaskId::new(self.set.frontend(), self.slot, self.slot().state.generation())
-    }
-
     fn input_at(&self) -> usize {
         (self.slot - self.slab().first_slot) as usize * self.slab().stride
     }
@@ -77,10 +73,7 @@ impl InputMut {
     /// Closes the input: from now on backends may read it. Returns the id to submit.
     pub fn submit(mut self) -> TaskId {
         self.submitted = true;
-        let task = self.place.task();
-        self.place.set.write_trailer(self.place.slot, task);
-        self.place.slot().state.launch();
-        task
+        self.place.set.launch(self.place.slot)
     }
 }
 

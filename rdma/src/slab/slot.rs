@@ -2,6 +2,8 @@
 //!
 //! ```text
 //! Free ─fill─▶ Filling ─launch─▶ InFlight ─complete─▶ Done ─(released, nothing out)─▶ Free, generation + 1
+//!                 ▲                 │
+//!                 └─recall (nothing out), generation + 1
 //! ```
 //! Beside phase and generation the word counts the READ leases and marks the landing guard, the
 //! landed answer, the output guard and the wish to be recycled, so that every decision about who
@@ -110,6 +112,18 @@ impl SlotState {
     /// The input is complete; from now on it may be leased.
     pub(crate) fn launch(&self) {
         self.set(Phase::InFlight, self.generation());
+    }
+
+    /// The same input is to be launched again: from now on the slot is filling, with its next
+    /// generation, and the caller its owner. False while the input is read or an answer is landing
+    /// or has landed, and unless it is in flight with this generation.
+    pub(crate) fn recall(&self, generation: u32) -> bool {
+        self.change(|word| {
+            let undisturbed = !word.has(LANDING | LANDED) && word.leases() == 0;
+            let mine = word.is(Phase::InFlight, generation) && undisturbed;
+            mine.then(|| Word::new(Phase::Filling, generation.wrapping_add(1)))
+        })
+        .is_some()
     }
 
     /// A reader wants the input.

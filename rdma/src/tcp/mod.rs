@@ -30,6 +30,7 @@ use crate::credit::RoundRobin;
 use crate::events::{CloseReason, Events};
 use crate::frame::HEADER_LEN;
 use crate::handshake::Stage;
+use crate::landing::BatchBuffer;
 use crate::shared::Shared;
 use crate::slab::SlabSet;
 use crate::table::Table;
@@ -227,7 +228,12 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()> {
-        self.shared.slabs = Some(slabs);
+        self.shared.expose(slabs);
+        Ok(())
+    }
+
+    fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()> {
+        self.shared.counters.add_memory(buffer.memory_bytes());
         Ok(())
     }
 

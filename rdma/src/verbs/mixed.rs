@@ -164,10 +164,10 @@ impl Transport for MixedTransport {
     }
 
     fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()> {
-        match &mut self.fabric {
-            Ok(fabric) => fabric.land_in(buffer).map_err(io::Error::other),
-            Err(_) => Ok(()),
+        if let Ok(fabric) = &mut self.fabric {
+            fabric.land_in(buffer).map_err(io::Error::other)?;
         }
+        self.tcp.land_in(buffer)
     }
 
     fn trust(&mut self, conn: ConnId) {

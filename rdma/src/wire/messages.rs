@@ -212,8 +212,8 @@ messages! {
         kind: u8,
         /// A `DropReason` or `FailReason` code.
         reason: u8,
-        /// Zero.
-        reserved: U16,
+        /// Since version 3: asked again so many ms later it might be accepted. 0: nothing is known.
+        retry_ms: U16,
     }
     /// A sealed batch for one GPU slot. Tail: its task ids, head first.
     43 Plan [u64s: [U64]] 32 {

@@ -18,6 +18,7 @@ use crate::policy::{Order, Policy};
 use crate::profile::Profile;
 use crate::queue::{DeadlineQueue, Request};
 use crate::rate::Rate;
+use crate::sink::ModelSink;
 use crate::sizing::Sizing;
 use crate::time::Nanos;
 
@@ -36,18 +37,6 @@ pub struct ModelConfig {
     pub policy: Policy,
     /// Delays to plan with.
     pub network: NetworkDelay,
-}
-
-/// Receives what a [`ModelState`] decides. Called at most a bounded number of times per input.
-pub trait ModelSink {
-    /// The candidate changed. `grants` tells RankState which grants it takes into account.
-    fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, grants: u32);
-    /// A batch was sealed for a granted slot: send the plan.
-    fn dispatch(&mut self, batch: &Batch<'_>);
-    /// A granted slot's new state.
-    fn gpu(&mut self, update: GpuUpdate);
-    /// A task ends here: tell its frontend.
-    fn end_task(&mut self, task: TaskId, why: Unserved);
 }
 
 /// What a model counted since start. `received + requeued = dispatched + ended + waiting`.
@@ -124,7 +113,8 @@ impl ModelState {
         if !self.horizon(now, Nanos::ZERO).fits_alone(request.deadline) {
             self.end(request.task, DropReason::DeadlinePassed, out);
         } else if self.queue.push(request).is_err() {
-            self.end(request.task, DropReason::QueueFull, out);
+            self.counters.ended += 1;
+            out.queue_full(request.task, (self.hopeless_at() - now).min(self.sizing.slo));
         }
         let over = resized || !self.lull.lasts(now, self.queue.len(), request.deadline);
         if over {
@@ -200,6 +190,7 @@ impl ModelState {
     pub fn on_grant(&mut self, now: Nanos, grant: Grant, out: &mut impl ModelSink) {
         self.grants = self.grants.wrapping_add(1);
         self.candidate = None;
+        self.sizing.turn = grant.turn;
         let window = self.form(now, grant.free_at, out);
         if window.batch == 0 {
             self.counters.returned += 1;
@@ -354,17 +345,25 @@ impl ModelState {
 
     /// The moment at which the window as formed stops fitting, or its head becomes hopeless.
     fn timer_of(&self, window: Window) -> Nanos {
-        let just_after = Nanos(1);
-        let latency = &self.sizing.latency;
-        let expiry = |rank: usize, batch: u32, latency: Nanos| {
-            self.queue.deadline(rank) - latency - self.network.before(batch) + just_after
-        };
-        let hopeless = || expiry(0, 1, latency.alone());
         match (self.queue.is_empty(), window.batch) {
             (true, _) => Nanos::MAX,
-            (false, 0) => hopeless(),
-            (false, batch) => hopeless().min(expiry(window.head, batch, latency.of(batch))),
+            (false, 0) => self.hopeless_at(),
+            (false, batch) => {
+                let latency = self.sizing.latency.of(batch);
+                self.hopeless_at().min(self.expiry(window.head, batch, latency))
+            }
         }
+    }
+
+    /// The moment just after the last at which a batch with this head could be planned.
+    fn expiry(&self, rank: usize, batch: u32, latency: Nanos) -> Nanos {
+        let just_after = Nanos(1);
+        self.queue.deadline(rank) - latency - self.network.before(batch) + just_after
+    }
+
+    /// When the head is given up if it is in no batch by then. There must be one.
+    fn hopeless_at(&self) -> Nanos {
+        self.expiry(0, 1, self.sizing.latency.alone())
     }
 
     /// Ends the heads that could not even run alone, then forms the best batch of the rest.

@@ -48,6 +48,8 @@ reasons! {
         NoBackend = 7, "no_backend";
         /// The scheduler is shutting down.
         Shutdown = 8, "shutdown";
+        /// More was asked for than the model's or its frontend's quota allows; it was not queued.
+        Quota = 9, "quota";
     }
 }
 

@@ -7,8 +7,8 @@ use std::mem;
 use std::sync::Arc;
 
 use baton_core::{
-    DropReason, Grant, IndexedHeap, ModelConfig, ModelState, Nanos, PIPELINE_DEPTH, Request,
-    SubclusterId,
+    DropReason, Grant, IndexedHeap, ModelConfig, ModelState, Nanos, PIPELINE_DEPTH, Quota,
+    QuotaLimits, Request, SubclusterId,
 };
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
@@ -18,7 +18,7 @@ use hdrhistogram::Histogram;
 use crate::counters::ModelThreadCounters;
 use crate::dispatch::{Dispatch, Place};
 use crate::in_flight::InFlight;
-use crate::limits::IN_FLIGHT_MAX;
+use crate::limits::{FRONTENDS_MAX, IN_FLIGHT_MAX};
 use crate::link::{ModelCommand, ModelLink, Notice};
 use crate::load_board::LoadBoard;
 use crate::mail::{Words, unpack_grant};
@@ -37,11 +37,15 @@ pub struct Resident {
     pub config: ModelConfig,
     /// The sub-cluster that serves it.
     pub subcluster: SubclusterId,
+    /// What may be asked for.
+    pub quota: QuotaLimits,
 }
 
 struct Model {
     state: ModelState,
     subcluster: SubclusterId,
+    /// Goes where the model goes: a frontend gains nothing by a move.
+    quota: Option<Box<Quota>>,
     /// It is in the thread's list of touched models.
     touched: bool,
 }
@@ -98,6 +102,7 @@ impl<T: Transport> ModelThread<T> {
         let resident = |r: Resident| Model {
             state: ModelState::new(r.config),
             subcluster: r.subcluster,
+            quota: Quota::new(r.quota, FRONTENDS_MAX).map(Box::new),
             touched: false,
         };
         Self {
@@ -210,7 +215,7 @@ impl<T: Transport> ModelThread<T> {
     }
 
     fn on_opened(&mut self, conn: ConnId, peer: &Peer) {
-        if !self.out.peers.admit(conn, peer.role, peer.member, peer.token) {
+        if !self.out.peers.admit(conn, peer) {
             self.out.counters.unauthorised.add(1);
             let detail = "the token is not that of a joined member, or it is connected already; \
                           join at the scheduler's control address first";

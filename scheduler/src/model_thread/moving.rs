@@ -8,7 +8,7 @@ use std::mem;
 
 use baton_core::{
     DropReason, FrontendId, Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
-    NetworkDelay, Policy, Profile, Request, SubclusterId, TaskId, Unserved,
+    NetworkDelay, Policy, Profile, Quota, Request, SubclusterId, TaskId, Unserved,
 };
 use baton_rdma::Transport;
 
@@ -53,12 +53,13 @@ impl<T: Transport> ModelThread<T> {
             unreachable!("a model is moved from where it is, once it has arrived there");
         };
         let vacant = Model::vacant(model);
-        let Model { state, subcluster, .. } = mem::replace(&mut self.models[at as usize], vacant);
+        let Model { state, subcluster, quota, .. } =
+            mem::replace(&mut self.models[at as usize], vacant);
         self.timers.remove(at);
         self.vacant.push(at);
-        self.load.write(model, state.counters().received);
+        self.load.write(model, requests(&state, quota.as_deref()));
         let last = self.out.link.last_candidate(model);
-        to.send(Handover::Model(Box::new(Moving { state, subcluster, last })));
+        to.send(Handover::Model(Box::new(Moving { state, subcluster, quota, last })));
         let passage = self.store_passage(to);
         self.out.places[model.0 as usize] = Place::Moved(passage);
         self.out.counters.models_released.add(1);
@@ -113,8 +114,8 @@ impl<T: Transport> ModelThread<T> {
         let Arrival { model, lost, profile, come, .. } = &mut self.arrivals[number];
         let (model, lost, profile) = (*model, mem::take(lost), profile.take());
         *come = true;
-        let Moving { state, subcluster, last } = moving;
-        let at = self.make_place(Model { state, subcluster, touched: false });
+        let Moving { state, subcluster, quota, last } = moving;
+        let at = self.make_place(Model { state, subcluster, quota, touched: false });
         let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
         if let Place::Moved(passage) = former {
             // It was here before: what is under way to where it went next comes back behind it.
@@ -182,8 +183,8 @@ impl<T: Transport> ModelThread<T> {
     pub(super) fn report_load(&mut self) {
         for (model, &place) in self.out.places.iter().enumerate() {
             if let Place::Here(at) = place {
-                let received = self.models[at as usize].state.counters().received;
-                self.load.write(ModelId(model as u32), received);
+                let Model { state, quota, .. } = &self.models[at as usize];
+                self.load.write(ModelId(model as u32), requests(state, quota.as_deref()));
             }
         }
     }
@@ -256,6 +257,12 @@ impl Model {
             policy: Policy::default(),
             network: NetworkDelay::default(),
         };
-        Self { state: ModelState::new(config), subcluster: SubclusterId(0), touched: false }
+        let state = ModelState::new(config);
+        Self { state, subcluster: SubclusterId(0), quota: None, touched: false }
     }
+}
+
+/// What a model's ModelThread had to look at: also requests that its quota did not let in.
+fn requests(state: &ModelState, quota: Option<&Quota>) -> u64 {
+    state.counters().received + quota.map_or(0, Quota::refused)
 }

@@ -40,6 +40,11 @@ impl<T: Transport> ModelThread<T> {
             return self.out.tell(request.task, Unserved::Dropped(why));
         }
         let model = &mut self.models[at];
+        if let Some(quota) = &mut model.quota
+            && let Err(wait) = quota.admit(now, request.task.frontend())
+        {
+            return self.out.refuse(request.task, DropReason::Quota, wait);
+        }
         let behind = model.state.enqueue(now, request, &mut self.out);
         if behind && !mem::replace(&mut model.touched, true) {
             self.touched.push(at);

@@ -2,10 +2,10 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of the stage")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-use baton_core::{ModelId, Nanos, Profile, SubclusterId, TaskId};
+use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId, TaskId};
 use baton_rdma::wire::{
     BatchDone, BatchStatus, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message, Ping,
-    ProfileDesc, Ready, RefuseCode, Role, Submit, WireAddr,
+    ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, WireAddr,
 };
 use baton_rdma::{
     CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport,
@@ -32,6 +32,7 @@ pub fn cluster(policy: PolicyName, model_threads: u32) -> Cluster {
         input_bytes: 16,
         output_bytes: 8,
         queue_capacity: 16,
+        quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
     };
@@ -67,7 +68,7 @@ pub enum Told {
     LeaveAck,
     Pong { scheduler: Nanos },
     Plan { batch: u64, gpu: u32, model: u32, exec_at: Nanos, tasks: Vec<u64> },
-    Ended { task: u64, kind: u8, reason: u8 },
+    Ended { task: u64, kind: u8, reason: u8, retry_ms: u16 },
     Refused { code: Option<RefuseCode>, detail: String },
     Closed,
     Other,
@@ -140,6 +141,7 @@ impl Stage {
         let mut member = Member {
             transport,
             role,
+            version_max: VERSION_MAX,
             control,
             threads: Vec::new(),
             addrs: Vec::new(),
@@ -153,7 +155,13 @@ impl Stage {
 
     /// A frontend that has joined and connected to every ModelThread.
     pub fn frontend(&mut self) -> Member {
+        self.frontend_speaking(VERSION_MAX)
+    }
+
+    /// The same, of a build whose newest protocol version is this.
+    pub fn frontend_speaking(&mut self, version: u16) -> Member {
         let mut member = self.member(Role::Frontend);
+        member.version_max = version;
         let addr = WireAddr::new(member.transport.local_addr());
         member.send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
         self.finish_join(&mut member);
@@ -181,7 +189,10 @@ impl Stage {
         };
         (member.id, member.token) = (*id, *token);
         for addr in member.addrs.clone() {
-            let hello = Hello::new(member.role, member.id, member.token);
+            let hello = Hello {
+                version_max: member.version_max.into(),
+                ..Hello::new(member.role, member.id, member.token)
+            };
             let conn = member.transport.connect(addr, hello).unwrap();
             member.threads.push(conn);
         }
@@ -203,6 +214,7 @@ impl Stage {
 pub struct Member {
     pub transport: InprocTransport,
     pub role: Role,
+    version_max: u16,
     pub control: ConnId,
     /// Connections to the ModelThreads, by number.
     pub threads: Vec<ConnId>,
@@ -311,7 +323,8 @@ impl Member {
                 tasks: tasks.iter().map(|task| task.get()).collect(),
             },
             Message::TaskEnd(end) => {
-                Told::Ended { task: end.task.get(), kind: end.kind, reason: end.reason }
+                let (kind, reason, retry_ms) = (end.kind, end.reason, end.retry_ms.get());
+                Told::Ended { task: end.task.get(), kind, reason, retry_ms }
             }
             _ => Told::Other,
         })

@@ -75,7 +75,9 @@ fn may_lock_anyway(root: &Sysroot) -> Result<bool, Unread> {
 }
 
 fn huge_pages(root: &Sysroot, machine: &Machine) -> Check {
-    let advice = Advice::new("huge pages", "any: Baton's memory is in normal pages", "");
+    let fix = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+    let expected = "transparent ones for who asks: madvise or always; Baton reserves none";
+    let advice = Advice::new("huge pages", expected, fix);
     looked(advice, |advice| {
         let mut seen = Vec::new();
         for node in &machine.cpus.nodes {
@@ -98,8 +100,17 @@ fn huge_pages(root: &Sysroot, machine: &Machine) -> Check {
             seen.push("none".to_owned());
         }
         let transparent = root.text("/sys/kernel/mm/transparent_hugepage/enabled")?;
-        let mode = transparent.as_deref().and_then(bracketed).unwrap_or("not built in");
-        Ok(advice.found(Status::Ok, format!("{}; transparent: {mode}", seen.join(", "))))
+        let mode = transparent.as_deref().and_then(bracketed);
+        let is_huge = matches!(mode, Some("madvise" | "always"));
+        let whose = if is_huge { "huge" } else { "normal" };
+        let seen = format!(
+            "slabs and batch rows in {whose} pages; transparent: {}; reserved: {}",
+            mode.unwrap_or("not built in"),
+            seen.join(", ")
+        );
+        // What is not in the kernel cannot be switched on.
+        let bad = if mode.is_some() { Status::Warning } else { Status::Ok };
+        Ok(advice.judged(is_huge, bad, seen))
     })
 }
 

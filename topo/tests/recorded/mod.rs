@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const INFINIBAND: &str = include_str!("../fixtures/infiniband.tree");
 pub(crate) const ROCE: &str = include_str!("../fixtures/roce-misconfigured.tree");
+/// Soft-RoCE in QEMU, recorded by `record.sh`; the others are written after the kernel's documentation.
+pub(crate) const SOFT_ROCE: &str = include_str!("../fixtures/soft-roce.tree");
 pub(crate) const NO_RDMA: &str = include_str!("../fixtures/no-rdma.tree");
 
 /// An unpacked tree; gone when dropped.

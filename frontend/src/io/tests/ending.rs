@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use baton_core::{DropReason, FailReason, Nanos};
-use baton_rdma::wire::RefuseCode;
 
 use super::world::*;
 use crate::{Client, Deadline, LeaveError, Loss, Outcome, SubmitReason};
@@ -90,19 +89,16 @@ fn dropping_the_last_handle_leaves_too() {
 }
 
 #[test]
-fn backends_still_answer_when_the_scheduler_is_lost() {
+fn who_leaves_without_a_scheduler_waits_for_what_backends_still_answer() {
     let (mut world, client) = World::open();
     let alpha = client.model("alpha").unwrap();
     let answered = world.submit(&alpha, 1, Deadline::Slo);
     let forgotten = world.submit(&alpha, 2, Deadline::Slo);
-    world.control.close(RefuseCode::Shutdown);
-    world.threads.iter_mut().for_each(|thread| thread.close(RefuseCode::Shutdown));
-    world.steps(3);
-    assert_eq!(refusal(&world, &client), SubmitReason::SchedulerLost);
-    assert!(matches!(client.loss(), Some(Loss::Closed { .. })));
-
+    world.lose_scheduler();
+    client.owner.session.begin_leaving();
     world.answer(answered.task(), &[1; OUTPUT]);
     assert!(matches!(answered.wait(), Outcome::Completed(_)));
+    assert!(world.io.is_some(), "a task is outstanding");
     world.pass(SLO + Nanos::from_millis(1_000));
     assert!(matches!(forgotten.wait(), Outcome::Failed(FailReason::SchedulerLost)));
     world.steps(2);
@@ -111,30 +107,11 @@ fn backends_still_answer_when_the_scheduler_is_lost() {
 }
 
 #[test]
-fn a_silent_scheduler_is_lost() {
+fn who_leaves_without_a_scheduler_and_with_nothing_outstanding_is_gone_at_once() {
     let (mut world, client) = World::open();
-    world.alive = false;
-    world.pass(Nanos::from_millis(1_200));
-    assert_eq!(client.loss(), Some(&Loss::Silent { timeout_ms: 1_000 }));
-    assert_eq!(refusal(&world, &client), SubmitReason::SchedulerLost);
-}
-
-#[test]
-fn a_lost_model_thread_ends_the_client_but_not_the_others_tasks() {
-    let (mut world, client) = World::open();
-    let (alpha, beta) = (client.model("alpha").unwrap(), client.model("beta").unwrap());
-    let orphan = world.submit(&alpha, 1, Deadline::Slo);
-    let other = world.submit(&beta, 2, Deadline::Slo);
-    world.threads[0].close(RefuseCode::Limit);
-    world.steps(3);
-    assert_eq!(refusal(&world, &client), SubmitReason::SchedulerLost);
-    world.end(1, other.task(), 1, DropReason::Window.code());
-    assert!(matches!(other.wait(), Outcome::Dropped(DropReason::Window)));
-    world.pass(SLO + Nanos::from_millis(1_000));
-    assert!(matches!(orphan.wait(), Outcome::Failed(FailReason::SchedulerLost)));
-    world.steps(4);
-    assert!(world.control.heard.contains(&Heard::Leave), "the scheduler is told");
-    assert!(world.io.is_none());
+    world.lose_scheduler();
+    let left = leave(&mut world, client, Nanos::from_millis(1));
+    assert!(matches!(left, Err(LeaveError::SchedulerLost(Loss::Closed { .. }))));
 }
 
 #[test]
@@ -148,7 +125,7 @@ fn no_ticket_waits_for_a_dead_io_thread() {
         let outcome = ticket.poll().expect("ended with the thread");
         assert!(matches!(outcome, Outcome::Failed(FailReason::SchedulerLost)));
     }
-    assert_eq!(client.loss(), Some(&Loss::IoEnded));
+    assert_eq!(client.loss(), Some(Loss::IoEnded));
     assert_eq!(client.slots_in_use(), 0);
     assert_eq!(client.counters().failed, 2);
     assert_eq!(client.leave(), Err(LeaveError::SchedulerLost(Loss::IoEnded)));

@@ -4,5 +4,6 @@ mod concurrent;
 mod ending;
 mod joining;
 mod random;
+mod rejoining;
 mod serving;
 mod world;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use baton_core::{Nanos, TaskId};
+use baton_rdma::wire::Role;
 use proptest::prelude::*;
 
 use super::world::*;
@@ -23,6 +24,10 @@ enum Step {
     DropTicket(prop::sample::Index),
     Poll(prop::sample::Index),
     Pass(u64),
+    /// The scheduler dies.
+    Lose,
+    /// One is there (again) and calls the client so.
+    TakeBack(u32),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -36,13 +41,17 @@ fn step() -> impl Strategy<Value = Step> {
         2 => index().prop_map(Step::DropTicket),
         2 => index().prop_map(Step::Poll),
         1 => (1..30u64).prop_map(Step::Pass),
+        1 => Just(Step::Lose),
+        1 => (3..6u32).prop_map(Step::TakeBack),
     ]
 }
 
 struct Story {
     world: World,
     client: Client,
+    /// By every name they ever had.
     tasks: Vec<(usize, TaskId)>,
+    submitted: u64,
     tickets: Vec<Ticket>,
     taken: u64,
     abandoned: u64,
@@ -52,13 +61,16 @@ impl Story {
     fn new() -> Self {
         let (world, client) =
             World::open_with(|config| config.lease_grace(Duration::from_millis(20)));
-        Self { world, client, tasks: Vec::new(), tickets: Vec::new(), taken: 0, abandoned: 0 }
+        let (tasks, tickets) = (Vec::new(), Vec::new());
+        Self { world, client, tasks, submitted: 0, tickets, taken: 0, abandoned: 0 }
     }
 
     fn tell(&mut self, step: Step) {
         match step {
             Step::Submit { model, deadline_ms } => self.submit(model, deadline_ms),
             Step::Pass(ms) => self.world.pass(Nanos::from_millis(ms)),
+            Step::Lose => self.world.lose_scheduler(),
+            Step::TakeBack(number) => self.take_back(number),
             Step::Answer(index) | Step::EndByThread(index, _) | Step::EndByBackend(index) => {
                 if !self.tasks.is_empty() {
                     let (model, task) = self.tasks[index.index(self.tasks.len())];
@@ -77,14 +89,36 @@ impl Story {
         let handle = self.client.model(MODELS[model]).unwrap();
         let Ok(input) = handle.input() else { return };
         let deadline = Deadline::within(Duration::from_millis(deadline_ms));
-        let ticket = self.world.submit_input(input, deadline).unwrap();
+        let Ok(ticket) = self.world.submit_input(input, deadline) else {
+            return assert!(self.client.loss().is_some());
+        };
+        self.submitted += 1;
         self.tasks.push((model, ticket.task()));
         self.tickets.push(ticket);
         self.world.steps(2);
     }
 
+    /// If the client looks for a scheduler: what it submits again then goes by other names.
+    fn take_back(&mut self, number: u32) {
+        if self.client.loss().is_none() {
+            return;
+        }
+        self.world.threads.iter_mut().for_each(|thread| drop(thread.take()));
+        self.world.take_back(number);
+        assert_eq!(self.client.loss(), None);
+        self.world.connect_backend(Role::Backend, TOKEN + u64::from(number));
+        for (model, thread) in self.world.threads.iter_mut().enumerate() {
+            for heard in thread.take() {
+                if let Heard::Submit { task, .. } = heard {
+                    self.tasks.push((model, task));
+                }
+            }
+        }
+    }
+
     fn end(&mut self, step: Step, model: usize, task: TaskId) {
         match step {
+            Step::EndByThread(..) if self.world.threads[model].conn.is_none() => {}
             Step::EndByThread(_, kind) => self.world.end(model, task, kind, 1),
             Step::EndByBackend(_) => {
                 self.world.backend.send(&task_end(task, 2, 5), &[]);
@@ -114,12 +148,13 @@ impl Story {
     /// Long after the last deadline.
     fn conclude(mut self) {
         self.world.pass(Nanos::from_millis(100));
+        assert!(self.world.io.is_some());
         for ticket in &mut self.tickets {
             assert!(ticket.poll().is_some(), "{:?} has no outcome", ticket.task());
             self.taken += 1;
         }
         let counters = self.client.counters();
-        assert_eq!(counters.submitted, self.tasks.len() as u64);
+        assert_eq!(counters.submitted, self.submitted);
         assert_eq!(counters.submitted, counters.completed + counters.dropped + counters.failed);
         assert_eq!(counters.submitted, self.taken + self.abandoned);
         assert_eq!(self.client.slots_in_use(), 0);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
-use baton_rdma::wire::RefuseCode;
+use baton_rdma::wire::{RefuseCode, TaskEnd};
 use baton_rdma::{ReadStatus, TcpConfig};
 
 use super::world::*;
@@ -263,4 +263,22 @@ fn an_outcome_taken_twice_is_told_as_such() {
     assert!(matches!(ticket.poll(), Some(Outcome::Completed(_))));
     assert!(matches!(ticket.poll(), Some(Outcome::Failed(FailReason::StaleGeneration))));
     assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::StaleGeneration)));
+}
+
+#[test]
+fn a_refusal_says_how_long_to_wait_and_the_model_knows() {
+    let (mut world, client) = World::open();
+    let (alpha, beta) = (client.model("alpha").unwrap(), client.model("beta").unwrap());
+    let ticket = world.submit(&alpha, 1, Deadline::Slo);
+    assert_eq!(alpha.retry_after_at(world.now), None);
+    let end = task_end(ticket.task(), DROPPED, DropReason::Quota.code());
+    let told_at = world.now;
+    world.threads[0].send(&TaskEnd { retry_ms: 250.into(), ..end }, &[]);
+    world.steps(2);
+    assert!(matches!(ticket.wait(), Outcome::Dropped(DropReason::Quota)));
+    let left = alpha.retry_after_at(world.now).unwrap();
+    let passed = Duration::from_nanos((world.now - told_at).0);
+    assert!(left <= Duration::from_millis(250) && left + passed >= Duration::from_millis(250));
+    assert_eq!(alpha.retry_after_at(world.now + Nanos::from_millis(250)), None);
+    assert_eq!(beta.retry_after_at(world.now), None, "another model");
 }

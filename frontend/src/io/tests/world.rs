@@ -73,8 +73,8 @@ impl Peer {
                 self.conn = Some(conn);
                 Heard::Opened { role: peer.role, token: peer.token }
             }
-            Event::Closed { reason, .. } => {
-                self.conn = None;
+            Event::Closed { conn, reason } => {
+                self.conn = self.conn.filter(|&open| open != conn);
                 Heard::Closed(reason)
             }
             Event::Read(done) => Heard::Read { status: done.status, bytes: done.row.to_vec() },
@@ -219,13 +219,18 @@ impl World {
 
     /// The scheduler's catalogue: two ModelThreads, two models.
     pub(super) fn announce(&mut self) {
+        self.announce_models(&MODELS);
+    }
+
+    /// As [`World::announce`], with these models.
+    pub(super) fn announce_models(&mut self, names: &[&str]) {
         self.steps(3);
         for (number, thread) in self.threads.iter().enumerate() {
             let addr = WireAddr::new(thread.transport.local_addr());
             self.control.send(&ThreadDesc { thread: (number as u32).into(), addr }, &[]);
         }
         self.control.send(&SubclusterDesc { subcluster: 0.into() }, b"main");
-        for (id, name) in MODELS.iter().enumerate() {
+        for (id, name) in names.iter().enumerate() {
             self.control.send(&model_desc(id as u32), name.as_bytes());
         }
         self.control.send(&CatalogEnd { scheduler_epoch: 1.into() }, &[]);
@@ -233,9 +238,43 @@ impl World {
     }
 
     pub(super) fn admit(&mut self) {
-        let ack = JoinAck { member: MEMBER.into(), first_gpu: 0.into(), token: TOKEN.into() };
+        self.admit_as(MEMBER, TOKEN);
+    }
+
+    pub(super) fn admit_as(&mut self, member: u32, token: u64) {
+        let ack = JoinAck { member: member.into(), first_gpu: 0.into(), token: token.into() };
         self.control.send(&ack, &[]);
         self.steps(3);
+    }
+
+    /// The scheduler dies; its connections break.
+    pub(super) fn lose_scheduler(&mut self) {
+        for peer in [&mut self.control].into_iter().chain(&mut self.threads) {
+            if peer.conn.is_some() {
+                peer.close(RefuseCode::Shutdown);
+            }
+        }
+        self.steps(2);
+    }
+
+    /// Waits until the client looks for a scheduler, and finds one.
+    pub(super) fn await_client(&mut self) {
+        for _ in 0..100 {
+            self.steps(2);
+            if self.control.conn.is_some() {
+                return;
+            }
+            self.now = self.now + Nanos::from_millis(5);
+        }
+        panic!("the client does not come back");
+    }
+
+    /// A scheduler is there again and takes the client in, under another number.
+    pub(super) fn take_back(&mut self, member: u32) {
+        self.await_client();
+        self.announce();
+        self.admit_as(member, TOKEN + u64::from(member));
+        self.steps(40);
     }
 
     pub(super) fn connect_backend(&mut self, role: Role, token: u64) {
@@ -315,13 +354,13 @@ impl World {
 }
 
 pub(super) fn task_end(task: TaskId, kind: u8, reason: u8) -> TaskEnd {
-    TaskEnd { task: task.0.into(), kind, reason, reserved: 0.into() }
+    TaskEnd { task: task.0.into(), kind, reason, retry_ms: 0.into() }
 }
 
 fn model_desc(id: u32) -> ModelDesc {
     ModelDesc {
         model: id.into(),
-        thread: id.into(),
+        thread: (id % 2).into(),
         subcluster: 0.into(),
         batch_max: 8.into(),
         input_bytes: (INPUT as u32).into(),

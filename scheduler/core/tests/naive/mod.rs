@@ -261,7 +261,7 @@ impl Naive {
         larger
             .clone()
             .find(dearer)
-            .map_or(f64::from(u32::MAX), |b| b - f64::from(batch) - 1.0 / 16.0)
+            .map_or_else(|| f64::from(u32::MAX), |b| b - f64::from(batch) - 1.0 / 16.0)
     }
 }
 

@@ -26,7 +26,9 @@ pub(super) fn user_access(root: &Sysroot, nic: &Nic) -> Check {
     let fix = "modprobe ib_uverbs; in a container pass /dev/infiniband in";
     let advice = Advice::new("rdma user access", "a device file for the device", fix);
     let check = looked(advice, |advice| {
-        for name in root.names("/sys/class/infiniband_verbs")? {
+        let names = root.names("/sys/class/infiniband_verbs")?;
+        // Beside the devices there is a file of the kernel's own.
+        for name in names.iter().filter(|name| name.starts_with("uverbs")) {
             let of = root.text(&format!("/sys/class/infiniband_verbs/{name}/ibdev"))?;
             if of.as_deref() == Some(&nic.name) {
                 let file = format!("/dev/infiniband/{name}");

@@ -1,0 +1,229 @@
+//! The client of the flood: open-loop Poisson arrivals, whatever becomes of the tasks.
+//!
+//! It is bounded by its slots: an arrival that finds none is counted as `no_slot` and goes nowhere.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use baton_client::{Client, ClientConfig, Deadline, ModelHandle, Outcome, Ticket};
+use baton_core::Nanos;
+use baton_topo::{Clock, park_thread};
+
+use super::OverloadError;
+use super::cluster::MODELS;
+use crate::arrivals::Arrivals;
+use crate::latency::Latency;
+
+/// Width of a window.
+pub(super) const WINDOW: Nanos = Nanos::from_millis(100);
+/// Tasks of one model outstanding at a time: more than come within the objective at ten times what
+/// the GPUs bear.
+const SLOTS: u32 = 2048;
+/// Arrivals submitted between two looks at the tickets.
+const BURST_MAX: usize = 64;
+/// A finished ticket waits this long at most for being looked at.
+const REAP_INTERVAL: Nanos = Nanos::from_millis(2);
+const MEMORY_INTERVAL: Nanos = Nanos::from_millis(500);
+
+/// What became of some tasks.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Counts {
+    pub(super) submitted: u64,
+    pub(super) completed: u64,
+    pub(super) late: u64,
+    pub(super) dropped: BTreeMap<&'static str, u64>,
+    pub(super) failed: BTreeMap<&'static str, u64>,
+    pub(super) latency: Latency,
+}
+
+impl Counts {
+    pub(super) fn in_time(&self) -> u64 {
+        self.completed - self.late
+    }
+
+    pub(super) fn ended(&self) -> u64 {
+        let sum = |reasons: &BTreeMap<_, u64>| reasons.values().sum::<u64>();
+        self.completed + sum(&self.dropped) + sum(&self.failed)
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.submitted += other.submitted;
+        self.completed += other.completed;
+        self.late += other.late;
+        for (into, from) in [(&mut self.dropped, &other.dropped), (&mut self.failed, &other.failed)]
+        {
+            from.iter().for_each(|(reason, count)| *into.entry(reason).or_default() += count);
+        }
+        self.latency.merge(&other.latency);
+    }
+}
+
+/// Tasks due in one span of time: of each model, and of both together window by window.
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    pub(super) seconds: f64,
+    pub(super) models: [Counts; 2],
+    /// Of each window of [`WINDOW`]: due, and of those answered in time.
+    pub(super) windows: Vec<[u64; 2]>,
+}
+
+impl Span {
+    fn new(seconds: f64) -> Self {
+        let windows = vec![[0; 2]; (seconds * 1e9 / WINDOW.0 as f64).ceil() as usize + 1];
+        Self { seconds, models: Default::default(), windows }
+    }
+}
+
+struct Outstanding {
+    ticket: Ticket,
+    model: usize,
+    due: Nanos,
+    /// Its place among the spans.
+    span: usize,
+}
+
+/// The client, and what it has offered so far.
+pub(super) struct Load {
+    clock: Clock,
+    client: Option<Client>,
+    handles: [ModelHandle; 2],
+    seed: u64,
+    outstanding: Vec<Outstanding>,
+    /// Of each span when it began, and what became of its tasks.
+    spans: Vec<(Nanos, Span)>,
+    /// Drops that came with word how long to wait.
+    pub(super) hinted: u64,
+}
+
+impl Load {
+    pub(super) fn connect(
+        scheduler: SocketAddr,
+        clock: Clock,
+        seed: u64,
+    ) -> Result<Self, OverloadError> {
+        let config = ClientConfig::new(scheduler).models(MODELS).clock(clock);
+        let client = Client::connect(config.slots_per_model(SLOTS))?;
+        let handles = [client.model(MODELS[0])?, client.model(MODELS[1])?];
+        let (outstanding, spans) = (Vec::new(), Vec::new());
+        let client = Some(client);
+        Ok(Self { clock, client, handles, seed, outstanding, spans, hinted: 0 })
+    }
+
+    /// Offers tasks of both models at these rates and returns the number of their span; the last of
+    /// them may be without outcome yet. `each` is called twice a second.
+    pub(super) fn offer(&mut self, rates: [f64; 2], seconds: f64, mut each: impl FnMut()) -> usize {
+        let number = self.spans.len();
+        let start = self.clock.now();
+        let end = start + Nanos::from_millis_f64(seconds * 1e3);
+        self.spans.push((start, Span::new(seconds)));
+        let seed = self.seed.wrapping_add(number as u64);
+        let mut arrivals = Arrivals::new(&rates, seed, start);
+        let mut next_call = start;
+        loop {
+            let now = self.clock.now();
+            let caught_up = self.submit_due(&mut arrivals, now.min(end), number);
+            self.reap();
+            if now >= next_call {
+                each();
+                next_call = now + MEMORY_INTERVAL;
+            }
+            if now >= end && caught_up {
+                break;
+            }
+            if caught_up {
+                let until = arrivals.due().min(end).min(now + REAP_INTERVAL);
+                let rest = until - self.clock.now();
+                if rest > Nanos::ZERO {
+                    park_thread(Some(rest));
+                }
+            }
+        }
+        number
+    }
+
+    /// Waits until every task has its outcome: at the latest when its lease is over.
+    pub(super) fn settle(&mut self) {
+        while !self.outstanding.is_empty() {
+            park_thread(Some(REAP_INTERVAL));
+            self.reap();
+        }
+    }
+
+    /// What has become of a span's tasks so far.
+    pub(super) fn span(&self, number: usize) -> &Span {
+        &self.spans[number].1
+    }
+
+    /// All spans' tasks together.
+    pub(super) fn total(&self) -> Counts {
+        let mut total = Counts::default();
+        let models = self.spans.iter().flat_map(|(_, span)| &span.models);
+        models.for_each(|counts| total.merge(counts));
+        total
+    }
+
+    /// Leaves: afterwards every task has its outcome.
+    pub(super) fn leave(&mut self) {
+        self.settle();
+        let Some(client) = self.client.take() else { return };
+        self.hinted = client.counters().hinted;
+        if let Err(error) = client.leave() {
+            tracing::warn!(%error, "the client did not leave in order");
+        }
+    }
+
+    /// False if more arrivals are due than one burst takes.
+    fn submit_due(&mut self, arrivals: &mut Arrivals, until: Nanos, span: usize) -> bool {
+        for _ in 0..BURST_MAX {
+            let Some((due, model)) = arrivals.take(until) else { return true };
+            self.submit(due, model, span);
+        }
+        false
+    }
+
+    fn submit(&mut self, due: Nanos, model: usize, number: usize) {
+        let (start, span) = &mut self.spans[number];
+        let window = ((due - *start).0 / WINDOW.0) as usize;
+        span.models[model].submitted += 1;
+        span.windows[window][0] += 1;
+        let ticket = match self.handles[model].input() {
+            Ok(input) => input.submit(Deadline::Slo).map_err(|_| "scheduler_lost"),
+            Err(_) => Err("no_slot"),
+        };
+        match ticket {
+            Ok(ticket) => self.outstanding.push(Outstanding { ticket, model, due, span: number }),
+            Err(reason) => *span.models[model].failed.entry(reason).or_default() += 1,
+        }
+    }
+
+    fn reap(&mut self) {
+        let mut at = 0;
+        while let Some(task) = self.outstanding.get_mut(at) {
+            match task.ticket.poll() {
+                Some(outcome) => {
+                    let task = self.outstanding.swap_remove(at);
+                    self.count(&task, &outcome);
+                }
+                None => at += 1,
+            }
+        }
+    }
+
+    fn count(&mut self, task: &Outstanding, outcome: &Outcome) {
+        let (start, span) = &mut self.spans[task.span];
+        let counts = &mut span.models[task.model];
+        match outcome {
+            Outcome::Completed(reply) => {
+                counts.completed += 1;
+                counts.late += u64::from(reply.late());
+                let window = ((task.due - *start).0 / WINDOW.0) as usize;
+                span.windows[window][1] += u64::from(!reply.late());
+                // Since its submit: how late this generator is says nothing about the cluster.
+                let timing = reply.timing();
+                counts.latency.record(timing.landed - timing.submitted);
+            }
+            Outcome::Dropped(reason) => *counts.dropped.entry(reason.as_str()).or_default() += 1,
+            Outcome::Failed(reason) => *counts.failed.entry(reason.as_str()).or_default() += 1,
+        }
+    }
+}

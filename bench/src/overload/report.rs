@@ -1,0 +1,304 @@
+//! What the flood came to: for scripts as JSON, for people as text.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::client::{Counts, Load, Span, WINDOW};
+use super::cluster::{MODELS, SLO_MS};
+use super::{BAD_MAX, Overload};
+
+/// A window counts as normal with so much more bad in it than the normal load has at most.
+const SLACK: f64 = 0.01;
+/// Windows that are looked at together, a second: tasks of one alone are too few to judge by.
+const TOGETHER: usize = 10;
+
+/// Tasks of one phase, of both models or of one.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PhaseReport {
+    /// Tasks due, per second.
+    pub offered_rps: f64,
+    /// Answers in time, per second.
+    pub goodput_rps: f64,
+    /// Share of the tasks that were not answered in time.
+    pub bad_rate: f64,
+    /// Tasks due.
+    pub submitted: u64,
+    /// Of these, answered.
+    pub completed: u64,
+    /// Of these, after the deadline.
+    pub late: u64,
+    /// Dropped, by reason.
+    pub dropped: BTreeMap<&'static str, u64>,
+    /// Failed, by reason; `no_slot`: the client's bound.
+    pub failed: BTreeMap<&'static str, u64>,
+    /// Latency of the answers, ms; `null` without any.
+    pub p50_ms: Option<f64>,
+    /// See `p50_ms`.
+    pub p99_ms: Option<f64>,
+    /// See `p50_ms`.
+    pub p999_ms: Option<f64>,
+}
+
+impl PhaseReport {
+    pub(super) fn new(span: &Span) -> Self {
+        let mut all = Counts::default();
+        span.models.iter().for_each(|counts| all.merge(counts));
+        Self::of(all, span.seconds)
+    }
+
+    fn of(counts: Counts, seconds: f64) -> Self {
+        let bad = counts.submitted - counts.in_time();
+        Self {
+            offered_rps: counts.submitted as f64 / seconds,
+            goodput_rps: counts.in_time() as f64 / seconds,
+            bad_rate: bad as f64 / counts.submitted.max(1) as f64,
+            submitted: counts.submitted,
+            completed: counts.completed,
+            late: counts.late,
+            p50_ms: counts.latency.quantile_ms(0.5),
+            p99_ms: counts.latency.quantile_ms(0.99),
+            p999_ms: counts.latency.quantile_ms(0.999),
+            dropped: counts.dropped,
+            failed: counts.failed,
+        }
+    }
+}
+
+/// A process's resident memory, KiB.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct MemoryOf {
+    /// Whose.
+    pub process: String,
+    /// When the flood began.
+    pub before_kib: u64,
+    /// After a sixth of the flood: what it needs at all is touched by then.
+    pub early_kib: u64,
+    /// After the flood.
+    pub after_kib: u64,
+    /// The most that was read.
+    pub peak_kib: u64,
+}
+
+/// Readings over the flood.
+#[derive(Debug)]
+pub(super) struct Memory(Vec<Vec<(String, u64)>>);
+
+impl Memory {
+    pub(super) fn start(first: Vec<(String, u64)>) -> Self {
+        Self(vec![first])
+    }
+
+    pub(super) fn read(&mut self, reading: Vec<(String, u64)>) {
+        self.0.push(reading);
+    }
+
+    /// Of each process that lived throughout.
+    pub(super) fn finish(self) -> Vec<MemoryOf> {
+        let of = |(name, before_kib): &(String, u64)| {
+            let readings = self.0.iter().map(|all| Some(all.iter().find(|(n, _)| n == name)?.1));
+            let readings: Vec<u64> = readings.collect::<Option<_>>()?;
+            Some(MemoryOf {
+                process: name.clone(),
+                before_kib: *before_kib,
+                early_kib: readings[readings.len() / 6],
+                after_kib: *readings.last()?,
+                peak_kib: readings.iter().copied().max()?,
+            })
+        };
+        self.0[0].iter().filter_map(of).collect()
+    }
+}
+
+/// The numbers of the phases' spans.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spans {
+    pub(super) normal: usize,
+    pub(super) flood: usize,
+    pub(super) after: usize,
+}
+
+/// The whole run.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct OverloadReport {
+    /// The highest rate that was served with at most 1 % bad.
+    pub peak: PhaseReport,
+    /// The load before the flood, at 0.8 of that.
+    pub normal: PhaseReport,
+    /// How many times the peak was offered.
+    pub factor: f64,
+    /// For how long.
+    pub seconds: f64,
+    /// The flood.
+    pub flood: PhaseReport,
+    /// The same by model: with one of them flooded, the other is the neighbour.
+    pub flood_by_model: BTreeMap<&'static str, PhaseReport>,
+    /// Goodput under the flood over that of the peak.
+    pub goodput_ratio: f64,
+    /// The objective, ms: answers take no longer.
+    pub slo_ms: f64,
+    /// The normal load again.
+    pub after: PhaseReport,
+    /// How long after the end of the flood a task had to be due for the next second's to fare as before
+    /// the flood; `null` if none did.
+    pub recovery_ms: Option<f64>,
+    /// Tasks refused with word how long to wait, over all that were refused for quota or a full queue.
+    pub hinted: u64,
+    /// See `hinted`.
+    pub refused: u64,
+    /// Resident memory of scheduler and backends.
+    pub memory: Vec<MemoryOf>,
+    /// Share of the CPU time that went to other machines' work; `null` where unknown.
+    pub steal_fraction: Option<f64>,
+    /// Every task of every phase has had one outcome.
+    pub conserved: bool,
+    /// Tasks of every phase.
+    pub submitted: u64,
+    /// Of these, those that were answered.
+    pub completed: u64,
+    /// Of these, dropped.
+    pub dropped: u64,
+    /// Of these, failed.
+    pub failed: u64,
+    /// Processes that died.
+    pub lost: Vec<String>,
+}
+
+impl OverloadReport {
+    /// From the client's counts; what it does not know is empty.
+    pub(super) fn new(overload: &Overload, peak: PhaseReport, load: &Load, spans: Spans) -> Self {
+        let normal = PhaseReport::new(load.span(spans.normal));
+        let flood = PhaseReport::new(load.span(spans.flood));
+        let total = load.total();
+        let models = load.span(spans.flood).models.iter().cloned();
+        let by_model = models.map(|counts| PhaseReport::of(counts, overload.seconds));
+        let refused = ["quota", "queue_full"].map(|why| total.dropped.get(why).unwrap_or(&0));
+        Self {
+            factor: overload.factor,
+            seconds: overload.seconds,
+            goodput_ratio: flood.goodput_rps / peak.goodput_rps,
+            flood_by_model: MODELS.into_iter().zip(by_model).collect(),
+            slo_ms: SLO_MS,
+            after: PhaseReport::new(load.span(spans.after)),
+            recovery_ms: recovery(&load.span(spans.after).windows, normal.bad_rate),
+            hinted: load.hinted,
+            refused: refused.into_iter().sum(),
+            memory: Vec::new(),
+            steal_fraction: None,
+            conserved: total.submitted == total.ended(),
+            submitted: total.submitted,
+            completed: total.completed,
+            dropped: total.dropped.values().sum(),
+            failed: total.failed.values().sum(),
+            lost: Vec::new(),
+            peak,
+            normal,
+            flood,
+        }
+    }
+}
+
+/// The start of the first second in which no more is bad than normal, ms.
+fn recovery(windows: &[[u64; 2]], normal_bad_rate: f64) -> Option<f64> {
+    let most = normal_bad_rate.max(BAD_MAX) + SLACK;
+    let fine = |second: &[[u64; 2]]| {
+        let due: u64 = second.iter().map(|window| window[0]).sum();
+        let in_time: u64 = second.iter().map(|window| window[1]).sum();
+        (due - in_time) as f64 <= most * due as f64
+    };
+    let first = windows.windows(TOGETHER.min(windows.len())).position(fine)?;
+    Some(WINDOW.times(first as u64).as_millis_f64())
+}
+
+impl fmt::Display for OverloadReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        line(f, "peak", &self.peak)?;
+        line(f, "normal", &self.normal)?;
+        line(f, "flood", &self.flood)?;
+        for (name, model) in &self.flood_by_model {
+            line(f, &format!("  {name}"), model)?;
+        }
+        line(f, "after", &self.after)?;
+        let ratio = self.goodput_ratio;
+        writeln!(
+            f,
+            "goodput under the flood: {ratio:.3} of the peak; objective {} ms",
+            self.slo_ms
+        )?;
+        match self.recovery_ms {
+            Some(ms) => writeln!(f, "as before {ms:.0} ms after the flood")?,
+            None => writeln!(f, "not as before within the time looked at")?,
+        }
+        writeln!(f, "{} tasks refused, {} with word how long to wait", self.refused, self.hinted)?;
+        for of in &self.memory {
+            writeln!(
+                f,
+                "{}: {} KiB before the flood, {} early in it, {} after, {} at most",
+                of.process, of.before_kib, of.early_kib, of.after_kib, of.peak_kib
+            )?;
+        }
+        if let Some(stolen) = self.steal_fraction {
+            writeln!(f, "CPU stolen {:.1} %", stolen * 1e2)?;
+        }
+        for name in &self.lost {
+            writeln!(f, "LOST: {name}")?;
+        }
+        let conserved = if self.conserved { "conserved" } else { "NOT CONSERVED" };
+        let Self { submitted, completed, dropped, failed, .. } = self;
+        write!(f, "{conserved}: {submitted} submitted, {completed} completed, ")?;
+        write!(f, "{dropped} dropped, {failed} failed")
+    }
+}
+
+fn line(f: &mut fmt::Formatter<'_>, name: &str, phase: &PhaseReport) -> fmt::Result {
+    let ms =
+        |quantile: Option<f64>| quantile.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.1}"));
+    writeln!(
+        f,
+        "{name:<9} {:>8.0}/s offered, {:>6.0}/s in time, {:>6.2} % bad, {} late; p50 {} p99 {} p99.9 {} ms; \
+         dropped {:?}, failed {:?}",
+        phase.offered_rps,
+        phase.goodput_rps,
+        phase.bad_rate * 1e2,
+        phase.late,
+        ms(phase.p50_ms),
+        ms(phase.p99_ms),
+        ms(phase.p999_ms),
+        phase.dropped,
+        phase.failed
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recovery_is_where_a_second_begins_that_is_as_good_as_before() {
+        let bad = [[100, 0]; 3];
+        let good = [[100, 100]; 20];
+        assert_eq!(recovery(&[&bad[..], &good[..]].concat(), 0.0), Some(300.0));
+        assert_eq!(recovery(&good, 0.0), Some(0.0));
+        let nearly = [[100, 98]; 20];
+        assert_eq!(recovery(&nearly, 0.0), Some(0.0), "one per cent, and one more");
+        assert_eq!(recovery(&[[100, 97]; 20], 0.0), None);
+        assert_eq!(recovery(&[[100, 97]; 20], 0.02), Some(0.0), "it was no better before");
+    }
+
+    #[test]
+    fn memory_is_read_of_those_that_live_throughout() {
+        let of = |name: &str, kib| (name.to_owned(), kib);
+        let mut memory = Memory::start(vec![of("a", 10), of("b", 20)]);
+        memory.read(vec![of("a", 15), of("b", 30)]);
+        memory.read(vec![of("a", 12)]);
+        let expected = MemoryOf {
+            process: "a".to_owned(),
+            before_kib: 10,
+            early_kib: 10,
+            after_kib: 12,
+            peak_kib: 15,
+        };
+        assert_eq!(memory.finish(), [expected]);
+    }
+}

@@ -1,0 +1,206 @@
+//! The scheduler is lost and looked for until one is back, or the client leaves.
+//!
+//! In: the loss of an open client. Out: the same client, open again in a new life: with another
+//! number, another token, another clock, and the same slabs and tickets. Outstanding tasks whose
+//! deadline allows it are submitted again, each under the next generation of its slot.
+//!
+//! An answer of the life before counts until then, for it is the answer to the same input. From then on
+//! it is refused by its generation, and the backends of that life are let go of: they have nothing to
+//! read any more.
+
+use std::sync::Arc;
+
+use baton_core::{FailReason, Nanos, TaskId};
+use baton_rdma::wire::RefuseCode;
+use baton_rdma::{Heartbeat, Transport};
+
+use crate::error::{ConnectError, Loss};
+use crate::io::{Io, Stage, ThreadLink};
+use crate::outcome::Outcome;
+use crate::session::{Model, Task};
+
+/// How long an attempt to reach the scheduler may take: a host that has lost power answers nothing.
+const REACH: Nanos = Nanos::from_millis(1_000);
+/// Tasks submitted again per pass: bounds how long arrivals wait behind them.
+const TASKS_PER_PASS: usize = 256;
+/// How long after the client is back a scheduler without backends is given time for them to come back
+/// too, and how often it is asked again.
+const GATHERING: Nanos = Nanos::from_millis(2_000);
+const ASK_AGAIN: Nanos = Nanos::from_millis(20);
+/// When a task whose input is just being read is looked at again.
+const BUSY_AGAIN: Nanos = Nanos::from_micros(500);
+
+impl<T: Transport> Io<T> {
+    /// An open client has lost its scheduler. What its ModelThreads have sent is still read: perhaps
+    /// they told what ended.
+    pub(super) fn lose(&mut self, now: Nanos, loss: Loss) {
+        let Some(serving) = &mut self.serving else { return };
+        serving.session.lose(loss);
+        serving.pending.clear();
+        serving.pending_at = None;
+        self.former_clock = self.heartbeat.sync().clone();
+        self.heartbeat.stop();
+        self.pause(now);
+    }
+
+    /// How long the connection to the scheduler may take to come up.
+    pub(super) fn patience(&self) -> Nanos {
+        let bound = if self.life > 0 { REACH } else { Nanos::MAX };
+        self.config.connect_timeout.min(bound)
+    }
+
+    fn pause(&mut self, now: Nanos) {
+        self.stage = Stage::Away;
+        self.stage_ends = now + self.backoff.pause();
+    }
+
+    /// The pause is over.
+    pub(super) fn look_again(&mut self, now: Nanos) {
+        self.let_go("joining anew");
+        self.connect(now);
+    }
+
+    /// Forgets the scheduler of before.
+    fn let_go(&mut self, why: &str) {
+        let threads = self.threads.drain(..).filter_map(|link| link.conn);
+        for conn in threads.chain(self.control.take()) {
+            self.transport.close(conn, RefuseCode::Shutdown, why);
+        }
+        std::mem::take(&mut self.catalogue);
+        self.heartbeat = Heartbeat::new(self.config.member_timeout);
+        self.backends.await_token();
+    }
+
+    /// Not this time. A scheduler with other models will never do.
+    #[cold]
+    pub(super) fn on_rejoin_failed(&mut self, now: Nanos, error: &ConnectError) {
+        tracing::debug!(%error, "the scheduler is not back yet");
+        self.let_go(&error.to_string());
+        let changed = matches!(
+            error,
+            ConnectError::UnknownModel(_)
+                | ConnectError::NoModels
+                | ConnectError::Refused {
+                    code: Some(RefuseCode::Version | RefuseCode::BadRequest),
+                    ..
+                }
+        );
+        match changed {
+            true => self.give_up_on_scheduler(error.to_string()),
+            false => self.pause(now),
+        }
+    }
+
+    fn give_up_on_scheduler(&mut self, detail: String) {
+        self.let_go(&detail);
+        self.stage = Stage::Away;
+        self.stage_ends = Nanos::MAX;
+        if let Some(serving) = &self.serving {
+            serving.session.give_up(Loss::Changed { detail });
+        }
+    }
+
+    /// The new catalogue is complete: asks to be let in, with the slabs there are.
+    pub(super) fn on_catalogue_again(&mut self, now: Nanos) -> Result<(), ConnectError> {
+        let Some(serving) = &mut self.serving else { return Ok(()) };
+        let session = Arc::clone(&serving.session);
+        let names: Vec<String> =
+            session.models.iter().map(|model| model.name.to_string()).collect();
+        let (threads, models) = std::mem::take(&mut self.catalogue).select(&names)?;
+        if let Some((model, _)) = session.models.iter().zip(&models).find(|(a, b)| !fits(a, b)) {
+            let detail = format!("model {} has another number or other sizes", model.name);
+            self.give_up_on_scheduler(detail);
+            return Ok(());
+        }
+        serving.routes = models.iter().map(|model| model.thread).collect();
+        self.threads = threads.into_iter().map(ThreadLink::new).collect();
+        self.join(&session.slabs)?;
+        self.stage = Stage::Admission;
+        self.heartbeat.start(now);
+        Ok(())
+    }
+
+    /// The client is open again.
+    pub(super) fn on_return(&mut self, now: Nanos) {
+        self.gathering_until = now + GATHERING;
+        self.backoff.reset();
+        self.counters.reconnects.add(1);
+        let Some(serving) = &mut self.serving else { return };
+        serving.pending.extend(serving.tasks.ids());
+        serving.pending_at = Some(now);
+        serving.session.regain();
+        let outstanding = serving.pending.len();
+        tracing::info!(frontend = self.number.0, outstanding, "joined again");
+    }
+
+    /// A task was dropped because no backend serves its model. True if it was submitted before the
+    /// scheduler was lost, and the backends may come back as this client did: it is submitted again.
+    pub(super) fn wait_for_backend(&mut self, now: Nanos, id: TaskId) -> bool {
+        let Some(serving) = &mut self.serving else { return false };
+        let was_resubmitted = |task: &Task| task.ticket != task.id && now < task.deadline;
+        let waits =
+            now < self.gathering_until && serving.tasks.get(id).is_some_and(was_resubmitted);
+        if waits {
+            serving.tasks.orphan(id);
+            serving.pending.push_back(id);
+            serving.pending_at.get_or_insert(now + ASK_AGAIN);
+        }
+        waits
+    }
+
+    /// Submits what is left of earlier lives. Returns for how many tasks that is settled now.
+    pub(super) fn resubmit(&mut self, now: Nanos) -> usize {
+        if self.stage != Stage::Open {
+            return 0;
+        }
+        for conn in self.backends.part() {
+            let detail = "the scheduler that introduced you is gone; be introduced by the next";
+            self.transport.close(conn, RefuseCode::Unauthorised, detail);
+        }
+        let Some(serving) = &mut self.serving else { return 0 };
+        let pending = serving.pending.len();
+        if serving.pending_at.take_if(|at| *at <= now).is_none() {
+            return 0;
+        }
+        let settled = (0..pending.min(TASKS_PER_PASS)).filter(|_| self.resubmit_next(now)).count();
+        if let Some(serving) = &mut self.serving
+            && !serving.pending.is_empty()
+        {
+            serving.pending_at = Some(if settled > 0 { now } else { now + BUSY_AGAIN });
+        }
+        settled
+    }
+
+    /// False if its input is just being read, or its answer is here and not taken in yet: it is looked
+    /// at again.
+    fn resubmit_next(&mut self, now: Nanos) -> bool {
+        let number = self.number;
+        let Some(serving) = &mut self.serving else { return true };
+        let Some(id) = serving.pending.pop_front() else { return true };
+        // It may have got its outcome in the meantime.
+        let Some(&task) = serving.tasks.get(id) else { return true };
+        if now >= task.deadline {
+            serving.tasks.remove(id);
+            serving.decide(id, Outcome::Failed(FailReason::SchedulerLost));
+            return true;
+        }
+        let is_known_to_nobody = task.life == 0 && id.frontend() == number;
+        let renewed = if is_known_to_nobody { Some(id) } else { serving.session.slabs.renew(id) };
+        let Some(renewed) = renewed else {
+            serving.pending.push_back(id);
+            return false;
+        };
+        serving.tasks.remove(id);
+        if task.life > 0 {
+            self.counters.resubmitted.add(1);
+        }
+        self.send(&Task { id: renewed, ..task });
+        true
+    }
+}
+
+/// Inputs of the one are inputs of the other.
+fn fits(before: &Model, now: &Model) -> bool {
+    let what = |model: &Model| (model.id, model.input_bytes, model.output_bytes);
+    what(before) == what(now)
+}

@@ -1,0 +1,72 @@
+//! When to look for a lost scheduler again.
+//!
+//! In: a seed of the member's own. Out: pauses that double up to a bound, each shortened by chance, so
+//! that the many who lost the same scheduler do not all come back at once. Pure: the caller adds the
+//! pause to its `now`.
+
+use baton_core::Nanos;
+
+/// The first pause, and the longest: what a scheduler that is back waits for its members at most.
+const FIRST: Nanos = Nanos::from_millis(50);
+const LONGEST: Nanos = Nanos::from_millis(500);
+
+/// The pauses of one member.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    full: Nanos,
+    random: u64,
+}
+
+impl Backoff {
+    /// Members with different seeds come back at different moments.
+    pub fn new(seed: u64) -> Self {
+        Self { full: FIRST, random: seed }
+    }
+
+    /// The pause before the next attempt: half of the full one at least.
+    pub fn pause(&mut self) -> Nanos {
+        let full = self.full;
+        self.full = full.times(2).min(LONGEST);
+        Nanos(full.0 / 2 + self.draw() % (full.0 / 2 + 1))
+    }
+
+    /// The attempt has succeeded: the next pause is a first one.
+    pub fn reset(&mut self) {
+        self.full = FIRST;
+    }
+
+    /// SplitMix64.
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_bound_and_begin_anew_after_a_success() {
+        let mut backoff = Backoff::new(7);
+        for full in [50, 100, 200, 400, 500, 500, 500].map(Nanos::from_millis) {
+            let pause = backoff.pause();
+            assert!(Nanos(full.0 / 2) <= pause && pause <= full, "{pause:?} of {full:?}");
+        }
+        backoff.reset();
+        assert!(backoff.pause() <= FIRST);
+    }
+
+    #[test]
+    fn another_seed_is_another_moment_and_the_same_seed_the_same() {
+        let pauses = |seed| {
+            let mut backoff = Backoff::new(seed);
+            [(); 4].map(|()| backoff.pause())
+        };
+        assert_eq!(pauses(1), pauses(1));
+        assert_ne!(pauses(1), pauses(2));
+    }
+}

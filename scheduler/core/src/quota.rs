@@ -1,0 +1,286 @@
+//! How much of what is asked for is accepted: a token bucket for the model, and one of each frontend.
+//!
+//! A bucket fills at its limit's rate up to 100 ms' worth, at least [`BURST_MIN`] tasks; a task takes
+//! one token of both, or none and is refused. Integers throughout: a token is 10¹² parts, so that
+//! a thousandth of a task per second is one part per nanosecond and nothing is ever rounded.
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use crate::ids::FrontendId;
+use crate::time::Nanos;
+
+/// Tasks that may come at once, however low the limit is.
+const BURST_MIN: u64 = 16;
+/// How long a bucket takes to fill.
+const BURST: Nanos = Nanos::from_millis(100);
+/// One task, in parts.
+const TOKEN: u64 = 1_000_000_000_000;
+
+/// A rate, and what may come at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RateLimit {
+    /// Thousandths of a task per second: parts per nanosecond.
+    per_ns: u64,
+}
+
+impl RateLimit {
+    /// The smallest and the largest limit, tasks per second. Above, a full bucket would not fit.
+    pub const RANGE: core::ops::RangeInclusive<f64> = 0.001..=1e8;
+
+    /// At most `rps` tasks per second, rounded to thousandths and kept within [`RateLimit::RANGE`].
+    pub fn per_second(rps: f64) -> Self {
+        let rps = rps.clamp(*Self::RANGE.start(), *Self::RANGE.end());
+        Self { per_ns: ((rps * 1e3 + 0.5) as u64).max(1) }
+    }
+
+    /// The rate, tasks per second.
+    pub fn rps(self) -> f64 {
+        self.per_ns as f64 / 1e3
+    }
+
+    /// Parts in a full bucket.
+    fn full(self) -> u64 {
+        self.per_ns.saturating_mul(BURST.0).max(BURST_MIN * TOKEN)
+    }
+}
+
+/// What a model's tasks are limited to. The default is no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct QuotaLimits {
+    /// All frontends together.
+    pub model: Option<RateLimit>,
+    /// Each frontend by itself.
+    pub frontend: Option<RateLimit>,
+}
+
+/// Parts that were left at a moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Bucket {
+    level: u64,
+    at: Nanos,
+}
+
+impl Bucket {
+    fn full(limit: RateLimit) -> Self {
+        Self { level: limit.full(), at: Nanos::ZERO }
+    }
+
+    /// Brings the level up to `now`; a moment that lies behind changes nothing.
+    fn fill(&mut self, limit: RateLimit, now: Nanos) {
+        let gained = (now - self.at).0.saturating_mul(limit.per_ns);
+        self.level = self.level.saturating_add(gained).min(limit.full());
+        self.at = self.at.max(now);
+    }
+
+    /// How long until there is a token: zero if there is one.
+    fn wait(self, limit: RateLimit) -> Nanos {
+        Nanos(TOKEN.saturating_sub(self.level).div_ceil(limit.per_ns))
+    }
+}
+
+/// One model's buckets. Allocates when it is made and never again.
+#[derive(Clone, Debug)]
+pub struct Quota {
+    model: Option<(RateLimit, Bucket)>,
+    frontend: Option<(RateLimit, Box<[Bucket]>)>,
+    refused: u64,
+}
+
+impl Quota {
+    /// Full buckets for frontends `0..frontends`; `None` if nothing is limited.
+    pub fn new(limits: QuotaLimits, frontends: u32) -> Option<Self> {
+        if limits == QuotaLimits::default() {
+            return None;
+        }
+        let each = |limit| vec![Bucket::full(limit); frontends as usize].into_boxed_slice();
+        Some(Self {
+            model: limits.model.map(|limit| (limit, Bucket::full(limit))),
+            frontend: limits.frontend.map(|limit| (limit, each(limit))),
+            refused: 0,
+        })
+    }
+
+    /// Takes a token for a task of `frontend`, one of those that [`Quota::new`] was told of.
+    ///
+    /// # Errors
+    /// Nothing was taken: how long until the task would be accepted if no other came meanwhile.
+    pub fn admit(&mut self, now: Nanos, frontend: FrontendId) -> Result<(), Nanos> {
+        let own = self.frontend.as_mut();
+        let own = own.map(|(limit, each)| (*limit, &mut each[usize::from(frontend.0)]));
+        let all = self.model.as_mut().map(|(limit, bucket)| (*limit, bucket));
+        let mut buckets = [all, own];
+        let mut wait = Nanos::ZERO;
+        for (limit, bucket) in buckets.iter_mut().flatten() {
+            bucket.fill(*limit, now);
+            wait = wait.max(bucket.wait(*limit));
+        }
+        if wait > Nanos::ZERO {
+            self.refused += 1;
+            return Err(wait);
+        }
+        for (_, bucket) in buckets.iter_mut().flatten() {
+            bucket.level -= TOKEN;
+        }
+        Ok(())
+    }
+
+    /// Tasks refused since it was made.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const A: FrontendId = FrontendId(0);
+    const B: FrontendId = FrontendId(1);
+
+    fn quota(model: Option<f64>, frontend: Option<f64>) -> Quota {
+        let [model, frontend] = [model, frontend].map(|rps| rps.map(RateLimit::per_second));
+        Quota::new(QuotaLimits { model, frontend }, 2).expect("something is limited")
+    }
+
+    fn admitted(quota: &mut Quota, now: Nanos, frontend: FrontendId, tries: u32) -> u32 {
+        (0..tries).map(|_| u32::from(quota.admit(now, frontend).is_ok())).sum()
+    }
+
+    #[test]
+    fn without_limits_there_is_no_quota() {
+        assert!(Quota::new(QuotaLimits::default(), 8).is_none());
+    }
+
+    #[test]
+    fn a_tenth_of_a_second_may_come_at_once_and_sixteen_in_any_case() {
+        let second = Nanos::from_millis(1_000);
+        assert_eq!(admitted(&mut quota(Some(5_000.0), None), second, A, 9_999), 500);
+        assert_eq!(admitted(&mut quota(Some(2.0), None), second, A, 9_999), 16);
+        assert_eq!(admitted(&mut quota(None, Some(2.0)), Nanos::ZERO, A, 9_999), 16);
+    }
+
+    #[test]
+    fn a_flooding_frontend_leaves_the_others_theirs() {
+        let mut quota = quota(Some(10_000.0), Some(1_000.0));
+        assert_eq!(admitted(&mut quota, Nanos::ZERO, A, 5_000), 100);
+        assert_eq!(quota.refused(), 4_900);
+        assert_eq!(admitted(&mut quota, Nanos::ZERO, B, 5_000), 100);
+    }
+
+    #[test]
+    fn a_task_that_is_refused_for_one_limit_takes_nothing_of_the_other() {
+        let mut quota = quota(Some(1_000.0), Some(200.0));
+        assert_eq!(admitted(&mut quota, Nanos::ZERO, A, 5_000), 20);
+        assert_eq!(admitted(&mut quota, Nanos::ZERO, B, 5_000), 20);
+        let Some((_, bucket)) = quota.model else { panic!("limited") };
+        assert_eq!(bucket.level, 60 * TOKEN);
+    }
+
+    #[test]
+    fn limits_are_kept_within_what_can_be_counted() {
+        assert_eq!(RateLimit::per_second(0.0), RateLimit::per_second(0.001));
+        assert_eq!(RateLimit::per_second(f64::INFINITY), RateLimit::per_second(1e8));
+        let most = RateLimit::per_second(1e8);
+        assert_eq!(u128::from(most.full()), 10_000_000 * u128::from(TOKEN), "it fits");
+        assert_eq!(RateLimit::per_second(12.5).rps(), 12.5);
+    }
+
+    /// What may have been accepted up to a moment, counted in parts without any bound.
+    struct Naive {
+        per_ns: u128,
+        level: u128,
+        at: u64,
+    }
+
+    impl Naive {
+        fn new(rps: f64) -> Self {
+            let per_ns = RateLimit::per_second(rps).per_ns.into();
+            Self { per_ns, level: Self::full(per_ns), at: 0 }
+        }
+
+        fn full(per_ns: u128) -> u128 {
+            (per_ns * 100_000_000).max(16 * 1_000_000_000_000)
+        }
+
+        /// Whether there would be a token at `now`.
+        fn has(&self, now: u64) -> bool {
+            self.after(now) >= 1_000_000_000_000
+        }
+
+        fn after(&self, now: u64) -> u128 {
+            let gained = u128::from(now.saturating_sub(self.at)) * self.per_ns;
+            (self.level + gained).min(Self::full(self.per_ns))
+        }
+
+        fn take(&mut self, now: u64) {
+            self.level = self.after(now) - 1_000_000_000_000;
+            self.at = self.at.max(now);
+        }
+    }
+
+    proptest! {
+        /// Both limits at once, against arithmetic without bounds; and the hint is exact.
+        #[test]
+        fn it_accepts_what_the_limits_allow_and_says_when_it_will(
+            model_rps in prop_oneof![1 => 0.001..2.0f64, 3 => 10.0..1e5f64, 1 => 1e5..1e8f64],
+            frontend_share in 0.05..1.5f64,
+            steps in prop::collection::vec((0..40u64, 0..2u16, 0..1_000u64), 1..400),
+        ) {
+            let frontend_rps = model_rps * frontend_share;
+            let mut quota = quota(Some(model_rps), Some(frontend_rps));
+            let mut all = Naive::new(model_rps);
+            let mut each = [Naive::new(frontend_rps), Naive::new(frontend_rps)];
+            let gap = 1e9 / model_rps;
+            let (mut now, mut refused) = (0u64, 0);
+            for (gaps, frontend, fraction) in steps {
+                // Mostly bursts, sometimes a pause.
+                let gaps = if gaps < 30 { 0.0 } else { (gaps - 30) as f64 };
+                now += (gap * (gaps + fraction as f64 / 2_000.0)) as u64;
+                let own = &mut each[usize::from(frontend)];
+                let room = all.has(now) && own.has(now);
+                match quota.admit(Nanos(now), FrontendId(frontend)) {
+                    Ok(()) => {
+                        prop_assert!(room);
+                        all.take(now);
+                        own.take(now);
+                    }
+                    Err(wait) => {
+                        prop_assert!(!room && wait > Nanos::ZERO);
+                        let then = now + wait.0;
+                        prop_assert!(all.has(then) && own.has(then), "too early");
+                        prop_assert!(!(all.has(then - 1) && own.has(then - 1)), "too late");
+                        refused += 1;
+                    }
+                }
+            }
+            prop_assert_eq!(quota.refused(), refused);
+        }
+
+        /// However tasks come, no span sees more than a full bucket and what flowed in meanwhile.
+        #[test]
+        fn no_span_sees_more_than_the_burst_and_the_rate(
+            rps in 1.0..1e6f64,
+            gaps in prop::collection::vec(0..3_000_000u64, 1..300),
+        ) {
+            let mut quota = quota(None, Some(rps));
+            let (mut now, mut taken) = (Nanos::from_millis(5), Vec::new());
+            for gap in gaps {
+                now = now + Nanos(gap);
+                if quota.admit(now, B).is_ok() {
+                    taken.push(now);
+                }
+            }
+            for (first, &from) in taken.iter().enumerate() {
+                for (last, &to) in taken.iter().enumerate().skip(first) {
+                    let limit = RateLimit::per_second(rps);
+                    let most = u128::from(limit.full())
+                        + u128::from((to - from).0) * u128::from(limit.per_ns);
+                    prop_assert!((last - first + 1) as u128 * u128::from(TOKEN) <= most);
+                }
+            }
+        }
+    }
+}
