@@ -37,7 +37,7 @@ impl BatchBuffer {
     /// The machine does not give that much memory.
     pub fn new(bytes: usize) -> Arc<Self> {
         let region = Region::new(bytes).expect("no memory for a batch buffer; use smaller batches");
-        Region::tell("batch rows", std::iter::once(&region));
+        Region::survey("batch rows", std::iter::once(&region));
         let lent = std::array::from_fn(|_| AtomicU64::new(0));
         Arc::new(Self { region: Arc::new(region), bytes, state: AtomicU64::new(0), lent })
     }

@@ -4,17 +4,18 @@
 //! slot states of `slab` and `landing` do. Its own invariant is the bounds: every range handed out
 //! lies inside the allocation.
 //!
-//! From 2 MiB on it asks for transparent huge pages and touches all of them at once, so that no
-//! request pays for a page fault and a card keeps one entry where it would keep 512. These need no
-//! reservation and take nobody else's; where the kernel has none, the memory lies in normal pages.
+//! From 2 MiB on it asks for transparent huge pages: a card keeps one entry where it would keep 512.
+//! These need no reservation and take nobody else's; where the kernel has none, the memory lies in
+//! normal pages. Only the first page is touched here, to see which it is: the owner's thread has
+//! heartbeats to answer, and gigabytes take seconds to zero. Registration touches the rest.
 #![expect(unsafe_code, reason = "raw memory whose exclusivity is decided at run time")]
 
 mod smaps;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
-use std::ops::Range;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{
     Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
@@ -29,8 +30,8 @@ const HUGE_PAGE: usize = 2 * 1024 * 1024;
 pub(crate) struct Region {
     start: NonNull<u8>,
     bytes: usize,
-    /// Bytes of it that lay in huge pages when it was made.
-    huge_bytes: usize,
+    /// Its first page was a huge one when [`Region::survey`] looked.
+    is_huge: AtomicBool,
     origin: Origin,
 }
 
@@ -61,7 +62,7 @@ impl Region {
         // SAFETY: the layout's size is at least one page, so not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let (start, bytes) = (NonNull::new(start)?, layout.size());
-        Some(Self { start, bytes, huge_bytes: 0, origin: Origin::Heap(layout) })
+        Some(Self { start, bytes, is_huge: AtomicBool::new(false), origin: Origin::Heap(layout) })
     }
 
     fn mapped(bytes: usize) -> Option<Self> {
@@ -77,13 +78,12 @@ impl Region {
         // SAFETY: gap + bytes < reserved, because 1 ≤ gap ≤ HUGE_PAGE.
         let start = unsafe { mapping.cast::<u8>().add(gap) };
         // Owns the mapping from here on, whatever fails next.
-        let mut region = Self { start, bytes, huge_bytes: 0, origin };
+        let region = Self { start, bytes, is_huge: AtomicBool::new(false), origin };
         region.open().ok()?;
-        region.huge_bytes = region.count_huge_bytes();
         Some(region)
     }
 
-    /// Makes the middle of a new mapping usable and gives it pages, huge ones if there are any.
+    /// Makes the middle of a new mapping usable, asks for huge pages and touches the first.
     fn open(&self) -> rustix::io::Result<()> {
         let start = self.start.as_ptr().cast();
         // SAFETY: the range is inside the mapping, which is ours and which nobody else knows yet.
@@ -92,19 +92,11 @@ impl Region {
         // SAFETY: as above; where it has an effect, it is on the size of pages that are not there yet.
         let _ = unsafe { madvise(start, self.bytes, Advice::LinuxHugepage) };
         // SAFETY: as above; populating does not change what the memory holds.
-        match unsafe { madvise(start, self.bytes, Advice::LinuxPopulateWrite) } {
+        match unsafe { madvise(start, HUGE_PAGE, Advice::LinuxPopulateWrite) } {
             // Before Linux 5.14: pages come when they are touched.
             Err(rustix::io::Errno::INVAL) => Ok(()),
             populated => populated,
         }
-    }
-
-    fn count_huge_bytes(&self) -> usize {
-        let start = self.start.addr().get();
-        let range: Range<usize> = start..start + self.bytes;
-        // Unreadable in some sandboxes: then nothing is claimed.
-        std::fs::read_to_string("/proc/self/smaps")
-            .map_or(0, |text| smaps::huge_bytes(&text, &range).min(self.bytes))
     }
 
     /// Where it begins.
@@ -117,25 +109,33 @@ impl Region {
         self.bytes
     }
 
-    /// Bytes of it that lay in huge pages when it was made; the kernel may split or join pages later.
+    /// Bytes of it in huge pages: all or none, as its first page was at the survey. A kernel short of
+    /// memory may give others for the rest.
     pub(crate) fn huge_bytes(&self) -> usize {
-        self.huge_bytes
+        if self.is_huge.load(Ordering::Relaxed) { self.bytes } else { 0 }
     }
 
-    /// Says in the log in what pages the memory of `what` lies. Small regions never lie in huge ones.
-    pub(crate) fn tell<'a>(what: &str, regions: impl Iterator<Item = &'a Self>) {
-        let large = regions.filter(|region| region.bytes >= HUGE_PAGE);
-        let sizes = large.map(|region| (region.bytes, region.huge_bytes));
-        let (bytes, huge_bytes) =
-            sizes.fold((0, 0), |sum, (all, huge)| (sum.0 + all, sum.1 + huge));
-        if huge_bytes < bytes {
-            tracing::warn!(
-                bytes,
-                huge_bytes,
-                "{what}: not all in huge pages; cards need more entries for it. `baton doctor` says why"
-            );
-        } else if bytes > 0 {
+    /// Looks in what pages the memory of `what` lies and says so in the log. Small regions never lie
+    /// in huge ones.
+    pub(crate) fn survey<'a>(what: &str, regions: impl Iterator<Item = &'a Self>) {
+        let large: Vec<&Self> = regions.filter(|region| region.bytes >= HUGE_PAGE).collect();
+        if large.is_empty() {
+            return;
+        }
+        // Unreadable in some sandboxes: then nothing is claimed.
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        for region in &large {
+            let start = region.start.addr().get();
+            let huge_bytes = smaps::huge_bytes(&smaps, &(start..start + region.bytes));
+            region.is_huge.store(huge_bytes >= HUGE_PAGE, Ordering::Relaxed);
+        }
+        let bytes: usize = large.iter().map(|region| region.bytes).sum();
+        let huge_bytes: usize = large.iter().map(|region| region.huge_bytes()).sum();
+        if huge_bytes == bytes {
             tracing::info!(bytes, "{what}: in huge pages");
+        } else {
+            let why = "cards need more entries for it; `baton doctor` says what to do";
+            tracing::warn!(bytes, huge_bytes, "{what}: not all in huge pages; {why}");
         }
     }
 
@@ -211,11 +211,12 @@ mod tests {
     fn large_regions_lie_in_huge_pages_where_the_kernel_gives_them() {
         let mode = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let is_on = mode.is_ok_and(|mode| !mode.contains("[never]"));
-        let region = Region::new(4 * HUGE_PAGE).unwrap();
-        let huge_pages = region.huge_bytes() / HUGE_PAGE;
-        assert_eq!(huge_pages > 0, is_on, "{huge_pages} of 4 in huge pages; is memory scarce?");
-        assert_eq!(region.huge_bytes() % HUGE_PAGE, 0);
-        assert_eq!(Region::new(HUGE_PAGE - 1).unwrap().huge_bytes(), 0);
+        let (large, small) = (Region::new(4 * HUGE_PAGE).unwrap(), Region::new(PAGE).unwrap());
+        assert_eq!(large.huge_bytes(), 0, "not looked at yet");
+        Region::survey("a test's memory", [&large, &small].into_iter());
+        let expected = if is_on { 4 * HUGE_PAGE } else { 0 };
+        assert_eq!(large.huge_bytes(), expected, "transparent pages on: {is_on}; memory scarce?");
+        assert_eq!(small.huge_bytes(), 0);
     }
 
     #[test]

@@ -136,7 +136,7 @@ impl SlabSet {
         for spec in specs {
             set.add(*spec, first_generation)?;
         }
-        Region::tell("slabs", set.regions());
+        Region::survey("slabs", set.regions());
         Ok(Arc::new(set))
     }
 

@@ -213,7 +213,7 @@ pub struct TransportCounters {
     pub credit_held: u64,
     /// A level: bytes of the slabs and batch rows the transport serves.
     pub memory_bytes: u64,
-    /// Of these, in huge pages when they were made.
+    /// Of these, in huge pages, as far as the first page of each slab and batch tells.
     pub memory_huge_bytes: u64,
 }
 
