@@ -1,0 +1,209 @@
+//! The command line.
+
+mod bench;
+mod sim;
+mod values;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use baton_bench::reproduce;
+use baton_topo::TransportChoice;
+use clap::builder::PossibleValuesParser;
+use clap::{Parser, Subcommand};
+
+pub(crate) use bench::{
+    BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs, BenchResponderArgs,
+    BenchSchedArgs, BenchSendRateArgs,
+};
+pub(crate) use sim::{
+    ExplainSubject, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs, SimGoodputArgs,
+    SimRunArgs, SimSweepArgs,
+};
+use values::{rate, scale, seconds, transport};
+
+/// Deadline-aware DNN inference serving for GPU clusters.
+#[derive(Parser, Debug)]
+#[command(name = "baton", version, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Be killed when the process that started this one ends.
+    #[arg(long, hide = true)]
+    pub(crate) die_with_parent: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run the scheduler of a cluster file
+    Scheduler(SchedulerArgs),
+    /// Run one backend of a cluster file
+    Backend(BackendArgs),
+    /// Offer load: Poisson arrivals, every answer checked
+    Load(LoadArgs),
+    /// Run a whole cluster on this machine and serve real models under load
+    ///
+    /// Starts 1 scheduler, 3 backends (2 with two emulated GPUs each, 1 with ONNX Runtime on the
+    /// CPU) and 2 frontends as processes of their own. Exit status 0 only if every task had its
+    /// outcome and no answer was wrong. Without ORT_DYLIB_PATH, the path of an ONNX Runtime
+    /// library, the ONNX backend is left out.
+    Demo(DemoArgs),
+    /// Simulate a scheduling policy in virtual time
+    Sim {
+        #[command(subcommand)]
+        command: SimCommand,
+    },
+    /// Measure the Symphony paper's tables and figures again, in virtual time
+    ///
+    /// Writes reproduction/NAME.json and reproduction/NAME.svg and prints NAME's section of the
+    /// page. After `all`, about an hour on two cores, also writes the page,
+    /// reproduction.md.
+    Reproduce(ReproduceArgs),
+    /// Measure what a part of Baton costs
+    Bench {
+        #[command(subcommand)]
+        command: BenchCommand,
+    },
+    /// Say whether this host is fit for Baton: what is seen, what is expected, what to do
+    ///
+    /// Exit status 0 if nothing keeps Baton from working as configured, 1 otherwise.
+    Doctor(DoctorArgs),
+    /// Look at the machine
+    Topo {
+        #[command(subcommand)]
+        command: TopoCommand,
+    },
+    /// Look at cluster files
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ConfigCommand {
+    /// List everything that is wrong with a cluster file, or say what was understood
+    Check {
+        /// The cluster file
+        file: PathBuf,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum TopoCommand {
+    /// Draw NUMA nodes, cards and GPUs, how far apart they are, and the pinning that follows
+    Show(TopoShowArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Check against what this cluster file asks for instead of the defaults
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Look at the sys and proc below DIR: a tree recorded on another host
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) sysroot: PathBuf,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct TopoShowArgs {
+    /// Look at the sys and proc below DIR: a tree recorded on another host
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) sysroot: PathBuf,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ReproduceArgs {
+    /// Which table or figure
+    #[arg(value_name = "NAME", value_parser = experiments())]
+    pub(crate) name: String,
+    /// One seed, short spans and fewer points: minutes, and marked as such
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// One short seed for every point: a quarter of an hour
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) brief: bool,
+    /// Where to write
+    #[arg(long, value_name = "DIR", default_value = "docs")]
+    pub(crate) out: PathBuf,
+    /// Print the data as one JSON object instead of Markdown
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn experiments() -> PossibleValuesParser {
+    PossibleValuesParser::new([reproduce::ALL].into_iter().chain(reproduce::names()))
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SchedulerArgs {
+    /// The cluster file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Listen here instead of where the cluster file says; port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BackendArgs {
+    /// The cluster file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// Which [[backend]] of it to be
+    #[arg(long)]
+    pub(crate) name: String,
+    /// The scheduler's address, if not the one in the cluster file
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) scheduler: Option<SocketAddr>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct LoadArgs {
+    /// The cluster file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: PathBuf,
+    /// The scheduler's address, if not the one in the cluster file
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) scheduler: Option<SocketAddr>,
+    /// For how long
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Tasks per second of a model; repeat for several. Without any: 10 of every model
+    #[arg(long = "rate", value_name = "MODEL=RATE", value_parser = rate)]
+    pub(crate) rates: Vec<(String, f64)>,
+    /// Same seed, same arrivals and inputs
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print one JSON object per second and a last one with mergeable counts
+    #[arg(long, hide = true, conflicts_with = "json")]
+    pub(crate) progress_json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// For how long to offer load
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Factor on every model's rate
+    #[arg(long, default_value_t = 1.0, value_parser = scale)]
+    pub(crate) rate_scale: f64,
+    /// What backends read inputs over: rdma, tcp or auto. rdma fails where it is not to be had
+    #[arg(long, default_value_t = TransportChoice::Auto, value_parser = transport)]
+    pub(crate) transport: TransportChoice,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Keep the cluster file and the logs
+    #[arg(long)]
+    pub(crate) keep_dir: bool,
+}

@@ -1,0 +1,176 @@
+//! `baton sim`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use baton_sim::{PolicyName, Rates, Vary};
+use clap::Subcommand;
+
+use super::values::{moment, seconds};
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum SimCommand {
+    /// One run at a given rate
+    Run(SimRunArgs),
+    /// Search for the highest rate at which every model's bad rate is at most 1 %
+    Goodput(SimGoodputArgs),
+    /// A table of runs over offered rates, or of goodput, for several policies
+    ///
+    /// With --rates every line is a run at that rate, without it a search for the goodput; with
+    /// --vary there is one of each for every value of the key. As many runs at a time as there are cores.
+    Sweep(SimSweepArgs),
+    /// How much load any scheduler could carry: the analytic bound, and for one model what foresight
+    /// could reach and what not even foresight could
+    Bound(SimBoundArgs),
+    /// Say why tasks or batches of a run were scheduled, delayed or dropped
+    Explain(SimExplainArgs),
+    /// Run whole clusters under faults on a simulated network: the real processes' code, every byte of
+    /// their messages, one seed or thousands
+    ///
+    /// Exit status 0 only if everything held in every seed. A seed that fails is printed with what
+    /// was wrong and the command that runs it again; docs/swarm.md.
+    Cluster(SimClusterArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimClusterArgs {
+    /// Run this seed
+    #[arg(long, value_name = "N", required_unless_present = "swarm")]
+    pub(crate) seed: Option<u64>,
+    /// Print the seed's event log
+    #[arg(long, requires = "seed")]
+    pub(crate) trace: bool,
+    /// Run many seeds
+    #[arg(long, conflicts_with = "seed")]
+    pub(crate) swarm: bool,
+    /// How many [default: 1000]
+    #[arg(long, value_name = "N", requires = "swarm", conflicts_with = "seconds")]
+    pub(crate) seeds: Option<u64>,
+    /// As many as can be begun in this time
+    #[arg(long, value_name = "S", requires = "swarm", value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// The first of them
+    #[arg(long, value_name = "SEED", requires = "swarm", default_value_t = 0)]
+    pub(crate) from: u64,
+    /// How many at a time [default: one per core]
+    #[arg(long, value_name = "N", requires = "swarm")]
+    pub(crate) threads: Option<NonZeroUsize>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimRunArgs {
+    /// The scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: PathBuf,
+    /// A policy, see docs/simulator.md
+    #[arg(long)]
+    pub(crate) policy: PolicyName,
+    /// Tasks per second in total
+    #[arg(long)]
+    pub(crate) rate: f64,
+    /// The seed, if not the scenario's
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Write one line for each batch and each dropped task
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimGoodputArgs {
+    /// The scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: PathBuf,
+    /// A policy, see docs/simulator.md
+    #[arg(long)]
+    pub(crate) policy: PolicyName,
+    /// How many seeds to take the mean over, from the scenario's own on
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimSweepArgs {
+    /// The scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: PathBuf,
+    /// A policy, see docs/simulator.md; repeat for several
+    #[arg(long = "policy", value_name = "POLICY", required = true)]
+    pub(crate) policies: Vec<PolicyName>,
+    /// A:B:N, N rates from A to B tasks per second in total, or A,B,…; with x at the end multiples
+    /// of the analytic bound
+    #[arg(long)]
+    pub(crate) rates: Option<Rates>,
+    /// A key of the scenario file and its values, for example gpus=8,16 or slo_ms=20,50,100
+    #[arg(long, value_name = "KEY=V,V,…")]
+    pub(crate) vary: Option<Vary>,
+    /// How many seeds to take the mean over, from the scenario's own on
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimBoundArgs {
+    /// The scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: PathBuf,
+    /// How many seeds to take the mean over, from the scenario's own on; one on every core at a time
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimExplainArgs {
+    /// The scenario file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: PathBuf,
+    /// A policy of the production scheduler, see docs/simulator.md
+    #[arg(long)]
+    pub(crate) policy: PolicyName,
+    /// Tasks per second in total
+    #[arg(long)]
+    pub(crate) rate: f64,
+    /// The seed, if not the scenario's
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) subject: ExplainSubject,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ExplainSubject {
+    /// The task that arrived at this nanosecond: the id it has in a trace
+    #[arg(long, value_name = "ID")]
+    pub(crate) task: Option<u64>,
+    /// The batch that was sealed as the N-th of the run
+    #[arg(long, value_name = "N")]
+    pub(crate) batch: Option<u64>,
+    /// The state at this moment of the run, and the batch that was sealed next
+    #[arg(long, value_name = "MS", value_parser = moment)]
+    pub(crate) at: Option<f64>,
+    /// The first N tasks that were dropped
+    #[arg(long, value_name = "N")]
+    pub(crate) dropped: Option<usize>,
+    /// The first N tasks that ended too late
+    #[arg(long, value_name = "N")]
+    pub(crate) late: Option<usize>,
+}

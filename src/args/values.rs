@@ -1,0 +1,66 @@
+//! What the options' values may be.
+
+use baton_topo::{Idle, TransportChoice};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+pub(super) fn production_policy() -> impl TypedValueParser<Value = baton_topo::PolicyName> {
+    let all = baton_topo::PolicyName::ALL;
+    let named = move |name: &str| all.into_iter().find(|policy| policy.name() == name);
+    PossibleValuesParser::new(all.map(baton_topo::PolicyName::name))
+        .map(move |name| named(&name).expect("the parser knows these names only"))
+}
+
+pub(super) fn transport(text: &str) -> Result<TransportChoice, String> {
+    use TransportChoice::{Auto, Rdma, Tcp};
+    let choice = [Rdma, Tcp, Auto].into_iter().find(|choice| choice.as_str() == text);
+    choice.ok_or_else(|| "give rdma, tcp or auto".to_owned())
+}
+
+pub(super) fn one_transport(text: &str) -> Result<TransportChoice, String> {
+    let choice = transport(text).ok().filter(|choice| *choice != TransportChoice::Auto);
+    choice.ok_or_else(|| "give rdma or tcp".to_owned())
+}
+
+pub(super) fn idle(text: &str) -> Result<Idle, String> {
+    match text {
+        "spin" => Ok(Idle::Spin),
+        "yield" => Ok(Idle::Yield),
+        "park" => Ok(Idle::Park),
+        _ => Err("give spin, yield or park".to_owned()),
+    }
+}
+
+pub(super) fn gbps(text: &str) -> Result<f64, String> {
+    number(text, 0.001, 1e5)
+}
+
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    number(text, 0.1, 1e6)
+}
+
+pub(super) fn moment(text: &str) -> Result<f64, String> {
+    number(text, 0.0, 1e9)
+}
+
+pub(super) fn scale(text: &str) -> Result<f64, String> {
+    number(text, 0.0, 1e3)
+}
+
+pub(super) fn requests_per_s(text: &str) -> Result<f64, String> {
+    number(text, 1.0, 1e9)
+}
+
+pub(super) fn factor(text: &str) -> Result<f64, String> {
+    number(text, 1.0, 10.0)
+}
+
+pub(super) fn rate(text: &str) -> Result<(String, f64), String> {
+    let (model, rate) = text.rsplit_once('=').ok_or("write MODEL=RATE, for example resnet50=20")?;
+    Ok((model.to_owned(), number(rate, 0.0, 1e6)?))
+}
+
+fn number(text: &str, min: f64, max: f64) -> Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    let within = number.filter(|number| (min..=max).contains(number));
+    within.ok_or_else(|| format!("give a number from {min} to {max}"))
+}
