@@ -3,20 +3,20 @@
 use std::process::ExitCode;
 
 use baton_bench::dataplane::{self, Matrix, Pull, Responder, SendRate};
-use baton_bench::demo::Note;
 use baton_bench::overload::{self, Overload};
 use baton_bench::sched::{self, Points, Shape};
+use baton_bench::soak::{self, Soak};
 use baton_core::Nanos;
 use baton_topo::Clock;
 
 use crate::CommandResult;
 use crate::args::{
     BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs, BenchResponderArgs, BenchSchedArgs,
-    BenchSendRateArgs,
+    BenchSendRateArgs, BenchSoakArgs,
 };
 use crate::live::Live;
 use crate::output::{load_cluster, say, scheduler_addr};
-use crate::process::stop_flag;
+use crate::process::{child_args, stop_flag};
 
 /// Which of the three, and its defaults: senders and objects.
 pub(crate) fn pull(bench: &'static str, shape: (u32, u32), args: &BenchPullArgs) -> CommandResult {
@@ -109,7 +109,7 @@ pub(crate) fn sched(args: &BenchSchedArgs) -> CommandResult {
 pub(crate) fn overload(args: &BenchOverloadArgs) -> CommandResult {
     let config = Overload {
         exe: std::env::current_exe()?,
-        common_args: vec!["--die-with-parent".to_owned()],
+        common_args: child_args(),
         factor: args.factor,
         seconds: args.seconds,
         step_s: args.step,
@@ -118,15 +118,32 @@ pub(crate) fn overload(args: &BenchOverloadArgs) -> CommandResult {
         seed: args.seed,
     };
     let mut live = Live::new();
-    let note = |note: Note<'_>| match note {
-        Note::Step(text) => live.line(text),
-        Note::Trouble(text) => live.line(format_args!("!!! {text}")),
-        Note::Progress(progress) => live.progress(progress),
-    };
-    let report = overload::run(&config, Clock::start(), &*stop_flag()?, note);
+    let report = overload::run(&config, Clock::start(), &*stop_flag()?, |note| live.note(&note));
     live.finish();
     let report = report?;
     say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    let good = report.conserved && report.lost.is_empty();
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(crate) fn soak(args: &BenchSoakArgs) -> CommandResult {
+    let config = Soak {
+        exe: std::env::current_exe()?,
+        common_args: child_args(),
+        load: args.load,
+        seconds: args.seconds,
+        every_s: args.every,
+        seed: args.seed,
+    };
+    let mut live = Live::new();
+    let report = soak::run(&config, Clock::start(), &*stop_flag()?, |note| live.note(&note));
+    live.finish();
+    let report = report?;
+    let json = serde_json::to_string(&report)?;
+    std::fs::create_dir_all(&args.out)?;
+    std::fs::write(args.out.join("soak.svg"), report.svg()?)?;
+    std::fs::write(args.out.join("soak.json"), format!("{json}\n"))?;
+    say(&if args.json { json } else { report.to_string() })?;
     let good = report.conserved && report.lost.is_empty();
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,14 +3,14 @@
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use baton_bench::demo::{self, DemoConfig, Note};
+use baton_bench::demo::{self, DemoConfig};
 use baton_topo::Clock;
 
 use crate::CommandResult;
 use crate::args::DemoArgs;
 use crate::live::Live;
 use crate::output::say;
-use crate::process::stop_flag;
+use crate::process::{child_args, stop_flag};
 
 /// Exit status 0 if every task had its outcome and no answer was wrong.
 pub(crate) fn run(args: &DemoArgs) -> CommandResult {
@@ -25,19 +25,14 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     }
     let config = DemoConfig {
         exe: std::env::current_exe()?,
-        common_args: vec!["--die-with-parent".to_owned()],
+        common_args: child_args(),
         seconds: args.seconds,
         rate_scale: args.rate_scale,
         transport: args.transport,
         with_onnx,
         keep_dir: args.keep_dir,
     };
-    let note = |note: Note<'_>| match note {
-        Note::Step(text) => live.line(text),
-        Note::Trouble(text) => live.line(format_args!("!!! {text}")),
-        Note::Progress(progress) => live.progress(progress),
-    };
-    let report = demo::run(&config, Clock::start(), &*stop_flag()?, note);
+    let report = demo::run(&config, Clock::start(), &*stop_flag()?, |note| live.note(&note));
     live.finish();
     let report = report?;
     let text = if args.json { serde_json::to_string(&report)? } else { report.to_string() };

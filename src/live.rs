@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 
+use baton_bench::demo::Note;
+
 /// Writes to stderr. Failures are ignored: progress is a courtesy.
 pub(crate) struct Live {
     terminal: bool,
@@ -16,6 +18,15 @@ const CLEAR: &str = "\r\x1b[K";
 impl Live {
     pub(crate) fn new() -> Self {
         Self { terminal: io::stderr().is_terminal(), open: false }
+    }
+
+    /// Shows what a bench or the demo has to tell.
+    pub(crate) fn note(&mut self, note: &Note<'_>) {
+        match note {
+            Note::Step(text) => self.line(text),
+            Note::Trouble(text) => self.line(format_args!("!!! {text}")),
+            Note::Progress(progress) => self.progress(progress),
+        }
     }
 
     /// Shows the state of affairs in place of the last one.

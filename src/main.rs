@@ -46,6 +46,7 @@ fn run(command: Command) -> CommandResult {
         Command::Bench { command } => match command {
             BenchCommand::Sched(args) => bench::sched(&args),
             BenchCommand::Overload(args) => bench::overload(&args),
+            BenchCommand::Soak(args) => bench::soak(&args),
             BenchCommand::ReadLat(args) => bench::pull("read-lat", (1, 1), &args),
             BenchCommand::ReadBw(args) => bench::pull("read-bw", (1, 64), &args),
             BenchCommand::Incast(args) => bench::pull("incast", (8, 8), &args),

@@ -35,3 +35,8 @@ pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     }
     Ok(stop)
 }
+
+/// What every child that `baton` starts gets before its own arguments.
+pub(crate) fn child_args() -> Vec<String> {
+    vec!["--die-with-parent".to_owned()]
+}

@@ -18,6 +18,7 @@ use crate::demo::{DemoConfig, DemoError, Note};
 use crate::demo_cluster::DemoCluster;
 use crate::load::{Finished, Message, Progress};
 use crate::process::{Child, ChildEvent};
+use crate::soak::Vitals;
 
 /// Frontend processes, each with an equal share of the load.
 pub(crate) const FRONTENDS: usize = 2;
@@ -110,6 +111,16 @@ impl<'a> Processes<'a> {
     pub(crate) fn resident_kib(&self) -> Vec<(String, u64)> {
         let of = |child: &Child| Some((child.name.clone(), child.resident_kib()?));
         self.children.iter().filter_map(of).collect()
+    }
+
+    /// What each process that lives holds.
+    pub(crate) fn vitals(&self) -> Vec<Vitals> {
+        self.children.iter().filter_map(Child::vitals).collect()
+    }
+
+    /// Passes word on to whoever watches.
+    pub(crate) fn tell(&mut self, text: &str) {
+        (self.note)(Note::Step(text));
     }
 
     /// Follows the load until every frontend has reported or died.

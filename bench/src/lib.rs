@@ -17,6 +17,7 @@ mod process;
 pub mod report;
 pub mod reproduce;
 pub mod sched;
+pub mod soak;
 pub mod steal;
 mod table;
 pub mod tally;

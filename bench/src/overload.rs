@@ -6,10 +6,10 @@
 //! which it was due.
 
 mod client;
-mod cluster;
+pub(crate) mod cluster;
 mod report;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use baton_client::{ConnectError, UnknownModel};
@@ -19,7 +19,7 @@ use crate::demo::{DemoConfig, DemoError, Folder, Note};
 use crate::demo_processes::Processes;
 use crate::steal::CpuTimes;
 
-use client::Load;
+pub(crate) use client::{Counts, Load};
 pub use report::{MemoryOf, OverloadReport, PhaseReport};
 
 /// What to do.
@@ -85,7 +85,7 @@ pub fn run(
     stop: &AtomicBool,
     mut note: impl FnMut(Note<'_>),
 ) -> Result<OverloadReport, OverloadError> {
-    let config = demo_config(overload);
+    let config = demo_config(&overload.exe, &overload.common_args, overload.seconds);
     let folder = Folder::create(false)?;
     let cluster = cluster::write(&folder.path, overload.quota_rps)
         .map_err(|source| DemoError::Folder { dir: folder.path.clone(), source })?;
@@ -146,11 +146,12 @@ fn find_peak(load: &mut Load, step_s: f64) -> Result<PhaseReport, OverloadError>
     peak.ok_or(OverloadError::Nothing { rps, bad_percent })
 }
 
-fn demo_config(overload: &Overload) -> DemoConfig {
+/// For the children that these benches start.
+pub(crate) fn demo_config(exe: &Path, common_args: &[String], seconds: f64) -> DemoConfig {
     DemoConfig {
-        exe: overload.exe.clone(),
-        common_args: overload.common_args.clone(),
-        seconds: overload.seconds,
+        exe: exe.to_owned(),
+        common_args: common_args.to_vec(),
+        seconds,
         rate_scale: 1.0,
         transport: TransportChoice::Tcp,
         with_onnx: false,

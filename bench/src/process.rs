@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::sched::resident_kib;
+use crate::soak::Vitals;
 
 /// What happens on children's stdout. `child` is the number given at the start.
 #[derive(Debug)]
@@ -85,6 +86,11 @@ impl Child {
     /// The end of what the child wrote to stderr.
     pub(crate) fn log_tail(&self) -> String {
         read_tail(&self.log).unwrap_or_else(|error| format!("{}: {error}", self.log.display()))
+    }
+
+    /// What it holds; `None` once it has ended.
+    pub(crate) fn vitals(&self) -> Option<Vitals> {
+        Vitals::of(&self.name, self.process.id())
     }
 
     /// Its resident memory, KiB; `None` once it has ended.

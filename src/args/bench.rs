@@ -7,7 +7,7 @@ use baton_topo::{Idle, TransportChoice};
 use clap::Subcommand;
 
 use super::values::{
-    factor, gbps, idle, one_transport, production_policy, requests_per_s, seconds,
+    factor, gbps, idle, one_transport, production_policy, requests_per_s, seconds, share,
 };
 
 #[derive(Subcommand, Debug)]
@@ -20,6 +20,11 @@ pub(crate) enum BenchCommand {
     /// is served, floods with a multiple of it, and goes back. Exit status 0 if every task had its
     /// one outcome and no process died.
     Overload(BenchOverloadArgs),
+    /// The same cluster under half of what it can serve, for hours: memory, handles, latency
+    ///
+    /// Writes soak.svg and soak.json. Exit status 0 if every task had its one outcome and no process
+    /// died.
+    Soak(BenchSoakArgs),
     /// Time of one READ of one object: `perftest`'s ib_read_lat, over the pull protocol
     ReadLat(BenchPullArgs),
     /// Objects kept under way from one sender: `perftest`'s ib_read_bw
@@ -155,6 +160,28 @@ pub(crate) struct BenchOverloadArgs {
     /// Flood one model only: the other is the neighbour
     #[arg(long)]
     pub(crate) one: bool,
+    /// Same seed, same arrivals
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchSoakArgs {
+    /// Share of what the GPUs do at best
+    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    pub(crate) load: f64,
+    /// How long
+    #[arg(long, default_value_t = 7200.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Look at memory, handles and latency this often
+    #[arg(long, default_value_t = 60.0, value_parser = seconds)]
+    pub(crate) every: f64,
+    /// Where to write its files
+    #[arg(long, value_name = "DIR", default_value = "docs/performance")]
+    pub(crate) out: PathBuf,
     /// Same seed, same arrivals
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use bench::{
     BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs, BenchResponderArgs,
-    BenchSchedArgs, BenchSendRateArgs,
+    BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs,
 };
 pub(crate) use sim::{
     ExplainSubject, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs, SimGoodputArgs,

@@ -54,6 +54,10 @@ pub(super) fn factor(text: &str) -> Result<f64, String> {
     number(text, 1.0, 10.0)
 }
 
+pub(super) fn share(text: &str) -> Result<f64, String> {
+    number(text, 0.01, 1.0)
+}
+
 pub(super) fn rate(text: &str) -> Result<(String, f64), String> {
     let (model, rate) = text.rsplit_once('=').ok_or("write MODEL=RATE, for example resnet50=20")?;
     Ok((model.to_owned(), number(rate, 0.0, 1e6)?))

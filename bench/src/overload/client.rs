@@ -27,26 +27,26 @@ const MEMORY_INTERVAL: Nanos = Nanos::from_millis(500);
 
 /// What became of some tasks.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Counts {
-    pub(super) submitted: u64,
-    pub(super) completed: u64,
-    pub(super) late: u64,
-    pub(super) dropped: BTreeMap<&'static str, u64>,
-    pub(super) failed: BTreeMap<&'static str, u64>,
-    pub(super) latency: Latency,
+pub(crate) struct Counts {
+    pub(crate) submitted: u64,
+    pub(crate) completed: u64,
+    pub(crate) late: u64,
+    pub(crate) dropped: BTreeMap<&'static str, u64>,
+    pub(crate) failed: BTreeMap<&'static str, u64>,
+    pub(crate) latency: Latency,
 }
 
 impl Counts {
-    pub(super) fn in_time(&self) -> u64 {
+    pub(crate) fn in_time(&self) -> u64 {
         self.completed - self.late
     }
 
-    pub(super) fn ended(&self) -> u64 {
+    pub(crate) fn ended(&self) -> u64 {
         let sum = |reasons: &BTreeMap<_, u64>| reasons.values().sum::<u64>();
         self.completed + sum(&self.dropped) + sum(&self.failed)
     }
 
-    pub(super) fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.submitted += other.submitted;
         self.completed += other.completed;
         self.late += other.late;
@@ -60,11 +60,11 @@ impl Counts {
 
 /// Tasks due in one span of time: of each model, and of both together window by window.
 #[derive(Clone, Debug)]
-pub(super) struct Span {
-    pub(super) seconds: f64,
-    pub(super) models: [Counts; 2],
+pub(crate) struct Span {
+    pub(crate) seconds: f64,
+    pub(crate) models: [Counts; 2],
     /// Of each window of [`WINDOW`]: due, and of those answered in time.
-    pub(super) windows: Vec<[u64; 2]>,
+    pub(crate) windows: Vec<[u64; 2]>,
 }
 
 impl Span {
@@ -83,7 +83,7 @@ struct Outstanding {
 }
 
 /// The client, and what it has offered so far.
-pub(super) struct Load {
+pub(crate) struct Load {
     clock: Clock,
     client: Option<Client>,
     handles: [ModelHandle; 2],
@@ -91,12 +91,16 @@ pub(super) struct Load {
     outstanding: Vec<Outstanding>,
     /// Of each span when it began, and what became of its tasks.
     spans: Vec<(Nanos, Span)>,
+    /// Of the spans that were taken.
+    taken: Counts,
+    /// Spans so far, those that were taken included.
+    offered: u64,
     /// Drops that came with word how long to wait.
-    pub(super) hinted: u64,
+    pub(crate) hinted: u64,
 }
 
 impl Load {
-    pub(super) fn connect(
+    pub(crate) fn connect(
         scheduler: SocketAddr,
         clock: Clock,
         seed: u64,
@@ -105,18 +109,19 @@ impl Load {
         let client = Client::connect(config.slots_per_model(SLOTS))?;
         let handles = [client.model(MODELS[0])?, client.model(MODELS[1])?];
         let (outstanding, spans) = (Vec::new(), Vec::new());
-        let client = Some(client);
-        Ok(Self { clock, client, handles, seed, outstanding, spans, hinted: 0 })
+        let (client, taken) = (Some(client), Counts::default());
+        Ok(Self { clock, client, handles, seed, outstanding, spans, taken, offered: 0, hinted: 0 })
     }
 
     /// Offers tasks of both models at these rates and returns the number of their span; the last of
     /// them may be without outcome yet. `each` is called twice a second.
-    pub(super) fn offer(&mut self, rates: [f64; 2], seconds: f64, mut each: impl FnMut()) -> usize {
+    pub(crate) fn offer(&mut self, rates: [f64; 2], seconds: f64, mut each: impl FnMut()) -> usize {
         let number = self.spans.len();
+        self.offered += 1;
         let start = self.clock.now();
         let end = start + Nanos::from_millis_f64(seconds * 1e3);
         self.spans.push((start, Span::new(seconds)));
-        let seed = self.seed.wrapping_add(number as u64);
+        let seed = self.seed.wrapping_add(self.offered);
         let mut arrivals = Arrivals::new(&rates, seed, start);
         let mut next_call = start;
         loop {
@@ -142,7 +147,7 @@ impl Load {
     }
 
     /// Waits until every task has its outcome: at the latest when its lease is over.
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         while !self.outstanding.is_empty() {
             park_thread(Some(REAP_INTERVAL));
             self.reap();
@@ -150,20 +155,28 @@ impl Load {
     }
 
     /// What has become of a span's tasks so far.
-    pub(super) fn span(&self, number: usize) -> &Span {
+    pub(crate) fn span(&self, number: usize) -> &Span {
         &self.spans[number].1
     }
 
+    /// Hands out the last span, all of whose tasks have their outcome; it counts in the total only.
+    pub(crate) fn take_last(&mut self) -> Span {
+        assert!(self.outstanding.is_empty(), "settle first");
+        let (_, span) = self.spans.pop().expect("something was offered");
+        span.models.iter().for_each(|counts| self.taken.merge(counts));
+        span
+    }
+
     /// All spans' tasks together.
-    pub(super) fn total(&self) -> Counts {
-        let mut total = Counts::default();
+    pub(crate) fn total(&self) -> Counts {
+        let mut total = self.taken.clone();
         let models = self.spans.iter().flat_map(|(_, span)| &span.models);
         models.for_each(|counts| total.merge(counts));
         total
     }
 
     /// Leaves: afterwards every task has its outcome.
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.settle();
         let Some(client) = self.client.take() else { return };
         self.hinted = client.counters().hinted;

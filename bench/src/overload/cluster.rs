@@ -1,4 +1,4 @@
-//! The cluster that is flooded: two models, two backends with an emulated GPU each.
+//! The cluster that is flooded, or soaked: two models, two backends with an emulated GPU each.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,21 +9,21 @@ use crate::demo_cluster::DemoCluster;
 
 pub(super) const MODELS: [&str; 2] = ["first", "second"];
 /// Long enough that timers which run late on a busy machine do not decide.
-pub(super) const SLO_MS: f64 = 100.0;
+pub(crate) const SLO_MS: f64 = 100.0;
 const ALPHA_MS: f64 = 2.0;
 const BETA_MS: f64 = 8.0;
 const BACKENDS: [&str; 2] = ["left", "right"];
 
 /// The staggered optimum of one model on all GPUs: the largest b with (1 + 1/N)·ℓ(b) ≤ SLO. Both models
 /// are alike, so it is that of both together.
-pub(super) fn at_best_rps() -> f64 {
+pub(crate) fn at_best_rps() -> f64 {
     let gpus = BACKENDS.len() as f64;
     let batch = ((SLO_MS / (1.0 + 1.0 / gpus) - BETA_MS) / ALPHA_MS).floor();
     gpus * batch / (ALPHA_MS * batch + BETA_MS) * 1e3
 }
 
 /// Writes the cluster file into `dir`.
-pub(super) fn write(dir: &Path, quota_rps: Option<f64>) -> io::Result<DemoCluster> {
+pub(crate) fn write(dir: &Path, quota_rps: Option<f64>) -> io::Result<DemoCluster> {
     let mut text = HEADER.to_owned();
     let quota = quota_rps.map_or_else(String::new, |rps| format!("max_rps = {rps}\n"));
     for name in MODELS {

@@ -15,7 +15,7 @@ const SLACK: f64 = 0.01;
 const TOGETHER: usize = 10;
 
 /// Tasks of one phase, of both models or of one.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize)]
 pub struct PhaseReport {
     /// Tasks due, per second.
     pub offered_rps: f64,
@@ -42,7 +42,7 @@ pub struct PhaseReport {
 }
 
 impl PhaseReport {
-    pub(super) fn new(span: &Span) -> Self {
+    pub(crate) fn new(span: &Span) -> Self {
         let mut all = Counts::default();
         span.models.iter().for_each(|counts| all.merge(counts));
         Self::of(all, span.seconds)
