@@ -35,8 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 answered += 1;
                 right += usize::from(best_class(&reply) == Some(image.label));
             }
-            Outcome::Dropped(reason) => println!("dropped: {}", reason.as_str()),
-            Outcome::Failed(reason) => println!("failed: {}", reason.as_str()),
+            Outcome::Dropped(reason, _) => println!("dropped: {}", reason.as_str()),
+            Outcome::Failed(reason, _) => println!("failed: {}", reason.as_str()),
         }
     }
     let percent = 100.0 * f64::from(right as u32) / f64::from(answered.max(1) as u32);

@@ -27,8 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 reply.len()
             );
         }
-        Outcome::Dropped(reason) => println!("{}: dropped: {}", model.name(), reason.as_str()),
-        Outcome::Failed(reason) => println!("{}: failed: {}", model.name(), reason.as_str()),
+        Outcome::Dropped(reason, _) => println!("{}: dropped: {}", model.name(), reason.as_str()),
+        Outcome::Failed(reason, _) => println!("{}: failed: {}", model.name(), reason.as_str()),
     }
     client.leave()?;
     Ok(())

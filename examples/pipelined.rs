@@ -83,8 +83,8 @@ impl Tally {
                 self.latency += reply.timing().latency();
                 self.batches += u64::from(reply.timing().batch_size);
             }
-            Outcome::Dropped(_) => self.dropped += 1,
-            Outcome::Failed(_) => self.failed += 1,
+            Outcome::Dropped(..) => self.dropped += 1,
+            Outcome::Failed(..) => self.failed += 1,
         }
     }
 }

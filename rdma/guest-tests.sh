@@ -92,6 +92,21 @@ demo() {
     grep -q '"transport":"rdma"' <<<"$report"
 }
 
+# Two hosts' responders, one on each device, read from each other.
+matrix() {
+    local node report pids=()
+    for node in 0 1; do
+        printf '%s\n' '[scheduler]' 'listen = "127.0.0.1:7400"' '[network]' 'transport = "rdma"' '[rdma]' \
+            "device = \"rxe$node\"" '[[model]]' 'name = "m"' 'slo_ms = 100' 'alpha_ms = 1' 'beta_ms = 1' \
+            'input_bytes = 8' '[[backend]]' 'name = "b"' >"/tmp/matrix$node.toml"
+        "$baton" bench responder --config "/tmp/matrix$node.toml" --name "node$node" --idle park &
+        pids+=($!)
+    done
+    report=$("$baton" bench matrix --config /tmp/matrix0.toml --hosts 2 --objects 4 --seconds 0.5 --json) || { echo "$report"; return 1; }
+    echo "$report"
+    [[ $(grep -o '"transport":"rdma"' <<<"$report" | wc -l) == 2 ]] && wait "${pids[@]}"
+}
+
 without_a_device() {
     rdma link del rxe0
     rdma link del rxe1
@@ -103,11 +118,13 @@ step "keys, ranges, drained queue pairs" "$unit" --test-threads 1 hub::
 step "two nodes" "$verbs" --test-threads 1
 step "the behaviour of every transport" "$behaviour" --test-threads 1 verbs::
 step "two nodes and a lossy cable" with_loss "$verbs" --test-threads 1 images_are_read
+step "answers and a lossy cable" with_loss "$verbs" --test-threads 1 messages::a{nswers_land,_frontend_that_does_not}
 step "too little lockable memory" with_little_memlock "$verbs" --nocapture too_little_lockable
 step "doctor: the device is found" doctor_finds_the_device
 step "doctor: its advice on memlock helps" advice_on_memlock
 step "doctor: its advice on the mtu helps" advice_on_mtu
 step "baton demo --transport rdma" demo
+step "baton bench matrix between two nodes" matrix
 step "no device" without_a_device
 
 if ((${#failed[@]})); then

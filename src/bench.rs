@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use baton_bench::chaos::{self, ChaosConfig};
 use baton_bench::dataplane::{self, Matrix, Pull, Responder, SendRate};
 use baton_bench::overload::{self, Overload};
 use baton_bench::sched::{self, Points, Shape};
@@ -11,11 +12,11 @@ use baton_topo::Clock;
 
 use crate::CommandResult;
 use crate::args::{
-    BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs, BenchResponderArgs, BenchSchedArgs,
-    BenchSendRateArgs, BenchSoakArgs,
+    BenchChaosArgs, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs, BenchResponderArgs,
+    BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs,
 };
 use crate::live::Live;
-use crate::output::{load_cluster, say, scheduler_addr};
+use crate::output::{complain, load_cluster, say, scheduler_addr};
 use crate::process::{child_args, stop_flag};
 
 /// Which of the three, and its defaults: senders and objects.
@@ -146,6 +147,26 @@ pub(crate) fn soak(args: &BenchSoakArgs) -> CommandResult {
     say(&if args.json { json } else { report.to_string() })?;
     let good = report.conserved && report.lost.is_empty();
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(crate) fn chaos(args: &BenchChaosArgs) -> CommandResult {
+    let config = ChaosConfig {
+        exe: std::env::current_exe()?,
+        common_args: child_args(),
+        processes: args.processes,
+        seconds: args.seconds,
+        seed: args.seed,
+        keep_dir: args.keep_dir,
+    };
+    let mut live = Live::new();
+    let report = chaos::run(&config, Clock::start(), &*stop_flag()?, |note| live.note(&note));
+    live.finish();
+    let report = report.inspect_err(|_| complain(&format!("seed {} ended early", args.seed)))?;
+    say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    if !report.is_good() {
+        complain(&format!("again: {}", report.replay));
+    }
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn sweep(shape: Shape, args: &BenchSchedArgs) -> Result<String, Box<dyn std::error::Error>> {

@@ -3,14 +3,15 @@
 use std::process::ExitCode;
 
 use baton_bench::load::{self, Finished, LoadConfig, Message, Progress};
+use baton_bench::outcomes;
 use baton_bench::report::{Circumstances, Report};
 use baton_bench::steal::CpuTimes;
 use baton_topo::{Clock, Cluster};
 
 use crate::CommandResult;
-use crate::args::LoadArgs;
+use crate::args::{ExplainArgs, LoadArgs};
 use crate::live::Live;
-use crate::output::{complain, load_cluster, say, scheduler_addr};
+use crate::output::{complain, load_cluster, say, whereabouts};
 use crate::process::stop_flag;
 
 /// Tasks per second of every model when no rate is given.
@@ -37,10 +38,11 @@ pub(crate) fn run(args: &LoadArgs) -> CommandResult {
 fn offer(cluster: &Cluster, args: &LoadArgs) -> Result<Finished, Box<dyn std::error::Error>> {
     let all = || cluster.models.iter().map(|model| (model.name.clone(), RATE)).collect();
     let config = LoadConfig {
-        scheduler: scheduler_addr(cluster, args.scheduler),
+        scheduler: whereabouts(cluster, args.scheduler)?,
         rates: if args.rates.is_empty() { all() } else { args.rates.clone() },
         seconds: args.seconds,
         seed: args.seed,
+        outcomes: args.outcomes.clone(),
     };
     let mut live = Live::new();
     let progress = |progress: &Progress| {
@@ -57,4 +59,11 @@ fn offer(cluster: &Cluster, args: &LoadArgs) -> Result<Finished, Box<dyn std::er
 
 fn tell(progress: &Progress) -> Result<(), Box<dyn std::error::Error>> {
     Ok(say(&serde_json::to_string(&Message::Progress(*progress))?)?)
+}
+
+/// `baton explain`: what became of a task of a load that is over.
+pub(crate) fn explain(args: &ExplainArgs) -> CommandResult {
+    let record = outcomes::find(&args.outcomes, args.task)?;
+    say(&if args.json { serde_json::to_string(&record)? } else { record.to_string() })?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -42,10 +42,12 @@ fn run(command: Command) -> CommandResult {
         Command::Scheduler(args) => serve::scheduler(&args),
         Command::Backend(args) => serve::backend(&args),
         Command::Load(args) => load::run(&args),
+        Command::Explain(args) => load::explain(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Bench { command } => match command {
             BenchCommand::Sched(args) => bench::sched(&args),
             BenchCommand::Overload(args) => bench::overload(&args),
+            BenchCommand::Chaos(args) => bench::chaos(&args),
             BenchCommand::Soak(args) => bench::soak(&args),
             BenchCommand::ReadLat(args) => bench::pull("read-lat", (1, 1), &args),
             BenchCommand::ReadBw(args) => bench::pull("read-bw", (1, 64), &args),

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 
+use baton_leader::Whereabouts;
 use baton_topo::Cluster;
 
 /// Writes results to stdout and flushes: whoever started this process waits for the line.
@@ -30,7 +31,16 @@ pub(crate) fn load_cluster(file: &Path) -> Result<Cluster, String> {
     })
 }
 
-/// Where members reach the scheduler: as given, else where the file says that it listens. An
+/// Where members find the scheduler: as given, else where etcd says that it leads, else where the file
+/// says.
+pub(crate) fn whereabouts(cluster: &Cluster, given: Option<SocketAddr>) -> io::Result<Whereabouts> {
+    match &cluster.scheduler.etcd {
+        Some(etcd) if given.is_none() => Whereabouts::led(etcd),
+        _ => Ok(scheduler_addr(cluster, given).into()),
+    }
+}
+
+/// Where the one scheduler of a cluster is: as given, else where the file says that it listens. An
 /// unspecified address to listen on means this host.
 pub(crate) fn scheduler_addr(cluster: &Cluster, given: Option<SocketAddr>) -> SocketAddr {
     let mut addr = given.unwrap_or(cluster.scheduler.listen);

@@ -52,6 +52,7 @@ warning: {file}:17: model[1].subcluster: no backend of this file belongs to sub-
 scheduler at 127.0.0.1:7700: policy baton, 1 ModelThread(s)
 planned delays: 0.3 ms per plan, 0.02 ms per input, 0.5 ms per answer; jitter 0.5 ms
 inputs over: auto
+connections: not encrypted, peers not authenticated
 frontends: 256 slots per model
 sub-cluster gpu: 2 GPU slots: a (2)
   model resnet50 (emulated): SLO 27 ms, ℓ(1) = 7.428 ms … ℓ(8) = 21.778 ms, 150528 → 8 bytes

@@ -7,9 +7,9 @@ mod support;
 
 use std::time::Duration;
 
-use baton_backend::execute::checksum;
-use baton_client::{Client, ClientConfig, Clock, Deadline, ModelHandle, Nanos, Outcome, Ticket};
+use baton_client::{Deadline, Nanos, Outcome};
 use support::Cluster;
+use support::application::Application;
 
 /// From the scheduler's listening to an answered task.
 const BOUND: Nanos = Nanos::from_millis(2_000);
@@ -17,60 +17,18 @@ const BOUND: Nanos = Nanos::from_millis(2_000);
 const LONG: Deadline = Deadline::Within(Duration::from_secs(30));
 const OUTSTANDING: u64 = 60;
 
-/// Tasks of one frontend in this process, each with an input of its own.
-struct Application {
-    client: Client,
-    model: ModelHandle,
-    clock: Clock,
-    submitted: u64,
-}
-
-impl Application {
-    fn connect(cluster: &Cluster) -> Self {
-        let clock = Clock::start();
-        let config = ClientConfig::new(cluster.addr().parse().unwrap()).clock(clock);
-        let client = Client::connect(config).unwrap();
-        let model = client.model("m").unwrap();
-        Self { client, model, clock, submitted: 0 }
-    }
-
-    /// `None` if it is refused.
-    fn submit(&mut self, deadline: Deadline) -> Option<(Ticket, [u8; 8])> {
-        let mut input = self.model.input().unwrap();
-        input.fill(0);
-        input[..8].copy_from_slice(&self.submitted.to_le_bytes());
-        let expected = checksum(&input);
-        let ticket = input.submit(deadline).ok()?;
-        self.submitted += 1;
-        Some((ticket, expected))
-    }
-
-    /// How long it takes from now until a task is answered.
-    fn until_answered(&mut self) -> Nanos {
-        let start = self.clock.now();
-        loop {
-            match self.submit(Deadline::Slo).map(|(ticket, _)| ticket.wait()) {
-                Some(Outcome::Completed(_)) => return self.clock.now() - start,
-                Some(_) => {}
-                None => std::thread::park_timeout(Duration::from_millis(2)),
-            }
-            assert!(self.clock.now() - start < BOUND.times(20), "it is not served again");
-        }
-    }
-}
-
 #[test]
 fn a_scheduler_that_is_killed_and_restarted_twice_loses_nothing() {
     let mut cluster = Cluster::start("restart");
     let backends = [cluster.backend("a"), cluster.backend("b")];
     let load = cluster.load(1);
     let mut application = Application::connect(&cluster);
-    application.until_answered();
+    application.until_answered(BOUND.times(20));
     for round in 1..=2 {
         load.await_completed(50);
         let tickets: Vec<_> = (0..OUTSTANDING).map(|_| application.submit(LONG).unwrap()).collect();
-        cluster.restart_scheduler();
-        let took = application.until_answered();
+        cluster.kill_and_restart_scheduler();
+        let took = application.until_answered(BOUND.times(20));
         assert!(
             took <= BOUND,
             "round {round}: served again only after {} ms",

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use baton_core::Nanos;
+use baton_core::{Nanos, TaskId};
 use baton_rdma::ClockSync;
 use baton_rdma::wire;
 use zerocopy::little_endian::U64;
@@ -46,8 +46,6 @@ pub(crate) enum Refusal {
     UnknownGpu,
     /// No task, or more than the model's `batch_max`.
     BatchSize,
-    /// A task occurs twice.
-    DuplicateTask,
     /// The window ends before it begins.
     Window,
     /// A task's frontend is none that this backend has been told of: the plan was quicker than the
@@ -76,7 +74,7 @@ impl Admission {
     /// # Errors
     /// See [`Refusal`].
     pub(crate) fn check(
-        &mut self,
+        &self,
         plan: &wire::Plan,
         tasks: &[U64],
         terms: &Terms<'_>,
@@ -85,7 +83,7 @@ impl Admission {
         if !terms.gpus.contains(&plan.gpu.get()) {
             return Err(Refusal::UnknownGpu);
         }
-        self.check_tasks(tasks, model.batch_max)?;
+        Self::check_tasks(tasks, model.batch_max)?;
         if plan.exec_at_ns.get() > plan.invalid_after_ns.get() {
             return Err(Refusal::Window);
         }
@@ -99,17 +97,26 @@ impl Admission {
         })
     }
 
-    fn check_tasks(&mut self, tasks: &[U64], batch_max: u32) -> Result<(), Refusal> {
+    fn check_tasks(tasks: &[U64], batch_max: u32) -> Result<(), Refusal> {
         if tasks.is_empty() || tasks.len() > batch_max as usize {
             return Err(Refusal::BatchSize);
         }
+        Ok(())
+    }
+
+    /// Copies a plan's tasks to `list`, each once; returns how many were left out. A frontend that
+    /// submits a task twice must not cost the others in its batch theirs.
+    pub(crate) fn list(&mut self, tasks: &[U64], list: &mut Vec<TaskId>) -> usize {
         self.sorted.clear();
         self.sorted.extend(tasks.iter().map(|task| task.get()));
         self.sorted.sort_unstable();
-        match self.sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-            true => Err(Refusal::DuplicateTask),
-            false => Ok(()),
+        let twice = self.sorted.windows(2).any(|pair| pair[0] == pair[1]);
+        for task in tasks.iter().map(|task| TaskId(task.get())) {
+            if !twice || !list.contains(&task) {
+                list.push(task);
+            }
         }
+        tasks.len() - list.len()
     }
 }
 

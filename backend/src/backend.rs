@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use baton_core::Nanos;
 use baton_rdma::wire::Role;
-use baton_rdma::{Identity, MixedTransport, TcpConfig, Transport};
+use baton_rdma::{Credentials, Identity, MixedTransport, TcpConfig, Transport};
 use baton_topo::{Agent, Clock, FabricSpec, Placement, Waker, run};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
@@ -42,11 +42,14 @@ impl Backend {
     pub fn start(config: BackendConfig, clock: Clock) -> Result<BackendHandle, BackendError> {
         let identity = Identity { role: Role::Backend, member: 0 };
         let tcp = TcpConfig { credit_bytes: config.credit_bytes.into(), ..TcpConfig::default() };
-        let FabricSpec { transport: choice, verbs } = &config.fabric;
+        let FabricSpec { transport: choice, verbs, tls } = &config.fabric;
+        let failed = |problem| BackendError::Start { what: "the transport", problem };
+        let credentials = tls.as_ref().map(Credentials::load_and_warn).transpose();
+        let credentials = credentials.map_err(|error| failed(error.to_string()))?;
+        let credentials = credentials.as_ref();
         let transport =
-            MixedTransport::bind(None, identity, tcp, *choice, verbs, clock).map_err(|error| {
-                BackendError::Start { what: "the transport", problem: error.to_string() }
-            })?;
+            MixedTransport::bind(None, identity, tcp, *choice, verbs, credentials, clock)
+                .map_err(|error| failed(error.to_string()))?;
         let waker = transport.waker();
         let (executors, measured) = start_executors(&config, clock, &waker)?;
         let patience = config.join_timeout + MARGIN;

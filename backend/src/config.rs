@@ -1,8 +1,7 @@
 //! What a backend needs to know before it starts, taken out of the cluster file and checked.
 
-use std::net::SocketAddr;
-
 use baton_core::Nanos;
+use baton_leader::Whereabouts;
 use baton_topo::{Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelSpec};
 
 /// Batch slots per GPU slot: one each fetching, executing and replying, and one to spare, so that
@@ -16,8 +15,8 @@ pub const BATCH_MEMORY_MAX: usize = 64 << 30;
 pub struct BackendConfig {
     /// Its name, as operators know it.
     pub name: String,
-    /// The scheduler's ControlThread.
-    pub scheduler: SocketAddr,
+    /// Where the scheduler's ControlThread is.
+    pub scheduler: Whereabouts,
     /// The sub-cluster its GPU slots belong to, by name: ids are the scheduler's.
     pub subcluster: String,
     /// GPU slots, 1 ..= [`GPUS_PER_BACKEND_MAX`].
@@ -86,14 +85,15 @@ pub enum ConfigError {
 }
 
 impl BackendConfig {
-    /// The backend called `name` in `cluster`, joining the scheduler at `scheduler`.
+    /// The backend called `name` in `cluster`, joining the scheduler at `scheduler`: an address, or
+    /// wherever the leader is.
     ///
     /// # Errors
     /// The name is unknown, its sub-cluster has no model, or its numbers are out of range.
     pub fn from_cluster(
         cluster: &Cluster,
         name: &str,
-        scheduler: SocketAddr,
+        scheduler: impl Into<Whereabouts>,
     ) -> Result<Self, ConfigError> {
         let Some(spec) = cluster.backends.iter().find(|spec| spec.name == name) else {
             let known: Vec<&str> = cluster.backends.iter().map(|spec| spec.name.as_str()).collect();
@@ -101,7 +101,7 @@ impl BackendConfig {
         };
         let config = Self {
             name: spec.name.clone(),
-            scheduler,
+            scheduler: scheduler.into(),
             subcluster: cluster.subclusters[spec.subcluster.0 as usize].clone(),
             gpus: spec.gpus,
             cores: spec.cores.clone(),
@@ -163,7 +163,7 @@ fn batch_bytes(model: &ModelSpec, row_bytes: u32) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, SocketAddr};
     use std::path::Path;
 
     use super::*;

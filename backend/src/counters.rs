@@ -49,6 +49,8 @@ counters! {
     plans_malformed,
     /// Bytes of inputs fetched.
     fetch_bytes,
+    /// Rows left out: their task is in the batch already.
+    rows_repeated,
     /// Rows left out: the slot had been reused.
     rows_stale,
     /// Rows left out: the input has another size, or there is no such slot.
@@ -87,11 +89,13 @@ impl Counters {
     }
 }
 
-fn transport_pairs(transport: &TransportCounters) -> [(&'static str, u64); 6] {
+fn transport_pairs(transport: &TransportCounters) -> [(&'static str, u64); 8] {
     [
         ("transport_messages_in", transport.messages_in),
         ("transport_messages_out", transport.messages_out),
+        ("transport_messages_rdma", transport.messages_rdma),
         ("transport_reads_done", transport.reads_done),
+        ("transport_reads_rdma", transport.reads_rdma),
         ("transport_reads_failed", transport.reads_failed),
         ("transport_malformed", transport.malformed),
         ("transport_send_full", transport.send_full),

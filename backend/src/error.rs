@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use baton_leader::Unknown;
 use baton_rdma::wire::RefuseCode;
 
 use crate::catalog::CatalogError;
@@ -25,12 +26,23 @@ pub enum BackendError {
         /// The operating system's words.
         problem: String,
     },
+    /// Nobody knows where the scheduler is.
+    #[error("there is no scheduler to join: {0}")]
+    NoScheduler(Unknown),
     /// Nobody answers at the scheduler's address.
     #[error("no scheduler at {scheduler}: {problem}; start it first, or correct the address")]
     Unreachable {
         /// The address tried.
         scheduler: SocketAddr,
         /// How the last attempt ended.
+        problem: String,
+    },
+    /// The scheduler and this backend do not trust each other, or one of them has no TLS.
+    #[error("no secure connection to the scheduler at {scheduler}: {problem}")]
+    Untrusted {
+        /// The scheduler's address.
+        scheduler: SocketAddr,
+        /// What is wrong, and the fix.
         problem: String,
     },
     /// The scheduler does not want us.
@@ -69,7 +81,10 @@ impl BackendError {
     /// happened to a backend that was ready, and not while it tried to join.
     pub(crate) fn may_pass(&self, serving: bool) -> bool {
         match self {
-            Self::SchedulerLost(_) | Self::Unreachable { .. } | Self::JoinTimeout(_) => true,
+            Self::SchedulerLost(_) | Self::NoScheduler(_) => true,
+            Self::Unreachable { .. } | Self::JoinTimeout(_) => true,
+            // A scheduler started with the wrong files, perhaps: the next one may have the right ones.
+            Self::Untrusted { .. } => true,
             Self::Refused { code, .. } => {
                 !matches!(code, Some(RefuseCode::Version | RefuseCode::BadRequest))
             }

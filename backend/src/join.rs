@@ -6,10 +6,11 @@
 //! catalogue by the heartbeat. An error from here ends the conversation, and the backend too unless
 //! another may go better.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
 use baton_core::Nanos;
+use baton_leader::Whereabouts;
 use baton_rdma::wire::{
     Body, Hello, JoinAck, JoinBackend, Leave, Message, ProfileDesc, Ready, RefuseCode, Role,
 };
@@ -27,6 +28,9 @@ use crate::stage::Stage;
 /// How long an attempt to reach the scheduler may take: a host that has lost power answers nothing.
 const REACH: Nanos = Nanos::from_millis(1_000);
 
+/// Stands for an address that is not known.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 /// This backend's side of the conversation.
 #[derive(Debug)]
 pub(crate) struct Join {
@@ -39,7 +43,8 @@ pub(crate) struct Join {
     /// Why the last attempt to connect failed.
     problem: String,
     control: Option<ConnId>,
-    /// The scheduler as the control connection sees it.
+    whereabouts: Whereabouts,
+    /// The scheduler of the last attempt, as the control connection sees it once there is one.
     scheduler: SocketAddr,
     /// By ModelThread number; filled in Threads.
     threads: Vec<Option<ConnId>>,
@@ -52,9 +57,9 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// A conversation with the scheduler at `scheduler`, not begun. `backoff` says when to try again
-    /// if there is no scheduler yet.
-    pub(crate) fn new(scheduler: SocketAddr, backoff: Backoff) -> Self {
+    /// A conversation with the scheduler, not begun. `backoff` says when to try again if there is
+    /// no scheduler yet.
+    pub(crate) fn new(whereabouts: Whereabouts, backoff: Backoff) -> Self {
         Self {
             stage: Stage::Connecting,
             deadline: None,
@@ -62,7 +67,8 @@ impl Join {
             backoff,
             problem: String::from("not tried yet"),
             control: None,
-            scheduler,
+            scheduler: whereabouts.addr().unwrap_or(NOWHERE),
+            whereabouts,
             threads: Vec::new(),
             threads_open: 0,
             catalog: Catalog::default(),
@@ -73,11 +79,11 @@ impl Join {
         }
     }
 
-    /// A new conversation with whoever is at `scheduler` by then, after a pause.
-    pub(crate) fn again(&self, scheduler: SocketAddr, now: Nanos) -> Self {
-        let mut backoff = self.backoff.clone();
-        let retry_at = now + backoff.pause();
-        Self { retry_at, ..Self::new(scheduler, backoff) }
+    /// A new conversation with whoever is the scheduler by then, after a pause.
+    pub(crate) fn again(&self, now: Nanos) -> Self {
+        let mut next = Self::new(self.whereabouts.clone(), self.backoff.clone());
+        next.pause(now);
+        next
     }
 
     /// Where the conversation is.
@@ -207,6 +213,12 @@ impl Join {
         {
             return Err(BackendError::Refused { code: *code, detail: detail.clone() });
         }
+        if let CloseReason::Tls(problem) | CloseReason::NotAllowed(problem) = reason
+            && self.stage < Stage::Ready
+        {
+            let (scheduler, problem) = (self.scheduler, problem.clone());
+            return Err(BackendError::Untrusted { scheduler, problem });
+        }
         match self.stage {
             Stage::Connecting => self.try_again(reason, now)?,
             Stage::Left => {}
@@ -298,23 +310,33 @@ impl Join {
         if let Some(slow) = self.control.take() {
             self.problem = String::from("nothing answers");
             transport.close(slow, RefuseCode::Shutdown, "no answer in time");
+            return self.pause(now);
         }
-        match transport.connect(self.scheduler, Hello::new(Role::Backend, 0, 0)) {
+        let Ok(scheduler) = self.whereabouts.addr() else { return self.pause(now) };
+        self.scheduler = scheduler;
+        match transport.connect(scheduler, Hello::new(Role::Backend, 0, 0)) {
             Ok(conn) => {
                 self.control = Some(conn);
                 self.retry_at = now + REACH;
             }
             Err(error) => {
                 self.problem = error.to_string();
-                self.retry_at = now + self.backoff.pause();
+                self.pause(now);
             }
         }
+    }
+
+    /// Tries again after a pause; by then it is known who leads.
+    fn pause(&mut self, now: Nanos) {
+        let pause = self.backoff.pause();
+        self.whereabouts.ask(pause);
+        self.retry_at = now + pause;
     }
 
     /// Nobody there yet is worth waiting for; somebody else is not.
     fn try_again(&mut self, reason: &CloseReason, now: Nanos) -> Result<(), BackendError> {
         self.problem = reason.to_string();
-        self.retry_at = now + self.backoff.pause();
+        self.pause(now);
         match reason {
             CloseReason::Reset(_) | CloseReason::Eof | CloseReason::HandshakeTimeout => Ok(()),
             _ => Err(self.too_late()),
@@ -323,9 +345,11 @@ impl Join {
 
     fn too_late(&self) -> BackendError {
         match self.stage {
-            Stage::Connecting => BackendError::Unreachable {
-                scheduler: self.scheduler,
-                problem: self.problem.clone(),
+            Stage::Connecting => match self.whereabouts.addr() {
+                Ok(scheduler) => {
+                    BackendError::Unreachable { scheduler, problem: self.problem.clone() }
+                }
+                Err(unknown) => BackendError::NoScheduler(unknown),
             },
             stage => BackendError::JoinTimeout(stage.waits_for()),
         }

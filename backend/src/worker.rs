@@ -55,7 +55,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let batch_max = config.batch_max();
         let mut worker = Self {
             gpus: executors.into_iter().map(|executor| Gpu::new(&config, executor)).collect(),
-            join: Join::new(config.scheduler, Backoff::new(seed_of(&config.name))),
+            join: Join::new(config.scheduler.clone(), Backoff::new(seed_of(&config.name))),
             peers: Peers::default(),
             admission: Admission::new(batch_max),
             events: Events::new(),

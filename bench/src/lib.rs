@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+pub mod chaos;
 pub mod dataplane;
 pub mod demo;
 mod demo_cluster;
@@ -11,6 +12,7 @@ mod heldout;
 mod inputs;
 mod latency;
 pub mod load;
+pub mod outcomes;
 pub mod overload;
 mod parallel;
 mod process;

@@ -4,7 +4,7 @@
 //! blocking. Every arrival is counted: one that finds no free slot has failed, not vanished.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_client::{
@@ -12,11 +12,13 @@ use baton_client::{
     Ticket, TransportCounters, UnknownModel,
 };
 use baton_core::Nanos;
+use baton_leader::Whereabouts;
 use baton_topo::{Clock, Cluster, EngineSpec, park_thread};
 use serde::{Deserialize, Serialize};
 
 use crate::arrivals::Arrivals;
 use crate::inputs::{Expected, Inputs, InputsError, Verdict};
+use crate::outcomes::{OutcomesError, Record, Writer};
 use crate::tally::Tally;
 
 /// A finished ticket waits this long at most for being reaped; landing times are the client's.
@@ -29,14 +31,16 @@ const PROGRESS_INTERVAL: Nanos = Nanos::from_millis(1_000);
 /// What load to offer.
 #[derive(Clone, Debug)]
 pub struct LoadConfig {
-    /// The scheduler's control address.
-    pub scheduler: SocketAddr,
+    /// Where the scheduler is.
+    pub scheduler: Whereabouts,
     /// Models of the cluster file and their tasks per second.
     pub rates: Vec<(String, f64)>,
     /// For how long.
     pub seconds: f64,
     /// Same seed, same arrivals and inputs.
     pub seed: u64,
+    /// Where to write what became of tasks that were not answered in time ([`crate::outcomes`]).
+    pub outcomes: Option<PathBuf>,
 }
 
 /// Counts so far, once a second.
@@ -145,13 +149,16 @@ pub enum LoadError {
         /// What is wrong.
         source: InputsError,
     },
+    /// The file of outcomes cannot be written.
+    #[error(transparent)]
+    Outcomes(#[from] OutcomesError),
 }
 
 /// Offers the load and waits for every outcome. `stop` ends the offering early; `progress` is called
 /// once a second.
 ///
 /// # Errors
-/// Nothing was offered; see [`LoadError`].
+/// Nothing was offered, or its outcomes could not be written; see [`LoadError`].
 pub fn run(
     cluster: &Cluster,
     config: &LoadConfig,
@@ -160,30 +167,35 @@ pub fn run(
     mut progress: impl FnMut(&Progress),
 ) -> Result<Finished, LoadError> {
     check_rates(cluster, &config.rates)?;
+    let outcomes = config.outcomes.as_deref().map(Writer::create).transpose()?;
     let names = config.rates.iter().map(|(name, _)| name.as_str());
     let client = Client::connect(
-        ClientConfig::from_cluster(cluster, config.scheduler).models(names).clock(clock),
+        ClientConfig::from_cluster(cluster, config.scheduler.clone()).models(names).clock(clock),
     )?;
     let targets = targets(cluster, config, &client)?;
     let start = clock.now();
     let rates: Vec<f64> = config.rates.iter().map(|(_, rate)| *rate).collect();
     let arrivals = Arrivals::new(&rates, config.seed, start);
-    let mut generator = Generator { clock, targets, arrivals, outstanding: Vec::new(), start };
+    let outstanding = Vec::new();
+    let mut generator = Generator { clock, targets, arrivals, outstanding, start, outcomes };
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);
     let offered = generator.offer(end, stop, &mut progress);
     let witness = client.clone();
     generator.collect(client);
     progress(&generator.progress(clock.now()));
+    generator.outcomes.take().map_or(Ok(()), Writer::finish)?;
     Ok(generator.finish(offered, carrier(&witness.counters().transport)))
 }
 
-/// What backends read the inputs over: what was served by message is counted, what a device served
-/// without anybody's help is not, but the queue pairs are.
+/// What backends read the inputs and sent the answers over: what was served by message is counted,
+/// what a device served without anybody's help is not, but the queue pairs are.
 fn carrier(counters: &TransportCounters) -> &'static str {
-    match (counters.links_rdma > 0, counters.reads_served > 0) {
-        (true, false) => "rdma",
-        (true, true) => "rdma and tcp",
-        (false, _) => "tcp",
+    let has_links = counters.links_rdma > 0;
+    match (has_links, counters.reads_served > 0, counters.answers_rdma > 0) {
+        (true, false, true) => "rdma",
+        (true, false, false) => "rdma, answers over tcp",
+        (true, true, _) => "rdma and tcp",
+        (false, ..) => "tcp",
     }
 }
 
@@ -243,6 +255,7 @@ struct Generator {
     arrivals: Arrivals,
     outstanding: Vec<Outstanding>,
     start: Nanos,
+    outcomes: Option<Writer>,
 }
 
 impl Generator {
@@ -321,9 +334,23 @@ impl Generator {
                 None => i += 1,
                 Some(outcome) => {
                     let task = self.outstanding.swap_remove(i);
-                    self.targets[task.target].judge(&task, &outcome);
+                    self.judge(&task, &outcome);
                 }
             }
+        }
+    }
+
+    fn judge(&mut self, task: &Outstanding, outcome: &Outcome) {
+        let target = &mut self.targets[task.target];
+        let verdict = target.judge(task, outcome);
+        let in_time = matches!(outcome, Outcome::Completed(reply) if !reply.late());
+        let wrong = verdict == Some(Verdict::Wrong);
+        if let Some(outcomes) = &mut self.outcomes
+            && (wrong || !in_time)
+        {
+            let submitted_ms = (task.ticket.submitted() - self.start).as_millis_f64();
+            let (id, model) = (task.ticket.task(), target.handle.name());
+            outcomes.write(&Record::new(id, model, submitted_ms, outcome, wrong));
         }
     }
 
@@ -368,10 +395,11 @@ impl Generator {
 }
 
 impl Target {
-    fn judge(&mut self, task: &Outstanding, outcome: &Outcome) {
+    /// Counts an outcome. What an answer is worth, if it is one.
+    fn judge(&mut self, task: &Outstanding, outcome: &Outcome) -> Option<Verdict> {
         match outcome {
-            Outcome::Dropped(reason) => self.tally.drop_for(*reason),
-            Outcome::Failed(reason) => self.tally.fail_for(*reason),
+            Outcome::Dropped(reason, _) => self.tally.drop_for(*reason),
+            Outcome::Failed(reason, _) => self.tally.fail_for(*reason),
             Outcome::Completed(reply) => {
                 let verdict = self.inputs.judge(task.expected, reply.bytes());
                 if verdict == Verdict::Wrong {
@@ -379,8 +407,10 @@ impl Target {
                     tracing::error!(model, ?task, gpu = ?reply.timing().gpu, "wrong answer");
                 }
                 self.tally.answer(task.due, reply.timing(), verdict);
+                return Some(verdict);
             }
         }
+        None
     }
 }
 

@@ -66,8 +66,13 @@ impl Child {
 
     /// Asks the child to end.
     pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Sends the child a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
         // The child is ours and not reaped, so its number cannot have become another's.
-        if let Err(error) = kill_process(self.pid(), Signal::TERM) {
+        if let Err(error) = kill_process(self.pid(), signal) {
             tracing::debug!(child = self.name, %error, "could not be signalled");
         }
     }
@@ -129,7 +134,8 @@ fn read_tail(log: &Path) -> io::Result<String> {
     let length = file.metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES)))?;
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+    // Bounded: a log may be a device that never ends.
+    file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -138,9 +138,17 @@ fn take(state: &mut State) -> Option<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_core::DropReason;
+    use crate::outcome::{Course, Teller};
+    use baton_core::{DropReason, Nanos};
 
-    const DROPPED: Outcome = Outcome::Dropped(DropReason::Deadline);
+    const DROPPED: Outcome = dropped(DropReason::Deadline);
+
+    const fn dropped(reason: DropReason) -> Outcome {
+        let (submitted, deadline, ended) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+        let (by, resubmitted, retry_after) = (Teller::Client, 0, Nanos::ZERO);
+        let course = Course { submitted, deadline, ended, by, resubmitted, retry_after };
+        Outcome::Dropped(reason, course)
+    }
 
     #[test]
     fn an_outcome_is_handed_out_once() {
@@ -148,7 +156,7 @@ mod tests {
         cell.arm();
         assert!(cell.take().is_none());
         assert!(cell.end(DROPPED).is_ok());
-        assert!(matches!(cell.take(), Some(Outcome::Dropped(DropReason::Deadline))));
+        assert!(matches!(cell.take(), Some(Outcome::Dropped(DropReason::Deadline, _))));
         assert!(cell.take().is_none());
     }
 
@@ -168,8 +176,8 @@ mod tests {
         let cell = Cell::new();
         cell.arm();
         assert!(cell.end(DROPPED).is_ok());
-        assert!(cell.end(Outcome::Dropped(DropReason::Window)).is_err());
-        assert!(matches!(cell.take(), Some(Outcome::Dropped(DropReason::Deadline))));
+        assert!(cell.end(dropped(DropReason::Window)).is_err());
+        assert!(matches!(cell.take(), Some(Outcome::Dropped(DropReason::Deadline, _))));
     }
 
     #[test]

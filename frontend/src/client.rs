@@ -4,13 +4,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
+use std::time::Duration;
 
 use baton_rdma::wire::Role;
-use baton_rdma::{Identity, MixedTransport};
+use baton_rdma::{Credentials, Identity, MixedTransport};
 use baton_topo::{Clock, FabricSpec, Placement};
 use crossbeam_channel::Receiver;
 
-use crate::config::ClientConfig;
+use crate::config::{ClientConfig, listen_near};
 use crate::counters::Counters;
 use crate::error::{ConnectError, LeaveError, Loss, UnknownModel};
 use crate::io::Io;
@@ -37,19 +38,28 @@ pub(crate) struct Owner {
 
 impl Client {
     /// Joins the scheduler and reserves memory for the models. Blocks at most
-    /// [`ClientConfig::connect_timeout`].
+    /// [`ClientConfig::connect_timeout`], and as long again if etcd says where the scheduler is.
     ///
     /// # Errors
     /// See [`ConnectError`]; nothing is left running.
     pub fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
         config.check()?;
         let clock = config.clock.unwrap_or_else(Clock::start);
-        let listen = config.listen;
+        let scheduler = config.scheduler.wait(Duration::from_nanos(config.connect_timeout.0))?;
+        let listen = config.listen.unwrap_or_else(|| listen_near(scheduler.ip()));
         let identity = Identity { role: Role::Frontend, member: 0 };
-        let FabricSpec { transport: choice, verbs } = &config.fabric;
-        let transport =
-            MixedTransport::bind(Some(listen), identity, config.tcp, *choice, verbs, clock)
-                .map_err(|error| ConnectError::transport(listen, error))?;
+        let FabricSpec { transport: choice, verbs, tls } = &config.fabric;
+        let credentials = tls.as_ref().map(Credentials::load_and_warn).transpose()?;
+        let transport = MixedTransport::bind(
+            Some(listen),
+            identity,
+            config.tcp,
+            *choice,
+            verbs,
+            credentials.as_ref(),
+            clock,
+        )
+        .map_err(|error| ConnectError::transport(listen, error))?;
         let placement =
             Placement { name: "baton-client".into(), core: config.core, idle: config.idle };
         let (mut io, joining) = Io::new(config, transport, clock)?;

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use baton_core::{Nanos, TaskId};
+use baton_leader::Whereabouts;
 use baton_rdma::TcpConfig;
-use baton_topo::{Clock, Cluster, FabricSpec, Idle};
+use baton_topo::{Clock, Cluster, FabricSpec, Idle, TlsSpec};
 
 use crate::error::ConfigError;
 
@@ -25,11 +26,12 @@ use crate::error::ConfigError;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ClientConfig {
-    pub(crate) scheduler: SocketAddr,
+    pub(crate) scheduler: Whereabouts,
     /// Empty: every model of the catalogue.
     pub(crate) models: Vec<String>,
     pub(crate) slots_per_model: u32,
-    pub(crate) listen: SocketAddr,
+    /// `None`: as fits where the scheduler is.
+    pub(crate) listen: Option<SocketAddr>,
     pub(crate) connect_timeout: Nanos,
     pub(crate) lease_grace: Nanos,
     pub(crate) leave_timeout: Nanos,
@@ -45,11 +47,16 @@ pub struct ClientConfig {
 impl ClientConfig {
     /// The defaults, for the scheduler whose control address is `scheduler`.
     pub fn new(scheduler: SocketAddr) -> Self {
+        Self::wherever(scheduler.into())
+    }
+
+    /// The defaults, for a scheduler whose address may change: [`Whereabouts::led`].
+    pub fn wherever(scheduler: Whereabouts) -> Self {
         Self {
             scheduler,
             models: Vec::new(),
             slots_per_model: 128,
-            listen: listen_near(scheduler.ip()),
+            listen: None,
             connect_timeout: Nanos::from_millis(5_000),
             lease_grace: Nanos::from_millis(1_000),
             leave_timeout: Nanos::from_millis(10_000),
@@ -65,13 +72,13 @@ impl ClientConfig {
 
     /// As a cluster file sizes its frontends. `scheduler` is given apart, because the file may name
     /// an address to listen on that is none to connect to.
-    pub fn from_cluster(cluster: &Cluster, scheduler: SocketAddr) -> Self {
+    pub fn from_cluster(cluster: &Cluster, scheduler: impl Into<Whereabouts>) -> Self {
         Self {
             slots_per_model: cluster.frontend.slots_per_model,
             lease_grace: cluster.frontend.lease_grace,
             member_timeout: cluster.scheduler.member_timeout,
             fabric: cluster.fabric.clone(),
-            ..Self::new(scheduler)
+            ..Self::wherever(scheduler.into())
         }
     }
 
@@ -91,11 +98,12 @@ impl ClientConfig {
     /// Where backends reach this process to pull inputs. Default: an ephemeral port, on loopback
     /// if the scheduler is there, otherwise on every interface.
     pub fn listen(mut self, addr: SocketAddr) -> Self {
-        self.listen = addr;
+        self.listen = Some(addr);
         self
     }
 
-    /// Bound on [`crate::Client::connect`]. Default 5 s.
+    /// Bound on [`crate::Client::connect`], and once more on finding out which scheduler leads, if
+    /// that is to be found out. Default 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = nanos(timeout);
         self
@@ -153,10 +161,17 @@ impl ClientConfig {
         self
     }
 
-    /// What backends read the inputs over. Default: RDMA with every backend that has it too, where
-    /// this host has; otherwise TCP.
+    /// What backends read the inputs over, and whether connections are encrypted. Default: RDMA with
+    /// every backend that has it too, where this host has; otherwise TCP; no TLS.
     pub fn fabric(mut self, fabric: FabricSpec) -> Self {
         self.fabric = fabric;
+        self
+    }
+
+    /// Encrypts every connection of this client, and accepts only peers with a certificate: what the
+    /// cluster file's `[tls]` says. Default: no TLS. A cluster has it on every member or on none.
+    pub fn tls(mut self, tls: TlsSpec) -> Self {
+        self.fabric.tls = Some(tls);
         self
     }
 
@@ -178,7 +193,7 @@ impl ClientConfig {
 }
 
 /// Inputs of a program that talks to a local scheduler need not be reachable from outside.
-fn listen_near(scheduler: IpAddr) -> SocketAddr {
+pub(crate) fn listen_near(scheduler: IpAddr) -> SocketAddr {
     let ip = match scheduler {
         local if local.is_loopback() => local,
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -210,8 +225,8 @@ mod tests {
 
     #[test]
     fn a_local_program_listens_locally() {
-        assert!(config().listen.ip().is_loopback());
-        let far = ClientConfig::new("10.0.0.7:7700".parse().unwrap());
-        assert!(far.listen.ip().is_unspecified());
+        assert!(listen_near(Ipv4Addr::LOCALHOST.into()).ip().is_loopback());
+        assert!(listen_near([10, 0, 0, 7].into()).ip().is_unspecified());
+        assert!(listen_near(Ipv6Addr::LOCALHOST.into()).is_ipv6());
     }
 }

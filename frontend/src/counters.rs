@@ -91,8 +91,8 @@ impl LiveCounters {
                 self.late.add(u64::from(reply.late()));
                 self.completed.add(1);
             }
-            Outcome::Dropped(_) => self.dropped.add(1),
-            Outcome::Failed(_) => self.failed.add(1),
+            Outcome::Dropped(..) => self.dropped.add(1),
+            Outcome::Failed(..) => self.failed.add(1),
         }
     }
 

@@ -5,8 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use baton_leader::Unknown;
 use baton_rdma::wire::RefuseCode;
-use baton_rdma::{MixedError, SlabError, VerbsError};
+use baton_rdma::{CredentialsError, MixedError, SlabError, VerbsError};
 
 use crate::input::Input;
 
@@ -44,12 +45,29 @@ pub enum ConnectError {
     /// RDMA was asked for and this host cannot.
     #[error("transport = \"rdma\", but {0}")]
     Rdma(VerbsError),
+    /// The files of `[tls]` cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// There is no secure connection: this side does not accept the peer, the peer does not accept
+    /// this side, or one of them has no TLS. Trying again will not help.
+    #[error("no secure connection to {what} at {addr}: {reason}")]
+    Untrusted {
+        /// "the scheduler", or one of its ModelThreads.
+        what: String,
+        /// Its address.
+        addr: SocketAddr,
+        /// What is wrong, and the fix.
+        reason: String,
+    },
     /// The slabs cannot be made readable to backends.
     #[error("the inputs' memory cannot be shared with backends: {0}")]
     Expose(io::Error),
     /// The I/O thread could not be started.
     #[error("cannot start the I/O thread: {0}")]
     Thread(io::Error),
+    /// Nobody knows where the scheduler is.
+    #[error("there is no scheduler to join: {0}")]
+    NoScheduler(#[from] Unknown),
     /// The connection could not even be started.
     #[error("cannot connect to {addr}: {source}")]
     Unreachable {

@@ -68,7 +68,7 @@ impl Input {
             return Err(self.refuse(reason));
         }
         let task = session.submit(self.slot, self.model, now, now + span);
-        Ok(Ticket::new(self.owner, task))
+        Ok(Ticket::new(self.owner, task, now, now + span))
     }
 
     #[cold]

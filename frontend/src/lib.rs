@@ -15,8 +15,8 @@
 //!     Outcome::Completed(reply) => {
 //!         println!("{} bytes in {:?}", reply.bytes().len(), reply.timing().latency());
 //!     }
-//!     Outcome::Dropped(reason) => println!("dropped: {}", reason.as_str()),
-//!     Outcome::Failed(reason) => println!("failed: {}", reason.as_str()),
+//!     Outcome::Dropped(reason, _) => println!("dropped: {}", reason.as_str()),
+//!     Outcome::Failed(reason, _) => println!("failed: {}", reason.as_str()),
 //! }
 //! client.leave()?;
 //! # Ok(())
@@ -42,18 +42,20 @@
 //! | outcome | means | what to do |
 //! |---|---|---|
 //! | `Completed(reply)` | the answer; [`Reply::late`] tells if it came after the deadline | use it |
-//! | `Dropped(Deadline`, `Window)` | overload: could not be met, or made way for an efficient batch | shed load |
+//! | `Dropped(Deadline`, `Window)` | overload: could not be met, or made way for an efficient batch; or it passed while the scheduler was restarted | shed load |
 //! | `Dropped(DeadlinePassed)` | the deadline is shorter than one execution | give more time |
 //! | `Dropped(QueueFull)` | the model's queue, or the send queue to its ModelThread, is full | shed load |
 //! | `Dropped(Cancelled)` | [`Ticket::cancel`], a dropped ticket, or [`Client::leave`] gave it up | |
 //! | `Dropped(NoBackend)` | no backend serves the model now | start one |
-//! | `Dropped(Shutdown)` | the scheduler is stopping | retry once it is back |
 //! | `Failed(BackendLost)` | its backend died and there was no time for another | retry if it still matters |
 //! | `Failed(FetchTimeout`, `FetchFailed)` | the backend could not pull the input in time | check the network |
 //! | `Failed(Engine)` | the engine reported an error, or its answer has a wrong size | look at the backend's log |
 //! | `Failed(SchedulerLost)` | the scheduler died, was not back in time, and nobody answered | retry if it still matters |
 //! | `Failed(LeaseExpired)` | nobody answered by the deadline and the grace | retry if it still matters |
 //! | `Failed(StaleGeneration)` | this ticket's outcome was taken before | a mistake in the program |
+//!
+//! Both come with a [`Course`]: when the task was submitted and due, when its end was told, and by whom.
+//! [`Outcome::explain`] puts it into words.
 //!
 //! `Failed(WrongSize)`, `Failed(UnknownModel)`, `Dropped(FrontendLost)`, and a first
 //! `Failed(StaleGeneration)` mean that client and scheduler disagree about memory, models or
@@ -69,9 +71,10 @@
 //!
 //! The connection lives as long as any client, handle, input or ticket of it. [`Client::leave`]
 //! ends it in order: it waits for outstanding tasks, and the scheduler confirms. If the scheduler
-//! is lost, submits are refused with [`SubmitReason::SchedulerLost`] ([`Client::loss`] says what
-//! happened) until it is back; then what is outstanding is submitted again, and the same tickets get
-//! the outcomes. Replies stay valid after everything else is gone.
+//! is stopped in order, tasks and new submits wait for the next one, for 10 s at most. If it is lost
+//! otherwise, submits are refused with [`SubmitReason::SchedulerLost`] until it is back.
+//! ([`Client::loss`] says what happened.) Then what is outstanding is submitted again, and the same
+//! tickets get the outcomes. Replies stay valid after everything else is gone.
 #![forbid(unsafe_code)]
 
 mod cell;
@@ -79,6 +82,7 @@ mod client;
 mod config;
 mod counters;
 mod error;
+mod explain;
 mod input;
 pub mod io;
 mod model;
@@ -87,9 +91,10 @@ mod session;
 mod ticket;
 
 pub use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
+pub use baton_leader::{Unknown, Whereabouts};
 pub use baton_rdma::wire::RefuseCode;
-pub use baton_rdma::{SlabError, TcpConfig, TransportCounters, VerbsError};
-pub use baton_topo::{Clock, FabricSpec, Idle, TransportChoice, VerbsConfig};
+pub use baton_rdma::{CredentialsError, SlabError, TcpConfig, TransportCounters, VerbsError};
+pub use baton_topo::{Clock, EtcdSpec, FabricSpec, Idle, TransportChoice, VerbsConfig};
 pub use client::Client;
 pub use config::ClientConfig;
 pub use counters::Counters;
@@ -97,9 +102,10 @@ pub use error::{
     ConfigError, ConnectError, InputError, LeaveError, Loss, SubmitError, SubmitReason,
     UnknownModel,
 };
+pub use explain::{Explanation, Moment};
 pub use input::{Deadline, Input};
 pub use model::ModelHandle;
-pub use outcome::{Outcome, Reply, Timing};
+pub use outcome::{Course, Outcome, Reply, Teller, Timing};
 pub use ticket::Ticket;
 
 /// Keeps the guide's program compiling.

@@ -15,9 +15,58 @@ pub enum Outcome {
     Completed(Reply),
     /// Given up before it was executed. Expected under overload: what is dropped could not have
     /// been answered in time, or its place served others better.
-    Dropped(DropReason),
+    Dropped(DropReason, Course),
     /// Something broke.
-    Failed(FailReason),
+    Failed(FailReason, Course),
+}
+
+impl Outcome {
+    /// The outcome with what its ticket knows of the task.
+    pub(crate) fn of(self, submitted: Nanos, deadline: Nanos) -> Self {
+        let of = |course: Course| Course { submitted, deadline, ..course };
+        match self {
+            Self::Completed(reply) => Self::Completed(reply),
+            Self::Dropped(reason, course) => Self::Dropped(reason, of(course)),
+            Self::Failed(reason, course) => Self::Failed(reason, of(course)),
+        }
+    }
+}
+
+/// Who said that a task has ended without an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Teller {
+    /// A ModelThread.
+    Scheduler,
+    /// A backend.
+    Backend,
+    /// This client itself: nobody else could.
+    Client,
+}
+
+/// The moments of a task that ended without an answer, on the client's clock
+/// ([`crate::ClientConfig::clock`]). [`Outcome::explain`] puts them into words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Course {
+    /// When the application submitted.
+    pub submitted: Nanos,
+    /// When the answer had to be there.
+    pub deadline: Nanos,
+    /// When the client was told, or decided it.
+    pub ended: Nanos,
+    /// Who said so.
+    pub by: Teller,
+    /// How often the client had submitted it again, to schedulers that came after the first.
+    pub resubmitted: u32,
+    /// How long to wait before the next submit to the model, if the scheduler said so; zero if not.
+    pub retry_after: Nanos,
+}
+
+impl Course {
+    /// An end of which `by` speaks at `ended`. What only the ticket knows is added by [`Outcome::of`].
+    pub(crate) fn new(ended: Nanos, by: Teller, resubmitted: u32) -> Self {
+        let (submitted, deadline, retry_after) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+        Self { submitted, deadline, ended, by, resubmitted, retry_after }
+    }
 }
 
 /// An answer, in the slot where it landed. Dropping it lets the slot be used again, so keep it only

@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::cell::Cell;
 use crate::counters::LiveCounters;
 use crate::error::{LeaveError, Loss, SubmitReason};
-use crate::outcome::Outcome;
+use crate::outcome::{Course, Outcome, Teller};
 
 /// One model of this client.
 #[derive(Clone, Debug)]
@@ -60,13 +60,18 @@ pub(crate) struct Task {
     /// The id it got first, under which its ticket knows it.
     pub(crate) ticket: TaskId,
     /// In which of the client's lives it was sent last: how often this client had joined by then. 0:
-    /// in none yet.
+    /// in none yet. [`GIVEN_BACK`]: whoever had it wants it no more.
     pub(crate) life: u32,
+    /// How often it was submitted again.
+    pub(crate) resubmitted: u32,
     /// Position in [`Session::models`].
     pub(crate) model: u32,
     pub(crate) submitted: Nanos,
     pub(crate) deadline: Nanos,
 }
+
+/// [`Task::life`] of a task that a scheduler has given back: nobody has it, and it needs a new id.
+pub(crate) const GIVEN_BACK: u32 = u32::MAX;
 
 /// Commands a slot can have in the queue at once: its submit, its cancel, and the cancel of the
 /// task before. (A slot goes round only after its submit was taken out, and a ticket sends its
@@ -85,8 +90,8 @@ pub(crate) struct Session {
     commands: Sender<Command>,
     waker: Waker,
     leaving: AtomicBool,
-    /// There is a loss. A submit looks here and takes no lock.
-    lost: AtomicBool,
+    /// Submits are refused because of the loss. A submit looks here and takes no lock.
+    refusing: AtomicBool,
     /// The scheduler is lost and not looked for.
     given_up: AtomicBool,
     loss: Mutex<Option<Loss>>,
@@ -116,7 +121,7 @@ impl Session {
             commands,
             waker,
             leaving: AtomicBool::new(false),
-            lost: AtomicBool::new(false),
+            refusing: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
             loss: Mutex::new(None),
             farewell: OnceLock::new(),
@@ -129,7 +134,7 @@ impl Session {
         if self.leaving() {
             return Some(SubmitReason::ClientClosed);
         }
-        self.lost.load(Ordering::Acquire).then_some(SubmitReason::SchedulerLost)
+        self.refusing.load(Ordering::Acquire).then_some(SubmitReason::SchedulerLost)
     }
 
     /// Hands a filled input to the I/O thread. From here on the task has an outcome.
@@ -143,7 +148,7 @@ impl Session {
         let id = input.submit();
         self.cell(id).arm();
         self.counters.submitted.add(1);
-        let task = Task { id, ticket: id, life: 0, model, submitted, deadline };
+        let task = Task { id, ticket: id, life: 0, resubmitted: 0, model, submitted, deadline };
         if self.commands.try_send(Command::Submit(task)).is_err() {
             // Never full (see COMMANDS_PER_SLOT): the I/O thread has just ended.
             self.end_leftover(self.cell(id));
@@ -193,29 +198,35 @@ impl Session {
         self.leaving.load(Ordering::Acquire)
     }
 
-    /// I/O thread: no more submits for the time being, because the scheduler is gone.
-    pub(crate) fn lose(&self, loss: Loss) {
+    /// I/O thread: the scheduler is gone. After an orderly stop submits are still accepted and wait
+    /// for the next one; otherwise they are refused for the time being.
+    pub(crate) fn lose(&self, loss: Loss, orderly: bool) {
         let mut known = self.lock();
         // The first loss is the cause; what breaks afterwards is its effect.
         if known.is_none() {
-            tracing::warn!(%loss, "the scheduler is lost");
+            tracing::warn!(%loss, orderly, "the scheduler is lost");
             *known = Some(loss);
-            self.lost.store(true, Ordering::Release);
+            self.refusing.store(!orderly, Ordering::Release);
         }
+    }
+
+    /// I/O thread: the scheduler stays away; submits are refused from now on.
+    pub(crate) fn refuse_submits(&self) {
+        self.refusing.store(true, Ordering::Release);
     }
 
     /// I/O thread: no more submits at all.
     pub(crate) fn give_up(&self, loss: Loss) {
         tracing::warn!(%loss, "the scheduler is lost for good");
         *self.lock() = Some(loss);
-        self.lost.store(true, Ordering::Release);
+        self.refusing.store(true, Ordering::Release);
         self.given_up.store(true, Ordering::Release);
     }
 
     /// I/O thread: the scheduler is back.
     pub(crate) fn regain(&self) {
         *self.lock() = None;
-        self.lost.store(false, Ordering::Release);
+        self.refusing.store(false, Ordering::Release);
     }
 
     /// True if the scheduler is lost and not looked for.
@@ -244,7 +255,7 @@ impl Session {
     /// seen here; a later one finds the queue closed and ends its task itself.
     pub(crate) fn close(&self) {
         if self.farewell.get().is_none() {
-            self.lose(Loss::IoEnded);
+            self.lose(Loss::IoEnded, false);
         }
         self.cells.iter().for_each(|cell| self.end_leftover(cell));
     }
@@ -255,9 +266,10 @@ impl Session {
 
     /// The cell, not the slab, decides here who is first: [`Session::close`] knows no task ids.
     fn end_leftover(&self, cell: &Cell) {
+        let course = Course::new(self.clock.now(), Teller::Client, 0);
         let (outcome, count) = match self.loss() {
-            Some(_) => (Outcome::Failed(FailReason::SchedulerLost), &self.counters.failed),
-            None => (Outcome::Dropped(DropReason::Cancelled), &self.counters.dropped),
+            Some(_) => (Outcome::Failed(FailReason::SchedulerLost, course), &self.counters.failed),
+            None => (Outcome::Dropped(DropReason::Cancelled, course), &self.counters.dropped),
         };
         if cell.end(outcome).is_ok() {
             count.add(1);

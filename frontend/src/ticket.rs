@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use baton_core::{FailReason, TaskId};
+use baton_core::{FailReason, Nanos, TaskId};
 
 use crate::client::Owner;
-use crate::outcome::Outcome;
+use crate::outcome::{Course, Outcome, Teller};
 
 /// The claim to one task's outcome. Poll it, block on it, or await it with any executor.
 ///
@@ -23,6 +23,8 @@ use crate::outcome::Outcome;
 pub struct Ticket {
     owner: Arc<Owner>,
     task: TaskId,
+    submitted: Nanos,
+    deadline: Nanos,
     progress: Progress,
 }
 
@@ -39,14 +41,24 @@ enum Progress {
 const WAIT_ROUND: Duration = Duration::from_secs(60);
 
 impl Ticket {
-    pub(crate) fn new(owner: Arc<Owner>, task: TaskId) -> Self {
-        Self { owner, task, progress: Progress::Outstanding }
+    pub(crate) fn new(owner: Arc<Owner>, task: TaskId, submitted: Nanos, deadline: Nanos) -> Self {
+        Self { owner, task, submitted, deadline, progress: Progress::Outstanding }
     }
 
     /// The task's id, as it appears in logs and traces of every process it passes. A task that is
     /// submitted again after its scheduler was lost has another one from then on; this is the first.
     pub fn task(&self) -> TaskId {
         self.task
+    }
+
+    /// When the task was submitted, on the client's clock.
+    pub fn submitted(&self) -> Nanos {
+        self.submitted
+    }
+
+    /// When its answer must be there, on the client's clock.
+    pub fn deadline(&self) -> Nanos {
+        self.deadline
     }
 
     /// The outcome, if it is there. Never blocks.
@@ -79,9 +91,11 @@ impl Ticket {
 
     fn take(&mut self, from_cell: impl FnOnce(&Self) -> Option<Outcome>) -> Option<Outcome> {
         if self.progress == Progress::Taken {
-            return Some(Outcome::Failed(FailReason::StaleGeneration));
+            let course = Course::new(self.owner.session.clock.now(), Teller::Client, 0);
+            let stale = Outcome::Failed(FailReason::StaleGeneration, course);
+            return Some(stale.of(self.submitted, self.deadline));
         }
-        let outcome = from_cell(self)?;
+        let outcome = from_cell(self)?.of(self.submitted, self.deadline);
         self.progress = Progress::Taken;
         self.owner.session.recycle(self.task, &outcome);
         Some(outcome)

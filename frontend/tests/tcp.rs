@@ -211,7 +211,7 @@ fn a_scheduler_that_dies_leaves_no_ticket_waiting() {
         match input.submit(deadline) {
             // Accepted before the news came, and so it has an outcome.
             Ok(ticket) => match ticket.wait() {
-                Outcome::Failed(FailReason::SchedulerLost) => input = model.input().unwrap(),
+                Outcome::Failed(FailReason::SchedulerLost, _) => input = model.input().unwrap(),
                 other => panic!("{other:?}"),
             },
             Err(error) => break error,

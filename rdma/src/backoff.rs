@@ -4,7 +4,7 @@
 //! that the many who lost the same scheduler do not all come back at once. Pure: the caller adds the
 //! pause to its `now`.
 
-use baton_core::Nanos;
+use baton_core::{Nanos, SplitMix64};
 
 /// The first pause, and the longest: what a scheduler that is back waits for its members at most.
 const FIRST: Nanos = Nanos::from_millis(50);
@@ -14,34 +14,25 @@ const LONGEST: Nanos = Nanos::from_millis(500);
 #[derive(Clone, Debug)]
 pub struct Backoff {
     full: Nanos,
-    random: u64,
+    random: SplitMix64,
 }
 
 impl Backoff {
     /// Members with different seeds come back at different moments.
     pub fn new(seed: u64) -> Self {
-        Self { full: FIRST, random: seed }
+        Self { full: FIRST, random: SplitMix64::new(seed) }
     }
 
     /// The pause before the next attempt: half of the full one at least.
     pub fn pause(&mut self) -> Nanos {
         let full = self.full;
         self.full = full.times(2).min(LONGEST);
-        Nanos(full.0 / 2 + self.draw() % (full.0 / 2 + 1))
+        Nanos(full.0 / 2 + self.random.below(full.0 / 2 + 1))
     }
 
     /// The attempt has succeeded: the next pause is a first one.
     pub fn reset(&mut self) {
         self.full = FIRST;
-    }
-
-    /// SplitMix64.
-    fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

@@ -35,6 +35,13 @@ impl CreditWindow {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
 
+    /// True if a source that holds `held` bytes may take `bytes` more: at most three times what it
+    /// leaves. A source that answers nothing leaves the others a quarter, two of them a seventh.
+    pub const fn grants(&self, held: u64, bytes: u64) -> bool {
+        let left = self.limit_bytes.saturating_sub(self.in_flight.saturating_add(bytes));
+        self.limit_bytes == 0 || held == 0 || held.saturating_add(bytes) <= left.saturating_mul(3)
+    }
+
     /// Bytes taken and not returned.
     pub const fn in_flight(&self) -> u64 {
         self.in_flight

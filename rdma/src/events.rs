@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use crate::tls::TlsProblem;
 use crate::transport::{ConnId, ReadDone};
 use crate::wire::{DecodeError, Kind, Message, RefuseCode, Role, TaskResult, decode};
 
@@ -72,9 +73,23 @@ pub enum CloseReason {
     /// READs over RDMA are not possible or failed.
     #[error("the RDMA fabric: {0}")]
     Fabric(String),
+    /// There is no secure connection: a certificate was refused, here or there, or one side has TLS
+    /// and the other has not.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The peer's certificate is genuine, but not of one that may act in this role.
+    #[error("not allowed: {0}")]
+    NotAllowed(String),
     /// This side closed it.
     #[error("closed by this side")]
     Local,
+}
+
+impl CloseReason {
+    /// What an error of a stream means.
+    pub(crate) fn broken(error: &io::Error) -> Self {
+        TlsProblem::of(error).map_or_else(|| Self::Reset(error.kind()), Self::Tls)
+    }
 }
 
 struct RefusedAs(Option<RefuseCode>);

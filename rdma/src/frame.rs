@@ -116,6 +116,11 @@ impl FrameBuffer {
         self.payload_left -= n;
     }
 
+    /// Bytes read that no frame or payload has taken yet.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
     /// True if the stream ends inside a frame when it ends here.
     pub fn mid_frame(&self) -> bool {
         self.start < self.end || self.payload_left > 0

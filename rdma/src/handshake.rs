@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use crate::events::{CloseReason, Peer};
 use crate::transport::{Identity, TransportCounters};
 use crate::wire::{
-    DecodeError, MAGIC, Message, RefuseCode, Role, VERSION_MAX, VERSION_MIN, Welcome,
+    DecodeError, MAGIC, Message, RefuseCode, Role, VERSION_MAX, VERSION_MIN, Versions, Welcome,
 };
 
 /// Whose turn it is.
@@ -31,14 +31,33 @@ pub(crate) fn on_first(
     message: &Message<'_>,
     addr: SocketAddr,
     identity: Identity,
+    ours: Versions,
 ) -> Result<(Peer, Option<Welcome>), CloseReason> {
     if stage == Stage::AwaitHello {
-        let (peer, version) = check_hello(message, addr)?;
+        let (peer, version) = check_hello(message, addr, ours)?;
         let Identity { role, member } = identity;
         let (version, member) = (version.into(), member.into());
         Ok((peer, Some(Welcome { version, role: role as u8, reserved: 0, member })))
     } else {
-        Ok((check_welcome(message, addr)?, None))
+        Ok((check_welcome(message, addr, ours)?, None))
+    }
+}
+
+/// The role a first message claims for its sender.
+pub(crate) fn claimed_role(message: &Message<'_>) -> Option<Role> {
+    match message {
+        Message::Hello(hello) => Role::from_code(hello.role),
+        Message::Welcome(welcome) => Role::from_code(welcome.role),
+        _ => None,
+    }
+}
+
+/// The roles that somebody in this role connects to.
+pub(crate) fn hosts_of(role: Role) -> &'static [Role] {
+    match role {
+        Role::Frontend => &[Role::Control],
+        Role::Backend => &[Role::Control, Role::Frontend],
+        Role::Control | Role::ModelThread => &[],
     }
 }
 
@@ -52,27 +71,39 @@ pub(crate) fn unexpected(message: &Message<'_>) -> CloseReason {
     CloseReason::Unexpected(message.kind())
 }
 
-fn check_hello(message: &Message<'_>, addr: SocketAddr) -> Result<(Peer, u16), CloseReason> {
-    let Message::Hello(hello) = message else { return Err(unexpected(message)) };
+fn check_hello(
+    message: &Message<'_>,
+    addr: SocketAddr,
+    ours: Versions,
+) -> Result<(Peer, u16), CloseReason> {
+    let hello = match message {
+        Message::Hello(hello) => hello,
+        Message::Refuse(refuse, detail) => return Err(refused(refuse.code.get(), detail)),
+        _ => return Err(unexpected(message)),
+    };
     if hello.magic.get() != MAGIC {
         return Err(CloseReason::Malformed(DecodeError::Hello));
     }
     let (min, max) = (hello.version_min.get(), hello.version_max.get());
-    let version = hello.common_version().ok_or(CloseReason::Version { min, max })?;
+    let version = hello.common_with(ours).ok_or(CloseReason::Version { min, max })?;
     let role = Role::from_code(hello.role).filter(|_| hello.reserved == [0; 3]);
     let role = role.ok_or(CloseReason::Malformed(DecodeError::Hello))?;
     let (member, token) = (hello.member.get(), hello.token.get());
     Ok((Peer { role, member, token, addr, accepted: true, version }, version))
 }
 
-fn check_welcome(message: &Message<'_>, addr: SocketAddr) -> Result<Peer, CloseReason> {
+fn check_welcome(
+    message: &Message<'_>,
+    addr: SocketAddr,
+    ours: Versions,
+) -> Result<Peer, CloseReason> {
     let welcome = match message {
         Message::Welcome(welcome) => welcome,
         Message::Refuse(refuse, detail) => return Err(refused(refuse.code.get(), detail)),
         _ => return Err(unexpected(message)),
     };
     let version = welcome.version.get();
-    if !(VERSION_MIN..=VERSION_MAX).contains(&version) {
+    if !(ours.min..=ours.max).contains(&version) {
         return Err(CloseReason::Version { min: version, max: version });
     }
     let role = Role::from_code(welcome.role).filter(|_| welcome.reserved == 0);
@@ -86,6 +117,9 @@ pub(crate) fn refusal(reason: &CloseReason) -> Option<(RefuseCode, String)> {
     let (code, text) = match reason {
         CloseReason::Eof | CloseReason::Reset(_) | CloseReason::Refused { .. } => return None,
         CloseReason::Local => return None,
+        CloseReason::Tls(why) | CloseReason::NotAllowed(why) => {
+            (RefuseCode::Unauthorised, why.clone())
+        }
         CloseReason::Malformed(error) => {
             (RefuseCode::Malformed, format!("malformed frame: {error}"))
         }
@@ -115,6 +149,7 @@ pub(crate) fn count(counters: &mut TransportCounters, reason: &CloseReason) {
         CloseReason::Malformed(_) | CloseReason::Unexpected(_) => counters.malformed += 1,
         CloseReason::Version { .. } => counters.version_refused += 1,
         CloseReason::HandshakeTimeout | CloseReason::SendQueueFull => counters.refused += 1,
+        CloseReason::Tls(_) | CloseReason::NotAllowed(_) => counters.tls_refused += 1,
         CloseReason::Eof
         | CloseReason::Reset(_)
         | CloseReason::Refused { .. }

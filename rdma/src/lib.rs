@@ -23,12 +23,13 @@ mod shared;
 mod slab;
 mod table;
 mod tcp;
+mod tls;
 mod transport;
 mod verbs;
 pub mod wire;
 
 pub use backoff::Backoff;
-pub use baton_topo::{TransportChoice, VerbsConfig};
+pub use baton_topo::{TlsSpec, TransportChoice, VerbsConfig};
 pub use clock_sync::ClockSync;
 pub use credit::{CreditWindow, RoundRobin};
 pub use events::{CloseReason, Event, Events, Peer};
@@ -38,7 +39,8 @@ pub use landing::{BatchBuffer, RowMut, RowsRef};
 pub use slab::{
     InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError, SlabSet, SlabSpec,
 };
-pub use tcp::{Edge, Net, NetStream, OsNet, TcpConfig, TcpTransport};
+pub use tcp::{Edge, Net, NetStream, OsNet, OsStream, TcpConfig, TcpTransport};
+pub use tls::{Credentials, CredentialsError};
 pub use transport::{
     ConnId, Identity, READ_DEPTH, Read, ReadDone, ReadStatus, SendError, Transport,
     TransportCounters,

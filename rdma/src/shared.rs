@@ -6,11 +6,13 @@ use crate::credit::CreditWindow;
 use crate::events::Events;
 use crate::slab::SlabSet;
 use crate::transport::{Identity, Read, ReadDone, ReadStatus, TransportCounters};
-use crate::wire::TRAILER_LEN;
+use crate::wire::{TRAILER_LEN, Versions};
 
 /// State beside the connections; connections take it as an argument.
 pub(crate) struct Shared {
     pub(crate) identity: Identity,
+    /// What this side claims to speak.
+    pub(crate) versions: Versions,
     pub(crate) slabs: Option<Arc<SlabSet>>,
     /// READs that arrive as messages are served; otherwise their sender is refused.
     pub(crate) serves_reads: bool,
@@ -25,6 +27,7 @@ impl Shared {
     pub(crate) fn new(identity: Identity, credit_bytes: u64) -> Self {
         Self {
             identity,
+            versions: Versions::SPOKEN,
             slabs: None,
             serves_reads: true,
             credit: CreditWindow::new(credit_bytes),

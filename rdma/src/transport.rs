@@ -186,6 +186,9 @@ pub struct TransportCounters {
     pub malformed: u64,
     /// Connections refused for their version.
     pub version_refused: u64,
+    /// Connections that came to nothing because of TLS: a certificate refused here or by the peer, a
+    /// name that is on no list, one side without TLS.
+    pub tls_refused: u64,
     /// Connections turned away or closed because a bound was met: too many connections, no hello in
     /// time, a peer that does not read what it asks for.
     pub refused: u64,
@@ -195,6 +198,12 @@ pub struct TransportCounters {
     pub messages_in: u64,
     /// Messages sent.
     pub messages_out: u64,
+    /// Of these, over RDMA.
+    pub messages_rdma: u64,
+    /// Answers that landed in an output slot and came over RDMA.
+    pub answers_rdma: u64,
+    /// Queue pairs for messages connected with peers, on either side.
+    pub control_links: u64,
     /// READs completed with data, as initiator.
     pub reads_done: u64,
     /// Of these, over RDMA.

@@ -23,11 +23,27 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"BATN");
 /// Oldest protocol version this build speaks.
 pub const VERSION_MIN: u16 = 1;
 /// Newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 3;
+pub const VERSION_MAX: u16 = 4;
 /// The first version whose peers know of the RDMA fabric.
 pub const VERSION_FABRIC: u16 = 2;
 /// The first version whose peers know of quotas: the drop reason and how long to wait.
 pub const VERSION_QUOTA: u16 = 3;
+/// The first version whose peers know of messages over queue pairs.
+pub const VERSION_CONTROL: u16 = 4;
+/// The protocol versions that a build speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Versions {
+    /// The oldest.
+    pub min: u16,
+    /// The newest.
+    pub max: u16,
+}
+
+impl Versions {
+    /// Those of this build.
+    pub const SPOKEN: Self = Self { min: VERSION_MIN, max: VERSION_MAX };
+}
+
 /// Longest body (fixed part and tail) of a frame, bytes.
 pub const BODY_MAX: usize = 32 * 1024;
 /// Longest payload of a frame, bytes: bounds one input row and one output row.
@@ -116,7 +132,7 @@ pub enum RefuseCode {
     Malformed = 1,
     /// No common protocol version.
     Version = 2,
-    /// The token does not belong to a joined member.
+    /// The token does not belong to a joined member, or the certificate to nobody who may act so.
     Unauthorised = 3,
     /// The member has joined already.
     DuplicateJoin = 4,
@@ -255,7 +271,17 @@ impl Hello {
 
     /// The newest version both sides speak, if there is one.
     pub fn common_version(&self) -> Option<u16> {
-        let version = self.version_max.get().min(VERSION_MAX);
-        (version >= self.version_min.get().max(VERSION_MIN)).then_some(version)
+        self.common_with(Versions::SPOKEN)
+    }
+
+    /// As [`Hello::common_version`], with a build that speaks `ours`.
+    pub(crate) fn common_with(&self, ours: Versions) -> Option<u16> {
+        let version = self.version_max.get().min(ours.max);
+        (version >= self.version_min.get().max(ours.min)).then_some(version)
+    }
+
+    /// Says that it speaks `ours`.
+    pub(crate) fn claiming(self, ours: Versions) -> Self {
+        Self { version_min: ours.min.into(), version_max: ours.max.into(), ..self }
     }
 }

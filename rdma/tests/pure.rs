@@ -131,3 +131,14 @@ fn odd_moments() {
     assert_eq!(sync.to_scheduler(Nanos(5)), Some(Nanos(0)), "before the scheduler's clock began");
     assert_eq!(sync.to_local(Nanos::MAX), Some(Nanos::MAX), "never stays never");
 }
+
+#[test]
+fn a_source_that_answers_nothing_leaves_the_others_a_quarter() {
+    let (mut window, mut held) = (CreditWindow::new(1_000), 0);
+    while window.grants(held, 50) && window.try_take(50) {
+        held += 50;
+    }
+    assert_eq!(held, 750);
+    assert!(window.grants(0, 50) && window.try_take(50));
+    assert!(CreditWindow::new(0).grants(1 << 40, 50), "no limit");
+}

@@ -1,8 +1,10 @@
-//! Inputs over real queue pairs: what is read, what is refused, what a broken link costs, and who
+//! Inputs and messages over real queue pairs: what is read, what is refused, what a broken link costs, and who
 //! falls back to TCP. Hosts without RDMA run the second half; `./x rdma` runs all of it.
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
 mod common;
+#[path = "verbs/messages.rs"]
+mod messages;
 
 use std::process::Command;
 use std::sync::Arc;

@@ -101,6 +101,7 @@ fn samples(head: &[u8; 40], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sa
         JoinAck &[], Ready &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
         Pong &[], Submit &[], Cancel &[], TaskEnd &[], Plan words, BatchDone &[], Read &[],
         ReadReply &[], TaskResult &[], FabricOffer text, FabricAnswer text, FabricSlab &[],
+        ControlOffer text, ControlAnswer text, ControlStart &[],
     );
     all.rotate_left(usize::from(head[0]) % Kind::ALL.len());
     all.to_vec()
@@ -186,8 +187,9 @@ fn encoded<B: Body>(body: &B, tail: &[u8], payload_len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The protocol, byte by byte. A change here is a change of the protocol: version 3 so far. Version 2
-/// adds the fabric's kinds to version 1, version 3 fills reserved bytes of `TaskEnd`.
+/// The protocol, byte by byte. A change here is a change of the protocol: version 4 so far. Version 2
+/// adds the fabric's kinds to version 1, version 3 fills reserved bytes of `TaskEnd`, version 4 adds
+/// queue pairs for messages.
 #[test]
 fn golden_bytes() {
     let hello = Hello::new(Role::Backend, 7, 0x1122_3344_5566_7788);
@@ -195,7 +197,7 @@ fn golden_bytes() {
         encoded(&hello, &[], 0),
         [
             1, 0, 24, 0, 0, 0, 0, 0, // header: kind, reserved, body, payload
-            b'B', b'A', b'T', b'N', 1, 0, 3, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
+            b'B', b'A', b'T', b'N', 1, 0, 4, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
             0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
         ]
     );
@@ -216,6 +218,27 @@ fn golden_bytes() {
             6, 5, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
         ]
     );
+    let offer = ControlOffer {
+        pair: 1.into(),
+        first_psn: 2.into(),
+        lid: 3.into(),
+        window: 4.into(),
+        gid: [5; 16],
+        buffer_bytes: 6.into(),
+        timeout_us: 7.into(),
+        mtu: 5,
+        reserved: [0; 3],
+    };
+    assert_eq!(
+        encoded(&offer, b"rxe0", 0),
+        [
+            73, 0, 44, 0, 0, 0, 0, 0, //
+            1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 4, 0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5,
+            5, //
+            6, 0, 0, 0, 7, 0, 0, 0, 5, 0, 0, 0, b'r', b'x', b'e', b'0',
+        ]
+    );
+    assert_eq!(encoded(&ControlStart {}, &[], 0), [75, 0, 0, 0, 0, 0, 0, 0]);
     let submit = Submit { task: 0x0102.into(), deadline_ns: 0x0304.into(), model: 5.into() };
     assert_eq!(
         encoded(&submit, &[], 0),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use baton_core::SubclusterId;
+use baton_core::{Profile, SubclusterId};
 use baton_rdma::wire::{CatalogEnd, ModelDesc, SubclusterDesc, ThreadDesc, WireAddr};
 use baton_rdma::{ConnId, SendError, Transport};
 use baton_topo::Cluster;
@@ -13,6 +13,8 @@ pub struct Catalog {
     threads: Vec<ThreadDesc>,
     subclusters: Vec<(SubclusterDesc, String)>,
     models: Vec<(ModelDesc, String)>,
+    /// The cluster file's, by model.
+    profiles: Vec<Profile>,
     end: CatalogEnd,
 }
 
@@ -47,6 +49,7 @@ impl Catalog {
             threads: addrs.iter().enumerate().map(thread).collect(),
             subclusters: cluster.subclusters.iter().enumerate().map(subcluster).collect(),
             models: cluster.models.iter().enumerate().map(model).collect(),
+            profiles: cluster.models.iter().map(|model| model.profile.clone()).collect(),
             end: CatalogEnd { scheduler_epoch: scheduler_epoch.into() },
         }
     }
@@ -73,6 +76,16 @@ impl Catalog {
             transport.send(conn, desc, name.as_bytes())?;
         }
         transport.send(conn, &self.end, &[])
+    }
+
+    /// How many models there are.
+    pub fn models(&self) -> usize {
+        self.models.len()
+    }
+
+    /// The cluster file's profile of a model.
+    pub fn profile(&self, model: u32) -> Option<&Profile> {
+        self.profiles.get(model as usize)
     }
 
     /// The largest batch of a model, if there is such a model.

@@ -109,6 +109,8 @@ counters! {
         malformed,
         /// A ModelThread's connections refused for their protocol version.
         version_refused,
+        /// A ModelThread's connections that came to nothing because of TLS.
+        tls_refused,
         /// A ModelThread's connections refused at a bound, or silent after connecting.
         connections_refused,
         /// A ModelThread's messages refused because the peer does not read.
@@ -177,6 +179,8 @@ counters! {
         control_malformed,
         /// The ControlThread's connections refused for their protocol version.
         control_version_refused,
+        /// The ControlThread's connections that came to nothing because of TLS.
+        control_tls_refused,
         /// The ControlThread's connections refused at a bound, or silent after connecting.
         control_connections_refused,
         /// The ControlThread's messages refused because the peer does not read.
@@ -189,6 +193,7 @@ impl ModelThreadCounters {
     pub fn publish(&self, transport: &TransportCounters) {
         self.malformed.set(transport.malformed);
         self.version_refused.set(transport.version_refused);
+        self.tls_refused.set(transport.tls_refused);
         self.connections_refused.set(transport.refused);
         self.send_queue_full.set(transport.send_full);
     }
@@ -199,6 +204,7 @@ impl ControlThreadCounters {
     pub fn publish(&self, transport: &TransportCounters) {
         self.control_malformed.set(transport.malformed);
         self.control_version_refused.set(transport.version_refused);
+        self.control_tls_refused.set(transport.tls_refused);
         self.control_connections_refused.set(transport.refused);
         self.control_send_queue_full.set(transport.send_full);
     }

@@ -38,5 +38,7 @@ pub use hot_path::HotPath;
 pub use link::{CommandSender, ModelCommand, Notice, RankCommand};
 pub use load_board::LoadBoard;
 pub use model_thread::ModelThread;
-pub use process::{Assembly, SchedulerCounters, SchedulerError, SchedulerHandle, start};
+pub use process::{
+    Assembly, SchedulerCounters, SchedulerError, SchedulerHandle, start, start_within,
+};
 pub use rank_thread::RankThread;

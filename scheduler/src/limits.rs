@@ -11,8 +11,8 @@ pub const BACKENDS_MAX: u32 = 2048;
 pub const FRONTENDS_MAX: u32 = 1024;
 /// Connections of one thread: every member's, and some that are being refused.
 pub const CONNECTIONS_MAX: usize = (BACKENDS_MAX + FRONTENDS_MAX) as usize + 64;
-/// Slabs one frontend may announce, and profiles one backend may bring: one per model.
-pub const ANNOUNCEMENTS_MAX: usize = 4096;
+/// Bytes of a backend's name.
+pub const NAME_MAX: usize = 255;
 /// Commands that may wait for a thread; the ControlThread waits while there is no room.
 pub const COMMANDS_MAX: usize = 8192;
 /// What may be on its way from a model's former ModelThread to its new one; a task for which there is

@@ -1,9 +1,9 @@
 //! How the threads talk: typed ends, so that no thread sees another's queue.
 //!
 //! ModelThread → RankThread: the candidate board (latest value), and a ring of slot updates and of
-//! what has changed on the board. RankThread → ModelThread: a ring of grants. ControlThread → both: commands, off the request
-//! path. The ring of grants cannot be full; what the other one has no room for waits before it. See
-//! `limits.rs`.
+//! what has changed on the board. RankThread → ModelThread: a ring of grants. ControlThread → both:
+//! commands, off the request path. The ring of grants cannot be full; what the other one has no room
+//! for waits before it. See `limits.rs`.
 
 use std::collections::VecDeque;
 use std::time::Duration;

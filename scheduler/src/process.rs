@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use baton_core::Nanos;
 use baton_rdma::wire::Role;
-use baton_rdma::{Identity, TcpConfig, TcpTransport, Transport};
-use baton_topo::{Agent, Clock, Cluster, Placement, Waker};
+use baton_rdma::{Credentials, CredentialsError, Identity, TcpConfig, TcpTransport, Transport};
+use baton_topo::{Agent, Clock, Cluster, Placement, Tenure, Tenured, Waker};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::catalog::Catalog;
@@ -35,6 +36,9 @@ pub enum SchedulerError {
         /// What the system said.
         source: io::Error,
     },
+    /// The files of `[tls]` cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Spawn(io::Error),
@@ -56,6 +60,7 @@ pub struct SchedulerHandle {
     control_shutdown: Option<Sender<()>>,
     wakers: Vec<Waker>,
     counters: Arc<SchedulerCounters>,
+    tenure: Tenure,
 }
 
 /// Everything the scheduler counts.
@@ -100,21 +105,42 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// # Errors
 /// An address is taken, the thread count is out of range, or the system has no more threads.
 pub fn start(cluster: &Cluster, clock: Clock) -> Result<SchedulerHandle, SchedulerError> {
+    start_within(cluster, clock, &Tenure::until(Nanos::MAX))
+}
+
+/// As [`start`], for as long as `tenure` lasts: at its end every thread of the scheduler ends where it is,
+/// and its connections break.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_within(
+    cluster: &Cluster,
+    clock: Clock,
+    tenure: &Tenure,
+) -> Result<SchedulerHandle, SchedulerError> {
     let spec = &cluster.scheduler;
     if !(1..=MODEL_THREADS_MAX).contains(&spec.model_threads) {
         return Err(SchedulerError::ModelThreads(spec.model_threads));
     }
+    let tls = cluster.fabric.tls.as_ref();
+    let credentials = tls.map(Credentials::load_and_warn).transpose()?;
+    let bind = |addr, role, member| bind(addr, role, member, credentials.as_ref());
     let control = bind(spec.listen, Role::Control, 0)?;
     let any_port = SocketAddr::new(spec.listen.ip(), 0);
     let transports = (0..spec.model_threads)
         .map(|number| bind(any_port, Role::ModelThread, number))
         .collect::<Result<Vec<_>, _>>()?;
-    Assembly::new(cluster, control, transports).launch(cluster, clock)
+    Assembly::new(cluster, control, transports).launch(cluster, clock, tenure)
 }
 
-fn bind(addr: SocketAddr, role: Role, member: u32) -> Result<TcpTransport, SchedulerError> {
+fn bind(
+    addr: SocketAddr,
+    role: Role,
+    member: u32,
+    credentials: Option<&Credentials>,
+) -> Result<TcpTransport, SchedulerError> {
     let bounds = TcpConfig { connections_max: CONNECTIONS_MAX, ..TcpConfig::default() };
-    TcpTransport::bind(Some(addr), Identity { role, member }, bounds)
+    TcpTransport::bind_with(Some(addr), Identity { role, member }, bounds, credentials)
         .map_err(|source| SchedulerError::Listen { addr, source })
 }
 
@@ -128,7 +154,8 @@ pub struct Assembly<T> {
     /// The ModelThreads' agents.
     pub model_threads: Vec<ModelThread<T>>,
     commands: Vec<CommandSender<ModelCommand>>,
-    control_shutdown: Sender<()>,
+    /// `None` once the ControlThread was told to end.
+    control_shutdown: Option<Sender<()>>,
     counters: Arc<SchedulerCounters>,
 }
 
@@ -156,7 +183,7 @@ impl<T: Transport> Assembly<T> {
             rank: path.rank,
             model_threads: path.model_threads,
             commands: path.model_commands,
-            control_shutdown,
+            control_shutdown: Some(control_shutdown),
             counters,
         }
     }
@@ -165,10 +192,26 @@ impl<T: Transport> Assembly<T> {
     pub fn counters(&self) -> &Arc<SchedulerCounters> {
         &self.counters
     }
+
+    /// The first step of an orderly end, as in [`SchedulerHandle::stop`]: ModelThreads give waiting tasks
+    /// back, and have finished once no batch is outstanding.
+    pub fn stop_serving(&self) {
+        self.commands.iter().for_each(|thread| thread.send(ModelCommand::Shutdown));
+    }
+
+    /// The second step, when they have finished or it took too long: the ControlThread takes leave.
+    pub fn take_leave(&mut self) {
+        self.control_shutdown = None;
+    }
 }
 
 impl Assembly<TcpTransport> {
-    fn launch(self, cluster: &Cluster, clock: Clock) -> Result<SchedulerHandle, SchedulerError> {
+    fn launch(
+        self,
+        cluster: &Cluster,
+        clock: Clock,
+        tenure: &Tenure,
+    ) -> Result<SchedulerHandle, SchedulerError> {
         let (models_alive, models_ended) = crossbeam_channel::bounded(0);
         let (control_alive, control_ended) = crossbeam_channel::bounded(0);
         let mut handle = SchedulerHandle {
@@ -177,9 +220,10 @@ impl Assembly<TcpTransport> {
             threads: Vec::new(),
             ended: [models_ended, control_ended],
             model_threads: self.commands,
-            control_shutdown: Some(self.control_shutdown),
+            control_shutdown: self.control_shutdown,
             wakers: Vec::new(),
             counters: self.counters,
+            tenure: tenure.clone(),
         };
         let mut cores = cluster.scheduler.cores.iter().copied();
         let mut place =
@@ -205,8 +249,8 @@ impl SchedulerHandle {
         &self.counters
     }
 
-    /// Ends every waiting task with `shutdown`, lets backends finish what they have, tells every
-    /// member, and stops the threads. Takes two seconds at most for either step.
+    /// Gives every waiting task back (`shutdown`: its client keeps it for the next scheduler), lets backends
+    /// finish what they have, tells every member, and stops the threads. Takes two seconds at most for either step.
     pub fn stop(mut self) {
         let [model_threads, control] = self.ended.clone();
         self.model_threads.iter().for_each(|thread| thread.send(ModelCommand::Shutdown));
@@ -220,11 +264,12 @@ impl SchedulerHandle {
 
     fn spawn(
         &mut self,
-        mut agent: impl Agent + Send + 'static,
+        agent: impl Agent + Send + 'static,
         placement: Placement,
         clock: Clock,
         alive: Option<Sender<()>>,
     ) -> Result<(), SchedulerError> {
+        let mut agent = Tenured::new(agent, self.tenure.clone());
         self.wakers.push(agent.waker());
         let stop = Arc::clone(&self.stop);
         let builder = std::thread::Builder::new().name(placement.name.clone());

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 
-use baton_core::{BackendId, FrontendId, Gpu, GpuId, SubclusterId};
+use baton_core::{BackendId, FrontendId, Gpu, GpuId, Profile, SubclusterId};
 use baton_rdma::ConnId;
 use baton_rdma::wire::SlabDesc;
 
@@ -36,6 +36,8 @@ pub struct Backend {
     pub subcluster: SubclusterId,
     /// Its slots, numbered in a row.
     pub gpus: Vec<Gpu>,
+    /// What it has measured, by model.
+    pub profiles: Vec<(u32, Profile)>,
     /// Connected to every ModelThread; its slots get batches.
     pub ready: bool,
     /// Slots that still have batches, once it has asked to leave.
@@ -99,7 +101,8 @@ impl Roster {
         };
         let token = self.token();
         let name = name.to_owned();
-        let backend = Backend { conn, name, token, subcluster, gpus, ready: false, draining: None };
+        let (profiles, ready, draining) = (Vec::new(), false, None);
+        let backend = Backend { conn, name, token, subcluster, gpus, profiles, ready, draining };
         self.backends[id.0 as usize] = Some(backend);
         Some(id)
     }

@@ -13,8 +13,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand};
 
 pub(crate) use bench::{
-    BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs, BenchResponderArgs,
-    BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs,
+    BenchChaosArgs, BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs,
+    BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs,
 };
 pub(crate) use sim::{
     ExplainSubject, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs, SimGoodputArgs,
@@ -41,6 +41,10 @@ pub(crate) enum Command {
     Backend(BackendArgs),
     /// Offer load: Poisson arrivals, every answer checked
     Load(LoadArgs),
+    /// Say what happened to a task of a load, and when
+    ///
+    /// Tasks that were not answered in time are in the file that `baton load --outcomes` wrote.
+    Explain(ExplainArgs),
     /// Run a whole cluster on this machine and serve real models under load
     ///
     /// Starts 1 scheduler, 3 backends (2 with two emulated GPUs each, 1 with ONNX Runtime on the
@@ -181,12 +185,28 @@ pub(crate) struct LoadArgs {
     /// Same seed, same arrivals and inputs
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Write what became of each task that was not answered in time, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) outcomes: Option<PathBuf>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
     /// Print one JSON object per second and a last one with mergeable counts
     #[arg(long, hide = true, conflicts_with = "json")]
     pub(crate) progress_json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ExplainArgs {
+    /// The task's id, as in the file and in logs
+    #[arg(value_name = "TASK")]
+    pub(crate) task: u64,
+    /// The file that `baton load --outcomes` wrote
+    #[arg(long, value_name = "FILE")]
+    pub(crate) outcomes: PathBuf,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(clap::Args, Debug)]

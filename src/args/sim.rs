@@ -37,6 +37,9 @@ pub(crate) struct SimClusterArgs {
     /// Run this seed
     #[arg(long, value_name = "N", required_unless_present = "swarm")]
     pub(crate) seed: Option<u64>,
+    /// With attackers: peers that speak the protocol nearly right, flood, and break off
+    #[arg(long)]
+    pub(crate) hostile: bool,
     /// Print the seed's event log
     #[arg(long, requires = "seed")]
     pub(crate) trace: bool,

@@ -34,6 +34,11 @@ pub(super) fn gbps(text: &str) -> Result<f64, String> {
     number(text, 0.001, 1e5)
 }
 
+pub(super) fn processes(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (3..=10).contains(count));
+    count.ok_or_else(|| "give a whole number from 3 to 10".to_owned())
+}
+
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     number(text, 0.1, 1e6)
 }

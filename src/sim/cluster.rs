@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use baton_core::Nanos;
-use baton_swarm::{Report, Summary};
+use baton_swarm::{Kind, Report, Summary};
 use baton_topo::Clock;
 
 use crate::CommandResult;
@@ -22,21 +22,25 @@ pub(crate) fn run(args: &SimClusterArgs) -> CommandResult {
     }
 }
 
+fn kind(args: &SimClusterArgs) -> Kind {
+    if args.hostile { Kind::Hostile } else { Kind::Faults }
+}
+
 fn one(seed: u64, args: &SimClusterArgs) -> CommandResult {
-    let mut summary = Summary::new(seed);
+    let mut summary = Summary::new(kind(args), seed);
     let report = if args.trace {
-        let (report, lines) = baton_swarm::run_traced(seed);
+        let (report, lines) = baton_swarm::run_traced(kind(args), seed);
         say(&lines.join("\n"))?;
         report
     } else {
-        baton_swarm::run_seed(seed)
+        baton_swarm::run_seed(kind(args), seed)
     };
     summary.add(&report);
-    say(&if args.json { serde_json::to_string(&summary)? } else { outcome(&report) })?;
+    say(&if args.json { serde_json::to_string(&summary)? } else { outcome(&report, args) })?;
     Ok(status(&summary))
 }
 
-fn outcome(report: &Report) -> String {
+fn outcome(report: &Report, args: &SimClusterArgs) -> String {
     let tally = &report.tally;
     let mut text = format!(
         "seed {}: {} tasks, {} completed, {} dropped, {} failed, {} unobserved; {} faults in \
@@ -52,18 +56,18 @@ fn outcome(report: &Report) -> String {
         report.hash,
     );
     if let Some(failure) = &report.failure {
-        let _infallible = writeln!(text, "{}", failed(report, failure));
+        let _infallible = writeln!(text, "{}", failed(report, failure, args));
     }
     text
 }
 
 /// What was wrong, when, and how to see it again.
-fn failed(report: &Report, failure: &baton_swarm::Failure) -> String {
+fn failed(report: &Report, failure: &baton_swarm::Failure, args: &SimClusterArgs) -> String {
     format!(
         "FAILED at {:.3} ms: {}\nreplay: {}",
         failure.at_us as f64 / 1e3,
         failure.what,
-        baton_swarm::replay(report.seed)
+        baton_swarm::replay(kind(args), report.seed)
     )
 }
 
@@ -78,7 +82,7 @@ fn swarm(args: &SimClusterArgs) -> CommandResult {
         Some(bound) => clock.now() - start < bound,
         None => begun < seeds,
     };
-    let summary = baton_swarm::swarm(args.from, threads, go_on, |report| {
+    let summary = baton_swarm::swarm(kind(args), args.from, threads, go_on, |report| {
         if let Some(failure) = &report.failure {
             complain(&format!("seed {} failed: {}", report.seed, failure.what));
         }
@@ -111,6 +115,20 @@ fn table(summary: &Summary, took_s: f64) -> String {
         summary.repeated,
         summary.virtual_s,
     );
+    if summary.hostile {
+        let done = &summary.hostility;
+        let _infallible = writeln!(
+            text,
+            "attackers: {} messages, {} MB, on {} connections, of which {} were refused with a reason; \
+             {} joins; {} of their rows executed",
+            done.messages,
+            done.bytes / 1_000_000,
+            done.connections,
+            done.refused,
+            done.joins,
+            summary.hostile_rows
+        );
+    }
     for seed in &summary.failures {
         let _infallible = writeln!(
             text,

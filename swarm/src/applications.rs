@@ -173,14 +173,14 @@ impl Applications {
                     self.kept.push((now + long, reply));
                 }
             }
-            Outcome::Dropped(reason) => {
+            Outcome::Dropped(reason, _) => {
                 world.trace.event(now, format_args!("task {number} dropped: {}", reason.as_str()));
                 self.tally.dropped[usize::from(reason.code())] += 1;
                 // The client itself may have given it up, before or after the scheduler took it.
                 let own = matches!(reason, DropReason::Cancelled | DropReason::QueueFull);
                 world.ledger.borrow_mut().task(number).refused = !own;
             }
-            Outcome::Failed(reason) => {
+            Outcome::Failed(reason, _) => {
                 world.trace.event(now, format_args!("task {number} failed: {}", reason.as_str()));
                 self.tally.failed[usize::from(reason.code())] += 1;
                 world.ledger.borrow_mut().task(number).answered = reason == FailReason::Engine;

@@ -1,7 +1,7 @@
 //! Carrying out faults, and repairing what they broke.
 
 use baton_core::Nanos;
-use baton_topo::Cluster;
+use baton_topo::{Agent, Cluster};
 
 use crate::faults::{Fault, Holds, Who};
 use crate::gpu::SimGpu;
@@ -12,6 +12,10 @@ use crate::run::{Run, Step};
 const PING_EVERY: Nanos = Nanos::from_millis(100);
 /// The scheduler looks for silence so often in a timeout.
 const CHECKS_PER_TIMEOUT: u64 = 8;
+
+/// A scheduler that is told to end waits so long for outstanding batches, and looks so often.
+const STOP_TIMEOUT: Nanos = Nanos::from_millis(2_000);
+const STOP_LOOK: Nanos = Nanos::from_micros(200);
 
 /// How long until everybody knows of a silent death.
 pub(crate) fn notice(cluster: &Cluster) -> Nanos {
@@ -37,6 +41,12 @@ impl Run {
         let now = self.world.now;
         match fault {
             Fault::Kill(who, again) => self.kill(who, false, again),
+            Fault::Stop(again) => {
+                let Some(process) = &self.world.scheduler else { return };
+                process.assembly.stop_serving();
+                let step = Step::Stopping(process.host, now + STOP_TIMEOUT, again);
+                self.at(now, step);
+            }
             Fault::Vanish(who, again) => self.kill(who, true, Some(again)),
             Fault::Freeze(who, long) => self.freeze(who, now + long),
             Fault::FreezeThread(thread, long) => {
@@ -95,6 +105,23 @@ impl Run {
                 let place = (*self.frontends.get(at)?)?;
                 self.world.frontends[place].as_ref().map(|process| process.host)
             }
+        }
+    }
+
+    /// A scheduler that was told to end goes on with it.
+    pub(crate) fn go_on_stopping(&mut self, host: HostId, until: Nanos, again: Nanos) {
+        let now = self.world.now;
+        let Some(process) = self.world.scheduler.as_mut().filter(|s| s.host == host) else {
+            return;
+        };
+        if process.assembly.model_threads.iter().all(Agent::finished) || now >= until {
+            process.assembly.take_leave();
+            process.control_line.wake(now);
+        }
+        if process.assembly.control.finished() {
+            self.kill(Who::Scheduler, false, Some(again));
+        } else {
+            self.at(now + STOP_LOOK, Step::Stopping(host, until, again));
         }
     }
 
@@ -187,6 +214,10 @@ impl Run {
     pub(crate) fn repair(&mut self) {
         let now = self.world.now;
         self.world.trace.event(now, format_args!("REPAIRED"));
+        let is_stopping = |step: &Step| matches!(step, Step::Stopping(..));
+        if self.steps.values().any(is_stopping) {
+            self.kill(Who::Scheduler, false, None);
+        }
         self.steps.clear();
         self.starting.clear();
         self.world.network.repeat(0);

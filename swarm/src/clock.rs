@@ -23,10 +23,11 @@ impl SkewedClock {
         Nanos((i128::from(self.offset) + t + t * i128::from(self.ppm) / 1_000_000) as u64)
     }
 
-    /// The first moment of true time at which it shows `shown`; [`Nanos::MAX`] is never.
+    /// The first moment of true time at which it shows `shown`; [`Nanos::MAX`], and what is so far off
+    /// that no run gets there, is never.
     pub fn when(&self, shown: Nanos) -> Nanos {
-        if shown == Nanos::MAX {
-            return shown;
+        if shown.0 > u64::MAX / 2 {
+            return Nanos::MAX;
         }
         let passed = (i128::from(shown.0) - i128::from(self.offset)).max(0);
         let guess = passed * 1_000_000 / (1_000_000 + i128::from(self.ppm));

@@ -25,6 +25,8 @@ pub enum Fault {
     /// The process is killed; its kernel closes its connections. Started again after a while, if
     /// that is given.
     Kill(Who, Option<Nanos>),
+    /// The scheduler is told to end, which takes a while, and started again so long after its end.
+    Stop(Nanos),
     /// The process's machine loses power: nobody is told. Started again after a while.
     Vanish(Who, Nanos),
     /// The process stands still for a while.
@@ -141,8 +143,11 @@ fn draw_one(rng: &mut StdRng, kind: u32, cluster: &Cluster, frontends: usize) ->
     match kind {
         0 => Fault::Kill(b, Some(long)),
         1 => Fault::Kill(f, Some(long)),
-        2 if rng.random_range(0..2) == 0 => Fault::Kill(Who::Scheduler, Some(long)),
-        2 => Fault::Vanish(Who::Scheduler, long),
+        2 => match rng.random_range(0..3) {
+            0 => Fault::Kill(Who::Scheduler, Some(long)),
+            1 => Fault::Stop(long),
+            _ => Fault::Vanish(Who::Scheduler, long),
+        },
         3 => Fault::Vanish(one_of(rng, [b, f]), long),
         4 => Fault::Freeze(one_of(rng, [b, f, Who::Scheduler]), long),
         5 => Fault::FreezeThread(rng.random_range(0..5), long),

@@ -4,6 +4,7 @@ use baton_backend::execute::checksum;
 use baton_client::TaskId;
 use baton_core::Nanos;
 
+use crate::hostile::MARK;
 use crate::network::{HostId, Network};
 
 /// Bytes at the head of every input: the task's number here.
@@ -51,6 +52,8 @@ pub struct Ledger {
     pub executed: u64,
     /// Of these, of tasks that had been executed before.
     pub again: u64,
+    /// Rows executed that were an attacker's.
+    pub hostile: u64,
     failure: Option<String>,
 }
 
@@ -100,6 +103,10 @@ impl Ledger {
         network: &Network,
     ) -> Option<u64> {
         let number = row.first_chunk::<NUMBER_BYTES>().map(|head| u64::from_le_bytes(*head));
+        if number == Some(MARK) {
+            self.hostile += 1;
+            return None;
+        }
         let known = number.filter(|&number| {
             let task = self.tasks.get(number as usize);
             task.is_some_and(|task| task.checksum == checksum(row) && task.model == model)

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use baton_client::{Counters as ClientCounters, FailReason};
+use baton_client::{Counters as ClientCounters, DropReason, FailReason};
 use baton_core::PIPELINE_DEPTH;
 use baton_scheduler::{Counter, ModelThreadCounters, SchedulerCounters};
 
 use crate::applications::Tally;
 use crate::breaking::notice;
-use crate::faults::Who;
+use crate::faults::{Fault, Who};
 use crate::network::addr_of;
 use crate::process::{BackendProcess, FrontendProcess, SchedulerProcess};
 use crate::run::Run;
@@ -81,10 +81,17 @@ fn beyond_bounds(run: &Run) -> Option<String> {
         return Some(format!("{waiting} tasks wait in queues for {room}"));
     }
     let gpus: u32 = cluster.backends.iter().map(|backend| backend.gpus).sum();
+    let stolen: usize = roster_slots(scheduler);
     // A backend's next life may have its slots while the reports of the one before are under way.
-    let most = 2 * gpus as usize * usize::from(PIPELINE_DEPTH);
+    let most = 2 * (gpus as usize + stolen) * usize::from(PIPELINE_DEPTH);
     let in_flight: usize = threads.iter().map(|thread| thread.in_flight()).sum();
     (in_flight > most).then(|| format!("{in_flight} batches are in flight on {gpus} slots"))
+}
+
+/// Slots of backends that are none of the cluster file's.
+fn roster_slots(scheduler: &SchedulerProcess) -> usize {
+    let roster = scheduler.assembly.control.roster();
+    roster.backends().filter(|(_, b)| b.name.starts_with("evil")).map(|(_, b)| b.gpus.len()).sum()
 }
 
 /// A member of which nothing is heard is no member for long.
@@ -117,7 +124,10 @@ pub(crate) fn is_drained(run: &Run) -> bool {
 }
 
 pub(crate) fn at_the_end(run: &mut Run) {
-    let wrong = leak(run).or_else(|| unaccounted(run)).or_else(|| disagreement(run));
+    let wrong = leak(run)
+        .or_else(|| unaccounted(run))
+        .or_else(|| restart_cost(run))
+        .or_else(|| disagreement(run));
     if let Some(what) = wrong {
         run.world.fail(what);
     }
@@ -192,6 +202,22 @@ fn needless(tally: &Tally) -> u32 {
     let reasons = [FailReason::FetchTimeout, FailReason::Engine, FailReason::BackendLost];
     tally.failed()
         - reasons.map(|reason| tally.failed[usize::from(reason.code())]).iter().sum::<u32>()
+}
+
+/// What a stopping scheduler gives back is kept. If nothing goes wrong but that the scheduler is
+/// restarted in order, no task fails for it.
+fn restart_cost(run: &Run) -> Option<String> {
+    let plan = &run.plan;
+    let told = run.applications.tally.dropped[usize::from(DropReason::Shutdown.code())];
+    if told > 0 {
+        return Some(format!("{told} tasks were dropped because the scheduler stopped"));
+    }
+    let bearable = |fault: &Fault| fault.is_calm() || matches!(fault, Fault::Stop(_));
+    let is_mere_restart =
+        plan.attacks.is_empty() && plan.faults.iter().all(|(_, fault)| bearable(fault));
+    let failed = needless(&run.applications.tally);
+    (is_mere_restart && failed > 0)
+        .then(|| format!("{failed} tasks failed although the scheduler was restarted in order"))
 }
 
 /// In a calm run the scheduler, the backends and the clients must have counted the same.

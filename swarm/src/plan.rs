@@ -11,6 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::faults::{self, Fault};
+use crate::hostile::Attack;
 use crate::network::Link;
 
 /// What happens in one run.
@@ -36,6 +37,8 @@ pub struct Plan {
     pub faults: Vec<(Nanos, Fault)>,
     /// How far apart the processes' clocks go, parts per million either way.
     pub drift_ppm: i64,
+    /// Who else takes part.
+    pub attacks: Vec<Attack>,
 }
 
 /// Bounds of the transports.
@@ -103,7 +106,31 @@ impl Plan {
         };
         let drift_ppm = rng.random_range(0..=90);
         let faults = faults::draw(rng, &cluster, frontends, span);
-        Self { seed, cluster, frontends, link, transport, load, engines, span, faults, drift_ppm }
+        let attacks = Vec::new();
+        Self {
+            seed,
+            cluster,
+            frontends,
+            link,
+            transport,
+            load,
+            engines,
+            span,
+            faults,
+            drift_ppm,
+            attacks,
+        }
+    }
+
+    /// The plan of a seed, with attackers. In two of three runs they are all that goes wrong.
+    pub fn hostile(seed: u64) -> Self {
+        let mut plan = Self::of(seed);
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x6576_696c);
+        plan.attacks = Attack::draw(&mut rng, plan.span);
+        if rng.random_range(0..3) > 0 {
+            plan.faults.clear();
+        }
+        plan
     }
 
     /// True if the scheduler plans with delays that the network mostly keeps: plan, READ and input
@@ -121,7 +148,7 @@ impl Plan {
     /// True if nothing goes wrong that could keep an outcome from its frontend or make anybody say
     /// a thing twice.
     pub fn is_calm(&self) -> bool {
-        self.faults.iter().all(|(_, fault)| fault.is_calm())
+        self.attacks.is_empty() && self.faults.iter().all(|(_, fault)| fault.is_calm())
     }
 }
 
@@ -138,6 +165,7 @@ fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {
             policy: PolicyName::ALL[rng.random_range(0..PolicyName::ALL.len())],
             // Two heartbeats and some: less would take the living for dead.
             member_timeout: ms(rng.random_range(250..=450)),
+            etcd: None,
         },
         network: NetworkSpec {
             // One in five plans with less than it takes.

@@ -3,6 +3,8 @@
 use serde::Serialize;
 
 use crate::applications::Tally;
+use crate::hostile::Hostility;
+use crate::swarm::Kind;
 
 /// What was wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,13 +38,18 @@ pub struct Report {
     pub frames: u64,
     /// Of these, said again.
     pub repeated: u64,
+    /// What attackers did.
+    pub hostility: Hostility,
+    /// Rows executed that were theirs.
+    pub hostile_rows: u64,
     /// `None`: everything held.
     pub failure: Option<Failure>,
 }
 
 /// The command that runs a seed again.
-pub fn replay(seed: u64) -> String {
-    format!("baton sim cluster --seed {seed}")
+pub fn replay(kind: Kind, seed: u64) -> String {
+    let hostile = if kind == Kind::Hostile { " --hostile" } else { "" };
+    format!("baton sim cluster --seed {seed}{hostile}")
 }
 
 /// Many seeds. Serialises to what `baton sim cluster --json` prints.
@@ -76,6 +83,14 @@ pub struct Summary {
     pub frames: u64,
     /// Of these, said again.
     pub repeated: u64,
+    /// With attackers.
+    pub hostile: bool,
+    /// What they did.
+    pub hostility: Hostility,
+    /// Rows executed that were theirs; not among `executed`.
+    pub hostile_rows: u64,
+    /// Messages they said: the inputs of this fuzz.
+    pub hostile_messages: u64,
     /// Time that passed in the runs, seconds.
     pub virtual_s: f64,
     /// The seeds that failed, the first ones: what, and how to see it again.
@@ -102,8 +117,8 @@ const LISTED: usize = 20;
 
 impl Summary {
     /// Nothing yet, of a swarm that begins at `from`.
-    pub fn new(from: u64) -> Self {
-        Self { from, conserved: true, ..Self::default() }
+    pub fn new(kind: Kind, from: u64) -> Self {
+        Self { from, conserved: true, hostile: kind == Kind::Hostile, ..Self::default() }
     }
 
     /// Takes in a seed.
@@ -121,6 +136,9 @@ impl Summary {
         self.faults += u64::from(report.faults);
         self.frames += report.frames;
         self.repeated += report.repeated;
+        self.hostility.add(&report.hostility);
+        self.hostile_messages = self.hostility.messages;
+        self.hostile_rows += report.hostile_rows;
         self.virtual_s += report.virtual_us as f64 / 1e6;
         if let Some(failure) = &report.failure {
             self.fail(report.seed, failure);
@@ -132,7 +150,8 @@ impl Summary {
         self.failed_seeds += 1;
         if self.failures.len() < LISTED {
             let (what, at_ms) = (failure.what.clone(), failure.at_us as f64 / 1e3);
-            self.failures.push(FailedSeed { seed, what, at_ms, replay: replay(seed) });
+            let kind = if self.hostile { Kind::Hostile } else { Kind::Faults };
+            self.failures.push(FailedSeed { seed, what, at_ms, replay: replay(kind, seed) });
             self.failures.sort_by_key(|failed| failed.seed);
         }
     }

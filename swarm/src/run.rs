@@ -8,11 +8,12 @@ use rand::RngExt;
 
 use crate::applications::Applications;
 use crate::faults::{Fault, Holds, Who};
+use crate::hostile::{Attack, Temper};
 use crate::network::HostId;
 use crate::oracles;
 use crate::plan::Plan;
 use crate::report::{Failure, Report};
-use crate::world::{Conditions, World};
+use crate::world::{Conditions, Speaks, World};
 
 /// What is due at a moment of the run.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,10 @@ pub(crate) enum Step {
     Pace(usize, usize),
     /// The next task or burst.
     Offer,
+    /// An attacker begins.
+    Attack(Attack),
+    /// The scheduler on this host ends in order, until then at most; it starts again so much later.
+    Stopping(HostId, Nanos, Nanos),
 }
 
 /// A run in progress.
@@ -77,6 +82,8 @@ impl Run {
             transport: plan.transport,
             engines: plan.engines,
             drift_ppm: plan.drift_ppm,
+            // One cluster in three is being upgraded.
+            speaks: if plan.seed.is_multiple_of(3) { Speaks::Drawn } else { Speaks::Own },
             log,
         };
         let world = World::new(plan.cluster.clone(), conditions, plan.seed);
@@ -143,6 +150,9 @@ impl Run {
         for (at, fault) in self.plan.faults.clone() {
             self.at(start + at, Step::Fault(fault));
         }
+        for attack in self.plan.attacks.clone() {
+            self.at(start + attack.from, Step::Attack(attack));
+        }
         self.offering = true;
         self.at(start, Step::Offer);
         self.pass(self.plan.span);
@@ -151,6 +161,7 @@ impl Run {
 
     /// Everything is repaired; what was outstanding comes to its end.
     fn recover(&mut self) {
+        self.world.stop_attackers();
         self.repair();
         let timeout = self.plan.cluster.scheduler.member_timeout;
         let longest = timeout.times(3) + Nanos::from_millis(3_000);
@@ -286,6 +297,14 @@ impl Run {
             Step::Pace(backend, gpu) => self.with_gpu(backend, gpu, |gpu| gpu.set_pace(100)),
             Step::Offer if self.offering => self.offer(),
             Step::Offer => {}
+            Step::Stopping(host, until, again) => self.go_on_stopping(host, until, again),
+            Step::Attack(attack) => {
+                // What a thief is given nobody hears of until its member is lost.
+                if attack.temper == Temper::Thief {
+                    self.excuse(Holds::All, self.plan.span);
+                }
+                self.world.start_attacker(attack);
+            }
         }
     }
 
@@ -330,6 +349,8 @@ impl Run {
             faults: self.faults,
             frames: self.world.network.watch(|watch| watch.frames),
             repeated: self.world.network.watch(|watch| watch.repeated),
+            hostility: self.world.hostility(),
+            hostile_rows: ledger.hostile,
             failure,
         };
         drop(ledger);

@@ -8,7 +8,7 @@ use baton_backend::{BackendConfig, Worker};
 use baton_client::ClientConfig;
 use baton_client::io::Io;
 use baton_core::{ModelId, Nanos, Profile};
-use baton_rdma::wire::Role;
+use baton_rdma::wire::{Role, Versions};
 use baton_rdma::{Identity, TcpConfig, TcpTransport};
 use baton_scheduler::Assembly;
 use baton_topo::{Clock, ModelSpec};
@@ -21,7 +21,7 @@ use crate::process::{BackendProcess, FrontendProcess, Line, SchedulerProcess};
 use crate::world::{CONTROL_PORT, SimTransport, World};
 
 impl World {
-    fn host(&mut self) -> (HostId, SkewedClock) {
+    pub(crate) fn host(&mut self) -> (HostId, SkewedClock) {
         self.hosts += 1;
         let drift = self.conditions.drift_ppm;
         let ppm = self.rng.random_range(-drift..=drift);
@@ -36,6 +36,7 @@ impl World {
         role: Role,
         member: u32,
         credit_bytes: u64,
+        versions: Versions,
     ) -> (SimTransport, Line) {
         let line = Line::new(self.now);
         let port = self.network.open(host, addr, line.bell());
@@ -46,7 +47,8 @@ impl World {
             credit_bytes,
             handshake_timeout: bounds.handshake_timeout,
         };
-        (TcpTransport::over(port, Identity { role, member }, cfg), line)
+        let transport = TcpTransport::over(port, Identity { role, member }, cfg);
+        (transport.claiming(versions), line)
     }
 
     /// Starts the scheduler, which must not live.
@@ -54,11 +56,14 @@ impl World {
         assert!(self.scheduler.is_none(), "one scheduler at a time");
         let (host, clock) = self.host();
         let window = TcpConfig::default().credit_bytes;
-        let (control, line) = self.transport(host, self.control, Role::Control, 0, window);
+        let versions = self.versions(Role::Control);
+        let (control, line) =
+            self.transport(host, self.control, Role::Control, 0, window, versions);
         let (mut threads, mut lines) = (Vec::new(), Vec::new());
         for number in 0..self.cluster.scheduler.model_threads {
             let addr = addr_of(host, CONTROL_PORT + 1 + number as u16);
-            let (transport, line) = self.transport(host, addr, Role::ModelThread, number, window);
+            let (transport, line) =
+                self.transport(host, addr, Role::ModelThread, number, window, versions);
             threads.push(transport);
             lines.push(line);
         }
@@ -79,7 +84,8 @@ impl World {
         config.join_timeout = Nanos::from_millis(1_000);
         let addr = addr_of(host, 1);
         let credit = u64::from(config.credit_bytes);
-        let (transport, line) = self.transport(host, addr, Role::Backend, 0, credit);
+        let versions = self.versions(Role::Backend);
+        let (transport, line) = self.transport(host, addr, Role::Backend, 0, credit, versions);
         let machine = self.machine(host, clock);
         let gpu = |_| SimGpu::new(machine.clone(), self.rng.random());
         let gpus: Vec<SimGpu> = (0..config.gpus).map(gpu).collect();
@@ -125,7 +131,9 @@ impl World {
             .leave_timeout(Duration::from_millis(500))
             .first_generation(generation);
         let window = TcpConfig::default().credit_bytes;
-        let (transport, line) = self.transport(host, addr_of(host, 1), Role::Frontend, 0, window);
+        let versions = self.versions(Role::Frontend);
+        let addr = addr_of(host, 1);
+        let (transport, line) = self.transport(host, addr, Role::Frontend, 0, window, versions);
         // Deadlines are counted from the moments the run names; this clock is never read.
         let (io, joining) = Io::new(config, transport, Clock::start()).expect("sound settings");
         self.trace.event(self.now, format_args!("frontend {number} starts as {host:?}"));

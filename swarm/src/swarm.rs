@@ -12,33 +12,44 @@ use crate::plan::Plan;
 use crate::report::{Failure, Report, Summary};
 use crate::run;
 
+/// What a seed is read as.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Kind {
+    /// Faults: [`Plan::of`].
+    #[default]
+    Faults,
+    /// Attackers, in some runs faults as well: [`Plan::hostile`].
+    Hostile,
+}
+
 /// Runs a seed.
-pub fn run_seed(seed: u64) -> Report {
-    run_logged(seed, false).0
+pub fn run_seed(kind: Kind, seed: u64) -> Report {
+    run_logged(kind, seed, false).0
 }
 
 /// Runs a seed and returns its event log as well.
-pub fn run_traced(seed: u64) -> (Report, Vec<String>) {
-    run_logged(seed, true)
+pub fn run_traced(kind: Kind, seed: u64) -> (Report, Vec<String>) {
+    run_logged(kind, seed, true)
 }
 
 /// Runs seeds from `from` on, `threads` at a time, for as long as `go_on` says of the number already
 /// begun. `on_report` hears of each, in the order in which they end.
 pub fn swarm(
+    kind: Kind,
     from: u64,
     threads: NonZeroUsize,
     go_on: impl Fn(u64) -> bool + Sync,
     on_report: impl FnMut(&Report) + Send,
 ) -> Summary {
     let begun = AtomicU64::new(0);
-    let shared = Mutex::new((Summary::new(from), on_report));
+    let shared = Mutex::new((Summary::new(kind, from), on_report));
     let work = || {
         loop {
             let number = begun.fetch_add(1, Ordering::Relaxed);
             if !go_on(number) {
                 return;
             }
-            let report = run_seed(from + number);
+            let report = run_seed(kind, from + number);
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
             shared.0.add(&report);
             (shared.1)(&report);
@@ -50,9 +61,12 @@ pub fn swarm(
     shared.into_inner().unwrap_or_else(PoisonError::into_inner).0
 }
 
-fn run_logged(seed: u64, log: bool) -> (Report, Vec<String>) {
+fn run_logged(kind: Kind, seed: u64, log: bool) -> (Report, Vec<String>) {
     catch_panics();
-    let plan = Plan::of(seed);
+    let plan = match kind {
+        Kind::Faults => Plan::of(seed),
+        Kind::Hostile => Plan::hostile(seed),
+    };
     // What the processes log is about time that passes nowhere, and a thousand processes of it.
     let silent = NoSubscriber::new();
     let ended = tracing::subscriber::with_default(silent, || {

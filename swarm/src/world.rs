@@ -14,12 +14,14 @@ use baton_backend::execute::checksum;
 use baton_client::{Client, Deadline, Ticket};
 use baton_core::Nanos;
 use baton_rdma::TcpTransport;
+use baton_rdma::wire::{Role, VERSION_MAX, VERSION_MIN, Versions};
 use baton_scheduler::Assembly;
 use baton_topo::Cluster;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::gpu::SimGpu;
+use crate::hostile::{Attack, Attacker, Hostility, Targets};
 use crate::ledger::{Ledger, NUMBER_BYTES, Task};
 use crate::network::{HostId, Link, Network, Port, addr_of};
 use crate::plan::{Engines, Transport};
@@ -43,9 +45,31 @@ pub struct Conditions {
     pub engines: Engines,
     /// How far clocks drift, parts per million either way.
     pub drift_ppm: i64,
+    /// Which protocol versions the processes speak.
+    pub speaks: Speaks,
     /// Keep the event log's text.
     pub log: bool,
 }
+
+/// Which protocol versions the processes speak.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Speaks {
+    /// This build's.
+    Own,
+    /// Each life of each process draws one: the cluster is being upgraded.
+    Drawn,
+    /// The scheduler's, the backends', the frontends'.
+    Fixed([Versions; 3]),
+}
+
+/// From a build that speaks only the first version to one that is ahead of this.
+const BUILDS: [Versions; 5] = [
+    Versions { min: 1, max: 1 },
+    Versions { min: 1, max: 2 },
+    Versions { min: 1, max: VERSION_MAX - 1 },
+    Versions::SPOKEN,
+    Versions { min: VERSION_MIN, max: VERSION_MAX + 1 },
+];
 
 impl Conditions {
     /// Nothing unusual: a fast network, executions as in the profiles, one clock's pace.
@@ -54,7 +78,8 @@ impl Conditions {
             Transport { send_queue_bytes: 1 << 20, handshake_timeout: Nanos::from_millis(200) };
         let engines =
             Engines { percent: 100, jitter_percent: 0, failures: 0, measured_percent: None };
-        Self { link: Link::QUIET, transport, engines, drift_ppm: 0, log: false }
+        let (link, speaks) = (Link::QUIET, Speaks::Own);
+        Self { link, transport, engines, drift_ppm: 0, speaks, log: false }
     }
 }
 
@@ -93,7 +118,13 @@ pub struct World {
     pub(crate) conditions: Conditions,
     pub(crate) control: SocketAddr,
     pub(crate) hosts: u32,
+    /// Decides which versions are spoken; apart, so that everything else is drawn as without.
+    builds: StdRng,
     pub(crate) shared_now: Rc<Cell<Nanos>>,
+    pub(crate) attackers: Vec<Attacker>,
+    /// What attackers that are gone have done.
+    pub(crate) hostility: Hostility,
+    targets: Targets,
     due: Vec<AgentName>,
 }
 
@@ -108,6 +139,23 @@ enum AgentName {
 }
 
 impl World {
+    /// What the next life of a process in this role speaks.
+    pub(crate) fn versions(&mut self, role: Role) -> Versions {
+        let versions = match self.conditions.speaks {
+            Speaks::Own => Versions::SPOKEN,
+            Speaks::Drawn => BUILDS[self.builds.random_range(0..BUILDS.len())],
+            Speaks::Fixed([scheduler, backend, frontend]) => match role {
+                Role::Control | Role::ModelThread => scheduler,
+                Role::Backend => backend,
+                Role::Frontend => frontend,
+            },
+        };
+        if versions != Versions::SPOKEN {
+            self.trace.event(self.now, format_args!("{role:?} speaks {versions:?}"));
+        }
+        versions
+    }
+
     /// Nobody lives yet. `seed` decides the order of the agents and everything the network draws.
     pub fn new(cluster: Cluster, conditions: Conditions, seed: u64) -> Self {
         let network = Network::new(conditions.link, seed ^ 0x6e65_7477, conditions.log);
@@ -124,7 +172,11 @@ impl World {
             conditions,
             control: addr_of(HostId(0), CONTROL_PORT),
             hosts: 0,
+            builds: StdRng::seed_from_u64(seed ^ 0x7665_7273),
             shared_now: Rc::default(),
+            attackers: Vec::new(),
+            hostility: Hostility::default(),
+            targets: Targets::default(),
             due: Vec::new(),
         }
     }
@@ -191,6 +243,7 @@ impl World {
             self.poll(due.swap_remove(next));
         }
         self.due = due;
+        self.let_attackers_act();
         self.log_frames();
         self.now = self.next_moment().max(self.now + Nanos(1)).min(end);
     }
@@ -268,7 +321,56 @@ impl World {
         });
         let frontends = self.frontends.iter().flatten().map(|f| f.line.next(None));
         let lines = scheduler.map(|line| line.next(None)).chain(backends).chain(frontends);
-        lines.chain(self.network.next_moment()).min().unwrap_or(Nanos::MAX)
+        let attackers = self.attackers.iter().map(|attacker| attacker.next);
+        lines.chain(attackers).chain(self.network.next_moment()).min().unwrap_or(Nanos::MAX)
+    }
+
+    /// An attacker takes part from now on.
+    pub fn start_attacker(&mut self, attack: Attack) {
+        let (host, _) = self.host();
+        let port = self.network.open_hostile(host, addr_of(host, 1));
+        let seed = self.rng.random();
+        self.trace.event(self.now, format_args!("ATTACKER {host:?}: {attack:?}"));
+        self.attackers.push(Attacker::new(attack, host, port, seed, self.now));
+    }
+
+    /// The attackers are gone; their kernels close their connections.
+    pub fn stop_attackers(&mut self) {
+        for attacker in std::mem::take(&mut self.attackers) {
+            self.hostility.add(&attacker.done);
+        }
+    }
+
+    /// What attackers have done so far.
+    pub fn hostility(&self) -> Hostility {
+        let mut all = self.hostility;
+        self.attackers.iter().for_each(|attacker| all.add(&attacker.done));
+        all
+    }
+
+    fn let_attackers_act(&mut self) {
+        if self.attackers.iter().all(|attacker| attacker.next > self.now) {
+            return;
+        }
+        self.find_targets();
+        let Self { attackers, targets, now, .. } = self;
+        for attacker in attackers.iter_mut().filter(|attacker| attacker.next <= *now) {
+            attacker.act(*now, targets);
+        }
+    }
+
+    fn find_targets(&mut self) {
+        let Self { targets, scheduler, backends, frontends, control, .. } = self;
+        targets.control = scheduler.as_ref().map(|_| *control);
+        targets.others.clear();
+        if let Some(process) = scheduler {
+            let threads = 1..=process.assembly.model_threads.len() as u16;
+            let addr = |number| addr_of(process.host, CONTROL_PORT + number);
+            targets.others.extend(threads.map(addr));
+        }
+        let backends = backends.iter().flatten().map(|process| process.host);
+        let frontends = frontends.iter().flatten().map(|process| process.host);
+        targets.others.extend(backends.chain(frontends).map(|host| addr_of(host, 1)));
     }
 
     /// Notes that something is wrong.

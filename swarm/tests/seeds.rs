@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use baton_swarm::{Fault, Plan, Summary, run_seed, run_traced, swarm};
+use baton_swarm::{Fault, Kind, Plan, Summary, run_seed, run_traced, swarm};
 
 const SEEDS: u64 = 16;
 
@@ -11,7 +11,7 @@ fn two() -> NonZeroUsize {
 }
 
 fn some_seeds() -> Summary {
-    swarm(0, two(), |begun| begun < SEEDS, |_| ())
+    swarm(Kind::Faults, 0, two(), |begun| begun < SEEDS, |_| ())
 }
 
 #[test]
@@ -36,12 +36,12 @@ fn everything_holds_in_the_first_seeds() {
 #[test]
 fn the_same_seed_is_the_same_run_with_and_without_its_log() {
     for seed in 0..4 {
-        let (logged, lines) = run_traced(seed);
-        assert_eq!(logged, run_seed(seed), "seed {seed}");
-        assert_eq!((logged, lines.clone()), run_traced(seed));
+        let (logged, lines) = run_traced(Kind::Faults, seed);
+        assert_eq!(logged, run_seed(Kind::Faults, seed), "seed {seed}");
+        assert_eq!((logged, lines.clone()), run_traced(Kind::Faults, seed));
         assert!(lines.len() > 100, "seed {seed} is logged");
     }
-    assert_ne!(run_seed(1).hash, run_seed(2).hash);
+    assert_ne!(run_seed(Kind::Faults, 1).hash, run_seed(Kind::Faults, 2).hash);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn every_kind_of_fault_is_drawn_and_some_seeds_are_spared() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 15, "kinds of faults");
+    assert_eq!(seen.len(), 16, "kinds of faults");
     let calm = plans.iter().filter(|plan| plan.is_calm()).count();
     assert!((200..1_000).contains(&calm), "{calm} of 2,000 are calm");
     let fits = plans.iter().filter(|plan| plan.network_fits()).count();

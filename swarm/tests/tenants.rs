@@ -64,6 +64,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
             cores: Vec::new(),
             policy: PolicyName::Baton,
             member_timeout: ms(1_000),
+            etcd: None,
         },
         network: NetworkSpec {
             ctrl: Nanos::from_micros(300),

@@ -5,6 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 #![allow(dead_code, reason = "every test file uses another part")]
 
+pub(crate) mod application;
+pub(crate) mod etcd;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -67,6 +70,14 @@ impl Process {
     /// Waits for the end.
     pub(crate) fn await_end(&self) {
         await_end(&pidfd(Pid::from_child(&self.child)));
+    }
+
+    /// Asks it to end in order, and sees that it does.
+    pub(crate) fn terminate(&mut self) {
+        self.signal(Signal::TERM);
+        self.await_end();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
     }
 
     /// Waits for the end: status and the lines nobody has read.
@@ -176,7 +187,7 @@ impl Drop for Folder {
     }
 }
 
-/// One model, two backends `a` and `b` with one GPU slot each.
+/// One model, three backends `a`, `b` and `c` with one GPU slot each.
 const CLUSTER: &str = r#"
 [[model]]
 name = "m"
@@ -188,6 +199,8 @@ input_bytes = 4096
 name = "a"
 [[backend]]
 name = "b"
+[[backend]]
+name = "c"
 "#;
 
 /// A scheduler on a port of its own, and what is needed to start members of its cluster.
@@ -214,10 +227,20 @@ impl Cluster {
     }
 
     /// Kills the scheduler; returns once another one listens at its address.
-    pub(crate) fn restart_scheduler(&mut self) {
-        let args = ["scheduler", "--config", &self.file, "--listen", &self.addr];
+    pub(crate) fn kill_and_restart_scheduler(&mut self) {
         self.scheduler.signal(Signal::KILL);
         self.scheduler.await_end();
+        self.start_scheduler();
+    }
+
+    /// Stops the scheduler in order; returns once another one listens at its address.
+    pub(crate) fn restart_scheduler(&mut self) {
+        self.scheduler.terminate();
+        self.start_scheduler();
+    }
+
+    fn start_scheduler(&mut self) {
+        let args = ["scheduler", "--config", &self.file, "--listen", &self.addr];
         self.scheduler = Process::start(&args);
         assert_eq!(self.scheduler.line("listening "), self.addr);
     }
@@ -232,6 +255,11 @@ impl Cluster {
 
     /// A frontend under load that is told to stop by the test.
     pub(crate) fn load(&self, seed: u64) -> Load {
+        self.load_with(seed, &[])
+    }
+
+    /// As [`Cluster::load`], with more arguments.
+    pub(crate) fn load_with(&self, seed: u64, more: &[&str]) -> Load {
         let seed = seed.to_string();
         let args = [
             "load",
@@ -247,7 +275,7 @@ impl Cluster {
             &seed,
             "--progress-json",
         ];
-        Load { process: Process::start(&args) }
+        Load { process: Process::start(&[&args[..], more].concat()) }
     }
 }
 

@@ -48,6 +48,19 @@ pub struct SchedulerSpec {
     pub policy: PolicyName,
     /// A member that has not been heard of for this long is taken for dead.
     pub member_timeout: Nanos,
+    /// Where several schedulers agree on which of them leads; `None`: there is one, at `listen`.
+    pub etcd: Option<EtcdSpec>,
+}
+
+/// `etcd` in `[scheduler]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdSpec {
+    /// `http://HOST:PORT` each, the members of one etcd cluster. Never empty.
+    pub endpoints: Vec<String>,
+    /// Under which keys; a cluster's own.
+    pub prefix: String,
+    /// How long a leader that is heard of no more keeps the others from leading, seconds.
+    pub lease_ttl_s: u32,
 }
 
 /// The policies of the production scheduler.

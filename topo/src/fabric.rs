@@ -4,6 +4,8 @@ use std::fmt;
 
 use baton_core::Nanos;
 
+use crate::tls::TlsSpec;
+
 /// Which fabric carries the inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -64,13 +66,15 @@ impl fmt::Display for TransportChoice {
     }
 }
 
-/// Which fabric a cluster's members use, and how.
+/// What a cluster's members are connected by, and how.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FabricSpec {
     /// `[network] transport`.
     pub transport: TransportChoice,
     /// `[rdma]`.
     pub verbs: VerbsConfig,
+    /// `[tls]`; `None`: connections are plain TCP, and one that is encrypted is refused.
+    pub tls: Option<TlsSpec>,
 }
 
 impl Default for VerbsConfig {

@@ -119,6 +119,7 @@ fn accept(
             ProfileError::Empty => "measure at least ℓ(1)",
             ProfileError::TooLarge => "give fewer entries",
             ProfileError::ZeroLatency => "give ℓ(1) a latency above zero",
+            ProfileError::TooLong => "give milliseconds",
             ProfileError::NotMonotone { .. } => "raise that entry to the one before it",
         };
         section.refuse(key, error.to_string(), fix);

@@ -169,6 +169,23 @@ impl<'a> Section<'a> {
         self.list(key, |value| number(value, &range))
     }
 
+    /// A list of strings.
+    pub(crate) fn texts(&self, key: &'static str) -> Option<Vec<String>> {
+        self.list(key, |value| {
+            let text = value.as_str().map(str::to_owned);
+            text.ok_or_else(|| Refusal::new(value, "give strings in quotes".to_owned()))
+        })
+    }
+
+    /// A list of certificate names: DNS names, of which the first part may be `*`. Never empty.
+    pub(crate) fn names(&self, key: &'static str) -> Option<Vec<String>> {
+        let names = self.list(key, certificate_name)?;
+        if names.is_empty() {
+            self.refuse(key, "is empty: nobody may", "list a name, or remove the key");
+        }
+        Some(names)
+    }
+
     /// Every key nobody asked for is a mistake: most likely a misspelt one.
     pub(crate) fn refuse_unread(&self) {
         let asked = self.asked.borrow();
@@ -266,6 +283,19 @@ fn integer(value: &DeValue<'_>, range: &RangeInclusive<u32>) -> Result<u32, Refu
     found.filter(|n| range.contains(n)).ok_or_else(|| {
         let fix = format!("give a whole number from {} to {}", range.start(), range.end());
         Refusal::new(value, fix)
+    })
+}
+
+fn certificate_name(value: &DeValue<'_>) -> Result<String, Refusal> {
+    let plain = |name: &&str| {
+        let rest = name.strip_prefix("*.").unwrap_or(name);
+        let known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        (1..=253).contains(&rest.len()) && rest.chars().all(known)
+    };
+    value.as_str().filter(plain).map(str::to_owned).ok_or_else(|| {
+        let fix =
+            "give DNS names as certificates have them: [\"gpu-1.example\", \"*.web.example\"]";
+        Refusal::new(value, fix.to_owned())
     })
 }
 

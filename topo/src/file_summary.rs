@@ -12,6 +12,10 @@ impl fmt::Display for Cluster {
         let policy = scheduler.policy.name();
         let (listen, threads) = (scheduler.listen, scheduler.model_threads);
         writeln!(f, "scheduler at {listen}: policy {policy}, {threads} ModelThread(s)")?;
+        if let Some(etcd) = &scheduler.etcd {
+            let (endpoints, ttl_s) = (etcd.endpoints.join(", "), etcd.lease_ttl_s);
+            writeln!(f, "leader by etcd at {endpoints}, under {}; lease {ttl_s} s", etcd.prefix)?;
+        }
         writeln!(
             f,
             "planned delays: {} ms per plan, {} ms per input, {} ms per answer; jitter {} ms",
@@ -21,6 +25,10 @@ impl fmt::Display for Cluster {
             self.network.jitter.as_millis_f64()
         )?;
         writeln!(f, "inputs over: {}", self.fabric.transport)?;
+        match &self.fabric.tls {
+            Some(tls) => writeln!(f, "connections: TLS, as {}", tls.cert.display())?,
+            None => writeln!(f, "connections: not encrypted, peers not authenticated")?,
+        }
         writeln!(f, "frontends: {} slots per model", self.frontend.slots_per_model)?;
         for (index, name) in self.subclusters.iter().enumerate() {
             write_subcluster(f, self, SubclusterId(index as u32), name)?;

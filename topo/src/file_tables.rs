@@ -16,8 +16,10 @@ use crate::cluster::{
     SchedulerSpec,
 };
 use crate::fabric::{FabricSpec, VerbsConfig};
+use crate::file_etcd;
 use crate::file_model;
 use crate::file_section::{Section, shorten};
+use crate::tls;
 
 /// Where a scheduler listens unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
@@ -45,7 +47,7 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
     let scheduler = scheduler(&root.table("scheduler"));
     let network_section = root.table("network");
     let network = network(&network_section);
-    let fabric = fabric(&network_section, &root.table("rdma"));
+    let fabric = fabric(&network_section, root, folder);
     network_section.refuse_unread();
     let frontend_section = root.table("frontend");
     let frontend = frontend(&frontend_section);
@@ -120,6 +122,7 @@ fn scheduler(section: &Section<'_>) -> SchedulerSpec {
         member_timeout: section
             .millis("member_timeout_ms", MEMBER_TIMEOUT_MS)
             .unwrap_or(Nanos::from_millis(1_000)),
+        etcd: file_etcd::etcd(section),
     };
     section.refuse_unread();
     spec
@@ -146,8 +149,10 @@ fn network(section: &Section<'_>) -> NetworkSpec {
     }
 }
 
-/// `transport` stands with the network; everything about the card has a table of its own.
-fn fabric(network: &Section<'_>, rdma: &Section<'_>) -> FabricSpec {
+/// `transport` stands with the network; everything about the card has a table of its own, and so has
+/// TLS.
+fn fabric(network: &Section<'_>, root: &Section<'_>, folder: &Path) -> FabricSpec {
+    let rdma = root.table("rdma");
     let transport = network.word("transport").unwrap_or_default();
     let default = VerbsConfig::default();
     let small = |key, range, or: u8| rdma.integer(key, range).map_or(or, |n| n as u8);
@@ -172,7 +177,7 @@ fn fabric(network: &Section<'_>, rdma: &Section<'_>) -> FabricSpec {
         retries: small("retries", 0..=6, default.retries),
     };
     rdma.refuse_unread();
-    FabricSpec { transport, verbs }
+    FabricSpec { transport, verbs, tls: tls::tls(root, folder) }
 }
 
 fn frontend(section: &Section<'_>) -> FrontendSpec {

@@ -8,22 +8,27 @@ mod cluster;
 pub mod doctor;
 mod fabric;
 mod file;
+mod file_etcd;
 mod file_model;
 mod file_problem;
 mod file_section;
 mod file_summary;
 mod file_tables;
 pub mod machine;
+mod tenure;
+mod tls;
 mod waker;
 pub mod zoo;
 
 pub use agent::{Agent, Idle, Placement, park_thread, prepare_thread, run};
 pub use clock::Clock;
 pub use cluster::{
-    BackendSpec, Cluster, EngineSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec,
-    PolicyName, SchedulerSpec,
+    BackendSpec, Cluster, EngineSpec, EtcdSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec,
+    NetworkSpec, PolicyName, SchedulerSpec,
 };
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use file::{Checked, check_cluster, check_text, load_cluster};
 pub use file_problem::Problem;
+pub use tenure::{Tenure, Tenured};
+pub use tls::TlsSpec;
 pub use waker::Waker;

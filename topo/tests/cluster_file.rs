@@ -5,7 +5,10 @@ mod checking;
 use std::path::{Path, PathBuf};
 
 use baton_core::{Nanos, QuotaLimits, RateLimit, SubclusterId};
-use baton_topo::{Cluster, EngineSpec, FabricSpec, Idle, PolicyName, TransportChoice, VerbsConfig};
+use baton_topo::{
+    Cluster, EngineSpec, EtcdSpec, FabricSpec, Idle, PolicyName, TlsSpec, TransportChoice,
+    VerbsConfig,
+};
 use checking::{check, lines, model_with};
 
 fn good(text: &str) -> Cluster {
@@ -72,7 +75,45 @@ retries = 3
         retries: 3,
     };
     let fabric = good(&(model_with("") + text)).fabric;
-    assert_eq!(fabric, FabricSpec { transport: TransportChoice::Rdma, verbs: expected });
+    assert_eq!(fabric, FabricSpec { transport: TransportChoice::Rdma, verbs: expected, tls: None });
+}
+
+#[test]
+fn etcd_is_understood_with_its_defaults() {
+    let text = "[scheduler]\netcd = [\"http://etcd-0.example:2379\", \"http://[::1]:2379\"]\n";
+    assert_eq!(good(&model_with("")).scheduler.etcd, None);
+    let expected = EtcdSpec {
+        endpoints: vec!["http://etcd-0.example:2379".into(), "http://[::1]:2379".into()],
+        prefix: "/baton/default".into(),
+        lease_ttl_s: 2,
+    };
+    let cluster = good(&(model_with("") + text));
+    assert!(cluster.to_string().contains("leader by etcd at http://etcd-0.example:2379, http://"));
+    assert_eq!(cluster.scheduler.etcd, Some(expected.clone()));
+    let chosen = good(&(model_with("") + text + "etcd_prefix = \"/b/east/\"\nlease_ttl_s = 5\n"));
+    let expected = EtcdSpec { prefix: "/b/east".into(), lease_ttl_s: 5, ..expected };
+    assert_eq!(chosen.scheduler.etcd, Some(expected));
+}
+
+/// What is in the files is not looked at here, so any file will do.
+#[test]
+fn tls_is_understood_and_open_roles_are_warned_of() {
+    let text = "[tls]\nca = \"Cargo.toml\"\ncert = \"src/lib.rs\"\nkey = \"src/tls.rs\"\n";
+    let lists = "schedulers = [\"s.example\"]\nbackends = [\"*.gpu.example\", \"b\"]\n";
+    let checked = check(&(model_with("") + text + lists));
+    let warnings = lines(&checked.warnings);
+    assert_eq!(
+        warnings,
+        [
+            "c.toml:9: tls.frontends: is missing: any certificate of the authority may act in this role; fix: list the names that may"
+        ]
+    );
+    let expected = TlsSpec {
+        schedulers: Some(vec!["s.example".into()]),
+        backends: Some(vec!["*.gpu.example".into(), "b".into()]),
+        ..TlsSpec::new("Cargo.toml".into(), "src/lib.rs".into(), "src/tls.rs".into())
+    };
+    assert_eq!(checked.cluster.unwrap().fabric.tls, Some(expected));
 }
 
 #[test]
@@ -151,6 +192,7 @@ fn the_summary_says_what_was_understood() {
 scheduler at 127.0.0.1:7700: policy baton, 1 ModelThread(s)
 planned delays: 0.3 ms per plan, 0.02 ms per input, 0.5 ms per answer; jitter 0.5 ms
 inputs over: auto
+connections: not encrypted, peers not authenticated
 frontends: 256 slots per model
 sub-cluster default: 2 GPU slots: b (2)
   model m (emulated): SLO 25 ms, ℓ(1) = 6 ms … ℓ(4) = 9 ms, 64 → 8 bytes

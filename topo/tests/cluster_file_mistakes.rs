@@ -186,6 +186,35 @@ fn each_bad_value_outside_the_models_is_explained() {
             ":10: scheduler.cores: has an entry that is -1; fix: give a whole number from 0 to 4095",
         ),
         (
+            "[scheduler]\netcd = \"http://127.0.0.1:2379\"",
+            ":10: scheduler.etcd: is the string \"http://127.0.0.1:2379\"; fix: give a list: [1, 2]",
+        ),
+        ("[scheduler]\netcd = []", ":10: scheduler.etcd: has 0 endpoints; fix: give 1 to 16"),
+        (
+            "[scheduler]\netcd = [3]",
+            ":10: scheduler.etcd: has an entry that is 3; fix: give strings in quotes",
+        ),
+        (
+            "[scheduler]\netcd = [\"http://a:2379/v3\"]",
+            ":10: scheduler.etcd: \"http://a:2379/v3\" is no endpoint; fix: write \"http://127.0.0.1:2379\"",
+        ),
+        (
+            "[scheduler]\netcd = [\"http://a:0\"]",
+            ":10: scheduler.etcd: \"http://a:0\" is no endpoint; fix: write \"http://127.0.0.1:2379\"",
+        ),
+        (
+            "[scheduler]\netcd = [\"https://a:2379\"]",
+            ":10: scheduler.etcd: \"https://a:2379\" is no endpoint; fix: give a plain http:// endpoint: Baton speaks no TLS with etcd",
+        ),
+        (
+            "[scheduler]\nlease_ttl_s = 5",
+            ":10: scheduler.lease_ttl_s: is of no use without etcd; fix: remove it, or add etcd = […]",
+        ),
+        (
+            "[scheduler]\netcd = [\"http://a:1\"]\nlease_ttl_s = 1",
+            ":11: scheduler.lease_ttl_s: is 1; fix: give a whole number from 2 to 60",
+        ),
+        (
             "[network]\nctrl_us = -0.1",
             ":10: network.ctrl_us: is -0.1; fix: give a number from 0 to 1000000",
         ),
@@ -213,7 +242,7 @@ fn each_bad_value_outside_the_models_is_explained() {
         ("[[frontend]]", ":9: frontend: is a list; fix: write [frontend]"),
         (
             "[model_defaults]",
-            ":9: model_defaults: is not a key of this table; fix: remove it, or use one of: scheduler, network, rdma, frontend, model, backend",
+            ":9: model_defaults: is not a key of this table; fix: remove it, or use one of: scheduler, network, rdma, tls, frontend, model, backend",
         ),
         (
             "[[backend]]\nname = \"x\"\ngpus = 1000000000",
@@ -363,4 +392,32 @@ fn an_unreadable_file_is_one_problem() {
     assert!(found[0].starts_with("/nonexistent/c.toml: cannot be read: "), "{}", found[0]);
     let endless = lines(&check_cluster(Path::new("/dev/zero")).cluster.unwrap_err());
     assert_eq!(endless, ["/dev/zero: is longer than 16 MiB; fix: name a cluster file"]);
+}
+
+#[test]
+fn half_of_tls_is_none() {
+    let cases = [
+        ("", "tls.ca: is missing; fix: name the PEM file; docs/operating.md says how to make one"),
+        ("ca = 3", "tls.ca: is 3; fix: give a string in quotes"),
+        (
+            "ca = \"no.pem\"",
+            "tls.ca: there is no file no.pem; fix: give a path relative to this cluster file, or an absolute one",
+        ),
+        (
+            "backends = []",
+            "tls.backends: is empty: nobody may; fix: list a name, or remove the key",
+        ),
+        (
+            "backends = [\"a b\"]",
+            "tls.backends: has an entry that is the string \"a b\"; fix: give DNS names as certificates have them: [\"gpu-1.example\", \"*.web.example\"]",
+        ),
+        (
+            "allow = [\"a\"]",
+            "tls.allow: is not a key of this table; fix: remove it, or use one of: ca, cert, key, schedulers, backends, frontends",
+        ),
+    ];
+    for (line, expected) in cases {
+        let found = problems(&(model_with("") + "[tls]\n" + line + "\n"));
+        assert!(found.iter().any(|problem| problem.contains(expected)), "{line}: {found:#?}");
+    }
 }

@@ -3,7 +3,7 @@
 //! The checksum is computed from the batch's rows, so a right answer proves that these bytes were
 //! pulled, landed in this row and went back to this task. It is part of the ℓ(b) waited for.
 
-use baton_core::{ModelId, Nanos, Profile};
+use baton_core::{ModelId, Nanos, Profile, SplitMix64};
 use baton_topo::{Clock, EngineSpec, ModelSpec};
 
 use super::delay::wait_until;
@@ -37,7 +37,7 @@ pub fn checksum(input: &[u8]) -> [u8; OUTPUT_BYTES] {
 impl Emulated {
     /// An engine without models. `seed` decides the jitter, if a model has any.
     pub fn new(clock: Clock, seed: u64) -> Self {
-        Self { clock, jitter: Jitter(seed), models: Vec::new() }
+        Self { clock, jitter: Jitter(SplitMix64::new(seed)), models: Vec::new() }
     }
 
     fn add(&mut self, spec: &ModelSpec, jitter: f64) -> Result<(), EngineError> {
@@ -93,9 +93,9 @@ impl Engine for Emulated {
     }
 }
 
-/// SplitMix64: small, seeded, and good enough to shake delays.
+/// Shakes delays.
 #[derive(Debug)]
-struct Jitter(u64);
+struct Jitter(SplitMix64);
 
 impl Jitter {
     /// `latency` times 1 + `deviation` · (about standard normal), not below a tenth of `latency`.
@@ -109,15 +109,7 @@ impl Jitter {
 
     /// The sum of twelve uniform numbers, centred: variance 1, within ±6.
     fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
-    }
-
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        (0..12).map(|_| self.0.unit()).sum::<f64>() - 6.0
     }
 }
 
@@ -153,7 +145,7 @@ mod tests {
     #[test]
     fn jitter_is_centred_on_the_profile_and_as_wide_as_asked() {
         let seed = 42;
-        let mut jitter = Jitter(seed);
+        let mut jitter = Jitter(SplitMix64::new(seed));
         let latency = Nanos::from_millis(1);
         let n = 20_000;
         let factors: Vec<f64> =

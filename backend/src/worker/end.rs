@@ -125,7 +125,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     /// A new life: nobody is known, nothing is outstanding, the models are loaded.
     fn begin_again(&mut self, now: Nanos) {
         self.counters.batches_abandoned += self.gpus.iter_mut().map(Gpu::abandon).sum::<u64>();
-        self.join = self.join.again(self.config.scheduler, now);
+        self.join = self.join.again(now);
         self.peers = Peers::default();
         self.end = None;
     }

@@ -1,6 +1,6 @@
 //! What the worker does with each event of its transport.
 
-use baton_core::{FrontendId, Nanos, TaskId};
+use baton_core::{FrontendId, Nanos};
 use baton_rdma::wire::{Message, Plan as WirePlan, RefuseCode};
 use baton_rdma::{CloseReason, ConnId, Event, Peer, Transport};
 use zerocopy::little_endian::U64;
@@ -138,7 +138,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             return self.refuse_plan(thread, wire, now);
         }
         let mut list = queue.task_list();
-        list.extend(tasks.iter().map(|task| TaskId(task.get())));
+        self.counters.rows_repeated += self.admission.list(tasks, &mut list) as u64;
         queue.push(Plan {
             batch: wire.batch.get(),
             thread,

@@ -157,7 +157,7 @@ pub(crate) fn slabs(id: u16) -> Arc<SlabSet> {
 pub(crate) fn config(scheduler: SocketAddr, gpus: u32) -> BackendConfig {
     BackendConfig {
         name: "emulated-a".into(),
-        scheduler,
+        scheduler: scheduler.into(),
         subcluster: "gpu".into(),
         gpus,
         cores: vec![],

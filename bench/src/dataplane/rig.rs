@@ -271,7 +271,7 @@ fn transport(
     let role = if listen.is_some() { Role::Frontend } else { Role::Backend };
     let identity = Identity { role, member: 0 };
     let tcp = TcpConfig::default();
-    Ok(MixedTransport::bind(listen, identity, tcp, choice, verbs, clock)?)
+    Ok(MixedTransport::bind(listen, identity, tcp, choice, verbs, None, clock)?)
 }
 
 /// What is measured is how long it takes, not who gives up first.

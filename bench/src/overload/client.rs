@@ -235,8 +235,8 @@ impl Load {
                 let timing = reply.timing();
                 counts.latency.record(timing.landed - timing.submitted);
             }
-            Outcome::Dropped(reason) => *counts.dropped.entry(reason.as_str()).or_default() += 1,
-            Outcome::Failed(reason) => *counts.failed.entry(reason.as_str()).or_default() += 1,
+            Outcome::Dropped(reason, _) => *counts.dropped.entry(reason.as_str()).or_default() += 1,
+            Outcome::Failed(reason, _) => *counts.failed.entry(reason.as_str()).or_default() += 1,
         }
     }
 }

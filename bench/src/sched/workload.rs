@@ -80,6 +80,7 @@ impl Workload {
                 cores: Vec::new(),
                 policy: self.shape.policy,
                 member_timeout: Nanos::MAX,
+                etcd: None,
             },
             network: NetworkSpec { ctrl: none, data_per_task: none, response: none, jitter: none },
             fabric: baton_topo::FabricSpec::default(),

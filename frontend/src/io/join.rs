@@ -21,7 +21,11 @@ impl<T: Transport> Io<T> {
     pub(super) fn connect(&mut self, now: Nanos) {
         self.stage = Stage::Connecting;
         self.stage_ends = now + self.patience();
-        let addr = self.config.scheduler;
+        let addr = match self.config.scheduler.addr() {
+            Ok(addr) => addr,
+            Err(unknown) => return self.fail_join(now, unknown.into()),
+        };
+        self.scheduler = addr;
         match self.transport.connect(addr, Hello::new(Role::Frontend, 0, 0)) {
             Ok(conn) => self.control = Some(conn),
             Err(source) => self.fail_join(now, ConnectError::Unreachable { addr, source }),
@@ -46,7 +50,7 @@ impl<T: Transport> Io<T> {
     }
 
     pub(super) fn on_join_message(&mut self, now: Nanos, message: &Message<'_>) {
-        let observed = self.config.scheduler.ip();
+        let observed = self.scheduler.ip();
         let result = match (self.stage, message) {
             (Stage::Catalogue, Message::ThreadDesc(desc)) => {
                 self.catalogue.add_thread(desc, observed)
@@ -126,7 +130,7 @@ impl<T: Transport> Io<T> {
             .map_or(Err(SendError::Closed), |control| self.transport.send(control, body, &[]));
         sent.map_err(|error| ConnectError::Closed {
             what: "the scheduler".into(),
-            addr: self.config.scheduler,
+            addr: self.scheduler,
             reason: error.to_string(),
         })
     }
@@ -153,7 +157,7 @@ impl<T: Transport> Io<T> {
             let conn = self.transport.connect(addr, Hello::new(Role::Frontend, member, token));
             link.conn = Some(conn.map_err(|source| ConnectError::Unreachable { addr, source })?);
         }
-        tracing::info!(member, scheduler = %self.config.scheduler, "admitted");
+        tracing::info!(member, scheduler = %self.scheduler, "admitted");
         self.stage = Stage::Linking;
         self.open_when_ready(now);
         Ok(())
@@ -211,6 +215,9 @@ pub(super) fn closed(what: String, addr: SocketAddr, reason: &CloseReason) -> Co
     match reason {
         CloseReason::Refused { code, detail } => {
             ConnectError::Refused { addr, code: *code, detail: detail.clone() }
+        }
+        CloseReason::Tls(reason) | CloseReason::NotAllowed(reason) => {
+            ConnectError::Untrusted { what, addr, reason: reason.clone() }
         }
         other => ConnectError::Closed { what, addr, reason: other.to_string() },
     }

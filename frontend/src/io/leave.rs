@@ -3,19 +3,22 @@
 //! Either way no new tasks are accepted, outstanding ones are waited for, and only then does this
 //! side end. Backends stay connected meanwhile, for they may still have answers.
 
-use baton_core::{DropReason, Nanos};
-use baton_rdma::wire::Leave;
+use baton_core::{DropReason, Nanos, Unserved};
+use baton_rdma::wire::{Leave, RefuseCode};
 use baton_rdma::{CloseReason, Transport};
 
 use crate::error::{LeaveError, Loss};
 use crate::io::{Io, Stage};
-use crate::outcome::Outcome;
 
 impl<T: Transport> Io<T> {
     /// A connection to the scheduler closed, of an open or leaving client.
     pub(super) fn on_scheduler_closed(&mut self, now: Nanos, what: String, reason: &CloseReason) {
         match self.stage {
-            Stage::Open => self.lose(now, Loss::Closed { what, reason: reason.to_string() }),
+            Stage::Open => {
+                let stops = Some(RefuseCode::Shutdown);
+                let refused = matches!(reason, CloseReason::Refused { code, .. } if *code == stops);
+                self.lose(now, Loss::Closed { what, reason: reason.to_string() }, refused);
+            }
             // Without the control connection no confirmation can come.
             Stage::Leaving if self.control.is_none() => self.end(Err(LeaveError::Unconfirmed)),
             _ => {}
@@ -25,7 +28,7 @@ impl<T: Transport> Io<T> {
     pub(super) fn on_silence(&mut self, now: Nanos) {
         let timeout_ms = self.config.member_timeout.0 / 1_000_000;
         match self.stage {
-            Stage::Open => self.lose(now, Loss::Silent { timeout_ms }),
+            Stage::Open => self.lose(now, Loss::Silent { timeout_ms }, false),
             Stage::Leaving => self.end(Err(LeaveError::Unconfirmed)),
             // A join has its own bound.
             _ => {}
@@ -48,7 +51,7 @@ impl<T: Transport> Io<T> {
         if serving.session.leaving() {
             let leave_by = *serving.leave_by.get_or_insert(now + self.config.leave_timeout);
             if now >= leave_by {
-                self.give_up();
+                self.give_up(now);
             }
         }
         self.leave_when_idle(now);
@@ -72,12 +75,11 @@ impl<T: Transport> Io<T> {
     }
 
     /// Ends what is still outstanding, and tells the scheduler not to bother.
-    fn give_up(&mut self) {
+    fn give_up(&mut self, now: Nanos) {
         while let Some(task) = self.serving.as_mut().and_then(|s| s.tasks.first()) {
             self.ask_for_cancel(task);
+            self.end_task(now, task, Unserved::Dropped(DropReason::Cancelled));
             let Some(serving) = &mut self.serving else { return };
-            serving.tasks.remove(task);
-            serving.decide(task, Outcome::Dropped(DropReason::Cancelled));
             serving.given_up += 1;
         }
     }

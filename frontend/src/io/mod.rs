@@ -20,7 +20,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use baton_core::{FrontendId, Nanos, TaskId};
@@ -38,6 +38,7 @@ use crate::error::{ConfigError, ConnectError};
 use crate::io::backends::Backends;
 use crate::io::catalogue::{Catalogue, Thread};
 use crate::io::tasks::Tasks;
+use crate::outcome::Teller;
 use crate::session::{Command, Session};
 
 /// The I/O side of one client.
@@ -51,6 +52,8 @@ pub struct Io<T: Transport> {
     stage: Stage,
     /// When the present stage is given up. Nanos::MAX while open.
     stage_ends: Nanos,
+    /// The scheduler of the last attempt.
+    scheduler: SocketAddr,
     control: Option<ConnId>,
     threads: Vec<ThreadLink>,
     catalogue: Catalogue,
@@ -61,6 +64,12 @@ pub struct Io<T: Transport> {
     life: u32,
     /// The clock of the scheduler of the life before, which stamps answers of that life.
     former_clock: ClockSync,
+    /// The present scheduler has given tasks back because it stops.
+    stopping: bool,
+    /// The last loss was an orderly stop: another scheduler is to be expected.
+    orderly: bool,
+    /// Until then submits wait for it.
+    holds_until: Nanos,
     /// Until then backends may be on their way to a scheduler that is back.
     gathering_until: Nanos,
     backoff: Backoff,
@@ -185,6 +194,9 @@ impl<T: Transport> Io<T> {
             number: FrontendId(0),
             life: 0,
             former_clock: ClockSync::new(),
+            stopping: false,
+            orderly: false,
+            holds_until: Nanos::ZERO,
             gathering_until: Nanos::ZERO,
             backoff: Backoff::new(first_generation.into()),
             first_generation,
@@ -194,6 +206,7 @@ impl<T: Transport> Io<T> {
             events: Events::new(),
             stage: Stage::Start,
             stage_ends: Nanos::MAX,
+            scheduler: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
             control: None,
             threads: Vec::new(),
             catalogue: Catalogue::default(),
@@ -245,7 +258,8 @@ impl<T: Transport> Io<T> {
         let from_thread = self.threads.iter().any(|link| link.conn == Some(conn));
         match message {
             Message::TaskEnd(end) if from_thread || self.backends.authorised(conn) => {
-                self.on_task_end(now, end);
+                let by = if from_thread { Teller::Scheduler } else { Teller::Backend };
+                self.on_task_end(now, end, by);
             }
             message if self.control == Some(conn) => self.on_control(now, &message),
             _ => self.on_unexpected(conn, from_thread),
@@ -289,7 +303,7 @@ impl<T: Transport> Io<T> {
     /// The name and address of a connection this side opened.
     fn scheduler_link(&self, conn: ConnId) -> Option<(String, SocketAddr)> {
         if self.control == Some(conn) {
-            return Some(("the scheduler".into(), self.config.scheduler));
+            return Some(("the scheduler".into(), self.scheduler));
         }
         let link = self.threads.iter().find(|link| link.conn == Some(conn))?;
         Some((format!("ModelThread {}", link.thread.number), link.thread.addr))
@@ -335,7 +349,7 @@ impl<T: Transport> Agent for Io<T> {
         if self.stage == Stage::Start {
             self.connect(now);
         }
-        let work = self.take_commands() + self.receive(now) + self.expire_leases(now);
+        let work = self.take_commands(now) + self.receive(now) + self.expire_leases(now);
         self.keep_time(now);
         // Behind everything that has arrived: an answer that is here ends its task.
         let work = work + self.resubmit(now);

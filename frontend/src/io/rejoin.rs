@@ -10,14 +10,13 @@
 
 use std::sync::Arc;
 
-use baton_core::{FailReason, Nanos, TaskId};
+use baton_core::{DropReason, FailReason, Nanos, TaskId, Unserved};
 use baton_rdma::wire::RefuseCode;
 use baton_rdma::{Heartbeat, Transport};
 
 use crate::error::{ConnectError, Loss};
 use crate::io::{Io, Stage, ThreadLink};
-use crate::outcome::Outcome;
-use crate::session::{Model, Task};
+use crate::session::{GIVEN_BACK, Model, Task};
 
 /// How long an attempt to reach the scheduler may take: a host that has lost power answers nothing.
 const REACH: Nanos = Nanos::from_millis(1_000);
@@ -27,15 +26,19 @@ const TASKS_PER_PASS: usize = 256;
 /// too, and how often it is asked again.
 const GATHERING: Nanos = Nanos::from_millis(2_000);
 const ASK_AGAIN: Nanos = Nanos::from_millis(20);
+/// How long after an orderly stop submits wait for the next scheduler: longer than a restart takes.
+const HOLD: Nanos = Nanos::from_millis(10_000);
 /// When a task whose input is just being read is looked at again.
 const BUSY_AGAIN: Nanos = Nanos::from_micros(500);
 
 impl<T: Transport> Io<T> {
-    /// An open client has lost its scheduler. What its ModelThreads have sent is still read: perhaps
-    /// they told what ended.
-    pub(super) fn lose(&mut self, now: Nanos, loss: Loss) {
+    /// An open client has lost its scheduler; `refused`: with a word of its own that it stops. What its
+    /// ModelThreads have sent is still read: perhaps they told what ended.
+    pub(super) fn lose(&mut self, now: Nanos, loss: Loss, refused: bool) {
+        self.orderly = std::mem::take(&mut self.stopping) || refused;
+        self.holds_until = now + HOLD;
         let Some(serving) = &mut self.serving else { return };
-        serving.session.lose(loss);
+        serving.session.lose(loss, self.orderly);
         serving.pending.clear();
         serving.pending_at = None;
         self.former_clock = self.heartbeat.sync().clone();
@@ -51,11 +54,18 @@ impl<T: Transport> Io<T> {
 
     fn pause(&mut self, now: Nanos) {
         self.stage = Stage::Away;
-        self.stage_ends = now + self.backoff.pause();
+        let pause = self.backoff.pause();
+        self.config.scheduler.ask(pause);
+        self.stage_ends = now + pause;
     }
 
     /// The pause is over.
     pub(super) fn look_again(&mut self, now: Nanos) {
+        if now >= self.holds_until
+            && let Some(serving) = &self.serving
+        {
+            serving.session.refuse_submits();
+        }
         self.let_go("joining anew");
         self.connect(now);
     }
@@ -95,6 +105,7 @@ impl<T: Transport> Io<T> {
         self.let_go(&detail);
         self.stage = Stage::Away;
         self.stage_ends = Nanos::MAX;
+        self.orderly = false;
         if let Some(serving) = &self.serving {
             serving.session.give_up(Loss::Changed { detail });
         }
@@ -123,6 +134,7 @@ impl<T: Transport> Io<T> {
     /// The client is open again.
     pub(super) fn on_return(&mut self, now: Nanos) {
         self.gathering_until = now + GATHERING;
+        self.stopping = false;
         self.backoff.reset();
         self.counters.reconnects.add(1);
         let Some(serving) = &mut self.serving else { return };
@@ -133,19 +145,22 @@ impl<T: Transport> Io<T> {
         tracing::info!(frontend = self.number.0, outstanding, "joined again");
     }
 
-    /// A task was dropped because no backend serves its model. True if it was submitted before the
-    /// scheduler was lost, and the backends may come back as this client did: it is submitted again.
-    pub(super) fn wait_for_backend(&mut self, now: Nanos, id: TaskId) -> bool {
+    /// The scheduler gave a task back because it stops (it is kept for the next one), or because no
+    /// backend serves its model and this client has just come back, as the backends may (it is
+    /// submitted again soon). True if the task is kept.
+    pub(super) fn keep(&mut self, now: Nanos, id: TaskId, reason: DropReason) -> bool {
+        let gathering = now < self.gathering_until;
         let Some(serving) = &mut self.serving else { return false };
-        let was_resubmitted = |task: &Task| task.ticket != task.id && now < task.deadline;
-        let waits =
-            now < self.gathering_until && serving.tasks.get(id).is_some_and(was_resubmitted);
-        if waits {
-            serving.tasks.orphan(id);
-            serving.pending.push_back(id);
-            serving.pending_at.get_or_insert(now + ASK_AGAIN);
+        let in_time = serving.tasks.get(id).is_some_and(|task| now < task.deadline);
+        match reason {
+            DropReason::Shutdown => self.stopping = true,
+            DropReason::NoBackend if gathering && in_time => {
+                serving.pending.push_back(id);
+                serving.pending_at.get_or_insert(now + ASK_AGAIN);
+            }
+            _ => return false,
         }
-        waits
+        serving.tasks.hold(id)
     }
 
     /// Submits what is left of earlier lives. Returns for how many tasks that is settled now.
@@ -180,8 +195,8 @@ impl<T: Transport> Io<T> {
         // It may have got its outcome in the meantime.
         let Some(&task) = serving.tasks.get(id) else { return true };
         if now >= task.deadline {
-            serving.tasks.remove(id);
-            serving.decide(id, Outcome::Failed(FailReason::SchedulerLost));
+            let why = out_of_time(&task, self.orderly);
+            self.end_task(now, id, why);
             return true;
         }
         let is_known_to_nobody = task.life == 0 && id.frontend() == number;
@@ -191,11 +206,19 @@ impl<T: Transport> Io<T> {
             return false;
         };
         serving.tasks.remove(id);
-        if task.life > 0 {
-            self.counters.resubmitted.add(1);
-        }
-        self.send(&Task { id: renewed, ..task });
+        let again = u32::from(task.life > 0);
+        self.counters.resubmitted.add(again.into());
+        self.send(now, &Task { id: renewed, resubmitted: task.resubmitted + again, ..task });
         true
+    }
+}
+
+/// What becomes of a task that no scheduler can serve in time any more. After an orderly stop, or if
+/// it was given back, nothing broke.
+pub(super) fn out_of_time(task: &Task, orderly: bool) -> Unserved {
+    match orderly || task.life == GIVEN_BACK {
+        true => Unserved::Dropped(DropReason::Deadline),
+        false => Unserved::Failed(FailReason::SchedulerLost),
     }
 }
 

@@ -1,11 +1,12 @@
 //! While the client is open: tasks out, outcomes in, leases kept.
 
-use baton_core::{DropReason, FailReason, GpuId, ModelId, Nanos, TaskId};
+use baton_core::{DropReason, FailReason, GpuId, ModelId, Nanos, TaskId, Unserved};
 use baton_rdma::wire::{Cancel, ModelDesc, Submit, TaskEnd, TaskResult};
 use baton_rdma::{ClockSync, ConnId, OutputRef, SendError, Transport};
 
+use crate::io::rejoin::out_of_time;
 use crate::io::{Io, Serving, Stage};
-use crate::outcome::{Outcome, Reply, Timing};
+use crate::outcome::{Course, Outcome, Reply, Teller, Timing};
 use crate::session::{Command, Task};
 
 /// Commands taken per pass: bounds how long arrivals wait behind submits.
@@ -18,7 +19,7 @@ const FAILED: u8 = 2;
 impl<T: Transport> Io<T> {
     /// Before the client is open for the first time, and once it leaves, nothing is taken; what is
     /// left when this side ends is ended by `Session::close`.
-    pub(super) fn take_commands(&mut self) -> usize {
+    pub(super) fn take_commands(&mut self, now: Nanos) -> usize {
         if self.life == 0 || matches!(self.stage, Stage::Leaving | Stage::Ended) {
             return 0;
         }
@@ -26,8 +27,8 @@ impl<T: Transport> Io<T> {
             let command =
                 self.serving.as_ref().and_then(|serving| serving.commands.try_recv().ok());
             match command {
-                Some(Command::Submit(task)) => self.submit(&task),
-                Some(Command::Cancel(task)) => self.cancel(task),
+                Some(Command::Submit(task)) => self.submit(now, &task),
+                Some(Command::Cancel(task)) => self.cancel(now, task),
                 None => return taken,
             }
         }
@@ -35,13 +36,15 @@ impl<T: Transport> Io<T> {
     }
 
     /// A task of the application's. Without a scheduler it waits for one with the others.
-    fn submit(&mut self, task: &Task) {
+    fn submit(&mut self, now: Nanos, task: &Task) {
         let number = self.number;
         let Some(serving) = &mut self.serving else { return };
         if self.stage == Stage::Open && task.id.frontend() == number {
-            return self.send(task);
+            return self.send(now, task);
         }
-        serving.tasks.insert(*task, task.deadline + self.config.lease_grace);
+        // Nobody has it; after an orderly stop it has until its deadline to reach somebody.
+        let grace = if self.orderly { Nanos::ZERO } else { self.config.lease_grace };
+        serving.tasks.insert(*task, task.deadline + grace);
         if self.stage == Stage::Open {
             serving.pending.push_back(task.id);
             serving.pending_at = Some(Nanos::ZERO);
@@ -49,7 +52,7 @@ impl<T: Transport> Io<T> {
     }
 
     /// Hands a task that is not among the outstanding to its ModelThread.
-    pub(super) fn send(&mut self, task: &Task) {
+    pub(super) fn send(&mut self, now: Nanos, task: &Task) {
         let Some(serving) = &mut self.serving else { return };
         let model = &serving.session.models[task.model as usize];
         let submit = Submit {
@@ -65,26 +68,38 @@ impl<T: Transport> Io<T> {
             Ok(()) => serving.tasks.insert(Task { life: self.life, ..*task }, expires),
             // Backpressure of the same kind as a full queue at the scheduler.
             Err(SendError::Full) => {
-                serving.decide(task.id, Outcome::Dropped(DropReason::QueueFull));
+                let course = Course::new(now, Teller::Client, task.resubmitted);
+                serving.decide(task.id, Outcome::Dropped(DropReason::QueueFull, course));
             }
             // The news that the scheduler is lost is on its way.
             Err(SendError::Closed) => serving.tasks.insert(*task, expires),
             Err(SendError::TooLong) => {
-                serving.decide(task.id, Outcome::Failed(FailReason::SchedulerLost));
+                let course = Course::new(now, Teller::Client, task.resubmitted);
+                serving.decide(task.id, Outcome::Failed(FailReason::SchedulerLost, course));
             }
         }
     }
 
     /// A wish: the outcome comes from whoever has the task. Nobody has one that waits for a
     /// scheduler; it ends here and now.
-    fn cancel(&mut self, ticket: TaskId) {
+    fn cancel(&mut self, now: Nanos, ticket: TaskId) {
         let Some(serving) = &mut self.serving else { return };
         let Some(&task) = serving.tasks.of_ticket(ticket) else { return };
         if self.stage == Stage::Open && task.life == self.life {
             return self.ask_for_cancel(task.id);
         }
-        serving.tasks.remove(task.id);
-        serving.decide(task.id, Outcome::Dropped(DropReason::Cancelled));
+        self.end_task(now, task.id, Unserved::Dropped(DropReason::Cancelled));
+    }
+
+    /// Ends an outstanding task by this client's own decision.
+    pub(super) fn end_task(&mut self, now: Nanos, id: TaskId, why: Unserved) {
+        let Some(serving) = &mut self.serving else { return };
+        if let Some(task) = serving.tasks.remove(id) {
+            serving.decide(
+                id,
+                without_answer(why, Course::new(now, Teller::Client, task.resubmitted)),
+            );
+        }
     }
 
     pub(super) fn ask_for_cancel(&mut self, id: TaskId) {
@@ -116,26 +131,28 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    pub(super) fn on_task_end(&mut self, now: Nanos, end: &TaskEnd) {
-        let Some(outcome) = unserved(end) else {
+    pub(super) fn on_task_end(&mut self, now: Nanos, end: &TaskEnd, by: Teller) {
+        let Some(why) = unserved(end) else {
             // Not understood; the lease bounds how long the task stays without outcome.
             self.counters.unexpected.add(1);
             return;
         };
         let id = TaskId(end.task.get());
-        let nobody_serves = matches!(outcome, Outcome::Dropped(DropReason::NoBackend));
-        if nobody_serves && self.wait_for_backend(now, id) {
+        if let Unserved::Dropped(reason) = why
+            && self.keep(now, id, reason)
+        {
             return;
         }
         let Some(serving) = &mut self.serving else { return };
         match serving.tasks.remove(id) {
             Some(task) => {
-                let wait = Nanos::from_millis(end.retry_ms.get().into());
-                if wait > Nanos::ZERO {
-                    serving.session.models[task.model as usize].close_until(now + wait);
+                let retry_after = Nanos::from_millis(end.retry_ms.get().into());
+                if retry_after > Nanos::ZERO {
+                    serving.session.models[task.model as usize].close_until(now + retry_after);
                     self.counters.hinted.add(1);
                 }
-                serving.decide(id, outcome);
+                let course = Course { retry_after, ..Course::new(now, by, task.resubmitted) };
+                serving.decide(id, without_answer(why, course));
             }
             None => self.counters.duplicates.add(1),
         }
@@ -155,17 +172,19 @@ impl<T: Transport> Io<T> {
         serving.complete(&task, timing, len);
     }
 
-    /// Ends tasks nobody has answered in `lease_grace` after their deadline.
+    /// Ends tasks nobody has answered in `lease_grace` after their deadline, and those that nobody has
+    /// at their deadline.
     pub(super) fn expire_leases(&mut self, now: Nanos) -> usize {
         let Some(serving) = &mut self.serving else { return 0 };
         let mut expired = 0;
         while let Some(task) = serving.tasks.pop_expired(now) {
             let with_scheduler = self.stage == Stage::Open && task.life == self.life;
-            let reason = match with_scheduler {
-                true => FailReason::LeaseExpired,
-                false => FailReason::SchedulerLost,
+            let why = match with_scheduler {
+                true => Unserved::Failed(FailReason::LeaseExpired),
+                false => out_of_time(&task, self.orderly),
             };
-            serving.decide(task.id, Outcome::Failed(reason));
+            let course = Course::new(now, Teller::Client, task.resubmitted);
+            serving.decide(task.id, without_answer(why, course));
             expired += 1;
         }
         expired
@@ -184,13 +203,17 @@ impl Serving {
     fn complete(&self, task: &Task, timing: Timing, len: u32) {
         if len != self.session.models[task.model as usize].output_bytes {
             self.session.counters.wrong_answer_size.add(1);
-            return self.decide(task.id, Outcome::Failed(FailReason::Engine));
+            let course = Course::new(timing.landed, Teller::Client, task.resubmitted);
+            return self.decide(task.id, Outcome::Failed(FailReason::Engine, course));
         }
         self.session.slabs.complete(task.id);
         let outcome = match self.session.slabs.output(task.id) {
             Some(output) => completed(output, timing),
             // The transport reports an answer only after it has landed.
-            None => Outcome::Failed(FailReason::Engine),
+            None => {
+                let course = Course::new(timing.landed, Teller::Client, task.resubmitted);
+                Outcome::Failed(FailReason::Engine, course)
+            }
         };
         self.session.deliver(task.id, outcome);
     }
@@ -207,11 +230,18 @@ fn scheduler_deadline(deadline: Nanos, sync: &ClockSync) -> Nanos {
 }
 
 /// `None` for a kind or reason this build does not know.
-fn unserved(end: &TaskEnd) -> Option<Outcome> {
+fn unserved(end: &TaskEnd) -> Option<Unserved> {
     match end.kind {
-        DROPPED => DropReason::from_code(end.reason).map(Outcome::Dropped),
-        FAILED => FailReason::from_code(end.reason).map(Outcome::Failed),
+        DROPPED => DropReason::from_code(end.reason).map(Unserved::Dropped),
+        FAILED => FailReason::from_code(end.reason).map(Unserved::Failed),
         _ => None,
+    }
+}
+
+fn without_answer(why: Unserved, course: Course) -> Outcome {
+    match why {
+        Unserved::Dropped(reason) => Outcome::Dropped(reason, course),
+        Unserved::Failed(reason) => Outcome::Failed(reason, course),
     }
 }
 

@@ -5,7 +5,7 @@
 use baton_core::{Nanos, TaskId};
 
 use crate::io::leases::Leases;
-use crate::session::Task;
+use crate::session::{GIVEN_BACK, Task};
 
 #[derive(Debug)]
 pub(super) struct Tasks {
@@ -37,11 +37,12 @@ impl Tasks {
         (task.ticket == ticket).then_some(task)
     }
 
-    /// Nobody has the task of this very id any more.
-    pub(super) fn orphan(&mut self, id: TaskId) {
-        if let Some(task) = self.by_slot[id.slot() as usize].as_mut().filter(|task| task.id == id) {
-            task.life -= 1;
-        }
+    /// Nobody has the task of this very id any more: it is worth keeping until its deadline. False if
+    /// there is no such task.
+    pub(super) fn hold(&mut self, id: TaskId) -> bool {
+        let Some(task) = self.remove(id) else { return false };
+        self.insert(Task { life: GIVEN_BACK, ..task }, task.deadline);
+        true
     }
 
     /// Every one, by its present id.

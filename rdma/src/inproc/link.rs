@@ -172,8 +172,13 @@ impl Link {
         events: &mut Events,
     ) -> Result<(), CloseReason> {
         let addr: SocketAddr = self.cable.ends[1 - self.side].addr;
-        let (peer, welcome) =
-            handshake::on_first(self.stage, &frame.message, addr, shared.identity)?;
+        let (peer, welcome) = handshake::on_first(
+            self.stage,
+            &frame.message,
+            addr,
+            shared.identity,
+            shared.versions,
+        )?;
         if let Some(welcome) = welcome {
             let _always_fits = self.push(&welcome, &[], &[], usize::MAX);
         }

@@ -12,7 +12,9 @@ use super::net::NetStream;
 use super::sink::Sink;
 use crate::events::{CloseReason, Events};
 use crate::frame::{BUFFER_LEN, FrameBuffer};
+use crate::handshake;
 use crate::shared::Shared;
+use crate::tls;
 use crate::wire::{Refuse, RefuseCode};
 
 /// System calls per pass: what one busy connection may cost the others.
@@ -48,7 +50,8 @@ pub(super) struct Conn<S> {
 }
 
 impl<S: NetStream> Conn<S> {
-    /// `connected` is true for accepted sockets, whose peer has usually sent its hello already.
+    /// `connected` is true for accepted sockets without TLS, whose peer has usually sent its hello
+    /// already.
     pub(super) fn new(stream: S, link: Link, connected: bool) -> Self {
         Self {
             stream,
@@ -73,6 +76,11 @@ impl<S: NetStream> Conn<S> {
         self.writable |= writable;
     }
 
+    /// True if the next pass goes on with a TLS handshake.
+    pub(super) fn is_shaking_hands(&self) -> bool {
+        !self.connected && !self.stream.is_up()
+    }
+
     /// True if [`Conn::receive`] would get further.
     pub(super) fn wants_pass(&self) -> bool {
         self.readable || self.held || (!self.connected && self.writable)
@@ -80,7 +88,8 @@ impl<S: NetStream> Conn<S> {
 
     /// True if [`Conn::send`] would get further.
     pub(super) fn wants_send(&self) -> bool {
-        self.connected && self.writable && !self.link.tx.is_empty()
+        let has_some = !self.link.tx.is_empty() || self.stream.has_unsent();
+        self.connected && self.writable && has_some
     }
 
     /// One pass: takes in what has arrived, up to a bound.
@@ -92,7 +101,7 @@ impl<S: NetStream> Conn<S> {
         shared: &mut Shared,
         events: &mut Events,
     ) -> Result<(), CloseReason> {
-        if !self.connected && !self.finish_connect()? {
+        if !self.connected && !self.finish_connect(shared)? {
             return Ok(());
         }
         self.held = false;
@@ -112,8 +121,8 @@ impl<S: NetStream> Conn<S> {
         if !self.connected || !self.writable {
             return;
         }
-        let stream = &self.stream;
-        match self.link.tx.drain(|slices| stream.send(slices)) {
+        let Self { stream, link, .. } = self;
+        match link.tx.drain(|slices| stream.send(slices)).and_then(|()| stream.flush()) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
             Err(error) => {
@@ -143,15 +152,30 @@ impl<S: NetStream> Conn<S> {
         }
     }
 
-    fn finish_connect(&mut self) -> Result<bool, CloseReason> {
-        let up = self.stream.finish_connect();
-        let up = up.map_err(|error| CloseReason::Reset(error.kind()))?;
+    fn finish_connect(&mut self, shared: &Shared) -> Result<bool, CloseReason> {
+        let up = self.stream.finish_connect().map_err(|error| CloseReason::broken(&error))?;
         if up {
             (self.connected, self.writable) = (true, true);
+            self.readable |= self.stream.has_unread();
+            self.check_host(shared)?;
         } else {
             (self.readable, self.writable) = (false, false);
         }
         Ok(up)
+    }
+
+    /// Before our hello leaves: a peer that may be nobody we have business with gets none.
+    fn check_host(&mut self, shared: &Shared) -> Result<(), CloseReason> {
+        if !self.link.is_known() {
+            return Ok(());
+        }
+        let hosts = handshake::hosts_of(shared.identity.role).iter();
+        let verdicts = hosts.map(|role| self.stream.may_act_as(*role));
+        let verdict = verdicts.reduce(|first, other| other.or(first));
+        verdict.unwrap_or(Ok(())).map_err(|why| {
+            self.link.tx.clear();
+            CloseReason::NotAllowed(why)
+        })
     }
 
     /// Acts on everything that is complete in the buffer.
@@ -170,6 +194,9 @@ impl<S: NetStream> Conn<S> {
             let frame = self.rx.next_frame().map_err(CloseReason::Malformed)?;
             let Some(frame) = frame else { return Ok(()) };
             let opening = !self.link.is_open();
+            if opening && let Some(role) = handshake::claimed_role(&frame.message) {
+                self.stream.may_act_as(role).map_err(CloseReason::NotAllowed)?;
+            }
             self.link.on_frame(&frame, shared, events)?;
             self.held = opening;
         }
@@ -191,16 +218,29 @@ impl<S: NetStream> Conn<S> {
             Ok(0) => Err(self.end_of_stream()),
             Ok(n) => {
                 // A short read has emptied the socket; what comes later is a new edge.
-                self.readable = n == asked || self.hung_up || self.write_error.is_some();
-                Ok(())
+                self.readable = n == asked
+                    || self.hung_up
+                    || self.write_error.is_some()
+                    || self.stream.has_unread();
+                self.check_language()
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.readable = false;
                 self.write_error.map_or(Ok(()), |kind| Err(CloseReason::Reset(kind)))
             }
-            Err(error) => Err(CloseReason::Reset(error.kind())),
+            Err(error) => Err(CloseReason::broken(&error)),
         }
+    }
+
+    /// A peer that insists on TLS is told apart from one that talks nonsense.
+    fn check_language(&self) -> Result<(), CloseReason> {
+        if self.link.is_open() || !tls::looks_like_tls(self.rx.unread()) {
+            return Ok(());
+        }
+        let why =
+            "the peer speaks TLS, and this side has no [tls]; give both the same cluster file";
+        Err(CloseReason::Tls(why.to_owned()))
     }
 
     /// One system call: payload straight to its place, what follows it into the buffer. Returns

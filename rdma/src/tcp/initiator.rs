@@ -1,8 +1,9 @@
 //! The backend's side of READs on one connection: asked for, answered, given up.
 //!
 //! A pull is on the books from the moment its request is queued until its answer has passed
-//! entirely, also when its row has been given back before (aborted): only then does its credit
-//! return. Answers are matched by the wire tag, which names the place in the books and a serial
+//! entirely, also when its row has been given back before (aborted). Its credit returns with its row,
+//! so that a peer that answers nothing cannot keep it from the others; such a peer is asked for no more
+//! until it has answered what is overdue. Answers are matched by the wire tag, which names the place in the books and a serial
 //! number, so that an answer nobody asked for is recognised.
 
 use baton_core::TaskId;
@@ -51,12 +52,32 @@ pub(super) struct Pulls {
     free: Vec<u32>,
     serial: u32,
     bulk: usize,
+    /// Of the window, bytes.
+    held: u64,
+    /// Given up, and neither answered nor lost: no more is asked for until that has passed.
+    overdue: usize,
 }
 
 impl Pulls {
     /// True if no more may be asked for.
     pub(super) fn full(&self) -> bool {
         self.places.len() - self.free.len() >= READ_DEPTH
+    }
+
+    /// Bytes of the window that this peer holds.
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// The credit of a pull returns.
+    pub(super) fn give_back(&mut self, pull: &Pull, shared: &mut Shared) {
+        self.held -= pull.credit();
+        shared.credit.put_back(pull.credit());
+    }
+
+    /// An answer that nobody wanted any more has passed.
+    pub(super) fn passed(&mut self, overdue: bool) {
+        self.overdue -= usize::from(overdue);
     }
 
     /// True if a long row is on its way.
@@ -74,6 +95,7 @@ impl Pulls {
         let Read { task, tag, row, .. } = read;
         let len = row.len();
         self.bulk += usize::from(len > BULK);
+        self.held += credit_of(len);
         self.places[place as usize] = Some(Pull { task, tag, row: Some(row), len, wire_tag });
         wire_tag
     }
@@ -103,7 +125,8 @@ impl Pulls {
 impl Link {
     /// True if a READ may be asked for now.
     pub(super) fn can_pull(&self) -> bool {
-        self.is_open() && !self.pulls.full() && self.tx.room_for(PULL_REQUEST_LEN)
+        let answers = self.pulls.overdue == 0;
+        self.is_open() && answers && !self.pulls.full() && self.tx.room_for(PULL_REQUEST_LEN)
     }
 
     /// Asks for an input. Only after [`Link::can_pull`], and with its credit taken.
@@ -118,13 +141,18 @@ impl Link {
     /// come, find another place.
     pub(super) fn abort(&mut self, tag: u64, shared: &mut Shared) {
         if let Some(pull) = self.pulls.armed(tag) {
+            let credit = pull.credit();
             pull.complete(ReadStatus::Aborted, shared);
+            shared.credit.put_back(credit);
+            self.pulls.held -= credit;
+            self.pulls.overdue += 1;
         } else if let Sink::Row(sink) = &mut self.sink
             && sink.pull.tag == tag
         {
-            let credit = sink.pull.credit();
             sink.pull.complete(ReadStatus::Aborted, shared);
-            self.sink = Sink::Discard { credit };
+            self.pulls.give_back(&sink.pull, shared);
+            self.pulls.overdue += 1;
+            self.sink = Sink::Discard { overdue: true };
         }
     }
 
@@ -147,14 +175,16 @@ impl Link {
             self.lose(pull, shared);
             return Err(CloseReason::Malformed(DecodeError::PayloadLength));
         }
-        let credit = pull.credit();
-        if status != ReadStatus::Done {
-            shared.credit.put_back(credit);
-            pull.complete(status, shared);
-        } else if pull.row.is_some() {
+        let wanted = pull.row.is_some();
+        if wanted && status == ReadStatus::Done {
             self.sink = Sink::Row(RowSink::new(pull));
+        } else if status == ReadStatus::Done {
+            self.sink = Sink::Discard { overdue: true };
+        } else if wanted {
+            self.pulls.give_back(&pull, shared);
+            pull.complete(status, shared);
         } else {
-            self.sink = Sink::Discard { credit };
+            self.pulls.passed(true);
         }
         Ok(())
     }
@@ -164,8 +194,7 @@ impl Link {
         let mut pulls = std::mem::take(&mut self.pulls);
         match std::mem::replace(&mut self.sink, Sink::Idle) {
             Sink::Row(sink) => self.lose(sink.pull, shared),
-            Sink::Discard { credit } => shared.credit.put_back(credit),
-            Sink::Answer(_) | Sink::Idle => {}
+            Sink::Discard { .. } | Sink::Answer(_) | Sink::Idle => {}
         }
         for pull in pulls.drain() {
             self.lose(pull, shared);
@@ -173,7 +202,10 @@ impl Link {
     }
 
     fn lose(&self, mut pull: Pull, shared: &mut Shared) {
-        shared.credit.put_back(pull.credit());
+        // What is overdue has returned its credit.
+        if pull.row.is_some() {
+            shared.credit.put_back(pull.credit());
+        }
         pull.complete(ReadStatus::PeerLost, shared);
     }
 }

@@ -66,7 +66,7 @@ impl Link {
     pub(super) fn finish_payload(&mut self, shared: &mut Shared, events: &mut Events) {
         match std::mem::replace(&mut self.sink, Sink::Idle) {
             Sink::Idle => {}
-            Sink::Discard { credit } => shared.credit.put_back(credit),
+            Sink::Discard { overdue } => self.pulls.passed(overdue),
             Sink::Answer(sink) => {
                 let len = sink.len as u32;
                 sink.output.commit(len);
@@ -74,7 +74,7 @@ impl Link {
             }
             Sink::Row(mut sink) => {
                 let status = sink.verdict();
-                shared.credit.put_back(sink.pull.credit());
+                self.pulls.give_back(&sink.pull, shared);
                 sink.pull.complete(status, shared);
             }
         }
@@ -86,7 +86,8 @@ impl Link {
         shared: &mut Shared,
         events: &mut Events,
     ) -> Result<(), CloseReason> {
-        let (peer, welcome) = handshake::on_first(self.stage, message, self.addr, shared.identity)?;
+        let (peer, welcome) =
+            handshake::on_first(self.stage, message, self.addr, shared.identity, shared.versions)?;
         if let Some(welcome) = welcome {
             let queued = self.tx.push_urgent(&welcome, &[], None);
             debug_assert!(queued, "the queue of a fresh connection has room");

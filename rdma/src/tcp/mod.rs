@@ -1,6 +1,6 @@
 //! The pull protocol over TCP.
 //!
-//! In the order of a pass: `net` (readiness), `pass` (accepting, whose turn it is), `conn` (one socket),
+//! In the order of a pass: `net` (readiness), `stream` (TCP or TLS), `pass` (accepting, whose turn it is), `conn` (one socket),
 //! `link` (what a frame means), `target` and `initiator` (the two sides of a READ), `sink` (where a
 //! payload lands), `tx` (what leaves). One thread owns it all. Everything is bounded: connections,
 //! bytes queued per connection, READs per connection, system calls per connection and pass, events
@@ -9,10 +9,12 @@
 mod agenda;
 mod conn;
 mod initiator;
+mod inlet;
 mod link;
 mod net;
 mod pass;
 mod sink;
+mod stream;
 mod target;
 mod tx;
 
@@ -34,16 +36,22 @@ use crate::landing::BatchBuffer;
 use crate::shared::Shared;
 use crate::slab::SlabSet;
 use crate::table::Table;
+use crate::tls::Credentials;
 use crate::transport::{
     ConnId, Identity, Read, ReadStatus, SendError, Transport, TransportCounters,
 };
-use crate::wire::{self, BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult};
+use crate::wire::{self, BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult, Versions};
 use agenda::Agenda;
 use conn::Conn;
+pub(crate) use inlet::Inlet;
 pub use net::{Edge, Net, NetStream, OsNet};
+pub use stream::OsStream;
+pub(crate) use stream::{connected, send_plain};
 
 /// Connections accepted per poll.
 const ACCEPTS: usize = 64;
+/// TLS handshakes taken a step further per poll: a step costs a signature or two, some 0.2 ms.
+const HANDSHAKES: usize = 4;
 /// A poll that has produced this much leaves the rest to the next one.
 const EVENTS_PER_POLL: usize = 16 * 1024;
 const EVENT_BYTES_PER_POLL: usize = 4 * 1024 * 1024;
@@ -53,7 +61,8 @@ const PULL_REQUEST_LEN: usize = HEADER_LEN + size_of::<wire::Read>();
 /// Bounds of a [`TcpTransport`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TcpConfig {
-    /// Most connections at a time, at most 65,536. Each costs 64 KiB once it is used.
+    /// Most connections at a time, at most 65,536. Each costs 64 KiB once it is used, and with
+    /// TLS another 64 KiB, and up to 256 KiB while its peer reads more slowly than it is sent to.
     pub connections_max: usize,
     /// Most bytes queued to one peer; leased inputs are not copied and do not count. A frame that is
     /// longer by itself passes when nothing else is queued.
@@ -101,7 +110,26 @@ impl TcpTransport {
         identity: Identity,
         cfg: TcpConfig,
     ) -> io::Result<Self> {
-        Ok(Self::over(OsNet::bind(listen)?, identity, cfg))
+        Self::bind_with(listen, identity, cfg, None)
+    }
+
+    /// As [`TcpTransport::bind`]; with `credentials` every connection is TLS, and nothing else is
+    /// taken for one.
+    ///
+    /// # Errors
+    /// As [`TcpTransport::bind`].
+    pub fn bind_with(
+        listen: Option<SocketAddr>,
+        identity: Identity,
+        cfg: TcpConfig,
+        credentials: Option<&Credentials>,
+    ) -> io::Result<Self> {
+        let net = OsNet::bind(listen)?;
+        let net = match credentials {
+            Some(credentials) => net.secured(credentials.clone()),
+            None => net,
+        };
+        Ok(Self::over(net, identity, cfg))
     }
 
     /// Ends waits also when `fd` becomes readable.
@@ -124,6 +152,14 @@ impl<N: Net> TcpTransport<N> {
             agenda: Agenda::default(),
             opening: 0,
         }
+    }
+
+    /// Claims to be of a build that speaks `versions`: for tests of an older or a newer one. What is
+    /// said is this build's, as far as an agreed version allows it.
+    #[must_use]
+    pub fn claiming(mut self, versions: Versions) -> Self {
+        self.shared.versions = versions;
+        self
     }
 
     /// Refuses READs that arrive as messages from now on.
@@ -183,6 +219,10 @@ impl<N: Net> Transport for TcpTransport<N> {
         let (place, id) = self.table.reserve().ok_or_else(limit)?;
         let stream = self.net.connect(addr)?;
         let mut link = self.link(id, addr, Stage::AwaitWelcome);
+        let hello = match self.shared.versions {
+            Versions::SPOKEN => hello,
+            other => hello.claiming(other),
+        };
         let queued = link.tx.push_urgent(&hello, &[], None);
         debug_assert!(queued, "a fresh queue has room");
         self.adopt(place, Conn::new(stream, link, false))?;

@@ -4,7 +4,7 @@
 //! runs the same transport, byte for byte.
 
 use std::io::{self, IoSlice, Read};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use baton_core::Nanos;
@@ -12,18 +12,15 @@ use baton_topo::Waker;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
+
+use super::stream::{OsStream, prepare};
+use crate::tls::Credentials;
+use crate::wire::Role;
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 /// A descriptor that only ends waits.
 pub(super) const WATCHED: Token = Token(usize::MAX - 2);
-/// A connection is void when its far end has acknowledged nothing, or answered no probe, for this
-/// long. Heartbeats notice a dead scheduler or member sooner; but a frontend hears nothing of dead
-/// backends, and what it had begun to send to one keeps its slot until the connection ends.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Silence before the first probe, and between probes.
-const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// Kernel events taken per poll.
 const KERNEL_EVENTS: usize = 256;
 
@@ -86,32 +83,65 @@ pub trait Net {
 
 /// A connection's bytes. Nothing blocks; a read shorter than asked for has taken all there is.
 pub trait NetStream: Read {
+    /// True if an accepted stream is up as it is. Otherwise there is a handshake first, and
+    /// [`NetStream::finish_connect`] tells when it is done.
+    fn is_up(&self) -> bool {
+        true
+    }
+
     /// True once the connection is up.
     ///
     /// # Errors
     /// It could not be made.
-    fn finish_connect(&self) -> io::Result<bool>;
+    fn finish_connect(&mut self) -> io::Result<bool>;
 
     /// Writes as much as there is room for.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if there is none; otherwise the connection broke.
-    fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Nothing more will be sent.
     ///
     /// # Errors
     /// The connection broke.
-    fn finish_sending(&self) -> io::Result<()>;
+    fn finish_sending(&mut self) -> io::Result<()>;
+
+    /// Writes what [`NetStream::send`] has taken and the network has not.
+    ///
+    /// # Errors
+    /// As [`NetStream::send`].
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// True if there is something to [`NetStream::flush`].
+    fn has_unsent(&self) -> bool {
+        false
+    }
+
+    /// True if there is more to read although the last read was short.
+    fn has_unread(&self) -> bool {
+        false
+    }
+
+    /// Whether what the peer has proved lets it act as `role`.
+    ///
+    /// # Errors
+    /// Why not, and what would change that.
+    fn may_act_as(&self, _role: Role) -> Result<(), String> {
+        Ok(())
+    }
 }
 
-/// The operating system's TCP.
+/// The operating system's TCP, encrypted or not.
 pub struct OsNet {
     poll: mio::Poll,
     events: mio::Events,
     waker: Waker,
     listener: Option<TcpListener>,
     local_addr: SocketAddr,
+    credentials: Option<Credentials>,
 }
 
 impl OsNet {
@@ -128,7 +158,21 @@ impl OsNet {
         let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let local_addr = listener.as_ref().map_or(Ok(nowhere), TcpListener::local_addr)?;
         let events = mio::Events::with_capacity(KERNEL_EVENTS);
-        Ok(Self { waker: make_waker(&poll)?, poll, events, listener, local_addr })
+        Ok(Self {
+            waker: make_waker(&poll)?,
+            poll,
+            events,
+            listener,
+            local_addr,
+            credentials: None,
+        })
+    }
+
+    /// Encrypts every connection from now on, and refuses peers that do not, or that show no
+    /// certificate of the authority's.
+    #[must_use]
+    pub fn secured(self, credentials: Credentials) -> Self {
+        Self { credentials: Some(credentials), ..self }
     }
 
     pub(super) fn registry(&self) -> &mio::Registry {
@@ -137,7 +181,7 @@ impl OsNet {
 }
 
 impl Net for OsNet {
-    type Stream = TcpStream;
+    type Stream = OsStream;
 
     fn local_addr(&self) -> SocketAddr {
         self.local_addr
@@ -147,21 +191,21 @@ impl Net for OsNet {
         self.listener.is_some()
     }
 
-    fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+    fn accept(&mut self) -> io::Result<(OsStream, SocketAddr)> {
         let listener = self.listener.as_ref().ok_or(io::ErrorKind::WouldBlock)?;
         let (stream, addr) = listener.accept()?;
         // It fails only on a connection that is gone already.
         prepare(&stream).map_err(|_| io::ErrorKind::ConnectionAborted)?;
-        Ok((stream, addr))
+        Ok((OsStream::accepted(stream, self.credentials.as_ref())?, addr))
     }
 
-    fn connect(&mut self, addr: SocketAddr) -> io::Result<TcpStream> {
-        TcpStream::connect(addr)
+    fn connect(&mut self, addr: SocketAddr) -> io::Result<OsStream> {
+        OsStream::connecting(TcpStream::connect(addr)?, addr, self.credentials.as_ref())
     }
 
-    fn register(&mut self, stream: &mut TcpStream, place: usize) -> io::Result<()> {
+    fn register(&mut self, stream: &mut OsStream, place: usize) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll.registry().register(stream, Token(place), interest)
+        self.poll.registry().register(stream.tcp(), Token(place), interest)
     }
 
     fn collect(&mut self, mut on_edge: impl FnMut(Edge)) {
@@ -196,40 +240,6 @@ impl Net for OsNet {
     }
 }
 
-impl NetStream for TcpStream {
-    fn finish_connect(&self) -> io::Result<bool> {
-        if let Some(error) = self.take_error()? {
-            return Err(error);
-        }
-        match self.peer_addr() {
-            Ok(_) => prepare(self).map(|()| true),
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Unlike a plain write, never raises SIGPIPE: the library may live in a foreign process.
-    fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let sent = sendmsg(self, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL);
-        sent.map_err(io::Error::from)
-    }
-
-    fn finish_sending(&self) -> io::Result<()> {
-        self.shutdown(Shutdown::Write)
-    }
-}
-
-/// Frames leave at once, and a far end that vanished is noticed.
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, PROBE_EVERY)?;
-    sockopt::set_tcp_keepintvl(stream, PROBE_EVERY)?;
-    // Also bounds the probes, whatever their number.
-    sockopt::set_tcp_user_timeout(stream, PATIENCE.as_millis() as u32)?;
-    Ok(())
-}
-
 fn stream_edge(place: usize, event: &mio::event::Event) -> Edge {
     Edge::Stream {
         place,
@@ -246,24 +256,4 @@ fn make_waker(poll: &mio::Poll) -> io::Result<Waker> {
             tracing::error!(%error, "could not wake a transport");
         }
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_ends_of_a_connection_notice_a_far_end_that_vanished() {
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let mut acceptor = OsNet::bind(Some(any)).unwrap();
-        let stream = OsNet::bind(None).unwrap().connect(acceptor.local_addr()).unwrap();
-        let (accepted, _) =
-            (0..10_000_000).find_map(|_| acceptor.accept().ok()).expect("it knocked");
-        assert!((0..10_000_000).any(|_| stream.finish_connect().unwrap()), "it is up");
-        for end in [&stream, &accepted] {
-            assert!(sockopt::socket_keepalive(end).unwrap());
-            assert_eq!(sockopt::tcp_keepidle(end).unwrap(), PROBE_EVERY);
-            assert_eq!(sockopt::tcp_user_timeout(end).unwrap(), 5_000);
-        }
-    }
 }

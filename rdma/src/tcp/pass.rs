@@ -10,7 +10,7 @@ use super::conn::Conn;
 use super::link::Link;
 use super::net::{Net, NetStream as _};
 use super::tx::TxQueue;
-use super::{ACCEPTS, EVENT_BYTES_PER_POLL, EVENTS_PER_POLL, TcpTransport};
+use super::{ACCEPTS, EVENT_BYTES_PER_POLL, EVENTS_PER_POLL, HANDSHAKES, TcpTransport};
 use crate::events::{CloseReason, Events};
 use crate::frame;
 use crate::handshake::{self, Stage};
@@ -39,8 +39,10 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    /// Looks at each connection that has something once, in turn.
+    /// Looks at each connection that has something once, in turn. Handshakes are work, and whoever
+    /// connects can ask for them: beyond a few, they wait for the next pass.
     pub(super) fn receive(&mut self, events: &mut Events) {
+        let mut handshakes = 0;
         for _ in 0..self.agenda.ready_len() {
             if events.len() >= EVENTS_PER_POLL || events.bytes() >= EVENT_BYTES_PER_POLL {
                 return;
@@ -48,6 +50,11 @@ impl<N: Net> TcpTransport<N> {
             let Some(place) = self.agenda.next_ready() else { return };
             let Some(conn) = self.table.at(place) else { continue };
             conn.in_ready = false;
+            handshakes += usize::from(conn.is_shaking_hands());
+            if handshakes > HANDSHAKES && conn.is_shaking_hands() {
+                self.agenda.note(place, conn);
+                continue;
+            }
             let was_open = conn.link.is_open();
             let received = conn.receive(&mut self.shared, events);
             self.opening -= usize::from(!was_open && conn.link.is_open());
@@ -81,9 +88,13 @@ impl<N: Net> TcpTransport<N> {
         let mut exhausted = false;
         loop {
             let next = waiting.pop(|place, read| {
-                let ready = !exhausted && table.at(place).is_some_and(|conn| conn.link.can_pull());
+                let credit = credit_of(read.row.len());
+                let may = |link: &Link| {
+                    link.can_pull() && shared.credit.grants(link.pulls.held(), credit)
+                };
+                let ready = !exhausted && table.at(place).is_some_and(|conn| may(&conn.link));
                 // Whoever does not fit keeps its turn: a small input must not starve a large one.
-                exhausted |= ready && !shared.credit.try_take(credit_of(read.row.len()));
+                exhausted |= ready && !shared.credit.try_take(credit);
                 ready && !exhausted
             });
             let Some((place, read)) = next else { return };
@@ -145,7 +156,9 @@ impl<N: Net> TcpTransport<N> {
         while let Some(read) = self.waiting.remove(place, |_| true) {
             self.shared.finish(read, ReadStatus::PeerLost);
         }
-        if told.is_none() && refusal.is_some() {
+        if matches!(reason, CloseReason::Tls(_) | CloseReason::NotAllowed(_)) {
+            tracing::warn!(peer = %conn.link.addr, %reason, "no secure connection");
+        } else if told.is_none() && refusal.is_some() {
             tracing::info!(peer = %conn.link.addr, %reason, "closed a connection that broke the rules");
         } else {
             tracing::debug!(peer = %conn.link.addr, %reason, "connection closed");
@@ -159,16 +172,19 @@ impl<N: Net> TcpTransport<N> {
         self.acceptable |= self.net.listens();
     }
 
-    fn admit(&mut self, stream: N::Stream, addr: SocketAddr) {
-        let Some((place, id)) = self.table.reserve() else { return self.turn_away(&stream, addr) };
+    fn admit(&mut self, mut stream: N::Stream, addr: SocketAddr) {
+        let Some((place, id)) = self.table.reserve() else {
+            return self.turn_away(&mut stream, addr);
+        };
         let link = self.link(id, addr, Stage::AwaitHello);
-        if let Err(error) = self.adopt(place, Conn::new(stream, link, true)) {
+        let is_up = stream.is_up();
+        if let Err(error) = self.adopt(place, Conn::new(stream, link, is_up)) {
             tracing::warn!(peer = %addr, %error, "could not take in a connection");
         }
     }
 
     /// The table is full: says so and hangs up.
-    fn turn_away(&mut self, stream: &N::Stream, addr: SocketAddr) {
+    fn turn_away(&mut self, stream: &mut N::Stream, addr: SocketAddr) {
         let mut bytes = Vec::new();
         let detail = format!("{} connections are open, which is the limit", self.table.len());
         let refuse = Refuse { code: (RefuseCode::Limit as u16).into() };

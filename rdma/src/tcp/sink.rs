@@ -14,8 +14,8 @@ pub(super) enum Sink {
     Row(RowSink),
     /// An answer, on its way into an output slot.
     Answer(AnswerSink),
-    /// Bytes nobody wants any more; `credit` returns to the window when they have passed.
-    Discard { credit: u64 },
+    /// Bytes nobody wants any more. `overdue`: they answer a READ that was given up.
+    Discard { overdue: bool },
 }
 
 /// An input on its way into a row, and its trailer.

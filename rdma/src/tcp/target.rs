@@ -43,17 +43,26 @@ impl Link {
         payload_len: usize,
         shared: &mut Shared,
     ) -> Result<(), CloseReason> {
-        let slabs = shared.slabs.as_ref().ok_or(CloseReason::Unexpected(Kind::TaskResult))?;
-        self.sink = match slabs.landing(TaskId(result.task.get())) {
-            Some(output) if payload_len > output.len() => {
-                return Err(CloseReason::Malformed(DecodeError::PayloadLength));
-            }
-            Some(output) => Sink::Answer(AnswerSink::new(output, *result, payload_len)),
-            None => {
-                shared.counters.results_stale += 1;
-                Sink::Discard { credit: 0 }
-            }
-        };
+        self.sink = answer_sink(result, payload_len, shared)?;
         Ok(())
+    }
+}
+
+/// Where an answer goes.
+pub(super) fn answer_sink(
+    result: &TaskResult,
+    payload_len: usize,
+    shared: &mut Shared,
+) -> Result<Sink, CloseReason> {
+    let slabs = shared.slabs.as_ref().ok_or(CloseReason::Unexpected(Kind::TaskResult))?;
+    match slabs.landing(TaskId(result.task.get())) {
+        Some(output) if payload_len > output.len() => {
+            Err(CloseReason::Malformed(DecodeError::PayloadLength))
+        }
+        Some(output) => Ok(Sink::Answer(AnswerSink::new(output, *result, payload_len))),
+        None => {
+            shared.counters.results_stale += 1;
+            Ok(Sink::Discard { overdue: false })
+        }
     }
 }

@@ -48,6 +48,12 @@ impl TxQueue {
         self.segments.is_empty()
     }
 
+    /// Forgets everything, of which nothing may have been sent.
+    pub(super) fn clear(&mut self) {
+        debug_assert!(self.inline_sent == 0, "a frame cannot be taken back in part");
+        *self = Self::new(self.limit);
+    }
+
     /// Leased inputs waiting to leave.
     pub(super) fn leases(&self) -> usize {
         self.leases

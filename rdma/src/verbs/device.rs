@@ -35,6 +35,8 @@ pub(crate) struct Limits {
     pub(crate) responder_depth: u32,
     /// READs all queue pairs together may be answering.
     pub(crate) responder_budget: u32,
+    /// Receives in a shared queue.
+    pub(crate) shared_receives: u32,
     /// Largest packet, as verbs number it: 1 is 256 bytes, 5 is 4096.
     pub(crate) mtu: u8,
     /// The port's address on InfiniBand; 0 on Ethernet.
@@ -104,6 +106,7 @@ impl Device {
             initiator_depth: 0,
             responder_depth: 0,
             responder_budget: 0,
+            shared_receives: 0,
             mtu: 0,
             lid: 0,
             ethernet: false,
@@ -246,6 +249,7 @@ impl Device {
             initiator_depth: count(attr.max_qp_init_rd_atom),
             responder_depth: count(attr.max_qp_rd_atom),
             responder_budget: count(attr.max_res_rd_atom),
+            shared_receives: count(attr.max_srq_wr),
             mtu: port.active_mtu.min(5) as u8,
             lid: port.lid,
             ethernet: port.link_layer == ffi::LINK_ETHERNET,

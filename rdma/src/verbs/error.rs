@@ -94,6 +94,17 @@ pub enum VerbsError {
         /// The limit.
         limit: u64,
     },
+    /// The device's queues have no room for another peer's messages.
+    #[error(
+        "{device} has room for the messages of {most} peers and no more; use transport = \"auto\", which \
+         leaves those of the others to TCP"
+    )]
+    ManyPeers {
+        /// The device.
+        device: String,
+        /// What its queues hold.
+        most: u32,
+    },
     /// The library or the driver refused something else.
     #[error("{what} on {device}: {source}")]
     Refused {

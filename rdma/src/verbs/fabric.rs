@@ -1,4 +1,4 @@
-//! The conversation about queue pairs, connection by connection, and what the engine is fed with.
+//! The conversation about queue pairs, connection by connection, and what the engines are fed with.
 //!
 //! ```text
 //! backend                                frontend
@@ -7,9 +7,13 @@
 //!   READs                                  its CPU does nothing
 //! ```
 //! A queue pair that failed because a READ was given up is replaced by a new offer on the same
-//! connection; one that failed by itself ends the connection, which the owner may open anew.
+//! connection; one that failed by itself ends the connection, which the owner may open anew. Messages
+//! have a queue pair of their own (`control`).
 
+mod control;
+mod end;
 mod initiator;
+mod messages;
 mod target;
 
 use std::net::SocketAddr;
@@ -28,16 +32,16 @@ use crate::landing::BatchBuffer;
 use crate::tcp::TcpTransport;
 use crate::transport::{ConnId, Read, ReadStatus, TransportCounters};
 use crate::wire::Message;
+use control::Talks;
 use target::Targets;
-
-/// At the end, how long the queue pairs may take to drain.
-const LAST_DRAIN: Nanos = Nanos::from_millis(1_000);
 
 /// A connection this side opened, as far as the fabric is concerned.
 struct Outgoing {
     conn: ConnId,
     /// Where it leads, once it is open.
     addr: Option<SocketAddr>,
+    /// The protocol version both speak, then.
+    version: u16,
     /// Of the last offer; 0 before the first.
     epoch: u32,
     /// What was offered; `None` while nothing waits for an answer.
@@ -45,8 +49,16 @@ struct Outgoing {
     answer_by: Nanos,
     /// Announced for the answer to come.
     slabs: Vec<RemoteSlab>,
-    /// The connection is gone, for this reason; told when the queue pair is drained.
-    closed: Option<CloseReason>,
+    /// The connection is gone.
+    is_closed: bool,
+}
+
+/// A connection that is gone; its owner is told when its queue pairs are drained.
+struct Closing {
+    conn: ConnId,
+    reason: CloseReason,
+    /// Queue pairs that are not.
+    parts: u8,
 }
 
 /// Everything RDMA of a transport.
@@ -61,6 +73,8 @@ pub(super) struct Fabric {
     /// Ascending: connections are numbered in order.
     places: Vec<(ConnId, usize)>,
     targets: Targets,
+    talks: Talks,
+    closing: Vec<Closing>,
     completions: Vec<Completion>,
     /// An event of the completion queue has been asked for.
     is_armed: bool,
@@ -87,6 +101,8 @@ impl Fabric {
             clock,
             links: Vec::new(),
             places: Vec::new(),
+            talks: Talks::default(),
+            closing: Vec::new(),
             completions: Vec::new(),
             is_armed: false,
             breaker: Breaker::default(),
@@ -105,11 +121,12 @@ impl Fabric {
         self.links[place] = Some(Outgoing {
             conn,
             addr: None,
+            version: 0,
             epoch: 0,
             offered: None,
             answer_by: Nanos::MAX,
             slabs: Vec::new(),
-            closed: None,
+            is_closed: false,
         });
         self.places.push((conn, place));
         self.puller.open(place, conn);
@@ -168,6 +185,22 @@ impl Fabric {
                 self.on_answer(conn, answer, text, tcp);
                 false
             }
+            Sifted::Message(conn, Message::ControlOffer(offer, device)) => {
+                tracing::debug!(conn = conn.0, device, "a peer offers a queue pair for messages");
+                tcp.received_own();
+                self.on_control_offer(conn, offer, tcp);
+                false
+            }
+            Sifted::Message(conn, Message::ControlAnswer(answer, text)) => {
+                tcp.received_own();
+                self.on_control_answer(conn, answer, text, tcp);
+                false
+            }
+            Sifted::Message(conn, Message::ControlStart(_)) => {
+                tcp.received_own();
+                self.on_control_start(conn, tcp);
+                false
+            }
             Sifted::Message(..) => true,
             Sifted::Closed(conn, reason) => self.on_closed(conn, reason),
         }
@@ -180,10 +213,11 @@ impl Fabric {
         if std::mem::take(&mut self.is_armed) {
             self.hub.queue.acknowledge();
         }
-        if !self.puller.is_drained() {
-            self.hub.poll(&mut self.completions);
+        if !self.puller.is_drained() || !self.talks.is_empty() {
+            self.hub.poll(&mut self.completions, &mut self.talks.signals);
         }
-        if !in_full && self.completions.is_empty() && self.puller.is_quiet() {
+        let is_still = self.completions.is_empty() && self.puller.is_quiet();
+        if !in_full && is_still && self.talks.is_quiet() {
             return;
         }
         // After the completions were taken: what is here now had arrived by now.
@@ -194,8 +228,14 @@ impl Fabric {
         self.puller.expire(now, &mut self.hub);
         self.targets.poll(now);
         self.expire_offers(now, tcp);
-        self.flush();
         let mut gone = Vec::new();
+        // A pass for a READ's sake has nothing to do with messages.
+        if in_full || !self.talks.is_quiet() {
+            self.take_signals(tcp, events);
+            self.expire_controls(now, tcp);
+            self.end_controls(now, tcp, &mut gone);
+        }
+        self.flush();
         while let Some(notice) = self.puller.notices.pop() {
             gone.extend(self.act_on(notice, now, tcp));
         }
@@ -212,28 +252,36 @@ impl Fabric {
 
     /// One doorbell per chain.
     pub(super) fn flush(&mut self) {
-        if self.puller.has_waiting() {
-            self.puller.pump(self.clock.now(), &mut self.hub);
+        let messages = self.talks.engine.has_waiting();
+        if !messages && !self.puller.has_waiting() {
+            return;
+        }
+        let now = self.clock.now();
+        self.puller.pump(now, &mut self.hub);
+        if messages {
+            self.talks.engine.pump(now, &mut self.hub);
         }
     }
 
     /// Asks for an event of the next completion. `None` if there is something to do already;
     /// otherwise how long a wait may be.
     pub(super) fn before_wait(&mut self, timeout: Option<Nanos>) -> Option<Option<Nanos>> {
-        if !self.puller.done.is_empty() || !self.puller.notices.is_empty() {
+        let has_news = !self.puller.done.is_empty() || !self.puller.notices.is_empty();
+        if has_news || !self.talks.is_quiet() {
             return None;
         }
-        if !self.puller.is_drained() {
+        if !self.puller.is_drained() || !self.talks.is_empty() {
             self.hub.queue.arm();
             self.is_armed = true;
             // Completions that came before the queue was armed cause no event.
-            self.hub.poll(&mut self.completions);
-            if !self.completions.is_empty() {
+            self.hub.poll(&mut self.completions, &mut self.talks.signals);
+            if !self.completions.is_empty() || !self.talks.signals.is_empty() {
                 return None;
             }
         }
         let offers = self.links.iter().flatten().map(|link| link.answer_by);
         let timers = offers.chain(self.puller.next_deadline()).chain(self.targets.next_timer());
+        let timers = timers.chain(self.talks.next_deadline());
         let next = timers.min().filter(|at| *at < Nanos::MAX);
         let now = self.clock.now();
         // A microsecond more: a timer is due when its time has passed.
@@ -246,17 +294,35 @@ impl Fabric {
         counters.reads_rdma += self.reads_done;
         counters.reads_failed += self.reads_failed;
         counters.links_rdma += self.linked + self.targets.linked;
+        counters.control_links += self.talks.linked;
     }
 
     fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) -> bool {
         self.targets.on_closed(conn, &mut self.hub);
-        let Some(place) = self.place_of(conn) else { return true };
-        if let Some(link) = self.links[place].as_mut() {
-            link.closed = Some(reason.clone());
-            link.answer_by = Nanos::MAX;
+        let mut parts = u8::from(self.close_control(conn, reason));
+        if let Some(place) = self.place_of(conn) {
+            parts += 1;
+            if let Some(link) = self.links[place].as_mut() {
+                (link.is_closed, link.answer_by) = (true, Nanos::MAX);
+            }
+            self.puller.close(place, &mut self.hub);
         }
-        self.puller.close(place, &mut self.hub);
-        false
+        if parts > 0 {
+            self.closing.push(Closing { conn, reason: reason.clone(), parts });
+        }
+        parts == 0
+    }
+
+    /// A queue pair of this connection is gone. If that was the last of a closed one, its owner is to
+    /// be told.
+    fn part_closed(&mut self, conn: ConnId) -> Option<(ConnId, CloseReason)> {
+        let at = self.closing.iter().position(|closing| closing.conn == conn)?;
+        self.closing[at].parts -= 1;
+        if self.closing[at].parts > 0 {
+            return None;
+        }
+        let Closing { conn, reason, .. } = self.closing.swap_remove(at);
+        Some((conn, reason))
     }
 
     /// Acts on the end of a link; returns the connection whose owner is to be told now.
@@ -269,7 +335,7 @@ impl Fabric {
         match notice {
             Notice::Relink(place) => {
                 self.hub.drop_pair(place);
-                let is_open = self.links[place].as_ref().is_some_and(|link| link.closed.is_none());
+                let is_open = self.links[place].as_ref().is_some_and(|link| !link.is_closed);
                 if is_open {
                     tracing::debug!(now = now.0, place, "a queue pair is replaced");
                     self.offer(place, tcp);
@@ -290,14 +356,10 @@ impl Fabric {
         self.hub.drop_pair(place);
         let link = self.links[place].take()?;
         self.places.retain(|(conn, _)| *conn != link.conn);
-        if let Some(reason) = link.closed {
-            return Some((link.conn, reason));
+        if link.is_closed {
+            return self.part_closed(link.conn);
         }
-        let problem = match why {
-            Some(LinkFailure::Device(status)) => self.hub.queue.status_text(status),
-            Some(why) => why.to_string(),
-            None => "closed".to_owned(),
-        };
+        let problem = self.problem(why.unwrap_or(LinkFailure::Closed));
         tracing::warn!(conn = link.conn.0, problem, "the RDMA link to a frontend failed");
         if let Some(addr) = link.addr {
             self.breaker.strike(addr, self.clock.now());
@@ -306,33 +368,19 @@ impl Fabric {
         None
     }
 
+    fn problem(&self, why: LinkFailure) -> String {
+        match why {
+            LinkFailure::Device(status) => self.hub.queue.status_text(status),
+            why => why.to_string(),
+        }
+    }
+
+    fn addr_of(&self, conn: ConnId) -> Option<SocketAddr> {
+        self.links[self.place_of(conn)?].as_ref()?.addr
+    }
+
     fn place_of(&self, conn: ConnId) -> Option<usize> {
         find(&self.places, conn)
-    }
-}
-
-impl Drop for Fabric {
-    /// Rows are given back only when nothing writes to them any more, and otherwise never.
-    fn drop(&mut self) {
-        for place in 0..self.links.len() {
-            self.puller.close(place, &mut self.hub);
-        }
-        let until = self.clock.now() + LAST_DRAIN;
-        while !self.puller.is_drained() && self.clock.now() < until {
-            self.hub.poll(&mut self.completions);
-            for completion in self.completions.drain(..) {
-                self.puller.complete(completion, until, &mut self.hub);
-            }
-            std::thread::yield_now();
-        }
-        if !self.puller.is_drained() {
-            tracing::error!(
-                "a queue pair does not drain; the rows its READs name are kept forever"
-            );
-            let empty = PullBounds { slice_bytes: 1, credit_bytes: 0, posted_max: 0, ops_max: 0 };
-            std::mem::forget(std::mem::replace(&mut self.puller, Puller::new(empty)));
-        }
-        self.hub.disarm();
     }
 }
 

@@ -19,10 +19,13 @@ macro_rules! opaque {
     ($($name:ident)*) => { $(#[repr(C)] pub(super) struct $name { _opaque: [u8; 0] })* };
 }
 
-opaque! { Device Pd Ah }
+opaque! { Device Pd Ah Srq }
 
 /// Post a chain of work requests: queue pair, first request, out: the first one refused.
 pub(super) type PostSend = unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int;
+/// Post a chain of receives: shared queue, first receive, out: the first one refused.
+pub(super) type PostSrqRecv =
+    unsafe extern "C" fn(*mut Srq, *mut RecvWr, *mut *mut RecvWr) -> c_int;
 /// Take completions: queue, how many at most, where to. Negative on failure.
 pub(super) type PollCq = unsafe extern "C" fn(*mut Cq, c_int, *mut Wc) -> c_int;
 /// Ask for an event on the next completion.
@@ -34,7 +37,9 @@ pub(super) struct ContextOps {
     compat: [*const c_void; 11],
     pub(super) poll_cq: Option<PollCq>,
     pub(super) req_notify_cq: Option<ReqNotifyCq>,
-    unused: [*const c_void; 12],
+    unused: [*const c_void; 7],
+    pub(super) post_srq_recv: Option<PostSrqRecv>,
+    unused_too: [*const c_void; 4],
     pub(super) post_send: Option<PostSend>,
     rest: [*const c_void; 6],
 }
@@ -90,7 +95,7 @@ pub(super) struct Wc {
     pub(super) status: u32,
     opcode: u32,
     pub(super) vendor_err: u32,
-    byte_len: u32,
+    pub(super) byte_len: u32,
     imm_data: u32,
     pub(super) qp_num: u32,
     src_qp: u32,
@@ -138,6 +143,24 @@ impl SendWr {
     };
 }
 
+/// A receive.
+#[repr(C)]
+pub(super) struct RecvWr {
+    pub(super) wr_id: u64,
+    pub(super) next: *mut RecvWr,
+    pub(super) sg_list: *mut Sge,
+    pub(super) num_sge: c_int,
+}
+
+/// What a shared receive queue is made of.
+#[repr(C)]
+pub(super) struct SrqInitAttr {
+    pub(super) srq_context: *mut c_void,
+    pub(super) max_wr: u32,
+    pub(super) max_sge: u32,
+    pub(super) srq_limit: u32,
+}
+
 /// Bounds of a queue pair.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -155,7 +178,7 @@ pub(super) struct QpInitAttr {
     pub(super) qp_context: *mut c_void,
     pub(super) send_cq: *mut Cq,
     pub(super) recv_cq: *mut Cq,
-    pub(super) srq: *mut c_void,
+    pub(super) srq: *mut Srq,
     pub(super) cap: QpCap,
     pub(super) qp_type: u32,
     pub(super) sq_sig_all: c_int,
@@ -237,7 +260,9 @@ pub(super) struct DeviceAttr {
     max_ee_rd_atom: c_int,
     pub(super) max_res_rd_atom: c_int,
     pub(super) max_qp_init_rd_atom: c_int,
-    rest: [u32; 18],
+    unused_too: [u32; 14],
+    pub(super) max_srq_wr: c_int,
+    rest: [u32; 3],
 }
 
 /// State of a port. Newer libraries write no more than this through the exported symbol.
@@ -273,10 +298,15 @@ pub(super) struct GidEntry {
 const _: () = {
     assert!(offset_of!(Context, ops) == 8 && size_of::<ContextOps>() == 256);
     assert!(offset_of!(ContextOps, poll_cq) == 88 && offset_of!(ContextOps, req_notify_cq) == 96);
+    assert!(offset_of!(ContextOps, post_srq_recv) == 160);
     assert!(offset_of!(ContextOps, post_send) == 200 && offset_of!(Context, async_fd) == 268);
     assert!(offset_of!(Qp, qp_num) == 52 && offset_of!(CompChannel, fd) == 8);
     assert!(offset_of!(Mr, lkey) == 36 && offset_of!(Mr, rkey) == 40);
-    assert!(size_of::<Wc>() == 48 && offset_of!(Wc, qp_num) == 28);
+    assert!(
+        size_of::<Wc>() == 48 && offset_of!(Wc, qp_num) == 28 && offset_of!(Wc, byte_len) == 20
+    );
+    assert!(size_of::<RecvWr>() == 32 && offset_of!(RecvWr, num_sge) == 24);
+    assert!(size_of::<SrqInitAttr>() == 24 && offset_of!(SrqInitAttr, max_wr) == 8);
     assert!(size_of::<Sge>() == 16 && size_of::<SendWr>() == 128);
     assert!(offset_of!(SendWr, remote_addr) == 40 && offset_of!(SendWr, rkey) == 48);
     assert!(size_of::<QpInitAttr>() == 64 && offset_of!(QpInitAttr, cap) == 32);
@@ -288,12 +318,16 @@ const _: () = {
     assert!(offset_of!(DeviceAttr, max_qp) == 108 && offset_of!(DeviceAttr, max_cqe) == 132);
     assert!(offset_of!(DeviceAttr, max_qp_rd_atom) == 144);
     assert!(offset_of!(DeviceAttr, max_qp_init_rd_atom) == 156);
+    assert!(offset_of!(DeviceAttr, max_srq_wr) == 216);
     assert!(size_of::<PortAttr>() == 52 && offset_of!(PortAttr, lid) == 34);
     assert!(offset_of!(PortAttr, link_layer) == 46 && size_of::<GidEntry>() == 32);
 };
 
+pub(super) const WR_SEND: u32 = 2;
 pub(super) const WR_RDMA_READ: u32 = 4;
 pub(super) const SEND_SIGNALED: u32 = 2;
+/// The bytes are taken at posting, not from memory later.
+pub(super) const SEND_INLINE: u32 = 8;
 pub(super) const QPT_RC: u32 = 2;
 pub(super) const PORT_ACTIVE: u32 = 4;
 pub(super) const LINK_ETHERNET: u8 = 2;
@@ -379,6 +413,8 @@ library! {
     destroy_cq = "ibv_destroy_cq" (*mut Cq) -> c_int;
     get_cq_event = "ibv_get_cq_event" (*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
     ack_cq_events = "ibv_ack_cq_events" (*mut Cq, u32);
+    create_srq = "ibv_create_srq" (*mut Pd, *mut SrqInitAttr) -> *mut Srq;
+    destroy_srq = "ibv_destroy_srq" (*mut Srq) -> c_int;
     create_qp = "ibv_create_qp" (*mut Pd, *mut QpInitAttr) -> *mut Qp;
     modify_qp = "ibv_modify_qp" (*mut Qp, *mut QpAttr, c_int) -> c_int;
     destroy_qp = "ibv_destroy_qp" (*mut Qp) -> c_int;

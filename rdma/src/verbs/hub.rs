@@ -6,6 +6,8 @@
 //! alive by its registration, which outlives the queue pairs.
 #![expect(unsafe_code, reason = "posts requests that name rows the engine holds")]
 
+mod control;
+
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use baton_topo::VerbsConfig;
 use baton_topo::machine::gid::Gid;
 
+use super::control::Signal;
 use super::device::Device;
 use super::engine::{Completion, Piece, Port, Request};
 use super::error::VerbsError;
@@ -24,8 +27,10 @@ use crate::region::Region;
 use crate::slab::SlabSet;
 use crate::transport::ConnId;
 use crate::wire::{FabricSlab, TRAILER_LEN};
+pub(super) use control::{BUFFER_BYTES, SLOTS, WINDOW};
+use control::{COMPLETIONS_EACH, ControlGear, LINKS_MAX};
 
-/// Completions the queue has room for, unless the device has less.
+/// Completions of READs the queue has room for, unless the device has less.
 const COMPLETIONS: u32 = 8192;
 /// Of these, kept free for the marks that end a drain.
 const MARKS: u32 = 512;
@@ -36,6 +41,7 @@ pub(super) const OPS_MAX: usize = 8192;
 pub(super) struct Hub {
     pub(super) cfg: VerbsConfig,
     // Dropped in this order: queue pairs before the memory they write to.
+    control: ControlGear,
     pairs: Vec<Option<QueuePair>>,
     targets: Vec<(ConnId, QueuePair)>,
     landings: Vec<MemoryRegion>,
@@ -58,14 +64,18 @@ impl Hub {
         let device = Device::open(&cfg)?;
         let pd = ProtectionDomain::new(&device)?;
         let gid = device.choose_gid(&pd, &cfg)?;
-        let entries = COMPLETIONS.min(device.limits().completions);
-        let queue = CompletionQueue::new(&device, entries)?;
+        let room = device.limits().completions;
+        let entries = COMPLETIONS.min(room / 2);
+        // One queue for READs and messages: a pass asks once.
+        let links_max = ((room - entries) / COMPLETIONS_EACH).min(LINKS_MAX);
+        let queue = CompletionQueue::new(&device, entries + links_max * COMPLETIONS_EACH)?;
         let trailer_memory =
             Region::new(OPS_MAX * TRAILER_LEN).ok_or_else(|| device.failed("memory", 12))?;
         let trailer_memory = Arc::new(trailer_memory);
         let trailers = MemoryRegion::register(&pd, &trailer_memory, Access::Landing, "trailers")?;
         Ok(Self {
             cfg,
+            control: ControlGear::new(links_max),
             pairs: Vec::new(),
             targets: Vec::new(),
             landings: Vec::new(),
@@ -98,6 +108,7 @@ impl Hub {
             Side::Target => {
                 limits.responder_depth.min(limits.responder_budget / self.cfg.peers.max(1))
             }
+            Side::Control => 0,
         };
         let read_depth = device_depth.clamp(1, self.cfg.read_depth.max(1).into()) as u8;
         let wanted = self.cfg.mtu.map_or(5, |bytes| (bytes.max(256).ilog2() - 7).min(5) as u8);
@@ -205,14 +216,15 @@ impl Hub {
         Ok(())
     }
 
-    /// Completions that are there, appended to `into`.
-    pub(super) fn poll(&self, into: &mut Vec<Completion>) {
-        while self.queue.poll(into) > 0 {}
+    /// Completions that are there, appended to `into`, those of control queue pairs to `signals`.
+    pub(super) fn poll(&self, into: &mut Vec<Completion>, signals: &mut Vec<Signal>) {
+        while self.queue.poll(into, signals) > 0 {}
     }
 
     /// Last resort at the end of the process's use of the device: destroys every queue pair and every
     /// registration, after which nothing can be written any more, whatever the device still has.
     pub(super) fn disarm(&mut self) {
+        self.control.disarm();
         self.pairs.clear();
         self.targets.clear();
         self.landings.clear();
@@ -322,7 +334,7 @@ mod tests {
         let mut seen = Vec::new();
         // The device answers within its own bounds; the row is held until it has.
         while seen.is_empty() {
-            a.poll(&mut seen);
+            a.poll(&mut seen, &mut Vec::new());
             std::thread::yield_now();
         }
         seen[0].outcome
@@ -372,7 +384,7 @@ mod tests {
         assert!(a.fail(0, 4));
         let mut seen: Vec<Completion> = Vec::new();
         while seen.last().is_none_or(|last| last.request != 4) {
-            a.poll(&mut seen);
+            a.poll(&mut seen, &mut Vec::new());
             std::thread::yield_now();
         }
         assert_eq!(seen.last().unwrap().outcome, Outcome::Flushed);

@@ -16,8 +16,11 @@ use crate::region::Region;
 pub(crate) enum Access {
     /// Peers may READ it; nobody may write it. A frontend's inputs.
     RemoteRead,
-    /// READs of this process land in it; peers cannot reach it. A backend's batch rows.
+    /// READs of this process and messages to it land in it; peers cannot address it. A backend's
+    /// batch rows, receive buffers.
     Landing,
+    /// The device only reads it, for this process. Send slots.
+    Sending,
 }
 
 impl Access {
@@ -25,6 +28,7 @@ impl Access {
         match self {
             Self::RemoteRead => ffi::ACCESS_REMOTE_READ,
             // Nothing here polls the last byte of a landing place, so its order does not matter.
+            Self::Sending => 0,
             Self::Landing => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_RELAXED_ORDERING,
         }
     }

@@ -1,7 +1,7 @@
-//! Messages over TCP, inputs over verbs where both ends have it.
+//! Inputs and messages over verbs where both ends have it, over TCP otherwise.
 //!
 //! The same conversation, handshake and membership as over TCP alone; what changes is how an input
-//! gets into its row. Which way that is, is decided per connection, and said: see
+//! gets into its row, and an answer to its slot. Which way that is, is decided per connection, and said: see
 //! [`TransportChoice`].
 
 use std::io;
@@ -19,6 +19,7 @@ use crate::events::{Events, Sifted};
 use crate::landing::BatchBuffer;
 use crate::slab::SlabSet;
 use crate::tcp::{TcpConfig, TcpTransport};
+use crate::tls::Credentials;
 use crate::transport::{ConnId, Identity, Read, SendError, Transport, TransportCounters};
 use crate::wire::{Body, FabricAnswer, Hello, Message, RefuseCode, TaskResult};
 
@@ -39,16 +40,19 @@ pub enum MixedError {
 
 /// The [`Transport`] of backends and frontends.
 pub struct MixedTransport {
+    /// The fabric, or why there is none. Dropped first: what it was given to send arrives before the
+    /// sockets say that this side is gone.
+    fabric: Result<Box<Fabric>, String>,
     tcp: TcpTransport,
     /// Passes since the sockets were last looked at.
     passes: u32,
-    /// The fabric, or why there is none.
-    fabric: Result<Box<Fabric>, String>,
 }
 
 impl MixedTransport {
     /// A transport that accepts connections on `listen`, if given, and can connect. `clock` times
-    /// READs over verbs, whose proof needs the time *after* a completion was seen.
+    /// READs over verbs, whose proof needs the time *after* a completion was seen. With `credentials`
+    /// every connection is TLS, and what a key gives access to is told over it; READs over verbs are
+    /// not encrypted.
     ///
     /// # Errors
     /// The address cannot be listened on; or RDMA was chosen and this host cannot.
@@ -58,9 +62,10 @@ impl MixedTransport {
         tcp: TcpConfig,
         choice: TransportChoice,
         verbs: &VerbsConfig,
+        credentials: Option<&Credentials>,
         clock: Clock,
     ) -> Result<Self, MixedError> {
-        let mut transport = TcpTransport::bind(listen, identity, tcp)?;
+        let mut transport = TcpTransport::bind_with(listen, identity, tcp, credentials)?;
         let hub = match choice {
             TransportChoice::Tcp => None,
             TransportChoice::Rdma => Some(Hub::open(verbs.clone())?),
@@ -131,11 +136,17 @@ impl Transport for MixedTransport {
     }
 
     fn close(&mut self, conn: ConnId, code: RefuseCode, detail: &str) {
+        if let Ok(fabric) = &mut self.fabric {
+            fabric.hang_up(conn);
+        }
         self.tcp.close(conn, code, detail);
     }
 
     fn send<B: Body>(&mut self, conn: ConnId, body: &B, tail: &[u8]) -> Result<(), SendError> {
-        self.tcp.send(conn, body, tail)
+        let Self { fabric, tcp, .. } = self;
+        let fabric = fabric.as_mut().ok();
+        let said = fabric.and_then(|fabric| fabric.say(conn, (body, tail, &[]), tcp));
+        said.unwrap_or_else(|| tcp.send(conn, body, tail))
     }
 
     fn post_reads(&mut self, reads: &mut Vec<Read>) {
@@ -153,7 +164,10 @@ impl Transport for MixedTransport {
     }
 
     fn reply(&mut self, conn: ConnId, result: &TaskResult, output: &[u8]) -> Result<(), SendError> {
-        self.tcp.reply(conn, result, output)
+        let Self { fabric, tcp, .. } = self;
+        let fabric = fabric.as_mut().ok();
+        let said = fabric.and_then(|fabric| fabric.say(conn, (result, &[], output), tcp));
+        said.unwrap_or_else(|| tcp.reply(conn, result, output))
     }
 
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()> {

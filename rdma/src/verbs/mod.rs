@@ -1,11 +1,12 @@
-//! Inputs read over RDMA verbs.
+//! Inputs read, and messages sent, over RDMA verbs.
 //!
-//! From the device up: `ffi` (libibverbs, loaded at run time), `device`, `memory`, `queue` and `pair`
-//! (safe owners of its objects), `probe` (what they tell an operator), `engine` (the pull protocol,
-//! pure), `hub` (one process's device with all its queue pairs), `fabric` (the conversation that
-//! connects them), `mixed` (the transport: messages over TCP, inputs over this).
+//! From the device up: `ffi` (libibverbs, loaded at run time), `device`, `memory`, `queue`, `receives`
+//! and `pair` (safe owners of its objects), `probe` (what they tell an operator), `engine` (the pull
+//! protocol, pure), `control` (messages, pure), `hub` (one process's device with all its queue pairs),
+//! `fabric` (the conversation that connects them), `mixed` (the transport: TCP, and this beside it).
 
 mod breaker;
+mod control;
 mod device;
 mod engine;
 mod error;
@@ -17,6 +18,7 @@ mod mixed;
 mod pair;
 mod probe;
 mod queue;
+mod receives;
 
 pub use error::VerbsError;
 pub use mixed::{MixedError, MixedTransport};

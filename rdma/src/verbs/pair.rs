@@ -1,6 +1,7 @@
 //! Reliable-connected queue pairs.
 #![expect(unsafe_code, reason = "calls libibverbs")]
 
+use std::ffi::c_int;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -11,12 +12,19 @@ use super::error::VerbsError;
 use super::ffi::{self, PostSend, QpAttr, QpCap, QpInitAttr, SendWr, Sge, mask};
 use super::memory::ProtectionDomain;
 use super::queue::CompletionQueue;
+use super::receives::SharedReceives;
+use crate::verbs::control;
 use crate::verbs::engine::{CHAIN_MAX, Piece, Request};
 
-/// 0.64 ms: what a sender waits for a receiver that is not ready. READs never make one wait.
+/// 0.64 ms: what a sender waits for a receiver that is not ready. None ever is not: READs take no
+/// receive, and SENDs have their credits.
 const MIN_RNR_TIMER: u8 = 12;
 /// Retries against a receiver that is not ready; finite.
 const RNR_RETRIES: u8 = 3;
+
+/// Bytes of a SEND that are wanted to be taken at posting: the credits, and most messages without a
+/// long answer.
+const INLINE_WANTED: u32 = 188;
 
 /// What the two ends of a queue pair must know of each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +37,11 @@ pub(crate) struct PairAddr {
     pub(crate) gid: [u8; 16],
     /// The port's LID; 0 on Ethernet.
     pub(crate) lid: u16,
+}
+
+impl PairAddr {
+    /// No queue pair.
+    pub(crate) const NONE: Self = Self { number: 0, first_psn: 0, gid: [0; 16], lid: 0 };
 }
 
 /// What the two ends agreed on.
@@ -47,24 +60,29 @@ pub(crate) enum Side {
     Initiator,
     /// Peers READ through it.
     Target,
+    /// Both SEND through it; nobody READs.
+    Control,
 }
 
 /// A queue pair.
 pub(crate) struct QueuePair {
     pd: Arc<ProtectionDomain>,
-    /// Kept alive: the queue pair's completions go there.
+    /// Kept alive: the queue pair's completions go there, its messages come from there.
     _queue: Arc<CompletionQueue>,
+    _receives: Option<Arc<SharedReceives>>,
     qp: NonNull<ffi::Qp>,
     post_send: PostSend,
     side: Side,
     first_psn: u32,
+    /// SENDs of up to so many bytes are posted inline.
+    inline_bytes: u32,
 }
 
 // SAFETY: libibverbs allows every call on it from any thread.
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
-    /// A queue pair in its initial state. `first_psn` should be hard to guess.
+    /// A queue pair for READs, in its initial state. `first_psn` should be hard to guess.
     ///
     /// # Errors
     /// The driver refuses, for example because there are too many.
@@ -75,6 +93,45 @@ impl QueuePair {
         requests: u32,
         first_psn: u32,
     ) -> Result<Self, VerbsError> {
+        let cap = QpCap {
+            max_send_wr: requests,
+            max_recv_wr: 1,
+            max_send_sge: 2,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        Self::make(pd, queue, None, side, cap, first_psn)
+    }
+
+    /// A queue pair for messages, which takes its receives from `receives`. Short SENDs are taken
+    /// at posting.
+    ///
+    /// # Errors
+    /// As [`QueuePair::new`].
+    pub(crate) fn for_messages(
+        pd: &Arc<ProtectionDomain>,
+        queue: &Arc<CompletionQueue>,
+        receives: &Arc<SharedReceives>,
+        requests: u32,
+        first_psn: u32,
+    ) -> Result<Self, VerbsError> {
+        let make = |max_inline_data| {
+            let (max_send_wr, max_send_sge) = (requests, 1);
+            let cap = QpCap { max_send_wr, max_send_sge, max_inline_data, ..QpCap::default() };
+            Self::make(pd, queue, Some(receives), Side::Control, cap, first_psn)
+        };
+        // Devices differ in what they take, and say no more than no.
+        make(INLINE_WANTED).or_else(|_| make(0))
+    }
+
+    fn make(
+        pd: &Arc<ProtectionDomain>,
+        queue: &Arc<CompletionQueue>,
+        receives: Option<&Arc<SharedReceives>>,
+        side: Side,
+        cap: QpCap,
+        first_psn: u32,
+    ) -> Result<Self, VerbsError> {
         let device = &pd.device;
         // SAFETY: the context is open.
         let ops = unsafe { &device.context.as_ref().ops };
@@ -83,22 +140,19 @@ impl QueuePair {
             qp_context: ptr::null_mut(),
             send_cq: queue.cq.as_ptr(),
             recv_cq: queue.cq.as_ptr(),
-            srq: ptr::null_mut(),
-            cap: QpCap {
-                max_send_wr: requests,
-                max_recv_wr: 1,
-                max_send_sge: 2,
-                max_recv_sge: 1,
-                max_inline_data: 0,
-            },
+            srq: receives.map_or(ptr::null_mut(), |receives| receives.srq.as_ptr()),
+            cap,
             qp_type: ffi::QPT_RC,
             sq_sig_all: 0,
         };
-        // SAFETY: domain and queue live as long as the pair, which holds both.
+        // SAFETY: domain and queues live as long as the pair, which holds them.
         let qp = unsafe { (device.library.create_qp)(pd.pd.as_ptr(), &raw mut attr) };
         let qp = NonNull::new(qp).ok_or_else(|| device.refused("a queue pair"))?;
-        let (pd, _queue) = (Arc::clone(pd), Arc::clone(queue));
-        let pair = Self { pd, _queue, qp, post_send, side, first_psn: first_psn & 0xff_ffff };
+        let (pd, _queue, _receives) = (Arc::clone(pd), Arc::clone(queue), receives.cloned());
+        // What was asked for is granted, unless it was nothing: then the driver may say more.
+        let inline_bytes = cap.max_inline_data.min(attr.cap.max_inline_data);
+        let first_psn = first_psn & 0xff_ffff;
+        let pair = Self { pd, _queue, _receives, qp, post_send, side, first_psn, inline_bytes };
         pair.initialise()?;
         Ok(pair)
     }
@@ -146,7 +200,7 @@ impl QueuePair {
             | mask::RESPONDER_DEPTH
             | mask::MIN_RNR_TIMER;
         self.modify(&mut attr, ready_to_receive, "connecting a queue pair")?;
-        if self.side == Side::Initiator { self.ready_to_send(terms, cfg) } else { Ok(()) }
+        if self.side == Side::Target { Ok(()) } else { self.ready_to_send(terms, cfg) }
     }
 
     /// Moves it to the error state: what is posted completes as flushed, and nothing else moves.
@@ -182,19 +236,49 @@ impl QueuePair {
             wrs[at].remote_addr = request.remote_addr;
             wrs[at].rkey = request.rkey;
         }
-        for at in (1..chain.len()).rev() {
+        self.submit(&mut wrs[..chain.len()])
+    }
+
+    /// Posts SENDs of one piece each in order, at most [`control::CHAIN_MAX`], with one doorbell.
+    ///
+    /// # Errors
+    /// How many were taken before the driver refused one.
+    ///
+    /// # Safety
+    /// The piece of every request is readable, stays registered, and is not written, until its
+    /// completion or that of a later request has been polled.
+    pub(crate) unsafe fn send(
+        &self,
+        chain: &[(u64, Piece, bool)],
+    ) -> Result<(), (usize, io::Error)> {
+        assert!(chain.len() <= control::CHAIN_MAX, "a chain is bounded by its builder");
+        let mut pieces = [Sge::default(); control::CHAIN_MAX];
+        let mut wrs = [const { SendWr::READ }; control::CHAIN_MAX];
+        for (at, &(id, Piece { addr, len: length, lkey }, signalled)) in chain.iter().enumerate() {
+            pieces[at] = Sge { addr, length, lkey };
+            wrs[at].wr_id = id;
+            wrs[at].opcode = ffi::WR_SEND;
+            wrs[at].sg_list = &raw mut pieces[at];
+            wrs[at].num_sge = c_int::from(length > 0);
+            let inline = if length <= self.inline_bytes { ffi::SEND_INLINE } else { 0 };
+            wrs[at].send_flags = inline | if signalled { ffi::SEND_SIGNALED } else { 0 };
+        }
+        self.submit(&mut wrs[..chain.len()])
+    }
+
+    /// Links the requests to a chain and posts it. What they name is the caller's promise.
+    fn submit(&self, wrs: &mut [SendWr]) -> Result<(), (usize, io::Error)> {
+        for at in (1..wrs.len()).rev() {
             wrs[at - 1].next = &raw mut wrs[at];
         }
-        let (first, mut refused) = (&raw mut wrs[0], ptr::null_mut());
-        if chain.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the chain and its pieces outlive the call; what they name is the caller's promise.
+        let Some(first) = wrs.first_mut() else { return Ok(()) };
+        let (first, mut refused) = (&raw mut *first, ptr::null_mut());
+        // SAFETY: the chain outlives the call; what it names is the caller's promise.
         let errno = unsafe { (self.post_send)(self.qp.as_ptr(), first, &raw mut refused) };
         if errno == 0 {
             return Ok(());
         }
-        let taken = wrs.iter().take(chain.len()).position(|wr| ptr::eq(wr, refused)).unwrap_or(0);
+        let taken = wrs.iter().position(|wr| ptr::eq(wr, refused)).unwrap_or(0);
         Err((taken, io::Error::from_raw_os_error(errno.abs())))
     }
 

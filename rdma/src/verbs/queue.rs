@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::device::Device;
 use super::error::VerbsError;
 use super::ffi::{self, PollCq, ReqNotifyCq, Wc};
+use crate::verbs::control::{CONTROL, Signal};
 use crate::verbs::engine::{Completion, Outcome};
 
 /// Completions taken per call.
@@ -61,13 +62,20 @@ impl CompletionQueue {
         Ok(Arc::new(queue))
     }
 
-    /// Appends completions to `into`, up to a batch. Returns how many.
-    pub(crate) fn poll(&self, into: &mut Vec<Completion>) -> usize {
+    /// Appends completions to `into`, those of control queue pairs to `signals`, up to a batch. Returns
+    /// how many.
+    pub(crate) fn poll(&self, into: &mut Vec<Completion>, signals: &mut Vec<Signal>) -> usize {
         let mut batch = [Wc::default(); POLL_BATCH as usize];
         // SAFETY: the queue lives and `batch` has room for as many as asked for.
         let count = unsafe { (self.poll_cq)(self.cq.as_ptr(), POLL_BATCH, batch.as_mut_ptr()) };
         let count = count.max(0) as usize;
-        into.extend(batch[..count].iter().map(completion));
+        for wc in &batch[..count] {
+            if wc.wr_id & CONTROL == 0 {
+                into.push(completion(wc));
+            } else {
+                signals.push(signal(wc));
+            }
+        }
         count
     }
 
@@ -122,11 +130,20 @@ impl Drop for CompletionQueue {
 }
 
 fn completion(wc: &Wc) -> Completion {
-    let outcome = match wc.status {
+    Completion { request: wc.wr_id, outcome: outcome(wc) }
+}
+
+fn signal(wc: &Wc) -> Signal {
+    // Where it failed, the length means nothing.
+    let bytes = if wc.status == ffi::WC_SUCCESS { wc.byte_len } else { 0 };
+    Signal { request: wc.wr_id, outcome: outcome(wc), pair: wc.qp_num, bytes }
+}
+
+fn outcome(wc: &Wc) -> Outcome {
+    match wc.status {
         ffi::WC_SUCCESS => Outcome::Done,
         ffi::WC_FLUSHED => Outcome::Flushed,
         ffi::WC_REMOTE_ACCESS => Outcome::Refused,
         status => Outcome::Failed(status),
-    };
-    Completion { request: wc.wr_id, outcome }
+    }
 }

@@ -343,4 +343,50 @@ messages! {
         /// Zero.
         reserved: U32,
     }
+    /// A queue pair for messages. From whoever has connected, once READs over the fabric are possible.
+    /// Tail: the device.
+    73 ControlOffer [text: str] 40 {
+        /// The queue pair.
+        pair: U32,
+        /// Sequence number of its first packet.
+        first_psn: U32,
+        /// The port's LID; 0 on Ethernet.
+        lid: U16,
+        /// SENDs this side has posted receive buffers for.
+        window: U16,
+        /// The port's GID.
+        gid: [u8; 16],
+        /// Bytes of a receive buffer.
+        buffer_bytes: U32,
+        /// How long a SEND may take, us.
+        timeout_us: U32,
+        /// Its largest packet: 1 is 256 bytes, 5 is 4096.
+        mtu: u8,
+        /// Zero.
+        reserved: [u8; 3],
+    }
+    /// The other side's queue pair, or why there is none. Tail: the device, or the reason.
+    74 ControlAnswer [text: str] 40 {
+        /// The queue pair; 0 where there is none.
+        pair: U32,
+        /// Sequence number of its first packet.
+        first_psn: U32,
+        /// The port's LID; 0 on Ethernet.
+        lid: U16,
+        /// SENDs this side has posted receive buffers for.
+        window: U16,
+        /// The port's GID.
+        gid: [u8; 16],
+        /// Bytes of a receive buffer.
+        buffer_bytes: U32,
+        /// How long a SEND may take, us: no more than the offer says.
+        timeout_us: U32,
+        /// The packet size to use: no more than the offer says.
+        mtu: u8,
+        /// Zero.
+        reserved: [u8; 3],
+    }
+    /// The last message of its sender on this connection: those that follow travel over the queue pair.
+    75 ControlStart [] 0 {
+    }
 }

@@ -2,7 +2,9 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+pub mod certs;
 pub mod raw;
+pub mod secure;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -10,11 +12,12 @@ use std::sync::Arc;
 use baton_core::{FrontendId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{self, Hello, Kind, Message, RefuseCode, Role, TaskResult};
 use baton_rdma::{
-    BatchBuffer, CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport,
-    MixedError, MixedTransport, Peer, Read, ReadDone, SlabSet, SlabSpec, TcpConfig, TcpTransport,
-    Transport, TransportChoice, VerbsConfig, VerbsError,
+    BatchBuffer, CloseReason, ConnId, Credentials, Event, Events, Identity, InprocNetwork,
+    InprocTransport, MixedError, MixedTransport, Peer, Read, ReadDone, SlabSet, SlabSpec,
+    TcpConfig, TcpTransport, Transport, TransportChoice, VerbsConfig, VerbsError,
 };
 use baton_topo::Clock;
+use certs::Authority;
 
 /// Rounds before a test gives up; each waits at most [`PATIENCE`] when nothing moves.
 const ROUNDS: usize = 20_000;
@@ -23,6 +26,8 @@ const PATIENCE: Nanos = Nanos::from_micros(500);
 /// A kind of transport under test.
 pub trait Fabric: Default {
     type Transport: Transport + Send + 'static;
+    /// A peer that finds every place taken is told so, and not only hung up on.
+    const TELLS_WHEN_FULL: bool = true;
     fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> Self::Transport;
 }
 
@@ -35,6 +40,30 @@ impl Fabric for Tcp {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         TcpTransport::bind(Some(any), Identity { role, member }, cfg).unwrap()
     }
+}
+
+/// TLS over TCP, all with one certificate.
+pub struct Tls(Credentials);
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self(Credentials::load(&Authority::new().issue("member.test")).unwrap())
+    }
+}
+
+impl Fabric for Tls {
+    type Transport = TcpTransport;
+    /// There is no saying anything before the handshake, and no place for one.
+    const TELLS_WHEN_FULL: bool = false;
+    fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> TcpTransport {
+        secured(role, member, cfg, &self.0)
+    }
+}
+
+pub fn secured(role: Role, member: u32, cfg: TcpConfig, credentials: &Credentials) -> TcpTransport {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let identity = Identity { role, member };
+    TcpTransport::bind_with(Some(any), identity, cfg, Some(credentials)).unwrap()
 }
 
 #[derive(Default)]
@@ -66,7 +95,8 @@ pub fn mixed(
     verbs: &VerbsConfig,
 ) -> Result<MixedTransport, MixedError> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    MixedTransport::bind(Some(any), Identity { role, member }, cfg, choice, verbs, Clock::start())
+    let identity = Identity { role, member };
+    MixedTransport::bind(Some(any), identity, cfg, choice, verbs, None, Clock::start())
 }
 
 /// Patient enough for an emulated machine, where a megabyte may take a quarter of a second.

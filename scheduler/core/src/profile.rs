@@ -11,6 +11,9 @@ use crate::time::Nanos;
 /// Largest batch any profile may describe; bounds every per-batch array in the system.
 pub const BATCH_MAX: u32 = 1024;
 
+/// Largest ℓ a profile may give. Longer ones come from no GPU, and sums of them would not fit.
+const LATENCY_MAX: Nanos = Nanos::from_millis(3_600_000);
+
 /// Patience is counted in sixteenths of a task.
 pub(crate) const PARTS: u32 = 16;
 
@@ -41,6 +44,8 @@ pub enum ProfileError {
         /// The batch size at which the latency falls.
         batch: u32,
     },
+    /// The largest latency is above an hour.
+    TooLong,
 }
 
 impl core::fmt::Display for ProfileError {
@@ -52,6 +57,7 @@ impl core::fmt::Display for ProfileError {
             Self::NotMonotone { batch } => {
                 write!(f, "ℓ({batch}) is below ℓ({}); latencies must not fall", batch - 1)
             }
+            Self::TooLong => write!(f, "ℓ is above an hour; latencies are in milliseconds"),
         }
     }
 }
@@ -62,7 +68,7 @@ impl Profile {
     /// A measured table: `table[b - 1]` = ℓ(b).
     ///
     /// # Errors
-    /// The table is empty, too long, starts at zero or falls somewhere.
+    /// The table is empty, too long, starts at zero, falls somewhere or rises above an hour.
     pub fn from_table(table: &[Nanos]) -> Result<Self, ProfileError> {
         if table.len() > BATCH_MAX as usize {
             return Err(ProfileError::TooLarge);
@@ -74,6 +80,9 @@ impl Profile {
         }
         if let Some(i) = table.windows(2).position(|pair| pair[1] < pair[0]) {
             return Err(ProfileError::NotMonotone { batch: i as u32 + 2 });
+        }
+        if table.last().is_some_and(|&longest| longest > LATENCY_MAX) {
+            return Err(ProfileError::TooLong);
         }
         let patience: Vec<u32> = (1..=table.len()).map(|batch| patience(table, batch)).collect();
         let grow = patience.iter().position(|&tasks| tasks == u32::MAX);
@@ -89,7 +98,7 @@ impl Profile {
     /// ℓ(b) = α·b + β (Symphony §3.1) for b = 1..=`batch_max`.
     ///
     /// # Errors
-    /// `batch_max` is 0 or above [`BATCH_MAX`], or α = β = 0.
+    /// `batch_max` is 0 or above [`BATCH_MAX`], α = β = 0, or ℓ(`batch_max`) is above an hour.
     pub fn linear(alpha: Nanos, beta: Nanos, batch_max: u32) -> Result<Self, ProfileError> {
         if batch_max > BATCH_MAX {
             return Err(ProfileError::TooLarge);
@@ -211,6 +220,12 @@ mod tests {
         assert_eq!([1, 16, 32].map(patience), [0.0625, 3.375, 13.3125]);
         assert_eq!(profile.patience(63), u32::MAX, "even the largest batch saves less");
         assert_eq!(profile.patience(64), u32::MAX);
+    }
+
+    #[test]
+    fn latencies_above_an_hour_are_refused() {
+        assert!(Profile::from_table(&[LATENCY_MAX]).is_ok());
+        assert_eq!(Profile::from_table(&[MS, Nanos::MAX]), Err(ProfileError::TooLong));
     }
 
     #[test]

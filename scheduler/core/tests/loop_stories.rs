@@ -23,7 +23,7 @@ fn bad_rate(world: &mut World, rng: &mut Rng, first: u64, per_second: f64, secon
 
 #[test]
 fn a_third_slower_than_profiled_is_followed_and_deadlines_are_met_again() {
-    let (mut world, mut rng) = (resnet50(), Rng(1));
+    let (mut world, mut rng) = (resnet50(), Rng::new(1));
     assert!(bad_rate(&mut world, &mut rng, 0, 2_000.0, 1.0) < 0.001);
     world.execution = Box::new(|latency| Nanos(latency.0 * 13 / 10));
     let surprised = bad_rate(&mut world, &mut rng, 1 << 32, 2_000.0, 0.2);
@@ -37,7 +37,7 @@ fn a_third_slower_than_profiled_is_followed_and_deadlines_are_met_again() {
 
 #[test]
 fn recovery_is_followed_too() {
-    let (mut world, mut rng) = (resnet50(), Rng(2));
+    let (mut world, mut rng) = (resnet50(), Rng::new(2));
     world.execution = Box::new(|latency| Nanos(latency.0 * 13 / 10));
     bad_rate(&mut world, &mut rng, 0, 2_000.0, 2.0);
     world.execution = Box::new(|latency| latency);
@@ -48,7 +48,7 @@ fn recovery_is_followed_too() {
 
 /// Table 4 at 90 % of its goodput, every execution late by |N(0, σ)| with a mean of 0.2 ms.
 fn bad_rate_with_jitter(learns: bool) -> f64 {
-    let (mut world, mut rng, mut jitter) = (resnet50(), Rng(3), Rng(4));
+    let (mut world, mut rng, mut jitter) = (resnet50(), Rng::new(3), Rng::new(4));
     world.learns = learns;
     world.execution = Box::new(move |latency| latency + ms(0.2506 * jitter.normal().abs()));
     bad_rate(&mut world, &mut rng, 0, 4_670.0, 1.0); // time to learn
@@ -68,7 +68,7 @@ fn bad_rate_on_coarse_timers(jitter_ms: f64) -> f64 {
     let config = ModelConfig { network, ..linear(Policy::Symphony, 0.1, 15.0, SLO_MS) };
     let mut world = World::new(vec![config], 8);
     world.tick = ms(1.0);
-    bad_rate(&mut world, &mut Rng(7), 0, 300.0, 5.0)
+    bad_rate(&mut world, &mut Rng::new(7), 0, 300.0, 5.0)
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn an_allowance_for_late_timers_keeps_narrow_windows_from_being_missed() {
 
 #[test]
 fn one_stall_does_not_pass_for_drift() {
-    let (mut world, mut rng) = (resnet50(), Rng(5));
+    let (mut world, mut rng) = (resnet50(), Rng::new(5));
     bad_rate(&mut world, &mut rng, 0, 1_000.0, 0.5);
     world.models[0].on_measured(8, ms(10_000.0));
     let latency = world.models[0].latency();
@@ -90,7 +90,7 @@ fn one_stall_does_not_pass_for_drift() {
 
 #[test]
 fn a_model_once_found_too_slow_is_tried_again() {
-    let (mut world, mut rng) = (resnet50(), Rng(6));
+    let (mut world, mut rng) = (resnet50(), Rng::new(6));
     world.execution = Box::new(|latency| latency.times(6));
     bad_rate(&mut world, &mut rng, 0, 500.0, 2.0);
     let refused = bad_rate(&mut world, &mut rng, 1 << 32, 500.0, 1.0);

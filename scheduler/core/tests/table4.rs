@@ -49,7 +49,7 @@ fn run(
 ) -> Result {
     let config = linear(policy, model.alpha_ms, model.beta_ms, model.slo_ms);
     let mut world = World::new(vec![config; models as usize], gpus);
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let mut offered = 0;
     for m in 0..models {
         let first = u64::from(m) << 32;

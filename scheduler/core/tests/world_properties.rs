@@ -62,7 +62,7 @@ fn world(lag_us: u64, seed: u64) -> World {
         World::with_subclusters(vec![symphony, small, eager], &[0, 0, 1], &[0, 0, 1, 0]);
     world.lag = Nanos::from_micros(lag_us);
     world.refuses_late = seed.is_multiple_of(2);
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     // Mostly a little off, one execution in ten anywhere between none and ten times as long.
     world.execution = Box::new(move |latency| match rng.below(10) {
         0 => Nanos(latency.0 * rng.below(100) / 10),

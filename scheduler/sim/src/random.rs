@@ -1,5 +1,7 @@
 //! Seeded random numbers, one stream per concern: changing how one thing is drawn moves nothing
-//! else. Our own few lines, so that a seed means the same trace whatever a library does next.
+//! else.
+
+use baton_core::SplitMix64;
 
 /// What a stream is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,9 +20,9 @@ pub(crate) enum Concern {
     Popularity,
 }
 
-/// SplitMix64.
+/// Numbers for one concern.
 #[derive(Clone, Debug)]
-pub(crate) struct Stream(u64);
+pub(crate) struct Stream(SplitMix64);
 
 impl Stream {
     /// The stream of a run's seed for one concern.
@@ -33,12 +35,11 @@ impl Stream {
             Concern::Arrivals(model) => (2 << 32) | u64::from(model),
             Concern::ProfileError(model) => (6 << 32) | u64::from(model),
         };
-        Self(mix(mix(seed) ^ tag))
+        Self(SplitMix64::new(SplitMix64::mix(SplitMix64::mix(seed) ^ tag)))
     }
 
     pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
+        self.0.next_u64()
     }
 
     /// Uniform in (0, 1].
@@ -71,14 +72,6 @@ impl Stream {
         let radius = (-2.0 * self.unit().ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
-}
-
-/// A bijection of the 64-bit numbers that scatters neighbours.
-pub(crate) fn mix(number: u64) -> u64 {
-    let mut z = number;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

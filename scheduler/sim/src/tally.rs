@@ -1,9 +1,7 @@
 //! What became of every task, and the proof that each ended exactly once.
 
-use baton_core::{Nanos, Request, TaskId};
+use baton_core::{Nanos, Request, SplitMix64, TaskId};
 use hdrhistogram::Histogram;
-
-use crate::random::mix;
 
 /// Why a run has no result.
 #[derive(thiserror::Error, Clone, PartialEq, Debug)]
@@ -123,7 +121,7 @@ impl Tally {
         let model = &mut self.models[model as usize];
         model.submitted += u64::from(counts);
         model.open += 1;
-        model.balance = model.balance.wrapping_add(mix(task.0));
+        model.balance = model.balance.wrapping_add(SplitMix64::mix(task.0));
     }
 
     /// A task was given up.
@@ -175,7 +173,7 @@ impl Tally {
     fn end(&mut self, model: u32, task: TaskId) -> &mut ModelTally {
         let model = &mut self.models[model as usize];
         model.open -= 1;
-        model.balance = model.balance.wrapping_sub(mix(task.0));
+        model.balance = model.balance.wrapping_sub(SplitMix64::mix(task.0));
         model
     }
 }

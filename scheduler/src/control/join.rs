@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use baton_core::{FrontendId, ModelId, Nanos, Profile, SubclusterId};
+use baton_core::{FrontendId, ModelId, Nanos, Profile, SubclusterId, TaskId};
 use baton_rdma::wire::{
     JoinAck, JoinBackend, JoinFrontend, PeerUp, ProfileDesc, RefuseCode, Role, SlabDesc, WireAddr,
 };
@@ -11,16 +11,23 @@ use baton_topo::GPUS_PER_BACKEND_MAX;
 use zerocopy::little_endian::U64;
 
 use super::{ControlThread, Conversation, Handled, Refusal, refuse};
-use crate::limits::ANNOUNCEMENTS_MAX;
+use crate::limits::NAME_MAX;
 use crate::link::ModelCommand;
 use crate::peers::Member;
-use crate::roster::Frontend;
+use crate::roster::{Backend, Frontend};
 
 impl<T: Transport> ControlThread<T> {
     pub(super) fn on_slab(&mut self, conn: ConnId, slab: &SlabDesc) -> Handled {
+        let models = self.parts.catalog.models();
+        let end = slab.first_slot.get().checked_add(slab.slots.get());
+        // Backends are told of every slab as it is, and must be able to rely on it.
+        if slab.model.get() as usize >= models || end.is_none_or(|end| end > TaskId::SLOTS_MAX) {
+            let detail = "a slab is of no model, or its slots are out of range";
+            return refuse(RefuseCode::BadRequest, detail);
+        }
         let conversation = self.announcing(conn, Role::Frontend)?;
-        if conversation.slabs.len() >= ANNOUNCEMENTS_MAX {
-            return refuse(RefuseCode::Limit, "too many slabs announced");
+        if conversation.slabs.len() >= models {
+            return refuse(RefuseCode::Limit, "more slabs announced than there are models");
         }
         conversation.slabs.push(*slab);
         Ok(())
@@ -38,8 +45,9 @@ impl<T: Transport> ControlThread<T> {
         };
         let profile = measured_profile(model, batch_max, table)?;
         let conversation = self.announcing(conn, Role::Backend)?;
-        if conversation.profiles.len() >= ANNOUNCEMENTS_MAX {
-            return refuse(RefuseCode::Limit, "too many profiles announced");
+        if conversation.profiles.iter().any(|&(known, _)| known == model) {
+            let detail = format!("the profile of model {model} is announced twice");
+            return refuse(RefuseCode::BadRequest, detail);
         }
         conversation.profiles.push((model, profile));
         Ok(())
@@ -93,10 +101,10 @@ impl<T: Transport> ControlThread<T> {
         };
         self.parts.counters.backends_joined.add(1);
         self.set_member(conn, Member::Backend(id));
-        for (model, profile) in profiles {
-            profile.into_iter().for_each(|profile| self.adopt_profile(model, &profile));
-        }
-        let backend = self.roster.backend(id).expect("just added").clone();
+        let measured = profiles.into_iter().filter_map(|(model, profile)| Some((model, profile?)));
+        let record = self.roster.backend(id).expect("just added");
+        record.profiles = measured.collect();
+        let backend = record.clone();
         let (token, gpus) = (backend.token, backend.gpus);
         let first_gpu = gpus[0].id.0;
         self.tell_model_threads(|| ModelCommand::BackendUp {
@@ -122,6 +130,10 @@ impl<T: Transport> ControlThread<T> {
         gpus: u32,
         profiles: &[(u32, Option<Profile>)],
     ) -> Handled {
+        if name.len() > NAME_MAX {
+            let detail = format!("a backend's name has at most {NAME_MAX} bytes");
+            return refuse(RefuseCode::BadRequest, detail);
+        }
         if name.is_empty() || self.roster.backends().any(|(_, b)| b.name == name) {
             let detail = format!("a backend named '{name}' is joined already; names are unique");
             return refuse(RefuseCode::DuplicateJoin, detail);
@@ -146,15 +158,23 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 
-    /// Models are planned with the slowest backend's profile.
-    fn adopt_profile(&mut self, model: u32, measured: &Profile) {
-        let slower = match self.profiles.get(&model) {
-            None => measured.clone(),
-            Some(known) => slower_of(known, measured),
-        };
-        self.profiles.insert(model, slower.clone());
-        let model = ModelId(model);
-        self.tell_model_threads(|| ModelCommand::Profile { model, profile: slower.clone() });
+    /// Models are planned with the profile of the slowest backend that serves; if none of them has
+    /// measured one, with the cluster file's. `models` are those for which that may have changed.
+    pub(super) fn adopt_profiles(&mut self, models: impl Iterator<Item = u32>) {
+        for model in models {
+            let of_model = |b: &Backend| b.profiles.iter().find(|(id, _)| *id == model).cloned();
+            let serving = self.roster.backends().filter(|(_, backend)| backend.ready);
+            let measured = serving.filter_map(|(_, backend)| Some(of_model(backend)?.1));
+            let slowest = measured.reduce(|a, b| slower_of(&a, &b));
+            let Some(file) = self.parts.catalog.profile(model) else { continue };
+            let profile = slowest.unwrap_or_else(|| file.clone());
+            if self.profiles.get(&model).unwrap_or(file) == &profile {
+                continue;
+            }
+            self.profiles.insert(model, profile.clone());
+            let model = ModelId(model);
+            self.tell_model_threads(|| ModelCommand::Profile { model, profile: profile.clone() });
+        }
     }
 
     /// Tells a backend where a frontend's inputs lie.

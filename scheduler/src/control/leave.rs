@@ -28,6 +28,8 @@ impl<T: Transport> ControlThread<T> {
             return;
         }
         let (gpus, subcluster) = (backend.gpus.clone(), backend.subcluster);
+        let models: Vec<u32> = backend.profiles.iter().map(|&(model, _)| model).collect();
+        self.adopt_profiles(models.into_iter());
         self.announce_serving();
         self.parts.rank.send(RankCommand::Join { gpus, subcluster });
     }
@@ -123,8 +125,9 @@ impl<T: Transport> ControlThread<T> {
 
     fn backend_gone(&mut self, id: BackendId) {
         let Some(backend) = self.roster.remove_backend(id) else { return };
-        self.parts.rank.send(RankCommand::Leave { gpus: backend.gpus });
+        self.parts.rank.send(RankCommand::Leave { gpus: backend.gpus.clone() });
         self.tell_model_threads(|| ModelCommand::BackendDown { backend: id });
+        self.adopt_profiles(backend.profiles.iter().map(|&(model, _)| model));
         self.announce_serving();
     }
 }

@@ -83,7 +83,7 @@ pub struct ControlThread<T> {
     roster: Roster,
     /// In order of connection: who is closed first must not depend on chance.
     conversations: BTreeMap<ConnId, Conversation>,
-    /// The slowest measured profile of each model so far.
+    /// What each model is planned with, where that is not, or was not, the cluster file's.
     profiles: BTreeMap<u32, Profile>,
     next_check: Nanos,
     balance: Balance,

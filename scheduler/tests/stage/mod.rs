@@ -44,6 +44,7 @@ pub fn cluster(policy: PolicyName, model_threads: u32) -> Cluster {
             cores: Vec::new(),
             policy,
             member_timeout: ms(1_000),
+            etcd: None,
         },
         network: NetworkSpec {
             ctrl: Nanos::ZERO,

@@ -25,7 +25,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use conn::{Cargo, Conn, Segment};
-pub use port::Port;
+pub use port::{Port, SimStream};
 pub use watch::Watch;
 
 /// One life of one process.
@@ -100,6 +100,8 @@ struct Endpoint {
     news: Vec<(usize, usize)>,
     acceptable: bool,
     alive: bool,
+    /// What it writes need not be frames.
+    hostile: bool,
     bell: Arc<AtomicBool>,
 }
 
@@ -182,11 +184,26 @@ impl Network {
 
     /// A port of `host` at `addr`; `bell` is set when there is news.
     pub fn open(&self, host: HostId, addr: SocketAddr, bell: Arc<AtomicBool>) -> Port {
+        self.open_port(host, addr, bell, false)
+    }
+
+    /// A port of an attacker's: what it writes is not followed frame by frame, because it may be none.
+    pub fn open_hostile(&self, host: HostId, addr: SocketAddr) -> Port {
+        self.open_port(host, addr, Arc::default(), true)
+    }
+
+    fn open_port(
+        &self,
+        host: HostId,
+        addr: SocketAddr,
+        bell: Arc<AtomicBool>,
+        hostile: bool,
+    ) -> Port {
         let mut state = self.state.borrow_mut();
         let number = state.endpoints.len();
         let (incoming, news) = (Vec::new(), Vec::new());
-        let endpoint =
-            Endpoint { host, addr, incoming, news, acceptable: false, alive: true, bell };
+        let (acceptable, alive) = (false, true);
+        let endpoint = Endpoint { host, addr, incoming, news, acceptable, alive, hostile, bell };
         state.endpoints.push(endpoint);
         let before = state.ports.insert(addr, number);
         debug_assert!(before.is_none_or(|old| !state.endpoints[old].alive), "{addr} is taken");

@@ -171,13 +171,13 @@ impl Read for SimStream {
 }
 
 impl NetStream for SimStream {
-    fn finish_connect(&self) -> io::Result<bool> {
+    fn finish_connect(&mut self) -> io::Result<bool> {
         let state = self.network.state.borrow();
         let side = &state.conns[self.conn].ends[self.end];
         side.broken.map_or(Ok(side.up), |why| Err(why.into()))
     }
 
-    fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut state = self.network.state.borrow_mut();
         let (at, end) = (self.conn, self.end);
         let conn = &state.conns[at];
@@ -201,7 +201,7 @@ impl NetStream for SimStream {
         Ok(n)
     }
 
-    fn finish_sending(&self) -> io::Result<()> {
+    fn finish_sending(&mut self) -> io::Result<()> {
         let mut state = self.network.state.borrow_mut();
         if !std::mem::replace(&mut state.conns[self.conn].ways[self.end].ended, true) {
             state.dispatch(self.conn, self.end, Cargo::End);
@@ -240,6 +240,10 @@ impl State {
     }
 
     fn follow(&mut self, at: usize, way: usize, bytes: &[u8], own: bool) {
+        if self.endpoints[self.conns[at].ends[way].endpoint].hostile {
+            self.watch.bytes += bytes.len() as u64;
+            return;
+        }
         let (from, to) = self.hosts(at, way);
         let State { conns, watch, sent, rng, log, repeats, .. } = self;
         let line = &mut conns[at].ways[way];

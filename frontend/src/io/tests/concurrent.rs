@@ -72,7 +72,7 @@ fn application(way: u32, model: &ModelHandle) -> u32 {
         let ticket = input.submit(Deadline::within(Duration::from_secs(60))).unwrap();
         match outcome(way, ticket) {
             Outcome::Completed(reply) => assert_eq!(reply.bytes(), number),
-            Outcome::Dropped(DropReason::Window) => dropped += 1,
+            Outcome::Dropped(DropReason::Window, _) => dropped += 1,
             other => panic!("{other:?}"),
         }
     }

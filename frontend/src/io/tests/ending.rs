@@ -59,7 +59,7 @@ fn tasks_that_never_end_are_given_up() {
     let left = leave(&mut world, client, Nanos::from_millis(31));
     assert_eq!(left, Err(LeaveError::GivenUp { tasks: 1 }));
     assert!(matches!(world.threads[0].take()[0], Heard::Cancel { .. }));
-    assert!(matches!(ticket.wait(), Outcome::Dropped(DropReason::Cancelled)));
+    assert!(matches!(ticket.wait(), Outcome::Dropped(DropReason::Cancelled, _)));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn who_leaves_without_a_scheduler_waits_for_what_backends_still_answer() {
     assert!(matches!(answered.wait(), Outcome::Completed(_)));
     assert!(world.io.is_some(), "a task is outstanding");
     world.pass(SLO + Nanos::from_millis(1_000));
-    assert!(matches!(forgotten.wait(), Outcome::Failed(FailReason::SchedulerLost)));
+    assert!(matches!(forgotten.wait(), Outcome::Failed(FailReason::SchedulerLost, _)));
     world.steps(2);
     assert!(world.io.is_none(), "nothing is left to do");
     assert!(matches!(client.leave(), Err(LeaveError::SchedulerLost(Loss::Closed { .. }))));
@@ -123,7 +123,7 @@ fn no_ticket_waits_for_a_dead_io_thread() {
     world.io = None;
     for mut ticket in [known, queued] {
         let outcome = ticket.poll().expect("ended with the thread");
-        assert!(matches!(outcome, Outcome::Failed(FailReason::SchedulerLost)));
+        assert!(matches!(outcome, Outcome::Failed(FailReason::SchedulerLost, _)));
     }
     assert_eq!(client.loss(), Some(Loss::IoEnded));
     assert_eq!(client.slots_in_use(), 0);

@@ -135,7 +135,7 @@ fn a_task_that_cannot_make_it_any_more_fails_when_the_scheduler_is_back() {
     assert!(ticket.poll().is_none(), "a backend may still answer");
     world.threads[0].take();
     world.take_back(NUMBER);
-    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::SchedulerLost)));
+    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::SchedulerLost, _)));
     assert_eq!(submits(&mut world, 0), []);
     assert_eq!(client.slots_in_use(), 0);
 }
@@ -153,7 +153,7 @@ fn without_a_scheduler_a_task_fails_at_its_lease() {
     }
     world.now = due;
     world.steps(2);
-    assert!(matches!(ticket.poll(), Some(Outcome::Failed(FailReason::SchedulerLost))));
+    assert!(matches!(ticket.poll(), Some(Outcome::Failed(FailReason::SchedulerLost, _))));
     assert_eq!(client.slots_in_use(), 0);
 }
 
@@ -187,7 +187,7 @@ fn a_task_that_is_cancelled_meanwhile_ends_at_once() {
     cancelled.cancel();
     drop(dropped);
     world.steps(1);
-    assert!(matches!(cancelled.poll(), Some(Outcome::Dropped(DropReason::Cancelled))));
+    assert!(matches!(cancelled.poll(), Some(Outcome::Dropped(DropReason::Cancelled, _))));
     assert_eq!(client.slots_in_use(), 0);
     world.take_back(NUMBER);
     assert_eq!(submits(&mut world, 0), []);
@@ -205,7 +205,7 @@ fn a_ticket_cancels_its_task_under_the_new_name_too() {
     world.steps(2);
     assert_eq!(world.threads[0].take(), [Heard::Cancel { task, model: 0 }]);
     world.end(0, task, 1, DropReason::Cancelled.code());
-    assert!(matches!(ticket.poll(), Some(Outcome::Dropped(DropReason::Cancelled))));
+    assert!(matches!(ticket.poll(), Some(Outcome::Dropped(DropReason::Cancelled, _))));
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn a_lost_model_thread_is_a_lost_scheduler() {
     assert_eq!(refusal(&world, &client), SubmitReason::SchedulerLost);
     world.end(1, told.task(), 1, DropReason::Window.code());
     assert!(
-        matches!(told.wait(), Outcome::Dropped(DropReason::Window)),
+        matches!(told.wait(), Outcome::Dropped(DropReason::Window, _)),
         "the others are heard out"
     );
     world.now = world.now + Nanos::from_millis(50);
@@ -312,12 +312,12 @@ fn backends_that_come_back_later_are_waited_for_but_not_for_ever() {
         world.steps(2);
         assert!(world.now - returned < Nanos::from_millis(2_100), "bounded");
     };
-    assert!(matches!(outcome, Outcome::Dropped(DropReason::NoBackend)));
+    assert!(matches!(outcome, Outcome::Dropped(DropReason::NoBackend, _)));
     assert!(world.now - returned >= Nanos::from_millis(1_990));
     assert!((50..=101).contains(&seen.len()), "asked {} times in 2 s", seen.len());
     let fresh = world.submit(&alpha, 2, LONG);
     world.end(0, fresh.task(), 1, DropReason::NoBackend.code());
-    assert!(matches!(fresh.wait(), Outcome::Dropped(DropReason::NoBackend)));
+    assert!(matches!(fresh.wait(), Outcome::Dropped(DropReason::NoBackend, _)));
     assert_eq!(client.slots_in_use(), 0);
 }
 
@@ -333,10 +333,104 @@ fn a_task_that_waits_for_a_backend_can_be_cancelled() {
     assert!(ticket.poll().is_none());
     ticket.cancel();
     world.steps(1);
-    assert!(matches!(ticket.poll(), Some(Outcome::Dropped(DropReason::Cancelled))));
+    assert!(matches!(ticket.poll(), Some(Outcome::Dropped(DropReason::Cancelled, _))));
     world.now = world.now + Nanos::from_millis(30);
     world.steps(3);
     assert_eq!(submits(&mut world, 0), []);
+}
+
+/// What was told to a ticket that must be there.
+fn drop_reason(ticket: &mut crate::Ticket) -> DropReason {
+    match ticket.poll() {
+        Some(Outcome::Dropped(reason, _)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_a_stopping_scheduler_gives_back_is_kept_for_the_next_under_another_name() {
+    let (mut world, client) = World::open();
+    let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, LONG);
+    let (before, _) = submits(&mut world, 0)[0];
+    world.end(0, before, 1, DropReason::Shutdown.code());
+    assert!(ticket.poll().is_none(), "it is kept");
+    world.stop_scheduler();
+    world.take_back(MEMBER);
+    let again = submits(&mut world, 0);
+    let [(task, _)] = again[..] else { panic!("{again:?}") };
+    assert_eq!((task.slot(), task.generation()), (before.slot(), before.generation() + 1));
+    world.end(0, task, 1, DropReason::Window.code());
+    let Some(Outcome::Dropped(DropReason::Window, course)) = ticket.poll() else { panic!() };
+    assert_eq!((course.resubmitted, course.by), (1, crate::Teller::Scheduler));
+    assert_eq!((client.slots_in_use(), client.counters().resubmitted), (0, 1));
+}
+
+#[test]
+fn what_was_given_back_ends_at_its_deadline_if_no_scheduler_comes() {
+    let (mut world, client) = World::open();
+    let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
+    world.end(0, ticket.task(), 1, DropReason::Shutdown.code());
+    world.stop_scheduler();
+    world.now = ticket.deadline() + STEP;
+    world.steps(1);
+    assert_eq!(drop_reason(&mut ticket), DropReason::Deadline);
+    assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn after_an_orderly_stop_submits_wait_for_the_next_scheduler_but_not_for_ever() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    world.stop_scheduler();
+    assert!(client.loss().is_some());
+    let mut early = world.submit(&alpha, 1, Deadline::Slo);
+    let mut waits = world.submit(&alpha, 2, LONG);
+    world.pass(SLO);
+    assert_eq!(
+        drop_reason(&mut early),
+        DropReason::Deadline,
+        "at its deadline, and nothing failed"
+    );
+    assert!(waits.poll().is_none());
+    world.take_back(NUMBER);
+    assert_eq!(submits(&mut world, 0).len(), 1);
+    assert_eq!(client.counters().resubmitted, 0, "nobody had it before");
+
+    world.stop_scheduler();
+    world.threads[0].take();
+    world.pass(Nanos::from_millis(2_000));
+    assert!(waits.poll().is_none(), "a backend may still answer");
+    world.pass(Nanos::from_millis(1_000));
+    assert_eq!(drop_reason(&mut waits), DropReason::Deadline, "without a successor, at its lease");
+    for _ in 0..300 {
+        world.pass(Nanos::from_millis(50));
+        if world.control.conn.is_some() {
+            world.end_scheduler(RefuseCode::Limit);
+        }
+    }
+    assert_eq!(refusal(&world, &client), SubmitReason::SchedulerLost);
+    assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn one_that_is_back_before_the_backends_is_asked_again_for_new_tasks_too() {
+    let (mut world, client) = World::open();
+    world.stop_scheduler();
+    world.take_back(NUMBER);
+    let mut fresh = world.submit(&client.model("alpha").unwrap(), 1, LONG);
+    let (task, _) = submits(&mut world, 0)[0];
+    world.end(0, task, 1, DropReason::NoBackend.code());
+    assert!(fresh.poll().is_none());
+    world.pass(Nanos::from_millis(25));
+    let (again, _) = submits(&mut world, 0)[0];
+    assert_eq!(again.generation(), task.generation() + 1);
+    let mut short = world.submit(&client.model("alpha").unwrap(), 2, Deadline::Slo);
+    let (task, _) = submits(&mut world, 0)[0];
+    world.end(0, task, 1, DropReason::NoBackend.code());
+    // Not before the task could be asked for once more: its deadline ends it.
+    world.now = world.now + SLO;
+    world.steps(2);
+    assert_eq!(drop_reason(&mut short), DropReason::Deadline);
 }
 
 #[test]
@@ -349,7 +443,7 @@ fn a_scheduler_with_other_models_is_none_to_go_on_with() {
     assert!(matches!(client.loss(), Some(Loss::Changed { .. })), "{:?}", client.loss());
     assert_eq!(refusal(&world, &client), SubmitReason::SchedulerLost);
     world.pass(SLO + Nanos::from_millis(1_000));
-    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::SchedulerLost)));
+    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::SchedulerLost, _)));
     world.steps(3);
     assert!(world.io.is_none(), "nothing is left to do");
 }

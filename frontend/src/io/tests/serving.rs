@@ -7,7 +7,7 @@ use baton_rdma::wire::{RefuseCode, TaskEnd};
 use baton_rdma::{ReadStatus, TcpConfig};
 
 use super::world::*;
-use crate::{Deadline, InputError, Outcome, SubmitReason};
+use crate::{Deadline, InputError, Outcome, SubmitReason, Teller};
 
 const DROPPED: u8 = 1;
 const FAILED: u8 = 2;
@@ -65,19 +65,26 @@ fn an_answer_after_the_deadline_is_late() {
 fn the_scheduler_and_backends_end_tasks_with_reasons() {
     let (mut world, client) = World::open();
     let alpha = client.model("alpha").unwrap();
-    for &reason in DropReason::ALL {
+    // What is dropped for a shutdown is kept for the next scheduler (see `rejoining`).
+    let drops = DropReason::ALL.iter().filter(|&&reason| reason != DropReason::Shutdown);
+    for &reason in drops.clone() {
         let ticket = world.submit(&alpha, 1, Deadline::Slo);
+        let submitted = world.now;
         world.end(0, ticket.task(), DROPPED, reason.code());
-        assert!(matches!(ticket.wait(), Outcome::Dropped(got) if got == reason));
+        let Outcome::Dropped(got, course) = ticket.wait() else { panic!() };
+        assert_eq!((got, course.by), (reason, Teller::Scheduler));
+        assert_eq!((course.deadline - course.submitted, course.resubmitted), (SLO, 0));
+        assert!(course.submitted <= submitted && course.ended > submitted, "{course:?}");
     }
     for &reason in FailReason::ALL {
         let mut ticket = world.submit(&alpha, 1, Deadline::Slo);
         world.backend.send(&task_end(ticket.task(), FAILED, reason.code()), &[]);
         world.steps(2);
-        assert!(matches!(ticket.poll(), Some(Outcome::Failed(got)) if got == reason));
+        let Some(Outcome::Failed(got, course)) = ticket.poll() else { panic!() };
+        assert_eq!((got, course.by), (reason, Teller::Backend));
     }
     let counters = client.counters();
-    assert_eq!(counters.dropped, DropReason::ALL.len() as u64);
+    assert_eq!(counters.dropped, drops.count() as u64);
     assert_eq!(counters.failed, FailReason::ALL.len() as u64);
     assert_eq!(client.slots_in_use(), 0);
 }
@@ -122,7 +129,7 @@ fn a_cancelled_task_still_has_its_outcome() {
     assert_eq!(world.threads[1].take(), [cancel(early.task()), cancel(late.task())]);
     world.end(1, early.task(), DROPPED, DropReason::Cancelled.code());
     world.answer(late.task(), &[0; OUTPUT]);
-    assert!(matches!(early.wait(), Outcome::Dropped(DropReason::Cancelled)));
+    assert!(matches!(early.wait(), Outcome::Dropped(DropReason::Cancelled, _)));
     assert!(matches!(late.wait(), Outcome::Completed(_)), "it was too late");
     assert_eq!(client.counters().cancels, 2);
 }
@@ -163,13 +170,13 @@ fn a_lease_runs_out_in_deadline_order_and_late_answers_are_ignored() {
     assert!(short.poll().is_none(), "still within its grace");
     world.pass(Nanos::from_millis(11));
     let task = short.task();
-    assert!(matches!(short.poll(), Some(Outcome::Failed(FailReason::LeaseExpired))));
+    assert!(matches!(short.poll(), Some(Outcome::Failed(FailReason::LeaseExpired, _))));
     assert!(long.poll().is_none());
     assert_eq!(client.slots_in_use(), 1);
     assert_eq!(world.pull(task).0, ReadStatus::Stale, "nobody reads it any more");
     world.answer(task, &[9; OUTPUT]);
     world.pass(Nanos::from_millis(460));
-    assert!(matches!(long.poll(), Some(Outcome::Failed(FailReason::LeaseExpired))));
+    assert!(matches!(long.poll(), Some(Outcome::Failed(FailReason::LeaseExpired, _))));
     assert_eq!(client.counters().failed, 2);
 }
 
@@ -214,7 +221,7 @@ fn a_model_thread_that_does_not_read_is_backpressure() {
     for (number, mut ticket) in tickets.into_iter().enumerate() {
         match ticket.poll() {
             None => assert!(number < 4),
-            Some(Outcome::Dropped(DropReason::QueueFull)) => assert!(number >= 4),
+            Some(Outcome::Dropped(DropReason::QueueFull, _)) => assert!(number >= 4),
             other => panic!("{number}: {other:?}"),
         }
     }
@@ -227,7 +234,7 @@ fn an_answer_of_the_wrong_size_is_a_failure() {
     let alpha = client.model("alpha").unwrap();
     let ticket = world.submit(&alpha, 1, Deadline::Slo);
     world.answer(ticket.task(), &[1; OUTPUT - 1]);
-    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::Engine)));
+    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::Engine, _)));
     assert_eq!(client.counters().wrong_answer_size, 1);
     assert_eq!(client.slots_in_use(), 0);
 }
@@ -261,8 +268,8 @@ fn an_outcome_taken_twice_is_told_as_such() {
     assert!(ticket.wait_timeout(Duration::from_millis(1)).is_none());
     world.answer(ticket.task(), &[1; OUTPUT]);
     assert!(matches!(ticket.poll(), Some(Outcome::Completed(_))));
-    assert!(matches!(ticket.poll(), Some(Outcome::Failed(FailReason::StaleGeneration))));
-    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::StaleGeneration)));
+    assert!(matches!(ticket.poll(), Some(Outcome::Failed(FailReason::StaleGeneration, _))));
+    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::StaleGeneration, _)));
 }
 
 #[test]
@@ -275,7 +282,7 @@ fn a_refusal_says_how_long_to_wait_and_the_model_knows() {
     let told_at = world.now;
     world.threads[0].send(&TaskEnd { retry_ms: 250.into(), ..end }, &[]);
     world.steps(2);
-    assert!(matches!(ticket.wait(), Outcome::Dropped(DropReason::Quota)));
+    assert!(matches!(ticket.wait(), Outcome::Dropped(DropReason::Quota, _)));
     let left = alpha.retry_after_at(world.now).unwrap();
     let passed = Duration::from_nanos((world.now - told_at).0);
     assert!(left <= Duration::from_millis(250) && left + passed >= Duration::from_millis(250));

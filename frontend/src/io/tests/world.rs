@@ -249,9 +249,18 @@ impl World {
 
     /// The scheduler dies; its connections break.
     pub(super) fn lose_scheduler(&mut self) {
-        for peer in [&mut self.control].into_iter().chain(&mut self.threads) {
+        self.end_scheduler(RefuseCode::Limit);
+    }
+
+    /// The scheduler stops in order.
+    pub(super) fn stop_scheduler(&mut self) {
+        self.end_scheduler(RefuseCode::Shutdown);
+    }
+
+    pub(super) fn end_scheduler(&mut self, code: RefuseCode) {
+        for peer in self.threads.iter_mut().chain([&mut self.control]) {
             if peer.conn.is_some() {
-                peer.close(RefuseCode::Shutdown);
+                peer.close(code);
             }
         }
         self.steps(2);

@@ -55,6 +55,8 @@ pub(crate) enum LinkFailure {
     Device(u32),
     /// A request was not taken.
     Post,
+    /// The peer sent what it may not.
+    Rules,
     /// Asked for by the owner.
     Closed,
 }
@@ -62,10 +64,11 @@ pub(crate) enum LinkFailure {
 impl fmt::Display for LinkFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Timeout => f.write_str("a READ did not complete in time"),
+            Self::Timeout => f.write_str("a READ or a message did not complete in time"),
             Self::Refused => f.write_str("the peer's device refused a READ (wrong key or range)"),
             Self::Device(status) => write!(f, "the device gave up (work completion {status})"),
             Self::Post => f.write_str("the driver did not take a request"),
+            Self::Rules => f.write_str("the peer sent more than it may, or what is no message"),
             Self::Closed => f.write_str("closed"),
         }
     }

@@ -20,7 +20,7 @@ mod drain;
 mod link;
 mod pump;
 #[cfg(test)]
-mod sim;
+pub(super) mod sim;
 
 use std::collections::VecDeque;
 

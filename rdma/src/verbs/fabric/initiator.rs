@@ -11,7 +11,7 @@ use crate::transport::{ConnId, Transport};
 use crate::wire::{FabricAnswer, FabricOffer, FabricSlab, Kind, Role, VERSION_FABRIC};
 
 /// How long a frontend may take to answer an offer: it may be waiting for its scheduler's word.
-const ANSWER_TIMEOUT: Nanos = Nanos::from_millis(5_000);
+pub(super) const ANSWER_TIMEOUT: Nanos = Nanos::from_millis(5_000);
 /// Slabs a frontend may announce.
 const SLABS_MAX: usize = 65_536;
 
@@ -27,7 +27,7 @@ impl Fabric {
             return self.unusable(place, &why, tcp);
         }
         if let Some(link) = self.links[place].as_mut() {
-            link.addr = Some(peer.addr);
+            (link.addr, link.version) = (Some(peer.addr), peer.version);
         }
         if !self.is_strict && self.breaker.is_open(peer.addr, self.clock.now()) {
             let why =
@@ -90,7 +90,7 @@ impl Fabric {
         let unexpected = CloseReason::Unexpected(Kind::FabricAnswer);
         let Some(place) = self.place_of(conn) else { return tcp.end(conn, unexpected) };
         let Some(link) = self.links[place].as_mut() else { return };
-        let slabs = std::mem::take(&mut link.slabs);
+        let (slabs, version) = (std::mem::take(&mut link.slabs), link.version);
         if link.epoch != answer.epoch.get() {
             return;
         }
@@ -128,6 +128,7 @@ impl Fabric {
             "transport: rdma with this frontend"
         );
         self.puller.up(place, slabs, terms.read_depth, timeout);
+        self.offer_control(conn, version, tcp);
     }
 
     pub(super) fn expire_offers(&mut self, now: Nanos, tcp: &mut TcpTransport) {

@@ -44,12 +44,17 @@ impl Targets {
         hub: &mut Hub,
         tcp: &mut TcpTransport,
     ) {
-        if self.trusted.binary_search(&conn).is_ok() && self.slabs.is_some() {
+        if self.trusts(conn) && self.slabs.is_some() {
             self.linked += u64::from(answer(conn, offer, hub, tcp));
             return;
         }
         self.offers.retain(|(of, _)| *of != conn);
         self.offers.push((conn, *offer));
+    }
+
+    /// True if the peer may be given keys.
+    pub(super) fn trusts(&self, conn: ConnId) -> bool {
+        self.trusted.binary_search(&conn).is_ok()
     }
 
     pub(super) fn on_closed(&mut self, conn: ConnId, hub: &mut Hub) {

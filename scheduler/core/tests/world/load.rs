@@ -1,6 +1,6 @@
 //! Models and arrivals to drive a world with.
 
-use baton_core::{ModelConfig, ModelId, Nanos, NetworkDelay, Policy, Profile};
+use baton_core::{ModelConfig, ModelId, Nanos, NetworkDelay, Policy, Profile, SplitMix64};
 
 use super::World;
 
@@ -70,26 +70,22 @@ pub(crate) struct Load {
     pub(crate) slo_ms: f64,
 }
 
-/// A small seeded generator (SplitMix64), so that a printed seed replays a run anywhere.
-pub(crate) struct Rng(pub(crate) u64);
+/// A seeded generator, so that a printed seed replays a run anywhere.
+pub(crate) struct Rng(SplitMix64);
 
 impl Rng {
-    pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
     }
 
     /// Uniform in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
-        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+        self.0.unit()
     }
 
     /// Uniform in `0..bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.next_u64() % bound
+        self.0.below(bound)
     }
 
     /// Normally distributed with mean 0 and deviation 1 (Box-Muller).

@@ -17,14 +17,14 @@ use crate::wire::TRAILER_LEN;
 const TRAILERS: u64 = 1 << 40;
 
 /// Splitmix64: small, and the same everywhere.
-pub(super) struct Dice(u64);
+pub(in super::super) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(in super::super) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(super) fn roll(&mut self, below: u64) -> u64 {
+    pub(in super::super) fn roll(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,7 +32,7 @@ impl Dice {
         (z ^ (z >> 31)) % below
     }
 
-    pub(super) fn one_in(&mut self, n: u64) -> bool {
+    pub(in super::super) fn one_in(&mut self, n: u64) -> bool {
         self.roll(n) == 0
     }
 }

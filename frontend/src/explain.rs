@@ -1,0 +1,200 @@
+//! An outcome in words: what happened to the task, and when, from its own moments.
+
+use std::fmt;
+
+use baton_core::{DropReason, FailReason, Nanos};
+
+use crate::outcome::{Course, Outcome, Reply, Teller};
+
+/// What became of a task and when. [`fmt::Display`] writes one line of what, and one line per moment.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Explanation {
+    /// One sentence.
+    pub summary: String,
+    /// In order of time.
+    pub moments: Vec<Moment>,
+    /// What else is known.
+    pub notes: Vec<String>,
+}
+
+/// A moment of a task.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Moment {
+    /// Since the submit, ms. Slightly negative where another machine's clock is concerned, perhaps.
+    pub after_ms: f64,
+    /// What happened.
+    pub what: String,
+}
+
+impl Outcome {
+    /// What happened to the task, and when.
+    pub fn explain(&self) -> Explanation {
+        match self {
+            Self::Completed(reply) => completed(reply),
+            Self::Dropped(reason, course) => {
+                let summary = format!("dropped ({}): {}", reason.as_str(), why_dropped(*reason));
+                unserved(summary, course)
+            }
+            Self::Failed(reason, course) => {
+                let summary = format!("failed ({}): {}", reason.as_str(), why_failed(*reason));
+                unserved(summary, course)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.summary)?;
+        for moment in &self.moments {
+            write!(f, "\n{:>12.3} ms  {}", moment.after_ms, moment.what)?;
+        }
+        self.notes.iter().try_for_each(|note| write!(f, "\n{note}"))
+    }
+}
+
+fn completed(reply: &Reply) -> Explanation {
+    let timing = reply.timing();
+    let at = |moment, what: String| Moment { after_ms: ms_after(timing.submitted, moment), what };
+    let latency = timing.latency().as_secs_f64() * 1e3;
+    let mut moments = vec![
+        at(timing.submitted, "submitted".into()),
+        at(timing.started, format!("execution began on GPU slot {}", timing.gpu.0)),
+        at(timing.finished, format!("execution ended, a batch of {}", timing.batch_size)),
+        at(timing.landed, "the answer was there".into()),
+        at(timing.deadline, "deadline".into()),
+    ];
+    // Stable: what happened at the same moment stays in the order of a task's life.
+    moments.sort_by(|a, b| a.after_ms.total_cmp(&b.after_ms));
+    let when = if reply.late() { "late" } else { "in time" };
+    let error_ms = timing.clock_error.as_millis_f64();
+    Explanation {
+        summary: format!("completed {when}, {latency:.3} ms after the submit"),
+        moments,
+        notes: vec![format!("the backend's moments may be wrong by {error_ms:.3} ms")],
+    }
+}
+
+fn unserved(summary: String, course: &Course) -> Explanation {
+    let at = |moment, what: &str| Moment {
+        after_ms: ms_after(course.submitted, moment),
+        what: what.to_owned(),
+    };
+    let told = match course.by {
+        Teller::Scheduler => "the scheduler's word that it ended was here",
+        Teller::Backend => "a backend's word that it ended was here",
+        Teller::Client => "ended by the client itself",
+    };
+    let mut moments = vec![
+        at(course.submitted, "submitted"),
+        at(course.deadline, "deadline"),
+        at(course.ended, told),
+    ];
+    moments.sort_by(|a, b| a.after_ms.total_cmp(&b.after_ms));
+    let mut notes = Vec::new();
+    if course.resubmitted > 0 {
+        notes.push(format!("submitted again {} times, to later schedulers", course.resubmitted));
+    }
+    if course.retry_after > Nanos::ZERO {
+        let ms = course.retry_after.as_millis_f64();
+        notes.push(format!("another task may be let in {ms:.0} ms after that word"));
+    }
+    Explanation { summary, moments, notes }
+}
+
+/// Signed: clocks differ.
+fn ms_after(from: Nanos, moment: Nanos) -> f64 {
+    (moment - from).as_millis_f64() - (from - moment).as_millis_f64()
+}
+
+fn why_dropped(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::Deadline => "no GPU, or no scheduler, could serve it by its deadline any more",
+        DropReason::Window => "it was given up so that the tasks behind it form an efficient batch",
+        DropReason::DeadlinePassed => {
+            "its deadline had passed, or was shorter than one execution, when it reached the scheduler"
+        }
+        DropReason::QueueFull => {
+            "the model's queue, or the connection to its ModelThread, was full"
+        }
+        DropReason::Cancelled => "the application cancelled it, dropped its ticket, or left",
+        DropReason::FrontendLost => "the scheduler took this client for gone",
+        DropReason::NoBackend => "no backend served its model",
+        DropReason::Shutdown => "the scheduler was stopping",
+        DropReason::Quota => {
+            "more was asked for than the quota of the model or of this client allows"
+        }
+    }
+}
+
+fn why_failed(reason: FailReason) -> &'static str {
+    match reason {
+        FailReason::BackendLost => "its backend died and the deadline left no time for another",
+        FailReason::StaleGeneration => {
+            "its input's slot had gone to another task, or the outcome was taken before"
+        }
+        FailReason::FetchTimeout => {
+            "the backend did not get its input before the batch had to start"
+        }
+        FailReason::FetchFailed => "the connection broke while the backend read its input",
+        FailReason::Engine => "the engine reported an error, or an answer of the wrong size",
+        FailReason::UnknownModel => "the scheduler does not know its model",
+        FailReason::WrongSize => "its input does not have the model's size",
+        FailReason::SchedulerLost => {
+            "the scheduler died, was not back in time, and no backend answered"
+        }
+        FailReason::LeaseExpired => "nobody said anything by its deadline and the grace after it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COURSE: Course = Course {
+        submitted: Nanos(5_000_000),
+        deadline: Nanos(30_000_000),
+        ended: Nanos(17_250_000),
+        by: Teller::Scheduler,
+        resubmitted: 0,
+        retry_after: Nanos::ZERO,
+    };
+
+    #[test]
+    fn moments_are_told_in_order_and_relative_to_the_submit() {
+        let text = Outcome::Dropped(DropReason::Window, COURSE).explain().to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("dropped (window): "), "{text}");
+        assert_eq!(lines[1].trim(), "0.000 ms  submitted");
+        assert_eq!(lines[2].trim(), "12.250 ms  the scheduler's word that it ended was here");
+        assert_eq!(lines[3].trim(), "25.000 ms  deadline");
+        assert_eq!(lines.len(), 4, "nothing else is known: {text}");
+    }
+
+    #[test]
+    fn what_the_scheduler_advised_and_what_the_client_did_is_told() {
+        let course = Course {
+            ended: Nanos(31_000_000),
+            by: Teller::Client,
+            resubmitted: 2,
+            retry_after: Nanos::from_millis(7),
+            ..COURSE
+        };
+        let explanation = Outcome::Failed(FailReason::LeaseExpired, course).explain();
+        assert!(explanation.summary.starts_with("failed (lease_expired): "));
+        assert_eq!(explanation.moments.last().unwrap().what, "ended by the client itself");
+        assert_eq!(explanation.notes.len(), 2);
+        assert!(explanation.notes[0].contains("2 times") && explanation.notes[1].contains("7 ms"));
+    }
+
+    #[test]
+    fn every_reason_has_its_own_words() {
+        let drops = DropReason::ALL.iter().map(|&reason| why_dropped(reason));
+        let mut words: Vec<&str> =
+            drops.chain(FailReason::ALL.iter().map(|&reason| why_failed(reason))).collect();
+        words.sort_unstable();
+        let all = words.len();
+        words.dedup();
+        assert_eq!(words.len(), all);
+    }
+}

@@ -1,0 +1,310 @@
+//! Questions to etcd over its JSON gateway: HTTP, one at a time, each answered within a bound or not at all.
+//!
+//! In: a [`Question`]. Out: an [`Answer`], or an error that names the endpoint; the next question then goes
+//! to the next endpoint. Blocks: only for threads that do nothing else.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use baton_core::Nanos;
+use baton_topo::EtcdSpec;
+use serde_json::{Value, json};
+use ureq::Agent;
+
+use crate::question::{Answer, Holder, LeaseId, Question};
+
+/// Longer answers are none of ours.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// gRPC's code in an error's body: there is no such lease.
+const NOT_FOUND: i64 = 5;
+
+/// Why there is no answer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// Nobody answers, or not in time.
+    #[error("etcd at {endpoint}: {problem}; start it, or correct `etcd` in [scheduler]")]
+    Unreachable {
+        /// The endpoint.
+        endpoint: String,
+        /// What went wrong.
+        problem: String,
+    },
+    /// It said no.
+    #[error(
+        "etcd at {endpoint} refuses {path} ({status}): {problem}; \
+         it must be etcd 3.4 or later, without authentication"
+    )]
+    Refused {
+        /// The endpoint.
+        endpoint: String,
+        /// What it was asked.
+        path: &'static str,
+        /// HTTP's status.
+        status: u16,
+        /// Its words.
+        problem: String,
+    },
+    /// It said what etcd does not say.
+    #[error("{endpoint}{path} answers as no etcd does: {problem}; is it one?")]
+    Nonsense {
+        /// The endpoint.
+        endpoint: String,
+        /// What it was asked.
+        path: &'static str,
+        /// What is missing.
+        problem: String,
+    },
+}
+
+/// A line to etcd.
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    agent: Agent,
+    endpoints: Vec<String>,
+    /// Which of them is asked.
+    at: usize,
+    lease_ttl_s: u32,
+    /// The leader's key, as the gateway wants it.
+    key: String,
+    /// What a campaign writes there.
+    value: String,
+}
+
+impl Etcd {
+    /// Asks the endpoints of `spec`, each question for `patience` at most. `addr` is what a campaign
+    /// proclaims.
+    pub(crate) fn new(spec: &EtcdSpec, addr: Option<SocketAddr>, patience: Duration) -> Self {
+        let config = Agent::config_builder()
+            .timeout_global(Some(patience))
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .build();
+        let value = addr.map(|addr| addr.to_string()).unwrap_or_default();
+        Self {
+            agent: config.into(),
+            endpoints: spec.endpoints.clone(),
+            at: 0,
+            lease_ttl_s: spec.lease_ttl_s,
+            key: BASE64.encode(leader_key(spec)),
+            value: BASE64.encode(value),
+        }
+    }
+
+    /// Asks one endpoint, and with the next question another if it did not answer.
+    pub(crate) fn ask(&mut self, question: Question) -> Result<Answer, EtcdError> {
+        let (path, body) = self.request(question);
+        let answer = self.post(path, &body).and_then(|(status, reply)| {
+            self.read(question, path, status, &reply).map_err(|problem| {
+                let endpoint = self.endpoints[self.at].clone();
+                match status {
+                    200 => EtcdError::Nonsense { endpoint, path, problem },
+                    _ => EtcdError::Refused { endpoint, path, status, problem },
+                }
+            })
+        });
+        if answer.is_err() {
+            self.at = (self.at + 1) % self.endpoints.len();
+        }
+        answer
+    }
+
+    fn request(&self, question: Question) -> (&'static str, Value) {
+        let key = &self.key;
+        match question {
+            Question::Look => ("/v3/kv/range", json!({ "key": key })),
+            Question::Grant => ("/v3/lease/grant", json!({ "TTL": self.lease_ttl_s })),
+            Question::Campaign(LeaseId(lease)) => (
+                "/v3/kv/txn",
+                json!({
+                    "compare": [{ "key": key, "target": "CREATE", "create_revision": "0" }],
+                    "success": [{ "request_put": {
+                        "key": key, "value": self.value, "lease": lease.to_string(),
+                    } }],
+                    "failure": [{ "request_range": { "key": key } }],
+                }),
+            ),
+            Question::Renew(LeaseId(lease)) => {
+                ("/v3/lease/keepalive", json!({ "ID": lease.to_string() }))
+            }
+            Question::Revoke(LeaseId(lease)) => {
+                ("/v3/lease/revoke", json!({ "ID": lease.to_string() }))
+            }
+        }
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<(u16, String), EtcdError> {
+        let endpoint = &self.endpoints[self.at];
+        let post = || {
+            let request = self.agent.post(format!("{endpoint}{path}"));
+            let mut response = request.content_type("application/json").send(body.to_string())?;
+            let status = response.status().as_u16();
+            let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX);
+            Ok((status, body.read_to_string()?))
+        };
+        post().map_err(|error: ureq::Error| EtcdError::Unreachable {
+            endpoint: endpoint.clone(),
+            problem: error.to_string(),
+        })
+    }
+
+    /// What a reply says; else what is wrong with it.
+    fn read(
+        &self,
+        question: Question,
+        path: &str,
+        status: u16,
+        reply: &str,
+    ) -> Result<Answer, String> {
+        let reply: Value = serde_json::from_str(reply).map_err(|error| match status {
+            200 => error.to_string(),
+            _ => format!("it does not know {path}"),
+        })?;
+        if status != 200 {
+            return match &reply["code"] {
+                code if code.as_i64() == Some(NOT_FOUND) && question != Question::Look => {
+                    Ok(Answer::Gone)
+                }
+                _ => Err(reply["message"].as_str().unwrap_or("no reason given").to_owned()),
+            };
+        }
+        match question {
+            Question::Look => holder(&reply).map(Answer::Held),
+            Question::Grant => {
+                let lease = LeaseId(number(&reply, "ID")?);
+                Ok(Answer::Granted { lease, ttl: seconds(number(&reply, "TTL")?) })
+            }
+            Question::Campaign(_) if reply["succeeded"] == Value::Bool(true) => {
+                Ok(Answer::Won { epoch: number(&reply["header"], "revision")?.unsigned_abs() })
+            }
+            Question::Campaign(_) => {
+                holder(&reply["responses"][0]["response_range"]).map(Answer::Held)
+            }
+            // A lease that has ended has no time left, and the gateway leaves zeros out.
+            Question::Renew(_) => match number(&reply["result"], "TTL") {
+                Ok(ttl_s) if ttl_s > 0 => Ok(Answer::Renewed { ttl: seconds(ttl_s) }),
+                _ => number(&reply["result"], "ID").map(|_| Answer::Gone),
+            },
+            Question::Revoke(_) => Ok(Answer::Revoked),
+        }
+    }
+}
+
+/// The key whose holder leads.
+pub(crate) fn leader_key(spec: &EtcdSpec) -> String {
+    format!("{}/scheduler", spec.prefix)
+}
+
+fn holder(range: &Value) -> Result<Option<Holder>, String> {
+    let Some(entry) = range["kvs"].get(0) else {
+        // An etcd that has nothing under a key says at least who it is.
+        return range["header"].is_object().then_some(None).ok_or_else(|| "no header".to_owned());
+    };
+    Ok(Some(Holder {
+        // A key somebody has put there by hand has no lease.
+        lease: LeaseId(number(entry, "lease").unwrap_or(0)),
+        epoch: number(entry, "create_revision")?.unsigned_abs(),
+        addr: address(&entry["value"]),
+    }))
+}
+
+fn address(value: &Value) -> Option<SocketAddr> {
+    let bytes = BASE64.decode(value.as_str()?).ok()?;
+    String::from_utf8(bytes).ok()?.parse().ok()
+}
+
+/// The gateway writes 64-bit numbers as strings.
+fn number(object: &Value, key: &str) -> Result<i64, String> {
+    let value = &object[key];
+    let number = value.as_i64().or_else(|| value.as_str()?.parse().ok());
+    number.ok_or_else(|| format!("no number `{key}`"))
+}
+
+fn seconds(s: i64) -> Nanos {
+    Nanos::from_millis(u64::try_from(s).unwrap_or(0).saturating_mul(1_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: LeaseId = LeaseId(2_324_035_524_877_570_055);
+
+    fn etcd(endpoints: &[&str]) -> Etcd {
+        let spec = EtcdSpec {
+            endpoints: endpoints.iter().map(ToString::to_string).collect(),
+            prefix: "/baton/x".into(),
+            lease_ttl_s: 2,
+        };
+        Etcd::new(&spec, "127.0.0.1:7700".parse().ok(), Duration::from_millis(200))
+    }
+
+    fn read(question: Question, status: u16, reply: &str) -> Result<Answer, String> {
+        etcd(&["http://127.0.0.1:1"]).read(question, "/v3/x", status, reply)
+    }
+
+    /// As recorded from etcd 3.4.23.
+    #[test]
+    fn what_etcd_writes_is_understood() {
+        let entry = r#"{"key":"L2JhdG9uL3gvc2NoZWR1bGVy","create_revision":"2","mod_revision":"2",
+            "version":"1","value":"MTI3LjAuMC4xOjc3MDA=","lease":"2324035524877570055"}"#;
+        let holder = Holder { lease: LEASE, epoch: 2, addr: "127.0.0.1:7700".parse().ok() };
+        let header =
+            r#""header":{"cluster_id":"1","member_id":"2","revision":"2","raft_term":"2"}"#;
+        let held = format!(r#"{{{header},"kvs":[{entry}],"count":"1"}}"#);
+        let won = format!(r#"{{{header},"succeeded":true,"responses":[]}}"#);
+        let lost = format!(
+            r#"{{{header},"responses":[{{"response_range":{{"header":{{}},"kvs":[{entry}]}}}}]}}"#
+        );
+        let gone = r#"{"error":"x","message":"etcdserver: requested lease not found","code":5}"#;
+        let kept = format!(r#"{{"result":{{{header},"ID":"1","TTL":"2"}}}}"#);
+        let ended = format!(r#"{{"result":{{{header},"ID":"1"}}}}"#);
+        let two_seconds = Nanos::from_millis(2_000);
+        let granted = Answer::Granted { lease: LEASE, ttl: two_seconds };
+        let cases = [
+            (Question::Look, 200, format!("{{{header}}}"), Answer::Held(None)),
+            (Question::Look, 200, held, Answer::Held(Some(holder))),
+            (Question::Grant, 200, r#"{"ID":"2324035524877570055","TTL":"2"}"#.into(), granted),
+            (Question::Campaign(LEASE), 200, won, Answer::Won { epoch: 2 }),
+            (Question::Campaign(LEASE), 200, lost, Answer::Held(Some(holder))),
+            (Question::Campaign(LEASE), 404, gone.into(), Answer::Gone),
+            (Question::Renew(LEASE), 200, kept, Answer::Renewed { ttl: two_seconds }),
+            (Question::Renew(LEASE), 200, ended, Answer::Gone),
+            (Question::Revoke(LEASE), 200, format!("{{{header}}}"), Answer::Revoked),
+            (Question::Revoke(LEASE), 404, gone.into(), Answer::Gone),
+        ];
+        for (question, status, reply, answer) in cases {
+            assert_eq!(read(question, status, &reply), Ok(answer), "{question:?}: {reply}");
+        }
+    }
+
+    #[test]
+    fn what_no_etcd_writes_is_no_answer() {
+        let cases = [
+            (Question::Look, 200, "{}"),
+            (Question::Look, 200, "hello"),
+            (Question::Look, 404, r#"{"code":5}"#),
+            (Question::Grant, 200, r#"{"ID":"x","TTL":"2"}"#),
+            (Question::Campaign(LEASE), 200, "{}"),
+            (Question::Campaign(LEASE), 200, r#"{"succeeded":true}"#),
+            (Question::Renew(LEASE), 200, r#"{"error":{"message":"no leader"}}"#),
+            (Question::Renew(LEASE), 503, r#"{"message":"no leader","code":14}"#),
+            (Question::Revoke(LEASE), 404, "Not Found"),
+        ];
+        for (question, status, reply) in cases {
+            assert!(read(question, status, reply).is_err(), "{question:?}: {reply}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_that_does_not_answer_is_named_and_the_next_one_asked() {
+        let mut etcd = etcd(&["http://127.0.0.1:1", "http://localhost:1"]);
+        let first = etcd.ask(Question::Look).unwrap_err().to_string();
+        assert!(first.starts_with("etcd at http://127.0.0.1:1: "), "{first}");
+        let second = etcd.ask(Question::Look).unwrap_err().to_string();
+        assert!(second.starts_with("etcd at http://localhost:1: "), "{second}");
+        assert_eq!(etcd.at, 0);
+    }
+}

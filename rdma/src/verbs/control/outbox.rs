@@ -1,0 +1,49 @@
+//! What one link still has to send, in order: bytes of frames, bounded.
+
+/// Sent bytes are kept until they are worth a move.
+const COMPACT: usize = 64 * 1024;
+
+/// A queue of bytes.
+#[derive(Default)]
+pub(super) struct Outbox {
+    bytes: Vec<u8>,
+    sent: usize,
+    limit: usize,
+}
+
+impl Outbox {
+    /// A queue of at most `limit` bytes; a single longer frame passes if nothing else is queued.
+    pub(super) fn new(limit: usize) -> Self {
+        Self { bytes: Vec::new(), sent: 0, limit }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Queues `len` bytes that `encode` appends, unless they do not fit.
+    pub(super) fn push(&mut self, len: usize, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let fits = self.len() == 0 || self.len() + len <= self.limit;
+        if fits {
+            encode(&mut self.bytes);
+        }
+        fits
+    }
+
+    /// The next bytes, at most `len`.
+    pub(super) fn front(&self, len: usize) -> &[u8] {
+        &self.bytes[self.sent..self.sent + len.min(self.len())]
+    }
+
+    /// So many of them are gone.
+    pub(super) fn advance(&mut self, len: usize) {
+        self.sent += len;
+        if self.sent == self.bytes.len() {
+            self.bytes.clear();
+            self.sent = 0;
+        } else if self.sent >= COMPACT && self.sent >= self.len() {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The end of a fabric: what was said arrives, and nothing writes to memory that is given back.
+
+use baton_core::Nanos;
+
+use super::super::engine::{PullBounds, Puller};
+use super::Fabric;
+
+/// How long each of it may take.
+const LAST_DRAIN: Nanos = Nanos::from_millis(1_000);
+
+impl Drop for Fabric {
+    /// Messages that were taken are delivered, as TCP would; rows are given back only when nothing
+    /// writes to them any more, and otherwise never.
+    fn drop(&mut self) {
+        let until = self.clock.now() + LAST_DRAIN;
+        self.settle(until, |fabric| fabric.talks.engine.is_delivered());
+        for place in 0..self.links.len() {
+            self.puller.close(place, &mut self.hub);
+        }
+        self.talks.close_all(&mut self.hub);
+        let until = self.clock.now() + LAST_DRAIN;
+        self.settle(until, |fabric| fabric.puller.is_drained() && fabric.talks.engine.is_empty());
+        if !self.puller.is_drained() {
+            tracing::error!(
+                "a queue pair does not drain; the rows its READs name are kept forever"
+            );
+            let empty = PullBounds { slice_bytes: 1, credit_bytes: 0, posted_max: 0, ops_max: 0 };
+            std::mem::forget(std::mem::replace(&mut self.puller, Puller::new(empty)));
+        }
+        self.hub.disarm();
+    }
+}
+
+impl Fabric {
+    /// At the end: takes in completions until `done` or the time is up.
+    fn settle(&mut self, until: Nanos, done: impl Fn(&Self) -> bool) {
+        let mut now = self.clock.now();
+        while !done(self) && now < until {
+            self.hub.poll(&mut self.completions, &mut self.talks.signals);
+            for completion in self.completions.drain(..) {
+                self.puller.complete(completion, until, &mut self.hub);
+            }
+            self.talks.absorb(&mut self.hub);
+            self.talks.engine.expire(now, &mut self.hub);
+            self.talks.engine.pump(now, &mut self.hub);
+            std::thread::yield_now();
+            now = self.clock.now();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The TCP transport over a network of the test's own: what a stream has taken and not sent, or holds and
+//! has not given, is asked for without a new word from the network.
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+
+use baton_core::Nanos;
+use baton_rdma::wire::{Hello, Ping, Role, VERSION_MAX, Welcome};
+use baton_rdma::{ConnId, Edge, Identity, Net, NetStream, TcpConfig, TcpTransport, Transport};
+use baton_topo::Waker;
+use common::Node;
+use common::raw::frame_of;
+
+/// One connection, seen from both sides of the transport.
+#[derive(Default)]
+struct Line {
+    edges: VecDeque<Edge>,
+    /// What a read gives, piece by piece; each piece is short.
+    incoming: VecDeque<Vec<u8>>,
+    /// Taken from the transport.
+    unsent: Vec<u8>,
+    /// Taken by the network.
+    sent: Vec<u8>,
+    has_room: bool,
+}
+
+impl Line {
+    fn edge(&mut self, readable: bool, writable: bool) {
+        self.edges.push_back(Edge::Stream { place: 0, readable, writable, hung_up: false });
+    }
+}
+
+#[derive(Clone, Default)]
+struct Wire(Rc<RefCell<Line>>);
+
+impl Net for Wire {
+    type Stream = Self;
+
+    fn local_addr(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, 1).into()
+    }
+
+    fn listens(&self) -> bool {
+        false
+    }
+
+    fn accept(&mut self) -> io::Result<(Self, SocketAddr)> {
+        Err(ErrorKind::WouldBlock.into())
+    }
+
+    fn connect(&mut self, _addr: SocketAddr) -> io::Result<Self> {
+        Ok(self.clone())
+    }
+
+    fn register(&mut self, _stream: &mut Self, place: usize) -> io::Result<()> {
+        assert_eq!(place, 0, "there is one connection");
+        Ok(())
+    }
+
+    fn collect(&mut self, mut on_edge: impl FnMut(Edge)) {
+        let edges = std::mem::take(&mut self.0.borrow_mut().edges);
+        edges.into_iter().for_each(&mut on_edge);
+    }
+
+    fn wait(&mut self, _timeout: Option<Nanos>) {}
+
+    fn waker(&self) -> Waker {
+        Waker::new(|| {})
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let piece = self.0.borrow_mut().incoming.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        buf[..piece.len()].copy_from_slice(&piece);
+        Ok(piece.len())
+    }
+}
+
+impl NetStream for Wire {
+    fn finish_connect(&mut self) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut line = self.0.borrow_mut();
+        slices.iter().for_each(|slice| line.unsent.extend_from_slice(slice));
+        Ok(slices.iter().map(|slice| slice.len()).sum())
+    }
+
+    fn finish_sending(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut line = self.0.borrow_mut();
+        if !line.has_room && !line.unsent.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let unsent = std::mem::take(&mut line.unsent);
+        line.sent.extend(unsent);
+        Ok(())
+    }
+
+    fn has_unsent(&self) -> bool {
+        !self.0.borrow().unsent.is_empty()
+    }
+
+    fn has_unread(&self) -> bool {
+        !self.0.borrow().incoming.is_empty()
+    }
+}
+
+/// A node that is welcome at the other end of its one connection.
+fn welcome() -> (Wire, Node<TcpTransport<Wire>>, ConnId) {
+    let wire = Wire::default();
+    let identity = Identity { role: Role::Backend, member: 0 };
+    let mut node = Node::new(TcpTransport::over(wire.clone(), identity, TcpConfig::default()));
+    let addr = (Ipv4Addr::LOCALHOST, 2).into();
+    let conn = node.transport.connect(addr, Hello::new(Role::Backend, 0, 0)).unwrap();
+    let (version, role) = (VERSION_MAX.into(), Role::Frontend as u8);
+    let welcome = Welcome { version, role, reserved: 0, member: 3.into() };
+    {
+        let mut line = wire.0.borrow_mut();
+        (line.has_room, line.incoming) = (true, [frame_of(&welcome, &[], &[])].into());
+        line.edge(true, true);
+    }
+    node.poll();
+    assert_eq!(node.opened().len(), 1);
+    (wire, node, conn)
+}
+
+#[test]
+fn what_a_stream_has_taken_leaves_when_there_is_room_again() {
+    let (wire, mut node, conn) = welcome();
+    wire.0.borrow_mut().sent.clear();
+    wire.0.borrow_mut().has_room = false;
+    node.ping(conn, 8);
+    node.poll();
+    assert!(wire.has_unsent() && wire.0.borrow().sent.is_empty());
+    wire.0.borrow_mut().has_room = true;
+    node.poll();
+    assert!(wire.has_unsent(), "not tried again before the network says so");
+    wire.0.borrow_mut().edge(false, true);
+    node.poll();
+    assert_eq!(wire.0.borrow().sent, frame_of(&Ping { sent_ns: 8.into() }, &[], &[]));
+}
+
+#[test]
+fn what_a_stream_holds_back_is_read_on_without_an_edge() {
+    let (wire, mut node, _) = welcome();
+    let ping = |number: u64| frame_of(&Ping { sent_ns: number.into() }, &[], &[]);
+    wire.0.borrow_mut().incoming = (0..40).map(ping).collect();
+    wire.0.borrow_mut().edge(true, false);
+    for _ in 0..20 {
+        node.poll();
+    }
+    assert_eq!(node.pings(), (0..40).collect::<Vec<_>>());
+}

@@ -1,0 +1,392 @@
+//! Messages and answers over control queue pairs: that they travel there, in order, all of them, and
+//! what a broken link costs. Only where there is RDMA.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use baton_rdma::wire::{Hello, Ping};
+use baton_rdma::{Identity, SendError, SlabSpec};
+
+use super::*;
+use crate::common::{MODEL, OUTPUT, Seen, pattern, result};
+
+/// The numbers of the pings a node has seen.
+fn pings(node: &MixedNode) -> Vec<u64> {
+    node.pings()
+}
+
+fn answers(node: &MixedNode) -> usize {
+    node.seen.iter().filter(|seen| matches!(seen, Seen::Result(..))).count()
+}
+
+impl Pair {
+    /// As [`Pair::new`] with outputs of `output_bytes`, once messages travel over the queue pair.
+    fn talking(ends: [&VerbsConfig; 2], tcp: TcpConfig, slots: u32, output_bytes: u32) -> Self {
+        let end =
+            |role, verbs| Node::new(mixed(role, 1, tcp, TransportChoice::Rdma, verbs).unwrap());
+        let mut backend = end(Role::Backend, ends[0]);
+        let mut frontend = end(Role::Frontend, ends[1]);
+        let spec = SlabSpec { model: MODEL, slots, input_bytes: 100, output_bytes };
+        let slabs = SlabSet::new(&[spec], 0).unwrap();
+        slabs.set_frontend(baton_core::FrontendId(1));
+        frontend.transport.expose(slabs.clone()).unwrap();
+        let buffer = landing(&mut backend, 100);
+        let (conn, _) = open(&mut backend, &mut frontend);
+        let mut pair = Self { backend, frontend, conn, slabs, buffer };
+        pair.started();
+        pair
+    }
+
+    /// The same without RDMA, over the same cable where there is one.
+    fn over_tcp(slots: u32, output_bytes: u32) -> Self {
+        let cable = std::env::var_os("BATON_VERBS_PAIR").map(|_| [10, 77, 0, 2].into());
+        let addr = SocketAddr::new(cable.unwrap_or_else(|| Ipv4Addr::LOCALHOST.into()), 0);
+        let end = |role| {
+            let identity = Identity { role, member: 1 };
+            let (tcp, verbs) = (TcpConfig::default(), VerbsConfig::default());
+            let (choice, clock) = (TransportChoice::Tcp, Clock::start());
+            let end = MixedTransport::bind(Some(addr), identity, tcp, choice, &verbs, None, clock);
+            Node::new(end.unwrap())
+        };
+        let (mut backend, mut frontend) = (end(Role::Backend), end(Role::Frontend));
+        let spec = SlabSpec { model: MODEL, slots, input_bytes: 100, output_bytes };
+        let slabs = SlabSet::new(&[spec], 0).unwrap();
+        slabs.set_frontend(baton_core::FrontendId(1));
+        frontend.transport.expose(slabs.clone()).unwrap();
+        let buffer = landing(&mut backend, 100);
+        let (conn, _) = open(&mut backend, &mut frontend);
+        Self { backend, frontend, conn, slabs, buffer }
+    }
+
+    /// Until pings go over the queue pair.
+    fn started(&mut self) {
+        let mut sent = 0;
+        settle([&mut self.backend, &mut self.frontend], |[_, frontend]| {
+            frontend.transport.counters().control_links == 1
+        });
+        while self.backend.transport.counters().messages_rdma == 0 {
+            self.backend.ping(self.conn, sent);
+            sent += 1;
+            settle([&mut self.backend, &mut self.frontend], |[_, frontend]| {
+                frontend.pings().len() as u64 == sent
+            });
+        }
+        self.frontend.seen.clear();
+    }
+
+    fn both(&mut self, done: impl FnMut(&[&mut MixedNode; 2]) -> bool) {
+        settle([&mut self.backend, &mut self.frontend], done);
+    }
+}
+
+#[test]
+fn answers_land_over_the_queue_pair() {
+    if !rdma_here() {
+        return;
+    }
+    const COUNT: u32 = 200;
+    let ends = [&on_device(0), &on_device(1)];
+    let mut pair = Pair::talking(ends, TcpConfig::default(), COUNT, 4_000);
+    let tasks: Vec<_> = (0..COUNT).map(|seed| submit(&pair.slabs, seed.into())).collect();
+    let output = |seed: u64| -> Vec<u8> { (0..4_000).map(|at| pattern(seed, at)).collect() };
+    for (seed, task) in (0..).zip(&tasks) {
+        pair.backend.transport.reply(pair.conn, &result(*task), &output(seed)).unwrap();
+    }
+    pair.both(|[_, frontend]| answers(frontend) as u32 == COUNT);
+    for (seed, task) in (0..).zip(&tasks) {
+        assert!(pair.slabs.complete(*task));
+        assert_eq!(pair.slabs.output(*task).unwrap()[..], output(seed)[..], "answer {seed}");
+    }
+    let (theirs, mine) = (pair.frontend.transport.counters(), pair.backend.transport.counters());
+    assert_eq!((theirs.answers_rdma, theirs.results_stale), (COUNT.into(), 0));
+    assert!(mine.messages_rdma > COUNT.into() && mine.send_full == 0, "{mine:?}");
+}
+
+/// Nothing overtakes: neither what went over TCP before, nor a long answer what follows it.
+#[test]
+fn order_is_kept_from_the_first_message_on() {
+    if !rdma_here() {
+        return;
+    }
+    let mut backend = node(Role::Backend, TransportChoice::Rdma, &on_device(0));
+    let mut frontend = node(Role::Frontend, TransportChoice::Rdma, &on_device(1));
+    let spec = SlabSpec { model: MODEL, slots: 1, input_bytes: 100, output_bytes: 300_000 };
+    let slabs = SlabSet::new(&[spec], 0).unwrap();
+    slabs.set_frontend(baton_core::FrontendId(1));
+    frontend.transport.expose(slabs.clone()).unwrap();
+    let (conn, accepted) = open(&mut backend, &mut frontend);
+    settle([&mut backend, &mut frontend], |[_, frontend]| {
+        frontend.transport.counters().control_links == 1
+    });
+    // More than a pass takes in: the last of them are on their way when the queue pair brings others.
+    let mut sent = 60_000;
+    (0..sent).for_each(|number| backend.ping(conn, number));
+    while backend.transport.counters().messages_rdma < 100 && sent < 100_000 {
+        backend.ping(conn, sent);
+        sent += 1;
+        settle([&mut backend, &mut frontend], |_| true);
+    }
+    let over_tcp = sent - backend.transport.counters().messages_rdma;
+    assert!(over_tcp > 0, "some went before the queue pair was there");
+    let task = submit(&slabs, 1);
+    let output: Vec<u8> = (0..300_000).map(|at| pattern(9, at)).collect();
+    backend.transport.reply(conn, &result(task), &output).unwrap();
+    backend.ping(conn, sent);
+    settle([&mut backend, &mut frontend], |[_, frontend]| frontend.pings().len() as u64 > sent);
+    assert_eq!(pings(&frontend), (0..=sent).collect::<Vec<_>>());
+    let landed = frontend.seen.iter().position(|seen| matches!(seen, Seen::Result(..)));
+    let last = frontend.seen.len() - 1;
+    assert_eq!(landed, Some(last - 1), "the answer came before the ping behind it");
+    assert!(slabs.complete(task));
+    assert_eq!(slabs.output(task).unwrap()[..], output[..]);
+    // And the other way.
+    let before = frontend.transport.counters().messages_rdma;
+    (0..1_000).for_each(|number| frontend.ping(accepted, number));
+    settle([&mut backend, &mut frontend], |[backend, _]| backend.pings().len() == 1_000);
+    assert_eq!(pings(&backend), (0..1_000).collect::<Vec<_>>());
+    assert_eq!(frontend.transport.counters().messages_rdma - before, 1_000);
+}
+
+/// A peer that does not take its messages fills a bounded queue; nothing that was taken is lost.
+#[test]
+fn a_frontend_that_does_not_read_fills_the_queue() {
+    if !rdma_here() {
+        return;
+    }
+    let tcp = TcpConfig { send_queue_bytes: 100_000, ..TcpConfig::default() };
+    let mut pair = Pair::talking([&on_device(0), &on_device(1)], tcp, 1, OUTPUT);
+    let mut taken = 0;
+    let refused = loop {
+        match pair.backend.transport.send(pair.conn, &Ping { sent_ns: taken.into() }, &[]) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+        pair.backend.transport.flush();
+        assert!(taken < 1_000_000, "the queue has no bound");
+        pair.backend.poll();
+    };
+    assert_eq!(refused, SendError::Full);
+    assert_eq!(pair.backend.transport.counters().send_full, 1);
+    pair.both(|[_, frontend]| frontend.pings().len() as u64 == taken);
+    assert_eq!(pings(&pair.frontend), (0..taken).collect::<Vec<_>>());
+    pair.backend.ping(pair.conn, taken);
+}
+
+/// Nobody spins: a message ends the wait of whoever it is for.
+#[test]
+fn a_message_ends_a_wait() {
+    if !rdma_here() {
+        return;
+    }
+    let ends = [&on_device(0), &on_device(1)];
+    let mut pair = Pair::talking(ends, TcpConfig::default(), 1, OUTPUT);
+    let clock = Clock::start();
+    let before = clock.now();
+    for number in 0..4 {
+        pair.backend.ping(pair.conn, number);
+        pair.backend.transport.flush();
+        while pings(&pair.frontend).len() as u64 <= number {
+            if pair.frontend.poll() == 0 {
+                pair.frontend.transport.wait(Some(Nanos::from_millis(9_000)));
+            }
+        }
+    }
+    assert!(clock.now() - before < Nanos::from_millis(9_000), "woken, not timed out");
+}
+
+/// What a process was given to say is said before it is gone, as over TCP.
+#[test]
+fn a_backend_that_leaves_has_said_everything() {
+    if !rdma_here() {
+        return;
+    }
+    const COUNT: u32 = 300;
+    let ends = [&on_device(0), &on_device(1)];
+    let mut pair = Pair::talking(ends, TcpConfig::default(), COUNT, 2_000);
+    let tasks: Vec<_> = (0..COUNT).map(|seed| submit(&pair.slabs, seed.into())).collect();
+    // As many as the frontend has buffers for: it takes part in nothing until the backend is gone.
+    for task in &tasks[..20] {
+        pair.backend.transport.reply(pair.conn, &result(*task), &[1; 2_000]).unwrap();
+    }
+    let Pair { backend, mut frontend, .. } = pair;
+    drop(backend);
+    settle([&mut frontend], |[frontend]| !frontend.closed().is_empty());
+    assert_eq!(answers(&frontend), 20);
+    assert!(matches!(frontend.seen.last(), Some(Seen::Closed(..))), "its last event");
+}
+
+#[test]
+fn a_frontend_that_dies_under_answers_closes_the_connection() {
+    if !rdma_here() {
+        return;
+    }
+    let ends = [&on_device(0), &on_device(1)];
+    let mut pair = Pair::talking(ends, TcpConfig::default(), 100, 4_000);
+    let tasks: Vec<_> = (0..100).map(|seed| submit(&pair.slabs, seed)).collect();
+    for task in &tasks {
+        pair.backend.transport.reply(pair.conn, &result(*task), &[1; 4_000]).unwrap();
+    }
+    pair.backend.transport.flush();
+    let Pair { mut backend, frontend, conn, .. } = pair;
+    drop(frontend);
+    settle([&mut backend], |[backend]| !backend.closed().is_empty());
+    let sent = backend.transport.reply(conn, &result(tasks[0]), &[]);
+    assert_eq!(sent, Err(SendError::Closed));
+    assert_eq!(backend.closed().len(), 1);
+}
+
+/// What came for a connection that this side has closed is nobody's, but its buffers are posted again:
+/// after forty such ends the next backend still finds all of its share.
+#[test]
+fn connections_closed_under_answers_leave_every_buffer() {
+    if !rdma_here() {
+        return;
+    }
+    // Small packets, so that a SEND takes many.
+    let small = |end| VerbsConfig { mtu: Some(256), ..on_device(end) };
+    let ends = [&small(0), &small(1)];
+    let mut pair = Pair::talking(ends, TcpConfig::default(), 40, 200_000);
+    for round in 1..=40 {
+        let (conn, accepted) = open(&mut pair.backend, &mut pair.frontend);
+        pair.both(|ends| ends.iter().all(|end| end.transport.counters().control_links > round));
+        if round % 2 == 0 {
+            // Otherwise the frontend has not heard yet that messages come over the queue pair.
+            pair.backend.ping(conn, round);
+            pair.both(|[_, frontend]| frontend.pings().contains(&round));
+        }
+        let task = submit(&pair.slabs, 1);
+        pair.backend.transport.reply(conn, &result(task), &[1; 200_000]).unwrap();
+        pair.backend.transport.flush();
+        pair.frontend.transport.close(accepted, RefuseCode::Limit, "enough");
+        pair.both(|ends| ends.iter().all(|end| !end.closed().is_empty()));
+        assert!(pair.slabs.complete(task));
+        pair.slabs.release(task);
+        pair.backend.seen.clear();
+        pair.frontend.seen.clear();
+    }
+    let before = pair.backend.transport.counters().messages_rdma;
+    let mut sent = 0;
+    while pair.backend.transport.counters().messages_rdma < before + 500 {
+        pair.backend.ping(pair.conn, sent);
+        sent += 1;
+        pair.both(|_| true);
+    }
+    pair.both(|[_, frontend]| frontend.pings().len() as u64 == sent);
+    assert_eq!(pings(&pair.frontend), (0..sent).collect::<Vec<_>>());
+}
+
+/// Without a cable nothing answers; the SEND's own bound tells.
+#[test]
+fn a_cut_cable_is_noticed_by_answers_within_the_bound() {
+    if std::env::var_os("BATON_VERBS_PAIR").is_none() {
+        return eprintln!("SKIPPED: there is no cable to cut; `./x rdma` runs this in a guest");
+    }
+    assert!(rdma_here());
+    let bound = Nanos::from_millis(400);
+    let backend = VerbsConfig { read_timeout: bound, ..on_device(0) };
+    let mut pair = Pair::talking([&backend, &on_device(1)], TcpConfig::default(), 2, OUTPUT);
+    let task = submit(&pair.slabs, 1);
+    ip(&["link", "set", "veth1", "down"]);
+    let clock = Clock::start();
+    let before = clock.now();
+    pair.backend.transport.reply(pair.conn, &result(task), b"lost").unwrap();
+    settle([&mut pair.backend], |[backend]| !backend.closed().is_empty());
+    let took = clock.now() - before;
+    ip(&["link", "set", "veth1", "up"]);
+    ip(&["route", "add", "10.77.0.1", "dev", "veth1", "src", "10.77.0.2", "table", "101"]);
+    let reason = pair.backend.closed().swap_remove(0).1;
+    assert!(matches!(&reason, CloseReason::Fabric(text) if text.contains("in time")), "{reason}");
+    assert!(took < Nanos(bound.0 * 3), "{took:?}");
+}
+
+/// A READ that is given up renews the queue pair for READs; messages have their own, and go on.
+#[test]
+fn messages_outlive_the_queue_pair_for_reads() {
+    if !rdma_here() {
+        return;
+    }
+    let mut pair = Pair::new(&on_device(0), &on_device(1), 2, 4 << 20);
+    pair.linked();
+    pair.started();
+    let tasks = [0, 1].map(|seed| submit(&pair.slabs, seed));
+    let before = pair.links();
+    pair.post(&tasks, 4 << 20);
+    pair.backend.ping(pair.conn, 1);
+    pair.backend.transport.abort_read(pair.conn, 0);
+    pair.backend.ping(pair.conn, 2);
+    pair.settle(2);
+    pair.backend.ping(pair.conn, 3);
+    pair.both(|[_, frontend]| frontend.pings().len() == 3);
+    assert_eq!(pings(&pair.frontend), [1, 2, 3]);
+    assert_eq!(pair.links(), before + 1, "a fresh queue pair for READs");
+    assert_eq!(pair.backend.transport.counters().control_links, 1);
+}
+
+/// A backend of a version that knows no queue pairs for messages reads over RDMA and answers over TCP.
+#[test]
+fn peers_of_earlier_versions_answer_over_tcp() {
+    if !rdma_here() {
+        return;
+    }
+    let mut backend = node(Role::Backend, TransportChoice::Rdma, &on_device(0));
+    let mut frontend = node(Role::Frontend, TransportChoice::Rdma, &on_device(1));
+    let set = slabs(1, 1, 1_000);
+    frontend.transport.expose(set.clone()).unwrap();
+    let buffer = landing(&mut backend, 1_000);
+    let old = Hello { version_max: 3.into(), ..Hello::new(Role::Backend, 5, 77) };
+    let conn = backend.transport.connect(frontend.transport.local_addr(), old).unwrap();
+    settle([&mut backend, &mut frontend], |[_, frontend]| !frontend.opened().is_empty());
+    let accepted = frontend.opened()[0].0;
+    frontend.transport.trust(accepted);
+    let task = submit(&set, 7);
+    backend.transport.post_reads(&mut vec![read(conn, task, &buffer, 0, 1_000)]);
+    settle([&mut backend, &mut frontend], |[backend, _]| !backend.reads().is_empty());
+    backend.transport.reply(conn, &result(task), b"by message").unwrap();
+    settle([&mut backend, &mut frontend], |[_, frontend]| answers(frontend) == 1);
+    let (mine, theirs) = (backend.transport.counters(), frontend.transport.counters());
+    assert_eq!((mine.reads_rdma, mine.messages_rdma, mine.control_links), (1, 0, 0));
+    assert_eq!((theirs.answers_rdma, theirs.control_links), (0, 0));
+}
+
+/// Adds what an answer takes from `reply` to its event, one way, ns.
+fn time_answer(pair: &mut Pair, clock: Clock, output: &[u8], times: &mut Vec<u64>) {
+    let task = submit(&pair.slabs, 1);
+    let before = clock.now();
+    pair.backend.transport.reply(pair.conn, &result(task), output).unwrap();
+    pair.backend.transport.flush();
+    pair.frontend.seen.clear();
+    while answers(&pair.frontend) == 0 {
+        pair.frontend.poll();
+        pair.backend.poll();
+    }
+    times.push((clock.now() - before).0);
+    assert!(pair.slabs.complete(task));
+    assert_eq!(pair.slabs.output(task).unwrap()[..], *output);
+}
+
+/// `rdma/guest.sh -- VERBS_TESTS --ignored --nocapture latency`: answers over queue pairs and over TCP,
+/// in turns, both sides polled by one thread. Fails if a queue pair were much slower than a socket.
+#[test]
+#[ignore = "a measurement; see its comment"]
+fn latency_of_answers_against_tcp() {
+    if !rdma_here() {
+        return;
+    }
+    let ends = [&on_device(0), &on_device(1)];
+    let clock = Clock::start();
+    for bytes in [16, 4_000, 40_000] {
+        let mut over_rdma = Pair::talking(ends, TcpConfig::default(), 4, bytes);
+        let mut over_tcp = Pair::over_tcp(4, bytes);
+        let output = vec![7; bytes as usize];
+        let (mut rdma, mut tcp) = (Vec::new(), Vec::new());
+        for _ in 0..300 {
+            time_answer(&mut over_rdma, clock, &output, &mut rdma);
+            time_answer(&mut over_tcp, clock, &output, &mut tcp);
+        }
+        rdma.sort_unstable();
+        tcp.sort_unstable();
+        let (rdma, tcp) = (rdma[150] as f64, tcp[150] as f64);
+        eprintln!("{bytes} bytes: SEND / TCP {:.2} (medians of 300)", rdma / tcp);
+        assert!(over_rdma.frontend.transport.counters().answers_rdma == 300);
+        assert!(rdma < 5.0 * tcp, "{rdma} against {tcp}");
+    }
+}

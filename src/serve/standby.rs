@@ -1,0 +1,72 @@
+//! A scheduler of several, of which one leads by a lease in etcd.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use baton_leader::{Candidate, News};
+use baton_topo::{Clock, Cluster, EtcdSpec, Tenure};
+
+use super::{STOP_INTERVAL, end};
+use crate::CommandResult;
+use crate::output::say;
+
+/// Stands by until it leads, then serves until a signal comes. Ends with an error once it does not lead
+/// any more: whoever supervises it starts it again, as a standby.
+pub(super) fn run(cluster: &Cluster, etcd: &EtcdSpec, stop: &AtomicBool) -> CommandResult {
+    let clock = Clock::start();
+    let candidate = Candidate::start(etcd, reachable(cluster.scheduler.listen)?, clock)?;
+    while !stop.load(Ordering::Relaxed) {
+        match candidate.news(STOP_INTERVAL) {
+            None => {}
+            Some(News::Standby { leader }) => {
+                tracing::info!(?leader, "another scheduler leads");
+                say("standby")?;
+            }
+            Some(News::Leads { epoch, tenure }) => {
+                tracing::info!(epoch, "leads");
+                return lead(cluster, clock, &candidate, &tenure, stop);
+            }
+            Some(News::Lost { problem }) => return Err(lost(&problem)),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The candidate outlives the scheduler: its lease goes only when nobody serves any more.
+fn lead(
+    cluster: &Cluster,
+    clock: Clock,
+    candidate: &Candidate,
+    tenure: &Tenure,
+    stop: &AtomicBool,
+) -> CommandResult {
+    let scheduler = baton_scheduler::start_within(cluster, clock, tenure)?;
+    say(&format!("listening {}", scheduler.addr()))?;
+    while !stop.load(Ordering::Relaxed) {
+        if let Some(News::Lost { problem }) = candidate.news(STOP_INTERVAL) {
+            return Err(lost(&problem));
+        }
+        // The agents may know before the candidate does.
+        if tenure.ends().is_none() {
+            return Err(lost("the lease could not be renewed in time"));
+        }
+    }
+    end(scheduler);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lost(problem: &str) -> Box<dyn std::error::Error> {
+    format!("this scheduler does not lead any more ({problem}); start it again as a standby").into()
+}
+
+/// Members are told this address, each on its host.
+fn reachable(listen: SocketAddr) -> Result<SocketAddr, String> {
+    if listen.ip().is_unspecified() || listen.port() == 0 {
+        return Err(format!(
+            "members cannot be told to look for this scheduler at {listen}; with etcd, give \
+             --listen an address of this host and a port"
+        ));
+    }
+    Ok(listen)
+}

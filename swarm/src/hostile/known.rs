@@ -1,0 +1,115 @@
+//! What an attacker has learnt, which is what makes its messages nearly right.
+
+use std::net::SocketAddr;
+
+use baton_core::Nanos;
+use baton_rdma::wire::{Message, ModelDesc, Read};
+
+use super::Temper;
+use crate::network::HostId;
+
+/// Something that was said to an attacker and matters to it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Heard {
+    Thread(SocketAddr),
+    Model(ModelDesc),
+    CatalogEnd,
+    Joined { member: u32, token: u64, first_gpu: u32 },
+    SchedulerTime(u64),
+    Hello,
+    Read(Read),
+    Plan { batch: u64, gpu: u32 },
+}
+
+impl Heard {
+    /// What of a message matters.
+    pub(super) fn of(message: &Message<'_>) -> Option<Self> {
+        Some(match message {
+            // Every address of the simulation is one that can be connected to as it stands.
+            Message::ThreadDesc(desc) => Self::Thread(desc.addr.resolve([0, 0, 0, 0].into())),
+            Message::ModelDesc(desc, _) => Self::Model(**desc),
+            Message::CatalogEnd(_) => Self::CatalogEnd,
+            Message::JoinAck(ack) => Self::Joined {
+                member: ack.member.get(),
+                token: ack.token.get(),
+                first_gpu: ack.first_gpu.get(),
+            },
+            Message::Pong(pong) => Self::SchedulerTime(pong.scheduler_ns.get()),
+            Message::Hello(_) => Self::Hello,
+            Message::Read(read) => Self::Read(**read),
+            Message::Plan(plan, _) => Self::Plan { batch: plan.batch.get(), gpu: plan.gpu.get() },
+            _ => return None,
+        })
+    }
+}
+
+/// Batches a thief remembers.
+const BATCHES_MAX: usize = 64;
+
+/// What it knows now.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) temper: Temper,
+    pub(super) host: HostId,
+    pub(super) addr: SocketAddr,
+    pub(super) now: Nanos,
+    pub(super) threads: Vec<SocketAddr>,
+    pub(super) models: Vec<ModelDesc>,
+    /// Its number and token, while it is a member.
+    pub(super) member: Option<(u32, u64)>,
+    pub(super) first_gpu: u32,
+    /// The scheduler's clock, and when it showed that.
+    pub(super) scheduler: (u64, Nanos),
+    pub(super) batches: Vec<(u64, u32)>,
+    /// Of its next task.
+    pub(super) generation: u32,
+}
+
+impl Known {
+    pub(super) fn new(temper: Temper, host: HostId, addr: SocketAddr) -> Self {
+        Self {
+            temper,
+            host,
+            addr,
+            now: Nanos::ZERO,
+            threads: Vec::new(),
+            models: Vec::new(),
+            member: None,
+            first_gpu: 0,
+            scheduler: (0, Nanos::ZERO),
+            batches: Vec::new(),
+            generation: 0,
+        }
+    }
+
+    /// It is no member any more; the next catalogue is another.
+    pub(super) fn left(&mut self) {
+        self.member = None;
+        self.threads.clear();
+        self.models.clear();
+        self.batches.clear();
+    }
+
+    /// The scheduler's clock, roughly.
+    pub(super) fn scheduler_now(&self) -> u64 {
+        self.scheduler.0 + (self.now - self.scheduler.1).0
+    }
+
+    pub(super) fn learn(&mut self, heard: &Heard) {
+        match *heard {
+            Heard::Thread(addr) => self.threads.push(addr),
+            Heard::Model(desc) if !self.models.iter().any(|m| m.model == desc.model) => {
+                self.models.push(desc);
+            }
+            Heard::Joined { member, token, first_gpu } => {
+                self.member = Some((member, token));
+                self.first_gpu = first_gpu;
+            }
+            Heard::SchedulerTime(shown) => self.scheduler = (shown, self.now),
+            Heard::Plan { batch, gpu } if self.batches.len() < BATCHES_MAX => {
+                self.batches.push((batch, gpu));
+            }
+            _ => {}
+        }
+    }
+}

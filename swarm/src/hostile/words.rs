@@ -1,0 +1,517 @@
+//! What an attacker says: right, nearly right, and wrong.
+
+use baton_core::{FrontendId, TaskId};
+use baton_rdma::frame::encode;
+use baton_rdma::wire::{
+    BatchDone, Body, Cancel, CatalogEnd, FabricAnswer, FabricOffer, FabricSlab, FrameHeader, Hello,
+    JoinAck, JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc, PeerDown, PeerUp, Ping,
+    Plan, Pong, ProfileDesc, Read, ReadReply, Ready, Refuse, Role, SlabDesc, SubclusterDesc,
+    Submit, TRAILER_LEN, TaskEnd, TaskResult, ThreadDesc, Welcome, WireAddr,
+};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+use super::known::Known;
+use super::{MARK, Temper};
+
+/// Slots of a slab it announces.
+const SLOTS: u32 = 64;
+
+pub(super) struct Words<'a> {
+    rng: &'a mut StdRng,
+    known: &'a Known,
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn new(rng: &'a mut StdRng, known: &'a Known) -> Self {
+        Self { rng, known }
+    }
+
+    // --- nearly right ----------------------------------------------------------------------------
+
+    pub(super) fn ping(&mut self, out: &mut Vec<u8>) -> u64 {
+        let sent = if self.one_in(8) { self.n64() } else { self.known.now.0 };
+        encode(out, &Ping { sent_ns: sent.into() }, &[], 0);
+        1
+    }
+
+    /// A hello of anybody's: mostly one that can be understood.
+    pub(super) fn hello(&mut self) -> Hello {
+        let roles = [Role::Frontend, Role::Backend, Role::Control, Role::ModelThread];
+        let role = roles[self.rng.random_range(0..4)];
+        let own = self.known.member.filter(|_| self.rng.random());
+        let (member, token) = own.unwrap_or_else(|| (self.n32(), self.n64()));
+        let mut hello = Hello::new(role, member, token);
+        match self.rng.random_range(0..40) {
+            0 => hello.magic = self.n32().into(),
+            1 => hello.version_min = self.n16().into(),
+            2 => hello.version_max = self.n16().into(),
+            3 => hello.role = self.rng.random(),
+            4 => hello.reserved = self.rng.random(),
+            _ => {}
+        }
+        hello
+    }
+
+    pub(super) fn welcome(&mut self, out: &mut Vec<u8>) -> u64 {
+        let member = self.known.member.map_or(0, |own| own.0);
+        let mut welcome = Welcome {
+            version: 3.into(),
+            role: Role::Frontend as u8,
+            reserved: 0,
+            member: member.into(),
+        };
+        match self.rng.random_range(0..30) {
+            0 => welcome.version = self.n16().into(),
+            1 => welcome.role = self.rng.random(),
+            2 => welcome.member = self.n32().into(),
+            3 => return 0,
+            _ => {}
+        }
+        encode(out, &welcome, &[], 0);
+        1
+    }
+
+    /// Announcements, then the join; now and then too many, or impossible ones.
+    pub(super) fn join(&mut self, temper: Temper, out: &mut Vec<u8>) -> u64 {
+        match temper {
+            Temper::Stranger => 0,
+            Temper::Frontend => self.join_frontend(out),
+            Temper::Idler | Temper::Thief => self.join_backend(temper, out),
+        }
+    }
+
+    fn join_frontend(&mut self, out: &mut Vec<u8>) -> u64 {
+        let storm = if self.one_in(8) { self.rng.random_range(0..5_000) } else { 0 };
+        let (mut slabs, mut first) = (0, 0);
+        for model in self.known.models.clone() {
+            let slab = self.slab(first, &model);
+            encode(out, &slab, &[], 0);
+            (slabs, first) = (slabs + 1, first + SLOTS);
+        }
+        for _ in 0..storm {
+            let slab = self.wild_slab();
+            encode(out, &slab, &[], 0);
+            slabs += 1;
+        }
+        let announced = if self.one_in(16) { self.n32() } else { slabs };
+        let addr = match self.rng.random_range(0..8) {
+            0 => self.addr(),
+            _ => WireAddr::new(self.known.addr),
+        };
+        encode(out, &JoinFrontend { addr, slabs: announced.into() }, &[], 0);
+        u64::from(slabs) + 1
+    }
+
+    fn slab(&mut self, first: u32, model: &ModelDesc) -> SlabDesc {
+        let input = model.input_bytes.get();
+        let slab = SlabDesc {
+            frontend: 0.into(),
+            first_slot: first.into(),
+            slots: SLOTS.into(),
+            stride: (input + TRAILER_LEN as u32).into(),
+            input_bytes: input.into(),
+            model: model.model,
+        };
+        if self.one_in(16) { self.wild_slab() } else { slab }
+    }
+
+    fn wild_slab(&mut self) -> SlabDesc {
+        SlabDesc {
+            frontend: self.n32().into(),
+            first_slot: self.n32().into(),
+            slots: self.n32().into(),
+            stride: self.n32().into(),
+            input_bytes: self.n32().into(),
+            model: self.model().into(),
+        }
+    }
+
+    fn join_backend(&mut self, temper: Temper, out: &mut Vec<u8>) -> u64 {
+        let mut said = 0;
+        for model in self.known.models.clone() {
+            let batch_max = model.batch_max.get() as usize;
+            let table: Vec<U64> = match self.rng.random_range(0..4) {
+                0 => vec![self.n64().max(1).into(); batch_max],
+                _ => Vec::new(),
+            };
+            encode(out, &ProfileDesc { model: model.model }, table.as_bytes(), 0);
+            said += 1;
+        }
+        let subcluster = if self.one_in(8) { self.n32() } else { self.rng.random_range(0..2) };
+        let most = if temper == Temper::Thief { 2 } else { 64 };
+        let gpus = if self.one_in(8) { self.n32() } else { self.rng.random_range(1..=most) };
+        let name = match self.rng.random_range(0..16) {
+            0 => "x".repeat(self.rng.random_range(0..30_000)),
+            1 => "b0".to_owned(),
+            _ => format!("evil{}", self.known.host.0),
+        };
+        let join = JoinBackend { subcluster: subcluster.into(), gpus: gpus.into() };
+        encode(out, &join, name.as_bytes(), 0);
+        said + 1
+    }
+
+    /// What its kind of member says to a ModelThread.
+    pub(super) fn thread_words(&mut self, temper: Temper, out: &mut Vec<u8>) -> u64 {
+        match temper {
+            Temper::Frontend if self.one_in(6) => {
+                let (task, model) = self.own_task();
+                encode(out, &Cancel { task: task.into(), model: model.into() }, &[], 0);
+            }
+            Temper::Frontend => {
+                let submit = self.submit();
+                encode(out, &submit, &[], 0);
+                if self.one_in(10) {
+                    encode(out, &submit, &[], 0);
+                    return 2;
+                }
+            }
+            _ => {
+                let done = self.batch_done();
+                encode(out, &done, &[], 0);
+            }
+        }
+        1
+    }
+
+    fn submit(&mut self) -> Submit {
+        let within = self.rng.random_range(1_000_000..60_000_000);
+        let deadline =
+            if self.one_in(8) { self.n64() } else { self.known.scheduler_now() + within };
+        let (task, mut model) = self.own_task();
+        if self.one_in(16) {
+            model = self.model();
+        }
+        Submit { task: task.into(), deadline_ns: deadline.into(), model: model.into() }
+    }
+
+    fn batch_done(&mut self) -> BatchDone {
+        let known = self.known.batches.len();
+        let (batch, gpu) = match known {
+            0 => (self.n64(), self.n32()),
+            _ => self.known.batches[self.rng.random_range(0..known)],
+        };
+        BatchDone {
+            batch: batch.into(),
+            started_ns: self.n64().into(),
+            finished_ns: self.n64().into(),
+            gpu: gpu.into(),
+            rows: self.n16().into(),
+            status: if self.one_in(64) { self.rng.random() } else { self.rng.random_range(0..4) },
+            reserved: 0,
+        }
+    }
+
+    /// Answers a READ of one of its inputs, if it does.
+    pub(super) fn serve(&mut self, read: &Read, serves: u32, out: &mut Vec<u8>) -> u64 {
+        if self.rng.random_range(0..1000) >= serves {
+            return 0;
+        }
+        let mut reply = ReadReply { task: read.task, tag: read.tag, status: 0, reserved: [0; 3] };
+        let mut len = read.len.get() as usize + TRAILER_LEN;
+        match self.rng.random_range(0..200) {
+            0 => reply.status = self.rng.random(),
+            1 => reply.tag = self.n32().into(),
+            2 => reply.task = self.n64().into(),
+            3 => len = self.rng.random_range(0..len + 10),
+            _ => {}
+        }
+        let mut payload = vec![0xff; len];
+        if let Some(trailer) = payload.last_chunk_mut::<TRAILER_LEN>() {
+            *trailer = if self.one_in(100) { [7; 8] } else { read.task.get().to_le_bytes() };
+        }
+        if let Some(head) = payload.first_chunk_mut::<8>() {
+            *head = MARK.to_le_bytes();
+        }
+        encode(out, &reply, &[], len);
+        let cut = if self.one_in(200) { self.rng.random_range(0..=len) } else { len };
+        out.extend_from_slice(&payload[..cut]);
+        1
+    }
+
+    // --- wrong -----------------------------------------------------------------------------------
+
+    /// Something that does not belong: any message, bytes, or half of either.
+    pub(super) fn illegal(&mut self, out: &mut Vec<u8>) -> u64 {
+        let from = out.len();
+        let said = match self.rng.random_range(0..8) {
+            0 => self.noise(out),
+            1 => self.wild_header(out),
+            _ => self.arbitrary(out),
+        };
+        if self.one_in(4) {
+            self.mangle(out, from);
+        }
+        said
+    }
+
+    fn noise(&mut self, out: &mut Vec<u8>) -> u64 {
+        let len = self.rng.random_range(1..200);
+        out.extend((0..len).map(|_| self.rng.random::<u8>()));
+        1
+    }
+
+    fn wild_header(&mut self, out: &mut Vec<u8>) -> u64 {
+        let kind = Kind::ALL[self.rng.random_range(0..Kind::ALL.len())];
+        let mut header = FrameHeader::new(kind, 0, 0);
+        header.body_len = self.n16().into();
+        header.payload_len = if self.one_in(2) { 0.into() } else { self.n32().into() };
+        header.reserved = u8::from(self.one_in(8));
+        out.extend_from_slice(header.as_bytes());
+        self.noise(out)
+    }
+
+    fn mangle(&mut self, out: &mut Vec<u8>, from: usize) {
+        let len = out.len() - from;
+        if len == 0 {
+            return;
+        }
+        let at = from + self.rng.random_range(0..len);
+        match self.rng.random_range(0..3) {
+            0 => out[at] = self.rng.random(),
+            1 => out.truncate(at),
+            _ => {
+                let again = out[from..].to_vec();
+                out.extend_from_slice(&again);
+            }
+        }
+    }
+
+    /// Any message of the protocol, with any content.
+    pub(super) fn arbitrary(&mut self, out: &mut Vec<u8>) -> u64 {
+        match Kind::ALL[self.rng.random_range(0..Kind::ALL.len())] {
+            Kind::Hello | Kind::Welcome | Kind::Refuse if !self.one_in(16) => {
+                return self.ping(out);
+            }
+            // Whoever says so is given batches: that is a thief's, whose effects are expected.
+            Kind::Ready if self.known.temper == Temper::Idler => return self.ping(out),
+            kind => self.of_kind(kind, out),
+        }
+        1
+    }
+
+    fn of_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
+            Kind::Hello => self.put(out, |w| w.hello()),
+            Kind::Welcome => drop(self.welcome(out)),
+            Kind::Refuse => self.put(out, |w| Refuse { code: w.n16().into() }),
+            Kind::ThreadDesc => {
+                self.put(out, |w| ThreadDesc { thread: w.n32().into(), addr: w.addr() });
+            }
+            Kind::ModelDesc => self.put(out, Self::model_desc),
+            Kind::SubclusterDesc => {
+                self.put(out, |w| SubclusterDesc { subcluster: w.n32().into() });
+            }
+            Kind::CatalogEnd => self.put(out, |w| CatalogEnd { scheduler_epoch: w.n64().into() }),
+            Kind::JoinFrontend => {
+                self.put(out, |w| JoinFrontend { addr: w.addr(), slabs: w.n32().into() });
+            }
+            Kind::SlabDesc => self.put(out, Self::wild_slab),
+            Kind::JoinBackend => {
+                self.put(out, |w| JoinBackend { subcluster: w.n32().into(), gpus: w.n32().into() });
+            }
+            Kind::ProfileDesc => {
+                let model = self.model();
+                let table = vec![U64::new(self.n64()); self.rng.random_range(0..40)];
+                encode(out, &ProfileDesc { model: model.into() }, table.as_bytes(), 0);
+            }
+            Kind::JoinAck => self.put(out, |w| JoinAck {
+                member: w.n32().into(),
+                first_gpu: w.n32().into(),
+                token: w.n64().into(),
+            }),
+            Kind::Ready => self.put(out, |w| Ready { reserved: w.n32().into() }),
+            Kind::Leave => self.put(out, |w| Leave { reserved: w.n32().into() }),
+            Kind::LeaveAck => self.put(out, |w| LeaveAck { reserved: w.n32().into() }),
+            Kind::PeerUp => self.put(out, Self::peer_up),
+            Kind::PeerDown => self.put(out, |w| PeerDown { frontend: w.n32().into() }),
+            Kind::Ping => drop(self.ping(out)),
+            Kind::Pong => {
+                self.put(out, |w| Pong { sent_ns: w.n64().into(), scheduler_ns: w.n64().into() });
+            }
+            Kind::Submit => self.put(out, |w| Submit {
+                task: w.task().into(),
+                deadline_ns: w.n64().into(),
+                model: w.model().into(),
+            }),
+            Kind::Cancel => {
+                self.put(out, |w| Cancel { task: w.task().into(), model: w.model().into() });
+            }
+            Kind::BatchDone => self.put(out, Self::batch_done),
+            _ => self.of_task_kind(kind, out),
+        }
+    }
+
+    fn of_task_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
+            Kind::TaskEnd => self.put(out, |w| TaskEnd {
+                task: w.task().into(),
+                kind: w.rng.random(),
+                reason: w.rng.random(),
+                retry_ms: w.n16().into(),
+            }),
+            Kind::Plan => {
+                let plan = Plan {
+                    batch: self.n64().into(),
+                    exec_at_ns: self.n64().into(),
+                    invalid_after_ns: self.n64().into(),
+                    model: self.model().into(),
+                    gpu: self.n32().into(),
+                };
+                let count = self.rng.random_range(0..40);
+                let tasks: Vec<U64> = (0..count).map(|_| self.task().into()).collect();
+                encode(out, &plan, tasks.as_bytes(), 0);
+            }
+            Kind::Read => self.put(out, |w| Read {
+                task: w.task().into(),
+                tag: w.n32().into(),
+                len: w.n32().into(),
+            }),
+            Kind::ReadReply => self.put(out, |w| ReadReply {
+                task: w.task().into(),
+                tag: w.n32().into(),
+                status: w.rng.random_range(0..4),
+                reserved: [0; 3],
+            }),
+            Kind::TaskResult => self.put(out, |w| TaskResult {
+                task: w.task().into(),
+                started_ns: w.n64().into(),
+                finished_ns: w.n64().into(),
+                batch_size: w.n32().into(),
+                gpu: w.n32().into(),
+            }),
+            Kind::FabricOffer => self.put(out, |w| FabricOffer {
+                epoch: w.n32().into(),
+                pair: w.n32().into(),
+                first_psn: w.n32().into(),
+                lid: w.n16().into(),
+                read_depth: w.rng.random(),
+                mtu: w.rng.random(),
+                gid: w.rng.random(),
+                read_timeout_us: w.n32().into(),
+                reserved: 0.into(),
+            }),
+            Kind::FabricAnswer => self.put(out, |w| FabricAnswer {
+                epoch: w.n32().into(),
+                pair: w.n32().into(),
+                first_psn: w.n32().into(),
+                lid: w.n16().into(),
+                read_depth: w.rng.random(),
+                mtu: w.rng.random(),
+                gid: w.rng.random(),
+                read_timeout_us: w.n32().into(),
+                slabs: w.n32().into(),
+            }),
+            _ => self.put(out, |w| FabricSlab {
+                first_slot: w.n32().into(),
+                slots: w.n32().into(),
+                stride: w.n32().into(),
+                input_bytes: w.n32().into(),
+                addr: w.n64().into(),
+                rkey: w.n32().into(),
+                reserved: 0.into(),
+            }),
+        }
+    }
+
+    fn put<B: Body>(&mut self, out: &mut Vec<u8>, make: impl FnOnce(&mut Self) -> B) {
+        let body = make(self);
+        // A tail where one belongs is text; where none does, it is one more mistake.
+        let tail = if self.one_in(4) { "tail" } else { "" };
+        let takes = matches!(
+            B::KIND,
+            Kind::Refuse
+                | Kind::ModelDesc
+                | Kind::SubclusterDesc
+                | Kind::JoinBackend
+                | Kind::FabricOffer
+                | Kind::FabricAnswer
+        );
+        let tail = if takes || self.one_in(16) { tail } else { "" };
+        encode(out, &body, tail.as_bytes(), 0);
+    }
+
+    fn model_desc(&mut self) -> ModelDesc {
+        ModelDesc {
+            model: self.model().into(),
+            thread: self.n32().into(),
+            subcluster: self.n32().into(),
+            batch_max: self.n32().into(),
+            input_bytes: self.n32().into(),
+            output_bytes: self.n32().into(),
+            slo_ns: self.n64().into(),
+        }
+    }
+
+    fn peer_up(&mut self) -> PeerUp {
+        PeerUp {
+            frontend: self.n32().into(),
+            reserved: 0.into(),
+            token: self.n64().into(),
+            addr: self.addr(),
+            slabs: self.n16().into(),
+            reserved2: 0.into(),
+        }
+    }
+
+    // --- numbers ---------------------------------------------------------------------------------
+
+    fn one_in(&mut self, n: u32) -> bool {
+        self.rng.random_range(0..n) == 0
+    }
+
+    fn n16(&mut self) -> u16 {
+        [0, 1, 2, 3, 16, u16::MAX, self.rng.random()][self.rng.random_range(0..7)]
+    }
+
+    fn n32(&mut self) -> u32 {
+        let member = self.known.member.map_or(0, |own| own.0);
+        let wild = self.rng.random();
+        let all = [0, 1, 2, 63, 64, 1 << 20, u32::MAX, member, self.known.first_gpu, wild];
+        all[self.rng.random_range(0..all.len())]
+    }
+
+    fn n64(&mut self) -> u64 {
+        let (now, wild) = (self.known.scheduler_now(), self.rng.random());
+        let soon = now + self.rng.random_range(0..50_000_000);
+        let all = [0, 1, u64::MAX, u64::MAX / 2, now, soon, soon, wild];
+        all[self.rng.random_range(0..all.len())]
+    }
+
+    fn model(&mut self) -> u32 {
+        if self.one_in(16) { self.n32() } else { self.rng.random_range(0..4) }
+    }
+
+    /// A task of its own, recent or next, and its model.
+    fn own_task(&mut self) -> (u64, u32) {
+        let me = self.known.member.map_or(0, |own| own.0) as u16;
+        let back = self.rng.random_range(0..4);
+        let generation = self.known.generation.wrapping_sub(back);
+        let models = self.known.models.len().max(1) as u32;
+        let slot = self.rng.random_range(0..SLOTS * models);
+        let model = self.known.models.get((slot / SLOTS) as usize).map_or(0, |m| m.model.get());
+        (TaskId::new(FrontendId(me), slot, generation).0, model)
+    }
+
+    /// Anybody's.
+    fn task(&mut self) -> u64 {
+        if self.one_in(4) {
+            return self.n64();
+        }
+        let (frontend, slot) = (self.rng.random_range(0..6), self.rng.random_range(0..SLOTS));
+        TaskId::new(FrontendId(frontend), slot, self.rng.random_range(0..64)).0
+    }
+
+    fn addr(&mut self) -> WireAddr {
+        let mut addr = WireAddr::new(self.known.addr);
+        match self.rng.random_range(0..4) {
+            0 => addr.ip = self.rng.random(),
+            1 => addr.ip = [0; 16],
+            2 => addr.port = self.n16().into(),
+            _ => addr.ip[12..].copy_from_slice(&[10, 0, 0, self.rng.random_range(0..8)]),
+        }
+        addr
+    }
+}
