@@ -6,6 +6,8 @@ set -uo pipefail
 
 unit=$1 verbs=$2 behaviour=$3 baton=$4
 failed=()
+# shellcheck source=rdma/guest-cluster.sh
+source "${BASH_SOURCE[0]%/*}/guest-cluster.sh"
 
 step() {
     local title=$1
@@ -107,11 +109,35 @@ matrix() {
     [[ $(grep -o '"transport":"rdma"' <<<"$report" | wc -l) == 2 ]] && wait "${pids[@]}"
 }
 
+send_rate() {
+    local report
+    report=$("$baton" bench send-rate --transport rdma --seconds 1 --idle park --json) || { echo "$report"; return 1; }
+    echo "$report"
+    grep -q '"transport":"rdma".*"efficiency":null' <<<"$report"
+}
+
+# What a process makes of it that is to serve: `auto` does not hide it either.
+processes_with_little_memlock() {
+    local transport
+    cluster_up rdma || return 1
+    for transport in rdma auto; do
+        member_file web "$transport" rxe1
+        ends_with_error 'ulimit -l unlimited' with_little_memlock "$baton" load --config "$cluster/web.toml" --seconds 1 ||
+            return 1
+    done
+    cluster_down
+}
+
 without_a_device() {
-    rdma link del rxe0
-    rdma link del rxe1
-    env -u BATON_VERBS -u BATON_VERBS_PAIR "$verbs" --nocapture rdma_on_a_host_without | tee /tmp/without
-    grep -q '1 passed' /tmp/without
+    rdma link del rxe0 && rdma link del rxe1 && without_rdma 'rdma link add'
+}
+
+without_a_library() {
+    local status=0 library
+    for library in /usr/lib/*/libibverbs.so.1; do mv "$library" "$library.hidden" || return 1; done
+    without_rdma 'install rdma-core' || status=1
+    for library in /usr/lib/*/libibverbs.so.1.hidden; do mv "$library" "${library%.hidden}" || return 1; done
+    return $status
 }
 
 step "keys, ranges, drained queue pairs" "$unit" --test-threads 1 hub::
@@ -120,11 +146,20 @@ step "the behaviour of every transport" "$behaviour" --test-threads 1 verbs::
 step "two nodes and a lossy cable" with_loss "$verbs" --test-threads 1 images_are_read
 step "answers and a lossy cable" with_loss "$verbs" --test-threads 1 messages::a{nswers_land,_frontend_that_does_not}
 step "too little lockable memory" with_little_memlock "$verbs" --nocapture too_little_lockable
+step "processes with too little lockable memory" processes_with_little_memlock
 step "doctor: the device is found" doctor_finds_the_device
 step "doctor: its advice on memlock helps" advice_on_memlock
 step "doctor: its advice on the mtu helps" advice_on_mtu
 step "baton demo --transport rdma" demo
 step "baton bench matrix between two nodes" matrix
+step "baton bench send-rate --transport rdma" send_rate
+step "a cluster with TLS, RDMA and two READ depths" secured_cluster
+step "wrong certificates" wrong_certificates
+step "kill -9 of a backend under load" killed_backend
+step "kill -9 of a frontend under load" killed_frontend
+step "a cut cable under load" cut_cable
+step "the cluster ends in order" cluster_down
+step "no library" without_a_library
 step "no device" without_a_device
 
 if ((${#failed[@]})); then

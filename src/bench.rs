@@ -38,8 +38,9 @@ pub(crate) fn pull(bench: &'static str, shape: (u32, u32), args: &BenchPullArgs)
 }
 
 pub(crate) fn send_rate(args: &BenchSendRateArgs) -> CommandResult {
-    let BenchSendRateArgs { depth, bytes, seconds, idle, json } = *args;
-    let report = dataplane::send_rate(&SendRate { depth, bytes, seconds, idle }, Clock::start())?;
+    let BenchSendRateArgs { transport, depth, bytes, seconds, idle, json } = *args;
+    let run = SendRate { transport, depth, bytes, seconds, idle };
+    let report = dataplane::send_rate(&run, Clock::start())?;
     say(&if json { serde_json::to_string(&report)? } else { report.to_string() })?;
     Ok(ExitCode::SUCCESS)
 }

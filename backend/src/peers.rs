@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use baton_core::{FailReason, FrontendId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{Hello, PeerUp, RefuseCode, Role, SlabDesc};
-use baton_rdma::{ConnId, Peer, Transport};
+use baton_rdma::{CloseReason, ConnId, LogLimit, Peer, Transport};
 use zerocopy::little_endian::U64;
 
 use crate::catalog::ServedModel;
@@ -26,6 +26,7 @@ pub(crate) struct Peers {
     announced: Vec<SlabDesc>,
     /// When the first broken connection is due; `None` while all stand.
     retry_at: Option<Nanos>,
+    log: LogLimit,
 }
 
 #[derive(Debug)]
@@ -120,12 +121,28 @@ impl Peers {
             match transport.connect(frontend.addr, hello) {
                 Ok(conn) => frontend.conn = Some(conn),
                 Err(error) => {
-                    tracing::warn!(addr = %frontend.addr, %error, "cannot connect to a frontend");
+                    if self.log.allows(now) {
+                        tracing::warn!(addr = %frontend.addr, %error, "cannot connect to a frontend");
+                    }
                     self.retry_at = sooner(self.retry_at, frontend.due());
                 }
             }
         }
         tried
+    }
+
+    /// Writes down that a connection ended, unless too many do.
+    pub(crate) fn log_end(&mut self, frontend: FrontendId, reason: &CloseReason, now: Nanos) {
+        if self.log.allows(now) {
+            tracing::info!(frontend = frontend.0, %reason, "a frontend's connection ended");
+        }
+    }
+
+    /// What the log does not show.
+    pub(crate) fn tell_left_out(&mut self, now: Nanos) {
+        if let Some(count) = self.log.left_out(now) {
+            tracing::warn!("... and {count} more with frontends in the last second");
+        }
     }
 
     /// When [`Peers::connect_due`] has something to do.

@@ -131,6 +131,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             self.finish(Ok(()), now);
             return 1;
         }
+        self.peers.tell_left_out(now);
         done + self.peers.connect_due(now, self.join.member(), &mut self.transport)
     }
 

@@ -243,6 +243,9 @@ impl Events {
     /// For a transport on top of another: shows it the events from number `from` on, and takes out
     /// those that `keep` does not want to be kept.
     pub(crate) fn sift(&mut self, from: usize, mut keep: impl FnMut(Sifted<'_>) -> bool) {
+        if self.items.len() == from {
+            return;
+        }
         let bytes = &self.bytes;
         let mut at = 0;
         self.items.retain(|stored| {

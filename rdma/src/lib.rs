@@ -18,6 +18,7 @@ mod handshake;
 mod heartbeat;
 mod inproc;
 mod landing;
+mod log_limit;
 mod region;
 mod shared;
 mod slab;
@@ -36,6 +37,7 @@ pub use events::{CloseReason, Event, Events, Peer};
 pub use heartbeat::Heartbeat;
 pub use inproc::{InprocNetwork, InprocTransport};
 pub use landing::{BatchBuffer, RowMut, RowsRef};
+pub use log_limit::LogLimit;
 pub use slab::{
     InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError, SlabSet, SlabSpec,
 };

@@ -4,7 +4,7 @@
 mod common;
 
 use std::io::{ErrorKind, Write as _};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 
 use baton_core::{Nanos, TaskId};
 use baton_rdma::frame::HEADER_LEN;
@@ -13,8 +13,9 @@ use baton_rdma::wire::{
 };
 use baton_rdma::{CloseReason, TcpConfig, Transport};
 use baton_topo::Clock;
-use common::raw::{Raw, frame_of, node};
+use common::raw::{Raw, TcpNode, frame_of, node, node_with};
 use common::{Seen, settle};
+use rustix::net::{self, AddressFamily, SocketType};
 
 // --- handshake ---------------------------------------------------------------------------------
 
@@ -77,6 +78,33 @@ fn silence_instead_of_a_hello() {
     node.now = node.now + TcpConfig::default().handshake_timeout;
     assert_eq!(raw.refusal(&mut node).0, RefuseCode::Limit);
     assert_eq!(node.transport.counters().refused, 1);
+}
+
+/// A peer on a host of its own, which loopback has many of.
+fn peer_of(host: u8, node: &mut TcpNode) -> Raw {
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, host), 0)).unwrap();
+    net::connect(&socket, &node.transport.local_addr()).unwrap();
+    let mut raw = Raw::new(socket.into());
+    raw.send(&Hello::new(Role::Backend, u32::from(host), 0), &[], &[]);
+    raw.until(node, |raw, _| !raw.frames.is_empty() || raw.ended);
+    raw
+}
+
+#[test]
+fn one_host_cannot_fill_the_table() {
+    let mut node = node_with(TcpConfig { host_connections_max: 2, ..TcpConfig::default() });
+    let mut is_welcome = |raw: &mut Raw| raw.frames.front().unwrap().0 == Kind::Welcome;
+    let mut greedy: Vec<Raw> = (0..2).map(|_| peer_of(2, &mut node)).collect();
+    assert!(greedy.iter_mut().all(&mut is_welcome));
+    let (code, detail) = peer_of(2, &mut node).refusal(&mut node);
+    assert_eq!(code, RefuseCode::Limit);
+    assert!(detail.contains("2 connections from 127.0.0.2"), "{detail}");
+    assert_eq!(node.transport.counters().refused, 1);
+    assert!(is_welcome(&mut peer_of(3, &mut node)), "another host");
+    greedy.pop();
+    settle([&mut node], |[node]| node.closed().len() == 2);
+    assert!(is_welcome(&mut peer_of(2, &mut node)), "there is room again");
 }
 
 #[test]

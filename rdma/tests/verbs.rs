@@ -3,10 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
 mod common;
+#[path = "verbs/cut.rs"]
+mod cut;
 #[path = "verbs/messages.rs"]
 mod messages;
+#[path = "verbs/secure.rs"]
+mod secure;
+#[path = "verbs/tap.rs"]
+mod tap;
 
-use std::process::Command;
 use std::sync::Arc;
 
 use baton_core::{Nanos, TaskId};
@@ -236,36 +241,6 @@ fn a_frontend_that_dies_under_reads_is_a_lost_peer() {
     assert!(backend.reads().iter().any(|done| done.status == ReadStatus::PeerLost));
     backend.seen.clear();
     assert!(buffer.rows(4, BYTES).is_some(), "every row came back");
-}
-
-/// Without a cable nothing answers: TCP says nothing for minutes, the READ's own bound does.
-#[test]
-fn a_cut_cable_is_noticed_within_the_bound() {
-    if std::env::var_os("BATON_VERBS_PAIR").is_none() {
-        return eprintln!("SKIPPED: there is no cable to cut; `./x rdma` runs this in a guest");
-    }
-    assert!(rdma_here());
-    let bound = Nanos::from_millis(400);
-    let backend = VerbsConfig { read_timeout: bound, ..on_device(0) };
-    let mut pair = Pair::new(&backend, &on_device(1), 2, IMAGE);
-    let tasks = [0, 1].map(|seed| submit(&pair.slabs, seed));
-    pair.linked();
-    ip(&["link", "set", "veth1", "down"]);
-    let clock = Clock::start();
-    let before = clock.now();
-    pair.post(&tasks, IMAGE);
-    settle([&mut pair.backend], |[backend]| !backend.closed().is_empty());
-    let took = clock.now() - before;
-    ip(&["link", "set", "veth1", "up"]);
-    ip(&["route", "add", "10.77.0.1", "dev", "veth1", "src", "10.77.0.2", "table", "101"]);
-    let statuses: Vec<_> = pair.backend.reads().iter().map(|done| done.status).collect();
-    assert_eq!(statuses, [ReadStatus::PeerLost; 2]);
-    assert!(matches!(&pair.backend.closed()[0].1, CloseReason::Fabric(_)));
-    assert!(took < Nanos(bound.0 * 3), "{took:?}");
-}
-
-fn ip(args: &[&str]) {
-    assert!(Command::new("ip").args(args).status().unwrap().success(), "ip {args:?}");
 }
 
 /// Slots that end without an answer rest before they are used again; answered ones do not.

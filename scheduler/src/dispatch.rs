@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use baton_core::{
-    BackendId, Batch, Candidate, DropReason, GpuUpdate, ModelId, ModelSink, Nanos, TaskId, Unserved,
+    BackendId, Batch, Candidate, DropReason, Gpu, GpuUpdate, ModelId, ModelSink, Nanos, TaskId,
+    Unserved,
 };
 use baton_rdma::wire::{Plan, TaskEnd, VERSION_QUOTA};
 use baton_rdma::{ConnId, Transport};
@@ -14,7 +15,7 @@ use zerocopy::little_endian::U64;
 use crate::board::Published;
 use crate::counters::ModelThreadCounters;
 use crate::in_flight::InFlight;
-use crate::link::ModelLink;
+use crate::link::{ModelLink, Notice};
 use crate::peers::Peers;
 
 /// Where a model is.
@@ -94,6 +95,14 @@ impl<T: Transport> Dispatch<T> {
         }
     }
 
+    /// A backend that calls itself ready and is not connected here is given nothing more: every batch
+    /// for it would come back, and its tasks would wait for the next grant.
+    fn report_absent(&self, gpu: Gpu) {
+        if let Some(backend) = self.peers.unconnected_owner(gpu) {
+            self.link.notices.send(Notice::BackendLost(backend));
+        }
+    }
+
     fn send_plan(&mut self, conn: ConnId, name: u64, batch: &Batch<'_>) -> bool {
         self.task_ids.clear();
         self.task_ids.extend(batch.requests().map(|request| U64::new(request.task.0)));
@@ -129,6 +138,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
         } else {
             self.counters.plans_undelivered.add(1);
             self.undelivered.push(name);
+            self.report_absent(gpu);
         }
     }
 

@@ -11,6 +11,8 @@ pub const BACKENDS_MAX: u32 = 2048;
 pub const FRONTENDS_MAX: u32 = 1024;
 /// Connections of one thread: every member's, and some that are being refused.
 pub const CONNECTIONS_MAX: usize = (BACKENDS_MAX + FRONTENDS_MAX) as usize + 64;
+/// Of these, most that come from one host: half of them are left to the others.
+pub const HOST_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 2;
 /// Bytes of a backend's name.
 pub const NAME_MAX: usize = 255;
 /// Commands that may wait for a thread; the ControlThread waits while there is no room.

@@ -112,7 +112,7 @@ pub enum Notice {
     Drained(Gpu),
     /// A frontend's connection to a ModelThread broke.
     FrontendLost(FrontendId),
-    /// A backend's connection to a ModelThread broke.
+    /// A backend's connection to a ModelThread broke, or it has none although it is ready.
     BackendLost(BackendId),
     /// A model has arrived at its new ModelThread.
     Adopted(ModelId),

@@ -130,6 +130,13 @@ impl Peers {
         (life == gpu.life).then_some((backend, conn))
     }
 
+    /// The backend that has the slot, if it is not connected.
+    pub(crate) fn unconnected_owner(&self, gpu: Gpu) -> Option<BackendId> {
+        let &(life, backend) = self.owners.get(gpu.id.0 as usize)?.as_ref()?;
+        let entry = self.backends[backend.0 as usize].as_ref()?;
+        (life == gpu.life && entry.conn.is_none()).then_some(backend)
+    }
+
     fn entry(&mut self, member: Member) -> Option<&mut Option<Entry>> {
         match member {
             Member::Frontend(id) => self.frontends.get_mut(usize::from(id.0)),
@@ -191,8 +198,13 @@ mod tests {
         peers.expect(Member::Backend(BackendId(2)), 7);
         peers.own(BackendId(2), &[new]);
         assert_eq!(peers.backend_of(new), None, "not connected yet");
+        assert_eq!(peers.unconnected_owner(new), Some(BackendId(2)));
+        assert_eq!(peers.unconnected_owner(old), None);
         assert!(peers.admit(ConnId(4), &peer(Role::Backend, 2, 7)));
         assert_eq!(peers.backend_of(new), Some((BackendId(2), ConnId(4))));
         assert_eq!(peers.backend_of(old), None);
+        assert_eq!(peers.unconnected_owner(new), None);
+        peers.forget(Member::Backend(BackendId(2)));
+        assert_eq!(peers.unconnected_owner(new), None, "nobody's");
     }
 }

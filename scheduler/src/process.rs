@@ -17,7 +17,7 @@ use crate::catalog::Catalog;
 use crate::control::{ControlParts, ControlThread};
 use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
 use crate::hot_path::HotPath;
-use crate::limits::{CONNECTIONS_MAX, MODEL_THREADS_MAX};
+use crate::limits::{CONNECTIONS_MAX, HOST_CONNECTIONS_MAX, MODEL_THREADS_MAX};
 use crate::link::{CommandSender, ModelCommand};
 use crate::model_thread::ModelThread;
 use crate::rank_thread::RankThread;
@@ -139,7 +139,11 @@ fn bind(
     member: u32,
     credentials: Option<&Credentials>,
 ) -> Result<TcpTransport, SchedulerError> {
-    let bounds = TcpConfig { connections_max: CONNECTIONS_MAX, ..TcpConfig::default() };
+    let bounds = TcpConfig {
+        connections_max: CONNECTIONS_MAX,
+        host_connections_max: HOST_CONNECTIONS_MAX,
+        ..TcpConfig::default()
+    };
     TcpTransport::bind_with(Some(addr), Identity { role, member }, bounds, credentials)
         .map_err(|source| SchedulerError::Listen { addr, source })
 }

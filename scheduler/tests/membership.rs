@@ -2,12 +2,13 @@
 
 mod stage;
 
+use baton_core::{DropReason, TaskId};
 use baton_rdma::wire::{
     JoinBackend, JoinFrontend, ProfileDesc, Ready, RefuseCode, Role, SlabDesc, Submit, WireAddr,
 };
 use baton_rdma::{Identity, Transport};
 use baton_topo::PolicyName;
-use stage::{Stage, Told, cluster, ms};
+use stage::{Member, Stage, Told, cluster, ms};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
@@ -127,15 +128,7 @@ fn messages_out_of_place_end_the_conversation() {
     assert_eq!(refused(&stage.exchange(&mut hasty)), Some(RefuseCode::UnexpectedMessage));
 
     let mut confused = stage.member(Role::Backend);
-    let slab = SlabDesc {
-        frontend: 0.into(),
-        first_slot: 0.into(),
-        slots: 1.into(),
-        stride: 64.into(),
-        input_bytes: 8.into(),
-        model: 0.into(),
-    };
-    confused.send(&slab, &[]);
+    confused.send(&slab(0, 0, 1), &[]);
     assert_eq!(refused(&stage.exchange(&mut confused)), Some(RefuseCode::UnexpectedMessage));
 
     let mut lost = stage.member(Role::Frontend);
@@ -179,4 +172,145 @@ fn an_idle_backend_drains_at_once_and_its_name_is_free_again() {
     stage.settle();
     let again = stage.backend("b", 0, 2);
     assert_ne!(again.token, 0);
+}
+
+fn slab(model: u32, first_slot: u32, slots: u32) -> SlabDesc {
+    SlabDesc {
+        frontend: 0.into(),
+        first_slot: first_slot.into(),
+        slots: slots.into(),
+        stride: 64.into(),
+        input_bytes: 8.into(),
+        model: model.into(),
+    }
+}
+
+#[test]
+fn slabs_that_cannot_be_are_refused_before_a_backend_hears_of_them() {
+    let max = TaskId::SLOTS_MAX;
+    let limit = "more slabs than models";
+    let cases: [(&[SlabDesc], RefuseCode, &str); 5] = [
+        (&[slab(2, 0, 1)], RefuseCode::BadRequest, "no such model"),
+        (&[slab(0, max, 1)], RefuseCode::BadRequest, "behind the last slot"),
+        (&[slab(0, 1, max)], RefuseCode::BadRequest, "across the last slot"),
+        (&[slab(0, u32::MAX, u32::MAX)], RefuseCode::BadRequest, "beyond all numbers"),
+        (&[slab(0, 0, 1), slab(1, 1, 1), slab(0, 2, 1)], RefuseCode::Limit, limit),
+    ];
+    for (slabs, code, why) in cases {
+        let mut stage = stage();
+        let mut backend = stage.backend("b", 0, 1);
+        let mut frontend = stage.member(Role::Frontend);
+        slabs.iter().for_each(|slab| frontend.send(slab, &[]));
+        let join = JoinFrontend {
+            addr: WireAddr::new(stage.control_addr()),
+            slabs: (slabs.len() as u32).into(),
+        };
+        frontend.send(&join, &[]);
+        assert_eq!(refused(&stage.exchange(&mut frontend)), Some(code), "{why}");
+        assert_eq!(stage.exchange(&mut backend), [], "{why}");
+    }
+}
+
+#[test]
+fn slabs_up_to_the_last_slot_are_taken() {
+    let mut stage = stage();
+    let mut frontend = stage.member(Role::Frontend);
+    frontend.send(&slab(0, 0, 1), &[]);
+    frontend.send(&slab(1, 1, TaskId::SLOTS_MAX - 1), &[]);
+    let addr = WireAddr::new(frontend.transport.local_addr());
+    frontend.send(&JoinFrontend { addr, slabs: 2.into() }, &[]);
+    assert!(matches!(stage.exchange(&mut frontend)[..], [Told::Joined { .. }]));
+}
+
+/// A table for model 0, whose batches have at most eight tasks.
+fn table_ns(first: u64, step: u64) -> Vec<U64> {
+    (0..8).map(|row| U64::new(first + row * step)).collect()
+}
+
+#[test]
+fn profiles_announced_twice_or_beyond_reason_are_refused() {
+    let hour_ns = 3_600_000_000_000;
+    let absurd = [table_ns(hour_ns, 1), table_ns(u64::MAX - 7, 1)];
+    for table in absurd {
+        let mut stage = stage();
+        let mut backend = stage.member(Role::Backend);
+        backend.send(&ProfileDesc { model: 0.into() }, table.as_bytes());
+        let told = stage.exchange(&mut backend);
+        assert_eq!(refused(&told), Some(RefuseCode::BadRequest), "{table:?}: {told:?}");
+    }
+    let mut stage = stage();
+    let mut backend = stage.member(Role::Backend);
+    for table in [table_ns(1_000_000, 1_000_000), Vec::new()] {
+        backend.send(&ProfileDesc { model: 0.into() }, table.as_bytes());
+    }
+    assert_eq!(refused(&stage.exchange(&mut backend)), Some(RefuseCode::BadRequest));
+    assert_eq!(stage.scheduler.counters().control_thread.joins_refused.get(), 1);
+}
+
+/// A backend for model 0 that has joined with this profile and is not ready.
+fn measured(stage: &mut Stage, name: &str, table: &[U64]) -> Member {
+    let mut backend = stage.member(Role::Backend);
+    backend.send(&ProfileDesc { model: 0.into() }, table.as_bytes());
+    backend.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, name.as_bytes());
+    stage.connect(&mut backend);
+    backend
+}
+
+fn ready(stage: &mut Stage, backend: &mut Member) {
+    backend.send(&Ready { reserved: 0.into() }, &[]);
+    stage.exchange(backend);
+}
+
+/// What is planned with shows in what is taken: 30 ms are enough for ℓ(1) = 5 ms, and not for 60 ms.
+#[test]
+fn a_profile_counts_while_its_backend_serves_and_no_longer() {
+    let mut stage = stage();
+    let mut frontend = stage.frontend();
+    let mut slow = measured(&mut stage, "slow", &table_ns(60_000_000, 1_000_000));
+    let mut quick = measured(&mut stage, "quick", &table_ns(5_000_000, 1_000_000));
+    let mut told_of = |stage: &mut Stage, slot: u32| {
+        let task = frontend.task(slot, 0);
+        frontend.submit(0, task, stage.now + ms(30));
+        stage.exchange(&mut frontend)
+    };
+    ready(&mut stage, &mut quick);
+    assert_eq!(told_of(&mut stage, 0), [], "one has joined and is not ready");
+    ready(&mut stage, &mut slow);
+    let reasons = told_of(&mut stage, 1).into_iter().map(|told| match told {
+        Told::Ended { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    });
+    // The one that waited may have ended too.
+    let reasons: Vec<u8> = reasons.collect();
+    assert!(reasons.contains(&DropReason::DeadlinePassed.code()), "{reasons:?}");
+    drop(slow.transport);
+    stage.settle();
+    assert_eq!(told_of(&mut stage, 2), [], "it is gone, and so is its profile");
+}
+
+/// Without a connection it could be sent no batch.
+#[test]
+fn a_backend_that_is_ready_and_not_connected_is_given_nothing() {
+    let mut stage = Stage::new(&cluster(PolicyName::Eager, 1));
+    let mut frontend = stage.frontend();
+    let mut hollow = stage.member(Role::Backend);
+    hollow.send(&ProfileDesc { model: 0.into() }, &[]);
+    hollow.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"hollow");
+    hollow.send(&Ready { reserved: 0.into() }, &[]);
+    assert!(matches!(stage.exchange(&mut hollow)[..], [Told::Joined { .. }, Told::PeerUp { .. }]));
+    let mut real = stage.backend("real", 0, 1);
+
+    let task = frontend.task(0, 0);
+    frontend.submit(0, task, stage.now + ms(30));
+    assert_eq!(stage.exchange(&mut frontend), []);
+    let planned = stage.exchange(&mut real);
+    assert!(matches!(&planned[..], [Told::Plan { tasks, .. }] if tasks == &[task]), "{planned:?}");
+    assert_eq!(refused(&stage.exchange(&mut hollow)), Some(RefuseCode::Unauthorised));
+    let counters = stage.scheduler.counters();
+    let undelivered = counters.model_threads[0].plans_undelivered.get();
+    assert!(
+        (1..=4).contains(&undelivered),
+        "{undelivered}: once or twice before the word is passed on"
+    );
+    assert_eq!(counters.control_thread.lost.get(), 1);
 }

@@ -247,3 +247,26 @@ fn a_busy_backend_drains_after_its_last_batch_and_gets_no_other() {
     leaving.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
     assert_eq!(stage.exchange(&mut leaving), [Told::LeaveAck]);
 }
+
+/// Threads come to an end one after the other; what the first closes is nobody's loss.
+#[test]
+fn a_thread_that_has_ended_takes_no_member_from_those_that_have_not() {
+    let mut stage = Stage::new(&cluster(PolicyName::Eager, 2));
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    submit(&mut stage, &mut frontend, 1);
+    let (batch, gpu, _) = plan(&stage.exchange(&mut backend));
+    stage.scheduler.stop_serving();
+    let refusals = |told: Vec<Told>| -> Vec<Option<RefuseCode>> {
+        let code = |told| match told {
+            Told::Refused { code, .. } => code,
+            other => panic!("{other:?}"),
+        };
+        told.into_iter().map(code).collect()
+    };
+    let shutdown = [Some(RefuseCode::Shutdown)];
+    assert_eq!(refusals(stage.exchange(&mut frontend)), shutdown, "by the idle thread");
+    assert_eq!(refusals(stage.exchange(&mut backend)), shutdown, "by the idle thread");
+    backend.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
+    assert_eq!(refusals(stage.exchange(&mut backend)), shutdown, "after its last batch");
+    assert_eq!(refusals(stage.exchange(&mut frontend)), shutdown, "after the last batch");
+}

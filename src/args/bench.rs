@@ -103,6 +103,9 @@ pub(crate) struct BenchResponderArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct BenchSendRateArgs {
+    /// rdma or tcp
+    #[arg(long, default_value_t = TransportChoice::Tcp, value_parser = one_transport)]
+    pub(crate) transport: TransportChoice,
     /// Messages under way
     #[arg(long, default_value_t = 32)]
     pub(crate) depth: u32,

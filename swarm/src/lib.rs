@@ -29,7 +29,7 @@ pub use applications::{Applications, Tally};
 pub use clock::SkewedClock;
 pub use faults::{Fault, Holds, Who};
 pub use gpu::SimGpu;
-pub use hostile::{Attack, Hostility, Temper};
+pub use hostile::{Attack, Attacker, Hostility, Targets, Temper};
 pub use ledger::{Ledger, Task};
 pub use network::{HostId, Link, Network, Port, Sent, SimStream, Watch};
 pub use plan::{Engines, Load, Plan, Transport};

@@ -43,6 +43,7 @@ impl World {
         let bounds = self.conditions.transport;
         let cfg = TcpConfig {
             connections_max: 64,
+            host_connections_max: 32,
             send_queue_bytes: bounds.send_queue_bytes,
             credit_bytes,
             handshake_timeout: bounds.handshake_timeout,

@@ -121,7 +121,7 @@ pub struct World {
     /// Decides which versions are spoken; apart, so that everything else is drawn as without.
     builds: StdRng,
     pub(crate) shared_now: Rc<Cell<Nanos>>,
-    pub(crate) attackers: Vec<Attacker>,
+    pub(crate) attackers: Vec<Attacker<Port>>,
     /// What attackers that are gone have done.
     pub(crate) hostility: Hostility,
     targets: Targets,
@@ -331,7 +331,7 @@ impl World {
         let port = self.network.open_hostile(host, addr_of(host, 1));
         let seed = self.rng.random();
         self.trace.event(self.now, format_args!("ATTACKER {host:?}: {attack:?}"));
-        self.attackers.push(Attacker::new(attack, host, port, seed, self.now));
+        self.attackers.push(Attacker::new(attack, host.0, port, seed, self.now));
     }
 
     /// The attackers are gone; their kernels close their connections.

@@ -62,6 +62,24 @@ impl Process {
         next(&self.stderr, |line| line.contains(text).then_some(()));
     }
 
+    /// What it has written to stderr until it ended, as far as nobody has waited for it.
+    pub(crate) fn rest_of_stderr(&self) -> Vec<String> {
+        self.stderr.iter().collect()
+    }
+
+    /// Bytes of memory it uses.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+        kib * 1024
+    }
+
+    /// Files and connections it has open.
+    pub(crate) fn handles(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();

@@ -52,7 +52,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             && let Some(frontend) = self.peers.closed(conn, now)
         {
             self.counters.frontends_disconnected += 1;
-            tracing::info!(frontend = frontend.0, %reason, "a frontend's connection ended");
+            self.peers.log_end(frontend, reason, now);
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use super::{Pull, PullError};
 
 const MODEL: ModelId = ModelId(0);
 /// Connecting and linking, on a busy machine.
-const UP_TIMEOUT: Nanos = Nanos::from_millis(10_000);
+pub(super) const UP_TIMEOUT: Nanos = Nanos::from_millis(10_000);
 /// A sender looks this often whether it is to end.
 const LOOK: Nanos = Nanos::from_millis(50);
 
@@ -33,6 +33,10 @@ pub(super) struct Rig {
     /// What each row pulls.
     objects: Vec<(ConnId, TaskId)>,
     reads: Vec<Read>,
+    /// Rows that came in a pass.
+    free: Vec<usize>,
+    /// Polls are told this moment: only handshakes look at it, and those are done.
+    up_at: Nanos,
     stop: Arc<AtomicBool>,
     senders: Vec<JoinHandle<()>>,
 }
@@ -69,6 +73,8 @@ impl Rig {
             bytes: pull.bytes,
             objects: Vec::new(),
             reads: Vec::new(),
+            free: Vec::new(),
+            up_at: clock.now(),
             stop: Arc::default(),
             senders: Vec::new(),
         };
@@ -81,6 +87,7 @@ impl Rig {
             rig.objects.extend(tasks.map(|task| (conn, task)));
         }
         rig.await_open(sources.len())?;
+        rig.up_at = clock.now();
         Ok(rig)
     }
 
@@ -122,15 +129,13 @@ impl Rig {
 
     /// Until `wanted` objects have come, with `asked` of them asked for; asks on as rows come back.
     fn pull_all(&mut self, mut asked: usize, wanted: usize) -> Result<u64, PullError> {
-        // Only handshakes look at it, and those are done.
-        let (now, mut come) = (self.clock.now(), 0);
+        let (now, mut come) = (self.up_at, 0);
         while come < wanted {
-            self.transport.post_reads(&mut self.reads);
-            self.transport.flush();
-            let mut events = std::mem::take(&mut self.events);
-            let mut free = Vec::new();
-            if self.transport.poll(now, &mut events) == 0 {
-                self.rest();
+            let Self { transport, events, reads, free, .. } = self;
+            transport.post_reads(reads);
+            transport.flush();
+            if transport.poll(now, events) == 0 {
+                rest(transport, self.idle);
             }
             for event in events.drain() {
                 match event {
@@ -142,19 +147,15 @@ impl Rig {
                     _ => {}
                 }
             }
-            self.events = events;
-            let more = free.into_iter().take(wanted.saturating_sub(asked));
-            asked += more.map(|row| self.ask(row)).count();
+            while asked < wanted
+                && let Some(row) = self.free.pop()
+            {
+                self.ask(row);
+                asked += 1;
+            }
+            self.free.clear();
         }
         Ok(wanted as u64)
-    }
-
-    fn rest(&mut self) {
-        match self.idle {
-            Idle::Spin => std::hint::spin_loop(),
-            Idle::Yield => thread::yield_now(),
-            Idle::Park => self.transport.wait(Some(LOOK)),
-        }
     }
 
     fn await_open(&mut self, count: usize) -> Result<(), PullError> {
@@ -169,6 +170,14 @@ impl Rig {
             self.transport.wait(Some(LOOK));
         }
         Ok(())
+    }
+}
+
+fn rest(transport: &mut MixedTransport, idle: Idle) {
+    match idle {
+        Idle::Spin => std::hint::spin_loop(),
+        Idle::Yield => thread::yield_now(),
+        Idle::Park => transport.wait(Some(LOOK)),
     }
 }
 

@@ -4,6 +4,7 @@
 //! a pass may stop early (fairness) and go on later without losing an edge.
 
 use std::io::{self, IoSliceMut};
+use std::net::IpAddr;
 
 use baton_core::Nanos;
 
@@ -32,6 +33,8 @@ const FAREWELL_READS: usize = 16;
 pub(super) struct Conn<S> {
     pub(super) stream: S,
     pub(super) link: Link,
+    /// Where it was accepted from, and counts.
+    pub(super) host: Option<IpAddr>,
     /// When the handshake must be done; `None` until a poll has told the time.
     pub(super) open_by: Option<Nanos>,
     /// In the transport's list of connections to look at.
@@ -56,6 +59,7 @@ impl<S: NetStream> Conn<S> {
         Self {
             stream,
             link,
+            host: None,
             open_by: None,
             in_ready: false,
             in_dirty: false,

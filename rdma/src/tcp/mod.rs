@@ -8,6 +8,7 @@
 
 mod agenda;
 mod conn;
+mod hosts;
 mod initiator;
 mod inlet;
 mod link;
@@ -33,6 +34,7 @@ use crate::events::{CloseReason, Events};
 use crate::frame::HEADER_LEN;
 use crate::handshake::Stage;
 use crate::landing::BatchBuffer;
+use crate::log_limit::LogLimit;
 use crate::shared::Shared;
 use crate::slab::SlabSet;
 use crate::table::Table;
@@ -43,6 +45,7 @@ use crate::transport::{
 use crate::wire::{self, BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult, Versions};
 use agenda::Agenda;
 use conn::Conn;
+use hosts::Hosts;
 pub(crate) use inlet::Inlet;
 pub use net::{Edge, Net, NetStream, OsNet};
 pub use stream::OsStream;
@@ -64,6 +67,9 @@ pub struct TcpConfig {
     /// Most connections at a time, at most 65,536. Each costs 64 KiB once it is used, and with
     /// TLS another 64 KiB, and up to 256 KiB while its peer reads more slowly than it is sent to.
     pub connections_max: usize,
+    /// Of these, most that one address has made. Many processes may share an address; a host that
+    /// fills its part leaves the others theirs.
+    pub host_connections_max: usize,
     /// Most bytes queued to one peer; leased inputs are not copied and do not count. A frame that is
     /// longer by itself passes when nothing else is queued.
     pub send_queue_bytes: usize,
@@ -78,6 +84,7 @@ impl Default for TcpConfig {
     fn default() -> Self {
         Self {
             connections_max: 1024,
+            host_connections_max: 512,
             send_queue_bytes: 4 * 1024 * 1024,
             credit_bytes: 1024 * 1024,
             handshake_timeout: Nanos::from_millis(5_000),
@@ -98,6 +105,11 @@ pub struct TcpTransport<N: Net = OsNet> {
     agenda: Agenda,
     /// Connections whose handshake is not done; nonzero makes polls look for late ones.
     opening: usize,
+    hosts: Hosts,
+    /// Lines about peers that break off, or are broken off with.
+    log: LogLimit,
+    /// Of the last poll, for what happens between polls.
+    now: Nanos,
 }
 
 impl TcpTransport {
@@ -151,6 +163,9 @@ impl<N: Net> TcpTransport<N> {
             waiting: RoundRobin::default(),
             agenda: Agenda::default(),
             opening: 0,
+            hosts: Hosts::new(cfg.host_connections_max),
+            log: LogLimit::default(),
+            now: Nanos::ZERO,
         }
     }
 
@@ -279,11 +294,13 @@ impl<N: Net> Transport for TcpTransport<N> {
 
     fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {
         let before = events.len();
+        self.now = now;
         self.collect();
         self.accept();
         self.receive(events);
         self.expire_handshakes(now);
         self.flush();
+        self.tell_left_out();
         events.take_from(&mut self.shared.backlog);
         events.len() - before
     }
@@ -305,7 +322,8 @@ impl<N: Net> Transport for TcpTransport<N> {
         }
         // A pending handshake must not be waited for without a bound.
         let bound = (self.opening > 0).then_some(self.cfg.handshake_timeout);
-        self.net.wait([timeout, bound].into_iter().flatten().min());
+        let bounds = [timeout, bound, self.log.patience()];
+        self.net.wait(bounds.into_iter().flatten().min());
     }
 
     fn waker(&self) -> Waker {

@@ -32,7 +32,9 @@ impl<N: Net> TcpTransport<N> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.acceptable = false,
                 Err(error) => {
                     // Most likely out of file descriptors: tried again when a connection closes.
-                    tracing::warn!(%error, "could not accept a connection");
+                    if self.log.allows(self.now) {
+                        tracing::warn!(%error, "could not accept a connection");
+                    }
                     self.acceptable = false;
                 }
             }
@@ -84,6 +86,9 @@ impl<N: Net> TcpTransport<N> {
 
     /// Asks for waiting inputs, source by source, as far as the window reaches.
     pub(super) fn ask(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
         let Self { waiting, table, shared, agenda, .. } = self;
         let mut exhausted = false;
         loop {
@@ -156,12 +161,10 @@ impl<N: Net> TcpTransport<N> {
         while let Some(read) = self.waiting.remove(place, |_| true) {
             self.shared.finish(read, ReadStatus::PeerLost);
         }
-        if matches!(reason, CloseReason::Tls(_) | CloseReason::NotAllowed(_)) {
-            tracing::warn!(peer = %conn.link.addr, %reason, "no secure connection");
-        } else if told.is_none() && refusal.is_some() {
-            tracing::info!(peer = %conn.link.addr, %reason, "closed a connection that broke the rules");
-        } else {
-            tracing::debug!(peer = %conn.link.addr, %reason, "connection closed");
+        let broke_rules = told.is_none() && refusal.is_some();
+        self.log_end(conn.link.addr, &reason, broke_rules);
+        if let Some(host) = conn.host {
+            self.hosts.leave(host);
         }
         handshake::count(&mut self.shared.counters, &reason);
         self.opening -= usize::from(!conn.link.is_open());
@@ -172,25 +175,61 @@ impl<N: Net> TcpTransport<N> {
         self.acceptable |= self.net.listens();
     }
 
-    fn admit(&mut self, mut stream: N::Stream, addr: SocketAddr) {
-        let Some((place, id)) = self.table.reserve() else {
-            return self.turn_away(&mut stream, addr);
-        };
-        let link = self.link(id, addr, Stage::AwaitHello);
-        let is_up = stream.is_up();
-        if let Err(error) = self.adopt(place, Conn::new(stream, link, is_up)) {
-            tracing::warn!(peer = %addr, %error, "could not take in a connection");
+    fn log_end(&mut self, addr: SocketAddr, reason: &CloseReason, broke_rules: bool) {
+        let insecure = matches!(reason, CloseReason::Tls(_) | CloseReason::NotAllowed(_));
+        if !(insecure || broke_rules) {
+            return tracing::debug!(peer = %addr, %reason, "connection closed");
+        }
+        if !self.log.allows(self.now) {
+            return;
+        }
+        if insecure {
+            tracing::warn!(peer = %addr, %reason, "no secure connection");
+        } else {
+            tracing::info!(peer = %addr, %reason, "closed a connection that broke the rules");
         }
     }
 
-    /// The table is full: says so and hangs up.
-    fn turn_away(&mut self, stream: &mut N::Stream, addr: SocketAddr) {
+    /// What the log does not show.
+    pub(super) fn tell_left_out(&mut self) {
+        if let Some(count) = self.log.left_out(self.now) {
+            tracing::warn!("... and {count} more connections in the last second");
+        }
+    }
+
+    fn admit(&mut self, mut stream: N::Stream, addr: SocketAddr) {
+        let Some((place, id)) = self.table.reserve() else {
+            let open = self.table.len();
+            let detail = format!("{open} connections are open, which is the limit");
+            return self.turn_away(&mut stream, addr, &detail);
+        };
+        let host = addr.ip().to_canonical();
+        if !self.hosts.admit(host) {
+            let most = self.cfg.host_connections_max;
+            let detail = format!("{most} connections from {host} are open, the limit for one host");
+            return self.turn_away(&mut stream, addr, &detail);
+        }
+        let link = self.link(id, addr, Stage::AwaitHello);
+        let is_up = stream.is_up();
+        let mut conn = Conn::new(stream, link, is_up);
+        conn.host = Some(host);
+        if let Err(error) = self.adopt(place, conn) {
+            self.hosts.leave(host);
+            if self.log.allows(self.now) {
+                tracing::warn!(peer = %addr, %error, "could not take in a connection");
+            }
+        }
+    }
+
+    /// A bound is met: says so and hangs up.
+    fn turn_away(&mut self, stream: &mut N::Stream, addr: SocketAddr, detail: &str) {
         let mut bytes = Vec::new();
-        let detail = format!("{} connections are open, which is the limit", self.table.len());
         let refuse = Refuse { code: (RefuseCode::Limit as u16).into() };
         frame::encode(&mut bytes, &refuse, detail.as_bytes(), 0);
         let told = stream.send(&[io::IoSlice::new(&bytes)]);
         self.shared.counters.refused += 1;
-        tracing::warn!(peer = %addr, told = told.is_ok(), "{detail}; a connection was turned away");
+        if self.log.allows(self.now) {
+            tracing::warn!(peer = %addr, told = told.is_ok(), "{detail}; a connection was turned away");
+        }
     }
 }

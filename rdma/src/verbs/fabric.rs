@@ -76,6 +76,8 @@ pub(super) struct Fabric {
     talks: Talks,
     closing: Vec<Closing>,
     completions: Vec<Completion>,
+    /// Empty between calls.
+    others: Vec<Read>,
     /// An event of the completion queue has been asked for.
     is_armed: bool,
     breaker: Breaker,
@@ -104,6 +106,7 @@ impl Fabric {
             talks: Talks::default(),
             closing: Vec::new(),
             completions: Vec::new(),
+            others: Vec::new(),
             is_armed: false,
             breaker: Breaker::default(),
             linked: 0,
@@ -144,12 +147,14 @@ impl Fabric {
 
     /// Takes its READs out of `reads`.
     pub(super) fn take_reads(&mut self, reads: &mut Vec<Read>) {
-        let Self { places, puller, .. } = self;
-        for read in reads.extract_if(.., |read| find(places, read.conn).is_some()) {
-            if let Some(place) = find(places, read.conn) {
-                puller.push(place, read);
+        let Self { places, puller, others, .. } = self;
+        for read in reads.drain(..) {
+            match find(places, read.conn) {
+                Some(place) => puller.push(place, read),
+                None => others.push(read),
             }
         }
+        std::mem::swap(reads, others);
     }
 
     pub(super) fn abort(&mut self, conn: ConnId, tag: u64) {
@@ -207,8 +212,8 @@ impl Fabric {
     }
 
     /// Moves everything: completions, deadlines, what became of links, new READs. With `in_full`
-    /// false only if a completion has come or a READ waits to be posted: reading the clock and
-    /// looking at every link takes longer than asking the completion queue.
+    /// false only if a completion has come or a READ waits to be posted, and no timer: reading the clock
+    /// and looking at every link takes longer than asking the completion queue.
     pub(super) fn poll(&mut self, in_full: bool, tcp: &mut TcpTransport, events: &mut Events) {
         if std::mem::take(&mut self.is_armed) {
             self.hub.queue.acknowledge();
@@ -225,17 +230,19 @@ impl Fabric {
         for completion in self.completions.drain(..) {
             self.puller.complete(completion, now, &mut self.hub);
         }
-        self.puller.expire(now, &mut self.hub);
-        self.targets.poll(now);
-        self.expire_offers(now, tcp);
         let mut gone = Vec::new();
+        if in_full {
+            self.puller.expire(now, &mut self.hub);
+            self.targets.poll(now);
+            self.expire_offers(now, tcp);
+        }
         // A pass for a READ's sake has nothing to do with messages.
         if in_full || !self.talks.is_quiet() {
             self.take_signals(tcp, events);
             self.expire_controls(now, tcp);
             self.end_controls(now, tcp, &mut gone);
         }
-        self.flush();
+        self.pump(now);
         while let Some(notice) = self.puller.notices.pop() {
             gone.extend(self.act_on(notice, now, tcp));
         }
@@ -252,15 +259,15 @@ impl Fabric {
 
     /// One doorbell per chain.
     pub(super) fn flush(&mut self) {
-        let messages = self.talks.engine.has_waiting();
-        if !messages && !self.puller.has_waiting() {
-            return;
+        if self.talks.engine.has_waiting() || self.puller.has_waiting() {
+            self.pump(self.clock.now());
         }
-        let now = self.clock.now();
+    }
+
+    /// Posts; what is posted has its time from `now` on.
+    fn pump(&mut self, now: Nanos) {
         self.puller.pump(now, &mut self.hub);
-        if messages {
-            self.talks.engine.pump(now, &mut self.hub);
-        }
+        self.talks.engine.pump(now, &mut self.hub);
     }
 
     /// Asks for an event of the next completion. `None` if there is something to do already;

@@ -21,7 +21,7 @@ use super::engine::{Completion, Piece, Port, Request};
 use super::error::VerbsError;
 use super::memory::{Access, MemoryRegion, ProtectionDomain};
 use super::pair::{PairAddr, QueuePair, Side, Terms};
-use super::queue::CompletionQueue;
+use super::queue::{CompletionQueue, POLL_BATCH};
 use crate::landing::BatchBuffer;
 use crate::region::Region;
 use crate::slab::SlabSet;
@@ -218,7 +218,7 @@ impl Hub {
 
     /// Completions that are there, appended to `into`, those of control queue pairs to `signals`.
     pub(super) fn poll(&self, into: &mut Vec<Completion>, signals: &mut Vec<Signal>) {
-        while self.queue.poll(into, signals) > 0 {}
+        while self.queue.poll(into, signals) == POLL_BATCH as usize {}
     }
 
     /// Last resort at the end of the process's use of the device: destroys every queue pair and every

@@ -153,7 +153,9 @@ impl Transport for MixedTransport {
         if let Ok(fabric) = &mut self.fabric {
             fabric.take_reads(reads);
         }
-        self.tcp.post_reads(reads);
+        if !reads.is_empty() {
+            self.tcp.post_reads(reads);
+        }
     }
 
     fn abort_read(&mut self, conn: ConnId, tag: u64) {

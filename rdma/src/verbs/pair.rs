@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -222,21 +223,23 @@ impl QueuePair {
     /// completion or that of a later request has been polled.
     pub(crate) unsafe fn post(&self, chain: &[Request]) -> Result<(), (usize, io::Error)> {
         assert!(chain.len() <= CHAIN_MAX, "a chain is bounded by its builder");
-        let mut pieces = [[Sge::default(); 2]; CHAIN_MAX];
-        let mut wrs = [const { SendWr::READ }; CHAIN_MAX];
+        // Only what the chain needs is written: the whole is 3 KB.
+        let mut pieces = [const { MaybeUninit::<[Sge; 2]>::uninit() }; CHAIN_MAX];
+        let mut wrs = [const { MaybeUninit::<SendWr>::uninit() }; CHAIN_MAX];
         for (at, request) in chain.iter().enumerate() {
-            let places = request.local.iter().filter(|piece| piece.len > 0);
-            for (sge, &Piece { addr, len: length, lkey }) in pieces[at].iter_mut().zip(places) {
-                *sge = Sge { addr, length, lkey };
-                wrs[at].num_sge += 1;
-            }
-            wrs[at].wr_id = request.id;
-            wrs[at].sg_list = pieces[at].as_mut_ptr();
-            wrs[at].send_flags = if request.signalled { ffi::SEND_SIGNALED } else { 0 };
-            wrs[at].remote_addr = request.remote_addr;
-            wrs[at].rkey = request.rkey;
+            let sge = |Piece { addr, len: length, lkey }| Sge { addr, length, lkey };
+            let sges = pieces[at].write(request.local.map(sge));
+            let wr = wrs[at].write(SendWr::READ);
+            wr.wr_id = request.id;
+            wr.sg_list = sges.as_mut_ptr();
+            // A trailer comes behind data, and a mark has neither.
+            wr.num_sge = request.local.iter().map(|piece| c_int::from(piece.len > 0)).sum();
+            wr.send_flags = if request.signalled { ffi::SEND_SIGNALED } else { 0 };
+            wr.remote_addr = request.remote_addr;
+            wr.rkey = request.rkey;
         }
-        self.submit(&mut wrs[..chain.len()])
+        // SAFETY: as many were written.
+        self.submit(unsafe { wrs[..chain.len()].assume_init_mut() })
     }
 
     /// Posts SENDs of one piece each in order, at most [`control::CHAIN_MAX`], with one doorbell.

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "calls libibverbs")]
 
 use std::ffi::{CStr, c_int};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::verbs::control::{CONTROL, Signal};
 use crate::verbs::engine::{Completion, Outcome};
 
 /// Completions taken per call.
-const POLL_BATCH: c_int = 32;
+pub(crate) const POLL_BATCH: c_int = 32;
 
 /// Where completions appear, and the descriptor that announces them.
 pub(crate) struct CompletionQueue {
@@ -62,14 +63,17 @@ impl CompletionQueue {
         Ok(Arc::new(queue))
     }
 
-    /// Appends completions to `into`, those of control queue pairs to `signals`, up to a batch. Returns
-    /// how many.
+    /// Appends completions to `into`, those of control queue pairs to `signals`, up to [`POLL_BATCH`].
+    /// Returns how many; the queue was empty if these are fewer.
     pub(crate) fn poll(&self, into: &mut Vec<Completion>, signals: &mut Vec<Signal>) -> usize {
-        let mut batch = [Wc::default(); POLL_BATCH as usize];
+        // Polled without end by whoever spins: nothing is written that the library does not fill in.
+        let mut batch = [const { MaybeUninit::<Wc>::uninit() }; POLL_BATCH as usize];
+        let room = batch.as_mut_ptr().cast();
         // SAFETY: the queue lives and `batch` has room for as many as asked for.
-        let count = unsafe { (self.poll_cq)(self.cq.as_ptr(), POLL_BATCH, batch.as_mut_ptr()) };
+        let count = unsafe { (self.poll_cq)(self.cq.as_ptr(), POLL_BATCH, room) };
         let count = count.max(0) as usize;
-        for wc in &batch[..count] {
+        // SAFETY: the library has filled in as many as it says.
+        for wc in unsafe { batch[..count].assume_init_ref() } {
             if wc.wr_id & CONTROL == 0 {
                 into.push(completion(wc));
             } else {

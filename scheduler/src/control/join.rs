@@ -81,7 +81,9 @@ impl<T: Transport> ControlThread<T> {
         for backend in backends {
             self.introduce(backend, id, &frontend);
         }
-        tracing::info!(frontend = id.0, %addr, "frontend joined");
+        if self.log.of_member() {
+            tracing::info!(frontend = id.0, %addr, "frontend joined");
+        }
         Ok(())
     }
 
@@ -119,7 +121,9 @@ impl<T: Transport> ControlThread<T> {
         for (frontend, record) in frontends {
             self.introduce(conn, frontend, &record);
         }
-        tracing::info!(backend = id.0, name, first_gpu, "backend joined");
+        if self.log.of_member() {
+            tracing::info!(backend = id.0, name, first_gpu, "backend joined");
+        }
         Ok(())
     }
 

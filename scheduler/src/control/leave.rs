@@ -83,27 +83,27 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 
-    /// A member whose connection to a ModelThread broke is not a member any more. One that has
-    /// left properly closes everything at once, and this comes to nothing.
+    /// A member whose connection to a ModelThread broke, or is missing, is not a member any more. One
+    /// that has left properly closes everything at once, and this comes to nothing.
     pub(super) fn evict(&mut self, member: Member) {
         let conn = match member {
             Member::Frontend(id) => self.roster.frontend(id).map(|f| f.conn),
             Member::Backend(id) => self.roster.backend(id).map(|b| b.conn),
         };
         if let Some(conn) = conn {
-            let detail = "a connection to a ModelThread broke; join again";
-            self.transport.close(conn, RefuseCode::Unauthorised, detail);
+            let detail = "a connection to a ModelThread broke or is missing; join again";
+            self.end(conn, RefuseCode::Unauthorised, detail);
         }
     }
 
     pub(super) fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) {
         let Some(conversation) = self.conversations.remove(&conn) else { return };
         let Some(member) = conversation.member else { return };
-        if conversation.left {
-            tracing::info!(?member, "left");
-        } else {
-            self.parts.counters.lost.add(1);
-            tracing::warn!(?member, %reason, "lost");
+        self.parts.counters.lost.add(u64::from(!conversation.left));
+        match (self.log.of_member(), conversation.left) {
+            (true, true) => tracing::info!(?member, "left"),
+            (true, false) => tracing::warn!(?member, %reason, "lost"),
+            (false, _) => {}
         }
         match member {
             Member::Frontend(id) => self.frontend_gone(id),

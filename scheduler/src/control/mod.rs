@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use baton_core::{Nanos, Profile};
 use baton_rdma::wire::{Message, Ping, Pong, RefuseCode, Role, SlabDesc};
-use baton_rdma::{ConnId, Event, Events, Peer, Transport};
+use baton_rdma::{ConnId, Event, Events, LogLimit, Peer, Transport};
 use baton_topo::{Agent, Waker};
 use crossbeam_channel::{Receiver, TryRecvError};
 
@@ -39,6 +39,8 @@ struct Conversation {
     /// What a backend announced ahead of its join: models it has loaded, with measured profiles.
     profiles: Vec<(u32, Option<Profile>)>,
     last_heard: Nanos,
+    /// Closed by us; what was under way is ignored.
+    over: bool,
 }
 
 /// Why a message was not accepted: the connection is closed with this.
@@ -88,6 +90,38 @@ pub struct ControlThread<T> {
     next_check: Nanos,
     balance: Balance,
     finished: bool,
+    log: Log,
+}
+
+/// What is written about whom; anybody can cause that.
+struct Log {
+    /// Of this pass.
+    now: Nanos,
+    refused: LogLimit,
+    members: LogLimit,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        let (refused, members) = (LogLimit::default(), LogLimit::MEMBERS);
+        Self { now: Nanos::ZERO, refused, members }
+    }
+}
+
+impl Log {
+    /// Whether one more line may tell of a member that came or went.
+    fn of_member(&mut self) -> bool {
+        self.members.allows(self.now)
+    }
+
+    fn tell_left_out(&mut self) {
+        if let Some(count) = self.refused.left_out(self.now) {
+            tracing::warn!("... and {count} more refused in the last second");
+        }
+        if let Some(count) = self.members.left_out(self.now) {
+            tracing::warn!("... and {count} more joined, left or were lost in the last second");
+        }
+    }
 }
 
 /// How often silence is looked for, as a fraction of the member timeout.
@@ -107,6 +141,7 @@ impl<T: Transport> ControlThread<T> {
             next_check: Nanos::ZERO,
             balance,
             finished: false,
+            log: Log::default(),
         }
     }
 
@@ -149,6 +184,7 @@ impl<T: Transport> ControlThread<T> {
             slabs: Vec::new(),
             profiles: Vec::new(),
             last_heard: now,
+            over: false,
         };
         self.conversations.insert(conn, conversation);
         if self.parts.catalog.send(&mut self.transport, conn).is_err() {
@@ -157,7 +193,8 @@ impl<T: Transport> ControlThread<T> {
     }
 
     fn on_message(&mut self, now: Nanos, conn: ConnId, message: Message<'_>) {
-        let Some(conversation) = self.conversations.get_mut(&conn) else { return };
+        let running = self.conversations.get_mut(&conn).filter(|conversation| !conversation.over);
+        let Some(conversation) = running else { return };
         conversation.last_heard = now;
         let handled = match message {
             Message::Ping(ping) => self.on_ping(now, conn, ping),
@@ -174,8 +211,10 @@ impl<T: Transport> ControlThread<T> {
         };
         if let Err(Refusal { code, detail }) = handled {
             self.count_refusal(code);
-            tracing::warn!(?conn, ?code, detail, "refused a member");
-            self.transport.close(conn, code, &detail);
+            if self.log.refused.allows(now) {
+                tracing::warn!(?conn, ?code, detail, "refused a member");
+            }
+            self.end(conn, code, &detail);
         }
     }
 
@@ -213,7 +252,7 @@ impl<T: Transport> ControlThread<T> {
             self.conversations.iter().filter(|(_, c)| silent(c)).map(|(&conn, _)| conn).collect();
         for &conn in &dead {
             let detail = format!("nothing heard for {} ms", timeout.as_millis_f64());
-            self.transport.close(conn, RefuseCode::Unauthorised, &detail);
+            self.end(conn, RefuseCode::Unauthorised, &detail);
         }
         dead.len()
     }
@@ -256,8 +295,17 @@ impl<T: Transport> ControlThread<T> {
 
     /// A member that does not read its control connection cannot be kept informed.
     fn undeliverable(&mut self, conn: ConnId) {
-        self.parts.counters.undelivered.add(1);
-        self.transport.close(conn, RefuseCode::Limit, "the control connection is not being read");
+        if self.conversations.get(&conn).is_some_and(|conversation| !conversation.over) {
+            self.parts.counters.undelivered.add(1);
+            self.end(conn, RefuseCode::Limit, "the control connection is not being read");
+        }
+    }
+
+    fn end(&mut self, conn: ConnId, code: RefuseCode, detail: &str) {
+        if let Some(conversation) = self.conversations.get_mut(&conn) {
+            conversation.over = true;
+        }
+        self.transport.close(conn, code, detail);
     }
 
     fn count_refusal(&self, code: RefuseCode) {
@@ -273,6 +321,8 @@ impl<T: Transport> ControlThread<T> {
 
 impl<T: Transport> Agent for ControlThread<T> {
     fn poll(&mut self, now: Nanos) -> usize {
+        self.log.now = now;
+        self.log.tell_left_out();
         let work = self.take_events(now)
             + self.take_notices()
             + self.check_silence(now)

@@ -240,6 +240,10 @@ impl<T: Transport> ModelThread<T> {
     }
 
     fn on_closed(&mut self, now: Nanos, conn: ConnId) {
+        // What was closed for the farewell is no loss: threads that still have work keep their members.
+        if self.farewell {
+            return;
+        }
         match self.out.peers.disconnected(conn) {
             Some(Member::Frontend(frontend)) => {
                 self.on_frontend_lost(now, frontend);

@@ -165,7 +165,7 @@ impl Stage {
         member.version_max = version;
         let addr = WireAddr::new(member.transport.local_addr());
         member.send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
-        self.finish_join(&mut member);
+        self.connect(&mut member);
         member
     }
 
@@ -177,13 +177,14 @@ impl Stage {
             &JoinBackend { subcluster: subcluster.into(), gpus: gpus.into() },
             name.as_bytes(),
         );
-        self.finish_join(&mut member);
+        self.connect(&mut member);
         member.send(&Ready { reserved: 0.into() }, &[]);
         self.exchange(&mut member);
         member
     }
 
-    fn finish_join(&mut self, member: &mut Member) {
+    /// Takes in the answer to a join, and connects to every ModelThread.
+    pub fn connect(&mut self, member: &mut Member) {
         let told = self.exchange(member);
         let Some(Told::Joined { member: id, token, .. }) = told.first() else {
             panic!("not joined: {told:?}");

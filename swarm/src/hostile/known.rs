@@ -1,13 +1,11 @@
 //! What an attacker has learnt, which is what makes its messages nearly right.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use baton_core::Nanos;
 use baton_rdma::wire::{Message, ModelDesc, Read};
 
 use super::Temper;
-use crate::network::HostId;
-
 /// Something that was said to an attacker and matters to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Heard {
@@ -22,11 +20,10 @@ pub(super) enum Heard {
 }
 
 impl Heard {
-    /// What of a message matters.
-    pub(super) fn of(message: &Message<'_>) -> Option<Self> {
+    /// What of a message from this host matters.
+    pub(super) fn of(message: &Message<'_>, from: IpAddr) -> Option<Self> {
         Some(match message {
-            // Every address of the simulation is one that can be connected to as it stands.
-            Message::ThreadDesc(desc) => Self::Thread(desc.addr.resolve([0, 0, 0, 0].into())),
+            Message::ThreadDesc(desc) => Self::Thread(desc.addr.resolve(from)),
             Message::ModelDesc(desc, _) => Self::Model(**desc),
             Message::CatalogEnd(_) => Self::CatalogEnd,
             Message::JoinAck(ack) => Self::Joined {
@@ -50,7 +47,8 @@ const BATCHES_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) temper: Temper,
-    pub(super) host: HostId,
+    /// Its own, for a name.
+    pub(super) number: u32,
     pub(super) addr: SocketAddr,
     pub(super) now: Nanos,
     pub(super) threads: Vec<SocketAddr>,
@@ -66,10 +64,10 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn new(temper: Temper, host: HostId, addr: SocketAddr) -> Self {
+    pub(super) fn new(temper: Temper, number: u32, addr: SocketAddr) -> Self {
         Self {
             temper,
-            host,
+            number,
             addr,
             now: Nanos::ZERO,
             threads: Vec::new(),
@@ -80,6 +78,11 @@ impl Known {
             batches: Vec::new(),
             generation: 0,
         }
+    }
+
+    /// All of it happens on this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.addr.ip().is_loopback()
     }
 
     /// It is no member any more; the next catalogue is another.

@@ -1,16 +1,15 @@
 //! One connection of an attacker: bytes out, as far as the peer takes them, and what it says.
 
-use std::io::{ErrorKind, IoSlice, Read as _};
+use std::io::{ErrorKind, IoSlice};
+use std::net::IpAddr;
 
-use baton_rdma::NetStream as _;
+use baton_rdma::NetStream;
 use baton_rdma::frame::{self, FrameBuffer};
 use baton_rdma::wire::{Body, Message};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
 use super::known::Heard;
-use crate::network::SimStream;
-
 /// Who is at the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Whom {
@@ -24,8 +23,10 @@ pub(super) enum Whom {
     Anybody,
 }
 
-pub(super) struct Line {
-    stream: SimStream,
+pub(super) struct Line<S> {
+    stream: S,
+    /// The host of whoever is at the other end.
+    host: IpAddr,
     pub(super) whom: Whom,
     /// Never reads.
     deaf: bool,
@@ -37,10 +38,10 @@ pub(super) struct Line {
     pub(super) refused: bool,
 }
 
-impl Line {
-    pub(super) fn new(stream: SimStream, whom: Whom, deaf: bool) -> Self {
+impl<S: NetStream> Line<S> {
+    pub(super) fn new(stream: S, host: IpAddr, whom: Whom, deaf: bool) -> Self {
         let (rx, out) = (FrameBuffer::new(), Vec::new());
-        Self { stream, whom, deaf, rx, out, sent: 0, over: false, refused: false }
+        Self { stream, host, whom, deaf, rx, out, sent: 0, over: false, refused: false }
     }
 
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
@@ -108,7 +109,7 @@ impl Line {
             match self.rx.next_frame() {
                 Ok(Some(frame)) => {
                     self.refused |= matches!(frame.message, Message::Refuse(..));
-                    heard.extend(Heard::of(&frame.message));
+                    heard.extend(Heard::of(&frame.message, self.host));
                 }
                 Ok(None) => return,
                 Err(error) => unreachable!("our processes write frames: {error}"),

@@ -13,13 +13,12 @@ mod words;
 use std::net::SocketAddr;
 
 use baton_core::Nanos;
-use baton_rdma::Net as _;
+use baton_rdma::Net;
 use baton_rdma::wire::{Hello, Role};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
-use crate::network::{HostId, Port};
 use known::{Heard, Known};
 use line::{Line, Whom};
 use words::Words;
@@ -100,7 +99,8 @@ pub struct Hostility {
 }
 
 impl Hostility {
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Takes in what others did.
+    pub fn add(&mut self, other: &Self) {
         self.messages += other.messages;
         self.bytes += other.bytes;
         self.connections += other.connections;
@@ -112,25 +112,31 @@ impl Hostility {
 
 /// Who can be connected to.
 #[derive(Default, Debug)]
-pub(crate) struct Targets {
-    pub(crate) control: Option<SocketAddr>,
-    pub(crate) others: Vec<SocketAddr>,
+pub struct Targets {
+    /// Where members join.
+    pub control: Option<SocketAddr>,
+    /// Whoever else listens.
+    pub others: Vec<SocketAddr>,
 }
 
-/// See the module documentation.
-pub(crate) struct Attacker {
-    pub(crate) next: Nanos,
-    pub(crate) done: Hostility,
+/// A peer that is none of ours and speaks nearly as one, over a network of the simulation's or the
+/// operating system's. Over loopback it names no address outside this machine.
+pub struct Attacker<N: Net> {
+    /// When it acts next.
+    pub next: Nanos,
+    /// What it has done.
+    pub done: Hostility,
     attack: Attack,
-    port: Port,
+    port: N,
     rng: StdRng,
-    lines: Vec<Line>,
+    lines: Vec<Line<N::Stream>>,
     known: Known,
 }
 
-impl Attacker {
-    pub(crate) fn new(attack: Attack, host: HostId, port: Port, seed: u64, now: Nanos) -> Self {
-        let known = Known::new(attack.temper, host, port.local_addr());
+impl<N: Net> Attacker<N> {
+    /// One that listens and connects at `port`, and is told apart from others by `number`.
+    pub fn new(attack: Attack, number: u32, port: N, seed: u64, now: Nanos) -> Self {
+        let known = Known::new(attack.temper, number, port.local_addr());
         Self {
             next: now,
             done: Hostility::default(),
@@ -143,7 +149,7 @@ impl Attacker {
     }
 
     /// One burst: what has come is taken in, something is said, and maybe somebody is left.
-    pub(crate) fn act(&mut self, now: Nanos, targets: &Targets) {
+    pub fn act(&mut self, now: Nanos, targets: &Targets) {
         self.next = now + Nanos(self.rng.random_range(1_000..=2 * self.attack.pace.0));
         self.known.now = now;
         self.accept();
@@ -158,10 +164,15 @@ impl Attacker {
         self.forget_lines();
     }
 
+    /// Where the ModelThreads are, if it has been told.
+    pub fn threads(&self) -> &[SocketAddr] {
+        &self.known.threads
+    }
+
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.port.accept() {
+        while let Ok((stream, from)) = self.port.accept() {
             let deaf = self.rng.random_range(0..16) == 0;
-            self.lines.push(Line::new(stream, Whom::Backend, deaf));
+            self.lines.push(Line::new(stream, from.ip(), Whom::Backend, deaf));
             self.done.connections += 1;
         }
     }
@@ -207,7 +218,7 @@ impl Attacker {
 
     fn open(&mut self, to: SocketAddr, whom: Whom, hello: Hello, deaf: bool) {
         let Ok(stream) = self.port.connect(to) else { return };
-        let mut line = Line::new(stream, whom, deaf);
+        let mut line = Line::new(stream, to.ip(), whom, deaf);
         line.say(&hello, &[]);
         self.lines.push(line);
         self.done.connections += 1;
@@ -229,7 +240,7 @@ impl Attacker {
         }
         // One that says nothing, or something else first.
         if let Ok(stream) = self.port.connect(to) {
-            self.lines.push(Line::new(stream, Whom::Anybody, deaf));
+            self.lines.push(Line::new(stream, to.ip(), Whom::Anybody, deaf));
             self.done.connections += 1;
         }
     }

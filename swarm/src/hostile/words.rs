@@ -1,5 +1,7 @@
 //! What an attacker says: right, nearly right, and wrong.
 
+use std::net::Ipv4Addr;
+
 use baton_core::{FrontendId, TaskId};
 use baton_rdma::frame::encode;
 use baton_rdma::wire::{
@@ -146,7 +148,7 @@ impl<'a> Words<'a> {
         let name = match self.rng.random_range(0..16) {
             0 => "x".repeat(self.rng.random_range(0..30_000)),
             1 => "b0".to_owned(),
-            _ => format!("evil{}", self.known.host.0),
+            _ => format!("evil{}", self.known.number),
         };
         let join = JoinBackend { subcluster: subcluster.into(), gpus: gpus.into() };
         encode(out, &join, name.as_bytes(), 0);
@@ -241,10 +243,16 @@ impl<'a> Words<'a> {
             1 => self.wild_header(out),
             _ => self.arbitrary(out),
         };
-        if self.one_in(4) {
+        if self.one_in(4) && !self.could_name_another_machine(out[from..].first()) {
             self.mangle(out, from);
         }
         said
+    }
+
+    /// Whether a frame that begins so could, with a byte changed, send our backends to a machine that has
+    /// no part in this.
+    fn could_name_another_machine(&self, kind: Option<&u8>) -> bool {
+        self.known.is_local() && kind == Some(&(Kind::JoinFrontend as u8))
     }
 
     fn noise(&mut self, out: &mut Vec<u8>) -> u64 {
@@ -511,6 +519,10 @@ impl<'a> Words<'a> {
             1 => addr.ip = [0; 16],
             2 => addr.port = self.n16().into(),
             _ => addr.ip[12..].copy_from_slice(&[10, 0, 0, self.rng.random_range(0..8)]),
+        }
+        if self.known.is_local() && addr.ip != [0; 16] {
+            let near = Ipv4Addr::new(127, 0, 0, self.rng.random_range(1..8));
+            addr.ip = WireAddr::new((near, 0).into()).ip;
         }
         addr
     }

@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_pair_that_failed_is_seen_in_every_table_and_explained() {
-        let latency_us = Times { min: 1.0, p50: 2.5, p99: 3.0, p999: 4.0 };
+        let latency_us = Times { min: 1.0, p25: 2.0, p50: 2.5, p75: 2.75, p99: 3.0, p999: 4.0 };
         let (transport, rounds, gigabytes_per_s) = ("rdma".to_owned(), 9, 1.25);
         let measured = Some(Measured { transport, rounds, latency_us, gigabytes_per_s });
         let (puller, sender) = ("a".to_owned(), "b".to_owned());

@@ -1,28 +1,31 @@
 //! Plans over the production transport, there and back.
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use baton_core::Nanos;
+use baton_core::{ModelId, Nanos};
 use baton_rdma::wire::{Hello, Message, Plan, Role};
-use baton_rdma::{ConnId, Event, Events, Identity, TcpConfig, TcpTransport, Transport};
-use baton_topo::{Clock, Idle, Placement, Waker, prepare_thread};
+use baton_rdma::{
+    ConnId, Event, Events, Identity, MixedTransport, SlabSet, SlabSpec, TcpConfig, TcpTransport,
+    Transport,
+};
+use baton_topo::{Clock, Idle, Placement, TransportChoice, VerbsConfig, Waker, prepare_thread};
 
 use super::super::PullError;
+use super::super::rig::{UP_TIMEOUT, patient};
 use super::{PLAN_LEN, SendRate, TASK_LEN, Turn, place};
 
-/// Connecting, or an answer, on a busy machine.
-const PATIENCE: Nanos = Nanos::from_millis(10_000);
 /// A side that waits looks this often whether it is to end.
 const LOOK: Nanos = Nanos::from_millis(50);
 
 /// The sender's side.
-pub(super) struct Ours {
+pub(super) struct Ours<T> {
     clock: Clock,
     idle: Idle,
     depth: u64,
-    transport: TcpTransport,
+    transport: T,
     conn: ConnId,
     events: Events,
     /// The tasks of every plan, as they travel.
@@ -35,19 +38,55 @@ pub(super) struct Ours {
     responder: Option<JoinHandle<()>>,
 }
 
-impl Ours {
-    pub(super) fn start(run: &SendRate, clock: Clock) -> Result<Self, PullError> {
-        let system = |what| move |source| PullError::System { what, source };
-        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+impl Ours<TcpTransport> {
+    /// As a ModelThread and a backend.
+    pub(super) fn over_tcp(run: &SendRate, clock: Clock) -> Result<Self, PullError> {
         let bind = |listen, role| {
             TcpTransport::bind(listen, Identity { role, member: 0 }, TcpConfig::default())
         };
-        let responder =
-            bind(Some(here), Role::Backend).map_err(system("the responder's socket"))?;
-        let mut transport = bind(None, Role::ModelThread).map_err(system("the sender's socket"))?;
-        let hello = Hello::new(Role::ModelThread, 0, 0);
-        let conn =
-            transport.connect(responder.local_addr(), hello).map_err(system("connecting"))?;
+        let responder = bind(Some(here()), Role::Backend);
+        let responder = responder.map_err(system("the responder's socket"))?;
+        let sender = bind(None, Role::ModelThread).map_err(system("the sender's socket"))?;
+        Self::start(run, clock, sender, responder, Role::ModelThread)
+    }
+}
+
+impl Ours<MixedTransport> {
+    /// As a backend and a frontend: the two that have queue pairs. Returns once messages travel there.
+    pub(super) fn over_rdma(run: &SendRate, clock: Clock) -> Result<Self, PullError> {
+        let verbs = patient(VerbsConfig::default());
+        let bind = |listen, role| {
+            let (identity, tcp) = (Identity { role, member: 0 }, TcpConfig::default());
+            MixedTransport::bind(listen, identity, tcp, TransportChoice::Rdma, &verbs, None, clock)
+        };
+        let mut responder = bind(Some(here()), Role::Frontend)?;
+        // Who has nothing to be read is given no queue pair.
+        let spec = SlabSpec { model: ModelId(0), slots: 1, input_bytes: 8, output_bytes: 8 };
+        let slabs = SlabSet::new(&[spec], 0)?;
+        responder.expose(slabs).map_err(system("the responder's memory"))?;
+        let mut ours =
+            Self::start(run, clock, bind(None, Role::Backend)?, responder, Role::Backend)?;
+        let until = clock.now() + UP_TIMEOUT;
+        while ours.transport.counters().messages_rdma == 0 {
+            ours.stretch(1)?;
+            if clock.now() > until {
+                return Err(PullError::NotUp);
+            }
+        }
+        Ok(ours)
+    }
+}
+
+impl<T: Transport + Send + 'static> Ours<T> {
+    fn start(
+        run: &SendRate,
+        clock: Clock,
+        mut transport: T,
+        responder: T,
+        role: Role,
+    ) -> Result<Self, PullError> {
+        let conn = transport.connect(responder.local_addr(), Hello::new(role, 0, 0));
+        let conn = conn.map_err(system("connecting"))?;
         let (turn, waker) = (Arc::<Turn>::default(), responder.waker());
         let (placement, their_turn) = (place(run, "bench-responder", 1), Arc::clone(&turn));
         let name = placement.name.clone();
@@ -81,7 +120,7 @@ impl Ours {
             let came = self.take_answers(now)?;
             if came > 0 {
                 heard = now;
-            } else if now > heard + PATIENCE {
+            } else if now > heard + UP_TIMEOUT {
                 return Err(PullError::NotUp);
             }
             self.send(came.min(end - self.sent))?;
@@ -122,7 +161,9 @@ impl Ours {
         }
         Ok(self.answered - before)
     }
+}
 
+impl<T> Ours<T> {
     fn give(&self, turn: u8) {
         let responder = self.responder.as_ref().expect("it ends in drop");
         self.turn.set(turn, responder.thread());
@@ -130,7 +171,7 @@ impl Ours {
     }
 }
 
-impl Drop for Ours {
+impl<T> Drop for Ours<T> {
     fn drop(&mut self) {
         self.give(Turn::END);
         if self.responder.take().is_some_and(|thread| thread.join().is_err()) {
@@ -139,8 +180,16 @@ impl Drop for Ours {
     }
 }
 
+fn here() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+fn system(what: &'static str) -> impl Fn(io::Error) -> PullError {
+    move |source| PullError::System { what, source }
+}
+
 /// Sends back what comes.
-fn respond(mut transport: TcpTransport, clock: Clock, placement: &Placement, turn: &Turn) {
+fn respond(mut transport: impl Transport, clock: Clock, placement: &Placement, turn: &Turn) {
     prepare_thread(placement);
     let mut events = Events::new();
     while turn.await_turn() {
@@ -149,17 +198,22 @@ fn respond(mut transport: TcpTransport, clock: Clock, placement: &Placement, tur
             rest(&mut transport, placement.idle);
         }
         for event in events.drain() {
-            if let Event::Message { conn, message: Message::Plan(plan, tasks) } = event
-                && let Err(error) = transport.send(conn, plan, zerocopy::IntoBytes::as_bytes(tasks))
-            {
-                tracing::error!(%error, "could not answer");
+            match event {
+                Event::Opened { conn, .. } => transport.trust(conn),
+                Event::Message { conn, message: Message::Plan(plan, tasks) } => {
+                    let tasks = zerocopy::IntoBytes::as_bytes(tasks);
+                    if let Err(error) = transport.send(conn, plan, tasks) {
+                        tracing::error!(%error, "could not answer");
+                    }
+                }
+                _ => {}
             }
         }
         transport.flush();
     }
 }
 
-fn rest(transport: &mut TcpTransport, idle: Idle) {
+fn rest(transport: &mut impl Transport, idle: Idle) {
     match idle {
         Idle::Spin => std::hint::spin_loop(),
         Idle::Yield => thread::yield_now(),
