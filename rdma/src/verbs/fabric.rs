@@ -29,6 +29,7 @@ use super::hub::{Hub, OPS_MAX};
 use super::pair::Terms;
 use crate::events::{CloseReason, Events, Sifted};
 use crate::landing::BatchBuffer;
+use crate::log_limit::LogLimit;
 use crate::tcp::TcpTransport;
 use crate::transport::{ConnId, Read, ReadStatus, TransportCounters};
 use crate::wire::Message;
@@ -81,6 +82,7 @@ pub(super) struct Fabric {
     /// An event of the completion queue has been asked for.
     is_armed: bool,
     breaker: Breaker,
+    log: LogLimit,
     /// Queue pairs connected so far.
     linked: u64,
     reads_done: u64,
@@ -109,6 +111,7 @@ impl Fabric {
             others: Vec::new(),
             is_armed: false,
             breaker: Breaker::default(),
+            log: LogLimit::default(),
             linked: 0,
             reads_done: 0,
             reads_failed: 0,
@@ -235,6 +238,9 @@ impl Fabric {
             self.puller.expire(now, &mut self.hub);
             self.targets.poll(now);
             self.expire_offers(now, tcp);
+            if let Some(lines) = self.log.left_out(now) {
+                tracing::error!("... and {lines} more links in the last second");
+            }
         }
         // A pass for a READ's sake has nothing to do with messages.
         if in_full || !self.talks.is_quiet() {

@@ -147,7 +147,9 @@ impl Fabric {
         link.answer_by = Nanos::MAX;
         let conn = link.conn;
         if self.is_strict {
-            tracing::error!(conn = conn.0, reason = why, "transport = \"rdma\" cannot be kept");
+            if self.log.allows(self.clock.now()) {
+                tracing::error!(conn = conn.0, reason = why, "transport = \"rdma\" cannot be kept");
+            }
             return tcp.end(conn, CloseReason::Fabric(why.to_owned()));
         }
         tracing::info!(conn = conn.0, reason = why, "transport: tcp with this frontend");
