@@ -1,0 +1,246 @@
+//! What belongs nowhere: any message with any content, bytes, or half of either.
+
+use baton_rdma::frame::encode;
+use baton_rdma::wire::{
+    Body, Cancel, CatalogEnd, FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck,
+    JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc, PeerDown, PeerUp, Plan, Pong,
+    ProfileDesc, Read, ReadReply, Ready, Refuse, SubclusterDesc, Submit, TaskEnd, TaskResult,
+    ThreadDesc,
+};
+use rand::RngExt;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+use super::super::Temper;
+use super::Words;
+
+impl Words<'_> {
+    /// Something that does not belong: any message, bytes, or half of either.
+    pub(in super::super) fn illegal(&mut self, out: &mut Vec<u8>) -> u64 {
+        let from = out.len();
+        let said = match self.rng.random_range(0..8) {
+            0 => self.noise(out),
+            1 => self.wild_header(out),
+            _ => self.arbitrary(out),
+        };
+        if self.one_in(4) && !self.could_name_another_machine(out[from..].first()) {
+            self.mangle(out, from);
+        }
+        said
+    }
+
+    /// Whether a frame that begins so could, with a byte changed, send our backends to a machine that has
+    /// no part in this.
+    fn could_name_another_machine(&self, kind: Option<&u8>) -> bool {
+        self.known.is_local() && kind == Some(&(Kind::JoinFrontend as u8))
+    }
+
+    fn noise(&mut self, out: &mut Vec<u8>) -> u64 {
+        let len = self.rng.random_range(1..200);
+        out.extend((0..len).map(|_| self.rng.random::<u8>()));
+        1
+    }
+
+    fn wild_header(&mut self, out: &mut Vec<u8>) -> u64 {
+        let kind = Kind::ALL[self.rng.random_range(0..Kind::ALL.len())];
+        let mut header = FrameHeader::new(kind, 0, 0);
+        header.body_len = self.n16().into();
+        header.payload_len = if self.one_in(2) { 0.into() } else { self.n32().into() };
+        header.reserved = u8::from(self.one_in(8));
+        out.extend_from_slice(header.as_bytes());
+        self.noise(out)
+    }
+
+    fn mangle(&mut self, out: &mut Vec<u8>, from: usize) {
+        let len = out.len() - from;
+        if len == 0 {
+            return;
+        }
+        let at = from + self.rng.random_range(0..len);
+        match self.rng.random_range(0..3) {
+            0 => out[at] = self.rng.random(),
+            1 => out.truncate(at),
+            _ => {
+                let again = out[from..].to_vec();
+                out.extend_from_slice(&again);
+            }
+        }
+    }
+
+    /// Any message of the protocol, with any content.
+    pub(in super::super) fn arbitrary(&mut self, out: &mut Vec<u8>) -> u64 {
+        match Kind::ALL[self.rng.random_range(0..Kind::ALL.len())] {
+            Kind::Hello | Kind::Welcome | Kind::Refuse if !self.one_in(16) => {
+                return self.ping(out);
+            }
+            // Whoever says so is given batches: that is a thief's, whose effects are expected.
+            Kind::Ready if self.known.temper == Temper::Idler => return self.ping(out),
+            kind => self.of_kind(kind, out),
+        }
+        1
+    }
+
+    fn of_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
+            Kind::Hello => self.put(out, |w| w.hello()),
+            Kind::Welcome => drop(self.welcome(out)),
+            Kind::Refuse => self.put(out, |w| Refuse { code: w.n16().into() }),
+            Kind::ThreadDesc => {
+                self.put(out, |w| ThreadDesc { thread: w.n32().into(), addr: w.addr() });
+            }
+            Kind::ModelDesc => self.put(out, Self::model_desc),
+            Kind::SubclusterDesc => {
+                self.put(out, |w| SubclusterDesc { subcluster: w.n32().into() });
+            }
+            Kind::CatalogEnd => self.put(out, |w| CatalogEnd { scheduler_epoch: w.n64().into() }),
+            Kind::JoinFrontend => {
+                self.put(out, |w| JoinFrontend { addr: w.addr(), slabs: w.n32().into() });
+            }
+            Kind::SlabDesc => self.put(out, Self::wild_slab),
+            Kind::JoinBackend => {
+                self.put(out, |w| JoinBackend { subcluster: w.n32().into(), gpus: w.n32().into() });
+            }
+            Kind::ProfileDesc => {
+                let model = self.model();
+                let table = vec![U64::new(self.n64()); self.rng.random_range(0..40)];
+                encode(out, &ProfileDesc { model: model.into() }, table.as_bytes(), 0);
+            }
+            Kind::JoinAck => self.put(out, |w| JoinAck {
+                member: w.n32().into(),
+                first_gpu: w.n32().into(),
+                token: w.n64().into(),
+            }),
+            Kind::Ready => self.put(out, |w| Ready { reserved: w.n32().into() }),
+            Kind::Leave => self.put(out, |w| Leave { reserved: w.n32().into() }),
+            Kind::LeaveAck => self.put(out, |w| LeaveAck { reserved: w.n32().into() }),
+            Kind::PeerUp => self.put(out, Self::peer_up),
+            Kind::PeerDown => self.put(out, |w| PeerDown { frontend: w.n32().into() }),
+            Kind::Ping => drop(self.ping(out)),
+            Kind::Pong => {
+                self.put(out, |w| Pong { sent_ns: w.n64().into(), scheduler_ns: w.n64().into() });
+            }
+            Kind::Submit => self.put(out, |w| Submit {
+                task: w.task().into(),
+                deadline_ns: w.n64().into(),
+                model: w.model().into(),
+            }),
+            Kind::Cancel => {
+                self.put(out, |w| Cancel { task: w.task().into(), model: w.model().into() });
+            }
+            Kind::BatchDone => self.put(out, Self::batch_done),
+            _ => self.of_task_kind(kind, out),
+        }
+    }
+
+    fn of_task_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
+            Kind::TaskEnd => self.put(out, |w| TaskEnd {
+                task: w.task().into(),
+                kind: w.rng.random(),
+                reason: w.rng.random(),
+                retry_ms: w.n16().into(),
+            }),
+            Kind::Plan => {
+                let plan = Plan {
+                    batch: self.n64().into(),
+                    exec_at_ns: self.n64().into(),
+                    invalid_after_ns: self.n64().into(),
+                    model: self.model().into(),
+                    gpu: self.n32().into(),
+                };
+                let count = self.rng.random_range(0..40);
+                let tasks: Vec<U64> = (0..count).map(|_| self.task().into()).collect();
+                encode(out, &plan, tasks.as_bytes(), 0);
+            }
+            Kind::Read => self.put(out, |w| Read {
+                task: w.task().into(),
+                tag: w.n32().into(),
+                len: w.n32().into(),
+            }),
+            Kind::ReadReply => self.put(out, |w| ReadReply {
+                task: w.task().into(),
+                tag: w.n32().into(),
+                status: w.rng.random_range(0..4),
+                reserved: [0; 3],
+            }),
+            Kind::TaskResult => self.put(out, |w| TaskResult {
+                task: w.task().into(),
+                started_ns: w.n64().into(),
+                finished_ns: w.n64().into(),
+                batch_size: w.n32().into(),
+                gpu: w.n32().into(),
+            }),
+            Kind::FabricOffer => self.put(out, |w| FabricOffer {
+                epoch: w.n32().into(),
+                pair: w.n32().into(),
+                first_psn: w.n32().into(),
+                lid: w.n16().into(),
+                read_depth: w.rng.random(),
+                mtu: w.rng.random(),
+                gid: w.rng.random(),
+                read_timeout_us: w.n32().into(),
+                reserved: 0.into(),
+            }),
+            Kind::FabricAnswer => self.put(out, |w| FabricAnswer {
+                epoch: w.n32().into(),
+                pair: w.n32().into(),
+                first_psn: w.n32().into(),
+                lid: w.n16().into(),
+                read_depth: w.rng.random(),
+                mtu: w.rng.random(),
+                gid: w.rng.random(),
+                read_timeout_us: w.n32().into(),
+                slabs: w.n32().into(),
+            }),
+            _ => self.put(out, |w| FabricSlab {
+                first_slot: w.n32().into(),
+                slots: w.n32().into(),
+                stride: w.n32().into(),
+                input_bytes: w.n32().into(),
+                addr: w.n64().into(),
+                rkey: w.n32().into(),
+                reserved: 0.into(),
+            }),
+        }
+    }
+
+    fn put<B: Body>(&mut self, out: &mut Vec<u8>, make: impl FnOnce(&mut Self) -> B) {
+        let body = make(self);
+        // A tail where one belongs is text; where none does, it is one more mistake.
+        let tail = if self.one_in(4) { "tail" } else { "" };
+        let takes = matches!(
+            B::KIND,
+            Kind::Refuse
+                | Kind::ModelDesc
+                | Kind::SubclusterDesc
+                | Kind::JoinBackend
+                | Kind::FabricOffer
+                | Kind::FabricAnswer
+        );
+        let tail = if takes || self.one_in(16) { tail } else { "" };
+        encode(out, &body, tail.as_bytes(), 0);
+    }
+
+    fn model_desc(&mut self) -> ModelDesc {
+        ModelDesc {
+            model: self.model().into(),
+            thread: self.n32().into(),
+            subcluster: self.n32().into(),
+            batch_max: self.n32().into(),
+            input_bytes: self.n32().into(),
+            output_bytes: self.n32().into(),
+            slo_ns: self.n64().into(),
+        }
+    }
+
+    fn peer_up(&mut self) -> PeerUp {
+        PeerUp {
+            frontend: self.n32().into(),
+            reserved: 0.into(),
+            token: self.n64().into(),
+            addr: self.addr(),
+            slabs: self.n16().into(),
+            reserved2: 0.into(),
+        }
+    }
+}
