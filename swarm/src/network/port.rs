@@ -271,16 +271,18 @@ impl State {
         }
     }
 
-    /// Says a frame again, between two others.
+    /// Says a frame again, between two others, once there is room for it.
     pub(super) fn repeat(&mut self, at: usize, way: usize) {
         let conn = &mut self.conns[at];
+        let room = self.link.window.saturating_sub(conn.pending(way));
         let line = &mut conn.ways[way];
         let open = !line.ended && conn.ends[way].held && conn.ends[way].broken.is_none();
         if !open {
             line.repeats = VecDeque::new();
             return;
         }
-        if !line.frames.at_boundary() {
+        let fits = line.repeats.front().is_none_or(|bytes| bytes.len() <= room);
+        if !fits || !line.frames.at_boundary() {
             let after = Nanos(self.rng.random_range(1_000..1_000_000));
             return self.schedule(self.now + after, Due::Repeat(at, way));
         }
