@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use baton_core::{DropReason, FailReason, Nanos, TaskId, Unserved};
-use baton_rdma::wire::RefuseCode;
-use baton_rdma::{Heartbeat, Transport};
+use baton_rdma::wire::{RefuseCode, Role};
+use baton_rdma::{Heartbeat, Identity, Transport};
 
 use crate::error::{ConnectError, Loss};
 use crate::io::{Io, Stage, ThreadLink};
@@ -76,7 +76,9 @@ impl<T: Transport> Io<T> {
         for conn in threads.chain(self.control.take()) {
             self.transport.close(conn, RefuseCode::Shutdown, why);
         }
-        std::mem::take(&mut self.catalogue);
+        self.catalogue = Default::default();
+        // Backends may hear of the next number sooner than this: until then it goes by none.
+        self.transport.identify(Identity { role: Role::Frontend, member: 0 });
         self.heartbeat = Heartbeat::new(self.config.member_timeout);
         self.backends.await_token();
     }
