@@ -8,7 +8,7 @@ mod world;
 
 use std::collections::{HashMap, VecDeque};
 
-use baton_core::Nanos;
+use baton_core::{Nanos, SplitMix64};
 
 use super::{Completion, Outcome, Piece, Port, Request};
 use crate::wire::TRAILER_LEN;
@@ -16,20 +16,16 @@ use crate::wire::TRAILER_LEN;
 /// Where trailers land.
 const TRAILERS: u64 = 1 << 40;
 
-/// Splitmix64: small, and the same everywhere.
-pub(in super::super) struct Dice(u64);
+/// Chance, the same everywhere.
+pub(in super::super) struct Dice(SplitMix64);
 
 impl Dice {
     pub(in super::super) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     pub(in super::super) fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % below
+        self.0.below(below)
     }
 
     pub(in super::super) fn one_in(&mut self, n: u64) -> bool {
