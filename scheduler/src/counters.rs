@@ -89,6 +89,9 @@ counters! {
         dropped_queue_full,
         /// Tasks dropped: see [`DropReason::Quota`].
         dropped_quota,
+        /// Tasks dropped because their frontend asks for more than its share of a model that cannot serve
+        /// everybody. Their frontends are told [`DropReason::QueueFull`].
+        dropped_share,
         /// Tasks dropped: see [`DropReason::FrontendLost`].
         dropped_frontend_lost,
         /// Tasks dropped: see [`DropReason::NoBackend`].

@@ -153,6 +153,11 @@ impl<T: Transport> ModelSink for Dispatch<T> {
     fn queue_full(&mut self, task: TaskId, retry_after: Nanos) {
         self.refuse(task, DropReason::QueueFull, retry_after);
     }
+
+    fn over_share(&mut self, task: TaskId, retry_after: Nanos) {
+        self.counters.dropped_share.add(1);
+        self.send_end(task, Unserved::Dropped(DropReason::QueueFull), retry_ms(retry_after));
+    }
 }
 
 /// Stands for the backend of a slot whose backend is gone.

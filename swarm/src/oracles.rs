@@ -240,6 +240,7 @@ fn disagreement(run: &Run) -> Option<String> {
         + of_threads(|c| &c.dropped_deadline_passed)
         + of_threads(|c| &c.dropped_queue_full)
         + of_threads(|c| &c.dropped_quota)
+        + of_threads(|c| &c.dropped_share)
         + of_threads(|c| &c.dropped_no_backend)
         + of_threads(|c| &c.cancelled);
     let lives = run.world.backends.iter().flatten().map(|process| process.worker.counters());

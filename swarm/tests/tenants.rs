@@ -13,7 +13,8 @@ use baton_topo::{
 };
 use rand::RngExt;
 
-/// What two GPUs make of either model at best is 1,600 tasks/s: ℓ(16) = 20 ms, and 1.5 · 20 = 30.
+/// What two GPUs make of either model at best: ℓ(16) = 20 ms, and 1.5 · 20 = 30.
+const CAPACITY_RPS: f64 = 1_600.0;
 const SHARE_RPS: f64 = 600.0;
 /// What the modest tenant asks for.
 const MODEST_RPS: f64 = 400.0;
@@ -118,9 +119,9 @@ impl Tenant {
     }
 }
 
-/// Both tenants for three seconds, after a start by themselves in which λ is learnt: the modest one
-/// and the flooding one.
-fn run(cluster: Cluster, models: [usize; 2]) -> [Tenant; 2] {
+/// Both tenants for some seconds, after half a second in which λ is learnt and only the modest one asks:
+/// the modest one and the flooding one.
+fn run(cluster: Cluster, models: [usize; 2], seconds: u64) -> [Tenant; 2] {
     let mut world = World::new(cluster, Conditions::quiet(), 7);
     world.start_scheduler();
     world.start_backend(0);
@@ -132,7 +133,7 @@ fn run(cluster: Cluster, models: [usize; 2]) -> [Tenant; 2] {
     let mut tenants = [Tenant::new(0, models[0], MODEST_RPS), Tenant::new(1, models[1], FLOOD_RPS)];
     tenants[0].due = world.now;
     tenants[1].due = world.now + ms(500);
-    let end = world.now + ms(3_500);
+    let end = world.now + ms(500) + ms(1_000 * seconds);
     while world.now < end {
         for tenant in &mut tenants {
             tenant.submit_due(&mut world);
@@ -177,22 +178,30 @@ fn assert_kept_apart([modest, flood]: &[Tenant; 2]) {
 #[test]
 fn a_flooding_frontend_does_not_hurt_another_of_the_same_model() {
     let quota = QuotaLimits { frontend: share(), ..QuotaLimits::default() };
-    assert_kept_apart(&run(cluster(1, quota), [0, 0]));
+    assert_kept_apart(&run(cluster(1, quota), [0, 0], 3));
 }
 
 #[test]
 fn a_flooded_model_does_not_hurt_another() {
     let quota = QuotaLimits { model: share(), ..QuotaLimits::default() };
-    assert_kept_apart(&run(cluster(2, quota), [0, 1]));
+    assert_kept_apart(&run(cluster(2, quota), [0, 1], 3));
 }
 
-/// What the quotas are for, and that the two tests above can fail.
+/// Without any setting: the frontends of a model share it.
 #[test]
-fn without_quotas_the_modest_tenant_loses_its_tasks() {
-    let [modest, _] = run(cluster(1, QuotaLimits::default()), [0, 0]);
-    eprintln!("same model, no quota: bad rate {:.3} %", modest.bad_rate() * 1e2);
-    assert!(modest.bad_rate() > 0.3, "{:?}", modest.tally());
-    let [modest, _] = run(cluster(2, QuotaLimits::default()), [0, 1]);
+fn a_flooding_frontend_without_a_quota_is_given_what_the_other_leaves() {
+    let [modest, flood] = run(cluster(1, QuotaLimits::default()), [0, 0], 10);
+    let bad_rate = modest.bad_rate();
+    eprintln!("same model, no quota: bad rate {:.3} %", bad_rate * 1e2);
+    assert!(bad_rate <= 0.01, "with its beginning: {:?}", modest.tally());
+    let good_rps = f64::from(flood.tally().completed - flood.tally().late) / 10.0;
+    assert!(good_rps > 0.9 * (CAPACITY_RPS - MODEST_RPS), "{good_rps} {:?}", flood.tally());
+}
+
+/// What a model's quota is for, and that the test of it can fail.
+#[test]
+fn without_quotas_a_flooded_model_takes_slots_from_another() {
+    let [modest, _] = run(cluster(2, QuotaLimits::default()), [0, 1], 3);
     eprintln!("another model, no quota: bad rate {:.3} %", modest.bad_rate() * 1e2);
     assert!(modest.bad_rate() > 0.05, "{:?}", modest.tally());
 }

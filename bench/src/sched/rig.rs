@@ -304,7 +304,8 @@ impl ModelCounts {
         let dropped = counters.dropped_deadline.get()
             + counters.dropped_window.get()
             + counters.dropped_deadline_passed.get()
-            + counters.dropped_queue_full.get();
+            + counters.dropped_queue_full.get()
+            + counters.dropped_share.get();
         Self {
             requests: counters.submitted.get(),
             batches: counters.plans.get(),

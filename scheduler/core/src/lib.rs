@@ -41,6 +41,7 @@ mod rank;
 mod rate;
 mod sink;
 mod sizing;
+mod standing;
 mod time;
 
 pub use batch::Batch;

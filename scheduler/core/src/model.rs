@@ -4,6 +4,9 @@
 //! candidate is kept current incrementally: every input re-forms it by bisection over the
 //! deadline-ordered queue, O(log n), and publishes it only if it changed.
 
+mod admission;
+mod config;
+
 use core::mem;
 
 use crate::batch::Batch;
@@ -14,47 +17,16 @@ use crate::latency::Latency;
 use crate::lull::Lull;
 use crate::network::NetworkDelay;
 use crate::outcome::{DropReason, Unserved};
-use crate::policy::{Order, Policy};
+use crate::policy::Order;
 use crate::profile::Profile;
 use crate::queue::{DeadlineQueue, Request};
 use crate::rate::Rate;
 use crate::sink::ModelSink;
 use crate::sizing::Sizing;
+use crate::standing::Standings;
 use crate::time::Nanos;
 
-/// What a model needs to know about itself.
-#[derive(Clone, Debug)]
-pub struct ModelConfig {
-    /// Its id, copied into every batch.
-    pub id: ModelId,
-    /// ℓ(b).
-    pub profile: Profile,
-    /// Latency objective: the budget batches are sized for. Deadlines come with the requests.
-    pub slo: Nanos,
-    /// Tasks that may wait at once.
-    pub queue_capacity: u32,
-    /// Batch formation and deferral.
-    pub policy: Policy,
-    /// Delays to plan with.
-    pub network: NetworkDelay,
-}
-
-/// What a model counted since start. `received + requeued = dispatched + ended + waiting`.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct ModelCounters {
-    /// Requests received.
-    pub received: u64,
-    /// Tasks that came back from a backend that could not run them.
-    pub requeued: u64,
-    /// Tasks in dispatched batches.
-    pub dispatched: u64,
-    /// Batches dispatched.
-    pub batches: u64,
-    /// Tasks ended here, for whatever reason.
-    pub ended: u64,
-    /// Grants given back.
-    pub returned: u64,
-}
+pub use config::{ModelConfig, ModelCounters};
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
@@ -76,12 +48,20 @@ pub struct ModelState {
     /// Tasks were enqueued since the candidate was formed.
     behind: bool,
     counters: ModelCounters,
+    standings: Standings,
 }
 
 impl ModelState {
-    /// A model without tasks. Allocates everything it will ever use.
+    /// A model without tasks, all of which will be one frontend's. Allocates everything it will ever use.
     pub fn new(config: ModelConfig) -> Self {
+        Self::shared(config, 0)
+    }
+
+    /// A model without tasks, for frontends `0..frontends`, which share it fairly while they ask for
+    /// more than can be served.
+    pub fn shared(config: ModelConfig, frontends: u32) -> Self {
         Self {
+            standings: Standings::new(config.slo, frontends),
             id: config.id,
             order: config.policy.order(),
             network: config.network,
@@ -108,13 +88,16 @@ impl ModelState {
     /// `now`; once is enough for several tasks that arrive at a time.
     pub fn enqueue(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) -> bool {
         self.counters.received += 1;
+        if !self.admit(now, request.task, out) {
+            return true;
+        }
         let resized = self.sizing.on_arrival(now);
         let request = Request { deadline: request.deadline - self.network.response, ..request };
         if !self.horizon(now, Nanos::ZERO).fits_alone(request.deadline) {
             self.end(request.task, DropReason::DeadlinePassed, out);
         } else if self.queue.push(request).is_err() {
             self.counters.ended += 1;
-            out.queue_full(request.task, (self.hopeless_at() - now).min(self.sizing.slo));
+            out.queue_full(request.task, self.retry_after(now));
         }
         let over = resized || !self.lull.lasts(now, self.queue.len(), request.deadline);
         if over {
@@ -170,6 +153,7 @@ impl ModelState {
 
     /// A frontend is gone: its tasks go with it.
     pub fn on_frontend_lost(&mut self, now: Nanos, frontend: FrontendId, out: &mut impl ModelSink) {
+        self.standings.forget(frontend);
         let counters = &mut self.counters;
         self.queue.remove_frontend(frontend, |request| {
             counters.ended += 1;
@@ -289,8 +273,7 @@ impl ModelState {
         self.counters.dispatched += u64::from(window.batch);
         for _ in 0..window.head {
             let given_up = self.queue.pop().expect("the window's head counts the tasks before it");
-            self.sizing.rate.on_bad();
-            self.end(given_up.task, DropReason::Window, out);
+            self.give_up(given_up.task, DropReason::Window, out);
         }
     }
 
@@ -339,7 +322,11 @@ impl ModelState {
             Order::LatestStart => (invalid_after, self.sizing.rate.bad_rate()),
             Order::Frontrun => (frontrun, 0),
         };
-        let exec_at = (now + delay).max(self.sizing.deferred(batch, frontrun));
+        // Where nobody else is let in, there is nobody to wait for.
+        let room = self.standings.room(self.sizing.target);
+        let full = room.is_some_and(|room| self.queue.len() >= room);
+        let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
+        let exec_at = (now + delay).max(deferred);
         Candidate { batch, exec_at, invalid_after, urgency, bad_rate, delay }
     }
 
@@ -366,12 +353,16 @@ impl ModelState {
         self.expiry(0, 1, self.sizing.latency.alone())
     }
 
+    /// When whoever finds no place may try again; something waits. By then the head has gone at the latest.
+    fn retry_after(&self, now: Nanos) -> Nanos {
+        (self.hopeless_at() - now).min(self.sizing.slo)
+    }
+
     /// Ends the heads that could not even run alone, then forms the best batch of the rest.
     fn form(&mut self, now: Nanos, free_at: Nanos, out: &mut impl ModelSink) -> Window {
         while let Some(head) = self.hopeless_head(now, free_at) {
             self.queue.remove_range(0, 1);
-            self.sizing.rate.on_bad();
-            self.end(head, DropReason::Deadline, out);
+            self.give_up(head, DropReason::Deadline, out);
         }
         let horizon = self.horizon(now, free_at);
         formation::form(&self.queue, &horizon, self.sizing.floor)
@@ -380,6 +371,12 @@ impl ModelState {
     fn hopeless_head(&self, now: Nanos, free_at: Nanos) -> Option<TaskId> {
         let head = (!self.queue.is_empty()).then(|| self.queue.get(0))?;
         (!self.horizon(now, free_at).fits_alone(head.deadline)).then_some(head.task)
+    }
+
+    fn give_up(&mut self, task: TaskId, why: DropReason, out: &mut impl ModelSink) {
+        self.sizing.rate.on_bad();
+        self.counters.given_up += 1;
+        self.end(task, why, out);
     }
 
     fn end(&mut self, task: TaskId, why: DropReason, out: &mut impl ModelSink) {

@@ -97,11 +97,22 @@ impl DeadlineQueue {
         self.advance(count);
     }
 
+    /// Takes out one task. Costs O(rank) or O(len - rank), whichever is less.
+    pub(crate) fn remove_at(&mut self, rank: usize) {
+        if rank < self.len / 2 {
+            return self.remove_range(rank, 1);
+        }
+        self.len -= 1;
+        for rank in rank..self.len {
+            self.set(rank, self.get(rank + 1));
+        }
+    }
+
     /// Takes out one task wherever it is. Costs O(len): cancelling is rare.
     pub(crate) fn remove(&mut self, task: TaskId) -> Option<Request> {
         let rank = (0..self.len).find(|&rank| self.get(rank).task == task)?;
         let request = self.get(rank);
-        self.remove_range(rank, 1);
+        self.remove_at(rank);
         Some(request)
     }
 

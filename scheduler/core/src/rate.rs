@@ -26,6 +26,8 @@ struct Counts {
     run_on: u64,
     /// Tasks given up.
     bad: u64,
+    /// Tasks that were not let in, none of which are arrivals.
+    refused: u64,
 }
 
 /// Counts in 100 ms buckets. The estimates cover whole past buckets only, so they change when a
@@ -115,6 +117,11 @@ impl RateMeter {
         self.open.bad += 1;
     }
 
+    /// Counts one task that was not let in.
+    pub fn on_refused(&mut self) {
+        self.open.refused += 1;
+    }
+
     /// Closes the buckets that have ended by `now`; true if any did, and the estimates changed.
     /// Call before [`RateMeter::on_arrival`] of the same moment.
     pub fn roll(&mut self, now: Nanos) -> bool {
@@ -177,10 +184,10 @@ impl RateMeter {
         self.last_arrival
     }
 
-    /// Tasks given up over tasks that arrived, in 1/65536.
+    /// Tasks given up or not let in over tasks that came, in 1/65536.
     pub fn bad_rate(&self) -> u32 {
-        let Counts { arrivals, bad, .. } = self.sum;
-        scale(bad, 1 << 16, arrivals + TASKS_ASSUMED).min(1 << 16) as u32
+        let Counts { arrivals, bad, refused, .. } = self.sum;
+        scale(bad + refused, 1 << 16, arrivals + refused + TASKS_ASSUMED).min(1 << 16) as u32
     }
 
     fn close_bucket(&mut self) {
@@ -200,6 +207,7 @@ impl Counts {
             paused: self.paused + other.paused,
             run_on: self.run_on + other.run_on,
             bad: self.bad + other.bad,
+            refused: self.refused + other.refused,
         }
     }
 
@@ -210,6 +218,7 @@ impl Counts {
             paused: self.paused - other.paused,
             run_on: self.run_on - other.run_on,
             bad: self.bad - other.bad,
+            refused: self.refused - other.refused,
         }
     }
 }

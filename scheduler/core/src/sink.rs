@@ -22,4 +22,9 @@ pub trait ModelSink {
         let _ = retry_after;
         self.end_task(task, Unserved::Dropped(DropReason::QueueFull));
     }
+    /// A task ends here because its frontend asks for more than its share of a model that cannot serve
+    /// everybody. `retry_after` is as for [`ModelSink::queue_full`].
+    fn over_share(&mut self, task: TaskId, retry_after: Nanos) {
+        self.queue_full(task, retry_after);
+    }
 }

@@ -30,9 +30,13 @@ fn shipped(path: &Path) -> String {
 }
 
 fn sources() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let entries = fs::read_dir(&folder).expect("the crate has sources");
-    entries.map(|entry| entry.expect("readable").path()).collect()
+    sources_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+}
+
+fn sources_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("the crate has sources");
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    paths.flat_map(|path| if path.is_dir() { sources_in(&path) } else { vec![path] }).collect()
 }
 
 fn violations(name: &str, text: &str) -> Vec<String> {

@@ -100,7 +100,7 @@ impl<T: Transport> ModelThread<T> {
         let batch_max = residents.iter().map(|resident| resident.config.profile.batch_max()).max();
         let in_flight = InFlight::new(IN_FLIGHT_MAX, batch_max.unwrap_or(0) as usize);
         let resident = |r: Resident| Model {
-            state: ModelState::new(r.config),
+            state: ModelState::shared(r.config, FRONTENDS_MAX),
             subcluster: r.subcluster,
             quota: Quota::new(r.quota, FRONTENDS_MAX).map(Box::new),
             touched: false,

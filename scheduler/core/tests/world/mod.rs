@@ -69,6 +69,13 @@ impl World {
         Self::with_subclusters(configs, &subclusters, &vec![0; gpus])
     }
 
+    /// The models serve frontends `0..frontends`, and share themselves fairly among these.
+    pub(crate) fn shared(mut self, frontends: u32) -> Self {
+        let shared = |config: &ModelConfig| ModelState::shared(config.clone(), frontends);
+        self.models = self.configs.iter().map(shared).collect();
+        self
+    }
+
     /// `models[m]` and `slots[g]` say which sub-cluster model m and slot g belong to.
     pub(crate) fn with_subclusters(
         configs: Vec<ModelConfig>,

@@ -1,0 +1,67 @@
+//! Fair admission: who may wait while the frontends of one model ask for more than it can serve.
+//!
+//! The queue then holds no more than the next batches take. Whoever asks for less than its share is
+//! let in, and if there is no room somebody else's newest task makes it. So it waits behind one batch
+//! at most, as if it were alone. Those who ask for more have what is left, in equal parts.
+
+use super::ModelState;
+use crate::ids::{FrontendId, TaskId};
+use crate::lull::Lull;
+use crate::sink::ModelSink;
+use crate::standing::Fate;
+use crate::time::Nanos;
+
+/// Tasks that leave for one that arrives: a long queue is cut in several steps.
+const LEAVE_MAX: usize = 32;
+/// Whoever has to leave is among this many of the newest tasks.
+const NEWEST: usize = 64;
+
+impl ModelState {
+    /// Whether a task that arrives may wait; if not, it has ended. Others may have had to leave.
+    pub(super) fn admit(&mut self, now: Nanos, task: TaskId, out: &mut impl ModelSink) -> bool {
+        let fate = Fate { dispatched: self.counters.dispatched, given_up: self.counters.given_up };
+        self.standings.on_task(now, task.frontend(), fate);
+        let Some(room) = self.standings.room(self.sizing.target) else { return true };
+        self.lull = Lull::OVER;
+        for _ in 0..LEAVE_MAX {
+            if self.queue.len() < room {
+                return true;
+            }
+            let Some(rank) = self.who_leaves(task.frontend()) else { break };
+            self.leave(now, rank, out);
+        }
+        let full = self.queue.len() >= room && self.standings.is_over(task.frontend());
+        if full {
+            self.sizing.rate.on_refused();
+            self.end_over_share(now, task, out);
+        }
+        !full
+    }
+
+    /// The rank of the newest task of somebody else who asks for more than its share; if `frontend`
+    /// does so itself, only of one that has more waiting.
+    fn who_leaves(&self, frontend: FrontendId) -> Option<usize> {
+        let newest = self.queue.len().saturating_sub(NEWEST)..self.queue.len();
+        let of = |rank: usize| self.queue.get(rank).task.frontend();
+        let other = |&rank: &usize| of(rank) != frontend && self.standings.is_over(of(rank));
+        let rank = newest.clone().rev().find(other)?;
+        let waiting = |whose| newest.clone().filter(|&rank| of(rank) == whose).count();
+        let within = !self.standings.is_over(frontend);
+        (within || waiting(of(rank)) > waiting(frontend) + 1).then_some(rank)
+    }
+
+    fn leave(&mut self, now: Nanos, rank: usize, out: &mut impl ModelSink) {
+        let task = self.queue.get(rank).task;
+        self.sizing.rate.on_bad();
+        self.end_over_share(now, task, out);
+        self.queue.remove_at(rank);
+    }
+
+    /// Something waits: the queue is full.
+    fn end_over_share(&mut self, now: Nanos, task: TaskId, out: &mut impl ModelSink) {
+        self.counters.ended += 1;
+        self.counters.over_share += 1;
+        self.standings.on_refused();
+        out.over_share(task, self.retry_after(now));
+    }
+}

@@ -1,0 +1,141 @@
+//! Frontends that share a model: whoever asks for less than its share is served as if it were alone,
+//! and the GPUs are as busy as without it.
+mod world;
+
+use baton_core::{FrontendId, Policy, TaskId};
+use world::{Load, Rng, World, linear, ms};
+
+const SLO_MS: f64 = 30.0;
+/// What two GPUs do at best with ℓ(b) = b + 4 ms while batches take turns: 15 tasks in 19 ms each.
+const CAPACITY_RPS: f64 = 1_579.0;
+const SECONDS: f64 = 6.0;
+const FRONTENDS: u32 = 64;
+
+fn world(shared: bool) -> World {
+    let mut config = linear(Policy::Baton, 1.0, 4.0, SLO_MS);
+    (config.network.ctrl, config.network.response) = (ms(0.05), ms(0.05));
+    let world = World::new(vec![config], 2);
+    if shared { world.shared(FRONTENDS) } else { world }
+}
+
+fn first(frontend: u16) -> u64 {
+    TaskId::new(FrontendId(frontend), 0, 0).0
+}
+
+/// Tasks of one frontend that were offered in some seconds, and how many were answered in time.
+#[derive(Clone, Copy, Debug)]
+struct Offered {
+    tasks: u64,
+    good: u64,
+    seconds: f64,
+}
+
+impl Offered {
+    fn bad_rate(self) -> f64 {
+        1.0 - self.good as f64 / self.tasks as f64
+    }
+
+    fn good_rps(self) -> f64 {
+        self.good as f64 / self.seconds
+    }
+}
+
+/// Offers Poisson load from now on, each frontend its part of [`CAPACITY_RPS`], and counts what was
+/// sent after `from_s` seconds. `life` tells one run's task numbers from the next one's.
+fn offer(world: &mut World, life: u64, parts: &[f64], seconds: f64, from_s: f64) -> Vec<Offered> {
+    let mut rng = Rng::new(5 + life);
+    let begin = |frontend: usize| first(frontend as u16) + (life << 32);
+    let mut spans = Vec::new();
+    for (frontend, part) in parts.iter().enumerate() {
+        let load = |first, seconds| Load {
+            model: 0,
+            first,
+            per_second: part * CAPACITY_RPS,
+            seconds,
+            slo_ms: SLO_MS,
+        };
+        let end = world.poisson(&mut rng, load(begin(frontend), seconds));
+        let skip = ((end - begin(frontend)) as f64 * from_s / seconds) as u64;
+        spans.push(begin(frontend) + skip..end);
+    }
+    world.run(seconds * 1e3 + SLO_MS);
+    let count = |span: &std::ops::Range<u64>| Offered {
+        tasks: span.end - span.start,
+        good: span.clone().filter(|&task| world.is_good(task)).count() as u64,
+        seconds: seconds - from_s,
+    };
+    spans.iter().map(count).collect()
+}
+
+fn total_rps(offered: &[Offered]) -> f64 {
+    offered.iter().map(|frontend| frontend.good_rps()).sum()
+}
+
+#[test]
+fn whoever_asks_for_less_than_its_share_hardly_notices_a_flood() {
+    let alike = offer(&mut world(false), 0, &[0.3, 4.0], SECONDS, 0.0);
+    assert!(alike[0].bad_rate() > 0.7, "this is what it is for: {alike:?}");
+    for part in [0.02, 0.3, 0.45] {
+        let all = offer(&mut world(true), 0, &[part, 4.0], SECONDS, 0.0);
+        assert!(all[0].bad_rate() < 0.04, "from its first moment: {all:?}");
+        let later = offer(&mut world(true), 0, &[part, 4.0], SECONDS, 1.0);
+        assert!(later[0].bad_rate() < 0.005, "{later:?}");
+        assert!(total_rps(&later) > 0.95 * total_rps(&alike), "{later:?}");
+    }
+}
+
+#[test]
+fn those_who_ask_for_more_share_the_rest_alike() {
+    let [modest, a, b] = offer(&mut world(true), 0, &[0.1, 2.0, 3.0], SECONDS, 1.0)[..] else {
+        unreachable!()
+    };
+    assert!(modest.bad_rate() < 0.005, "{modest:?}");
+    assert!((0.85..1.15).contains(&(a.good_rps() / b.good_rps())), "{a:?} {b:?}");
+}
+
+#[test]
+fn a_little_too_much_is_borne_by_who_asks_for_most() {
+    let alike = offer(&mut world(false), 0, &[0.3, 0.8], SECONDS, 1.0);
+    let fair = offer(&mut world(true), 0, &[0.3, 0.8], SECONDS, 1.0);
+    assert!(alike[0].bad_rate() > 0.05, "{alike:?}");
+    assert!(fair[0].bad_rate() < 0.01, "{fair:?}");
+    // A short queue of which everybody believes that more is to come would leave the GPUs idle.
+    assert!(total_rps(&fair) > 0.93 * total_rps(&alike), "{fair:?} {alike:?}");
+}
+
+#[test]
+fn a_frontend_by_itself_and_a_model_that_keeps_up_are_as_without() {
+    for parts in [&[4.0][..], &[0.5, 0.3]] {
+        let (mut fair, mut alike) = (world(true), world(false));
+        offer(&mut fair, 0, parts, SECONDS, 0.0);
+        offer(&mut alike, 0, parts, SECONDS, 0.0);
+        assert_eq!(fair.out.ends, alike.out.ends);
+        assert_eq!(fair.models[0].counters().over_share, 0);
+    }
+}
+
+#[test]
+fn leaving_and_joining_again_gains_nothing() {
+    let mut world = world(true);
+    let mut modest = Offered { tasks: 0, good: 0, seconds: 0.0 };
+    offer(&mut world, 0, &[0.3, 4.0], 1.0, 0.0);
+    for life in 1..60_u16 {
+        let mut parts = vec![0.0; 2 + usize::from(life)];
+        (parts[0], parts[1 + usize::from(life)]) = (0.3, 4.0);
+        let now = offer(&mut world, u64::from(life), &parts, 0.1, 0.0);
+        modest.tasks += now[0].tasks;
+        modest.good += now[0].good;
+        world.lose_frontend(FrontendId(1 + life));
+    }
+    assert!(modest.bad_rate() < 0.02, "{modest:?}");
+}
+
+#[test]
+fn after_the_flood_everybody_is_served_again_within_half_a_second() {
+    let mut world = world(true);
+    offer(&mut world, 0, &[0.3, 4.0], 2.0, 0.0);
+    let after = offer(&mut world, 1, &[0.3, 0.5], 2.0, 0.5);
+    for frontend in &after {
+        assert!(frontend.bad_rate() < 0.005, "{after:?}");
+    }
+}
