@@ -164,7 +164,7 @@ wrong_certificates() {
 
 # kill -9 of a backend: what it had is served by the other one where there is time, and fails with the reason where there
 # is none. It hangs for half a second before, so that it has something; then it is replaced. The other one, which has to
-# serve all of it meanwhile on an emulated CPU, may be late with a batch's inputs.
+# serve all of it meanwhile on an emulated CPU, may be late with some of a batch's inputs (docs/rdma.md).
 killed_backend() {
     local before after
     start_load load 7 m=30 urgent=15 && under_way load || return 1

@@ -3,17 +3,17 @@
 use std::process::ExitCode;
 
 use baton_bench::chaos::{self, ChaosConfig};
-use baton_bench::dataplane::{self, Matrix, Pull, Responder, SendRate};
+use baton_bench::dataplane::{self, Matrix, Pull, Responder, SendRate, TlsCost};
 use baton_bench::overload::{self, Overload};
 use baton_bench::sched::{self, Points, Shape};
 use baton_bench::soak::{self, Soak};
 use baton_core::Nanos;
-use baton_topo::Clock;
+use baton_topo::{Clock, TlsSpec};
 
 use crate::CommandResult;
 use crate::args::{
     BenchChaosArgs, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs, BenchResponderArgs,
-    BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs,
+    BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
 use crate::live::Live;
 use crate::output::{complain, load_cluster, say, scheduler_addr};
@@ -42,6 +42,18 @@ pub(crate) fn send_rate(args: &BenchSendRateArgs) -> CommandResult {
     let run = SendRate { transport, depth, bytes, seconds, idle };
     let report = dataplane::send_rate(&run, Clock::start())?;
     say(&if json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn tls_cost(args: &BenchTlsCostArgs) -> CommandResult {
+    let run = TlsCost {
+        tls: TlsSpec::new(args.ca.clone(), args.cert.clone(), args.key.clone()),
+        objects: args.objects,
+        bytes: args.bytes,
+        length: Nanos::from_millis_f64(args.seconds * 1e3),
+    };
+    let report = dataplane::tls_cost(&run, Clock::start())?;
+    say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
     Ok(ExitCode::SUCCESS)
 }
 

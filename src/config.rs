@@ -10,7 +10,7 @@ use crate::CommandResult;
 use crate::output::say;
 
 /// Prints the problems, or the cluster as it was understood, and the warnings. With `[tls]` the
-/// certificate of this host is looked at as its peers will.
+/// certificate of this host is looked at as its peers will; so are the files for etcd.
 pub(crate) fn check(file: &Path) -> CommandResult {
     let checked = check_cluster(file);
     for warning in &checked.warnings {
@@ -19,7 +19,11 @@ pub(crate) fn check(file: &Path) -> CommandResult {
     let problems = match checked.cluster {
         Ok(cluster) => {
             say(&cluster.to_string())?;
-            certificate_problems(&cluster)
+            let etcd = cluster.scheduler.etcd.as_ref().and_then(|etcd| etcd.tls.as_ref());
+            let etcd = etcd.and_then(|tls| baton_leader::check_files(tls).err());
+            let mut problems = certificate_problems(&cluster);
+            problems.extend(etcd.map(|error| error.to_string()));
+            problems
         }
         Err(problems) => problems.iter().map(ToString::to_string).collect(),
     };

@@ -53,6 +53,7 @@ fn run(command: Command) -> CommandResult {
             BenchCommand::ReadBw(args) => bench::pull("read-bw", (1, 64), &args),
             BenchCommand::Incast(args) => bench::pull("incast", (8, 8), &args),
             BenchCommand::SendRate(args) => bench::send_rate(&args),
+            BenchCommand::TlsCost(args) => bench::tls_cost(&args),
             BenchCommand::Matrix(args) => bench::matrix(&args),
             BenchCommand::Responder(args) => bench::responder(&args),
         },

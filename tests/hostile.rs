@@ -114,6 +114,15 @@ fn beside_hostile_peers_a_frontend_is_served_and_nothing_of_them_stays() {
 /// What may become of a task whose batch a thief was given, and, on a machine with too much to do, of others.
 const EXPLAINED: [&str; 3] = ["lease_expired", "backend_lost", "fetch_timeout"];
 
+/// Until it is dropped, by a failed assertion too: the scope waits for its threads.
+struct Harassing<'a>(&'a AtomicBool);
+
+impl Drop for Harassing<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The slots of the first to join are the first to be given batches.
 #[test]
 fn what_thieves_take_is_lost_to_its_lease_and_when_they_are_gone_nothing_is() {
@@ -122,13 +131,14 @@ fn what_thieves_take_is_lost_to_its_lease_and_when_they_are_gone_nothing_is() {
     let thieves =
         [Attack { illegal: 0, pace: Nanos::from_millis(2), burst: 8, ..attack(Temper::Thief) }; 2];
     thread::scope(|scope| {
+        let harassing = Harassing(over);
         let go_on = move |_: &Hostility| !over.load(Ordering::Relaxed);
         let harassment = scope.spawn(move || harass(addr, &thieves, 7, go_on));
         cluster.scheduler.await_stderr("backend joined");
         let (mut a, mut b) = (cluster.backend("a"), cluster.backend("b"));
         let load = cluster.load(1);
         (0..8).for_each(|_| _ = load.completed());
-        over.store(true, Ordering::Relaxed);
+        drop(harassing);
         let done = harassment.join().unwrap();
         load.await_completed(50);
         let counts = load.stop();

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use baton_client::{Clock, Deadline, Nanos, Outcome};
 use support::application::Application;
-use support::{Cluster, Counts, Process};
+use support::etcd::free_ports;
+use support::{Cluster, Folder, Load, Process};
 
 /// From the signal to the end of a process: what executes is finished, nothing more.
 const BOUND: Nanos = Nanos::from_millis(5_000);
@@ -22,12 +23,6 @@ fn terminate(process: &mut Process, clock: Clock) {
     process.terminate();
     let took = clock.now() - start;
     assert!(took <= BOUND, "it took {} ms to end", took.as_millis_f64());
-}
-
-fn nothing_failed(counts: &Counts) {
-    assert_eq!(counts.failed, 0, "{counts:?}");
-    let unfit = |reason: &String| reason == "shutdown" || reason == "no_backend";
-    assert!(!counts.drops.iter().any(unfit), "{counts:?}");
 }
 
 #[test]
@@ -62,14 +57,35 @@ fn every_process_is_restarted_under_load_and_no_task_fails() {
 
     for (seed, load) in (3..).zip(loads) {
         let start = clock.now();
-        nothing_failed(&load.stop());
+        load.stop().nothing_failed();
         assert!(clock.now() - start <= BOUND);
         let next = cluster.load(seed);
         next.await_completed(50);
-        nothing_failed(&next.stop());
+        next.stop().nothing_failed();
     }
     drop(application.model);
     application.client.leave().unwrap();
     backends.iter_mut().for_each(|backend| terminate(backend, clock));
     terminate(&mut cluster.scheduler, clock);
+}
+
+/// Whoever is first looks for the scheduler until it is there.
+#[test]
+fn processes_that_are_started_before_their_scheduler_join_it() {
+    let folder = Folder::new("any-order");
+    let file = folder.write("cluster.toml", support::CLUSTER);
+    let addr = format!("127.0.0.1:{}", free_ports(1)[0]);
+    let members = ["--config", &file, "--scheduler", &addr];
+    let load = ["--seconds", "600", "--rate", "m=100", "--progress-json"];
+    let load = Process::start(&[&["load"], &members[..], &load].concat());
+    let backend = Process::start(&[&["backend"], &members[..], &["--name", "a"]].concat());
+    // It is up and has looked in vain.
+    for process in [&load, &backend] {
+        process.await_stderr("no scheduler yet");
+    }
+    let _scheduler = Process::start(&["scheduler", "--config", &file, "--listen", &addr]);
+    backend.line("ready");
+    let load = Load { process: load };
+    load.await_completed(50);
+    assert_eq!(load.stop().failed, 0);
 }

@@ -3,16 +3,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+#[path = "../rdma/tests/common/certs.rs"]
+mod certs;
+#[path = "standby/standing.rs"]
+mod standing;
 mod support;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use baton_client::{ClientConfig, Deadline, EtcdSpec, Nanos, Outcome, Ticket, Whereabouts};
+use baton_client::{
+    Client, ClientConfig, Clock, Deadline, EtcdSpec, EtcdTlsSpec, Nanos, Outcome, Ticket,
+    Whereabouts,
+};
+use certs::{Authority, Valid};
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 use rustix::process::Signal;
+use standing::{CLUSTER, Standing, shown};
+use support::Folder;
 use support::application::Application;
-use support::etcd::{Etcd, free_ports};
-use support::{Folder, Load, Process};
 
 /// The lease, and then what it takes to notice, to campaign, to join and to answer.
 const TTL: Nanos = Nanos::from_millis(2_000);
@@ -23,89 +31,6 @@ const REACH: Nanos = Nanos::from_millis(1_000);
 const LONG: Deadline = Deadline::Within(Duration::from_secs(60));
 const PATIENCE: Nanos = Nanos::from_millis(60_000);
 const OUTSTANDING: u64 = 60;
-
-const CLUSTER: &str = r#"
-[[model]]
-name = "m"
-alpha_ms = 1
-beta_ms = 10
-slo_ms = 400
-input_bytes = 4096
-[[backend]]
-name = "a"
-[[backend]]
-name = "b"
-"#;
-
-/// An etcd, two schedulers' addresses, and members that know nothing but the cluster file.
-struct Standing {
-    etcd: Etcd,
-    spec: EtcdSpec,
-    addrs: Vec<SocketAddr>,
-    file: String,
-    _folder: Folder,
-}
-
-impl Standing {
-    /// `None` without etcd.
-    fn start(test: &str, etcds: usize, lease_ttl_s: u32) -> Option<Self> {
-        let folder = Folder::new(test);
-        let etcd = Etcd::start(etcds, folder.path())?;
-        let (endpoints, prefix) = (etcd.endpoints(), format!("/baton/{test}"));
-        let scheduler = format!(
-            "[scheduler]\netcd = {endpoints:?}\netcd_prefix = \"{prefix}\"\nlease_ttl_s = {lease_ttl_s}\n"
-        );
-        let file = folder.write("cluster.toml", &(scheduler + CLUSTER));
-        let addr = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let addrs = free_ports(2).into_iter().map(addr).collect();
-        let spec = EtcdSpec { endpoints, prefix, lease_ttl_s };
-        Some(Self { etcd, spec, addrs, file, _folder: folder })
-    }
-
-    fn scheduler(&self, at: usize) -> Process {
-        let listen = self.addrs[at].to_string();
-        Process::start(&["scheduler", "--config", &self.file, "--listen", &listen])
-    }
-
-    /// The first leads, the second stands by.
-    fn schedulers(&self) -> [Process; 2] {
-        let leader = self.scheduler(0);
-        leader.line("listening ");
-        let standby = self.scheduler(1);
-        standby.line("standby");
-        [leader, standby]
-    }
-
-    fn endpoints_without(&self, at: usize) -> Vec<String> {
-        let mut endpoints = self.spec.endpoints.clone();
-        endpoints.remove(at);
-        endpoints
-    }
-
-    /// Who leads, as these members of etcd know once they answer.
-    fn leader_by(&self, endpoints: Vec<String>) -> SocketAddr {
-        let spec = EtcdSpec { endpoints, ..self.spec.clone() };
-        Whereabouts::led(&spec).unwrap().wait(Duration::from_nanos(PATIENCE.0)).unwrap()
-    }
-
-    fn backend(&self, name: &str) -> Process {
-        let backend = Process::start(&["backend", "--config", &self.file, "--name", name]);
-        backend.line("ready");
-        backend
-    }
-
-    fn load(&self) -> Load {
-        let args = ["load", "--config", &self.file, "--seconds", "600", "--rate", "m=100"];
-        Load { process: Process::start(&[&args[..], &["--progress-json"]].concat()) }
-    }
-
-    fn application(&self) -> Application {
-        let whereabouts = Whereabouts::led(&self.spec).unwrap();
-        let mut application = Application::join(ClientConfig::wherever(whereabouts));
-        application.until_answered(PATIENCE);
-        application
-    }
-}
 
 fn outstanding(application: &mut Application) -> Vec<(Ticket, [u8; 8])> {
     (0..OUTSTANDING).map(|_| application.submit(LONG).unwrap()).collect()
@@ -160,6 +85,52 @@ fn a_standby_takes_over_from_a_leader_that_is_killed_and_nothing_is_lost() {
         backend.line("left");
         assert!(backend.finish().0.success());
     }
+}
+
+#[test]
+fn a_leader_that_is_told_to_end_hands_over_under_load_and_no_task_fails() {
+    let Some(standing) = Standing::start("standby-rolling", 1, 2) else { return };
+    let [mut leader, mut standby] = standing.schedulers();
+    let _backends = [standing.backend("a"), standing.backend("b")];
+    let load = standing.load();
+    let mut application = standing.application();
+    const ROUNDS: usize = 4;
+    for round in 1..=ROUNDS {
+        load.await_completed(50);
+        let tickets = outstanding(&mut application);
+        leader.signal(Signal::TERM);
+        assert_eq!(standby.line("listening "), standing.addrs[round % 2].to_string());
+        assert!(leader.finish().0.success());
+        all_answered(tickets);
+        leader = std::mem::replace(&mut standby, standing.scheduler((round + 1) % 2));
+        standby.line("standby");
+        load.await_completed(100);
+    }
+    let counters = application.client.counters();
+    assert_eq!((counters.reconnects, counters.failed), (ROUNDS as u64, 0));
+    assert_eq!(counters.scheduler_lost, 0, "no submit was refused");
+    conserved(&application);
+    load.stop().nothing_failed();
+}
+
+#[test]
+fn who_starts_while_etcd_still_names_a_dead_leader_joins_the_next_one() {
+    let Some(standing) = Standing::start("standby-start", 1, 5) else { return };
+    let [leader, standby] = standing.schedulers();
+    leader.signal(Signal::KILL);
+    leader.await_end();
+    let load = standing.load();
+    let backend = standing.start_backend("a");
+    assert_eq!(standing.leader_by(standing.spec.endpoints.clone()), standing.addrs[0]);
+    for process in [&load.process, &backend] {
+        process.await_stderr("no scheduler yet");
+    }
+    let client = Client::connect(ClientConfig::wherever(Whereabouts::led(&standing.spec).unwrap()));
+    assert_eq!(client.unwrap().counters().reconnects, 0);
+    standby.line("listening ");
+    backend.line("ready");
+    load.await_completed(50);
+    assert_eq!(load.stop().failed, 0);
 }
 
 #[test]
@@ -264,6 +235,74 @@ fn the_leader_leads_on_while_the_members_of_etcd_die_one_after_the_other() {
     assert_eq!(application.client.counters().reconnects, 0);
     leader.signal(Signal::TERM);
     assert!(leader.finish().0.success());
+}
+
+#[test]
+fn with_an_etcd_that_wants_certificates_all_is_as_without() {
+    let authority = Authority::new();
+    let Some(standing) = Standing::secure("standby-tls", &authority) else { return };
+    assert!(support::run(&["config", "check", &standing.file]).status.success());
+    let [leader, standby] = standing.schedulers();
+    let _backend = standing.backend("a");
+    let mut application = standing.application();
+    let tickets = outstanding(&mut application);
+    leader.signal(Signal::KILL);
+    assert_eq!(standby.line("listening "), standing.addrs[1].to_string());
+    application.until_answered(PATIENCE);
+    all_answered(tickets);
+    assert_eq!(application.client.counters().reconnects, 1);
+    conserved(&application);
+    standby.signal(Signal::TERM);
+    assert!(standby.finish().0.success());
+}
+
+/// Asks until etcd answers something that contains `text`.
+fn told_by_etcd(spec: &EtcdSpec, text: &str) {
+    let led = Whereabouts::led(spec).unwrap();
+    let clock = Clock::start();
+    loop {
+        let unknown = led.wait(Duration::from_millis(200)).unwrap_err().to_string();
+        if unknown.contains(text) {
+            return;
+        }
+        assert!(clock.now() < PATIENCE, "{text}: {unknown}");
+    }
+}
+
+#[test]
+fn a_connection_to_etcd_that_is_not_secure_on_both_sides_comes_to_nothing_and_says_why() {
+    let (authority, other) = (Authority::new(), Authority::named("somebody else"));
+    let Some(standing) = Standing::secure("standby-tls-refused", &authority) else { return };
+    told_by_etcd(&standing.spec, "no scheduler leads");
+    let with = |tls| EtcdSpec { tls: Some(tls), ..standing.spec.clone() };
+    let anonymous = EtcdTlsSpec { ca: authority.ca(), identity: None };
+    told_by_etcd(&with(anonymous), "it wants a certificate of an authority");
+    told_by_etcd(&with(shown(&authority, &other)), "it wants a certificate of an authority");
+    told_by_etcd(&with(shown(&other, &authority)), "of no authority in etcd_ca");
+    let at = |from: &str, to: &str| {
+        let endpoints = vec![standing.spec.endpoints[0].replace(from, to)];
+        EtcdSpec { endpoints, ..standing.spec.clone() }
+    };
+    told_by_etcd(&at("127.0.0.1", "localhost"), "for other hosts");
+    told_by_etcd(&EtcdSpec { tls: None, ..at("https", "http") }, "if it has TLS, write https://");
+
+    let Some(plain) = Standing::start("standby-tls-plain", 1, 2) else { return };
+    told_by_etcd(&plain.spec, "no scheduler leads");
+    let endpoints = vec![plain.spec.endpoints[0].replace("http", "https")];
+    let spec = EtcdSpec { endpoints, ..standing.spec.clone() };
+    told_by_etcd(&spec, "if it has no TLS, write http://");
+}
+
+/// Its gateway asks etcd as a client does, with the certificate that it has as a server.
+#[test]
+fn an_etcd_whose_certificate_is_for_servers_only_says_so() {
+    let authority = Authority::new();
+    let server_only = |params: &mut CertificateParams| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    };
+    let etcd = authority.issue_with("127.0.0.1", Valid::Now, server_only);
+    let Some(standing) = Standing::secure_as("standby-tls-eku", &authority, &etcd) else { return };
+    told_by_etcd(&standing.spec, "clientAuth");
 }
 
 #[test]

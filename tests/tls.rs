@@ -145,6 +145,31 @@ fn config_check_looks_at_the_certificate() {
     assert!(text.contains(&format!("{file}:13: tls.key: there is no file ")), "{text}");
 }
 
+#[test]
+fn the_cost_is_measured_and_a_wrong_key_is_named() {
+    let authority = Authority::new();
+    let (mine, other) = (authority.issue("bench.test"), authority.issue("other.test"));
+    let cost = |key: &TlsSpec| {
+        let file = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+        let files = [file(&mine.ca), file(&mine.cert), file(&key.key)];
+        let [ca, cert, key] = &files;
+        let shape = ["--objects", "3", "--bytes", "5000", "--seconds", "0.1", "--json"];
+        let args = ["bench", "tls-cost", "--ca", ca, "--cert", cert, "--key", key];
+        run(&[&args[..], &shape[..]].concat())
+    };
+    let output = cost(&mine);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let handshake = &report["handshake_cpu_us"];
+    let [plain, tls] = ["plain", "tls"].map(|how| handshake[how].as_f64().unwrap());
+    assert!(tls > 2.0 * plain, "it signs and verifies, twice: {report}");
+    assert!(report["read_cpu_us"]["tls"].as_f64().unwrap() > 0.0, "{report}");
+
+    let output = cost(&other);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("other.test.key"), "{}", stderr(&output));
+}
+
 /// The script in `examples/` makes what a cluster needs.
 #[test]
 fn certificates_by_openssl() {

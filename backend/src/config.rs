@@ -33,7 +33,8 @@ pub struct BackendConfig {
     pub models: Vec<ModelSpec>,
     /// Silence of the scheduler that means it is lost.
     pub member_timeout: Nanos,
-    /// How long the scheduler may take to appear and to let this backend in.
+    /// How long the scheduler may take to appear and to let this backend in. From a cluster file: 15 s, and
+    /// with etcd the leader's lease on top.
     pub join_timeout: Nanos,
     /// How long [`crate::BackendHandle::leave`] waits for outstanding batches.
     pub leave_timeout: Nanos,
@@ -99,9 +100,11 @@ impl BackendConfig {
             let known: Vec<&str> = cluster.backends.iter().map(|spec| spec.name.as_str()).collect();
             return Err(ConfigError::UnknownBackend { name: name.into(), known: known.join(", ") });
         };
+        let scheduler = scheduler.into();
         let config = Self {
             name: spec.name.clone(),
-            scheduler: scheduler.into(),
+            join_timeout: scheduler.start_patience(),
+            scheduler,
             subcluster: cluster.subclusters[spec.subcluster.0 as usize].clone(),
             gpus: spec.gpus,
             cores: spec.cores.clone(),
@@ -115,7 +118,6 @@ impl BackendConfig {
                 .cloned()
                 .collect(),
             member_timeout: cluster.scheduler.member_timeout,
-            join_timeout: Nanos::from_millis(15_000),
             leave_timeout: Nanos::from_millis(10_000),
         };
         config.check()?;

@@ -27,13 +27,22 @@ pub enum BackendError {
         problem: String,
     },
     /// Nobody knows where the scheduler is.
-    #[error("there is no scheduler to join: {0}")]
-    NoScheduler(Unknown),
+    #[error("no scheduler to join for {tried_ms} ms: {problem}")]
+    NoScheduler {
+        /// How long one was looked for.
+        tried_ms: u64,
+        /// Why it is not known.
+        problem: Unknown,
+    },
     /// Nobody answers at the scheduler's address.
-    #[error("no scheduler at {scheduler}: {problem}; start it first, or correct the address")]
+    #[error(
+        "no scheduler at {scheduler} for {tried_ms} ms: {problem}; start it, or correct the address"
+    )]
     Unreachable {
         /// The address tried.
         scheduler: SocketAddr,
+        /// How long.
+        tried_ms: u64,
         /// How the last attempt ended.
         problem: String,
     },
@@ -77,11 +86,23 @@ pub enum BackendError {
 }
 
 impl BackendError {
+    /// True if the scheduler may be up, or another one lead, a moment later: a backend that has just been
+    /// started goes on looking. `linking`: the ControlThread has let it in, so that a ModelThread which
+    /// does not is one of another life.
+    pub(crate) fn may_pass_at_start(&self, linking: bool) -> bool {
+        match self {
+            Self::SchedulerLost(_) => true,
+            Self::Refused { code: Some(RefuseCode::Shutdown), .. } => true,
+            Self::Refused { code: Some(RefuseCode::Unauthorised), .. } => linking,
+            _ => false,
+        }
+    }
+
     /// True if the scheduler may be back later and let this backend in, as it is. `serving`: it
     /// happened to a backend that was ready, and not while it tried to join.
     pub(crate) fn may_pass(&self, serving: bool) -> bool {
         match self {
-            Self::SchedulerLost(_) | Self::NoScheduler(_) => true,
+            Self::SchedulerLost(_) | Self::NoScheduler { .. } => true,
             Self::Unreachable { .. } | Self::JoinTimeout(_) => true,
             // A scheduler started with the wrong files, perhaps: the next one may have the right ones.
             Self::Untrusted { .. } => true,

@@ -90,7 +90,8 @@ pub(crate) fn settle<E>(done: ReadDone, gpus: &mut [Gpu<E>], counters: &mut Coun
     }
 }
 
-/// Aborts the READs of every batch whose fetch bound has passed. Returns how many.
+/// Aborts the READs of every batch whose fetch bound has passed, or lets it wait a little longer.
+/// Returns how many.
 pub(crate) fn abort_due<E, T: Transport>(
     now: baton_core::Nanos,
     gpus: &mut [Gpu<E>],

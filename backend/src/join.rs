@@ -6,6 +6,8 @@
 //! catalogue by the heartbeat. An error from here ends the conversation, and the backend too unless
 //! another may go better.
 
+mod reach;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
@@ -25,9 +27,6 @@ use crate::error::BackendError;
 use crate::execute::Measured;
 use crate::stage::Stage;
 
-/// How long an attempt to reach the scheduler may take: a host that has lost power answers nothing.
-const REACH: Nanos = Nanos::from_millis(1_000);
-
 /// Stands for an address that is not known.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -35,13 +34,17 @@ const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0
 #[derive(Debug)]
 pub(crate) struct Join {
     stage: Stage,
-    /// Set by the first poll.
-    deadline: Option<Nanos>,
+    /// Since when a scheduler is looked for; set by the first poll.
+    began: Option<Nanos>,
+    /// For how long that may be, until this backend is let in.
+    patience: Nanos,
     /// When it is tried to connect, or an attempt under way is given up.
     retry_at: Nanos,
     backoff: Backoff,
     /// Why the last attempt to connect failed.
     problem: String,
+    /// The log says that there is no scheduler yet.
+    told: bool,
     control: Option<ConnId>,
     whereabouts: Whereabouts,
     /// The scheduler of the last attempt, as the control connection sees it once there is one.
@@ -58,14 +61,16 @@ pub(crate) struct Join {
 
 impl Join {
     /// A conversation with the scheduler, not begun. `backoff` says when to try again if there is
-    /// no scheduler yet.
-    pub(crate) fn new(whereabouts: Whereabouts, backoff: Backoff) -> Self {
+    /// no scheduler yet, `patience` for how long.
+    pub(crate) fn new(whereabouts: Whereabouts, backoff: Backoff, patience: Nanos) -> Self {
         Self {
             stage: Stage::Connecting,
-            deadline: None,
+            began: None,
+            patience,
             retry_at: Nanos::ZERO,
             backoff,
             problem: String::from("not tried yet"),
+            told: false,
             control: None,
             scheduler: whereabouts.addr().unwrap_or(NOWHERE),
             whereabouts,
@@ -81,9 +86,14 @@ impl Join {
 
     /// A new conversation with whoever is the scheduler by then, after a pause.
     pub(crate) fn again(&self, now: Nanos) -> Self {
-        let mut next = Self::new(self.whereabouts.clone(), self.backoff.clone());
+        let mut next = Self::new(self.whereabouts.clone(), self.backoff.clone(), self.patience);
         next.pause(now);
         next
+    }
+
+    /// The same, within the time that this one had; `problem` is how it ended.
+    pub(crate) fn once_more(&self, now: Nanos, problem: String) -> Self {
+        Self { began: self.began, problem, ..self.again(now) }
     }
 
     /// Where the conversation is.
@@ -141,12 +151,11 @@ impl Join {
     pub(crate) fn poll<T: Transport>(
         &mut self,
         now: Nanos,
-        config: &BackendConfig,
         transport: &mut T,
     ) -> Result<usize, BackendError> {
-        let deadline = *self.deadline.get_or_insert(now + config.join_timeout);
-        if self.stage < Stage::Ready && now > deadline {
-            return Err(self.too_late());
+        let tried = now - *self.began.get_or_insert(now);
+        if self.stage < Stage::Ready && tried > self.patience {
+            return Err(self.too_late(now));
         }
         if self.stage == Stage::Connecting && now >= self.retry_at {
             self.connect(now, transport);
@@ -169,7 +178,7 @@ impl Join {
         match (&self.heartbeat, self.control) {
             (Some(heartbeat), _) => heartbeat.next_timer(),
             (None, _) if self.stage == Stage::Connecting => Some(self.retry_at),
-            (None, _) => self.deadline,
+            (None, _) => self.began.map(|began| began + self.patience),
         }
     }
 
@@ -304,55 +313,6 @@ impl Join {
             closed += 1;
         }
         closed
-    }
-
-    fn connect<T: Transport>(&mut self, now: Nanos, transport: &mut T) {
-        if let Some(slow) = self.control.take() {
-            self.problem = String::from("nothing answers");
-            transport.close(slow, RefuseCode::Shutdown, "no answer in time");
-            return self.pause(now);
-        }
-        let Ok(scheduler) = self.whereabouts.addr() else { return self.pause(now) };
-        self.scheduler = scheduler;
-        match transport.connect(scheduler, Hello::new(Role::Backend, 0, 0)) {
-            Ok(conn) => {
-                self.control = Some(conn);
-                self.retry_at = now + REACH;
-            }
-            Err(error) => {
-                self.problem = error.to_string();
-                self.pause(now);
-            }
-        }
-    }
-
-    /// Tries again after a pause; by then it is known who leads.
-    fn pause(&mut self, now: Nanos) {
-        let pause = self.backoff.pause();
-        self.whereabouts.ask(pause);
-        self.retry_at = now + pause;
-    }
-
-    /// Nobody there yet is worth waiting for; somebody else is not.
-    fn try_again(&mut self, reason: &CloseReason, now: Nanos) -> Result<(), BackendError> {
-        self.problem = reason.to_string();
-        self.pause(now);
-        match reason {
-            CloseReason::Reset(_) | CloseReason::Eof | CloseReason::HandshakeTimeout => Ok(()),
-            _ => Err(self.too_late()),
-        }
-    }
-
-    fn too_late(&self) -> BackendError {
-        match self.stage {
-            Stage::Connecting => match self.whereabouts.addr() {
-                Ok(scheduler) => {
-                    BackendError::Unreachable { scheduler, problem: self.problem.clone() }
-                }
-                Err(unknown) => BackendError::NoScheduler(unknown),
-            },
-            stage => BackendError::JoinTimeout(stage.waits_for()),
-        }
     }
 
     /// Announces the models we have loaded, then ourselves.

@@ -17,8 +17,8 @@
 //! and the last is answered.
 //!
 //! What never happens here: no plan is reordered for profit (the scheduler decides), no batch waits
-//! for `exec_at` on an idle GPU slot, no lost row holds its batch up past `invalid_after`, and no
-//! task is both answered and given back.
+//! for `exec_at` on an idle GPU slot, no lost row holds up rows that are here by `invalid_after`,
+//! and no task is both answered and given back.
 #![forbid(unsafe_code)]
 
 mod admit;

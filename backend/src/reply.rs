@@ -13,7 +13,8 @@ use crate::counters::Counters;
 use crate::peers::Peers;
 use crate::slot::{Answer, BatchSlot};
 
-/// How long after its execution a batch may wait for a frontend to take answers.
+/// How long a batch may wait for a frontend to take answers, from its execution on, or from when the
+/// answer before left.
 pub(crate) const REPLY_BOUND: Nanos = Nanos::from_millis(20);
 /// How soon a frontend that was full is tried again.
 pub(crate) const RETRY_AFTER: Nanos = Nanos::from_micros(500);
@@ -52,13 +53,17 @@ pub(crate) fn answer_all<T: Transport>(
             }
         };
         match sent {
-            Ok(()) => counters.answers_sent += 1,
-            Err((_, SendError::Full)) if now <= slot.execution().finished + REPLY_BOUND => {
+            Ok(()) => {
+                counters.answers_sent += 1;
+                slot.wait_anew(now);
+            }
+            Err((_, SendError::Full)) if now <= slot.waits_since() + REPLY_BOUND => {
                 return false;
             }
             Err((conn, error)) => {
                 counters.answers_lost += 1;
                 give_up(conn, error, transport, counters);
+                slot.wait_anew(now);
             }
         }
         slot.answered();

@@ -28,6 +28,17 @@ pub(crate) enum Phase {
     Replying,
 }
 
+/// How long a batch waits for rows that are missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Patience {
+    /// Until `invalid_after`, or rows that are here would be late for others.
+    Window,
+    /// Nothing was here by then, so nobody is held up: as long as it may start at all.
+    Grace,
+    /// What was missing has been aborted.
+    Over,
+}
+
 /// What is known of one row of the batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Row {
@@ -74,8 +85,10 @@ pub(crate) struct BatchSlot {
     execution: Execution,
     /// Answers given, counted over executed rows and then over all rows.
     answered: usize,
-    /// The fetch bound has passed and what was missing then has been aborted.
-    aborted: bool,
+    /// When the execution ended, or the last answer was given or given up.
+    waits_since: Nanos,
+    /// How long missing rows are waited for.
+    patience: Patience,
 }
 
 impl BatchSlot {
@@ -89,7 +102,8 @@ impl BatchSlot {
             order: Vec::with_capacity(batch_max as usize),
             execution: Execution { started: Nanos::ZERO, finished: Nanos::ZERO, succeeded: false },
             answered: 0,
-            aborted: false,
+            waits_since: Nanos::ZERO,
+            patience: Patience::Window,
         }
     }
 
@@ -121,7 +135,7 @@ impl BatchSlot {
         self.order.clear();
         self.reading = plan.tasks.len() as u32;
         self.answered = 0;
-        self.aborted = false;
+        self.patience = Patience::Window;
         self.plan = Some(plan);
         self.phase = Phase::Fetching;
     }
@@ -154,17 +168,28 @@ impl BatchSlot {
         lost
     }
 
-    /// When rows still being read must be given up; `None` unless that is yet to come.
+    /// When rows still being read must be given up, unless nothing is here by then; `None` unless that
+    /// is yet to come.
     pub(crate) fn fetch_bound(&self) -> Option<Nanos> {
-        let fetching = self.phase == Phase::Fetching && !self.aborted;
-        self.plan.as_ref().filter(|_| fetching).map(|plan| plan.invalid_after)
+        let plan = self.plan.as_ref().filter(|_| self.phase == Phase::Fetching)?;
+        match self.patience {
+            Patience::Window => Some(plan.invalid_after),
+            // From then on it is given back once its READs have ended.
+            Patience::Grace => Some(plan.expires_at() + Nanos(1)),
+            Patience::Over => None,
+        }
     }
 
-    /// The fetch bound has passed: calls `abort` for every row still being read, once.
+    /// The fetch bound has passed: calls `abort` for every row still being read, once; or sets a later
+    /// bound, if nothing is here.
     pub(crate) fn abort_missing(&mut self, mut abort: impl FnMut(u32, TaskId)) {
         let fetching = self.phase == Phase::Fetching;
         let Some(plan) = self.plan.as_ref().filter(|_| fetching) else { return };
-        self.aborted = true;
+        if self.patience == Patience::Window && !self.rows.contains(&Row::Here) {
+            self.patience = Patience::Grace;
+            return;
+        }
+        self.patience = Patience::Over;
         for (i, row) in self.rows.iter_mut().enumerate() {
             if *row == Row::Reading {
                 *row = Row::Aborting(FailReason::FetchTimeout);
@@ -231,6 +256,7 @@ impl BatchSlot {
     pub(crate) fn finish(&mut self, execution: Execution) {
         self.expect(Phase::Executing);
         self.execution = execution;
+        self.waits_since = execution.finished;
         self.phase = Phase::Replying;
     }
 
@@ -254,6 +280,16 @@ impl BatchSlot {
             row += 1;
         }
         None
+    }
+
+    /// Since when the next answer waits. Meaningful while Replying.
+    pub(crate) fn waits_since(&self) -> Nanos {
+        self.waits_since
+    }
+
+    /// From `now` on another answer is waited with: each frontend is given its own time.
+    pub(crate) fn wait_anew(&mut self, now: Nanos) {
+        self.waits_since = self.waits_since.max(now);
     }
 
     /// The task of the last [`BatchSlot::next_answer`] has been told, or cannot be.

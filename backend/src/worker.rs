@@ -55,7 +55,11 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let batch_max = config.batch_max();
         let mut worker = Self {
             gpus: executors.into_iter().map(|executor| Gpu::new(&config, executor)).collect(),
-            join: Join::new(config.scheduler.clone(), Backoff::new(seed_of(&config.name))),
+            join: Join::new(
+                config.scheduler.clone(),
+                Backoff::new(seed_of(&config.name)),
+                config.join_timeout,
+            ),
             peers: Peers::default(),
             admission: Admission::new(batch_max),
             events: Events::new(),
@@ -117,7 +121,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             return self.end_step(now);
         }
         let before = self.join.stage();
-        let done = match self.join.poll(now, &self.config, &mut self.transport) {
+        let done = match self.join.poll(now, &mut self.transport) {
             Ok(done) => done,
             Err(error) => {
                 self.fail(error, now);

@@ -10,6 +10,7 @@ mod matrix;
 mod report;
 mod rig;
 mod send_rate;
+mod tls_cost;
 
 use baton_core::{BATCH_MAX, Nanos};
 use baton_topo::{Clock, Idle, TransportChoice};
@@ -21,6 +22,7 @@ use report::Recorder;
 pub use report::{PullReport, Times};
 use rig::Rig;
 pub use send_rate::{SendRate, SendRateReport, send_rate};
+pub use tls_cost::{Cost, TlsCost, TlsCostReport, tls_cost};
 
 /// What to run.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -86,6 +88,9 @@ pub enum PullError {
     /// A transport could not start.
     #[error(transparent)]
     Transport(#[from] baton_rdma::MixedError),
+    /// A certificate, its key or the authority's.
+    #[error(transparent)]
+    Tls(#[from] baton_rdma::CredentialsError),
     /// Memory, a socket or a thread.
     #[error("{what}: {source}")]
     System {

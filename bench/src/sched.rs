@@ -28,6 +28,7 @@ mod workload;
 use baton_core::Nanos;
 use baton_topo::PolicyName;
 
+pub(crate) use cpu::thread_time;
 pub use memory::Memory;
 pub(crate) use memory::resident_kib;
 pub use overload::{Limit, Load, OverloadReport, overload};

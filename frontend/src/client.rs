@@ -37,15 +37,19 @@ pub(crate) struct Owner {
 }
 
 impl Client {
-    /// Joins the scheduler and reserves memory for the models. Blocks at most
-    /// [`ClientConfig::connect_timeout`], and as long again if etcd says where the scheduler is.
+    /// Joins the scheduler and reserves memory for the models. A scheduler that is not there yet, or a
+    /// leader that has just died, is no error: it is tried again, with pauses of half a second at most.
+    /// Blocks for [`ClientConfig::connect_timeout`] at most.
     ///
     /// # Errors
     /// See [`ConnectError`]; nothing is left running.
     pub fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
         config.check()?;
         let clock = config.clock.unwrap_or_else(Clock::start);
-        let scheduler = config.scheduler.wait(Duration::from_nanos(config.connect_timeout.0))?;
+        let began = clock.now();
+        let scheduler = config.scheduler.wait(Duration::from_nanos(config.connect_timeout.0));
+        let scheduler = scheduler
+            .map_err(|unknown| ConnectError::in_vain(clock.now() - began, unknown.into()))?;
         let listen = config.listen.unwrap_or_else(|| listen_near(scheduler.ip()));
         let identity = Identity { role: Role::Frontend, member: 0 };
         let FabricSpec { transport: choice, verbs, tls } = &config.fabric;
@@ -63,6 +67,7 @@ impl Client {
         let placement =
             Placement { name: "baton-client".into(), core: config.core, idle: config.idle };
         let (mut io, joining) = Io::new(config, transport, clock)?;
+        io.count_from(began);
         let stop = Arc::new(AtomicBool::new(false));
         thread::Builder::new()
             .name(placement.name.clone())

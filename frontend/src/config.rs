@@ -53,11 +53,11 @@ impl ClientConfig {
     /// The defaults, for a scheduler whose address may change: [`Whereabouts::led`].
     pub fn wherever(scheduler: Whereabouts) -> Self {
         Self {
+            connect_timeout: Nanos::from_millis(5_000) + scheduler.succession(),
             scheduler,
             models: Vec::new(),
             slots_per_model: 128,
             listen: None,
-            connect_timeout: Nanos::from_millis(5_000),
             lease_grace: Nanos::from_millis(1_000),
             leave_timeout: Nanos::from_millis(10_000),
             member_timeout: Nanos::from_millis(1_000),
@@ -70,15 +70,18 @@ impl ClientConfig {
         }
     }
 
-    /// As a cluster file sizes its frontends. `scheduler` is given apart, because the file may name
-    /// an address to listen on that is none to connect to.
+    /// As a cluster file sizes its frontends, and as patient when they start as its backends.
+    /// `scheduler` is given apart, because the file may name an address to listen on that is none to
+    /// connect to.
     pub fn from_cluster(cluster: &Cluster, scheduler: impl Into<Whereabouts>) -> Self {
+        let scheduler = scheduler.into();
         Self {
+            connect_timeout: scheduler.start_patience(),
             slots_per_model: cluster.frontend.slots_per_model,
             lease_grace: cluster.frontend.lease_grace,
             member_timeout: cluster.scheduler.member_timeout,
             fabric: cluster.fabric.clone(),
-            ..Self::wherever(scheduler.into())
+            ..Self::wherever(scheduler)
         }
     }
 
@@ -102,8 +105,8 @@ impl ClientConfig {
         self
     }
 
-    /// Bound on [`crate::Client::connect`], and once more on finding out which scheduler leads, if
-    /// that is to be found out. Default 5 s.
+    /// Bound on [`crate::Client::connect`], which tries again until then if no scheduler is there. Default
+    /// 5 s, and with etcd the leader's lease on top: so long a leader that has just died is in the way.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = nanos(timeout);
         self

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use baton_core::Nanos;
 use baton_leader::Unknown;
 use baton_rdma::wire::RefuseCode;
 use baton_rdma::{CredentialsError, MixedError, SlabError, VerbsError};
@@ -76,14 +77,35 @@ pub enum ConnectError {
         /// The system's answer.
         source: io::Error,
     },
+    /// No scheduler was there, or none that stayed, until `connect_timeout` was over or nearly so.
+    #[error(
+        "no scheduler for {tried_ms} ms: {last}; start it, correct where it is looked for, or raise \
+         connect_timeout()"
+    )]
+    InVain {
+        /// How long one was looked for.
+        tried_ms: u64,
+        /// How the last attempt ended.
+        last: Box<Self>,
+    },
     /// A connection broke while joining.
-    #[error("the connection to {what} at {addr} ended: {reason}; is a scheduler running there?")]
+    #[error("the connection to {what} at {addr} ended: {reason}")]
     Closed {
         /// "the scheduler", or one of its ModelThreads.
         what: String,
         /// Its address.
         addr: SocketAddr,
         /// What the transport saw.
+        reason: String,
+    },
+    /// Something else answers there, or one that this build cannot talk to.
+    #[error("{what} at {addr} does not answer as one: {reason}")]
+    Unfit {
+        /// "the scheduler", or one of its ModelThreads.
+        what: String,
+        /// Its address.
+        addr: SocketAddr,
+        /// What it did.
         reason: String,
     },
     /// The scheduler said no.
@@ -97,8 +119,13 @@ pub enum ConnectError {
         detail: String,
     },
     /// `connect_timeout` passed.
-    #[error("no client within {timeout_ms} ms: still waiting for {waiting_for}")]
+    #[error(
+        "no client within {timeout_ms} ms: still waiting for {waiting_for}; see the log of the \
+         scheduler at {addr}"
+    )]
     Timeout {
+        /// The scheduler.
+        addr: SocketAddr,
         /// The bound.
         timeout_ms: u64,
         /// The step that did not happen.
@@ -122,6 +149,22 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// True if the scheduler may be up, or another one lead, a moment later. `linking`: its ControlThread
+    /// has let this client in, so that a ModelThread which does not is one of another life.
+    pub(crate) fn may_pass(&self, linking: bool) -> bool {
+        match self {
+            Self::NoScheduler(_) | Self::Unreachable { .. } | Self::Closed { .. } => true,
+            Self::Refused { code: Some(RefuseCode::Shutdown), .. } => true,
+            Self::Refused { code: Some(RefuseCode::Unauthorised), .. } => linking,
+            _ => false,
+        }
+    }
+
+    /// Nothing came of looking for `tried`; `last` is how it ended.
+    pub(crate) fn in_vain(tried: Nanos, last: Self) -> Self {
+        Self::InVain { tried_ms: tried.0 / 1_000_000, last: Box::new(last) }
+    }
+
     pub(crate) fn transport(listen: SocketAddr, error: MixedError) -> Self {
         match error {
             MixedError::Tcp(source) => Self::Bind { listen, source },

@@ -91,10 +91,12 @@ mod session;
 mod ticket;
 
 pub use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
-pub use baton_leader::{Unknown, Whereabouts};
+pub use baton_leader::{StartError, Unknown, Whereabouts};
 pub use baton_rdma::wire::RefuseCode;
 pub use baton_rdma::{CredentialsError, SlabError, TcpConfig, TransportCounters, VerbsError};
-pub use baton_topo::{Clock, EtcdSpec, FabricSpec, Idle, TransportChoice, VerbsConfig};
+pub use baton_topo::{
+    Clock, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, TransportChoice, VerbsConfig,
+};
 pub use client::Client;
 pub use config::ClientConfig;
 pub use counters::Counters;

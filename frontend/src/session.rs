@@ -62,6 +62,9 @@ pub(crate) struct Task {
     /// In which of the client's lives it was sent last: how often this client had joined by then. 0:
     /// in none yet. [`GIVEN_BACK`]: whoever had it wants it no more.
     pub(crate) life: u32,
+    /// In which life it was sent last, whoever has it now: its answer is stamped by the clock of that
+    /// life's scheduler.
+    pub(crate) sent_in: u32,
     /// How often it was submitted again.
     pub(crate) resubmitted: u32,
     /// Position in [`Session::models`].
@@ -148,7 +151,8 @@ impl Session {
         let id = input.submit();
         self.cell(id).arm();
         self.counters.submitted.add(1);
-        let task = Task { id, ticket: id, life: 0, resubmitted: 0, model, submitted, deadline };
+        let (life, sent_in, resubmitted) = (0, 0, 0);
+        let task = Task { id, ticket: id, life, sent_in, resubmitted, model, submitted, deadline };
         if self.commands.try_send(Command::Submit(task)).is_err() {
             // Never full (see COMMANDS_PER_SLOT): the I/O thread has just ended.
             self.end_leftover(self.cell(id));

@@ -4,7 +4,6 @@
 //! for stopping in time: if it hangs, the tenure is not put off any more.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,6 +12,7 @@ use baton_core::Nanos;
 use baton_topo::{Clock, EtcdSpec, Tenure};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
+use crate::StartError;
 use crate::candidacy::{Candidacy, End, Step};
 use crate::etcd::{Etcd, EtcdError};
 use crate::question::Question;
@@ -55,11 +55,11 @@ impl Candidate {
     /// Begins to look whether somebody leads. `addr` is where members will reach this scheduler.
     ///
     /// # Errors
-    /// The system has no more threads.
-    pub fn start(spec: &EtcdSpec, addr: SocketAddr, clock: Clock) -> io::Result<Self> {
+    /// See [`StartError`].
+    pub fn start(spec: &EtcdSpec, addr: SocketAddr, clock: Clock) -> Result<Self, StartError> {
         let ttl = Nanos::from_millis(u64::from(spec.lease_ttl_s) * 1_000);
         let patience = Duration::from_nanos(Candidacy::patience(ttl).0);
-        let etcd = Etcd::new(spec, Some(addr), patience);
+        let etcd = Etcd::new(spec, Some(addr), patience)?;
         let (news_out, news) = bounded(NEWS_MAX);
         let (resign, orders) = bounded(0);
         let campaign = Campaign {

@@ -3,6 +3,7 @@
 //! In: a [`Question`]. Out: an [`Answer`], or an error that names the endpoint; the next question then goes
 //! to the next endpoint. Blocks: only for threads that do nothing else.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use ureq::Agent;
 
 use crate::question::{Answer, Holder, LeaseId, Question};
+use crate::tls::{self, EtcdFilesError};
 
 /// Longer answers are none of ours.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -29,6 +31,14 @@ pub enum EtcdError {
         /// The endpoint.
         endpoint: String,
         /// What went wrong.
+        problem: String,
+    },
+    /// There is no secure connection.
+    #[error("no secure connection to etcd at {endpoint}: {problem}")]
+    Untrusted {
+        /// The endpoint.
+        endpoint: String,
+        /// What is wrong, and the fix.
         problem: String,
     },
     /// It said no.
@@ -75,22 +85,31 @@ pub(crate) struct Etcd {
 impl Etcd {
     /// Asks the endpoints of `spec`, each question for `patience` at most. `addr` is what a campaign
     /// proclaims.
-    pub(crate) fn new(spec: &EtcdSpec, addr: Option<SocketAddr>, patience: Duration) -> Self {
-        let config = Agent::config_builder()
+    ///
+    /// # Errors
+    /// The files for TLS cannot be used.
+    pub(crate) fn new(
+        spec: &EtcdSpec,
+        addr: Option<SocketAddr>,
+        patience: Duration,
+    ) -> Result<Self, EtcdFilesError> {
+        let mut config = Agent::config_builder()
             .timeout_global(Some(patience))
             .http_status_as_error(false)
             .proxy(None)
-            .max_redirects(0)
-            .build();
+            .max_redirects(0);
+        if let Some(spec) = &spec.tls {
+            config = config.tls_config(tls::load(spec)?);
+        }
         let value = addr.map(|addr| addr.to_string()).unwrap_or_default();
-        Self {
-            agent: config.into(),
+        Ok(Self {
+            agent: config.build().into(),
             endpoints: spec.endpoints.clone(),
             at: 0,
             lease_ttl_s: spec.lease_ttl_s,
             key: BASE64.encode(leader_key(spec)),
             value: BASE64.encode(value),
-        }
+        })
     }
 
     /// Asks one endpoint, and with the next question another if it did not answer.
@@ -135,6 +154,19 @@ impl Etcd {
         }
     }
 
+    /// etcd's reason. Its gateway is a client of its own, which shows the server's certificate and says no
+    /// more than that it failed.
+    fn refusal(&self, status: u16, reason: Option<&str>) -> String {
+        let reason = reason.unwrap_or("no reason given");
+        let is_gateways = status == 503 && !reason.starts_with("etcdserver");
+        match is_gateways && self.endpoints[self.at].starts_with("https://") {
+            true => format!(
+                "{reason}; with --client-cert-auth its own certificate must be good for clientAuth too"
+            ),
+            false => reason.to_owned(),
+        }
+    }
+
     fn post(&self, path: &str, body: &Value) -> Result<(u16, String), EtcdError> {
         let endpoint = &self.endpoints[self.at];
         let post = || {
@@ -144,9 +176,12 @@ impl Etcd {
             let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX);
             Ok((status, body.read_to_string()?))
         };
-        post().map_err(|error: ureq::Error| EtcdError::Unreachable {
-            endpoint: endpoint.clone(),
-            problem: error.to_string(),
+        post().map_err(|error: ureq::Error| {
+            let endpoint = endpoint.clone();
+            match tls::explain(&error) {
+                Some(problem) => EtcdError::Untrusted { endpoint, problem },
+                None => EtcdError::Unreachable { problem: problem(&error, &endpoint), endpoint },
+            }
         })
     }
 
@@ -167,7 +202,7 @@ impl Etcd {
                 code if code.as_i64() == Some(NOT_FOUND) && question != Question::Look => {
                     Ok(Answer::Gone)
                 }
-                _ => Err(reply["message"].as_str().unwrap_or("no reason given").to_owned()),
+                _ => Err(self.refusal(status, reply["message"].as_str())),
             };
         }
         match question {
@@ -189,6 +224,17 @@ impl Etcd {
             },
             Question::Revoke(_) => Ok(Answer::Revoked),
         }
+    }
+}
+
+/// etcd hangs up without a word on whoever speaks TLS and should not, or should and does not.
+fn problem(error: &ureq::Error, endpoint: &str) -> String {
+    let hangs_up =
+        matches!(error, ureq::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof);
+    match (hangs_up, endpoint.starts_with("http://")) {
+        (true, true) => "it hangs up (if it has TLS, write https://)".to_owned(),
+        (true, false) => "it hangs up (if it has no TLS, write http://)".to_owned(),
+        (false, _) => error.to_string(),
     }
 }
 
@@ -237,8 +283,9 @@ mod tests {
             endpoints: endpoints.iter().map(ToString::to_string).collect(),
             prefix: "/baton/x".into(),
             lease_ttl_s: 2,
+            tls: None,
         };
-        Etcd::new(&spec, "127.0.0.1:7700".parse().ok(), Duration::from_millis(200))
+        Etcd::new(&spec, "127.0.0.1:7700".parse().ok(), Duration::from_millis(200)).unwrap()
     }
 
     fn read(question: Question, status: u16, reply: &str) -> Result<Answer, String> {
@@ -295,6 +342,20 @@ mod tests {
         ];
         for (question, status, reply) in cases {
             assert!(read(question, status, reply).is_err(), "{question:?}: {reply}");
+        }
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_reach_its_etcd_over_tls_is_explained() {
+        let reply = |reason: &str| format!(r#"{{"message":"{reason}","code":14}}"#);
+        let (closed, leaderless) = (reply("connection closed"), reply("etcdserver: no leader"));
+        for (endpoint, reply, explained) in [
+            ("https://127.0.0.1:1", &closed, true),
+            ("https://127.0.0.1:1", &leaderless, false),
+            ("http://127.0.0.1:1", &closed, false),
+        ] {
+            let problem = etcd(&[endpoint]).read(Question::Look, "/v3/x", 503, reply).unwrap_err();
+            assert_eq!(problem.contains("clientAuth"), explained, "{endpoint}: {problem}");
         }
     }
 

@@ -3,7 +3,6 @@
 //! A thread of its own asks etcd when a member wants to know, and keeps the last answer. So reading it never
 //! waits, and a member that has a scheduler asks nobody.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use baton_core::Nanos;
 use baton_topo::{EtcdSpec, park_thread};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::StartError;
 use crate::etcd::{Etcd, leader_key};
 use crate::question::{Answer, Question};
 
@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const AHEAD: Nanos = Nanos::from_millis(30);
 /// How often it is asked while somebody waits.
 const ASK_EVERY: Duration = Duration::from_millis(100);
+/// How long a process of the cluster that has just been started looks for a scheduler: processes are
+/// started in any order, and supervisors take a while.
+const START_PATIENCE: Nanos = Nanos::from_millis(15_000);
 
 /// Why there is no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -58,6 +61,7 @@ enum Kind {
 
 #[derive(Debug)]
 struct Lookup {
+    lease_ttl: Nanos,
     /// Wishes to know, and how long that has time. Holds one: a second before the answer is the same wish.
     asked: Sender<Nanos>,
     found: Arc<Found>,
@@ -80,17 +84,21 @@ impl Whereabouts {
     /// Wherever the leader is, by `spec`'s etcd. It is asked for the first time at once.
     ///
     /// # Errors
-    /// The system has no more threads.
-    pub fn led(spec: &EtcdSpec) -> io::Result<Self> {
+    /// See [`StartError`].
+    pub fn led(spec: &EtcdSpec) -> Result<Self, StartError> {
         let (asked, wishes) = bounded(1);
         let found =
             Arc::new(Found { addr: Mutex::new(Err(Unknown::NotYet)), changed: Condvar::new() });
-        let (etcd, key) = (Etcd::new(spec, None, PATIENCE), leader_key(spec));
+        let (etcd, key) = (Etcd::new(spec, None, PATIENCE)?, leader_key(spec));
         let answers = Arc::clone(&found);
         std::thread::Builder::new()
             .name("baton-lookup".into())
             .spawn(move || answer(&wishes, etcd, &key, &answers))?;
-        let whereabouts = Self(Kind::Led(Arc::new(Lookup { asked, found })));
+        let whereabouts = Self(Kind::Led(Arc::new(Lookup {
+            lease_ttl: Nanos::from_millis(u64::from(spec.lease_ttl_s) * 1_000),
+            asked,
+            found,
+        })));
         whereabouts.ask(Nanos::ZERO);
         Ok(whereabouts)
     }
@@ -113,6 +121,20 @@ impl Whereabouts {
             Kind::At(addr) => Ok(*addr),
             Kind::Led(lookup) => lookup.found.lock().clone(),
         }
+    }
+
+    /// How long a leader that has just died may keep others from leading; zero at a fixed address.
+    pub fn succession(&self) -> Nanos {
+        match &self.0 {
+            Kind::At(_) => Nanos::ZERO,
+            Kind::Led(lookup) => lookup.lease_ttl,
+        }
+    }
+
+    /// How long the processes of a cluster look for a scheduler when they start: 15 s, and the
+    /// [succession](Self::succession) on top.
+    pub fn start_patience(&self) -> Nanos {
+        START_PATIENCE + self.succession()
     }
 
     /// Blocks until the scheduler's address is known, for `timeout` at most.
@@ -177,7 +199,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(10);
 
     fn spec(endpoint: String) -> EtcdSpec {
-        EtcdSpec { endpoints: vec![endpoint], prefix: "/baton/x".into(), lease_ttl_s: 2 }
+        EtcdSpec { endpoints: vec![endpoint], prefix: "/baton/x".into(), lease_ttl_s: 2, tls: None }
     }
 
     /// Whose etcd is the test: it takes one question at a time from the listener.

@@ -156,6 +156,22 @@ mod tests {
     }
 
     #[test]
+    fn the_clock_is_followed_after_the_burst() {
+        let mut now = Nanos(0);
+        let mut heartbeat = started(now);
+        for beat in 0..40 {
+            now = now + PING_EVERY.times(2);
+            // The scheduler's clock gains 50 ppm.
+            let ahead = Nanos(beat * 10_000);
+            let ping = heartbeat.poll(now).unwrap();
+            heartbeat.on_pong(&pong(ping, (now + ahead).0));
+            heartbeat.poll(now + Nanos(1_000));
+            let there = heartbeat.sync().to_scheduler(now).unwrap();
+            assert!(there + heartbeat.sync().error() >= now + ahead, "beat {beat}");
+        }
+    }
+
+    #[test]
     fn silence_is_counted_from_the_first_unanswered_ping() {
         let mut heartbeat = started(Nanos(0));
         let ping = heartbeat.poll(Nanos(0)).unwrap();

@@ -59,11 +59,35 @@ impl<C> Table<C> {
         (*living == id).then_some(place)
     }
 
+    /// Every living connection.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &C> {
+        self.places.iter().flatten().map(|(_, conn)| conn)
+    }
+
     /// Every living connection with its place.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut C)> {
         self.places
             .iter_mut()
             .enumerate()
             .filter_map(|(place, entry)| entry.as_mut().map(|(_, conn)| (place, conn)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_leads_to_its_connection_and_never_to_the_next_in_its_place() {
+        let mut table = Table::new(1);
+        let (place, first) = table.reserve().unwrap();
+        table.insert(first, 'a');
+        assert_eq!(table.place_of(first), Some(place));
+        assert!(table.reserve().is_none(), "it is full");
+        assert_eq!(table.remove(place), Some((first, 'a')));
+        let (again, second) = table.reserve().unwrap();
+        table.insert(second, 'b');
+        assert_eq!((again, table.place_of(second)), (place, Some(place)));
+        assert_eq!((table.place_of(first), table.len()), (None, 1));
     }
 }

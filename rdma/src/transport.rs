@@ -220,6 +220,8 @@ pub struct TransportCounters {
     pub results_stale: u64,
     /// A level, no count: bytes of the credit window that are taken now, as initiator.
     pub credit_held: u64,
+    /// A level: connections with bytes that the network has not taken yet.
+    pub unsent: u64,
     /// A level: bytes of the slabs and batch rows the transport serves.
     pub memory_bytes: u64,
     /// Of these, in huge pages, as far as the first page of each slab and batch tells.

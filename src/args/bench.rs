@@ -39,6 +39,8 @@ pub(crate) enum BenchCommand {
     /// Control messages per second over a TCP connection, each sent and answered: `perftest`'s
     /// ib_send_bw for the messages Baton sends
     SendRate(BenchSendRateArgs),
+    /// Processor time of a READ and of a handshake, over plain TCP and with TLS, in turns
+    TlsCost(BenchTlsCostArgs),
     /// READs between every two hosts of a cluster, on each of which `baton bench responder` runs
     ///
     /// Listens where the scheduler of the cluster file would, which must not run meanwhile. Exit
@@ -118,6 +120,31 @@ pub(crate) struct BenchSendRateArgs {
     /// What either side does without work: spin, yield or park
     #[arg(long, default_value = "spin", value_parser = idle)]
     pub(crate) idle: Idle,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchTlsCostArgs {
+    /// PEM file of the authority that has issued the certificate
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: PathBuf,
+    /// PEM file of the certificate that both ends show
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cert: PathBuf,
+    /// PEM file of its key
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: PathBuf,
+    /// Objects under way at a time
+    #[arg(long, default_value_t = 1)]
+    pub(crate) objects: u32,
+    /// Bytes of an object, at most 64 MiB
+    #[arg(long, default_value_t = 150_528)]
+    pub(crate) bytes: u32,
+    /// Length of the measurement
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use bench::{
     BenchChaosArgs, BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs,
-    BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs,
+    BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
 pub(crate) use sim::{
     ExplainSubject, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs, SimGoodputArgs,

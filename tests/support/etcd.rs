@@ -2,8 +2,10 @@
 
 use std::io::Write as _;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+
+use baton_topo::TlsSpec;
 
 /// Ports nobody listens at just now.
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
@@ -28,19 +30,28 @@ impl Etcd {
     /// capture, if etcd is not installed. Does not wait until they answer: whoever needs them must be
     /// able to.
     pub(crate) fn start(count: usize, folder: &Path) -> Option<Self> {
+        Self::start_with(count, folder, None)
+    }
+
+    /// The same with TLS towards its clients, who must show a certificate: its own is `tls`, whose
+    /// authority theirs must be of.
+    pub(crate) fn start_with(count: usize, folder: &Path, tls: Option<&TlsSpec>) -> Option<Self> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             let text =
                 b"\nSKIPPED: no etcd here; `apt-get install etcd-server` and run this again\n\n";
             std::io::stderr().write_all(text).unwrap();
             return None;
         }
-        let urls: Vec<String> = free_ports(2 * count).into_iter().map(url).collect();
-        let (clients, peers) = urls.split_at(count);
+        let ports = free_ports(2 * count);
+        let (clients, peers) = ports.split_at(count);
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let clients: Vec<String> = clients.iter().map(|port| url(scheme, *port)).collect();
+        let peers: Vec<String> = peers.iter().map(|port| url("http", *port)).collect();
         let together: Vec<String> =
             peers.iter().enumerate().map(|(at, peer)| format!("e{at}={peer}")).collect();
         let members = (0..count).map(|at| {
             let data = folder.join(format!("etcd-{at}"));
-            Member::start(at, &data, &clients[at], &peers[at], &together.join(","))
+            Member::start(at, &data, &clients[at], &peers[at], &together.join(","), tls)
         });
         Some(Self { members: members.collect() })
     }
@@ -63,7 +74,14 @@ impl Etcd {
 }
 
 impl Member {
-    fn start(at: usize, data: &Path, client: &str, peer: &str, together: &str) -> Self {
+    fn start(
+        at: usize,
+        data: &Path,
+        client: &str,
+        peer: &str,
+        together: &str,
+        tls: Option<&TlsSpec>,
+    ) -> Self {
         let name = format!("e{at}");
         let data = data.display().to_string();
         let arguments = [
@@ -75,7 +93,18 @@ impl Member {
             ["--initial-advertise-peer-urls", peer],
             ["--initial-cluster", together],
         ];
-        let arguments: Vec<String> = arguments.concat().into_iter().map(str::to_owned).collect();
+        let mut arguments: Vec<String> =
+            arguments.concat().into_iter().map(str::to_owned).collect();
+        if let Some(tls) = tls {
+            let files = [
+                ("--cert-file", &tls.cert),
+                ("--key-file", &tls.key),
+                ("--trusted-ca-file", &tls.ca),
+            ];
+            let file = |(key, file): (&str, &PathBuf)| [key.to_owned(), file.display().to_string()];
+            arguments.extend(files.into_iter().flat_map(file));
+            arguments.push("--client-cert-auth".to_owned());
+        }
         Self { process: spawn(&arguments), arguments, endpoint: client.to_owned() }
     }
 }
@@ -87,8 +116,8 @@ impl Drop for Member {
     }
 }
 
-fn url(port: u16) -> String {
-    format!("http://127.0.0.1:{port}")
+fn url(scheme: &str, port: u16) -> String {
+    format!("{scheme}://127.0.0.1:{port}")
 }
 
 fn spawn(arguments: &[String]) -> Child {

@@ -206,7 +206,7 @@ impl Drop for Folder {
 }
 
 /// One model, three backends `a`, `b` and `c` with one GPU slot each.
-const CLUSTER: &str = r#"
+pub(crate) const CLUSTER: &str = r#"
 [[model]]
 name = "m"
 alpha_ms = 1
@@ -343,6 +343,13 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// No task failed, and none was dropped but by its own deadline or for want of room.
+    pub(crate) fn nothing_failed(&self) {
+        assert_eq!(self.failed, 0, "{self:?}");
+        let unfit = |reason: &String| reason == "shutdown" || reason == "no_backend";
+        assert!(!self.drops.iter().any(unfit), "{self:?}");
+    }
+
     fn new(tally: &Value) -> Self {
         let reasons = |key: &str| tally[key].as_object().unwrap().clone();
         let sum = |key: &str| reasons(key).values().map(|n| n.as_u64().unwrap()).sum();

@@ -55,12 +55,33 @@ pub struct SchedulerSpec {
 /// `etcd` in `[scheduler]`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EtcdSpec {
-    /// `http://HOST:PORT` each, the members of one etcd cluster. Never empty.
+    /// `http://HOST:PORT` each, or `https://HOST:PORT` each if there is `tls`: the members of one etcd
+    /// cluster. Never empty.
     pub endpoints: Vec<String>,
     /// Under which keys; a cluster's own.
     pub prefix: String,
     /// How long a leader that is heard of no more keeps the others from leading, seconds.
     pub lease_ttl_s: u32,
+    /// The connections to etcd are encrypted; `None`: they are not.
+    pub tls: Option<EtcdTlsSpec>,
+}
+
+/// `etcd_ca`, `etcd_cert` and `etcd_key` in `[scheduler]`. Files are named here and read by `baton-leader`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdTlsSpec {
+    /// PEM: the certificates of the authorities whose etcd counts.
+    pub ca: PathBuf,
+    /// What this process shows to etcd; `None`: nothing.
+    pub identity: Option<EtcdIdentity>,
+}
+
+/// A certificate for an etcd that asks for one (`--client-cert-auth`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EtcdIdentity {
+    /// PEM: the certificate, followed by those between it and the authority's.
+    pub cert: PathBuf,
+    /// PEM: the private key of `cert`.
+    pub key: PathBuf,
 }
 
 /// The policies of the production scheduler.

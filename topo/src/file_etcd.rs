@@ -1,9 +1,11 @@
 //! The keys of `[scheduler]` about etcd.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
-use crate::cluster::EtcdSpec;
+use crate::cluster::{EtcdIdentity, EtcdSpec, EtcdTlsSpec};
 use crate::file_section::{Section, shorten};
+use crate::tls;
 
 /// Members of an etcd cluster; more than nine are of no use to anybody.
 const ENDPOINTS_MAX: usize = 16;
@@ -11,17 +13,20 @@ const ENDPOINTS_MAX: usize = 16;
 const PREFIX: &str = "/baton/default";
 /// etcd as it is set up by default grants no shorter lease.
 const LEASE_TTL_S: u32 = 2;
+const HTTPS: &str = "https://";
+const TLS_KEYS: [&str; 3] = ["etcd_ca", "etcd_cert", "etcd_key"];
 
-/// `None` without `etcd`, or if that was refused.
-pub(crate) fn etcd(section: &Section<'_>) -> Option<EtcdSpec> {
+/// `None` without `etcd`, or if that was refused. Files are relative to `folder`.
+pub(crate) fn etcd(section: &Section<'_>, folder: &Path) -> Option<EtcdSpec> {
     let endpoints = section.texts("etcd");
     let prefix = section.name("etcd_prefix");
     let lease_ttl_s = section.integer("lease_ttl_s", LEASE_TTL_S..=60);
+    let tls_keys = TLS_KEYS.map(|key| section.has(key).then_some(key));
+    let tls_keys: Vec<&'static str> = tls_keys.into_iter().flatten().collect();
     if !section.has("etcd") {
-        for key in ["etcd_prefix", "lease_ttl_s"] {
-            if section.has(key) {
-                section.refuse(key, "is of no use without etcd", "remove it, or add etcd = […]");
-            }
+        let others = ["etcd_prefix", "lease_ttl_s"].into_iter().filter(|key| section.has(key));
+        for key in others.chain(tls_keys.iter().copied()) {
+            section.refuse(key, "is of no use without etcd", "remove it, or add etcd = […]");
         }
     }
     let endpoints = endpoints?;
@@ -30,20 +35,49 @@ pub(crate) fn etcd(section: &Section<'_>) -> Option<EtcdSpec> {
         section.refuse("etcd", what, format!("give 1 to {ENDPOINTS_MAX}"));
     }
     endpoints.iter().for_each(|endpoint| check(section, endpoint));
+    let tls = tls(section, &endpoints, &tls_keys, folder);
     Some(EtcdSpec {
         endpoints,
         prefix: prefix.unwrap_or(PREFIX).trim_end_matches('/').to_owned(),
         lease_ttl_s: lease_ttl_s.unwrap_or(LEASE_TTL_S),
+        tls,
     })
 }
 
-fn check(section: &Section<'_>, endpoint: &str) {
-    let fix = match endpoint.starts_with("https://") {
-        true => "give a plain http:// endpoint: Baton speaks no TLS with etcd",
-        false => "write \"http://127.0.0.1:2379\"",
+/// With `https://` endpoints, and only with them. One that is reached without TLS would undo the others'.
+fn tls(
+    section: &Section<'_>,
+    endpoints: &[String],
+    keys: &[&'static str],
+    folder: &Path,
+) -> Option<EtcdTlsSpec> {
+    let secure = endpoints.iter().filter(|endpoint| endpoint.starts_with(HTTPS)).count();
+    if secure == 0 {
+        for key in keys {
+            let fix = "write the endpoints with https://, or remove it";
+            section.refuse(key, "is of no use with http:// endpoints", fix);
+        }
+        return None;
+    }
+    if secure < endpoints.len() {
+        section.refuse("etcd", "has http:// and https:// endpoints", "write https:// everywhere");
+    }
+    let ca = tls::pem(section, "etcd_ca", folder);
+    let identity = if keys.iter().any(|key| *key != "etcd_ca") {
+        let cert = tls::pem(section, "etcd_cert", folder);
+        let key = tls::pem(section, "etcd_key", folder);
+        cert.zip(key).map(|(cert, key)| EtcdIdentity { cert, key })
+    } else {
+        None
     };
-    if !endpoint.strip_prefix("http://").is_some_and(is_host_and_port) {
-        section.refuse("etcd", format!("\"{}\" is no endpoint", shorten(endpoint)), fix);
+    Some(EtcdTlsSpec { ca: ca?, identity })
+}
+
+fn check(section: &Section<'_>, endpoint: &str) {
+    let rest = endpoint.strip_prefix("http://").or_else(|| endpoint.strip_prefix(HTTPS));
+    if !rest.is_some_and(is_host_and_port) {
+        let what = format!("\"{}\" is no endpoint", shorten(endpoint));
+        section.refuse("etcd", what, "write \"http://127.0.0.1:2379\", or https:// with etcd_ca");
     }
 }
 

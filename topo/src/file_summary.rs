@@ -15,6 +15,13 @@ impl fmt::Display for Cluster {
         if let Some(etcd) = &scheduler.etcd {
             let (endpoints, ttl_s) = (etcd.endpoints.join(", "), etcd.lease_ttl_s);
             writeln!(f, "leader by etcd at {endpoints}, under {}; lease {ttl_s} s", etcd.prefix)?;
+            if let Some(tls) = &etcd.tls {
+                write!(f, "etcd over TLS, by the authorities in {}", tls.ca.display())?;
+                match &tls.identity {
+                    Some(own) => writeln!(f, ", as {}", own.cert.display())?,
+                    None => writeln!(f, ", without a certificate of its own")?,
+                }
+            }
         }
         writeln!(
             f,

@@ -44,7 +44,7 @@ pub(crate) struct Entry<'a, T> {
 
 /// Reads and checks everything. `None` if a part could not be built; then there are problems.
 pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
-    let scheduler = scheduler(&root.table("scheduler"));
+    let scheduler = scheduler(&root.table("scheduler"), folder);
     let network_section = root.table("network");
     let network = network(&network_section);
     let fabric = fabric(&network_section, root, folder);
@@ -112,7 +112,7 @@ impl Subclusters {
     }
 }
 
-fn scheduler(section: &Section<'_>) -> SchedulerSpec {
+fn scheduler(section: &Section<'_>, folder: &Path) -> SchedulerSpec {
     let spec = SchedulerSpec {
         listen: section.text("listen").map_or(LISTEN, |text| listen_addr(section, text)),
         model_threads: section.integer("model_threads", 1..=MODEL_THREADS_MAX).unwrap_or(1),
@@ -122,7 +122,7 @@ fn scheduler(section: &Section<'_>) -> SchedulerSpec {
         member_timeout: section
             .millis("member_timeout_ms", MEMBER_TIMEOUT_MS)
             .unwrap_or(Nanos::from_millis(1_000)),
-        etcd: file_etcd::etcd(section),
+        etcd: file_etcd::etcd(section, folder),
     };
     section.refuse_unread();
     spec

@@ -23,8 +23,8 @@ pub mod zoo;
 pub use agent::{Agent, Idle, Placement, park_thread, prepare_thread, run};
 pub use clock::Clock;
 pub use cluster::{
-    BackendSpec, Cluster, EngineSpec, EtcdSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec,
-    NetworkSpec, PolicyName, SchedulerSpec,
+    BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FrontendSpec,
+    GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, PolicyName, SchedulerSpec,
 };
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use file::{Checked, check_cluster, check_text, load_cluster};

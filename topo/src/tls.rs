@@ -54,7 +54,8 @@ pub(crate) fn tls(root: &Section<'_>, folder: &Path) -> Option<TlsSpec> {
     Some(TlsSpec { ca: ca?, cert: cert?, key: key?, schedulers, backends, frontends })
 }
 
-fn pem(section: &Section<'_>, key: &'static str, folder: &Path) -> Option<PathBuf> {
+/// The PEM file that `key` names. It must be there.
+pub(crate) fn pem(section: &Section<'_>, key: &'static str, folder: &Path) -> Option<PathBuf> {
     section.require(key, "name the PEM file; docs/operating.md says how to make one");
     let file = folder.join(section.text(key)?);
     if !file.is_file() {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use baton_core::{Nanos, QuotaLimits, RateLimit, SubclusterId};
 use baton_topo::{
-    Cluster, EngineSpec, EtcdSpec, FabricSpec, Idle, PolicyName, TlsSpec, TransportChoice,
-    VerbsConfig,
+    Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, PolicyName,
+    TlsSpec, TransportChoice, VerbsConfig,
 };
 use checking::{check, lines, model_with};
 
@@ -86,6 +86,7 @@ fn etcd_is_understood_with_its_defaults() {
         endpoints: vec!["http://etcd-0.example:2379".into(), "http://[::1]:2379".into()],
         prefix: "/baton/default".into(),
         lease_ttl_s: 2,
+        tls: None,
     };
     let cluster = good(&(model_with("") + text));
     assert!(cluster.to_string().contains("leader by etcd at http://etcd-0.example:2379, http://"));
@@ -93,6 +94,23 @@ fn etcd_is_understood_with_its_defaults() {
     let chosen = good(&(model_with("") + text + "etcd_prefix = \"/b/east/\"\nlease_ttl_s = 5\n"));
     let expected = EtcdSpec { prefix: "/b/east".into(), lease_ttl_s: 5, ..expected };
     assert_eq!(chosen.scheduler.etcd, Some(expected));
+}
+
+#[test]
+fn etcd_over_tls_is_understood() {
+    let text = "[scheduler]\netcd = [\"https://a:2379\"]\netcd_ca = \"Cargo.toml\"\n";
+    let cluster = good(&(model_with("") + text));
+    let anonymous = EtcdTlsSpec { ca: "Cargo.toml".into(), identity: None };
+    assert!(cluster.to_string().contains("Cargo.toml, without a certificate of its own"));
+    assert_eq!(cluster.scheduler.etcd.unwrap().tls, Some(anonymous.clone()));
+    let own = "etcd_cert = \"src/lib.rs\"\netcd_key = \"src/tls.rs\"\n";
+    let cluster = good(&(model_with("") + text + own));
+    assert!(
+        cluster.to_string().contains("etcd over TLS, by the authorities in Cargo.toml, as src")
+    );
+    let own = EtcdIdentity { cert: "src/lib.rs".into(), key: "src/tls.rs".into() };
+    let known = EtcdTlsSpec { identity: Some(own), ..anonymous };
+    assert_eq!(cluster.scheduler.etcd.unwrap().tls, Some(known));
 }
 
 /// What is in the files is not looked at here, so any file will do.

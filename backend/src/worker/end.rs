@@ -1,7 +1,7 @@
 //! The end of a backend, wanted or not, or of its time with one life of the scheduler: executing
-//! batches are answered, then the connections are closed, then it is over, or the backend begins to
-//! join anew. Batches that do not execute yet are the scheduler's to re-queue, which it does when our
-//! connections close, or the frontends' to submit again, if the scheduler has died.
+//! batches are answered, the answers leave, the connections are closed, then it is over, or the backend
+//! begins to join anew. Batches that do not execute yet are the scheduler's to re-queue, which it does
+//! when our connections close, or the frontends' to submit again, if the scheduler has died.
 //!
 //! Nothing of one life reaches the next: frontends have other numbers in it, so a batch is through
 //! with answering, and every READ is back, before the backend joins again.
@@ -14,6 +14,7 @@ use crate::error::BackendError;
 use crate::execute::Executor;
 use crate::gpu::Gpu;
 use crate::peers::Peers;
+use crate::reply::{REPLY_BOUND, RETRY_AFTER};
 use crate::stage::Stage;
 
 /// How long the last executions, and then the last bytes, may take.
@@ -34,6 +35,11 @@ pub(super) struct End {
 enum Step {
     /// Batches execute or are being answered.
     Answering,
+    /// Answers and reports are still to leave: what is queued goes with its connection. Looked at again
+    /// then.
+    Sending {
+        look_at: Nanos,
+    },
     /// This many connections are closing; their last bytes are leaving.
     Closing(usize),
     Over,
@@ -47,7 +53,10 @@ impl End {
 
     /// When the present step is given up; `None` if it is not.
     pub(super) fn until(&self) -> Option<Nanos> {
-        (self.until < Nanos::MAX).then_some(self.until)
+        match self.step {
+            Step::Sending { look_at } => Some(look_at),
+            _ => (self.until < Nanos::MAX).then_some(self.until),
+        }
     }
 
     /// A connection is gone.
@@ -59,12 +68,17 @@ impl End {
 }
 
 impl<T: Transport, E: Executor> Worker<T, E> {
-    /// What serves no more: the backend joins again, if that can help and it has served before.
+    /// What serves no more: the backend joins again, if that can help. One that has never served does so
+    /// within the time it has to join.
     #[cold]
     pub(super) fn fail(&mut self, error: BackendError, now: Nanos) {
-        let serving = self.join.stage() == Stage::Ready;
-        let leaves = self.join.stage() > Stage::Ready;
-        if !self.has_served || leaves || !error.may_pass(serving) {
+        let stage = self.join.stage();
+        let serving = stage == Stage::Ready;
+        let may_pass = match self.has_served {
+            true => error.may_pass(serving),
+            false => error.may_pass_at_start(stage == Stage::Threads),
+        };
+        if stage > Stage::Ready || !may_pass {
             return self.finish(Err(error), now);
         }
         if self.end.is_some() {
@@ -101,31 +115,54 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let in_time = now <= end.until;
         match end.step {
             Step::Answering if !committed || !in_time => {
-                let open = self.peers.close_all(&mut self.transport, "this backend ends")
-                    + self.join.close_all(&mut self.transport, "this backend ends");
-                end.step = Step::Closing(open);
-                end.until = now + LINGER;
+                end.step = Step::Sending { look_at: now };
+                end.until = now + REPLY_BOUND;
                 1
             }
-            Step::Closing(open) if open == 0 || !in_time => {
-                if !end.rejoins {
-                    end.step = Step::Over;
-                } else if self.gpus.iter().any(Gpu::is_fetching) {
-                    end.until = now + LINGER;
-                    return 0;
-                } else {
-                    self.begin_again(now);
-                }
+            Step::Sending { .. } if in_time && self.transport.counters().unsent > 0 => {
+                end.step = Step::Sending { look_at: now + RETRY_AFTER };
+                0
+            }
+            Step::Sending { .. } => {
+                self.hang_up(now);
                 1
             }
+            Step::Closing(open) if open == 0 || !in_time => self.on_closed_all(now),
             _ => 0,
         }
+    }
+
+    fn hang_up(&mut self, now: Nanos) {
+        let open = self.peers.close_all(&mut self.transport, "this backend ends")
+            + self.join.close_all(&mut self.transport, "this backend ends");
+        if let Some(end) = &mut self.end {
+            (end.step, end.until) = (Step::Closing(open), now + LINGER);
+        }
+    }
+
+    /// It is over, or the next life begins, as soon as no READ is out.
+    fn on_closed_all(&mut self, now: Nanos) -> usize {
+        let Some(end) = &mut self.end else { return 0 };
+        if !end.rejoins {
+            end.step = Step::Over;
+        } else if self.gpus.iter().any(Gpu::is_fetching) {
+            end.until = now + LINGER;
+            return 0;
+        } else {
+            self.begin_again(now);
+        }
+        1
     }
 
     /// A new life: nobody is known, nothing is outstanding, the models are loaded.
     fn begin_again(&mut self, now: Nanos) {
         self.counters.batches_abandoned += self.gpus.iter_mut().map(Gpu::abandon).sum::<u64>();
-        self.join = self.join.again(now);
+        self.join = match &self.end {
+            Some(End { result: Err(error), .. }) if !self.has_served => {
+                self.join.once_more(now, error.to_string())
+            }
+            _ => self.join.again(now),
+        };
         self.peers = Peers::default();
         self.end = None;
     }

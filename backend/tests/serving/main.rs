@@ -6,6 +6,8 @@
 mod hand;
 mod join;
 mod party;
+mod patience;
+mod plans;
 mod process;
 mod rejoin;
 mod serve;

@@ -200,13 +200,72 @@ fn an_executor_that_dies_meanwhile_ends_the_backend() {
     assert_eq!(world.worker.result(), Some(&Err(BackendError::ExecutorDied(0))));
 }
 
-#[test]
-fn a_backend_that_never_served_does_not_look_for_another_scheduler() {
+/// Its scheduler stops while it joins, once it has come so far.
+fn stopped_while_joining(prepare: fn(&mut World)) -> World {
     let mut world = World::new(1, TcpConfig::default());
     world.until("it asks for the catalogue", |w| w.control.conn.is_some());
-    world.send_catalog("resnet50", 64);
-    world.until("it asks to join", |w| w.stage() == Stage::Joining);
+    prepare(&mut world);
     world.restart_scheduler();
-    world.until("it ends", |w| w.worker.finished());
-    assert!(world.worker.result().is_some_and(Result::is_err));
+    world
+}
+
+#[test]
+fn a_scheduler_that_stops_while_a_backend_joins_is_waited_for_whatever_the_stage() {
+    let stages: [fn(&mut World); 3] = [
+        |_| {},
+        |world| {
+            world.send_catalog("resnet50", 64);
+            world.until("it asks to join", |w| w.stage() == Stage::Joining);
+        },
+        |world| {
+            world.answers_pings = false;
+            world.send_catalog("resnet50", 64);
+            world.until("it asks to join", |w| w.stage() == Stage::Joining);
+            world.acknowledge_join();
+            world.until("it is let in", |w| w.stage() == Stage::Threads);
+            world.answers_pings = true;
+        },
+    ];
+    for prepare in stages {
+        let mut world = stopped_while_joining(prepare);
+        // It may not know yet that it was lost.
+        return_within(&mut world, 100);
+        world.let_in();
+        assert_eq!((world.counter("schedulers_lost"), world.counter("rejoins")), (0, 0));
+    }
+}
+
+#[test]
+fn a_model_thread_of_the_next_life_that_knows_no_such_backend_is_no_error() {
+    let mut world = stopped_while_joining(|world| {
+        world.answers_pings = false;
+        world.send_catalog("resnet50", 64);
+        world.until("it asks to join", |w| w.stage() == Stage::Joining);
+        world.acknowledge_join();
+        world.until("it reaches the ModelThread", |w| w.thread.conn.is_some());
+        world.answers_pings = true;
+        let conn = world.thread.conn.take().unwrap();
+        world.thread.transport.close(conn, RefuseCode::Unauthorised, "no such member");
+        world.thread.transport.flush();
+        world.until("it has let go", |w| w.stage() == Stage::Connecting);
+    });
+    return_to_scheduler(&mut world);
+    world.let_in();
+}
+
+#[test]
+fn a_backend_that_is_never_let_in_ends_after_the_time_it_has_to_join() {
+    let mut world = stopped_while_joining(|_| {});
+    let began = world.now;
+    while !world.worker.finished() {
+        world.pass(Nanos::from_millis(10));
+        world.steps(2);
+        // Each attempt meets a scheduler that stops.
+        world.restart_scheduler();
+        assert!(world.now - began < Nanos::from_millis(6_000), "it tries for ever");
+    }
+    let Some(Err(error)) = world.worker.result() else { panic!("it was never let in") };
+    let BackendError::Unreachable { tried_ms, problem, .. } = error else { panic!("{error}") };
+    assert!((5_000..5_600).contains(tried_ms), "{tried_ms}");
+    assert!(problem.contains("bye"), "{problem}");
 }

@@ -6,12 +6,11 @@ use baton_rdma::TcpConfig;
 use baton_topo::Agent;
 
 use crate::party::Said;
-use crate::world::{MODEL, OFFSET, PlanSpec, SMALL, World};
+use crate::world::{OFFSET, PlanSpec, SMALL, World};
 
 const EXECUTED: u8 = 0;
 const EXPIRED: u8 = 1;
 const ENGINE_ERROR: u8 = 2;
-const REFUSED: u8 = 3;
 
 fn failed(task: TaskId, reason: FailReason) -> Said {
     Said::End { task: task.0, kind: 2, reason: reason.code() }
@@ -169,6 +168,53 @@ fn at_the_fetch_bound_the_batch_runs_without_the_rows_that_are_missing() {
 }
 
 #[test]
+fn a_plan_that_comes_in_the_grace_behind_its_window_is_fetched_and_runs() {
+    let mut world = World::ready();
+    // Not connected yet: its READs take a few passes.
+    let mut a = world.add_frontend(1);
+    world.steps(3);
+    let tasks = [a.submit(5), a.submit(6)];
+    let batch = world.plan(&PlanSpec::default(), &tasks);
+    // The ModelThread or this process was not run for so long.
+    world.pass(Nanos::from_millis_f64(5.2));
+    world.settle(&mut [&mut a]);
+    assert_eq!(world.hands[0].batch(), Some(2), "it may start, so it may be fetched");
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut a]);
+    assert_eq!(world.reports(), [(batch, 2, EXECUTED)]);
+    assert_eq!(a.answer(tasks[0]).unwrap(), checksum(&[5; 64]));
+}
+
+#[test]
+fn a_batch_of_which_nothing_came_in_time_is_given_back() {
+    let mut world = World::ready();
+    let mut slow = world.add_frontend(1);
+    world.steps(3);
+    let tasks = [slow.submit(5), slow.submit(6)];
+    let batch = world.plan(&PlanSpec::default(), &tasks);
+    world.steps(3);
+    let window_ends = world.worker.next_timer().unwrap();
+    world.pass(window_ends - world.now);
+    world.step();
+    let given_up = world.worker.next_timer().unwrap();
+    assert_eq!(given_up - window_ends, Nanos(1_000_001), "as long as it may start");
+    world.pass(given_up - world.now - Nanos::from_micros(20));
+    world.step();
+    assert_eq!(world.reports(), []);
+    world.steps(3);
+    assert_eq!(world.reports(), [(batch, 0, EXPIRED)]);
+    world.settle(&mut [&mut slow]);
+    assert_eq!(slow.party.take(), [], "the scheduler decides about them, alone");
+    assert_eq!(world.counter("rows_fetch_timeout"), 2);
+    let third = slow.submit(7);
+    let batch = world.plan(&PlanSpec::default(), &[third]);
+    world.settle(&mut [&mut slow]);
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut slow]);
+    assert_eq!(world.reports(), [(batch, 1, EXECUTED)]);
+}
+
+#[test]
 fn a_batch_the_gpu_cannot_start_in_time_is_given_back_untouched() {
     let mut world = World::ready();
     let mut a = world.connected_frontend(1);
@@ -264,55 +310,6 @@ fn an_engine_error_fails_every_task_and_the_next_batch_runs() {
 }
 
 #[test]
-fn beyond_four_batches_in_hand_and_eight_waiting_plans_are_refused() {
-    let mut world = World::ready();
-    let silent = world.add_frontend(1);
-    world.settle(&mut []);
-    let plan = |world: &mut World, n: u32| {
-        let batch = world.plan(&PlanSpec::default(), &[TaskId::new(silent.id, n % 8, n)]);
-        world.steps(2);
-        batch
-    };
-    for n in 0..12 {
-        plan(&mut world, n);
-    }
-    assert_eq!(world.reports(), []);
-    let one_too_many = plan(&mut world, 12);
-    assert_eq!(world.reports(), [(one_too_many, 0, REFUSED)]);
-    assert_eq!(world.counter("plans_queue_full"), 1);
-}
-
-#[test]
-fn plans_that_make_no_sense_are_refused_and_counted() {
-    let mut world = World::ready();
-    let mut a = world.connected_frontend(1);
-    let task = a.submit(1);
-    let five: Vec<TaskId> = (0..5).map(|n| TaskId::new(a.id, n, 1)).collect();
-    let fine = PlanSpec::default();
-    let backwards = PlanSpec { exec_in: Nanos(2), invalid_in: Nanos(1), ..fine.clone() };
-    let mut refused = Vec::new();
-    for (spec, tasks) in [
-        (&PlanSpec { model: 99, ..fine.clone() }, &[task][..]),
-        (&PlanSpec { model: 0, ..fine.clone() }, &[task]),
-        (&PlanSpec { gpu: 9, ..fine.clone() }, &[task]),
-        (&PlanSpec { gpu: 11, ..fine.clone() }, &[task]),
-        (&fine, &[]),
-        (&fine, &five),
-        (&backwards, &[task]),
-    ] {
-        refused.push((world.plan(spec, tasks), 0, REFUSED));
-    }
-    world.settle(&mut [&mut a]);
-    assert_eq!(world.reports(), refused);
-    assert_eq!((world.counter("plans_unknown"), world.counter("plans_malformed")), (4, 3));
-    // A frontend that submits twice must not cost the others in its batch their answers.
-    world.plan(&PlanSpec { model: MODEL, ..fine }, &[task, task]);
-    world.settle(&mut [&mut a]);
-    assert_eq!(world.hands[0].batch(), Some(1), "and the backend is none the worse");
-    assert_eq!(world.counter("rows_repeated"), 1);
-}
-
-#[test]
 fn a_frontend_that_does_not_take_its_answers_is_cut_off_and_the_others_are_served() {
     let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
     let mut world = World::ready_with(1, cfg);
@@ -354,21 +351,4 @@ fn a_reused_frontend_id_belongs_to_the_new_frontend() {
     world.settle(&mut [&mut new]);
     assert_eq!(new.answer(task).unwrap(), checksum(&[9; 64]));
     drop(old);
-}
-
-#[test]
-fn a_plan_that_is_quicker_than_its_frontends_introduction_goes_back() {
-    let mut world = World::ready();
-    let mut known = world.connected_frontend(1);
-    let (ours, stranger) = (known.submit(7), TaskId::new(FrontendId(2), 0, 0));
-    let early = world.plan(&PlanSpec::default(), &[ours, stranger]);
-    world.settle(&mut [&mut known]);
-    assert_eq!(world.reports(), [(early, 0, REFUSED)], "nobody could tell the stranger its end");
-    assert_eq!((world.counter("plans_early"), world.hands[0].batch()), (1, None));
-    let mut frontend = world.connected_frontend(2);
-    let again = world.plan(&PlanSpec::default(), &[ours, frontend.submit(8)]);
-    world.settle(&mut [&mut known, &mut frontend]);
-    world.hands[0].finish(world.now, world.now);
-    world.settle(&mut [&mut known, &mut frontend]);
-    assert_eq!(world.reports(), [(again, 2, EXECUTED)]);
 }

@@ -112,13 +112,8 @@ impl Rig {
 
     /// Compares every row with what was sent.
     pub(super) fn check(&self) -> Result<(), PullError> {
-        let rows = self.buffer.rows(self.objects.len() as u32, self.bytes);
-        let rows = rows.ok_or(PullError::Changed)?;
-        let of_row = |(row, bytes): (usize, &[u8])| {
-            bytes.iter().enumerate().all(|(at, byte)| *byte == pattern(self.objects[row].1, at))
-        };
-        let whole = rows.chunks(self.bytes as usize).enumerate().all(of_row);
-        if whole { Ok(()) } else { Err(PullError::Changed) }
+        let tasks: Vec<TaskId> = self.objects.iter().map(|(_, task)| *task).collect();
+        if is_whole(&self.buffer, &tasks, self.bytes) { Ok(()) } else { Err(PullError::Changed) }
     }
 
     fn ask(&mut self, row: usize) {
@@ -200,7 +195,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    fn task(self, slot: u32) -> TaskId {
+    pub(super) fn task(self, slot: u32) -> TaskId {
         TaskId::new(FrontendId(self.number), slot, 0)
     }
 }
@@ -221,13 +216,7 @@ impl Sender {
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, PullError> {
         let mut transport = transport(pull.transport, Some(listen), verbs, clock)?;
-        let spec = SlabSpec {
-            model: MODEL,
-            slots: pull.objects,
-            input_bytes: pull.bytes,
-            output_bytes: 8,
-        };
-        let slabs = SlabSet::new(&[spec], 0)?;
+        let slabs = SlabSet::new(&[slab_spec(pull.objects, pull.bytes)], 0)?;
         slabs.set_frontend(FrontendId(number));
         let system = |what| move |source| PullError::System { what, source };
         transport.expose(Arc::clone(&slabs)).map_err(system("a sender's memory"))?;
@@ -246,8 +235,13 @@ impl Sender {
     }
 }
 
+/// A slot for each object.
+pub(super) fn slab_spec(objects: u32, bytes: u32) -> SlabSpec {
+    SlabSpec { model: MODEL, slots: objects, input_bytes: bytes, output_bytes: 8 }
+}
+
 /// Submits the object that `task` is the name of: slots are given out in order.
-fn fill(slabs: &Arc<SlabSet>, task: TaskId) -> Result<(), PullError> {
+pub(super) fn fill(slabs: &Arc<SlabSet>, task: TaskId) -> Result<(), PullError> {
     let mut input = slabs.acquire(MODEL)?;
     input.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(task, at));
     let submitted = input.submit();
@@ -286,6 +280,15 @@ fn transport(
 /// What is measured is how long it takes, not who gives up first.
 pub(super) fn patient(verbs: VerbsConfig) -> VerbsConfig {
     VerbsConfig { read_timeout: UP_TIMEOUT, ack_timeout: 16, ..verbs }
+}
+
+/// True if the rows hold the objects of `tasks`, in order.
+pub(super) fn is_whole(buffer: &Arc<BatchBuffer>, tasks: &[TaskId], bytes: u32) -> bool {
+    let of_row = |(row, task): (&[u8], &TaskId)| {
+        row.iter().enumerate().all(|(at, byte)| *byte == pattern(*task, at))
+    };
+    let rows = buffer.rows(tasks.len() as u32, bytes);
+    rows.is_some_and(|rows| rows.chunks(bytes as usize).zip(tasks).all(of_row))
 }
 
 /// The byte at `at` of an object.

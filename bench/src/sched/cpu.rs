@@ -1,11 +1,11 @@
-//! CPU time of the calling thread: what a cost per request is measured in where cores are shared.
+//! CPU time of the calling thread: what a cost is measured in where cores are shared.
 //! A duration only; it is never compared with the process's clock.
 
 use baton_core::Nanos;
 use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time the calling thread has used, user and kernel.
-pub(super) fn thread_time() -> Nanos {
+pub(crate) fn thread_time() -> Nanos {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

@@ -19,8 +19,9 @@ use crate::session::{Model, Session};
 
 impl<T: Transport> Io<T> {
     pub(super) fn connect(&mut self, now: Nanos) {
+        self.began.get_or_insert(now);
         self.stage = Stage::Connecting;
-        self.stage_ends = now + self.patience();
+        self.stage_ends = self.attempt_ends(now);
         let addr = match self.config.scheduler.addr() {
             Ok(addr) => addr,
             Err(unknown) => return self.fail_join(now, unknown.into()),
@@ -35,9 +36,7 @@ impl<T: Transport> Io<T> {
     pub(super) fn on_connected(&mut self, now: Nanos, conn: ConnId, peer: &Peer) {
         if self.control == Some(conn) && peer.role == Role::Control {
             self.stage = Stage::Catalogue;
-            if self.life > 0 {
-                self.stage_ends = now + self.config.connect_timeout;
-            }
+            self.stage_ends = self.join_ends(now);
         } else if let Some(link) = self.threads.iter_mut().find(|link| link.conn == Some(conn))
             && peer.role == Role::ModelThread
         {
@@ -45,7 +44,7 @@ impl<T: Transport> Io<T> {
             self.open_when_ready(now);
         } else if let Some((what, addr)) = self.scheduler_link(conn) {
             let reason = format!("it is no scheduler but says it is {:?}", peer.role);
-            self.fail_join(now, ConnectError::Closed { what, addr, reason });
+            self.fail_join(now, ConnectError::Unfit { what, addr, reason });
         }
     }
 
@@ -185,12 +184,20 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    /// The join has failed: tells the application, then the scheduler, and ends; or tries again, if
-    /// this client has been open before.
+    /// The join has failed this time. It is tried again if that can help, always if this client has
+    /// been open before.
     pub(super) fn fail_join(&mut self, now: Nanos, error: ConnectError) {
         if self.life > 0 {
-            return self.on_rejoin_failed(now, &error);
+            self.on_rejoin_failed(now, &error);
+        } else if error.may_pass(self.stage == Stage::Linking) {
+            self.try_again(now, error);
+        } else {
+            self.give_up_join(error);
         }
+    }
+
+    /// Tells the application, then the scheduler, and ends.
+    pub(super) fn give_up_join(&mut self, error: ConnectError) {
         self.stage = Stage::Ended;
         // No application has seen it.
         self.serving = None;
@@ -219,7 +226,10 @@ pub(super) fn closed(what: String, addr: SocketAddr, reason: &CloseReason) -> Co
         CloseReason::Tls(reason) | CloseReason::NotAllowed(reason) => {
             ConnectError::Untrusted { what, addr, reason: reason.clone() }
         }
-        other => ConnectError::Closed { what, addr, reason: other.to_string() },
+        CloseReason::Eof | CloseReason::Reset(_) | CloseReason::HandshakeTimeout => {
+            ConnectError::Closed { what, addr, reason: reason.to_string() }
+        }
+        other => ConnectError::Unfit { what, addr, reason: other.to_string() },
     }
 }
 

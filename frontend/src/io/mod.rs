@@ -14,6 +14,7 @@ mod leases;
 mod leave;
 mod rejoin;
 mod serve;
+mod stage;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ use crate::counters::LiveCounters;
 use crate::error::{ConfigError, ConnectError};
 use crate::io::backends::Backends;
 use crate::io::catalogue::{Catalogue, Thread};
+use crate::io::stage::Stage;
 use crate::io::tasks::Tasks;
 use crate::outcome::Teller;
 use crate::session::{Command, Session};
@@ -52,6 +54,10 @@ pub struct Io<T: Transport> {
     stage: Stage,
     /// When the present stage is given up. Nanos::MAX while open.
     stage_ends: Nanos,
+    /// When it was begun to look for the first scheduler.
+    began: Option<Nanos>,
+    /// The log says that there is none yet.
+    told: bool,
     /// The scheduler of the last attempt.
     scheduler: SocketAddr,
     control: Option<ConnId>,
@@ -80,45 +86,6 @@ pub struct Io<T: Transport> {
     promise: Option<Promise>,
     /// Dropped last: tells [`Client::leave`] that this side has ended.
     _ended: Sender<Infallible>,
-}
-
-/// Where the conversation with the scheduler stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    Start,
-    Connecting,
-    Catalogue,
-    Admission,
-    /// Connecting to the ModelThreads and measuring the clock.
-    Linking,
-    Open,
-    /// The scheduler is lost; a pause before it is looked for.
-    Away,
-    /// Leave is sent, its confirmation awaited.
-    Leaving,
-    Ended,
-}
-
-impl Stage {
-    /// What a join that hangs here waits for.
-    fn waiting_for(self) -> &'static str {
-        match self {
-            Self::Start | Self::Connecting => "the connection to the scheduler",
-            Self::Catalogue => "the scheduler's catalogue",
-            Self::Admission => "the scheduler to admit this client",
-            Self::Linking => "the connections to its ModelThreads and the clock measurement",
-            Self::Open | Self::Away | Self::Leaving | Self::Ended => "nothing",
-        }
-    }
-
-    /// The scheduler says what there is, and whether we are in.
-    fn announcing(self) -> bool {
-        matches!(self, Self::Catalogue | Self::Admission)
-    }
-
-    fn joining(self) -> bool {
-        !matches!(self, Self::Open | Self::Away | Self::Leaving | Self::Ended)
-    }
 }
 
 /// The connection to one ModelThread.
@@ -206,6 +173,8 @@ impl<T: Transport> Io<T> {
             events: Events::new(),
             stage: Stage::Start,
             stage_ends: Nanos::MAX,
+            began: None,
+            told: false,
             scheduler: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
             control: None,
             threads: Vec::new(),
@@ -217,6 +186,11 @@ impl<T: Transport> Io<T> {
             _ended: ended_tx,
         };
         Ok((io, Joining(joining)))
+    }
+
+    /// Counts `connect_timeout` from `began`, not from the first poll: some of it has passed.
+    pub(crate) fn count_from(&mut self, began: Nanos) {
+        self.began = Some(began);
     }
 
     fn receive(&mut self, now: Nanos) -> usize {
@@ -334,10 +308,14 @@ impl<T: Transport> Io<T> {
     fn on_stage_timeout(&mut self, now: Nanos) {
         if self.stage == Stage::Away {
             self.look_again(now);
+        } else if self.stage == Stage::Connecting {
+            let (what, addr) = ("the scheduler".into(), self.scheduler);
+            let reason = "nothing answers".into();
+            self.fail_join(now, ConnectError::Closed { what, addr, reason });
         } else if self.stage.joining() {
             let timeout_ms = self.config.connect_timeout.0 / 1_000_000;
-            let waiting_for = self.stage.waiting_for();
-            self.fail_join(now, ConnectError::Timeout { timeout_ms, waiting_for });
+            let (addr, waiting_for) = (self.scheduler, self.stage.waiting_for());
+            self.fail_join(now, ConnectError::Timeout { addr, timeout_ms, waiting_for });
         } else {
             self.end(Err(crate::LeaveError::Unconfirmed));
         }

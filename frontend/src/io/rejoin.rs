@@ -1,4 +1,5 @@
-//! The scheduler is lost and looked for until one is back, or the client leaves.
+//! The scheduler is lost and looked for until one is back, or the client leaves; or it is not there yet,
+//! and looked for until the first join's time is over.
 //!
 //! In: the loss of an open client. Out: the same client, open again in a new life: with another
 //! number, another token, another clock, and the same slabs and tickets. Outstanding tasks whose
@@ -43,25 +44,46 @@ impl<T: Transport> Io<T> {
         serving.pending_at = None;
         self.former_clock = self.heartbeat.sync().clone();
         self.heartbeat.stop();
-        self.pause(now);
-    }
-
-    /// How long the connection to the scheduler may take to come up.
-    pub(super) fn patience(&self) -> Nanos {
-        let bound = if self.life > 0 { REACH } else { Nanos::MAX };
-        self.config.connect_timeout.min(bound)
-    }
-
-    fn pause(&mut self, now: Nanos) {
-        self.stage = Stage::Away;
         let pause = self.backoff.pause();
+        self.pause(now, pause);
+    }
+
+    /// When the connection to the scheduler is given up that is made now.
+    pub(super) fn attempt_ends(&self, now: Nanos) -> Nanos {
+        self.join_ends(now).min(now + REACH)
+    }
+
+    /// When a join that has got so far now is given up. The first one has one bound for all attempts.
+    pub(super) fn join_ends(&self, now: Nanos) -> Nanos {
+        let began = if self.life > 0 { None } else { self.began };
+        began.unwrap_or(now) + self.config.connect_timeout
+    }
+
+    /// The first join has not come about this time, and may the next.
+    #[cold]
+    pub(super) fn try_again(&mut self, now: Nanos, error: ConnectError) {
+        let pause = self.backoff.pause();
+        if now + pause >= self.join_ends(now) {
+            let tried = now - self.began.unwrap_or(now);
+            return self.give_up_join(ConnectError::in_vain(tried, error));
+        }
+        if !std::mem::replace(&mut self.told, true) {
+            tracing::info!(%error, "no scheduler yet; it is looked for");
+        }
+        self.let_go(&error.to_string());
+        self.pause(now, pause);
+    }
+
+    fn pause(&mut self, now: Nanos, pause: Nanos) {
+        self.stage = Stage::Away;
         self.config.scheduler.ask(pause);
         self.stage_ends = now + pause;
     }
 
     /// The pause is over.
     pub(super) fn look_again(&mut self, now: Nanos) {
-        if now >= self.holds_until
+        if self.life > 0
+            && now >= self.holds_until
             && let Some(serving) = &self.serving
         {
             serving.session.refuse_submits();
@@ -99,7 +121,10 @@ impl<T: Transport> Io<T> {
         );
         match changed {
             true => self.give_up_on_scheduler(error.to_string()),
-            false => self.pause(now),
+            false => {
+                let pause = self.backoff.pause();
+                self.pause(now, pause);
+            }
         }
     }
 
@@ -122,6 +147,9 @@ impl<T: Transport> Io<T> {
         let (threads, models) = std::mem::take(&mut self.catalogue).select(&names)?;
         if let Some((model, _)) = session.models.iter().zip(&models).find(|(a, b)| !fits(a, b)) {
             let detail = format!("model {} has another number or other sizes", model.name);
+            if self.life == 0 {
+                return Err(ConnectError::BadCatalogue(format!("{detail} than a moment ago")));
+            }
             self.give_up_on_scheduler(detail);
             return Ok(());
         }

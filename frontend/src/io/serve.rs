@@ -65,7 +65,10 @@ impl<T: Transport> Io<T> {
             conn.map_or(Err(SendError::Closed), |conn| self.transport.send(conn, &submit, &[]));
         let expires = task.deadline + self.config.lease_grace;
         match sent {
-            Ok(()) => serving.tasks.insert(Task { life: self.life, ..*task }, expires),
+            Ok(()) => {
+                let (life, sent_in) = (self.life, self.life);
+                serving.tasks.insert(Task { life, sent_in, ..*task }, expires);
+            }
             // Backpressure of the same kind as a full queue at the scheduler.
             Err(SendError::Full) => {
                 let course = Course::new(now, Teller::Client, task.resubmitted);
@@ -166,7 +169,7 @@ impl<T: Transport> Io<T> {
         let Some(task) = serving.tasks.remove(TaskId(result.task.get())) else {
             return self.counters.duplicates.add(1);
         };
-        let of_this_life = self.stage == Stage::Open && task.life == self.life;
+        let of_this_life = self.stage == Stage::Open && task.sent_in == self.life;
         let clock = if of_this_life { self.heartbeat.sync() } else { &self.former_clock };
         let timing = timing(&task, result, now, clock);
         serving.complete(&task, timing, len);

@@ -92,8 +92,12 @@ impl<S: NetStream> Conn<S> {
 
     /// True if [`Conn::send`] would get further.
     pub(super) fn wants_send(&self) -> bool {
-        let has_some = !self.link.tx.is_empty() || self.stream.has_unsent();
-        self.connected && self.writable && has_some
+        self.connected && self.writable && self.has_unsent()
+    }
+
+    /// True if there are bytes that the network has not taken.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.link.tx.is_empty() || self.stream.has_unsent()
     }
 
     /// One pass: takes in what has arrived, up to a bound.

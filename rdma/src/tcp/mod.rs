@@ -332,6 +332,7 @@ impl<N: Net> Transport for TcpTransport<N> {
 
     fn counters(&self) -> TransportCounters {
         let credit_held = self.shared.credit.in_flight();
-        TransportCounters { credit_held, ..self.shared.counters }
+        let unsent = self.table.iter().filter(|conn| conn.has_unsent()).count() as u64;
+        TransportCounters { credit_held, unsent, ..self.shared.counters }
     }
 }

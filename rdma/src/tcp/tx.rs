@@ -184,3 +184,19 @@ impl TxQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Ping;
+
+    #[test]
+    fn a_frame_above_the_bound_passes_alone() {
+        let mut queue = TxQueue::new(8);
+        let ping = Ping { sent_ns: 1.into() };
+        assert!(queue.push(&ping, &[], &[]));
+        assert!(!queue.push(&ping, &[], &[]), "something is queued");
+        queue.drain(|slices| Ok(slices.iter().map(|slice| slice.len()).sum())).unwrap();
+        assert!(queue.is_empty() && queue.push(&ping, &[], &[]));
+    }
+}

@@ -10,6 +10,7 @@
 //! connection; one that failed by itself ends the connection, which the owner may open anew. Messages
 //! have a queue pair of their own (`control`).
 
+mod closing;
 mod control;
 mod end;
 mod initiator;
@@ -23,16 +24,17 @@ use baton_core::Nanos;
 use baton_topo::Clock;
 
 use super::breaker::Breaker;
-use super::engine::{Completion, LinkFailure, Notice, PullBounds, Puller, RemoteSlab};
+use super::engine::{Completion, PullBounds, Puller, RemoteSlab};
 use super::error::VerbsError;
 use super::hub::{Hub, OPS_MAX};
 use super::pair::Terms;
-use crate::events::{CloseReason, Events, Sifted};
+use crate::events::{Events, Sifted};
 use crate::landing::BatchBuffer;
 use crate::log_limit::LogLimit;
 use crate::tcp::TcpTransport;
 use crate::transport::{ConnId, Read, ReadStatus, TransportCounters};
 use crate::wire::Message;
+use closing::Closing;
 use control::Talks;
 use target::Targets;
 
@@ -52,14 +54,6 @@ struct Outgoing {
     slabs: Vec<RemoteSlab>,
     /// The connection is gone.
     is_closed: bool,
-}
-
-/// A connection that is gone; its owner is told when its queue pairs are drained.
-struct Closing {
-    conn: ConnId,
-    reason: CloseReason,
-    /// Queue pairs that are not.
-    parts: u8,
 }
 
 /// Everything RDMA of a transport.
@@ -308,84 +302,6 @@ impl Fabric {
         counters.reads_failed += self.reads_failed;
         counters.links_rdma += self.linked + self.targets.linked;
         counters.control_links += self.talks.linked;
-    }
-
-    fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) -> bool {
-        self.targets.on_closed(conn, &mut self.hub);
-        let mut parts = u8::from(self.close_control(conn, reason));
-        if let Some(place) = self.place_of(conn) {
-            parts += 1;
-            if let Some(link) = self.links[place].as_mut() {
-                (link.is_closed, link.answer_by) = (true, Nanos::MAX);
-            }
-            self.puller.close(place, &mut self.hub);
-        }
-        if parts > 0 {
-            self.closing.push(Closing { conn, reason: reason.clone(), parts });
-        }
-        parts == 0
-    }
-
-    /// A queue pair of this connection is gone. If that was the last of a closed one, its owner is to
-    /// be told.
-    fn part_closed(&mut self, conn: ConnId) -> Option<(ConnId, CloseReason)> {
-        let at = self.closing.iter().position(|closing| closing.conn == conn)?;
-        self.closing[at].parts -= 1;
-        if self.closing[at].parts > 0 {
-            return None;
-        }
-        let Closing { conn, reason, .. } = self.closing.swap_remove(at);
-        Some((conn, reason))
-    }
-
-    /// Acts on the end of a link; returns the connection whose owner is to be told now.
-    fn act_on(
-        &mut self,
-        notice: Notice,
-        now: Nanos,
-        tcp: &mut TcpTransport,
-    ) -> Option<(ConnId, CloseReason)> {
-        match notice {
-            Notice::Relink(place) => {
-                self.hub.drop_pair(place);
-                let is_open = self.links[place].as_ref().is_some_and(|link| !link.is_closed);
-                if is_open {
-                    tracing::debug!(now = now.0, place, "a queue pair is replaced");
-                    self.offer(place, tcp);
-                }
-                None
-            }
-            Notice::Gone(place) => self.forget(place, None, tcp),
-            Notice::Lost(place, why) => self.forget(place, Some(why), tcp),
-        }
-    }
-
-    fn forget(
-        &mut self,
-        place: usize,
-        why: Option<LinkFailure>,
-        tcp: &mut TcpTransport,
-    ) -> Option<(ConnId, CloseReason)> {
-        self.hub.drop_pair(place);
-        let link = self.links[place].take()?;
-        self.places.retain(|(conn, _)| *conn != link.conn);
-        if link.is_closed {
-            return self.part_closed(link.conn);
-        }
-        let problem = self.problem(why.unwrap_or(LinkFailure::Closed));
-        tracing::warn!(conn = link.conn.0, problem, "the RDMA link to a frontend failed");
-        if let Some(addr) = link.addr {
-            self.breaker.strike(addr, self.clock.now());
-        }
-        tcp.end(link.conn, CloseReason::Fabric(problem));
-        None
-    }
-
-    fn problem(&self, why: LinkFailure) -> String {
-        match why {
-            LinkFailure::Device(status) => self.hub.queue.status_text(status),
-            why => why.to_string(),
-        }
     }
 
     fn addr_of(&self, conn: ConnId) -> Option<SocketAddr> {

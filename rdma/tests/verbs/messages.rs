@@ -1,10 +1,8 @@
 //! Messages and answers over control queue pairs: that they travel there, in order, all of them, and
 //! what a broken link costs. Only where there is RDMA.
 
-use std::net::{Ipv4Addr, SocketAddr};
-
 use baton_rdma::wire::{Hello, Ping};
-use baton_rdma::{Identity, SendError, SlabSpec};
+use baton_rdma::{SendError, SlabSpec};
 
 use super::*;
 use crate::common::{MODEL, OUTPUT, Seen, pattern, result};
@@ -32,20 +30,6 @@ impl Pair {
         let mut pair = Self::of(backend, frontend, slots, output_bytes);
         pair.started();
         pair
-    }
-
-    /// The same without RDMA, over the same cable where there is one.
-    fn over_tcp(slots: u32, output_bytes: u32) -> Self {
-        let cable = std::env::var_os("BATON_VERBS_PAIR").map(|_| [10, 77, 0, 2].into());
-        let addr = SocketAddr::new(cable.unwrap_or_else(|| Ipv4Addr::LOCALHOST.into()), 0);
-        let end = |role| {
-            let identity = Identity { role, member: 1 };
-            let (tcp, verbs) = (TcpConfig::default(), VerbsConfig::default());
-            let (choice, clock) = (TransportChoice::Tcp, Clock::start());
-            let end = MixedTransport::bind(Some(addr), identity, tcp, choice, &verbs, None, clock);
-            Node::new(end.unwrap())
-        };
-        Self::of(end(Role::Backend), end(Role::Frontend), slots, output_bytes)
     }
 
     /// These two ends, connected; inputs of 100 bytes.
@@ -328,48 +312,4 @@ fn peers_of_earlier_versions_answer_over_tcp() {
     let (mine, theirs) = (backend.transport.counters(), frontend.transport.counters());
     assert_eq!((mine.reads_rdma, mine.messages_rdma, mine.control_links), (1, 0, 0));
     assert_eq!((theirs.answers_rdma, theirs.control_links), (0, 0));
-}
-
-/// Adds what an answer takes from `reply` to its event, one way, ns.
-fn time_answer(pair: &mut Pair, clock: Clock, output: &[u8], times: &mut Vec<u64>) {
-    let task = submit(&pair.slabs, 1);
-    let before = clock.now();
-    pair.backend.transport.reply(pair.conn, &result(task), output).unwrap();
-    pair.backend.transport.flush();
-    pair.frontend.seen.clear();
-    while answers(&pair.frontend) == 0 {
-        pair.frontend.poll();
-        pair.backend.poll();
-    }
-    times.push((clock.now() - before).0);
-    assert!(pair.slabs.complete(task));
-    assert_eq!(pair.slabs.output(task).unwrap()[..], *output);
-}
-
-/// `rdma/guest.sh -- VERBS_TESTS --ignored --nocapture latency`: answers over queue pairs and over TCP,
-/// in turns, both sides polled by one thread. Fails if a queue pair were much slower than a socket.
-#[test]
-#[ignore = "a measurement; see its comment"]
-fn latency_of_answers_against_tcp() {
-    if !rdma_here() {
-        return;
-    }
-    let ends = [&on_device(0), &on_device(1)];
-    let clock = Clock::start();
-    for bytes in [16, 4_000, 40_000] {
-        let mut over_rdma = Pair::talking(ends, TcpConfig::default(), 4, bytes);
-        let mut over_tcp = Pair::over_tcp(4, bytes);
-        let output = vec![7; bytes as usize];
-        let (mut rdma, mut tcp) = (Vec::new(), Vec::new());
-        for _ in 0..300 {
-            time_answer(&mut over_rdma, clock, &output, &mut rdma);
-            time_answer(&mut over_tcp, clock, &output, &mut tcp);
-        }
-        rdma.sort_unstable();
-        tcp.sort_unstable();
-        let (rdma, tcp) = (rdma[150] as f64, tcp[150] as f64);
-        eprintln!("{bytes} bytes: SEND / TCP {:.2} (medians of 300)", rdma / tcp);
-        assert!(over_rdma.frontend.transport.counters().answers_rdma == 300);
-        assert!(rdma < 5.0 * tcp, "{rdma} against {tcp}");
-    }
 }

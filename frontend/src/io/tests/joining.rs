@@ -3,6 +3,7 @@
 use baton_core::Nanos;
 use baton_rdma::wire::{JoinAck, RefuseCode, Role};
 use baton_rdma::{CloseReason, Identity, Transport};
+use baton_topo::Agent;
 
 use super::world::*;
 use crate::ConnectError;
@@ -82,8 +83,9 @@ fn a_join_that_hangs_says_where() {
         prepare(&mut world);
         world.pass(Nanos::from_millis(5_001));
         match world.join_error() {
-            ConnectError::Timeout { timeout_ms: 5_000, waiting_for } => {
+            ConnectError::Timeout { timeout_ms: 5_000, waiting_for, addr } => {
                 assert!(waiting_for.contains(expected), "{waiting_for}");
+                assert_eq!(addr, world.control.transport.local_addr());
             }
             other => panic!("{other}"),
         }
@@ -99,6 +101,113 @@ fn a_join_that_hangs_says_where() {
         },
         "clock",
     );
+}
+
+/// The scheduler that is there now lets the client in, which serves.
+fn joins_and_serves(mut world: World, member: u32) {
+    world.take_back(member);
+    let client = world.joining.poll().expect("it has joined").unwrap();
+    let token = TOKEN + u64::from(member);
+    world.connect_backend(Role::Backend, token);
+    let ticket = world.submit(&client.model("alpha").unwrap(), 1, crate::Deadline::Slo);
+    assert_eq!(u32::from(ticket.task().frontend().0), member);
+    world.answer(ticket.task(), &[1; OUTPUT]);
+    assert!(matches!(ticket.wait(), crate::Outcome::Completed(_)));
+    assert_eq!((client.counters().reconnects, client.loss()), (0, None));
+}
+
+#[test]
+fn a_scheduler_that_is_not_up_yet_is_tried_again() {
+    let mut world = World::without_scheduler();
+    world.pass(Nanos::from_millis(4_000));
+    assert!(world.joining.poll().is_none(), "there is time left");
+    world.start_scheduler();
+    joins_and_serves(world, 7);
+}
+
+#[test]
+fn a_scheduler_that_never_comes_is_an_error_with_address_time_and_remedy() {
+    let mut world = World::without_scheduler();
+    world.pass(Nanos::from_millis(4_400));
+    assert!(world.joining.poll().is_none(), "the next pause ends before the bound");
+    world.pass(Nanos::from_millis(700));
+    let error = world.join_error();
+    let ConnectError::InVain { tried_ms, .. } = error else { panic!("{error}") };
+    // Time passes in steps of 50 ms here.
+    assert!((4_500..5_100).contains(&tried_ms), "{tried_ms}");
+    let text = error.to_string();
+    for part in [&LATER.to_string(), &format!("for {tried_ms} ms"), "start it", "connect_timeout()"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    world.steps(1);
+    assert!(world.io.is_none(), "nothing is left running");
+}
+
+#[test]
+fn time_that_has_passed_before_the_first_attempt_counts() {
+    let mut world = World::without_scheduler();
+    let began = world.now;
+    world.io.as_mut().unwrap().count_from(began);
+    world.now = began + Nanos::from_millis(4_900);
+    world.pass(Nanos::from_millis(200));
+    assert!(matches!(world.join_error(), ConnectError::InVain { .. }));
+}
+
+#[test]
+fn a_scheduler_that_stops_while_a_client_joins_is_waited_for_whatever_the_stage() {
+    let stages: [fn(&mut World); 3] = [
+        |world| world.steps(3),
+        World::announce,
+        |world| {
+            world.alive = false;
+            world.announce();
+            world.admit();
+            world.alive = true;
+        },
+    ];
+    for prepare in stages {
+        let mut world = World::new(|config| config);
+        prepare(&mut world);
+        world.stop_scheduler();
+        assert!(world.joining.poll().is_none());
+        joins_and_serves(world, 7);
+    }
+}
+
+#[test]
+fn a_model_thread_of_the_next_life_that_knows_no_such_client_is_no_error() {
+    let mut world = World::new(|config| config);
+    world.alive = false;
+    world.announce();
+    world.admit();
+    world.alive = true;
+    world.threads[1].close(RefuseCode::Unauthorised);
+    world.steps(3);
+    joins_and_serves(world, 7);
+}
+
+#[test]
+fn a_scheduler_that_takes_connections_and_answers_nothing_is_called_anew() {
+    let mut world = World::new(|config| config);
+    for _ in 0..30 {
+        world.now = world.now + Nanos::from_millis(50);
+        world.io.as_mut().unwrap().poll(world.now);
+    }
+    world.steps(1);
+    assert_eq!(world.control.transport.counters().opened, 2);
+    joins_and_serves(world, 7);
+}
+
+#[test]
+fn what_the_first_life_of_a_scheduler_announced_must_be_what_the_next_one_has() {
+    let mut world = World::new(|config| config);
+    world.announce();
+    world.stop_scheduler();
+    world.await_client();
+    world.announce_models(&["beta", "alpha"]);
+    let error = world.join_error();
+    assert!(error.to_string().contains("than a moment ago"), "{error}");
 }
 
 #[test]

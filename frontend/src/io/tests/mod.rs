@@ -3,6 +3,7 @@
 mod concurrent;
 mod ending;
 mod joining;
+mod orderly_stop;
 mod random;
 mod rejoining;
 mod serving;

@@ -50,6 +50,18 @@ fn an_input_goes_out_and_its_answer_lands() {
     assert_eq!(client.slots_in_use(), 0);
 }
 
+/// Its backend was taken for lost, and answers after all.
+#[test]
+fn an_answer_to_a_task_that_was_given_back_is_dated_by_the_scheduler_that_planned_it() {
+    let (mut world, client) = World::open();
+    let ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
+    world.end(0, ticket.task(), 1, DropReason::Shutdown.code());
+    world.answer(ticket.task(), &[1; OUTPUT]);
+    let Outcome::Completed(reply) = ticket.wait() else { panic!() };
+    assert!(reply.timing().clock_error < STEP, "{:?}", reply.timing());
+    assert_eq!(reply.timing().execution(), Duration::from_millis(1));
+}
+
 #[test]
 fn an_answer_after_the_deadline_is_late() {
     let (mut world, client) = World::open();
@@ -65,7 +77,7 @@ fn an_answer_after_the_deadline_is_late() {
 fn the_scheduler_and_backends_end_tasks_with_reasons() {
     let (mut world, client) = World::open();
     let alpha = client.model("alpha").unwrap();
-    // What is dropped for a shutdown is kept for the next scheduler (see `rejoining`).
+    // What is dropped for a shutdown is kept for the next scheduler (see `orderly_stop`).
     let drops = DropReason::ALL.iter().filter(|&&reason| reason != DropReason::Shutdown);
     for &reason in drops.clone() {
         let ticket = world.submit(&alpha, 1, Deadline::Slo);

@@ -1,6 +1,7 @@
 //! A client's I/O side, stepped by hand between a scheduler, its ModelThreads and a backend that do
 //! exactly what the test tells them.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use baton_core::{Nanos, TaskId};
@@ -29,6 +30,9 @@ pub(super) const OUTPUT: usize = 4;
 pub(super) const SLO: Nanos = Nanos::from_millis(25);
 /// Models by id: alpha lives on ModelThread 0, beta on ModelThread 1.
 pub(super) const MODELS: [&str; 2] = ["alpha", "beta"];
+
+/// The address of the first endpoint after those of [`World::new`].
+pub(super) const LATER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6);
 
 /// What one of the scripted peers has heard.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,6 +128,7 @@ fn heard(message: Message<'_>) -> Heard {
 }
 
 pub(super) struct World {
+    network: InprocNetwork,
     pub(super) now: Nanos,
     /// `None` once it has ended or was killed.
     pub(super) io: Option<Io<InprocTransport>>,
@@ -131,7 +136,7 @@ pub(super) struct World {
     pub(super) control: Peer,
     pub(super) threads: [Peer; 2],
     pub(super) backend: Peer,
-    pub(super) frontend_addr: std::net::SocketAddr,
+    pub(super) frontend_addr: SocketAddr,
     /// The scheduler answers pings and leaves.
     pub(super) alive: bool,
     /// For tests with real threads; the others move `now` by hand.
@@ -154,6 +159,7 @@ impl World {
         let (io, joining) = Io::new(config, transport, clock).unwrap();
         Self {
             backend: Peer::new(&network, Role::Backend, 0),
+            network,
             now: Nanos::from_millis(1_000),
             io: Some(io),
             joining,
@@ -164,6 +170,17 @@ impl World {
             clock,
             batch: BatchBuffer::new(INPUT),
         }
+    }
+
+    /// Nothing has happened yet, and where the client looks for its scheduler nobody is.
+    pub(super) fn without_scheduler() -> Self {
+        Self::new(|config| ClientConfig { scheduler: LATER.into(), ..config })
+    }
+
+    /// Now somebody is there.
+    pub(super) fn start_scheduler(&mut self) {
+        self.control = Peer::new(&self.network, Role::Control, 0);
+        assert_eq!(self.control.transport.local_addr(), LATER);
     }
 
     /// A joined client and a connected backend.

@@ -1,0 +1,50 @@
+//! How long a batch waits for frontends that do not take their answers.
+
+use baton_backend::execute::checksum;
+use baton_core::Nanos;
+use baton_rdma::TcpConfig;
+
+use crate::world::{PlanSpec, World};
+
+const EXECUTED: u8 = 0;
+
+#[test]
+fn the_time_that_one_frontend_wastes_is_not_taken_from_the_next() {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    let mut world = World::ready_with(1, cfg);
+    let (mut good, mut stuck) = (world.connected_frontend(1), world.connected_frontend(2));
+    // One answer fits a send queue; the second must wait for it to leave.
+    let tasks = [stuck.submit(1), stuck.submit(2), good.submit(3), good.submit(4)];
+    let batch = world.plan(&PlanSpec::default(), &tasks);
+    world.settle(&mut [&mut good, &mut stuck]);
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut good]);
+    world.pass(Nanos::from_millis(21));
+    world.settle(&mut [&mut good]);
+    assert_eq!(world.reports(), [(batch, 4, EXECUTED)]);
+    assert_eq!(
+        [2, 3].map(|at| good.answer(tasks[at]).unwrap()),
+        [3, 4].map(|b| checksum(&[b; 64]))
+    );
+    assert_eq!((world.counter("frontends_slow"), world.counter("answers_lost")), (1, 1));
+}
+
+#[test]
+fn a_backend_that_loses_its_scheduler_still_tells_what_there_was_no_room_for() {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    let mut world = World::ready_with(1, cfg);
+    let mut good = world.connected_frontend(1);
+    let tasks = [good.submit(3), good.submit(4)];
+    world.plan(&PlanSpec::default(), &tasks);
+    world.settle(&mut [&mut good]);
+    world.hands[0].finish(world.now, world.now);
+    world.step();
+    assert_eq!(world.counter("answers_sent"), 1, "the second has no room");
+    world.restart_scheduler();
+    world.steps(3);
+    world.settle(&mut [&mut good]);
+    assert_eq!(
+        [0, 1].map(|at| good.answer(tasks[at]).unwrap()),
+        [3, 4].map(|b| checksum(&[b; 64]))
+    );
+}

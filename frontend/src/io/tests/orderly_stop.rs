@@ -1,0 +1,102 @@
+//! The scheduler stops in order: what it gives back, and what is submitted meanwhile, waits for the next.
+
+use baton_core::{DropReason, Nanos};
+use baton_rdma::wire::RefuseCode;
+
+use super::rejoining::{LONG, NUMBER, refusal, submits};
+use super::world::*;
+use crate::{Deadline, Outcome, SubmitReason};
+
+/// What was told to a ticket that must be there.
+fn drop_reason(ticket: &mut crate::Ticket) -> DropReason {
+    match ticket.poll() {
+        Some(Outcome::Dropped(reason, _)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_a_stopping_scheduler_gives_back_is_kept_for_the_next_under_another_name() {
+    let (mut world, client) = World::open();
+    let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, LONG);
+    let (before, _) = submits(&mut world, 0)[0];
+    world.end(0, before, 1, DropReason::Shutdown.code());
+    assert!(ticket.poll().is_none(), "it is kept");
+    world.stop_scheduler();
+    world.take_back(MEMBER);
+    let again = submits(&mut world, 0);
+    let [(task, _)] = again[..] else { panic!("{again:?}") };
+    assert_eq!((task.slot(), task.generation()), (before.slot(), before.generation() + 1));
+    world.end(0, task, 1, DropReason::Window.code());
+    let Some(Outcome::Dropped(DropReason::Window, course)) = ticket.poll() else { panic!() };
+    assert_eq!((course.resubmitted, course.by), (1, crate::Teller::Scheduler));
+    assert_eq!((client.slots_in_use(), client.counters().resubmitted), (0, 1));
+}
+
+#[test]
+fn what_was_given_back_ends_at_its_deadline_if_no_scheduler_comes() {
+    let (mut world, client) = World::open();
+    let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
+    world.end(0, ticket.task(), 1, DropReason::Shutdown.code());
+    world.stop_scheduler();
+    world.now = ticket.deadline() + STEP;
+    world.steps(1);
+    assert_eq!(drop_reason(&mut ticket), DropReason::Deadline);
+    assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn after_an_orderly_stop_submits_wait_for_the_next_scheduler_but_not_for_ever() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    world.stop_scheduler();
+    assert!(client.loss().is_some());
+    let mut early = world.submit(&alpha, 1, Deadline::Slo);
+    let mut waits = world.submit(&alpha, 2, LONG);
+    world.pass(SLO);
+    assert_eq!(
+        drop_reason(&mut early),
+        DropReason::Deadline,
+        "at its deadline, and nothing failed"
+    );
+    assert!(waits.poll().is_none());
+    world.take_back(NUMBER);
+    assert_eq!(submits(&mut world, 0).len(), 1);
+    assert_eq!(client.counters().resubmitted, 0, "nobody had it before");
+
+    world.stop_scheduler();
+    world.threads[0].take();
+    world.pass(Nanos::from_millis(2_000));
+    assert!(waits.poll().is_none(), "a backend may still answer");
+    world.pass(Nanos::from_millis(1_000));
+    assert_eq!(drop_reason(&mut waits), DropReason::Deadline, "without a successor, at its lease");
+    for _ in 0..300 {
+        world.pass(Nanos::from_millis(50));
+        if world.control.conn.is_some() {
+            world.end_scheduler(RefuseCode::Limit);
+        }
+    }
+    assert_eq!(refusal(&world, &client), SubmitReason::SchedulerLost);
+    assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn one_that_is_back_before_the_backends_is_asked_again_for_new_tasks_too() {
+    let (mut world, client) = World::open();
+    world.stop_scheduler();
+    world.take_back(NUMBER);
+    let mut fresh = world.submit(&client.model("alpha").unwrap(), 1, LONG);
+    let (task, _) = submits(&mut world, 0)[0];
+    world.end(0, task, 1, DropReason::NoBackend.code());
+    assert!(fresh.poll().is_none());
+    world.pass(Nanos::from_millis(25));
+    let (again, _) = submits(&mut world, 0)[0];
+    assert_eq!(again.generation(), task.generation() + 1);
+    let mut short = world.submit(&client.model("alpha").unwrap(), 2, Deadline::Slo);
+    let (task, _) = submits(&mut world, 0)[0];
+    world.end(0, task, 1, DropReason::NoBackend.code());
+    // Not before the task could be asked for once more: its deadline ends it.
+    world.now = world.now + SLO;
+    world.steps(2);
+    assert_eq!(drop_reason(&mut short), DropReason::Deadline);
+}
