@@ -323,3 +323,31 @@ impl<C> CommandSender<C> {
         self.waker.wake();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use baton_core::GpuId;
+
+    /// More than the ring holds, and none lost: what found no room is there after the next announcements,
+    /// in order, and the candidates after it.
+    #[test]
+    fn what_finds_no_room_in_the_ring_waits_for_the_next_time() {
+        let nobody = || Waker::new(|| ());
+        let (notices, _) = NoticeSender::new(nobody());
+        let (mut model, (_, mut rank), _) = link(1, false, nobody(), nobody(), notices);
+        let update = |id| GpuUpdate::Returned { gpu: Gpu { id: GpuId(id), life: 0 } };
+        const UPDATES: u32 = 2 * RANK_MAIL_RING as u32 + 1;
+        (0..UPDATES).for_each(|id| model.update(update(id)));
+        model.candidate(ModelId(0), Published { candidate: None, grants: 0, moves: 0 });
+        let (mut mail, mut rounds) = (Vec::new(), 1);
+        while !model.announce() {
+            rank.take_mail(&mut mail);
+            rounds += 1;
+        }
+        rank.take_mail(&mut mail);
+        let mut told: Vec<ToRank> = mail.into_iter().map(ToRank::unpack).collect();
+        assert_eq!((rounds, told.pop()), (3, Some(ToRank::Changed { word: 0, models: 1 })));
+        assert_eq!(told, (0..UPDATES).map(|id| ToRank::Update(update(id))).collect::<Vec<_>>());
+    }
+}

@@ -23,6 +23,7 @@ pub struct Home {
 /// The agent that owns the [`RankState`].
 pub struct RankThread {
     state: RankState,
+    subclusters: u32,
     out: Outbox,
     /// Per ModelThread: the candidates of the models on it.
     boards: Vec<BoardReader>,
@@ -72,6 +73,7 @@ impl RankThread {
         let homes = homes.iter().map(|home| (home.thread, 0)).collect();
         Self {
             state: RankState::new(RankLimits { gpus: GPUS_MAX, subclusters }, &serving),
+            subclusters,
             out: Outbox { links, homes, notices },
             boards,
             commands,
@@ -86,6 +88,14 @@ impl RankThread {
     /// Batches granted and not reported finished. Walks all slots: for tests and diagnosis.
     pub fn outstanding(&self) -> usize {
         self.state.outstanding()
+    }
+
+    /// Slots that take batches, as counted, and those that are offered for one, as listed. With
+    /// nothing outstanding they are the same. Walks all slots: for tests and diagnosis.
+    pub fn slots(&self) -> (u32, usize) {
+        let subclusters = (0..self.subclusters).map(SubclusterId);
+        let present = subclusters.map(|subcluster| self.state.gpus_present(subcluster)).sum();
+        (present, self.state.gpus_offered())
     }
 
     fn take_commands(&mut self, now: Nanos) -> usize {

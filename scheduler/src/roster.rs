@@ -222,6 +222,17 @@ mod tests {
     }
 
     #[test]
+    fn who_has_gone_makes_room() {
+        let mut roster = Roster::default();
+        for _ in 0..2 * BACKENDS_MAX {
+            let id = roster.add_frontend(ConnId(1), addr(), Vec::new()).expect("there is room");
+            assert!(roster.remove_frontend(id).is_some());
+            let id = backend(&mut roster, 1).expect("there is room");
+            assert!(roster.remove_backend(id).is_some());
+        }
+    }
+
+    #[test]
     fn only_ready_backends_that_stay_serve() {
         let mut roster = Roster::default();
         let id = backend(&mut roster, 2).unwrap();

@@ -2,7 +2,7 @@
 
 mod stage;
 
-use baton_core::{DropReason, TaskId};
+use baton_core::{DropReason, Nanos, TaskId};
 use baton_rdma::wire::{
     JoinBackend, JoinFrontend, ProfileDesc, Ready, RefuseCode, Role, SlabDesc, Submit, WireAddr,
 };
@@ -286,6 +286,22 @@ fn a_profile_counts_while_its_backend_serves_and_no_longer() {
     drop(slow.transport);
     stage.settle();
     assert_eq!(told_of(&mut stage, 2), [], "it is gone, and so is its profile");
+}
+
+#[test]
+fn of_two_profiles_the_slower_one_counts_whoever_came_first() {
+    let (slow, quick) = (table_ns(60_000_000, 1_000_000), table_ns(5_000_000, 1_000_000));
+    for tables in [[&slow, &quick], [&quick, &slow]] {
+        let mut stage = stage();
+        let mut join = |(table, name): (&Vec<U64>, &str)| {
+            let mut backend = measured(&mut stage, name, table);
+            ready(&mut stage, &mut backend);
+            backend
+        };
+        let _both = [(tables[0], "first"), (tables[1], "second")].map(&mut join);
+        let latency = stage.scheduler.model_threads[0].model(0).latency().of(1);
+        assert_eq!(latency, Nanos(60_000_000));
+    }
 }
 
 /// Without a connection it could be sent no batch.

@@ -5,7 +5,8 @@ mod stage;
 
 use baton_core::{DropReason, ModelId, Nanos};
 use baton_rdma::Transport;
-use baton_rdma::wire::BatchStatus;
+use baton_rdma::wire::{BatchStatus, Role};
+use baton_scheduler::limits::PASSAGE_MAX;
 use baton_topo::{Agent, PolicyName};
 use stage::{Member, Stage, Told, cluster, ms};
 
@@ -152,6 +153,40 @@ fn a_model_that_comes_back_is_as_if_it_had_never_left() {
     stage.advance(ms(25));
     assert_eq!(plan(&stage.exchange(&mut backend)).1, [first, second]);
     assert_eq!(stage.scheduler.model_threads[0].in_flight(), 1);
+}
+
+#[test]
+fn who_is_told_the_former_home_and_joins_later_hears_of_the_move() {
+    let (mut stage, ..) = stage(PolicyName::Symphony, 0);
+    let mut joining = stage.member(Role::Frontend);
+    let (name, home) = joining.models[0].clone();
+    assert_eq!(home, 0);
+    move_model(&mut stage, 0, 1);
+    stage.exchange(&mut joining);
+    assert_eq!(joining.models.last(), Some(&(name, 1)));
+}
+
+/// As many requests as the passage holds beside the model: what comes back then cannot follow, and is
+/// told.
+#[test]
+fn a_batch_given_back_when_the_passage_is_full_is_told() {
+    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 0);
+    let task = submit(&stage, &mut frontend, 0, 0);
+    let (batch, _) = plan(&stage.exchange(&mut backend));
+    move_model(&mut stage, 0, 1);
+    poll(&mut stage, 0);
+    for slot in 1..PASSAGE_MAX as u32 {
+        submit(&stage, &mut frontend, 0, slot);
+        poll(&mut stage, 0);
+    }
+    report(&mut backend, 0, batch, BatchStatus::Expired);
+    backend.transport.flush();
+    poll(&mut stage, 0);
+    let counters = &stage.scheduler.counters().model_threads[0];
+    assert_eq!((counters.passage_full.get(), counters.dropped_deadline.get()), (1, 1));
+    let told = stage.exchange(&mut frontend);
+    let ended = |told: &&Told| matches!(told, Told::Ended { task: id, .. } if *id == task);
+    assert_eq!(told.iter().filter(ended).count(), 1, "of {}", told.len());
 }
 
 #[test]

@@ -222,6 +222,7 @@ fn reports_nobody_waits_for_are_counted_and_harmless() {
     let (batch, gpu, _) = plan(&stage.exchange(&mut backend));
     other.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
     stage.exchange(&mut other);
+    assert_eq!(stage.scheduler.model_threads[0].in_flight(), 1, "it is not the other one's");
     for _ in 0..2 {
         backend.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
     }

@@ -1,11 +1,14 @@
 //! The programs that use the cluster: they submit, cancel, lose interest, keep replies for a while,
 //! and hold each outcome against what they are owed.
 
-use baton_client::{DropReason, FailReason, Outcome, Reply};
+use baton_client::{Course, DropReason, FailReason, Outcome, Reply, Teller};
 use baton_core::Nanos;
 use rand::RngExt;
 
 use crate::faults::Holds;
+use crate::ledger::is_answer;
+use crate::moments;
+use crate::network::HostId;
 use crate::plan::Load;
 use crate::world::{Submitted, World};
 
@@ -58,9 +61,18 @@ pub struct Applications {
     pub tally: Tally,
     /// Whose tasks may be left to their lease, and when.
     holds: Vec<(Nanos, Nanos, Holds)>,
+    /// Nothing holds anybody up.
+    pub(crate) calm: bool,
+    /// Tasks that their client gave up for want of a scheduler, not looked at yet.
+    pub(crate) given_up: Vec<u64>,
 }
 
 impl Applications {
+    /// `calm`: nothing holds anybody up.
+    pub(crate) fn in_a_run(calm: bool) -> Self {
+        Self { calm, ..Self::default() }
+    }
+
     /// Tickets without outcome.
     pub fn outstanding(&self) -> usize {
         self.open.iter().map(Vec::len).sum()
@@ -158,36 +170,73 @@ impl Applications {
     ) {
         let now = world.now;
         let number = task.number;
-        world.ledger.borrow_mut().task(number).ended = true;
+        world.ledger.borrow_mut().ended(number, now);
         match outcome {
             Outcome::Completed(reply) => {
                 world.trace.event(now, format_args!("task {number} completed"));
-                if reply.bytes() != task.checksum {
-                    world.fail(format!("task {number} has the answer of another input"));
-                }
+                self.check_reply(world, frontend, task, &reply);
                 self.tally.completed += 1;
-                world.ledger.borrow_mut().task(number).answered = true;
+                let mut ledger = world.ledger.borrow_mut();
+                (ledger.task(number).answered, ledger.task(number).admitted) = (true, true);
+                drop(ledger);
                 self.tally.late += u32::from(reply.late());
                 if world.rng.random_range(0..1000) < load.keeps {
                     let long = Nanos(world.rng.random_range(0..30_000_000));
                     self.kept.push((now + long, reply));
                 }
             }
-            Outcome::Dropped(reason, _) => {
+            Outcome::Dropped(reason, course) => {
                 world.trace.event(now, format_args!("task {number} dropped: {}", reason.as_str()));
                 self.tally.dropped[usize::from(reason.code())] += 1;
-                // The client itself may have given it up, before or after the scheduler took it.
-                let own = matches!(reason, DropReason::Cancelled | DropReason::QueueFull);
-                world.ledger.borrow_mut().task(number).refused = !own;
+                self.check_drop(world, number, reason, &course);
             }
-            Outcome::Failed(reason, _) => {
+            Outcome::Failed(reason, course) => {
                 world.trace.event(now, format_args!("task {number} failed: {}", reason.as_str()));
                 self.tally.failed[usize::from(reason.code())] += 1;
                 world.ledger.borrow_mut().task(number).answered = reason == FailReason::Engine;
                 if reason == FailReason::LeaseExpired {
                     self.check_excuse(world, frontend, number);
                 }
+                if moments::is_for_want_of_a_scheduler(Err(reason), &course) {
+                    self.given_up.push(number);
+                }
             }
+        }
+    }
+
+    fn check_drop(&mut self, world: &World, number: u64, reason: DropReason, course: &Course) {
+        // The client itself may have given it up, before or after the scheduler took it.
+        let own = matches!(reason, DropReason::Cancelled | DropReason::QueueFull);
+        let told = course.by == Teller::Scheduler;
+        {
+            let mut ledger = world.ledger.borrow_mut();
+            ledger.dropped[usize::from(reason.code())] += u64::from(told);
+            let task = ledger.task(number);
+            task.refused = !own;
+            task.admitted = told && matches!(reason, DropReason::Deadline | DropReason::Window);
+            task.missed = told && reason == DropReason::NoBackend;
+        }
+        let by_scheduler = self.calm && course.by == Teller::Scheduler;
+        let late = || moments::told_late(world, number, course);
+        if let Some(what) = by_scheduler.then(late).flatten() {
+            world.fail(what);
+        }
+        if moments::is_for_want_of_a_scheduler(Ok(reason), course) {
+            self.given_up.push(number);
+        }
+    }
+
+    fn check_reply(&self, world: &World, frontend: usize, task: &Submitted, reply: &Reply) {
+        let number = task.number;
+        let model = world.ledger.borrow_mut().task(number).model;
+        let bytes = world.cluster().models[model as usize].output_bytes as usize;
+        if reply.bytes().len() != bytes || !is_answer(reply.bytes(), task.checksum) {
+            world.fail(format!("task {number} has the answer of another input"));
+        }
+        let timing = reply.timing();
+        let tardy = || self.calm.then(|| moments::tardy(world, number, timing)).flatten();
+        if let Some(what) = moments::misdated(world, frontend, number, timing).or_else(tardy) {
+            world.fail(what);
         }
     }
 
@@ -209,7 +258,11 @@ impl Applications {
         let held = self.holds.iter().any(|&(from, until, holds)| {
             concerns(holds) && from <= world.now && until >= submitted
         });
-        if !held && !world.network.watch(|watch| watch.word_unheard(id)) {
+        let lost = world.network.watch(|watch| {
+            let killed = |host: HostId| world.killed.contains(&host);
+            watch.word_unheard(id) || watch.answered_by(id).is_some_and(killed)
+        });
+        if !held && !lost {
             world.fail(format!("task {number} was forgotten: nobody told its frontend"));
         }
     }

@@ -94,6 +94,11 @@ impl Run {
         }
     }
 
+    /// The scheduler is told to end and has not done so yet.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.steps.values().any(|step| matches!(step, Step::Stopping(..)))
+    }
+
     pub(crate) fn host(&self, who: Who) -> Option<HostId> {
         match who {
             Who::Scheduler => self.world.scheduler.as_ref().map(|process| process.host),
@@ -127,6 +132,7 @@ impl Run {
 
     fn kill(&mut self, who: Who, silently: bool, again: Option<Nanos>) {
         let Some(host) = self.host(who) else { return };
+        self.world.killed.insert(host);
         if silently {
             self.world.network.vanish(host);
             self.silent.entry(host).or_insert(self.world.now);
@@ -214,8 +220,7 @@ impl Run {
     pub(crate) fn repair(&mut self) {
         let now = self.world.now;
         self.world.trace.event(now, format_args!("REPAIRED"));
-        let is_stopping = |step: &Step| matches!(step, Step::Stopping(..));
-        if self.steps.values().any(is_stopping) {
+        if self.is_stopping() {
             self.kill(Who::Scheduler, false, None);
         }
         self.steps.clear();

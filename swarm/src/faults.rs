@@ -75,6 +75,21 @@ impl Fault {
         matches!(self, Self::Leave(..) | Self::Move(..) | Self::Join | Self::Slow(..))
     }
 
+    /// True if it may keep somebody who reads an input from ending: nobody can take up its task
+    /// meanwhile.
+    pub(crate) fn may_hold_inputs(&self) -> bool {
+        matches!(
+            self,
+            Self::Vanish(..)
+                | Self::Freeze(..)
+                | Self::FreezeThread(..)
+                | Self::Wall(..)
+                | Self::Partition(..)
+                | Self::Cut(..)
+                | Self::Stall(..)
+        )
+    }
+
     /// Whose tasks may be left to their lease, and for how long from the fault on, not counting
     /// what it takes to notice.
     pub fn holds(&self) -> (Holds, Nanos) {

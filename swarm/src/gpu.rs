@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::clock::SkewedClock;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, write_answer};
 use crate::network::{HostId, Network};
 use crate::plan::Engines;
 
@@ -145,8 +145,9 @@ impl Executor for SimGpu {
         Ok(ended.map(|Running { mut job, started, ends, fails }| {
             let input_bytes = job.rows.len() / job.batch as usize;
             let rows = job.rows.chunks_exact(input_bytes);
-            for (row, output) in rows.zip(job.outputs.chunks_exact_mut(8)) {
-                output.copy_from_slice(&checksum(row));
+            let output_bytes = job.outputs.len() / job.batch as usize;
+            for (row, output) in rows.zip(job.outputs.chunks_exact_mut(output_bytes)) {
+                write_answer(output, checksum(row));
             }
             let result = if fails { Err(failed(&job)) } else { Ok(()) };
             let clock = &self.machine.clock;

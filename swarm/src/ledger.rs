@@ -10,6 +10,22 @@ use crate::network::{HostId, Network};
 /// Bytes at the head of every input: the task's number here.
 pub(crate) const NUMBER_BYTES: usize = 8;
 
+/// What the engines here answer to an input of this checksum: it, again and again, each time with
+/// another value added, so that no piece stands for another.
+fn answer(checksum: [u8; 8]) -> impl Iterator<Item = u8> {
+    (0..).map(move |at: usize| checksum[at % 8].wrapping_add((at / 8) as u8))
+}
+
+/// Writes the answer to an input of this checksum.
+pub(crate) fn write_answer(output: &mut [u8], checksum: [u8; 8]) {
+    output.iter_mut().zip(answer(checksum)).for_each(|(to, from)| *to = from);
+}
+
+/// True for the answer to an input of this checksum, of any length.
+pub(crate) fn is_answer(output: &[u8], checksum: [u8; 8]) -> bool {
+    output.iter().zip(answer(checksum)).all(|(there, right)| *there == right)
+}
+
 /// One execution of a task.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
@@ -32,6 +48,12 @@ pub struct Task {
     pub checksum: [u8; 8],
     /// True time.
     pub submitted: Nanos,
+    /// When it is due, true time.
+    pub deadline: Nanos,
+    /// Its scheduler has let it into the model's queue, as its outcome shows.
+    pub admitted: bool,
+    /// Its scheduler told that no backend serves its model.
+    pub missed: bool,
     /// Its scheduler or backend told that it ended without an answer.
     pub refused: bool,
     /// It has its outcome.
@@ -54,6 +76,10 @@ pub struct Ledger {
     pub again: u64,
     /// Rows executed that were an attacker's.
     pub hostile: u64,
+    /// Drops that a scheduler told, by reason code.
+    pub dropped: [u64; 10],
+    /// How long after its deadline the outcome of a task came, at most, and of which task.
+    pub latest: (Nanos, u64),
     failure: Option<String>,
 }
 
@@ -71,6 +97,13 @@ impl Ledger {
     /// The task with this number.
     pub fn task(&mut self, number: u64) -> &mut Task {
         &mut self.tasks[number as usize]
+    }
+
+    /// The task has its outcome.
+    pub fn ended(&mut self, number: u64, now: Nanos) {
+        let task = &mut self.tasks[number as usize];
+        task.ended = true;
+        self.latest = self.latest.max((now - task.deadline, number));
     }
 
     /// Tasks in all.

@@ -6,6 +6,7 @@
 //! gives the same run, to the last byte, so a seed is a complete report of a bug.
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod applications;
 mod breaking;
 mod clock;
@@ -13,10 +14,12 @@ mod faults;
 mod gpu;
 mod hostile;
 mod ledger;
+mod moments;
 mod network;
 mod oracles;
 mod plan;
 mod process;
+mod proving;
 mod report;
 mod run;
 mod starting;

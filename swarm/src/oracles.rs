@@ -6,6 +6,7 @@ use baton_client::{Counters as ClientCounters, DropReason, FailReason};
 use baton_core::PIPELINE_DEPTH;
 use baton_scheduler::{Counter, ModelThreadCounters, SchedulerCounters};
 
+use crate::accounts;
 use crate::applications::Tally;
 use crate::breaking::notice;
 use crate::faults::{Fault, Who};
@@ -57,7 +58,8 @@ pub(crate) fn members_agree(run: &Run) -> bool {
 
 /// Bounds, and that silence is noticed.
 pub(crate) fn while_it_runs(run: &mut Run) {
-    if let Some(what) = beyond_bounds(run).or_else(|| believed_alive(run)) {
+    let said = || run.world.network.watch(|watch| watch.wrong().map(str::to_owned));
+    if let Some(what) = beyond_bounds(run).or_else(|| believed_alive(run)).or_else(said) {
         run.world.fail(what);
     }
 }
@@ -127,6 +129,7 @@ pub(crate) fn at_the_end(run: &mut Run) {
     let wrong = leak(run)
         .or_else(|| unaccounted(run))
         .or_else(|| restart_cost(run))
+        .or_else(|| accounts::wrong(run))
         .or_else(|| disagreement(run));
     if let Some(what) = wrong {
         run.world.fail(what);

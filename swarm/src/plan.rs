@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
+use baton_core::{ModelId, Nanos, Profile, QuotaLimits, RateLimit, SubclusterId};
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
     PolicyName, SchedulerSpec,
@@ -44,8 +44,10 @@ pub struct Plan {
 /// Bounds of the transports.
 #[derive(Clone, Copy, Debug)]
 pub struct Transport {
-    /// See [`baton_rdma::TcpConfig`].
+    /// The scheduler's; see [`baton_rdma::TcpConfig`].
     pub send_queue_bytes: usize,
+    /// The backends' and the frontends'.
+    pub member_queue_bytes: [usize; 2],
     /// See [`baton_rdma::TcpConfig`].
     pub handshake_timeout: Nanos,
 }
@@ -95,13 +97,18 @@ impl Plan {
         let mut rng = StdRng::seed_from_u64(seed);
         let rng = &mut rng;
         let link = link(rng);
-        let cluster = cluster(rng, &link);
+        let mut cluster = cluster(rng, &link);
+        // Drawn apart, so that everything else is as it would be without.
+        let mut sizes = StdRng::seed_from_u64(seed ^ 0x6f75_7470);
+        cluster.models.iter_mut().for_each(|m| m.output_bytes = output_bytes(&mut sizes, &link));
         let frontends = rng.random_range(1..=3);
         let span = ms(rng.random_range(80..=400));
         let engines = engines(rng);
         let load = load(rng, &cluster);
+        let send_queue_bytes = 1 << rng.random_range(15..=20);
         let transport = Transport {
-            send_queue_bytes: 1 << rng.random_range(15..=20),
+            send_queue_bytes,
+            member_queue_bytes: member_queues(&mut sizes, &cluster, send_queue_bytes),
             handshake_timeout: ms(rng.random_range(40..=200)),
         };
         let drift_ppm = rng.random_range(0..=90);
@@ -203,10 +210,19 @@ fn model(rng: &mut StdRng, id: u32, subclusters: u32) -> ModelSpec {
         input_bytes: input_bytes(rng) + id,
         output_bytes: 8,
         queue_capacity: rng.random_range(8..=128),
-        quota: QuotaLimits::default(),
+        quota: quota(rng),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
     }
+}
+
+/// One model in six has one.
+fn quota(rng: &mut StdRng) -> QuotaLimits {
+    let mut limit = |of: u32| {
+        let rps = rng.random_range(100.0..=2_000.0);
+        (rng.random_range(0..of) == 0).then(|| RateLimit::per_second(rps))
+    };
+    QuotaLimits { model: limit(8), frontend: limit(12) }
 }
 
 /// Mostly short; one model in four has inputs that no connection takes at once.
@@ -214,6 +230,25 @@ fn input_bytes(rng: &mut StdRng) -> u32 {
     match rng.random_range(0..4) {
         0 => rng.random_range(2_000..=20_000),
         _ => rng.random_range(24..=2_000),
+    }
+}
+
+/// One model in two answers with more than a word, one in eight with more than some connections take.
+fn output_bytes(rng: &mut StdRng, link: &Link) -> u32 {
+    match rng.random_range(0..8) {
+        0 => rng.random_range(1_000..=(link.window as u32).min(16_000)),
+        1..4 => rng.random_range(9..=600),
+        _ => 8,
+    }
+}
+
+/// In one run of three a batch's answers do not fit a backend's queue, and a burst of requests not a
+/// frontend's.
+fn member_queues(rng: &mut StdRng, cluster: &Cluster, usual: usize) -> [usize; 2] {
+    let longest = cluster.models.iter().map(|model| model.output_bytes as usize).max();
+    match rng.random_range(0..3) {
+        0 => [2_000.max(2 * longest.unwrap_or(0)), rng.random_range(600..=4_000)],
+        _ => [usual; 2],
     }
 }
 

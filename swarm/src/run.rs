@@ -9,6 +9,7 @@ use rand::RngExt;
 use crate::applications::Applications;
 use crate::faults::{Fault, Holds, Who};
 use crate::hostile::{Attack, Temper};
+use crate::moments;
 use crate::network::HostId;
 use crate::oracles;
 use crate::plan::Plan;
@@ -54,6 +55,8 @@ pub(crate) struct Run {
     /// Counters of processes that are over.
     pub(crate) past: oracles::Past,
     pub(crate) faults: u32,
+    /// Since when everybody is a member and open, as far as was looked.
+    pub(crate) whole_since: Option<Nanos>,
     next_look: Nanos,
     moments: u64,
     offering: bool,
@@ -63,8 +66,6 @@ pub(crate) struct Run {
 const MOMENTS_MAX: u64 = 3_000_000;
 /// How often membership and bounds are looked at.
 const LOOK_EVERY: Nanos = Nanos::from_millis(10);
-/// How often a repaired cluster may fail to serve somebody, as networks with rare long delays do.
-const PROBES: usize = 8;
 /// For the cluster to come up.
 const JOIN_BOUND: Nanos = Nanos::from_millis(1_000);
 
@@ -89,7 +90,7 @@ impl Run {
         let world = World::new(plan.cluster.clone(), conditions, plan.seed);
         Self {
             world,
-            applications: Applications::default(),
+            applications: Applications::in_a_run(plan.is_calm()),
             steps: BTreeMap::new(),
             serial: 0,
             backends: vec![None; plan.cluster.backends.len()],
@@ -99,6 +100,7 @@ impl Run {
             silent: BTreeMap::new(),
             past: oracles::Past::default(),
             faults: 0,
+            whole_since: None,
             next_look: Nanos::ZERO,
             moments: 0,
             offering: false,
@@ -143,6 +145,8 @@ impl Run {
         if !up && self.go_on() {
             self.world.fail("not everybody could join an undisturbed cluster".into());
         }
+        // Until every thread of the scheduler knows, too.
+        self.pass(Nanos::from_millis(10));
     }
 
     fn offer_and_break(&mut self) {
@@ -174,7 +178,7 @@ impl Run {
         }
     }
 
-    fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         let all = self.backends.iter().chain(&self.frontends).all(Option::is_some);
         all && self.world.scheduler.is_some()
             && self.world.all_joined()
@@ -192,63 +196,19 @@ impl Run {
         )
     }
 
-    /// The repaired cluster completes tasks of every model from every frontend, unless it plans with
-    /// a network that is faster than the one it has.
-    fn prove_service(&mut self) {
-        let models = 0..self.plan.cluster.models.len();
-        let places: Vec<usize> = self.frontends.iter().flatten().copied().collect();
-        let mut unserved: Vec<(usize, usize)> =
-            places.iter().flat_map(|&at| models.clone().map(move |model| (at, model))).collect();
-        for _ in 0..PROBES {
-            // Replies that are kept, and tasks whose ticket was dropped, may still hold every slot.
-            self.pass(Nanos::from_millis(30));
-            let numbers = self.probe(&unserved);
-            self.pass_until(Nanos::from_millis(4_000), |run| run.applications.outstanding() == 0);
-            if !self.go_on() {
-                return;
-            }
-            let mut ledger = self.world.ledger.borrow_mut();
-            let served =
-                numbers.iter().map(|number| number.is_some_and(|n| ledger.task(n).answered));
-            let mut served: Vec<bool> = served.collect();
-            drop(ledger);
-            unserved.retain(|_| !served.remove(0));
-            if unserved.is_empty() || !self.plan.network_fits() {
-                return;
-            }
-        }
-        let (frontend, model) = unserved[0];
-        self.world.fail(format!(
-            "the repaired cluster does not serve: no task of frontend life {frontend} to model {model} \
-             is completed"
-        ));
-    }
-
-    fn probe(&mut self, unserved: &[(usize, usize)]) -> Vec<Option<u64>> {
-        let mut numbers = Vec::new();
-        for &(at, model) in unserved {
-            let task = self.world.submit(at, model, Nanos::from_millis(1_000));
-            numbers.push(task.as_ref().map(|task| task.number));
-            if let Some(task) = task {
-                self.applications.take(at, task);
-            }
-        }
-        numbers
-    }
-
     /// Nothing is asked for any more; what the last tasks left behind is cleared away.
     fn quieten(&mut self) {
         self.pass_until(Nanos::from_millis(1_500), oracles::is_drained);
     }
 
-    fn pass(&mut self, span: Nanos) {
+    pub(crate) fn pass(&mut self, span: Nanos) {
         let end = self.world.now + span;
         while self.world.now < end && self.go_on() {
             self.advance(end);
         }
     }
 
-    fn pass_until(&mut self, bound: Nanos, done: impl Fn(&Self) -> bool) -> bool {
+    pub(crate) fn pass_until(&mut self, bound: Nanos, done: impl Fn(&Self) -> bool) -> bool {
         let end = self.world.now + bound;
         while self.world.now < end && self.go_on() {
             if done(self) {
@@ -275,8 +235,11 @@ impl Run {
         self.world.step(next.max(self.world.now + Nanos(1)));
         let look = self.world.now >= self.next_look;
         self.applications.collect(&mut self.world, &self.plan.load, look);
+        self.look_at_those_given_up();
         self.supervise();
         if look {
+            self.whole_since =
+                moments::is_whole(self).then(|| self.whole_since.unwrap_or(self.world.now));
             self.next_look = self.world.now + LOOK_EVERY;
             oracles::while_it_runs(self);
         }
@@ -284,6 +247,14 @@ impl Run {
         if self.moments == MOMENTS_MAX {
             self.world
                 .fail(format!("no end after {MOMENTS_MAX} moments: somebody is busy for nothing"));
+        }
+    }
+
+    fn look_at_those_given_up(&mut self) {
+        for number in std::mem::take(&mut self.applications.given_up) {
+            if let Some(what) = moments::left_behind(self, number) {
+                self.world.fail(what);
+            }
         }
     }
 

@@ -44,7 +44,11 @@ impl World {
         let cfg = TcpConfig {
             connections_max: 64,
             host_connections_max: 32,
-            send_queue_bytes: bounds.send_queue_bytes,
+            send_queue_bytes: match role {
+                Role::Backend => bounds.member_queue_bytes[0],
+                Role::Frontend => bounds.member_queue_bytes[1],
+                Role::Control | Role::ModelThread => bounds.send_queue_bytes,
+            },
             credit_bytes,
             handshake_timeout: bounds.handshake_timeout,
         };
@@ -70,6 +74,7 @@ impl World {
         }
         let assembly = Assembly::new(&self.cluster, control, threads);
         self.ledger.borrow_mut().schedulers.push(host);
+        self.network.know_clock(host, clock);
         self.trace.event(self.now, format_args!("scheduler starts as {host:?}"));
         let process = SchedulerProcess::new(assembly, host, clock, line, lines, self.now);
         self.scheduler = Some(process);

@@ -5,6 +5,7 @@
 //! it, and a few microseconds after a pass that had work.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -74,8 +75,11 @@ const BUILDS: [Versions; 5] = [
 impl Conditions {
     /// Nothing unusual: a fast network, executions as in the profiles, one clock's pace.
     pub fn quiet() -> Self {
-        let transport =
-            Transport { send_queue_bytes: 1 << 20, handshake_timeout: Nanos::from_millis(200) };
+        let transport = Transport {
+            send_queue_bytes: 1 << 20,
+            member_queue_bytes: [1 << 20; 2],
+            handshake_timeout: Nanos::from_millis(200),
+        };
         let engines =
             Engines { percent: 100, jitter_percent: 0, failures: 0, measured_percent: None };
         let (link, speaks) = (Link::QUIET, Speaks::Own);
@@ -90,7 +94,7 @@ pub struct Submitted {
     pub ticket: Ticket,
     /// Its number in the [`Ledger`].
     pub number: u64,
-    /// What its answer must be.
+    /// Of its input; what its answer must be follows from it.
     pub checksum: [u8; 8],
     /// The end of its lease, on its frontend's clock.
     pub lease_ends: Nanos,
@@ -120,6 +124,8 @@ pub struct World {
     pub(crate) hosts: u32,
     /// Decides which versions are spoken; apart, so that everything else is drawn as without.
     builds: StdRng,
+    /// Hosts whose process was killed: what it had not sent yet nobody will.
+    pub(crate) killed: BTreeSet<HostId>,
     pub(crate) shared_now: Rc<Cell<Nanos>>,
     pub(crate) attackers: Vec<Attacker<Port>>,
     /// What attackers that are gone have done.
@@ -173,6 +179,7 @@ impl World {
             control: addr_of(HostId(0), CONTROL_PORT),
             hosts: 0,
             builds: StdRng::seed_from_u64(seed ^ 0x7665_7273),
+            killed: BTreeSet::new(),
             shared_now: Rc::default(),
             attackers: Vec::new(),
             hostility: Hostility::default(),
@@ -214,6 +221,9 @@ impl World {
             host,
             checksum,
             submitted: self.now,
+            deadline: self.now + within,
+            admitted: false,
+            missed: false,
             refused: false,
             ended: false,
             answered: false,

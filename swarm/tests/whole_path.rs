@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 use baton_scheduler::{Counter, ModelThreadCounters};
-use baton_swarm::{Applications, Conditions, Load, Tally, World};
+use baton_swarm::{Applications, Conditions, Link, Load, Tally, World};
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
     PolicyName, SchedulerSpec,
@@ -84,7 +84,11 @@ struct Served {
 
 impl Served {
     fn new(model_threads: u32, policy: PolicyName, seed: u64) -> Self {
-        let mut world = World::new(cluster(model_threads, policy), Conditions::quiet(), seed);
+        Self::of(cluster(model_threads, policy), Conditions::quiet(), seed)
+    }
+
+    fn of(cluster: Cluster, conditions: Conditions, seed: u64) -> Self {
+        let mut world = World::new(cluster, conditions, seed);
         world.start_scheduler();
         world.start_backend(0);
         world.start_backend(1);
@@ -165,7 +169,28 @@ fn drained_backends_lose_nothing_and_a_late_one_is_used() {
         assert!(matches!(left, Some(Ok(()))), "it leaves in order: {left:?}");
     }
     served.offer(&[0, 1, 2], 2_000, ms(100), &LOAD);
-    assert_eq!(served.finish(), completed(served.offered));
+    let tally = served.finish();
+    // Some deadlines leave no time to wait for anything.
+    assert!(tally.failed() == 0 && tally.dropped() * 20 < served.offered, "{tally:?}");
+}
+
+/// Answers that wait for room in a narrow connection leave before their backend does.
+#[test]
+fn a_backend_that_leaves_has_sent_what_it_answered() {
+    let mut cluster = cluster(2, PolicyName::Eager);
+    cluster.models.iter_mut().for_each(|model| model.output_bytes = 4_000);
+    let link = Link { window: 2_048, ..Link::QUIET };
+    let mut served = Served::of(cluster, Conditions { link, ..Conditions::quiet() }, 4);
+    for round in 0..20 {
+        served.offer(&[0, 1, 2], 600, ms(25), &LOAD);
+        // Each life has its place; two live at a time.
+        let left = served.world.leave(round, ms(100));
+        assert!(matches!(left, Some(Ok(()))), "it leaves in order: {left:?}");
+        served.world.start_backend(round % 2);
+        served.offer(&[0, 1, 2], 600, ms(25), &LOAD);
+    }
+    let tally = served.finish();
+    assert!(tally.completed > 1_000 && tally.failed() == 0, "{tally:?}");
 }
 
 /// Models move from thread to thread at random moments.

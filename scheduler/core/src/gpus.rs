@@ -181,6 +181,13 @@ impl GpuTable {
         there.map(|slot| usize::from(slot.outstanding)).sum()
     }
 
+    /// Slots that are offered for a batch, now or when what they have ends. Walks all slots: for tests
+    /// and diagnosis.
+    pub(crate) fn offered(&self) -> usize {
+        let sets = self.idle.iter().chain(&self.overdue).map(IdSet::len);
+        sets.chain(self.busy.iter().map(IndexedHeap::len)).sum()
+    }
+
     fn first_idle(&self, subcluster: SubclusterId) -> Option<u32> {
         let at = subcluster.0 as usize;
         self.idle[at].first().or_else(|| self.overdue[at].first())

@@ -41,6 +41,11 @@ impl IdSet {
         }
     }
 
+    /// How many members it has. Walks all words.
+    pub(crate) fn len(&self) -> usize {
+        self.members.iter().map(|bits| bits.count_ones() as usize).sum()
+    }
+
     /// The smallest member.
     pub(crate) fn first(&self) -> Option<u32> {
         let summary = self.occupied.iter().position(|&bits| bits != 0)?;

@@ -214,6 +214,12 @@ impl RankState {
         self.gpus.outstanding()
     }
 
+    /// Slots that are offered for a batch, now or when what they have ends: with nothing outstanding,
+    /// all that are present. Walks all slots: for tests and diagnosis.
+    pub fn gpus_offered(&self) -> usize {
+        self.gpus.offered()
+    }
+
     /// Slots of the sub-cluster that take batches.
     pub fn gpus_present(&self, subcluster: SubclusterId) -> u32 {
         self.gpus.present(subcluster)

@@ -44,8 +44,6 @@ const SEATED: u32 = 16 * MEMORY as u32;
 const CALM_TICKS: u32 = 8;
 /// Ticks after the limit began in which what is given up had been let in before.
 const SETTLING: u64 = 8;
-/// A demand that was counted for `age` ticks may be above the share by so many `age`ths of it.
-const DOUBT: u64 = 4;
 
 /// What became of a model's tasks since start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -268,9 +266,8 @@ impl Standings {
         }
         let settled = self.seats.iter().filter(|seat| !seat.is_new(self.ticks));
         let settled = settled.map(|seat| seat.demand.sum);
-        let level = level(|| settled.clone().chain([self.newcomers.sum]), self.served.sum);
-        let doubt = (level / self.age).saturating_mul(DOUBT) - level / MEMORY * DOUBT;
-        self.level = Some(level.saturating_add(doubt));
+        let demands = || settled.clone().chain([self.newcomers.sum]);
+        self.level = Some(level(demands, self.served.sum));
     }
 
     /// A longer queue keeps the GPUs busier, and one that is too long lets tasks in that are given up.
@@ -304,5 +301,62 @@ fn level<I: Iterator<Item = u64>>(demands: impl Fn() -> I, total: u64) -> u64 {
             return level;
         }
         level = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Nanos = Nanos::from_millis(25);
+
+    /// `ticks` in each of which frontend f asks `asked[f]` times, and `done` happens to all.
+    fn run(standings: &mut Standings, ticks: u64, asked: &[u64], done: Fate) {
+        let mut fate = standings.seen;
+        for _ in 0..ticks {
+            let now = standings.tick_ends + TICK;
+            for (frontend, &tasks) in asked.iter().enumerate() {
+                (0..tasks).for_each(|_| standings.on_task(now, FrontendId(frontend as u16), fate));
+            }
+            fate.dispatched += done.dispatched;
+            fate.given_up += done.given_up;
+        }
+    }
+
+    fn over(standings: &Standings) -> Vec<u16> {
+        (0..8).filter(|&frontend| standings.is_over(FrontendId(frontend))).collect()
+    }
+
+    #[test]
+    fn whoever_asks_for_more_than_its_share_is_over_while_one_in_64_is_lost() {
+        for (given_up, limited) in [(1, false), (3, true)] {
+            let mut standings = Standings::new(Nanos::from_millis(30), 8);
+            run(&mut standings, 100, &[20, 60, 90], Fate { dispatched: 127, given_up });
+            assert_eq!(standings.room(64).is_some(), limited, "{given_up} of 128");
+            assert_eq!(over(&standings), if limited { &[1, 2][..] } else { &[] });
+        }
+    }
+
+    #[test]
+    fn a_frontend_that_leaves_takes_its_own_seat_only() {
+        let mut standings = Standings::new(Nanos::from_millis(30), 8);
+        let done = Fate { dispatched: 80, given_up: 20 };
+        run(&mut standings, 100, &[20, 25, 50], done);
+        assert_eq!(over(&standings), [2]);
+        standings.forget(FrontendId(0));
+        assert_eq!(over(&standings), [2]);
+        run(&mut standings, 200, &[0, 90, 10], done);
+        assert_eq!(over(&standings), [1]);
+        assert_eq!(standings.seats.len(), 2);
+        run(&mut standings, u64::from(SEATED) + 1, &[0, 90], done);
+        assert_eq!(standings.seats.len(), 1, "who has not asked for long has no seat");
+    }
+
+    #[test]
+    fn water_is_level() {
+        let of = |demands: &[u64], total| level(|| demands.iter().copied(), total);
+        assert_eq!(of(&[10, 20, 30], 60), u64::MAX);
+        assert_eq!(of(&[10, 20, 30], 50), 20);
+        assert_eq!(of(&[90, 90, 5, 0], 65), 30);
     }
 }

@@ -134,8 +134,22 @@ fn leaving_and_joining_again_gains_nothing() {
 fn after_the_flood_everybody_is_served_again_within_half_a_second() {
     let mut world = world(true);
     offer(&mut world, 0, &[0.3, 4.0], 2.0, 0.0);
-    let after = offer(&mut world, 1, &[0.3, 0.5], 2.0, 0.5);
+    offer(&mut world, 1, &[0.3, 0.5], 0.5, 0.0);
+    let limited = world.models[0].counters().over_share;
+    let after = offer(&mut world, 2, &[0.3, 0.5], 2.0, 0.0);
     for frontend in &after {
         assert!(frontend.bad_rate() < 0.005, "{after:?}");
     }
+    assert_eq!(world.models[0].counters().over_share, limited, "nobody is limited any more");
+}
+
+#[test]
+fn whoever_is_left_alone_is_not_limited_any_more() {
+    let mut world = world(true);
+    offer(&mut world, 0, &[0.3, 4.0], 2.0, 0.0);
+    world.lose_frontend(FrontendId(0));
+    offer(&mut world, 1, &[0.0, 4.0], 1.5, 0.0);
+    let limited = world.models[0].counters().over_share;
+    offer(&mut world, 2, &[0.0, 4.0], 1.0, 0.0);
+    assert_eq!(world.models[0].counters().over_share, limited);
 }

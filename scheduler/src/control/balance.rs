@@ -2,6 +2,7 @@
 
 use baton_core::{ModelId, Nanos};
 use baton_rdma::Transport;
+use baton_rdma::wire::Role;
 
 use super::{ControlParts, ControlThread};
 use crate::link::ModelCommand;
@@ -114,7 +115,10 @@ impl<T: Transport> ControlThread<T> {
         self.balance.moving = None;
         let home = self.balance.homes[model.0 as usize];
         let (desc, name) = self.parts.catalog.moved(model.0 as usize, home).clone();
-        let frontends: Vec<_> = self.roster.frontends().map(|(_, f)| f.conn).collect();
+        // Also those that have been told the former home and have not joined yet.
+        let talking = self.conversations.iter().filter(|(_, c)| !c.over);
+        let frontends = talking.filter(|(_, c)| c.peer.role == Role::Frontend);
+        let frontends: Vec<_> = frontends.map(|(&conn, _)| conn).collect();
         for conn in frontends {
             self.send_or_drop(conn, |transport| {
                 transport.send(conn, &desc, name.as_bytes()).is_ok()

@@ -7,6 +7,8 @@ use baton_rdma::frame::HEADER_LEN;
 use baton_rdma::wire::{FrameHeader, Kind, Message, decode};
 use zerocopy::FromBytes;
 
+use super::batches::BatchWord;
+
 /// Longest frame that may be repeated: they are short.
 const REPEAT_MAX: usize = 4096;
 
@@ -17,6 +19,8 @@ pub(super) struct Passed {
     pub(super) len: usize,
     /// The task whose outcome it is.
     pub(super) word: Option<TaskId>,
+    /// What it says about a batch.
+    pub(super) batch: Option<BatchWord>,
     /// The whole of it, unless it is long.
     pub(super) bytes: Option<Vec<u8>>,
 }
@@ -93,14 +97,17 @@ impl FrameTracker {
         let kind = header.check().expect("our transports write frames");
         let body =
             &head[HEADER_LEN..(HEADER_LEN + usize::from(header.body_len.get())).min(head.len())];
-        let word = match decode(kind, body) {
-            Ok(Message::TaskEnd(end)) => Some(TaskId(end.task.get())),
-            Ok(Message::TaskResult(result)) => Some(TaskId(result.task.get())),
+        // A long body is not kept whole and says nothing.
+        let message = decode(kind, body).ok();
+        let word = match &message {
+            Some(Message::TaskEnd(end)) => Some(TaskId(end.task.get())),
+            Some(Message::TaskResult(result)) => Some(TaskId(result.task.get())),
             _ => None,
         };
+        let batch = message.as_ref().and_then(BatchWord::of);
         self.words.extend(word.map(|task| (self.written, task)));
         let len = self.len;
         let whole = head.len() == len;
-        Passed { kind, len, word, bytes: whole.then_some(head) }
+        Passed { kind, len, word, batch, bytes: whole.then_some(head) }
     }
 }

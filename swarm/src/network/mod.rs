@@ -5,6 +5,7 @@
 //! process's life: whoever starts anew is another host. One `StdRng` of its own decides every delay,
 //! so that the same calls have the same effects.
 
+mod batches;
 mod conn;
 mod faults;
 mod frames;
@@ -24,6 +25,7 @@ use baton_rdma::wire::Kind;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::clock::SkewedClock;
 use conn::{Cargo, Conn, Segment};
 pub use port::{Port, SimStream};
 pub use watch::Watch;
@@ -62,6 +64,13 @@ impl Link {
         cuts: 0,
         patience: Nanos::from_millis(500),
     };
+
+    /// How wrong two hosts may be about each other's clocks once they have compared them a few times:
+    /// by half of the quickest round trip, and what passes and drift add.
+    pub(crate) fn doubt(&self) -> Nanos {
+        let spike = if self.spikes > 0 { self.spike } else { Nanos::ZERO };
+        self.delay + self.jitter + spike + Nanos::from_micros(200)
+    }
 }
 
 /// A frame that has left its sender, for the event log.
@@ -209,6 +218,11 @@ impl Network {
         debug_assert!(before.is_none_or(|old| !state.endpoints[old].alive), "{addr} is taken");
         drop(state);
         Port::new(self.clone(), number, addr)
+    }
+
+    /// Reports of backends to this host are held against its clock.
+    pub(crate) fn know_clock(&self, host: HostId, clock: SkewedClock) {
+        self.state.borrow_mut().watch.batches.know(host, clock);
     }
 
     /// What was seen of tasks' outcomes and of hosts' connections.

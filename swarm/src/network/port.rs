@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, Read};
 use std::net::SocketAddr;
 
 use baton_core::Nanos;
+use baton_rdma::wire::Kind;
 use baton_rdma::{Edge, Net, NetStream};
 use baton_topo::Waker;
 use rand::RngExt;
@@ -245,14 +246,19 @@ impl State {
             return;
         }
         let (from, to) = self.hosts(at, way);
+        let (now, doubt) = (self.now, self.link.doubt());
         let State { conns, watch, sent, rng, log, repeats, .. } = self;
         let line = &mut conns[at].ways[way];
         let (queued, mut again) = (&mut line.repeats, 0);
         watch.bytes += bytes.len() as u64;
         line.frames.write(bytes, |passed| {
             watch.frames += 1;
+            watch.cancels += u64::from(passed.kind == Kind::Cancel);
             if let Some(task) = passed.word {
                 watch.said(task);
+            }
+            if let Some(word) = passed.batch {
+                watch.batches.note(at, (from, to), word, now, doubt);
             }
             if *log {
                 sent.push(Sent { from, to, kind: passed.kind, bytes: passed.len });

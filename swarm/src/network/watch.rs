@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use baton_core::TaskId;
 
 use super::HostId;
+use super::batches::Batches;
 use super::conn::Conn;
 
 /// Outcomes under way or lost, and conversations that broke.
@@ -14,12 +15,16 @@ pub struct Watch {
     pub(super) words: BTreeMap<u64, u32>,
     /// Pairs of hosts between which a connection has ended or broken, the smaller first.
     pub(super) broken: BTreeSet<(HostId, HostId)>,
+    /// Wishes to cancel that clients have sent.
+    pub cancels: u64,
     /// Frames repeated.
     pub repeated: u64,
     /// Frames in all.
     pub frames: u64,
     /// Bytes in all.
     pub bytes: u64,
+    /// Batches between plan and report.
+    pub(super) batches: Batches,
 }
 
 impl Watch {
@@ -31,6 +36,16 @@ impl Watch {
     /// True if a connection between the two has ended or broken.
     pub fn broken(&self, a: HostId, b: HostId) -> bool {
         self.broken.contains(&(a.min(b), a.max(b)))
+    }
+
+    /// The first thing a backend said about a batch that cannot be.
+    pub fn wrong(&self) -> Option<&str> {
+        self.batches.wrong.as_deref()
+    }
+
+    /// Who has reported the task's batch as executed: it has answered, or is about to.
+    pub(crate) fn answered_by(&self, task: TaskId) -> Option<HostId> {
+        self.batches.answered_by(task)
     }
 
     pub(super) fn said(&mut self, task: TaskId) {

@@ -1,0 +1,88 @@
+//! What must hold of the moments that are told: an answer's are those of its execution, and nobody
+//! runs out of time for want of a scheduler that is there.
+
+use baton_client::{Course, DropReason, FailReason, Teller, Timing};
+use baton_core::Nanos;
+
+use crate::faults::Fault;
+use crate::process::FrontendProcess;
+use crate::run::Run;
+use crate::world::World;
+
+/// How long after everybody is back a task may still be without a scheduler, not counting the way: a
+/// client asks again every 20 ms.
+const TAKEN_UP: Nanos = Nanos::from_millis(30);
+/// How long answers, and the word that there is none, may take beside the way: a backend waits so long
+/// for a frontend that takes none.
+const PROMPT: Nanos = Nanos::from_millis(20);
+/// No clock is so uncertain once a client is open.
+const DOUBT_MAX: Nanos = Nanos::from_millis(1_000);
+
+/// An answer says when its execution began and ended, on its client's clock, as wrong as the client's
+/// clock and the backend's may be. Returns what is not so.
+pub(crate) fn misdated(world: &World, frontend: usize, number: u64, t: &Timing) -> Option<String> {
+    let clock = world.frontends[frontend].as_ref()?.clock;
+    let doubt = t.clock_error + world.conditions.link.doubt();
+    let mut ledger = world.ledger.borrow_mut();
+    let mut starts = ledger.task(number).runs.iter().map(|run| clock.at(run.started));
+    let is_true = starts.any(|start| start <= t.started + doubt && t.started <= start + doubt);
+    let in_order = t.started <= t.finished && t.finished <= t.landed + doubt;
+    let is_known = t.clock_error < DOUBT_MAX;
+    (!is_true || !in_order || !is_known).then(|| {
+        format!(
+            "task {number} is told to have executed from {:?} to {:?}, {doubt:?} more or less, and \
+             landed at {:?}: {}",
+            t.started,
+            t.finished,
+            t.landed,
+            match (is_known, is_true) {
+                (false, _) => "its client does not know the time",
+                (true, false) => "it did not begin then",
+                (true, true) => "in the wrong order",
+            }
+        )
+    })
+}
+
+/// Where nothing holds anybody up, an answer is there soon after its execution. Returns what is not so.
+pub(crate) fn tardy(world: &World, number: u64, t: &Timing) -> Option<String> {
+    let took = t.landed - t.finished;
+    let most = PROMPT + world.conditions.link.doubt().times(2);
+    (took > most).then(|| format!("the answer to task {number} took {took:?}, more than {most:?}"))
+}
+
+/// The same of the word that a task is dropped, after its deadline.
+pub(crate) fn told_late(world: &World, number: u64, c: &Course) -> Option<String> {
+    let late = c.ended - c.deadline;
+    let most = PROMPT + world.conditions.link.doubt().times(4);
+    (late > most).then(|| {
+        format!("that task {number} is dropped was told {late:?} late, more than {most:?}")
+    })
+}
+
+/// True if a client gave a task up because it had no scheduler to send it to.
+pub(crate) fn is_for_want_of_a_scheduler(why: Result<DropReason, FailReason>, c: &Course) -> bool {
+    let reason = matches!(why, Ok(DropReason::Deadline) | Err(FailReason::SchedulerLost));
+    reason && c.by == Teller::Client
+}
+
+/// Whoever is back takes up what was left: no task waits for a scheduler while everybody has one.
+pub(crate) fn left_behind(run: &Run, number: u64) -> Option<String> {
+    let since = run.whole_since.filter(|_| is_whole(run))?;
+    let plan = &run.plan;
+    let may_wait = |fault: &Fault| fault.may_hold_inputs();
+    let excused = !plan.attacks.is_empty() || plan.faults.iter().any(|(_, fault)| may_wait(fault));
+    let by = since + TAKEN_UP + plan.link.doubt().times(2);
+    (!excused && by < run.world.now).then(|| {
+        format!(
+            "task {number} had no scheduler, and everybody has one since {:.3} ms",
+            since.as_millis_f64()
+        )
+    })
+}
+
+/// Every process is a member, every client is open, and nobody is told to end.
+pub(crate) fn is_whole(run: &Run) -> bool {
+    let open = |process: &FrontendProcess| process.client().is_some_and(|c| c.loss().is_none());
+    !run.is_stopping() && run.is_whole() && run.world.frontends.iter().flatten().all(open)
+}

@@ -1,0 +1,127 @@
+//! What plans allow and what reports claim, compared as they go by.
+
+use std::collections::BTreeMap;
+
+use baton_core::{Nanos, TaskId};
+use baton_rdma::wire::{BatchStatus, Message};
+
+use super::HostId;
+use crate::clock::SkewedClock;
+
+/// How long past `invalid_after` a backend may still start a batch.
+const START_GRACE: Nanos = Nanos::from_millis(1);
+/// How old a report may be when it leaves: its frontends may not take their answers, and its backend
+/// may stand still.
+const OLD: Nanos = Nanos::from_millis(2_000);
+
+/// What a frame says about a batch; moments on the scheduler's clock.
+#[derive(Clone, Debug)]
+pub(super) enum BatchWord {
+    Planned(u64, Planned),
+    Executed(u64, Executed),
+}
+
+/// A plan, until its report.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    invalid_after: Nanos,
+    tasks: Vec<u64>,
+}
+
+/// A report.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Executed {
+    started: Nanos,
+    finished: Nanos,
+    rows: u16,
+}
+
+impl BatchWord {
+    pub(super) fn of(message: &Message<'_>) -> Option<Self> {
+        match message {
+            Message::Plan(plan, tasks) => {
+                let invalid_after = Nanos(plan.invalid_after_ns.get());
+                let tasks = tasks.iter().map(|task| task.get()).collect();
+                Some(Self::Planned(plan.batch.get(), Planned { invalid_after, tasks }))
+            }
+            Message::BatchDone(done) if has_executed(done.status) => {
+                let (started, finished) = (done.started_ns.get(), done.finished_ns.get());
+                let (started, finished) = (Nanos(started), Nanos(finished));
+                let executed = Executed { started, finished, rows: done.rows.get() };
+                Some(Self::Executed(done.batch.get(), executed))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn has_executed(status: u8) -> bool {
+    [BatchStatus::Executed as u8, BatchStatus::EngineError as u8].contains(&status)
+}
+
+/// Plans without a report, what was reported, and every scheduler's clock.
+#[derive(Default, Debug)]
+pub(super) struct Batches {
+    /// By connection and name.
+    planned: BTreeMap<(usize, u64), Planned>,
+    /// Tasks of batches that were reported as executed: they are answered, says this host.
+    answered: BTreeMap<u64, HostId>,
+    clocks: BTreeMap<HostId, SkewedClock>,
+    /// The first thing that was not as it must be.
+    pub(super) wrong: Option<String>,
+}
+
+impl Batches {
+    pub(super) fn know(&mut self, host: HostId, clock: SkewedClock) {
+        self.clocks.insert(host, clock);
+    }
+
+    pub(super) fn answered_by(&self, task: TaskId) -> Option<HostId> {
+        self.answered.get(&task.0).copied()
+    }
+
+    /// `from` says this to `to` on a connection, at a moment of true time; `doubt` is how wrong a
+    /// backend may be about the scheduler's clock.
+    pub(super) fn note(
+        &mut self,
+        at: usize,
+        (from, to): (HostId, HostId),
+        word: BatchWord,
+        now: Nanos,
+        doubt: Nanos,
+    ) {
+        match word {
+            BatchWord::Planned(batch, planned) => drop(self.planned.insert((at, batch), planned)),
+            BatchWord::Executed(batch, executed) => {
+                let Some(planned) = self.planned.remove(&(at, batch)) else { return };
+                self.answered.extend(planned.tasks.iter().map(|&task| (task, from)));
+                let Some(clock) = self.clocks.get(&to) else { return };
+                if let Some(problem) = untrue(&planned, &executed, clock.at(now), doubt) {
+                    let until = planned.invalid_after;
+                    let said =
+                        || format!("batch {batch} of {from:?}, valid until {until:?}, {problem}");
+                    self.wrong.get_or_insert_with(said);
+                }
+            }
+        }
+    }
+}
+
+/// What cannot be about a report that leaves at `there` by the scheduler's clock.
+fn untrue(plan: &Planned, done: &Executed, there: Nanos, doubt: Nanos) -> Option<String> {
+    let Executed { started, finished, rows } = *done;
+    // What two estimates told apart may be wrong by both.
+    let latest = plan.invalid_after + START_GRACE + doubt.times(2);
+    let problem = if rows > 0 && started > latest {
+        "later than its plan allows"
+    } else if started > finished || finished > there + doubt {
+        "to the end before it began, or in the future"
+    } else if there > finished + OLD {
+        "long ago"
+    } else {
+        return None;
+    };
+    Some(format!(
+        "is reported at {there:?} to have run from {started:?} to {finished:?}: {problem}"
+    ))
+}
