@@ -25,6 +25,10 @@ impl Run {
                 self.serve_everybody(within);
             }
         }
+        // A GPU that died without having anything to do is noticed when it has.
+        if self.go_on() {
+            self.stay_whole();
+        }
     }
 
     /// What broke at the last moment shows only now; whoever lost somebody by it comes back.
