@@ -2,8 +2,9 @@
 //! reason to those whose rows were left out.
 //!
 //! In: a batch slot in Replying. Out: `TaskResult` and `TaskEnd` messages, each exactly once. A
-//! frontend that does not take its answers holds the batch slot up, but only for [`REPLY_BOUND`]:
-//! then it is disconnected, and its tasks end by their leases.
+//! frontend that takes none of its answers holds the batch slot up, but only for [`REPLY_BOUND`]:
+//! then it is disconnected, and its tasks end by their leases. One that takes them slowly has so long
+//! for each.
 
 use baton_core::{Nanos, TaskId};
 use baton_rdma::wire::{RefuseCode, TaskEnd, TaskResult};

@@ -13,7 +13,7 @@ use baton_rdma::{Backoff, Events, Read, Transport};
 use baton_topo::{Agent, Waker};
 
 use crate::admit::Admission;
-use crate::config::BackendConfig;
+use crate::config::{BATCH_SLOTS, BackendConfig};
 use crate::counters::Counters;
 use crate::error::BackendError;
 use crate::execute::{Executor, Measured};
@@ -42,6 +42,8 @@ pub struct Worker<T, E> {
     reads: Vec<Read>,
     /// When answers that a frontend did not take are tried again.
     reply_at: Option<Nanos>,
+    /// Which of all batch slots is answered first in the next pass.
+    reply_from: usize,
     counters: Counters,
     /// It was ready once: from then on it joins again when its scheduler is lost.
     has_served: bool,
@@ -65,6 +67,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             events: Events::new(),
             reads: Vec::with_capacity(batch_max as usize),
             reply_at: None,
+            reply_from: 0,
             counters: Counters::default(),
             has_served: false,
             end: None,
@@ -221,18 +224,19 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         started
     }
 
+    /// Batches take turns: what little room a slow frontend leaves would always be the first one's.
     fn reply(&mut self, now: Nanos) -> usize {
         self.reply_at = None;
-        let mut replied = 0;
-        for index in 0..self.gpus.len() {
-            for slot in 0..self.gpus[index].slots.len() {
-                if self.gpus[index].slots[slot].phase() != Phase::Replying {
-                    continue;
-                }
-                match self.answer(index, slot, now) {
-                    true => replied += 1,
-                    false => self.reply_at = Some(now + RETRY_AFTER),
-                }
+        let (slots, mut replied) = (self.gpus.len() * BATCH_SLOTS, 0);
+        for at in (self.reply_from..slots).chain(0..self.reply_from) {
+            let (gpu, slot) = (at / BATCH_SLOTS, at % BATCH_SLOTS);
+            if self.gpus[gpu].slots[slot].phase() != Phase::Replying {
+                continue;
+            }
+            if self.answer(gpu, slot, now) {
+                replied += 1;
+            } else if self.reply_at.replace(now + RETRY_AFTER).is_none() {
+                self.reply_from = (at + 1) % slots;
             }
         }
         replied

@@ -170,7 +170,13 @@ pub trait Transport {
     /// A handle that ends a [`Transport::wait`] from any thread.
     fn waker(&self) -> Waker;
 
-    /// What this transport counted since it started.
+    /// True if something queued has not left yet: it would go with its connection. Walks every
+    /// connection, so not for every pass. A fabric that keeps nothing back says no.
+    fn has_unsent(&self) -> bool {
+        false
+    }
+
+    /// What this transport counted since it started. Must be cheap: threads ask in every pass.
     fn counters(&self) -> TransportCounters;
 }
 
@@ -220,8 +226,6 @@ pub struct TransportCounters {
     pub results_stale: u64,
     /// A level, no count: bytes of the credit window that are taken now, as initiator.
     pub credit_held: u64,
-    /// A level: connections with bytes that the network has not taken yet.
-    pub unsent: u64,
     /// A level: bytes of the slabs and batch rows the transport serves.
     pub memory_bytes: u64,
     /// Of these, in huge pages, as far as the first page of each slab and batch tells.

@@ -72,6 +72,24 @@ fn a_silent_member_is_taken_for_dead_and_a_pinging_one_is_not() {
 }
 
 #[test]
+fn a_silent_backend_is_taken_for_dead_and_its_model_for_unserved() {
+    let mut stage = stage();
+    let (mut silent, mut alive) = (stage.backend("b", 0, 1), stage.frontend());
+    stage.exchange(&mut silent);
+    for _ in 0..4 {
+        alive.ping();
+        stage.exchange(&mut alive);
+        stage.advance(ms(400));
+    }
+    assert_eq!(refused(&stage.exchange(&mut silent)), Some(RefuseCode::Unauthorised));
+    assert_eq!(stage.scheduler.control.roster().backends().count(), 0);
+    let task = alive.task(0, 0);
+    alive.submit(0, task, stage.now + ms(30));
+    let reason = DropReason::NoBackend.code();
+    assert_eq!(stage.exchange(&mut alive), [Told::Ended { task, kind: 1, reason, retry_ms: 0 }]);
+}
+
+#[test]
 fn joins_that_cannot_be_served_are_refused_with_the_reason() {
     let cases: [(&[u32], u32, u32, &str); 5] = [
         (&[0], 9, 1, "no sub-cluster"),

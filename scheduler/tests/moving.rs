@@ -155,6 +155,48 @@ fn a_model_that_comes_back_is_as_if_it_had_never_left() {
     assert_eq!(stage.scheduler.model_threads[0].in_flight(), 1);
 }
 
+/// Each move makes a passage. What it is for is over once the model has come back to where it led from.
+#[test]
+fn passages_of_former_moves_do_not_pile_up() {
+    let mut stage = Stage::new(&cluster(PolicyName::Symphony, 3));
+    let mut open_after = |to: usize| -> Vec<usize> {
+        move_model(&mut stage, 0, to);
+        stage.settle();
+        stage.scheduler.model_threads.iter().map(|thread| thread.open_passages()).collect()
+    };
+    // Both ends of the way it came by count.
+    for round in 0..5 {
+        assert_eq!([open_after(1), open_after(0)], [[1, 1, 0]; 2], "round {round}");
+    }
+    open_after(1);
+    for round in 0..5 {
+        let around = [open_after(2), open_after(0), open_after(1)];
+        assert_eq!(around, [[1, 2, 1], [1, 1, 2], [2, 1, 1]], "round {round}");
+    }
+}
+
+/// Its last backend goes between the two homes: the former one has no tasks of it any more, and the
+/// new one none yet.
+#[test]
+fn what_is_under_way_when_the_last_backend_goes_is_told_at_the_new_home() {
+    let (mut stage, mut frontend, backend) = stage(PolicyName::Symphony, 0);
+    let task = submit(&stage, &mut frontend, 0, 0);
+    stage.settle();
+    move_model(&mut stage, 0, 1);
+    drop(backend.transport);
+    let now = stage.now;
+    stage.scheduler.control.poll(now);
+    [1, 0, 1].into_iter().for_each(|thread| poll(&mut stage, thread));
+    let reason = DropReason::NoBackend.code();
+    assert_eq!(stage.exchange(&mut frontend), [Told::Ended { task, kind: 1, reason, retry_ms: 0 }]);
+    let after = submit(&stage, &mut frontend, 0, 1);
+    assert_eq!(
+        stage.exchange(&mut frontend),
+        [Told::Ended { task: after, kind: 1, reason, retry_ms: 0 }],
+        "the new home knows too"
+    );
+}
+
 #[test]
 fn who_is_told_the_former_home_and_joins_later_hears_of_the_move() {
     let (mut stage, ..) = stage(PolicyName::Symphony, 0);

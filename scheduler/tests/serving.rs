@@ -181,6 +181,70 @@ fn when_the_last_backend_dies_what_waits_is_told() {
 }
 
 #[test]
+fn when_the_last_backend_leaves_what_waits_is_told_and_nothing_more_is_taken() {
+    let mut stage = stage(PolicyName::Symphony);
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b1", 0, 1));
+    let tasks = submit(&mut stage, &mut frontend, 2);
+    backend.leave();
+    assert_eq!(stage.exchange(&mut backend), [Told::LeaveAck]);
+    let told = stage.exchange(&mut frontend);
+    assert_eq!(told, [tasks[0], tasks[1]].map(|task| dropped(task, DropReason::NoBackend)));
+    let late = frontend.task(9, 0);
+    frontend.submit(0, late, stage.now + ms(30));
+    assert_eq!(stage.exchange(&mut frontend), [dropped(late, DropReason::NoBackend)]);
+    let _next = stage.backend("b2", 0, 1);
+    submit(&mut stage, &mut frontend, 1);
+}
+
+#[test]
+fn a_backend_that_goes_takes_neither_the_others_nor_another_subclusters_tasks() {
+    let mut stage = stage(PolicyName::Symphony);
+    let mut frontend = stage.frontend();
+    let mut staying = stage.backend("a1", 0, 1);
+    let [going, last] = [("a2", 0), ("b", 1)].map(|(name, at)| stage.backend(name, at, 1));
+    let tasks = submit(&mut stage, &mut frontend, 1);
+    let other = frontend.task(1, 0);
+    frontend.submit(1, other, stage.now + ms(30));
+    assert_eq!(stage.exchange(&mut frontend), []);
+    drop(going.transport);
+    assert_eq!(stage.exchange(&mut frontend), [], "one of two");
+    drop(last.transport);
+    assert_eq!(stage.exchange(&mut frontend), [dropped(other, DropReason::NoBackend)]);
+    stage.advance(ms(24));
+    let told = stage.exchange(&mut staying);
+    assert_eq!(plan(&told[told.len() - 1..]).2, tasks);
+}
+
+/// The slot has as many batches as it can, and none of them is reported: only time can tell. Their
+/// timers are still set, for before or for after what comes.
+#[test]
+fn a_hopeless_task_is_told_at_its_moment_whatever_the_timer_was_set_for() {
+    for before in [ms(30), ms(10_000)] {
+        let mut stage = stage(PolicyName::Eager);
+        let (mut frontend, _backend) = (stage.frontend(), stage.backend("b", 0, 1));
+        let [first, second, patient, urgent] = [0, 1, 2, 3].map(|slot| frontend.task(slot, 0));
+        for task in [first, second] {
+            frontend.submit(0, task, stage.now + before);
+            assert_eq!(stage.exchange(&mut frontend), []);
+            stage.advance(ms(5));
+        }
+        assert_eq!(stage.scheduler.model_threads[0].in_flight(), 2);
+        for (task, slo) in [(patient, ms(30)), (urgent, ms(22))] {
+            frontend.submit(0, task, stage.now + slo);
+            assert_eq!(stage.exchange(&mut frontend), []);
+        }
+        // ℓ(1) = 5 ms
+        for (after, task) in [(ms(17), urgent), (ms(8) - Nanos(1), patient)] {
+            stage.advance(after);
+            assert_eq!(stage.exchange(&mut frontend), [], "it could still be executed in time");
+            stage.advance(Nanos(1));
+            let told = stage.exchange(&mut frontend);
+            assert_eq!(told, [dropped(task, DropReason::Deadline)], "{before:?}");
+        }
+    }
+}
+
+#[test]
 fn a_dead_frontends_tasks_leave_the_queue() {
     let mut stage = stage(PolicyName::Symphony);
     let (mut frontend, mut other) = (stage.frontend(), stage.frontend());

@@ -1,11 +1,12 @@
 //! What the books of a scheduler must say at the end of a run, and when outcomes must have come.
 
 use baton_client::DropReason;
-use baton_core::{Nanos, RateLimit, SubclusterId};
+use baton_core::{RateLimit, SubclusterId};
 use baton_scheduler::{Counter, ModelThreadCounters};
 use baton_topo::{Cluster, ModelSpec};
 
 use crate::faults::{Fault, Who};
+use crate::network::START_GRACE;
 use crate::run::Run;
 
 pub(crate) fn wrong(run: &Run) -> Option<String> {
@@ -105,7 +106,7 @@ fn late(run: &Run) -> Option<String> {
     }
     let (late, number) = run.world.ledger.borrow().latest;
     let bound =
-        SLOT_GRACE + plan.link.doubt().times(2) + (plan.link.delay + plan.link.jitter).times(2);
+        START_GRACE + plan.link.doubt().times(2) + (plan.link.delay + plan.link.jitter).times(2);
     (late > bound).then(|| {
         format!("task {number} had its outcome {:.3} ms after its deadline", late.as_millis_f64())
     })
@@ -176,6 +177,3 @@ fn quota_kept(run: &Run) -> Option<String> {
         format!("{admitted} tasks of a model were let in within {seconds:.3} s at {rps} per second")
     })
 }
-
-/// How long past its latest start a backend still starts a batch.
-const SLOT_GRACE: Nanos = Nanos::from_millis(1);

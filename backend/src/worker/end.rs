@@ -119,7 +119,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 end.until = now + REPLY_BOUND;
                 1
             }
-            Step::Sending { .. } if in_time && self.transport.counters().unsent > 0 => {
+            Step::Sending { .. } if in_time && self.transport.has_unsent() => {
                 end.step = Step::Sending { look_at: now + RETRY_AFTER };
                 0
             }

@@ -1,10 +1,11 @@
 //! How long a batch waits for frontends that do not take their answers.
 
 use baton_backend::execute::checksum;
-use baton_core::Nanos;
+use baton_core::{Nanos, TaskId};
 use baton_rdma::TcpConfig;
 
-use crate::world::{PlanSpec, World};
+use crate::party::Said;
+use crate::world::{FIRST_GPU, PlanSpec, World};
 
 const EXECUTED: u8 = 0;
 
@@ -27,6 +28,31 @@ fn the_time_that_one_frontend_wastes_is_not_taken_from_the_next() {
         [3, 4].map(|b| checksum(&[b; 64]))
     );
     assert_eq!((world.counter("frontends_slow"), world.counter("answers_lost")), (1, 1));
+}
+
+#[test]
+fn batches_take_turns_at_the_room_that_a_slow_frontend_leaves() {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    let mut world = World::ready_with(2, cfg);
+    let mut slow = world.connected_frontend(1);
+    let tasks: Vec<_> = (0..6).map(|byte| slow.submit(byte)).collect();
+    world.plan(&PlanSpec::default(), &tasks[..3]);
+    world.plan(&PlanSpec { gpu: FIRST_GPU + 1, ..PlanSpec::default() }, &tasks[3..]);
+    world.settle(&mut [&mut slow]);
+    (0..2).for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
+    let (mut told, mut history) = ([0, 0], Vec::new());
+    for _ in 0..12 {
+        world.step();
+        for said in slow.party.poll(world.now) {
+            if let Said::Result { task, .. } = said {
+                told[usize::from(tasks[3..].contains(&TaskId(task)))] += 1;
+            }
+        }
+        history.push(told);
+        world.pass(Nanos::from_micros(500));
+    }
+    assert!(history.iter().all(|&[a, b]| i32::abs(a - b) <= 1), "{history:?}");
+    assert_eq!(told, [3, 3]);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) const SMALL: u32 = 1;
 pub(crate) const FRONTEND_TOKEN: u64 = 0xfeed;
 pub(crate) const INPUT_BYTES: u32 = 64;
 pub(crate) const BATCH_MAX: u32 = 4;
-const FIRST_GPU: u32 = 10;
+pub(crate) const FIRST_GPU: u32 = 10;
 const STEP: Nanos = Nanos::from_micros(10);
 
 pub(crate) struct World {

@@ -174,6 +174,7 @@ impl<T: Transport> Io<T> {
         self.stage = Stage::Open;
         self.stage_ends = Nanos::MAX;
         self.life += 1;
+        self.backoff.reset();
         if self.life > 1 {
             return self.on_return(now);
         }

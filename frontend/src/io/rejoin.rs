@@ -165,7 +165,6 @@ impl<T: Transport> Io<T> {
     pub(super) fn on_return(&mut self, now: Nanos) {
         self.gathering_until = now + GATHERING;
         self.stopping = false;
-        self.backoff.reset();
         self.counters.reconnects.add(1);
         let Some(serving) = &mut self.serving else { return };
         serving.pending.extend(serving.tasks.ids());

@@ -330,9 +330,12 @@ impl<N: Net> Transport for TcpTransport<N> {
         self.net.waker()
     }
 
+    fn has_unsent(&self) -> bool {
+        self.table.iter().any(Conn::has_unsent)
+    }
+
     fn counters(&self) -> TransportCounters {
         let credit_held = self.shared.credit.in_flight();
-        let unsent = self.table.iter().filter(|conn| conn.has_unsent()).count() as u64;
-        TransportCounters { credit_held, unsent, ..self.shared.counters }
+        TransportCounters { credit_held, ..self.shared.counters }
     }
 }

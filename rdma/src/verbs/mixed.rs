@@ -241,6 +241,10 @@ impl Transport for MixedTransport {
         self.tcp.waker()
     }
 
+    fn has_unsent(&self) -> bool {
+        self.tcp.has_unsent() || self.fabric.as_ref().is_ok_and(|fabric| fabric.has_unsent())
+    }
+
     fn counters(&self) -> TransportCounters {
         let mut counters = self.tcp.counters();
         if let Ok(fabric) = &self.fabric {

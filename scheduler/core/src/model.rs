@@ -88,11 +88,11 @@ impl ModelState {
     /// `now`; once is enough for several tasks that arrive at a time.
     pub fn enqueue(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) -> bool {
         self.counters.received += 1;
-        if !self.admit(now, request.task, out) {
+        let request = Request { deadline: request.deadline - self.network.response, ..request };
+        if !self.admit(now, request, out) {
             return true;
         }
         let resized = self.sizing.on_arrival(now);
-        let request = Request { deadline: request.deadline - self.network.response, ..request };
         if !self.horizon(now, Nanos::ZERO).fits_alone(request.deadline) {
             self.end(request.task, DropReason::DeadlinePassed, out);
         } else if self.queue.push(request).is_err() {

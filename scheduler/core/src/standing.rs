@@ -81,15 +81,9 @@ struct Seat {
     /// The ticks of its first and its latest task.
     since: u32,
     last: u32,
-    /// There was a limit when it came.
-    in_rush: bool,
+    /// There was a limit when it came, less than [`NEWCOMER`] ticks ago.
+    is_new: bool,
     demand: Recent,
-}
-
-impl Seat {
-    fn is_new(&self, ticks: u32) -> bool {
-        self.in_rush && ticks.wrapping_sub(self.since) < NEWCOMER
-    }
 }
 
 /// One model's; see the module documentation. Allocates when it is made and never again.
@@ -145,23 +139,25 @@ impl Standings {
         }
     }
 
-    /// A task of `frontend` arrived, and until now `fate` happened to the others.
-    pub(crate) fn on_task(&mut self, now: Nanos, frontend: FrontendId, fate: Fate) {
-        if now >= self.tick_ends {
-            self.close_ticks(now, fate);
+    /// [`Standings::close_ticks`] is to be called before the next task.
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        now >= self.tick_ends
+    }
+
+    /// A task of `frontend` arrived.
+    pub(crate) fn on_task(&mut self, frontend: FrontendId) {
+        match self.places.get(usize::from(frontend.0)) {
+            None => {}
+            Some(0) => self.take_seat(frontend),
+            Some(&place) => self.seats[usize::from(place) - 1].demand.open += 1,
         }
-        let Some(place) = self.places.get_mut(usize::from(frontend.0)) else { return };
-        self.asked += 1;
-        if *place == 0 {
-            let (since, in_rush) = (self.ticks, self.level.is_some());
-            let demand = Recent::default();
-            self.seats.push(Seat { frontend, since, last: since, in_rush, demand });
-            *place = self.seats.len() as u16;
-        }
-        let seat = &mut self.seats[usize::from(*place) - 1];
-        seat.last = self.ticks;
-        seat.demand.open += 1;
-        self.newcomers.open += u64::from(seat.is_new(self.ticks));
+    }
+
+    fn take_seat(&mut self, frontend: FrontendId) {
+        let (since, is_new) = (self.ticks, self.level.is_some());
+        let demand = Recent { sum: 0, open: 1 };
+        self.seats.push(Seat { frontend, since, last: since, is_new, demand });
+        self.places[usize::from(frontend.0)] = self.seats.len() as u16;
     }
 
     /// A task was not let in, or had to leave.
@@ -174,7 +170,8 @@ impl Standings {
         let Some(place) = self.places.get_mut(usize::from(frontend.0)) else { return };
         let place = usize::from(mem::take(place));
         if place > 0 {
-            self.seats.swap_remove(place - 1);
+            let seat = self.seats.swap_remove(place - 1);
+            self.count(&seat);
             if let Some(moved) = self.seats.get(place - 1) {
                 self.places[usize::from(moved.frontend.0)] = place as u16;
             }
@@ -191,36 +188,68 @@ impl Standings {
         let place = self.places.get(usize::from(frontend.0)).map_or(0, |&place| usize::from(place));
         let (Some(level), Some(place)) = (self.level, place.checked_sub(1)) else { return false };
         let seat = &self.seats[place];
-        let newcomers = if seat.is_new(self.ticks) { self.newcomers.now() } else { 0 };
+        let newcomers = if seat.is_new { self.newcomers.now() } else { 0 };
         seat.demand.now().max(newcomers) > level
     }
 
-    fn close_ticks(&mut self, now: Nanos, fate: Fate) {
+    /// Time has passed, and until now `fate` happened to the tasks.
+    pub(crate) fn close_ticks(&mut self, now: Nanos, fate: Fate) {
         let passed = (now - self.tick_ends).0 / self.tick.0 + 1;
         self.tick_ends = self.tick_ends + self.tick.times(passed);
         self.served.open += fate.dispatched - self.seen.dispatched;
         self.lost.open += fate.given_up - self.seen.given_up;
         self.seen = fate;
-        // After so long nobody is seated, and nothing is left of anything.
-        for _ in 0..passed.min(u64::from(SEATED) + 1) {
-            self.close_tick();
+        if passed > MEMORY {
+            self.rest(passed);
+        } else {
+            (0..passed).for_each(|_| self.close_tick());
         }
         self.review();
     }
 
+    /// Nobody has asked for so many ticks that what was before does not count. Many seats times many ticks
+    /// would hold up the other models of the thread.
+    fn rest(&mut self, ticks: u64) {
+        self.close_tick();
+        self.ticks = self.ticks.wrapping_add(ticks as u32 - 1);
+        (self.age, self.level) = (MEMORY, None);
+        (self.newcomers, self.served, self.lost) = Default::default();
+        for seat in &mut self.seats {
+            (seat.is_new, seat.demand) = (false, Recent::default());
+        }
+    }
+
     fn close_tick(&mut self) {
+        for place in (0..self.seats.len()).rev() {
+            let seat = self.seats[place].clone();
+            self.count(&seat);
+            if seat.demand.open > 0 {
+                self.seats[place].last = self.ticks;
+            } else if self.ticks.wrapping_sub(seat.last) >= SEATED {
+                self.forget(seat.frontend);
+            }
+        }
         self.ticks = self.ticks.wrapping_add(1);
         self.age = (self.age + 1).min(MEMORY);
+        for recent in [&mut self.newcomers, &mut self.served] {
+            recent.close(self.age);
+        }
         self.lost.close(MEMORY);
-        self.newcomers.close(self.age);
-        self.served.close(self.age);
-        for place in (0..self.seats.len()).rev() {
-            let seat = &mut self.seats[place];
+        for seat in &mut self.seats {
             seat.demand.close(self.age);
-            if self.ticks.wrapping_sub(seat.last) >= SEATED {
-                let gone = seat.frontend;
-                self.forget(gone);
+            if seat.is_new && self.ticks.wrapping_sub(seat.since) >= NEWCOMER {
+                // From now on it counts by itself, and no longer among the others.
+                seat.is_new = false;
+                self.newcomers.sum = self.newcomers.sum.saturating_sub(seat.demand.sum);
             }
+        }
+    }
+
+    /// What was asked for in this tick from a seat.
+    fn count(&mut self, seat: &Seat) {
+        self.asked += seat.demand.open;
+        if seat.is_new {
+            self.newcomers.open += seat.demand.open;
         }
     }
 
@@ -264,7 +293,7 @@ impl Standings {
         } else if self.ticks.is_multiple_of(ROOM_TICKS) {
             self.judge_room();
         }
-        let settled = self.seats.iter().filter(|seat| !seat.is_new(self.ticks));
+        let settled = self.seats.iter().filter(|seat| !seat.is_new);
         let settled = settled.map(|seat| seat.demand.sum);
         let demands = || settled.clone().chain([self.newcomers.sum]);
         self.level = Some(level(demands, self.served.sum));
@@ -308,15 +337,13 @@ fn level<I: Iterator<Item = u64>>(demands: impl Fn() -> I, total: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const TICK: Nanos = Nanos::from_millis(25);
-
     /// `ticks` in each of which frontend f asks `asked[f]` times, and `done` happens to all.
     fn run(standings: &mut Standings, ticks: u64, asked: &[u64], done: Fate) {
         let mut fate = standings.seen;
         for _ in 0..ticks {
-            let now = standings.tick_ends + TICK;
+            standings.close_ticks(standings.tick_ends, fate);
             for (frontend, &tasks) in asked.iter().enumerate() {
-                (0..tasks).for_each(|_| standings.on_task(now, FrontendId(frontend as u16), fate));
+                (0..tasks).for_each(|_| standings.on_task(FrontendId(frontend as u16)));
             }
             fate.dispatched += done.dispatched;
             fate.given_up += done.given_up;
@@ -350,6 +377,35 @@ mod tests {
         assert_eq!(standings.seats.len(), 2);
         run(&mut standings, u64::from(SEATED) + 1, &[0, 90], done);
         assert_eq!(standings.seats.len(), 1, "who has not asked for long has no seat");
+    }
+
+    #[test]
+    fn a_newcomer_that_has_settled_counts_once() {
+        let mut standings = Standings::new(Nanos::from_millis(30), 8);
+        let done = Fate { dispatched: 120, given_up: 20 };
+        run(&mut standings, 100, &[35, 400], done);
+        for ticks in [15, 30, 60] {
+            run(&mut standings, ticks, &[35, 400, 400], done);
+            assert_eq!(over(&standings), [1, 2], "35 is less than a third of 120");
+        }
+    }
+
+    #[test]
+    fn after_a_silence_nothing_of_a_rush_is_left() {
+        let mut standings = Standings::new(Nanos::from_millis(30), 8);
+        run(&mut standings, 50, &[35, 400], Fate { dispatched: 120, given_up: 20 });
+        assert!(standings.room(64).is_some());
+        let silence = |standings: &mut Standings, ticks| {
+            let end = standings.tick_ends + standings.tick.times(ticks);
+            standings.close_ticks(end, standings.seen);
+        };
+        silence(&mut standings, MEMORY);
+        assert_eq!((standings.room(64), standings.seats.len()), (None, 2));
+        assert_eq!((standings.served.sum, standings.lost.sum), (0, 0));
+        assert!(standings.seats.iter().all(|seat| seat.demand.now() == 0));
+        silence(&mut standings, u64::from(SEATED));
+        silence(&mut standings, 0);
+        assert_eq!(standings.seats.len(), 0, "who has not asked for long has no seat");
     }
 
     #[test]

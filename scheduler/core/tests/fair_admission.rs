@@ -2,8 +2,8 @@
 //! and the GPUs are as busy as without it.
 mod world;
 
-use baton_core::{FrontendId, Policy, TaskId};
-use world::{Load, Rng, World, linear, ms};
+use baton_core::{DropReason, FrontendId, ModelState, Policy, Request, TaskId, Unserved};
+use world::{End, Load, Outbox, Rng, World, linear, ms};
 
 const SLO_MS: f64 = 30.0;
 /// What two GPUs do at best with ℓ(b) = b + 4 ms while batches take turns: 15 tasks in 19 ms each.
@@ -152,4 +152,24 @@ fn whoever_is_left_alone_is_not_limited_any_more() {
     let limited = world.models[0].counters().over_share;
     offer(&mut world, 2, &[0.0, 4.0], 1.0, 0.0);
     assert_eq!(world.models[0].counters().over_share, limited);
+}
+
+#[test]
+fn nobody_leaves_for_a_task_that_cannot_run() {
+    let mut model = ModelState::shared(linear(Policy::Baton, 1.0, 4.0, SLO_MS), FRONTENDS);
+    let (mut out, mut now) = (Outbox::default(), ms(1000.0));
+    // Nothing is ever granted, so all is lost.
+    for round in 0..2_000 {
+        now = now + ms(1.0);
+        for task in [0, 1].map(|frontend| TaskId(first(frontend) + round)) {
+            model.on_request(now, Request { task, deadline: now + ms(SLO_MS) }, &mut out);
+        }
+    }
+    let before = (model.waiting(), model.counters().over_share);
+    assert!(before.0 > 0 && before.1 > 0, "the queue is full: {before:?}");
+    let hopeless = Request { task: TaskId(first(2)), deadline: now + ms(2.0) };
+    model.on_request(now, hopeless, &mut out);
+    assert_eq!((model.waiting(), model.counters().over_share), before);
+    let passed = End::Unserved(Unserved::Dropped(DropReason::DeadlinePassed));
+    assert_eq!(out.ends[&first(2)], passed);
 }

@@ -89,10 +89,10 @@ fn a_head_chosen_over_is_told_once_it_is_hopeless_even_if_its_batch_still_waits(
     let mut world = World::new(vec![config], 1);
     (2..=5).for_each(|task| world.arrives(0, task, 0.0, 20.0));
     world.arrives(0, 1, 0.1, 9.0); // alone it could start until 3.1
-    world.run(3.0);
+    world.run(3.1);
     assert_eq!(world.end_of(1), None);
-    world.run(0.2);
-    assert_eq!(world.end_of(1), dropped(DropReason::Deadline));
+    world.run(0.000_001);
+    assert_eq!(world.end_of(1), dropped(DropReason::Deadline), "by the timer, a nanosecond later");
     assert_eq!(world.sizes(), [], "the four wait for a fifth until 10");
     world.run_out();
 }
@@ -113,9 +113,9 @@ fn a_hopeless_task_is_told_at_once_and_not_at_its_deadline() {
     let mut world = World::new(vec![deferred(), hog], 1);
     world.arrives(1, 100, 0.0, 1_000.0); // the only slot is taken until 50
     world.arrives(0, 1, 1.0, 20.0); // ℓ(1) = 6: from 15 on it cannot end by 21
-    world.run(14.9);
+    world.run(15.0);
     assert_eq!(world.end_of(1), None);
-    world.run(0.2);
+    world.run(0.000_001);
     assert_eq!(world.end_of(1), dropped(DropReason::Deadline));
     world.run_out();
 }

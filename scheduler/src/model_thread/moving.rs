@@ -47,6 +47,12 @@ impl Arrival {
 }
 
 impl<T: Transport> ModelThread<T> {
+    /// Ends of passages that something may still come or go by: one for each model that has left and not
+    /// come back, and one for each that is on its way here or may still be followed.
+    pub fn open_passages(&self) -> usize {
+        self.passages.iter().flatten().count() + self.arrivals.len()
+    }
+
     /// Hands the model over. From now on what arrives for it is passed on.
     pub(super) fn release(&mut self, model: ModelId, mut to: Passage) {
         let Place::Here(at) = self.out.places[model.0 as usize] else {

@@ -137,19 +137,8 @@ impl Stage {
 
     /// A member that has connected and read the catalogue.
     pub fn member(&mut self, role: Role) -> Member {
-        let mut transport = self.network.endpoint(Identity { role, member: 0 });
-        let control = transport.connect(self.control, Hello::new(role, 0, 0)).unwrap();
-        let mut member = Member {
-            transport,
-            role,
-            version_max: VERSION_MAX,
-            control,
-            threads: Vec::new(),
-            addrs: Vec::new(),
-            id: 0,
-            token: 0,
-            models: Vec::new(),
-        };
+        let transport = self.network.endpoint(Identity { role, member: 0 });
+        let mut member = Member::new(transport, role, self.control);
         assert!(self.exchange(&mut member).is_empty(), "only the catalogue comes first");
         member
     }
@@ -186,18 +175,7 @@ impl Stage {
     /// Takes in the answer to a join, and connects to every ModelThread.
     pub fn connect(&mut self, member: &mut Member) {
         let told = self.exchange(member);
-        let Some(Told::Joined { member: id, token, .. }) = told.first() else {
-            panic!("not joined: {told:?}");
-        };
-        (member.id, member.token) = (*id, *token);
-        for addr in member.addrs.clone() {
-            let hello = Hello {
-                version_max: member.version_max.into(),
-                ..Hello::new(member.role, member.id, member.token)
-            };
-            let conn = member.transport.connect(addr, hello).unwrap();
-            member.threads.push(conn);
-        }
+        member.joined(&told);
         self.exchange(member);
     }
 
@@ -213,8 +191,8 @@ impl Stage {
     }
 }
 
-pub struct Member {
-    pub transport: InprocTransport,
+pub struct Member<T = InprocTransport> {
+    pub transport: T,
     pub role: Role,
     version_max: u16,
     pub control: ConnId,
@@ -225,9 +203,44 @@ pub struct Member {
     pub token: u64,
     /// Names and ModelThreads of the models in the catalogue.
     pub models: Vec<(String, u32)>,
+    /// Connections that came up.
+    pub opened: usize,
 }
 
-impl Member {
+impl<T: Transport> Member<T> {
+    /// One that connects to the ControlThread at `control` and has heard nothing yet.
+    pub fn new(mut transport: T, role: Role, control: SocketAddr) -> Self {
+        let control = transport.connect(control, Hello::new(role, 0, 0)).unwrap();
+        Self {
+            transport,
+            role,
+            version_max: VERSION_MAX,
+            control,
+            threads: Vec::new(),
+            addrs: Vec::new(),
+            id: 0,
+            token: 0,
+            models: Vec::new(),
+            opened: 0,
+        }
+    }
+
+    /// The answer to its join: goes by its number, and connects to every ModelThread.
+    pub fn joined(&mut self, told: &[Told]) {
+        let Some(Told::Joined { member: id, token, .. }) = told.first() else {
+            panic!("not joined: {told:?}");
+        };
+        (self.id, self.token) = (*id, *token);
+        for addr in self.addrs.clone() {
+            let hello = Hello {
+                version_max: self.version_max.into(),
+                ..Hello::new(self.role, self.id, self.token)
+            };
+            let conn = self.transport.connect(addr, hello).unwrap();
+            self.threads.push(conn);
+        }
+    }
+
     pub fn send<B: baton_rdma::wire::Body>(&mut self, body: &B, tail: &[u8]) {
         self.transport.send(self.control, body, tail).unwrap();
     }
@@ -277,7 +290,8 @@ impl Member {
         self.send(&Leave { reserved: 0.into() }, &[]);
     }
 
-    fn listen(&mut self, now: Nanos) -> Vec<Told> {
+    /// What has come since.
+    pub fn listen(&mut self, now: Nanos) -> Vec<Told> {
         let mut events = Events::new();
         self.transport.poll(now, &mut events);
         let mut told = Vec::new();
@@ -288,7 +302,7 @@ impl Member {
                     told.push(Told::Refused { code, detail });
                 }
                 Event::Closed { .. } => told.push(Told::Closed),
-                Event::Opened { .. } => {}
+                Event::Opened { .. } => self.opened += 1,
                 Event::Read(_) | Event::Result { .. } => told.push(Told::Other),
             }
         }

@@ -9,7 +9,7 @@ use super::HostId;
 use crate::clock::SkewedClock;
 
 /// How long past `invalid_after` a backend may still start a batch.
-const START_GRACE: Nanos = Nanos::from_millis(1);
+pub(crate) const START_GRACE: Nanos = Nanos::from_millis(1);
 /// How old a report may be when it leaves: its frontends may not take their answers, and its backend
 /// may stand still.
 const OLD: Nanos = Nanos::from_millis(2_000);

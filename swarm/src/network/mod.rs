@@ -26,6 +26,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::clock::SkewedClock;
+pub(crate) use batches::START_GRACE;
 use conn::{Cargo, Conn, Segment};
 pub use port::{Port, SimStream};
 pub use watch::Watch;

@@ -126,6 +126,18 @@ fn a_scheduler_that_is_not_up_yet_is_tried_again() {
 }
 
 #[test]
+fn after_a_long_search_the_next_one_begins_with_a_short_pause() {
+    let mut world = World::without_scheduler();
+    world.pass(Nanos::from_millis(4_000));
+    world.start_scheduler();
+    world.take_back(7);
+    let _client = world.joining.poll().expect("it has joined").unwrap();
+    world.lose_scheduler();
+    let again = world.io.as_ref().unwrap().next_timer().unwrap();
+    assert!(again <= world.now + Nanos::from_millis(50), "{:?}", again - world.now);
+}
+
+#[test]
 fn a_scheduler_that_never_comes_is_an_error_with_address_time_and_remedy() {
     let mut world = World::without_scheduler();
     world.pass(Nanos::from_millis(4_400));

@@ -48,6 +48,11 @@ impl Fabric {
         }
     }
 
+    /// True if a message has not arrived yet.
+    pub(in super::super) fn has_unsent(&self) -> bool {
+        !self.talks.engine.is_delivered()
+    }
+
     /// The connection is gone: its queue pair goes too. False if it has none.
     pub(super) fn close_control(&mut self, conn: ConnId, reason: &CloseReason) -> bool {
         let Some((place, _)) = self.talks.of(conn) else { return false };

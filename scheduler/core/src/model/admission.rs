@@ -4,9 +4,10 @@
 //! let in, and if there is no room somebody else's newest task makes it. So it waits behind one batch
 //! at most, as if it were alone. Those who ask for more have what is left, in equal parts.
 
-use super::ModelState;
+use super::{ModelCounters, ModelState};
 use crate::ids::{FrontendId, TaskId};
 use crate::lull::Lull;
+use crate::queue::Request;
 use crate::sink::ModelSink;
 use crate::standing::Fate;
 use crate::time::Nanos;
@@ -18,10 +19,30 @@ const NEWEST: usize = 64;
 
 impl ModelState {
     /// Whether a task that arrives may wait; if not, it has ended. Others may have had to leave.
-    pub(super) fn admit(&mut self, now: Nanos, task: TaskId, out: &mut impl ModelSink) -> bool {
-        let fate = Fate { dispatched: self.counters.dispatched, given_up: self.counters.given_up };
-        self.standings.on_task(now, task.frontend(), fate);
-        let Some(room) = self.standings.room(self.sizing.target) else { return true };
+    pub(super) fn admit(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) -> bool {
+        if self.standings.is_due(now) {
+            let ModelCounters { dispatched, given_up, .. } = self.counters;
+            self.standings.close_ticks(now, Fate { dispatched, given_up });
+        }
+        self.standings.on_task(request.task.frontend());
+        match self.standings.room(self.sizing.target) {
+            None => true,
+            Some(room) => self.admit_to(room, now, request, out),
+        }
+    }
+
+    #[cold]
+    fn admit_to(
+        &mut self,
+        room: usize,
+        now: Nanos,
+        Request { task, deadline }: Request,
+        out: &mut impl ModelSink,
+    ) -> bool {
+        if !self.horizon(now, Nanos::ZERO).fits_alone(deadline) {
+            // It ends for that reason, and nobody leaves for it.
+            return true;
+        }
         self.lull = Lull::OVER;
         for _ in 0..LEAVE_MAX {
             if self.queue.len() < room {

@@ -1,0 +1,249 @@
+//! An orderly stop: what waits is given back, what backends have is waited for, and only then is everybody
+//! told. On the stage, and once with threads and sockets.
+
+mod stage;
+
+use std::time::{Duration, Instant};
+
+use baton_core::{DropReason, ModelId, Nanos};
+use baton_rdma::wire::{
+    BatchStatus, JoinBackend, JoinFrontend, ProfileDesc, Ready, RefuseCode, Role, WireAddr,
+};
+use baton_rdma::{Identity, TcpConfig, TcpTransport, Transport};
+use baton_topo::{Agent, Clock, PolicyName};
+use stage::{Member, Stage, Told, cluster, ms};
+
+/// A frontend, and a backend for model 0.
+fn stage(policy: PolicyName, model_threads: u32, gpus: u32) -> (Stage, Member, Member) {
+    let mut stage = Stage::new(&cluster(policy, model_threads));
+    let (frontend, backend) = (stage.frontend(), stage.backend("b", 0, gpus));
+    (stage, frontend, backend)
+}
+
+fn submit(stage: &mut Stage, frontend: &mut Member, slot: u32) -> u64 {
+    let task = frontend.task(slot, 0);
+    frontend.submit(0, task, stage.now + ms(30));
+    assert_eq!(stage.exchange(frontend), [], "it waits, or is executed");
+    task
+}
+
+/// Names of the batches the backend has been sent.
+fn planned(told: &[Told]) -> Vec<(u64, u32)> {
+    let plan = |told: &Told| match told {
+        Told::Plan { batch, gpu, .. } => (*batch, *gpu),
+        other => panic!("expected plans, was told {other:?}"),
+    };
+    told.iter().map(plan).collect()
+}
+
+fn given_back(task: u64) -> Told {
+    Told::Ended { task, kind: 1, reason: DropReason::Shutdown.code(), retry_ms: 0 }
+}
+
+fn farewell() -> Told {
+    let detail = "the scheduler is shutting down".to_owned();
+    Told::Refused { code: Some(RefuseCode::Shutdown), detail }
+}
+
+fn poll(stage: &mut Stage, thread: usize) {
+    let now = stage.now;
+    stage.scheduler.model_threads[thread].poll(now);
+}
+
+#[test]
+fn what_waits_is_given_back_at_once() {
+    let (mut stage, mut frontend, _backend) = stage(PolicyName::Symphony, 1, 1);
+    let tasks = [0, 1].map(|slot| submit(&mut stage, &mut frontend, slot));
+    stage.scheduler.stop_serving();
+    let told = stage.exchange(&mut frontend);
+    assert_eq!(told, [given_back(tasks[0]), given_back(tasks[1]), farewell()]);
+    assert_eq!(stage.scheduler.model_threads[0].waiting(), 0);
+    let counters = &stage.scheduler.counters().model_threads[0];
+    assert_eq!((counters.dropped_shutdown.get(), counters.outcomes_undelivered.get()), (2, 0));
+}
+
+#[test]
+fn the_last_word_is_said_after_the_last_batch() {
+    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 1, 2);
+    for slot in [0, 1] {
+        submit(&mut stage, &mut frontend, slot);
+    }
+    let batches = planned(&stage.exchange(&mut backend));
+    assert_eq!(batches.len(), 2);
+    stage.scheduler.stop_serving();
+    assert_eq!(stage.exchange(&mut frontend), []);
+    let (late, now) = (frontend.task(2, 0), stage.now);
+    frontend.submit(0, late, now + ms(30));
+    assert_eq!(stage.exchange(&mut frontend), [given_back(late)], "nothing more is accepted");
+    for &(batch, gpu) in &batches {
+        assert!(!stage.scheduler.model_threads[0].finished());
+        assert_eq!(stage.exchange(&mut backend), []);
+        assert_eq!(stage.exchange(&mut frontend), []);
+        backend.report(batch, gpu, BatchStatus::Executed, (now, now));
+        stage.advance(ms(1));
+    }
+    backend.transport.flush();
+    stage.settle();
+    assert!(stage.scheduler.model_threads[0].finished());
+    assert_eq!(stage.exchange(&mut backend), [farewell()]);
+    assert_eq!(stage.exchange(&mut frontend), [farewell()]);
+}
+
+/// Whoever is told that the scheduler stops keeps the task for the next one; told anything else, its
+/// application would hear of it.
+#[test]
+fn what_comes_back_from_a_backend_is_given_back() {
+    for status in [Some(BatchStatus::Expired), Some(BatchStatus::Refused), None] {
+        let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 1, 1);
+        let task = submit(&mut stage, &mut frontend, 0);
+        let (batch, gpu) = planned(&stage.exchange(&mut backend))[0];
+        stage.scheduler.stop_serving();
+        assert_eq!(stage.exchange(&mut frontend), []);
+        match status {
+            Some(status) => {
+                backend.report(batch, gpu, status, (Nanos::ZERO, Nanos::ZERO));
+                stage.exchange(&mut backend);
+            }
+            None => drop(backend.transport),
+        }
+        let told = stage.exchange(&mut frontend);
+        assert_eq!(told, [given_back(task), farewell()], "{status:?}");
+    }
+}
+
+/// The new home has nothing to wait for and has ended: nothing can follow the model any more.
+#[test]
+fn what_comes_to_a_models_former_home_is_given_back_there() {
+    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 2, 1);
+    let task = submit(&mut stage, &mut frontend, 0);
+    let (batch, gpu) = planned(&stage.exchange(&mut backend))[0];
+    assert!(stage.scheduler.control.move_model(ModelId(0), 1));
+    stage.settle();
+    stage.scheduler.stop_serving();
+    assert_eq!(stage.exchange(&mut frontend).last(), Some(&farewell()), "by the new home");
+    let late = frontend.task(1, 0);
+    frontend.submit(0, late, stage.now + ms(30));
+    assert_eq!(stage.exchange(&mut frontend), [given_back(late)]);
+    assert_eq!(stage.exchange(&mut backend), [farewell()], "by the new home");
+    backend.report(batch, gpu, BatchStatus::Expired, (Nanos::ZERO, Nanos::ZERO));
+    assert_eq!(stage.exchange(&mut backend), [farewell()]);
+    assert_eq!(stage.exchange(&mut frontend), [given_back(task), farewell()]);
+}
+
+#[test]
+fn a_model_under_way_is_waited_for_and_its_tasks_are_given_back() {
+    let (mut stage, mut frontend, _backend) = stage(PolicyName::Symphony, 2, 1);
+    let tasks = [0, 1].map(|slot| submit(&mut stage, &mut frontend, slot));
+    assert!(stage.scheduler.control.move_model(ModelId(0), 1));
+    stage.scheduler.stop_serving();
+    poll(&mut stage, 1);
+    assert!(!stage.scheduler.model_threads[1].finished(), "the model has not come");
+    [0, 1].into_iter().for_each(|thread| poll(&mut stage, thread));
+    assert!(stage.scheduler.model_threads.iter().all(Agent::finished));
+    let told = stage.exchange(&mut frontend);
+    let ended: Vec<&Told> = told.iter().filter(|told| **told != farewell()).collect();
+    assert_eq!(ended, [&given_back(tasks[0]), &given_back(tasks[1])], "{told:?}");
+}
+
+/// Members connected to a scheduler with threads and sockets.
+struct Live {
+    scheduler: baton_scheduler::SchedulerHandle,
+    clock: Clock,
+}
+
+impl Live {
+    fn start() -> Self {
+        let mut cluster = cluster(PolicyName::Eager, 1);
+        cluster.scheduler.member_timeout = ms(60_000);
+        let clock = Clock::start();
+        Self { scheduler: baton_scheduler::start(&cluster, clock).unwrap(), clock }
+    }
+
+    fn member(&self, role: Role) -> Member<TcpTransport> {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let identity = Identity { role, member: 0 };
+        let transport = TcpTransport::bind(Some(listen), identity, TcpConfig::default()).unwrap();
+        let mut member = Member::new(transport, role, self.scheduler.addr());
+        hear(self.clock, &mut member, |member, _| member.models.len() == 2);
+        member
+    }
+
+    /// A frontend, and a backend for model 0 that is ready.
+    fn members(&self) -> [Member<TcpTransport>; 2] {
+        let mut frontend = self.member(Role::Frontend);
+        let addr = WireAddr::new(frontend.transport.local_addr());
+        frontend.send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
+        let mut backend = self.member(Role::Backend);
+        backend.send(&ProfileDesc { model: 0.into() }, &[]);
+        backend.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
+        for member in [&mut frontend, &mut backend] {
+            let told = hear(self.clock, member, |_, told| !told.is_empty());
+            member.joined(&told);
+            hear(self.clock, member, |member, _| member.opened == 2);
+        }
+        backend.send(&Ready { reserved: 0.into() }, &[]);
+        backend.transport.flush();
+        [frontend, backend]
+    }
+}
+
+/// What a member is told until `enough`.
+fn hear(
+    clock: Clock,
+    member: &mut Member<TcpTransport>,
+    enough: impl Fn(&Member<TcpTransport>, &[Told]) -> bool,
+) -> Vec<Told> {
+    let (begun, mut told) = (Instant::now(), Vec::new());
+    loop {
+        member.transport.flush();
+        told.extend(member.listen(clock.now()));
+        if enough(member, &told) {
+            return told;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{told:?}");
+        member.transport.wait(Some(ms(10)));
+    }
+}
+
+/// Submits a task of model 0, and one of model 1, which nobody serves; all that has ended until the second
+/// one has. What is submitted first is told first.
+fn submit_both(clock: Clock, frontend: &mut Member<TcpTransport>, slot: u32) -> Vec<Told> {
+    let [served, unserved] = [frontend.task(slot, 0), frontend.task(slot, 1)];
+    for (model, task) in [(0, served), (1, unserved)] {
+        frontend.submit(model, task, clock.now() + ms(60_000));
+    }
+    let of = |told: &Told| matches!(told, Told::Ended { task, .. } if *task == unserved);
+    hear(clock, frontend, |_, told| told.iter().any(of))
+}
+
+/// The ControlThread goes on while a batch is out: it takes leave after the ModelThreads, and so it
+/// answers pings until then.
+#[test]
+fn members_are_let_go_of_after_the_last_batch() {
+    let live = Live::start();
+    let [mut frontend, mut backend] = live.members();
+    let Live { scheduler, clock } = live;
+    // One that was told came before the backend; one that was not is executed.
+    let begun = (0..).find(|&slot| submit_both(clock, &mut frontend, slot).len() == 1).unwrap();
+    let is_plan = |told: &Told| matches!(told, Told::Plan { .. });
+    let mut told = hear(clock, &mut backend, |_, told| told.iter().any(is_plan));
+    told.retain(is_plan);
+    let (batch, gpu) = planned(&told)[0];
+    let stopping = std::thread::spawn(move || scheduler.stop());
+    let mut stops = |slot: u32| {
+        let told = submit_both(clock, &mut frontend, slot);
+        told.contains(&given_back(frontend.task(slot, 1)))
+    };
+    assert!((begun + 1..).any(&mut stops));
+    for _ in 0..50 {
+        frontend.ping();
+        let told = hear(clock, &mut frontend, |_, told| !told.is_empty());
+        assert!(matches!(told[..], [Told::Pong { .. }]), "a batch is out: {told:?}");
+    }
+    backend.report(batch, gpu, BatchStatus::Executed, (clock.now(), clock.now()));
+    for member in [&mut backend, &mut frontend] {
+        let told = hear(clock, member, |_, told| told.len() == 2);
+        assert_eq!(told, [farewell(), farewell()], "by the ModelThread and the ControlThread");
+    }
+    stopping.join().unwrap();
+}
