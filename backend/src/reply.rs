@@ -4,7 +4,7 @@
 //! In: a batch slot in Replying. Out: `TaskResult` and `TaskEnd` messages, each exactly once. A
 //! frontend that takes none of its answers holds the batch slot up, but only for [`REPLY_BOUND`]:
 //! then it is disconnected, and its tasks end by their leases. One that takes them slowly has so long
-//! for each.
+//! for each, while the batch has not waited for [`BATCH_BOUND`].
 
 use baton_core::{Nanos, TaskId};
 use baton_rdma::wire::{RefuseCode, TaskEnd, TaskResult};
@@ -17,6 +17,8 @@ use crate::slot::{Answer, BatchSlot};
 /// How long a batch may wait for a frontend to take answers, from its execution on, or from when the
 /// answer before left.
 pub(crate) const REPLY_BOUND: Nanos = Nanos::from_millis(20);
+/// How long for all of them together, from its execution on.
+pub(crate) const BATCH_BOUND: Nanos = Nanos::from_millis(200);
 /// How soon a frontend that was full is tried again.
 pub(crate) const RETRY_AFTER: Nanos = Nanos::from_micros(500);
 /// `TaskEnd.kind` of a failed task.
@@ -58,9 +60,7 @@ pub(crate) fn answer_all<T: Transport>(
                 counters.answers_sent += 1;
                 slot.wait_anew(now);
             }
-            Err((_, SendError::Full)) if now <= slot.waits_since() + REPLY_BOUND => {
-                return false;
-            }
+            Err((_, SendError::Full)) if now <= waits_until(slot) => return false,
             Err((conn, error)) => {
                 counters.answers_lost += 1;
                 give_up(conn, error, transport, counters);
@@ -70,6 +70,11 @@ pub(crate) fn answer_all<T: Transport>(
         slot.answered();
     }
     true
+}
+
+/// Until when a frontend without room is waited for.
+fn waits_until(slot: &BatchSlot) -> Nanos {
+    (slot.waits_since() + REPLY_BOUND).min(slot.execution().finished + BATCH_BOUND)
 }
 
 fn task_of(answer: Answer) -> TaskId {

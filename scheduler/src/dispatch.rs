@@ -16,7 +16,7 @@ use crate::board::Published;
 use crate::counters::ModelThreadCounters;
 use crate::in_flight::InFlight;
 use crate::link::{ModelLink, Notice};
-use crate::peers::Peers;
+use crate::peers::{Member, Peers};
 
 /// Where a model is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,10 +97,22 @@ impl<T: Transport> Dispatch<T> {
 
     /// A backend that calls itself ready and is not connected here is given nothing more: every batch
     /// for it would come back, and its tasks would wait for the next grant.
-    fn report_absent(&self, gpu: Gpu) {
+    fn report_absent(&mut self, gpu: Gpu) {
         if let Some(backend) = self.peers.unconnected_owner(gpu) {
-            self.link.notices.send(Notice::BackendLost(backend));
+            self.report_missing(Member::Backend(backend));
         }
+    }
+
+    /// Tells the ControlThread of a member that is not connected; once, however often it shows until the
+    /// ControlThread has acted on it.
+    pub(crate) fn report_missing(&mut self, member: Member) {
+        if !self.peers.is_news_that_missing(member) {
+            return;
+        }
+        self.link.notices.send(match member {
+            Member::Frontend(id) => Notice::FrontendLost(id),
+            Member::Backend(id) => Notice::BackendLost(id),
+        });
     }
 
     fn send_plan(&mut self, conn: ConnId, name: u64, batch: &Batch<'_>) -> bool {

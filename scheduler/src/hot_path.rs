@@ -45,7 +45,7 @@ impl<T: Transport> HotPath<T> {
         counters: &SchedulerCounters,
     ) -> Self {
         let homes = homes(cluster, transports.len());
-        let (notice_sender, notices) = NoticeSender::new(control);
+        let (notice_sender, notices) = NoticeSender::new(control, transports.len());
         let load = Arc::new(LoadBoard::new(cluster.models.len()));
         let (sleeper, rank_waker) = Sleeper::new();
         let (mut model_threads, mut links, mut model_commands) =

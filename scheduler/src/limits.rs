@@ -17,6 +17,11 @@ pub const HOST_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 2;
 pub const NAME_MAX: usize = 255;
 /// Commands that may wait for a thread; the ControlThread waits while there is no room.
 pub const COMMANDS_MAX: usize = 8192;
+/// Notices that a ModelThread can owe the ControlThread: of each member that it is not connected, and that
+/// a model has arrived.
+pub const MODEL_NOTICES_MAX: usize = (BACKENDS_MAX + FRONTENDS_MAX) as usize + 1;
+/// Notices that the RankThread can owe it: of each slot that it has drained.
+pub const RANK_NOTICES_MAX: usize = GPUS_MAX as usize;
 /// What may be on its way from a model's former ModelThread to its new one; a task for which there is
 /// no room is dropped (`queue_full`).
 pub const PASSAGE_MAX: usize = 4096;

@@ -12,10 +12,12 @@ use baton_core::{
     BackendId, FrontendId, Gpu, GpuUpdate, Grant, ModelId, Nanos, Profile, SubclusterId,
 };
 use baton_topo::Waker;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use crate::board::{BoardReader, BoardWriter, Published, board};
-use crate::limits::{COMMANDS_MAX, GPU_UPDATES_MAX, RANK_MAIL_RING};
+use crate::limits::{
+    COMMANDS_MAX, GPU_UPDATES_MAX, MODEL_NOTICES_MAX, RANK_MAIL_RING, RANK_NOTICES_MAX,
+};
 use crate::mail::{self, ToRank, Words};
 use crate::passage::{Passage, PassageEnd};
 use crate::ring::{RingReceiver, RingSender, ring};
@@ -293,17 +295,25 @@ impl RankLink {
 }
 
 impl NoticeSender {
-    /// Makes the ControlThread's notice queue.
-    pub fn new(control: Waker) -> (Self, Receiver<Notice>) {
-        let (notices, inbox) = crossbeam_channel::bounded(COMMANDS_MAX);
+    /// Makes the ControlThread's notice queue. It has room for all that the RankThread and so many
+    /// ModelThreads can have to say while the ControlThread does not listen: nothing is said again, and a
+    /// model whose arrival is not heard of would be the last one to move.
+    pub fn new(control: Waker, model_threads: usize) -> (Self, Receiver<Notice>) {
+        let room = RANK_NOTICES_MAX + model_threads * MODEL_NOTICES_MAX;
+        let (notices, inbox) = crossbeam_channel::bounded(room);
         (Self { notices, control }, inbox)
     }
 
-    /// Tells the ControlThread. A full queue loses nothing that matters for long: lost members
-    /// are also noticed by their silence, and a drained slot is drained for good.
+    /// Tells the ControlThread.
     pub fn send(&self, notice: Notice) {
-        if self.notices.try_send(notice).is_err() {
-            tracing::warn!(?notice, "the ControlThread's queue is full; notice left out");
+        match self.notices.try_send(notice) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => {
+                tracing::error!(?notice, "the ControlThread's queue is full; notice left out");
+            }
+            Err(TrySendError::Disconnected(_)) => {
+                tracing::debug!(?notice, "the ControlThread has ended; notice left out");
+            }
         }
         self.control.wake();
     }
@@ -327,14 +337,29 @@ impl<C> CommandSender<C> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::limits::{BACKENDS_MAX, FRONTENDS_MAX, GPUS_MAX};
     use baton_core::GpuId;
+
+    #[test]
+    fn all_that_two_model_threads_and_the_rank_thread_can_have_to_say_finds_room() {
+        let (notices, inbox) = NoticeSender::new(Waker::new(|| ()), 2);
+        for _ in 0..2 {
+            (0..FRONTENDS_MAX as u16)
+                .for_each(|id| notices.send(Notice::FrontendLost(FrontendId(id))));
+            (0..BACKENDS_MAX).for_each(|id| notices.send(Notice::BackendLost(BackendId(id))));
+        }
+        let slots = (0..GPUS_MAX).map(|id| Gpu { id: GpuId(id), life: 0 });
+        slots.for_each(|gpu| notices.send(Notice::Drained(gpu)));
+        notices.send(Notice::Adopted(ModelId(3)));
+        assert!(matches!(inbox.try_iter().last(), Some(Notice::Adopted(ModelId(3)))));
+    }
 
     /// More than the ring holds, and none lost: what found no room is there after the next announcements,
     /// in order, and the candidates after it.
     #[test]
     fn what_finds_no_room_in_the_ring_waits_for_the_next_time() {
         let nobody = || Waker::new(|| ());
-        let (notices, _) = NoticeSender::new(nobody());
+        let (notices, _) = NoticeSender::new(nobody(), 1);
         let (mut model, (_, mut rank), _) = link(1, false, nobody(), nobody(), notices);
         let update = |id| GpuUpdate::Returned { gpu: Gpu { id: GpuId(id), life: 0 } };
         const UPDATES: u32 = 2 * RANK_MAIL_RING as u32 + 1;

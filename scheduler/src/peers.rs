@@ -21,6 +21,8 @@ struct Entry {
     conn: Option<ConnId>,
     /// The protocol version its connection speaks.
     version: u16,
+    /// The ControlThread was told that it is not connected.
+    missed: bool,
 }
 
 /// Members by id, their connections, and which backend has which slot.
@@ -51,7 +53,7 @@ impl Peers {
     /// The member has joined and will present `token`.
     pub(crate) fn expect(&mut self, member: Member, token: u64) {
         if let Some(entry) = self.entry(member) {
-            *entry = Some(Entry { token, conn: None, version: 0 });
+            *entry = Some(Entry { token, conn: None, version: 0, missed: false });
         }
     }
 
@@ -137,6 +139,13 @@ impl Peers {
         (life == gpu.life && entry.conn.is_none()).then_some(backend)
     }
 
+    /// The member is not connected and ought to be: true if this is the first time, in all the time that it
+    /// is a member.
+    pub(crate) fn is_news_that_missing(&mut self, member: Member) -> bool {
+        let entry = self.entry(member).and_then(Option::as_mut);
+        entry.is_some_and(|entry| !std::mem::replace(&mut entry.missed, true))
+    }
+
     fn entry(&mut self, member: Member) -> Option<&mut Option<Entry>> {
         match member {
             Member::Frontend(id) => self.frontends.get_mut(usize::from(id.0)),
@@ -189,6 +198,23 @@ mod tests {
         assert!(peers.admit(ConnId(2), &peer(Role::Frontend, 3, 99)));
         assert_eq!(peers.forget(FRONTEND), Some(ConnId(2)));
         assert!(!peers.admit(ConnId(3), &peer(Role::Frontend, 3, 99)));
+    }
+
+    #[test]
+    fn that_a_member_is_missing_is_news_once_in_its_life() {
+        let mut peers = Peers::default();
+        assert!(!peers.is_news_that_missing(FRONTEND), "nobody joined yet");
+        peers.expect(FRONTEND, 99);
+        assert!(peers.is_news_that_missing(FRONTEND));
+        for conn in 1..3 {
+            assert!(peers.admit(ConnId(conn), &peer(Role::Frontend, 3, 99)));
+            assert_eq!(peers.disconnected(ConnId(conn)), Some(FRONTEND));
+            assert!(!peers.is_news_that_missing(FRONTEND), "it was told before");
+        }
+        peers.forget(FRONTEND);
+        assert!(!peers.is_news_that_missing(FRONTEND), "it ought not to be connected");
+        peers.expect(FRONTEND, 100);
+        assert!(peers.is_news_that_missing(FRONTEND));
     }
 
     #[test]

@@ -5,8 +5,8 @@ mod stage;
 
 use baton_core::{DropReason, ModelId, Nanos};
 use baton_rdma::Transport;
-use baton_rdma::wire::{BatchStatus, Role};
-use baton_scheduler::limits::PASSAGE_MAX;
+use baton_rdma::wire::{BatchStatus, RefuseCode, Role};
+use baton_scheduler::limits::{MODEL_NOTICES_MAX, PASSAGE_MAX, RANK_NOTICES_MAX};
 use baton_topo::{Agent, PolicyName};
 use stage::{Member, Stage, Told, cluster, ms};
 
@@ -242,6 +242,29 @@ fn one_model_moves_at_a_time_and_only_to_where_it_is_not() {
     assert!(!control.move_model(ModelId(1), 0), "another one is on its way");
     stage.settle();
     move_model(&mut stage, 1, 0);
+}
+
+/// The ControlThread hears of it later, and of nothing else so often that there is no room for it: not
+/// even of a backend that is not connected and is granted again and again meanwhile.
+#[test]
+fn a_model_that_moves_while_the_control_thread_stands_still_is_not_the_last_one() {
+    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 0);
+    backend.transport.close(backend.threads[0], RefuseCode::Shutdown, "");
+    backend.transport.flush();
+    submit(&stage, &mut frontend, 0, 0);
+    let rounds = RANK_NOTICES_MAX + 3 * MODEL_NOTICES_MAX;
+    for _ in 0..rounds {
+        poll(&mut stage, 0);
+        stage.scheduler.rank.poll(stage.now);
+    }
+    let undelivered = stage.scheduler.counters().model_threads[0].plans_undelivered.get();
+    assert!(undelivered as usize > rounds / 2, "{undelivered} plans: there is something to say");
+    move_model(&mut stage, 1, 0);
+    poll(&mut stage, 1);
+    poll(&mut stage, 0);
+    stage.settle();
+    move_model(&mut stage, 1, 1);
+    assert_eq!(stage.scheduler.counters().control_thread.lost.get(), 1, "the backend");
 }
 
 fn report(backend: &mut Member, thread: usize, batch: u64, status: BatchStatus) {

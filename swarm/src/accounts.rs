@@ -25,7 +25,7 @@ fn sum(run: &Run, count: fn(&ModelThreadCounters) -> &Counter) -> u64 {
 }
 
 /// With nothing outstanding, every slot of every backend can be granted again.
-fn slots(run: &Run) -> Option<String> {
+pub(crate) fn slots(run: &Run) -> Option<String> {
     let (present, offered) = run.world.scheduler.as_ref()?.assembly.rank.slots();
     let backends = run.plan.cluster.backends.iter();
     let gpus: u32 = backends.map(|backend| backend.gpus).sum();

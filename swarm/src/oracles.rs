@@ -120,9 +120,9 @@ fn believed_alive(run: &Run) -> Option<String> {
     })
 }
 
-/// True once nothing is held anywhere.
+/// True once nothing is held anywhere, and whoever went with what was held last is back.
 pub(crate) fn is_drained(run: &Run) -> bool {
-    leak(run).is_none()
+    leak(run).is_none() && accounts::slots(run).is_none()
 }
 
 pub(crate) fn at_the_end(run: &mut Run) {

@@ -104,6 +104,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             None => {
                 let (rejoins, until) = (false, now + LINGER);
                 self.end = Some(End { result, rejoins, until, step: Step::Answering });
+                // Whatever came now would wait here for nothing until the last execution has ended. A
+                // scheduler that cannot be told is lost, and knows it.
+                let _ = self.join.leave(&mut self.transport);
             }
         }
     }

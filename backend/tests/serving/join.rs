@@ -211,6 +211,27 @@ fn a_dead_executor_ends_the_backend() {
     assert_eq!(world.worker.result(), Some(&Err(BackendError::ExecutorDied(0))));
 }
 
+/// Nor does it execute what it is given while another GPU slot still does.
+#[test]
+fn a_backend_with_a_dead_executor_asks_for_no_more() {
+    let mut world = World::ready_with(2, TcpConfig::default());
+    let mut frontend = world.connected_frontend(1);
+    let task = frontend.submit(1);
+    world.plan(&PlanSpec::default(), &[task]);
+    world.settle(&mut [&mut frontend]);
+    assert!(world.hands[0].batch().is_some(), "it executes");
+    world.hands[1].die();
+    world.settle(&mut [&mut frontend]);
+    assert!(world.control.take().contains(&Said::Leave));
+    world.control.tell(&LeaveAck { reserved: 0.into() }, &[]);
+    world.settle(&mut [&mut frontend]);
+    assert!(!world.worker.finished(), "a batch executes");
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut frontend]);
+    assert_eq!(world.worker.result(), Some(&Err(BackendError::ExecutorDied(1))));
+    assert!(frontend.answer(task).is_some());
+}
+
 #[test]
 fn what_a_dead_executor_had_is_not_waited_for() {
     let mut world = World::ready();

@@ -31,6 +31,26 @@ fn the_time_that_one_frontend_wastes_is_not_taken_from_the_next() {
 }
 
 #[test]
+fn a_frontend_that_takes_its_answers_slowly_holds_no_batch_up_for_long() {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    for (since_ms, given_up) in [(100, 0), (195, 1)] {
+        let mut world = World::ready_with(1, cfg);
+        let mut slow = world.connected_frontend(1);
+        let tasks = [slow.submit(1), slow.submit(2), slow.submit(3)];
+        world.plan(&PlanSpec::default(), &tasks);
+        world.settle(&mut [&mut slow]);
+        world.pass(Nanos::from_millis(since_ms));
+        let executed = world.now - Nanos::from_millis(since_ms);
+        world.hands[0].finish(executed, executed);
+        world.step();
+        assert_eq!(world.counter("answers_sent"), 1, "it is waited for with the second");
+        world.pass(Nanos::from_millis(15));
+        world.step();
+        assert_eq!(world.counter("frontends_slow"), given_up, "{since_ms} ms after the execution");
+    }
+}
+
+#[test]
 fn batches_take_turns_at_the_room_that_a_slow_frontend_leaves() {
     let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
     let mut world = World::ready_with(2, cfg);

@@ -323,8 +323,7 @@ impl ModelState {
             Order::Frontrun => (frontrun, 0),
         };
         // Where nobody else is let in, there is nobody to wait for.
-        let room = self.standings.room(self.sizing.target);
-        let full = room.is_some_and(|room| self.queue.len() >= room);
+        let full = self.room().is_some_and(|room| self.queue.len() >= room);
         let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
         let exec_at = (now + delay).max(deferred);
         Candidate { batch, exec_at, invalid_after, urgency, bad_rate, delay }

@@ -42,6 +42,11 @@ impl DeadlineQueue {
         }
     }
 
+    /// How many tasks may wait.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// How many tasks wait.
     pub(crate) fn len(&self) -> usize {
         self.len

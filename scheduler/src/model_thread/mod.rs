@@ -19,7 +19,7 @@ use crate::counters::ModelThreadCounters;
 use crate::dispatch::{Dispatch, Place};
 use crate::in_flight::InFlight;
 use crate::limits::{FRONTENDS_MAX, IN_FLIGHT_MAX};
-use crate::link::{ModelCommand, ModelLink, Notice};
+use crate::link::{ModelCommand, ModelLink};
 use crate::load_board::LoadBoard;
 use crate::mail::{Words, unpack_grant};
 use crate::passage::Passage;
@@ -244,17 +244,12 @@ impl<T: Transport> ModelThread<T> {
         if self.farewell {
             return;
         }
-        match self.out.peers.disconnected(conn) {
-            Some(Member::Frontend(frontend)) => {
-                self.on_frontend_lost(now, frontend);
-                self.out.link.notices.send(Notice::FrontendLost(frontend));
-            }
-            Some(Member::Backend(backend)) => {
-                self.on_backend_lost(now, backend);
-                self.out.link.notices.send(Notice::BackendLost(backend));
-            }
-            None => {}
+        let Some(member) = self.out.peers.disconnected(conn) else { return };
+        match member {
+            Member::Frontend(frontend) => self.on_frontend_lost(now, frontend),
+            Member::Backend(backend) => self.on_backend_lost(now, backend),
         }
+        self.out.report_missing(member);
     }
 
     fn take_grants(&mut self, now: Nanos) -> usize {

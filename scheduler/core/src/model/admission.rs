@@ -14,7 +14,8 @@ use crate::time::Nanos;
 
 /// Tasks that leave for one that arrives: a long queue is cut in several steps.
 const LEAVE_MAX: usize = 32;
-/// Whoever has to leave is among this many of the newest tasks.
+/// Whoever has to leave is among this many of the newest tasks. Those with the latest deadlines pass for
+/// the newest, as they nearly always are.
 const NEWEST: usize = 64;
 
 impl ModelState {
@@ -25,10 +26,16 @@ impl ModelState {
             self.standings.close_ticks(now, Fate { dispatched, given_up });
         }
         self.standings.on_task(request.task.frontend());
-        match self.standings.room(self.sizing.target) {
+        match self.room() {
             None => true,
             Some(room) => self.admit_to(room, now, request, out),
         }
+    }
+
+    /// How many tasks may wait, if there is a limit besides the queue's capacity.
+    pub(super) fn room(&self) -> Option<usize> {
+        let room = self.standings.room(self.sizing.target)?;
+        Some(room.min(self.queue.capacity()))
     }
 
     #[cold]
