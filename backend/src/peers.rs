@@ -36,6 +36,8 @@ struct Frontend {
     conn: Option<ConnId>,
     /// When it was last tried to connect.
     tried: Option<Nanos>,
+    /// When its connection last had room for an answer.
+    took: Nanos,
     slabs: Vec<Slab>,
 }
 
@@ -86,6 +88,7 @@ impl Peers {
             token: message.token.get(),
             conn: None,
             tried: None,
+            took: Nanos::ZERO,
             slabs: announced.iter().map(Slab::new).collect(),
         });
         self.retry_at = Some(Nanos::ZERO);
@@ -178,6 +181,19 @@ impl Peers {
     /// The connection to a frontend, which may still be opening.
     pub(crate) fn conn(&self, frontend: FrontendId) -> Option<ConnId> {
         self.frontends.get(usize::from(frontend.0))?.as_ref()?.conn
+    }
+
+    /// An answer went to a frontend.
+    pub(crate) fn took_answer(&mut self, frontend: FrontendId, now: Nanos) {
+        if let Some(Some(frontend)) = self.frontends.get_mut(usize::from(frontend.0)) {
+            frontend.took = now;
+        }
+    }
+
+    /// When the last answer of any batch went to a frontend.
+    pub(crate) fn last_took(&self, frontend: FrontendId) -> Nanos {
+        let frontend = self.frontends.get(usize::from(frontend.0)).and_then(Option::as_ref);
+        frontend.map_or(Nanos::ZERO, |frontend| frontend.took)
     }
 
     /// Where `task`'s input can be read, for an execution of `model`.

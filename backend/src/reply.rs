@@ -14,8 +14,8 @@ use crate::counters::Counters;
 use crate::peers::Peers;
 use crate::slot::{Answer, BatchSlot};
 
-/// How long a batch may wait for a frontend to take answers, from its execution on, or from when the
-/// answer before left.
+/// How long a batch may wait for a frontend that takes no answer, from its execution on, or from the last
+/// answer that left.
 pub(crate) const REPLY_BOUND: Nanos = Nanos::from_millis(20);
 /// How long for all of them together, from its execution on.
 pub(crate) const BATCH_BOUND: Nanos = Nanos::from_millis(200);
@@ -40,12 +40,13 @@ pub(crate) fn answer_all<T: Transport>(
     outputs: &[u8],
     stamp: &Stamp,
     now: Nanos,
-    peers: &Peers,
+    peers: &mut Peers,
     transport: &mut T,
     counters: &mut Counters,
 ) -> bool {
     while let Some(answer) = slot.next_answer() {
-        let sent = match peers.conn(task_of(answer).frontend()) {
+        let frontend = task_of(answer).frontend();
+        let sent = match peers.conn(frontend) {
             Some(conn) => {
                 send(conn, answer, slot, outputs, stamp, transport).map_err(|e| (conn, e))
             }
@@ -58,9 +59,12 @@ pub(crate) fn answer_all<T: Transport>(
         match sent {
             Ok(()) => {
                 counters.answers_sent += 1;
+                peers.took_answer(frontend, now);
                 slot.wait_anew(now);
             }
-            Err((_, SendError::Full)) if now <= waits_until(slot) => return false,
+            Err((_, SendError::Full)) if now <= waits_until(slot, peers.last_took(frontend)) => {
+                return false;
+            }
             Err((conn, error)) => {
                 counters.answers_lost += 1;
                 give_up(conn, error, transport, counters);
@@ -72,9 +76,11 @@ pub(crate) fn answer_all<T: Transport>(
     true
 }
 
-/// Until when a frontend without room is waited for.
-fn waits_until(slot: &BatchSlot) -> Nanos {
-    (slot.waits_since() + REPLY_BOUND).min(slot.execution().finished + BATCH_BOUND)
+/// Until when a frontend without room is waited for, which took its last answer at `took`: from this or
+/// from another batch, as they take turns.
+fn waits_until(slot: &BatchSlot, took: Nanos) -> Nanos {
+    let idle_since = slot.waits_since().max(took);
+    (idle_since + REPLY_BOUND).min(slot.execution().finished + BATCH_BOUND)
 }
 
 fn task_of(answer: Answer) -> TaskId {

@@ -51,6 +51,26 @@ fn a_frontend_that_takes_its_answers_slowly_holds_no_batch_up_for_long() {
 }
 
 #[test]
+fn a_frontend_that_takes_other_batches_answers_is_not_given_up() {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    let mut world = World::ready_with(3, cfg);
+    let mut slow = world.connected_frontend(1);
+    for gpu in 0..3 {
+        let tasks = [slow.submit(1), slow.submit(2)];
+        world.plan(&PlanSpec { gpu: FIRST_GPU + gpu, ..PlanSpec::default() }, &tasks);
+    }
+    world.settle(&mut [&mut slow]);
+    (0..3).for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
+    // With turns, 36 ms pass between two answers of a batch.
+    for _ in 0..12 {
+        world.step();
+        slow.party.poll(world.now);
+        world.pass(Nanos::from_millis(12));
+    }
+    assert_eq!((world.counter("frontends_slow"), world.counter("answers_sent")), (0, 6));
+}
+
+#[test]
 fn batches_take_turns_at_the_room_that_a_slow_frontend_leaves() {
     let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
     let mut world = World::ready_with(2, cfg);
