@@ -29,7 +29,7 @@ const FULL: u64 = 4096;
 const ROOM_FIRST: u64 = FULL / 8 * 7;
 /// … and at all.
 const ROOM: RangeInclusive<u64> = FULL / 2..=FULL * 4;
-/// It is looked at once in so many ticks, and not before so many batches' worth were dispatched.
+/// It is looked at once in so many ticks, and not before so many tasks went or were given up.
 const ROOM_TICKS: u32 = 4;
 const ROOM_TASKS: u64 = 64;
 /// It shrinks where more than 1/1024 of those let in are given up, …
