@@ -173,3 +173,38 @@ fn nobody_leaves_for_a_task_that_cannot_run() {
     let passed = End::Unserved(Unserved::Dropped(DropReason::DeadlinePassed));
     assert_eq!(out.ends[&first(2)], passed);
 }
+
+/// Goodput with fair shares over that without, and the bad rate of a frontend that asks for 0.3 of
+/// `capacity_rps` beside one that asks for four times all of it.
+fn cost(alpha_ms: f64, beta_ms: f64, slo_ms: f64, gpus: usize, capacity_rps: f64) -> (f64, f64) {
+    let run = |shared: bool| {
+        let mut config = linear(Policy::Baton, alpha_ms, beta_ms, slo_ms);
+        (config.network.ctrl, config.network.response) = (ms(0.05), ms(0.05));
+        let mut world = World::new(vec![config], gpus);
+        if shared {
+            world = world.shared(FRONTENDS);
+        }
+        let mut rng = Rng::new(5);
+        let good = [(0, 0.3), (1, 4.0)].map(|(frontend, part)| {
+            let (first, per_second) = (first(frontend), part * capacity_rps);
+            let load = Load { model: 0, first, per_second, seconds: SECONDS, slo_ms };
+            first..world.poisson(&mut rng, load)
+        });
+        world.run_out();
+        good.map(|mut tasks| {
+            let offered = tasks.end - tasks.start;
+            let good = tasks.by_ref().filter(|&task| world.is_good(task)).count();
+            (good as f64, good as f64 / offered as f64)
+        })
+    };
+    let (fair, alike) = (run(true), run(false));
+    ((fair[0].0 + fair[1].0) / (alike[0].0 + alike[1].0), 1.0 - fair[0].1)
+}
+
+#[test]
+fn more_gpus_lose_nothing_by_it_and_one_gpu_an_eighth() {
+    let (goodput, bad_rate) = cost(1.053, 5.072, 25.0, 8, 5_839.0);
+    assert!(goodput > 0.98 && bad_rate < 0.015, "eight: {goodput} {bad_rate}");
+    let (goodput, bad_rate) = cost(1.053, 5.072, 25.0, 1, 563.0);
+    assert!((0.8..0.95).contains(&goodput) && bad_rate < 0.03, "one: {goodput} {bad_rate}");
+}
