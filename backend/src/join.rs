@@ -163,7 +163,8 @@ impl Join {
         }
         let Some(heartbeat) = &mut self.heartbeat else { return Ok(0) };
         let ping = heartbeat.poll(now);
-        if self.stage != Stage::Left && heartbeat.is_silent(now) {
+        let has_unread = self.control.is_some_and(|conn| transport.has_unread(conn));
+        if self.stage != Stage::Left && heartbeat.is_silent(has_unread) {
             return Err(BackendError::SchedulerLost("it has fallen silent".into()));
         }
         if let Some(ping) = ping {

@@ -2,9 +2,11 @@
 //!
 //! In: `Pong` messages. Out: `Ping` messages, the clock offset, and whether the scheduler has
 //! fallen silent. Begins with a burst, one ping per pong, so that the offset is good before the
-//! first task. Pure: the caller sends, receives and reads the clock.
+//! first task. Silence is counted while this side is awake: whoever stood still itself cannot know who
+//! else did. Pure: the caller sends, receives and reads the clock.
 
 use baton_core::Nanos;
+use baton_topo::{AwakeTime, is_gone};
 
 use crate::clock_sync::ClockSync;
 use crate::wire::{Ping, Pong};
@@ -22,9 +24,11 @@ pub struct Heartbeat {
     /// `None` before the start and after the stop.
     next_ping: Option<Nanos>,
     round_trips: u32,
-    /// When the oldest ping left that nothing has been heard since.
+    /// Time for which this side has been awake.
+    awake: AwakeTime,
+    /// When the oldest ping left that nothing has been heard since, in time awake.
     unheard_since: Option<Nanos>,
-    /// The last pass found the scheduler silent.
+    /// An earlier pass found the scheduler silent.
     was_late: bool,
     /// A pong that arrived in this pass. It is taken in with the next pass's time: this pass's was
     /// read before the pong arrived, which would make the trip seem shorter than it was, and the
@@ -40,6 +44,7 @@ impl Heartbeat {
             timeout,
             next_ping: None,
             round_trips: 0,
+            awake: AwakeTime::default(),
             unheard_since: None,
             was_late: false,
             arrived: None,
@@ -75,6 +80,7 @@ impl Heartbeat {
 
     /// The ping that is due, if one is. Call once per pass.
     pub fn poll(&mut self, now: Nanos) -> Option<Ping> {
+        self.awake.pass(now);
         if let Some(pong) = self.arrived.take() {
             self.take_in(&pong, now);
         }
@@ -82,20 +88,22 @@ impl Heartbeat {
             return None;
         }
         self.next_ping = Some(now + PING_EVERY);
-        self.unheard_since.get_or_insert(now);
+        self.unheard_since.get_or_insert_with(|| self.awake.total());
         Some(Ping { sent_ns: now.0.into() })
     }
 
-    /// True when a ping has gone unanswered for the timeout, and a whole pass has not changed that:
-    /// after a stall of our own, the pong is here but not read yet. Call once per pass.
-    pub fn is_silent(&mut self, now: Nanos) -> bool {
-        let is_late = self.unheard_since.is_some_and(|since| now - since >= self.timeout);
-        std::mem::replace(&mut self.was_late, is_late) && is_late
+    /// True when a ping has gone unanswered for the timeout, and a pass since has not changed that in
+    /// which all was read: the pong may have arrived. `has_unread`: of the scheduler's connection
+    /// something is not read yet. Call once per pass, behind [`Heartbeat::poll`].
+    pub fn is_silent(&mut self, has_unread: bool) -> bool {
+        let silence = self.unheard_since.map_or(Nanos::ZERO, |since| self.awake.total() - since);
+        let is_late = is_gone(silence, self.timeout, false);
+        std::mem::replace(&mut self.was_late, is_late) && is_gone(silence, self.timeout, has_unread)
     }
 
     /// When [`Heartbeat::poll`] and [`Heartbeat::is_silent`] have something to say next.
     pub fn next_timer(&self) -> Option<Nanos> {
-        let silence = self.unheard_since.map(|since| since + self.timeout);
+        let silence = self.unheard_since.map(|since| self.awake.when(since + self.timeout));
         self.next_ping.into_iter().chain(silence).min()
     }
 
@@ -171,26 +179,62 @@ mod tests {
         }
     }
 
+    /// Looks every 50 ms until `end`, with pings that nobody answers. Returns when silence was found.
+    fn listen(
+        heartbeat: &mut Heartbeat,
+        from: Nanos,
+        end: Nanos,
+        has_unread: bool,
+    ) -> Option<Nanos> {
+        let mut now = from;
+        while now <= end {
+            heartbeat.poll(now);
+            if heartbeat.is_silent(has_unread) {
+                return Some(now);
+            }
+            now = now + Nanos::from_millis(50);
+        }
+        None
+    }
+
     #[test]
     fn silence_is_counted_from_the_first_unanswered_ping() {
         let mut heartbeat = started(Nanos(0));
         let ping = heartbeat.poll(Nanos(0)).unwrap();
         heartbeat.on_pong(&pong(ping, 1));
-        assert!(!heartbeat.is_silent(TIMEOUT.times(9)), "idle here is not silence there");
+        assert!(!heartbeat.is_silent(false));
         let asked = TIMEOUT.times(9);
         heartbeat.poll(asked).unwrap();
-        assert!(!heartbeat.is_silent(asked + TIMEOUT - Nanos(1)));
-        assert!(!heartbeat.is_silent(asked + TIMEOUT), "its pong may be unread");
-        assert!(heartbeat.is_silent(asked + TIMEOUT));
+        assert!(!heartbeat.is_silent(false), "idle here is not silence there");
+        assert_eq!(
+            listen(&mut heartbeat, asked, asked + TIMEOUT, false),
+            None,
+            "its pong may be unread"
+        );
+        heartbeat.poll(asked + TIMEOUT);
+        assert!(heartbeat.is_silent(false));
+    }
+
+    #[test]
+    fn what_is_not_read_yet_is_waited_for_but_not_for_ever() {
+        let mut heartbeat = started(Nanos(0));
+        let found = listen(&mut heartbeat, Nanos(0), TIMEOUT.times(3), true);
+        assert_eq!(found, Some(TIMEOUT.times(2)));
+        let mut heartbeat = started(Nanos(0));
+        assert_eq!(listen(&mut heartbeat, Nanos(0), TIMEOUT.times(2) - Nanos(1), true), None);
+        assert!(heartbeat.is_silent(false), "all is read");
     }
 
     #[test]
     fn a_stall_of_our_own_is_not_the_schedulers_silence() {
         let mut heartbeat = started(Nanos(0));
-        let ping = heartbeat.poll(Nanos(0)).unwrap();
-        let late = TIMEOUT.times(3);
-        assert!(!heartbeat.is_silent(late));
-        heartbeat.on_pong(&pong(ping, 1));
-        assert!(!heartbeat.is_silent(late + Nanos(10)));
+        heartbeat.poll(Nanos(0)).unwrap();
+        let back = TIMEOUT.times(3);
+        // It stood still as well, and takes longer to come back.
+        let later = back + TIMEOUT - PING_EVERY - Nanos(1);
+        assert_eq!(listen(&mut heartbeat, back, later, false), None);
+        assert!(heartbeat.next_timer().is_some_and(|due| due <= later + PING_EVERY));
+        let dead = listen(&mut heartbeat, later, later + TIMEOUT, false);
+        assert!(dead.is_some_and(|at| at <= back + TIMEOUT), "{dead:?}");
     }
 }

@@ -52,6 +52,12 @@ impl<C> Table<C> {
         self.places.get_mut(place)?.as_mut().map(|(_, conn)| conn)
     }
 
+    /// The connection with this name, if it still lives.
+    pub(crate) fn named(&self, id: ConnId) -> Option<&C> {
+        let (_, conn) = self.places.get(self.place_of(id)?)?.as_ref()?;
+        Some(conn)
+    }
+
     /// Where the connection with this name is, if it still lives.
     pub(crate) fn place_of(&self, id: ConnId) -> Option<usize> {
         let place = (id.0 % PLACES_MAX as u64) as usize;
@@ -82,7 +88,7 @@ mod tests {
         let mut table = Table::new(1);
         let (place, first) = table.reserve().unwrap();
         table.insert(first, 'a');
-        assert_eq!(table.place_of(first), Some(place));
+        assert_eq!((table.place_of(first), table.named(first)), (Some(place), Some(&'a')));
         assert!(table.reserve().is_none(), "it is full");
         assert_eq!(table.remove(place), Some((first, 'a')));
         let (again, second) = table.reserve().unwrap();

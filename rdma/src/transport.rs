@@ -176,6 +176,13 @@ pub trait Transport {
         false
     }
 
+    /// True if something of this connection has arrived, as far as is known, that polls have not taken
+    /// yet: they take no more than a bound at once.
+    fn has_unread(&self, conn: ConnId) -> bool {
+        let _ = conn;
+        false
+    }
+
     /// What this transport counted since it started. Must be cheap: threads ask in every pass.
     fn counters(&self) -> TransportCounters;
 }

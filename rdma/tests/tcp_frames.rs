@@ -12,7 +12,7 @@ use baton_rdma::wire::{
     self, DecodeError, Hello, Kind, ReadReply, RefuseCode, Role, VERSION_MAX, Welcome,
 };
 use baton_rdma::{CloseReason, TcpConfig, Transport};
-use baton_topo::Clock;
+use baton_topo::{Clock, PARK_MAX};
 use common::raw::{Raw, TcpNode, frame_of, node, node_with};
 use common::{Seen, settle};
 use rustix::net::{self, AddressFamily, SocketType};
@@ -75,9 +75,43 @@ fn silence_instead_of_a_hello() {
     let mut node = node();
     let mut raw = Raw::connect(&node);
     raw.until(&mut node, |_, node| node.transport.counters().opened == 1);
-    node.now = node.now + TcpConfig::default().handshake_timeout;
+    node.pass(TcpConfig::default().handshake_timeout);
     assert_eq!(raw.refusal(&mut node).0, RefuseCode::Limit);
     assert_eq!(node.transport.counters().refused, 1);
+}
+
+/// This side stood still, and perhaps the far end with it.
+#[test]
+fn a_hello_behind_a_pause() {
+    let mut node = node();
+    let mut raw = Raw::connect(&node);
+    raw.until(&mut node, |_, node| node.transport.counters().opened == 1);
+    node.now = node.now + TcpConfig::default().handshake_timeout.times(3);
+    node.poll();
+    node.pass(TcpConfig::default().handshake_timeout - PARK_MAX.times(2));
+    raw.send(&Hello::new(Role::Backend, 8, 0), &[], &[]);
+    raw.until(&mut node, |_, node| node.opened().len() == 1);
+}
+
+/// A pass takes only so much: of the rest it is known whose it is.
+#[test]
+fn what_is_not_read_yet_is_known_of() {
+    let mut node = node();
+    let ping = frame_of(&wire::Ping { sent_ns: 1.into() }, &[], &[]);
+    let mut raws: Vec<Raw> = (0..16).map(|_| Raw::connect(&node)).collect();
+    for raw in &mut raws {
+        raw.send(&Hello::new(Role::Backend, 8, 0), &[], &[]);
+    }
+    settle([&mut node], |[node]| node.opened().len() == raws.len());
+    // As much as one pass may take from all of them.
+    for raw in &mut raws {
+        raw.stream.write_all(&ping.repeat(1_500)).unwrap();
+    }
+    let conns: Vec<_> = node.opened().into_iter().map(|(conn, _)| conn).collect();
+    let unread = |node: &TcpNode| conns.iter().any(|&conn| node.transport.has_unread(conn));
+    settle([&mut node], |[node]| node.pings().len() > 16_000);
+    assert!(node.pings().len() < 16 * 1_500 && unread(&node));
+    settle([&mut node], |[node]| node.pings().len() == 16 * 1_500 && !unread(node));
 }
 
 /// A peer on a host of its own, which loopback has many of.

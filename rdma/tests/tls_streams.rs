@@ -34,7 +34,7 @@ fn half_a_handshake() {
         .into();
     settle([&mut world.scheduler], |[node]| node.transport.counters().opened == 5);
     world.check(0);
-    world.scheduler.now = world.scheduler.now + HANDSHAKE;
+    world.scheduler.pass(HANDSHAKE);
     settle([&mut world.scheduler], |[node]| node.transport.counters().closed == 4);
     assert_eq!(world.scheduler.transport.counters().refused, 4);
     drop(streams);

@@ -71,6 +71,21 @@ fn a_silent_member_is_taken_for_dead_and_a_pinging_one_is_not() {
     assert!(matches!(stage.exchange(&mut alive)[..], [Told::Pong { .. }]));
 }
 
+/// Its members may have stood still with it, as on a host that has too much to do.
+#[test]
+fn a_scheduler_that_stood_still_waits_for_its_members_as_long_as_ever() {
+    let mut stage = stage();
+    let (mut slow, mut dead) = (stage.frontend(), stage.frontend());
+    stage.now = stage.now + ms(3_000);
+    stage.advance(ms(800));
+    slow.ping();
+    assert!(matches!(stage.exchange(&mut slow)[..], [Told::Pong { .. }]));
+    assert!(stage.exchange(&mut dead).is_empty(), "it was awake for less than the timeout");
+    stage.advance(ms(400));
+    assert_eq!(refused(&stage.exchange(&mut dead)), Some(RefuseCode::Unauthorised));
+    assert!(stage.exchange(&mut slow).is_empty());
+}
+
 #[test]
 fn a_silent_backend_is_taken_for_dead_and_its_model_for_unserved() {
     let mut stage = stage();

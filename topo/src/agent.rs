@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use baton_core::Nanos;
 
+use crate::awake::PARK_MAX;
 use crate::clock::Clock;
 use crate::waker::Waker;
 
@@ -56,8 +57,6 @@ pub struct Placement {
     pub idle: Idle,
 }
 
-/// Parked threads look up at least this often, so that `stop` is seen without a wake-up.
-const PARK_MAX: Nanos = Nanos::from_millis(100);
 /// A timer closer than this is waited for by polling: parking would oversleep it.
 const PARK_MIN: Nanos = Nanos::from_micros(20);
 

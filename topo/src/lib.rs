@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod awake;
 mod check;
 mod clock;
 mod cluster;
@@ -21,6 +22,7 @@ mod waker;
 pub mod zoo;
 
 pub use agent::{Agent, Idle, Placement, park_thread, prepare_thread, run};
+pub use awake::{AwakeTime, PARK_MAX, is_gone};
 pub use clock::Clock;
 pub use cluster::{
     BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FrontendSpec,

@@ -74,6 +74,11 @@ impl Backends {
         &self.authorised
     }
 
+    /// Every connection that answers may come over.
+    pub(super) fn conns(&self) -> impl Iterator<Item = ConnId> + '_ {
+        self.authorised.iter().chain(&self.former).copied()
+    }
+
     /// The connection is gone.
     pub(super) fn remove(&mut self, conn: ConnId) {
         for list in [&mut self.authorised, &mut self.former, &mut self.parted] {

@@ -29,7 +29,7 @@ use baton_rdma::wire::{Message, Ping, RefuseCode};
 use baton_rdma::{
     Backoff, ClockSync, CloseReason, ConnId, Event, Events, Heartbeat, Peer, Transport,
 };
-use baton_topo::{Agent, Clock, Waker};
+use baton_topo::{Agent, AwakeTime, Clock, Waker};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::client::Client;
@@ -63,6 +63,10 @@ pub struct Io<T: Transport> {
     control: Option<ConnId>,
     threads: Vec<ThreadLink>,
     catalogue: Catalogue,
+    /// How long this side has been awake: it may have stood still with those it waits for.
+    awake: AwakeTime,
+    /// Since when leases are over and not ended because something is not read yet, in time awake.
+    behind_since: Option<Nanos>,
     heartbeat: Heartbeat,
     /// What this client is called in its present life.
     number: FrontendId,
@@ -157,6 +161,8 @@ impl<T: Transport> Io<T> {
         let (ended_tx, ended) = crossbeam_channel::bounded(0);
         let first_generation = config.first_generation.unwrap_or_else(join::drawn_generation);
         let io = Self {
+            awake: AwakeTime::default(),
+            behind_since: None,
             heartbeat: Heartbeat::new(config.member_timeout),
             number: FrontendId(0),
             life: 0,
@@ -288,7 +294,8 @@ impl<T: Transport> Io<T> {
             self.ping(&ping);
         }
         self.open_when_ready(now);
-        if self.heartbeat.is_silent(now) {
+        let has_unread = self.control.is_some_and(|conn| self.transport.has_unread(conn));
+        if self.heartbeat.is_silent(has_unread) {
             self.on_silence(now);
         }
         if now >= self.stage_ends {
@@ -324,8 +331,12 @@ impl<T: Transport> Io<T> {
 
 impl<T: Transport> Agent for Io<T> {
     fn poll(&mut self, now: Nanos) -> usize {
+        let stood_still = self.awake.pass(now);
         if self.stage == Stage::Start {
             self.connect(now);
+        }
+        if self.stage == Stage::Leaving {
+            self.stage_ends = self.stage_ends + stood_still;
         }
         let work = self.take_commands(now) + self.receive(now) + self.expire_leases(now);
         self.keep_time(now);

@@ -12,6 +12,9 @@ use crate::session::{Command, Task};
 /// Commands taken per pass: bounds how long arrivals wait behind submits.
 const COMMANDS_PER_PASS: usize = 256;
 
+/// For how long, awake, what has arrived is read before leases end.
+const BEHIND_MAX: Nanos = Nanos::from_millis(100);
+
 /// [`TaskEnd::kind`].
 const DROPPED: u8 = 1;
 const FAILED: u8 = 2;
@@ -176,8 +179,12 @@ impl<T: Transport> Io<T> {
     }
 
     /// Ends tasks nobody has answered in `lease_grace` after their deadline, and those that nobody has
-    /// at their deadline.
+    /// at their deadline; but not before what has arrived is read.
     pub(super) fn expire_leases(&mut self, now: Nanos) -> usize {
+        let first = self.serving.as_ref().and_then(|serving| serving.tasks.next_expiry());
+        if first.is_none_or(|expires| expires > now) || self.is_behind() {
+            return 0;
+        }
         let Some(serving) = &mut self.serving else { return 0 };
         let mut expired = 0;
         while let Some(task) = serving.tasks.pop_expired(now) {
@@ -191,6 +198,22 @@ impl<T: Transport> Io<T> {
             expired += 1;
         }
         expired
+    }
+}
+
+impl<T: Transport> Io<T> {
+    /// True while answers may be here that polls have not taken yet, as they may after this side stood
+    /// still; but not for long: the outcome is due.
+    fn is_behind(&mut self) -> bool {
+        let Self { transport, threads, backends, .. } = &*self;
+        let threads = threads.iter().filter_map(|link| link.conn);
+        let has_unread = threads.chain(backends.conns()).any(|conn| transport.has_unread(conn));
+        if !has_unread {
+            self.behind_since = None;
+            return false;
+        }
+        let awake = self.awake.total();
+        awake - *self.behind_since.get_or_insert(awake) < BEHIND_MAX
     }
 }
 

@@ -35,8 +35,8 @@ pub(super) struct Conn<S> {
     pub(super) link: Link,
     /// Where it was accepted from, and counts.
     pub(super) host: Option<IpAddr>,
-    /// When the handshake must be done; `None` until a poll has told the time.
-    pub(super) open_by: Option<Nanos>,
+    /// When the handshake began, in time awake; `None` until a poll has told the time.
+    pub(super) opening_since: Option<Nanos>,
     /// In the transport's list of connections to look at.
     pub(super) in_ready: bool,
     /// In the transport's list of connections with something to send.
@@ -60,7 +60,7 @@ impl<S: NetStream> Conn<S> {
             stream,
             link,
             host: None,
-            open_by: None,
+            opening_since: None,
             in_ready: false,
             in_dirty: false,
             rx: FrameBuffer::new(),

@@ -25,7 +25,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use baton_core::Nanos;
-use baton_topo::Waker;
+use baton_topo::{AwakeTime, PARK_MAX, Waker};
 use mio::Interest;
 use mio::unix::SourceFd;
 
@@ -76,7 +76,8 @@ pub struct TcpConfig {
     /// Window of bytes asked for and not arrived, over all connections; 0 for no limit. Twice to
     /// four times bandwidth · round trip keeps the port busy without filling the switch.
     pub credit_bytes: u64,
-    /// From connecting or accepting to the end of the handshake.
+    /// From connecting or accepting to the end of the handshake, in time for which the transport is
+    /// polled.
     pub handshake_timeout: Nanos,
 }
 
@@ -110,6 +111,8 @@ pub struct TcpTransport<N: Net = OsNet> {
     log: LogLimit,
     /// Of the last poll, for what happens between polls.
     now: Nanos,
+    /// What handshakes are bounded in: whoever polls may have stood still with the far end.
+    awake: AwakeTime,
 }
 
 impl TcpTransport {
@@ -166,6 +169,7 @@ impl<N: Net> TcpTransport<N> {
             hosts: Hosts::new(cfg.host_connections_max),
             log: LogLimit::default(),
             now: Nanos::ZERO,
+            awake: AwakeTime::default(),
         }
     }
 
@@ -295,10 +299,11 @@ impl<N: Net> Transport for TcpTransport<N> {
     fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {
         let before = events.len();
         self.now = now;
+        self.awake.pass(now);
         self.collect();
         self.accept();
         self.receive(events);
-        self.expire_handshakes(now);
+        self.expire_handshakes();
         self.flush();
         self.tell_left_out();
         events.take_from(&mut self.shared.backlog);
@@ -320,8 +325,8 @@ impl<N: Net> Transport for TcpTransport<N> {
         if !self.agenda.is_empty() || !self.shared.backlog.is_empty() || self.acceptable {
             return;
         }
-        // A pending handshake must not be waited for without a bound.
-        let bound = (self.opening > 0).then_some(self.cfg.handshake_timeout);
+        // A pending handshake must not be waited for without a bound, nor time pass uncounted.
+        let bound = (self.opening > 0).then_some(self.cfg.handshake_timeout.min(PARK_MAX));
         let bounds = [timeout, bound, self.log.patience()];
         self.net.wait(bounds.into_iter().flatten().min());
     }
@@ -332,6 +337,10 @@ impl<N: Net> Transport for TcpTransport<N> {
 
     fn has_unsent(&self) -> bool {
         self.table.iter().any(Conn::has_unsent)
+    }
+
+    fn has_unread(&self, conn: ConnId) -> bool {
+        self.table.named(conn).is_some_and(|conn| conn.in_ready)
     }
 
     fn counters(&self) -> TransportCounters {

@@ -21,8 +21,10 @@ const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);
 /// A descriptor that only ends waits.
 pub(super) const WATCHED: Token = Token(usize::MAX - 2);
-/// Kernel events taken per poll.
+/// Kernel events taken at once, and how often in one poll: enough for every connection of a scheduler
+/// thread.
 const KERNEL_EVENTS: usize = 256;
+const COLLECTIONS: usize = 16;
 
 /// News of readiness. Edge triggered: told once, and again only after a call would have blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -209,17 +211,25 @@ impl Net for OsNet {
     }
 
     fn collect(&mut self, mut on_edge: impl FnMut(Edge)) {
-        let polled = self.poll.poll(&mut self.events, Some(Duration::ZERO));
-        if let Err(error) = polled
-            && error.kind() != io::ErrorKind::Interrupted
-        {
-            tracing::error!(%error, "epoll failed");
-        }
-        for event in &self.events {
-            match event.token() {
-                LISTENER => on_edge(Edge::Acceptable),
-                WAKER | WATCHED => {}
-                Token(place) => on_edge(stream_edge(place, event)),
+        // All there is, as far as it does not come faster than it is taken.
+        for _ in 0..COLLECTIONS {
+            let polled = self.poll.poll(&mut self.events, Some(Duration::ZERO));
+            if let Err(error) = polled
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "epoll failed");
+            }
+            let mut taken = 0;
+            for event in &self.events {
+                taken += 1;
+                match event.token() {
+                    LISTENER => on_edge(Edge::Acceptable),
+                    WAKER | WATCHED => {}
+                    Token(place) => on_edge(stream_edge(place, event)),
+                }
+            }
+            if taken < KERNEL_EVENTS {
+                return;
             }
         }
     }

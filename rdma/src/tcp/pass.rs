@@ -4,7 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use baton_core::Nanos;
+use baton_topo::is_gone;
 
 use super::conn::Conn;
 use super::link::Link;
@@ -67,15 +67,16 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    /// Closes connections whose handshake takes too long.
-    pub(super) fn expire_handshakes(&mut self, now: Nanos) {
+    /// Closes connections whose handshake takes too long, once what has arrived of it is read.
+    pub(super) fn expire_handshakes(&mut self) {
         if self.opening == 0 {
             return;
         }
+        let (awake, timeout) = (self.awake.total(), self.cfg.handshake_timeout);
         let mut late = Vec::new();
         for (place, conn) in self.table.iter_mut().filter(|(_, conn)| !conn.link.is_open()) {
-            let open_by = *conn.open_by.get_or_insert(now + self.cfg.handshake_timeout);
-            if open_by <= now {
+            let since = *conn.opening_since.get_or_insert(awake);
+            if is_gone(awake - since, timeout, conn.in_ready) {
                 late.push(place);
             }
         }

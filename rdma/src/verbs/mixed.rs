@@ -245,6 +245,11 @@ impl Transport for MixedTransport {
         self.tcp.has_unsent() || self.fabric.as_ref().is_ok_and(|fabric| fabric.has_unsent())
     }
 
+    /// While READs are out, TCP is not looked at in every pass.
+    fn has_unread(&self, conn: ConnId) -> bool {
+        self.passes > 0 || self.tcp.has_unread(conn)
+    }
+
     fn counters(&self) -> TransportCounters {
         let mut counters = self.tcp.counters();
         if let Ok(fabric) = &self.fabric {

@@ -118,7 +118,7 @@ pub(crate) fn no_answer_to_the_hello<F: Fabric>() {
     let (mut a, b) = pair::<F>();
     let conn = a.connect(b.transport.local_addr());
     a.poll();
-    a.now = a.now + TcpConfig::default().handshake_timeout;
+    a.pass(TcpConfig::default().handshake_timeout);
     settle([&mut a], |[a]| !a.closed().is_empty());
     assert_eq!(a.closed(), [(conn, CloseReason::HandshakeTimeout)]);
     assert_eq!(a.transport.counters().refused, 1);

@@ -16,7 +16,7 @@ use baton_rdma::{
     InprocTransport, MixedError, MixedTransport, Peer, Read, ReadDone, SlabSet, SlabSpec,
     TcpConfig, TcpTransport, Transport, TransportChoice, VerbsConfig, VerbsError,
 };
-use baton_topo::Clock;
+use baton_topo::{Clock, PARK_MAX};
 use certs::Authority;
 
 /// Rounds before a test gives up; each waits at most [`PATIENCE`] when nothing moves.
@@ -176,6 +176,15 @@ impl<T: Transport> Node<T> {
         assert_eq!(n, self.events.len());
         self.seen.extend(self.events.drain().map(Seen::from));
         n
+    }
+
+    /// `span` passes, with a pass now and then, as its owner makes when nothing happens.
+    pub fn pass(&mut self, span: Nanos) {
+        let end = self.now + span;
+        while self.now < end {
+            self.now = (self.now + PARK_MAX).min(end);
+            self.poll();
+        }
     }
 
     pub fn connect(&mut self, addr: SocketAddr) -> ConnId {

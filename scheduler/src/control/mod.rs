@@ -15,7 +15,7 @@ use std::sync::Arc;
 use baton_core::{Nanos, Profile};
 use baton_rdma::wire::{Message, Ping, Pong, RefuseCode, Role, SlabDesc};
 use baton_rdma::{ConnId, Event, Events, LogLimit, Peer, Transport};
-use baton_topo::{Agent, Waker};
+use baton_topo::{Agent, AwakeTime, Waker, is_gone};
 use crossbeam_channel::{Receiver, TryRecvError};
 
 use crate::catalog::Catalog;
@@ -38,6 +38,7 @@ struct Conversation {
     slabs: Vec<SlabDesc>,
     /// What a backend announced ahead of its join: models it has loaded, with measured profiles.
     profiles: Vec<(u32, Option<Profile>)>,
+    /// In time for which the ControlThread has been awake.
     last_heard: Nanos,
     /// Closed by us; what was under way is ignored.
     over: bool,
@@ -88,6 +89,8 @@ pub struct ControlThread<T> {
     /// What each model is planned with, where that is not, or was not, the cluster file's.
     profiles: BTreeMap<u32, Profile>,
     next_check: Nanos,
+    /// What the silence of members is measured in: this thread may have stood still with them.
+    awake: AwakeTime,
     balance: Balance,
     finished: bool,
     log: Log,
@@ -139,6 +142,7 @@ impl<T: Transport> ControlThread<T> {
             conversations: BTreeMap::new(),
             profiles: BTreeMap::new(),
             next_check: Nanos::ZERO,
+            awake: AwakeTime::default(),
             balance,
             finished: false,
             log: Log::default(),
@@ -160,7 +164,7 @@ impl<T: Transport> ControlThread<T> {
         let taken = self.transport.poll(now, &mut events);
         for event in events.drain() {
             match event {
-                Event::Opened { conn, peer } => self.on_opened(now, conn, peer),
+                Event::Opened { conn, peer } => self.on_opened(conn, peer),
                 Event::Message { conn, message } => self.on_message(now, conn, message),
                 Event::Closed { conn, reason } => self.on_closed(conn, &reason),
                 // The ControlThread posts no READs and exposes no slabs.
@@ -171,7 +175,7 @@ impl<T: Transport> ControlThread<T> {
         taken
     }
 
-    fn on_opened(&mut self, now: Nanos, conn: ConnId, peer: Peer) {
+    fn on_opened(&mut self, conn: ConnId, peer: Peer) {
         if !matches!(peer.role, Role::Frontend | Role::Backend) {
             self.parts.counters.conversations_refused.add(1);
             let detail = "only frontends and backends join a scheduler";
@@ -183,7 +187,7 @@ impl<T: Transport> ControlThread<T> {
             left: false,
             slabs: Vec::new(),
             profiles: Vec::new(),
-            last_heard: now,
+            last_heard: self.awake.total(),
             over: false,
         };
         self.conversations.insert(conn, conversation);
@@ -195,7 +199,7 @@ impl<T: Transport> ControlThread<T> {
     fn on_message(&mut self, now: Nanos, conn: ConnId, message: Message<'_>) {
         let running = self.conversations.get_mut(&conn).filter(|conversation| !conversation.over);
         let Some(conversation) = running else { return };
-        conversation.last_heard = now;
+        conversation.last_heard = self.awake.total();
         let handled = match message {
             Message::Ping(ping) => self.on_ping(now, conn, ping),
             Message::SlabDesc(slab) => self.on_slab(conn, slab),
@@ -240,6 +244,7 @@ impl<T: Transport> ControlThread<T> {
         taken
     }
 
+    /// Behind the taking in of events: whoever is here has been heard.
     fn check_silence(&mut self, now: Nanos) -> usize {
         if now < self.next_check {
             return 0;
@@ -247,9 +252,12 @@ impl<T: Transport> ControlThread<T> {
         let timeout = self.parts.member_timeout;
         self.next_check = now + Nanos(timeout.0 / CHECKS_PER_TIMEOUT);
         self.parts.counters.publish(&self.transport.counters());
-        let silent = |c: &Conversation| now - c.last_heard > timeout;
-        let dead: Vec<ConnId> =
-            self.conversations.iter().filter(|(_, c)| silent(c)).map(|(&conn, _)| conn).collect();
+        let awake = self.awake.total();
+        let silent = |conn: &ConnId, c: &Conversation| {
+            is_gone(awake - c.last_heard, timeout, self.transport.has_unread(*conn))
+        };
+        let silent = self.conversations.iter().filter(|(conn, c)| silent(conn, c));
+        let dead: Vec<ConnId> = silent.map(|(&conn, _)| conn).collect();
         for &conn in &dead {
             let detail = format!("nothing heard for {} ms", timeout.as_millis_f64());
             self.end(conn, RefuseCode::Unauthorised, &detail);
@@ -321,6 +329,7 @@ impl<T: Transport> ControlThread<T> {
 
 impl<T: Transport> Agent for ControlThread<T> {
     fn poll(&mut self, now: Nanos) -> usize {
+        self.awake.pass(now);
         self.log.now = now;
         self.log.tell_left_out();
         let work = self.take_events(now)

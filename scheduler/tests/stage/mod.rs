@@ -12,7 +12,7 @@ use baton_rdma::{
 };
 use baton_scheduler::Assembly;
 use baton_topo::{
-    Agent, Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PolicyName,
+    Agent, Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PARK_MAX, PolicyName,
     SchedulerSpec,
 };
 use std::net::SocketAddr;
@@ -126,13 +126,12 @@ impl Stage {
         self.settle();
     }
 
+    /// A thread that waits looks up now and then, as in production.
     fn next_timer(&self) -> Option<Nanos> {
-        let threads = self.scheduler.model_threads.iter().map(Agent::next_timer);
-        threads
-            .chain([self.scheduler.rank.next_timer()])
-            .flatten()
-            .filter(|&due| due > self.now)
-            .min()
+        let Self { scheduler, now, .. } = self;
+        let threads = scheduler.model_threads.iter().map(Agent::next_timer);
+        let timers = threads.chain([scheduler.rank.next_timer(), scheduler.control.next_timer()]);
+        timers.chain([Some(*now + PARK_MAX)]).flatten().filter(|due| due > now).min()
     }
 
     /// A member that has connected and read the catalogue.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use baton_core::{DropReason, FailReason, Nanos};
+use baton_rdma::wire::LeaveAck;
 
 use super::world::*;
 use crate::{Client, Deadline, LeaveError, Loss, Outcome, SubmitReason};
@@ -69,6 +70,22 @@ fn a_leave_nobody_confirms_is_bounded() {
     world.alive = false;
     let left = leave(&mut world, client, Nanos::from_millis(201));
     assert_eq!(left, Err(LeaveError::Unconfirmed));
+}
+
+/// The scheduler may have stood still with it, and confirm later.
+#[test]
+fn a_leave_is_waited_for_as_long_as_ever_behind_a_pause() {
+    let (mut world, client) = World::open();
+    client.owner.session.begin_leaving();
+    world.alive = false;
+    world.steps(3);
+    world.now = world.now + Nanos::from_millis(3_000);
+    world.pass(Nanos::from_millis(800));
+    assert!(world.io.is_some(), "it was awake for less than the timeout");
+    world.alive = true;
+    world.control.send(&LeaveAck { reserved: 0.into() }, &[]);
+    world.steps(3);
+    assert_eq!(client.leave(), Ok(()));
 }
 
 #[test]

@@ -226,6 +226,18 @@ fn a_silent_scheduler_is_lost_and_one_that_speaks_again_found() {
     assert!(matches!(ticket.wait(), Outcome::Completed(_)));
 }
 
+/// The scheduler may have stood still with it, and be back later.
+#[test]
+fn a_client_that_stood_still_does_not_take_that_for_the_schedulers_silence() {
+    let (mut world, client) = World::open();
+    world.alive = false;
+    world.now = world.now + Nanos::from_millis(3_000);
+    world.pass(Nanos::from_millis(800));
+    world.alive = true;
+    world.pass(Nanos::from_millis(2_000));
+    assert_eq!((client.loss(), client.counters().reconnects), (None, 0));
+}
+
 #[test]
 fn a_lost_model_thread_is_a_lost_scheduler() {
     let (mut world, client) = World::open();
