@@ -4,7 +4,7 @@
 //! that cannot be read at all is settled here and now; the others when their READ completes, which
 //! every posted READ does exactly once.
 
-use baton_core::{FailReason, FrontendId};
+use baton_core::{FailReason, FrontendId, TaskId};
 use baton_rdma::{Read, ReadDone, ReadStatus, Transport};
 
 use crate::counters::Counters;
@@ -104,9 +104,12 @@ pub(crate) fn abort_due<E, T: Transport>(
             if slot.fetch_bound().is_none_or(|bound| bound > now) {
                 continue;
             }
-            slot.abort_missing(|row, task| {
+            let conn = |task: TaskId| peers.conn(task.frontend());
+            let may_be_here =
+                slot.missing().filter_map(conn).any(|conn| transport.has_unread(conn));
+            slot.abort_missing(may_be_here, |row, task| {
                 aborted += 1;
-                if let Some(conn) = peers.conn(task.frontend()) {
+                if let Some(conn) = conn(task) {
                     let target = Target { gpu: gpu_index, slot: slot_index, row };
                     transport.abort_read(conn, target.tag());
                 }

@@ -190,6 +190,14 @@ impl Peers {
         }
     }
 
+    /// This process has stood still for so long: no frontend is to blame for that.
+    pub(crate) fn excuse(&mut self, pause: Nanos) {
+        self.frontends
+            .iter_mut()
+            .flatten()
+            .for_each(|frontend| frontend.took = frontend.took + pause);
+    }
+
     /// When the last answer of any batch went to a frontend.
     pub(crate) fn last_took(&self, frontend: FrontendId) -> Nanos {
         let frontend = self.frontends.get(usize::from(frontend.0)).and_then(Option::as_ref);

@@ -4,7 +4,8 @@
 //! In: a batch slot in Replying. Out: `TaskResult` and `TaskEnd` messages, each exactly once. A
 //! frontend that takes none of its answers holds the batch slot up, but only for [`REPLY_BOUND`]:
 //! then it is disconnected, and its tasks end by their leases. One that takes them slowly has so long
-//! for each, while the batch has not waited for [`BATCH_BOUND`].
+//! for each, while the batch has not waited for [`BATCH_BOUND`]. Time for which this process stood still
+//! does not count.
 
 use baton_core::{Nanos, TaskId};
 use baton_rdma::wire::{RefuseCode, TaskEnd, TaskResult};
@@ -19,6 +20,8 @@ use crate::slot::{Answer, BatchSlot};
 pub(crate) const REPLY_BOUND: Nanos = Nanos::from_millis(20);
 /// How long for all of them together, from its execution on.
 pub(crate) const BATCH_BOUND: Nanos = Nanos::from_millis(200);
+/// While a batch waits, no more time than this between two tries counts as time awake.
+pub(crate) const LOOK: Nanos = Nanos::from_millis(5);
 /// How soon a frontend that was full is tried again.
 pub(crate) const RETRY_AFTER: Nanos = Nanos::from_micros(500);
 /// `TaskEnd.kind` of a failed task.
@@ -80,7 +83,7 @@ pub(crate) fn answer_all<T: Transport>(
 /// from another batch, as they take turns.
 fn waits_until(slot: &BatchSlot, took: Nanos) -> Nanos {
     let idle_since = slot.waits_since().max(took);
-    (idle_since + REPLY_BOUND).min(slot.execution().finished + BATCH_BOUND)
+    (idle_since + REPLY_BOUND).min(slot.replies_since() + BATCH_BOUND)
 }
 
 fn task_of(answer: Answer) -> TaskId {

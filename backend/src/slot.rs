@@ -33,7 +33,8 @@ pub(crate) enum Phase {
 enum Patience {
     /// Until `invalid_after`, or rows that are here would be late for others.
     Window,
-    /// Nothing was here by then, so nobody is held up: as long as it may start at all.
+    /// Nothing was here by then, so nobody is held up, or all of it may be, not read yet: as long as
+    /// it may start at all.
     Grace,
     /// What was missing has been aborted.
     Over,
@@ -87,6 +88,8 @@ pub(crate) struct BatchSlot {
     answered: usize,
     /// When the execution ended, or the last answer was given or given up.
     waits_since: Nanos,
+    /// For how long this process has stood still since the execution ended.
+    stood_still: Nanos,
     /// How long missing rows are waited for.
     patience: Patience,
 }
@@ -103,6 +106,7 @@ impl BatchSlot {
             execution: Execution { started: Nanos::ZERO, finished: Nanos::ZERO, succeeded: false },
             answered: 0,
             waits_since: Nanos::ZERO,
+            stood_still: Nanos::ZERO,
             patience: Patience::Window,
         }
     }
@@ -180,12 +184,20 @@ impl BatchSlot {
         }
     }
 
+    /// The tasks whose rows are still being read.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = TaskId> + '_ {
+        let tasks = self.plan.iter().flat_map(|plan| &plan.tasks);
+        let rows = self.rows.iter().zip(tasks);
+        rows.filter(|(row, _)| **row == Row::Reading).map(|(_, task)| *task)
+    }
+
     /// The fetch bound has passed: calls `abort` for every row still being read, once; or sets a later
-    /// bound, if nothing is here.
-    pub(crate) fn abort_missing(&mut self, mut abort: impl FnMut(u32, TaskId)) {
+    /// bound, if nothing is here, or with `may_be_here`: of what is missing, some may have arrived.
+    pub(crate) fn abort_missing(&mut self, may_be_here: bool, mut abort: impl FnMut(u32, TaskId)) {
         let fetching = self.phase == Phase::Fetching;
         let Some(plan) = self.plan.as_ref().filter(|_| fetching) else { return };
-        if self.patience == Patience::Window && !self.rows.contains(&Row::Here) {
+        let may_come = may_be_here || !self.rows.contains(&Row::Here);
+        if self.patience == Patience::Window && may_come {
             self.patience = Patience::Grace;
             return;
         }
@@ -256,7 +268,7 @@ impl BatchSlot {
     pub(crate) fn finish(&mut self, execution: Execution) {
         self.expect(Phase::Executing);
         self.execution = execution;
-        self.waits_since = execution.finished;
+        (self.waits_since, self.stood_still) = (execution.finished, Nanos::ZERO);
         self.phase = Phase::Replying;
     }
 
@@ -285,6 +297,17 @@ impl BatchSlot {
     /// Since when the next answer waits. Meaningful while Replying.
     pub(crate) fn waits_since(&self) -> Nanos {
         self.waits_since
+    }
+
+    /// When the wait for all answers began. Meaningful while Replying.
+    pub(crate) fn replies_since(&self) -> Nanos {
+        self.execution.finished + self.stood_still
+    }
+
+    /// This process has stood still for so long: no frontend is to blame for that.
+    pub(crate) fn excuse(&mut self, pause: Nanos) {
+        self.waits_since = self.waits_since + pause;
+        self.stood_still = self.stood_still + pause;
     }
 
     /// From `now` on another answer is waited with: each frontend is given its own time.

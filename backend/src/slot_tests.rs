@@ -131,8 +131,8 @@ fn at_the_fetch_bound_missing_rows_are_aborted_once_and_the_rest_executes() {
     let mut slot = fetching(&[1, 2]);
     slot.settle(0, None);
     let mut aborted = Vec::new();
-    slot.abort_missing(|row, id| aborted.push((row, id)));
-    slot.abort_missing(|row, id| aborted.push((row, id)));
+    slot.abort_missing(false, |row, id| aborted.push((row, id)));
+    slot.abort_missing(false, |row, id| aborted.push((row, id)));
     assert_eq!(aborted, [(1, task(2, 1))]);
     assert_eq!(
         slot.phase(),
@@ -148,21 +148,34 @@ fn a_batch_of_which_nothing_is_here_waits_as_long_as_it_may_start() {
     let mut slot = fetching(&[1, 2]);
     let last_start = slot.plan().unwrap().expires_at();
     assert_eq!(slot.fetch_bound(), Some(Nanos(50)));
-    slot.abort_missing(|_, _| panic!("they hold nobody up"));
+    slot.abort_missing(false, |_, _| panic!("they hold nobody up"));
     assert_eq!(slot.fetch_bound(), Some(last_start + Nanos(1)));
     // What comes meanwhile does not shorten it: the others are likely to be right behind.
     slot.settle(0, None);
     assert_eq!(slot.fetch_bound(), Some(last_start + Nanos(1)));
     let mut aborted = Vec::new();
-    slot.abort_missing(|row, id| aborted.push((row, id)));
+    slot.abort_missing(false, |row, id| aborted.push((row, id)));
     assert_eq!(aborted, [(1, task(2, 1))]);
     assert_eq!(slot.fetch_bound(), None);
 }
 
 #[test]
+fn what_may_have_arrived_unread_is_waited_for_as_long_as_the_batch_may_start() {
+    let mut slot = fetching(&[1, 2]);
+    slot.settle(0, None);
+    assert!(slot.missing().eq([task(2, 1)]));
+    let last_start = slot.plan().unwrap().expires_at();
+    slot.abort_missing(true, |_, _| panic!("it may be here"));
+    assert_eq!(slot.fetch_bound(), Some(last_start + Nanos(1)));
+    let mut aborted = Vec::new();
+    slot.abort_missing(true, |row, id| aborted.push((row, id)));
+    assert_eq!(aborted, [(1, task(2, 1))], "not for ever");
+}
+
+#[test]
 fn a_batch_used_again_has_its_window_again() {
     let mut slot = fetching(&[1]);
-    slot.abort_missing(|_, _| {});
+    slot.abort_missing(false, |_, _| {});
     slot.settle(0, None);
     let plan = slot.give_back();
     slot.begin(plan);
@@ -172,8 +185,8 @@ fn a_batch_used_again_has_its_window_again() {
 #[test]
 fn data_that_beats_its_abort_is_used_unless_its_frontend_is_gone() {
     let mut slot = fetching(&[1, 2]);
-    slot.abort_missing(|_, _| panic!("nothing is here"));
-    slot.abort_missing(|_, _| {});
+    slot.abort_missing(false, |_, _| panic!("nothing is here"));
+    slot.abort_missing(false, |_, _| {});
     slot.vanish(FrontendId(2), |_, _| panic!("aborted before"));
     assert_eq!(slot.settle(0, None), None);
     assert_eq!(slot.settle(1, None), Some(FailReason::FetchFailed));

@@ -10,7 +10,7 @@ mod report;
 
 use baton_core::Nanos;
 use baton_rdma::{Backoff, Events, Read, Transport};
-use baton_topo::{Agent, Waker};
+use baton_topo::{Agent, AwakeTime, Waker};
 
 use crate::admit::Admission;
 use crate::config::{BATCH_SLOTS, BackendConfig};
@@ -21,7 +21,7 @@ use crate::fetch;
 use crate::gpu::Gpu;
 use crate::join::Join;
 use crate::peers::Peers;
-use crate::reply::RETRY_AFTER;
+use crate::reply::{LOOK, RETRY_AFTER};
 use crate::slot::Phase;
 use crate::stage::Stage;
 use baton_rdma::wire::BatchStatus;
@@ -42,6 +42,8 @@ pub struct Worker<T, E> {
     reads: Vec<Read>,
     /// When answers that a frontend did not take are tried again.
     reply_at: Option<Nanos>,
+    /// What the patience with those who take no answers is measured in.
+    awake: AwakeTime,
     /// Which of all batch slots is answered first in the next pass.
     reply_from: usize,
     counters: Counters,
@@ -67,6 +69,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             events: Events::new(),
             reads: Vec::with_capacity(batch_max as usize),
             reply_at: None,
+            awake: AwakeTime::in_steps_of(LOOK),
             reply_from: 0,
             counters: Counters::default(),
             has_served: false,
@@ -224,6 +227,18 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         started
     }
 
+    /// Time for which this process stood still counts against nobody who has an answer to take. Without
+    /// such it looks up more seldom, which comes to nothing.
+    fn excuse(&mut self, now: Nanos) {
+        let pause = self.awake.pass(now);
+        if pause > Nanos::ZERO {
+            self.peers.excuse(pause);
+            let slots = self.gpus.iter_mut().flat_map(|gpu| &mut gpu.slots);
+            let waiting = slots.filter(|slot| slot.phase() == Phase::Replying);
+            waiting.for_each(|slot| slot.excuse(pause));
+        }
+    }
+
     /// Batches take turns: what little room a slow frontend leaves would always be the first one's.
     fn reply(&mut self, now: Nanos) -> usize {
         self.reply_at = None;
@@ -245,6 +260,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
 impl<T: Transport, E: Executor> Agent for Worker<T, E> {
     fn poll(&mut self, now: Nanos) -> usize {
+        self.excuse(now);
         let mut work = self.tend(now);
         work += self.receive(now);
         work += self.collect(now);

@@ -149,6 +149,7 @@ fn unsettles(fault: &Fault, cluster: &Cluster, subcluster: SubclusterId) -> bool
     match *fault {
         Fault::Kill(who, _) | Fault::Vanish(who, _) | Fault::Freeze(who, _) => of(who),
         Fault::Wall(a, b, _) | Fault::Partition(a, b, _) | Fault::Cut(a, b, ..) => of(a) || of(b),
+        Fault::FreezeBoth(a, b, _) => of(a) || of(b),
         Fault::EngineDies(at, _) | Fault::Leave(at, _) | Fault::Stall(at, ..) => {
             of(Who::Backend(at))
         }

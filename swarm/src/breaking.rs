@@ -4,6 +4,7 @@ use baton_core::Nanos;
 use baton_topo::{Agent, Cluster};
 
 use crate::faults::{Fault, Holds, Who};
+use crate::freezing::APART;
 use crate::gpu::SimGpu;
 use crate::network::HostId;
 use crate::run::{Run, Step};
@@ -32,6 +33,7 @@ impl Run {
             Fault::Vanish(..) | Fault::Freeze(..) | Fault::FreezeThread(..) => {
                 notice(&self.plan.cluster)
             }
+            Fault::FreezeBoth(..) | Fault::FreezeAll(..) => notice(&self.plan.cluster) + APART,
             Fault::Wall(..) | Fault::Partition(..) => notice(&self.plan.cluster),
             // Whoever is not told finds out by asking.
             Fault::Cut(.., false) => self.plan.link.patience.times(2),
@@ -49,6 +51,8 @@ impl Run {
             }
             Fault::Vanish(who, again) => self.kill(who, true, Some(again)),
             Fault::Freeze(who, long) => self.freeze(who, now + long),
+            Fault::FreezeBoth(a, b, long) => self.freeze_both([a, b], now + long),
+            Fault::FreezeAll(long) => self.freeze_everybody(now + long),
             Fault::FreezeThread(thread, long) => {
                 let Some(process) = &mut self.world.scheduler else { return };
                 let threads = process.lines().count();
@@ -154,25 +158,6 @@ impl Run {
                 self.at(self.world.now + again, Step::Answer(host));
             }
             self.start_after(who, again);
-        }
-    }
-
-    fn freeze(&mut self, who: Who, until: Nanos) {
-        match who {
-            Who::Scheduler => {
-                let Some(process) = &mut self.world.scheduler else { return };
-                process.lines_mut().for_each(|line| line.freeze(until));
-            }
-            Who::Backend(at) => {
-                let Some(place) = self.backends[at] else { return };
-                let Some(process) = &mut self.world.backends[place] else { return };
-                process.line.freeze(until);
-            }
-            Who::Frontend(at) => {
-                let Some(Some(place)) = self.frontends.get(at) else { return };
-                let Some(process) = &mut self.world.frontends[*place] else { return };
-                process.line.freeze(until);
-            }
         }
     }
 

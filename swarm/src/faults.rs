@@ -31,6 +31,11 @@ pub enum Fault {
     Vanish(Who, Nanos),
     /// The process stands still for a while.
     Freeze(Who, Nanos),
+    /// Both processes stand still together for a while: who observes, and who is observed.
+    FreezeBoth(Who, Who, Nanos),
+    /// Every process stands still for a while, and so do the programs that use them: a host that has
+    /// no core for any.
+    FreezeAll(Nanos),
     /// One thread of the scheduler stands still for a while.
     FreezeThread(usize, Nanos),
     /// Nothing passes from the first to the second for a while.
@@ -75,6 +80,14 @@ impl Fault {
         matches!(self, Self::Leave(..) | Self::Move(..) | Self::Join | Self::Slow(..))
     }
 
+    /// Until when it lasts, counted from its beginning, if it is longer than a run usually is.
+    pub(crate) fn outlasts(&self) -> Nanos {
+        match *self {
+            Self::FreezeBoth(_, _, long) | Self::FreezeAll(long) => long,
+            _ => Nanos::ZERO,
+        }
+    }
+
     /// True if it may keep somebody who reads an input from ending: nobody can take up its task
     /// meanwhile.
     pub(crate) fn may_hold_inputs(&self) -> bool {
@@ -83,6 +96,8 @@ impl Fault {
             Self::Vanish(..)
                 | Self::Freeze(..)
                 | Self::FreezeThread(..)
+                | Self::FreezeBoth(..)
+                | Self::FreezeAll(..)
                 | Self::Wall(..)
                 | Self::Partition(..)
                 | Self::Cut(..)
@@ -95,6 +110,7 @@ impl Fault {
     pub fn holds(&self) -> (Holds, Nanos) {
         match *self {
             Self::Freeze(Who::Frontend(f), long) => (Holds::Frontend(f), long),
+            Self::FreezeBoth(_, _, long) | Self::FreezeAll(long) => (Holds::All, long),
             Self::Freeze(_, long) | Self::FreezeThread(_, long) | Self::Stall(_, _, long) => {
                 (Holds::All, long)
             }
@@ -147,7 +163,7 @@ pub(crate) fn draw(
     faults
 }
 
-const KINDS: u32 = 17;
+const KINDS: u32 = 19;
 
 fn draw_one(rng: &mut StdRng, kind: u32, cluster: &Cluster, frontends: usize) -> Fault {
     let backend = rng.random_range(0..cluster.backends.len());
@@ -188,8 +204,18 @@ fn draw_one(rng: &mut StdRng, kind: u32, cluster: &Cluster, frontends: usize) ->
             let model = rng.random_range(0..cluster.models.len() as u32);
             Fault::Move(model, rng.random_range(0..cluster.scheduler.model_threads as usize))
         }
+        16 => {
+            let (a, b) = pair(rng, b, f);
+            Fault::FreezeBoth(a, b, beyond_patience(rng))
+        }
+        17 => Fault::FreezeAll(beyond_patience(rng)),
         _ => Fault::Join,
     }
+}
+
+/// From less than anybody's patience to several times as much.
+fn beyond_patience(rng: &mut StdRng) -> Nanos {
+    Nanos::from_millis(rng.random_range(100..=3_000))
 }
 
 fn one_of<const N: usize>(rng: &mut StdRng, all: [Who; N]) -> Who {

@@ -11,6 +11,7 @@ mod applications;
 mod breaking;
 mod clock;
 mod faults;
+mod freezing;
 mod gpu;
 mod hostile;
 mod ledger;

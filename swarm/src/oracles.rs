@@ -129,6 +129,7 @@ pub(crate) fn at_the_end(run: &mut Run) {
     let wrong = leak(run)
         .or_else(|| unaccounted(run))
         .or_else(|| restart_cost(run))
+        .or_else(|| lost_for_nothing(run))
         .or_else(|| accounts::wrong(run))
         .or_else(|| disagreement(run));
     if let Some(what) = wrong {
@@ -221,6 +222,32 @@ fn restart_cost(run: &Run) -> Option<String> {
     let failed = needless(&run.applications.tally);
     (is_mere_restart && failed > 0)
         .then(|| format!("{failed} tasks failed although the scheduler was restarted in order"))
+}
+
+/// On a host that had no core for anybody, nobody is taken for gone.
+fn lost_for_nothing(run: &Run) -> Option<String> {
+    let plan = &run.plan;
+    let starved = |fault: &Fault| matches!(fault, Fault::FreezeAll(_));
+    let is_mere_pause = plan.attacks.is_empty()
+        && plan.faults.iter().all(|(_, fault)| fault.is_calm() || starved(fault));
+    if !is_mere_pause {
+        return None;
+    }
+    let world = &run.world;
+    let scheduler = world.scheduler.as_ref()?;
+    let members = scheduler.assembly.counters().control_thread.lost.get();
+    let backends = world.backends.iter().flatten().map(|process| process.worker.counters());
+    let backends = run.past.backends.iter().copied().chain(backends);
+    let clients = world.frontends.iter().flatten().filter_map(|process| process.client());
+    let clients = run.past.clients.iter().cloned().chain(clients.map(|client| client.counters()));
+    let clients = clients.map(|c| c.reconnects);
+    let schedulers = backends.map(|c| c.schedulers_lost).chain(clients).sum::<u64>();
+    (members + schedulers > 0).then(|| {
+        format!(
+            "{members} members were lost to the scheduler, and the scheduler to {schedulers}, although \
+             everybody stood still together"
+        )
+    })
 }
 
 /// In a calm run the scheduler, the backends and the clients must have counted the same.

@@ -113,6 +113,7 @@ impl Plan {
         };
         let drift_ppm = rng.random_range(0..=90);
         let faults = faults::draw(rng, &cluster, frontends, span);
+        let span = span.max(pauses_end(&faults));
         let attacks = Vec::new();
         Self {
             seed,
@@ -157,6 +158,12 @@ impl Plan {
     pub fn is_calm(&self) -> bool {
         self.attacks.is_empty() && self.faults.iter().all(|(_, fault)| fault.is_calm())
     }
+}
+
+/// When the last fault ends of those that are longer than a run usually is.
+pub(crate) fn pauses_end(faults: &[(Nanos, Fault)]) -> Nanos {
+    let long = faults.iter().filter(|(_, fault)| fault.outlasts() > Nanos::ZERO);
+    long.map(|(at, fault)| *at + fault.outlasts()).max().unwrap_or(Nanos::ZERO)
 }
 
 fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {

@@ -12,7 +12,7 @@ use crate::hostile::{Attack, Temper};
 use crate::moments;
 use crate::network::HostId;
 use crate::oracles;
-use crate::plan::Plan;
+use crate::plan::{Plan, pauses_end};
 use crate::report::{Failure, Report};
 use crate::world::{Conditions, Speaks, World};
 
@@ -60,6 +60,8 @@ pub(crate) struct Run {
     next_look: Nanos,
     moments: u64,
     offering: bool,
+    /// Before that the programs stand still.
+    pub(crate) asks_from: Nanos,
 }
 
 /// A run has some 50,000 moments; one with so many does not end by itself.
@@ -88,6 +90,7 @@ impl Run {
             log,
         };
         let world = World::new(plan.cluster.clone(), conditions, plan.seed);
+        world.network.expect_pauses(pauses_end(&plan.faults));
         Self {
             world,
             applications: Applications::in_a_run(plan.is_calm()),
@@ -104,6 +107,7 @@ impl Run {
             next_look: Nanos::ZERO,
             moments: 0,
             offering: false,
+            asks_from: Nanos::ZERO,
             plan,
         }
     }
@@ -280,6 +284,9 @@ impl Run {
     }
 
     fn offer(&mut self) {
+        if self.world.now < self.asks_from {
+            return self.at(self.asks_from, Step::Offer);
+        }
         let load = self.plan.load;
         let count =
             if load.burst > 1 && self.world.rng.random_range(0..4) == 0 { load.burst } else { 1 };

@@ -59,7 +59,7 @@ fn every_kind_of_fault_is_drawn_and_some_seeds_are_spared() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 16, "kinds of faults");
+    assert_eq!(seen.len(), 18, "kinds of faults");
     let calm = plans.iter().filter(|plan| plan.is_calm()).count();
     assert!((200..1_000).contains(&calm), "{calm} of 2,000 are calm");
     let fits = plans.iter().filter(|plan| plan.network_fits()).count();

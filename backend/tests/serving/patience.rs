@@ -20,7 +20,7 @@ fn the_time_that_one_frontend_wastes_is_not_taken_from_the_next() {
     world.settle(&mut [&mut good, &mut stuck]);
     world.hands[0].finish(world.now, world.now);
     world.settle(&mut [&mut good]);
-    world.pass(Nanos::from_millis(21));
+    world.pass_awake(Nanos::from_millis(21));
     world.settle(&mut [&mut good]);
     assert_eq!(world.reports(), [(batch, 4, EXECUTED)]);
     assert_eq!(
@@ -44,10 +44,29 @@ fn a_frontend_that_takes_its_answers_slowly_holds_no_batch_up_for_long() {
         world.hands[0].finish(executed, executed);
         world.step();
         assert_eq!(world.counter("answers_sent"), 1, "it is waited for with the second");
-        world.pass(Nanos::from_millis(15));
+        world.pass_awake(Nanos::from_millis(15));
         world.step();
         assert_eq!(world.counter("frontends_slow"), given_up, "{since_ms} ms after the execution");
     }
+}
+
+/// It may have stood still with the backend.
+#[test]
+fn a_frontend_is_not_to_blame_for_a_pause_of_the_backends() {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    let mut world = World::ready_with(1, cfg);
+    let mut good = world.connected_frontend(1);
+    let tasks = [good.submit(3), good.submit(4)];
+    world.plan(&PlanSpec::default(), &tasks);
+    world.settle(&mut [&mut good]);
+    world.hands[0].finish(world.now, world.now);
+    world.step();
+    assert_eq!(world.counter("answers_sent"), 1, "the second has no room");
+    world.pass(Nanos::from_millis(900));
+    world.pass_awake(Nanos::from_millis(14));
+    assert_eq!(world.counter("frontends_slow"), 0, "it had no more than 20 ms");
+    world.settle(&mut [&mut good]);
+    assert_eq!((world.counter("frontends_slow"), world.counter("answers_sent")), (0, 2));
 }
 
 #[test]
@@ -65,7 +84,7 @@ fn a_frontend_that_takes_other_batches_answers_is_not_given_up() {
     for _ in 0..12 {
         world.step();
         slow.party.poll(world.now);
-        world.pass(Nanos::from_millis(12));
+        world.pass_awake(Nanos::from_millis(12));
     }
     assert_eq!((world.counter("frontends_slow"), world.counter("answers_sent")), (0, 6));
 }

@@ -322,7 +322,7 @@ fn a_frontend_that_does_not_take_its_answers_is_cut_off_and_the_others_are_serve
     world.settle(&mut [&mut good]);
     assert_eq!(world.reports(), [], "its answers may still leave");
     assert!(world.worker.next_timer().unwrap() - world.now <= Nanos::from_millis(1));
-    world.pass(Nanos::from_millis(20));
+    world.pass_awake(Nanos::from_millis(20));
     world.settle(&mut [&mut good]);
     assert_eq!(world.reports(), [(batch, 3, EXECUTED)]);
     assert_eq!(good.answer(tasks[2]).unwrap(), checksum(&[3; 64]));

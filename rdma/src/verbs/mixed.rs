@@ -245,9 +245,10 @@ impl Transport for MixedTransport {
         self.tcp.has_unsent() || self.fabric.as_ref().is_ok_and(|fabric| fabric.has_unsent())
     }
 
-    /// While READs are out, TCP is not looked at in every pass.
+    /// While READs are out, TCP is not looked at in every pass; what comes over RDMA is.
     fn has_unread(&self, conn: ConnId) -> bool {
-        self.passes > 0 || self.tcp.has_unread(conn)
+        let by_tcp = !self.fabric.as_ref().is_ok_and(|fabric| fabric.carries(conn));
+        (by_tcp && self.passes > 0) || self.tcp.has_unread(conn)
     }
 
     fn counters(&self) -> TransportCounters {

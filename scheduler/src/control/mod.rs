@@ -15,7 +15,7 @@ use std::sync::Arc;
 use baton_core::{Nanos, Profile};
 use baton_rdma::wire::{Message, Ping, Pong, RefuseCode, Role, SlabDesc};
 use baton_rdma::{ConnId, Event, Events, LogLimit, Peer, Transport};
-use baton_topo::{Agent, AwakeTime, Waker, is_gone};
+use baton_topo::{Agent, AwakeTime, PARK_MAX, Waker, is_gone};
 use crossbeam_channel::{Receiver, TryRecvError};
 
 use crate::catalog::Catalog;
@@ -134,6 +134,7 @@ impl<T: Transport> ControlThread<T> {
     /// Nobody is joined yet.
     pub fn new(transport: T, parts: ControlParts) -> Self {
         let balance = Balance::new(&parts);
+        let check_every = Nanos(parts.member_timeout.0 / CHECKS_PER_TIMEOUT);
         Self {
             transport,
             events: Events::new(),
@@ -142,7 +143,7 @@ impl<T: Transport> ControlThread<T> {
             conversations: BTreeMap::new(),
             profiles: BTreeMap::new(),
             next_check: Nanos::ZERO,
-            awake: AwakeTime::default(),
+            awake: AwakeTime::in_steps_of(check_every.min(PARK_MAX)),
             balance,
             finished: false,
             log: Log::default(),

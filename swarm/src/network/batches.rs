@@ -67,6 +67,8 @@ pub(super) struct Batches {
     /// Tasks of batches that were reported as executed: they are answered, says this host.
     answered: BTreeMap<u64, HostId>,
     clocks: BTreeMap<HostId, SkewedClock>,
+    /// For how long a fault makes backends stand still, beyond what [`OLD`] allows for.
+    pauses: Nanos,
     /// The first thing that was not as it must be.
     pub(super) wrong: Option<String>,
 }
@@ -74,6 +76,10 @@ pub(super) struct Batches {
 impl Batches {
     pub(super) fn know(&mut self, host: HostId, clock: SkewedClock) {
         self.clocks.insert(host, clock);
+    }
+
+    pub(super) fn expect_pauses(&mut self, longest: Nanos) {
+        self.pauses = longest;
     }
 
     pub(super) fn answered_by(&self, task: TaskId) -> Option<HostId> {
@@ -96,7 +102,8 @@ impl Batches {
                 let Some(planned) = self.planned.remove(&(at, batch)) else { return };
                 self.answered.extend(planned.tasks.iter().map(|&task| (task, from)));
                 let Some(clock) = self.clocks.get(&to) else { return };
-                if let Some(problem) = untrue(&planned, &executed, clock.at(now), doubt) {
+                let old = OLD + self.pauses;
+                if let Some(problem) = untrue(&planned, &executed, clock.at(now), doubt, old) {
                     let until = planned.invalid_after;
                     let said =
                         || format!("batch {batch} of {from:?}, valid until {until:?}, {problem}");
@@ -108,7 +115,13 @@ impl Batches {
 }
 
 /// What cannot be about a report that leaves at `there` by the scheduler's clock.
-fn untrue(plan: &Planned, done: &Executed, there: Nanos, doubt: Nanos) -> Option<String> {
+fn untrue(
+    plan: &Planned,
+    done: &Executed,
+    there: Nanos,
+    doubt: Nanos,
+    old: Nanos,
+) -> Option<String> {
     let Executed { started, finished, rows } = *done;
     // What two estimates told apart may be wrong by both.
     let latest = plan.invalid_after + START_GRACE + doubt.times(2);
@@ -116,7 +129,7 @@ fn untrue(plan: &Planned, done: &Executed, there: Nanos, doubt: Nanos) -> Option
         "later than its plan allows"
     } else if started > finished || finished > there + doubt {
         "to the end before it began, or in the future"
-    } else if there > finished + OLD {
+    } else if there > finished + old {
         "long ago"
     } else {
         return None;

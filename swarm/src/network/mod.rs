@@ -226,6 +226,11 @@ impl Network {
         self.state.borrow_mut().watch.batches.know(host, clock);
     }
 
+    /// Faults will make backends stand still for so long: what they report is as old then.
+    pub(crate) fn expect_pauses(&self, longest: Nanos) {
+        self.state.borrow_mut().watch.batches.expect_pauses(longest);
+    }
+
     /// What was seen of tasks' outcomes and of hosts' connections.
     pub fn watch<T>(&self, look: impl FnOnce(&Watch) -> T) -> T {
         look(&self.state.borrow().watch)
