@@ -169,6 +169,8 @@ pub(crate) fn chaos(args: &BenchChaosArgs) -> CommandResult {
         processes: args.processes,
         seconds: args.seconds,
         seed: args.seed,
+        faults_min: args.faults,
+        recovery_bound: Nanos::from_millis_f64(args.within * 1e3),
         keep_dir: args.keep_dir,
     };
     let mut live = Live::new();

@@ -1,4 +1,5 @@
-//! Some seconds of `baton bench chaos`: each kind of fault once. `docs/chaos.md` says how to run more.
+//! A short `baton bench chaos`: each kind of fault once. `docs/chaos.md` says how to run more. That service
+//! comes back is asserted, not how soon: that is for machines that have nothing else to do.
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
@@ -9,8 +10,8 @@ use support::run;
 
 #[test]
 fn a_cluster_that_is_killed_stopped_cut_off_and_robbed_loses_nothing() {
-    let out =
-        run(&["bench", "chaos", "--seed", "1", "--seconds", "7", "--processes", "5", "--json"]);
+    let short = ["--seed", "1", "--seconds", "1", "--faults", "7", "--within", "60"];
+    let out = run(&[&["bench", "chaos", "--processes", "5", "--json"], &short[..]].concat());
     let (text, log) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{text}\n{log}");
     let report: Value = serde_json::from_str(&text).unwrap();
@@ -21,6 +22,6 @@ fn a_cluster_that_is_killed_stopped_cut_off_and_robbed_loses_nothing() {
         report[key].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum()
     };
     assert_eq!(count("submitted"), count("completed") + sum("dropped") + sum("failed"));
-    assert!(count("completed") > 100, "it exercises little: {report}");
-    assert!(report["faults"].as_object().unwrap().len() >= 5, "it exercises little: {report}");
+    assert!(count("completed") > 0, "it exercises little: {report}");
+    assert_eq!(report["faults"].as_object().unwrap().len(), 7, "each kind once: {report}");
 }

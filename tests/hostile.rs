@@ -82,17 +82,18 @@ fn beside_hostile_peers_a_frontend_is_served_and_nothing_of_them_stays() {
     let done = harass(cluster.addr(), &tempers.map(attack), 1, |done| done.messages < MESSAGES);
     let seconds = ((clock.now() - from).0 / 1_000_000_000) as usize;
     load.await_completed(100);
+    for (process, (_, handles)) in [&cluster.scheduler, &a, &b].into_iter().zip(before) {
+        process.await_handles(handles);
+    }
     let after = [&cluster.scheduler, &a, &b].map(measure);
     eprintln!("{done:?} in {seconds} s\n{before:?}\n{after:?}");
 
     let counts = load.stop();
     eprintln!("{counts:?}");
-    // On a machine with too much to do, an input may come too late for its batch.
-    assert!(counts.failures.iter().all(|reason| reason == "fetch_timeout"), "{counts:?}");
-    assert!(counts.completed * 10 >= counts.submitted * 9, "{counts:?}");
-    for ((before_bytes, before_handles), (bytes, handles)) in before.into_iter().zip(after) {
+    // How many were in time is the machine's: `swarm/tests/hostile.rs` bounds what attackers cost.
+    counts.failed_only(&[]);
+    for ((before_bytes, _), (bytes, _)) in before.into_iter().zip(after) {
         assert!(bytes <= before_bytes + GROWTH_BYTES, "from {before_bytes} to {bytes} bytes");
-        assert!(handles <= before_handles, "from {before_handles} to {handles} handles");
     }
     assert!(done.joins > 5 && done.connections > 500, "they exercise little: {done:?}");
     assert!(done.refused * 2 > done.connections, "they are told why: {done:?}");
@@ -111,8 +112,8 @@ fn beside_hostile_peers_a_frontend_is_served_and_nothing_of_them_stays() {
     assert!(stderr.iter().any(|line| line.contains("more connections in the last second")));
 }
 
-/// What may become of a task whose batch a thief was given, and, on a machine with too much to do, of others.
-const EXPLAINED: [&str; 3] = ["lease_expired", "backend_lost", "fetch_timeout"];
+/// What may become of a task whose batch a thief was given.
+const EXPLAINED: [&str; 2] = ["lease_expired", "backend_lost"];
 
 /// Until it is dropped, by a failed assertion too: the scope waits for its threads.
 struct Harassing<'a>(&'a AtomicBool);
@@ -143,13 +144,11 @@ fn what_thieves_take_is_lost_to_its_lease_and_when_they_are_gone_nothing_is() {
         load.await_completed(50);
         let counts = load.stop();
         eprintln!("{done:?}\n{counts:?}");
-        let known = |reason: &String| EXPLAINED.contains(&reason.as_str());
-        assert!(counts.failures.iter().all(known), "{counts:?}");
+        counts.failed_only(&EXPLAINED);
         assert!(counts.completed < counts.submitted, "they took nothing: {counts:?}");
         let after = cluster.load(2);
         after.await_completed(100);
-        let counts = after.stop();
-        assert!(counts.completed * 10 >= counts.submitted * 9, "{counts:?}");
+        after.stop().failed_only(&[]);
         a.terminate();
         b.terminate();
     });

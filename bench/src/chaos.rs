@@ -40,6 +40,10 @@ pub struct ChaosConfig {
     pub seconds: f64,
     /// Same seed, same faults in the same order.
     pub seed: u64,
+    /// It goes on until so many faults have happened, however long that takes.
+    pub faults_min: usize,
+    /// From the end of a fault to an answer to a task submitted since.
+    pub recovery_bound: Nanos,
     /// Keep the cluster file and the logs.
     pub keep_dir: bool,
 }
@@ -52,11 +56,9 @@ impl ChaosConfig {
     }
 }
 
-/// From the end of a fault to an answer to a task submitted since.
-pub const RECOVERY_BOUND: Nanos = Nanos::from_millis(2_000);
 /// For a process to come up, on a busy machine.
 const UP_TIMEOUT: Nanos = Nanos::from_millis(20_000);
-/// When waiting for a recovery is given up; it has failed long before.
+/// When waiting for a recovery is given up, if it has failed before.
 const RECOVERY_TIMEOUT: Nanos = Nanos::from_millis(20_000);
 /// Between two looks at what has happened.
 const STEP: Nanos = Nanos::from_millis(2);
@@ -110,7 +112,9 @@ pub fn run(
     )));
     let mut plan = Plan::new(config.seed, backends, frontends);
     let end = clock.now() + Nanos::from_millis_f64(config.seconds * 1e3);
-    while clock.now() < end && !stop.load(Ordering::Relaxed) {
+    let wanted =
+        |chaos: &Chaos<'_>| clock.now() < end || chaos.recoveries.len() < config.faults_min;
+    while wanted(&chaos) && !stop.load(Ordering::Relaxed) {
         let (gap, fault) = plan.draw();
         chaos.pass(gap);
         let recovery = chaos.suffer(fault)?;
@@ -132,6 +136,7 @@ struct Chaos<'a> {
     in_doubt: bool,
     /// Frontends killed: nobody knows what became of their tasks.
     frontends_gone: u64,
+    recovery_bound: Nanos,
 }
 
 impl<'a> Chaos<'a> {
@@ -152,7 +157,17 @@ impl<'a> Chaos<'a> {
         }
         let witness = Witness::connect(cluster.door(), clock)?;
         let (recoveries, doubled, in_doubt, frontends_gone) = (Vec::new(), 0, false, 0);
-        Ok(Self { clock, cluster, witness, recoveries, doubled, in_doubt, frontends_gone })
+        let recovery_bound = config.recovery_bound;
+        Ok(Self {
+            clock,
+            cluster,
+            witness,
+            recoveries,
+            doubled,
+            in_doubt,
+            frontends_gone,
+            recovery_bound,
+        })
     }
 
     /// Load goes on for a while.
@@ -223,7 +238,7 @@ impl<'a> Chaos<'a> {
     /// From now until a task submitted from now on is answered.
     fn await_service(&mut self) -> Option<Nanos> {
         self.witness.look_out();
-        let give_up = self.clock.now() + RECOVERY_TIMEOUT;
+        let give_up = self.clock.now() + RECOVERY_TIMEOUT.max(self.recovery_bound);
         while self.clock.now() < give_up {
             self.step();
             if let Some(after) = self.witness.answered_after() {

@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_saturated_run_costs_something_and_loses_nothing() {
         let report = run(Shape { model_threads: 2, ..TINY }).unwrap();
-        assert!(report.requests_per_s > 1_000.0, "{report:?}");
+        assert!(report.requests_per_s > 0.0, "{report:?}");
         assert!(report.ns_per_request > 1.0, "{report:?}");
         assert!(report.stepped.ns_per_request > 1.0, "{report:?}");
         assert!(report.stepped.rank_ns_per_batch > 1.0, "{report:?}");

@@ -211,6 +211,12 @@ pub(crate) struct BenchChaosArgs {
     /// For how long things go wrong
     #[arg(long, default_value_t = 30.0, value_parser = seconds)]
     pub(crate) seconds: f64,
+    /// Go on until so many faults have happened
+    #[arg(long, default_value_t = 0)]
+    pub(crate) faults: usize,
+    /// Seconds from the end of a fault in which a task must be answered
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    pub(crate) within: f64,
     /// Processes of the cluster: a scheduler, backends and frontends
     #[arg(long, default_value_t = 6, value_parser = processes)]
     pub(crate) processes: usize,

@@ -227,10 +227,11 @@ fn restart_cost(run: &Run) -> Option<String> {
 /// On a host that had no core for anybody, nobody is taken for gone.
 fn lost_for_nothing(run: &Run) -> Option<String> {
     let plan = &run.plan;
-    let starved = |fault: &Fault| matches!(fault, Fault::FreezeAll(_));
-    let is_mere_pause = plan.attacks.is_empty()
-        && plan.faults.iter().all(|(_, fault)| fault.is_calm() || starved(fault));
-    if !is_mere_pause {
+    // One that leaves may join again without all its connections, and is sent away once more.
+    let loses_nobody = |fault: &Fault| {
+        matches!(fault, Fault::FreezeAll(_) | Fault::Move(..) | Fault::Join | Fault::Slow(..))
+    };
+    if !plan.attacks.is_empty() || !plan.faults.iter().all(|(_, fault)| loses_nobody(fault)) {
         return None;
     }
     let world = &run.world;

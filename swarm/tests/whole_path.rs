@@ -115,3 +115,37 @@ fn a_busy_threads_model_moves_to_an_idle_one_by_itself() {
     // Some deadlines leave no time to wait for anything; the move adds nothing that shows.
     assert!(tally.failed() == 0 && tally.dropped() * 50 < served.offered, "{tally:?}");
 }
+
+/// Members look for a scheduler that has died, and the next one at its address serves soon.
+#[test]
+fn a_scheduler_that_is_started_again_serves_within_a_second() {
+    for seed in 0..6 {
+        let mut served = Served::new(2, PolicyName::Baton, seed);
+        served.offer(&[0, 1, 2], 4_000, ms(100), &LOAD);
+        served.run(ms(300), &LOAD);
+        served.world.scheduler = None;
+        served.run(ms(400), &LOAD);
+        served.world.start_scheduler();
+        served.run(ms(900), &LOAD);
+        let before = served.applications.tally.completed;
+        served.offer(&[0, 1, 2], 4_000, ms(200), &LOAD);
+        let offered = served.offered;
+        let tally = served.finish();
+        assert!(tally.completed > before && tally.failed() == 0, "{tally:?} of {offered}");
+    }
+}
+
+/// A frontend that dies takes its own tasks with it and nobody else's.
+#[test]
+fn a_frontend_that_dies_costs_another_nothing() {
+    for seed in 0..6 {
+        let mut served = Served::new(2, PolicyName::Baton, seed);
+        served.offer(&[0, 1, 2], 2_000, ms(200), &LOAD);
+        served.applications.lose(&served.world, 1);
+        served.world.frontends[1] = None;
+        served.run(ms(1_500), &LOAD);
+        let tally = served.applications.tally;
+        assert_eq!((tally.total(), tally.failed()), (served.offered, 0), "{tally:?}");
+        assert_eq!(served.world.slots_in_use(0), 0);
+    }
+}

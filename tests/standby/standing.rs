@@ -12,7 +12,12 @@ use crate::support::application::Application;
 use crate::support::etcd::{Etcd, free_ports};
 use crate::support::{Folder, Load, Process};
 
+/// Planned with threads that wait long for a core.
 pub(crate) const CLUSTER: &str = r#"
+[network]
+ctrl_us = 60000
+response_us = 60000
+jitter_us = 40000
 [[model]]
 name = "m"
 alpha_ms = 1

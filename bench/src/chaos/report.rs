@@ -6,9 +6,9 @@ use std::fmt;
 use baton_core::Nanos;
 use serde::Serialize;
 
+use crate::chaos::ChaosConfig;
 use crate::chaos::plan::Fault;
 use crate::chaos::witness::Testimony;
-use crate::chaos::{ChaosConfig, RECOVERY_BOUND};
 use crate::load::Finished;
 use crate::tally::{Reasons, Tally};
 
@@ -30,8 +30,8 @@ impl Recovery {
         Self { fault: fault.to_string(), kind: fault.kind(), served_after_ms }
     }
 
-    fn in_time(&self) -> bool {
-        self.served_after_ms.is_some_and(|ms| ms <= RECOVERY_BOUND.as_millis_f64())
+    fn in_time(&self, bound: Nanos) -> bool {
+        self.served_after_ms.is_some_and(|ms| ms <= bound.as_millis_f64())
     }
 }
 
@@ -59,6 +59,8 @@ pub struct ChaosReport {
     pub recoveries: Vec<Recovery>,
     /// The longest recovery, ms.
     pub slowest_ms: f64,
+    /// What one may take, ms.
+    pub bound_ms: f64,
     /// Tasks of the client here and of every frontend that ended in order.
     pub submitted: u64,
     /// Answered.
@@ -94,7 +96,7 @@ impl ChaosReport {
         for recovery in &recoveries {
             *faults.entry(recovery.kind).or_insert(0) += 1;
         }
-        let slow = recoveries.iter().filter(|recovery| !recovery.in_time());
+        let slow = recoveries.iter().filter(|recovery| !recovery.in_time(config.recovery_bound));
         let failures = slow.map(|recovery| format!("not in time: {recovery}")).collect();
         let slowest = recoveries.iter().filter_map(|recovery| recovery.served_after_ms);
         Self {
@@ -105,6 +107,7 @@ impl ChaosReport {
             processes,
             faults,
             slowest_ms: slowest.fold(0.0, f64::max),
+            bound_ms: config.recovery_bound.as_millis_f64(),
             recoveries,
             submitted: 0,
             completed: 0,
@@ -193,8 +196,7 @@ impl fmt::Display for ChaosReport {
         writeln!(
             f,
             "served again after {:.0} ms at most; bound {:.0} ms",
-            self.slowest_ms,
-            RECOVERY_BOUND.as_millis_f64()
+            self.slowest_ms, self.bound_ms
         )?;
         writeln!(
             f,
