@@ -8,10 +8,11 @@ mod support;
 use std::time::Duration;
 
 use baton_client::{Deadline, Nanos, Outcome};
-use support::Cluster;
 use support::application::Application;
+use support::{Cluster, in_time};
 
-/// Far more than it takes from the scheduler's listening to an answered task.
+/// From the scheduler's listening to an answered task: what is promised, and far more than that.
+const PROMISED: Nanos = Nanos::from_millis(2_000);
 const BOUND: Nanos = Nanos::from_millis(60_000);
 /// More than any restart takes.
 const LONG: Deadline = Deadline::Within(Duration::from_secs(30));
@@ -28,7 +29,7 @@ fn a_scheduler_that_is_killed_and_restarted_twice_loses_nothing() {
         load.await_completed(50);
         let tickets: Vec<_> = (0..OUTSTANDING).map(|_| application.submit(LONG).unwrap()).collect();
         cluster.kill_and_restart_scheduler();
-        application.until_answered(BOUND);
+        in_time("served again", application.until_answered(BOUND), PROMISED);
         for (ticket, expected) in tickets {
             match ticket.wait() {
                 Outcome::Completed(reply) => assert_eq!(reply.bytes(), expected),

@@ -7,17 +7,26 @@ mod support;
 
 use std::time::Duration;
 
-use baton_client::{Deadline, Outcome};
+use baton_client::{Clock, Deadline, Nanos, Outcome};
 use support::application::Application;
 use support::etcd::free_ports;
-use support::{Cluster, Folder, Load, Process};
+use support::{Cluster, Folder, Load, Process, in_time};
 
+/// From the signal to the end of a process: what executes is finished, nothing more.
+const ENDS: Nanos = Nanos::from_millis(5_000);
 /// More than any restart takes.
 const LONG: Deadline = Deadline::Within(Duration::from_secs(30));
 const OUTSTANDING: u64 = 60;
 
+fn terminate(process: &mut Process, clock: Clock) {
+    let start = clock.now();
+    process.terminate();
+    in_time("ended", clock.now() - start, ENDS);
+}
+
 #[test]
 fn every_process_is_restarted_under_load_and_no_task_fails() {
+    let clock = Clock::start();
     let mut cluster = Cluster::start("rolling");
     let mut backends = ["a", "b", "c"].map(|name| cluster.backend(name));
     let loads = [cluster.load(1), cluster.load(2)];
@@ -25,7 +34,7 @@ fn every_process_is_restarted_under_load_and_no_task_fails() {
     loads.iter().for_each(|load| load.await_completed(50));
 
     for (name, backend) in ["a", "b", "c"].into_iter().zip(&mut backends) {
-        backend.terminate();
+        terminate(backend, clock);
         *backend = cluster.backend(name);
         loads.iter().for_each(|load| load.await_completed(50));
     }
@@ -46,15 +55,17 @@ fn every_process_is_restarted_under_load_and_no_task_fails() {
     assert_eq!(counters.scheduler_lost, 0, "no submit was refused");
 
     for (seed, load) in (3..).zip(loads) {
+        let start = clock.now();
         load.stop().nothing_failed();
+        in_time("stopped", clock.now() - start, ENDS);
         let next = cluster.load(seed);
         next.await_completed(50);
         next.stop().nothing_failed();
     }
     drop(application.model);
     application.client.leave().unwrap();
-    backends.iter_mut().for_each(Process::terminate);
-    cluster.scheduler.terminate();
+    backends.iter_mut().for_each(|backend| terminate(backend, clock));
+    terminate(&mut cluster.scheduler, clock);
 }
 
 /// Whoever is first looks for the scheduler until it is there.

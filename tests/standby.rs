@@ -19,9 +19,14 @@ use certs::{Authority, Valid};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 use rustix::process::Signal;
 use standing::{CLUSTER, Standing, shown};
-use support::Folder;
 use support::application::Application;
+use support::{Folder, in_time};
 
+/// What is promised: the lease, and then what it takes to notice, to campaign, to join and to answer.
+const LEASE: Nanos = Nanos::from_millis(2_000);
+const BOUND: Nanos = Nanos::from_millis(4_000);
+/// How long a member waits for a leader that accepts connections but answers nothing.
+const REACH: Nanos = Nanos::from_millis(1_000);
 /// A lease that nobody who hands over waits for: more than a loaded machine takes.
 const TTL: Nanos = Nanos::from_millis(60_000);
 /// More than anything here takes.
@@ -63,10 +68,9 @@ fn a_standby_takes_over_from_a_leader_that_is_killed_and_nothing_is_lost() {
         let killed = application.clock.now();
         leader.signal(Signal::KILL);
         assert_eq!(standby.line("listening "), standing.addrs[round % 2].to_string());
-        let listening = application.clock.now() - killed;
+        in_time("listening", application.clock.now() - killed, BOUND);
         application.until_answered(PATIENCE);
-        let took = application.clock.now() - killed;
-        eprintln!("listening after {} ms, answers after {} ms", ms(listening), ms(took));
+        in_time("answers", application.clock.now() - killed, BOUND);
         all_answered(tickets);
         assert_eq!(application.client.counters().reconnects, round as u64);
         leader = std::mem::replace(&mut standby, standing.scheduler((round + 1) % 2));
@@ -146,8 +150,7 @@ fn a_leader_that_stood_still_does_not_lead_again_and_one_that_ends_hands_over_at
     stopped.signal(Signal::STOP);
     next.line("listening ");
     application.until_answered(PATIENCE);
-    let took = application.clock.now() - start;
-    eprintln!("answers {} ms after the leader stood still", ms(took));
+    in_time("answers", application.clock.now() - start, BOUND + REACH);
     stopped.signal(Signal::CONT);
     stopped.await_stderr("does not lead any more");
     assert_eq!(stopped.finish().0.code(), Some(1));
@@ -161,8 +164,7 @@ fn a_leader_that_stood_still_does_not_lead_again_and_one_that_ends_hands_over_at
     let start = application.clock.now();
     next.signal(Signal::TERM);
     last.line("listening ");
-    let took = application.clock.now() - start;
-    eprintln!("handed over after {} ms", ms(took));
+    in_time("handed over", application.clock.now() - start, LEASE);
     assert!(next.finish().0.success());
     application.until_answered(PATIENCE);
     all_answered(tickets);
@@ -183,8 +185,10 @@ fn without_etcd_nobody_leads_for_long_and_when_it_is_back_somebody_does() {
     let _backends = [standing.backend("a"), standing.backend("b")];
     let mut application = standing.application();
     let tickets = outstanding(&mut application);
+    let start = application.clock.now();
     standing.etcd.kill(0);
     leader.await_stderr("does not lead any more");
+    in_time("led no more without etcd", application.clock.now() - start, BOUND);
     assert_eq!(leader.finish().0.code(), Some(1));
     standing.etcd.restart(0);
     standby.line("listening ");
@@ -312,8 +316,4 @@ fn an_address_that_members_cannot_be_told_is_refused() {
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("give --listen an address of this host and a port"), "{stderr}");
     }
-}
-
-fn ms(span: Nanos) -> u64 {
-    span.0 / 1_000_000
 }
