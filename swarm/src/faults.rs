@@ -206,16 +206,16 @@ fn draw_one(rng: &mut StdRng, kind: u32, cluster: &Cluster, frontends: usize) ->
         }
         16 => {
             let (a, b) = pair(rng, b, f);
-            Fault::FreezeBoth(a, b, beyond_patience(rng))
+            Fault::FreezeBoth(a, b, beyond_patience(rng, 1_000))
         }
-        17 => Fault::FreezeAll(beyond_patience(rng)),
+        17 => Fault::FreezeAll(beyond_patience(rng, 3_000)),
         _ => Fault::Join,
     }
 }
 
-/// From less than anybody's patience to several times as much.
-fn beyond_patience(rng: &mut StdRng) -> Nanos {
-    Nanos::from_millis(rng.random_range(100..=3_000))
+/// From less than anybody's patience to more than everybody's.
+fn beyond_patience(rng: &mut StdRng, most_ms: u64) -> Nanos {
+    Nanos::from_millis(rng.random_range(100..=most_ms))
 }
 
 fn one_of<const N: usize>(rng: &mut StdRng, all: [Who; N]) -> Who {
