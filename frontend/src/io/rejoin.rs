@@ -176,14 +176,14 @@ impl<T: Transport> Io<T> {
 
     /// The scheduler gave a task back because it stops (it is kept for the next one), or because no
     /// backend serves its model and this client has just come back, as the backends may (it is
-    /// submitted again soon). True if the task is kept.
+    /// submitted again soon, and if there is no time for that it ends by its deadline). True if the
+    /// task is kept.
     pub(super) fn keep(&mut self, now: Nanos, id: TaskId, reason: DropReason) -> bool {
         let gathering = now < self.gathering_until;
         let Some(serving) = &mut self.serving else { return false };
-        let in_time = serving.tasks.get(id).is_some_and(|task| now < task.deadline);
         match reason {
             DropReason::Shutdown => self.stopping = true,
-            DropReason::NoBackend if gathering && in_time => {
+            DropReason::NoBackend if gathering => {
                 serving.pending.push_back(id);
                 serving.pending_at.get_or_insert(now + ASK_AGAIN);
             }

@@ -333,6 +333,23 @@ fn backends_that_come_back_later_are_waited_for_but_not_for_ever() {
     assert_eq!(client.slots_in_use(), 0);
 }
 
+/// It was late, not unserved: its deadline is what ended it.
+#[test]
+fn a_task_that_comes_back_for_want_of_backends_after_its_deadline_ends_by_it() {
+    let (mut world, client) = World::open();
+    let within = Duration::from_millis(40);
+    let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::within(within));
+    world.lose_scheduler();
+    world.threads[0].take();
+    world.take_back(NUMBER);
+    let (task, _) = submits(&mut world, 0)[0];
+    world.now = world.now + Nanos::from_millis(40);
+    world.end(0, task, 1, DropReason::NoBackend.code());
+    world.steps(2);
+    assert!(matches!(ticket.poll(), Some(Outcome::Dropped(DropReason::Deadline, _))));
+    assert_eq!(client.slots_in_use(), 0);
+}
+
 #[test]
 fn a_task_that_waits_for_a_backend_can_be_cancelled() {
     let (mut world, client) = World::open();
