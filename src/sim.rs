@@ -78,7 +78,8 @@ fn subject(args: &ExplainSubject) -> Result<Subject, &'static str> {
 fn table(report: &Report) -> String {
     let mut text = format!(
         "{}: {:.0} tasks/s offered, {:.0} in time; {:.2} % bad, worst model {:.2} %; \
-         batches of {:.1}, GPUs busy {:.1} %\n\n{:<24} {:>10} {:>10} {:>8} {:>8} {:>6} {:>9}\n",
+         batches of {:.1}, GPUs busy {:.1} %\nlatency in ms: mean {}, median {}, p99 {}\n\n\
+         {:<24} {:>10} {:>10} {:>8} {:>8} {:>6} {:>9} {:>9} {:>9}\n",
         report.policy,
         report.offered_rps,
         report.goodput_rps,
@@ -86,28 +87,39 @@ fn table(report: &Report) -> String {
         report.worst_model_bad_rate * 100.0,
         report.mean_batch,
         report.gpu_utilization * 100.0,
+        milliseconds(report.mean_ms),
+        milliseconds(report.p50_ms),
+        milliseconds(report.p99_ms),
         "model",
         "submitted",
         "completed",
         "late",
         "dropped",
         "batch",
+        "mean ms",
+        "p50 ms",
         "p99 ms",
     );
     for model in &report.models {
-        let p99_ms = model.p99_ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2}"));
         let _infallible = writeln!(
             text,
-            "{:<24} {:>10} {:>10} {:>8} {:>8} {:>6.1} {p99_ms:>9}",
+            "{:<24} {:>10} {:>10} {:>8} {:>8} {:>6.1} {:>9} {:>9} {:>9}",
             model.name,
             model.submitted,
             model.completed,
             model.late,
             model.dropped,
             model.mean_batch,
+            milliseconds(model.mean_ms),
+            milliseconds(model.p50_ms),
+            milliseconds(model.p99_ms),
         );
     }
     text
+}
+
+fn milliseconds(ms: Option<f64>) -> String {
+    ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2}"))
 }
 
 fn summary(goodput: &Goodput) -> String {

@@ -7,6 +7,7 @@ use baton_bench::in_parallel;
 use baton_sim::{Sweep, SweepJob, SweepPoint};
 use serde_json::json;
 
+use super::milliseconds;
 use crate::CommandResult;
 use crate::args::SimSweepArgs;
 use crate::output::say;
@@ -32,7 +33,7 @@ fn table(key: Option<&str>, is_search: bool, points: &[SweepPoint]) -> String {
     let mut text = String::new();
     let key = key.unwrap_or_default();
     let value = |text: &str| if key.is_empty() { String::new() } else { format!("{text:<20} ") };
-    let rates = if is_search { "" } else { "   offered      bad    worst " };
+    let rates = if is_search { "" } else { "   offered      bad    worst  mean ms   p99 ms " };
     let head = value(key);
     let _infallible = writeln!(
         text,
@@ -43,7 +44,8 @@ fn table(key: Option<&str>, is_search: bool, points: &[SweepPoint]) -> String {
         let rates = match (point.bad_rate, point.worst_model_bad_rate) {
             (Some(bad), Some(worst)) => {
                 let (bad, worst) = (bad * 100.0, worst * 100.0);
-                format!("{:>10.0} {bad:>7.2}% {worst:>7.2}% ", point.offered_rps)
+                let (mean, p99) = (milliseconds(point.mean_ms), milliseconds(point.p99_ms));
+                format!("{:>10.0} {bad:>7.2}% {worst:>7.2}% {mean:>8} {p99:>8} ", point.offered_rps)
             }
             _ => String::new(),
         };

@@ -1,6 +1,7 @@
 //! The result of one run, as `baton sim run --json` prints it.
 
 use baton_core::Nanos;
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::faults;
@@ -24,6 +25,13 @@ pub struct Report {
     pub gpu_utilization: f64,
     /// Tasks per batch.
     pub mean_batch: f64,
+    /// Mean of arrival to end of execution, ms, over the executed tasks of all models, late ones
+    /// included; `None` if no task was executed.
+    pub mean_ms: Option<f64>,
+    /// Median of the same; as of all percentiles, what is above four objectives counts as that.
+    pub p50_ms: Option<f64>,
+    /// 99th percentile of the same.
+    pub p99_ms: Option<f64>,
     /// In the order of the scenario.
     pub models: Vec<ModelReport>,
 }
@@ -43,7 +51,11 @@ pub struct ModelReport {
     pub dropped: u64,
     /// Tasks per batch; 0 without a batch.
     pub mean_batch: f64,
-    /// 99th percentile of arrival to end of execution, ms; `None` if no task was executed.
+    /// Mean of arrival to end of execution, ms; `None` if no task was executed.
+    pub mean_ms: Option<f64>,
+    /// Median of the same.
+    pub p50_ms: Option<f64>,
+    /// 99th percentile of the same.
     pub p99_ms: Option<f64>,
 }
 
@@ -53,6 +65,8 @@ impl Report {
         let sum = |of: fn(&ModelTally) -> u64| tally.models.iter().map(of).sum::<u64>();
         let (submitted, lost) = (sum(|m| m.submitted), sum(bad));
         let names = scenario.models.iter().map(|model| model.name.clone());
+        let latency_us = tally.latency_us();
+        let latency_ns = tally.models.iter().map(|m| m.latency_ns as f64).sum();
         let bad_rates = tally.models.iter().map(|m| ratio(bad(m), m.submitted));
         Self {
             policy,
@@ -62,6 +76,9 @@ impl Report {
             worst_model_bad_rate: bad_rates.fold(0.0, f64::max),
             gpu_utilization: used(tally.busy, scenario),
             mean_batch: ratio(sum(|m| m.batched), sum(|m| m.batches)),
+            mean_ms: mean_ms(latency_ns, sum(|m| m.completed)),
+            p50_ms: quantile_ms(&latency_us, 0.5),
+            p99_ms: quantile_ms(&latency_us, 0.99),
             models: names.zip(&tally.models).map(|(name, m)| model_report(name, m)).collect(),
         }
     }
@@ -75,8 +92,6 @@ fn used(busy: Nanos, scenario: &Scenario) -> f64 {
 }
 
 fn model_report(name: String, tally: &ModelTally) -> ModelReport {
-    let latency_us = &tally.latency_us;
-    let p99_ms = (!latency_us.is_empty()).then(|| latency_us.value_at_quantile(0.99) as f64 / 1e3);
     ModelReport {
         name,
         submitted: tally.submitted,
@@ -84,8 +99,18 @@ fn model_report(name: String, tally: &ModelTally) -> ModelReport {
         late: tally.late,
         dropped: tally.dropped,
         mean_batch: ratio(tally.batched, tally.batches),
-        p99_ms,
+        mean_ms: mean_ms(tally.latency_ns as f64, tally.completed),
+        p50_ms: quantile_ms(&tally.latency_us, 0.5),
+        p99_ms: quantile_ms(&tally.latency_us, 0.99),
     }
+}
+
+fn mean_ms(sum_ns: f64, tasks: u64) -> Option<f64> {
+    (tasks > 0).then(|| sum_ns / tasks as f64 / 1e6)
+}
+
+fn quantile_ms(latency_us: &Histogram<u32>, part: f64) -> Option<f64> {
+    (!latency_us.is_empty()).then(|| latency_us.value_at_quantile(part) as f64 / 1e3)
 }
 
 fn bad(tally: &ModelTally) -> u64 {

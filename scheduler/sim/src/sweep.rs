@@ -91,6 +91,13 @@ pub struct SweepPoint {
     pub gpu_utilization: f64,
     /// Tasks per batch.
     pub mean_batch: f64,
+    /// Mean latency of executed tasks, ms, see [`Report`]; like the percentiles the mean over the
+    /// seeds, and `None` of a search or if no task was executed.
+    pub mean_ms: Option<f64>,
+    /// Median.
+    pub p50_ms: Option<f64>,
+    /// 99th percentile.
+    pub p99_ms: Option<f64>,
     /// See [`analytic_bound_rps`].
     pub analytic_bound_rps: f64,
 }
@@ -161,6 +168,10 @@ impl SweepJob {
         }
         let mean =
             |of: fn(&Report) -> f64| reports.iter().map(of).sum::<f64>() / reports.len() as f64;
+        let mean_some = |of: fn(&Report) -> Option<f64>| {
+            let values: Vec<f64> = reports.iter().filter_map(of).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
         Ok(SweepPoint {
             value: self.value.clone(),
             policy: policy.to_string(),
@@ -170,6 +181,9 @@ impl SweepJob {
             worst_model_bad_rate: Some(mean(|report| report.worst_model_bad_rate)),
             gpu_utilization: mean(|report| report.gpu_utilization),
             mean_batch: mean(|report| report.mean_batch),
+            mean_ms: mean_some(|report| report.mean_ms),
+            p50_ms: mean_some(|report| report.p50_ms),
+            p99_ms: mean_some(|report| report.p99_ms),
             analytic_bound_rps: analytic_bound_rps(scenario),
         })
     }
@@ -185,6 +199,9 @@ impl SweepJob {
             worst_model_bad_rate: None,
             gpu_utilization: found.gpu_utilization,
             mean_batch: found.mean_batch,
+            mean_ms: None,
+            p50_ms: None,
+            p99_ms: None,
             analytic_bound_rps: found.analytic_bound_rps,
         })
     }

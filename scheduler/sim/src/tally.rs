@@ -86,6 +86,8 @@ pub(crate) struct ModelTally {
     pub(crate) batched: u64,
     /// Arrival to end of execution, µs, of executed tasks.
     pub(crate) latency_us: Histogram<u32>,
+    /// The sum of the same, ns.
+    pub(crate) latency_ns: u64,
     /// Submitted less ended.
     open: i64,
     /// Sum over submitted tasks less sum over ended ones, of their scattered ids. Zero if they are
@@ -138,8 +140,20 @@ impl Tally {
         if counts {
             model.completed += 1;
             model.late += u64::from(at > request.deadline);
-            model.latency_us.saturating_record((at.0 - request.task.0) / 1_000);
+            let latency = at.0 - request.task.0;
+            model.latency_us.saturating_record(latency / 1_000);
+            model.latency_ns = model.latency_ns.saturating_add(latency);
         }
+    }
+
+    /// The latencies of all models' executed tasks.
+    pub(crate) fn latency_us(&self) -> Histogram<u32> {
+        let most_us = self.models.iter().map(|model| model.latency_us.high()).fold(2, u64::max);
+        let mut all = latencies(most_us);
+        for model in &self.models {
+            all.add(&model.latency_us).expect("no model's largest latency is above the largest");
+        }
+        all
     }
 
     /// A batch that started at `start` has ended.
@@ -178,11 +192,15 @@ impl Tally {
     }
 }
 
+/// For latencies up to `most_us`, which is at least 2.
+fn latencies(most_us: u64) -> Histogram<u32> {
+    Histogram::new_with_max(most_us, LATENCY_DIGITS)
+        .expect("the largest value is at least 2 and the digits are at most 5")
+}
+
 impl ModelTally {
     fn new(slo: Nanos) -> Self {
-        let most_us = (slo.0 / 1_000).saturating_mul(LATENCY_MAX).max(2);
-        let latency_us = Histogram::new_with_max(most_us, LATENCY_DIGITS)
-            .expect("the largest value is at least 2 and the digits are at most 5");
+        let latency_us = latencies((slo.0 / 1_000).saturating_mul(LATENCY_MAX).max(2));
         Self {
             submitted: 0,
             completed: 0,
@@ -191,6 +209,7 @@ impl ModelTally {
             batches: 0,
             batched: 0,
             latency_us,
+            latency_ns: 0,
             open: 0,
             balance: 0,
         }

@@ -71,6 +71,26 @@ fn evenly_spaced_tasks_at_little_load_are_all_in_time() {
 }
 
 #[test]
+fn latencies_are_those_of_each_models_executed_tasks_and_of_all() {
+    let model = |name: &str, alpha_ms: f64, slo_ms: f64| {
+        format!(
+            "[[model]]\nname = '{name}'\nalpha_ms = {alpha_ms}\nbeta_ms = 1\nslo_ms = {slo_ms}\n"
+        )
+    };
+    let models = [model("fast", 2.0, 30.0), model("slow", 4.0, 30.0), model("never", 5.0, 4.0)];
+    let head = "gpus = 8\nduration_s = 4\narrival = { process = 'constant' }";
+    // Tasks of the last are given up; the others execute alone and at once.
+    let report = at(&scenario(head, &models.concat()), "eager", 30.0, 1);
+    let near = |found: Option<f64>, ms: f64| (found.unwrap() / ms - 1.0).abs() < 0.002;
+    for (model, ms) in report.models.iter().zip([3.0, 5.0]) {
+        assert!([model.mean_ms, model.p50_ms, model.p99_ms].iter().all(|&l| near(l, ms)), "{ms}");
+    }
+    let none = &report.models[2];
+    assert_eq!((none.dropped, none.mean_ms, none.p50_ms, none.p99_ms), (40, None, None, None));
+    assert!(near(report.mean_ms, 4.0) && near(report.p50_ms, 3.0) && near(report.p99_ms, 5.0));
+}
+
+#[test]
 fn table_4_is_where_it_should_be() {
     for (policy, serves, fails) in [
         ("symphony", 5_150.0, 5_500.0),
@@ -180,10 +200,14 @@ fn reports_have_the_agreed_keys() {
         "worst_model_bad_rate",
         "gpu_utilization",
         "mean_batch",
+        "mean_ms",
+        "p50_ms",
+        "p99_ms",
     ] {
         assert!(report.get(key).is_some(), "{key}");
     }
-    for key in ["name", "submitted", "completed", "late", "dropped", "mean_batch", "p99_ms"] {
+    let of_models = "name submitted completed late dropped mean_batch mean_ms p50_ms p99_ms";
+    for key in of_models.split(' ') {
         assert!(report["models"][0].get(key).is_some(), "{key}");
     }
     let found = goodput(&resnet50(0.1), PolicyName::Eager, 1).unwrap();

@@ -57,6 +57,13 @@ fn a_line_is_the_mean_of_its_runs() {
         assert_eq!(point.worst_model_bad_rate, Some(mean(|report| report.worst_model_bad_rate)));
         assert_eq!(point.gpu_utilization, mean(|report| report.gpu_utilization));
         assert_eq!(point.mean_batch, mean(|report| report.mean_batch));
+        for (found, of) in [
+            (point.mean_ms, (|r| r.mean_ms) as fn(&Report) -> Option<f64>),
+            (point.p50_ms, |r| r.p50_ms),
+            (point.p99_ms, |r| r.p99_ms),
+        ] {
+            assert_eq!(found, Some(runs.iter().map(|r| of(r).unwrap()).sum::<f64>() / 2.0));
+        }
     }
 }
 
@@ -66,6 +73,7 @@ fn without_rates_a_line_is_a_search() {
     let found = goodput(&Scenario::parse(TABLE_4).unwrap(), PolicyName::Eager, 2).unwrap();
     assert_eq!((point.goodput_rps, point.mean_batch), (found.goodput_rps, found.mean_batch));
     assert_eq!((point.bad_rate, point.analytic_bound_rps), (None, found.analytic_bound_rps));
+    assert_eq!((point.mean_ms, point.p50_ms, point.p99_ms), (None, None, None));
 }
 
 #[test]
