@@ -2,6 +2,8 @@
 
 mod bound;
 mod cluster;
+mod fuzz;
+mod fuzz_text;
 mod sweep;
 
 use std::fmt::Write as _;
@@ -19,6 +21,7 @@ pub(crate) fn run(command: &SimCommand) -> CommandResult {
         SimCommand::Run(args) => run_once(args),
         SimCommand::Goodput(args) => search(args),
         SimCommand::Sweep(args) => sweep::run(args),
+        SimCommand::Fuzz(args) => fuzz::run(args),
         SimCommand::Bound(args) => bound::run(args),
         SimCommand::Explain(args) => explain(args),
         SimCommand::Cluster(args) => cluster::run(args),

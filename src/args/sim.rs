@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use baton_sim::{PolicyName, Rates, Vary};
 use clap::Subcommand;
 
-use super::values::{moment, seconds};
+use super::values::{moment, seconds, tasks};
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum SimCommand {
@@ -19,6 +19,11 @@ pub(crate) enum SimCommand {
     /// With --rates every line is a run at that rate, without it a search for the goodput; with
     /// --vary there is one of each for every value of the key. As many runs at a time as there are cores.
     Sweep(SimSweepArgs),
+    /// Draw scenarios at random and compare a policy's goodput on each with the best of the others'
+    ///
+    /// docs/simulator.md says what is drawn and what is found. A scenario at a time on every core;
+    /// how each came out goes to stderr as soon as it is known.
+    Fuzz(SimFuzzArgs),
     /// How much load any scheduler could carry: the analytic bound, and for one model what foresight
     /// could reach and what not even foresight could
     Bound(SimBoundArgs),
@@ -120,6 +125,51 @@ pub(crate) struct SimSweepArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) seeds: u32,
     /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimFuzzArgs {
+    /// How many scenarios
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) count: u32,
+    /// What they are drawn by
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The number of the first
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub(crate) from: u32,
+    /// This one alone, with every policy's goodput
+    #[arg(long, value_name = "K", conflicts_with_all = ["count", "from"])]
+    pub(crate) only: Option<u32>,
+    /// The policies, see docs/simulator.md; the first is compared with the best of the others
+    #[arg(
+        long,
+        value_delimiter = ',',
+        num_args = 1..,
+        default_value = "baton,clockwork:0,eager,timeout:0.2,symphony,frontrun,timeout:0.1,timeout:0.4,clockwork:5"
+    )]
+    pub(crate) policies: Vec<PolicyName>,
+    /// Search for the goodput of every policy, even where another's is higher
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Measured span of a run, unless --tasks makes it shorter or few tasks of some model longer
+    #[arg(long, value_name = "S", value_parser = seconds, default_value_t = 60.0)]
+    pub(crate) seconds: f64,
+    /// Most tasks of a run at the analytic bound
+    #[arg(long, value_name = "N", value_parser = tasks, default_value_t = 1e6)]
+    pub(crate) tasks: f64,
+    /// Seeds whose bad tasks are counted together
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) seeds: u32,
+    /// Write each scenario's file into this folder
+    #[arg(long, value_name = "DIR")]
+    pub(crate) write: Option<PathBuf>,
+    /// Draw, and write, but do not measure
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -43,6 +43,10 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
     number(text, 0.1, 1e6)
 }
 
+pub(super) fn tasks(text: &str) -> Result<f64, String> {
+    number(text, 1_000.0, 1e9)
+}
+
 pub(super) fn moment(text: &str) -> Result<f64, String> {
     number(text, 0.0, 1e9)
 }

@@ -34,6 +34,21 @@ impl Arrivals {
         }
     }
 
+    /// How many tasks of each model arrive after the warm-up: what a run with this rate and seed
+    /// submits.
+    pub(crate) fn counts(scenario: &Scenario, rate_rps: f64, seed: u64) -> Vec<u64> {
+        let mut counts = vec![0; scenario.models.len()];
+        match Self::new(scenario, rate_rps, seed) {
+            Self::Drawn(drawn) => drawn.count(scenario.warmup, &mut counts),
+            mut played @ Self::Playback(_) => {
+                while let Some(arrived) = played.take() {
+                    counts[arrived.model as usize] += u64::from(arrived.at >= scenario.warmup);
+                }
+            }
+        }
+        counts
+    }
+
     /// The moment of the next arrival; [`Nanos::MAX`] when there is none.
     pub(crate) fn due(&self) -> Nanos {
         match self {
@@ -78,6 +93,28 @@ mod tests {
             for count in counts(process, equal) {
                 assert!((19_000..21_000).contains(&count), "{process}: {count}");
             }
+        }
+    }
+
+    #[test]
+    fn arrivals_are_counted_as_they_come() {
+        for head in [
+            "",
+            "arrival = { process = 'gamma', shape = 0.2 }",
+            "load = { shape = 'steps', points = [[0, 9], [2, 1], [2.5, 0]] }",
+        ] {
+            let text = format!(
+                "gpus = 1\nduration_s = 3\nwarmup_s = 1\n{head}\n\
+                 [[model]]\nname = 'm'\nalpha_ms = 1\nbeta_ms = 1\nslo_ms = 9\ncopies = 3"
+            );
+            let scenario = Scenario::parse(&text).unwrap();
+            let mut arrivals = Arrivals::new(&scenario, 700.0, 3);
+            let mut counts = vec![0; 3];
+            while let Some(Arrived { at, model, .. }) = arrivals.take() {
+                counts[model as usize] += u64::from(at >= Nanos::from_millis(1_000));
+            }
+            assert_eq!(Arrivals::counts(&scenario, 700.0, 3), counts, "{head}");
+            assert!(counts.iter().all(|&count| count > 300), "{counts:?}");
         }
     }
 

@@ -71,6 +71,18 @@ impl Drawn {
         advance(&mut self.next, source, model, self.process, self.end);
         Some(Arrived { at, model, deadline })
     }
+
+    /// Adds to each model's count the arrivals from `from` on that have not been taken. One model
+    /// after the other: their order, which costs most, does not matter here.
+    pub(crate) fn count(mut self, from: Nanos, counts: &mut [u64]) {
+        for (m, source) in self.sources.iter_mut().enumerate() {
+            let mut next = self.next.key(m as u32);
+            while let Some(at) = next {
+                counts[m] += u64::from(at >= from);
+                next = source.advance(self.process, self.end);
+            }
+        }
+    }
 }
 
 fn advance(
@@ -80,13 +92,20 @@ fn advance(
     process: Arrival,
     end: Nanos,
 ) {
-    source.at_ns += source.mean_gap_ns * gap(&mut source.stream, process);
-    let at_ns = source.pace.as_ref().map_or(source.at_ns, |pace| pace.real_ns(source.at_ns));
-    let at = Nanos(at_ns as u64);
-    if at < end {
-        next.set(model, at);
-    } else {
-        next.remove(model);
+    match source.advance(process, end) {
+        Some(at) => next.set(model, at),
+        None => {
+            next.remove(model);
+        }
+    }
+}
+
+impl Source {
+    /// The next arrival, if it comes before the end.
+    fn advance(&mut self, process: Arrival, end: Nanos) -> Option<Nanos> {
+        self.at_ns += self.mean_gap_ns * gap(&mut self.stream, process);
+        let at_ns = self.pace.as_ref().map_or(self.at_ns, |pace| pace.real_ns(self.at_ns));
+        Some(Nanos(at_ns as u64)).filter(|&at| at < end)
     }
 }
 

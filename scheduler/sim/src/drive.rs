@@ -22,7 +22,7 @@ pub(crate) trait Scheduler {
     fn on_timer(&mut self, now: Nanos, cluster: &mut Cluster);
 }
 
-/// Runs until nothing is left to happen. At one moment batches end first, then slots leave and come,
+/// Runs until nothing is left to happen, or the tally is decided. At one moment batches end first, then slots leave and come,
 /// tasks arrive, and timers come last. A task's id is its arrival time: what its latency is counted from, without a table of
 /// tasks.
 pub(crate) fn drive(
@@ -35,7 +35,7 @@ pub(crate) fn drive(
         let (end, arrival, timer) = (cluster.next_end(), arrivals.due(), scheduler.next_timer());
         let gpu_event = gpu_events.first().map_or(Nanos::MAX, |event| event.at);
         let now = end.min(arrival).min(timer).min(gpu_event);
-        if now == Nanos::MAX {
+        if now == Nanos::MAX || cluster.tally().decided {
             return;
         }
         if end == now {

@@ -22,6 +22,7 @@ mod drive;
 mod execution;
 mod explain;
 mod faults;
+pub mod fuzz;
 mod goodput;
 mod load;
 #[cfg(test)]

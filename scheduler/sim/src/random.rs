@@ -18,6 +18,8 @@ pub(crate) enum Concern {
     Frontend,
     /// Which model a task is for, where a replayed file does not say.
     Popularity,
+    /// What a scenario consists of that is drawn itself.
+    Scenario(u32),
 }
 
 /// Numbers for one concern.
@@ -34,6 +36,7 @@ impl Stream {
             Concern::Stragglers => 5,
             Concern::Arrivals(model) => (2 << 32) | u64::from(model),
             Concern::ProfileError(model) => (6 << 32) | u64::from(model),
+            Concern::Scenario(index) => (7 << 32) | u64::from(index),
         };
         Self(SplitMix64::new(SplitMix64::mix(SplitMix64::mix(seed) ^ tag)))
     }
@@ -109,6 +112,7 @@ mod tests {
             Concern::ProfileError(0),
             Concern::Frontend,
             Concern::Popularity,
+            Concern::Scenario(0),
             a,
             b,
         ]

@@ -63,11 +63,11 @@ impl Report {
     pub(crate) fn new(scenario: &Scenario, policy: String, tally: &Tally) -> Self {
         let duration_s = scenario.duration.as_millis_f64() / 1e3;
         let sum = |of: fn(&ModelTally) -> u64| tally.models.iter().map(of).sum::<u64>();
-        let (submitted, lost) = (sum(|m| m.submitted), sum(bad));
+        let (submitted, lost) = (sum(|m| m.submitted), sum(ModelTally::bad));
         let names = scenario.models.iter().map(|model| model.name.clone());
         let latency_us = tally.latency_us();
         let latency_ns = tally.models.iter().map(|m| m.latency_ns as f64).sum();
-        let bad_rates = tally.models.iter().map(|m| ratio(bad(m), m.submitted));
+        let bad_rates = tally.models.iter().map(|m| ratio(m.bad(), m.submitted));
         Self {
             policy,
             offered_rps: submitted as f64 / duration_s,
@@ -111,10 +111,6 @@ fn mean_ms(sum_ns: f64, tasks: u64) -> Option<f64> {
 
 fn quantile_ms(latency_us: &Histogram<u32>, part: f64) -> Option<f64> {
     (!latency_us.is_empty()).then(|| latency_us.value_at_quantile(part) as f64 / 1e3)
-}
-
-fn bad(tally: &ModelTally) -> u64 {
-    tally.late + tally.dropped
 }
 
 /// 0 for 0 of 0.

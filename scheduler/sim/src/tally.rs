@@ -81,6 +81,8 @@ pub(crate) struct ModelTally {
     /// Executed too late.
     pub(crate) late: u64,
     pub(crate) dropped: u64,
+    /// With more late and dropped tasks the run is decided.
+    bad_allowed: u64,
     pub(crate) batches: u64,
     /// Tasks in those batches.
     pub(crate) batched: u64,
@@ -104,6 +106,8 @@ pub(crate) struct Tally {
     pub(crate) models: Vec<ModelTally>,
     /// Time that GPU slots executed within the span that counts.
     pub(crate) busy: Nanos,
+    /// Some model has more bad tasks than it is allowed: nothing else about the run matters.
+    pub(crate) decided: bool,
 }
 
 /// Latencies are told apart to three digits, up to this multiple of the objective.
@@ -114,7 +118,14 @@ impl Tally {
     /// Counts from `from` until `until` for models with these objectives.
     pub(crate) fn new(slos: &[Nanos], from: Nanos, until: Nanos) -> Self {
         let models = slos.iter().copied().map(ModelTally::new).collect();
-        Self { from, until, models, busy: Nanos::ZERO }
+        Self { from, until, models, busy: Nanos::ZERO, decided: false }
+    }
+
+    /// So many late and dropped tasks does each model have before the run is decided.
+    pub(crate) fn allow(&mut self, bad: &[u64]) {
+        for (model, &bad) in self.models.iter_mut().zip(bad) {
+            model.bad_allowed = bad;
+        }
     }
 
     /// A task came in.
@@ -131,6 +142,8 @@ impl Tally {
         let counts = self.counts(task);
         let model = self.end(model, task);
         model.dropped += u64::from(counts);
+        let decided = model.bad() > model.bad_allowed;
+        self.decided |= decided;
     }
 
     /// A task's execution ended at `at`.
@@ -143,6 +156,8 @@ impl Tally {
             let latency = at.0 - request.task.0;
             model.latency_us.saturating_record(latency / 1_000);
             model.latency_ns = model.latency_ns.saturating_add(latency);
+            let decided = model.bad() > model.bad_allowed;
+            self.decided |= decided;
         }
     }
 
@@ -199,6 +214,11 @@ fn latencies(most_us: u64) -> Histogram<u32> {
 }
 
 impl ModelTally {
+    /// Tasks that ended otherwise than in time.
+    pub(crate) fn bad(&self) -> u64 {
+        self.late + self.dropped
+    }
+
     fn new(slo: Nanos) -> Self {
         let latency_us = latencies((slo.0 / 1_000).saturating_mul(LATENCY_MAX).max(2));
         Self {
@@ -206,6 +226,7 @@ impl ModelTally {
             completed: 0,
             late: 0,
             dropped: 0,
+            bad_allowed: u64::MAX,
             batches: 0,
             batched: 0,
             latency_us,

@@ -1,0 +1,215 @@
+//! One scenario: how much of it each policy carries.
+
+use serde::Serialize;
+
+use super::judge::Judge;
+use super::latency::{AtLoad, LowLoad, latencies, low_load};
+use super::search::{Edge, Grid, Search, steps};
+use crate::bound::analytic_bound_rps;
+use crate::policy::PolicyName;
+use crate::scenario::Scenario;
+use crate::tally::SimError;
+
+/// What to compare.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Contest {
+    /// Is compared with the best of the others.
+    pub policy: PolicyName,
+    /// Those that have no rule for something in a scenario are left out of it.
+    pub others: Vec<PolicyName>,
+    /// Bad tasks of so many seeds, from the scenario's own on, are counted together.
+    pub seeds: u32,
+    /// Search for the goodput of every policy, even of those that are not the best of the others.
+    pub all: bool,
+}
+
+/// How a policy did.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PolicyGoodput {
+    /// As on the command line.
+    pub policy: String,
+    /// Highest rate found good, tasks/s; 0 if none was, `None` if it was not searched for because
+    /// another policy's is higher.
+    pub goodput_rps: Option<f64>,
+    /// Some lower rate was bad.
+    pub good_above_bad: bool,
+}
+
+/// What a scenario came to.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Row {
+    /// Of the draws of a seed.
+    pub index: u32,
+    /// One line about the scenario.
+    pub description: String,
+    /// See [`analytic_bound_rps`].
+    pub analytic_bound_rps: f64,
+    /// Goodput of the policy that is compared, tasks/s.
+    pub goodput_rps: f64,
+    /// The best of the others, and its goodput; `None` if none can be simulated.
+    pub best: Option<String>,
+    /// Tasks/s.
+    pub best_rps: f64,
+    /// One over the other; `None` if no policy had a good rate.
+    pub ratio: Option<f64>,
+    /// Standard error of the ratio, from searches with one seed each; `None` unless the ratio is
+    /// below 0.99.
+    pub ratio_error: Option<f64>,
+    /// Tasks of the model with the fewest, of all seeds, at the higher of the two goodputs.
+    pub rarest_tasks: u64,
+    /// Every policy, the one that is compared first.
+    pub policies: Vec<PolicyGoodput>,
+    /// At parts of the higher of the two goodputs.
+    pub latency: Vec<AtLoad>,
+    /// At a tenth of it; `None` without a good rate.
+    pub low_load: Option<LowLoad>,
+}
+
+/// A ratio below this is given a standard error.
+const BEHIND: f64 = 0.99;
+/// Where the first search begins, of the bound.
+const FIRST_GUESS: f64 = 0.7;
+
+/// A policy and what was found.
+type Found = (PolicyName, Option<Edge>);
+
+impl Contest {
+    /// Runs and searches. `index` and `description` are for the row.
+    ///
+    /// # Errors
+    /// No seed, or a run failed.
+    pub fn row(&self, scenario: &Scenario, index: u32, description: &str) -> Result<Row, SimError> {
+        let seeds = self.seeds_of(scenario)?;
+        let grid = Grid { unit_rps: analytic_bound_rps(scenario) };
+        let mut judge = Judge::new(scenario, grid);
+        let others = self.others(&mut judge, &seeds)?;
+        let rival = best(&others);
+        let ours = (self.policy, self.edge(&mut judge, rival, &seeds)?);
+        let ratio_error = self.ratio_error(&mut judge, ours.1, rival, &seeds)?;
+        let found: Vec<Found> = std::iter::once((ours.0, Some(ours.1))).chain(others).collect();
+        let policies: Vec<PolicyName> = found.iter().map(|&(policy, _)| policy).collect();
+        let rps = |index: Option<i32>| index.map_or(0.0, |index| grid.rps(index));
+        let (goodput_rps, best_rps) = (rps(ours.1.highest), rps(rival.map(|(_, index)| index)));
+        let highest = ours.1.highest.max(rival.map(|(_, index)| index));
+        let submitted = highest.map(|index| judge.submitted(index, &seeds));
+        let at = highest.map(|index| grid.rps(index));
+        let latency = at.map(|rps| latencies(scenario, self.policy, rps, &seeds)).transpose()?;
+        Ok(Row {
+            index,
+            description: description.to_owned(),
+            analytic_bound_rps: grid.unit_rps,
+            goodput_rps,
+            best: rival.map(|(policy, _)| policy.to_string()),
+            best_rps,
+            ratio: (best_rps > 0.0).then(|| goodput_rps / best_rps),
+            ratio_error,
+            rarest_tasks: submitted.and_then(|tasks| tasks.into_iter().min()).unwrap_or(0),
+            policies: found.iter().map(|found| policy_goodput(found, grid)).collect(),
+            latency: latency.unwrap_or_default(),
+            low_load: at.map(|rps| low_load(scenario, &policies, rps, &seeds)).transpose()?,
+        })
+    }
+
+    fn seeds_of(&self, scenario: &Scenario) -> Result<Vec<u64>, SimError> {
+        if self.seeds == 0 {
+            return Err(SimError::NoSeed);
+        }
+        Ok((0..u64::from(self.seeds)).map(|i| scenario.seed.wrapping_add(i)).collect())
+    }
+
+    fn edge(
+        &self,
+        judge: &mut Judge<'_>,
+        rival: Option<(PolicyName, i32)>,
+        seeds: &[u64],
+    ) -> Result<Edge, SimError> {
+        let start = rival.map_or_else(|| steps(FIRST_GUESS), |(_, index)| index);
+        Search::new(|index| judge.good(self.policy, index, seeds)).edge(start)
+    }
+
+    /// The goodput of each other policy that can be simulated.
+    fn others(&self, judge: &mut Judge<'_>, seeds: &[u64]) -> Result<Vec<Found>, SimError> {
+        let mut found: Vec<Found> = Vec::new();
+        for &policy in &self.others {
+            let best = best(&found).map(|(_, index)| index);
+            match self.other(judge, policy, best, seeds) {
+                Ok(edge) => found.push((policy, edge)),
+                Err(SimError::Unsupported { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// `None` if it does not reach the best so far, and nobody asked for it nevertheless.
+    fn other(
+        &self,
+        judge: &mut Judge<'_>,
+        policy: PolicyName,
+        best: Option<i32>,
+        seeds: &[u64],
+    ) -> Result<Option<Edge>, SimError> {
+        let mut search = Search::new(|index| judge.good(policy, index, seeds));
+        if let Some(best) = best
+            && !self.all
+            && !search.reaches(best)?
+        {
+            return Ok(None);
+        }
+        search.edge(best.unwrap_or_else(|| steps(FIRST_GUESS))).map(Some)
+    }
+
+    /// See [`Row::ratio_error`].
+    fn ratio_error(
+        &self,
+        judge: &mut Judge<'_>,
+        ours: Edge,
+        rival: Option<(PolicyName, i32)>,
+        seeds: &[u64],
+    ) -> Result<Option<f64>, SimError> {
+        let (Some(highest), Some(rival)) = (ours.highest, rival) else { return Ok(None) };
+        if rival.1 - highest < steps(BEHIND.recip()) {
+            return Ok(None);
+        }
+        ratio_error(judge, (self.policy, highest), rival, seeds)
+    }
+}
+
+fn policy_goodput(&(policy, edge): &Found, grid: Grid) -> PolicyGoodput {
+    let rps = |edge: Edge| edge.highest.map_or(0.0, |index| grid.rps(index));
+    PolicyGoodput {
+        policy: policy.to_string(),
+        goodput_rps: edge.map(rps),
+        good_above_bad: edge.is_some_and(|edge| edge.good_above_bad),
+    }
+}
+
+/// Who has the highest edge, and where that is; the first of several.
+fn best(found: &[Found]) -> Option<(PolicyName, i32)> {
+    let edges = found.iter().filter_map(|&(policy, edge)| Some((policy, edge?.highest?)));
+    edges.rev().max_by_key(|&(_, index)| index)
+}
+
+/// The standard error of the mean over the seeds, each with edges of its own, next to the common
+/// ones. `None` if a seed has none, or there is only one.
+fn ratio_error(
+    judge: &mut Judge<'_>,
+    ours: (PolicyName, i32),
+    rival: (PolicyName, i32),
+    seeds: &[u64],
+) -> Result<Option<f64>, SimError> {
+    let mut ratios = Vec::new();
+    for &seed in seeds {
+        let mut rps = |(policy, start): (PolicyName, i32)| {
+            let mut search = Search::monotone(|index| judge.good(policy, index, &[seed]));
+            let edge = search.edge(start)?.highest;
+            Ok::<_, SimError>(edge.map(|index| judge.grid.rps(index)))
+        };
+        let (Some(ours), Some(rival)) = (rps(ours)?, rps(rival)?) else { return Ok(None) };
+        ratios.push(ours / rival);
+    }
+    let count = ratios.len() as f64;
+    let mean = ratios.iter().sum::<f64>() / count;
+    let squares: f64 = ratios.iter().map(|ratio| (ratio - mean) * (ratio - mean)).sum();
+    Ok((count > 1.0).then(|| (squares / (count - 1.0) / count).sqrt()))
+}

@@ -1,0 +1,24 @@
+//! Scenarios drawn at random, and how a policy does on each beside the best of the others.
+//!
+//! ```text
+//!  seed, index ─▶ DrawnScenario ─▶ Contest ─▶ Row ─▶ Summary
+//!                 (a file's text)   │  ▲
+//!                            Search ─▶ Judge: runs of every seed, left as soon as they are decided
+//! ```
+//!
+//! What is drawn, what the search finds and how sure that is: `docs/simulator.md`.
+
+mod contest;
+mod draw;
+mod faults;
+mod judge;
+mod latency;
+mod search;
+mod spans;
+mod summary;
+mod text;
+
+pub use contest::{Contest, PolicyGoodput, Row};
+pub use draw::{DrawnScenario, Limits, draw_scenario};
+pub use latency::{AtLoad, LowLoad};
+pub use summary::{LatencySummary, Quantiles, Summary, Worst};
