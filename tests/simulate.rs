@@ -55,6 +55,43 @@ fn a_search_prints_one_object() {
 }
 
 #[test]
+fn a_drawn_scenario_can_be_measured_again_by_itself() {
+    let folder = Folder::new("sim-fuzz");
+    let files = folder.path().join("drawn").display().to_string();
+    let small =
+        ["--seconds", "1", "--tasks", "1000", "--seeds", "2", "--policies", "eager,clockwork:0"];
+    let fuzz = |args: &[&str]| {
+        run(&[&["sim", "fuzz", "--seed", "5", "--json"], &small[..], args].concat())
+    };
+    let two = json(&fuzz(&["--count", "2", "--from", "3", "--write", &files]));
+    assert_eq!((&two["seed"], two["rows"].as_array().map(Vec::len)), (&5.into(), Some(2)));
+    assert_eq!(two["policies"], serde_json::json!(["eager", "clockwork:0"]));
+    for key in ["ratio", "worst", "latency", "low_load", "worst_low_load"] {
+        assert!(!two["summary"][key].is_null(), "{key}: {two}");
+    }
+    let again = json(&fuzz(&["--only", "4"]));
+    assert_eq!(
+        (&again["rows"][0]["ratio"], &again["rows"][0]["index"]),
+        (&two["rows"][1]["ratio"], &4.into())
+    );
+    let file = folder.path().join("drawn/fuzz-5-4.toml").display().to_string();
+    let found = json(&run(&[
+        "sim",
+        "goodput",
+        "--scenario",
+        &file,
+        "--policy",
+        "eager",
+        "--seeds",
+        "1",
+        "--json",
+    ]));
+    assert!(found["goodput_rps"].is_number(), "{found}");
+    let drawn = json(&fuzz(&["--count", "3", "--dry-run"]));
+    assert_eq!(drawn["scenarios"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
 fn what_cannot_be_simulated_fails_and_says_why() {
     let folder = Folder::new("sim-refuse");
     let good = folder.write("good.toml", SCENARIO);

@@ -78,7 +78,8 @@ fn check_data(name: &str, data: &Value) {
     }
     assert_eq!((&data["experiment"], &data["effort"]), (&Value::from(name), &Value::from("smoke")));
     let list = |key: &str| data[key].as_array().unwrap_or_else(|| panic!("{name}: {key}")).clone();
-    assert!(!list("points").is_empty() && !list("paper").is_empty(), "{name}");
+    assert!(!list("points").is_empty(), "{name}");
+    assert!(!list("paper").is_empty() || name == "latency", "{name}: the paper has no such figure");
     for claim in list("paper") {
         for key in ["says", "place", "here"] {
             assert!(claim[key].as_str().is_some_and(|text| !text.is_empty()), "{name}: {claim}");
@@ -125,7 +126,7 @@ fn all_of_them_write_their_files_and_the_page() {
     let out = folder("reproduce-all");
     let parts = smoke(ALL, &out);
     assert_eq!(parts.iter().map(|part| part.name).collect::<Vec<_>>(), names());
-    assert_eq!(names().len(), 10);
+    assert_eq!(names().len(), 11);
     let page = fs::read_to_string(out.join("reproduction.md")).unwrap();
     assert!(page.contains("This is a quick run") && page.contains("## Who wins where"));
     for Reproduced { name, data, section } in &parts {

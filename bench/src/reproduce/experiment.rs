@@ -5,14 +5,16 @@ use serde_json::Value;
 use super::figure::Figure;
 use super::grid::Standing;
 use super::lab::Lab;
-use super::{ReproduceError, fig1, fig4, fig6, fig7, fig8, fig9, fig10, fig11, fig13, table4};
+use super::{
+    ReproduceError, fig1, fig4, fig6, fig7, fig8, fig9, fig10, fig11, fig13, latency, table4,
+};
 
-/// One table or figure of the paper.
+/// One table or figure of the paper, or one more.
 #[derive(Debug)]
 pub(crate) struct Experiment {
     /// On the command line and of the files.
     pub(crate) name: &'static str,
-    /// With the paper's number.
+    /// With the paper's number, if it has one.
     pub(crate) title: &'static str,
     /// What the paper shows and where, and how it is set up here.
     pub(crate) setup: &'static str,
@@ -44,7 +46,7 @@ pub(crate) struct Claim {
 }
 
 /// All of them, in the order of the page.
-pub(crate) const EXPERIMENTS: [Experiment; 10] = [
+pub(crate) const EXPERIMENTS: [Experiment; 11] = [
     table4::EXPERIMENT,
     fig6::EXPERIMENT,
     fig1::EXPERIMENT,
@@ -55,4 +57,5 @@ pub(crate) const EXPERIMENTS: [Experiment; 10] = [
     fig10::EXPERIMENT,
     fig11::EXPERIMENT,
     fig13::EXPERIMENT,
+    latency::EXPERIMENT,
 ];

@@ -29,6 +29,7 @@ mod fig6;
 mod fig7;
 mod fig8;
 mod fig9;
+mod latency;
 mod spread;
 mod table4;
 

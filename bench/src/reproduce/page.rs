@@ -66,10 +66,13 @@ pub(crate) fn section(experiment: &Experiment, findings: &Findings) -> String {
         .map(|claim| vec![claim.paper.to_owned(), claim.place.to_owned(), claim.here.clone()])
         .collect();
     let headings = ["the paper says", "where", "here"].map(str::to_owned);
-    let claims = table(&headings, &claims).replace("---:|", "---|");
+    let claims = match claims.as_slice() {
+        [] => String::new(),
+        claims => format!("{}\n", table(&headings, claims).replace("---:|", "---|")),
+    };
     format!(
         "## {title}\n\n{setup}\n\n![{title}]({FIGURES}/{name}.svg)\n\n\
-         [Data]({FIGURES}/{name}.json) · `baton reproduce {name}`\n\n{claims}\n{}\n{remark}\n",
+         [Data]({FIGURES}/{name}.json) · `baton reproduce {name}`\n\n{claims}{}\n{remark}\n",
         findings.tables
     )
 }

@@ -11,7 +11,7 @@ use crate::policy::PolicyName;
 use crate::production::Production;
 use crate::report::Report;
 use crate::scenario::Scenario;
-use crate::tally::SimError;
+use crate::tally::{ModelTally, SimError, Tally};
 
 /// What to run beside the scenario.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -36,19 +36,23 @@ impl Run {
 /// # Errors
 /// The rate or the scenario is beyond what the policy is simulated for, or the policy lost a task.
 pub fn run(scenario: &Scenario, run: Run) -> Result<Report, SimError> {
-    let (report, _) = simulate(scenario, run, Keep::Counts, &[])?;
-    Ok(report)
+    let results = simulate(scenario, run, Keep::Counts, &[])?;
+    Ok(report(scenario, run, &results))
+}
+
+fn report(scenario: &Scenario, run: Run, results: &Results) -> Report {
+    Report::new(scenario, run.policy.to_string(), &results.tally)
 }
 
 /// As [`run`], but only until some model has more late and dropped tasks than `allowed`; then
-/// `None`.
+/// `None`, else how many each has.
 pub(crate) fn run_within(
     scenario: &Scenario,
     run: Run,
     allowed: &[u64],
-) -> Result<Option<Report>, SimError> {
-    let (report, results) = simulate(scenario, run, Keep::Counts, allowed)?;
-    Ok((!results.tally.decided).then_some(report))
+) -> Result<Option<Vec<u64>>, SimError> {
+    let Tally { decided, models, .. } = simulate(scenario, run, Keep::Counts, allowed)?.tally;
+    Ok((!decided).then(|| models.iter().map(ModelTally::bad).collect()))
 }
 
 /// As [`run`], with one line for each batch (start, end) and each dropped task.
@@ -56,8 +60,8 @@ pub(crate) fn run_within(
 /// # Errors
 /// As [`run`].
 pub fn run_traced(scenario: &Scenario, run: Run) -> Result<(Report, Vec<u8>), SimError> {
-    let (report, results) = simulate(scenario, run, Keep::Trace, &[])?;
-    Ok((report, results.trace.unwrap_or_default()))
+    let results = simulate(scenario, run, Keep::Trace, &[])?;
+    Ok((report(scenario, run, &results), results.trace.unwrap_or_default()))
 }
 
 /// As [`run`], with the distributions of batch sizes and queueing delays.
@@ -68,9 +72,9 @@ pub fn run_distributions(
     scenario: &Scenario,
     run: Run,
 ) -> Result<(Report, Distributions), SimError> {
-    let (report, results) = simulate(scenario, run, Keep::Distributions, &[])?;
+    let results = simulate(scenario, run, Keep::Distributions, &[])?;
     let none = || Distributions::new(scenario.warmup);
-    Ok((report, results.distributions.unwrap_or_else(none)))
+    Ok((report(scenario, run, &results), results.distributions.unwrap_or_else(none)))
 }
 
 fn simulate(
@@ -78,56 +82,29 @@ fn simulate(
     run: Run,
     keep: Keep,
     allowed: &[u64],
-) -> Result<(Report, Results), SimError> {
-    let Run { policy, rate_rps, .. } = run;
+) -> Result<Results, SimError> {
+    let Run { policy, rate_rps, seed } = run;
     run.check()?;
     if let Some((key, why)) = unsupported(scenario, policy) {
         return Err(SimError::Unsupported { policy: policy.to_string(), key, why });
     }
+    let stage = Stage { scenario, run, keep, allowed };
+    let production = |policy| Production::new(scenario, policy, rate_rps, ());
+    let deferred = |rule| Deferred::new(scenario, rule, rate_rps);
     match policy {
-        PolicyName::Baton => under(
-            Production::new(scenario, Policy::Baton, rate_rps, ()),
-            scenario,
-            run,
-            (keep, allowed),
-        ),
-        PolicyName::Symphony => under(
-            Production::new(scenario, Policy::Symphony, rate_rps, ()),
-            scenario,
-            run,
-            (keep, allowed),
-        ),
-        PolicyName::Eager => under(
-            Production::new(scenario, Policy::Eager, rate_rps, ()),
-            scenario,
-            run,
-            (keep, allowed),
-        ),
-        PolicyName::SymphonyText => {
-            under(Deferred::new(scenario, Rule::Text, rate_rps), scenario, run, (keep, allowed))
-        }
-        PolicyName::Frontrun => {
-            under(Deferred::new(scenario, Rule::Frontrun, rate_rps), scenario, run, (keep, allowed))
-        }
-        PolicyName::Timeout { fraction } => under(
-            Deferred::new(scenario, Rule::Timeout(fraction), rate_rps),
-            scenario,
-            run,
-            (keep, allowed),
-        ),
+        PolicyName::Baton => stage.under(production(Policy::Baton)),
+        PolicyName::Symphony => stage.under(production(Policy::Symphony)),
+        PolicyName::Eager => stage.under(production(Policy::Eager)),
+        PolicyName::SymphonyText => stage.under(deferred(Rule::Text)),
+        PolicyName::Frontrun => stage.under(deferred(Rule::Frontrun)),
+        PolicyName::Timeout { fraction } => stage.under(deferred(Rule::Timeout(fraction))),
         PolicyName::Clockwork { outstanding_ms } => {
-            let outstanding = Nanos::from_millis_f64(outstanding_ms);
-            under(Clockwork::new(scenario, outstanding), scenario, run, (keep, allowed))
+            stage.under(Clockwork::new(scenario, Nanos::from_millis_f64(outstanding_ms)))
         }
-        PolicyName::Nexus { frontends } => under(
-            Nexus::new(scenario, frontends, rate_rps, run.seed),
-            scenario,
-            run,
-            (keep, allowed),
-        ),
-        PolicyName::Shepherd { lambda } => {
-            under(Shepherd::new(scenario, lambda), scenario, run, (keep, allowed))
+        PolicyName::Nexus { frontends } => {
+            stage.under(Nexus::new(scenario, frontends, rate_rps, seed))
         }
+        PolicyName::Shepherd { lambda } => stage.under(Shepherd::new(scenario, lambda)),
     }
 }
 
@@ -149,19 +126,26 @@ fn unsupported(scenario: &Scenario, policy: PolicyName) -> Option<(&'static str,
     }
 }
 
-fn under(
-    mut scheduler: impl Scheduler,
-    scenario: &Scenario,
+/// Everything about a run but who schedules.
+struct Stage<'a> {
+    scenario: &'a Scenario,
     run: Run,
-    (keep, allowed): (Keep, &[u64]),
-) -> Result<(Report, Results), SimError> {
-    let mut arrivals = Arrivals::new(scenario, run.rate_rps, run.seed);
-    let mut cluster = Cluster::new(scenario, run.seed, keep);
-    cluster.tally().allow(allowed);
-    drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);
-    let results = cluster.into_results();
-    if !results.tally.decided {
-        results.tally.check(scenario.models.iter().map(|model| model.name.clone()))?;
+    keep: Keep,
+    /// See [`run_within`]; empty: it runs to its end.
+    allowed: &'a [u64],
+}
+
+impl Stage<'_> {
+    fn under(&self, mut scheduler: impl Scheduler) -> Result<Results, SimError> {
+        let Self { scenario, run, keep, allowed } = *self;
+        let mut arrivals = Arrivals::new(scenario, run.rate_rps, run.seed);
+        let mut cluster = Cluster::new(scenario, run.seed, keep);
+        cluster.tally().allow(allowed);
+        drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);
+        let results = cluster.into_results();
+        if !results.tally.decided {
+            results.tally.check(scenario.models.iter().map(|model| model.name.clone()))?;
+        }
+        Ok(results)
     }
-    Ok((Report::new(scenario, run.policy.to_string(), &results.tally), results))
 }

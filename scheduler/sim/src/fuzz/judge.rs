@@ -39,10 +39,8 @@ impl<'a> Judge<'a> {
         let mut left: Vec<u64> = submitted.iter().map(|tasks| tasks / BAD_ONE_IN).collect();
         for &seed in seeds {
             let run = Run { policy, rate_rps: self.grid.rps(index), seed };
-            let Some(report) = run_within(self.scenario, run, &left)? else { return Ok(false) };
-            for (left, model) in left.iter_mut().zip(&report.models) {
-                *left -= model.late + model.dropped;
-            }
+            let Some(bad) = run_within(self.scenario, run, &left)? else { return Ok(false) };
+            left.iter_mut().zip(bad).for_each(|(left, bad)| *left -= bad);
         }
         Ok(true)
     }

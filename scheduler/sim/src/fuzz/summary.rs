@@ -7,8 +7,10 @@ use super::latency::AtLoad;
 
 /// Rows named as the worst.
 const WORST: usize = 12;
-/// Of the bound.
+/// A few tasks decide where the highest goodput is below this part of the bound, because hardly any
+/// task may wait for another, or where some model has fewer tasks: three of them are 1 %.
 const LIGHT: f64 = 0.05;
+const RAREST_MIN: u64 = 300;
 
 /// Of some value over the scenarios that have it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -71,16 +73,15 @@ pub struct Summary {
     /// Those in which the policy had a good rate above a bad one.
     pub good_above_bad: usize,
     /// Goodput over that of the best of the others, where the best policy's is at least a twentieth
-    /// of the analytic bound.
+    /// of the analytic bound and every model has at least 300 tasks there.
     pub ratio: Quantiles,
     /// The smallest of these ratios, below 1.
     pub worst: Vec<Worst>,
-    /// The ratio in the other scenarios, where hardly any task may wait for another: few
-    /// collisions decide, and few tasks are offered.
+    /// The ratio in the other scenarios, where a few tasks decide.
     pub ratio_light: Quantiles,
     /// The smallest of these, below 1.
     pub worst_light: Vec<Worst>,
-    /// By load.
+    /// By load; like what follows of the scenarios that `ratio` is of.
     pub latency: Vec<LatencySummary>,
     /// The largest ratios of mean latencies at the lowest load.
     pub slowest: Vec<Worst>,
@@ -93,62 +94,71 @@ pub struct Summary {
 impl Summary {
     /// `replay` gives the command that measures a scenario again, by its index.
     pub fn new(rows: &[Row], replay: impl Fn(u32) -> String) -> Self {
-        let worst = |value: &dyn Fn(&Row) -> Option<f64>, against: &dyn Fn(&Row) -> String| {
-            let mut named: Vec<(f64, &Row)> =
-                rows.iter().filter_map(|row| Some((value(row)?, row))).collect();
-            named.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let worst = |&(value, row): &(f64, &Row)| Worst {
-                index: row.index,
-                value,
-                against: against(row),
-                description: row.description.clone(),
-                replay: replay(row.index),
-            };
-            named.iter().take(WORST).map(worst).collect::<Vec<_>>()
+        let (light, heavy): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| is_light(row));
+        let lowest = |rows: &[&Row], value: &dyn Fn(&Row) -> Option<f64>, against| {
+            worst(rows, value, against, &replay)
         };
-        let negative = |mut worst: Vec<Worst>| {
+        let highest = |value: &dyn Fn(&Row) -> Option<f64>, against| {
+            let mut worst = lowest(&heavy, &|row| value(row).map(|value| -value), against);
             worst.iter_mut().for_each(|worst| worst.value = -worst.value);
             worst
         };
+        let behind = |row: &Row| row.ratio.filter(|&ratio| ratio < 1.0);
         let slower = |row: &Row| Some(mean(row.latency.first()?)).filter(|&ratio| ratio > 1.0);
-        let slowest = worst(&|row| slower(row).map(|ratio| -ratio), &|_| "eager".to_owned());
-        let more = |row: &Row| low(row).filter(|&more| more > 0.0);
-        let low_load = worst(&|row| more(row).map(|more| -more), &|row| {
-            row.low_load.as_ref().map_or_else(String::new, |low| low.best.clone())
-        });
-        let behind = |light| worst(&|row| ratio(row, light).filter(|&ratio| ratio < 1.0), &against);
+        let above = |row: &Row| row.policies.first().is_some_and(|first| first.good_above_bad);
         Self {
             scenarios: rows.len(),
             without_goodput: rows.iter().filter(|row| row.ratio.is_none()).count(),
-            good_above_bad: rows
-                .iter()
-                .filter(|row| row.policies.first().is_some_and(|first| first.good_above_bad))
-                .count(),
-            ratio: quantiles(rows.iter().filter_map(|row| ratio(row, false))),
-            worst: behind(false),
-            ratio_light: quantiles(rows.iter().filter_map(|row| ratio(row, true))),
-            worst_light: behind(true),
-            latency: latency(rows),
-            slowest: negative(slowest),
-            low_load: quantiles(rows.iter().filter_map(low)),
-            worst_low_load: negative(low_load),
+            good_above_bad: rows.iter().filter(|row| above(row)).count(),
+            ratio: quantiles(heavy.iter().filter_map(|row| row.ratio)),
+            worst: lowest(&heavy, &behind, rival),
+            ratio_light: quantiles(light.iter().filter_map(|row| row.ratio)),
+            worst_light: lowest(&light, &behind, rival),
+            latency: latency(&heavy),
+            slowest: highest(&slower, |_| "eager".to_owned()),
+            low_load: quantiles(heavy.iter().filter_map(|row| more_bad(row))),
+            worst_low_load: highest(&|row| more_bad(row).filter(|&more| more > 0.0), best_at_low),
         }
     }
 }
 
-/// Goodput over the best of the others', if the best of all is below this part of the bound, or not.
-fn ratio(row: &Row, light: bool) -> Option<f64> {
-    let most = row.goodput_rps.max(row.best_rps) / row.analytic_bound_rps;
-    row.ratio.filter(|_| (most < LIGHT) == light)
+/// The rows with the lowest values, of those that have one.
+fn worst(
+    rows: &[&Row],
+    value: &dyn Fn(&Row) -> Option<f64>,
+    against: fn(&Row) -> String,
+    replay: impl Fn(u32) -> String,
+) -> Vec<Worst> {
+    let mut valued: Vec<(f64, &Row)> =
+        rows.iter().filter_map(|&row| Some((value(row)?, row))).collect();
+    valued.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let worst = |(value, row): (f64, &Row)| Worst {
+        index: row.index,
+        value,
+        against: against(row),
+        description: row.description.clone(),
+        replay: replay(row.index),
+    };
+    valued.into_iter().take(WORST).map(worst).collect()
 }
 
-fn against(row: &Row) -> String {
+/// A few tasks decide.
+fn is_light(row: &Row) -> bool {
+    let most = row.goodput_rps.max(row.best_rps) / row.analytic_bound_rps;
+    most < LIGHT || row.rarest_tasks < RAREST_MIN
+}
+
+fn rival(row: &Row) -> String {
     let best = row.best.clone().unwrap_or_default();
     row.ratio_error.map_or_else(|| best.clone(), |error| format!("{best} ± {error:.3}"))
 }
 
+fn best_at_low(row: &Row) -> String {
+    row.low_load.as_ref().map_or_else(String::new, |low| low.best.clone())
+}
+
 /// How much higher the bad rate is than the best policy's.
-fn low(row: &Row) -> Option<f64> {
+fn more_bad(row: &Row) -> Option<f64> {
     row.low_load.as_ref().map(|low| low.bad_rate - low.best_bad_rate)
 }
 
@@ -156,7 +166,7 @@ fn mean(at: &AtLoad) -> f64 {
     at.mean_ms / at.eager_mean_ms
 }
 
-fn latency(rows: &[Row]) -> Vec<LatencySummary> {
+fn latency(rows: &[&Row]) -> Vec<LatencySummary> {
     let loads = rows.iter().map(|row| row.latency.len()).max().unwrap_or(0);
     let at = |i: usize| {
         let at = || rows.iter().filter_map(move |row| row.latency.get(i));
