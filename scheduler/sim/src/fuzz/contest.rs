@@ -73,6 +73,15 @@ const FIRST_GUESS: f64 = 0.7;
 /// A policy and what was found.
 type Found = (PolicyName, Option<Edge>);
 
+/// What all searches of a scenario found.
+struct Edges {
+    ours: Edge,
+    /// The best of the others.
+    rival: Option<(PolicyName, i32)>,
+    /// Ours first.
+    found: Vec<Found>,
+}
+
 impl Contest {
     /// Runs and searches. `index` and `description` are for the row.
     ///
@@ -82,18 +91,13 @@ impl Contest {
         let seeds = self.seeds_of(scenario)?;
         let grid = Grid { unit_rps: analytic_bound_rps(scenario) };
         let mut judge = Judge::new(scenario, grid);
-        let others = self.others(&mut judge, &seeds)?;
-        let rival = best(&others);
-        let ours = (self.policy, self.edge(&mut judge, rival, &seeds)?);
-        let ratio_error = self.ratio_error(&mut judge, ours.1, rival, &seeds)?;
-        let found: Vec<Found> = std::iter::once((ours.0, Some(ours.1))).chain(others).collect();
-        let policies: Vec<PolicyName> = found.iter().map(|&(policy, _)| policy).collect();
-        let rps = |index: Option<i32>| index.map_or(0.0, |index| grid.rps(index));
-        let (goodput_rps, best_rps) = (rps(ours.1.highest), rps(rival.map(|(_, index)| index)));
-        let highest = ours.1.highest.max(rival.map(|(_, index)| index));
+        let Edges { ours, rival, found } = self.edges(&mut judge, &seeds)?;
+        let rival_index = rival.map(|(_, index)| index);
+        let [goodput_rps, best_rps] = [ours.highest, rival_index].map(|index| rps(grid, index));
+        let highest = ours.highest.max(rival_index);
         let submitted = highest.map(|index| judge.submitted(index, &seeds));
-        let at = highest.map(|index| grid.rps(index));
-        let latency = at.map(|rps| latencies(scenario, self.policy, rps, &seeds)).transpose()?;
+        let (latency, low_load) =
+            self.at_low_loads(scenario, &found, rps(grid, highest), &seeds)?;
         Ok(Row {
             index,
             description: description.to_owned(),
@@ -102,12 +106,38 @@ impl Contest {
             best: rival.map(|(policy, _)| policy.to_string()),
             best_rps,
             ratio: (best_rps > 0.0).then(|| goodput_rps / best_rps),
-            ratio_error,
+            ratio_error: self.ratio_error(&mut judge, ours, rival, &seeds)?,
             rarest_tasks: submitted.and_then(|tasks| tasks.into_iter().min()).unwrap_or(0),
             policies: found.iter().map(|found| policy_goodput(found, grid)).collect(),
-            latency: latency.unwrap_or_default(),
-            low_load: at.map(|rps| low_load(scenario, &policies, rps, &seeds)).transpose()?,
+            latency,
+            low_load,
         })
+    }
+
+    /// What else a row has; nothing without a good rate.
+    fn at_low_loads(
+        &self,
+        scenario: &Scenario,
+        found: &[Found],
+        goodput_rps: f64,
+        seeds: &[u64],
+    ) -> Result<(Vec<AtLoad>, Option<LowLoad>), SimError> {
+        if goodput_rps <= 0.0 {
+            return Ok((Vec::new(), None));
+        }
+        let policies: Vec<PolicyName> = found.iter().map(|&(policy, _)| policy).collect();
+        let latency = latencies(scenario, self.policy, goodput_rps, seeds)?;
+        Ok((latency, Some(low_load(scenario, &policies, goodput_rps, seeds)?)))
+    }
+
+    /// The others' first: where the best of them ends, the search for ours begins.
+    fn edges(&self, judge: &mut Judge<'_>, seeds: &[u64]) -> Result<Edges, SimError> {
+        let others = self.others(judge, seeds)?;
+        let rival = best(&others);
+        let start = rival.map_or_else(|| steps(FIRST_GUESS), |(_, index)| index);
+        let ours = Search::new(|index| judge.good(self.policy, index, seeds)).edge(start)?;
+        let found = std::iter::once((self.policy, Some(ours))).chain(others).collect();
+        Ok(Edges { ours, rival, found })
     }
 
     fn seeds_of(&self, scenario: &Scenario) -> Result<Vec<u64>, SimError> {
@@ -115,16 +145,6 @@ impl Contest {
             return Err(SimError::NoSeed);
         }
         Ok((0..u64::from(self.seeds)).map(|i| scenario.seed.wrapping_add(i)).collect())
-    }
-
-    fn edge(
-        &self,
-        judge: &mut Judge<'_>,
-        rival: Option<(PolicyName, i32)>,
-        seeds: &[u64],
-    ) -> Result<Edge, SimError> {
-        let start = rival.map_or_else(|| steps(FIRST_GUESS), |(_, index)| index);
-        Search::new(|index| judge.good(self.policy, index, seeds)).edge(start)
     }
 
     /// The goodput of each other policy that can be simulated.
@@ -175,11 +195,15 @@ impl Contest {
     }
 }
 
+/// 0 without a good rate.
+fn rps(grid: Grid, index: Option<i32>) -> f64 {
+    index.map_or(0.0, |index| grid.rps(index))
+}
+
 fn policy_goodput(&(policy, edge): &Found, grid: Grid) -> PolicyGoodput {
-    let rps = |edge: Edge| edge.highest.map_or(0.0, |index| grid.rps(index));
     PolicyGoodput {
         policy: policy.to_string(),
-        goodput_rps: edge.map(rps),
+        goodput_rps: edge.map(|edge| rps(grid, edge.highest)),
         good_above_bad: edge.is_some_and(|edge| edge.good_above_bad),
     }
 }
