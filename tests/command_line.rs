@@ -49,7 +49,7 @@ fn config_check_says_what_it_understood_and_what_is_odd() {
         "\
 warning: {file}:15: model[1].slo_ms: 15 ms is below 2·ℓ(1): a task that finds its GPU busy misses it; fix: give at least 20
 warning: {file}:17: model[1].subcluster: no backend of this file belongs to sub-cluster \"cpu\"; fix: add a [[backend]], or have one join under this name
-scheduler at 127.0.0.1:7700: policy baton, 1 ModelThread(s)
+scheduler at 127.0.0.1:7700: policy baton, prefer latency, 1 ModelThread(s)
 planned delays: 0.3 ms per plan, 0.02 ms per input, 0.5 ms per answer; jitter 0.5 ms
 inputs over: auto
 connections: not encrypted, peers not authenticated

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use baton_bench::sched::{Shape, Stepper};
 use baton_core::{
     Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Profile, RankLimits, RankSink, RankState,
-    Request, SubclusterId, TaskId, Unserved,
+    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, RankLimits, RankSink,
+    RankState, Request, SubclusterId, TaskId, Unserved,
 };
 use baton_topo::PolicyName;
 
@@ -105,6 +105,7 @@ impl Bench {
             slo: SLO,
             queue_capacity: 1024,
             policy: Policy::default(),
+            prefer: Prefer::default(),
             network: NetworkDelay::default(),
         });
         let limits = RankLimits { gpus: GPUS, subclusters: 1 };
@@ -171,7 +172,7 @@ impl Bench {
         let (model, grant) = self.sink.grant.take().expect("a slot is idle");
         self.grants[model.0 as usize] += 1;
         let gpu = grant.gpu;
-        let planned = GpuUpdate::Planned { gpu, start: self.now, latency: LATENCY };
+        let planned = GpuUpdate::Planned { gpu, start: self.now, latency: LATENCY, work: LATENCY };
         self.rank.on_gpu(self.now, planned, &mut self.sink);
         self.offer(model, self.now + SLO);
         self.now = self.now + LATENCY;
@@ -193,6 +194,10 @@ impl Bench {
             urgency,
             bad_rate: 0,
             delay: Nanos::ZERO,
+            latest: exec_at,
+            latency: LATENCY,
+            slack: SLO - LATENCY,
+            excess: 128,
         };
         let grants = self.grants[model.0 as usize];
         self.rank.on_candidate(self.now, model, Some(candidate), grants, &mut self.sink);

@@ -83,7 +83,7 @@ impl BoardReader {
     }
 }
 
-const WORDS: usize = 6;
+const WORDS: usize = 7;
 
 /// A sequence lock over atomics: the version is odd while the words are being written. The reader
 /// never waits for the writer. One cache line, so that neighbours do not disturb each other.
@@ -123,17 +123,31 @@ fn pack(value: Published) -> [u64; WORDS] {
     let grants = u64::from(value.grants) << 32;
     let moves = u64::from(value.moves) << 32;
     match value.candidate {
-        None => [grants, 0, 0, 0, moves, 0],
+        None => [grants, 0, 0, 0, moves, 0, 0],
         Some(c) => {
-            let head = grants | u64::from(c.batch);
+            let head = grants | u64::from(c.excess) << 16 | u64::from(c.batch);
             let tail = moves | u64::from(c.bad_rate);
-            [head, c.exec_at.0, c.invalid_after.0, c.urgency.0, tail, c.delay.0]
+            let delays = halves(c.delay.0, (c.invalid_after - c.latest).0);
+            let lengths = halves(c.latency.0 >> COARSE, c.slack.0 >> COARSE);
+            [head, c.exec_at.0, c.invalid_after.0, c.urgency.0, tail, delays, lengths]
         }
     }
 }
 
-fn unpack([head, exec_at, invalid_after, urgency, tail, delay]: [u64; WORDS]) -> Published {
-    let batch = head as u32;
+/// ℓ and slack are only compared with each other: units of 1.024 µs do, and an hour fits 32 bits.
+const COARSE: u32 = 10;
+
+/// Two numbers in a word. What does not fit 32 bits becomes the largest that does: 4.3 s of delivery,
+/// or of growth, is as good as more.
+fn halves(high: u64, low: u64) -> u64 {
+    let fit = |number: u64| number.min(u32::MAX.into());
+    fit(high) << 32 | fit(low)
+}
+
+fn unpack(words: [u64; WORDS]) -> Published {
+    let [head, exec_at, invalid_after, urgency, tail, delays, lengths] = words;
+    let (delay, growth) = (delays >> 32, delays as u32);
+    let batch = u32::from(head as u16);
     let candidate = (batch > 0).then_some(Candidate {
         batch,
         exec_at: Nanos(exec_at),
@@ -141,6 +155,10 @@ fn unpack([head, exec_at, invalid_after, urgency, tail, delay]: [u64; WORDS]) ->
         urgency: Nanos(urgency),
         bad_rate: tail as u32,
         delay: Nanos(delay),
+        latest: Nanos(invalid_after) - Nanos(growth.into()),
+        latency: Nanos((lengths >> 32) << COARSE),
+        slack: Nanos(u64::from(lengths as u32) << COARSE),
+        excess: (head >> 16) as u16,
     });
     Published { candidate, grants: (head >> 32) as u32, moves: (tail >> 32) as u32 }
 }
@@ -155,7 +173,20 @@ mod loom_models {
     fn published(n: u64) -> Published {
         let [batch, bad_rate, grants, moves] = [n as u32; 4];
         let [exec_at, invalid_after, urgency, delay] = [Nanos(n); 4];
-        let candidate = Candidate { batch, exec_at, invalid_after, urgency, bad_rate, delay };
+        let [latest, latency, slack] = [Nanos(n), Nanos::ZERO, Nanos::ZERO];
+        let excess = n as u16;
+        let candidate = Candidate {
+            batch,
+            exec_at,
+            invalid_after,
+            urgency,
+            bad_rate,
+            delay,
+            latest,
+            latency,
+            slack,
+            excess,
+        };
         Published { candidate: Some(candidate), grants, moves }
     }
 
@@ -198,12 +229,16 @@ mod tests {
 
     fn published(n: u64) -> Published {
         let candidate = Candidate {
-            batch: n as u32,
+            batch: n as u32 % 1024 + 1,
             exec_at: Nanos(n),
-            invalid_after: Nanos(n + 1),
+            invalid_after: Nanos(n + 9),
             urgency: Nanos(n + 2),
             bad_rate: n as u32 + 4,
             delay: Nanos(n + 3),
+            latest: Nanos(n + 4),
+            latency: Nanos(n << COARSE),
+            slack: Nanos((n + 1) << COARSE),
+            excess: n as u16,
         };
         let candidate = (n > 0).then_some(candidate);
         Published { candidate, grants: n as u32, moves: n as u32 + 5 }

@@ -19,12 +19,19 @@ const PLANNED: u64 = 0;
 const RETURNED: u64 = 1;
 const FINISHED: u64 = 2;
 const CHANGED: u64 = 3;
+/// The kind shares its word with the work of a batch, which is a few hours at most.
+const KIND_BITS: u32 = 2;
+const KIND: u64 = (1 << KIND_BITS) - 1;
+
+fn within(work: Nanos) -> u64 {
+    work.0.min(u64::MAX >> KIND_BITS)
+}
 
 impl ToRank {
     pub(crate) fn pack(self) -> Words {
         match self {
-            Self::Update(GpuUpdate::Planned { gpu, start, latency }) => {
-                [PLANNED, gpu_word(gpu), start.0, latency.0]
+            Self::Update(GpuUpdate::Planned { gpu, start, latency, work }) => {
+                [PLANNED | within(work) << KIND_BITS, gpu_word(gpu), start.0, latency.0]
             }
             Self::Update(GpuUpdate::Returned { gpu }) => [RETURNED, gpu_word(gpu), 0, 0],
             Self::Update(GpuUpdate::Finished { gpu, at }) => [FINISHED, gpu_word(gpu), at.0, 0],
@@ -34,11 +41,12 @@ impl ToRank {
 
     pub(crate) fn unpack([kind, first, second, third]: Words) -> Self {
         let gpu = gpu_of(first);
-        match kind {
+        match kind & KIND {
             PLANNED => Self::Update(GpuUpdate::Planned {
                 gpu,
                 start: Nanos(second),
                 latency: Nanos(third),
+                work: Nanos(kind >> KIND_BITS),
             }),
             RETURNED => Self::Update(GpuUpdate::Returned { gpu }),
             FINISHED => Self::Update(GpuUpdate::Finished { gpu, at: Nanos(second) }),
@@ -73,8 +81,9 @@ mod tests {
     fn what_is_unpacked_is_what_was_packed() {
         let gpu = Gpu { id: GpuId(u32::MAX - 1), life: u32::MAX };
         let (start, latency) = (Nanos(u64::MAX), Nanos(u64::MAX - 1));
+        let work = Nanos(u64::MAX >> KIND_BITS);
         for message in [
-            ToRank::Update(GpuUpdate::Planned { gpu, start, latency }),
+            ToRank::Update(GpuUpdate::Planned { gpu, start, latency, work }),
             ToRank::Update(GpuUpdate::Returned { gpu }),
             ToRank::Update(GpuUpdate::Finished { gpu, at: start }),
             ToRank::Changed { word: 7, models: 1 << 63 | 1 },

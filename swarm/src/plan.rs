@@ -177,6 +177,7 @@ fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {
             idle: Idle::Park,
             cores: Vec::new(),
             policy: PolicyName::ALL[rng.random_range(0..PolicyName::ALL.len())],
+            prefer: baton_topo::PreferName::default(),
             // Two heartbeats and some: less would take the living for dead.
             member_timeout: ms(rng.random_range(250..=450)),
             etcd: None,

@@ -80,6 +80,7 @@ fn cluster() -> Cluster {
             idle: Idle::Park,
             cores: Vec::new(),
             policy: PolicyName::Baton,
+            prefer: baton_topo::PreferName::default(),
             member_timeout: ms(300),
             etcd: None,
         },

@@ -64,6 +64,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
             idle: Idle::Park,
             cores: Vec::new(),
             policy: PolicyName::Baton,
+            prefer: baton_topo::PreferName::default(),
             member_timeout: ms(1_000),
             etcd: None,
         },

@@ -46,6 +46,8 @@ pub struct SchedulerSpec {
     pub cores: Vec<usize>,
     /// The batching policy.
     pub policy: PolicyName,
+    /// What `baton` does with GPUs that are idle.
+    pub prefer: PreferName,
     /// A member that has not been heard of for this long is taken for dead.
     pub member_timeout: Nanos,
     /// Where several schedulers agree on which of them leads; `None`: there is one, at `listen`.
@@ -106,6 +108,27 @@ impl PolicyName {
             Self::Baton => "baton",
             Self::Symphony => "symphony",
             Self::Eager => "eager",
+        }
+    }
+}
+
+/// What the policy `baton` does with GPUs that are idle.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PreferName {
+    /// Batches start at once while there are GPUs to spare.
+    #[default]
+    Latency,
+    /// Batches wait while that makes them larger: load gathers on few GPUs (Symphony §4.4).
+    FewestGpus,
+}
+
+impl PreferName {
+    /// As it is written in a cluster file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::FewestGpus => "fewest_gpus",
         }
     }
 }

@@ -11,7 +11,11 @@ impl fmt::Display for Cluster {
         let scheduler = &self.scheduler;
         let policy = scheduler.policy.name();
         let (listen, threads) = (scheduler.listen, scheduler.model_threads);
-        writeln!(f, "scheduler at {listen}: policy {policy}, {threads} ModelThread(s)")?;
+        let prefer = scheduler.prefer.name();
+        writeln!(
+            f,
+            "scheduler at {listen}: policy {policy}, prefer {prefer}, {threads} ModelThread(s)"
+        )?;
         if let Some(etcd) = &scheduler.etcd {
             let (endpoints, ttl_s) = (etcd.endpoints.join(", "), etcd.lease_ttl_s);
             writeln!(f, "leader by etcd at {endpoints}, under {}; lease {ttl_s} s", etcd.prefix)?;

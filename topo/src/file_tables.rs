@@ -13,7 +13,7 @@ use crate::agent::Idle;
 use crate::check;
 use crate::cluster::{
     BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, PolicyName,
-    SchedulerSpec,
+    PreferName, SchedulerSpec,
 };
 use crate::fabric::{FabricSpec, VerbsConfig};
 use crate::file_etcd;
@@ -119,6 +119,7 @@ fn scheduler(section: &Section<'_>, folder: &Path) -> SchedulerSpec {
         idle: section.word("idle").unwrap_or(Idle::Park),
         cores: cores(section),
         policy: section.word("policy").unwrap_or(PolicyName::Baton),
+        prefer: section.word("prefer").unwrap_or(PreferName::Latency),
         member_timeout: section
             .millis("member_timeout_ms", MEMBER_TIMEOUT_MS)
             .unwrap_or(Nanos::from_millis(1_000)),

@@ -207,7 +207,7 @@ cores = [1]
 fn the_summary_says_what_was_understood() {
     let text = model_with("input_bytes = 64\nbatch_max = 4") + "gpus = 2\n";
     let expected = "\
-scheduler at 127.0.0.1:7700: policy baton, 1 ModelThread(s)
+scheduler at 127.0.0.1:7700: policy baton, prefer latency, 1 ModelThread(s)
 planned delays: 0.3 ms per plan, 0.02 ms per input, 0.5 ms per answer; jitter 0.5 ms
 inputs over: auto
 connections: not encrypted, peers not authenticated

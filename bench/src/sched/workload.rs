@@ -79,6 +79,7 @@ impl Workload {
                 idle: Idle::Spin,
                 cores: Vec::new(),
                 policy: self.shape.policy,
+                prefer: baton_topo::PreferName::default(),
                 member_timeout: Nanos::MAX,
                 etcd: None,
             },

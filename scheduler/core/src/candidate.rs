@@ -21,6 +21,35 @@ pub struct Candidate {
     pub bad_rate: u32,
     /// From the grant to the earliest start: plan delivery and fetching (App. C, `delay(bs)`).
     pub delay: Nanos,
+    /// Frontrun less jitter: started by then, the batch is as large as its head's deadline lets it
+    /// become.
+    pub latest: Nanos,
+    /// ℓ(batch): for how long the batch would have its slot.
+    pub latency: Nanos,
+    /// How long a lone task of the model may wait for a slot. Zero under policies that keep no slots
+    /// for anybody: they yield to nobody.
+    pub slack: Nanos,
+    /// How much more GPU time each task takes than in a batch of the target size, in 1/3072 of the
+    /// latter; [`Candidate::NOT_EARLY`] if the batch must not start before `exec_at`.
+    pub excess: u16,
+}
+
+impl Candidate {
+    /// See [`Candidate::excess`].
+    pub const NOT_EARLY: u16 = u16::MAX;
+
+    /// [`Candidate::excess`] of tasks that take twice the time.
+    pub const EXCESS_ONE: u64 = 3072;
+
+    /// From when on a slot may be granted although waiting longer could enlarge the batch.
+    pub fn due(&self) -> Nanos {
+        self.exec_at - self.delay
+    }
+
+    /// Until when it may be kept from slots that shorter objectives need.
+    pub(crate) fn yields_until(&self) -> Nanos {
+        self.latest - self.delay
+    }
 }
 
 /// A GPU slot in one of its lives: a slot number that is handed out again after its backend has
@@ -55,6 +84,8 @@ pub enum GpuUpdate {
         start: Nanos,
         /// Planned ℓ(b).
         latency: Nanos,
+        /// What its tasks would take of a slot in an efficient batch.
+        work: Nanos,
     },
     /// The grant found no batch worth running.
     Returned {

@@ -1,7 +1,7 @@
 //! The GPU slots of all sub-clusters: which are idle, which become free when.
 //!
 //! Idle slots are ordered by number, so that load consolidates on the low ones and the idle rest
-//! is a clean signal to an autoscaler (Symphony §4.4). A slot has at most [`PIPELINE_DEPTH`]
+//! is a clean signal to an autoscaler (Symphony §4.4) where batches wait (`Prefer::FewestGpus`). A slot has at most [`PIPELINE_DEPTH`]
 //! batches: one that executes and one whose inputs are fetched meanwhile.
 
 use alloc::boxed::Box;
@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use crate::candidate::Gpu;
 use crate::heap::IndexedHeap;
-use crate::ids::{GpuId, SubclusterId};
+use crate::ids::{GpuId, ModelId, SubclusterId};
 use crate::idset::IdSet;
 use crate::time::Nanos;
 
@@ -44,6 +44,8 @@ struct Slot {
     tail: (Nanos, Nanos),
     /// Its backend asked to leave while a grant was out.
     leaving: bool,
+    /// Which model it was granted to last.
+    holder: ModelId,
 }
 
 /// See the module documentation.
@@ -75,6 +77,7 @@ impl GpuTable {
             free_at: Nanos::ZERO,
             tail: (Nanos::ZERO, Nanos::ZERO),
             leaving: false,
+            holder: ModelId(0),
         };
         Self {
             slots: vec![absent; gpus].into_boxed_slice(),
@@ -98,6 +101,22 @@ impl GpuTable {
         self.present[subcluster.0 as usize]
     }
 
+    /// Slots of the sub-cluster that have nothing to execute. One whose batch is overdue is none.
+    pub(crate) fn idle(&mut self, now: Nanos, subcluster: SubclusterId) -> u32 {
+        self.wake_idle(now, subcluster);
+        self.idle[subcluster.0 as usize].len()
+    }
+
+    /// Whether [`GpuTable::idle`] finds any.
+    pub(crate) fn has_idle(&self, subcluster: SubclusterId) -> bool {
+        self.idle[subcluster.0 as usize].len() > 0
+    }
+
+    /// The sub-cluster of a slot, while it is in this life, and the model it was granted to last.
+    pub(crate) fn holder(&self, gpu: Gpu) -> Option<(SubclusterId, ModelId)> {
+        self.alive(gpu).map(|slot| (slot.subcluster, slot.holder))
+    }
+
     /// The sub-cluster the slot belongs to, while it is in this life.
     pub(crate) fn subcluster(&self, gpu: Gpu) -> Option<SubclusterId> {
         self.alive(gpu).map(|slot| slot.subcluster)
@@ -115,6 +134,7 @@ impl GpuTable {
             free_at: now,
             tail: (now, Nanos::ZERO),
             leaving: false,
+            holder: ModelId(0),
         };
         self.present[subcluster.0 as usize] += 1;
         self.open(now, gpu.id);
@@ -184,7 +204,7 @@ impl GpuTable {
     /// Slots that are offered for a batch, now or when what they have ends. Walks all slots: for tests
     /// and diagnosis.
     pub(crate) fn offered(&self) -> usize {
-        let sets = self.idle.iter().chain(&self.overdue).map(IdSet::len);
+        let sets = self.idle.iter().chain(&self.overdue).map(|set| set.len() as usize);
         sets.chain(self.busy.iter().map(IndexedHeap::len)).sum()
     }
 
@@ -193,11 +213,12 @@ impl GpuTable {
         self.idle[at].first().or_else(|| self.overdue[at].first())
     }
 
-    /// Takes the slot for a batch; returns when it is expected to be free.
-    pub(crate) fn grant(&mut self, gpu: Gpu) -> Nanos {
+    /// Takes the slot for a batch of the model; returns when it is expected to be free.
+    pub(crate) fn grant(&mut self, gpu: Gpu, model: ModelId) -> Nanos {
         self.close(gpu.id);
         let slot = &mut self.slots[gpu.id.0 as usize];
         slot.state = State::Granted;
+        slot.holder = model;
         slot.outstanding += 1;
         slot.free_at
     }

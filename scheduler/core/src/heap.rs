@@ -44,6 +44,11 @@ impl<K: Copy + Ord> IndexedHeap<K> {
         self.nodes.len()
     }
 
+    /// Up to `count` ids with their keys: the smallest, and after it some of the small ones.
+    pub fn smallest_about(&self, count: usize) -> impl Iterator<Item = (K, u32)> + '_ {
+        self.nodes.iter().take(count).copied()
+    }
+
     /// True without any id.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()

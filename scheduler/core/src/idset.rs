@@ -11,6 +11,7 @@ const WORD: usize = 64;
 pub(crate) struct IdSet {
     members: Box<[u64]>,
     occupied: Box<[u64]>,
+    len: u32,
 }
 
 impl IdSet {
@@ -20,12 +21,14 @@ impl IdSet {
         Self {
             members: vec![0; words].into_boxed_slice(),
             occupied: vec![0; words.div_ceil(WORD)].into_boxed_slice(),
+            len: 0,
         }
     }
 
     /// Puts the id in.
     pub(crate) fn insert(&mut self, id: u32) {
         let (word, bit) = place(id as usize);
+        self.len += u32::from(self.members[word] & bit == 0);
         self.members[word] |= bit;
         let (summary, bit) = place(word);
         self.occupied[summary] |= bit;
@@ -34,6 +37,7 @@ impl IdSet {
     /// Takes the id out, if it is there.
     pub(crate) fn remove(&mut self, id: u32) {
         let (word, bit) = place(id as usize);
+        self.len -= u32::from(self.members[word] & bit != 0);
         self.members[word] &= !bit;
         if self.members[word] == 0 {
             let (summary, bit) = place(word);
@@ -41,9 +45,9 @@ impl IdSet {
         }
     }
 
-    /// How many members it has. Walks all words.
-    pub(crate) fn len(&self) -> usize {
-        self.members.iter().map(|bits| bits.count_ones() as usize).sum()
+    /// How many members it has.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
     }
 
     /// The smallest member.

@@ -20,6 +20,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod autoscale;
 mod batch;
 mod candidate;
 mod formation;
@@ -39,11 +40,13 @@ mod quota;
 mod random;
 mod rank;
 mod rate;
+mod reserve;
 mod sink;
 mod sizing;
 mod standing;
 mod time;
 
+pub use autoscale::gpus_needed;
 pub use batch::Batch;
 pub use candidate::{Candidate, Gpu, GpuUpdate, Grant};
 pub use gpus::PIPELINE_DEPTH;
@@ -53,7 +56,7 @@ pub use latency::Latency;
 pub use model::{ModelConfig, ModelCounters, ModelState};
 pub use network::NetworkDelay;
 pub use outcome::{DropReason, FailReason, Unserved};
-pub use policy::{Deferral, Floor, Order, Policy, WORTH_DROPPING, WORTH_WAITING};
+pub use policy::{Deferral, Floor, Order, Policy, Prefer, WORTH_DROPPING, WORTH_WAITING};
 pub use profile::{BATCH_MAX, Profile, ProfileError};
 pub use queue::Request;
 pub use quota::{Quota, QuotaLimits, RateLimit};

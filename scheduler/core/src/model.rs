@@ -6,6 +6,7 @@
 
 mod admission;
 mod config;
+mod forming;
 
 use core::mem;
 
@@ -17,7 +18,7 @@ use crate::latency::Latency;
 use crate::lull::Lull;
 use crate::network::NetworkDelay;
 use crate::outcome::{DropReason, Unserved};
-use crate::policy::Order;
+use crate::policy::{Order, Prefer};
 use crate::profile::Profile;
 use crate::queue::{DeadlineQueue, Request};
 use crate::rate::Rate;
@@ -33,6 +34,14 @@ pub use config::{ModelConfig, ModelCounters};
 pub struct ModelState {
     id: ModelId,
     order: Order,
+    /// Whether batches may start before they are due.
+    starts_early: bool,
+    yields: bool,
+    /// When the batch sealed last was planned to end.
+    busy_until: Nanos,
+    /// The deadline that the batch is deferred by if one of its tasks left more time than the
+    /// objective; [`Nanos::MAX`] while none that waits did.
+    soft_deadline: Nanos,
     candidate: Option<Candidate>,
     /// Since when the candidate is schedulable, or from when on it will be.
     schedulable_at: Nanos,
@@ -64,6 +73,10 @@ impl ModelState {
             standings: Standings::new(config.slo, frontends),
             id: config.id,
             order: config.policy.order(),
+            starts_early: config.policy.yields() && config.prefer == Prefer::Latency,
+            yields: config.policy.yields(),
+            busy_until: Nanos::ZERO,
+            soft_deadline: Nanos::MAX,
             network: config.network,
             queue: DeadlineQueue::new(config.queue_capacity),
             sizing: Sizing::new(config),
@@ -98,12 +111,23 @@ impl ModelState {
         } else if self.queue.push(request).is_err() {
             self.counters.ended += 1;
             out.queue_full(request.task, self.retry_after(now));
+        } else {
+            self.bound_deferral(now, request.deadline);
         }
         let over = resized || !self.lull.lasts(now, self.queue.len(), request.deadline);
         if over {
             self.lull = Lull::OVER;
         }
         !mem::replace(&mut self.behind, true) || over
+    }
+
+    /// No task is deferred for longer than the objective, however late its deadline.
+    fn bound_deferral(&mut self, now: Nanos, deadline: Nanos) {
+        let objective = now + self.sizing.slo - self.network.response;
+        if deadline > objective && self.soft_deadline == Nanos::MAX {
+            self.soft_deadline = objective;
+            self.lull = Lull::OVER;
+        }
     }
 
     /// The second half: brings candidate and timer up to date, unless RankState could do nothing
@@ -138,6 +162,7 @@ impl ModelState {
             self.counters.ended += 1;
             return out.end_task(request.task, otherwise);
         }
+        self.bound_deferral(now, request.deadline);
         self.reform(now, out);
     }
 
@@ -240,6 +265,13 @@ impl ModelState {
         self.sizing.rate.rate()
     }
 
+    /// How many slots the model's demand of the last five seconds keeps busy, in 1/65536, if batches
+    /// have the target size: λ·ℓ(b)/b, with the tasks that were given up or not let in. Zero until the
+    /// first 100 ms of traffic are over. See [`gpus_needed`](crate::gpus_needed).
+    pub fn load(&self) -> u64 {
+        self.sizing.load()
+    }
+
     /// ℓ(b) as currently planned with.
     pub fn latency(&self) -> &Latency {
         &self.sizing.latency
@@ -266,7 +298,9 @@ impl ModelState {
             queue: &self.queue,
             window,
         };
-        out.gpu(GpuUpdate::Planned { gpu: grant.gpu, start: exec_at, latency });
+        let work = self.sizing.work(window.batch, latency);
+        self.busy_until = exec_at + latency;
+        out.gpu(GpuUpdate::Planned { gpu: grant.gpu, start: exec_at, latency, work });
         out.dispatch(&batch);
         self.queue.remove_range(window.head, window.batch as usize);
         self.counters.batches += 1;
@@ -275,81 +309,6 @@ impl ModelState {
             let given_up = self.queue.pop().expect("the window's head counts the tasks before it");
             self.give_up(given_up.task, DropReason::Window, out);
         }
-    }
-
-    /// As `reform`, but publishes in any case: RankState waits for word after a grant.
-    fn publish(&mut self, now: Nanos, out: &mut impl ModelSink) {
-        self.derive(now, out);
-        out.candidate(self.id, self.candidate, self.grants);
-    }
-
-    fn derive(&mut self, now: Nanos, out: &mut impl ModelSink) {
-        let window = self.form(now, Nanos::ZERO, out);
-        self.candidate = (window.batch > 0).then(|| self.candidate_of(window, now));
-        let due = self.candidate.map_or(Nanos::MAX, |c| c.exec_at - c.delay);
-        // One more task leaves a schedulable batch as schedulable as it was.
-        if due > now || self.schedulable_at > now {
-            self.schedulable_at = due;
-        }
-        self.timer = self.timer_of(window);
-        self.lull = if now < due { self.lull_of(window, now) } else { Lull::OVER };
-        self.behind = false;
-    }
-
-    /// The next tasks make the batch larger, or give up its head for a later one. Neither makes it
-    /// due before the largest batch with this head would be.
-    fn lull_of(&self, window: Window, now: Nanos) -> Lull {
-        if window.batch == 0 {
-            return Lull::OVER;
-        }
-        let head = self.queue.deadline(window.head);
-        let (size, until) = self.sizing.undue(window.batch, head);
-        if until <= now {
-            return Lull::OVER;
-        }
-        Lull { until, waiting: window.head + size as usize, head }
-    }
-
-    /// Symphony App. C, `update_candidate`. The pseudocode's second assignment to `exec_at`
-    /// discards the choice of the first; meant is the choice, not before `earliest`.
-    fn candidate_of(&self, window: Window, now: Nanos) -> Candidate {
-        let batch = window.batch;
-        let deadline = self.queue.deadline(window.head);
-        let delay = self.network.before(batch);
-        let frontrun = deadline - self.sizing.latency.of(batch + 1) - self.network.data_per_task;
-        let invalid_after = deadline - self.sizing.latency.of(batch);
-        let (urgency, bad_rate) = match self.order {
-            Order::LatestStart => (invalid_after, self.sizing.rate.bad_rate()),
-            Order::Frontrun => (frontrun, 0),
-        };
-        // Where nobody else is let in, there is nobody to wait for.
-        let full = self.room().is_some_and(|room| self.queue.len() >= room);
-        let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
-        let exec_at = (now + delay).max(deferred);
-        Candidate { batch, exec_at, invalid_after, urgency, bad_rate, delay }
-    }
-
-    /// The moment at which the window as formed stops fitting, or its head becomes hopeless.
-    fn timer_of(&self, window: Window) -> Nanos {
-        match (self.queue.is_empty(), window.batch) {
-            (true, _) => Nanos::MAX,
-            (false, 0) => self.hopeless_at(),
-            (false, batch) => {
-                let latency = self.sizing.latency.of(batch);
-                self.hopeless_at().min(self.expiry(window.head, batch, latency))
-            }
-        }
-    }
-
-    /// The moment just after the last at which a batch with this head could be planned.
-    fn expiry(&self, rank: usize, batch: u32, latency: Nanos) -> Nanos {
-        let just_after = Nanos(1);
-        self.queue.deadline(rank) - latency - self.network.before(batch) + just_after
-    }
-
-    /// When the head is given up if it is in no batch by then. There must be one.
-    fn hopeless_at(&self) -> Nanos {
-        self.expiry(0, 1, self.sizing.latency.alone())
     }
 
     /// When whoever finds no place may try again; something waits. By then the head has gone at the latest.

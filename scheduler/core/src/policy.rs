@@ -15,6 +15,17 @@ pub enum Policy {
     Eager,
 }
 
+/// What a policy that waits does with GPUs that are idle.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub enum Prefer {
+    /// Batches start at once while there are slots to spare.
+    #[default]
+    Latency,
+    /// Batches wait for as long as waiting makes them larger, so that load gathers on few slots
+    /// (Symphony §4.4).
+    FewestGpus,
+}
+
 /// The batch size that heads are given up for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Floor {
@@ -69,6 +80,11 @@ impl Policy {
             Self::Symphony => Deferral::Fill,
             Self::Eager => Deferral::None,
         }
+    }
+
+    /// Whether batches leave slots to models with shorter objectives.
+    pub const fn yields(self) -> bool {
+        matches!(self, Self::Baton)
     }
 
     /// Which of several candidates a slot takes.

@@ -4,6 +4,8 @@
 //! a slot is idle or about to be free, the most urgent ready candidate of its sub-cluster gets it.
 //! Every operation is O(log n) in models or slots.
 
+mod spare;
+
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -11,10 +13,12 @@ use crate::candidate::{Candidate, Gpu, GpuUpdate, Grant};
 use crate::gpus::GpuTable;
 use crate::heap::IndexedHeap;
 use crate::ids::{ModelId, SubclusterId};
+use crate::idset::IdSet;
+use crate::reserve::Reserve;
 use crate::time::Nanos;
 
 /// Turns by which a model all of whose tasks are bad would be advanced.
-const TURNS_PER_BAD: u64 = 400;
+const TURNS_PER_BAD: u64 = 100;
 
 /// How much of everything there may be; fixes the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +56,8 @@ struct Model {
     candidate: Option<Candidate>,
     /// Grants made to it, modulo 2³². A candidate that has seen fewer is stale.
     grants: u32,
+    /// As of its last candidate: [`Candidate::slack`].
+    slack: Nanos,
 }
 
 /// See the module documentation.
@@ -59,12 +65,21 @@ struct Model {
 pub struct RankState {
     models: Vec<Model>,
     gpus: GpuTable,
-    /// Candidates that are not schedulable yet, by the moment to look at them.
+    /// Candidates that are not due yet, or leave slots to shorter objectives, by the moment at which
+    /// that changes.
     waiting: IndexedHeap<Nanos>,
     /// Per sub-cluster: schedulable candidates without a slot, most urgent first.
     ready: Vec<IndexedHeap<Nanos>>,
     /// Per sub-cluster with ready candidates: when the next slot must be granted.
     matching: IndexedHeap<Nanos>,
+    /// Per sub-cluster: what is kept of its idle slots.
+    reserves: Vec<Reserve>,
+    /// Per sub-cluster: a slot has become idle, or fewer are kept.
+    spared: Vec<bool>,
+    /// Waiting candidates that have changed.
+    changed: IdSet,
+    /// There are candidates that may start early, or yield. Otherwise nothing is kept.
+    is_flexible: bool,
     counters: RankCounters,
 }
 
@@ -72,7 +87,8 @@ impl RankState {
     /// No GPU slots yet. `models[m]` is the sub-cluster that serves model m. Allocates everything
     /// it will ever use.
     pub fn new(limits: RankLimits, models: &[SubclusterId]) -> Self {
-        let fresh = |&subcluster| Model { subcluster, candidate: None, grants: 0 };
+        let fresh =
+            |&subcluster| Model { subcluster, candidate: None, grants: 0, slack: Nanos::ZERO };
         let subclusters = limits.subclusters as usize;
         Self {
             models: models.iter().map(fresh).collect(),
@@ -80,6 +96,10 @@ impl RankState {
             waiting: IndexedHeap::new(models.len()),
             ready: vec![IndexedHeap::new(models.len()); subclusters],
             matching: IndexedHeap::new(subclusters),
+            reserves: vec![Reserve::new(); subclusters],
+            spared: vec![false; subclusters],
+            changed: IdSet::new(models.len()),
+            is_flexible: false,
             counters: RankCounters::default(),
         }
     }
@@ -114,13 +134,21 @@ impl RankState {
         }
         self.counters.candidates += 1;
         entry.candidate = candidate;
+        if let Some(candidate) = candidate {
+            entry.slack = candidate.slack;
+            self.is_flexible |=
+                candidate.excess != Candidate::NOT_EARLY || candidate.slack > Nanos::ZERO;
+        }
         let subcluster = entry.subcluster;
-        let due = candidate.map(|candidate| candidate.exec_at - candidate.delay);
-        match due.filter(|&due| due > now) {
-            Some(due) => self.waiting.set(model.0, due),
+        let until = candidate.and_then(|candidate| self.waits_until(now, subcluster, &candidate));
+        match until {
+            Some(until) => {
+                self.waiting.set(model.0, until);
+                self.changed.insert(model.0);
+            }
             None => drop(self.waiting.remove(model.0)),
         }
-        match candidate.filter(|_| due <= Some(now)) {
+        match candidate.filter(|_| until.is_none()) {
             Some(candidate) => self.make_ready(model, subcluster, candidate),
             None => {
                 if self.ready[subcluster.0 as usize].remove(model.0) {
@@ -139,6 +167,7 @@ impl RankState {
         out: &mut impl RankSink,
     ) {
         self.gpus.join(now, gpu, subcluster);
+        self.spared[subcluster.0 as usize] = true;
         self.rearm(subcluster);
         self.on_timer(now, out);
     }
@@ -170,7 +199,8 @@ impl RankState {
     /// The first half of [`RankState::on_gpu`]: see [`RankState::note_candidate`].
     pub fn note_gpu(&mut self, now: Nanos, update: GpuUpdate, out: &mut impl RankSink) {
         let gpu = match update {
-            GpuUpdate::Planned { gpu, start, latency } => {
+            GpuUpdate::Planned { gpu, start, latency, work } => {
+                self.note_work(now, gpu, work);
                 self.gpus.planned(now, gpu, start, latency);
                 gpu
             }
@@ -187,17 +217,23 @@ impl RankState {
             out.drained(gpu);
         }
         if let Some(subcluster) = self.gpus.subcluster(gpu) {
+            self.spared[subcluster.0 as usize] = true;
             self.rearm(subcluster);
         }
     }
 
-    /// Does everything that is due.
+    /// Does everything that is due, and then starts early what there are slots to spare for.
     pub fn on_timer(&mut self, now: Nanos, out: &mut impl RankSink) {
         while let Some((_, model)) = self.waiting.pop_up_to(now) {
-            self.schedulable(ModelId(model));
+            self.fall_due(now, ModelId(model));
         }
-        while let Some((_, subcluster)) = self.matching.pop_up_to(now) {
-            self.match_ready(now, SubclusterId(subcluster), out);
+        self.match_all(now, out);
+        while let Some(model) = self.changed.first() {
+            self.changed.remove(model);
+            self.start_early(now, ModelId(model), out);
+        }
+        for subcluster in (0..self.spared.len() as u32).map(SubclusterId) {
+            self.use_spared(now, subcluster, out);
         }
     }
 
@@ -205,7 +241,9 @@ impl RankState {
     #[must_use]
     pub fn next_timer(&self) -> Option<Nanos> {
         let due = |heap: &IndexedHeap<Nanos>| heap.peek().map(|(at, _)| at);
-        [due(&self.waiting), due(&self.matching)].into_iter().flatten().min()
+        let waiting = due(&self.waiting);
+        let tick = waiting.filter(|_| self.is_flexible).and_then(|_| self.next_tick());
+        [waiting, due(&self.matching), tick].into_iter().flatten().min()
     }
 
     /// Batches granted and not reported finished, over all slots. Walks all slots: for tests and
@@ -230,12 +268,11 @@ impl RankState {
         self.counters
     }
 
-    /// A candidate's moment has come. It joins the ready ones even if a slot is idle: what falls
-    /// due at the same moment is then served by urgency, not in the order of the timers.
-    fn schedulable(&mut self, model: ModelId) {
-        let entry = &self.models[model.0 as usize];
-        let candidate = entry.candidate.expect("only candidates wait");
-        self.make_ready(model, entry.subcluster, candidate);
+    /// Gives slots to ready candidates, as far as there are any.
+    fn match_all(&mut self, now: Nanos, out: &mut impl RankSink) {
+        while let Some((_, subcluster)) = self.matching.pop_up_to(now) {
+            self.match_ready(now, SubclusterId(subcluster), out);
+        }
     }
 
     fn make_ready(&mut self, model: ModelId, subcluster: SubclusterId, candidate: Candidate) {
@@ -244,7 +281,7 @@ impl RankState {
         self.rearm(subcluster);
     }
 
-    /// What ready candidates are ordered by. One per cent of bad tasks is worth four turns: no
+    /// What ready candidates are ordered by. One per cent of bad tasks is worth a turn: no
     /// model's bad rate shall grow while others have time to spare.
     fn urgency(&self, subcluster: SubclusterId, candidate: Candidate) -> Nanos {
         let turns = u64::from(candidate.bad_rate) * TURNS_PER_BAD;
@@ -280,7 +317,7 @@ impl RankState {
         entry.candidate = None;
         entry.grants = entry.grants.wrapping_add(1);
         self.counters.grants += 1;
-        let free_at = self.gpus.grant(gpu);
+        let free_at = self.gpus.grant(gpu, model);
         out.grant(model, Grant { gpu, free_at, turn: self.gpus.turn(subcluster) });
     }
 

@@ -24,6 +24,8 @@ struct Counts {
     paused: Nanos,
     /// Arrivals within 1/16 of the mean gap after their predecessor.
     run_on: u64,
+    /// Sum of the gaps before them.
+    run_on_gaps: Nanos,
     /// Tasks given up.
     bad: u64,
     /// Tasks that were not let in, none of which are arrivals.
@@ -107,6 +109,7 @@ impl RateMeter {
             self.open.paused = self.open.paused + (gap - self.mean_gap);
         } else if gap <= self.run_gap() {
             self.open.run_on += 1;
+            self.open.run_on_gaps = self.open.run_on_gaps + gap;
         }
         self.last_arrival = now;
         self.open.arrivals += 1;
@@ -144,6 +147,12 @@ impl RateMeter {
             .then(|| Rate { arrivals: self.sum.arrivals, span: BUCKET.times(self.closed as u64) })
     }
 
+    /// λ with what was not let in: what was asked for.
+    pub fn demand(&self) -> Option<Rate> {
+        let asked = self.sum.arrivals + self.sum.refused;
+        self.rate().map(|rate| Rate { arrivals: asked, ..rate })
+    }
+
     /// The mean time to the next arrival once a mean gap has passed without one: 1/λ for Poisson
     /// arrivals, longer the burstier they are, and never less than 1/λ. [`Nanos::MAX`] when nothing
     /// arrived.
@@ -179,6 +188,13 @@ impl RateMeter {
         if self.mean_gap == Nanos::MAX { Nanos::ZERO } else { Nanos(self.mean_gap.0 / RUN) }
     }
 
+    /// How long the next task of a run is waited for: three mean gaps within runs, and not longer
+    /// than [`RateMeter::run_gap`].
+    pub fn run_wait(&self) -> Nanos {
+        let mean = self.sum.run_on_gaps.0 / self.sum.run_on.max(1);
+        self.run_gap().min(Nanos(mean).times(3))
+    }
+
     /// When the last task arrived.
     pub fn last_arrival(&self) -> Nanos {
         self.last_arrival
@@ -206,6 +222,7 @@ impl Counts {
             pauses: self.pauses + other.pauses,
             paused: self.paused + other.paused,
             run_on: self.run_on + other.run_on,
+            run_on_gaps: self.run_on_gaps + other.run_on_gaps,
             bad: self.bad + other.bad,
             refused: self.refused + other.refused,
         }
@@ -217,6 +234,7 @@ impl Counts {
             pauses: self.pauses - other.pauses,
             paused: self.paused - other.paused,
             run_on: self.run_on - other.run_on,
+            run_on_gaps: self.run_on_gaps - other.run_on_gaps,
             bad: self.bad - other.bad,
             refused: self.refused - other.refused,
         }

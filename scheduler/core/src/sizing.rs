@@ -2,6 +2,7 @@
 //! long it waits for more. Follows ℓ with every measurement and the traffic whenever a bucket of
 //! [`RateMeter`] closes.
 
+use crate::candidate::Candidate;
 use crate::formation;
 use crate::latency::Latency;
 use crate::model::ModelConfig;
@@ -27,6 +28,10 @@ pub(crate) struct Sizing {
     /// [`RateMeter::pause`] and [`RateMeter::soon`].
     pause: Nanos,
     soon: Nanos,
+    /// [`RateMeter::run_wait`].
+    run_wait: Nanos,
+    /// GPU time of each task in a batch of the target size.
+    each: Nanos,
     /// [`Grant::turn`](crate::Grant), as of the last one.
     pub(crate) turn: Nanos,
     pub(crate) latency: Latency,
@@ -45,6 +50,8 @@ impl Sizing {
             floor: 1,
             pause: Nanos::MAX,
             soon: Nanos::MAX,
+            run_wait: Nanos::ZERO,
+            each: Nanos::ZERO,
             turn: Nanos::ZERO,
         };
         sizing.resize();
@@ -74,22 +81,52 @@ impl Sizing {
         }
         let latest = frontrun - self.network.jitter;
         match self.policy.deferral() {
-            Deferral::Expectation => {
-                self.run_end(batch).min(latest).max(latest - self.patience(batch))
-            }
+            Deferral::Expectation => self.run_end(batch, latest).max(latest - self.patience(batch)),
             Deferral::Fill if self.waits_for_fill(batch) => latest,
             Deferral::Fill | Deferral::None => Nanos::ZERO,
         }
     }
 
     /// If the tasks that arrive just now are worth waiting for: when they will have arrived, as
-    /// far as is known.
-    fn run_end(&self, batch: u32) -> Nanos {
+    /// far as is known. They are waited for during a fifth of what the first can spare.
+    fn run_end(&self, batch: u32, latest: Nanos) -> Nanos {
         let tasks_in_parts = self.latency.patience(batch).max(LEAST);
         if !self.rate.runs_beyond(tasks_in_parts, PARTS) {
             return Nanos::ZERO;
         }
-        self.rate.last_arrival() + self.rate.run_gap()
+        let spare = self.slo - self.latency.of(batch + 1);
+        (self.rate.last_arrival() + self.run_wait).min(latest - Nanos(spare.0 / 5 * 4))
+    }
+
+    /// Until when a batch of this size does not start early, while one of the model's executes until
+    /// `busy_until`: the first of a run takes a slot, and the others take the next one together.
+    pub(crate) fn gathers_until(&self, batch: u32, latest: Nanos, busy_until: Nanos) -> Nanos {
+        self.run_end(batch, latest).min(busy_until)
+    }
+
+    /// See [`Candidate::excess`].
+    pub(crate) fn excess(&self, batch: u32, latency: Nanos) -> u16 {
+        let efficient = self.each.0.saturating_mul(batch.into());
+        let dearer = (latency.0.saturating_sub(efficient)).saturating_mul(Candidate::EXCESS_ONE);
+        (dearer / efficient.max(1)).min(u64::from(Candidate::NOT_EARLY) - 1) as u16
+    }
+
+    /// What the tasks of such a batch take of a GPU if they are executed in efficient batches.
+    pub(crate) fn work(&self, batch: u32, latency: Nanos) -> Nanos {
+        latency.min(self.each.times(batch.into()))
+    }
+
+    /// GPU time that the demand takes per time in batches of the target size, in 1/65536.
+    pub(crate) fn load(&self) -> u64 {
+        let Some(demand) = self.rate.demand() else { return 0 };
+        let unit = Rate { arrivals: demand.arrivals.saturating_mul(self.each.0), ..demand };
+        unit.arrivals_in(Nanos(1 << 16))
+    }
+
+    /// How long a lone task may wait for a slot.
+    pub(crate) fn slack(&self) -> Nanos {
+        let NetworkDelay { response, .. } = self.network;
+        self.slo - response - self.network.before(1) - self.latency.alone()
     }
 
     /// A batch size above `batch`, and the moment before which no batch between the two is due if
@@ -160,6 +197,8 @@ impl Sizing {
         };
         self.pause = self.rate.pause();
         self.soon = self.rate.soon();
+        self.run_wait = self.rate.run_wait();
+        self.each = Nanos(self.latency.of(self.target).0 / u64::from(self.target));
     }
 
     /// The largest b with b/λ + ℓ(b) ≤ SLO (Symphony Eq. 2 with N = λ·ℓ(b)/b). Without an estimate

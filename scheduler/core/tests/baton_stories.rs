@@ -3,12 +3,17 @@
 //! times are milliseconds from the story's beginning.
 mod world;
 
-use baton_core::{DropReason, ModelConfig, Policy, Unserved};
+use baton_core::{DropReason, ModelConfig, Policy, Prefer, Unserved};
 use world::{End, World, linear};
+
+/// What waits does not start early on an idle slot.
+fn patient(policy: Policy, alpha_ms: f64, beta_ms: f64, slo_ms: f64) -> ModelConfig {
+    ModelConfig { prefer: Prefer::FewestGpus, ..linear(policy, alpha_ms, beta_ms, slo_ms) }
+}
 
 /// ℓ(b) = αb + β.
 fn baton(alpha_ms: f64, beta_ms: f64, slo_ms: f64) -> ModelConfig {
-    linear(Policy::Baton, alpha_ms, beta_ms, slo_ms)
+    patient(Policy::Baton, alpha_ms, beta_ms, slo_ms)
 }
 
 #[test]
@@ -50,10 +55,14 @@ fn a_batch_that_hardly_gains_does_not_wait() {
 
 /// Four slots, and a model that has seen forty bursts of fifty tasks, 100 ms apart: λ = 500/s.
 fn after_bursts(policy: Policy) -> World {
-    let mut world = World::new(vec![linear(policy, 1.0, 10.0, 40.0)], 4);
+    let mut world = World::new(vec![patient(policy, 1.0, 10.0, 40.0)], 4);
     for burst in 0..40 {
         let at_ms = burst as f64 * 100.0;
-        (0..50).for_each(|task| world.arrives(0, 1_000 + burst * 50 + task, at_ms, 40.0));
+        let mut arrives = |task: u64| {
+            let after_ms = at_ms + task as f64 * 0.05;
+            world.arrives(0, 1_000 + burst * 50 + task, after_ms, 40.0);
+        };
+        (0..50).for_each(&mut arrives);
     }
     world.run(4_050.0);
     world.batches.clear();
@@ -95,7 +104,7 @@ fn heads_are_given_up_only_for_a_batch_that_is_worth_it() {
     // free, the head has room for ten: 1.5 ms each.
     let end = |policy, room_ms: f64| {
         let hog = linear(Policy::Eager, 30.0, 0.0, 1_000.0);
-        let mut world = World::new(vec![linear(policy, 1.0, 5.0, 40.0), hog], 1);
+        let mut world = World::new(vec![patient(policy, 1.0, 5.0, 40.0), hog], 1);
         world.warm_up(0, 500, 40.0);
         world.arrives(1, 999, 0.0, 1_000.0);
         world.arrives(0, 1, 0.0, 30.0 + room_ms);

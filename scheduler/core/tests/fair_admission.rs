@@ -77,7 +77,7 @@ fn whoever_asks_for_less_than_its_share_hardly_notices_a_flood() {
     assert!(alike[0].bad_rate() > 0.7, "this is what it is for: {alike:?}");
     for part in [0.02, 0.3, 0.45] {
         let all = offer(&mut world(true), 0, &[part, 4.0], SECONDS, 0.0);
-        assert!(all[0].bad_rate() < 0.04, "from its first moment: {all:?}");
+        assert!(all[0].bad_rate() < 0.045, "from its first moment: {all:?}");
         let later = offer(&mut world(true), 0, &[part, 4.0], SECONDS, 1.0);
         assert!(later[0].bad_rate() < 0.005, "{later:?}");
         assert!(total_rps(&later) > 0.95 * total_rps(&alike), "{later:?}");

@@ -4,7 +4,7 @@
 
 use baton_core::{
     Batch, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId, ModelSink,
-    ModelState, Nanos, NetworkDelay, Policy, Profile, Request, TaskId, Unserved,
+    ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, TaskId, Unserved,
 };
 use proptest::prelude::*;
 
@@ -61,6 +61,7 @@ fn config() -> impl Strategy<Value = ModelConfig> {
             slo: SLO,
             queue_capacity: 64,
             policy,
+            prefer: Prefer::FewestGpus,
             network: NetworkDelay {
                 ctrl: Nanos(ctrl),
                 data_per_task: Nanos(data),
@@ -219,6 +220,7 @@ fn a_steady_stream_needs_few_candidates() {
         slo: ms(60),
         queue_capacity: 256,
         policy: Policy::Baton,
+        prefer: Prefer::FewestGpus,
         network: NetworkDelay::default(),
     });
     for round in 0..4_000u64 {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use baton_core::{
     Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Profile, Request, TaskId, Unserved,
+    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, TaskId, Unserved,
 };
 use naive::{Naive, Start};
 use proptest::prelude::*;
@@ -69,7 +69,8 @@ fn config() -> impl Strategy<Value = ModelConfig> {
         2 => Just(Policy::Symphony),
         1 => Just(Policy::Eager),
     ];
-    (table, network, policy).prop_map(|(steps, (ctrl, data, response, jitter), policy)| {
+    let prefer = prop_oneof![2 => Just(Prefer::Latency), 1 => Just(Prefer::FewestGpus)];
+    let config = |(steps, (ctrl, data, response, jitter), policy, prefer): (Vec<u64>, _, _, _)| {
         let rise = |sum: &mut u64, step: u64| {
             *sum += step;
             Some(Nanos(*sum))
@@ -81,6 +82,7 @@ fn config() -> impl Strategy<Value = ModelConfig> {
             slo: SLO,
             queue_capacity: CAPACITY as u32,
             policy,
+            prefer,
             network: NetworkDelay {
                 ctrl: Nanos(ctrl),
                 data_per_task: Nanos(data),
@@ -88,7 +90,8 @@ fn config() -> impl Strategy<Value = ModelConfig> {
                 jitter: Nanos(jitter),
             },
         }
-    })
+    };
+    (table, network, policy, prefer).prop_map(config)
 }
 
 /// What the ModelState said, and who is in its queue according to that.
@@ -210,6 +213,11 @@ impl Pair {
             self.refresh();
         } else {
             self.naive.waiting.push(request);
+            let NetworkDelay { response, .. } = self.naive.config.network;
+            let objective = self.now + SLO - response;
+            if request.deadline > objective {
+                self.naive.objective = self.naive.objective.min(objective);
+            }
             self.naive.waiting.sort_by_key(|r| r.deadline);
             self.end_hopeless(Nanos::ZERO);
         }
@@ -239,6 +247,11 @@ impl Pair {
         let start = Start { now: self.now, free_at };
         let (head, batch) = self.naive.window(self.model.latency(), start).unwrap_or((0, 0));
         let sealed: Vec<Request> = self.naive.waiting.drain(head..head + batch as usize).collect();
+        if batch > 0 {
+            let before = self.naive.config.network.before(batch);
+            let begins = (self.now + before).max(free_at);
+            self.naive.busy_until = begins + self.model.latency().of(batch);
+        }
         let given_up: Vec<Request> = self.naive.waiting.drain(..head).collect();
         assert_eq!(std::mem::take(&mut self.out.batch), sealed);
         let window = Some(&Unserved::Dropped(DropReason::Window));
@@ -267,7 +280,10 @@ impl Pair {
         self.end_hopeless(Nanos::ZERO);
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
+        if self.naive.waiting.is_empty() {
+            self.naive.objective = Nanos::MAX;
+        }
         let naive = self.naive.candidate(self.model.latency(), self.now);
         let consistent = |model: Option<Candidate>| match (model, naive) {
             // A candidate that may start at once keeps the moment at which it was formed.
@@ -281,7 +297,8 @@ impl Pair {
         assert!(consistent(model), "{model:?}, but recomputed {naive:?}");
         assert_eq!(self.out.published, model, "what RankState knows");
         assert_eq!(self.model.waiting(), self.naive.waiting.len());
-        assert_eq!(self.model.next_timer(), self.naive.next_moment(self.model.latency(), model));
+        let moment = self.naive.next_moment(self.model.latency(), model, self.now);
+        assert_eq!(self.model.next_timer(), moment);
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use assert_no_alloc::{AllocDisabler, assert_no_alloc};
 use baton_core::{
     Batch, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId, ModelSink,
-    ModelState, Nanos, NetworkDelay, Policy, Profile, RankLimits, RankSink, RankState, Request,
-    SubclusterId, TaskId, Unserved,
+    ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, RankLimits, RankSink, RankState,
+    Request, SubclusterId, TaskId, Unserved,
 };
 
 #[global_allocator]
@@ -93,6 +93,7 @@ impl Driver {
             slo: Nanos::from_millis(30),
             queue_capacity: 32,
             policy: if id == 0 { Policy::Eager } else { Policy::Symphony },
+            prefer: Prefer::default(),
             network: NetworkDelay::default(),
         };
         let limits = RankLimits { gpus: GPUS, subclusters: 1 };

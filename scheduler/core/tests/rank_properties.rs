@@ -25,6 +25,7 @@ enum Op {
         window: u64,
         delay: u64,
         bad_rate: u32,
+        early: bool,
         stale: bool,
     },
     Withdraw {
@@ -53,11 +54,12 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let bad_rate = prop_oneof![2 => Just(0), 1 => 0..4_000u32];
     let times = (0..30u64, 0..30u64, 0..4u64);
-    let candidate = (0..HOME.len(), times, bad_rate, prop::bool::weighted(0.1));
+    let flags = (prop::bool::weighted(0.3), prop::bool::weighted(0.1));
+    let candidate = (0..HOME.len(), times, bad_rate, flags);
     prop_oneof![
         6 => (0..20u64).prop_map(|span| Op::Pass { span }),
-        9 => candidate.prop_map(|(model, (exec_in, window, delay), bad_rate, stale)| {
-            Op::Candidate { model, exec_in, window, delay, bad_rate, stale }
+        9 => candidate.prop_map(|(model, (exec_in, window, delay), bad_rate, (early, stale))| {
+            Op::Candidate { model, exec_in, window, delay, bad_rate, early, stale }
         }),
         1 => (0..HOME.len()).prop_map(|model| Op::Withdraw { model }),
         7 => prop_oneof![4 => 1..40u64, 1 => 1..400u64].prop_map(|latency| Op::Plan { latency }),
@@ -94,7 +96,7 @@ enum Stage {
     Spent,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Model {
     candidate: Option<Candidate>,
     stage: Stage,
@@ -126,6 +128,12 @@ impl Slot {
         let usable = self.is_present && !self.is_leaving && !self.is_granted && has_room;
         usable && id as u32 % 2 == subcluster.0
     }
+}
+
+/// One per cent of bad tasks is worth a turn.
+fn urgency(turn: &[u64; 2], model: usize, candidate: Candidate) -> Nanos {
+    let turns = u64::from(candidate.bad_rate) * 100;
+    candidate.urgency - Nanos((turn[HOME[model].0 as usize] * turns) >> 16)
 }
 
 struct Pair {
@@ -165,12 +173,22 @@ impl Pair {
     fn apply(&mut self, op: &Op) {
         match *op {
             Op::Pass { span } => self.pass(self.now + Nanos(span)),
-            Op::Candidate { model, exec_in, window, delay, bad_rate, stale } => {
+            Op::Candidate { model, exec_in, window, delay, bad_rate, early, stale } => {
                 let exec_at = self.now + Nanos(exec_in + delay);
                 let invalid_after = exec_at + Nanos(window);
                 let (urgency, delay) = (exec_at + Nanos(window / 2), Nanos(delay));
-                let candidate =
-                    Candidate { batch: 1, exec_at, invalid_after, urgency, bad_rate, delay };
+                let candidate = Candidate {
+                    batch: 1,
+                    exec_at,
+                    invalid_after,
+                    urgency,
+                    bad_rate,
+                    delay,
+                    latest: exec_at,
+                    latency: Nanos(30),
+                    slack: Nanos::ZERO,
+                    excess: if early { 0 } else { Candidate::NOT_EARLY },
+                };
                 self.candidate(model, Some(candidate), stale);
             }
             Op::Withdraw { model } => self.candidate(model, None, false),
@@ -212,7 +230,10 @@ impl Pair {
         let (_, Grant { gpu, free_at, .. }) = self.open.remove(0);
         let start = self.now.max(free_at);
         let update = match latency {
-            Some(latency) => GpuUpdate::Planned { gpu, start, latency },
+            Some(latency) => {
+                // No work: nothing is kept for anybody.
+                GpuUpdate::Planned { gpu, start, latency, work: Nanos::ZERO }
+            }
             None => GpuUpdate::Returned { gpu },
         };
         self.rank.on_gpu(self.now, update, &mut self.out);
@@ -299,11 +320,36 @@ impl Pair {
         for (m, model) in self.models.iter_mut().enumerate().filter(waiting) {
             let due = model.candidate.filter(|c| c.exec_at - c.delay <= self.now);
             let Some(candidate) = due else { continue };
-            // One per cent of bad tasks is worth four turns.
-            let turns = u64::from(candidate.bad_rate) * 400;
-            let advance = Nanos((self.turn[HOME[m].0 as usize] * turns) >> 16);
-            (model.stage, model.urgency) = (Stage::Ready, candidate.urgency - advance);
+            (model.stage, model.urgency) = (Stage::Ready, urgency(&self.turn, m, candidate));
         }
+        self.serve();
+        while let Some(m) = self.early() {
+            let candidate = self.models[m].candidate.expect("it waits");
+            self.models[m].stage = Stage::Ready;
+            self.models[m].urgency = urgency(&self.turn, m, candidate);
+            self.serve();
+        }
+    }
+
+    /// Of the candidates that need not wait, the one that is due first, if a slot is idle for it.
+    fn early(&self) -> Option<usize> {
+        let may = |&m: &usize| {
+            let Model { candidate, stage, .. } = self.models[m];
+            let is_early = candidate.is_some_and(|c| c.excess != Candidate::NOT_EARLY);
+            stage == Stage::Waiting && is_early && self.has_idle(HOME[m])
+        };
+        let due = |&m: &usize| self.models[m].candidate.map(|c| c.exec_at - c.delay);
+        (0..HOME.len()).filter(may).min_by_key(due)
+    }
+
+    fn has_idle(&self, subcluster: SubclusterId) -> bool {
+        let open = |&id: &usize| self.slots[id].is_open(id, subcluster);
+        let idle =
+            |id: usize| self.slots[id].batches.is_empty() && self.slots[id].free_at() <= self.now;
+        (0..GPUS).filter(open).any(idle)
+    }
+
+    fn serve(&mut self) {
         for subcluster in [SubclusterId(0), SubclusterId(1)] {
             while let Some((model, candidate)) = self.most_urgent(subcluster) {
                 let start = self.now + candidate.delay;

@@ -43,11 +43,15 @@ fn candidate(exec_at: f64, urgency: f64) -> Option<Candidate> {
         urgency: ms(urgency),
         bad_rate: 0,
         delay: Nanos::ZERO,
+        latest: ms(urgency),
+        latency: ms(5.0),
+        slack: Nanos::ZERO,
+        excess: Candidate::NOT_EARLY,
     })
 }
 
 fn planned(start: f64, latency: f64) -> GpuUpdate {
-    GpuUpdate::Planned { gpu: GPU, start: ms(start), latency: ms(latency) }
+    GpuUpdate::Planned { gpu: GPU, start: ms(start), latency: ms(latency), work: ms(latency) }
 }
 
 fn finished(at: f64) -> GpuUpdate {

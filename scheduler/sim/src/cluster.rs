@@ -75,6 +75,8 @@ pub(crate) struct Results {
     pub(crate) tally: Tally,
     pub(crate) trace: Option<Vec<u8>>,
     pub(crate) distributions: Option<Distributions>,
+    /// As the scheduler reckoned at the end.
+    pub(crate) gpus_needed: Option<u32>,
 }
 
 impl Cluster {
@@ -184,9 +186,9 @@ impl Cluster {
         &mut self.tally
     }
 
-    pub(crate) fn into_results(self) -> Results {
+    pub(crate) fn into_results(self, gpus_needed: Option<u32>) -> Results {
         let Self { tally, trace, distributions, .. } = self;
-        Results { tally, trace, distributions }
+        Results { tally, trace, distributions, gpus_needed }
     }
 
     fn note(&mut self, line: std::fmt::Arguments<'_>) {

@@ -16,6 +16,10 @@ pub(crate) trait Scheduler {
     fn on_gpu_loss(&mut self, now: Nanos, gpu: u32, lost: Vec<Lost>, cluster: &mut Cluster);
     /// An idle GPU slot has come.
     fn on_gpu_join(&mut self, now: Nanos, gpu: u32, cluster: &mut Cluster);
+    /// GPUs that the traffic of the last seconds needs, by a scheduler that reckons it.
+    fn gpus_needed(&self) -> Option<u32> {
+        None
+    }
     /// When [`Scheduler::on_timer`] must be called; [`Nanos::MAX`] while nothing is pending.
     fn next_timer(&self) -> Nanos;
     /// Does everything that is due; what it leaves pending lies after `now`.

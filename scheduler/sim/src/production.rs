@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use baton_core::{
-    Batch, Candidate, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, Policy, RankLimits, RankSink, RankState, Request, SubclusterId,
-    TaskId, Unserved,
+    Batch, Candidate, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap, ModelConfig,
+    ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy, RankLimits, RankSink, RankState,
+    Request, SubclusterId, TaskId, Unserved, gpus_needed,
 };
 
 use crate::cluster::{Cluster, Finished, Lost};
@@ -55,6 +55,7 @@ impl<W: Watch> Production<W> {
             slo: model.slo(),
             queue_capacity: queue_capacity(scenario, model, rate_rps),
             policy,
+            prefer: scenario.prefer,
             network: scenario.network,
         };
         let configs = scenario.models.iter().enumerate().map(config);
@@ -172,6 +173,16 @@ impl<W: Watch> Scheduler for Production<W> {
         let gpu = self.gpu(id);
         self.rank.on_gpu_join(now, gpu, SubclusterId(0), &mut self.mail.at(now));
         self.settle(now, cluster);
+    }
+
+    fn gpus_needed(&self) -> Option<u32> {
+        let load = self.models.iter().map(ModelState::load).sum();
+        let counted = |of: fn(&ModelCounters) -> u64| {
+            self.models.iter().map(|model| of(&model.counters())).sum::<u64>()
+        };
+        let (lost, received) = (counted(|c| c.given_up), counted(|c| c.received).max(1));
+        let bad_rate = (lost << 16) / received;
+        Some(gpus_needed(load, bad_rate as u32, self.rank.gpus_present(SubclusterId(0))))
     }
 
     fn next_timer(&self) -> Nanos {

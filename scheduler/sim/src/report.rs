@@ -23,6 +23,9 @@ pub struct Report {
     pub worst_model_bad_rate: f64,
     /// Part of the measured span that the GPU slots that were there executed.
     pub gpu_utilization: f64,
+    /// GPUs that the traffic of the last five seconds needs ([`baton_core::gpus_needed`]); `None` under
+    /// the policies of the papers.
+    pub gpus_needed: Option<u32>,
     /// Tasks per batch.
     pub mean_batch: f64,
     /// Mean of arrival to end of execution, ms, over the executed tasks of all models, late ones
@@ -75,6 +78,7 @@ impl Report {
             bad_rate: ratio(lost, submitted),
             worst_model_bad_rate: bad_rates.fold(0.0, f64::max),
             gpu_utilization: used(tally.busy, scenario),
+            gpus_needed: None,
             mean_batch: ratio(sum(|m| m.batched), sum(|m| m.batches)),
             mean_ms: mean_ms(latency_ns, sum(|m| m.completed)),
             p50_ms: quantile_ms(&latency_us, 0.5),

@@ -41,7 +41,8 @@ pub fn run(scenario: &Scenario, run: Run) -> Result<Report, SimError> {
 }
 
 fn report(scenario: &Scenario, run: Run, results: &Results) -> Report {
-    Report::new(scenario, run.policy.to_string(), &results.tally)
+    let report = Report::new(scenario, run.policy.to_string(), &results.tally);
+    Report { gpus_needed: results.gpus_needed, ..report }
 }
 
 /// As [`run`], but only until some model has more late and dropped tasks than `allowed`; then
@@ -142,7 +143,7 @@ impl Stage<'_> {
         let mut cluster = Cluster::new(scenario, run.seed, keep);
         cluster.tally().allow(allowed);
         drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);
-        let results = cluster.into_results();
+        let results = cluster.into_results(scheduler.gpus_needed());
         if !results.tally.decided {
             results.tally.check(scenario.models.iter().map(|model| model.name.clone()))?;
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use baton_core::{Nanos, NetworkDelay, Profile};
+use baton_core::{Nanos, NetworkDelay, Prefer, Profile};
 
 use crate::faults::{self, GpuEvent, Stragglers};
 use crate::load::Load;
@@ -73,6 +73,8 @@ pub struct Scenario {
     pub network: NetworkDelay,
     /// How long a message between the scheduler's threads takes.
     pub message_lag: Nanos,
+    /// What `baton` does with slots that are idle.
+    pub prefer: Prefer,
     /// Mean of the exponentially distributed time by which an execution overruns its profile.
     pub overrun: Nanos,
     /// Executions that take longer still.

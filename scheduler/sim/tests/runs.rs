@@ -217,3 +217,24 @@ fn reports_have_the_agreed_keys() {
     }
     assert!(found["seeds"].is_array() && found.get("gpu_utilization").is_some());
 }
+
+#[test]
+fn long_batches_leave_slots_to_objectives_shorter_than_they_are() {
+    let text = include_str!("../../../scenarios/short-beside-long.toml");
+    let scenario = Scenario::parse(text).unwrap();
+    let worst = |policy| at(&scenario, policy, 440.0, 1).worst_model_bad_rate;
+    assert!(worst("baton") <= 0.01, "{}", worst("baton"));
+    assert!(worst("eager") > 0.05, "{}", worst("eager"));
+}
+
+#[test]
+fn the_gpus_needed_do_not_depend_on_what_idle_ones_are_for() {
+    let needed = |prefer: &str, rate_rps| {
+        let head = format!("gpus = 8\nduration_s = 6\nwarmup_s = 1\nprefer = '{prefer}'");
+        at(&scenario(&head, RESNET50), "baton", rate_rps, 1).gpus_needed.unwrap()
+    };
+    for (rate_rps, expected) in [(550.0, 2), (2_750.0, 5), (5_000.0, 8)] {
+        assert_eq!(needed("latency", rate_rps), expected);
+        assert_eq!(needed("fewest_gpus", rate_rps), expected);
+    }
+}

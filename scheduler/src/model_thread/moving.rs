@@ -8,7 +8,7 @@ use std::mem;
 
 use baton_core::{
     DropReason, FrontendId, Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
-    NetworkDelay, Policy, Profile, Quota, Request, SubclusterId, TaskId, Unserved,
+    NetworkDelay, Policy, Prefer, Profile, Quota, Request, SubclusterId, TaskId, Unserved,
 };
 use baton_rdma::Transport;
 
@@ -261,6 +261,7 @@ impl Model {
             slo: Nanos(1),
             queue_capacity: 1,
             policy: Policy::default(),
+            prefer: Prefer::default(),
             network: NetworkDelay::default(),
         };
         let state = ModelState::new(config);

@@ -43,6 +43,7 @@ pub fn cluster(policy: PolicyName, model_threads: u32) -> Cluster {
             idle: Idle::Park,
             cores: Vec::new(),
             policy,
+            prefer: baton_topo::PreferName::default(),
             member_timeout: ms(1_000),
             etcd: None,
         },

@@ -57,6 +57,7 @@ pub fn cluster(model_threads: u32, policy: PolicyName) -> Cluster {
             idle: Idle::Park,
             cores: Vec::new(),
             policy,
+            prefer: baton_topo::PreferName::default(),
             member_timeout: ms(1_000),
             etcd: None,
         },

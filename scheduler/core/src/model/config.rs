@@ -2,7 +2,7 @@
 
 use crate::ids::ModelId;
 use crate::network::NetworkDelay;
-use crate::policy::Policy;
+use crate::policy::{Policy, Prefer};
 use crate::profile::Profile;
 use crate::time::Nanos;
 
@@ -19,6 +19,8 @@ pub struct ModelConfig {
     pub queue_capacity: u32,
     /// Batch formation and deferral.
     pub policy: Policy,
+    /// Whether batches start early where slots are idle.
+    pub prefer: Prefer,
     /// Delays to plan with.
     pub network: NetworkDelay,
 }

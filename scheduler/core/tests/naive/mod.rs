@@ -4,7 +4,8 @@
 use std::ops::Range;
 
 use baton_core::{
-    Candidate, Latency, ModelConfig, Nanos, Policy, Request, TaskId, WORTH_DROPPING, WORTH_WAITING,
+    Candidate, Latency, ModelConfig, Nanos, Policy, Prefer, Request, TaskId, WORTH_DROPPING,
+    WORTH_WAITING,
 };
 
 const BUCKET: Nanos = Nanos::from_millis(100);
@@ -31,6 +32,14 @@ pub(crate) struct Naive {
     pause: Nanos,
     /// Of the last grant.
     pub(crate) turn: Nanos,
+    /// When the last batch was planned to end.
+    pub(crate) busy_until: Nanos,
+    /// By when tasks with later deadlines than their objective are served, while some may wait.
+    pub(crate) objective: Nanos,
+    /// Three mean gaps within runs.
+    run_wait: Nanos,
+    /// GPU time of each task in a batch of the target size.
+    each: Nanos,
     bad_rate: u32,
 }
 
@@ -50,6 +59,10 @@ impl Naive {
             floor: 0,
             pause: Nanos::MAX,
             turn: Nanos::ZERO,
+            busy_until: Nanos::ZERO,
+            objective: Nanos::MAX,
+            run_wait: Nanos::ZERO,
+            each: Nanos::ZERO,
             bad_rate: 0,
         };
         naive.retarget(latency);
@@ -69,6 +82,7 @@ impl Naive {
             self.rate = Some((count as u64, BUCKET.times(closed)));
             self.pause = self.pause(open - closed..open, first);
             self.run = self.run(open - closed..open, first);
+            self.run_wait = self.run_wait(open - closed..open, first);
             let bad =
                 self.bad.iter().filter(|bucket| (open - closed..open).contains(bucket)).count();
             self.bad_rate = ((bad << 16) / (count + 100)).min(1 << 16) as u32;
@@ -87,6 +101,7 @@ impl Naive {
 
     pub(crate) fn retarget(&mut self, latency: &Latency) {
         self.target = self.target(latency);
+        self.each = Nanos(latency.of(self.target).0 / u64::from(self.target));
         self.floor = match self.config.policy {
             Policy::Baton => self.efficient(latency),
             Policy::Symphony => self.target,
@@ -174,11 +189,15 @@ impl Naive {
         &self,
         latency: &Latency,
         candidate: Option<Candidate>,
+        now: Nanos,
     ) -> Option<Nanos> {
         let alone = latency.of(1) + self.config.network.before(1);
         let hopeless = self.waiting.first().map(|head| head.deadline - alone);
         let invalid = candidate.map(|c| c.invalid_after - c.delay);
-        hopeless.into_iter().chain(invalid).min().map(|last| last + Nanos(1))
+        let waits = candidate.filter(|c| c.excess == Candidate::NOT_EARLY && c.due() > now);
+        let early = waits.and_then(|c| self.early_from(latency, c.batch, c.latest));
+        let last = hopeless.into_iter().chain(invalid).min().map(|last| last + Nanos(1));
+        last.into_iter().chain(early).min()
     }
 
     /// Appendix C's update_candidate, and the policies' choices in it.
@@ -186,12 +205,13 @@ impl Naive {
         let (head, batch) = self.window(latency, Start { now, free_at: Nanos::ZERO })?;
         let (network, deadline) = (self.config.network, self.waiting[head].deadline);
         let delay = network.before(batch);
-        let frontrun = deadline - latency.of(batch + 1) - network.data_per_task;
+        let soft = deadline.min(self.objective);
+        let frontrun = soft - latency.of(batch + 1) - network.data_per_task;
         let invalid_after = deadline - latency.of(batch);
         let latest = frontrun - network.jitter;
         let deferred = match self.config.policy {
             _ if batch == latency.batch_max() => Nanos::ZERO,
-            Policy::Baton => self.expected(batch, latest),
+            Policy::Baton => self.expected(latency, batch, latest),
             Policy::Symphony if !self.gathered(latency, batch) => latest,
             Policy::Symphony | Policy::Eager => Nanos::ZERO,
         };
@@ -203,7 +223,35 @@ impl Naive {
             urgency: if ours { invalid_after } else { frontrun },
             bad_rate: if ours { self.bad_rate } else { 0 },
             delay,
+            latest,
+            latency: latency.of(batch),
+            slack: if ours { self.slack(latency) } else { Nanos::ZERO },
+            excess: match self.early_from(latency, batch, latest) {
+                Some(from) if from <= now => self.excess(latency, batch),
+                _ => Candidate::NOT_EARLY,
+            },
         })
+    }
+
+    /// From when on a batch may start early: not while the first of a run executes and the others
+    /// arrive. `None`: never.
+    fn early_from(&self, latency: &Latency, batch: u32, latest: Nanos) -> Option<Nanos> {
+        let Policy::Baton = self.config.policy else { return None };
+        let run_end = self.run_end(latency, batch, latest);
+        (self.config.prefer == Prefer::Latency).then_some(run_end.min(self.busy_until))
+    }
+
+    /// By how much each task costs more than in a batch of the target size.
+    fn excess(&self, latency: &Latency, batch: u32) -> u16 {
+        let efficient = self.each.0 * u64::from(batch);
+        let dearer = latency.of(batch).0.saturating_sub(efficient) * Candidate::EXCESS_ONE;
+        (dearer / efficient.max(1)).min(u64::from(Candidate::NOT_EARLY) - 1) as u16
+    }
+
+    /// What is left of the objective beside a lone task.
+    fn slack(&self, latency: &Latency) -> Nanos {
+        let network = self.config.network;
+        self.config.slo - network.response - network.before(1) - latency.of(1)
     }
 
     /// Arrivals that followed in a run, and those that did not and five more.
@@ -214,6 +262,20 @@ impl Naive {
         (ran_on, arrivals().count() as u64 - ran_on + 5)
     }
 
+    /// Three times the mean of the gaps within runs, at most 1/16 of 1/λ.
+    fn run_wait(&self, buckets: Range<u64>, first: Nanos) -> Nanos {
+        let inside = |at: Nanos| buckets.contains(&((at - first).0 / BUCKET.0));
+        let before = std::iter::once(Nanos::ZERO).chain(self.arrivals.iter().copied());
+        let gaps = self.arrivals.iter().zip(before).map(|(&at, before)| (at, at - before));
+        let in_runs: Vec<u64> = gaps
+            .zip(&self.ran_on)
+            .filter(|&((at, _), &ran_on)| ran_on && inside(at))
+            .map(|((_, gap), _)| gap.0)
+            .collect();
+        let mean = in_runs.iter().sum::<u64>() / (in_runs.len() as u64).max(1);
+        Nanos(mean * 3).min(self.run_gap())
+    }
+
     /// More than βλ tasks.
     fn gathered(&self, latency: &Latency, batch: u32) -> bool {
         let in_beta = self.rate.map(|(n, span)| n * latency.beta().0 / span.0);
@@ -221,20 +283,24 @@ impl Naive {
     }
 
     /// Fewer tasks than are worth waiting for are expected from here on: by λ, and not in a run.
-    fn expected(&self, batch: u32, latest: Nanos) -> Nanos {
-        let Some(last) = self.arrivals.last().filter(|_| self.rate.is_some()) else {
+    fn expected(&self, latency: &Latency, batch: u32, latest: Nanos) -> Nanos {
+        if self.rate.is_none() {
             return latest;
-        };
+        }
         let tasks = self.patience(batch);
-        let (ran_on, did_not) = self.run;
-        let run_end = if ran_on as f64 > tasks.max(0.25) * did_not as f64 {
-            *last + self.run_gap()
-        } else {
-            Nanos::ZERO
-        };
+        let run_end = self.run_end(latency, batch, latest);
         let least = self.turn.times(2).max(self.soon()).min(self.soon().times(3));
         let patience = Nanos((self.pause.0 as f64 * tasks) as u64).max(least);
-        (latest - patience).max(run_end.min(latest))
+        (latest - patience).max(run_end)
+    }
+
+    /// When a run that is worth it is over, waited for during a fifth of what a task has to spare.
+    fn run_end(&self, latency: &Latency, batch: u32, latest: Nanos) -> Nanos {
+        let (ran_on, did_not) = self.run;
+        let expects = ran_on as f64 > self.patience(batch).max(0.25) * did_not as f64;
+        let Some(last) = self.arrivals.last().filter(|_| expects) else { return Nanos::ZERO };
+        let spare = self.config.slo - latency.of(batch + 1);
+        (*last + self.run_wait).min(latest - Nanos(spare.0 / 5 * 4))
     }
 
     /// q² / λ with q the share of arrivals that open a run.

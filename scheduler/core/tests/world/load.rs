@@ -1,6 +1,6 @@
 //! Models and arrivals to drive a world with.
 
-use baton_core::{ModelConfig, ModelId, Nanos, NetworkDelay, Policy, Profile, SplitMix64};
+use baton_core::{ModelConfig, ModelId, Nanos, NetworkDelay, Policy, Prefer, Profile, SplitMix64};
 
 use super::World;
 
@@ -20,6 +20,7 @@ pub(crate) fn linear(policy: Policy, alpha_ms: f64, beta_ms: f64, slo_ms: f64) -
         slo: ms(slo_ms),
         queue_capacity: 4096,
         policy,
+        prefer: Prefer::default(),
         network: NetworkDelay::default(),
     }
 }

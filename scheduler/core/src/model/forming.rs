@@ -1,0 +1,128 @@
+//! The candidate: what would run now, from when on and until when, and when to look again.
+
+use super::ModelState;
+use crate::candidate::Candidate;
+use crate::formation::Window;
+use crate::lull::Lull;
+use crate::policy::Order;
+use crate::sink::ModelSink;
+use crate::time::Nanos;
+
+impl ModelState {
+    /// As `reform`, but publishes in any case: RankState waits for word after a grant.
+    pub(super) fn publish(&mut self, now: Nanos, out: &mut impl ModelSink) {
+        self.derive(now, out);
+        out.candidate(self.id, self.candidate, self.grants);
+    }
+
+    pub(super) fn derive(&mut self, now: Nanos, out: &mut impl ModelSink) {
+        let window = self.form(now, Nanos::ZERO, out);
+        if self.queue.is_empty() {
+            self.soft_deadline = Nanos::MAX;
+        }
+        self.candidate = (window.batch > 0).then(|| self.candidate_of(window, now));
+        let due = self.candidate.map_or(Nanos::MAX, |c| c.exec_at - c.delay);
+        // One more task leaves a schedulable batch as schedulable as it was.
+        if due > now || self.schedulable_at > now {
+            self.schedulable_at = due;
+        }
+        self.timer = self.timer_of(window).min(self.early_timer(now));
+        self.lull = if now < due { self.lull_of(window, now) } else { Lull::OVER };
+        self.behind = false;
+    }
+
+    /// The next tasks make the batch larger, or give up its head for a later one. Neither makes it
+    /// due before the largest batch with this head would be.
+    fn lull_of(&self, window: Window, now: Nanos) -> Lull {
+        if window.batch == 0 {
+            return Lull::OVER;
+        }
+        let head = self.queue.deadline(window.head).min(self.soft_deadline);
+        let (size, until) = self.sizing.undue(window.batch, head);
+        if until <= now {
+            return Lull::OVER;
+        }
+        Lull { until, waiting: window.head + size as usize, head }
+    }
+
+    /// Symphony App. C, `update_candidate`. The pseudocode's second assignment to `exec_at`
+    /// discards the choice of the first; meant is the choice, not before `earliest`.
+    fn candidate_of(&self, window: Window, now: Nanos) -> Candidate {
+        let batch = window.batch;
+        let deadline = self.queue.deadline(window.head);
+        let delay = self.network.before(batch);
+        let latency = self.sizing.latency.of(batch);
+        let frontrun = deadline.min(self.soft_deadline)
+            - self.sizing.latency.of(batch + 1)
+            - self.network.data_per_task;
+        let invalid_after = deadline - latency;
+        let (urgency, bad_rate) = match self.order {
+            Order::LatestStart => (invalid_after, self.sizing.rate.bad_rate()),
+            Order::Frontrun => (frontrun, 0),
+        };
+        // Where nobody else is let in, there is nobody to wait for.
+        let full = self.room().is_some_and(|room| self.queue.len() >= room);
+        let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
+        let exec_at = (now + delay).max(deferred);
+        let latest = frontrun - self.network.jitter;
+        let excess = match self.early_from(batch, latest) {
+            from if from <= now => self.sizing.excess(batch, latency),
+            _ => Candidate::NOT_EARLY,
+        };
+        let slack = if self.yields { self.sizing.slack() } else { Nanos::ZERO };
+        Candidate {
+            batch,
+            exec_at,
+            invalid_after,
+            urgency,
+            bad_rate,
+            delay,
+            latest,
+            latency,
+            slack,
+            excess,
+        }
+    }
+
+    /// From when on the batch may start before it is due.
+    fn early_from(&self, batch: u32, latest: Nanos) -> Nanos {
+        // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
+        if !self.starts_early || self.room().is_some() {
+            return Nanos::MAX;
+        }
+        self.sizing.gathers_until(batch, latest, self.busy_until)
+    }
+
+    /// When a candidate that gathers the rest of a run may start early.
+    fn early_timer(&self, now: Nanos) -> Nanos {
+        match self.candidate {
+            Some(c) if self.starts_early && c.excess == Candidate::NOT_EARLY && c.due() > now => {
+                self.early_from(c.batch, c.latest)
+            }
+            _ => Nanos::MAX,
+        }
+    }
+
+    /// The moment at which the window as formed stops fitting, or its head becomes hopeless.
+    fn timer_of(&self, window: Window) -> Nanos {
+        match (self.queue.is_empty(), window.batch) {
+            (true, _) => Nanos::MAX,
+            (false, 0) => self.hopeless_at(),
+            (false, batch) => {
+                let latency = self.sizing.latency.of(batch);
+                self.hopeless_at().min(self.expiry(window.head, batch, latency))
+            }
+        }
+    }
+
+    /// The moment just after the last at which a batch with this head could be planned.
+    fn expiry(&self, rank: usize, batch: u32, latency: Nanos) -> Nanos {
+        let just_after = Nanos(1);
+        self.queue.deadline(rank) - latency - self.network.before(batch) + just_after
+    }
+
+    /// When the head is given up if it is in no batch by then. There must be one.
+    pub(super) fn hopeless_at(&self) -> Nanos {
+        self.expiry(0, 1, self.sizing.latency.alone())
+    }
+}

@@ -1,0 +1,123 @@
+//! Slots to spare: which waiting candidates start before they are due, and which leave slots to
+//! shorter objectives although they are due. How many slots are kept says [`crate::reserve`].
+
+use super::{Model, RankSink, RankState};
+use crate::candidate::{Candidate, Gpu};
+use crate::ids::{ModelId, SubclusterId};
+use crate::time::Nanos;
+
+/// Waiting candidates among which one is looked for that may start early, those due next first.
+const PROBED: usize = 64;
+
+impl RankState {
+    /// When the candidate's claim to slots changes next; `None` if it may have any slot.
+    pub(super) fn waits_until(
+        &self,
+        now: Nanos,
+        subcluster: SubclusterId,
+        candidate: &Candidate,
+    ) -> Option<Nanos> {
+        if candidate.due() > now {
+            return Some(candidate.due());
+        }
+        let until = candidate.yields_until();
+        let yields = until > now && self.reserves[subcluster.0 as usize].for_shorter(candidate) > 0;
+        yields.then_some(until)
+    }
+
+    /// A candidate's moment has come. It joins the ready ones even if a slot is idle: what falls
+    /// due at the same moment is then served by urgency, not in the order of the timers.
+    pub(super) fn fall_due(&mut self, now: Nanos, model: ModelId) {
+        let Model { subcluster, candidate, .. } = self.models[model.0 as usize];
+        let candidate = candidate.expect("only candidates wait");
+        match self.waits_until(now, subcluster, &candidate) {
+            None => self.make_ready(model, subcluster, candidate),
+            Some(until) => {
+                self.waiting.set(model.0, until);
+                self.changed.insert(model.0);
+            }
+        }
+    }
+
+    /// A batch was planned for the slot.
+    pub(super) fn note_work(&mut self, now: Nanos, gpu: Gpu, work: Nanos) {
+        let Some((subcluster, model)) = self.gpus.holder(gpu) else { return };
+        let slack = self.models[model.0 as usize].slack;
+        let reserve = &mut self.reserves[subcluster.0 as usize];
+        self.spared[subcluster.0 as usize] |= reserve.refresh(now, self.gpus.present(subcluster));
+        reserve.planned(slack, work);
+    }
+
+    /// Gives a waiting candidate a slot, if more are idle than it has to leave.
+    pub(super) fn start_early(&mut self, now: Nanos, model: ModelId, out: &mut impl RankSink) {
+        let Model { subcluster, candidate, .. } = self.models[model.0 as usize];
+        let Some(candidate) = candidate.filter(|_| self.waiting.key(model.0).is_some()) else {
+            return;
+        };
+        let idle = self.gpus.idle(now, subcluster);
+        if self.may_start(now, idle, subcluster, &candidate) {
+            self.waiting.remove(model.0);
+            self.make_ready(model, subcluster, candidate);
+            self.match_all(now, out);
+        }
+    }
+
+    /// Whether so many idle slots are more than a waiting candidate has to leave.
+    fn may_start(
+        &self,
+        now: Nanos,
+        idle: u32,
+        subcluster: SubclusterId,
+        candidate: &Candidate,
+    ) -> bool {
+        let reserve = &self.reserves[subcluster.0 as usize];
+        let others = if candidate.due() > now {
+            reserve.before_due(candidate)
+        } else {
+            Some(reserve.for_shorter(candidate))
+        };
+        others.is_some_and(|others| idle > others)
+    }
+
+    /// Slots have become idle, or fewer of them are kept: the waiting candidates that are due first
+    /// get those that are to spare.
+    pub(super) fn use_spared(
+        &mut self,
+        now: Nanos,
+        subcluster: SubclusterId,
+        out: &mut impl RankSink,
+    ) {
+        let at = subcluster.0 as usize;
+        if !self.is_flexible || self.waiting.is_empty() || self.gpus.idle(now, subcluster) == 0 {
+            return;
+        }
+        self.spared[at] |= self.reserves[at].refresh(now, self.gpus.present(subcluster));
+        while self.spared[at] {
+            match self.first_early(now, subcluster) {
+                Some(model) => self.start_early(now, model, out),
+                None => self.spared[at] = false,
+            }
+        }
+    }
+
+    fn first_early(&mut self, now: Nanos, subcluster: SubclusterId) -> Option<ModelId> {
+        let mut first: Option<(Nanos, u32)> = None;
+        let idle = self.gpus.idle(now, subcluster);
+        for (_, model) in self.waiting.smallest_about(PROBED) {
+            let Model { subcluster: its, candidate, .. } = self.models[model as usize];
+            let Some(candidate) = candidate.filter(|_| its == subcluster) else { continue };
+            let sooner = first.is_none_or(|first| (candidate.due(), model) < first);
+            if sooner && self.may_start(now, idle, subcluster, &candidate) {
+                first = Some((candidate.due(), model));
+            }
+        }
+        first.map(|(_, model)| ModelId(model))
+    }
+
+    /// When less may be kept of a sub-cluster's idle slots than now.
+    pub(super) fn next_tick(&self) -> Option<Nanos> {
+        let subclusters = (0..).map(SubclusterId).zip(&self.reserves);
+        let idle = subclusters.filter(|&(subcluster, _)| self.gpus.has_idle(subcluster));
+        idle.map(|(_, reserve)| reserve.next_tick()).min()
+    }
+}

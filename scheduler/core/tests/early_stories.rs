@@ -1,0 +1,101 @@
+//! Which idle slots `baton` uses before a batch is due, and which it keeps: for larger batches, and for
+//! objectives that are shorter than a batch is long. All times are milliseconds.
+mod world;
+
+use baton_core::{ModelConfig, Policy, Prefer};
+use world::{World, linear};
+
+fn baton(alpha_ms: f64, beta_ms: f64, slo_ms: f64) -> ModelConfig {
+    linear(Policy::Baton, alpha_ms, beta_ms, slo_ms)
+}
+
+/// When the task that is offered at 0 with this deadline starts; its model is the world's first.
+fn starts_at(world: &mut World, deadline_ms: f64) -> f64 {
+    world.mark();
+    world.batches.clear();
+    world.arrives(0, 7, 0.0, deadline_ms);
+    world.run_out();
+    assert!(world.is_good(7));
+    let first = world.batches.iter().find(|batch| batch.model == 0);
+    first.expect("it is served").start.as_millis_f64() - world.at(0.0).as_millis_f64()
+}
+
+#[test]
+fn a_lone_task_starts_at_once_whatever_its_deadline() {
+    for deadline_ms in [40.0, 2_000.0, 60_000.0] {
+        let mut fresh = World::new(vec![baton(1.0, 5.0, 40.0)], 1);
+        assert_eq!(starts_at(&mut fresh, deadline_ms), 0.0, "no traffic is known");
+        let mut warm = World::new(vec![baton(1.0, 5.0, 40.0)], 1);
+        warm.warm_up(0, 100, 40.0);
+        assert_eq!(starts_at(&mut warm, deadline_ms), 0.0, "after 100/s for a second");
+    }
+}
+
+#[test]
+fn who_prefers_few_gpus_waits_and_never_longer_than_the_objective() {
+    for (deadline_ms, start_ms) in [(30.0, 30.0 - 7.0), (40.0, 33.0), (5_000.0, 33.0)] {
+        let patient = ModelConfig { prefer: Prefer::FewestGpus, ..baton(1.0, 5.0, 40.0) };
+        assert_eq!(starts_at(&mut World::new(vec![patient], 1), deadline_ms), start_ms);
+    }
+}
+
+/// A model whose batches take 100 ms of 1,000, beside one that needs a slot within 2 ms and has used
+/// a twentieth of one.
+fn long_beside_short(slots: usize) -> World {
+    let short = baton(1.0, 0.1, 3.1);
+    let mut world = World::new(vec![baton(1.0, 99.0, 1_000.0), short], slots);
+    world.warm_up(1, 50, 3.1);
+    world
+}
+
+#[test]
+fn a_long_batch_leaves_slots_to_shorter_objectives_until_it_must_start() {
+    // Three of four are kept. Four long batches that come one after another take one slot each,
+    // the others when they are due for good, at 1,000 − ℓ(2).
+    let mut world = long_beside_short(4);
+    assert_eq!(starts_at(&mut world, 1_000.0), 0.0, "the other three are idle");
+    let mut world = long_beside_short(4);
+    world.arrives(0, 1, 0.0, 1_000.0);
+    world.run(1.0);
+    world.arrives(0, 2, 0.0, 1_000.0);
+    world.run(90.0);
+    assert_eq!(world.sizes(), [1], "three are idle, and kept");
+    world.arrives(1, 3, 0.0, 3.1);
+    world.run(50.0);
+    assert_eq!(
+        world.sizes(),
+        [1, 1, 1],
+        "the short one at once, the long one when a slot was free"
+    );
+    world.run_out();
+    assert!((1..=3).all(|task| world.is_good(task)));
+}
+
+#[test]
+fn what_waits_is_looked_at_again_when_traffic_has_stopped() {
+    // 200 tasks/s of 1 ms beside 99 keep three slots of four; a tick later nothing has come for a
+    // while, and less and less is kept, until nothing is.
+    let mut world = long_beside_short(2);
+    world.arrives(0, 1, 0.0, 100_000.0);
+    world.run_out();
+    assert!(world.is_good(1));
+    let batch = world.batches.first().expect("it is served");
+    assert!(batch.start.as_millis_f64() - world.at(0.0).as_millis_f64() < 1_000.0);
+}
+
+#[test]
+fn the_first_of_a_run_takes_a_slot_and_the_others_take_one_together() {
+    let mut world = World::new(vec![baton(1.0, 10.0, 60.0)], 8);
+    for burst in 0..40 {
+        let mut arrives = |task: u64| {
+            let after_ms = f64::from(burst) * 100.0 + task as f64 * 0.05;
+            world.arrives(0, 1_000 + u64::from(burst as u32) * 50 + task, after_ms, 60.0);
+        };
+        (0..50).for_each(&mut arrives);
+    }
+    world.run(4_050.0);
+    world.batches.clear();
+    (1..=9).for_each(|task| world.arrives(0, task, task as f64 * 0.05, 60.0));
+    world.run_out();
+    assert_eq!(world.sizes(), [1, 8]);
+}
