@@ -142,10 +142,7 @@ impl RankState {
         let subcluster = entry.subcluster;
         let until = candidate.and_then(|candidate| self.waits_until(now, subcluster, &candidate));
         match until {
-            Some(until) => {
-                self.waiting.set(model.0, until);
-                self.changed.insert(model.0);
-            }
+            Some(until) => self.wait(model, subcluster, until),
             None => drop(self.waiting.remove(model.0)),
         }
         match candidate.filter(|_| until.is_none()) {
@@ -217,7 +214,8 @@ impl RankState {
             out.drained(gpu);
         }
         if let Some(subcluster) = self.gpus.subcluster(gpu) {
-            self.spared[subcluster.0 as usize] = true;
+            let is_taken = matches!(update, GpuUpdate::Planned { .. });
+            self.spared[subcluster.0 as usize] |= !is_taken;
             self.rearm(subcluster);
         }
     }

@@ -32,6 +32,8 @@ pub(crate) struct Sizing {
     run_wait: Nanos,
     /// GPU time of each task in a batch of the target size.
     each: Nanos,
+    /// How long a lone task may wait for a slot, as of the last estimate.
+    pub(crate) slack: Nanos,
     /// [`Grant::turn`](crate::Grant), as of the last one.
     pub(crate) turn: Nanos,
     pub(crate) latency: Latency,
@@ -52,6 +54,7 @@ impl Sizing {
             soon: Nanos::MAX,
             run_wait: Nanos::ZERO,
             each: Nanos::ZERO,
+            slack: Nanos::ZERO,
             turn: Nanos::ZERO,
         };
         sizing.resize();
@@ -121,12 +124,6 @@ impl Sizing {
         let Some(demand) = self.rate.demand() else { return 0 };
         let unit = Rate { arrivals: demand.arrivals.saturating_mul(self.each.0), ..demand };
         unit.arrivals_in(Nanos(1 << 16))
-    }
-
-    /// How long a lone task may wait for a slot.
-    pub(crate) fn slack(&self) -> Nanos {
-        let NetworkDelay { response, .. } = self.network;
-        self.slo - response - self.network.before(1) - self.latency.alone()
     }
 
     /// A batch size above `batch`, and the moment before which no batch between the two is due if
@@ -199,6 +196,8 @@ impl Sizing {
         self.soon = self.rate.soon();
         self.run_wait = self.rate.run_wait();
         self.each = Nanos(self.latency.of(self.target).0 / u64::from(self.target));
+        let before = self.network.response + self.network.before(1);
+        self.slack = self.slo - before - self.latency.alone();
     }
 
     /// The largest b with b/λ + ℓ(b) ≤ SLO (Symphony Eq. 2 with N = λ·ℓ(b)/b). Without an estimate

@@ -65,11 +65,11 @@ impl ModelState {
         let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
         let exec_at = (now + delay).max(deferred);
         let latest = frontrun - self.network.jitter;
-        let excess = match self.early_from(batch, latest) {
+        let excess = match self.early_from(now, batch, latest) {
             from if from <= now => self.sizing.excess(batch, latency),
             _ => Candidate::NOT_EARLY,
         };
-        let slack = if self.yields { self.sizing.slack() } else { Nanos::ZERO };
+        let slack = if self.yields { self.sizing.slack } else { Nanos::ZERO };
         Candidate {
             batch,
             exec_at,
@@ -85,10 +85,13 @@ impl ModelState {
     }
 
     /// From when on the batch may start before it is due.
-    fn early_from(&self, batch: u32, latest: Nanos) -> Nanos {
+    fn early_from(&self, now: Nanos, batch: u32, latest: Nanos) -> Nanos {
         // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
         if !self.starts_early || self.room().is_some() {
             return Nanos::MAX;
+        }
+        if self.busy_until <= now {
+            return now;
         }
         self.sizing.gathers_until(batch, latest, self.busy_until)
     }
@@ -97,7 +100,7 @@ impl ModelState {
     fn early_timer(&self, now: Nanos) -> Nanos {
         match self.candidate {
             Some(c) if self.starts_early && c.excess == Candidate::NOT_EARLY && c.due() > now => {
-                self.early_from(c.batch, c.latest)
+                self.early_from(now, c.batch, c.latest)
             }
             _ => Nanos::MAX,
         }

@@ -7,7 +7,7 @@ use crate::ids::{ModelId, SubclusterId};
 use crate::time::Nanos;
 
 /// Waiting candidates among which one is looked for that may start early, those due next first.
-const PROBED: usize = 64;
+const PROBED: usize = 16;
 
 impl RankState {
     /// When the candidate's claim to slots changes next; `None` if it may have any slot.
@@ -25,6 +25,15 @@ impl RankState {
         yields.then_some(until)
     }
 
+    /// The candidate waits until then, unless there is a slot to spare. Without an idle slot there is
+    /// nothing to look at: when one becomes idle, all that wait are.
+    pub(super) fn wait(&mut self, model: ModelId, subcluster: SubclusterId, until: Nanos) {
+        self.waiting.set(model.0, until);
+        if self.is_flexible && self.gpus.has_idle(subcluster) {
+            self.changed.insert(model.0);
+        }
+    }
+
     /// A candidate's moment has come. It joins the ready ones even if a slot is idle: what falls
     /// due at the same moment is then served by urgency, not in the order of the timers.
     pub(super) fn fall_due(&mut self, now: Nanos, model: ModelId) {
@@ -32,10 +41,7 @@ impl RankState {
         let candidate = candidate.expect("only candidates wait");
         match self.waits_until(now, subcluster, &candidate) {
             None => self.make_ready(model, subcluster, candidate),
-            Some(until) => {
-                self.waiting.set(model.0, until);
-                self.changed.insert(model.0);
-            }
+            Some(until) => self.wait(model, subcluster, until),
         }
     }
 

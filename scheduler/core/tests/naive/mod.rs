@@ -40,6 +40,8 @@ pub(crate) struct Naive {
     run_wait: Nanos,
     /// GPU time of each task in a batch of the target size.
     each: Nanos,
+    /// What is left of the objective beside a lone task.
+    slack: Nanos,
     bad_rate: u32,
 }
 
@@ -63,6 +65,7 @@ impl Naive {
             objective: Nanos::MAX,
             run_wait: Nanos::ZERO,
             each: Nanos::ZERO,
+            slack: Nanos::ZERO,
             bad_rate: 0,
         };
         naive.retarget(latency);
@@ -102,6 +105,7 @@ impl Naive {
     pub(crate) fn retarget(&mut self, latency: &Latency) {
         self.target = self.target(latency);
         self.each = Nanos(latency.of(self.target).0 / u64::from(self.target));
+        self.slack = self.slack(latency);
         self.floor = match self.config.policy {
             Policy::Baton => self.efficient(latency),
             Policy::Symphony => self.target,
@@ -225,7 +229,7 @@ impl Naive {
             delay,
             latest,
             latency: latency.of(batch),
-            slack: if ours { self.slack(latency) } else { Nanos::ZERO },
+            slack: if ours { self.slack } else { Nanos::ZERO },
             excess: match self.early_from(latency, batch, latest) {
                 Some(from) if from <= now => self.excess(latency, batch),
                 _ => Candidate::NOT_EARLY,
