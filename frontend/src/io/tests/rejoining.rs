@@ -337,13 +337,13 @@ fn backends_that_come_back_later_are_waited_for_but_not_for_ever() {
 #[test]
 fn a_task_that_comes_back_for_want_of_backends_after_its_deadline_ends_by_it() {
     let (mut world, client) = World::open();
-    let within = Duration::from_millis(40);
+    let within = Duration::from_millis(600);
     let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::within(within));
     world.lose_scheduler();
     world.threads[0].take();
     world.take_back(NUMBER);
     let (task, _) = submits(&mut world, 0)[0];
-    world.now = world.now + Nanos::from_millis(40);
+    world.now = world.now + Nanos::from_millis(600);
     world.end(0, task, 1, DropReason::NoBackend.code());
     world.steps(2);
     assert!(matches!(ticket.poll(), Some(Outcome::Dropped(DropReason::Deadline, _))));
