@@ -50,8 +50,7 @@ fn long_beside_short(slots: usize) -> World {
 
 #[test]
 fn a_long_batch_leaves_slots_to_shorter_objectives_until_it_must_start() {
-    // Three of four are kept. Four long batches that come one after another take one slot each,
-    // the others when they are due for good, at 1,000 − ℓ(2).
+    // Three of four are kept.
     let mut world = long_beside_short(4);
     assert_eq!(starts_at(&mut world, 1_000.0), 0.0, "the other three are idle");
     let mut world = long_beside_short(4);
@@ -73,14 +72,20 @@ fn a_long_batch_leaves_slots_to_shorter_objectives_until_it_must_start() {
 
 #[test]
 fn what_waits_is_looked_at_again_when_traffic_has_stopped() {
-    // 200 tasks/s of 1 ms beside 99 keep three slots of four; a tick later nothing has come for a
-    // while, and less and less is kept, until nothing is.
-    let mut world = long_beside_short(2);
+    // The second long batch leaves the three idle slots to the short objective. Nothing comes any
+    // more, the first batch takes 20 s, and less and less is kept, until nothing is.
+    let long = baton(1.0, 19_999.0, 100_000.0);
+    let mut world = World::new(vec![long, baton(1.0, 0.1, 3.1)], 4);
+    world.warm_up(1, 50, 3.1);
     world.arrives(0, 1, 0.0, 100_000.0);
+    world.run(1.0);
+    world.arrives(0, 2, 0.0, 100_000.0);
+    world.run(50.0);
+    assert_eq!(world.sizes(), [1], "three are idle, and kept");
+    world.run(15_000.0);
+    assert_eq!(world.sizes(), [1, 1]);
     world.run_out();
-    assert!(world.is_good(1));
-    let batch = world.batches.first().expect("it is served");
-    assert!(batch.start.as_millis_f64() - world.at(0.0).as_millis_f64() < 1_000.0);
+    assert!(world.is_good(1) && world.is_good(2));
 }
 
 #[test]
