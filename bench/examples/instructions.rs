@@ -152,7 +152,8 @@ impl Bench {
             let request = self.next_request();
             self.model.on_request(self.now, request, &mut self.sink);
         }
-        let grant = Grant { gpu: gpu(0), free_at: self.now, turn: Nanos::ZERO };
+        let grant =
+            Grant { gpu: gpu(0), free_at: self.now, slot_wait: Nanos::ZERO, longest: Nanos::MAX };
         self.model.on_grant(self.now, grant, &mut self.sink);
         self.model.on_measured(BATCH as u32, LATENCY);
     }
@@ -197,6 +198,7 @@ impl Bench {
             latest: exec_at,
             latency: LATENCY,
             slack: SLO - LATENCY,
+            dispersion: 16,
             excess: 128,
         };
         let grants = self.grants[model.0 as usize];

@@ -126,7 +126,7 @@ fn pack(value: Published) -> [u64; WORDS] {
         None => [grants, 0, 0, 0, moves, 0, 0],
         Some(c) => {
             let head = grants | u64::from(c.excess) << 16 | u64::from(c.batch);
-            let tail = moves | u64::from(c.bad_rate);
+            let tail = moves | u64::from(c.dispersion) << 16 | u64::from(c.bad_rate.min(0xffff));
             let delays = halves(c.delay.0, (c.invalid_after - c.latest).0);
             let lengths = halves(c.latency.0 >> COARSE, c.slack.0 >> COARSE);
             [head, c.exec_at.0, c.invalid_after.0, c.urgency.0, tail, delays, lengths]
@@ -153,11 +153,12 @@ fn unpack(words: [u64; WORDS]) -> Published {
         exec_at: Nanos(exec_at),
         invalid_after: Nanos(invalid_after),
         urgency: Nanos(urgency),
-        bad_rate: tail as u32,
+        bad_rate: u32::from(tail as u16),
         delay: Nanos(delay),
         latest: Nanos(invalid_after) - Nanos(growth.into()),
         latency: Nanos((lengths >> 32) << COARSE),
         slack: Nanos(u64::from(lengths as u32) << COARSE),
+        dispersion: (tail >> 16) as u16,
         excess: (head >> 16) as u16,
     });
     Published { candidate, grants: (head >> 32) as u32, moves: (tail >> 32) as u32 }
@@ -174,7 +175,7 @@ mod loom_models {
         let [batch, bad_rate, grants, moves] = [n as u32; 4];
         let [exec_at, invalid_after, urgency, delay] = [Nanos(n); 4];
         let [latest, latency, slack] = [Nanos(n), Nanos::ZERO, Nanos::ZERO];
-        let excess = n as u16;
+        let [dispersion, excess] = [n as u16; 2];
         let candidate = Candidate {
             batch,
             exec_at,
@@ -185,6 +186,7 @@ mod loom_models {
             latest,
             latency,
             slack,
+            dispersion,
             excess,
         };
         Published { candidate: Some(candidate), grants, moves }
@@ -233,11 +235,12 @@ mod tests {
             exec_at: Nanos(n),
             invalid_after: Nanos(n + 9),
             urgency: Nanos(n + 2),
-            bad_rate: n as u32 + 4,
+            bad_rate: (n as u16).wrapping_add(4).into(),
             delay: Nanos(n + 3),
             latest: Nanos(n + 4),
             latency: Nanos(n << COARSE),
             slack: Nanos((n + 1) << COARSE),
+            dispersion: (n as u16).wrapping_add(6),
             excess: n as u16,
         };
         let candidate = (n > 0).then_some(candidate);

@@ -22,6 +22,8 @@ const CHANGED: u64 = 3;
 /// The kind shares its word with the work of a batch, which is a few hours at most.
 const KIND_BITS: u32 = 2;
 const KIND: u64 = (1 << KIND_BITS) - 1;
+/// What a grant allows shares its word with the model, in units of 1.024 µs; an hour fits.
+const COARSE: u32 = 10;
 
 fn within(work: Nanos) -> u64 {
     work.0.min(u64::MAX >> KIND_BITS)
@@ -57,12 +59,18 @@ impl ToRank {
 
 /// To a ModelThread.
 pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Words {
-    [model.0.into(), gpu_word(grant.gpu), grant.free_at.0, grant.turn.0]
+    let longest = (grant.longest.0 >> COARSE).min(u32::MAX.into());
+    let head = longest << 32 | u64::from(model.0);
+    [head, gpu_word(grant.gpu), grant.free_at.0, grant.slot_wait.0]
 }
 
-pub(crate) fn unpack_grant([model, gpu, free_at, turn]: Words) -> (ModelId, Grant) {
-    let (gpu, free_at, turn) = (gpu_of(gpu), Nanos(free_at), Nanos(turn));
-    (ModelId(model as u32), Grant { gpu, free_at, turn })
+pub(crate) fn unpack_grant([head, gpu, free_at, slot_wait]: Words) -> (ModelId, Grant) {
+    let longest = match (head >> 32) as u32 {
+        u32::MAX => Nanos::MAX,
+        coarse => Nanos(u64::from(coarse) << COARSE),
+    };
+    let (gpu, free_at, slot_wait) = (gpu_of(gpu), Nanos(free_at), Nanos(slot_wait));
+    (ModelId(head as u32), Grant { gpu, free_at, slot_wait, longest })
 }
 
 fn gpu_word(gpu: Gpu) -> u64 {
@@ -90,7 +98,10 @@ mod tests {
         ] {
             assert_eq!(ToRank::unpack(message.pack()), message);
         }
-        let grant = Grant { gpu, free_at: latency, turn: start };
-        assert_eq!(unpack_grant(pack_grant(ModelId(9), grant)), (ModelId(9), grant));
+        for longest in [Nanos(0), Nanos(5 << COARSE), Nanos::MAX] {
+            let grant = Grant { gpu, free_at: latency, slot_wait: start, longest };
+            let model = ModelId(u32::MAX - 9);
+            assert_eq!(unpack_grant(pack_grant(model, grant)), (model, grant));
+        }
     }
 }

@@ -106,7 +106,12 @@ mod tests {
         let sent = (0..).take_while(|&n| from.offer(cancel(n))).count();
         assert_eq!(sent, PASSAGE_MAX);
         let gpu = Gpu { id: GpuId(1), life: 0 };
-        from.send(Handover::Grant(Grant { gpu, free_at: Nanos(5), turn: Nanos(6) }));
+        from.send(Handover::Grant(Grant {
+            gpu,
+            free_at: Nanos(5),
+            slot_wait: Nanos(6),
+            longest: Nanos::MAX,
+        }));
         assert!(matches!(to.take(), Some(Handover::Cancel(TaskId(0)))), "oldest first");
         assert!(!from.offer(cancel(0)), "the room for a grant stays");
     }

@@ -29,6 +29,9 @@ pub struct Candidate {
     /// How long a lone task of the model may wait for a slot. Zero under policies that keep no slots
     /// for anybody: they yield to nobody.
     pub slack: Nanos,
+    /// How much more the model's demand varies than that of Poisson arrivals, in 1/16: the index of
+    /// dispersion of its arrivals, raised by what it loses. At least 16.
+    pub dispersion: u16,
     /// How much more GPU time each task takes than in a batch of the target size, in 1/3072 of the
     /// latter; [`Candidate::NOT_EARLY`] if the batch must not start before `exec_at`.
     pub excess: u16,
@@ -69,8 +72,12 @@ pub struct Grant {
     pub gpu: Gpu,
     /// When its current batch is expected to end; in the past if it is idle.
     pub free_at: Nanos,
-    /// How often a slot of its sub-cluster becomes free under full load.
-    pub turn: Nanos,
+    /// For how long the model's next batches may find no slot because of other models': a batch that
+    /// waits is due so long before the last moment.
+    pub slot_wait: Nanos,
+    /// No batch of the model that is longer leaves time for shorter objectives, which share the only
+    /// slot; [`Nanos::MAX`] if it need not. A multiple of 1,024 ns.
+    pub longest: Nanos,
 }
 
 /// What became of a granted slot.

@@ -43,16 +43,16 @@ pub(crate) struct Window {
 }
 
 /// The first head that leaves room for `floor` tasks, or for all that wait behind it, and as many
-/// after it as its deadline allows. The queue's head must fit alone if there is one; with a floor
+/// after it as its deadline allows, `most` in total. The queue's head must fit alone if there is one; with a floor
 /// of 1 it is the batch's.
-pub(crate) fn form(queue: &DeadlineQueue, horizon: &Horizon<'_>, floor: u32) -> Window {
-    let head = window_head(queue, horizon, floor);
+pub(crate) fn form(queue: &DeadlineQueue, horizon: &Horizon<'_>, floor: u32, most: u32) -> Window {
+    let head = window_head(queue, horizon, floor.min(most));
     let waiting = (queue.len() - head) as u32;
     if waiting == 0 {
         return Window { head: 0, batch: 0 };
     }
     let deadline = queue.deadline(head);
-    let most = waiting.min(horizon.latency.batch_max());
+    let most = waiting.min(most);
     Window { head, batch: largest(1, most, |b| horizon.fits(b, deadline)) }
 }
 
@@ -115,16 +115,19 @@ mod tests {
         ctrl: u64,
         data: u64,
         floor: u32,
+        most: u32,
     }
 
     fn case() -> impl Strategy<Value = Case> {
         let lists =
             (prop::collection::vec(0..6u64, 1..20), prop::collection::vec(0..120u64, 0..40));
-        let numbers = (0..20u64, 0..60u64, 0..4u64, 0..3u64, 1..25u32);
-        (lists, numbers).prop_map(|((steps, deadlines), (now, free_at, ctrl, data, floor))| {
-            let floor = floor.min(steps.len() as u32);
-            Case { steps, deadlines, now, free_at, ctrl, data, floor }
-        })
+        let numbers = (0..20u64, 0..60u64, 0..4u64, 0..3u64, 1..25u32, 1..9u32);
+        (lists, numbers).prop_map(
+            |((steps, deadlines), (now, free_at, ctrl, data, floor, most))| {
+                let floor = floor.min(steps.len() as u32);
+                Case { steps, deadlines, now, free_at, ctrl, data, floor, most }
+            },
+        )
     }
 
     impl Case {
@@ -153,18 +156,18 @@ mod tests {
     }
 
     /// The largest batch that ends by the head's deadline, found by trying every size.
-    fn batch_at(deadlines: &[Nanos], head: usize, horizon: &Horizon<'_>) -> u32 {
-        let most = ((deadlines.len() - head) as u32).min(horizon.latency.batch_max());
+    fn batch_at(deadlines: &[Nanos], head: usize, horizon: &Horizon<'_>, most: u32) -> u32 {
+        let most = ((deadlines.len() - head) as u32).min(most);
         (1..=most).filter(|&batch| horizon.fits(batch, deadlines[head])).max().unwrap_or(0)
     }
 
     /// Tries every head: the first that reaches the floor, or takes all that wait behind it.
-    fn naive(deadlines: &[Nanos], horizon: &Horizon<'_>, floor: u32) -> Window {
+    fn naive(deadlines: &[Nanos], horizon: &Horizon<'_>, floor: u32, most: u32) -> Window {
         let reaches = |head: usize| {
-            let wanted = ((deadlines.len() - head) as u32).min(floor);
-            batch_at(deadlines, head, horizon) >= wanted
+            let wanted = ((deadlines.len() - head) as u32).min(floor).min(most);
+            batch_at(deadlines, head, horizon, most) >= wanted
         };
-        let window = |head| Window { head, batch: batch_at(deadlines, head, horizon) };
+        let window = |head| Window { head, batch: batch_at(deadlines, head, horizon, most) };
         (0..deadlines.len())
             .find(|&head| reaches(head))
             .map_or(Window { head: 0, batch: 0 }, window)
@@ -183,8 +186,10 @@ mod tests {
                 queue.push(Request { task: TaskId(i as u64), deadline }).unwrap();
             }
             for floor in [1, case.floor] {
-                let formed = form(&queue, &horizon, floor);
-                prop_assert_eq!(formed, naive(&deadlines, &horizon, floor));
+                for most in [latency.batch_max(), latency.batch_max().min(case.most)] {
+                    let formed = form(&queue, &horizon, floor, most);
+                    prop_assert_eq!(formed, naive(&deadlines, &horizon, floor, most));
+                }
             }
         }
 

@@ -199,7 +199,7 @@ impl ModelState {
     pub fn on_grant(&mut self, now: Nanos, grant: Grant, out: &mut impl ModelSink) {
         self.grants = self.grants.wrapping_add(1);
         self.candidate = None;
-        self.sizing.turn = grant.turn;
+        self.sizing.note_grant(&grant);
         let window = self.form(now, grant.free_at, out);
         if window.batch == 0 {
             self.counters.returned += 1;
@@ -323,7 +323,7 @@ impl ModelState {
             self.give_up(head, DropReason::Deadline, out);
         }
         let horizon = self.horizon(now, free_at);
-        formation::form(&self.queue, &horizon, self.sizing.floor)
+        formation::form(&self.queue, &horizon, self.sizing.floor, self.sizing.most)
     }
 
     fn hopeless_head(&self, now: Nanos, free_at: Nanos) -> Option<TaskId> {

@@ -14,7 +14,7 @@ use crate::gpus::GpuTable;
 use crate::heap::IndexedHeap;
 use crate::ids::{ModelId, SubclusterId};
 use crate::idset::IdSet;
-use crate::reserve::Reserve;
+use crate::reserve::{Demand, OwnWork, Reserve};
 use crate::time::Nanos;
 
 /// Turns by which a model all of whose tasks are bad would be advanced.
@@ -56,8 +56,8 @@ struct Model {
     candidate: Option<Candidate>,
     /// Grants made to it, modulo 2³². A candidate that has seen fewer is stale.
     grants: u32,
-    /// As of its last candidate: [`Candidate::slack`].
-    slack: Nanos,
+    demand: Demand,
+    work: OwnWork,
 }
 
 /// See the module documentation.
@@ -87,8 +87,13 @@ impl RankState {
     /// No GPU slots yet. `models[m]` is the sub-cluster that serves model m. Allocates everything
     /// it will ever use.
     pub fn new(limits: RankLimits, models: &[SubclusterId]) -> Self {
-        let fresh =
-            |&subcluster| Model { subcluster, candidate: None, grants: 0, slack: Nanos::ZERO };
+        let fresh = |&subcluster| Model {
+            subcluster,
+            candidate: None,
+            grants: 0,
+            demand: Demand::default(),
+            work: OwnWork::default(),
+        };
         let subclusters = limits.subclusters as usize;
         Self {
             models: models.iter().map(fresh).collect(),
@@ -135,7 +140,8 @@ impl RankState {
         self.counters.candidates += 1;
         entry.candidate = candidate;
         if let Some(candidate) = candidate {
-            entry.slack = candidate.slack;
+            let Candidate { slack, dispersion, bad_rate, .. } = candidate;
+            entry.demand = Demand { slack, dispersion, bad_rate };
             self.is_flexible |=
                 candidate.excess != Candidate::NOT_EARLY || candidate.slack > Nanos::ZERO;
         }
@@ -312,11 +318,14 @@ impl RankState {
         out: &mut impl RankSink,
     ) {
         let entry = &mut self.models[model.0 as usize];
+        let reserve = &self.reserves[subcluster.0 as usize];
         entry.candidate = None;
         entry.grants = entry.grants.wrapping_add(1);
         self.counters.grants += 1;
         let free_at = self.gpus.grant(gpu, model);
-        out.grant(model, Grant { gpu, free_at, turn: self.gpus.turn(subcluster) });
+        let slot_wait = entry.work.slot_wait(reserve, self.gpus.turn(subcluster));
+        let longest = reserve.longest(entry.demand.slack);
+        out.grant(model, Grant { gpu, free_at, slot_wait, longest });
     }
 
     /// Sets when `match_ready` must look at the sub-cluster: early enough before a slot is free

@@ -13,6 +13,9 @@ const PAUSES_ASSUMED: u64 = 5;
 const TASKS_ASSUMED: u64 = 100;
 /// Tasks are in a run while they follow each other within this fraction of the mean gap.
 const RUN: u64 = 16;
+/// [`RateMeter::dispersion`] of Poisson arrivals, and the largest.
+const DISPERSION_ONE: u16 = 16;
+const DISPERSION_MAX: u16 = 64 * DISPERSION_ONE;
 
 /// Counts of one bucket, or of all closed ones.
 #[derive(Clone, Copy, Default, Debug)]
@@ -170,17 +173,16 @@ impl RateMeter {
         run_on.saturating_mul(u64::from(parts)) > runs.saturating_mul(u64::from(tasks))
     }
 
-    /// In which time another task has come after a run, if one comes soon: 1/λ,
-    /// less by the square of the share of arrivals that open a run, because where arrivals come
-    /// in bursts the rest of the gaps are long. [`Nanos::MAX`] while λ is not known.
-    pub fn soon(&self) -> Nanos {
-        let Counts { arrivals, run_on, .. } = self.sum;
-        let runs = arrivals - run_on + PAUSES_ASSUMED;
-        let opened = |gap: Nanos| Nanos(scale(gap.0, runs, runs + run_on));
-        match self.mean_gap {
-            Nanos::MAX => Nanos::MAX,
-            gap => opened(opened(gap)),
-        }
+    /// How much more the number of arrivals varies than that of a Poisson process, in 1/16: about the
+    /// index of dispersion, variance over mean, of a renewal process with such pauses. 16 for Poisson
+    /// arrivals and while λ is not known.
+    pub fn dispersion(&self) -> u16 {
+        let sixteenth = match self.mean_gap {
+            Nanos::MAX => return DISPERSION_ONE,
+            gap => gap.0.div_ceil(DISPERSION_ONE.into()).max(1),
+        };
+        let dispersion = self.pause().0 / sixteenth;
+        dispersion.clamp(DISPERSION_ONE.into(), DISPERSION_MAX.into()) as u16
     }
 
     /// A run is over when nothing has arrived for so long. Zero while no mean gap is known.

@@ -6,7 +6,12 @@
 //! where long batches have every slot. Both follow from the GPU time of the batches planned in about
 //! the last quarter of a second, counted by how long the models' tasks can wait for a slot.
 
+mod variability;
+
+pub(crate) use variability::OwnWork;
+
 use crate::candidate::Candidate;
+use crate::sizing::LOSING;
 use crate::time::Nanos;
 
 /// Loads fade by 1/16 in each 1/64 of a second: they are means over about a quarter of a second.
@@ -19,44 +24,84 @@ const ROOT_OF_SLOT: u64 = SLOT.isqrt();
 /// Lengths of time from 4 µs to a minute, in quarters of a factor of two.
 const CLASSES: usize = 96;
 const SHORTEST_LOG2: u32 = 12;
-/// Parts of the slots, in tenths, that batches like the candidate may need before slots are kept for
-/// larger ones; at twice that, all are.
+/// Parts of the slots, in tenths, that batches like the candidate may need at most before slots are
+/// kept for larger ones; at twice what they may need, all are.
 const DEAR_FROM: u64 = 7;
+/// [`Candidate::dispersion`] of Poisson arrivals.
+const DISPERSION_ONE: u64 = 16;
+/// Unit of fractions of a slot.
+const PARTS: u64 = 256;
 /// So many slots at least are kept for shorter objectives: of several that need one at once, each has
 /// one, and what they need is learnt only from those that got it.
 const KEPT_AT_LEAST: u64 = 3;
 /// Where so many slots become free while the batch executes, nobody needs one of his own.
 const TURNS: u64 = 8;
+/// A class with less of the load than this part does not count as the shortest.
+const REMARKABLE: u64 = 64;
+
+/// What a model's tasks ask of the slots, as of its last candidate.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Demand {
+    /// [`Candidate::slack`].
+    pub(crate) slack: Nanos,
+    /// [`Candidate::dispersion`].
+    pub(crate) dispersion: u16,
+    /// [`Candidate::bad_rate`].
+    pub(crate) bad_rate: u32,
+}
+
+/// GPU time planned, as if in efficient batches, faded.
+#[derive(Clone, Copy, Default, Debug)]
+struct Work {
+    time: u64,
+    /// Times the dispersion of the models' demand.
+    spread: u64,
+    /// Times their bad rate.
+    lost: u64,
+}
+
+/// What objectives shorter than a class get.
+#[derive(Clone, Copy, Default, Debug)]
+struct Kept {
+    /// Slots that a batch leaves them although it is due.
+    due: u32,
+    /// Slots that it leaves them before.
+    early: u32,
+    /// Of their tasks so many are bad, in 1/65536.
+    bad_rate: u32,
+}
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserve {
-    /// Per class of slack: GPU time planned, as if in efficient batches, faded.
-    work: [Nanos; CLASSES],
+    /// Per class of slack.
+    work: [Work; CLASSES],
     faded_at: Nanos,
     slots: u32,
-    /// Sum of `work` as of the last tick.
+    /// Sum of all work as of the last tick.
     load: u64,
-    /// Per class of length: slots kept for objectives shorter than that.
-    kept: [u32; CLASSES],
+    /// Per class of length.
+    kept: [Kept; CLASSES],
+    /// The shortest class of slack that is worth mentioning.
+    shortest: usize,
 }
 
 impl Reserve {
     pub(crate) fn new() -> Self {
         Self {
-            work: [Nanos::ZERO; CLASSES],
+            work: [Work::default(); CLASSES],
             faded_at: Nanos::ZERO,
             slots: 0,
             load: 0,
-            kept: [0; CLASSES],
+            kept: [Kept::default(); CLASSES],
+            shortest: CLASSES,
         }
     }
 
-    /// A batch was planned, as of the last [`Reserve::refresh`]: `work` is what its tasks take in an efficient one, `slack` how long a
-    /// task of the model may wait.
-    pub(crate) fn planned(&mut self, slack: Nanos, work: Nanos) {
-        let class = &mut self.work[class_of(slack)];
-        *class = *class + work;
+    /// A batch was planned, as of the last [`Reserve::refresh`]: `work` is what its tasks take in an
+    /// efficient one.
+    pub(crate) fn planned(&mut self, demand: &Demand, work: Nanos) {
+        self.work[class_of(demand.slack)].add(demand, work.0);
     }
 
     /// Brings everything up to date for so many slots; true if anything may have changed. Costs
@@ -79,24 +124,32 @@ impl Reserve {
     /// never does.
     pub(crate) fn before_due(&self, candidate: &Candidate) -> Option<u32> {
         let may = candidate.excess != Candidate::NOT_EARLY;
-        may.then(|| self.for_larger(candidate.excess).max(self.for_shorter(candidate)))
+        may.then(|| self.for_larger(candidate).max(self.for_shorter(candidate, |kept| kept.early)))
+    }
+
+    /// More than so many slots must be idle for the candidate to start although it is due.
+    pub(crate) fn when_due(&self, candidate: &Candidate) -> u32 {
+        self.for_shorter(candidate, |kept| kept.due)
     }
 
     /// Slots kept for larger batches. What counts is how many slots the traffic would need if all
     /// batches were as dear as this one.
-    fn for_larger(&self, excess: u16) -> u32 {
-        let dear = self.load + self.load / Candidate::EXCESS_ONE * u64::from(excess);
-        let free = u64::from(self.slots) * SLOT / 10 * DEAR_FROM;
-        let kept = dear.saturating_sub(free) / DEAR_FROM * 10 / SLOT;
-        kept.min(self.slots.into()) as u32
+    fn for_larger(&self, candidate: &Candidate) -> u32 {
+        let slots = u64::from(self.slots);
+        let dear = self.load + self.load / Candidate::EXCESS_ONE * u64::from(candidate.excess);
+        let free = (slots * SLOT / 10 * DEAR_FROM).min(slots * SLOT - self.room_for(candidate));
+        let kept = dear.saturating_sub(free).saturating_mul(slots) / free.max(1);
+        kept.min(slots) as u32
     }
 
     /// Slots kept for shorter objectives: those whose tasks can wait neither for the batch to end,
-    /// nor for a few slots to become free, nor half as long as the batch's own.
-    pub(crate) fn for_shorter(&self, candidate: &Candidate) -> u32 {
+    /// nor for a few slots to become free, nor half as long as the batch's own. None, if the batch's
+    /// own tasks are lost rather than theirs.
+    fn for_shorter(&self, candidate: &Candidate, slots: impl Fn(Kept) -> u32) -> u32 {
         let turns = candidate.latency.times(TURNS).0 / u64::from(self.slots.max(1));
         let length = candidate.latency.0.min(turns).min(candidate.slack.0 / 2);
-        self.kept[class_of(Nanos(length))]
+        let kept = self.kept[class_of(Nanos(length))];
+        if candidate.bad_rate > kept.bad_rate.max(LOSING) { 0 } else { slots(kept) }
     }
 
     /// True if a tick has passed.
@@ -107,35 +160,83 @@ impl Reserve {
         }
         self.faded_at = self.faded_at + TICK.times(ticks);
         for work in &mut self.work {
-            for _ in 0..ticks {
-                if *work == Nanos::ZERO {
-                    break;
-                }
-                *work = *work - Nanos(work.0.div_ceil(FADE));
-            }
+            work.fade(ticks);
         }
         true
     }
 
     fn reckon(&mut self) {
-        let mut short = 0;
+        self.load = self.work.iter().map(|work| work.time).sum();
+        self.shortest = CLASSES;
+        let (mut shorter, mut kept) = (Work::default(), Kept::default());
         for class in 0..CLASSES {
-            self.kept[class] = kept(u64::from(self.slots), short);
-            short += self.work[class].0;
+            self.kept[class] = kept;
+            let work = self.work[class];
+            if work.time > 0 {
+                shorter = shorter.plus(work);
+                kept = self.kept_for(&shorter);
+            }
+            if self.shortest == CLASSES && shorter.time > self.load / REMARKABLE {
+                self.shortest = class;
+            }
         }
-        self.load = short;
+    }
+
+    /// What is kept for work like this. A due batch leaves what Poisson arrivals need, one that is not
+    /// due what these arrivals do: it risks nothing but latency. And the slots that are left carry
+    /// the rest.
+    fn kept_for(&self, shorter: &Work) -> Kept {
+        let slots = u64::from(self.slots);
+        let rest = (self.load - shorter.time).div_ceil(SLOT);
+        let most = slots.saturating_sub(rest).max(1);
+        let kept = |spread, at_most: u64| {
+            let wanted = deviations_above(shorter.time, spread).max(KEPT_AT_LEAST);
+            wanted.min(at_most).min(most) as u32
+        };
+        Kept {
+            due: kept(shorter.time, slots * 4 / 5),
+            early: kept(shorter.spread / DISPERSION_ONE, slots.saturating_sub(1)),
+            bad_rate: (shorter.lost / shorter.time.max(1)) as u32,
+        }
     }
 }
 
-/// What is kept of so many slots for objectives with this load: three standard deviations of a
-/// Poisson distribution above its mean, and four fifths at most.
-fn kept(slots: u64, load: u64) -> u32 {
-    if load == 0 {
-        return 0;
+impl Work {
+    fn add(&mut self, demand: &Demand, time: u64) {
+        self.time += time;
+        self.spread += time.saturating_mul(demand.dispersion.into());
+        self.lost += time.saturating_mul(demand.bad_rate.into());
     }
-    let deviation = load.isqrt() * ROOT_OF_SLOT;
-    let wanted = (load + 3 * deviation).div_ceil(SLOT);
-    wanted.max(KEPT_AT_LEAST).min(slots * 4 / 5) as u32
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            time: self.time + other.time,
+            spread: self.spread + other.spread,
+            lost: self.lost + other.lost,
+        }
+    }
+
+    fn fade(&mut self, ticks: u64) {
+        for sum in [&mut self.time, &mut self.spread, &mut self.lost] {
+            *sum = faded(*sum, ticks);
+        }
+    }
+}
+
+/// What is left of a sum after so many ticks.
+fn faded(mut sum: u64, ticks: u64) -> u64 {
+    for _ in 0..ticks {
+        if sum == 0 {
+            break;
+        }
+        sum -= sum.div_ceil(FADE);
+    }
+    sum
+}
+
+/// Slots that suffice for a load with this variance: three standard deviations above the mean.
+fn deviations_above(load: u64, variance: u64) -> u64 {
+    (load + 3 * variance.isqrt() * ROOT_OF_SLOT).div_ceil(SLOT)
 }
 
 fn class_of(length: Nanos) -> usize {
@@ -145,6 +246,11 @@ fn class_of(length: Nanos) -> usize {
     }
     let quarter = (length.0 >> (log2 - 2)) & 3;
     ((u64::from(log2 - SHORTEST_LOG2) * 4 + quarter) as usize).min(CLASSES - 1)
+}
+
+/// The shortest length of a class but the first, a multiple of 1,024 ns.
+fn length_of(class: usize) -> Nanos {
+    Nanos((4 + class as u64 % 4) << (SHORTEST_LOG2 as usize - 2 + class / 4))
 }
 
 #[cfg(test)]

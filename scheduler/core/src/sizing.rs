@@ -2,7 +2,7 @@
 //! long it waits for more. Follows ℓ with every measurement and the traffic whenever a bucket of
 //! [`RateMeter`] closes.
 
-use crate::candidate::Candidate;
+use crate::candidate::{Candidate, Grant};
 use crate::formation;
 use crate::latency::Latency;
 use crate::model::ModelConfig;
@@ -15,6 +15,13 @@ use crate::time::Nanos;
 /// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
 const LEAST: u32 = PARTS / 4;
 
+/// A model loses tasks if more than so many of them are bad, in 1/65536: a quarter of what may be.
+pub(crate) const LOSING: u32 = 164;
+/// One per cent, in 1/65536.
+const PER_CENT: u64 = 655;
+/// With each per cent of bad tasks above [`LOSING`], demand counts as so many times more variable.
+const DISPERSION_PER_CENT: u64 = 4;
+
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizing {
@@ -25,17 +32,21 @@ pub(crate) struct Sizing {
     pub(crate) target: u32,
     /// The batch size that heads are given up for.
     pub(crate) floor: u32,
-    /// [`RateMeter::pause`] and [`RateMeter::soon`].
+    /// The largest batch that leaves time for shorter objectives: [`Grant::longest`](crate::Grant).
+    pub(crate) most: u32,
+    longest: Nanos,
+    /// [`RateMeter::pause`].
     pause: Nanos,
-    soon: Nanos,
     /// [`RateMeter::run_wait`].
     run_wait: Nanos,
     /// GPU time of each task in a batch of the target size.
     each: Nanos,
     /// How long a lone task may wait for a slot, as of the last estimate.
     pub(crate) slack: Nanos,
-    /// [`Grant::turn`](crate::Grant), as of the last one.
-    pub(crate) turn: Nanos,
+    /// [`Grant::slot_wait`](crate::Grant), as of the last one.
+    pub(crate) slot_wait: Nanos,
+    /// [`Candidate::dispersion`].
+    pub(crate) dispersion: u16,
     pub(crate) latency: Latency,
     pub(crate) rate: RateMeter,
 }
@@ -50,12 +61,14 @@ impl Sizing {
             rate: RateMeter::new(),
             target: 1,
             floor: 1,
+            most: u32::MAX,
+            longest: Nanos::MAX,
             pause: Nanos::MAX,
-            soon: Nanos::MAX,
             run_wait: Nanos::ZERO,
             each: Nanos::ZERO,
             slack: Nanos::ZERO,
-            turn: Nanos::ZERO,
+            slot_wait: Nanos::ZERO,
+            dispersion: 0,
         };
         sizing.resize();
         sizing
@@ -72,6 +85,20 @@ impl Sizing {
         rolled
     }
 
+    /// What a grant says of the traffic of others.
+    pub(crate) fn note_grant(&mut self, grant: &Grant) {
+        self.slot_wait = grant.slot_wait;
+        if self.longest != grant.longest {
+            self.longest = grant.longest;
+            self.resize();
+        }
+    }
+
+    /// Whether more tasks are lost than a quarter of what may be.
+    pub(crate) fn is_losing(&self) -> bool {
+        self.rate.bad_rate() > LOSING
+    }
+
     pub(crate) fn set_profile(&mut self, profile: Profile) {
         self.latency.replace(profile, self.slo);
         self.resize();
@@ -79,7 +106,7 @@ impl Sizing {
 
     /// Until when a batch of this size waits for more tasks.
     pub(crate) fn deferred(&self, batch: u32, frontrun: Nanos) -> Nanos {
-        if batch >= self.latency.batch_max() {
+        if batch >= self.most {
             return Nanos::ZERO;
         }
         let latest = frontrun - self.network.jitter;
@@ -101,10 +128,10 @@ impl Sizing {
         (self.rate.last_arrival() + self.run_wait).min(latest - Nanos(spare.0 / 5 * 4))
     }
 
-    /// Until when a batch of this size does not start early, while one of the model's executes until
-    /// `busy_until`: the first of a run takes a slot, and the others take the next one together.
-    pub(crate) fn gathers_until(&self, batch: u32, latest: Nanos, busy_until: Nanos) -> Nanos {
-        self.run_end(batch, latest).min(busy_until)
+    /// Until when a batch of this size does not start early, and not beyond `until`: the tasks of a run
+    /// shall not take a slot each.
+    pub(crate) fn gathers_until(&self, batch: u32, latest: Nanos, until: Nanos) -> Nanos {
+        self.run_end(batch, latest).min(until)
     }
 
     /// See [`Candidate::excess`].
@@ -129,7 +156,7 @@ impl Sizing {
     /// A batch size above `batch`, and the moment before which no batch between the two is due if
     /// its head's deadline is `deadline` or later.
     pub(crate) fn undue(&self, batch: u32, deadline: Nanos) -> (u32, Nanos) {
-        let size = self.content().min(self.target.max(2 * batch));
+        let size = self.content().min(self.target.max(2 * batch)).min(self.most);
         let most_patient = match self.policy.deferral() {
             Deferral::Expectation if self.rate.rate().is_some() => {
                 self.lasting(self.latency.longest_patience(size))
@@ -166,15 +193,10 @@ impl Sizing {
         }
     }
 
-    /// In which time so many parts of a task are expected, and at least [`Sizing::least`].
+    /// In which time so many parts of a task are expected, and at least the margin: a batch that waits to
+    /// the end has no time left to be matched in.
     fn lasting(&self, parts: u32) -> Nanos {
-        Nanos(self.pause.times(u64::from(parts)).0 / u64::from(PARTS)).max(self.least())
-    }
-
-    /// A batch that waits to the end has no time left to be matched in: two turns, though not less
-    /// than the next task takes if it comes soon, nor three times that.
-    fn least(&self) -> Nanos {
-        self.turn.times(2).clamp(self.soon, self.soon.times(3))
+        Nanos(self.pause.times(u64::from(parts)).0 / u64::from(PARTS)).max(self.slot_wait)
     }
 
     /// Condition (a) of Symphony §4.3, negated: fewer than βλ tasks wait, so one more is worth its
@@ -193,11 +215,30 @@ impl Sizing {
             Floor::One => 1,
         };
         self.pause = self.rate.pause();
-        self.soon = self.rate.soon();
         self.run_wait = self.rate.run_wait();
-        self.each = Nanos(self.latency.of(self.target).0 / u64::from(self.target));
+        self.dispersion = self.dispersion_of(self.rate.bad_rate());
+        self.most = self.longest_batch();
+        let target = self.target.min(self.most);
+        self.each = Nanos(self.latency.of(target).0 / u64::from(target));
         let before = self.network.response + self.network.before(1);
         self.slack = self.slo - before - self.latency.alone();
+    }
+
+    /// What varies by more than is provided for is lost, so what is lost raises it.
+    fn dispersion_of(&self, bad_rate: u32) -> u16 {
+        let dispersion = u64::from(self.rate.dispersion());
+        let lost = u64::from(bad_rate.saturating_sub(LOSING));
+        let raised = dispersion + dispersion * lost * DISPERSION_PER_CENT / PER_CENT;
+        raised.min(u16::MAX.into()) as u16
+    }
+
+    /// Where not even a single task is short enough, there is no point in small batches.
+    fn longest_batch(&self) -> u32 {
+        let most = self.latency.batch_max();
+        if self.latency.alone() > self.longest {
+            return most;
+        }
+        formation::largest(1, most, |b| self.latency.of(b) <= self.longest)
     }
 
     /// The largest b with b/λ + ℓ(b) ≤ SLO (Symphony Eq. 2 with N = λ·ℓ(b)/b). Without an estimate

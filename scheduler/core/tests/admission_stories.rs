@@ -117,7 +117,8 @@ impl Rush {
         let round = self.now.0 / 1_000_000;
         if round.is_multiple_of(20) {
             let gpu = Gpu { id: GpuId(0), life: 0 };
-            let grant = Grant { gpu, free_at: self.now, turn: Nanos::ZERO };
+            let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
+            let grant = Grant { gpu, free_at: self.now, slot_wait, longest };
             self.model.on_grant(self.now, grant, &mut self.decided);
         }
         self.take();

@@ -20,19 +20,25 @@ fn baton(alpha_ms: f64, beta_ms: f64, slo_ms: f64) -> ModelConfig {
 fn a_batch_waits_while_further_tasks_are_expected() {
     // λ = 1000/s, and beside 24.3 tasks of 1.41 ms twenty of 1.5 ms are dear: at frontrun − 4.25 ms
     // that many are expected. Nothing arrives any more: twenty may start at 60 − ℓ(21) − 4.25.
-    assert_starts(20, 60.0, 24.75);
+    assert_starts(4, 20, 60.0, 24.75);
 }
 
 #[test]
-fn no_batch_waits_to_the_very_end() {
-    // Three would be dear beside 3.2. But the next task comes within 1 ms if it comes soon, and a
-    // single slot that has had batches of twelve has turns so long that three times that counts.
-    assert_starts(3, 40.0, 40.0 - 14.0 - 3.0);
+fn no_batch_waits_to_the_very_end_for_a_slot_that_may_be_taken() {
+    // Three are dear beside 3.2, so of four slots one is taken a quarter of a gap before the end.
+    assert_starts(4, 3, 40.0, 40.0 - 14.0 - 0.25);
+    // A single slot that is busy most of the time is taken at once.
+    let mut world = World::new(vec![baton(1.0, 10.0, 40.0)], 1);
+    world.warm_up(0, 1000, 40.0);
+    world.arrives(0, 1, 0.0, 40.0);
+    world.run(0.0);
+    assert_eq!(world.sizes(), [1]);
+    world.run_out();
 }
 
 /// With λ = 1000/s, evenly spaced, and ℓ(b) = b + 10, so many tasks that come at once start then.
-fn assert_starts(tasks: usize, slo_ms: f64, at_ms: f64) {
-    let mut world = World::new(vec![baton(1.0, 10.0, slo_ms)], 1);
+fn assert_starts(slots: usize, tasks: usize, slo_ms: f64, at_ms: f64) {
+    let mut world = World::new(vec![baton(1.0, 10.0, slo_ms)], slots);
     world.warm_up(0, 1000, slo_ms);
     (1..=tasks as u64).for_each(|task| world.arrives(0, task, 0.0, slo_ms));
     world.run(at_ms - 0.2);

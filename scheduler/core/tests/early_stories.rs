@@ -90,7 +90,27 @@ fn what_waits_is_looked_at_again_when_traffic_has_stopped() {
 
 #[test]
 fn the_first_of_a_run_takes_a_slot_and_the_others_take_one_together() {
+    let mut world = World::new(vec![baton(1.0, 10.0, 60.0)], 32);
+    bursts(&mut world);
+    (1..=9).for_each(|task| world.arrives(0, task, task as f64 * 0.05, 60.0));
+    world.run_out();
+    assert_eq!(world.sizes(), [1, 8]);
+}
+
+#[test]
+fn a_run_that_few_slots_must_share_gathers_before_it_takes_one() {
+    // The same bursts, but eight slots: a slot for each task would be too dear for them.
     let mut world = World::new(vec![baton(1.0, 10.0, 60.0)], 8);
+    bursts(&mut world);
+    (1..=9).for_each(|task| world.arrives(0, task, task as f64 * 0.05, 60.0));
+    world.run(0.05);
+    assert_eq!(world.sizes(), [], "the first waits for others");
+    world.run_out();
+    assert_eq!(world.sizes(), [2, 7]);
+}
+
+/// Forty bursts of fifty tasks, 100 ms apart.
+fn bursts(world: &mut World) {
     for burst in 0..40 {
         let mut arrives = |task: u64| {
             let after_ms = f64::from(burst) * 100.0 + task as f64 * 0.05;
@@ -100,7 +120,39 @@ fn the_first_of_a_run_takes_a_slot_and_the_others_take_one_together() {
     }
     world.run(4_050.0);
     world.batches.clear();
-    (1..=9).for_each(|task| world.arrives(0, task, task as f64 * 0.05, 60.0));
-    world.run_out();
-    assert_eq!(world.sizes(), [1, 8]);
+}
+
+#[test]
+fn on_a_single_slot_long_batches_leave_time_for_shorter_objectives() {
+    // A lone task of the other model can wait 4.9 ms, and ℓ(3) = 4 ms.
+    let sizes = |short_rps| {
+        let mut world = World::new(vec![baton(1.0, 1.0, 100.0), baton(0.1, 0.1, 5.1)], 1);
+        world.warm_up(1, short_rps, 5.1);
+        (1..=9).for_each(|task| world.arrives(0, task, 0.0, 100.0));
+        world.run_out();
+        world.sizes()
+    };
+    assert_eq!(sizes(200), [1, 3, 3, 2]);
+    assert_eq!(sizes(1), [1, 8], "hardly anybody asks for the other");
+}
+
+#[test]
+fn the_burstier_shorter_objectives_arrive_the_more_slots_are_left_to_them() {
+    let started = |burst: u64| {
+        let long = || baton(20.0, 1.0, 500.0);
+        let mut world = World::new(vec![long(), long(), baton(0.1, 0.9, 3.0)], 6);
+        // 500 tasks a second.
+        for task in 0..2_000 {
+            let after_ms = (task / burst * burst) as f64 * 2.0;
+            world.arrives(2, 1_000 + task, after_ms, 3.0);
+        }
+        world.run(4_000.0);
+        world.batches.clear();
+        world.arrives(0, 1, 0.0, 500.0);
+        world.run(0.0);
+        world.arrives(1, 2, 0.0, 500.0);
+        world.run(0.1);
+        world.sizes().len()
+    };
+    assert_eq!((started(1), started(20)), (2, 1));
 }

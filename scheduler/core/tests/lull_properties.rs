@@ -126,8 +126,13 @@ impl Twins {
             }
             Op::Grant { free_us } => {
                 if is_due(self.prompt.1.published, self.now) {
-                    let turn = Nanos(free_us * US / 2);
-                    let grant = Grant { gpu: GPU, free_at: self.now + Nanos(free_us * US), turn };
+                    let slot_wait = Nanos(free_us * US / 2);
+                    let size = free_us as u32 % 16;
+                    let latency = self.lazy.0.latency();
+                    let longest =
+                        if (1..12).contains(&size) { latency.of(size) } else { Nanos::MAX };
+                    let free_at = self.now + Nanos(free_us * US);
+                    let grant = Grant { gpu: GPU, free_at, slot_wait, longest };
                     self.both(|model, now, out| model.on_grant(now, grant, out));
                 }
             }

@@ -240,9 +240,12 @@ impl Pair {
 
     fn grant(&mut self, free_at: Nanos) {
         let gpu = Gpu { id: GpuId(0), life: 0 };
-        let turn = Nanos(free_at.0 % 3_000_000);
-        self.naive.turn = turn;
-        self.model.on_grant(self.now, Grant { gpu, free_at, turn }, &mut self.out);
+        let slot_wait = Nanos(free_at.0 % 3_000_000);
+        let is_shared = free_at.0.is_multiple_of(3);
+        let longest = if is_shared { Nanos(free_at.0 % 40_000_000) } else { Nanos::MAX };
+        let grant = Grant { gpu, free_at, slot_wait, longest };
+        self.naive.granted(grant, self.model.latency());
+        self.model.on_grant(self.now, grant, &mut self.out);
         self.end_hopeless(free_at);
         let start = Start { now: self.now, free_at };
         let (head, batch) = self.naive.window(self.model.latency(), start).unwrap_or((0, 0));

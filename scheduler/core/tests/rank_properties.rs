@@ -187,6 +187,7 @@ impl Pair {
                     latest: exec_at,
                     latency: Nanos(30),
                     slack: Nanos::ZERO,
+                    dispersion: 16,
                     excess: if early { 0 } else { Candidate::NOT_EARLY },
                 };
                 self.candidate(model, Some(candidate), stale);
@@ -392,8 +393,10 @@ impl Pair {
     }
 
     fn grant(&mut self, model: usize, id: usize) {
-        let turn = Nanos(self.turn[id % 2]);
-        let grant = Grant { gpu: self.gpu(id), free_at: self.slots[id].free_at(), turn };
+        // So short a time says nothing about the traffic.
+        let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
+        let (gpu, free_at) = (self.gpu(id), self.slots[id].free_at());
+        let grant = Grant { gpu, free_at, slot_wait, longest };
         self.slots[id].is_granted = true;
         self.models[model].grants += 1;
         self.open.push((model, grant));

@@ -46,6 +46,7 @@ fn candidate(exec_at: f64, urgency: f64) -> Option<Candidate> {
         latest: ms(urgency),
         latency: ms(5.0),
         slack: Nanos::ZERO,
+        dispersion: 16,
         excess: Candidate::NOT_EARLY,
     })
 }
@@ -182,7 +183,8 @@ fn a_slot_that_joins_again_without_having_left_is_counted_once() {
     rank.on_gpu_join(ms(1.0), next, HERE, &mut out);
     assert_eq!(rank.gpus_present(HERE), 1);
     rank.on_candidate(ms(1.0), ModelId(1), candidate(1.0, 50.0), 0, &mut out);
-    assert_eq!(out.grants, [(1, Grant { gpu: next, free_at: ms(1.0), turn: ms(31.25) })]);
+    let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
+    assert_eq!(out.grants, [(1, Grant { gpu: next, free_at: ms(1.0), slot_wait, longest })]);
     rank.on_gpu(ms(2.0), finished(2.0), &mut out); // of the earlier life
     rank.on_gpu_leave(GPU);
     assert_eq!(rank.gpus_present(HERE), 1);

@@ -80,6 +80,7 @@ impl ModelState {
             latest,
             latency,
             slack,
+            dispersion: self.sizing.dispersion,
             excess,
         }
     }
@@ -90,10 +91,9 @@ impl ModelState {
         if !self.starts_early || self.room().is_some() {
             return Nanos::MAX;
         }
-        if self.busy_until <= now {
-            return now;
-        }
-        self.sizing.gathers_until(batch, latest, self.busy_until)
+        // A run that finds nothing of its model executing is served at once, unless tasks are lost.
+        let until = if self.sizing.is_losing() { Nanos::MAX } else { self.busy_until };
+        if until <= now { now } else { self.sizing.gathers_until(batch, latest, until) }
     }
 
     /// When a candidate that gathers the rest of a run may start early.

@@ -21,7 +21,7 @@ impl RankState {
             return Some(candidate.due());
         }
         let until = candidate.yields_until();
-        let yields = until > now && self.reserves[subcluster.0 as usize].for_shorter(candidate) > 0;
+        let yields = until > now && self.reserves[subcluster.0 as usize].when_due(candidate) > 0;
         yields.then_some(until)
     }
 
@@ -48,10 +48,11 @@ impl RankState {
     /// A batch was planned for the slot.
     pub(super) fn note_work(&mut self, now: Nanos, gpu: Gpu, work: Nanos) {
         let Some((subcluster, model)) = self.gpus.holder(gpu) else { return };
-        let slack = self.models[model.0 as usize].slack;
+        let Model { demand, work: own, .. } = &mut self.models[model.0 as usize];
         let reserve = &mut self.reserves[subcluster.0 as usize];
         self.spared[subcluster.0 as usize] |= reserve.refresh(now, self.gpus.present(subcluster));
-        reserve.planned(slack, work);
+        reserve.planned(demand, work);
+        own.planned(reserve, work);
     }
 
     /// Gives a waiting candidate a slot, if more are idle than it has to leave.
@@ -80,7 +81,7 @@ impl RankState {
         let others = if candidate.due() > now {
             reserve.before_due(candidate)
         } else {
-            Some(reserve.for_shorter(candidate))
+            Some(reserve.when_due(candidate))
         };
         others.is_some_and(|others| idle > others)
     }

@@ -1,19 +1,32 @@
 use super::*;
+use alloc::vec;
+use alloc::vec::Vec;
 
 const MS: u64 = 1_000_000;
+const POISSON: Demand = Demand { slack: Nanos::ZERO, dispersion: 16, bad_rate: 0 };
 
 /// Slots that do, for eight seconds, what is given as (slack in ms, busy slots).
 fn loaded(slots: u32, loads: &[(u64, f64)]) -> Reserve {
-    let mut reserve = Reserve::new();
+    let demand = |slack_ms| Demand { slack: Nanos(slack_ms * MS), ..POISSON };
+    let loads: Vec<(Demand, f64)> =
+        loads.iter().map(|&(slack_ms, busy)| (demand(slack_ms), busy)).collect();
+    asked(slots, &loads).0
+}
+
+/// The same for any demand, one model each, and what each model's share is.
+fn asked(slots: u32, loads: &[(Demand, f64)]) -> (Reserve, Vec<OwnWork>) {
+    let (mut reserve, mut own) = (Reserve::new(), vec![OwnWork::default(); loads.len()]);
     for step in 0..8_000 {
         let now = Nanos(step * MS);
         reserve.refresh(now, slots);
-        for &(slack_ms, busy) in loads {
-            reserve.planned(Nanos(slack_ms * MS), Nanos((busy * MS as f64) as u64));
+        for ((demand, busy), own) in loads.iter().zip(&mut own) {
+            let work = Nanos((busy * MS as f64) as u64);
+            reserve.planned(demand, work);
+            own.planned(&reserve, work);
         }
     }
     reserve.refresh(Nanos(8_000 * MS), slots);
-    reserve
+    (reserve, own)
 }
 
 fn candidate(latency_ms: u64, slack_ms: u64, excess: u16) -> Candidate {
@@ -30,6 +43,7 @@ fn candidate(latency_ms: u64, slack_ms: u64, excess: u16) -> Candidate {
         latest,
         latency,
         slack,
+        dispersion: 16,
         excess,
     }
 }
@@ -57,35 +71,116 @@ fn small_batches_leave_slots_to_larger_ones_as_load_grows() {
 fn long_batches_leave_slots_to_shorter_objectives() {
     let reserve = loaded(20, &[(2, 4.0), (100, 1.0)]);
     // Mean 4, standard deviation 2: ten.
-    assert_eq!(reserve.for_shorter(&candidate(40, 100, 0)), 10);
-    assert_eq!(reserve.for_shorter(&candidate(1, 100, 0)), 0, "it ends soon");
-    assert_eq!(reserve.for_shorter(&candidate(40, 3, 0)), 0, "its own objective is short");
+    assert_eq!(reserve.when_due(&candidate(40, 100, 0)), 10);
+    assert_eq!(reserve.when_due(&candidate(1, 100, 0)), 0, "it ends soon");
+    assert_eq!(reserve.when_due(&candidate(40, 3, 0)), 0, "its own objective is short");
 }
 
 #[test]
 fn a_little_load_keeps_three_and_a_few_slots_are_not_all_kept() {
-    let kept = |slots| loaded(slots, &[(2, 0.001)]).for_shorter(&candidate(400, 900, 0));
+    let kept = |slots| loaded(slots, &[(2, 0.001)]).when_due(&candidate(400, 900, 0));
     assert_eq!([20, 5, 4, 3, 2, 1].map(kept), [3, 3, 3, 2, 1, 0]);
 }
 
 #[test]
 fn where_slots_become_free_often_none_is_kept() {
-    let kept = |slots| loaded(slots, &[(20, 1.0)]).for_shorter(&candidate(100, 900, 0));
+    let kept = |slots| loaded(slots, &[(20, 1.0)]).when_due(&candidate(100, 900, 0));
     assert_eq!([20, 30, 60, 100].map(kept), [4, 4, 0, 0], "one in 100 ms / 60 · 8 = 13 ms");
+}
+
+#[test]
+fn what_is_left_carries_the_rest() {
+    // Mean 4 and six above it are wanted; ten others' slots are busy.
+    let kept = |others| loaded(20, &[(2, 4.0), (100, others)]).when_due(&candidate(40, 100, 0));
+    assert_eq!([9.9, 10.9, 15.5, 19.9].map(kept), [10, 9, 5, 1]);
+}
+
+#[test]
+fn variable_demand_is_kept_more_before_a_batch_is_due() {
+    let short = Demand { slack: Nanos(2 * MS), ..POISSON };
+    let kept = |dispersion, bad_rate| {
+        let (reserve, _) = asked(20, &[(Demand { dispersion, bad_rate, ..short }, 1.0)]);
+        let long = candidate(40, 100, 0);
+        (reserve.before_due(&long).unwrap(), reserve.when_due(&long))
+    };
+    assert_eq!(kept(16, 0), (4, 4));
+    assert_eq!(kept(64, 0), (7, 4), "twice the standard deviation");
+    assert_eq!(kept(16 * 64, 0), (19, 4), "all but one");
+}
+
+#[test]
+fn a_model_that_loses_more_than_shorter_objectives_leaves_them_nothing() {
+    let short = Demand { slack: Nanos(2 * MS), ..POISSON };
+    let kept = |theirs, bad_rate| {
+        let (reserve, _) = asked(20, &[(Demand { bad_rate: theirs, ..short }, 1.0)]);
+        reserve.when_due(&Candidate { bad_rate, ..candidate(40, 100, 0) })
+    };
+    assert_eq!([0, 160, 164, 165, 900].map(|own| kept(0, own)), [4, 4, 4, 0, 0]);
+    assert_eq!([164, 795, 805, 900].map(|own| kept(800, own)), [4, 4, 0, 0]);
+}
+
+#[test]
+fn small_batches_wait_sooner_where_nothing_else_can() {
+    // Ten slots; 10 − a = y √a at the load a up to which none is kept.
+    let kept = |slack_ms, dispersion, busy| {
+        let early = Candidate { dispersion, ..candidate(10, slack_ms, 0) };
+        loaded(10, &[(slack_ms, busy)]).before_due(&early).unwrap()
+    };
+    assert_eq!([4.5, 7.4].map(|busy| kept(990, 16, busy)), [0, 0], "up to 7");
+    assert_eq!([4.5, 7.4].map(|busy| kept(1, 16, busy)), [0, 3], "up to 5");
+    assert_eq!([0.5, 4.5].map(|busy| kept(1, 640, busy)), [0, 10], "up to 0.5");
+}
+
+#[test]
+fn a_batch_is_due_earlier_the_more_others_compete() {
+    let turn = Nanos(MS);
+    let slot_waits = |slots, models: usize, each: f64| {
+        let (reserve, mut own) = asked(slots, &vec![(POISSON, each); models]);
+        own[0].slot_wait(&reserve, turn).0 as f64 / MS as f64
+    };
+    assert_eq!(slot_waits(4, 1, 3.0), 0.0, "nobody else");
+    assert_eq!(slot_waits(20, 2, 5.0), 0.0, "one other does not need fifteen slots");
+    // ρ = .75, and (3 − 2.25) / √.75 = .87 standard deviations away of 1.6: 8 · 3 · .46.
+    assert!((slot_waits(3, 4, 0.8) - 11.0).abs() < 0.3, "{}", slot_waits(3, 4, 0.8));
+    assert!(slot_waits(4, 8, 0.5) > 16.0, "ρ = .82");
+    assert!(slot_waits(1, 1, 0.5) > 2.0, "a single slot is kept by the model itself");
+    assert!(slot_waits(1, 20, 0.1) <= 8.0 * 9.0, "bounded beyond the capacity");
+}
+
+#[test]
+fn on_a_single_slot_batches_are_no_longer_than_shorter_objectives_can_wait() {
+    let ms = |ms| Nanos(ms * MS);
+    let longest = |slots, loads: &[(u64, f64)]| loaded(slots, loads).longest(ms(100));
+    let quarter_octave = |found: Nanos, slack| found <= slack && found.0 > slack.0 / 5 * 4;
+    assert!(quarter_octave(longest(1, &[(7, 0.1), (100, 0.2)]), ms(7)));
+    assert_eq!(longest(2, &[(7, 0.1), (100, 0.2)]), Nanos::MAX, "one of two is kept");
+    assert_eq!(longest(1, &[(100, 0.2), (60, 0.2)]), Nanos::MAX, "not much shorter");
+    assert_eq!(longest(1, &[(7, 0.001), (100, 0.2)]), Nanos::MAX, "not worth mentioning");
+    assert!(quarter_octave(longest(1, &[(3, 0.001), (7, 0.1), (100, 0.2)]), ms(7)));
+    assert_eq!(loaded(1, &[(7, 0.1)]).longest(Nanos::ZERO), Nanos::MAX, "who keeps nothing");
 }
 
 #[test]
 fn what_falls_silent_is_forgotten() {
     let mut reserve = loaded(8, &[(2, 3.0)]);
     let long = candidate(400, 900, 0);
-    assert!(reserve.for_shorter(&long) > 3);
+    assert!(reserve.when_due(&long) > 3);
     assert!(!reserve.refresh(reserve.faded_at, 8), "no tick has passed");
     assert!(reserve.refresh(Nanos(60_000 * MS), 8));
-    assert_eq!((reserve.for_shorter(&long), reserve.load), (0, 0));
+    assert_eq!((reserve.when_due(&long), reserve.load), (0, 0));
 }
 
 #[test]
 fn lengths_are_told_apart_by_a_quarter_of_an_octave() {
     let lengths = [0, 1, 4_095, 4_096, 5_119, 5_120, 8_191, 8_192, u64::MAX];
     assert_eq!(lengths.map(|ns| class_of(Nanos(ns))), [0, 0, 0, 0, 0, 1, 3, 4, 95]);
+}
+
+#[test]
+fn the_shortest_length_of_a_class_is_in_it() {
+    for class in 0..CLASSES {
+        let shortest = length_of(class);
+        assert_eq!((class_of(shortest), shortest.0 % 1024), (class, 0));
+        assert!(class == 0 || class_of(shortest - Nanos(1)) == class - 1);
+    }
 }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use baton_core::{
-    Candidate, Latency, ModelConfig, Nanos, Policy, Prefer, Request, TaskId, WORTH_DROPPING,
+    Candidate, Grant, Latency, ModelConfig, Nanos, Policy, Prefer, Request, TaskId, WORTH_DROPPING,
     WORTH_WAITING,
 };
 
@@ -31,7 +31,10 @@ pub(crate) struct Naive {
     floor: u32,
     pause: Nanos,
     /// Of the last grant.
-    pub(crate) turn: Nanos,
+    slot_wait: Nanos,
+    longest: Nanos,
+    /// The largest batch that is not longer.
+    most: u32,
     /// When the last batch was planned to end.
     pub(crate) busy_until: Nanos,
     /// By when tasks with later deadlines than their objective are served, while some may wait.
@@ -43,6 +46,7 @@ pub(crate) struct Naive {
     /// What is left of the objective beside a lone task.
     slack: Nanos,
     bad_rate: u32,
+    dispersion: u16,
 }
 
 impl Naive {
@@ -60,13 +64,16 @@ impl Naive {
             target: 0,
             floor: 0,
             pause: Nanos::MAX,
-            turn: Nanos::ZERO,
+            slot_wait: Nanos::ZERO,
+            longest: Nanos::MAX,
+            most: 0,
             busy_until: Nanos::ZERO,
             objective: Nanos::MAX,
             run_wait: Nanos::ZERO,
             each: Nanos::ZERO,
             slack: Nanos::ZERO,
             bad_rate: 0,
+            dispersion: 0,
         };
         naive.retarget(latency);
         naive
@@ -102,15 +109,42 @@ impl Naive {
         self.bad.push(self.bucket);
     }
 
+    pub(crate) fn granted(&mut self, grant: Grant, latency: &Latency) {
+        self.slot_wait = grant.slot_wait;
+        if self.longest != grant.longest {
+            self.longest = grant.longest;
+            self.retarget(latency);
+        }
+    }
+
     pub(crate) fn retarget(&mut self, latency: &Latency) {
         self.target = self.target(latency);
-        self.each = Nanos(latency.of(self.target).0 / u64::from(self.target));
+        self.most = self.most(latency);
+        self.dispersion = self.dispersion();
+        let target = self.target.min(self.most);
+        self.each = Nanos(latency.of(target).0 / u64::from(target));
         self.slack = self.slack(latency);
         self.floor = match self.config.policy {
             Policy::Baton => self.efficient(latency),
             Policy::Symphony => self.target,
             Policy::Eager => 1,
         };
+    }
+
+    /// Any batch, if not even a single task is short enough.
+    fn most(&self, latency: &Latency) -> u32 {
+        let is_short = |&b: &u32| latency.of(b) <= self.longest;
+        (1..=latency.batch_max()).take_while(is_short).last().unwrap_or(latency.batch_max())
+    }
+
+    /// The mean pause over the mean gap, five times that for one per cent of losses above 1/4.
+    fn dispersion(&self) -> u16 {
+        let pause = match self.mean_gap() {
+            Nanos::MAX => 16,
+            gap => (self.pause.0 / gap.0.div_ceil(16).max(1)).clamp(16, 1024),
+        };
+        let lost = u64::from(self.bad_rate.saturating_sub(164));
+        (pause + pause * lost * 4 / 655).min(u16::MAX.into()) as u16
     }
 
     /// The smallest batch that costs at most 1/16 more per task than the target.
@@ -177,12 +211,12 @@ impl Naive {
     /// Every window tried: the first head that reaches the floor or takes all behind it.
     pub(crate) fn window(&self, latency: &Latency, start: Start) -> Option<(usize, u32)> {
         let batch = |head: usize| {
-            let most = ((self.waiting.len() - head) as u32).min(latency.batch_max());
+            let most = ((self.waiting.len() - head) as u32).min(self.most);
             let fits = |&b: &u32| self.fits(latency, start, b, self.waiting[head].deadline);
             (1..=most).filter(fits).max().unwrap_or(0)
         };
         let reaches = |head: &usize| {
-            let wanted = ((self.waiting.len() - head) as u32).min(self.floor);
+            let wanted = ((self.waiting.len() - head) as u32).min(self.floor).min(self.most);
             batch(*head) >= wanted
         };
         (0..self.waiting.len()).find(reaches).map(|head| (head, batch(head)))
@@ -214,7 +248,7 @@ impl Naive {
         let invalid_after = deadline - latency.of(batch);
         let latest = frontrun - network.jitter;
         let deferred = match self.config.policy {
-            _ if batch == latency.batch_max() => Nanos::ZERO,
+            _ if batch == self.most => Nanos::ZERO,
             Policy::Baton => self.expected(latency, batch, latest),
             Policy::Symphony if !self.gathered(latency, batch) => latest,
             Policy::Symphony | Policy::Eager => Nanos::ZERO,
@@ -230,6 +264,7 @@ impl Naive {
             latest,
             latency: latency.of(batch),
             slack: if ours { self.slack } else { Nanos::ZERO },
+            dispersion: self.dispersion,
             excess: match self.early_from(latency, batch, latest) {
                 Some(from) if from <= now => self.excess(latency, batch),
                 _ => Candidate::NOT_EARLY,
@@ -237,12 +272,13 @@ impl Naive {
         })
     }
 
-    /// From when on a batch may start early: not while the first of a run executes and the others
-    /// arrive. `None`: never.
+    /// From when on a batch may start early: not while others of a run arrive, if the first of it executes
+    /// or tasks are lost. `None`: never.
     fn early_from(&self, latency: &Latency, batch: u32, latest: Nanos) -> Option<Nanos> {
         let Policy::Baton = self.config.policy else { return None };
         let run_end = self.run_end(latency, batch, latest);
-        (self.config.prefer == Prefer::Latency).then_some(run_end.min(self.busy_until))
+        let until = if self.bad_rate > 164 { Nanos::MAX } else { self.busy_until };
+        (self.config.prefer == Prefer::Latency).then_some(run_end.min(until))
     }
 
     /// By how much each task costs more than in a batch of the target size.
@@ -293,8 +329,7 @@ impl Naive {
         }
         let tasks = self.patience(batch);
         let run_end = self.run_end(latency, batch, latest);
-        let least = self.turn.times(2).max(self.soon()).min(self.soon().times(3));
-        let patience = Nanos((self.pause.0 as f64 * tasks) as u64).max(least);
+        let patience = Nanos((self.pause.0 as f64 * tasks) as u64).max(self.slot_wait);
         (latest - patience).max(run_end)
     }
 
@@ -305,16 +340,6 @@ impl Naive {
         let Some(last) = self.arrivals.last().filter(|_| expects) else { return Nanos::ZERO };
         let spare = self.config.slo - latency.of(batch + 1);
         (*last + self.run_wait).min(latest - Nanos(spare.0 / 5 * 4))
-    }
-
-    /// q² / λ with q the share of arrivals that open a run.
-    fn soon(&self) -> Nanos {
-        let (ran_on, opened) = self.run;
-        let share = |gap: u128| gap * u128::from(opened) / u128::from(ran_on + opened);
-        match self.mean_gap() {
-            Nanos::MAX => Nanos::MAX,
-            gap => Nanos(share(share(gap.0.into())) as u64),
-        }
     }
 
     /// How many more tasks make the present batch notably dearer, in whole sixteenths.

@@ -21,7 +21,7 @@ pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
     let gpu = Gpu { id: GpuId(0), life: 0 };
     model.clone().on_grant(
         now,
-        Grant { gpu, free_at: Nanos::ZERO, turn: Nanos::ZERO },
+        Grant { gpu, free_at: Nanos::ZERO, slot_wait: Nanos::ZERO, longest: Nanos::MAX },
         &mut answer,
     );
     answer
