@@ -37,8 +37,6 @@ pub struct ModelState {
     /// Whether batches may start before they are due.
     starts_early: bool,
     yields: bool,
-    /// When the batch sealed last was planned to end.
-    busy_until: Nanos,
     /// The deadline that the batch is deferred by if one of its tasks left more time than the
     /// objective; [`Nanos::MAX`] while none that waits did.
     soft_deadline: Nanos,
@@ -75,7 +73,6 @@ impl ModelState {
             order: config.policy.order(),
             starts_early: config.policy.yields() && config.prefer == Prefer::Latency,
             yields: config.policy.yields(),
-            busy_until: Nanos::ZERO,
             soft_deadline: Nanos::MAX,
             network: config.network,
             queue: DeadlineQueue::new(config.queue_capacity),
@@ -299,7 +296,6 @@ impl ModelState {
             window,
         };
         let work = self.sizing.work(window.batch, latency);
-        self.busy_until = exec_at + latency;
         out.gpu(GpuUpdate::Planned { gpu: grant.gpu, start: exec_at, latency, work });
         out.dispatch(&batch);
         self.queue.remove_range(window.head, window.batch as usize);

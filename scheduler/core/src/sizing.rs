@@ -119,19 +119,13 @@ impl Sizing {
 
     /// If the tasks that arrive just now are worth waiting for: when they will have arrived, as
     /// far as is known. They are waited for during a fifth of what the first can spare.
-    fn run_end(&self, batch: u32, latest: Nanos) -> Nanos {
+    pub(crate) fn run_end(&self, batch: u32, latest: Nanos) -> Nanos {
         let tasks_in_parts = self.latency.patience(batch).max(LEAST);
         if !self.rate.runs_beyond(tasks_in_parts, PARTS) {
             return Nanos::ZERO;
         }
         let spare = self.slo - self.latency.of(batch + 1);
         (self.rate.last_arrival() + self.run_wait).min(latest - Nanos(spare.0 / 5 * 4))
-    }
-
-    /// Until when a batch of this size does not start early, and not beyond `until`: the tasks of a run
-    /// shall not take a slot each.
-    pub(crate) fn gathers_until(&self, batch: u32, latest: Nanos, until: Nanos) -> Nanos {
-        self.run_end(batch, latest).min(until)
     }
 
     /// See [`Candidate::excess`].

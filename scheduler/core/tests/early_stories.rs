@@ -89,16 +89,16 @@ fn what_waits_is_looked_at_again_when_traffic_has_stopped() {
 }
 
 #[test]
-fn the_first_of_a_run_takes_a_slot_and_the_others_take_one_together() {
+fn a_burst_spreads_over_slots_that_are_to_spare() {
     let mut world = World::new(vec![baton(1.0, 10.0, 60.0)], 32);
     bursts(&mut world);
     (1..=9).for_each(|task| world.arrives(0, task, task as f64 * 0.05, 60.0));
     world.run_out();
-    assert_eq!(world.sizes(), [1, 8]);
+    assert_eq!(world.sizes(), [1; 9]);
 }
 
 #[test]
-fn a_run_that_few_slots_must_share_gathers_before_it_takes_one() {
+fn a_burst_gathers_where_few_slots_are() {
     // The same bursts, but eight slots: a slot for each task would be too dear for them.
     let mut world = World::new(vec![baton(1.0, 10.0, 60.0)], 8);
     bursts(&mut world);
@@ -106,7 +106,7 @@ fn a_run_that_few_slots_must_share_gathers_before_it_takes_one() {
     world.run(0.05);
     assert_eq!(world.sizes(), [], "the first waits for others");
     world.run_out();
-    assert_eq!(world.sizes(), [2, 7]);
+    assert_eq!(world.sizes(), [2, 2, 3, 2]);
 }
 
 /// Forty bursts of fifty tasks, 100 ms apart.

@@ -250,11 +250,6 @@ impl Pair {
         let start = Start { now: self.now, free_at };
         let (head, batch) = self.naive.window(self.model.latency(), start).unwrap_or((0, 0));
         let sealed: Vec<Request> = self.naive.waiting.drain(head..head + batch as usize).collect();
-        if batch > 0 {
-            let before = self.naive.config.network.before(batch);
-            let begins = (self.now + before).max(free_at);
-            self.naive.busy_until = begins + self.model.latency().of(batch);
-        }
         let given_up: Vec<Request> = self.naive.waiting.drain(..head).collect();
         assert_eq!(std::mem::take(&mut self.out.batch), sealed);
         let window = Some(&Unserved::Dropped(DropReason::Window));

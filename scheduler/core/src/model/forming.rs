@@ -91,9 +91,8 @@ impl ModelState {
         if !self.starts_early || self.room().is_some() {
             return Nanos::MAX;
         }
-        // A run that finds nothing of its model executing is served at once, unless tasks are lost.
-        let until = if self.sizing.is_losing() { Nanos::MAX } else { self.busy_until };
-        if until <= now { now } else { self.sizing.gathers_until(batch, latest, until) }
+        // Where tasks are lost, those of a run shall not take a slot each.
+        if self.sizing.is_losing() { self.sizing.run_end(batch, latest) } else { now }
     }
 
     /// When a candidate that gathers the rest of a run may start early.

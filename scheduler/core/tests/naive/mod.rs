@@ -35,8 +35,6 @@ pub(crate) struct Naive {
     longest: Nanos,
     /// The largest batch that is not longer.
     most: u32,
-    /// When the last batch was planned to end.
-    pub(crate) busy_until: Nanos,
     /// By when tasks with later deadlines than their objective are served, while some may wait.
     pub(crate) objective: Nanos,
     /// Three mean gaps within runs.
@@ -67,7 +65,6 @@ impl Naive {
             slot_wait: Nanos::ZERO,
             longest: Nanos::MAX,
             most: 0,
-            busy_until: Nanos::ZERO,
             objective: Nanos::MAX,
             run_wait: Nanos::ZERO,
             each: Nanos::ZERO,
@@ -134,7 +131,7 @@ impl Naive {
     /// Any batch, if not even a single task is short enough.
     fn most(&self, latency: &Latency) -> u32 {
         let is_short = |&b: &u32| latency.of(b) <= self.longest;
-        (1..=latency.batch_max()).take_while(is_short).last().unwrap_or(latency.batch_max())
+        (1..=latency.batch_max()).take_while(is_short).last().unwrap_or_else(|| latency.batch_max())
     }
 
     /// The mean pause over the mean gap, five times that for one per cent of losses above 1/4.
@@ -272,13 +269,13 @@ impl Naive {
         })
     }
 
-    /// From when on a batch may start early: not while others of a run arrive, if the first of it executes
-    /// or tasks are lost. `None`: never.
+    /// From when on a batch may start early: where tasks are lost, not while others of a run arrive. `None`:
+    /// never.
     fn early_from(&self, latency: &Latency, batch: u32, latest: Nanos) -> Option<Nanos> {
         let Policy::Baton = self.config.policy else { return None };
         let run_end = self.run_end(latency, batch, latest);
-        let until = if self.bad_rate > 164 { Nanos::MAX } else { self.busy_until };
-        (self.config.prefer == Prefer::Latency).then_some(run_end.min(until))
+        let from = if self.bad_rate > 164 { run_end } else { Nanos::ZERO };
+        (self.config.prefer == Prefer::Latency).then_some(from)
     }
 
     /// By how much each task costs more than in a batch of the target size.
