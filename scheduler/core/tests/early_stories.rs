@@ -156,3 +156,19 @@ fn the_burstier_shorter_objectives_arrive_the_more_slots_are_left_to_them() {
     };
     assert_eq!((started(1), started(20)), (2, 1));
 }
+
+#[test]
+fn a_burst_on_an_idle_cluster_ends_as_early_as_if_nothing_waited() {
+    // ResNet50 on eight slots: so many tasks at once.
+    let last = |policy, tasks: u64| {
+        let mut world = World::new(vec![linear(policy, 1.053, 5.072, 50.0)], 8);
+        world.warm_up(0, 50, 50.0);
+        (1..=tasks).for_each(|task| world.arrives(0, task, 0.0, 50.0));
+        world.run_out();
+        assert!((1..=tasks).all(|task| world.is_good(task)));
+        world.batches.iter().map(|batch| batch.start + batch.took).max().expect("some ran")
+    };
+    for tasks in 1..=32 {
+        assert_eq!(last(Policy::Baton, tasks), last(Policy::Eager, tasks), "{tasks} tasks");
+    }
+}
