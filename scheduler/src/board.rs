@@ -134,7 +134,8 @@ fn pack(value: Published) -> [u64; WORDS] {
     }
 }
 
-/// ℓ and slack are only compared with each other: units of 1.024 µs do, and an hour fits 32 bits.
+/// ℓ and slack say which slots are kept, not when anything starts: units of 1.024 µs do, and an hour
+/// fits 32 bits.
 const COARSE: u32 = 10;
 
 /// Two numbers in a word. What does not fit 32 bits becomes the largest that does: 4.3 s of delivery,
@@ -164,33 +165,32 @@ fn unpack(words: [u64; WORDS]) -> Published {
     Published { candidate, grants: (head >> 32) as u32, moves: (tail >> 32) as u32 }
 }
 
+/// A value that differs in every field from that of another `n`; nothing for 0.
+#[cfg(test)]
+fn published(n: u64) -> Published {
+    let candidate = Candidate {
+        batch: n as u32 % 1024 + 1,
+        exec_at: Nanos(n),
+        invalid_after: Nanos(n + 9),
+        urgency: Nanos(n + 2),
+        bad_rate: (n as u16).wrapping_add(4).into(),
+        delay: Nanos(n + 3),
+        latest: Nanos(n + 4),
+        latency: Nanos(n << COARSE),
+        slack: Nanos((n + 1) << COARSE),
+        dispersion: (n as u16).wrapping_add(6),
+        excess: n as u16,
+    };
+    let candidate = (n > 0).then_some(candidate);
+    Published { candidate, grants: n as u32, moves: n as u32 + 5 }
+}
+
 /// Every interleaving and every reordering the memory model allows, in miniature:
 /// `RUSTFLAGS="--cfg loom" cargo test -p baton-scheduler --release --lib loom`
 #[cfg(all(test, loom))]
 mod loom_models {
     use super::*;
     use crate::ring::ring;
-
-    fn published(n: u64) -> Published {
-        let [batch, bad_rate, grants, moves] = [n as u32; 4];
-        let [exec_at, invalid_after, urgency, delay] = [Nanos(n); 4];
-        let [latest, latency, slack] = [Nanos(n), Nanos::ZERO, Nanos::ZERO];
-        let [dispersion, excess] = [n as u16; 2];
-        let candidate = Candidate {
-            batch,
-            exec_at,
-            invalid_after,
-            urgency,
-            bad_rate,
-            delay,
-            latest,
-            latency,
-            slack,
-            dispersion,
-            excess,
-        };
-        Published { candidate: Some(candidate), grants, moves }
-    }
 
     #[test]
     fn no_value_is_torn_and_the_last_one_arrives() {
@@ -228,24 +228,6 @@ mod loom_models {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    fn published(n: u64) -> Published {
-        let candidate = Candidate {
-            batch: n as u32 % 1024 + 1,
-            exec_at: Nanos(n),
-            invalid_after: Nanos(n + 9),
-            urgency: Nanos(n + 2),
-            bad_rate: (n as u16).wrapping_add(4).into(),
-            delay: Nanos(n + 3),
-            latest: Nanos(n + 4),
-            latency: Nanos(n << COARSE),
-            slack: Nanos((n + 1) << COARSE),
-            dispersion: (n as u16).wrapping_add(6),
-            excess: n as u16,
-        };
-        let candidate = (n > 0).then_some(candidate);
-        Published { candidate, grants: n as u32, moves: n as u32 + 5 }
-    }
 
     /// What the writer has to tell.
     fn changed(writer: &mut BoardWriter) -> Vec<(u32, u64)> {

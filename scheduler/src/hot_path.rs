@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use baton_core::{ModelConfig, NetworkDelay, Policy, Prefer};
+use baton_core::{ModelConfig, NetworkDelay, Policy};
 use baton_rdma::Transport;
-use baton_topo::{Cluster, Idle, PolicyName, PreferName, Waker};
+use baton_topo::{Cluster, Idle, PolicyName, Waker};
 use crossbeam_channel::Receiver;
 
 use crate::link::{
@@ -107,10 +107,6 @@ fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> 
         PolicyName::Symphony => Policy::Symphony,
         PolicyName::Eager => Policy::Eager,
     };
-    let prefer = match cluster.scheduler.prefer {
-        PreferName::Latency => Prefer::Latency,
-        PreferName::FewestGpus => Prefer::FewestGpus,
-    };
     let resident = |model: &baton_topo::ModelSpec| Resident {
         config: ModelConfig {
             id: model.id,
@@ -118,7 +114,7 @@ fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> 
             slo: model.slo,
             queue_capacity: model.queue_capacity,
             policy,
-            prefer,
+            prefer: cluster.scheduler.prefer.into(),
             network,
         },
         subcluster: model.subcluster,

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
+use baton_core::{ModelId, Nanos, Prefer, Profile, QuotaLimits, SubclusterId};
 
 use crate::agent::Idle;
 use crate::fabric::FabricSpec;
@@ -129,6 +129,15 @@ impl PreferName {
         match self {
             Self::Latency => "latency",
             Self::FewestGpus => "fewest_gpus",
+        }
+    }
+}
+
+impl From<PreferName> for Prefer {
+    fn from(name: PreferName) -> Self {
+        match name {
+            PreferName::Latency => Self::Latency,
+            PreferName::FewestGpus => Self::FewestGpus,
         }
     }
 }

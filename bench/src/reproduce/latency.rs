@@ -141,11 +141,7 @@ fn curves(lab: &Lab, scenario: &str, goodput_rps: f64) -> Result<Vec<Curve>, Rep
 
 /// Each model's, their mean weighted by executed tasks; `None` without any.
 fn p99_ms(report: &Report) -> Option<f64> {
-    let executed: u64 = report.models.iter().map(|model| model.completed).sum();
-    let part = |model: &ModelReport| {
-        model.p99_ms.map_or(0.0, |ms| ms * model.completed as f64 / executed as f64)
-    };
-    (executed > 0).then(|| report.models.iter().map(part).sum())
+    ModelReport::mean_of(&report.models, |model| model.p99_ms)
 }
 
 impl Case {

@@ -62,6 +62,15 @@ pub struct ModelReport {
     pub p99_ms: Option<f64>,
 }
 
+impl ModelReport {
+    /// A latency of these models, the mean weighted by executed tasks; `None` without any.
+    pub fn mean_of(models: &[Self], of: fn(&Self) -> Option<f64>) -> Option<f64> {
+        let executed: u64 = models.iter().map(|model| model.completed).sum();
+        let sum = |model: &Self| of(model).map_or(0.0, |ms| ms * model.completed as f64);
+        (executed > 0).then(|| models.iter().map(sum).sum::<f64>() / executed as f64)
+    }
+}
+
 impl Report {
     pub(crate) fn new(scenario: &Scenario, policy: String, tally: &Tally) -> Self {
         let duration_s = scenario.duration.as_millis_f64() / 1e3;

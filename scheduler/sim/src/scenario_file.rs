@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Prefer, Profile, ProfileError};
+use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Profile, ProfileError};
 use baton_topo::PreferName;
 use baton_topo::zoo::{self, ZooModel};
 use serde::Deserialize;
@@ -211,10 +211,7 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Scenario, ScenarioError
         replay: replay.map(Arc::new),
         network: file.network.delay(),
         message_lag: Nanos::from_millis_f64(file.message_lag_us / 1e3),
-        prefer: match file.prefer {
-            PreferName::Latency => Prefer::Latency,
-            PreferName::FewestGpus => Prefer::FewestGpus,
-        },
+        prefer: file.prefer.into(),
         overrun: Nanos::from_millis_f64(file.overrun_ms),
         stragglers: file.stragglers,
         profile_spread: file.profile_error.spread,

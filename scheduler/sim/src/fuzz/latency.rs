@@ -48,10 +48,8 @@ pub(super) fn latencies(
     let at = |&load: &f64| {
         let measure = |policy| {
             let models = models(scenario, policy, load * goodput_rps, seeds)?;
-            Ok::<_, SimError>((
-                weighted(&models, |model| model.mean_ms),
-                weighted(&models, |model| model.p99_ms),
-            ))
+            let mean_of = |of| ModelReport::mean_of(&models, of).unwrap_or(0.0);
+            Ok::<_, SimError>((mean_of(|model| model.mean_ms), mean_of(|model| model.p99_ms)))
         };
         let ((mean_ms, p99_ms), eager) = (measure(policy)?, measure(PolicyName::Eager)?);
         Ok(AtLoad { load, mean_ms, p99_ms, eager_mean_ms: eager.0, eager_p99_ms: eager.1 })
@@ -89,11 +87,4 @@ fn models(
     let run = |&seed: &u64| run(scenario, Run { policy, rate_rps, seed });
     let reports = seeds.iter().map(run).collect::<Result<Vec<Report>, _>>()?;
     Ok(reports.into_iter().flat_map(|report| report.models).collect())
-}
-
-/// The mean weighted by executed tasks; 0 without any.
-fn weighted(models: &[ModelReport], of: fn(&ModelReport) -> Option<f64>) -> f64 {
-    let executed: u64 = models.iter().map(|model| model.completed).sum();
-    let sum = |model: &ModelReport| of(model).map_or(0.0, |ms| ms * model.completed as f64);
-    models.iter().map(sum).sum::<f64>() / executed.max(1) as f64
 }
