@@ -257,6 +257,11 @@ impl ModelState {
         self.sizing.floor
     }
 
+    /// [`Grant::longest`] as of the last one.
+    pub fn longest(&self) -> Nanos {
+        self.sizing.longest
+    }
+
     /// λ as currently estimated; `None` until the first 100 ms of traffic are over.
     pub fn rate(&self) -> Option<Rate> {
         self.sizing.rate.rate()

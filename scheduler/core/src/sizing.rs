@@ -34,7 +34,7 @@ pub(crate) struct Sizing {
     pub(crate) floor: u32,
     /// The largest batch that leaves time for shorter objectives: [`Grant::longest`](crate::Grant).
     pub(crate) most: u32,
-    longest: Nanos,
+    pub(crate) longest: Nanos,
     /// [`RateMeter::pause`].
     pause: Nanos,
     /// [`RateMeter::run_wait`].
@@ -187,8 +187,8 @@ impl Sizing {
         }
     }
 
-    /// In which time so many parts of a task are expected, and at least the margin: a batch that waits to
-    /// the end has no time left to be matched in.
+    /// In which time so many parts of a task are expected, and at least the slot wait: a batch that
+    /// waits to the end has no time left to be matched in.
     fn lasting(&self, parts: u32) -> Nanos {
         Nanos(self.pause.times(u64::from(parts)).0 / u64::from(PARTS)).max(self.slot_wait)
     }

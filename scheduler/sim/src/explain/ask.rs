@@ -19,11 +19,9 @@ pub(super) struct Answer {
 pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
     let mut answer = Answer::default();
     let gpu = Gpu { id: GpuId(0), life: 0 };
-    model.clone().on_grant(
-        now,
-        Grant { gpu, free_at: Nanos::ZERO, slot_wait: Nanos::ZERO, longest: Nanos::MAX },
-        &mut answer,
-    );
+    let (free_at, slot_wait) = (Nanos::ZERO, Nanos::ZERO);
+    let grant = Grant { gpu, free_at, slot_wait, longest: model.longest() };
+    model.clone().on_grant(now, grant, &mut answer);
     answer
 }
 
@@ -51,5 +49,41 @@ impl ModelSink for Answer {
 
     fn end_task(&mut self, task: TaskId, _why: Unserved) {
         self.given_up.push(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_core::{FrontendId, ModelConfig, NetworkDelay, Policy, Prefer, Profile, Request};
+
+    fn model_that_may_have(longest: Nanos) -> ModelState {
+        let ms = Nanos::from_millis;
+        let mut model = ModelState::new(ModelConfig {
+            id: ModelId(0),
+            profile: Profile::linear(ms(1), ms(1), 32).unwrap(),
+            slo: ms(100),
+            queue_capacity: 32,
+            policy: Policy::Baton,
+            prefer: Prefer::Latency,
+            network: NetworkDelay::default(),
+        });
+        let gpu = Gpu { id: GpuId(0), life: 0 };
+        let grant = Grant { gpu, free_at: Nanos::ZERO, slot_wait: Nanos::ZERO, longest };
+        let mut out = Answer::default();
+        model.on_grant(Nanos::ZERO, grant, &mut out);
+        for task in 0..9 {
+            let task = TaskId::new(FrontendId(0), task, 0);
+            model.on_request(Nanos::ZERO, Request { task, deadline: ms(100) }, &mut out);
+        }
+        model
+    }
+
+    #[test]
+    fn the_batch_is_no_longer_than_the_model_may_have_it() {
+        for (longest, tasks) in [(Nanos::from_millis(4), 3), (Nanos::MAX, 9)] {
+            let model = model_that_may_have(longest);
+            assert_eq!(ask(Nanos::ZERO, &model).tasks.len(), tasks);
+        }
     }
 }
