@@ -43,8 +43,8 @@ pub(crate) struct Window {
 }
 
 /// The first head that leaves room for `floor` tasks, or for all that wait behind it, and as many
-/// after it as its deadline allows, `most` in total. The queue's head must fit alone if there is one; with a floor
-/// of 1 it is the batch's.
+/// after it as its deadline allows, `most` in total. The queue's head must fit alone if there is one;
+/// with a floor of 1 it is the batch's.
 pub(crate) fn form(queue: &DeadlineQueue, horizon: &Horizon<'_>, floor: u32, most: u32) -> Window {
     let head = window_head(queue, horizon, floor.min(most));
     let waiting = (queue.len() - head) as u32;

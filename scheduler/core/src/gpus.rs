@@ -1,8 +1,9 @@
 //! The GPU slots of all sub-clusters: which are idle, which become free when.
 //!
 //! Idle slots are ordered by number, so that load consolidates on the low ones and the idle rest
-//! is a clean signal to an autoscaler (Symphony §4.4) where batches wait (`Prefer::FewestGpus`). A slot has at most [`PIPELINE_DEPTH`]
-//! batches: one that executes and one whose inputs are fetched meanwhile.
+//! is a clean signal to an autoscaler (Symphony §4.4) where batches wait (`Prefer::FewestGpus`). A
+//! slot has at most [`PIPELINE_DEPTH`] batches: one that executes and one whose inputs are fetched
+//! meanwhile.
 
 use alloc::boxed::Box;
 use alloc::vec;

@@ -14,7 +14,7 @@ const TASKS_ASSUMED: u64 = 100;
 /// Tasks are in a run while they follow each other within this fraction of the mean gap.
 const RUN: u64 = 16;
 /// [`RateMeter::dispersion`] of Poisson arrivals, and the largest.
-const DISPERSION_ONE: u16 = 16;
+pub(crate) const DISPERSION_ONE: u16 = 16;
 const DISPERSION_MAX: u16 = 64 * DISPERSION_ONE;
 
 /// Counts of one bucket, or of all closed ones.

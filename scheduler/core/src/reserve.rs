@@ -11,6 +11,7 @@ mod variability;
 pub(crate) use variability::OwnWork;
 
 use crate::candidate::Candidate;
+use crate::rate::DISPERSION_ONE;
 use crate::sizing::LOSING;
 use crate::time::Nanos;
 
@@ -27,8 +28,6 @@ const SHORTEST_LOG2: u32 = 12;
 /// Parts of the slots, in tenths, that batches like the candidate may need at most before slots are
 /// kept for larger ones; at twice what they may need, all are.
 const DEAR_FROM: u64 = 7;
-/// [`Candidate::dispersion`] of Poisson arrivals.
-const DISPERSION_ONE: u64 = 16;
 /// Unit of fractions of a slot.
 const PARTS: u64 = 256;
 /// So many slots at least are kept for shorter objectives: of several that need one at once, each has
@@ -124,12 +123,12 @@ impl Reserve {
     /// never does.
     pub(crate) fn before_due(&self, candidate: &Candidate) -> Option<u32> {
         let may = candidate.excess != Candidate::NOT_EARLY;
-        may.then(|| self.for_larger(candidate).max(self.for_shorter(candidate, |kept| kept.early)))
+        may.then(|| self.for_larger(candidate).max(self.for_shorter(candidate).early))
     }
 
     /// More than so many slots must be idle for the candidate to start although it is due.
     pub(crate) fn when_due(&self, candidate: &Candidate) -> u32 {
-        self.for_shorter(candidate, |kept| kept.due)
+        self.for_shorter(candidate).due
     }
 
     /// Slots kept for larger batches. What counts is how many slots the traffic would need if all
@@ -145,11 +144,11 @@ impl Reserve {
     /// Slots kept for shorter objectives: those whose tasks can wait neither for the batch to end,
     /// nor for a few slots to become free, nor half as long as the batch's own. None, if the batch's
     /// own tasks are lost rather than theirs.
-    fn for_shorter(&self, candidate: &Candidate, slots: impl Fn(Kept) -> u32) -> u32 {
+    fn for_shorter(&self, candidate: &Candidate) -> Kept {
         let turns = candidate.latency.times(TURNS).0 / u64::from(self.slots.max(1));
         let length = candidate.latency.0.min(turns).min(candidate.slack.0 / 2);
         let kept = self.kept[class_of(Nanos(length))];
-        if candidate.bad_rate > kept.bad_rate.max(LOSING) { 0 } else { slots(kept) }
+        if candidate.bad_rate > kept.bad_rate.max(LOSING) { Kept::default() } else { kept }
     }
 
     /// True if a tick has passed.
@@ -182,9 +181,9 @@ impl Reserve {
         }
     }
 
-    /// What is kept for work like this. A due batch leaves what Poisson arrivals need, one that is not
-    /// due what these arrivals do: it risks nothing but latency. And the slots that are left carry
-    /// the rest.
+    /// What is kept for work like this. A due batch leaves what Poisson arrivals need, one that is
+    /// not due what these arrivals do: it risks nothing but latency. And the slots that are left
+    /// carry the rest.
     fn kept_for(&self, shorter: &Work) -> Kept {
         let slots = u64::from(self.slots);
         let rest = (self.load - shorter.time).div_ceil(SLOT);
@@ -195,7 +194,7 @@ impl Reserve {
         };
         Kept {
             due: kept(shorter.time, slots * 4 / 5),
-            early: kept(shorter.spread / DISPERSION_ONE, slots.saturating_sub(1)),
+            early: kept(shorter.spread / u64::from(DISPERSION_ONE), slots.saturating_sub(1)),
             bad_rate: (shorter.lost / shorter.time.max(1)) as u32,
         }
     }

@@ -26,9 +26,9 @@ pub(crate) trait Scheduler {
     fn on_timer(&mut self, now: Nanos, cluster: &mut Cluster);
 }
 
-/// Runs until nothing is left to happen, or the tally is decided. At one moment batches end first, then slots leave and come,
-/// tasks arrive, and timers come last. A task's id is its arrival time: what its latency is counted from, without a table of
-/// tasks.
+/// Runs until nothing is left to happen, or the tally is decided. At one moment batches end first,
+/// then slots leave and come, tasks arrive, and timers come last. A task's id is its arrival time:
+/// what its latency is counted from, without a table of tasks.
 pub(crate) fn drive(
     scheduler: &mut impl Scheduler,
     arrivals: &mut Arrivals,

@@ -95,7 +95,7 @@ impl ModelState {
         if self.sizing.is_losing() { self.sizing.run_end(batch, latest) } else { now }
     }
 
-    /// When a candidate that gathers the rest of a run may start early.
+    /// When a candidate that gathers a run may start early.
     fn early_timer(&self, now: Nanos) -> Nanos {
         match self.candidate {
             Some(c) if self.starts_early && c.excess == Candidate::NOT_EARLY && c.due() > now => {
