@@ -17,8 +17,8 @@ pub(crate) use bench::{
     BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
 pub(crate) use sim::{
-    ExplainSubject, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs, SimFuzzArgs,
-    SimGoodputArgs, SimRunArgs, SimSweepArgs,
+    ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
+    SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs,
 };
 use values::{rate, scale, seconds, transport};
 

@@ -129,6 +129,10 @@ pub(crate) struct SimSweepArgs {
     pub(crate) json: bool,
 }
 
+/// What `baton sim fuzz` compares unless told otherwise.
+pub(crate) const FUZZ_POLICIES: &str = "baton,clockwork:0,eager,timeout:0.2,symphony,frontrun,\
+                                        timeout:0.1,timeout:0.4,clockwork:5";
+
 #[derive(clap::Args, Debug)]
 pub(crate) struct SimFuzzArgs {
     /// How many scenarios
@@ -148,7 +152,7 @@ pub(crate) struct SimFuzzArgs {
         long,
         value_delimiter = ',',
         num_args = 1..,
-        default_value = "baton,clockwork:0,eager,timeout:0.2,symphony,frontrun,timeout:0.1,timeout:0.4,clockwork:5"
+        default_value = FUZZ_POLICIES
     )]
     pub(crate) policies: Vec<PolicyName>,
     /// Search for the goodput of every policy, even where another's is higher

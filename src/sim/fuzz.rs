@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::fuzz_text;
 use crate::CommandResult;
-use crate::args::SimFuzzArgs;
+use crate::args::{FUZZ_POLICIES, SimFuzzArgs};
 use crate::output::{complain, say};
 
 pub(crate) fn run(args: &SimFuzzArgs) -> CommandResult {
@@ -111,6 +111,10 @@ fn replay(args: &SimFuzzArgs, index: u32) -> String {
         if value.to_bits() != default.to_bits() {
             command += &format!(" --{flag} {value}");
         }
+    }
+    let policies = args.policies.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    if policies != FUZZ_POLICIES {
+        command += &format!(" --policies {policies}");
     }
     command
 }

@@ -82,7 +82,10 @@ fn one(row: &Row) -> String {
         row.analytic_bound_rps
     );
     for PolicyGoodput { policy, goodput_rps, good_above_bad } in &row.policies {
-        let rps = goodput_rps.unwrap_or(0.0);
+        let Some(rps) = goodput_rps else {
+            let _infallible = writeln!(text, "{policy:<16} not searched: another's is higher");
+            continue;
+        };
         let above = if *good_above_bad { "  (above a bad rate)" } else { "" };
         let ratio = rps / row.analytic_bound_rps;
         let _infallible = writeln!(text, "{policy:<16} {rps:>12.1} {ratio:>7.4}{above}");
