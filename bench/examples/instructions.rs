@@ -199,7 +199,8 @@ impl Bench {
             latency: LATENCY,
             slack: SLO - LATENCY,
             dispersion: 16,
-            excess: 128,
+            excess: 4,
+            run: 0,
         };
         let grants = self.grants[model.0 as usize];
         self.rank.on_candidate(self.now, model, Some(candidate), grants, &mut self.sink);

@@ -125,7 +125,8 @@ fn pack(value: Published) -> [u64; WORDS] {
     match value.candidate {
         None => [grants, 0, 0, 0, moves, 0, 0],
         Some(c) => {
-            let head = grants | u64::from(c.excess) << 16 | u64::from(c.batch);
+            let head =
+                grants | u64::from(c.run) << 22 | u64::from(c.excess) << 11 | u64::from(c.batch);
             let tail = moves | u64::from(c.dispersion) << 16 | u64::from(c.bad_rate.min(0xffff));
             let delays = halves(c.delay.0, (c.invalid_after - c.latest).0);
             let lengths = halves(c.latency.0 >> COARSE, c.slack.0 >> COARSE);
@@ -148,9 +149,9 @@ fn halves(high: u64, low: u64) -> u64 {
 fn unpack(words: [u64; WORDS]) -> Published {
     let [head, exec_at, invalid_after, urgency, tail, delays, lengths] = words;
     let (delay, growth) = (delays >> 32, delays as u32);
-    let batch = u32::from(head as u16);
+    let [batch, excess, run] = [head, head >> 11, head >> 22].map(|bits| bits as u16 & 0x7ff);
     let candidate = (batch > 0).then_some(Candidate {
-        batch,
+        batch: batch.into(),
         exec_at: Nanos(exec_at),
         invalid_after: Nanos(invalid_after),
         urgency: Nanos(urgency),
@@ -160,7 +161,8 @@ fn unpack(words: [u64; WORDS]) -> Published {
         latency: Nanos((lengths >> 32) << COARSE),
         slack: Nanos(u64::from(lengths as u32) << COARSE),
         dispersion: (tail >> 16) as u16,
-        excess: (head >> 16) as u16,
+        excess,
+        run: run & Candidate::RUN_MAX,
     });
     Published { candidate, grants: (head >> 32) as u32, moves: (tail >> 32) as u32 }
 }
@@ -179,7 +181,8 @@ fn published(n: u64) -> Published {
         latency: Nanos(n << COARSE),
         slack: Nanos((n + 1) << COARSE),
         dispersion: (n as u16).wrapping_add(6),
-        excess: n as u16,
+        excess: n as u16 & Candidate::NOT_EARLY,
+        run: (n as u16).wrapping_add(7) & Candidate::RUN_MAX,
     };
     let candidate = (n > 0).then_some(candidate);
     Published { candidate, grants: n as u32, moves: n as u32 + 5 }
@@ -294,6 +297,7 @@ mod tests {
         });
         let (mut last, mut found) = (0, Vec::new());
         while last < LAST {
+            let is_over = writing.is_finished();
             reader.read(0, 1, &mut found);
             for (_, value) in found.drain(..) {
                 let n = value.candidate.map_or(0, |candidate| candidate.exec_at.0);
@@ -301,6 +305,7 @@ mod tests {
                 assert!(n >= last, "went back");
                 last = n;
             }
+            assert!(last == LAST || !is_over, "the last value was lost, or the writer panicked");
             std::thread::yield_now();
         }
         writing.join().expect("the writer does not panic");

@@ -174,6 +174,9 @@ counters! {
         joins_over_limit,
         /// Models moved from one ModelThread to another.
         models_moved,
+        /// GPUs that the traffic of the last seconds needs, over all sub-clusters: not a count but as of
+        /// the last second.
+        gpus_needed,
         /// Connections closed for breaking the protocol.
         conversations_refused,
         /// Messages to members that could not be queued: the member does not read.

@@ -1,28 +1,42 @@
-//! How many requests each model has had: written by the ModelThreads when they are asked, read by the
+//! What each model is asked for: written by the ModelThreads when they are asked, read by the
 //! ControlThread.
 
 use baton_core::ModelId;
 
 use crate::counters::Counter;
 
-/// One number for each model. The thread on which the model lives writes it; the passage by which a
+/// What one model is asked for, as of its last report.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct ModelLoad {
+    /// Requests it has had.
+    pub(crate) requests: u64,
+    /// Those of its tasks that were given up.
+    pub(crate) lost: u64,
+    /// Slots that its traffic keeps busy in efficient batches, in 1/65536:
+    /// [`baton_core::ModelState::load`].
+    pub(crate) slots: u64,
+}
+
+/// The load of each model. The thread on which the model lives writes it; the passage by which a
 /// model moves orders the last write of its former home before the first of the new one.
 #[derive(Debug)]
-pub struct LoadBoard(Box<[Counter]>);
+pub struct LoadBoard(Box<[[Counter; 3]]>);
 
 impl LoadBoard {
     /// For `models` models.
     pub fn new(models: usize) -> Self {
-        Self((0..models).map(|_| Counter::default()).collect())
+        Self((0..models).map(|_| Default::default()).collect())
     }
 
-    /// The model has had this many requests.
-    pub(crate) fn write(&self, model: ModelId, requests: u64) {
-        self.0[model.0 as usize].set(requests);
+    pub(crate) fn write(&self, model: ModelId, load: ModelLoad) {
+        let ModelLoad { requests, lost, slots } = load;
+        let entry = &self.0[model.0 as usize];
+        entry.iter().zip([requests, lost, slots]).for_each(|(counter, value)| counter.set(value));
     }
 
     /// As last written, of every model.
-    pub(crate) fn read(&self) -> impl Iterator<Item = u64> + '_ {
-        self.0.iter().map(Counter::get)
+    pub(crate) fn read(&self) -> impl Iterator<Item = ModelLoad> + '_ {
+        let load = |[requests, lost, slots]: [u64; 3]| ModelLoad { requests, lost, slots };
+        self.0.iter().map(move |entry| load(entry.each_ref().map(Counter::get)))
     }
 }

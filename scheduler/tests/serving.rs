@@ -335,3 +335,33 @@ fn a_thread_that_has_ended_takes_no_member_from_those_that_have_not() {
     assert_eq!(refusals(stage.exchange(&mut backend)), shutdown, "after its last batch");
     assert_eq!(refusals(stage.exchange(&mut frontend)), shutdown, "after the last batch");
 }
+
+#[test]
+fn the_gpus_that_the_traffic_needs_are_counted_and_forgotten() {
+    let mut stage = stage(PolicyName::Baton);
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 2));
+    let needed = |stage: &Stage| stage.scheduler.counters().control_thread.gpus_needed.get();
+    assert_eq!(needed(&stage), 0, "nothing has come");
+    // Every 4 ms a task: in batches of five, for which the objective leaves time, 1.8 ms of work.
+    for round in 0..500 {
+        frontend.ping();
+        backend.ping();
+        frontend.submit(0, frontend.task(round % 4, round / 4), stage.now + ms(30));
+        stage.exchange(&mut frontend);
+        stage.advance(ms(4));
+        for told in stage.exchange(&mut backend) {
+            if let Told::Plan { batch, gpu, .. } = told {
+                backend.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now + ms(5)));
+            }
+        }
+    }
+    assert_eq!(needed(&stage), 1);
+    for _ in 0..80 {
+        frontend.ping();
+        backend.ping();
+        stage.exchange(&mut frontend);
+        stage.exchange(&mut backend);
+        stage.advance(ms(100));
+    }
+    assert_eq!(needed(&stage), 0, "nothing has come for eight seconds");
+}

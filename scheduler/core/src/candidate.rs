@@ -32,17 +32,27 @@ pub struct Candidate {
     /// How much more the model's demand varies than that of Poisson arrivals, in 1/16: the index of
     /// dispersion of its arrivals, raised by what it loses. At least 16.
     pub dispersion: u16,
-    /// How much more GPU time each task takes than in a batch of the target size, in 1/3072 of the
-    /// latter; [`Candidate::NOT_EARLY`] if the batch must not start before `exec_at`.
+    /// How much more GPU time each task takes than in a batch of the target size, in 1/96 of the
+    /// latter, at most [`Candidate::EXCESS_MAX`]; [`Candidate::NOT_EARLY`] if the batch must not start
+    /// before `exec_at`.
     pub excess: u16,
+    /// Tasks that may follow at once, as far as is known, at most [`Candidate::RUN_MAX`]. Zero if none
+    /// is waited for.
+    pub run: u16,
 }
 
 impl Candidate {
     /// See [`Candidate::excess`].
-    pub const NOT_EARLY: u16 = u16::MAX;
+    pub const NOT_EARLY: u16 = 2047;
 
     /// [`Candidate::excess`] of tasks that take twice the time.
-    pub const EXCESS_ONE: u64 = 3072;
+    pub const EXCESS_ONE: u64 = 96;
+
+    /// The largest [`Candidate::excess`].
+    pub const EXCESS_MAX: u16 = Self::NOT_EARLY - 1;
+
+    /// The largest [`Candidate::run`]: as good as more, for no sub-cluster has so many idle slots.
+    pub const RUN_MAX: u16 = 1023;
 
     /// From when on a slot may be granted although waiting longer could enlarge the batch.
     pub fn due(&self) -> Nanos {

@@ -269,9 +269,10 @@ impl ModelState {
 
     /// How many slots the model's demand of the last five seconds keeps busy, in 1/65536, if batches
     /// have the target size: λ·ℓ(b)/b, with the tasks that were given up or not let in. Zero until the
-    /// first 100 ms of traffic are over. See [`gpus_needed`](crate::gpus_needed).
-    pub fn load(&self) -> u64 {
-        self.sizing.load()
+    /// first 100 ms of traffic are over, and once nothing has come for five seconds. See
+    /// [`gpus_needed`](crate::gpus_needed).
+    pub fn load(&self, now: Nanos) -> u64 {
+        if self.sizing.rate.is_silent(now) { 0 } else { self.sizing.load() }
     }
 
     /// ℓ(b) as currently planned with.

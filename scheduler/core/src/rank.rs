@@ -4,6 +4,7 @@
 //! a slot is idle or about to be free, the most urgent ready candidate of its sub-cluster gets it.
 //! Every operation is O(log n) in models or slots.
 
+mod slot_wait;
 mod spare;
 
 use alloc::vec;
@@ -16,6 +17,7 @@ use crate::ids::{ModelId, SubclusterId};
 use crate::idset::IdSet;
 use crate::reserve::{Demand, OwnWork, Reserve};
 use crate::time::Nanos;
+use slot_wait::Waited;
 
 /// Turns by which a model all of whose tasks are bad would be advanced.
 const TURNS_PER_BAD: u64 = 100;
@@ -58,6 +60,7 @@ struct Model {
     grants: u32,
     demand: Demand,
     work: OwnWork,
+    waited: Waited,
 }
 
 /// See the module documentation.
@@ -93,6 +96,7 @@ impl RankState {
             grants: 0,
             demand: Demand::default(),
             work: OwnWork::default(),
+            waited: Waited::default(),
         };
         let subclusters = limits.subclusters as usize;
         Self {
@@ -152,8 +156,11 @@ impl RankState {
             None => drop(self.waiting.remove(model.0)),
         }
         match candidate.filter(|_| until.is_none()) {
-            Some(candidate) => self.make_ready(model, subcluster, candidate),
+            Some(candidate) => self.is_due(now, model, subcluster, candidate),
             None => {
+                if candidate.is_none() {
+                    self.models[model.0 as usize].waited.ends(now);
+                }
                 if self.ready[subcluster.0 as usize].remove(model.0) {
                     self.rearm(subcluster);
                 }
@@ -203,7 +210,7 @@ impl RankState {
     pub fn note_gpu(&mut self, now: Nanos, update: GpuUpdate, out: &mut impl RankSink) {
         let gpu = match update {
             GpuUpdate::Planned { gpu, start, latency, work } => {
-                self.note_work(now, gpu, work);
+                self.note_work(now, gpu, work, latency);
                 self.gpus.planned(now, gpu, start, latency);
                 gpu
             }
@@ -279,6 +286,18 @@ impl RankState {
         }
     }
 
+    /// The candidate may have any slot from now on.
+    fn is_due(
+        &mut self,
+        now: Nanos,
+        model: ModelId,
+        subcluster: SubclusterId,
+        candidate: Candidate,
+    ) {
+        self.models[model.0 as usize].waited.begins(now);
+        self.make_ready(model, subcluster, candidate);
+    }
+
     fn make_ready(&mut self, model: ModelId, subcluster: SubclusterId, candidate: Candidate) {
         let urgency = self.urgency(subcluster, candidate);
         self.ready[subcluster.0 as usize].set(model.0, urgency);
@@ -301,6 +320,7 @@ impl RankState {
             return self.rearm(subcluster);
         };
         self.ready[subcluster.0 as usize].remove(model);
+        self.models[model as usize].waited.ends(now);
         if start > candidate.invalid_after {
             // The model's own timer has re-formed the batch, or is about to: word is on its way.
             self.counters.expired += 1;
@@ -317,14 +337,13 @@ impl RankState {
         gpu: Gpu,
         out: &mut impl RankSink,
     ) {
+        let slot_wait = self.slot_wait(subcluster, model);
         let entry = &mut self.models[model.0 as usize];
-        let reserve = &self.reserves[subcluster.0 as usize];
         entry.candidate = None;
         entry.grants = entry.grants.wrapping_add(1);
         self.counters.grants += 1;
         let free_at = self.gpus.grant(gpu, model);
-        let slot_wait = entry.work.slot_wait(reserve, self.gpus.turn(subcluster));
-        let longest = reserve.longest(entry.demand.slack);
+        let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
         out.grant(model, Grant { gpu, free_at, slot_wait, longest });
     }
 

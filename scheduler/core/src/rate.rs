@@ -173,6 +173,13 @@ impl RateMeter {
         run_on.saturating_mul(u64::from(parts)) > runs.saturating_mul(u64::from(tasks))
     }
 
+    /// More tasks than this follow, as a run, one that has just arrived in about one case of ten
+    /// thousand: ln 10⁴ times their mean, as if their number were geometric.
+    pub fn run_tail(&self) -> u64 {
+        let Counts { arrivals, run_on, .. } = self.sum;
+        run_on.saturating_mul(92) / 10 / (arrivals - run_on + PAUSES_ASSUMED)
+    }
+
     /// How much more the number of arrivals varies than that of a Poisson process, in 1/16: about the
     /// index of dispersion, variance over mean, of a renewal process with such pauses. 16 for Poisson
     /// arrivals and while λ is not known.
@@ -200,6 +207,11 @@ impl RateMeter {
     /// When the last task arrived.
     pub fn last_arrival(&self) -> Nanos {
         self.last_arrival
+    }
+
+    /// Nothing has come for as long as the estimates look back. They change with arrivals only.
+    pub fn is_silent(&self, now: Nanos) -> bool {
+        now - self.last_arrival > BUCKET.times(BUCKETS as u64)
     }
 
     /// Tasks given up or not let in over tasks that came, in 1/65536.

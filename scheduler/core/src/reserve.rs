@@ -6,13 +6,14 @@
 //! where long batches have every slot. Both follow from the GPU time of the batches planned in about
 //! the last quarter of a second, counted by how long the models' tasks can wait for a slot.
 
+mod own_work;
 mod variability;
 
-pub(crate) use variability::OwnWork;
+pub(crate) use own_work::OwnWork;
 
 use crate::candidate::Candidate;
 use crate::rate::DISPERSION_ONE;
-use crate::sizing::LOSING;
+use crate::sizing::{LOSING, PER_CENT};
 use crate::time::Nanos;
 
 /// Loads fade by 1/16 in each 1/64 of a second: they are means over about a quarter of a second.
@@ -29,10 +30,13 @@ const SHORTEST_LOG2: u32 = 12;
 /// kept for larger ones; at twice what they may need, all are.
 const DEAR_FROM: u64 = 7;
 /// Unit of fractions of a slot.
-const PARTS: u64 = 256;
-/// So many slots at least are kept for shorter objectives: of several that need one at once, each has
-/// one, and what they need is learnt only from those that got it.
-const KEPT_AT_LEAST: u64 = 3;
+pub(crate) const PARTS: u64 = 256;
+/// So many slots at least are kept for shorter objectives: of two that need one at once each has one,
+/// and what they need is learnt only from those that got it.
+const KEPT_AT_LEAST: u64 = 2;
+/// With each per cent that shorter objectives lose above [`LOSING`], so many more slots are kept for
+/// them.
+const KEPT_PER_CENT: u64 = 16;
 /// Where so many slots become free while the batch executes, nobody needs one of his own.
 const TURNS: u64 = 8;
 /// A class with less of the load than this part does not count as the shortest.
@@ -83,6 +87,9 @@ pub(crate) struct Reserve {
     kept: [Kept; CLASSES],
     /// The shortest class of slack that is worth mentioning.
     shortest: usize,
+    /// Batches that the models have at a time at most: a model spaces its batches, so it has hardly
+    /// more than as many as it keeps slots busy on average, rounded up. As of their last plans.
+    peaks: u64,
 }
 
 impl Reserve {
@@ -94,6 +101,7 @@ impl Reserve {
             load: 0,
             kept: [Kept::default(); CLASSES],
             shortest: CLASSES,
+            peaks: 0,
         }
     }
 
@@ -123,12 +131,19 @@ impl Reserve {
     /// never does.
     pub(crate) fn before_due(&self, candidate: &Candidate) -> Option<u32> {
         let may = candidate.excess != Candidate::NOT_EARLY;
-        may.then(|| self.for_larger(candidate).max(self.for_shorter(candidate).early))
+        let kept = || self.for_larger(candidate).max(self.for_shorter(candidate).early);
+        may.then(|| kept().max(for_run(candidate)))
     }
 
     /// More than so many slots must be idle for the candidate to start although it is due.
     pub(crate) fn when_due(&self, candidate: &Candidate) -> u32 {
         self.for_shorter(candidate).due
+    }
+
+    /// Whether some batch may find no slot although every model spaces its own. On a single slot it may
+    /// find one of its own model there.
+    pub(crate) fn models_compete(&self) -> bool {
+        self.slots == 1 || self.peaks > u64::from(self.slots)
     }
 
     /// Slots kept for larger batches. What counts is how many slots the traffic would need if all
@@ -188,14 +203,17 @@ impl Reserve {
         let slots = u64::from(self.slots);
         let rest = (self.load - shorter.time).div_ceil(SLOT);
         let most = slots.saturating_sub(rest).max(1);
+        let bad_rate = (shorter.lost / shorter.time.max(1)) as u32;
+        let for_losses = u64::from(bad_rate.saturating_sub(LOSING)) * KEPT_PER_CENT / PER_CENT;
         let kept = |spread, at_most: u64| {
-            let wanted = deviations_above(shorter.time, spread).max(KEPT_AT_LEAST);
+            let load = deviation_above(shorter.time, spread).max(KEPT_AT_LEAST);
+            let wanted = load + for_losses;
             wanted.min(at_most).min(most) as u32
         };
         Kept {
             due: kept(shorter.time, slots * 4 / 5),
             early: kept(shorter.spread / u64::from(DISPERSION_ONE), slots.saturating_sub(1)),
-            bad_rate: (shorter.lost / shorter.time.max(1)) as u32,
+            bad_rate,
         }
     }
 }
@@ -222,6 +240,12 @@ impl Work {
     }
 }
 
+/// Slots that a run may need if each of its tasks takes one: of those that can wait, several share one.
+fn for_run(candidate: &Candidate) -> u32 {
+    let Candidate { run, latency, slack, .. } = candidate;
+    (u64::from(*run).saturating_mul(latency.0) / (latency.0 + slack.0).max(1)) as u32
+}
+
 /// What is left of a sum after so many ticks.
 fn faded(mut sum: u64, ticks: u64) -> u64 {
     for _ in 0..ticks {
@@ -233,9 +257,9 @@ fn faded(mut sum: u64, ticks: u64) -> u64 {
     sum
 }
 
-/// Slots that suffice for a load with this variance: three standard deviations above the mean.
-fn deviations_above(load: u64, variance: u64) -> u64 {
-    (load + 3 * variance.isqrt() * ROOT_OF_SLOT).div_ceil(SLOT)
+/// Slots for a load with this variance: a standard deviation above the mean.
+fn deviation_above(load: u64, variance: u64) -> u64 {
+    (load + variance.isqrt() * ROOT_OF_SLOT).div_ceil(SLOT)
 }
 
 fn class_of(length: Nanos) -> usize {

@@ -18,7 +18,7 @@ const LEAST: u32 = PARTS / 4;
 /// A model loses tasks if more than so many of them are bad, in 1/65536: a quarter of what may be.
 pub(crate) const LOSING: u32 = 164;
 /// One per cent, in 1/65536.
-const PER_CENT: u64 = 655;
+pub(crate) const PER_CENT: u64 = 655;
 /// With each per cent of bad tasks above [`LOSING`], demand counts as so many times more variable.
 const DISPERSION_PER_CENT: u64 = 4;
 
@@ -94,11 +94,6 @@ impl Sizing {
         }
     }
 
-    /// Whether more tasks are lost than a quarter of what may be.
-    pub(crate) fn is_losing(&self) -> bool {
-        self.rate.bad_rate() > LOSING
-    }
-
     pub(crate) fn set_profile(&mut self, profile: Profile) {
         self.latency.replace(profile, self.slo);
         self.resize();
@@ -128,11 +123,19 @@ impl Sizing {
         (self.rate.last_arrival() + self.run_wait).min(latest - Nanos(spare.0 / 5 * 4))
     }
 
+    /// See [`Candidate::run`].
+    pub(crate) fn run(&self, now: Nanos, batch: u32, latest: Nanos) -> u16 {
+        if self.run_end(batch, latest) <= now {
+            return 0;
+        }
+        self.rate.run_tail().min(Candidate::RUN_MAX.into()) as u16
+    }
+
     /// See [`Candidate::excess`].
     pub(crate) fn excess(&self, batch: u32, latency: Nanos) -> u16 {
         let efficient = self.each.0.saturating_mul(batch.into());
         let dearer = (latency.0.saturating_sub(efficient)).saturating_mul(Candidate::EXCESS_ONE);
-        (dearer / efficient.max(1)).min(u64::from(Candidate::NOT_EARLY) - 1) as u16
+        (dearer / efficient.max(1)).min(Candidate::EXCESS_MAX.into()) as u16
     }
 
     /// What the tasks of such a batch take of a GPU if they are executed in efficient batches.

@@ -27,13 +27,26 @@ fn a_batch_waits_while_further_tasks_are_expected() {
 fn no_batch_waits_to_the_very_end_for_a_slot_that_may_be_taken() {
     // Three are dear beside 3.2, so of four slots one is taken a quarter of a gap before the end.
     assert_starts(4, 3, 40.0, 40.0 - 14.0 - 0.25);
-    // A single slot that is busy most of the time is taken at once.
-    let mut world = World::new(vec![baton(1.0, 10.0, 40.0)], 1);
-    world.warm_up(0, 1000, 40.0);
-    world.arrives(0, 1, 0.0, 40.0);
-    world.run(0.0);
-    assert_eq!(world.sizes(), [1]);
+}
+
+#[test]
+fn who_found_no_slot_is_due_earlier_by_as_much() {
+    // Three models, two slots: all fall due at the same moments, and the last waits for ℓ(1) = 11 ms. That
+    // is a turn of 5.5 ms for each of the others.
+    let mut world = World::new(vec![baton(1.0, 10.0, 40.0); 3], 2);
+    for round in 0..200 {
+        for model in 0..3 {
+            let task = 1_000 + round * 3 + u64::from(model);
+            world.arrives(model, task, round as f64 * 50.0, 40.0);
+        }
+    }
+    world.run(200.0 * 50.0);
+    world.batches.clear();
+    world.mark();
+    world.arrives(2, 1, 0.0, 40.0);
     world.run_out();
+    let start_ms = (world.batches[0].start - world.at(0.0)).as_millis_f64();
+    assert!((15.0..19.0).contains(&start_ms), "28 ms less 11: {start_ms}");
 }
 
 /// With λ = 1000/s, evenly spaced, and ℓ(b) = b + 10, so many tasks that come at once start then.

@@ -295,7 +295,7 @@ impl Pair {
         assert!(consistent(model), "{model:?}, but recomputed {naive:?}");
         assert_eq!(self.out.published, model, "what RankState knows");
         assert_eq!(self.model.waiting(), self.naive.waiting.len());
-        let moment = self.naive.next_moment(self.model.latency(), model, self.now);
+        let moment = self.naive.next_moment(self.model.latency(), model);
         assert_eq!(self.model.next_timer(), moment);
     }
 }

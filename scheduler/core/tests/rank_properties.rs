@@ -189,6 +189,7 @@ impl Pair {
                     slack: Nanos::ZERO,
                     dispersion: 16,
                     excess: if early { 0 } else { Candidate::NOT_EARLY },
+                    run: 0,
                 };
                 self.candidate(model, Some(candidate), stale);
             }

@@ -48,6 +48,7 @@ fn candidate(exec_at: f64, urgency: f64) -> Option<Candidate> {
         slack: Nanos::ZERO,
         dispersion: 16,
         excess: Candidate::NOT_EARLY,
+        run: 0,
     })
 }
 

@@ -17,7 +17,7 @@ pub(crate) trait Scheduler {
     /// An idle GPU slot has come.
     fn on_gpu_join(&mut self, now: Nanos, gpu: u32, cluster: &mut Cluster);
     /// GPUs that the traffic of the last seconds needs, by a scheduler that reckons it.
-    fn gpus_needed(&self) -> Option<u32> {
+    fn gpus_needed(&self, _now: Nanos) -> Option<u32> {
         None
     }
     /// When [`Scheduler::on_timer`] must be called; [`Nanos::MAX`] while nothing is pending.

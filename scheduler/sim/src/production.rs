@@ -175,8 +175,8 @@ impl<W: Watch> Scheduler for Production<W> {
         self.settle(now, cluster);
     }
 
-    fn gpus_needed(&self) -> Option<u32> {
-        let load = self.models.iter().map(ModelState::load).sum();
+    fn gpus_needed(&self, now: Nanos) -> Option<u32> {
+        let load = self.models.iter().map(|model| model.load(now)).sum();
         let counted = |of: fn(&ModelCounters) -> u64| {
             self.models.iter().map(|model| of(&model.counters())).sum::<u64>()
         };

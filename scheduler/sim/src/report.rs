@@ -23,8 +23,8 @@ pub struct Report {
     pub worst_model_bad_rate: f64,
     /// Part of the measured span that the GPU slots that were there executed.
     pub gpu_utilization: f64,
-    /// GPUs that the traffic of the last five seconds needs ([`baton_core::gpus_needed`]); `None` under
-    /// the policies of the papers.
+    /// GPUs that the traffic of the last five seconds needs ([`baton_core::gpus_needed`], with the tasks
+    /// lost since the run began); `None` under the policies of the papers.
     pub gpus_needed: Option<u32>,
     /// Tasks per batch.
     pub mean_batch: f64,

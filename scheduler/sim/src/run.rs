@@ -143,7 +143,7 @@ impl Stage<'_> {
         let mut cluster = Cluster::new(scenario, run.seed, keep);
         cluster.tally().allow(allowed);
         drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);
-        let results = cluster.into_results(scheduler.gpus_needed());
+        let results = cluster.into_results(scheduler.gpus_needed(scenario.end()));
         if !results.tally.decided {
             results.tally.check(scenario.models.iter().map(|model| model.name.clone()))?;
         }

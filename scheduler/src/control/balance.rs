@@ -39,8 +39,7 @@ impl Balance {
             threads,
             seen: vec![0; parts.homes.len()],
             seen_at: None,
-            // With one thread there is nothing to look at.
-            next_look: if threads > 1 { Nanos::ZERO } else { Nanos::MAX },
+            next_look: Nanos::ZERO,
             uneven: 0,
             moving: None,
         }
@@ -96,13 +95,16 @@ impl<T: Transport> ControlThread<T> {
         true
     }
 
-    pub(super) fn check_balance(&mut self, now: Nanos) -> usize {
+    /// Looks at what the models are asked for: who should move, how many GPUs are needed.
+    pub(super) fn check_loads(&mut self, now: Nanos) -> usize {
         if now < self.balance.next_look {
             return 0;
         }
         self.balance.next_look = now + LOOK_EVERY;
         // The answers to the last question are there; the next ones will be at the next look.
-        let rates = self.balance.rates(now, self.parts.load.read());
+        let requests = self.parts.load.read().map(|load| load.requests);
+        let rates = self.balance.rates(now, requests);
+        self.check_needs(now);
         self.tell_model_threads(|| ModelCommand::ReportLoad);
         if let Some(Move { model, to }) = rates.and_then(|rates| self.balance.look(&rates)) {
             self.move_model(ModelId(model as u32), to);

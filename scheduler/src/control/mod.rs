@@ -3,6 +3,7 @@
 //! Off the request path. The ControlThread alone decides who is a member; ModelThreads and the
 //! RankThread are told by commands, backends learn of frontends by `PeerUp` and `PeerDown`.
 
+mod autoscale;
 mod balance;
 mod join;
 mod leave;
@@ -25,6 +26,7 @@ use crate::load_board::LoadBoard;
 use crate::peers::Member;
 use crate::roster::Roster;
 
+use autoscale::Autoscale;
 use balance::Balance;
 
 /// One connection, from its hello on.
@@ -92,6 +94,7 @@ pub struct ControlThread<T> {
     /// What the silence of members is measured in: this thread may have stood still with them.
     awake: AwakeTime,
     balance: Balance,
+    autoscale: Autoscale,
     finished: bool,
     log: Log,
 }
@@ -133,7 +136,7 @@ const CHECKS_PER_TIMEOUT: u64 = 8;
 impl<T: Transport> ControlThread<T> {
     /// Nobody is joined yet.
     pub fn new(transport: T, parts: ControlParts) -> Self {
-        let balance = Balance::new(&parts);
+        let (balance, autoscale) = (Balance::new(&parts), Autoscale::new(&parts));
         let check_every = Nanos(parts.member_timeout.0 / CHECKS_PER_TIMEOUT);
         Self {
             transport,
@@ -145,6 +148,7 @@ impl<T: Transport> ControlThread<T> {
             next_check: Nanos::ZERO,
             awake: AwakeTime::in_steps_of(check_every.min(PARK_MAX)),
             balance,
+            autoscale,
             finished: false,
             log: Log::default(),
         }
@@ -336,7 +340,7 @@ impl<T: Transport> Agent for ControlThread<T> {
         let work = self.take_events(now)
             + self.take_notices()
             + self.check_silence(now)
-            + self.check_balance(now)
+            + self.check_loads(now)
             + self.check_shutdown();
         self.transport.flush();
         work

@@ -191,8 +191,8 @@ impl<T: Transport> ModelThread<T> {
                 self.on_profile(model, profile);
             }
             ModelCommand::Adopt { model, from } => self.arrivals.push(Arrival::new(model, from)),
-            ModelCommand::Release { model, to } => self.release(model, to),
-            ModelCommand::ReportLoad => self.report_load(),
+            ModelCommand::Release { model, to } => self.release(now, model, to),
+            ModelCommand::ReportLoad => self.report_load(now),
             ModelCommand::Shutdown => self.shut_down(now),
         }
     }

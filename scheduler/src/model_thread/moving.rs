@@ -17,6 +17,7 @@ use crate::board::Published;
 use crate::dispatch::Place;
 use crate::limits::PASSAGE_MAX;
 use crate::link::Notice;
+use crate::load_board::ModelLoad;
 use crate::passage::{Handover, Moving, Passage, PassageEnd};
 
 /// A model that comes from another thread, and by which way.
@@ -54,7 +55,7 @@ impl<T: Transport> ModelThread<T> {
     }
 
     /// Hands the model over. From now on what arrives for it is passed on.
-    pub(super) fn release(&mut self, model: ModelId, mut to: Passage) {
+    pub(super) fn release(&mut self, now: Nanos, model: ModelId, mut to: Passage) {
         let Place::Here(at) = self.out.places[model.0 as usize] else {
             unreachable!("a model is moved from where it is, once it has arrived there");
         };
@@ -63,7 +64,7 @@ impl<T: Transport> ModelThread<T> {
             mem::replace(&mut self.models[at as usize], vacant);
         self.timers.remove(at);
         self.vacant.push(at);
-        self.load.write(model, requests(&state, quota.as_deref()));
+        self.load.write(model, load(now, &state, quota.as_deref()));
         let last = self.out.link.last_candidate(model);
         to.send(Handover::Model(Box::new(Moving { state, subcluster, quota, last })));
         let passage = self.store_passage(to);
@@ -186,11 +187,11 @@ impl<T: Transport> ModelThread<T> {
         }
     }
 
-    pub(super) fn report_load(&mut self) {
+    pub(super) fn report_load(&mut self, now: Nanos) {
         for (model, &place) in self.out.places.iter().enumerate() {
             if let Place::Here(at) = place {
                 let Model { state, quota, .. } = &self.models[at as usize];
-                self.load.write(ModelId(model as u32), requests(state, quota.as_deref()));
+                self.load.write(ModelId(model as u32), load(now, state, quota.as_deref()));
             }
         }
     }
@@ -269,7 +270,9 @@ impl Model {
     }
 }
 
-/// What a model's ModelThread had to look at: also requests that its quota did not let in.
-fn requests(state: &ModelState, quota: Option<&Quota>) -> u64 {
-    state.counters().received + quota.map_or(0, Quota::refused)
+/// What a model is asked for: also by requests that its quota did not let in.
+fn load(now: Nanos, state: &ModelState, quota: Option<&Quota>) -> ModelLoad {
+    let counters = state.counters();
+    let requests = counters.received + quota.map_or(0, Quota::refused);
+    ModelLoad { requests, lost: counters.given_up, slots: state.load(now) }
 }

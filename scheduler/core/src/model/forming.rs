@@ -26,7 +26,7 @@ impl ModelState {
         if due > now || self.schedulable_at > now {
             self.schedulable_at = due;
         }
-        self.timer = self.timer_of(window).min(self.early_timer(now));
+        self.timer = self.timer_of(window).min(self.run_over());
         self.lull = if now < due { self.lull_of(window, now) } else { Lull::OVER };
         self.behind = false;
     }
@@ -65,10 +65,13 @@ impl ModelState {
         let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
         let exec_at = (now + delay).max(deferred);
         let latest = frontrun - self.network.jitter;
-        let excess = match self.early_from(now, batch, latest) {
-            from if from <= now => self.sizing.excess(batch, latency),
-            _ => Candidate::NOT_EARLY,
+        // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
+        let may_be_early = self.starts_early && self.room().is_none();
+        let excess = match may_be_early {
+            true => self.sizing.excess(batch, latency),
+            false => Candidate::NOT_EARLY,
         };
+        let run = if may_be_early { self.sizing.run(now, batch, latest) } else { 0 };
         let slack = if self.yields { self.sizing.slack } else { Nanos::ZERO };
         Candidate {
             batch,
@@ -82,25 +85,14 @@ impl ModelState {
             slack,
             dispersion: self.sizing.dispersion,
             excess,
+            run,
         }
     }
 
-    /// From when on the batch may start before it is due.
-    fn early_from(&self, now: Nanos, batch: u32, latest: Nanos) -> Nanos {
-        // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
-        if !self.starts_early || self.room().is_some() {
-            return Nanos::MAX;
-        }
-        // Where tasks are lost, those of a run shall not take a slot each.
-        if self.sizing.is_losing() { self.sizing.run_end(batch, latest) } else { now }
-    }
-
-    /// When a candidate that gathers a run may start early.
-    fn early_timer(&self, now: Nanos) -> Nanos {
+    /// When nothing more of a run is waited for.
+    fn run_over(&self) -> Nanos {
         match self.candidate {
-            Some(c) if self.starts_early && c.excess == Candidate::NOT_EARLY && c.due() > now => {
-                self.early_from(now, c.batch, c.latest)
-            }
+            Some(c) if c.run > 0 => self.sizing.run_end(c.batch, c.latest),
             _ => Nanos::MAX,
         }
     }

@@ -40,19 +40,19 @@ impl RankState {
         let Model { subcluster, candidate, .. } = self.models[model.0 as usize];
         let candidate = candidate.expect("only candidates wait");
         match self.waits_until(now, subcluster, &candidate) {
-            None => self.make_ready(model, subcluster, candidate),
+            None => self.is_due(now, model, subcluster, candidate),
             Some(until) => self.wait(model, subcluster, until),
         }
     }
 
     /// A batch was planned for the slot.
-    pub(super) fn note_work(&mut self, now: Nanos, gpu: Gpu, work: Nanos) {
+    pub(super) fn note_work(&mut self, now: Nanos, gpu: Gpu, work: Nanos, latency: Nanos) {
         let Some((subcluster, model)) = self.gpus.holder(gpu) else { return };
         let Model { demand, work: own, .. } = &mut self.models[model.0 as usize];
         let reserve = &mut self.reserves[subcluster.0 as usize];
         self.spared[subcluster.0 as usize] |= reserve.refresh(now, self.gpus.present(subcluster));
         reserve.planned(demand, work);
-        own.planned(reserve, work);
+        own.planned(reserve, work, latency);
     }
 
     /// Gives a waiting candidate a slot, if more are idle than it has to leave.

@@ -22,7 +22,7 @@ fn asked(slots: u32, loads: &[(Demand, f64)]) -> (Reserve, Vec<OwnWork>) {
         for ((demand, busy), own) in loads.iter().zip(&mut own) {
             let work = Nanos((busy * MS as f64) as u64);
             reserve.planned(demand, work);
-            own.planned(&reserve, work);
+            own.planned(&mut reserve, work, work);
         }
     }
     reserve.refresh(Nanos(8_000 * MS), slots);
@@ -45,6 +45,7 @@ fn candidate(latency_ms: u64, slack_ms: u64, excess: u16) -> Candidate {
         slack,
         dispersion: 16,
         excess,
+        run: 0,
     }
 }
 
@@ -70,29 +71,29 @@ fn small_batches_leave_slots_to_larger_ones_as_load_grows() {
 #[test]
 fn long_batches_leave_slots_to_shorter_objectives() {
     let reserve = loaded(20, &[(2, 4.0), (100, 1.0)]);
-    // Mean 4, standard deviation 2: ten.
-    assert_eq!(reserve.when_due(&candidate(40, 100, 0)), 10);
+    // Mean 4, standard deviation 2.
+    assert_eq!(reserve.when_due(&candidate(40, 100, 0)), 6);
     assert_eq!(reserve.when_due(&candidate(1, 100, 0)), 0, "it ends soon");
     assert_eq!(reserve.when_due(&candidate(40, 3, 0)), 0, "its own objective is short");
 }
 
 #[test]
-fn a_little_load_keeps_three_and_a_few_slots_are_not_all_kept() {
+fn a_little_load_keeps_two_slots_and_a_few_slots_are_not_all_kept() {
     let kept = |slots| loaded(slots, &[(2, 0.001)]).when_due(&candidate(400, 900, 0));
-    assert_eq!([20, 5, 4, 3, 2, 1].map(kept), [3, 3, 3, 2, 1, 0]);
+    assert_eq!([20, 5, 4, 3, 2, 1].map(kept), [2, 2, 2, 2, 1, 0]);
 }
 
 #[test]
 fn where_slots_become_free_often_none_is_kept() {
     let kept = |slots| loaded(slots, &[(20, 1.0)]).when_due(&candidate(100, 900, 0));
-    assert_eq!([20, 30, 60, 100].map(kept), [4, 4, 0, 0], "one in 100 ms / 60 · 8 = 13 ms");
+    assert_eq!([20, 30, 60, 100].map(kept), [2, 2, 0, 0], "one in 100 ms / 60 · 8 = 13 ms");
 }
 
 #[test]
 fn what_is_left_carries_the_rest() {
-    // Mean 4 and six above it are wanted; ten others' slots are busy.
+    // Mean 4 and two above it are wanted.
     let kept = |others| loaded(20, &[(2, 4.0), (100, others)]).when_due(&candidate(40, 100, 0));
-    assert_eq!([9.9, 10.9, 15.5, 19.9].map(kept), [10, 9, 5, 1]);
+    assert_eq!([9.9, 14.9, 15.5, 19.9].map(kept), [6, 6, 5, 1]);
 }
 
 #[test]
@@ -103,9 +104,11 @@ fn variable_demand_is_kept_more_before_a_batch_is_due() {
         let long = candidate(40, 100, 0);
         (reserve.before_due(&long).unwrap(), reserve.when_due(&long))
     };
-    assert_eq!(kept(16, 0), (4, 4));
-    assert_eq!(kept(64, 0), (7, 4), "twice the standard deviation");
-    assert_eq!(kept(16 * 64, 0), (19, 4), "all but one");
+    assert_eq!(kept(16, 0), (2, 2));
+    assert_eq!(kept(64, 0), (3, 2), "twice the standard deviation");
+    assert_eq!(kept(16 * 400, 0), (19, 2), "all but one");
+    assert_eq!(kept(16, 164 + 328), (10, 10), "eight for half a per cent");
+    assert_eq!(kept(16, 6_550), (19, 16), "at most");
 }
 
 #[test]
@@ -115,8 +118,8 @@ fn a_model_that_loses_more_than_shorter_objectives_leaves_them_nothing() {
         let (reserve, _) = asked(20, &[(Demand { bad_rate: theirs, ..short }, 1.0)]);
         reserve.when_due(&Candidate { bad_rate, ..candidate(40, 100, 0) })
     };
-    assert_eq!([0, 160, 164, 165, 900].map(|own| kept(0, own)), [4, 4, 4, 0, 0]);
-    assert_eq!([164, 795, 805, 900].map(|own| kept(800, own)), [4, 4, 0, 0]);
+    assert_eq!([0, 160, 164, 165, 900].map(|own| kept(0, own)), [2, 2, 2, 0, 0]);
+    assert_eq!([164, 295, 305, 900].map(|own| kept(300, own)), [5, 5, 0, 0]);
 }
 
 #[test]
@@ -132,19 +135,35 @@ fn small_batches_wait_sooner_where_nothing_else_can() {
 }
 
 #[test]
-fn a_batch_is_due_earlier_the_more_others_compete() {
-    let turn = Nanos(MS);
-    let slot_waits = |slots, models: usize, each: f64| {
-        let (reserve, mut own) = asked(slots, &vec![(POISSON, each); models]);
-        own[0].slot_wait(&reserve, turn).0 as f64 / MS as f64
+fn a_run_that_may_need_more_slots_than_are_idle_gathers() {
+    let in_run = |slack_ms| Candidate { run: 7, ..candidate(10, slack_ms, 0) };
+    assert_eq!(loaded(20, &[]).before_due(&in_run(0)), Some(7));
+    assert_eq!(loaded(20, &[]).before_due(&in_run(25)), Some(2), "they can take turns");
+    assert_eq!(loaded(20, &[]).when_due(&in_run(0)), 0);
+}
+
+#[test]
+fn models_compete_if_there_is_no_slot_for_each_of_their_batches() {
+    let compete = |slots, busy: &[f64]| {
+        let models: Vec<(Demand, f64)> = busy.iter().map(|&busy| (POISSON, busy)).collect();
+        asked(slots, &models).0.models_compete()
     };
-    assert_eq!(slot_waits(4, 1, 3.0), 0.0, "nobody else");
-    assert_eq!(slot_waits(20, 2, 5.0), 0.0, "one other does not need fifteen slots");
-    // ρ = .75, and (3 − 2.25) / √.75 = .87 standard deviations away of 1.6: 8 · 3 · .46.
-    assert!((slot_waits(3, 4, 0.8) - 11.0).abs() < 0.3, "{}", slot_waits(3, 4, 0.8));
-    assert!(slot_waits(4, 8, 0.5) > 16.0, "ρ = .82");
-    assert!(slot_waits(1, 1, 0.5) > 2.0, "a single slot is kept by the model itself");
-    assert!(slot_waits(1, 20, 0.1) <= 8.0 * 9.0, "bounded beyond the capacity");
+    assert!(!compete(8, &[0.9; 8]), "one batch each");
+    assert!(compete(8, &[0.5; 9]), "nine models");
+    assert!(!compete(6, &[2.4, 3.6]), "two of one and three of the other, and a bit");
+    assert!(compete(6, &[2.6, 3.9]), "three and four");
+    assert!(compete(1, &[0.5]), "the model's own batches have the only slot");
+}
+
+#[test]
+fn the_others_are_counted_by_what_they_ask_for() {
+    let others = |slots, own: f64, other: f64| {
+        let (reserve, mut works) = asked(slots, &[(POISSON, own), (POISSON, other)]);
+        works[0].others(&reserve) as f64 / PARTS as f64
+    };
+    assert!((others(9, 0.5, 4.0) - 8.0).abs() < 0.1, "{}", others(9, 0.5, 4.0));
+    assert!((others(9, 4.0, 1.0) - 0.25).abs() < 0.02, "{}", others(9, 4.0, 1.0));
+    assert!((others(1, 0.4, 0.2) - 1.5).abs() < 0.02, "and itself: {}", others(1, 0.4, 0.2));
 }
 
 #[test]

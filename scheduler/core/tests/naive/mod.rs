@@ -224,15 +224,14 @@ impl Naive {
         &self,
         latency: &Latency,
         candidate: Option<Candidate>,
-        now: Nanos,
     ) -> Option<Nanos> {
         let alone = latency.of(1) + self.config.network.before(1);
         let hopeless = self.waiting.first().map(|head| head.deadline - alone);
         let invalid = candidate.map(|c| c.invalid_after - c.delay);
-        let waits = candidate.filter(|c| c.excess == Candidate::NOT_EARLY && c.due() > now);
-        let early = waits.and_then(|c| self.early_from(latency, c.batch, c.latest));
+        let in_run = candidate.filter(|c| c.run > 0);
+        let run_over = in_run.map(|c| self.run_end(latency, c.batch, c.latest));
         let last = hopeless.into_iter().chain(invalid).min().map(|last| last + Nanos(1));
-        last.into_iter().chain(early).min()
+        last.into_iter().chain(run_over).min()
     }
 
     /// Appendix C's update_candidate, and the policies' choices in it.
@@ -251,6 +250,8 @@ impl Naive {
             Policy::Symphony | Policy::Eager => Nanos::ZERO,
         };
         let ours = self.config.policy == Policy::Baton;
+        let early = ours && self.config.prefer == Prefer::Latency;
+        let in_run = self.run_end(latency, batch, latest) > now;
         Some(Candidate {
             batch,
             exec_at: deferred.max(now + delay),
@@ -262,27 +263,16 @@ impl Naive {
             latency: latency.of(batch),
             slack: if ours { self.slack } else { Nanos::ZERO },
             dispersion: self.dispersion,
-            excess: match self.early_from(latency, batch, latest) {
-                Some(from) if from <= now => self.excess(latency, batch),
-                _ => Candidate::NOT_EARLY,
-            },
+            excess: if early { self.excess(latency, batch) } else { Candidate::NOT_EARLY },
+            run: if early && in_run { self.run_tail() } else { 0 },
         })
-    }
-
-    /// From when on a batch may start early: where tasks are lost, not while others of a run arrive. `None`:
-    /// never.
-    fn early_from(&self, latency: &Latency, batch: u32, latest: Nanos) -> Option<Nanos> {
-        let Policy::Baton = self.config.policy else { return None };
-        let run_end = self.run_end(latency, batch, latest);
-        let from = if self.bad_rate > 164 { run_end } else { Nanos::ZERO };
-        (self.config.prefer == Prefer::Latency).then_some(from)
     }
 
     /// By how much each task costs more than in a batch of the target size.
     fn excess(&self, latency: &Latency, batch: u32) -> u16 {
         let efficient = self.each.0 * u64::from(batch);
         let dearer = latency.of(batch).0.saturating_sub(efficient) * Candidate::EXCESS_ONE;
-        (dearer / efficient.max(1)).min(u64::from(Candidate::NOT_EARLY) - 1) as u16
+        (dearer / efficient.max(1)).min(u64::from(Candidate::EXCESS_MAX)) as u16
     }
 
     /// What is left of the objective beside a lone task.
@@ -297,6 +287,12 @@ impl Naive {
         let arrivals = || self.arrivals.iter().zip(&self.ran_on).filter(counts);
         let ran_on = arrivals().filter(|&(_, &ran_on)| ran_on).count() as u64;
         (ran_on, arrivals().count() as u64 - ran_on + 5)
+    }
+
+    /// 9.2 times the mean number of tasks that follow one in a run.
+    fn run_tail(&self) -> u16 {
+        let (ran_on, did_not) = self.run;
+        (ran_on * 92 / 10 / did_not).min(Candidate::RUN_MAX.into()) as u16
     }
 
     /// Three times the mean of the gaps within runs, at most 1/16 of 1/λ.

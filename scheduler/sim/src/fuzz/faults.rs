@@ -55,6 +55,10 @@ impl Extras {
     }
 }
 
+/// Messages between two threads take no longer. A policy of the papers decides in one place and pays
+/// none of it: much more of it would compare threads, not policies.
+const LAG_MAX_US: f64 = 5.0;
+
 /// Times are drawn in proportion to the shortest of the scenario, so that objectives can be met.
 pub(super) fn draw(dice: &mut Dice, gpus: u32, kinds: &[Kind]) -> Extras {
     let least = |of: fn(&Kind) -> f64| kinds.iter().map(of).fold(f64::INFINITY, f64::min);
@@ -70,7 +74,7 @@ pub(super) fn draw(dice: &mut Dice, gpus: u32, kinds: &[Kind]) -> Extras {
         extras.network_us = Some((ctrl_us, short(alpha_us * dice.log_between(0.003, 0.1))));
     }
     if dice.chance(EACH) {
-        extras.message_lag_us = short(slo_us * dice.log_between(0.001, 0.02));
+        extras.message_lag_us = short((slo_us * dice.log_between(0.001, 0.02)).min(LAG_MAX_US));
     }
     if dice.chance(EACH) {
         extras.overrun_ms = short(alone_ms * dice.log_between(0.003, 0.05));

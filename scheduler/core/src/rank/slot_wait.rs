@@ -1,0 +1,81 @@
+//! How much earlier than at the last moment a batch is due, because it may find no slot then.
+
+use super::RankState;
+use crate::ids::{ModelId, SubclusterId};
+use crate::reserve::PARTS;
+use crate::time::Nanos;
+
+/// The mean is over about so many batches.
+const BATCHES: u64 = 64;
+/// Means in a slot wait: few of the waits are longer.
+const MEANS: u64 = 16;
+
+/// For how long one model's batches wait for a slot once they are due.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Waited {
+    /// Since when its candidate has been due; `None` while there is none that is, and if it got its
+    /// slot before.
+    since: Option<Nanos>,
+    /// Mean × [`BATCHES`], ns.
+    sum: u64,
+}
+
+impl Waited {
+    pub(super) fn begins(&mut self, now: Nanos) {
+        self.since.get_or_insert(now);
+    }
+
+    /// There is a slot, or the batch is lost.
+    pub(super) fn ends(&mut self, now: Nanos) {
+        let Some(since) = self.since.take() else { return };
+        self.sum = (self.sum - self.sum / BATCHES).saturating_add((now - since).0);
+    }
+
+    fn mean(&self) -> Nanos {
+        Nanos(self.sum / BATCHES)
+    }
+}
+
+impl RankState {
+    /// For how long the model's next batches may wait for a slot: longer than all but a few of the
+    /// last ones did, and at most a turn for each other model. None of them waits if there is a slot
+    /// for each batch that the models have at a time.
+    pub(super) fn slot_wait(&mut self, subcluster: SubclusterId, model: ModelId) -> Nanos {
+        let reserve = &self.reserves[subcluster.0 as usize];
+        if !reserve.models_compete() {
+            return Nanos::ZERO;
+        }
+        let entry = &mut self.models[model.0 as usize];
+        let turns = entry.work.others(reserve);
+        let each_once = Nanos(self.gpus.turn(subcluster).0.saturating_mul(turns) / PARTS);
+        entry.waited.mean().times(MEANS).min(each_once)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_of_the_last_waits() {
+        let mut waited = Waited::default();
+        let mut wait = |ns: u64| {
+            waited.begins(Nanos(100));
+            waited.begins(Nanos(103));
+            waited.ends(Nanos(100 + ns));
+            waited.mean().0
+        };
+        assert_eq!(wait(640), 10);
+        assert!(
+            (0..1_000).map(|_| wait(640)).last().is_some_and(|mean| (630..=640).contains(&mean))
+        );
+        assert!((0..1_000).map(|_| wait(0)).last().is_some_and(|mean| mean <= 1));
+    }
+
+    #[test]
+    fn a_batch_that_starts_before_it_is_due_has_not_waited() {
+        let mut waited = Waited::default();
+        waited.ends(Nanos(9));
+        assert_eq!(waited.mean(), Nanos::ZERO);
+    }
+}

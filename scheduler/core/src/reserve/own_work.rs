@@ -1,0 +1,46 @@
+//! One model's part of a sub-cluster's load.
+
+use super::{PARTS, Reserve, SLOT, TICK, faded};
+use crate::time::Nanos;
+
+/// GPU time of one model's batches, faded like the reserve's.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct OwnWork {
+    /// As if in efficient batches.
+    work: u64,
+    /// As planned.
+    busy: u64,
+    /// In ticks.
+    faded_at: u64,
+    /// As counted in [`Reserve::peaks`].
+    peak: u64,
+}
+
+impl OwnWork {
+    /// A batch was planned, as of the last [`Reserve::refresh`].
+    pub(crate) fn planned(&mut self, reserve: &mut Reserve, work: Nanos, latency: Nanos) {
+        self.fade(reserve);
+        self.work += work.0;
+        self.busy += latency.0;
+        let peak = (self.busy / 5 * 4).div_ceil(SLOT);
+        reserve.peaks = reserve.peaks - self.peak + peak;
+        self.peak = peak;
+    }
+
+    /// So many models of this one's size would be the others' load, in [`PARTS`]. A single slot is also
+    /// taken by the model itself.
+    pub(crate) fn others(&mut self, reserve: &Reserve) -> u64 {
+        self.fade(reserve);
+        let others =
+            if reserve.slots == 1 { reserve.load } else { reserve.load.saturating_sub(self.work) };
+        others.saturating_mul(PARTS) / self.work.max(1)
+    }
+
+    fn fade(&mut self, reserve: &Reserve) {
+        let ticks = reserve.faded_at.0 / TICK.0;
+        let passed = ticks.saturating_sub(self.faded_at);
+        self.work = faded(self.work, passed);
+        self.busy = faded(self.busy, passed);
+        self.faded_at = ticks;
+    }
+}

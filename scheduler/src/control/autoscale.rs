@@ -1,0 +1,65 @@
+//! How many GPUs the traffic of each sub-cluster needs: what an autoscaler is told.
+
+use baton_core::{Nanos, SubclusterId, gpus_needed};
+use baton_rdma::Transport;
+
+use super::{ControlParts, ControlThread};
+
+/// A change is told after so long at the earliest.
+const TELL_EVERY: Nanos = Nanos::from_millis(10_000);
+
+/// What was known at the last look, by sub-cluster.
+#[derive(Debug)]
+pub(super) struct Autoscale {
+    /// Requests and lost tasks in total.
+    seen: Vec<(u64, u64)>,
+    told: Vec<u32>,
+    next_tell: Nanos,
+}
+
+impl Autoscale {
+    pub(super) fn new(parts: &ControlParts) -> Self {
+        let subclusters = parts.catalog.subclusters().count();
+        let (seen, told) = (vec![(0, 0); subclusters], vec![0; subclusters]);
+        Self { seen, told, next_tell: Nanos::ZERO }
+    }
+
+    /// Of the requests since the last look so many were lost, in 1/65536.
+    fn bad_rate(&mut self, subcluster: usize, requests: u64, lost: u64) -> u32 {
+        let (requests_seen, lost_seen) =
+            std::mem::replace(&mut self.seen[subcluster], (requests, lost));
+        let (requests, lost) = (requests - requests_seen, lost - lost_seen);
+        ((lost << 16) / requests.max(1)).min(u32::MAX.into()) as u32
+    }
+}
+
+impl<T: Transport> ControlThread<T> {
+    /// Counts the GPUs that are needed, and writes down what has changed.
+    pub(super) fn check_needs(&mut self, now: Nanos) {
+        let subclusters: Vec<SubclusterId> = self.parts.catalog.subclusters().collect();
+        let needed: Vec<u32> = subclusters.iter().map(|&id| self.needed(id)).collect();
+        self.parts.counters.gpus_needed.set(needed.iter().map(|&needed| u64::from(needed)).sum());
+        if now < self.autoscale.next_tell || self.autoscale.told == needed {
+            return;
+        }
+        self.autoscale.next_tell = now + TELL_EVERY;
+        for (&id, &gpus_needed) in subclusters.iter().zip(&needed) {
+            let (subcluster, gpus) =
+                (self.parts.catalog.subcluster_name(id), self.roster.serving(id));
+            if self.autoscale.told[id.0 as usize] != gpus_needed {
+                tracing::info!(subcluster, gpus_needed, gpus, "what the traffic needs has changed");
+            }
+        }
+        self.autoscale.told = needed;
+    }
+
+    fn needed(&mut self, subcluster: SubclusterId) -> u32 {
+        let loads = self.parts.load.read().zip(self.parts.catalog.subclusters_of_models());
+        let its = loads.filter(|&(_, of)| of == subcluster).map(|(load, _)| load);
+        let [requests, lost, slots] = its.fold([0; 3], |[requests, lost, slots], load| {
+            [requests + load.requests, lost + load.lost, slots + load.slots]
+        });
+        let bad_rate = self.autoscale.bad_rate(subcluster.0 as usize, requests, lost);
+        gpus_needed(slots, bad_rate, self.roster.serving(subcluster))
+    }
+}
