@@ -92,7 +92,7 @@ impl BackendError {
     pub(crate) fn may_pass_at_start(&self, linking: bool) -> bool {
         match self {
             Self::SchedulerLost(_) => true,
-            Self::Refused { code: Some(RefuseCode::Shutdown), .. } => true,
+            Self::Refused { code: Some(RefuseCode::Shutdown | RefuseCode::Silent), .. } => true,
             Self::Refused { code: Some(RefuseCode::Unauthorised), .. } => linking,
             _ => false,
         }

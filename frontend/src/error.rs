@@ -154,7 +154,7 @@ impl ConnectError {
     pub(crate) fn may_pass(&self, linking: bool) -> bool {
         match self {
             Self::NoScheduler(_) | Self::Unreachable { .. } | Self::Closed { .. } => true,
-            Self::Refused { code: Some(RefuseCode::Shutdown), .. } => true,
+            Self::Refused { code: Some(RefuseCode::Shutdown | RefuseCode::Silent), .. } => true,
             Self::Refused { code: Some(RefuseCode::Unauthorised), .. } => linking,
             _ => false,
         }

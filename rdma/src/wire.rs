@@ -146,6 +146,8 @@ pub enum RefuseCode {
     Shutdown = 8,
     /// The RDMA fabric between the two failed, or one of them insists on it and the other has none.
     Fabric = 9,
+    /// Nothing was heard for longer than a member may be silent: come again.
+    Silent = 10,
 }
 
 impl RefuseCode {
@@ -161,6 +163,7 @@ impl RefuseCode {
             7 => Some(Self::BadRequest),
             8 => Some(Self::Shutdown),
             9 => Some(Self::Fabric),
+            10 => Some(Self::Silent),
             _ => None,
         }
     }

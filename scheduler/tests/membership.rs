@@ -66,7 +66,7 @@ fn a_silent_member_is_taken_for_dead_and_a_pinging_one_is_not() {
         stage.exchange(&mut alive);
         stage.advance(ms(400));
     }
-    assert_eq!(refused(&stage.exchange(&mut silent)), Some(RefuseCode::Unauthorised));
+    assert_eq!(refused(&stage.exchange(&mut silent)), Some(RefuseCode::Silent));
     alive.ping();
     assert!(matches!(stage.exchange(&mut alive)[..], [Told::Pong { .. }]));
 }
@@ -82,7 +82,7 @@ fn a_scheduler_that_stood_still_waits_for_its_members_as_long_as_ever() {
     assert!(matches!(stage.exchange(&mut slow)[..], [Told::Pong { .. }]));
     assert!(stage.exchange(&mut dead).is_empty(), "it was awake for less than the timeout");
     stage.advance(ms(400));
-    assert_eq!(refused(&stage.exchange(&mut dead)), Some(RefuseCode::Unauthorised));
+    assert_eq!(refused(&stage.exchange(&mut dead)), Some(RefuseCode::Silent));
     assert!(stage.exchange(&mut slow).is_empty());
 }
 
@@ -96,7 +96,7 @@ fn a_silent_backend_is_taken_for_dead_and_its_model_for_unserved() {
         stage.exchange(&mut alive);
         stage.advance(ms(400));
     }
-    assert_eq!(refused(&stage.exchange(&mut silent)), Some(RefuseCode::Unauthorised));
+    assert_eq!(refused(&stage.exchange(&mut silent)), Some(RefuseCode::Silent));
     assert_eq!(stage.scheduler.control.roster().backends().count(), 0);
     let task = alive.task(0, 0);
     alive.submit(0, task, stage.now + ms(30));

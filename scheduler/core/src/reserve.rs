@@ -37,7 +37,7 @@ const KEPT_AT_LEAST: u64 = 2;
 /// With each per cent that shorter objectives lose above [`LOSING`], so many more slots are kept for
 /// them.
 const KEPT_PER_CENT: u64 = 16;
-/// Where so many slots become free while the batch executes, nobody needs one of his own.
+/// Where so many slots become free while the batch executes, nobody needs one of its own.
 const TURNS: u64 = 8;
 /// A class with less of the load than this part does not count as the shortest.
 const REMARKABLE: u64 = 64;

@@ -265,7 +265,7 @@ impl<T: Transport> ControlThread<T> {
         let dead: Vec<ConnId> = silent.map(|(&conn, _)| conn).collect();
         for &conn in &dead {
             let detail = format!("nothing heard for {} ms", timeout.as_millis_f64());
-            self.end(conn, RefuseCode::Unauthorised, &detail);
+            self.end(conn, RefuseCode::Silent, &detail);
         }
         dead.len()
     }

@@ -199,6 +199,18 @@ fn a_model_thread_of_the_next_life_that_knows_no_such_client_is_no_error() {
     joins_and_serves(world, 7);
 }
 
+/// Registering slabs can take longer than a member may be silent.
+#[test]
+fn who_was_silent_while_it_made_its_slabs_joins_again() {
+    let mut world = World::new(|config| config);
+    world.announce();
+    world.alive = false;
+    world.control.close(RefuseCode::Silent);
+    world.alive = true;
+    world.steps(3);
+    joins_and_serves(world, 7);
+}
+
 #[test]
 fn a_scheduler_that_takes_connections_and_answers_nothing_is_called_anew() {
     let mut world = World::new(|config| config);

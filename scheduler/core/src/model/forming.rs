@@ -67,11 +67,11 @@ impl ModelState {
         let latest = frontrun - self.network.jitter;
         // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
         let may_be_early = self.starts_early && self.room().is_none();
-        let excess = match may_be_early {
-            true => self.sizing.excess(batch, latency),
-            false => Candidate::NOT_EARLY,
+        let (excess, run) = if may_be_early {
+            (self.sizing.excess(batch, latency), self.sizing.run(now, batch, latest))
+        } else {
+            (Candidate::NOT_EARLY, 0)
         };
-        let run = if may_be_early { self.sizing.run(now, batch, latest) } else { 0 };
         let slack = if self.yields { self.sizing.slack } else { Nanos::ZERO };
         Candidate {
             batch,
