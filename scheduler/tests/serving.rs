@@ -356,6 +356,16 @@ fn the_gpus_that_the_traffic_needs_are_counted_and_forgotten() {
         }
     }
     assert_eq!(needed(&stage), 1);
+    // The backend does not say that anything has ended.
+    for round in 500..1_250 {
+        frontend.ping();
+        backend.ping();
+        frontend.submit(0, frontend.task(round % 4, round / 4), stage.now + ms(30));
+        stage.exchange(&mut frontend);
+        stage.exchange(&mut backend);
+        stage.advance(ms(4));
+    }
+    assert_eq!(needed(&stage), 3, "tasks are lost, so two are too few");
     for _ in 0..80 {
         frontend.ping();
         backend.ping();

@@ -30,10 +30,11 @@ fn no_batch_waits_to_the_very_end_for_a_slot_that_may_be_taken() {
 }
 
 #[test]
-fn who_found_no_slot_is_due_earlier_by_as_much() {
+fn who_found_no_slot_is_due_earlier_by_as_much_while_models_compete() {
     // Three models, two slots: all fall due at the same moments, and the last waits for ℓ(1) = 11 ms. That
     // is a turn of 5.5 ms for each of the others.
-    let mut world = World::new(vec![baton(1.0, 10.0, 40.0); 3], 2);
+    let mut world = World::new(vec![baton(1.0, 10.0, 40.0); 3], 3);
+    world.kill_gpu(2);
     for round in 0..200 {
         for model in 0..3 {
             let task = 1_000 + round * 3 + u64::from(model);
@@ -41,12 +42,20 @@ fn who_found_no_slot_is_due_earlier_by_as_much() {
         }
     }
     world.run(200.0 * 50.0);
+    assert!((15.0..19.0).contains(&lone_start_ms(&mut world, 1)), "28 ms less 11");
+    // A slot for each: the grant that comes next but one knows.
+    world.join_gpu(2);
+    let (_, then) = (lone_start_ms(&mut world, 2), lone_start_ms(&mut world, 3));
+    assert!((24.0..26.0).contains(&then), "28 ms less a sixteenth of a pause: {then}");
+}
+
+/// So long after its arrival a task of the third model starts.
+fn lone_start_ms(world: &mut World, task: u64) -> f64 {
     world.batches.clear();
     world.mark();
-    world.arrives(2, 1, 0.0, 40.0);
-    world.run_out();
-    let start_ms = (world.batches[0].start - world.at(0.0)).as_millis_f64();
-    assert!((15.0..19.0).contains(&start_ms), "28 ms less 11: {start_ms}");
+    world.arrives(2, task, 0.0, 40.0);
+    world.run(100.0);
+    (world.batches[0].start - world.at(0.0)).as_millis_f64()
 }
 
 /// With λ = 1000/s, evenly spaced, and ℓ(b) = b + 10, so many tasks that come at once start then.
