@@ -135,9 +135,9 @@ fn pack(value: Published) -> [u64; WORDS] {
     }
 }
 
-/// ℓ and slack say which slots are kept, not when anything starts: units of 1.024 µs do, and an hour
-/// fits 32 bits.
-const COARSE: u32 = 10;
+/// For lengths that say which slots are kept, or which batches are too long, not when anything
+/// starts: units of 1.024 µs do, and an hour fits 32 bits.
+pub(crate) const COARSE: u32 = 10;
 
 /// Two numbers in a word. What does not fit 32 bits becomes the largest that does: 4.3 s of delivery,
 /// or of growth, is as good as more.

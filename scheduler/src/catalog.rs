@@ -100,11 +100,6 @@ impl Catalog {
         Some(models.map(|(desc, name)| (desc.model.get(), name.as_str())))
     }
 
-    /// The sub-cluster of every model.
-    pub fn subclusters_of_models(&self) -> impl Iterator<Item = SubclusterId> + '_ {
-        self.models.iter().map(|(desc, _)| SubclusterId(desc.subcluster.get()))
-    }
-
     /// As in the cluster file.
     pub fn subcluster_name(&self, subcluster: SubclusterId) -> &str {
         &self.subclusters[subcluster.0 as usize].1

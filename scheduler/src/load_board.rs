@@ -34,9 +34,14 @@ impl LoadBoard {
         entry.iter().zip([requests, lost, slots]).for_each(|(counter, value)| counter.set(value));
     }
 
-    /// As last written, of every model.
+    /// As last written.
+    pub(crate) fn of(&self, model: ModelId) -> ModelLoad {
+        let [requests, lost, slots] = self.0[model.0 as usize].each_ref().map(Counter::get);
+        ModelLoad { requests, lost, slots }
+    }
+
+    /// Of every model.
     pub(crate) fn read(&self) -> impl Iterator<Item = ModelLoad> + '_ {
-        let load = |[requests, lost, slots]: [u64; 3]| ModelLoad { requests, lost, slots };
-        self.0.iter().map(move |entry| load(entry.each_ref().map(Counter::get)))
+        (0..self.0.len() as u32).map(|model| self.of(ModelId(model)))
     }
 }

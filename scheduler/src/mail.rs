@@ -2,6 +2,8 @@
 
 use baton_core::{Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos};
 
+use crate::board::COARSE;
+
 /// Words of a message.
 pub(crate) const WORDS: usize = 4;
 pub(crate) type Words = [u64; WORDS];
@@ -22,8 +24,6 @@ const CHANGED: u64 = 3;
 /// The kind shares its word with the work of a batch, which is a few hours at most.
 const KIND_BITS: u32 = 2;
 const KIND: u64 = (1 << KIND_BITS) - 1;
-/// What a grant allows shares its word with the model, in units of 1.024 µs; an hour fits.
-const COARSE: u32 = 10;
 
 fn within(work: Nanos) -> u64 {
     work.0.min(u64::MAX >> KIND_BITS)
@@ -57,7 +57,7 @@ impl ToRank {
     }
 }
 
-/// To a ModelThread.
+/// To a ModelThread. What the grant allows shares its word with the model.
 pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Words {
     let longest = (grant.longest.0 >> COARSE).min(u32::MAX.into());
     let head = longest << 32 | u64::from(model.0);

@@ -51,7 +51,7 @@ impl Candidate {
     /// The largest [`Candidate::excess`].
     pub const EXCESS_MAX: u16 = Self::NOT_EARLY - 1;
 
-    /// The largest [`Candidate::run`]: as good as more, for no sub-cluster has so many idle slots.
+    /// The largest [`Candidate::run`]; longer runs count as this long.
     pub const RUN_MAX: u16 = 1023;
 
     /// From when on a slot may be granted although waiting longer could enlarge the batch.

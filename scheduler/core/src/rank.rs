@@ -156,7 +156,7 @@ impl RankState {
             None => drop(self.waiting.remove(model.0)),
         }
         match candidate.filter(|_| until.is_none()) {
-            Some(candidate) => self.is_due(now, model, subcluster, candidate),
+            Some(candidate) => self.join_ready(now, model, subcluster, candidate),
             None => {
                 if candidate.is_none() {
                     self.models[model.0 as usize].waited.ends(now);
@@ -286,8 +286,8 @@ impl RankState {
         }
     }
 
-    /// The candidate may have any slot from now on.
-    fn is_due(
+    /// The candidate may have any slot from now on, and waits until there is one.
+    fn join_ready(
         &mut self,
         now: Nanos,
         model: ModelId,

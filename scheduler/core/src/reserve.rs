@@ -206,8 +206,7 @@ impl Reserve {
         let bad_rate = (shorter.lost / shorter.time.max(1)) as u32;
         let for_losses = u64::from(bad_rate.saturating_sub(LOSING)) * KEPT_PER_CENT / PER_CENT;
         let kept = |spread, at_most: u64| {
-            let load = deviation_above(shorter.time, spread).max(KEPT_AT_LEAST);
-            let wanted = load + for_losses;
+            let wanted = deviation_above(shorter.time, spread).max(KEPT_AT_LEAST) + for_losses;
             wanted.min(at_most).min(most) as u32
         };
         Kept {

@@ -1,6 +1,6 @@
 //! How many GPUs the traffic of each sub-cluster needs: what an autoscaler is told.
 
-use baton_core::{Nanos, SubclusterId, gpus_needed};
+use baton_core::{ModelId, Nanos, SubclusterId, gpus_needed};
 use baton_rdma::Transport;
 
 use super::{ControlParts, ControlThread};
@@ -54,11 +54,13 @@ impl<T: Transport> ControlThread<T> {
     }
 
     fn needed(&mut self, subcluster: SubclusterId) -> u32 {
-        let loads = self.parts.load.read().zip(self.parts.catalog.subclusters_of_models());
-        let its = loads.filter(|&(_, of)| of == subcluster).map(|(load, _)| load);
-        let [requests, lost, slots] = its.fold([0; 3], |[requests, lost, slots], load| {
-            [requests + load.requests, lost + load.lost, slots + load.slots]
-        });
+        let models = self.parts.catalog.served_by(subcluster.0).into_iter().flatten();
+        let (mut requests, mut lost, mut slots) = (0, 0, 0);
+        for load in models.map(|(model, _)| self.parts.load.of(ModelId(model))) {
+            requests += load.requests;
+            lost += load.lost;
+            slots += load.slots;
+        }
         let bad_rate = self.autoscale.bad_rate(subcluster.0 as usize, requests, lost);
         gpus_needed(slots, bad_rate, self.roster.serving(subcluster))
     }

@@ -40,7 +40,7 @@ impl RankState {
         let Model { subcluster, candidate, .. } = self.models[model.0 as usize];
         let candidate = candidate.expect("only candidates wait");
         match self.waits_until(now, subcluster, &candidate) {
-            None => self.is_due(now, model, subcluster, candidate),
+            None => self.join_ready(now, model, subcluster, candidate),
             Some(until) => self.wait(model, subcluster, until),
         }
     }
