@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use baton_bench::reproduce::{ALL, Effort, ReproduceError, Reproduced, names, reproduce};
-use baton_sim::{PolicyName, Scenario, analytic_bound_rps, goodput};
+use baton_sim::{PolicyName, Run, Scenario, analytic_bound_rps, goodput, run_distributions};
 use serde_json::Value;
 
 fn folder(name: &str) -> PathBuf {
@@ -79,7 +79,8 @@ fn check_data(name: &str, data: &Value) {
     assert_eq!((&data["experiment"], &data["effort"]), (&Value::from(name), &Value::from("smoke")));
     let list = |key: &str| data[key].as_array().unwrap_or_else(|| panic!("{name}: {key}")).clone();
     assert!(!list("points").is_empty(), "{name}");
-    assert!(!list("paper").is_empty() || name == "latency", "{name}: the paper has no such figure");
+    let is_ours = ["latency", "gpus"].contains(&name);
+    assert_eq!(list("paper").is_empty(), is_ours, "{name}: what the paper says");
     for claim in list("paper") {
         for key in ["says", "place", "here"] {
             assert!(claim[key].as_str().is_some_and(|text| !text.is_empty()), "{name}: {claim}");
@@ -121,12 +122,36 @@ fn a_point_can_be_measured_again_by_itself() {
     }
 }
 
+/// The fewest GPUs suffice, and one less does not.
+#[test]
+fn the_fewest_gpus_are_the_fewest() {
+    let parts = smoke("gpus", &folder("reproduce-fewest"));
+    let mut fewer = 0;
+    for point in parts[0].data["points"].as_array().unwrap() {
+        let scenario = Scenario::parse(point["scenario"].as_str().unwrap()).unwrap();
+        let worst = |gpus, rate_rps| {
+            let scenario = Scenario { gpus, ..scenario.clone() };
+            let run = Run { policy: PolicyName::Baton, rate_rps, seed: scenario.seed };
+            run_distributions(&scenario, run).unwrap().0.worst_model_bad_rate
+        };
+        for run in point["runs"].as_array().unwrap() {
+            let rate = run["load"].as_f64().unwrap() * point["goodput_rps"].as_f64().unwrap();
+            let least = run["least"].as_u64().unwrap() as u32;
+            assert!((1..=scenario.gpus).contains(&least), "{run}");
+            assert!(least == scenario.gpus || worst(least, rate) <= 0.01, "{run}");
+            assert!(least == 1 || worst(least - 1, rate) > 0.01, "{run}");
+            fewer += u32::from(least < scenario.gpus);
+        }
+    }
+    assert!(fewer > 0, "all loads need all GPUs");
+}
+
 #[test]
 fn all_of_them_write_their_files_and_the_page() {
     let out = folder("reproduce-all");
     let parts = smoke(ALL, &out);
     assert_eq!(parts.iter().map(|part| part.name).collect::<Vec<_>>(), names());
-    assert_eq!(names().len(), 11);
+    assert_eq!(names().len(), 12);
     let page = fs::read_to_string(out.join("reproduction.md")).unwrap();
     assert!(page.contains("This is a quick run") && page.contains("## Who wins where"));
     for Reproduced { name, data, section } in &parts {

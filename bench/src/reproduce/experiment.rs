@@ -6,7 +6,7 @@ use super::figure::Figure;
 use super::grid::Standing;
 use super::lab::Lab;
 use super::{
-    ReproduceError, fig1, fig4, fig6, fig7, fig8, fig9, fig10, fig11, fig13, latency, table4,
+    ReproduceError, fig1, fig4, fig6, fig7, fig8, fig9, fig10, fig11, fig13, gpus, latency, table4,
 };
 
 /// One table or figure of the paper, or one more.
@@ -46,7 +46,7 @@ pub(crate) struct Claim {
 }
 
 /// All of them, in the order of the page.
-pub(crate) const EXPERIMENTS: [Experiment; 11] = [
+pub(crate) const EXPERIMENTS: [Experiment; 12] = [
     table4::EXPERIMENT,
     fig6::EXPERIMENT,
     fig1::EXPERIMENT,
@@ -58,4 +58,5 @@ pub(crate) const EXPERIMENTS: [Experiment; 11] = [
     fig11::EXPERIMENT,
     fig13::EXPERIMENT,
     latency::EXPERIMENT,
+    gpus::EXPERIMENT,
 ];

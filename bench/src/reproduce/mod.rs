@@ -13,6 +13,7 @@ mod draw_panel;
 mod effort;
 mod experiment;
 pub(crate) mod figure;
+mod gpus;
 mod grid;
 mod lab;
 mod markdown;

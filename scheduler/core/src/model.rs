@@ -267,8 +267,8 @@ impl ModelState {
         self.sizing.rate.rate()
     }
 
-    /// How many slots the model's demand of the last five seconds keeps busy, in 1/65536, if batches
-    /// have the target size: λ·ℓ(b)/b, with the tasks that were given up or not let in. Zero until the
+    /// How many slots the model's demand of the last five seconds keeps busy, in 1/65536, if heads
+    /// wait as long as they can: λ·ℓ(b)/b, with the tasks that were given up or not let in. Zero until the
     /// first 100 ms of traffic are over, and once nothing has come for five seconds. See
     /// [`gpus_needed`](crate::gpus_needed).
     pub fn load(&self, now: Nanos) -> u64 {

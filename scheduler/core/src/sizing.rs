@@ -143,11 +143,27 @@ impl Sizing {
         latency.min(self.each.times(batch.into()))
     }
 
-    /// GPU time that the demand takes per time in batches of the target size, in 1/65536.
+    /// GPU time that the demand takes per time in the batches that heads can wait for, in 1/65536.
     pub(crate) fn load(&self) -> u64 {
         let Some(demand) = self.rate.demand() else { return 0 };
-        let unit = Rate { arrivals: demand.arrivals.saturating_mul(self.each.0), ..demand };
+        let each = self.gathered(demand);
+        let unit = Rate { arrivals: demand.arrivals.saturating_mul(each.0), ..demand };
         unit.arrivals_in(Nanos(1 << 16))
+    }
+
+    /// GPU time of each task in a batch whose head waits for others as long as its objective
+    /// allows, (b − 1)/λ + ℓ(b) = SLO. Such batches have b tasks on average: a number between two sizes.
+    fn gathered(&self, rate: Rate) -> Nanos {
+        let most = self.most.min(self.latency.batch_max());
+        let ends = |b: u32| self.fetched_and_run(b) + rate.time_for(u64::from(b - 1));
+        let size = formation::largest(1, most, |b| ends(b) <= self.budget());
+        let above = (size + 1).min(most);
+        let one = u64::from(PARTS);
+        let left = (self.budget() - ends(size)).0 * one;
+        let parts = left.checked_div((ends(above) - ends(size)).0).unwrap_or(0).min(one);
+        let longer = self.latency.of(above) - self.latency.of(size);
+        let all = self.latency.of(size).0 * one + longer.0 * parts;
+        Nanos(all / (u64::from(size) * one + parts))
     }
 
     /// A batch size above `batch`, and the moment before which no batch between the two is due if
@@ -241,16 +257,21 @@ impl Sizing {
     /// The largest b with b/λ + ℓ(b) ≤ SLO (Symphony Eq. 2 with N = λ·ℓ(b)/b). Without an estimate
     /// of λ, what fits half of the SLO.
     fn balanced(&self) -> u32 {
-        let budget = self.slo - self.network.response - self.network.ctrl;
-        let rate = self.rate.rate();
-        let fits = |b: u32| {
-            let run = self.latency.of(b) + self.network.data_per_task.times(u64::from(b));
-            match rate {
-                Some(rate) => run + rate.time_for(u64::from(b)) <= budget,
-                None => run <= Nanos(budget.0 / 2),
-            }
+        let (budget, rate) = (self.budget(), self.rate.rate());
+        let fits = |b: u32| match rate {
+            Some(rate) => self.fetched_and_run(b) + rate.time_for(u64::from(b)) <= budget,
+            None => self.fetched_and_run(b) <= Nanos(budget.0 / 2),
         };
         formation::largest(1, self.latency.batch_max(), fits)
+    }
+
+    /// What the objective leaves for gathering a batch, its inputs' way and its execution.
+    fn budget(&self) -> Nanos {
+        self.slo - self.network.response - self.network.ctrl
+    }
+
+    fn fetched_and_run(&self, batch: u32) -> Nanos {
+        self.latency.of(batch) + self.network.data_per_task.times(u64::from(batch))
     }
 
     /// The smallest batch that costs at most 1/12 more GPU time per task than the target.
@@ -259,5 +280,41 @@ impl Sizing {
         let enough = per_target + per_target / WORTH_DROPPING;
         let efficient = |&b: &u32| self.latency.of(b).0 / u64::from(b) <= enough;
         (1..self.target).find(efficient).unwrap_or(self.target)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ModelId, Prefer};
+
+    /// Slots that a request every `every_ms` keeps busy: ℓ(b) = b + 4 ms, 8 tasks at most.
+    fn load(slo_ms: u64, every_ms: u64) -> f64 {
+        let ms = |ms: u64| Nanos(ms * 1_000_000);
+        let config = ModelConfig {
+            id: ModelId(0),
+            profile: Profile::linear(ms(1), ms(4), 8).unwrap(),
+            slo: ms(slo_ms),
+            queue_capacity: 1,
+            policy: Policy::Baton,
+            prefer: Prefer::Latency,
+            network: NetworkDelay::default(),
+        };
+        let mut sizing = Sizing::new(config);
+        (0..10_000 / every_ms).for_each(|i| _ = sizing.on_arrival(ms(i * every_ms)));
+        sizing.load() as f64 / 65_536.0
+    }
+
+    #[test]
+    fn load_is_that_of_the_batches_that_heads_can_wait_for() {
+        let is = |got: f64, each_ms: f64, every_ms: f64| {
+            let expected = each_ms / every_ms;
+            assert!((got / expected - 1.0).abs() < 0.03, "{got} is not {expected}");
+        };
+        is(load(20, 2), 10.0 / 6.0, 2.0); // 5 · 2 + ℓ(6) = 20
+        is(load(20, 10), 6.364 / 2.364, 10.0); // 1.364 · 10 + ℓ(2.364) = 20
+        is(load(5, 2), 5.0, 2.0); // Nobody can wait,
+        is(load(4, 2), 5.0, 2.0); // not even for oneself,
+        is(load(90, 2), 1.5, 2.0); // and no batch has more than eight.
     }
 }
