@@ -190,3 +190,26 @@ fn a_slot_that_joins_again_without_having_left_is_counted_once() {
     rank.on_gpu_leave(GPU);
     assert_eq!(rank.gpus_present(HERE), 1);
 }
+
+/// One that may start before it is due, if more than `run` slots are idle.
+fn early(exec_at: f64, urgency: f64, run: u16) -> Option<Candidate> {
+    candidate(exec_at, urgency).map(|due| Candidate { excess: 0, run, ..due })
+}
+
+#[test]
+fn who_may_start_early_does_not_take_the_last_slot_from_who_must_start_before_it_ends() {
+    // Model 1 waits for others of its run until 30, and must start by 31. A batch of model 2 takes 5.
+    let granted = |at: f64, slots: u32| {
+        let (mut rank, mut out) = one_slot();
+        if slots == 2 {
+            rank.on_gpu_join(ms(0.0), Gpu { id: GpuId(1), life: 1 }, HERE, &mut out);
+        }
+        rank.on_candidate(ms(0.0), ModelId(1), early(30.0, 30.0, 9), 0, &mut out);
+        assert_eq!(out.grants, []);
+        rank.on_candidate(ms(at), ModelId(2), early(90.0, 90.0, 0), 0, &mut out);
+        out.grants.iter().map(|grant| grant.0).collect::<Vec<_>>()
+    };
+    assert_eq!(granted(26.0, 1), [2], "it ends at 31");
+    assert_eq!(granted(27.0, 1), [1], "instead");
+    assert_eq!(granted(27.0, 2), [2], "one is left to it");
+}

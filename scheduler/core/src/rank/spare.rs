@@ -55,7 +55,8 @@ impl RankState {
         own.planned(reserve, work, latency);
     }
 
-    /// Gives a waiting candidate a slot, if more are idle than it has to leave.
+    /// Gives a waiting candidate a slot, or one that it would overtake, if more are idle than it has to
+    /// leave.
     pub(super) fn start_early(&mut self, now: Nanos, model: ModelId, out: &mut impl RankSink) {
         let Model { subcluster, candidate, .. } = self.models[model.0 as usize];
         let Some(candidate) = candidate.filter(|_| self.waiting.key(model.0).is_some()) else {
@@ -63,10 +64,35 @@ impl RankState {
         };
         let idle = self.gpus.idle(now, subcluster);
         if self.may_start(now, idle, subcluster, &candidate) {
+            let (model, candidate) = self.first_to_start(now, idle, subcluster, (model, candidate));
             self.waiting.remove(model.0);
             self.make_ready(model, subcluster, candidate);
             self.match_all(now, out);
         }
+    }
+
+    /// Who starts if this candidate may: itself, unless it would take the last slot from candidates that
+    /// must start before it ends. Then it is the one of them that is due first.
+    fn first_to_start(
+        &self,
+        now: Nanos,
+        idle: u32,
+        subcluster: SubclusterId,
+        early: (ModelId, Candidate),
+    ) -> (ModelId, Candidate) {
+        if idle as usize > PROBED {
+            return early;
+        }
+        let ends = now + early.1.delay + early.1.latency;
+        let (mut first, mut overtaken) = (early, 0);
+        for other in self.probed(subcluster) {
+            let may_be_early = other.0 != early.0 && other.1.excess != Candidate::NOT_EARLY;
+            if may_be_early && other.1.invalid_after < ends {
+                overtaken += 1;
+                first = if due(&other) < due(&first) { other } else { first };
+            }
+        }
+        if overtaken < idle { early } else { first }
     }
 
     /// Whether so many idle slots are more than a waiting candidate has to leave.
@@ -108,17 +134,23 @@ impl RankState {
     }
 
     fn first_early(&mut self, now: Nanos, subcluster: SubclusterId) -> Option<ModelId> {
-        let mut first: Option<(Nanos, u32)> = None;
+        let mut first: Option<(Nanos, ModelId)> = None;
         let idle = self.gpus.idle(now, subcluster);
-        for (_, model) in self.waiting.smallest_about(PROBED) {
-            let Model { subcluster: its, candidate, .. } = self.models[model as usize];
-            let Some(candidate) = candidate.filter(|_| its == subcluster) else { continue };
-            let sooner = first.is_none_or(|first| (candidate.due(), model) < first);
-            if sooner && self.may_start(now, idle, subcluster, &candidate) {
-                first = Some((candidate.due(), model));
+        for waiting in self.probed(subcluster) {
+            let sooner = first.is_none_or(|first| due(&waiting) < first);
+            if sooner && self.may_start(now, idle, subcluster, &waiting.1) {
+                first = Some(due(&waiting));
             }
         }
-        first.map(|(_, model)| ModelId(model))
+        first.map(|(_, model)| model)
+    }
+
+    /// Waiting candidates of the sub-cluster.
+    fn probed(&self, subcluster: SubclusterId) -> impl Iterator<Item = (ModelId, Candidate)> {
+        self.waiting.smallest_about(PROBED).filter_map(move |(_, model)| {
+            let Model { subcluster: its, candidate, .. } = self.models[model as usize];
+            candidate.filter(|_| its == subcluster).map(|candidate| (ModelId(model), candidate))
+        })
     }
 
     /// When less may be kept of a sub-cluster's idle slots than now.
@@ -127,4 +159,9 @@ impl RankState {
         let idle = subclusters.filter(|&(subcluster, _)| self.gpus.has_idle(subcluster));
         idle.map(|(_, reserve)| reserve.next_tick()).min()
     }
+}
+
+/// By when a candidate is due; no two are equal.
+fn due(&(model, candidate): &(ModelId, Candidate)) -> (Nanos, ModelId) {
+    (candidate.due(), model)
 }
