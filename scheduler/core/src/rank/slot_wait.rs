@@ -7,8 +7,9 @@ use crate::time::Nanos;
 
 /// The mean is over about so many batches.
 const BATCHES: u64 = 64;
-/// Means in a slot wait: few of the waits are longer.
-const MEANS: u64 = 16;
+/// Means in a slot wait: if waits are distributed exponentially, one in e⁶ is longer, the quarter of a
+/// per cent from which a model counts as losing tasks.
+const MEANS: u64 = 6;
 
 /// For how long one model's batches wait for a slot once they are due.
 #[derive(Clone, Copy, Default, Debug)]
