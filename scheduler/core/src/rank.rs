@@ -251,6 +251,9 @@ impl RankState {
     /// When [`RankState::on_timer`] must be called; `None` while nothing is pending.
     #[must_use]
     pub fn next_timer(&self) -> Option<Nanos> {
+        if self.changed.first().is_some() || self.has_spared() {
+            return Some(Nanos::ZERO);
+        }
         let due = |heap: &IndexedHeap<Nanos>| heap.peek().map(|(at, _)| at);
         let waiting = due(&self.waiting);
         let tick = waiting.filter(|_| self.is_flexible).and_then(|_| self.next_tick());

@@ -213,3 +213,23 @@ fn who_may_start_early_does_not_take_the_last_slot_from_who_must_start_before_it
     assert_eq!(granted(27.0, 1), [1], "instead");
     assert_eq!(granted(27.0, 2), [2], "one is left to it");
 }
+
+#[test]
+fn what_may_start_early_is_looked_at_as_soon_as_it_or_a_slot_is_noted() {
+    // Model 0's batch, planned at 2, has just refreshed what is kept: the next tick is far away.
+    let (mut rank, mut out) = one_slot();
+    rank.on_candidate(ms(0.0), ModelId(0), early(90.0, 90.0, 0), 0, &mut out);
+    rank.on_gpu(ms(16.0), planned(16.0, 2.0), &mut out);
+    rank.note_candidate(ms(17.0), ModelId(1), early(90.0, 90.0, 0), 0);
+    assert!(rank.next_timer() > Some(ms(17.0)), "the slot executes");
+    rank.note_gpu(ms(18.0), finished(18.0), &mut out);
+    assert_eq!(rank.next_timer(), Some(ms(0.0)), "a slot has become idle");
+    rank.on_timer(ms(18.0), &mut out);
+    rank.on_gpu(ms(18.0), planned(18.0, 2.0), &mut out);
+    rank.on_gpu(ms(20.0), finished(20.0), &mut out);
+    assert_eq!((out.grants.len(), rank.next_timer()), (2, None), "nothing waits");
+    rank.note_candidate(ms(21.0), ModelId(2), early(90.0, 90.0, 0), 0);
+    assert_eq!(rank.next_timer(), Some(ms(0.0)), "a candidate has come");
+    rank.on_timer(ms(21.0), &mut out);
+    assert_eq!((out.grants.len(), rank.next_timer()), (3, None));
+}

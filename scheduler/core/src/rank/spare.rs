@@ -153,6 +153,12 @@ impl RankState {
         })
     }
 
+    /// Whether [`RankState::use_spared`] has something to look at.
+    pub(super) fn has_spared(&self) -> bool {
+        let spared = |(at, &spared): (u32, &bool)| spared && self.gpus.has_idle(SubclusterId(at));
+        self.is_flexible && !self.waiting.is_empty() && (0..).zip(&self.spared).any(spared)
+    }
+
     /// When less may be kept of a sub-cluster's idle slots than now.
     pub(super) fn next_tick(&self) -> Option<Nanos> {
         let subclusters = (0..).map(SubclusterId).zip(&self.reserves);
