@@ -24,14 +24,14 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const REMARK: &str = "Overloaded, Clockwork's rules keep their goodput: a strategy whose moment has passed is \
-    dropped, and what is served is served in time. The collapse that the paper shows is that of \
-    prefix formation here (`eager`, `symphony-text`), which spends the GPUs on small batches for \
-    the oldest tasks. GPU use follows the load where policies wait: `frontrun` does all the way \
-    down. `baton` starts batches early while GPUs are to spare; where it prefers the fewest GPUs \
-    its use follows the load too (see *GPUs that a load needs*). `symphony` is busier, since \
-    with ten models βλ is a few tasks and batches start before they are worth it; the \
-    work-conserving policies are busy at any load.";
+const REMARK: &str = "Overloaded, Clockwork's rules keep their goodput: a strategy whose moment \
+    has passed is dropped, and what is served is served in time. The collapse that the paper \
+    shows is that of prefix formation here (`eager`, `symphony-text`), which spends the GPUs on \
+    small batches for the oldest tasks. GPU use follows the load where policies wait: \
+    `frontrun` does all the way down. `baton` starts batches early while GPUs are to spare; where \
+    it prefers the fewest GPUs its use follows the load too (see *GPUs that a load needs*). \
+    `symphony` is busier, since with ten models βλ is a few tasks and batches start before they \
+    are worth it; the work-conserving policies are busy at any load.";
 
 const GPUS: u32 = 24;
 const MODELS: u32 = 10;

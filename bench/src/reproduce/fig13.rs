@@ -27,11 +27,11 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const REMARK: &str = "As in the paper: tens of microseconds cost next to nothing, milliseconds cost the more the \
-    tighter the objective. Fetching overlaps with the batch before it, so latency costs batch \
-    size and not GPU time. `clockwork:0` loses more: it has no batch in hand while one executes, \
-    so that its GPUs wait for inputs. `baton` is up to 6 % behind `frontrun` with objectives of \
-    20 and 25 ms, at any latency: see Fig. 7.";
+const REMARK: &str = "As in the paper: tens of microseconds cost next to nothing, milliseconds \
+    cost the more the tighter the objective. Fetching overlaps with the batch before it, so \
+    latency costs batch size and not GPU time. `clockwork:0` loses more: it has no batch in hand \
+    while one executes, so that its GPUs wait for inputs. `baton` is up to 6 % behind \
+    `frontrun` with objectives of 20 and 25 ms, at any latency: see Fig. 7.";
 
 const GPUS: u32 = 32;
 const MODELS: u32 = 20;

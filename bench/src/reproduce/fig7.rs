@@ -20,14 +20,13 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const REMARK: &str = "The bound assumes evenly spaced tasks: under Gamma 0.05 twenty tasks may come at once and a \
-    tight objective has no room for them, so every policy is far below it there. Symphony's lead \
-    under tight objectives appears against Clockwork with its 5 ms of outstanding work, which \
-    are a quarter of such an objective; with none its rules keep up at every objective. Eight \
-    seconds of Gamma 0.05 are some hundred bursts: single cells are off by 10 % there. With \
-    objectives of 20 and 25 ms `frontrun` serves up to 5 % more than `baton` under Poisson \
-    arrivals: with 20 models on 32 GPUs a batch of `baton` is due earlier than at the last \
-    moment, because it may find no slot then, and so it is smaller.";
+const REMARK: &str = "The bound assumes evenly spaced tasks: under Gamma 0.05 twenty tasks may \
+    come at once and a tight objective has no room for them, so every policy is far below it \
+    there. Symphony's lead under tight objectives appears against Clockwork with its 5 ms of \
+    outstanding work, which are a quarter of such an objective; with none its rules keep up at \
+    every objective. Eight seconds of Gamma 0.05 are some hundred bursts: single cells are off by \
+    10 % there. With objectives of 20 and 25 ms `frontrun` serves up to 5 % more than `baton` \
+    under Poisson arrivals.";
 
 const GPUS: u32 = 32;
 const MODELS: u32 = 20;

@@ -216,7 +216,7 @@ fn who_may_start_early_does_not_take_the_last_slot_from_who_must_start_before_it
 
 #[test]
 fn what_may_start_early_is_looked_at_as_soon_as_it_or_a_slot_is_noted() {
-    // Model 0's batch, planned at 2, has just refreshed what is kept: the next tick is far away.
+    // Model 0's batch, planned at 16, has just refreshed what is kept: the next tick is far away.
     let (mut rank, mut out) = one_slot();
     rank.on_candidate(ms(0.0), ModelId(0), early(90.0, 90.0, 0), 0, &mut out);
     rank.on_gpu(ms(16.0), planned(16.0, 2.0), &mut out);
