@@ -30,12 +30,12 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const REMARK: &str = "Busy GPUs tell what a load needs only where batches wait until load gathers on few of them: \
-    under `symphony`, and under `baton` with its default preference, they do not. `gpus_needed` \
-    is the same with either preference. It is the least or one more for copies of a model, in \
-    bursts too. With the 1080Ti table, many of whose models have batches of one or two tasks, it \
-    is up to three GPUs short at little load and at most one from 0.3 of the goodput on; once \
-    more than 1 % of the tasks are lost it is more than there are.";
+const REMARK: &str = "Busy GPUs tell what a load needs only where batches wait until load \
+    gathers on few of them: under `symphony`, and under `baton` with its default preference, they \
+    do not. `gpus_needed` is the same with either preference. It is the least or one more for \
+    copies of a model, in bursts too. With the 1080Ti table, many of whose models have batches of \
+    one or two tasks, it is up to three GPUs short at little load and at most one from 0.3 of the \
+    goodput on; once more than 1 % of the tasks are lost it is more than there are.";
 
 /// Offered load over the goodput on all GPUs.
 const LOADS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
@@ -48,57 +48,29 @@ const FEWEST_GPUS: &str = "prefer = \"fewest_gpus\"\n";
 /// What is told of the runs at a load.
 struct Signal {
     label: &'static str,
-    colour: Colour,
-    mark: Mark,
-    /// Drawn thinner: the other preference.
-    light: bool,
+    style: Style,
     of: fn(&Point) -> f64,
 }
 
 const SIGNALS: [Signal; 6] = [
-    Signal {
-        label: "least",
-        colour: GREY,
-        mark: Mark::Square,
-        light: false,
-        of: |p| p.least.into(),
-    },
-    Signal {
-        label: "gpus_needed",
-        colour: BLACK,
-        mark: Mark::Circle,
-        light: false,
-        of: |p| needed(&p.latency),
-    },
-    Signal {
-        label: "gpus_needed, fewest_gpus",
-        colour: VERMILLION,
-        mark: Mark::Wedge,
-        light: true,
-        of: |p| needed(&p.fewest),
-    },
-    Signal {
-        label: "busy, latency",
-        colour: BLUE,
-        mark: Mark::Triangle,
-        light: false,
-        of: |p| p.busy(&p.latency),
-    },
-    Signal {
-        label: "busy, fewest_gpus",
-        colour: BLUE,
-        mark: Mark::Triangle,
-        light: true,
-        of: |p| p.busy(&p.fewest),
-    },
-    Signal {
-        label: "busy, symphony",
-        colour: GREEN,
-        mark: Mark::Diamond,
-        light: false,
-        of: |p| p.busy(&p.symphony),
-    },
+    signal("least", GREY, Mark::Square, |p| p.least.into()),
+    signal("gpus_needed", BLACK, Mark::Circle, |p| needed(&p.latency)),
+    signal("gpus_needed, fewest_gpus", VERMILLION, Mark::Wedge, |p| needed(&p.fewest)).light(),
+    signal("busy, latency", BLUE, Mark::Triangle, |p| p.busy(&p.latency)),
+    signal("busy, fewest_gpus", BLUE, Mark::Triangle, |p| p.busy(&p.fewest)).light(),
+    signal("busy, symphony", GREEN, Mark::Diamond, |p| p.busy(&p.symphony)),
 ];
+
+const fn signal(label: &'static str, colour: Colour, mark: Mark, of: fn(&Point) -> f64) -> Signal {
+    Signal { label, style: Style { colour, mark, light: false }, of }
+}
+
+impl Signal {
+    /// Drawn thinner: the other preference.
+    const fn light(self) -> Self {
+        Self { style: Style { light: true, ..self.style }, ..self }
+    }
+}
 
 /// A scenario and its loads.
 struct Case {
@@ -190,24 +162,22 @@ fn least(lab: &Lab, workload: &Workload, rates: &[f64]) -> Result<Vec<u32>, Repr
     // The most that are known not to suffice, and the fewest that do.
     let mut ends: Vec<(u32, u32)> = rates.iter().map(|_| (0, workload.gpus)).collect();
     loop {
-        let open: Vec<usize> = (0..rates.len()).filter(|&i| ends[i].0 + 1 < ends[i].1).collect();
+        let middle = |(i, &(few, enough)): (usize, &(u32, u32))| {
+            (few + 1 < enough).then(|| (i, few.midpoint(enough)))
+        };
+        let open: Vec<(usize, u32)> = ends.iter().enumerate().filter_map(middle).collect();
         if open.is_empty() {
             return Ok(ends.into_iter().map(|(_, enough)| enough).collect());
         }
-        let middle = |i: usize| ends[i].0.midpoint(ends[i].1);
-        let job = |&i: &usize| RunAt {
-            scenario: Workload { gpus: middle(i), ..workload.clone() }.scenario(lab.effort),
+        let job = |&(i, gpus): &(usize, u32)| RunAt {
+            scenario: Workload { gpus, ..workload.clone() }.scenario(lab.effort),
             policy: policy("baton"),
             rate_rps: rates[i],
         };
         let reports = lab.runs(&open.iter().map(job).collect::<Vec<_>>())?;
-        for (&i, (report, _)) in open.iter().zip(&reports) {
-            let gpus = ends[i].0.midpoint(ends[i].1);
-            if report.worst_model_bad_rate <= ACCEPTED {
-                ends[i].1 = gpus;
-            } else {
-                ends[i].0 = gpus;
-            }
+        for (&(i, gpus), (report, _)) in open.iter().zip(&reports) {
+            let suffices = report.worst_model_bad_rate <= ACCEPTED;
+            *(if suffices { &mut ends[i].1 } else { &mut ends[i].0 }) = gpus;
         }
     }
 }
@@ -262,7 +232,7 @@ fn tables(case: &Case) -> String {
 
 fn figure(cases: &[Case]) -> Figure {
     let key =
-        |signal: &Signal| Key { label: signal.label.to_owned(), look: Look::Series(style(signal)) };
+        |signal: &Signal| Key { label: signal.label.to_owned(), look: Look::Series(signal.style) };
     Figure {
         title: "GPUs that a load needs, by what tells it".to_owned(),
         caption: String::new(),
@@ -271,13 +241,9 @@ fn figure(cases: &[Case]) -> Figure {
     }
 }
 
-fn style(signal: &Signal) -> Style {
-    Style { colour: signal.colour, mark: signal.mark, light: signal.light }
-}
-
 fn panel(case: &Case) -> Panel {
     let line = |signal: &Signal| Line {
-        style: style(signal),
+        style: signal.style,
         points: case.points.iter().map(|point| (point.load, (signal.of)(point))).collect(),
         mark_every: 1,
     };

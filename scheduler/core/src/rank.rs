@@ -246,12 +246,13 @@ impl RankState {
         for subcluster in (0..self.spared.len() as u32).map(SubclusterId) {
             self.use_spared(now, subcluster, out);
         }
+        debug_assert!(!self.may_use_spared(), "else the driver would not sleep");
     }
 
     /// When [`RankState::on_timer`] must be called; `None` while nothing is pending.
     #[must_use]
     pub fn next_timer(&self) -> Option<Nanos> {
-        if self.changed.first().is_some() || self.has_spared() {
+        if self.may_use_spared() {
             return Some(Nanos::ZERO);
         }
         let due = |heap: &IndexedHeap<Nanos>| heap.peek().map(|(at, _)| at);

@@ -153,10 +153,11 @@ impl RankState {
         })
     }
 
-    /// Whether [`RankState::use_spared`] has something to look at.
-    pub(super) fn has_spared(&self) -> bool {
+    /// Whether a candidate or a slot was noted that [`RankState::on_timer`] has not looked at yet.
+    pub(super) fn may_use_spared(&self) -> bool {
         let spared = |(at, &spared): (u32, &bool)| spared && self.gpus.has_idle(SubclusterId(at));
-        self.is_flexible && !self.waiting.is_empty() && (0..).zip(&self.spared).any(spared)
+        let may_wait = self.is_flexible && !self.waiting.is_empty();
+        self.changed.first().is_some() || may_wait && (0..).zip(&self.spared).any(spared)
     }
 
     /// When less may be kept of a sub-cluster's idle slots than now.
