@@ -33,6 +33,11 @@ pub struct Report {
     pub p50_ms: Option<f64>,
     /// 99 % of the answers took no longer.
     pub p99_ms: Option<f64>,
+    /// Median of the time from submit to answer without the execution of the task's batch: queueing, deferral,
+    /// messages and transfers. Without the load generator's lateness.
+    pub overhead_p50_ms: Option<f64>,
+    /// 99 % of the tasks had no more of it.
+    pub overhead_p99_ms: Option<f64>,
     /// How late the load generator was itself, for 99 % of the tasks; counted into the latencies.
     pub lag_p99_ms: Option<f64>,
     /// What carried inputs and answers.
@@ -125,6 +130,8 @@ impl Report {
             bad_rate: total.bad_rate,
             p50_ms: total.p50_ms,
             p99_ms: total.p99_ms,
+            overhead_p50_ms: all.overhead.quantile_ms(0.5),
+            overhead_p99_ms: all.overhead.quantile_ms(0.99),
             lag_p99_ms: all.lag.quantile_ms(0.99),
             transport: circumstances.transport,
             engines: circumstances.engines,

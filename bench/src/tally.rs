@@ -41,6 +41,8 @@ pub struct Tally {
     pub batches: f64,
     /// From the moment a task was due to arrive until its answer landed.
     pub latency: Latency,
+    /// From submit to answer, less the execution of the task's batch.
+    pub overhead: Latency,
     /// How late the generator itself was, task by task.
     pub lag: Latency,
 }
@@ -78,6 +80,8 @@ impl Tally {
         self.late += u64::from(timing.landed > timing.deadline);
         self.batches += 1.0 / f64::from(timing.batch_size.max(1));
         self.latency.record(timing.landed - due);
+        self.overhead
+            .record((timing.landed - timing.submitted) - (timing.finished - timing.started));
         match verdict {
             Verdict::Right => {}
             Verdict::Wrong => self.wrong_answers += 1,
@@ -117,6 +121,7 @@ impl Tally {
         self.label_hits += other.label_hits;
         self.batches += other.batches;
         self.latency.merge(&other.latency);
+        self.overhead.merge(&other.overhead);
         self.lag.merge(&other.lag);
     }
 }
@@ -163,8 +168,8 @@ pub(crate) mod tests {
     fn timing(landed_ms: u64) -> Timing {
         Timing {
             submitted: Nanos::ZERO,
-            started: Nanos::ZERO,
-            finished: Nanos::ZERO,
+            started: Nanos::from_millis(1),
+            finished: Nanos::from_millis(5),
             landed: Nanos::from_millis(landed_ms),
             deadline: Nanos::from_millis(50),
             clock_error: Nanos::ZERO,
@@ -184,6 +189,8 @@ pub(crate) mod tests {
         assert_eq!((tally.labelled, tally.label_hits, tally.unchecked), (2, 1, 1));
         assert_eq!(tally.batches, 2.0);
         assert_eq!(tally.wrong_answers, 0);
+        let shortest_ms = |of: &Latency| of.quantile_ms(0.25).unwrap().round();
+        assert_eq!((shortest_ms(&tally.latency), shortest_ms(&tally.overhead)), (10.0, 6.0));
     }
 
     #[test]
