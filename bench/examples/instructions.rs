@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use baton_bench::sched::{Shape, Stepper};
 use baton_core::{
     Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, RankLimits, RankSink,
-    RankState, Request, SubclusterId, TaskId, Unserved,
+    ModelSink, ModelState, Nanos, NetworkDelay, Pace, Policy, Prefer, Profile, RankLimits,
+    RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved,
 };
 use baton_topo::PolicyName;
 
@@ -152,10 +152,15 @@ impl Bench {
             let request = self.next_request();
             self.model.on_request(self.now, request, &mut self.sink);
         }
-        let grant =
-            Grant { gpu: gpu(0), free_at: self.now, slot_wait: Nanos::ZERO, longest: Nanos::MAX };
+        let grant = Grant {
+            gpu: gpu(0),
+            free_at: self.now,
+            slowdown: Slowdown::NONE,
+            slot_wait: Nanos::ZERO,
+            longest: Nanos::MAX,
+        };
         self.model.on_grant(self.now, grant, &mut self.sink);
-        self.model.on_measured(BATCH as u32, LATENCY);
+        let _ = self.model.on_measured(BATCH as u32, LATENCY, Slowdown::NONE);
     }
 
     /// One candidate that replaces another and is not schedulable yet.
@@ -177,7 +182,7 @@ impl Bench {
         self.rank.on_gpu(self.now, planned, &mut self.sink);
         self.offer(model, self.now + SLO);
         self.now = self.now + LATENCY;
-        let finished = GpuUpdate::Finished { gpu, at: self.now };
+        let finished = GpuUpdate::Finished { gpu, at: self.now, pace: Some(Pace::AS_PREDICTED) };
         self.rank.on_gpu(self.now, finished, &mut self.sink);
     }
 

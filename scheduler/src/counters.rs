@@ -150,6 +150,8 @@ counters! {
         superseded,
         /// Grants made.
         grants,
+        /// Of these, of slots that are slower than the others of their sub-cluster.
+        grants_of_slow,
         /// Candidates that found no slot within their window.
         candidates_expired,
     }

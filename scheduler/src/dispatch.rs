@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use baton_core::{
-    BackendId, Batch, Candidate, DropReason, Gpu, GpuUpdate, ModelId, ModelSink, Nanos, TaskId,
-    Unserved,
+    BackendId, Batch, Candidate, DropReason, Gpu, GpuUpdate, Grant, ModelId, ModelSink, Nanos,
+    TaskId, Unserved,
 };
 use baton_rdma::wire::{Plan, TaskEnd, VERSION_QUOTA};
 use baton_rdma::{ConnId, Transport};
@@ -14,7 +14,7 @@ use zerocopy::little_endian::U64;
 
 use crate::board::Published;
 use crate::counters::ModelThreadCounters;
-use crate::in_flight::InFlight;
+use crate::in_flight::{InFlight, Planned};
 use crate::link::{ModelLink, Notice};
 use crate::peers::{Member, Peers};
 
@@ -136,12 +136,13 @@ impl<T: Transport> ModelSink for Dispatch<T> {
     }
 
     fn dispatch(&mut self, batch: &Batch<'_>) {
-        let gpu = batch.grant.gpu;
+        let Grant { gpu, slowdown, .. } = batch.grant;
+        let planned = Planned { model: batch.model, gpu, slowdown };
         let owner = self.peers.backend_of(gpu);
         let backend = owner.map_or(NOBODY, |(backend, _)| backend);
         let name = self
             .in_flight
-            .insert(batch.model, gpu, backend, batch.requests())
+            .insert(planned, backend, batch.requests())
             .expect("there is room for every slot's pipeline");
         if owner.is_some_and(|(_, conn)| self.send_plan(conn, name, batch)) {
             self.planned.push(batch.schedulable_at);

@@ -3,15 +3,24 @@
 //! Until a batch is reported done, the thread may have to take its tasks back; so it remembers
 //! them. Bounded by the GPU slots' pipelines; the tasks' buffers are reused.
 
-use baton_core::{BackendId, Gpu, ModelId, Request};
+use baton_core::{BackendId, Gpu, ModelId, Request, Slowdown};
 
-/// A batch that was sent to a backend.
-#[derive(Debug)]
-pub(crate) struct SentBatch {
+/// What a batch was planned for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Planned {
     /// The model, which may have moved to another thread meanwhile.
     pub model: ModelId,
     /// The slot that runs it.
     pub gpu: Gpu,
+    /// Of the slot, as the batch was planned.
+    pub slowdown: Slowdown,
+}
+
+/// A batch that was sent to a backend.
+#[derive(Debug)]
+pub(crate) struct SentBatch {
+    /// What it was planned for.
+    pub planned: Planned,
     /// The backend that has the slot.
     pub backend: BackendId,
     /// Its tasks, with the deadlines the scheduler plans by.
@@ -53,16 +62,14 @@ impl InFlight {
     /// Remembers a batch and names it; `None` if the limit is reached.
     pub(crate) fn insert(
         &mut self,
-        model: ModelId,
-        gpu: Gpu,
+        planned: Planned,
         backend: BackendId,
         requests: impl Iterator<Item = Request>,
     ) -> Option<u64> {
         let at = self.free.pop().or_else(|| self.grow())?;
         let entry = &mut self.entries[at as usize];
         entry.live = true;
-        entry.batch.model = model;
-        entry.batch.gpu = gpu;
+        entry.batch.planned = planned;
         entry.batch.backend = backend;
         entry.batch.requests.clear();
         entry.batch.requests.extend(requests);
@@ -75,12 +82,8 @@ impl InFlight {
         (entry.live && entry.uses == batch as u32).then_some(&entry.batch)
     }
 
-    /// Forgets the batch and copies its tasks to `requests`; returns its model and slot.
-    pub(crate) fn remove(
-        &mut self,
-        batch: u64,
-        requests: &mut Vec<Request>,
-    ) -> Option<(ModelId, Gpu)> {
+    /// Forgets the batch and copies its tasks to `requests`; returns what it was planned for.
+    pub(crate) fn remove(&mut self, batch: u64, requests: &mut Vec<Request>) -> Option<Planned> {
         self.get(batch)?;
         let at = (batch >> 32) as u32;
         let entry = &mut self.entries[at as usize];
@@ -89,7 +92,7 @@ impl InFlight {
         self.free.push(at);
         requests.clear();
         requests.extend_from_slice(&entry.batch.requests);
-        Some((entry.batch.model, entry.batch.gpu))
+        Some(entry.batch.planned)
     }
 
     /// A batch this backend has, if there is any.
@@ -116,12 +119,8 @@ impl InFlight {
 impl SentBatch {
     fn unused(batch_max: usize) -> Self {
         let gpu = Gpu { id: baton_core::GpuId(0), life: 0 };
-        Self {
-            model: ModelId(0),
-            gpu,
-            backend: BackendId(0),
-            requests: Vec::with_capacity(batch_max),
-        }
+        let planned = Planned { model: ModelId(0), gpu, slowdown: Slowdown::NONE };
+        Self { planned, backend: BackendId(0), requests: Vec::with_capacity(batch_max) }
     }
 }
 
@@ -136,6 +135,7 @@ mod tests {
 
     const BACKEND: BackendId = BackendId(7);
     const GPU: Gpu = Gpu { id: GpuId(3), life: 1 };
+    const PLANNED: Planned = Planned { model: ModelId(4), gpu: GPU, slowdown: Slowdown::NONE };
 
     fn one(task: u64) -> impl Iterator<Item = Request> {
         std::iter::once(Request { task: TaskId(task), deadline: Nanos(task) })
@@ -144,21 +144,21 @@ mod tests {
     #[test]
     fn a_name_is_good_for_one_report() {
         let (mut sent, mut tasks) = (InFlight::new(2, 1), Vec::new());
-        let first = sent.insert(ModelId(0), GPU, BACKEND, one(1)).unwrap();
-        assert_eq!(sent.remove(first, &mut tasks), Some((ModelId(0), GPU)));
+        let first = sent.insert(PLANNED, BACKEND, one(1)).unwrap();
+        assert_eq!(sent.remove(first, &mut tasks), Some(PLANNED));
         assert_eq!(tasks[0].task, TaskId(1));
-        let second = sent.insert(ModelId(4), GPU, BACKEND, one(2)).unwrap();
+        let second = sent.insert(PLANNED, BACKEND, one(2)).unwrap();
         assert_ne!(first, second, "the entry is reused, its name is not");
         assert!(sent.remove(first, &mut tasks).is_none(), "an old report is recognised");
-        assert_eq!(sent.remove(second, &mut tasks), Some((ModelId(4), GPU)));
+        assert_eq!(sent.remove(second, &mut tasks), Some(PLANNED));
     }
 
     #[test]
     fn the_limit_holds_and_a_backends_batches_are_found() {
         let (mut sent, mut tasks) = (InFlight::new(2, 1), Vec::new());
-        let first = sent.insert(ModelId(0), GPU, BACKEND, one(1)).unwrap();
-        sent.insert(ModelId(0), GPU, BackendId(8), one(2)).unwrap();
-        assert_eq!(sent.insert(ModelId(0), GPU, BACKEND, one(3)), None);
+        let first = sent.insert(PLANNED, BACKEND, one(1)).unwrap();
+        sent.insert(PLANNED, BackendId(8), one(2)).unwrap();
+        assert_eq!(sent.insert(PLANNED, BACKEND, one(3)), None);
         assert_eq!((sent.any_of(BACKEND), sent.len()), (Some(first), 2));
         sent.remove(first, &mut tasks);
         assert_eq!((sent.any_of(BACKEND), sent.len()), (None, 1));
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn arbitrary_names_are_harmless() {
         let mut sent = InFlight::new(1, 1);
-        sent.insert(ModelId(0), GPU, BACKEND, one(1)).unwrap();
+        sent.insert(PLANNED, BACKEND, one(1)).unwrap();
         for name in [u64::MAX, 1 << 32, 1, (1 << 32) | 5] {
             assert!(sent.get(name).is_none());
         }

@@ -1,6 +1,6 @@
 //! What ModelThreads and RankThread send each other, as words of a ring.
 
-use baton_core::{Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos};
+use baton_core::{Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos, Pace, Slowdown};
 
 use crate::board::COARSE;
 
@@ -21,7 +21,7 @@ const PLANNED: u64 = 0;
 const RETURNED: u64 = 1;
 const FINISHED: u64 = 2;
 const CHANGED: u64 = 3;
-/// The kind shares its word with the work of a batch, which is a few hours at most.
+/// The kind shares its word with the work of a batch, which is a few hours at most, or its pace.
 const KIND_BITS: u32 = 2;
 const KIND: u64 = (1 << KIND_BITS) - 1;
 
@@ -36,7 +36,10 @@ impl ToRank {
                 [PLANNED | within(work) << KIND_BITS, gpu_word(gpu), start.0, latency.0]
             }
             Self::Update(GpuUpdate::Returned { gpu }) => [RETURNED, gpu_word(gpu), 0, 0],
-            Self::Update(GpuUpdate::Finished { gpu, at }) => [FINISHED, gpu_word(gpu), at.0, 0],
+            Self::Update(GpuUpdate::Finished { gpu, at, pace }) => {
+                let pace = pace.map_or(0, Pace::to_bits);
+                [FINISHED | u64::from(pace) << KIND_BITS, gpu_word(gpu), at.0, 0]
+            }
             Self::Changed { word, models } => [CHANGED, word.into(), models, 0],
         }
     }
@@ -51,26 +54,35 @@ impl ToRank {
                 work: Nanos(kind >> KIND_BITS),
             }),
             RETURNED => Self::Update(GpuUpdate::Returned { gpu }),
-            FINISHED => Self::Update(GpuUpdate::Finished { gpu, at: Nanos(second) }),
+            FINISHED => {
+                let pace = Pace::from_bits((kind >> KIND_BITS) as u32);
+                Self::Update(GpuUpdate::Finished { gpu, at: Nanos(second), pace })
+            }
             _ => Self::Changed { word: first as u32, models: second },
         }
     }
 }
 
+/// The slowdown shares its word with the slot wait, which is three days at most.
+const SLOWDOWN_BITS: u32 = 16;
+
 /// To a ModelThread. What the grant allows shares its word with the model.
 pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Words {
     let longest = (grant.longest.0 >> COARSE).min(u32::MAX.into());
     let head = longest << 32 | u64::from(model.0);
-    [head, gpu_word(grant.gpu), grant.free_at.0, grant.slot_wait.0]
+    let wait = grant.slot_wait.0.min(u64::MAX >> SLOWDOWN_BITS);
+    let tail = wait << SLOWDOWN_BITS | grant.slowdown.in_256ths();
+    [head, gpu_word(grant.gpu), grant.free_at.0, tail]
 }
 
-pub(crate) fn unpack_grant([head, gpu, free_at, slot_wait]: Words) -> (ModelId, Grant) {
+pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Words) -> (ModelId, Grant) {
     let longest = match (head >> 32) as u32 {
         u32::MAX => Nanos::MAX,
         coarse => Nanos(u64::from(coarse) << COARSE),
     };
-    let (gpu, free_at, slot_wait) = (gpu_of(gpu), Nanos(free_at), Nanos(slot_wait));
-    (ModelId(head as u32), Grant { gpu, free_at, slot_wait, longest })
+    let slowdown = Slowdown::from_256ths(tail & ((1 << SLOWDOWN_BITS) - 1));
+    let (gpu, free_at, slot_wait) = (gpu_of(gpu), Nanos(free_at), Nanos(tail >> SLOWDOWN_BITS));
+    (ModelId(head as u32), Grant { gpu, free_at, slowdown, slot_wait, longest })
 }
 
 fn gpu_word(gpu: Gpu) -> u64 {
@@ -90,16 +102,20 @@ mod tests {
         let gpu = Gpu { id: GpuId(u32::MAX - 1), life: u32::MAX };
         let (start, latency) = (Nanos(u64::MAX), Nanos(u64::MAX - 1));
         let work = Nanos(u64::MAX >> KIND_BITS);
+        let slowest = Pace::of(Nanos::MAX, Nanos(1));
         for message in [
             ToRank::Update(GpuUpdate::Planned { gpu, start, latency, work }),
             ToRank::Update(GpuUpdate::Returned { gpu }),
-            ToRank::Update(GpuUpdate::Finished { gpu, at: start }),
+            ToRank::Update(GpuUpdate::Finished { gpu, at: start, pace: None }),
+            ToRank::Update(GpuUpdate::Finished { gpu, at: start, pace: Some(slowest) }),
             ToRank::Changed { word: 7, models: 1 << 63 | 1 },
         ] {
             assert_eq!(ToRank::unpack(message.pack()), message);
         }
         for longest in [Nanos(0), Nanos(5 << COARSE), Nanos::MAX] {
-            let grant = Grant { gpu, free_at: latency, slot_wait: start, longest };
+            let slot_wait = Nanos(u64::MAX >> SLOWDOWN_BITS);
+            let slowdown = Slowdown::from_256ths(333);
+            let grant = Grant { gpu, free_at: latency, slowdown, slot_wait, longest };
             let model = ModelId(u32::MAX - 9);
             assert_eq!(unpack_grant(pack_grant(model, grant)), (model, grant));
         }

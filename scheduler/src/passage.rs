@@ -97,7 +97,7 @@ impl PassageEnd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_core::{Gpu, GpuId};
+    use baton_core::{Gpu, GpuId, Slowdown};
 
     #[test]
     fn a_full_passage_refuses_tasks_and_still_has_room_for_a_grant() {
@@ -109,6 +109,7 @@ mod tests {
         from.send(Handover::Grant(Grant {
             gpu,
             free_at: Nanos(5),
+            slowdown: Slowdown::NONE,
             slot_wait: Nanos(6),
             longest: Nanos::MAX,
         }));

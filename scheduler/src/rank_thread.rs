@@ -160,6 +160,7 @@ impl RankThread {
         self.counters.candidates.set(counted.candidates);
         self.counters.superseded.set(counted.superseded);
         self.counters.grants.set(counted.grants);
+        self.counters.grants_of_slow.set(counted.grants_of_slow);
         self.counters.candidates_expired.set(counted.expired);
     }
 }

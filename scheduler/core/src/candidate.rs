@@ -1,6 +1,7 @@
 //! What ModelState and RankState tell each other.
 
 use crate::ids::GpuId;
+use crate::slowdown::{Pace, Slowdown};
 use crate::time::Nanos;
 
 /// The best batch a model could run next, and its schedulable window
@@ -82,6 +83,8 @@ pub struct Grant {
     pub gpu: Gpu,
     /// When its current batch is expected to end; in the past if it is idle.
     pub free_at: Nanos,
+    /// How much longer than usual it takes.
+    pub slowdown: Slowdown,
     /// For how long the model's next batches may find no slot because of other models': a batch that
     /// waits is due so long before the last moment.
     pub slot_wait: Nanos,
@@ -115,5 +118,7 @@ pub enum GpuUpdate {
         gpu: Gpu,
         /// Measured end, scheduler clock.
         at: Nanos,
+        /// Its execution beside the prediction; `None` if it was not measured.
+        pace: Option<Pace>,
     },
 }

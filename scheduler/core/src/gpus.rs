@@ -13,6 +13,7 @@ use crate::candidate::Gpu;
 use crate::heap::IndexedHeap;
 use crate::ids::{GpuId, ModelId, SubclusterId};
 use crate::idset::IdSet;
+use crate::slowdown::{Pace, Slowdown};
 use crate::time::Nanos;
 
 /// Batches a slot may have: executing, and being fetched.
@@ -47,14 +48,19 @@ struct Slot {
     leaving: bool,
     /// Which model it was granted to last.
     holder: ModelId,
+    /// The mean of its batches, and how slow it is by that.
+    pace: Pace,
+    slowdown: Slowdown,
 }
 
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuTable {
     slots: Box<[Slot]>,
-    /// Per sub-cluster: idle slots, and after them those whose last batch is overdue.
+    /// Per sub-cluster: idle slots, after them those that are slow, and then those whose last batch is
+    /// overdue.
     idle: Vec<IdSet>,
+    slow: Vec<IdSet>,
     overdue: Vec<IdSet>,
     /// Per sub-cluster: slots that execute, by expected end.
     busy: Vec<IndexedHeap<Nanos>>,
@@ -63,6 +69,8 @@ pub(crate) struct GpuTable {
     /// Per sub-cluster: moving mean of planned executions, and the same over the slots present.
     execution: Vec<Nanos>,
     turn: Vec<Nanos>,
+    /// Per sub-cluster: of the slots that are not slow.
+    usual: Vec<Pace>,
 }
 
 /// Weight of one execution in the mean: 1/32.
@@ -79,15 +87,19 @@ impl GpuTable {
             tail: (Nanos::ZERO, Nanos::ZERO),
             leaving: false,
             holder: ModelId(0),
+            pace: Pace::AS_PREDICTED,
+            slowdown: Slowdown::NONE,
         };
         Self {
             slots: vec![absent; gpus].into_boxed_slice(),
             idle: vec![IdSet::new(gpus); subclusters],
+            slow: vec![IdSet::new(gpus); subclusters],
             overdue: vec![IdSet::new(gpus); subclusters],
             busy: vec![IndexedHeap::new(gpus); subclusters],
             present: vec![0; subclusters],
             execution: vec![Nanos::ZERO; subclusters],
             turn: vec![Nanos::ZERO; subclusters],
+            usual: vec![Pace::AS_PREDICTED; subclusters],
         }
     }
 
@@ -105,12 +117,14 @@ impl GpuTable {
     /// Slots of the sub-cluster that have nothing to execute. One whose batch is overdue is none.
     pub(crate) fn idle(&mut self, now: Nanos, subcluster: SubclusterId) -> u32 {
         self.wake_idle(now, subcluster);
-        self.idle[subcluster.0 as usize].len()
+        let at = subcluster.0 as usize;
+        self.idle[at].len() + self.slow[at].len()
     }
 
     /// Whether [`GpuTable::idle`] finds any.
     pub(crate) fn has_idle(&self, subcluster: SubclusterId) -> bool {
-        self.idle[subcluster.0 as usize].len() > 0
+        let at = subcluster.0 as usize;
+        self.idle[at].len() + self.slow[at].len() > 0
     }
 
     /// The sub-cluster of a slot, while it is in this life, and the model it was granted to last.
@@ -136,6 +150,8 @@ impl GpuTable {
             tail: (now, Nanos::ZERO),
             leaving: false,
             holder: ModelId(0),
+            pace: Pace::AS_PREDICTED,
+            slowdown: Slowdown::NONE,
         };
         self.present[subcluster.0 as usize] += 1;
         self.open(now, gpu.id);
@@ -205,23 +221,25 @@ impl GpuTable {
     /// Slots that are offered for a batch, now or when what they have ends. Walks all slots: for tests
     /// and diagnosis.
     pub(crate) fn offered(&self) -> usize {
-        let sets = self.idle.iter().chain(&self.overdue).map(|set| set.len() as usize);
+        let sets =
+            self.idle.iter().chain(&self.slow).chain(&self.overdue).map(|set| set.len() as usize);
         sets.chain(self.busy.iter().map(IndexedHeap::len)).sum()
     }
 
     fn first_idle(&self, subcluster: SubclusterId) -> Option<u32> {
         let at = subcluster.0 as usize;
-        self.idle[at].first().or_else(|| self.overdue[at].first())
+        let late = || self.slow[at].first().or_else(|| self.overdue[at].first());
+        self.idle[at].first().or_else(late)
     }
 
-    /// Takes the slot for a batch of the model; returns when it is expected to be free.
-    pub(crate) fn grant(&mut self, gpu: Gpu, model: ModelId) -> Nanos {
+    /// Takes the slot for a batch of the model; returns when it is expected to be free, and how slow it is.
+    pub(crate) fn grant(&mut self, gpu: Gpu, model: ModelId) -> (Nanos, Slowdown) {
         self.close(gpu.id);
         let slot = &mut self.slots[gpu.id.0 as usize];
         slot.state = State::Granted;
         slot.holder = model;
         slot.outstanding += 1;
-        slot.free_at
+        (slot.free_at, slot.slowdown)
     }
 
     /// The granted slot got a batch. It starts no earlier than what the slot has before it ends,
@@ -262,6 +280,18 @@ impl GpuTable {
         }
     }
 
+    /// A batch of the slot was measured. A slow slot's says nothing of the usual ones.
+    pub(crate) fn measured(&mut self, gpu: Gpu, batch: Pace) {
+        let Some(subcluster) = self.subcluster(gpu) else { return };
+        let (slot, usual) =
+            (&mut self.slots[gpu.id.0 as usize], &mut self.usual[subcluster.0 as usize]);
+        slot.pace.observe(batch);
+        slot.slowdown = slot.pace.beside(*usual);
+        if !slot.slowdown.is_slow() {
+            usual.observe(batch);
+        }
+    }
+
     fn alive(&self, gpu: Gpu) -> Option<&Slot> {
         let slot = self.slots.get(gpu.id.0 as usize)?;
         (slot.state != State::Absent && slot.life == gpu.life).then_some(slot)
@@ -297,13 +327,20 @@ impl GpuTable {
 
     fn open_idle(&mut self, id: u32) {
         let slot = &self.slots[id as usize];
-        let all = if slot.outstanding > 0 { &mut self.overdue } else { &mut self.idle };
+        let all = match (slot.outstanding, slot.slowdown) {
+            (0, Slowdown::NONE) => &mut self.idle,
+            (0, _) => &mut self.slow,
+            _ => &mut self.overdue,
+        };
         all[slot.subcluster.0 as usize].insert(id);
     }
 
     fn close(&mut self, id: GpuId) {
         let at = self.slots[id.0 as usize].subcluster.0 as usize;
         self.idle[at].remove(id.0);
+        if self.slow[at].len() > 0 {
+            self.slow[at].remove(id.0);
+        }
         self.overdue[at].remove(id.0);
         self.busy[at].remove(id.0);
     }

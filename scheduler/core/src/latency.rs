@@ -50,7 +50,7 @@ impl Latency {
         self.scaled(self.profile.latency(batch)) + self.margin
     }
 
-    /// The same for a single task, without a look at the table.
+    /// ℓ(1) to plan with, without a look at the table.
     pub fn alone(&self) -> Nanos {
         self.alone
     }
@@ -90,14 +90,16 @@ impl Latency {
         self.margin
     }
 
-    /// A backend executed `batch` rows in `measured`.
-    pub fn observe(&mut self, batch: u32, measured: Nanos) {
+    /// A backend executed `batch` rows in `measured`. Returns ℓ(b) as it was predicted without the margin.
+    pub fn observe(&mut self, batch: u32, measured: Nanos) -> Nanos {
         self.fresh = true;
         let profiled = self.profile.latency(batch);
         // Against the prediction as it was: one that has seen the sample looks better than it is.
-        self.follow_overrun(measured - self.scaled(profiled));
+        let predicted = self.scaled(profiled);
+        self.follow_overrun(measured - predicted);
         self.follow_ratio(measured, profiled);
         self.alone = self.of(1);
+        predicted
     }
 
     /// Called now and then while tasks arrive. Without a measurement since the last call the
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn pessimism_fades_when_nothing_is_measured_any_more() {
         let mut latency = Latency::new(linear(), SLO);
-        (0..200).for_each(|_| latency.observe(1, Nanos::from_millis(45)));
+        (0..200).for_each(|_| _ = latency.observe(1, Nanos::from_millis(45)));
         assert!(latency.of(1) > SLO, "no task with this SLO would be tried");
         (0..100).for_each(|_| {
             latency.observe(1, Nanos::from_millis(45));
@@ -245,7 +247,7 @@ mod tests {
     #[test]
     fn a_new_profile_is_trusted_as_the_first_one_was() {
         let mut latency = Latency::new(linear(), SLO);
-        (0..100).for_each(|_| latency.observe(1, Nanos::from_millis(60)));
+        (0..100).for_each(|_| _ = latency.observe(1, Nanos::from_millis(60)));
         latency.replace(linear(), SLO);
         assert_eq!((latency.of(1), latency.margin()), (Nanos::from_millis(6), Nanos::ZERO));
     }

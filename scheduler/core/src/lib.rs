@@ -43,6 +43,7 @@ mod rate;
 mod reserve;
 mod sink;
 mod sizing;
+mod slowdown;
 mod standing;
 mod time;
 
@@ -64,4 +65,5 @@ pub use random::SplitMix64;
 pub use rank::{RankCounters, RankLimits, RankSink, RankState};
 pub use rate::{Rate, RateMeter};
 pub use sink::ModelSink;
+pub use slowdown::{Pace, Slowdown};
 pub use time::Nanos;

@@ -24,6 +24,7 @@ use crate::queue::{DeadlineQueue, Request};
 use crate::rate::Rate;
 use crate::sink::ModelSink;
 use crate::sizing::Sizing;
+use crate::slowdown::{Pace, Slowdown};
 use crate::standing::Standings;
 use crate::time::Nanos;
 
@@ -197,7 +198,10 @@ impl ModelState {
         self.grants = self.grants.wrapping_add(1);
         self.candidate = None;
         self.sizing.note_grant(&grant);
-        let window = self.form(now, grant.free_at, out);
+        let mut window = self.form(now, grant.free_at, out);
+        if grant.slowdown.is_slow() {
+            window.batch = self.fitting(now, &grant, window);
+        }
         if window.batch == 0 {
             self.counters.returned += 1;
             out.gpu(GpuUpdate::Returned { gpu: grant.gpu });
@@ -223,12 +227,15 @@ impl ModelState {
         (at != Nanos::MAX).then_some(at)
     }
 
-    /// A backend measured a batch of this model: `batch` rows took `measured`.
-    pub fn on_measured(&mut self, batch: u32, measured: Nanos) {
-        if batch > 0 {
-            self.sizing.latency.observe(batch, measured);
-            self.lull = Lull::OVER;
+    /// A backend measured a batch of this model: `batch` rows took `measured` on a slot granted with this
+    /// slowdown. Returns what that says of the slot; nothing without rows.
+    pub fn on_measured(&mut self, batch: u32, measured: Nanos, slowdown: Slowdown) -> Option<Pace> {
+        if batch == 0 {
+            return None;
         }
+        let predicted = self.sizing.latency.observe(batch, slowdown.removed(measured));
+        self.lull = Lull::OVER;
+        Some(Pace::of(measured, predicted))
     }
 
     /// A backend brought its own measured profile. Larger batches than before are not used.
@@ -289,7 +296,7 @@ impl ModelState {
     fn seal(&mut self, grant: Grant, now: Nanos, window: Window, out: &mut impl ModelSink) {
         let horizon = self.horizon(now, grant.free_at);
         let exec_at = horizon.start(window.batch);
-        let latency = self.sizing.latency.of(window.batch);
+        let latency = grant.slowdown.applied(self.sizing.latency.of(window.batch));
         let invalid_after = self.queue.deadline(window.head) - latency;
         let slot_since = grant.free_at - self.network.before(window.batch);
         let batch = Batch {
@@ -326,6 +333,20 @@ impl ModelState {
         }
         let horizon = self.horizon(now, free_at);
         formation::form(&self.queue, &horizon, self.sizing.floor, self.sizing.most)
+    }
+
+    /// Of the window's tasks, as many as a slow slot finishes in time with the same head; one if it finishes none:
+    /// another slot may come too late for that as well.
+    fn fitting(&self, now: Nanos, grant: &Grant, window: Window) -> u32 {
+        if window.batch == 0 {
+            return 0;
+        }
+        let horizon = self.horizon(now, grant.free_at);
+        let deadline = self.queue.deadline(window.head);
+        formation::largest(1, window.batch, |batch| {
+            let latency = grant.slowdown.applied(self.sizing.latency.of(batch));
+            horizon.start(batch) + latency <= deadline
+        })
     }
 
     fn hopeless_head(&self, now: Nanos, free_at: Nanos) -> Option<TaskId> {

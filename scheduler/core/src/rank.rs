@@ -48,6 +48,8 @@ pub struct RankCounters {
     pub superseded: u64,
     /// Grants made.
     pub grants: u64,
+    /// Of these, of slots that are slower than the others of their sub-cluster.
+    pub grants_of_slow: u64,
     /// Ready candidates whose window closed before a slot was free.
     pub expired: u64,
 }
@@ -218,7 +220,10 @@ impl RankState {
                 self.gpus.returned(now, gpu);
                 gpu
             }
-            GpuUpdate::Finished { gpu, at } => {
+            GpuUpdate::Finished { gpu, at, pace } => {
+                if let Some(pace) = pace {
+                    self.gpus.measured(gpu, pace);
+                }
                 self.gpus.finished(now, gpu, at);
                 gpu
             }
@@ -346,9 +351,10 @@ impl RankState {
         entry.candidate = None;
         entry.grants = entry.grants.wrapping_add(1);
         self.counters.grants += 1;
-        let free_at = self.gpus.grant(gpu, model);
+        let (free_at, slowdown) = self.gpus.grant(gpu, model);
+        self.counters.grants_of_slow += u64::from(slowdown.is_slow());
         let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
-        out.grant(model, Grant { gpu, free_at, slot_wait, longest });
+        out.grant(model, Grant { gpu, free_at, slowdown, slot_wait, longest });
     }
 
     /// Sets when `match_ready` must look at the sub-cluster: early enough before a slot is free

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use baton_core::{
     Batch, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelCounters, ModelId, ModelSink,
-    ModelState, Nanos, Policy, Request, TaskId, Unserved,
+    ModelState, Nanos, Policy, Request, Slowdown, TaskId, Unserved,
 };
 use world::{linear, ms};
 
@@ -118,7 +118,8 @@ impl Rush {
         if round.is_multiple_of(20) {
             let gpu = Gpu { id: GpuId(0), life: 0 };
             let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
-            let grant = Grant { gpu, free_at: self.now, slot_wait, longest };
+            let grant =
+                Grant { gpu, free_at: self.now, slowdown: Slowdown::NONE, slot_wait, longest };
             self.model.on_grant(self.now, grant, &mut self.decided);
         }
         self.take();

@@ -4,7 +4,7 @@
 
 use baton_core::{
     Batch, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId, ModelSink,
-    ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, TaskId, Unserved,
+    ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, Slowdown, TaskId, Unserved,
 };
 use proptest::prelude::*;
 
@@ -132,14 +132,15 @@ impl Twins {
                     let longest =
                         if (1..12).contains(&size) { latency.of(size) } else { Nanos::MAX };
                     let free_at = self.now + Nanos(free_us * US);
-                    let grant = Grant { gpu: GPU, free_at, slot_wait, longest };
+                    let grant =
+                        Grant { gpu: GPU, free_at, slowdown: Slowdown::NONE, slot_wait, longest };
                     self.both(|model, now, out| model.on_grant(now, grant, out));
                 }
             }
             Op::Measured { batch, percent } => {
                 let took = Nanos(self.lazy.0.latency().of(batch).0 * percent / 100);
                 self.both(|model, now, out| {
-                    model.on_measured(batch, took);
+                    let _ = model.on_measured(batch, took, Slowdown::NONE);
                     // A new ℓ is looked at with the next input; here that is now.
                     model.reform(now, out);
                 });

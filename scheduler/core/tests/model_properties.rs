@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use baton_core::{
     Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, TaskId, Unserved,
+    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, Slowdown, TaskId,
+    Unserved,
 };
 use naive::{Naive, Start};
 use proptest::prelude::*;
@@ -150,7 +151,8 @@ impl Pair {
             Op::Grant { free_us } => self.grant(self.now + Nanos::from_micros(free_us)),
             Op::Measured { batch, percent } => {
                 let profiled = self.naive.config.profile.latency(batch);
-                self.model.on_measured(batch, Nanos(profiled.0 * percent / 100));
+                let took = Nanos(profiled.0 * percent / 100);
+                let _ = self.model.on_measured(batch, took, Slowdown::NONE);
                 self.refresh();
             }
             Op::Cancel { nth } => self.cancel(nth),
@@ -243,7 +245,7 @@ impl Pair {
         let slot_wait = Nanos(free_at.0 % 3_000_000);
         let is_shared = free_at.0.is_multiple_of(3);
         let longest = if is_shared { Nanos(free_at.0 % 40_000_000) } else { Nanos::MAX };
-        let grant = Grant { gpu, free_at, slot_wait, longest };
+        let grant = Grant { gpu, free_at, slowdown: Slowdown::NONE, slot_wait, longest };
         self.naive.granted(grant, self.model.latency());
         self.model.on_grant(self.now, grant, &mut self.out);
         self.end_hopeless(free_at);

@@ -7,7 +7,7 @@ use assert_no_alloc::{AllocDisabler, assert_no_alloc};
 use baton_core::{
     Batch, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId, ModelSink,
     ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, RankLimits, RankSink, RankState,
-    Request, SubclusterId, TaskId, Unserved,
+    Request, Slowdown, SubclusterId, TaskId, Unserved,
 };
 
 #[global_allocator]
@@ -163,12 +163,13 @@ impl Driver {
         while let Some(at) = self.sink.running.iter().position(|b| b.ends_at <= self.now) {
             let batch = self.sink.running.swap_remove(at);
             let model = &mut self.models[batch.model];
-            model.on_measured(batch.tasks, Nanos::from_millis(5 + u64::from(batch.tasks)));
+            let took = Nanos::from_millis(5 + u64::from(batch.tasks));
+            let pace = model.on_measured(batch.tasks, took, Slowdown::NONE);
             if batch.head.task.slot().is_multiple_of(50) {
                 let otherwise = Unserved::Dropped(baton_core::DropReason::Deadline);
                 model.on_requeue(self.now, batch.head, otherwise, &mut self.sink);
             }
-            let update = GpuUpdate::Finished { gpu: batch.gpu, at: batch.ends_at };
+            let update = GpuUpdate::Finished { gpu: batch.gpu, at: batch.ends_at, pace };
             self.rank.on_gpu(self.now, update, &mut self.sink);
             self.settle();
         }

@@ -4,7 +4,7 @@
 
 use baton_core::{
     Candidate, Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos, PIPELINE_DEPTH, RankLimits, RankSink,
-    RankState, SubclusterId,
+    RankState, Slowdown, SubclusterId,
 };
 use proptest::prelude::*;
 
@@ -264,7 +264,7 @@ impl Pair {
             return;
         }
         let gpu = self.gpu(id);
-        self.rank.on_gpu(self.now, GpuUpdate::Finished { gpu, at }, &mut self.out);
+        self.rank.on_gpu(self.now, GpuUpdate::Finished { gpu, at, pace: None }, &mut self.out);
         if let Some(slot) = self.living(gpu) {
             slot.batches.remove(0);
             slot.idle_since = at;
@@ -397,7 +397,7 @@ impl Pair {
         // So short a time says nothing about the traffic.
         let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
         let (gpu, free_at) = (self.gpu(id), self.slots[id].free_at());
-        let grant = Grant { gpu, free_at, slot_wait, longest };
+        let grant = Grant { gpu, free_at, slowdown: Slowdown::NONE, slot_wait, longest };
         self.slots[id].is_granted = true;
         self.models[model].grants += 1;
         self.open.push((model, grant));

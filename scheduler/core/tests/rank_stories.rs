@@ -4,7 +4,7 @@ mod world;
 
 use baton_core::{
     Candidate, Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos, RankLimits, RankSink, RankState,
-    SubclusterId,
+    Slowdown, SubclusterId,
 };
 use world::ms;
 
@@ -57,7 +57,7 @@ fn planned(start: f64, latency: f64) -> GpuUpdate {
 }
 
 fn finished(at: f64) -> GpuUpdate {
-    GpuUpdate::Finished { gpu: GPU, at: ms(at) }
+    GpuUpdate::Finished { gpu: GPU, at: ms(at), pace: None }
 }
 
 /// Grants the slot to model 0 for a batch from `at` on that takes `latency`.
@@ -185,7 +185,10 @@ fn a_slot_that_joins_again_without_having_left_is_counted_once() {
     assert_eq!(rank.gpus_present(HERE), 1);
     rank.on_candidate(ms(1.0), ModelId(1), candidate(1.0, 50.0), 0, &mut out);
     let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
-    assert_eq!(out.grants, [(1, Grant { gpu: next, free_at: ms(1.0), slot_wait, longest })]);
+    assert_eq!(
+        out.grants,
+        [(1, Grant { gpu: next, free_at: ms(1.0), slowdown: Slowdown::NONE, slot_wait, longest })]
+    );
     rank.on_gpu(ms(2.0), finished(2.0), &mut out); // of the earlier life
     rank.on_gpu_leave(GPU);
     assert_eq!(rank.gpus_present(HERE), 1);

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use baton_core::{
     Batch, Candidate, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap, ModelConfig,
     ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy, RankLimits, RankSink, RankState,
-    Request, SubclusterId, TaskId, Unserved, gpus_needed,
+    Request, Slowdown, SubclusterId, TaskId, Unserved, gpus_needed,
 };
 
 use crate::cluster::{Cluster, Finished, Lost};
@@ -44,6 +44,8 @@ pub(crate) struct Production<W = ()> {
 struct Slot {
     life: u32,
     is_present: bool,
+    /// When it was granted last.
+    slowdown: Slowdown,
 }
 
 impl<W: Watch> Production<W> {
@@ -62,7 +64,7 @@ impl<W: Watch> Production<W> {
         let limits = RankLimits { gpus: scenario.gpus, subclusters: 1 };
         let mut rank = RankState::new(limits, &vec![SubclusterId(0); models]);
         let mut mail = Mail { lag: scenario.message_lag, queue: VecDeque::new() };
-        let slot = |is_present| Slot { life: 0, is_present };
+        let slot = |is_present| Slot { life: 0, is_present, slowdown: Slowdown::NONE };
         let slots: Vec<Slot> = scenario.present_at_first().into_iter().map(slot).collect();
         for (id, slot) in (0..).map(GpuId).zip(&slots).filter(|(_, slot)| slot.is_present) {
             let gpu = Gpu { id, life: slot.life };
@@ -129,7 +131,7 @@ impl<W: Watch> Production<W> {
     ) {
         let mail = self.mail.at(now);
         let model = &mut self.models[id as usize];
-        let (slots, returned) = (&self.slots, &mut self.returned);
+        let (slots, returned) = (&mut self.slots, &mut self.returned);
         let watch = &mut self.watch;
         input(model, &mut Outbox { now, model: id, mail, cluster, slots, returned, watch });
         self.watch.event(now, Event::Looked { model: id, state: model });
@@ -150,9 +152,10 @@ impl<W: Watch> Scheduler for Production<W> {
     fn on_finished(&mut self, now: Nanos, finished: Finished, cluster: &mut Cluster) {
         self.watch.event(now, Event::Finished(finished));
         let Finished { gpu, model, batch, took } = finished;
-        self.models[model as usize].on_measured(batch, took);
+        let slowdown = self.slots[gpu as usize].slowdown;
+        let pace = self.models[model as usize].on_measured(batch, took, slowdown);
         let gpu = self.gpu(gpu);
-        self.mail.at(now).post(Message::Gpu(GpuUpdate::Finished { gpu, at: now }));
+        self.mail.at(now).post(Message::Gpu(GpuUpdate::Finished { gpu, at: now, pace }));
         self.settle(now, cluster);
     }
 
@@ -169,7 +172,7 @@ impl<W: Watch> Scheduler for Production<W> {
 
     fn on_gpu_join(&mut self, now: Nanos, id: u32, cluster: &mut Cluster) {
         let slot = &mut self.slots[id as usize];
-        *slot = Slot { life: slot.life + 1, is_present: true };
+        *slot = Slot { life: slot.life + 1, is_present: true, slowdown: Slowdown::NONE };
         let gpu = self.gpu(id);
         self.rank.on_gpu_join(now, gpu, SubclusterId(0), &mut self.mail.at(now));
         self.settle(now, cluster);
@@ -243,7 +246,7 @@ struct Outbox<'a, W> {
     model: u32,
     mail: Post<'a>,
     cluster: &'a mut Cluster,
-    slots: &'a [Slot],
+    slots: &'a mut [Slot],
     returned: &'a mut Vec<Request>,
     watch: &'a mut W,
 }
@@ -256,7 +259,8 @@ impl<W: Watch> ModelSink for Outbox<'_, W> {
     fn dispatch(&mut self, batch: &Batch<'_>) {
         self.watch.event(self.now, Event::Sealed(batch));
         let Gpu { id: GpuId(gpu), life } = batch.grant.gpu;
-        let slot = self.slots[gpu as usize];
+        let slot = &mut self.slots[gpu as usize];
+        slot.slowdown = batch.grant.slowdown;
         if !slot.is_present || slot.life != life {
             return self.returned.extend(batch.requests());
         }

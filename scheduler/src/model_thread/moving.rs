@@ -8,7 +8,8 @@ use std::mem;
 
 use baton_core::{
     DropReason, FrontendId, Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
-    NetworkDelay, Policy, Prefer, Profile, Quota, Request, SubclusterId, TaskId, Unserved,
+    NetworkDelay, Pace, Policy, Prefer, Profile, Quota, Request, Slowdown, SubclusterId, TaskId,
+    Unserved,
 };
 use baton_rdma::Transport;
 
@@ -111,7 +112,9 @@ impl<T: Transport> ModelThread<T> {
             Handover::Cancel(task) => self.withdraw(now, at, task),
             Handover::Grant(grant) => self.on_grant(now, at, grant),
             Handover::Requeue(request, otherwise) => self.requeue(now, at, request, otherwise),
-            Handover::Measured(rows, took) => self.models[at].state.on_measured(rows, took),
+            Handover::Measured(rows, took) => {
+                let _ = self.models[at].state.on_measured(rows, took, Slowdown::NONE);
+            }
             Handover::Model(_) => unreachable!("it was told apart"),
         }
     }
@@ -202,7 +205,7 @@ impl<T: Transport> ModelThread<T> {
             Handover::Cancel(task) => self.pass_cancel(passage, task),
             Handover::Grant(grant) => self.pass_grant(passage, grant),
             Handover::Requeue(request, otherwise) => self.pass_back(passage, request, otherwise),
-            Handover::Measured(rows, took) => self.pass_measured(passage, rows, took),
+            Handover::Measured(rows, took) => drop(self.pass_measured(passage, rows, took)),
             Handover::Model(_) => unreachable!("it was told apart"),
         }
     }
@@ -230,8 +233,10 @@ impl<T: Transport> ModelThread<T> {
     }
 
     /// A measurement that finds no room is one of many.
-    pub(super) fn pass_measured(&mut self, passage: u32, rows: u32, took: Nanos) {
+    /// What the batch says of its slot is not learnt: the prediction it would be set against has moved.
+    pub(super) fn pass_measured(&mut self, passage: u32, rows: u32, took: Nanos) -> Option<Pace> {
         self.offer(passage, Handover::Measured(rows, took));
+        None
     }
 
     pub(super) fn pass_grant(&mut self, passage: u32, grant: Grant) {

@@ -11,6 +11,7 @@ use baton_rdma::{ConnId, Transport};
 
 use super::ModelThread;
 use crate::dispatch::Place;
+use crate::in_flight::Planned;
 
 impl<T: Transport> ModelThread<T> {
     pub(super) fn on_submit(
@@ -123,21 +124,23 @@ impl<T: Transport> ModelThread<T> {
 
     /// The backend has answered every task of the batch.
     fn executed(&mut self, name: u64, rows: u32, measured: Nanos, finished: Nanos) {
-        let Some((model, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else {
+        let Some(planned) = self.out.in_flight.remove(name, &mut self.returning) else {
             return;
         };
+        let Planned { model, gpu, slowdown } = planned;
         let rows = rows.min(self.returning.len() as u32);
-        match self.out.places[model.0 as usize] {
-            Place::Here(at) => self.models[at as usize].state.on_measured(rows, measured),
-            Place::Moved(passage) => self.pass_measured(passage, rows, measured),
+        let pace = match self.out.places[model.0 as usize] {
+            Place::Here(at) => self.models[at as usize].state.on_measured(rows, measured, slowdown),
+            Place::Moved(passage) => self.pass_measured(passage, rows, slowdown.removed(measured)),
             Place::Elsewhere => unreachable!("it was here when the batch was planned"),
-        }
-        self.out.gpu(GpuUpdate::Finished { gpu, at: finished });
+        };
+        self.out.gpu(GpuUpdate::Finished { gpu, at: finished, pace });
     }
 
     /// Nobody has answered the batch's tasks: back to the queue with those that can still make it.
     fn take_back(&mut self, now: Nanos, name: u64, otherwise: Unserved) {
-        let Some((model, gpu)) = self.out.in_flight.remove(name, &mut self.returning) else {
+        let Some(Planned { model, gpu, .. }) = self.out.in_flight.remove(name, &mut self.returning)
+        else {
             return;
         };
         let returning = mem::take(&mut self.returning);
@@ -149,7 +152,7 @@ impl<T: Transport> ModelThread<T> {
             }
         }
         self.returning = returning;
-        self.out.gpu(GpuUpdate::Finished { gpu, at: now });
+        self.out.gpu(GpuUpdate::Finished { gpu, at: now, pace: None });
     }
 
     pub(super) fn requeue(&mut self, now: Nanos, at: usize, request: Request, otherwise: Unserved) {

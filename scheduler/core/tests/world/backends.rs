@@ -2,7 +2,8 @@
 //! leave and come back.
 
 use baton_core::{
-    FailReason, Gpu, GpuId, GpuUpdate, Nanos, PIPELINE_DEPTH, Request, SubclusterId, Unserved,
+    FailReason, Gpu, GpuId, GpuUpdate, Nanos, PIPELINE_DEPTH, Request, Slowdown, SubclusterId,
+    Unserved,
 };
 
 use super::outbox::{End, Plan, Said};
@@ -49,6 +50,7 @@ pub(crate) struct Sealed {
     pub(crate) sealed_at: Nanos,
     pub(crate) start: Nanos,
     pub(crate) took: Nanos,
+    pub(crate) slowdown: Slowdown,
     pub(crate) fate: Fate,
 }
 
@@ -121,6 +123,7 @@ impl World {
             sealed_at: now,
             start,
             took: Nanos::ZERO,
+            slowdown: plan.slowdown,
             fate: Fate::OnGpu,
         });
         if !self.slots[id].is_present || self.slots[id].life != plan.gpu.life {
@@ -131,7 +134,8 @@ impl World {
         if self.refuses_late && start > plan.invalid_after {
             self.push(plan.invalid_after + Nanos(1), Event::Expired(batch));
         } else {
-            let took = (self.execution)(latency);
+            let slowdown = self.slow.get(&plan.gpu.id.0).copied().unwrap_or(Slowdown::NONE);
+            let took = slowdown.applied((self.execution)(latency));
             self.batches[batch].took = took;
             self.slots[id].free_at = start + took;
             self.push(start + took, Event::Executed(batch));
@@ -141,15 +145,14 @@ impl World {
     pub(super) fn executed(&mut self, batch: usize) {
         let Some((gpu, requests)) = self.close(batch, Fate::Executed) else { return };
         let size = requests.len() as u32;
-        let Sealed { model, start, took, .. } = self.batches[batch];
+        let Sealed { model, start, took, slowdown, .. } = self.batches[batch];
         let at = start + took;
         for request in requests {
             self.out.end(request.task, End::Completed { at, batch: size, gpu: gpu.id.0 });
         }
-        if self.learns {
-            self.models[model as usize].on_measured(size, took);
-        }
-        self.out.said.push_back(Said::Gpu(GpuUpdate::Finished { gpu, at }));
+        let model = &mut self.models[model as usize];
+        let pace = self.learns.then(|| model.on_measured(size, took, slowdown)).flatten();
+        self.out.said.push_back(Said::Gpu(GpuUpdate::Finished { gpu, at, pace }));
     }
 
     /// Nobody answers the batch's tasks: back to the queue with those that can still make it.
@@ -165,7 +168,7 @@ impl World {
             }
         }
         let at = self.now;
-        self.out.said.push_back(Said::Gpu(GpuUpdate::Finished { gpu, at }));
+        self.out.said.push_back(Said::Gpu(GpuUpdate::Finished { gpu, at, pace: None }));
     }
 
     /// Takes the batch off its slot; `None` if it was off already.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use baton_core::{
     DropReason, FrontendId, ModelConfig, ModelId, ModelState, Nanos, RankLimits, RankState,
-    Request, SubclusterId, TaskId, Unserved,
+    Request, Slowdown, SubclusterId, TaskId, Unserved,
 };
 
 pub(crate) use backends::{Fate, Sealed};
@@ -43,6 +43,8 @@ pub(crate) struct World {
     pub(crate) batches: Vec<Sealed>,
     /// Real execution time of a batch, given ℓ(b).
     pub(crate) execution: Box<dyn FnMut(Nanos) -> Nanos>,
+    /// Slots that take longer, by how much.
+    pub(crate) slow: BTreeMap<u32, Slowdown>,
     /// Measured times reach the models.
     pub(crate) learns: bool,
     /// Backends give back a batch that they cannot start within its window.
@@ -93,6 +95,7 @@ impl World {
             out: Outbox::default(),
             batches: Vec::new(),
             execution: Box::new(|latency| latency),
+            slow: BTreeMap::new(),
             learns: true,
             refuses_late: false,
             lag: Nanos::ZERO,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use baton_core::{
-    Batch, Candidate, Gpu, GpuUpdate, Grant, ModelId, ModelSink, Nanos, RankSink, Request, TaskId,
-    Unserved,
+    Batch, Candidate, Gpu, GpuUpdate, Grant, ModelId, ModelSink, Nanos, RankSink, Request,
+    Slowdown, TaskId, Unserved,
 };
 
 /// How a task ended.
@@ -26,6 +26,7 @@ pub(crate) enum Said {
 pub(crate) struct Plan {
     pub(crate) model: u32,
     pub(crate) gpu: Gpu,
+    pub(crate) slowdown: Slowdown,
     pub(crate) exec_at: Nanos,
     pub(crate) invalid_after: Nanos,
     pub(crate) requests: Vec<Request>,
@@ -61,6 +62,7 @@ impl ModelSink for Outbox {
         self.plans.push(Plan {
             model: batch.model.0,
             gpu: batch.grant.gpu,
+            slowdown: batch.grant.slowdown,
             exec_at: batch.exec_at,
             invalid_after: batch.invalid_after,
             requests,

@@ -1,8 +1,8 @@
 //! What a model would do with a slot that is idle now: the answer of a copy of it.
 
 use baton_core::{
-    Batch, Candidate, Gpu, GpuId, GpuUpdate, Grant, ModelId, ModelSink, ModelState, Nanos, TaskId,
-    Unserved,
+    Batch, Candidate, Gpu, GpuId, GpuUpdate, Grant, ModelId, ModelSink, ModelState, Nanos,
+    Slowdown, TaskId, Unserved,
 };
 
 use super::story::Place;
@@ -20,7 +20,8 @@ pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
     let mut answer = Answer::default();
     let gpu = Gpu { id: GpuId(0), life: 0 };
     let (free_at, slot_wait) = (Nanos::ZERO, Nanos::ZERO);
-    let grant = Grant { gpu, free_at, slot_wait, longest: model.longest() };
+    let grant =
+        Grant { gpu, free_at, slowdown: Slowdown::NONE, slot_wait, longest: model.longest() };
     model.clone().on_grant(now, grant, &mut answer);
     answer
 }
@@ -69,7 +70,13 @@ mod tests {
             network: NetworkDelay::default(),
         });
         let gpu = Gpu { id: GpuId(0), life: 0 };
-        let grant = Grant { gpu, free_at: Nanos::ZERO, slot_wait: Nanos::ZERO, longest };
+        let grant = Grant {
+            gpu,
+            free_at: Nanos::ZERO,
+            slowdown: Slowdown::NONE,
+            slot_wait: Nanos::ZERO,
+            longest,
+        };
         let mut out = Answer::default();
         model.on_grant(Nanos::ZERO, grant, &mut out);
         for task in 0..9 {
