@@ -1,8 +1,8 @@
 //! What ModelState and RankState tell each other.
 
-use crate::ids::GpuId;
-use crate::slowdown::{Pace, Slowdown};
-use crate::time::Nanos;
+use crate::execution::slowdown::{Pace, Slowdown};
+use crate::units::ids::GpuId;
+use crate::units::time::Nanos;
 
 /// The best batch a model could run next, and its schedulable window
 /// [`exec_at`, `invalid_after`] (Symphony App. C). A later candidate supersedes it.

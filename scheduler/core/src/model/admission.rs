@@ -5,12 +5,12 @@
 //! at most, as if it were alone. Those who ask for more have what is left, in equal parts.
 
 use super::{ModelCounters, ModelState};
-use crate::ids::{FrontendId, TaskId};
-use crate::lull::Lull;
-use crate::queue::Request;
-use crate::sink::ModelSink;
-use crate::standing::Fate;
-use crate::time::Nanos;
+use crate::admission::standing::Fate;
+use crate::model::lull::Lull;
+use crate::model::sink::ModelSink;
+use crate::request::queue::Request;
+use crate::units::ids::{FrontendId, TaskId};
+use crate::units::time::Nanos;
 
 /// Tasks that leave for one that arrives: a long queue is cut in several steps.
 const LEAVE_MAX: usize = 32;

@@ -1,10 +1,10 @@
 //! What a model is told about itself, and what it counts.
 
-use crate::ids::ModelId;
-use crate::network::NetworkDelay;
+use crate::execution::network::NetworkDelay;
+use crate::execution::profile::Profile;
 use crate::policy::{Policy, Prefer};
-use crate::profile::Profile;
-use crate::time::Nanos;
+use crate::units::ids::ModelId;
+use crate::units::time::Nanos;
 
 /// What a model needs to know about itself.
 #[derive(Clone, Debug)]

@@ -2,11 +2,11 @@
 
 use super::ModelState;
 use crate::candidate::Candidate;
-use crate::formation::Window;
-use crate::lull::Lull;
+use crate::model::formation::Window;
+use crate::model::lull::Lull;
+use crate::model::sink::ModelSink;
 use crate::policy::Order;
-use crate::sink::ModelSink;
-use crate::time::Nanos;
+use crate::units::time::Nanos;
 
 impl ModelState {
     /// As `reform`, but publishes in any case: RankState waits for word after a grant.

@@ -1,9 +1,9 @@
 //! How much earlier than at the last moment a batch is due, because it may find no slot then.
 
 use super::RankState;
-use crate::ids::{ModelId, SubclusterId};
-use crate::reserve::PARTS;
-use crate::time::Nanos;
+use crate::rank::reserve::PARTS;
+use crate::units::ids::{ModelId, SubclusterId};
+use crate::units::time::Nanos;
 
 /// The mean is over about so many batches.
 const BATCHES: u64 = 64;

@@ -1,10 +1,10 @@
 //! Slots to spare: which waiting candidates start before they are due, and which leave slots to
-//! shorter objectives although they are due. How many slots are kept says [`crate::reserve`].
+//! shorter objectives although they are due. How many slots are kept says [`crate::rank::reserve`].
 
 use super::{Model, RankSink, RankState};
 use crate::candidate::{Candidate, Gpu};
-use crate::ids::{ModelId, SubclusterId};
-use crate::time::Nanos;
+use crate::units::ids::{ModelId, SubclusterId};
+use crate::units::time::Nanos;
 
 /// Waiting candidates among which one is looked for that may start early, those due next first.
 const PROBED: usize = 16;

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use core::mem;
 use core::ops::RangeInclusive;
 
-use crate::ids::FrontendId;
-use crate::time::Nanos;
+use crate::units::ids::FrontendId;
+use crate::units::time::Nanos;
 
 /// Demand is counted by ticks: half an objective, within these bounds.
 const TICK: RangeInclusive<u64> = 25_000_000..=500_000_000;

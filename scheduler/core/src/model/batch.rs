@@ -1,10 +1,10 @@
 //! A sealed batch, as a sink sees it.
 
 use crate::candidate::Grant;
-use crate::formation::Window;
-use crate::ids::ModelId;
-use crate::queue::{DeadlineQueue, Request};
-use crate::time::Nanos;
+use crate::model::formation::Window;
+use crate::request::queue::{DeadlineQueue, Request};
+use crate::units::ids::ModelId;
+use crate::units::time::Nanos;
 
 /// A sealed batch, head first. Its requests are still in the queue while the sink looks at it.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use super::{PARTS, Reserve, SLOT, class_of, length_of};
 use crate::candidate::Candidate;
-use crate::time::Nanos;
+use crate::units::time::Nanos;
 
 /// 2.3² times a dispersion is the dispersion in 1/16 over this: an arrival that finds the load 2.3
 /// standard deviations above its mean has to wait.

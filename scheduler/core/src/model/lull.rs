@@ -1,7 +1,7 @@
 //! Times in which a model's arrivals need no new candidate: most of the time in which a batch
 //! gathers. Publishing each step of its growth is most of what a scheduler with many models does.
 
-use crate::time::Nanos;
+use crate::units::time::Nanos;
 
 /// A time in which no batch of the model becomes due: neither the candidate that RankState has nor
 /// any that the next arrivals would make of it, so RankState could do nothing with a newer one.

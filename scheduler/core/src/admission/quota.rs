@@ -7,8 +7,8 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use crate::ids::FrontendId;
-use crate::time::Nanos;
+use crate::units::ids::FrontendId;
+use crate::units::time::Nanos;
 
 /// Tasks that may come at once, however low the limit is.
 const BURST_MIN: u64 = 16;

@@ -10,11 +10,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::candidate::Gpu;
-use crate::heap::IndexedHeap;
-use crate::ids::{GpuId, ModelId, SubclusterId};
-use crate::idset::IdSet;
-use crate::slowdown::{Pace, Slowdown};
-use crate::time::Nanos;
+use crate::containers::heap::IndexedHeap;
+use crate::containers::idset::IdSet;
+use crate::execution::slowdown::{Pace, Slowdown};
+use crate::units::ids::{GpuId, ModelId, SubclusterId};
+use crate::units::time::Nanos;
 
 /// Batches a slot may have: executing, and being fetched.
 pub const PIPELINE_DEPTH: u8 = 2;

@@ -5,28 +5,34 @@
 //! deadline-ordered queue, O(log n), and publishes it only if it changed.
 
 mod admission;
+pub(crate) mod batch;
 mod config;
+pub(crate) mod formation;
 mod forming;
+mod lull;
+pub(crate) mod rate;
+pub(crate) mod sink;
+pub(crate) mod sizing;
 
 use core::mem;
 
-use crate::batch::Batch;
+use crate::admission::standing::Standings;
 use crate::candidate::{Candidate, GpuUpdate, Grant};
-use crate::formation::{self, Horizon, Window};
-use crate::ids::{FrontendId, ModelId, TaskId};
-use crate::latency::Latency;
-use crate::lull::Lull;
-use crate::network::NetworkDelay;
-use crate::outcome::{DropReason, Unserved};
+use crate::execution::latency::Latency;
+use crate::execution::network::NetworkDelay;
+use crate::execution::profile::Profile;
+use crate::execution::slowdown::{Pace, Slowdown};
+use crate::model::batch::Batch;
+use crate::model::formation::{Horizon, Window};
+use crate::model::lull::Lull;
+use crate::model::rate::Rate;
+use crate::model::sink::ModelSink;
+use crate::model::sizing::Sizing;
 use crate::policy::{Order, Prefer};
-use crate::profile::Profile;
-use crate::queue::{DeadlineQueue, Request};
-use crate::rate::Rate;
-use crate::sink::ModelSink;
-use crate::sizing::Sizing;
-use crate::slowdown::{Pace, Slowdown};
-use crate::standing::Standings;
-use crate::time::Nanos;
+use crate::request::outcome::{DropReason, Unserved};
+use crate::request::queue::{DeadlineQueue, Request};
+use crate::units::ids::{FrontendId, ModelId, TaskId};
+use crate::units::time::Nanos;
 
 pub use config::{ModelConfig, ModelCounters};
 

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use crate::policy::WORTH_WAITING;
-use crate::time::Nanos;
+use crate::units::time::Nanos;
 
 /// Largest batch any profile may describe; bounds every per-batch array in the system.
 pub const BATCH_MAX: u32 = 1024;

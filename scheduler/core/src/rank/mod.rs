@@ -4,6 +4,8 @@
 //! a slot is idle or about to be free, the most urgent ready candidate of its sub-cluster gets it.
 //! Every operation is O(log n) in models or slots.
 
+pub(crate) mod gpus;
+mod reserve;
 mod slot_wait;
 mod spare;
 
@@ -11,12 +13,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::candidate::{Candidate, Gpu, GpuUpdate, Grant};
-use crate::gpus::GpuTable;
-use crate::heap::IndexedHeap;
-use crate::ids::{ModelId, SubclusterId};
-use crate::idset::IdSet;
-use crate::reserve::{Demand, OwnWork, Reserve};
-use crate::time::Nanos;
+use crate::containers::heap::IndexedHeap;
+use crate::containers::idset::IdSet;
+use crate::rank::gpus::GpuTable;
+use crate::rank::reserve::{Demand, OwnWork, Reserve};
+use crate::units::ids::{ModelId, SubclusterId};
+use crate::units::time::Nanos;
 use slot_wait::Waited;
 
 /// Turns by which a model all of whose tasks are bad would be advanced.

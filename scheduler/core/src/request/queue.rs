@@ -7,8 +7,8 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use crate::ids::{FrontendId, TaskId};
-use crate::time::Nanos;
+use crate::units::ids::{FrontendId, TaskId};
+use crate::units::time::Nanos;
 
 /// A waiting task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,14 +3,14 @@
 //! [`RateMeter`] closes.
 
 use crate::candidate::{Candidate, Grant};
-use crate::formation;
-use crate::latency::Latency;
+use crate::execution::latency::Latency;
+use crate::execution::network::NetworkDelay;
+use crate::execution::profile::{PARTS, Profile};
 use crate::model::ModelConfig;
-use crate::network::NetworkDelay;
+use crate::model::formation;
+use crate::model::rate::{Rate, RateMeter};
 use crate::policy::{Deferral, Floor, Policy, WORTH_DROPPING};
-use crate::profile::{PARTS, Profile};
-use crate::rate::{Rate, RateMeter};
-use crate::time::Nanos;
+use crate::units::time::Nanos;
 
 /// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
 const LEAST: u32 = PARTS / 4;

@@ -1,10 +1,10 @@
 //! Where a model's decisions go.
 
-use crate::batch::Batch;
 use crate::candidate::{Candidate, GpuUpdate};
-use crate::ids::{ModelId, TaskId};
-use crate::outcome::{DropReason, Unserved};
-use crate::time::Nanos;
+use crate::model::batch::Batch;
+use crate::request::outcome::{DropReason, Unserved};
+use crate::units::ids::{ModelId, TaskId};
+use crate::units::time::Nanos;
 
 /// Receives what a [`ModelState`](crate::ModelState) decides. Called at most a bounded number of times per input.
 pub trait ModelSink {

@@ -12,9 +12,9 @@ mod variability;
 pub(crate) use own_work::OwnWork;
 
 use crate::candidate::Candidate;
-use crate::rate::DISPERSION_ONE;
-use crate::sizing::{LOSING, PER_CENT};
-use crate::time::Nanos;
+use crate::model::rate::DISPERSION_ONE;
+use crate::model::sizing::{LOSING, PER_CENT};
+use crate::units::time::Nanos;
 
 /// Loads fade by 1/16 in each 1/64 of a second: they are means over about a quarter of a second.
 const FADE: u64 = 16;
@@ -276,5 +276,4 @@ fn length_of(class: usize) -> Nanos {
 }
 
 #[cfg(test)]
-#[path = "reserve/tests.rs"]
 mod tests;

@@ -3,10 +3,10 @@
 //! Both questions are monotone in what they bisect: a larger batch ends later, and a later head
 //! has a later deadline. So nothing is rescanned.
 
-use crate::latency::Latency;
-use crate::network::NetworkDelay;
-use crate::queue::DeadlineQueue;
-use crate::time::Nanos;
+use crate::execution::latency::Latency;
+use crate::execution::network::NetworkDelay;
+use crate::request::queue::DeadlineQueue;
+use crate::units::time::Nanos;
 
 /// When a batch could start, and whether it would end in time.
 #[derive(Clone, Copy, Debug)]
@@ -98,9 +98,9 @@ pub(crate) fn largest(low: u32, high: u32, fits: impl Fn(u32) -> bool) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::TaskId;
-    use crate::profile::Profile;
-    use crate::queue::Request;
+    use crate::execution::profile::Profile;
+    use crate::request::queue::Request;
+    use crate::units::ids::TaskId;
     use proptest::prelude::*;
     use std::vec::Vec;
 

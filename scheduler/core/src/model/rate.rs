@@ -3,7 +3,7 @@
 
 use alloc::boxed::Box;
 
-use crate::time::Nanos;
+use crate::units::time::Nanos;
 
 const BUCKETS: usize = 50;
 const BUCKET: Nanos = Nanos::from_millis(100);

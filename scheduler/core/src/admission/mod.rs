@@ -1,0 +1,4 @@
+//! Who may submit, and whose tasks wait when not all can.
+
+pub(crate) mod quota;
+pub(crate) mod standing;

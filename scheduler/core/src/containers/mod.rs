@@ -1,0 +1,4 @@
+//! Containers of dense ids that allocate when they are made and never after.
+
+pub(crate) mod heap;
+pub(crate) mod idset;

@@ -1,0 +1,138 @@
+//! What every change keeps to, checked by reading the sources and the documentation: see `CONTRIBUTING.md`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file that is longer says two things.
+const FILE_LINES_MAX: usize = 450;
+
+/// Folders that are not ours, or not sources.
+const SKIPPED: [&str; 3] = ["target", ".git", "fuzz"];
+
+/// Which of our packages each may depend on, development dependencies not counted.
+const EDGES: [(&str, &[&str]); 11] = [
+    ("scheduler/core", &[]),
+    ("topo", &["baton-core"]),
+    ("rdma", &["baton-core", "baton-topo"]),
+    ("leader", &["baton-core", "baton-topo"]),
+    ("scheduler/sim", &["baton-core", "baton-topo"]),
+    ("scheduler", &["baton-core", "baton-topo", "baton-rdma"]),
+    ("frontend", &["baton-core", "baton-topo", "baton-rdma", "baton-leader"]),
+    ("backend", &["baton-core", "baton-topo", "baton-rdma", "baton-leader"]),
+    ("swarm", PRODUCT),
+    ("bench", PRODUCT),
+    (".", PRODUCT),
+];
+
+const PRODUCT: &[&str] = &[
+    "baton-core",
+    "baton-topo",
+    "baton-rdma",
+    "baton-leader",
+    "baton-scheduler",
+    "baton-sim",
+    "baton-client",
+    "baton-backend",
+    "baton-swarm",
+    "baton-bench",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every file below the folder whose name ends so.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let paths = entries.map(|entry| entry.expect("readable").path());
+    let below = |path: PathBuf| {
+        let name =
+            path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        match path.is_dir() {
+            true if SKIPPED.contains(&name.as_str()) => Vec::new(),
+            true => files(&path, ending),
+            false if name.ends_with(ending) => vec![path],
+            false => Vec::new(),
+        }
+    };
+    paths.flat_map(below).collect()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// `a/{b,c}.rs` is two paths.
+fn alternatives(path: &str) -> Vec<String> {
+    let Some((before, rest)) = path.split_once('{') else { return vec![path.to_owned()] };
+    let Some((choices, after)) = rest.split_once('}') else { return Vec::new() };
+    choices.split(',').map(|choice| format!("{before}{choice}{after}")).collect()
+}
+
+/// What stands in backticks and looks like a path of this repository.
+fn paths_named(text: &str) -> Vec<String> {
+    let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let is_path = |word: &&str| {
+        let ours = !word.starts_with('/')
+            && root().join(word.split('/').next().unwrap_or_default()).is_dir();
+        ours && word.contains('/') && !word.contains([' ', '*', '…', '<', ':'])
+    };
+    quoted.filter(is_path).flat_map(alternatives).collect()
+}
+
+#[test]
+fn every_path_named_in_the_documentation_exists() {
+    let mut missing = Vec::new();
+    let documents = files(root(), ".md");
+    for document in &documents {
+        let named = paths_named(&read(document));
+        let gone = named.into_iter().filter(|path| !root().join(path).exists());
+        missing.extend(gone.map(|path| format!("{}: `{path}`", document.display())));
+    }
+    assert!(documents.len() > 10, "the scan sees the documents");
+    assert!(missing.is_empty(), "there is no such file:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn no_file_is_longer_than_a_reader_keeps_in_mind() {
+    let sources = files(root(), ".rs");
+    assert!(sources.len() > 300, "the scan sees the sources");
+    let lines = |path: &PathBuf| (read(path).lines().count(), path.display().to_string());
+    let long: Vec<_> = sources.iter().map(lines).filter(|file| file.0 > FILE_LINES_MAX).collect();
+    assert!(long.is_empty(), "more than {FILE_LINES_MAX} lines: {long:?}");
+}
+
+/// The packages of ours below `[dependencies]`.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let section = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let lines = section.take_while(|line| !line.starts_with('['));
+    let names = lines.filter_map(|line| line.split(['.', ' ', '=']).next());
+    names.filter(|name| name.starts_with("baton")).map(str::to_owned).collect()
+}
+
+#[test]
+fn packages_depend_on_each_other_in_one_direction() {
+    let allowed: BTreeMap<&str, &[&str]> = EDGES.into_iter().collect();
+    let manifests = files(root(), "Cargo.toml");
+    assert_eq!(manifests.len(), EDGES.len(), "a package is missing in EDGES: {manifests:?}");
+    for manifest in manifests {
+        let folder =
+            manifest.parent().and_then(|at| at.strip_prefix(root()).ok()).expect("below the root");
+        let folder = folder.to_str().filter(|name| !name.is_empty()).unwrap_or(".");
+        let may = allowed.get(folder).unwrap_or_else(|| panic!("{folder} is missing in EDGES"));
+        for dependency in dependencies(&read(&manifest)) {
+            assert!(may.contains(&dependency.as_str()), "{folder} must not depend on {dependency}");
+        }
+    }
+}
+
+/// The steps of ARCHITECTURE.md's picture, and the word a module that takes one begins its documentation with.
+#[test]
+fn each_step_from_submit_to_outcome_is_numbered_in_one_row() {
+    let text = read(&root().join("ARCHITECTURE.md"));
+    for step in 1..=9 {
+        let rows = text.lines().filter(|line| line.starts_with(&format!("| {step} |"))).count();
+        assert_eq!(rows, 1, "step {step} has {rows} rows in the code map");
+    }
+}
