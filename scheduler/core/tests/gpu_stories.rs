@@ -76,7 +76,11 @@ fn a_slot_that_overruns_gets_one_more_batch_and_no_third() {
     world.execution = Box::new(|latency| latency.times(5));
     (0..3).for_each(|model| world.arrives(model, u64::from(model), 0.0, 1_000.0));
     world.run(35.9);
-    assert_eq!(world.batches.len(), 2, "planned to end at 6, still executing: one waits behind it");
+    assert_eq!(
+        world.batches.len(),
+        2,
+        "planned to end at 6, still executing: one waits is_stale it"
+    );
     world.run(0.1);
     assert_eq!(world.batches.len(), 3, "reported at 30; the second is then expected to end at 36");
     world.run_out();

@@ -5,8 +5,8 @@
 //! at most, as if it were alone. Those who ask for more have what is left, in equal parts.
 
 use super::{ModelCounters, ModelState};
-use crate::admission::standing::Fate;
-use crate::model::lull::Lull;
+use crate::admission::fair_share::TaskCounts;
+use crate::model::quiet_period::QuietPeriod;
 use crate::model::sink::ModelSink;
 use crate::request::queue::Request;
 use crate::units::ids::{FrontendId, TaskId};
@@ -21,27 +21,27 @@ const NEWEST: usize = 64;
 impl ModelState {
     /// Whether a task that arrives may wait; if not, it has ended. Others may have had to leave.
     pub(super) fn admit(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) -> bool {
-        if self.standings.is_due(now) {
+        if self.fair_share.is_due(now) {
             let ModelCounters { dispatched, given_up, .. } = self.counters;
-            self.standings.close_ticks(now, Fate { dispatched, given_up });
+            self.fair_share.close_ticks(now, TaskCounts { dispatched, given_up });
         }
-        self.standings.on_task(request.task.frontend());
-        match self.room() {
+        self.fair_share.on_task(request.task.frontend());
+        match self.queue_limit() {
             None => true,
-            Some(room) => self.admit_to(room, now, request, out),
+            Some(queue_limit) => self.admit_to(queue_limit, now, request, out),
         }
     }
 
     /// How many tasks may wait, if there is a limit besides the queue's capacity.
-    pub(super) fn room(&self) -> Option<usize> {
-        let room = self.standings.room(self.sizing.target)?;
-        Some(room.min(self.queue.capacity()))
+    pub(super) fn queue_limit(&self) -> Option<usize> {
+        let queue_limit = self.fair_share.queue_limit(self.sizing.target)?;
+        Some(queue_limit.min(self.queue.capacity()))
     }
 
     #[cold]
     fn admit_to(
         &mut self,
-        room: usize,
+        queue_limit: usize,
         now: Nanos,
         Request { task, deadline }: Request,
         out: &mut impl ModelSink,
@@ -50,15 +50,15 @@ impl ModelState {
             // It ends for that reason, and nobody leaves for it.
             return true;
         }
-        self.lull = Lull::OVER;
+        self.quiet_period = QuietPeriod::OVER;
         for _ in 0..LEAVE_MAX {
-            if self.queue.len() < room {
+            if self.queue.len() < queue_limit {
                 return true;
             }
             let Some(rank) = self.who_leaves(task.frontend()) else { break };
             self.leave(now, rank, out);
         }
-        let full = self.queue.len() >= room && self.standings.is_over(task.frontend());
+        let full = self.queue.len() >= queue_limit && self.fair_share.is_over(task.frontend());
         if full {
             self.sizing.rate.on_refused();
             self.end_over_share(now, task, out);
@@ -71,10 +71,10 @@ impl ModelState {
     fn who_leaves(&self, frontend: FrontendId) -> Option<usize> {
         let newest = self.queue.len().saturating_sub(NEWEST)..self.queue.len();
         let of = |rank: usize| self.queue.get(rank).task.frontend();
-        let other = |&rank: &usize| of(rank) != frontend && self.standings.is_over(of(rank));
+        let other = |&rank: &usize| of(rank) != frontend && self.fair_share.is_over(of(rank));
         let rank = newest.clone().rev().find(other)?;
         let waiting = |whose| newest.clone().filter(|&rank| of(rank) == whose).count();
-        let within = !self.standings.is_over(frontend);
+        let within = !self.fair_share.is_over(frontend);
         (within || waiting(of(rank)) > waiting(frontend) + 1).then_some(rank)
     }
 
@@ -89,7 +89,7 @@ impl ModelState {
     fn end_over_share(&mut self, now: Nanos, task: TaskId, out: &mut impl ModelSink) {
         self.counters.ended += 1;
         self.counters.over_share += 1;
-        self.standings.on_refused();
+        self.fair_share.on_refused();
         out.over_share(task, self.retry_after(now));
     }
 }

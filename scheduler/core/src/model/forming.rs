@@ -3,7 +3,7 @@
 use super::ModelState;
 use crate::candidate::Candidate;
 use crate::model::formation::Window;
-use crate::model::lull::Lull;
+use crate::model::quiet_period::QuietPeriod;
 use crate::model::sink::ModelSink;
 use crate::policy::Order;
 use crate::units::time::Nanos;
@@ -27,22 +27,23 @@ impl ModelState {
             self.schedulable_at = due;
         }
         self.timer = self.timer_of(window).min(self.run_over());
-        self.lull = if now < due { self.lull_of(window, now) } else { Lull::OVER };
-        self.behind = false;
+        self.quiet_period =
+            if now < due { self.quiet_period_of(window, now) } else { QuietPeriod::OVER };
+        self.is_stale = false;
     }
 
     /// The next tasks make the batch larger, or give up its head for a later one. Neither makes it
     /// due before the largest batch with this head would be.
-    fn lull_of(&self, window: Window, now: Nanos) -> Lull {
+    fn quiet_period_of(&self, window: Window, now: Nanos) -> QuietPeriod {
         if window.batch == 0 {
-            return Lull::OVER;
+            return QuietPeriod::OVER;
         }
         let head = self.queue.deadline(window.head).min(self.soft_deadline);
         let (size, until) = self.sizing.undue(window.batch, head);
         if until <= now {
-            return Lull::OVER;
+            return QuietPeriod::OVER;
         }
-        Lull { until, waiting: window.head + size as usize, head }
+        QuietPeriod { until, waiting: window.head + size as usize, head }
     }
 
     /// Symphony App. C, `update_candidate`. The pseudocode's second assignment to `exec_at`
@@ -61,12 +62,12 @@ impl ModelState {
             Order::Frontrun => (frontrun, 0),
         };
         // Where nobody else is let in, there is nobody to wait for.
-        let full = self.room().is_some_and(|room| self.queue.len() >= room);
+        let full = self.queue_limit().is_some_and(|queue_limit| self.queue.len() >= queue_limit);
         let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
         let exec_at = (now + delay).max(deferred);
         let latest = frontrun - self.network.jitter;
         // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
-        let may_be_early = self.starts_early && self.room().is_none();
+        let may_be_early = self.starts_early && self.queue_limit().is_none();
         let (excess, run) = if may_be_early {
             (self.sizing.excess(batch, latency), self.sizing.run(now, batch, latest))
         } else {

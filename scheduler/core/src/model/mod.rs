@@ -9,14 +9,14 @@ pub(crate) mod batch;
 mod config;
 pub(crate) mod formation;
 mod forming;
-mod lull;
+mod quiet_period;
 pub(crate) mod rate;
 pub(crate) mod sink;
 pub(crate) mod sizing;
 
 use core::mem;
 
-use crate::admission::standing::Standings;
+use crate::admission::fair_share::FairShare;
 use crate::candidate::{Candidate, GpuUpdate, Grant};
 use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
@@ -24,7 +24,7 @@ use crate::execution::profile::Profile;
 use crate::execution::slowdown::{Pace, Slowdown};
 use crate::model::batch::Batch;
 use crate::model::formation::{Horizon, Window};
-use crate::model::lull::Lull;
+use crate::model::quiet_period::QuietPeriod;
 use crate::model::rate::Rate;
 use crate::model::sink::ModelSink;
 use crate::model::sizing::Sizing;
@@ -58,11 +58,11 @@ pub struct ModelState {
     // What every arrival touches, together.
     network: NetworkDelay,
     queue: DeadlineQueue,
-    lull: Lull,
+    quiet_period: QuietPeriod,
     /// Tasks were enqueued since the candidate was formed.
-    behind: bool,
+    is_stale: bool,
     counters: ModelCounters,
-    standings: Standings,
+    fair_share: FairShare,
 }
 
 impl ModelState {
@@ -75,7 +75,7 @@ impl ModelState {
     /// more than can be served.
     pub fn shared(config: ModelConfig, frontends: u32) -> Self {
         Self {
-            standings: Standings::new(config.slo, frontends),
+            fair_share: FairShare::new(config.slo, frontends),
             id: config.id,
             order: config.policy.order(),
             starts_early: config.policy.yields() && config.prefer == Prefer::Latency,
@@ -88,8 +88,8 @@ impl ModelState {
             schedulable_at: Nanos::MAX,
             grants: 0,
             timer: Nanos::MAX,
-            lull: Lull::OVER,
-            behind: false,
+            quiet_period: QuietPeriod::OVER,
+            is_stale: false,
             counters: ModelCounters::default(),
         }
     }
@@ -118,11 +118,11 @@ impl ModelState {
         } else {
             self.bound_deferral(now, request.deadline);
         }
-        let over = resized || !self.lull.lasts(now, self.queue.len(), request.deadline);
+        let over = resized || !self.quiet_period.lasts(now, self.queue.len(), request.deadline);
         if over {
-            self.lull = Lull::OVER;
+            self.quiet_period = QuietPeriod::OVER;
         }
-        !mem::replace(&mut self.behind, true) || over
+        !mem::replace(&mut self.is_stale, true) || over
     }
 
     /// No task is deferred for longer than the objective, however late its deadline.
@@ -130,14 +130,14 @@ impl ModelState {
         let objective = now + self.sizing.slo - self.network.response;
         if deadline > objective && self.soft_deadline == Nanos::MAX {
             self.soft_deadline = objective;
-            self.lull = Lull::OVER;
+            self.quiet_period = QuietPeriod::OVER;
         }
     }
 
     /// The second half: brings candidate and timer up to date, unless RankState could do nothing
     /// with the candidate yet.
     pub fn catch_up(&mut self, now: Nanos, out: &mut impl ModelSink) {
-        if now >= self.lull.until {
+        if now >= self.quiet_period.until {
             self.reform(now, out);
         }
     }
@@ -182,7 +182,7 @@ impl ModelState {
 
     /// A frontend is gone: its tasks go with it.
     pub fn on_frontend_lost(&mut self, now: Nanos, frontend: FrontendId, out: &mut impl ModelSink) {
-        self.standings.forget(frontend);
+        self.fair_share.forget(frontend);
         let counters = &mut self.counters;
         self.queue.remove_frontend(frontend, |request| {
             counters.ended += 1;
@@ -228,8 +228,8 @@ impl ModelState {
     /// When [`ModelState::on_timer`] must be called; `None` while nothing waits.
     #[must_use]
     pub fn next_timer(&self) -> Option<Nanos> {
-        let lull = if self.behind { self.lull.until } else { Nanos::MAX };
-        let at = self.timer.min(lull);
+        let quiet_period = if self.is_stale { self.quiet_period.until } else { Nanos::MAX };
+        let at = self.timer.min(quiet_period);
         (at != Nanos::MAX).then_some(at)
     }
 
@@ -240,14 +240,14 @@ impl ModelState {
             return None;
         }
         let predicted = self.sizing.latency.observe(batch, slowdown.removed(measured));
-        self.lull = Lull::OVER;
+        self.quiet_period = QuietPeriod::OVER;
         Some(Pace::of(measured, predicted))
     }
 
     /// A backend brought its own measured profile. Larger batches than before are not used.
     pub fn set_profile(&mut self, profile: Profile) {
         self.sizing.set_profile(profile);
-        self.lull = Lull::OVER;
+        self.quiet_period = QuietPeriod::OVER;
     }
 
     /// Tasks waiting.

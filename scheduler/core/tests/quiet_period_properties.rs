@@ -1,4 +1,4 @@
-//! A model that lets its candidate fall behind during lulls, beside one that re-forms it with every
+//! A model that lets its candidate fall behind during quiet periods, beside one that re-forms it with every
 //! request: whatever RankState could grant is the same. A failing case is shrunk, printed, and kept
 //! in a file beside this one to be replayed first.
 
@@ -156,14 +156,14 @@ impl Twins {
     /// One pass: the lazy model catches up once, after all of them.
     fn requests(&mut self, slo: Nanos, count: u64) {
         let now = self.now;
-        let mut behind = false;
+        let mut is_stale = false;
         for _ in 0..count {
             self.made += 1;
             let request = Request { task: task(self.made), deadline: now + slo };
-            behind |= self.lazy.0.enqueue(now, request, &mut self.lazy.1);
+            is_stale |= self.lazy.0.enqueue(now, request, &mut self.lazy.1);
             self.prompt.0.on_request(now, request, &mut self.prompt.1);
         }
-        if behind {
+        if is_stale {
             self.lazy.0.catch_up(now, &mut self.lazy.1);
         }
     }

@@ -1,0 +1,346 @@
+//! Max-min fair shares of a model's capacity among the frontends (tenants) that ask for it.
+//!
+//! In: who submits, and how many tasks were dispatched and given up. Out: whether demand exceeds capacity, which
+//! tenants then exceed their share, and how long the queue may be. The share is the level at which the demands,
+//! each cut off there, add up to what was served. No tenant is limited while next to nothing is lost, or while
+//! only one submits.
+//!
+//! The queue limit is a controller. Set-point: 1/1024 of the admitted tasks given up. Input: tasks given up and
+//! dispatched since the last adjustment. Output: the queue limit, which shrinks in proportion to the losses and
+//! grows by 1/256 otherwise.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::mem;
+use core::ops::RangeInclusive;
+
+use crate::units::ids::FrontendId;
+use crate::units::time::Nanos;
+
+/// Length of a tick, over which demand is counted: half an objective, within these bounds, in ns.
+const TICK: RangeInclusive<u64> = 25_000_000..=500_000_000;
+/// A [`DecayingSum`] loses 1/[`MEMORY`] in each tick.
+const MEMORY: u64 = 40;
+/// Fixed point of the sums: a task counts [`SCALE`].
+const SCALE: u64 = 1024;
+/// The limit begins only if at least this many tasks were lost, in 1/[`SCALE`].
+const PRESSURE_MIN: u64 = 8 * SCALE;
+/// The limit begins only if at least 1/[`PRESSURE_SHARE`] of the tasks was lost.
+const PRESSURE_SHARE: u64 = 64;
+/// Fixed point of the queue limit: one target batch.
+const FULL: u64 = 4096;
+/// The queue limit when the limit begins, in 1/[`FULL`] of the target batch size.
+const QUEUE_LIMIT_FIRST: u64 = FULL / 8 * 7;
+/// Bounds of the queue limit, in 1/[`FULL`] of the target batch size.
+const QUEUE_LIMIT: RangeInclusive<u64> = FULL / 2..=FULL * 4;
+/// Ticks between two adjustments of the queue limit.
+const QUEUE_LIMIT_TICKS: u32 = 4;
+/// Tasks that must have ended since the last adjustment.
+const QUEUE_LIMIT_TASKS: u64 = 64;
+/// Set-point of the queue limit: it shrinks if more than 1/[`LOSS_SHARE`] of the admitted tasks is given up.
+const LOSS_SHARE: u64 = 1024;
+/// Otherwise the queue limit grows by 1/[`GROWTH`].
+const GROWTH: u64 = 256;
+/// Ticks in which a frontend that came while there was a limit counts among the recent joiners.
+const JOINED_RECENTLY: u32 = MEMORY as u32;
+/// Ticks after its latest task in which a frontend is remembered.
+const REMEMBERED: u32 = 16 * MEMORY as u32;
+/// Ticks between two looks at whether demand has fallen.
+const CALM_TICKS: u32 = 8;
+/// Ticks after the limit began in which tasks are given up that were admitted before it.
+const SETTLING: u64 = 8;
+
+/// How a model's tasks have ended since start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct TaskCounts {
+    /// In batches that were sent.
+    pub(crate) dispatched: u64,
+    /// Let in, and given up for want of time.
+    pub(crate) given_up: u64,
+}
+
+/// Tasks per [`MEMORY`] ticks, in 1/[`SCALE`]; older ones count less.
+#[derive(Clone, Copy, Default, Debug)]
+struct DecayingSum {
+    sum: u64,
+    /// Tasks in this tick.
+    open: u64,
+}
+
+impl DecayingSum {
+    /// A tick is over, the `age`-th of those that count.
+    fn close(&mut self, age: u64) {
+        let tasks = mem::take(&mut self.open) * SCALE;
+        self.sum = (self.sum * (age - 1) + tasks * MEMORY) / age;
+    }
+
+    fn now(&self) -> u64 {
+        self.sum + self.open * SCALE
+    }
+}
+
+/// A frontend that has submitted in the last [`REMEMBERED`] ticks.
+#[derive(Clone, Debug)]
+struct Tenant {
+    frontend: FrontendId,
+    /// The ticks of its first and its latest task.
+    since: u32,
+    last: u32,
+    /// There was a limit when it came, less than [`JOINED_RECENTLY`] ticks ago.
+    is_new: bool,
+    demand: DecayingSum,
+}
+
+/// One model's; see the module documentation. Allocates when it is made and never again.
+#[derive(Clone, Debug)]
+pub(crate) struct FairShare {
+    tick: Nanos,
+    tick_ends: Nanos,
+    ticks: u32,
+    /// Ticks that count: since the limit began, at most [`MEMORY`].
+    age: u64,
+    /// By frontend: one more than its place among the tenants, or 0.
+    places: Box<[u16]>,
+    tenants: Vec<Tenant>,
+    /// What recent joiners asked for, together: whoever leaves and joins again is one.
+    recent_joiners: DecayingSum,
+    served: DecayingSum,
+    /// Given up, not let in, or sent away.
+    lost: DecayingSum,
+    /// While there is a limit: the share of each, as [`DecayingSum::sum`].
+    fair_level: Option<u64>,
+    /// So much longer the model counts as shared if only one frontend asks: another may join again.
+    shared_for: u32,
+    /// Tasks since the tick in which it was last looked whether the rush is over.
+    asked: u64,
+    counted_at: u32,
+    /// In 1/[`FULL`] of the target batch size.
+    queue_limit: u64,
+    seen: TaskCounts,
+    /// When the room was looked at.
+    adjusted: TaskCounts,
+}
+
+impl FairShare {
+    /// For frontends `0..frontends` of a model with the latency objective `slo`. Others are never limited.
+    pub(crate) fn new(slo: Nanos, frontends: u32) -> Self {
+        Self {
+            tick: Nanos((slo.0 / 2).clamp(*TICK.start(), *TICK.end())),
+            tick_ends: Nanos::ZERO,
+            ticks: 0,
+            age: MEMORY,
+            places: vec![0; frontends as usize].into_boxed_slice(),
+            tenants: Vec::with_capacity(frontends as usize),
+            recent_joiners: DecayingSum::default(),
+            served: DecayingSum::default(),
+            lost: DecayingSum::default(),
+            fair_level: None,
+            shared_for: 0,
+            asked: 0,
+            counted_at: 0,
+            queue_limit: QUEUE_LIMIT_FIRST,
+            seen: TaskCounts::default(),
+            adjusted: TaskCounts::default(),
+        }
+    }
+
+    /// [`FairShare::close_ticks`] is to be called before the next task.
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        now >= self.tick_ends
+    }
+
+    /// A task of `frontend` arrived.
+    pub(crate) fn on_task(&mut self, frontend: FrontendId) {
+        match self.places.get(usize::from(frontend.0)) {
+            None => {}
+            Some(0) => self.add_tenant(frontend),
+            Some(&place) => self.tenants[usize::from(place) - 1].demand.open += 1,
+        }
+    }
+
+    fn add_tenant(&mut self, frontend: FrontendId) {
+        let (since, is_new) = (self.ticks, self.fair_level.is_some());
+        let demand = DecayingSum { sum: 0, open: 1 };
+        self.tenants.push(Tenant { frontend, since, last: since, is_new, demand });
+        self.places[usize::from(frontend.0)] = self.tenants.len() as u16;
+    }
+
+    /// A task was not let in, or had to leave.
+    pub(crate) fn on_refused(&mut self) {
+        self.lost.open += 1;
+    }
+
+    /// A frontend has left or died: whoever comes under its number next is another.
+    pub(crate) fn forget(&mut self, frontend: FrontendId) {
+        let Some(place) = self.places.get_mut(usize::from(frontend.0)) else { return };
+        let place = usize::from(mem::take(place));
+        if place > 0 {
+            let tenant = self.tenants.swap_remove(place - 1);
+            self.count(&tenant);
+            if let Some(moved) = self.tenants.get(place - 1) {
+                self.places[usize::from(moved.frontend.0)] = place as u16;
+            }
+        }
+    }
+
+    /// How many tasks may wait, if there is a limit.
+    pub(crate) fn queue_limit(&self, target: u32) -> Option<usize> {
+        self.fair_level.map(|_| (u64::from(target) * self.queue_limit).div_ceil(FULL) as usize)
+    }
+
+    /// Whether `frontend` asks for more than its share. Nobody does while there is no limit.
+    pub(crate) fn is_over(&self, frontend: FrontendId) -> bool {
+        let place = self.places.get(usize::from(frontend.0)).map_or(0, |&place| usize::from(place));
+        let (Some(fair_level), Some(place)) = (self.fair_level, place.checked_sub(1)) else {
+            return false;
+        };
+        let tenant = &self.tenants[place];
+        let recent_joiners = if tenant.is_new { self.recent_joiners.now() } else { 0 };
+        tenant.demand.now().max(recent_joiners) > fair_level
+    }
+
+    /// Time has passed, and until now `counts` happened to the tasks.
+    pub(crate) fn close_ticks(&mut self, now: Nanos, counts: TaskCounts) {
+        let passed = (now - self.tick_ends).0 / self.tick.0 + 1;
+        self.tick_ends = self.tick_ends + self.tick.times(passed);
+        self.served.open += counts.dispatched - self.seen.dispatched;
+        self.lost.open += counts.given_up - self.seen.given_up;
+        self.seen = counts;
+        if passed > MEMORY {
+            self.reset_after(passed);
+        } else {
+            (0..passed).for_each(|_| self.close_tick());
+        }
+        self.review();
+    }
+
+    /// Nobody has asked for so many ticks that what was before does not count. Many tenants times many ticks
+    /// would hold up the other models of the thread.
+    fn reset_after(&mut self, ticks: u64) {
+        self.close_tick();
+        self.ticks = self.ticks.wrapping_add(ticks as u32 - 1);
+        (self.age, self.fair_level) = (MEMORY, None);
+        (self.recent_joiners, self.served, self.lost) = Default::default();
+        for tenant in &mut self.tenants {
+            (tenant.is_new, tenant.demand) = (false, DecayingSum::default());
+        }
+    }
+
+    fn close_tick(&mut self) {
+        for place in (0..self.tenants.len()).rev() {
+            let tenant = self.tenants[place].clone();
+            self.count(&tenant);
+            if tenant.demand.open > 0 {
+                self.tenants[place].last = self.ticks;
+            } else if self.ticks.wrapping_sub(tenant.last) >= REMEMBERED {
+                self.forget(tenant.frontend);
+            }
+        }
+        self.ticks = self.ticks.wrapping_add(1);
+        self.age = (self.age + 1).min(MEMORY);
+        for sum in [&mut self.recent_joiners, &mut self.served] {
+            sum.close(self.age);
+        }
+        self.lost.close(MEMORY);
+        for tenant in &mut self.tenants {
+            tenant.demand.close(self.age);
+            if tenant.is_new && self.ticks.wrapping_sub(tenant.since) >= JOINED_RECENTLY {
+                // From now on it counts by itself, and no longer among the others.
+                tenant.is_new = false;
+                self.recent_joiners.sum = self.recent_joiners.sum.saturating_sub(tenant.demand.sum);
+            }
+        }
+    }
+
+    /// What was asked for in this tick from a tenant.
+    fn count(&mut self, tenant: &Tenant) {
+        self.asked += tenant.demand.open;
+        if tenant.is_new {
+            self.recent_joiners.open += tenant.demand.open;
+        }
+    }
+
+    /// Whether there is to be a limit, and what each may have of it.
+    fn review(&mut self) {
+        let asking = self.tenants.iter().filter(|tenant| tenant.demand.sum >= SCALE).count();
+        self.shared_for =
+            if asking >= 2 { JOINED_RECENTLY } else { self.shared_for.saturating_sub(1) };
+        let pressing = self.lost.sum >= PRESSURE_MIN
+            && self.lost.sum * PRESSURE_SHARE >= self.served.sum + self.lost.sum;
+        let calm = self.is_calm();
+        if self.fair_level.is_none() && pressing && asking >= 2 {
+            // What was asked for before the rush says little.
+            self.age = 0;
+            self.fair_level = Some(u64::MAX);
+            (self.asked, self.counted_at) = (0, self.ticks);
+        } else if calm || !pressing || self.shared_for == 0 {
+            self.fair_level = None;
+        } else if self.fair_level.is_some() {
+            self.divide();
+        }
+    }
+
+    /// For a while so little was asked for that everybody can be served.
+    fn is_calm(&mut self) -> bool {
+        let ticks = self.ticks.wrapping_sub(self.counted_at);
+        if ticks < CALM_TICKS {
+            return false;
+        }
+        self.counted_at = self.ticks;
+        let asked = mem::take(&mut self.asked) * SCALE * MEMORY / u64::from(ticks);
+        let calm = asked < self.served.sum - self.served.sum / 8;
+        if calm {
+            self.lost = DecayingSum::default();
+        }
+        calm
+    }
+
+    fn divide(&mut self) {
+        if self.age < SETTLING {
+            self.adjusted = self.seen;
+        } else if self.ticks.is_multiple_of(QUEUE_LIMIT_TICKS) {
+            self.adjust_queue_limit();
+        }
+        let settled = self.tenants.iter().filter(|tenant| !tenant.is_new);
+        let settled = settled.map(|tenant| tenant.demand.sum);
+        let demands = || settled.clone().chain([self.recent_joiners.sum]);
+        self.fair_level = Some(fair_level(demands, self.served.sum));
+    }
+
+    /// A longer queue keeps the GPUs busier, and one that is too long lets tasks in that are given up.
+    fn adjust_queue_limit(&mut self) {
+        let given_up = self.seen.given_up - self.adjusted.given_up;
+        let ended = given_up + self.seen.dispatched - self.adjusted.dispatched;
+        if ended < QUEUE_LIMIT_TASKS {
+            return;
+        }
+        self.adjusted = self.seen;
+        if given_up * LOSS_SHARE > ended {
+            self.queue_limit -= (self.queue_limit * 2 * given_up / ended).min(self.queue_limit / 8);
+        } else {
+            self.queue_limit += self.queue_limit / GROWTH;
+        }
+        self.queue_limit = self.queue_limit.clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end());
+    }
+}
+
+/// The level at which `Σ min(demand, fair_level)` is `total`; [`u64::MAX`] if there is no more demand.
+fn fair_level<I: Iterator<Item = u64>>(demands: impl Fn() -> I, total: u64) -> u64 {
+    if demands().sum::<u64>() <= total {
+        return u64::MAX;
+    }
+    let mut fair_level = 0;
+    loop {
+        let below = demands().filter(|&demand| demand <= fair_level);
+        let (count, sum) = below.fold((0, 0), |(count, sum), demand| (count + 1, sum + demand));
+        let next = (total - sum) / (demands().count() as u64 - count).max(1);
+        if next <= fair_level {
+            return fair_level;
+        }
+        fair_level = next;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Who is over its share, and what the queue may hold: ticks that pass by hand.
+
+use super::*;
+
+/// `ticks` in each of which frontend f asks `asked[f]` times, and `done` happens to all.
+fn run(fair_share: &mut FairShare, ticks: u64, asked: &[u64], done: TaskCounts) {
+    let mut counts = fair_share.seen;
+    for _ in 0..ticks {
+        fair_share.close_ticks(fair_share.tick_ends, counts);
+        for (frontend, &tasks) in asked.iter().enumerate() {
+            (0..tasks).for_each(|_| fair_share.on_task(FrontendId(frontend as u16)));
+        }
+        counts.dispatched += done.dispatched;
+        counts.given_up += done.given_up;
+    }
+}
+
+fn over(fair_share: &FairShare) -> Vec<u16> {
+    (0..8).filter(|&frontend| fair_share.is_over(FrontendId(frontend))).collect()
+}
+
+#[test]
+fn whoever_asks_for_more_than_its_share_is_over_while_one_in_64_is_lost() {
+    for (given_up, limited) in [(1, false), (3, true)] {
+        let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+        run(&mut fair_share, 100, &[20, 60, 90], TaskCounts { dispatched: 127, given_up });
+        assert_eq!(fair_share.queue_limit(64).is_some(), limited, "{given_up} of 128");
+        assert_eq!(over(&fair_share), if limited { &[1, 2][..] } else { &[] });
+    }
+}
+
+#[test]
+fn a_frontend_that_leaves_takes_its_own_seat_only() {
+    let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+    let done = TaskCounts { dispatched: 80, given_up: 20 };
+    run(&mut fair_share, 100, &[20, 25, 50], done);
+    assert_eq!(over(&fair_share), [2]);
+    fair_share.forget(FrontendId(0));
+    assert_eq!(over(&fair_share), [2]);
+    run(&mut fair_share, 200, &[0, 90, 10], done);
+    assert_eq!(over(&fair_share), [1]);
+    assert_eq!(fair_share.tenants.len(), 2);
+    run(&mut fair_share, u64::from(REMEMBERED) + 1, &[0, 90], done);
+    assert_eq!(fair_share.tenants.len(), 1, "who has not asked for long has no tenant");
+}
+
+#[test]
+fn a_newcomer_that_has_settled_counts_once() {
+    let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+    let done = TaskCounts { dispatched: 120, given_up: 20 };
+    run(&mut fair_share, 100, &[35, 400], done);
+    for ticks in [15, 30, 60] {
+        run(&mut fair_share, ticks, &[35, 400, 400], done);
+        assert_eq!(over(&fair_share), [1, 2], "35 is less than a third of 120");
+    }
+}
+
+#[test]
+fn after_a_silence_nothing_of_a_rush_is_left() {
+    let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+    run(&mut fair_share, 50, &[35, 400], TaskCounts { dispatched: 120, given_up: 20 });
+    assert!(fair_share.queue_limit(64).is_some());
+    let silence = |fair_share: &mut FairShare, ticks| {
+        let end = fair_share.tick_ends + fair_share.tick.times(ticks);
+        fair_share.close_ticks(end, fair_share.seen);
+    };
+    silence(&mut fair_share, MEMORY);
+    assert_eq!((fair_share.queue_limit(64), fair_share.tenants.len()), (None, 2));
+    assert_eq!((fair_share.served.sum, fair_share.lost.sum), (0, 0));
+    assert!(fair_share.tenants.iter().all(|tenant| tenant.demand.now() == 0));
+    silence(&mut fair_share, u64::from(REMEMBERED));
+    silence(&mut fair_share, 0);
+    assert_eq!(fair_share.tenants.len(), 0, "who has not asked for long has no tenant");
+}
+
+#[test]
+fn water_is_level() {
+    let of = |demands: &[u64], total| fair_level(|| demands.iter().copied(), total);
+    assert_eq!(of(&[10, 20, 30], 60), u64::MAX);
+    assert_eq!(of(&[10, 20, 30], 50), 20);
+    assert_eq!(of(&[90, 90, 5, 0], 65), 30);
+}
+
+fn rush() -> FairShare {
+    let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+    let done = TaskCounts { dispatched: 100, given_up: 50 };
+    run(&mut fair_share, 4, &[50, 100], done);
+    assert_eq!(fair_share.queue_limit(64), Some(56));
+    fair_share
+}
+
+/// How many times as much as `before`.
+fn grown(fair_share: &FairShare, before: u64) -> f64 {
+    fair_share.queue_limit as f64 / before as f64
+}
+
+#[test]
+fn the_room_shrinks_by_what_is_given_up_of_what_was_let_in_and_grows_otherwise() {
+    let (lossy, good) =
+        (TaskCounts { dispatched: 100, given_up: 50 }, TaskCounts { dispatched: 100, given_up: 0 });
+    let mut fair_share = rush();
+    run(&mut fair_share, SETTLING - 4, &[50, 100], lossy);
+    assert_eq!(fair_share.queue_limit(64), Some(56), "they had been let in before");
+    run(&mut fair_share, 41, &[50, 100], good);
+    assert!(
+        (1.02..1.08).contains(&grown(&fair_share, QUEUE_LIMIT_FIRST)),
+        "{}",
+        fair_share.queue_limit
+    );
+
+    let before = fair_share.queue_limit;
+    run(&mut fair_share, 8, &[50, 100], lossy);
+    assert!((0.7..0.9).contains(&grown(&fair_share, before)), "{}", fair_share.queue_limit);
+    run(&mut fair_share, 5, &[50, 100], good);
+    let before = fair_share.queue_limit;
+    run(&mut fair_share, 8, &[50, 100], good);
+    assert!(grown(&fair_share, before) > 1.0, "what is past was adjusted");
+}
+
+#[test]
+fn the_room_is_half_a_batch_at_least_and_four_at_most() {
+    let mut fair_share = rush();
+    run(&mut fair_share, 400, &[50, 100], TaskCounts { dispatched: 100, given_up: 50 });
+    assert_eq!(fair_share.queue_limit(64), Some(32));
+    for _ in 0..1_500 {
+        (0..100).for_each(|_| fair_share.on_refused());
+        run(&mut fair_share, 2, &[50, 100], TaskCounts { dispatched: 100, given_up: 0 });
+    }
+    assert_eq!(fair_share.queue_limit(64), Some(256));
+}
+
+#[test]
+fn there_is_no_limit_any_more_once_next_to_nothing_is_lost() {
+    let mut fair_share = rush();
+    let all = TaskCounts { dispatched: 150, given_up: 0 };
+    run(&mut fair_share, 20, &[50, 100], all);
+    assert!(fair_share.queue_limit(64).is_some(), "not yet");
+    run(&mut fair_share, 280, &[50, 100], all);
+    assert_eq!(fair_share.queue_limit(64), None);
+}
+
+/// It could come again at once, and its share is kept for it as long as it would be new.
+#[test]
+fn a_model_is_shared_for_a_while_after_the_other_has_left() {
+    let mut fair_share = rush();
+    let done = TaskCounts { dispatched: 60, given_up: 20 };
+    run(&mut fair_share, 60, &[50, 100], done);
+    fair_share.forget(FrontendId(0));
+    run(&mut fair_share, u64::from(JOINED_RECENTLY) - 2, &[0, 100], done);
+    assert!(fair_share.queue_limit(64).is_some());
+    run(&mut fair_share, 4, &[0, 100], done);
+    assert_eq!(fair_share.queue_limit(64), None);
+}
+
+#[test]
+fn whoever_goes_on_asking_keeps_its_seat() {
+    let mut fair_share = rush();
+    let seated = |fair_share: &FairShare| -> Vec<(FrontendId, u32)> {
+        fair_share.tenants.iter().map(|tenant| (tenant.frontend, tenant.since)).collect()
+    };
+    let before = seated(&fair_share);
+    let done = TaskCounts { dispatched: 100, given_up: 50 };
+    run(&mut fair_share, 2 * u64::from(REMEMBERED), &[50, 100], done);
+    run(&mut fair_share, 2, &[], done);
+    assert_eq!(seated(&fair_share), before);
+}
