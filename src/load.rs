@@ -11,7 +11,7 @@ use baton_topo::{Clock, Cluster};
 use crate::CommandResult;
 use crate::args::{ExplainArgs, LoadArgs};
 use crate::live::Live;
-use crate::output::{complain, load_cluster, say, whereabouts};
+use crate::output::{complain, load_cluster, locator, say};
 use crate::process::stop_flag;
 
 /// Tasks per second of every model when no rate is given.
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &LoadArgs) -> CommandResult {
 fn offer(cluster: &Cluster, args: &LoadArgs) -> Result<Finished, Box<dyn std::error::Error>> {
     let all = || cluster.models.iter().map(|model| (model.name.clone(), RATE)).collect();
     let config = LoadConfig {
-        scheduler: whereabouts(cluster, args.scheduler)?,
+        scheduler: locator(cluster, args.scheduler)?,
         rates: if args.rates.is_empty() { all() } else { args.rates.clone() },
         seconds: args.seconds,
         seed: args.seed,

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 
-use baton_leader::{StartError, Whereabouts};
+use baton_leader::{SchedulerLocator, StartError};
 use baton_topo::Cluster;
 
 /// Writes results to stdout and flushes: whoever started this process waits for the line.
@@ -33,12 +33,12 @@ pub(crate) fn load_cluster(file: &Path) -> Result<Cluster, String> {
 
 /// Where members find the scheduler: as given, else where etcd says that it leads, else where the file
 /// says.
-pub(crate) fn whereabouts(
+pub(crate) fn locator(
     cluster: &Cluster,
     given: Option<SocketAddr>,
-) -> Result<Whereabouts, StartError> {
+) -> Result<SchedulerLocator, StartError> {
     match &cluster.scheduler.etcd {
-        Some(etcd) if given.is_none() => Whereabouts::led(etcd),
+        Some(etcd) if given.is_none() => SchedulerLocator::via_etcd(etcd),
         _ => Ok(scheduler_addr(cluster, given).into()),
     }
 }

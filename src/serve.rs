@@ -12,7 +12,7 @@ use baton_topo::Clock;
 
 use crate::CommandResult;
 use crate::args::{BackendArgs, SchedulerArgs};
-use crate::output::{load_cluster, say, whereabouts};
+use crate::output::{load_cluster, locator, say};
 use crate::process::stop_flag;
 
 /// How often to look whether a signal has come.
@@ -45,7 +45,7 @@ fn end(scheduler: SchedulerHandle) {
 /// Prints `ready` once plans may come, and `left` after having drained.
 pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     let cluster = load_cluster(&args.config)?;
-    let scheduler = whereabouts(&cluster, args.scheduler)?;
+    let scheduler = locator(&cluster, args.scheduler)?;
     let config = BackendConfig::from_cluster(&cluster, &args.name, scheduler)?;
     let stop = stop_flag()?;
     let backend = Backend::start(config, Clock::start())?;

@@ -5,20 +5,20 @@
 
 #[path = "../rdma/tests/common/certs.rs"]
 mod certs;
-#[path = "standby/standing.rs"]
-mod standing;
+#[path = "standby/harness.rs"]
+mod harness;
 mod support;
 
 use std::time::Duration;
 
 use baton_client::{
-    Client, ClientConfig, Clock, Deadline, EtcdSpec, EtcdTlsSpec, Nanos, Outcome, Ticket,
-    Whereabouts,
+    Client, ClientConfig, Clock, Deadline, EtcdSpec, EtcdTlsSpec, Nanos, Outcome, SchedulerLocator,
+    Ticket,
 };
 use certs::{Authority, Valid};
+use harness::{CLUSTER, StandbyCluster, shown};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 use rustix::process::Signal;
-use standing::{CLUSTER, Standing, shown};
 use support::application::Application;
 use support::{Folder, in_time};
 
@@ -57,23 +57,23 @@ fn conserved(application: &Application) {
 
 #[test]
 fn a_standby_takes_over_from_a_leader_that_is_killed_and_nothing_is_lost() {
-    let Some(standing) = Standing::start("standby-kill", 1, 2) else { return };
-    let [mut leader, mut standby] = standing.schedulers();
-    let backends = [standing.backend("a"), standing.backend("b")];
-    let load = standing.load();
-    let mut application = standing.application();
+    let Some(harness) = StandbyCluster::start("standby-kill", 1, 2) else { return };
+    let [mut leader, mut standby] = harness.schedulers();
+    let backends = [harness.backend("a"), harness.backend("b")];
+    let load = harness.load();
+    let mut application = harness.application();
     for round in 1..=2 {
         load.await_completed(50);
         let tickets = outstanding(&mut application);
         let killed = application.clock.now();
         leader.signal(Signal::KILL);
-        assert_eq!(standby.line("listening "), standing.addrs[round % 2].to_string());
+        assert_eq!(standby.line("listening "), harness.addrs[round % 2].to_string());
         in_time("listening", application.clock.now() - killed, BOUND);
         application.until_answered(PATIENCE);
         in_time("answers", application.clock.now() - killed, BOUND);
         all_answered(tickets);
         assert_eq!(application.client.counters().reconnects, round as u64);
-        leader = std::mem::replace(&mut standby, standing.scheduler((round + 1) % 2));
+        leader = std::mem::replace(&mut standby, harness.scheduler((round + 1) % 2));
         standby.line("standby");
     }
     conserved(&application);
@@ -89,25 +89,25 @@ fn a_standby_takes_over_from_a_leader_that_is_killed_and_nothing_is_lost() {
 
 #[test]
 fn a_leader_that_is_told_to_end_hands_over_under_load_and_no_task_fails() {
-    let Some(standing) = Standing::start("standby-rolling", 1, (TTL.0 / 1_000_000_000) as u32)
+    let Some(harness) = StandbyCluster::start("standby-rolling", 1, (TTL.0 / 1_000_000_000) as u32)
     else {
         return;
     };
-    let [mut leader, mut standby] = standing.schedulers();
-    let _backends = [standing.backend("a"), standing.backend("b")];
-    let load = standing.load();
-    let mut application = standing.application();
+    let [mut leader, mut standby] = harness.schedulers();
+    let _backends = [harness.backend("a"), harness.backend("b")];
+    let load = harness.load();
+    let mut application = harness.application();
     const ROUNDS: usize = 4;
     for round in 1..=ROUNDS {
         load.await_completed(50);
         let tickets = outstanding(&mut application);
         let start = application.clock.now();
         leader.signal(Signal::TERM);
-        assert_eq!(standby.line("listening "), standing.addrs[round % 2].to_string());
+        assert_eq!(standby.line("listening "), harness.addrs[round % 2].to_string());
         assert!(application.clock.now() - start < TTL, "it waited for the lease");
         assert!(leader.finish().0.success());
         all_answered(tickets);
-        leader = std::mem::replace(&mut standby, standing.scheduler((round + 1) % 2));
+        leader = std::mem::replace(&mut standby, harness.scheduler((round + 1) % 2));
         standby.line("standby");
         load.await_completed(100);
     }
@@ -120,17 +120,19 @@ fn a_leader_that_is_told_to_end_hands_over_under_load_and_no_task_fails() {
 
 #[test]
 fn who_starts_while_etcd_still_names_a_dead_leader_joins_the_next_one() {
-    let Some(standing) = Standing::start("standby-start", 1, 5) else { return };
-    let [leader, standby] = standing.schedulers();
+    let Some(harness) = StandbyCluster::start("standby-start", 1, 5) else { return };
+    let [leader, standby] = harness.schedulers();
     leader.signal(Signal::KILL);
     leader.await_end();
-    let load = standing.load();
-    let backend = standing.start_backend("a");
-    assert_eq!(standing.leader_by(standing.spec.endpoints.clone()), standing.addrs[0]);
+    let load = harness.load();
+    let backend = harness.start_backend("a");
+    assert_eq!(harness.leader_by(harness.spec.endpoints.clone()), harness.addrs[0]);
     for process in [&load.process, &backend] {
         process.await_stderr("no scheduler yet");
     }
-    let client = Client::connect(ClientConfig::wherever(Whereabouts::led(&standing.spec).unwrap()));
+    let client = Client::connect(ClientConfig::with_locator(
+        SchedulerLocator::via_etcd(&harness.spec).unwrap(),
+    ));
     assert_eq!(client.unwrap().counters().reconnects, 0);
     standby.line("listening ");
     backend.line("ready");
@@ -140,11 +142,11 @@ fn who_starts_while_etcd_still_names_a_dead_leader_joins_the_next_one() {
 
 #[test]
 fn a_leader_that_stood_still_does_not_lead_again_and_one_that_ends_hands_over_at_once() {
-    let Some(standing) = Standing::start("standby-stop", 1, 2) else { return };
-    let [stopped, next] = standing.schedulers();
-    let _backends = [standing.backend("a"), standing.backend("b")];
-    let load = standing.load();
-    let mut application = standing.application();
+    let Some(harness) = StandbyCluster::start("standby-stop", 1, 2) else { return };
+    let [stopped, next] = harness.schedulers();
+    let _backends = [harness.backend("a"), harness.backend("b")];
+    let load = harness.load();
+    let mut application = harness.application();
     let tickets = outstanding(&mut application);
     let start = application.clock.now();
     stopped.signal(Signal::STOP);
@@ -157,7 +159,7 @@ fn a_leader_that_stood_still_does_not_lead_again_and_one_that_ends_hands_over_at
     all_answered(tickets);
     assert_eq!(application.client.counters().reconnects, 1, "it went back to the old leader");
 
-    let last = standing.scheduler(0);
+    let last = harness.scheduler(0);
     last.line("standby");
     load.await_completed(50);
     let tickets = outstanding(&mut application);
@@ -172,7 +174,7 @@ fn a_leader_that_stood_still_does_not_lead_again_and_one_that_ends_hands_over_at
     drop(application);
     load.await_completed(50);
     load.stop();
-    let idle = standing.scheduler(1);
+    let idle = harness.scheduler(1);
     idle.line("standby");
     idle.signal(Signal::TERM);
     assert!(idle.finish().0.success());
@@ -180,17 +182,17 @@ fn a_leader_that_stood_still_does_not_lead_again_and_one_that_ends_hands_over_at
 
 #[test]
 fn without_etcd_nobody_leads_for_long_and_when_it_is_back_somebody_does() {
-    let Some(mut standing) = Standing::start("standby-etcd", 1, 2) else { return };
-    let [leader, standby] = standing.schedulers();
-    let _backends = [standing.backend("a"), standing.backend("b")];
-    let mut application = standing.application();
+    let Some(mut harness) = StandbyCluster::start("standby-etcd", 1, 2) else { return };
+    let [leader, standby] = harness.schedulers();
+    let _backends = [harness.backend("a"), harness.backend("b")];
+    let mut application = harness.application();
     let tickets = outstanding(&mut application);
     let start = application.clock.now();
-    standing.etcd.kill(0);
+    harness.etcd.kill(0);
     leader.await_stderr("does not lead any more");
-    in_time("led no more without etcd", application.clock.now() - start, BOUND);
+    in_time("via_etcd no more without etcd", application.clock.now() - start, BOUND);
     assert_eq!(leader.finish().0.code(), Some(1));
-    standing.etcd.restart(0);
+    harness.etcd.restart(0);
     standby.line("listening ");
     application.until_answered(PATIENCE);
     all_answered(tickets);
@@ -199,13 +201,13 @@ fn without_etcd_nobody_leads_for_long_and_when_it_is_back_somebody_does() {
 
 #[test]
 fn an_etcd_that_is_back_before_the_lease_ends_is_no_matter() {
-    let Some(mut standing) = Standing::start("standby-blink", 1, 20) else { return };
-    let [leader, _standby] = standing.schedulers();
-    let _backend = standing.backend("a");
-    let mut application = standing.application();
-    standing.etcd.kill(0);
+    let Some(mut harness) = StandbyCluster::start("standby-blink", 1, 20) else { return };
+    let [leader, _standby] = harness.schedulers();
+    let _backend = harness.backend("a");
+    let mut application = harness.application();
+    harness.etcd.kill(0);
     leader.await_stderr("etcd does not answer");
-    standing.etcd.restart(0);
+    harness.etcd.restart(0);
     leader.await_stderr("etcd answers again");
     application.until_answered(PATIENCE);
     assert_eq!(application.client.counters().reconnects, 0);
@@ -215,21 +217,18 @@ fn an_etcd_that_is_back_before_the_lease_ends_is_no_matter() {
 
 #[test]
 fn the_leader_leads_on_while_the_members_of_etcd_die_one_after_the_other() {
-    let Some(mut standing) = Standing::start("standby-three", 3, 10) else { return };
-    let [leader, _standby] = standing.schedulers();
-    let _backend = standing.backend("a");
-    let mut application = standing.application();
+    let Some(mut harness) = StandbyCluster::start("standby-three", 3, 10) else { return };
+    let [leader, _standby] = harness.schedulers();
+    let _backend = harness.backend("a");
+    let mut application = harness.application();
     // One of them is etcd's own leader.
     for at in 0..3 {
-        standing.etcd.kill(at);
+        harness.etcd.kill(at);
         // Known only to an etcd that has agreed on it anew.
-        let others: Vec<String> = standing.endpoints_without(at);
-        assert_eq!(standing.leader_by(others), standing.addrs[0]);
-        standing.etcd.restart(at);
-        assert_eq!(
-            standing.leader_by(vec![standing.spec.endpoints[at].clone()]),
-            standing.addrs[0]
-        );
+        let others: Vec<String> = harness.endpoints_without(at);
+        assert_eq!(harness.leader_by(others), harness.addrs[0]);
+        harness.etcd.restart(at);
+        assert_eq!(harness.leader_by(vec![harness.spec.endpoints[at].clone()]), harness.addrs[0]);
         application.until_answered(PATIENCE);
     }
     assert_eq!(application.client.counters().reconnects, 0);
@@ -240,14 +239,14 @@ fn the_leader_leads_on_while_the_members_of_etcd_die_one_after_the_other() {
 #[test]
 fn with_an_etcd_that_wants_certificates_all_is_as_without() {
     let authority = Authority::new();
-    let Some(standing) = Standing::secure("standby-tls", &authority) else { return };
-    assert!(support::run(&["config", "check", &standing.file]).status.success());
-    let [leader, standby] = standing.schedulers();
-    let _backend = standing.backend("a");
-    let mut application = standing.application();
+    let Some(harness) = StandbyCluster::secure("standby-tls", &authority) else { return };
+    assert!(support::run(&["config", "check", &harness.file]).status.success());
+    let [leader, standby] = harness.schedulers();
+    let _backend = harness.backend("a");
+    let mut application = harness.application();
     let tickets = outstanding(&mut application);
     leader.signal(Signal::KILL);
-    assert_eq!(standby.line("listening "), standing.addrs[1].to_string());
+    assert_eq!(standby.line("listening "), harness.addrs[1].to_string());
     application.until_answered(PATIENCE);
     all_answered(tickets);
     assert_eq!(application.client.counters().reconnects, 1);
@@ -258,10 +257,10 @@ fn with_an_etcd_that_wants_certificates_all_is_as_without() {
 
 /// Asks until etcd answers something that contains `text`.
 fn told_by_etcd(spec: &EtcdSpec, text: &str) {
-    let led = Whereabouts::led(spec).unwrap();
+    let via_etcd = SchedulerLocator::via_etcd(spec).unwrap();
     let clock = Clock::start();
     loop {
-        let unknown = led.wait(Duration::from_millis(200)).unwrap_err().to_string();
+        let unknown = via_etcd.wait(Duration::from_millis(200)).unwrap_err().to_string();
         if unknown.contains(text) {
             return;
         }
@@ -272,24 +271,24 @@ fn told_by_etcd(spec: &EtcdSpec, text: &str) {
 #[test]
 fn a_connection_to_etcd_that_is_not_secure_on_both_sides_comes_to_nothing_and_says_why() {
     let (authority, other) = (Authority::new(), Authority::named("somebody else"));
-    let Some(standing) = Standing::secure("standby-tls-refused", &authority) else { return };
-    told_by_etcd(&standing.spec, "no scheduler leads");
-    let with = |tls| EtcdSpec { tls: Some(tls), ..standing.spec.clone() };
+    let Some(harness) = StandbyCluster::secure("standby-tls-refused", &authority) else { return };
+    told_by_etcd(&harness.spec, "no scheduler leads");
+    let with = |tls| EtcdSpec { tls: Some(tls), ..harness.spec.clone() };
     let anonymous = EtcdTlsSpec { ca: authority.ca(), identity: None };
     told_by_etcd(&with(anonymous), "it wants a certificate of an authority");
     told_by_etcd(&with(shown(&authority, &other)), "it wants a certificate of an authority");
     told_by_etcd(&with(shown(&other, &authority)), "of no authority in etcd_ca");
     let at = |from: &str, to: &str| {
-        let endpoints = vec![standing.spec.endpoints[0].replace(from, to)];
-        EtcdSpec { endpoints, ..standing.spec.clone() }
+        let endpoints = vec![harness.spec.endpoints[0].replace(from, to)];
+        EtcdSpec { endpoints, ..harness.spec.clone() }
     };
     told_by_etcd(&at("127.0.0.1", "localhost"), "for other hosts");
     told_by_etcd(&EtcdSpec { tls: None, ..at("https", "http") }, "if it has TLS, write https://");
 
-    let Some(plain) = Standing::start("standby-tls-plain", 1, 2) else { return };
+    let Some(plain) = StandbyCluster::start("standby-tls-plain", 1, 2) else { return };
     told_by_etcd(&plain.spec, "no scheduler leads");
     let endpoints = vec![plain.spec.endpoints[0].replace("http", "https")];
-    let spec = EtcdSpec { endpoints, ..standing.spec.clone() };
+    let spec = EtcdSpec { endpoints, ..harness.spec.clone() };
     told_by_etcd(&spec, "if it has no TLS, write http://");
 }
 
@@ -301,8 +300,10 @@ fn an_etcd_whose_certificate_is_for_servers_only_says_so() {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     };
     let etcd = authority.issue_with("127.0.0.1", Valid::Now, server_only);
-    let Some(standing) = Standing::secure_as("standby-tls-eku", &authority, &etcd) else { return };
-    told_by_etcd(&standing.spec, "clientAuth");
+    let Some(harness) = StandbyCluster::secure_as("standby-tls-eku", &authority, &etcd) else {
+        return;
+    };
+    told_by_etcd(&harness.spec, "clientAuth");
 }
 
 #[test]

@@ -136,3 +136,27 @@ fn each_step_from_submit_to_outcome_is_numbered_in_one_row() {
         assert_eq!(rows, 1, "step {step} has {rows} rows in the code map");
     }
 }
+
+/// The names that the glossary has replaced.
+fn retired_names() -> Vec<String> {
+    let glossary = read(&root().join("docs/glossary.md"));
+    let (_, last) =
+        glossary.rsplit_once("as names in the sources:").expect("the glossary's last line");
+    last.trim().trim_end_matches('.').split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn names_that_the_glossary_has_replaced_do_not_come_back() {
+    let retired = retired_names();
+    assert!(retired.len() >= 5, "{retired:?}");
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    for source in files(root(), ".rs") {
+        let text = read(&source);
+        let mut words = text.split(|c| !is_name(c));
+        if let Some(word) = words.find(|word| retired.iter().any(|name| name == word)) {
+            found.push(format!("{}: {word}", source.display()));
+        }
+    }
+    assert!(found.is_empty(), "docs/glossary.md has other words for these: {found:?}");
+}

@@ -1,7 +1,7 @@
 //! What a backend needs to know before it starts, taken out of the cluster file and checked.
 
 use baton_core::Nanos;
-use baton_leader::Whereabouts;
+use baton_leader::SchedulerLocator;
 use baton_topo::{Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelSpec};
 
 /// Batch slots per GPU slot: one each fetching, executing and replying, and one to spare, so that
@@ -16,7 +16,7 @@ pub struct BackendConfig {
     /// Its name, as operators know it.
     pub name: String,
     /// Where the scheduler's ControlThread is.
-    pub scheduler: Whereabouts,
+    pub scheduler: SchedulerLocator,
     /// The sub-cluster its GPU slots belong to, by name: ids are the scheduler's.
     pub subcluster: String,
     /// GPU slots, 1 ..= [`GPUS_PER_BACKEND_MAX`].
@@ -94,7 +94,7 @@ impl BackendConfig {
     pub fn from_cluster(
         cluster: &Cluster,
         name: &str,
-        scheduler: impl Into<Whereabouts>,
+        scheduler: impl Into<SchedulerLocator>,
     ) -> Result<Self, ConfigError> {
         let Some(spec) = cluster.backends.iter().find(|spec| spec.name == name) else {
             let known: Vec<&str> = cluster.backends.iter().map(|spec| spec.name.as_str()).collect();

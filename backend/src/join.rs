@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
 use baton_core::Nanos;
-use baton_leader::Whereabouts;
+use baton_leader::SchedulerLocator;
 use baton_rdma::wire::{
     Body, Hello, JoinAck, JoinBackend, Leave, Message, ProfileDesc, Ready, RefuseCode, Role,
 };
@@ -46,7 +46,7 @@ pub(crate) struct Join {
     /// The log says that there is no scheduler yet.
     told: bool,
     control: Option<ConnId>,
-    whereabouts: Whereabouts,
+    locator: SchedulerLocator,
     /// The scheduler of the last attempt, as the control connection sees it once there is one.
     scheduler: SocketAddr,
     /// By ModelThread number; filled in Threads.
@@ -62,7 +62,7 @@ pub(crate) struct Join {
 impl Join {
     /// A conversation with the scheduler, not begun. `backoff` says when to try again if there is
     /// no scheduler yet, `patience` for how long.
-    pub(crate) fn new(whereabouts: Whereabouts, backoff: Backoff, patience: Nanos) -> Self {
+    pub(crate) fn new(locator: SchedulerLocator, backoff: Backoff, patience: Nanos) -> Self {
         Self {
             stage: Stage::Connecting,
             began: None,
@@ -72,8 +72,8 @@ impl Join {
             problem: String::from("not tried yet"),
             told: false,
             control: None,
-            scheduler: whereabouts.addr().unwrap_or(NOWHERE),
-            whereabouts,
+            scheduler: locator.addr().unwrap_or(NOWHERE),
+            locator,
             threads: Vec::new(),
             threads_open: 0,
             catalog: Catalog::default(),
@@ -86,7 +86,7 @@ impl Join {
 
     /// A new conversation with whoever is the scheduler by then, after a pause.
     pub(crate) fn again(&self, now: Nanos) -> Self {
-        let mut next = Self::new(self.whereabouts.clone(), self.backoff.clone(), self.patience);
+        let mut next = Self::new(self.locator.clone(), self.backoff.clone(), self.patience);
         next.pause(now);
         next
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use baton_client::{Client, ClientConfig, ConnectError, TransportCounters, UnknownModel};
 use baton_core::Nanos;
-use baton_leader::Whereabouts;
+use baton_leader::SchedulerLocator;
 use baton_topo::{Clock, Cluster};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ use generator::{Generator, targets};
 #[derive(Clone, Debug)]
 pub struct LoadConfig {
     /// Where the scheduler is.
-    pub scheduler: Whereabouts,
+    pub scheduler: SchedulerLocator,
     /// Models of the cluster file and their tasks per second.
     pub rates: Vec<(String, f64)>,
     /// For how long.

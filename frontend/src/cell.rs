@@ -138,16 +138,16 @@ fn take(state: &mut State) -> Option<Outcome> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{Course, Teller};
+    use crate::outcome::{EndRecord, EndedBy};
     use baton_core::{DropReason, Nanos};
 
     const DROPPED: Outcome = dropped(DropReason::Deadline);
 
     const fn dropped(reason: DropReason) -> Outcome {
         let (submitted, deadline, ended) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
-        let (by, resubmitted, retry_after) = (Teller::Client, 0, Nanos::ZERO);
-        let course = Course { submitted, deadline, ended, by, resubmitted, retry_after };
-        Outcome::Dropped(reason, course)
+        let (by, resubmitted, retry_after) = (EndedBy::Client, 0, Nanos::ZERO);
+        let record = EndRecord { submitted, deadline, ended, by, resubmitted, retry_after };
+        Outcome::Dropped(reason, record)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use baton_core::{Nanos, TaskId};
-use baton_leader::Whereabouts;
+use baton_leader::SchedulerLocator;
 use baton_rdma::TcpConfig;
 use baton_topo::{Clock, Cluster, FabricSpec, Idle, TlsSpec};
 
@@ -26,7 +26,7 @@ use crate::error::ConfigError;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ClientConfig {
-    pub(crate) scheduler: Whereabouts,
+    pub(crate) scheduler: SchedulerLocator,
     /// Empty: every model of the catalogue.
     pub(crate) models: Vec<String>,
     pub(crate) slots_per_model: u32,
@@ -47,11 +47,11 @@ pub struct ClientConfig {
 impl ClientConfig {
     /// The defaults, for the scheduler whose control address is `scheduler`.
     pub fn new(scheduler: SocketAddr) -> Self {
-        Self::wherever(scheduler.into())
+        Self::with_locator(scheduler.into())
     }
 
-    /// The defaults, for a scheduler whose address may change: [`Whereabouts::led`].
-    pub fn wherever(scheduler: Whereabouts) -> Self {
+    /// The defaults, for a scheduler whose address may change: [`SchedulerLocator::via_etcd`].
+    pub fn with_locator(scheduler: SchedulerLocator) -> Self {
         Self {
             connect_timeout: Nanos::from_millis(5_000) + scheduler.succession(),
             scheduler,
@@ -73,7 +73,7 @@ impl ClientConfig {
     /// As a cluster file sizes its frontends, and as patient when they start as its backends.
     /// `scheduler` is given apart, because the file may name an address to listen on that is none to
     /// connect to.
-    pub fn from_cluster(cluster: &Cluster, scheduler: impl Into<Whereabouts>) -> Self {
+    pub fn from_cluster(cluster: &Cluster, scheduler: impl Into<SchedulerLocator>) -> Self {
         let scheduler = scheduler.into();
         Self {
             connect_timeout: scheduler.start_patience(),
@@ -81,7 +81,7 @@ impl ClientConfig {
             lease_grace: cluster.frontend.lease_grace,
             member_timeout: cluster.scheduler.member_timeout,
             fabric: cluster.fabric.clone(),
-            ..Self::wherever(scheduler)
+            ..Self::with_locator(scheduler)
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use baton_core::{DropReason, FailReason, Nanos};
 
-use crate::outcome::{Course, Outcome, Reply, Teller};
+use crate::outcome::{EndRecord, EndedBy, Outcome, Reply};
 
 /// What became of a task and when. [`fmt::Display`] writes one line of what, and one line per moment.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,13 +31,13 @@ impl Outcome {
     pub fn explain(&self) -> Explanation {
         match self {
             Self::Completed(reply) => completed(reply),
-            Self::Dropped(reason, course) => {
+            Self::Dropped(reason, record) => {
                 let summary = format!("dropped ({}): {}", reason.as_str(), why_dropped(*reason));
-                unserved(summary, course)
+                unserved(summary, record)
             }
-            Self::Failed(reason, course) => {
+            Self::Failed(reason, record) => {
                 let summary = format!("failed ({}): {}", reason.as_str(), why_failed(*reason));
-                unserved(summary, course)
+                unserved(summary, record)
             }
         }
     }
@@ -75,28 +75,28 @@ fn completed(reply: &Reply) -> Explanation {
     }
 }
 
-fn unserved(summary: String, course: &Course) -> Explanation {
+fn unserved(summary: String, record: &EndRecord) -> Explanation {
     let at = |moment, what: &str| Moment {
-        after_ms: ms_after(course.submitted, moment),
+        after_ms: ms_after(record.submitted, moment),
         what: what.to_owned(),
     };
-    let told = match course.by {
-        Teller::Scheduler => "the scheduler's word that it ended was here",
-        Teller::Backend => "a backend's word that it ended was here",
-        Teller::Client => "ended by the client itself",
+    let told = match record.by {
+        EndedBy::Scheduler => "the scheduler's word that it ended was here",
+        EndedBy::Backend => "a backend's word that it ended was here",
+        EndedBy::Client => "ended by the client itself",
     };
     let mut moments = vec![
-        at(course.submitted, "submitted"),
-        at(course.deadline, "deadline"),
-        at(course.ended, told),
+        at(record.submitted, "submitted"),
+        at(record.deadline, "deadline"),
+        at(record.ended, told),
     ];
     moments.sort_by(|a, b| a.after_ms.total_cmp(&b.after_ms));
     let mut notes = Vec::new();
-    if course.resubmitted > 0 {
-        notes.push(format!("submitted again {} times, to later schedulers", course.resubmitted));
+    if record.resubmitted > 0 {
+        notes.push(format!("submitted again {} times, to later schedulers", record.resubmitted));
     }
-    if course.retry_after > Nanos::ZERO {
-        let ms = course.retry_after.as_millis_f64();
+    if record.retry_after > Nanos::ZERO {
+        let ms = record.retry_after.as_millis_f64();
         notes.push(format!("another task may be let in {ms:.0} ms after that word"));
     }
     Explanation { summary, moments, notes }
@@ -151,18 +151,18 @@ fn why_failed(reason: FailReason) -> &'static str {
 mod tests {
     use super::*;
 
-    const COURSE: Course = Course {
+    const RECORD: EndRecord = EndRecord {
         submitted: Nanos(5_000_000),
         deadline: Nanos(30_000_000),
         ended: Nanos(17_250_000),
-        by: Teller::Scheduler,
+        by: EndedBy::Scheduler,
         resubmitted: 0,
         retry_after: Nanos::ZERO,
     };
 
     #[test]
     fn moments_are_told_in_order_and_relative_to_the_submit() {
-        let text = Outcome::Dropped(DropReason::Window, COURSE).explain().to_string();
+        let text = Outcome::Dropped(DropReason::Window, RECORD).explain().to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("dropped (window): "), "{text}");
         assert_eq!(lines[1].trim(), "0.000 ms  submitted");
@@ -173,14 +173,14 @@ mod tests {
 
     #[test]
     fn what_the_scheduler_advised_and_what_the_client_did_is_told() {
-        let course = Course {
+        let record = EndRecord {
             ended: Nanos(31_000_000),
-            by: Teller::Client,
+            by: EndedBy::Client,
             resubmitted: 2,
             retry_after: Nanos::from_millis(7),
-            ..COURSE
+            ..RECORD
         };
-        let explanation = Outcome::Failed(FailReason::LeaseExpired, course).explain();
+        let explanation = Outcome::Failed(FailReason::LeaseExpired, record).explain();
         assert!(explanation.summary.starts_with("failed (lease_expired): "));
         assert_eq!(explanation.moments.last().unwrap().what, "ended by the client itself");
         assert_eq!(explanation.notes.len(), 2);

@@ -54,7 +54,7 @@
 //! | `Failed(LeaseExpired)` | nobody answered by the deadline and the grace | retry if it still matters |
 //! | `Failed(StaleGeneration)` | this ticket's outcome was taken before | a mistake in the program |
 //!
-//! Both come with a [`Course`]: when the task was submitted and due, when its end was told, and by whom.
+//! Both come with an [`EndRecord`]: when the task was submitted and due, when its end was told, and by whom.
 //! [`Outcome::explain`] puts it into words.
 //!
 //! `Failed(WrongSize)`, `Failed(UnknownModel)`, `Dropped(FrontendLost)`, and a first
@@ -91,7 +91,7 @@ mod session;
 mod ticket;
 
 pub use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
-pub use baton_leader::{StartError, Unknown, Whereabouts};
+pub use baton_leader::{SchedulerLocator, StartError, Unknown};
 pub use baton_rdma::wire::RefuseCode;
 pub use baton_rdma::{CredentialsError, SlabError, TcpConfig, TransportCounters, VerbsError};
 pub use baton_topo::{
@@ -107,7 +107,7 @@ pub use error::{
 pub use explain::{Explanation, Moment};
 pub use input::{Deadline, Input};
 pub use model::ModelHandle;
-pub use outcome::{Course, Outcome, Reply, Teller, Timing};
+pub use outcome::{EndRecord, EndedBy, Outcome, Reply, Timing};
 pub use ticket::Ticket;
 
 /// Keeps the guide's program compiling.

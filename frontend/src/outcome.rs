@@ -15,26 +15,26 @@ pub enum Outcome {
     Completed(Reply),
     /// Given up before it was executed. Expected under overload: what is dropped could not have
     /// been answered in time, or its place served others better.
-    Dropped(DropReason, Course),
+    Dropped(DropReason, EndRecord),
     /// Something broke.
-    Failed(FailReason, Course),
+    Failed(FailReason, EndRecord),
 }
 
 impl Outcome {
     /// The outcome with what its ticket knows of the task.
     pub(crate) fn of(self, submitted: Nanos, deadline: Nanos) -> Self {
-        let of = |course: Course| Course { submitted, deadline, ..course };
+        let of = |record: EndRecord| EndRecord { submitted, deadline, ..record };
         match self {
             Self::Completed(reply) => Self::Completed(reply),
-            Self::Dropped(reason, course) => Self::Dropped(reason, of(course)),
-            Self::Failed(reason, course) => Self::Failed(reason, of(course)),
+            Self::Dropped(reason, record) => Self::Dropped(reason, of(record)),
+            Self::Failed(reason, record) => Self::Failed(reason, of(record)),
         }
     }
 }
 
-/// Who said that a task has ended without an answer.
+/// The process that ended a task without an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Teller {
+pub enum EndedBy {
     /// A ModelThread.
     Scheduler,
     /// A backend.
@@ -46,24 +46,24 @@ pub enum Teller {
 /// The moments of a task that ended without an answer, on the client's clock
 /// ([`crate::ClientConfig::clock`]). [`Outcome::explain`] puts them into words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Course {
+pub struct EndRecord {
     /// When the application submitted.
     pub submitted: Nanos,
     /// When the answer had to be there.
     pub deadline: Nanos,
     /// When the client was told, or decided it.
     pub ended: Nanos,
-    /// Who said so.
-    pub by: Teller,
+    /// The process that ended it.
+    pub by: EndedBy,
     /// How often the client had submitted it again, to schedulers that came after the first.
     pub resubmitted: u32,
     /// How long to wait before the next submit to the model, if the scheduler said so; zero if not.
     pub retry_after: Nanos,
 }
 
-impl Course {
+impl EndRecord {
     /// An end of which `by` speaks at `ended`. What only the ticket knows is added by [`Outcome::of`].
-    pub(crate) fn new(ended: Nanos, by: Teller, resubmitted: u32) -> Self {
+    pub(crate) fn new(ended: Nanos, by: EndedBy, resubmitted: u32) -> Self {
         let (submitted, deadline, retry_after) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
         Self { submitted, deadline, ended, by, resubmitted, retry_after }
     }

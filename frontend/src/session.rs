@@ -15,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::cell::Cell;
 use crate::counters::LiveCounters;
 use crate::error::{LeaveError, Loss, SubmitReason};
-use crate::outcome::{Course, Outcome, Teller};
+use crate::outcome::{EndRecord, EndedBy, Outcome};
 
 /// One model of this client.
 #[derive(Clone, Debug)]
@@ -270,10 +270,10 @@ impl Session {
 
     /// The cell, not the slab, decides here who is first: [`Session::close`] knows no task ids.
     fn end_leftover(&self, cell: &Cell) {
-        let course = Course::new(self.clock.now(), Teller::Client, 0);
+        let record = EndRecord::new(self.clock.now(), EndedBy::Client, 0);
         let (outcome, count) = match self.loss() {
-            Some(_) => (Outcome::Failed(FailReason::SchedulerLost, course), &self.counters.failed),
-            None => (Outcome::Dropped(DropReason::Cancelled, course), &self.counters.dropped),
+            Some(_) => (Outcome::Failed(FailReason::SchedulerLost, record), &self.counters.failed),
+            None => (Outcome::Dropped(DropReason::Cancelled, record), &self.counters.dropped),
         };
         if cell.end(outcome).is_ok() {
             count.add(1);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use baton_core::{FailReason, Nanos, TaskId};
 
 use crate::client::Owner;
-use crate::outcome::{Course, Outcome, Teller};
+use crate::outcome::{EndRecord, EndedBy, Outcome};
 
 /// The claim to one task's outcome. Poll it, block on it, or await it with any executor.
 ///
@@ -91,8 +91,8 @@ impl Ticket {
 
     fn take(&mut self, from_cell: impl FnOnce(&Self) -> Option<Outcome>) -> Option<Outcome> {
         if self.progress == Progress::Taken {
-            let course = Course::new(self.owner.session.clock.now(), Teller::Client, 0);
-            let stale = Outcome::Failed(FailReason::StaleGeneration, course);
+            let record = EndRecord::new(self.owner.session.clock.now(), EndedBy::Client, 0);
+            let stale = Outcome::Failed(FailReason::StaleGeneration, record);
             return Some(stale.of(self.submitted, self.deadline));
         }
         let outcome = from_cell(self)?.of(self.submitted, self.deadline);

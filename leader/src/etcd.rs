@@ -1,6 +1,6 @@
 //! Questions to etcd over its JSON gateway: HTTP, one at a time, each answered within a bound or not at all.
 //!
-//! In: a [`Question`]. Out: an [`Answer`], or an error that names the endpoint; the next question then goes
+//! In: an [`EtcdRequest`]. Out: an [`EtcdResponse`], or an error that names the endpoint; the next question then goes
 //! to the next endpoint. Blocks: only for threads that do nothing else.
 
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ use baton_topo::EtcdSpec;
 use serde_json::{Value, json};
 use ureq::Agent;
 
-use crate::question::{Answer, Holder, LeaseId, Question};
+use crate::etcd_messages::{EtcdRequest, EtcdResponse, Holder, LeaseId};
 use crate::tls::{self, EtcdFilesError};
 
 /// Longer answers are none of ours.
@@ -113,10 +113,10 @@ impl Etcd {
     }
 
     /// Asks one endpoint, and with the next question another if it did not answer.
-    pub(crate) fn ask(&mut self, question: Question) -> Result<Answer, EtcdError> {
-        let (path, body) = self.request(question);
+    pub(crate) fn ask(&mut self, request: EtcdRequest) -> Result<EtcdResponse, EtcdError> {
+        let (path, body) = self.request(request);
         let answer = self.post(path, &body).and_then(|(status, reply)| {
-            self.read(question, path, status, &reply).map_err(|problem| {
+            self.read(request, path, status, &reply).map_err(|problem| {
                 let endpoint = self.endpoints[self.at].clone();
                 match status {
                     200 => EtcdError::Nonsense { endpoint, path, problem },
@@ -130,12 +130,12 @@ impl Etcd {
         answer
     }
 
-    fn request(&self, question: Question) -> (&'static str, Value) {
+    fn request(&self, request: EtcdRequest) -> (&'static str, Value) {
         let key = &self.key;
-        match question {
-            Question::Look => ("/v3/kv/range", json!({ "key": key })),
-            Question::Grant => ("/v3/lease/grant", json!({ "TTL": self.lease_ttl_s })),
-            Question::Campaign(LeaseId(lease)) => (
+        match request {
+            EtcdRequest::Look => ("/v3/kv/range", json!({ "key": key })),
+            EtcdRequest::Grant => ("/v3/lease/grant", json!({ "TTL": self.lease_ttl_s })),
+            EtcdRequest::Campaign(LeaseId(lease)) => (
                 "/v3/kv/txn",
                 json!({
                     "compare": [{ "key": key, "target": "CREATE", "create_revision": "0" }],
@@ -145,10 +145,10 @@ impl Etcd {
                     "failure": [{ "request_range": { "key": key } }],
                 }),
             ),
-            Question::Renew(LeaseId(lease)) => {
+            EtcdRequest::Renew(LeaseId(lease)) => {
                 ("/v3/lease/keepalive", json!({ "ID": lease.to_string() }))
             }
-            Question::Revoke(LeaseId(lease)) => {
+            EtcdRequest::Revoke(LeaseId(lease)) => {
                 ("/v3/lease/revoke", json!({ "ID": lease.to_string() }))
             }
         }
@@ -188,41 +188,43 @@ impl Etcd {
     /// What a reply says; else what is wrong with it.
     fn read(
         &self,
-        question: Question,
+        request: EtcdRequest,
         path: &str,
         status: u16,
         reply: &str,
-    ) -> Result<Answer, String> {
+    ) -> Result<EtcdResponse, String> {
         let reply: Value = serde_json::from_str(reply).map_err(|error| match status {
             200 => error.to_string(),
             _ => format!("it does not know {path}"),
         })?;
         if status != 200 {
             return match &reply["code"] {
-                code if code.as_i64() == Some(NOT_FOUND) && question != Question::Look => {
-                    Ok(Answer::Gone)
+                code if code.as_i64() == Some(NOT_FOUND) && request != EtcdRequest::Look => {
+                    Ok(EtcdResponse::Gone)
                 }
                 _ => Err(self.refusal(status, reply["message"].as_str())),
             };
         }
-        match question {
-            Question::Look => holder(&reply).map(Answer::Held),
-            Question::Grant => {
+        match request {
+            EtcdRequest::Look => holder(&reply).map(EtcdResponse::Held),
+            EtcdRequest::Grant => {
                 let lease = LeaseId(number(&reply, "ID")?);
-                Ok(Answer::Granted { lease, ttl: seconds(number(&reply, "TTL")?) })
+                Ok(EtcdResponse::Granted { lease, ttl: seconds(number(&reply, "TTL")?) })
             }
-            Question::Campaign(_) if reply["succeeded"] == Value::Bool(true) => {
-                Ok(Answer::Won { epoch: number(&reply["header"], "revision")?.unsigned_abs() })
+            EtcdRequest::Campaign(_) if reply["succeeded"] == Value::Bool(true) => {
+                Ok(EtcdResponse::Won {
+                    epoch: number(&reply["header"], "revision")?.unsigned_abs(),
+                })
             }
-            Question::Campaign(_) => {
-                holder(&reply["responses"][0]["response_range"]).map(Answer::Held)
+            EtcdRequest::Campaign(_) => {
+                holder(&reply["responses"][0]["response_range"]).map(EtcdResponse::Held)
             }
             // A lease that has ended has no time left, and the gateway leaves zeros out.
-            Question::Renew(_) => match number(&reply["result"], "TTL") {
-                Ok(ttl_s) if ttl_s > 0 => Ok(Answer::Renewed { ttl: seconds(ttl_s) }),
-                _ => number(&reply["result"], "ID").map(|_| Answer::Gone),
+            EtcdRequest::Renew(_) => match number(&reply["result"], "TTL") {
+                Ok(ttl_s) if ttl_s > 0 => Ok(EtcdResponse::Renewed { ttl: seconds(ttl_s) }),
+                _ => number(&reply["result"], "ID").map(|_| EtcdResponse::Gone),
             },
-            Question::Revoke(_) => Ok(Answer::Revoked),
+            EtcdRequest::Revoke(_) => Ok(EtcdResponse::Revoked),
         }
     }
 }
@@ -288,8 +290,8 @@ mod tests {
         Etcd::new(&spec, "127.0.0.1:7700".parse().ok(), Duration::from_millis(200)).unwrap()
     }
 
-    fn read(question: Question, status: u16, reply: &str) -> Result<Answer, String> {
-        etcd(&["http://127.0.0.1:1"]).read(question, "/v3/x", status, reply)
+    fn read(request: EtcdRequest, status: u16, reply: &str) -> Result<EtcdResponse, String> {
+        etcd(&["http://127.0.0.1:1"]).read(request, "/v3/x", status, reply)
     }
 
     /// As recorded from etcd 3.4.23.
@@ -309,39 +311,39 @@ mod tests {
         let kept = format!(r#"{{"result":{{{header},"ID":"1","TTL":"2"}}}}"#);
         let ended = format!(r#"{{"result":{{{header},"ID":"1"}}}}"#);
         let two_seconds = Nanos::from_millis(2_000);
-        let granted = Answer::Granted { lease: LEASE, ttl: two_seconds };
+        let granted = EtcdResponse::Granted { lease: LEASE, ttl: two_seconds };
         let cases = [
-            (Question::Look, 200, format!("{{{header}}}"), Answer::Held(None)),
-            (Question::Look, 200, held, Answer::Held(Some(holder))),
-            (Question::Grant, 200, r#"{"ID":"2324035524877570055","TTL":"2"}"#.into(), granted),
-            (Question::Campaign(LEASE), 200, won, Answer::Won { epoch: 2 }),
-            (Question::Campaign(LEASE), 200, lost, Answer::Held(Some(holder))),
-            (Question::Campaign(LEASE), 404, gone.into(), Answer::Gone),
-            (Question::Renew(LEASE), 200, kept, Answer::Renewed { ttl: two_seconds }),
-            (Question::Renew(LEASE), 200, ended, Answer::Gone),
-            (Question::Revoke(LEASE), 200, format!("{{{header}}}"), Answer::Revoked),
-            (Question::Revoke(LEASE), 404, gone.into(), Answer::Gone),
+            (EtcdRequest::Look, 200, format!("{{{header}}}"), EtcdResponse::Held(None)),
+            (EtcdRequest::Look, 200, held, EtcdResponse::Held(Some(holder))),
+            (EtcdRequest::Grant, 200, r#"{"ID":"2324035524877570055","TTL":"2"}"#.into(), granted),
+            (EtcdRequest::Campaign(LEASE), 200, won, EtcdResponse::Won { epoch: 2 }),
+            (EtcdRequest::Campaign(LEASE), 200, lost, EtcdResponse::Held(Some(holder))),
+            (EtcdRequest::Campaign(LEASE), 404, gone.into(), EtcdResponse::Gone),
+            (EtcdRequest::Renew(LEASE), 200, kept, EtcdResponse::Renewed { ttl: two_seconds }),
+            (EtcdRequest::Renew(LEASE), 200, ended, EtcdResponse::Gone),
+            (EtcdRequest::Revoke(LEASE), 200, format!("{{{header}}}"), EtcdResponse::Revoked),
+            (EtcdRequest::Revoke(LEASE), 404, gone.into(), EtcdResponse::Gone),
         ];
-        for (question, status, reply, answer) in cases {
-            assert_eq!(read(question, status, &reply), Ok(answer), "{question:?}: {reply}");
+        for (request, status, reply, answer) in cases {
+            assert_eq!(read(request, status, &reply), Ok(answer), "{request:?}: {reply}");
         }
     }
 
     #[test]
     fn what_no_etcd_writes_is_no_answer() {
         let cases = [
-            (Question::Look, 200, "{}"),
-            (Question::Look, 200, "hello"),
-            (Question::Look, 404, r#"{"code":5}"#),
-            (Question::Grant, 200, r#"{"ID":"x","TTL":"2"}"#),
-            (Question::Campaign(LEASE), 200, "{}"),
-            (Question::Campaign(LEASE), 200, r#"{"succeeded":true}"#),
-            (Question::Renew(LEASE), 200, r#"{"error":{"message":"no leader"}}"#),
-            (Question::Renew(LEASE), 503, r#"{"message":"no leader","code":14}"#),
-            (Question::Revoke(LEASE), 404, "Not Found"),
+            (EtcdRequest::Look, 200, "{}"),
+            (EtcdRequest::Look, 200, "hello"),
+            (EtcdRequest::Look, 404, r#"{"code":5}"#),
+            (EtcdRequest::Grant, 200, r#"{"ID":"x","TTL":"2"}"#),
+            (EtcdRequest::Campaign(LEASE), 200, "{}"),
+            (EtcdRequest::Campaign(LEASE), 200, r#"{"succeeded":true}"#),
+            (EtcdRequest::Renew(LEASE), 200, r#"{"error":{"message":"no leader"}}"#),
+            (EtcdRequest::Renew(LEASE), 503, r#"{"message":"no leader","code":14}"#),
+            (EtcdRequest::Revoke(LEASE), 404, "Not Found"),
         ];
-        for (question, status, reply) in cases {
-            assert!(read(question, status, reply).is_err(), "{question:?}: {reply}");
+        for (request, status, reply) in cases {
+            assert!(read(request, status, reply).is_err(), "{request:?}: {reply}");
         }
     }
 
@@ -354,7 +356,8 @@ mod tests {
             ("https://127.0.0.1:1", &leaderless, false),
             ("http://127.0.0.1:1", &closed, false),
         ] {
-            let problem = etcd(&[endpoint]).read(Question::Look, "/v3/x", 503, reply).unwrap_err();
+            let problem =
+                etcd(&[endpoint]).read(EtcdRequest::Look, "/v3/x", 503, reply).unwrap_err();
             assert_eq!(problem.contains("clientAuth"), explained, "{endpoint}: {problem}");
         }
     }
@@ -362,9 +365,9 @@ mod tests {
     #[test]
     fn an_endpoint_that_does_not_answer_is_named_and_the_next_one_asked() {
         let mut etcd = etcd(&["http://127.0.0.1:1", "http://localhost:1"]);
-        let first = etcd.ask(Question::Look).unwrap_err().to_string();
+        let first = etcd.ask(EtcdRequest::Look).unwrap_err().to_string();
         assert!(first.starts_with("etcd at http://127.0.0.1:1: "), "{first}");
-        let second = etcd.ask(Question::Look).unwrap_err().to_string();
+        let second = etcd.ask(EtcdRequest::Look).unwrap_err().to_string();
         assert!(second.starts_with("etcd at http://localhost:1: "), "{second}");
         assert_eq!(etcd.at, 0);
     }

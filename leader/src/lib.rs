@@ -2,35 +2,35 @@
 //!
 //! | | module |
 //! |---|---|
-//! | what a scheduler does to lead, and when it must stop: pure | [`Candidacy`] |
+//! | what a scheduler does to lead, and when it must stop: pure | [`Election`] |
 //! | its questions to etcd, over HTTP | `etcd`, `tls` |
-//! | the thread that asks them | [`Candidate`] |
-//! | the same for members: who leads? | [`Whereabouts`] |
+//! | the thread that asks them | [`ElectionThread`] |
+//! | the same for members: who leads? | [`SchedulerLocator`] |
 //!
-//! **Invariant.** While a scheduler's [`Tenure`](baton_topo::Tenure) lasts, the key in etcd is bound to its
+//! **Invariant.** While a scheduler's [`LeaseDeadline`](baton_topo::LeaseDeadline) lasts, the key in etcd is bound to its
 //! lease, and that lease has not ended. So two of them never act at once, as long as no clock here runs slower
 //! than etcd's by more than an eighth, and etcd keeps its word about leases.
 #![forbid(unsafe_code)]
 
 use std::io;
 
-mod candidacy;
+mod election;
 #[cfg(test)]
-mod candidacy_tests;
-mod candidate;
+mod election_tests;
+mod election_thread;
 mod etcd;
+mod etcd_messages;
+mod locator;
 #[cfg(test)]
 mod model_tests;
-mod question;
 mod tls;
-mod whereabouts;
 
-pub use candidacy::{Candidacy, End, Step};
-pub use candidate::{Candidate, News};
+pub use election::{Election, End, Step};
+pub use election_thread::{ElectionThread, LeaderEvent};
 pub use etcd::EtcdError;
-pub use question::{Answer, Holder, LeaseId, Question};
+pub use etcd_messages::{EtcdRequest, EtcdResponse, Holder, LeaseId};
+pub use locator::{SchedulerLocator, Unknown};
 pub use tls::{EtcdFilesError, check_files};
-pub use whereabouts::{Unknown, Whereabouts};
 
 /// Why etcd cannot even be asked.
 #[derive(Debug, thiserror::Error)]

@@ -8,8 +8,8 @@ use baton_core::Nanos;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::candidacy::{Candidacy, Step};
-use crate::question::{Answer, Holder, LeaseId, Question};
+use crate::election::{Election, Step};
+use crate::etcd_messages::{EtcdRequest, EtcdResponse, Holder, LeaseId};
 
 const TTL_MS: u64 = 2_000;
 /// A run, on etcd's clock.
@@ -38,37 +38,39 @@ impl Etcd {
     }
 
     /// `None` while it is away.
-    fn carry_out(&mut self, now: u64, question: Question) -> Option<Answer> {
+    fn carry_out(&mut self, now: u64, request: EtcdRequest) -> Option<EtcdResponse> {
         if now <= self.away_until {
             return None;
         }
         self.revision += 1;
-        Some(match question {
-            Question::Look => Answer::Held(self.key),
-            Question::Grant => {
+        Some(match request {
+            EtcdRequest::Look => EtcdResponse::Held(self.key),
+            EtcdRequest::Grant => {
                 let lease = self.revision.cast_signed();
                 self.leases.insert(lease, now + TTL_MS);
-                Answer::Granted { lease: LeaseId(lease), ttl: Nanos::from_millis(TTL_MS) }
+                EtcdResponse::Granted { lease: LeaseId(lease), ttl: Nanos::from_millis(TTL_MS) }
             }
-            Question::Campaign(lease) if !self.leases.contains_key(&lease.0) => Answer::Gone,
-            Question::Campaign(lease) => match self.key {
-                Some(holder) => Answer::Held(Some(holder)),
+            EtcdRequest::Campaign(lease) if !self.leases.contains_key(&lease.0) => {
+                EtcdResponse::Gone
+            }
+            EtcdRequest::Campaign(lease) => match self.key {
+                Some(holder) => EtcdResponse::Held(Some(holder)),
                 None => {
                     self.key = Some(Holder { lease, epoch: self.revision, addr: None });
-                    Answer::Won { epoch: self.revision }
+                    EtcdResponse::Won { epoch: self.revision }
                 }
             },
-            Question::Renew(lease) => match self.leases.get_mut(&lease.0) {
+            EtcdRequest::Renew(lease) => match self.leases.get_mut(&lease.0) {
                 Some(ends) => {
                     *ends = now + TTL_MS;
-                    Answer::Renewed { ttl: Nanos::from_millis(TTL_MS) }
+                    EtcdResponse::Renewed { ttl: Nanos::from_millis(TTL_MS) }
                 }
-                None => Answer::Gone,
+                None => EtcdResponse::Gone,
             },
-            Question::Revoke(lease) => {
+            EtcdRequest::Revoke(lease) => {
                 self.leases.remove(&lease.0);
                 self.key.take_if(|holder| holder.lease == lease);
-                Answer::Revoked
+                EtcdResponse::Revoked
             }
         })
     }
@@ -76,19 +78,19 @@ impl Etcd {
 
 /// A question under way. Moments on etcd's clock, but for `sent`.
 struct Pending {
-    question: Question,
+    request: EtcdRequest,
     sent: Nanos,
     /// When etcd carries it out, if it does.
     at: Option<u64>,
     /// When its answer is here, if it is not lost.
     answered_at: Option<u64>,
-    answer: Option<Answer>,
+    answer: Option<EtcdResponse>,
     given_up_at: u64,
 }
 
 /// A scheduler, and what it last asked.
-struct Candidate {
-    candidacy: Candidacy,
+struct ElectionThread {
+    election: Election,
     pending: Option<Pending>,
     /// How fast its clock runs, and how far it is ahead.
     rate: f64,
@@ -97,10 +99,10 @@ struct Candidate {
     still_until: u64,
 }
 
-impl Candidate {
+impl ElectionThread {
     fn new(rng: &mut StdRng) -> Self {
         Self {
-            candidacy: Candidacy::new(Nanos::from_millis(TTL_MS)),
+            election: Election::new(Nanos::from_millis(TTL_MS)),
             pending: None,
             rate: rng.random_range(0.88..1.2),
             ahead_ms: rng.random_range(0..100_000),
@@ -113,16 +115,16 @@ impl Candidate {
     }
 
     fn epoch(&self, now: u64) -> Option<u64> {
-        self.candidacy.tenure(self.clock(now)).map(|(epoch, _)| epoch)
+        self.election.lease_deadline(self.clock(now)).map(|(epoch, _)| epoch)
     }
 }
 
 struct World {
     rng: StdRng,
     etcd: Etcd,
-    candidates: Vec<Candidate>,
+    candidates: Vec<ElectionThread>,
     /// Questions nobody awaits any more, and when they are carried out.
-    strays: Vec<(u64, Question)>,
+    strays: Vec<(u64, EtcdRequest)>,
     /// How often something goes wrong, of 1.
     trouble: f64,
 }
@@ -130,7 +132,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        let candidates = (0..3).map(|_| Candidate::new(&mut rng)).collect();
+        let candidates = (0..3).map(|_| ElectionThread::new(&mut rng)).collect();
         let trouble = [0.002, 0.01, 0.05][seed as usize % 3];
         Self { rng, etcd: Etcd::default(), candidates, strays: Vec::new(), trouble }
     }
@@ -146,8 +148,8 @@ impl World {
         }
         self.etcd.tick(now);
         let due = self.strays.extract_if(.., |(at, _)| *at <= now);
-        for (_, question) in due.collect::<Vec<_>>() {
-            self.etcd.carry_out(now, question);
+        for (_, request) in due.collect::<Vec<_>>() {
+            self.etcd.carry_out(now, request);
         }
         for at in 0..self.candidates.len() {
             self.deliver(now, at);
@@ -162,7 +164,7 @@ impl World {
         if let Some(pending) = &mut self.candidates[at].pending
             && pending.at.take_if(|at| *at <= now).is_some()
         {
-            pending.answer = self.etcd.carry_out(now, pending.question);
+            pending.answer = self.etcd.carry_out(now, pending.request);
         }
     }
 
@@ -176,7 +178,7 @@ impl World {
         }
         let clock = self.candidates[at].clock(now);
         if self.chance(0.02) && self.candidates[at].pending.is_none() {
-            self.candidates[at].candidacy.resign(clock);
+            self.candidates[at].election.resign(clock);
         }
         let candidate = &mut self.candidates[at];
         if let Some(pending) = &candidate.pending {
@@ -185,19 +187,19 @@ impl World {
             if answer.is_none() && now < pending.given_up_at {
                 return;
             }
-            candidate.candidacy.answered(pending.sent, clock, answer);
-            let stray = pending.at.map(|at| (at, pending.question));
+            candidate.election.answered(pending.sent, clock, answer);
+            let stray = pending.at.map(|at| (at, pending.request));
             self.strays.extend(stray);
             candidate.pending = None;
         }
-        match candidate.candidacy.step(clock) {
-            Step::Ask(question) => self.ask(now, at, clock, question),
+        match candidate.election.step(clock) {
+            Step::Ask(request) => self.ask(now, at, clock, request),
             Step::Wait(_) => {}
             Step::Ended(_) => self.restart(at, now),
         }
     }
 
-    fn ask(&mut self, now: u64, at: usize, sent: Nanos, question: Question) {
+    fn ask(&mut self, now: u64, at: usize, sent: Nanos, request: EtcdRequest) {
         let late = |world: &mut Self| {
             let most = match () {
                 () if world.chance(4.0) => 3_000,
@@ -210,7 +212,7 @@ impl World {
         let is_lost = self.chance(4.0);
         let is_answer_lost = self.chance(4.0);
         self.candidates[at].pending = Some(Pending {
-            question,
+            request,
             sent,
             at: (!is_lost).then_some(now + there),
             answered_at: (!is_answer_lost).then_some(now + there + back),
@@ -222,9 +224,9 @@ impl World {
     /// Killed, and started again a little later. What it asked may still be carried out.
     fn restart(&mut self, at: usize, now: u64) {
         let pending = self.candidates[at].pending.take();
-        let stray = pending.and_then(|pending| Some((pending.at?, pending.question)));
+        let stray = pending.and_then(|pending| Some((pending.at?, pending.request)));
         self.strays.extend(stray);
-        self.candidates[at] = Candidate::new(&mut self.rng);
+        self.candidates[at] = ElectionThread::new(&mut self.rng);
         self.candidates[at].still_until = now + self.rng.random_range(1..1_000);
     }
 }

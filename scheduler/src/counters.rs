@@ -106,7 +106,7 @@ counters! {
         models_released,
         /// Requests, wishes, reports and grants passed on to where their model had moved.
         passed_on,
-        /// Those that were not, because the passage was full: requests are dropped (`queue_full`).
+        /// Those that were not, because the migration channel was full: requests are dropped (`queue_full`).
         passage_full,
         /// A ModelThread's connections closed for bytes that are no frame.
         malformed,

@@ -25,7 +25,7 @@ pub(crate) enum Place {
     Elsewhere,
     /// Here, by its number within the thread.
     Here(u32),
-    /// It was here and has moved: the passage to its new home, by its number within the thread.
+    /// It was here and has moved: the migration channel to its new home, by its number within the thread.
     Moved(u32),
 }
 

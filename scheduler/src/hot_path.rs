@@ -11,9 +11,9 @@ use crossbeam_channel::Receiver;
 use crate::link::{
     CommandSender, ModelCommand, Notice, NoticeSender, RankCommand, Sleeper, command_queue, link,
 };
-use crate::load_board::LoadBoard;
+use crate::migration::load_board::LoadBoard;
+use crate::migration::placement::at_start;
 use crate::model_thread::{ModelThread, Resident};
-use crate::placement::at_start;
 use crate::process::SchedulerCounters;
 use crate::rank_thread::{Home, RankThread};
 

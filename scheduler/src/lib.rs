@@ -20,12 +20,10 @@ mod hot_path;
 mod in_flight;
 pub mod limits;
 mod link;
-mod load_board;
 mod mail;
+mod migration;
 mod model_thread;
-mod passage;
 mod peers;
-mod placement;
 mod process;
 mod rank_thread;
 mod ring;
@@ -36,7 +34,7 @@ pub use control::ControlThread;
 pub use counters::{ControlThreadCounters, Counter, ModelThreadCounters, RankThreadCounters};
 pub use hot_path::HotPath;
 pub use link::{CommandSender, ModelCommand, Notice, RankCommand};
-pub use load_board::LoadBoard;
+pub use migration::load_board::LoadBoard;
 pub use model_thread::ModelThread;
 pub use process::{
     Assembly, SchedulerCounters, SchedulerError, SchedulerHandle, start, start_within,

@@ -24,7 +24,7 @@ pub const MODEL_NOTICES_MAX: usize = (BACKENDS_MAX + FRONTENDS_MAX) as usize + 1
 pub const RANK_NOTICES_MAX: usize = GPUS_MAX as usize;
 /// What may be on its way from a model's former ModelThread to its new one; a task for which there is
 /// no room is dropped (`queue_full`).
-pub const PASSAGE_MAX: usize = 4096;
+pub const MIGRATION_MAX: usize = 4096;
 /// ModelThreads.
 pub const MODEL_THREADS_MAX: u32 = 64;
 

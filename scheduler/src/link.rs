@@ -19,7 +19,7 @@ use crate::limits::{
     COMMANDS_MAX, GPU_UPDATES_MAX, MODEL_NOTICES_MAX, RANK_MAIL_RING, RANK_NOTICES_MAX,
 };
 use crate::mail::{self, ToRank, Words};
-use crate::passage::{Passage, PassageEnd};
+use crate::migration::channel::{MigrationChannel, MigrationReceiver};
 use crate::ring::{RingReceiver, RingSender, ring};
 
 /// What the ControlThread tells a ModelThread.
@@ -70,14 +70,14 @@ pub enum ModelCommand {
         /// Which.
         model: ModelId,
         /// Where it comes from.
-        from: PassageEnd,
+        from: MigrationReceiver,
     },
     /// Hand a model over to another ModelThread.
     Release {
         /// Which.
         model: ModelId,
         /// Where it goes.
-        to: Passage,
+        to: MigrationChannel,
     },
     /// Write down how many requests each model has had: see [`crate::LoadBoard`].
     ReportLoad,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use baton_core::Nanos;
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, CredentialsError, Identity, TcpConfig, TcpTransport, Transport};
-use baton_topo::{Agent, Clock, Cluster, Placement, Tenure, Tenured, Waker};
+use baton_topo::{Agent, Clock, Cluster, Fenced, LeaseDeadline, Placement, Waker};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::catalog::Catalog;
@@ -60,7 +60,7 @@ pub struct SchedulerHandle {
     control_shutdown: Option<Sender<()>>,
     wakers: Vec<Waker>,
     counters: Arc<SchedulerCounters>,
-    tenure: Tenure,
+    lease_deadline: LeaseDeadline,
 }
 
 /// Everything the scheduler counts.
@@ -105,10 +105,10 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// # Errors
 /// An address is taken, the thread count is out of range, or the system has no more threads.
 pub fn start(cluster: &Cluster, clock: Clock) -> Result<SchedulerHandle, SchedulerError> {
-    start_within(cluster, clock, &Tenure::until(Nanos::MAX))
+    start_within(cluster, clock, &LeaseDeadline::until(Nanos::MAX))
 }
 
-/// As [`start`], for as long as `tenure` lasts: at its end every thread of the scheduler ends where it is,
+/// As [`start`], for as long as `lease_deadline` lasts: at its end every thread of the scheduler ends where it is,
 /// and its connections break.
 ///
 /// # Errors
@@ -116,7 +116,7 @@ pub fn start(cluster: &Cluster, clock: Clock) -> Result<SchedulerHandle, Schedul
 pub fn start_within(
     cluster: &Cluster,
     clock: Clock,
-    tenure: &Tenure,
+    lease_deadline: &LeaseDeadline,
 ) -> Result<SchedulerHandle, SchedulerError> {
     let spec = &cluster.scheduler;
     if !(1..=MODEL_THREADS_MAX).contains(&spec.model_threads) {
@@ -130,7 +130,7 @@ pub fn start_within(
     let transports = (0..spec.model_threads)
         .map(|number| bind(any_port, Role::ModelThread, number))
         .collect::<Result<Vec<_>, _>>()?;
-    Assembly::new(cluster, control, transports).launch(cluster, clock, tenure)
+    Assembly::new(cluster, control, transports).launch(cluster, clock, lease_deadline)
 }
 
 fn bind(
@@ -214,7 +214,7 @@ impl Assembly<TcpTransport> {
         self,
         cluster: &Cluster,
         clock: Clock,
-        tenure: &Tenure,
+        lease_deadline: &LeaseDeadline,
     ) -> Result<SchedulerHandle, SchedulerError> {
         let (models_alive, models_ended) = crossbeam_channel::bounded(0);
         let (control_alive, control_ended) = crossbeam_channel::bounded(0);
@@ -227,7 +227,7 @@ impl Assembly<TcpTransport> {
             control_shutdown: self.control_shutdown,
             wakers: Vec::new(),
             counters: self.counters,
-            tenure: tenure.clone(),
+            lease_deadline: lease_deadline.clone(),
         };
         let mut cores = cluster.scheduler.cores.iter().copied();
         let mut place =
@@ -273,7 +273,7 @@ impl SchedulerHandle {
         clock: Clock,
         alive: Option<Sender<()>>,
     ) -> Result<(), SchedulerError> {
-        let mut agent = Tenured::new(agent, self.tenure.clone());
+        let mut agent = Fenced::new(agent, self.lease_deadline.clone());
         self.wakers.push(agent.waker());
         let stop = Arc::clone(&self.stop);
         let builder = std::thread::Builder::new().name(placement.name.clone());

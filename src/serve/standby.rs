@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use baton_leader::{Candidate, News};
-use baton_topo::{Clock, Cluster, EtcdSpec, Tenure};
+use baton_leader::{ElectionThread, LeaderEvent};
+use baton_topo::{Clock, Cluster, EtcdSpec, LeaseDeadline};
 
 use super::{STOP_INTERVAL, end};
 use crate::CommandResult;
@@ -15,40 +15,40 @@ use crate::output::say;
 /// any more: whoever supervises it starts it again, as a standby.
 pub(super) fn run(cluster: &Cluster, etcd: &EtcdSpec, stop: &AtomicBool) -> CommandResult {
     let clock = Clock::start();
-    let candidate = Candidate::start(etcd, reachable(cluster.scheduler.listen)?, clock)?;
+    let election = ElectionThread::start(etcd, reachable(cluster.scheduler.listen)?, clock)?;
     while !stop.load(Ordering::Relaxed) {
-        match candidate.news(STOP_INTERVAL) {
+        match election.next_event(STOP_INTERVAL) {
             None => {}
-            Some(News::Standby { leader }) => {
+            Some(LeaderEvent::Standby { leader }) => {
                 tracing::info!(?leader, "another scheduler leads");
                 say("standby")?;
             }
-            Some(News::Leads { epoch, tenure }) => {
+            Some(LeaderEvent::Leads { epoch, lease_deadline }) => {
                 tracing::info!(epoch, "leads");
-                return lead(cluster, clock, &candidate, &tenure, stop);
+                return lead(cluster, clock, &election, &lease_deadline, stop);
             }
-            Some(News::Lost { problem }) => return Err(lost(&problem)),
+            Some(LeaderEvent::Lost { problem }) => return Err(lost(&problem)),
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The candidate outlives the scheduler: its lease goes only when nobody serves any more.
+/// The election outlives the scheduler: its lease goes only when nobody serves any more.
 fn lead(
     cluster: &Cluster,
     clock: Clock,
-    candidate: &Candidate,
-    tenure: &Tenure,
+    election: &ElectionThread,
+    lease_deadline: &LeaseDeadline,
     stop: &AtomicBool,
 ) -> CommandResult {
-    let scheduler = baton_scheduler::start_within(cluster, clock, tenure)?;
+    let scheduler = baton_scheduler::start_within(cluster, clock, lease_deadline)?;
     say(&format!("listening {}", scheduler.addr()))?;
     while !stop.load(Ordering::Relaxed) {
-        if let Some(News::Lost { problem }) = candidate.news(STOP_INTERVAL) {
+        if let Some(LeaderEvent::Lost { problem }) = election.next_event(STOP_INTERVAL) {
             return Err(lost(&problem));
         }
-        // The agents may know before the candidate does.
-        if tenure.ends().is_none() {
+        // The agents may know before the election does.
+        if lease_deadline.ends().is_none() {
             return Err(lost("the lease could not be renewed in time"));
         }
     }

@@ -1,7 +1,7 @@
 //! The programs that use the cluster: they submit, cancel, lose interest, keep replies for a while,
 //! and hold each outcome against what they are owed.
 
-use baton_client::{Course, DropReason, FailReason, Outcome, Reply, Teller};
+use baton_client::{DropReason, EndRecord, EndedBy, FailReason, Outcome, Reply};
 use baton_core::Nanos;
 use rand::RngExt;
 
@@ -185,29 +185,29 @@ impl Applications {
                     self.kept.push((now + long, reply));
                 }
             }
-            Outcome::Dropped(reason, course) => {
+            Outcome::Dropped(reason, record) => {
                 world.trace.event(now, format_args!("task {number} dropped: {}", reason.as_str()));
                 self.tally.dropped[usize::from(reason.code())] += 1;
-                self.check_drop(world, number, reason, &course);
+                self.check_drop(world, number, reason, &record);
             }
-            Outcome::Failed(reason, course) => {
+            Outcome::Failed(reason, record) => {
                 world.trace.event(now, format_args!("task {number} failed: {}", reason.as_str()));
                 self.tally.failed[usize::from(reason.code())] += 1;
                 world.ledger.borrow_mut().task(number).answered = reason == FailReason::Engine;
                 if reason == FailReason::LeaseExpired {
                     self.check_excuse(world, frontend, number);
                 }
-                if moments::is_for_want_of_a_scheduler(Err(reason), &course) {
+                if moments::is_for_want_of_a_scheduler(Err(reason), &record) {
                     self.given_up.push(number);
                 }
             }
         }
     }
 
-    fn check_drop(&mut self, world: &World, number: u64, reason: DropReason, course: &Course) {
+    fn check_drop(&mut self, world: &World, number: u64, reason: DropReason, record: &EndRecord) {
         // The client itself may have given it up, before or after the scheduler took it.
         let own = matches!(reason, DropReason::Cancelled | DropReason::QueueFull);
-        let told = course.by == Teller::Scheduler;
+        let told = record.by == EndedBy::Scheduler;
         {
             let mut ledger = world.ledger.borrow_mut();
             ledger.dropped[usize::from(reason.code())] += u64::from(told);
@@ -216,12 +216,12 @@ impl Applications {
             task.admitted = told && matches!(reason, DropReason::Deadline | DropReason::Window);
             task.missed = told && reason == DropReason::NoBackend;
         }
-        let by_scheduler = self.calm && course.by == Teller::Scheduler;
-        let late = || moments::told_late(world, number, course);
+        let by_scheduler = self.calm && record.by == EndedBy::Scheduler;
+        let late = || moments::told_late(world, number, record);
         if let Some(what) = by_scheduler.then(late).flatten() {
             world.fail(what);
         }
-        if moments::is_for_want_of_a_scheduler(Ok(reason), course) {
+        if moments::is_for_want_of_a_scheduler(Ok(reason), record) {
             self.given_up.push(number);
         }
     }

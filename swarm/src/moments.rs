@@ -1,7 +1,7 @@
 //! What must hold of the moments that are told: an answer's are those of its execution, and nobody
 //! runs out of time for want of a scheduler that is there.
 
-use baton_client::{Course, DropReason, FailReason, Teller, Timing};
+use baton_client::{DropReason, EndRecord, EndedBy, FailReason, Timing};
 use baton_core::Nanos;
 
 use crate::faults::Fault;
@@ -52,7 +52,7 @@ pub(crate) fn tardy(world: &World, number: u64, t: &Timing) -> Option<String> {
 }
 
 /// The same of the word that a task is dropped, after its deadline.
-pub(crate) fn told_late(world: &World, number: u64, c: &Course) -> Option<String> {
+pub(crate) fn told_late(world: &World, number: u64, c: &EndRecord) -> Option<String> {
     let late = c.ended - c.deadline;
     let most = PROMPT + world.conditions.link.doubt().times(4);
     (late > most).then(|| {
@@ -61,9 +61,12 @@ pub(crate) fn told_late(world: &World, number: u64, c: &Course) -> Option<String
 }
 
 /// True if a client gave a task up because it had no scheduler to send it to.
-pub(crate) fn is_for_want_of_a_scheduler(why: Result<DropReason, FailReason>, c: &Course) -> bool {
+pub(crate) fn is_for_want_of_a_scheduler(
+    why: Result<DropReason, FailReason>,
+    c: &EndRecord,
+) -> bool {
     let reason = matches!(why, Ok(DropReason::Deadline) | Err(FailReason::SchedulerLost));
-    reason && c.by == Teller::Client
+    reason && c.by == EndedBy::Client
 }
 
 /// Whoever is back takes up what was left: no task waits for a scheduler while everybody has one.

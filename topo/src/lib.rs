@@ -15,8 +15,8 @@ mod file_problem;
 mod file_section;
 mod file_summary;
 mod file_tables;
+mod lease_deadline;
 pub mod machine;
-mod tenure;
 mod tls;
 mod waker;
 pub mod zoo;
@@ -31,6 +31,6 @@ pub use cluster::{
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use file::{Checked, check_cluster, check_text, load_cluster};
 pub use file_problem::Problem;
-pub use tenure::{Tenure, Tenured};
+pub use lease_deadline::{Fenced, LeaseDeadline};
 pub use tls::TlsSpec;
 pub use waker::Waker;

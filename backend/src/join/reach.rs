@@ -18,7 +18,7 @@ impl Join {
             transport.close(slow, RefuseCode::Shutdown, "no answer in time");
             return self.retry(now, String::from("nothing answers"));
         }
-        let scheduler = match self.whereabouts.addr() {
+        let scheduler = match self.locator.addr() {
             Ok(scheduler) => scheduler,
             Err(Unknown::NotYet) => return self.pause(now),
             Err(unknown) => return self.retry(now, unknown.to_string()),
@@ -45,7 +45,7 @@ impl Join {
     /// Tries again after a pause; by then it is known who leads.
     pub(super) fn pause(&mut self, now: Nanos) {
         let pause = self.backoff.pause();
-        self.whereabouts.ask(pause);
+        self.locator.ask(pause);
         self.retry_at = now + pause;
     }
 
@@ -70,7 +70,7 @@ impl Join {
     pub(super) fn too_late(&self, now: Nanos) -> BackendError {
         let tried_ms = (now - self.began.unwrap_or(now)).0 / 1_000_000;
         match self.stage {
-            Stage::Connecting => match self.whereabouts.addr() {
+            Stage::Connecting => match self.locator.addr() {
                 Ok(scheduler) => {
                     let problem = self.problem.clone();
                     BackendError::Unreachable { scheduler, tried_ms, problem }

@@ -40,7 +40,7 @@ use crate::io::backends::Backends;
 use crate::io::catalogue::{Catalogue, Thread};
 use crate::io::stage::Stage;
 use crate::io::tasks::Tasks;
-use crate::outcome::Teller;
+use crate::outcome::EndedBy;
 use crate::session::{Command, Session};
 
 /// The I/O side of one client.
@@ -238,7 +238,7 @@ impl<T: Transport> Io<T> {
         let from_thread = self.threads.iter().any(|link| link.conn == Some(conn));
         match message {
             Message::TaskEnd(end) if from_thread || self.backends.authorised(conn) => {
-                let by = if from_thread { Teller::Scheduler } else { Teller::Backend };
+                let by = if from_thread { EndedBy::Scheduler } else { EndedBy::Backend };
                 self.on_task_end(now, end, by);
             }
             message if self.control == Some(conn) => self.on_control(now, &message),

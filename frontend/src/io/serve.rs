@@ -6,7 +6,7 @@ use baton_rdma::{ClockSync, ConnId, OutputRef, SendError, Transport};
 
 use crate::io::rejoin::out_of_time;
 use crate::io::{Io, Serving, Stage};
-use crate::outcome::{Course, Outcome, Reply, Teller, Timing};
+use crate::outcome::{EndRecord, EndedBy, Outcome, Reply, Timing};
 use crate::session::{Command, Task};
 
 /// Commands taken per pass: bounds how long arrivals wait behind submits.
@@ -74,14 +74,14 @@ impl<T: Transport> Io<T> {
             }
             // Backpressure of the same kind as a full queue at the scheduler.
             Err(SendError::Full) => {
-                let course = Course::new(now, Teller::Client, task.resubmitted);
-                serving.decide(task.id, Outcome::Dropped(DropReason::QueueFull, course));
+                let record = EndRecord::new(now, EndedBy::Client, task.resubmitted);
+                serving.decide(task.id, Outcome::Dropped(DropReason::QueueFull, record));
             }
             // The news that the scheduler is lost is on its way.
             Err(SendError::Closed) => serving.tasks.insert(*task, expires),
             Err(SendError::TooLong) => {
-                let course = Course::new(now, Teller::Client, task.resubmitted);
-                serving.decide(task.id, Outcome::Failed(FailReason::SchedulerLost, course));
+                let record = EndRecord::new(now, EndedBy::Client, task.resubmitted);
+                serving.decide(task.id, Outcome::Failed(FailReason::SchedulerLost, record));
             }
         }
     }
@@ -103,7 +103,7 @@ impl<T: Transport> Io<T> {
         if let Some(task) = serving.tasks.remove(id) {
             serving.decide(
                 id,
-                without_answer(why, Course::new(now, Teller::Client, task.resubmitted)),
+                without_answer(why, EndRecord::new(now, EndedBy::Client, task.resubmitted)),
             );
         }
     }
@@ -137,7 +137,7 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    pub(super) fn on_task_end(&mut self, now: Nanos, end: &TaskEnd, by: Teller) {
+    pub(super) fn on_task_end(&mut self, now: Nanos, end: &TaskEnd, by: EndedBy) {
         let Some(why) = unserved(end) else {
             // Not understood; the lease bounds how long the task stays without outcome.
             self.counters.unexpected.add(1);
@@ -157,8 +157,8 @@ impl<T: Transport> Io<T> {
                     serving.session.models[task.model as usize].close_until(now + retry_after);
                     self.counters.hinted.add(1);
                 }
-                let course = Course { retry_after, ..Course::new(now, by, task.resubmitted) };
-                serving.decide(id, without_answer(why, course));
+                let record = EndRecord { retry_after, ..EndRecord::new(now, by, task.resubmitted) };
+                serving.decide(id, without_answer(why, record));
             }
             None => self.counters.duplicates.add(1),
         }
@@ -193,8 +193,8 @@ impl<T: Transport> Io<T> {
                 true => Unserved::Failed(FailReason::LeaseExpired),
                 false => out_of_time(&task, self.orderly),
             };
-            let course = Course::new(now, Teller::Client, task.resubmitted);
-            serving.decide(task.id, without_answer(why, course));
+            let record = EndRecord::new(now, EndedBy::Client, task.resubmitted);
+            serving.decide(task.id, without_answer(why, record));
             expired += 1;
         }
         expired
@@ -229,16 +229,16 @@ impl Serving {
     fn complete(&self, task: &Task, timing: Timing, len: u32) {
         if len != self.session.models[task.model as usize].output_bytes {
             self.session.counters.wrong_answer_size.add(1);
-            let course = Course::new(timing.landed, Teller::Client, task.resubmitted);
-            return self.decide(task.id, Outcome::Failed(FailReason::Engine, course));
+            let record = EndRecord::new(timing.landed, EndedBy::Client, task.resubmitted);
+            return self.decide(task.id, Outcome::Failed(FailReason::Engine, record));
         }
         self.session.slabs.complete(task.id);
         let outcome = match self.session.slabs.output(task.id) {
             Some(output) => completed(output, timing),
             // The transport reports an answer only after it has landed.
             None => {
-                let course = Course::new(timing.landed, Teller::Client, task.resubmitted);
-                Outcome::Failed(FailReason::Engine, course)
+                let record = EndRecord::new(timing.landed, EndedBy::Client, task.resubmitted);
+                Outcome::Failed(FailReason::Engine, record)
             }
         };
         self.session.deliver(task.id, outcome);
@@ -264,10 +264,10 @@ fn unserved(end: &TaskEnd) -> Option<Unserved> {
     }
 }
 
-fn without_answer(why: Unserved, course: Course) -> Outcome {
+fn without_answer(why: Unserved, record: EndRecord) -> Outcome {
     match why {
-        Unserved::Dropped(reason) => Outcome::Dropped(reason, course),
-        Unserved::Failed(reason) => Outcome::Failed(reason, course),
+        Unserved::Dropped(reason) => Outcome::Dropped(reason, record),
+        Unserved::Failed(reason) => Outcome::Failed(reason, record),
     }
 }
 

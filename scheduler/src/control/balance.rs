@@ -6,8 +6,8 @@ use baton_rdma::wire::Role;
 
 use super::{ControlParts, ControlThread};
 use crate::link::ModelCommand;
-use crate::passage::passage;
-use crate::placement::{Move, relief};
+use crate::migration::channel::channel;
+use crate::migration::placement::{Move, relief};
 
 /// How often loads are looked at.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1_000);
@@ -85,7 +85,7 @@ impl<T: Transport> ControlThread<T> {
         if *home == to || balance.moving.is_some() {
             return false;
         }
-        let (out, end) = passage(thread.waker());
+        let (out, end) = channel(thread.waker());
         let from = std::mem::replace(home, to);
         balance.moving = Some(model);
         thread.send(ModelCommand::Adopt { model, from: end });

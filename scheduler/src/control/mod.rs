@@ -22,7 +22,7 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use crate::catalog::Catalog;
 use crate::counters::ControlThreadCounters;
 use crate::link::{CommandSender, ModelCommand, Notice, RankCommand};
-use crate::load_board::LoadBoard;
+use crate::migration::load_board::LoadBoard;
 use crate::peers::Member;
 use crate::roster::Roster;
 

@@ -1,6 +1,6 @@
 //! Steps 2, 3 and 5 of a task's way: requests in, candidates out, grants in, plans out.
 
-mod moving;
+mod migration;
 mod tasks;
 
 use std::mem;
@@ -20,12 +20,12 @@ use crate::dispatch::{Dispatch, Place};
 use crate::in_flight::InFlight;
 use crate::limits::{FRONTENDS_MAX, IN_FLIGHT_MAX};
 use crate::link::{ModelCommand, ModelLink};
-use crate::load_board::LoadBoard;
 use crate::mail::{Words, unpack_grant};
-use crate::passage::Passage;
+use crate::migration::channel::MigrationChannel;
+use crate::migration::load_board::LoadBoard;
 use crate::peers::Member;
 
-use moving::Arrival;
+use migration::Arrival;
 
 /// Longer dispatch delays are counted as this long. With the bounds fixed, counting never allocates.
 const DELAY_MAX: Nanos = Nanos::from_millis(60_000);
@@ -72,7 +72,7 @@ pub struct ModelThread<T> {
     /// Models that come, or have come, from other threads.
     arrivals: Vec<Arrival>,
     /// To the new homes of models that were here; `None`: free.
-    passages: Vec<Option<Passage>>,
+    migrations: Vec<Option<MigrationChannel>>,
     load: Arc<LoadBoard>,
     /// Set once the scheduler stops: nothing is accepted any more.
     shutdown: bool,
@@ -117,7 +117,7 @@ impl<T: Transport> ModelThread<T> {
             returning: Vec::new(),
             vacant: Vec::new(),
             arrivals: Vec::new(),
-            passages: Vec::new(),
+            migrations: Vec::new(),
             load,
             shutdown: false,
             farewell: false,
@@ -259,7 +259,7 @@ impl<T: Transport> ModelThread<T> {
         for (model, grant) in grants.drain(..).map(unpack_grant) {
             match self.out.places[model.0 as usize] {
                 Place::Here(at) => self.on_grant(now, at as usize, grant),
-                Place::Moved(passage) => self.pass_grant(passage, grant),
+                Place::Moved(migration) => self.pass_grant(migration, grant),
                 Place::Elsewhere => unreachable!("a grant goes to where the model is, or was last"),
             }
         }
@@ -368,7 +368,7 @@ impl<T: Transport> Agent for ModelThread<T> {
         let announced = self.out.link.announce();
         self.say_farewell();
         self.out.transport.flush();
-        self.passages.iter_mut().flatten().for_each(Passage::announce);
+        self.migrations.iter_mut().flatten().for_each(MigrationChannel::announce);
         if work > 0 {
             self.out.counters.publish(&self.out.transport.counters());
         }

@@ -29,7 +29,7 @@ impl<T: Transport> ModelThread<T> {
         let request = Request { task, deadline: Nanos(submit.deadline_ns.get()) };
         match self.out.places.get(submit.model.get() as usize) {
             Some(&Place::Here(at)) => self.enqueue(now, at as usize, request),
-            Some(&Place::Moved(passage)) => self.pass_request(passage, request),
+            Some(&Place::Moved(migration)) => self.pass_request(migration, request),
             Some(Place::Elsewhere) | None => {
                 self.out.tell(task, Unserved::Failed(FailReason::UnknownModel));
             }
@@ -74,7 +74,7 @@ impl<T: Transport> ModelThread<T> {
         }
         match self.out.places.get(cancel.model.get() as usize) {
             Some(&Place::Here(at)) => self.withdraw(now, at as usize, task),
-            Some(&Place::Moved(passage)) => self.pass_cancel(passage, task),
+            Some(&Place::Moved(migration)) => self.pass_cancel(migration, task),
             Some(Place::Elsewhere) | None => self.out.counters.cancelled_late.add(1),
         }
     }
@@ -131,7 +131,9 @@ impl<T: Transport> ModelThread<T> {
         let rows = rows.min(self.returning.len() as u32);
         let pace = match self.out.places[model.0 as usize] {
             Place::Here(at) => self.models[at as usize].state.on_measured(rows, measured, slowdown),
-            Place::Moved(passage) => self.pass_measured(passage, rows, slowdown.removed(measured)),
+            Place::Moved(migration) => {
+                self.pass_measured(migration, rows, slowdown.removed(measured))
+            }
             Place::Elsewhere => unreachable!("it was here when the batch was planned"),
         };
         self.out.gpu(GpuUpdate::Finished { gpu, at: finished, pace });
@@ -147,7 +149,7 @@ impl<T: Transport> ModelThread<T> {
         for &request in &returning {
             match self.out.places[model.0 as usize] {
                 Place::Here(at) => self.requeue(now, at as usize, request, otherwise),
-                Place::Moved(passage) => self.pass_back(passage, request, otherwise),
+                Place::Moved(migration) => self.pass_back(migration, request, otherwise),
                 Place::Elsewhere => unreachable!("it was here when the batch was planned"),
             }
         }

@@ -28,8 +28,8 @@ fn what_a_stopping_scheduler_gives_back_is_kept_for_the_next_under_another_name(
     let [(task, _)] = again[..] else { panic!("{again:?}") };
     assert_eq!((task.slot(), task.generation()), (before.slot(), before.generation() + 1));
     world.end(0, task, 1, DropReason::Window.code());
-    let Some(Outcome::Dropped(DropReason::Window, course)) = ticket.poll() else { panic!() };
-    assert_eq!((course.resubmitted, course.by), (1, crate::Teller::Scheduler));
+    let Some(Outcome::Dropped(DropReason::Window, record)) = ticket.poll() else { panic!() };
+    assert_eq!((record.resubmitted, record.by), (1, crate::EndedBy::Scheduler));
     assert_eq!((client.slots_in_use(), client.counters().resubmitted), (0, 1));
 }
 

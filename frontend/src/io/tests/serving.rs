@@ -7,7 +7,7 @@ use baton_rdma::wire::{RefuseCode, TaskEnd};
 use baton_rdma::{ReadStatus, TcpConfig};
 
 use super::world::*;
-use crate::{Deadline, InputError, Outcome, SubmitReason, Teller};
+use crate::{Deadline, EndedBy, InputError, Outcome, SubmitReason};
 
 const DROPPED: u8 = 1;
 const FAILED: u8 = 2;
@@ -83,17 +83,17 @@ fn the_scheduler_and_backends_end_tasks_with_reasons() {
         let ticket = world.submit(&alpha, 1, Deadline::Slo);
         let submitted = world.now;
         world.end(0, ticket.task(), DROPPED, reason.code());
-        let Outcome::Dropped(got, course) = ticket.wait() else { panic!() };
-        assert_eq!((got, course.by), (reason, Teller::Scheduler));
-        assert_eq!((course.deadline - course.submitted, course.resubmitted), (SLO, 0));
-        assert!(course.submitted <= submitted && course.ended > submitted, "{course:?}");
+        let Outcome::Dropped(got, record) = ticket.wait() else { panic!() };
+        assert_eq!((got, record.by), (reason, EndedBy::Scheduler));
+        assert_eq!((record.deadline - record.submitted, record.resubmitted), (SLO, 0));
+        assert!(record.submitted <= submitted && record.ended > submitted, "{record:?}");
     }
     for &reason in FailReason::ALL {
         let mut ticket = world.submit(&alpha, 1, Deadline::Slo);
         world.backend.send(&task_end(ticket.task(), FAILED, reason.code()), &[]);
         world.steps(2);
-        let Some(Outcome::Failed(got, course)) = ticket.poll() else { panic!() };
-        assert_eq!((got, course.by), (reason, Teller::Backend));
+        let Some(Outcome::Failed(got, record)) = ticket.poll() else { panic!() };
+        assert_eq!((got, record.by), (reason, EndedBy::Backend));
     }
     let counters = client.counters();
     assert_eq!(counters.dropped, drops.count() as u64);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use baton_client::{ClientConfig, EtcdIdentity, EtcdSpec, EtcdTlsSpec, Whereabouts};
+use baton_client::{ClientConfig, EtcdIdentity, EtcdSpec, EtcdTlsSpec, SchedulerLocator};
 use baton_topo::TlsSpec;
 
 use crate::PATIENCE;
@@ -31,7 +31,7 @@ name = "b"
 "#;
 
 /// An etcd, two schedulers' addresses, and members that know nothing but the cluster file.
-pub(crate) struct Standing {
+pub(crate) struct StandbyCluster {
     pub(crate) etcd: Etcd,
     pub(crate) spec: EtcdSpec,
     pub(crate) addrs: Vec<SocketAddr>,
@@ -39,7 +39,7 @@ pub(crate) struct Standing {
     _folder: Folder,
 }
 
-impl Standing {
+impl StandbyCluster {
     /// `None` without etcd.
     pub(crate) fn start(test: &str, etcds: usize, lease_ttl_s: u32) -> Option<Self> {
         let folder = Folder::new(test);
@@ -106,7 +106,7 @@ impl Standing {
     /// Who leads, as these members of etcd know once they answer.
     pub(crate) fn leader_by(&self, endpoints: Vec<String>) -> SocketAddr {
         let spec = EtcdSpec { endpoints, ..self.spec.clone() };
-        Whereabouts::led(&spec).unwrap().wait(Duration::from_nanos(PATIENCE.0)).unwrap()
+        SchedulerLocator::via_etcd(&spec).unwrap().wait(Duration::from_nanos(PATIENCE.0)).unwrap()
     }
 
     pub(crate) fn start_backend(&self, name: &str) -> Process {
@@ -125,8 +125,8 @@ impl Standing {
     }
 
     pub(crate) fn application(&self) -> Application {
-        let whereabouts = Whereabouts::led(&self.spec).unwrap();
-        let mut application = Application::join(ClientConfig::wherever(whereabouts));
+        let locator = SchedulerLocator::via_etcd(&self.spec).unwrap();
+        let mut application = Application::join(ClientConfig::with_locator(locator));
         application.until_answered(PATIENCE);
         application
     }

@@ -21,7 +21,7 @@ pub struct Holder {
 
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Question {
+pub enum EtcdRequest {
     /// Who leads?
     Look,
     /// A new lease, please.
@@ -36,7 +36,7 @@ pub enum Question {
 
 /// What etcd says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum EtcdResponse {
     /// To a look, and to a campaign that came too late: who has the key.
     Held(Option<Holder>),
     /// To a grant.

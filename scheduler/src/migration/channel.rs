@@ -1,17 +1,17 @@
-//! From one ModelThread to another: a model that moves, and behind it whatever still arrives at its
-//! former home. One ring for each move, made by the ControlThread; nobody waits for anybody.
+//! The channel by which a model moves from one ModelThread to another, and by which its former thread passes on what
+//! still arrives there. One ring for each move, made by the ControlThread; neither thread waits for the other.
 
 use baton_core::{Grant, ModelState, Nanos, Quota, Request, SubclusterId, TaskId, Unserved};
 use baton_topo::Waker;
 
 use crate::board::Published;
-use crate::limits::PASSAGE_MAX;
+use crate::limits::MIGRATION_MAX;
 
-/// What passes. The model comes first; everything else is about it.
+/// What a channel carries: first the model, then messages about it.
 #[derive(Debug)]
-pub(crate) enum Handover {
+pub(crate) enum MigrationMessage {
     /// The model with the tasks that wait.
-    Model(Box<Moving>),
+    Model(Box<ModelInTransit>),
     /// A request, as it was submitted.
     Submit(Request),
     /// A wish to cancel.
@@ -26,7 +26,7 @@ pub(crate) enum Handover {
 
 /// A model on its way.
 #[derive(Debug)]
-pub(crate) struct Moving {
+pub(crate) struct ModelInTransit {
     pub(crate) state: ModelState,
     pub(crate) subcluster: SubclusterId,
     pub(crate) quota: Option<Box<Quota>>,
@@ -36,8 +36,8 @@ pub(crate) struct Moving {
 
 /// The former home's end.
 #[derive(Debug)]
-pub struct Passage {
-    ring: rtrb::Producer<Handover>,
+pub struct MigrationChannel {
+    ring: rtrb::Producer<MigrationMessage>,
     receiver: Waker,
     /// Something was sent since the receiver was last woken.
     unannounced: bool,
@@ -45,21 +45,21 @@ pub struct Passage {
 
 /// The new home's end.
 #[derive(Debug)]
-pub struct PassageEnd(rtrb::Consumer<Handover>);
+pub struct MigrationReceiver(rtrb::Consumer<MigrationMessage>);
 
 /// Makes both ends; `receiver` wakes the new home.
-pub(crate) fn passage(receiver: Waker) -> (Passage, PassageEnd) {
-    let (ring, end) = rtrb::RingBuffer::new(PASSAGE_MAX + RESERVED);
-    (Passage { ring, receiver, unannounced: false }, PassageEnd(end))
+pub(crate) fn channel(receiver: Waker) -> (MigrationChannel, MigrationReceiver) {
+    let (ring, end) = rtrb::RingBuffer::new(MIGRATION_MAX + RESERVED);
+    (MigrationChannel { ring, receiver, unannounced: false }, MigrationReceiver(end))
 }
 
 /// Room kept for what must not be refused: the model itself, and a grant, of which a model has one
 /// at a time.
 const RESERVED: usize = 2;
 
-impl Passage {
+impl MigrationChannel {
     /// Sends something that may be refused: false if there is no room for it.
-    pub(crate) fn offer(&mut self, item: Handover) -> bool {
+    pub(crate) fn offer(&mut self, item: MigrationMessage) -> bool {
         let room = self.ring.slots() > RESERVED;
         if room {
             self.send(item);
@@ -68,7 +68,7 @@ impl Passage {
     }
 
     /// Sends the model, or a grant.
-    pub(crate) fn send(&mut self, item: Handover) {
+    pub(crate) fn send(&mut self, item: MigrationMessage) {
         self.ring.push(item).expect("room is kept for the model and one grant");
         self.unannounced = true;
     }
@@ -81,9 +81,9 @@ impl Passage {
     }
 }
 
-impl PassageEnd {
+impl MigrationReceiver {
     /// The next item, if there is one.
-    pub(crate) fn take(&mut self) -> Option<Handover> {
+    pub(crate) fn take(&mut self) -> Option<MigrationMessage> {
         self.0.pop().ok()
     }
 
@@ -101,27 +101,27 @@ mod tests {
 
     #[test]
     fn a_full_passage_refuses_tasks_and_still_has_room_for_a_grant() {
-        let (mut from, mut to) = passage(Waker::new(|| ()));
-        let cancel = |n| Handover::Cancel(TaskId(n));
+        let (mut from, mut to) = channel(Waker::new(|| ()));
+        let cancel = |n| MigrationMessage::Cancel(TaskId(n));
         let sent = (0..).take_while(|&n| from.offer(cancel(n))).count();
-        assert_eq!(sent, PASSAGE_MAX);
+        assert_eq!(sent, MIGRATION_MAX);
         let gpu = Gpu { id: GpuId(1), life: 0 };
-        from.send(Handover::Grant(Grant {
+        from.send(MigrationMessage::Grant(Grant {
             gpu,
             free_at: Nanos(5),
             slowdown: Slowdown::NONE,
             slot_wait: Nanos(6),
             longest: Nanos::MAX,
         }));
-        assert!(matches!(to.take(), Some(Handover::Cancel(TaskId(0)))), "oldest first");
+        assert!(matches!(to.take(), Some(MigrationMessage::Cancel(TaskId(0)))), "oldest first");
         assert!(!from.offer(cancel(0)), "the room for a grant stays");
     }
 
     #[test]
     fn it_is_over_when_the_sender_is_gone_and_everything_was_taken() {
-        let (mut from, mut to) = passage(Waker::new(|| ()));
+        let (mut from, mut to) = channel(Waker::new(|| ()));
         assert!(!to.is_over());
-        assert!(from.offer(Handover::Cancel(TaskId(1))));
+        assert!(from.offer(MigrationMessage::Cancel(TaskId(1))));
         drop(from);
         assert!(!to.is_over(), "one is left");
         assert!(to.take().is_some());

@@ -12,7 +12,7 @@
 
 use baton_core::Nanos;
 
-use crate::question::{Answer, Holder, LeaseId, Question};
+use crate::etcd_messages::{EtcdRequest, EtcdResponse, Holder, LeaseId};
 
 /// How often a standby looks whether somebody leads.
 const LOOK_EVERY: Nanos = Nanos::from_millis(200);
@@ -29,15 +29,15 @@ const MARGIN_PART: u64 = 8;
 /// What to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Ask etcd, then call [`Candidacy::answered`].
-    Ask(Question),
+    /// Ask etcd, then call [`Election::answered`].
+    Ask(EtcdRequest),
     /// Nothing before this moment.
     Wait(Nanos),
     /// It is over.
     Ended(End),
 }
 
-/// How a candidacy ends.
+/// How an election ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// It resigned.
@@ -83,13 +83,13 @@ enum State {
 
 /// The state machine. It reads no clock and asks nobody.
 #[derive(Clone, Debug)]
-pub struct Candidacy {
+pub struct Election {
     renew_every: Nanos,
     state: State,
     leader: Option<Holder>,
 }
 
-impl Candidacy {
+impl Election {
     /// A standby that looks at its first step. `ttl` is what it asks leases for.
     pub fn new(ttl: Nanos) -> Self {
         let state = State::Standby { at: Nanos::ZERO };
@@ -105,18 +105,18 @@ impl Candidacy {
     pub fn step(&mut self, now: Nanos) -> Step {
         self.expire(now);
         match self.state {
-            State::Standby { at } if now >= at => Step::Ask(Question::Look),
+            State::Standby { at } if now >= at => Step::Ask(EtcdRequest::Look),
             State::Standby { at } => Step::Wait(at),
-            State::Granting => Step::Ask(Question::Grant),
-            State::Campaigning { lease } => Step::Ask(Question::Campaign(lease.id)),
-            State::Unsure { at, .. } if now >= at => Step::Ask(Question::Look),
+            State::Granting => Step::Ask(EtcdRequest::Grant),
+            State::Campaigning { lease } => Step::Ask(EtcdRequest::Campaign(lease.id)),
+            State::Unsure { at, .. } if now >= at => Step::Ask(EtcdRequest::Look),
             State::Unsure { at, .. } => Step::Wait(at),
             State::Leading { lease, renew_at, .. } if now >= renew_at => {
-                Step::Ask(Question::Renew(lease.id))
+                Step::Ask(EtcdRequest::Renew(lease.id))
             }
             State::Leading { lease, renew_at, .. } => Step::Wait(renew_at.min(lease.ends)),
             State::Resigning { lease, at, .. } if now >= at => {
-                Step::Ask(Question::Revoke(lease.id))
+                Step::Ask(EtcdRequest::Revoke(lease.id))
             }
             State::Resigning { at, .. } => Step::Wait(at),
             State::Ended(end) => Step::Ended(end),
@@ -125,32 +125,32 @@ impl Candidacy {
 
     /// The answer to the last question, sent at `sent` (read before sending) and here at `now`. `None`:
     /// there is none, or not in time.
-    pub fn answered(&mut self, sent: Nanos, now: Nanos, answer: Option<Answer>) {
+    pub fn answered(&mut self, sent: Nanos, now: Nanos, answer: Option<EtcdResponse>) {
         self.expire(now);
         let again = now + RETRY;
         self.state = match (self.state, answer) {
-            (State::Standby { .. }, Some(Answer::Held(None))) => {
+            (State::Standby { .. }, Some(EtcdResponse::Held(None))) => {
                 self.leader = None;
                 State::Granting
             }
-            (State::Granting, Some(Answer::Granted { lease, ttl })) => {
+            (State::Granting, Some(EtcdResponse::Granted { lease, ttl })) => {
                 State::Campaigning { lease: leased(lease, sent, ttl) }
             }
-            (State::Campaigning { lease }, Some(Answer::Won { epoch })) => {
+            (State::Campaigning { lease }, Some(EtcdResponse::Won { epoch })) => {
                 State::Leading { lease, epoch, renew_at: now }
             }
             (State::Campaigning { lease }, None) => State::Unsure { lease, at: again },
             (
                 State::Campaigning { lease } | State::Unsure { lease, .. },
-                Some(Answer::Held(by)),
+                Some(EtcdResponse::Held(by)),
             ) => self.held_by(by, lease, now),
             (State::Unsure { lease, .. }, None) => State::Unsure { lease, at: again },
-            (State::Leading { lease, epoch, .. }, Some(Answer::Renewed { ttl })) => {
+            (State::Leading { lease, epoch, .. }, Some(EtcdResponse::Renewed { ttl })) => {
                 let ends = leased(lease.id, sent, ttl).ends.max(lease.ends);
                 let lease = Lease { ends, ..lease };
                 State::Leading { lease, epoch, renew_at: sent + self.renew_every }
             }
-            (State::Leading { .. }, Some(Answer::Gone)) => State::Ended(End::Lost),
+            (State::Leading { .. }, Some(EtcdResponse::Gone)) => State::Ended(End::Lost),
             (State::Leading { lease, epoch, .. }, _) => {
                 State::Leading { lease, epoch, renew_at: again }
             }
@@ -160,7 +160,7 @@ impl Candidacy {
             (State::Resigning { .. }, _) => State::Ended(End::Resigned),
             (State::Ended(end), _) => State::Ended(end),
             (_, answer) => {
-                if let Some(Answer::Held(by)) = answer {
+                if let Some(EtcdResponse::Held(by)) = answer {
                     self.leader = by;
                 }
                 State::Standby { at: now + LOOK_EVERY }
@@ -182,7 +182,7 @@ impl Candidacy {
     }
 
     /// If it leads at `now`: its epoch, and until when it may act unless that is put off.
-    pub fn tenure(&self, now: Nanos) -> Option<(u64, Nanos)> {
+    pub fn lease_deadline(&self, now: Nanos) -> Option<(u64, Nanos)> {
         match self.state {
             State::Leading { lease, epoch, .. } if now < lease.ends => Some((epoch, lease.ends)),
             _ => None,

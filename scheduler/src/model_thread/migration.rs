@@ -2,7 +2,7 @@
 //!
 //! The tasks that wait go with the model. Batches that backends have stay: their reports come here,
 //! and what follows from them is passed on. Nothing is waited for, and each step is bounded by the
-//! passage.
+//! migration channel.
 
 use std::mem;
 
@@ -16,16 +16,18 @@ use baton_rdma::Transport;
 use super::{Model, ModelThread};
 use crate::board::Published;
 use crate::dispatch::Place;
-use crate::limits::PASSAGE_MAX;
+use crate::limits::MIGRATION_MAX;
 use crate::link::Notice;
-use crate::load_board::ModelLoad;
-use crate::passage::{Handover, Moving, Passage, PassageEnd};
+use crate::migration::channel::{
+    MigrationChannel, MigrationMessage, MigrationReceiver, ModelInTransit,
+};
+use crate::migration::load_board::ModelLoad;
 
 /// A model that comes from another thread, and by which way.
 #[derive(Debug)]
 pub(super) struct Arrival {
     model: ModelId,
-    from: PassageEnd,
+    from: MigrationReceiver,
     /// The model was in it.
     come: bool,
     /// What happened while it was on its way: frontends that went, and a profile.
@@ -34,7 +36,7 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    pub(super) fn new(model: ModelId, from: PassageEnd) -> Self {
+    pub(super) fn new(model: ModelId, from: MigrationReceiver) -> Self {
         Self { model, from, come: false, lost: Vec::new(), profile: None }
     }
 
@@ -49,14 +51,14 @@ impl Arrival {
 }
 
 impl<T: Transport> ModelThread<T> {
-    /// Ends of passages that something may still come or go by: one for each model that has left and not
+    /// Ends of migration channels that something may still come or go by: one for each model that has left and not
     /// come back, and one for each that is on its way here or may still be followed.
     pub fn open_passages(&self) -> usize {
-        self.passages.iter().flatten().count() + self.arrivals.len()
+        self.migrations.iter().flatten().count() + self.arrivals.len()
     }
 
     /// Hands the model over. From now on what arrives for it is passed on.
-    pub(super) fn release(&mut self, now: Nanos, model: ModelId, mut to: Passage) {
+    pub(super) fn release(&mut self, now: Nanos, model: ModelId, mut to: MigrationChannel) {
         let Place::Here(at) = self.out.places[model.0 as usize] else {
             unreachable!("a model is moved from where it is, once it has arrived there");
         };
@@ -67,17 +69,22 @@ impl<T: Transport> ModelThread<T> {
         self.vacant.push(at);
         self.load.write(model, load(now, &state, quota.as_deref()));
         let last = self.out.link.last_candidate(model);
-        to.send(Handover::Model(Box::new(Moving { state, subcluster, quota, last })));
-        let passage = self.store_passage(to);
-        self.out.places[model.0 as usize] = Place::Moved(passage);
+        to.send(MigrationMessage::Model(Box::new(ModelInTransit {
+            state,
+            subcluster,
+            quota,
+            last,
+        })));
+        let migration = self.store_channel(to);
+        self.out.places[model.0 as usize] = Place::Moved(migration);
         self.out.counters.models_released.add(1);
     }
 
-    /// What came over passages since the last pass; no more from each than it holds.
+    /// What came over migration channels since the last pass; no more from each than it holds.
     pub(super) fn take_arrivals(&mut self, now: Nanos) -> usize {
         let mut taken = 0;
         for number in 0..self.arrivals.len() {
-            for _ in 0..PASSAGE_MAX {
+            for _ in 0..MIGRATION_MAX {
                 let Some(item) = self.arrivals[number].from.take() else { break };
                 self.on_handover(now, number, item);
                 taken += 1;
@@ -90,46 +97,48 @@ impl<T: Transport> ModelThread<T> {
         taken
     }
 
-    fn on_handover(&mut self, now: Nanos, number: usize, item: Handover) {
+    fn on_handover(&mut self, now: Nanos, number: usize, item: MigrationMessage) {
         let model = self.arrivals[number].model;
         match (item, self.out.places[model.0 as usize]) {
-            (Handover::Model(moving), _) => self.settle(now, number, *moving),
+            (MigrationMessage::Model(moving), _) => self.settle(now, number, *moving),
             (item, Place::Here(at)) => self.on_straggler(now, at as usize, &item),
-            (item, Place::Moved(passage)) => self.pass(passage, &item),
+            (item, Place::Moved(migration)) => self.pass(migration, &item),
             (_, Place::Elsewhere) => unreachable!("the model comes first"),
         }
     }
 
-    fn on_straggler(&mut self, now: Nanos, at: usize, item: &Handover) {
+    fn on_straggler(&mut self, now: Nanos, at: usize, item: &MigrationMessage) {
         match *item {
-            Handover::Submit(request) => {
+            MigrationMessage::Submit(request) => {
                 if self.out.peers.frontend(request.task.frontend()).is_some() {
                     self.enqueue(now, at, request);
                 } else {
                     self.out.tell(request.task, Unserved::Dropped(DropReason::FrontendLost));
                 }
             }
-            Handover::Cancel(task) => self.withdraw(now, at, task),
-            Handover::Grant(grant) => self.on_grant(now, at, grant),
-            Handover::Requeue(request, otherwise) => self.requeue(now, at, request, otherwise),
-            Handover::Measured(rows, took) => {
+            MigrationMessage::Cancel(task) => self.withdraw(now, at, task),
+            MigrationMessage::Grant(grant) => self.on_grant(now, at, grant),
+            MigrationMessage::Requeue(request, otherwise) => {
+                self.requeue(now, at, request, otherwise);
+            }
+            MigrationMessage::Measured(rows, took) => {
                 let _ = self.models[at].state.on_measured(rows, took, Slowdown::NONE);
             }
-            Handover::Model(_) => unreachable!("it was told apart"),
+            MigrationMessage::Model(_) => unreachable!("it was told apart"),
         }
     }
 
     /// The model lives here now.
-    fn settle(&mut self, now: Nanos, number: usize, moving: Moving) {
+    fn settle(&mut self, now: Nanos, number: usize, moving: ModelInTransit) {
         let Arrival { model, lost, profile, come, .. } = &mut self.arrivals[number];
         let (model, lost, profile) = (*model, mem::take(lost), profile.take());
         *come = true;
-        let Moving { state, subcluster, quota, last } = moving;
+        let ModelInTransit { state, subcluster, quota, last } = moving;
         let at = self.make_place(Model { state, subcluster, quota, touched: false });
         let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
-        if let Place::Moved(passage) = former {
+        if let Place::Moved(migration) = former {
             // It was here before: what is under way to where it went next comes back behind it.
-            self.passages[passage as usize] = None;
+            self.migrations[migration as usize] = None;
         }
         self.out.moves[model.0 as usize] = last.moves.wrapping_add(1);
         let Published { candidate, grants, .. } = last;
@@ -164,13 +173,13 @@ impl<T: Transport> ModelThread<T> {
         self.models.len() as u32 - 1
     }
 
-    fn store_passage(&mut self, passage: Passage) -> u32 {
-        let free = self.passages.iter().position(Option::is_none);
-        let number = free.unwrap_or(self.passages.len());
-        if number == self.passages.len() {
-            self.passages.push(None);
+    fn store_channel(&mut self, migration: MigrationChannel) -> u32 {
+        let free = self.migrations.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.migrations.len());
+        if number == self.migrations.len() {
+            self.migrations.push(None);
         }
-        self.passages[number] = Some(passage);
+        self.migrations[number] = Some(migration);
         number as u32
     }
 
@@ -199,61 +208,65 @@ impl<T: Transport> ModelThread<T> {
         }
     }
 
-    fn pass(&mut self, passage: u32, item: &Handover) {
+    fn pass(&mut self, migration: u32, item: &MigrationMessage) {
         match *item {
-            Handover::Submit(request) => self.pass_request(passage, request),
-            Handover::Cancel(task) => self.pass_cancel(passage, task),
-            Handover::Grant(grant) => self.pass_grant(passage, grant),
-            Handover::Requeue(request, otherwise) => self.pass_back(passage, request, otherwise),
-            Handover::Measured(rows, took) => drop(self.pass_measured(passage, rows, took)),
-            Handover::Model(_) => unreachable!("it was told apart"),
+            MigrationMessage::Submit(request) => self.pass_request(migration, request),
+            MigrationMessage::Cancel(task) => self.pass_cancel(migration, task),
+            MigrationMessage::Grant(grant) => self.pass_grant(migration, grant),
+            MigrationMessage::Requeue(request, otherwise) => {
+                self.pass_back(migration, request, otherwise);
+            }
+            MigrationMessage::Measured(rows, took) => {
+                let _ = self.pass_measured(migration, rows, took);
+            }
+            MigrationMessage::Model(_) => unreachable!("it was told apart"),
         }
     }
 
-    pub(super) fn pass_request(&mut self, passage: u32, request: Request) {
+    pub(super) fn pass_request(&mut self, migration: u32, request: Request) {
         if self.shutdown {
             self.out.tell(request.task, Unserved::Dropped(DropReason::Shutdown));
-        } else if !self.offer(passage, Handover::Submit(request)) {
+        } else if !self.offer(migration, MigrationMessage::Submit(request)) {
             self.out.tell(request.task, Unserved::Dropped(DropReason::QueueFull));
         }
     }
 
-    pub(super) fn pass_cancel(&mut self, passage: u32, task: TaskId) {
-        if !self.offer(passage, Handover::Cancel(task)) {
+    pub(super) fn pass_cancel(&mut self, migration: u32, task: TaskId) {
+        if !self.offer(migration, MigrationMessage::Cancel(task)) {
             self.out.counters.cancelled_late.add(1);
         }
     }
 
-    pub(super) fn pass_back(&mut self, passage: u32, request: Request, otherwise: Unserved) {
+    pub(super) fn pass_back(&mut self, migration: u32, request: Request, otherwise: Unserved) {
         if self.shutdown {
             self.out.tell(request.task, Unserved::Dropped(DropReason::Shutdown));
-        } else if !self.offer(passage, Handover::Requeue(request, otherwise)) {
+        } else if !self.offer(migration, MigrationMessage::Requeue(request, otherwise)) {
             self.out.tell(request.task, otherwise);
         }
     }
 
     /// A measurement that finds no room is one of many.
     /// What the batch says of its slot is not learnt: the prediction it would be set against has moved.
-    pub(super) fn pass_measured(&mut self, passage: u32, rows: u32, took: Nanos) -> Option<Pace> {
-        self.offer(passage, Handover::Measured(rows, took));
+    pub(super) fn pass_measured(&mut self, migration: u32, rows: u32, took: Nanos) -> Option<Pace> {
+        self.offer(migration, MigrationMessage::Measured(rows, took));
         None
     }
 
-    pub(super) fn pass_grant(&mut self, passage: u32, grant: Grant) {
-        self.passage(passage).send(Handover::Grant(grant));
+    pub(super) fn pass_grant(&mut self, migration: u32, grant: Grant) {
+        self.channel(migration).send(MigrationMessage::Grant(grant));
         self.out.counters.passed_on.add(1);
     }
 
-    fn offer(&mut self, passage: u32, item: Handover) -> bool {
-        let passed = self.passage(passage).offer(item);
+    fn offer(&mut self, migration: u32, item: MigrationMessage) -> bool {
+        let passed = self.channel(migration).offer(item);
         let counters = &self.out.counters;
         let counter = if passed { &counters.passed_on } else { &counters.passage_full };
         counter.add(1);
         passed
     }
 
-    fn passage(&mut self, number: u32) -> &mut Passage {
-        self.passages[number as usize].as_mut().expect("the model left by it")
+    fn channel(&mut self, number: u32) -> &mut MigrationChannel {
+        self.migrations[number as usize].as_mut().expect("the model left by it")
     }
 }
 

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::StartError;
 use crate::etcd::{Etcd, leader_key};
-use crate::question::{Answer, Question};
+use crate::etcd_messages::{EtcdRequest, EtcdResponse};
 
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -51,7 +51,7 @@ pub enum Unknown {
 
 /// Where the scheduler is. Clones share the thread, which ends with the last of them.
 #[derive(Clone, Debug)]
-pub struct Whereabouts(Kind);
+pub struct SchedulerLocator(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -74,18 +74,18 @@ struct Found {
     changed: Condvar,
 }
 
-impl From<SocketAddr> for Whereabouts {
+impl From<SocketAddr> for SchedulerLocator {
     fn from(addr: SocketAddr) -> Self {
         Self(Kind::At(addr))
     }
 }
 
-impl Whereabouts {
+impl SchedulerLocator {
     /// Wherever the leader is, by `spec`'s etcd. It is asked for the first time at once.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn led(spec: &EtcdSpec) -> Result<Self, StartError> {
+    pub fn via_etcd(spec: &EtcdSpec) -> Result<Self, StartError> {
         let (asked, wishes) = bounded(1);
         let found =
             Arc::new(Found { addr: Mutex::new(Err(Unknown::NotYet)), changed: Condvar::new() });
@@ -94,16 +94,16 @@ impl Whereabouts {
         std::thread::Builder::new()
             .name("baton-lookup".into())
             .spawn(move || answer(&wishes, etcd, &key, &answers))?;
-        let whereabouts = Self(Kind::Led(Arc::new(Lookup {
+        let locator = Self(Kind::Led(Arc::new(Lookup {
             lease_ttl: Nanos::from_millis(u64::from(spec.lease_ttl_s) * 1_000),
             asked,
             found,
         })));
-        whereabouts.ask(Nanos::ZERO);
-        Ok(whereabouts)
+        locator.ask(Nanos::ZERO);
+        Ok(locator)
     }
 
-    /// Has etcd asked. Call when the scheduler is lost and a `pause` begins: what [`Whereabouts::addr`]
+    /// Has etcd asked. Call when the scheduler is lost and a `pause` begins: what [`SchedulerLocator::addr`]
     /// says at its end is fresh.
     pub fn ask(&self, pause: Nanos) {
         if let Kind::Led(lookup) = &self.0 {
@@ -171,8 +171,8 @@ fn answer(wishes: &Receiver<Nanos>, mut etcd: Etcd, key: &str, found: &Found) {
             park_thread(Some(pause - AHEAD));
         }
         let key = || key.to_owned();
-        let answer = match etcd.ask(Question::Look) {
-            Ok(Answer::Held(Some(holder))) => {
+        let answer = match etcd.ask(EtcdRequest::Look) {
+            Ok(EtcdResponse::Held(Some(holder))) => {
                 holder.addr.ok_or_else(|| Unknown::NoAddress { key: key() })
             }
             Ok(_) => Err(Unknown::NoLeader { key: key() }),
@@ -203,20 +203,20 @@ mod tests {
     }
 
     /// Whose etcd is the test: it takes one question at a time from the listener.
-    fn asking() -> (Whereabouts, TcpListener) {
+    fn asking() -> (SchedulerLocator, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
-        (Whereabouts::led(&spec(endpoint)).unwrap(), listener)
+        (SchedulerLocator::via_etcd(&spec(endpoint)).unwrap(), listener)
     }
 
     /// The next question. Its body is JSON, so it ends with a brace.
-    fn question(etcd: &TcpListener) -> TcpStream {
+    fn request(etcd: &TcpListener) -> TcpStream {
         let (mut stream, _) = etcd.accept().unwrap();
         let mut text = Vec::new();
         while text.last() != Some(&b'}') {
             let mut piece = [0; 4096];
             let read = stream.read(&mut piece).unwrap();
-            assert!(read > 0, "half a question");
+            assert!(read > 0, "half a request");
             text.extend_from_slice(&piece[..read]);
         }
         stream
@@ -234,8 +234,8 @@ mod tests {
     }
 
     /// Blocks until an answer has arrived that is not `before`.
-    fn changed(led: &Whereabouts, before: &Result<SocketAddr, Unknown>) {
-        let Kind::Led(lookup) = &led.0 else { panic!("it is led") };
+    fn changed(via_etcd: &SchedulerLocator, before: &Result<SocketAddr, Unknown>) {
+        let Kind::Led(lookup) = &via_etcd.0 else { panic!("it is via_etcd") };
         let same = |found: &mut Result<SocketAddr, Unknown>| found == before;
         let waited = lookup.found.changed.wait_timeout_while(lookup.found.lock(), LONG, same);
         assert!(!waited.unwrap().1.timed_out(), "still {before:?}");
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn an_address_is_known_without_asking() {
         let addr: SocketAddr = "127.0.0.1:7700".parse().unwrap();
-        let fixed = Whereabouts::from(addr);
+        let fixed = SchedulerLocator::from(addr);
         fixed.ask(Nanos::ZERO);
         assert_eq!(fixed.addr(), Ok(addr));
         assert_eq!(fixed.wait(Duration::ZERO), Ok(addr));
@@ -252,46 +252,46 @@ mod tests {
 
     #[test]
     fn each_wish_is_one_question_and_the_last_answer_counts() {
-        let (led, etcd) = asking();
-        assert_eq!(led.addr(), Err(Unknown::NotYet));
-        answer(question(&etcd), Some("127.0.0.1:7700"));
-        changed(&led, &Err(Unknown::NotYet));
-        let first = led.addr();
+        let (via_etcd, etcd) = asking();
+        assert_eq!(via_etcd.addr(), Err(Unknown::NotYet));
+        answer(request(&etcd), Some("127.0.0.1:7700"));
+        changed(&via_etcd, &Err(Unknown::NotYet));
+        let first = via_etcd.addr();
         assert_eq!(first, Ok("127.0.0.1:7700".parse().unwrap()));
-        led.ask(Nanos::from_millis(35));
-        answer(question(&etcd), Some("127.0.0.1:7701"));
-        changed(&led, &first);
-        let second = led.addr();
+        via_etcd.ask(Nanos::from_millis(35));
+        answer(request(&etcd), Some("127.0.0.1:7701"));
+        changed(&via_etcd, &first);
+        let second = via_etcd.addr();
         assert_eq!(second, Ok("127.0.0.1:7701".parse().unwrap()));
-        led.ask(Nanos::ZERO);
-        answer(question(&etcd), None);
-        changed(&led, &second);
-        let nobody = led.addr();
+        via_etcd.ask(Nanos::ZERO);
+        answer(request(&etcd), None);
+        changed(&via_etcd, &second);
+        let nobody = via_etcd.addr();
         assert_eq!(nobody, Err(Unknown::NoLeader { key: "/baton/x/scheduler".into() }));
-        led.ask(Nanos::ZERO);
-        answer(question(&etcd), Some("somewhere"));
-        changed(&led, &nobody);
-        assert!(matches!(led.addr(), Err(Unknown::NoAddress { .. })));
+        via_etcd.ask(Nanos::ZERO);
+        answer(request(&etcd), Some("somewhere"));
+        changed(&via_etcd, &nobody);
+        assert!(matches!(via_etcd.addr(), Err(Unknown::NoAddress { .. })));
     }
 
     #[test]
     fn an_etcd_that_falls_silent_leaves_the_leader_that_was_known() {
-        let (led, etcd) = asking();
-        answer(question(&etcd), Some("127.0.0.1:7700"));
-        changed(&led, &Err(Unknown::NotYet));
-        led.ask(Nanos::ZERO);
-        let silent = question(&etcd);
-        led.ask(Nanos::ZERO);
+        let (via_etcd, etcd) = asking();
+        answer(request(&etcd), Some("127.0.0.1:7700"));
+        changed(&via_etcd, &Err(Unknown::NotYet));
+        via_etcd.ask(Nanos::ZERO);
+        let silent = request(&etcd);
+        via_etcd.ask(Nanos::ZERO);
         // The next question comes although this one was never answered.
-        let next = question(&etcd);
-        assert!(led.addr().is_ok());
+        let next = request(&etcd);
+        assert!(via_etcd.addr().is_ok());
         drop((silent, next));
     }
 
     #[test]
     fn an_etcd_that_does_not_answer_is_named_within_the_time_given() {
-        let led = Whereabouts::led(&spec("http://127.0.0.1:1".into())).unwrap();
-        let unknown = led.wait(Duration::from_secs(2)).unwrap_err();
+        let via_etcd = SchedulerLocator::via_etcd(&spec("http://127.0.0.1:1".into())).unwrap();
+        let unknown = via_etcd.wait(Duration::from_secs(2)).unwrap_err();
         assert!(unknown.to_string().contains("http://127.0.0.1:1"), "{unknown}");
     }
 }

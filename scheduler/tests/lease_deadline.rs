@@ -1,4 +1,4 @@
-//! A scheduler with its threads and sockets, whose tenure ends.
+//! A scheduler with its threads and sockets, whose lease deadline ends.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use baton_core::Nanos;
 use baton_scheduler::start_within;
-use baton_topo::{Clock, Tenure};
+use baton_topo::{Clock, LeaseDeadline};
 
 const CLUSTER: &str = r#"
 [scheduler]
@@ -21,11 +21,11 @@ slo_ms = 50
 #[test]
 fn at_the_end_of_its_tenure_a_scheduler_lets_go_of_everybody_by_itself() {
     let checked = baton_topo::check_text("c.toml".as_ref(), CLUSTER);
-    let (clock, tenure) = (Clock::start(), Tenure::until(Nanos::MAX));
-    let scheduler = start_within(&checked.cluster.unwrap(), clock, &tenure).unwrap();
+    let (clock, lease_deadline) = (Clock::start(), LeaseDeadline::until(Nanos::MAX));
+    let scheduler = start_within(&checked.cluster.unwrap(), clock, &lease_deadline).unwrap();
     let mut member = TcpStream::connect(scheduler.addr()).unwrap();
     member.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
-    tenure.end();
+    lease_deadline.end();
     // Before a handshake would have timed out, and without anybody stopping the threads.
     let ended = member.read(&mut [0; 64]);
     assert!(matches!(ended, Ok(0)) || ended.is_err_and(|error| !is_timeout(&error)));

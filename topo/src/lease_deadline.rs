@@ -1,8 +1,8 @@
-//! Until when a process may act.
+//! Until when a process may act on its lease.
 //!
-//! Who leads by a lease may act until a moment that is put off again and again. If once it is not put off in
-//! time, acting is over for good. Each agent looks at the moment itself, at every pass: one that did not run
-//! for a while finds out before it does anything, whichever thread should have told it.
+//! A process that leads by a lease may act until a deadline that is extended again and again. Once it was not extended in
+//! time, the process may never act again. Each agent checks the deadline itself, at every pass: one that did not run
+//! for a while finds out before it does anything else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,20 +12,20 @@ use baton_core::Nanos;
 use crate::agent::Agent;
 use crate::waker::Waker;
 
-/// The moment, shared by everyone who looks at it. Clones are the same tenure.
+/// The deadline, shared by all agents that check it. Clones are the same deadline.
 #[derive(Clone, Debug)]
-pub struct Tenure(Arc<AtomicU64>);
+pub struct LeaseDeadline(Arc<AtomicU64>);
 
-/// Stands for a tenure that is over: nothing makes another moment of it.
+/// Stands for a deadline that has passed: it cannot be extended any more.
 const OVER: u64 = 0;
 
-impl Tenure {
+impl LeaseDeadline {
     /// Until `ends`; [`Nanos::MAX`]: as long as the process runs.
     pub fn until(ends: Nanos) -> Self {
         Self(Arc::new(AtomicU64::new(ends.0)))
     }
 
-    /// Puts the end off. False if it is over already.
+    /// Extends it. False if it has passed already.
     pub fn extend(&self, ends: Nanos) -> bool {
         let later = |old: u64| (old != OVER).then(|| old.max(ends.0));
         // One word carries all there is to know; nothing else is ordered by it.
@@ -37,14 +37,14 @@ impl Tenure {
         self.0.store(OVER, Ordering::Relaxed);
     }
 
-    /// True if one may act at `now`. Once it was false for somebody it is so for everybody.
-    pub fn lasts(&self, now: Nanos) -> bool {
+    /// Whether the process may act at `now`. Once this was false for one caller, it is false for all.
+    pub fn is_valid(&self, now: Nanos) -> bool {
         loop {
             let ends = self.0.load(Ordering::Relaxed);
             if now.0 < ends {
                 return true;
             }
-            // Put off at this very moment: look again.
+            // Extended at this very moment: look again.
             let ended =
                 self.0.compare_exchange(ends, OVER, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if ended {
@@ -60,28 +60,28 @@ impl Tenure {
     }
 }
 
-/// An agent that does nothing any more when a tenure is over: its thread ends, and with it its connections.
+/// An agent that stops once a lease deadline has passed: its thread ends, and with it its connections.
 #[derive(Debug)]
-pub struct Tenured<A> {
+pub struct Fenced<A> {
     agent: A,
-    tenure: Tenure,
+    lease_deadline: LeaseDeadline,
 }
 
-impl<A: Agent> Tenured<A> {
-    /// `agent`, for as long as `tenure` lasts.
-    pub fn new(agent: A, tenure: Tenure) -> Self {
-        Self { agent, tenure }
+impl<A: Agent> Fenced<A> {
+    /// `agent`, for as long as `lease_deadline` lasts.
+    pub fn new(agent: A, lease_deadline: LeaseDeadline) -> Self {
+        Self { agent, lease_deadline }
     }
 }
 
-impl<A: Agent> Agent for Tenured<A> {
+impl<A: Agent> Agent for Fenced<A> {
     fn poll(&mut self, now: Nanos) -> usize {
         // The end counts as work: whoever runs this then asks whether it has finished.
-        if self.tenure.lasts(now) { self.agent.poll(now) } else { 1 }
+        if self.lease_deadline.is_valid(now) { self.agent.poll(now) } else { 1 }
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        let ends = self.tenure.ends().filter(|ends| *ends < Nanos::MAX);
+        let ends = self.lease_deadline.ends().filter(|ends| *ends < Nanos::MAX);
         [self.agent.next_timer(), ends].into_iter().flatten().min()
     }
 
@@ -94,7 +94,7 @@ impl<A: Agent> Agent for Tenured<A> {
     }
 
     fn finished(&self) -> bool {
-        self.tenure.ends().is_none() || self.agent.finished()
+        self.lease_deadline.ends().is_none() || self.agent.finished()
     }
 }
 
@@ -128,35 +128,35 @@ mod tests {
 
     #[test]
     fn it_lasts_as_long_as_it_is_put_off_in_time() {
-        let tenure = Tenure::until(ms(10));
-        assert!(tenure.lasts(ms(9)));
-        assert!(tenure.extend(ms(20)) && tenure.extend(ms(15)));
-        assert_eq!(tenure.ends(), Some(ms(20)));
-        assert!(tenure.lasts(ms(19)));
-        assert!(!tenure.lasts(ms(20)));
+        let lease_deadline = LeaseDeadline::until(ms(10));
+        assert!(lease_deadline.is_valid(ms(9)));
+        assert!(lease_deadline.extend(ms(20)) && lease_deadline.extend(ms(15)));
+        assert_eq!(lease_deadline.ends(), Some(ms(20)));
+        assert!(lease_deadline.is_valid(ms(19)));
+        assert!(!lease_deadline.is_valid(ms(20)));
     }
 
     #[test]
     fn what_is_over_for_one_is_over_for_all_and_for_good() {
-        let tenure = Tenure::until(ms(10));
-        let other = tenure.clone();
-        assert!(!tenure.lasts(ms(10)));
+        let lease_deadline = LeaseDeadline::until(ms(10));
+        let other = lease_deadline.clone();
+        assert!(!lease_deadline.is_valid(ms(10)));
         assert!(!other.extend(ms(99)), "the answer came too late");
-        assert!(!other.lasts(ms(9)));
-        let ended = Tenure::until(Nanos::MAX);
+        assert!(!other.is_valid(ms(9)));
+        let ended = LeaseDeadline::until(Nanos::MAX);
         ended.end();
-        assert!(!ended.lasts(ms(1)) && !ended.extend(ms(2)));
+        assert!(!ended.is_valid(ms(1)) && !ended.extend(ms(2)));
     }
 
     #[test]
     fn an_agent_makes_no_pass_after_the_end_and_asks_to_be_polled_at_it() {
-        let tenure = Tenure::until(ms(10));
-        let mut agent = Tenured::new(Counting(0), tenure.clone());
+        let lease_deadline = LeaseDeadline::until(ms(10));
+        let mut agent = Fenced::new(Counting(0), lease_deadline.clone());
         assert_eq!(agent.next_timer(), Some(ms(10)));
         assert_eq!((agent.poll(ms(9)), agent.agent.0, agent.finished()), (0, 1, false));
         assert_eq!((agent.poll(ms(10)), agent.agent.0, agent.finished()), (1, 1, true));
-        assert!(!tenure.extend(ms(30)));
-        let mut unbounded = Tenured::new(Counting(0), Tenure::until(Nanos::MAX));
+        assert!(!lease_deadline.extend(ms(30)));
+        let mut unbounded = Fenced::new(Counting(0), LeaseDeadline::until(Nanos::MAX));
         assert_eq!((unbounded.next_timer(), unbounded.poll(ms(600))), (Some(ms(500)), 0));
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct ModelLoad {
     pub(crate) slots: u64,
 }
 
-/// The load of each model. The thread on which the model lives writes it; the passage by which a
+/// The load of each model. The thread on which the model lives writes it; the migration channel by which a
 /// model moves orders the last write of its former home before the first of the new one.
 #[derive(Debug)]
 pub struct LoadBoard(Box<[[Counter; 3]]>);

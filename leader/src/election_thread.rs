@@ -1,7 +1,7 @@
-//! A candidacy's thread: it asks etcd what [`Candidacy`] wants to know, and puts the tenure off.
+//! The thread of an election: it sends etcd the requests of [`Election`] and extends the lease deadline.
 //!
-//! Towards the scheduler: [`News`], and the [`Tenure`] its agents look at themselves. The thread is not needed
-//! for stopping in time: if it hangs, the tenure is not put off any more.
+//! The scheduler gets [`LeaderEvent`]s and the [`LeaseDeadline`], which its agents check themselves. Stopping in time does
+//! not need the thread: if it hangs, nothing extends the deadline any more.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -9,87 +9,87 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use baton_core::Nanos;
-use baton_topo::{Clock, EtcdSpec, Tenure};
+use baton_topo::{Clock, EtcdSpec, LeaseDeadline};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::StartError;
-use crate::candidacy::{Candidacy, End, Step};
+use crate::election::{Election, End, Step};
 use crate::etcd::{Etcd, EtcdError};
-use crate::question::Question;
+use crate::etcd_messages::EtcdRequest;
 
-/// There are three at most in a candidacy.
-const NEWS_MAX: usize = 3;
+/// An election has at most three events.
+const EVENTS_MAX: usize = 3;
 
-/// What becomes of a candidacy.
+/// What an election leads to.
 #[derive(Clone, Debug)]
-pub enum News {
-    /// Somebody else leads; told once.
+pub enum LeaderEvent {
+    /// Another scheduler leads; sent once.
     Standby {
-        /// Where, as far as it can be told.
+        /// Its address, if etcd holds one.
         leader: Option<SocketAddr>,
     },
-    /// It leads, until the tenure ends.
+    /// This scheduler leads, until the lease deadline passes.
     Leads {
         /// etcd's revision: every leader's is higher than its predecessor's.
         epoch: u64,
         /// Until when its scheduler may act.
-        tenure: Tenure,
+        lease_deadline: LeaseDeadline,
     },
-    /// It led, and does not any more. The tenure is over.
+    /// This scheduler no longer leads. The lease deadline has passed.
     Lost {
         /// Why.
         problem: String,
     },
 }
 
-/// A running candidacy. Dropping it resigns: who leads must have stopped serving before.
+/// A running election. Dropping it resigns: a scheduler that leads must have stopped serving before.
 #[derive(Debug)]
-pub struct Candidate {
-    news: Receiver<News>,
+pub struct ElectionThread {
+    events: Receiver<LeaderEvent>,
     /// Disconnecting it is the order to resign.
     resign: Option<Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Candidate {
-    /// Begins to look whether somebody leads. `addr` is where members will reach this scheduler.
+impl ElectionThread {
+    /// Starts the election. Members will reach this scheduler at `addr`.
     ///
     /// # Errors
     /// See [`StartError`].
     pub fn start(spec: &EtcdSpec, addr: SocketAddr, clock: Clock) -> Result<Self, StartError> {
         let ttl = Nanos::from_millis(u64::from(spec.lease_ttl_s) * 1_000);
-        let patience = Duration::from_nanos(Candidacy::patience(ttl).0);
+        let patience = Duration::from_nanos(Election::patience(ttl).0);
         let etcd = Etcd::new(spec, Some(addr), patience)?;
-        let (news_out, news) = bounded(NEWS_MAX);
+        let (events_out, events) = bounded(EVENTS_MAX);
         let (resign, orders) = bounded(0);
         let campaign = Campaign {
-            candidacy: Candidacy::new(ttl),
+            election: Election::new(ttl),
             etcd,
             clock,
-            news: news_out,
-            tenure: None,
+            events: events_out,
+            lease_deadline: None,
             is_standby: false,
             problem: None,
         };
         let thread = std::thread::Builder::new()
             .name("baton-candidate".into())
             .spawn(move || campaign.run(&orders))?;
-        Ok(Self { news, resign: Some(resign), thread: Some(thread) })
+        Ok(Self { events, resign: Some(resign), thread: Some(thread) })
     }
 
-    /// The next news, if there are any within `timeout`.
-    pub fn news(&self, timeout: Duration) -> Option<News> {
-        match self.news.recv_timeout(timeout) {
-            Ok(news) => Some(news),
+    /// The next event, if there is one within `timeout`.
+    pub fn next_event(&self, timeout: Duration) -> Option<LeaderEvent> {
+        match self.events.recv_timeout(timeout) {
+            Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
-                Some(News::Lost { problem: "its thread has died; see the log above".into() })
+                Some(LeaderEvent::Lost { problem: "its thread has died; see the log above".into() })
             }
         }
     }
 }
 
-impl Drop for Candidate {
+impl Drop for ElectionThread {
     /// Takes a few attempts to reach etcd at most.
     fn drop(&mut self) {
         drop(self.resign.take());
@@ -103,12 +103,12 @@ impl Drop for Candidate {
 
 /// What the thread owns.
 struct Campaign {
-    candidacy: Candidacy,
+    election: Election,
     etcd: Etcd,
     clock: Clock,
-    news: Sender<News>,
+    events: Sender<LeaderEvent>,
     /// Once it leads.
-    tenure: Option<Tenure>,
+    lease_deadline: Option<LeaseDeadline>,
     is_standby: bool,
     /// The last question's, if it had no answer.
     problem: Option<EtcdError>,
@@ -117,8 +117,8 @@ struct Campaign {
 impl Campaign {
     fn run(mut self, orders: &Receiver<Infallible>) {
         loop {
-            match self.candidacy.step(self.clock.now()) {
-                Step::Ask(question) => self.ask(question),
+            match self.election.step(self.clock.now()) {
+                Step::Ask(request) => self.ask(request),
                 Step::Wait(until) => self.wait(until, orders),
                 Step::Ended(end) => return self.end(end, orders),
             }
@@ -126,10 +126,10 @@ impl Campaign {
         }
     }
 
-    fn ask(&mut self, question: Question) {
+    fn ask(&mut self, request: EtcdRequest) {
         let sent = self.clock.now();
-        let answer = self.etcd.ask(question);
-        self.candidacy.answered(sent, self.clock.now(), answer.as_ref().ok().copied());
+        let answer = self.etcd.ask(request);
+        self.election.answered(sent, self.clock.now(), answer.as_ref().ok().copied());
         match (answer, self.problem.take()) {
             (Err(error), None) => {
                 tracing::warn!(%error, "etcd does not answer");
@@ -144,47 +144,47 @@ impl Campaign {
     fn wait(&mut self, until: Nanos, orders: &Receiver<Infallible>) {
         let span = Duration::from_nanos((until - self.clock.now()).0);
         if let Err(RecvTimeoutError::Disconnected) = orders.recv_timeout(span) {
-            self.candidacy.resign(self.clock.now());
+            self.election.resign(self.clock.now());
         }
     }
 
     /// Tells what has changed.
     fn proclaim(&mut self) {
-        match (self.candidacy.tenure(self.clock.now()), &self.tenure) {
+        match (self.election.lease_deadline(self.clock.now()), &self.lease_deadline) {
             // If the agents have stopped meanwhile, the scheduler must end; it sees so itself.
-            (Some((_, ends)), Some(tenure)) => {
-                tenure.extend(ends);
+            (Some((_, ends)), Some(lease_deadline)) => {
+                lease_deadline.extend(ends);
             }
             (Some((epoch, ends)), None) => {
-                let tenure = self.tenure.insert(Tenure::until(ends)).clone();
-                self.tell(News::Leads { epoch, tenure });
+                let lease_deadline = self.lease_deadline.insert(LeaseDeadline::until(ends)).clone();
+                self.tell(LeaderEvent::Leads { epoch, lease_deadline });
             }
             (None, _) => {
-                if let Some(holder) = self.candidacy.leader()
+                if let Some(holder) = self.election.leader()
                     && !std::mem::replace(&mut self.is_standby, true)
                 {
-                    self.tell(News::Standby { leader: holder.addr });
+                    self.tell(LeaderEvent::Standby { leader: holder.addr });
                 }
             }
         }
     }
 
     fn end(self, end: End, orders: &Receiver<Infallible>) {
-        if let Some(tenure) = &self.tenure {
-            tenure.end();
+        if let Some(lease_deadline) = &self.lease_deadline {
+            lease_deadline.end();
         }
         if end == End::Resigned {
             return;
         }
         let gone = "etcd has ended the lease, or this process stood still".to_owned();
         let problem = self.problem.as_ref().map_or(gone, ToString::to_string);
-        self.tell(News::Lost { problem });
-        // The news would be "died" if the channel closed now.
+        self.tell(LeaderEvent::Lost { problem });
+        // The event would be "died" if the channel closed now.
         let _ = orders.recv();
     }
 
-    fn tell(&self, news: News) {
+    fn tell(&self, event: LeaderEvent) {
         // There is room for all there can be; and if nobody listens, nobody is to be told.
-        let _ = self.news.try_send(news);
+        let _ = self.events.try_send(event);
     }
 }

@@ -6,7 +6,7 @@ mod stage;
 use baton_core::{DropReason, ModelId, Nanos};
 use baton_rdma::Transport;
 use baton_rdma::wire::{BatchStatus, RefuseCode, Role};
-use baton_scheduler::limits::{MODEL_NOTICES_MAX, PASSAGE_MAX, RANK_NOTICES_MAX};
+use baton_scheduler::limits::{MIGRATION_MAX, MODEL_NOTICES_MAX, RANK_NOTICES_MAX};
 use baton_topo::{Agent, PolicyName};
 use stage::{Member, Stage, Told, cluster, ms};
 
@@ -155,7 +155,7 @@ fn a_model_that_comes_back_is_as_if_it_had_never_left() {
     assert_eq!(stage.scheduler.model_threads[0].in_flight(), 1);
 }
 
-/// Each move makes a passage. What it is for is over once the model has come back to where it led from.
+/// Each move makes a migration channel. What it is for is over once the model has come back to where it led from.
 #[test]
 fn passages_of_former_moves_do_not_pile_up() {
     let mut stage = Stage::new(&cluster(PolicyName::Symphony, 3));
@@ -208,7 +208,7 @@ fn who_is_told_the_former_home_and_joins_later_hears_of_the_move() {
     assert_eq!(joining.models.last(), Some(&(name, 1)));
 }
 
-/// As many requests as the passage holds beside the model: what comes back then cannot follow, and is
+/// As many requests as the migration channel holds beside the model: what comes back then cannot follow, and is
 /// told.
 #[test]
 fn a_batch_given_back_when_the_passage_is_full_is_told() {
@@ -217,7 +217,7 @@ fn a_batch_given_back_when_the_passage_is_full_is_told() {
     let (batch, _) = plan(&stage.exchange(&mut backend));
     move_model(&mut stage, 0, 1);
     poll(&mut stage, 0);
-    for slot in 1..PASSAGE_MAX as u32 {
+    for slot in 1..MIGRATION_MAX as u32 {
         submit(&stage, &mut frontend, 0, slot);
         poll(&mut stage, 0);
     }
