@@ -11,7 +11,6 @@ use baton_core::{
     ModelSink, ModelState, Nanos, NetworkDelay, Pace, Policy, Prefer, Profile, RankLimits,
     RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved,
 };
-use baton_topo::PolicyName;
 
 const MODELS: u32 = 32;
 const GPUS: u32 = 64;
@@ -113,7 +112,7 @@ impl Bench {
         let grants = vec![0; MODELS as usize];
         let now = Nanos::from_millis(1_000);
         let shape = Shape {
-            policy: PolicyName::Baton,
+            policy: Policy::Baton,
             model_threads: 1,
             models,
             gpus: GPUS,

@@ -25,8 +25,7 @@ mod tcp;
 mod traffic;
 mod workload;
 
-use baton_core::Nanos;
-use baton_topo::PolicyName;
+use baton_core::{Nanos, Policy};
 
 pub(crate) use cpu::thread_time;
 pub use memory::Memory;
@@ -45,7 +44,7 @@ use workload::Workload;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
     /// How the scheduler batches.
-    pub policy: PolicyName,
+    pub policy: Policy,
     /// ModelThreads, at least 1.
     pub model_threads: u32,
     /// Models, at least one for each ModelThread.
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
 
     const TINY: Shape = Shape {
-        policy: PolicyName::Baton,
+        policy: Policy::Baton,
         model_threads: 1,
         models: 3,
         gpus: 4,

@@ -3,7 +3,7 @@
 
 use assert_no_alloc::{AllocDisabler, assert_no_alloc};
 use baton_bench::sched::{Shape, Stepper};
-use baton_topo::PolicyName;
+use baton_core::Policy;
 
 #[global_allocator]
 static ALLOCATOR: AllocDisabler = AllocDisabler;
@@ -15,10 +15,10 @@ const START_UP: u32 = 4_000;
 #[test]
 fn serving_allocates_nothing() {
     for (policy, model_threads, models) in [
-        (PolicyName::Baton, 1, 10),
-        (PolicyName::Baton, 2, 200),
-        (PolicyName::Symphony, 1, 32),
-        (PolicyName::Eager, 1, 32),
+        (Policy::Baton, 1, 10),
+        (Policy::Baton, 2, 200),
+        (Policy::Symphony, 1, 32),
+        (Policy::Eager, 1, 32),
     ] {
         let shape =
             Shape { policy, model_threads, models, gpus: 64, seconds: 1.0, rate: None, seed: 1 };

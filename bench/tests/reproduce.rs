@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+use baton_core::Policy;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -131,7 +132,11 @@ fn the_fewest_gpus_are_the_fewest() {
         let scenario = Scenario::parse(point["scenario"].as_str().unwrap()).unwrap();
         let worst = |gpus, rate_rps| {
             let scenario = Scenario { gpus, ..scenario.clone() };
-            let run = Run { policy: PolicyName::Baton, rate_rps, seed: scenario.seed };
+            let run = Run {
+                policy: PolicyName::Production(Policy::Baton),
+                rate_rps,
+                seed: scenario.seed,
+            };
             run_distributions(&scenario, run).unwrap().0.worst_model_bad_rate
         };
         for run in point["runs"].as_array().unwrap() {

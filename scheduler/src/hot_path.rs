@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use baton_core::{ModelConfig, NetworkDelay, Policy};
+use baton_core::{ModelConfig, NetworkDelay};
 use baton_rdma::Transport;
-use baton_topo::{Cluster, Idle, PolicyName, Waker};
+use baton_topo::{Cluster, Idle, Waker};
 use crossbeam_channel::Receiver;
 
 use crate::link::{
@@ -102,11 +102,7 @@ fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> 
         response: cluster.network.response,
         jitter: cluster.network.jitter,
     };
-    let policy = match cluster.scheduler.policy {
-        PolicyName::Baton => Policy::Baton,
-        PolicyName::Symphony => Policy::Symphony,
-        PolicyName::Eager => Policy::Eager,
-    };
+    let policy = cluster.scheduler.policy;
     let resident = |model: &baton_topo::ModelSpec| Resident {
         config: ModelConfig {
             id: model.id,
@@ -114,7 +110,7 @@ fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> 
             slo: model.slo,
             queue_capacity: model.queue_capacity,
             policy,
-            prefer: cluster.scheduler.prefer.into(),
+            prefer: cluster.scheduler.prefer,
             network,
         },
         subcluster: model.subcluster,

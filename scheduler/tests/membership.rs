@@ -2,18 +2,17 @@
 
 mod stage;
 
-use baton_core::{DropReason, Nanos, TaskId};
+use baton_core::{DropReason, Nanos, Policy, TaskId};
 use baton_rdma::wire::{
     JoinBackend, JoinFrontend, ProfileDesc, Ready, RefuseCode, Role, SlabDesc, Submit, WireAddr,
 };
 use baton_rdma::{Identity, Transport};
-use baton_topo::PolicyName;
 use stage::{Member, Stage, Told, cluster, ms};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
 fn stage() -> Stage {
-    Stage::new(&cluster(PolicyName::Symphony, 2))
+    Stage::new(&cluster(Policy::Symphony, 2))
 }
 
 fn refused(told: &[Told]) -> Option<RefuseCode> {
@@ -340,7 +339,7 @@ fn of_two_profiles_the_slower_one_counts_whoever_came_first() {
 /// Without a connection it could be sent no batch.
 #[test]
 fn a_backend_that_is_ready_and_not_connected_is_given_nothing() {
-    let mut stage = Stage::new(&cluster(PolicyName::Eager, 1));
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
     let mut frontend = stage.frontend();
     let mut hollow = stage.member(Role::Backend);
     hollow.send(&ProfileDesc { model: 0.into() }, &[]);

@@ -3,15 +3,15 @@
 
 mod stage;
 
-use baton_core::{DropReason, ModelId, Nanos};
+use baton_core::{DropReason, ModelId, Nanos, Policy};
 use baton_rdma::Transport;
 use baton_rdma::wire::{BatchStatus, RefuseCode, Role};
 use baton_scheduler::limits::{MIGRATION_MAX, MODEL_NOTICES_MAX, RANK_NOTICES_MAX};
-use baton_topo::{Agent, PolicyName};
+use baton_topo::Agent;
 use stage::{Member, Stage, Told, cluster, ms};
 
 /// Model 0 lives on thread 0, model 1 on thread 1; a frontend, and a backend for `model`.
-fn stage(policy: PolicyName, model: u32) -> (Stage, Member, Member) {
+fn stage(policy: Policy, model: u32) -> (Stage, Member, Member) {
     let mut stage = Stage::new(&cluster(policy, 2));
     let (frontend, backend) = (stage.frontend(), stage.backend("b", model, 1));
     (stage, frontend, backend)
@@ -47,7 +47,7 @@ fn passed_on(stage: &Stage, thread: usize) -> u64 {
 
 #[test]
 fn what_waits_goes_along_and_is_planned_at_the_new_home() {
-    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Symphony, 0);
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Symphony, 0);
     let tasks: Vec<u64> = (0..3).map(|slot| submit(&stage, &mut frontend, 0, slot)).collect();
     stage.settle();
     move_model(&mut stage, 0, 1);
@@ -64,7 +64,7 @@ fn what_waits_goes_along_and_is_planned_at_the_new_home() {
 
 #[test]
 fn requests_and_wishes_that_come_to_the_former_home_follow() {
-    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Symphony, 0);
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Symphony, 0);
     move_model(&mut stage, 0, 1);
     let before = submit(&stage, &mut frontend, 0, 0);
     stage.settle();
@@ -84,7 +84,7 @@ fn requests_and_wishes_that_come_to_the_former_home_follow() {
 
 #[test]
 fn a_grant_that_comes_to_the_former_home_follows() {
-    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 0);
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
     let first = submit(&stage, &mut frontend, 0, 0);
     poll(&mut stage, 0);
     let now = stage.now;
@@ -102,7 +102,7 @@ fn a_grant_that_comes_to_the_former_home_follows() {
 
 #[test]
 fn what_the_former_home_published_last_is_not_news() {
-    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 1);
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 1);
     let task = submit(&stage, &mut frontend, 1, 0);
     poll(&mut stage, 1);
     move_model(&mut stage, 1, 0);
@@ -114,7 +114,7 @@ fn what_the_former_home_published_last_is_not_news() {
 
 #[test]
 fn a_batch_given_back_to_the_former_home_is_planned_again_at_the_new_one() {
-    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 0);
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
     let task = submit(&stage, &mut frontend, 0, 0);
     let (batch, _) = plan(&stage.exchange(&mut backend));
     move_model(&mut stage, 0, 1);
@@ -127,7 +127,7 @@ fn a_batch_given_back_to_the_former_home_is_planned_again_at_the_new_one() {
 
 #[test]
 fn a_frontend_that_goes_while_its_tasks_are_under_way_takes_them_along() {
-    let (mut stage, mut frontend, _backend) = stage(PolicyName::Symphony, 0);
+    let (mut stage, mut frontend, _backend) = stage(Policy::Symphony, 0);
     submit(&stage, &mut frontend, 0, 0);
     stage.settle();
     move_model(&mut stage, 0, 1);
@@ -143,7 +143,7 @@ fn a_frontend_that_goes_while_its_tasks_are_under_way_takes_them_along() {
 
 #[test]
 fn a_model_that_comes_back_is_as_if_it_had_never_left() {
-    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Symphony, 0);
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Symphony, 0);
     let first = submit(&stage, &mut frontend, 0, 0);
     for to in [1, 0, 1, 0] {
         move_model(&mut stage, 0, to);
@@ -158,7 +158,7 @@ fn a_model_that_comes_back_is_as_if_it_had_never_left() {
 /// Each move makes a migration channel. What it is for is over once the model has come back to where it led from.
 #[test]
 fn passages_of_former_moves_do_not_pile_up() {
-    let mut stage = Stage::new(&cluster(PolicyName::Symphony, 3));
+    let mut stage = Stage::new(&cluster(Policy::Symphony, 3));
     let mut open_after = |to: usize| -> Vec<usize> {
         move_model(&mut stage, 0, to);
         stage.settle();
@@ -179,7 +179,7 @@ fn passages_of_former_moves_do_not_pile_up() {
 /// new one none yet.
 #[test]
 fn what_is_under_way_when_the_last_backend_goes_is_told_at_the_new_home() {
-    let (mut stage, mut frontend, backend) = stage(PolicyName::Symphony, 0);
+    let (mut stage, mut frontend, backend) = stage(Policy::Symphony, 0);
     let task = submit(&stage, &mut frontend, 0, 0);
     stage.settle();
     move_model(&mut stage, 0, 1);
@@ -199,7 +199,7 @@ fn what_is_under_way_when_the_last_backend_goes_is_told_at_the_new_home() {
 
 #[test]
 fn who_is_told_the_former_home_and_joins_later_hears_of_the_move() {
-    let (mut stage, ..) = stage(PolicyName::Symphony, 0);
+    let (mut stage, ..) = stage(Policy::Symphony, 0);
     let mut joining = stage.member(Role::Frontend);
     let (name, home) = joining.models[0].clone();
     assert_eq!(home, 0);
@@ -212,7 +212,7 @@ fn who_is_told_the_former_home_and_joins_later_hears_of_the_move() {
 /// told.
 #[test]
 fn a_batch_given_back_when_the_passage_is_full_is_told() {
-    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 0);
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
     let task = submit(&stage, &mut frontend, 0, 0);
     let (batch, _) = plan(&stage.exchange(&mut backend));
     move_model(&mut stage, 0, 1);
@@ -233,7 +233,7 @@ fn a_batch_given_back_when_the_passage_is_full_is_told() {
 
 #[test]
 fn one_model_moves_at_a_time_and_only_to_where_it_is_not() {
-    let (mut stage, ..) = stage(PolicyName::Symphony, 0);
+    let (mut stage, ..) = stage(Policy::Symphony, 0);
     let control = &mut stage.scheduler.control;
     assert!(!control.move_model(ModelId(0), 0), "it is there");
     assert!(!control.move_model(ModelId(0), 2), "no such thread");
@@ -248,7 +248,7 @@ fn one_model_moves_at_a_time_and_only_to_where_it_is_not() {
 /// even of a backend that is not connected and is granted again and again meanwhile.
 #[test]
 fn a_model_that_moves_while_the_control_thread_stands_still_is_not_the_last_one() {
-    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 0);
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
     backend.transport.close(backend.threads[0], RefuseCode::Shutdown, "");
     backend.transport.flush();
     submit(&stage, &mut frontend, 0, 0);

@@ -2,14 +2,14 @@
 
 mod stage;
 
-use baton_core::{DropReason, ModelId, QuotaLimits, RateLimit};
+use baton_core::{DropReason, ModelId, Policy, QuotaLimits, RateLimit};
 use baton_rdma::wire::VERSION_QUOTA;
-use baton_topo::{Cluster, PolicyName};
+use baton_topo::Cluster;
 use stage::{Member, Stage, Told, cluster, ms};
 
 /// Both models take 1,000 tasks/s in all, 100 at once, and 50 of each frontend, 16 at once.
 fn limited(model_threads: u32) -> Cluster {
-    let mut cluster = cluster(PolicyName::Eager, model_threads);
+    let mut cluster = cluster(Policy::Eager, model_threads);
     let [model, frontend] = [1_000.0, 50.0].map(|rps| Some(RateLimit::per_second(rps)));
     for spec in &mut cluster.models {
         spec.quota = QuotaLimits { model, frontend };

@@ -2,16 +2,15 @@
 
 mod stage;
 
-use baton_core::{DropReason, FailReason, Nanos};
+use baton_core::{DropReason, FailReason, Nanos, Policy};
 use baton_rdma::Transport;
 use baton_rdma::wire::{BatchStatus, RefuseCode, Submit};
-use baton_topo::PolicyName;
 use stage::{Member, Stage, Told, cluster, ms};
 
 const DROPPED: u8 = 1;
 const FAILED: u8 = 2;
 
-fn stage(policy: PolicyName) -> Stage {
+fn stage(policy: Policy) -> Stage {
     Stage::new(&cluster(policy, 1))
 }
 
@@ -39,7 +38,7 @@ fn submit(stage: &mut Stage, frontend: &mut Member, count: u32) -> Vec<u64> {
 
 #[test]
 fn deferred_tasks_leave_as_one_batch_at_the_frontrun_moment() {
-    let mut stage = stage(PolicyName::Symphony);
+    let mut stage = stage(Policy::Symphony);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 3);
     // ℓ(4) = 8 ms before the deadline of 30 ms: until then a fourth task could still join.
@@ -58,7 +57,7 @@ fn deferred_tasks_leave_as_one_batch_at_the_frontrun_moment() {
 
 #[test]
 fn eager_tasks_leave_at_once_on_the_lowest_slot() {
-    let mut stage = stage(PolicyName::Eager);
+    let mut stage = stage(Policy::Eager);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 2));
     let tasks = submit(&mut stage, &mut frontend, 1);
     let (_, gpu, planned) = plan(&stage.exchange(&mut backend));
@@ -67,7 +66,7 @@ fn eager_tasks_leave_at_once_on_the_lowest_slot() {
 
 #[test]
 fn without_a_backend_a_task_is_told_at_once() {
-    let mut stage = stage(PolicyName::Symphony);
+    let mut stage = stage(Policy::Symphony);
     let mut frontend = stage.frontend();
     let task = frontend.task(0, 0);
     frontend.submit(0, task, stage.now + ms(30));
@@ -76,7 +75,7 @@ fn without_a_backend_a_task_is_told_at_once() {
 
 #[test]
 fn bad_submissions_are_answered_with_their_reason() {
-    let mut stage = stage(PolicyName::Symphony);
+    let mut stage = stage(Policy::Symphony);
     let (mut frontend, _backend) = (stage.frontend(), stage.backend("b", 0, 1));
     let (late, hopeless, unknown) = (frontend.task(0, 0), frontend.task(1, 0), frontend.task(2, 0));
     frontend.submit(0, late, stage.now - ms(1));
@@ -100,7 +99,7 @@ fn bad_submissions_are_answered_with_their_reason() {
 
 #[test]
 fn a_full_queue_refuses_the_next_task_only() {
-    let mut stage = stage(PolicyName::Symphony);
+    let mut stage = stage(Policy::Symphony);
     let (mut frontend, _backend) = (stage.frontend(), stage.backend("b", 0, 1));
     // A batch of the largest size leaves at once for the idle slot; the rest fills the queue.
     let total = 8 + 16 + 1;
@@ -117,7 +116,7 @@ fn a_full_queue_refuses_the_next_task_only() {
 
 #[test]
 fn a_frontend_that_names_anothers_task_is_thrown_out() {
-    let mut stage = stage(PolicyName::Symphony);
+    let mut stage = stage(Policy::Symphony);
     let (mut honest, mut liar) = (stage.frontend(), stage.frontend());
     let task = honest.task(0, 0);
     liar.submit(0, task, stage.now + ms(30));
@@ -133,7 +132,7 @@ fn a_frontend_that_names_anothers_task_is_thrown_out() {
 
 #[test]
 fn cancelled_before_its_batch_a_task_is_dropped_and_after_it_is_not() {
-    let mut stage = stage(PolicyName::Symphony);
+    let mut stage = stage(Policy::Symphony);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 2);
     frontend.cancel(0, tasks[0]);
@@ -146,7 +145,7 @@ fn cancelled_before_its_batch_a_task_is_dropped_and_after_it_is_not() {
 
 #[test]
 fn a_dead_backends_tasks_run_elsewhere_if_there_is_time() {
-    let mut stage = stage(PolicyName::Eager);
+    let mut stage = stage(Policy::Eager);
     let (mut frontend, mut first) = (stage.frontend(), stage.backend("b1", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 1);
     plan(&stage.exchange(&mut first));
@@ -158,7 +157,7 @@ fn a_dead_backends_tasks_run_elsewhere_if_there_is_time() {
 
 #[test]
 fn a_dead_backends_tasks_fail_when_time_is_up() {
-    let mut stage = stage(PolicyName::Eager);
+    let mut stage = stage(Policy::Eager);
     let (mut frontend, mut first) = (stage.frontend(), stage.backend("b1", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 1);
     plan(&stage.exchange(&mut first));
@@ -172,7 +171,7 @@ fn a_dead_backends_tasks_fail_when_time_is_up() {
 
 #[test]
 fn when_the_last_backend_dies_what_waits_is_told() {
-    let mut stage = stage(PolicyName::Symphony);
+    let mut stage = stage(Policy::Symphony);
     let (mut frontend, backend) = (stage.frontend(), stage.backend("b1", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 2);
     drop(backend.transport);
@@ -182,7 +181,7 @@ fn when_the_last_backend_dies_what_waits_is_told() {
 
 #[test]
 fn when_the_last_backend_leaves_what_waits_is_told_and_nothing_more_is_taken() {
-    let mut stage = stage(PolicyName::Symphony);
+    let mut stage = stage(Policy::Symphony);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b1", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 2);
     backend.leave();
@@ -198,7 +197,7 @@ fn when_the_last_backend_leaves_what_waits_is_told_and_nothing_more_is_taken() {
 
 #[test]
 fn a_backend_that_goes_takes_neither_the_others_nor_another_subclusters_tasks() {
-    let mut stage = stage(PolicyName::Symphony);
+    let mut stage = stage(Policy::Symphony);
     let mut frontend = stage.frontend();
     let mut staying = stage.backend("a1", 0, 1);
     let [going, last] = [("a2", 0), ("b", 1)].map(|(name, at)| stage.backend(name, at, 1));
@@ -220,7 +219,7 @@ fn a_backend_that_goes_takes_neither_the_others_nor_another_subclusters_tasks() 
 #[test]
 fn a_hopeless_task_is_told_at_its_moment_whatever_the_timer_was_set_for() {
     for before in [ms(30), ms(10_000)] {
-        let mut stage = stage(PolicyName::Eager);
+        let mut stage = stage(Policy::Eager);
         let (mut frontend, _backend) = (stage.frontend(), stage.backend("b", 0, 1));
         let [first, second, patient, urgent] = [0, 1, 2, 3].map(|slot| frontend.task(slot, 0));
         for task in [first, second] {
@@ -246,7 +245,7 @@ fn a_hopeless_task_is_told_at_its_moment_whatever_the_timer_was_set_for() {
 
 #[test]
 fn a_dead_frontends_tasks_leave_the_queue() {
-    let mut stage = stage(PolicyName::Symphony);
+    let mut stage = stage(Policy::Symphony);
     let (mut frontend, mut other) = (stage.frontend(), stage.frontend());
     let mut backend = stage.backend("b", 0, 1);
     submit(&mut stage, &mut frontend, 2);
@@ -263,7 +262,7 @@ fn a_dead_frontends_tasks_leave_the_queue() {
 
 #[test]
 fn a_batch_given_back_is_planned_again_or_dropped() {
-    let mut stage = stage(PolicyName::Eager);
+    let mut stage = stage(Policy::Eager);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 1);
     let (first, gpu, _) = plan(&stage.exchange(&mut backend));
@@ -279,7 +278,7 @@ fn a_batch_given_back_is_planned_again_or_dropped() {
 
 #[test]
 fn reports_nobody_waits_for_are_counted_and_harmless() {
-    let mut stage = stage(PolicyName::Eager);
+    let mut stage = stage(Policy::Eager);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b1", 0, 1));
     let mut other = stage.backend("b2", 0, 1);
     submit(&mut stage, &mut frontend, 1);
@@ -298,7 +297,7 @@ fn reports_nobody_waits_for_are_counted_and_harmless() {
 
 #[test]
 fn a_busy_backend_drains_after_its_last_batch_and_gets_no_other() {
-    let mut stage = stage(PolicyName::Eager);
+    let mut stage = stage(Policy::Eager);
     let (mut frontend, mut leaving) = (stage.frontend(), stage.backend("b1", 0, 1));
     submit(&mut stage, &mut frontend, 1);
     let (batch, gpu, _) = plan(&stage.exchange(&mut leaving));
@@ -316,7 +315,7 @@ fn a_busy_backend_drains_after_its_last_batch_and_gets_no_other() {
 /// Threads come to an end one after the other; what the first closes is nobody's loss.
 #[test]
 fn a_thread_that_has_ended_takes_no_member_from_those_that_have_not() {
-    let mut stage = Stage::new(&cluster(PolicyName::Eager, 2));
+    let mut stage = Stage::new(&cluster(Policy::Eager, 2));
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
     submit(&mut stage, &mut frontend, 1);
     let (batch, gpu, _) = plan(&stage.exchange(&mut backend));
@@ -338,7 +337,7 @@ fn a_thread_that_has_ended_takes_no_member_from_those_that_have_not() {
 
 #[test]
 fn the_gpus_that_the_traffic_needs_are_counted_and_forgotten() {
-    let mut stage = stage(PolicyName::Baton);
+    let mut stage = stage(Policy::Baton);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 2));
     let needed = |stage: &Stage| stage.scheduler.counters().control_thread.gpus_needed.get();
     assert_eq!(needed(&stage), 0, "nothing has come");

@@ -5,16 +5,16 @@
 
 mod stage;
 
-use baton_core::{DropReason, ModelId, Nanos};
+use baton_core::{DropReason, ModelId, Nanos, Policy};
 use baton_rdma::wire::{
     BatchStatus, JoinBackend, JoinFrontend, ProfileDesc, Ready, RefuseCode, Role, WireAddr,
 };
 use baton_rdma::{Identity, TcpConfig, TcpTransport, Transport};
-use baton_topo::{Agent, Clock, PolicyName};
+use baton_topo::{Agent, Clock};
 use stage::{Member, Stage, Told, cluster, ms};
 
 /// A frontend, and a backend for model 0.
-fn stage(policy: PolicyName, model_threads: u32, gpus: u32) -> (Stage, Member, Member) {
+fn stage(policy: Policy, model_threads: u32, gpus: u32) -> (Stage, Member, Member) {
     let mut stage = Stage::new(&cluster(policy, model_threads));
     let (frontend, backend) = (stage.frontend(), stage.backend("b", 0, gpus));
     (stage, frontend, backend)
@@ -52,7 +52,7 @@ fn poll(stage: &mut Stage, thread: usize) {
 
 #[test]
 fn what_waits_is_given_back_at_once() {
-    let (mut stage, mut frontend, _backend) = stage(PolicyName::Symphony, 1, 1);
+    let (mut stage, mut frontend, _backend) = stage(Policy::Symphony, 1, 1);
     let tasks = [0, 1].map(|slot| submit(&mut stage, &mut frontend, slot));
     stage.scheduler.stop_serving();
     let told = stage.exchange(&mut frontend);
@@ -64,7 +64,7 @@ fn what_waits_is_given_back_at_once() {
 
 #[test]
 fn the_last_word_is_said_after_the_last_batch() {
-    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 1, 2);
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 1, 2);
     for slot in [0, 1] {
         submit(&mut stage, &mut frontend, slot);
     }
@@ -94,7 +94,7 @@ fn the_last_word_is_said_after_the_last_batch() {
 #[test]
 fn what_comes_back_from_a_backend_is_given_back() {
     for status in [Some(BatchStatus::Expired), Some(BatchStatus::Refused), None] {
-        let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 1, 1);
+        let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 1, 1);
         let task = submit(&mut stage, &mut frontend, 0);
         let (batch, gpu) = planned(&stage.exchange(&mut backend))[0];
         stage.scheduler.stop_serving();
@@ -114,7 +114,7 @@ fn what_comes_back_from_a_backend_is_given_back() {
 /// The new home has nothing to wait for and has ended: nothing can follow the model any more.
 #[test]
 fn what_comes_to_a_models_former_home_is_given_back_there() {
-    let (mut stage, mut frontend, mut backend) = stage(PolicyName::Eager, 2, 1);
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 2, 1);
     let task = submit(&mut stage, &mut frontend, 0);
     let (batch, gpu) = planned(&stage.exchange(&mut backend))[0];
     assert!(stage.scheduler.control.move_model(ModelId(0), 1));
@@ -132,7 +132,7 @@ fn what_comes_to_a_models_former_home_is_given_back_there() {
 
 #[test]
 fn a_model_under_way_is_waited_for_and_its_tasks_are_given_back() {
-    let (mut stage, mut frontend, _backend) = stage(PolicyName::Symphony, 2, 1);
+    let (mut stage, mut frontend, _backend) = stage(Policy::Symphony, 2, 1);
     let tasks = [0, 1].map(|slot| submit(&mut stage, &mut frontend, slot));
     assert!(stage.scheduler.control.move_model(ModelId(0), 1));
     stage.scheduler.stop_serving();
@@ -153,7 +153,7 @@ struct Live {
 
 impl Live {
     fn start() -> Self {
-        let mut cluster = cluster(PolicyName::Eager, 1);
+        let mut cluster = cluster(Policy::Eager, 1);
         cluster.scheduler.member_timeout = ms(60_000);
         let clock = Clock::start();
         Self { scheduler: baton_scheduler::start(&cluster, clock).unwrap(), clock }

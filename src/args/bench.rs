@@ -254,7 +254,7 @@ pub(crate) struct BenchSoakArgs {
 pub(crate) struct BenchSchedArgs {
     /// How the scheduler batches
     #[arg(long, default_value = "baton", value_parser = production_policy())]
-    pub(crate) policy: baton_topo::PolicyName,
+    pub(crate) policy: baton_core::Policy,
     /// ModelThreads
     #[arg(long, default_value_t = 1)]
     pub(crate) model_threads: u32,

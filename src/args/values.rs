@@ -3,10 +3,10 @@
 use baton_topo::{Idle, TransportChoice};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-pub(super) fn production_policy() -> impl TypedValueParser<Value = baton_topo::PolicyName> {
-    let all = baton_topo::PolicyName::ALL;
+pub(super) fn production_policy() -> impl TypedValueParser<Value = baton_core::Policy> {
+    let all = baton_core::Policy::ALL;
     let named = move |name: &str| all.into_iter().find(|policy| policy.name() == name);
-    PossibleValuesParser::new(all.map(baton_topo::PolicyName::name))
+    PossibleValuesParser::new(all.map(baton_core::Policy::name))
         .map(move |name| named(&name).expect("the parser knows these names only"))
 }
 

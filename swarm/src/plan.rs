@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 
-use baton_core::{ModelId, Nanos, Profile, QuotaLimits, RateLimit, SubclusterId};
+use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, RateLimit, SubclusterId};
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
-    PolicyName, SchedulerSpec,
+    SchedulerSpec,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -176,8 +176,8 @@ fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {
             model_threads: rng.random_range(1..=3),
             idle: Idle::Park,
             cores: Vec::new(),
-            policy: PolicyName::ALL[rng.random_range(0..PolicyName::ALL.len())],
-            prefer: baton_topo::PreferName::default(),
+            policy: Policy::ALL[rng.random_range(0..Policy::ALL.len())],
+            prefer: baton_core::Prefer::default(),
             // Two heartbeats and some: less would take the living for dead.
             member_timeout: ms(rng.random_range(250..=450)),
             etcd: None,

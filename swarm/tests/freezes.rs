@@ -4,9 +4,8 @@
 
 mod served;
 
-use baton_core::{FailReason, Nanos};
+use baton_core::{FailReason, Nanos, Policy};
 use baton_swarm::{Conditions, Holds, Link};
-use baton_topo::PolicyName;
 use rand::RngExt;
 use served::{LOAD, Served, cluster, ms};
 
@@ -14,7 +13,7 @@ use served::{LOAD, Served, cluster, ms};
 const LONG: Nanos = Nanos::from_millis(5_000);
 
 fn served(member_timeout: Nanos, seed: u64) -> Served {
-    let mut cluster = cluster(2, PolicyName::ALL[seed as usize % PolicyName::ALL.len()]);
+    let mut cluster = cluster(2, Policy::ALL[seed as usize % Policy::ALL.len()]);
     cluster.scheduler.member_timeout = member_timeout;
     Served::of(cluster, Conditions::quiet(), seed)
 }
@@ -137,7 +136,7 @@ fn a_member_that_stood_still_for_too_long_joins_again_at_once() {
 /// The leases of its tasks end while a frontend stands still, and the answers are more than one pass takes.
 #[test]
 fn answers_that_have_arrived_are_read_before_a_lease_ends() {
-    let mut cluster = cluster(1, PolicyName::Eager);
+    let mut cluster = cluster(1, Policy::Eager);
     cluster.models.iter_mut().for_each(|model| model.output_bytes = 16_000);
     let link = Link { window: 1 << 20, ..Link::QUIET };
     let mut served = Served::of(cluster, Conditions { link, ..Conditions::quiet() }, 3);

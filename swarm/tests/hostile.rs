@@ -4,13 +4,13 @@
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 
-use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
+use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId};
 use baton_swarm::{
     Applications, Attack, Conditions, Kind, Load, Plan, Temper, World, run_seed, run_traced, swarm,
 };
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
-    PolicyName, SchedulerSpec,
+    SchedulerSpec,
 };
 use rand::RngExt;
 
@@ -79,8 +79,8 @@ fn cluster() -> Cluster {
             model_threads: 2,
             idle: Idle::Park,
             cores: Vec::new(),
-            policy: PolicyName::Baton,
-            prefer: baton_topo::PreferName::default(),
+            policy: Policy::Baton,
+            prefer: baton_core::Prefer::default(),
             member_timeout: ms(300),
             etcd: None,
         },

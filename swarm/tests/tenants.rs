@@ -5,11 +5,11 @@
 use std::net::SocketAddr;
 
 use baton_client::DropReason;
-use baton_core::{ModelId, Nanos, Profile, QuotaLimits, RateLimit, SubclusterId};
+use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, RateLimit, SubclusterId};
 use baton_swarm::{Applications, Conditions, Load, Tally, World};
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
-    PolicyName, SchedulerSpec,
+    SchedulerSpec,
 };
 use rand::RngExt;
 
@@ -63,8 +63,8 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
             model_threads: 2,
             idle: Idle::Park,
             cores: Vec::new(),
-            policy: PolicyName::Baton,
-            prefer: baton_topo::PreferName::default(),
+            policy: Policy::Baton,
+            prefer: baton_core::Prefer::default(),
             member_timeout: ms(1_000),
             etcd: None,
         },

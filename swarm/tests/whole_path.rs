@@ -4,10 +4,9 @@
 
 mod served;
 
-use baton_core::{ModelId, Nanos};
+use baton_core::{ModelId, Nanos, Policy};
 use baton_scheduler::{Counter, ModelThreadCounters};
 use baton_swarm::{Conditions, Link, Load, Tally};
-use baton_topo::PolicyName;
 use rand::RngExt;
 use served::{LOAD, MODELS, Served, cluster, ms};
 
@@ -17,7 +16,7 @@ fn completed(tasks: u32) -> Tally {
 
 #[test]
 fn a_modest_load_is_served_completely_and_in_time() {
-    for policy in [PolicyName::Symphony, PolicyName::Eager] {
+    for policy in [Policy::Symphony, Policy::Eager] {
         let mut served = Served::new(2, policy, 1);
         served.offer(&[0, 1, 2], 4_000, ms(1_500), &LOAD);
         assert!(served.offered > 300, "{} offered", served.offered);
@@ -27,7 +26,7 @@ fn a_modest_load_is_served_completely_and_in_time() {
 
 #[test]
 fn cancelled_tasks_are_told_once() {
-    let mut served = Served::new(2, PolicyName::Symphony, 3);
+    let mut served = Served::new(2, Policy::Symphony, 3);
     served.offer(&[0, 1, 2], 1_000, ms(200), &Load { cancels: 100, ..LOAD });
     let tally = served.finish();
     assert!(tally.dropped() > 0 && tally.failed() == 0, "{tally:?}");
@@ -36,7 +35,7 @@ fn cancelled_tasks_are_told_once() {
 
 #[test]
 fn drained_backends_lose_nothing_and_a_late_one_is_used() {
-    let mut served = Served::new(2, PolicyName::Symphony, 2);
+    let mut served = Served::new(2, Policy::Symphony, 2);
     served.world.start_backend(2);
     served.offer(&[0, 1, 2], 2_000, ms(100), &LOAD);
     assert!(served.world.all_joined());
@@ -53,7 +52,7 @@ fn drained_backends_lose_nothing_and_a_late_one_is_used() {
 /// Answers that wait for room in a narrow connection leave before their backend does.
 #[test]
 fn a_backend_that_leaves_has_sent_what_it_answered() {
-    let mut cluster = cluster(2, PolicyName::Eager);
+    let mut cluster = cluster(2, Policy::Eager);
     cluster.models.iter_mut().for_each(|model| model.output_bytes = 4_000);
     let link = Link { window: 2_048, ..Link::QUIET };
     let mut served = Served::of(cluster, Conditions { link, ..Conditions::quiet() }, 4);
@@ -73,7 +72,7 @@ fn a_backend_that_leaves_has_sent_what_it_answered() {
 #[test]
 fn models_that_move_lose_no_task() {
     for seed in 0..6 {
-        let policy = PolicyName::ALL[seed as usize % PolicyName::ALL.len()];
+        let policy = Policy::ALL[seed as usize % Policy::ALL.len()];
         let mut served = Served::new(3, policy, seed);
         for _ in 0..20 {
             let model = ModelId(served.world.rng.random_range(0..MODELS as u32));
@@ -98,7 +97,7 @@ fn models_that_move_lose_no_task() {
 
 #[test]
 fn a_busy_threads_model_moves_to_an_idle_one_by_itself() {
-    let mut served = Served::new(2, PolicyName::Baton, 5);
+    let mut served = Served::new(2, Policy::Baton, 5);
     let homes = |served: &Served| {
         served.world.scheduler.as_ref().unwrap().assembly.control.homes().to_vec()
     };
@@ -120,7 +119,7 @@ fn a_busy_threads_model_moves_to_an_idle_one_by_itself() {
 #[test]
 fn a_scheduler_that_is_started_again_serves_within_a_second() {
     for seed in 0..6 {
-        let mut served = Served::new(2, PolicyName::Baton, seed);
+        let mut served = Served::new(2, Policy::Baton, seed);
         served.offer(&[0, 1, 2], 4_000, ms(100), &LOAD);
         served.run(ms(300), &LOAD);
         served.world.scheduler = None;
@@ -139,7 +138,7 @@ fn a_scheduler_that_is_started_again_serves_within_a_second() {
 #[test]
 fn a_frontend_that_dies_costs_another_nothing() {
     for seed in 0..6 {
-        let mut served = Served::new(2, PolicyName::Baton, seed);
+        let mut served = Served::new(2, Policy::Baton, seed);
         served.offer(&[0, 1, 2], 2_000, ms(200), &LOAD);
         served.applications.lose(&served.world, 1);
         served.world.frontends[1] = None;

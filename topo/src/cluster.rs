@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use baton_core::{ModelId, Nanos, Prefer, Profile, QuotaLimits, SubclusterId};
+use baton_core::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, SubclusterId};
 
 use crate::agent::Idle;
 use crate::fabric::FabricSpec;
@@ -45,9 +45,9 @@ pub struct SchedulerSpec {
     /// pinning.
     pub cores: Vec<usize>,
     /// The batching policy.
-    pub policy: PolicyName,
+    pub policy: Policy,
     /// What `baton` does with GPUs that are idle.
-    pub prefer: PreferName,
+    pub prefer: Prefer,
     /// A member that has not been heard of for this long is taken for dead.
     pub member_timeout: Nanos,
     /// Where several schedulers agree on which of them leads; `None`: there is one, at `listen`.
@@ -84,62 +84,6 @@ pub struct EtcdIdentity {
     pub cert: PathBuf,
     /// PEM: the private key of `cert`.
     pub key: PathBuf,
-}
-
-/// The policies of the production scheduler.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PolicyName {
-    /// Ours, the default: a batch waits while that is worth it.
-    Baton,
-    /// Deferred batching (Symphony §4.3).
-    Symphony,
-    /// Work-conserving: a candidate is schedulable as soon as it exists.
-    Eager,
-}
-
-impl PolicyName {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Baton, Self::Symphony, Self::Eager];
-
-    /// As it is written in a cluster file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Baton => "baton",
-            Self::Symphony => "symphony",
-            Self::Eager => "eager",
-        }
-    }
-}
-
-/// What the policy `baton` does with GPUs that are idle.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PreferName {
-    /// Batches start at once while there are GPUs to spare.
-    #[default]
-    Latency,
-    /// Batches wait while that makes them larger: load gathers on few GPUs (Symphony §4.4).
-    FewestGpus,
-}
-
-impl PreferName {
-    /// As it is written in a cluster file.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::FewestGpus => "fewest_gpus",
-        }
-    }
-}
-
-impl From<PreferName> for Prefer {
-    fn from(name: PreferName) -> Self {
-        match name {
-            PreferName::Latency => Self::Latency,
-            PreferName::FewestGpus => Self::FewestGpus,
-        }
-    }
 }
 
 /// `[network]`: what is taken off deadlines and put before executions.

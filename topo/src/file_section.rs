@@ -136,6 +136,23 @@ impl<'a> Section<'a> {
         None
     }
 
+    /// One of `all`, by its name.
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        key: &'static str,
+        all: &[T],
+        name: fn(T) -> &'static str,
+    ) -> Option<T> {
+        let text = self.text(key)?;
+        let chosen = all.iter().copied().find(|&one| name(one) == text);
+        if chosen.is_none() {
+            let names: Vec<String> = all.iter().map(|&one| format!("`{}`", name(one))).collect();
+            let fix = format!("write one of {}", names.join(", "));
+            self.refuse(key, format!("is \"{}\"", shorten(text)), fix);
+        }
+        chosen
+    }
+
     /// One of the words `T` knows.
     pub(crate) fn word<T: Deserialize<'a>>(&self, key: &'static str) -> Option<T> {
         let text = self.text(key)?;

@@ -7,13 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use baton_core::{Nanos, SubclusterId};
+use baton_core::{Nanos, Policy, Prefer, SubclusterId};
 
 use crate::agent::Idle;
 use crate::check;
 use crate::cluster::{
-    BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, PolicyName,
-    PreferName, SchedulerSpec,
+    BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, SchedulerSpec,
 };
 use crate::fabric::{FabricSpec, VerbsConfig};
 use crate::file_etcd;
@@ -118,8 +117,8 @@ fn scheduler(section: &Section<'_>, folder: &Path) -> SchedulerSpec {
         model_threads: section.integer("model_threads", 1..=MODEL_THREADS_MAX).unwrap_or(1),
         idle: section.word("idle").unwrap_or(Idle::Park),
         cores: cores(section),
-        policy: section.word("policy").unwrap_or(PolicyName::Baton),
-        prefer: section.word("prefer").unwrap_or(PreferName::Latency),
+        policy: section.choice("policy", &Policy::ALL, Policy::name).unwrap_or_default(),
+        prefer: section.choice("prefer", &Prefer::ALL, Prefer::name).unwrap_or_default(),
         member_timeout: section
             .millis("member_timeout_ms", MEMBER_TIMEOUT_MS)
             .unwrap_or(Nanos::from_millis(1_000)),

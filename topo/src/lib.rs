@@ -26,7 +26,7 @@ pub use awake::{AwakeTime, PARK_MAX, is_gone};
 pub use clock::Clock;
 pub use cluster::{
     BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FrontendSpec,
-    GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, PolicyName, PreferName, SchedulerSpec,
+    GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, SchedulerSpec,
 };
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use file::{Checked, check_cluster, check_text, load_cluster};

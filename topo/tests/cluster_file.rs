@@ -4,10 +4,10 @@ mod checking;
 
 use std::path::{Path, PathBuf};
 
-use baton_core::{Nanos, QuotaLimits, RateLimit, SubclusterId};
+use baton_core::{Nanos, Policy, QuotaLimits, RateLimit, SubclusterId};
 use baton_topo::{
-    Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, PolicyName,
-    TlsSpec, TransportChoice, VerbsConfig,
+    Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, TlsSpec,
+    TransportChoice, VerbsConfig,
 };
 use checking::{check, lines, model_with};
 
@@ -25,7 +25,7 @@ fn defaults_fill_in_what_a_minimal_file_leaves_out() {
     assert_eq!(cluster.scheduler.listen.to_string(), "127.0.0.1:7700");
     assert_eq!(cluster.scheduler.model_threads, 1);
     assert_eq!(cluster.scheduler.idle, Idle::Park);
-    assert_eq!(cluster.scheduler.policy, PolicyName::Baton);
+    assert_eq!(cluster.scheduler.policy, Policy::Baton);
     assert_eq!(cluster.scheduler.member_timeout, Nanos::from_millis(1_000));
     assert_eq!(cluster.network.ctrl, Nanos::from_micros(300));
     assert_eq!(cluster.frontend.slots_per_model, 256);

@@ -94,12 +94,12 @@ impl fmt::Display for SoakReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_topo::PolicyName;
+    use baton_core::Policy;
 
     #[test]
     fn a_short_soak_follows_every_task_and_does_not_grow() {
         let shape = Shape {
-            policy: PolicyName::Baton,
+            policy: Policy::Baton,
             model_threads: 2,
             models: 5,
             gpus: 4,

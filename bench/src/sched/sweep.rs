@@ -249,10 +249,10 @@ impl fmt::Display for Growth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_topo::PolicyName;
+    use baton_core::Policy;
 
     const SHAPE: Shape = Shape {
-        policy: PolicyName::Baton,
+        policy: Policy::Baton,
         model_threads: 1,
         models: 1,
         gpus: 1,

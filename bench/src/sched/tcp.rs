@@ -121,12 +121,12 @@ impl fmt::Display for TcpReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_topo::PolicyName;
+    use baton_core::Policy;
 
     #[test]
     fn requests_come_over_tcp_and_none_is_lost() {
         let shape = Shape {
-            policy: PolicyName::Baton,
+            policy: Policy::Baton,
             model_threads: 1,
             models: 6,
             gpus: 4,

@@ -1,9 +1,7 @@
 //! The cluster a shape stands for: models and GPUs that suit the rate.
 
-use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
-use baton_topo::{
-    Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PolicyName, SchedulerSpec,
-};
+use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId};
+use baton_topo::{Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, SchedulerSpec};
 
 use super::Shape;
 use super::generator::{CATCH_UP_MAX, REQUESTS_PER_POLL};
@@ -42,8 +40,8 @@ impl Workload {
         let execution_ns = BUSY * f64::from(shape.gpus) * batch / rate_rps * 1e9;
         let gathering_ns = batch * f64::from(shape.models) / rate_rps * 1e9;
         let profile = match shape.policy {
-            PolicyName::Baton => efficient_at_batch(execution_ns),
-            PolicyName::Symphony | PolicyName::Eager => filled_at_batch(execution_ns, gathering_ns),
+            Policy::Baton => efficient_at_batch(execution_ns),
+            Policy::Symphony | Policy::Eager => filled_at_batch(execution_ns, gathering_ns),
         };
         let slo = Nanos((4.0 * (execution_ns + gathering_ns)) as u64).max(SLO_MIN);
         Self {
@@ -79,7 +77,7 @@ impl Workload {
                 idle: Idle::Spin,
                 cores: Vec::new(),
                 policy: self.shape.policy,
-                prefer: baton_topo::PreferName::default(),
+                prefer: baton_core::Prefer::default(),
                 member_timeout: Nanos::MAX,
                 etcd: None,
             },

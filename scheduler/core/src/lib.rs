@@ -43,7 +43,9 @@ pub use model::batch::Batch;
 pub use model::rate::{Rate, RateMeter};
 pub use model::sink::ModelSink;
 pub use model::{ModelConfig, ModelCounters, ModelState};
-pub use policy::{Deferral, Floor, Order, Policy, Prefer, WORTH_DROPPING, WORTH_WAITING};
+pub use policy::{
+    Deferral, Floor, Order, Policy, Prefer, Rules, UnknownName, WORTH_DROPPING, WORTH_WAITING,
+};
 pub use rank::gpus::PIPELINE_DEPTH;
 pub use rank::{RankCounters, RankLimits, RankSink, RankState};
 pub use request::outcome::{DropReason, FailReason, Unserved};

@@ -3,17 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
+use baton_core::Policy;
+
 /// A policy with its parameter, written `name` or `name:parameter`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum PolicyName {
-    /// The production scheduler, our policy: waits and gives heads up while it is worth it.
-    Baton,
-    /// The production scheduler, Symphony's deferred batches.
-    Symphony,
+    /// The production scheduler.
+    Production(Policy),
     /// Symphony's deferral with the pruning its text describes.
     SymphonyText,
-    /// The production scheduler, work-conserving.
-    Eager,
     /// Deferred until one more task would not fit; no βλ rule.
     Frontrun,
     /// Deferred until the head has waited for this fraction of the objective.
@@ -52,11 +50,11 @@ impl FromStr for PolicyName {
             None => Ok(policy),
             Some(_) => Err(format!("{name} has no parameter")),
         };
+        if let Ok(policy) = name.parse() {
+            return plain(Self::Production(policy));
+        }
         match name {
-            "baton" => plain(Self::Baton),
-            "symphony" => plain(Self::Symphony),
             "symphony-text" => plain(Self::SymphonyText),
-            "eager" => plain(Self::Eager),
             "frontrun" => plain(Self::Frontrun),
             "timeout" => Ok(Self::Timeout { fraction: number(0.4, 1.0)? }),
             "clockwork" => Ok(Self::Clockwork { outstanding_ms: number(5.0, 1e3)? }),
@@ -80,10 +78,8 @@ impl FromStr for PolicyName {
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Baton => f.write_str("baton"),
-            Self::Symphony => f.write_str("symphony"),
+            Self::Production(policy) => policy.fmt(f),
             Self::SymphonyText => f.write_str("symphony-text"),
-            Self::Eager => f.write_str("eager"),
             Self::Frontrun => f.write_str("frontrun"),
             Self::Timeout { fraction } => write!(f, "timeout:{fraction}"),
             Self::Clockwork { outstanding_ms } => write!(f, "clockwork:{outstanding_ms}"),

@@ -1,6 +1,6 @@
 //! One run: a scenario, a policy, a rate and a seed.
 
-use baton_core::{Nanos, NetworkDelay, Policy};
+use baton_core::{Nanos, NetworkDelay};
 
 use crate::arrivals::Arrivals;
 use crate::baseline::{Clockwork, Deferred, Nexus, Rule, Shepherd};
@@ -93,9 +93,7 @@ fn simulate(
     let production = |policy| Production::new(scenario, policy, rate_rps, ());
     let deferred = |rule| Deferred::new(scenario, rule, rate_rps);
     match policy {
-        PolicyName::Baton => stage.under(production(Policy::Baton)),
-        PolicyName::Symphony => stage.under(production(Policy::Symphony)),
-        PolicyName::Eager => stage.under(production(Policy::Eager)),
+        PolicyName::Production(policy) => stage.under(production(policy)),
         PolicyName::SymphonyText => stage.under(deferred(Rule::Text)),
         PolicyName::Frontrun => stage.under(deferred(Rule::Frontrun)),
         PolicyName::Timeout { fraction } => stage.under(deferred(Rule::Timeout(fraction))),

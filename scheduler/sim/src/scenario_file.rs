@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Profile, ProfileError};
-use baton_topo::PreferName;
+use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Prefer, Profile, ProfileError};
 use baton_topo::zoo::{self, ZooModel};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use crate::faults::{self, GpuEventKey, Misprofile, Stragglers, check_factor};
 use crate::load::Load;
@@ -98,8 +98,8 @@ struct File {
     network: Network,
     #[serde(default)]
     message_lag_us: f64,
-    #[serde(default)]
-    prefer: PreferName,
+    #[serde(default, deserialize_with = "prefer")]
+    prefer: Prefer,
     #[serde(default)]
     overrun_ms: f64,
     stragglers: Option<Stragglers>,
@@ -111,6 +111,13 @@ struct File {
     zoo_filter: Option<Filter>,
     #[serde(default)]
     model: Vec<Model>,
+}
+
+fn prefer<'de, D: Deserializer<'de>>(file: D) -> Result<Prefer, D::Error> {
+    let name = String::deserialize(file)?;
+    let [first, second] = Prefer::ALL.map(Prefer::name);
+    let fix = || D::Error::custom(format!("prefer is \"{name}\"; write `{first}` or `{second}`"));
+    name.parse().map_err(|_unknown| fix())
 }
 
 #[derive(Deserialize, Default)]
@@ -211,7 +218,7 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Scenario, ScenarioError
         replay: replay.map(Arc::new),
         network: file.network.delay(),
         message_lag: Nanos::from_millis_f64(file.message_lag_us / 1e3),
-        prefer: file.prefer.into(),
+        prefer: file.prefer,
         overrun: Nanos::from_millis_f64(file.overrun_ms),
         stragglers: file.stragglers,
         profile_spread: file.profile_error.spread,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+use baton_core::Policy;
 use baton_sim::{Goodput, PolicyName, Report, Run, Scenario, goodput, run, run_traced};
 
 const POLICIES: [&str; 7] =
@@ -149,7 +150,7 @@ fn only_deferral_leaves_gpus_idle_at_half_load() {
 #[test]
 fn the_search_finds_the_edge() {
     let Goodput { goodput_rps, ratio, seeds, .. } =
-        goodput(&resnet50(2.0), PolicyName::Symphony, 2).unwrap();
+        goodput(&resnet50(2.0), PolicyName::Production(Policy::Symphony), 2).unwrap();
     assert_eq!(seeds.len(), 2);
     assert!((0.86..0.94).contains(&ratio), "{ratio}");
     assert_eq!(goodput_rps, (seeds[0].goodput_rps + seeds[1].goodput_rps) / 2.0);
@@ -183,7 +184,7 @@ fn overruns_make_tasks_late_until_the_margin_is_learnt() {
 #[test]
 fn a_rate_that_offers_nothing_is_refused() {
     for rate_rps in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let run = Run { policy: PolicyName::Symphony, rate_rps, seed: 1 };
+        let run = Run { policy: PolicyName::Production(Policy::Symphony), rate_rps, seed: 1 };
         assert!(baton_sim::run(&resnet50(1.0), run).is_err(), "{rate_rps}");
     }
 }
@@ -210,7 +211,7 @@ fn reports_have_the_agreed_keys() {
     for key in of_models.split(' ') {
         assert!(report["models"][0].get(key).is_some(), "{key}");
     }
-    let found = goodput(&resnet50(0.1), PolicyName::Eager, 1).unwrap();
+    let found = goodput(&resnet50(0.1), PolicyName::Production(Policy::Eager), 1).unwrap();
     let found = serde_json::to_value(found).unwrap();
     for key in ["policy", "goodput_rps", "analytic_bound_rps", "ratio", "mean_batch"] {
         assert!(found.get(key).is_some(), "{key}");

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+use baton_core::Policy;
 use std::path::PathBuf;
 
 use baton_sim::{
@@ -70,7 +71,9 @@ fn a_line_is_the_mean_of_its_runs() {
 #[test]
 fn without_rates_a_line_is_a_search() {
     let point = points(&sweep("search", &["eager"], None, None)).remove(0);
-    let found = goodput(&Scenario::parse(TABLE_4).unwrap(), PolicyName::Eager, 2).unwrap();
+    let found =
+        goodput(&Scenario::parse(TABLE_4).unwrap(), PolicyName::Production(Policy::Eager), 2)
+            .unwrap();
     assert_eq!((point.goodput_rps, point.mean_batch), (found.goodput_rps, found.mean_batch));
     assert_eq!((point.bad_rate, point.analytic_bound_rps), (None, found.analytic_bound_rps));
     assert_eq!((point.mean_ms, point.p50_ms, point.p99_ms), (None, None, None));

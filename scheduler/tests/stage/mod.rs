@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of the stage")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId, TaskId};
+use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId, TaskId};
 use baton_rdma::wire::{
     BatchDone, BatchStatus, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message, Ping,
     ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, WireAddr,
@@ -12,8 +12,7 @@ use baton_rdma::{
 };
 use baton_scheduler::Assembly;
 use baton_topo::{
-    Agent, Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PARK_MAX, PolicyName,
-    SchedulerSpec,
+    Agent, Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PARK_MAX, SchedulerSpec,
 };
 use std::net::SocketAddr;
 
@@ -22,7 +21,7 @@ pub fn ms(value: u64) -> Nanos {
 }
 
 /// Two models, ℓ(b) = b + 4 ms, SLO 30 ms, in one sub-cluster of their own each.
-pub fn cluster(policy: PolicyName, model_threads: u32) -> Cluster {
+pub fn cluster(policy: Policy, model_threads: u32) -> Cluster {
     let model = |id: u32| ModelSpec {
         id: ModelId(id),
         name: format!("model-{id}"),
@@ -43,7 +42,7 @@ pub fn cluster(policy: PolicyName, model_threads: u32) -> Cluster {
             idle: Idle::Park,
             cores: Vec::new(),
             policy,
-            prefer: baton_topo::PreferName::default(),
+            prefer: baton_core::Prefer::default(),
             member_timeout: ms(1_000),
             etcd: None,
         },

@@ -4,11 +4,11 @@
 
 use std::net::SocketAddr;
 
-use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
+use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId};
 use baton_swarm::{Applications, Conditions, Load, Tally, World};
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
-    PolicyName, SchedulerSpec,
+    SchedulerSpec,
 };
 use rand::RngExt;
 
@@ -28,7 +28,7 @@ pub fn ms(value: u64) -> Nanos {
     Nanos::from_millis(value)
 }
 
-pub fn cluster(model_threads: u32, policy: PolicyName) -> Cluster {
+pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
     let model = |id: u32| ModelSpec {
         id: ModelId(id),
         name: format!("m{id}"),
@@ -57,7 +57,7 @@ pub fn cluster(model_threads: u32, policy: PolicyName) -> Cluster {
             idle: Idle::Park,
             cores: Vec::new(),
             policy,
-            prefer: baton_topo::PreferName::default(),
+            prefer: baton_core::Prefer::default(),
             member_timeout: ms(1_000),
             etcd: None,
         },
@@ -83,7 +83,7 @@ pub struct Served {
 }
 
 impl Served {
-    pub fn new(model_threads: u32, policy: PolicyName, seed: u64) -> Self {
+    pub fn new(model_threads: u32, policy: Policy, seed: u64) -> Self {
         Self::of(cluster(model_threads, policy), Conditions::quiet(), seed)
     }
 

@@ -1,11 +1,12 @@
 //! The same in virtual time: the agents, the generator and the limits are real, and nothing else
 //! moves.
 
+use baton_core::Policy;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_scheduler::{HotPath, SchedulerCounters};
-use baton_topo::{Agent, PolicyName, Waker};
+use baton_topo::{Agent, Waker};
 
 use super::*;
 use crate::sched::generator::Generator;
@@ -13,7 +14,7 @@ use crate::sched::rig::{ModelCounts, join_members};
 use crate::sched::traffic::{self, Traffic, TrafficCounts};
 
 const SHAPE: Shape = Shape {
-    policy: PolicyName::Baton,
+    policy: Policy::Baton,
     model_threads: 2,
     models: 6,
     gpus: 8,
@@ -115,7 +116,7 @@ fn measure(workload: &Workload) -> Load {
     }
 }
 
-fn workload(policy: PolicyName, rate: f64) -> Workload {
+fn workload(policy: Policy, rate: f64) -> Workload {
     let mut workload = Workload::new(Shape { policy, rate: Some(rate), ..SHAPE }, RATE);
     workload.watched = true;
     workload
@@ -125,8 +126,8 @@ fn workload(policy: PolicyName, rate: f64) -> Workload {
 fn with_twice_what_the_gpus_can_do_goodput_stays() {
     let short_queues = |policy, rate| workload(policy, rate);
     let deep_queues = |policy, rate| Workload { queue_capacity: 1 << 14, ..workload(policy, rate) };
-    for policy in [PolicyName::Baton, PolicyName::Symphony] {
-        let find = |of: &dyn Fn(PolicyName, f64) -> Workload| {
+    for policy in [Policy::Baton, Policy::Symphony] {
+        let find = |of: &dyn Fn(Policy, f64) -> Workload| {
             let capacity = of(policy, RATE).capacity_rps();
             Limit::find(capacity, 2.0, |rate| Ok(measure(&of(policy, rate)))).unwrap()
         };

@@ -74,12 +74,13 @@ impl ModelState {
     /// A model without tasks, for frontends `0..frontends`, which share it fairly while they ask for
     /// more than can be served.
     pub fn shared(config: ModelConfig, frontends: u32) -> Self {
+        let rules = config.policy.rules();
         Self {
             fair_share: FairShare::new(config.slo, frontends),
             id: config.id,
-            order: config.policy.order(),
-            starts_early: config.policy.yields() && config.prefer == Prefer::Latency,
-            yields: config.policy.yields(),
+            order: rules.order,
+            starts_early: rules.yields && config.prefer == Prefer::Latency,
+            yields: rules.yields,
             soft_deadline: Nanos::MAX,
             network: config.network,
             queue: DeadlineQueue::new(config.queue_capacity),

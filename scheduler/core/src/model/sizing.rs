@@ -9,7 +9,7 @@ use crate::execution::profile::{PARTS, Profile};
 use crate::model::ModelConfig;
 use crate::model::formation;
 use crate::model::rate::{Rate, RateMeter};
-use crate::policy::{Deferral, Floor, Policy, WORTH_DROPPING};
+use crate::policy::{Deferral, Floor, Rules, WORTH_DROPPING};
 use crate::units::time::Nanos;
 
 /// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
@@ -26,7 +26,7 @@ const DISPERSION_PER_CENT: u64 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Sizing {
     pub(crate) slo: Nanos,
-    policy: Policy,
+    rules: Rules,
     network: NetworkDelay,
     /// The batch size at which arrival and execution balance within the SLO.
     pub(crate) target: u32,
@@ -55,7 +55,7 @@ impl Sizing {
     pub(crate) fn new(config: ModelConfig) -> Self {
         let mut sizing = Self {
             slo: config.slo,
-            policy: config.policy,
+            rules: config.policy.rules(),
             network: config.network,
             latency: Latency::new(config.profile, config.slo),
             rate: RateMeter::new(),
@@ -105,7 +105,7 @@ impl Sizing {
             return Nanos::ZERO;
         }
         let latest = frontrun - self.network.jitter;
-        match self.policy.deferral() {
+        match self.rules.deferral {
             Deferral::Expectation => self.run_end(batch, latest).max(latest - self.patience(batch)),
             Deferral::Fill if self.waits_for_fill(batch) => latest,
             Deferral::Fill | Deferral::None => Nanos::ZERO,
@@ -170,7 +170,7 @@ impl Sizing {
     /// its head's deadline is `deadline` or later.
     pub(crate) fn undue(&self, batch: u32, deadline: Nanos) -> (u32, Nanos) {
         let size = self.content().min(self.target.max(2 * batch)).min(self.most);
-        let most_patient = match self.policy.deferral() {
+        let most_patient = match self.rules.deferral {
             Deferral::Expectation if self.rate.rate().is_some() => {
                 self.lasting(self.latency.longest_patience(size))
             }
@@ -186,7 +186,7 @@ impl Sizing {
     /// The smallest batch that waits for nothing.
     fn content(&self) -> u32 {
         let most = self.latency.batch_max();
-        match (self.policy.deferral(), self.rate.rate()) {
+        match (self.rules.deferral, self.rate.rate()) {
             (Deferral::None, _) => 1,
             (_, None) => most,
             (Deferral::Expectation, Some(_)) => self.latency.content(),
@@ -222,7 +222,7 @@ impl Sizing {
 
     fn resize(&mut self) {
         self.target = self.balanced();
-        self.floor = match self.policy.floor() {
+        self.floor = match self.rules.floor {
             Floor::Efficient => self.efficient(),
             Floor::Target => self.target,
             Floor::One => 1,
@@ -286,6 +286,7 @@ impl Sizing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Policy;
     use crate::{ModelId, Prefer};
 
     /// Slots that a request every `every_ms` keeps busy: ℓ(b) = b + 4 ms, 8 tasks at most.

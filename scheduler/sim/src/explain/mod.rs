@@ -72,9 +72,7 @@ pub fn explain(scenario: &Scenario, run: Run, subject: Subject) -> Result<Explan
 
 fn production(name: PolicyName) -> Result<Policy, SimError> {
     match name {
-        PolicyName::Baton => Ok(Policy::Baton),
-        PolicyName::Symphony => Ok(Policy::Symphony),
-        PolicyName::Eager => Ok(Policy::Eager),
+        PolicyName::Production(policy) => Ok(policy),
         _ => Err(SimError::NotExplained { policy: name.to_string() }),
     }
 }

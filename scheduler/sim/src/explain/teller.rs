@@ -308,7 +308,7 @@ fn decision(
         let waits = candidate.exec_at == frontrun;
         return if waits { Decision::WaitsForFrontrun } else { Decision::WaitsForMore };
     }
-    match policy.deferral() {
+    match policy.rules().deferral {
         Deferral::None => Decision::AtOnce,
         _ if candidate.exec_at >= frontrun => Decision::Frontrun,
         _ if candidate.batch >= state.latency().batch_max() => Decision::Largest,

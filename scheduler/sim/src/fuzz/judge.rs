@@ -65,6 +65,7 @@ mod tests {
     use super::*;
     use crate::bound::analytic_bound_rps;
     use crate::run::run;
+    use baton_core::Policy;
 
     #[test]
     fn a_verdict_is_that_of_whole_runs() {
@@ -72,7 +73,7 @@ mod tests {
         let scenario = Scenario::parse(text).unwrap();
         let grid = Grid { unit_rps: analytic_bound_rps(&scenario) };
         let mut judge = Judge::new(&scenario, grid);
-        let (policy, seeds) = (PolicyName::Eager, [4, 5]);
+        let (policy, seeds) = (PolicyName::Production(Policy::Eager), [4, 5]);
         let mut verdicts = Vec::new();
         for index in (-600..0).step_by(40) {
             let at = |&seed| {

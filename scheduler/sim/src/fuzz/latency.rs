@@ -1,5 +1,6 @@
 //! Latencies and bad rates at loads that every policy should carry with ease.
 
+use baton_core::Policy;
 use serde::Serialize;
 
 use crate::policy::PolicyName;
@@ -51,7 +52,8 @@ pub(super) fn latencies(
             let mean_of = |of| ModelReport::mean_of(&models, of).unwrap_or(0.0);
             Ok::<_, SimError>((mean_of(|model| model.mean_ms), mean_of(|model| model.p99_ms)))
         };
-        let ((mean_ms, p99_ms), eager) = (measure(policy)?, measure(PolicyName::Eager)?);
+        let ((mean_ms, p99_ms), eager) =
+            (measure(policy)?, measure(PolicyName::Production(Policy::Eager))?);
         Ok(AtLoad { load, mean_ms, p99_ms, eager_mean_ms: eager.0, eager_p99_ms: eager.1 })
     };
     LOADS.iter().map(at).collect()
