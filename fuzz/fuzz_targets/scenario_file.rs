@@ -2,13 +2,12 @@
 //! line arguments. What is accepted can be simulated: it has a bound.
 #![no_main]
 
-use baton_core::{Policy};
-use baton_sim::{Policy, Rates, Scenario, Vary, analytic_bound_rps};
+use baton_sim::{PolicyName, Rates, Scenario, Vary, analytic_bound_rps};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     for line in text.lines() {
-        let _ = line.parse::<Policy>().is_ok();
+        let _ = line.parse::<PolicyName>().is_ok();
         let _ = line.parse::<Rates>().is_ok();
         let _ = line.parse::<Vary>().is_ok();
     }
