@@ -301,6 +301,7 @@ impl ModelState {
 
     /// Removes the sealed tasks, and gives up the heads the batch was chosen over.
     fn seal(&mut self, grant: Grant, now: Nanos, window: Window, out: &mut impl ModelSink) {
+        debug_assert!(window.head + window.batch as usize <= self.queue.len(), "the batch waits");
         let horizon = self.horizon(now, grant.free_at);
         let exec_at = horizon.start(window.batch);
         let latency = grant.slowdown.applied(self.sizing.latency.of(window.batch));

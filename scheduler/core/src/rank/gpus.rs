@@ -236,6 +236,7 @@ impl GpuTable {
     pub(crate) fn grant(&mut self, gpu: Gpu, model: ModelId) -> (Nanos, Slowdown) {
         self.close(gpu.id);
         let slot = &mut self.slots[gpu.id.0 as usize];
+        debug_assert_eq!(slot.state, State::Open, "only what takes batches is granted");
         slot.state = State::Granted;
         slot.holder = model;
         slot.outstanding += 1;
@@ -246,6 +247,7 @@ impl GpuTable {
     /// of which a report may have arrived since the grant.
     pub(crate) fn planned(&mut self, now: Nanos, gpu: Gpu, start: Nanos, latency: Nanos) {
         let Some(slot) = self.alive_mut(gpu) else { return };
+        debug_assert_eq!(slot.state, State::Granted, "a plan answers a grant");
         slot.tail = (start, latency);
         slot.free_at = slot.free_at.max(start) + latency;
         let subcluster = slot.subcluster;
@@ -263,6 +265,7 @@ impl GpuTable {
     /// The granted slot got none.
     pub(crate) fn returned(&mut self, now: Nanos, gpu: Gpu) {
         let Some(slot) = self.alive_mut(gpu) else { return };
+        debug_assert_eq!(slot.state, State::Granted, "only what was granted is given back");
         slot.outstanding = slot.outstanding.saturating_sub(1);
         self.settle(now, gpu.id);
     }
@@ -306,6 +309,7 @@ impl GpuTable {
     fn settle(&mut self, now: Nanos, id: GpuId) {
         self.close(id);
         let slot = &mut self.slots[id.0 as usize];
+        debug_assert!(slot.outstanding <= PIPELINE_DEPTH, "its backend has no room for more");
         slot.state = match (slot.leaving, slot.outstanding < PIPELINE_DEPTH) {
             (true, _) => State::Draining,
             (false, true) => State::Open,
