@@ -1,7 +1,7 @@
 //! One scheduler's way to lead and to stop in time, as a pure state machine.
 //!
-//! In: `now`, and etcd's answers with the moment their question was sent. Out: the next question, or until
-//! when to wait. One question is under way at a time. A question without an answer may have been carried out,
+//! In: `now`, and etcd's answers with the moment their request was sent. Out: the next request, or until
+//! when to wait. One request is under way at a time. A request without an answer may have been carried out,
 //! or be so later; the states below are safe either way.
 //!
 //! ```text
@@ -16,7 +16,7 @@ use crate::etcd_messages::{EtcdRequest, EtcdResponse, Holder, LeaseId};
 
 /// How often a standby looks whether somebody leads.
 const LOOK_EVERY: Nanos = Nanos::from_millis(200);
-/// The pause after a question that etcd did not answer.
+/// The pause after a request that etcd did not answer.
 const RETRY: Nanos = Nanos::from_millis(50);
 /// How often it is tried to give a lease back. Without, it ends by itself.
 const REVOCATIONS: u32 = 3;
@@ -50,7 +50,7 @@ pub enum End {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Lease {
     id: LeaseId,
-    /// By then we must have stopped: a margin before it can end in etcd, counted from before the question.
+    /// By then we must have stopped: a margin before it can end in etcd, counted from before the request.
     ends: Nanos,
 }
 
@@ -123,7 +123,7 @@ impl Election {
         }
     }
 
-    /// The answer to the last question, sent at `sent` (read before sending) and here at `now`. `None`:
+    /// The answer to the last request, sent at `sent` (read before sending) and here at `now`. `None`:
     /// there is none, or not in time.
     pub fn answered(&mut self, sent: Nanos, now: Nanos, answer: Option<EtcdResponse>) {
         self.expire(now);

@@ -12,7 +12,7 @@ const fn ms(n: u64) -> Nanos {
     Nanos::from_millis(n)
 }
 
-/// An election and the question it asked last.
+/// An election and the request it asked last.
 struct Scene {
     election: Election,
     sent: Nanos,
@@ -159,7 +159,7 @@ fn a_process_that_stood_still_finds_out_at_its_first_step() {
 }
 
 #[test]
-fn a_lease_that_etcd_knows_no_more_ends_the_tenure_at_once() {
+fn a_lease_that_etcd_knows_no_more_ends_leadership_at_once() {
     let mut scene = Scene::leading();
     scene.asks(ms(21), EtcdRequest::Renew(LEASE)).hears(ms(22), EtcdResponse::Gone);
     scene.has_ended(ms(22), End::Lost);

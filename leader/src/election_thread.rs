@@ -110,7 +110,7 @@ struct Campaign {
     /// Once it leads.
     lease_deadline: Option<LeaseDeadline>,
     is_standby: bool,
-    /// The last question's, if it had no answer.
+    /// The last request's, if it had no answer.
     problem: Option<EtcdError>,
 }
 

@@ -1,6 +1,6 @@
 //! Questions to etcd over its JSON gateway: HTTP, one at a time, each answered within a bound or not at all.
 //!
-//! In: an [`EtcdRequest`]. Out: an [`EtcdResponse`], or an error that names the endpoint; the next question then goes
+//! In: an [`EtcdRequest`]. Out: an [`EtcdResponse`], or an error that names the endpoint; the next request then goes
 //! to the next endpoint. Blocks: only for threads that do nothing else.
 
 use std::io::ErrorKind;
@@ -83,7 +83,7 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Asks the endpoints of `spec`, each question for `patience` at most. `addr` is what a campaign
+    /// Asks the endpoints of `spec`, each request for `patience` at most. `addr` is what a campaign
     /// proclaims.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Etcd {
         })
     }
 
-    /// Asks one endpoint, and with the next question another if it did not answer.
+    /// Asks one endpoint, and with the next request another if it did not answer.
     pub(crate) fn ask(&mut self, request: EtcdRequest) -> Result<EtcdResponse, EtcdError> {
         let (path, body) = self.request(request);
         let answer = self.post(path, &body).and_then(|(status, reply)| {

@@ -51,7 +51,7 @@ pub enum EtcdResponse {
         /// See [`Holder::epoch`].
         epoch: u64,
     },
-    /// To a renewal: so long from some moment between question and answer.
+    /// To a renewal: so long from some moment between request and answer.
     Renewed {
         /// How long.
         ttl: Nanos,

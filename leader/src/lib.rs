@@ -3,7 +3,7 @@
 //! | | module |
 //! |---|---|
 //! | what a scheduler does to lead, and when it must stop: pure | [`Election`] |
-//! | its questions to etcd, over HTTP | `etcd`, `tls` |
+//! | its requests to etcd, over HTTP | `etcd`, `tls` |
 //! | the thread that asks them | [`ElectionThread`] |
 //! | the same for members: who leads? | [`SchedulerLocator`] |
 //!

@@ -202,14 +202,14 @@ mod tests {
         EtcdSpec { endpoints: vec![endpoint], prefix: "/baton/x".into(), lease_ttl_s: 2, tls: None }
     }
 
-    /// Whose etcd is the test: it takes one question at a time from the listener.
+    /// Whose etcd is the test: it takes one request at a time from the listener.
     fn asking() -> (SchedulerLocator, TcpListener) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         (SchedulerLocator::via_etcd(&spec(endpoint)).unwrap(), listener)
     }
 
-    /// The next question. Its body is JSON, so it ends with a brace.
+    /// The next request. Its body is JSON, so it ends with a brace.
     fn request(etcd: &TcpListener) -> TcpStream {
         let (mut stream, _) = etcd.accept().unwrap();
         let mut text = Vec::new();
@@ -282,7 +282,7 @@ mod tests {
         via_etcd.ask(Nanos::ZERO);
         let silent = request(&etcd);
         via_etcd.ask(Nanos::ZERO);
-        // The next question comes although this one was never answered.
+        // The next request comes although this one was never answered.
         let next = request(&etcd);
         assert!(via_etcd.addr().is_ok());
         drop((silent, next));

@@ -1,5 +1,5 @@
-//! Three candidates against a model of etcd, with everything that can go wrong between them: questions and
-//! answers late or lost, questions carried out after they were given up, processes that stand still, die or
+//! Three candidates against a model of etcd, with everything that can go wrong between them: requests and
+//! answers late or lost, requests carried out after they were given up, processes that stand still, die or
 //! resign, clocks that run at other speeds, an etcd that is away and comes back. Never do two lead at once.
 
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl Etcd {
     }
 }
 
-/// A question under way. Moments on etcd's clock, but for `sent`.
+/// A request under way. Moments on etcd's clock, but for `sent`.
 struct Pending {
     request: EtcdRequest,
     sent: Nanos,
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// etcd carries a question out, whatever becomes of who asked.
+    /// etcd carries a request out, whatever becomes of who asked.
     fn deliver(&mut self, now: u64, at: usize) {
         if let Some(pending) = &mut self.candidates[at].pending
             && pending.at.take_if(|at| *at <= now).is_some()

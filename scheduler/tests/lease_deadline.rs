@@ -19,7 +19,7 @@ slo_ms = 50
 "#;
 
 #[test]
-fn at_the_end_of_its_tenure_a_scheduler_lets_go_of_everybody_by_itself() {
+fn at_its_lease_deadline_a_scheduler_lets_go_of_everybody_by_itself() {
     let checked = baton_topo::check_text("c.toml".as_ref(), CLUSTER);
     let (clock, lease_deadline) = (Clock::start(), LeaseDeadline::until(Nanos::MAX));
     let scheduler = start_within(&checked.cluster.unwrap(), clock, &lease_deadline).unwrap();

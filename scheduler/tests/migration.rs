@@ -157,12 +157,12 @@ fn a_model_that_comes_back_is_as_if_it_had_never_left() {
 
 /// Each move makes a migration channel. What it is for is over once the model has come back to where it led from.
 #[test]
-fn passages_of_former_moves_do_not_pile_up() {
+fn channels_of_former_moves_do_not_pile_up() {
     let mut stage = Stage::new(&cluster(Policy::Symphony, 3));
     let mut open_after = |to: usize| -> Vec<usize> {
         move_model(&mut stage, 0, to);
         stage.settle();
-        stage.scheduler.model_threads.iter().map(|thread| thread.open_passages()).collect()
+        stage.scheduler.model_threads.iter().map(|thread| thread.open_migrations()).collect()
     };
     // Both ends of the way it came by count.
     for round in 0..5 {
@@ -211,7 +211,7 @@ fn who_is_told_the_former_home_and_joins_later_hears_of_the_move() {
 /// As many requests as the migration channel holds beside the model: what comes back then cannot follow, and is
 /// told.
 #[test]
-fn a_batch_given_back_when_the_passage_is_full_is_told() {
+fn a_batch_given_back_when_the_channel_is_full_is_told() {
     let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
     let task = submit(&stage, &mut frontend, 0, 0);
     let (batch, _) = plan(&stage.exchange(&mut backend));

@@ -1,13 +1,12 @@
 //! What the options' values may be.
 
+use baton_core::Policy;
 use baton_topo::{Idle, TransportChoice};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-pub(super) fn production_policy() -> impl TypedValueParser<Value = baton_core::Policy> {
-    let all = baton_core::Policy::ALL;
-    let named = move |name: &str| all.into_iter().find(|policy| policy.name() == name);
-    PossibleValuesParser::new(all.map(baton_core::Policy::name))
-        .map(move |name| named(&name).expect("the parser knows these names only"))
+pub(super) fn production_policy() -> impl TypedValueParser<Value = Policy> {
+    PossibleValuesParser::new(Policy::ALL.map(Policy::name))
+        .map(|name| name.parse().expect("the parser knows these names only"))
 }
 
 pub(super) fn transport(text: &str) -> Result<TransportChoice, String> {

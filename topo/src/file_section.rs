@@ -4,7 +4,9 @@
 //! refusal is in the [`Findings`], so callers go on with a default and find the next problem.
 
 use std::cell::RefCell;
+use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
+use std::str::FromStr;
 
 use baton_core::Nanos;
 use serde::Deserialize;
@@ -137,16 +139,11 @@ impl<'a> Section<'a> {
     }
 
     /// One of `all`, by its name.
-    pub(crate) fn choice<T: Copy>(
-        &self,
-        key: &'static str,
-        all: &[T],
-        name: fn(T) -> &'static str,
-    ) -> Option<T> {
+    pub(crate) fn choice<T: FromStr + Display>(&self, key: &'static str, all: &[T]) -> Option<T> {
         let text = self.text(key)?;
-        let chosen = all.iter().copied().find(|&one| name(one) == text);
+        let chosen = text.parse().ok();
         if chosen.is_none() {
-            let names: Vec<String> = all.iter().map(|&one| format!("`{}`", name(one))).collect();
+            let names: Vec<String> = all.iter().map(|one| format!("`{one}`")).collect();
             let fix = format!("write one of {}", names.join(", "));
             self.refuse(key, format!("is \"{}\"", shorten(text)), fix);
         }

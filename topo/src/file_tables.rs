@@ -117,8 +117,8 @@ fn scheduler(section: &Section<'_>, folder: &Path) -> SchedulerSpec {
         model_threads: section.integer("model_threads", 1..=MODEL_THREADS_MAX).unwrap_or(1),
         idle: section.word("idle").unwrap_or(Idle::Park),
         cores: cores(section),
-        policy: section.choice("policy", &Policy::ALL, Policy::name).unwrap_or_default(),
-        prefer: section.choice("prefer", &Prefer::ALL, Prefer::name).unwrap_or_default(),
+        policy: section.choice("policy", &Policy::ALL).unwrap_or_default(),
+        prefer: section.choice("prefer", &Prefer::ALL).unwrap_or_default(),
         member_timeout: section
             .millis("member_timeout_ms", MEMBER_TIMEOUT_MS)
             .unwrap_or(Nanos::from_millis(1_000)),

@@ -100,7 +100,7 @@ mod tests {
     use baton_core::{Gpu, GpuId, Slowdown};
 
     #[test]
-    fn a_full_passage_refuses_tasks_and_still_has_room_for_a_grant() {
+    fn a_full_channel_refuses_tasks_and_still_has_room_for_a_grant() {
         let (mut from, mut to) = channel(Waker::new(|| ()));
         let cancel = |n| MigrationMessage::Cancel(TaskId(n));
         let sent = (0..).take_while(|&n| from.offer(cancel(n))).count();

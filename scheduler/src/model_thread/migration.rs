@@ -8,7 +8,7 @@ use std::mem;
 
 use baton_core::{
     DropReason, FrontendId, Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
-    NetworkDelay, Pace, Policy, Prefer, Profile, Quota, Request, Slowdown, SubclusterId, TaskId,
+    NetworkDelay, Policy, Prefer, Profile, Quota, Request, Slowdown, SubclusterId, TaskId,
     Unserved,
 };
 use baton_rdma::Transport;
@@ -53,7 +53,7 @@ impl Arrival {
 impl<T: Transport> ModelThread<T> {
     /// Ends of migration channels that something may still come or go by: one for each model that has left and not
     /// come back, and one for each that is on its way here or may still be followed.
-    pub fn open_passages(&self) -> usize {
+    pub fn open_migrations(&self) -> usize {
         self.migrations.iter().flatten().count() + self.arrivals.len()
     }
 
@@ -217,7 +217,7 @@ impl<T: Transport> ModelThread<T> {
                 self.pass_back(migration, request, otherwise);
             }
             MigrationMessage::Measured(rows, took) => {
-                let _ = self.pass_measured(migration, rows, took);
+                self.pass_measured(migration, rows, took);
             }
             MigrationMessage::Model(_) => unreachable!("it was told apart"),
         }
@@ -246,10 +246,8 @@ impl<T: Transport> ModelThread<T> {
     }
 
     /// A measurement that finds no room is one of many.
-    /// What the batch says of its slot is not learnt: the prediction it would be set against has moved.
-    pub(super) fn pass_measured(&mut self, migration: u32, rows: u32, took: Nanos) -> Option<Pace> {
+    pub(super) fn pass_measured(&mut self, migration: u32, rows: u32, took: Nanos) {
         self.offer(migration, MigrationMessage::Measured(rows, took));
-        None
     }
 
     pub(super) fn pass_grant(&mut self, migration: u32, grant: Grant) {

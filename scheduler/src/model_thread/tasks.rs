@@ -132,7 +132,9 @@ impl<T: Transport> ModelThread<T> {
         let pace = match self.out.places[model.0 as usize] {
             Place::Here(at) => self.models[at as usize].state.on_measured(rows, measured, slowdown),
             Place::Moved(migration) => {
-                self.pass_measured(migration, rows, slowdown.removed(measured))
+                self.pass_measured(migration, rows, slowdown.removed(measured));
+                // The prediction that this time would be set against has moved.
+                None
             }
             Place::Elsewhere => unreachable!("it was here when the batch was planned"),
         };

@@ -8,7 +8,7 @@
 use crate::units::time::Nanos;
 
 /// How much longer a slot takes for a batch than the usual slots of its sub-cluster: 1 to 8, in 1/256.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slowdown(u16);
 
 /// A factor of 1.

@@ -2,10 +2,10 @@
 
 use baton_rdma::frame::encode;
 use baton_rdma::wire::{
-    Body, Cancel, CatalogEnd, FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck,
-    JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc, PeerDown, PeerUp, Plan, Pong,
-    ProfileDesc, Read, ReadReply, Ready, Refuse, SubclusterDesc, Submit, TaskEnd, TaskResult,
-    ThreadDesc,
+    Body, Cancel, CatalogEnd, ControlAnswer, ControlOffer, ControlStart, FabricAnswer, FabricOffer,
+    FabricSlab, FrameHeader, JoinAck, JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc,
+    PeerDown, PeerUp, Plan, Pong, ProfileDesc, Read, ReadReply, Ready, Refuse, SubclusterDesc,
+    Submit, TaskEnd, TaskResult, ThreadDesc,
 };
 use rand::RngExt;
 use zerocopy::IntoBytes;
@@ -128,7 +128,15 @@ impl Words<'_> {
                 self.put(out, |w| Cancel { task: w.task().into(), model: w.model().into() });
             }
             Kind::BatchDone => self.put(out, Self::batch_done),
-            _ => self.of_task_kind(kind, out),
+            Kind::TaskEnd | Kind::Plan | Kind::Read | Kind::ReadReply | Kind::TaskResult => {
+                self.of_task_kind(kind, out);
+            }
+            Kind::FabricOffer
+            | Kind::FabricAnswer
+            | Kind::FabricSlab
+            | Kind::ControlOffer
+            | Kind::ControlAnswer
+            | Kind::ControlStart => self.of_fabric_kind(kind, out),
         }
     }
 
@@ -170,6 +178,12 @@ impl Words<'_> {
                 batch_size: w.n32().into(),
                 gpu: w.n32().into(),
             }),
+            other => unreachable!("{other:?} is written elsewhere"),
+        }
+    }
+
+    fn of_fabric_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
             Kind::FabricOffer => self.put(out, |w| FabricOffer {
                 epoch: w.n32().into(),
                 pair: w.n32().into(),
@@ -192,7 +206,7 @@ impl Words<'_> {
                 read_timeout_us: w.n32().into(),
                 slabs: w.n32().into(),
             }),
-            _ => self.put(out, |w| FabricSlab {
+            Kind::FabricSlab => self.put(out, |w| FabricSlab {
                 first_slot: w.n32().into(),
                 slots: w.n32().into(),
                 stride: w.n32().into(),
@@ -201,6 +215,30 @@ impl Words<'_> {
                 rkey: w.n32().into(),
                 reserved: 0.into(),
             }),
+            Kind::ControlOffer => self.put(out, |w| ControlOffer {
+                pair: w.n32().into(),
+                first_psn: w.n32().into(),
+                lid: w.n16().into(),
+                window: w.n16().into(),
+                gid: w.rng.random(),
+                buffer_bytes: w.n32().into(),
+                timeout_us: w.n32().into(),
+                mtu: w.rng.random(),
+                reserved: [0; 3],
+            }),
+            Kind::ControlAnswer => self.put(out, |w| ControlAnswer {
+                pair: w.n32().into(),
+                first_psn: w.n32().into(),
+                lid: w.n16().into(),
+                window: w.n16().into(),
+                gid: w.rng.random(),
+                buffer_bytes: w.n32().into(),
+                timeout_us: w.n32().into(),
+                mtu: w.rng.random(),
+                reserved: [0; 3],
+            }),
+            Kind::ControlStart => self.put(out, |_| ControlStart {}),
+            other => unreachable!("{other:?} is written elsewhere"),
         }
     }
 
@@ -216,6 +254,8 @@ impl Words<'_> {
                 | Kind::JoinBackend
                 | Kind::FabricOffer
                 | Kind::FabricAnswer
+                | Kind::ControlOffer
+                | Kind::ControlAnswer
         );
         let tail = if takes || self.one_in(16) { tail } else { "" };
         encode(out, &body, tail.as_bytes(), 0);

@@ -30,7 +30,7 @@ fn whoever_asks_for_more_than_its_share_is_over_while_one_in_64_is_lost() {
 }
 
 #[test]
-fn a_frontend_that_leaves_takes_its_own_seat_only() {
+fn a_frontend_that_leaves_takes_only_itself_away() {
     let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
     let done = TaskCounts { dispatched: 80, given_up: 20 };
     run(&mut fair_share, 100, &[20, 25, 50], done);
@@ -41,7 +41,7 @@ fn a_frontend_that_leaves_takes_its_own_seat_only() {
     assert_eq!(over(&fair_share), [1]);
     assert_eq!(fair_share.tenants.len(), 2);
     run(&mut fair_share, u64::from(REMEMBERED) + 1, &[0, 90], done);
-    assert_eq!(fair_share.tenants.len(), 1, "who has not asked for long has no tenant");
+    assert_eq!(fair_share.tenants.len(), 1, "who has not asked for long is forgotten");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn after_a_silence_nothing_of_a_rush_is_left() {
     assert!(fair_share.tenants.iter().all(|tenant| tenant.demand.now() == 0));
     silence(&mut fair_share, u64::from(REMEMBERED));
     silence(&mut fair_share, 0);
-    assert_eq!(fair_share.tenants.len(), 0, "who has not asked for long has no tenant");
+    assert_eq!(fair_share.tenants.len(), 0, "who has not asked for long is forgotten");
 }
 
 #[test]
@@ -153,14 +153,14 @@ fn a_model_is_shared_for_a_while_after_the_other_has_left() {
 }
 
 #[test]
-fn whoever_goes_on_asking_keeps_its_seat() {
+fn whoever_goes_on_asking_stays_a_tenant() {
     let mut fair_share = rush();
-    let seated = |fair_share: &FairShare| -> Vec<(FrontendId, u32)> {
+    let tenants = |fair_share: &FairShare| -> Vec<(FrontendId, u32)> {
         fair_share.tenants.iter().map(|tenant| (tenant.frontend, tenant.since)).collect()
     };
-    let before = seated(&fair_share);
+    let before = tenants(&fair_share);
     let done = TaskCounts { dispatched: 100, given_up: 50 };
     run(&mut fair_share, 2 * u64::from(REMEMBERED), &[50, 100], done);
     run(&mut fair_share, 2, &[], done);
-    assert_eq!(seated(&fair_share), before);
+    assert_eq!(tenants(&fair_share), before);
 }
