@@ -8,9 +8,9 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use crate::protocol::wire::{DecodeError, Kind, Message, RefuseCode, Role, TaskResult, decode};
 use crate::tls::TlsProblem;
 use crate::transport::{ConnId, ReadDone};
-use crate::wire::{DecodeError, Kind, Message, RefuseCode, Role, TaskResult, decode};
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,8 +55,8 @@ pub enum CloseReason {
     /// The peer speaks none of our protocol versions.
     #[error(
         "the peer speaks protocol versions {min} to {max}, this build {} to {}; upgrade the older one",
-        crate::wire::VERSION_MIN,
-        crate::wire::VERSION_MAX
+        crate::protocol::wire::VERSION_MIN,
+        crate::protocol::wire::VERSION_MAX
     )]
     Version {
         /// The peer's oldest version.

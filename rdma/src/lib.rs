@@ -5,41 +5,32 @@
 //! slots. [`wire`] is what travels, [`frame`] how it is cut out of a byte stream, and the transports
 //! are [`TcpTransport`] and [`InprocTransport`].
 //!
-//! Unsafe code is confined to `region`, `slab` and `landing`: memory that one side writes while
+//! Unsafe code is confined to `memory` and `verbs`: memory that one side writes while
 //! another part of the process holds a handle to it.
 #![deny(unsafe_code)]
 
-mod backoff;
-pub mod clock_sync;
-mod credit;
 mod events;
-pub mod frame;
-mod handshake;
-mod heartbeat;
 mod inproc;
-mod landing;
 mod log_limit;
-mod region;
+mod memory;
+mod protocol;
 mod shared;
-mod slab;
 mod table;
 mod tcp;
 mod tls;
 mod transport;
 mod verbs;
-pub mod wire;
 
-pub use backoff::Backoff;
 pub use baton_topo::{TlsSpec, TransportChoice, VerbsConfig};
-pub use clock_sync::ClockSync;
-pub use credit::{CreditWindow, RoundRobin};
 pub use events::{CloseReason, Event, Events, Peer};
-pub use heartbeat::Heartbeat;
 pub use inproc::{InprocNetwork, InprocTransport};
-pub use landing::{BatchBuffer, RowMut, RowsRef};
 pub use log_limit::LogLimit;
-pub use slab::{
-    InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError, SlabSet, SlabSpec,
+pub use memory::{
+    BatchBuffer, InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, RowMut, RowsRef,
+    SlabError, SlabSet, SlabSpec,
+};
+pub use protocol::{
+    Backoff, ClockSync, CreditWindow, Heartbeat, RoundRobin, clock_sync, frame, wire,
 };
 pub use tcp::{Edge, Net, NetStream, OsNet, OsStream, TcpConfig, TcpTransport};
 pub use tls::{Credentials, CredentialsError};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::credit::CreditWindow;
 use crate::events::Events;
-use crate::slab::SlabSet;
+use crate::memory::slab::SlabSet;
+use crate::protocol::credit::CreditWindow;
+use crate::protocol::wire::{TRAILER_LEN, Versions};
 use crate::transport::{Identity, Read, ReadDone, ReadStatus, TransportCounters};
-use crate::wire::{TRAILER_LEN, Versions};
 
 /// State beside the connections; connections take it as an argument.
 pub(crate) struct Shared {

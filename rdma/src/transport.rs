@@ -14,9 +14,9 @@ use baton_core::{Nanos, TaskId};
 use baton_topo::Waker;
 
 use crate::events::Events;
-use crate::landing::{BatchBuffer, RowMut};
-use crate::slab::SlabSet;
-use crate::wire::{Body, Hello, RefuseCode, Role, TaskResult};
+use crate::memory::landing::{BatchBuffer, RowMut};
+use crate::memory::slab::SlabSet;
+use crate::protocol::wire::{Body, Hello, RefuseCode, Role, TaskResult};
 
 /// READs a connection carries at a time, asked for and not answered. An initiator holds further
 /// ones back; a target closes a connection that asks for more.
@@ -105,7 +105,7 @@ pub trait Transport {
     /// The address cannot be reached at all, or the bound on connections is met.
     fn connect(&mut self, addr: SocketAddr, hello: Hello) -> io::Result<ConnId>;
 
-    /// Closes a connection after telling the peer why (a [`crate::wire::Refuse`] frame); what was
+    /// Closes a connection after telling the peer why (a [`crate::protocol::wire::Refuse`] frame); what was
     /// queued before is still sent as far as the peer takes it without waiting. Its READs complete
     /// as [`ReadStatus::PeerLost`] and an [`crate::Event::Closed`] follows. Unknown connections are
     /// ignored.

@@ -10,18 +10,18 @@ use baton_topo::Waker;
 
 use super::link::Link;
 use super::{Cable, InprocNetwork, Port, lock};
-use crate::credit::RoundRobin;
 use crate::events::{CloseReason, Events};
-use crate::handshake;
-use crate::landing::BatchBuffer;
+use crate::memory::landing::BatchBuffer;
+use crate::memory::slab::SlabSet;
+use crate::protocol::credit::RoundRobin;
+use crate::protocol::handshake;
+use crate::protocol::wire::{BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult};
 use crate::shared::{Shared, credit_of};
-use crate::slab::SlabSet;
 use crate::table::Table;
 use crate::tcp::TcpConfig;
 use crate::transport::{
     ConnId, Identity, READ_DEPTH, Read, ReadStatus, SendError, Transport, TransportCounters,
 };
-use crate::wire::{BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult};
 
 /// The [`Transport`] between endpoints of one process.
 pub struct InprocTransport {

@@ -8,12 +8,14 @@ use baton_core::{Nanos, TaskId};
 
 use super::{Cable, lock};
 use crate::events::{CloseReason, Events};
-use crate::frame::{self, Frame, HEADER_LEN};
-use crate::handshake::{self, Stage};
+use crate::memory::slab::ReadRefusal;
+use crate::protocol::frame::{self, Frame, HEADER_LEN};
+use crate::protocol::handshake::{self, Stage};
+use crate::protocol::wire::{
+    Body, DecodeError, Kind, Message, Refuse, RefuseCode, TRAILER_LEN, TaskResult,
+};
 use crate::shared::Shared;
-use crate::slab::ReadRefusal;
 use crate::transport::{ConnId, Read, ReadStatus};
-use crate::wire::{Body, DecodeError, Kind, Message, Refuse, RefuseCode, TRAILER_LEN, TaskResult};
 
 /// One end of a [`Cable`].
 pub(super) struct Link {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use baton_core::Nanos;
 
-use crate::slab::SlabSet;
+use crate::memory::slab::SlabSet;
 use crate::tcp::TcpConfig;
 use crate::transport::Identity;
 pub use endpoint::InprocTransport;

@@ -12,11 +12,11 @@ use super::link::Link;
 use super::net::NetStream;
 use super::sink::Sink;
 use crate::events::{CloseReason, Events};
-use crate::frame::{BUFFER_LEN, FrameBuffer};
-use crate::handshake;
+use crate::protocol::frame::{BUFFER_LEN, FrameBuffer};
+use crate::protocol::handshake;
+use crate::protocol::wire::{Refuse, RefuseCode};
 use crate::shared::Shared;
 use crate::tls;
-use crate::wire::{Refuse, RefuseCode};
 
 /// System calls per pass: what one busy connection may cost the others.
 const READS: usize = 4;

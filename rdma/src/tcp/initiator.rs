@@ -12,10 +12,10 @@ use super::PULL_REQUEST_LEN;
 use super::link::Link;
 use super::sink::{RowSink, Sink};
 use crate::events::CloseReason;
-use crate::landing::RowMut;
+use crate::memory::landing::RowMut;
+use crate::protocol::wire::{self, DecodeError, Kind, ReadReply, TRAILER_LEN};
 use crate::shared::{Shared, credit_of};
 use crate::transport::{READ_DEPTH, Read, ReadDone, ReadStatus};
-use crate::wire::{self, DecodeError, Kind, ReadReply, TRAILER_LEN};
 
 /// Rows longer than this are read with little of the stream buffered ahead, so that nearly all of
 /// the payload goes straight to its row.

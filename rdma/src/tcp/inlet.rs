@@ -8,11 +8,11 @@ use super::net::Net;
 use super::sink::Sink;
 use super::target::answer_sink;
 use crate::events::{CloseReason, Events};
-use crate::frame::{self, Frame, HEADER_LEN};
-use crate::handshake;
+use crate::protocol::frame::{self, Frame, HEADER_LEN};
+use crate::protocol::handshake;
+use crate::protocol::wire::{FrameHeader, Message};
 use crate::shared::Shared;
 use crate::transport::ConnId;
-use crate::wire::{FrameHeader, Message};
 use zerocopy::FromBytes;
 
 /// The receive side of a connection's other stream.
@@ -170,8 +170,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::protocol::wire::{self, BODY_MAX, Body, Kind, Ping, Role, TaskResult};
     use crate::transport::{Identity, Transport};
-    use crate::wire::{self, BODY_MAX, Body, Kind, Ping, Role, TaskResult};
     use crate::{Event, SlabSet, SlabSpec, TcpConfig};
 
     fn frontend() -> (TcpTransport, Arc<SlabSet>) {

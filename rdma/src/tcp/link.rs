@@ -7,11 +7,11 @@ use super::initiator::Pulls;
 use super::sink::Sink;
 use super::tx::TxQueue;
 use crate::events::{CloseReason, Events};
-use crate::frame::Frame;
-use crate::handshake::{self, Stage};
+use crate::protocol::frame::Frame;
+use crate::protocol::handshake::{self, Stage};
+use crate::protocol::wire::Message;
 use crate::shared::Shared;
 use crate::transport::ConnId;
-use crate::wire::Message;
 
 /// The conversation on one connection.
 pub(super) struct Link {

@@ -29,20 +29,22 @@ use baton_topo::{AwakeTime, PARK_MAX, Waker};
 use mio::Interest;
 use mio::unix::SourceFd;
 
-use crate::credit::RoundRobin;
 use crate::events::{CloseReason, Events};
-use crate::frame::HEADER_LEN;
-use crate::handshake::Stage;
-use crate::landing::BatchBuffer;
 use crate::log_limit::LogLimit;
+use crate::memory::landing::BatchBuffer;
+use crate::memory::slab::SlabSet;
+use crate::protocol::credit::RoundRobin;
+use crate::protocol::frame::HEADER_LEN;
+use crate::protocol::handshake::Stage;
+use crate::protocol::wire::{
+    self, BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult, Versions,
+};
 use crate::shared::Shared;
-use crate::slab::SlabSet;
 use crate::table::Table;
 use crate::tls::Credentials;
 use crate::transport::{
     ConnId, Identity, Read, ReadStatus, SendError, Transport, TransportCounters,
 };
-use crate::wire::{self, BODY_MAX, Body, Hello, PAYLOAD_MAX, RefuseCode, TaskResult, Versions};
 use agenda::Agenda;
 use conn::Conn;
 use hosts::Hosts;

@@ -14,8 +14,8 @@ use mio::{Interest, Token};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::stream::{OsStream, prepare};
+use crate::protocol::wire::Role;
 use crate::tls::Credentials;
-use crate::wire::Role;
 
 const LISTENER: Token = Token(usize::MAX);
 const WAKER: Token = Token(usize::MAX - 1);

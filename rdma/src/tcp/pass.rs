@@ -12,11 +12,11 @@ use super::net::{Net, NetStream as _};
 use super::tx::TxQueue;
 use super::{ACCEPTS, EVENT_BYTES_PER_POLL, EVENTS_PER_POLL, HANDSHAKES, TcpTransport};
 use crate::events::{CloseReason, Events};
-use crate::frame;
-use crate::handshake::{self, Stage};
+use crate::protocol::frame;
+use crate::protocol::handshake::{self, Stage};
+use crate::protocol::wire::{Body, Refuse, RefuseCode};
 use crate::shared::credit_of;
 use crate::transport::{ConnId, ReadStatus, SendError};
-use crate::wire::{Body, Refuse, RefuseCode};
 
 impl<N: Net> TcpTransport<N> {
     /// Takes new connections in, up to a bound per pass.

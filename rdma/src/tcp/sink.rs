@@ -1,9 +1,9 @@
 //! Where the payload that is arriving on a connection goes.
 
-use crate::slab::OutputMut;
+use crate::memory::slab::OutputMut;
+use crate::protocol::wire::{TRAILER_LEN, TaskResult};
 use crate::tcp::initiator::Pull;
 use crate::transport::ReadStatus;
-use crate::wire::{TRAILER_LEN, TaskResult};
 
 /// The place of the payload in progress. It is exactly as long as the payload, except that a
 /// discarded one has no place at all.

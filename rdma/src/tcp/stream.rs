@@ -8,8 +8,8 @@ use mio::net::TcpStream;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg, sockopt};
 
 use super::net::NetStream;
+use crate::protocol::wire::Role;
 use crate::tls::{Credentials, TlsStream};
-use crate::wire::Role;
 
 /// A connection is void when its far end has acknowledged nothing, or answered no probe, for this
 /// long. Heartbeats notice a dead scheduler or member sooner; but a frontend hears nothing of dead

@@ -6,10 +6,10 @@ use baton_core::TaskId;
 use super::link::Link;
 use super::sink::{AnswerSink, Sink};
 use crate::events::CloseReason;
+use crate::memory::slab::ReadRefusal;
+use crate::protocol::wire::{DecodeError, Kind, Read, ReadReply, TaskResult};
 use crate::shared::Shared;
-use crate::slab::ReadRefusal;
 use crate::transport::READ_DEPTH;
-use crate::wire::{DecodeError, Kind, Read, ReadReply, TaskResult};
 
 impl Link {
     /// Answers a READ: with the leased input, which leaves straight from the slab, or with why not.

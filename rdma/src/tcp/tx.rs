@@ -7,9 +7,9 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
-use crate::frame;
-use crate::slab::ReadLease;
-use crate::wire::Body;
+use crate::memory::slab::ReadLease;
+use crate::protocol::frame;
+use crate::protocol::wire::Body;
 
 /// Pieces given to the kernel at a time.
 const SLICES: usize = 64;
@@ -188,7 +188,7 @@ impl TxQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Ping;
+    use crate::protocol::wire::Ping;
 
     #[test]
     fn a_frame_above_the_bound_passes_alone() {

@@ -21,7 +21,7 @@ use rustls::{
 use webpki::EndEntityCert;
 
 use super::explain::explain;
-use crate::wire::Role;
+use crate::protocol::wire::Role;
 
 /// Why the files of `[tls]` cannot be used.
 #[derive(Debug, thiserror::Error)]

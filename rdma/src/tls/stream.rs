@@ -13,8 +13,8 @@ use rustls::{ClientConnection, Connection, Error, ServerConnection};
 
 use super::credentials::Credentials;
 use super::explain::TlsProblem;
+use crate::protocol::wire::Role;
 use crate::tcp::{connected, send_plain};
-use crate::wire::Role;
 
 /// Ciphertext read per system call: four records of the longest kind.
 const RX_BYTES: usize = 64 * 1024;

@@ -9,7 +9,7 @@ use rustix::process::{Resource, getrlimit};
 use super::device::Device;
 use super::error::VerbsError;
 use super::ffi;
-use crate::region::Region;
+use crate::memory::region::Region;
 
 /// What the fabric may do with registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

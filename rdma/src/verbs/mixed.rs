@@ -16,12 +16,12 @@ use super::error::VerbsError;
 use super::fabric::Fabric;
 use super::hub::Hub;
 use crate::events::{Events, Sifted};
-use crate::landing::BatchBuffer;
-use crate::slab::SlabSet;
+use crate::memory::landing::BatchBuffer;
+use crate::memory::slab::SlabSet;
+use crate::protocol::wire::{Body, FabricAnswer, Hello, Message, RefuseCode, TaskResult};
 use crate::tcp::{TcpConfig, TcpTransport};
 use crate::tls::Credentials;
 use crate::transport::{ConnId, Identity, Read, SendError, Transport, TransportCounters};
-use crate::wire::{Body, FabricAnswer, Hello, Message, RefuseCode, TaskResult};
 
 /// A thread that spins while READs are under way looks at its sockets once in so many passes: asking
 /// the kernel takes as long as a short READ.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::line::{Advice, Check, Status, looked};
 use super::need::Need;
 use super::{bytes, counted};
-use crate::fabric::TransportChoice;
+use crate::cluster_file::TransportChoice;
 use crate::machine::{Machine, Sysroot, Unread};
 
 /// Clock sources that are read without entering the kernel.

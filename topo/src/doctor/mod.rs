@@ -11,7 +11,7 @@ mod place;
 mod rdma;
 mod tcp;
 
-use crate::fabric::TransportChoice;
+use crate::cluster_file::TransportChoice;
 use crate::machine::{Machine, Sysroot};
 
 pub use line::{Check, Report, Status};

@@ -1,8 +1,8 @@
 //! What a host must give, as far as a cluster file tells. Pure.
 
-use crate::cluster::{Cluster, ModelSpec};
-use crate::fabric::FabricSpec;
-use crate::file_tables::CREDIT_BYTES;
+use crate::cluster_file::CREDIT_BYTES;
+use crate::cluster_file::FabricSpec;
+use crate::cluster_file::{Cluster, ModelSpec};
 
 /// The slab of one model as clients make it by default: 256 slots of 224 × 224 × 3 bytes.
 const ONE_SLAB_BYTES: u64 = 256 * 150_528;

@@ -6,8 +6,8 @@ use std::fmt;
 use baton_core::{Nanos, TaskId};
 
 use super::Request;
+use crate::protocol::wire::TRAILER_LEN;
 use crate::transport::{ConnId, Read};
-use crate::wire::TRAILER_LEN;
 
 /// A queue pair in its error state that has not completed everything after this is worth a word.
 const DRAIN_WORTH_A_WORD: Nanos = Nanos::from_millis(1_000);

@@ -26,8 +26,8 @@ use std::collections::VecDeque;
 
 use baton_core::{Nanos, TaskId};
 
-use crate::credit::CreditWindow;
-use crate::landing::RowMut;
+use crate::memory::landing::RowMut;
+use crate::protocol::credit::CreditWindow;
 use crate::transport::{ConnId, Read, ReadDone, ReadStatus};
 use link::Link;
 pub(crate) use link::{LinkFailure, RemoteSlab};

@@ -4,8 +4,8 @@ use baton_core::Nanos;
 
 use super::link::Posted;
 use super::{CHAIN_MAX, LinkFailure, Op, Piece, Port, Puller, Request, SEQUENCE_BITS};
+use crate::protocol::wire::TRAILER_LEN;
 use crate::transport::{Read, ReadStatus};
-use crate::wire::TRAILER_LEN;
 
 impl Puller {
     /// Posts what the window, the depths and the completion queue allow, slice by slice, source by

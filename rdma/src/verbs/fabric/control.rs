@@ -23,9 +23,9 @@ use super::super::pair::{PairAddr, Side};
 use super::initiator::ANSWER_TIMEOUT;
 use super::{Fabric, find, micros};
 use crate::events::CloseReason;
+use crate::protocol::wire::{ControlAnswer, ControlOffer, ControlStart, Kind, VERSION_CONTROL};
 use crate::tcp::{Inlet, TcpTransport};
 use crate::transport::ConnId;
-use crate::wire::{ControlAnswer, ControlOffer, ControlStart, Kind, VERSION_CONTROL};
 
 /// A connection that has, or will have, a control queue pair.
 pub(super) struct Talk {

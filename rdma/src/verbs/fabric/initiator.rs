@@ -6,9 +6,9 @@ use super::super::engine::RemoteSlab;
 use super::super::pair::{PairAddr, Side, Terms};
 use super::{Fabric, micros};
 use crate::events::{CloseReason, Peer};
+use crate::protocol::wire::{FabricAnswer, FabricOffer, FabricSlab, Kind, Role, VERSION_FABRIC};
 use crate::tcp::TcpTransport;
 use crate::transport::{ConnId, Transport};
-use crate::wire::{FabricAnswer, FabricOffer, FabricSlab, Kind, Role, VERSION_FABRIC};
 
 /// How long a frontend may take to answer an offer: it may be waiting for its scheduler's word.
 pub(super) const ANSWER_TIMEOUT: Nanos = Nanos::from_millis(5_000);

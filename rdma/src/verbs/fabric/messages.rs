@@ -8,10 +8,10 @@ use super::super::hub::Hub;
 use super::Fabric;
 use super::control::Talks;
 use crate::events::{CloseReason, Events};
-use crate::frame;
+use crate::protocol::frame;
+use crate::protocol::wire::{BODY_MAX, Body, PAYLOAD_MAX};
 use crate::tcp::TcpTransport;
 use crate::transport::{ConnId, SendError};
-use crate::wire::{BODY_MAX, Body, PAYLOAD_MAX};
 
 impl Fabric {
     /// Queues a message for the queue pair; `None` if the connection's messages go over TCP.

@@ -10,10 +10,10 @@ use super::super::hub::Hub;
 use super::super::mixed::decline;
 use super::super::pair::{PairAddr, Side, Terms};
 use super::{Fabric, micros};
-use crate::slab::SlabSet;
+use crate::memory::slab::SlabSet;
+use crate::protocol::wire::{FabricAnswer, FabricOffer, FabricSlab};
 use crate::tcp::TcpTransport;
 use crate::transport::ConnId;
-use crate::wire::{FabricAnswer, FabricOffer, FabricSlab};
 
 /// What this side lets others do.
 pub(super) struct Targets {

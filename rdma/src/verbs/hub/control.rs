@@ -10,7 +10,7 @@ use std::sync::Arc;
 use baton_core::Nanos;
 
 use super::{Hub, random_psn};
-use crate::region::Region;
+use crate::memory::region::Region;
 use crate::verbs::control::{
     CONTROL, ControlPort, HEADER_LEN, RECEIVE, SPARE, SendRequest, Signal,
 };

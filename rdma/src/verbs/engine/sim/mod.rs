@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use baton_core::{Nanos, SplitMix64};
 
 use super::{Completion, Outcome, Piece, Port, Request};
-use crate::wire::TRAILER_LEN;
+use crate::protocol::wire::TRAILER_LEN;
 
 /// Where trailers land.
 const TRAILERS: u64 = 1 << 40;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_core::BATCH_MAX;
 
-use crate::region::Region;
+use crate::memory::region::Region;
 
 /// The lower half of [`BatchBuffer::state`] while the buffer is borrowed as a whole.
 const WHOLE: u32 = u32::MAX;

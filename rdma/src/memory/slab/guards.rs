@@ -10,7 +10,7 @@ use baton_core::TaskId;
 
 use super::slot::{Reclaim, SlotState};
 use super::{Slab, SlabSet, Slot};
-use crate::wire::TRAILER_LEN;
+use crate::protocol::wire::TRAILER_LEN;
 
 /// A slot's memory. Its methods that make references rest on the slot's state, which the guards
 /// below embody.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use baton_core::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, SubclusterId};
 
-use crate::agent::Idle;
-use crate::fabric::FabricSpec;
+use crate::cluster_file::fabric::FabricSpec;
+use crate::runtime::Idle;
 
 /// GPU slots one backend process may have: their executor threads share one I/O thread. The
 /// scheduler refuses a backend with more.

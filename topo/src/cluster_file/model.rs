@@ -5,9 +5,9 @@ use std::path::Path;
 use baton_core::{BATCH_MAX, ModelId, Nanos, Profile, ProfileError, QuotaLimits, RateLimit};
 use serde::Deserialize;
 
-use crate::cluster::{EngineSpec, ModelSpec};
-use crate::file_section::Section;
-use crate::file_tables::Subclusters;
+use crate::cluster_file::cluster::{EngineSpec, ModelSpec};
+use crate::cluster_file::section::Section;
+use crate::cluster_file::tables::Subclusters;
 
 /// No execution and no objective is longer than ten minutes.
 const MS_MAX: f64 = 600_000.0;

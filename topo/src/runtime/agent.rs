@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use baton_core::Nanos;
 
-use crate::awake::PARK_MAX;
-use crate::clock::Clock;
-use crate::waker::Waker;
+use crate::runtime::Clock;
+use crate::runtime::PARK_MAX;
+use crate::runtime::Waker;
 
 /// Something that is polled.
 pub trait Agent {

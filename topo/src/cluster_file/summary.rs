@@ -4,7 +4,7 @@ use std::fmt;
 
 use baton_core::SubclusterId;
 
-use crate::cluster::{Cluster, EngineSpec, ModelSpec};
+use crate::cluster_file::cluster::{Cluster, EngineSpec, ModelSpec};
 
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

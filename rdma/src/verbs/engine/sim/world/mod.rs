@@ -10,7 +10,7 @@ use baton_core::{FrontendId, Nanos, TaskId};
 
 use super::super::{Notice, Outcome, PullBounds, Puller, RemoteSlab};
 use super::{Dice, Remote, SimDevice};
-use crate::landing::BatchBuffer;
+use crate::memory::landing::BatchBuffer;
 use crate::transport::{ConnId, Read, ReadDone, ReadStatus};
 
 const LINKS: usize = 3;

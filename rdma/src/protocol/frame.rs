@@ -7,7 +7,7 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::wire::{Body, DecodeError, FrameHeader, Kind, Message, decode};
+use crate::protocol::wire::{Body, DecodeError, FrameHeader, Kind, Message, decode};
 
 /// Bytes of a frame header.
 pub const HEADER_LEN: usize = size_of::<FrameHeader>();
@@ -16,7 +16,7 @@ pub const HEADER_LEN: usize = size_of::<FrameHeader>();
 pub const BUFFER_LEN: usize = 64 * 1024;
 
 /// Appends a frame without its payload. The caller keeps within
-/// [`BODY_MAX`](crate::wire::BODY_MAX) and [`PAYLOAD_MAX`](crate::wire::PAYLOAD_MAX).
+/// [`BODY_MAX`](crate::protocol::wire::BODY_MAX) and [`PAYLOAD_MAX`](crate::protocol::wire::PAYLOAD_MAX).
 pub fn encode<B: Body>(out: &mut Vec<u8>, body: &B, tail: &[u8], payload_len: usize) {
     let header = FrameHeader::new(B::KIND, size_of::<B>() + tail.len(), payload_len);
     out.extend_from_slice(header.as_bytes());

@@ -8,8 +8,8 @@
 use baton_core::Nanos;
 use baton_topo::{AwakeTime, is_gone};
 
-use crate::clock_sync::ClockSync;
-use crate::wire::{Ping, Pong};
+use crate::protocol::clock_sync::ClockSync;
+use crate::protocol::wire::{Ping, Pong};
 
 /// Between pings. The scheduler's patience is a multiple of it.
 const PING_EVERY: Nanos = Nanos::from_millis(100);

@@ -14,7 +14,7 @@ use serde::de::value::{Error as WordError, StrDeserializer};
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use crate::file_problem::{Findings, Place};
+use crate::cluster_file::problem::{Findings, Place};
 
 /// Longest name of a model, backend or sub-cluster: it travels in catalogue messages.
 const NAME_BYTES_MAX: usize = 64;

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::file_section::Section;
+use crate::cluster_file::section::Section;
 
 /// `[tls]`: every connection of the cluster is encrypted, and both ends show a certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use crate::cluster::{EtcdIdentity, EtcdSpec, EtcdTlsSpec};
-use crate::file_section::{Section, shorten};
-use crate::tls;
+use crate::cluster_file::cluster::{EtcdIdentity, EtcdSpec, EtcdTlsSpec};
+use crate::cluster_file::section::{Section, shorten};
+use crate::cluster_file::tls;
 
 /// Members of an etcd cluster; more than nine are of no use to anybody.
 const ENDPOINTS_MAX: usize = 16;

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use baton_core::{RateLimit, SubclusterId, TaskId};
 
-use crate::cluster::{BackendSpec, FrontendSpec, ModelSpec, NetworkSpec};
-use crate::file_section::Section;
-use crate::file_tables::Entry;
+use crate::cluster_file::cluster::{BackendSpec, FrontendSpec, ModelSpec, NetworkSpec};
+use crate::cluster_file::section::Section;
+use crate::cluster_file::tables::Entry;
 
 /// Models of one scheduler.
 const MODELS_MAX: usize = 16_384;

@@ -9,16 +9,16 @@ use std::path::Path;
 
 use baton_core::{Nanos, Policy, Prefer, SubclusterId};
 
-use crate::agent::Idle;
-use crate::check;
-use crate::cluster::{
+use crate::cluster_file::check;
+use crate::cluster_file::cluster::{
     BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, SchedulerSpec,
 };
-use crate::fabric::{FabricSpec, VerbsConfig};
-use crate::file_etcd;
-use crate::file_model;
-use crate::file_section::{Section, shorten};
-use crate::tls;
+use crate::cluster_file::etcd;
+use crate::cluster_file::fabric::{FabricSpec, VerbsConfig};
+use crate::cluster_file::model;
+use crate::cluster_file::section::{Section, shorten};
+use crate::cluster_file::tls;
+use crate::runtime::Idle;
 
 /// Where a scheduler listens unless told otherwise.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
@@ -122,7 +122,7 @@ fn scheduler(section: &Section<'_>, folder: &Path) -> SchedulerSpec {
         member_timeout: section
             .millis("member_timeout_ms", MEMBER_TIMEOUT_MS)
             .unwrap_or(Nanos::from_millis(1_000)),
-        etcd: file_etcd::etcd(section, folder),
+        etcd: etcd::etcd(section, folder),
     };
     section.refuse_unread();
     spec
@@ -197,7 +197,7 @@ fn models<'a>(
     folder: &Path,
 ) -> Vec<Entry<'a, ModelSpec>> {
     let read = |(index, section): (usize, Section<'a>)| {
-        let spec = file_model::model(&section, index as u32, subclusters, folder);
+        let spec = model::model(&section, index as u32, subclusters, folder);
         Entry { section, spec }
     };
     root.tables("model").into_iter().enumerate().map(read).collect()

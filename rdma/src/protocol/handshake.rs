@@ -1,15 +1,15 @@
 //! Opening a connection, and what a peer is told when it is closed. Pure; shared by the transports.
 //!
-//! Whoever connects sends [`Hello`](crate::wire::Hello) and may send on at once; the acceptor answers [`Welcome`] with
-//! the version both will speak, or [`Refuse`](crate::wire::Refuse).
+//! Whoever connects sends [`Hello`](crate::protocol::wire::Hello) and may send on at once; the acceptor answers [`Welcome`] with
+//! the version both will speak, or [`Refuse`](crate::protocol::wire::Refuse).
 
 use std::net::SocketAddr;
 
 use crate::events::{CloseReason, Peer};
-use crate::transport::{Identity, TransportCounters};
-use crate::wire::{
+use crate::protocol::wire::{
     DecodeError, MAGIC, Message, RefuseCode, Role, VERSION_MAX, VERSION_MIN, Versions, Welcome,
 };
+use crate::transport::{Identity, TransportCounters};
 
 /// Whose turn it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,18 +1,36 @@
 //! Reads the cluster file: TOML text in; out comes a [`Cluster`], or everything that is wrong.
 //!
 //! Reading never stops at the first mistake: every key of every table is looked at
-//! (`file_tables.rs`, `file_model.rs`), `check.rs` compares what only makes sense together, and the
+//! (`tables.rs`, `model.rs`), `check.rs` compares what only makes sense together, and the
 //! caller gets the whole list with line numbers.
+
+mod check;
+mod cluster;
+mod etcd;
+mod fabric;
+mod model;
+mod problem;
+mod section;
+mod summary;
+mod tables;
+mod tls;
 
 use std::io::Read as _;
 use std::path::Path;
 
 use toml::de::DeTable;
 
-use crate::cluster::Cluster;
-use crate::file_problem::{Findings, Problem};
-use crate::file_section::Section;
-use crate::file_tables;
+use self::problem::Findings;
+use self::section::Section;
+
+pub use cluster::{
+    BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FrontendSpec,
+    GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, SchedulerSpec,
+};
+pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
+pub use problem::Problem;
+pub(crate) use tables::CREDIT_BYTES;
+pub use tls::TlsSpec;
 
 /// A longer file is not read: no cluster needs it, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -57,7 +75,7 @@ pub fn check_text(path: &Path, text: &str) -> Checked {
     }
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
     let cluster = if syntax_errors.is_empty() {
-        file_tables::cluster(&Section::root(tree.get_ref(), &findings), folder)
+        tables::cluster(&Section::root(tree.get_ref(), &findings), folder)
     } else {
         None
     };

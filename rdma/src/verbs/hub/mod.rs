@@ -22,11 +22,11 @@ use super::error::VerbsError;
 use super::memory::{Access, MemoryRegion, ProtectionDomain};
 use super::pair::{PairAddr, QueuePair, Side, Terms};
 use super::queue::{CompletionQueue, POLL_BATCH};
-use crate::landing::BatchBuffer;
-use crate::region::Region;
-use crate::slab::SlabSet;
+use crate::memory::landing::BatchBuffer;
+use crate::memory::region::Region;
+use crate::memory::slab::SlabSet;
+use crate::protocol::wire::{FabricSlab, TRAILER_LEN};
 use crate::transport::ConnId;
-use crate::wire::{FabricSlab, TRAILER_LEN};
 pub(super) use control::{BUFFER_BYTES, SLOTS, WINDOW};
 use control::{COMPLETIONS_EACH, ControlGear, LINKS_MAX};
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use baton_core::Nanos;
 
-use crate::tls::TlsSpec;
+use crate::cluster_file::tls::TlsSpec;
 
 /// Which fabric carries the inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, serde::Deserialize)]

@@ -19,8 +19,8 @@ use std::sync::{Arc, OnceLock};
 use baton_core::{FrontendId, ModelId, TaskId};
 use crossbeam_channel::{Receiver, Sender};
 
-use crate::region::Region;
-use crate::wire::{PAYLOAD_MAX, SlabDesc, TRAILER_LEN};
+use crate::memory::region::Region;
+use crate::protocol::wire::{PAYLOAD_MAX, SlabDesc, TRAILER_LEN};
 use guards::Place;
 pub use guards::{InputMut, OutputMut, OutputRef, ReadLease};
 use slot::{Reclaim, SlotState};

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_core::Nanos;
 
-use crate::agent::Agent;
-use crate::waker::Waker;
+use crate::runtime::Agent;
+use crate::runtime::Waker;
 
 /// The deadline, shared by all agents that check it. Clones are the same deadline.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ mod traffic;
 use super::line::{Advice, Check, Status};
 use super::need::Need;
 use super::{Verbs, counted};
-use crate::fabric::TransportChoice;
+use crate::cluster_file::TransportChoice;
 use crate::machine::{Machine, Nic, Sysroot};
 
 const CHECK: &str = "rdma device";

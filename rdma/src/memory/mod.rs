@@ -1,0 +1,11 @@
+//! Memory that one side writes while another part of the process holds a handle to it: a frontend's slabs, a backend's
+//! batches, and the registered regions below both. The only room of this package with unsafe code besides `verbs`.
+
+pub(crate) mod landing;
+pub(crate) mod region;
+pub(crate) mod slab;
+
+pub use landing::{BatchBuffer, RowMut, RowsRef};
+pub use slab::{
+    InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError, SlabSet, SlabSpec,
+};

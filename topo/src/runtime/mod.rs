@@ -1,0 +1,14 @@
+//! What every thread of ours stands on: the clock, agents and how they run, wake-ups, and deadlines that a thread
+//! that stood still cannot overrun.
+
+mod agent;
+mod awake;
+mod clock;
+mod lease_deadline;
+mod waker;
+
+pub use agent::{Agent, Idle, Placement, park_thread, prepare_thread, run};
+pub use awake::{AwakeTime, PARK_MAX, is_gone};
+pub use clock::Clock;
+pub use lease_deadline::{Fenced, LeaseDeadline};
+pub use waker::Waker;
