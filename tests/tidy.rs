@@ -124,6 +124,15 @@ fn no_file_is_longer_than_a_reader_keeps_in_mind() {
     assert!(long.is_empty(), "more than {FILE_LINES_MAX} lines: {long:?}");
 }
 
+#[test]
+fn a_module_with_children_is_a_mod_file() {
+    let beside: Vec<_> =
+        files(root(), ".rs").into_iter().filter(|file| file.with_extension("").is_dir()).collect();
+    let of_sources = |path: &&PathBuf| !path.components().any(|part| part.as_os_str() == "tests");
+    let beside: Vec<_> = beside.iter().filter(of_sources).collect();
+    assert!(beside.is_empty(), "move each to mod.rs in the folder of its name: {beside:?}");
+}
+
 /// The packages of ours below `[dependencies]`.
 fn dependencies(manifest: &str) -> Vec<String> {
     let section = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
