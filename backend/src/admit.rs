@@ -1,6 +1,6 @@
-//! The check every plan passes before the backend commits memory to it.
+//! The check every action passes before the backend commits memory to it.
 //!
-//! In: a `Plan` message as it came off the wire and the ModelThread it came from. Out: what the
+//! In: a `Action` message as it came off the wire and the ModelThread it came from. Out: what the
 //! rest of the backend may rely on (a model and a GPU slot of ours, 1 ..= `batch_max` distinct
 //! tasks, a window on our clock), or the [`Refusal`] that sends the tasks back.
 
@@ -8,12 +8,12 @@ use std::ops::Range;
 
 use baton_core::{Nanos, TaskId};
 use baton_rdma::ClockSync;
-use baton_rdma::wire;
-use zerocopy::little_endian::U64;
+use baton_rdma::wire::{self, ActionKind, ActionTask};
 
+use crate::action::BatchTask;
 use crate::catalog::{Catalog, ServedModel};
 
-/// What plans are checked against.
+/// What actions are checked against.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms<'a> {
     /// The models served here.
@@ -24,7 +24,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) gpus: Range<u32>,
 }
 
-/// A plan's fixed part, checked and translated; its tasks have been checked too.
+/// An action's fixed part, checked and translated; its tasks have been checked too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Admitted {
     /// Which of our GPU slots, from 0.
@@ -32,88 +32,95 @@ pub(crate) struct Admitted {
     /// The model.
     pub(crate) model: ServedModel,
     /// Planned start, our clock.
-    pub(crate) exec_at: Nanos,
+    pub(crate) earliest: Nanos,
     /// Latest useful start, our clock.
-    pub(crate) invalid_after: Nanos,
+    pub(crate) latest: Nanos,
 }
 
-/// Why a plan is refused.
+/// Why an action is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// The model is not served here.
     UnknownModel,
     /// The GPU slot is not ours.
     UnknownGpu,
+    /// A kind of action that is not served here, or a variant that the model has not.
+    Unknown,
     /// No task, or more than the model's `batch_max`.
     BatchSize,
     /// The window ends before it begins.
     Window,
-    /// A task's frontend is none that this backend has been told of: the plan was quicker than the
+    /// A task's frontend is none that this backend has been told of: the action was quicker than the
     /// introduction, or the frontend has just gone.
     UnknownFrontend,
     /// The scheduler's clock is not known yet: this backend has not said that it is ready.
     NotReady,
 }
 
-/// Checks plans; owns the memory that takes.
+/// Checks actions; owns the memory that takes.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    /// Sorted copy of a plan's task ids.
+    /// Sorted copy of an action's task ids.
     sorted: Vec<u64>,
 }
 
 impl Admission {
-    /// For plans of up to `batch_max` tasks.
+    /// For actions of up to `batch_max` tasks.
     pub(crate) fn new(batch_max: u32) -> Self {
         Self { sorted: Vec::with_capacity(batch_max as usize) }
     }
 
-    /// Checks everything about a plan but whether there is room for it. Any ModelThread may send it:
+    /// Checks everything about an action but whether there is room for it. Any ModelThread may send it:
     /// models move between them.
     ///
     /// # Errors
     /// See [`Refusal`].
     pub(crate) fn check(
         &self,
-        plan: &wire::Plan,
-        tasks: &[U64],
+        action: &wire::Action,
+        tasks: &[ActionTask],
         terms: &Terms<'_>,
     ) -> Result<Admitted, Refusal> {
-        let model = *terms.catalog.model(plan.model.get()).ok_or(Refusal::UnknownModel)?;
-        if !terms.gpus.contains(&plan.gpu.get()) {
+        let model = *terms.catalog.model(action.model.get()).ok_or(Refusal::UnknownModel)?;
+        if !terms.gpus.contains(&action.gpu.get()) {
             return Err(Refusal::UnknownGpu);
         }
+        let infer = ActionKind::from_code(action.kind) == Some(ActionKind::Infer);
+        if !infer || action.variant.get() != 0 {
+            return Err(Refusal::Unknown);
+        }
         Self::check_tasks(tasks, model.batch_max)?;
-        if plan.exec_at_ns.get() > plan.invalid_after_ns.get() {
+        if action.earliest_ns.get() > action.latest_ns.get() {
             return Err(Refusal::Window);
         }
         let local =
             |scheduler_ns| terms.sync.to_local(Nanos(scheduler_ns)).ok_or(Refusal::NotReady);
         Ok(Admitted {
-            gpu: (plan.gpu.get() - terms.gpus.start) as usize,
+            gpu: (action.gpu.get() - terms.gpus.start) as usize,
             model,
-            exec_at: local(plan.exec_at_ns.get())?,
-            invalid_after: local(plan.invalid_after_ns.get())?,
+            earliest: local(action.earliest_ns.get())?,
+            latest: local(action.latest_ns.get())?,
         })
     }
 
-    fn check_tasks(tasks: &[U64], batch_max: u32) -> Result<(), Refusal> {
+    fn check_tasks(tasks: &[ActionTask], batch_max: u32) -> Result<(), Refusal> {
         if tasks.is_empty() || tasks.len() > batch_max as usize {
             return Err(Refusal::BatchSize);
         }
         Ok(())
     }
 
-    /// Copies a plan's tasks to `list`, each once; returns how many were left out. A frontend that
+    /// Copies an action's tasks to `list`, each once; returns how many were left out. A frontend that
     /// submits a task twice must not cost the others in its batch theirs.
-    pub(crate) fn list(&mut self, tasks: &[U64], list: &mut Vec<TaskId>) -> usize {
+    pub(crate) fn list(&mut self, tasks: &[ActionTask], list: &mut Vec<BatchTask>) -> usize {
         self.sorted.clear();
-        self.sorted.extend(tasks.iter().map(|task| task.get()));
+        self.sorted.extend(tasks.iter().map(|task| task.task.get()));
         self.sorted.sort_unstable();
         let twice = self.sorted.windows(2).any(|pair| pair[0] == pair[1]);
-        for task in tasks.iter().map(|task| TaskId(task.get())) {
-            if !twice || !list.contains(&task) {
-                list.push(task);
+        for task in tasks {
+            let (id, input_bytes) = (TaskId(task.task.get()), task.input_bytes.get());
+            if !twice || !list.iter().any(|listed| listed.id == id) {
+                list.push(BatchTask { id, input_bytes });
             }
         }
         tasks.len() - list.len()
@@ -124,6 +131,7 @@ impl Admission {
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
+    use baton_core::{GpuId, ModelId};
     use baton_rdma::wire::{ModelDesc, ThreadDesc, WireAddr};
 
     use super::*;
@@ -152,20 +160,15 @@ mod tests {
         catalog
     }
 
-    fn plan() -> wire::Plan {
-        wire::Plan {
-            batch: 1.into(),
-            exec_at_ns: 1_500.into(),
-            invalid_after_ns: 1_700.into(),
-            model: 5.into(),
-            gpu: 8.into(),
-        }
+    fn action() -> wire::Action {
+        wire::Action::infer(1, [Nanos(1_500), Nanos(1_700)], ModelId(5), GpuId(8))
     }
 
-    fn check(plan: &wire::Plan, sync: &ClockSync) -> Result<Admitted, Refusal> {
+    fn check(action: &wire::Action, sync: &ClockSync) -> Result<Admitted, Refusal> {
         let catalog = catalog();
         let terms = Terms { catalog: &catalog, sync, gpus: 7..9 };
-        Admission::new(3).check(plan, &[10.into(), 11.into()], &terms)
+        let task = |id: u64| ActionTask { task: id.into(), input_bytes: 16.into(), cost: 0.into() };
+        Admission::new(3).check(action, &[task(10), task(11)], &terms)
     }
 
     /// A scheduler whose clock is 1 µs ahead.
@@ -177,14 +180,14 @@ mod tests {
 
     #[test]
     fn a_sound_plan_is_translated_to_our_clock_and_our_numbers() {
-        let admitted = check(&plan(), &synced()).unwrap();
+        let admitted = check(&action(), &synced()).unwrap();
         assert_eq!(admitted.gpu, 1);
-        assert_eq!((admitted.exec_at, admitted.invalid_after), (Nanos(500), Nanos(700)));
+        assert_eq!((admitted.earliest, admitted.latest), (Nanos(500), Nanos(700)));
         assert_eq!((admitted.model.id.0, admitted.model.local.0), (5, 0));
     }
 
     #[test]
     fn a_plan_before_the_clocks_were_compared_is_refused() {
-        assert_eq!(check(&plan(), &ClockSync::new()), Err(Refusal::NotReady));
+        assert_eq!(check(&action(), &ClockSync::new()), Err(Refusal::NotReady));
     }
 }

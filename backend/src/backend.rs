@@ -34,7 +34,7 @@ pub struct Backend;
 
 impl Backend {
     /// Loads the models of the backend's sub-cluster on every GPU slot, joins the scheduler and
-    /// returns once plans may arrive.
+    /// returns once actions may arrive.
     ///
     /// # Errors
     /// A model cannot be loaded, or the scheduler cannot be reached or does not let us in within
@@ -175,7 +175,7 @@ struct Shared {
 struct IoAgent {
     worker: Worker<MixedTransport, ThreadExecutor>,
     shared: Arc<Shared>,
-    /// Told once when plans may arrive; dropped unused if the backend ends before.
+    /// Told once when actions may arrive; dropped unused if the backend ends before.
     ready: Option<Sender<()>>,
     is_leaving: bool,
     counted_at: Nanos,

@@ -18,7 +18,7 @@ const MODELS_MAX: u32 = 1 << 16;
 /// A model this backend serves, in the scheduler's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ServedModel {
-    /// The scheduler's id: what plans and slabs name.
+    /// The scheduler's id: what actions and slabs name.
     pub(crate) id: ModelId,
     /// Its id in this process's cluster file: what engines know it by.
     pub(crate) local: ModelId,
@@ -28,6 +28,13 @@ pub(crate) struct ServedModel {
     pub(crate) input_bytes: u32,
     /// Bytes of one output row.
     pub(crate) output_bytes: u32,
+}
+
+impl ServedModel {
+    /// Whether an input may have this length.
+    pub(crate) fn takes(&self, input_bytes: u32) -> bool {
+        input_bytes == self.input_bytes
+    }
 }
 
 /// Why this backend cannot serve under that catalogue.

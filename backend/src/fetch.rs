@@ -1,16 +1,16 @@
 //! Pulling a batch's inputs: one READ per row, all posted at once, straight into the batch's rows.
 //!
-//! In: a plan and a free batch slot; later READ completions. Out: READs for the transport. A row
+//! In: an action and a free batch slot; later READ completions. Out: READs for the transport. A row
 //! that cannot be read at all is settled here and now; the others when their READ completes, which
 //! every posted READ does exactly once.
 
 use baton_core::{FailReason, FrontendId, TaskId};
 use baton_rdma::{Read, ReadDone, ReadStatus, Transport};
 
+use crate::action::Action;
 use crate::counters::Counters;
 use crate::gpu::Gpu;
 use crate::peers::Peers;
-use crate::plan::Plan;
 
 /// Which row of which batch slot of which GPU slot a READ is for, packed into its tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,27 +37,28 @@ impl Target {
 
 const _: () = assert!(baton_topo::GPUS_PER_BACKEND_MAX <= 256 && baton_core::BATCH_MAX <= 65536);
 
-/// Puts `plan` into a free batch slot of GPU slot `gpu_index` and appends its READs to `reads`.
+/// Puts `action` into a free batch slot of GPU slot `gpu_index` and appends its READs to `reads`.
 pub(crate) fn begin<E>(
     gpu_index: usize,
     gpu: &mut Gpu<E>,
     slot_index: usize,
-    plan: Plan,
+    action: Action,
     peers: &Peers,
     reads: &mut Vec<Read>,
     counters: &mut Counters,
 ) {
     let (slot, memory) = (&mut gpu.slots[slot_index], &gpu.memory[slot_index]);
-    let (model, rows) = (plan.model, plan.tasks.len() as u32);
-    slot.begin(plan);
+    let (model, rows) = (action.model, action.tasks.len() as u32);
+    slot.begin(action);
     for row in 0..rows {
-        let task = slot.plan().expect("begun above").tasks[row as usize];
+        let task = slot.action().expect("begun above").tasks[row as usize];
         match peers.locate(task, &model) {
             Ok(conn) => {
                 let lent = memory.inputs.lend(row, model.input_bytes);
-                let row_mut = lent.expect("a free slot has no row lent, and fits any batch");
+                let mut row_mut = lent.expect("a free slot has no row lent, and fits any batch");
+                row_mut.truncate(task.input_bytes);
                 let tag = Target { gpu: gpu_index, slot: slot_index, row }.tag();
-                reads.push(Read { conn, task, row: row_mut, tag });
+                reads.push(Read { conn, task: task.id, row: row_mut, tag });
             }
             Err(reason) => {
                 slot.settle(row, Some(reason));

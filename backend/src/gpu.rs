@@ -1,4 +1,4 @@
-//! One GPU slot of this backend: its waiting plans, its batch slots with their memory, its executor.
+//! One GPU slot of this backend: its waiting actions, its batch slots with their memory, its executor.
 //!
 //! Owned by the I/O thread. Rows belong to the transport while a batch slot is Fetching, inputs and
 //! outputs to the executor while it is Executing, and to the I/O thread otherwise.
@@ -8,16 +8,16 @@ use std::sync::Arc;
 use baton_core::Nanos;
 use baton_rdma::BatchBuffer;
 
+use crate::action::{ACTIONS_MAX, Action, ActionQueue};
 use crate::config::{BATCH_SLOTS, BackendConfig};
 use crate::execute::{Executor, ExecutorDied, Job, JobDone};
-use crate::plan::{PLANS_MAX, Plan, PlanQueue};
 use crate::slot::{BatchSlot, Execution, Phase};
 
 /// A GPU slot.
 #[derive(Debug)]
 pub(crate) struct Gpu<E> {
-    /// Plans without a batch slot.
-    pub(crate) plans: PlanQueue,
+    /// Actions without a batch slot.
+    pub(crate) actions: ActionQueue,
     /// Batches being fetched, waiting, executing or being answered.
     pub(crate) slots: Vec<BatchSlot>,
     /// Memory of each batch slot.
@@ -46,7 +46,7 @@ impl<E: Executor> Gpu<E> {
             outputs: Vec::with_capacity(config.output_bytes()),
         };
         Self {
-            plans: PlanQueue::new(PLANS_MAX + BATCH_SLOTS, batch_max),
+            actions: ActionQueue::new(ACTIONS_MAX + BATCH_SLOTS, batch_max),
             slots: (0..BATCH_SLOTS).map(|_| BatchSlot::new(batch_max)).collect(),
             memory: (0..BATCH_SLOTS).map(|_| memory()).collect(),
             executor,
@@ -72,7 +72,7 @@ impl<E: Executor> Gpu<E> {
 
     /// True when it has no batch at all.
     pub(crate) fn is_idle(&self) -> bool {
-        self.plans.is_empty() && self.slots.iter().all(|slot| slot.phase() == Phase::Free)
+        self.actions.is_empty() && self.slots.iter().all(|slot| slot.phase() == Phase::Free)
     }
 
     /// Takes the finished batch from the executor; returns its slot and what came back.
@@ -96,7 +96,7 @@ impl<E: Executor> Gpu<E> {
         Ok(Some(done))
     }
 
-    /// Starts the ready batch with the smallest `exec_at`, if the executor is free. A batch that
+    /// Starts the ready batch with the smallest `earliest`, if the executor is free. A batch that
     /// lost every row needs no executor and passes through. Returns whether a batch left Ready.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl<E: Executor> Gpu<E> {
         let Some(index) = self.next_ready() else { return Ok(false) };
         let Self { slots, memory, executor, is_busy, is_dead, .. } = self;
         let (slot, memory) = (&mut slots[index], &mut memory[index]);
-        let model = slot.plan().expect("a ready slot has a plan").model;
+        let model = slot.action().expect("a ready slot has an action").model;
         let batch = slot.start(|from, to| {
             let moved = memory.inputs.move_row(from, to, model.input_bytes);
             assert!(moved, "a ready batch has no row lent");
@@ -133,10 +133,11 @@ impl<E: Executor> Gpu<E> {
 
     /// Takes out a batch that can no longer start in time and of which nobody has been told
     /// anything: one that waits for a batch slot or for the executor.
-    pub(crate) fn pop_expired(&mut self, now: Nanos) -> Option<Plan> {
-        self.plans.pop_expired(now).or_else(|| {
+    pub(crate) fn pop_expired(&mut self, now: Nanos) -> Option<Action> {
+        self.actions.pop_expired(now).or_else(|| {
             let expired = |slot: &&mut BatchSlot| {
-                slot.phase() == Phase::Ready && slot.plan().is_some_and(|plan| plan.expired(now))
+                slot.phase() == Phase::Ready
+                    && slot.action().is_some_and(|action| action.expired(now))
             };
             self.slots.iter_mut().find(expired).map(BatchSlot::give_back)
         })
@@ -150,10 +151,10 @@ impl<E: Executor> Gpu<E> {
     /// Gives up what is neither fetching nor executing nor being answered, and counts it.
     pub(crate) fn abandon(&mut self) -> u64 {
         let ready = self.slots.iter_mut().filter(|slot| slot.phase() == Phase::Ready);
-        let mut given_up: Vec<Plan> = ready.map(BatchSlot::give_back).collect();
-        given_up.extend(std::iter::from_fn(|| self.plans.pop()));
+        let mut given_up: Vec<Action> = ready.map(BatchSlot::give_back).collect();
+        given_up.extend(std::iter::from_fn(|| self.actions.pop()));
         let abandoned = given_up.len() as u64;
-        given_up.into_iter().for_each(|plan| self.plans.recycle(plan.tasks));
+        given_up.into_iter().for_each(|action| self.actions.recycle(action.tasks));
         abandoned
     }
 
@@ -161,14 +162,16 @@ impl<E: Executor> Gpu<E> {
     pub(crate) fn next_timer(&self) -> Option<Nanos> {
         let bounds = self.slots.iter().filter_map(|slot| match slot.phase() {
             Phase::Fetching => slot.fetch_bound(),
-            Phase::Ready => slot.plan().map(Plan::expires_at),
+            Phase::Ready => slot.action().map(Action::expires_at),
             _ => None,
         });
-        bounds.chain(self.plans.next_expiry()).min()
+        bounds.chain(self.actions.next_expiry()).min()
     }
 
     fn next_ready(&self) -> Option<usize> {
         let ready = self.slots.iter().enumerate().filter(|(_, slot)| slot.phase() == Phase::Ready);
-        ready.min_by_key(|(_, slot)| slot.plan().map(|plan| plan.exec_at)).map(|(index, _)| index)
+        ready
+            .min_by_key(|(_, slot)| slot.action().map(|action| action.earliest))
+            .map(|(index, _)| index)
     }
 }

@@ -1,12 +1,12 @@
-//! Baton's backend: takes plans from the scheduler, pulls the inputs from the frontends, executes
+//! Baton's backend: takes actions from the scheduler, pulls the inputs from the frontends, executes
 //! one batch at a time per GPU slot and answers the frontends directly.
 //!
-//! A plan's way through the crate:
+//! An action's way through the crate:
 //!
 //! | step | module |
 //! |---|---|
 //! | is it ours, is it sound | `admit` |
-//! | wait for a batch slot | `plan` |
+//! | wait for a batch slot | `action` |
 //! | pull each input into its row | `fetch`, `slot` |
 //! | execute | [`execute`] |
 //! | answer, then report | `reply` |
@@ -16,11 +16,12 @@
 //! has [`BATCH_SLOTS`] *batch slots*, so that while one batch executes the next are fetched
 //! and the last is answered.
 //!
-//! What never happens here: no plan is reordered for profit (the scheduler decides), no batch waits
-//! for `exec_at` on an idle GPU slot, no lost row holds up rows that are here by `invalid_after`,
+//! What never happens here: no action is reordered for profit (the scheduler decides), no batch waits
+//! for `earliest` on an idle GPU slot, no lost row holds up rows that are here by `latest`,
 //! and no task is both answered and given back.
 #![forbid(unsafe_code)]
 
+mod action;
 mod admit;
 mod backend;
 mod catalog;
@@ -32,7 +33,6 @@ mod fetch;
 mod gpu;
 mod join;
 mod peers;
-mod plan;
 mod reply;
 mod slot;
 mod stage;

@@ -7,10 +7,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use baton_core::{FailReason, FrontendId, ModelId, Nanos, TaskId};
-use baton_rdma::wire::{Hello, PeerUp, RefuseCode, Role, SlabDesc};
+use baton_rdma::wire::{ActionTask, Hello, PeerUp, RefuseCode, Role, SlabDesc};
 use baton_rdma::{CloseReason, ConnId, LogLimit, Peer, Transport};
-use zerocopy::little_endian::U64;
 
+use crate::action::BatchTask;
 use crate::catalog::ServedModel;
 
 /// From one attempt to connect to a frontend to the next. One that stood for longer is opened anew
@@ -171,9 +171,9 @@ impl Peers {
     }
 
     /// True if every one of these tasks has a frontend that is a member, as far as we have been told.
-    pub(crate) fn know_all(&self, tasks: &[U64]) -> bool {
+    pub(crate) fn know_all(&self, tasks: &[ActionTask]) -> bool {
         tasks.iter().all(|task| {
-            let frontend = TaskId(task.get()).frontend();
+            let frontend = TaskId(task.task.get()).frontend();
             self.frontends.get(usize::from(frontend.0)).is_some_and(Option::is_some)
         })
     }
@@ -208,16 +208,23 @@ impl Peers {
     ///
     /// # Errors
     /// [`FailReason::FetchFailed`] if its frontend is unknown or out of reach,
-    /// [`FailReason::WrongSize`] if its slot holds no input of that model.
-    pub(crate) fn locate(&self, task: TaskId, model: &ServedModel) -> Result<ConnId, FailReason> {
+    /// [`FailReason::WrongSize`] if its slot holds no input of that model, or one of a length that the model
+    /// does not take.
+    pub(crate) fn locate(
+        &self,
+        task: BatchTask,
+        model: &ServedModel,
+    ) -> Result<ConnId, FailReason> {
         let frontend = self
             .frontends
-            .get(usize::from(task.frontend().0))
+            .get(usize::from(task.id.frontend().0))
             .and_then(Option::as_ref)
             .ok_or(FailReason::FetchFailed)?;
-        let slab = frontend.slabs.iter().find(|slab| slab.holds(task.slot()));
-        let fits = slab
-            .is_some_and(|slab| slab.model == model.id && slab.input_bytes == model.input_bytes);
+        let slab = frontend.slabs.iter().find(|slab| slab.holds(task.id.slot()));
+        let fits = model.takes(task.input_bytes)
+            && slab.is_some_and(|slab| {
+                slab.model == model.id && slab.input_bytes == model.input_bytes
+            });
         if !fits {
             return Err(FailReason::WrongSize);
         }
@@ -310,13 +317,19 @@ mod tests {
         peers.announce(&slab(2, 0, 6)).unwrap();
         peers.announce(&slab(2, 4, 7)).unwrap();
         peers.up(&up(2, 2), HERE.ip()).unwrap();
-        let at = |slot| TaskId::new(FrontendId(2), slot, 0);
+        let of = |frontend, slot| {
+            let id = TaskId::new(FrontendId(frontend), slot, 0);
+            BatchTask { id, input_bytes: 16 }
+        };
+        let at = |slot| of(2, slot);
         let sound = Err(FailReason::FetchFailed); // found, but not connected yet
         assert_eq!(peers.locate(at(4), &model(7, 16)), sound);
         assert_eq!(peers.locate(at(3), &model(7, 16)), Err(FailReason::WrongSize));
         assert_eq!(peers.locate(at(8), &model(7, 16)), Err(FailReason::WrongSize));
         assert_eq!(peers.locate(at(4), &model(7, 32)), Err(FailReason::WrongSize));
-        let stranger = TaskId::new(FrontendId(3), 4, 0);
+        let stranger = of(3, 4);
+        let short = BatchTask { input_bytes: 15, ..at(4) };
+        assert_eq!(peers.locate(short, &model(7, 16)), Err(FailReason::WrongSize));
         assert_eq!(peers.locate(stranger, &model(7, 16)), Err(FailReason::FetchFailed));
     }
 

@@ -106,7 +106,8 @@ fn send<T: Transport>(
                 task: task.0.into(),
                 started_ns: stamp.started.0.into(),
                 finished_ns: stamp.finished.0.into(),
-                batch_size: slot.executed_rows().into(),
+                batch_size: (slot.executed_rows() as u16).into(),
+                variant: 0.into(),
                 gpu: stamp.gpu.into(),
             };
             let bytes = outputs.len() / slot.executed_rows() as usize;

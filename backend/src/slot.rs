@@ -1,17 +1,17 @@
-//! One batch slot: where a batch is between its plan and its answers. Pure.
+//! One batch slot: where a batch is between its action and its answers. Pure.
 //!
 //! ```text
 //!           begin             last row settled        start            finish          free
 //!   Free ──────────▶ Fetching ────────────────▶ Ready ─────▶ Executing ──────▶ Replying ────▶ Free
 //!                                                 └── give_back (expired) ──▶ Free
 //! ```
-//! In: plans, READ completions, vanished frontends, measured executions. Out: which rows to abort,
+//! In: actions, READ completions, vanished frontends, measured executions. Out: which rows to abort,
 //! how to compact the rows that arrived, which answers to send. Invariant: a slot leaves Fetching
 //! only when no READ into its rows is outstanding, so rows are never reused under a late READ.
 
 use baton_core::{FailReason, FrontendId, Nanos, TaskId};
 
-use crate::plan::Plan;
+use crate::action::Action;
 
 /// Where a batch slot is in its cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,7 +31,7 @@ pub(crate) enum Phase {
 /// How long a batch waits for rows that are missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Patience {
-    /// Until `invalid_after`, or rows that are here would be late for others.
+    /// Until `latest`, or rows that are here would be late for others.
     Window,
     /// Nothing was here by then, so nobody is held up, or all of it may be, not read yet: as long as
     /// it may start at all.
@@ -77,11 +77,11 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct BatchSlot {
     phase: Phase,
-    plan: Option<Plan>,
+    action: Option<Action>,
     rows: Vec<Row>,
     /// Rows whose READ is outstanding.
     reading: u32,
-    /// `order[i]`: the plan's row that executes as row i.
+    /// `order[i]`: the action's row that executes as row i.
     order: Vec<u16>,
     execution: Execution,
     /// Answers given, counted over executed rows and then over all rows.
@@ -99,7 +99,7 @@ impl BatchSlot {
     pub(crate) fn new(batch_max: u32) -> Self {
         Self {
             phase: Phase::Free,
-            plan: None,
+            action: None,
             rows: Vec::with_capacity(batch_max as usize),
             reading: 0,
             order: Vec::with_capacity(batch_max as usize),
@@ -117,8 +117,8 @@ impl BatchSlot {
     }
 
     /// The batch in the slot; `None` while free.
-    pub(crate) fn plan(&self) -> Option<&Plan> {
-        self.plan.as_ref()
+    pub(crate) fn action(&self) -> Option<&Action> {
+        self.action.as_ref()
     }
 
     /// How the batch executed. Meaningful while Replying.
@@ -131,16 +131,16 @@ impl BatchSlot {
         self.order.len() as u32
     }
 
-    /// Takes a plan: every row is being read from now on.
-    pub(crate) fn begin(&mut self, plan: Plan) {
+    /// Takes an action: every row is being read from now on.
+    pub(crate) fn begin(&mut self, action: Action) {
         self.expect(Phase::Free);
         self.rows.clear();
-        self.rows.resize(plan.tasks.len(), Row::Reading);
+        self.rows.resize(action.tasks.len(), Row::Reading);
         self.order.clear();
-        self.reading = plan.tasks.len() as u32;
+        self.reading = action.tasks.len() as u32;
         self.answered = 0;
         self.patience = Patience::Window;
-        self.plan = Some(plan);
+        self.action = Some(action);
         self.phase = Phase::Fetching;
     }
 
@@ -148,8 +148,9 @@ impl BatchSlot {
     pub(crate) fn expects(&self, row: u32, task: TaskId) -> bool {
         let row = row as usize;
         let is_reading = matches!(self.rows.get(row), Some(Row::Reading | Row::Aborting(_)));
-        let planned = self.plan.as_ref().and_then(|plan| plan.tasks.get(row));
-        self.phase == Phase::Fetching && is_reading && planned == Some(&task)
+        let planned =
+            self.action.as_ref().and_then(|action| action.tasks.get(row)).map(|task| task.id);
+        self.phase == Phase::Fetching && is_reading && planned == Some(task)
     }
 
     /// The READ into `row` has ended: `None` with the input, `Some` without. An abort that came too
@@ -175,27 +176,27 @@ impl BatchSlot {
     /// When rows still being read must be given up, unless nothing is here by then; `None` unless that
     /// is yet to come.
     pub(crate) fn fetch_bound(&self) -> Option<Nanos> {
-        let plan = self.plan.as_ref().filter(|_| self.phase == Phase::Fetching)?;
+        let action = self.action.as_ref().filter(|_| self.phase == Phase::Fetching)?;
         match self.patience {
-            Patience::Window => Some(plan.invalid_after),
+            Patience::Window => Some(action.latest),
             // From then on it is given back once its READs have ended.
-            Patience::Grace => Some(plan.expires_at() + Nanos(1)),
+            Patience::Grace => Some(action.expires_at() + Nanos(1)),
             Patience::Over => None,
         }
     }
 
     /// The tasks whose rows are still being read.
     pub(crate) fn missing(&self) -> impl Iterator<Item = TaskId> + '_ {
-        let tasks = self.plan.iter().flat_map(|plan| &plan.tasks);
+        let tasks = self.action.iter().flat_map(|action| &action.tasks);
         let rows = self.rows.iter().zip(tasks);
-        rows.filter(|(row, _)| **row == Row::Reading).map(|(_, task)| *task)
+        rows.filter(|(row, _)| **row == Row::Reading).map(|(_, task)| task.id)
     }
 
     /// The fetch bound has passed: calls `abort` for every row still being read, once; or sets a later
     /// bound, if nothing is here, or with `may_be_here`: of what is missing, some may have arrived.
     pub(crate) fn abort_missing(&mut self, may_be_here: bool, mut abort: impl FnMut(u32, TaskId)) {
         let fetching = self.phase == Phase::Fetching;
-        let Some(plan) = self.plan.as_ref().filter(|_| fetching) else { return };
+        let Some(action) = self.action.as_ref().filter(|_| fetching) else { return };
         let may_come = may_be_here || !self.rows.contains(&Row::Here);
         if self.patience == Patience::Window && may_come {
             self.patience = Patience::Grace;
@@ -205,7 +206,7 @@ impl BatchSlot {
         for (i, row) in self.rows.iter_mut().enumerate() {
             if *row == Row::Reading {
                 *row = Row::Aborting(FailReason::FetchTimeout);
-                abort(i as u32, plan.tasks[i]);
+                abort(i as u32, action.tasks[i].id);
             }
         }
     }
@@ -217,19 +218,19 @@ impl BatchSlot {
         frontend: FrontendId,
         mut abort: impl FnMut(u32, TaskId),
     ) -> u32 {
-        let Some(plan) = self.plan.as_ref() else { return 0 };
+        let Some(action) = self.action.as_ref() else { return 0 };
         if !matches!(self.phase, Phase::Fetching | Phase::Ready) {
             return 0;
         }
         let mut lost = 0;
         for (i, row) in self.rows.iter_mut().enumerate() {
-            if plan.tasks[i].frontend() != frontend {
+            if action.tasks[i].id.frontend() != frontend {
                 continue;
             }
             match *row {
                 Row::Reading => {
                     *row = Row::Aborting(FailReason::FetchFailed);
-                    abort(i as u32, plan.tasks[i]);
+                    abort(i as u32, action.tasks[i].id);
                 }
                 Row::Aborting(_) => *row = Row::Aborting(FailReason::FetchFailed),
                 Row::Here => {
@@ -275,9 +276,9 @@ impl BatchSlot {
     /// The next task to be told, executed rows first; `None` once all have been.
     pub(crate) fn next_answer(&mut self) -> Option<Answer> {
         self.expect(Phase::Replying);
-        let tasks = &self.plan.as_ref()?.tasks;
+        let tasks = &self.action.as_ref()?.tasks;
         if let Some(&row) = self.order.get(self.answered) {
-            let task = tasks[usize::from(row)];
+            let task = tasks[usize::from(row)].id;
             return Some(match self.execution.succeeded {
                 true => Answer::Output(task, self.answered as u32),
                 false => Answer::Failed(task, FailReason::Engine),
@@ -287,7 +288,7 @@ impl BatchSlot {
         while let Some(state) = self.rows.get(row) {
             if let Row::Lost(reason) = *state {
                 self.answered = self.order.len() + row;
-                return Some(Answer::Failed(tasks[row], reason));
+                return Some(Answer::Failed(tasks[row].id, reason));
             }
             row += 1;
         }
@@ -320,21 +321,21 @@ impl BatchSlot {
         self.answered += 1;
     }
 
-    /// All answers are out: the slot is free; the plan comes back for the report.
-    pub(crate) fn free(&mut self) -> Plan {
+    /// All answers are out: the slot is free; the action comes back for the report.
+    pub(crate) fn free(&mut self) -> Action {
         self.leave(Phase::Replying)
     }
 
     /// Frees a Ready slot without executing: nobody has been told anything, so the scheduler may
     /// take all tasks back.
-    pub(crate) fn give_back(&mut self) -> Plan {
+    pub(crate) fn give_back(&mut self) -> Action {
         self.leave(Phase::Ready)
     }
 
-    fn leave(&mut self, phase: Phase) -> Plan {
+    fn leave(&mut self, phase: Phase) -> Action {
         self.expect(phase);
         self.phase = Phase::Free;
-        self.plan.take().expect("only a free slot has no plan")
+        self.action.take().expect("only a free slot has no action")
     }
 
     fn expect(&self, phase: Phase) {

@@ -3,6 +3,7 @@
 use baton_core::ModelId;
 
 use super::*;
+use crate::action::BatchTask;
 use crate::catalog::ServedModel;
 
 const TOLD: Execution = Execution { started: Nanos(100), finished: Nanos(200), succeeded: true };
@@ -20,16 +21,13 @@ fn fetching(frontends: &[u16]) -> BatchSlot {
         input_bytes: 8,
         output_bytes: 8,
     };
-    let tasks = frontends.iter().enumerate().map(|(i, &f)| task(f, i as u32)).collect();
+    let tasks = frontends
+        .iter()
+        .enumerate()
+        .map(|(i, &f)| BatchTask { id: task(f, i as u32), input_bytes: 8 });
+    let tasks = tasks.collect();
     let mut slot = BatchSlot::new(8);
-    slot.begin(Plan {
-        batch: 1,
-        thread: 0,
-        model,
-        exec_at: Nanos(10),
-        invalid_after: Nanos(50),
-        tasks,
-    });
+    slot.begin(Action { id: 1, thread: 0, model, earliest: Nanos(10), latest: Nanos(50), tasks });
     slot
 }
 
@@ -67,7 +65,7 @@ fn a_whole_batch_goes_round_and_the_slot_is_free_again() {
             Answer::Output(task(1, 2), 2)
         ]
     );
-    assert_eq!(slot.free().batch, 1);
+    assert_eq!(slot.free().id, 1);
     assert_eq!(slot.phase(), Phase::Free);
 }
 
@@ -146,7 +144,7 @@ fn at_the_fetch_bound_missing_rows_are_aborted_once_and_the_rest_executes() {
 #[test]
 fn a_batch_of_which_nothing_is_here_waits_as_long_as_it_may_start() {
     let mut slot = fetching(&[1, 2]);
-    let last_start = slot.plan().unwrap().expires_at();
+    let last_start = slot.action().unwrap().expires_at();
     assert_eq!(slot.fetch_bound(), Some(Nanos(50)));
     slot.abort_missing(false, |_, _| panic!("they hold nobody up"));
     assert_eq!(slot.fetch_bound(), Some(last_start + Nanos(1)));
@@ -164,7 +162,7 @@ fn what_may_have_arrived_unread_is_waited_for_as_long_as_the_batch_may_start() {
     let mut slot = fetching(&[1, 2]);
     slot.settle(0, None);
     assert!(slot.missing().eq([task(2, 1)]));
-    let last_start = slot.plan().unwrap().expires_at();
+    let last_start = slot.action().unwrap().expires_at();
     slot.abort_missing(true, |_, _| panic!("it may be here"));
     assert_eq!(slot.fetch_bound(), Some(last_start + Nanos(1)));
     let mut aborted = Vec::new();
@@ -177,8 +175,8 @@ fn a_batch_used_again_has_its_window_again() {
     let mut slot = fetching(&[1]);
     slot.abort_missing(false, |_, _| {});
     slot.settle(0, None);
-    let plan = slot.give_back();
-    slot.begin(plan);
+    let action = slot.give_back();
+    slot.begin(action);
     assert_eq!(slot.fetch_bound(), Some(Nanos(50)));
 }
 
@@ -250,7 +248,8 @@ fn an_expired_batch_is_given_back_whole() {
     let mut slot = fetching(&[1, 2]);
     slot.settle(0, None);
     slot.settle(1, Some(FailReason::StaleGeneration));
-    assert_eq!(slot.give_back().tasks, [task(1, 0), task(2, 1)]);
+    let back = slot.give_back().tasks;
+    assert!(back.iter().map(|task| task.id).eq([task(1, 0), task(2, 1)]));
     assert_eq!(slot.phase(), Phase::Free);
 }
 

@@ -15,9 +15,9 @@ pub enum Stage {
     Joining,
     /// Joined; connecting to the ModelThreads, measuring the clock offset.
     Threads,
-    /// Plans may arrive.
+    /// Actions may arrive.
     Ready,
-    /// Asked to leave; plans sent before may still arrive.
+    /// Asked to leave; actions sent before may still arrive.
     Leaving,
     /// The scheduler has let us go.
     Left,

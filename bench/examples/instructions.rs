@@ -219,7 +219,7 @@ impl Bench {
         self.made += 1;
         self.now = self.now + GAP;
         let task = TaskId::new(FrontendId(0), self.made as u32, 0);
-        Request { task, deadline: self.now + SLO }
+        Request::new(task, self.now + SLO)
     }
 }
 

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_core::Nanos;
+use baton_core::{CostHint, Nanos};
 use baton_rdma::InputMut;
 
 use crate::client::Owner;
@@ -35,11 +35,19 @@ pub struct Input {
     owner: Arc<Owner>,
     model: u32,
     slot: InputMut,
+    cost: CostHint,
 }
 
 impl Input {
     pub(crate) fn new(owner: Arc<Owner>, model: u32, slot: InputMut) -> Self {
-        Self { owner, model, slot }
+        Self { owner, model, slot, cost: CostHint::NONE }
+    }
+
+    /// Says what the task will cost, for a model whose execution time depends on its input: units such as tokens, or a
+    /// class of the model's. Without it the scheduler plans as for any input.
+    pub fn with_cost(mut self, cost: CostHint) -> Self {
+        self.cost = cost;
+        self
     }
 
     /// Hands the input to the scheduler's care. From here on the task has exactly one outcome,
@@ -67,7 +75,7 @@ impl Input {
         if let Some(reason) = passed.or_else(|| session.refusal()) {
             return Err(self.refuse(reason));
         }
-        let task = session.submit(self.slot, self.model, now, now + span);
+        let task = session.submit(self.slot, self.model, self.cost, now, now + span);
         Ok(Ticket::new(self.owner, task, now, now + span))
     }
 

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use baton_core::{DropReason, FailReason, ModelId, Nanos, TaskId};
+use baton_core::{CostHint, DropReason, FailReason, ModelId, Nanos, TaskId};
 use baton_rdma::{InputMut, SlabSet};
 use baton_topo::{Clock, Waker};
 use crossbeam_channel::{Receiver, Sender};
@@ -71,6 +71,10 @@ pub(crate) struct Task {
     pub(crate) model: u32,
     pub(crate) submitted: Nanos,
     pub(crate) deadline: Nanos,
+    /// What the application says of its cost.
+    pub(crate) cost: CostHint,
+    /// Bytes of its input.
+    pub(crate) input_bytes: u32,
 }
 
 /// [`Task::life`] of a task that a scheduler has given back: nobody has it, and it needs a new id.
@@ -145,14 +149,27 @@ impl Session {
         &self,
         input: InputMut,
         model: u32,
+        cost: CostHint,
         submitted: Nanos,
         deadline: Nanos,
     ) -> TaskId {
+        let input_bytes = input.len() as u32;
         let id = input.submit();
         self.cell(id).arm();
         self.counters.submitted.add(1);
         let (life, sent_in, resubmitted) = (0, 0, 0);
-        let task = Task { id, ticket: id, life, sent_in, resubmitted, model, submitted, deadline };
+        let task = Task {
+            id,
+            ticket: id,
+            life,
+            sent_in,
+            resubmitted,
+            model,
+            submitted,
+            deadline,
+            cost,
+            input_bytes,
+        };
         if self.commands.try_send(Command::Submit(task)).is_err() {
             // Never full (see COMMANDS_PER_SLOT): the I/O thread has just ended.
             self.end_leftover(self.cell(id));

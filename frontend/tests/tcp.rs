@@ -147,6 +147,7 @@ impl Server {
                     started_ns: now.into(),
                     finished_ns: now.into(),
                     batch_size: 1.into(),
+                    variant: 0.into(),
                     gpu: 0.into(),
                 };
                 let conn = self.frontend.expect("a READ was posted to it");

@@ -2,6 +2,7 @@
 //! the bytes of a few messages are pinned down for ever.
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+use baton_core::{CostHint, GpuId, ModelId, Nanos, Request, TaskId};
 use baton_rdma::frame::{self, FrameBuffer, HEADER_LEN};
 use baton_rdma::wire::*;
 use proptest::prelude::*;
@@ -95,11 +96,12 @@ macro_rules! samples {
 
 fn samples(head: &[u8; 40], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sample> {
     let (text, words) = (text.as_bytes(), words.as_bytes());
+    let tasks = &words[..words.len() / size_of::<ActionTask>() * size_of::<ActionTask>()];
     let mut all = samples!(head, payload;
         Hello &[], Welcome &[], Refuse text, ThreadDesc &[], ModelDesc text, SubclusterDesc text,
         CatalogEnd &[], JoinFrontend &[], SlabDesc &[], JoinBackend text, ProfileDesc words,
         JoinAck &[], Ready &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
-        Pong &[], Submit &[], Cancel &[], TaskEnd &[], Plan words, BatchDone &[], Read &[],
+        Pong &[], Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[], Read &[],
         ReadReply &[], TaskResult &[], FabricOffer text, FabricAnswer text, FabricSlab &[],
         ControlOffer text, ControlAnswer text, ControlStart &[],
     );
@@ -187,9 +189,8 @@ fn encoded<B: Body>(body: &B, tail: &[u8], payload_len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The protocol, byte by byte. A change here is a change of the protocol: version 4 so far. Version 2
-/// adds the fabric's kinds to version 1, version 3 fills reserved bytes of `TaskEnd`, version 4 adds
-/// queue pairs for messages.
+/// The protocol, byte by byte. A change here is a change of the protocol, and of its version once one is
+/// released.
 #[test]
 fn golden_bytes() {
     let hello = Hello::new(Role::Backend, 7, 0x1122_3344_5566_7788);
@@ -197,7 +198,7 @@ fn golden_bytes() {
         encoded(&hello, &[], 0),
         [
             1, 0, 24, 0, 0, 0, 0, 0, // header: kind, reserved, body, payload
-            b'B', b'A', b'T', b'N', 1, 0, 4, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
+            b'B', b'A', b'T', b'N', 1, 0, 1, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
             0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
         ]
     );
@@ -239,12 +240,30 @@ fn golden_bytes() {
         ]
     );
     assert_eq!(encoded(&ControlStart {}, &[], 0), [75, 0, 0, 0, 0, 0, 0, 0]);
-    let submit = Submit { task: 0x0102.into(), deadline_ns: 0x0304.into(), model: 5.into() };
+    let submit = Submit {
+        task: 0x0102.into(),
+        deadline_ns: 0x0304.into(),
+        model: 5.into(),
+        input_bytes: 6.into(),
+        cost: 7.into(),
+    };
     assert_eq!(
         encoded(&submit, &[], 0),
         [
-            40, 0, 20, 0, 0, 0, 0, 0, //
-            2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0,
+            40, 0, 28, 0, 0, 0, 0, 0, //
+            2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0,
+        ]
+    );
+    let action = Action::infer(0x0102, [Nanos(3), Nanos(4)], ModelId(5), GpuId(6));
+    let cost = CostHint::of_class(9);
+    let request = Request { cost, input_bytes: 8, ..Request::new(TaskId(7), Nanos(1)) };
+    assert_eq!(
+        encoded(&action, ActionTask::new(&request).as_bytes(), 0),
+        [
+            43, 0, 52, 0, 0, 0, 0, 0, //
+            2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, //
+            5, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, //
+            7, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0x80,
         ]
     );
     let reply = ReadReply { task: 9.into(), tag: 8.into(), status: 0, reserved: [0; 3] };
@@ -265,9 +284,9 @@ fn bad_headers() {
     let first = |header: [u8; 8]| receive(&header, &[8]).error;
     assert_eq!(first([0, 0, 0, 0, 0, 0, 0, 0]), Some(DecodeError::Kind(0)));
     assert_eq!(first([99, 0, 0, 0, 0, 0, 0, 0]), Some(DecodeError::Kind(99)));
-    assert_eq!(first([40, 1, 20, 0, 0, 0, 0, 0]), Some(DecodeError::Reserved));
+    assert_eq!(first([40, 1, 28, 0, 0, 0, 0, 0]), Some(DecodeError::Reserved));
     assert_eq!(first([40, 0, 1, 0x80, 0, 0, 0, 0]), Some(DecodeError::BodyLength));
-    assert_eq!(first([40, 0, 20, 0, 1, 0, 0, 0]), Some(DecodeError::PayloadLength));
+    assert_eq!(first([40, 0, 28, 0, 1, 0, 0, 0]), Some(DecodeError::PayloadLength));
     assert_eq!(first([61, 0, 16, 0, 1, 0, 0, 4]), Some(DecodeError::PayloadLength));
     assert_eq!(first([61, 0, 16, 0, 0, 0, 0, 4]), None);
 }
@@ -275,25 +294,19 @@ fn bad_headers() {
 /// Bodies whose length does not fit their kind.
 #[test]
 fn bad_bodies() {
-    assert_eq!(decode(Kind::Submit, &[0; 19]), Err(DecodeError::BodyLength));
-    assert_eq!(decode(Kind::Submit, &[0; 21]), Err(DecodeError::BodyLength));
-    assert_eq!(decode(Kind::Plan, &[0; 32 + 7]), Err(DecodeError::BodyLength));
+    assert_eq!(decode(Kind::Submit, &[0; 27]), Err(DecodeError::BodyLength));
+    assert_eq!(decode(Kind::Submit, &[0; 29]), Err(DecodeError::BodyLength));
+    assert_eq!(decode(Kind::Action, &[0; 36 + 15]), Err(DecodeError::BodyLength));
     assert_eq!(decode(Kind::Refuse, &[1, 0, 0xff]), Err(DecodeError::Text));
-    assert!(decode(Kind::Plan, &[0; 32 + 16]).is_ok());
+    assert!(decode(Kind::Action, &[0; 36 + 32]).is_ok());
 }
 
 /// The longest body passes through the buffer whatever surrounds it.
 #[test]
 fn longest_bodies() {
-    let plan = Plan {
-        batch: 1.into(),
-        exec_at_ns: 2.into(),
-        invalid_after_ns: 3.into(),
-        model: 4.into(),
-        gpu: 5.into(),
-    };
-    let tail = vec![7; BODY_MAX - size_of::<Plan>()];
-    let bytes: Vec<u8> = (0..5).flat_map(|_| encoded(&plan, &tail, 0)).collect();
+    let refuse = Refuse { code: 1.into() };
+    let tail = vec![7; BODY_MAX - size_of::<Refuse>()];
+    let bytes: Vec<u8> = (0..5).flat_map(|_| encoded(&refuse, &tail, 0)).collect();
     for piece in [1, 1000, 33_000, 1 << 20] {
         let received = receive(&bytes, &[piece]);
         assert_eq!((received.frames.len(), received.error), (5, None), "pieces of {piece}");

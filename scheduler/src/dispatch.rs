@@ -1,4 +1,4 @@
-//! Step 5: what a model decides leaves the thread. Batches become plans to backends, ends become
+//! Step 5: what a model decides leaves the thread. Batches become actions for backends, ends become
 //! messages to frontends, candidates and slot updates go to the RankThread.
 
 use std::sync::Arc;
@@ -7,10 +7,9 @@ use baton_core::{
     BackendId, Batch, Candidate, DropReason, Gpu, GpuUpdate, Grant, ModelId, ModelSink, Nanos,
     TaskId, Unserved,
 };
-use baton_rdma::wire::{Plan, TaskEnd, VERSION_QUOTA};
+use baton_rdma::wire::{Action, ActionTask, TaskEnd};
 use baton_rdma::{ConnId, Transport};
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::U64;
 
 use crate::board::Published;
 use crate::counters::ModelThreadCounters;
@@ -41,8 +40,8 @@ pub(crate) struct Dispatch<T> {
     pub(crate) moves: Vec<u32>,
     /// Batches whose plan could not be sent; taken back once the model is done deciding.
     pub(crate) undelivered: Vec<u64>,
-    /// The task ids of the plan being written.
-    task_ids: Vec<U64>,
+    /// The tasks of the action being written.
+    tasks: Vec<ActionTask>,
     /// When each batch whose plan went out in this pass had become schedulable.
     pub(crate) planned: Vec<Nanos>,
     pub(crate) counters: Arc<ModelThreadCounters>,
@@ -63,7 +62,7 @@ impl<T: Transport> Dispatch<T> {
             in_flight,
             moves: vec![0; places.len()],
             undelivered: Vec::new(),
-            task_ids: Vec::with_capacity(baton_core::BATCH_MAX as usize),
+            tasks: Vec::with_capacity(baton_core::BATCH_MAX as usize),
             planned: Vec::with_capacity(places.len()),
             places,
             counters,
@@ -79,10 +78,7 @@ impl<T: Transport> Dispatch<T> {
     /// Tells a frontend that a task was not accepted, and how long it had better wait before the next.
     pub(crate) fn refuse(&mut self, task: TaskId, why: DropReason, retry_after: Nanos) {
         self.counters.count_end(Unserved::Dropped(why));
-        // What an older peer does not know it would take for no outcome at all.
-        let knows = self.peers.version(task.frontend()) >= VERSION_QUOTA;
-        let told = if knows || why != DropReason::Quota { why } else { DropReason::QueueFull };
-        self.send_end(task, Unserved::Dropped(told), retry_ms(retry_after));
+        self.send_end(task, Unserved::Dropped(why), retry_ms(retry_after));
     }
 
     fn send_end(&mut self, task: TaskId, why: Unserved, retry_ms: u16) {
@@ -115,17 +111,12 @@ impl<T: Transport> Dispatch<T> {
         });
     }
 
-    fn send_plan(&mut self, conn: ConnId, name: u64, batch: &Batch<'_>) -> bool {
-        self.task_ids.clear();
-        self.task_ids.extend(batch.requests().map(|request| U64::new(request.task.0)));
-        let plan = Plan {
-            batch: name.into(),
-            exec_at_ns: batch.exec_at.0.into(),
-            invalid_after_ns: batch.invalid_after.0.into(),
-            model: batch.model.0.into(),
-            gpu: batch.grant.gpu.id.0.into(),
-        };
-        self.transport.send(conn, &plan, self.task_ids.as_bytes()).is_ok()
+    fn send_action(&mut self, conn: ConnId, name: u64, batch: &Batch<'_>) -> bool {
+        self.tasks.clear();
+        self.tasks.extend(batch.requests().map(|request| ActionTask::new(&request)));
+        let window = [batch.exec_at, batch.invalid_after];
+        let action = Action::infer(name, window, batch.model, batch.grant.gpu.id);
+        self.transport.send(conn, &action, self.tasks.as_bytes()).is_ok()
     }
 }
 
@@ -144,7 +135,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
             .in_flight
             .insert(planned, backend, batch.requests())
             .expect("there is room for every slot's pipeline");
-        if owner.is_some_and(|(_, conn)| self.send_plan(conn, name, batch)) {
+        if owner.is_some_and(|(_, conn)| self.send_action(conn, name, batch)) {
             self.planned.push(batch.schedulable_at);
             self.counters.plans.add(1);
             self.counters.planned_tasks.add(u64::from(batch.len()));

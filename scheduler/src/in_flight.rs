@@ -138,7 +138,7 @@ mod tests {
     const PLANNED: Planned = Planned { model: ModelId(4), gpu: GPU, slowdown: Slowdown::NONE };
 
     fn one(task: u64) -> impl Iterator<Item = Request> {
-        std::iter::once(Request { task: TaskId(task), deadline: Nanos(task) })
+        std::iter::once(Request::new(TaskId(task), Nanos(task)))
     }
 
     #[test]

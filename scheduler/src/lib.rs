@@ -3,8 +3,8 @@
 //! ```text
 //!  frontends ─Submit─▶ ModelThread ─board─▶ RankThread
 //!                        │    ▲  ◀──grant ring──┘ ▲
-//!                        │    └─ BatchDone ───────┘ (slot updates)
-//!                        └─Plan─▶ backends
+//!                        │    └─ ActionDone ──────┘ (slot updates)
+//!                        └─Action─▶ backends
 //!  members ─join, ping, leave─▶ ControlThread ─commands─▶ both
 //! ```
 //!

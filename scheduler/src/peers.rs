@@ -19,8 +19,6 @@ pub(crate) enum Member {
 struct Entry {
     token: u64,
     conn: Option<ConnId>,
-    /// The protocol version its connection speaks.
-    version: u16,
     /// The ControlThread was told that it is not connected.
     missed: bool,
 }
@@ -53,7 +51,7 @@ impl Peers {
     /// The member has joined and will present `token`.
     pub(crate) fn expect(&mut self, member: Member, token: u64) {
         if let Some(entry) = self.entry(member) {
-            *entry = Some(Entry { token, conn: None, version: 0, missed: false });
+            *entry = Some(Entry { token, conn: None, missed: false });
         }
     }
 
@@ -72,7 +70,6 @@ impl Peers {
             return false;
         }
         entry.conn = Some(conn);
-        entry.version = peer.version;
         let at = self.by_conn.partition_point(|&(known, _)| known < conn);
         self.by_conn.insert(at, (conn, member));
         true
@@ -116,12 +113,6 @@ impl Peers {
     /// The frontend's connection.
     pub(crate) fn frontend(&self, frontend: FrontendId) -> Option<ConnId> {
         self.frontends.get(usize::from(frontend.0))?.as_ref()?.conn
-    }
-
-    /// The protocol version the frontend speaks; 0 while it is not connected.
-    pub(crate) fn version(&self, frontend: FrontendId) -> u16 {
-        let entry = self.frontends.get(usize::from(frontend.0)).and_then(Option::as_ref);
-        entry.map_or(0, |entry| entry.version)
     }
 
     /// The backend that has the slot, and its connection.

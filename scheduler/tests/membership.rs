@@ -8,8 +8,8 @@ use baton_rdma::wire::{
 };
 use baton_rdma::{Identity, Transport};
 use stage::{Member, Stage, Told, cluster, ms};
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, IntoBytes};
 
 fn stage() -> Stage {
     Stage::new(&cluster(Policy::Symphony, 2))
@@ -164,7 +164,7 @@ fn messages_out_of_place_end_the_conversation() {
     assert_eq!(refused(&stage.exchange(&mut confused)), Some(RefuseCode::UnexpectedMessage));
 
     let mut lost = stage.member(Role::Frontend);
-    lost.send(&Submit { task: 1.into(), deadline_ns: 1.into(), model: 0.into() }, &[]);
+    lost.send(&Submit::read_from_bytes(&[0; size_of::<Submit>()]).unwrap(), &[]);
     assert_eq!(refused(&stage.exchange(&mut lost)), Some(RefuseCode::UnexpectedMessage));
 }
 
@@ -352,7 +352,10 @@ fn a_backend_that_is_ready_and_not_connected_is_given_nothing() {
     frontend.submit(0, task, stage.now + ms(30));
     assert_eq!(stage.exchange(&mut frontend), []);
     let planned = stage.exchange(&mut real);
-    assert!(matches!(&planned[..], [Told::Plan { tasks, .. }] if tasks == &[task]), "{planned:?}");
+    assert!(
+        matches!(&planned[..], [Told::Action { tasks, .. }] if tasks == &[task]),
+        "{planned:?}"
+    );
     assert_eq!(refused(&stage.exchange(&mut hollow)), Some(RefuseCode::Unauthorised));
     let counters = stage.scheduler.counters();
     let undelivered = counters.model_threads[0].plans_undelivered.get();

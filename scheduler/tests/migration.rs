@@ -5,7 +5,7 @@ mod stage;
 
 use baton_core::{DropReason, ModelId, Nanos, Policy};
 use baton_rdma::Transport;
-use baton_rdma::wire::{BatchStatus, RefuseCode, Role};
+use baton_rdma::wire::{ActionStatus, RefuseCode, Role};
 use baton_scheduler::limits::{MIGRATION_MAX, MODEL_NOTICES_MAX, RANK_NOTICES_MAX};
 use baton_topo::Agent;
 use stage::{Member, Stage, Told, cluster, ms};
@@ -34,10 +34,10 @@ fn submit(stage: &Stage, frontend: &mut Member, model: u32, slot: u32) -> u64 {
 }
 
 /// Batch and tasks of the one plan in `told`.
-fn plan(told: &[Told]) -> (u64, Vec<u64>) {
+fn action(told: &[Told]) -> (u64, Vec<u64>) {
     match told {
-        [Told::Plan { batch, tasks, .. }] => (*batch, tasks.clone()),
-        other => panic!("expected one plan, was told {other:?}"),
+        [Told::Action { batch, tasks, .. }] => (*batch, tasks.clone()),
+        other => panic!("expected one action, was told {other:?}"),
     }
 }
 
@@ -46,7 +46,7 @@ fn passed_on(stage: &Stage, thread: usize) -> u64 {
 }
 
 #[test]
-fn what_waits_goes_along_and_is_planned_at_the_new_home() {
+fn what_waits_goes_along_and_is_actionned_at_the_new_home() {
     let (mut stage, mut frontend, mut backend) = stage(Policy::Symphony, 0);
     let tasks: Vec<u64> = (0..3).map(|slot| submit(&stage, &mut frontend, 0, slot)).collect();
     stage.settle();
@@ -55,7 +55,7 @@ fn what_waits_goes_along_and_is_planned_at_the_new_home() {
     let waiting = |thread: usize| stage.scheduler.model_threads[thread].waiting();
     assert_eq!((waiting(0), waiting(1)), (0, 3));
     stage.advance(ms(25));
-    assert_eq!(plan(&stage.exchange(&mut backend)).1, tasks);
+    assert_eq!(action(&stage.exchange(&mut backend)).1, tasks);
     assert_eq!(stage.scheduler.model_threads[1].in_flight(), 1);
     assert_eq!(passed_on(&stage, 0), 0, "the grant went to the new home at once");
     assert_eq!(stage.scheduler.control.homes(), [1, 1]);
@@ -78,7 +78,7 @@ fn requests_and_wishes_that_come_to_the_former_home_follow() {
         "this frontend was not told where the model is"
     );
     stage.advance(ms(25));
-    assert_eq!(plan(&stage.exchange(&mut backend)).1, [before, after]);
+    assert_eq!(action(&stage.exchange(&mut backend)).1, [before, after]);
     assert_eq!(passed_on(&stage, 0), 4);
 }
 
@@ -90,13 +90,13 @@ fn a_grant_that_comes_to_the_former_home_follows() {
     let now = stage.now;
     stage.scheduler.rank.poll(now);
     move_model(&mut stage, 0, 1);
-    let (batch, tasks) = plan(&stage.exchange(&mut backend));
+    let (batch, tasks) = action(&stage.exchange(&mut backend));
     assert_eq!((tasks, passed_on(&stage, 0)), (vec![first], 1));
     // The model goes on to get grants, and now at its new home.
-    report(&mut backend, 1, batch, BatchStatus::Executed);
+    report(&mut backend, 1, batch, ActionStatus::Executed);
     stage.exchange(&mut backend);
     let second = submit(&stage, &mut frontend, 0, 1);
-    assert_eq!(plan(&stage.exchange(&mut backend)).1, [second]);
+    assert_eq!(action(&stage.exchange(&mut backend)).1, [second]);
     assert_eq!(passed_on(&stage, 0), 2, "the request, not the grant");
 }
 
@@ -108,19 +108,19 @@ fn what_the_former_home_published_last_is_not_news() {
     move_model(&mut stage, 1, 0);
     // The RankThread looks only when both have published; it reads thread 0 before thread 1.
     [1, 0].into_iter().for_each(|thread| poll(&mut stage, thread));
-    assert_eq!(plan(&stage.exchange(&mut backend)).1, [task]);
+    assert_eq!(action(&stage.exchange(&mut backend)).1, [task]);
     assert_eq!(passed_on(&stage, 1), 0, "the grant went to the new home");
 }
 
 #[test]
-fn a_batch_given_back_to_the_former_home_is_planned_again_at_the_new_one() {
+fn a_batch_given_back_to_the_former_home_is_actionned_again_at_the_new_one() {
     let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
     let task = submit(&stage, &mut frontend, 0, 0);
-    let (batch, _) = plan(&stage.exchange(&mut backend));
+    let (batch, _) = action(&stage.exchange(&mut backend));
     move_model(&mut stage, 0, 1);
     stage.settle();
-    report(&mut backend, 0, batch, BatchStatus::Expired);
-    assert_eq!(plan(&stage.exchange(&mut backend)).1, [task]);
+    report(&mut backend, 0, batch, ActionStatus::Expired);
+    assert_eq!(action(&stage.exchange(&mut backend)).1, [task]);
     assert_eq!(stage.scheduler.model_threads[0].in_flight(), 0);
     assert_eq!(stage.scheduler.model_threads[1].in_flight(), 1);
 }
@@ -151,7 +151,7 @@ fn a_model_that_comes_back_is_as_if_it_had_never_left() {
     }
     let second = submit(&stage, &mut frontend, 0, 1);
     stage.advance(ms(25));
-    assert_eq!(plan(&stage.exchange(&mut backend)).1, [first, second]);
+    assert_eq!(action(&stage.exchange(&mut backend)).1, [first, second]);
     assert_eq!(stage.scheduler.model_threads[0].in_flight(), 1);
 }
 
@@ -214,14 +214,14 @@ fn who_is_told_the_former_home_and_joins_later_hears_of_the_move() {
 fn a_batch_given_back_when_the_channel_is_full_is_told() {
     let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
     let task = submit(&stage, &mut frontend, 0, 0);
-    let (batch, _) = plan(&stage.exchange(&mut backend));
+    let (batch, _) = action(&stage.exchange(&mut backend));
     move_model(&mut stage, 0, 1);
     poll(&mut stage, 0);
     for slot in 1..MIGRATION_MAX as u32 {
         submit(&stage, &mut frontend, 0, slot);
         poll(&mut stage, 0);
     }
-    report(&mut backend, 0, batch, BatchStatus::Expired);
+    report(&mut backend, 0, batch, ActionStatus::Expired);
     backend.transport.flush();
     poll(&mut stage, 0);
     let counters = &stage.scheduler.counters().model_threads[0];
@@ -267,9 +267,9 @@ fn a_model_that_moves_while_the_control_thread_stands_still_is_not_the_last_one(
     assert_eq!(stage.scheduler.counters().control_thread.lost.get(), 1, "the backend");
 }
 
-fn report(backend: &mut Member, thread: usize, batch: u64, status: BatchStatus) {
-    let done = baton_rdma::wire::BatchDone {
-        batch: batch.into(),
+fn report(backend: &mut Member, thread: usize, batch: u64, status: ActionStatus) {
+    let done = baton_rdma::wire::ActionDone {
+        action: batch.into(),
         started_ns: Nanos::ZERO.0.into(),
         finished_ns: ms(1).0.into(),
         gpu: 0.into(),

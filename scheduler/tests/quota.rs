@@ -3,7 +3,6 @@
 mod stage;
 
 use baton_core::{DropReason, ModelId, Policy, QuotaLimits, RateLimit};
-use baton_rdma::wire::VERSION_QUOTA;
 use baton_topo::Cluster;
 use stage::{Member, Stage, Told, cluster, ms};
 
@@ -86,15 +85,4 @@ fn the_quota_goes_where_the_model_goes() {
     let refused_at =
         |thread: usize| stage.scheduler.counters().model_threads[thread].dropped_quota.get();
     assert_eq!((refused_at(0), refused_at(1)), (0, 1));
-}
-
-/// An older client knows no quotas: an outcome that it did not understand would be none.
-#[test]
-fn an_older_frontend_is_told_that_the_queue_is_full() {
-    let mut stage = Stage::new(&limited(1));
-    let mut old = stage.frontend_speaking(VERSION_QUOTA - 1);
-    let _backend = stage.backend("b", 0, 1);
-    let told = submit(&mut stage, &mut old, 0, 17);
-    assert_eq!(told, [refused(old.task(16, 0), DropReason::QueueFull, 20)]);
-    assert_eq!(dropped_for_quota(&stage), 1, "counted as what it is");
 }

@@ -4,7 +4,7 @@ mod stage;
 
 use baton_core::{DropReason, FailReason, Nanos, Policy};
 use baton_rdma::Transport;
-use baton_rdma::wire::{BatchStatus, RefuseCode, Submit};
+use baton_rdma::wire::{ActionStatus, RefuseCode, Submit};
 use stage::{Member, Stage, Told, cluster, ms};
 
 const DROPPED: u8 = 1;
@@ -15,10 +15,10 @@ fn stage(policy: Policy) -> Stage {
 }
 
 /// The one plan the backend has been sent: batch, slot, tasks.
-fn plan(told: &[Told]) -> (u64, u32, Vec<u64>) {
+fn action(told: &[Told]) -> (u64, u32, Vec<u64>) {
     match told {
-        [Told::Plan { batch, gpu, tasks, .. }] => (*batch, *gpu, tasks.clone()),
-        other => panic!("expected one plan, was told {other:?}"),
+        [Told::Action { batch, gpu, tasks, .. }] => (*batch, *gpu, tasks.clone()),
+        other => panic!("expected one action, was told {other:?}"),
     }
 }
 
@@ -45,10 +45,10 @@ fn deferred_tasks_leave_as_one_batch_at_the_frontrun_moment() {
     stage.advance(ms(22) - Nanos(1));
     assert_eq!(stage.exchange(&mut backend), []);
     stage.advance(Nanos(1));
-    let (batch, gpu, planned) = plan(&stage.exchange(&mut backend));
+    let (batch, gpu, planned) = action(&stage.exchange(&mut backend));
     assert_eq!((gpu, planned), (0, tasks));
 
-    backend.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now + ms(7)));
+    backend.report(batch, gpu, ActionStatus::Executed, (stage.now, stage.now + ms(7)));
     stage.advance(ms(8));
     stage.exchange(&mut backend);
     assert_eq!(stage.scheduler.model_threads[0].in_flight(), 0);
@@ -60,7 +60,7 @@ fn eager_tasks_leave_at_once_on_the_lowest_slot() {
     let mut stage = stage(Policy::Eager);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 2));
     let tasks = submit(&mut stage, &mut frontend, 1);
-    let (_, gpu, planned) = plan(&stage.exchange(&mut backend));
+    let (_, gpu, planned) = action(&stage.exchange(&mut backend));
     assert_eq!((gpu, planned), (0, tasks));
 }
 
@@ -88,6 +88,8 @@ fn bad_submissions_are_answered_with_their_reason() {
         task: unknown.into(),
         deadline_ns: (stage.now + ms(30)).0.into(),
         model: 99.into(),
+        input_bytes: 1.into(),
+        cost: 0.into(),
     };
     frontend.transport.send(frontend.threads[0], &submit, &[]).unwrap();
     let reason = FailReason::UnknownModel.code();
@@ -138,7 +140,7 @@ fn cancelled_before_its_batch_a_task_is_dropped_and_after_it_is_not() {
     frontend.cancel(0, tasks[0]);
     assert_eq!(stage.exchange(&mut frontend), [dropped(tasks[0], DropReason::Cancelled)]);
     stage.advance(ms(25));
-    assert_eq!(plan(&stage.exchange(&mut backend)).2, [tasks[1]]);
+    assert_eq!(action(&stage.exchange(&mut backend)).2, [tasks[1]]);
     frontend.cancel(0, tasks[1]);
     assert_eq!(stage.exchange(&mut frontend), [], "the backend owes the outcome now");
 }
@@ -148,10 +150,10 @@ fn a_dead_backends_tasks_run_elsewhere_if_there_is_time() {
     let mut stage = stage(Policy::Eager);
     let (mut frontend, mut first) = (stage.frontend(), stage.backend("b1", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 1);
-    plan(&stage.exchange(&mut first));
+    action(&stage.exchange(&mut first));
     let mut second = stage.backend("b2", 0, 1);
     drop(first.transport);
-    assert_eq!(plan(&stage.exchange(&mut second)).2, tasks);
+    assert_eq!(action(&stage.exchange(&mut second)).2, tasks);
     assert_eq!(stage.exchange(&mut frontend), []);
 }
 
@@ -160,7 +162,7 @@ fn a_dead_backends_tasks_fail_when_time_is_up() {
     let mut stage = stage(Policy::Eager);
     let (mut frontend, mut first) = (stage.frontend(), stage.backend("b1", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 1);
-    plan(&stage.exchange(&mut first));
+    action(&stage.exchange(&mut first));
     let _second = stage.backend("b2", 0, 1);
     stage.advance(ms(27));
     drop(first.transport);
@@ -211,7 +213,7 @@ fn a_backend_that_goes_takes_neither_the_others_nor_another_subclusters_tasks() 
     assert_eq!(stage.exchange(&mut frontend), [dropped(other, DropReason::NoBackend)]);
     stage.advance(ms(24));
     let told = stage.exchange(&mut staying);
-    assert_eq!(plan(&told[told.len() - 1..]).2, tasks);
+    assert_eq!(action(&told[told.len() - 1..]).2, tasks);
 }
 
 /// The slot has as many batches as it can, and none of them is reported: only time can tell. Their
@@ -255,23 +257,23 @@ fn a_dead_frontends_tasks_leave_the_queue() {
     drop(frontend.transport);
     stage.advance(ms(25));
     let told = stage.exchange(&mut backend);
-    assert_eq!(plan(&told[told.len() - 1..]).2, [task]);
+    assert_eq!(action(&told[told.len() - 1..]).2, [task]);
     let counters = &stage.scheduler.counters().model_threads[0];
     assert_eq!(counters.dropped_frontend_lost.get(), 2);
 }
 
 #[test]
-fn a_batch_given_back_is_planned_again_or_dropped() {
+fn a_batch_given_back_is_actionned_again_or_dropped() {
     let mut stage = stage(Policy::Eager);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 1);
-    let (first, gpu, _) = plan(&stage.exchange(&mut backend));
-    backend.report(first, gpu, BatchStatus::Expired, (Nanos::ZERO, Nanos::ZERO));
-    let (second, gpu, again) = plan(&stage.exchange(&mut backend));
+    let (first, gpu, _) = action(&stage.exchange(&mut backend));
+    backend.report(first, gpu, ActionStatus::Expired, (Nanos::ZERO, Nanos::ZERO));
+    let (second, gpu, again) = action(&stage.exchange(&mut backend));
     assert_ne!(first, second);
     assert_eq!(again, tasks);
     stage.advance(ms(29));
-    backend.report(second, gpu, BatchStatus::Refused, (Nanos::ZERO, Nanos::ZERO));
+    backend.report(second, gpu, ActionStatus::Refused, (Nanos::ZERO, Nanos::ZERO));
     stage.exchange(&mut backend);
     assert_eq!(stage.exchange(&mut frontend), [dropped(tasks[0], DropReason::Deadline)]);
 }
@@ -282,14 +284,14 @@ fn reports_nobody_waits_for_are_counted_and_harmless() {
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b1", 0, 1));
     let mut other = stage.backend("b2", 0, 1);
     submit(&mut stage, &mut frontend, 1);
-    let (batch, gpu, _) = plan(&stage.exchange(&mut backend));
-    other.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
+    let (batch, gpu, _) = action(&stage.exchange(&mut backend));
+    other.report(batch, gpu, ActionStatus::Executed, (stage.now, stage.now));
     stage.exchange(&mut other);
     assert_eq!(stage.scheduler.model_threads[0].in_flight(), 1, "it is not the other one's");
     for _ in 0..2 {
-        backend.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
+        backend.report(batch, gpu, ActionStatus::Executed, (stage.now, stage.now));
     }
-    backend.report(u64::MAX, gpu, BatchStatus::Executed, (stage.now, stage.now));
+    backend.report(u64::MAX, gpu, ActionStatus::Executed, (stage.now, stage.now));
     stage.exchange(&mut backend);
     let counters = &stage.scheduler.counters().model_threads[0];
     assert_eq!((counters.batches_executed.get(), counters.stale_reports.get()), (1, 3));
@@ -300,15 +302,15 @@ fn a_busy_backend_drains_after_its_last_batch_and_gets_no_other() {
     let mut stage = stage(Policy::Eager);
     let (mut frontend, mut leaving) = (stage.frontend(), stage.backend("b1", 0, 1));
     submit(&mut stage, &mut frontend, 1);
-    let (batch, gpu, _) = plan(&stage.exchange(&mut leaving));
+    let (batch, gpu, _) = action(&stage.exchange(&mut leaving));
     leaving.leave();
     assert_eq!(stage.exchange(&mut leaving), [], "a batch is outstanding");
     let mut staying = stage.backend("b2", 0, 1);
     let task = frontend.task(9, 0);
     frontend.submit(0, task, stage.now + ms(30));
     stage.exchange(&mut frontend);
-    assert_eq!(plan(&stage.exchange(&mut staying)).2, [task]);
-    leaving.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
+    assert_eq!(action(&stage.exchange(&mut staying)).2, [task]);
+    leaving.report(batch, gpu, ActionStatus::Executed, (stage.now, stage.now));
     assert_eq!(stage.exchange(&mut leaving), [Told::LeaveAck]);
 }
 
@@ -318,7 +320,7 @@ fn a_thread_that_has_ended_takes_no_member_from_those_that_have_not() {
     let mut stage = Stage::new(&cluster(Policy::Eager, 2));
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
     submit(&mut stage, &mut frontend, 1);
-    let (batch, gpu, _) = plan(&stage.exchange(&mut backend));
+    let (batch, gpu, _) = action(&stage.exchange(&mut backend));
     stage.scheduler.stop_serving();
     let refusals = |told: Vec<Told>| -> Vec<Option<RefuseCode>> {
         let code = |told| match told {
@@ -330,7 +332,7 @@ fn a_thread_that_has_ended_takes_no_member_from_those_that_have_not() {
     let shutdown = [Some(RefuseCode::Shutdown)];
     assert_eq!(refusals(stage.exchange(&mut frontend)), shutdown, "by the idle thread");
     assert_eq!(refusals(stage.exchange(&mut backend)), shutdown, "by the idle thread");
-    backend.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now));
+    backend.report(batch, gpu, ActionStatus::Executed, (stage.now, stage.now));
     assert_eq!(refusals(stage.exchange(&mut backend)), shutdown, "after its last batch");
     assert_eq!(refusals(stage.exchange(&mut frontend)), shutdown, "after the last batch");
 }
@@ -349,8 +351,8 @@ fn the_gpus_that_the_traffic_needs_are_counted_and_forgotten() {
         stage.exchange(&mut frontend);
         stage.advance(ms(4));
         for told in stage.exchange(&mut backend) {
-            if let Told::Plan { batch, gpu, .. } = told {
-                backend.report(batch, gpu, BatchStatus::Executed, (stage.now, stage.now + ms(5)));
+            if let Told::Action { batch, gpu, .. } = told {
+                backend.report(batch, gpu, ActionStatus::Executed, (stage.now, stage.now + ms(5)));
             }
         }
     }

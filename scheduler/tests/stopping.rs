@@ -7,7 +7,7 @@ mod stage;
 
 use baton_core::{DropReason, ModelId, Nanos, Policy};
 use baton_rdma::wire::{
-    BatchStatus, JoinBackend, JoinFrontend, ProfileDesc, Ready, RefuseCode, Role, WireAddr,
+    ActionStatus, JoinBackend, JoinFrontend, ProfileDesc, Ready, RefuseCode, Role, WireAddr,
 };
 use baton_rdma::{Identity, TcpConfig, TcpTransport, Transport};
 use baton_topo::{Agent, Clock};
@@ -30,8 +30,8 @@ fn submit(stage: &mut Stage, frontend: &mut Member, slot: u32) -> u64 {
 /// Names of the batches the backend has been sent.
 fn planned(told: &[Told]) -> Vec<(u64, u32)> {
     let plan = |told: &Told| match told {
-        Told::Plan { batch, gpu, .. } => (*batch, *gpu),
-        other => panic!("expected plans, was told {other:?}"),
+        Told::Action { batch, gpu, .. } => (*batch, *gpu),
+        other => panic!("expected actions, was told {other:?}"),
     };
     told.iter().map(plan).collect()
 }
@@ -79,7 +79,7 @@ fn the_last_word_is_said_after_the_last_batch() {
         assert!(!stage.scheduler.model_threads[0].finished());
         assert_eq!(stage.exchange(&mut backend), []);
         assert_eq!(stage.exchange(&mut frontend), []);
-        backend.report(batch, gpu, BatchStatus::Executed, (now, now));
+        backend.report(batch, gpu, ActionStatus::Executed, (now, now));
         stage.advance(ms(1));
     }
     backend.transport.flush();
@@ -93,7 +93,7 @@ fn the_last_word_is_said_after_the_last_batch() {
 /// application would hear of it.
 #[test]
 fn what_comes_back_from_a_backend_is_given_back() {
-    for status in [Some(BatchStatus::Expired), Some(BatchStatus::Refused), None] {
+    for status in [Some(ActionStatus::Expired), Some(ActionStatus::Refused), None] {
         let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 1, 1);
         let task = submit(&mut stage, &mut frontend, 0);
         let (batch, gpu) = planned(&stage.exchange(&mut backend))[0];
@@ -125,7 +125,7 @@ fn what_comes_to_a_models_former_home_is_given_back_there() {
     frontend.submit(0, late, stage.now + ms(30));
     assert_eq!(stage.exchange(&mut frontend), [given_back(late)]);
     assert_eq!(stage.exchange(&mut backend), [farewell()], "by the new home");
-    backend.report(batch, gpu, BatchStatus::Expired, (Nanos::ZERO, Nanos::ZERO));
+    backend.report(batch, gpu, ActionStatus::Expired, (Nanos::ZERO, Nanos::ZERO));
     assert_eq!(stage.exchange(&mut backend), [farewell()]);
     assert_eq!(stage.exchange(&mut frontend), [given_back(task), farewell()]);
 }
@@ -225,9 +225,9 @@ fn members_are_let_go_of_after_the_last_batch() {
     let Live { scheduler, clock } = live;
     // One that was told came before the backend; one that was not is executed.
     let begun = (0..).find(|&slot| submit_both(clock, &mut frontend, slot).len() == 1).unwrap();
-    let is_plan = |told: &Told| matches!(told, Told::Plan { .. });
-    let mut told = hear(clock, &mut backend, |_, told| told.iter().any(is_plan));
-    told.retain(is_plan);
+    let is_action = |told: &Told| matches!(told, Told::Action { .. });
+    let mut told = hear(clock, &mut backend, |_, told| told.iter().any(is_action));
+    told.retain(is_action);
     let stopping = std::thread::spawn(move || scheduler.stop());
     let mut stops = |slot: u32| {
         let told = submit_both(clock, &mut frontend, slot);
@@ -244,7 +244,7 @@ fn members_are_let_go_of_after_the_last_batch() {
     // If the word to stop was slow, it has another one.
     told.extend(hear(clock, &mut backend, |_, _| true));
     for (batch, gpu) in planned(&told) {
-        backend.report(batch, gpu, BatchStatus::Executed, (clock.now(), clock.now()));
+        backend.report(batch, gpu, ActionStatus::Executed, (clock.now(), clock.now()));
     }
     for member in [&mut backend, &mut frontend] {
         let told = hear(clock, member, |_, told| told.len() == 2);

@@ -63,13 +63,12 @@ pub enum Speaks {
     Fixed([Versions; 3]),
 }
 
-/// From a build that speaks only the first version to one that is ahead of this.
-const BUILDS: [Versions; 5] = [
-    Versions { min: 1, max: 1 },
-    Versions { min: 1, max: 2 },
-    Versions { min: 1, max: VERSION_MAX - 1 },
+/// From a build that speaks only the first version to ones that are ahead of this.
+const BUILDS: [Versions; 4] = [
+    Versions { min: VERSION_MIN, max: VERSION_MIN },
     Versions::SPOKEN,
     Versions { min: VERSION_MIN, max: VERSION_MAX + 1 },
+    Versions { min: VERSION_MIN, max: VERSION_MAX + 2 },
 ];
 
 impl Conditions {

@@ -1,7 +1,7 @@
 //! The conversation with the scheduler: joining, staying, leaving.
 //!
 //! In: what happens on the control connection and on the ModelThreads' connections. Out: the
-//! catalogue, this backend's ids, the scheduler's clock, and the connections plans arrive on and
+//! catalogue, this backend's ids, the scheduler's clock, and the connections actions arrive on and
 //! reports leave by. Every stage before Ready is bounded by one deadline, every stage after the
 //! catalogue by the heartbeat. An error from here ends the conversation, and the backend too unless
 //! another may go better.
@@ -116,7 +116,7 @@ impl Join {
         self.scheduler
     }
 
-    /// What plans are checked against; `None` before the catalogue is complete.
+    /// What actions are checked against; `None` before the catalogue is complete.
     pub(crate) fn terms(&self) -> Option<Terms<'_>> {
         let sync = self.heartbeat.as_ref()?.sync();
         Some(Terms { catalog: &self.catalog, sync, gpus: self.gpus.clone() })

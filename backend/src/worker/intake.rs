@@ -1,16 +1,15 @@
 //! What the worker does with each event of its transport.
 
 use baton_core::{FrontendId, Nanos};
-use baton_rdma::wire::{Message, Plan as WirePlan, RefuseCode};
+use baton_rdma::wire::{Action as WireAction, ActionTask, Message, RefuseCode};
 use baton_rdma::{CloseReason, ConnId, Event, Peer, Transport};
-use zerocopy::little_endian::U64;
 
 use super::Worker;
+use crate::action::Action;
 use crate::admit::Refusal;
 use crate::error::BackendError;
 use crate::execute::Executor;
 use crate::fetch;
-use crate::plan::Plan;
 
 impl<T: Transport, E: Executor> Worker<T, E> {
     /// An error ends the conversation with the scheduler; whatever a frontend does never is one.
@@ -67,11 +66,11 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             return self.on_control(message, now);
         }
         match (self.join.thread_of(conn), message) {
-            (Some(thread), Message::Plan(plan, tasks)) => {
-                self.on_plan(thread, plan, tasks, now);
+            (Some(thread), Message::Action(action, tasks)) => {
+                self.on_action(thread, action, tasks, now);
                 Ok(())
             }
-            (Some(_), _) => Err(BackendError::Protocol("a ModelThread sends only plans")),
+            (Some(_), _) => Err(BackendError::Protocol("a ModelThread sends only actions")),
             (None, _) => self.refuse(conn),
         }
     }
@@ -117,7 +116,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         Ok(())
     }
 
-    fn on_plan(&mut self, thread: u32, wire: &WirePlan, tasks: &[U64], now: Nanos) {
+    fn on_action(&mut self, thread: u32, wire: &WireAction, tasks: &[ActionTask], now: Nanos) {
         self.counters.plans += 1;
         let terms = self.join.terms().ok_or(Refusal::NotReady);
         let admitted = terms.and_then(|terms| self.admission.check(wire, tasks, &terms));
@@ -129,32 +128,32 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 self.count_refusal(refusal, wire);
-                return self.refuse_plan(thread, wire, now);
+                return self.refuse_action(thread, wire, now);
             }
         };
-        let queue = &mut self.gpus[admitted.gpu].plans;
+        let queue = &mut self.gpus[admitted.gpu].actions;
         if queue.is_full() {
             self.counters.plans_queue_full += 1;
-            return self.refuse_plan(thread, wire, now);
+            return self.refuse_action(thread, wire, now);
         }
         let mut list = queue.task_list();
         self.counters.rows_repeated += self.admission.list(tasks, &mut list) as u64;
-        queue.push(Plan {
-            batch: wire.batch.get(),
+        queue.push(Action {
+            id: wire.action.get(),
             thread,
             model: admitted.model,
-            exec_at: admitted.exec_at,
-            invalid_after: admitted.invalid_after,
+            earliest: admitted.earliest,
+            latest: admitted.latest,
             tasks: list,
         });
     }
 
     #[cold]
-    fn count_refusal(&mut self, refusal: Refusal, plan: &WirePlan) {
+    fn count_refusal(&mut self, refusal: Refusal, action: &WireAction) {
         match refusal {
-            // Comes and goes with frontends; the scheduler plans again.
+            // Comes and goes with frontends; the scheduler actions again.
             Refusal::UnknownFrontend => return self.counters.plans_early += 1,
-            _ => tracing::warn!(batch = plan.batch.get(), ?refusal, "refused a plan"),
+            _ => tracing::warn!(action = action.action.get(), ?refusal, "refused an action"),
         }
         match refusal {
             Refusal::UnknownModel | Refusal::UnknownGpu => self.counters.plans_unknown += 1,

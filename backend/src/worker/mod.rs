@@ -1,6 +1,6 @@
 //! The I/O agent of a backend: everything but the executions themselves.
 //!
-//! In: plans, READ completions, finished executions, membership. Out: READs, jobs, answers and
+//! In: actions, READ completions, finished executions, membership. Out: READs, jobs, answers and
 //! reports. It owns all batch slots; executors only ever hold the one batch they execute. Generic
 //! over transport and executor, so that tests step it by hand with a clock of their own.
 
@@ -24,7 +24,7 @@ use crate::peers::Peers;
 use crate::reply::{LOOK, RETRY_AFTER};
 use crate::slot::Phase;
 use crate::stage::Stage;
-use baton_rdma::wire::BatchStatus;
+use baton_rdma::wire::ActionStatus;
 use end::End;
 
 /// The I/O agent.
@@ -185,10 +185,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let aborted = fetch::abort_due(now, &mut self.gpus, &self.peers, &mut self.transport);
         let mut expired = 0;
         for index in 0..self.gpus.len() {
-            while let Some(plan) = self.gpus[index].pop_expired(now) {
+            while let Some(action) = self.gpus[index].pop_expired(now) {
                 self.counters.batches_expired += 1;
-                self.report(index, &plan, 0, BatchStatus::Expired, (now, now), now);
-                self.gpus[index].plans.recycle(plan.tasks);
+                self.report(index, &action, 0, ActionStatus::Expired, (now, now), now);
+                self.gpus[index].actions.recycle(action.tasks);
                 expired += 1;
             }
         }
@@ -199,10 +199,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let mut begun = 0;
         for (index, gpu) in self.gpus.iter_mut().enumerate() {
             while let Some(slot) = gpu.slot_in(Phase::Free)
-                && let Some(plan) = gpu.plans.pop()
+                && let Some(action) = gpu.actions.pop()
             {
                 let (peers, reads, counters) = (&self.peers, &mut self.reads, &mut self.counters);
-                fetch::begin(index, gpu, slot, plan, peers, reads, counters);
+                fetch::begin(index, gpu, slot, action, peers, reads, counters);
                 begun += 1;
             }
         }

@@ -3,12 +3,12 @@
 
 use baton_core::Nanos;
 use baton_rdma::Transport;
-use baton_rdma::wire::{BatchDone, BatchStatus, Plan as WirePlan};
+use baton_rdma::wire::{Action as WireAction, ActionDone, ActionStatus};
 
 use super::Worker;
+use crate::action::Action;
 use crate::error::BackendError;
 use crate::execute::Executor;
-use crate::plan::Plan;
 use crate::reply::{self, Stamp};
 
 impl<T: Transport, E: Executor> Worker<T, E> {
@@ -29,17 +29,17 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             return false;
         }
         let rows = slot.executed_rows();
-        let plan = slot.free();
+        let action = slot.free();
         let status = if execution.succeeded {
             counters.batches_executed += 1;
             counters.rows_executed += u64::from(rows);
-            BatchStatus::Executed
+            ActionStatus::Executed
         } else {
             counters.engine_errors += 1;
-            BatchStatus::EngineError
+            ActionStatus::EngineError
         };
-        self.report(gpu_index, &plan, rows, status, (execution.started, execution.finished), now);
-        self.gpus[gpu_index].plans.recycle(plan.tasks);
+        self.report(gpu_index, &action, rows, status, (execution.started, execution.finished), now);
+        self.gpus[gpu_index].actions.recycle(action.tasks);
         true
     }
 
@@ -47,14 +47,14 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     pub(super) fn report(
         &mut self,
         gpu: usize,
-        plan: &Plan,
+        action: &Action,
         rows: u32,
-        status: BatchStatus,
+        status: ActionStatus,
         span: (Nanos, Nanos),
         now: Nanos,
     ) {
-        let done = BatchDone {
-            batch: plan.batch.into(),
+        let done = ActionDone {
+            action: action.id.into(),
             started_ns: self.join.to_scheduler(span.0).0.into(),
             finished_ns: self.join.to_scheduler(span.1).0.into(),
             gpu: (self.join.first_gpu() + gpu as u32).into(),
@@ -62,26 +62,26 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             status: status as u8,
             reserved: 0,
         };
-        self.send_report(plan.thread, &done, now);
+        self.send_report(action.thread, &done, now);
     }
 
-    /// Refuses a plan that never got a place: its tasks are the scheduler's again.
-    pub(super) fn refuse_plan(&mut self, thread: u32, plan: &WirePlan, now: Nanos) {
+    /// Refuses an action that never got a place: its tasks are the scheduler's again.
+    pub(super) fn refuse_action(&mut self, thread: u32, action: &WireAction, now: Nanos) {
         let at = self.join.to_scheduler(now).0;
-        let done = BatchDone {
-            batch: plan.batch,
+        let done = ActionDone {
+            action: action.action,
             started_ns: at.into(),
             finished_ns: at.into(),
-            gpu: plan.gpu,
+            gpu: action.gpu,
             rows: 0.into(),
-            status: BatchStatus::Refused as u8,
+            status: ActionStatus::Refused as u8,
             reserved: 0,
         };
         self.send_report(thread, &done, now);
     }
 
     /// A report must not be lost; a ModelThread that does not take it is as good as gone.
-    fn send_report(&mut self, thread: u32, done: &BatchDone, now: Nanos) {
+    fn send_report(&mut self, thread: u32, done: &ActionDone, now: Nanos) {
         let Some(conn) = self.join.thread(thread) else { return };
         if let Err(error) = self.transport.send(conn, done, &[]) {
             let problem = format!("ModelThread {thread} takes no reports: {error}");

@@ -7,7 +7,7 @@ use baton_rdma::{TcpConfig, Transport};
 use baton_topo::Agent;
 
 use crate::party::{Party, Said};
-use crate::world::{FRONTEND_TOKEN, PlanSpec, World};
+use crate::world::{ActionSpec, FRONTEND_TOKEN, World};
 
 #[test]
 fn a_backend_joins_with_its_models_and_is_ready_once_its_clock_is_set() {
@@ -196,11 +196,11 @@ fn leaving_finishes_what_was_planned_and_then_ends_without_error() {
     let mut world = World::ready();
     let mut frontend = world.connected_frontend(2);
     let (first, second) = (frontend.submit(1), frontend.submit(2));
-    world.plan(&PlanSpec::default(), &[first]);
+    world.infer(&ActionSpec::default(), &[first]);
     world.settle(&mut [&mut frontend]);
     world.worker.leave(world.now);
     // Planned before the scheduler heard of it.
-    world.plan(&PlanSpec::default(), &[second]);
+    world.infer(&ActionSpec::default(), &[second]);
     for _ in 0..2 {
         world.settle(&mut [&mut frontend]);
         world.hands[0].finish(world.now, world.now);
@@ -238,7 +238,7 @@ fn a_backend_with_a_dead_executor_asks_for_no_more() {
     let mut world = World::ready_with(2, TcpConfig::default());
     let mut frontend = world.connected_frontend(1);
     let task = frontend.submit(1);
-    world.plan(&PlanSpec::default(), &[task]);
+    world.infer(&ActionSpec::default(), &[task]);
     world.settle(&mut [&mut frontend]);
     assert!(world.hands[0].batch().is_some(), "it executes");
     world.hands[1].die();
@@ -258,7 +258,7 @@ fn what_a_dead_executor_had_is_not_waited_for() {
     let mut world = World::ready();
     let mut frontend = world.connected_frontend(1);
     let task = frontend.submit(1);
-    world.plan(&PlanSpec::default(), &[task]);
+    world.infer(&ActionSpec::default(), &[task]);
     world.settle(&mut [&mut frontend]);
     assert!(world.hands[0].batch().is_some(), "it executes");
     let died = world.now;

@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod actions;
 mod hand;
 mod join;
 mod party;
 mod patience;
-mod plans;
 mod process;
 mod rejoin;
 mod serve;

@@ -67,7 +67,7 @@ fn owned(event: Event<'_>) -> Said {
         Event::Closed { reason, .. } => Said::Closed(reason.to_string()),
         Event::Result { result, .. } => Said::Result {
             task: result.task.get(),
-            batch_size: result.batch_size.get(),
+            batch_size: result.batch_size.get().into(),
             gpu: result.gpu.get(),
             started: result.started_ns.get(),
             finished: result.finished_ns.get(),
@@ -91,8 +91,8 @@ fn said(message: Message<'_>) -> Said {
         Message::Ready(_) => Said::Ready,
         Message::Ping(ping) => Said::Ping(ping.sent_ns.get()),
         Message::Leave(_) => Said::Leave,
-        Message::BatchDone(done) => Said::Done {
-            batch: done.batch.get(),
+        Message::ActionDone(done) => Said::Done {
+            batch: done.action.get(),
             gpu: done.gpu.get(),
             rows: done.rows.get(),
             status: done.status,

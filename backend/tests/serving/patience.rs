@@ -5,7 +5,7 @@ use baton_core::{Nanos, TaskId};
 use baton_rdma::TcpConfig;
 
 use crate::party::Said;
-use crate::world::{FIRST_GPU, PlanSpec, World};
+use crate::world::{ActionSpec, FIRST_GPU, World};
 
 const EXECUTED: u8 = 0;
 
@@ -16,7 +16,7 @@ fn the_time_that_one_frontend_wastes_is_not_taken_from_the_next() {
     let (mut good, mut stuck) = (world.connected_frontend(1), world.connected_frontend(2));
     // One answer fits a send queue; the second must wait for it to leave.
     let tasks = [stuck.submit(1), stuck.submit(2), good.submit(3), good.submit(4)];
-    let batch = world.plan(&PlanSpec::default(), &tasks);
+    let batch = world.infer(&ActionSpec::default(), &tasks);
     world.settle(&mut [&mut good, &mut stuck]);
     world.hands[0].finish(world.now, world.now);
     world.settle(&mut [&mut good]);
@@ -37,7 +37,7 @@ fn a_frontend_that_takes_its_answers_slowly_holds_no_batch_up_for_long() {
         let mut world = World::ready_with(1, cfg);
         let mut slow = world.connected_frontend(1);
         let tasks = [slow.submit(1), slow.submit(2), slow.submit(3)];
-        world.plan(&PlanSpec::default(), &tasks);
+        world.infer(&ActionSpec::default(), &tasks);
         world.settle(&mut [&mut slow]);
         world.pass(Nanos::from_millis(since_ms));
         let executed = world.now - Nanos::from_millis(since_ms);
@@ -57,7 +57,7 @@ fn a_frontend_is_not_to_blame_for_a_pause_of_the_backends() {
     let mut world = World::ready_with(1, cfg);
     let mut good = world.connected_frontend(1);
     let tasks = [good.submit(3), good.submit(4)];
-    world.plan(&PlanSpec::default(), &tasks);
+    world.infer(&ActionSpec::default(), &tasks);
     world.settle(&mut [&mut good]);
     world.hands[0].finish(world.now, world.now);
     world.step();
@@ -76,7 +76,7 @@ fn a_frontend_that_takes_other_batches_answers_is_not_given_up() {
     let mut slow = world.connected_frontend(1);
     for gpu in 0..3 {
         let tasks = [slow.submit(1), slow.submit(2)];
-        world.plan(&PlanSpec { gpu: FIRST_GPU + gpu, ..PlanSpec::default() }, &tasks);
+        world.infer(&ActionSpec { gpu: FIRST_GPU + gpu, ..ActionSpec::default() }, &tasks);
     }
     world.settle(&mut [&mut slow]);
     (0..3).for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
@@ -95,8 +95,8 @@ fn batches_take_turns_at_the_room_that_a_slow_frontend_leaves() {
     let mut world = World::ready_with(2, cfg);
     let mut slow = world.connected_frontend(1);
     let tasks: Vec<_> = (0..6).map(|byte| slow.submit(byte)).collect();
-    world.plan(&PlanSpec::default(), &tasks[..3]);
-    world.plan(&PlanSpec { gpu: FIRST_GPU + 1, ..PlanSpec::default() }, &tasks[3..]);
+    world.infer(&ActionSpec::default(), &tasks[..3]);
+    world.infer(&ActionSpec { gpu: FIRST_GPU + 1, ..ActionSpec::default() }, &tasks[3..]);
     world.settle(&mut [&mut slow]);
     (0..2).for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
     let (mut told, mut history) = ([0, 0], Vec::new());
@@ -120,7 +120,7 @@ fn a_backend_that_loses_its_scheduler_still_tells_what_there_was_no_room_for() {
     let mut world = World::ready_with(1, cfg);
     let mut good = world.connected_frontend(1);
     let tasks = [good.submit(3), good.submit(4)];
-    world.plan(&PlanSpec::default(), &tasks);
+    world.infer(&ActionSpec::default(), &tasks);
     world.settle(&mut [&mut good]);
     world.hands[0].finish(world.now, world.now);
     world.step();

@@ -9,14 +9,18 @@ use std::time::Duration;
 
 use baton_backend::execute::checksum;
 use baton_backend::{Backend, BackendConfig, BackendError};
-use baton_core::{FrontendId, ModelId, Nanos, TaskId};
-use baton_rdma::wire::{LeaveAck, Plan, Pong, Role};
+use baton_core::{FrontendId, GpuId, ModelId, Nanos, TaskId};
+use baton_rdma::wire::{Action, LeaveAck, Pong, Role};
 use baton_rdma::{Identity, SlabSet, TcpConfig, TcpTransport, Transport};
 use baton_topo::{Clock, EngineSpec};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use zerocopy::IntoBytes;
+
 use crate::party::{Party, Said};
-use crate::world::{MODEL, PlanSpec, acknowledge_join, announce, config, send_catalog, slabs};
+use crate::world::{
+    ActionSpec, INPUT_BYTES, MODEL, acknowledge_join, announce, config, listed, send_catalog, slabs,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -115,28 +119,23 @@ impl Others {
                 let pong = Pong { sent_ns: (*sent).into(), scheduler_ns: now.0.into() };
                 self.control.tell(&pong, &[]);
             }
-            Said::Ready => self.plan_three(now),
+            Said::Ready => self.infer_three(now),
             Said::Leave => self.control.tell(&LeaveAck { reserved: 0.into() }, &[]),
             _ => {}
         }
     }
 
     /// One batch of three inputs.
-    fn plan_three(&mut self, now: Nanos) {
+    fn infer_three(&mut self, now: Nanos) {
         let tasks = [1, 2, 3].map(|byte| {
             let mut input = self.slabs.acquire(ModelId(MODEL)).unwrap();
             input.fill(byte);
             input.submit()
         });
-        let plan = Plan {
-            batch: 1.into(),
-            exec_at_ns: now.0.into(),
-            invalid_after_ns: (now + Nanos::from_millis(10_000)).0.into(),
-            model: MODEL.into(),
-            gpu: PlanSpec::default().gpu.into(),
-        };
-        let tail: Vec<u8> = tasks.iter().flat_map(|task| task.0.to_le_bytes()).collect();
-        self.thread.tell(&plan, &tail);
+        let window = [now, now + Nanos::from_millis(10_000)];
+        let gpu = GpuId(ActionSpec::default().gpu);
+        let action = Action::infer(1, window, ModelId(MODEL), gpu);
+        self.thread.tell(&action, listed(&tasks, INPUT_BYTES).as_bytes());
     }
 }
 

@@ -8,7 +8,7 @@ use baton_rdma::{TcpConfig, Transport};
 use baton_topo::Agent;
 
 use crate::party::{Party, Said};
-use crate::world::{PlanSpec, World};
+use crate::world::{ActionSpec, World};
 
 const EXECUTED: u8 = 0;
 
@@ -41,7 +41,7 @@ fn after_a_restart_of_the_scheduler_the_backend_serves_again() {
     // The number means another frontend now.
     let mut frontend = world.connected_frontend(2);
     let task = frontend.submit(7);
-    let batch = world.plan(&PlanSpec::default(), &[task]);
+    let batch = world.infer(&ActionSpec::default(), &[task]);
     world.settle(&mut [&mut old, &mut frontend]);
     world.hands[0].finish(world.now, world.now);
     world.settle(&mut [&mut old, &mut frontend]);
@@ -56,7 +56,7 @@ fn what_executes_is_answered_before_the_backend_joins_again_and_the_rest_is_give
     let mut frontend = world.connected_frontend(2);
     let tasks = [1, 2, 3, 4, 5].map(|byte| frontend.submit(byte));
     for task in tasks {
-        world.plan(&PlanSpec::default(), &[task]);
+        world.infer(&ActionSpec::default(), &[task]);
     }
     world.settle(&mut [&mut frontend]);
     world.restart_scheduler();
@@ -78,7 +78,7 @@ fn what_executes_is_answered_before_the_backend_joins_again_and_the_rest_is_give
     let mut frontend = world.connected_frontend(2);
     let again = [1, 2, 3].map(|byte| frontend.submit(byte));
     for &task in &again {
-        world.plan(&PlanSpec::default(), &[task]);
+        world.infer(&ActionSpec::default(), &[task]);
     }
     for _ in &again {
         world.settle(&mut [&mut frontend]);
@@ -93,7 +93,7 @@ fn inputs_being_pulled_are_let_go_of() {
     let mut world = World::ready();
     let mut frontend = world.connected_frontend(2);
     let task = frontend.submit(1);
-    world.plan(&PlanSpec::default(), &[task]);
+    world.infer(&ActionSpec::default(), &[task]);
     // The READ is posted; the frontend has not answered it.
     world.step();
     assert_eq!(world.worker.counters().transport.reads_done, 0);
@@ -173,7 +173,7 @@ fn an_operator_who_wants_it_gone_does_not_wait_for_the_scheduler() {
     let mut world = World::ready();
     let mut frontend = world.connected_frontend(2);
     let task = frontend.submit(1);
-    world.plan(&PlanSpec::default(), &[task]);
+    world.infer(&ActionSpec::default(), &[task]);
     world.settle(&mut [&mut frontend]);
     world.restart_scheduler();
     world.settle(&mut [&mut frontend]);
@@ -191,7 +191,7 @@ fn an_executor_that_dies_meanwhile_ends_the_backend() {
     let mut world = World::ready();
     let mut frontend = world.connected_frontend(2);
     let task = frontend.submit(1);
-    world.plan(&PlanSpec::default(), &[task]);
+    world.infer(&ActionSpec::default(), &[task]);
     world.settle(&mut [&mut frontend]);
     world.restart_scheduler();
     world.settle(&mut [&mut frontend]);

@@ -6,7 +6,7 @@ use baton_rdma::TcpConfig;
 use baton_topo::Agent;
 
 use crate::party::Said;
-use crate::world::{OFFSET, PlanSpec, SMALL, World};
+use crate::world::{ActionSpec, OFFSET, SMALL, World};
 
 const EXECUTED: u8 = 0;
 const EXPIRED: u8 = 1;
@@ -21,7 +21,7 @@ fn a_batch_is_pulled_executed_and_answered_before_it_is_reported() {
     let mut world = World::ready();
     let (mut a, mut b) = (world.connected_frontend(1), world.connected_frontend(2));
     let tasks = [a.submit(11), b.submit(22), a.submit(33)];
-    let batch = world.plan(&PlanSpec::default(), &tasks);
+    let batch = world.infer(&ActionSpec::default(), &tasks);
     world.settle(&mut [&mut a, &mut b]);
     assert_eq!(world.hands[0].batch(), Some(3), "an idle GPU slot does not wait for exec_at");
 
@@ -61,7 +61,7 @@ fn a_stale_row_is_left_out_and_told_so() {
     let mut a = world.connected_frontend(1);
     let (stale, fine) = (a.submit(1), a.submit(2));
     assert!(a.slabs.complete(stale), "the frontend gave it up before the backend read it");
-    let batch = world.plan(&PlanSpec::default(), &[stale, fine]);
+    let batch = world.infer(&ActionSpec::default(), &[stale, fine]);
     world.settle(&mut [&mut a]);
     assert_eq!(world.hands[0].batch(), Some(1));
     world.hands[0].finish(world.now, world.now);
@@ -78,7 +78,7 @@ fn tasks_whose_slab_is_not_the_models_are_told_wrong_size() {
     let mut a = world.connected_frontend(1);
     let other_model = a.submit_for(SMALL, 1);
     let no_such_slot = TaskId::new(FrontendId(1), 500, 0);
-    let batch = world.plan(&PlanSpec::default(), &[other_model, no_such_slot]);
+    let batch = world.infer(&ActionSpec::default(), &[other_model, no_such_slot]);
     world.settle(&mut [&mut a]);
     assert_eq!(world.reports(), [(batch, 0, EXECUTED)], "every row was lost: nothing to execute");
     let told = a.party.take();
@@ -94,7 +94,7 @@ fn a_frontend_that_vanishes_while_its_inputs_are_read_takes_only_its_rows_along(
     let silent = world.add_frontend(2);
     world.settle(&mut [&mut alive]);
     let (kept, lost) = (alive.submit(5), silent.submit(6));
-    let batch = world.plan(&PlanSpec::default(), &[lost, kept]);
+    let batch = world.infer(&ActionSpec::default(), &[lost, kept]);
     world.settle(&mut [&mut alive]);
     assert_eq!(world.hands[0].batch(), None, "still waiting for the other row");
     world.peer_down(silent.id);
@@ -112,10 +112,10 @@ fn a_frontend_that_vanishes_while_its_inputs_are_read_takes_only_its_rows_along(
 fn rows_of_a_frontend_that_vanishes_before_the_execution_are_not_executed() {
     let mut world = World::ready();
     let (mut alive, mut gone) = (world.connected_frontend(1), world.connected_frontend(2));
-    let running = world.plan(&PlanSpec::default(), &[alive.submit(1)]);
+    let running = world.infer(&ActionSpec::default(), &[alive.submit(1)]);
     world.settle(&mut [&mut alive, &mut gone]);
     let kept = alive.submit(5);
-    let batch = world.plan(&PlanSpec::default(), &[gone.submit(6), kept, gone.submit(7)]);
+    let batch = world.infer(&ActionSpec::default(), &[gone.submit(6), kept, gone.submit(7)]);
     world.settle(&mut [&mut alive, &mut gone]);
     assert_eq!(world.counter("fetch_bytes"), 4 * 64, "its inputs are here already");
     world.peer_down(gone.id);
@@ -136,7 +136,7 @@ fn a_frontend_that_dies_without_a_word_is_noticed_by_its_connection() {
     let dead = world.connected_frontend(2);
     let (kept, lost) = (alive.submit(5), dead.submit(6));
     drop(dead);
-    let batch = world.plan(&PlanSpec::default(), &[lost, kept]);
+    let batch = world.infer(&ActionSpec::default(), &[lost, kept]);
     world.settle(&mut [&mut alive]);
     world.hands[0].finish(world.now, world.now);
     world.settle(&mut [&mut alive]);
@@ -152,7 +152,7 @@ fn at_the_fetch_bound_the_batch_runs_without_the_rows_that_are_missing() {
     let mut slow = world.add_frontend(2);
     world.settle(&mut [&mut prompt]);
     let (kept, late) = (prompt.submit(5), slow.submit(6));
-    let batch = world.plan(&PlanSpec::default(), &[late, kept]);
+    let batch = world.infer(&ActionSpec::default(), &[late, kept]);
     world.settle(&mut [&mut prompt]);
     assert_eq!(world.hands[0].batch(), None);
     let bound = world.worker.next_timer().unwrap();
@@ -168,13 +168,13 @@ fn at_the_fetch_bound_the_batch_runs_without_the_rows_that_are_missing() {
 }
 
 #[test]
-fn a_plan_that_comes_in_the_grace_behind_its_window_is_fetched_and_runs() {
+fn an_action_that_comes_in_the_grace_behind_its_window_is_fetched_and_runs() {
     let mut world = World::ready();
     // Not connected yet: its READs take a few passes.
     let mut a = world.add_frontend(1);
     world.steps(3);
     let tasks = [a.submit(5), a.submit(6)];
-    let batch = world.plan(&PlanSpec::default(), &tasks);
+    let batch = world.infer(&ActionSpec::default(), &tasks);
     // The ModelThread or this process was not run for so long.
     world.pass(Nanos::from_millis_f64(5.2));
     world.settle(&mut [&mut a]);
@@ -191,7 +191,7 @@ fn a_batch_of_which_nothing_came_in_time_is_given_back() {
     let mut slow = world.add_frontend(1);
     world.steps(3);
     let tasks = [slow.submit(5), slow.submit(6)];
-    let batch = world.plan(&PlanSpec::default(), &tasks);
+    let batch = world.infer(&ActionSpec::default(), &tasks);
     world.steps(3);
     let window_ends = world.worker.next_timer().unwrap();
     world.pass(window_ends - world.now);
@@ -207,7 +207,7 @@ fn a_batch_of_which_nothing_came_in_time_is_given_back() {
     assert_eq!(slow.party.take(), [], "the scheduler decides about them, alone");
     assert_eq!(world.counter("rows_fetch_timeout"), 2);
     let third = slow.submit(7);
-    let batch = world.plan(&PlanSpec::default(), &[third]);
+    let batch = world.infer(&ActionSpec::default(), &[third]);
     world.settle(&mut [&mut slow]);
     world.hands[0].finish(world.now, world.now);
     world.settle(&mut [&mut slow]);
@@ -219,9 +219,9 @@ fn a_batch_the_gpu_cannot_start_in_time_is_given_back_untouched() {
     let mut world = World::ready();
     let mut a = world.connected_frontend(1);
     let (first, second) = (a.submit(1), a.submit(2));
-    let running = world.plan(&PlanSpec::default(), &[first]);
+    let running = world.infer(&ActionSpec::default(), &[first]);
     world.settle(&mut [&mut a]);
-    let late = world.plan(&PlanSpec::default(), &[second]);
+    let late = world.infer(&ActionSpec::default(), &[second]);
     world.settle(&mut [&mut a]);
     // The first execution overruns the second's window and the grace behind it.
     let window_end = world.now + Nanos::from_millis(5);
@@ -243,10 +243,10 @@ fn a_row_lost_in_a_batch_that_is_given_back_is_not_told() {
     let mut world = World::ready();
     let mut a = world.connected_frontend(1);
     let (first, stale) = (a.submit(1), a.submit(2));
-    world.plan(&PlanSpec::default(), &[first]);
+    world.infer(&ActionSpec::default(), &[first]);
     world.settle(&mut [&mut a]);
     a.slabs.complete(stale);
-    let late = world.plan(&PlanSpec::default(), &[stale]);
+    let late = world.infer(&ActionSpec::default(), &[stale]);
     world.settle(&mut [&mut a]);
     world.pass(Nanos::from_millis(7));
     world.settle(&mut [&mut a]);
@@ -259,15 +259,15 @@ fn the_batch_with_the_earlier_start_goes_first_while_the_gpu_is_busy() {
     let mut world = World::ready();
     let mut a = world.connected_frontend(1);
     let tasks = [a.submit(1), a.submit(2), a.submit(3)];
-    let in_ms = |ms| PlanSpec {
+    let in_ms = |ms| ActionSpec {
         exec_in: Nanos::from_millis(ms),
         invalid_in: Nanos::from_millis(100),
-        ..PlanSpec::default()
+        ..ActionSpec::default()
     };
-    let first = world.plan(&in_ms(1), &tasks[..1]);
+    let first = world.infer(&in_ms(1), &tasks[..1]);
     world.settle(&mut [&mut a]);
-    let later = world.plan(&in_ms(20), &tasks[1..2]);
-    let sooner = world.plan(&in_ms(10), &tasks[2..]);
+    let later = world.infer(&in_ms(20), &tasks[1..2]);
+    let sooner = world.infer(&in_ms(10), &tasks[2..]);
     world.settle(&mut [&mut a]);
     assert_eq!(world.counter("fetch_bytes"), 3 * 64, "fetched while the first executes");
     for _ in 0..3 {
@@ -286,7 +286,7 @@ fn gpu_slots_execute_side_by_side() {
     let mut a = world.connected_frontend(1);
     let tasks = [a.submit(1), a.submit(2)];
     for (gpu, task) in [(10, tasks[0]), (11, tasks[1])] {
-        world.plan(&PlanSpec { gpu, ..PlanSpec::default() }, &[task]);
+        world.infer(&ActionSpec { gpu, ..ActionSpec::default() }, &[task]);
     }
     world.settle(&mut [&mut a]);
     assert!(world.hands.iter().all(|hand| hand.batch() == Some(1)));
@@ -297,14 +297,14 @@ fn an_engine_error_fails_every_task_and_the_next_batch_runs() {
     let mut world = World::ready();
     let mut a = world.connected_frontend(1);
     let tasks = [a.submit(1), a.submit(2)];
-    let batch = world.plan(&PlanSpec::default(), &tasks);
+    let batch = world.infer(&ActionSpec::default(), &tasks);
     world.settle(&mut [&mut a]);
     world.hands[0].fail(world.now, world.now);
     world.settle(&mut [&mut a]);
     assert_eq!(world.reports(), [(batch, 2, ENGINE_ERROR)]);
     let told = a.party.take();
     assert_eq!(told, tasks.map(|task| failed(task, FailReason::Engine)));
-    world.plan(&PlanSpec::default(), &[a.submit(3)]);
+    world.infer(&ActionSpec::default(), &[a.submit(3)]);
     world.settle(&mut [&mut a]);
     assert_eq!(world.hands[0].batch(), Some(1));
 }
@@ -315,7 +315,7 @@ fn a_frontend_that_does_not_take_its_answers_is_cut_off_and_the_others_are_serve
     let mut world = World::ready_with(1, cfg);
     let (mut good, mut stuck) = (world.connected_frontend(1), world.connected_frontend(2));
     let tasks = [stuck.submit(1), stuck.submit(2), good.submit(3)];
-    let batch = world.plan(&PlanSpec::default(), &tasks);
+    let batch = world.infer(&ActionSpec::default(), &tasks);
     world.settle(&mut [&mut good, &mut stuck]);
     world.hands[0].finish(world.now, world.now);
     // One answer fits its send queue, the second does not.
@@ -345,7 +345,7 @@ fn a_reused_frontend_id_belongs_to_the_new_frontend() {
     let old = world.connected_frontend(1);
     let mut new = world.connected_frontend(1);
     let task = new.submit(9);
-    world.plan(&PlanSpec::default(), &[task]);
+    world.infer(&ActionSpec::default(), &[task]);
     world.settle(&mut [&mut new]);
     world.hands[0].finish(world.now, world.now);
     world.settle(&mut [&mut new]);

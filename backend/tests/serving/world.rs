@@ -4,15 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use baton_backend::{BackendConfig, Stage, Worker};
-use baton_core::{FrontendId, ModelId, Nanos, Profile, QuotaLimits, SubclusterId, TaskId};
+use baton_core::{
+    FrontendId, GpuId, ModelId, Nanos, Profile, QuotaLimits, Request, SubclusterId, TaskId,
+};
 use baton_rdma::wire::{
-    CatalogEnd, JoinAck, ModelDesc, PeerDown, PeerUp, Plan, Pong, RefuseCode, Role, SubclusterDesc,
-    ThreadDesc, WireAddr,
+    Action, ActionTask, CatalogEnd, JoinAck, ModelDesc, PeerDown, PeerUp, Pong, RefuseCode, Role,
+    SubclusterDesc, ThreadDesc, WireAddr,
 };
 use baton_rdma::{
     Identity, InprocNetwork, InprocTransport, SlabSet, SlabSpec, TcpConfig, Transport,
 };
 use baton_topo::{Agent, EngineSpec, Idle, ModelSpec};
+
+use zerocopy::IntoBytes;
 
 use crate::hand::Hand;
 use crate::party::{Party, Said};
@@ -47,20 +51,28 @@ pub(crate) struct FrontendSide {
     pub(crate) id: FrontendId,
 }
 
-/// A plan to send; see [`World::plan`].
+/// An action to send; see [`World::infer`].
 #[derive(Clone)]
-pub(crate) struct PlanSpec {
+pub(crate) struct ActionSpec {
     pub(crate) gpu: u32,
     pub(crate) model: u32,
     /// From now, backend's clock.
     pub(crate) exec_in: Nanos,
     pub(crate) invalid_in: Nanos,
+    pub(crate) kind: u8,
+    pub(crate) variant: u16,
 }
 
-impl Default for PlanSpec {
+/// As an action lists tasks whose inputs are all that long.
+pub(crate) fn listed(tasks: &[TaskId], input_bytes: u32) -> Vec<ActionTask> {
+    let request = |&task| Request { input_bytes, ..Request::new(task, Nanos::MAX) };
+    tasks.iter().map(|task| ActionTask::new(&request(task))).collect()
+}
+
+impl Default for ActionSpec {
     fn default() -> Self {
         let (exec_in, invalid_in) = (Nanos::from_millis(1), Nanos::from_millis(5));
-        Self { gpu: FIRST_GPU, model: MODEL, exec_in, invalid_in }
+        Self { gpu: FIRST_GPU, model: MODEL, exec_in, invalid_in, kind: 0, variant: 0 }
     }
 }
 
@@ -307,20 +319,15 @@ impl World {
         side
     }
 
-    /// Sends a plan; returns its batch number.
-    pub(crate) fn plan(&mut self, spec: &PlanSpec, tasks: &[TaskId]) -> u64 {
+    /// Sends an action; returns its batch number.
+    pub(crate) fn infer(&mut self, spec: &ActionSpec, tasks: &[TaskId]) -> u64 {
         let batch = self.next_batch;
         self.next_batch += 1;
-        let at = |span: Nanos| (self.now.0 + span.0 + OFFSET).into();
-        let plan = Plan {
-            batch: batch.into(),
-            exec_at_ns: at(spec.exec_in),
-            invalid_after_ns: at(spec.invalid_in),
-            model: spec.model.into(),
-            gpu: spec.gpu.into(),
-        };
-        let tail: Vec<u8> = tasks.iter().flat_map(|task| task.0.to_le_bytes()).collect();
-        self.thread.tell(&plan, &tail);
+        let window = [spec.exec_in, spec.invalid_in].map(|span| self.now + span + Nanos(OFFSET));
+        let action = Action::infer(batch, window, ModelId(spec.model), GpuId(spec.gpu));
+        let input_bytes = if spec.model == SMALL { 16 } else { INPUT_BYTES };
+        let action = Action { kind: spec.kind, variant: spec.variant.into(), ..action };
+        self.thread.tell(&action, listed(tasks, input_bytes).as_bytes());
         batch
     }
 

@@ -8,16 +8,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use baton_core::{BackendId, FrontendId, Nanos, TaskId};
+use baton_core::{BackendId, FrontendId, GpuId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{
-    BatchStatus, Body, Hello, Kind, Plan, RefuseCode, Role, Submit, TaskEnd, TaskResult,
+    Action, ActionStatus, ActionTask, Body, Hello, Kind, RefuseCode, Role, Submit, TaskEnd,
+    TaskResult,
 };
 use baton_rdma::{
     BatchBuffer, ConnId, Events, Identity, Peer, Read, SendError, SlabSet, TcpConfig, TcpTransport,
     Transport, TransportCounters,
 };
 use baton_topo::Waker;
-use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::SchedError;
@@ -132,12 +132,12 @@ impl Generator {
 
     fn report_finished(&mut self, events: &mut Events) {
         while let Some((done, rows)) = self.gpus.finished(self.now) {
-            if done.status == BatchStatus::Expired as u8 {
+            if done.status == ActionStatus::Expired as u8 {
                 self.waiting += u64::from(rows);
                 self.traffic.given_back.add(rows.into());
             }
             let from = backend_conn(backend_of(done.gpu.get()));
-            events.message(from, Kind::BatchDone, done.as_bytes());
+            events.message(from, Kind::ActionDone, done.as_bytes());
         }
     }
 
@@ -186,20 +186,23 @@ impl Generator {
             task: task.0.into(),
             deadline_ns: (arrived + self.slo).0.into(),
             model: model.into(),
+            input_bytes: 1.into(),
+            cost: 0.into(),
         };
         events.message(FRONTEND_CONN, Kind::Submit, submit.as_bytes());
     }
 
-    fn on_plan(&mut self, plan: &Plan, tasks: &[u8]) {
-        let rows = (tasks.len() / size_of::<U64>()) as u16;
+    fn on_action(&mut self, action: &Action, tasks: &[u8]) {
+        let rows = (tasks.len() / size_of::<ActionTask>()) as u16;
         self.waiting -= u64::from(rows);
-        if !self.gpus.start(self.now, plan, rows) {
+        if !self.gpus.start(self.now, action, rows) {
             return;
         }
         self.traffic.good.add(rows.into());
         if let Some(ledger) = &mut self.ledger {
-            let tasks = <[U64]>::ref_from_bytes(tasks).expect("they are whole");
-            tasks.iter().for_each(|t| ledger.close(TaskId(t.get()), &self.traffic.violations));
+            let tasks = <[ActionTask]>::ref_from_bytes(tasks).expect("they are whole");
+            let ids = tasks.iter().map(|task| TaskId(task.task.get()));
+            ids.for_each(|id| ledger.close(id, &self.traffic.violations));
         }
     }
 
@@ -252,9 +255,9 @@ impl Transport for Generator {
 
     fn send<B: Body>(&mut self, conn: ConnId, body: &B, tail: &[u8]) -> Result<(), SendError> {
         match B::KIND {
-            Kind::Plan => {
-                self.on_plan(
-                    Plan::ref_from_bytes(body.as_bytes()).expect("the kind says so"),
+            Kind::Action => {
+                self.on_action(
+                    Action::ref_from_bytes(body.as_bytes()).expect("the kind says so"),
                     tail,
                 );
             }
@@ -333,8 +336,9 @@ pub(super) fn cost_alone(workload: &Workload, batch: f64) -> Result<f64, SchedEr
 }
 
 fn step(generator: &mut Generator, events: &mut Events, batch: u64, gpus: u32) {
-    let tasks = [0u8; 8 * 64];
-    let tail = &tasks[..(8 * batch as usize).min(tasks.len())];
+    const TASK_BYTES: usize = size_of::<ActionTask>();
+    let tasks = [0u8; TASK_BYTES * 64];
+    let tail = &tasks[..(TASK_BYTES * batch as usize).min(tasks.len())];
     events.clear();
     // As many batches run at a time as there are GPUs.
     let step = generator.gpus.latency(batch as u32).0 * generator.saturating_per_poll as u64;
@@ -342,13 +346,8 @@ fn step(generator: &mut Generator, events: &mut Events, batch: u64, gpus: u32) {
     generator.poll(now, events);
     while generator.waiting >= batch {
         let gpu = (generator.made / batch) as u32 % gpus;
-        let plan = Plan {
-            batch: generator.made.into(),
-            exec_at_ns: now.0.into(),
-            invalid_after_ns: u64::MAX.into(),
-            model: 0.into(),
-            gpu: gpu.into(),
-        };
-        generator.send(FRONTEND_CONN, &plan, tail).expect("it takes everything");
+        let window = [now, Nanos(u64::MAX)];
+        let action = Action::infer(generator.made, window, ModelId(0), GpuId(gpu));
+        generator.send(FRONTEND_CONN, &action, tail).expect("it takes everything");
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use baton_core::{Nanos, Profile};
-use baton_rdma::wire::{BatchDone, BatchStatus, Plan};
+use baton_rdma::wire::{Action, ActionDone, ActionStatus};
 
 /// A batch that is executing: ordered by its end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -40,26 +40,26 @@ impl Gpus {
         self.profile.latency(rows)
     }
 
-    /// Executes a plan that arrived at `now`; false if it cannot start in time, and is given back.
-    pub(super) fn start(&mut self, now: Nanos, plan: &Plan, rows: u16) -> bool {
-        let gpu = plan.gpu.get();
+    /// Executes an action that arrived at `now`; false if it cannot start in time, and is given back.
+    pub(super) fn start(&mut self, now: Nanos, action: &Action, rows: u16) -> bool {
+        let gpu = action.gpu.get();
         let free_at = &mut self.free_at[gpu as usize];
-        let started_at = Nanos(plan.exec_at_ns.get()).max(now).max(*free_at);
-        let expired = started_at > Nanos(plan.invalid_after_ns.get());
+        let started_at = Nanos(action.earliest_ns.get()).max(now).max(*free_at);
+        let expired = started_at > Nanos(action.latest_ns.get());
         let ends_at = if expired { now } else { started_at + self.profile.latency(rows.into()) };
         *free_at = ends_at.max(*free_at);
-        let batch = plan.batch.get();
+        let batch = action.action.get();
         self.running.push(Reverse(Running { ends_at, started_at, batch, gpu, rows, expired }));
         !expired
     }
 
     /// The report of a batch that has ended by `now`, and how many tasks it was.
-    pub(super) fn finished(&mut self, now: Nanos) -> Option<(BatchDone, u16)> {
+    pub(super) fn finished(&mut self, now: Nanos) -> Option<(ActionDone, u16)> {
         let &Reverse(done) = self.running.peek().filter(|next| next.0.ends_at <= now)?;
         self.running.pop();
-        let status = if done.expired { BatchStatus::Expired } else { BatchStatus::Executed };
-        let report = BatchDone {
-            batch: done.batch.into(),
+        let status = if done.expired { ActionStatus::Expired } else { ActionStatus::Executed };
+        let report = ActionDone {
+            action: done.batch.into(),
             started_ns: done.started_at.0.into(),
             finished_ns: done.ends_at.0.into(),
             gpu: done.gpu.into(),

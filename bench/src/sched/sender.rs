@@ -90,6 +90,8 @@ impl Sender {
                 task: TaskId::new(FRONTEND, slot, generation).0.into(),
                 deadline_ns: (at + self.slo).0.into(),
                 model: model.into(),
+                input_bytes: 1.into(),
+                cost: 0.into(),
             };
             if self.transport.send(self.conn, &submit, &[]).is_err() {
                 return sent;

@@ -62,6 +62,8 @@ impl<T: Transport> Io<T> {
             task: task.id.0.into(),
             deadline_ns: scheduler_deadline(task.deadline, self.heartbeat.sync()).0.into(),
             model: model.id.0.into(),
+            input_bytes: task.input_bytes.into(),
+            cost: task.cost.bits().into(),
         };
         let conn = self.threads[serving.routes[task.model as usize]].conn;
         let sent =
@@ -280,7 +282,7 @@ fn timing(task: &Task, result: &TaskResult, landed: Nanos, sync: &ClockSync) -> 
         landed,
         deadline: task.deadline,
         clock_error: sync.error(),
-        batch_size: result.batch_size.get(),
+        batch_size: result.batch_size.get().into(),
         gpu: GpuId(result.gpu.get()),
     }
 }

@@ -53,7 +53,7 @@ impl BatchBuffer {
             self.leave();
             return None;
         }
-        Some(RowMut { buffer: Arc::clone(self), at, row, row_bytes })
+        Some(RowMut { buffer: Arc::clone(self), at, row, len: row_bytes })
     }
 
     /// The first `count` rows as one slice; `None` while a row is lent or another such borrow
@@ -142,10 +142,16 @@ pub struct RowMut {
     buffer: Arc<BatchBuffer>,
     at: usize,
     row: u32,
-    row_bytes: u32,
+    /// At most the bytes the row was lent with.
+    len: u32,
 }
 
 impl RowMut {
+    /// Only the first `len` bytes are wanted; more than there are is all of them.
+    pub fn truncate(&mut self, len: u32) {
+        self.len = self.len.min(len);
+    }
+
     /// Its number in the batch.
     pub fn row(&self) -> u32 {
         self.row
@@ -156,14 +162,14 @@ impl Deref for RowMut {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         // SAFETY: the row is lent to this handle alone, and the handle is borrowed shared.
-        unsafe { self.buffer.region.slice(self.at, self.row_bytes as usize) }
+        unsafe { self.buffer.region.slice(self.at, self.len as usize) }
     }
 }
 
 impl DerefMut for RowMut {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: the row is lent to this handle alone, and the handle is borrowed mutably.
-        unsafe { self.buffer.region.slice_mut(self.at, self.row_bytes as usize) }
+        unsafe { self.buffer.region.slice_mut(self.at, self.len as usize) }
     }
 }
 
@@ -177,7 +183,7 @@ impl Drop for RowMut {
 
 impl fmt::Debug for RowMut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "RowMut({}, {} bytes)", self.row, self.row_bytes)
+        write!(f, "RowMut({}, {} bytes)", self.row, self.len)
     }
 }
 

@@ -191,6 +191,7 @@ mod tests {
             started_ns: 1.into(),
             finished_ns: 2.into(),
             batch_size: 3.into(),
+            variant: 0.into(),
             gpu: 4.into(),
         }
     }

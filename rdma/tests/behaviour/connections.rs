@@ -1,6 +1,7 @@
 //! Connections, and the messages on them.
 
-use baton_rdma::wire::{BODY_MAX, Hello, Ping, Plan, RefuseCode, Role};
+use baton_core::{GpuId, ModelId, Nanos};
+use baton_rdma::wire::{Action, ActionTask, BODY_MAX, Hello, Ping, RefuseCode, Role};
 use baton_rdma::{CloseReason, ConnId, Identity, SendError, TcpConfig, Transport};
 use zerocopy::FromBytes;
 
@@ -35,30 +36,25 @@ pub(crate) fn messages_arrive_in_order<F: Fabric>() {
     const COUNT: u64 = 5_000;
     let (mut a, mut b) = pair::<F>();
     let (to_b, to_a) = open(&mut a, &mut b);
-    let tasks: Vec<u8> = (0..BODY_MAX - size_of::<Plan>()).map(|i| i as u8).collect();
-    let plan = Plan {
-        batch: 1.into(),
-        exec_at_ns: 2.into(),
-        invalid_after_ns: 3.into(),
-        model: 4.into(),
-        gpu: 5.into(),
-    };
+    let most = (BODY_MAX - size_of::<Action>()) / size_of::<ActionTask>();
+    let tasks: Vec<u8> = (0..most * size_of::<ActionTask>()).map(|i| i as u8).collect();
+    let action = Action::infer(1, [Nanos(2), Nanos(3)], ModelId(4), GpuId(5));
     for number in 0..COUNT {
         a.ping(to_b, number);
         b.ping(to_a, number + COUNT);
         if number % 500 == 0 {
-            a.transport.send(to_b, &plan, &tasks).unwrap();
+            a.transport.send(to_b, &action, &tasks).unwrap();
         }
     }
     settle([&mut a, &mut b], |[a, b]| {
         a.pings().len() as u64 == COUNT && b.pings().len() as u64 == COUNT
     });
     assert!(b.pings().into_iter().eq(0..COUNT) && a.pings().into_iter().eq(COUNT..2 * COUNT));
-    let plans = b.seen.iter().filter(|seen| match seen {
-        Seen::Plan(_, ids) => ids.iter().flat_map(|id| id.to_le_bytes()).eq(tasks.iter().copied()),
+    let actions = b.seen.iter().filter(|seen| match seen {
+        Seen::Action(_, listed) => *listed == tasks,
         _ => false,
     });
-    assert_eq!(plans.count() as u64, COUNT / 500);
+    assert_eq!(actions.count() as u64, COUNT / 500);
     assert_eq!(a.transport.counters().messages_out, COUNT + COUNT / 500);
     assert_eq!(b.transport.counters().messages_in, COUNT + COUNT / 500);
 }
@@ -131,17 +127,17 @@ pub(crate) fn a_peer_that_does_not_read<F: Fabric>() {
     let (conn, _) = open(&mut a, &mut b);
     let tail = vec![9; 8 * 1000];
     let mut taken = 0;
-    let plan = Plan::read_from_bytes(&[0; size_of::<Plan>()]).unwrap();
+    let action = Action::read_from_bytes(&[0; size_of::<Action>()]).unwrap();
     let full = (0..10_000).find_map(|_| {
-        let sent = a.transport.send(conn, &plan, &tail);
+        let sent = a.transport.send(conn, &action, &tail);
         a.transport.flush();
         taken += usize::from(sent.is_ok());
         sent.err()
     });
     assert_eq!((full, a.transport.counters().send_full), (Some(SendError::Full), 1));
     let arrived =
-        |b: &NodeOf<F>| b.seen.iter().filter(|seen| matches!(seen, Seen::Plan(..))).count();
+        |b: &NodeOf<F>| b.seen.iter().filter(|seen| matches!(seen, Seen::Action(..))).count();
     settle([&mut a, &mut b], |[_, b]| arrived(b) == taken);
-    assert_eq!(a.transport.send(conn, &plan, &tail), Ok(()));
+    assert_eq!(a.transport.send(conn, &action, &tail), Ok(()));
     settle([&mut a, &mut b], |[_, b]| arrived(b) == taken + 1);
 }

@@ -18,6 +18,7 @@ use baton_rdma::{
 };
 use baton_topo::{Clock, PARK_MAX};
 use certs::Authority;
+use zerocopy::IntoBytes;
 
 /// Rounds before a test gives up; each waits at most [`PATIENCE`] when nothing moves.
 const ROUNDS: usize = 20_000;
@@ -133,7 +134,7 @@ pub fn rdma_here() -> bool {
 pub enum Seen {
     Opened(ConnId, Peer),
     Ping(ConnId, u64),
-    Plan(ConnId, Vec<u64>),
+    Action(ConnId, Vec<u8>),
     Other(ConnId, Kind),
     Read(ReadDone),
     Result(ConnId, TaskResult, u32),
@@ -147,8 +148,8 @@ impl From<Event<'_>> for Seen {
             Event::Message { conn, message: Message::Ping(ping) } => {
                 Self::Ping(conn, ping.sent_ns.get())
             }
-            Event::Message { conn, message: Message::Plan(_, tasks) } => {
-                Self::Plan(conn, tasks.iter().map(|task| task.get()).collect())
+            Event::Message { conn, message: Message::Action(_, tasks) } => {
+                Self::Action(conn, tasks.as_bytes().to_vec())
             }
             Event::Message { conn, message } => Self::Other(conn, message.kind()),
             Event::Read(done) => Self::Read(done),
@@ -304,6 +305,7 @@ pub fn result(task: TaskId) -> TaskResult {
         started_ns: 1.into(),
         finished_ns: 2.into(),
         batch_size: 3.into(),
+        variant: 0.into(),
         gpu: 4.into(),
     }
 }

@@ -1,7 +1,7 @@
 //! Messages and answers over control queue pairs: that they travel there, in order, all of them, and
 //! what a broken link costs. Only where there is RDMA.
 
-use baton_rdma::wire::{Hello, Ping};
+use baton_rdma::wire::Ping;
 use baton_rdma::{SendError, SlabSpec};
 
 use super::*;
@@ -286,30 +286,4 @@ fn messages_outlive_the_queue_pair_for_reads() {
     assert_eq!(pings(&pair.frontend), [1, 2, 3]);
     assert_eq!(pair.links(), before + 1, "a fresh queue pair for READs");
     assert_eq!(pair.backend.transport.counters().control_links, 1);
-}
-
-/// A backend of a version that knows no queue pairs for messages reads over RDMA and answers over TCP.
-#[test]
-fn peers_of_earlier_versions_answer_over_tcp() {
-    if !rdma_here() {
-        return;
-    }
-    let mut backend = node(Role::Backend, TransportChoice::Rdma, &on_device(0));
-    let mut frontend = node(Role::Frontend, TransportChoice::Rdma, &on_device(1));
-    let set = slabs(1, 1, 1_000);
-    frontend.transport.expose(set.clone()).unwrap();
-    let buffer = landing(&mut backend, 1_000);
-    let old = Hello { version_max: 3.into(), ..Hello::new(Role::Backend, 5, 77) };
-    let conn = backend.transport.connect(frontend.transport.local_addr(), old).unwrap();
-    settle([&mut backend, &mut frontend], |[_, frontend]| !frontend.opened().is_empty());
-    let accepted = frontend.opened()[0].0;
-    frontend.transport.trust(accepted);
-    let task = submit(&set, 7);
-    backend.transport.post_reads(&mut vec![read(conn, task, &buffer, 0, 1_000)]);
-    settle([&mut backend, &mut frontend], |[backend, _]| !backend.reads().is_empty());
-    backend.transport.reply(conn, &result(task), b"by message").unwrap();
-    settle([&mut backend, &mut frontend], |[_, frontend]| answers(frontend) == 1);
-    let (mine, theirs) = (backend.transport.counters(), frontend.transport.counters());
-    assert_eq!((mine.reads_rdma, mine.messages_rdma, mine.control_links), (1, 0, 0));
-    assert_eq!((theirs.answers_rdma, theirs.control_links), (0, 0));
 }

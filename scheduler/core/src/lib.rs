@@ -49,7 +49,7 @@ pub use policy::{
 pub use rank::gpus::PIPELINE_DEPTH;
 pub use rank::{RankCounters, RankLimits, RankSink, RankState};
 pub use request::outcome::{DropReason, FailReason, Unserved};
-pub use request::queue::Request;
+pub use request::task::{CostHint, Request};
 pub use units::ids::{BackendId, FrontendId, GpuId, ModelId, SubclusterId, TaskId};
 pub use units::random::SplitMix64;
 pub use units::time::Nanos;

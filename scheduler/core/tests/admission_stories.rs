@@ -93,7 +93,7 @@ impl Rush {
     fn ask(&mut self, frontend: FrontendId) -> TaskId {
         self.asked += 1;
         let task = TaskId::new(frontend, self.asked, 0);
-        let request = Request { task, deadline: self.now + SLO };
+        let request = Request::new(task, self.now + SLO);
         self.waiting.insert(task, request.deadline);
         if self.model.enqueue(self.now, request, &mut self.decided) {
             self.model.catch_up(self.now, &mut self.decided);

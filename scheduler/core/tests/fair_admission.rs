@@ -162,12 +162,12 @@ fn nobody_leaves_for_a_task_that_cannot_run() {
     for round in 0..2_000 {
         now = now + ms(1.0);
         for task in [0, 1].map(|frontend| TaskId(first(frontend) + round)) {
-            model.on_request(now, Request { task, deadline: now + ms(SLO_MS) }, &mut out);
+            model.on_request(now, Request::new(task, now + ms(SLO_MS)), &mut out);
         }
     }
     let before = (model.waiting(), model.counters().over_share);
     assert!(before.0 > 0 && before.1 > 0, "the queue is full: {before:?}");
-    let hopeless = Request { task: TaskId(first(2)), deadline: now + ms(2.0) };
+    let hopeless = Request::new(TaskId(first(2)), now + ms(2.0));
     model.on_request(now, hopeless, &mut out);
     assert_eq!((model.waiting(), model.counters().over_share), before);
     let passed = End::Unserved(Unserved::Dropped(DropReason::DeadlinePassed));

@@ -190,7 +190,7 @@ impl Pair {
     }
 
     fn request(&mut self, slo: Nanos, frontend: u16) {
-        let request = Request { task: self.next_task(frontend), deadline: self.now + slo };
+        let request = Request::new(self.next_task(frontend), self.now + slo);
         self.model.on_request(self.now, request, &mut self.out);
         self.naive.arrived(self.now, self.model.latency());
         let deadline = request.deadline - self.naive.config.network.response;
@@ -198,7 +198,7 @@ impl Pair {
     }
 
     fn requeue(&mut self, slo: Nanos) {
-        let request = Request { task: self.next_task(9), deadline: self.now + slo };
+        let request = Request::new(self.next_task(9), self.now + slo);
         let otherwise = Unserved::Dropped(DropReason::Deadline);
         self.model.on_requeue(self.now, request, otherwise, &mut self.out);
         self.admit(request, otherwise);

@@ -135,7 +135,7 @@ impl Driver {
             let model = (self.tasks % MODELS) as usize;
             let slo = Nanos::from_millis(6 + u64::from(self.tasks * 7 % 40));
             let task = TaskId::new(FrontendId(1), self.tasks, 0);
-            let request = Request { task, deadline: self.now + slo };
+            let request = Request::new(task, self.now + slo);
             self.models[model].on_request(self.now, request, &mut self.sink);
             self.tasks += 1;
             self.settle();

@@ -159,7 +159,7 @@ impl Twins {
         let mut is_stale = false;
         for _ in 0..count {
             self.made += 1;
-            let request = Request { task: task(self.made), deadline: now + slo };
+            let request = Request::new(task(self.made), now + slo);
             is_stale |= self.lazy.0.enqueue(now, request, &mut self.lazy.1);
             self.prompt.0.on_request(now, request, &mut self.prompt.1);
         }

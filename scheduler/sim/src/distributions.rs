@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     fn request(arrival_ms: u64) -> Request {
-        Request { task: TaskId(Nanos::from_millis(arrival_ms).0), deadline: Nanos::MAX }
+        Request::new(TaskId(Nanos::from_millis(arrival_ms).0), Nanos::MAX)
     }
 
     #[test]

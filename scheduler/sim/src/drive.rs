@@ -50,7 +50,7 @@ pub(crate) fn drive(
             change(scheduler, *event, cluster);
         } else if arrival == now {
             let Arrived { model, deadline, .. } = arrivals.take().expect("a task arrives now");
-            let request = Request { task: TaskId(now.0), deadline };
+            let request = Request::new(TaskId(now.0), deadline);
             cluster.tally().submitted(model, request.task);
             scheduler.on_arrival(now, model, request, cluster);
         } else {

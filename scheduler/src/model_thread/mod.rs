@@ -231,8 +231,8 @@ impl<T: Transport> ModelThread<T> {
             (Some(Member::Frontend(frontend)), Message::Cancel(cancel)) => {
                 self.on_cancel(now, conn, frontend, cancel);
             }
-            (Some(Member::Backend(backend)), Message::BatchDone(done)) => {
-                self.on_batch_done(now, conn, backend, done);
+            (Some(Member::Backend(backend)), Message::ActionDone(done)) => {
+                self.on_action_done(now, conn, backend, done);
             }
             (None, _) => {} // closed by us a moment ago; this was still under way
             (Some(_), _) => self.refuse(conn, "this message does not belong on this connection"),

@@ -3,10 +3,10 @@
 use std::mem;
 
 use baton_core::{
-    BackendId, DropReason, FailReason, FrontendId, GpuUpdate, ModelSink, Nanos, Request, TaskId,
-    Unserved,
+    BackendId, CostHint, DropReason, FailReason, FrontendId, GpuUpdate, ModelSink, Nanos, Request,
+    TaskId, Unserved,
 };
-use baton_rdma::wire::{BatchDone, BatchStatus, Cancel, Submit};
+use baton_rdma::wire::{ActionDone, ActionStatus, Cancel, Submit};
 use baton_rdma::{ConnId, Transport};
 
 use super::ModelThread;
@@ -26,7 +26,12 @@ impl<T: Transport> ModelThread<T> {
             return self.refuse(conn, "a submitted task names another frontend");
         }
         self.out.counters.submitted.add(1);
-        let request = Request { task, deadline: Nanos(submit.deadline_ns.get()) };
+        let request = Request {
+            task,
+            deadline: Nanos(submit.deadline_ns.get()),
+            cost: CostHint::from_bits(submit.cost.get()),
+            input_bytes: submit.input_bytes.get(),
+        };
         match self.out.places.get(submit.model.get() as usize) {
             Some(&Place::Here(at)) => self.enqueue(now, at as usize, request),
             Some(&Place::Moved(migration)) => self.pass_request(migration, request),
@@ -86,15 +91,15 @@ impl<T: Transport> ModelThread<T> {
         self.retime(at);
     }
 
-    pub(super) fn on_batch_done(
+    pub(super) fn on_action_done(
         &mut self,
         now: Nanos,
         conn: ConnId,
         from: BackendId,
-        done: &BatchDone,
+        done: &ActionDone,
     ) {
-        let name = done.batch.get();
-        let Some(status) = BatchStatus::from_code(done.status) else {
+        let name = done.action.get();
+        let Some(status) = ActionStatus::from_code(done.status) else {
             return self.refuse(conn, "a batch report has an unknown status");
         };
         if self.out.in_flight.get(name).is_none_or(|sent| sent.backend != from) {
@@ -102,20 +107,20 @@ impl<T: Transport> ModelThread<T> {
         }
         let finished = Nanos(done.finished_ns.get()).min(now);
         match status {
-            BatchStatus::Executed => {
+            ActionStatus::Executed => {
                 let measured = Nanos(done.finished_ns.get()) - Nanos(done.started_ns.get());
                 self.out.counters.batches_executed.add(1);
                 self.executed(name, u32::from(done.rows.get()), measured, finished);
             }
-            BatchStatus::EngineError => {
+            ActionStatus::EngineError => {
                 self.out.counters.batches_engine_error.add(1);
                 self.executed(name, 0, Nanos::ZERO, finished);
             }
-            BatchStatus::Expired => {
+            ActionStatus::Expired => {
                 self.out.counters.batches_expired.add(1);
                 self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
             }
-            BatchStatus::Refused => {
+            ActionStatus::Refused => {
                 self.out.counters.batches_refused.add(1);
                 self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
             }

@@ -4,7 +4,7 @@
 
 use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId, TaskId};
 use baton_rdma::wire::{
-    BatchDone, BatchStatus, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message, Ping,
+    ActionDone, ActionStatus, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message, Ping,
     ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, WireAddr,
 };
 use baton_rdma::{
@@ -68,7 +68,7 @@ pub enum Told {
     PeerDown { frontend: u32 },
     LeaveAck,
     Pong { scheduler: Nanos },
-    Plan { batch: u64, gpu: u32, model: u32, exec_at: Nanos, tasks: Vec<u64> },
+    Action { batch: u64, gpu: u32, model: u32, exec_at: Nanos, tasks: Vec<u64> },
     Ended { task: u64, kind: u8, reason: u8, retry_ms: u16 },
     Refused { code: Option<RefuseCode>, detail: String },
     Closed,
@@ -256,8 +256,13 @@ impl<T: Transport> Member<T> {
 
     pub fn submit(&mut self, model: u32, task: u64, deadline: Nanos) {
         let conn = self.threads[self.models[model as usize].1 as usize];
-        let submit =
-            Submit { task: task.into(), deadline_ns: deadline.0.into(), model: model.into() };
+        let submit = Submit {
+            task: task.into(),
+            deadline_ns: deadline.0.into(),
+            model: model.into(),
+            input_bytes: 1.into(),
+            cost: 0.into(),
+        };
         self.transport.send(conn, &submit, &[]).unwrap();
     }
 
@@ -268,9 +273,9 @@ impl<T: Transport> Member<T> {
     }
 
     /// Reports a batch on the first ModelThread's connection.
-    pub fn report(&mut self, batch: u64, gpu: u32, status: BatchStatus, ran: (Nanos, Nanos)) {
-        let done = BatchDone {
-            batch: batch.into(),
+    pub fn report(&mut self, batch: u64, gpu: u32, status: ActionStatus, ran: (Nanos, Nanos)) {
+        let done = ActionDone {
+            action: batch.into(),
             started_ns: ran.0.0.into(),
             finished_ns: ran.1.0.into(),
             gpu: gpu.into(),
@@ -330,12 +335,12 @@ impl<T: Transport> Member<T> {
             Message::PeerDown(down) => Told::PeerDown { frontend: down.frontend.get() },
             Message::LeaveAck(_) => Told::LeaveAck,
             Message::Pong(pong) => Told::Pong { scheduler: Nanos(pong.scheduler_ns.get()) },
-            Message::Plan(plan, tasks) => Told::Plan {
-                batch: plan.batch.get(),
-                gpu: plan.gpu.get(),
-                model: plan.model.get(),
-                exec_at: Nanos(plan.exec_at_ns.get()),
-                tasks: tasks.iter().map(|task| task.get()).collect(),
+            Message::Action(action, tasks) => Told::Action {
+                batch: action.action.get(),
+                gpu: action.gpu.get(),
+                model: action.model.get(),
+                exec_at: Nanos(action.earliest_ns.get()),
+                tasks: tasks.iter().map(|task| task.task.get()).collect(),
             },
             Message::TaskEnd(end) => {
                 let (kind, reason, retry_ms) = (end.kind, end.reason, end.retry_ms.get());

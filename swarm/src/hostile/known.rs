@@ -16,7 +16,7 @@ pub(super) enum Heard {
     SchedulerTime(u64),
     Hello,
     Read(Read),
-    Plan { batch: u64, gpu: u32 },
+    Action { name: u64, gpu: u32 },
 }
 
 impl Heard {
@@ -34,7 +34,9 @@ impl Heard {
             Message::Pong(pong) => Self::SchedulerTime(pong.scheduler_ns.get()),
             Message::Hello(_) => Self::Hello,
             Message::Read(read) => Self::Read(**read),
-            Message::Plan(plan, _) => Self::Plan { batch: plan.batch.get(), gpu: plan.gpu.get() },
+            Message::Action(action, _) => {
+                Self::Action { name: action.action.get(), gpu: action.gpu.get() }
+            }
             _ => return None,
         })
     }
@@ -109,8 +111,8 @@ impl Known {
                 self.first_gpu = first_gpu;
             }
             Heard::SchedulerTime(shown) => self.scheduler = (shown, self.now),
-            Heard::Plan { batch, gpu } if self.batches.len() < BATCHES_MAX => {
-                self.batches.push((batch, gpu));
+            Heard::Action { name, gpu } if self.batches.len() < BATCHES_MAX => {
+                self.batches.push((name, gpu));
             }
             _ => {}
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use baton_core::{Nanos, TaskId};
-use baton_rdma::wire::{BatchStatus, Message};
+use baton_rdma::wire::{ActionStatus, Message};
 
 use super::HostId;
 use crate::clock::SkewedClock;
@@ -39,16 +39,16 @@ pub(super) struct Executed {
 impl BatchWord {
     pub(super) fn of(message: &Message<'_>) -> Option<Self> {
         match message {
-            Message::Plan(plan, tasks) => {
-                let invalid_after = Nanos(plan.invalid_after_ns.get());
-                let tasks = tasks.iter().map(|task| task.get()).collect();
-                Some(Self::Planned(plan.batch.get(), Planned { invalid_after, tasks }))
+            Message::Action(action, tasks) => {
+                let invalid_after = Nanos(action.latest_ns.get());
+                let tasks = tasks.iter().map(|task| task.task.get()).collect();
+                Some(Self::Planned(action.action.get(), Planned { invalid_after, tasks }))
             }
-            Message::BatchDone(done) if has_executed(done.status) => {
+            Message::ActionDone(done) if has_executed(done.status) => {
                 let (started, finished) = (done.started_ns.get(), done.finished_ns.get());
                 let (started, finished) = (Nanos(started), Nanos(finished));
                 let executed = Executed { started, finished, rows: done.rows.get() };
-                Some(Self::Executed(done.batch.get(), executed))
+                Some(Self::Executed(done.action.get(), executed))
             }
             _ => None,
         }
@@ -56,7 +56,7 @@ impl BatchWord {
 }
 
 fn has_executed(status: u8) -> bool {
-    [BatchStatus::Executed as u8, BatchStatus::EngineError as u8].contains(&status)
+    [ActionStatus::Executed as u8, ActionStatus::EngineError as u8].contains(&status)
 }
 
 /// Plans without a report, what was reported, and every scheduler's clock.

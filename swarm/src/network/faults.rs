@@ -15,7 +15,7 @@ use super::{Due, HostId, Network, State};
 /// happened in between. The outcome of a task, the report of a batch and a wish to cancel must bear
 /// that. A request and a plan need not: nobody says them again.
 pub(super) fn may_repeat(kind: Kind) -> bool {
-    matches!(kind, Kind::TaskEnd | Kind::TaskResult | Kind::BatchDone | Kind::Cancel)
+    matches!(kind, Kind::TaskEnd | Kind::TaskResult | Kind::ActionDone | Kind::Cancel)
 }
 
 impl Network {

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use baton_core::{ModelId, Nanos};
-use baton_rdma::wire::{Hello, Message, Plan, Role};
+use baton_core::{GpuId, ModelId, Nanos};
+use baton_rdma::wire::{Action, Hello, Message, Role};
 use baton_rdma::{
     ConnId, Event, Events, Identity, MixedTransport, SlabSet, SlabSpec, TcpConfig, TcpTransport,
     Transport,
@@ -135,7 +135,7 @@ impl<T: Transport + Send + 'static> Ours<T> {
 
     fn send(&mut self, count: u64) -> Result<(), PullError> {
         for _ in 0..count {
-            let sent = self.transport.send(self.conn, &plan(self.sent), &self.tasks);
+            let sent = self.transport.send(self.conn, &action(self.sent), &self.tasks);
             sent.map_err(|_| PullError::NotUp)?;
             self.sent += 1;
         }
@@ -149,8 +149,8 @@ impl<T: Transport + Send + 'static> Ours<T> {
         self.transport.poll(now, &mut self.events);
         for event in self.events.drain() {
             match event {
-                Event::Message { message: Message::Plan(plan, _), .. }
-                    if plan.batch.get() == self.answered =>
+                Event::Message { message: Message::Action(action, _), .. }
+                    if action.action.get() == self.answered =>
                 {
                     self.answered += 1;
                 }
@@ -200,7 +200,7 @@ fn respond(mut transport: impl Transport, clock: Clock, placement: &Placement, t
         for event in events.drain() {
             match event {
                 Event::Opened { conn, .. } => transport.trust(conn),
-                Event::Message { conn, message: Message::Plan(plan, tasks) } => {
+                Event::Message { conn, message: Message::Action(plan, tasks) } => {
                     let tasks = zerocopy::IntoBytes::as_bytes(tasks);
                     if let Err(error) = transport.send(conn, plan, tasks) {
                         tracing::error!(%error, "could not answer");
@@ -221,13 +221,6 @@ fn rest(transport: &mut impl Transport, idle: Idle) {
     }
 }
 
-fn plan(batch: u64) -> Plan {
-    let zero = 0.into();
-    Plan {
-        batch: batch.into(),
-        exec_at_ns: zero,
-        invalid_after_ns: zero,
-        model: 0.into(),
-        gpu: 0.into(),
-    }
+fn action(name: u64) -> Action {
+    Action::infer(name, [Nanos::ZERO; 2], ModelId(0), GpuId(0))
 }

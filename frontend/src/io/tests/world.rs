@@ -329,6 +329,7 @@ impl World {
             started_ns: (finished - Nanos::from_millis(1)).0.into(),
             finished_ns: finished.0.into(),
             batch_size: 3.into(),
+            variant: 0.into(),
             gpu: 9.into(),
         };
         let conn = self.backend.conn.expect("connected");

@@ -40,8 +40,9 @@ impl Place {
         (self.slot - self.slab().first_slot) as usize * self.slab().output_stride
     }
 
-    fn input_bytes(&self) -> usize {
-        self.slab().spec.input_bytes as usize
+    /// Of the input that was submitted last. The order against it is that of the slot's state.
+    pub(super) fn input_len(&self) -> usize {
+        self.slot().input_len.load(Ordering::Relaxed) as usize
     }
 
     /// Returns the guard that `leave` takes off the slot's state.
@@ -61,18 +62,27 @@ impl fmt::Debug for Place {
 #[derive(Debug)]
 pub struct InputMut {
     place: Place,
+    /// Bytes that are the input: the first of the slot.
+    len: u32,
     submitted: bool,
 }
 
 impl InputMut {
     /// Only for the slot that has just come off the free list.
     pub(super) fn new(place: Place) -> Self {
-        Self { place, submitted: false }
+        let len = place.slab().spec.input_bytes;
+        Self { place, len, submitted: false }
+    }
+
+    /// The input is the first `len` bytes; more than there are is all of them.
+    pub fn truncate(&mut self, len: u32) {
+        self.len = self.len.min(len);
     }
 
     /// Closes the input: from now on backends may read it. Returns the id to submit.
     pub fn submit(mut self) -> TaskId {
         self.submitted = true;
+        self.place.slot().input_len.store(self.len, Ordering::Relaxed);
         self.place.set.launch(self.place.slot)
     }
 }
@@ -91,7 +101,7 @@ impl Deref for InputMut {
     fn deref(&self) -> &[u8] {
         let place = &self.place;
         // SAFETY: a filling slot has no leases, and its only handle is this one, borrowed shared.
-        unsafe { place.slab().inputs.slice(place.input_at(), place.input_bytes()) }
+        unsafe { place.slab().inputs.slice(place.input_at(), self.len as usize) }
     }
 }
 
@@ -99,7 +109,7 @@ impl DerefMut for InputMut {
     fn deref_mut(&mut self) -> &mut [u8] {
         let place = &self.place;
         // SAFETY: a filling slot has no leases, and its only handle is this one, borrowed mutably.
-        unsafe { place.slab().inputs.slice_mut(place.input_at(), place.input_bytes()) }
+        unsafe { place.slab().inputs.slice_mut(place.input_at(), self.len as usize) }
     }
 }
 
@@ -120,7 +130,7 @@ impl AsRef<[u8]> for ReadLease {
     /// The input, and behind it the task id, eight bytes little endian.
     fn as_ref(&self) -> &[u8] {
         let place = &self.place;
-        let len = place.input_bytes() + TRAILER_LEN;
+        let len = place.input_len() + TRAILER_LEN;
         // SAFETY: a slot is filled and recycled only when no lease is out, and this is one.
         unsafe { place.slab().inputs.slice(place.input_at(), len) }
     }

@@ -100,6 +100,8 @@ struct Slot {
     frontend: AtomicU16,
     /// Launched more than once: a READ of an earlier generation may still be under way, unseen.
     renewed: AtomicBool,
+    /// Bytes of the input that was submitted last, at most the slab's.
+    input_len: AtomicU32,
     output_len: AtomicU32,
 }
 
@@ -195,14 +197,14 @@ impl SlabSet {
     /// The task is not in flight, its input has another size, or there is no such slot.
     pub fn read(self: &Arc<Self>, task: TaskId, len: u32) -> Result<ReadLease, ReadRefusal> {
         let slot = self.slots.get(task.slot() as usize).ok_or(ReadRefusal::NoSuchSlot)?;
-        if self.slabs[slot.slab as usize].spec.input_bytes != len {
-            return Err(ReadRefusal::WrongSize);
-        }
         let ours = self.slot_of(task).is_some();
         if !ours || !slot.state.lease(task.generation()) {
             return Err(ReadRefusal::Stale);
         }
-        Ok(ReadLease::new(self.place(task.slot())))
+        let place = self.place(task.slot());
+        let fits = place.input_len() == len as usize;
+        let lease = ReadLease::new(place);
+        fits.then_some(lease).ok_or(ReadRefusal::WrongSize)
     }
 
     /// The landing place of a task's answer, exclusively the caller's; `None` unless the task is in
@@ -299,7 +301,8 @@ impl SlabSet {
             free_in.try_send(slot).expect("the queue has a place for every slot");
             let state = SlotState::new(first_generation);
             let (frontend, renewed) = (AtomicU16::new(0), AtomicBool::new(false));
-            self.slots.push(Slot { state, slab, frontend, renewed, output_len: AtomicU32::new(0) });
+            let (input_len, output_len) = (AtomicU32::new(spec.input_bytes), AtomicU32::new(0));
+            self.slots.push(Slot { state, slab, frontend, renewed, input_len, output_len });
         }
         let slab =
             Slab { spec, first_slot, stride, output_stride, inputs, outputs, free_in, free_out };
@@ -356,8 +359,10 @@ impl SlabSet {
 
     /// Only by the slot's exclusive owner: while it is filled, or between its reclaim and its reuse.
     fn write_trailer(&self, slot: u32, task: TaskId) {
-        let slab = &self.slabs[self.slots[slot as usize].slab as usize];
-        let at = (slot - slab.first_slot) as usize * slab.stride + slab.spec.input_bytes as usize;
+        let Slot { slab, input_len, .. } = &self.slots[slot as usize];
+        let slab = &self.slabs[*slab as usize];
+        let input_len = input_len.load(Ordering::Relaxed) as usize;
+        let at = (slot - slab.first_slot) as usize * slab.stride + input_len;
         // SAFETY: the owner holds no reference to the trailer, and leases exist only in flight.
         let trailer = unsafe { slab.inputs.slice_mut(at, TRAILER_LEN) };
         trailer.copy_from_slice(&task.0.to_le_bytes());

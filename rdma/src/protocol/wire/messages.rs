@@ -8,7 +8,7 @@ use super::{Body, DecodeError, WireAddr};
 
 /// How the kinds' tails read.
 mod tail {
-    use super::{DecodeError, U64};
+    use super::{ActionTask, DecodeError, U64};
     use zerocopy::FromBytes;
 
     pub(super) fn none(tail: &[u8]) -> Result<(), DecodeError> {
@@ -19,8 +19,24 @@ mod tail {
         <[U64]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
     }
 
+    pub(super) fn tasks(tail: &[u8]) -> Result<&[ActionTask], DecodeError> {
+        <[ActionTask]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
+    }
+
     pub(super) fn text(tail: &[u8]) -> Result<&str, DecodeError> {
         std::str::from_utf8(tail).map_err(|_| DecodeError::Text)
+    }
+}
+
+wire_struct! {
+    /// A task of an [`Action`]'s batch.
+    ActionTask: 16 {
+        /// A `TaskId`.
+        task: U64,
+        /// Bytes of its input: the backend reads that many, and the trailer behind them.
+        input_bytes: U32,
+        /// As in [`Submit`].
+        cost: U32,
     }
 }
 
@@ -189,13 +205,17 @@ messages! {
 
     // --- tasks, between members and ModelThreads -------------------------------------------
     /// A task: its id is the address of its input.
-    40 Submit [] 20 {
+    40 Submit [] 28 {
         /// A `TaskId`.
         task: U64,
         /// When the answer must be there, scheduler clock.
         deadline_ns: U64,
         /// The model.
         model: U32,
+        /// Bytes of its input, at most the model's `input_bytes`.
+        input_bytes: U32,
+        /// What the application says of its cost: a `CostHint`, 0 for nothing.
+        cost: U32,
     }
     /// The application lost interest. The outcome still follows.
     41 Cancel [] 12 {
@@ -212,35 +232,41 @@ messages! {
         kind: u8,
         /// A `DropReason` or `FailReason` code.
         reason: u8,
-        /// Since version 3: asked again so many ms later it might be accepted. 0: nothing is known.
+        /// Asked again so many ms later it might be accepted. 0: nothing is known.
         retry_ms: U16,
     }
-    /// A sealed batch for one GPU slot. Tail: its task ids, head first.
-    43 Plan [u64s: [U64]] 32 {
-        /// Names the batch in [`BatchDone`].
-        batch: U64,
-        /// Planned start of the execution, scheduler clock.
-        exec_at_ns: U64,
-        /// Started later than this, the head misses its deadline.
-        invalid_after_ns: U64,
+    /// What one GPU slot is to do, and when. Tail: of an INFER, its tasks, head first.
+    43 Action [tasks: [ActionTask]] 36 {
+        /// Names the action in [`ActionDone`].
+        action: U64,
+        /// Planned start, scheduler clock.
+        earliest_ns: U64,
+        /// Latest useful start: begun later than this, the head misses its deadline.
+        latest_ns: U64,
         /// The model.
         model: U32,
         /// The GPU slot.
         gpu: U32,
+        /// An [`ActionKind`](super::ActionKind).
+        kind: u8,
+        /// Zero.
+        reserved: u8,
+        /// Which variant of the model executes; 0 for a model that has one.
+        variant: U16,
     }
-    /// How a batch went. From now on its tasks are answered.
-    44 BatchDone [] 32 {
-        /// Copied from the plan.
-        batch: U64,
+    /// How an action went. From now on the tasks of its batch are answered.
+    44 ActionDone [] 32 {
+        /// Copied from the action.
+        action: U64,
         /// Measured start of the execution, scheduler clock.
         started_ns: U64,
         /// Measured end.
         finished_ns: U64,
         /// The GPU slot.
         gpu: U32,
-        /// Rows executed: the plan's, less those whose input could not be read.
+        /// Rows executed: the batch's, less those whose input could not be read.
         rows: U16,
-        /// A [`BatchStatus`](super::BatchStatus).
+        /// An [`ActionStatus`](super::ActionStatus).
         status: u8,
         /// Zero.
         reserved: u8,
@@ -253,7 +279,7 @@ messages! {
         task: U64,
         /// The initiator's mark, returned in the reply.
         tag: U32,
-        /// Bytes wanted: the model's input, without the trailer.
+        /// Bytes wanted: the task's input, without the trailer.
         len: U32,
     }
     /// The answer to [`Read`]. Payload when `status` is 0: the slot's bytes and its trailer.
@@ -276,12 +302,14 @@ messages! {
         /// Execution end.
         finished_ns: U64,
         /// Rows in its batch.
-        batch_size: U32,
+        batch_size: U16,
+        /// The variant of the model that answered.
+        variant: U16,
         /// The GPU slot that executed it.
         gpu: U32,
     }
 
-    // --- the RDMA fabric, between backends and frontends; since version 2 --------------------
+    // --- the RDMA fabric, between backends and frontends ----------------------------------
     /// A backend's queue pair for READs: what the frontend needs to connect one to it. Tail: the
     /// backend's device.
     70 FabricOffer [text: str] 40 {

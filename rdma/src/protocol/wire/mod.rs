@@ -12,6 +12,7 @@ mod messages;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use baton_core::{GpuId, ModelId, Nanos, Request};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -23,13 +24,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"BATN");
 /// Oldest protocol version this build speaks.
 pub const VERSION_MIN: u16 = 1;
 /// Newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 4;
-/// The first version whose peers know of the RDMA fabric.
-pub const VERSION_FABRIC: u16 = 2;
-/// The first version whose peers know of quotas: the drop reason and how long to wait.
-pub const VERSION_QUOTA: u16 = 3;
-/// The first version whose peers know of messages over queue pairs.
-pub const VERSION_CONTROL: u16 = 4;
+pub const VERSION_MAX: u16 = 1;
 /// The protocol versions that a build speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Versions {
@@ -198,13 +193,37 @@ pub enum DecodeError {
     Hello,
 }
 
-/// What became of a batch, in [`BatchDone`].
+/// What a GPU slot is to do, in [`Action`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum BatchStatus {
-    /// Executed; every task has been answered by the backend.
+pub enum ActionKind {
+    /// Execute a batch: the tail lists its tasks, head first.
+    Infer = 0,
+    /// Make the model ready to execute.
+    Load = 1,
+    /// Give the model's memory back.
+    Unload = 2,
+}
+
+impl ActionKind {
+    /// The kind with this code.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Infer),
+            1 => Some(Self::Load),
+            2 => Some(Self::Unload),
+            _ => None,
+        }
+    }
+}
+
+/// What became of an action, in [`ActionDone`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum ActionStatus {
+    /// Executed; of a batch, the backend has answered every task.
     Executed = 0,
-    /// Not executed because it could no longer meet its deadlines; the scheduler has the tasks back.
+    /// Not executed because its window had passed; the scheduler has the tasks back.
     Expired = 1,
     /// The engine failed; the backend has told every frontend.
     EngineError = 2,
@@ -212,7 +231,7 @@ pub enum BatchStatus {
     Refused = 3,
 }
 
-impl BatchStatus {
+impl ActionStatus {
     /// The status with this code.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
@@ -255,6 +274,31 @@ impl FrameHeader {
             return Err(DecodeError::PayloadLength);
         }
         Ok(kind)
+    }
+}
+
+impl Action {
+    /// Executes a batch of the model's own variant in the slot, within `[earliest, latest]` on the scheduler's clock.
+    pub fn infer(name: u64, window: [Nanos; 2], model: ModelId, gpu: GpuId) -> Self {
+        let [earliest, latest] = window.map(|moment| moment.0);
+        Self {
+            action: name.into(),
+            earliest_ns: earliest.into(),
+            latest_ns: latest.into(),
+            model: model.0.into(),
+            gpu: gpu.0.into(),
+            kind: ActionKind::Infer as u8,
+            reserved: 0,
+            variant: 0.into(),
+        }
+    }
+}
+
+impl ActionTask {
+    /// The scheduler's request, as the backend is asked for it.
+    pub fn new(request: &Request) -> Self {
+        let Request { task, input_bytes, cost, .. } = *request;
+        Self { task: task.0.into(), input_bytes: input_bytes.into(), cost: cost.bits().into() }
     }
 }
 

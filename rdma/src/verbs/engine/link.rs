@@ -195,7 +195,7 @@ impl Link {
     pub(super) fn locate(&self, task: TaskId, len: usize) -> Option<(u64, u32)> {
         self.slabs.iter().find_map(|slab| {
             let addr = slab.find(task)?;
-            (slab.input_bytes as usize == len).then_some((addr, slab.rkey))
+            (1..=slab.input_bytes as usize).contains(&len).then_some((addr, slab.rkey))
         })
     }
 }

@@ -23,7 +23,7 @@ use super::super::pair::{PairAddr, Side};
 use super::initiator::ANSWER_TIMEOUT;
 use super::{Fabric, find, micros};
 use crate::events::CloseReason;
-use crate::protocol::wire::{ControlAnswer, ControlOffer, ControlStart, Kind, VERSION_CONTROL};
+use crate::protocol::wire::{ControlAnswer, ControlOffer, ControlStart, Kind};
 use crate::tcp::{Inlet, TcpTransport};
 use crate::transport::ConnId;
 
@@ -134,14 +134,10 @@ impl Talks {
 }
 
 impl Fabric {
-    /// A queue pair for messages is offered, unless the peer knows of none.
-    pub(super) fn offer_control(&mut self, conn: ConnId, version: u16, tcp: &mut TcpTransport) {
+    /// Offers a queue pair for messages.
+    pub(super) fn offer_control(&mut self, conn: ConnId, tcp: &mut TcpTransport) {
         if self.talks.of(conn).is_some() {
             return;
-        }
-        if version < VERSION_CONTROL {
-            let reason = format!("it speaks protocol version {version}; upgrade it");
-            return tracing::info!(conn = conn.0, reason, "messages: tcp with this frontend");
         }
         let place = self.talks.enter(conn, self.clock.now() + ANSWER_TIMEOUT);
         let addr = match self.hub.make_control(place) {

@@ -6,7 +6,7 @@ use super::super::engine::RemoteSlab;
 use super::super::pair::{PairAddr, Side, Terms};
 use super::{Fabric, micros};
 use crate::events::{CloseReason, Peer};
-use crate::protocol::wire::{FabricAnswer, FabricOffer, FabricSlab, Kind, Role, VERSION_FABRIC};
+use crate::protocol::wire::{FabricAnswer, FabricOffer, FabricSlab, Kind, Role};
 use crate::tcp::TcpTransport;
 use crate::transport::{ConnId, Transport};
 
@@ -22,12 +22,8 @@ impl Fabric {
             // Schedulers' threads have no inputs.
             return self.leave_to_tcp(place, tcp);
         }
-        if peer.version < VERSION_FABRIC {
-            let why = format!("it speaks protocol version {}; upgrade it", peer.version);
-            return self.unusable(place, &why, tcp);
-        }
         if let Some(link) = self.links[place].as_mut() {
-            (link.addr, link.version) = (Some(peer.addr), peer.version);
+            link.addr = Some(peer.addr);
         }
         if !self.is_strict && self.breaker.is_open(peer.addr, self.clock.now()) {
             let why =
@@ -90,7 +86,7 @@ impl Fabric {
         let unexpected = CloseReason::Unexpected(Kind::FabricAnswer);
         let Some(place) = self.place_of(conn) else { return tcp.end(conn, unexpected) };
         let Some(link) = self.links[place].as_mut() else { return };
-        let (slabs, version) = (std::mem::take(&mut link.slabs), link.version);
+        let slabs = std::mem::take(&mut link.slabs);
         if link.epoch != answer.epoch.get() {
             return;
         }
@@ -128,7 +124,7 @@ impl Fabric {
             "transport: rdma with this frontend"
         );
         self.puller.up(place, slabs, terms.read_depth, timeout);
-        self.offer_control(conn, version, tcp);
+        self.offer_control(conn, tcp);
     }
 
     pub(super) fn expire_offers(&mut self, now: Nanos, tcp: &mut TcpTransport) {

@@ -43,8 +43,6 @@ struct Outgoing {
     conn: ConnId,
     /// Where it leads, once it is open.
     addr: Option<SocketAddr>,
-    /// The protocol version both speak, then.
-    version: u16,
     /// Of the last offer; 0 before the first.
     epoch: u32,
     /// What was offered; `None` while nothing waits for an answer.
@@ -121,7 +119,6 @@ impl Fabric {
         self.links[place] = Some(Outgoing {
             conn,
             addr: None,
-            version: 0,
             epoch: 0,
             offered: None,
             answer_by: Nanos::MAX,

@@ -8,7 +8,7 @@ use super::{ModelCounters, ModelState};
 use crate::admission::fair_share::TaskCounts;
 use crate::model::quiet_period::QuietPeriod;
 use crate::model::sink::ModelSink;
-use crate::request::queue::Request;
+use crate::request::task::Request;
 use crate::units::ids::{FrontendId, TaskId};
 use crate::units::time::Nanos;
 
@@ -43,7 +43,7 @@ impl ModelState {
         &mut self,
         queue_limit: usize,
         now: Nanos,
-        Request { task, deadline }: Request,
+        Request { task, deadline, .. }: Request,
         out: &mut impl ModelSink,
     ) -> bool {
         if !self.horizon(now, Nanos::ZERO).fits_alone(deadline) {

@@ -2,7 +2,8 @@
 
 use crate::candidate::Grant;
 use crate::model::formation::Window;
-use crate::request::queue::{DeadlineQueue, Request};
+use crate::request::queue::DeadlineQueue;
+use crate::request::task::Request;
 use crate::units::ids::ModelId;
 use crate::units::time::Nanos;
 

@@ -99,7 +99,7 @@ pub(crate) fn largest(low: u32, high: u32, fits: impl Fn(u32) -> bool) -> u32 {
 mod tests {
     use super::*;
     use crate::execution::profile::Profile;
-    use crate::request::queue::Request;
+    use crate::request::task::Request;
     use crate::units::ids::TaskId;
     use proptest::prelude::*;
     use std::vec::Vec;
@@ -183,7 +183,7 @@ mod tests {
             let deadlines = case.viable(&horizon);
             let mut queue = DeadlineQueue::new(64);
             for (i, &deadline) in deadlines.iter().enumerate() {
-                queue.push(Request { task: TaskId(i as u64), deadline }).unwrap();
+                queue.push(Request::new(TaskId(i as u64), deadline)).unwrap();
             }
             for floor in [1, case.floor] {
                 for most in [latency.batch_max(), latency.batch_max().min(case.most)] {

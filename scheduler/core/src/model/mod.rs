@@ -30,7 +30,8 @@ use crate::model::sink::ModelSink;
 use crate::model::sizing::Sizing;
 use crate::policy::{Order, Prefer};
 use crate::request::outcome::{DropReason, Unserved};
-use crate::request::queue::{DeadlineQueue, Request};
+use crate::request::queue::DeadlineQueue;
+use crate::request::task::Request;
 use crate::units::ids::{FrontendId, ModelId, TaskId};
 use crate::units::time::Nanos;
 

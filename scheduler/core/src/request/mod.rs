@@ -2,3 +2,4 @@
 
 pub(crate) mod outcome;
 pub(crate) mod queue;
+pub(crate) mod task;

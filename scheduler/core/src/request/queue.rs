@@ -7,17 +7,9 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
+use super::task::Request;
 use crate::units::ids::{FrontendId, TaskId};
 use crate::units::time::Nanos;
-
-/// A waiting task.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
-    /// Which task.
-    pub task: TaskId,
-    /// When its execution must have ended: the application's deadline less the way back.
-    pub deadline: Nanos,
-}
 
 /// Waiting tasks in deadline order; index 0 is the most urgent, "the head".
 #[derive(Clone, Debug)]
@@ -33,7 +25,7 @@ impl DeadlineQueue {
     /// An empty queue for at most `capacity` tasks (at least one).
     pub(crate) fn new(capacity: u32) -> Self {
         let capacity = capacity.max(1) as usize;
-        let unused = Request { task: TaskId(0), deadline: Nanos::ZERO };
+        let unused = Request::new(TaskId(0), Nanos::ZERO);
         Self {
             ring: vec![unused; capacity.next_power_of_two()].into_boxed_slice(),
             first: 0,
@@ -193,7 +185,7 @@ mod tests {
         fn next(&mut self, deadline: u64, frontend: u16) -> Request {
             self.pushed += 1;
             let task = TaskId::new(FrontendId(frontend), self.pushed, 0);
-            Request { task, deadline: Nanos(deadline) }
+            Request::new(task, Nanos(deadline))
         }
 
         fn push(&mut self, request: Request) -> Result<(), Request> {

@@ -126,7 +126,7 @@ impl World {
     /// Schedules a task's arrival `after_ms` from now; its deadline is `slo_ms` behind that.
     pub(crate) fn arrives(&mut self, model: u32, task: u64, after_ms: f64, slo_ms: f64) {
         let at = self.now + ms(after_ms);
-        let request = Request { task: TaskId(task), deadline: at + ms(slo_ms) };
+        let request = Request::new(TaskId(task), at + ms(slo_ms));
         let before = self.deadlines.insert(task, request.deadline);
         assert!(before.is_none(), "task {task:x} is used twice");
         self.push(at, Event::Arrival { model, request });

@@ -93,7 +93,7 @@ impl Deferred {
             self.expiry.remove(id);
             return;
         };
-        let Request { task: TaskId(arrived), deadline } = model.queue[window.head];
+        let Request { task: TaskId(arrived), deadline, .. } = model.queue[window.head];
         model.urgency = deadline - model.profile.latency(window.batch + 1);
         let patience = (deadline.0 - arrived) as f64 * model.patience;
         let waited_enough = Nanos(arrived + patience as u64);

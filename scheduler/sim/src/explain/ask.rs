@@ -81,7 +81,7 @@ mod tests {
         model.on_grant(Nanos::ZERO, grant, &mut out);
         for task in 0..9 {
             let task = TaskId::new(FrontendId(0), task, 0);
-            model.on_request(Nanos::ZERO, Request { task, deadline: ms(100) }, &mut out);
+            model.on_request(Nanos::ZERO, Request::new(task, ms(100)), &mut out);
         }
         model
     }

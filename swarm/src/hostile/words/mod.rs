@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use baton_core::{FrontendId, TaskId};
 use baton_rdma::frame::encode;
 use baton_rdma::wire::{
-    BatchDone, Cancel, Hello, JoinBackend, JoinFrontend, ModelDesc, Ping, ProfileDesc, Read,
+    ActionDone, Cancel, Hello, JoinBackend, JoinFrontend, ModelDesc, Ping, ProfileDesc, Read,
     ReadReply, Role, SlabDesc, Submit, TRAILER_LEN, Welcome, WireAddr,
 };
 use rand::RngExt;
@@ -186,17 +186,25 @@ impl<'a> Words<'a> {
         if self.one_in(16) {
             model = self.model();
         }
-        Submit { task: task.into(), deadline_ns: deadline.into(), model: model.into() }
+        let known = self.known.models.iter().find(|known| known.model.get() == model);
+        let input_bytes = known.map_or(1, |known| known.input_bytes.get());
+        Submit {
+            task: task.into(),
+            deadline_ns: deadline.into(),
+            model: model.into(),
+            input_bytes: if self.one_in(16) { self.n32().into() } else { input_bytes.into() },
+            cost: 0.into(),
+        }
     }
 
-    fn batch_done(&mut self) -> BatchDone {
+    fn batch_done(&mut self) -> ActionDone {
         let known = self.known.batches.len();
         let (batch, gpu) = match known {
             0 => (self.n64(), self.n32()),
             _ => self.known.batches[self.rng.random_range(0..known)],
         };
-        BatchDone {
-            batch: batch.into(),
+        ActionDone {
+            action: batch.into(),
             started_ns: self.n64().into(),
             finished_ns: self.n64().into(),
             gpu: gpu.into(),

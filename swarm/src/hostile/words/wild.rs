@@ -2,10 +2,10 @@
 
 use baton_rdma::frame::encode;
 use baton_rdma::wire::{
-    Body, Cancel, CatalogEnd, ControlAnswer, ControlOffer, ControlStart, FabricAnswer, FabricOffer,
-    FabricSlab, FrameHeader, JoinAck, JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc,
-    PeerDown, PeerUp, Plan, Pong, ProfileDesc, Read, ReadReply, Ready, Refuse, SubclusterDesc,
-    Submit, TaskEnd, TaskResult, ThreadDesc,
+    Action, ActionTask, Body, Cancel, CatalogEnd, ControlAnswer, ControlOffer, ControlStart,
+    FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck, JoinBackend, JoinFrontend, Kind,
+    Leave, LeaveAck, ModelDesc, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready,
+    Refuse, SubclusterDesc, Submit, TaskEnd, TaskResult, ThreadDesc,
 };
 use rand::RngExt;
 use zerocopy::IntoBytes;
@@ -123,12 +123,14 @@ impl Words<'_> {
                 task: w.task().into(),
                 deadline_ns: w.n64().into(),
                 model: w.model().into(),
+                input_bytes: w.n32().into(),
+                cost: w.n32().into(),
             }),
             Kind::Cancel => {
                 self.put(out, |w| Cancel { task: w.task().into(), model: w.model().into() });
             }
-            Kind::BatchDone => self.put(out, Self::batch_done),
-            Kind::TaskEnd | Kind::Plan | Kind::Read | Kind::ReadReply | Kind::TaskResult => {
+            Kind::ActionDone => self.put(out, Self::batch_done),
+            Kind::TaskEnd | Kind::Action | Kind::Read | Kind::ReadReply | Kind::TaskResult => {
                 self.of_task_kind(kind, out);
             }
             Kind::FabricOffer
@@ -148,17 +150,11 @@ impl Words<'_> {
                 reason: w.rng.random(),
                 retry_ms: w.n16().into(),
             }),
-            Kind::Plan => {
-                let plan = Plan {
-                    batch: self.n64().into(),
-                    exec_at_ns: self.n64().into(),
-                    invalid_after_ns: self.n64().into(),
-                    model: self.model().into(),
-                    gpu: self.n32().into(),
-                };
+            Kind::Action => {
+                let action = self.wild_action();
                 let count = self.rng.random_range(0..40);
-                let tasks: Vec<U64> = (0..count).map(|_| self.task().into()).collect();
-                encode(out, &plan, tasks.as_bytes(), 0);
+                let tasks: Vec<ActionTask> = (0..count).map(|_| self.wild_action_task()).collect();
+                encode(out, &action, tasks.as_bytes(), 0);
             }
             Kind::Read => self.put(out, |w| Read {
                 task: w.task().into(),
@@ -175,7 +171,8 @@ impl Words<'_> {
                 task: w.task().into(),
                 started_ns: w.n64().into(),
                 finished_ns: w.n64().into(),
-                batch_size: w.n32().into(),
+                batch_size: w.n16().into(),
+                variant: w.n16().into(),
                 gpu: w.n32().into(),
             }),
             other => unreachable!("{other:?} is written elsewhere"),
@@ -259,6 +256,27 @@ impl Words<'_> {
         );
         let tail = if takes || self.one_in(16) { tail } else { "" };
         encode(out, &body, tail.as_bytes(), 0);
+    }
+
+    fn wild_action(&mut self) -> Action {
+        Action {
+            action: self.n64().into(),
+            earliest_ns: self.n64().into(),
+            latest_ns: self.n64().into(),
+            model: self.model().into(),
+            gpu: self.n32().into(),
+            kind: self.rng.random_range(0..4),
+            reserved: 0,
+            variant: if self.one_in(4) { self.n16().into() } else { 0.into() },
+        }
+    }
+
+    fn wild_action_task(&mut self) -> ActionTask {
+        ActionTask {
+            task: self.task().into(),
+            input_bytes: self.n32().into(),
+            cost: self.n32().into(),
+        }
     }
 
     fn model_desc(&mut self) -> ModelDesc {
