@@ -1,6 +1,6 @@
 //! Plans that wait for a batch slot of their GPU slot, earliest `exec_at` first.
 //!
-//! In: plans as [`crate::admit`] let them through. Out: to [`crate::fetch`], or back to the
+//! In: plans that [`crate::admit`] has admitted. Out: to [`crate::fetch`], or back to the
 //! scheduler once they have expired. Bounded by [`PLANS_MAX`]; nothing here allocates after
 //! [`PlanQueue::new`].
 
