@@ -1,6 +1,6 @@
 //! Actions that wait for a batch slot of their GPU slot, in the order of their windows' beginnings.
 //!
-//! In: actions as [`crate::admit`] let them through. Out: to [`crate::fetch`], or back to the
+//! In: actions that [`crate::admit`] has admitted. Out: to [`crate::fetch`], or back to the
 //! scheduler once they have expired. Bounded by [`ACTIONS_MAX`]; nothing here allocates after
 //! [`ActionQueue::new`].
 

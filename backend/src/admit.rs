@@ -50,10 +50,10 @@ pub(crate) enum Refusal {
     BatchSize,
     /// The window ends before it begins.
     Window,
-    /// A task's frontend is none that this backend has been told of: the action was quicker than the
-    /// introduction, or the frontend has just gone.
+    /// The backend does not know a task's frontend: the action overtook the scheduler's introduction of it,
+    /// or the frontend has just left.
     UnknownFrontend,
-    /// The scheduler's clock is not known yet: this backend has not said that it is ready.
+    /// The scheduler's clock is not known yet: this backend has not reported that it is ready.
     NotReady,
 }
 

@@ -1,7 +1,7 @@
 //! A backend process's threads: one for I/O, one executor per GPU slot, and the handle on them.
 //!
-//! A backend that loses its scheduler answers what it executes and joins again as soon as there is a
-//! scheduler, for as long as that takes.
+//! A backend that loses its scheduler answers the batches that execute, and retries without a limit until
+//! it has joined a scheduler again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -175,7 +175,7 @@ struct Shared {
 struct IoAgent {
     worker: Worker<MixedTransport, ThreadExecutor>,
     shared: Arc<Shared>,
-    /// Told once when actions may arrive; dropped unused if the backend ends before.
+    /// Gets one message when actions may arrive; dropped unused if the backend ends before.
     ready: Option<Sender<()>>,
     is_leaving: bool,
     counted_at: Nanos,

@@ -37,13 +37,13 @@ counters! {
     engine_errors,
     /// Batches given back because they could no longer start in time.
     batches_expired,
-    /// Batches given up unexecuted because the scheduler was lost; nobody was told anything.
+    /// Batches abandoned unexecuted because the scheduler was lost; no client was notified about them.
     batches_abandoned,
     /// Plans refused because their GPU slot's queue was full.
     plans_queue_full,
     /// Plans refused because the model or GPU slot is not ours.
     plans_unknown,
-    /// Plans refused because a task's frontend is not known here: not yet, or not any more.
+    /// Plans refused because a task's frontend is unknown: not introduced yet, or already gone.
     plans_early,
     /// Plans refused because they contradict themselves or came from the wrong ModelThread.
     plans_malformed,
@@ -53,7 +53,7 @@ counters! {
     rows_repeated,
     /// Rows left out: the slot had been reused.
     rows_stale,
-    /// Rows left out: the input has another size, or there is no such slot.
+    /// Rows left out: the input has another size, or the slot does not exist.
     rows_wrong_size,
     /// Rows left out: their frontend is unknown, unreachable or gone.
     rows_fetch_failed,
@@ -61,7 +61,7 @@ counters! {
     rows_fetch_timeout,
     /// Answers sent, with output or without.
     answers_sent,
-    /// Answers nobody is there to take.
+    /// Answers whose frontend is gone.
     answers_lost,
     /// Frontends disconnected because they did not take their answers.
     frontends_slow,

@@ -26,15 +26,15 @@ pub enum BackendError {
         /// The operating system's words.
         problem: String,
     },
-    /// Nobody knows where the scheduler is.
+    /// The scheduler's address is unknown.
     #[error("no scheduler to join for {tried_ms} ms: {problem}")]
     NoScheduler {
-        /// How long one was looked for.
+        /// How long the backend tried, in milliseconds.
         tried_ms: u64,
         /// Why it is not known.
         problem: Unknown,
     },
-    /// Nobody answers at the scheduler's address.
+    /// No process answers at the scheduler's address.
     #[error(
         "no scheduler at {scheduler} for {tried_ms} ms: {problem}; start it, or correct the address"
     )]
@@ -68,7 +68,7 @@ pub enum BackendError {
     /// The connection to the scheduler is gone, or it has fallen silent.
     #[error("the scheduler is lost ({0})")]
     SchedulerLost(String),
-    /// The scheduler said what no scheduler of this version says.
+    /// The scheduler sent a message that no scheduler of this version sends.
     #[error("the scheduler broke the protocol: {0}; are both built from the same version?")]
     Protocol(&'static str),
     /// A GPU slot's executor thread has died.

@@ -75,10 +75,10 @@ impl<E: Executor> Gpu<E> {
         self.actions.is_empty() && self.slots.iter().all(|slot| slot.phase() == Phase::Free)
     }
 
-    /// Takes the finished batch from the executor; returns its slot and what came back.
+    /// Takes the finished batch from the executor; returns its slot and the result.
     ///
     /// # Errors
-    /// The executor has died; said once.
+    /// The executor has died; returned once.
     pub(crate) fn collect(&mut self) -> Result<Option<JobDone>, ExecutorDied> {
         if self.is_dead {
             return Ok(None);
@@ -131,8 +131,8 @@ impl<E: Executor> Gpu<E> {
         submitted.map(|()| true)
     }
 
-    /// Takes out a batch that can no longer start in time and of which nobody has been told
-    /// anything: one that waits for a batch slot or for the executor.
+    /// Takes out a batch that can no longer start in time and of which no outcome has been sent:
+    /// one that waits for a batch slot or for the executor.
     pub(crate) fn pop_expired(&mut self, now: Nanos) -> Option<Action> {
         self.actions.pop_expired(now).or_else(|| {
             let expired = |slot: &&mut BatchSlot| {
@@ -148,7 +148,7 @@ impl<E: Executor> Gpu<E> {
         self.slots.iter().any(|slot| slot.phase() == Phase::Fetching)
     }
 
-    /// Gives up what is neither fetching nor executing nor being answered, and counts it.
+    /// Abandons the batches that are neither fetching nor executing nor being answered; returns their number.
     pub(crate) fn abandon(&mut self) -> u64 {
         let ready = self.slots.iter_mut().filter(|slot| slot.phase() == Phase::Ready);
         let mut given_up: Vec<Action> = ready.map(BatchSlot::give_back).collect();
@@ -158,7 +158,7 @@ impl<E: Executor> Gpu<E> {
         abandoned
     }
 
-    /// When a batch must be aborted, given back, or looked at again.
+    /// When a batch must be aborted, given back, or checked again.
     pub(crate) fn next_timer(&self) -> Option<Nanos> {
         let bounds = self.slots.iter().filter_map(|slot| match slot.phase() {
             Phase::Fetching => slot.fetch_bound(),

@@ -12,13 +12,13 @@
 //! | answer, then report | `reply` |
 //!
 //! [`Worker`] is the loop that drives these, `join` the conversation with the scheduler, and
-//! [`Backend`] the threads. In the scheduler's words a *GPU slot* executes one batch at a time; it
+//! [`Backend`] the threads. A *GPU slot* of the scheduler executes one batch at a time. It
 //! has [`BATCH_SLOTS`] *batch slots*, so that while one batch executes the next are fetched
 //! and the last is answered.
 //!
-//! What never happens here: no action is reordered for profit (the scheduler decides), no batch waits
-//! for `earliest` on an idle GPU slot, no lost row holds up rows that are here by `latest`,
-//! and no task is both answered and given back.
+//! What never happens here: the backend reorders no action for profit (the scheduler decides), no batch
+//! waits for `earliest` on an idle GPU slot, no lost row holds up rows that have arrived by
+//! `latest`, and no task is both answered and given back.
 #![forbid(unsafe_code)]
 
 mod action;

@@ -2,7 +2,8 @@
 //!
 //! In: the scheduler's membership messages, and what happens on the frontends' connections. Out:
 //! which connection leads to a task's input, if its slab matches the model. The scheduler decides
-//! who is a member; a broken connection to a member is opened anew, a member's end closes it.
+//! which frontends are members. The backend reopens a broken connection to a member, and closes the
+//! connection when the membership ends.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -170,7 +171,7 @@ impl Peers {
         Some(owner)
     }
 
-    /// True if every one of these tasks has a frontend that is a member, as far as we have been told.
+    /// True if every one of these tasks has a frontend that is a member, as far as this backend knows.
     pub(crate) fn know_all(&self, tasks: &[ActionTask]) -> bool {
         tasks.iter().all(|task| {
             let frontend = TaskId(task.task.get()).frontend();
@@ -190,7 +191,7 @@ impl Peers {
         }
     }
 
-    /// This process has stood still for so long: no frontend is to blame for that.
+    /// This process was stopped for `pause`, which does not count against any frontend.
     pub(crate) fn excuse(&mut self, pause: Nanos) {
         self.frontends
             .iter_mut()

@@ -1,11 +1,11 @@
-//! Telling every task of an executed batch how it ended: outputs to those whose rows executed, the
-//! reason to those whose rows were left out.
+//! Answers every task of an executed batch: outputs for the rows that executed, the reason for the
+//! rows that were left out.
 //!
 //! In: a batch slot in Replying. Out: `TaskResult` and `TaskEnd` messages, each exactly once. A
 //! frontend that takes none of its answers holds the batch slot up, but only for [`REPLY_BOUND`]:
-//! then it is disconnected, and its tasks end by their leases. One that takes them slowly has so long
-//! for each, while the batch has not waited for [`BATCH_BOUND`]. Time for which this process stood still
-//! does not count.
+//! then the backend disconnects it, and its tasks end by their leases. A frontend that takes them slowly
+//! has that time for each answer, while the batch has not waited for [`BATCH_BOUND`]. Time for which this
+//! process was stopped does not count.
 
 use baton_core::{Nanos, TaskId};
 use baton_rdma::wire::{RefuseCode, TaskEnd, TaskResult};
@@ -20,7 +20,7 @@ use crate::slot::{Answer, BatchSlot};
 pub(crate) const REPLY_BOUND: Nanos = Nanos::from_millis(20);
 /// How long for all of them together, from its execution on.
 pub(crate) const BATCH_BOUND: Nanos = Nanos::from_millis(200);
-/// While a batch waits, no more time than this between two tries counts as time awake.
+/// While a batch waits, at most this much time between two attempts counts as time awake.
 pub(crate) const LOOK: Nanos = Nanos::from_millis(5);
 /// How soon a frontend that was full is tried again.
 pub(crate) const RETRY_AFTER: Nanos = Nanos::from_micros(500);
@@ -37,7 +37,7 @@ pub(crate) struct Stamp {
     pub(crate) gpu: u32,
 }
 
-/// Sends what answers it can. True once every task of the batch has been told or cannot be.
+/// Sends the answers that it can. True once every task of the batch is answered or cannot be.
 pub(crate) fn answer_all<T: Transport>(
     slot: &mut BatchSlot,
     outputs: &[u8],

@@ -20,7 +20,7 @@ pub(crate) enum Phase {
     Free,
     /// READs are outstanding.
     Fetching,
-    /// Every row has arrived or is given up; waits for the GPU slot.
+    /// Every row has arrived or is abandoned; waits for the GPU slot.
     Ready,
     /// The GPU slot's executor has it.
     Executing,
@@ -33,8 +33,8 @@ pub(crate) enum Phase {
 enum Patience {
     /// Until `latest`, or rows that are here would be late for others.
     Window,
-    /// Nothing was here by then, so nobody is held up, or all of it may be, not read yet: as long as
-    /// it may start at all.
+    /// No row had arrived by then, so none is held up, or all may have arrived unread: lasts as long as the
+    /// batch may start at all.
     Grace,
     /// What was missing has been aborted.
     Over,
@@ -64,7 +64,7 @@ pub(crate) struct Execution {
     pub(crate) succeeded: bool,
 }
 
-/// What one task of a batch is to be told.
+/// The answer to one task of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// Its output row, counted in executed rows.
@@ -86,9 +86,9 @@ pub(crate) struct BatchSlot {
     execution: Execution,
     /// Answers given, counted over executed rows and then over all rows.
     answered: usize,
-    /// When the execution ended, or the last answer was given or given up.
+    /// When the execution ended, or the last answer was sent or abandoned.
     waits_since: Nanos,
-    /// For how long this process has stood still since the execution ended.
+    /// For how long this process has been stopped since the execution ended.
     stood_still: Nanos,
     /// How long missing rows are waited for.
     patience: Patience,
@@ -173,7 +173,7 @@ impl BatchSlot {
         lost
     }
 
-    /// When rows still being read must be given up, unless nothing is here by then; `None` unless that
+    /// When rows still being read must be abandoned, unless none has arrived by then; `None` unless that
     /// is yet to come.
     pub(crate) fn fetch_bound(&self) -> Option<Nanos> {
         let action = self.action.as_ref().filter(|_| self.phase == Phase::Fetching)?;
@@ -273,7 +273,7 @@ impl BatchSlot {
         self.phase = Phase::Replying;
     }
 
-    /// The next task to be told, executed rows first; `None` once all have been.
+    /// The next task to answer, executed rows first; `None` once all are answered.
     pub(crate) fn next_answer(&mut self) -> Option<Answer> {
         self.expect(Phase::Replying);
         let tasks = &self.action.as_ref()?.tasks;
@@ -305,7 +305,7 @@ impl BatchSlot {
         self.execution.finished + self.stood_still
     }
 
-    /// This process has stood still for so long: no frontend is to blame for that.
+    /// This process was stopped for `pause`, which does not count against any frontend.
     pub(crate) fn excuse(&mut self, pause: Nanos) {
         self.waits_since = self.waits_since + pause;
         self.stood_still = self.stood_still + pause;
@@ -316,7 +316,7 @@ impl BatchSlot {
         self.waits_since = self.waits_since.max(now);
     }
 
-    /// The task of the last [`BatchSlot::next_answer`] has been told, or cannot be.
+    /// The task of the last [`BatchSlot::next_answer`] is answered, or cannot be.
     pub(crate) fn answered(&mut self) {
         self.answered += 1;
     }
@@ -326,7 +326,7 @@ impl BatchSlot {
         self.leave(Phase::Replying)
     }
 
-    /// Frees a Ready slot without executing: nobody has been told anything, so the scheduler may
+    /// Frees a Ready slot without executing: no outcome has been sent, so the scheduler may
     /// take all tasks back.
     pub(crate) fn give_back(&mut self) -> Action {
         self.leave(Phase::Ready)

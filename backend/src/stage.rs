@@ -24,7 +24,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// For whom it waits, in words.
+    /// What the backend waits for, in words.
     pub(crate) fn waits_for(self) -> &'static str {
         match self {
             Self::Connecting => "the control connection",

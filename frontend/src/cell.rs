@@ -1,12 +1,11 @@
-//! Where one slot's outcome passes from the I/O thread to whoever holds the ticket.
+//! One slot's outcome, on its way from the I/O thread to the ticket.
 //!
 //! In: [`Cell::end`], by the I/O thread, once per task. Out: [`Cell::take`] and its kin, by the
-//! ticket. A cell belongs to a slot, and a slot is let go only after its outcome was taken, so one
+//! ticket. A cell belongs to a slot, and a slot is freed only after its outcome was taken, so one
 //! cell never serves two tasks at once.
 //!
-//! A mutex guards a handful of moves; only the two sides of one task can meet at it, and nothing
-//! of the caller's (a waker's wake or drop, a reply's drop) runs while it is held, but a waker's
-//! clone.
+//! A mutex guards a handful of moves. Only the two sides of one task contend for it. Of the caller's
+//! code only a waker's clone runs while it is held, never a waker's wake or drop or a reply's drop.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -25,11 +24,11 @@ pub(crate) struct Cell {
 enum State {
     /// No task.
     Idle,
-    /// A task without outcome, and who wants to be told.
+    /// A task without outcome, and the listener to notify.
     Waiting(Listener),
     /// A task without outcome, whose ticket is gone.
     Abandoned,
-    /// An outcome nobody has taken yet.
+    /// An outcome that the ticket has not taken yet.
     Ended(Outcome),
 }
 
@@ -51,7 +50,7 @@ impl Cell {
         *self.lock() = State::Waiting(Listener::Nobody);
     }
 
-    /// A task ends. Gives the outcome back if there is no ticket to take it.
+    /// Ends the task. Returns the outcome if there is no ticket to take it.
     pub(crate) fn end(&self, outcome: Outcome) -> Result<(), Outcome> {
         let mut state = self.lock();
         match &mut *state {

@@ -21,8 +21,8 @@ use crate::session::{Model, Session};
 /// A joined frontend. Clones are the same client; any thread may use them.
 ///
 /// The connection lives as long as any `Client`, [`ModelHandle`], [`crate::Input`] or
-/// [`crate::Ticket`] of it. When the last is dropped the I/O thread says goodbye on its own time;
-/// [`Client::leave`] does so in order and reports how it went.
+/// [`crate::Ticket`] of it. When the last is dropped, the I/O thread leaves in the background;
+/// [`Client::leave`] leaves in order and reports the result.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) owner: Arc<Owner>,
@@ -37,12 +37,12 @@ pub(crate) struct Owner {
 }
 
 impl Client {
-    /// Joins the scheduler and reserves memory for the models. A scheduler that is not there yet, or a
-    /// leader that has just died, is no error: it is tried again, with pauses of half a second at most.
+    /// Joins the scheduler and reserves memory for the models. If there is no scheduler yet, or the
+    /// leader has just died, the client retries, with pauses of half a second at most.
     /// Blocks for [`ClientConfig::connect_timeout`] at most.
     ///
     /// # Errors
-    /// See [`ConnectError`]; nothing is left running.
+    /// See [`ConnectError`]; no thread is left running.
     pub fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
         config.check()?;
         let clock = config.clock.unwrap_or_else(Clock::start);
@@ -79,7 +79,7 @@ impl Client {
     /// The handle of a model.
     ///
     /// # Errors
-    /// There is none of that name; the error lists those there are.
+    /// No model has that name; the error lists the models there are.
     pub fn model(&self, name: &str) -> Result<ModelHandle, UnknownModel> {
         let models = &self.owner.session.models;
         match models.binary_search_by(|model| (*model.name).cmp(name)) {
@@ -97,8 +97,8 @@ impl Client {
         (0..count).map(|at| ModelHandle::new(Arc::clone(&self.owner), at)).collect()
     }
 
-    /// Why the scheduler is lost, if it is just now: this client looks for it, and submits again what
-    /// is outstanding once it is back.
+    /// Why the scheduler is lost, while it is. The client reconnects by itself and then submits the
+    /// outstanding tasks again.
     pub fn loss(&self) -> Option<Loss> {
         self.owner.session.loss()
     }
@@ -114,12 +114,12 @@ impl Client {
     }
 
     /// Leaves in order: refuses new submits, waits for outstanding tasks (at most
-    /// [`ClientConfig::leave_timeout`]), tells the scheduler and waits for its confirmation (at
+    /// [`ClientConfig::leave_timeout`]), notifies the scheduler and waits for its confirmation (at
     /// most `member_timeout`). Every ticket has its outcome afterwards; tickets and replies remain
     /// usable. Other clones see [`crate::SubmitReason::ClientClosed`].
     ///
     /// # Errors
-    /// Tasks had to be given up, or the scheduler did not confirm. The client is gone all the same.
+    /// Tasks had to be abandoned, or the scheduler did not confirm. The client has ended all the same.
     pub fn leave(self) -> Result<(), LeaveError> {
         self.owner.session.begin_leaving();
         // Nothing is ever sent; the disconnection is the news.

@@ -70,9 +70,9 @@ impl ClientConfig {
         }
     }
 
-    /// As a cluster file sizes its frontends, and as patient when they start as its backends.
-    /// `scheduler` is given apart, because the file may name an address to listen on that is none to
-    /// connect to.
+    /// The sizes that a cluster file gives its frontends, and the start timeout of its backends.
+    /// `scheduler` is a separate argument, because the file may name an address to listen on that
+    /// cannot be connected to.
     pub fn from_cluster(cluster: &Cluster, scheduler: impl Into<SchedulerLocator>) -> Self {
         let scheduler = scheduler.into();
         Self {
@@ -105,8 +105,8 @@ impl ClientConfig {
         self
     }
 
-    /// Bound on [`crate::Client::connect`], which tries again until then if no scheduler is there. Default
-    /// 5 s, and with etcd the leader's lease on top: so long a leader that has just died is in the way.
+    /// Bound on [`crate::Client::connect`], which retries until then if no scheduler is there. Default
+    /// 5 s, and with etcd the leader's lease on top: a dead leader blocks its successor for that long.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = nanos(timeout);
         self

@@ -1,4 +1,4 @@
-//! What a client counted. Writers are the application's threads and the I/O thread; nobody waits.
+//! What a client counted. Writers are the application's threads and the I/O thread; none waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -48,7 +48,7 @@ counters! {
     late,
     /// Tasks dropped.
     dropped,
-    /// Of these, with word how long to wait before the next: see [`crate::ModelHandle::retry_after`].
+    /// Of these, with a time to wait before the next submit: see [`crate::ModelHandle::retry_after`].
     hinted,
     /// Tasks failed.
     failed,

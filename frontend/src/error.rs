@@ -1,5 +1,5 @@
-//! Everything that can be refused to an application, one enum per call. Each names the thing and
-//! the fix; each refusal is counted in [`crate::Counters`].
+//! Everything that the client can refuse to an application, one enum per call. Each error names the
+//! cause and the fix; [`crate::Counters`] counts each refusal.
 
 use std::io;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ pub enum ConnectError {
     /// The files of `[tls]` cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// There is no secure connection: this side does not accept the peer, the peer does not accept
+    /// No secure connection: this side does not accept the peer, the peer does not accept
     /// this side, or one of them has no TLS. Trying again will not help.
     #[error("no secure connection to {what} at {addr}: {reason}")]
     Untrusted {
@@ -66,7 +66,7 @@ pub enum ConnectError {
     /// The I/O thread could not be started.
     #[error("cannot start the I/O thread: {0}")]
     Thread(io::Error),
-    /// Nobody knows where the scheduler is.
+    /// The scheduler's address is unknown.
     #[error("there is no scheduler to join: {0}")]
     NoScheduler(#[from] Unknown),
     /// The connection could not even be started.
@@ -83,7 +83,7 @@ pub enum ConnectError {
          connect_timeout()"
     )]
     InVain {
-        /// How long one was looked for.
+        /// How long the client tried, in milliseconds.
         tried_ms: u64,
         /// How the last attempt ended.
         last: Box<Self>,
@@ -108,7 +108,7 @@ pub enum ConnectError {
         /// What it did.
         reason: String,
     },
-    /// The scheduler said no.
+    /// The scheduler refused this client.
     #[error("the scheduler at {addr} refused this client ({code:?}): {detail}")]
     Refused {
         /// Its address.
@@ -143,7 +143,7 @@ pub enum ConnectError {
     /// The slabs cannot be built.
     #[error("cannot reserve the slabs: {0}; lower slots_per_model() or name fewer models()")]
     Slabs(#[from] SlabError),
-    /// The I/O thread ended without a word: a bug; its panic is on stderr.
+    /// The I/O thread ended without a reason: a bug; its panic is on stderr.
     #[error("the I/O thread ended while joining; its panic message is on stderr")]
     IoEnded,
 }
@@ -183,7 +183,7 @@ pub struct UnknownModel {
     pub known: Vec<String>,
 }
 
-/// Why there is no input buffer.
+/// Why the client has no input buffer to give.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum InputError {
     /// Every slot of the model is being filled, in flight, or held by a reply or a ticket.
@@ -251,14 +251,14 @@ pub enum Loss {
         /// The bound, `member_timeout`.
         timeout_ms: u64,
     },
-    /// A scheduler is back, but not one that this client can go on with. It is not looked for any
-    /// more.
+    /// A scheduler is back, but its models differ from those of this client. The client no longer
+    /// reconnects.
     #[error("the scheduler that came back is another one: {detail}; connect a new client")]
     Changed {
         /// What is different.
         detail: String,
     },
-    /// The I/O thread ended without a word: a bug; its panic is on stderr.
+    /// The I/O thread ended without a reason: a bug; its panic is on stderr.
     #[error("the I/O thread ended; its panic message is on stderr")]
     IoEnded,
 }
@@ -275,7 +275,7 @@ pub enum LeaveError {
     /// The scheduler did not confirm.
     #[error("the scheduler did not confirm the leave; it will notice the closed connection")]
     Unconfirmed,
-    /// There was no scheduler to leave any more.
+    /// The scheduler was already lost.
     #[error("{0}")]
     SchedulerLost(#[from] Loss),
 }

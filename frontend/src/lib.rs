@@ -26,13 +26,13 @@
 //! # A task's life
 //!
 //! [`ModelHandle::input`] takes a free slot of the model's slab; the application writes the input
-//! in place. [`Input::submit`] hands it over: the scheduler hears of the task, a backend pulls the
+//! in place. [`Input::submit`] hands it over: the scheduler learns of the task, a backend pulls the
 //! input straight out of the slot, and the answer lands in the slot's output, where [`Reply`] reads
-//! it. Dropping the reply lets the slot go round again.
+//! it. Dropping the reply frees the slot.
 //!
-//! Slots are the one bound on outstanding tasks ([`ClientConfig::slots_per_model`]). With none
-//! free, [`ModelHandle::input`] says so at once; nothing in this crate queues without bound, and
-//! nothing but the calls named `wait…`, [`Client::connect`] and [`Client::leave`] blocks.
+//! Slots are the one bound on outstanding tasks ([`ClientConfig::slots_per_model`]). If none is
+//! free, [`ModelHandle::input`] returns an error at once. Every queue of this crate is bounded. Only the
+//! calls named `wait…`, [`Client::connect`] and [`Client::leave`] block.
 //!
 //! # Outcomes
 //!
@@ -41,20 +41,20 @@
 //!
 //! | outcome | means | what to do |
 //! |---|---|---|
-//! | `Completed(reply)` | the answer; [`Reply::late`] tells if it came after the deadline | use it |
+//! | `Completed(reply)` | the answer; [`Reply::late`] says whether it came after the deadline | use it |
 //! | `Dropped(Deadline`, `Window)` | overload: could not be met, or made way for an efficient batch; or it passed while the scheduler was restarted | shed load |
 //! | `Dropped(DeadlinePassed)` | the deadline is shorter than one execution | give more time |
 //! | `Dropped(QueueFull)` | the model's queue, or the send queue to its ModelThread, is full | shed load |
-//! | `Dropped(Cancelled)` | [`Ticket::cancel`], a dropped ticket, or [`Client::leave`] gave it up | |
+//! | `Dropped(Cancelled)` | [`Ticket::cancel`], a dropped ticket, or [`Client::leave`] cancelled it | |
 //! | `Dropped(NoBackend)` | no backend serves the model now | start one |
 //! | `Failed(BackendLost)` | its backend died and there was no time for another | retry if it still matters |
 //! | `Failed(FetchTimeout`, `FetchFailed)` | the backend could not pull the input in time | check the network |
 //! | `Failed(Engine)` | the engine reported an error, or its answer has a wrong size | look at the backend's log |
-//! | `Failed(SchedulerLost)` | the scheduler died, was not back in time, and nobody answered | retry if it still matters |
-//! | `Failed(LeaseExpired)` | nobody answered by the deadline and the grace | retry if it still matters |
+//! | `Failed(SchedulerLost)` | the scheduler was lost and did not return in time, and no backend answered | retry if it still matters |
+//! | `Failed(LeaseExpired)` | no outcome by the deadline and the grace | retry if it still matters |
 //! | `Failed(StaleGeneration)` | this ticket's outcome was taken before | a mistake in the program |
 //!
-//! Both come with an [`EndRecord`]: when the task was submitted and due, when its end was told, and by whom.
+//! Both come with an [`EndRecord`]: when the task was submitted and due, when it ended, and which process ended it.
 //! [`Outcome::explain`] puts it into words.
 //!
 //! `Failed(WrongSize)`, `Failed(UnknownModel)`, `Dropped(FrontendLost)`, and a first
@@ -72,9 +72,9 @@
 //! The connection lives as long as any client, handle, input or ticket of it. [`Client::leave`]
 //! ends it in order: it waits for outstanding tasks, and the scheduler confirms. If the scheduler
 //! is stopped in order, tasks and new submits wait for the next one, for 10 s at most. If it is lost
-//! otherwise, submits are refused with [`SubmitReason::SchedulerLost`] until it is back.
-//! ([`Client::loss`] says what happened.) Then what is outstanding is submitted again, and the same
-//! tickets get the outcomes. Replies stay valid after everything else is gone.
+//! otherwise, the client refuses submits with [`SubmitReason::SchedulerLost`] until it is back.
+//! ([`Client::loss`] says what happened.) Then the client submits the outstanding tasks again, and the
+//! same tickets get the outcomes. Replies stay valid after the client has ended.
 #![forbid(unsafe_code)]
 
 mod cell;

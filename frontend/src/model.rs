@@ -82,11 +82,11 @@ impl ModelHandle {
         Ok(input)
     }
 
-    /// How long to wait before another submit, after tasks were dropped for `quota` (a task would be
-    /// let in then, if no other came first) or `queue_full` (a place is free then at the latest).
+    /// How long to wait before another submit, after tasks were dropped for `quota` (the scheduler
+    /// admits a task then, if no other comes first) or `queue_full` (a place is free then at the latest).
     /// `None` if nothing is known against submitting now.
     ///
-    /// The scheduler says so with each such outcome, in whole milliseconds; the last word counts.
+    /// The scheduler sends the time with each such outcome, in whole milliseconds; the latest one counts.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after_at(self.owner.session.clock.now())
     }

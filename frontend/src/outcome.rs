@@ -13,7 +13,7 @@ use baton_rdma::OutputRef;
 pub enum Outcome {
     /// The model's answer, in time or [late](Reply::late).
     Completed(Reply),
-    /// Given up before it was executed. Expected under overload: what is dropped could not have
+    /// Dropped before it was executed. Expected under overload: the task could not have
     /// been answered in time, or its place served others better.
     Dropped(DropReason, EndRecord),
     /// Something broke.
@@ -39,7 +39,7 @@ pub enum EndedBy {
     Scheduler,
     /// A backend.
     Backend,
-    /// This client itself: nobody else could.
+    /// This client itself, because no other process could.
     Client,
 }
 
@@ -51,13 +51,13 @@ pub struct EndRecord {
     pub submitted: Nanos,
     /// When the answer had to be there.
     pub deadline: Nanos,
-    /// When the client was told, or decided it.
+    /// When the client received or decided the outcome.
     pub ended: Nanos,
     /// The process that ended it.
     pub by: EndedBy,
     /// How often the client had submitted it again, to schedulers that came after the first.
     pub resubmitted: u32,
-    /// How long to wait before the next submit to the model, if the scheduler said so; zero if not.
+    /// How long to wait before the next submit to the model, if the scheduler sent it; else zero.
     pub retry_after: Nanos,
 }
 

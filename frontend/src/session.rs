@@ -1,8 +1,8 @@
 //! What the application's threads and the I/O thread share once the client has joined.
 //!
 //! Towards the I/O thread: commands, through a queue with room for everything the slots can cause.
-//! Towards the application: outcomes, through one [`Cell`] per slot. Invariant: an armed cell is
-//! ended, by a decided outcome or by [`Session::close`], whatever becomes of the I/O thread.
+//! Towards the application: outcomes, through one [`Cell`] per slot. Invariant: a decided outcome or
+//! [`Session::close`] ends each armed cell, even if the I/O thread dies.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,7 +28,7 @@ pub(crate) struct Model {
     pub(crate) output_bytes: u32,
     /// Position of its ModelThread among the client's.
     pub(crate) thread: usize,
-    /// Until when the scheduler would not accept another task, by its last word.
+    /// Until when the scheduler would not accept another task, by its latest message.
     pub(crate) closed_until: Arc<AtomicU64>,
 }
 
@@ -60,10 +60,10 @@ pub(crate) struct Task {
     /// The id it got first, under which its ticket knows it.
     pub(crate) ticket: TaskId,
     /// In which of the client's lives it was sent last: how often this client had joined by then. 0:
-    /// in none yet. [`GIVEN_BACK`]: whoever had it wants it no more.
+    /// in none yet. [`GIVEN_BACK`]: the scheduler has given it back.
     pub(crate) life: u32,
-    /// In which life it was sent last, whoever has it now: its answer is stamped by the clock of that
-    /// life's scheduler.
+    /// In which life it was sent last, also after it was given back: the clock of that life's scheduler
+    /// stamps its answer.
     pub(crate) sent_in: u32,
     /// How often it was submitted again.
     pub(crate) resubmitted: u32,
@@ -77,12 +77,12 @@ pub(crate) struct Task {
     pub(crate) input_bytes: u32,
 }
 
-/// [`Task::life`] of a task that a scheduler has given back: nobody has it, and it needs a new id.
+/// [`Task::life`] of a task that a scheduler has given back: it needs a new id.
 pub(crate) const GIVEN_BACK: u32 = u32::MAX;
 
 /// Commands a slot can have in the queue at once: its submit, its cancel, and the cancel of the
-/// task before. (A slot goes round only after its submit was taken out, and a ticket sends its
-/// cancel before it lets go.)
+/// task before. (A slot is reused only after its submit was taken out, and a ticket sends its
+/// cancel before it releases the slot.)
 const COMMANDS_PER_SLOT: usize = 3;
 
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub(crate) struct Session {
     leaving: AtomicBool,
     /// Submits are refused because of the loss. A submit looks here and takes no lock.
     refusing: AtomicBool,
-    /// The scheduler is lost and not looked for.
+    /// The scheduler is lost, and the client does not reconnect.
     given_up: AtomicBool,
     loss: Mutex<Option<Loss>>,
     farewell: OnceLock<Result<(), LeaveError>>,
@@ -209,7 +209,7 @@ impl Session {
         }
     }
 
-    /// The application wants to leave, or nobody is left to submit.
+    /// The application wants to leave, or has no handle left to submit with.
     pub(crate) fn begin_leaving(&self) {
         self.leaving.store(true, Ordering::Release);
         self.waker.wake();
@@ -236,7 +236,7 @@ impl Session {
         self.refusing.store(true, Ordering::Release);
     }
 
-    /// I/O thread: no more submits at all.
+    /// I/O thread: refuses all submits from now on.
     pub(crate) fn give_up(&self, loss: Loss) {
         tracing::warn!(%loss, "the scheduler is lost for good");
         *self.lock() = Some(loss);
@@ -250,7 +250,7 @@ impl Session {
         self.refusing.store(false, Ordering::Release);
     }
 
-    /// True if the scheduler is lost and not looked for.
+    /// True if the scheduler is lost and the client does not reconnect.
     pub(crate) fn given_up(&self) -> bool {
         self.given_up.load(Ordering::Acquire)
     }
@@ -285,7 +285,7 @@ impl Session {
         self.loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cell, not the slab, decides here who is first: [`Session::close`] knows no task ids.
+    /// The cell, not the slab, decides here which end comes first: [`Session::close`] has no task ids.
     fn end_leftover(&self, cell: &Cell) {
         let record = EndRecord::new(self.clock.now(), EndedBy::Client, 0);
         let (outcome, count) = match self.loss() {

@@ -13,9 +13,9 @@ use crate::outcome::{EndRecord, EndedBy, Outcome};
 
 /// The claim to one task's outcome. Poll it, block on it, or await it with any executor.
 ///
-/// The outcome comes at the latest `lease_grace` after the deadline, whatever dies. It is handed
-/// out once. From then on the ticket is stale, for its slot may have another task; who asks again
-/// gets `Failed(StaleGeneration)` at once.
+/// The outcome comes at the latest `lease_grace` after the deadline, whatever dies. The ticket returns
+/// it once. From then on the ticket is stale, because its slot may have another task; asking again
+/// returns `Failed(StaleGeneration)` at once.
 ///
 /// Dropping a ticket cancels its task; the slot is free again once the outcome has arrived.
 #[derive(Debug)]
@@ -80,8 +80,8 @@ impl Ticket {
         self.take(|ticket| ticket.owner.session.cell(ticket.task).wait(timeout))
     }
 
-    /// Asks for the task to be given up. The outcome still follows: `Dropped(Cancelled)`, or
-    /// whatever it became if this came too late.
+    /// Asks the scheduler to drop the task. The outcome still follows: `Dropped(Cancelled)`, or
+    /// the task's own outcome if the request came too late.
     pub fn cancel(&mut self) {
         if self.progress == Progress::Outstanding {
             self.progress = Progress::Cancelled;

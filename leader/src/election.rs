@@ -1,8 +1,8 @@
 //! One scheduler's way to lead and to stop in time, as a pure state machine.
 //!
 //! In: `now`, and etcd's answers with the moment their request was sent. Out: the next request, or until
-//! when to wait. One request is under way at a time. A request without an answer may have been carried out,
-//! or be so later; the states below are safe either way.
+//! when to wait. One request is under way at a time. etcd may have carried out a request without an answer,
+//! or may do so later; the states below are safe either way.
 //!
 //! ```text
 //! standby ── nobody leads ──▶ granting ──▶ campaigning ── won ──▶ leading ── not renewed in time ──▶ lost
@@ -14,7 +14,7 @@ use baton_core::Nanos;
 
 use crate::etcd_messages::{EtcdRequest, EtcdResponse, Holder, LeaseId};
 
-/// How often a standby looks whether somebody leads.
+/// How often a standby checks whether another scheduler leads.
 const LOOK_EVERY: Nanos = Nanos::from_millis(200);
 /// The pause after a request that etcd did not answer.
 const RETRY: Nanos = Nanos::from_millis(50);
@@ -81,7 +81,7 @@ enum State {
     Ended(End),
 }
 
-/// The state machine. It reads no clock and asks nobody.
+/// The state machine. It reads no clock and sends no request itself.
 #[derive(Clone, Debug)]
 pub struct Election {
     renew_every: Nanos,
@@ -90,7 +90,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// A standby that looks at its first step. `ttl` is what it asks leases for.
+    /// A standby that checks the key at its first step. `ttl` is the duration of the leases it requests.
     pub fn new(ttl: Nanos) -> Self {
         let state = State::Standby { at: Nanos::ZERO };
         Self { renew_every: Self::patience(ttl), state, leader: None }
@@ -123,8 +123,8 @@ impl Election {
         }
     }
 
-    /// The answer to the last request, sent at `sent` (read before sending) and here at `now`. `None`:
-    /// there is none, or not in time.
+    /// The answer to the last request, sent at `sent` (read before sending) and received at `now`. `None`:
+    /// no answer came, or not in time.
     pub fn answered(&mut self, sent: Nanos, now: Nanos, answer: Option<EtcdResponse>) {
         self.expire(now);
         let again = now + RETRY;
@@ -168,7 +168,7 @@ impl Election {
         };
     }
 
-    /// Gives up what it has, and ends. Who leads must have stopped serving before.
+    /// Gives back its lease, and ends. A leader must have stopped serving before.
     pub fn resign(&mut self, now: Nanos) {
         self.state = match self.state {
             State::Campaigning { lease }
@@ -189,7 +189,7 @@ impl Election {
         }
     }
 
-    /// Who led when it looked last, if it does not lead itself.
+    /// The leader at the last check, unless this scheduler leads itself.
     pub fn leader(&self) -> Option<Holder> {
         self.leader
     }
@@ -206,7 +206,7 @@ impl Election {
         };
     }
 
-    /// Who has the key while we hold `lease` and may have campaigned with it.
+    /// The next state, given the key's holder, while we hold `lease` and may have campaigned with it.
     fn held_by(&mut self, holder: Option<Holder>, lease: Lease, now: Nanos) -> State {
         match holder {
             None => State::Campaigning { lease },

@@ -148,7 +148,7 @@ impl Campaign {
         }
     }
 
-    /// Tells what has changed.
+    /// Extends the lease deadline, or reports a change of leadership to the scheduler.
     fn proclaim(&mut self) {
         match (self.election.lease_deadline(self.clock.now()), &self.lease_deadline) {
             // If the agents have stopped meanwhile, the scheduler must end; it sees so itself.

@@ -17,15 +17,15 @@ use ureq::Agent;
 use crate::etcd_messages::{EtcdRequest, EtcdResponse, Holder, LeaseId};
 use crate::tls::{self, EtcdFilesError};
 
-/// Longer answers are none of ours.
+/// Answers to our requests are never longer.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
-/// gRPC's code in an error's body: there is no such lease.
+/// gRPC's code in an error's body: the lease does not exist.
 const NOT_FOUND: i64 = 5;
 
 /// Why there is no answer.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// Nobody answers, or not in time.
+    /// The endpoint does not answer, or not in time.
     #[error("etcd at {endpoint}: {problem}; start it, or correct `etcd` in [scheduler]")]
     Unreachable {
         /// The endpoint.
@@ -33,7 +33,7 @@ pub enum EtcdError {
         /// What went wrong.
         problem: String,
     },
-    /// There is no secure connection.
+    /// No secure connection.
     #[error("no secure connection to etcd at {endpoint}: {problem}")]
     Untrusted {
         /// The endpoint.
@@ -41,7 +41,7 @@ pub enum EtcdError {
         /// What is wrong, and the fix.
         problem: String,
     },
-    /// It said no.
+    /// etcd refused the request.
     #[error(
         "etcd at {endpoint} refuses {path} ({status}): {problem}; \
          it must be etcd 3.4 or later, without authentication"
@@ -56,7 +56,7 @@ pub enum EtcdError {
         /// Its words.
         problem: String,
     },
-    /// It said what etcd does not say.
+    /// The answer is not one that etcd gives.
     #[error("{endpoint}{path} answers as no etcd does: {problem}; is it one?")]
     Nonsense {
         /// The endpoint.
@@ -73,7 +73,7 @@ pub enum EtcdError {
 pub(crate) struct Etcd {
     agent: Agent,
     endpoints: Vec<String>,
-    /// Which of them is asked.
+    /// The endpoint that gets the next request.
     at: usize,
     lease_ttl_s: u32,
     /// The leader's key, as the gateway wants it.
@@ -229,7 +229,7 @@ impl Etcd {
     }
 }
 
-/// etcd hangs up without a word on whoever speaks TLS and should not, or should and does not.
+/// etcd closes the connection without a reason if the peer speaks TLS and etcd does not, or the reverse.
 fn problem(error: &ureq::Error, endpoint: &str) -> String {
     let hangs_up =
         matches!(error, ureq::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof);

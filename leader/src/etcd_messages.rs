@@ -1,4 +1,4 @@
-//! What is asked of etcd, and what it answers.
+//! The requests to etcd, and its answers.
 
 use std::net::SocketAddr;
 
@@ -15,29 +15,29 @@ pub struct Holder {
     pub lease: LeaseId,
     /// etcd's revision when the key was made: every leader's is higher than its predecessor's.
     pub epoch: u64,
-    /// Where it listens; `None` if what stands there is no address.
+    /// Where it listens; `None` if the value is not an address.
     pub addr: Option<SocketAddr>,
 }
 
 /// One request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EtcdRequest {
-    /// Who leads?
+    /// Asks for the holder of the key.
     Look,
     /// A new lease, please.
     Grant,
-    /// The key, bound to this lease, if nobody has it.
+    /// Takes the key, bound to this lease, if it is free.
     Campaign(LeaseId),
     /// This lease for its full time again.
     Renew(LeaseId),
-    /// No more of this lease; what is bound to it goes with it.
+    /// Ends this lease; the key bound to it goes with it.
     Revoke(LeaseId),
 }
 
-/// What etcd says.
+/// etcd's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EtcdResponse {
-    /// To a look, and to a campaign that came too late: who has the key.
+    /// To a look, and to a campaign that came too late: the holder of the key.
     Held(Option<Holder>),
     /// To a grant.
     Granted {
@@ -51,12 +51,12 @@ pub enum EtcdResponse {
         /// See [`Holder::epoch`].
         epoch: u64,
     },
-    /// To a renewal: so long from some moment between request and answer.
+    /// To a renewal: the lease's duration, from some moment between request and answer.
     Renewed {
         /// How long.
         ttl: Nanos,
     },
-    /// There is no such lease any more.
+    /// The lease no longer exists.
     Gone,
     /// To a revocation.
     Revoked,

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | what a scheduler does to lead, and when it must stop: pure | [`Election`] |
 //! | its requests to etcd, over HTTP | `etcd`, `tls` |
-//! | the thread that asks them | [`ElectionThread`] |
-//! | the same for members: who leads? | [`SchedulerLocator`] |
+//! | the thread that sends them | [`ElectionThread`] |
+//! | for members: where the leader is | [`SchedulerLocator`] |
 //!
 //! **Invariant.** While a scheduler's [`LeaseDeadline`](baton_topo::LeaseDeadline) lasts, the key in etcd is bound to its
-//! lease, and that lease has not ended. So two of them never act at once, as long as no clock here runs slower
-//! than etcd's by more than an eighth, and etcd keeps its word about leases.
+//! lease, and that lease has not ended. So two schedulers never act at once, as long as no clock here runs slower
+//! than etcd's by more than an eighth, and etcd keeps its promises about leases.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -38,7 +38,7 @@ pub enum StartError {
     /// The files for TLS cannot be used.
     #[error(transparent)]
     Files(#[from] EtcdFilesError),
-    /// The system has no more threads.
+    /// The system cannot start another thread.
     #[error("cannot start the thread that asks etcd: {0}")]
     Thread(#[from] io::Error),
 }

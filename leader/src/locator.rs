@@ -1,7 +1,7 @@
-//! Where members find the scheduler: at an address, or wherever etcd says that it leads.
+//! Where members find the scheduler: at a fixed address, or at the leader's address in etcd.
 //!
-//! A thread of its own asks etcd when a member wants to know, and keeps the last answer. So reading it never
-//! waits, and a member that has a scheduler asks nobody.
+//! A separate thread asks etcd when a member wants to know, and keeps the last answer. So reading it never
+//! waits, and a member that has a scheduler causes no request.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,25 +17,25 @@ use crate::etcd_messages::{EtcdRequest, EtcdResponse};
 
 /// How long one answer may take.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long before the answer is needed etcd is asked: many times what it takes, and little for a leader
-/// to change in.
+/// How long before the answer is needed the thread asks etcd: many times the duration of a request, and
+/// little time for the leader to change in.
 const AHEAD: Nanos = Nanos::from_millis(30);
-/// How often it is asked while somebody waits.
+/// How often the thread asks etcd while a caller waits.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// How long a process of the cluster that has just been started looks for a scheduler: processes are
-/// started in any order, and supervisors take a while.
+/// How long a process of the cluster tries to reach a scheduler when it starts: processes start
+/// in any order, and supervisors take a while.
 const START_PATIENCE: Nanos = Nanos::from_millis(15_000);
 
-/// Why there is no address.
+/// Why the locator has no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unknown {
     /// etcd has not answered yet.
     #[error("etcd has not said yet which scheduler leads")]
     NotYet,
-    /// There is no leader.
+    /// No scheduler leads.
     #[error("no scheduler leads: etcd has no key {key}; start one with this cluster file")]
     NoLeader {
-        /// The key looked for.
+        /// The key of the leader.
         key: String,
     },
     /// What leads has no address.
@@ -69,7 +69,7 @@ struct Lookup {
 
 #[derive(Debug)]
 struct Found {
-    /// Locked to copy it, never while etcd is asked.
+    /// Locked to copy it, never during a request to etcd.
     addr: Mutex<Result<SocketAddr, Unknown>>,
     changed: Condvar,
 }
@@ -81,7 +81,7 @@ impl From<SocketAddr> for SchedulerLocator {
 }
 
 impl SchedulerLocator {
-    /// Wherever the leader is, by `spec`'s etcd. It is asked for the first time at once.
+    /// The leader's address in `spec`'s etcd. The first request is sent at once.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -103,8 +103,8 @@ impl SchedulerLocator {
         Ok(locator)
     }
 
-    /// Has etcd asked. Call when the scheduler is lost and a `pause` begins: what [`SchedulerLocator::addr`]
-    /// says at its end is fresh.
+    /// Makes the thread ask etcd. Call when the scheduler is lost and a `pause` begins: the address that
+    /// [`SchedulerLocator::addr`] returns at its end is fresh.
     pub fn ask(&self, pause: Nanos) {
         if let Kind::Led(lookup) = &self.0 {
             // Full: the wish is there already.
@@ -131,7 +131,7 @@ impl SchedulerLocator {
         }
     }
 
-    /// How long the processes of a cluster look for a scheduler when they start: 15 s, and the
+    /// How long the processes of a cluster try to reach a scheduler when they start: 15 s, and the
     /// [succession](Self::succession) on top.
     pub fn start_patience(&self) -> Nanos {
         START_PATIENCE + self.succession()
@@ -163,7 +163,7 @@ impl Found {
     }
 }
 
-/// The thread: one answer per wish, until nobody can wish any more.
+/// The thread: one answer per request of a member, until the last locator is dropped.
 fn answer(wishes: &Receiver<Nanos>, mut etcd: Etcd, key: &str, found: &Found) {
     while let Ok(pause) = wishes.recv() {
         if pause > AHEAD {

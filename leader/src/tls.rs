@@ -1,5 +1,5 @@
-//! TLS towards etcd: the files of `etcd_ca`, `etcd_cert` and `etcd_key`, read once, and what goes wrong
-//! with it in words that name the fix.
+//! TLS towards etcd: the files of `etcd_ca`, `etcd_cert` and `etcd_key`, read once, and errors that name
+//! the fix.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -119,7 +119,7 @@ fn unfit(error: &Error) -> String {
     }
 }
 
-/// Why there is no secure connection to etcd; `None` if that is not what is wrong.
+/// Why the connection to etcd is not secure; `None` if the error has another cause.
 pub(crate) fn explain(error: &ureq::Error) -> Option<String> {
     let error = match error {
         ureq::Error::Rustls(error) => error,

@@ -75,7 +75,7 @@ pub enum EngineError {
         model: ModelId,
         /// Rows of the batch.
         batch: u32,
-        /// What the engine says.
+        /// The engine's message.
         problem: String,
     },
 }
@@ -111,7 +111,7 @@ pub struct JobDone {
     pub result: Result<(), EngineError>,
 }
 
-/// The executor's thread has died; the GPU slot cannot execute any more.
+/// The executor's thread has died, so the GPU slot can no longer execute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the executor's thread has died")]
 pub struct ExecutorDied;

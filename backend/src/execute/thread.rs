@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::{Engine, EngineError, Engines, Executor, ExecutorDied, Job, JobDone, measure};
 
-/// Where an executor's thread runs and what it is told about the process.
+/// Where an executor's thread runs, and what it needs to know about the process.
 #[derive(Clone, Debug)]
 pub struct Placing {
     /// Name, core and idling of the thread.
@@ -44,8 +44,8 @@ pub struct ThreadExecutor {
 }
 
 impl ThreadExecutor {
-    /// Starts a thread that loads `models`, then executes; `owner` is woken whenever a job has
-    /// finished. Blocks until the models are loaded, and measured if `placing` says so.
+    /// Starts a thread that loads `models`, then executes, and wakes `owner` whenever a job has
+    /// finished. Blocks until the models are loaded, and measured if `placing` asks for it.
     ///
     /// # Errors
     /// A model cannot be loaded, or the thread cannot be started.

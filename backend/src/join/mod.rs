@@ -1,10 +1,10 @@
 //! The conversation with the scheduler: joining, staying, leaving.
 //!
 //! In: what happens on the control connection and on the ModelThreads' connections. Out: the
-//! catalogue, this backend's ids, the scheduler's clock, and the connections actions arrive on and
-//! reports leave by. Every stage before Ready is bounded by one deadline, every stage after the
-//! catalogue by the heartbeat. An error from here ends the conversation, and the backend too unless
-//! another may go better.
+//! catalogue, this backend's ids, the scheduler's clock, and the connections for actions and reports.
+//! One deadline bounds every stage before Ready; the heartbeat bounds every stage after the
+//! catalogue. An error from here ends the conversation. It ends the backend too, unless another
+//! conversation may succeed.
 
 mod reach;
 
@@ -34,16 +34,16 @@ const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0
 #[derive(Debug)]
 pub(crate) struct Join {
     stage: Stage,
-    /// Since when a scheduler is looked for; set by the first poll.
+    /// When the attempts to reach a scheduler began; set by the first poll.
     began: Option<Nanos>,
-    /// For how long that may be, until this backend is let in.
+    /// How long the attempts may take, until this backend has joined.
     patience: Nanos,
-    /// When it is tried to connect, or an attempt under way is given up.
+    /// When the next attempt to connect begins, or the one under way times out.
     retry_at: Nanos,
     backoff: Backoff,
     /// Why the last attempt to connect failed.
     problem: String,
-    /// The log says that there is no scheduler yet.
+    /// The log already says that there is no scheduler yet.
     told: bool,
     control: Option<ConnId>,
     locator: SchedulerLocator,
@@ -60,7 +60,7 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// A conversation with the scheduler, not begun. `backoff` says when to try again if there is
+    /// A conversation with the scheduler, not begun. `backoff` determines when to retry if there is
     /// no scheduler yet, `patience` for how long.
     pub(crate) fn new(locator: SchedulerLocator, backoff: Backoff, patience: Nanos) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Join {
         }
     }
 
-    /// A new conversation with whoever is the scheduler by then, after a pause.
+    /// A new conversation after a pause, with the scheduler that leads by then.
     pub(crate) fn again(&self, now: Nanos) -> Self {
         let mut next = Self::new(self.locator.clone(), self.backoff.clone(), self.patience);
         next.pause(now);
@@ -183,10 +183,10 @@ impl Join {
         }
     }
 
-    /// A connection is up. False if it is none of the scheduler's.
+    /// A connection is up. False if it is not one of the scheduler's.
     ///
     /// # Errors
-    /// Something else answers at the scheduler's address.
+    /// Another program answers at the scheduler's address.
     pub(crate) fn on_opened(&mut self, conn: ConnId, peer: &Peer) -> Result<bool, BackendError> {
         if self.is_control(conn) {
             if peer.role != Role::Control {
@@ -237,7 +237,7 @@ impl Join {
         Ok(true)
     }
 
-    /// A connection is no longer there. False if it was none of the scheduler's.
+    /// A connection has closed. False if it was not one of the scheduler's.
     pub(crate) fn forget(&mut self, conn: ConnId) -> bool {
         let thread = self.threads.iter_mut().find(|thread| **thread == Some(conn));
         let known = if self.control == Some(conn) { Some(&mut self.control) } else { thread };
@@ -362,7 +362,7 @@ impl Join {
         Ok(())
     }
 
-    /// Says Ready once everything is.
+    /// Sends Ready once everything is ready.
     fn advance<T: Transport>(&mut self, transport: &mut T) -> Result<(), BackendError> {
         let synced = self.heartbeat.as_ref().is_some_and(Heartbeat::is_synced);
         if self.stage == Stage::Threads && synced && self.threads_open == self.threads.len() {

@@ -33,7 +33,7 @@ impl Join {
         }
     }
 
-    /// This attempt came to nothing; the next one may not.
+    /// This attempt failed; the next one may succeed.
     fn retry(&mut self, now: Nanos, problem: String) {
         if !std::mem::replace(&mut self.told, true) {
             tracing::info!(scheduler = %self.scheduler, problem, "no scheduler yet; it is looked for");
@@ -42,14 +42,14 @@ impl Join {
         self.pause(now);
     }
 
-    /// Tries again after a pause; by then it is known who leads.
+    /// Tries again after a pause; by then the locator knows the leader.
     pub(super) fn pause(&mut self, now: Nanos) {
         let pause = self.backoff.pause();
         self.locator.ask(pause);
         self.retry_at = now + pause;
     }
 
-    /// Nobody there yet is worth waiting for; somebody else is not.
+    /// Retries while no scheduler answers; fails if another program does.
     pub(super) fn try_again(
         &mut self,
         reason: &CloseReason,

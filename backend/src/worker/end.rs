@@ -1,10 +1,10 @@
-//! The end of a backend, wanted or not, or of its time with one life of the scheduler: executing
-//! batches are answered, the answers leave, the connections are closed, then it is over, or the backend
-//! begins to join anew. Batches that do not execute yet are the scheduler's to re-queue, which it does
-//! when our connections close, or the frontends' to submit again, if the scheduler has died.
+//! The end of a backend, wanted or not, or of its time with one life of the scheduler. The backend
+//! answers executing batches, lets the answers leave, and closes the connections. Then it ends, or
+//! begins to join anew. The scheduler queues the batches that do not execute yet again when our
+//! connections close; if the scheduler has died, the frontends submit them again.
 //!
-//! Nothing of one life reaches the next: frontends have other numbers in it, so a batch is through
-//! with answering, and every READ is back, before the backend joins again.
+//! Nothing of one life reaches the next. Frontends have other numbers in the next life, so every
+//! batch is answered, and every READ has returned, before the backend joins again.
 
 use baton_core::Nanos;
 use baton_rdma::Transport;
@@ -26,7 +26,7 @@ pub(super) struct End {
     result: Result<(), BackendError>,
     /// Not the backend's end: it joins again.
     rejoins: bool,
-    /// The present step is given up then.
+    /// When the present step times out.
     until: Nanos,
     step: Step,
 }
@@ -35,8 +35,8 @@ pub(super) struct End {
 enum Step {
     /// Batches execute or are being answered.
     Answering,
-    /// Answers and reports are still to leave: what is queued goes with its connection. Looked at again
-    /// then.
+    /// Answers and reports are still to leave: what is queued is lost with its connection. Checked again
+    /// at `look_at`.
     Sending {
         look_at: Nanos,
     },
@@ -51,7 +51,7 @@ impl End {
         (self.step == Step::Over).then_some(&self.result)
     }
 
-    /// When the present step is given up; `None` if it is not.
+    /// When the present step times out; `None` if it does not.
     pub(super) fn until(&self) -> Option<Nanos> {
         match self.step {
             Step::Sending { look_at } => Some(look_at),
@@ -68,7 +68,7 @@ impl End {
 }
 
 impl<T: Transport, E: Executor> Worker<T, E> {
-    /// What serves no more: the backend joins again, if that can help. One that has never served does so
+    /// The backend can no longer serve. It joins again if that can help; before it has ever served, only
     /// within the time it has to join.
     #[cold]
     pub(super) fn fail(&mut self, error: BackendError, now: Nanos) {
@@ -157,7 +157,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         1
     }
 
-    /// A new life: nobody is known, nothing is outstanding, the models are loaded.
+    /// A new life: no peer is known, no task is outstanding, the models are loaded.
     fn begin_again(&mut self, now: Nanos) {
         self.counters.batches_abandoned += self.gpus.iter_mut().map(Gpu::abandon).sum::<u64>();
         self.join = match &self.end {

@@ -42,7 +42,7 @@ pub struct Worker<T, E> {
     reads: Vec<Read>,
     /// When answers that a frontend did not take are tried again.
     reply_at: Option<Nanos>,
-    /// What the patience with those who take no answers is measured in.
+    /// The time in which the bounds on frontends that take no answers are measured.
     awake: AwakeTime,
     /// Which of all batch slots is answered first in the next pass.
     reply_from: usize,
@@ -108,7 +108,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         Counters { transport: self.transport.counters(), ..self.counters }
     }
 
-    /// Asks the scheduler to let this backend go: no more grants, then an end without error.
+    /// Asks the scheduler to let this backend leave: no more grants, then an end without error.
     pub fn leave(&mut self, now: Nanos) {
         if self.end.is_some() {
             return self.finish(Ok(()), now);
@@ -227,8 +227,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         started
     }
 
-    /// Time for which this process stood still counts against nobody who has an answer to take. Without
-    /// such it looks up more seldom, which comes to nothing.
+    /// Time for which this process was stopped does not count against a frontend that has an answer to
+    /// take. Without waiting answers the process runs less often, and the pause has no effect.
     fn excuse(&mut self, now: Nanos) {
         let pause = self.awake.pass(now);
         if pause > Nanos::ZERO {
@@ -296,7 +296,7 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
     }
 }
 
-/// FNV-1a of the name: backends are told apart by theirs.
+/// FNV-1a of the name, which distinguishes backends.
 fn seed_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

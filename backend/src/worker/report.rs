@@ -1,4 +1,4 @@
-//! What the worker tells about batches: answers to the frontends first, then the report to the
+//! The worker's messages about batches: answers to the frontends first, then the report to the
 //! ModelThread, so that a reported batch is an answered batch.
 
 use baton_core::Nanos;
@@ -43,7 +43,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         true
     }
 
-    /// Tells the ModelThread how a batch went; `span` is its execution on our clock.
+    /// Reports a batch's result to the ModelThread; `span` is its execution on our clock.
     pub(super) fn report(
         &mut self,
         gpu: usize,

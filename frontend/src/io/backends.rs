@@ -1,8 +1,8 @@
-//! Who may pull inputs and deliver answers: backends that present this client's token.
+//! The backends that may pull inputs and deliver answers: those that present this client's token.
 //!
 //! In: accepted connections. Out: whether a connection is authorised. A backend can be quicker
-//! than our own JoinAck, which brings the token; until then it is kept waiting, unauthorised. Each
-//! join brings another token; whoever had the former one is welcome until the client is open again.
+//! than our own JoinAck, which brings the token; until then it waits, unauthorised. Each join brings
+//! another token; a backend with the former token stays authorised until the client is open again.
 
 use baton_rdma::wire::Role;
 use baton_rdma::{ConnId, Peer};
@@ -19,7 +19,7 @@ pub(super) struct Backends {
     waiting: Vec<(ConnId, u64)>,
     /// Authorised by a former token.
     former: Vec<ConnId>,
-    /// Were so and have been closed; what they said before may still be under way.
+    /// Formerly authorised, now closed; messages that they sent before may still be under way.
     parted: Vec<ConnId>,
 }
 
@@ -58,7 +58,7 @@ impl Backends {
         self.former.append(&mut self.authorised);
     }
 
-    /// Those who have only a former token, to be closed.
+    /// The connections that have only a former token, to be closed.
     pub(super) fn part(&mut self) -> Vec<ConnId> {
         self.parted.extend_from_slice(&self.former);
         std::mem::take(&mut self.former)

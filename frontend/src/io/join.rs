@@ -75,7 +75,7 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    /// Reserves the slabs, unless it has them from an earlier life, and asks to be let in.
+    /// Reserves the slabs, unless it has them from an earlier life, and asks to join.
     fn on_catalogue_end(&mut self, now: Nanos) -> Result<(), ConnectError> {
         if self.serving.is_some() {
             return self.on_catalogue_again(now);
@@ -197,7 +197,7 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    /// Tells the application, then the scheduler, and ends.
+    /// Reports the error to the application, notifies the scheduler, and ends.
     pub(super) fn give_up_join(&mut self, error: ConnectError) {
         self.stage = Stage::Ended;
         // No application has seen it.

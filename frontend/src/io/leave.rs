@@ -1,7 +1,7 @@
 //! The end of a client: it leaves, or its scheduler is lost for good.
 //!
-//! Either way no new tasks are accepted, outstanding ones are waited for, and only then does this
-//! side end. Backends stay connected meanwhile, for they may still have answers.
+//! Either way the client accepts no new tasks and waits for outstanding ones; only then does this
+//! side end. Backends stay connected meanwhile, because they may still have answers.
 
 use baton_core::{DropReason, Nanos, Unserved};
 use baton_rdma::wire::{Leave, RefuseCode};
@@ -74,7 +74,7 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    /// Ends what is still outstanding, and tells the scheduler not to bother.
+    /// Ends the tasks that are still outstanding, and cancels them at the scheduler.
     fn give_up(&mut self, now: Nanos) {
         while let Some(task) = self.serving.as_mut().and_then(|s| s.tasks.first()) {
             self.ask_for_cancel(task);

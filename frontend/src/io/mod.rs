@@ -52,18 +52,18 @@ pub struct Io<T: Transport> {
     transport: T,
     events: Events,
     stage: Stage,
-    /// When the present stage is given up. Nanos::MAX while open.
+    /// When the present stage times out. Nanos::MAX while open.
     stage_ends: Nanos,
-    /// When it was begun to look for the first scheduler.
+    /// When the client began its attempts to reach the first scheduler.
     began: Option<Nanos>,
-    /// The log says that there is none yet.
+    /// The log already says that there is no scheduler yet.
     told: bool,
     /// The scheduler of the last attempt.
     scheduler: SocketAddr,
     control: Option<ConnId>,
     threads: Vec<ThreadLink>,
     catalogue: Catalogue,
-    /// How long this side has been awake: it may have stood still with those it waits for.
+    /// How long this side has been awake: it may have been stopped together with its peers.
     awake: AwakeTime,
     /// Since when leases are over and not ended because something is not read yet, in time awake.
     behind_since: Option<Nanos>,
@@ -88,7 +88,7 @@ pub struct Io<T: Transport> {
     serving: Option<Serving>,
     /// Until the join has succeeded or failed.
     promise: Option<Promise>,
-    /// Dropped last: tells [`Client::leave`] that this side has ended.
+    /// Dropped last, which shows [`Client::leave`] that this side has ended.
     _ended: Sender<Infallible>,
 }
 
@@ -111,7 +111,7 @@ struct Serving {
     routes: Vec<usize>,
     /// Outstanding tasks of earlier lives that are still to be submitted in this one.
     pending: VecDeque<TaskId>,
-    /// When those that could not be yet are looked at again.
+    /// When to retry those that could not be submitted yet.
     pending_at: Option<Nanos>,
     /// When leaving stops waiting for outstanding tasks; set once the application leaves.
     leave_by: Option<Nanos>,

@@ -1,13 +1,13 @@
-//! The scheduler is lost and looked for until one is back, or the client leaves; or it is not there yet,
-//! and looked for until the first join's time is over.
+//! Reconnecting: the scheduler is lost, and the client retries until one is back or the client leaves; or
+//! there is no scheduler yet, and the client retries until the first join's time is over.
 //!
 //! In: the loss of an open client. Out: the same client, open again in a new life: with another
 //! number, another token, another clock, and the same slabs and tickets. Outstanding tasks whose
 //! deadline allows it are submitted again, each under the next generation of its slot.
 //!
-//! An answer of the life before counts until then, for it is the answer to the same input. From then on
-//! it is refused by its generation, and the backends of that life are let go of: they have nothing to
-//! read any more.
+//! An answer of the life before counts until then, because it answers the same input. From then on
+//! its generation refuses it, and the client closes the connections to the backends of that life: they
+//! have nothing left to read.
 
 use std::sync::Arc;
 
@@ -23,18 +23,18 @@ use crate::session::{GIVEN_BACK, Model, Task};
 const REACH: Nanos = Nanos::from_millis(1_000);
 /// Tasks submitted again per pass: bounds how long arrivals wait behind them.
 const TASKS_PER_PASS: usize = 256;
-/// How long after the client is back a scheduler without backends is given time for them to come back
-/// too, and how often it is asked again.
+/// How long after its return the client gives the backends time to come back too, and how often it
+/// submits again meanwhile.
 const GATHERING: Nanos = Nanos::from_millis(2_000);
 const ASK_AGAIN: Nanos = Nanos::from_millis(20);
 /// How long after an orderly stop submits wait for the next scheduler: longer than a restart takes.
 const HOLD: Nanos = Nanos::from_millis(10_000);
-/// When a task whose input is just being read is looked at again.
+/// When to retry a task whose input is being read at the moment.
 const BUSY_AGAIN: Nanos = Nanos::from_micros(500);
 
 impl<T: Transport> Io<T> {
-    /// An open client has lost its scheduler; `refused`: with a word of its own that it stops. What its
-    /// ModelThreads have sent is still read: perhaps they told what ended.
+    /// An open client has lost its scheduler; `refused`: the scheduler itself announced that it stops. The
+    /// client still reads what its ModelThreads have sent, because that may contain outcomes.
     pub(super) fn lose(&mut self, now: Nanos, loss: Loss, refused: bool) {
         self.orderly = std::mem::take(&mut self.stopping) || refused;
         self.holds_until = now + HOLD;
@@ -48,12 +48,12 @@ impl<T: Transport> Io<T> {
         self.pause(now, pause);
     }
 
-    /// When the connection to the scheduler is given up that is made now.
+    /// When a connection attempt that begins now times out.
     pub(super) fn attempt_ends(&self, now: Nanos) -> Nanos {
         self.join_ends(now).min(now + REACH)
     }
 
-    /// When a join that has got so far now is given up. The first one has one bound for all attempts.
+    /// When a join that has got so far now times out. The first one has one bound for all attempts.
     pub(super) fn join_ends(&self, now: Nanos) -> Nanos {
         let began = if self.life > 0 { None } else { self.began };
         began.unwrap_or(now) + self.config.connect_timeout
@@ -138,7 +138,7 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    /// The new catalogue is complete: asks to be let in, with the slabs there are.
+    /// The new catalogue is complete: asks to join, with the existing slabs.
     pub(super) fn on_catalogue_again(&mut self, now: Nanos) -> Result<(), ConnectError> {
         let Some(serving) = &mut self.serving else { return Ok(()) };
         let session = Arc::clone(&serving.session);
@@ -174,10 +174,10 @@ impl<T: Transport> Io<T> {
         tracing::info!(frontend = self.number.0, outstanding, "joined again");
     }
 
-    /// The scheduler gave a task back because it stops (it is kept for the next one), or because no
-    /// backend serves its model and this client has just come back, as the backends may (it is
-    /// submitted again soon, and if there is no time for that it ends by its deadline). True if the
-    /// task is kept.
+    /// The scheduler gave a task back. If it stops, the client keeps the task for the next scheduler. If
+    /// no backend serves the model and this client has just come back, the backends may come back too: the
+    /// client submits the task again soon; if there is no time for that, it ends by its deadline. True if
+    /// the task is kept.
     pub(super) fn keep(&mut self, now: Nanos, id: TaskId, reason: DropReason) -> bool {
         let gathering = now < self.gathering_until;
         let Some(serving) = &mut self.serving else { return false };
@@ -192,7 +192,7 @@ impl<T: Transport> Io<T> {
         serving.tasks.hold(id)
     }
 
-    /// Submits what is left of earlier lives. Returns for how many tasks that is settled now.
+    /// Submits the tasks of earlier lives again. Returns the number of tasks for which that is settled now.
     pub(super) fn resubmit(&mut self, now: Nanos) -> usize {
         if self.stage != Stage::Open {
             return 0;
@@ -215,8 +215,7 @@ impl<T: Transport> Io<T> {
         settled
     }
 
-    /// False if its input is just being read, or its answer is here and not taken in yet: it is looked
-    /// at again.
+    /// False if its input is being read, or its answer has arrived and is not processed yet: retry later.
     fn resubmit_next(&mut self, now: Nanos) -> bool {
         let number = self.number;
         let Some(serving) = &mut self.serving else { return true };
@@ -242,8 +241,8 @@ impl<T: Transport> Io<T> {
     }
 }
 
-/// What becomes of a task that no scheduler can serve in time any more. After an orderly stop, or if
-/// it was given back, nothing broke.
+/// The end of a task that no scheduler can serve in time any more: dropped after an orderly stop or if
+/// it was given back, because nothing broke; failed otherwise.
 pub(super) fn out_of_time(task: &Task, orderly: bool) -> Unserved {
     match orderly || task.life == GIVEN_BACK {
         true => Unserved::Dropped(DropReason::Deadline),

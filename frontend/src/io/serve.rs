@@ -88,8 +88,8 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    /// A wish: the outcome comes from whoever has the task. Nobody has one that waits for a
-    /// scheduler; it ends here and now.
+    /// Asks the process that has the task to end it; the outcome comes from there. A task that waits
+    /// for a scheduler ends here and now.
     fn cancel(&mut self, now: Nanos, ticket: TaskId) {
         let Some(serving) = &mut self.serving else { return };
         let Some(&task) = serving.tasks.of_ticket(ticket) else { return };
@@ -180,8 +180,8 @@ impl<T: Transport> Io<T> {
         serving.complete(&task, timing, len);
     }
 
-    /// Ends tasks nobody has answered in `lease_grace` after their deadline, and those that nobody has
-    /// at their deadline; but not before what has arrived is read.
+    /// Ends tasks without an outcome `lease_grace` after their deadline, and tasks that wait for a
+    /// scheduler at their deadline; but not before the client has read what has arrived.
     pub(super) fn expire_leases(&mut self, now: Nanos) -> usize {
         let first = self.serving.as_ref().and_then(|serving| serving.tasks.next_expiry());
         if first.is_none_or(|expires| expires > now) || self.is_behind() {

@@ -10,7 +10,7 @@ pub(super) enum Stage {
     /// Connecting to the ModelThreads and measuring the clock.
     Linking,
     Open,
-    /// The scheduler is lost; a pause before it is looked for.
+    /// The scheduler is lost; a pause before the next attempt.
     Away,
     /// Leave is sent, its confirmation awaited.
     Leaving,

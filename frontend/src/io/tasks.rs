@@ -37,8 +37,8 @@ impl Tasks {
         (task.ticket == ticket).then_some(task)
     }
 
-    /// Nobody has the task of this very id any more: it is worth keeping until its deadline. False if
-    /// there is no such task.
+    /// Marks the task with this id as held by no scheduler or backend, to be kept until its deadline.
+    /// False if there is no such task.
     pub(super) fn hold(&mut self, id: TaskId) -> bool {
         let Some(task) = self.remove(id) else { return false };
         self.insert(Task { life: GIVEN_BACK, ..task }, task.deadline);

@@ -138,7 +138,7 @@ fn unique_names<T>(entries: &[Entry<'_, T>], name: impl Fn(&T) -> &String) {
     }
 }
 
-/// An objective that even an idle cluster misses is a mistake; one without slack deserves a word.
+/// An objective that even an idle cluster misses is a mistake; one without slack is a warning.
 fn objective(section: &Section<'_>, model: &ModelSpec, network: &NetworkSpec) {
     let single = model.profile.latency(1);
     let needed = single + network.ctrl + network.data_per_task + network.response;

@@ -62,7 +62,7 @@ pub struct EtcdSpec {
     pub endpoints: Vec<String>,
     /// Under which keys; a cluster's own.
     pub prefix: String,
-    /// How long a leader that is heard of no more keeps the others from leading, seconds.
+    /// How long a silent leader keeps the others from leading, seconds.
     pub lease_ttl_s: u32,
     /// The connections to etcd are encrypted; `None`: they are not.
     pub tls: Option<EtcdTlsSpec>,

@@ -7,9 +7,9 @@ use crate::cluster_file::cluster::{EtcdIdentity, EtcdSpec, EtcdTlsSpec};
 use crate::cluster_file::section::{Section, shorten};
 use crate::cluster_file::tls;
 
-/// Members of an etcd cluster; more than nine are of no use to anybody.
+/// Members of an etcd cluster; more than nine have no use.
 const ENDPOINTS_MAX: usize = 16;
-/// Where a cluster's keys are unless the file says otherwise.
+/// The default prefix of a cluster's keys.
 const PREFIX: &str = "/baton/default";
 /// etcd as it is set up by default grants no shorter lease.
 const LEASE_TTL_S: u32 = 2;

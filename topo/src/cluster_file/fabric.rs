@@ -12,7 +12,7 @@ use crate::cluster_file::tls::TlsSpec;
 pub enum TransportChoice {
     /// Verbs or nothing: a host or a peer without is an error.
     Rdma,
-    /// TCP; no RDMA device is looked at.
+    /// TCP; no RDMA device is opened.
     Tcp,
     /// Verbs with every peer that has it too, TCP with the others; the reason is logged.
     #[default]
@@ -38,9 +38,9 @@ pub struct VerbsConfig {
     pub read_depth: u8,
     /// Peers the device's budget of READs to answer is divided by.
     pub peers: u32,
-    /// Inputs are read in pieces of at most so many bytes, so that sources can take turns.
+    /// Backends read inputs in pieces of at most this many bytes, so that sources can take turns.
     pub slice_bytes: u32,
-    /// A READ that has not completed so long after it was posted is given up, and its peer with it.
+    /// A READ that has not completed this long after it was posted is abandoned, and its connection closed.
     /// A frontend lets a slot whose task ended without an answer rest for as long.
     pub read_timeout: Nanos,
     /// The device's own retransmission timer, as verbs count it: 4.096 µs · 2^n.

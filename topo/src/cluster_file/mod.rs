@@ -1,8 +1,8 @@
 //! Reads the cluster file: TOML text in; out comes a [`Cluster`], or everything that is wrong.
 //!
-//! Reading never stops at the first mistake: every key of every table is looked at
-//! (`tables.rs`, `model.rs`), `check.rs` compares what only makes sense together, and the
-//! caller gets the whole list with line numbers.
+//! Reading never stops at the first mistake. `tables.rs` and `model.rs` read every key of every
+//! table, `check.rs` checks values against each other, and the caller gets the whole list of
+//! mistakes with line numbers.
 
 mod check;
 mod cluster;
@@ -66,7 +66,7 @@ pub fn check_cluster(path: &Path) -> Checked {
 }
 
 /// [`check_cluster`] on text that is already in memory. `path` names it in problems, and relative
-/// model files are looked for in its folder.
+/// model files are relative to its folder.
 pub fn check_text(path: &Path, text: &str) -> Checked {
     let findings = Findings::new(path, text);
     let (tree, syntax_errors) = DeTable::parse_recoverable(text);

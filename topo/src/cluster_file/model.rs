@@ -19,7 +19,7 @@ const OUTPUT_BYTES_MAX: u32 = 1 << 20;
 const INPUT_BYTES: u32 = 224 * 224 * 3;
 /// An emulated engine answers with a checksum: one little-endian u64.
 const EMULATED_OUTPUT_BYTES: u32 = 8;
-/// Largest batch of an α, β profile unless the model says otherwise.
+/// Largest batch of an α, β profile unless the model sets it.
 const LINEAR_BATCH_MAX: u32 = 64;
 /// An f32.
 const FLOAT_BYTES: u32 = 4;

@@ -1,7 +1,7 @@
 //! What is wrong with a cluster file, where, and what to do about it.
 //!
-//! Reading reports into one [`Findings`]; nothing is printed or returned before the whole file has
-//! been looked at.
+//! The reader reports into one [`Findings`]; it prints or returns nothing before it has read the
+//! whole file.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! One table of the cluster file, read key by key.
 //!
-//! Every reader returns `None` both for a key that is absent and for one that was refused; the
-//! refusal is in the [`Findings`], so callers go on with a default and find the next problem.
+//! Every reader returns `None` both for a key that is absent and for one that it refuses. The
+//! refusal is in the [`Findings`], so callers continue with a default and find the next problem.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -28,7 +28,7 @@ pub(crate) struct Section<'a> {
     name: String,
     span: Range<usize>,
     entries: Option<&'a DeTable<'a>>,
-    /// Keys somebody asked for. What is left over at the end is unknown.
+    /// The keys that the readers have asked for. All others are unknown at the end.
     asked: RefCell<Vec<&'static str>>,
     findings: &'a Findings<'a>,
 }
@@ -200,7 +200,7 @@ impl<'a> Section<'a> {
         Some(names)
     }
 
-    /// Every key nobody asked for is a mistake: most likely a misspelt one.
+    /// Every key that no reader has asked for is a mistake, most likely a misspelt key.
     pub(crate) fn refuse_unread(&self) {
         let asked = self.asked.borrow();
         for key in self.entries.into_iter().flat_map(DeTable::keys) {

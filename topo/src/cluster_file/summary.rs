@@ -1,4 +1,4 @@
-//! A cluster file as it was understood, for people.
+//! A cluster file as it was understood, as text.
 
 use std::fmt;
 

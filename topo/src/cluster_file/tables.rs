@@ -1,7 +1,7 @@
 //! The tables of the cluster file, except `[[model]]`: keys, defaults and ranges.
 //!
-//! A refused value is replaced by its default so that reading can go on; the cluster is then never
-//! handed out, because the refusal is among the findings.
+//! The reader replaces a refused value by its default and continues. The caller never gets such a
+//! cluster, because the refusal is among the findings.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -20,7 +20,7 @@ use crate::cluster_file::section::{Section, shorten};
 use crate::cluster_file::tls;
 use crate::runtime::Idle;
 
-/// Where a scheduler listens unless told otherwise.
+/// The default address of a scheduler.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
 /// ModelThreads of one scheduler.
 const MODEL_THREADS_MAX: u32 = 256;
@@ -34,7 +34,7 @@ const MEMBER_TIMEOUT_MS: RangeInclusive<f64> = 200.0..=60_000.0;
 /// A network delay of more than a second is a mistake of unit.
 const DELAY_US: RangeInclusive<f64> = 0.0..=1e6;
 
-/// One `[[model]]` or `[[backend]]`: the section, and what it says unless that was refused.
+/// One `[[model]]` or `[[backend]]`: the section, and its content unless that was refused.
 #[derive(Debug)]
 pub(crate) struct Entry<'a, T> {
     pub(crate) section: Section<'a>,

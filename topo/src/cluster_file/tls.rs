@@ -1,5 +1,4 @@
-//! What an operator says about TLS between the members. Files are named here and read by
-//! `baton-rdma`.
+//! The keys of `[tls]`, TLS between the members. The files named here are read by `baton-rdma`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ pub struct TlsSpec {
     pub cert: PathBuf,
     /// PEM: the private key of `cert`.
     pub key: PathBuf,
-    /// Names that may act as scheduler; `None`: whoever has a certificate.
+    /// Names that may act as scheduler; `None`: any peer with a certificate.
     pub schedulers: Option<Vec<String>>,
     /// Names that may act as backend.
     pub backends: Option<Vec<String>>,
@@ -29,7 +28,7 @@ impl TlsSpec {
     }
 }
 
-/// The table, if the file has it. One that is incomplete is refused: half of TLS is none.
+/// The table, if the file has it. An incomplete table is refused: half of TLS is no TLS.
 pub(crate) fn tls(root: &Section<'_>, folder: &Path) -> Option<TlsSpec> {
     if !root.has("tls") {
         return None;

@@ -18,7 +18,7 @@ pub enum Status {
     Failure,
     /// Has no meaning on this host.
     NotApplicable,
-    /// Could not be looked at; says nothing about the host.
+    /// The doctor could not read it; says nothing about the host.
     CouldNotRead,
 }
 
@@ -38,13 +38,13 @@ impl Status {
 /// One line of the report.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Check {
-    /// What is looked at. Scripts may depend on it.
+    /// What the check examines. Scripts may depend on it.
     pub check: &'static str,
     /// Of which device, port or interface; `None`: of the host.
     pub of: Option<String>,
     /// How it came out.
     pub status: Status,
-    /// What is there, or why it cannot be told.
+    /// What the doctor found, or why it could not read it.
     pub seen: String,
     /// What should be there; `None` where nothing can be expected.
     pub expected: Option<String>,
@@ -69,7 +69,7 @@ impl Advice {
         Self { check, expected: expected.into(), fix: fix.into() }
     }
 
-    /// The finding. The fix is told only where there is something to do.
+    /// The finding. It has a fix only where there is something to do.
     pub(super) fn found(self, status: Status, seen: impl Into<String>) -> Check {
         let Self { check, expected, fix } = self;
         let fix = (status != Status::Ok && !fix.is_empty()).then_some(fix);
@@ -81,7 +81,7 @@ impl Advice {
         self.found(if good { Status::Ok } else { bad }, seen)
     }
 
-    /// Could not be looked at.
+    /// The doctor could not read it.
     pub(super) fn unread(self, why: impl Into<String>) -> Check {
         self.found(Status::CouldNotRead, why)
     }
@@ -134,7 +134,7 @@ pub struct Report {
     pub failures: usize,
     /// How many have no meaning here.
     pub not_applicable: usize,
-    /// How many could not be looked at.
+    /// How many the doctor could not read.
     pub could_not_read: usize,
 }
 

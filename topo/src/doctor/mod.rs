@@ -1,7 +1,7 @@
 //! Is this host fit for Baton? One line per check: what is seen, what is expected, what to do.
 //!
-//! Everything is read through a [`Sysroot`], so that the same code looks at a recorded tree. What only
-//! libibverbs knows is brought in by the caller ([`Verbs`]). A check that cannot be made says so; none
+//! The doctor reads everything through a [`Sysroot`], so that the same code examines a recorded tree. The
+//! caller supplies what only libibverbs knows ([`Verbs`]). A check that cannot be made reports that; none
 //! guesses.
 
 mod host;
@@ -17,7 +17,7 @@ use crate::machine::{Machine, Sysroot};
 pub use line::{Check, Report, Status};
 pub use need::Need;
 
-/// What libibverbs says of the device that would be used.
+/// What libibverbs reports about the device that would be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VerbsLimits {
     /// Its name.
@@ -45,15 +45,15 @@ pub struct VerbsLimits {
 /// What is known through libibverbs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verbs {
-    /// Nobody asked it, for this reason.
+    /// The caller did not query it, for this reason.
     NotAsked(&'static str),
     /// It, or the device, refused; the words end with what to do, after a semicolon.
     Refused(String),
-    /// What it said.
+    /// Its answer.
     Told(VerbsLimits),
 }
 
-/// Looks at everything.
+/// Runs every check.
 pub fn examine(root: &Sysroot, need: &Need, verbs: &Verbs) -> Report {
     let machine = Machine::read(root);
     let mut checks = host::checks(root, machine.as_ref().ok(), need);

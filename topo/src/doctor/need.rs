@@ -1,4 +1,4 @@
-//! What a host must give, as far as a cluster file tells. Pure.
+//! What a host must provide, as far as a cluster file determines it. Pure.
 
 use crate::cluster_file::CREDIT_BYTES;
 use crate::cluster_file::FabricSpec;
@@ -7,7 +7,7 @@ use crate::cluster_file::{Cluster, ModelSpec};
 /// The slab of one model as clients make it by default: 256 slots of 224 × 224 × 3 bytes.
 const ONE_SLAB_BYTES: u64 = 256 * 150_528;
 
-/// What is asked of the host.
+/// What the host must provide.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Need {
     /// Transport, device and bounds.
@@ -31,7 +31,7 @@ impl Need {
         }
     }
 
-    /// What the members of `cluster` need, at most: hosts are not told apart.
+    /// What the members of `cluster` need, at most: this does not distinguish hosts.
     pub fn of(cluster: &Cluster) -> Self {
         let (locked_bytes, locked_by) = largest(cluster);
         let credits = cluster.backends.iter().map(|backend| u64::from(backend.credit_bytes));

@@ -19,7 +19,7 @@ pub(super) fn checks(root: &Sysroot, machine: &Machine) -> Vec<Check> {
     checks
 }
 
-/// `with_speed`: idle GPUs slow their link down on purpose, so only their width tells something.
+/// `with_speed`: idle GPUs slow their link down on purpose, so only their width is significant.
 fn pci_link(root: &Sysroot, pci: &PciPlace, with_speed: bool) -> Check {
     let name = "pcie link";
     let fix = "reseat the card, or move it to a slot that is as wide and as fast";

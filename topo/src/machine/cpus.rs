@@ -106,7 +106,7 @@ pub struct Node {
     pub cpus: CpuSet,
     /// Its physical cores, by their first CPU.
     pub cores: CpuSet,
-    /// Its memory, bytes, where the kernel tells.
+    /// Its memory, bytes, where the kernel reports it.
     pub memory_bytes: Option<u64>,
 }
 
@@ -164,8 +164,8 @@ fn allowed(root: &Sysroot) -> Result<Option<CpuSet>, Unread> {
     Ok(list.and_then(|list| list.trim().parse().ok()))
 }
 
-/// Each CPU's core, named by the core's first CPU. Where the kernel tells nothing of siblings a CPU is
-/// a core.
+/// Each CPU's core, named by the core's first CPU. Where the kernel reports no siblings, a CPU is a
+/// core.
 fn first_siblings(root: &Sysroot, online: &CpuSet) -> Result<BTreeMap<usize, usize>, Unread> {
     let mut first_of = BTreeMap::new();
     for cpu in online.iter() {

@@ -1,8 +1,8 @@
 //! Which address of a port to speak from. Pure.
 //!
-//! A RoCE port has a table of addresses, several per network interface; a wrong choice fails only
-//! when the first packet is lost. So the choice is by rank here, and proved by whoever opens the
-//! device.
+//! A RoCE port has a table of addresses, several per network interface. A wrong choice fails only
+//! when the first packet is lost. So the choice is by rank here, and the code that opens the device
+//! proves it.
 
 use std::fmt;
 use std::net::Ipv6Addr;

@@ -1,4 +1,4 @@
-//! NVIDIA GPUs, as the PCI bus and the driver tell.
+//! NVIDIA GPUs, as the PCI bus and the driver report them.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::pci::PciPlace;
 use super::sysroot::{Sysroot, Unread};
 
 const NVIDIA: &str = "0x10de";
-/// PCI class of display controllers; the lower digits tell VGA from 3D.
+/// PCI class of display controllers; the lower digits distinguish VGA from 3D.
 const DISPLAY: &str = "0x03";
 
 /// One GPU.

@@ -56,7 +56,7 @@ impl Machine {
     }
 }
 
-/// The node a PCIe device is on: what the kernel says, or the only one there is.
+/// The node a PCIe device is on: the kernel's answer, or the only node there is.
 fn node_of(root: &Sysroot, pci: &PciPlace, only_node: Option<u32>) -> Result<Option<u32>, Unread> {
     let node: Option<i64> =
         root.value(&format!("/sys/bus/pci/devices/{}/numa_node", pci.address()))?;

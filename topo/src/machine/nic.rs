@@ -9,7 +9,7 @@ use super::gid::{Gid, GidKind};
 use super::pci::PciPlace;
 use super::sysroot::{Sysroot, Unread};
 
-/// Entries of a port's GID table that are looked at: verbs number them with one byte here.
+/// Entries of a port's GID table that are read: verbs number them with one byte here.
 const GIDS_MAX: usize = 256;
 
 /// A card, or one function of it.

@@ -1,9 +1,9 @@
 //! Which cores Baton's threads belong on. Pure: from the machine alone.
 //!
-//! A backend's I/O thread goes next to the card its inputs come in through, a GPU's thread next to its
-//! GPU, a scheduler's threads next to a card; each thread has a physical core to itself. Core 0 is
-//! left to the kernel where there are others, and isolated cores are taken first. Where that cannot be
-//! had nothing is pinned, and the plan says why.
+//! A backend's I/O thread goes next to the card through which its inputs arrive, a GPU's thread next to
+//! its GPU, a scheduler's threads next to a card. Each thread has a physical core to itself. The plan
+//! leaves core 0 to the kernel where there are others, and takes isolated cores first. Where that is not
+//! possible the plan pins nothing and gives the reason.
 
 use serde::Serialize;
 

@@ -27,7 +27,7 @@ pub enum SysrootError {
         /// The system's words.
         source: io::Error,
     },
-    /// It is no tree of a host.
+    /// It is not the tree of a host.
     #[error(
         "{path} holds neither sys/ nor proc/; give the root of a recorded tree, or leave --sysroot out"
     )]
@@ -51,7 +51,7 @@ impl Sysroot {
     /// The tree below `dir`.
     ///
     /// # Errors
-    /// There is no such folder, or it holds neither `sys` nor `proc`.
+    /// The folder does not exist, or holds neither `sys` nor `proc`.
     pub fn open(dir: &Path) -> Result<Self, SysrootError> {
         let root = fs::canonicalize(dir)
             .map_err(|source| SysrootError::Unreadable { path: dir.into(), source })?;
@@ -69,7 +69,7 @@ impl Sysroot {
         matches!(self.locate(path), Ok(Some(_)))
     }
 
-    /// A file's text without the white space around it; `None` if there is no such file.
+    /// A file's text without the white space around it; `None` if the file does not exist.
     ///
     /// # Errors
     /// It is there and cannot be read.
@@ -94,7 +94,7 @@ impl Sysroot {
         self.text(path)?.ok_or_else(|| unread(path, "there is no such file"))
     }
 
-    /// A file that holds one value; `None` if there is no such file.
+    /// A file that holds one value; `None` if the file does not exist.
     ///
     /// # Errors
     /// It is there and cannot be read, or holds something else.
@@ -104,7 +104,7 @@ impl Sysroot {
         parsed.map(Some).ok_or_else(|| unread(path, &format!("`{text}` was not expected there")))
     }
 
-    /// The names in a folder, numbers in them by size; none if there is no such folder.
+    /// The names in a folder, numbers in them by size; none if the folder does not exist.
     ///
     /// # Errors
     /// It is there and cannot be listed.

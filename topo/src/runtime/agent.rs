@@ -110,5 +110,5 @@ pub fn prepare_thread(placement: &Placement) {
     }
 }
 
-/// Linux rounds timeouts by 50 µs unless told otherwise; 1 ns is its "as exact as you can".
+/// Linux rounds timeouts by 50 µs by default; 1 ns requests the best precision it has.
 const TIMER_SLACK: Option<core::num::NonZeroU64> = core::num::NonZeroU64::new(1);

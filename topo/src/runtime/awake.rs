@@ -1,17 +1,17 @@
-//! How long an agent has been awake, which is what the silence of others is measured in.
+//! How long an agent has been awake: the time in which it measures the silence of its peers.
 //!
-//! In: the moment of each pass. Out: a time that stands still while the agent does. A thread that waits
-//! looks up at least every [`PARK_MAX`]; if more than that lies between two passes, it did not run: it was
-//! stopped, or wanted a core and got none. Others on its host may have stood still just as long, and what
-//! they have sent may not have been read. So nobody is blamed for what lies beyond the bound.
+//! In: the moment of each pass. Out: a time that stops while the agent does. A waiting thread wakes at
+//! least every [`PARK_MAX`]. If more than that lies between two passes, the thread did not run: it was
+//! stopped, or wanted a core and got none. Other processes on its host may have been stopped just as long,
+//! and their messages may be unread. So time beyond the bound does not count as silence.
 
 use baton_core::Nanos;
 
-/// Parked threads look up at least this often, so that `stop` is seen without a wake-up. No longer time
-/// between two passes counts as time awake.
+/// Parked threads wake at least this often, so that they see `stop` without a wake-up. At most this much
+/// time between two passes counts as time awake.
 pub const PARK_MAX: Nanos = Nanos::from_millis(100);
 
-/// The time during which its owner was awake. Its zero is no particular moment.
+/// The time during which its owner was awake. Its zero is arbitrary.
 #[derive(Clone, Debug)]
 pub struct AwakeTime {
     /// The longest that counts of the time between two passes.
@@ -28,12 +28,12 @@ impl Default for AwakeTime {
 }
 
 impl AwakeTime {
-    /// For an owner that looks up every `step` at least.
+    /// For an owner that runs a pass every `step` at least.
     pub fn in_steps_of(step: Nanos) -> Self {
         Self { step, seen: None, awake: Nanos::ZERO }
     }
 
-    /// A pass begins at `now`. Returns for how long its owner has stood still before it.
+    /// A pass begins at `now`. Returns for how long its owner was stopped before it.
     pub fn pass(&mut self, now: Nanos) -> Nanos {
         let gap = now - self.seen.replace(now).unwrap_or(now);
         self.awake = self.awake + gap.min(self.step);
@@ -51,8 +51,8 @@ impl AwakeTime {
     }
 }
 
-/// Whether nothing heard for `silence`, of time awake, is enough to take somebody for gone. What has
-/// arrived from it and is not read speaks for it, but not for ever.
+/// Whether `silence`, of time awake, is enough to declare a peer lost. Unread messages from the peer
+/// double the patience.
 pub fn is_gone(silence: Nanos, patience: Nanos, has_unread: bool) -> bool {
     let patience = if has_unread { patience.times(2) } else { patience };
     silence >= patience

@@ -1,8 +1,8 @@
 //! Until when a process may act on its lease.
 //!
-//! A process that leads by a lease may act until a deadline that is extended again and again. Once it was not extended in
-//! time, the process may never act again. Each agent checks the deadline itself, at every pass: one that did not run
-//! for a while finds out before it does anything else.
+//! A process that leads by a lease may act until a deadline, which the renewals of the lease extend. Once a renewal came
+//! too late, the process may never act again. Each agent checks the deadline itself, at every pass: an agent that did not
+//! run for a while notices before it does anything else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::runtime::Waker;
 #[derive(Clone, Debug)]
 pub struct LeaseDeadline(Arc<AtomicU64>);
 
-/// Stands for a deadline that has passed: it cannot be extended any more.
+/// Stands for a deadline that has passed: it can no longer be extended.
 const OVER: u64 = 0;
 
 impl LeaseDeadline {

@@ -1,5 +1,5 @@
-//! What every thread of ours stands on: the clock, agents and how they run, wake-ups, and deadlines that a thread
-//! that stood still cannot overrun.
+//! The base of every Baton thread: the clock, agents and how they run, wake-ups, and deadlines that a thread
+//! that was stopped cannot overrun.
 
 mod agent;
 mod awake;

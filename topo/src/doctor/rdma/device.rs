@@ -5,7 +5,7 @@ use crate::doctor::need::Need;
 use crate::doctor::{Verbs, VerbsLimits, counted};
 use crate::machine::{Nic, Port, Sysroot};
 
-/// A port that is used must be active; of others, one that is down is worth a word.
+/// A port that is used must be active; another port that is down is a warning.
 pub(super) fn port(nic: &Nic, port: &Port, used: bool, another_used: bool) -> Check {
     let (state, phys, layer, rate) = (&port.state, &port.phys_state, &port.link_layer, &port.rate);
     let seen = format!("{state}, {phys}, {layer}, {rate}");
@@ -41,7 +41,7 @@ pub(super) fn user_access(root: &Sysroot, nic: &Nic) -> Check {
     check.of(&nic.name)
 }
 
-/// What only libibverbs tells.
+/// What only libibverbs reports.
 pub(super) fn limits(verbs: &Verbs, need: &Need) -> Vec<Check> {
     let opened = Advice::new(
         "rdma library",
