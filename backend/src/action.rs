@@ -133,6 +133,7 @@ mod tests {
                 batch_max: 4,
                 input_bytes: 8,
                 output_bytes: 8,
+                input_is_fixed: true,
             },
             earliest: Nanos(earliest),
             latest: Nanos(latest),

@@ -28,12 +28,17 @@ pub(crate) struct ServedModel {
     pub(crate) input_bytes: u32,
     /// Bytes of one output row.
     pub(crate) output_bytes: u32,
+    /// Whether all inputs are that long.
+    pub(crate) input_is_fixed: bool,
 }
 
 impl ServedModel {
     /// Whether an input may have this length.
     pub(crate) fn takes(&self, input_bytes: u32) -> bool {
-        input_bytes == self.input_bytes
+        match self.input_is_fixed {
+            true => input_bytes == self.input_bytes,
+            false => (1..=self.input_bytes).contains(&input_bytes),
+        }
     }
 }
 
@@ -193,6 +198,7 @@ impl Catalog {
             batch_max: spec.profile.batch_max(),
             input_bytes: spec.input_bytes,
             output_bytes: spec.output_bytes,
+            input_is_fixed: spec.signature().input.is_fixed(),
         };
         match self.models[index].replace(served) {
             None => Ok(()),

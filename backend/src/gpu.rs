@@ -10,7 +10,7 @@ use baton_rdma::BatchBuffer;
 
 use crate::action::{ACTIONS_MAX, Action, ActionQueue};
 use crate::config::{BATCH_SLOTS, BackendConfig};
-use crate::execute::{Executor, ExecutorDied, Job, JobDone};
+use crate::execute::{Executor, ExecutorDied, Job, JobDone, Outputs};
 use crate::slot::{BatchSlot, Execution, Phase};
 
 /// A GPU slot.
@@ -34,8 +34,10 @@ pub(crate) struct Gpu<E> {
 pub(crate) struct Memory {
     /// Rows as they are pulled.
     pub(crate) inputs: Arc<BatchBuffer>,
-    /// Rows as the engine writes them; empty while the executor has them.
-    pub(crate) outputs: Vec<u8>,
+    /// How long each row is; empty while the executor has them.
+    pub(crate) lens: Vec<u32>,
+    /// Answers as the engine writes them; empty while the executor has them.
+    pub(crate) outputs: Outputs,
 }
 
 impl<E: Executor> Gpu<E> {
@@ -43,7 +45,8 @@ impl<E: Executor> Gpu<E> {
         let batch_max = config.batch_max();
         let memory = || Memory {
             inputs: BatchBuffer::new(config.input_bytes()),
-            outputs: Vec::with_capacity(config.output_bytes()),
+            lens: Vec::with_capacity(batch_max as usize),
+            outputs: Outputs::with_capacity(batch_max, config.output_bytes()),
         };
         Self {
             actions: ActionQueue::new(ACTIONS_MAX + BATCH_SLOTS, batch_max),
@@ -87,7 +90,9 @@ impl<E: Executor> Gpu<E> {
         self.is_dead = polled.is_err();
         let Some(mut done) = polled? else { return Ok(None) };
         self.is_busy = false;
-        self.memory[done.slot].outputs = std::mem::take(&mut done.outputs);
+        let memory = &mut self.memory[done.slot];
+        memory.outputs = std::mem::take(&mut done.outputs);
+        memory.lens = std::mem::take(&mut done.lens);
         self.slots[done.slot].finish(Execution {
             started: done.started,
             finished: done.finished,
@@ -119,12 +124,16 @@ impl<E: Executor> Gpu<E> {
         }
         let rows = memory.inputs.rows(batch, model.input_bytes);
         let mut outputs = std::mem::take(&mut memory.outputs);
-        outputs.resize(batch as usize * model.output_bytes as usize, 0);
+        outputs.reset(batch, model.output_bytes);
+        let mut lens = std::mem::take(&mut memory.lens);
+        lens.clear();
+        lens.extend(slot.executing().map(|task| task.input_bytes));
         let submitted = executor.submit(Job {
             slot: index,
             model: model.local,
-            batch,
             rows: rows.expect("a ready batch has no row lent"),
+            stride: model.input_bytes,
+            lens,
             outputs,
         });
         (*is_busy, *is_dead) = (submitted.is_ok(), submitted.is_err());

@@ -12,6 +12,7 @@ use baton_rdma::wire::{RefuseCode, TaskEnd, TaskResult};
 use baton_rdma::{ConnId, SendError, Transport};
 
 use crate::counters::Counters;
+use crate::execute::Outputs;
 use crate::peers::Peers;
 use crate::slot::{Answer, BatchSlot};
 
@@ -40,7 +41,7 @@ pub(crate) struct Stamp {
 /// Sends the answers that it can. True once every task of the batch is answered or cannot be.
 pub(crate) fn answer_all<T: Transport>(
     slot: &mut BatchSlot,
-    outputs: &[u8],
+    outputs: &Outputs,
     stamp: &Stamp,
     now: Nanos,
     peers: &mut Peers,
@@ -96,12 +97,16 @@ fn send<T: Transport>(
     conn: ConnId,
     answer: Answer,
     slot: &BatchSlot,
-    outputs: &[u8],
+    outputs: &Outputs,
     stamp: &Stamp,
     transport: &mut T,
 ) -> Result<(), SendError> {
-    match answer {
-        Answer::Output(task, row) => {
+    let (task, output) = match answer {
+        Answer::Output(task, row) => (task, outputs.row(row)),
+        Answer::Failed(task, reason) => (task, Err(reason)),
+    };
+    match output {
+        Ok(output) => {
             let result = TaskResult {
                 task: task.0.into(),
                 started_ns: stamp.started.0.into(),
@@ -110,11 +115,9 @@ fn send<T: Transport>(
                 variant: 0.into(),
                 gpu: stamp.gpu.into(),
             };
-            let bytes = outputs.len() / slot.executed_rows() as usize;
-            let at = row as usize * bytes;
-            transport.reply(conn, &result, &outputs[at..at + bytes])
+            transport.reply(conn, &result, output)
         }
-        Answer::Failed(task, reason) => {
+        Err(reason) => {
             let end = TaskEnd {
                 task: task.0.into(),
                 kind: FAILED,

@@ -11,7 +11,7 @@
 
 use baton_core::{FailReason, FrontendId, Nanos, TaskId};
 
-use crate::action::Action;
+use crate::action::{Action, BatchTask};
 
 /// Where a batch slot is in its cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -129,6 +129,12 @@ impl BatchSlot {
     /// Rows that execute, or executed. Meaningful from Executing on.
     pub(crate) fn executed_rows(&self) -> u32 {
         self.order.len() as u32
+    }
+
+    /// The tasks that execute, or executed, row by row. Meaningful from Executing on.
+    pub(crate) fn executing(&self) -> impl Iterator<Item = &BatchTask> {
+        let tasks = self.action.as_ref().map_or(&[][..], |action| &action.tasks);
+        self.order.iter().map(|&row| &tasks[usize::from(row)])
     }
 
     /// Takes an action: every row is being read from now on.

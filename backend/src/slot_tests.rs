@@ -3,7 +3,6 @@
 use baton_core::ModelId;
 
 use super::*;
-use crate::action::BatchTask;
 use crate::catalog::ServedModel;
 
 const TOLD: Execution = Execution { started: Nanos(100), finished: Nanos(200), succeeded: true };
@@ -20,6 +19,7 @@ fn fetching(frontends: &[u16]) -> BatchSlot {
         batch_max: 8,
         input_bytes: 8,
         output_bytes: 8,
+        input_is_fixed: true,
     };
     let tasks = frontends
         .iter()

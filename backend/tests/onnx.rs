@@ -6,11 +6,12 @@ mod onnx_files;
 
 use std::path::{Path, PathBuf};
 
-use baton_backend::execute::{Engine, EngineError, Onnx, measure};
-use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
-use baton_topo::{Clock, EngineSpec, ModelSpec};
+use baton_backend::execute::{Engine, EngineError, Inputs, Onnx, Outputs, measure};
+use baton_core::{FailReason, ModelId, Nanos};
+use baton_topo::signature::TensorRef;
+use baton_topo::{Clock, EngineSpec, ModelSpec, check_text};
 
-use onnx_files::{Dim, FLOAT, INT64, model_file};
+use onnx_files::{BOOL, Dim, FLOAT, FLOAT16, INT64, STRING, model_file};
 
 /// True if the tests below can run.
 fn has_runtime() -> bool {
@@ -21,34 +22,41 @@ fn has_runtime() -> bool {
     set
 }
 
-fn spec(file: PathBuf, input_shape: &[u32], output_floats: u32, batch_max: u32) -> ModelSpec {
-    let profile = Profile::linear(Nanos::from_micros(50), Nanos::from_micros(300), batch_max);
-    ModelSpec {
-        id: ModelId(2),
-        name: "mine".into(),
-        subcluster: SubclusterId(0),
-        profile: profile.unwrap(),
-        slo: Nanos::from_millis(50),
-        input_bytes: input_shape.iter().product::<u32>() * 4,
-        output_bytes: output_floats * 4,
-        queue_capacity: 16,
-        quota: QuotaLimits::default(),
-        expected_rps: None,
-        engine: EngineSpec::Onnx { file, input_shape: input_shape.to_vec() },
-    }
+/// What a cluster file makes of a model file and more keys, or its problems.
+fn described(file: &Path, keys: &str) -> Result<ModelSpec, String> {
+    let model = format!("name = \"mine\"\nslo_ms = 50\nfile = \"{}\"\n{keys}", file.display());
+    let text = format!("[[model]]\n{model}\n[[backend]]\nname = \"b\"\n");
+    let cluster = check_text(Path::new("c.toml"), &text).cluster;
+    let said = |problems: Vec<baton_topo::Problem>| {
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    cluster.map(|mut cluster| cluster.models.remove(0)).map_err(said)
+}
+
+fn spec(file: &Path, keys: &str) -> ModelSpec {
+    described(file, keys).unwrap()
 }
 
 fn load(spec: &ModelSpec) -> Result<Onnx, EngineError> {
     let mut engine = Onnx::default();
-    engine.load(std::slice::from_ref(spec)).map(|()| engine)
+    engine.load(spec).map(|()| engine)
 }
 
-/// The error of loading `spec`; must name the model and its file.
-fn refusal(spec: &ModelSpec) -> String {
-    let error = load(spec).err().expect("the model is refused").to_string();
-    let EngineSpec::Onnx { file, .. } = &spec.engine else { unreachable!("an ONNX model") };
-    assert!(error.contains("`mine`") && error.contains(&file.display().to_string()), "{error}");
-    error
+/// Executes rows of any lengths; the answers, or why there is none.
+fn execute(
+    engine: &mut Onnx,
+    spec: &ModelSpec,
+    rows: &[Vec<u8>],
+) -> Vec<Result<Vec<u8>, FailReason>> {
+    let lens: Vec<u32> = rows.iter().map(|row| row.len() as u32).collect();
+    let stride = spec.input_bytes as usize;
+    let padded = |row: &Vec<u8>| [&row[..], &vec![0xee; stride - row.len()]].concat();
+    let bytes: Vec<u8> = rows.iter().flat_map(padded).collect();
+    let mut outputs = Outputs::default();
+    outputs.reset(rows.len() as u32, spec.output_bytes);
+    let inputs = Inputs::new(&bytes, spec.input_bytes, &lens);
+    engine.execute(ModelId(0), inputs, &mut outputs).unwrap();
+    (0..outputs.len()).map(|row| outputs.row(row).map(<[u8]>::to_vec)).collect()
 }
 
 fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
@@ -106,14 +114,13 @@ fn the_digits_are_recognised_in_batches_of_every_size_as_the_reference_says() {
         return;
     }
     let heldout = Heldout::read();
-    let mut engine = load(&spec(digits("digits.onnx"), &[1, 8, 8], 10, 32)).unwrap();
+    let spec = spec(&digits("digits.onnx"), "batch_max = 32");
+    let mut engine = load(&spec).unwrap();
     let (mut right, mut at, mut batch) = (0, 0, 1);
     while at < heldout.inputs.len() {
         let size = batch.min(heldout.inputs.len() - at);
-        let mut outputs = vec![0; size * 40];
-        let rows = heldout.inputs[at..at + size].concat();
-        engine.execute(ModelId(2), &rows, size as u32, &mut outputs).unwrap();
-        for (i, logits) in outputs.chunks_exact(40).map(floats).enumerate() {
+        let answers = execute(&mut engine, &spec, &heldout.inputs[at..at + size]);
+        for (i, logits) in answers.into_iter().map(|answer| floats(&answer.unwrap())).enumerate() {
             for (ours, reference) in logits.iter().zip(&heldout.logits[at + i]) {
                 assert!((ours - reference).abs() < 1e-3, "image {}: {ours} {reference}", at + i);
             }
@@ -131,74 +138,182 @@ fn the_latency_is_measured_for_every_batch_size() {
     if !has_runtime() {
         return;
     }
-    let spec = spec(digits("digits.onnx"), &[1, 8, 8], 10, 11);
+    let spec = spec(&digits("digits.onnx"), "batch_max = 11");
     let mut engine = load(&spec).unwrap();
     let profile = measure(&mut engine, &spec, Clock::start()).unwrap();
     assert_eq!(profile.batch_max(), 11);
     assert!(profile.latency(1) > Nanos::ZERO);
 }
 
-#[test]
-fn of_several_outputs_the_first_is_the_answer() {
-    if !has_runtime() {
-        return;
-    }
+/// Each input, negated or as it is.
+fn two_outputs() -> PathBuf {
     let row = [Dim::Dynamic, Dim::Fixed(3)];
     let nodes = [("Identity", "x", "same"), ("Neg", "x", "negated")];
     let outputs = [("negated", FLOAT, &row[..]), ("same", FLOAT, &row[..])];
-    let file = scratch("two_outputs.onnx", &model_file(&nodes, &[("x", FLOAT, &row)], &outputs));
-    let mut engine = load(&spec(file, &[3], 3, 4)).unwrap();
-    let rows = bytes(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let mut outputs = vec![0; rows.len()];
-    engine.execute(ModelId(2), &rows, 2, &mut outputs).unwrap();
-    assert_eq!(floats(&outputs), [-1.0, -2.0, -3.0, -4.0, -5.0, -6.0]);
+    scratch("two_outputs.onnx", &model_file(&nodes, &[("x", FLOAT, &row)], &outputs))
 }
 
 #[test]
-fn a_batch_dimension_that_is_fixed_is_refused() {
+fn all_outputs_are_answered_or_those_that_are_chosen() {
     if !has_runtime() {
         return;
     }
-    let row = [Dim::Fixed(1), Dim::Fixed(3)];
-    let io = ("x", FLOAT, &row[..]);
-    let bytes = model_file(&[("Identity", "x", "y")], &[io], &[("y", FLOAT, &row)]);
-    let error = refusal(&spec(scratch("fixed.onnx", &bytes), &[3], 3, 4));
-    assert!(error.contains("no dynamic batch dimension") && error.contains("symbolic"), "{error}");
+    let file = two_outputs();
+    let rows = [bytes(&[1.0, 2.0, 3.0]), bytes(&[4.0, 5.0, 6.0])];
+    let answers = |keys: &str| {
+        let spec = spec(&file, keys);
+        let row = spec.signature().output;
+        let answers = execute(&mut load(&spec).unwrap(), &spec, &rows);
+        let of = |answer: Result<Vec<u8>, FailReason>| {
+            let answer = answer.unwrap();
+            let tensors = row.unpack(&answer).unwrap();
+            tensors.iter().map(|tensor| floats(tensor.bytes)).collect::<Vec<_>>()
+        };
+        answers.into_iter().map(of).collect::<Vec<_>>()
+    };
+    let both = [
+        [vec![-1.0, -2.0, -3.0], vec![1.0, 2.0, 3.0]],
+        [vec![-4.0, -5.0, -6.0], vec![4.0, 5.0, 6.0]],
+    ];
+    assert_eq!(answers(""), both);
+    assert_eq!(answers("outputs = [\"same\"]"), [[both[0][1].clone()], [both[1][1].clone()]]);
+    // As it was before model files were read: the first output.
+    assert_eq!(answers("input_shape = [3]\noutput_bytes = 12")[0], [both[0][0].clone()]);
 }
 
 #[test]
-fn a_second_input_and_an_input_of_another_type_are_refused() {
+fn a_fixed_batch_dimension_is_served_with_batches_of_that_size() {
     if !has_runtime() {
         return;
     }
+    let row = [Dim::Fixed(4), Dim::Fixed(2)];
+    let bytes_of = model_file(&[("Neg", "x", "y")], &[("x", FLOAT, &row)], &[("y", FLOAT, &row)]);
+    let file = scratch("fixed.onnx", &bytes_of);
+    let spec = spec(&file, "");
+    assert_eq!(spec.profile.batch_max(), 4);
+    assert!(described(&file, "batch_max = 5").unwrap_err().contains("from 1 to 4"));
+    let mut engine = load(&spec).unwrap();
+    for count in 1..=4 {
+        let rows: Vec<Vec<u8>> = (0..count).map(|i| bytes(&[i as f32, 1.0])).collect();
+        for (i, answer) in execute(&mut engine, &spec, &rows).into_iter().enumerate() {
+            assert_eq!(floats(&answer.unwrap()), [-(i as f32), -1.0], "row {i} of {count}");
+        }
+    }
+}
+
+/// Tokens and their mask, both of any length up to `seq`, and a scale.
+fn tokens() -> PathBuf {
+    let some = [Dim::Dynamic, Dim::Named("seq")];
+    let nodes =
+        [("Neg", "ids", "negated"), ("Not", "mask", "hidden"), ("Identity", "scale", "as_was")];
+    let inputs = [
+        ("ids", INT64, &some[..]),
+        ("mask", BOOL, &some[..]),
+        ("scale", FLOAT16, &[Dim::Dynamic][..]),
+    ];
+    let outputs = [
+        ("negated", INT64, &some[..]),
+        ("hidden", BOOL, &some[..]),
+        ("as_was", FLOAT16, &[Dim::Dynamic][..]),
+    ];
+    scratch("tokens.onnx", &model_file(&nodes, &inputs, &outputs))
+}
+
+/// One task's row of [`tokens`], of so many tokens from `first` on.
+fn token_row(spec: &ModelSpec, first: i64, count: u32) -> Vec<u8> {
+    let ids: Vec<u8> = (first..first + i64::from(count)).flat_map(|id| id.to_le_bytes()).collect();
+    let mask: Vec<u8> = (0..count).map(|i| (i % 2) as u8).collect();
+    let scale = (first as u16).to_le_bytes();
+    let tensor = |shape: &[u32], bytes| TensorRef { shape: shape.to_vec(), bytes };
+    let tensors = [tensor(&[count], &ids[..]), tensor(&[count], &mask), tensor(&[], &scale)];
+    let mut row = vec![0; spec.input_bytes as usize];
+    let len = spec.signature().input.pack(&tensors, &mut row).unwrap();
+    row.truncate(len);
+    row
+}
+
+#[test]
+fn rows_of_several_inputs_types_and_lengths_are_answered_as_if_each_were_alone() {
+    if !has_runtime() {
+        return;
+    }
+    let spec = spec(&tokens(), "dims = { seq = 5 }\nbatch_max = 8");
+    let mut engine = load(&spec).unwrap();
+    let of: Vec<(i64, u32)> =
+        [3, 5, 3, 1, 5].into_iter().zip(1..).map(|(n, i)| (i * 10, n)).collect();
+    let rows: Vec<Vec<u8>> = of.iter().map(|&(first, n)| token_row(&spec, first, n)).collect();
+    let output = spec.signature().output;
+    for (&(first, count), answer) in of.iter().zip(execute(&mut engine, &spec, &rows)) {
+        let answer = answer.unwrap();
+        let [negated, hidden, scale] = &output.unpack(&answer).unwrap()[..] else {
+            panic!("three")
+        };
+        let expected: Vec<u8> =
+            (first..first + i64::from(count)).flat_map(|id| (-id).to_le_bytes()).collect();
+        assert_eq!((negated.bytes, &negated.shape[..]), (&expected[..], &[count][..]));
+        let unmasked: Vec<u8> = (0..count).map(|i| 1 - (i % 2) as u8).collect();
+        assert_eq!(hidden.bytes, unmasked);
+        assert_eq!(scale.bytes, (first as u16).to_le_bytes());
+    }
+}
+
+#[test]
+fn a_row_that_is_none_of_the_models_fails_alone() {
+    if !has_runtime() {
+        return;
+    }
+    let spec = spec(&tokens(), "dims = { seq = 5 }");
+    let good = token_row(&spec, 1, 2);
+    let cut = good[..good.len() - 1].to_vec();
+    let mut huge = good.clone();
+    huge[0] = 200;
+    let answers = execute(&mut load(&spec).unwrap(), &spec, &[cut, good, huge]);
+    assert_eq!(answers[0], Err(FailReason::WrongSize));
+    assert!(answers[1].is_ok());
+    assert_eq!(answers[2], Err(FailReason::WrongSize));
+}
+
+#[test]
+fn a_model_that_is_unloaded_is_gone_and_can_come_back() {
+    if !has_runtime() {
+        return;
+    }
+    let spec = spec(&two_outputs(), "");
+    let mut engine = load(&spec).unwrap();
+    engine.unload(ModelId(0));
+    let row = bytes(&[1.0, 2.0, 3.0]);
+    let mut outputs = Outputs::default();
+    outputs.reset(1, spec.output_bytes);
+    let error = engine.execute(ModelId(0), Inputs::new(&row, 12, &[12]), &mut outputs).unwrap_err();
+    assert!(error.to_string().contains("not loaded"), "{error}");
+    engine.load(&spec).unwrap();
+    assert!(execute(&mut engine, &spec, &[row])[0].is_ok());
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_when_the_cluster_file_is_read() {
     let row = [Dim::Dynamic, Dim::Fixed(3)];
-    let add = [("Identity", "x", "y"), ("Identity", "x2", "y2")];
-    let inputs = [("x", FLOAT, &row[..]), ("x2", FLOAT, &row[..])];
-    let outputs = [("y", FLOAT, &row[..]), ("y2", FLOAT, &row[..])];
-    let two = scratch("two_inputs.onnx", &model_file(&add, &inputs, &outputs));
-    assert!(refusal(&spec(two, &[3], 3, 4)).contains("it has 2 inputs"));
-
-    let bytes = model_file(&[("Identity", "x", "y")], &[("x", INT64, &row)], &[("y", INT64, &row)]);
-    assert!(refusal(&spec(scratch("int64.onnx", &bytes), &[3], 3, 4)).contains("f32 tensor"));
+    let words =
+        model_file(&[("Identity", "x", "y")], &[("x", STRING, &row)], &[("y", STRING, &row)]);
+    let error = described(&scratch("words.onnx", &words), "").unwrap_err();
+    assert!(error.contains("`x` has elements of type string"), "{error}");
+    let error = described(&digits("digits.onnx"), "input_shape = [1, 9, 9]").unwrap_err();
+    assert!(error.contains("[1, 8, 8]") || error.contains("image"), "{error}");
+    assert!(described(&digits("digits.onnx"), "output_bytes = 48").unwrap_err().contains("logits"));
+    assert!(described(Path::new("/nowhere/m.onnx"), "").unwrap_err().contains("there is no file"));
+    let error = described(&scratch("garbage.onnx", b"not a model"), "").unwrap_err();
+    assert!(error.contains("not an ONNX file"), "{error}");
 }
 
 #[test]
-fn sizes_that_disagree_with_the_cluster_file_are_refused_with_both_sides() {
+fn a_file_that_changed_since_the_cluster_file_was_read_is_refused() {
     if !has_runtime() {
         return;
     }
-    let shape = refusal(&spec(digits("digits.onnx"), &[1, 9, 9], 10, 4));
-    assert!(shape.contains("[1, 8, 8]") && shape.contains("[1, 9, 9]"), "{shape}");
-    let output = refusal(&spec(digits("digits.onnx"), &[1, 8, 8], 12, 4));
-    assert!(output.contains("1 rows of 12 floats") && output.contains("output_bytes"), "{output}");
-}
-
-#[test]
-fn a_file_that_is_missing_or_no_model_is_refused() {
-    if !has_runtime() {
-        return;
-    }
-    let error = refusal(&spec("/nowhere/model.onnx".into(), &[3], 3, 4));
-    assert!(error.contains("no such file"), "{error}");
-    refusal(&spec(scratch("garbage.onnx", b"not a model"), &[3], 3, 4));
+    let spec = spec(&two_outputs(), "");
+    let mut engine = spec.engine.clone();
+    let EngineSpec::Onnx { file, .. } = &mut engine else { unreachable!("an ONNX model") };
+    *file = tokens();
+    let error = load(&ModelSpec { engine, ..spec }).err().unwrap().to_string();
+    assert!(error.contains("`mine`") && error.contains("the file has changed"), "{error}");
 }

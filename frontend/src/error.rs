@@ -9,6 +9,7 @@ use baton_core::Nanos;
 use baton_leader::Unknown;
 use baton_rdma::wire::RefuseCode;
 use baton_rdma::{CredentialsError, MixedError, SlabError, VerbsError};
+use baton_topo::signature::RowError;
 
 use crate::input::Input;
 
@@ -206,6 +207,14 @@ pub enum InputError {
         expected: usize,
         /// What was given.
         got: usize,
+    },
+    /// The tensors given are not one input of the model.
+    #[error("these tensors are no input of {model}: {problem}")]
+    Tensors {
+        /// The model.
+        model: Arc<str>,
+        /// Which does not fit, and what would.
+        problem: RowError,
     },
 }
 

@@ -43,6 +43,12 @@ impl Input {
         Self { owner, model, slot, cost: CostHint::NONE }
     }
 
+    /// The input is the first `len` bytes of the slot; more than there are is all of them. For models whose inputs differ
+    /// in length: a task whose input has a length that its model does not take ends as `Failed(WrongSize)`.
+    pub fn truncate(&mut self, len: usize) {
+        self.slot.truncate(u32::try_from(len).unwrap_or(u32::MAX));
+    }
+
     /// Says what the task will cost, for a model whose execution time depends on its input: units such as tokens, or a
     /// class of the model's. Without it the scheduler plans as for any input.
     pub fn with_cost(mut self, cost: CostHint) -> Self {

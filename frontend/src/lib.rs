@@ -90,10 +90,11 @@ mod outcome;
 mod session;
 mod ticket;
 
-pub use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
+pub use baton_core::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 pub use baton_leader::{SchedulerLocator, StartError, Unknown};
 pub use baton_rdma::wire::RefuseCode;
 pub use baton_rdma::{CredentialsError, SlabError, TcpConfig, TransportCounters, VerbsError};
+pub use baton_topo::signature::{self, ElementType, Extent, RowError, TensorRef, TensorSpec};
 pub use baton_topo::{
     Clock, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, TransportChoice, VerbsConfig,
 };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_core::Nanos;
+use baton_topo::signature::{RowError, TensorRef, TensorSpec};
 
 use crate::client::Owner;
 use crate::error::InputError;
@@ -34,13 +35,23 @@ impl ModelHandle {
         Duration::from_nanos(self.model().slo.0)
     }
 
-    /// Bytes of one input row. What they mean (element type, order) is the model's business;
-    /// ONNX models take little-endian `f32`, row major.
+    /// The tensors that it takes. An emulated model takes bytes.
+    pub fn inputs(&self) -> &[TensorSpec] {
+        self.model().signature.input.tensors()
+    }
+
+    /// The tensors that it gives.
+    pub fn outputs(&self) -> &[TensorSpec] {
+        self.model().signature.output.tensors()
+    }
+
+    /// Bytes of the longest input row. [`crate::signature::Row`] says how the tensors lie in it; a row of one tensor with
+    /// fixed extents is that tensor, row major, little endian.
     pub fn input_bytes(&self) -> usize {
         self.model().input_bytes as usize
     }
 
-    /// Bytes of one output row.
+    /// Bytes of the longest output row.
     pub fn output_bytes(&self) -> usize {
         self.model().output_bytes as usize
     }
@@ -63,13 +74,13 @@ impl ModelHandle {
         }
     }
 
-    /// An input holding a copy of `bytes`.
+    /// An input holding a copy of `bytes`, which are a row.
     ///
     /// # Errors
     /// As [`ModelHandle::input`], and [`InputError::WrongSize`].
     pub fn input_from(&self, bytes: &[u8]) -> Result<Input, InputError> {
         let (expected, got) = (self.input_bytes(), bytes.len());
-        if got != expected {
+        if !self.model().takes(got) {
             self.owner.session.counters.wrong_size.add(1);
             return Err(InputError::WrongSize {
                 model: Arc::clone(&self.model().name),
@@ -78,8 +89,43 @@ impl ModelHandle {
             });
         }
         let mut input = self.input()?;
+        input.truncate(got);
         input.copy_from_slice(bytes);
         Ok(input)
+    }
+
+    /// An input of these tensors, by their names in any order.
+    ///
+    /// # Errors
+    /// As [`ModelHandle::input`], and [`InputError::Tensors`] if they are not those of [`ModelHandle::inputs`].
+    pub fn input_of(&self, tensors: &[(&str, TensorRef<'_>)]) -> Result<Input, InputError> {
+        let row = &self.model().signature.input;
+        let named = |spec: &TensorSpec| {
+            tensors.iter().find(|(name, _)| *name == spec.name).map(|(_, tensor)| tensor.clone())
+        };
+        let in_order: Vec<TensorRef<'_>> = row.tensors().iter().filter_map(named).collect();
+        if in_order.len() != tensors.len() {
+            let (expected, got) = (row.tensors().len(), in_order.len());
+            return Err(self.wrong(RowError::Tensors { expected, got }));
+        }
+        let mut input = self.input()?;
+        let len = row.pack(&in_order, &mut input).map_err(|problem| self.wrong(problem))?;
+        input.truncate(len);
+        Ok(input)
+    }
+
+    /// The tensors of an answer of this model, in the order of [`ModelHandle::outputs`].
+    ///
+    /// # Errors
+    /// The bytes are no answer of this model.
+    pub fn tensors_of<'a>(&self, answer: &'a [u8]) -> Result<Vec<TensorRef<'a>>, RowError> {
+        self.model().signature.output.unpack(answer)
+    }
+
+    #[cold]
+    fn wrong(&self, problem: RowError) -> InputError {
+        self.owner.session.counters.wrong_size.add(1);
+        InputError::Tensors { model: Arc::clone(&self.model().name), problem }
     }
 
     /// How long to wait before another submit, after tasks were dropped for `quota` (the scheduler

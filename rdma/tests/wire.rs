@@ -98,7 +98,7 @@ fn samples(head: &[u8; 40], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sa
     let (text, words) = (text.as_bytes(), words.as_bytes());
     let tasks = &words[..words.len() / size_of::<ActionTask>() * size_of::<ActionTask>()];
     let mut all = samples!(head, payload;
-        Hello &[], Welcome &[], Refuse text, ThreadDesc &[], ModelDesc text, SubclusterDesc text,
+        Hello &[], Welcome &[], Refuse text, ThreadDesc &[], ModelDesc text, TensorDesc text, SubclusterDesc text,
         CatalogEnd &[], JoinFrontend &[], SlabDesc &[], JoinBackend text, ProfileDesc words,
         JoinAck &[], Ready &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
         Pong &[], Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[], Read &[],

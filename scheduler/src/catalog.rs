@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use baton_core::{Profile, SubclusterId};
-use baton_rdma::wire::{CatalogEnd, ModelDesc, SubclusterDesc, ThreadDesc, WireAddr};
+use baton_rdma::wire::{CatalogEnd, ModelDesc, SubclusterDesc, TensorDesc, ThreadDesc, WireAddr};
 use baton_rdma::{ConnId, SendError, Transport};
-use baton_topo::Cluster;
+use baton_topo::{Cluster, EngineSpec, ModelSpec};
 
 /// The messages of the catalogue, ready to send.
 #[derive(Clone, Debug)]
@@ -13,6 +13,8 @@ pub struct Catalog {
     threads: Vec<ThreadDesc>,
     subclusters: Vec<(SubclusterDesc, String)>,
     models: Vec<(ModelDesc, String)>,
+    /// Of the models whose tensors are known.
+    tensors: Vec<(TensorDesc, String)>,
     /// The cluster file's, by model.
     profiles: Vec<Profile>,
     end: CatalogEnd,
@@ -33,7 +35,7 @@ impl Catalog {
         let subcluster = |(number, name): (usize, &String)| {
             (SubclusterDesc { subcluster: (number as u32).into() }, name.clone())
         };
-        let model = |(number, model): (usize, &baton_topo::ModelSpec)| {
+        let model = |(number, model): (usize, &ModelSpec)| {
             let desc = ModelDesc {
                 model: (number as u32).into(),
                 thread: (thread_of[number] as u32).into(),
@@ -49,6 +51,7 @@ impl Catalog {
             threads: addrs.iter().enumerate().map(thread).collect(),
             subclusters: cluster.subclusters.iter().enumerate().map(subcluster).collect(),
             models: cluster.models.iter().enumerate().map(model).collect(),
+            tensors: (0..).zip(&cluster.models).flat_map(tensors).collect(),
             profiles: cluster.models.iter().map(|model| model.profile.clone()).collect(),
             end: CatalogEnd { scheduler_epoch: scheduler_epoch.into() },
         }
@@ -73,6 +76,9 @@ impl Catalog {
             transport.send(conn, desc, name.as_bytes())?;
         }
         for (desc, name) in &self.models {
+            transport.send(conn, desc, name.as_bytes())?;
+        }
+        for (desc, name) in &self.tensors {
             transport.send(conn, desc, name.as_bytes())?;
         }
         transport.send(conn, &self.end, &[])
@@ -109,4 +115,15 @@ impl Catalog {
     pub fn subclusters(&self) -> impl Iterator<Item = SubclusterId> {
         (0..self.subclusters.len()).map(|id| SubclusterId(id as u32))
     }
+}
+
+/// The messages about a model's tensors. Emulated models take bytes, and that needs no words.
+fn tensors((number, model): (u32, &ModelSpec)) -> Vec<(TensorDesc, String)> {
+    let EngineSpec::Onnx { signature, .. } = &model.engine else { return Vec::new() };
+    let sides = [(false, &signature.input), (true, &signature.output)];
+    let descs = sides.into_iter().flat_map(|(of_output, row)| {
+        let desc = move |spec| TensorDesc::new(number, of_output, spec);
+        row.tensors().iter().map(move |spec| (desc(spec), spec.name.clone()))
+    });
+    descs.collect()
 }

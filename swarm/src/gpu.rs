@@ -100,7 +100,7 @@ impl SimGpu {
 
     fn takes(&self, state: &mut State, job: &Job) -> Nanos {
         let engines = &self.machine.engines;
-        let usual = self.machine.profiles[job.model.0 as usize].latency(job.batch).0;
+        let usual = self.machine.profiles[job.model.0 as usize].latency(job.inputs().len()).0;
         let extra = state.rng.random_range(0..=engines.jitter_percent);
         let takes = usual * (engines.percent + extra) / 100 * state.pace / 100;
         Nanos(takes.min(usual + self.machine.overrun_max.0))
@@ -108,10 +108,9 @@ impl SimGpu {
 
     fn note(&self, job: &Job) {
         let Machine { host, now, ledger, network, .. } = &self.machine;
-        let row_bytes = job.rows.len() / job.batch as usize;
-        let mut ledger = ledger.borrow_mut();
-        for row in job.rows.chunks_exact(row_bytes) {
-            ledger.start(now.get(), row, job.model.0, *host, network);
+        let (inputs, mut ledger) = (job.inputs(), ledger.borrow_mut());
+        for row in 0..inputs.len() {
+            ledger.start(now.get(), inputs.row(row), job.model.0, *host, network);
         }
     }
 }
@@ -143,22 +142,20 @@ impl Executor for SimGpu {
         let now = self.machine.now.get();
         let ended = state.running.take_if(|running| running.ends <= now);
         Ok(ended.map(|Running { mut job, started, ends, fails }| {
-            let input_bytes = job.rows.len() / job.batch as usize;
-            let rows = job.rows.chunks_exact(input_bytes);
-            let output_bytes = job.outputs.len() / job.batch as usize;
-            for (row, output) in rows.zip(job.outputs.chunks_exact_mut(output_bytes)) {
-                write_answer(output, checksum(row));
+            for row in 0..job.inputs().len() {
+                let answer = checksum(job.inputs().row(row));
+                write_answer(job.outputs.row_mut(row), answer);
             }
             let result = if fails { Err(failed(&job)) } else { Ok(()) };
             let clock = &self.machine.clock;
             let (started, finished) = (clock.at(started), clock.at(ends));
-            let Job { slot, outputs, .. } = job;
-            JobDone { slot, outputs, started, finished, result }
+            let Job { slot, lens, outputs, .. } = job;
+            JobDone { slot, lens, outputs, started, finished, result }
         }))
     }
 }
 
 fn failed(job: &Job) -> EngineError {
     let problem = String::from("simulated");
-    EngineError::Execute { model: job.model, batch: job.batch, problem }
+    EngineError::Execute { model: job.model, batch: job.inputs().len(), problem }
 }

@@ -5,6 +5,7 @@ mod cluster_file;
 pub mod doctor;
 pub mod machine;
 mod runtime;
+pub mod signature;
 pub mod zoo;
 
 pub use cluster_file::{

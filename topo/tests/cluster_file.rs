@@ -103,12 +103,12 @@ fn etcd_over_tls_is_understood() {
     let anonymous = EtcdTlsSpec { ca: "Cargo.toml".into(), identity: None };
     assert!(cluster.to_string().contains("Cargo.toml, without a certificate of its own"));
     assert_eq!(cluster.scheduler.etcd.unwrap().tls, Some(anonymous.clone()));
-    let own = "etcd_cert = \"src/lib.rs\"\netcd_key = \"src/tls.rs\"\n";
+    let own = "etcd_cert = \"src/lib.rs\"\netcd_key = \"src/zoo.rs\"\n";
     let cluster = good(&(model_with("") + text + own));
     assert!(
         cluster.to_string().contains("etcd over TLS, by the authorities in Cargo.toml, as src")
     );
-    let own = EtcdIdentity { cert: "src/lib.rs".into(), key: "src/tls.rs".into() };
+    let own = EtcdIdentity { cert: "src/lib.rs".into(), key: "src/zoo.rs".into() };
     let known = EtcdTlsSpec { identity: Some(own), ..anonymous };
     assert_eq!(cluster.scheduler.etcd.unwrap().tls, Some(known));
 }
@@ -116,7 +116,7 @@ fn etcd_over_tls_is_understood() {
 /// What is in the files is not looked at here, so any file will do.
 #[test]
 fn tls_is_understood_and_open_roles_are_warned_of() {
-    let text = "[tls]\nca = \"Cargo.toml\"\ncert = \"src/lib.rs\"\nkey = \"src/tls.rs\"\n";
+    let text = "[tls]\nca = \"Cargo.toml\"\ncert = \"src/lib.rs\"\nkey = \"src/zoo.rs\"\n";
     let lists = "schedulers = [\"s.example\"]\nbackends = [\"*.gpu.example\", \"b\"]\n";
     let checked = check(&(model_with("") + text + lists));
     let warnings = lines(&checked.warnings);
@@ -129,7 +129,7 @@ fn tls_is_understood_and_open_roles_are_warned_of() {
     let expected = TlsSpec {
         schedulers: Some(vec!["s.example".into()]),
         backends: Some(vec!["*.gpu.example".into(), "b".into()]),
-        ..TlsSpec::new("Cargo.toml".into(), "src/lib.rs".into(), "src/tls.rs".into())
+        ..TlsSpec::new("Cargo.toml".into(), "src/lib.rs".into(), "src/zoo.rs".into())
     };
     assert_eq!(checked.cluster.unwrap().fabric.tls, Some(expected));
 }
@@ -196,13 +196,31 @@ cores = [1]
     assert_eq!(table.quota.frontend, Some(RateLimit::per_second(12.5)));
     assert_eq!(digits.quota, QuotaLimits::default());
     assert_eq!((digits.input_bytes, digits.output_bytes), (256, 40));
-    assert_eq!(digits.engine, EngineSpec::Onnx { file, input_shape: vec![1, 8, 8] });
+    let EngineSpec::Onnx { file: read, signature, fixed_batch, is_measured } = &digits.engine
+    else {
+        panic!("digits is an ONNX model")
+    };
+    assert_eq!((read, *fixed_batch, *is_measured), (&file, None, false));
+    assert_eq!(signature.input.to_string(), "image f32[1, 8, 8]");
+    assert_eq!(signature.output.to_string(), "logits f32[10]");
     assert_eq!(cluster.backends[0].subcluster, SubclusterId(1));
     assert_eq!(cluster.backends[1].subcluster, SubclusterId(0));
     assert_eq!(cluster.backends[1].cores, [1]);
 }
 
-/// One bad line in the model of an otherwise good file → the one problem it causes.
+#[test]
+fn a_name_a_file_and_an_objective_make_a_model() {
+    let model = format!("name = \"d\"\nfile = \"{}\"\nslo_ms = 20\n", digits_onnx().display());
+    let cluster = good(&format!("[[model]]\n{model}[[backend]]\nname = \"b\"\n"));
+    let digits = &cluster.models[0];
+    assert!(digits.engine.is_measured());
+    assert_eq!((digits.input_bytes, digits.output_bytes), (256, 40));
+    assert_eq!(digits.profile.table(), [Nanos::from_millis(5); 16]);
+    let summary = cluster.to_string();
+    let says = "ℓ(1) … ℓ(16) measured by its backends, image f32[1, 8, 8] → logits f32[10]";
+    assert!(summary.contains(says), "{summary}");
+}
+
 #[test]
 fn the_summary_says_what_was_understood() {
     let text = model_with("input_bytes = 64\nbatch_max = 4") + "gpus = 2\n";

@@ -7,7 +7,7 @@ use baton_core::{ModelId, Nanos, Profile, SplitMix64};
 use baton_topo::{Clock, EngineSpec, ModelSpec};
 
 use super::delay::wait_until;
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, Inputs, Outputs};
 
 /// Bytes of an emulated model's output row.
 pub(super) const OUTPUT_BYTES: usize = 8;
@@ -24,7 +24,6 @@ pub struct Emulated {
 #[derive(Clone, Debug)]
 struct Model {
     profile: Profile,
-    input_bytes: usize,
     /// Standard deviation of the delay, as a fraction of ℓ(b).
     jitter: f64,
 }
@@ -53,40 +52,38 @@ impl Emulated {
         if self.models.len() <= index {
             self.models.resize(index + 1, None);
         }
-        self.models[index] = Some(Model {
-            profile: spec.profile.clone(),
-            input_bytes: spec.input_bytes as usize,
-            jitter,
-        });
+        self.models[index] = Some(Model { profile: spec.profile.clone(), jitter });
         Ok(())
     }
 }
 
 impl Engine for Emulated {
-    fn load(&mut self, models: &[ModelSpec]) -> Result<(), EngineError> {
-        for spec in models {
-            if let EngineSpec::Emulated { jitter } = spec.engine {
-                self.add(spec, jitter)?;
-            }
+    fn load(&mut self, spec: &ModelSpec) -> Result<(), EngineError> {
+        let EngineSpec::Emulated { jitter } = spec.engine else {
+            unreachable!("each engine gets its own kind of model");
+        };
+        self.add(spec, jitter)
+    }
+
+    fn unload(&mut self, model: ModelId) {
+        if let Some(model) = self.models.get_mut(model.0 as usize) {
+            *model = None;
         }
-        Ok(())
     }
 
     fn execute(
         &mut self,
         model: ModelId,
-        rows: &[u8],
-        batch: u32,
-        outputs: &mut [u8],
+        inputs: Inputs<'_>,
+        outputs: &mut Outputs,
     ) -> Result<(), EngineError> {
-        let started = self.clock.now();
+        let (started, batch) = (self.clock.now(), inputs.len());
         let Some(Some(model)) = self.models.get(model.0 as usize) else {
             return Err(EngineError::Execute { model, batch, problem: "not loaded".into() });
         };
         let latency = self.jitter.around(model.profile.latency(batch), model.jitter);
-        let inputs = rows.chunks_exact(model.input_bytes);
-        for (input, output) in inputs.zip(outputs.chunks_exact_mut(OUTPUT_BYTES)) {
-            output.copy_from_slice(&checksum(input));
+        for row in 0..batch {
+            outputs.row_mut(row).copy_from_slice(&checksum(inputs.row(row)));
         }
         wait_until(self.clock, started + latency);
         Ok(())
@@ -124,22 +121,34 @@ mod tests {
         let spec = emulated("toy", 0, 4, 3);
         let latency = spec.profile.latency(2);
         let mut engine = Emulated::new(clock, 1);
-        engine.load(&[spec]).unwrap();
-        let mut outputs = [0; 16];
+        engine.load(&spec).unwrap();
+        let mut outputs = Outputs::default();
+        outputs.reset(2, 8);
         let started = clock.now();
-        engine.execute(ModelId(0), b"abcdwxyz", 2, &mut outputs).unwrap();
+        engine.execute(ModelId(0), Inputs::new(b"abcdwxyz", 4, &[4, 4]), &mut outputs).unwrap();
         let took = clock.now() - started;
-        assert_eq!(outputs[..8], checksum(b"abcd"));
-        assert_eq!(outputs[8..], checksum(b"wxyz"));
-        assert_ne!(outputs[..8], outputs[8..]);
+        assert_eq!(outputs.row(0), Ok(&checksum(b"abcd")[..]));
+        assert_eq!(outputs.row(1), Ok(&checksum(b"wxyz")[..]));
+        assert_ne!(outputs.row(0), outputs.row(1));
         assert!(took >= latency, "{took:?} is shorter than the profile's {latency:?}");
     }
 
     #[test]
-    fn a_model_that_was_not_loaded_is_an_error() {
+    fn a_model_that_is_not_loaded_is_an_error() {
         let mut engine = Emulated::new(Clock::start(), 1);
-        let error = engine.execute(ModelId(7), b"", 1, &mut []).unwrap_err();
-        assert!(matches!(error, EngineError::Execute { model: ModelId(7), .. }));
+        let spec = emulated("toy", 7, 4, 3);
+        let execute = |engine: &mut Emulated| {
+            let mut outputs = Outputs::default();
+            outputs.reset(1, 8);
+            engine.execute(ModelId(7), Inputs::new(b"abcd", 4, &[4]), &mut outputs)
+        };
+        let refused =
+            Err(EngineError::Execute { model: ModelId(7), batch: 1, problem: "not loaded".into() });
+        assert_eq!(execute(&mut engine), refused);
+        engine.load(&spec).unwrap();
+        assert_eq!(execute(&mut engine), Ok(()));
+        engine.unload(ModelId(7));
+        assert_eq!(execute(&mut engine), refused);
     }
 
     #[test]

@@ -3,67 +3,74 @@
 use baton_core::ModelId;
 use baton_topo::{Clock, EngineSpec, ModelSpec};
 
-use super::{Emulated, Engine, EngineError, Onnx};
+use super::{Emulated, Engine, EngineError, Inputs, Onnx, Outputs};
 
-/// The engines of one GPU slot; itself an engine that hands each model to the right one. Only the
-/// kinds its models ask for are started.
+/// The engines of one GPU slot; itself an engine that hands each model to the right one. A kind is started with its first
+/// model.
 pub struct Engines {
     clock: Clock,
     seed: u64,
-    kinds: Vec<Box<dyn Engine>>,
-    /// By [`ModelId`]: which of `kinds`.
-    kind_of: Vec<Option<usize>>,
+    emulated: Option<Emulated>,
+    onnx: Option<Onnx>,
+    /// By [`ModelId`].
+    kind_of: Vec<Option<Kind>>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Emulated,
+    Onnx,
 }
 
 impl Engines {
     /// No engine yet. `seed` decides the emulated engine's jitter.
     pub fn new(clock: Clock, seed: u64) -> Self {
-        Self { clock, seed, kinds: Vec::new(), kind_of: Vec::new() }
+        Self { clock, seed, emulated: None, onnx: None, kind_of: Vec::new() }
     }
 
-    fn load_kind(
-        &mut self,
-        mut engine: Box<dyn Engine>,
-        models: &[ModelSpec],
-        wanted: impl Fn(&EngineSpec) -> bool,
-    ) -> Result<(), EngineError> {
-        let models: Vec<ModelSpec> =
-            models.iter().filter(|spec| wanted(&spec.engine)).cloned().collect();
-        if models.is_empty() {
-            return Ok(());
+    /// The engine of a model that is loaded.
+    fn of(&mut self, model: ModelId) -> Option<&mut dyn Engine> {
+        match (*self.kind_of.get(model.0 as usize)?)? {
+            Kind::Emulated => self.emulated.as_mut().map(|engine| engine as &mut dyn Engine),
+            Kind::Onnx => self.onnx.as_mut().map(|engine| engine as &mut dyn Engine),
         }
-        engine.load(&models)?;
-        for spec in &models {
-            let index = spec.id.0 as usize;
-            if self.kind_of.len() <= index {
-                self.kind_of.resize(index + 1, None);
-            }
-            self.kind_of[index] = Some(self.kinds.len());
-        }
-        self.kinds.push(engine);
-        Ok(())
     }
 }
 
 impl Engine for Engines {
-    fn load(&mut self, models: &[ModelSpec]) -> Result<(), EngineError> {
-        let emulated = Box::new(Emulated::new(self.clock, self.seed));
-        self.load_kind(emulated, models, |spec| matches!(spec, EngineSpec::Emulated { .. }))?;
-        self.load_kind(Box::<Onnx>::default(), models, |spec| {
-            matches!(spec, EngineSpec::Onnx { .. })
-        })
+    fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError> {
+        let (clock, seed) = (self.clock, self.seed);
+        let kind = match model.engine {
+            EngineSpec::Emulated { .. } => {
+                self.emulated.get_or_insert_with(|| Emulated::new(clock, seed)).load(model)?;
+                Kind::Emulated
+            }
+            EngineSpec::Onnx { .. } => {
+                self.onnx.get_or_insert_with(Onnx::default).load(model)?;
+                Kind::Onnx
+            }
+        };
+        let index = model.id.0 as usize;
+        self.kind_of.resize(self.kind_of.len().max(index + 1), None);
+        self.kind_of[index] = Some(kind);
+        Ok(())
+    }
+
+    fn unload(&mut self, model: ModelId) {
+        if let Some(engine) = self.of(model) {
+            engine.unload(model);
+            self.kind_of[model.0 as usize] = None;
+        }
     }
 
     fn execute(
         &mut self,
         model: ModelId,
-        rows: &[u8],
-        batch: u32,
-        outputs: &mut [u8],
+        inputs: Inputs<'_>,
+        outputs: &mut Outputs,
     ) -> Result<(), EngineError> {
-        match self.kind_of.get(model.0 as usize) {
-            Some(&Some(kind)) => self.kinds[kind].execute(model, rows, batch, outputs),
-            _ => Err(EngineError::Execute { model, batch, problem: "not loaded".into() }),
-        }
+        let (batch, problem) = (inputs.len(), "not loaded".into());
+        let engine = self.of(model).ok_or(EngineError::Execute { model, batch, problem })?;
+        engine.execute(model, inputs, outputs)
     }
 }

@@ -3,14 +3,15 @@
 use baton_core::{Nanos, Profile};
 use baton_topo::{Clock, ModelSpec};
 
-use super::{Engine, EngineError};
+use super::onnx::Rows;
+use super::{Engine, EngineError, Outputs};
 
 /// Executions before measuring: the first ones allocate and pick kernels.
 const WARM_UPS: usize = 2;
 /// Executions per batch size; the median counts.
 const RUNS: usize = 5;
 
-/// ℓ(1) ..= ℓ(`batch_max`) of `spec` on zero inputs: measured at powers of two and at the largest
+/// ℓ(1) ..= ℓ(`batch_max`) of `spec` on zeros of the longest rows: measured at powers of two and at the largest
 /// batch, in between on straight lines, never falling.
 ///
 /// # Errors
@@ -40,15 +41,17 @@ fn median_latency(
     batch: u32,
     clock: Clock,
 ) -> Result<Nanos, EngineError> {
-    let rows = vec![0; batch as usize * spec.input_bytes as usize];
-    let mut outputs = vec![0; batch as usize * spec.output_bytes as usize];
+    let rows = Rows::of_zeros(&spec.signature(), batch);
+    let mut outputs = Outputs::default();
     let mut runs = [Nanos::ZERO; RUNS];
     for _ in 0..WARM_UPS {
-        engine.execute(spec.id, &rows, batch, &mut outputs)?;
+        outputs.reset(batch, spec.output_bytes);
+        engine.execute(spec.id, rows.inputs(), &mut outputs)?;
     }
     for run in &mut runs {
+        outputs.reset(batch, spec.output_bytes);
         let started = clock.now();
-        engine.execute(spec.id, &rows, batch, &mut outputs)?;
+        engine.execute(spec.id, rows.inputs(), &mut outputs)?;
         *run = clock.now() - started;
     }
     runs.sort_unstable();
@@ -96,7 +99,7 @@ mod tests {
         let clock = Clock::start();
         let spec = emulated("toy", 0, 4, 3);
         let mut engine = Emulated::new(clock, 1);
-        engine.load(std::slice::from_ref(&spec)).unwrap();
+        engine.load(&spec).unwrap();
         let measured = measure(&mut engine, &spec, clock).unwrap();
         assert_eq!(measured.batch_max(), spec.profile.batch_max());
         for batch in 1..=measured.batch_max() {

@@ -1,14 +1,15 @@
 //! Executing batches: what an engine is, and how batches reach the thread that runs one.
 //!
-//! In: contiguous input rows and a place for as many output rows. Out: the outputs and the measured
-//! start and end. One batch at a time per GPU slot. An engine is made on its executor's thread and
-//! never leaves it, because device contexts and runtimes are bound to threads.
+//! In: input rows, and room for an answer to each. Out: the answers and the measured start and end. One batch at a time
+//! per GPU slot. An engine is made on its executor's thread and never leaves it, because device contexts and runtimes
+//! are bound to threads.
 
 mod delay;
 mod emulated;
 mod engines;
 mod measure;
 mod onnx;
+mod rows;
 mod thread;
 
 use baton_core::{ModelId, Nanos};
@@ -19,27 +20,30 @@ pub use emulated::{Emulated, checksum};
 pub use engines::Engines;
 pub use measure::measure;
 pub use onnx::Onnx;
+pub use rows::{Inputs, Outputs};
 pub use thread::{Measured, Placing, ThreadExecutor};
 
 /// Something that executes models.
 pub trait Engine {
-    /// Loads `models` and proves that each can execute.
+    /// Loads a model and proves that it can execute.
     ///
     /// # Errors
-    /// Names the model, its file and the fix. Nothing is served then.
-    fn load(&mut self, models: &[ModelSpec]) -> Result<(), EngineError>;
+    /// Names the model, its file and the fix. The model is not loaded then.
+    fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError>;
 
-    /// Executes `batch` rows of `model`: `rows` holds `batch · input_bytes`, `outputs` exactly
-    /// `batch · output_bytes`. Blocks for as long as that takes.
+    /// Gives a model's memory back. Nothing happens if it is not loaded.
+    fn unload(&mut self, model: ModelId);
+
+    /// Executes a batch of `model`. Each row gets an answer in `outputs`, which has room for as many, or a reason
+    /// why it has none. Blocks for as long as that takes.
     ///
     /// # Errors
     /// The batch has no answers; the engine remains usable.
     fn execute(
         &mut self,
         model: ModelId,
-        rows: &[u8],
-        batch: u32,
-        outputs: &mut [u8],
+        inputs: Inputs<'_>,
+        outputs: &mut Outputs,
     ) -> Result<(), EngineError>;
 }
 
@@ -87,13 +91,21 @@ pub struct Job {
     pub slot: usize,
     /// The model.
     pub model: ModelId,
-    /// Rows, at least 1.
-    pub batch: u32,
-    /// The inputs, `batch` rows. Dropped before the job is reported done, so that the rows can be
-    /// filled again.
+    /// The inputs. Dropped before the job is reported done, so that the rows can be filled again.
     pub rows: RowsRef,
-    /// Room for the outputs: exactly `batch` rows.
-    pub outputs: Vec<u8>,
+    /// From one row's beginning to the next's, bytes.
+    pub stride: u32,
+    /// How long each row is; at least one row.
+    pub lens: Vec<u32>,
+    /// Room for an answer to each row.
+    pub outputs: Outputs,
+}
+
+impl Job {
+    /// Its rows.
+    pub fn inputs(&self) -> Inputs<'_> {
+        Inputs::new(&self.rows, self.stride, &self.lens)
+    }
 }
 
 /// A batch that came back.
@@ -101,8 +113,10 @@ pub struct Job {
 pub struct JobDone {
     /// From the [`Job`].
     pub slot: usize,
+    /// From the [`Job`], to be used again.
+    pub lens: Vec<u32>,
     /// From the [`Job`], filled if `result` is `Ok`.
-    pub outputs: Vec<u8>,
+    pub outputs: Outputs,
     /// Measured start.
     pub started: Nanos,
     /// Measured end.

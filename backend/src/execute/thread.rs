@@ -11,7 +11,7 @@ use baton_core::{ModelId, Nanos, Profile};
 use baton_topo::{Agent, Clock, EngineSpec, ModelSpec, Placement, Waker, park_thread, run};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::{Engine, EngineError, Engines, Executor, ExecutorDied, Job, JobDone, measure};
+use super::{Engine, EngineError, Engines, Executor, ExecutorDied, Inputs, Job, JobDone, measure};
 
 /// Where an executor's thread runs, and what it needs to know about the process.
 #[derive(Clone, Debug)]
@@ -153,9 +153,9 @@ impl ExecutorAgent {
     /// Loads on the thread that will execute, after it has been pinned, so that what is measured
     /// is what will be.
     fn load(&mut self, loading: &Loading) -> Result<Measured, EngineError> {
-        self.engines.load(&loading.models)?;
         let mut measured = Vec::new();
         for spec in &loading.models {
+            self.engines.load(spec)?;
             if loading.measure && matches!(spec.engine, EngineSpec::Onnx { .. }) {
                 measured.push((spec.id, measure(&mut self.engines, spec, self.clock)?));
             }
@@ -164,13 +164,13 @@ impl ExecutorAgent {
     }
 
     fn execute(&mut self, job: Job) {
-        let Job { slot, model, batch, rows, mut outputs } = job;
+        let Job { slot, model, rows, stride, lens, mut outputs } = job;
         let started = self.clock.now();
-        let result = self.engines.execute(model, &rows, batch, &mut outputs);
+        let result = self.engines.execute(model, Inputs::new(&rows, stride, &lens), &mut outputs);
         let finished = self.clock.now();
         drop(rows);
         self.closed |=
-            self.done.send(JobDone { slot, outputs, started, finished, result }).is_err();
+            self.done.send(JobDone { slot, lens, outputs, started, finished, result }).is_err();
         self.owner.wake();
     }
 }
@@ -217,7 +217,7 @@ mod tests {
     use baton_topo::Idle;
 
     use super::*;
-    use crate::execute::checksum;
+    use crate::execute::{Outputs, checksum};
     use crate::test_models::emulated;
 
     fn placing() -> Placing {
@@ -239,13 +239,17 @@ mod tests {
             inputs.lend(row, 4).unwrap().fill(row as u8);
         }
         let rows = inputs.rows(2, 4).unwrap();
-        let job = Job { slot: 3, model: ModelId(0), batch: 2, rows, outputs: vec![0; 16] };
+        let mut outputs = Outputs::default();
+        outputs.reset(2, 8);
+        let lens = vec![4; 2];
+        let job = Job { slot: 3, model: ModelId(0), rows, stride: 4, lens, outputs };
         executor.submit(job).unwrap();
         woken.recv_timeout(Duration::from_secs(10)).expect("the owner is woken");
         let done = executor.poll().unwrap().expect("finished before the wake-up");
         assert_eq!((done.slot, done.result), (3, Ok(())));
         assert!(done.finished - done.started >= spec.profile.latency(2));
-        assert_eq!(done.outputs, [checksum(&[0; 4]), checksum(&[1; 4])].concat());
+        let answers = [0, 1].map(|row| done.outputs.row(row));
+        assert_eq!(answers, [Ok(&checksum(&[0; 4])[..]), Ok(&checksum(&[1; 4])[..])]);
         assert!(inputs.lend(0, 4).is_some(), "the rows are free again");
     }
 

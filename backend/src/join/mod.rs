@@ -264,6 +264,8 @@ impl Join {
                 self.catalog.add_subcluster(desc.subcluster.get(), name, &config.subcluster);
                 Ok(())
             }
+            // What the tensors are, this backend has read in the models' files.
+            (Stage::Catalogue, Message::TensorDesc(..)) => Ok(()),
             (Stage::Catalogue, Message::ModelDesc(desc, name)) => {
                 Ok(self.catalog.add_model(desc, name)?)
             }

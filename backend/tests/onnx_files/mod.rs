@@ -4,11 +4,18 @@
 pub(crate) const FLOAT: u64 = 1;
 /// `TensorProto.INT64`
 pub(crate) const INT64: u64 = 7;
+/// `TensorProto.STRING`
+pub(crate) const STRING: u64 = 8;
+/// `TensorProto.BOOL`
+pub(crate) const BOOL: u64 = 9;
+/// `TensorProto.FLOAT16`
+pub(crate) const FLOAT16: u64 = 10;
 
 /// One dimension of a tensor.
 #[derive(Clone, Copy)]
 pub(crate) enum Dim {
     Dynamic,
+    Named(&'static str),
     Fixed(u64),
 }
 
@@ -39,6 +46,7 @@ fn value_info(&(name, element, shape): &Value<'_>) -> Vec<u8> {
         .flat_map(|dim| match dim {
             Dim::Fixed(size) => nested(1, &number(1, *size)),
             Dim::Dynamic => nested(1, &text(2, "batch")),
+            Dim::Named(name) => nested(1, &text(2, name)),
         })
         .collect();
     let tensor = [number(1, element), nested(2, &dims)].concat();

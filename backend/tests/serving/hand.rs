@@ -20,18 +20,16 @@ pub(crate) struct Hand(Rc<RefCell<Inner>>);
 impl Hand {
     /// Rows of the batch being executed; `None` while idle.
     pub(crate) fn batch(&self) -> Option<u32> {
-        self.0.borrow().job.as_ref().map(|job| job.batch)
+        self.0.borrow().job.as_ref().map(|job| job.inputs().len())
     }
 
     /// The batch has been executed in this span: answers with the rows' checksums.
     pub(crate) fn finish(&self, started: Nanos, finished: Nanos) {
         let mut inner = self.0.borrow_mut();
         let mut job = inner.job.take().expect("a batch is executing");
-        let input_bytes = job.rows.len() / job.batch as usize;
-        assert_eq!(job.outputs.len(), job.batch as usize * 8);
-        for (row, output) in job.rows.chunks_exact(input_bytes).zip(job.outputs.chunks_exact_mut(8))
-        {
-            output.copy_from_slice(&checksum(row));
+        for row in 0..job.inputs().len() {
+            let answer = checksum(job.inputs().row(row));
+            job.outputs.row_mut(row).copy_from_slice(&answer);
         }
         inner.done = Some(done(job, started, finished, Ok(())));
     }
@@ -40,7 +38,7 @@ impl Hand {
     pub(crate) fn fail(&self, started: Nanos, finished: Nanos) {
         let mut inner = self.0.borrow_mut();
         let job = inner.job.take().expect("a batch is executing");
-        let (model, batch) = (job.model, job.batch);
+        let (model, batch) = (job.model, job.inputs().len());
         let error = EngineError::Execute { model, batch, problem: "out of memory".into() };
         inner.done = Some(done(job, started, finished, Err(error)));
     }
@@ -52,14 +50,15 @@ impl Hand {
 }
 
 fn done(job: Job, started: Nanos, finished: Nanos, result: Result<(), EngineError>) -> JobDone {
-    JobDone { slot: job.slot, outputs: job.outputs, started, finished, result }
+    let Job { slot, lens, outputs, .. } = job;
+    JobDone { slot, lens, outputs, started, finished, result }
 }
 
 impl Executor for Hand {
     fn submit(&mut self, job: Job) -> Result<(), ExecutorDied> {
         let mut inner = self.0.borrow_mut();
         assert!(inner.job.is_none() && inner.done.is_none(), "one batch at a time");
-        assert_eq!(job.rows.len() % job.batch as usize, 0);
+        assert!(!job.inputs().is_empty());
         inner.job = Some(job);
         Ok(())
     }

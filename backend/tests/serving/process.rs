@@ -186,8 +186,12 @@ fn without_a_scheduler_the_start_fails_and_says_where_it_looked() {
 fn a_model_that_cannot_be_loaded_stops_the_start_before_anybody_is_called() {
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     let mut config = backend_config(nobody);
-    config.models[1].engine =
-        EngineSpec::Onnx { file: "/nowhere/tiny.onnx".into(), input_shape: vec![4] };
+    config.models[1].engine = EngineSpec::Onnx {
+        file: "/nowhere/tiny.onnx".into(),
+        signature: config.models[1].signature(),
+        fixed_batch: None,
+        is_measured: true,
+    };
     let error = Backend::start(config, Clock::start()).unwrap_err();
     assert!(matches!(error, BackendError::Engine(_)), "{error}");
 }

@@ -119,7 +119,9 @@ impl Generator {
             Err(InputError::SlabExhausted { .. }) => {
                 return target.tally.refuse_for("slab_exhausted");
             }
-            Err(InputError::WrongSize { .. }) => return target.tally.refuse_for("wrong_size"),
+            Err(InputError::WrongSize { .. } | InputError::Tensors { .. }) => {
+                return target.tally.refuse_for("wrong_size");
+            }
         };
         let expected = target.inputs.fill(number, &mut input);
         match input.submit(Deadline::Slo) {

@@ -2,11 +2,13 @@
 //!
 //! In: catalogue messages. Out: the models this client wants, checked and sorted by name.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use baton_core::{ModelId, Nanos};
-use baton_rdma::wire::{ModelDesc, ThreadDesc};
+use baton_rdma::wire::{ModelDesc, TensorDesc, ThreadDesc};
+use baton_topo::signature::{Row, Signature, TENSORS_MAX, TensorSpec};
 
 use crate::client::unknown;
 use crate::error::ConnectError;
@@ -27,6 +29,8 @@ pub(super) struct Thread {
 pub(super) struct Catalogue {
     threads: Vec<Thread>,
     models: Vec<Model>,
+    /// Of the models whose tensors are announced: input, output.
+    tensors: BTreeMap<ModelId, [Vec<TensorSpec>; 2]>,
 }
 
 impl Catalogue {
@@ -61,10 +65,44 @@ impl Catalogue {
             slo: Nanos(desc.slo_ns.get()),
             input_bytes: desc.input_bytes.get(),
             output_bytes: desc.output_bytes.get(),
+            signature: Arc::new(Signature {
+                input: Row::opaque("input", desc.input_bytes.get()),
+                output: Row::opaque("output", desc.output_bytes.get()),
+            }),
             thread,
             closed_until: Arc::default(),
         });
         Ok(())
+    }
+
+    /// A tensor of a model.
+    pub(super) fn add_tensor(&mut self, desc: &TensorDesc, name: &str) -> Result<(), ConnectError> {
+        let id = ModelId(desc.model.get());
+        let cannot_be = || bad(format!("tensor {name} of model {} cannot be", id.0));
+        if self.tensors.len() == MODELS_MAX {
+            return Err(bad(format!("tensors of more than {MODELS_MAX} models")));
+        }
+        let side = self.tensors.entry(id).or_default().get_mut(usize::from(desc.side));
+        let side = side.filter(|side| side.len() < TENSORS_MAX).ok_or_else(cannot_be)?;
+        side.push(desc.spec(name).ok_or_else(cannot_be)?);
+        Ok(())
+    }
+
+    /// What each model takes and gives, from its tensors.
+    fn sign(&mut self) -> Result<(), ConnectError> {
+        for model in &mut self.models {
+            let Some([input, output]) = self.tensors.remove(&model.id) else { continue };
+            let row = |tensors, bytes| Row::new(tensors).filter(|row| row.bytes_max() == bytes);
+            let input = row(input, model.input_bytes);
+            let signature = input.zip(row(output, model.output_bytes));
+            let problem = || bad(format!("the tensors of {} do not make its rows", model.name));
+            let (input, output) = signature.ok_or_else(problem)?;
+            model.signature = Arc::new(Signature { input, output });
+        }
+        match self.tensors.keys().next() {
+            Some(id) => Err(bad(format!("tensors of unknown model {}", id.0))),
+            None => Ok(()),
+        }
     }
 
     /// The ModelThreads, and the models called `wanted` (all, if that is empty).
@@ -72,6 +110,7 @@ impl Catalogue {
         mut self,
         wanted: &[String],
     ) -> Result<(Vec<Thread>, Vec<Model>), ConnectError> {
+        self.sign()?;
         self.models.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(pair) = self.models.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(bad(format!("two models are called {}", pair[0].name)));
@@ -99,6 +138,7 @@ fn bad(what: String) -> ConnectError {
 mod tests {
     use super::*;
     use baton_rdma::wire::WireAddr;
+    use baton_topo::signature::{ElementType, Extent};
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -136,6 +176,28 @@ mod tests {
         let (_, models) = two_models().select(&["resnet".into()]).unwrap();
         assert_eq!(models.len(), 1);
         assert_eq!(models[0].id, ModelId(0));
+    }
+
+    #[test]
+    fn tensors_make_a_models_rows() {
+        let spec = |name: &str, shape: &[Extent]| TensorSpec {
+            name: name.into(),
+            element: ElementType::F32,
+            shape: shape.to_vec(),
+        };
+        let [x, y] = [spec("x", &[Extent::Fixed(4)]), spec("y", &[])];
+        let announced = |model, side, spec: &TensorSpec| {
+            let mut catalogue = two_models();
+            catalogue.add_tensor(&TensorDesc::new(1, false, &x), "x").unwrap();
+            let desc = TensorDesc { side, ..TensorDesc::new(model, false, spec) };
+            catalogue.add_tensor(&desc, &spec.name)?;
+            catalogue.select(&[]).map(|(_, models)| models[0].signature.output.to_string())
+        };
+        assert_eq!(announced(1, 1, &y).unwrap(), "y f32[]");
+        assert!(announced(1, 1, &x).is_err(), "longer than the model's rows");
+        assert!(announced(1, 0, &y).is_err(), "no output");
+        assert!(announced(1, 2, &y).is_err(), "neither input nor output");
+        assert!(announced(9, 1, &y).is_err(), "no such model");
     }
 
     #[test]

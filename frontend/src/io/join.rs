@@ -54,6 +54,9 @@ impl<T: Transport> Io<T> {
             (Stage::Catalogue, Message::ThreadDesc(desc)) => {
                 self.catalogue.add_thread(desc, observed)
             }
+            (Stage::Catalogue, Message::TensorDesc(desc, name)) => {
+                self.catalogue.add_tensor(desc, name)
+            }
             (Stage::Catalogue, Message::ModelDesc(desc, name)) => {
                 self.catalogue.add_model(desc, name)
             }

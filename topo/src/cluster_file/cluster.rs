@@ -8,6 +8,7 @@ use baton_core::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, Subcluste
 
 use crate::cluster_file::fabric::FabricSpec;
 use crate::runtime::Idle;
+use crate::signature::{Row, Signature};
 
 /// GPU slots one backend process may have: their executor threads share one I/O thread. The
 /// scheduler refuses a backend with more.
@@ -139,10 +140,40 @@ pub enum EngineSpec {
     Onnx {
         /// The `.onnx` file; relative paths are resolved against the cluster file's folder.
         file: PathBuf,
-        /// The model's input shape without the batch dimension; the product times 4 (f32) is
-        /// `input_bytes`.
-        input_shape: Vec<u32>,
+        /// What it takes and gives.
+        signature: Signature,
+        /// The batch size of every execution, if the file fixes it.
+        fixed_batch: Option<u32>,
+        /// The cluster file gives no ℓ(b): that of [`ModelSpec::profile`] counts until a backend has measured it.
+        is_measured: bool,
     },
+}
+
+impl EngineSpec {
+    pub(crate) fn fixed_batch(&self) -> Option<u32> {
+        match self {
+            Self::Emulated { .. } => None,
+            Self::Onnx { fixed_batch, .. } => *fixed_batch,
+        }
+    }
+
+    /// Whether backends measure ℓ(b) and the cluster file does not say it.
+    pub fn is_measured(&self) -> bool {
+        matches!(self, Self::Onnx { is_measured: true, .. })
+    }
+}
+
+impl ModelSpec {
+    /// What it takes and gives. An emulated model takes bytes and gives their checksum.
+    pub fn signature(&self) -> Signature {
+        match &self.engine {
+            EngineSpec::Onnx { signature, .. } => signature.clone(),
+            EngineSpec::Emulated { .. } => Signature {
+                input: Row::opaque("input", self.input_bytes),
+                output: Row::opaque("output", self.output_bytes),
+            },
+        }
+    }
 }
 
 /// `[[backend]]`

@@ -9,6 +9,7 @@ mod cluster;
 mod etcd;
 mod fabric;
 mod model;
+mod onnx;
 mod problem;
 mod section;
 mod summary;

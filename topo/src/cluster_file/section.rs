@@ -3,7 +3,9 @@
 //! Every reader returns `None` both for a key that is absent and for one that it refuses. The
 //! refusal is in the [`Findings`], so callers continue with a default and find the next problem.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
@@ -181,6 +183,29 @@ impl<'a> Section<'a> {
         range: RangeInclusive<f64>,
     ) -> Option<Vec<f64>> {
         self.list(key, |value| number(value, &range))
+    }
+
+    /// A table of whole numbers, each within `range`, by their names.
+    pub(crate) fn integers_by_name(
+        &self,
+        key: &'static str,
+        range: RangeInclusive<u32>,
+    ) -> Option<BTreeMap<String, u32>> {
+        match self.value(key)?.get_ref() {
+            DeValue::Table(entries) => {
+                let entry = |(name, value): (&Spanned<_>, &Value<'_>)| {
+                    let name: &Cow<'_, str> = name.get_ref();
+                    Ok((name.to_string(), integer(value.get_ref(), &range)?))
+                };
+                let found: Result<BTreeMap<String, u32>, Refusal> =
+                    entries.iter().map(entry).collect();
+                self.accept(key, found.map_err(Refusal::of_item))
+            }
+            other => {
+                self.refuse(key, format!("is {}", describe(other)), "give a table: { seq = 128 }");
+                None
+            }
+        }
     }
 
     /// A list of strings.

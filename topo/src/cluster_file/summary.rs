@@ -70,17 +70,17 @@ fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
         EngineSpec::Emulated { .. } => "emulated".to_owned(),
         EngineSpec::Onnx { file, .. } => format!("onnx {}", file.display()),
     };
-    let batch_max = model.profile.batch_max();
-    write!(
-        f,
-        "  model {} ({engine}): SLO {} ms, ℓ(1) = {} ms … ℓ({batch_max}) = {} ms, {} → {} bytes",
-        model.name,
-        model.slo.as_millis_f64(),
-        model.profile.latency(1).as_millis_f64(),
-        model.profile.latency(batch_max).as_millis_f64(),
-        model.input_bytes,
-        model.output_bytes
-    )?;
+    let (name, slo) = (&model.name, model.slo.as_millis_f64());
+    write!(f, "  model {name} ({engine}): SLO {slo} ms, ")?;
+    write_profile(f, model)?;
+    match &model.engine {
+        EngineSpec::Emulated { .. } => {
+            write!(f, ", {} → {} bytes", model.input_bytes, model.output_bytes)?;
+        }
+        EngineSpec::Onnx { signature, .. } => {
+            write!(f, ", {} → {}", signature.input, signature.output)?;
+        }
+    }
     if let Some(limit) = model.quota.model {
         write!(f, ", at most {}/s", limit.rps())?;
     }
@@ -88,4 +88,13 @@ fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
         write!(f, ", at most {}/s of each frontend", limit.rps())?;
     }
     writeln!(f)
+}
+
+fn write_profile(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
+    let batch_max = model.profile.batch_max();
+    if model.engine.is_measured() {
+        return write!(f, "ℓ(1) … ℓ({batch_max}) measured by its backends");
+    }
+    let [one, most] = [1, batch_max].map(|batch| model.profile.latency(batch).as_millis_f64());
+    write!(f, "ℓ(1) = {one} ms … ℓ({batch_max}) = {most} ms")
 }

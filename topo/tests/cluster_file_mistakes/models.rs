@@ -40,11 +40,11 @@ fn each_bad_value_of_a_model_is_one_problem_with_its_line_and_fix() {
         ("engine = 3", "engine: is 3; fix: give a string in quotes"),
         (
             "slow_ms = 3",
-            "slow_ms: is not a key of this table; fix: remove it, or use one of: name, subcluster, latency_ms, alpha_ms, beta_ms, batch_max, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, engine, file, input_shape, output_bytes, jitter, input_bytes",
+            "slow_ms: is not a key of this table; fix: remove it, or use one of: name, subcluster, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, file, engine, input_shape, dims, outputs, output_bytes, jitter, input_bytes, latency_ms, alpha_ms, beta_ms, batch_max",
         ),
         (
-            "file = \"m.onnx\"",
-            "file: does not belong to engine = \"emulated\"; fix: remove it, or name the other engine",
+            "dims = { seq = 128 }",
+            "dims: does not belong to engine = \"emulated\"; fix: remove it, or name the other engine",
         ),
         (
             "subcluster = \"\"",
@@ -148,23 +148,19 @@ fn each_bad_profile_objective_or_size_is_explained() {
 }
 
 #[test]
-fn an_onnx_model_needs_its_file_shape_and_sizes() {
+fn an_onnx_model_needs_a_file_that_is_one() {
     let text = "[[model]]\nname = \"m\"\nengine = \"onnx\"\nlatency_ms = [1]\nslo_ms = 9\n";
     let missing = problems(text);
-    assert_eq!(missing.len(), 3, "{missing:#?}");
-    for (key, line) in ["file", "input_shape", "output_bytes"].iter().zip(&missing) {
-        assert!(
-            line.starts_with(&format!("c.toml:1: model[0].{key}: is missing; fix: ")),
-            "{line}"
-        );
-    }
-    let bad = "file = \"none.onnx\"\ninput_shape = [65536, 65536]\noutput_bytes = 6\njitter = 0\n";
+    let expected =
+        "c.toml:1: model[0].file: is missing; fix: name the model file: file = \"model.onnx\"";
+    assert_eq!(missing, [expected]);
+    let bad = "file = \"none.onnx\"\ndims = { seq = 0 }\ninput_shape = 4\njitter = 0\n";
     assert_eq!(
         problems(&format!("{text}{bad}")),
         [
             "c.toml:6: model[0].file: there is no file none.onnx; fix: give a path relative to this cluster file, or an absolute one",
-            "c.toml:7: model[0].input_shape: one input row must be 4 … 67108864 bytes of f32; fix: give the shape without the batch dimension",
-            "c.toml:8: model[0].output_bytes: is not a multiple of 4; fix: give 4 bytes per f32 of the output",
+            "c.toml:7: model[0].dims: has an entry that is 0; fix: give a whole number from 1 to 268435456",
+            "c.toml:8: model[0].input_shape: is 4; fix: give a list: [1, 2]",
             "c.toml:9: model[0].jitter: does not belong to engine = \"onnx\"; fix: remove it, or name the other engine",
         ]
     );

@@ -101,6 +101,22 @@ messages! {
         /// Its latency objective, ns: the default deadline.
         slo_ns: U64,
     }
+    /// One tensor of a model's input or output, after its [`ModelDesc`] and in the order in which they lie in a row.
+    /// Models without any take and give bytes. Tail: its name.
+    26 TensorDesc [text: str] 40 {
+        /// The model.
+        model: U32,
+        /// 0 of the input, 1 of the output.
+        side: u8,
+        /// An `ElementType`.
+        element: u8,
+        /// How many of `extents` count.
+        rank: u8,
+        /// Zero.
+        reserved: u8,
+        /// Without the batch dimension. The top bit is set where a task may have fewer.
+        extents: [U32; 8],
+    }
     /// One sub-cluster. Tail: its name.
     12 SubclusterDesc [text: str] 4 {
         /// Its id.

@@ -13,6 +13,7 @@ mod messages;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use baton_core::{GpuId, ModelId, Nanos, Request};
+use baton_topo::signature::{ElementType, Extent, RANK_MAX, TensorSpec};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -299,6 +300,42 @@ impl ActionTask {
     pub fn new(request: &Request) -> Self {
         let Request { task, input_bytes, cost, .. } = *request;
         Self { task: task.0.into(), input_bytes: input_bytes.into(), cost: cost.bits().into() }
+    }
+}
+
+/// In [`TensorDesc::extents`]: a task may have fewer.
+const UP_TO: u32 = 1 << 31;
+
+impl TensorDesc {
+    /// Describes a tensor of the input, or of the output.
+    ///
+    /// # Panics
+    /// It has more than [`RANK_MAX`] dimensions.
+    pub fn new(model: u32, of_output: bool, spec: &TensorSpec) -> Self {
+        let mut extents = [U32::ZERO; RANK_MAX];
+        for (place, extent) in extents[..spec.shape.len()].iter_mut().zip(&spec.shape) {
+            let flag = if matches!(extent, Extent::UpTo(_)) { UP_TO } else { 0 };
+            place.set(extent.max() | flag);
+        }
+        Self {
+            model: model.into(),
+            side: of_output.into(),
+            element: spec.element as u8,
+            rank: spec.shape.len() as u8,
+            reserved: 0,
+            extents,
+        }
+    }
+
+    /// The tensor, if it can be one.
+    pub fn spec(&self, name: &str) -> Option<TensorSpec> {
+        let element = ElementType::from_code(self.element)?;
+        let extent = |extent: &U32| match extent.get() {
+            said if said & UP_TO != 0 => Extent::UpTo(said & !UP_TO),
+            said => Extent::Fixed(said),
+        };
+        let shape = self.extents.get(..self.rank.into())?.iter().map(extent).collect();
+        Some(TensorSpec { name: name.to_owned(), element, shape })
     }
 }
 

@@ -5,7 +5,7 @@ use baton_rdma::wire::{
     Action, ActionTask, Body, Cancel, CatalogEnd, ControlAnswer, ControlOffer, ControlStart,
     FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck, JoinBackend, JoinFrontend, Kind,
     Leave, LeaveAck, ModelDesc, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready,
-    Refuse, SubclusterDesc, Submit, TaskEnd, TaskResult, ThreadDesc,
+    Refuse, SubclusterDesc, Submit, TaskEnd, TaskResult, TensorDesc, ThreadDesc,
 };
 use rand::RngExt;
 use zerocopy::IntoBytes;
@@ -89,6 +89,14 @@ impl Words<'_> {
                 self.put(out, |w| ThreadDesc { thread: w.n32().into(), addr: w.addr() });
             }
             Kind::ModelDesc => self.put(out, Self::model_desc),
+            Kind::TensorDesc => self.put(out, |w| TensorDesc {
+                model: w.model().into(),
+                side: w.rng.random_range(0..3),
+                element: w.rng.random_range(0..16),
+                rank: w.rng.random_range(0..12),
+                reserved: 0,
+                extents: std::array::from_fn(|_| w.n32().into()),
+            }),
             Kind::SubclusterDesc => {
                 self.put(out, |w| SubclusterDesc { subcluster: w.n32().into() });
             }
@@ -247,6 +255,7 @@ impl Words<'_> {
             B::KIND,
             Kind::Refuse
                 | Kind::ModelDesc
+                | Kind::TensorDesc
                 | Kind::SubclusterDesc
                 | Kind::JoinBackend
                 | Kind::FabricOffer

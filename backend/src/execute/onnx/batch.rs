@@ -1,0 +1,138 @@
+//! One batch: rows of equal shapes execute together, those of others after them.
+//!
+//! Rows are not padded to a common shape: what padding does to an answer is for the model to say, and few do.
+
+use baton_core::FailReason;
+use baton_topo::signature::{Row, TensorRef};
+
+use super::super::{Inputs, Outputs};
+use super::tensors::{self, Value};
+use super::{Model, text};
+
+/// Rows that execute together.
+struct Group<'a> {
+    rows: Vec<u32>,
+    /// By row, then by tensor.
+    tensors: Vec<Vec<TensorRef<'a>>>,
+}
+
+impl Model {
+    /// Answers each row, or says why not. An error: no row could be executed.
+    pub(super) fn execute(
+        &mut self,
+        inputs: Inputs<'_>,
+        outputs: &mut Outputs,
+    ) -> Result<(), String> {
+        if self.in_place
+            && let Some(whole) = inputs.whole()
+        {
+            return self.execute_in_place(whole, inputs.len(), outputs);
+        }
+        let mut problem = None;
+        let mut executed = 0;
+        for group in groups(&self.signature.input, inputs, outputs) {
+            match self.execute_group(&group, outputs) {
+                Ok(()) => executed += group.rows.len(),
+                Err(error) => {
+                    group.rows.iter().for_each(|&row| outputs.set(row, Err(FailReason::Engine)));
+                    problem = Some(error);
+                }
+            }
+        }
+        match problem {
+            Some(problem) if executed == 0 => Err(problem),
+            Some(problem) => {
+                tracing::warn!(problem, "rows of some shapes could not be executed");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn execute_in_place(
+        &mut self,
+        whole: &[u8],
+        rows: u32,
+        outputs: &mut Outputs,
+    ) -> Result<(), String> {
+        let [spec] = self.signature.input.tensors() else { unreachable!("one input is in place") };
+        let extents = spec.shape.iter().map(|extent| i64::from(extent.max()));
+        let shape: Vec<i64> = std::iter::once(i64::from(rows)).chain(extents).collect();
+        let value = tensors::floats_in_place(&shape, whole)?;
+        let results = self.session.run(ort::inputs![value]).map_err(text)?;
+        let all: Vec<u32> = (0..rows).collect();
+        answer(&self.signature.output, &results, rows, &all, outputs)
+    }
+
+    fn execute_group(&mut self, group: &Group<'_>, outputs: &mut Outputs) -> Result<(), String> {
+        let rows = group.rows.len() as u32;
+        let batch = self.fixed_batch.unwrap_or(rows);
+        if rows > batch {
+            return Err(format!("{rows} rows, and the file has batches of {batch}"));
+        }
+        let mut values: Vec<(String, Value)> = Vec::new();
+        for (number, spec) in self.signature.input.tensors().iter().enumerate() {
+            let of_rows: Vec<&TensorRef<'_>> =
+                group.tensors.iter().map(|row| &row[number]).collect();
+            values.push((spec.name.clone(), tensors::gather(spec.element, &of_rows, batch)?));
+        }
+        let results = self.session.run(values).map_err(text)?;
+        answer(&self.signature.output, &results, batch, &group.rows, outputs)
+    }
+}
+
+/// The rows by their shapes. A row that is none of this model's has its answer: it fails alone.
+fn groups<'a>(signature: &Row, inputs: Inputs<'a>, outputs: &mut Outputs) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for row in 0..inputs.len() {
+        let Ok(tensors) = signature.unpack(inputs.row(row)) else {
+            outputs.set(row, Err(FailReason::WrongSize));
+            continue;
+        };
+        let alike = |group: &&mut Group<'a>| {
+            group.tensors[0].iter().zip(&tensors).all(|(one, other)| one.shape == other.shape)
+        };
+        match groups.iter_mut().find(alike) {
+            Some(group) => {
+                group.rows.push(row);
+                group.tensors.push(tensors);
+            }
+            None => groups.push(Group { rows: vec![row], tensors: vec![tensors] }),
+        }
+    }
+    groups
+}
+
+/// Deals what a batch of `batch` rows has answered to `rows`, the first of them.
+fn answer(
+    signature: &Row,
+    results: &ort::session::SessionOutputs<'_>,
+    batch: u32,
+    rows: &[u32],
+    outputs: &mut Outputs,
+) -> Result<(), String> {
+    let mut values = Vec::new();
+    for spec in signature.tensors() {
+        let value = results.get(&spec.name).ok_or_else(|| format!("no output `{}`", spec.name))?;
+        let (shape, bytes) = tensors::bytes_of(spec.element, value)?;
+        if shape.first() != Some(&batch) {
+            return Err(format!("output `{}` has shape {shape:?} for {batch} rows", spec.name));
+        }
+        values.push((shape, bytes));
+    }
+    for (number, &row) in rows.iter().enumerate() {
+        let part = |(shape, bytes): &(Vec<u32>, Vec<u8>)| {
+            let len = bytes.len() / batch as usize;
+            (shape[1..].to_vec(), number * len..(number + 1) * len)
+        };
+        let tensors: Vec<TensorRef<'_>> = (values.iter())
+            .map(|value| {
+                let (shape, place) = part(value);
+                TensorRef { shape, bytes: &value.1[place] }
+            })
+            .collect();
+        let len = signature.pack(&tensors, outputs.row_mut(row)).map_err(text)?;
+        outputs.set(row, Ok(len as u32));
+    }
+    Ok(())
+}

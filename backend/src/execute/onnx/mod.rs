@@ -1,0 +1,217 @@
+//! Models in ONNX files, executed on the CPU by ONNX Runtime.
+//!
+//! The library is opened at run time from `ORT_DYLIB_PATH`, so a backend without ONNX models needs none. One thread per
+//! GPU slot: ONNX Runtime's own pool would fight our pinned threads. Rows of one f32 input are used where they landed;
+//! others are gathered tensor by tensor (`batch.rs`), because ONNX Runtime wants those of all rows together.
+
+mod batch;
+mod tensors;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use baton_core::ModelId;
+use baton_topo::signature::{ElementType, Signature};
+use baton_topo::{EngineSpec, ModelSpec};
+use ort::environment::Environment;
+use ort::session::Session;
+
+use super::{Engine, EngineError, Inputs, Outputs};
+
+/// Names the ONNX Runtime library.
+const LIBRARY_VARIABLE: &str = "ORT_DYLIB_PATH";
+const LIBRARY_FIX: &str = "`./x demo` fetches ONNX Runtime and sets ORT_DYLIB_PATH; by hand: \
+                           export ORT_DYLIB_PATH=\"$(./x onnxruntime)\"";
+
+/// ONNX Runtime allows one environment per process.
+static ENVIRONMENT: OnceLock<Result<Environment, String>> = OnceLock::new();
+
+/// Executes models from ONNX files.
+#[derive(Default)]
+pub struct Onnx {
+    /// By [`ModelId`]; `None` where the model is not loaded.
+    models: Vec<Option<Model>>,
+}
+
+struct Model {
+    session: Session,
+    signature: Signature,
+    /// The batch size of every execution, if the file fixes it.
+    fixed_batch: Option<u32>,
+    /// The input is one f32 tensor of fixed extents, and the batch is free: rows are used where they landed.
+    in_place: bool,
+}
+
+impl Engine for Onnx {
+    fn load(&mut self, spec: &ModelSpec) -> Result<(), EngineError> {
+        let environment = environment(std::env::var_os(LIBRARY_VARIABLE))?;
+        let EngineSpec::Onnx { file, signature, fixed_batch, .. } = &spec.engine else {
+            unreachable!("each engine gets its own kind of model");
+        };
+        let fault = |fault: Fault| EngineError::Load {
+            model: spec.name.clone(),
+            file: file.display().to_string(),
+            problem: fault.problem,
+            fix: fault.fix.into(),
+        };
+        let model = Model::load(environment, file, signature, *fixed_batch);
+        let mut model = model.map_err(fault)?;
+        model.prove(spec.profile.batch_max()).map_err(fault)?;
+        let index = spec.id.0 as usize;
+        self.models.resize_with(self.models.len().max(index + 1), || None);
+        self.models[index] = Some(model);
+        Ok(())
+    }
+
+    fn unload(&mut self, model: ModelId) {
+        if let Some(model) = self.models.get_mut(model.0 as usize) {
+            *model = None;
+        }
+    }
+
+    fn execute(
+        &mut self,
+        model: ModelId,
+        inputs: Inputs<'_>,
+        outputs: &mut Outputs,
+    ) -> Result<(), EngineError> {
+        let batch = inputs.len();
+        let failed = |problem| EngineError::Execute { model, batch, problem };
+        match self.models.get_mut(model.0 as usize) {
+            Some(Some(model)) => model.execute(inputs, outputs).map_err(failed),
+            _ => Err(failed("not loaded".into())),
+        }
+    }
+}
+
+/// What is wrong with a model, and what to do.
+struct Fault {
+    problem: String,
+    fix: &'static str,
+}
+
+impl Fault {
+    fn new(problem: impl Into<String>, fix: &'static str) -> Self {
+        Self { problem: problem.into(), fix }
+    }
+}
+
+impl Model {
+    fn load(
+        environment: &Environment,
+        file: &Path,
+        signature: &Signature,
+        fixed_batch: Option<u32>,
+    ) -> Result<Self, Fault> {
+        if !file.is_file() {
+            return Err(Fault::new("no such file", "correct the model's `file` key"));
+        }
+        let session = open(environment, file).map_err(|error| {
+            Fault::new(error, "check that it is an ONNX model this ONNX Runtime can read")
+        })?;
+        check(&session, signature)?;
+        let floats = matches!(signature.input.tensors(), [one] if one.element == ElementType::F32);
+        let in_place = floats && signature.input.is_fixed() && fixed_batch.is_none();
+        Ok(Self { session, signature: signature.clone(), fixed_batch, in_place })
+    }
+
+    /// Executes the smallest and the largest batch once, of the longest rows: shapes that only clash at run time are
+    /// found here, not by the first customer.
+    fn prove(&mut self, batch_max: u32) -> Result<(), Fault> {
+        for batch in [1, batch_max] {
+            let rows = Rows::of_zeros(&self.signature, batch);
+            let mut outputs = Outputs::default();
+            outputs.reset(batch, self.signature.output.bytes_max());
+            self.execute(rows.inputs(), &mut outputs).map_err(|problem| {
+                Fault::new(
+                    format!("a batch of {batch} does not execute: {problem}"),
+                    "correct dims, input_shape, outputs or batch_max, or export the model anew",
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Inputs of an engine's own: zeros of the longest extents.
+pub(super) struct Rows {
+    bytes: Vec<u8>,
+    lens: Vec<u32>,
+    stride: u32,
+}
+
+impl Rows {
+    pub(super) fn of_zeros(signature: &Signature, batch: u32) -> Self {
+        let stride = signature.input.bytes_max();
+        let mut row = signature.input.zeros();
+        let lens = vec![row.len() as u32; batch as usize];
+        row.resize(stride as usize, 0);
+        Self { bytes: row.repeat(batch as usize), lens, stride }
+    }
+
+    pub(super) fn inputs(&self) -> Inputs<'_> {
+        Inputs::new(&self.bytes, self.stride, &self.lens)
+    }
+}
+
+fn environment(library: Option<OsString>) -> Result<&'static Environment, EngineError> {
+    let missing = |problem| EngineError::Library { engine: "onnx", problem, fix: LIBRARY_FIX };
+    let path = library
+        .filter(|path| !path.is_empty())
+        .ok_or_else(|| missing(format!("{LIBRARY_VARIABLE} is not set")))?;
+    ENVIRONMENT
+        .get_or_init(|| {
+            let builder = ort::init_from(Path::new(&path)).map_err(text)?;
+            builder.with_name("baton").with_telemetry(false).build().map_err(text)
+        })
+        .as_ref()
+        .map_err(|problem| missing(problem.clone()))
+}
+
+fn open(environment: &Environment, file: &Path) -> Result<Session, String> {
+    Session::builder(environment)
+        .map_err(text)?
+        .with_intra_threads(1)
+        .map_err(text)?
+        .with_inter_threads(1)
+        .map_err(text)?
+        .with_intra_op_spinning(false)
+        .map_err(text)?
+        .with_inter_op_spinning(false)
+        .map_err(text)?
+        .commit_from_file(file)
+        .map_err(text)
+}
+
+/// The file may have been exchanged since the cluster file was read.
+fn check(session: &Session, signature: &Signature) -> Result<(), Fault> {
+    let inputs = session.inputs().iter().map(|input| input.name());
+    let ours = signature.input.tensors().iter().map(|tensor| tensor.name.as_str());
+    let outputs: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();
+    let mut wanted = signature.output.tensors().iter().map(|tensor| tensor.name.as_str());
+    if inputs.eq(ours) && wanted.all(|name| outputs.contains(&name)) {
+        return Ok(());
+    }
+    let fix = "the file has changed: start again, scheduler and backends";
+    Err(Fault::new("it has other inputs or outputs than the cluster file's reader saw", fix))
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_library_the_error_names_the_variable_and_the_command_that_sets_it() {
+        for library in [None, Some(OsString::new())] {
+            let Err(error) = environment(library) else { panic!("there is no library") };
+            let error = error.to_string();
+            assert!(error.contains("ORT_DYLIB_PATH is not set"), "{error}");
+            assert!(error.contains("./x demo"), "{error}");
+        }
+    }
+}

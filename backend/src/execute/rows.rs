@@ -1,0 +1,143 @@
+//! A batch's rows as an engine sees them: inputs of different lengths, and room for an answer to each.
+
+use baton_core::FailReason;
+
+/// The inputs of a batch, one per row.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    bytes: &'a [u8],
+    /// From one row's beginning to the next's.
+    stride: usize,
+    lens: &'a [u32],
+}
+
+impl<'a> Inputs<'a> {
+    /// Row `i` is the first `lens[i]` of the `stride` bytes from `i · stride`.
+    ///
+    /// # Panics
+    /// A row is longer than the stride, or `bytes` is too short.
+    pub fn new(bytes: &'a [u8], stride: u32, lens: &'a [u32]) -> Self {
+        let stride = stride as usize;
+        assert!(lens.iter().all(|&len| len as usize <= stride), "rows overlap");
+        assert!(bytes.len() >= lens.len() * stride, "rows are missing");
+        Self { bytes, stride, lens }
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> u32 {
+        self.lens.len() as u32
+    }
+
+    /// True for no row.
+    pub fn is_empty(&self) -> bool {
+        self.lens.is_empty()
+    }
+
+    /// One row.
+    pub fn row(&self, row: u32) -> &'a [u8] {
+        let from = row as usize * self.stride;
+        &self.bytes[from..from + self.lens[row as usize] as usize]
+    }
+
+    /// All rows, one behind the other, if each fills its stride.
+    pub fn whole(&self) -> Option<&'a [u8]> {
+        let full = self.lens.iter().all(|&len| len as usize == self.stride);
+        full.then(|| &self.bytes[..self.lens.len() * self.stride])
+    }
+}
+
+/// Room for the answers of a batch. Allocated once for the largest.
+#[derive(Default, Debug)]
+pub struct Outputs {
+    bytes: Vec<u8>,
+    stride: usize,
+    answers: Vec<Result<u32, FailReason>>,
+}
+
+impl Outputs {
+    /// Room for `rows` answers of `stride` bytes without another allocation.
+    pub fn with_capacity(rows: u32, bytes: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(bytes),
+            stride: 0,
+            answers: Vec::with_capacity(rows as usize),
+        }
+    }
+
+    /// Room for `rows` answers of up to `stride` bytes, each that long unless an engine says otherwise. It holds whatever
+    /// the batch before left there.
+    pub fn reset(&mut self, rows: u32, stride: u32) {
+        self.stride = stride as usize;
+        self.bytes.resize(rows as usize * self.stride, 0);
+        self.answers.clear();
+        self.answers.resize(rows as usize, Ok(stride));
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> u32 {
+        self.answers.len() as u32
+    }
+
+    /// True for no row.
+    pub fn is_empty(&self) -> bool {
+        self.answers.is_empty()
+    }
+
+    /// Room for the answer to one row.
+    pub fn row_mut(&mut self, row: u32) -> &mut [u8] {
+        let from = row as usize * self.stride;
+        &mut self.bytes[from..from + self.stride]
+    }
+
+    /// All room, one row behind the other.
+    pub fn whole_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    /// How one row went: its answer is so many bytes of its room, or there is none.
+    ///
+    /// # Panics
+    /// The answer is longer than its room.
+    pub fn set(&mut self, row: u32, answer: Result<u32, FailReason>) {
+        assert!(answer.is_ok_and(|len| len as usize <= self.stride) || answer.is_err(), "no room");
+        self.answers[row as usize] = answer;
+    }
+
+    /// The answer to one row.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn row(&self, row: u32) -> Result<&[u8], FailReason> {
+        let len = self.answers[row as usize]? as usize;
+        let from = row as usize * self.stride;
+        Ok(&self.bytes[from..from + len])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_their_own_lengths() {
+        let bytes: Vec<u8> = (0..12).collect();
+        let inputs = Inputs::new(&bytes, 4, &[4, 1, 0]);
+        assert_eq!((inputs.row(0), inputs.row(1)), (&bytes[..4], &bytes[4..5]));
+        assert_eq!((inputs.row(2).len(), inputs.whole()), (0, None));
+        assert_eq!(Inputs::new(&bytes, 4, &[4, 4]).whole(), Some(&bytes[..8]));
+    }
+
+    #[test]
+    fn each_row_has_an_answer_or_a_reason() {
+        let mut outputs = Outputs::with_capacity(4, 16);
+        outputs.reset(3, 4);
+        outputs.row_mut(1).copy_from_slice(&[1, 2, 3, 4]);
+        outputs.set(1, Ok(2));
+        outputs.set(2, Err(FailReason::Engine));
+        assert_eq!(outputs.row(0), Ok(&[0; 4][..]));
+        assert_eq!(outputs.row(1), Ok(&[1, 2][..]));
+        assert_eq!(outputs.row(2), Err(FailReason::Engine));
+        outputs.reset(1, 4);
+        assert_eq!(outputs.len(), 1);
+    }
+}

@@ -1,0 +1,225 @@
+//! What an ONNX file says of its inputs and outputs. The weights are skipped.
+//!
+//! Field numbers and element types are those of `onnx.proto3`.
+
+use std::path::Path;
+
+use prost::{Message, Oneof};
+
+use crate::signature::ElementType;
+
+/// Protocol Buffers allow no more in one message.
+const FILE_BYTES_MAX: u64 = 2 << 30;
+
+#[derive(Clone, PartialEq, Message)]
+struct ModelProto {
+    #[prost(message, optional, tag = "7")]
+    graph: Option<GraphProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GraphProto {
+    #[prost(message, repeated, tag = "5")]
+    initializer: Vec<Initializer>,
+    #[prost(message, repeated, tag = "11")]
+    input: Vec<ValueInfo>,
+    #[prost(message, repeated, tag = "12")]
+    output: Vec<ValueInfo>,
+}
+
+/// A weight, of which the name is read.
+#[derive(Clone, PartialEq, Message)]
+struct Initializer {
+    #[prost(string, tag = "8")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueInfo {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    r#type: Option<TypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TypeProto {
+    #[prost(message, optional, tag = "1")]
+    tensor: Option<TensorType>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorType {
+    #[prost(int32, tag = "1")]
+    element: i32,
+    #[prost(message, optional, tag = "2")]
+    shape: Option<Shape>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Shape {
+    #[prost(message, repeated, tag = "1")]
+    dim: Vec<Dimension>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Dimension {
+    #[prost(oneof = "Length", tags = "1, 2")]
+    length: Option<Length>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum Length {
+    #[prost(int64, tag = "1")]
+    Value(i64),
+    #[prost(string, tag = "2")]
+    Symbol(String),
+}
+
+/// A dimension as the file has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Dim {
+    /// This long.
+    Fixed(u32),
+    /// As long as the task says. Without a name in the file it is called by its place: `ids.1`.
+    Symbol(String),
+}
+
+/// A tensor as the file has it, batch dimension included.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Tensor {
+    pub(super) name: String,
+    pub(super) element: ElementType,
+    pub(super) dims: Vec<Dim>,
+}
+
+/// What a file takes and gives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct OnnxFile {
+    pub(super) inputs: Vec<Tensor>,
+    pub(super) outputs: Vec<Tensor>,
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(super) fn read(path: &Path) -> Result<OnnxFile, String> {
+    let bytes = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if bytes > FILE_BYTES_MAX {
+        return Err("it is larger than 2 GiB, so it is no ONNX file".to_owned());
+    }
+    parse(&std::fs::read(path).map_err(|error| error.to_string())?)
+}
+
+fn parse(bytes: &[u8]) -> Result<OnnxFile, String> {
+    let model = ModelProto::decode(bytes).map_err(|_| "it is not an ONNX file".to_owned())?;
+    let graph = model.graph.ok_or("it is not an ONNX file: it has no graph")?;
+    let is_weight = |value: &&ValueInfo| graph.initializer.iter().any(|w| w.name == value.name);
+    let inputs = graph.input.iter().filter(|value| !is_weight(value));
+    let inputs = inputs.map(tensor).collect::<Result<_, _>>()?;
+    let outputs = graph.output.iter().map(tensor).collect::<Result<_, _>>()?;
+    Ok(OnnxFile { inputs, outputs })
+}
+
+fn tensor(value: &ValueInfo) -> Result<Tensor, String> {
+    let name = &value.name;
+    let tensor = value.r#type.as_ref().and_then(|of| of.tensor.as_ref());
+    let tensor = tensor.ok_or_else(|| format!("`{name}` is not a tensor"))?;
+    let element = element(tensor.element)
+        .ok_or_else(|| format!("`{name}` has elements of type {}", type_name(tensor.element)))?;
+    let shape = tensor.shape.as_ref().ok_or_else(|| format!("`{name}` has no shape"))?;
+    let dims = shape.dim.iter().enumerate().map(|(axis, dim)| dimension(name, axis, dim));
+    Ok(Tensor { name: name.clone(), element, dims: dims.collect::<Result<_, _>>()? })
+}
+
+fn dimension(tensor: &str, axis: usize, dim: &Dimension) -> Result<Dim, String> {
+    match &dim.length {
+        Some(Length::Value(value)) => match u32::try_from(*value) {
+            Ok(value) => Ok(Dim::Fixed(value)),
+            Err(_) if *value < 0 => Ok(Dim::Symbol(format!("{tensor}.{axis}"))),
+            Err(_) => Err(format!("`{tensor}` is {value} long in dimension {axis}")),
+        },
+        Some(Length::Symbol(symbol)) if !symbol.is_empty() => Ok(Dim::Symbol(symbol.clone())),
+        _ => Ok(Dim::Symbol(format!("{tensor}.{axis}"))),
+    }
+}
+
+fn element(code: i32) -> Option<ElementType> {
+    Some(match code {
+        1 => ElementType::F32,
+        2 => ElementType::U8,
+        3 => ElementType::I8,
+        4 => ElementType::U16,
+        5 => ElementType::I16,
+        6 => ElementType::I32,
+        7 => ElementType::I64,
+        9 => ElementType::Bool,
+        10 => ElementType::F16,
+        11 => ElementType::F64,
+        12 => ElementType::U32,
+        13 => ElementType::U64,
+        16 => ElementType::Bf16,
+        _ => return None,
+    })
+}
+
+fn type_name(code: i32) -> String {
+    match code {
+        8 => "string, which do not travel".to_owned(),
+        14 | 15 => "complex, which are not served".to_owned(),
+        other => format!("number {other}, which is not known"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(name: &str, element: i32, dims: Vec<Option<Length>>) -> ValueInfo {
+        let dim = dims.into_iter().map(|length| Dimension { length }).collect();
+        let tensor = Some(TensorType { element, shape: Some(Shape { dim }) });
+        ValueInfo { name: name.into(), r#type: Some(TypeProto { tensor }) }
+    }
+
+    fn file(input: Vec<ValueInfo>, weights: &[&str]) -> Vec<u8> {
+        let initializer = weights.iter().map(|&name| Initializer { name: name.into() }).collect();
+        let output = vec![value("y", 1, vec![Some(Length::Value(-1))])];
+        ModelProto { graph: Some(GraphProto { initializer, input, output }) }.encode_to_vec()
+    }
+
+    #[test]
+    fn inputs_are_read_without_the_weights() {
+        let symbol = |name: &str| Some(Length::Symbol(name.into()));
+        let ids = value("ids", 7, vec![symbol("batch"), symbol("seq"), None]);
+        let weight = value("w", 1, vec![Some(Length::Value(3))]);
+        let read = parse(&file(vec![ids, weight], &["w"])).unwrap();
+        let dims = ["batch", "seq", "ids.2"].map(|name| Dim::Symbol(name.into())).to_vec();
+        assert_eq!(read.inputs, [Tensor { name: "ids".into(), element: ElementType::I64, dims }]);
+        assert_eq!(read.outputs[0].dims, [Dim::Symbol("y.0".into())]);
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_said() {
+        let said = |bytes: &[u8]| parse(bytes).unwrap_err();
+        assert!(said(b"not one").contains("not an ONNX file"));
+        assert!(said(&[]).contains("no graph"));
+        let words = value("words", 8, vec![None]);
+        assert!(said(&file(vec![words], &[])).contains("`words` has elements of type string"));
+        let list = ValueInfo { name: "list".into(), r#type: Some(TypeProto { tensor: None }) };
+        assert!(said(&file(vec![list], &[])).contains("`list` is not a tensor"));
+    }
+
+    #[test]
+    fn the_digits_are_read() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx");
+        let OnnxFile { inputs, outputs } = read(&path).unwrap();
+        let batch = Dim::Symbol("batch".into());
+        assert_eq!(inputs[0].dims[0], batch);
+        assert_eq!(inputs[0].dims[1..], [1, 8, 8].map(Dim::Fixed));
+        assert_eq!(
+            (&*outputs[0].name, &outputs[0].dims[..]),
+            ("logits", &[batch, Dim::Fixed(10)][..])
+        );
+    }
+}

@@ -1,0 +1,231 @@
+//! `engine = "onnx"`: what of a model its file says, and what its other keys add.
+//!
+//! The first dimension of every tensor is the batch. Of the others, those without a fixed length need a maximum, from
+//! `dims` or, for a model with one input, from `input_shape`.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use self::file::{Dim, OnnxFile, Tensor};
+use super::model::{INPUT_BYTES_MAX, OUTPUT_BYTES_MAX};
+use super::section::Section;
+use crate::signature::{Extent, Row, Signature, TensorSpec};
+
+/// Longest in one dimension: keeps products within reach.
+const EXTENT_MAX: u32 = 1 << 28;
+
+/// What the file and the keys say of a model.
+pub(super) struct OnnxModel {
+    pub(super) file: PathBuf,
+    pub(super) signature: Signature,
+    /// The batch size that the file fixes.
+    pub(super) fixed_batch: Option<u32>,
+}
+
+/// Why a model cannot be served: the key, what is wrong, what to do.
+type Refusal = (&'static str, String, String);
+
+/// Reads the keys and the file. `None`: there are problems.
+pub(super) fn model(section: &Section<'_>, folder: &Path) -> Option<OnnxModel> {
+    section.require("file", "name the model file: file = \"model.onnx\"");
+    let keys = Keys {
+        dims: section.integers_by_name("dims", 1..=EXTENT_MAX).unwrap_or_default(),
+        input_shape: section.integers("input_shape", 1..=EXTENT_MAX),
+        outputs: section.texts("outputs"),
+        output_bytes: section.integer("output_bytes", 1..=OUTPUT_BYTES_MAX),
+    };
+    let file = folder.join(section.text("file")?);
+    let read = if file.is_file() {
+        file::read(&file).map_err(|what| {
+            ("file", format!("{}: {what}", file.display()), "export the model anew".to_owned())
+        })
+    } else {
+        let fix = "give a path relative to this cluster file, or an absolute one";
+        Err(("file", format!("there is no file {}", file.display()), fix.to_owned()))
+    };
+    let understood = read.and_then(|read| keys.signature(&read));
+    let (signature, fixed_batch) =
+        understood.map_err(|(key, what, fix)| section.refuse(key, what, fix)).ok()?;
+    Some(OnnxModel { file, signature, fixed_batch })
+}
+
+struct Keys {
+    dims: BTreeMap<String, u32>,
+    input_shape: Option<Vec<u32>>,
+    outputs: Option<Vec<String>>,
+    output_bytes: Option<u32>,
+}
+
+impl Keys {
+    fn signature(&self, file: &OnnxFile) -> Result<(Signature, Option<u32>), Refusal> {
+        let fixed_batch = batch(&file.inputs)?;
+        let mut extents = Extents { stated: &self.dims, known: BTreeMap::new() };
+        let input = self.input(&file.inputs, &mut extents)?;
+        let output = self.output(&file.outputs, &extents)?;
+        for (row, max, key) in
+            [(&input, INPUT_BYTES_MAX, "dims"), (&output, OUTPUT_BYTES_MAX, "dims")]
+        {
+            if row.bytes_max() > max {
+                let what = format!("{row} has up to {} bytes, more than {max}", row.bytes_max());
+                return Err((key, what, "state smaller maxima".to_owned()));
+            }
+        }
+        Ok((Signature { input, output }, fixed_batch))
+    }
+
+    fn input(&self, inputs: &[Tensor], extents: &mut Extents<'_>) -> Result<Row, Refusal> {
+        if let Some(shape) = &self.input_shape {
+            let [input] = inputs else {
+                let what = format!("describes one input, and the model has {}", inputs.len());
+                return Err(("input_shape", what, "remove it; name maxima by dims".to_owned()));
+            };
+            extents.take_shape(input, shape)?;
+        }
+        row("input", inputs, extents)
+    }
+
+    fn output(&self, outputs: &[Tensor], extents: &Extents<'_>) -> Result<Row, Refusal> {
+        let chosen = self.chosen(outputs)?;
+        match (row("output", &chosen, extents), self.output_bytes) {
+            (Ok(row), Some(bytes)) if row.bytes_max() != bytes => {
+                self.first_alone(&chosen, extents)
+            }
+            (Err(_), Some(_)) => self.first_alone(&chosen, extents),
+            (row, _) => row,
+        }
+    }
+
+    fn chosen(&self, outputs: &[Tensor]) -> Result<Vec<Tensor>, Refusal> {
+        let Some(names) = &self.outputs else { return Ok(outputs.to_vec()) };
+        let named = |name: &String| {
+            let found = outputs.iter().find(|output| output.name == *name).cloned();
+            found.ok_or_else(|| {
+                let all: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
+                let fix = format!("choose from {}", all.join(", "));
+                ("outputs", format!("the model has no output `{name}`"), fix)
+            })
+        };
+        names.iter().map(named).collect()
+    }
+
+    /// `output_bytes` as it was before files were read: the first output, of so many bytes.
+    fn first_alone(&self, outputs: &[Tensor], extents: &Extents<'_>) -> Result<Row, Refusal> {
+        let bytes = self.output_bytes.expect("only where it is given");
+        let wrong = |has: &str| {
+            let fix = "remove output_bytes: the file says it; or choose outputs = [\"name\"]";
+            ("output_bytes", format!("is {bytes}, and the model's output is {has}"), fix.to_owned())
+        };
+        let first = outputs.first().ok_or_else(|| wrong("missing"))?;
+        match row("output", std::slice::from_ref(first), extents) {
+            Ok(row) if row.bytes_max() == bytes => Ok(row),
+            Ok(row) => Err(wrong(&row.to_string())),
+            Err(_) if (bytes as usize).is_multiple_of(first.element.bytes()) => {
+                let shape = vec![Extent::Fixed(bytes / first.element.bytes() as u32)];
+                let (name, element) = (first.name.clone(), first.element);
+                Ok(Row::new(vec![TensorSpec { name, element, shape }]).expect("it is small"))
+            }
+            Err(_) => Err(wrong(&format!("of {}", first.element))),
+        }
+    }
+}
+
+/// The batch size that the inputs fix; `None`: any.
+fn batch(inputs: &[Tensor]) -> Result<Option<u32>, Refusal> {
+    let mut fixed = None;
+    let mut any = None;
+    for input in inputs {
+        match input.dims.first() {
+            Some(Dim::Symbol(_)) => any = Some(&input.name),
+            Some(&Dim::Fixed(size)) if fixed.is_none_or(|(of, _)| of == size) => {
+                fixed = Some((size, &input.name));
+            }
+            Some(Dim::Fixed(_)) => {
+                return Err(no_batch("the inputs have different first dimensions"));
+            }
+            None => return Err(no_batch(&format!("input `{}` has no dimensions", input.name))),
+        }
+    }
+    match (fixed, any) {
+        (Some((_, one)), Some(other)) => {
+            let what = format!("the first dimension is fixed in `{one}` and not in `{other}`");
+            Err(no_batch(&what))
+        }
+        (Some((0, _)), None) => Err(no_batch("the first dimension is 0")),
+        (Some((size, _)), None) => Ok(Some(size)),
+        (None, _) => Ok(None),
+    }
+}
+
+fn no_batch(what: &str) -> Refusal {
+    let fix = "export it with the batch as the first dimension of every input";
+    ("file", what.to_owned(), fix.to_owned())
+}
+
+/// The lengths of dimensions that have names.
+struct Extents<'a> {
+    /// By the key `dims`.
+    stated: &'a BTreeMap<String, u32>,
+    /// By the key `input_shape`.
+    known: BTreeMap<String, u32>,
+}
+
+impl Extents<'_> {
+    fn take_shape(&mut self, input: &Tensor, shape: &[u32]) -> Result<(), Refusal> {
+        let row = input.dims.get(1..).unwrap_or_default();
+        let fits = |(dim, &extent): (&Dim, &u32)| match dim {
+            Dim::Fixed(fixed) => *fixed == extent,
+            Dim::Symbol(_) => true,
+        };
+        if row.len() != shape.len() || !row.iter().zip(shape).all(fits) {
+            let what = format!("is {shape:?}, and the input is {}", described(input));
+            return Err(("input_shape", what, "remove it: the file says it".to_owned()));
+        }
+        for (dim, &extent) in row.iter().zip(shape) {
+            if let Dim::Symbol(name) = dim {
+                self.known.insert(name.clone(), extent);
+            }
+        }
+        Ok(())
+    }
+
+    fn of(&self, tensor: &Tensor, dim: &Dim) -> Result<Extent, Refusal> {
+        let name = match dim {
+            Dim::Fixed(extent) => return Ok(Extent::Fixed(*extent)),
+            Dim::Symbol(name) => name,
+        };
+        let known = self.known.get(name).map(|&extent| Extent::Fixed(extent));
+        let stated = || self.stated.get(name).map(|&max| Extent::UpTo(max));
+        known.or_else(stated).ok_or_else(|| {
+            let what = format!("{} has no largest `{name}`", described(tensor));
+            ("dims", what, format!("state it: dims = {{ \"{name}\" = 128 }}"))
+        })
+    }
+}
+
+fn row(side: &str, tensors: &[Tensor], extents: &Extents<'_>) -> Result<Row, Refusal> {
+    let spec = |tensor: &Tensor| {
+        let dims = tensor.dims.get(1..).unwrap_or_default();
+        let shape = dims.iter().map(|dim| extents.of(tensor, dim)).collect::<Result<_, _>>()?;
+        Ok(TensorSpec { name: tensor.name.clone(), element: tensor.element, shape })
+    };
+    let specs = tensors.iter().map(spec).collect::<Result<Vec<_>, Refusal>>()?;
+    let many = specs.len();
+    Row::new(specs).ok_or_else(|| {
+        let what = format!("its {many} {side}(s) do not make a row");
+        ("file", what, "export it with 1 to 32 of up to 8 dimensions, none of them 0".to_owned())
+    })
+}
+
+fn described(tensor: &Tensor) -> String {
+    let dim = |dim: &Dim| match dim {
+        Dim::Fixed(extent) => extent.to_string(),
+        Dim::Symbol(name) => name.clone(),
+    };
+    let dims: Vec<String> = tensor.dims.iter().map(dim).collect();
+    format!("`{}` {}[{}]", tensor.name, tensor.element, dims.join(", "))
+}
+
+#[cfg(test)]
+mod tests;

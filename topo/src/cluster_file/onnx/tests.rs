@@ -1,0 +1,95 @@
+//! What is made of a file and the keys beside it.
+
+use super::*;
+use crate::signature::ElementType;
+
+fn symbol(name: &str) -> Dim {
+    Dim::Symbol(name.into())
+}
+
+fn tensor(name: &str, element: ElementType, dims: &[Dim]) -> Tensor {
+    Tensor { name: name.into(), element, dims: dims.to_vec() }
+}
+
+/// Tokens with a mask, and an embedding and a score for them.
+fn encoder() -> OnnxFile {
+    let tokens = [symbol("batch"), symbol("seq")];
+    let ids = tensor("ids", ElementType::I64, &tokens);
+    let mask = tensor("mask", ElementType::I64, &tokens);
+    let of_each = [symbol("batch"), symbol("seq"), Dim::Fixed(8)];
+    let embedding = tensor("embedding", ElementType::F32, &of_each);
+    let score = tensor("score", ElementType::F32, &[symbol("batch")]);
+    OnnxFile { inputs: vec![ids, mask], outputs: vec![embedding, score] }
+}
+
+fn image(batch: Dim) -> OnnxFile {
+    let inputs = vec![tensor("x", ElementType::F32, &[batch.clone(), Dim::Fixed(3), symbol("w")])];
+    let outputs = vec![tensor("y", ElementType::F32, &[batch, symbol("y.1")])];
+    OnnxFile { inputs, outputs }
+}
+
+fn keys(dims: &[(&str, u32)]) -> Keys {
+    let dims = dims.iter().map(|&(name, max)| (name.to_owned(), max)).collect();
+    Keys { dims, input_shape: None, outputs: None, output_bytes: None }
+}
+
+#[test]
+fn a_file_says_everything_but_the_largest_extents() {
+    let (signature, fixed) = keys(&[("seq", 4)]).signature(&encoder()).unwrap();
+    assert_eq!(signature.input.to_string(), "ids i64[≤4], mask i64[≤4]");
+    assert_eq!(signature.output.to_string(), "embedding f32[≤4, 8], score f32[]");
+    assert_eq!(fixed, None);
+    let (key, what, fix) = keys(&[]).signature(&encoder()).unwrap_err();
+    assert_eq!((key, &*fix), ("dims", "state it: dims = { \"seq\" = 128 }"));
+    assert_eq!(what, "`ids` i64[batch, seq] has no largest `seq`");
+}
+
+#[test]
+fn outputs_are_chosen_by_name() {
+    let outputs = Some(vec!["score".to_owned()]);
+    let (signature, _) = Keys { outputs, ..keys(&[("seq", 4)]) }.signature(&encoder()).unwrap();
+    assert_eq!(signature.output.to_string(), "score f32[]");
+    let outputs = Some(vec!["logits".to_owned()]);
+    let (key, _, fix) = Keys { outputs, ..keys(&[("seq", 4)]) }.signature(&encoder()).unwrap_err();
+    assert_eq!((key, &*fix), ("outputs", "choose from embedding, score"));
+}
+
+#[test]
+fn a_fixed_batch_dimension_is_found_and_a_mixture_refused() {
+    let dims = [("w", 2), ("y.1", 3)];
+    let fixed = |batch| keys(&dims).signature(&image(batch)).map(|(_, fixed)| fixed);
+    assert_eq!(fixed(Dim::Fixed(8)), Ok(Some(8)));
+    assert_eq!(fixed(symbol("n")), Ok(None));
+    assert_eq!(fixed(Dim::Fixed(0)).unwrap_err().1, "the first dimension is 0");
+    let mut mixed = encoder();
+    mixed.inputs[1].dims[0] = Dim::Fixed(1);
+    let (_, what, _) = keys(&[("seq", 4)]).signature(&mixed).unwrap_err();
+    assert_eq!(what, "the first dimension is fixed in `mask` and not in `ids`");
+}
+
+#[test]
+fn input_shape_and_output_bytes_still_describe_a_model() {
+    let old = |shape: &[u32], bytes| {
+        let keys =
+            Keys { input_shape: Some(shape.to_vec()), output_bytes: Some(bytes), ..keys(&[]) };
+        keys.signature(&image(symbol("n"))).map(|(signature, _)| signature)
+    };
+    let signature = old(&[3, 5], 40).unwrap();
+    assert_eq!(signature.input.to_string(), "x f32[3, 5]");
+    assert_eq!(signature.output.to_string(), "y f32[10]");
+    assert_eq!(old(&[4, 5], 40).unwrap_err().0, "input_shape");
+    assert_eq!(old(&[3, 5], 41).unwrap_err().0, "output_bytes");
+    let two = Keys { input_shape: Some(vec![4]), ..keys(&[("seq", 4)]) };
+    assert_eq!(two.signature(&encoder()).unwrap_err().0, "input_shape");
+}
+
+#[test]
+fn output_bytes_of_the_first_output_mean_the_first_output() {
+    let keys = |bytes| Keys { output_bytes: Some(bytes), ..keys(&[("seq", 4)]) };
+    let mut file = encoder();
+    file.outputs.reverse();
+    let (signature, _) = keys(4).signature(&file).unwrap();
+    assert_eq!(signature.output.to_string(), "score f32[]");
+    let (key, what, _) = keys(12).signature(&file).unwrap_err();
+    assert_eq!((key, &*what), ("output_bytes", "is 12, and the model's output is score f32[]"));
+}

@@ -1,0 +1,257 @@
+//! Rows by their tensors: where each lies, written and read.
+
+use std::ops::Range;
+
+use super::{Extent, Row, TensorSpec};
+
+/// What tensors and the header are aligned to within a row.
+const ALIGNMENT: usize = 8;
+const EXTENT_BYTES: usize = 4;
+
+/// A tensor of one task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorRef<'a> {
+    /// Its extents without the batch dimension.
+    pub shape: Vec<u32>,
+    /// Its elements, row major, little endian.
+    pub bytes: &'a [u8],
+}
+
+/// Why bytes are not a row, or tensors do not make one.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RowError {
+    /// Not as many tensors as the row has.
+    #[error("{got} tensors are given; the model has {expected}")]
+    Tensors {
+        /// The row's.
+        expected: usize,
+        /// Those given.
+        got: usize,
+    },
+    /// A tensor has a shape that the model does not take.
+    #[error("tensor `{name}` has shape {got:?}; the model has {expected}")]
+    Shape {
+        /// The tensor.
+        name: String,
+        /// As the signature prints it.
+        expected: String,
+        /// The one given.
+        got: Vec<u32>,
+    },
+    /// A tensor's bytes do not fit its shape.
+    #[error("tensor `{name}` has {got} bytes; its shape makes {expected}")]
+    Bytes {
+        /// The tensor.
+        name: String,
+        /// By its shape.
+        expected: usize,
+        /// Those given.
+        got: usize,
+    },
+    /// The row is not as long as its header and the signature say.
+    #[error("the row has {got} bytes; its tensors make {expected}")]
+    Length {
+        /// By header and signature.
+        expected: usize,
+        /// The row's.
+        got: usize,
+    },
+}
+
+/// Bytes of a tensor with these extents; `None` if they are too many to count.
+fn tensor_bytes(spec: &TensorSpec, mut extents: impl Iterator<Item = u32>) -> Option<usize> {
+    extents.try_fold(spec.element.bytes(), |bytes, extent| bytes.checked_mul(extent as usize))
+}
+
+/// Bytes of the extents that stand at the beginning of a row.
+fn header_bytes(tensors: &[TensorSpec]) -> usize {
+    let dynamic = tensors.iter().flat_map(|tensor| &tensor.shape).filter(|e| !e.is_fixed());
+    (dynamic.count() * EXTENT_BYTES).next_multiple_of(ALIGNMENT)
+}
+
+/// Bytes of the longest row of these tensors; `None` if it has more than `u32::MAX`.
+pub(super) fn bytes_max(tensors: &[TensorSpec]) -> Option<usize> {
+    let end = tensors.iter().try_fold(header_bytes(tensors), |end, tensor| {
+        let bytes = tensor_bytes(tensor, tensor.shape.iter().map(|extent| extent.max()))?;
+        end.checked_next_multiple_of(ALIGNMENT)?.checked_add(bytes)
+    })?;
+    u32::try_from(end).is_ok().then_some(end)
+}
+
+impl Row {
+    /// Writes a row to the beginning of `row`, which has room for the longest; returns its length.
+    ///
+    /// # Errors
+    /// The tensors are not those of the signature, in number, shape or length.
+    pub fn pack(&self, tensors: &[TensorRef<'_>], row: &mut [u8]) -> Result<usize, RowError> {
+        if tensors.len() != self.tensors.len() {
+            let (expected, got) = (self.tensors.len(), tensors.len());
+            return Err(RowError::Tensors { expected, got });
+        }
+        let mut header = 0;
+        let mut end = header_bytes(&self.tensors);
+        row[..end].fill(0);
+        for (spec, tensor) in self.tensors.iter().zip(tensors) {
+            let bytes = check(spec, &tensor.shape)?;
+            if tensor.bytes.len() != bytes {
+                let (name, got) = (spec.name.clone(), tensor.bytes.len());
+                return Err(RowError::Bytes { name, expected: bytes, got });
+            }
+            for (_, extent) in spec.shape.iter().zip(&tensor.shape).filter(|(e, _)| !e.is_fixed()) {
+                row[header..header + EXTENT_BYTES].copy_from_slice(&extent.to_le_bytes());
+                header += EXTENT_BYTES;
+            }
+            let at = end.next_multiple_of(ALIGNMENT);
+            row[end..at].fill(0);
+            row[at..at + bytes].copy_from_slice(tensor.bytes);
+            end = at + bytes;
+        }
+        Ok(end)
+    }
+
+    /// The tensors of a row.
+    ///
+    /// # Errors
+    /// An extent is larger than the signature allows, or the row is not as long as its extents say.
+    pub fn unpack<'a>(&self, row: &'a [u8]) -> Result<Vec<TensorRef<'a>>, RowError> {
+        let shapes = self.shapes(row)?;
+        let mut end = header_bytes(&self.tensors);
+        let mut places: Vec<Range<usize>> = Vec::with_capacity(shapes.len());
+        for (spec, shape) in self.tensors.iter().zip(&shapes) {
+            let at = end.next_multiple_of(ALIGNMENT);
+            end = at + check(spec, shape)?;
+            places.push(at..end);
+        }
+        if end != row.len() {
+            return Err(RowError::Length { expected: end, got: row.len() });
+        }
+        let tensor = |(shape, place)| TensorRef { shape, bytes: &row[place] };
+        Ok(shapes.into_iter().zip(places).map(tensor).collect())
+    }
+
+    /// A row of zeros with the largest extents.
+    pub fn zeros(&self) -> Vec<u8> {
+        let shape = |spec: &TensorSpec| spec.shape.iter().map(|e| e.max()).collect::<Vec<u32>>();
+        let zeros = vec![0; self.bytes_max];
+        let tensors: Vec<TensorRef<'_>> = (self.tensors.iter())
+            .map(|spec| {
+                let shape = shape(spec);
+                let bytes = tensor_bytes(spec, shape.iter().copied());
+                let bytes = bytes.expect("the longest row was counted");
+                TensorRef { shape, bytes: &zeros[..bytes] }
+            })
+            .collect();
+        let mut row = vec![0; self.bytes_max];
+        let len = self.pack(&tensors, &mut row).expect("the extents are the signature's");
+        row.truncate(len);
+        row
+    }
+
+    /// What the header and the signature say.
+    fn shapes(&self, row: &[u8]) -> Result<Vec<Vec<u32>>, RowError> {
+        let bytes = header_bytes(&self.tensors);
+        let short = RowError::Length { expected: bytes, got: row.len() };
+        let header = row.get(..bytes).ok_or(short)?;
+        let mut stated = header
+            .chunks_exact(EXTENT_BYTES)
+            .map(|extent| u32::from_le_bytes(extent.try_into().expect("four bytes")));
+        let mut extent = |extent: &Extent| match extent {
+            Extent::Fixed(extent) => *extent,
+            Extent::UpTo(_) => stated.next().expect("the header has each"),
+        };
+        Ok(self.tensors.iter().map(|spec| spec.shape.iter().map(&mut extent).collect()).collect())
+    }
+}
+
+/// Bytes of a tensor of this shape, if the model takes it.
+fn check(spec: &TensorSpec, shape: &[u32]) -> Result<usize, RowError> {
+    let fits = shape.len() == spec.shape.len()
+        && spec.shape.iter().zip(shape).all(|(extent, &given)| extent.allows(given));
+    if !fits {
+        let (name, expected) = (spec.name.clone(), spec.to_string());
+        return Err(RowError::Shape { name, expected, got: shape.to_vec() });
+    }
+    Ok(tensor_bytes(spec, shape.iter().copied()).expect("no more than the longest"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signature::ElementType;
+
+    fn tensor(name: &str, element: ElementType, shape: &[Extent]) -> TensorSpec {
+        TensorSpec { name: name.into(), element, shape: shape.to_vec() }
+    }
+
+    /// Tokens of any number up to four, a flag for each, and a fixed pair.
+    fn tokens() -> Row {
+        let some = Extent::UpTo(4);
+        let pair = tensor("pair", ElementType::I16, &[Extent::Fixed(2)]);
+        let ids = tensor("ids", ElementType::I64, &[some]);
+        Row::new(vec![ids, tensor("mask", ElementType::Bool, &[some]), pair]).unwrap()
+    }
+
+    fn given(tokens: usize) -> [(Vec<u32>, Vec<u8>); 3] {
+        let n = tokens as u32;
+        [(vec![n], vec![1; 8 * tokens]), (vec![n], vec![2; tokens]), (vec![2], vec![3; 4])]
+    }
+
+    fn refs(given: &[(Vec<u32>, Vec<u8>)]) -> Vec<TensorRef<'_>> {
+        given.iter().map(|(shape, bytes)| TensorRef { shape: shape.clone(), bytes }).collect()
+    }
+
+    #[test]
+    fn one_tensor_of_fixed_extents_is_its_bytes() {
+        let shape = [3, 2].map(Extent::Fixed);
+        let row = Row::new(vec![tensor("x", ElementType::F32, &shape)]).unwrap();
+        assert_eq!((row.bytes_max(), row.is_fixed()), (24, true));
+        let bytes: Vec<u8> = (0..24).collect();
+        let [x] = &row.unpack(&bytes).unwrap()[..] else { panic!("one tensor") };
+        assert_eq!((x.bytes, &x.shape[..]), (&bytes[..], &[3, 2][..]));
+        assert!(row.unpack(&bytes[..23]).is_err());
+    }
+
+    #[test]
+    fn a_row_is_as_long_as_its_tensors_and_reads_as_it_was_written() {
+        let row = tokens();
+        // Extents 8; ids 32; mask 4, filled up to 8; pair 4.
+        assert_eq!((row.bytes_max(), row.is_fixed()), (8 + 32 + 8 + 4, false));
+        for (count, expected) in [(4, 52), (3, 8 + 24 + 8 + 4), (0, 8 + 4)] {
+            let given = given(count);
+            let mut bytes = vec![0xff; 52];
+            let len = row.pack(&refs(&given), &mut bytes).unwrap();
+            assert_eq!(len, expected, "{count} tokens");
+            assert_eq!(row.unpack(&bytes[..len]).unwrap(), refs(&given));
+        }
+        assert_eq!(row.zeros().len(), 52);
+    }
+
+    #[test]
+    fn what_the_signature_does_not_allow_is_refused() {
+        let row = tokens();
+        let mut bytes = vec![0; 52];
+        let five = given(5);
+        assert!(matches!(row.pack(&refs(&five), &mut bytes), Err(RowError::Shape { .. })));
+        let mut short = given(2);
+        short[0].1.pop();
+        assert!(matches!(row.pack(&refs(&short), &mut bytes), Err(RowError::Bytes { .. })));
+        let two = given(2);
+        let missing = row.pack(&refs(&two)[..2], &mut bytes);
+        assert_eq!(missing, Err(RowError::Tensors { expected: 3, got: 2 }));
+        let len = row.pack(&refs(&two), &mut bytes).unwrap();
+        assert!(matches!(row.unpack(&bytes[..len - 1]), Err(RowError::Length { .. })));
+        assert!(matches!(row.unpack(&bytes[..3]), Err(RowError::Length { .. })));
+        bytes[0] = 200;
+        assert!(matches!(row.unpack(&bytes[..len]), Err(RowError::Shape { .. })));
+    }
+
+    #[test]
+    fn rows_that_cannot_be_are_none() {
+        let huge = [Extent::UpTo(u32::MAX), Extent::Fixed(2)];
+        assert_eq!(Row::new(vec![tensor("x", ElementType::F64, &huge)]), None);
+        assert_eq!(Row::new(vec![]), None);
+        assert_eq!(Row::new(vec![tensor("x", ElementType::U8, &[Extent::Fixed(0)])]), None);
+        let deep = [Extent::Fixed(1); super::super::RANK_MAX + 1];
+        assert_eq!(Row::new(vec![tensor("x", ElementType::U8, &deep)]), None);
+    }
+}
