@@ -52,16 +52,17 @@ pub(crate) fn model(
         frontend: rate_limit(section, "frontend_max_rps"),
     };
     let by_file = if section.has("file") { EngineName::Onnx } else { EngineName::Emulated };
-    let sized = match section.word("engine").unwrap_or(by_file) {
+    let engine = section.word("engine").unwrap_or(by_file);
+    let sized = match engine {
         EngineName::Emulated => emulated(section),
         EngineName::Onnx => onnx(section, folder),
     };
     let fixed_batch = sized.as_ref().and_then(|sized| sized.engine.fixed_batch());
     let batches = 1..=fixed_batch.unwrap_or(BATCH_MAX).min(BATCH_MAX);
-    let measured = sized.as_ref().is_some_and(|sized| sized.engine.is_measured());
-    let profile = match measured {
-        true => unmeasured(section, batches, slo),
-        false => profile(section, batches),
+    let given = ["latency_ms", "alpha_ms", "beta_ms"].map(|key| section.has(key)).contains(&true);
+    let profile = match engine {
+        EngineName::Onnx if !given => unmeasured(section, batches, slo),
+        _ => profile(section, batches),
     };
     section.refuse_unread();
     let Sized { engine, input_bytes, output_bytes } = sized?;
