@@ -1,27 +1,23 @@
-//! Load and judgement: the open-loop load generator, its reports, and the demo that runs a whole
-//! cluster on one machine. Holds no product logic; everything goes through the public crates.
+//! Load and judgement. Holds no product logic; everything goes through the public crates.
+//!
+//! ```text
+//!  what a user runs     load ◀─ demo
+//!                        ▲       │
+//!  what they need       machine  ▼  plot    processes
+//!                        ▲          ▲        ▲
+//!  what we measure with sched · dataplane · reproduce · overload · soak · chaos
+//! ```
 #![forbid(unsafe_code)]
 
-mod arrivals;
 pub mod chaos;
 pub mod dataplane;
 pub mod demo;
-mod demo_cluster;
-mod demo_processes;
-mod heldout;
-mod inputs;
-mod latency;
 pub mod load;
-pub mod outcomes;
+pub mod machine;
 pub mod overload;
-mod parallel;
-mod process;
-pub mod report;
+pub mod plot;
+pub mod processes;
 pub mod reproduce;
 pub mod sched;
 pub mod soak;
-pub mod steal;
-mod table;
-pub mod tally;
-
-pub use parallel::in_parallel;
+pub mod two_models;

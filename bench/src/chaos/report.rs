@@ -8,9 +8,8 @@ use serde::Serialize;
 
 use crate::chaos::ChaosConfig;
 use crate::chaos::plan::Fault;
-use crate::chaos::witness::Testimony;
-use crate::load::Finished;
-use crate::tally::{Reasons, Tally};
+use crate::chaos::probe::ProbeReport;
+use crate::load::{Finished, Reasons, Tally};
 
 /// A fault, and how soon the cluster served again.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -125,8 +124,8 @@ impl ChaosReport {
         }
     }
 
-    pub(super) fn take_testimony(&mut self, testimony: Testimony, doubled: u64) {
-        let Testimony { tally, counters, forgotten, leaked, farewell } = testimony;
+    pub(super) fn take_probe(&mut self, probe: ProbeReport, doubled: u64) {
+        let ProbeReport { tally, counters, forgotten, leaked, farewell } = probe;
         self.add("the client here", &tally);
         self.resubmitted = counters.resubmitted;
         self.duplicates = counters.duplicates;

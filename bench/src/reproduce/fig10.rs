@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::ReproduceError;
 use super::experiment::{Claim, Experiment, Findings};
-use super::figure::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row};
 use super::grid::rounded;
-use super::lab::{Lab, RunAt};
 use super::markdown::{rate, ratio, table};
 use super::policies::{Policy, those};
+use super::runner::{RunAt, Runner};
 use super::workload::{Profile, Workload};
+use crate::plot::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig10",
@@ -47,11 +47,11 @@ struct Curve {
     runs: Vec<(f64, Report)>,
 }
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     let profile = Profile::gtx_1080ti("ResNet50");
-    let scenario = Workload::copies(GPUS, &profile, SLO_MS, MODELS).scenario(lab.effort);
+    let scenario = Workload::copies(GPUS, &profile, SLO_MS, MODELS).scenario(runner.precision);
     let bound = analytic_bound_rps(&Scenario::parse(&scenario)?);
-    let loads = lab.effort.points(&LOADS, &QUICK_LOADS);
+    let loads = runner.precision.points(&LOADS, &QUICK_LOADS);
     let policies = those(|_| true);
     let job =
         |policy, load: &f64| RunAt { scenario: scenario.clone(), policy, rate_rps: load * bound };
@@ -60,7 +60,7 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
         .flat_map(|&policy| loads.iter().map(move |l| (policy, l)))
         .map(|(p, l)| job(p, l))
         .collect();
-    let mut reports = lab.runs(&jobs)?.into_iter();
+    let mut reports = runner.runs(&jobs)?.into_iter();
     let curve = |&policy: &&'static Policy| {
         let reports: Vec<(Report, Distributions)> = reports.by_ref().take(loads.len()).collect();
         let runs = loads.iter().copied().zip(reports.into_iter().map(|(report, _)| report));
@@ -72,7 +72,7 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
         figure: figure(&curves, bound),
         claims: claims(&curves),
         tables: tables(&curves, bound),
-        standings: Vec::new(),
+        rankings: Vec::new(),
     })
 }
 

@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 
 use super::ReproduceError;
 use super::experiment::{Experiment, Findings};
-use super::figure::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row};
 use super::grid::rounded;
-use super::lab::{Lab, RunAt};
 use super::markdown::{percent, rate, table};
 use super::policies::{Policy, those};
+use super::runner::{RunAt, Runner};
 use super::table4;
 use super::workload::{Models, Profile, Workload};
+use crate::plot::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "latency",
@@ -97,17 +97,17 @@ fn workloads() -> [(&'static str, Workload); 4] {
     ]
 }
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     let named = workloads();
     let scenarios: Vec<String> =
-        named.iter().map(|(_, workload)| workload.scenario(lab.effort)).collect();
-    let goodputs = lab.goodputs(&scenarios, &those(|policy| policy.contender))?;
+        named.iter().map(|(_, workload)| workload.scenario(runner.precision)).collect();
+    let goodputs = runner.goodputs(&scenarios, &those(|policy| policy.contender))?;
     let mut cases = Vec::new();
     for (((title, _), scenario), goodputs) in named.iter().zip(scenarios).zip(goodputs) {
         let goodput_rps = goodputs.iter().map(|goodput| goodput.goodput_rps).fold(0.0, f64::max);
         let bound_rps =
             goodputs.iter().map(|goodput| goodput.analytic_bound_rps).fold(0.0, f64::max);
-        let curves = curves(lab, &scenario, goodput_rps)?;
+        let curves = curves(runner, &scenario, goodput_rps)?;
         cases.push(Case { title, scenario, goodput_rps, bound_rps, curves });
     }
     Ok(Findings {
@@ -115,14 +115,14 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
         figure: figure(&cases),
         claims: Vec::new(),
         tables: cases.iter().map(tables).collect::<Vec<_>>().join("\n"),
-        standings: Vec::new(),
+        rankings: Vec::new(),
     })
 }
 
-fn curves(lab: &Lab, scenario: &str, goodput_rps: f64) -> Result<Vec<Curve>, ReproduceError> {
-    let loads = lab.effort.points(&LOADS, &QUICK_LOADS);
+fn curves(runner: &Runner, scenario: &str, goodput_rps: f64) -> Result<Vec<Curve>, ReproduceError> {
+    let loads = runner.precision.points(&LOADS, &QUICK_LOADS);
     let policies = those(|_| true);
-    // In the smallest effort no rate may be good at all.
+    // In the smallest precision no rate may be good at all.
     let rate_rps = goodput_rps.max(1.0);
     let job = |policy, load: f64| RunAt {
         scenario: scenario.to_owned(),
@@ -131,7 +131,7 @@ fn curves(lab: &Lab, scenario: &str, goodput_rps: f64) -> Result<Vec<Curve>, Rep
     };
     let each = |&policy: &&'static Policy| loads.iter().map(move |&load| job(policy, load));
     let jobs: Vec<RunAt> = policies.iter().flat_map(each).collect();
-    let mut reports = lab.runs(&jobs)?.into_iter().map(|(report, _)| report);
+    let mut reports = runner.runs(&jobs)?.into_iter().map(|(report, _)| report);
     let curve = |&policy: &&'static Policy| {
         let runs = loads.iter().copied().zip(reports.by_ref().take(loads.len()));
         Curve { policy, runs: runs.collect() }

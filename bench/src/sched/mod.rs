@@ -6,17 +6,16 @@
 //! ModelThread's own core and its cost, measured alone, is taken off and reported.
 
 mod arrivals;
-mod cpu;
+mod cache_line_latency;
 mod generator;
 mod gpus;
+mod harness;
 mod layout;
 mod ledger;
-mod line;
 mod memory;
 mod metered;
 mod overload;
 mod report;
-mod rig;
 mod sender;
 mod soak;
 mod stepped;
@@ -27,9 +26,7 @@ mod workload;
 
 use baton_core::{Nanos, Policy};
 
-pub(crate) use cpu::thread_time;
 pub use memory::Memory;
-pub(crate) use memory::resident_kib;
 pub use overload::{Limit, Load, OverloadReport, overload};
 pub use report::{SchedReport, ThreadReport};
 pub use soak::{SoakReport, soak};
@@ -37,7 +34,7 @@ pub use stepped::{Stepped, Stepper};
 pub use sweep::{Growth, Point, Points, SweepReport, ThreadPoint, sweep};
 pub use tcp::{TcpReport, tcp};
 
-use rig::Rig;
+use harness::Harness;
 use workload::Workload;
 
 /// What to run.
@@ -76,7 +73,7 @@ pub enum SchedError {
     Panicked,
     /// The plot of a sweep.
     #[error(transparent)]
-    Plot(#[from] crate::reproduce::ReproduceError),
+    Plot(#[from] crate::plot::PlotError),
     /// Tasks vanished or were invented.
     #[error("{submitted} tasks came in and {accounted} went out; please report this")]
     Lost {
@@ -114,9 +111,9 @@ pub fn run(shape: Shape) -> Result<SchedReport, SchedError> {
     shape.check()?;
     let rate = shape.rate.map_or_else(|| highest_rate(shape), Ok)?;
     let workload = Workload::new(shape, rate);
-    let before = line::travel_ns()?;
-    let outcome = Rig::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
-    let line_ns = [before, line::travel_ns()?];
+    let before = cache_line_latency::travel_ns()?;
+    let outcome = Harness::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
+    let line_ns = [before, cache_line_latency::travel_ns()?];
     let generator = generator::cost_alone(&workload, outcome.mean_batch())?;
     let stepped = stepped::measure(shape)?;
     Ok(SchedReport::new(shape, &outcome, line_ns, generator, stepped))
@@ -126,16 +123,16 @@ pub fn run(shape: Shape) -> Result<SchedReport, SchedError> {
 /// GPUs keep up and are not idle either: full ones would be what is measured, and tell nothing of
 /// the ModelThreads but that their rate is higher.
 fn highest_rate(shape: Shape) -> Result<f64, SchedError> {
-    highest_rate_of(shape, |workload| Ok(Rig::new(workload)))
+    highest_rate_of(shape, |workload| Ok(Harness::new(workload)))
 }
 
 fn highest_rate_of(
     shape: Shape,
-    rig: impl Fn(&Workload) -> Result<Rig, SchedError>,
+    harness: impl Fn(&Workload) -> Result<Harness, SchedError>,
 ) -> Result<f64, SchedError> {
     let mut rate = GUESS_RPS * f64::from(shape.model_threads);
     for _ in 0..TRIALS {
-        let outcome = rig(&Workload::new(shape, rate))?.run(TRIAL)?;
+        let outcome = harness(&Workload::new(shape, rate))?.run(TRIAL)?;
         let taken = outcome.requests_per_s().max(1.0);
         if (0.9 * rate..1.1 * rate).contains(&taken) {
             return Ok(taken);

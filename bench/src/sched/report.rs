@@ -6,8 +6,9 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::Shape;
-use super::rig::{Lap, ModelCounts, Outcome};
+use super::harness::{ModelCounts, Outcome, ThreadUsage};
 use super::stepped::Stepped;
+use crate::machine::percent;
 
 /// A finished run. The JSON keys are a contract.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -99,7 +100,7 @@ impl SchedReport {
         stepped: Stepped,
     ) -> Self {
         let requests = outcome.total(|counts| counts.requests);
-        let busy_ns: f64 = outcome.model_threads.iter().map(|lap| lap.usage.busy_ns()).sum();
+        let busy_ns: f64 = outcome.model_threads.iter().map(|thread| thread.usage.busy_ns()).sum();
         let rank = &outcome.rank;
         let per = |ns: f64, count: u64| ns / count.max(1) as f64;
         // Each grant is followed by two updates: planned, finished.
@@ -133,19 +134,19 @@ impl SchedReport {
             threads: outcome
                 .model_threads
                 .iter()
-                .map(|lap| ThreadReport::new(lap, outcome, generator_ns))
+                .map(|thread| ThreadReport::new(thread, outcome, generator_ns))
                 .collect(),
         }
     }
 }
 
 impl ThreadReport {
-    fn new(lap: &Lap<ModelCounts>, outcome: &Outcome, generator_ns: f64) -> Self {
-        let requests = lap.counts.requests;
+    fn new(thread: &ThreadUsage<ModelCounts>, outcome: &Outcome, generator_ns: f64) -> Self {
+        let requests = thread.counts.requests;
         Self {
             requests_per_s: outcome.per_s(requests),
-            ns_per_request: lap.usage.busy_ns() / requests.max(1) as f64 - generator_ns,
-            busy: lap.usage.busy_share(),
+            ns_per_request: thread.usage.busy_ns() / requests.max(1) as f64 - generator_ns,
+            busy: thread.usage.busy_share(),
         }
     }
 }
@@ -153,8 +154,8 @@ impl ThreadReport {
 impl Quantiles {
     pub(super) fn of(outcome: &Outcome) -> Self {
         let mut all = Histogram::<u64>::new(2).expect("two digits are allowed");
-        for lap in &outcome.model_threads {
-            all.add(&lap.counts.delays).expect("it grows to what it is given");
+        for thread in &outcome.model_threads {
+            all.add(&thread.counts.delays).expect("it grows to what it is given");
         }
         let us = |q| all.value_at_quantile(q) as f64 / 1e3;
         Self { p50: us(0.5), p99: us(0.99), p999: us(0.999) }
@@ -203,8 +204,7 @@ impl fmt::Display for SchedReport {
             self.stepped.mean_batch,
             self.stepped.candidates_per_batch,
         )?;
-        let steal =
-            self.steal_fraction.map_or_else(|| "-".into(), |s| format!("{:.1} %", s * 100.0));
+        let steal = percent(self.steal_fraction, "-");
         writeln!(
             f,
             "  dropped {}, queue full {}, plans undelivered {}, interruptions {}, steal {steal}, a cache \

@@ -6,8 +6,8 @@ use std::fmt;
 use baton_core::Nanos;
 use serde::Serialize;
 
+use super::harness::Harness;
 use super::memory::Memory;
-use super::rig::Rig;
 use super::workload::Workload;
 use super::{SchedError, Shape, highest_rate};
 
@@ -47,7 +47,7 @@ pub fn soak(shape: Shape) -> Result<SoakReport, SchedError> {
     let rate = shape.rate.map_or_else(|| highest_rate(shape), Ok)?;
     let mut workload = Workload::new(shape, rate);
     workload.watched = true;
-    let outcome = Rig::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
+    let outcome = Harness::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
     Ok(SoakReport {
         policy: shape.policy.name(),
         model_threads: shape.model_threads,

@@ -9,11 +9,11 @@ use baton_scheduler::{HotPath, SchedulerCounters};
 use baton_topo::{Agent, Waker};
 use serde::Serialize;
 
-use super::cpu::thread_time;
 use super::generator::{Generator, REQUESTS_PER_POLL, cost_alone};
-use super::rig::join_members;
+use super::harness::join_members;
 use super::workload::{BATCH, Workload};
 use super::{GUESS_RPS, SchedError, Shape};
+use crate::machine::thread_time;
 
 /// The agents, and the virtual time.
 pub struct Stepper {

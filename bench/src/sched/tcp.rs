@@ -6,10 +6,11 @@ use std::fmt;
 use baton_core::Nanos;
 use serde::Serialize;
 
+use super::harness::Harness;
 use super::report::Quantiles;
-use super::rig::Rig;
 use super::workload::Workload;
-use super::{SchedError, Shape, highest_rate_of, line};
+use super::{SchedError, Shape, cache_line_latency, highest_rate_of};
+use crate::machine::percent;
 
 /// A finished run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -57,15 +58,15 @@ pub struct TcpReport {
 /// See [`SchedError`].
 pub fn tcp(shape: Shape) -> Result<TcpReport, SchedError> {
     shape.check()?;
-    let highest = || highest_rate_of(shape, Rig::over_tcp);
+    let highest = || highest_rate_of(shape, Harness::over_tcp);
     let workload = Workload::new(shape, shape.rate.map_or_else(highest, Ok)?);
-    let before = line::travel_ns()?;
-    let outcome = Rig::over_tcp(&workload)?.run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
+    let before = cache_line_latency::travel_ns()?;
+    let outcome = Harness::over_tcp(&workload)?.run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
     let requests = outcome.total(|counts| counts.requests).max(1) as f64;
-    let busy_ns: f64 = outcome.model_threads.iter().map(|lap| lap.usage.busy_ns()).sum();
-    let passes: u64 = outcome.model_threads.iter().map(|lap| lap.usage.busy_passes()).sum();
-    let sender_ns: f64 = outcome.senders.iter().map(|lap| lap.usage.busy_ns()).sum();
-    let sent: u64 = outcome.senders.iter().map(|lap| lap.counts).sum();
+    let busy_ns: f64 = outcome.model_threads.iter().map(|thread| thread.usage.busy_ns()).sum();
+    let passes: u64 = outcome.model_threads.iter().map(|thread| thread.usage.busy_passes()).sum();
+    let sender_ns: f64 = outcome.senders.iter().map(|thread| thread.usage.busy_ns()).sum();
+    let sent: u64 = outcome.senders.iter().map(|thread| thread.counts).sum();
     Ok(TcpReport {
         policy: shape.policy.name(),
         model_threads: shape.model_threads,
@@ -83,7 +84,7 @@ pub fn tcp(shape: Shape) -> Result<TcpReport, SchedError> {
         interruptions: outcome.interruptions(),
         pinned: outcome.pinned,
         steal_fraction: outcome.steal,
-        line_travel_ns: [before, line::travel_ns()?],
+        line_travel_ns: [before, cache_line_latency::travel_ns()?],
     })
 }
 
@@ -108,8 +109,7 @@ impl fmt::Display for TcpReport {
         writeln!(f, "  frontends      {:>6.1} ns CPU per request", self.sender_ns_per_request)?;
         let Quantiles { p50, p99, p999 } = self.dispatch_delay_us;
         writeln!(f, "  dispatch delay {p50:.1} µs, p99 {p99:.1} µs, p99.9 {p999:.1} µs")?;
-        let steal =
-            self.steal_fraction.map_or_else(|| "-".into(), |s| format!("{:.1} %", s * 100.0));
+        let steal = percent(self.steal_fraction, "-");
         writeln!(
             f,
             "  dropped {}, queue full {}, interruptions {}, steal {steal}",

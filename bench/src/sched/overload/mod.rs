@@ -11,7 +11,7 @@ use std::fmt;
 use baton_core::Nanos;
 use serde::Serialize;
 
-use super::rig::{Outcome, Rig};
+use super::harness::{Harness, Outcome};
 use super::workload::Workload;
 use super::{SchedError, Shape, highest_rate};
 
@@ -83,7 +83,7 @@ pub fn overload(shape: Shape, factor: f64) -> Result<OverloadReport, SchedError>
         move |rate| {
             let mut workload = Workload::new(Shape { rate: Some(rate), ..shape }, sized_for);
             workload.watched = true;
-            Rig::new(&workload).run(span).map(|outcome| Load::of(&outcome))
+            Harness::new(&workload).run(span).map(|outcome| Load::of(&outcome))
         }
     };
     let few = FEW_GPUS * rate;

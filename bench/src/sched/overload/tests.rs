@@ -10,7 +10,7 @@ use baton_topo::{Agent, Waker};
 
 use super::*;
 use crate::sched::generator::Generator;
-use crate::sched::rig::{ModelCounts, join_members};
+use crate::sched::harness::{ModelCounts, join_members};
 use crate::sched::traffic::{self, Traffic, TrafficCounts};
 
 const SHAPE: Shape = Shape {

@@ -5,14 +5,14 @@
 //! of its own, as far as there are cores: more threads than cores would measure the kernel's
 //! scheduling.
 
-mod plot;
+mod curves;
 
 use std::fmt;
 
 use serde::Serialize;
 
 use super::{SchedError, SchedReport, Shape, Stepped, run, step};
-use crate::steal::CpuTimes;
+use crate::machine::{StealMeter, percent};
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -117,7 +117,7 @@ pub struct ThreadPoint {
 /// See [`SchedError`].
 pub fn sweep(shape: Shape, points: Points) -> Result<SweepReport, SchedError> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let before = CpuTimes::read();
+    let steal = StealMeter::start();
     let fixed = Shape {
         model_threads: 1,
         models: Points::FIXED_MODELS,
@@ -129,7 +129,7 @@ pub fn sweep(shape: Shape, points: Points) -> Result<SweepReport, SchedError> {
     let models = measure(points.models, points.rounds, |models| Shape { models, ..fixed })?;
     let gpus = measure(points.gpus, points.rounds, |gpus| Shape { gpus, ..fixed })?;
     let (measured, left_out) = points.model_threads.iter().partition(|&&n| n < cores);
-    let steal_fraction = before.and_then(|before| CpuTimes::read()?.stolen_since(before));
+    let steal_fraction = steal.fraction();
     Ok(SweepReport {
         policy: shape.policy.name(),
         cores,
@@ -191,7 +191,7 @@ impl SweepReport {
     /// # Errors
     /// The plot cannot be drawn.
     pub fn svg(&self, points: &Points) -> Result<String, SchedError> {
-        Ok(plot::svg(self, points)?)
+        Ok(curves::svg(self, points)?)
     }
 }
 
@@ -223,8 +223,7 @@ impl fmt::Display for SweepReport {
             let list = list.join(", ");
             writeln!(f, "  left out for lack of cores (there are {}): {list}", self.cores)?;
         }
-        let steal =
-            self.steal_fraction.map_or_else(|| "-".into(), |s| format!("{:.1} %", s * 100.0));
+        let steal = percent(self.steal_fraction, "-");
         writeln!(f, "steal {steal}")
     }
 }

@@ -19,11 +19,11 @@ use super::metered::{Metered, Usage};
 use super::sender::Sender;
 use super::traffic::{self, Traffic, TrafficCounts};
 use super::workload::Workload;
-use crate::steal::CpuTimes;
+use crate::machine::StealMeter;
 use hdrhistogram::Histogram;
 
 /// Agents ready to run.
-pub(super) struct Rig {
+pub(super) struct Harness {
     path: HotPath<Generator>,
     counters: Arc<SchedulerCounters>,
     quiet: Arc<AtomicBool>,
@@ -36,10 +36,10 @@ pub(super) struct Rig {
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) elapsed: Nanos,
-    pub(super) model_threads: Vec<Lap<ModelCounts>>,
-    pub(super) rank: Lap<RankCounts>,
+    pub(super) model_threads: Vec<ThreadUsage<ModelCounts>>,
+    pub(super) rank: ThreadUsage<RankCounts>,
     /// With the requests they sent.
-    pub(super) senders: Vec<Lap<u64>>,
+    pub(super) senders: Vec<ThreadUsage<u64>>,
     /// The agents had a core each and spun on it.
     pub(super) pinned: bool,
     pub(super) steal: Option<f64>,
@@ -49,7 +49,7 @@ pub(super) struct Outcome {
 
 /// One thread's share of the measured phase.
 #[derive(Debug)]
-pub(super) struct Lap<C> {
+pub(super) struct ThreadUsage<C> {
     pub(super) usage: Usage,
     pub(super) counts: C,
 }
@@ -86,7 +86,7 @@ const WARM_UP: Nanos = Nanos::from_millis(150);
 /// Longer than the SLO: whatever waits is planned or dropped by then.
 const RUN_DRY: Nanos = Nanos::from_millis(150);
 
-impl Rig {
+impl Harness {
     pub(super) fn new(workload: &Workload) -> Self {
         let quiet = Arc::new(AtomicBool::new(false));
         let threads = workload.shape.model_threads;
@@ -162,12 +162,17 @@ impl Rig {
         let rank = join(rank)?;
         let senders: Vec<Finished<_, _>> =
             senders.into_iter().map(join).collect::<Result<_, _>>()?;
-        laps.iter().zip(&self.traffic).try_for_each(|(lap, seen)| check_conserved(lap, seen))?;
+        laps.iter()
+            .zip(&self.traffic)
+            .try_for_each(|(thread, seen)| check_conserved(thread, seen))?;
         Ok(Outcome {
             elapsed: measured.elapsed,
-            model_threads: laps.into_iter().map(|f| f.lap(ModelCounts::since)).collect(),
-            rank: rank.lap(RankCounts::since),
-            senders: senders.into_iter().map(|f| f.lap(|after, before| after - before)).collect(),
+            model_threads: laps.into_iter().map(|f| f.thread(ModelCounts::since)).collect(),
+            rank: rank.thread(RankCounts::since),
+            senders: senders
+                .into_iter()
+                .map(|f| f.thread(|after, before| after - before))
+                .collect(),
             pinned: layout == Layout::Own,
             steal: measured.steal,
             traffic: measured.traffic,
@@ -208,7 +213,7 @@ fn conduct(
     measure: Nanos,
 ) -> Measured {
     wait(clock, WARM_UP);
-    let (start, before, seen) = (clock.now(), CpuTimes::read(), traffic::read(generators));
+    let (start, meter, seen) = (clock.now(), StealMeter::start(), traffic::read(generators));
     phases.warm.store(true, Ordering::Relaxed);
     let mut memory = MemoryMeter::start();
     for _ in 0..MEMORY_READINGS {
@@ -217,7 +222,7 @@ fn conduct(
     }
     phases.measured.store(true, Ordering::Relaxed);
     let (elapsed, traffic) = (clock.now() - start, traffic::read(generators).since(seen));
-    let steal = before.and_then(|before| CpuTimes::read()?.stolen_since(before));
+    let steal = meter.fraction();
     quiet.store(true, Ordering::Relaxed);
     wait(clock, RUN_DRY);
     phases.dry.store(true, Ordering::Relaxed);
@@ -289,10 +294,10 @@ fn check_conserved(
 }
 
 impl<A, C> Finished<A, C> {
-    fn lap(self, since: impl Fn(C, &C) -> C) -> Lap<C> {
+    fn thread(self, since: impl Fn(C, &C) -> C) -> ThreadUsage<C> {
         let [before, after, _] = self.counts;
         let counts = since(after, &before);
-        Lap { usage: self.usage, counts }
+        ThreadUsage { usage: self.usage, counts }
     }
 }
 
@@ -343,7 +348,7 @@ impl RankCounts {
 
 impl Outcome {
     pub(super) fn total(&self, of: impl Fn(&ModelCounts) -> u64) -> u64 {
-        self.model_threads.iter().map(|lap| of(&lap.counts)).sum()
+        self.model_threads.iter().map(|thread| of(&thread.counts)).sum()
     }
 
     pub(super) fn requests_per_s(&self) -> f64 {
@@ -356,7 +361,8 @@ impl Outcome {
 
     /// Times the kernel took a thread's core away, in sum.
     pub(super) fn interruptions(&self) -> u64 {
-        let models: u64 = self.model_threads.iter().map(|lap| lap.usage.interruptions()).sum();
+        let models: u64 =
+            self.model_threads.iter().map(|thread| thread.usage.interruptions()).sum();
         models + self.rank.usage.interruptions()
     }
 

@@ -8,8 +8,8 @@ use baton_client::Timing;
 use baton_core::{DropReason, FailReason, Nanos};
 use serde::{Deserialize, Serialize};
 
-use crate::inputs::Verdict;
-use crate::latency::Latency;
+use super::inputs::Verdict;
+use super::latency::Latency;
 
 /// Reasons and how often each was given.
 pub type Reasons = BTreeMap<String, u64>;

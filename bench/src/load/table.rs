@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::report::{ModelReport, Report};
-use crate::tally::Reasons;
+use super::report::{ModelReport, Report};
+use super::tally::Reasons;
+use crate::machine::percent;
 
 const HEADINGS: [&str; 10] = [
     "model",
@@ -54,9 +55,7 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     for name in &report.lost {
         writeln!(f, "LOST: {name} died during the run")?;
     }
-    let steal = report
-        .steal_fraction
-        .map_or_else(|| "unknown".to_owned(), |s| format!("{:.1} %", s * 100.0));
+    let steal = percent(report.steal_fraction, "unknown");
     writeln!(
         f,
         "engines {} over {}; bad rate {:.2} %; CPU stolen {steal}",

@@ -1,12 +1,11 @@
 //! The soak's curves: latency, memory and handles over time.
 
-use super::report::{Sample, SoakReport, Vitals, reading};
-use crate::reproduce::ReproduceError;
-use crate::reproduce::draw;
-use crate::reproduce::figure::{
-    Axis, BLUE, Content, Figure, GREEN, Key, Line, Look, Mark, ORANGE, Panel, Row, Style,
-    VERMILLION,
+use super::report::{Sample, SoakReport, reading};
+use crate::plot::{
+    self, Axis, BLUE, Content, Figure, GREEN, Key, Line, Look, Mark, ORANGE, Panel, PlotError, Row,
+    Style, VERMILLION,
 };
+use crate::processes::ProcessUsage;
 
 const HEIGHT: i32 = 420;
 /// A process each, in the order of the samples.
@@ -18,19 +17,19 @@ const STYLES: [Style; 4] = [
 ];
 
 /// The SVG document.
-pub(super) fn svg(report: &SoakReport) -> Result<String, ReproduceError> {
+pub(super) fn svg(report: &SoakReport) -> Result<String, PlotError> {
     let names: Vec<String> = report.samples.first().map_or_else(Vec::new, |first| {
-        first.vitals.iter().map(|vitals| vitals.process.clone()).collect()
+        first.usage.iter().map(|usage| usage.process.clone()).collect()
     });
     let key =
         |(name, style): (&String, Style)| Key { label: name.clone(), look: Look::Series(style) };
-    let mib = |vitals: &Vitals| vitals.resident_kib;
+    let mib = |usage: &ProcessUsage| usage.resident_kib;
     let panels = vec![
         latency(report),
         by_process(report, &names, "resident memory, MiB", 1024.0, mib),
-        by_process(report, &names, "open file descriptors", 1.0, |vitals| vitals.handles),
+        by_process(report, &names, "open file descriptors", 1.0, |usage| usage.handles),
     ];
-    draw::svg(&Figure {
+    plot::svg(&Figure {
         title: format!("A cluster at {} of what its GPUs do at best", report.load),
         caption: format!(
             "{} tasks, {} not answered in time; an interval of {} s each; latency: p50 (lower) and p99",
@@ -55,7 +54,7 @@ fn by_process(
     names: &[String],
     label: &str,
     unit: f64,
-    of: fn(&Vitals) -> u64,
+    of: fn(&ProcessUsage) -> u64,
 ) -> Panel {
     let of_one = |(name, style): (&String, Style)| {
         line(style, curve(report, |sample| Some(reading(sample, name, of)? / unit)))

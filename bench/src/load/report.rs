@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::Finished;
-use crate::table;
-use crate::tally::{Reasons, Tally};
+use super::message::Finished;
+use super::table;
+use super::tally::{Reasons, Tally};
 
 /// A finished run. The JSON keys are a contract (design: "Contracts that stay stable").
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -211,7 +211,7 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tally::tests::sample;
+    use crate::load::tally::tests::sample;
 
     fn circumstances() -> Circumstances {
         Circumstances {
