@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use baton_core::{Gpu, GpuId, Nanos, SubclusterId};
+use baton_core::Nanos;
 use baton_rdma::Transport as _;
-use baton_scheduler::{
-    HotPath, ModelCommand, ModelThread, RankCommand, RankThread, SchedulerCounters,
-};
-use baton_topo::{Agent, Clock, Placement, Waker, park_thread, run};
+use baton_scheduler::{ModelThread, RankThread};
+use baton_topo::{Agent, Clock, Placement, park_thread, run};
 
 use super::SchedError;
-use super::generator::{FRONTEND, GPUS_PER_BACKEND, Generator, TOKEN, backend_of};
+use super::agents::Agents;
+use super::counts::{ModelCounts, RankCounts};
+use super::generator::Generator;
 use super::layout::Layout;
 use super::memory::{Memory, MemoryMeter};
 use super::metered::{Metered, Usage};
@@ -20,14 +20,10 @@ use super::sender::Sender;
 use super::traffic::{self, Traffic, TrafficCounts};
 use super::workload::Workload;
 use crate::machine::StealMeter;
-use hdrhistogram::Histogram;
 
 /// Agents ready to run.
 pub(super) struct Harness {
-    path: HotPath<Generator>,
-    counters: Arc<SchedulerCounters>,
-    quiet: Arc<AtomicBool>,
-    traffic: Vec<Arc<Traffic>>,
+    agents: Agents,
     /// Without them the transports make the requests up.
     senders: Vec<Sender>,
 }
@@ -54,26 +50,6 @@ pub(super) struct ThreadUsage<C> {
     pub(super) counts: C,
 }
 
-/// What a ModelThread did. Counts since start, or between two moments.
-#[derive(Clone, Debug)]
-pub(super) struct ModelCounts {
-    pub(super) requests: u64,
-    pub(super) batches: u64,
-    pub(super) planned: u64,
-    pub(super) dropped: u64,
-    pub(super) queue_full: u64,
-    pub(super) deadline_passed: u64,
-    pub(super) undelivered: u64,
-    pub(super) delays: Histogram<u64>,
-}
-
-/// What the RankThread did.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RankCounts {
-    pub(super) candidates: u64,
-    pub(super) grants: u64,
-}
-
 /// The switches of a run; set once each, in this order.
 #[derive(Clone, Default)]
 struct Phases {
@@ -88,15 +64,7 @@ const RUN_DRY: Nanos = Nanos::from_millis(150);
 
 impl Harness {
     pub(super) fn new(workload: &Workload) -> Self {
-        let quiet = Arc::new(AtomicBool::new(false));
-        let threads = workload.shape.model_threads;
-        let counters = Arc::new(SchedulerCounters::new(threads as usize));
-        let traffic: Vec<Arc<Traffic>> = (0..threads).map(|_| Arc::default()).collect();
-        let generator = |(thread, traffic): (u32, &Arc<Traffic>)| {
-            Generator::new(workload, thread, Arc::clone(&quiet), Arc::clone(traffic))
-        };
-        let transports = (0..).zip(&traffic).map(generator).collect();
-        Self::of(workload, transports, counters, quiet, traffic, Vec::new())
+        Self { agents: Agents::new(workload), senders: Vec::new() }
     }
 
     /// Requests come over TCP, from a sender for each ModelThread.
@@ -104,96 +72,51 @@ impl Harness {
     /// # Errors
     /// The system has no more sockets.
     pub(super) fn over_tcp(workload: &Workload) -> Result<Self, SchedError> {
-        let quiet = Arc::new(AtomicBool::new(false));
-        let threads = workload.shape.model_threads;
-        let counters = Arc::new(SchedulerCounters::new(threads as usize));
-        let (mut transports, mut senders, mut traffic) = (Vec::new(), Vec::new(), Vec::new());
-        for thread in 0..threads {
-            let seen: Arc<Traffic> = Arc::default();
-            let transport = Generator::over_tcp(workload, thread, Arc::clone(&seen));
-            let transport = transport.map_err(SchedError::Socket)?;
+        let mut senders = Vec::new();
+        let agents = Agents::with(workload, |thread, quiet, traffic| {
+            let transport = Generator::over_tcp(workload, thread, Arc::clone(&traffic))?;
             let addr = transport.local_addr();
-            let sender = Sender::new(workload, thread, addr, Arc::clone(&quiet), Arc::clone(&seen));
-            senders.push(sender.map_err(SchedError::Socket)?);
-            transports.push(transport);
-            traffic.push(seen);
-        }
-        Ok(Self::of(workload, transports, counters, quiet, traffic, senders))
-    }
-
-    fn of(
-        workload: &Workload,
-        transports: Vec<Generator>,
-        counters: Arc<SchedulerCounters>,
-        quiet: Arc<AtomicBool>,
-        traffic: Vec<Arc<Traffic>>,
-        senders: Vec<Sender>,
-    ) -> Self {
-        let path = HotPath::new(&workload.cluster(), transports, Waker::new(|| ()), &counters);
-        join_members(&path, workload.shape.gpus);
-        Self { path, counters, quiet, traffic, senders }
+            senders.push(Sender::new(workload, thread, addr, quiet, traffic)?);
+            Ok(transport)
+        });
+        Ok(Self { agents: agents.map_err(SchedError::Socket)?, senders })
     }
 
     /// Runs the agents; `measure` is the length of the measured phase.
     pub(super) fn run(self, measure: Nanos) -> Result<Outcome, SchedError> {
         let (clock, phases) = (Clock::start(), Phases::default());
-        let layout = Layout::of(self.path.model_threads.len(), self.senders.len());
+        let Agents { path, counters, quiet, traffic } = self.agents;
+        let layout = Layout::of(path.model_threads.len(), self.senders.len());
         let mut numbers = 0..;
         let mut next_place = move || layout.place(numbers.next().expect("there is no end of them"));
-        let counters = Arc::clone(&self.counters.rank_thread);
-        let count = move |_: &RankThread| RankCounts {
-            candidates: counters.candidates.get() + counters.superseded.get(),
-            grants: counters.grants.get(),
-        };
-        let rank = spawn(self.path.rank, clock, next_place(), phases.clone(), count)?;
+        let of_rank = Arc::clone(&counters.rank_thread);
+        let count = move |_: &RankThread| RankCounts::read(&of_rank);
+        let rank = spawn(path.rank, clock, next_place(), phases.clone(), count)?;
         let mut model_threads = Vec::new();
-        for (agent, counters) in
-            self.path.model_threads.into_iter().zip(&self.counters.model_threads)
-        {
+        for (agent, counters) in path.model_threads.into_iter().zip(&counters.model_threads) {
             let counters = Arc::clone(counters);
             let count = move |agent: &ModelThread<Generator>| ModelCounts::read(agent, &counters);
             model_threads.push(spawn(agent, clock, next_place(), phases.clone(), count)?);
         }
         let send = |sender| spawn(sender, clock, next_place(), phases.clone(), Sender::sent);
         let senders: Vec<_> = self.senders.into_iter().map(send).collect::<Result<_, _>>()?;
-        let measured = conduct(clock, &phases, &self.quiet, &self.traffic, measure);
-        let laps: Vec<Finished<_, _>> =
-            model_threads.into_iter().map(join).collect::<Result<_, _>>()?;
+        let measured = conduct(clock, &phases, &quiet, &traffic, measure);
+        let model_threads = join_all(model_threads)?;
         let rank = join(rank)?;
-        let senders: Vec<Finished<_, _>> =
-            senders.into_iter().map(join).collect::<Result<_, _>>()?;
-        laps.iter()
-            .zip(&self.traffic)
-            .try_for_each(|(thread, seen)| check_conserved(thread, seen))?;
+        let senders = join_all(senders)?;
+        let mut with_traffic = model_threads.iter().zip(&traffic);
+        with_traffic.try_for_each(|(thread, seen)| check_conserved(thread, seen))?;
         Ok(Outcome {
             elapsed: measured.elapsed,
-            model_threads: laps.into_iter().map(|f| f.thread(ModelCounts::since)).collect(),
-            rank: rank.thread(RankCounts::since),
-            senders: senders
-                .into_iter()
-                .map(|f| f.thread(|after, before| after - before))
-                .collect(),
+            model_threads: model_threads.into_iter().map(|f| f.used(ModelCounts::since)).collect(),
+            rank: rank.used(RankCounts::since),
+            senders: senders.into_iter().map(|f| f.used(|after, before| after - before)).collect(),
             pinned: layout == Layout::Own,
             steal: measured.steal,
             traffic: measured.traffic,
             memory: measured.memory,
         })
     }
-}
-
-/// Plays the ControlThread: one frontend and all backends are members from the start.
-pub(super) fn join_members(path: &HotPath<Generator>, gpus: u32) {
-    let all: Vec<Gpu> = (0..gpus).map(|id| Gpu { id: GpuId(id), life: 0 }).collect();
-    let subcluster = SubclusterId(0);
-    for thread in &path.model_commands {
-        thread.send(ModelCommand::FrontendUp { frontend: FRONTEND, token: TOKEN });
-        for gpus in all.chunks(GPUS_PER_BACKEND as usize) {
-            let backend = backend_of(gpus[0].id.0);
-            thread.send(ModelCommand::BackendUp { backend, token: TOKEN, gpus: gpus.to_vec() });
-        }
-        thread.send(ModelCommand::Serving { subcluster, gpus });
-    }
-    path.rank_commands.send(RankCommand::Join { gpus: all, subcluster });
 }
 
 /// What is seen of a measured phase from outside the threads.
@@ -273,6 +196,10 @@ fn join<A, C>(thread: Running<A, C>) -> Result<Finished<A, C>, SchedError> {
     thread.join().map_err(|_| SchedError::Panicked)
 }
 
+fn join_all<A, C>(threads: Vec<Running<A, C>>) -> Result<Vec<Finished<A, C>>, SchedError> {
+    threads.into_iter().map(join).collect()
+}
+
 /// Every task that came in, or came back, was planned, has ended, or still waits; and none had two
 /// outcomes.
 fn check_conserved(
@@ -294,55 +221,11 @@ fn check_conserved(
 }
 
 impl<A, C> Finished<A, C> {
-    fn thread(self, since: impl Fn(C, &C) -> C) -> ThreadUsage<C> {
+    /// In the measured phase.
+    fn used(self, since: impl Fn(C, &C) -> C) -> ThreadUsage<C> {
         let [before, after, _] = self.counts;
         let counts = since(after, &before);
         ThreadUsage { usage: self.usage, counts }
-    }
-}
-
-impl ModelCounts {
-    pub(super) fn read(
-        agent: &ModelThread<Generator>,
-        counters: &baton_scheduler::ModelThreadCounters,
-    ) -> Self {
-        let dropped = counters.dropped_deadline.get()
-            + counters.dropped_window.get()
-            + counters.dropped_deadline_passed.get()
-            + counters.dropped_queue_full.get()
-            + counters.dropped_share.get();
-        Self {
-            requests: counters.submitted.get(),
-            batches: counters.plans.get(),
-            planned: counters.planned_tasks.get(),
-            dropped,
-            queue_full: counters.dropped_queue_full.get(),
-            deadline_passed: counters.dropped_deadline_passed.get(),
-            undelivered: counters.plans_undelivered.get(),
-            delays: agent.dispatch_delays().clone(),
-        }
-    }
-
-    fn since(mut self, earlier: &Self) -> Self {
-        self.requests -= earlier.requests;
-        self.batches -= earlier.batches;
-        self.planned -= earlier.planned;
-        self.dropped -= earlier.dropped;
-        self.queue_full -= earlier.queue_full;
-        self.deadline_passed -= earlier.deadline_passed;
-        self.undelivered -= earlier.undelivered;
-        let subtracted = self.delays.subtract(&earlier.delays);
-        subtracted.expect("what was counted earlier is counted still");
-        self
-    }
-}
-
-impl RankCounts {
-    fn since(self, earlier: &Self) -> Self {
-        Self {
-            candidates: self.candidates - earlier.candidates,
-            grants: self.grants - earlier.grants,
-        }
     }
 }
 

@@ -5,8 +5,10 @@
 //! thread CPU time, so that a neighbour on the core does not count; the generator runs on the
 //! ModelThread's own core and its cost, measured alone, is taken off and reported.
 
+mod agents;
 mod arrivals;
 mod cache_line_latency;
+mod counts;
 mod generator;
 mod gpus;
 mod harness;
@@ -17,6 +19,7 @@ mod metered;
 mod overload;
 mod report;
 mod sender;
+mod shape;
 mod soak;
 mod stepped;
 mod sweep;
@@ -24,11 +27,12 @@ mod tcp;
 mod traffic;
 mod workload;
 
-use baton_core::{Nanos, Policy};
+use baton_core::Nanos;
 
 pub use memory::Memory;
 pub use overload::{Limit, Load, OverloadReport, overload};
 pub use report::{SchedReport, ThreadReport};
+pub use shape::{Shape, ShapeReport};
 pub use soak::{SoakReport, soak};
 pub use stepped::{Stepped, Stepper};
 pub use sweep::{Growth, Point, Points, SweepReport, ThreadPoint, sweep};
@@ -36,25 +40,6 @@ pub use tcp::{TcpReport, tcp};
 
 use harness::Harness;
 use workload::Workload;
-
-/// What to run.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Shape {
-    /// How the scheduler batches.
-    pub policy: Policy,
-    /// ModelThreads, at least 1.
-    pub model_threads: u32,
-    /// Models, at least one for each ModelThread.
-    pub models: u32,
-    /// GPU slots.
-    pub gpus: u32,
-    /// Length of the measurement.
-    pub seconds: f64,
-    /// Requests per second in total, Poisson; `None`: as many as the ModelThreads take.
-    pub rate: Option<f64>,
-    /// Same seed, same requests.
-    pub seed: u64,
-}
 
 /// Why a run was not possible.
 #[derive(Debug, thiserror::Error)]
@@ -151,28 +136,10 @@ pub fn step(shape: Shape) -> Result<Stepped, SchedError> {
     stepped::measure(shape)
 }
 
-impl Shape {
-    fn check(&self) -> Result<(), SchedError> {
-        use baton_scheduler::limits::{GPUS_MAX, MODEL_THREADS_MAX};
-        let wrong = if !(1..=MODEL_THREADS_MAX).contains(&self.model_threads) {
-            format!("model threads: give 1 to {MODEL_THREADS_MAX}")
-        } else if !(self.model_threads..=MODELS_MAX).contains(&self.models) {
-            format!("models: give {} (one per model thread) to {MODELS_MAX}", self.model_threads)
-        } else if !(1..=GPUS_MAX).contains(&self.gpus) {
-            format!("gpus: give 1 to {GPUS_MAX}")
-        } else {
-            return Ok(());
-        };
-        Err(SchedError::Shape(wrong))
-    }
-}
-
-/// Keeps the queues' memory below a gigabyte.
-const MODELS_MAX: u32 = 10_000;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baton_core::Policy;
 
     const TINY: Shape = Shape {
         policy: Policy::Baton,

@@ -5,22 +5,18 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::Shape;
-use super::harness::{ModelCounts, Outcome, ThreadUsage};
+use super::counts::ModelCounts;
+use super::harness::{Outcome, ThreadUsage};
+use super::shape::{Shape, ShapeReport};
 use super::stepped::Stepped;
 use crate::machine::percent;
 
 /// A finished run. The JSON keys are a contract.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SchedReport {
-    /// How the scheduler batched.
-    pub policy: &'static str,
-    /// ModelThreads.
-    pub model_threads: u32,
-    /// Models.
-    pub models: u32,
-    /// GPU slots.
-    pub gpus: u32,
+    /// What was run.
+    #[serde(flatten)]
+    pub shape: ShapeReport,
     /// Length of the measured phase.
     pub seconds: f64,
     /// Requests that came in, per second.
@@ -106,10 +102,7 @@ impl SchedReport {
         // Each grant is followed by two updates: planned, finished.
         let events = rank.counts.candidates + 3 * rank.counts.grants;
         Self {
-            policy: shape.policy.name(),
-            model_threads: shape.model_threads,
-            models: shape.models,
-            gpus: shape.gpus,
+            shape: shape.into(),
             seconds: outcome.elapsed.as_millis_f64() / 1e3,
             requests_per_s: outcome.requests_per_s(),
             ns_per_request: per(busy_ns, requests) - generator_ns,
@@ -166,11 +159,8 @@ impl fmt::Display for SchedReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{}, {} model threads, {} models, {} GPUs, {:.1} s{}",
-            self.policy,
-            self.model_threads,
-            self.models,
-            self.gpus,
+            "{}, {:.1} s{}",
+            self.shape,
             self.seconds,
             if self.pinned { "" } else { "; fewer cores than threads" },
         )?;

@@ -9,20 +9,15 @@ use serde::Serialize;
 use super::harness::Harness;
 use super::report::Quantiles;
 use super::workload::Workload;
-use super::{SchedError, Shape, cache_line_latency, highest_rate_of};
+use super::{SchedError, Shape, ShapeReport, cache_line_latency, highest_rate_of};
 use crate::machine::percent;
 
 /// A finished run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TcpReport {
-    /// How the scheduler batched.
-    pub policy: &'static str,
-    /// ModelThreads, each with a frontend of its own that sends to it.
-    pub model_threads: u32,
-    /// Models.
-    pub models: u32,
-    /// GPU slots.
-    pub gpus: u32,
+    /// What was run.
+    #[serde(flatten)]
+    pub shape: ShapeReport,
     /// Length of the measured phase.
     pub seconds: f64,
     /// Requests that came in, per second.
@@ -68,10 +63,7 @@ pub fn tcp(shape: Shape) -> Result<TcpReport, SchedError> {
     let sender_ns: f64 = outcome.senders.iter().map(|thread| thread.usage.busy_ns()).sum();
     let sent: u64 = outcome.senders.iter().map(|thread| thread.counts).sum();
     Ok(TcpReport {
-        policy: shape.policy.name(),
-        model_threads: shape.model_threads,
-        models: shape.models,
-        gpus: shape.gpus,
+        shape: shape.into(),
         seconds: outcome.elapsed.as_millis_f64() / 1e3,
         requests_per_s: outcome.requests_per_s(),
         ns_per_request: busy_ns / requests,
@@ -90,11 +82,10 @@ pub fn tcp(shape: Shape) -> Result<TcpReport, SchedError> {
 
 impl fmt::Display for TcpReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, model_threads, models, gpus, seconds, .. } = self;
+        let Self { shape, seconds, .. } = self;
         writeln!(
             f,
-            "{policy}, {model_threads} model threads, {models} models, {gpus} GPUs, {seconds:.1} s, over \
-             TCP{}",
+            "{shape}, {seconds:.1} s, over TCP{}",
             if self.pinned { "" } else { "; fewer cores than threads" },
         )?;
         writeln!(
