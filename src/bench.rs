@@ -135,8 +135,7 @@ pub(crate) fn overload(args: &BenchOverloadArgs) -> CommandResult {
     live.finish();
     let report = report?;
     say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
-    let good = report.conserved && report.lost.is_empty();
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.ending.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(crate) fn soak(args: &BenchSoakArgs) -> CommandResult {
@@ -156,8 +155,7 @@ pub(crate) fn soak(args: &BenchSoakArgs) -> CommandResult {
     std::fs::write(args.out.join("soak.svg"), report.svg()?)?;
     std::fs::write(args.out.join("soak.json"), format!("{json}\n"))?;
     say(&if args.json { json } else { report.to_string() })?;
-    let good = report.conserved && report.lost.is_empty();
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.ending.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(crate) fn chaos(args: &BenchChaosArgs) -> CommandResult {

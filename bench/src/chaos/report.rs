@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::chaos::ChaosConfig;
 use crate::chaos::plan::Fault;
 use crate::chaos::probe::ProbeReport;
-use crate::load::{Finished, Reasons, Tally};
+use crate::load::{Finished, Reasons, Tally, merge_reasons};
 
 /// A fault, and how soon the cluster served again.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -163,13 +163,9 @@ impl ChaosReport {
         self.completed += tally.completed;
         self.late += tally.late;
         self.wrong_answers += tally.wrong_answers;
-        for (sum, part) in [(&mut self.dropped, &tally.dropped), (&mut self.failed, &tally.failed)]
-        {
-            for (reason, count) in part {
-                *sum.entry(reason.clone()).or_default() += count;
-            }
-        }
-        let ended = tally.completed + tally.dropped_total() + tally.failed_total();
+        merge_reasons(&mut self.dropped, &tally.dropped);
+        merge_reasons(&mut self.failed, &tally.failed);
+        let ended = tally.ended();
         if ended != tally.submitted {
             self.conserved = false;
             self.failures.push(format!("{whose}: {} tasks, {ended} outcomes", tally.submitted));

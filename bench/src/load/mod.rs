@@ -29,6 +29,7 @@ pub(crate) use inputs::{Expected, Inputs, Verdict};
 pub use message::{Finished, Message, Progress};
 use outcomes::{OutcomesError, Writer};
 pub use report::{Circumstances, ModelReport, Report};
+pub(crate) use tally::merge_reasons;
 pub use tally::{Reasons, Tally};
 
 /// What load to offer.

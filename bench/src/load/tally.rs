@@ -134,7 +134,8 @@ fn count(reasons: &mut Reasons, reason: &str) {
     }
 }
 
-fn merge_reasons(into: &mut Reasons, from: &Reasons) {
+/// Adds other reasons' counts.
+pub(crate) fn merge_reasons(into: &mut Reasons, from: &Reasons) {
     for (reason, count) in from {
         *into.entry(reason.clone()).or_default() += count;
     }

@@ -15,6 +15,7 @@ use crate::machine::StealMeter;
 use crate::processes::{ChildConfig, Note};
 use crate::two_models::{self, ClusterError, LoadClient, PhaseReport, at_best_rps};
 
+use report::{Memory, Spans};
 pub use report::{MemoryOf, OverloadReport};
 
 /// What to do.
@@ -82,7 +83,7 @@ pub fn run(
     let flood_rps = overload.factor * peak.goodput_rps / 2.0;
     let normal = load.offer([normal_rps; 2], 2.0 * overload.step_s, || ());
     load.settle();
-    let mut memory = report::Memory::start(processes.usage());
+    let mut memory = Memory::start(processes.usage());
     let second = if overload.one { normal_rps } else { flood_rps };
     let flood = load.offer([flood_rps, second], overload.seconds, || {
         memory.read(processes.usage());
@@ -92,13 +93,9 @@ pub fn run(
     memory.read(processes.usage());
     let steal_fraction = steal.fraction();
     let lost = processes.shut_down().map_err(ClusterError::from)?;
-    let spans = report::Spans { normal, flood, after };
-    Ok(OverloadReport {
-        steal_fraction,
-        lost,
-        memory: memory.finish(),
-        ..OverloadReport::new(overload, peak, &load, spans)
-    })
+    let spans = Spans { normal, flood, after };
+    let memory = memory.finish();
+    Ok(OverloadReport::new(overload, peak, &load, spans, memory, lost, steal_fraction))
 }
 
 /// Raises the rate until more than one in a hundred is bad, or lowers it until no more are; the best

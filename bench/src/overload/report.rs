@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{BAD_MAX, Overload};
 use crate::processes::ProcessUsage;
-use crate::two_models::{LoadClient, MODELS, PhaseReport, SLO_MS, WINDOW};
+use crate::two_models::{Ending, LoadClient, MODELS, PhaseReport, SLO_MS, WINDOW};
 
 /// A window counts as normal with so much more bad in it than the normal load has at most.
 const SLACK: f64 = 0.01;
@@ -100,29 +100,20 @@ pub struct OverloadReport {
     pub refused: u64,
     /// Resident memory of scheduler and backends.
     pub memory: Vec<MemoryOf>,
-    /// Share of the CPU time that went to other machines' work; `null` where unknown.
-    pub steal_fraction: Option<f64>,
-    /// Every task of every phase has had one outcome.
-    pub conserved: bool,
-    /// Tasks of every phase.
-    pub submitted: u64,
-    /// Of these, those that were answered.
-    pub completed: u64,
-    /// Of these, dropped.
-    pub dropped: u64,
-    /// Of these, failed.
-    pub failed: u64,
-    /// Processes that died.
-    pub lost: Vec<String>,
+    /// Of the tasks of every phase, and of the processes.
+    #[serde(flatten)]
+    pub ending: Ending,
 }
 
 impl OverloadReport {
-    /// From the client's counts; what it does not know is empty.
     pub(super) fn new(
         overload: &Overload,
         peak: PhaseReport,
         load: &LoadClient,
         spans: Spans,
+        memory: Vec<MemoryOf>,
+        lost: Vec<String>,
+        steal_fraction: Option<f64>,
     ) -> Self {
         let normal = PhaseReport::new(load.span(spans.normal));
         let flood = PhaseReport::new(load.span(spans.flood));
@@ -140,14 +131,8 @@ impl OverloadReport {
             recovery_ms: recovery(&load.span(spans.after).windows, normal.bad_rate),
             hinted: load.hinted,
             refused: refused.into_iter().sum(),
-            memory: Vec::new(),
-            steal_fraction: None,
-            conserved: total.submitted == total.ended(),
-            submitted: total.submitted,
-            completed: total.completed,
-            dropped: total.dropped_total(),
-            failed: total.failed_total(),
-            lost: Vec::new(),
+            memory,
+            ending: Ending::new(&total, lost, steal_fraction),
             peak,
             normal,
             flood,
@@ -194,16 +179,7 @@ impl fmt::Display for OverloadReport {
                 of.process, of.before_kib, of.early_kib, of.after_kib, of.peak_kib
             )?;
         }
-        if let Some(stolen) = self.steal_fraction {
-            writeln!(f, "CPU stolen {:.1} %", stolen * 1e2)?;
-        }
-        for name in &self.lost {
-            writeln!(f, "LOST: {name}")?;
-        }
-        let conserved = if self.conserved { "conserved" } else { "NOT CONSERVED" };
-        let Self { submitted, completed, dropped, failed, .. } = self;
-        write!(f, "{conserved}: {submitted} submitted, {completed} completed, ")?;
-        write!(f, "{dropped} dropped, {failed} failed")
+        self.ending.write(f, "")
     }
 }
 

@@ -33,8 +33,8 @@ pub(super) fn svg(report: &SoakReport) -> Result<String, PlotError> {
         title: format!("A cluster at {} of what its GPUs do at best", report.load),
         caption: format!(
             "{} tasks, {} not answered in time; an interval of {} s each; latency: p50 (lower) and p99",
-            report.submitted,
-            report.submitted - report.completed + report.late,
+            report.ending.submitted,
+            report.ending.submitted - report.ending.completed + report.late,
             report.every_s
         ),
         legend: names.iter().zip(STYLES).map(key).collect(),

@@ -9,7 +9,7 @@ use super::curves;
 use crate::load::Tally;
 use crate::plot::PlotError;
 use crate::processes::ProcessUsage;
-use crate::two_models::{PhaseReport, SLO_MS};
+use crate::two_models::{Ending, PhaseReport, SLO_MS};
 
 /// One interval.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -82,22 +82,11 @@ pub struct SoakReport {
     pub memory: Vec<Drift>,
     /// Of each process's open file descriptors.
     pub handles: Vec<Drift>,
-    /// Share of the CPU time that went to other machines' work; `null` where unknown.
-    pub steal_fraction: Option<f64>,
-    /// Every task has had one outcome.
-    pub conserved: bool,
-    /// Tasks in all.
-    pub submitted: u64,
-    /// Of these, answered.
-    pub completed: u64,
-    /// Of these, after the deadline.
+    /// Of all tasks and processes.
+    #[serde(flatten)]
+    pub ending: Ending,
+    /// Tasks that were answered after their deadline.
     pub late: u64,
-    /// Dropped.
-    pub dropped: u64,
-    /// Failed.
-    pub failed: u64,
-    /// Processes that died.
-    pub lost: Vec<String>,
     /// One after the other.
     pub samples: Vec<Sample>,
 }
@@ -130,14 +119,8 @@ impl SoakReport {
             latency: latency.into_iter().flatten().collect(),
             memory: of_each(|usage| usage.resident_kib),
             handles: of_each(|usage| usage.handles),
-            steal_fraction,
-            conserved: total.submitted == total.ended(),
-            submitted: total.submitted,
-            completed: total.completed,
+            ending: Ending::new(total, lost, steal_fraction),
             late: total.late,
-            dropped: total.dropped_total(),
-            failed: total.failed_total(),
-            lost,
             samples,
         }
     }
@@ -170,16 +153,7 @@ impl fmt::Display for SoakReport {
                 writeln!(f, "{what:<22} {early:>12.2} {late:>13.2}  {percent:+.2} %")?;
             }
         }
-        if let Some(stolen) = self.steal_fraction {
-            writeln!(f, "CPU stolen {:.1} %", stolen * 1e2)?;
-        }
-        for name in &self.lost {
-            writeln!(f, "LOST: {name}")?;
-        }
-        let conserved = if self.conserved { "conserved" } else { "NOT CONSERVED" };
-        let Self { submitted, completed, late, dropped, failed, .. } = self;
-        write!(f, "{conserved}: {submitted} submitted, {completed} completed ({late} late), ")?;
-        write!(f, "{dropped} dropped, {failed} failed")
+        self.ending.write(f, &format!(" ({} late)", self.late))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod client;
 mod cluster;
+mod ending;
 mod phase;
 
 use std::sync::atomic::AtomicBool;
@@ -14,6 +15,7 @@ use crate::processes::{ChildConfig, Folder, Note, ProcessError, Processes};
 
 pub(crate) use client::{LoadClient, WINDOW};
 pub(crate) use cluster::{MODELS, SLO_MS, at_best_rps};
+pub use ending::Ending;
 pub use phase::PhaseReport;
 
 /// The cluster or its client failed.
