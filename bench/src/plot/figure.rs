@@ -163,6 +163,11 @@ impl Axis {
     }
 }
 
+/// The highest value of the lines; 0 without any.
+pub(crate) fn highest(lines: &[Line]) -> f64 {
+    lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max)
+}
+
 /// Points of a cumulative distribution as a flight of stairs.
 pub(crate) fn stairs(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let before = std::iter::once(0.0).chain(points.iter().map(|point| point.1));

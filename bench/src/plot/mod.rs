@@ -9,7 +9,7 @@ mod svg;
 
 pub(crate) use figure::{
     Axis, BLACK, BLUE, Bar, Colour, Content, Figure, GREEN, GREY, Key, Line, Look, Mark, ORANGE,
-    PURPLE, Panel, Reference, Row, SKY_BLUE, Style, VERMILLION, stairs,
+    PURPLE, Panel, Reference, Row, SKY_BLUE, Style, VERMILLION, highest, stairs,
 };
 pub(crate) use svg::svg;
 

@@ -13,7 +13,7 @@ use super::table4;
 use super::workload::{Models, Profile, Workload};
 use crate::plot::{
     Axis, BLACK, BLUE, Colour, Content, Figure, GREEN, GREY, Key, Line, Look, Mark, Panel, Row,
-    Style, VERMILLION,
+    Style, VERMILLION, highest,
 };
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
@@ -248,11 +248,10 @@ fn panel(case: &Case) -> Panel {
         mark_every: 1,
     };
     let lines: Vec<Line> = SIGNALS.iter().map(line).collect();
-    let most = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
     Panel {
         title: case.title.to_owned(),
         x: Axis::up_to("offered load, of the goodput", 1.0),
-        y: Axis::up_to("GPUs", most),
+        y: Axis::up_to("GPUs", highest(&lines)),
         content: Content::Lines { lines, references: Vec::new() },
     }
 }

@@ -8,6 +8,7 @@
 //! place where it says it, and a remark on the difference. No number of the paper is read off a
 //! plot. The same code and precision give the same bytes.
 
+mod curve;
 mod distribution;
 mod experiment;
 mod gpus;

@@ -3,7 +3,7 @@
 use super::report::{Sample, SoakReport, reading};
 use crate::plot::{
     self, Axis, BLUE, Content, Figure, GREEN, Key, Line, Look, Mark, ORANGE, Panel, PlotError, Row,
-    Style, VERMILLION,
+    Style, VERMILLION, highest,
 };
 use crate::processes::ProcessUsage;
 
@@ -74,11 +74,10 @@ fn line(style: Style, points: Vec<(f64, f64)>) -> Line {
 }
 
 fn panel(report: &SoakReport, label: &str, lines: Vec<Line>) -> Panel {
-    let most = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
     Panel {
         title: String::new(),
         x: Axis::up_to("minutes", report.seconds / 60.0),
-        y: Axis::up_to(label, 1.05 * most),
+        y: Axis::up_to(label, 1.05 * highest(&lines)),
         content: Content::Lines { lines, references: Vec::new() },
     }
 }
