@@ -1,12 +1,9 @@
-//! Load and judgement. Holds no product logic; everything goes through the public crates.
+//! What offers load to a cluster, and what measures one. Holds no product logic: everything goes
+//! through the public crates.
 //!
-//! ```text
-//!  what a user runs     load ◀─ demo
-//!                        ▲       │
-//!  what they need       machine  ▼  plot    processes
-//!                        ▲          ▲        ▲
-//!  what we measure with sched · dataplane · reproduce · overload · soak · chaos
-//! ```
+//! A user runs [`load`] and [`demo`]. The benches are [`sched`], [`dataplane`], [`reproduce`],
+//! [`overload`], [`soak`] and [`chaos`]; none of them uses another. What several need is in
+//! [`machine`], [`plot`], [`processes`] and [`two_models`].
 #![forbid(unsafe_code)]
 
 pub mod chaos;

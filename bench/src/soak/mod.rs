@@ -1,6 +1,6 @@
 //! A real cluster under half of what it can serve, for hours: do memory, handles or latency drift?
 //!
-//! The cluster is that of the flood ([`mod@crate::overload`]): a scheduler and two backends with emulated
+//! The cluster is that of `baton bench overload`: a scheduler and two backends with emulated
 //! GPUs as processes of their own, and a client here, over loopback. Each interval is read when its
 //! last task has its outcome, so that nothing outstanding is taken for growth.
 
