@@ -18,6 +18,7 @@ mod memory;
 mod metered;
 mod overload;
 mod report;
+mod run_report;
 mod sender;
 mod shape;
 mod soak;
@@ -32,13 +33,14 @@ use baton_core::Nanos;
 pub use memory::Memory;
 pub use overload::{Limit, Load, OverloadReport, overload};
 pub use report::{SchedReport, ThreadReport};
+pub use run_report::{Quantiles, RunReport};
 pub use shape::{Shape, ShapeReport};
 pub use soak::{SoakReport, soak};
 pub use stepped::{Stepped, Stepper};
 pub use sweep::{Growth, Point, Points, SweepReport, ThreadPoint, sweep};
 pub use tcp::{TcpReport, tcp};
 
-use harness::Harness;
+use harness::{Harness, Outcome};
 use workload::Workload;
 
 /// Why a run was not possible.
@@ -93,15 +95,25 @@ const TRIAL: Nanos = Nanos::from_millis(200);
 /// # Errors
 /// See [`SchedError`].
 pub fn run(shape: Shape) -> Result<SchedReport, SchedError> {
-    shape.check()?;
-    let rate = shape.rate.map_or_else(|| highest_rate(shape), Ok)?;
-    let workload = Workload::new(shape, rate);
-    let before = cache_line_latency::travel_ns()?;
-    let outcome = Harness::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
-    let line_ns = [before, cache_line_latency::travel_ns()?];
+    let (workload, outcome, run) = measure(shape, |workload| Ok(Harness::new(workload)))?;
     let generator = generator::cost_alone(&workload, outcome.mean_batch())?;
     let stepped = stepped::measure(shape)?;
-    Ok(SchedReport::new(shape, &outcome, line_ns, generator, stepped))
+    Ok(SchedReport::new(run, &outcome, generator, stepped))
+}
+
+/// One run at the shape's rate, or at the highest there is.
+fn measure(
+    shape: Shape,
+    harness: impl Fn(&Workload) -> Result<Harness, SchedError>,
+) -> Result<(Workload, Outcome, RunReport), SchedError> {
+    shape.check()?;
+    let rate = shape.rate.map_or_else(|| highest_rate_of(shape, &harness), Ok)?;
+    let workload = Workload::new(shape, rate);
+    let before = cache_line_latency::travel_ns()?;
+    let outcome = harness(&workload)?.run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
+    let line_travel_ns = [before, cache_line_latency::travel_ns()?];
+    let report = RunReport::new(shape, &outcome, line_travel_ns);
+    Ok((workload, outcome, report))
 }
 
 /// What the ModelThreads take when there is always more; `shape` has no rate. The trials end once the
@@ -154,12 +166,12 @@ mod tests {
     #[test]
     fn a_saturated_run_costs_something_and_loses_nothing() {
         let report = run(Shape { model_threads: 2, ..TINY }).unwrap();
-        assert!(report.requests_per_s > 0.0, "{report:?}");
+        assert!(report.run.requests_per_s > 0.0, "{report:?}");
         assert!(report.ns_per_request > 1.0, "{report:?}");
         assert!(report.stepped.ns_per_request > 1.0, "{report:?}");
         assert!(report.stepped.rank_ns_per_batch > 1.0, "{report:?}");
-        assert!(report.batches_per_s > 0.0 && report.mean_batch >= 1.0, "{report:?}");
-        let delay = &report.dispatch_delay_us;
+        assert!(report.batches_per_s > 0.0 && report.run.mean_batch >= 1.0, "{report:?}");
+        let delay = &report.run.dispatch_delay_us;
         assert!(delay.p50 <= delay.p99 && delay.p99 <= delay.p999, "{delay:?}");
         assert_eq!(report.threads.len(), 2);
     }
@@ -168,7 +180,10 @@ mod tests {
     fn a_paced_run_offers_the_rate_it_was_given() {
         let report = run(Shape { rate: Some(20_000.0), seconds: 0.3, ..TINY }).unwrap();
         // A loaded machine may not come to as much.
-        assert!(report.requests_per_s > 0.0 && report.requests_per_s < 40_000.0, "{report:?}");
+        assert!(
+            report.run.requests_per_s > 0.0 && report.run.requests_per_s < 40_000.0,
+            "{report:?}"
+        );
     }
 
     #[test]

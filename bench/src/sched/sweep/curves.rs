@@ -86,7 +86,7 @@ fn scaling(report: &SweepReport) -> Row {
     let points: Vec<(f64, f64)> = report
         .model_threads
         .iter()
-        .map(|point| (f64::from(point.model_threads), point.report.requests_per_s / 1e6))
+        .map(|point| (f64::from(point.model_threads), point.report.run.requests_per_s / 1e6))
         .collect();
     let ats: Vec<f64> = points.iter().map(|point| point.0).collect();
     let one = points.first().map_or(0.0, |(n, rate)| rate / n);

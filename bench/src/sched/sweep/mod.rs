@@ -165,7 +165,7 @@ fn scale(fixed: Shape, numbers: Vec<u32>) -> Result<Vec<ThreadPoint>, SchedError
     for model_threads in numbers {
         let [models, gpus] = [fixed.models, fixed.gpus].map(|each| each * model_threads);
         let report = run(Shape { model_threads, models, gpus, ..fixed })?;
-        let each = report.requests_per_s / f64::from(model_threads);
+        let each = report.run.requests_per_s / f64::from(model_threads);
         let efficiency = each / *one.get_or_insert(each);
         points.push(ThreadPoint { model_threads, efficiency, report });
     }
@@ -211,10 +211,10 @@ impl fmt::Display for SweepReport {
                 "  {:>8} {:>10.2} M requests/s, efficiency {:.2}, {:.1} ns per request, dispatch p99 \
                  {:.1} µs",
                 point.model_threads,
-                point.report.requests_per_s / 1e6,
+                point.report.run.requests_per_s / 1e6,
                 point.efficiency,
                 point.report.ns_per_request,
-                point.report.dispatch_delay_us.p99,
+                point.report.run.dispatch_delay_us.p99,
             )?;
         }
         if !self.model_threads_left_out.is_empty() {
@@ -276,7 +276,7 @@ mod tests {
         let all: Vec<u32> = live.chain(report.model_threads_left_out.iter().copied()).collect();
         assert_eq!(all, Points::SMOKE.model_threads);
         assert!(report.model_threads.iter().all(|point| point.model_threads < report.cores));
-        assert!(report.model_threads.iter().all(|point| point.report.pinned));
+        assert!(report.model_threads.iter().all(|point| point.report.run.pinned));
         let text = report.to_string();
         assert_eq!(text.contains("left out"), !report.model_threads_left_out.is_empty(), "{text}");
     }
