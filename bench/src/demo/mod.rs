@@ -56,7 +56,7 @@ pub enum DemoError {
 ///
 /// # Errors
 /// The cluster did not come up, or could not be ended; see [`DemoError`]. A process that dies under
-/// load is no error: the report names it in [`Report::lost`].
+/// load is no error: the report names it in [`Circumstances::lost`].
 pub fn run(
     config: &DemoConfig,
     clock: Clock,

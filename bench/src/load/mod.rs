@@ -28,7 +28,7 @@ pub use inputs::InputsError;
 pub(crate) use inputs::{Expected, Inputs, Verdict};
 pub use message::{Finished, Message, Progress};
 use outcomes::{OutcomesError, Writer};
-pub use report::{Circumstances, ModelReport, Report};
+pub use report::{Circumstances, ModelReport, Report, Totals};
 pub(crate) use tally::merge_reasons;
 pub use tally::{Reasons, Tally};
 

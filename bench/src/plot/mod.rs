@@ -1,6 +1,6 @@
 //! Figures that the benches draw: rows of panels with lines, bars or cells, as SVG.
 //!
-//! A bench describes a [`Figure`]; [`svg`] draws it. The same figure gives the same bytes.
+//! A bench describes a `Figure`; `svg` draws it. The same figure gives the same bytes.
 
 mod draw;
 mod figure;
