@@ -17,7 +17,7 @@ use crate::args::{
 };
 use crate::live::Live;
 use crate::output::{complain, load_cluster, say, scheduler_addr};
-use crate::process::{child_args, stop_flag};
+use crate::process::{children, stop_flag};
 
 /// Which of the three, and its defaults: senders and objects.
 pub(crate) fn pull(bench: &'static str, shape: (u32, u32), args: &BenchPullArgs) -> CommandResult {
@@ -122,8 +122,7 @@ pub(crate) fn sched(args: &BenchSchedArgs) -> CommandResult {
 
 pub(crate) fn overload(args: &BenchOverloadArgs) -> CommandResult {
     let config = Overload {
-        exe: std::env::current_exe()?,
-        common_args: child_args(),
+        children: children()?,
         factor: args.factor,
         seconds: args.seconds,
         step_s: args.step,
@@ -136,14 +135,12 @@ pub(crate) fn overload(args: &BenchOverloadArgs) -> CommandResult {
     live.finish();
     let report = report?;
     say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
-    let good = report.conserved && report.lost.is_empty();
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.ending.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(crate) fn soak(args: &BenchSoakArgs) -> CommandResult {
     let config = Soak {
-        exe: std::env::current_exe()?,
-        common_args: child_args(),
+        children: children()?,
         load: args.load,
         seconds: args.seconds,
         every_s: args.every,
@@ -158,14 +155,12 @@ pub(crate) fn soak(args: &BenchSoakArgs) -> CommandResult {
     std::fs::write(args.out.join("soak.svg"), report.svg()?)?;
     std::fs::write(args.out.join("soak.json"), format!("{json}\n"))?;
     say(&if args.json { json } else { report.to_string() })?;
-    let good = report.conserved && report.lost.is_empty();
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.ending.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(crate) fn chaos(args: &BenchChaosArgs) -> CommandResult {
     let config = ChaosConfig {
-        exe: std::env::current_exe()?,
-        common_args: child_args(),
+        children: children()?,
         processes: args.processes,
         seconds: args.seconds,
         seed: args.seed,

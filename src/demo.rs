@@ -10,7 +10,7 @@ use crate::CommandResult;
 use crate::args::DemoArgs;
 use crate::live::Live;
 use crate::output::say;
-use crate::process::{child_args, stop_flag};
+use crate::process::{children, stop_flag};
 
 /// Exit status 0 if every task had its outcome and no answer was wrong.
 pub(crate) fn run(args: &DemoArgs) -> CommandResult {
@@ -24,8 +24,7 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
         );
     }
     let config = DemoConfig {
-        exe: std::env::current_exe()?,
-        common_args: child_args(),
+        children: children()?,
         seconds: args.seconds,
         rate_scale: args.rate_scale,
         transport: args.transport,

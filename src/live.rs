@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 
-use baton_bench::demo::Note;
+use baton_bench::processes::Note;
 
 /// Writes to stderr. Failures are ignored: progress is a courtesy.
 pub(crate) struct Live {

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use baton_bench::load::{self, Finished, LoadConfig, Message, Progress};
-use baton_bench::outcomes;
-use baton_bench::report::{Circumstances, Report};
-use baton_bench::steal::CpuTimes;
+use baton_bench::load::{
+    self, Circumstances, Finished, LoadConfig, Message, Progress, Report, outcomes,
+};
+use baton_bench::machine::StealMeter;
 use baton_topo::{Clock, Cluster};
 
 use crate::CommandResult;
@@ -20,9 +20,9 @@ const RATE: f64 = 10.0;
 /// Exit status 0 if every task had its outcome and no answer was wrong.
 pub(crate) fn run(args: &LoadArgs) -> CommandResult {
     let cluster = load_cluster(&args.config)?;
-    let cpu_before = CpuTimes::read();
+    let steal = StealMeter::start();
     let finished = offer(&cluster, args)?;
-    let steal_fraction = cpu_before.and_then(|before| CpuTimes::read()?.stolen_since(before));
+    let steal_fraction = steal.fraction();
     let circumstances = Circumstances { steal_fraction, ..Circumstances::default() };
     let report = Report::of_generators(std::slice::from_ref(&finished), circumstances);
     if args.progress_json {

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use baton_bench::processes::ChildConfig;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -39,7 +40,8 @@ pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// What every child that `baton` starts gets before its own arguments.
-pub(crate) fn child_args() -> Vec<String> {
-    vec!["--die-with-parent".to_owned()]
+/// How `baton` starts itself again for children, which end with it.
+pub(crate) fn children() -> io::Result<ChildConfig> {
+    let common_args = vec!["--die-with-parent".to_owned()];
+    Ok(ChildConfig { exe: std::env::current_exe()?, common_args })
 }

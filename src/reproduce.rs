@@ -2,19 +2,19 @@
 
 use std::process::ExitCode;
 
-use baton_bench::reproduce::{self, Effort, Reproduced};
+use baton_bench::reproduce::{self, Precision, Reproduced};
 
 use crate::CommandResult;
 use crate::args::ReproduceArgs;
 use crate::output::say;
 
 pub(crate) fn run(args: &ReproduceArgs) -> CommandResult {
-    let effort = match (args.quick, args.brief) {
-        (true, _) => Effort::Quick,
-        (false, true) => Effort::Brief,
-        (false, false) => Effort::Full,
+    let precision = match (args.quick, args.brief) {
+        (true, _) => Precision::Quick,
+        (false, true) => Precision::Brief,
+        (false, false) => Precision::Full,
     };
-    let parts = reproduce::reproduce(&args.name, effort, &args.out)?;
+    let parts = reproduce::reproduce(&args.name, precision, &args.out)?;
     say(&if args.json { json(args, &parts) } else { sections(&parts) })?;
     Ok(ExitCode::SUCCESS)
 }

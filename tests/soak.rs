@@ -22,7 +22,7 @@ fn a_short_soak_is_conserved_told_about_and_drawn() {
     let each = samples.iter().map(|sample| sample["tasks"]["submitted"].as_u64().unwrap());
     assert_eq!((samples.len(), each.sum::<u64>()), (4, number("submitted")));
     for key in ["memory", "handles"] {
-        let of = |creep: &Value| creep["what"].as_str().unwrap().to_owned();
+        let of = |drift: &Value| drift["what"].as_str().unwrap().to_owned();
         let processes: Vec<String> = report[key].as_array().unwrap().iter().map(of).collect();
         assert_eq!(processes, ["scheduler", "backend-left", "backend-right", "client"]);
     }

@@ -59,6 +59,22 @@ const EDGES: [(&str, &[&str]); 11] = [
     ),
 ];
 
+/// Which rooms of `bench/src` each may use besides itself.
+const BENCH_ROOMS: [(&str, &[&str]); 12] = [
+    ("machine", &[]),
+    ("plot", &[]),
+    ("load", &["machine"]),
+    ("processes", &["machine"]),
+    ("two_models", &["load", "machine", "processes"]),
+    ("demo", &["load", "machine", "processes"]),
+    ("sched", &["machine", "plot"]),
+    ("dataplane", &["machine"]),
+    ("reproduce", &["machine", "plot"]),
+    ("overload", &["machine", "processes", "two_models"]),
+    ("soak", &["load", "machine", "plot", "processes", "two_models"]),
+    ("chaos", &["load", "processes"]),
+];
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -155,6 +171,25 @@ fn packages_depend_on_each_other_in_one_direction() {
             assert!(may.contains(&dependency.as_str()), "{folder} must not depend on {dependency}");
         }
     }
+}
+
+#[test]
+fn rooms_of_the_benches_use_each_other_in_one_direction() {
+    let bench = root().join("bench/src");
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let mut seen = 0;
+    for (room, may) in BENCH_ROOMS {
+        for source in files(&bench.join(room), ".rs") {
+            let text = read(&source);
+            let used =
+                text.split("crate::").skip(1).filter_map(|rest| rest.split(|c| !is_name(c)).next());
+            for name in used.filter(|name| *name != room) {
+                assert!(may.contains(&name), "{} must not use {name}", source.display());
+            }
+            seen += 1;
+        }
+    }
+    assert_eq!(seen + 1, files(&bench, ".rs").len(), "a room is missing in BENCH_ROOMS");
 }
 
 /// The code map of ARCHITECTURE.md names the files of each step, once.

@@ -1,27 +1,20 @@
-//! Load and judgement: the open-loop load generator, its reports, and the demo that runs a whole
-//! cluster on one machine. Holds no product logic; everything goes through the public crates.
+//! What offers load to a cluster, and what measures one. Holds no product logic: everything goes
+//! through the public crates.
+//!
+//! A user runs [`load`] and [`demo`]. The benches are [`sched`], [`dataplane`], [`reproduce`],
+//! [`overload`], [`soak`] and [`chaos`]; none of them uses another. What several need is in
+//! [`machine`], [`plot`], [`processes`] and [`two_models`].
 #![forbid(unsafe_code)]
 
-mod arrivals;
 pub mod chaos;
 pub mod dataplane;
 pub mod demo;
-mod demo_cluster;
-mod demo_processes;
-mod heldout;
-mod inputs;
-mod latency;
 pub mod load;
-pub mod outcomes;
+pub mod machine;
 pub mod overload;
-mod parallel;
-mod process;
-pub mod report;
+pub mod plot;
+pub mod processes;
 pub mod reproduce;
 pub mod sched;
 pub mod soak;
-pub mod steal;
-mod table;
-pub mod tally;
-
-pub use parallel::in_parallel;
+pub mod two_models;

@@ -6,7 +6,7 @@ use baton_core::Policy;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use baton_bench::reproduce::{ALL, Effort, ReproduceError, Reproduced, names, reproduce};
+use baton_bench::reproduce::{ALL, Precision, ReproduceError, Reproduced, names, reproduce};
 use baton_sim::{PolicyName, Run, Scenario, analytic_bound_rps, goodput, run_distributions};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn smoke(name: &str, out: &Path) -> Vec<Reproduced> {
-    reproduce(name, Effort::Smoke, out).unwrap_or_else(|error| panic!("{name}: {error}"))
+    reproduce(name, Precision::Smoke, out).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Rows of a table have as many cells as its head, and no cell is empty.
@@ -194,7 +194,7 @@ fn the_same_effort_gives_the_same_bytes() {
 #[test]
 fn what_is_no_experiment_is_refused_before_anything_is_written() {
     let out = folder("reproduce-none");
-    let error = reproduce("fig5", Effort::Smoke, &out).unwrap_err();
+    let error = reproduce("fig5", Precision::Smoke, &out).unwrap_err();
     assert!(matches!(&error, ReproduceError::Name { name } if name == "fig5"), "{error}");
     assert!(error.to_string().contains("table4, fig6"), "{error}");
     assert!(!out.exists());

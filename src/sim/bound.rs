@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use baton_bench::in_parallel;
+use baton_bench::machine::in_parallel;
 use baton_sim::{Clairvoyant, Scenario, SimError, analytic_bound_rps, clairvoyant};
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use baton_bench::in_parallel;
+use baton_bench::machine::in_parallel;
 use baton_core::Nanos;
 use baton_sim::Scenario;
 use baton_sim::fuzz::{Contest, DrawnScenario, Limits, Row, Summary, draw_scenario};

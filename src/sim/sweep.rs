@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use baton_bench::in_parallel;
+use baton_bench::machine::in_parallel;
 use baton_sim::{Sweep, SweepJob, SweepPoint};
 use serde_json::json;
 

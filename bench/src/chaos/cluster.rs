@@ -1,12 +1,9 @@
 //! The cluster that is disturbed: which processes there are, and each one's present life.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -15,15 +12,12 @@ use rustix::process::Signal;
 use crate::chaos::ChaosConfig;
 use crate::chaos::links::Relay;
 use crate::chaos::plan::Who;
-use crate::demo::DemoError;
 use crate::load::{Finished, Message};
-use crate::process::{Child, ChildEvent};
+use crate::processes::{Child, ChildEvent, EVENTS_MAX, Folder, ProcessError};
 
 pub(super) const MODEL: &str = "m";
 /// Tasks per second of each frontend process.
 const RATE: &str = "m=50";
-/// Lines of stdout that may wait to be read; beyond that the children wait.
-const EVENTS_MAX: usize = 1024;
 /// A killed process is gone by then, and one that was asked to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much of a log a report shows.
@@ -45,7 +39,7 @@ struct Seat {
 /// All of them. Dropped, they are killed.
 pub(super) struct Cluster<'a> {
     config: &'a ChaosConfig,
-    folder: &'a Path,
+    folder: &'a Folder,
     file: PathBuf,
     seats: Vec<Seat>,
     /// The seat of each life.
@@ -61,10 +55,9 @@ pub(super) struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    pub(super) fn new(config: &'a ChaosConfig, folder: &'a Path) -> Result<Self, DemoError> {
+    pub(super) fn new(config: &'a ChaosConfig, folder: &'a Folder) -> Result<Self, ProcessError> {
         let (backends, frontends) = config.members();
-        let file = write(folder, backends)
-            .map_err(|source| DemoError::Folder { dir: folder.to_owned(), source })?;
+        let file = folder.write("cluster.toml", text(backends).as_bytes())?;
         let everyone = [Who::Scheduler]
             .into_iter()
             .chain((0..backends).map(Who::Backend))
@@ -102,18 +95,18 @@ impl<'a> Cluster<'a> {
     }
 
     /// Starts the next life of a process; `full`: nothing can be written to its log.
-    pub(super) fn start(&mut self, who: Who, full: bool) -> Result<(), DemoError> {
+    pub(super) fn start(&mut self, who: Who, full: bool) -> Result<(), ProcessError> {
         let name = format!("{who}-{}", self.lives.len());
-        let failed = |source| DemoError::Process { name: name.clone(), source };
+        let folder = self.folder.path();
         if full {
             // The log is created there, as a log on a full disk can be.
-            symlink("/dev/full", self.folder.join(format!("{name}.log"))).map_err(failed)?;
+            symlink("/dev/full", folder.join(format!("{name}.log")))
+                .map_err(|source| ProcessError::Process { name: name.clone(), source })?;
         }
-        let mut command = Command::new(&self.config.exe);
-        command.args(&self.config.common_args).args(self.args(who));
-        let life = self.lives.len();
-        let child =
-            Child::start(life, &name, command, self.folder, self.sender.clone()).map_err(failed)?;
+        let (life, args) = (self.lives.len(), self.args(who));
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let command = self.config.children.command(&args);
+        let child = Child::start(life, &name, command, folder, self.sender.clone())?;
         let at = self.at(who);
         self.lives.push(at);
         self.seats[at] = Seat { who, child: Some(child), life, is_up: false, is_dismissed: false };
@@ -142,7 +135,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// kill −9; returns once it is gone. What a frontend had outstanding goes with it.
-    pub(super) fn kill(&mut self, who: Who) -> Result<(), DemoError> {
+    pub(super) fn kill(&mut self, who: Who) -> Result<(), ProcessError> {
         self.signal(who, Signal::KILL);
         let seat = self.at(who);
         self.seats[seat].is_dismissed = true;
@@ -156,7 +149,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Asks it to end in order; it must, with success and in time.
-    pub(super) fn end(&mut self, who: Who) -> Result<(), DemoError> {
+    pub(super) fn end(&mut self, who: Who) -> Result<(), ProcessError> {
         let at = self.at(who);
         self.seats[at].is_dismissed = true;
         self.signal(who, Signal::TERM);
@@ -169,17 +162,13 @@ impl<'a> Cluster<'a> {
     }
 
     /// True if it has ended with success in time. Its lines are read meanwhile, so that it can write.
-    fn wait(&mut self, who: Who) -> Result<bool, DemoError> {
+    fn wait(&mut self, who: Who) -> Result<bool, ProcessError> {
         let at = self.at(who);
-        let name = who.to_string();
         let rounds = END_TIMEOUT.as_millis() / 10;
         for _ in 0..rounds {
             self.listen();
             let Some(child) = &mut self.seats[at].child else { return Ok(false) };
-            let status = child.wait(Duration::from_millis(10));
-            let status =
-                status.map_err(|source| DemoError::Process { name: name.clone(), source })?;
-            if let Some(status) = status {
+            if let Some(status) = child.wait(Duration::from_millis(10))? {
                 return Ok(status.success());
             }
         }
@@ -257,14 +246,12 @@ impl<'a> Cluster<'a> {
 }
 
 /// One model; a second until a member that says nothing is none.
-fn write(folder: &Path, backends: usize) -> io::Result<PathBuf> {
+fn text(backends: usize) -> String {
     let mut text = String::from(FILE);
     for at in 0..backends {
         write!(text, "[[backend]]\nname = \"b{at}\"\n").expect("writing to a String cannot fail");
     }
-    let file = folder.join("cluster.toml");
-    fs::write(&file, text)?;
-    Ok(file)
+    text
 }
 
 const FILE: &str = "\
@@ -287,16 +274,15 @@ input_bytes = 1024
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn the_file_is_a_good_cluster_file_without_warnings() {
-        let dir = std::env::temp_dir().join(format!("chaos-cluster-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let checked = baton_topo::check_cluster(&write(&dir, 3).unwrap());
+        let checked = baton_topo::check_text(Path::new("cluster.toml"), &text(3));
         assert_eq!(checked.warnings, []);
         let file = checked.cluster.unwrap();
         assert_eq!((file.backends.len(), file.models[0].name.as_str()), (3, MODEL));
-        fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -8,32 +8,29 @@
 mod cluster;
 mod links;
 mod plan;
+mod probe;
 mod report;
-mod witness;
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_client::{ConnectError, Nanos};
 use baton_topo::{Clock, park_thread};
 use rustix::process::Signal;
 
-use crate::demo::{DemoError, Folder, Note};
+use crate::processes::{ChildConfig, Folder, Note, ProcessError};
 
 use cluster::Cluster;
 use links::{Relay, Thief};
 use plan::{Fault, Plan, Who};
-use witness::Witness;
+use probe::ProbeClient;
 
 pub use report::{ChaosReport, Recovery};
 
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct ChaosConfig {
-    /// The `baton` executable.
-    pub exe: PathBuf,
-    /// Arguments every child gets before its own.
-    pub common_args: Vec<String>,
+    /// How its processes are started.
+    pub children: ChildConfig,
     /// Processes of the cluster, 3 to 10: a scheduler, backends and frontends.
     pub processes: usize,
     /// For how long things go wrong. The fault under way is seen through.
@@ -68,7 +65,7 @@ const STEP: Nanos = Nanos::from_millis(2);
 pub enum ChaosError {
     /// A process or a folder.
     #[error(transparent)]
-    Process(#[from] DemoError),
+    Process(#[from] ProcessError),
     /// The client here could not join an undisturbed cluster.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -128,7 +125,7 @@ pub fn run(
 struct Chaos<'a> {
     clock: Clock,
     cluster: Cluster<'a>,
-    witness: Witness,
+    probe: ProbeClient,
     recoveries: Vec<Recovery>,
     /// Outcomes for tasks that had theirs, while no backend was in doubt.
     doubled: u64,
@@ -145,7 +142,7 @@ impl<'a> Chaos<'a> {
         clock: Clock,
         folder: &'a Folder,
     ) -> Result<Self, ChaosError> {
-        let mut cluster = Cluster::new(config, &folder.path)?;
+        let mut cluster = Cluster::new(config, folder)?;
         cluster.start(Who::Scheduler, false)?;
         await_up(&mut cluster, Who::Scheduler, clock, || ())?;
         let relay = Relay::start(cluster.scheduler())
@@ -155,13 +152,13 @@ impl<'a> Chaos<'a> {
             cluster.start(who, false)?;
             await_up(&mut cluster, who, clock, || ())?;
         }
-        let witness = Witness::connect(cluster.door(), clock)?;
+        let probe = ProbeClient::connect(cluster.door(), clock)?;
         let (recoveries, doubled, in_doubt, frontends_gone) = (Vec::new(), 0, false, 0);
         let recovery_bound = config.recovery_bound;
         Ok(Self {
             clock,
             cluster,
-            witness,
+            probe,
             recoveries,
             doubled,
             in_doubt,
@@ -179,14 +176,14 @@ impl<'a> Chaos<'a> {
     }
 
     fn step(&mut self) {
-        self.witness.step();
+        self.probe.step();
         self.cluster.listen();
         park_thread(Some(STEP));
     }
 
     /// A fault, its end, and the recovery.
     fn suffer(&mut self, fault: Fault) -> Result<Recovery, ChaosError> {
-        let doubled_before = self.witness.counters().duplicates;
+        let doubled_before = self.probe.counters().duplicates;
         match fault {
             Fault::Kill(who, down) => {
                 self.kill(who)?;
@@ -217,13 +214,13 @@ impl<'a> Chaos<'a> {
         let recovered = self.await_service();
         let in_doubt = fault.may_double();
         if !in_doubt && !self.in_doubt {
-            self.doubled += self.witness.counters().duplicates - doubled_before;
+            self.doubled += self.probe.counters().duplicates - doubled_before;
         }
         self.in_doubt = in_doubt;
         Ok(Recovery::new(fault, recovered))
     }
 
-    fn kill(&mut self, who: Who) -> Result<(), DemoError> {
+    fn kill(&mut self, who: Who) -> Result<(), ProcessError> {
         self.frontends_gone += u64::from(matches!(who, Who::Frontend(_)));
         self.cluster.kill(who)
     }
@@ -231,17 +228,17 @@ impl<'a> Chaos<'a> {
     /// The next life; returns once it says that it serves.
     fn start(&mut self, who: Who, full_disk: bool) -> Result<(), ChaosError> {
         self.cluster.start(who, full_disk)?;
-        let witness = &mut self.witness;
-        await_up(&mut self.cluster, who, self.clock, || witness.step())
+        let probe = &mut self.probe;
+        await_up(&mut self.cluster, who, self.clock, || probe.step())
     }
 
     /// From now until a task submitted from now on is answered.
     fn await_service(&mut self) -> Option<Nanos> {
-        self.witness.look_out();
+        self.probe.look_out();
         let give_up = self.clock.now() + RECOVERY_TIMEOUT.max(self.recovery_bound);
         while self.clock.now() < give_up {
             self.step();
-            if let Some(after) = self.witness.answered_after() {
+            if let Some(after) = self.probe.answered_after() {
                 return Some(after);
             }
         }
@@ -265,13 +262,13 @@ impl<'a> Chaos<'a> {
             self.cluster.end(who)?;
         }
         self.cluster.await_reports(frontends);
-        let testimony = self.witness.leave();
+        let probe_report = self.probe.leave();
         for &who in members.iter().filter(|who| !is_frontend(who)) {
             self.cluster.end(who)?;
         }
         self.cluster.end(Who::Scheduler)?;
         let mut report = ChaosReport::new(config, self.recoveries);
-        report.take_testimony(testimony, self.doubled);
+        report.take_probe(probe_report, self.doubled);
         report.take_frontends(&self.cluster.finished, frontends, self.frontends_gone);
         report.failures.append(&mut self.cluster.trouble);
         Ok(report)

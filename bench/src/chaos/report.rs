@@ -8,9 +8,8 @@ use serde::Serialize;
 
 use crate::chaos::ChaosConfig;
 use crate::chaos::plan::Fault;
-use crate::chaos::witness::Testimony;
-use crate::load::Finished;
-use crate::tally::{Reasons, Tally};
+use crate::chaos::probe::ProbeReport;
+use crate::load::{Finished, Reasons, Tally, merge_reasons};
 
 /// A fault, and how soon the cluster served again.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -125,8 +124,8 @@ impl ChaosReport {
         }
     }
 
-    pub(super) fn take_testimony(&mut self, testimony: Testimony, doubled: u64) {
-        let Testimony { tally, counters, forgotten, leaked, farewell } = testimony;
+    pub(super) fn take_probe(&mut self, probe: ProbeReport, doubled: u64) {
+        let ProbeReport { tally, counters, forgotten, leaked, farewell } = probe;
         self.add("the client here", &tally);
         self.resubmitted = counters.resubmitted;
         self.duplicates = counters.duplicates;
@@ -164,13 +163,9 @@ impl ChaosReport {
         self.completed += tally.completed;
         self.late += tally.late;
         self.wrong_answers += tally.wrong_answers;
-        for (sum, part) in [(&mut self.dropped, &tally.dropped), (&mut self.failed, &tally.failed)]
-        {
-            for (reason, count) in part {
-                *sum.entry(reason.clone()).or_default() += count;
-            }
-        }
-        let ended = tally.completed + tally.dropped_total() + tally.failed_total();
+        merge_reasons(&mut self.dropped, &tally.dropped);
+        merge_reasons(&mut self.failed, &tally.failed);
+        let ended = tally.ended();
         if ended != tally.submitted {
             self.conserved = false;
             self.failures.push(format!("{whose}: {} tasks, {ended} outcomes", tally.submitted));

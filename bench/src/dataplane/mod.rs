@@ -6,21 +6,21 @@
 //! followed by the same bytes pulled over bare sockets: the floor, measured in the same run.
 
 mod bare;
+mod harness;
 mod matrix;
 mod report;
-mod rig;
 mod send_rate;
 mod tls_cost;
 
 use baton_core::{BATCH_MAX, Nanos};
 use baton_topo::{Clock, Idle, TransportChoice};
 
-use crate::steal::CpuTimes;
+use crate::machine::StealMeter;
 use bare::Bare;
+use harness::Harness;
 pub use matrix::{Cell, Matrix, MatrixError, MatrixReport, Measured, Responder, matrix, respond};
 use report::Recorder;
 pub use report::{PullReport, Times};
-use rig::Rig;
 pub use send_rate::{SendRate, SendRateReport, send_rate};
 pub use tls_cost::{Cost, TlsCost, TlsCostReport, tls_cost};
 
@@ -122,19 +122,19 @@ pub enum PullError {
 /// See [`PullError`].
 pub fn run(pull: &Pull, clock: Clock) -> Result<PullReport, PullError> {
     pull.check()?;
-    let mut rig = Rig::start(pull, clock)?;
+    let mut harness = Harness::start(pull, clock)?;
     let is_over_tcp = pull.transport == TransportChoice::Tcp;
     let mut bare = is_over_tcp.then(|| Bare::start(pull)).transpose()?;
-    rig.round()?;
-    rig.check()?;
-    let before = CpuTimes::read();
+    harness.round()?;
+    harness.check()?;
+    let steal = StealMeter::start();
     let (mut ours, mut floor) = (Recorder::new(), Recorder::new());
     let start = clock.now();
     let end = start + Nanos::from_millis_f64(pull.seconds * 1e3);
     while clock.now() < end {
         let began = clock.now();
         // A stream is measured in stretches of so many objects, so that the floor can take turns.
-        let count = if pull.stream { rig.stream()? } else { rig.round()? };
+        let count = if pull.stream { harness.stream()? } else { harness.round()? };
         ours.record(clock.now() - began, count);
         if let Some(bare) = &mut bare {
             let began = clock.now();
@@ -142,8 +142,8 @@ pub fn run(pull: &Pull, clock: Clock) -> Result<PullReport, PullError> {
             floor.record(clock.now() - began, count);
         }
     }
-    rig.check()?;
-    let steal_fraction = before.and_then(|before| CpuTimes::read()?.stolen_since(before));
+    harness.check()?;
+    let steal_fraction = steal.fraction();
     Ok(PullReport::new(pull, &ours, bare.map(|_| &floor), steal_fraction))
 }
 
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// Both ways end, and the bytes are compared before and after (`Rig::check`).
+    /// Both ways end, and the bytes are compared before and after (`Harness::check`).
     #[test]
     fn rounds_and_streams_come_to_an_end_with_a_floor() {
         for stream in [false, true] {

@@ -16,9 +16,9 @@ use baton_rdma::{
 use baton_topo::Clock;
 use serde::Serialize;
 
-use super::rig::{Source, UP_TIMEOUT, fill, is_whole, slab_spec};
+use super::harness::{Source, UP_TIMEOUT, fill, is_whole, slab_spec};
 use super::{PullError, check_shape};
-use crate::sched::thread_time;
+use crate::machine::thread_time;
 
 /// CPU time of a stretch.
 const STRETCH: Nanos = Nanos::from_millis(100);

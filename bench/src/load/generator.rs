@@ -6,11 +6,11 @@ use baton_client::{Client, Deadline, InputError, ModelHandle, Outcome, SubmitRea
 use baton_core::Nanos;
 use baton_topo::{Clock, Cluster, EngineSpec, park_thread};
 
+use super::arrivals::Arrivals;
+use super::inputs::{Expected, Inputs, Verdict};
+use super::outcomes::{Record, Writer};
+use super::tally::Tally;
 use super::{Finished, LoadConfig, LoadError, Progress};
-use crate::arrivals::Arrivals;
-use crate::inputs::{Expected, Inputs, Verdict};
-use crate::outcomes::{Record, Writer};
-use crate::tally::Tally;
 
 /// A finished ticket waits this long at most for being reaped; landing times are the client's.
 const REAP_INTERVAL: Nanos = Nanos::from_millis(5);

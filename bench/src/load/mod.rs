@@ -3,9 +3,17 @@
 //! One thread submits what is due, whatever became of earlier tasks, and reaps outcomes without
 //! blocking. Every arrival is counted: one that finds no free slot has failed, not vanished.
 
+mod arrivals;
 mod generator;
+mod inputs;
+mod latency;
+mod message;
+pub mod outcomes;
+mod reference_answers;
+mod report;
+mod table;
+mod tally;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
@@ -13,13 +21,16 @@ use baton_client::{Client, ClientConfig, ConnectError, TransportCounters, Unknow
 use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
 use baton_topo::{Clock, Cluster};
-use serde::{Deserialize, Serialize};
 
-use crate::arrivals::Arrivals;
-use crate::inputs::InputsError;
-use crate::outcomes::{OutcomesError, Writer};
-use crate::tally::Tally;
+pub(crate) use arrivals::Arrivals;
 use generator::{Generator, targets};
+pub use inputs::InputsError;
+pub(crate) use inputs::{Expected, Inputs, Verdict};
+pub use message::{Finished, Message, Progress};
+use outcomes::{OutcomesError, Writer};
+pub use report::{Circumstances, ModelReport, Report, Totals};
+pub(crate) use tally::merge_reasons;
+pub use tally::{Reasons, Tally};
 
 /// What load to offer.
 #[derive(Clone, Debug)]
@@ -32,81 +43,8 @@ pub struct LoadConfig {
     pub seconds: f64,
     /// Same seed, same arrivals and inputs.
     pub seed: u64,
-    /// Where to write what became of tasks that were not answered in time ([`crate::outcomes`]).
+    /// Where to write what became of tasks that were not answered in time ([`outcomes`]).
     pub outcomes: Option<PathBuf>,
-}
-
-/// Counts so far, once a second.
-#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
-pub struct Progress {
-    /// Since the first arrival could have come.
-    pub seconds: f64,
-    /// See [`Tally`].
-    pub submitted: u64,
-    /// See [`Tally`].
-    pub completed: u64,
-    /// See [`Tally`].
-    pub late: u64,
-    /// See [`Tally`].
-    pub dropped: u64,
-    /// See [`Tally`].
-    pub failed: u64,
-    /// See [`Tally`].
-    pub wrong_answers: u64,
-}
-
-impl Progress {
-    /// Adds another generator's counts; the time is the later one's.
-    pub fn merge(&mut self, other: &Self) {
-        self.seconds = self.seconds.max(other.seconds);
-        self.submitted += other.submitted;
-        self.completed += other.completed;
-        self.late += other.late;
-        self.dropped += other.dropped;
-        self.failed += other.failed;
-        self.wrong_answers += other.wrong_answers;
-    }
-}
-
-impl fmt::Display for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ended = self.completed + self.dropped + self.failed;
-        write!(
-            f,
-            "{:5.1} s  submitted {}  completed {}  late {}  dropped {}  failed {}  wrong {}  in flight {}",
-            self.seconds,
-            self.submitted,
-            self.completed,
-            self.late,
-            self.dropped,
-            self.failed,
-            self.wrong_answers,
-            self.submitted.saturating_sub(ended),
-        )
-    }
-}
-
-/// A finished generator's counts, complete enough to be summed up with others'.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Finished {
-    /// How long load was offered.
-    pub seconds: f64,
-    /// What carried inputs and answers.
-    pub transport: String,
-    /// Kinds of engine that answered.
-    pub engines: Vec<String>,
-    /// One per model, in the order of [`LoadConfig::rates`].
-    pub tallies: Vec<Tally>,
-}
-
-/// What a generator tells whoever started it: one JSON object a line.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Message {
-    /// Once a second.
-    Progress(Progress),
-    /// The last line.
-    Finished(Finished),
 }
 
 /// Why there was no load.
@@ -173,11 +111,11 @@ pub fn run(
     let mut generator = Generator { clock, targets, arrivals, outstanding, start, outcomes };
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);
     let offered = generator.offer(end, stop, &mut progress);
-    let witness = client.clone();
+    let counted = client.clone();
     generator.collect(client);
     progress(&generator.progress(clock.now()));
     generator.outcomes.take().map_or(Ok(()), Writer::finish)?;
-    Ok(generator.finish(offered, carrier(&witness.counters().transport)))
+    Ok(generator.finish(offered, carrier(&counted.counters().transport)))
 }
 
 /// What backends read the inputs and sent the answers over: what was served by message is counted,

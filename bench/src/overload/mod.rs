@@ -5,30 +5,24 @@
 //! flood, then the normal load again. What became of each task counts for the window of 100 ms in
 //! which it was due.
 
-mod client;
-pub(crate) mod cluster;
 mod report;
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use baton_client::{ConnectError, UnknownModel};
-use baton_topo::{Clock, TransportChoice};
+use baton_topo::Clock;
 
-use crate::demo::{DemoConfig, DemoError, Folder, Note};
-use crate::demo_processes::Processes;
-use crate::steal::CpuTimes;
+use crate::machine::StealMeter;
+use crate::processes::{ChildConfig, Note};
+use crate::two_models::{self, ClusterError, LoadClient, PhaseReport, at_best_rps};
 
-pub(crate) use client::{Counts, Load};
-pub use report::{MemoryOf, OverloadReport, PhaseReport};
+use report::{Memory, Spans};
+pub use report::{MemoryOf, OverloadReport};
 
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct Overload {
-    /// The `baton` executable.
-    pub exe: PathBuf,
-    /// Arguments every child gets before its own.
-    pub common_args: Vec<String>,
+    /// The processes.
+    pub children: ChildConfig,
     /// Flood with so many times the highest rate that is served.
     pub factor: f64,
     /// For how long.
@@ -48,13 +42,7 @@ pub struct Overload {
 pub enum OverloadError {
     /// The cluster.
     #[error(transparent)]
-    Cluster(#[from] DemoError),
-    /// No client.
-    #[error(transparent)]
-    Connect(#[from] ConnectError),
-    /// The scheduler reads another cluster file.
-    #[error(transparent)]
-    Catalogue(#[from] UnknownModel),
+    Cluster(#[from] ClusterError),
     /// Not even a fraction of what the GPUs should bear was served.
     #[error("nothing was served at {rps:.0} tasks/s: {bad_percent:.1} % bad; is the machine free?")]
     Nothing {
@@ -85,44 +73,35 @@ pub fn run(
     stop: &AtomicBool,
     mut note: impl FnMut(Note<'_>),
 ) -> Result<OverloadReport, OverloadError> {
-    let config = demo_config(&overload.exe, &overload.common_args, overload.seconds);
-    let folder = Folder::create(false)?;
-    let cluster = cluster::write(&folder.path, overload.quota_rps)
-        .map_err(|source| DemoError::Folder { dir: folder.path.clone(), source })?;
-    let mut processes = Processes::new(&config, clock, stop, &mut note, &folder.path);
-    let scheduler = processes.start_cluster(&cluster)?;
-    let scheduler = scheduler.parse().expect("a scheduler says where it listens");
-    let mut load = Load::connect(scheduler, clock, overload.seed)?;
+    let Overload { children, quota_rps, seed, .. } = overload;
+    let (processes, mut load) =
+        two_models::start(children, *quota_rps, *seed, clock, stop, &mut note)?;
 
-    let cpu_before = CpuTimes::read();
+    let steal = StealMeter::start();
     let peak = find_peak(&mut load, overload.step_s)?;
     let normal_rps = NORMAL * peak.goodput_rps / 2.0;
     let flood_rps = overload.factor * peak.goodput_rps / 2.0;
     let normal = load.offer([normal_rps; 2], 2.0 * overload.step_s, || ());
     load.settle();
-    let mut memory = report::Memory::start(processes.resident_kib());
+    let mut memory = Memory::start(processes.usage());
     let second = if overload.one { normal_rps } else { flood_rps };
     let flood = load.offer([flood_rps, second], overload.seconds, || {
-        memory.read(processes.resident_kib());
+        memory.read(processes.usage());
     });
     let after = load.offer([normal_rps; 2], 2.0 * overload.step_s, || ());
     load.leave();
-    memory.read(processes.resident_kib());
-    let steal_fraction = cpu_before.and_then(|before| CpuTimes::read()?.stolen_since(before));
-    let lost = processes.shut_down()?;
-    let spans = report::Spans { normal, flood, after };
-    Ok(OverloadReport {
-        steal_fraction,
-        lost,
-        memory: memory.finish(),
-        ..OverloadReport::new(overload, peak, &load, spans)
-    })
+    memory.read(processes.usage());
+    let steal_fraction = steal.fraction();
+    let lost = processes.shut_down().map_err(ClusterError::from)?;
+    let spans = Spans { normal, flood, after };
+    let memory = memory.finish();
+    Ok(OverloadReport::new(overload, peak, &load, spans, memory, lost, steal_fraction))
 }
 
 /// Raises the rate until more than one in a hundred is bad, or lowers it until no more are; the best
 /// that was served.
-fn find_peak(load: &mut Load, step_s: f64) -> Result<PhaseReport, OverloadError> {
-    let mut rps = FIRST * cluster::at_best_rps();
+fn find_peak(load: &mut LoadClient, step_s: f64) -> Result<PhaseReport, OverloadError> {
+    let mut rps = FIRST * at_best_rps();
     let mut peak: Option<PhaseReport> = None;
     let (mut lowered, mut bad_percent) = (false, 0.0);
     for _ in 0..STEPS {
@@ -144,17 +123,4 @@ fn find_peak(load: &mut Load, step_s: f64) -> Result<PhaseReport, OverloadError>
         }
     }
     peak.ok_or(OverloadError::Nothing { rps, bad_percent })
-}
-
-/// For the children that these benches start.
-pub(crate) fn demo_config(exe: &Path, common_args: &[String], seconds: f64) -> DemoConfig {
-    DemoConfig {
-        exe: exe.to_owned(),
-        common_args: common_args.to_vec(),
-        seconds,
-        rate_scale: 1.0,
-        transport: TransportChoice::Tcp,
-        with_onnx: false,
-        keep_dir: false,
-    }
 }

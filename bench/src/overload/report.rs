@@ -5,66 +5,14 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::client::{Counts, Load, Span, WINDOW};
-use super::cluster::{MODELS, SLO_MS};
 use super::{BAD_MAX, Overload};
+use crate::processes::ProcessUsage;
+use crate::two_models::{Ending, LoadClient, MODELS, PhaseReport, SLO_MS, WINDOW};
 
 /// A window counts as normal with so much more bad in it than the normal load has at most.
 const SLACK: f64 = 0.01;
 /// Windows that are looked at together, a second: tasks of one alone are too few to judge by.
 const TOGETHER: usize = 10;
-
-/// Tasks of one phase, of both models or of one.
-#[derive(Clone, PartialEq, Default, Debug, Serialize)]
-pub struct PhaseReport {
-    /// Tasks due, per second.
-    pub offered_rps: f64,
-    /// Answers in time, per second.
-    pub goodput_rps: f64,
-    /// Share of the tasks that were not answered in time.
-    pub bad_rate: f64,
-    /// Tasks due.
-    pub submitted: u64,
-    /// Of these, answered.
-    pub completed: u64,
-    /// Of these, after the deadline.
-    pub late: u64,
-    /// Dropped, by reason.
-    pub dropped: BTreeMap<&'static str, u64>,
-    /// Failed, by reason; `no_slot`: the client's bound.
-    pub failed: BTreeMap<&'static str, u64>,
-    /// Latency of the answers, ms; `null` without any.
-    pub p50_ms: Option<f64>,
-    /// See `p50_ms`.
-    pub p99_ms: Option<f64>,
-    /// See `p50_ms`.
-    pub p999_ms: Option<f64>,
-}
-
-impl PhaseReport {
-    pub(crate) fn new(span: &Span) -> Self {
-        let mut all = Counts::default();
-        span.models.iter().for_each(|counts| all.merge(counts));
-        Self::of(all, span.seconds)
-    }
-
-    fn of(counts: Counts, seconds: f64) -> Self {
-        let bad = counts.submitted - counts.in_time();
-        Self {
-            offered_rps: counts.submitted as f64 / seconds,
-            goodput_rps: counts.in_time() as f64 / seconds,
-            bad_rate: bad as f64 / counts.submitted.max(1) as f64,
-            submitted: counts.submitted,
-            completed: counts.completed,
-            late: counts.late,
-            p50_ms: counts.latency.quantile_ms(0.5),
-            p99_ms: counts.latency.quantile_ms(0.99),
-            p999_ms: counts.latency.quantile_ms(0.999),
-            dropped: counts.dropped,
-            failed: counts.failed,
-        }
-    }
-}
 
 /// A process's resident memory, KiB.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -83,25 +31,28 @@ pub struct MemoryOf {
 
 /// Readings over the flood.
 #[derive(Debug)]
-pub(super) struct Memory(Vec<Vec<(String, u64)>>);
+pub(super) struct Memory(Vec<Vec<ProcessUsage>>);
 
 impl Memory {
-    pub(super) fn start(first: Vec<(String, u64)>) -> Self {
+    pub(super) fn start(first: Vec<ProcessUsage>) -> Self {
         Self(vec![first])
     }
 
-    pub(super) fn read(&mut self, reading: Vec<(String, u64)>) {
+    pub(super) fn read(&mut self, reading: Vec<ProcessUsage>) {
         self.0.push(reading);
     }
 
     /// Of each process that lived throughout.
     pub(super) fn finish(self) -> Vec<MemoryOf> {
-        let of = |(name, before_kib): &(String, u64)| {
-            let readings = self.0.iter().map(|all| Some(all.iter().find(|(n, _)| n == name)?.1));
-            let readings: Vec<u64> = readings.collect::<Option<_>>()?;
+        let of = |first: &ProcessUsage| {
+            let name = &first.process;
+            let in_reading = |all: &Vec<ProcessUsage>| {
+                Some(all.iter().find(|usage| usage.process == *name)?.resident_kib)
+            };
+            let readings: Vec<u64> = self.0.iter().map(in_reading).collect::<Option<_>>()?;
             Some(MemoryOf {
                 process: name.clone(),
-                before_kib: *before_kib,
+                before_kib: first.resident_kib,
                 early_kib: readings[readings.len() / 6],
                 after_kib: *readings.last()?,
                 peak_kib: readings.iter().copied().max()?,
@@ -149,30 +100,26 @@ pub struct OverloadReport {
     pub refused: u64,
     /// Resident memory of scheduler and backends.
     pub memory: Vec<MemoryOf>,
-    /// Share of the CPU time that went to other machines' work; `null` where unknown.
-    pub steal_fraction: Option<f64>,
-    /// Every task of every phase has had one outcome.
-    pub conserved: bool,
-    /// Tasks of every phase.
-    pub submitted: u64,
-    /// Of these, those that were answered.
-    pub completed: u64,
-    /// Of these, dropped.
-    pub dropped: u64,
-    /// Of these, failed.
-    pub failed: u64,
-    /// Processes that died.
-    pub lost: Vec<String>,
+    /// Of the tasks of every phase, and of the processes.
+    #[serde(flatten)]
+    pub ending: Ending,
 }
 
 impl OverloadReport {
-    /// From the client's counts; what it does not know is empty.
-    pub(super) fn new(overload: &Overload, peak: PhaseReport, load: &Load, spans: Spans) -> Self {
+    pub(super) fn new(
+        overload: &Overload,
+        peak: PhaseReport,
+        load: &LoadClient,
+        spans: Spans,
+        memory: Vec<MemoryOf>,
+        lost: Vec<String>,
+        steal_fraction: Option<f64>,
+    ) -> Self {
         let normal = PhaseReport::new(load.span(spans.normal));
         let flood = PhaseReport::new(load.span(spans.flood));
         let total = load.total();
         let models = load.span(spans.flood).models.iter().cloned();
-        let by_model = models.map(|counts| PhaseReport::of(counts, overload.seconds));
+        let by_model = models.map(|tally| PhaseReport::of(tally, overload.seconds));
         let refused = ["quota", "queue_full"].map(|why| total.dropped.get(why).unwrap_or(&0));
         Self {
             factor: overload.factor,
@@ -184,14 +131,8 @@ impl OverloadReport {
             recovery_ms: recovery(&load.span(spans.after).windows, normal.bad_rate),
             hinted: load.hinted,
             refused: refused.into_iter().sum(),
-            memory: Vec::new(),
-            steal_fraction: None,
-            conserved: total.submitted == total.ended(),
-            submitted: total.submitted,
-            completed: total.completed,
-            dropped: total.dropped.values().sum(),
-            failed: total.failed.values().sum(),
-            lost: Vec::new(),
+            memory,
+            ending: Ending::new(&total, lost, steal_fraction),
             peak,
             normal,
             flood,
@@ -238,16 +179,7 @@ impl fmt::Display for OverloadReport {
                 of.process, of.before_kib, of.early_kib, of.after_kib, of.peak_kib
             )?;
         }
-        if let Some(stolen) = self.steal_fraction {
-            writeln!(f, "CPU stolen {:.1} %", stolen * 1e2)?;
-        }
-        for name in &self.lost {
-            writeln!(f, "LOST: {name}")?;
-        }
-        let conserved = if self.conserved { "conserved" } else { "NOT CONSERVED" };
-        let Self { submitted, completed, dropped, failed, .. } = self;
-        write!(f, "{conserved}: {submitted} submitted, {completed} completed, ")?;
-        write!(f, "{dropped} dropped, {failed} failed")
+        self.ending.write(f, "")
     }
 }
 
@@ -288,7 +220,11 @@ mod tests {
 
     #[test]
     fn memory_is_read_of_those_that_live_throughout() {
-        let of = |name: &str, kib| (name.to_owned(), kib);
+        let of = |name: &str, resident_kib| ProcessUsage {
+            process: name.to_owned(),
+            resident_kib,
+            handles: 1,
+        };
         let mut memory = Memory::start(vec![of("a", 10), of("b", 20)]);
         memory.read(vec![of("a", 15), of("b", 30)]);
         memory.read(vec![of("a", 12)]);

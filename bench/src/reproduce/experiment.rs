@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::figure::Figure;
-use super::grid::Standing;
-use super::lab::Lab;
+use super::grid::Ranking;
+use super::runner::Runner;
 use super::{
     ReproduceError, fig1, fig4, fig6, fig7, fig8, fig9, fig10, fig11, fig13, gpus, latency, table4,
 };
+use crate::plot::Figure;
 
 /// One table or figure of the paper, or one more.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Experiment {
     pub(crate) remark: &'static str,
     /// Of its searches when measured in full.
     pub(crate) seeds: u32,
-    pub(crate) run: fn(&mut Lab) -> Result<Findings, ReproduceError>,
+    pub(crate) run: fn(&mut Runner) -> Result<Findings, ReproduceError>,
 }
 
 /// What came out.
@@ -34,7 +34,7 @@ pub(crate) struct Findings {
     /// Markdown.
     pub(crate) tables: String,
     /// Of experiments that measure goodput.
-    pub(crate) standings: Vec<Standing>,
+    pub(crate) rankings: Vec<Ranking>,
 }
 
 /// Something the paper says, beside what is true here.

@@ -3,16 +3,16 @@
 use super::ReproduceError;
 use super::experiment::{Claim, Experiment, Findings};
 use super::fig6::zoo;
-use super::figure::{
+use super::grid::{Case, Grid};
+use super::markdown::change;
+use super::policies::{OURS, Policy, named, policy};
+use super::runner::Runner;
+use super::table4;
+use super::workload::{Profile, Workload};
+use crate::plot::{
     Axis, BLACK, BLUE, Colour, Content, Figure, GREEN, Key, Line, Look, Mark, ORANGE, PURPLE,
     Panel, Row, SKY_BLUE, Style, VERMILLION,
 };
-use super::grid::{Case, Grid};
-use super::lab::Lab;
-use super::markdown::change;
-use super::policies::{OURS, Policy, named, policy};
-use super::table4;
-use super::workload::{Profile, Workload};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig1",
@@ -63,7 +63,7 @@ fn workloads() -> [Workload; 7] {
 
 const PANEL: &str = "fig1";
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     const ALL: [usize; 7] = [0, 1, 2, 3, 4, 5, 6];
     let workloads = workloads();
     let case = |&i: &usize| Case {
@@ -72,11 +72,11 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
         x: i as f64,
         workload: workloads[i].clone(),
     };
-    let cases = lab.effort.points(&ALL, &ALL).iter().map(case).collect();
-    let frontends = lab.effort.points(&FRONTENDS, &FRONTENDS);
+    let cases = runner.precision.points(&ALL, &ALL).iter().map(case).collect();
+    let frontends = runner.precision.points(&FRONTENDS, &FRONTENDS);
     let policies =
         OURS.into_iter().filter_map(named).chain(frontends.iter().map(|(_, policy)| policy));
-    let grid = Grid::measure(lab, policies.collect(), cases)?;
+    let grid = Grid::measure(runner, policies.collect(), cases)?;
     Ok(Findings {
         points: grid.json(),
         figure: figure(&grid, frontends),
@@ -86,7 +86,7 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
             here: worst(&grid, frontends),
         }],
         tables: grid.table(PANEL, "goodput", &[]),
-        standings: Vec::new(),
+        rankings: Vec::new(),
     })
 }
 

@@ -1,16 +1,16 @@
 //! Fig. 10: overload, and what load does to the GPUs.
 
-use baton_sim::{Distributions, Report, Scenario, analytic_bound_rps};
+use baton_sim::{Report, Scenario, analytic_bound_rps};
 use serde_json::{Value, json};
 
 use super::ReproduceError;
+use super::curve::{Curve, curves};
 use super::experiment::{Claim, Experiment, Findings};
-use super::figure::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row};
 use super::grid::rounded;
-use super::lab::{Lab, RunAt};
 use super::markdown::{rate, ratio, table};
-use super::policies::{Policy, those};
+use super::runner::Runner;
 use super::workload::{Profile, Workload};
+use crate::plot::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig10",
@@ -41,51 +41,24 @@ const LOADS: [f64; 16] =
     [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0];
 const QUICK_LOADS: [f64; 7] = [0.3, 0.5, 0.8, 0.9, 1.0, 1.4, 2.0];
 
-/// The runs of a policy, by load.
-struct Curve {
-    policy: &'static Policy,
-    runs: Vec<(f64, Report)>,
-}
-
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     let profile = Profile::gtx_1080ti("ResNet50");
-    let scenario = Workload::copies(GPUS, &profile, SLO_MS, MODELS).scenario(lab.effort);
+    let scenario = Workload::copies(GPUS, &profile, SLO_MS, MODELS).scenario(runner.precision);
     let bound = analytic_bound_rps(&Scenario::parse(&scenario)?);
-    let loads = lab.effort.points(&LOADS, &QUICK_LOADS);
-    let policies = those(|_| true);
-    let job =
-        |policy, load: &f64| RunAt { scenario: scenario.clone(), policy, rate_rps: load * bound };
-    let jobs: Vec<RunAt> = policies
-        .iter()
-        .flat_map(|&policy| loads.iter().map(move |l| (policy, l)))
-        .map(|(p, l)| job(p, l))
-        .collect();
-    let mut reports = lab.runs(&jobs)?.into_iter();
-    let curve = |&policy: &&'static Policy| {
-        let reports: Vec<(Report, Distributions)> = reports.by_ref().take(loads.len()).collect();
-        let runs = loads.iter().copied().zip(reports.into_iter().map(|(report, _)| report));
-        Curve { policy, runs: runs.collect() }
-    };
-    let curves: Vec<Curve> = policies.iter().map(curve).collect();
+    let loads = runner.precision.points(&LOADS, &QUICK_LOADS);
+    let curves = curves(runner, &scenario, loads, bound)?;
     Ok(Findings {
         points: points(&curves, bound, &scenario),
         figure: figure(&curves, bound),
         claims: claims(&curves),
         tables: tables(&curves, bound),
-        standings: Vec::new(),
+        rankings: Vec::new(),
     })
 }
 
-impl Curve {
-    fn at(&self, load: f64) -> Option<&Report> {
-        let run = self.runs.iter().find(|(at, _)| (at - load).abs() < 1e-9);
-        run.map(|(_, report)| report)
-    }
-
-    /// Most tasks/s in time at any of the loads.
-    fn peak(&self) -> f64 {
-        self.runs.iter().map(|(_, report)| report.goodput_rps).fold(0.0, f64::max)
-    }
+/// Most tasks/s in time at any of the loads.
+fn peak(curve: &Curve) -> f64 {
+    curve.runs.iter().map(|(_, report)| report.goodput_rps).fold(0.0, f64::max)
 }
 
 fn points(curves: &[Curve], bound: f64, scenario: &str) -> Value {
@@ -117,7 +90,7 @@ fn claims(curves: &[Curve]) -> Vec<Claim> {
         };
         curves.iter().filter_map(one).collect::<Vec<_>>().join(", ")
     };
-    let kept = |curve: &Curve| Some(curve.at(2.0)?.goodput_rps / curve.peak());
+    let kept = |curve: &Curve| Some(curve.at(2.0)?.goodput_rps / peak(curve));
     let busy = |curve: &Curve| curve.at(0.5).map(|report| report.gpu_utilization);
     let claim = |paper, here| Claim { paper, place: "§5.3", here };
     vec![
@@ -142,7 +115,7 @@ fn tables(curves: &[Curve], bound: f64) -> String {
         "at 0.9",
     ];
     let row = |curve: &Curve| {
-        let peak = curve.peak();
+        let peak = peak(curve);
         let busy = |load| {
             curve.at(load).map_or_else(|| "–".to_owned(), |report| ratio(report.gpu_utilization))
         };
@@ -169,12 +142,7 @@ fn figure(curves: &[Curve], bound: f64) -> Figure {
     let most =
         curves.iter().flat_map(|curve| &curve.runs).map(|(load, _)| *load).fold(0.0, f64::max);
     let lines = |y: &dyn Fn(&Report) -> f64| -> Vec<Line> {
-        let line = |curve: &Curve| Line {
-            style: curve.policy.style(),
-            points: curve.runs.iter().map(|(load, report)| (*load, y(report))).collect(),
-            mark_every: 1,
-        };
-        curves.iter().map(line).collect()
+        curves.iter().map(|curve| curve.line(|_, report| Some(y(report)))).collect()
     };
     let panel = |title: &str, label, lines, ideal| Panel {
         title: title.to_owned(),

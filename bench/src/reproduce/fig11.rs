@@ -2,11 +2,11 @@
 
 use super::ReproduceError;
 use super::experiment::{Claim, Experiment, Findings};
-use super::figure::{Axis, Content, Figure, Panel, Reference, Row};
 use super::grid::{Case, Grid};
-use super::lab::Lab;
 use super::policies::{OURS, those};
+use super::runner::Runner;
 use super::workload::{Profile, Workload};
+use crate::plot::{Axis, Content, Figure, Panel, Reference, Row};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig11",
@@ -31,7 +31,7 @@ const GPUS: [u32; 6] = [8, 16, 32, 64, 128, 256];
 const QUICK_GPUS: [u32; 3] = [8, 16, 64];
 const PANEL: &str = "fig11";
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     let profile = Profile::gtx_1080ti("ResNet50");
     let case = |&gpus: &u32| Case {
         panel: PANEL.to_owned(),
@@ -39,8 +39,8 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
         x: f64::from(gpus),
         workload: Workload::copies(gpus, &profile, SLO_MS, MODELS),
     };
-    let cases = lab.effort.points(&GPUS, &QUICK_GPUS).iter().map(case).collect();
-    let grid = Grid::measure(lab, those(|_| true), cases)?;
+    let cases = runner.precision.points(&GPUS, &QUICK_GPUS).iter().map(case).collect();
+    let grid = Grid::measure(runner, those(|_| true), cases)?;
     Ok(Findings {
         points: grid.json(),
         figure: figure(&grid),
@@ -50,7 +50,7 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
             here: OURS.map(|policy| growth(&grid, policy)).join("; "),
         }],
         tables: grid.table(PANEL, "goodput", &[]),
-        standings: grid.standings(),
+        rankings: grid.rankings(),
     })
 }
 

@@ -4,12 +4,12 @@ use baton_sim::Goodput;
 
 use super::ReproduceError;
 use super::experiment::{Claim, Experiment, Findings};
-use super::figure::{Axis, Content, Figure, Panel, Reference, Row};
 use super::grid::{Case, Grid};
-use super::lab::Lab;
 use super::markdown::change;
 use super::policies::{OURS, those};
+use super::runner::Runner;
 use super::workload::{Profile, Workload};
+use crate::plot::{Axis, Content, Figure, Panel, Reference, Row};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig13",
@@ -66,13 +66,13 @@ fn panel_name(range: &Range, slo_ms: f64) -> String {
     format!("{} range, objective {slo_ms} ms", range.title)
 }
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     let profile = Profile::gtx_1080ti("ResNet50");
     let mut cases = Vec::new();
-    let slos = lab.effort.points(&SLOS_MS, &SLOS_MS);
+    let slos = runner.precision.points(&SLOS_MS, &SLOS_MS);
     for range in &RANGES {
         for &slo_ms in slos {
-            for &latency in lab.effort.points(range.full, range.quick) {
+            for &latency in runner.precision.points(range.full, range.quick) {
                 let copies = Workload::copies(GPUS, &profile, slo_ms, MODELS);
                 cases.push(Case {
                     panel: panel_name(range, slo_ms),
@@ -83,7 +83,7 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
             }
         }
     }
-    let grid = Grid::measure(lab, those(|policy| policy.contender), cases)?;
+    let grid = Grid::measure(runner, those(|policy| policy.contender), cases)?;
     let table = |panel: &&str| format!("**{panel}**\n\n{}", grid.table(panel, "goodput", &[]));
     let tables: Vec<String> = grid.panels().iter().map(table).collect();
     Ok(Findings {
@@ -91,7 +91,7 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
         figure: figure(&grid, slos),
         claims: claims(&grid, slos),
         tables: tables.join("\n"),
-        standings: grid.standings(),
+        rankings: grid.rankings(),
     })
 }
 

@@ -2,12 +2,12 @@
 
 use super::ReproduceError;
 use super::experiment::{Claim, Experiment, Findings};
-use super::figure::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row, stairs};
 use super::grid::{Case, Grid};
-use super::lab::Lab;
 use super::markdown::{change, percent, ratio, table};
 use super::policies::{OURS, Policy, those};
+use super::runner::Runner;
 use super::workload::{Models, Profile, Workload};
+use crate::plot::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row, stairs};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig4",
@@ -56,23 +56,23 @@ const ZOO_MODELS: f64 = 35.0;
 const SAMPLE: &str = "(d) sample of Table 3";
 const BASE: &str = "eager";
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
-    let ratios = lab.effort.points(&RATIOS, &QUICK_RATIOS);
-    let shapes = lab.effort.points(&SHAPES, &QUICK_SHAPES);
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
+    let ratios = runner.precision.points(&RATIOS, &QUICK_RATIOS);
+    let shapes = runner.precision.points(&SHAPES, &QUICK_SHAPES);
     let mut cases = Vec::new();
     for (title, model) in MAPS {
         for &shape in shapes {
             cases.extend(ratios.iter().map(|&ratio| map_case(title, model, ratio, shape)));
         }
     }
-    cases.extend(sample(lab.effort.count(SAMPLED, QUICK_SAMPLED)));
-    let grid = Grid::measure(lab, those(|policy| policy.contender), cases)?;
+    cases.extend(sample(runner.precision.count(SAMPLED, QUICK_SAMPLED)));
+    let grid = Grid::measure(runner, those(|policy| policy.contender), cases)?;
     Ok(Findings {
         points: grid.json(),
         figure: figure(&grid, ratios, shapes),
         claims: claims(&grid),
         tables: tables(&grid),
-        standings: grid.standings(),
+        rankings: grid.rankings(),
     })
 }
 

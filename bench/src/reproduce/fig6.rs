@@ -2,12 +2,12 @@
 
 use super::ReproduceError;
 use super::experiment::{Claim, Experiment, Findings};
-use super::figure::{Axis, Content, Figure, Key, Look, Panel, Row};
 use super::grid::{Case, Grid, bars};
-use super::lab::Lab;
 use super::markdown::change;
 use super::policies::{OURS, those};
+use super::runner::Runner;
 use super::workload::{Models, Workload};
+use crate::plot::{Axis, Content, Figure, Key, Look, Panel, Row};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig6",
@@ -39,15 +39,15 @@ pub(crate) fn zoo(zoo: &'static str, filter: &'static str) -> Workload {
     Workload::new(GPUS, Models::Zoo { zoo, filter })
 }
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     let mut cases = Vec::new();
     for (name, title) in ZOOS {
-        for (i, &filter) in lab.effort.points(&FILTERS, &FILTERS).iter().enumerate() {
+        for (i, &filter) in runner.precision.points(&FILTERS, &FILTERS).iter().enumerate() {
             let (panel, label) = (title.to_owned(), format!("{title} {filter}"));
             cases.push(Case { panel, label, x: i as f64, workload: zoo(name, filter) });
         }
     }
-    let grid = Grid::measure(lab, those(|_| true), cases)?;
+    let grid = Grid::measure(runner, those(|_| true), cases)?;
     let tables: Vec<String> =
         grid.panels().iter().map(|panel| grid.table(panel, "goodput", &[])).collect();
     Ok(Findings {
@@ -55,7 +55,7 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
         figure: figure(&grid),
         claims: claims(&grid),
         tables: tables.join("\n"),
-        standings: grid.standings(),
+        rankings: grid.rankings(),
     })
 }
 

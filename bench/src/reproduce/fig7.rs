@@ -2,11 +2,11 @@
 
 use super::ReproduceError;
 use super::experiment::{Claim, Experiment, Findings};
-use super::figure::{Axis, Content, Figure, Panel, Reference, Row};
 use super::grid::{Case, Grid};
-use super::lab::Lab;
 use super::policies::{OURS, those};
+use super::runner::Runner;
 use super::workload::{Profile, Workload};
+use crate::plot::{Axis, Content, Figure, Panel, Reference, Row};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig7",
@@ -40,18 +40,18 @@ const SETTINGS: [(&str, Option<f64>, Option<f64>); 4] = [
 const SLOS_MS: [f64; 8] = [15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0];
 const QUICK_SLOS_MS: [f64; 3] = [20.0, 50.0, 100.0];
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     let profile = Profile::gtx_1080ti("ResNet50");
     let mut cases = Vec::new();
-    for &(panel, zipf, shape) in lab.effort.points(&SETTINGS, &SETTINGS) {
-        for &slo_ms in lab.effort.points(&SLOS_MS, &QUICK_SLOS_MS) {
+    for &(panel, zipf, shape) in runner.precision.points(&SETTINGS, &SETTINGS) {
+        for &slo_ms in runner.precision.points(&SLOS_MS, &QUICK_SLOS_MS) {
             let workload =
                 Workload { zipf, shape, ..Workload::copies(GPUS, &profile, slo_ms, MODELS) };
             let label = format!("{slo_ms} ms");
             cases.push(Case { panel: panel.to_owned(), label, x: slo_ms, workload });
         }
     }
-    let grid = Grid::measure(lab, those(|_| true), cases)?;
+    let grid = Grid::measure(runner, those(|_| true), cases)?;
     let table = |panel: &&str| format!("**{panel}**\n\n{}", grid.table(panel, "goodput", &[]));
     let tables: Vec<String> = grid.panels().iter().map(table).collect();
     Ok(Findings {
@@ -59,7 +59,7 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
         figure: figure(&grid),
         claims: claims(&grid),
         tables: tables.join("\n"),
-        standings: grid.standings(),
+        rankings: grid.rankings(),
     })
 }
 

@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use super::ReproduceError;
+use super::distribution::{self, Distribution, find};
 use super::experiment::{Claim, Experiment, Findings};
-use super::figure::{Reference, stairs};
 use super::grid::rounded;
-use super::lab::Lab;
 use super::markdown::{percent, rate, table};
 use super::policies::OURS;
-use super::spread::{self, Spread, find};
+use super::runner::Runner;
 use super::table4::Model;
+use crate::plot::{Reference, stairs};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig8",
@@ -29,26 +29,26 @@ const REMARK: &str = "Deferred policies put nearly every task into the staggered
     goodput is accordingly higher than printed. Nexus' batches stay within the uncoordinated \
     size, which its plan aims for.";
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
-    let spreads = spread::measure(lab)?;
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
+    let distributions = distribution::measure(runner)?;
     let references = |model: &Model| {
         let at = |(batch, _): (f64, f64)| Reference::At(batch, format!("{batch}"));
         vec![at(model.uncoordinated()), at(model.staggered())]
     };
     Ok(Findings {
-        points: spread::json(&spreads, |spread| {
-            vec![("tasks_by_batch", json!(spread.seen.tasks_by_batch()))]
+        points: distribution::json(&distributions, |distribution| {
+            vec![("tasks_by_batch", json!(distribution.seen.tasks_by_batch()))]
         }),
-        figure: spread::figure(
+        figure: distribution::figure(
             "Fig. 8: batch sizes at each policy's own goodput, 8 GPUs",
             "tasks in the batch, at most",
-            &spreads,
-            |spread| stairs(&spread.batches()),
+            &distributions,
+            |distribution| stairs(&distribution.batches()),
             references,
         ),
-        claims: claims(&spreads),
-        tables: tables(&spreads),
-        standings: Vec::new(),
+        claims: claims(&distributions),
+        tables: tables(&distributions),
+        rankings: Vec::new(),
     })
 }
 
@@ -60,10 +60,11 @@ const SAYS: [(&str, usize, &[&str], f64); 4] = [
     ("InceptionResNetV2, Nexus: most in batches above 3", 1, &["nexus:1"], 3.0),
 ];
 
-fn claims(spreads: &[Spread]) -> Vec<Claim> {
+fn claims(distributions: &[Distribution]) -> Vec<Claim> {
     let part = |model: usize, policy: &str, b: f64| {
-        let spread = find(spreads, model, policy)?;
-        let (above, at_least) = (percent(spread.above(b)), percent(spread.above(b - 1.0)));
+        let distribution = find(distributions, model, policy)?;
+        let (above, at_least) =
+            (percent(distribution.above(b)), percent(distribution.above(b - 1.0)));
         Some(format!("`{policy}` {above} above {b}, {at_least} at {b} or above"))
     };
     let claim = |(paper, model, policies, b): (&'static str, usize, &[&str], f64)| {
@@ -73,7 +74,7 @@ fn claims(spreads: &[Spread]) -> Vec<Claim> {
     SAYS.map(claim).into()
 }
 
-fn tables(spreads: &[Spread]) -> String {
+fn tables(distributions: &[Distribution]) -> String {
     let headings = [
         "model",
         "policy",
@@ -82,17 +83,17 @@ fn tables(spreads: &[Spread]) -> String {
         "GPU use",
         "half of the tasks in batches up to",
     ];
-    let row = |spread: &Spread| {
-        let batches = spread.batches();
+    let row = |distribution: &Distribution| {
+        let batches = distribution.batches();
         let half = batches.iter().find(|(_, part)| *part >= 0.5).map_or(0.0, |(b, _)| *b);
         vec![
-            spread.model.title(),
-            format!("`{}`", spread.policy.name),
-            rate(spread.report.goodput_rps),
-            format!("{:.1}", rounded(spread.report.mean_batch, 1)),
-            percent(spread.report.gpu_utilization),
+            distribution.model.title(),
+            format!("`{}`", distribution.policy.name),
+            rate(distribution.report.goodput_rps),
+            format!("{:.1}", rounded(distribution.report.mean_batch, 1)),
+            percent(distribution.report.gpu_utilization),
             format!("{half}"),
         ]
     };
-    table(&headings.map(str::to_owned), &spreads.iter().map(row).collect::<Vec<_>>())
+    table(&headings.map(str::to_owned), &distributions.iter().map(row).collect::<Vec<_>>())
 }

@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use super::ReproduceError;
+use super::distribution::{self, Distribution, find};
 use super::experiment::{Claim, Experiment, Findings};
-use super::figure::Reference;
 use super::grid::rounded;
-use super::lab::Lab;
 use super::markdown::{rate, table};
 use super::policies::OURS;
-use super::spread::{self, Spread, find};
+use super::runner::Runner;
 use super::table4::Model;
+use crate::plot::Reference;
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "fig9",
@@ -30,31 +30,31 @@ const REMARK: &str = "The paper's finding holds. A task of a deferred policy wai
     ms; without it they wait no longer than others. The very longest waits are single tasks in \
     moments of overload.";
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
-    let spreads = spread::measure(lab)?;
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
+    let distributions = distribution::measure(runner)?;
     let half = |model: &Model| vec![Reference::At(model.slo_ms / 2.0, "SLO / 2".to_owned())];
     Ok(Findings {
-        points: spread::json(&spreads, |spread| {
-            let delays = spread.delays().into_iter();
+        points: distribution::json(&distributions, |distribution| {
+            let delays = distribution.delays().into_iter();
             let pairs: Vec<(f64, f64)> = delays.map(|(ms, part)| (part, rounded(ms, 3))).collect();
             vec![("queueing_ms_by_part", json!(pairs))]
         }),
-        figure: spread::figure(
+        figure: distribution::figure(
             "Fig. 9: queueing delay at each policy's own goodput, 8 GPUs",
             "queueing delay, ms, at most",
-            &spreads,
-            Spread::delays,
+            &distributions,
+            Distribution::delays,
             half,
         ),
-        claims: claims(&spreads),
-        tables: tables(&spreads),
-        standings: Vec::new(),
+        claims: claims(&distributions),
+        tables: tables(&distributions),
+        rankings: Vec::new(),
     })
 }
 
-fn claims(spreads: &[Spread]) -> Vec<Claim> {
+fn claims(distributions: &[Distribution]) -> Vec<Claim> {
     let ms = |model: usize, policy: &str, part: f64| {
-        find(spreads, model, policy).map_or(0.0, |s| s.delay_ms(part))
+        find(distributions, model, policy).map_or(0.0, |s| s.delay_ms(part))
     };
     let over = |model| {
         let median = |policy: &str| {
@@ -90,20 +90,20 @@ fn claims(spreads: &[Spread]) -> Vec<Claim> {
     ]
 }
 
-fn tables(spreads: &[Spread]) -> String {
+fn tables(distributions: &[Distribution]) -> String {
     let headings =
         ["model", "policy", "goodput, tasks/s", "median, ms", "p90, ms", "p99, ms", "longest, ms"];
-    let row = |spread: &Spread| {
-        let ms = |part| format!("{:.2}", spread.delay_ms(part));
+    let row = |distribution: &Distribution| {
+        let ms = |part| format!("{:.2}", distribution.delay_ms(part));
         vec![
-            spread.model.title(),
-            format!("`{}`", spread.policy.name),
-            rate(spread.report.goodput_rps),
+            distribution.model.title(),
+            format!("`{}`", distribution.policy.name),
+            rate(distribution.report.goodput_rps),
             ms(0.5),
             ms(0.9),
             ms(0.99),
             ms(1.0),
         ]
     };
-    table(&headings.map(str::to_owned), &spreads.iter().map(row).collect::<Vec<_>>())
+    table(&headings.map(str::to_owned), &distributions.iter().map(row).collect::<Vec<_>>())
 }

@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 
 use super::ReproduceError;
 use super::experiment::{Experiment, Findings};
-use super::figure::{
-    Axis, BLACK, BLUE, Colour, Content, Figure, GREEN, GREY, Key, Line, Look, Mark, Panel, Row,
-    Style, VERMILLION,
-};
 use super::grid::rounded;
-use super::lab::{Lab, RunAt};
 use super::markdown::{rate, table};
 use super::policies::{Policy, named};
+use super::runner::{RunAt, Runner};
 use super::table4;
 use super::workload::{Models, Profile, Workload};
+use crate::plot::{
+    Axis, BLACK, BLUE, Colour, Content, Figure, GREEN, GREY, Key, Line, Look, Mark, Panel, Row,
+    Style, VERMILLION, highest,
+};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "gpus",
@@ -102,26 +102,26 @@ fn workloads() -> [(&'static str, Workload); 4] {
     ]
 }
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     let baton = policy("baton");
     let named = workloads();
     let scenarios: Vec<String> =
-        named.iter().map(|(_, workload)| workload.scenario(lab.effort)).collect();
-    let goodputs = lab.goodputs(&scenarios, &[baton])?;
+        named.iter().map(|(_, workload)| workload.scenario(runner.precision)).collect();
+    let goodputs = runner.goodputs(&scenarios, &[baton])?;
     let mut cases = Vec::new();
     for ((title, workload), goodputs) in named.into_iter().zip(goodputs) {
-        // In the smallest effort no rate may be good at all.
+        // In the smallest precision no rate may be good at all.
         let goodput_rps = goodputs[0].goodput_rps.max(1.0);
-        let points = points(lab, &workload, goodput_rps)?;
+        let points = points(runner, &workload, goodput_rps)?;
         let bound_rps = goodputs[0].analytic_bound_rps;
         cases.push(Case { title, workload, goodput_rps, bound_rps, points });
     }
     Ok(Findings {
-        points: cases.iter().map(|case| json(case, lab)).collect(),
+        points: cases.iter().map(|case| json(case, runner)).collect(),
         figure: figure(&cases),
         claims: Vec::new(),
         tables: cases.iter().map(tables).collect::<Vec<_>>().join("\n"),
-        standings: Vec::new(),
+        rankings: Vec::new(),
     })
 }
 
@@ -129,10 +129,10 @@ fn policy(name: &str) -> &'static Policy {
     named(name).expect("the list has baton and symphony")
 }
 
-fn points(lab: &Lab, workload: &Workload, rps: f64) -> Result<Vec<Point>, ReproduceError> {
-    let loads = lab.effort.points(&LOADS, &QUICK_LOADS);
+fn points(runner: &Runner, workload: &Workload, rps: f64) -> Result<Vec<Point>, ReproduceError> {
+    let loads = runner.precision.points(&LOADS, &QUICK_LOADS);
     let rates: Vec<f64> = loads.iter().map(|load| load * rps).collect();
-    let scenario = workload.scenario(lab.effort);
+    let scenario = workload.scenario(runner.precision);
     let gathered = format!("{FEWEST_GPUS}{scenario}");
     let setups = [(&scenario, "baton"), (&gathered, "baton"), (&scenario, "symphony")];
     let job = |&(scenario, name): &(&String, &str), rate_rps: f64| RunAt {
@@ -142,8 +142,8 @@ fn points(lab: &Lab, workload: &Workload, rps: f64) -> Result<Vec<Point>, Reprod
     };
     let jobs: Vec<RunAt> =
         rates.iter().flat_map(|&rate| setups.iter().map(move |setup| job(setup, rate))).collect();
-    let mut reports = lab.runs(&jobs)?.into_iter().map(|(report, _)| report);
-    let least = least(lab, workload, &rates)?;
+    let mut reports = runner.runs(&jobs)?.into_iter().map(|(report, _)| report);
+    let least = least(runner, workload, &rates)?;
     let mut next = || reports.next().expect("every job has its report");
     let point = |(&load, least)| Point {
         load,
@@ -158,7 +158,7 @@ fn points(lab: &Lab, workload: &Workload, rps: f64) -> Result<Vec<Point>, Reprod
 
 /// The fewest GPUs on which no model loses more than is accepted, for each rate; all of them if
 /// fewer do not suffice. All rates are bisected at once.
-fn least(lab: &Lab, workload: &Workload, rates: &[f64]) -> Result<Vec<u32>, ReproduceError> {
+fn least(runner: &Runner, workload: &Workload, rates: &[f64]) -> Result<Vec<u32>, ReproduceError> {
     // The most that are known not to suffice, and the fewest that do.
     let mut ends: Vec<(u32, u32)> = rates.iter().map(|_| (0, workload.gpus)).collect();
     loop {
@@ -170,11 +170,11 @@ fn least(lab: &Lab, workload: &Workload, rates: &[f64]) -> Result<Vec<u32>, Repr
             return Ok(ends.into_iter().map(|(_, enough)| enough).collect());
         }
         let job = |&(i, gpus): &(usize, u32)| RunAt {
-            scenario: Workload { gpus, ..workload.clone() }.scenario(lab.effort),
+            scenario: Workload { gpus, ..workload.clone() }.scenario(runner.precision),
             policy: policy("baton"),
             rate_rps: rates[i],
         };
-        let reports = lab.runs(&open.iter().map(job).collect::<Vec<_>>())?;
+        let reports = runner.runs(&open.iter().map(job).collect::<Vec<_>>())?;
         for (&(i, gpus), (report, _)) in open.iter().zip(&reports) {
             let suffices = report.worst_model_bad_rate <= ACCEPTED;
             *(if suffices { &mut ends[i].1 } else { &mut ends[i].0 }) = gpus;
@@ -193,7 +193,7 @@ impl Point {
     }
 }
 
-fn json(case: &Case, lab: &Lab) -> Value {
+fn json(case: &Case, runner: &Runner) -> Value {
     let run = |point: &Point| {
         json!({
             "load": point.load,
@@ -211,7 +211,7 @@ fn json(case: &Case, lab: &Lab) -> Value {
         "analytic_bound_rps": rounded(case.bound_rps, 1),
         "goodput_rps": rounded(case.goodput_rps, 1),
         "runs": case.points.iter().map(run).collect::<Vec<_>>(),
-        "scenario": case.workload.scenario(lab.effort),
+        "scenario": case.workload.scenario(runner.precision),
     })
 }
 
@@ -248,11 +248,10 @@ fn panel(case: &Case) -> Panel {
         mark_every: 1,
     };
     let lines: Vec<Line> = SIGNALS.iter().map(line).collect();
-    let most = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
     Panel {
         title: case.title.to_owned(),
         x: Axis::up_to("offered load, of the goodput", 1.0),
-        y: Axis::up_to("GPUs", most),
+        y: Axis::up_to("GPUs", highest(&lines)),
         content: Content::Lines { lines, references: Vec::new() },
     }
 }

@@ -4,11 +4,11 @@ use baton_sim::Goodput;
 use serde_json::{Value, json};
 
 use super::ReproduceError;
-use super::figure::{Bar, Key, Line, Look};
-use super::lab::Lab;
 use super::markdown::{rate, ratio, table};
 use super::policies::Policy;
+use super::runner::Runner;
 use super::workload::Workload;
+use crate::plot::{Bar, Key, Line, Look};
 
 /// One point.
 pub(crate) struct Case {
@@ -38,7 +38,7 @@ pub(crate) struct PaperRow {
 
 /// How a policy did in an experiment.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Standing {
+pub(crate) struct Ranking {
     pub(crate) policy: &'static str,
     /// Smallest goodput over that of the best policy in the same case.
     pub(crate) worst_of_best: f64,
@@ -50,13 +50,13 @@ pub(crate) struct Standing {
 
 impl Grid {
     pub(crate) fn measure(
-        lab: &mut Lab,
+        runner: &mut Runner,
         policies: Vec<&'static Policy>,
         cases: Vec<Case>,
     ) -> Result<Self, ReproduceError> {
         let scenarios: Vec<String> =
-            cases.iter().map(|case| case.workload.scenario(lab.effort)).collect();
-        let results = lab.goodputs(&scenarios, &policies)?;
+            cases.iter().map(|case| case.workload.scenario(runner.precision)).collect();
+        let results = runner.goodputs(&scenarios, &policies)?;
         Ok(Self { policies, cases, scenarios, results })
     }
 
@@ -140,19 +140,19 @@ impl Grid {
     }
 
     /// How each policy did over all cases.
-    pub(crate) fn standings(&self) -> Vec<Standing> {
+    pub(crate) fn rankings(&self) -> Vec<Ranking> {
         let cases = self.results.len().max(1) as f64;
-        let standing = |(p, policy): (usize, &&'static Policy)| {
+        let ranking = |(p, policy): (usize, &&'static Policy)| {
             let of_best = |results: &Vec<Goodput>| results[p].goodput_rps / best(results).max(1e-9);
             let of_bests: Vec<f64> = self.results.iter().map(of_best).collect();
-            Standing {
+            Ranking {
                 policy: policy.name,
                 worst_of_best: of_bests.iter().copied().fold(f64::INFINITY, f64::min),
                 mean_ratio: self.results.iter().map(|r| r[p].ratio).sum::<f64>() / cases,
                 best_in: of_bests.iter().filter(|&&part| part >= 0.99).count() as f64 / cases,
             }
         };
-        self.policies.iter().enumerate().map(standing).collect()
+        self.policies.iter().enumerate().map(ranking).collect()
     }
 }
 
@@ -248,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_is_the_worst_case_against_the_best_policy_in_it() {
-        let expected = |policy: usize, worst_of_best, mean_ratio| Standing {
+    fn a_ranking_is_the_worst_case_against_the_best_policy_in_it() {
+        let expected = |policy: usize, worst_of_best, mean_ratio| Ranking {
             policy: POLICIES[policy].name,
             worst_of_best,
             mean_ratio,
             best_in: 0.5,
         };
-        assert_eq!(grid().standings(), [expected(0, 0.9, 0.625), expected(1, 0.25, 0.35)]);
+        assert_eq!(grid().rankings(), [expected(0, 0.9, 0.625), expected(1, 0.25, 0.35)]);
     }
 
     #[test]

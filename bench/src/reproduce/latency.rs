@@ -4,14 +4,15 @@ use baton_sim::{ModelReport, Report};
 use serde_json::{Value, json};
 
 use super::ReproduceError;
+use super::curve::{Curve, curves};
 use super::experiment::{Experiment, Findings};
-use super::figure::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row};
 use super::grid::rounded;
-use super::lab::{Lab, RunAt};
 use super::markdown::{percent, rate, table};
 use super::policies::{Policy, those};
+use super::runner::Runner;
 use super::table4;
 use super::workload::{Models, Profile, Workload};
+use crate::plot::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row, highest};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "latency",
@@ -44,12 +45,6 @@ struct Case {
     goodput_rps: f64,
     bound_rps: f64,
     curves: Vec<Curve>,
-}
-
-/// The runs of a policy, by load.
-struct Curve {
-    policy: &'static Policy,
-    runs: Vec<(f64, Report)>,
 }
 
 /// A value of a run, and what it is called.
@@ -97,17 +92,19 @@ fn workloads() -> [(&'static str, Workload); 4] {
     ]
 }
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     let named = workloads();
     let scenarios: Vec<String> =
-        named.iter().map(|(_, workload)| workload.scenario(lab.effort)).collect();
-    let goodputs = lab.goodputs(&scenarios, &those(|policy| policy.contender))?;
+        named.iter().map(|(_, workload)| workload.scenario(runner.precision)).collect();
+    let goodputs = runner.goodputs(&scenarios, &those(|policy| policy.contender))?;
+    let loads = runner.precision.points(&LOADS, &QUICK_LOADS);
     let mut cases = Vec::new();
     for (((title, _), scenario), goodputs) in named.iter().zip(scenarios).zip(goodputs) {
         let goodput_rps = goodputs.iter().map(|goodput| goodput.goodput_rps).fold(0.0, f64::max);
         let bound_rps =
             goodputs.iter().map(|goodput| goodput.analytic_bound_rps).fold(0.0, f64::max);
-        let curves = curves(lab, &scenario, goodput_rps)?;
+        // In the smallest precision no rate may be good at all.
+        let curves = curves(runner, &scenario, loads, goodput_rps.max(1.0))?;
         cases.push(Case { title, scenario, goodput_rps, bound_rps, curves });
     }
     Ok(Findings {
@@ -115,28 +112,8 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
         figure: figure(&cases),
         claims: Vec::new(),
         tables: cases.iter().map(tables).collect::<Vec<_>>().join("\n"),
-        standings: Vec::new(),
+        rankings: Vec::new(),
     })
-}
-
-fn curves(lab: &Lab, scenario: &str, goodput_rps: f64) -> Result<Vec<Curve>, ReproduceError> {
-    let loads = lab.effort.points(&LOADS, &QUICK_LOADS);
-    let policies = those(|_| true);
-    // In the smallest effort no rate may be good at all.
-    let rate_rps = goodput_rps.max(1.0);
-    let job = |policy, load: f64| RunAt {
-        scenario: scenario.to_owned(),
-        policy,
-        rate_rps: load * rate_rps,
-    };
-    let each = |&policy: &&'static Policy| loads.iter().map(move |&load| job(policy, load));
-    let jobs: Vec<RunAt> = policies.iter().flat_map(each).collect();
-    let mut reports = lab.runs(&jobs)?.into_iter().map(|(report, _)| report);
-    let curve = |&policy: &&'static Policy| {
-        let runs = loads.iter().copied().zip(reports.by_ref().take(loads.len()));
-        Curve { policy, runs: runs.collect() }
-    };
-    Ok(policies.iter().map(curve).collect())
 }
 
 /// Each model's, their mean weighted by executed tasks; `None` without any.
@@ -153,13 +130,6 @@ impl Case {
         }
         let reference = self.curves.iter().find(|curve| curve.policy.name == REFERENCE)?;
         Some(value / (measure.of)(reference.at(load)?)?)
-    }
-}
-
-impl Curve {
-    fn at(&self, load: f64) -> Option<&Report> {
-        let run = self.runs.iter().find(|(at, _)| (at - load).abs() < 1e-9);
-        run.map(|(_, report)| report)
     }
 }
 
@@ -241,16 +211,11 @@ fn figure(cases: &[Case]) -> Figure {
 
 fn panel(case: &Case, measure: &Measure) -> Panel {
     let line = |curve: &Curve| {
-        let point = |&(load, _): &(f64, Report)| {
-            Some((load, case.value(curve, measure, load)?.min(measure.top)))
-        };
-        let points: Vec<(f64, f64)> = curve.runs.iter().filter_map(point).collect();
-        Line { style: curve.policy.style(), points, mark_every: 1 }
+        curve.line(|load, _| Some(case.value(curve, measure, load)?.min(measure.top)))
     };
     let drawn = case.curves.iter().filter(|curve| curve.policy.contender);
     let lines: Vec<Line> = drawn.map(line).collect();
-    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1);
-    let most = highest.fold(0.0, f64::max);
+    let most = highest(&lines);
     let references = if measure.relative {
         vec![Reference::Through(vec![(0.0, 1.0), (1.0, 1.0)])]
     } else {

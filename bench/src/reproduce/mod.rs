@@ -1,24 +1,23 @@
 //! The Symphony paper's tables and figures, measured with the simulator: `baton reproduce`.
 //!
 //! ```text
-//!  Experiment ─cases─▶ Lab (2 threads, virtual time) ─▶ Findings ─▶ NAME.json, NAME.svg, Markdown
+//!  Experiment ─cases─▶ Runner (2 threads, virtual time) ─▶ Findings ─▶ NAME.json, NAME.svg, Markdown
 //! ```
 //!
 //! Each experiment is one file of this module: its cases, its figure, what the paper says with the
 //! place where it says it, and a remark on the difference. No number of the paper is read off a
-//! plot. The same code and effort give the same bytes.
+//! plot. The same code and precision give the same bytes.
 
-pub(crate) mod draw;
-mod draw_panel;
-mod effort;
+mod curve;
+mod distribution;
 mod experiment;
-pub(crate) mod figure;
 mod gpus;
 mod grid;
-mod lab;
 mod markdown;
 mod page;
 mod policies;
+mod precision;
+mod runner;
 mod workload;
 
 mod fig1;
@@ -31,16 +30,17 @@ mod fig7;
 mod fig8;
 mod fig9;
 mod latency;
-mod spread;
 mod table4;
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-pub use effort::Effort;
+use crate::plot::{self, PlotError};
+
 use experiment::{EXPERIMENTS, Experiment, Findings};
-use lab::Lab;
+pub use precision::Precision;
+use runner::Runner;
 
 /// Why an experiment has no result.
 #[derive(thiserror::Error, Debug)]
@@ -58,8 +58,8 @@ pub enum ReproduceError {
     #[error(transparent)]
     Sim(#[from] baton_sim::SimError),
     /// The figure could not be drawn.
-    #[error("the figure cannot be drawn: {0}")]
-    Plot(String),
+    #[error(transparent)]
+    Plot(#[from] PlotError),
     /// A file could not be written.
     #[error("{}: {error}", path.display())]
     Write {
@@ -96,7 +96,7 @@ pub fn names() -> Vec<&'static str> {
 /// Unknown name, a run failed, or a file cannot be written.
 pub fn reproduce(
     name: &str,
-    effort: Effort,
+    precision: Precision,
     out: &Path,
 ) -> Result<Vec<Reproduced>, ReproduceError> {
     let all = name == ALL;
@@ -108,21 +108,21 @@ pub fn reproduce(
     let figures = out.join(page::FIGURES);
     std::fs::create_dir_all(&figures)
         .map_err(|error| ReproduceError::Write { path: figures.clone(), error })?;
-    let mut lab = Lab::new(effort);
+    let mut runner = Runner::new(precision);
     let mut parts = Vec::new();
     for experiment in chosen {
-        tracing::info!(experiment = experiment.name, effort = effort.as_str(), "measuring");
-        lab.seeds = experiment.seeds.min(effort.seeds());
-        let mut findings = (experiment.run)(&mut lab)?;
-        findings.figure.caption = effort.caption(lab.seeds);
-        let data = page::data(experiment, &lab, &findings);
-        let svg = draw::svg(&findings.figure)?;
+        tracing::info!(experiment = experiment.name, precision = precision.as_str(), "measuring");
+        runner.seeds = experiment.seeds.min(precision.seeds());
+        let mut findings = (experiment.run)(&mut runner)?;
+        findings.figure.caption = precision.caption(runner.seeds);
+        let data = page::data(experiment, &runner, &findings);
+        let svg = plot::svg(&findings.figure)?;
         write(&figures.join(format!("{}.json", experiment.name)), &page::lines(&data))?;
         write(&figures.join(format!("{}.svg", experiment.name)), &svg)?;
         parts.push((experiment, findings, data));
     }
     if all {
-        write(&out.join(page::PAGE), &page::page(effort, &parts))?;
+        write(&out.join(page::PAGE), &page::page(precision, &parts))?;
     }
     let reproduced = |(experiment, findings, data): (&Experiment, Findings, Value)| Reproduced {
         name: experiment.name,

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::effort::Effort;
 use super::experiment::{Claim, Experiment, Findings};
-use super::grid::{Standing, rounded};
-use super::lab::Lab;
+use super::grid::{Ranking, rounded};
 use super::markdown::{percent, ratio, table};
 use super::policies::POLICIES;
+use super::precision::Precision;
+use super::runner::Runner;
 
 /// Folder of the figures and their data, beside the page.
 pub(crate) const FIGURES: &str = "reproduction";
@@ -15,17 +15,17 @@ pub(crate) const FIGURES: &str = "reproduction";
 pub(crate) const PAGE: &str = "reproduction.md";
 
 /// The content of `NAME.json`.
-pub(crate) fn data(experiment: &Experiment, lab: &Lab, findings: &Findings) -> Value {
-    let (warmup_s, duration_s) = lab.effort.spans_s();
+pub(crate) fn data(experiment: &Experiment, runner: &Runner, findings: &Findings) -> Value {
+    let (warmup_s, duration_s) = runner.precision.spans_s();
     json!({
         "experiment": experiment.name,
         "title": experiment.title,
-        "effort": lab.effort.as_str(),
+        "effort": runner.precision.as_str(),
         "warmup_s": warmup_s,
         "duration_s": duration_s,
-        "seeds": lab.seeds,
+        "seeds": runner.seeds,
         "paper": findings.claims.iter().map(claim_json).collect::<Vec<_>>(),
-        "standings": findings.standings.iter().map(standing_json).collect::<Vec<_>>(),
+        "standings": findings.rankings.iter().map(ranking_json).collect::<Vec<_>>(),
         "points": findings.points,
     })
 }
@@ -34,12 +34,12 @@ fn claim_json(claim: &Claim) -> Value {
     json!({ "says": claim.paper, "place": claim.place, "here": claim.here })
 }
 
-fn standing_json(standing: &Standing) -> Value {
+fn ranking_json(ranking: &Ranking) -> Value {
     json!({
-        "policy": standing.policy,
-        "worst_of_best": rounded(standing.worst_of_best, 4),
-        "mean_ratio": rounded(standing.mean_ratio, 4),
-        "best_in": rounded(standing.best_in, 4),
+        "policy": ranking.policy,
+        "worst_of_best": rounded(ranking.worst_of_best, 4),
+        "mean_ratio": rounded(ranking.mean_ratio, 4),
+        "best_in": rounded(ranking.best_in, 4),
     })
 }
 
@@ -78,8 +78,8 @@ pub(crate) fn section(experiment: &Experiment, findings: &Findings) -> String {
 }
 
 /// The whole page.
-pub(crate) fn page(effort: Effort, parts: &[(&Experiment, Findings, Value)]) -> String {
-    let mut text = format!("{}\n{}\n", introduction(effort), standings(parts));
+pub(crate) fn page(precision: Precision, parts: &[(&Experiment, Findings, Value)]) -> String {
+    let mut text = format!("{}\n{}\n", introduction(precision), rankings(parts));
     for (experiment, findings, _) in parts {
         text.push_str(&section(experiment, findings));
         text.push('\n');
@@ -89,23 +89,23 @@ pub(crate) fn page(effort: Effort, parts: &[(&Experiment, Findings, Value)]) -> 
     text
 }
 
-fn introduction(effort: Effort) -> String {
-    let marked = match effort {
-        Effort::Full => "",
-        Effort::Brief => {
+fn introduction(precision: Precision) -> String {
+    let marked = match precision {
+        Precision::Full => "",
+        Precision::Brief => {
             "Every point is one seed of eight seconds: differences of one or two per cent are noise. \
              The rates that are promised, from three seeds of half a minute, are in \
              `SPECIFICATION.md`; `baton reproduce all` measures everything that long, which takes about an hour on two cores.\n\n"
         }
-        Effort::Quick | Effort::Smoke => {
+        Precision::Quick | Precision::Smoke => {
             "> **This is a quick run**: one seed, short spans, fewer points. Differences of a few per \
              cent are noise.\n\n"
         }
     };
-    let how = match effort {
-        Effort::Full => "",
-        Effort::Brief => " --brief",
-        Effort::Quick | Effort::Smoke => " --quick",
+    let how = match precision {
+        Precision::Full => "",
+        Precision::Brief => " --brief",
+        Precision::Quick | Precision::Smoke => " --quick",
     };
     format!(
         "# Symphony's tables and figures, measured again\n\n{marked}\
@@ -123,13 +123,13 @@ fn introduction(effort: Effort) -> String {
 }
 
 /// Every policy in every experiment that measures goodput: its worst case against the best policy.
-fn standings(parts: &[(&Experiment, Findings, Value)]) -> String {
-    let ranked: Vec<_> = parts.iter().filter(|(_, f, _)| !f.standings.is_empty()).collect();
+fn rankings(parts: &[(&Experiment, Findings, Value)]) -> String {
+    let ranked: Vec<_> = parts.iter().filter(|(_, f, _)| !f.rankings.is_empty()).collect();
     let mut headings = vec!["policy".to_owned()];
     headings.extend(ranked.iter().map(|(experiment, ..)| experiment.name.to_owned()));
     let cell = |findings: &Findings, policy: &str| {
-        let standing = findings.standings.iter().find(|standing| standing.policy == policy);
-        standing.map_or_else(
+        let ranking = findings.rankings.iter().find(|ranking| ranking.policy == policy);
+        ranking.map_or_else(
             || "–".to_owned(),
             |s| format!("{} · {}", ratio(s.worst_of_best), percent(s.best_in)),
         )

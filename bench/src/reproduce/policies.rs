@@ -2,7 +2,9 @@
 
 use baton_sim::PolicyName;
 
-use super::figure::{BLACK, BLUE, Colour, GREEN, GREY, Mark, ORANGE, PURPLE, SKY_BLUE, VERMILLION};
+use crate::plot::{
+    BLACK, BLUE, Colour, GREEN, GREY, Key, Look, Mark, ORANGE, PURPLE, SKY_BLUE, Style, VERMILLION,
+};
 
 /// One policy as the simulator knows it.
 #[derive(PartialEq, Debug)]
@@ -43,6 +45,14 @@ impl Policy {
 
     const fn contender(self) -> Self {
         Self { contender: true, ..self }
+    }
+
+    pub(crate) fn style(&self) -> Style {
+        Style { colour: self.colour, mark: self.mark, light: self.variant }
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        Key { label: self.name.to_owned(), look: Look::Series(self.style()) }
     }
 
     pub(crate) fn parsed(&self) -> PolicyName {

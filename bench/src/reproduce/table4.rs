@@ -2,12 +2,12 @@
 
 use super::ReproduceError;
 use super::experiment::{Claim, Experiment, Findings};
-use super::figure::{Axis, Content, Figure, Key, Look, Panel, Row};
 use super::grid::{Case, Grid, PaperRow, bars};
-use super::lab::Lab;
 use super::markdown::rate;
 use super::policies::those;
+use super::runner::Runner;
 use super::workload::{Profile, Workload};
+use crate::plot::{Axis, Content, Figure, Key, Look, Panel, Row};
 
 pub(crate) const EXPERIMENT: Experiment = Experiment {
     name: "table4",
@@ -82,14 +82,14 @@ impl Model {
     }
 }
 
-fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
+fn run(runner: &mut Runner) -> Result<Findings, ReproduceError> {
     let case = |model: &Model| Case {
         panel: "table4".to_owned(),
         label: model.title(),
         x: model.slo_ms,
         workload: model.workload(),
     };
-    let grid = Grid::measure(lab, those(|_| true), MODELS.iter().map(case).collect())?;
+    let grid = Grid::measure(runner, those(|_| true), MODELS.iter().map(case).collect())?;
     let paper = |who, i: usize| PaperRow {
         who,
         rps: MODELS.iter().map(|model| Some(model.goodput_rps[i])).collect(),
@@ -100,7 +100,7 @@ fn run(lab: &mut Lab) -> Result<Findings, ReproduceError> {
         figure: figure(&grid),
         claims: MODELS.iter().zip(ANALYTIC).flat_map(claims).collect(),
         tables: grid.table("table4", "goodput", &rows),
-        standings: grid.standings(),
+        rankings: grid.rankings(),
     })
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use baton_topo::zoo;
 
-use super::effort::Effort;
+use super::precision::Precision;
 
 /// One point of an experiment. What is not set: Poisson, equal popularity, no network.
 #[derive(Clone, Debug)]
@@ -56,8 +56,8 @@ impl Workload {
     }
 
     /// The scenario file.
-    pub(crate) fn scenario(&self, effort: Effort) -> String {
-        let (warmup_s, duration_s) = effort.spans_s();
+    pub(crate) fn scenario(&self, precision: Precision) -> String {
+        let (warmup_s, duration_s) = precision.spans_s();
         let mut text =
             format!("gpus = {}\nduration_s = {duration_s}\nwarmup_s = {warmup_s}\n", self.gpus);
         let mut line = |line: String| writeln!(text, "{line}").expect("memory takes every line");

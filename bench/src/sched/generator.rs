@@ -22,11 +22,11 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::SchedError;
 use super::arrivals::Arrivals;
-use super::cpu::thread_time;
 use super::gpus::Gpus;
 use super::ledger::Ledger;
 use super::traffic::Traffic;
 use super::workload::{BACKLOG, Workload};
+use crate::machine::thread_time;
 
 /// GPU slots per emulated backend: reports come from many connections, as in a cluster.
 pub(super) const GPUS_PER_BACKEND: u32 = 16;

@@ -3,6 +3,8 @@
 use baton_core::Nanos;
 use serde::Serialize;
 
+use crate::machine::own_resident_kib;
+
 /// Resident memory over the measured phase, KiB.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Memory {
@@ -26,12 +28,12 @@ pub(super) struct MemoryMeter(Vec<Option<u64>>);
 impl MemoryMeter {
     /// With a first reading.
     pub(super) fn start() -> Self {
-        Self(vec![resident_kib(SELF)])
+        Self(vec![own_resident_kib()])
     }
 
     /// Another one.
     pub(super) fn read(&mut self) {
-        self.0.push(resident_kib(SELF));
+        self.0.push(own_resident_kib());
     }
 
     /// The first and last reading are `elapsed` apart; `None` where the system does not tell.
@@ -53,16 +55,6 @@ impl MemoryMeter {
     }
 }
 
-/// This process's, to `/proc`.
-const SELF: &str = "/proc/self/status";
-
-/// `VmRSS` of a process, by its status file.
-pub(crate) fn resident_kib(status: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(status).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,14 +66,5 @@ mod tests {
         assert_eq!((memory.start_kib, memory.middle_kib, memory.end_kib), (100, 200, 230));
         assert_eq!((memory.peak_kib, memory.drift_kib_per_minute), (230, 60.0));
         assert_eq!(MemoryMeter(vec![Some(1), None]).finish(Nanos(1)), None, "unknown");
-    }
-
-    #[test]
-    fn memory_that_is_written_is_resident() {
-        let before = resident_kib(SELF).unwrap();
-        let block = std::hint::black_box(vec![1u8; 32 << 20]);
-        let after = resident_kib(SELF).unwrap();
-        assert!(after >= before + (16 << 10), "{before} KiB, then {after} KiB");
-        drop(block);
     }
 }

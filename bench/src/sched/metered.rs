@@ -7,7 +7,7 @@
 use baton_core::Nanos;
 use baton_topo::{Agent, Waker};
 
-use super::cpu::thread_time;
+use crate::machine::thread_time;
 
 /// An agent that is counted.
 pub(super) struct Metered<A> {

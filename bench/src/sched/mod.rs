@@ -5,19 +5,22 @@
 //! thread CPU time, so that a neighbour on the core does not count; the generator runs on the
 //! ModelThread's own core and its cost, measured alone, is taken off and reported.
 
+mod agents;
 mod arrivals;
-mod cpu;
+mod cache_line_latency;
+mod counts;
 mod generator;
 mod gpus;
+mod harness;
 mod layout;
 mod ledger;
-mod line;
 mod memory;
 mod metered;
 mod overload;
 mod report;
-mod rig;
+mod run_report;
 mod sender;
+mod shape;
 mod soak;
 mod stepped;
 mod sweep;
@@ -25,39 +28,20 @@ mod tcp;
 mod traffic;
 mod workload;
 
-use baton_core::{Nanos, Policy};
+use baton_core::Nanos;
 
-pub(crate) use cpu::thread_time;
 pub use memory::Memory;
-pub(crate) use memory::resident_kib;
 pub use overload::{Limit, Load, OverloadReport, overload};
 pub use report::{SchedReport, ThreadReport};
+pub use run_report::{Quantiles, RunReport};
+pub use shape::{Shape, ShapeReport};
 pub use soak::{SoakReport, soak};
 pub use stepped::{Stepped, Stepper};
 pub use sweep::{Growth, Point, Points, SweepReport, ThreadPoint, sweep};
 pub use tcp::{TcpReport, tcp};
 
-use rig::Rig;
+use harness::{Harness, Outcome};
 use workload::Workload;
-
-/// What to run.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Shape {
-    /// How the scheduler batches.
-    pub policy: Policy,
-    /// ModelThreads, at least 1.
-    pub model_threads: u32,
-    /// Models, at least one for each ModelThread.
-    pub models: u32,
-    /// GPU slots.
-    pub gpus: u32,
-    /// Length of the measurement.
-    pub seconds: f64,
-    /// Requests per second in total, Poisson; `None`: as many as the ModelThreads take.
-    pub rate: Option<f64>,
-    /// Same seed, same requests.
-    pub seed: u64,
-}
 
 /// Why a run was not possible.
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +60,7 @@ pub enum SchedError {
     Panicked,
     /// The plot of a sweep.
     #[error(transparent)]
-    Plot(#[from] crate::reproduce::ReproduceError),
+    Plot(#[from] crate::plot::PlotError),
     /// Tasks vanished or were invented.
     #[error("{submitted} tasks came in and {accounted} went out; please report this")]
     Lost {
@@ -111,31 +95,41 @@ const TRIAL: Nanos = Nanos::from_millis(200);
 /// # Errors
 /// See [`SchedError`].
 pub fn run(shape: Shape) -> Result<SchedReport, SchedError> {
-    shape.check()?;
-    let rate = shape.rate.map_or_else(|| highest_rate(shape), Ok)?;
-    let workload = Workload::new(shape, rate);
-    let before = line::travel_ns()?;
-    let outcome = Rig::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
-    let line_ns = [before, line::travel_ns()?];
+    let (workload, outcome, run) = measure(shape, |workload| Ok(Harness::new(workload)))?;
     let generator = generator::cost_alone(&workload, outcome.mean_batch())?;
     let stepped = stepped::measure(shape)?;
-    Ok(SchedReport::new(shape, &outcome, line_ns, generator, stepped))
+    Ok(SchedReport::new(run, &outcome, generator, stepped))
+}
+
+/// One run at the shape's rate, or at the highest there is.
+fn measure(
+    shape: Shape,
+    harness: impl Fn(&Workload) -> Result<Harness, SchedError>,
+) -> Result<(Workload, Outcome, RunReport), SchedError> {
+    shape.check()?;
+    let rate = shape.rate.map_or_else(|| highest_rate_of(shape, &harness), Ok)?;
+    let workload = Workload::new(shape, rate);
+    let before = cache_line_latency::travel_ns()?;
+    let outcome = harness(&workload)?.run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
+    let line_travel_ns = [before, cache_line_latency::travel_ns()?];
+    let report = RunReport::new(shape, &outcome, line_travel_ns);
+    Ok((workload, outcome, report))
 }
 
 /// What the ModelThreads take when there is always more; `shape` has no rate. The trials end once the
 /// GPUs keep up and are not idle either: full ones would be what is measured, and tell nothing of
 /// the ModelThreads but that their rate is higher.
 fn highest_rate(shape: Shape) -> Result<f64, SchedError> {
-    highest_rate_of(shape, |workload| Ok(Rig::new(workload)))
+    highest_rate_of(shape, |workload| Ok(Harness::new(workload)))
 }
 
 fn highest_rate_of(
     shape: Shape,
-    rig: impl Fn(&Workload) -> Result<Rig, SchedError>,
+    harness: impl Fn(&Workload) -> Result<Harness, SchedError>,
 ) -> Result<f64, SchedError> {
     let mut rate = GUESS_RPS * f64::from(shape.model_threads);
     for _ in 0..TRIALS {
-        let outcome = rig(&Workload::new(shape, rate))?.run(TRIAL)?;
+        let outcome = harness(&Workload::new(shape, rate))?.run(TRIAL)?;
         let taken = outcome.requests_per_s().max(1.0);
         if (0.9 * rate..1.1 * rate).contains(&taken) {
             return Ok(taken);
@@ -154,28 +148,10 @@ pub fn step(shape: Shape) -> Result<Stepped, SchedError> {
     stepped::measure(shape)
 }
 
-impl Shape {
-    fn check(&self) -> Result<(), SchedError> {
-        use baton_scheduler::limits::{GPUS_MAX, MODEL_THREADS_MAX};
-        let wrong = if !(1..=MODEL_THREADS_MAX).contains(&self.model_threads) {
-            format!("model threads: give 1 to {MODEL_THREADS_MAX}")
-        } else if !(self.model_threads..=MODELS_MAX).contains(&self.models) {
-            format!("models: give {} (one per model thread) to {MODELS_MAX}", self.model_threads)
-        } else if !(1..=GPUS_MAX).contains(&self.gpus) {
-            format!("gpus: give 1 to {GPUS_MAX}")
-        } else {
-            return Ok(());
-        };
-        Err(SchedError::Shape(wrong))
-    }
-}
-
-/// Keeps the queues' memory below a gigabyte.
-const MODELS_MAX: u32 = 10_000;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baton_core::Policy;
 
     const TINY: Shape = Shape {
         policy: Policy::Baton,
@@ -190,12 +166,12 @@ mod tests {
     #[test]
     fn a_saturated_run_costs_something_and_loses_nothing() {
         let report = run(Shape { model_threads: 2, ..TINY }).unwrap();
-        assert!(report.requests_per_s > 0.0, "{report:?}");
+        assert!(report.run.requests_per_s > 0.0, "{report:?}");
         assert!(report.ns_per_request > 1.0, "{report:?}");
         assert!(report.stepped.ns_per_request > 1.0, "{report:?}");
         assert!(report.stepped.rank_ns_per_batch > 1.0, "{report:?}");
-        assert!(report.batches_per_s > 0.0 && report.mean_batch >= 1.0, "{report:?}");
-        let delay = &report.dispatch_delay_us;
+        assert!(report.batches_per_s > 0.0 && report.run.mean_batch >= 1.0, "{report:?}");
+        let delay = &report.run.dispatch_delay_us;
         assert!(delay.p50 <= delay.p99 && delay.p99 <= delay.p999, "{delay:?}");
         assert_eq!(report.threads.len(), 2);
     }
@@ -204,7 +180,10 @@ mod tests {
     fn a_paced_run_offers_the_rate_it_was_given() {
         let report = run(Shape { rate: Some(20_000.0), seconds: 0.3, ..TINY }).unwrap();
         // A loaded machine may not come to as much.
-        assert!(report.requests_per_s > 0.0 && report.requests_per_s < 40_000.0, "{report:?}");
+        assert!(
+            report.run.requests_per_s > 0.0 && report.run.requests_per_s < 40_000.0,
+            "{report:?}"
+        );
     }
 
     #[test]

@@ -6,22 +6,17 @@ use std::fmt;
 use baton_core::Nanos;
 use serde::Serialize;
 
+use super::harness::Harness;
 use super::memory::Memory;
-use super::rig::Rig;
 use super::workload::Workload;
-use super::{SchedError, Shape, highest_rate};
+use super::{SchedError, Shape, ShapeReport, highest_rate};
 
 /// A run that lost and invented nothing: one that did is an error instead.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SoakReport {
-    /// How the scheduler batched.
-    pub policy: &'static str,
-    /// ModelThreads.
-    pub model_threads: u32,
-    /// Models.
-    pub models: u32,
-    /// GPU slots.
-    pub gpus: u32,
+    /// What was run.
+    #[serde(flatten)]
+    pub shape: ShapeReport,
     /// Length of the measured phase.
     pub seconds: f64,
     /// Tasks that came in during it, per second.
@@ -47,12 +42,9 @@ pub fn soak(shape: Shape) -> Result<SoakReport, SchedError> {
     let rate = shape.rate.map_or_else(|| highest_rate(shape), Ok)?;
     let mut workload = Workload::new(shape, rate);
     workload.watched = true;
-    let outcome = Rig::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
+    let outcome = Harness::new(&workload).run(Nanos::from_millis_f64(shape.seconds * 1e3))?;
     Ok(SoakReport {
-        policy: shape.policy.name(),
-        model_threads: shape.model_threads,
-        models: shape.models,
-        gpus: shape.gpus,
+        shape: shape.into(),
         seconds: outcome.elapsed.as_millis_f64() / 1e3,
         requests_per_s: outcome.requests_per_s(),
         goodput_rps: outcome.per_s(outcome.traffic.good),
@@ -65,11 +57,8 @@ pub fn soak(shape: Shape) -> Result<SoakReport, SchedError> {
 
 impl fmt::Display for SoakReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, model_threads, models, gpus, seconds, tasks, dropped, .. } = self;
-        writeln!(
-            f,
-            "{policy}, {model_threads} model threads, {models} models, {gpus} GPUs, {seconds:.1} s"
-        )?;
+        let Self { shape, seconds, tasks, dropped, .. } = self;
+        writeln!(f, "{shape}, {seconds:.1} s")?;
         writeln!(
             f,
             "  {tasks} tasks, {:.2} M/s, each with one outcome; goodput {:.2} M/s, dropped {dropped}",

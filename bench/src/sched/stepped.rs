@@ -2,23 +2,19 @@
 //! travels between cores and no neighbour holds an agent up, so this is what the code itself costs:
 //! two builds can be compared by it on a busy machine, and an instruction counter can follow it.
 
-use std::sync::Arc;
-
 use baton_core::Nanos;
-use baton_scheduler::{HotPath, SchedulerCounters};
-use baton_topo::{Agent, Waker};
+use baton_topo::Agent;
 use serde::Serialize;
 
-use super::cpu::thread_time;
-use super::generator::{Generator, REQUESTS_PER_POLL, cost_alone};
-use super::rig::join_members;
+use super::agents::Agents;
+use super::generator::{REQUESTS_PER_POLL, cost_alone};
 use super::workload::{BATCH, Workload};
 use super::{GUESS_RPS, SchedError, Shape};
+use crate::machine::thread_time;
 
 /// The agents, and the virtual time.
 pub struct Stepper {
-    path: HotPath<Generator>,
-    counters: Arc<SchedulerCounters>,
+    agents: Agents,
     now: Nanos,
     /// In which the requests of one pass arrive.
     step: Nanos,
@@ -57,40 +53,27 @@ impl Stepper {
     pub fn new(shape: Shape) -> Result<Self, SchedError> {
         shape.check()?;
         let workload = workload(shape);
-        let threads = shape.model_threads;
-        let counters = Arc::new(SchedulerCounters::new(threads as usize));
-        let transports =
-            (0..threads).map(|t| Generator::new(&workload, t, Arc::default(), Arc::default()));
-        let transports = transports.collect();
-        let path = HotPath::new(&workload.cluster(), transports, Waker::new(|| ()), &counters);
-        join_members(&path, shape.gpus);
         let step = Nanos((workload.saturating_per_poll as f64 / GUESS_RPS * 1e9) as u64);
         let now = Nanos::from_millis(1_000);
-        Ok(Self { path, counters, now, step })
+        Ok(Self { agents: Agents::new(&workload), now, step })
     }
 
     /// One pass of every agent, with 64 requests for each ModelThread, or fewer for few models
     /// or GPUs.
     pub fn pass(&mut self) {
         self.now = self.now + self.step;
-        self.poll_model_threads();
-        self.path.rank.poll(self.now);
+        self.agents.poll_model_threads(self.now);
+        self.agents.path.rank.poll(self.now);
     }
 
     /// The same; returns the CPU time of the ModelThreads' polls and of the RankThread's.
     fn timed_pass(&mut self) -> [Nanos; 2] {
         self.now = self.now + self.step;
         let start = thread_time();
-        self.poll_model_threads();
+        self.agents.poll_model_threads(self.now);
         let middle = thread_time();
-        self.path.rank.poll(self.now);
+        self.agents.path.rank.poll(self.now);
         [middle - start, thread_time() - middle]
-    }
-
-    fn poll_model_threads(&mut self) {
-        for thread in &mut self.path.model_threads {
-            thread.poll(self.now);
-        }
     }
 }
 
@@ -143,8 +126,8 @@ impl Stepper {
 
     /// Requests, tasks planned, batches, candidates.
     fn counts(&self) -> [u64; 4] {
-        let threads = &self.counters.model_threads;
-        let rank = &self.counters.rank_thread;
+        let threads = &self.agents.counters.model_threads;
+        let rank = &self.agents.counters.rank_thread;
         [
             threads.iter().map(|thread| thread.submitted.get()).sum(),
             threads.iter().map(|thread| thread.planned_tasks.get()).sum(),

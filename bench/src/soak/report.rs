@@ -4,31 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::plot;
-use super::{Soak, cluster};
-use crate::overload::{Counts, PhaseReport};
-use crate::reproduce::ReproduceError;
-use crate::sched::resident_kib;
-
-/// What a process holds.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Vitals {
-    /// Whose.
-    pub process: String,
-    /// Resident memory, KiB.
-    pub resident_kib: u64,
-    /// Open file descriptors.
-    pub handles: u64,
-}
-
-impl Vitals {
-    /// Of the process with this number; `None` once it has ended.
-    pub(crate) fn of(name: &str, process: u32) -> Option<Self> {
-        let resident_kib = resident_kib(&format!("/proc/{process}/status"))?;
-        let handles = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?.count() as u64;
-        Some(Self { process: name.to_owned(), resident_kib, handles })
-    }
-}
+use super::Soak;
+use super::curves;
+use crate::load::Tally;
+use crate::plot::PlotError;
+use crate::processes::ProcessUsage;
+use crate::two_models::{Ending, PhaseReport, SLO_MS};
 
 /// One interval.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -36,7 +17,8 @@ pub struct Sample {
     /// Tasks due in it.
     pub tasks: PhaseReport,
     /// The processes at its end.
-    pub vitals: Vec<Vitals>,
+    #[serde(rename = "vitals")]
+    pub usage: Vec<ProcessUsage>,
     /// CPU time others took; `null` where unknown.
     pub steal_fraction: Option<f64>,
 }
@@ -53,7 +35,7 @@ impl fmt::Display for Sample {
 /// From the first quarter of the intervals to the last, by the median interval of each. The first
 /// interval is left out where there are more than four: what a process needs at all it touches in it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Creep {
+pub struct Drift {
     /// Of what.
     pub what: String,
     /// In the first quarter.
@@ -64,7 +46,7 @@ pub struct Creep {
     pub drift: f64,
 }
 
-impl Creep {
+impl Drift {
     fn over(samples: &[Sample], what: String, of: impl Fn(&Sample) -> Option<f64>) -> Option<Self> {
         let from = usize::from(samples.len() > 4);
         let values: Vec<f64> = samples[from..].iter().map(of).collect::<Option<_>>()?;
@@ -95,27 +77,16 @@ pub struct SoakReport {
     /// The objective, ms.
     pub slo_ms: f64,
     /// Of the latency: the intervals' medians and 99th percentiles, ms.
-    pub latency: Vec<Creep>,
+    pub latency: Vec<Drift>,
     /// Of each process's resident memory, KiB.
-    pub memory: Vec<Creep>,
+    pub memory: Vec<Drift>,
     /// Of each process's open file descriptors.
-    pub handles: Vec<Creep>,
-    /// Share of the CPU time that went to other machines' work; `null` where unknown.
-    pub steal_fraction: Option<f64>,
-    /// Every task has had one outcome.
-    pub conserved: bool,
-    /// Tasks in all.
-    pub submitted: u64,
-    /// Of these, answered.
-    pub completed: u64,
-    /// Of these, after the deadline.
+    pub handles: Vec<Drift>,
+    /// Of all tasks and processes.
+    #[serde(flatten)]
+    pub ending: Ending,
+    /// Tasks that were answered after their deadline.
     pub late: u64,
-    /// Dropped.
-    pub dropped: u64,
-    /// Failed.
-    pub failed: u64,
-    /// Processes that died.
-    pub lost: Vec<String>,
     /// One after the other.
     pub samples: Vec<Sample>,
 }
@@ -124,38 +95,32 @@ impl SoakReport {
     pub(super) fn new(
         soak: &Soak,
         samples: Vec<Sample>,
-        total: &Counts,
+        total: &Tally,
         lost: Vec<String>,
         steal_fraction: Option<f64>,
     ) -> Self {
         let names: Vec<String> = samples.first().map_or_else(Vec::new, |first| {
-            first.vitals.iter().map(|vitals| vitals.process.clone()).collect()
+            first.usage.iter().map(|usage| usage.process.clone()).collect()
         });
-        let of_each = |of: fn(&Vitals) -> u64| {
-            let creep =
-                |name: &String| Creep::over(&samples, name.clone(), |s| reading(s, name, of));
-            names.iter().filter_map(creep).collect()
+        let of_each = |of: fn(&ProcessUsage) -> u64| {
+            let drift =
+                |name: &String| Drift::over(&samples, name.clone(), |s| reading(s, name, of));
+            names.iter().filter_map(drift).collect()
         };
         let latency = [
-            Creep::over(&samples, "p50_ms".to_owned(), |sample| sample.tasks.p50_ms),
-            Creep::over(&samples, "p99_ms".to_owned(), |sample| sample.tasks.p99_ms),
+            Drift::over(&samples, "p50_ms".to_owned(), |sample| sample.tasks.p50_ms),
+            Drift::over(&samples, "p99_ms".to_owned(), |sample| sample.tasks.p99_ms),
         ];
         Self {
             load: soak.load,
             every_s: soak.every_s,
             seconds: soak.every_s * samples.len() as f64,
-            slo_ms: cluster::SLO_MS,
+            slo_ms: SLO_MS,
             latency: latency.into_iter().flatten().collect(),
-            memory: of_each(|vitals| vitals.resident_kib),
-            handles: of_each(|vitals| vitals.handles),
-            steal_fraction,
-            conserved: total.submitted == total.ended(),
-            submitted: total.submitted,
-            completed: total.completed,
+            memory: of_each(|usage| usage.resident_kib),
+            handles: of_each(|usage| usage.handles),
+            ending: Ending::new(total, lost, steal_fraction),
             late: total.late,
-            dropped: total.dropped.values().sum(),
-            failed: total.failed.values().sum(),
-            lost,
             samples,
         }
     }
@@ -164,15 +129,15 @@ impl SoakReport {
     ///
     /// # Errors
     /// It could not be drawn.
-    pub fn svg(&self) -> Result<String, ReproduceError> {
-        plot::svg(self)
+    pub fn svg(&self) -> Result<String, PlotError> {
+        curves::svg(self)
     }
 }
 
 /// What the sample says of a process.
-pub(super) fn reading(sample: &Sample, name: &str, of: fn(&Vitals) -> u64) -> Option<f64> {
-    let vitals = sample.vitals.iter().find(|vitals| vitals.process == name)?;
-    Some(of(vitals) as f64)
+pub(super) fn reading(sample: &Sample, name: &str, of: fn(&ProcessUsage) -> u64) -> Option<f64> {
+    let usage = sample.usage.iter().find(|usage| usage.process == name)?;
+    Some(of(usage) as f64)
 }
 
 impl fmt::Display for SoakReport {
@@ -180,62 +145,46 @@ impl fmt::Display for SoakReport {
         let Self { seconds, load, slo_ms, .. } = self;
         writeln!(f, "{seconds:.0} s at {load} of what the GPUs do at best; objective {slo_ms} ms")?;
         writeln!(f, "                      first quarter  last quarter  drift")?;
-        for (unit, creeps) in
+        for (unit, drifts) in
             [("", &self.latency), (" KiB", &self.memory), (" handles", &self.handles)]
         {
-            for Creep { what, early, late, drift } in creeps {
+            for Drift { what, early, late, drift } in drifts {
                 let (what, percent) = (format!("{what}{unit}"), drift * 1e2);
                 writeln!(f, "{what:<22} {early:>12.2} {late:>13.2}  {percent:+.2} %")?;
             }
         }
-        if let Some(stolen) = self.steal_fraction {
-            writeln!(f, "CPU stolen {:.1} %", stolen * 1e2)?;
-        }
-        for name in &self.lost {
-            writeln!(f, "LOST: {name}")?;
-        }
-        let conserved = if self.conserved { "conserved" } else { "NOT CONSERVED" };
-        let Self { submitted, completed, late, dropped, failed, .. } = self;
-        write!(f, "{conserved}: {submitted} submitted, {completed} completed ({late} late), ")?;
-        write!(f, "{dropped} dropped, {failed} failed")
+        self.ending.write(f, &format!(" ({} late)", self.late))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::ChildConfig;
 
     fn sample(p50_ms: f64, kib: u64) -> Sample {
-        let vitals = Vitals { process: "scheduler".to_owned(), resident_kib: kib, handles: 9 };
+        let usage = ProcessUsage { process: "scheduler".to_owned(), resident_kib: kib, handles: 9 };
         let tasks = PhaseReport { p50_ms: Some(p50_ms), ..PhaseReport::default() };
-        Sample { tasks, vitals: vec![vitals], steal_fraction: None }
+        Sample { tasks, usage: vec![usage], steal_fraction: None }
     }
 
     #[test]
-    fn creep_is_from_the_first_quarter_to_the_last_without_the_first_interval() {
+    fn drift_is_from_the_first_quarter_to_the_last_without_the_first_interval() {
         let samples: Vec<Sample> =
             [900, 100, 102, 50, 50, 50, 50, 110, 114].map(|kib| sample(kib as f64, kib)).to_vec();
         let soak = Soak {
-            exe: std::path::PathBuf::new(),
-            common_args: Vec::new(),
+            children: ChildConfig { exe: "baton".into(), common_args: Vec::new() },
             load: 0.5,
             seconds: 9.0,
             every_s: 1.0,
             seed: 1,
         };
-        let report = SoakReport::new(&soak, samples, &Counts::default(), Vec::new(), None);
+        let report = SoakReport::new(&soak, samples, &Tally::default(), Vec::new(), None);
         let memory = &report.memory[0];
         assert_eq!((memory.what.as_str(), memory.early, memory.late), ("scheduler", 101.0, 112.0));
         assert_eq!(report.latency.len(), 1, "no interval has a p99");
         assert!((report.latency[0].drift - 11.0 / 101.0).abs() < 1e-12);
         assert_eq!(report.handles[0].drift, 0.0);
         assert!(report.svg().unwrap().starts_with("<svg"));
-    }
-
-    #[test]
-    fn this_process_has_memory_and_handles() {
-        let vitals = Vitals::of("me", std::process::id()).unwrap();
-        assert!(vitals.resident_kib > 0 && vitals.handles >= 3, "{vitals:?}");
-        assert_eq!(Vitals::of("nobody", u32::MAX), None);
     }
 }

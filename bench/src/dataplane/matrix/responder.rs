@@ -9,8 +9,8 @@ use std::time::Duration;
 use baton_core::Nanos;
 use baton_topo::{Clock, FabricSpec, Idle, park_thread};
 
+use super::super::harness::{Harness, Sender, Source, patient};
 use super::super::report::{PullReport, Recorder};
-use super::super::rig::{Rig, Sender, Source, patient};
 use super::super::{Pull, PullError};
 use super::MatrixError;
 use super::line::{Line, Order, Said};
@@ -125,16 +125,16 @@ fn run(
     clock: Clock,
 ) -> Result<(PullReport, bool), PullError> {
     let verbs = patient(responder.fabric.verbs.clone());
-    let mut rig = Rig::towards(pull, &[source], &verbs, clock)?;
-    rig.round()?;
-    rig.check()?;
+    let mut harness = Harness::towards(pull, &[source], &verbs, clock)?;
+    harness.round()?;
+    harness.check()?;
     let mut took = Recorder::new();
     let end = clock.now() + Nanos::from_millis_f64(pull.seconds * 1e3);
     while clock.now() < end {
         let began = clock.now();
-        let count = if pull.stream { rig.stream()? } else { rig.round()? };
+        let count = if pull.stream { harness.stream()? } else { harness.round()? };
         took.record(clock.now() - began, count);
     }
-    rig.check()?;
-    Ok((PullReport::new(pull, &took, None, None), rig.is_rdma()))
+    harness.check()?;
+    Ok((PullReport::new(pull, &took, None, None), harness.is_rdma()))
 }

@@ -18,7 +18,7 @@ use baton_topo::{Clock, Idle, Placement, TransportChoice, prepare_thread};
 
 use super::PullError;
 use super::report::Recorder;
-use crate::steal::CpuTimes;
+use crate::machine::StealMeter;
 use bare::Bare;
 use ours::Ours;
 pub use report::SendRateReport;
@@ -104,7 +104,7 @@ fn take_turns<T: Transport + Send + 'static>(
     if let Some(bare) = &mut bare {
         bare.stretch(run.stretch())?;
     }
-    let before = CpuTimes::read();
+    let steal = StealMeter::start();
     let (mut ours_took, mut floor_took) = (Recorder::new(), Recorder::new());
     let end = clock.now() + Nanos::from_millis_f64(run.seconds * 1e3);
     while clock.now() < end {
@@ -113,7 +113,7 @@ fn take_turns<T: Transport + Send + 'static>(
             floor_took.record(bare.stretch(run.stretch())?, run.stretch());
         }
     }
-    let steal_fraction = before.and_then(|before| CpuTimes::read()?.stolen_since(before));
+    let steal_fraction = steal.fraction();
     Ok(SendRateReport::new(run, &ours_took, bare.map(|_| &floor_took), steal_fraction))
 }
 

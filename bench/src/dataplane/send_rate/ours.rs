@@ -14,7 +14,7 @@ use baton_rdma::{
 use baton_topo::{Clock, Idle, Placement, TransportChoice, VerbsConfig, Waker, prepare_thread};
 
 use super::super::PullError;
-use super::super::rig::{UP_TIMEOUT, patient};
+use super::super::harness::{UP_TIMEOUT, patient};
 use super::{PLAN_LEN, SendRate, TASK_LEN, Turn, place};
 
 /// A side that waits looks this often whether it is to end.

@@ -11,21 +11,16 @@ use std::fmt;
 use baton_core::Nanos;
 use serde::Serialize;
 
-use super::rig::{Outcome, Rig};
+use super::harness::{Harness, Outcome};
 use super::workload::Workload;
-use super::{SchedError, Shape, highest_rate};
+use super::{SchedError, Shape, ShapeReport, highest_rate};
 
 /// What the scheduler does when more is offered than it can serve.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct OverloadReport {
-    /// How the scheduler batched.
-    pub policy: &'static str,
-    /// ModelThreads.
-    pub model_threads: u32,
-    /// Models.
-    pub models: u32,
-    /// GPU slots.
-    pub gpus: u32,
+    /// What was run.
+    #[serde(flatten)]
+    pub shape: ShapeReport,
     /// The overload is this many times the highest rate that was served.
     pub factor: f64,
     /// With too few GPUs.
@@ -83,16 +78,13 @@ pub fn overload(shape: Shape, factor: f64) -> Result<OverloadReport, SchedError>
         move |rate| {
             let mut workload = Workload::new(Shape { rate: Some(rate), ..shape }, sized_for);
             workload.watched = true;
-            Rig::new(&workload).run(span).map(|outcome| Load::of(&outcome))
+            Harness::new(&workload).run(span).map(|outcome| Load::of(&outcome))
         }
     };
     let few = FEW_GPUS * rate;
     let sized_for = few * rate / Workload::new(shape, rate).capacity_rps();
     Ok(OverloadReport {
-        policy: shape.policy.name(),
-        model_threads: shape.model_threads,
-        models: shape.models,
-        gpus: shape.gpus,
+        shape: shape.into(),
         factor,
         gpus_limit: Limit::find(few, factor, live(sized_for))?,
         threads_limit: Limit::find(rate, factor, live(rate))?,
@@ -138,8 +130,8 @@ impl Load {
 
 impl fmt::Display for OverloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { policy, model_threads, models, gpus, factor, .. } = self;
-        writeln!(f, "{policy}, {model_threads} model threads, {models} models, {gpus} GPUs")?;
+        let factor = self.factor;
+        writeln!(f, "{}", self.shape)?;
         for (name, limit) in [("GPUs", &self.gpus_limit), ("threads", &self.threads_limit)] {
             writeln!(f, "  {name} full: {:.3} of the goodput kept", limit.kept)?;
             writeln!(f, "    at the limit  {}", limit.at)?;

@@ -2,16 +2,14 @@
 //! moves.
 
 use baton_core::Policy;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use baton_scheduler::{HotPath, SchedulerCounters};
-use baton_topo::{Agent, Waker};
+use baton_topo::Agent;
 
 use super::*;
-use crate::sched::generator::Generator;
-use crate::sched::rig::{ModelCounts, join_members};
-use crate::sched::traffic::{self, Traffic, TrafficCounts};
+use crate::sched::agents::Agents;
+use crate::sched::counts::ModelCounts;
+use crate::sched::traffic::{self, TrafficCounts};
 
 const SHAPE: Shape = Shape {
     policy: Policy::Baton,
@@ -33,45 +31,30 @@ const SPAN: Nanos = Nanos::from_millis(500);
 
 /// One run in virtual time.
 struct Virtual {
-    path: HotPath<Generator>,
-    counters: Arc<SchedulerCounters>,
-    traffic: Vec<Arc<Traffic>>,
-    quiet: Arc<AtomicBool>,
+    agents: Agents,
     now: Nanos,
 }
 
 impl Virtual {
     fn new(workload: &Workload) -> Self {
-        let threads = workload.shape.model_threads;
-        let counters = Arc::new(SchedulerCounters::new(threads as usize));
-        let traffic: Vec<Arc<Traffic>> = (0..threads).map(|_| Arc::default()).collect();
-        let quiet = Arc::new(AtomicBool::new(false));
-        let generator = |(thread, traffic): (u32, &Arc<Traffic>)| {
-            Generator::new(workload, thread, Arc::clone(&quiet), Arc::clone(traffic))
-        };
-        let transports = (0..).zip(&traffic).map(generator).collect();
-        let path = HotPath::new(&workload.cluster(), transports, Waker::new(|| ()), &counters);
-        join_members(&path, workload.shape.gpus);
-        Self { path, counters, traffic, quiet, now: Nanos::from_millis(1_000) }
+        Self { agents: Agents::new(workload), now: Nanos::from_millis(1_000) }
     }
 
     fn run(&mut self, span: Nanos) {
         let end = self.now + span;
         while self.now < end {
             self.now = self.now + STEP;
-            for thread in &mut self.path.model_threads {
-                thread.poll(self.now);
-            }
-            self.path.rank.poll(self.now);
+            self.agents.poll_model_threads(self.now);
+            self.agents.path.rank.poll(self.now);
         }
     }
 
     fn counts(&self) -> (TrafficCounts, [u64; 4]) {
         let of = |thread: usize| {
-            let agent = &self.path.model_threads[thread];
-            ModelCounts::read(agent, &self.counters.model_threads[thread])
+            let agent = &self.agents.path.model_threads[thread];
+            ModelCounts::read(agent, &self.agents.counters.model_threads[thread])
         };
-        let all: Vec<ModelCounts> = (0..self.traffic.len()).map(of).collect();
+        let all: Vec<ModelCounts> = (0..self.agents.traffic.len()).map(of).collect();
         let sum = |of: fn(&ModelCounts) -> u64| all.iter().map(of).sum();
         let ended = [
             sum(|c| c.requests),
@@ -79,14 +62,14 @@ impl Virtual {
             sum(|c| c.deadline_passed),
             sum(|c| c.dropped),
         ];
-        (traffic::read(&self.traffic), ended)
+        (traffic::read(&self.agents.traffic), ended)
     }
 
     /// Once nothing comes any more, every task has an outcome, and none has two.
     fn run_dry(&mut self) {
-        self.quiet.store(true, Ordering::Relaxed);
+        self.agents.quiet.store(true, Ordering::Relaxed);
         self.run(RUN_DRY);
-        for (agent, seen) in self.path.model_threads.iter().zip(&self.traffic) {
+        for (agent, seen) in self.agents.path.model_threads.iter().zip(&self.agents.traffic) {
             assert_eq!(seen.violations.get(), 0, "outcomes too many");
             assert_eq!((agent.waiting(), agent.in_flight()), (0, 0), "the agents keep tasks");
             assert_eq!(seen.open.get(), 0, "a task was forgotten");

@@ -5,14 +5,14 @@
 //! of its own, as far as there are cores: more threads than cores would measure the kernel's
 //! scheduling.
 
-mod plot;
+mod curves;
 
 use std::fmt;
 
 use serde::Serialize;
 
 use super::{SchedError, SchedReport, Shape, Stepped, run, step};
-use crate::steal::CpuTimes;
+use crate::machine::{StealMeter, percent};
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -117,7 +117,7 @@ pub struct ThreadPoint {
 /// See [`SchedError`].
 pub fn sweep(shape: Shape, points: Points) -> Result<SweepReport, SchedError> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let before = CpuTimes::read();
+    let steal = StealMeter::start();
     let fixed = Shape {
         model_threads: 1,
         models: Points::FIXED_MODELS,
@@ -129,7 +129,7 @@ pub fn sweep(shape: Shape, points: Points) -> Result<SweepReport, SchedError> {
     let models = measure(points.models, points.rounds, |models| Shape { models, ..fixed })?;
     let gpus = measure(points.gpus, points.rounds, |gpus| Shape { gpus, ..fixed })?;
     let (measured, left_out) = points.model_threads.iter().partition(|&&n| n < cores);
-    let steal_fraction = before.and_then(|before| CpuTimes::read()?.stolen_since(before));
+    let steal_fraction = steal.fraction();
     Ok(SweepReport {
         policy: shape.policy.name(),
         cores,
@@ -165,7 +165,7 @@ fn scale(fixed: Shape, numbers: Vec<u32>) -> Result<Vec<ThreadPoint>, SchedError
     for model_threads in numbers {
         let [models, gpus] = [fixed.models, fixed.gpus].map(|each| each * model_threads);
         let report = run(Shape { model_threads, models, gpus, ..fixed })?;
-        let each = report.requests_per_s / f64::from(model_threads);
+        let each = report.run.requests_per_s / f64::from(model_threads);
         let efficiency = each / *one.get_or_insert(each);
         points.push(ThreadPoint { model_threads, efficiency, report });
     }
@@ -191,7 +191,7 @@ impl SweepReport {
     /// # Errors
     /// The plot cannot be drawn.
     pub fn svg(&self, points: &Points) -> Result<String, SchedError> {
-        Ok(plot::svg(self, points)?)
+        Ok(curves::svg(self, points)?)
     }
 }
 
@@ -211,10 +211,10 @@ impl fmt::Display for SweepReport {
                 "  {:>8} {:>10.2} M requests/s, efficiency {:.2}, {:.1} ns per request, dispatch p99 \
                  {:.1} µs",
                 point.model_threads,
-                point.report.requests_per_s / 1e6,
+                point.report.run.requests_per_s / 1e6,
                 point.efficiency,
                 point.report.ns_per_request,
-                point.report.dispatch_delay_us.p99,
+                point.report.run.dispatch_delay_us.p99,
             )?;
         }
         if !self.model_threads_left_out.is_empty() {
@@ -223,8 +223,7 @@ impl fmt::Display for SweepReport {
             let list = list.join(", ");
             writeln!(f, "  left out for lack of cores (there are {}): {list}", self.cores)?;
         }
-        let steal =
-            self.steal_fraction.map_or_else(|| "-".into(), |s| format!("{:.1} %", s * 100.0));
+        let steal = percent(self.steal_fraction, "-");
         writeln!(f, "steal {steal}")
     }
 }
@@ -277,7 +276,7 @@ mod tests {
         let all: Vec<u32> = live.chain(report.model_threads_left_out.iter().copied()).collect();
         assert_eq!(all, Points::SMOKE.model_threads);
         assert!(report.model_threads.iter().all(|point| point.model_threads < report.cores));
-        assert!(report.model_threads.iter().all(|point| point.report.pinned));
+        assert!(report.model_threads.iter().all(|point| point.report.run.pinned));
         let text = report.to_string();
         assert_eq!(text.contains("left out"), !report.model_threads_left_out.is_empty(), "{text}");
     }

@@ -8,8 +8,8 @@ use baton_client::Timing;
 use baton_core::{DropReason, FailReason, Nanos};
 use serde::{Deserialize, Serialize};
 
-use crate::inputs::Verdict;
-use crate::latency::Latency;
+use super::inputs::Verdict;
+use super::latency::Latency;
 
 /// Reasons and how often each was given.
 pub type Reasons = BTreeMap<String, u64>;
@@ -134,7 +134,8 @@ fn count(reasons: &mut Reasons, reason: &str) {
     }
 }
 
-fn merge_reasons(into: &mut Reasons, from: &Reasons) {
+/// Adds other reasons' counts.
+pub(crate) fn merge_reasons(into: &mut Reasons, from: &Reasons) {
     for (reason, count) in from {
         *into.entry(reason.clone()).or_default() += count;
     }

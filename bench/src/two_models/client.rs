@@ -1,21 +1,19 @@
-//! The client of the flood: open-loop Poisson arrivals, whatever becomes of the tasks.
+//! The client: open-loop Poisson arrivals, whatever becomes of the tasks.
 //!
 //! It is bounded by its slots: an arrival that finds none is counted as `no_slot` and goes nowhere.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use baton_client::{Client, ClientConfig, Deadline, ModelHandle, Outcome, Ticket};
 use baton_core::Nanos;
 use baton_topo::{Clock, park_thread};
 
-use super::OverloadError;
+use super::ClusterError;
 use super::cluster::MODELS;
-use crate::arrivals::Arrivals;
-use crate::latency::Latency;
+use crate::load::{Arrivals, Tally, Verdict};
 
 /// Width of a window.
-pub(super) const WINDOW: Nanos = Nanos::from_millis(100);
+pub(crate) const WINDOW: Nanos = Nanos::from_millis(100);
 /// Tasks of one model outstanding at a time: more than come within the objective at ten times what
 /// the GPUs bear.
 const SLOTS: u32 = 2048;
@@ -25,44 +23,11 @@ const BURST_MAX: usize = 64;
 const REAP_INTERVAL: Nanos = Nanos::from_millis(2);
 const MEMORY_INTERVAL: Nanos = Nanos::from_millis(500);
 
-/// What became of some tasks.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Counts {
-    pub(crate) submitted: u64,
-    pub(crate) completed: u64,
-    pub(crate) late: u64,
-    pub(crate) dropped: BTreeMap<&'static str, u64>,
-    pub(crate) failed: BTreeMap<&'static str, u64>,
-    pub(crate) latency: Latency,
-}
-
-impl Counts {
-    pub(crate) fn in_time(&self) -> u64 {
-        self.completed - self.late
-    }
-
-    pub(crate) fn ended(&self) -> u64 {
-        let sum = |reasons: &BTreeMap<_, u64>| reasons.values().sum::<u64>();
-        self.completed + sum(&self.dropped) + sum(&self.failed)
-    }
-
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.submitted += other.submitted;
-        self.completed += other.completed;
-        self.late += other.late;
-        for (into, from) in [(&mut self.dropped, &other.dropped), (&mut self.failed, &other.failed)]
-        {
-            from.iter().for_each(|(reason, count)| *into.entry(reason).or_default() += count);
-        }
-        self.latency.merge(&other.latency);
-    }
-}
-
 /// Tasks due in one span of time: of each model, and of both together window by window.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) seconds: f64,
-    pub(crate) models: [Counts; 2],
+    pub(crate) models: [Tally; 2],
     /// Of each window of [`WINDOW`]: due, and of those answered in time.
     pub(crate) windows: Vec<[u64; 2]>,
 }
@@ -83,7 +48,7 @@ struct Outstanding {
 }
 
 /// The client, and what it has offered so far.
-pub(crate) struct Load {
+pub(crate) struct LoadClient {
     clock: Clock,
     client: Option<Client>,
     handles: [ModelHandle; 2],
@@ -92,24 +57,24 @@ pub(crate) struct Load {
     /// Of each span when it began, and what became of its tasks.
     spans: Vec<(Nanos, Span)>,
     /// Of the spans that were taken.
-    taken: Counts,
+    taken: Tally,
     /// Spans so far, those that were taken included.
     offered: u64,
     /// Drops that came with word how long to wait.
     pub(crate) hinted: u64,
 }
 
-impl Load {
+impl LoadClient {
     pub(crate) fn connect(
         scheduler: SocketAddr,
         clock: Clock,
         seed: u64,
-    ) -> Result<Self, OverloadError> {
+    ) -> Result<Self, ClusterError> {
         let config = ClientConfig::new(scheduler).models(MODELS).clock(clock);
         let client = Client::connect(config.slots_per_model(SLOTS))?;
         let handles = [client.model(MODELS[0])?, client.model(MODELS[1])?];
         let (outstanding, spans) = (Vec::new(), Vec::new());
-        let (client, taken) = (Some(client), Counts::default());
+        let (client, taken) = (Some(client), Tally::default());
         Ok(Self { clock, client, handles, seed, outstanding, spans, taken, offered: 0, hinted: 0 })
     }
 
@@ -163,15 +128,15 @@ impl Load {
     pub(crate) fn take_last(&mut self) -> Span {
         assert!(self.outstanding.is_empty(), "settle first");
         let (_, span) = self.spans.pop().expect("something was offered");
-        span.models.iter().for_each(|counts| self.taken.merge(counts));
+        span.models.iter().for_each(|tally| self.taken.merge(tally));
         span
     }
 
     /// All spans' tasks together.
-    pub(crate) fn total(&self) -> Counts {
+    pub(crate) fn total(&self) -> Tally {
         let mut total = self.taken.clone();
         let models = self.spans.iter().flat_map(|(_, span)| &span.models);
-        models.for_each(|counts| total.merge(counts));
+        models.for_each(|tally| total.merge(tally));
         total
     }
 
@@ -197,7 +162,7 @@ impl Load {
     fn submit(&mut self, due: Nanos, model: usize, number: usize) {
         let (start, span) = &mut self.spans[number];
         let window = ((due - *start).0 / WINDOW.0) as usize;
-        span.models[model].submitted += 1;
+        span.models[model].arrival(due, self.clock.now());
         span.windows[window][0] += 1;
         let ticket = match self.handles[model].input() {
             Ok(input) => input.submit(Deadline::Slo).map_err(|_| "scheduler_lost"),
@@ -205,7 +170,7 @@ impl Load {
         };
         match ticket {
             Ok(ticket) => self.outstanding.push(Outstanding { ticket, model, due, span: number }),
-            Err(reason) => *span.models[model].failed.entry(reason).or_default() += 1,
+            Err(reason) => span.models[model].refuse_for(reason),
         }
     }
 
@@ -224,19 +189,17 @@ impl Load {
 
     fn count(&mut self, task: &Outstanding, outcome: &Outcome) {
         let (start, span) = &mut self.spans[task.span];
-        let counts = &mut span.models[task.model];
+        let tally = &mut span.models[task.model];
         match outcome {
             Outcome::Completed(reply) => {
-                counts.completed += 1;
-                counts.late += u64::from(reply.late());
                 let window = ((task.due - *start).0 / WINDOW.0) as usize;
                 span.windows[window][1] += u64::from(!reply.late());
-                // Since its submit: how late this generator is says nothing about the cluster.
+                // Since its submit: how late this client is says nothing about the cluster.
                 let timing = reply.timing();
-                counts.latency.record(timing.landed - timing.submitted);
+                tally.answer(timing.submitted, timing, Verdict::Unchecked);
             }
-            Outcome::Dropped(reason, _) => *counts.dropped.entry(reason.as_str()).or_default() += 1,
-            Outcome::Failed(reason, _) => *counts.failed.entry(reason.as_str()).or_default() += 1,
+            Outcome::Dropped(reason, _) => tally.drop_for(*reason),
+            Outcome::Failed(reason, _) => tally.fail_for(*reason),
         }
     }
 }

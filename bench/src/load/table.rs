@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::report::{ModelReport, Report};
-use crate::tally::Reasons;
+use super::report::{Circumstances, ModelReport, Report, Totals};
+use super::tally::Reasons;
+use crate::machine::percent;
 
 const HEADINGS: [&str; 10] = [
     "model",
@@ -20,8 +21,9 @@ const HEADINGS: [&str; 10] = [
 
 /// The table per model, the reasons, accuracy, and the conservation line.
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
-    let rows: Vec<[String; 10]> =
-        report.models.iter().map(row).chain([total_row(report)]).collect();
+    let of_model = |model: &ModelReport| row(&model.name, &model.totals, decimal(model.mean_batch));
+    let total = row("all", &report.totals, String::new());
+    let rows: Vec<[String; 10]> = report.models.iter().map(of_model).chain([total]).collect();
     let widths: Vec<usize> = (0..HEADINGS.len())
         .map(|c| rows.iter().map(|row| row[c].len()).chain([HEADINGS[c].len()]).max().unwrap_or(0))
         .collect();
@@ -38,68 +40,45 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result 
 }
 
 fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
+    let Report { totals, circumstances, .. } = report;
     for model in &report.models {
-        if let Some(accuracy) = model.accuracy {
-            writeln!(
-                f,
-                "{}: {:.1} % of the answers name the right class",
-                model.name,
-                accuracy * 100.0
-            )?;
+        if let Some(accuracy) = model.totals.accuracy {
+            let (name, share) = (&model.name, accuracy * 100.0);
+            writeln!(f, "{name}: {share:.1} % of the answers name the right class")?;
         }
     }
     if report.unchecked_answers > 0 {
         writeln!(f, "{} answers could not be checked: no reference", report.unchecked_answers)?;
     }
-    for name in &report.lost {
+    let Circumstances { engines, transport, lost, steal_fraction, .. } = circumstances;
+    for name in lost {
         writeln!(f, "LOST: {name} died during the run")?;
     }
-    let steal = report
-        .steal_fraction
-        .map_or_else(|| "unknown".to_owned(), |s| format!("{:.1} %", s * 100.0));
-    writeln!(
-        f,
-        "engines {} over {}; bad rate {:.2} %; CPU stolen {steal}",
-        report.engines.join(" and "),
-        report.transport,
-        report.bad_rate * 100.0
-    )?;
-    let ended = report.completed + report.dropped + report.failed;
+    let (engines, bad) = (engines.join(" and "), totals.bad_rate * 100.0);
+    let steal = percent(*steal_fraction, "unknown");
+    writeln!(f, "engines {engines} over {transport}; bad rate {bad:.2} %; CPU stolen {steal}")?;
+    let Totals { submitted, completed, dropped, failed, wrong_answers, .. } = totals;
+    let ended = completed + dropped + failed;
     let (sign, word) = if report.conserved { ("=", "conserved") } else { ("≠", "NOT CONSERVED") };
     writeln!(
         f,
-        "{word}: {} submitted {sign} {} completed + {} dropped + {} failed (= {ended}); {} wrong answers",
-        report.submitted, report.completed, report.dropped, report.failed, report.wrong_answers
+        "{word}: {submitted} submitted {sign} {completed} completed + {dropped} dropped + {failed} failed \
+         (= {ended}); {wrong_answers} wrong answers"
     )
 }
 
-fn row(model: &ModelReport) -> [String; 10] {
+fn row(name: &str, totals: &Totals, batch: String) -> [String; 10] {
     [
-        model.name.clone(),
-        model.submitted.to_string(),
-        model.completed.to_string(),
-        model.late.to_string(),
-        model.dropped.to_string(),
-        model.failed.to_string(),
-        format!("{:.1}", model.goodput_rps),
-        decimal(model.p50_ms),
-        decimal(model.p99_ms),
-        decimal(model.mean_batch),
-    ]
-}
-
-fn total_row(report: &Report) -> [String; 10] {
-    [
-        "all".to_owned(),
-        report.submitted.to_string(),
-        report.completed.to_string(),
-        report.late.to_string(),
-        report.dropped.to_string(),
-        report.failed.to_string(),
-        format!("{:.1}", report.goodput_rps),
-        decimal(report.p50_ms),
-        decimal(report.p99_ms),
-        String::new(),
+        name.to_owned(),
+        totals.submitted.to_string(),
+        totals.completed.to_string(),
+        totals.late.to_string(),
+        totals.dropped.to_string(),
+        totals.failed.to_string(),
+        format!("{:.1}", totals.goodput_rps),
+        decimal(totals.p50_ms),
+        decimal(totals.p99_ms),
+        batch,
     ]
 }
 

@@ -12,8 +12,7 @@ use baton_topo::{Clock, EngineSpec};
 
 use crate::chaos::ChaosError;
 use crate::chaos::cluster::MODEL;
-use crate::inputs::{Expected, Inputs, Verdict};
-use crate::tally::Tally;
+use crate::load::{Expected, Inputs, Tally, Verdict};
 
 /// Between two submits.
 const GAP: Nanos = Nanos::from_millis(10);
@@ -26,7 +25,7 @@ struct Open {
     expected: Expected,
 }
 
-pub(super) struct Witness {
+pub(super) struct ProbeClient {
     client: Client,
     model: ModelHandle,
     inputs: Inputs,
@@ -39,7 +38,7 @@ pub(super) struct Witness {
 }
 
 /// What is left of it.
-pub(super) struct Testimony {
+pub(super) struct ProbeReport {
     pub(super) tally: Tally,
     pub(super) counters: Counters,
     /// Tickets that never got an outcome.
@@ -50,7 +49,7 @@ pub(super) struct Testimony {
     pub(super) farewell: Option<String>,
 }
 
-impl Witness {
+impl ProbeClient {
     pub(super) fn connect(scheduler: SocketAddr, clock: Clock) -> Result<Self, ChaosError> {
         let fabric =
             baton_client::FabricSpec { transport: TransportChoice::Tcp, ..Default::default() };
@@ -140,13 +139,13 @@ impl Witness {
     }
 
     /// Waits for what is outstanding, and leaves.
-    pub(super) fn leave(mut self) -> Testimony {
+    pub(super) fn leave(mut self) -> ProbeReport {
         let client = self.client.clone();
         let farewell = client.leave().err().map(|error| error.to_string());
         self.reap();
         let forgotten = self.open.len();
         self.open.clear();
         let (counters, leaked) = (self.client.counters(), self.client.slots_in_use());
-        Testimony { tally: self.tally, counters, forgotten, leaked, farewell }
+        ProbeReport { tally: self.tally, counters, forgotten, leaked, farewell }
     }
 }

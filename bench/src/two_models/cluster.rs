@@ -1,13 +1,10 @@
-//! The cluster that is flooded, or soaked: two models, two backends with an emulated GPU each.
+//! The cluster: two models, two backends with an emulated GPU each.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
-use std::path::Path;
 
-use crate::demo_cluster::DemoCluster;
+use crate::processes::{ClusterFile, Folder, ProcessError};
 
-pub(super) const MODELS: [&str; 2] = ["first", "second"];
+pub(crate) const MODELS: [&str; 2] = ["first", "second"];
 /// Long enough that timers which run late on a busy machine do not decide.
 pub(crate) const SLO_MS: f64 = 100.0;
 const ALPHA_MS: f64 = 2.0;
@@ -22,8 +19,12 @@ pub(crate) fn at_best_rps() -> f64 {
     gpus * batch / (ALPHA_MS * batch + BETA_MS) * 1e3
 }
 
-/// Writes the cluster file into `dir`.
-pub(crate) fn write(dir: &Path, quota_rps: Option<f64>) -> io::Result<DemoCluster> {
+/// Writes the cluster file; `quota_rps` is what each model may be offered.
+pub(super) fn write(folder: &Folder, quota_rps: Option<f64>) -> Result<ClusterFile, ProcessError> {
+    folder.write_cluster(&text(quota_rps), BACKENDS.map(str::to_owned).to_vec())
+}
+
+fn text(quota_rps: Option<f64>) -> String {
     let mut text = HEADER.to_owned();
     let quota = quota_rps.map_or_else(String::new, |rps| format!("max_rps = {rps}\n"));
     for name in MODELS {
@@ -37,9 +38,7 @@ pub(crate) fn write(dir: &Path, quota_rps: Option<f64>) -> io::Result<DemoCluste
     for name in BACKENDS {
         write!(text, "[[backend]]\nname = \"{name}\"\n\n").expect("as above");
     }
-    let file = dir.join("cluster.toml");
-    fs::write(&file, text)?;
-    Ok(DemoCluster { file, backends: BACKENDS.to_vec(), rates: Vec::new() })
+    text
 }
 
 const HEADER: &str = "\
@@ -61,15 +60,12 @@ mod tests {
 
     #[test]
     fn the_file_is_a_good_cluster_file_without_warnings() {
-        let dir = std::env::temp_dir().join(format!("overload-cluster-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let cluster = write(&dir, Some(450.0)).unwrap();
-        let checked = baton_topo::check_cluster(&cluster.file);
+        let file = std::path::Path::new("cluster.toml");
+        let checked = baton_topo::check_text(file, &text(Some(450.0)));
         assert_eq!(checked.warnings, []);
         let file = checked.cluster.unwrap();
         assert_eq!(file.models.iter().map(|m| m.name.as_str()).collect::<Vec<_>>(), MODELS);
         assert!(file.models.iter().all(|m| m.quota.model.is_some()));
-        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

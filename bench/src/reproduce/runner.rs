@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use baton_sim::{Distributions, Goodput, Report, Run, Scenario, analytic_bound_rps};
 
 use super::ReproduceError;
-use super::effort::Effort;
 use super::policies::Policy;
-use crate::parallel::in_parallel;
+use super::precision::Precision;
+use crate::machine::in_parallel;
 
 /// See the module documentation. Remembers searches: some experiments share them.
-pub(crate) struct Lab {
-    pub(crate) effort: Effort,
+pub(crate) struct Runner {
+    pub(crate) precision: Precision,
     /// Of every search until it is changed.
     pub(crate) seeds: u32,
     known: HashMap<(String, &'static str, u32), Goodput>,
@@ -25,9 +25,9 @@ pub(crate) struct RunAt {
     pub(crate) rate_rps: f64,
 }
 
-impl Lab {
-    pub(crate) fn new(effort: Effort) -> Self {
-        Self { effort, seeds: effort.seeds(), known: HashMap::new() }
+impl Runner {
+    pub(crate) fn new(precision: Precision) -> Self {
+        Self { precision, seeds: precision.seeds(), known: HashMap::new() }
     }
 
     /// The goodput of every policy in every scenario: `[scenario][policy]`.

@@ -23,7 +23,7 @@ pub(super) const UP_TIMEOUT: Nanos = Nanos::from_millis(10_000);
 const LOOK: Nanos = Nanos::from_millis(50);
 
 /// The puller and its senders.
-pub(super) struct Rig {
+pub(super) struct Harness {
     clock: Clock,
     idle: Idle,
     transport: MixedTransport,
@@ -41,7 +41,7 @@ pub(super) struct Rig {
     senders: Vec<JoinHandle<()>>,
 }
 
-impl Rig {
+impl Harness {
     /// With senders in this process.
     pub(super) fn start(pull: &Pull, clock: Clock) -> Result<Self, PullError> {
         let (verbs, here) = (patient(VerbsConfig::default()), (Ipv4Addr::LOCALHOST, 0).into());
@@ -51,9 +51,10 @@ impl Rig {
             .collect();
         let senders = senders?;
         let sources: Vec<_> = senders.iter().map(Sender::source).collect();
-        let mut rig = Self::towards(pull, &sources, &verbs, clock)?;
-        (rig.stop, rig.senders) = (stop, senders.into_iter().map(|sender| sender.thread).collect());
-        Ok(rig)
+        let mut harness = Self::towards(pull, &sources, &verbs, clock)?;
+        (harness.stop, harness.senders) =
+            (stop, senders.into_iter().map(|sender| sender.thread).collect());
+        Ok(harness)
     }
 
     /// With senders elsewhere.
@@ -64,7 +65,7 @@ impl Rig {
         clock: Clock,
     ) -> Result<Self, PullError> {
         let rows = sources.len() as u32 * pull.objects;
-        let mut rig = Self {
+        let mut harness = Self {
             clock,
             idle: pull.idle,
             transport: transport(pull.transport, None, verbs, clock)?,
@@ -79,16 +80,17 @@ impl Rig {
             senders: Vec::new(),
         };
         let system = |what| move |source| PullError::System { what, source };
-        rig.transport.land_in(&rig.buffer).map_err(system("the puller's memory"))?;
+        harness.transport.land_in(&harness.buffer).map_err(system("the puller's memory"))?;
         for source in sources {
             let hello = Hello::new(Role::Backend, 0, 0);
-            let conn = rig.transport.connect(source.addr, hello).map_err(system("connecting"))?;
+            let conn =
+                harness.transport.connect(source.addr, hello).map_err(system("connecting"))?;
             let tasks = (0..pull.objects).map(|slot| source.task(slot));
-            rig.objects.extend(tasks.map(|task| (conn, task)));
+            harness.objects.extend(tasks.map(|task| (conn, task)));
         }
-        rig.await_open(sources.len())?;
-        rig.up_at = clock.now();
-        Ok(rig)
+        harness.await_open(sources.len())?;
+        harness.up_at = clock.now();
+        Ok(harness)
     }
 
     /// True if the objects come over RDMA.
@@ -176,7 +178,7 @@ fn rest(transport: &mut MixedTransport, idle: Idle) {
     }
 }
 
-impl Drop for Rig {
+impl Drop for Harness {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for sender in self.senders.drain(..) {

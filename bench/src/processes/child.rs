@@ -1,4 +1,4 @@
-//! The cluster's processes, as children of this one.
+//! One child process: its start, its stdout line by line, its end.
 //!
 //! Invariant: no child outlives its [`Child`], nor this process, however either ends.
 
@@ -13,8 +13,26 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::sched::resident_kib;
-use crate::soak::Vitals;
+use super::error::ProcessError;
+use super::usage::ProcessUsage;
+
+/// How children are started.
+#[derive(Clone, Debug)]
+pub struct ChildConfig {
+    /// The `baton` executable.
+    pub exe: PathBuf,
+    /// Arguments every child gets before its own.
+    pub common_args: Vec<String>,
+}
+
+impl ChildConfig {
+    /// What starts a child with these arguments of its own.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.exe);
+        command.args(&self.common_args).args(args);
+        command
+    }
+}
 
 /// What happens on children's stdout. `child` is the number given at the start.
 #[derive(Debug)]
@@ -50,15 +68,17 @@ impl Child {
         mut command: Command,
         dir: &Path,
         events: SyncSender<ChildEvent>,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, ProcessError> {
         use std::os::unix::process::CommandExt as _;
+        let failed = |source| ProcessError::Process { name: name.to_owned(), source };
         let log = dir.join(format!("{name}.log"));
         let mut process = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(File::create(&log)?)
+            .stderr(File::create(&log).map_err(failed)?)
             .process_group(0)
-            .spawn()?;
+            .spawn()
+            .map_err(failed)?;
         let stdout = process.stdout.take().expect("stdout was asked to be piped");
         thread::spawn(move || forward(number, BufReader::new(stdout), &events));
         Ok(Self { name: name.to_owned(), process, log })
@@ -78,7 +98,12 @@ impl Child {
     }
 
     /// Waits for the end; `None` if the child is still there after `timeout`.
-    pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn wait(&mut self, timeout: Duration) -> Result<Option<ExitStatus>, ProcessError> {
+        let waited = self.wait_for_end(timeout);
+        waited.map_err(|source| ProcessError::Process { name: self.name.clone(), source })
+    }
+
+    fn wait_for_end(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
         if let Some(status) = self.process.try_wait()? {
             return Ok(Some(status));
         }
@@ -94,13 +119,8 @@ impl Child {
     }
 
     /// What it holds; `None` once it has ended.
-    pub(crate) fn vitals(&self) -> Option<Vitals> {
-        Vitals::of(&self.name, self.process.id())
-    }
-
-    /// Its resident memory, KiB; `None` once it has ended.
-    pub(crate) fn resident_kib(&self) -> Option<u64> {
-        resident_kib(&format!("/proc/{}/status", self.process.id()))
+    pub(crate) fn usage(&self) -> Option<ProcessUsage> {
+        ProcessUsage::of(&self.name, self.process.id())
     }
 
     fn pid(&self) -> Pid {
@@ -111,7 +131,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         if matches!(self.process.try_wait(), Ok(None)) {
-            let killed = self.process.kill().and_then(|()| self.wait(KILL_TIMEOUT));
+            let killed = self.process.kill().and_then(|()| self.wait_for_end(KILL_TIMEOUT));
             if !matches!(killed, Ok(Some(_))) {
                 tracing::error!(child = self.name, ?killed, "could not be killed");
             }

@@ -1,17 +1,14 @@
 //! The demo's cluster: which models, which backends, how much load.
 
-use std::fmt::Write as _;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-
 use baton_topo::TransportChoice;
 use baton_topo::zoo::{self, ZooModel};
 
+use crate::processes::{ClusterFile, Folder, ProcessError};
+
 /// The digits model and its held-out images travel inside the binary, so that the demo runs from
 /// any folder.
-const DIGITS_ONNX: &[u8] = include_bytes!("../../examples/digits/digits.onnx");
-const DIGITS_HELDOUT: &[u8] = include_bytes!("../../examples/digits/heldout.bin");
+const DIGITS_ONNX: &[u8] = include_bytes!("../../../examples/digits/digits.onnx");
+const DIGITS_HELDOUT: &[u8] = include_bytes!("../../../examples/digits/heldout.bin");
 
 /// Emulated GPU slots: two backends with two each.
 const GPUS: f64 = 4.0;
@@ -28,23 +25,18 @@ const EMULATED: [(&str, u32); 4] =
 
 /// What the demo starts.
 #[derive(Debug)]
-pub(crate) struct DemoCluster {
+pub(super) struct DemoCluster {
     /// The cluster file.
-    pub(crate) file: PathBuf,
+    text: String,
     /// Names of the backends.
-    pub(crate) backends: Vec<&'static str>,
+    backends: Vec<&'static str>,
+    with_onnx: bool,
     /// Models and their tasks per second over all frontends.
-    pub(crate) rates: Vec<(String, f64)>,
+    pub(super) rates: Vec<(String, f64)>,
 }
 
 impl DemoCluster {
-    /// Writes the cluster file and what it needs into `dir`.
-    pub(crate) fn write(
-        dir: &Path,
-        with_onnx: bool,
-        rate_scale: f64,
-        transport: TransportChoice,
-    ) -> io::Result<Self> {
+    pub(super) fn new(with_onnx: bool, rate_scale: f64, transport: TransportChoice) -> Self {
         let mut text = HEADER.replace("TRANSPORT", transport.as_str());
         let mut rates = Vec::new();
         for (model, input_bytes) in emulated() {
@@ -54,15 +46,21 @@ impl DemoCluster {
         let mut backends = vec!["emulated-a", "emulated-b"];
         text.push_str(EMULATED_BACKENDS);
         if with_onnx {
-            fs::write(dir.join("digits.onnx"), DIGITS_ONNX)?;
-            fs::write(dir.join("heldout.bin"), DIGITS_HELDOUT)?;
             text.push_str(DIGITS);
             backends.push("cpu");
             rates.push(("digits".to_owned(), rate_scale * DIGITS_RATE));
         }
-        let file = dir.join("cluster.toml");
-        fs::write(&file, text)?;
-        Ok(Self { file, backends, rates })
+        Self { text, backends, with_onnx, rates }
+    }
+
+    /// Writes the cluster file, and what it needs beside it.
+    pub(super) fn write(&self, folder: &Folder) -> Result<ClusterFile, ProcessError> {
+        if self.with_onnx {
+            folder.write("digits.onnx", DIGITS_ONNX)?;
+            folder.write("heldout.bin", DIGITS_HELDOUT)?;
+        }
+        let backends = self.backends.iter().map(|&name| name.to_owned()).collect();
+        folder.write_cluster(&self.text, backends)
     }
 }
 
@@ -85,14 +83,10 @@ fn rate(model: &ZooModel) -> f64 {
 
 fn model_table(model: &ZooModel, input_bytes: u32) -> String {
     let ZooModel { name, alpha_ms, beta_ms, slo_ms } = model;
-    let mut table = String::new();
-    write!(
-        table,
+    format!(
         "[[model]]\nname = \"{name}\"\nalpha_ms = {alpha_ms}\nbeta_ms = {beta_ms}\nslo_ms = {slo_ms}\n\
          input_bytes = {input_bytes}\nbatch_max = 32\nsubcluster = \"gpu\"\n\n"
     )
-    .expect("writing to a String cannot fail");
-    table
 }
 
 const HEADER: &str = "\
@@ -147,22 +141,18 @@ gpus = 1
 
 #[cfg(test)]
 mod tests {
-    use baton_topo::check_cluster;
+    use std::path::Path;
+
+    use baton_topo::check_text;
 
     use super::*;
-
-    fn scratch(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("demo-cluster-{}-{name}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        dir
-    }
 
     #[test]
     fn the_file_is_a_good_cluster_file_without_warnings() {
         for with_onnx in [true, false] {
-            let dir = scratch(&with_onnx.to_string());
-            let demo = DemoCluster::write(&dir, with_onnx, 1.0, TransportChoice::Auto).unwrap();
-            let checked = check_cluster(&demo.file);
+            let demo = DemoCluster::new(with_onnx, 1.0, TransportChoice::Auto);
+            let beside_the_model = Path::new("../examples/digits/demo.toml");
+            let checked = check_text(beside_the_model, &demo.text);
             let cluster = checked.cluster.unwrap();
             assert_eq!(checked.warnings, []);
             let names: Vec<&str> = cluster.backends.iter().map(|b| b.name.as_str()).collect();
@@ -171,7 +161,6 @@ mod tests {
             for (name, _) in &demo.rates {
                 assert!(cluster.models.iter().any(|model| model.name == *name), "{name}");
             }
-            fs::remove_dir_all(dir).unwrap();
         }
     }
 

@@ -19,7 +19,7 @@ const LOGIT_TOLERANCE: f32 = 1e-3;
 
 /// The images of one file.
 #[derive(Debug)]
-pub(crate) struct Heldout {
+pub(crate) struct ReferenceAnswers {
     bytes: Vec<u8>,
     count: usize,
     input_bytes: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Judgement {
 
 /// Why a file holds no images.
 #[derive(Debug, thiserror::Error)]
-pub enum HeldoutError {
+pub enum ReferenceAnswersError {
     /// The file cannot be read.
     #[error("{}: {source}", file.display())]
     Read {
@@ -56,12 +56,13 @@ pub enum HeldoutError {
     },
 }
 
-impl Heldout {
+impl ReferenceAnswers {
     /// Reads a file.
-    pub(crate) fn read(file: &Path) -> Result<Self, HeldoutError> {
+    pub(crate) fn read(file: &Path) -> Result<Self, ReferenceAnswersError> {
         let bytes = std::fs::read(file)
-            .map_err(|source| HeldoutError::Read { file: file.to_owned(), source })?;
-        Self::parse(bytes).map_err(|what| HeldoutError::Malformed { file: file.to_owned(), what })
+            .map_err(|source| ReferenceAnswersError::Read { file: file.to_owned(), source })?;
+        Self::parse(bytes)
+            .map_err(|what| ReferenceAnswersError::Malformed { file: file.to_owned(), what })
     }
 
     fn parse(bytes: Vec<u8>) -> Result<Self, &'static str> {
@@ -130,38 +131,38 @@ fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
 mod tests {
     use super::*;
 
-    fn committed() -> Heldout {
+    fn committed() -> ReferenceAnswers {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        Heldout::read(&root.join("../examples/digits/heldout.bin")).unwrap()
+        ReferenceAnswers::read(&root.join("../examples/digits/heldout.bin")).unwrap()
     }
 
-    fn reference(heldout: &Heldout, image: usize) -> Vec<u8> {
-        heldout.image(image)[heldout.input_bytes..][..heldout.logit_bytes].to_vec()
+    fn reference(answers: &ReferenceAnswers, image: usize) -> Vec<u8> {
+        answers.image(image)[answers.input_bytes..][..answers.logit_bytes].to_vec()
     }
 
     #[test]
     fn the_committed_images_are_there_and_the_reference_is_accurate() {
-        let heldout = committed();
-        assert_eq!(heldout.row_bytes(), (256, 40));
-        let judged = |image| heldout.judge(image, &reference(&heldout, image));
-        assert!((0..heldout.count()).all(|image| judged(image).right));
-        let hits = (0..heldout.count()).filter(|&image| judged(image).label_hit).count();
-        assert!(hits * 100 >= heldout.count() * 95, "{hits} of {}", heldout.count());
+        let answers = committed();
+        assert_eq!(answers.row_bytes(), (256, 40));
+        let judged = |image| answers.judge(image, &reference(&answers, image));
+        assert!((0..answers.count()).all(|image| judged(image).right));
+        let hits = (0..answers.count()).filter(|&image| judged(image).label_hit).count();
+        assert!(hits * 100 >= answers.count() * 95, "{hits} of {}", answers.count());
     }
 
     #[test]
     fn an_answer_that_is_off_short_or_not_a_number_is_wrong() {
-        let heldout = committed();
-        let good = reference(&heldout, 3);
+        let answers = committed();
+        let good = reference(&answers, 3);
         for bad_float in [1.0f32, f32::NAN] {
             let mut bad = good.clone();
             let moved = f32::from_bits(u32_at(&bad, 8)) + bad_float;
             bad[8..12].copy_from_slice(&moved.to_le_bytes());
-            assert!(!heldout.judge(3, &bad).right, "{bad_float}");
+            assert!(!answers.judge(3, &bad).right, "{bad_float}");
         }
-        assert!(!heldout.judge(3, &good[..36]).right);
-        assert!(!heldout.judge(3, &[]).right);
-        assert!(!heldout.judge(4, &good).right, "another image's answer");
+        assert!(!answers.judge(3, &good[..36]).right);
+        assert!(!answers.judge(3, &[]).right);
+        assert!(!answers.judge(4, &good).right, "another image's answer");
     }
 
     #[test]
@@ -182,7 +183,7 @@ mod tests {
             (good[..good.len() - 1].to_vec(), "has another length than its header says"),
         ];
         for (bytes, expected) in cases {
-            assert_eq!(Heldout::parse(bytes).unwrap_err(), expected);
+            assert_eq!(ReferenceAnswers::parse(bytes).unwrap_err(), expected);
         }
     }
 }

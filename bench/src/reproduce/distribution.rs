@@ -5,14 +5,14 @@ use baton_sim::{Distributions, Report};
 use serde_json::{Value, json};
 
 use super::ReproduceError;
-use super::figure::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row};
 use super::grid::rounded;
-use super::lab::{Lab, RunAt};
 use super::policies::{Policy, those};
+use super::runner::{RunAt, Runner};
 use super::table4::{MODELS, Model};
+use crate::plot::{Axis, Content, Figure, Key, Line, Look, Panel, Reference, Row};
 
 /// One policy on one model at its goodput.
-pub(crate) struct Spread {
+pub(crate) struct Distribution {
     pub(crate) model: &'static Model,
     pub(crate) policy: &'static Policy,
     pub(crate) report: Report,
@@ -22,11 +22,11 @@ pub(crate) struct Spread {
 static TABLE_4: [Model; 2] = MODELS;
 
 /// Model by model, in the order of the policies. Policies without any goodput are left out.
-pub(crate) fn measure(lab: &mut Lab) -> Result<Vec<Spread>, ReproduceError> {
+pub(crate) fn measure(runner: &mut Runner) -> Result<Vec<Distribution>, ReproduceError> {
     let policies = those(|_| true);
     let scenarios: Vec<String> =
-        TABLE_4.iter().map(|model| model.workload().scenario(lab.effort)).collect();
-    let goodputs = lab.goodputs(&scenarios, &policies)?;
+        TABLE_4.iter().map(|model| model.workload().scenario(runner.precision)).collect();
+    let goodputs = runner.goodputs(&scenarios, &policies)?;
     let (mut who, mut jobs) = (Vec::new(), Vec::new());
     for ((model, scenario), results) in TABLE_4.iter().zip(&scenarios).zip(&goodputs) {
         for (&policy, goodput) in policies.iter().zip(results) {
@@ -37,12 +37,13 @@ pub(crate) fn measure(lab: &mut Lab) -> Result<Vec<Spread>, ReproduceError> {
             }
         }
     }
-    let done = lab.runs(&jobs)?;
-    let spread = |((model, policy), (report, seen))| Spread { model, policy, report, seen };
-    Ok(who.into_iter().zip(done).map(spread).collect())
+    let done = runner.runs(&jobs)?;
+    let distribution =
+        |((model, policy), (report, seen))| Distribution { model, policy, report, seen };
+    Ok(who.into_iter().zip(done).map(distribution).collect())
 }
 
-impl Spread {
+impl Distribution {
     /// Part of the tasks that ran in batches of at most b, for b from 0.
     pub(crate) fn batches(&self) -> Vec<(f64, f64)> {
         let tasks = self.seen.tasks_by_batch();
@@ -74,47 +75,56 @@ impl Spread {
 }
 
 /// A policy's run on a model, if it was measured.
-pub(crate) fn find<'a>(spreads: &'a [Spread], model: usize, policy: &str) -> Option<&'a Spread> {
+pub(crate) fn find<'a>(
+    distributions: &'a [Distribution],
+    model: usize,
+    policy: &str,
+) -> Option<&'a Distribution> {
     let name = TABLE_4[model].name;
-    spreads.iter().find(|s| s.model.name == name && s.policy.name == policy)
+    distributions.iter().find(|s| s.model.name == name && s.policy.name == policy)
 }
 
 /// The points for the JSON file, with what `keys` adds.
 pub(crate) fn json(
-    spreads: &[Spread],
-    keys: impl Fn(&Spread) -> Vec<(&'static str, Value)>,
+    distributions: &[Distribution],
+    keys: impl Fn(&Distribution) -> Vec<(&'static str, Value)>,
 ) -> Value {
-    let one = |spread: &Spread| {
+    let one = |distribution: &Distribution| {
         let mut point = json!({
-            "model": spread.model.name,
-            "slo_ms": spread.model.slo_ms,
-            "policy": spread.policy.name,
-            "offered_rps": rounded(spread.report.offered_rps, 1),
-            "goodput_rps": rounded(spread.report.goodput_rps, 1),
-            "mean_batch": rounded(spread.report.mean_batch, 2),
+            "model": distribution.model.name,
+            "slo_ms": distribution.model.slo_ms,
+            "policy": distribution.policy.name,
+            "offered_rps": rounded(distribution.report.offered_rps, 1),
+            "goodput_rps": rounded(distribution.report.goodput_rps, 1),
+            "mean_batch": rounded(distribution.report.mean_batch, 2),
         });
-        for (key, value) in keys(spread) {
+        for (key, value) in keys(distribution) {
             point[key] = value;
         }
         point
     };
-    spreads.iter().map(one).collect()
+    distributions.iter().map(one).collect()
 }
 
 /// One panel for each model: cumulative lines, with references.
 pub(crate) fn figure(
     title: &str,
     label: &str,
-    spreads: &[Spread],
-    points: impl Fn(&Spread) -> Vec<(f64, f64)>,
+    distributions: &[Distribution],
+    points: impl Fn(&Distribution) -> Vec<(f64, f64)>,
     references: impl Fn(&Model) -> Vec<Reference>,
 ) -> Figure {
     let panel = |model: &'static Model| {
-        let of_model = spreads.iter().filter(|spread| spread.model.name == model.name);
+        let of_model =
+            distributions.iter().filter(|distribution| distribution.model.name == model.name);
         let lines: Vec<Line> = of_model
-            .map(|spread| {
-                let points = points(spread);
-                Line { style: spread.policy.style(), mark_every: points.len().div_ceil(6), points }
+            .map(|distribution| {
+                let points = points(distribution);
+                Line {
+                    style: distribution.policy.style(),
+                    mark_every: points.len().div_ceil(6),
+                    points,
+                }
             })
             .collect();
         let most = lines.iter().flat_map(|line| &line.points).map(|p| p.0).fold(0.0, f64::max);
@@ -125,7 +135,8 @@ pub(crate) fn figure(
             content: Content::Lines { lines, references: references(model) },
         }
     };
-    let mut policies: Vec<&'static Policy> = spreads.iter().map(|spread| spread.policy).collect();
+    let mut policies: Vec<&'static Policy> =
+        distributions.iter().map(|distribution| distribution.policy).collect();
     policies.truncate(policies.iter().skip(1).take_while(|p| **p != policies[0]).count() + 1);
     let reference = Key { label: "analytic".to_owned(), look: Look::Reference };
     Figure {

@@ -2,7 +2,7 @@
 
 /// From seconds to an hour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effort {
+pub enum Precision {
     /// For tests: two points of every axis and spans too short to mean anything.
     Smoke,
     /// Minutes: one seed, short spans, fewer points. Rates are off by a few per cent.
@@ -13,7 +13,7 @@ pub enum Effort {
     Full,
 }
 
-impl Effort {
+impl Precision {
     /// The name in files.
     pub fn as_str(self) -> &'static str {
         match self {

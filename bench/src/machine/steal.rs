@@ -2,16 +2,38 @@
 
 use std::fs;
 
+/// Watches from its start how much CPU time others take.
+#[derive(Clone, Copy, Debug)]
+pub struct StealMeter(Option<CpuTimes>);
+
+impl StealMeter {
+    /// From now on.
+    pub fn start() -> Self {
+        Self(CpuTimes::read())
+    }
+
+    /// The share of the CPU time since the start that went to other machines' work; `None` where the
+    /// kernel does not say.
+    pub fn fraction(self) -> Option<f64> {
+        CpuTimes::read()?.stolen_since(self.0?)
+    }
+}
+
+/// A share for people; `unknown` stands for one that nobody knows.
+pub(crate) fn percent(share: Option<f64>, unknown: &str) -> String {
+    share.map_or_else(|| unknown.to_owned(), |share| format!("{:.1} %", share * 100.0))
+}
+
 /// A reading of the first line of `/proc/stat`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CpuTimes {
+struct CpuTimes {
     total: u64,
     stolen: u64,
 }
 
 impl CpuTimes {
     /// Now; `None` where the kernel does not say.
-    pub fn read() -> Option<Self> {
+    fn read() -> Option<Self> {
         Self::parse(fs::read_to_string("/proc/stat").ok()?.lines().next()?)
     }
 
@@ -23,7 +45,7 @@ impl CpuTimes {
     }
 
     /// The share of time stolen since `earlier`; `None` if no time has passed.
-    pub fn stolen_since(self, earlier: Self) -> Option<f64> {
+    fn stolen_since(self, earlier: Self) -> Option<f64> {
         let total = self.total.checked_sub(earlier.total).filter(|&total| total > 0)?;
         Some(self.stolen.saturating_sub(earlier.stolen) as f64 / total as f64)
     }

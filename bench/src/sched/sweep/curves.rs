@@ -1,10 +1,9 @@
 //! The sweep's curves: costs over models and over GPUs, and rates over ModelThreads.
 
 use super::{Point, Points, SweepReport};
-use crate::reproduce::ReproduceError;
-use crate::reproduce::draw;
-use crate::reproduce::figure::{
-    Axis, BLUE, Content, Figure, Key, Line, Look, Mark, Panel, Reference, Row, Style, VERMILLION,
+use crate::plot::{
+    self, Axis, BLUE, Content, Figure, Key, Line, Look, Mark, Panel, PlotError, Reference, Row,
+    Style, VERMILLION,
 };
 
 const REQUESTS: Style = Style { colour: BLUE, mark: Mark::Circle, light: false };
@@ -14,7 +13,7 @@ const BUDGETS: [f64; 2] = [100.0, 300.0];
 const HEIGHT: i32 = 440;
 
 /// The SVG document.
-pub(super) fn svg(report: &SweepReport, points: &Points) -> Result<String, ReproduceError> {
+pub(super) fn svg(report: &SweepReport, points: &Points) -> Result<String, PlotError> {
     let mut rows = vec![
         costs("models", "with 64 GPUs", &report.models),
         costs("GPUs", "with 32 models", &report.gpus),
@@ -22,7 +21,7 @@ pub(super) fn svg(report: &SweepReport, points: &Points) -> Result<String, Repro
     if report.model_threads.len() > 1 {
         rows.push(scaling(report));
     }
-    draw::svg(&Figure {
+    plot::svg(&Figure {
         title: "What the scheduler costs as the cluster grows".to_owned(),
         caption: caption(report, points),
         legend: vec![
@@ -87,7 +86,7 @@ fn scaling(report: &SweepReport) -> Row {
     let points: Vec<(f64, f64)> = report
         .model_threads
         .iter()
-        .map(|point| (f64::from(point.model_threads), point.report.requests_per_s / 1e6))
+        .map(|point| (f64::from(point.model_threads), point.report.run.requests_per_s / 1e6))
         .collect();
     let ats: Vec<f64> = points.iter().map(|point| point.0).collect();
     let one = points.first().map_or(0.0, |(n, rate)| rate / n);

@@ -1,12 +1,11 @@
 //! The soak's curves: latency, memory and handles over time.
 
-use super::report::{Sample, SoakReport, Vitals, reading};
-use crate::reproduce::ReproduceError;
-use crate::reproduce::draw;
-use crate::reproduce::figure::{
-    Axis, BLUE, Content, Figure, GREEN, Key, Line, Look, Mark, ORANGE, Panel, Row, Style,
-    VERMILLION,
+use super::report::{Sample, SoakReport, reading};
+use crate::plot::{
+    self, Axis, BLUE, Content, Figure, GREEN, Key, Line, Look, Mark, ORANGE, Panel, PlotError, Row,
+    Style, VERMILLION, highest,
 };
+use crate::processes::ProcessUsage;
 
 const HEIGHT: i32 = 420;
 /// A process each, in the order of the samples.
@@ -18,24 +17,24 @@ const STYLES: [Style; 4] = [
 ];
 
 /// The SVG document.
-pub(super) fn svg(report: &SoakReport) -> Result<String, ReproduceError> {
+pub(super) fn svg(report: &SoakReport) -> Result<String, PlotError> {
     let names: Vec<String> = report.samples.first().map_or_else(Vec::new, |first| {
-        first.vitals.iter().map(|vitals| vitals.process.clone()).collect()
+        first.usage.iter().map(|usage| usage.process.clone()).collect()
     });
     let key =
         |(name, style): (&String, Style)| Key { label: name.clone(), look: Look::Series(style) };
-    let mib = |vitals: &Vitals| vitals.resident_kib;
+    let mib = |usage: &ProcessUsage| usage.resident_kib;
     let panels = vec![
         latency(report),
         by_process(report, &names, "resident memory, MiB", 1024.0, mib),
-        by_process(report, &names, "open file descriptors", 1.0, |vitals| vitals.handles),
+        by_process(report, &names, "open file descriptors", 1.0, |usage| usage.handles),
     ];
-    draw::svg(&Figure {
+    plot::svg(&Figure {
         title: format!("A cluster at {} of what its GPUs do at best", report.load),
         caption: format!(
             "{} tasks, {} not answered in time; an interval of {} s each; latency: p50 (lower) and p99",
-            report.submitted,
-            report.submitted - report.completed + report.late,
+            report.ending.submitted,
+            report.ending.submitted - report.ending.completed + report.late,
             report.every_s
         ),
         legend: names.iter().zip(STYLES).map(key).collect(),
@@ -55,7 +54,7 @@ fn by_process(
     names: &[String],
     label: &str,
     unit: f64,
-    of: fn(&Vitals) -> u64,
+    of: fn(&ProcessUsage) -> u64,
 ) -> Panel {
     let of_one = |(name, style): (&String, Style)| {
         line(style, curve(report, |sample| Some(reading(sample, name, of)? / unit)))
@@ -75,11 +74,10 @@ fn line(style: Style, points: Vec<(f64, f64)>) -> Line {
 }
 
 fn panel(report: &SoakReport, label: &str, lines: Vec<Line>) -> Panel {
-    let most = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
     Panel {
         title: String::new(),
         x: Axis::up_to("minutes", report.seconds / 60.0),
-        y: Axis::up_to(label, 1.05 * most),
+        y: Axis::up_to(label, 1.05 * highest(&lines)),
         content: Content::Lines { lines, references: Vec::new() },
     }
 }

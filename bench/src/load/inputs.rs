@@ -9,7 +9,7 @@ use baton_topo::EngineSpec;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::heldout::{Heldout, HeldoutError};
+use super::reference_answers::{ReferenceAnswers, ReferenceAnswersError};
 
 /// Random pages per model; the task's number is stamped into a copy of one of them.
 const PAGES: usize = 8;
@@ -20,7 +20,7 @@ pub(crate) enum Inputs {
     /// Random bytes; the answer must be their CRC-32 as a little-endian u64 (emulated engines).
     Pages(Vec<Vec<u8>>),
     /// Real images with reference answers.
-    Heldout(Heldout),
+    ReferenceAnswers(ReferenceAnswers),
     /// An ONNX model without reference answers: inputs are zeros, answers cannot be judged.
     Unchecked(Vec<u8>),
 }
@@ -51,7 +51,7 @@ pub(crate) enum Verdict {
 pub enum InputsError {
     /// The held-out file is there but broken.
     #[error(transparent)]
-    Heldout(#[from] HeldoutError),
+    ReferenceAnswers(#[from] ReferenceAnswersError),
     /// The held-out images are another model's.
     #[error("{}: made for a model with {got:?} input and output bytes, not {expected:?}; remove it or make it anew", file.display())]
     Size {
@@ -79,11 +79,11 @@ impl Inputs {
             tracing::warn!(file = %file.display(), "no reference answers; answers go unchecked");
             return Ok(Self::Unchecked(signature.input.zeros()));
         }
-        let heldout = Heldout::read(&file)?;
-        if heldout.row_bytes() != row_bytes {
-            return Err(InputsError::Size { file, got: heldout.row_bytes(), expected: row_bytes });
+        let answers = ReferenceAnswers::read(&file)?;
+        if answers.row_bytes() != row_bytes {
+            return Err(InputsError::Size { file, got: answers.row_bytes(), expected: row_bytes });
         }
-        Ok(Self::Heldout(heldout))
+        Ok(Self::ReferenceAnswers(answers))
     }
 
     /// Writes the input of the model's `number`th task and says what its answer must be.
@@ -96,9 +96,9 @@ impl Inputs {
                 input[..stamped].copy_from_slice(&stamp[..stamped]);
                 Expected::Checksum(crc32fast::hash(input))
             }
-            Self::Heldout(heldout) => {
-                let image = number as usize % heldout.count();
-                input.copy_from_slice(heldout.input(image));
+            Self::ReferenceAnswers(answers) => {
+                let image = number as usize % answers.count();
+                input.copy_from_slice(answers.input(image));
                 Expected::Image(image)
             }
             Self::Unchecked(row) => {
@@ -111,8 +111,8 @@ impl Inputs {
     /// Compares an answer with what was expected.
     pub(crate) fn judge(&self, expected: Expected, answer: &[u8]) -> Verdict {
         match (self, expected) {
-            (Self::Heldout(heldout), Expected::Image(image)) => {
-                let judgement = heldout.judge(image, answer);
+            (Self::ReferenceAnswers(answers), Expected::Image(image)) => {
+                let judgement = answers.judge(image, answer);
                 if !judgement.right {
                     return Verdict::Wrong;
                 }

@@ -1,7 +1,5 @@
 //! A figure as data: rows of panels under one legend.
 
-use super::policies::Policy;
-
 /// Red, green, blue.
 pub(crate) type Colour = (u8, u8, u8);
 
@@ -165,20 +163,15 @@ impl Axis {
     }
 }
 
+/// The highest value of the lines; 0 without any.
+pub(crate) fn highest(lines: &[Line]) -> f64 {
+    lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max)
+}
+
 /// Points of a cumulative distribution as a flight of stairs.
 pub(crate) fn stairs(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let before = std::iter::once(0.0).chain(points.iter().map(|point| point.1));
     points.iter().zip(before).flat_map(|(&(x, y), before)| [(x, before), (x, y)]).collect()
-}
-
-impl Policy {
-    pub(crate) fn style(&self) -> Style {
-        Style { colour: self.colour, mark: self.mark, light: self.variant }
-    }
-
-    pub(crate) fn key(&self) -> Key {
-        Key { label: self.name.to_owned(), look: Look::Series(self.style()) }
-    }
 }
 
 #[cfg(test)]

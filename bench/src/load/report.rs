@@ -4,14 +4,39 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::load::Finished;
-use crate::table;
-use crate::tally::{Reasons, Tally};
+use super::message::Finished;
+use super::table;
+use super::tally::{Reasons, Tally};
 
 /// A finished run. The JSON keys are a contract (design: "Contracts that stay stable").
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Tasks that arrived: `completed + dropped + failed` if the run is [conserved](Self::conserved).
+    /// All models together: `submitted` is `completed + dropped + failed` if the run is
+    /// [conserved](Self::conserved).
+    #[serde(flatten)]
+    pub totals: Totals,
+    /// Answers nothing is known about.
+    pub unchecked_answers: u64,
+    /// Median of the time from submit to answer without the execution of the task's batch: queueing, deferral,
+    /// messages and transfers. Without the load generator's lateness.
+    pub overhead_p50_ms: Option<f64>,
+    /// 99 % of the tasks had no more of it.
+    pub overhead_p99_ms: Option<f64>,
+    /// How late the load generator was itself, for 99 % of the tasks; counted into the latencies.
+    pub lag_p99_ms: Option<f64>,
+    /// What no tally knows.
+    #[serde(flatten)]
+    pub circumstances: Circumstances,
+    /// Every task has had exactly one outcome.
+    pub conserved: bool,
+    /// The same, per model.
+    pub models: Vec<ModelReport>,
+}
+
+/// What became of one model's tasks, or of every model's.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Totals {
+    /// Tasks that arrived.
     pub submitted: u64,
     /// Tasks answered, in time or late.
     pub completed: u64,
@@ -23,8 +48,6 @@ pub struct Report {
     pub failed: u64,
     /// Answers that are not what their input demands.
     pub wrong_answers: u64,
-    /// Answers nothing is known about.
-    pub unchecked_answers: u64,
     /// Answers in time per second of load.
     pub goodput_rps: f64,
     /// Share of the tasks that were not answered in time.
@@ -33,31 +56,8 @@ pub struct Report {
     pub p50_ms: Option<f64>,
     /// 99 % of the answers took no longer.
     pub p99_ms: Option<f64>,
-    /// Median of the time from submit to answer without the execution of the task's batch: queueing, deferral,
-    /// messages and transfers. Without the load generator's lateness.
-    pub overhead_p50_ms: Option<f64>,
-    /// 99 % of the tasks had no more of it.
-    pub overhead_p99_ms: Option<f64>,
-    /// How late the load generator was itself, for 99 % of the tasks; counted into the latencies.
-    pub lag_p99_ms: Option<f64>,
-    /// What carried inputs and answers.
-    pub transport: String,
-    /// Kinds of engine that answered.
-    pub engines: Vec<String>,
-    /// Share of the CPU time that went to other machines' work; `null` where unknown.
-    pub steal_fraction: Option<f64>,
     /// Share of right labels among the labelled answers; `null` without labels.
     pub accuracy: Option<f64>,
-    /// How long load was offered.
-    pub seconds: f64,
-    /// Every task has had exactly one outcome.
-    pub conserved: bool,
-    /// Processes that died during the run.
-    pub lost: Vec<String>,
-    /// Frontends among them: what became of their tasks died with them and is not counted here.
-    pub frontends_unreported: usize,
-    /// The same, per model.
-    pub models: Vec<ModelReport>,
 }
 
 /// One model's part of a [`Report`].
@@ -65,50 +65,31 @@ pub struct Report {
 pub struct ModelReport {
     /// Its name.
     pub name: String,
-    /// See [`Report`].
-    pub submitted: u64,
-    /// See [`Report`].
-    pub completed: u64,
-    /// See [`Report`].
-    pub late: u64,
-    /// See [`Report`].
-    pub dropped: u64,
+    /// What became of its tasks.
+    #[serde(flatten)]
+    pub totals: Totals,
     /// Dropped, by reason.
     pub dropped_by_reason: Reasons,
-    /// See [`Report`].
-    pub failed: u64,
     /// Failed, by reason.
     pub failed_by_reason: Reasons,
-    /// See [`Report`].
-    pub wrong_answers: u64,
-    /// See [`Report`].
-    pub goodput_rps: f64,
-    /// See [`Report`].
-    pub bad_rate: f64,
-    /// See [`Report`].
-    pub p50_ms: Option<f64>,
-    /// See [`Report`].
-    pub p99_ms: Option<f64>,
     /// Tasks per batch, over batches; `null` without an answer.
     pub mean_batch: Option<f64>,
-    /// See [`Report`].
-    pub accuracy: Option<f64>,
 }
 
 /// The circumstances of a run that no tally knows.
-#[derive(Clone, PartialEq, Default, Debug)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Circumstances {
-    /// See [`Report::seconds`].
+    /// How long load was offered.
     pub seconds: f64,
-    /// See [`Report::transport`].
+    /// What carried inputs and answers.
     pub transport: String,
-    /// See [`Report::engines`].
+    /// Kinds of engine that answered.
     pub engines: Vec<String>,
-    /// See [`Report::steal_fraction`].
+    /// Share of the CPU time that went to other machines' work; `null` where unknown.
     pub steal_fraction: Option<f64>,
-    /// See [`Report::lost`].
+    /// Processes that died during the run.
     pub lost: Vec<String>,
-    /// See [`Report::frontends_unreported`].
+    /// Frontends among them: what became of their tasks died with them and is not counted here.
     pub frontends_unreported: usize,
 }
 
@@ -117,34 +98,16 @@ impl Report {
     pub fn new(tallies: &[Tally], circumstances: Circumstances) -> Self {
         let mut all = Tally::default();
         tallies.iter().for_each(|tally| all.merge(tally));
-        let total = ModelReport::new(&all, circumstances.seconds);
+        let of_model = |tally| ModelReport::new(tally, circumstances.seconds);
         Self {
-            submitted: total.submitted,
-            completed: total.completed,
-            late: total.late,
-            dropped: total.dropped,
-            failed: total.failed,
-            wrong_answers: total.wrong_answers,
+            totals: Totals::new(&all, circumstances.seconds),
             unchecked_answers: all.unchecked,
-            goodput_rps: total.goodput_rps,
-            bad_rate: total.bad_rate,
-            p50_ms: total.p50_ms,
-            p99_ms: total.p99_ms,
             overhead_p50_ms: all.overhead.quantile_ms(0.5),
             overhead_p99_ms: all.overhead.quantile_ms(0.99),
             lag_p99_ms: all.lag.quantile_ms(0.99),
-            transport: circumstances.transport,
-            engines: circumstances.engines,
-            steal_fraction: circumstances.steal_fraction,
-            accuracy: total.accuracy,
-            seconds: circumstances.seconds,
             conserved: tallies.iter().all(|tally| tally.submitted == tally.ended()),
-            lost: circumstances.lost,
-            frontends_unreported: circumstances.frontends_unreported,
-            models: tallies
-                .iter()
-                .map(|tally| ModelReport::new(tally, circumstances.seconds))
-                .collect(),
+            models: tallies.iter().map(of_model).collect(),
+            circumstances,
         }
     }
 
@@ -169,31 +132,40 @@ impl Report {
 
     /// True if every task is known to have had its outcome, and no answer was wrong.
     pub fn is_good(&self) -> bool {
-        self.conserved && self.wrong_answers == 0 && self.frontends_unreported == 0
+        let Self { totals, circumstances, .. } = self;
+        self.conserved && totals.wrong_answers == 0 && circumstances.frontends_unreported == 0
     }
 }
 
-impl ModelReport {
+impl Totals {
     fn new(tally: &Tally, seconds: f64) -> Self {
         let in_time = tally.completed - tally.late;
         let (dropped, failed) = (tally.dropped_total(), tally.failed_total());
         Self {
-            name: tally.name.clone(),
             submitted: tally.submitted,
             completed: tally.completed,
             late: tally.late,
             dropped,
-            dropped_by_reason: tally.dropped.clone(),
             failed,
-            failed_by_reason: tally.failed.clone(),
             wrong_answers: tally.wrong_answers,
             goodput_rps: ratio(in_time as f64, seconds).unwrap_or(0.0),
             bad_rate: ratio((tally.late + dropped + failed) as f64, tally.submitted as f64)
                 .unwrap_or(0.0),
             p50_ms: tally.latency.quantile_ms(0.5),
             p99_ms: tally.latency.quantile_ms(0.99),
-            mean_batch: ratio(tally.completed as f64, tally.batches),
             accuracy: ratio(tally.label_hits as f64, tally.labelled as f64),
+        }
+    }
+}
+
+impl ModelReport {
+    fn new(tally: &Tally, seconds: f64) -> Self {
+        Self {
+            name: tally.name.clone(),
+            totals: Totals::new(tally, seconds),
+            dropped_by_reason: tally.dropped.clone(),
+            failed_by_reason: tally.failed.clone(),
+            mean_batch: ratio(tally.completed as f64, tally.batches),
         }
     }
 }
@@ -211,7 +183,7 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tally::tests::sample;
+    use crate::load::tally::tests::sample;
 
     fn circumstances() -> Circumstances {
         Circumstances {
@@ -227,12 +199,13 @@ mod tests {
     fn totals_and_rates_follow_from_the_tallies() {
         let report = Report::new(&[sample("a"), sample("b")], circumstances());
         assert!(report.conserved && report.is_good());
-        assert_eq!(report.submitted, report.completed + report.dropped + report.failed);
-        assert_eq!((report.submitted, report.completed, report.late), (16, 8, 2));
-        assert_eq!(report.goodput_rps, 3.0);
-        assert_eq!(report.bad_rate, 10.0 / 16.0);
-        assert_eq!((report.models[1].goodput_rps, report.models[1].mean_batch), (1.5, Some(2.0)));
-        assert_eq!(report.accuracy, Some(0.5));
+        let Totals { submitted, completed, late, dropped, failed, .. } = report.totals;
+        assert_eq!(submitted, completed + dropped + failed);
+        assert_eq!((submitted, completed, late), (16, 8, 2));
+        assert_eq!((report.totals.goodput_rps, report.totals.bad_rate), (3.0, 10.0 / 16.0));
+        let second = &report.models[1];
+        assert_eq!((second.totals.goodput_rps, second.mean_batch), (1.5, Some(2.0)));
+        assert_eq!(report.totals.accuracy, Some(0.5));
     }
 
     #[test]
@@ -263,11 +236,14 @@ mod tests {
             &both,
             Circumstances { lost: vec!["backend".to_owned()], ..Circumstances::default() },
         );
-        assert_eq!(report.submitted, 32);
-        assert_eq!(report.models.iter().map(|m| m.submitted).collect::<Vec<_>>(), [16, 16]);
-        assert_eq!((report.seconds, report.transport.as_str()), (2.0, "tcp"));
-        assert_eq!(report.engines, ["emulated", "onnx"]);
-        assert_eq!(report.lost, ["backend"]);
+        assert_eq!(report.totals.submitted, 32);
+        assert_eq!(report.models.iter().map(|m| m.totals.submitted).collect::<Vec<_>>(), [16, 16]);
+        let Circumstances { seconds, transport, engines, lost, .. } = report.circumstances;
+        assert_eq!((seconds, transport.as_str()), (2.0, "tcp"));
+        assert_eq!(
+            (engines, lost),
+            (vec!["emulated".into(), "onnx".into()], vec!["backend".into()])
+        );
     }
 
     /// One model too many and one too few must not hide each other.
@@ -296,7 +272,8 @@ mod tests {
     #[test]
     fn nothing_at_all_is_a_report_too() {
         let report = Report::new(&[], Circumstances::default());
-        assert_eq!((report.p50_ms, report.accuracy, report.bad_rate), (None, None, 0.0));
+        let Totals { p50_ms, accuracy, bad_rate, .. } = report.totals;
+        assert_eq!((p50_ms, accuracy, bad_rate), (None, None, 0.0));
         assert!(report.to_string().contains("conserved: 0 submitted = 0 completed"));
     }
 

@@ -1,0 +1,131 @@
+//! The demo's frontends: processes that offer the load together, followed until each has reported.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use baton_core::Nanos;
+
+use super::DemoError;
+use crate::load::{Finished, Message, Progress};
+use crate::processes::{ChildEvent, ClusterFile, Note, ProcessError, Processes};
+
+/// Frontend processes, each with an equal share of the load.
+pub(super) const FRONTENDS: usize = 2;
+/// Beyond the load itself: outstanding tasks, leaving, a busy machine.
+const END_TIMEOUT: Nanos = Nanos::from_millis(60_000);
+/// How often the state of affairs is shown.
+const SHOW_INTERVAL: Nanos = Nanos::from_millis(1_000);
+
+/// Starts the frontends, which share the load. Returns their numbers.
+pub(super) fn start(
+    processes: &mut Processes<'_>,
+    cluster: &ClusterFile,
+    scheduler: SocketAddr,
+    rates: &[(String, f64)],
+    seconds: f64,
+) -> Result<Range<usize>, ProcessError> {
+    let (file, scheduler) = (cluster.path.display().to_string(), scheduler.to_string());
+    let seconds = seconds.to_string();
+    let share = |(name, rate): &(String, f64)| format!("--rate={name}={}", rate / FRONTENDS as f64);
+    let shares: Vec<String> = rates.iter().map(share).collect();
+    let first = processes.count();
+    for number in 1..=FRONTENDS {
+        let seed = number.to_string();
+        let mut args = vec!["load", "--config", &file, "--scheduler", &scheduler];
+        args.extend(["--seconds", &seconds, "--seed", &seed, "--progress-json"]);
+        args.extend(shares.iter().map(String::as_str));
+        processes.start(&format!("frontend-{number}"), &args)?;
+    }
+    let (total, models): (f64, usize) = (rates.iter().map(|(_, rate)| rate).sum(), rates.len());
+    processes.tell(Note::Step(&format!(
+        "{FRONTENDS} frontends offer {total:.0} tasks/s of {models} models for {seconds} s"
+    )));
+    Ok(first..processes.count())
+}
+
+/// Follows the load until every frontend has reported or died.
+pub(super) fn watch(
+    processes: &mut Processes<'_>,
+    frontends: Range<usize>,
+    seconds: f64,
+) -> Result<Vec<Finished>, DemoError> {
+    let bound = processes.now() + Nanos::from_millis_f64(seconds * 1e3) + END_TIMEOUT;
+    let mut reports = Reports::new(frontends.clone());
+    let mut next_show = processes.now() + SHOW_INTERVAL;
+    let mut stopping = false;
+    while reports.open > 0 {
+        follow(processes, &mut reports)?;
+        if processes.is_stopping() && !std::mem::replace(&mut stopping, true) {
+            processes.terminate(frontends.clone());
+        }
+        let now = processes.now();
+        if now > bound {
+            return Err(processes.too_slow(frontends.start, END_TIMEOUT).into());
+        }
+        if now >= next_show || reports.open == 0 {
+            processes.tell(Note::Progress(&reports.progress().to_string()));
+            next_show = now + SHOW_INTERVAL;
+        }
+    }
+    Ok(reports.finished.into_iter().flatten().collect())
+}
+
+/// Takes in the next event under load.
+fn follow(processes: &mut Processes<'_>, reports: &mut Reports) -> Result<(), DemoError> {
+    match processes.next_event() {
+        Some(ChildEvent::Line { child, line }) if reports.frontends.contains(&child) => {
+            let name = processes.name(child);
+            let message = serde_json::from_str(&line)
+                .map_err(|_| DemoError::NoMessage { name: name.to_owned(), line })?;
+            reports.add(child, message);
+        }
+        Some(ChildEvent::Closed { child }) => {
+            if !reports.closed(child) {
+                processes.died(child)?;
+            }
+        }
+        Some(ChildEvent::Line { .. }) | None => {}
+    }
+    Ok(())
+}
+
+/// What the frontends have said so far. Indexed from the first frontend.
+struct Reports {
+    /// Their numbers among the children.
+    frontends: Range<usize>,
+    latest: Vec<Progress>,
+    finished: Vec<Option<Finished>>,
+    /// Frontends that may still say something.
+    open: usize,
+}
+
+impl Reports {
+    fn new(frontends: Range<usize>) -> Self {
+        let count = frontends.len();
+        let latest = vec![Progress::default(); count];
+        Self { frontends, latest, finished: vec![None; count], open: count }
+    }
+
+    fn add(&mut self, child: usize, message: Message) {
+        let index = child - self.frontends.start;
+        match message {
+            Message::Progress(progress) => self.latest[index] = progress,
+            Message::Finished(counts) => self.finished[index] = Some(counts),
+        }
+    }
+
+    /// A child's stdout is closed. True if it was a frontend that had reported.
+    fn closed(&mut self, child: usize) -> bool {
+        if !self.frontends.contains(&child) {
+            return false;
+        }
+        self.open -= 1;
+        self.finished[child - self.frontends.start].is_some()
+    }
+
+    fn progress(&self) -> Progress {
+        let mut all = Progress::default();
+        self.latest.iter().for_each(|progress| all.merge(progress));
+        all
+    }
+}

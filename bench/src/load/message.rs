@@ -1,0 +1,80 @@
+//! What a generator tells whoever started it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::tally::Tally;
+
+/// Counts so far, once a second.
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Progress {
+    /// Since the first arrival could have come.
+    pub seconds: f64,
+    /// See [`Tally`].
+    pub submitted: u64,
+    /// See [`Tally`].
+    pub completed: u64,
+    /// See [`Tally`].
+    pub late: u64,
+    /// See [`Tally`].
+    pub dropped: u64,
+    /// See [`Tally`].
+    pub failed: u64,
+    /// See [`Tally`].
+    pub wrong_answers: u64,
+}
+
+impl Progress {
+    /// Adds another generator's counts; the time is the later one's.
+    pub fn merge(&mut self, other: &Self) {
+        self.seconds = self.seconds.max(other.seconds);
+        self.submitted += other.submitted;
+        self.completed += other.completed;
+        self.late += other.late;
+        self.dropped += other.dropped;
+        self.failed += other.failed;
+        self.wrong_answers += other.wrong_answers;
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ended = self.completed + self.dropped + self.failed;
+        write!(
+            f,
+            "{:5.1} s  submitted {}  completed {}  late {}  dropped {}  failed {}  wrong {}  in flight {}",
+            self.seconds,
+            self.submitted,
+            self.completed,
+            self.late,
+            self.dropped,
+            self.failed,
+            self.wrong_answers,
+            self.submitted.saturating_sub(ended),
+        )
+    }
+}
+
+/// A finished generator's counts, complete enough to be summed up with others'.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Finished {
+    /// How long load was offered.
+    pub seconds: f64,
+    /// What carried inputs and answers.
+    pub transport: String,
+    /// Kinds of engine that answered.
+    pub engines: Vec<String>,
+    /// One per model, in the order of [`super::LoadConfig::rates`].
+    pub tallies: Vec<Tally>,
+}
+
+/// What a generator tells whoever started it: one JSON object a line.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Message {
+    /// Once a second.
+    Progress(Progress),
+    /// The last line.
+    Finished(Finished),
+}

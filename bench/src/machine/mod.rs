@@ -1,0 +1,13 @@
+//! What this machine tells of itself, and its cores: CPU time, stolen time, resident memory, work on
+//! every core.
+
+mod memory;
+mod parallel;
+mod steal;
+mod thread_time;
+
+pub(crate) use memory::{own_resident_kib, resident_kib};
+pub use parallel::in_parallel;
+pub use steal::StealMeter;
+pub(crate) use steal::percent;
+pub(crate) use thread_time::thread_time;
