@@ -111,7 +111,7 @@ pub(crate) struct BenchSendRateArgs {
     /// Messages under way
     #[arg(long, default_value_t = 32)]
     pub(crate) depth: u32,
-    /// Bytes of a message on the wire: a plan, 40 bytes and 8 for each task in it
+    /// Bytes of a message on the wire, at least 40
     #[arg(long, default_value_t = 64)]
     pub(crate) bytes: u32,
     /// Length of the measurement, the floor's part included

@@ -76,7 +76,7 @@ pub enum PullError {
     },
     /// The messages are none, or more than the kernel's buffers hold.
     #[error(
-        "{depth} messages of {bytes} bytes: give 40 bytes and 8 for each task in the plan, and at most 64 KiB \
+        "{depth} messages of {bytes} bytes: give at least 40 bytes, and at most 64 KiB \
          of them under way"
     )]
     Messages {

@@ -1,7 +1,7 @@
 //! `baton bench send-rate`: how many control messages a connection carries, over TCP or RDMA.
 //!
-//! A sender keeps `depth` plans under way to a responder, which sends each of them back; both take
-//! whatever has arrived in one pass and answer it in one. Over TCP, stretches of so many plans take turns
+//! A sender keeps `depth` messages under way to a responder, which sends each of them back; both take
+//! whatever has arrived in one pass and answer it in one. Over TCP, stretches of so many messages take turns
 //! with stretches of the same bytes echoed by bare sockets: the floor. Senders run on the first core and
 //! responders on the second, because two threads that spin on one wait for the kernel's time slices.
 
@@ -23,10 +23,9 @@ use bare::Bare;
 use ours::Ours;
 pub use report::SendRateReport;
 
-/// Bytes of a plan without tasks on the wire, and of each task in it.
-const PLAN_LEN: u32 = 40;
-const TASK_LEN: u32 = 8;
-/// Plans in a stretch, per plan under way.
+/// Bytes of the shortest message: one that describes a model without a name, its header included.
+const LEN_MIN: u32 = 40;
+/// Messages in a stretch, per message under way.
 const STRETCH: u32 = 64;
 /// Bytes under way at most: what the kernel's buffers hold of both directions, so that two sides
 /// that both write before they read cannot block each other.
@@ -39,7 +38,7 @@ pub struct SendRate {
     pub transport: TransportChoice,
     /// Messages under way.
     pub depth: u32,
-    /// Bytes of a message on the wire, its header included: 40 and 8 for each task in the plan.
+    /// Bytes of a message on the wire, its header included: at least 40.
     pub bytes: u32,
     /// Length of the measurement, the floor's part included.
     pub seconds: f64,
@@ -50,9 +49,8 @@ pub struct SendRate {
 impl SendRate {
     fn check(&self) -> Result<(), PullError> {
         let Self { depth, bytes, .. } = *self;
-        let is_plan = bytes >= PLAN_LEN && (bytes - PLAN_LEN).is_multiple_of(TASK_LEN);
         let under_way = depth.checked_mul(bytes).filter(|len| (1..=UNDER_WAY_MAX).contains(len));
-        if is_plan && under_way.is_some() {
+        if bytes >= LEN_MIN && under_way.is_some() {
             return Ok(());
         }
         Err(PullError::Messages { depth, bytes })
@@ -172,15 +170,15 @@ mod tests {
     }
 
     #[test]
-    fn depth_one_and_plans_of_many_tasks_work() {
+    fn depth_one_and_long_messages_work() {
         for (depth, bytes) in [(1, 40), (2, 4_096), (3, 20_040)] {
             send_rate(&SendRate { depth, bytes, ..RUN }, Clock::start()).unwrap();
         }
     }
 
     #[test]
-    fn what_is_no_plan_or_fills_the_kernels_buffers_is_refused() {
-        for (depth, bytes) in [(0, 64), (1, 39), (1, 41), (32, 0), (1_025, 64), (u32::MAX, 48)] {
+    fn what_is_too_short_or_fills_the_kernels_buffers_is_refused() {
+        for (depth, bytes) in [(0, 64), (1, 39), (32, 0), (1_025, 64), (u32::MAX, 48)] {
             let refused = send_rate(&SendRate { depth, bytes, ..RUN }, Clock::start());
             assert!(matches!(refused, Err(PullError::Messages { .. })), "{depth} × {bytes}");
         }

@@ -1,12 +1,12 @@
-//! Plans over the production transport, there and back.
+//! Messages over the production transport, there and back.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use baton_core::{GpuId, ModelId, Nanos};
-use baton_rdma::wire::{Action, Hello, Message, Role};
+use baton_core::{ModelId, Nanos};
+use baton_rdma::wire::{Hello, Message, ModelDesc, Role};
 use baton_rdma::{
     ConnId, Event, Events, Identity, MixedTransport, SlabSet, SlabSpec, TcpConfig, TcpTransport,
     Transport,
@@ -15,7 +15,7 @@ use baton_topo::{Clock, Idle, Placement, TransportChoice, VerbsConfig, Waker, pr
 
 use super::super::PullError;
 use super::super::harness::{UP_TIMEOUT, patient};
-use super::{PLAN_LEN, SendRate, TASK_LEN, Turn, place};
+use super::{LEN_MIN, SendRate, Turn, place};
 
 /// A side that waits looks this often whether it is to end.
 const LOOK: Nanos = Nanos::from_millis(50);
@@ -28,9 +28,9 @@ pub(super) struct Ours<T> {
     transport: T,
     conn: ConnId,
     events: Events,
-    /// The tasks of every plan, as they travel.
-    tasks: Vec<u8>,
-    /// Number of the next plan to send, and of the next expected back.
+    /// What follows the fixed part of every message.
+    tail: Vec<u8>,
+    /// Number of the next message to send, and of the next expected back.
     sent: u64,
     answered: u64,
     turn: Arc<Turn>,
@@ -92,7 +92,6 @@ impl<T: Transport + Send + 'static> Ours<T> {
         let name = placement.name.clone();
         let respond = move || respond(responder, clock, &placement, &their_turn);
         let thread = thread::Builder::new().name(name).spawn(respond);
-        let tasks = (0..(run.bytes - PLAN_LEN) / TASK_LEN).flat_map(|n| u64::from(n).to_le_bytes());
         Ok(Self {
             clock,
             idle: run.idle,
@@ -100,7 +99,7 @@ impl<T: Transport + Send + 'static> Ours<T> {
             transport,
             conn,
             events: Events::new(),
-            tasks: tasks.collect(),
+            tail: vec![b'x'; (run.bytes - LEN_MIN) as usize],
             sent: 0,
             answered: 0,
             turn,
@@ -109,7 +108,7 @@ impl<T: Transport + Send + 'static> Ours<T> {
         })
     }
 
-    /// Sends `count` plans, `depth` of them under way, until all are back; how long that took.
+    /// Sends `count` messages, `depth` of them under way, until all are back; how long that took.
     pub(super) fn stretch(&mut self, count: u64) -> Result<Nanos, PullError> {
         self.give(Turn::WORK);
         let (start, end) = (self.clock.now(), self.sent + count);
@@ -135,7 +134,7 @@ impl<T: Transport + Send + 'static> Ours<T> {
 
     fn send(&mut self, count: u64) -> Result<(), PullError> {
         for _ in 0..count {
-            let sent = self.transport.send(self.conn, &action(self.sent), &self.tasks);
+            let sent = self.transport.send(self.conn, &numbered(self.sent), &self.tail);
             sent.map_err(|_| PullError::NotUp)?;
             self.sent += 1;
         }
@@ -143,14 +142,14 @@ impl<T: Transport + Send + 'static> Ours<T> {
         Ok(())
     }
 
-    /// How many plans have come back since the last call, each compared with what was sent.
+    /// How many messages have come back since the last call, each compared with what was sent.
     fn take_answers(&mut self, now: Nanos) -> Result<u64, PullError> {
         let before = self.answered;
         self.transport.poll(now, &mut self.events);
         for event in self.events.drain() {
             match event {
-                Event::Message { message: Message::Action(action, _), .. }
-                    if action.action.get() == self.answered =>
+                Event::Message { message: Message::ModelDesc(desc, _), .. }
+                    if desc.slo_ns.get() == self.answered =>
                 {
                     self.answered += 1;
                 }
@@ -200,9 +199,8 @@ fn respond(mut transport: impl Transport, clock: Clock, placement: &Placement, t
         for event in events.drain() {
             match event {
                 Event::Opened { conn, .. } => transport.trust(conn),
-                Event::Message { conn, message: Message::Action(plan, tasks) } => {
-                    let tasks = zerocopy::IntoBytes::as_bytes(tasks);
-                    if let Err(error) = transport.send(conn, plan, tasks) {
+                Event::Message { conn, message: Message::ModelDesc(desc, tail) } => {
+                    if let Err(error) = transport.send(conn, desc, tail.as_bytes()) {
                         tracing::error!(%error, "could not answer");
                     }
                 }
@@ -221,6 +219,16 @@ fn rest(transport: &mut impl Transport, idle: Idle) {
     }
 }
 
-fn action(name: u64) -> Action {
-    Action::infer(name, [Nanos::ZERO; 2], ModelId(0), GpuId(0))
+/// A message of any kind that may have any length; it means nothing here.
+fn numbered(number: u64) -> ModelDesc {
+    let zero = 0.into();
+    ModelDesc {
+        model: zero,
+        thread: zero,
+        subcluster: zero,
+        batch_max: zero,
+        input_bytes: zero,
+        output_bytes: zero,
+        slo_ns: number.into(),
+    }
 }
