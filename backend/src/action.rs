@@ -6,6 +6,8 @@
 
 use baton_core::{Nanos, TaskId};
 
+use baton_rdma::wire::ActionKind;
+
 use crate::catalog::ServedModel;
 
 /// Actions that may wait per GPU slot. The scheduler grants a GPU slot one batch at a time, so a
@@ -23,13 +25,15 @@ pub(crate) struct Action {
     pub(crate) id: u64,
     /// The ModelThread that sent it: the report goes there.
     pub(crate) thread: u32,
-    /// What to execute.
+    /// What to do.
+    pub(crate) kind: ActionKind,
+    /// The model.
     pub(crate) model: ServedModel,
     /// Planned start, on this process's clock. Orders actions; an idle GPU slot does not wait for it.
     pub(crate) earliest: Nanos,
     /// Started later than this, the head misses its deadline. On this process's clock.
     pub(crate) latest: Nanos,
-    /// Head first; 1 ..= the model's `batch_max`, no task twice.
+    /// Of an INFER: head first; 1 ..= the model's `batch_max`, no task twice. Otherwise empty.
     pub(crate) tasks: Vec<BatchTask>,
 }
 
@@ -100,6 +104,11 @@ impl ActionQueue {
         self.waiting.insert(at, action);
     }
 
+    /// The smallest `earliest`.
+    pub(crate) fn earliest(&self) -> Option<Nanos> {
+        self.waiting.last().map(|action| action.earliest)
+    }
+
     /// The action with the smallest `earliest`.
     pub(crate) fn pop(&mut self) -> Option<Action> {
         self.waiting.pop()
@@ -127,6 +136,7 @@ mod tests {
         Action {
             id,
             thread: 0,
+            kind: ActionKind::Infer,
             model: ServedModel {
                 id: ModelId(0),
                 local: ModelId(0),

@@ -29,6 +29,8 @@ pub(crate) struct Terms<'a> {
 pub(crate) struct Admitted {
     /// Which of our GPU slots, from 0.
     pub(crate) gpu: usize,
+    /// What to do.
+    pub(crate) kind: ActionKind,
     /// The model.
     pub(crate) model: ServedModel,
     /// Planned start, our clock.
@@ -44,9 +46,9 @@ pub(crate) enum Refusal {
     UnknownModel,
     /// The GPU slot is not ours.
     UnknownGpu,
-    /// A kind of action that is not served here, or a variant that the model has not.
+    /// A kind of action that this build does not know, or a variant that the model has not.
     Unknown,
-    /// No task, or more than the model's `batch_max`.
+    /// A batch of no task or of more than the model's `batch_max`, or tasks where none belong.
     BatchSize,
     /// The window ends before it begins.
     Window,
@@ -85,11 +87,11 @@ impl Admission {
         if !terms.gpus.contains(&action.gpu.get()) {
             return Err(Refusal::UnknownGpu);
         }
-        let infer = ActionKind::from_code(action.kind) == Some(ActionKind::Infer);
-        if !infer || action.variant.get() != 0 {
+        let kind = ActionKind::from_code(action.kind).ok_or(Refusal::Unknown)?;
+        if action.variant.get() != 0 {
             return Err(Refusal::Unknown);
         }
-        Self::check_tasks(tasks, model.batch_max)?;
+        Self::check_tasks(kind, tasks, model.batch_max)?;
         if action.earliest_ns.get() > action.latest_ns.get() {
             return Err(Refusal::Window);
         }
@@ -97,17 +99,19 @@ impl Admission {
             |scheduler_ns| terms.sync.to_local(Nanos(scheduler_ns)).ok_or(Refusal::NotReady);
         Ok(Admitted {
             gpu: (action.gpu.get() - terms.gpus.start) as usize,
+            kind,
             model,
             earliest: local(action.earliest_ns.get())?,
             latest: local(action.latest_ns.get())?,
         })
     }
 
-    fn check_tasks(tasks: &[ActionTask], batch_max: u32) -> Result<(), Refusal> {
-        if tasks.is_empty() || tasks.len() > batch_max as usize {
-            return Err(Refusal::BatchSize);
-        }
-        Ok(())
+    fn check_tasks(kind: ActionKind, tasks: &[ActionTask], batch_max: u32) -> Result<(), Refusal> {
+        let allowed = match kind {
+            ActionKind::Infer => 1..=batch_max as usize,
+            ActionKind::Load | ActionKind::Unload => 0..=0,
+        };
+        allowed.contains(&tasks.len()).then_some(()).ok_or(Refusal::BatchSize)
     }
 
     /// Copies an action's tasks to `list`, each once; returns how many were left out. A frontend that

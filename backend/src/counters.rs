@@ -6,8 +6,8 @@ use baton_rdma::TransportCounters;
 
 macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {
-        /// Counted since start. `plans = batches_executed + engine_errors + expired + abandoned +
-        /// refused (by reason) + those still in progress`.
+        /// Counted since start. `plans = batches_executed + engine_errors + batches_expired + batches_abandoned +
+        /// loads + unloads + load_errors + loads_expired + refused (by reason) + those still in progress`.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         pub struct Counters {
             $($(#[$meta])* pub $name: u64,)*
@@ -27,7 +27,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Plans received.
+    /// Actions received.
     plans,
     /// Batches executed and answered, also those that lost every row.
     batches_executed,
@@ -37,6 +37,14 @@ counters! {
     engine_errors,
     /// Batches given back because they could no longer start in time.
     batches_expired,
+    /// Models loaded because the scheduler asked for it.
+    loads,
+    /// Models unloaded because the scheduler asked for it.
+    unloads,
+    /// LOADs that the engine reported as failed.
+    load_errors,
+    /// LOADs and UNLOADs given back because they could no longer start in time.
+    loads_expired,
     /// Batches abandoned unexecuted because the scheduler was lost; no client was notified about them.
     batches_abandoned,
     /// Plans refused because their GPU slot's queue was full.

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use baton_core::Nanos;
 use baton_rdma::BatchBuffer;
+use baton_rdma::wire::ActionKind;
 
 use crate::action::{ACTIONS_MAX, Action, ActionQueue};
 use crate::config::{BATCH_SLOTS, BackendConfig};
-use crate::execute::{Executor, ExecutorDied, Job, JobDone, Outputs};
+use crate::execute::{BatchJob, Executor, ExecutorDied, Job, JobDone, Outputs};
+use crate::residency::Residency;
 use crate::slot::{BatchSlot, Execution, Phase};
 
 /// A GPU slot.
@@ -22,6 +24,8 @@ pub(crate) struct Gpu<E> {
     pub(crate) slots: Vec<BatchSlot>,
     /// Memory of each batch slot.
     pub(crate) memory: Vec<Memory>,
+    /// Which models the executor holds.
+    residency: Residency,
     executor: E,
     /// A job is with the executor.
     is_busy: bool,
@@ -52,9 +56,18 @@ impl<E: Executor> Gpu<E> {
             actions: ActionQueue::new(ACTIONS_MAX + BATCH_SLOTS, batch_max),
             slots: (0..BATCH_SLOTS).map(|_| BatchSlot::new(batch_max)).collect(),
             memory: (0..BATCH_SLOTS).map(|_| memory()).collect(),
+            residency: Residency::new(config.models.iter().map(|model| model.id)),
             executor,
             is_busy: false,
             is_dead: false,
+        }
+    }
+
+    /// Where an action of this kind waits.
+    pub(crate) fn queue(&mut self, kind: ActionKind) -> &mut ActionQueue {
+        match kind {
+            ActionKind::Infer => &mut self.actions,
+            ActionKind::Load | ActionKind::Unload => self.residency.waiting(),
         }
     }
 
@@ -73,16 +86,18 @@ impl<E: Executor> Gpu<E> {
         })
     }
 
-    /// True when it has no batch at all.
+    /// True when it has nothing to do or to answer.
     pub(crate) fn is_idle(&self) -> bool {
-        self.actions.is_empty() && self.slots.iter().all(|slot| slot.phase() == Phase::Free)
+        let nothing_waits = self.actions.is_empty() && self.residency.is_idle();
+        nothing_waits && self.slots.iter().all(|slot| slot.phase() == Phase::Free)
     }
 
-    /// Takes the finished batch from the executor; returns its slot and the result.
+    /// Takes what the executor has finished. A batch has its answers from now on; a LOAD or UNLOAD comes with its action,
+    /// to be reported.
     ///
     /// # Errors
     /// The executor has died; returned once.
-    pub(crate) fn collect(&mut self) -> Result<Option<JobDone>, ExecutorDied> {
+    pub(crate) fn collect(&mut self) -> Result<Option<(JobDone, Option<Action>)>, ExecutorDied> {
         if self.is_dead {
             return Ok(None);
         }
@@ -90,19 +105,22 @@ impl<E: Executor> Gpu<E> {
         self.is_dead = polled.is_err();
         let Some(mut done) = polled? else { return Ok(None) };
         self.is_busy = false;
-        let memory = &mut self.memory[done.slot];
-        memory.outputs = std::mem::take(&mut done.outputs);
-        memory.lens = std::mem::take(&mut done.lens);
-        self.slots[done.slot].finish(Execution {
+        let Some(batch) = done.batch.take() else {
+            let action = self.residency.finish(done.result.is_ok());
+            return Ok(Some((done, Some(action))));
+        };
+        let memory = &mut self.memory[batch.slot];
+        (memory.outputs, memory.lens) = (batch.outputs, batch.lens);
+        self.slots[batch.slot].finish(Execution {
             started: done.started,
             finished: done.finished,
             succeeded: done.result.is_ok(),
         });
-        Ok(Some(done))
+        Ok(Some((done, None)))
     }
 
-    /// Starts the ready batch with the smallest `earliest`, if the executor is free. A batch that
-    /// lost every row needs no executor and passes through. Returns whether a batch left Ready.
+    /// Starts what may start first, a batch that is ready or a LOAD or UNLOAD, if the executor is free. Returns whether
+    /// anything was started.
     ///
     /// # Errors
     /// The executor has died.
@@ -110,7 +128,24 @@ impl<E: Executor> Gpu<E> {
         if self.is_busy || self.is_dead {
             return Ok(false);
         }
-        let Some(index) = self.next_ready() else { return Ok(false) };
+        match (self.next_ready(), self.residency.earliest()) {
+            (None, None) => Ok(false),
+            (Some((index, batch)), other) if other.is_none_or(|other| batch < other) => {
+                self.start_batch(index, now)
+            }
+            _ => self.start_other(),
+        }
+    }
+
+    fn start_other(&mut self) -> Result<bool, ExecutorDied> {
+        let Some(job) = self.residency.start() else { return Ok(false) };
+        let submitted = self.executor.submit(job);
+        (self.is_busy, self.is_dead) = (submitted.is_ok(), submitted.is_err());
+        submitted.map(|()| true)
+    }
+
+    /// A batch that lost every row needs no executor and passes through.
+    fn start_batch(&mut self, index: usize, now: Nanos) -> Result<bool, ExecutorDied> {
         let Self { slots, memory, executor, is_busy, is_dead, .. } = self;
         let (slot, memory) = (&mut slots[index], &mut memory[index]);
         let model = slot.action().expect("a ready slot has an action").model;
@@ -128,22 +163,23 @@ impl<E: Executor> Gpu<E> {
         let mut lens = std::mem::take(&mut memory.lens);
         lens.clear();
         lens.extend(slot.executing().map(|task| task.input_bytes));
-        let submitted = executor.submit(Job {
+        let submitted = executor.submit(Job::Infer(BatchJob {
             slot: index,
             model: model.local,
             rows: rows.expect("a ready batch has no row lent"),
             stride: model.input_bytes,
             lens,
             outputs,
-        });
+        }));
         (*is_busy, *is_dead) = (submitted.is_ok(), submitted.is_err());
         submitted.map(|()| true)
     }
 
-    /// Takes out a batch that can no longer start in time and of which no outcome has been sent:
+    /// Takes out an action that can no longer start in time and of which no outcome has been sent:
     /// one that waits for a batch slot or for the executor.
     pub(crate) fn pop_expired(&mut self, now: Nanos) -> Option<Action> {
-        self.actions.pop_expired(now).or_else(|| {
+        let waiting = self.actions.pop_expired(now);
+        waiting.or_else(|| self.residency.waiting().pop_expired(now)).or_else(|| {
             let expired = |slot: &&mut BatchSlot| {
                 slot.phase() == Phase::Ready
                     && slot.action().is_some_and(|action| action.expired(now))
@@ -157,11 +193,13 @@ impl<E: Executor> Gpu<E> {
         self.slots.iter().any(|slot| slot.phase() == Phase::Fetching)
     }
 
-    /// Abandons the batches that are neither fetching nor executing nor being answered; returns their number.
+    /// Abandons what waits: LOADs, UNLOADs, and the batches that are neither fetching nor executing nor being answered.
+    /// Returns the number of these batches.
     pub(crate) fn abandon(&mut self) -> u64 {
         let ready = self.slots.iter_mut().filter(|slot| slot.phase() == Phase::Ready);
         let mut given_up: Vec<Action> = ready.map(BatchSlot::give_back).collect();
         given_up.extend(std::iter::from_fn(|| self.actions.pop()));
+        while self.residency.waiting().pop().is_some() {}
         let abandoned = given_up.len() as u64;
         given_up.into_iter().for_each(|action| self.actions.recycle(action.tasks));
         abandoned
@@ -174,13 +212,15 @@ impl<E: Executor> Gpu<E> {
             Phase::Ready => slot.action().map(Action::expires_at),
             _ => None,
         });
-        bounds.chain(self.actions.next_expiry()).min()
+        let waiting = [self.actions.next_expiry(), self.residency.next_expiry()];
+        bounds.chain(waiting.into_iter().flatten()).min()
     }
 
-    fn next_ready(&self) -> Option<usize> {
+    /// The ready batch that may start first, of those whose model the executor holds, and when it may.
+    fn next_ready(&self) -> Option<(usize, Nanos)> {
         let ready = self.slots.iter().enumerate().filter(|(_, slot)| slot.phase() == Phase::Ready);
-        ready
-            .min_by_key(|(_, slot)| slot.action().map(|action| action.earliest))
-            .map(|(index, _)| index)
+        let actions = ready.filter_map(|(index, slot)| Some((index, slot.action()?)));
+        let held = actions.filter(|(_, action)| self.residency.holds(action.model.local));
+        held.map(|(index, action)| (index, action.earliest)).min_by_key(|&(_, earliest)| earliest)
     }
 }

@@ -34,6 +34,7 @@ mod gpu;
 mod join;
 mod peers;
 mod reply;
+mod residency;
 mod slot;
 mod stage;
 #[cfg(test)]

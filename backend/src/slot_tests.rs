@@ -1,6 +1,7 @@
 //! Stories of one batch slot.
 
 use baton_core::ModelId;
+use baton_rdma::wire::ActionKind;
 
 use super::*;
 use crate::catalog::ServedModel;
@@ -21,13 +22,19 @@ fn fetching(frontends: &[u16]) -> BatchSlot {
         output_bytes: 8,
         input_is_fixed: true,
     };
-    let tasks = frontends
-        .iter()
-        .enumerate()
-        .map(|(i, &f)| BatchTask { id: task(f, i as u32), input_bytes: 8 });
-    let tasks = tasks.collect();
+    let batch_task = |(i, &f): (usize, &u16)| BatchTask { id: task(f, i as u32), input_bytes: 8 };
+    let tasks = frontends.iter().enumerate().map(batch_task).collect();
+    let (earliest, latest) = (Nanos(10), Nanos(50));
     let mut slot = BatchSlot::new(8);
-    slot.begin(Action { id: 1, thread: 0, model, earliest: Nanos(10), latest: Nanos(50), tasks });
+    slot.begin(Action {
+        id: 1,
+        thread: 0,
+        kind: ActionKind::Infer,
+        model,
+        earliest,
+        latest,
+        tasks,
+    });
     slot
 }
 

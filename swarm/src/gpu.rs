@@ -4,7 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use baton_backend::execute::{EngineError, Executor, ExecutorDied, Job, JobDone, checksum};
+use baton_backend::execute::{
+    BatchDone, BatchJob, EngineError, Executor, ExecutorDied, Job, JobDone, checksum,
+};
 use baton_core::{Nanos, Profile};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -53,7 +55,7 @@ struct State {
 }
 
 struct Running {
-    job: Job,
+    job: BatchJob,
     started: Nanos,
     ends: Nanos,
     fails: bool,
@@ -98,7 +100,7 @@ impl SimGpu {
         self.state.borrow_mut().dead = true;
     }
 
-    fn takes(&self, state: &mut State, job: &Job) -> Nanos {
+    fn takes(&self, state: &mut State, job: &BatchJob) -> Nanos {
         let engines = &self.machine.engines;
         let usual = self.machine.profiles[job.model.0 as usize].latency(job.inputs().len()).0;
         let extra = state.rng.random_range(0..=engines.jitter_percent);
@@ -106,7 +108,7 @@ impl SimGpu {
         Nanos(takes.min(usual + self.machine.overrun_max.0))
     }
 
-    fn note(&self, job: &Job) {
+    fn note(&self, job: &BatchJob) {
         let Machine { host, now, ledger, network, .. } = &self.machine;
         let (inputs, mut ledger) = (job.inputs(), ledger.borrow_mut());
         for row in 0..inputs.len() {
@@ -121,6 +123,7 @@ impl Executor for SimGpu {
         if state.dead {
             return Err(ExecutorDied);
         }
+        let Job::Infer(job) = job else { unreachable!("no policy loads or unloads models") };
         self.note(&job);
         let started = self.machine.now.get();
         let takes = self.takes(&mut state, &job);
@@ -149,13 +152,13 @@ impl Executor for SimGpu {
             let result = if fails { Err(failed(&job)) } else { Ok(()) };
             let clock = &self.machine.clock;
             let (started, finished) = (clock.at(started), clock.at(ends));
-            let Job { slot, lens, outputs, .. } = job;
-            JobDone { slot, lens, outputs, started, finished, result }
+            let BatchJob { slot, lens, outputs, .. } = job;
+            JobDone { batch: Some(BatchDone { slot, lens, outputs }), started, finished, result }
         }))
     }
 }
 
-fn failed(job: &Job) -> EngineError {
+fn failed(job: &BatchJob) -> EngineError {
     let problem = String::from("simulated");
     EngineError::Execute { model: job.model, batch: job.inputs().len(), problem }
 }

@@ -84,10 +84,21 @@ pub enum EngineError {
     },
 }
 
+/// What an executor is to do.
+#[derive(Debug)]
+pub enum Job {
+    /// Execute a batch.
+    Infer(BatchJob),
+    /// Load a model. One that is loaded is loaded anew.
+    Load(ModelId),
+    /// Give a model's memory back.
+    Unload(ModelId),
+}
+
 /// A batch on its way to an executor.
 #[derive(Debug)]
-pub struct Job {
-    /// The batch slot it came from; returned in [`JobDone`].
+pub struct BatchJob {
+    /// The batch slot it came from; returned in [`BatchDone`].
     pub slot: usize,
     /// The model.
     pub model: ModelId,
@@ -101,7 +112,7 @@ pub struct Job {
     pub outputs: Outputs,
 }
 
-impl Job {
+impl BatchJob {
     /// Its rows.
     pub fn inputs(&self) -> Inputs<'_> {
         Inputs::new(&self.rows, self.stride, &self.lens)
@@ -110,13 +121,20 @@ impl Job {
 
 /// A batch that came back.
 #[derive(Debug)]
-pub struct JobDone {
-    /// From the [`Job`].
+pub struct BatchDone {
+    /// From the [`BatchJob`].
     pub slot: usize,
-    /// From the [`Job`], to be used again.
+    /// From the [`BatchJob`], to be used again.
     pub lens: Vec<u32>,
-    /// From the [`Job`], filled if `result` is `Ok`.
+    /// From the [`BatchJob`], filled if it was executed.
     pub outputs: Outputs,
+}
+
+/// A job that came back.
+#[derive(Debug)]
+pub struct JobDone {
+    /// The batch; `None` for a LOAD or an UNLOAD.
+    pub batch: Option<BatchDone>,
     /// Measured start.
     pub started: Nanos,
     /// Measured end.

@@ -11,7 +11,10 @@ use baton_core::{ModelId, Nanos, Profile};
 use baton_topo::{Agent, Clock, EngineSpec, ModelSpec, Placement, Waker, park_thread, run};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::{Engine, EngineError, Engines, Executor, ExecutorDied, Inputs, Job, JobDone, measure};
+use super::{
+    BatchDone, BatchJob, Engine, EngineError, Engines, Executor, ExecutorDied, Inputs, Job,
+    JobDone, measure,
+};
 
 /// Where an executor's thread runs, and what it needs to know about the process.
 #[derive(Clone, Debug)]
@@ -63,11 +66,8 @@ impl ThreadExecutor {
                 let mut agent = ExecutorAgent {
                     engines: Engines::new(placing.clock, placing.seed),
                     clock: placing.clock,
-                    loading: Some(Loading {
-                        models,
-                        measure: placing.measure,
-                        report: started_out,
-                    }),
+                    loading: Some(Loading { measure: placing.measure, report: started_out }),
+                    models,
                     jobs: jobs_in,
                     done: done_out,
                     waker: Waker::for_current_thread(),
@@ -130,7 +130,6 @@ impl Drop for ThreadExecutor {
 
 /// What the thread does first.
 struct Loading {
-    models: Vec<ModelSpec>,
     measure: bool,
     report: Sender<Result<(Waker, Measured), EngineError>>,
 }
@@ -140,6 +139,8 @@ struct ExecutorAgent {
     engines: Engines,
     clock: Clock,
     loading: Option<Loading>,
+    /// What it loads at its start, and when it is asked to.
+    models: Vec<ModelSpec>,
     jobs: Receiver<Job>,
     done: Sender<JobDone>,
     /// This thread's.
@@ -154,7 +155,7 @@ impl ExecutorAgent {
     /// is what will be.
     fn load(&mut self, loading: &Loading) -> Result<Measured, EngineError> {
         let mut measured = Vec::new();
-        for spec in &loading.models {
+        for spec in &self.models {
             self.engines.load(spec)?;
             if loading.measure && matches!(spec.engine, EngineSpec::Onnx { .. }) {
                 measured.push((spec.id, measure(&mut self.engines, spec, self.clock)?));
@@ -164,14 +165,29 @@ impl ExecutorAgent {
     }
 
     fn execute(&mut self, job: Job) {
-        let Job { slot, model, rows, stride, lens, mut outputs } = job;
         let started = self.clock.now();
-        let result = self.engines.execute(model, Inputs::new(&rows, stride, &lens), &mut outputs);
+        let (batch, result) = match job {
+            Job::Infer(batch) => self.infer(batch),
+            Job::Load(model) => (None, self.load_one(model)),
+            Job::Unload(model) => {
+                self.engines.unload(model);
+                (None, Ok(()))
+            }
+        };
         let finished = self.clock.now();
-        drop(rows);
-        self.closed |=
-            self.done.send(JobDone { slot, lens, outputs, started, finished, result }).is_err();
+        self.closed |= self.done.send(JobDone { batch, started, finished, result }).is_err();
         self.owner.wake();
+    }
+
+    fn infer(&mut self, job: BatchJob) -> (Option<BatchDone>, Result<(), EngineError>) {
+        let BatchJob { slot, model, rows, stride, lens, mut outputs } = job;
+        let result = self.engines.execute(model, Inputs::new(&rows, stride, &lens), &mut outputs);
+        (Some(BatchDone { slot, lens, outputs }), result)
+    }
+
+    fn load_one(&mut self, model: ModelId) -> Result<(), EngineError> {
+        let spec = self.models.iter().find(|spec| spec.id == model);
+        self.engines.load(spec.expect("the worker admits actions on these models only"))
     }
 }
 
@@ -242,13 +258,14 @@ mod tests {
         let mut outputs = Outputs::default();
         outputs.reset(2, 8);
         let lens = vec![4; 2];
-        let job = Job { slot: 3, model: ModelId(0), rows, stride: 4, lens, outputs };
-        executor.submit(job).unwrap();
+        let job = BatchJob { slot: 3, model: ModelId(0), rows, stride: 4, lens, outputs };
+        executor.submit(Job::Infer(job)).unwrap();
         woken.recv_timeout(Duration::from_secs(10)).expect("the owner is woken");
         let done = executor.poll().unwrap().expect("finished before the wake-up");
-        assert_eq!((done.slot, done.result), (3, Ok(())));
+        let batch = done.batch.expect("it was one");
+        assert_eq!((batch.slot, done.result), (3, Ok(())));
         assert!(done.finished - done.started >= spec.profile.latency(2));
-        let answers = [0, 1].map(|row| done.outputs.row(row));
+        let answers = [0, 1].map(|row| batch.outputs.row(row));
         assert_eq!(answers, [Ok(&checksum(&[0; 4])[..]), Ok(&checksum(&[1; 4])[..])]);
         assert!(inputs.lend(0, 4).is_some(), "the rows are free again");
     }

@@ -131,7 +131,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 return self.refuse_action(thread, wire, now);
             }
         };
-        let queue = &mut self.gpus[admitted.gpu].actions;
+        let queue = self.gpus[admitted.gpu].queue(admitted.kind);
         if queue.is_full() {
             self.counters.plans_queue_full += 1;
             return self.refuse_action(thread, wire, now);
@@ -141,6 +141,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         queue.push(Action {
             id: wire.action.get(),
             thread,
+            kind: admitted.kind,
             model: admitted.model,
             earliest: admitted.earliest,
             latest: admitted.latest,
@@ -151,7 +152,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     #[cold]
     fn count_refusal(&mut self, refusal: Refusal, action: &WireAction) {
         match refusal {
-            // Comes and goes with frontends; the scheduler actions again.
+            // Comes and goes with frontends; the scheduler plans again.
             Refusal::UnknownFrontend => return self.counters.plans_early += 1,
             _ => tracing::warn!(action = action.action.get(), ?refusal, "refused an action"),
         }

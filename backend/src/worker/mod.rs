@@ -9,6 +9,7 @@ mod intake;
 mod report;
 
 use baton_core::Nanos;
+use baton_rdma::wire::{ActionKind, ActionStatus};
 use baton_rdma::{Backoff, Events, Read, Transport};
 use baton_topo::{Agent, AwakeTime, Waker};
 
@@ -24,7 +25,6 @@ use crate::peers::Peers;
 use crate::reply::{LOOK, RETRY_AFTER};
 use crate::slot::Phase;
 use crate::stage::Stage;
-use baton_rdma::wire::ActionStatus;
 use end::End;
 
 /// The I/O agent.
@@ -169,9 +169,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         for index in 0..self.gpus.len() {
             match self.gpus[index].collect() {
                 Ok(None) => continue,
-                Ok(Some(done)) => {
-                    if let Err(error) = done.result {
-                        tracing::error!(gpu = index, %error, "a batch failed");
+                Ok(Some((done, other))) => {
+                    if let Err(error) = &done.result {
+                        tracing::error!(gpu = index, %error, "an action failed");
+                    }
+                    if let Some(action) = other {
+                        self.report_other(index, &action, &done, now);
                     }
                 }
                 Err(_) => self.finish(Err(BackendError::ExecutorDied(index)), now),
@@ -186,9 +189,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let mut expired = 0;
         for index in 0..self.gpus.len() {
             while let Some(action) = self.gpus[index].pop_expired(now) {
-                self.counters.batches_expired += 1;
+                match action.kind {
+                    ActionKind::Infer => self.counters.batches_expired += 1,
+                    ActionKind::Load | ActionKind::Unload => self.counters.loads_expired += 1,
+                }
                 self.report(index, &action, 0, ActionStatus::Expired, (now, now), now);
-                self.gpus[index].actions.recycle(action.tasks);
+                self.gpus[index].queue(action.kind).recycle(action.tasks);
                 expired += 1;
             }
         }

@@ -3,12 +3,12 @@
 
 use baton_core::Nanos;
 use baton_rdma::Transport;
-use baton_rdma::wire::{Action as WireAction, ActionDone, ActionStatus};
+use baton_rdma::wire::{Action as WireAction, ActionDone, ActionKind, ActionStatus};
 
 use super::Worker;
 use crate::action::Action;
 use crate::error::BackendError;
-use crate::execute::Executor;
+use crate::execute::{Executor, JobDone};
 use crate::reply::{self, Stamp};
 
 impl<T: Transport, E: Executor> Worker<T, E> {
@@ -43,7 +43,19 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         true
     }
 
-    /// Reports a batch's result to the ModelThread; `span` is its execution on our clock.
+    /// Reports how a LOAD or an UNLOAD went.
+    pub(super) fn report_other(&mut self, gpu: usize, action: &Action, done: &JobDone, now: Nanos) {
+        let counters = &mut self.counters;
+        let (counter, status) = match (&done.result, action.kind) {
+            (Err(_), _) => (&mut counters.load_errors, ActionStatus::EngineError),
+            (Ok(()), ActionKind::Unload) => (&mut counters.unloads, ActionStatus::Executed),
+            (Ok(()), _) => (&mut counters.loads, ActionStatus::Executed),
+        };
+        *counter += 1;
+        self.report(gpu, action, 0, status, (done.started, done.finished), now);
+    }
+
+    /// Reports an action's result to the ModelThread; `span` is its execution on our clock.
     pub(super) fn report(
         &mut self,
         gpu: usize,

@@ -3,12 +3,16 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use baton_backend::execute::{EngineError, Executor, ExecutorDied, Job, JobDone, checksum};
+use baton_backend::execute::{
+    BatchDone, BatchJob, EngineError, Executor, ExecutorDied, Job, JobDone, checksum,
+};
 use baton_core::Nanos;
 
 #[derive(Default)]
 struct Inner {
-    job: Option<Job>,
+    job: Option<BatchJob>,
+    /// A LOAD or an UNLOAD that the executor has.
+    other: Option<Job>,
     done: Option<JobDone>,
     is_dead: bool,
 }
@@ -43,23 +47,57 @@ impl Hand {
         inner.done = Some(done(job, started, finished, Err(error)));
     }
 
+    /// The LOAD or UNLOAD being executed, and this process's id of its model.
+    pub(crate) fn other(&self) -> Option<(&'static str, u32)> {
+        match self.0.borrow().other.as_ref()? {
+            Job::Load(model) => Some(("load", model.0)),
+            Job::Unload(model) => Some(("unload", model.0)),
+            Job::Infer(_) => unreachable!("batches are kept apart"),
+        }
+    }
+
+    /// The LOAD or UNLOAD has been executed at this moment, or has failed.
+    pub(crate) fn finish_other(&self, at: Nanos, succeeded: bool) {
+        let mut inner = self.0.borrow_mut();
+        inner.other.take().expect("a LOAD or UNLOAD is executing");
+        let problem = || EngineError::Load {
+            model: "resnet50".into(),
+            file: "resnet50.onnx".into(),
+            problem: "no memory".into(),
+            fix: "use a smaller one".into(),
+        };
+        let result = succeeded.then_some(()).ok_or_else(problem);
+        inner.done = Some(JobDone { batch: None, started: at, finished: at, result });
+    }
+
     /// The executor's thread dies.
     pub(crate) fn die(&self) {
         self.0.borrow_mut().is_dead = true;
     }
 }
 
-fn done(job: Job, started: Nanos, finished: Nanos, result: Result<(), EngineError>) -> JobDone {
-    let Job { slot, lens, outputs, .. } = job;
-    JobDone { slot, lens, outputs, started, finished, result }
+fn done(
+    job: BatchJob,
+    started: Nanos,
+    finished: Nanos,
+    result: Result<(), EngineError>,
+) -> JobDone {
+    let BatchJob { slot, lens, outputs, .. } = job;
+    JobDone { batch: Some(BatchDone { slot, lens, outputs }), started, finished, result }
 }
 
 impl Executor for Hand {
     fn submit(&mut self, job: Job) -> Result<(), ExecutorDied> {
         let mut inner = self.0.borrow_mut();
-        assert!(inner.job.is_none() && inner.done.is_none(), "one batch at a time");
-        assert!(!job.inputs().is_empty());
-        inner.job = Some(job);
+        let is_idle = inner.job.is_none() && inner.other.is_none() && inner.done.is_none();
+        assert!(is_idle, "one job at a time");
+        match job {
+            Job::Infer(batch) => {
+                assert!(!batch.inputs().is_empty());
+                inner.job = Some(batch);
+            }
+            other => inner.other = Some(other),
+        }
         Ok(())
     }
 

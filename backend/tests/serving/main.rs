@@ -6,6 +6,7 @@
 mod actions;
 mod hand;
 mod join;
+mod loading;
 mod party;
 mod patience;
 mod process;

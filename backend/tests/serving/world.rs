@@ -319,6 +319,11 @@ impl World {
         side
     }
 
+    /// Sends a LOAD (1) or an UNLOAD (2); returns its number.
+    pub(crate) fn change(&mut self, kind: u8) -> u64 {
+        self.infer(&ActionSpec { kind, ..ActionSpec::default() }, &[])
+    }
+
     /// Sends an action; returns its batch number.
     pub(crate) fn infer(&mut self, spec: &ActionSpec, tasks: &[TaskId]) -> u64 {
         let batch = self.next_batch;
