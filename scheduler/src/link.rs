@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use baton_core::{
-    BackendId, FrontendId, Gpu, GpuUpdate, Grant, ModelId, Nanos, Profile, SubclusterId,
+    BackendId, FrontendId, Gpu, GpuUpdate, Grant, ModelId, Nanos, Patience, Profile, SubclusterId,
 };
 use baton_topo::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
@@ -64,6 +64,8 @@ pub enum ModelCommand {
         model: ModelId,
         /// As measured.
         profile: Profile,
+        /// Of the profile.
+        patience: Patience,
     },
     /// A model will come from another ModelThread, and after it what still arrives there for it.
     Adopt {

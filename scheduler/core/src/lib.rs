@@ -43,6 +43,7 @@ pub use model::batch::Batch;
 pub use model::rate::{Rate, RateMeter};
 pub use model::sink::ModelSink;
 pub use model::{ModelConfig, ModelCounters, ModelState};
+pub use policy::patience::Patience;
 pub use policy::{
     Deferral, Floor, Order, Policy, Prefer, Rules, UnknownName, WORTH_DROPPING, WORTH_WAITING,
 };

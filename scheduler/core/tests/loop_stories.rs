@@ -2,7 +2,7 @@
 //! hardware is slower than its profile, or does not always take the same time.
 mod world;
 
-use baton_core::{ModelConfig, ModelId, Nanos, NetworkDelay, Policy, Slowdown};
+use baton_core::{ModelConfig, ModelId, Nanos, NetworkDelay, Patience, Policy, Slowdown};
 use world::{Load, Rng, World, linear, ms, profile};
 
 /// ResNet50 of Symphony's Table 4, on eight slots.
@@ -105,7 +105,9 @@ fn a_model_once_found_too_slow_is_tried_again() {
 fn a_profile_replaced_at_run_time_shapes_the_next_batch() {
     let config = linear(Policy::Symphony, 1.0, 5.0, 20.0);
     let mut world = World::new(vec![ModelConfig { id: ModelId(0), ..config }], 1);
-    world.models[0].set_profile(profile(2.0, 6.0, 3)); // ℓ(1) = 8, ℓ(2) = 10, at most 3
+    let slower = profile(2.0, 6.0, 3); // ℓ(1) = 8, ℓ(2) = 10, at most 3
+    let patience = Patience::new(&slower);
+    world.models[0].set_profile(slower, patience);
     world.arrives(0, 1, 0.0, 20.0);
     world.run(9.9);
     assert_eq!(world.sizes(), []);

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use baton_core::{
     Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, Slowdown, TaskId,
-    Unserved,
+    ModelSink, ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer, Profile, Request,
+    Slowdown, TaskId, Unserved,
 };
 use naive::{Naive, Start};
 use proptest::prelude::*;
@@ -167,7 +167,9 @@ impl Pair {
         let scale = |latency: &Nanos| Nanos(latency.0 * percent / 100);
         let table: Vec<Nanos> = self.naive.config.profile.table().iter().map(scale).collect();
         self.naive.config.profile = Profile::from_table(&table).expect("scaling keeps the order");
-        self.model.set_profile(self.naive.config.profile.clone());
+        let profile = self.naive.config.profile.clone();
+        let patience = Patience::new(&profile);
+        self.model.set_profile(profile, patience);
         self.naive.retarget(self.model.latency());
         self.refresh();
     }

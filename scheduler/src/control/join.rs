@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use baton_core::{FrontendId, ModelId, Nanos, Profile, SubclusterId, TaskId};
+use baton_core::{FrontendId, ModelId, Nanos, Patience, Profile, SubclusterId, TaskId};
 use baton_rdma::wire::{
     JoinAck, JoinBackend, JoinFrontend, PeerUp, ProfileDesc, RefuseCode, Role, SlabDesc, WireAddr,
 };
@@ -177,7 +177,12 @@ impl<T: Transport> ControlThread<T> {
             }
             self.profiles.insert(model, profile.clone());
             let model = ModelId(model);
-            self.tell_model_threads(|| ModelCommand::Profile { model, profile: profile.clone() });
+            let patience = Patience::new(&profile);
+            self.tell_model_threads(|| ModelCommand::Profile {
+                model,
+                profile: profile.clone(),
+                patience: patience.clone(),
+            });
         }
     }
 

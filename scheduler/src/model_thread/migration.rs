@@ -8,8 +8,8 @@ use std::mem;
 
 use baton_core::{
     DropReason, FrontendId, Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
-    NetworkDelay, Policy, Prefer, Profile, Quota, Request, Slowdown, SubclusterId, TaskId,
-    Unserved,
+    NetworkDelay, Patience, Policy, Prefer, Profile, Quota, Request, Slowdown, SubclusterId,
+    TaskId, Unserved,
 };
 use baton_rdma::Transport;
 
@@ -32,7 +32,7 @@ pub(super) struct Arrival {
     come: bool,
     /// What happened while it was on its way: frontends that went, and a profile.
     lost: Vec<FrontendId>,
-    profile: Option<Profile>,
+    profile: Option<(Profile, Patience)>,
 }
 
 impl Arrival {
@@ -149,10 +149,16 @@ impl<T: Transport> ModelThread<T> {
     }
 
     /// What a model that was under way has missed.
-    fn update(&mut self, now: Nanos, at: usize, lost: &[FrontendId], profile: Option<Profile>) {
+    fn update(
+        &mut self,
+        now: Nanos,
+        at: usize,
+        lost: &[FrontendId],
+        profile: Option<(Profile, Patience)>,
+    ) {
         let state = &mut self.models[at].state;
-        if let Some(profile) = profile {
-            state.set_profile(profile);
+        if let Some((profile, patience)) = profile {
+            state.set_profile(profile, patience);
         }
         for &frontend in lost {
             state.on_frontend_lost(now, frontend, &mut self.out);
@@ -190,12 +196,12 @@ impl<T: Transport> ModelThread<T> {
         }
     }
 
-    pub(super) fn on_profile(&mut self, model: ModelId, profile: Profile) {
+    pub(super) fn on_profile(&mut self, model: ModelId, profile: Profile, patience: Patience) {
         if let Some(at) = self.resident(model.0) {
-            self.models[at].state.set_profile(profile);
+            self.models[at].state.set_profile(profile, patience);
         } else if let Some(arrival) = self.arrivals.iter_mut().find(|a| a.model == model && !a.come)
         {
-            arrival.profile = Some(profile);
+            arrival.profile = Some((profile, patience));
         }
     }
 

@@ -187,8 +187,8 @@ impl<T: Transport> ModelThread<T> {
                     self.drop_unserved(now, subcluster);
                 }
             }
-            ModelCommand::Profile { model, profile } => {
-                self.on_profile(model, profile);
+            ModelCommand::Profile { model, profile, patience } => {
+                self.on_profile(model, profile, patience);
             }
             ModelCommand::Adopt { model, from } => self.arrivals.push(Arrival::new(model, from)),
             ModelCommand::Release { model, to } => self.release(now, model, to),

@@ -60,21 +60,6 @@ impl Latency {
         self.scaled(self.profile.beta())
     }
 
-    /// See [`Profile::patience`].
-    pub fn patience(&self, batch: u32) -> u32 {
-        self.profile.patience(batch)
-    }
-
-    /// See [`Profile::content`].
-    pub fn content(&self) -> u32 {
-        self.profile.content()
-    }
-
-    /// See [`Profile::longest_patience`].
-    pub fn longest_patience(&self, batch: u32) -> u32 {
-        self.profile.longest_patience(batch)
-    }
-
     /// Largest batch.
     pub fn batch_max(&self) -> u32 {
         self.profile.batch_max()

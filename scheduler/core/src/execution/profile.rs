@@ -5,7 +5,6 @@
 
 use alloc::vec::Vec;
 
-use crate::policy::WORTH_WAITING;
 use crate::units::time::Nanos;
 
 /// Largest batch any profile may describe; bounds every per-batch array in the system.
@@ -14,20 +13,11 @@ pub const BATCH_MAX: u32 = 1024;
 /// Largest ℓ a profile may give. Longer ones come from no GPU, and sums of them would not fit.
 const LATENCY_MAX: Nanos = Nanos::from_millis(3_600_000);
 
-/// Patience is counted in sixteenths of a task.
-pub(crate) const PARTS: u32 = 16;
-
 /// ℓ(b) for b = 1..=`batch_max`, monotone in b.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Profile {
     /// `table[b - 1]` = ℓ(b).
     table: Vec<Nanos>,
-    /// `patience[b - 1]`: see [`Profile::patience`].
-    patience: Vec<u32>,
-    /// See [`Profile::content`].
-    content: u32,
-    /// `longest_patience[b - 1]`: see [`Profile::longest_patience`].
-    longest_patience: Vec<u32>,
 }
 
 /// Why a table is no latency profile.
@@ -84,15 +74,7 @@ impl Profile {
         if table.last().is_some_and(|&longest| longest > LATENCY_MAX) {
             return Err(ProfileError::TooLong);
         }
-        let patience: Vec<u32> = (1..=table.len()).map(|batch| patience(table, batch)).collect();
-        let grow = patience.iter().position(|&tasks| tasks == u32::MAX);
-        let grow = grow.expect("nothing makes the largest batch cheaper");
-        let longest = |longest: &mut u32, &tasks: &u32| {
-            *longest = tasks.max(*longest);
-            Some(*longest)
-        };
-        let longest_patience = patience[..grow].iter().scan(0, longest).collect();
-        Ok(Self { table: table.to_vec(), patience, content: grow as u32 + 1, longest_patience })
+        Ok(Self { table: table.to_vec() })
     }
 
     /// ℓ(b) = α·b + β (Symphony §3.1) for b = 1..=`batch_max`.
@@ -118,26 +100,6 @@ impl Profile {
         self.table[(batch.max(1) as usize - 1).min(last)]
     }
 
-    /// How many further tasks, in [`PARTS`] of a task, it takes until a batch of this size is
-    /// dearer by 1/16 ([`WORTH_WAITING`]) than the larger one; ℓ is a line between whole tasks.
-    /// [`u32::MAX`] if no number of them is enough.
-    pub fn patience(&self, batch: u32) -> u32 {
-        let last = self.patience.len() - 1;
-        self.patience[(batch.max(1) as usize - 1).min(last)]
-    }
-
-    /// The smallest batch that no larger one makes look dear.
-    pub fn content(&self) -> u32 {
-        self.content
-    }
-
-    /// The patience of the most patient batch of at most this size and smaller than
-    /// [`Profile::content`]; 0 if there is none.
-    pub fn longest_patience(&self, batch: u32) -> u32 {
-        let at = (batch as usize).min(self.longest_patience.len());
-        at.checked_sub(1).map_or(0, |last| self.longest_patience[last])
-    }
-
     /// ℓ(1), ℓ(2), … as a slice.
     pub fn table(&self) -> &[Nanos] {
         &self.table
@@ -154,22 +116,6 @@ impl Profile {
         let steps = u64::from(self.batch_max().max(2)) - 1;
         Nanos((self.latency(self.batch_max()) - self.latency(1)).0 / steps)
     }
-}
-
-/// See [`Profile::patience`].
-fn patience(table: &[Nanos], batch: usize) -> u32 {
-    let cost = |b: usize| i128::from(table[b - 1].0);
-    let worth = i128::from(WORTH_WAITING);
-    // By how much ℓ(b')/b' · 17/16 exceeds ℓ(b)/b, without division; linear where ℓ is
-    let excess = |larger: usize| {
-        cost(larger) * batch as i128 * (worth + 1) - cost(batch) * larger as i128 * worth
-    };
-    let Some(enough) = (batch + 1..=table.len()).find(|&larger| excess(larger) < 0) else {
-        return u32::MAX;
-    };
-    let (before, after) = (excess(enough - 1), excess(enough));
-    let parts = i128::from(PARTS);
-    (parts * (enough - 1 - batch) as i128 + parts * before / (before - after)) as u32
 }
 
 #[cfg(test)]
@@ -212,33 +158,9 @@ mod tests {
     }
 
     #[test]
-    fn patience_grows_as_batches_become_efficient() {
-        let profile = Profile::linear(MS, MS.times(8), 64).unwrap();
-        let patience = |batch| f64::from(profile.patience(batch)) / f64::from(PARTS);
-        // ms for each task: 9 at 1, 16/17 of it at 1.07; 1.5 at 16, 1.41 at 19.4; 1.25 at 32,
-        // 1.18 at 45.3.
-        assert_eq!([1, 16, 32].map(patience), [0.0625, 3.375, 13.3125]);
-        assert_eq!(profile.patience(63), u32::MAX, "even the largest batch saves less");
-        assert_eq!(profile.patience(64), u32::MAX);
-    }
-
-    #[test]
     fn latencies_above_an_hour_are_refused() {
         assert!(Profile::from_table(&[LATENCY_MAX]).is_ok());
         assert_eq!(Profile::from_table(&[MS, Nanos::MAX]), Err(ProfileError::TooLong));
-    }
-
-    #[test]
-    fn a_step_is_waited_for_from_far_below() {
-        let table = [2, 2, 4, 4, 4, 4].map(|ms| MS.times(ms));
-        let profile = Profile::from_table(&table).unwrap();
-        // Two tasks cost 1 ms each, three 1.33, four 1, and 4.25 would cost 16/17.
-        let patience: Vec<u32> = (1..=6).map(|batch| profile.patience(batch)).collect();
-        assert_eq!(patience, [1, 36, 3, 4, 5, u32::MAX]);
-        assert_eq!((profile.content(), profile.longest_patience(6)), (6, 36));
-        assert_eq!([0, 1, 2, 5].map(|batch| profile.longest_patience(batch)), [0, 1, 36, 36]);
-        let alone = Profile::from_table(&[MS]).unwrap();
-        assert_eq!((alone.content(), alone.longest_patience(1)), (1, 0));
     }
 
     proptest! {

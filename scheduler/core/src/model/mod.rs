@@ -28,6 +28,7 @@ use crate::model::quiet_period::QuietPeriod;
 use crate::model::rate::Rate;
 use crate::model::sink::ModelSink;
 use crate::model::sizing::Sizing;
+use crate::policy::patience::Patience;
 use crate::policy::{Order, Prefer};
 use crate::request::outcome::{DropReason, Unserved};
 use crate::request::queue::DeadlineQueue;
@@ -247,8 +248,8 @@ impl ModelState {
     }
 
     /// A backend brought its own measured profile. Larger batches than before are not used.
-    pub fn set_profile(&mut self, profile: Profile) {
-        self.sizing.set_profile(profile);
+    pub fn set_profile(&mut self, profile: Profile, patience: Patience) {
+        self.sizing.set_profile(profile, patience);
         self.quiet_period = QuietPeriod::OVER;
     }
 

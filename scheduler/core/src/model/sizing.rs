@@ -5,10 +5,11 @@
 use crate::candidate::{Candidate, Grant};
 use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
-use crate::execution::profile::{PARTS, Profile};
+use crate::execution::profile::Profile;
 use crate::model::ModelConfig;
 use crate::model::formation;
 use crate::model::rate::{Rate, RateMeter};
+use crate::policy::patience::{PARTS, Patience};
 use crate::policy::{Deferral, Floor, Rules, WORTH_DROPPING};
 use crate::units::time::Nanos;
 
@@ -47,6 +48,8 @@ pub(crate) struct Sizing {
     pub(crate) slot_wait: Nanos,
     /// [`Candidate::dispersion`].
     pub(crate) dispersion: u16,
+    /// Of the profile: what is measured since changes all batches alike.
+    patience: Patience,
     pub(crate) latency: Latency,
     pub(crate) rate: RateMeter,
 }
@@ -57,6 +60,7 @@ impl Sizing {
             slo: config.slo,
             rules: config.policy.rules(),
             network: config.network,
+            patience: Patience::new(&config.profile),
             latency: Latency::new(config.profile, config.slo),
             rate: RateMeter::new(),
             target: 1,
@@ -94,7 +98,8 @@ impl Sizing {
         }
     }
 
-    pub(crate) fn set_profile(&mut self, profile: Profile) {
+    pub(crate) fn set_profile(&mut self, profile: Profile, patience: Patience) {
+        self.patience = patience;
         self.latency.replace(profile, self.slo);
         self.resize();
     }
@@ -106,7 +111,9 @@ impl Sizing {
         }
         let latest = frontrun - self.network.jitter;
         match self.rules.deferral {
-            Deferral::Expectation => self.run_end(batch, latest).max(latest - self.patience(batch)),
+            Deferral::Expectation => {
+                self.run_end(batch, latest).max(latest - self.worth_waiting(batch))
+            }
             Deferral::Fill if self.waits_for_fill(batch) => latest,
             Deferral::Fill | Deferral::None => Nanos::ZERO,
         }
@@ -115,7 +122,7 @@ impl Sizing {
     /// If the tasks that arrive just now are worth waiting for: when they will have arrived, as
     /// far as is known. They are waited for during a fifth of what the first can spare.
     pub(crate) fn run_end(&self, batch: u32, latest: Nanos) -> Nanos {
-        let tasks_in_parts = self.latency.patience(batch).max(LEAST);
+        let tasks_in_parts = self.patience.of(batch).max(LEAST);
         if !self.rate.runs_beyond(tasks_in_parts, PARTS) {
             return Nanos::ZERO;
         }
@@ -172,7 +179,7 @@ impl Sizing {
         let size = self.content().min(self.target.max(2 * batch)).min(self.most);
         let most_patient = match self.rules.deferral {
             Deferral::Expectation if self.rate.rate().is_some() => {
-                self.lasting(self.latency.longest_patience(size))
+                self.lasting(self.patience.longest(size))
             }
             _ => Nanos::ZERO,
         };
@@ -189,7 +196,7 @@ impl Sizing {
         match (self.rules.deferral, self.rate.rate()) {
             (Deferral::None, _) => 1,
             (_, None) => most,
-            (Deferral::Expectation, Some(_)) => self.latency.content(),
+            (Deferral::Expectation, Some(_)) => self.patience.content(),
             (Deferral::Fill, Some(rate)) => {
                 let enough = rate.arrivals_in(self.latency.beta());
                 u32::try_from(enough).map_or(most, |enough| most.min(enough.saturating_add(1)))
@@ -199,9 +206,9 @@ impl Sizing {
 
     /// Waiting no longer than this adds too few tasks to be worth it. Without an estimate of the
     /// traffic the deadline alone decides.
-    fn patience(&self, batch: u32) -> Nanos {
+    fn worth_waiting(&self, batch: u32) -> Nanos {
         match self.rate.rate() {
-            Some(_) => self.lasting(self.latency.patience(batch)),
+            Some(_) => self.lasting(self.patience.of(batch)),
             None => Nanos::ZERO,
         }
     }

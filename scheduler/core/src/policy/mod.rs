@@ -6,6 +6,7 @@
 
 mod baton;
 mod eager;
+pub(crate) mod patience;
 mod symphony;
 
 use core::fmt;
