@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// A file that is longer says two things.
 const FILE_LINES_MAX: usize = 450;
+/// A longer function is two; most have less than half as many lines.
+const FUNCTION_LINES_MAX: usize = 50;
 
 /// Folders that are not ours, or not sources.
 const SKIPPED: [&str; 3] = ["target", ".git", "fuzz"];
@@ -79,6 +81,11 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Tests hold tables, which have as many lines as they need.
+fn is_test(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "tests")
+}
+
 /// Every file below the folder whose name ends so.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
@@ -140,12 +147,52 @@ fn no_file_is_longer_than_a_reader_keeps_in_mind() {
     assert!(long.is_empty(), "more than {FILE_LINES_MAX} lines: {long:?}");
 }
 
+/// The functions of a formatted source: name, first line, how many lines.
+fn functions(text: &str) -> Vec<(String, usize, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let begins = |line: &str| {
+        let words = line.trim_start().split(|c: char| !c.is_alphanumeric() && c != '_');
+        let mut words = words.skip_while(|word| *word != "fn").skip(1);
+        let is_item = ["pub", "fn", "const", "unsafe", "extern"]
+            .into_iter()
+            .any(|start| line.trim_start().starts_with(start));
+        words.next().filter(|_| is_item).map(str::to_owned)
+    };
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(name) = begins(line) else { continue };
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let ends = |line: &&str| line.strip_prefix(indent).is_some_and(|rest| rest == "}");
+        let signature = lines[at..].iter().find(|line| line.ends_with(['{', '}', ';']));
+        let has_lines = signature.is_some_and(|line| line.ends_with('{'));
+        let last = lines[at..].iter().position(ends).filter(|_| has_lines);
+        found.extend(last.map(|last| (name, at + 1, last + 1)));
+    }
+    found
+}
+
+#[test]
+fn no_function_is_longer_than_a_page() {
+    let sources = files(root(), ".rs");
+    let mut long = Vec::new();
+    let mut seen = 0;
+    for path in sources.iter().filter(|path| !is_test(path)) {
+        let functions = functions(&read(path));
+        seen += functions.len();
+        let too_long = functions.into_iter().filter(|function| function.2 > FUNCTION_LINES_MAX);
+        long.extend(too_long.map(|(name, line, lines)| {
+            format!("{}:{line}: {name} has {lines} lines", path.display())
+        }));
+    }
+    assert!(seen > 3_000, "the scan sees the functions, of which it found {seen}");
+    assert!(long.is_empty(), "more than {FUNCTION_LINES_MAX} lines:\n{}", long.join("\n"));
+}
+
 #[test]
 fn a_module_with_children_is_a_mod_file() {
     let beside: Vec<_> =
         files(root(), ".rs").into_iter().filter(|file| file.with_extension("").is_dir()).collect();
-    let of_sources = |path: &&PathBuf| !path.components().any(|part| part.as_os_str() == "tests");
-    let beside: Vec<_> = beside.iter().filter(of_sources).collect();
+    let beside: Vec<_> = beside.iter().filter(|path| !is_test(path)).collect();
     assert!(beside.is_empty(), "move each to mod.rs in the folder of its name: {beside:?}");
 }
 

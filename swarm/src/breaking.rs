@@ -29,7 +29,15 @@ impl Run {
         self.world.trace.event(self.world.now, format_args!("FAULT {fault:?}"));
         self.faults += 1;
         let (holds, long) = fault.holds();
-        let noticed = match fault {
+        self.excuse(holds, long + self.noticed_after(&fault));
+        if let Some(fault) = self.break_time(fault) {
+            self.break_member(fault);
+        }
+    }
+
+    /// How long after a fault everybody knows of it.
+    fn noticed_after(&self, fault: &Fault) -> Nanos {
+        match fault {
             Fault::Vanish(..) | Fault::Freeze(..) | Fault::FreezeThread(..) => {
                 notice(&self.plan.cluster)
             }
@@ -38,23 +46,18 @@ impl Run {
             // Whoever is not told finds out by asking.
             Fault::Cut(.., false) => self.plan.link.patience.times(2),
             _ => Nanos::ZERO,
-        };
-        self.excuse(holds, long + noticed);
+        }
+    }
+
+    /// What stops, slows or separates for a time; returns a fault of another kind.
+    fn break_time(&mut self, fault: Fault) -> Option<Fault> {
         let now = self.world.now;
         match fault {
-            Fault::Kill(who, again) => self.kill(who, false, again),
-            Fault::Stop(again) => {
-                let Some(process) = &self.world.scheduler else { return };
-                process.assembly.stop_serving();
-                let step = Step::Stopping(process.host, now + STOP_TIMEOUT, again);
-                self.at(now, step);
-            }
-            Fault::Vanish(who, again) => self.kill(who, true, Some(again)),
             Fault::Freeze(who, long) => self.freeze(who, now + long),
             Fault::FreezeBoth(a, b, long) => self.freeze_both([a, b], now + long),
             Fault::FreezeAll(long) => self.freeze_everybody(now + long),
             Fault::FreezeThread(thread, long) => {
-                let Some(process) = &mut self.world.scheduler else { return };
+                let process = self.world.scheduler.as_mut()?;
                 let threads = process.lines().count();
                 let line = process.lines_mut().nth(thread % threads);
                 line.expect("there are so many").freeze(now + long);
@@ -63,11 +66,6 @@ impl Run {
             Fault::Partition(a, b, long) => {
                 self.wall(a, b, long);
                 self.wall(b, a, long);
-            }
-            Fault::Cut(a, b, pick, both) => {
-                if let (Some(a), Some(b)) = (self.host(a), self.host(b)) {
-                    self.world.network.cut(a, b, pick, both);
-                }
             }
             Fault::Repeat(per_mille, long) => {
                 self.world.network.repeat(per_mille);
@@ -79,6 +77,28 @@ impl Run {
             Fault::Slow(backend, gpu, percent, long) => {
                 self.with_gpu(backend, gpu, |gpu| gpu.set_pace(percent));
                 self.at(now + long, Step::Pace(backend, gpu));
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// What ends, leaves, joins or moves.
+    fn break_member(&mut self, fault: Fault) {
+        let now = self.world.now;
+        match fault {
+            Fault::Kill(who, again) => self.kill(who, false, again),
+            Fault::Stop(again) => {
+                let Some(process) = &self.world.scheduler else { return };
+                process.assembly.stop_serving();
+                let step = Step::Stopping(process.host, now + STOP_TIMEOUT, again);
+                self.at(now, step);
+            }
+            Fault::Vanish(who, again) => self.kill(who, true, Some(again)),
+            Fault::Cut(a, b, pick, both) => {
+                if let (Some(a), Some(b)) = (self.host(a), self.host(b)) {
+                    self.world.network.cut(a, b, pick, both);
+                }
             }
             Fault::EngineDies(backend, gpu) => self.with_gpu(backend, gpu, SimGpu::die),
             Fault::Leave(backend, _) => {
@@ -95,6 +115,7 @@ impl Run {
                     self.start(Who::Frontend(number));
                 }
             }
+            other => unreachable!("{other:?} lasts for a time"),
         }
     }
 

@@ -89,18 +89,44 @@ impl Words<'_> {
                 self.put(out, |w| ThreadDesc { thread: w.n32().into(), addr: w.addr() });
             }
             Kind::ModelDesc => self.put(out, Self::model_desc),
-            Kind::TensorDesc => self.put(out, |w| TensorDesc {
-                model: w.model().into(),
-                side: w.rng.random_range(0..3),
-                element: w.rng.random_range(0..16),
-                rank: w.rng.random_range(0..12),
-                reserved: 0,
-                extents: std::array::from_fn(|_| w.n32().into()),
-            }),
+            Kind::TensorDesc => self.put(out, Self::tensor_desc),
             Kind::SubclusterDesc => {
                 self.put(out, |w| SubclusterDesc { subcluster: w.n32().into() });
             }
             Kind::CatalogEnd => self.put(out, |w| CatalogEnd { scheduler_epoch: w.n64().into() }),
+            Kind::JoinFrontend
+            | Kind::SlabDesc
+            | Kind::JoinBackend
+            | Kind::ProfileDesc
+            | Kind::JoinAck
+            | Kind::Ready
+            | Kind::Leave
+            | Kind::LeaveAck
+            | Kind::PeerUp
+            | Kind::PeerDown => self.of_member_kind(kind, out),
+            Kind::Ping => drop(self.ping(out)),
+            Kind::Pong => {
+                self.put(out, |w| Pong { sent_ns: w.n64().into(), scheduler_ns: w.n64().into() });
+            }
+            Kind::Submit
+            | Kind::Cancel
+            | Kind::TaskEnd
+            | Kind::Action
+            | Kind::ActionDone
+            | Kind::Read
+            | Kind::ReadReply
+            | Kind::TaskResult => self.of_task_kind(kind, out),
+            Kind::FabricOffer
+            | Kind::FabricAnswer
+            | Kind::FabricSlab
+            | Kind::ControlOffer
+            | Kind::ControlAnswer
+            | Kind::ControlStart => self.of_fabric_kind(kind, out),
+        }
+    }
+
+    fn of_member_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
             Kind::JoinFrontend => {
                 self.put(out, |w| JoinFrontend { addr: w.addr(), slabs: w.n32().into() });
             }
@@ -123,10 +149,12 @@ impl Words<'_> {
             Kind::LeaveAck => self.put(out, |w| LeaveAck { reserved: w.n32().into() }),
             Kind::PeerUp => self.put(out, Self::peer_up),
             Kind::PeerDown => self.put(out, |w| PeerDown { frontend: w.n32().into() }),
-            Kind::Ping => drop(self.ping(out)),
-            Kind::Pong => {
-                self.put(out, |w| Pong { sent_ns: w.n64().into(), scheduler_ns: w.n64().into() });
-            }
+            other => unreachable!("{other:?} is written elsewhere"),
+        }
+    }
+
+    fn of_task_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
             Kind::Submit => self.put(out, |w| Submit {
                 task: w.task().into(),
                 deadline_ns: w.n64().into(),
@@ -138,20 +166,6 @@ impl Words<'_> {
                 self.put(out, |w| Cancel { task: w.task().into(), model: w.model().into() });
             }
             Kind::ActionDone => self.put(out, Self::batch_done),
-            Kind::TaskEnd | Kind::Action | Kind::Read | Kind::ReadReply | Kind::TaskResult => {
-                self.of_task_kind(kind, out);
-            }
-            Kind::FabricOffer
-            | Kind::FabricAnswer
-            | Kind::FabricSlab
-            | Kind::ControlOffer
-            | Kind::ControlAnswer
-            | Kind::ControlStart => self.of_fabric_kind(kind, out),
-        }
-    }
-
-    fn of_task_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
-        match kind {
             Kind::TaskEnd => self.put(out, |w| TaskEnd {
                 task: w.task().into(),
                 kind: w.rng.random(),
@@ -220,6 +234,12 @@ impl Words<'_> {
                 rkey: w.n32().into(),
                 reserved: 0.into(),
             }),
+            other => self.of_control_kind(other, out),
+        }
+    }
+
+    fn of_control_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
             Kind::ControlOffer => self.put(out, |w| ControlOffer {
                 pair: w.n32().into(),
                 first_psn: w.n32().into(),
@@ -297,6 +317,17 @@ impl Words<'_> {
             input_bytes: self.n32().into(),
             output_bytes: self.n32().into(),
             slo_ns: self.n64().into(),
+        }
+    }
+
+    fn tensor_desc(&mut self) -> TensorDesc {
+        TensorDesc {
+            model: self.model().into(),
+            side: self.rng.random_range(0..3),
+            element: self.rng.random_range(0..16),
+            rank: self.rng.random_range(0..12),
+            reserved: 0,
+            extents: std::array::from_fn(|_| self.n32().into()),
         }
     }
 
