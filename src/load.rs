@@ -1,11 +1,13 @@
 //! `baton load`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use baton_bench::load::{
-    self, Circumstances, Finished, LoadConfig, Message, Progress, Report, outcomes,
+    self, Circumstances, Finished, LoadConfig, Message, Offered, Progress, Report, outcomes,
 };
 use baton_bench::machine::StealMeter;
+use baton_sim::Scenario;
 use baton_topo::{Clock, Cluster};
 
 use crate::CommandResult;
@@ -16,6 +18,8 @@ use crate::process::stop_flag;
 
 /// Tasks per second of every model when no rate is given.
 const RATE: f64 = 10.0;
+/// How long the load lasts when nothing says so.
+const SECONDS: f64 = 10.0;
 
 /// Exit status 0 if every task had its outcome and no answer was wrong.
 pub(crate) fn run(args: &LoadArgs) -> CommandResult {
@@ -36,11 +40,12 @@ pub(crate) fn run(args: &LoadArgs) -> CommandResult {
 }
 
 fn offer(cluster: &Cluster, args: &LoadArgs) -> Result<Finished, Box<dyn std::error::Error>> {
-    let all = || cluster.models.iter().map(|model| (model.name.clone(), RATE)).collect();
+    let offered = offered(cluster, args)?;
+    let lasts = || offered.lasts().map_or(SECONDS, |lasts| lasts.as_millis_f64() / 1e3);
     let config = LoadConfig {
         scheduler: locator(cluster, args.scheduler)?,
-        rates: if args.rates.is_empty() { all() } else { args.rates.clone() },
-        seconds: args.seconds,
+        seconds: args.seconds.unwrap_or_else(lasts),
+        offered,
         seed: args.seed,
         outcomes: args.outcomes.clone(),
     };
@@ -55,6 +60,16 @@ fn offer(cluster: &Cluster, args: &LoadArgs) -> Result<Finished, Box<dyn std::er
     let finished = load::run(cluster, &config, Clock::start(), &*stop_flag()?, progress);
     live.finish();
     Ok(finished?)
+}
+
+fn offered(cluster: &Cluster, args: &LoadArgs) -> Result<Offered, Box<dyn std::error::Error>> {
+    if let Some(file) = &args.scenario {
+        let scenario = Arc::new(Scenario::load(file)?);
+        let rate = args.rps.unwrap_or(RATE * scenario.models.len() as f64);
+        return Ok(Offered::Scenario(scenario, rate));
+    }
+    let all = || cluster.models.iter().map(|model| (model.name.clone(), RATE)).collect();
+    Ok(Offered::Rates(if args.rates.is_empty() { all() } else { args.rates.clone() }))
 }
 
 fn tell(progress: &Progress) -> Result<(), Box<dyn std::error::Error>> {

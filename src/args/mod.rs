@@ -20,7 +20,7 @@ pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
     SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs,
 };
-use values::{rate, scale, seconds, transport};
+use values::{rate, requests_per_s, scale, seconds, transport};
 
 /// Deadline-aware DNN inference serving for GPU clusters.
 #[derive(Parser, Debug)]
@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Scheduler(SchedulerArgs),
     /// Run one backend of a cluster file
     Backend(BackendArgs),
-    /// Offer load: Poisson arrivals, every answer checked
+    /// Offer load, Poisson or as a scenario says, and check every answer
     Load(LoadArgs),
     /// Say what happened to a task of a load, and when
     ///
@@ -176,12 +176,18 @@ pub(crate) struct LoadArgs {
     /// The scheduler's address, if not the one in the cluster file
     #[arg(long, value_name = "ADDR")]
     pub(crate) scheduler: Option<SocketAddr>,
-    /// For how long
-    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
-    pub(crate) seconds: f64,
+    /// For how long [default: 10, or as long as the scenario lasts]
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
     /// Tasks per second of a model; repeat for several. Without any: 10 of every model
     #[arg(long = "rate", value_name = "MODEL=RATE", value_parser = rate)]
     pub(crate) rates: Vec<(String, f64)>,
+    /// Offer a scenario's load: its bursts, popularity, courses or replay, for its models
+    #[arg(long, value_name = "FILE", conflicts_with = "rates")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Tasks per second of the scenario's models together [default: 10 for each]
+    #[arg(long, value_parser = requests_per_s, requires = "scenario")]
+    pub(crate) rps: Option<f64>,
     /// Same seed, same arrivals and inputs
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,

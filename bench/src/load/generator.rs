@@ -1,14 +1,15 @@
 //! The thread that offers the load: it submits what is due and reaps what has ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use baton_client::{Client, Deadline, InputError, ModelHandle, Outcome, SubmitReason, Ticket};
 use baton_core::Nanos;
 use baton_topo::{Clock, Cluster, EngineSpec, park_thread};
 
-use super::arrivals::Arrivals;
 use super::inputs::{Expected, Inputs, Verdict};
 use super::outcomes::{Record, Writer};
+use super::schedule::{Due, Schedule};
 use super::tally::Tally;
 use super::{Finished, LoadConfig, LoadError, Progress};
 
@@ -24,20 +25,20 @@ pub(super) fn targets(
     config: &LoadConfig,
     client: &Client,
 ) -> Result<Vec<Target>, LoadError> {
-    let target = |(index, (name, _)): (usize, &(String, f64))| {
+    let target = |(index, name): (usize, &str)| {
         let handle = client.model(name)?;
         let engine = cluster
             .models
             .iter()
             .find(|model| model.name == *name)
             .map(|model| model.engine.clone())
-            .expect("check_rates has looked every name up");
+            .expect("every name was looked up");
         let row_bytes = (handle.input_bytes(), handle.output_bytes());
         let inputs = Inputs::new(&engine, row_bytes, config.seed.wrapping_add(index as u64))
-            .map_err(|source| LoadError::Inputs { name: name.clone(), source })?;
+            .map_err(|source| LoadError::Inputs { name: name.to_owned(), source })?;
         Ok(Target { handle, engine, inputs, tally: Tally::new(name) })
     };
-    config.rates.iter().enumerate().map(target).collect()
+    config.offered.models().enumerate().map(target).collect()
 }
 
 /// A model under load.
@@ -60,7 +61,7 @@ pub(super) struct Outstanding {
 pub(super) struct Generator {
     pub(super) clock: Clock,
     pub(super) targets: Vec<Target>,
-    pub(super) arrivals: Arrivals,
+    pub(super) schedule: Schedule,
     pub(super) outstanding: Vec<Outstanding>,
     pub(super) start: Nanos,
     pub(super) outcomes: Option<Writer>,
@@ -95,7 +96,7 @@ impl Generator {
     /// Sleeps until the next arrival, or until there may be something to reap.
     fn idle(&self, until: Nanos) {
         let now = self.clock.now();
-        let timeout = self.arrivals.due().min(until).min(now + REAP_INTERVAL) - now;
+        let timeout = self.schedule.next_at().min(until).min(now + REAP_INTERVAL) - now;
         if timeout > Nanos::ZERO {
             park_thread(Some(timeout));
         }
@@ -104,13 +105,13 @@ impl Generator {
     /// False if there are more arrivals than one burst takes.
     fn submit_due(&mut self, until: Nanos) -> bool {
         for _ in 0..BURST_MAX {
-            let Some((due, target)) = self.arrivals.take(until) else { return true };
-            self.submit(due, target);
+            let Some(due) = self.schedule.take(until) else { return true };
+            self.submit(due);
         }
         false
     }
 
-    fn submit(&mut self, due: Nanos, index: usize) {
+    fn submit(&mut self, Due { at: due, model: index, within }: Due) {
         let target = &mut self.targets[index];
         let number = target.tally.submitted;
         target.tally.arrival(due, self.clock.now());
@@ -124,7 +125,8 @@ impl Generator {
             }
         };
         let expected = target.inputs.fill(number, &mut input);
-        match input.submit(Deadline::Slo) {
+        let within = within.map(|within| Duration::from_nanos(within.0));
+        match input.submit(within.map_or(Deadline::Slo, Deadline::Within)) {
             Ok(ticket) => {
                 self.outstanding.push(Outstanding { ticket, target: index, due, expected });
             }

@@ -1,4 +1,4 @@
-//! The load generator: open-loop Poisson arrivals over the client library.
+//! The load generator: open-loop arrivals over the client library.
 //!
 //! One thread submits what is due, whatever became of earlier tasks, and reaps outcomes without
 //! blocking. Every arrival is counted: one that finds no free slot has failed, not vanished.
@@ -11,6 +11,7 @@ mod message;
 pub mod outcomes;
 mod reference_answers;
 mod report;
+mod schedule;
 mod table;
 mod tally;
 
@@ -29,6 +30,8 @@ pub(crate) use inputs::{Expected, Inputs, Verdict};
 pub use message::{Finished, Message, Progress};
 use outcomes::{OutcomesError, Writer};
 pub use report::{Circumstances, ModelReport, Report, Totals};
+pub use schedule::Offered;
+use schedule::Schedule;
 pub(crate) use tally::merge_reasons;
 pub use tally::{Reasons, Tally};
 
@@ -37,8 +40,8 @@ pub use tally::{Reasons, Tally};
 pub struct LoadConfig {
     /// Where the scheduler is.
     pub scheduler: SchedulerLocator,
-    /// Models of the cluster file and their tasks per second.
-    pub rates: Vec<(String, f64)>,
+    /// What to offer.
+    pub offered: Offered,
     /// For how long.
     pub seconds: f64,
     /// Same seed, same arrivals and inputs.
@@ -97,18 +100,15 @@ pub fn run(
     stop: &AtomicBool,
     mut progress: impl FnMut(&Progress),
 ) -> Result<Finished, LoadError> {
-    check_rates(cluster, &config.rates)?;
+    config.offered.check(cluster)?;
     let outcomes = config.outcomes.as_deref().map(Writer::create).transpose()?;
-    let names = config.rates.iter().map(|(name, _)| name.as_str());
-    let client = Client::connect(
-        ClientConfig::from_cluster(cluster, config.scheduler.clone()).models(names).clock(clock),
-    )?;
+    let settings = ClientConfig::from_cluster(cluster, config.scheduler.clone());
+    let client = Client::connect(settings.models(config.offered.models()).clock(clock))?;
     let targets = targets(cluster, config, &client)?;
     let start = clock.now();
-    let rates: Vec<f64> = config.rates.iter().map(|(_, rate)| *rate).collect();
-    let arrivals = Arrivals::new(&rates, config.seed, start);
+    let schedule = Schedule::new(&config.offered, config.seed, start);
     let outstanding = Vec::new();
-    let mut generator = Generator { clock, targets, arrivals, outstanding, start, outcomes };
+    let mut generator = Generator { clock, targets, schedule, outstanding, start, outcomes };
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);
     let offered = generator.offer(end, stop, &mut progress);
     let counted = client.clone();
@@ -128,17 +128,4 @@ fn carrier(counters: &TransportCounters) -> &'static str {
         (true, true, _) => "rdma and tcp",
         (false, ..) => "tcp",
     }
-}
-
-fn check_rates(cluster: &Cluster, rates: &[(String, f64)]) -> Result<(), LoadError> {
-    for (name, rate) in rates {
-        if !cluster.models.iter().any(|model| model.name == *name) {
-            let known: Vec<&str> = cluster.models.iter().map(|m| m.name.as_str()).collect();
-            return Err(LoadError::UnknownModel { name: name.clone(), known: known.join(", ") });
-        }
-        if !(0.0..=1e6).contains(rate) {
-            return Err(LoadError::Rate { name: name.clone(), rate: *rate });
-        }
-    }
-    Ok(())
 }

@@ -10,37 +10,43 @@ use crate::scenario::Scenario;
 
 /// One task of the load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Arrived {
-    pub(crate) at: Nanos,
-    pub(crate) model: u32,
-    pub(crate) deadline: Nanos,
+pub struct Arrived {
+    /// When, from the beginning of the scenario, its warm-up included.
+    pub at: Nanos,
+    /// Position of its model in [`Scenario::models`].
+    pub model: u32,
+    /// By when it should be answered, on the same clock.
+    pub deadline: Nanos,
 }
 
 /// The open-loop load of a run: depends on scenario, rate and seed, never on what is served.
 #[derive(Debug)]
-pub(crate) enum Arrivals {
+pub struct Arrivals(Source);
+
+#[derive(Debug)]
+enum Source {
     Drawn(Drawn),
     Playback(Playback),
 }
 
 impl Arrivals {
     /// `rate_rps` tasks per second in total until the scenario's end.
-    pub(crate) fn new(scenario: &Scenario, rate_rps: f64, seed: u64) -> Self {
-        match &scenario.replay {
-            None => Self::Drawn(Drawn::new(scenario, rate_rps, seed)),
+    pub fn new(scenario: &Scenario, rate_rps: f64, seed: u64) -> Self {
+        Self(match &scenario.replay {
+            None => Source::Drawn(Drawn::new(scenario, rate_rps, seed)),
             Some(replay) => {
-                Self::Playback(Playback::new(scenario, Arc::clone(replay), rate_rps, seed))
+                Source::Playback(Playback::new(scenario, Arc::clone(replay), rate_rps, seed))
             }
-        }
+        })
     }
 
     /// How many tasks of each model arrive after the warm-up: what a run with this rate and seed
     /// submits.
     pub(crate) fn counts(scenario: &Scenario, rate_rps: f64, seed: u64) -> Vec<u64> {
         let mut counts = vec![0; scenario.models.len()];
-        match Self::new(scenario, rate_rps, seed) {
-            Self::Drawn(drawn) => drawn.count(scenario.warmup, &mut counts),
-            mut played @ Self::Playback(_) => {
+        match Self::new(scenario, rate_rps, seed).0 {
+            Source::Drawn(drawn) => drawn.count(scenario.warmup, &mut counts),
+            Source::Playback(mut played) => {
                 while let Some(arrived) = played.take() {
                     counts[arrived.model as usize] += u64::from(arrived.at >= scenario.warmup);
                 }
@@ -50,18 +56,18 @@ impl Arrivals {
     }
 
     /// The moment of the next arrival; [`Nanos::MAX`] when there is none.
-    pub(crate) fn due(&self) -> Nanos {
-        match self {
-            Self::Drawn(drawn) => drawn.due(),
-            Self::Playback(playback) => playback.due(),
+    pub fn due(&self) -> Nanos {
+        match &self.0 {
+            Source::Drawn(drawn) => drawn.due(),
+            Source::Playback(playback) => playback.due(),
         }
     }
 
     /// Takes the next arrival.
-    pub(crate) fn take(&mut self) -> Option<Arrived> {
-        match self {
-            Self::Drawn(drawn) => drawn.take(),
-            Self::Playback(playback) => playback.take(),
+    pub fn take(&mut self) -> Option<Arrived> {
+        match &mut self.0 {
+            Source::Drawn(drawn) => drawn.take(),
+            Source::Playback(playback) => playback.take(),
         }
     }
 }

@@ -42,6 +42,7 @@ mod tally;
 mod vary;
 mod watch;
 
+pub use arrivals::{Arrivals, Arrived};
 pub use bound::analytic_bound_rps;
 pub use clairvoyant::{Clairvoyant, clairvoyant};
 pub use distributions::Distributions;
