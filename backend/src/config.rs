@@ -2,7 +2,7 @@
 
 use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
-use baton_topo::{Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelSpec};
+use baton_topo::{Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelSpec, ReconnectSpec};
 
 /// Batch slots per GPU slot: one each fetching, executing and replying, and one to spare, so that
 /// the next batch's inputs are on their way while an answer is slow to leave.
@@ -36,6 +36,8 @@ pub struct BackendConfig {
     /// How long the scheduler may take to appear and to let this backend in. From a cluster file: 15 s, and
     /// with etcd the leader's lease on top.
     pub join_timeout: Nanos,
+    /// The pauses between attempts to reach a scheduler.
+    pub reconnect: ReconnectSpec,
     /// How long [`crate::BackendHandle::leave`] waits for outstanding batches.
     pub leave_timeout: Nanos,
 }
@@ -103,7 +105,8 @@ impl BackendConfig {
         let scheduler = scheduler.into();
         let config = Self {
             name: spec.name.clone(),
-            join_timeout: scheduler.start_patience(),
+            join_timeout: cluster.reconnect.start + scheduler.succession(),
+            reconnect: cluster.reconnect,
             scheduler,
             subcluster: cluster.subclusters[spec.subcluster.0 as usize].clone(),
             gpus: spec.gpus,

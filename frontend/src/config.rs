@@ -7,7 +7,7 @@ use std::time::Duration;
 use baton_core::{Nanos, TaskId};
 use baton_leader::SchedulerLocator;
 use baton_rdma::TcpConfig;
-use baton_topo::{Clock, Cluster, FabricSpec, Idle, TlsSpec};
+use baton_topo::{Clock, Cluster, FabricSpec, Idle, ReconnectSpec, TlsSpec};
 
 use crate::error::ConfigError;
 
@@ -36,6 +36,7 @@ pub struct ClientConfig {
     pub(crate) lease_grace: Nanos,
     pub(crate) leave_timeout: Nanos,
     pub(crate) member_timeout: Nanos,
+    pub(crate) reconnect: ReconnectSpec,
     pub(crate) idle: Idle,
     pub(crate) core: Option<usize>,
     pub(crate) clock: Option<Clock>,
@@ -61,6 +62,7 @@ impl ClientConfig {
             lease_grace: Nanos::from_millis(1_000),
             leave_timeout: Nanos::from_millis(10_000),
             member_timeout: Nanos::from_millis(1_000),
+            reconnect: ReconnectSpec::default(),
             idle: Idle::Park,
             core: None,
             clock: None,
@@ -76,7 +78,8 @@ impl ClientConfig {
     pub fn from_cluster(cluster: &Cluster, scheduler: impl Into<SchedulerLocator>) -> Self {
         let scheduler = scheduler.into();
         Self {
-            connect_timeout: scheduler.start_patience(),
+            connect_timeout: cluster.reconnect.start + scheduler.succession(),
+            reconnect: cluster.reconnect,
             slots_per_model: cluster.frontend.slots_per_model,
             lease_grace: cluster.frontend.lease_grace,
             member_timeout: cluster.scheduler.member_timeout,
@@ -122,6 +125,13 @@ impl ClientConfig {
     /// How long [`crate::Client::leave`] waits for outstanding tasks. Default 10 s.
     pub fn leave_timeout(mut self, timeout: Duration) -> Self {
         self.leave_timeout = nanos(timeout);
+        self
+    }
+
+    /// How a client that has lost its scheduler looks for it: the pauses between attempts, and how long submits wait
+    /// after an orderly stop. Its `start` does not count here: see [`ClientConfig::connect_timeout`].
+    pub fn reconnect(mut self, spec: ReconnectSpec) -> Self {
+        self.reconnect = spec;
         self
     }
 

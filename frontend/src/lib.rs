@@ -96,7 +96,8 @@ pub use baton_rdma::wire::RefuseCode;
 pub use baton_rdma::{CredentialsError, SlabError, TcpConfig, TransportCounters, VerbsError};
 pub use baton_topo::signature::{self, ElementType, Extent, RowError, TensorRef, TensorSpec};
 pub use baton_topo::{
-    Clock, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, TransportChoice, VerbsConfig,
+    Clock, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, ReconnectSpec, TransportChoice,
+    VerbsConfig,
 };
 pub use client::Client;
 pub use config::ClientConfig;

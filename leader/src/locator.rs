@@ -22,9 +22,6 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const AHEAD: Nanos = Nanos::from_millis(30);
 /// How often the thread asks etcd while a caller waits.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// How long a process of the cluster tries to reach a scheduler when it starts: processes start
-/// in any order, and supervisors take a while.
-const START_PATIENCE: Nanos = Nanos::from_millis(15_000);
 
 /// Why the locator has no address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -129,12 +126,6 @@ impl SchedulerLocator {
             Kind::At(_) => Nanos::ZERO,
             Kind::Led(lookup) => lookup.lease_ttl,
         }
-    }
-
-    /// How long the processes of a cluster try to reach a scheduler when they start: 15 s, and the
-    /// [succession](Self::succession) on top.
-    pub fn start_patience(&self) -> Nanos {
-        START_PATIENCE + self.succession()
     }
 
     /// Blocks until the scheduler's address is known, for `timeout` at most.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, RateLimit, SubclusterId};
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
-    SchedulerSpec,
+    ReconnectSpec, SchedulerSpec,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -200,6 +200,7 @@ fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {
             slots_per_model: rng.random_range(4..=64),
             lease_grace: ms(rng.random_range(100..=250)),
         },
+        reconnect: ReconnectSpec::default(),
     }
 }
 

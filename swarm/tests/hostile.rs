@@ -10,7 +10,7 @@ use baton_swarm::{
 };
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
-    SchedulerSpec,
+    ReconnectSpec, SchedulerSpec,
 };
 use rand::RngExt;
 
@@ -107,6 +107,7 @@ fn cluster() -> Cluster {
         }],
         backends: ["b0", "b1"].map(backend).into(),
         frontend: FrontendSpec { slots_per_model: 4096, lease_grace: ms(200) },
+        reconnect: ReconnectSpec::default(),
     }
 }
 

@@ -9,7 +9,7 @@ use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, RateLimit, Subclu
 use baton_swarm::{Applications, Conditions, Load, Tally, World};
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
-    SchedulerSpec,
+    ReconnectSpec, SchedulerSpec,
 };
 use rand::RngExt;
 
@@ -79,6 +79,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         models: (0..models).map(model).collect(),
         backends: ["b0", "b1"].map(backend).into(),
         frontend: FrontendSpec { slots_per_model: 4096, lease_grace: ms(200) },
+        reconnect: ReconnectSpec::default(),
     }
 }
 

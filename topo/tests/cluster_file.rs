@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use baton_core::{Nanos, Policy, QuotaLimits, RateLimit, SubclusterId};
 use baton_topo::{
-    Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, TlsSpec,
-    TransportChoice, VerbsConfig,
+    Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, ReconnectSpec,
+    TlsSpec, TransportChoice, VerbsConfig,
 };
 use checking::{check, lines, model_with};
 
@@ -148,6 +148,9 @@ policy = "eager"
 member_timeout_ms = 500
 [network]
 ctrl_us = 0.5
+[reconnect]
+first_ms = 20
+hold_ms = 3_000
 [frontend]
 slots_per_model = 8
 lease_grace_ms = 50
@@ -187,6 +190,8 @@ cores = [1]
     let cluster = good(&text);
     assert_eq!(cluster.scheduler.cores, [0, 1, 2, 3]);
     assert_eq!(cluster.network.ctrl, Nanos(500));
+    let (first, hold) = (Nanos::from_millis(20), Nanos::from_millis(3_000));
+    assert_eq!(cluster.reconnect, ReconnectSpec { first, hold, ..ReconnectSpec::default() });
     assert_eq!(cluster.subclusters, ["gpu", "cpu"]);
     let [table, digits] = &cluster.models[..] else { panic!("two models") };
     assert_eq!(table.profile.table(), [6_250_000, 7_000_000, 7_000_000].map(Nanos));

@@ -24,6 +24,10 @@ fn each_bad_value_outside_the_models_is_explained() {
             ":10: scheduler.listen: \"localhost\" is not an address and port; fix: write \"127.0.0.1:7700\" or \"[::1]:7700\"",
         ),
         (
+            "[reconnect]\nfirst_ms = 900",
+            ":9: reconnect.longest_ms: is below first_ms; fix: raise it, or lower first_ms",
+        ),
+        (
             "[scheduler]\nmodel_threads = 0",
             ":10: scheduler.model_threads: is 0; fix: give a whole number from 1 to 256",
         ),

@@ -61,7 +61,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             gpus: executors.into_iter().map(|executor| Gpu::new(&config, executor)).collect(),
             join: Join::new(
                 config.scheduler.clone(),
-                Backoff::new(seed_of(&config.name)),
+                Backoff::new(config.reconnect, seed_of(&config.name)),
                 config.join_timeout,
             ),
             peers: Peers::default(),

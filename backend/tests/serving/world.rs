@@ -14,7 +14,7 @@ use baton_rdma::wire::{
 use baton_rdma::{
     Identity, InprocNetwork, InprocTransport, SlabSet, SlabSpec, TcpConfig, Transport,
 };
-use baton_topo::{Agent, EngineSpec, Idle, ModelSpec};
+use baton_topo::{Agent, EngineSpec, Idle, ModelSpec, ReconnectSpec};
 
 use zerocopy::IntoBytes;
 
@@ -168,6 +168,7 @@ pub(crate) fn slabs(id: u16) -> Arc<SlabSet> {
 /// A backend's configuration with `resnet50` and `tiny`.
 pub(crate) fn config(scheduler: SocketAddr, gpus: u32) -> BackendConfig {
     BackendConfig {
+        reconnect: ReconnectSpec::default(),
         name: "emulated-a".into(),
         scheduler: scheduler.into(),
         subcluster: "gpu".into(),

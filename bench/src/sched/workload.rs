@@ -1,7 +1,9 @@
 //! The cluster a shape stands for: models and GPUs that suit the rate.
 
 use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId};
-use baton_topo::{Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, SchedulerSpec};
+use baton_topo::{
+    Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,
+};
 
 use super::Shape;
 use super::generator::{CATCH_UP_MAX, REQUESTS_PER_POLL};
@@ -87,6 +89,7 @@ impl Workload {
             models: (0..self.shape.models).map(|id| self.model(id)).collect(),
             backends: Vec::new(),
             frontend: FrontendSpec { slots_per_model: 1, lease_grace: none },
+            reconnect: ReconnectSpec::default(),
         }
     }
 

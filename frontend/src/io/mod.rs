@@ -171,7 +171,7 @@ impl<T: Transport> Io<T> {
             orderly: false,
             holds_until: Nanos::ZERO,
             gathering_until: Nanos::ZERO,
-            backoff: Backoff::new(first_generation.into()),
+            backoff: Backoff::new(config.reconnect, first_generation.into()),
             first_generation,
             config,
             clock,

@@ -27,8 +27,6 @@ const TASKS_PER_PASS: usize = 256;
 /// submits again meanwhile.
 const GATHERING: Nanos = Nanos::from_millis(2_000);
 const ASK_AGAIN: Nanos = Nanos::from_millis(20);
-/// How long after an orderly stop submits wait for the next scheduler: longer than a restart takes.
-const HOLD: Nanos = Nanos::from_millis(10_000);
 /// When to retry a task whose input is being read at the moment.
 const BUSY_AGAIN: Nanos = Nanos::from_micros(500);
 
@@ -37,7 +35,7 @@ impl<T: Transport> Io<T> {
     /// client still reads what its ModelThreads have sent, because that may contain outcomes.
     pub(super) fn lose(&mut self, now: Nanos, loss: Loss, refused: bool) {
         self.orderly = std::mem::take(&mut self.stopping) || refused;
-        self.holds_until = now + HOLD;
+        self.holds_until = now + self.config.reconnect.hold;
         let Some(serving) = &mut self.serving else { return };
         serving.session.lose(loss, self.orderly);
         serving.pending.clear();

@@ -5,34 +5,32 @@
 //! pause to its `now`.
 
 use baton_core::{Nanos, SplitMix64};
-
-/// The first pause, and the longest: what a scheduler that is back waits for its members at most.
-const FIRST: Nanos = Nanos::from_millis(50);
-const LONGEST: Nanos = Nanos::from_millis(500);
+use baton_topo::ReconnectSpec;
 
 /// The pauses of one member.
 #[derive(Clone, Debug)]
 pub struct Backoff {
+    spec: ReconnectSpec,
     full: Nanos,
     random: SplitMix64,
 }
 
 impl Backoff {
     /// Members with different seeds come back at different moments.
-    pub fn new(seed: u64) -> Self {
-        Self { full: FIRST, random: SplitMix64::new(seed) }
+    pub fn new(spec: ReconnectSpec, seed: u64) -> Self {
+        Self { spec, full: spec.first, random: SplitMix64::new(seed) }
     }
 
     /// The pause before the next attempt: half of the full one at least.
     pub fn pause(&mut self) -> Nanos {
         let full = self.full;
-        self.full = full.times(2).min(LONGEST);
+        self.full = full.times(2).min(self.spec.longest);
         Nanos(full.0 / 2 + self.random.below(full.0 / 2 + 1))
     }
 
     /// The attempt has succeeded: the next pause is a first one.
     pub fn reset(&mut self) {
-        self.full = FIRST;
+        self.full = self.spec.first;
     }
 }
 
@@ -42,19 +40,19 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_bound_and_begin_anew_after_a_success() {
-        let mut backoff = Backoff::new(7);
+        let mut backoff = Backoff::new(ReconnectSpec::default(), 7);
         for full in [50, 100, 200, 400, 500, 500, 500].map(Nanos::from_millis) {
             let pause = backoff.pause();
             assert!(Nanos(full.0 / 2) <= pause && pause <= full, "{pause:?} of {full:?}");
         }
         backoff.reset();
-        assert!(backoff.pause() <= FIRST);
+        assert!(backoff.pause() <= ReconnectSpec::default().first);
     }
 
     #[test]
     fn another_seed_is_another_moment_and_the_same_seed_the_same() {
         let pauses = |seed| {
-            let mut backoff = Backoff::new(seed);
+            let mut backoff = Backoff::new(ReconnectSpec::default(), seed);
             [(); 4].map(|()| backoff.pause())
         };
         assert_eq!(pauses(1), pauses(1));

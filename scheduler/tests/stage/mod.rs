@@ -12,7 +12,8 @@ use baton_rdma::{
 };
 use baton_scheduler::Assembly;
 use baton_topo::{
-    Agent, Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PARK_MAX, SchedulerSpec,
+    Agent, Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, PARK_MAX,
+    ReconnectSpec, SchedulerSpec,
 };
 use std::net::SocketAddr;
 
@@ -57,6 +58,7 @@ pub fn cluster(policy: Policy, model_threads: u32) -> Cluster {
         models: vec![model(0), model(1)],
         backends: Vec::new(),
         frontend: FrontendSpec { slots_per_model: 4, lease_grace: ms(1_000) },
+        reconnect: ReconnectSpec::default(),
     }
 }
 

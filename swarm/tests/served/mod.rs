@@ -8,7 +8,7 @@ use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId};
 use baton_swarm::{Applications, Conditions, Load, Tally, World};
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
-    SchedulerSpec,
+    ReconnectSpec, SchedulerSpec,
 };
 use rand::RngExt;
 
@@ -72,6 +72,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         models: (0..MODELS as u32).map(model).collect(),
         backends: ["b0", "b1", "b2"].map(backend).into(),
         frontend: FrontendSpec { slots_per_model: 32, lease_grace: ms(200) },
+        reconnect: ReconnectSpec::default(),
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Cluster {
     pub backends: Vec<BackendSpec>,
     /// How frontends and the load generator size their memory.
     pub frontend: FrontendSpec,
+    /// How members look for a scheduler.
+    pub reconnect: ReconnectSpec,
 }
 
 /// `[scheduler]`
@@ -201,4 +203,28 @@ pub struct FrontendSpec {
     /// How long past its deadline a task may stay without outcome before the frontend ends it
     /// itself (`lease_expired`).
     pub lease_grace: Nanos,
+}
+
+/// `[reconnect]`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReconnectSpec {
+    /// The pause before the second attempt; each later one is twice as long.
+    pub first: Nanos,
+    /// The longest pause between two attempts: how long a scheduler that is back waits for its members at most.
+    pub longest: Nanos,
+    /// How long backends and load generators look for a scheduler when they start. With etcd the lease comes on top.
+    pub start: Nanos,
+    /// How long after a scheduler's orderly stop submits wait for the next one.
+    pub hold: Nanos,
+}
+
+impl Default for ReconnectSpec {
+    fn default() -> Self {
+        Self {
+            first: Nanos::from_millis(50),
+            longest: Nanos::from_millis(500),
+            start: Nanos::from_millis(15_000),
+            hold: Nanos::from_millis(10_000),
+        }
+    }
 }

@@ -26,7 +26,7 @@ use self::section::Section;
 
 pub use cluster::{
     BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FrontendSpec,
-    GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, SchedulerSpec,
+    GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,
 };
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use problem::Problem;

@@ -11,7 +11,8 @@ use baton_core::{Nanos, Policy, Prefer, SubclusterId};
 
 use crate::cluster_file::check;
 use crate::cluster_file::cluster::{
-    BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, SchedulerSpec,
+    BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec,
+    ReconnectSpec, SchedulerSpec,
 };
 use crate::cluster_file::etcd;
 use crate::cluster_file::fabric::{FabricSpec, VerbsConfig};
@@ -50,6 +51,7 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
     network_section.refuse_unread();
     let frontend_section = root.table("frontend");
     let frontend = frontend(&frontend_section);
+    let reconnect = reconnect(&root.table("reconnect"));
     let mut subclusters = Subclusters::default();
     let models = models(root, &mut subclusters, folder);
     let backends = backends(root, &mut subclusters, &models);
@@ -68,6 +70,7 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
         models: models.into_iter().map(|entry| entry.spec).collect::<Option<_>>()?,
         backends: backends.into_iter().map(|entry| entry.spec).collect::<Option<_>>()?,
         frontend,
+        reconnect,
     })
 }
 
@@ -187,6 +190,22 @@ fn frontend(section: &Section<'_>) -> FrontendSpec {
             .millis("lease_grace_ms", 10.0..=600_000.0)
             .unwrap_or(Nanos::from_millis(1_000)),
     };
+    section.refuse_unread();
+    spec
+}
+
+fn reconnect(section: &Section<'_>) -> ReconnectSpec {
+    let default = ReconnectSpec::default();
+    let span = |key, default| section.millis(key, 1.0..=600_000.0).unwrap_or(default);
+    let spec = ReconnectSpec {
+        first: span("first_ms", default.first),
+        longest: span("longest_ms", default.longest),
+        start: span("start_ms", default.start),
+        hold: span("hold_ms", default.hold),
+    };
+    if spec.longest < spec.first {
+        section.refuse("longest_ms", "is below first_ms", "raise it, or lower first_ms");
+    }
     section.refuse_unread();
     spec
 }
