@@ -60,7 +60,7 @@ impl Backend {
         let (ready_out, ready) = bounded(1);
         let (ended_out, ended) = bounded(1);
         let agent = IoAgent {
-            worker: Worker::new(config, measured, transport, executors),
+            worker: Worker::new(config, measured, transport, executors)?,
             shared: Arc::clone(&shared),
             ready: Some(ready_out),
             is_leaving: false,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use baton_leader::Unknown;
+use baton_rdma::NoMemory;
 use baton_rdma::wire::RefuseCode;
 
 use crate::catalog::CatalogError;
@@ -15,6 +16,9 @@ pub enum BackendError {
     /// A model's engine could not be loaded.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// The machine does not give the memory of the batches.
+    #[error(transparent)]
+    NoMemory(#[from] NoMemory),
     /// The scheduler's catalogue does not fit our cluster file.
     #[error(transparent)]
     Catalog(#[from] CatalogError),

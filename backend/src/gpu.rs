@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use baton_core::Nanos;
-use baton_rdma::BatchBuffer;
 use baton_rdma::wire::ActionKind;
+use baton_rdma::{BatchBuffer, NoMemory};
 
 use crate::action::{ACTIONS_MAX, Action, ActionQueue};
 use crate::config::{BATCH_SLOTS, BackendConfig};
@@ -45,22 +45,26 @@ pub(crate) struct Memory {
 }
 
 impl<E: Executor> Gpu<E> {
-    pub(crate) fn new(config: &BackendConfig, executor: E) -> Self {
+    /// # Errors
+    /// The machine does not give the memory of its batches.
+    pub(crate) fn new(config: &BackendConfig, executor: E) -> Result<Self, NoMemory> {
         let batch_max = config.batch_max();
-        let memory = || Memory {
-            inputs: BatchBuffer::new(config.input_bytes()),
-            lens: Vec::with_capacity(batch_max as usize),
-            outputs: Outputs::with_capacity(batch_max, config.output_bytes()),
+        let memory = |_| {
+            Ok(Memory {
+                inputs: BatchBuffer::new(config.input_bytes())?,
+                lens: Vec::with_capacity(batch_max as usize),
+                outputs: Outputs::with_capacity(batch_max, config.output_bytes()),
+            })
         };
-        Self {
+        Ok(Self {
             actions: ActionQueue::new(ACTIONS_MAX + BATCH_SLOTS, batch_max),
             slots: (0..BATCH_SLOTS).map(|_| BatchSlot::new(batch_max)).collect(),
-            memory: (0..BATCH_SLOTS).map(|_| memory()).collect(),
+            memory: (0..BATCH_SLOTS).map(memory).collect::<Result<_, _>>()?,
             residency: Residency::new(config.models.iter().map(|model| model.id)),
             executor,
             is_busy: false,
             is_dead: false,
-        }
+        })
     }
 
     /// Where an action of this kind waits.

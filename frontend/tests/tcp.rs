@@ -52,7 +52,7 @@ impl Server {
             thread: bind(Role::ModelThread),
             backend: bind(Role::Backend),
             frontend: None,
-            batch: BatchBuffer::new((SLOTS * ROW) as usize),
+            batch: BatchBuffer::new((SLOTS * ROW) as usize).unwrap(),
             rows: (0..SLOTS).collect(),
             waiting: Vec::new(),
         };

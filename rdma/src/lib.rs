@@ -26,7 +26,7 @@ pub use events::{CloseReason, Event, Events, Peer};
 pub use inproc::{InprocNetwork, InprocTransport};
 pub use log_limit::LogLimit;
 pub use memory::{
-    BatchBuffer, InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, RowMut, RowsRef,
+    BatchBuffer, InputMut, NoMemory, OutputMut, OutputRef, ReadLease, ReadRefusal, RowMut, RowsRef,
     SlabError, SlabSet, SlabSpec,
 };
 pub use protocol::{

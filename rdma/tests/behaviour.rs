@@ -44,6 +44,7 @@ on_every_transport! {
     reads::large_inputs
     reads::peer_dies_under_reads
     reads::aborted_reads
+    reads::inputs_of_their_own_lengths
     answers::answers_land
     answers::answers_that_do_not_belong
     waits::waker_ends_a_wait

@@ -7,8 +7,14 @@ use baton_rdma::{BatchBuffer, RowMut, RowsRef};
 use proptest::prelude::*;
 
 #[test]
+fn memory_that_is_not_there_is_an_error_that_says_how_much() {
+    let error = BatchBuffer::new(1 << 60).unwrap_err().to_string();
+    assert!(error.contains("1152921504606846976 bytes"), "{error}");
+}
+
+#[test]
 fn rows_fill_a_batch() {
-    let buffer = BatchBuffer::new(100);
+    let buffer = BatchBuffer::new(100).unwrap();
     let mut first = buffer.lend(0, 30).unwrap();
     let mut last = buffer.lend(2, 30).unwrap();
     assert_eq!((first.len(), last.row()), (30, 2));
@@ -30,7 +36,7 @@ fn rows_fill_a_batch() {
 
 #[test]
 fn out_of_bounds() {
-    let buffer = BatchBuffer::new(64);
+    let buffer = BatchBuffer::new(64).unwrap();
     assert!(buffer.lend(u32::MAX, u32::MAX).is_none());
     assert!(buffer.lend(1024, 0).is_none(), "beyond the largest batch");
     assert!(buffer.rows(u32::MAX, u32::MAX).is_none());
@@ -120,7 +126,7 @@ impl Rig {
 proptest! {
     #[test]
     fn as_the_model(ops in prop::collection::vec(any_op(), 1..120)) {
-        let buffer = BatchBuffer::new(BYTES);
+        let buffer = BatchBuffer::new(BYTES).unwrap();
         let mut rig = Rig { buffer, rows: vec![], whole: None, bytes: [0; BYTES], next: 0 };
         for op in ops {
             rig.apply(op);
@@ -136,7 +142,7 @@ proptest! {
 fn threads_fill_rows() {
     const ROWS: u32 = 8;
     const LEN: u32 = 100;
-    let buffer = BatchBuffer::new((ROWS * LEN) as usize);
+    let buffer = BatchBuffer::new((ROWS * LEN) as usize).unwrap();
     for round in 0..200u32 {
         std::thread::scope(|scope| {
             for half in 0..2 {

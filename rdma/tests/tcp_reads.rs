@@ -120,7 +120,7 @@ fn reply_to(frame: &Frame, seed: u64, trailer: u64) -> Vec<u8> {
 fn asked() -> (TcpNode, ConnId, Raw, Frame, Arc<BatchBuffer>) {
     let cfg = TcpConfig { credit_bytes: u64::from(BYTES), ..TcpConfig::default() };
     let (mut node, conn, mut raw) = welcomed(cfg);
-    let buffer = BatchBuffer::new(2 * BYTES as usize);
+    let buffer = BatchBuffer::new(2 * BYTES as usize).unwrap();
     node.transport.post_reads(&mut vec![read(conn, TaskId(7), &buffer, 0, BYTES)]);
     raw.until(&mut node, |raw, _| !raw.frames.is_empty());
     let frame = raw.frames.pop_front().unwrap();

@@ -177,7 +177,10 @@ fn what_cannot_be_read_is_told_apart() {
     assert_eq!(statuses, [(0, stale), (1, refused), (2, ReadStatus::Done)]);
     pair.backend.seen.clear();
     pair.post(&[good], 99);
-    assert_eq!(pair.settle(1)[0].status, ReadStatus::Refused, "another size");
+    assert_eq!(pair.settle(1)[0].status, ReadStatus::Stale, "the trailer is elsewhere");
+    pair.backend.seen.clear();
+    pair.post(&[good], 101);
+    assert_eq!(pair.settle(1)[0].status, ReadStatus::Refused, "longer than a slot's input");
 }
 
 /// The device had better be given a queue pair of its own afterwards: what was given up may still be

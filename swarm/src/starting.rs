@@ -97,6 +97,7 @@ impl World {
         let gpus: Vec<SimGpu> = (0..config.gpus).map(gpu).collect();
         let measured = self.measured(&config);
         let worker = Worker::new(config, measured, transport, gpus.clone());
+        let worker = worker.expect("its batches are small");
         self.trace.event(self.now, format_args!("backend {name} starts as {host:?}"));
         self.backends.push(Some(BackendProcess { worker, gpus, at, host, clock, line }));
         self.backends.len() - 1

@@ -250,7 +250,7 @@ mod tests {
         let (mut executor, measured) =
             ThreadExecutor::start(placing(), vec![spec.clone()], owner).unwrap();
         assert!(measured.is_empty(), "an emulated profile is known");
-        let inputs = BatchBuffer::new(8);
+        let inputs = BatchBuffer::new(8).unwrap();
         for row in 0..2 {
             inputs.lend(row, 4).unwrap().fill(row as u8);
         }

@@ -10,7 +10,7 @@ mod report;
 
 use baton_core::Nanos;
 use baton_rdma::wire::{ActionKind, ActionStatus};
-use baton_rdma::{Backoff, Events, Read, Transport};
+use baton_rdma::{Backoff, Events, NoMemory, Read, Transport};
 use baton_topo::{Agent, AwakeTime, Waker};
 
 use crate::admit::Admission;
@@ -55,10 +55,20 @@ pub struct Worker<T, E> {
 impl<T: Transport, E: Executor> Worker<T, E> {
     /// A backend that has loaded its models, one executor per GPU slot, and begins to join at its
     /// first poll. `measured` holds the profiles to report instead of the cluster file's.
-    pub fn new(config: BackendConfig, measured: Measured, transport: T, executors: Vec<E>) -> Self {
+    ///
+    /// # Errors
+    /// The machine does not give the memory of the batches.
+    pub fn new(
+        config: BackendConfig,
+        measured: Measured,
+        transport: T,
+        executors: Vec<E>,
+    ) -> Result<Self, NoMemory> {
         let batch_max = config.batch_max();
+        let gpus = executors.into_iter().map(|executor| Gpu::new(&config, executor));
+        let gpus = gpus.collect::<Result<_, _>>()?;
         let mut worker = Self {
-            gpus: executors.into_iter().map(|executor| Gpu::new(&config, executor)).collect(),
+            gpus,
             join: Join::new(
                 config.scheduler.clone(),
                 Backoff::new(config.reconnect, seed_of(&config.name)),
@@ -79,7 +89,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             transport,
         };
         worker.register();
-        worker
+        Ok(worker)
     }
 
     /// Lets READs land in the batches' memory. Without that there is nothing to begin.

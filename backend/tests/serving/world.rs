@@ -194,7 +194,7 @@ impl World {
         let hands: Vec<Hand> = (0..gpus).map(|_| Hand::default()).collect();
         let transport = network.endpoint_with(identity(Role::Backend, 0), backend_transport);
         let measured = vec![(ModelId(1), Profile::from_table(&[Nanos(7); 4]).unwrap())];
-        let worker = Worker::new(config, measured, transport, hands.clone());
+        let worker = Worker::new(config, measured, transport, hands.clone()).unwrap();
         let now = Nanos::from_millis(1_000);
         let (answers_pings, next_batch) = (true, 1);
         Self { network, now, control, thread, worker, hands, answers_pings, next_batch }

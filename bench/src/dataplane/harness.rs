@@ -70,7 +70,7 @@ impl Harness {
             idle: pull.idle,
             transport: transport(pull.transport, None, verbs, clock)?,
             events: Events::new(),
-            buffer: BatchBuffer::new(rows as usize * pull.bytes as usize),
+            buffer: BatchBuffer::new(rows as usize * pull.bytes as usize)?,
             bytes: pull.bytes,
             objects: Vec::new(),
             reads: Vec::new(),

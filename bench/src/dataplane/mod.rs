@@ -64,6 +64,9 @@ fn check_shape(senders: u32, objects: u32, bytes: u32) -> Result<(), PullError> 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
+    /// The machine does not give the memory of the rows.
+    #[error(transparent)]
+    NoMemory(#[from] baton_rdma::NoMemory),
     /// The shape is beyond what a batch holds.
     #[error(
         "{senders} senders × {objects} objects: give 1 to {BATCH_MAX} in all, of at least 1 byte"

@@ -165,7 +165,7 @@ impl Ends {
         let tasks: Vec<TaskId> = (0..objects).map(|slot| source.task(slot)).collect();
         tasks.iter().try_for_each(|&task| fill(&slabs, task))?;
         frontend.expose(slabs).map_err(system("the frontend's memory"))?;
-        let buffer = BatchBuffer::new(objects as usize * bytes as usize);
+        let buffer = BatchBuffer::new(objects as usize * bytes as usize)?;
         backend.land_in(&buffer).map_err(system("the backend's memory"))?;
         let (events, reads) = (Events::new(), Vec::new());
         Ok(Self { backend, frontend, buffer, tasks, bytes, events, reads })

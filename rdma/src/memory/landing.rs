@@ -19,6 +19,14 @@ use crate::memory::region::Region;
 const WHOLE: u32 = u32::MAX;
 const WORDS: usize = BATCH_MAX as usize / 64;
 
+/// The machine does not give memory for a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("no memory for a batch of {bytes} bytes; use smaller batches")]
+pub struct NoMemory {
+    /// What was asked for.
+    pub bytes: usize,
+}
+
 /// Page-aligned memory for one batch.
 pub struct BatchBuffer {
     /// Shared with its registration, if a fabric has one.
@@ -33,13 +41,14 @@ pub struct BatchBuffer {
 impl BatchBuffer {
     /// Zeroed memory of `bytes` bytes.
     ///
-    /// # Panics
+    /// # Errors
     /// The machine does not give that much memory.
-    pub fn new(bytes: usize) -> Arc<Self> {
-        let region = Region::new(bytes).expect("no memory for a batch buffer; use smaller batches");
+    pub fn new(bytes: usize) -> Result<Arc<Self>, NoMemory> {
+        let region = Region::new(bytes).ok_or(NoMemory { bytes })?;
         Region::survey("batch rows", std::iter::once(&region));
         let lent = std::array::from_fn(|_| AtomicU64::new(0));
-        Arc::new(Self { region: Arc::new(region), bytes, state: AtomicU64::new(0), lent })
+        let region = Arc::new(region);
+        Ok(Arc::new(Self { region, bytes, state: AtomicU64::new(0), lent }))
     }
 
     /// Row number `row` of rows of `row_bytes` bytes, exclusively the caller's. `None` if it is

@@ -4,7 +4,9 @@ use baton_core::{FrontendId, TaskId};
 use baton_rdma::wire::Role;
 use baton_rdma::{READ_DEPTH, ReadDone, ReadStatus, TcpConfig, Transport};
 
-use crate::common::{Fabric, Node, Seen, holds, landing, open, read, settle, slabs, submit};
+use crate::common::{
+    Fabric, Node, Seen, holds, landing, open, read, settle, slabs, submit, submit_some,
+};
 use crate::{NodeOf, nodes, pair};
 
 /// Many inputs from three frontends through a window of two and a half: all arrive, never more than
@@ -45,6 +47,35 @@ pub(crate) fn pull_through_a_tiny_window<F: Fabric>() {
         assert!(served.iter().max().unwrap() - served.iter().min().unwrap() <= 2, "{served:?}");
     }
     assert_eq!(sets.map(|set| set.leases()), [0; 3]);
+}
+
+/// Inputs shorter than their slots are read with their own lengths, whatever was in the slot before, and not with
+/// another length.
+pub(crate) fn inputs_of_their_own_lengths<F: Fabric>() {
+    const BYTES: u32 = 40_000;
+    let (mut a, mut b) = pair::<F>();
+    let set = slabs(9, 2, BYTES);
+    b.transport.expose(set.clone()).unwrap();
+    let (conn, _) = open(&mut a, &mut b);
+    let buffer = landing(&mut a, 2 * BYTES as usize);
+    for (seed, len) in [(1, BYTES), (2, 13), (3, 30_001), (4, 1), (5, BYTES)] {
+        let task = submit_some(&set, seed, len);
+        let mut wrong = read(conn, task, &buffer, 1, BYTES);
+        wrong.row.truncate(if len == BYTES { len - 1 } else { len + 1 });
+        let mut right = read(conn, task, &buffer, 0, BYTES);
+        right.row.truncate(len);
+        a.transport.post_reads(&mut vec![right, wrong]);
+        settle([&mut a, &mut b], |[a, _]| a.reads().len() == 2);
+        for done in a.reads() {
+            match done.tag {
+                0 => assert!(done.status == ReadStatus::Done && holds(&done.row, seed), "{len}"),
+                _ => assert_ne!(done.status, ReadStatus::Done, "{len} with another length"),
+            }
+        }
+        a.seen.clear();
+        assert!(set.complete(task));
+        set.release(task);
+    }
 }
 
 pub(crate) fn more_reads_than_the_depth<F: Fabric>() {

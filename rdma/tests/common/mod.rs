@@ -278,7 +278,13 @@ pub fn pattern(seed: u64, at: usize) -> u8 {
 
 /// Submits an input that only this seed gives.
 pub fn submit(set: &Arc<SlabSet>, seed: u64) -> TaskId {
+    submit_some(set, seed, u32::MAX)
+}
+
+/// Submits the first bytes of an input that only this seed gives.
+pub fn submit_some(set: &Arc<SlabSet>, seed: u64, len: u32) -> TaskId {
     let mut input = set.acquire(MODEL).unwrap();
+    input.truncate(len);
     input.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(seed, at));
     input.submit()
 }
@@ -289,7 +295,7 @@ pub fn holds(row: &[u8], seed: u64) -> bool {
 
 /// A batch's memory, known to the transport that will read into it.
 pub fn landing<T: Transport>(node: &mut Node<T>, bytes: usize) -> Arc<BatchBuffer> {
-    let buffer = BatchBuffer::new(bytes);
+    let buffer = BatchBuffer::new(bytes).unwrap();
     node.transport.land_in(&buffer).unwrap();
     buffer
 }

@@ -168,7 +168,7 @@ impl World {
             frontend_addr,
             alive: true,
             clock,
-            batch: BatchBuffer::new(INPUT),
+            batch: BatchBuffer::new(INPUT).unwrap(),
         }
     }
 

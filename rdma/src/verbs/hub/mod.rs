@@ -314,7 +314,7 @@ mod tests {
         };
         let slabs = SlabSet::new(&[spec], 0).unwrap();
         b.expose(&slabs).unwrap();
-        let buffer = BatchBuffer::new(1_000);
+        let buffer = BatchBuffer::new(1_000).unwrap();
         a.land_in(&buffer).unwrap();
         let offered = a.make_pair(0).unwrap();
         let terms = a.terms(Side::Initiator);

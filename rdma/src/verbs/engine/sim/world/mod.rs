@@ -111,7 +111,7 @@ impl World {
             puller: Puller::new(bounds),
             device: SimDevice::default(),
             frontends: Frontends((0..LINKS).map(slots).collect()),
-            buffer: BatchBuffer::new((ROWS * INPUT) as usize),
+            buffer: BatchBuffer::new((ROWS * INPUT) as usize).unwrap(),
             reading: vec![None; ROWS as usize],
             down: (0..LINKS).collect(),
             rest,
