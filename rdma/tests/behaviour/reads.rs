@@ -5,7 +5,7 @@ use baton_rdma::wire::Role;
 use baton_rdma::{READ_DEPTH, ReadDone, ReadStatus, TcpConfig, Transport};
 
 use crate::common::{
-    Fabric, Node, Seen, holds, landing, open, read, settle, slabs, submit, submit_some,
+    Fabric, Node, Seen, holds, landing, open, read, result, settle, slabs, submit, submit_some,
 };
 use crate::{NodeOf, nodes, pair};
 
@@ -72,9 +72,13 @@ pub(crate) fn inputs_of_their_own_lengths<F: Fabric>() {
                 _ => assert_ne!(done.status, ReadStatus::Done, "{len} with another length"),
             }
         }
+        // Answered, the slot is free at once, also where a READ may be under way unseen.
+        a.transport.reply(conn, &result(task), &[7; 16]).unwrap();
+        settle([&mut a, &mut b], |[_, b]| b.seen.iter().any(|s| matches!(s, Seen::Result(..))));
         a.seen.clear();
+        b.seen.clear();
         assert!(set.complete(task));
-        set.release(task);
+        drop(set.output(task).expect("it has landed"));
     }
 }
 
