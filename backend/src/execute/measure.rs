@@ -3,7 +3,7 @@
 use baton_core::{Nanos, Profile};
 use baton_topo::{Clock, ModelSpec};
 
-use super::onnx::Rows;
+use super::rows::Zeros;
 use super::{Engine, EngineError, Outputs};
 
 /// Executions before measuring: the first ones allocate and pick kernels.
@@ -41,7 +41,7 @@ fn median_latency(
     batch: u32,
     clock: Clock,
 ) -> Result<Nanos, EngineError> {
-    let rows = Rows::of_zeros(&spec.signature(), batch);
+    let rows = Zeros::new(&spec.signature(), batch);
     let mut outputs = Outputs::default();
     let mut runs = [Nanos::ZERO; RUNS];
     for _ in 0..WARM_UPS {

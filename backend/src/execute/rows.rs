@@ -1,6 +1,7 @@
 //! A batch's rows as an engine sees them: inputs of different lengths, and room for an answer to each.
 
 use baton_core::FailReason;
+use baton_topo::signature::Signature;
 
 /// The inputs of a batch, one per row.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +112,27 @@ impl Outputs {
         let len = self.answers[row as usize]? as usize;
         let from = row as usize * self.stride;
         Ok(&self.bytes[from..from + len])
+    }
+}
+
+/// A batch of zeros of the longest extents: what a model is proved and measured with.
+pub(super) struct Zeros {
+    bytes: Vec<u8>,
+    lens: Vec<u32>,
+    stride: u32,
+}
+
+impl Zeros {
+    pub(super) fn new(signature: &Signature, batch: u32) -> Self {
+        let stride = signature.input.bytes_max();
+        let mut row = signature.input.zeros();
+        let lens = vec![row.len() as u32; batch as usize];
+        row.resize(stride as usize, 0);
+        Self { bytes: row.repeat(batch as usize), lens, stride }
+    }
+
+    pub(super) fn inputs(&self) -> Inputs<'_> {
+        Inputs::new(&self.bytes, self.stride, &self.lens)
     }
 }
 

@@ -17,6 +17,7 @@ use baton_topo::{EngineSpec, ModelSpec};
 use ort::environment::Environment;
 use ort::session::Session;
 
+use super::rows::Zeros;
 use super::{Engine, EngineError, Inputs, Outputs};
 
 /// Names the ONNX Runtime library.
@@ -120,7 +121,7 @@ impl Model {
     /// found here, not by the first customer.
     fn prove(&mut self, batch_max: u32) -> Result<(), Fault> {
         for batch in [1, batch_max] {
-            let rows = Rows::of_zeros(&self.signature, batch);
+            let rows = Zeros::new(&self.signature, batch);
             let mut outputs = Outputs::default();
             outputs.reset(batch, self.signature.output.bytes_max());
             self.execute(rows.inputs(), &mut outputs).map_err(|problem| {
@@ -131,27 +132,6 @@ impl Model {
             })?;
         }
         Ok(())
-    }
-}
-
-/// Inputs of an engine's own: zeros of the longest extents.
-pub(super) struct Rows {
-    bytes: Vec<u8>,
-    lens: Vec<u32>,
-    stride: u32,
-}
-
-impl Rows {
-    pub(super) fn of_zeros(signature: &Signature, batch: u32) -> Self {
-        let stride = signature.input.bytes_max();
-        let mut row = signature.input.zeros();
-        let lens = vec![row.len() as u32; batch as usize];
-        row.resize(stride as usize, 0);
-        Self { bytes: row.repeat(batch as usize), lens, stride }
-    }
-
-    pub(super) fn inputs(&self) -> Inputs<'_> {
-        Inputs::new(&self.bytes, self.stride, &self.lens)
     }
 }
 
