@@ -258,8 +258,12 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start(test: &str) -> Self {
-        let folder = Folder::new(test);
-        let file = folder.write("cluster.toml", CLUSTER);
+        Self::of(Folder::new(test), CLUSTER)
+    }
+
+    /// Of this cluster file, beside what the folder has.
+    pub(crate) fn of(folder: Folder, text: &str) -> Self {
+        let file = folder.write("cluster.toml", text);
         let scheduler =
             Process::start(&["scheduler", "--config", &file, "--listen", "127.0.0.1:0"]);
         let addr = scheduler.line("listening ");
