@@ -36,7 +36,7 @@ fn a_dropped_task_is_explained_from_its_own_moments() {
         told.contains("0.000 ms  submitted") && told.contains("400.000 ms  deadline"),
         "{told}"
     );
-    assert!(told.contains("the scheduler's word"), "{told}");
+    assert!(told.contains("the scheduler's message"), "{told}");
     let unknown = run(&["explain", "1", "--outcomes", &file]);
     assert_eq!(unknown.status.code(), Some(1));
 }

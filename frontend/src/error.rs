@@ -80,10 +80,10 @@ pub enum ConnectError {
     },
     /// No scheduler was there, or none that stayed, until `connect_timeout` was over or nearly so.
     #[error(
-        "no scheduler for {tried_ms} ms: {last}; start it, correct where it is looked for, or raise \
+        "no scheduler for {tried_ms} ms: {last}; start it, correct its address, or raise \
          connect_timeout()"
     )]
-    InVain {
+    TimedOut {
         /// How long the client tried, in milliseconds.
         tried_ms: u64,
         /// How the last attempt ended.
@@ -100,7 +100,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// Something else answers there, or one that this build cannot talk to.
-    #[error("{what} at {addr} does not answer as one: {reason}")]
+    #[error("what answers at {addr} is not {what}: {reason}")]
     Unfit {
         /// "the scheduler", or one of its ModelThreads.
         what: String,
@@ -163,7 +163,7 @@ impl ConnectError {
 
     /// Nothing came of looking for `tried`; `last` is how it ended.
     pub(crate) fn in_vain(tried: Nanos, last: Self) -> Self {
-        Self::InVain { tried_ms: tried.0 / 1_000_000, last: Box::new(last) }
+        Self::TimedOut { tried_ms: tried.0 / 1_000_000, last: Box::new(last) }
     }
 
     pub(crate) fn transport(listen: SocketAddr, error: MixedError) -> Self {
@@ -236,7 +236,7 @@ pub enum SubmitReason {
     DeadlinePassed,
     /// A connection to the scheduler is lost; see [`crate::Client::loss`]. Worth another try once the
     /// scheduler is back, which a client notices within half a second.
-    #[error("the scheduler is lost and being looked for: try again in 100 ms")]
+    #[error("the client is not connected to a scheduler and reconnects: try again in 100 ms")]
     SchedulerLost,
     /// [`crate::Client::leave`] was called.
     #[error("this client has left: connect a new one")]

@@ -81,8 +81,8 @@ fn unserved(summary: String, record: &EndRecord) -> Explanation {
         what: what.to_owned(),
     };
     let told = match record.by {
-        EndedBy::Scheduler => "the scheduler's word that it ended was here",
-        EndedBy::Backend => "a backend's word that it ended was here",
+        EndedBy::Scheduler => "the client received the scheduler's message that it had ended",
+        EndedBy::Backend => "the client received a backend's message that it had ended",
         EndedBy::Client => "ended by the client itself",
     };
     let mut moments = vec![
@@ -110,7 +110,9 @@ fn ms_after(from: Nanos, moment: Nanos) -> f64 {
 fn why_dropped(reason: DropReason) -> &'static str {
     match reason {
         DropReason::Deadline => "no GPU, or no scheduler, could serve it by its deadline any more",
-        DropReason::Window => "it was given up so that the tasks behind it form an efficient batch",
+        DropReason::Window => {
+            "the scheduler gave it up so that the tasks behind it form an efficient batch"
+        }
         DropReason::DeadlinePassed => {
             "its deadline had passed, or was shorter than one execution, when it reached the scheduler"
         }
@@ -166,7 +168,10 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("dropped (window): "), "{text}");
         assert_eq!(lines[1].trim(), "0.000 ms  submitted");
-        assert_eq!(lines[2].trim(), "12.250 ms  the scheduler's word that it ended was here");
+        assert_eq!(
+            lines[2].trim(),
+            "12.250 ms  the client received the scheduler's message that it had ended"
+        );
         assert_eq!(lines[3].trim(), "25.000 ms  deadline");
         assert_eq!(lines.len(), 4, "nothing else is known: {text}");
     }

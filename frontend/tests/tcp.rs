@@ -227,6 +227,6 @@ fn nobody_at_the_address_is_an_error_that_says_so() {
     let unused = bind(Role::Control).local_addr();
     let patience = Duration::from_millis(200);
     let error = Client::connect(config(unused).connect_timeout(patience)).unwrap_err();
-    assert!(matches!(error, ConnectError::InVain { .. }), "{error:?}");
+    assert!(matches!(error, ConnectError::TimedOut { .. }), "{error:?}");
     assert!(error.to_string().contains(&format!("the scheduler at {unused}")), "{error}");
 }

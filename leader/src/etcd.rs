@@ -234,8 +234,8 @@ fn problem(error: &ureq::Error, endpoint: &str) -> String {
     let hangs_up =
         matches!(error, ureq::Error::Io(error) if error.kind() == ErrorKind::UnexpectedEof);
     match (hangs_up, endpoint.starts_with("http://")) {
-        (true, true) => "it hangs up (if it has TLS, write https://)".to_owned(),
-        (true, false) => "it hangs up (if it has no TLS, write http://)".to_owned(),
+        (true, true) => "it closed the connection (if it has TLS, write https://)".to_owned(),
+        (true, false) => "it closed the connection (if it has no TLS, write http://)".to_owned(),
         (false, _) => error.to_string(),
     }
 }

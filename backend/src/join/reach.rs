@@ -36,7 +36,7 @@ impl Join {
     /// This attempt failed; the next one may succeed.
     fn retry(&mut self, now: Nanos, problem: String) {
         if !std::mem::replace(&mut self.told, true) {
-            tracing::info!(scheduler = %self.scheduler, problem, "no scheduler yet; it is looked for");
+            tracing::info!(scheduler = %self.scheduler, problem, "no scheduler yet; retrying");
         }
         self.problem = problem;
         self.pause(now);

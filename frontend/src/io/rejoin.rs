@@ -66,7 +66,7 @@ impl<T: Transport> Io<T> {
             return self.give_up_join(ConnectError::in_vain(tried, error));
         }
         if !std::mem::replace(&mut self.told, true) {
-            tracing::info!(%error, "no scheduler yet; it is looked for");
+            tracing::info!(%error, "no scheduler yet; retrying");
         }
         self.let_go(&error.to_string());
         self.pause(now, pause);

@@ -144,7 +144,7 @@ fn a_scheduler_that_never_comes_is_an_error_with_address_time_and_remedy() {
     assert!(world.joining.poll().is_none(), "the next pause ends before the bound");
     world.pass(Nanos::from_millis(700));
     let error = world.join_error();
-    let ConnectError::InVain { tried_ms, .. } = error else { panic!("{error}") };
+    let ConnectError::TimedOut { tried_ms, .. } = error else { panic!("{error}") };
     // Time passes in steps of 50 ms here.
     assert!((4_500..5_100).contains(&tried_ms), "{tried_ms}");
     let text = error.to_string();
@@ -163,7 +163,7 @@ fn time_that_has_passed_before_the_first_attempt_counts() {
     world.io.as_mut().unwrap().count_from(began);
     world.now = began + Nanos::from_millis(4_900);
     world.pass(Nanos::from_millis(200));
-    assert!(matches!(world.join_error(), ConnectError::InVain { .. }));
+    assert!(matches!(world.join_error(), ConnectError::TimedOut { .. }));
 }
 
 #[test]
