@@ -16,11 +16,11 @@ use baton_client::{
     Ticket,
 };
 use certs::{Authority, Valid};
-use harness::{CLUSTER, StandbyCluster, shown};
+use harness::{StandbyCluster, shown};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 use rustix::process::Signal;
 use support::application::Application;
-use support::{Folder, in_time};
+use support::{CLUSTER, Folder, in_time};
 
 /// What is promised: the lease, and then what it takes to notice, to campaign, to join and to answer.
 const LEASE: Nanos = Nanos::from_millis(2_000);

@@ -1,6 +1,6 @@
 //! The check every action passes before the backend commits memory to it.
 //!
-//! In: a `Action` message as it came off the wire and the ModelThread it came from. Out: what the
+//! In: an `Action` message as it came off the wire and the ModelThread it came from. Out: what the
 //! rest of the backend may rely on (a model and a GPU slot of ours, 1 ..= `batch_max` distinct
 //! tasks, a window on our clock), or the [`Refusal`] that sends the tasks back.
 

@@ -46,7 +46,7 @@ fn passed_on(stage: &Stage, thread: usize) -> u64 {
 }
 
 #[test]
-fn what_waits_goes_along_and_is_actionned_at_the_new_home() {
+fn what_waits_goes_along_and_is_planned_at_the_new_home() {
     let (mut stage, mut frontend, mut backend) = stage(Policy::Symphony, 0);
     let tasks: Vec<u64> = (0..3).map(|slot| submit(&stage, &mut frontend, 0, slot)).collect();
     stage.settle();
@@ -113,7 +113,7 @@ fn what_the_former_home_published_last_is_not_news() {
 }
 
 #[test]
-fn a_batch_given_back_to_the_former_home_is_actionned_again_at_the_new_one() {
+fn a_batch_given_back_to_the_former_home_is_planned_again_at_the_new_one() {
     let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
     let task = submit(&stage, &mut frontend, 0, 0);
     let (batch, _) = action(&stage.exchange(&mut backend));

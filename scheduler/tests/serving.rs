@@ -263,7 +263,7 @@ fn a_dead_frontends_tasks_leave_the_queue() {
 }
 
 #[test]
-fn a_batch_given_back_is_actionned_again_or_dropped() {
+fn a_batch_given_back_is_planned_again_or_dropped() {
     let mut stage = stage(Policy::Eager);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 1);

@@ -63,9 +63,8 @@ pub enum Speaks {
     Fixed([Versions; 3]),
 }
 
-/// From a build that speaks only the first version to ones that are ahead of this.
-const BUILDS: [Versions; 4] = [
-    Versions { min: VERSION_MIN, max: VERSION_MIN },
+/// This build, and ones that are ahead of it.
+const BUILDS: [Versions; 3] = [
     Versions::SPOKEN,
     Versions { min: VERSION_MIN, max: VERSION_MAX + 1 },
     Versions { min: VERSION_MIN, max: VERSION_MAX + 2 },

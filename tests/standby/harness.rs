@@ -10,25 +10,7 @@ use crate::PATIENCE;
 use crate::certs::Authority;
 use crate::support::application::Application;
 use crate::support::etcd::{Etcd, free_ports};
-use crate::support::{Folder, Load, Process};
-
-/// Planned with threads that wait long for a core.
-pub(crate) const CLUSTER: &str = r#"
-[network]
-ctrl_us = 60000
-response_us = 60000
-jitter_us = 40000
-[[model]]
-name = "m"
-alpha_ms = 1
-beta_ms = 10
-slo_ms = 400
-input_bytes = 4096
-[[backend]]
-name = "a"
-[[backend]]
-name = "b"
-"#;
+use crate::support::{CLUSTER, Folder, Load, Process};
 
 /// An etcd, two schedulers' addresses, and members that know nothing but the cluster file.
 pub(crate) struct StandbyCluster {

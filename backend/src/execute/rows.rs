@@ -90,11 +90,6 @@ impl Outputs {
         &mut self.bytes[from..from + self.stride]
     }
 
-    /// All room, one row behind the other.
-    pub fn whole_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
-    }
-
     /// How one row went: its answer is so many bytes of its room, or there is none.
     ///
     /// # Panics

@@ -2,10 +2,7 @@
 
 use baton_core::{FrontendId, Nanos, TaskId};
 
-use crate::world::{ActionSpec, MODEL, World};
-
-const EXECUTED: u8 = 0;
-const REFUSED: u8 = 3;
+use crate::world::{ActionSpec, EXECUTED, MODEL, REFUSED, World};
 
 #[test]
 fn beyond_four_batches_in_hand_and_eight_waiting_actions_are_refused() {

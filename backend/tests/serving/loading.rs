@@ -2,14 +2,7 @@
 
 use baton_core::Nanos;
 
-use crate::world::{ActionSpec, World};
-
-const LOAD: u8 = 1;
-const UNLOAD: u8 = 2;
-const EXECUTED: u8 = 0;
-const EXPIRED: u8 = 1;
-const ENGINE_ERROR: u8 = 2;
-const REFUSED: u8 = 3;
+use crate::world::{ActionSpec, ENGINE_ERROR, EXECUTED, EXPIRED, LOAD, REFUSED, UNLOAD, World};
 
 /// A model that was unloaded.
 fn unloaded() -> World {

@@ -5,9 +5,7 @@ use baton_core::{Nanos, TaskId};
 use baton_rdma::TcpConfig;
 
 use crate::party::Said;
-use crate::world::{ActionSpec, FIRST_GPU, World};
-
-const EXECUTED: u8 = 0;
+use crate::world::{ActionSpec, EXECUTED, FIRST_GPU, World};
 
 #[test]
 fn the_time_that_one_frontend_wastes_is_not_taken_from_the_next() {

@@ -8,9 +8,7 @@ use baton_rdma::{TcpConfig, Transport};
 use baton_topo::Agent;
 
 use crate::party::{Party, Said};
-use crate::world::{ActionSpec, World};
-
-const EXECUTED: u8 = 0;
+use crate::world::{ActionSpec, EXECUTED, World};
 
 /// It has noticed, and is at the door again after a pause of so many milliseconds at most.
 fn return_within(world: &mut World, pause_ms: u64) {

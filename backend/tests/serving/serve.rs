@@ -6,11 +6,7 @@ use baton_rdma::TcpConfig;
 use baton_topo::Agent;
 
 use crate::party::Said;
-use crate::world::{ActionSpec, OFFSET, SMALL, World};
-
-const EXECUTED: u8 = 0;
-const EXPIRED: u8 = 1;
-const ENGINE_ERROR: u8 = 2;
+use crate::world::{ActionSpec, ENGINE_ERROR, EXECUTED, EXPIRED, OFFSET, SMALL, World};
 
 fn failed(task: TaskId, reason: FailReason) -> Said {
     Said::End { task: task.0, kind: 2, reason: reason.code() }

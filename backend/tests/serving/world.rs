@@ -8,8 +8,8 @@ use baton_core::{
     FrontendId, GpuId, ModelId, Nanos, Profile, QuotaLimits, Request, SubclusterId, TaskId,
 };
 use baton_rdma::wire::{
-    Action, ActionTask, CatalogEnd, JoinAck, ModelDesc, PeerDown, PeerUp, Pong, RefuseCode, Role,
-    SubclusterDesc, ThreadDesc, WireAddr,
+    Action, ActionKind, ActionStatus, ActionTask, CatalogEnd, JoinAck, ModelDesc, PeerDown, PeerUp,
+    Pong, RefuseCode, Role, SubclusterDesc, ThreadDesc, WireAddr,
 };
 use baton_rdma::{
     Identity, InprocNetwork, InprocTransport, SlabSet, SlabSpec, TcpConfig, Transport,
@@ -31,6 +31,12 @@ pub(crate) const FRONTEND_TOKEN: u64 = 0xfeed;
 pub(crate) const INPUT_BYTES: u32 = 64;
 pub(crate) const BATCH_MAX: u32 = 4;
 pub(crate) const FIRST_GPU: u32 = 10;
+pub(crate) const LOAD: u8 = ActionKind::Load as u8;
+pub(crate) const UNLOAD: u8 = ActionKind::Unload as u8;
+pub(crate) const EXECUTED: u8 = ActionStatus::Executed as u8;
+pub(crate) const EXPIRED: u8 = ActionStatus::Expired as u8;
+pub(crate) const ENGINE_ERROR: u8 = ActionStatus::EngineError as u8;
+pub(crate) const REFUSED: u8 = ActionStatus::Refused as u8;
 const STEP: Nanos = Nanos::from_micros(10);
 
 pub(crate) struct World {
@@ -320,7 +326,7 @@ impl World {
         side
     }
 
-    /// Sends a LOAD (1) or an UNLOAD (2); returns its number.
+    /// Sends a LOAD or an UNLOAD; returns its number.
     pub(crate) fn change(&mut self, kind: u8) -> u64 {
         self.infer(&ActionSpec { kind, ..ActionSpec::default() }, &[])
     }

@@ -123,12 +123,7 @@ gpus = 2
 const DIGITS: &str = "\
 [[model]]
 name = \"digits\"
-engine = \"onnx\"
 file = \"digits.onnx\"
-input_shape = [1, 8, 8]
-output_bytes = 40
-alpha_ms = 0.05
-beta_ms = 0.3
 slo_ms = 50
 batch_max = 32
 subcluster = \"cpu\"
