@@ -80,7 +80,7 @@ impl ModelHandle {
     /// As [`ModelHandle::input`], and [`InputError::WrongSize`].
     pub fn input_from(&self, bytes: &[u8]) -> Result<Input, InputError> {
         let (expected, got) = (self.input_bytes(), bytes.len());
-        if !self.model().takes(got) {
+        if !self.model().signature.input.allows(got) {
             self.owner.session.counters.wrong_size.add(1);
             return Err(InputError::WrongSize {
                 model: Arc::clone(&self.model().name),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use baton_core::{CostHint, DropReason, FailReason, ModelId, Nanos, TaskId};
 use baton_rdma::{InputMut, SlabSet};
-use baton_topo::signature::{Row, Signature};
+use baton_topo::signature::Signature;
 use baton_topo::{Clock, Waker};
 use crossbeam_channel::{Receiver, Sender};
 
@@ -36,16 +36,6 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Whether an input may be so long.
-    pub(crate) fn takes(&self, bytes: usize) -> bool {
-        may_be(&self.signature.input, bytes)
-    }
-
-    /// Whether an answer may be so long.
-    pub(crate) fn gives(&self, bytes: u32) -> bool {
-        may_be(&self.signature.output, bytes as usize)
-    }
-
     /// I/O thread: a task was refused, and another would be before this moment.
     pub(crate) fn close_until(&self, moment: Nanos) {
         // The order against outcomes is that of the outcome's cell.
@@ -56,11 +46,6 @@ impl Model {
     pub(crate) fn closed_for(&self, now: Nanos) -> Nanos {
         Nanos(self.closed_until.load(Ordering::Relaxed)) - now
     }
-}
-
-fn may_be(row: &Row, bytes: usize) -> bool {
-    let longest = row.bytes_max() as usize;
-    if row.is_fixed() { bytes == longest } else { (1..=longest).contains(&bytes) }
 }
 
 /// From an application thread to the I/O thread.

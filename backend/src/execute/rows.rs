@@ -120,10 +120,8 @@ pub(super) struct Zeros {
 impl Zeros {
     pub(super) fn new(signature: &Signature, batch: u32) -> Self {
         let stride = signature.input.bytes_max();
-        let mut row = signature.input.zeros();
-        let lens = vec![row.len() as u32; batch as usize];
-        row.resize(stride as usize, 0);
-        Self { bytes: row.repeat(batch as usize), lens, stride }
+        let bytes = signature.input.zeros().repeat(batch as usize);
+        Self { bytes, lens: vec![stride; batch as usize], stride }
     }
 
     pub(super) fn inputs(&self) -> Inputs<'_> {

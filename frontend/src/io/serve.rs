@@ -229,7 +229,8 @@ impl Serving {
     }
 
     fn complete(&self, task: &Task, timing: Timing, len: u32) {
-        if !self.session.models[task.model as usize].gives(len) {
+        let output = &self.session.models[task.model as usize].signature.output;
+        if !output.allows(len as usize) {
             self.session.counters.wrong_answer_size.add(1);
             let record = EndRecord::new(timing.landed, EndedBy::Client, task.resubmitted);
             return self.decide(task.id, Outcome::Failed(FailReason::Engine, record));

@@ -131,20 +131,19 @@ impl Row {
 
     /// A row of zeros with the largest extents.
     pub fn zeros(&self) -> Vec<u8> {
-        let shape = |spec: &TensorSpec| spec.shape.iter().map(|e| e.max()).collect::<Vec<u32>>();
-        let zeros = vec![0; self.bytes_max];
-        let tensors: Vec<TensorRef<'_>> = (self.tensors.iter())
-            .map(|spec| {
-                let shape = shape(spec);
-                let bytes = tensor_bytes(spec, shape.iter().copied());
-                let bytes = bytes.expect("the longest row was counted");
-                TensorRef { shape, bytes: &zeros[..bytes] }
-            })
-            .collect();
         let mut row = vec![0; self.bytes_max];
-        let len = self.pack(&tensors, &mut row).expect("the extents are the signature's");
-        row.truncate(len);
+        let dynamic =
+            self.tensors.iter().flat_map(|tensor| &tensor.shape).filter(|e| !e.is_fixed());
+        for (place, extent) in row.chunks_exact_mut(EXTENT_BYTES).zip(dynamic) {
+            place.copy_from_slice(&extent.max().to_le_bytes());
+        }
         row
+    }
+
+    /// Whether a row may have this many bytes, as far as its length alone tells.
+    pub fn allows(&self, bytes: usize) -> bool {
+        let least = if self.is_fixed() { self.bytes_max } else { header_bytes(&self.tensors) };
+        (least..=self.bytes_max).contains(&bytes)
     }
 
     /// What the header and the signature say.
@@ -209,6 +208,7 @@ mod tests {
         let [x] = &row.unpack(&bytes).unwrap()[..] else { panic!("one tensor") };
         assert_eq!((x.bytes, &x.shape[..]), (&bytes[..], &[3, 2][..]));
         assert!(row.unpack(&bytes[..23]).is_err());
+        assert_eq!([23, 24, 25].map(|bytes| row.allows(bytes)), [false, true, false]);
     }
 
     #[test]
@@ -223,7 +223,12 @@ mod tests {
             assert_eq!(len, expected, "{count} tokens");
             assert_eq!(row.unpack(&bytes[..len]).unwrap(), refs(&given));
         }
-        assert_eq!(row.zeros().len(), 52);
+        let longest = row.zeros();
+        assert_eq!(row.unpack(&longest).unwrap()[0].shape, [4]);
+        assert_eq!(
+            [0, 7, 8, 52, 53].map(|bytes| row.allows(bytes)),
+            [false, false, true, true, false]
+        );
     }
 
     #[test]

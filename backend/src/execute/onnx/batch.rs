@@ -4,10 +4,11 @@
 
 use baton_core::FailReason;
 use baton_topo::signature::{Row, TensorRef};
+use ort::session::SessionOutputs;
+use ort::value::DynValue;
 
 use super::super::{Inputs, Outputs};
-use super::tensors::{self, Value};
-use super::{Model, text};
+use super::{Model, tensors, text};
 
 /// Rows that execute together.
 struct Group<'a> {
@@ -70,7 +71,7 @@ impl Model {
         if rows > batch {
             return Err(format!("{rows} rows, and the file has batches of {batch}"));
         }
-        let mut values: Vec<(String, Value)> = Vec::new();
+        let mut values: Vec<(String, DynValue)> = Vec::new();
         for (number, spec) in self.signature.input.tensors().iter().enumerate() {
             let of_rows: Vec<&TensorRef<'_>> =
                 group.tensors.iter().map(|row| &row[number]).collect();
@@ -104,9 +105,9 @@ fn groups<'a>(signature: &Row, inputs: Inputs<'a>, outputs: &mut Outputs) -> Vec
 }
 
 /// Deals what a batch of `batch` rows has answered to `rows`, the first of them.
-fn answer(
+fn answer<'a>(
     signature: &Row,
-    results: &ort::session::SessionOutputs<'_>,
+    results: &'a SessionOutputs<'_>,
     batch: u32,
     rows: &[u32],
     outputs: &mut Outputs,
@@ -121,16 +122,11 @@ fn answer(
         values.push((shape, bytes));
     }
     for (number, &row) in rows.iter().enumerate() {
-        let part = |(shape, bytes): &(Vec<u32>, Vec<u8>)| {
+        let of_row = |(shape, bytes): &(Vec<u32>, &'a [u8])| {
             let len = bytes.len() / batch as usize;
-            (shape[1..].to_vec(), number * len..(number + 1) * len)
+            TensorRef { shape: shape[1..].to_vec(), bytes: &bytes[number * len..][..len] }
         };
-        let tensors: Vec<TensorRef<'_>> = (values.iter())
-            .map(|value| {
-                let (shape, place) = part(value);
-                TensorRef { shape, bytes: &value.1[place] }
-            })
-            .collect();
+        let tensors: Vec<TensorRef<'_>> = values.iter().map(of_row).collect();
         let len = signature.pack(&tensors, outputs.row_mut(row)).map_err(text)?;
         outputs.set(row, Ok(len as u32));
     }

@@ -1,18 +1,15 @@
-//! Bytes to ONNX Runtime's tensors and back, by element type.
+//! Bytes to ONNX Runtime's tensors and back, by element type. Both are little endian, as every host is that it runs on.
 
 use baton_topo::signature::{ElementType, TensorRef};
 use half::{bf16, f16};
 use ort::value::{DynValue, Tensor, TensorRef as OrtRef};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::text;
 
-/// A tensor of a batch.
-pub(super) type Value = DynValue;
-
-/// Calls `$do!(T)` with the Rust type of an element type.
+/// Calls `$do!(T)` with the Rust type of an element type; `$boolean` is for `bool`, which not every byte is.
 macro_rules! by_type {
-    ($element:expr, $do:ident) => {
+    ($element:expr, $do:ident, $boolean:expr) => {
         match $element {
             ElementType::F32 => $do!(f32),
             ElementType::F64 => $do!(f64),
@@ -26,42 +23,9 @@ macro_rules! by_type {
             ElementType::U16 => $do!(u16),
             ElementType::U32 => $do!(u32),
             ElementType::U64 => $do!(u64),
-            ElementType::Bool => $do!(bool),
+            ElementType::Bool => $boolean,
         }
     };
-}
-
-/// What of numbers is needed here, for `bool` too.
-trait Element: Copy + Default {
-    const BYTES: usize;
-    fn read(bytes: &[u8]) -> Self;
-    fn write(self, bytes: &mut Vec<u8>);
-}
-
-macro_rules! elements {
-    ($($name:ty)*) => { $(
-        impl Element for $name {
-            const BYTES: usize = size_of::<Self>();
-            fn read(bytes: &[u8]) -> Self {
-                Self::from_le_bytes(bytes.try_into().expect("cut to size"))
-            }
-            fn write(self, bytes: &mut Vec<u8>) {
-                bytes.extend_from_slice(&self.to_le_bytes());
-            }
-        }
-    )* };
-}
-
-elements!(f32 f64 f16 bf16 i8 i16 i32 i64 u8 u16 u32 u64);
-
-impl Element for bool {
-    const BYTES: usize = 1;
-    fn read(bytes: &[u8]) -> Self {
-        bytes[0] != 0
-    }
-    fn write(self, bytes: &mut Vec<u8>) {
-        bytes.push(self.into());
-    }
 }
 
 /// One tensor of `batch` rows: those given, of equal shapes, and zeros after them.
@@ -69,20 +33,29 @@ pub(super) fn gather(
     element: ElementType,
     rows: &[&TensorRef<'_>],
     batch: u32,
-) -> Result<Value, String> {
+) -> Result<DynValue, String> {
     let extents = rows[0].shape.iter().map(|&extent| i64::from(extent));
     let shape: Vec<i64> = std::iter::once(i64::from(batch)).chain(extents).collect();
-    let count: i64 = shape.iter().product();
+    let count = shape.iter().product::<i64>() as usize;
     macro_rules! gathered {
         ($of:ty) => {{
-            let elements = rows.iter().flat_map(|row| row.bytes.chunks_exact(<$of>::BYTES));
-            let mut values: Vec<$of> = Vec::with_capacity(count as usize);
-            values.extend(elements.map(<$of as Element>::read));
-            values.resize(count as usize, <$of>::default());
-            Ok(Tensor::from_array((shape, values)).map_err(text)?.into_dyn())
+            let mut values = vec![<$of>::default(); count];
+            let mut place = values.as_mut_bytes();
+            for row in rows {
+                let (this, rest) = place.split_at_mut(row.bytes.len());
+                this.copy_from_slice(row.bytes);
+                place = rest;
+            }
+            Tensor::from_array((shape, values)).map(Tensor::into_dyn)
         }};
     }
-    by_type!(element, gathered)
+    by_type!(element, gathered, {
+        let bytes = rows.iter().flat_map(|row| row.bytes);
+        let mut values: Vec<bool> = bytes.map(|&byte| byte != 0).collect();
+        values.resize(count, false);
+        Tensor::from_array((shape, values)).map(Tensor::into_dyn)
+    })
+    .map_err(text)
 }
 
 /// Rows of f32 where they lie.
@@ -95,15 +68,16 @@ pub(super) fn floats_in_place<'a>(
 }
 
 /// A tensor's shape, batch included, and its bytes.
-pub(super) fn bytes_of(element: ElementType, value: &Value) -> Result<(Vec<u32>, Vec<u8>), String> {
+pub(super) fn bytes_of(
+    element: ElementType,
+    value: &DynValue,
+) -> Result<(Vec<u32>, &[u8]), String> {
     macro_rules! extracted {
         ($of:ty) => {{
             let (shape, values) = value.try_extract_tensor::<$of>().map_err(text)?;
-            let shape = shape.iter().map(|&extent| extent as u32).collect();
-            let mut bytes = Vec::with_capacity(values.len() * <$of>::BYTES);
-            values.iter().for_each(|value| value.write(&mut bytes));
-            Ok((shape, bytes))
+            (shape, values.as_bytes())
         }};
     }
-    by_type!(element, extracted)
+    let (shape, bytes) = by_type!(element, extracted, extracted!(bool));
+    Ok((shape.iter().map(|&extent| extent as u32).collect(), bytes))
 }
