@@ -67,6 +67,8 @@ counters! {
     rows_fetch_failed,
     /// Rows left out: not there when the batch had to start.
     rows_fetch_timeout,
+    /// Rows that an engine did not answer alone: they are no input of the model, or it failed on their shape.
+    rows_unanswered,
     /// Answers sent, with output or without.
     answers_sent,
     /// Answers whose frontend is gone.

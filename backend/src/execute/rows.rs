@@ -99,6 +99,11 @@ impl Outputs {
         self.answers[row as usize] = answer;
     }
 
+    /// Rows without an answer.
+    pub fn unanswered(&self) -> u32 {
+        self.answers.iter().filter(|answer| answer.is_err()).count() as u32
+    }
+
     /// The answer to one row.
     ///
     /// # Errors
@@ -152,6 +157,7 @@ mod tests {
         assert_eq!(outputs.row(0), Ok(&[0; 4][..]));
         assert_eq!(outputs.row(1), Ok(&[1, 2][..]));
         assert_eq!(outputs.row(2), Err(FailReason::Engine));
+        assert_eq!(outputs.unanswered(), 1);
         outputs.reset(1, 4);
         assert_eq!(outputs.len(), 1);
     }

@@ -28,11 +28,15 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         if !reply::answer_all(slot, outputs, &stamp, now, peers, transport, counters) {
             return false;
         }
-        let rows = slot.executed_rows();
+        let mut rows = slot.executed_rows();
         let action = slot.free();
         let status = if execution.succeeded {
+            // The time is that of the rows which the engine could execute. Without any row it had no batch.
+            let unanswered = if rows > 0 { outputs.unanswered() } else { 0 };
+            rows -= unanswered;
             counters.batches_executed += 1;
             counters.rows_executed += u64::from(rows);
+            counters.rows_unanswered += u64::from(unanswered);
             ActionStatus::Executed
         } else {
             counters.engine_errors += 1;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use baton_backend::execute::{
     BatchDone, BatchJob, EngineError, Executor, ExecutorDied, Job, JobDone, checksum,
 };
-use baton_core::Nanos;
+use baton_core::{FailReason, Nanos};
 
 #[derive(Default)]
 struct Inner {
@@ -29,12 +29,18 @@ impl Hand {
 
     /// The batch has been executed in this span: answers with the rows' checksums.
     pub(crate) fn finish(&self, started: Nanos, finished: Nanos) {
+        self.finish_without(&[], started, finished);
+    }
+
+    /// The same, but these rows are no inputs of the model.
+    pub(crate) fn finish_without(&self, rows: &[u32], started: Nanos, finished: Nanos) {
         let mut inner = self.0.borrow_mut();
         let mut job = inner.job.take().expect("a batch is executing");
         for row in 0..job.inputs().len() {
             let answer = checksum(job.inputs().row(row));
             job.outputs.row_mut(row).copy_from_slice(&answer);
         }
+        rows.iter().for_each(|&row| job.outputs.set(row, Err(FailReason::WrongSize)));
         inner.done = Some(done(job, started, finished, Ok(())));
     }
 

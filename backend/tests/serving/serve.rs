@@ -52,6 +52,22 @@ fn a_batch_is_pulled_executed_and_answered_before_it_is_reported() {
 }
 
 #[test]
+fn a_row_that_the_engine_does_not_answer_fails_alone_and_is_not_measured() {
+    let mut world = World::ready();
+    let mut a = world.connected_frontend(1);
+    let tasks = [1, 2].map(|byte| a.submit(byte));
+    let batch = world.infer(&ActionSpec::default(), &tasks);
+    world.settle(&mut [&mut a]);
+    world.hands[0].finish_without(&[0], world.now, world.now);
+    world.settle(&mut [&mut a]);
+    let reason = FailReason::WrongSize.code();
+    assert!(a.party.heard.contains(&Said::End { task: tasks[0].0, kind: 2, reason }));
+    assert_eq!(a.answer(tasks[1]).unwrap(), checksum(&[2; 64]));
+    assert_eq!(world.reports(), [(batch, 1, EXECUTED)]);
+    assert_eq!((world.counter("rows_executed"), world.counter("rows_unanswered")), (1, 1));
+}
+
+#[test]
 fn a_stale_row_is_left_out_and_told_so() {
     let mut world = World::ready();
     let mut a = world.connected_frontend(1);

@@ -280,7 +280,7 @@ messages! {
         finished_ns: U64,
         /// The GPU slot.
         gpu: U32,
-        /// Rows executed: the batch's, less those whose input could not be read.
+        /// Rows executed: the batch's, less those whose input could not be read or that the engine did not answer.
         rows: U16,
         /// An [`ActionStatus`](super::ActionStatus).
         status: u8,
