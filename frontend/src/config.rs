@@ -197,6 +197,8 @@ impl ClientConfig {
             ("connect_timeout", self.connect_timeout),
             ("leave_timeout", self.leave_timeout),
             ("member_timeout", self.member_timeout),
+            ("reconnect.first", self.reconnect.first),
+            ("reconnect.longest", self.reconnect.longest),
         ];
         match timeouts.iter().find(|(_, timeout)| *timeout == Nanos::ZERO) {
             Some(&(name, _)) => Err(ConfigError::ZeroTimeout { name }),

@@ -4,8 +4,8 @@
 
 use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId, TaskId};
 use baton_rdma::wire::{
-    ActionDone, ActionStatus, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message, Ping,
-    ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, WireAddr,
+    ActionDone, ActionStatus, ActionTask, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message,
+    Ping, ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, WireAddr,
 };
 use baton_rdma::{
     CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport,
@@ -262,8 +262,8 @@ impl<T: Transport> Member<T> {
             task: task.into(),
             deadline_ns: deadline.0.into(),
             model: model.into(),
-            input_bytes: 1.into(),
-            cost: 0.into(),
+            input_bytes: input_bytes(task).into(),
+            cost: cost(task).into(),
         };
         self.transport.send(conn, &submit, &[]).unwrap();
     }
@@ -342,7 +342,7 @@ impl<T: Transport> Member<T> {
                 gpu: action.gpu.get(),
                 model: action.model.get(),
                 exec_at: Nanos(action.earliest_ns.get()),
-                tasks: tasks.iter().map(|task| task.task.get()).collect(),
+                tasks: tasks.iter().map(as_submitted).collect(),
             },
             Message::TaskEnd(end) => {
                 let (kind, reason, retry_ms) = (end.kind, end.reason, end.retry_ms.get());
@@ -351,4 +351,21 @@ impl<T: Transport> Member<T> {
             _ => Told::Other,
         })
     }
+}
+
+/// What a task's submit says of its input and its cost.
+fn input_bytes(task: u64) -> u32 {
+    task as u32 % 1_000 + 1
+}
+
+fn cost(task: u64) -> u32 {
+    (task as u32).wrapping_mul(31)
+}
+
+/// A task of an action, which says of it what its submit has said.
+fn as_submitted(listed: &ActionTask) -> u64 {
+    let task = listed.task.get();
+    let said = (listed.input_bytes.get(), listed.cost.get());
+    assert_eq!(said, (input_bytes(task), cost(task)), "task {task}");
+    task
 }

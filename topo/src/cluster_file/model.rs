@@ -59,9 +59,8 @@ pub(crate) fn model(
     };
     let fixed_batch = sized.as_ref().and_then(|sized| sized.engine.fixed_batch());
     let batches = 1..=fixed_batch.unwrap_or(BATCH_MAX).min(BATCH_MAX);
-    let given = ["latency_ms", "alpha_ms", "beta_ms"].map(|key| section.has(key)).contains(&true);
     let profile = match engine {
-        EngineName::Onnx if !given => unmeasured(section, batches, slo),
+        EngineName::Onnx if !has_profile(section) => unmeasured(section, batches, slo),
         _ => profile(section, batches),
     };
     section.refuse_unread();
@@ -83,6 +82,11 @@ pub(crate) fn model(
 
 fn rate_limit(section: &Section<'_>, key: &'static str) -> Option<RateLimit> {
     section.number(key, RateLimit::RANGE).map(RateLimit::per_second)
+}
+
+/// Whether the file says anything of ℓ(b).
+fn has_profile(section: &Section<'_>) -> bool {
+    ["latency_ms", "alpha_ms", "beta_ms"].map(|key| section.has(key)).contains(&true)
 }
 
 /// ℓ(b) of a model that its backends will measure: until then a quarter of the objective, whatever the batch.
@@ -177,8 +181,7 @@ fn onnx(section: &Section<'_>, folder: &Path) -> Option<Sized> {
     }
     let OnnxModel { file, signature, fixed_batch } = onnx::model(section, folder)?;
     let (input_bytes, output_bytes) = (signature.input.bytes_max(), signature.output.bytes_max());
-    let keys = ["latency_ms", "alpha_ms", "beta_ms"];
-    let is_measured = !keys.into_iter().any(|key| section.has(key));
+    let is_measured = !has_profile(section);
     let engine = EngineSpec::Onnx { file, signature, fixed_batch, is_measured };
     Some(Sized { engine, input_bytes, output_bytes })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId};
+use baton_core::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 use baton_rdma::wire::{RefuseCode, TaskEnd};
 use baton_rdma::{ReadStatus, TcpConfig};
 
@@ -22,10 +22,12 @@ fn an_input_goes_out_and_its_answer_lands() {
 
     assert!(world.threads[0].take().is_empty(), "beta lives on ModelThread 1");
     let heard = world.threads[1].take();
-    let [Heard::Submit { task: heard_task, deadline, model: 1 }] = heard[..] else {
+    let [Heard::Submit { task: heard_task, deadline, model: 1, input_bytes, cost }] = heard[..]
+    else {
         panic!("{heard:?}")
     };
     assert_eq!(heard_task, task);
+    assert_eq!((input_bytes, cost), (INPUT as u32, CostHint::NONE));
     let exact = submitted + Nanos::from_millis(20) + AHEAD;
     // A pong is stamped at once and heard one step later: the estimate is off by half a step, which
     // is also its error bound, and that is taken off as well.
@@ -48,6 +50,19 @@ fn an_input_goes_out_and_its_answer_lands() {
     assert_eq!(client.slots_in_use(), 1, "the reply holds its slot");
     drop(reply);
     assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn a_task_says_how_long_its_input_is_and_what_it_may_cost() {
+    let (mut world, client) = World::open();
+    let mut input =
+        client.model("alpha").unwrap().input().unwrap().with_cost(CostHint::of_units(7));
+    input.truncate(3);
+    let _ticket = world.submit_input(input, Deadline::Slo).unwrap();
+    world.steps(2);
+    let heard = world.threads[0].take();
+    let [Heard::Submit { input_bytes, cost, .. }] = heard[..] else { panic!("{heard:?}") };
+    assert_eq!((input_bytes, cost), (3, CostHint::of_units(7)));
 }
 
 /// Its backend was taken for lost, and answers after all.

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use baton_core::{Nanos, TaskId};
+use baton_core::{CostHint, Nanos, TaskId};
 use baton_rdma::wire::{
     CatalogEnd, Hello, JoinAck, LeaveAck, Message, ModelDesc, Pong, RefuseCode, Role,
     SubclusterDesc, TaskEnd, TaskResult, ThreadDesc, WireAddr,
@@ -41,7 +41,7 @@ pub(super) enum Heard {
     Slab { model: u32, slots: u32, input_bytes: u32 },
     Join { slabs: u32 },
     Ready,
-    Submit { task: TaskId, deadline: Nanos, model: u32 },
+    Submit { task: TaskId, deadline: Nanos, model: u32, input_bytes: u32, cost: CostHint },
     Cancel { task: TaskId, model: u32 },
     Leave,
     Read { status: ReadStatus, bytes: Vec<u8> },
@@ -119,6 +119,8 @@ fn heard(message: Message<'_>) -> Heard {
             task: TaskId(submit.task.get()),
             deadline: Nanos(submit.deadline_ns.get()),
             model: submit.model.get(),
+            input_bytes: submit.input_bytes.get(),
+            cost: CostHint::from_bits(submit.cost.get()),
         },
         Message::Cancel(cancel) => {
             Heard::Cancel { task: TaskId(cancel.task.get()), model: cancel.model.get() }

@@ -64,12 +64,10 @@ impl Keys {
         let mut extents = Extents { stated: &self.dims, known: BTreeMap::new() };
         let input = self.input(&file.inputs, &mut extents)?;
         let output = self.output(&file.outputs, &extents)?;
-        for (row, max, key) in
-            [(&input, INPUT_BYTES_MAX, "dims"), (&output, OUTPUT_BYTES_MAX, "dims")]
-        {
+        for (row, max) in [(&input, INPUT_BYTES_MAX), (&output, OUTPUT_BYTES_MAX)] {
             if row.bytes_max() > max {
                 let what = format!("{row} has up to {} bytes, more than {max}", row.bytes_max());
-                return Err((key, what, "state smaller maxima".to_owned()));
+                return Err(("dims", what, "state smaller maxima".to_owned()));
             }
         }
         Ok((Signature { input, output }, fixed_batch))
