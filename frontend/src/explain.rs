@@ -126,6 +126,7 @@ fn why_dropped(reason: DropReason) -> &'static str {
         DropReason::Quota => {
             "more was asked for than the quota of the model or of this client allows"
         }
+        DropReason::ModelRemoved => "an operator had removed its model",
     }
 }
 

@@ -101,7 +101,8 @@ fn samples(head: &[u8; 40], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sa
         Hello &[], Welcome &[], Refuse text, ThreadDesc &[], ModelDesc text, TensorDesc text, SubclusterDesc text,
         CatalogEnd &[], JoinFrontend &[], SlabDesc &[], JoinBackend text, ProfileDesc words,
         JoinAck &[], Ready &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
-        Pong &[], Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[], Read &[],
+        Pong &[], ModelTable text, ModelDown &[], SlabKnown &[], ModelFailed text, CatalogChange text,
+        CatalogChanged text, Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[], Read &[],
         ReadReply &[], TaskResult &[], FabricOffer text, FabricAnswer text, FabricSlab &[],
         ControlOffer text, ControlAnswer text, ControlStart &[],
     );

@@ -98,6 +98,8 @@ counters! {
         dropped_no_backend,
         /// Tasks dropped: see [`DropReason::Shutdown`].
         dropped_shutdown,
+        /// Tasks dropped: see [`DropReason::ModelRemoved`].
+        dropped_model_removed,
         /// Tasks failed because their backend died and time was up.
         failed_backend_lost,
         /// Models that came from another ModelThread.
@@ -134,6 +136,7 @@ impl ModelThreadCounters {
             Unserved::Dropped(DropReason::FrontendLost) => &self.dropped_frontend_lost,
             Unserved::Dropped(DropReason::NoBackend) => &self.dropped_no_backend,
             Unserved::Dropped(DropReason::Shutdown) => &self.dropped_shutdown,
+            Unserved::Dropped(DropReason::ModelRemoved) => &self.dropped_model_removed,
             Unserved::Failed(FailReason::BackendLost) => &self.failed_backend_lost,
             Unserved::Failed(_) => &self.unknown_model,
         };

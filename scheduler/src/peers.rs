@@ -150,7 +150,7 @@ fn member(role: Role, number: u32) -> Option<Member> {
     match role {
         Role::Frontend => u16::try_from(number).ok().map(|id| Member::Frontend(FrontendId(id))),
         Role::Backend => Some(Member::Backend(BackendId(number))),
-        Role::Control | Role::ModelThread => None,
+        Role::Control | Role::ModelThread | Role::Operator => None,
     }
 }
 

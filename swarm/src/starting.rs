@@ -47,7 +47,7 @@ impl World {
             send_queue_bytes: match role {
                 Role::Backend => bounds.member_queue_bytes[0],
                 Role::Frontend => bounds.member_queue_bytes[1],
-                Role::Control | Role::ModelThread => bounds.send_queue_bytes,
+                Role::Control | Role::ModelThread | Role::Operator => bounds.send_queue_bytes,
             },
             credit_bytes,
             handshake_timeout: bounds.handshake_timeout,

@@ -149,7 +149,7 @@ impl World {
             Speaks::Own => Versions::SPOKEN,
             Speaks::Drawn => BUILDS[self.builds.random_range(0..BUILDS.len())],
             Speaks::Fixed([scheduler, backend, frontend]) => match role {
-                Role::Control | Role::ModelThread => scheduler,
+                Role::Control | Role::ModelThread | Role::Operator => scheduler,
                 Role::Backend => backend,
                 Role::Frontend => frontend,
             },

@@ -55,7 +55,7 @@ pub(crate) fn claimed_role(message: &Message<'_>) -> Option<Role> {
 /// The roles that somebody in this role connects to.
 pub(crate) fn hosts_of(role: Role) -> &'static [Role] {
     match role {
-        Role::Frontend => &[Role::Control],
+        Role::Frontend | Role::Operator => &[Role::Control],
         Role::Backend => &[Role::Control, Role::Frontend],
         Role::Control | Role::ModelThread => &[],
     }

@@ -140,6 +140,8 @@ impl Credentials {
             Role::Control | Role::ModelThread => (&spec.schedulers, "schedulers"),
             Role::Backend => (&spec.backends, "backends"),
             Role::Frontend => (&spec.frontends, "frontends"),
+            Role::Operator if spec.operators.is_none() => (&spec.schedulers, "operators"),
+            Role::Operator => (&spec.operators, "operators"),
         };
         let Some(list) = list else { return Ok(()) };
         let names = names(leaf);

@@ -19,12 +19,15 @@ pub struct TlsSpec {
     pub backends: Option<Vec<String>>,
     /// Names that may act as frontend.
     pub frontends: Option<Vec<String>>,
+    /// Names that may change the catalogue; `None`: those in `schedulers`.
+    pub operators: Option<Vec<String>>,
 }
 
 impl TlsSpec {
     /// These files, and no list: any certificate of the authority may act in any role.
     pub fn new(ca: PathBuf, cert: PathBuf, key: PathBuf) -> Self {
-        Self { ca, cert, key, schedulers: None, backends: None, frontends: None }
+        let (schedulers, backends, frontends, operators) = (None, None, None, None);
+        Self { ca, cert, key, schedulers, backends, frontends, operators }
     }
 }
 
@@ -49,8 +52,9 @@ pub(crate) fn tls(root: &Section<'_>, folder: &Path) -> Option<TlsSpec> {
     };
     let (schedulers, backends, frontends) =
         (names("schedulers"), names("backends"), names("frontends"));
+    let operators = section.names("operators");
     section.refuse_unread();
-    Some(TlsSpec { ca: ca?, cert: cert?, key: key?, schedulers, backends, frontends })
+    Some(TlsSpec { ca: ca?, cert: cert?, key: key?, schedulers, backends, frontends, operators })
 }
 
 /// The PEM file that `key` names. It must be there.

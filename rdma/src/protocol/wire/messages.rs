@@ -219,6 +219,46 @@ messages! {
         scheduler_ns: U64,
     }
 
+    // --- the catalogue changes while members serve, on the control connection ---------------
+    /// To backends, behind the [`ModelDesc`] of a model that was added at run time: load it. A backend that has joined
+    /// answers with [`ProfileDesc`] or [`ModelFailed`]. Tail: its `[[model]]` table, TOML.
+    27 ModelTable [text: str] 4 {
+        /// The model.
+        model: U32,
+    }
+    /// The model was removed. Its slabs are gone with it, and its id is not used again.
+    28 ModelDown [] 4 {
+        /// The model.
+        model: U32,
+    }
+    /// A joined frontend's new slab is known: from a backend, by that backend; to the frontend, by all of them.
+    29 SlabKnown [] 8 {
+        /// The frontend.
+        frontend: U32,
+        /// First slot index of the slab.
+        first_slot: U32,
+    }
+    /// From a backend: it could not load the model of a [`ModelTable`]. Tail: why.
+    30 ModelFailed [text: str] 4 {
+        /// The model.
+        model: U32,
+    }
+    /// From an operator: change the catalogue. Tail: of an addition or a change, a `[[model]]` table, TOML; of a removal, the
+    /// model's name.
+    31 CatalogChange [text: str] 4 {
+        /// A [`ChangeKind`](super::ChangeKind).
+        kind: u8,
+        /// Zero.
+        reserved: [u8; 3],
+    }
+    /// How the change went. Tail: what was done, or why it was not.
+    32 CatalogChanged [text: str] 4 {
+        /// 0 done, 1 refused.
+        status: u8,
+        /// Zero.
+        reserved: [u8; 3],
+    }
+
     // --- tasks, between members and ModelThreads -------------------------------------------
     /// A task: its id is the address of its input.
     40 Submit [] 28 {

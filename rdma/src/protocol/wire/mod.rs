@@ -105,6 +105,8 @@ pub enum Role {
     Control = 3,
     /// One of the scheduler's ModelThreads.
     ModelThread = 4,
+    /// A program that reads or changes the catalogue and is no member.
+    Operator = 5,
 }
 
 impl Role {
@@ -115,6 +117,7 @@ impl Role {
             2 => Some(Self::Backend),
             3 => Some(Self::Control),
             4 => Some(Self::ModelThread),
+            5 => Some(Self::Operator),
             _ => None,
         }
     }
@@ -213,6 +216,30 @@ impl ActionKind {
             0 => Some(Self::Infer),
             1 => Some(Self::Load),
             2 => Some(Self::Unload),
+            _ => None,
+        }
+    }
+}
+
+/// What an operator asks for, in [`CatalogChange`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum ChangeKind {
+    /// Serve one more model.
+    Add = 1,
+    /// Change what is planned for a model: its objective, quota or profile.
+    Set = 2,
+    /// Serve a model no more.
+    Remove = 3,
+}
+
+impl ChangeKind {
+    /// The kind with this code.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Add),
+            2 => Some(Self::Set),
+            3 => Some(Self::Remove),
             _ => None,
         }
     }

@@ -50,6 +50,8 @@ reasons! {
         Shutdown = 8, "shutdown";
         /// More was asked for than the model's or its frontend's quota allows; it was not queued.
         Quota = 9, "quota";
+        /// The model was removed from the catalogue.
+        ModelRemoved = 10, "model_removed";
     }
 }
 

@@ -2,10 +2,11 @@
 
 use baton_rdma::frame::encode;
 use baton_rdma::wire::{
-    Action, ActionTask, Body, Cancel, CatalogEnd, ControlAnswer, ControlOffer, ControlStart,
-    FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck, JoinBackend, JoinFrontend, Kind,
-    Leave, LeaveAck, ModelDesc, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready,
-    Refuse, SubclusterDesc, Submit, TaskEnd, TaskResult, TensorDesc, ThreadDesc,
+    Action, ActionTask, Body, Cancel, CatalogChange, CatalogChanged, CatalogEnd, ControlAnswer,
+    ControlOffer, ControlStart, FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck,
+    JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc, ModelDown, ModelFailed,
+    ModelTable, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready, Refuse, SlabKnown,
+    SubclusterDesc, Submit, TaskEnd, TaskResult, TensorDesc, ThreadDesc,
 };
 use rand::RngExt;
 use zerocopy::IntoBytes;
@@ -104,6 +105,12 @@ impl Words<'_> {
             | Kind::LeaveAck
             | Kind::PeerUp
             | Kind::PeerDown => self.of_member_kind(kind, out),
+            Kind::ModelTable
+            | Kind::ModelDown
+            | Kind::SlabKnown
+            | Kind::ModelFailed
+            | Kind::CatalogChange
+            | Kind::CatalogChanged => self.of_catalogue_kind(kind, out),
             Kind::Ping => drop(self.ping(out)),
             Kind::Pong => {
                 self.put(out, |w| Pong { sent_ns: w.n64().into(), scheduler_ns: w.n64().into() });
@@ -122,6 +129,23 @@ impl Words<'_> {
             | Kind::ControlOffer
             | Kind::ControlAnswer
             | Kind::ControlStart => self.of_fabric_kind(kind, out),
+        }
+    }
+
+    fn of_catalogue_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
+            Kind::ModelTable => self.put(out, |w| ModelTable { model: w.model().into() }),
+            Kind::ModelDown => self.put(out, |w| ModelDown { model: w.model().into() }),
+            Kind::ModelFailed => self.put(out, |w| ModelFailed { model: w.model().into() }),
+            Kind::SlabKnown => self
+                .put(out, |w| SlabKnown { frontend: w.n32().into(), first_slot: w.n32().into() }),
+            Kind::CatalogChange => self
+                .put(out, |w| CatalogChange { kind: w.rng.random_range(0..5), reserved: [0; 3] }),
+            Kind::CatalogChanged => self.put(out, |w| CatalogChanged {
+                status: w.rng.random_range(0..3),
+                reserved: [0; 3],
+            }),
+            other => unreachable!("{other:?} is written elsewhere"),
         }
     }
 
@@ -278,6 +302,10 @@ impl Words<'_> {
                 | Kind::TensorDesc
                 | Kind::SubclusterDesc
                 | Kind::JoinBackend
+                | Kind::ModelTable
+                | Kind::ModelFailed
+                | Kind::CatalogChange
+                | Kind::CatalogChanged
                 | Kind::FabricOffer
                 | Kind::FabricAnswer
                 | Kind::ControlOffer
