@@ -4,6 +4,7 @@
 //! table, `check.rs` checks values against each other, and the caller gets the whole list of
 //! mistakes with line numbers.
 
+mod addition;
 mod check;
 mod cluster;
 mod etcd;
@@ -24,6 +25,7 @@ use toml::de::DeTable;
 use self::problem::Findings;
 use self::section::Section;
 
+pub use addition::{ModelChange, ModelTable, read_change, read_model};
 pub use cluster::{
     BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FrontendSpec,
     GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,

@@ -6,6 +6,7 @@ use std::path::Path;
 use baton_core::{BATCH_MAX, ModelId, Nanos, Profile, ProfileError, QuotaLimits, RateLimit};
 use serde::Deserialize;
 
+use crate::cluster_file::addition::ModelChange;
 use crate::cluster_file::cluster::{EngineSpec, ModelSpec};
 use crate::cluster_file::onnx::{self, OnnxModel};
 use crate::cluster_file::section::Section;
@@ -78,6 +79,39 @@ pub(crate) fn model(
         expected_rps,
         engine,
     })
+}
+
+/// Reads a change: `name` and at least one key that can change. `None` if there are problems.
+pub(crate) fn change(section: &Section<'_>) -> Option<ModelChange> {
+    section.require("name", "name the model that changes");
+    let name = section.name("name");
+    let limit = |key| section.has(key).then(|| limit_or_none(section, key));
+    let change = ModelChange {
+        name: name.unwrap_or_default().to_owned(),
+        slo: section.millis("slo_ms", 0.001..=MS_MAX),
+        max_rps: limit("max_rps"),
+        frontend_max_rps: limit("frontend_max_rps"),
+        profile: has_profile(section).then(|| profile(section, 1..=BATCH_MAX)).flatten(),
+    };
+    section.refuse_unread();
+    let nothing = ModelChange {
+        slo: None,
+        max_rps: None,
+        frontend_max_rps: None,
+        profile: None,
+        ..change.clone()
+    };
+    if change == nothing {
+        let fix = "give slo_ms, max_rps, frontend_max_rps, or a profile; to change anything else, remove the model and add it";
+        section.refuse("name", "names a model of which nothing changes", fix);
+    }
+    name.map(|_| change)
+}
+
+/// A limit; 0 lifts it.
+fn limit_or_none(section: &Section<'_>, key: &'static str) -> Option<RateLimit> {
+    let rps = section.number(key, 0.0..=*RateLimit::RANGE.end())?;
+    (rps >= *RateLimit::RANGE.start()).then(|| RateLimit::per_second(rps))
 }
 
 fn rate_limit(section: &Section<'_>, key: &'static str) -> Option<RateLimit> {
