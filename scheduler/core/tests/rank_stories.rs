@@ -236,3 +236,20 @@ fn what_may_start_early_is_looked_at_as_soon_as_it_or_a_slot_is_noted() {
     rank.on_timer(ms(21.0), &mut out);
     assert_eq!((out.grants.len(), rank.next_timer()), (3, None));
 }
+
+#[test]
+fn a_removed_model_gets_no_grant_and_its_number_counts_on() {
+    let (mut rank, mut out) = occupied(0.0, 10.0);
+    rank.on_candidate(ms(1.0), ModelId(0), candidate(1.0, 50.0), 1, &mut out); // ready
+    rank.on_candidate(ms(1.0), ModelId(1), candidate(5.0, 60.0), 0, &mut out); // waits
+    assert_eq!([ModelId(0), ModelId(1)].map(|model| rank.forget(model)), [1, 0]);
+    rank.on_gpu(ms(10.0), finished(10.0), &mut out);
+    rank.on_timer(ms(10.0), &mut out);
+    assert_eq!((out.grants.len(), rank.next_timer()), (0, None));
+    rank.serve(ModelId(0), HERE);
+    // What the model before had on its way is of no grant that this one has seen.
+    rank.on_candidate(ms(11.0), ModelId(0), candidate(11.0, 50.0), 0, &mut out);
+    assert_eq!((out.grants.len(), rank.counters().superseded), (0, 1));
+    rank.on_candidate(ms(11.0), ModelId(0), candidate(11.0, 50.0), 1, &mut out);
+    assert_eq!(out.grants.len(), 1, "the next model's counts");
+}

@@ -39,10 +39,21 @@ pub struct Latency {
 impl Latency {
     /// Trusts the profile until told otherwise. The margin never exceeds an eighth of the SLO.
     pub fn new(profile: Profile, slo: Nanos) -> Self {
-        let step = Nanos((slo.0 >> 16).max(1));
-        let margin_max = Nanos(slo.0 / 8);
+        let (step, margin_max) = Self::bounds(slo);
         let (margin, alone) = (Nanos::ZERO, profile.latency(1));
         Self { profile, step, margin_max, ratio: ONE, margin, alone, fresh: false }
+    }
+
+    /// The margin's step and upper bound.
+    fn bounds(slo: Nanos) -> (Nanos, Nanos) {
+        (Nanos((slo.0 >> 16).max(1)), Nanos(slo.0 / 8))
+    }
+
+    /// Another objective: what was measured stays, within its bounds.
+    pub fn set_objective(&mut self, slo: Nanos) {
+        (self.step, self.margin_max) = Self::bounds(slo);
+        self.margin = self.margin.min(self.margin_max);
+        self.alone = self.of(1);
     }
 
     /// ℓ(b) to plan with, in nanoseconds; monotone in b.

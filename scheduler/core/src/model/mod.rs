@@ -97,6 +97,13 @@ impl ModelState {
         }
     }
 
+    /// The same model, under a number to whose former models RankState made `grants` grants.
+    pub fn after(mut self, grants: u32) -> Self {
+        debug_assert!(self.candidate.is_none(), "nothing is published yet");
+        self.grants = grants;
+        self
+    }
+
     /// A task arrived. `deadline` is the application's, on the clock of `now`.
     pub fn on_request(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) {
         self.enqueue(now, request, out);
@@ -250,6 +257,13 @@ impl ModelState {
     /// A backend brought its own measured profile. Larger batches than before are not used.
     pub fn set_profile(&mut self, profile: Profile, patience: Patience) {
         self.sizing.set_profile(profile, patience);
+        self.quiet_period = QuietPeriod::OVER;
+    }
+
+    /// Another latency objective: batches are sized for it from now on. Tasks that wait keep their deadlines.
+    pub fn set_objective(&mut self, slo: Nanos) {
+        self.sizing.set_objective(slo);
+        self.fair_share.set_objective(slo);
         self.quiet_period = QuietPeriod::OVER;
     }
 

@@ -104,6 +104,12 @@ impl Sizing {
         self.resize();
     }
 
+    pub(crate) fn set_objective(&mut self, slo: Nanos) {
+        self.slo = slo;
+        self.latency.set_objective(slo);
+        self.resize();
+    }
+
     /// Until when a batch of this size waits for more tasks.
     pub(crate) fn deferred(&self, batch: u32, frontrun: Nanos) -> Nanos {
         if batch >= self.most {
@@ -296,10 +302,13 @@ mod tests {
     use crate::policy::Policy;
     use crate::{ModelId, Prefer};
 
-    /// Slots that a request every `every_ms` keeps busy: ℓ(b) = b + 4 ms, 8 tasks at most.
-    fn load(slo_ms: u64, every_ms: u64) -> f64 {
-        let ms = |ms: u64| Nanos(ms * 1_000_000);
-        let config = ModelConfig {
+    fn ms(ms: u64) -> Nanos {
+        Nanos(ms * 1_000_000)
+    }
+
+    /// ℓ(b) = b + 4 ms, 8 tasks at most.
+    fn sizing(slo_ms: u64) -> Sizing {
+        Sizing::new(ModelConfig {
             id: ModelId(0),
             profile: Profile::linear(ms(1), ms(4), 8).unwrap(),
             slo: ms(slo_ms),
@@ -307,8 +316,12 @@ mod tests {
             policy: Policy::Baton,
             prefer: Prefer::Latency,
             network: NetworkDelay::default(),
-        };
-        let mut sizing = Sizing::new(config);
+        })
+    }
+
+    /// Slots that a request every `every_ms` keeps busy.
+    fn load(slo_ms: u64, every_ms: u64) -> f64 {
+        let mut sizing = sizing(slo_ms);
         (0..10_000 / every_ms).for_each(|i| _ = sizing.on_arrival(ms(i * every_ms)));
         sizing.load() as f64 / 65_536.0
     }
@@ -324,5 +337,15 @@ mod tests {
         is(load(5, 2), 5.0, 2.0); // Nobody can wait,
         is(load(4, 2), 5.0, 2.0); // not even for oneself,
         is(load(90, 2), 1.5, 2.0); // and no batch has more than eight.
+    }
+
+    #[test]
+    fn another_objective_sizes_batches_as_if_it_had_always_been() {
+        for (before, after) in [(12, 40), (40, 12)] {
+            let (mut changed, fresh) = (sizing(before), sizing(after));
+            changed.set_objective(ms(after));
+            let sizes = |s: &Sizing| (s.target, s.floor, s.slack, s.budget());
+            assert_eq!(sizes(&changed), sizes(&fresh));
+        }
     }
 }

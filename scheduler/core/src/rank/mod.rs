@@ -4,6 +4,7 @@
 //! a slot is idle or about to be free, the most urgent ready candidate of its sub-cluster gets it.
 //! Every operation is O(log n) in models or slots.
 
+mod catalogue;
 pub(crate) mod gpus;
 mod reserve;
 mod slot_wait;

@@ -122,11 +122,20 @@ pub(crate) struct FairShare {
     adjusted: TaskCounts,
 }
 
+/// How often the shares are looked at.
+fn tick(slo: Nanos) -> Nanos {
+    Nanos((slo.0 / 2).clamp(*TICK.start(), *TICK.end()))
+}
+
 impl FairShare {
+    pub(crate) fn set_objective(&mut self, slo: Nanos) {
+        self.tick = tick(slo);
+    }
+
     /// For frontends `0..frontends` of a model with the latency objective `slo`. Others are never limited.
     pub(crate) fn new(slo: Nanos, frontends: u32) -> Self {
         Self {
-            tick: Nanos((slo.0 / 2).clamp(*TICK.start(), *TICK.end())),
+            tick: tick(slo),
             tick_ends: Nanos::ZERO,
             ticks: 0,
             age: MEMORY,

@@ -1,0 +1,30 @@
+//! Model numbers change hands: a model that was removed leaves its number to one that is added.
+
+use super::{Demand, OwnWork, RankState, Waited};
+use crate::units::ids::{ModelId, SubclusterId};
+
+impl RankState {
+    /// The sub-cluster serves this model from now on. The number is one that [`RankState::new`] made room for, and that
+    /// no model had or [`RankState::forget`] has freed.
+    pub fn serve(&mut self, model: ModelId, subcluster: SubclusterId) {
+        let entry = &mut self.models[model.0 as usize];
+        assert!(entry.candidate.is_none(), "the number is free");
+        entry.subcluster = subcluster;
+    }
+
+    /// The model is removed: its candidate goes, and it gets no more grants. Returns how many it got, from which the
+    /// next model with this number counts on ([`ModelState::after`](crate::ModelState::after)).
+    pub fn forget(&mut self, model: ModelId) -> u32 {
+        let entry = &mut self.models[model.0 as usize];
+        let (subcluster, grants) = (entry.subcluster, entry.grants);
+        entry.candidate = None;
+        (entry.demand, entry.work) = (Demand::default(), OwnWork::default());
+        entry.waited = Waited::default();
+        self.waiting.remove(model.0);
+        self.changed.remove(model.0);
+        if self.ready[subcluster.0 as usize].remove(model.0) {
+            self.rearm(subcluster);
+        }
+        grants
+    }
+}
