@@ -179,6 +179,14 @@ counters! {
         joins_over_limit,
         /// Models moved from one ModelThread to another.
         models_moved,
+        /// Models added at run time.
+        models_added,
+        /// Models removed at run time.
+        models_removed,
+        /// Changes of the catalogue that were made.
+        changes_done,
+        /// Changes of the catalogue that were refused, or failed.
+        changes_refused,
         /// GPUs that the traffic of the last seconds needs, over all sub-clusters: not a count but as of
         /// the last second.
         gpus_needed,

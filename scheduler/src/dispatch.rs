@@ -4,23 +4,25 @@
 use std::sync::Arc;
 
 use baton_core::{
-    BackendId, Batch, Candidate, DropReason, Gpu, GpuUpdate, Grant, ModelId, ModelSink, Nanos,
-    TaskId, Unserved,
+    BackendId, Batch, Candidate, DropReason, FailReason, Gpu, GpuUpdate, Grant, ModelId, ModelSink,
+    Nanos, Request, TaskId, Unserved,
 };
 use baton_rdma::wire::{Action, ActionTask, TaskEnd};
 use baton_rdma::{ConnId, Transport};
 use zerocopy::IntoBytes;
 
 use crate::board::Published;
+use crate::catalog::{model_id, number_and_life};
+use crate::commands::Notice;
 use crate::counters::ModelThreadCounters;
 use crate::in_flight::{InFlight, Planned};
-use crate::link::{ModelLink, Notice};
+use crate::link::ModelLink;
 use crate::peers::{Member, Peers};
 
 /// Where a model is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// Where this thread never had to do with it.
+    /// This thread has nothing to do with it.
     Elsewhere,
     /// Here, by its number within the thread.
     Here(u32),
@@ -38,6 +40,10 @@ pub(crate) struct Dispatch<T> {
     pub(crate) places: Vec<Place>,
     /// How often each model had moved when it came here.
     pub(crate) moves: Vec<u32>,
+    /// How many models had each number before: the other half of a model's id.
+    pub(crate) lives: Vec<u16>,
+    /// Batches of each model that were planned here and are with backends.
+    pub(crate) with_backends: Vec<u32>,
     /// Batches whose plan could not be sent; taken back once the model is done deciding.
     pub(crate) undelivered: Vec<u64>,
     /// The tasks of the action being written.
@@ -61,12 +67,39 @@ impl<T: Transport> Dispatch<T> {
             link,
             in_flight,
             moves: vec![0; places.len()],
+            lives: vec![0; places.len()],
+            with_backends: vec![0; places.len()],
             undelivered: Vec::new(),
             tasks: Vec::with_capacity(baton_core::BATCH_MAX as usize),
             planned: Vec::with_capacity(places.len()),
             places,
             counters,
         }
+    }
+
+    /// Where the model with this id is.
+    ///
+    /// # Errors
+    /// How its tasks end if there is none.
+    pub(crate) fn place_of(&self, id: u32) -> Result<Place, Unserved> {
+        let (ModelId(number), life) = number_and_life(id);
+        let known = self.lives.get(number as usize).copied();
+        match known {
+            Some(known) if known == life => Ok(self.places[number as usize]),
+            Some(known) if life < known => Err(Unserved::Dropped(DropReason::ModelRemoved)),
+            _ => Err(Unserved::Failed(FailReason::UnknownModel)),
+        }
+    }
+
+    /// A backend has reported the batch, or never will: forgets it. Its tasks are in `requests`.
+    pub(crate) fn take_report(
+        &mut self,
+        name: u64,
+        requests: &mut Vec<Request>,
+    ) -> Option<Planned> {
+        let planned = self.in_flight.remove(name, requests)?;
+        self.with_backends[planned.model.0 as usize] -= 1;
+        Some(planned)
     }
 
     /// Tells a frontend that a task ended here.
@@ -115,7 +148,8 @@ impl<T: Transport> Dispatch<T> {
         self.tasks.clear();
         self.tasks.extend(batch.requests().map(|request| ActionTask::new(&request)));
         let window = [batch.exec_at, batch.invalid_after];
-        let action = Action::infer(name, window, batch.model, batch.grant.gpu.id);
+        let id = model_id(batch.model, self.lives[batch.model.0 as usize]);
+        let action = Action::infer(name, window, ModelId(id), batch.grant.gpu.id);
         self.transport.send(conn, &action, self.tasks.as_bytes()).is_ok()
     }
 }
@@ -135,6 +169,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
             .in_flight
             .insert(planned, backend, batch.requests())
             .expect("there is room for every slot's pipeline");
+        self.with_backends[batch.model.0 as usize] += 1;
         if owner.is_some_and(|(_, conn)| self.send_action(conn, name, batch)) {
             self.planned.push(batch.schedulable_at);
             self.counters.plans.add(1);

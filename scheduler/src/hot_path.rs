@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use baton_core::{ModelConfig, NetworkDelay};
+use baton_core::{ModelConfig, NetworkDelay, Policy, Prefer, SubclusterId};
 use baton_rdma::Transport;
-use baton_topo::{Cluster, Idle, Waker};
+use baton_topo::{Cluster, Idle, ModelSpec, NetworkSpec, SchedulerSpec, Waker};
 use crossbeam_channel::Receiver;
 
-use crate::link::{
-    CommandSender, ModelCommand, Notice, NoticeSender, RankCommand, Sleeper, command_queue, link,
-};
+use crate::commands::{ModelCommand, Notice, RankCommand};
+use crate::link::{CommandSender, NoticeSender, Sleeper, command_queue, link};
 use crate::migration::load_board::LoadBoard;
 use crate::migration::placement::at_start;
 use crate::model_thread::{ModelThread, Resident};
@@ -31,8 +30,10 @@ pub struct HotPath<T> {
     pub homes: Vec<usize>,
     /// Slots that come and go.
     pub rank_commands: CommandSender<RankCommand>,
-    /// What the agents have to say about members.
+    /// What the agents have to say about members and models.
     pub notices: Receiver<Notice>,
+    /// The other end of it.
+    pub notice_sender: NoticeSender,
 }
 
 impl<T: Transport> HotPath<T> {
@@ -45,15 +46,16 @@ impl<T: Transport> HotPath<T> {
         counters: &SchedulerCounters,
     ) -> Self {
         let homes = homes(cluster, transports.len());
-        let (notice_sender, notices) = NoticeSender::new(control, transports.len());
-        let load = Arc::new(LoadBoard::new(cluster.models.len()));
+        let models = homes.len();
+        let (notice_sender, notices) = NoticeSender::new(control, transports.len(), models);
+        let load = Arc::new(LoadBoard::new(models));
         let (sleeper, rank_waker) = Sleeper::new();
         let (mut model_threads, mut links, mut model_commands) =
             (Vec::new(), Vec::new(), Vec::new());
         for (number, transport) in transports.into_iter().enumerate() {
             let residents = residents(cluster, &homes, number);
             let (model_link, rank_link, commands) = link(
-                cluster.models.len(),
+                models,
                 cluster.scheduler.idle == Idle::Park,
                 transport.waker(),
                 rank_waker.clone(),
@@ -61,7 +63,7 @@ impl<T: Transport> HotPath<T> {
             );
             model_threads.push(ModelThread::new(
                 residents,
-                cluster.models.len(),
+                models,
                 cluster.subclusters.len(),
                 transport,
                 model_link,
@@ -77,45 +79,77 @@ impl<T: Transport> HotPath<T> {
             cluster.subclusters.len() as u32,
             links,
             rank_inbox,
-            notice_sender,
+            notice_sender.clone(),
             (sleeper, rank_waker),
             Arc::clone(&counters.rank_thread),
         );
         let homes = homes.into_iter().map(|home| home.thread).collect();
-        Self { rank, model_threads, model_commands, load, homes, rank_commands, notices }
+        Self {
+            rank,
+            model_threads,
+            model_commands,
+            load,
+            homes,
+            rank_commands,
+            notices,
+            notice_sender,
+        }
+    }
+}
+
+/// What every model's configuration has in common.
+#[derive(Clone, Debug)]
+pub struct CommonConfig {
+    policy: Policy,
+    prefer: Prefer,
+    network: NetworkSpec,
+}
+
+impl CommonConfig {
+    /// As the cluster file says.
+    pub fn of(cluster: &Cluster) -> Self {
+        let SchedulerSpec { policy, prefer, .. } = cluster.scheduler;
+        Self { policy, prefer, network: cluster.network }
+    }
+
+    /// The delays that objectives must leave room for.
+    pub(crate) fn network(&self) -> &NetworkSpec {
+        &self.network
+    }
+
+    /// A model on a ModelThread, without tasks.
+    pub(crate) fn resident(&self, model: &ModelSpec) -> Resident {
+        let NetworkSpec { ctrl, data_per_task, response, jitter } = self.network;
+        Resident {
+            config: ModelConfig {
+                id: model.id,
+                profile: model.profile.clone(),
+                slo: model.slo,
+                queue_capacity: model.queue_capacity,
+                policy: self.policy,
+                prefer: self.prefer,
+                network: NetworkDelay { ctrl, data_per_task, response, jitter },
+            },
+            subcluster: model.subcluster,
+            quota: model.quota,
+        }
     }
 }
 
 fn homes(cluster: &Cluster, threads: usize) -> Vec<Home> {
     let rates: Vec<Option<f64>> = cluster.models.iter().map(|model| model.expected_rps).collect();
-    let place = |(thread, model): (usize, &baton_topo::ModelSpec)| Home {
-        thread,
-        subcluster: model.subcluster,
-    };
-    at_start(&rates, threads).into_iter().zip(&cluster.models).map(place).collect()
+    let place =
+        |(thread, model): (usize, &ModelSpec)| Home { thread, subcluster: model.subcluster };
+    let mut homes: Vec<Home> =
+        at_start(&rates, threads).into_iter().zip(&cluster.models).map(place).collect();
+    // Numbers that no model has yet.
+    let vacant = Home { thread: 0, subcluster: SubclusterId(0) };
+    homes.resize(cluster.models_max() as usize, vacant);
+    homes
 }
 
 fn residents(cluster: &Cluster, homes: &[Home], thread: usize) -> Vec<Resident> {
-    let network = NetworkDelay {
-        ctrl: cluster.network.ctrl,
-        data_per_task: cluster.network.data_per_task,
-        response: cluster.network.response,
-        jitter: cluster.network.jitter,
-    };
-    let policy = cluster.scheduler.policy;
-    let resident = |model: &baton_topo::ModelSpec| Resident {
-        config: ModelConfig {
-            id: model.id,
-            profile: model.profile.clone(),
-            slo: model.slo,
-            queue_capacity: model.queue_capacity,
-            policy,
-            prefer: cluster.scheduler.prefer,
-            network,
-        },
-        subcluster: model.subcluster,
-        quota: model.quota,
-    };
-    let lives_here = |model: &&baton_topo::ModelSpec| homes[model.id.0 as usize].thread == thread;
-    cluster.models.iter().filter(lives_here).map(resident).collect()
+    let common = CommonConfig::of(cluster);
+    let lives_here = |model: &&ModelSpec| homes[model.id.0 as usize].thread == thread;
+    cluster.models.iter().filter(lives_here).map(|model| common.resident(model)).collect()
 }

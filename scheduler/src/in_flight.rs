@@ -59,6 +59,15 @@ impl InFlight {
         }
     }
 
+    /// Batches may have so many tasks from now on.
+    pub(crate) fn reserve_batches(&mut self, batch_max: usize) {
+        self.batch_max = self.batch_max.max(batch_max);
+        for Entry { batch, .. } in &mut self.entries {
+            let room = self.batch_max.saturating_sub(batch.requests.len());
+            batch.requests.reserve(room);
+        }
+    }
+
     /// Remembers a batch and names it; `None` if the limit is reached.
     pub(crate) fn insert(
         &mut self,

@@ -13,6 +13,7 @@
 
 mod board;
 mod catalog;
+mod commands;
 mod control;
 mod counters;
 mod dispatch;
@@ -30,10 +31,11 @@ mod ring;
 mod roster;
 mod sync;
 
+pub use commands::{ModelCommand, Notice, RankCommand};
 pub use control::ControlThread;
 pub use counters::{ControlThreadCounters, Counter, ModelThreadCounters, RankThreadCounters};
 pub use hot_path::HotPath;
-pub use link::{CommandSender, ModelCommand, Notice, RankCommand};
+pub use link::CommandSender;
 pub use migration::load_board::LoadBoard;
 pub use model_thread::ModelThread;
 pub use process::{

@@ -22,6 +22,9 @@ pub const COMMANDS_MAX: usize = 8192;
 pub const MODEL_NOTICES_MAX: usize = (BACKENDS_MAX + FRONTENDS_MAX) as usize + 1;
 /// Notices that the RankThread can owe it: of each slot that it has drained.
 pub const RANK_NOTICES_MAX: usize = GPUS_MAX as usize;
+/// Notices that the RankThread and one ModelThread can owe it of each model: that it is served, that it has no tasks left, that
+/// it is forgotten; and what came of a table that was read.
+pub const NOTICES_PER_MODEL: usize = 4;
 /// What may be on its way from a model's former ModelThread to its new one; a task for which there is
 /// no room is dropped (`queue_full`).
 pub const MIGRATION_MAX: usize = 4096;

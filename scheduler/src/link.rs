@@ -8,119 +8,18 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use baton_core::{
-    BackendId, FrontendId, Gpu, GpuUpdate, Grant, ModelId, Nanos, Patience, Profile, SubclusterId,
-};
+use baton_core::{GpuUpdate, Grant, ModelId, Nanos};
 use baton_topo::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use crate::board::{BoardReader, BoardWriter, Published, board};
+use crate::commands::{ModelCommand, Notice};
 use crate::limits::{
-    COMMANDS_MAX, GPU_UPDATES_MAX, MODEL_NOTICES_MAX, RANK_MAIL_RING, RANK_NOTICES_MAX,
+    COMMANDS_MAX, GPU_UPDATES_MAX, MODEL_NOTICES_MAX, NOTICES_PER_MODEL, RANK_MAIL_RING,
+    RANK_NOTICES_MAX,
 };
 use crate::mail::{self, ToRank, Words};
-use crate::migration::channel::{MigrationChannel, MigrationReceiver};
 use crate::ring::{RingReceiver, RingSender, ring};
-
-/// What the ControlThread tells a ModelThread.
-#[derive(Debug)]
-pub enum ModelCommand {
-    /// A frontend joined.
-    FrontendUp {
-        /// Which.
-        frontend: FrontendId,
-        /// What it will present.
-        token: u64,
-    },
-    /// A frontend is gone.
-    FrontendDown {
-        /// Which.
-        frontend: FrontendId,
-    },
-    /// A backend joined.
-    BackendUp {
-        /// Which.
-        backend: BackendId,
-        /// What it will present.
-        token: u64,
-        /// Its slots.
-        gpus: Vec<Gpu>,
-    },
-    /// A backend is gone.
-    BackendDown {
-        /// Which.
-        backend: BackendId,
-    },
-    /// How many slots serve the sub-cluster now.
-    Serving {
-        /// Which.
-        subcluster: SubclusterId,
-        /// Slots that take batches.
-        gpus: u32,
-    },
-    /// A backend measured this profile.
-    Profile {
-        /// Of which model.
-        model: ModelId,
-        /// As measured.
-        profile: Profile,
-        /// Of the profile.
-        patience: Patience,
-    },
-    /// A model will come from another ModelThread, and after it what still arrives there for it.
-    Adopt {
-        /// Which.
-        model: ModelId,
-        /// Where it comes from.
-        from: MigrationReceiver,
-    },
-    /// Hand a model over to another ModelThread.
-    Release {
-        /// Which.
-        model: ModelId,
-        /// Where it goes.
-        to: MigrationChannel,
-    },
-    /// Write down how many requests each model has had: see [`crate::LoadBoard`].
-    ReportLoad,
-    /// End every waiting task: the scheduler stops.
-    Shutdown,
-}
-
-/// What the ControlThread tells the RankThread.
-#[derive(Clone, Debug)]
-pub enum RankCommand {
-    /// Slots of a backend that is ready.
-    Join {
-        /// The slots.
-        gpus: Vec<Gpu>,
-        /// Where they belong.
-        subcluster: SubclusterId,
-    },
-    /// Slots of a backend that wants to leave.
-    Drain {
-        /// The slots.
-        gpus: Vec<Gpu>,
-    },
-    /// Slots of a backend that is gone.
-    Leave {
-        /// The slots.
-        gpus: Vec<Gpu>,
-    },
-}
-
-/// What the other threads tell the ControlThread.
-#[derive(Clone, Copy, Debug)]
-pub enum Notice {
-    /// A draining slot has finished everything.
-    Drained(Gpu),
-    /// A frontend's connection to a ModelThread broke.
-    FrontendLost(FrontendId),
-    /// A backend's connection to a ModelThread broke, or it has none although it is ready.
-    BackendLost(BackendId),
-    /// A model has arrived at its new ModelThread.
-    Adopted(ModelId),
-}
 
 /// A ModelThread's end of everything.
 #[derive(Debug)]
@@ -300,8 +199,9 @@ impl NoticeSender {
     /// Makes the ControlThread's notice queue. It has room for all that the RankThread and so many
     /// ModelThreads can have to say while the ControlThread does not listen: nothing is said again, and a
     /// model whose arrival is not heard of would be the last one to move.
-    pub fn new(control: Waker, model_threads: usize) -> (Self, Receiver<Notice>) {
-        let room = RANK_NOTICES_MAX + model_threads * MODEL_NOTICES_MAX;
+    pub fn new(control: Waker, model_threads: usize, models: usize) -> (Self, Receiver<Notice>) {
+        let of_models = models * NOTICES_PER_MODEL * (model_threads + 1);
+        let room = RANK_NOTICES_MAX + model_threads * MODEL_NOTICES_MAX + of_models;
         let (notices, inbox) = crossbeam_channel::bounded(room);
         (Self { notices, control }, inbox)
     }
@@ -310,10 +210,10 @@ impl NoticeSender {
     pub fn send(&self, notice: Notice) {
         match self.notices.try_send(notice) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => {
+            Err(TrySendError::Full(notice)) => {
                 tracing::error!(?notice, "the ControlThread's queue is full; notice left out");
             }
-            Err(TrySendError::Disconnected(_)) => {
+            Err(TrySendError::Disconnected(notice)) => {
                 tracing::debug!(?notice, "the ControlThread has ended; notice left out");
             }
         }
@@ -340,11 +240,11 @@ impl<C> CommandSender<C> {
 mod tests {
     use super::*;
     use crate::limits::{BACKENDS_MAX, FRONTENDS_MAX, GPUS_MAX};
-    use baton_core::GpuId;
+    use baton_core::{BackendId, FrontendId, Gpu, GpuId};
 
     #[test]
     fn all_that_two_model_threads_and_the_rank_thread_can_have_to_say_finds_room() {
-        let (notices, inbox) = NoticeSender::new(Waker::new(|| ()), 2);
+        let (notices, inbox) = NoticeSender::new(Waker::new(|| ()), 2, 1);
         for _ in 0..2 {
             (0..FRONTENDS_MAX as u16)
                 .for_each(|id| notices.send(Notice::FrontendLost(FrontendId(id))));
@@ -361,7 +261,7 @@ mod tests {
     #[test]
     fn what_finds_no_room_in_the_ring_waits_for_the_next_time() {
         let nobody = || Waker::new(|| ());
-        let (notices, _) = NoticeSender::new(nobody(), 1);
+        let (notices, _) = NoticeSender::new(nobody(), 1, 1);
         let (mut model, (_, mut rank), _) = link(1, false, nobody(), nobody(), notices);
         let update = |id| GpuUpdate::Returned { gpu: Gpu { id: GpuId(id), life: 0 } };
         const UPDATES: u32 = 2 * RANK_MAIL_RING as u32 + 1;

@@ -14,11 +14,12 @@ use baton_topo::{Agent, Clock, Cluster, Fenced, LeaseDeadline, Placement, Waker}
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::catalog::Catalog;
-use crate::control::{ControlParts, ControlThread};
+use crate::commands::ModelCommand;
+use crate::control::{ControlParts, ControlThread, ReadTables};
 use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
-use crate::hot_path::HotPath;
+use crate::hot_path::{CommonConfig, HotPath};
 use crate::limits::{CONNECTIONS_MAX, HOST_CONNECTIONS_MAX, MODEL_THREADS_MAX};
-use crate::link::{CommandSender, ModelCommand};
+use crate::link::CommandSender;
 use crate::model_thread::ModelThread;
 use crate::rank_thread::RankThread;
 use crate::roster::Roster;
@@ -173,11 +174,14 @@ impl<T: Transport> Assembly<T> {
         let epoch = Roster::default().token();
         let parts = ControlParts {
             catalog: Catalog::new(cluster, &addrs, &path.homes, epoch),
+            common: CommonConfig::of(cluster),
+            read_tables: ReadTables::InPlace,
             homes: path.homes,
             load: path.load,
             model_threads: path.model_commands.clone(),
             rank: path.rank_commands,
             notices: path.notices,
+            notice_sender: path.notice_sender,
             member_timeout: cluster.scheduler.member_timeout,
             shutdown,
             counters: Arc::clone(&counters.control_thread),
@@ -211,11 +215,12 @@ impl<T: Transport> Assembly<T> {
 
 impl Assembly<TcpTransport> {
     fn launch(
-        self,
+        mut self,
         cluster: &Cluster,
         clock: Clock,
         lease_deadline: &LeaseDeadline,
     ) -> Result<SchedulerHandle, SchedulerError> {
+        self.control.read_tables(ReadTables::Aside);
         let (models_alive, models_ended) = crossbeam_channel::bounded(0);
         let (control_alive, control_ended) = crossbeam_channel::bounded(0);
         let mut handle = SchedulerHandle {

@@ -6,9 +6,10 @@ use crossbeam_channel::Receiver;
 use std::sync::Arc;
 
 use crate::board::{BoardReader, Published};
+use crate::commands::{Notice, RankCommand};
 use crate::counters::RankThreadCounters;
 use crate::limits::{GPUS_MAX, RANK_MAIL_RING};
-use crate::link::{Notice, NoticeSender, RankCommand, RankLink, Sleeper};
+use crate::link::{NoticeSender, RankLink, Sleeper};
 use crate::mail::{ToRank, Words};
 
 /// Where a model lives.
@@ -115,6 +116,14 @@ impl RankThread {
                 }
                 RankCommand::Leave { gpus } => {
                     gpus.into_iter().for_each(|gpu| self.state.on_gpu_leave(gpu));
+                }
+                RankCommand::Serve { model, subcluster } => {
+                    self.state.serve(model, subcluster);
+                    self.out.notices.send(Notice::Ranked(model));
+                }
+                RankCommand::Forget { model } => {
+                    let grants = self.state.forget(model);
+                    self.out.notices.send(Notice::Unranked { model, grants });
                 }
             }
         }

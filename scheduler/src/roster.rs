@@ -36,10 +36,14 @@ pub struct Backend {
     pub subcluster: SubclusterId,
     /// Its slots, numbered in a row.
     pub gpus: Vec<Gpu>,
+    /// The models it has loaded, by their ids.
+    pub loaded: Vec<u32>,
     /// What it has measured, by model.
     pub profiles: Vec<(u32, Profile)>,
-    /// Connected to every ModelThread; its slots get batches.
-    pub ready: bool,
+    /// Connected to every ModelThread.
+    pub is_ready: bool,
+    /// It is ready and has loaded every model of its sub-cluster: its slots get batches.
+    pub is_serving: bool,
     /// Slots that still have batches, once it has asked to leave.
     pub draining: Option<usize>,
 }
@@ -101,8 +105,18 @@ impl Roster {
         };
         let token = self.token();
         let name = name.to_owned();
-        let (profiles, ready, draining) = (Vec::new(), false, None);
-        let backend = Backend { conn, name, token, subcluster, gpus, profiles, ready, draining };
+        let backend = Backend {
+            conn,
+            name,
+            token,
+            subcluster,
+            gpus,
+            loaded: Vec::new(),
+            profiles: Vec::new(),
+            is_ready: false,
+            is_serving: false,
+            draining: None,
+        };
         self.backends[id.0 as usize] = Some(backend);
         Some(id)
     }
@@ -125,6 +139,22 @@ impl Roster {
     /// The frontend with this id.
     pub fn frontend(&self, id: FrontendId) -> Option<&Frontend> {
         self.frontends.get(usize::from(id.0))?.as_ref()
+    }
+
+    /// The frontend with this id.
+    pub fn frontend_mut(&mut self, id: FrontendId) -> Option<&mut Frontend> {
+        self.frontends.get_mut(usize::from(id.0))?.as_mut()
+    }
+
+    /// A model was removed: its slabs and profiles go with it.
+    pub fn forget_model(&mut self, id: u32) {
+        for frontend in self.frontends.iter_mut().flatten() {
+            frontend.slabs.retain(|slab| slab.model.get() != id);
+        }
+        for backend in self.backends.iter_mut().flatten() {
+            backend.loaded.retain(|&loaded| loaded != id);
+            backend.profiles.retain(|&(measured, _)| measured != id);
+        }
     }
 
     /// The backend with this id.
@@ -151,7 +181,8 @@ impl Roster {
 
     /// Slots of the sub-cluster that take batches.
     pub fn serving(&self, subcluster: SubclusterId) -> u32 {
-        let takes = |b: &Backend| b.ready && b.draining.is_none() && b.subcluster == subcluster;
+        let takes =
+            |b: &Backend| b.is_serving && b.draining.is_none() && b.subcluster == subcluster;
         self.backends().filter(|(_, b)| takes(b)).map(|(_, b)| b.gpus.len() as u32).sum()
     }
 
@@ -237,7 +268,7 @@ mod tests {
         let mut roster = Roster::default();
         let id = backend(&mut roster, 2).unwrap();
         assert_eq!(roster.serving(SubclusterId(0)), 0);
-        roster.backend(id).unwrap().ready = true;
+        roster.backend(id).unwrap().is_serving = true;
         assert_eq!(roster.serving(SubclusterId(0)), 2);
         assert_eq!(roster.serving(SubclusterId(1)), 0);
         roster.backend(id).unwrap().draining = Some(2);

@@ -58,7 +58,7 @@ fn what_waits_goes_along_and_is_planned_at_the_new_home() {
     assert_eq!(action(&stage.exchange(&mut backend)).1, tasks);
     assert_eq!(stage.scheduler.model_threads[1].in_flight(), 1);
     assert_eq!(passed_on(&stage, 0), 0, "the grant went to the new home at once");
-    assert_eq!(stage.scheduler.control.homes(), [1, 1]);
+    assert_eq!(stage.scheduler.control.homes()[..2], [1, 1]);
     assert_eq!(stage.frontend().models[0].1, 1, "who joins now is told the new home");
 }
 

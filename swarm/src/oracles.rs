@@ -47,7 +47,7 @@ pub(crate) fn members_agree(run: &Run) -> bool {
         living.map(|at| run.plan.cluster.backends[at].name.as_str()).collect();
     names.sort_unstable();
     expected.sort_unstable();
-    let all_ready = roster.backends().all(|(_, backend)| backend.ready);
+    let all_ready = roster.backends().all(|(_, backend)| backend.is_serving);
     let mut frontends: Vec<_> = roster.frontends().map(|(_, frontend)| frontend.addr).collect();
     let hosts = (0..run.frontends.len()).filter_map(|at| run.host(Who::Frontend(at)));
     let mut addrs: Vec<_> = hosts.map(|host| addr_of(host, 1)).collect();

@@ -172,6 +172,7 @@ fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {
     let backends = rng.random_range(subclusters..=4);
     Cluster {
         scheduler: SchedulerSpec {
+            models_max: None,
             listen: SocketAddr::from(([10, 0, 0, 0], 7700)),
             model_threads: rng.random_range(1..=3),
             idle: Idle::Park,

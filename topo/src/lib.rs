@@ -10,9 +10,9 @@ pub mod zoo;
 
 pub use cluster_file::{
     BackendSpec, Checked, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec,
-    FrontendSpec, GPUS_PER_BACKEND_MAX, ModelChange, ModelSpec, ModelTable, NetworkSpec, Problem,
-    ReconnectSpec, SchedulerSpec, TlsSpec, TransportChoice, VerbsConfig, check_cluster, check_text,
-    load_cluster, read_change, read_model,
+    FrontendSpec, GPUS_PER_BACKEND_MAX, MODELS_MAX, ModelChange, ModelSpec, ModelTable,
+    NetworkSpec, Problem, ReconnectSpec, SchedulerSpec, TlsSpec, TransportChoice, VerbsConfig,
+    check_cluster, check_text, load_cluster, read_change, read_model,
 };
 pub use runtime::{
     Agent, AwakeTime, Clock, Fenced, Idle, LeaseDeadline, PARK_MAX, Placement, Waker, is_gone,

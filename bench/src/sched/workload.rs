@@ -74,6 +74,7 @@ impl Workload {
         let none = Nanos::ZERO;
         Cluster {
             scheduler: SchedulerSpec {
+                models_max: None,
                 listen: ([127, 0, 0, 1], 0).into(),
                 model_threads: self.shape.model_threads,
                 idle: Idle::Spin,

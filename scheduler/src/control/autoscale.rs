@@ -1,6 +1,6 @@
 //! How many GPUs the traffic of each sub-cluster needs: what an autoscaler is told.
 
-use baton_core::{ModelId, Nanos, SubclusterId, gpus_needed};
+use baton_core::{Nanos, SubclusterId, gpus_needed};
 use baton_rdma::Transport;
 
 use super::{ControlParts, ControlThread};
@@ -28,7 +28,9 @@ impl Autoscale {
     fn bad_rate(&mut self, subcluster: usize, requests: u64, lost: u64) -> u32 {
         let (requests_seen, lost_seen) =
             std::mem::replace(&mut self.seen[subcluster], (requests, lost));
-        let (requests, lost) = (requests - requests_seen, lost - lost_seen);
+        // What a removed model had is not counted any more.
+        let requests = requests.saturating_sub(requests_seen);
+        let lost = lost.saturating_sub(lost_seen);
         ((lost << 16) / requests.max(1)).min(u32::MAX.into()) as u32
     }
 }
@@ -54,9 +56,9 @@ impl<T: Transport> ControlThread<T> {
     }
 
     fn needed(&mut self, subcluster: SubclusterId) -> u32 {
-        let models = self.parts.catalog.served_by(subcluster.0).into_iter().flatten();
+        let models = self.parts.catalog.served_by(subcluster);
         let (mut requests, mut lost, mut slots) = (0, 0, 0);
-        for load in models.map(|(model, _)| self.parts.load.of(ModelId(model))) {
+        for load in models.map(|(model, _)| self.parts.load.of(model)) {
             requests += load.requests;
             lost += load.lost;
             slots += load.slots;

@@ -2,10 +2,9 @@
 
 use baton_core::{ModelId, Nanos};
 use baton_rdma::Transport;
-use baton_rdma::wire::Role;
 
 use super::{ControlParts, ControlThread};
-use crate::link::ModelCommand;
+use crate::commands::ModelCommand;
 use crate::migration::channel::channel;
 use crate::migration::placement::{Move, relief};
 
@@ -45,6 +44,25 @@ impl Balance {
         }
     }
 
+    /// Where the model lives, or will once it has arrived.
+    pub(super) fn home(&self, model: ModelId) -> usize {
+        self.homes[model.0 as usize]
+    }
+
+    /// A model was added.
+    pub(super) fn set_home(&mut self, model: ModelId, thread: usize) {
+        self.homes[model.0 as usize] = thread;
+    }
+
+    /// A model was removed; the next one with its number is counted from nothing.
+    pub(super) fn forget(&mut self, model: ModelId) {
+        self.seen[model.0 as usize] = 0;
+    }
+
+    pub(super) fn is_moving(&self, model: ModelId) -> bool {
+        self.moving == Some(model)
+    }
+
     pub(super) fn next_look(&self) -> Nanos {
         self.next_look
     }
@@ -82,7 +100,8 @@ impl<T: Transport> ControlThread<T> {
         else {
             return false;
         };
-        if *home == to || balance.moving.is_some() {
+        let is_served = self.parts.catalog.entry(model).is_some_and(|entry| entry.is_served());
+        if *home == to || balance.moving.is_some() || !is_served {
             return false;
         }
         let (out, end) = channel(thread.waker());
@@ -90,6 +109,7 @@ impl<T: Transport> ControlThread<T> {
         balance.moving = Some(model);
         thread.send(ModelCommand::Adopt { model, from: end });
         self.parts.model_threads[from].send(ModelCommand::Release { model, to: out });
+        self.parts.catalog.count_move(model);
         self.parts.counters.models_moved.add(1);
         tracing::info!(model = model.0, from, to, "a model moves to another ModelThread");
         true
@@ -115,16 +135,13 @@ impl<T: Transport> ControlThread<T> {
     /// The model serves at its new home: frontends send their requests there.
     pub(super) fn on_adopted(&mut self, model: ModelId) {
         self.balance.moving = None;
-        let home = self.balance.homes[model.0 as usize];
-        let (desc, name) = self.parts.catalog.moved(model.0 as usize, home).clone();
-        // Also those that have been told the former home and have not joined yet.
-        let talking = self.conversations.iter().filter(|(_, c)| !c.over);
-        let frontends = talking.filter(|(_, c)| c.peer.role == Role::Frontend);
-        let frontends: Vec<_> = frontends.map(|(&conn, _)| conn).collect();
-        for conn in frontends {
-            self.send_or_drop(conn, |transport| {
-                transport.send(conn, &desc, name.as_bytes()).is_ok()
-            });
+        self.send_held(model);
+        let home = self.balance.home(model);
+        let Some(entry) = self.parts.catalog.entry_mut(model) else { return };
+        entry.set_thread(home);
+        if entry.is_served() {
+            let entry = entry.clone();
+            self.tell_clients(|transport, conn| entry.send_desc(transport, conn));
         }
     }
 }

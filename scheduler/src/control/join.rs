@@ -11,19 +11,25 @@ use baton_topo::GPUS_PER_BACKEND_MAX;
 use zerocopy::little_endian::U64;
 
 use super::{ControlThread, Conversation, Handled, Refusal, refuse};
+use crate::catalog::{Entry, Known};
+use crate::commands::ModelCommand;
 use crate::limits::NAME_MAX;
-use crate::link::ModelCommand;
 use crate::peers::Member;
 use crate::roster::{Backend, Frontend};
 
 impl<T: Transport> ControlThread<T> {
     pub(super) fn on_slab(&mut self, conn: ConnId, slab: &SlabDesc) -> Handled {
-        let models = self.parts.catalog.models();
+        let models = self.parts.catalog.models_max();
         let end = slab.first_slot.get().checked_add(slab.slots.get());
+        let model = self.parts.catalog.known(slab.model.get());
         // Backends are told of every slab as it is, and must be able to rely on it.
-        if slab.model.get() as usize >= models || end.is_none_or(|end| end > TaskId::SLOTS_MAX) {
+        if model == Known::Never || end.is_none_or(|end| end > TaskId::SLOTS_MAX) {
             let detail = "a slab is of no model, or its slots are out of range";
             return refuse(RefuseCode::BadRequest, detail);
+        }
+        if let Some(Member::Frontend(id)) = self.conversations.get(&conn).and_then(|c| c.member) {
+            // Of a model that was removed meanwhile: the frontend is about to hear of that.
+            return if model == Known::Before { Ok(()) } else { self.on_new_slab(conn, id, slab) };
         }
         let conversation = self.announcing(conn, Role::Frontend)?;
         if conversation.slabs.len() >= models {
@@ -40,10 +46,23 @@ impl<T: Transport> ControlThread<T> {
         table: &[U64],
     ) -> Handled {
         let model = desc.model.get();
-        let Some(batch_max) = self.parts.catalog.batch_max(model) else {
-            return refuse(RefuseCode::BadRequest, format!("there is no model {model}"));
+        let number = match self.parts.catalog.known(model) {
+            Known::Now(number) => number,
+            Known::Before => return Ok(()),
+            Known::Never => {
+                return refuse(RefuseCode::BadRequest, format!("there is no model {model}"));
+            }
         };
-        let profile = measured_profile(model, batch_max, table)?;
+        let entry = self.parts.catalog.entry(number).expect("there is such a model");
+        let profile = measured_profile(model, entry.profile().batch_max(), table)?;
+        if let Some(Member::Backend(id)) = self.conversations.get(&conn).and_then(|c| c.member) {
+            if let Some(backend) = self.roster.backend(id) {
+                backend.profiles.retain(|&(of, _)| of != model);
+                backend.profiles.extend(profile.map(|profile| (model, profile)));
+            }
+            self.on_loaded(id, number, model);
+            return Ok(());
+        }
         let conversation = self.announcing(conn, Role::Backend)?;
         if conversation.profiles.iter().any(|&(known, _)| known == model) {
             let detail = format!("the profile of model {model} is announced twice");
@@ -55,12 +74,14 @@ impl<T: Transport> ControlThread<T> {
 
     pub(super) fn on_join_frontend(&mut self, conn: ConnId, join: &JoinFrontend) -> Handled {
         let conversation = self.announcing(conn, Role::Frontend)?;
-        let slabs = mem::take(&mut conversation.slabs);
+        let mut slabs = mem::take(&mut conversation.slabs);
         if slabs.len() != join.slabs.get() as usize {
             let detail = format!("{} slabs announced, {} in the join", slabs.len(), join.slabs);
             return refuse(RefuseCode::BadRequest, detail);
         }
         let addr = join.addr.resolve(conversation.peer.addr.ip());
+        let catalog = &self.parts.catalog;
+        slabs.retain(|slab| matches!(catalog.known(slab.model.get()), Known::Now(_)));
         let Some(id) = self.roster.add_frontend(conn, addr, slabs) else {
             return refuse(RefuseCode::Limit, "no room for another frontend");
         };
@@ -103,8 +124,9 @@ impl<T: Transport> ControlThread<T> {
         };
         self.parts.counters.backends_joined.add(1);
         self.set_member(conn, Member::Backend(id));
-        let measured = profiles.into_iter().filter_map(|(model, profile)| Some((model, profile?)));
         let record = self.roster.backend(id).expect("just added");
+        record.loaded = profiles.iter().map(|&(model, _)| model).collect();
+        let measured = profiles.into_iter().filter_map(|(model, profile)| Some((model, profile?)));
         record.profiles = measured.collect();
         let backend = record.clone();
         let (token, gpus) = (backend.token, backend.gpus);
@@ -146,13 +168,19 @@ impl<T: Transport> ControlThread<T> {
             let detail = format!("{gpus} GPU slots; a backend has 1 to {GPUS_PER_BACKEND_MAX}");
             return refuse(RefuseCode::BadRequest, detail);
         }
-        let Some(mut models) = self.parts.catalog.served_by(subcluster) else {
+        let Some(subcluster) = self.parts.catalog.subclusters().find(|id| id.0 == subcluster)
+        else {
             return refuse(RefuseCode::BadRequest, format!("there is no sub-cluster {subcluster}"));
         };
-        let loaded = |id: u32| profiles.iter().any(|&(model, _)| model == id);
-        match models.find(|&(id, _)| !loaded(id)) {
+        // A model that was added at run time is loaded after the join.
+        let is_missing = |entry: &Entry| {
+            !entry.is_added() && !profiles.iter().any(|&(model, _)| model == entry.id())
+        };
+        let mut models = self.parts.catalog.served_by(subcluster);
+        match models.find(|(_, entry)| is_missing(entry)) {
             None => Ok(()),
-            Some((_, missing)) => {
+            Some((_, entry)) => {
+                let missing = &entry.spec.name;
                 let detail = format!(
                     "backend '{name}' has not loaded model '{missing}', which its sub-cluster \
                      serves; every slot of a sub-cluster has all its models"
@@ -162,21 +190,32 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 
+    /// As [`ControlThread::adopt_profiles`], by the models' ids.
+    pub(super) fn adopt_profiles_of(&mut self, ids: &[u32]) {
+        let catalog = &self.parts.catalog;
+        let known = ids.iter().filter_map(|&id| match catalog.known(id) {
+            Known::Now(model) => Some(model),
+            Known::Before | Known::Never => None,
+        });
+        let models: Vec<ModelId> = known.collect();
+        self.adopt_profiles(models.into_iter());
+    }
+
     /// Models are planned with the profile of the slowest backend that serves; if none of them has
     /// measured one, with the cluster file's. `models` are those for which that may have changed.
-    pub(super) fn adopt_profiles(&mut self, models: impl Iterator<Item = u32>) {
+    pub(super) fn adopt_profiles(&mut self, models: impl Iterator<Item = ModelId>) {
         for model in models {
-            let of_model = |b: &Backend| b.profiles.iter().find(|(id, _)| *id == model).cloned();
-            let serving = self.roster.backends().filter(|(_, backend)| backend.ready);
+            let Some(entry) = self.parts.catalog.entry(model) else { continue };
+            let (model_id, file) = (entry.id(), entry.profile());
+            let of_model = |b: &Backend| b.profiles.iter().find(|(id, _)| *id == model_id).cloned();
+            let serving = self.roster.backends().filter(|(_, backend)| backend.is_serving);
             let measured = serving.filter_map(|(_, backend)| Some(of_model(backend)?.1));
             let slowest = measured.reduce(|a, b| slower_of(&a, &b));
-            let Some(file) = self.parts.catalog.profile(model) else { continue };
             let profile = slowest.unwrap_or_else(|| file.clone());
             if self.profiles.get(&model).unwrap_or(file) == &profile {
                 continue;
             }
             self.profiles.insert(model, profile.clone());
-            let model = ModelId(model);
             let patience = Patience::new(&profile);
             self.tell_model_threads(|| ModelCommand::Profile {
                 model,

@@ -1,13 +1,11 @@
 //! How members become ready, drain, leave, or are lost.
 
-use std::mem;
-
 use baton_core::{BackendId, FrontendId, Gpu};
 use baton_rdma::wire::{LeaveAck, PeerDown, RefuseCode};
 use baton_rdma::{CloseReason, ConnId, Transport};
 
 use super::{ControlThread, Handled, refuse};
-use crate::link::{ModelCommand, RankCommand};
+use crate::commands::{ModelCommand, RankCommand};
 use crate::peers::Member;
 
 impl<T: Transport> ControlThread<T> {
@@ -24,12 +22,23 @@ impl<T: Transport> ControlThread<T> {
 
     fn backend_ready(&mut self, id: BackendId) {
         let Some(backend) = self.roster.backend(id) else { return };
-        if mem::replace(&mut backend.ready, true) || backend.draining.is_some() {
+        backend.is_ready = true;
+        self.serve_with(id);
+    }
+
+    /// The backend's slots get batches from now on, if it is ready and has loaded every model of its sub-cluster.
+    pub(super) fn serve_with(&mut self, id: BackendId) {
+        let Some(backend) = self.roster.backend(id) else { return };
+        let may_serve = backend.is_ready && !backend.is_serving && backend.draining.is_none();
+        let (gpus, subcluster) = (backend.gpus.clone(), backend.subcluster);
+        let models = self.parts.catalog.served_by(subcluster);
+        let has_all = { models }.all(|(_, entry)| backend.loaded.contains(&entry.id()));
+        if !may_serve || !has_all {
             return;
         }
-        let (gpus, subcluster) = (backend.gpus.clone(), backend.subcluster);
-        let models: Vec<u32> = backend.profiles.iter().map(|&(model, _)| model).collect();
-        self.adopt_profiles(models.into_iter());
+        backend.is_serving = true;
+        let measured: Vec<u32> = backend.profiles.iter().map(|&(model, _)| model).collect();
+        self.adopt_profiles_of(&measured);
         self.announce_serving();
         self.parts.rank.send(RankCommand::Join { gpus, subcluster });
     }
@@ -54,13 +63,14 @@ impl<T: Transport> ControlThread<T> {
             return;
         }
         backend.draining = Some(backend.gpus.len());
-        let (gpus, ready, conn) = (backend.gpus.clone(), backend.ready, backend.conn);
-        if ready {
+        let (gpus, is_serving, conn) = (backend.gpus.clone(), backend.is_serving, backend.conn);
+        if is_serving {
             self.announce_serving();
             self.parts.rank.send(RankCommand::Drain { gpus });
         } else {
             self.acknowledge_leave(conn);
         }
+        self.check_all_loaded();
     }
 
     fn acknowledge_leave(&mut self, conn: ConnId) {
@@ -98,6 +108,7 @@ impl<T: Transport> ControlThread<T> {
 
     pub(super) fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) {
         let Some(conversation) = self.conversations.remove(&conn) else { return };
+        self.changes.operator_gone(conn);
         let Some(member) = conversation.member else { return };
         self.parts.counters.lost.add(u64::from(!conversation.left));
         match (self.log.of_member(), conversation.left) {
@@ -115,6 +126,7 @@ impl<T: Transport> ControlThread<T> {
         if self.roster.remove_frontend(id).is_none() {
             return;
         }
+        self.slabs.forget_frontend(id);
         self.tell_model_threads(|| ModelCommand::FrontendDown { frontend: id });
         let down = PeerDown { frontend: u32::from(id.0).into() };
         let backends: Vec<ConnId> = self.roster.backends().map(|(_, b)| b.conn).collect();
@@ -127,7 +139,10 @@ impl<T: Transport> ControlThread<T> {
         let Some(backend) = self.roster.remove_backend(id) else { return };
         self.parts.rank.send(RankCommand::Leave { gpus: backend.gpus.clone() });
         self.tell_model_threads(|| ModelCommand::BackendDown { backend: id });
-        self.adopt_profiles(backend.profiles.iter().map(|&(model, _)| model));
+        let measured: Vec<u32> = backend.profiles.iter().map(|&(model, _)| model).collect();
+        self.adopt_profiles_of(&measured);
         self.announce_serving();
+        self.slabs_without(id);
+        self.check_all_loaded();
     }
 }

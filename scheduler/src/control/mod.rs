@@ -5,29 +5,37 @@
 
 mod autoscale;
 mod balance;
+mod changes;
 mod join;
 mod leave;
+mod slabs;
 
 use std::collections::BTreeMap;
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_core::{Nanos, Profile};
+use baton_core::{ModelId, Nanos, Profile};
 use baton_rdma::wire::{Message, Ping, Pong, RefuseCode, Role, SlabDesc};
 use baton_rdma::{ConnId, Event, Events, LogLimit, Peer, Transport};
 use baton_topo::{Agent, AwakeTime, PARK_MAX, Waker, is_gone};
 use crossbeam_channel::{Receiver, TryRecvError};
 
 use crate::catalog::Catalog;
+use crate::commands::{ModelCommand, Notice, RankCommand};
 use crate::counters::ControlThreadCounters;
-use crate::link::{CommandSender, ModelCommand, Notice, RankCommand};
+use crate::hot_path::CommonConfig;
+use crate::link::{CommandSender, NoticeSender};
 use crate::migration::load_board::LoadBoard;
 use crate::peers::Member;
 use crate::roster::Roster;
 
 use autoscale::Autoscale;
 use balance::Balance;
+use changes::Changes;
+use slabs::Slabs;
+
+pub(crate) use changes::ReadTables;
 
 /// One connection, from its hello on.
 struct Conversation {
@@ -40,6 +48,8 @@ struct Conversation {
     slabs: Vec<SlabDesc>,
     /// What a backend announced ahead of its join: models it has loaded, with measured profiles.
     profiles: Vec<(u32, Option<Profile>)>,
+    /// An operator's change is under way.
+    is_changing: bool,
     /// In time for which the ControlThread has been awake.
     last_heard: Nanos,
     /// Closed by us; what was under way is ignored.
@@ -62,6 +72,10 @@ fn refuse<T>(code: RefuseCode, detail: impl Into<String>) -> Result<T, Refusal> 
 pub struct ControlParts {
     /// What new members are told.
     pub catalog: Catalog,
+    /// What the configurations of all models have in common.
+    pub common: CommonConfig,
+    /// Where the tables of models that are added are read.
+    pub(crate) read_tables: ReadTables,
     /// Where each model lives at first: the number of its ModelThread.
     pub homes: Vec<usize>,
     /// Requests per model, as ModelThreads report them.
@@ -72,6 +86,8 @@ pub struct ControlParts {
     pub rank: CommandSender<RankCommand>,
     /// From the other threads.
     pub notices: Receiver<Notice>,
+    /// For a thread that reads a table.
+    pub notice_sender: NoticeSender,
     /// Silence after which a member counts as dead.
     pub member_timeout: Nanos,
     /// Closed when the scheduler stops.
@@ -89,7 +105,9 @@ pub struct ControlThread<T> {
     /// In order of connection: who is closed first must not depend on chance.
     conversations: BTreeMap<ConnId, Conversation>,
     /// What each model is planned with, where that is not, or was not, the cluster file's.
-    profiles: BTreeMap<u32, Profile>,
+    profiles: BTreeMap<ModelId, Profile>,
+    changes: Changes,
+    slabs: Slabs,
     next_check: Nanos,
     /// What the silence of members is measured in: this thread may have stood still with them.
     awake: AwakeTime,
@@ -145,6 +163,8 @@ impl<T: Transport> ControlThread<T> {
             roster: Roster::default(),
             conversations: BTreeMap::new(),
             profiles: BTreeMap::new(),
+            changes: Changes::default(),
+            slabs: Slabs::default(),
             next_check: Nanos::ZERO,
             awake: AwakeTime::in_steps_of(check_every.min(PARK_MAX)),
             balance,
@@ -152,6 +172,11 @@ impl<T: Transport> ControlThread<T> {
             finished: false,
             log: Log::default(),
         }
+    }
+
+    /// Reads the tables of models that are added there from now on.
+    pub(crate) fn read_tables(&mut self, place: ReadTables) {
+        self.parts.read_tables = place;
     }
 
     /// Where members join.
@@ -181,9 +206,9 @@ impl<T: Transport> ControlThread<T> {
     }
 
     fn on_opened(&mut self, conn: ConnId, peer: Peer) {
-        if !matches!(peer.role, Role::Frontend | Role::Backend) {
+        if !matches!(peer.role, Role::Frontend | Role::Backend | Role::Operator) {
             self.parts.counters.conversations_refused.add(1);
-            let detail = "only frontends and backends join a scheduler";
+            let detail = "only frontends, backends and operators talk to a scheduler";
             return self.transport.close(conn, RefuseCode::BadRequest, detail);
         }
         let conversation = Conversation {
@@ -192,11 +217,13 @@ impl<T: Transport> ControlThread<T> {
             left: false,
             slabs: Vec::new(),
             profiles: Vec::new(),
+            is_changing: false,
             last_heard: self.awake.total(),
             over: false,
         };
+        let role = conversation.peer.role;
         self.conversations.insert(conn, conversation);
-        if self.parts.catalog.send(&mut self.transport, conn).is_err() {
+        if self.parts.catalog.send(&mut self.transport, conn, role).is_err() {
             self.undeliverable(conn);
         }
     }
@@ -213,6 +240,9 @@ impl<T: Transport> ControlThread<T> {
             Message::JoinBackend(join, name) => self.on_join_backend(conn, join, name),
             Message::Ready(_) => self.on_ready(conn),
             Message::Leave(_) => self.on_leave(conn),
+            Message::SlabKnown(known) => self.on_slab_known(conn, known),
+            Message::ModelFailed(failed, why) => self.on_model_failed(conn, failed, why),
+            Message::CatalogChange(change, text) => self.on_change(conn, change, text),
             _ => refuse(
                 RefuseCode::UnexpectedMessage,
                 "this message does not belong on a control connection",
@@ -244,6 +274,12 @@ impl<T: Transport> ControlThread<T> {
                 Notice::FrontendLost(id) => self.evict(Member::Frontend(id)),
                 Notice::BackendLost(id) => self.evict(Member::Backend(id)),
                 Notice::Adopted(model) => self.on_adopted(model),
+                Notice::TableRead(read) => self.on_table_read(*read),
+                Notice::Ranked(model) => self.on_ranked(model),
+                Notice::Served(model) => self.on_served(model),
+                Notice::Retired(model) => self.on_retired(model),
+                Notice::Unranked { model, grants } => self.on_unranked(model, grants),
+                Notice::Forgotten(model) => self.on_forgotten(model),
             }
         }
         taken
@@ -259,7 +295,9 @@ impl<T: Transport> ControlThread<T> {
         self.parts.counters.publish(&self.transport.counters());
         let awake = self.awake.total();
         let silent = |conn: &ConnId, c: &Conversation| {
-            is_gone(awake - c.last_heard, timeout, self.transport.has_unread(*conn))
+            // An operator waits for its answer, and has nothing to say meanwhile.
+            !c.is_changing
+                && is_gone(awake - c.last_heard, timeout, self.transport.has_unread(*conn))
         };
         let silent = self.conversations.iter().filter(|(conn, c)| silent(conn, c));
         let dead: Vec<ConnId> = silent.map(|(&conn, _)| conn).collect();

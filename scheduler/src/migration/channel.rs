@@ -26,11 +26,11 @@ pub(crate) enum MigrationMessage {
 
 /// A model on its way.
 #[derive(Debug)]
-pub(crate) struct ModelInTransit {
+pub struct ModelInTransit {
     pub(crate) state: ModelState,
     pub(crate) subcluster: SubclusterId,
     pub(crate) quota: Option<Box<Quota>>,
-    /// Its candidate, as published at its former home.
+    /// Its candidate, as published at its former home. Of a model that was added: none yet.
     pub(crate) last: Published,
 }
 

@@ -13,11 +13,12 @@ use baton_core::{
 };
 use baton_rdma::Transport;
 
+use super::catalogue::Service;
 use super::{Model, ModelThread};
 use crate::board::Published;
+use crate::commands::Notice;
 use crate::dispatch::Place;
 use crate::limits::MIGRATION_MAX;
-use crate::link::Notice;
 use crate::migration::channel::{
     MigrationChannel, MigrationMessage, MigrationReceiver, ModelInTransit,
 };
@@ -43,6 +44,10 @@ impl Arrival {
     /// Nothing needs to be waited for: also when its former home ended before it sent anything.
     pub(super) fn has_come(&self) -> bool {
         self.come || self.from.is_over()
+    }
+
+    pub(super) fn is_of(&self, model: ModelId) -> bool {
+        self.model == model
     }
 
     fn is_over(&self) -> bool {
@@ -103,7 +108,8 @@ impl<T: Transport> ModelThread<T> {
             (MigrationMessage::Model(moving), _) => self.settle(now, number, *moving),
             (item, Place::Here(at)) => self.on_straggler(now, at as usize, &item),
             (item, Place::Moved(migration)) => self.pass(migration, &item),
-            (_, Place::Elsewhere) => unreachable!("the model comes first"),
+            // The model comes first, so it has been here.
+            (item, Place::Elsewhere) => self.on_late(&item),
         }
     }
 
@@ -134,7 +140,8 @@ impl<T: Transport> ModelThread<T> {
         let (model, lost, profile) = (*model, mem::take(lost), profile.take());
         *come = true;
         let ModelInTransit { state, subcluster, quota, last } = moving;
-        let at = self.make_place(Model { state, subcluster, quota, touched: false });
+        let service = Service::Open;
+        let at = self.make_place(Model { state, subcluster, quota, service, touched: false });
         let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
         if let Place::Moved(migration) = former {
             // It was here before: what is under way to where it went next comes back behind it.
@@ -170,7 +177,7 @@ impl<T: Transport> ModelThread<T> {
         self.retime(at);
     }
 
-    fn make_place(&mut self, model: Model) -> u32 {
+    pub(super) fn make_place(&mut self, model: Model) -> u32 {
         if let Some(at) = self.vacant.pop() {
             self.models[at as usize] = model;
             return at;
@@ -276,7 +283,7 @@ impl<T: Transport> ModelThread<T> {
 
 impl Model {
     /// Keeps the place of a model that has moved away. It has no tasks, and gets none.
-    fn vacant(id: ModelId) -> Self {
+    pub(super) fn vacant(id: ModelId) -> Self {
         let profile = Profile::from_table(&[Nanos(1)]).expect("it does not fall");
         let config = ModelConfig {
             id,
@@ -287,8 +294,8 @@ impl Model {
             prefer: Prefer::default(),
             network: NetworkDelay::default(),
         };
-        let state = ModelState::new(config);
-        Self { state, subcluster: SubclusterId(0), quota: None, touched: false }
+        let (state, service) = (ModelState::new(config), Service::Open);
+        Self { state, subcluster: SubclusterId(0), quota: None, service, touched: false }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Steps 2, 3 and 5 of a task's way: requests in, candidates out, grants in, plans out.
 
+mod catalogue;
 mod migration;
 mod tasks;
 
@@ -7,24 +8,26 @@ use std::mem;
 use std::sync::Arc;
 
 use baton_core::{
-    DropReason, Grant, IndexedHeap, ModelConfig, ModelState, Nanos, PIPELINE_DEPTH, Quota,
-    QuotaLimits, Request, SubclusterId,
+    DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
+    PIPELINE_DEPTH, Quota, QuotaLimits, Request, SubclusterId,
 };
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
 use baton_topo::{Agent, Waker};
 use hdrhistogram::Histogram;
 
+use crate::commands::ModelCommand;
 use crate::counters::ModelThreadCounters;
 use crate::dispatch::{Dispatch, Place};
 use crate::in_flight::InFlight;
 use crate::limits::{FRONTENDS_MAX, IN_FLIGHT_MAX};
-use crate::link::{ModelCommand, ModelLink};
+use crate::link::ModelLink;
 use crate::mail::{Words, unpack_grant};
 use crate::migration::channel::MigrationChannel;
 use crate::migration::load_board::LoadBoard;
 use crate::peers::Member;
 
+use catalogue::Service;
 use migration::Arrival;
 
 /// Longer dispatch delays are counted as this long. With the bounds fixed, counting never allocates.
@@ -46,6 +49,7 @@ struct Model {
     subcluster: SubclusterId,
     /// Goes where the model goes: a frontend gains nothing by a move.
     quota: Option<Box<Quota>>,
+    service: Service,
     /// It is in the thread's list of touched models.
     touched: bool,
 }
@@ -73,6 +77,10 @@ pub struct ModelThread<T> {
     arrivals: Vec<Arrival>,
     /// To the new homes of models that were here; `None`: free.
     migrations: Vec<Option<MigrationChannel>>,
+    /// Models here that are removed and have tasks left.
+    leaving: Vec<ModelId>,
+    /// Models that were removed, of which the ControlThread awaits that no trace is left.
+    forgetting: Vec<ModelId>,
     load: Arc<LoadBoard>,
     /// Set once the scheduler stops: nothing is accepted any more.
     shutdown: bool,
@@ -80,8 +88,21 @@ pub struct ModelThread<T> {
     farewell: bool,
 }
 
+impl Model {
+    fn new(resident: Resident) -> Self {
+        let Resident { config, subcluster, quota } = resident;
+        Self {
+            state: ModelState::shared(config, FRONTENDS_MAX),
+            subcluster,
+            quota: Quota::new(quota, FRONTENDS_MAX).map(Box::new),
+            service: Service::Open,
+            touched: false,
+        }
+    }
+}
+
 impl<T: Transport> ModelThread<T> {
-    /// A thread for `residents`. `models` and `subclusters` count those of the whole scheduler.
+    /// A thread for `residents`. `models` says how many the whole scheduler may have, `subclusters` how many it has.
     pub fn new(
         residents: Vec<Resident>,
         models: usize,
@@ -99,14 +120,8 @@ impl<T: Transport> ModelThread<T> {
         let timers = IndexedHeap::new(models);
         let batch_max = residents.iter().map(|resident| resident.config.profile.batch_max()).max();
         let in_flight = InFlight::new(IN_FLIGHT_MAX, batch_max.unwrap_or(0) as usize);
-        let resident = |r: Resident| Model {
-            state: ModelState::shared(r.config, FRONTENDS_MAX),
-            subcluster: r.subcluster,
-            quota: Quota::new(r.quota, FRONTENDS_MAX).map(Box::new),
-            touched: false,
-        };
         Self {
-            models: residents.into_iter().map(resident).collect(),
+            models: residents.into_iter().map(Model::new).collect(),
             timers,
             serving: vec![0; subclusters],
             out: Dispatch::new(transport, link, in_flight, places, counters),
@@ -118,6 +133,8 @@ impl<T: Transport> ModelThread<T> {
             vacant: Vec::new(),
             arrivals: Vec::new(),
             migrations: Vec::new(),
+            leaving: Vec::new(),
+            forgetting: Vec::new(),
             load,
             shutdown: false,
             farewell: false,
@@ -190,6 +207,10 @@ impl<T: Transport> ModelThread<T> {
             ModelCommand::Profile { model, profile, patience } => {
                 self.on_profile(model, profile, patience);
             }
+            ModelCommand::Serve { model, state } => self.serve(model, *state),
+            ModelCommand::Set { model, slo, quota } => self.set(now, model, slo, quota),
+            ModelCommand::Retire { model } => self.retire(model),
+            ModelCommand::Forget { model } => self.forget(model),
             ModelCommand::Adopt { model, from } => self.arrivals.push(Arrival::new(model, from)),
             ModelCommand::Release { model, to } => self.release(now, model, to),
             ModelCommand::ReportLoad => self.report_load(now),
@@ -260,7 +281,8 @@ impl<T: Transport> ModelThread<T> {
             match self.out.places[model.0 as usize] {
                 Place::Here(at) => self.on_grant(now, at as usize, grant),
                 Place::Moved(migration) => self.pass_grant(migration, grant),
-                Place::Elsewhere => unreachable!("a grant goes to where the model is, or was last"),
+                // It was removed, and the grant was on its way.
+                Place::Elsewhere => self.out.gpu(GpuUpdate::Returned { gpu: grant.gpu }),
             }
         }
         self.grants = grants;
@@ -307,6 +329,8 @@ impl<T: Transport> ModelThread<T> {
         let nobody = self.serving[self.models[at].subcluster.0 as usize] == 0;
         if self.shutdown {
             Some(DropReason::Shutdown)
+        } else if self.models[at].service != Service::Open {
+            Some(DropReason::ModelRemoved)
         } else {
             nobody.then_some(DropReason::NoBackend)
         }
@@ -364,8 +388,10 @@ impl<T: Transport> Agent for ModelThread<T> {
             + self.take_events(now)
             + self.take_grants(now)
             + self.fire_timers(now);
+        self.tell_retired();
         // Before system calls: meanwhile the RankThread decides.
         let announced = self.out.link.announce();
+        self.tell_forgotten(announced);
         self.say_farewell();
         self.out.transport.flush();
         self.migrations.iter_mut().flatten().for_each(MigrationChannel::announce);

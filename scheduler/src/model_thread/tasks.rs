@@ -10,6 +10,7 @@ use baton_rdma::wire::{ActionDone, ActionStatus, Cancel, Submit};
 use baton_rdma::{ConnId, Transport};
 
 use super::ModelThread;
+use super::catalogue::Service;
 use crate::dispatch::Place;
 use crate::in_flight::Planned;
 
@@ -32,12 +33,11 @@ impl<T: Transport> ModelThread<T> {
             cost: CostHint::from_bits(submit.cost.get()),
             input_bytes: submit.input_bytes.get(),
         };
-        match self.out.places.get(submit.model.get() as usize) {
-            Some(&Place::Here(at)) => self.enqueue(now, at as usize, request),
-            Some(&Place::Moved(migration)) => self.pass_request(migration, request),
-            Some(Place::Elsewhere) | None => {
-                self.out.tell(task, Unserved::Failed(FailReason::UnknownModel));
-            }
+        match self.out.place_of(submit.model.get()) {
+            Ok(Place::Here(at)) => self.enqueue(now, at as usize, request),
+            Ok(Place::Moved(migration)) => self.pass_request(migration, request),
+            Ok(Place::Elsewhere) => self.out.tell(task, Unserved::Failed(FailReason::UnknownModel)),
+            Err(why) => self.out.tell(task, why),
         }
     }
 
@@ -77,10 +77,10 @@ impl<T: Transport> ModelThread<T> {
         if task.frontend() != frontend {
             return self.refuse(conn, "a cancelled task names another frontend");
         }
-        match self.out.places.get(cancel.model.get() as usize) {
-            Some(&Place::Here(at)) => self.withdraw(now, at as usize, task),
-            Some(&Place::Moved(migration)) => self.pass_cancel(migration, task),
-            Some(Place::Elsewhere) | None => self.out.counters.cancelled_late.add(1),
+        match self.out.place_of(cancel.model.get()) {
+            Ok(Place::Here(at)) => self.withdraw(now, at as usize, task),
+            Ok(Place::Moved(migration)) => self.pass_cancel(migration, task),
+            Ok(Place::Elsewhere) | Err(_) => self.out.counters.cancelled_late.add(1),
         }
     }
 
@@ -129,9 +129,7 @@ impl<T: Transport> ModelThread<T> {
 
     /// The backend has answered every task of the batch.
     fn executed(&mut self, name: u64, rows: u32, measured: Nanos, finished: Nanos) {
-        let Some(planned) = self.out.in_flight.remove(name, &mut self.returning) else {
-            return;
-        };
+        let Some(planned) = self.out.take_report(name, &mut self.returning) else { return };
         let Planned { model, gpu, slowdown } = planned;
         let rows = rows.min(self.returning.len() as u32);
         let pace = match self.out.places[model.0 as usize] {
@@ -141,14 +139,15 @@ impl<T: Transport> ModelThread<T> {
                 // The prediction that this time would be set against has moved.
                 None
             }
-            Place::Elsewhere => unreachable!("it was here when the batch was planned"),
+            // It was removed after it had moved away.
+            Place::Elsewhere => None,
         };
         self.out.gpu(GpuUpdate::Finished { gpu, at: finished, pace });
     }
 
     /// Nobody has answered the batch's tasks: back to the queue with those that can still make it.
     fn take_back(&mut self, now: Nanos, name: u64, otherwise: Unserved) {
-        let Some(Planned { model, gpu, .. }) = self.out.in_flight.remove(name, &mut self.returning)
+        let Some(Planned { model, gpu, .. }) = self.out.take_report(name, &mut self.returning)
         else {
             return;
         };
@@ -157,7 +156,9 @@ impl<T: Transport> ModelThread<T> {
             match self.out.places[model.0 as usize] {
                 Place::Here(at) => self.requeue(now, at as usize, request, otherwise),
                 Place::Moved(migration) => self.pass_back(migration, request, otherwise),
-                Place::Elsewhere => unreachable!("it was here when the batch was planned"),
+                Place::Elsewhere => {
+                    self.out.tell(request.task, Unserved::Dropped(DropReason::ModelRemoved));
+                }
             }
         }
         self.returning = returning;
@@ -170,6 +171,8 @@ impl<T: Transport> ModelThread<T> {
             self.out.tell(request.task, Unserved::Dropped(DropReason::FrontendLost));
         } else if self.shutdown {
             self.out.tell(request.task, Unserved::Dropped(DropReason::Shutdown));
+        } else if self.models[at].service == Service::Closed {
+            self.out.tell(request.task, Unserved::Dropped(DropReason::ModelRemoved));
         } else {
             self.models[at].state.on_requeue(now, request, otherwise, &mut self.out);
             self.retime(at);

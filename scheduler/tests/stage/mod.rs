@@ -5,7 +5,7 @@
 use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId, TaskId};
 use baton_rdma::wire::{
     ActionDone, ActionStatus, ActionTask, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message,
-    Ping, ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, WireAddr,
+    ModelDesc, Ping, ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, WireAddr,
 };
 use baton_rdma::{
     CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport,
@@ -38,6 +38,7 @@ pub fn cluster(policy: Policy, model_threads: u32) -> Cluster {
     };
     Cluster {
         scheduler: SchedulerSpec {
+            models_max: Some(4),
             listen: "127.0.0.1:0".parse().unwrap(),
             model_threads,
             idle: Idle::Park,
@@ -71,6 +72,10 @@ pub enum Told {
     LeaveAck,
     Pong { scheduler: Nanos },
     Action { batch: u64, gpu: u32, model: u32, exec_at: Nanos, tasks: Vec<u64> },
+    Table { model: u32, text: String },
+    ModelDown { model: u32 },
+    SlabKnown { first_slot: u32 },
+    Changed { done: bool, text: String },
     Ended { task: u64, kind: u8, reason: u8, retry_ms: u16 },
     Refused { code: Option<RefuseCode>, detail: String },
     Closed,
@@ -140,7 +145,8 @@ impl Stage {
     pub fn member(&mut self, role: Role) -> Member {
         let transport = self.network.endpoint(Identity { role, member: 0 });
         let mut member = Member::new(transport, role, self.control);
-        assert!(self.exchange(&mut member).is_empty(), "only the catalogue comes first");
+        let mut told = self.exchange(&mut member).into_iter();
+        assert!(told.all(|told| matches!(told, Told::Table { .. })), "the catalogue comes first");
         member
     }
 
@@ -204,6 +210,8 @@ pub struct Member<T = InprocTransport> {
     pub token: u64,
     /// Names and ModelThreads of the models in the catalogue.
     pub models: Vec<(String, u32)>,
+    /// Every description of a model, in order.
+    pub described: Vec<ModelDesc>,
     /// Connections that came up.
     pub opened: usize,
 }
@@ -222,6 +230,7 @@ impl<T: Transport> Member<T> {
             id: 0,
             token: 0,
             models: Vec::new(),
+            described: Vec::new(),
             opened: 0,
         }
     }
@@ -257,7 +266,13 @@ impl<T: Transport> Member<T> {
     }
 
     pub fn submit(&mut self, model: u32, task: u64, deadline: Nanos) {
-        let conn = self.threads[self.models[model as usize].1 as usize];
+        let thread = self.models[model as usize].1 as usize;
+        self.submit_to(thread, model, task, deadline);
+    }
+
+    /// Submits a task of the model with this id to a ModelThread.
+    pub fn submit_to(&mut self, thread: usize, model: u32, task: u64, deadline: Nanos) {
+        let conn = self.threads[thread];
         let submit = Submit {
             task: task.into(),
             deadline_ns: deadline.0.into(),
@@ -323,7 +338,16 @@ impl<T: Transport> Member<T> {
             }
             Message::ModelDesc(desc, name) => {
                 self.models.push((name.to_owned(), desc.thread.get()));
+                self.described.push(*desc);
                 return None;
+            }
+            Message::ModelTable(table, text) => {
+                Told::Table { model: table.model.get(), text: text.to_owned() }
+            }
+            Message::ModelDown(down) => Told::ModelDown { model: down.model.get() },
+            Message::SlabKnown(known) => Told::SlabKnown { first_slot: known.first_slot.get() },
+            Message::CatalogChanged(changed, text) => {
+                Told::Changed { done: changed.status == 0, text: text.to_owned() }
             }
             Message::SubclusterDesc(..) | Message::CatalogEnd(_) | Message::SlabDesc(_) => {
                 return None;

@@ -52,6 +52,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
     };
     Cluster {
         scheduler: SchedulerSpec {
+            models_max: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             model_threads,
             idle: Idle::Park,

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 
 use baton_core::{RateLimit, SubclusterId, TaskId};
 
-use crate::cluster_file::cluster::{BackendSpec, FrontendSpec, ModelSpec, NetworkSpec};
+use crate::cluster_file::cluster::{
+    BackendSpec, FrontendSpec, MODELS_MAX, ModelSpec, NetworkSpec, SchedulerSpec,
+};
 use crate::cluster_file::section::Section;
 use crate::cluster_file::tables::Entry;
 
-/// Models of one scheduler.
-const MODELS_MAX: usize = 16_384;
 /// Inputs of one batch slot of a backend.
 const BATCH_BYTES_MAX: u64 = 1 << 30;
 /// One model's slots in one frontend.
@@ -21,7 +21,7 @@ pub(crate) fn models(root: &Section<'_>, models: &[Entry<'_, ModelSpec>], networ
     if models.is_empty() {
         root.refuse("model", "there is no model", "add a [[model]] table");
     }
-    if models.len() > MODELS_MAX {
+    if models.len() > MODELS_MAX as usize {
         let what = format!("{} models are too many", models.len());
         root.refuse("model", what, format!("keep to {MODELS_MAX}; split them over schedulers"));
     }
@@ -32,6 +32,14 @@ pub(crate) fn models(root: &Section<'_>, models: &[Entry<'_, ModelSpec>], networ
             batch_memory(&entry.section, model);
             quotas(&entry.section, model);
         }
+    }
+}
+
+/// Room for every model of the file.
+pub(crate) fn room(section: &Section<'_>, scheduler: &SchedulerSpec, models: usize) {
+    if let Some(max) = scheduler.models_max.filter(|&max| (max as usize) < models) {
+        let what = format!("{max} is less than the {models} models of this file");
+        section.refuse("models_max", what, format!("give at least {models}, or remove the key"));
     }
 }
 

@@ -14,6 +14,9 @@ use crate::signature::{Row, Signature};
 /// scheduler refuses a backend with more.
 pub const GPUS_PER_BACKEND_MAX: u32 = 256;
 
+/// Models of one scheduler.
+pub const MODELS_MAX: u32 = 16_384;
+
 /// One cluster file.
 #[derive(Clone, Debug)]
 pub struct Cluster {
@@ -35,6 +38,20 @@ pub struct Cluster {
     pub reconnect: ReconnectSpec,
 }
 
+/// Models that may be added to those of the file unless it says otherwise.
+const MODELS_SPARE: u32 = 256;
+
+impl Cluster {
+    /// Models that may be served at a time: `models_max`, or 256 more than the file has.
+    pub fn models_max(&self) -> u32 {
+        let models = self.models.len() as u32;
+        self.scheduler
+            .models_max
+            .unwrap_or(models + MODELS_SPARE)
+            .clamp(models, MODELS_MAX.max(models))
+    }
+}
+
 /// `[scheduler]`
 #[derive(Clone, Debug)]
 pub struct SchedulerSpec {
@@ -42,6 +59,8 @@ pub struct SchedulerSpec {
     pub listen: SocketAddr,
     /// ModelThreads; models are spread over them by their expected rates, or dealt in turn. At least 1.
     pub model_threads: u32,
+    /// Models that may be served at a time: memory is set aside for so many. `None`: [`Cluster::models_max`].
+    pub models_max: Option<u32>,
     /// What its threads do without work.
     pub idle: Idle,
     /// Cores to pin to: RankThread first, then the ModelThreads, then the ControlThread. Empty: no

@@ -28,7 +28,7 @@ use self::section::Section;
 pub use addition::{ModelChange, ModelTable, read_change, read_model};
 pub use cluster::{
     BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FrontendSpec,
-    GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,
+    GPUS_PER_BACKEND_MAX, MODELS_MAX, ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,
 };
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use problem::Problem;

@@ -11,7 +11,7 @@ use baton_core::{Nanos, Policy, Prefer, SubclusterId};
 
 use crate::cluster_file::check;
 use crate::cluster_file::cluster::{
-    BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, ModelSpec, NetworkSpec,
+    BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, MODELS_MAX, ModelSpec, NetworkSpec,
     ReconnectSpec, SchedulerSpec,
 };
 use crate::cluster_file::etcd;
@@ -44,7 +44,8 @@ pub(crate) struct Entry<'a, T> {
 
 /// Reads and checks everything. `None` if a part could not be built; then there are problems.
 pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
-    let scheduler = scheduler(&root.table("scheduler"), folder);
+    let scheduler_section = root.table("scheduler");
+    let scheduler = scheduler(&scheduler_section, folder);
     let network_section = root.table("network");
     let network = network(&network_section);
     let fabric = fabric(&network_section, root, folder);
@@ -59,6 +60,7 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
 
     let subclusters = subclusters.into_names();
     check::models(root, &models, &network);
+    check::room(&scheduler_section, &scheduler, models.len());
     check::slabs(&frontend_section, &models, &frontend);
     check::backends(&backends, &models);
     check::served(&subclusters, &models, &backends);
@@ -118,6 +120,7 @@ fn scheduler(section: &Section<'_>, folder: &Path) -> SchedulerSpec {
     let spec = SchedulerSpec {
         listen: section.text("listen").map_or(LISTEN, |text| listen_addr(section, text)),
         model_threads: section.integer("model_threads", 1..=MODEL_THREADS_MAX).unwrap_or(1),
+        models_max: section.integer("models_max", 1..=MODELS_MAX),
         idle: section.word("idle").unwrap_or(Idle::Park),
         cores: cores(section),
         policy: section.choice("policy", &Policy::ALL).unwrap_or_default(),

@@ -1,0 +1,175 @@
+//! What the ControlThread tells the other threads, and what they tell it.
+
+use baton_core::{
+    BackendId, FrontendId, Gpu, ModelId, Nanos, Patience, Profile, Quota, SubclusterId,
+};
+use baton_rdma::ConnId;
+use baton_topo::ModelTable;
+
+use crate::migration::channel::{MigrationChannel, MigrationReceiver, ModelInTransit};
+
+/// What the ControlThread tells a ModelThread.
+#[derive(Debug)]
+pub enum ModelCommand {
+    /// A frontend joined.
+    FrontendUp {
+        /// Which.
+        frontend: FrontendId,
+        /// What it will present.
+        token: u64,
+    },
+    /// A frontend is gone.
+    FrontendDown {
+        /// Which.
+        frontend: FrontendId,
+    },
+    /// A backend joined.
+    BackendUp {
+        /// Which.
+        backend: BackendId,
+        /// What it will present.
+        token: u64,
+        /// Its slots.
+        gpus: Vec<Gpu>,
+    },
+    /// A backend is gone.
+    BackendDown {
+        /// Which.
+        backend: BackendId,
+    },
+    /// How many slots serve the sub-cluster now.
+    Serving {
+        /// Which.
+        subcluster: SubclusterId,
+        /// Slots that take batches.
+        gpus: u32,
+    },
+    /// Serve a model that was added.
+    Serve {
+        /// Which.
+        model: ModelId,
+        /// The model, without tasks.
+        state: Box<ModelInTransit>,
+    },
+    /// Another objective or quota.
+    Set {
+        /// Which model.
+        model: ModelId,
+        /// Its objective.
+        slo: Nanos,
+        /// Its quota, if that changes too: `Some(None)` lifts it.
+        quota: Option<Option<Box<Quota>>>,
+    },
+    /// The model is removed: accept no more tasks for it, and tell when none waits.
+    Retire {
+        /// Which.
+        model: ModelId,
+    },
+    /// No trace of the model is to be left here: tell when that is so.
+    Forget {
+        /// Which.
+        model: ModelId,
+    },
+    /// A backend measured this profile.
+    Profile {
+        /// Of which model.
+        model: ModelId,
+        /// As measured.
+        profile: Profile,
+        /// Of the profile.
+        patience: Patience,
+    },
+    /// A model will come from another ModelThread, and after it what still arrives there for it.
+    Adopt {
+        /// Which.
+        model: ModelId,
+        /// Where it comes from.
+        from: MigrationReceiver,
+    },
+    /// Hand a model over to another ModelThread.
+    Release {
+        /// Which.
+        model: ModelId,
+        /// Where it goes.
+        to: MigrationChannel,
+    },
+    /// Write down how many requests each model has had: see [`crate::LoadBoard`].
+    ReportLoad,
+    /// End every waiting task: the scheduler stops.
+    Shutdown,
+}
+
+/// What the ControlThread tells the RankThread.
+#[derive(Clone, Debug)]
+pub enum RankCommand {
+    /// Slots of a backend that is ready.
+    Join {
+        /// The slots.
+        gpus: Vec<Gpu>,
+        /// Where they belong.
+        subcluster: SubclusterId,
+    },
+    /// Slots of a backend that wants to leave.
+    Drain {
+        /// The slots.
+        gpus: Vec<Gpu>,
+    },
+    /// Slots of a backend that is gone.
+    Leave {
+        /// The slots.
+        gpus: Vec<Gpu>,
+    },
+    /// A model that was added.
+    Serve {
+        /// Which.
+        model: ModelId,
+        /// The sub-cluster that serves it.
+        subcluster: SubclusterId,
+    },
+    /// A model that is removed.
+    Forget {
+        /// Which.
+        model: ModelId,
+    },
+}
+
+/// What the other threads tell the ControlThread.
+#[derive(Debug)]
+pub enum Notice {
+    /// A draining slot has finished everything.
+    Drained(Gpu),
+    /// A frontend's connection to a ModelThread broke.
+    FrontendLost(FrontendId),
+    /// A backend's connection to a ModelThread broke, or it has none although it is ready.
+    BackendLost(BackendId),
+    /// A model has arrived at its new ModelThread.
+    Adopted(ModelId),
+    /// The RankThread grants slots to the model that was added.
+    Ranked(ModelId),
+    /// A ModelThread serves the model that was added.
+    Served(ModelId),
+    /// No task of the model that is removed waits, and none is with a backend.
+    Retired(ModelId),
+    /// The RankThread has forgotten the model.
+    Unranked {
+        /// Which.
+        model: ModelId,
+        /// Grants that its number has had.
+        grants: u32,
+    },
+    /// A ModelThread has forgotten the model.
+    Forgotten(ModelId),
+    /// The table of a model that is to be added was read.
+    TableRead(Box<TableRead>),
+}
+
+/// What came of reading a table.
+#[derive(Debug)]
+pub struct TableRead {
+    /// The operator's connection.
+    pub operator: ConnId,
+    /// As the operator sent it.
+    pub text: String,
+    /// What it says, or what is wrong with it.
+    pub result: Result<ModelTable, String>,
+}

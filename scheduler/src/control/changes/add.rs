@@ -1,0 +1,240 @@
+//! A model is added: read → loaded by the backends → served by RankThread and ModelThread → told to clients.
+
+use std::path::Path;
+
+use baton_core::{BackendId, ModelId, ModelState, Quota, SubclusterId};
+use baton_rdma::wire::{ModelDown, ModelFailed, RefuseCode, Role};
+use baton_rdma::{ConnId, Transport};
+use baton_topo::{ModelTable, NetworkSpec, read_model};
+
+use super::{Change, ControlThread, Handled, Step};
+use crate::board::Published;
+use crate::catalog::{Known, ModelStage};
+use crate::commands::{ModelCommand, Notice, RankCommand, TableRead};
+use crate::control::refuse;
+use crate::limits::FRONTENDS_MAX;
+use crate::link::NoticeSender;
+use crate::migration::channel::ModelInTransit;
+use crate::peers::Member;
+
+/// Where the table of a model that is added is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReadTables {
+    /// On a thread of its own: a model's file may be large, and its disk slow.
+    Aside,
+    /// In the ControlThread, for who moves time by hand.
+    InPlace,
+}
+
+impl ReadTables {
+    fn read(self, request: TableRequest) {
+        match self {
+            Self::InPlace => request.answer(),
+            Self::Aside => {
+                let name = String::from("baton-read-model");
+                let (operator, notices) = (request.operator, request.notices.clone());
+                let text = request.text.clone();
+                let thread = std::thread::Builder::new().name(name);
+                if let Err(error) = thread.spawn(move || request.answer()) {
+                    let result = Err(format!("cannot start a thread to read the model: {error}"));
+                    let read = TableRead { operator, text, result };
+                    notices.send(Notice::TableRead(Box::new(read)));
+                }
+            }
+        }
+    }
+}
+
+/// A table to read, and who is told.
+struct TableRequest {
+    operator: ConnId,
+    text: String,
+    network: NetworkSpec,
+    notices: NoticeSender,
+}
+
+impl TableRequest {
+    fn answer(self) {
+        let Self { operator, text, network, notices } = self;
+        let lines = |problems: Vec<baton_topo::Problem>| {
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        let result = read_model(&text, Path::new(""), Some(&network)).map_err(lines);
+        notices.send(Notice::TableRead(Box::new(TableRead { operator, text, result })));
+    }
+}
+
+impl<T: Transport> ControlThread<T> {
+    /// The first step: the table is read.
+    pub(super) fn begin_addition(
+        &mut self,
+        operator: ConnId,
+        text: &str,
+    ) -> Result<Option<String>, String> {
+        self.parts.read_tables.read(TableRequest {
+            operator,
+            text: text.to_owned(),
+            network: *self.parts.common.network(),
+            notices: self.parts.notice_sender.clone(),
+        });
+        Ok(None)
+    }
+
+    /// The second step: backends load the model.
+    pub(in crate::control) fn on_table_read(&mut self, read: TableRead) {
+        let TableRead { operator, text, result } = read;
+        let entered = result.and_then(|table| self.enter(table, text));
+        let model = match entered {
+            Ok(model) => model,
+            Err(why) => return self.answer_operator(operator, Err(why)),
+        };
+        let is_here = self.conversations.contains_key(&operator);
+        let operator = is_here.then_some(operator);
+        self.changes.under_way.insert(model, Change { operator, step: Step::Loaded });
+        let entry = self.parts.catalog.entry(model).expect("just entered").clone();
+        tracing::info!(model = model.0, name = entry.spec.name, "a model is added");
+        self.tell_backends_of(model, |transport, conn| entry.send(transport, conn, Role::Backend));
+        self.check_loaded(model);
+    }
+
+    fn enter(&mut self, table: ModelTable, text: String) -> Result<ModelId, String> {
+        let ModelTable { mut spec, subcluster } = table;
+        let catalog = &mut self.parts.catalog;
+        if catalog.named(&spec.name).is_some() {
+            return Err(format!(
+                "there is a model named `{}` already; remove it first, or choose another name",
+                spec.name
+            ));
+        }
+        let unknown = |name: &str| {
+            let known: Vec<&str> =
+                catalog.subclusters().map(|id| catalog.subcluster_name(id)).collect();
+            format!("there is no sub-cluster `{name}`; there are: {}", known.join(", "))
+        };
+        spec.subcluster = match &subcluster {
+            Some(name) => catalog.subcluster_named(name).ok_or_else(|| unknown(name))?,
+            None => SubclusterId(0),
+        };
+        let max = catalog.models_max();
+        spec.id = catalog.vacancy().ok_or_else(|| {
+            format!("there are {max} models, as many as models_max in [scheduler] allows")
+        })?;
+        let model = spec.id;
+        catalog.enter(spec, Some(text));
+        Ok(model)
+    }
+
+    /// A backend that has joined has loaded a model.
+    pub(in crate::control) fn on_loaded(&mut self, backend: BackendId, model: ModelId, id: u32) {
+        if let Some(record) = self.roster.backend(backend)
+            && !record.loaded.contains(&id)
+        {
+            record.loaded.push(id);
+        }
+        self.serve_with(backend);
+        self.check_loaded(model);
+    }
+
+    /// A backend could not load a model that was added.
+    pub(in crate::control) fn on_model_failed(
+        &mut self,
+        conn: ConnId,
+        failed: &ModelFailed,
+        why: &str,
+    ) -> Handled {
+        let member = self.conversations.get(&conn).and_then(|c| c.member);
+        let Some(Member::Backend(id)) = member else {
+            return refuse(RefuseCode::UnexpectedMessage, "only a joined backend loads models");
+        };
+        let Known::Now(model) = self.parts.catalog.known(failed.model.get()) else {
+            return Ok(());
+        };
+        let name = self.roster.backend(id).map(|backend| backend.name.clone()).unwrap_or_default();
+        if self.changes.step(model) == Some(Step::Loaded) {
+            self.abandon_addition(model, &format!("backend `{name}` cannot load it: {why}"));
+            return Ok(());
+        }
+        let detail = format!("backend `{name}` cannot load a model of its sub-cluster: {why}");
+        refuse(RefuseCode::BadRequest, detail)
+    }
+
+    /// The addition comes to nothing.
+    pub(super) fn abandon_addition(&mut self, model: ModelId, why: &str) {
+        let Some(entry) = self.parts.catalog.entry(model) else { return };
+        let (id, name) = (entry.id(), entry.spec.name.clone());
+        let down = ModelDown { model: id.into() };
+        self.tell_backends_of(model, |transport, conn| transport.send(conn, &down, &[]));
+        let grants = self.parts.catalog.grants_before(model);
+        self.free(model, grants);
+        self.end_change(model, Err(format!("model `{name}` was not added: {why}")));
+    }
+
+    /// The third step, once every backend that serves the sub-cluster has loaded the model: others serve once they have.
+    pub(in crate::control) fn check_loaded(&mut self, model: ModelId) {
+        let Some(entry) = self.parts.catalog.entry(model) else { return };
+        let (id, subcluster) = (entry.id(), entry.spec.subcluster);
+        let mut serving = self.roster.backends().filter(|(_, backend)| {
+            backend.subcluster == subcluster && backend.is_serving && backend.draining.is_none()
+        });
+        let all_have = serving.all(|(_, backend)| backend.loaded.contains(&id));
+        if all_have && self.changes.step(model) == Some(Step::Loaded) {
+            let thread = self.emptiest_thread();
+            self.changes.set_step(model, Step::Served { thread });
+            self.parts.rank.send(RankCommand::Serve { model, subcluster });
+        }
+    }
+
+    /// Models of which backends have come, gone or loaded something.
+    pub(in crate::control) fn check_all_loaded(&mut self) {
+        let waiting = self.changes.under_way.iter().filter(|(_, c)| c.step == Step::Loaded);
+        let models: Vec<ModelId> = waiting.map(|(&model, _)| model).collect();
+        models.into_iter().for_each(|model| self.check_loaded(model));
+    }
+
+    /// The ModelThread with the fewest models.
+    fn emptiest_thread(&self) -> usize {
+        let mut models = vec![0; self.parts.model_threads.len()];
+        let serving = |stage| stage != ModelStage::Loading;
+        let placed = self.parts.catalog.entries().filter(|(_, entry)| serving(entry.stage));
+        placed.for_each(|(model, _)| models[self.balance.home(model)] += 1);
+        let emptiest = models.iter().enumerate().min_by_key(|&(_, &count)| count);
+        emptiest.map_or(0, |(thread, _)| thread)
+    }
+
+    /// The fourth step: the RankThread knows the model; it gets its ModelThread.
+    pub(in crate::control) fn on_ranked(&mut self, model: ModelId) {
+        let Some(Step::Served { thread }) = self.changes.step(model) else { return };
+        self.adopt_profiles([model].into_iter());
+        let Some(entry) = self.parts.catalog.entry(model) else { return };
+        let mut resident = self.parts.common.resident(&entry.spec);
+        if let Some(measured) = self.profiles.get(&model) {
+            resident.config.profile = measured.clone();
+        }
+        let grants = self.parts.catalog.grants_before(model);
+        let moves = self.parts.catalog.count_move(model);
+        let state = Box::new(ModelInTransit {
+            state: ModelState::shared(resident.config, FRONTENDS_MAX).after(grants),
+            subcluster: resident.subcluster,
+            quota: Quota::new(resident.quota, FRONTENDS_MAX).map(Box::new),
+            last: Published { candidate: None, grants, moves },
+        });
+        self.balance.set_home(model, thread);
+        self.parts.model_threads[thread].send(ModelCommand::Serve { model, state });
+    }
+
+    /// The last step: clients are told.
+    pub(in crate::control) fn on_served(&mut self, model: ModelId) {
+        let Some(Step::Served { thread }) = self.changes.step(model) else { return };
+        self.parts.catalog.serve(model, thread);
+        self.parts.counters.models_added.add(1);
+        let entry = self.parts.catalog.entry(model).expect("it is served").clone();
+        let end = self.parts.catalog.end();
+        self.tell_clients(|transport, conn| {
+            entry.send(transport, conn, Role::Frontend)?;
+            transport.send(conn, &end, &[])
+        });
+        let backends = self.roster.serving(entry.spec.subcluster);
+        let name = &entry.spec.name;
+        self.end_change(model, Ok(format!("model `{name}` is served by {backends} GPU slots")));
+    }
+}

@@ -1,0 +1,192 @@
+//! The catalogue changes while members serve: an operator adds a model, changes one, or removes one.
+//!
+//! Each change goes from thread to thread by commands and notices; nothing is waited for. `add.rs` and `remove.rs` have the
+//! steps in their order. Several changes may be under way, one for each model and one for each operator's connection.
+
+mod add;
+mod remove;
+mod set;
+
+use std::collections::BTreeMap;
+
+use baton_core::ModelId;
+use baton_rdma::wire::{CatalogChange, CatalogChanged, ChangeKind, RefuseCode, Role};
+use baton_rdma::{ConnId, SendError, Transport};
+
+use super::{ControlThread, Handled, refuse};
+use crate::commands::ModelCommand;
+pub(crate) use add::ReadTables;
+
+/// The changes under way, by the model's number.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    under_way: BTreeMap<ModelId, Change>,
+    /// Commands to the ModelThread of a model that is on its way to another one.
+    held: Vec<(ModelId, ModelCommand)>,
+}
+
+/// A change under way.
+#[derive(Debug)]
+struct Change {
+    /// Whose change it is: who is told. `None`: nobody is there any more.
+    operator: Option<ConnId>,
+    step: Step,
+}
+
+/// What is awaited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    /// Every backend that serves the sub-cluster has loaded the model.
+    Loaded,
+    /// The RankThread, and then a ModelThread, serve the model.
+    Served {
+        /// The ModelThread.
+        thread: usize,
+    },
+    /// The model's last task has ended.
+    Retired,
+    /// The RankThread has forgotten the model.
+    Unranked,
+    /// So many ModelThreads have yet to forget it.
+    Forgotten {
+        /// How many.
+        threads: usize,
+        /// Grants that its number has had.
+        grants: u32,
+    },
+}
+
+impl Changes {
+    /// Whether the model is being added or removed.
+    pub(super) fn is_changing(&self, model: ModelId) -> bool {
+        self.under_way.contains_key(&model)
+    }
+
+    /// An operator's connection is gone. What it asked for goes on.
+    pub(super) fn operator_gone(&mut self, conn: ConnId) {
+        let of_it = self.under_way.values_mut().filter(|change| change.operator == Some(conn));
+        of_it.for_each(|change| change.operator = None);
+    }
+
+    fn step(&self, model: ModelId) -> Option<Step> {
+        self.under_way.get(&model).map(|change| change.step)
+    }
+
+    fn set_step(&mut self, model: ModelId, step: Step) {
+        if let Some(change) = self.under_way.get_mut(&model) {
+            change.step = step;
+        }
+    }
+}
+
+impl<T: Transport> ControlThread<T> {
+    /// An operator asks for a change.
+    pub(super) fn on_change(
+        &mut self,
+        conn: ConnId,
+        change: &CatalogChange,
+        text: &str,
+    ) -> Handled {
+        let Some(conversation) = self.conversations.get_mut(&conn) else { return Ok(()) };
+        if conversation.peer.role != Role::Operator {
+            return refuse(RefuseCode::UnexpectedMessage, "only an operator changes the catalogue");
+        }
+        if std::mem::replace(&mut conversation.is_changing, true) {
+            let detail = "a change is under way on this connection; wait for its answer";
+            return refuse(RefuseCode::UnexpectedMessage, detail);
+        }
+        let asked = match ChangeKind::from_code(change.kind) {
+            Some(ChangeKind::Add) => self.begin_addition(conn, text),
+            Some(ChangeKind::Set) => self.set_model(text).map(Some),
+            Some(ChangeKind::Remove) => self.begin_removal(conn, text).map(|()| None),
+            None => Err(format!("this scheduler knows no change of kind {}", change.kind)),
+        };
+        match asked {
+            Ok(None) => {}
+            Ok(Some(done)) => self.answer_operator(conn, Ok(done)),
+            Err(why) => self.answer_operator(conn, Err(why)),
+        }
+        Ok(())
+    }
+
+    /// The change of this model is complete, or has failed.
+    fn end_change(&mut self, model: ModelId, result: Result<String, String>) {
+        let Some(change) = self.changes.under_way.remove(&model) else { return };
+        let counters = &self.parts.counters;
+        let counter =
+            if result.is_ok() { &counters.changes_done } else { &counters.changes_refused };
+        counter.add(1);
+        match &result {
+            Ok(done) => tracing::info!(model = model.0, "{done}"),
+            Err(why) => tracing::warn!(model = model.0, "{why}"),
+        }
+        if let Some(operator) = change.operator {
+            self.tell_operator(operator, result);
+        }
+    }
+
+    /// A change that was never under way.
+    fn answer_operator(&mut self, operator: ConnId, result: Result<String, String>) {
+        let counters = &self.parts.counters;
+        let counter =
+            if result.is_ok() { &counters.changes_done } else { &counters.changes_refused };
+        counter.add(1);
+        self.tell_operator(operator, result);
+    }
+
+    fn tell_operator(&mut self, operator: ConnId, result: Result<String, String>) {
+        if let Some(conversation) = self.conversations.get_mut(&operator) {
+            conversation.is_changing = false;
+        }
+        let (status, text) = match result {
+            Ok(text) => (0, text),
+            Err(text) => (1, text),
+        };
+        let answer = CatalogChanged { status, reserved: [0; 3] };
+        self.send_or_drop(operator, |transport| {
+            transport.send(operator, &answer, text.as_bytes()).is_ok()
+        });
+    }
+
+    /// Tells the ModelThread on which the model lives, once it has arrived there.
+    fn tell_home(&mut self, model: ModelId, command: ModelCommand) {
+        if self.balance.is_moving(model) {
+            return self.changes.held.push((model, command));
+        }
+        self.parts.model_threads[self.balance.home(model)].send(command);
+    }
+
+    /// The model has arrived where it lives from now on.
+    pub(super) fn send_held(&mut self, model: ModelId) {
+        let held = std::mem::take(&mut self.changes.held);
+        let (of_it, others) = held.into_iter().partition(|(of, _)| *of == model);
+        self.changes.held = others;
+        let home = self.balance.home(model);
+        let of_it: Vec<(ModelId, ModelCommand)> = of_it;
+        of_it.into_iter().for_each(|(_, command)| self.parts.model_threads[home].send(command));
+    }
+
+    /// Tells every client: those too that have been sent the catalogue and have not joined yet.
+    pub(super) fn tell_clients(&mut self, tell: impl Fn(&mut T, ConnId) -> Result<(), SendError>) {
+        let talking = self.conversations.iter().filter(|(_, c)| !c.over);
+        let clients = talking.filter(|(_, c)| c.peer.role == Role::Frontend);
+        let clients: Vec<ConnId> = clients.map(|(&conn, _)| conn).collect();
+        for conn in clients {
+            self.send_or_drop(conn, |transport| tell(transport, conn).is_ok());
+        }
+    }
+
+    /// Tells the joined backends of the model's sub-cluster.
+    fn tell_backends_of(
+        &mut self,
+        model: ModelId,
+        tell: impl Fn(&mut T, ConnId) -> Result<(), SendError>,
+    ) {
+        let subcluster = self.parts.catalog.entry(model).map(|entry| entry.spec.subcluster);
+        let of_it = self.roster.backends().filter(|(_, b)| Some(b.subcluster) == subcluster);
+        let conns: Vec<ConnId> = of_it.map(|(_, backend)| backend.conn).collect();
+        for conn in conns {
+            self.send_or_drop(conn, |transport| tell(transport, conn).is_ok());
+        }
+    }
+}

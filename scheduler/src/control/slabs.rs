@@ -1,0 +1,108 @@
+//! Slabs that joined frontends announce: for models that were added after they had joined.
+//!
+//! A frontend may use a slab once every backend knows it: an action could overtake the news.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use baton_core::{BackendId, FrontendId};
+use baton_rdma::wire::{RefuseCode, SlabDesc, SlabKnown};
+use baton_rdma::{ConnId, Transport};
+
+use super::{ControlThread, Handled, refuse};
+use crate::peers::Member;
+
+/// The slabs that some backend has yet to hear of.
+#[derive(Debug, Default)]
+pub(super) struct Slabs(BTreeMap<(FrontendId, u32), Announced>);
+
+#[derive(Debug)]
+struct Announced {
+    /// The model's id.
+    model: u32,
+    backends: BTreeSet<BackendId>,
+}
+
+impl Slabs {
+    /// The model was removed, and its slabs with it.
+    pub(super) fn forget_model(&mut self, id: u32) {
+        self.0.retain(|_, slab| slab.model != id);
+    }
+
+    pub(super) fn forget_frontend(&mut self, frontend: FrontendId) {
+        self.0.retain(|(of, _), _| *of != frontend);
+    }
+
+    /// The backend knows the slab.
+    fn known(&mut self, slab: (FrontendId, u32), backend: BackendId) {
+        if let Some(announced) = self.0.get_mut(&slab) {
+            announced.backends.remove(&backend);
+        }
+    }
+
+    /// Nothing is awaited from this backend any more.
+    fn forget_backend(&mut self, backend: BackendId) {
+        self.0.values_mut().for_each(|slab| _ = slab.backends.remove(&backend));
+    }
+
+    /// Takes out the slabs that every backend knows.
+    fn take_complete(&mut self) -> Vec<(FrontendId, u32)> {
+        self.0.extract_if(.., |_, slab| slab.backends.is_empty()).map(|(slab, _)| slab).collect()
+    }
+}
+
+impl<T: Transport> ControlThread<T> {
+    /// A joined frontend has one more slab.
+    pub(super) fn on_new_slab(&mut self, conn: ConnId, id: FrontendId, slab: &SlabDesc) -> Handled {
+        let models = self.parts.catalog.models_max();
+        let Some(frontend) = self.roster.frontend_mut(id) else { return Ok(()) };
+        if frontend.slabs.len() >= models {
+            return refuse(RefuseCode::Limit, "more slabs announced than there may be models");
+        }
+        let number = u32::from(id.0);
+        let slab = SlabDesc { frontend: number.into(), ..*slab };
+        frontend.slabs.push(slab);
+        debug_assert_eq!(frontend.conn, conn);
+        let backends: Vec<(BackendId, ConnId)> =
+            self.roster.backends().map(|(backend, record)| (backend, record.conn)).collect();
+        let announced = Announced {
+            model: slab.model.get(),
+            backends: backends.iter().map(|&(backend, _)| backend).collect(),
+        };
+        self.slabs.0.insert((id, slab.first_slot.get()), announced);
+        for (_, conn) in backends {
+            self.send_or_drop(conn, |transport| transport.send(conn, &slab, &[]).is_ok());
+        }
+        self.tell_known();
+        Ok(())
+    }
+
+    /// A backend knows a slab.
+    pub(super) fn on_slab_known(&mut self, conn: ConnId, known: &SlabKnown) -> Handled {
+        let member = self.conversations.get(&conn).and_then(|c| c.member);
+        let Some(Member::Backend(backend)) = member else {
+            return refuse(RefuseCode::UnexpectedMessage, "only a joined backend knows slabs");
+        };
+        if let Ok(frontend) = u16::try_from(known.frontend.get()) {
+            self.slabs.known((FrontendId(frontend), known.first_slot.get()), backend);
+            self.tell_known();
+        }
+        Ok(())
+    }
+
+    /// A backend is gone: nobody waits for it.
+    pub(super) fn slabs_without(&mut self, backend: BackendId) {
+        self.slabs.forget_backend(backend);
+        self.tell_known();
+    }
+
+    fn tell_known(&mut self) {
+        for (id, first_slot) in self.slabs.take_complete() {
+            let Some(conn) = self.roster.frontend(id).map(|frontend| frontend.conn) else {
+                continue;
+            };
+            let known =
+                SlabKnown { frontend: u32::from(id.0).into(), first_slot: first_slot.into() };
+            self.send_or_drop(conn, |transport| transport.send(conn, &known, &[]).is_ok());
+        }
+    }
+}

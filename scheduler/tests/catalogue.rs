@@ -1,0 +1,369 @@
+//! Models are added, changed and removed while others are served.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod stage;
+
+use baton_core::{DropReason, ModelId, Policy};
+use baton_rdma::Transport;
+use baton_rdma::wire::{
+    ActionStatus, CatalogChange, ChangeKind, ModelFailed, ProfileDesc, RefuseCode, Role, SlabDesc,
+    SlabKnown,
+};
+use stage::{Member, Stage, Told, cluster, ms};
+
+const TABLE: &str = "[[model]]\nname = \"new\"\nalpha_ms = 1\nbeta_ms = 4\nslo_ms = 30\n\
+                     batch_max = 8\nsubcluster = \"a\"\n";
+
+fn stage() -> Stage {
+    Stage::new(&cluster(Policy::Eager, 2))
+}
+
+fn ask(stage: &mut Stage, operator: &mut Member, kind: ChangeKind, text: &str) {
+    let change = CatalogChange { kind: kind as u8, reserved: [0; 3] };
+    operator.send(&change, text.as_bytes());
+    operator.transport.flush();
+    stage.settle();
+}
+
+/// What the operator is answered, once: whether it was done, and the text.
+fn answer(stage: &mut Stage, operator: &mut Member) -> (bool, String) {
+    match &stage.exchange(operator)[..] {
+        [Told::Changed { done, text }] => (*done, text.clone()),
+        other => panic!("expected an answer, was told {other:?}"),
+    }
+}
+
+/// What a new operator is answered to this change.
+fn change(stage: &mut Stage, kind: ChangeKind, text: &str) -> (bool, String) {
+    let mut operator = stage.member(Role::Operator);
+    ask(stage, &mut operator, kind, text);
+    answer(stage, &mut operator)
+}
+
+fn loaded(stage: &mut Stage, backend: &mut Member, model: u32) {
+    backend.send(&ProfileDesc { model: model.into() }, &[]);
+    backend.transport.flush();
+    stage.settle();
+}
+
+/// The id and the ModelThread of the model that clients have been told of last.
+fn newest(client: &Member) -> (u32, usize) {
+    let desc = client.described.last().unwrap();
+    (desc.model.get(), desc.thread.get() as usize)
+}
+
+/// Adds `new` with the help of the one backend of its sub-cluster; returns its id and ModelThread.
+fn add(stage: &mut Stage, backend: &mut Member, client: &mut Member) -> (u32, usize) {
+    let mut operator = stage.member(Role::Operator);
+    ask(stage, &mut operator, ChangeKind::Add, TABLE);
+    let told = stage.exchange(backend);
+    let [Told::Table { model, .. }] = told[..] else { panic!("was told {told:?}") };
+    loaded(stage, backend, model);
+    assert_eq!(
+        answer(stage, &mut operator),
+        (true, "model `new` is served by 1 GPU slots".to_owned())
+    );
+    stage.exchange(client);
+    assert_eq!(newest(client).0, model);
+    newest(client)
+}
+
+fn remove(stage: &mut Stage) -> Member {
+    let mut operator = stage.member(Role::Operator);
+    ask(stage, &mut operator, ChangeKind::Remove, "new");
+    operator
+}
+
+/// Submits a task of the model and executes it.
+fn serve_one(
+    stage: &mut Stage,
+    backend: &mut Member,
+    client: &mut Member,
+    (id, thread): (u32, usize),
+    slot: u32,
+) {
+    let task = client.task(slot, 0);
+    client.submit_to(thread, id, task, stage.now + ms(30));
+    stage.exchange(client);
+    let told = stage.exchange(backend);
+    let [Told::Action { batch, model, ref tasks, .. }] = told[..] else {
+        panic!("expected an action, was told {told:?}")
+    };
+    assert_eq!((model, &tasks[..]), (id, &[task][..]));
+    report(stage, backend, thread, batch);
+}
+
+fn report(stage: &mut Stage, backend: &mut Member, thread: usize, batch: u64) {
+    backend.threads.swap(0, thread);
+    backend.report(batch, 0, ActionStatus::Executed, (stage.now, stage.now + ms(5)));
+    backend.threads.swap(0, thread);
+    stage.exchange(backend);
+}
+
+#[test]
+fn an_added_model_is_served_once_its_backends_have_loaded_it() {
+    let mut stage = stage();
+    let (mut backend, mut other) = (stage.backend("a", 0, 1), stage.backend("b", 1, 1));
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    stage.exchange(&mut other);
+    let mut operator = stage.member(Role::Operator);
+    ask(&mut stage, &mut operator, ChangeKind::Add, TABLE);
+    let table = Told::Table { model: 2, text: TABLE.to_owned() };
+    assert_eq!(stage.exchange(&mut backend), [table]);
+    assert_eq!(stage.exchange(&mut other), [], "it serves another sub-cluster");
+    assert_eq!(stage.exchange(&mut operator), [], "not loaded yet");
+    let before = client.models.len();
+    stage.exchange(&mut client);
+    assert_eq!(client.models.len(), before, "clients hear of it when it is served");
+    loaded(&mut stage, &mut backend, 2);
+    assert!(answer(&mut stage, &mut operator).0);
+    stage.exchange(&mut client);
+    let model = newest(&client);
+    serve_one(&mut stage, &mut backend, &mut client, model, 0);
+    assert_eq!(stage.frontend().models.len(), 3, "who joins now is told");
+}
+
+#[test]
+fn a_removed_model_serves_what_waits_and_takes_no_more() {
+    let mut stage = stage();
+    let mut backend = stage.backend("a", 0, 1);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    let (id, thread) = add(&mut stage, &mut backend, &mut client);
+    let task = |slot| client.task(slot, 0);
+    let [first, second, late] = [0, 1, 2].map(task);
+    client.submit_to(thread, id, first, stage.now + ms(30));
+    stage.exchange(&mut client);
+    client.submit_to(thread, id, second, stage.now + ms(30));
+    stage.exchange(&mut client);
+    let mut operator = remove(&mut stage);
+    client.submit_to(thread, id, late, stage.now + ms(30));
+    let reason = DropReason::ModelRemoved.code();
+    let dropped = |task| Told::Ended { task, kind: 1, reason, retry_ms: 0 };
+    assert_eq!(stage.exchange(&mut client), [Told::ModelDown { model: id }, dropped(late)]);
+    for expected in [first, second] {
+        let told = stage.exchange(&mut backend);
+        let [Told::Action { batch, ref tasks, .. }] = told[..] else { panic!("{told:?}") };
+        assert_eq!(
+            tasks[..],
+            [expected],
+            "the backend is not told to unload before the last batch"
+        );
+        assert_eq!(stage.exchange(&mut operator), [], "it has a task left");
+        backend.threads.swap(0, thread);
+        backend.report(batch, 0, ActionStatus::Executed, (stage.now, stage.now + ms(5)));
+        backend.threads.swap(0, thread);
+        backend.transport.flush();
+        stage.settle();
+    }
+    assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model: id }]);
+    assert_eq!(answer(&mut stage, &mut operator), (true, "model `new` is removed".to_owned()));
+    let last = client.task(3, 0);
+    client.submit_to(thread, id, last, stage.now + ms(30));
+    assert_eq!(stage.exchange(&mut client), [dropped(last)], "the id stands for nothing else");
+    assert_eq!(stage.frontend().models.len(), 2);
+}
+
+#[test]
+fn a_number_serves_one_model_after_the_other() {
+    let mut stage = stage();
+    let mut backend = stage.backend("a", 0, 1);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    let mut ids = Vec::new();
+    for round in 0..5 {
+        let model = add(&mut stage, &mut backend, &mut client);
+        assert!(!ids.contains(&model.0), "{model:?} was used before: {ids:?}");
+        ids.push(model.0);
+        (0..3).for_each(|i| {
+            serve_one(&mut stage, &mut backend, &mut client, model, round * 3 + i);
+        });
+        // Where it was first leaves as little behind as where it goes.
+        let number = model.0 & 0xffff;
+        assert!(stage.scheduler.control.move_model(ModelId(number), 1 - model.1));
+        stage.settle();
+        stage.exchange(&mut client);
+        let moved = (model.0, 1 - model.1);
+        assert_eq!(newest(&client), moved);
+        serve_one(&mut stage, &mut backend, &mut client, moved, 20 + round);
+        let mut operator = remove(&mut stage);
+        assert!(answer(&mut stage, &mut operator).0);
+        stage.exchange(&mut client);
+        assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model: model.0 }]);
+    }
+    assert!(ids.iter().any(|id| id >> 16 > 0), "a number was used again: {ids:?}");
+    let open = stage.scheduler.model_threads.iter().map(|thread| thread.open_migrations());
+    assert_eq!(open.sum::<usize>(), 0, "no channel stays open");
+    let taken = stage.scheduler.rank.slots();
+    assert_eq!(taken, (1, 1), "every slot is offered again");
+}
+
+#[test]
+fn a_batch_that_a_former_home_awaits_keeps_the_number() {
+    let mut stage = stage();
+    let mut backend = stage.backend("a", 0, 1);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    let (id, thread) = add(&mut stage, &mut backend, &mut client);
+    let task = client.task(0, 0);
+    client.submit_to(thread, id, task, stage.now + ms(30));
+    stage.exchange(&mut client);
+    let told = stage.exchange(&mut backend);
+    let [Told::Action { batch, .. }] = told[..] else { panic!("{told:?}") };
+    assert!(stage.scheduler.control.move_model(ModelId(id), 1 - thread));
+    // Asked for while the model is on its way: it is removed once it has arrived.
+    let mut operator = remove(&mut stage);
+    assert_eq!(stage.exchange(&mut operator), [], "the former home awaits a report");
+    assert_eq!(stage.exchange(&mut backend), [], "the backend has the batch");
+    report(&mut stage, &mut backend, thread, batch);
+    assert!(answer(&mut stage, &mut operator).0);
+}
+
+#[test]
+fn a_model_that_a_backend_cannot_load_is_not_added() {
+    let mut stage = stage();
+    let (mut one, mut two) = (stage.backend("one", 0, 1), stage.backend("two", 0, 1));
+    let mut operator = stage.member(Role::Operator);
+    ask(&mut stage, &mut operator, ChangeKind::Add, TABLE);
+    stage.exchange(&mut one);
+    stage.exchange(&mut two);
+    loaded(&mut stage, &mut one, 2);
+    assert_eq!(stage.exchange(&mut operator), [], "the other has not");
+    two.send(&ModelFailed { model: 2.into() }, b"no memory");
+    assert_eq!(stage.exchange(&mut two), [Told::ModelDown { model: 2 }]);
+    assert_eq!(stage.exchange(&mut one), [Told::ModelDown { model: 2 }], "it unloads again");
+    let (done, text) = answer(&mut stage, &mut operator);
+    assert_eq!((done, text.contains("`two` cannot load it: no memory")), (false, true), "{text}");
+    let mut client = stage.frontend();
+    assert_eq!(client.models.len(), 2);
+    let told = stage.exchange(&mut one);
+    assert!(matches!(told[..], [Told::PeerUp { .. }]), "{told:?}");
+    drop(two);
+    stage.settle();
+    let (id, _) = add(&mut stage, &mut one, &mut client);
+    assert_ne!(id, 2, "the id was that of the model that failed");
+}
+
+#[test]
+fn a_backend_serves_once_it_has_loaded_what_was_added() {
+    let mut stage = stage();
+    let mut client = stage.frontend();
+    assert!(change(&mut stage, ChangeKind::Add, TABLE).0, "no backend serves: none needs to load");
+    stage.exchange(&mut client);
+    let (id, thread) = newest(&client);
+    let mut backend = stage.backend("late", 0, 1);
+    assert!(backend.models.iter().any(|(name, _)| name == "new"), "its catalogue has it");
+    let task = client.task(0, 0);
+    client.submit_to(thread, id, task, stage.now + ms(30));
+    let reason = DropReason::NoBackend.code();
+    assert_eq!(stage.exchange(&mut client), [Told::Ended { task, kind: 1, reason, retry_ms: 0 }]);
+    loaded(&mut stage, &mut backend, id);
+    serve_one(&mut stage, &mut backend, &mut client, (id, thread), 1);
+}
+
+#[test]
+fn a_backend_that_goes_is_not_waited_for() {
+    let mut stage = stage();
+    let (mut one, two) = (stage.backend("one", 0, 1), stage.backend("two", 0, 1));
+    let mut operator = stage.member(Role::Operator);
+    ask(&mut stage, &mut operator, ChangeKind::Add, TABLE);
+    loaded(&mut stage, &mut one, 2);
+    assert_eq!(stage.exchange(&mut operator), []);
+    drop(two);
+    stage.settle();
+    assert!(answer(&mut stage, &mut operator).0);
+}
+
+#[test]
+fn a_new_slab_is_known_when_every_backend_knows_it() {
+    let mut stage = stage();
+    let (mut one, mut two) = (stage.backend("one", 0, 1), stage.backend("two", 1, 1));
+    let mut client = stage.frontend();
+    [&mut one, &mut two].into_iter().for_each(|backend| drop(stage.exchange(backend)));
+    let slab = SlabDesc {
+        frontend: 0.into(),
+        first_slot: 7.into(),
+        slots: 2.into(),
+        stride: 64.into(),
+        input_bytes: 8.into(),
+        model: 0.into(),
+    };
+    client.send(&slab, &[]);
+    assert_eq!(stage.exchange(&mut client), []);
+    let known = SlabKnown { frontend: client.id.into(), first_slot: 7.into() };
+    one.send(&known, &[]);
+    stage.exchange(&mut one);
+    assert_eq!(stage.exchange(&mut client), [], "the other does not");
+    drop(two);
+    stage.settle();
+    assert_eq!(stage.exchange(&mut client), [Told::SlabKnown { first_slot: 7 }], "nor needs to");
+    client.send(&SlabDesc { model: 3.into(), ..slab }, &[]);
+    let told = stage.exchange(&mut client);
+    assert!(matches!(told.last(), Some(Told::Refused { .. } | Told::Closed)), "{told:?}");
+}
+
+#[test]
+fn an_objective_and_a_quota_change_while_tasks_come() {
+    let mut stage = stage();
+    let mut backend = stage.backend("a", 0, 1);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    let text =
+        "[[model]]\nname = \"model-0\"\nslo_ms = 50\nmax_rps = 1\nalpha_ms = 2\nbeta_ms = 4\n";
+    assert!(change(&mut stage, ChangeKind::Set, text).0);
+    stage.exchange(&mut client);
+    let desc = client.described.last().unwrap();
+    assert_eq!((desc.model.get(), desc.slo_ns.get()), (0, 50_000_000));
+    serve_one(&mut stage, &mut backend, &mut client, (0, 0), 0);
+    for slot in 1..18 {
+        let task = client.task(slot, 0);
+        client.submit(0, task, stage.now + ms(30));
+    }
+    let told = stage.exchange(&mut client);
+    let quota = DropReason::Quota.code();
+    assert!(matches!(told[..], [Told::Ended { reason, .. }, ..] if reason == quota), "{told:?}");
+    let latency = stage.scheduler.model_threads[0].model(0).latency().of(2);
+    assert_eq!(latency, ms(8), "the new profile");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_words() {
+    let mut stage = stage();
+    let refusal = |stage: &mut Stage, kind, text: &str, words: &str| {
+        let (done, told) = change(stage, kind, text);
+        assert!(!done && told.contains(words), "{told}");
+    };
+    let of = |name: &str, subcluster: &str| {
+        TABLE.replace("\"new\"", &format!("\"{name}\"")).replace("\"a\"", subcluster)
+    };
+    refusal(&mut stage, ChangeKind::Add, &of("model-1", "\"a\""), "named `model-1` already");
+    refusal(
+        &mut stage,
+        ChangeKind::Add,
+        &of("new", "\"c\""),
+        "no sub-cluster `c`; there are: a, b",
+    );
+    refusal(&mut stage, ChangeKind::Add, "[[model]]\nname = \"new\"\n", "slo_ms");
+    refusal(
+        &mut stage,
+        ChangeKind::Remove,
+        "new",
+        "no model named `new`; there are: model-0, model-1",
+    );
+    refusal(
+        &mut stage,
+        ChangeKind::Set,
+        "[[model]]\nname = \"new\"\nslo_ms = 1\n",
+        "no model named",
+    );
+    for name in ["new-2", "new-3"] {
+        assert!(change(&mut stage, ChangeKind::Add, &of(name, "\"a\"")).0);
+    }
+    refusal(&mut stage, ChangeKind::Add, &of("new-4", "\"a\""), "there are 4 models");
+    let mut client = stage.frontend();
+    client.send(&CatalogChange { kind: 3, reserved: [0; 3] }, b"model-0");
+    let told = stage.exchange(&mut client);
+    let code = Some(RefuseCode::UnexpectedMessage);
+    assert!(matches!(&told[..], [Told::Refused { code: c, .. }, ..] if *c == code), "{told:?}");
+}
