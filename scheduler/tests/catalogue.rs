@@ -312,6 +312,8 @@ fn an_objective_and_a_quota_change_while_tasks_come() {
     let text =
         "[[model]]\nname = \"model-0\"\nslo_ms = 50\nmax_rps = 1\nalpha_ms = 2\nbeta_ms = 4\n";
     assert!(change(&mut stage, ChangeKind::Set, text).0);
+    let latency = stage.scheduler.model_threads[0].model(0).latency().of(2);
+    assert_eq!(latency, ms(8), "the new profile");
     stage.exchange(&mut client);
     let desc = client.described.last().unwrap();
     assert_eq!((desc.model.get(), desc.slo_ns.get()), (0, 50_000_000));
@@ -323,8 +325,6 @@ fn an_objective_and_a_quota_change_while_tasks_come() {
     let told = stage.exchange(&mut client);
     let quota = DropReason::Quota.code();
     assert!(matches!(told[..], [Told::Ended { reason, .. }, ..] if reason == quota), "{told:?}");
-    let latency = stage.scheduler.model_threads[0].model(0).latency().of(2);
-    assert_eq!(latency, ms(8), "the new profile");
 }
 
 #[test]
