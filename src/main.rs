@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod live;
 mod load;
+mod model;
 mod output;
 mod process;
 mod reproduce;
@@ -59,6 +60,7 @@ fn run(command: Command) -> CommandResult {
         },
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim { command } => sim::run(&command),
+        Command::Model { command } => model::run(&command),
         Command::Doctor(args) => doctor::run(&args),
         Command::Topo { command: TopoCommand::Show(args) } => topo_show::run(&args),
         Command::Config { command: ConfigCommand::Check { file } } => config::check(&file),

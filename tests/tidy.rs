@@ -50,6 +50,7 @@ const EDGES: [(&str, &[&str]); 11] = [
         &[
             "baton-backend",
             "baton-bench",
+            "baton-client",
             "baton-core",
             "baton-leader",
             "baton-rdma",

@@ -86,6 +86,7 @@ mod explain;
 mod input;
 pub mod io;
 mod model;
+mod operator;
 mod outcome;
 mod session;
 mod ticket;
@@ -96,8 +97,8 @@ pub use baton_rdma::wire::RefuseCode;
 pub use baton_rdma::{CredentialsError, SlabError, TcpConfig, TransportCounters, VerbsError};
 pub use baton_topo::signature::{self, ElementType, Extent, RowError, TensorRef, TensorSpec};
 pub use baton_topo::{
-    Clock, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, ReconnectSpec, TransportChoice,
-    VerbsConfig,
+    Clock, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, ReconnectSpec, TlsSpec,
+    TransportChoice, VerbsConfig,
 };
 pub use client::Client;
 pub use config::ClientConfig;
@@ -109,6 +110,7 @@ pub use error::{
 pub use explain::{Explanation, Moment};
 pub use input::{Deadline, Input};
 pub use model::ModelHandle;
+pub use operator::{Operator, OperatorError, ServedModel};
 pub use outcome::{EndRecord, EndedBy, Outcome, Reply, Timing};
 pub use ticket::Ticket;
 

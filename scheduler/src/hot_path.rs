@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
-use baton_core::{ModelConfig, NetworkDelay, Policy, Prefer, SubclusterId};
+use baton_core::SubclusterId;
 use baton_rdma::Transport;
-use baton_topo::{Cluster, Idle, ModelSpec, NetworkSpec, SchedulerSpec, Waker};
+use baton_topo::{Cluster, Idle, ModelSpec, Waker};
 use crossbeam_channel::Receiver;
 
 use crate::commands::{ModelCommand, Notice, RankCommand};
 use crate::link::{CommandSender, NoticeSender, Sleeper, command_queue, link};
 use crate::migration::load_board::LoadBoard;
 use crate::migration::placement::at_start;
+use crate::model_config::CommonConfig;
 use crate::model_thread::{ModelThread, Resident};
 use crate::process::SchedulerCounters;
 use crate::rank_thread::{Home, RankThread};
@@ -52,86 +53,39 @@ impl<T: Transport> HotPath<T> {
         let (sleeper, rank_waker) = Sleeper::new();
         let (mut model_threads, mut links, mut model_commands) =
             (Vec::new(), Vec::new(), Vec::new());
+        let is_sleepy = cluster.scheduler.idle == Idle::Park;
+        let subclusters = cluster.subclusters.len();
         for (number, transport) in transports.into_iter().enumerate() {
+            let wakers = (transport.waker(), rank_waker.clone());
+            let (model_link, rank_link, commands) =
+                link(models, is_sleepy, wakers.0, wakers.1, notice_sender.clone());
             let residents = residents(cluster, &homes, number);
-            let (model_link, rank_link, commands) = link(
-                models,
-                cluster.scheduler.idle == Idle::Park,
-                transport.waker(),
-                rank_waker.clone(),
-                notice_sender.clone(),
-            );
-            model_threads.push(ModelThread::new(
-                residents,
-                models,
-                cluster.subclusters.len(),
-                transport,
-                model_link,
-                Arc::clone(&load),
-                Arc::clone(&counters.model_threads[number]),
-            ));
+            let (load, counters) = (Arc::clone(&load), Arc::clone(&counters.model_threads[number]));
+            let sizes = (models, subclusters);
+            let thread = ModelThread::new(residents, sizes, transport, model_link, load, counters);
+            model_threads.push(thread);
             links.push(rank_link);
             model_commands.push(commands);
         }
         let (rank_commands, rank_inbox) = command_queue(rank_waker.clone());
         let rank = RankThread::new(
             &homes,
-            cluster.subclusters.len() as u32,
+            subclusters as u32,
             links,
             rank_inbox,
             notice_sender.clone(),
             (sleeper, rank_waker),
             Arc::clone(&counters.rank_thread),
         );
-        let homes = homes.into_iter().map(|home| home.thread).collect();
         Self {
             rank,
             model_threads,
             model_commands,
             load,
-            homes,
+            homes: homes.into_iter().map(|home| home.thread).collect(),
             rank_commands,
             notices,
             notice_sender,
-        }
-    }
-}
-
-/// What every model's configuration has in common.
-#[derive(Clone, Debug)]
-pub struct CommonConfig {
-    policy: Policy,
-    prefer: Prefer,
-    network: NetworkSpec,
-}
-
-impl CommonConfig {
-    /// As the cluster file says.
-    pub fn of(cluster: &Cluster) -> Self {
-        let SchedulerSpec { policy, prefer, .. } = cluster.scheduler;
-        Self { policy, prefer, network: cluster.network }
-    }
-
-    /// The delays that objectives must leave room for.
-    pub(crate) fn network(&self) -> &NetworkSpec {
-        &self.network
-    }
-
-    /// A model on a ModelThread, without tasks.
-    pub(crate) fn resident(&self, model: &ModelSpec) -> Resident {
-        let NetworkSpec { ctrl, data_per_task, response, jitter } = self.network;
-        Resident {
-            config: ModelConfig {
-                id: model.id,
-                profile: model.profile.clone(),
-                slo: model.slo,
-                queue_capacity: model.queue_capacity,
-                policy: self.policy,
-                prefer: self.prefer,
-                network: NetworkDelay { ctrl, data_per_task, response, jitter },
-            },
-            subcluster: model.subcluster,
-            quota: model.quota,
         }
     }
 }

@@ -23,6 +23,7 @@ pub mod limits;
 mod link;
 mod mail;
 mod migration;
+mod model_config;
 mod model_thread;
 mod peers;
 mod process;

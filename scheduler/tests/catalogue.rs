@@ -61,7 +61,7 @@ fn add(stage: &mut Stage, backend: &mut Member, client: &mut Member) -> (u32, us
     loaded(stage, backend, model);
     assert_eq!(
         answer(stage, &mut operator),
-        (true, "model `new` is served by 1 GPU slots".to_owned())
+        (true, "model `new` is served by 1 GPU slot".to_owned())
     );
     stage.exchange(client);
     assert_eq!(newest(client).0, model);

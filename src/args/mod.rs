@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod model;
 mod sim;
 mod values;
 
@@ -16,6 +17,7 @@ pub(crate) use bench::{
     BenchChaosArgs, BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs,
     BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
+pub(crate) use model::{ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf};
 pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
     SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs,
@@ -39,6 +41,11 @@ pub(crate) enum Command {
     Scheduler(SchedulerArgs),
     /// Run one backend of a cluster file
     Backend(BackendArgs),
+    /// Add, change, remove or list the models of a running scheduler
+    Model {
+        #[command(subcommand)]
+        command: ModelCommand,
+    },
     /// Offer load, Poisson or as a scenario says, and check every answer
     Load(LoadArgs),
     /// Say what happened to a task of a load, and when

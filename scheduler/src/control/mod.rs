@@ -24,9 +24,9 @@ use crossbeam_channel::{Receiver, TryRecvError};
 use crate::catalog::Catalog;
 use crate::commands::{ModelCommand, Notice, RankCommand};
 use crate::counters::ControlThreadCounters;
-use crate::hot_path::CommonConfig;
 use crate::link::{CommandSender, NoticeSender};
 use crate::migration::load_board::LoadBoard;
+use crate::model_config::CommonConfig;
 use crate::peers::Member;
 use crate::roster::Roster;
 

@@ -102,11 +102,10 @@ impl Model {
 }
 
 impl<T: Transport> ModelThread<T> {
-    /// A thread for `residents`. `models` says how many the whole scheduler may have, `subclusters` how many it has.
+    /// A thread for `residents`. The whole scheduler may have `models`, and has `subclusters`.
     pub fn new(
         residents: Vec<Resident>,
-        models: usize,
-        subclusters: usize,
+        (models, subclusters): (usize, usize),
         transport: T,
         link: ModelLink,
         load: Arc<LoadBoard>,

@@ -4,41 +4,8 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::layout::{messages, wire_struct};
+use super::tail::{self, ActionTask};
 use super::{Body, DecodeError, WireAddr};
-
-/// How the kinds' tails read.
-mod tail {
-    use super::{ActionTask, DecodeError, U64};
-    use zerocopy::FromBytes;
-
-    pub(super) fn none(tail: &[u8]) -> Result<(), DecodeError> {
-        if tail.is_empty() { Ok(()) } else { Err(DecodeError::BodyLength) }
-    }
-
-    pub(super) fn u64s(tail: &[u8]) -> Result<&[U64], DecodeError> {
-        <[U64]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
-    }
-
-    pub(super) fn tasks(tail: &[u8]) -> Result<&[ActionTask], DecodeError> {
-        <[ActionTask]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
-    }
-
-    pub(super) fn text(tail: &[u8]) -> Result<&str, DecodeError> {
-        std::str::from_utf8(tail).map_err(|_| DecodeError::Text)
-    }
-}
-
-wire_struct! {
-    /// A task of an [`Action`]'s batch.
-    ActionTask: 16 {
-        /// A `TaskId`.
-        task: U64,
-        /// Bytes of its input: the backend reads that many, and the trailer behind them.
-        input_bytes: U32,
-        /// As in [`Submit`].
-        cost: U32,
-    }
-}
 
 messages! {
     // --- opening a connection -------------------------------------------------------------

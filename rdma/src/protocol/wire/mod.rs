@@ -9,6 +9,7 @@
 
 mod layout;
 mod messages;
+mod tail;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -19,6 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use layout::wire_struct;
 pub use messages::*;
+pub use tail::ActionTask;
 
 /// First four bytes of every [`Hello`].
 pub const MAGIC: u32 = u32::from_le_bytes(*b"BATN");

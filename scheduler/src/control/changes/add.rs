@@ -235,6 +235,11 @@ impl<T: Transport> ControlThread<T> {
         });
         let backends = self.roster.serving(entry.spec.subcluster);
         let name = &entry.spec.name;
-        self.end_change(model, Ok(format!("model `{name}` is served by {backends} GPU slots")));
+        let served = match backends {
+            0 => format!("model `{name}` is added; no backend serves its sub-cluster yet"),
+            1 => format!("model `{name}` is served by 1 GPU slot"),
+            gpus => format!("model `{name}` is served by {gpus} GPU slots"),
+        };
+        self.end_change(model, Ok(served));
     }
 }

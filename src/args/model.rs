@@ -1,0 +1,87 @@
+//! `baton model`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ModelCommand {
+    /// Serve one more model
+    ///
+    /// Returns once every backend of its sub-cluster has loaded it and clients can use it. The scheduler and the backends
+    /// must be able to read FILE under the same path. A model that is added is served until it is removed or the
+    /// scheduler ends: put it into the cluster file to keep it.
+    Add(ModelAddArgs),
+    /// Change what is planned for a model: slo_ms, max_rps, frontend_max_rps, or its profile
+    Set(ModelSetArgs),
+    /// Serve a model no more
+    ///
+    /// Tasks that wait are still served; new ones are dropped (`model_removed`). Returns once the last one has ended.
+    Remove(ModelRemoveArgs),
+    /// List the models that are served
+    List(ModelListArgs),
+}
+
+/// Which scheduler.
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = true)]
+pub(crate) struct SchedulerOf {
+    /// The cluster file: where the scheduler is, and with which certificate to reach it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The scheduler's address, if there is no cluster file or it says another
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) scheduler: Option<SocketAddr>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ModelAddArgs {
+    /// The ONNX file; without one, the keys describe an emulated model
+    pub(crate) file: Option<PathBuf>,
+    /// Its name
+    #[arg(long)]
+    pub(crate) name: String,
+    /// Its latency objective
+    #[arg(long, value_name = "MS")]
+    pub(crate) slo_ms: f64,
+    /// Another key of a [[model]] table, such as batch_max=8 or dims={seq=128}; repeat for several
+    #[arg(long = "key", value_name = "KEY=VALUE", value_parser = key)]
+    pub(crate) keys: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) of: SchedulerOf,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ModelSetArgs {
+    /// Which model
+    pub(crate) name: String,
+    /// Keys of a [[model]] table, such as slo_ms=30 or max_rps=0, which lifts the limit
+    #[arg(value_name = "KEY=VALUE", value_parser = key, required = true)]
+    pub(crate) keys: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) of: SchedulerOf,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ModelRemoveArgs {
+    /// Which model
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) of: SchedulerOf,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ModelListArgs {
+    #[command(flatten)]
+    pub(crate) of: SchedulerOf,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn key(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+    let (key, value) = pair.ok_or_else(|| "give KEY=VALUE".to_owned())?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}

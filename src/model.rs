@@ -1,0 +1,175 @@
+//! `baton model`: the catalogue of a running scheduler.
+
+use std::error::Error;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use baton_client::signature::{Extent, TensorSpec};
+use baton_client::{Operator, ServedModel};
+use serde_json::{Value, json};
+use toml::Table;
+
+use crate::CommandResult;
+use crate::args::{ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf};
+use crate::live::Live;
+use crate::output::{load_cluster, locator, say};
+
+/// How long the scheduler may take to answer at all.
+const CONNECT: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(command: &ModelCommand) -> CommandResult {
+    match command {
+        ModelCommand::Add(args) => add(args),
+        ModelCommand::Set(args) => set(args),
+        ModelCommand::Remove(args) => {
+            let mut operator = connect(&args.of)?;
+            told("the last tasks are served", |waiting| operator.remove(&args.name, waiting))
+        }
+        ModelCommand::List(args) => list(args),
+    }
+}
+
+fn connect(of: &SchedulerOf) -> Result<Operator, Box<dyn Error>> {
+    let (locator, tls) = match (&of.config, of.scheduler) {
+        (Some(file), given) => {
+            let cluster = load_cluster(file)?;
+            (locator(&cluster, given)?, cluster.fabric.tls)
+        }
+        (None, Some(addr)) => (addr.into(), None),
+        (None, None) => return Err("give --config FILE or --scheduler ADDR".into()),
+    };
+    Ok(Operator::connect(&locator, tls.as_ref(), CONNECT)?)
+}
+
+fn add(args: &ModelAddArgs) -> CommandResult {
+    let mut table = named(&args.name);
+    table.insert("slo_ms".into(), args.slo_ms.into());
+    if let Some(file) = &args.file {
+        table.insert("file".into(), absolute(file)?.into());
+    }
+    insert(&mut table, &args.keys);
+    let text = in_a_file(table)?;
+    let mut operator = connect(&args.of)?;
+    told("the backends load it", |waiting| operator.add(&text, waiting))
+}
+
+fn set(args: &ModelSetArgs) -> CommandResult {
+    let mut table = named(&args.name);
+    insert(&mut table, &args.keys);
+    let text = in_a_file(table)?;
+    say(&connect(&args.of)?.set(&text)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what was done, and meanwhile what is waited for.
+fn told<E: Error + 'static>(
+    what: &str,
+    change: impl FnOnce(&mut dyn FnMut(Duration)) -> Result<String, E>,
+) -> CommandResult {
+    let mut live = Live::new();
+    let done = change(&mut |waited| live.progress(format_args!("{what}: {} s", waited.as_secs())));
+    live.finish();
+    say(&done?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn named(name: &str) -> Table {
+    Table::from_iter([("name".to_owned(), name.into())])
+}
+
+/// A value that is no TOML is a text: `subcluster=gpu` needs no quotes.
+fn insert(table: &mut Table, keys: &[(String, String)]) {
+    for (key, text) in keys {
+        let parsed: Result<Table, _> = toml::from_str(&format!("value = {text}"));
+        let value = parsed.ok().and_then(|mut parsed| parsed.remove("value"));
+        table.insert(key.clone(), value.unwrap_or_else(|| text.as_str().into()));
+    }
+}
+
+/// A text whose only table is this `[[model]]`.
+fn in_a_file(model: Table) -> Result<String, toml::ser::Error> {
+    let models = toml::Value::Array(vec![model.into()]);
+    toml::to_string(&Table::from_iter([("model".to_owned(), models)]))
+}
+
+/// The scheduler and the backends read the file, not this process: it may be elsewhere.
+fn absolute(file: &Path) -> Result<String, Box<dyn Error>> {
+    let path = std::path::absolute(file)?;
+    let text = path.to_str().ok_or("the file's path is not UTF-8, and a message carries text")?;
+    Ok(text.to_owned())
+}
+
+fn list(args: &ModelListArgs) -> CommandResult {
+    let operator = connect(&args.of)?;
+    let models = operator.models();
+    if args.json {
+        let models: Vec<Value> = models.iter().map(as_json).collect();
+        say(&json!({ "models": models }).to_string())?;
+    } else {
+        say(&as_text(models))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(model: &ServedModel) -> Value {
+    let extent = |extent: &Extent| match extent {
+        Extent::Fixed(extent) => json!(extent),
+        Extent::UpTo(max) => json!({ "max": max }),
+    };
+    let tensor = |spec: &TensorSpec| {
+        let shape: Vec<Value> = spec.shape.iter().map(extent).collect();
+        json!({ "name": spec.name, "type": spec.element.to_string(), "shape": shape })
+    };
+    let side = |tensors: &[TensorSpec]| tensors.iter().map(tensor).collect::<Vec<Value>>();
+    let [inputs, outputs] = &model.tensors;
+    json!({
+        "name": model.name,
+        "id": model.id,
+        "subcluster": model.subcluster,
+        "model_thread": model.model_thread,
+        "slo_ms": model.slo.as_millis_f64(),
+        "batch_max": model.batch_max,
+        "input_bytes": model.row_bytes[0],
+        "output_bytes": model.row_bytes[1],
+        "inputs": side(inputs),
+        "outputs": side(outputs),
+    })
+}
+
+fn as_text(models: &[ServedModel]) -> String {
+    let side = |tensors: &[TensorSpec], bytes: u32| match tensors {
+        [] => format!("{bytes} bytes"),
+        tensors => tensors.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let mut rows = vec![
+        ["model", "sub-cluster", "SLO", "batch", "thread", "input", "output"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    rows.extend(models.iter().map(|model| {
+        let [inputs, outputs] = &model.tensors;
+        vec![
+            model.name.clone(),
+            model.subcluster.clone(),
+            format!("{} ms", model.slo.as_millis_f64()),
+            model.batch_max.to_string(),
+            model.model_thread.to_string(),
+            side(inputs, model.row_bytes[0]),
+            side(outputs, model.row_bytes[1]),
+        ]
+    }));
+    aligned(&rows)
+}
+
+/// Columns as wide as their widest cell.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
