@@ -93,6 +93,7 @@ mod ticket;
 
 pub use baton_core::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 pub use baton_leader::{SchedulerLocator, StartError, Unknown};
+pub use baton_rdma::wire::ChangeKind;
 pub use baton_rdma::wire::RefuseCode;
 pub use baton_rdma::{CredentialsError, SlabError, TcpConfig, TransportCounters, VerbsError};
 pub use baton_topo::signature::{self, ElementType, Extent, RowError, TensorRef, TensorSpec};
@@ -110,7 +111,7 @@ pub use error::{
 pub use explain::{Explanation, Moment};
 pub use input::{Deadline, Input};
 pub use model::ModelHandle;
-pub use operator::{Operator, OperatorError, ServedModel};
+pub use operator::{Operator, OperatorError, OperatorIo, ServedModel};
 pub use outcome::{EndRecord, EndedBy, Outcome, Reply, Timing};
 pub use ticket::Ticket;
 

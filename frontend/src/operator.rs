@@ -1,8 +1,8 @@
 //! An operator's connection: reads the catalogue of a running scheduler, and changes it. It is no member and sees no task.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
+use std::{fmt, io};
 
 use baton_core::Nanos;
 use baton_leader::{SchedulerLocator, Unknown};
@@ -10,8 +10,8 @@ use baton_rdma::wire::{
     CatalogChange, ChangeKind, Hello, Message, ModelDesc, RefuseCode, Role, TensorDesc,
 };
 use baton_rdma::{
-    CloseReason, ConnId, Credentials, CredentialsError, Event, Events, Identity, TcpConfig,
-    TcpTransport, Transport,
+    CloseReason, ConnId, Credentials, CredentialsError, Event, Events, Identity, SendError,
+    TcpConfig, TcpTransport, Transport,
 };
 use baton_topo::signature::TensorSpec;
 use baton_topo::{Clock, TlsSpec};
@@ -65,23 +65,131 @@ pub struct ServedModel {
     pub tensors: [Vec<TensorSpec>; 2],
 }
 
-/// See the module documentation. Calls block; one change at a time.
-pub struct Operator {
-    transport: TcpTransport,
+/// An operator's side of the conversation, for who moves time by hand; [`Operator`] runs one.
+pub struct OperatorIo<T> {
+    transport: T,
     control: ConnId,
-    scheduler: SocketAddr,
-    clock: Clock,
     subclusters: Vec<(u32, String)>,
     models: Vec<ServedModel>,
     is_complete: bool,
-    answer: Option<(bool, String)>,
+    answer: Option<Result<String, String>>,
     closed: Option<String>,
 }
 
-impl fmt::Debug for Operator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operator").field("scheduler", &self.scheduler).finish_non_exhaustive()
+impl<T: Transport> OperatorIo<T> {
+    /// Begins to connect to the scheduler.
+    ///
+    /// # Errors
+    /// The address cannot be reached at all.
+    pub fn new(mut transport: T, scheduler: SocketAddr) -> io::Result<Self> {
+        let control = transport.connect(scheduler, Hello::new(Role::Operator, 0, 0))?;
+        Ok(Self {
+            transport,
+            control,
+            subclusters: Vec::new(),
+            models: Vec::new(),
+            is_complete: false,
+            answer: None,
+            closed: None,
+        })
     }
+
+    /// Takes in what has come and sends what is to go.
+    pub fn poll(&mut self, now: Nanos) -> usize {
+        let mut events = Events::new();
+        let taken = self.transport.poll(now, &mut events);
+        for event in events.drain() {
+            match event {
+                Event::Message { message, .. } => self.on_message(message),
+                Event::Closed { reason, .. } => self.closed = Some(in_words(&reason)),
+                Event::Opened { .. } | Event::Read(_) | Event::Result { .. } => {}
+            }
+        }
+        self.transport.flush();
+        taken
+    }
+
+    /// Whether the catalogue is here: from then on [`OperatorIo::ask`] may be called.
+    pub fn is_connected(&self) -> bool {
+        self.is_complete
+    }
+
+    /// Why the connection has ended, once it has.
+    pub fn closed(&self) -> Option<&str> {
+        self.closed.as_deref()
+    }
+
+    /// The models that were served when it connected.
+    pub fn models(&self) -> &[ServedModel] {
+        &self.models
+    }
+
+    /// Asks for a change: see [`Operator`] for the texts. One at a time.
+    ///
+    /// # Errors
+    /// The connection is over, or the text is longer than a message may be.
+    pub fn ask(&mut self, kind: ChangeKind, text: &str) -> Result<(), SendError> {
+        let change = CatalogChange { kind: kind as u8, reserved: [0; 3] };
+        self.transport.send(self.control, &change, text.as_bytes())
+    }
+
+    /// How the change went, in words, once it is complete.
+    pub fn take_answer(&mut self) -> Option<Result<String, String>> {
+        self.answer.take()
+    }
+
+    fn on_message(&mut self, message: Message<'_>) {
+        match message {
+            Message::SubclusterDesc(desc, name) => {
+                self.subclusters.push((desc.subcluster.get(), name.to_owned()));
+            }
+            Message::ModelDesc(desc, name) => self.on_model(desc, name),
+            Message::TensorDesc(desc, name) => self.on_tensor(desc, name),
+            Message::CatalogEnd(_) => self.is_complete = true,
+            Message::CatalogChanged(changed, text) => {
+                let text = text.to_owned();
+                self.answer = Some(if changed.status == 0 { Ok(text) } else { Err(text) });
+            }
+            _ => {}
+        }
+    }
+
+    fn on_model(&mut self, desc: &ModelDesc, name: &str) {
+        let id = desc.subcluster.get();
+        let subcluster = self.subclusters.iter().find(|(known, _)| *known == id);
+        self.models.push(ServedModel {
+            id: desc.model.get(),
+            name: name.to_owned(),
+            subcluster: subcluster.map_or_else(|| id.to_string(), |(_, name)| name.clone()),
+            model_thread: desc.thread.get(),
+            batch_max: desc.batch_max.get(),
+            slo: Nanos(desc.slo_ns.get()),
+            row_bytes: [desc.input_bytes.get(), desc.output_bytes.get()],
+            tensors: [Vec::new(), Vec::new()],
+        });
+    }
+
+    fn on_tensor(&mut self, desc: &TensorDesc, name: &str) {
+        let model = self.models.iter_mut().find(|model| model.id == desc.model.get());
+        let side = model.and_then(|model| model.tensors.get_mut(usize::from(desc.side)));
+        if let (Some(side), Some(spec)) = (side, desc.spec(name)) {
+            side.push(spec);
+        }
+    }
+}
+
+impl<T> fmt::Debug for OperatorIo<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OperatorIo").field("models", &self.models.len()).finish_non_exhaustive()
+    }
+}
+
+/// See the module documentation. Calls block; one change at a time.
+#[derive(Debug)]
+pub struct Operator {
+    io: OperatorIo<TcpTransport>,
+    scheduler: SocketAddr,
+    clock: Clock,
 }
 
 /// How often the caller hears that it waits.
@@ -99,33 +207,19 @@ impl Operator {
     ) -> Result<Self, OperatorError> {
         let credentials = tls.map(Credentials::load_and_warn).transpose()?;
         let addr = scheduler.wait(timeout)?;
-        let unreachable =
-            |error: std::io::Error| OperatorError::Unreachable { addr, problem: error.to_string() };
         let identity = Identity { role: Role::Operator, member: 0 };
-        let cfg = TcpConfig::default();
-        let mut transport = TcpTransport::bind_with(None, identity, cfg, credentials.as_ref())
-            .map_err(unreachable)?;
-        let hello = Hello::new(Role::Operator, 0, 0);
-        let control = transport.connect(addr, hello).map_err(unreachable)?;
-        let mut operator = Self {
-            transport,
-            control,
-            scheduler: addr,
-            clock: Clock::start(),
-            subclusters: Vec::new(),
-            models: Vec::new(),
-            is_complete: false,
-            answer: None,
-            closed: None,
-        };
-        let wait = Nanos(timeout.as_nanos() as u64);
-        operator.until(Some(wait), |operator| operator.is_complete, |_| ())?;
+        let bounds = TcpConfig::default();
+        let io = TcpTransport::bind_with(None, identity, bounds, credentials.as_ref())
+            .and_then(|transport| OperatorIo::new(transport, addr))
+            .map_err(|error| OperatorError::unreachable(addr, error))?;
+        let mut operator = Self { io, scheduler: addr, clock: Clock::start() };
+        operator.until(Some(timeout), OperatorIo::is_connected, |_| ())?;
         Ok(operator)
     }
 
     /// The models that are served, as of the connection.
     pub fn models(&self) -> &[ServedModel] {
-        &self.models
+        self.io.models()
     }
 
     /// Adds a model: `table` is its `[[model]]` table, with absolute paths. Blocks until every backend of its sub-cluster
@@ -167,102 +261,54 @@ impl Operator {
         text: &str,
         waiting: impl FnMut(Duration),
     ) -> Result<String, OperatorError> {
-        let change = CatalogChange { kind: kind as u8, reserved: [0; 3] };
-        let sent = self.transport.send(self.control, &change, text.as_bytes());
-        sent.map_err(|error| OperatorError::Refused(error.to_string()))?;
-        self.until(None, |operator| operator.answer.is_some(), waiting)?;
-        match self.answer.take() {
-            Some((true, done)) => Ok(done),
-            Some((false, why)) => Err(OperatorError::Refused(why)),
-            None => Err(OperatorError::Silent { addr: self.scheduler }),
-        }
+        let asked = self.io.ask(kind, text);
+        asked.map_err(|error| OperatorError::unreachable(self.scheduler, error))?;
+        self.until(None, |io| io.answer.is_some(), waiting)?;
+        let answer = self.io.take_answer().expect("it is here");
+        answer.map_err(OperatorError::Refused)
     }
 
     /// Polls until something is so; for `timeout` at most, if there is one.
     fn until(
         &mut self,
-        timeout: Option<Nanos>,
-        is_so: impl Fn(&Self) -> bool,
+        timeout: Option<Duration>,
+        is_so: impl Fn(&OperatorIo<TcpTransport>) -> bool,
         mut waiting: impl FnMut(Duration),
     ) -> Result<(), OperatorError> {
         let began = self.clock.now();
         let mut told = Duration::ZERO;
         loop {
-            self.poll();
-            if is_so(self) {
+            self.io.poll(self.clock.now());
+            if is_so(&self.io) {
                 return Ok(());
             }
-            if let Some(problem) = self.closed.take() {
-                return Err(OperatorError::Unreachable { addr: self.scheduler, problem });
+            if let Some(problem) = self.io.closed() {
+                return Err(OperatorError::unreachable(self.scheduler, problem));
             }
             let waited = Duration::from_nanos((self.clock.now() - began).0);
-            if timeout.is_some_and(|timeout| waited.as_nanos() >= u128::from(timeout.0)) {
+            if timeout.is_some_and(|timeout| waited >= timeout) {
                 return Err(OperatorError::Silent { addr: self.scheduler });
             }
             if waited >= told + TELL_EVERY {
                 told = waited;
                 waiting(waited);
             }
-            self.transport.wait(Some(Nanos::from_millis(100)));
+            self.io.transport.wait(Some(Nanos::from_millis(100)));
         }
     }
+}
 
-    fn poll(&mut self) {
-        let mut events = Events::new();
-        self.transport.poll(self.clock.now(), &mut events);
-        for event in events.drain() {
-            match event {
-                Event::Message { message, .. } => self.on_message(message),
-                Event::Closed { reason, .. } => self.closed = Some(in_words(&reason)),
-                Event::Opened { .. } | Event::Read(_) | Event::Result { .. } => {}
-            }
-        }
-        self.transport.flush();
-    }
-
-    fn on_message(&mut self, message: Message<'_>) {
-        match message {
-            Message::SubclusterDesc(desc, name) => {
-                self.subclusters.push((desc.subcluster.get(), name.to_owned()));
-            }
-            Message::ModelDesc(desc, name) => self.on_model(desc, name),
-            Message::TensorDesc(desc, name) => self.on_tensor(desc, name),
-            Message::CatalogEnd(_) => self.is_complete = true,
-            Message::CatalogChanged(changed, text) => {
-                self.answer = Some((changed.status == 0, text.to_owned()));
-            }
-            _ => {}
-        }
-    }
-
-    fn on_model(&mut self, desc: &ModelDesc, name: &str) {
-        let id = desc.subcluster.get();
-        let subcluster = self.subclusters.iter().find(|(known, _)| *known == id);
-        self.models.push(ServedModel {
-            id: desc.model.get(),
-            name: name.to_owned(),
-            subcluster: subcluster.map_or_else(|| id.to_string(), |(_, name)| name.clone()),
-            model_thread: desc.thread.get(),
-            batch_max: desc.batch_max.get(),
-            slo: Nanos(desc.slo_ns.get()),
-            row_bytes: [desc.input_bytes.get(), desc.output_bytes.get()],
-            tensors: [Vec::new(), Vec::new()],
-        });
-    }
-
-    fn on_tensor(&mut self, desc: &TensorDesc, name: &str) {
-        let model = self.models.iter_mut().find(|model| model.id == desc.model.get());
-        let side = model.and_then(|model| model.tensors.get_mut(usize::from(desc.side)));
-        if let (Some(side), Some(spec)) = (side, desc.spec(name)) {
-            side.push(spec);
-        }
+impl OperatorError {
+    fn unreachable(addr: SocketAddr, problem: impl fmt::Display) -> Self {
+        Self::Unreachable { addr, problem: problem.to_string() }
     }
 }
 
 impl Drop for Operator {
     fn drop(&mut self) {
-        self.transport.close(self.control, RefuseCode::Shutdown, "the operator is done");
-        self.transport.flush();
+        let OperatorIo { transport, control, .. } = &mut self.io;
+        transport.close(*control, RefuseCode::Shutdown, "the operator is done");
+        transport.flush();
     }
 }
 
