@@ -32,6 +32,8 @@ pub mod execute;
 mod fetch;
 mod gpu;
 mod join;
+mod memory;
+mod models;
 mod peers;
 mod reply;
 mod residency;
