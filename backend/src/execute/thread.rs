@@ -284,7 +284,7 @@ mod tests {
     use baton_topo::Idle;
 
     use super::*;
-    use crate::execute::{Outputs, checksum};
+    use crate::execute::{ModelSource, Outputs, checksum};
     use crate::test_models::emulated;
 
     fn placing() -> Placing {
@@ -319,6 +319,45 @@ mod tests {
         let answers = [0, 1].map(|row| batch.outputs.row(row));
         assert_eq!(answers, [Ok(&checksum(&[0; 4])[..]), Ok(&checksum(&[1; 4])[..])]);
         assert!(inputs.lend(0, 4).is_some(), "the rows are free again");
+    }
+
+    /// A batch of one row of zeros.
+    fn batch_of(model: u32) -> Job {
+        let rows = BatchBuffer::new(4).unwrap().rows(1, 4).unwrap();
+        let mut outputs = Outputs::default();
+        outputs.reset(1, 8);
+        let (model, lens) = (ModelId(model), vec![4]);
+        Job::Infer(BatchJob { slot: 0, model, rows, stride: 4, lens, outputs })
+    }
+
+    #[test]
+    fn a_model_that_was_loaded_aside_is_taken_in_between_two_jobs_and_given_up_again() {
+        let (woken_out, woken) = bounded(16);
+        let owner = Waker::new(move || woken_out.send(()).unwrap());
+        let first = emulated("toy", 0, 4, 2);
+        let (mut executor, _) =
+            ThreadExecutor::start(placing(), vec![first.clone()], owner.clone()).unwrap();
+        let source = ModelSource::Spec(Box::new(emulated("added", 0, 4, 2)));
+        owner.prepare_sleep();
+        executor.load_aside(LoadOrder { model: ModelId(7), source, measure: true });
+        woken.recv_timeout(Duration::from_secs(10)).expect("the owner is woken");
+        let loaded = executor.poll_loaded().expect("it has ended").unwrap();
+        assert_eq!((loaded.spec.id, loaded.spec.name.as_str()), (ModelId(7), "added"));
+        assert!(loaded.profile.is_none(), "an emulated profile is known");
+        let mut execute = |job| {
+            owner.prepare_sleep();
+            executor.submit(job).unwrap();
+            woken.recv_timeout(Duration::from_secs(10)).expect("the owner is woken");
+            executor.poll().unwrap().expect("finished before the wake-up").result
+        };
+        assert!(execute(batch_of(7)).is_err(), "not before it is taken in");
+        assert_eq!(execute(Job::Install(ModelId(7))), Ok(()));
+        assert_eq!(execute(batch_of(7)), Ok(()));
+        assert_eq!(execute(Job::Unload(ModelId(7))), Ok(()));
+        assert_eq!(execute(Job::Load(ModelId(7))), Ok(()), "from its description");
+        assert_eq!(execute(Job::Remove(ModelId(7))), Ok(()));
+        assert!(execute(batch_of(7)).is_err());
+        assert_eq!(execute(batch_of(0)), Ok(()), "the other one is as it was");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod actions;
 mod catalogue;
 mod catalogue_failures;
+mod catalogue_process;
 mod hand;
 mod join;
 mod loading;
