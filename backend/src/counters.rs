@@ -45,7 +45,8 @@ counters! {
     load_errors,
     /// Models loaded while this backend served, because they were added to the catalogue or missing here.
     models_added,
-    /// Models unloaded because they were removed from the catalogue, or added to that of a scheduler that is gone.
+    /// Models unloaded because they were removed from the catalogue, replaced by a table of the same name, or unknown to the
+    /// next scheduler.
     models_removed,
     /// Models of the catalogue that could not be loaded; the scheduler was told why.
     model_load_failures,

@@ -209,8 +209,14 @@ impl ExecutorAgent {
                 self.engines.unload(model);
                 (None, Ok(()))
             }
-            Work::Job(Job::Remove(model)) => (None, Ok(self.remove(model))),
-            Work::Install(prepared) => (None, Ok(self.install(*prepared))),
+            Work::Job(Job::Remove(model)) => {
+                self.remove(model);
+                (None, Ok(()))
+            }
+            Work::Install(prepared) => {
+                self.install(*prepared);
+                (None, Ok(()))
+            }
             Work::Job(Job::Install(_)) => unreachable!("comes with its model"),
         };
         let finished = self.clock.now();
