@@ -10,7 +10,7 @@ use crate::catalogue::{
     describe, describe_added, frontend, frontend_with_all, load, table, with_added,
 };
 use crate::party::Said;
-use crate::world::{ADDED, ADDED_BYTES, ActionSpec, World};
+use crate::world::{ADDED, ADDED_BYTES, ActionSpec, MODEL, World};
 
 /// What the scheduler was told of a model that could not be loaded.
 fn failure(world: &mut World) -> (u32, String) {
@@ -178,6 +178,24 @@ fn what_the_next_scheduler_has_not_goes_and_what_differs_is_loaded_anew() {
             assert_eq!(world.counter("models_added"), 2);
         }
     }
+}
+
+#[test]
+fn a_model_of_the_file_that_was_removed_is_loaded_again_for_a_scheduler_that_has_it() {
+    let mut world = World::ready();
+    world.control.tell(&ModelDown { model: MODEL.into() }, &[]);
+    world.until("it goes", |w| w.hands[0].other().is_some());
+    world.hands[0].finish_other(world.now, true);
+    lose_scheduler(&mut world);
+    world.let_in();
+    let said = |world: &World| {
+        let is_it = |said: &&Said| matches!(said, Said::Profile { model: MODEL, .. });
+        world.control.heard.iter().filter(is_it).count()
+    };
+    assert_eq!(said(&world), 0, "it is not there when the backend joins");
+    load(&mut world);
+    assert_eq!(said(&world), 1);
+    serves(&mut world);
 }
 
 #[test]
