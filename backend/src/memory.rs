@@ -110,3 +110,43 @@ impl Memory {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use baton_rdma::wire::Role;
+    use baton_rdma::{Identity, InprocNetwork};
+
+    use super::*;
+
+    fn room(rows: u32, input_bytes: usize, output_bytes: usize) -> Room {
+        Room { rows, input_bytes, output_bytes }
+    }
+
+    #[test]
+    fn memory_grows_where_it_is_too_small_and_never_shrinks() {
+        let mut transport =
+            InprocNetwork::new().endpoint(Identity { role: Role::Backend, member: 0 });
+        let mut memory = Memory::new(room(4, 4_096, 32)).unwrap();
+        transport.land_in(&memory.inputs).unwrap();
+        let before = Arc::clone(&memory.inputs);
+        memory.grow(room(8, 64, 64), &mut transport).unwrap();
+        assert!(Arc::ptr_eq(&memory.inputs, &before), "these had room");
+        assert!(memory.has(room(8, 4_096, 64)) && !memory.has(room(8, 4_097, 64)));
+        memory.grow(room(1, 8_192, 8), &mut transport).unwrap();
+        assert!(memory.has(room(8, 8_192, 64)));
+        assert_eq!(transport.counters().memory_bytes, 8_192);
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_said_and_changes_nothing() {
+        let mut transport =
+            InprocNetwork::new().endpoint(Identity { role: Role::Backend, member: 0 });
+        let usual = room(4, 4_096, 32);
+        let mut memory = Memory::new(usual).unwrap();
+        for absurd in [room(4, usize::MAX, 32), room(4, 4_096, usize::MAX)] {
+            let why = memory.grow(absurd, &mut transport).unwrap_err();
+            assert!(why.contains("use smaller batches"), "{why}");
+            assert!(memory.has(usual) && !memory.has(absurd));
+        }
+    }
+}
