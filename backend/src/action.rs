@@ -4,7 +4,7 @@
 //! scheduler once they have expired. Bounded by [`ACTIONS_MAX`]; nothing here allocates after
 //! [`ActionQueue::new`].
 
-use baton_core::{Nanos, TaskId};
+use baton_core::{ModelId, Nanos, TaskId};
 
 use baton_rdma::wire::ActionKind;
 
@@ -76,6 +76,16 @@ impl ActionQueue {
         Self { waiting: Vec::with_capacity(ACTIONS_MAX), spare }
     }
 
+    /// From now on batches may have so many tasks.
+    pub(crate) fn reserve(&mut self, batch_max: u32) {
+        self.spare.iter_mut().for_each(|list| list.reserve(batch_max as usize));
+    }
+
+    /// True if an action on this model waits.
+    pub(crate) fn names(&self, model: ModelId) -> bool {
+        self.waiting.iter().any(|action| action.model.local == model)
+    }
+
     /// True when another action must be refused.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= ACTIONS_MAX
@@ -128,7 +138,7 @@ impl ActionQueue {
 
 #[cfg(test)]
 mod tests {
-    use baton_core::{FrontendId, ModelId};
+    use baton_core::FrontendId;
 
     use super::*;
 

@@ -72,6 +72,12 @@ impl Admission {
         Self { sorted: Vec::with_capacity(batch_max as usize) }
     }
 
+    /// From now on actions may have so many tasks.
+    pub(crate) fn reserve(&mut self, batch_max: u32) {
+        self.sorted.clear();
+        self.sorted.reserve(batch_max as usize);
+    }
+
     /// Checks everything about an action but whether there is room for it. Any ModelThread may send it:
     /// models move between them.
     ///
@@ -139,6 +145,7 @@ mod tests {
     use baton_rdma::wire::{ModelDesc, ThreadDesc, WireAddr};
 
     use super::*;
+    use crate::models::Models;
     use crate::test_models::emulated;
 
     /// Two ModelThreads; the model, 5 at the scheduler and 0 here, lives on the second.
@@ -159,8 +166,10 @@ mod tests {
             output_bytes: 8.into(),
             slo_ns: 1.into(),
         };
-        catalog.add_model(&desc, "toy").unwrap();
-        catalog.complete("gpu", &[emulated("toy", 0, 16, 3)]).unwrap();
+        catalog.describe(&desc, "toy").unwrap();
+        let described = catalog.complete("gpu").unwrap();
+        let mut models = Models::new(vec![emulated("toy", 0, 16, 3)], Vec::new());
+        models.meet(described, &mut catalog).unwrap();
         catalog
     }
 

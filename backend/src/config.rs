@@ -162,7 +162,8 @@ impl BackendConfig {
     }
 }
 
-fn batch_bytes(model: &ModelSpec, row_bytes: u32) -> usize {
+/// Bytes of the rows of a model's largest batch.
+pub(crate) fn batch_bytes(model: &ModelSpec, row_bytes: u32) -> usize {
     row_bytes as usize * model.profile.batch_max() as usize
 }
 

@@ -43,6 +43,13 @@ counters! {
     unloads,
     /// LOADs that the engine reported as failed.
     load_errors,
+    /// Models loaded while this backend served, because they were added to the catalogue or missing here.
+    models_added,
+    /// Models unloaded because they were removed from the catalogue, replaced by a table of the same name, or unknown to the
+    /// next scheduler.
+    models_removed,
+    /// Models of the catalogue that could not be loaded; the scheduler was told why.
+    model_load_failures,
     /// LOADs and UNLOADs given back because they could no longer start in time.
     loads_expired,
     /// Batches abandoned unexecuted because the scheduler was lost; no client was notified about them.

@@ -3,15 +3,14 @@
 //! Owned by the I/O thread. Rows belong to the transport while a batch slot is Fetching, inputs and
 //! outputs to the executor while it is Executing, and to the I/O thread otherwise.
 
-use std::sync::Arc;
-
-use baton_core::Nanos;
+use baton_core::{ModelId, Nanos};
 use baton_rdma::wire::ActionKind;
-use baton_rdma::{BatchBuffer, NoMemory};
+use baton_rdma::{NoMemory, Transport};
 
 use crate::action::{ACTIONS_MAX, Action, ActionQueue};
 use crate::config::{BATCH_SLOTS, BackendConfig};
-use crate::execute::{BatchJob, Executor, ExecutorDied, Job, JobDone, Outputs};
+use crate::execute::{BatchJob, Executor, ExecutorDied, Job, JobDone};
+use crate::memory::{Memory, Room};
 use crate::residency::Residency;
 use crate::slot::{BatchSlot, Execution, Phase};
 
@@ -26,40 +25,22 @@ pub(crate) struct Gpu<E> {
     pub(crate) memory: Vec<Memory>,
     /// Which models the executor holds.
     residency: Residency,
-    executor: E,
+    pub(crate) executor: E,
     /// A job is with the executor.
     is_busy: bool,
     /// The executor has died, and what it had with it.
     is_dead: bool,
 }
 
-/// The memory of one batch slot, sized for the largest batch of any model.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    /// Rows as they are pulled.
-    pub(crate) inputs: Arc<BatchBuffer>,
-    /// How long each row is; empty while the executor has them.
-    pub(crate) lens: Vec<u32>,
-    /// Answers as the engine writes them; empty while the executor has them.
-    pub(crate) outputs: Outputs,
-}
-
 impl<E: Executor> Gpu<E> {
     /// # Errors
     /// The machine does not give the memory of its batches.
     pub(crate) fn new(config: &BackendConfig, executor: E) -> Result<Self, NoMemory> {
-        let batch_max = config.batch_max();
-        let memory = |_| {
-            Ok(Memory {
-                inputs: BatchBuffer::new(config.input_bytes())?,
-                lens: Vec::with_capacity(batch_max as usize),
-                outputs: Outputs::with_capacity(batch_max, config.output_bytes()),
-            })
-        };
+        let (batch_max, room) = (config.batch_max(), Room::at_start(config));
         Ok(Self {
             actions: ActionQueue::new(ACTIONS_MAX + BATCH_SLOTS, batch_max),
             slots: (0..BATCH_SLOTS).map(|_| BatchSlot::new(batch_max)).collect(),
-            memory: (0..BATCH_SLOTS).map(memory).collect::<Result<_, _>>()?,
+            memory: (0..BATCH_SLOTS).map(|_| Memory::new(room)).collect::<Result<_, _>>()?,
             residency: Residency::new(config.models.iter().map(|model| model.id)),
             executor,
             is_busy: false,
@@ -73,6 +54,56 @@ impl<E: Executor> Gpu<E> {
             ActionKind::Infer => &mut self.actions,
             ActionKind::Load | ActionKind::Unload => self.residency.waiting(),
         }
+    }
+
+    /// The executor is to take in the model that it has loaded aside.
+    pub(crate) fn install(&mut self, model: ModelId) {
+        self.residency.install(model);
+    }
+
+    /// The executor is to forget a model, once no batch of it is left.
+    pub(crate) fn remove(&mut self, model: ModelId) {
+        self.residency.remove(model);
+    }
+
+    /// True until the executor has forgotten it.
+    pub(crate) fn is_removing(&self, model: ModelId) -> bool {
+        self.residency.is_removing(model)
+    }
+
+    /// Whether batches of the model can start.
+    pub(crate) fn holds(&self, model: ModelId) -> bool {
+        self.residency.holds(model)
+    }
+
+    /// Whether every batch slot has room for such a batch.
+    pub(crate) fn has_room(&self, room: Room) -> bool {
+        self.memory.iter().all(|memory| memory.has(room))
+    }
+
+    /// Bytes of all batch slots once they have.
+    pub(crate) fn bytes_with(&self, room: Room) -> usize {
+        self.memory.iter().fold(0, |sum, memory| sum.saturating_add(memory.bytes_with(room)))
+    }
+
+    /// Makes room in one batch slot that is free and has too little. Returns whether there was one.
+    ///
+    /// # Errors
+    /// Why there is no more memory, and what to do.
+    pub(crate) fn grow<T: Transport>(
+        &mut self,
+        room: Room,
+        transport: &mut T,
+    ) -> Result<bool, String> {
+        let mut slots = self.slots.iter_mut().zip(&mut self.memory);
+        let small = |(slot, memory): &(&mut BatchSlot, &mut Memory)| {
+            slot.phase() == Phase::Free && !memory.has(room)
+        };
+        let Some((slot, memory)) = slots.find(small) else { return Ok(false) };
+        memory.grow(room, transport)?;
+        slot.reserve(room.rows);
+        self.actions.reserve(room.rows);
+        Ok(true)
     }
 
     /// A slot in this phase.
@@ -97,7 +128,7 @@ impl<E: Executor> Gpu<E> {
     }
 
     /// Takes what the executor has finished. A batch has its answers from now on; a LOAD or UNLOAD comes with its action,
-    /// to be reported.
+    /// to be reported; a model that was added is held, one that was removed is gone.
     ///
     /// # Errors
     /// The executor has died; returned once.
@@ -111,7 +142,7 @@ impl<E: Executor> Gpu<E> {
         self.is_busy = false;
         let Some(batch) = done.batch.take() else {
             let action = self.residency.finish(done.result.is_ok());
-            return Ok(Some((done, Some(action))));
+            return Ok(Some((done, action)));
         };
         let memory = &mut self.memory[batch.slot];
         (memory.outputs, memory.lens) = (batch.outputs, batch.lens);
@@ -123,14 +154,17 @@ impl<E: Executor> Gpu<E> {
         Ok(Some((done, None)))
     }
 
-    /// Starts what may start first, a batch that is ready or a LOAD or UNLOAD, if the executor is free. Returns whether
-    /// anything was started.
+    /// Starts a change of the catalogue, or what may start first, a batch that is ready or a LOAD or UNLOAD, if the
+    /// executor is free. Returns whether anything was started.
     ///
     /// # Errors
     /// The executor has died.
     pub(crate) fn start_next(&mut self, now: Nanos) -> Result<bool, ExecutorDied> {
         if self.is_busy || self.is_dead {
             return Ok(false);
+        }
+        if let Some(job) = self.next_change() {
+            return self.start_job(job);
         }
         match (self.next_ready(), self.residency.earliest()) {
             (None, None) => Ok(false),
@@ -141,8 +175,21 @@ impl<E: Executor> Gpu<E> {
         }
     }
 
+    fn next_change(&mut self) -> Option<Job> {
+        let Self { residency, actions, slots, .. } = self;
+        let in_slot = |model, slot: &BatchSlot| {
+            slot.action().is_some_and(|action| action.model.local == model)
+        };
+        residency.start_change(|model| {
+            actions.names(model) || slots.iter().any(|slot| in_slot(model, slot))
+        })
+    }
+
     fn start_other(&mut self) -> Result<bool, ExecutorDied> {
-        let Some(job) = self.residency.start() else { return Ok(false) };
+        self.residency.start().map_or(Ok(false), |job| self.start_job(job))
+    }
+
+    fn start_job(&mut self, job: Job) -> Result<bool, ExecutorDied> {
         let submitted = self.executor.submit(job);
         (self.is_busy, self.is_dead) = (submitted.is_ok(), submitted.is_err());
         submitted.map(|()| true)

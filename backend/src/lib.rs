@@ -11,6 +11,9 @@
 //! | execute | [`execute`] |
 //! | answer, then report | `reply` |
 //!
+//! Models come and go with the catalogue: `models` decides which, `memory` has room for their batches, and an executor
+//! takes in what was loaded aside between two jobs (`residency`).
+//!
 //! [`Worker`] is the loop that drives these, `join` the conversation with the scheduler, and
 //! [`Backend`] the threads. A *GPU slot* of the scheduler executes one batch at a time. It
 //! has [`BATCH_SLOTS`] *batch slots*, so that while one batch executes the next are fetched
@@ -32,6 +35,8 @@ pub mod execute;
 mod fetch;
 mod gpu;
 mod join;
+mod memory;
+mod models;
 mod peers;
 mod reply;
 mod residency;

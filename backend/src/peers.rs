@@ -18,6 +18,10 @@ use crate::catalog::ServedModel;
 /// at once: what is to be read and answered then waits for it to be up, and is not lost.
 const RECONNECT_AFTER: Nanos = Nanos::from_millis(50);
 
+/// Slabs of one frontend.
+const SLABS_MAX: usize = u16::MAX as usize;
+const TOO_MANY: &str = "more slabs announced than a frontend can have";
+
 /// The joined frontends.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
@@ -56,15 +60,42 @@ impl Peers {
     /// # Errors
     /// What is wrong with it.
     pub(crate) fn announce(&mut self, desc: &SlabDesc) -> Result<(), &'static str> {
-        let end = desc.first_slot.get().checked_add(desc.slots.get());
-        if end.is_none_or(|end| end > TaskId::SLOTS_MAX) {
-            return Err("a slab's slots are out of range");
-        }
-        if self.announced.len() >= usize::from(u16::MAX) {
-            return Err("more slabs announced than a frontend can have");
+        check_range(desc)?;
+        if self.announced.len() >= SLABS_MAX {
+            return Err(TOO_MANY);
         }
         self.announced.push(*desc);
         Ok(())
+    }
+
+    /// True for a frontend that has joined and is not gone.
+    pub(crate) fn is_up(&self, frontend: u32) -> bool {
+        self.frontends.get(frontend as usize).is_some_and(Option::is_some)
+    }
+
+    /// One more slab of a frontend that has joined.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn extend(&mut self, desc: &SlabDesc) -> Result<(), &'static str> {
+        check_range(desc)?;
+        let frontend = self.frontends.get_mut(desc.frontend.get() as usize);
+        let slabs = &mut frontend.and_then(Option::as_mut).ok_or("no such frontend")?.slabs;
+        let slab = Slab::new(desc);
+        if slabs.len() >= SLABS_MAX {
+            return Err(TOO_MANY);
+        }
+        if slabs.iter().any(|other| other.overlaps(&slab)) {
+            return Err("a slab lies in another one of its frontend's");
+        }
+        slabs.push(slab);
+        Ok(())
+    }
+
+    /// A model was removed, and the frontends' slabs of it with it.
+    pub(crate) fn forget_model(&mut self, model: ModelId) {
+        let frontends = self.frontends.iter_mut().flatten();
+        frontends.for_each(|frontend| frontend.slabs.retain(|slab| slab.model != model));
     }
 
     /// A frontend has joined; its connection is opened by [`Peers::connect_due`]. Returns its id,
@@ -260,6 +291,12 @@ fn sooner(known: Option<Nanos>, at: Nanos) -> Option<Nanos> {
     Some(known.map_or(at, |known| known.min(at)))
 }
 
+fn check_range(desc: &SlabDesc) -> Result<(), &'static str> {
+    let end = desc.first_slot.get().checked_add(desc.slots.get());
+    let is_inside = end.is_some_and(|end| end <= TaskId::SLOTS_MAX);
+    is_inside.then_some(()).ok_or("a slab's slots are out of range")
+}
+
 impl Slab {
     fn new(desc: &SlabDesc) -> Self {
         Self {
@@ -268,6 +305,12 @@ impl Slab {
             slots: desc.slots.get(),
             input_bytes: desc.input_bytes.get(),
         }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        // Neither ends beyond all slots.
+        self.first_slot < other.first_slot + other.slots
+            && other.first_slot < self.first_slot + self.slots
     }
 
     fn holds(&self, slot: u32) -> bool {

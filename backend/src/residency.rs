@@ -1,7 +1,7 @@
-//! Which models one GPU slot's executor holds, and the LOADs and UNLOADs that change it. Pure.
+//! Which models one GPU slot's executor holds, and what changes that. Pure.
 //!
-//! In: admitted LOADs and UNLOADs, and how they went. Out: jobs for the executor, which executes them and batches one at a
-//! time. A batch of a model that is not held waits for it, and expires with its window.
+//! In: admitted LOADs and UNLOADs, models that were added or removed, and how it went. Out: jobs for the executor, which
+//! executes them and batches one at a time. A batch of a model that is not held waits for it, and expires with its window.
 
 use baton_core::{ModelId, Nanos};
 use baton_rdma::wire::ActionKind;
@@ -16,19 +16,65 @@ pub(crate) struct Residency {
     held: Vec<bool>,
     /// LOADs and UNLOADs that the executor has not been given.
     waiting: ActionQueue,
-    /// The one that it has.
-    running: Option<Action>,
+    /// Models that come or go with the catalogue; they wait for the executor alone.
+    changes: Vec<Change>,
+    /// What the executor has.
+    running: Option<Running>,
+}
+
+/// The catalogue has changed. At most one model comes at a time, and each goes once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    /// The model was loaded aside.
+    Install(ModelId),
+    /// The model was removed.
+    Remove(ModelId),
+}
+
+#[derive(Debug)]
+enum Running {
+    Action(Action),
+    Change(Change),
+}
+
+impl Change {
+    fn model(self) -> ModelId {
+        match self {
+            Self::Install(model) | Self::Remove(model) => model,
+        }
+    }
 }
 
 impl Residency {
     /// The executor has loaded these models at its start.
     pub(crate) fn new(loaded: impl Iterator<Item = ModelId>) -> Self {
-        let mut held = Vec::new();
-        for ModelId(id) in loaded {
-            held.resize(held.len().max(id as usize + 1), false);
-            held[id as usize] = true;
-        }
-        Self { held, waiting: ActionQueue::new(0, 0), running: None }
+        let waiting = ActionQueue::new(0, 0);
+        let mut new = Self { held: Vec::new(), waiting, changes: Vec::new(), running: None };
+        loaded.for_each(|model| new.set(model, true));
+        new
+    }
+
+    fn set(&mut self, ModelId(id): ModelId, is_held: bool) {
+        let index = id as usize;
+        self.held.resize(self.held.len().max(index + 1), false);
+        self.held[index] = is_held;
+    }
+
+    /// The executor is to take in a model that it has loaded aside.
+    pub(crate) fn install(&mut self, model: ModelId) {
+        self.changes.push(Change::Install(model));
+    }
+
+    /// The executor is to forget a model.
+    pub(crate) fn remove(&mut self, model: ModelId) {
+        self.changes.push(Change::Remove(model));
+    }
+
+    /// True until the model is forgotten.
+    pub(crate) fn is_removing(&self, model: ModelId) -> bool {
+        let remove = Change::Remove(model);
+        self.changes.contains(&remove)
+            || matches!(self.running, Some(Running::Change(change)) if change == remove)
     }
 
     /// Whether batches of the model can start.
@@ -64,22 +110,44 @@ impl Residency {
         let job = match action.kind {
             ActionKind::Load => Job::Load(model),
             ActionKind::Unload => {
-                self.held[model.0 as usize] = false;
+                self.set(model, false);
                 Job::Unload(model)
             }
             ActionKind::Infer => unreachable!("batches wait elsewhere"),
         };
-        self.running = Some(action);
+        self.running = Some(Running::Action(action));
         Some(job)
     }
 
-    /// The executor is done with it.
-    pub(crate) fn finish(&mut self, succeeded: bool) -> Action {
-        let action = self.running.take().expect("only what was started comes back");
-        if action.kind == ActionKind::Load {
-            self.held[action.model.local.0 as usize] = succeeded;
+    /// As [`Residency::start`], for a change of the catalogue. A model goes once nothing is left that needs it.
+    pub(crate) fn start_change(&mut self, is_used: impl Fn(ModelId) -> bool) -> Option<Job> {
+        debug_assert!(self.running.is_none(), "one at a time");
+        let due = |change: &Change| match *change {
+            Change::Install(_) => true,
+            Change::Remove(model) => !is_used(model) && !self.waiting.names(model),
+        };
+        let change = self.changes.remove(self.changes.iter().position(due)?);
+        self.running = Some(Running::Change(change));
+        Some(match change {
+            Change::Install(model) => Job::Install(model),
+            Change::Remove(model) => Job::Remove(model),
+        })
+    }
+
+    /// The executor is done with it. Returns the LOAD or UNLOAD that is to be reported.
+    pub(crate) fn finish(&mut self, succeeded: bool) -> Option<Action> {
+        match self.running.take().expect("only what was started comes back") {
+            Running::Action(action) => {
+                if action.kind == ActionKind::Load {
+                    self.set(action.model.local, succeeded);
+                }
+                Some(action)
+            }
+            Running::Change(change) => {
+                self.set(change.model(), matches!(change, Change::Install(_)));
+                None
+            }
         }
-        action
     }
 }
 
@@ -110,12 +178,35 @@ mod tests {
         residency.waiting().push(action(2, ActionKind::Unload, 0, 10));
         assert!(matches!(residency.start(), Some(Job::Unload(ModelId(0)))));
         assert_eq!(held(&residency), [false, false, true, false], "gone while it is unloaded");
-        assert_eq!(residency.finish(true).id, 2);
+        assert_eq!(residency.finish(true).unwrap().id, 2);
         assert!(matches!(residency.start(), Some(Job::Load(ModelId(1)))));
         assert_eq!(held(&residency), [false, false, true, false], "not there while it is loaded");
-        assert_eq!(residency.finish(true).id, 1);
+        assert_eq!(residency.finish(true).unwrap().id, 1);
         assert_eq!(held(&residency), [false, true, true, false]);
         assert!(residency.is_idle() && residency.start().is_none());
+    }
+
+    #[test]
+    fn a_model_that_was_removed_goes_when_nothing_needs_it_and_its_number_can_come_back() {
+        let mut residency = Residency::new([0].map(ModelId).into_iter());
+        residency.remove(ModelId(0));
+        residency.install(ModelId(4));
+        assert!(matches!(residency.start_change(|_| true), Some(Job::Install(ModelId(4)))));
+        assert!(!residency.holds(ModelId(4)), "not before the executor has it");
+        assert!(residency.finish(true).is_none(), "nobody asked for a report");
+        assert!(residency.holds(ModelId(4)));
+        assert!(residency.start_change(|_| true).is_none(), "a batch of it is under way");
+        residency.waiting().push(action(1, ActionKind::Load, 0, 10));
+        assert!(residency.start_change(|_| false).is_none(), "a LOAD of it waits");
+        residency.waiting().pop();
+        assert!(matches!(residency.start_change(|_| false), Some(Job::Remove(ModelId(0)))));
+        assert!(residency.is_removing(ModelId(0)));
+        residency.finish(true);
+        assert!(!residency.is_removing(ModelId(0)) && !residency.holds(ModelId(0)));
+        residency.install(ModelId(0));
+        residency.start_change(|_| false).unwrap();
+        residency.finish(true);
+        assert!(residency.holds(ModelId(0)));
     }
 
     #[test]

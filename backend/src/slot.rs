@@ -111,6 +111,15 @@ impl BatchSlot {
         }
     }
 
+    /// From now on batches may have so many rows.
+    pub(crate) fn reserve(&mut self, batch_max: u32) {
+        self.expect(Phase::Free);
+        self.rows.clear();
+        self.order.clear();
+        self.rows.reserve(batch_max as usize);
+        self.order.reserve(batch_max as usize);
+    }
+
     /// Where the slot is.
     pub(crate) fn phase(&self) -> Phase {
         self.phase

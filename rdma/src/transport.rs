@@ -142,12 +142,15 @@ pub trait Transport {
     /// The fabric cannot register them, for example because the process may not pin so much memory.
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()>;
 
-    /// Makes a batch's memory one that READs may land in: the backend's side, before the first READ.
-    /// A fabric that registers memory does so here; the others count it.
+    /// Makes a batch's memory one that READs may land in: the backend's side, at any time before the first READ
+    /// into it. A fabric that registers memory does so here; the others count it.
     ///
     /// # Errors
     /// As [`Transport::expose`].
     fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()>;
+
+    /// Takes [`Transport::land_in`] back: no READ into this memory is under way, and none will be posted.
+    fn release(&mut self, buffer: &Arc<BatchBuffer>);
 
     /// The owner has found the peer entitled to read the exposed slabs. A fabric whose keys are the
     /// permission hands out none before.
@@ -244,5 +247,11 @@ impl TransportCounters {
     pub(crate) fn add_memory(&mut self, (bytes, huge_bytes): (u64, u64)) {
         self.memory_bytes += bytes;
         self.memory_huge_bytes += huge_bytes;
+    }
+
+    /// Counts memory out that was counted in. It may have got huge pages since, so that the level ends at 0 at worst.
+    pub(crate) fn remove_memory(&mut self, (bytes, huge_bytes): (u64, u64)) {
+        self.memory_bytes = self.memory_bytes.saturating_sub(bytes);
+        self.memory_huge_bytes = self.memory_huge_bytes.saturating_sub(huge_bytes);
     }
 }

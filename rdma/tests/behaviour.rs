@@ -45,6 +45,7 @@ on_every_transport! {
     reads::peer_dies_under_reads
     reads::aborted_reads
     reads::inputs_of_their_own_lengths
+    reads::memory_that_is_exchanged
     answers::answers_land
     answers::answers_that_do_not_belong
     waits::waker_ends_a_wait

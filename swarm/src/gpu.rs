@@ -2,12 +2,14 @@
 //! slow down, fail and die.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use baton_backend::execute::{
-    BatchDone, BatchJob, EngineError, Executor, ExecutorDied, Job, JobDone, checksum,
+    BatchDone, BatchJob, EngineError, Executor, ExecutorDied, Job, JobDone, LoadOrder, Loaded,
+    checksum,
 };
-use baton_core::{Nanos, Profile};
+use baton_core::{ModelId, Nanos, Profile};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -52,6 +54,11 @@ struct State {
     /// Of the usual time, in percent.
     pace: u64,
     dead: bool,
+    /// ℓ(b) of models that were added; loading takes no time.
+    added: BTreeMap<ModelId, Profile>,
+    loaded: Option<Result<Loaded, EngineError>>,
+    /// A change of its models, which takes no time.
+    changed: Option<JobDone>,
 }
 
 struct Running {
@@ -70,6 +77,9 @@ impl SimGpu {
             stalled_until: Nanos::ZERO,
             pace: 100,
             dead: false,
+            added: BTreeMap::new(),
+            loaded: None,
+            changed: None,
         };
         Self { machine, state: Rc::new(RefCell::new(state)) }
     }
@@ -77,6 +87,9 @@ impl SimGpu {
     /// When the present execution ends, true time; at once if the executor has died.
     pub fn ends_at(&self) -> Option<Nanos> {
         let state = self.state.borrow();
+        if state.changed.is_some() || state.loaded.is_some() {
+            return Some(Nanos::ZERO);
+        }
         state.running.as_ref().map(|running| if state.dead { Nanos::ZERO } else { running.ends })
     }
 
@@ -102,7 +115,9 @@ impl SimGpu {
 
     fn takes(&self, state: &mut State, job: &BatchJob) -> Nanos {
         let engines = &self.machine.engines;
-        let usual = self.machine.profiles[job.model.0 as usize].latency(job.inputs().len()).0;
+        let added = state.added.get(&job.model);
+        let profile = added.unwrap_or_else(|| &self.machine.profiles[job.model.0 as usize]);
+        let usual = profile.latency(job.inputs().len()).0;
         let extra = state.rng.random_range(0..=engines.jitter_percent);
         let takes = usual * (engines.percent + extra) / 100 * state.pace / 100;
         Nanos(takes.min(usual + self.machine.overrun_max.0))
@@ -123,7 +138,19 @@ impl Executor for SimGpu {
         if state.dead {
             return Err(ExecutorDied);
         }
-        let Job::Infer(job) = job else { unreachable!("no policy loads or unloads models") };
+        let job = match job {
+            Job::Infer(job) => job,
+            Job::Install(_) | Job::Remove(_) => {
+                if let Job::Remove(model) = job {
+                    state.added.remove(&model);
+                }
+                let now = self.machine.clock.at(self.machine.now.get());
+                let (started, finished) = (now, now);
+                state.changed = Some(JobDone { batch: None, started, finished, result: Ok(()) });
+                return Ok(());
+            }
+            Job::Load(_) | Job::Unload(_) => unreachable!("no policy loads or unloads models"),
+        };
         self.note(&job);
         let started = self.machine.now.get();
         let takes = self.takes(&mut state, &job);
@@ -142,6 +169,9 @@ impl Executor for SimGpu {
             state.running = None;
             return Err(ExecutorDied);
         }
+        if let Some(changed) = state.changed.take() {
+            return Ok(Some(changed));
+        }
         let now = self.machine.now.get();
         let ended = state.running.take_if(|running| running.ends <= now);
         Ok(ended.map(|Running { mut job, started, ends, fails }| {
@@ -156,6 +186,21 @@ impl Executor for SimGpu {
             JobDone { batch: Some(BatchDone { slot, lens, outputs }), started, finished, result }
         }))
     }
+
+    fn load_aside(&mut self, order: LoadOrder) {
+        let mut state = self.state.borrow_mut();
+        let loaded = order.describe().map(|spec| Loaded { spec, profile: None });
+        if let Ok(Loaded { spec, .. }) = &loaded {
+            state.added.insert(spec.id, spec.profile.clone());
+        }
+        state.loaded = Some(loaded);
+    }
+
+    fn poll_loaded(&mut self) -> Option<Result<Loaded, EngineError>> {
+        self.state.borrow_mut().loaded.take()
+    }
+
+    fn discard(&mut self) {}
 }
 
 fn failed(job: &BatchJob) -> EngineError {

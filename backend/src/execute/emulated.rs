@@ -21,8 +21,9 @@ pub struct Emulated {
     models: Vec<Option<Model>>,
 }
 
+/// A model that is loaded.
 #[derive(Clone, Debug)]
-struct Model {
+pub(super) struct Model {
     profile: Profile,
     /// Standard deviation of the delay, as a fraction of ℓ(b).
     jitter: f64,
@@ -48,12 +49,20 @@ impl Emulated {
                 fix: format!("emulated models answer with {OUTPUT_BYTES} bytes; remove the key"),
             });
         }
-        let index = spec.id.0 as usize;
-        if self.models.len() <= index {
-            self.models.resize(index + 1, None);
-        }
-        self.models[index] = Some(Model { profile: spec.profile.clone(), jitter });
+        self.put(spec.id, Model { profile: spec.profile.clone(), jitter });
         Ok(())
+    }
+
+    /// Takes a model in that was loaded elsewhere.
+    pub(super) fn put(&mut self, id: ModelId, model: Model) {
+        let index = id.0 as usize;
+        self.models.resize(self.models.len().max(index + 1), None);
+        self.models[index] = Some(model);
+    }
+
+    /// Gives a model away; `None` if it is not loaded.
+    pub(super) fn take(&mut self, id: ModelId) -> Option<Model> {
+        self.models.get_mut(id.0 as usize)?.take()
     }
 }
 
@@ -66,9 +75,7 @@ impl Engine for Emulated {
     }
 
     fn unload(&mut self, model: ModelId) {
-        if let Some(model) = self.models.get_mut(model.0 as usize) {
-            *model = None;
-        }
+        self.take(model);
     }
 
     fn execute(

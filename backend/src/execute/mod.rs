@@ -1,9 +1,10 @@
 //! Executing batches: what an engine is, and how batches reach the thread that runs one.
 //!
 //! In: input rows, and room for an answer to each. Out: the answers and the measured start and end. One batch at a time
-//! per GPU slot. An engine is made on its executor's thread and never leaves it, because device contexts and runtimes
-//! are bound to threads.
+//! per GPU slot. An engine is made on its executor's thread and never leaves it. A model of a running backend is loaded
+//! aside, by engines on another thread, and goes to the executor's engines between two jobs.
 
+mod aside;
 mod delay;
 mod emulated;
 mod engines;
@@ -16,6 +17,7 @@ use baton_core::{ModelId, Nanos};
 use baton_rdma::RowsRef;
 use baton_topo::ModelSpec;
 
+pub use aside::{LoadOrder, Loaded, ModelSource};
 pub use emulated::{Emulated, checksum};
 pub use engines::Engines;
 pub use measure::measure;
@@ -72,6 +74,14 @@ pub enum EngineError {
         /// What to do.
         fix: String,
     },
+    /// The table of a model that was added does not describe one.
+    #[error("model `{model}`: {problem}")]
+    Table {
+        /// The model.
+        model: String,
+        /// What is wrong with the table, and the fix.
+        problem: String,
+    },
     /// A batch failed.
     #[error("model {}: executing a batch of {batch} failed: {problem}", model.0)]
     Execute {
@@ -93,6 +103,10 @@ pub enum Job {
     Load(ModelId),
     /// Give a model's memory back.
     Unload(ModelId),
+    /// Take in the model that was loaded aside. Cannot fail.
+    Install(ModelId),
+    /// Forget a model: it is unloaded, and its number may mean another one. Cannot fail.
+    Remove(ModelId),
 }
 
 /// A batch on its way to an executor.
@@ -133,7 +147,7 @@ pub struct BatchDone {
 /// A job that came back.
 #[derive(Debug)]
 pub struct JobDone {
-    /// The batch; `None` for a LOAD or an UNLOAD.
+    /// The batch; `None` for every other job.
     pub batch: Option<BatchDone>,
     /// Measured start.
     pub started: Nanos,
@@ -161,4 +175,14 @@ pub trait Executor {
     /// # Errors
     /// The executor's thread has died.
     fn poll(&mut self) -> Result<Option<JobDone>, ExecutorDied>;
+
+    /// Begins to load a model beside the jobs, which do not wait for it. Call only while no other model is loaded aside.
+    /// What [`Executor::poll_loaded`] returns then is how it went.
+    fn load_aside(&mut self, order: LoadOrder);
+
+    /// How the loading went, once it has ended: the model waits for [`Job::Install`].
+    fn poll_loaded(&mut self) -> Option<Result<Loaded, EngineError>>;
+
+    /// Gives up the model that was loaded aside and is not installed, if there is one.
+    fn discard(&mut self);
 }

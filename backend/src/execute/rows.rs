@@ -65,6 +65,14 @@ impl Outputs {
         }
     }
 
+    /// Empties it and makes that much room. False, with the room that there was, if the machine does not give it.
+    pub(crate) fn reserve(&mut self, rows: u32, bytes: usize) -> bool {
+        self.bytes.clear();
+        self.answers.clear();
+        self.answers.reserve(rows as usize);
+        self.bytes.try_reserve_exact(bytes).is_ok()
+    }
+
     /// Room for `rows` answers of up to `stride` bytes, each that long unless an engine says otherwise. It holds whatever
     /// the batch before left there.
     pub fn reset(&mut self, rows: u32, stride: u32) {

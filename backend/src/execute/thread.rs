@@ -1,19 +1,21 @@
 //! A GPU slot's executor thread: makes its engines, then executes one job after the other.
 //!
 //! In: jobs over a bounded channel. Out: finished jobs over another, and a wake-up of the I/O
-//! thread. The thread ends when its [`ThreadExecutor`] is dropped.
+//! thread. Models that are added later come with a job, loaded by a thread of their own (`aside.rs`). The thread ends when
+//! its [`ThreadExecutor`] is dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use baton_core::{ModelId, Nanos, Profile};
-use baton_topo::{Agent, Clock, EngineSpec, ModelSpec, Placement, Waker, park_thread, run};
+use baton_topo::{Agent, Clock, ModelSpec, Placement, Waker, park_thread, run};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
+use super::aside::{Aside, Errand, Prepared, drop_aside, load_measured};
 use super::{
     BatchDone, BatchJob, Engine, EngineError, Engines, Executor, ExecutorDied, Inputs, Job,
-    JobDone, measure,
+    JobDone, LoadOrder, Loaded,
 };
 
 /// Where an executor's thread runs, and what it needs to know about the process.
@@ -37,13 +39,21 @@ pub type Measured = Vec<(ModelId, Profile)>;
 #[derive(Debug)]
 pub struct ThreadExecutor {
     /// `None` only while dropping: closing the channel ends the thread.
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<Work>>,
     done: Receiver<JobDone>,
     thread: Option<JoinHandle<()>>,
     /// Wakes the executor thread.
     waker: Waker,
     /// A job is with the thread.
     is_busy: bool,
+    aside: Aside,
+}
+
+/// A job as the executor's thread gets it.
+enum Work {
+    Job(Job),
+    /// The model that was loaded aside.
+    Install(Box<Prepared>),
 }
 
 impl ThreadExecutor {
@@ -60,6 +70,9 @@ impl ThreadExecutor {
         let (jobs, jobs_in) = bounded(1);
         let (done_out, done) = bounded(1);
         let (started_out, started) = bounded(1);
+        let name = format!("{}-load", placing.placement.name);
+        let (aside, errands) = Aside::start(name, placing.clock, placing.seed, owner.clone())
+            .map_err(|error| cannot_start(error.to_string()))?;
         let thread = std::thread::Builder::new()
             .name(placing.placement.name.clone())
             .spawn(move || {
@@ -70,6 +83,7 @@ impl ThreadExecutor {
                     models,
                     jobs: jobs_in,
                     done: done_out,
+                    errands,
                     waker: Waker::for_current_thread(),
                     owner,
                     closed: false,
@@ -84,7 +98,8 @@ impl ThreadExecutor {
             .map_err(|error| cannot_start(error.to_string()))?;
         let (waker, measured) =
             started.recv().map_err(|_| cannot_start("its thread died while loading".into()))??;
-        Ok((Self { jobs: Some(jobs), done, thread: Some(thread), waker, is_busy: false }, measured))
+        let (jobs, thread) = (Some(jobs), Some(thread));
+        Ok((Self { jobs, done, thread, waker, is_busy: false, aside }, measured))
     }
 }
 
@@ -95,8 +110,15 @@ fn cannot_start(problem: String) -> EngineError {
 
 impl Executor for ThreadExecutor {
     fn submit(&mut self, job: Job) -> Result<(), ExecutorDied> {
+        let work = match job {
+            Job::Install(_) => {
+                let prepared = self.aside.take().expect("installed only after it was loaded");
+                Work::Install(Box::new(prepared))
+            }
+            other => Work::Job(other),
+        };
         let jobs = self.jobs.as_ref().ok_or(ExecutorDied)?;
-        jobs.try_send(job).map_err(|_| ExecutorDied)?;
+        jobs.try_send(work).map_err(|_| ExecutorDied)?;
         self.is_busy = true;
         self.waker.wake();
         Ok(())
@@ -112,6 +134,18 @@ impl Executor for ThreadExecutor {
             Err(TryRecvError::Disconnected) => Err(ExecutorDied),
         }
     }
+
+    fn load_aside(&mut self, order: LoadOrder) {
+        self.aside.load(order);
+    }
+
+    fn poll_loaded(&mut self) -> Option<Result<Loaded, EngineError>> {
+        self.aside.poll()
+    }
+
+    fn discard(&mut self) {
+        self.aside.discard();
+    }
 }
 
 impl Drop for ThreadExecutor {
@@ -121,9 +155,11 @@ impl Drop for ThreadExecutor {
         // An engine that hangs must not keep the process from ending.
         if !self.is_busy
             && let Some(thread) = self.thread.take()
-            && thread.join().is_err()
         {
-            tracing::error!("an executor thread panicked");
+            if thread.join().is_err() {
+                tracing::error!("an executor thread panicked");
+            }
+            self.aside.end();
         }
     }
 }
@@ -141,8 +177,10 @@ struct ExecutorAgent {
     loading: Option<Loading>,
     /// What it loads at its start, and when it is asked to.
     models: Vec<ModelSpec>,
-    jobs: Receiver<Job>,
+    jobs: Receiver<Work>,
     done: Sender<JobDone>,
+    /// To the thread that loads, which drops what is removed here.
+    errands: Sender<Errand>,
     /// This thread's.
     waker: Waker,
     /// The I/O thread's.
@@ -156,23 +194,30 @@ impl ExecutorAgent {
     fn load(&mut self, loading: &Loading) -> Result<Measured, EngineError> {
         let mut measured = Vec::new();
         for spec in &self.models {
-            self.engines.load(spec)?;
-            if loading.measure && matches!(spec.engine, EngineSpec::Onnx { .. }) {
-                measured.push((spec.id, measure(&mut self.engines, spec, self.clock)?));
-            }
+            let profile = load_measured(&mut self.engines, spec, loading.measure, self.clock)?;
+            measured.extend(profile.map(|profile| (spec.id, profile)));
         }
         Ok(measured)
     }
 
-    fn execute(&mut self, job: Job) {
+    fn execute(&mut self, work: Work) {
         let started = self.clock.now();
-        let (batch, result) = match job {
-            Job::Infer(batch) => self.infer(batch),
-            Job::Load(model) => (None, self.load_one(model)),
-            Job::Unload(model) => {
+        let (batch, result) = match work {
+            Work::Job(Job::Infer(batch)) => self.infer(batch),
+            Work::Job(Job::Load(model)) => (None, self.load_one(model)),
+            Work::Job(Job::Unload(model)) => {
                 self.engines.unload(model);
                 (None, Ok(()))
             }
+            Work::Job(Job::Remove(model)) => {
+                self.remove(model);
+                (None, Ok(()))
+            }
+            Work::Install(prepared) => {
+                self.install(*prepared);
+                (None, Ok(()))
+            }
+            Work::Job(Job::Install(_)) => unreachable!("comes with its model"),
         };
         let finished = self.clock.now();
         self.closed |= self.done.send(JobDone { batch, started, finished, result }).is_err();
@@ -183,6 +228,18 @@ impl ExecutorAgent {
         let BatchJob { slot, model, rows, stride, lens, mut outputs } = job;
         let result = self.engines.execute(model, Inputs::new(&rows, stride, &lens), &mut outputs);
         (Some(BatchDone { slot, lens, outputs }), result)
+    }
+
+    fn install(&mut self, Prepared { spec, model }: Prepared) {
+        self.engines.put(spec.id, model);
+        self.models.push(spec);
+    }
+
+    fn remove(&mut self, model: ModelId) {
+        self.models.retain(|spec| spec.id != model);
+        if let Some(model) = self.engines.take(model) {
+            drop_aside(&self.errands, model);
+        }
     }
 
     fn load_one(&mut self, model: ModelId) -> Result<(), EngineError> {
@@ -201,7 +258,7 @@ impl Agent for ExecutorAgent {
             return 1;
         }
         match self.jobs.try_recv() {
-            Ok(job) => self.execute(job),
+            Ok(work) => self.execute(work),
             Err(TryRecvError::Empty) => return 0,
             Err(TryRecvError::Disconnected) => self.closed = true,
         }
@@ -233,7 +290,7 @@ mod tests {
     use baton_topo::Idle;
 
     use super::*;
-    use crate::execute::{Outputs, checksum};
+    use crate::execute::{ModelSource, Outputs, checksum};
     use crate::test_models::emulated;
 
     fn placing() -> Placing {
@@ -268,6 +325,45 @@ mod tests {
         let answers = [0, 1].map(|row| batch.outputs.row(row));
         assert_eq!(answers, [Ok(&checksum(&[0; 4])[..]), Ok(&checksum(&[1; 4])[..])]);
         assert!(inputs.lend(0, 4).is_some(), "the rows are free again");
+    }
+
+    /// A batch of one row of zeros.
+    fn batch_of(model: u32) -> Job {
+        let rows = BatchBuffer::new(4).unwrap().rows(1, 4).unwrap();
+        let mut outputs = Outputs::default();
+        outputs.reset(1, 8);
+        let (model, lens) = (ModelId(model), vec![4]);
+        Job::Infer(BatchJob { slot: 0, model, rows, stride: 4, lens, outputs })
+    }
+
+    #[test]
+    fn a_model_that_was_loaded_aside_is_taken_in_between_two_jobs_and_given_up_again() {
+        let (woken_out, woken) = bounded(16);
+        let owner = Waker::new(move || woken_out.send(()).unwrap());
+        let first = emulated("toy", 0, 4, 2);
+        let (mut executor, _) =
+            ThreadExecutor::start(placing(), vec![first.clone()], owner.clone()).unwrap();
+        let source = ModelSource::Spec(Box::new(emulated("added", 0, 4, 2)));
+        owner.prepare_sleep();
+        executor.load_aside(LoadOrder { model: ModelId(7), source, measure: true });
+        woken.recv_timeout(Duration::from_secs(10)).expect("the owner is woken");
+        let loaded = executor.poll_loaded().expect("it has ended").unwrap();
+        assert_eq!((loaded.spec.id, loaded.spec.name.as_str()), (ModelId(7), "added"));
+        assert!(loaded.profile.is_none(), "an emulated profile is known");
+        let mut execute = |job| {
+            owner.prepare_sleep();
+            executor.submit(job).unwrap();
+            woken.recv_timeout(Duration::from_secs(10)).expect("the owner is woken");
+            executor.poll().unwrap().expect("finished before the wake-up").result
+        };
+        assert!(execute(batch_of(7)).is_err(), "not before it is taken in");
+        assert_eq!(execute(Job::Install(ModelId(7))), Ok(()));
+        assert_eq!(execute(batch_of(7)), Ok(()));
+        assert_eq!(execute(Job::Unload(ModelId(7))), Ok(()));
+        assert_eq!(execute(Job::Load(ModelId(7))), Ok(()), "from its description");
+        assert_eq!(execute(Job::Remove(ModelId(7))), Ok(()));
+        assert!(execute(batch_of(7)).is_err());
+        assert_eq!(execute(batch_of(0)), Ok(()), "the other one is as it was");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! catalogue. An error from here ends the conversation. It ends the backend too, unless another
 //! conversation may succeed.
 
+mod changes;
 mod reach;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,17 +15,15 @@ use std::ops::Range;
 use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
 use baton_rdma::wire::{
-    Body, Hello, JoinAck, JoinBackend, Leave, Message, ProfileDesc, Ready, RefuseCode, Role,
+    Body, Hello, JoinAck, JoinBackend, Leave, Message, Ready, RefuseCode, Role,
 };
 use baton_rdma::{Backoff, CloseReason, ConnId, Heartbeat, Peer, Transport};
-use zerocopy::IntoBytes;
-use zerocopy::little_endian::U64;
 
 use crate::admit::Terms;
 use crate::catalog::Catalog;
 use crate::config::BackendConfig;
 use crate::error::BackendError;
-use crate::execute::Measured;
+use crate::models::Models;
 use crate::stage::Stage;
 
 /// Stands for an address that is not known.
@@ -120,6 +119,11 @@ impl Join {
     pub(crate) fn terms(&self) -> Option<Terms<'_>> {
         let sync = self.heartbeat.as_ref()?.sync();
         Some(Terms { catalog: &self.catalog, sync, gpus: self.gpus.clone() })
+    }
+
+    /// The models served under this scheduler.
+    pub(crate) fn catalog_mut(&mut self) -> &mut Catalog {
+        &mut self.catalog
     }
 
     /// A moment of our clock on the scheduler's; 0 before the clocks have been compared.
@@ -253,7 +257,7 @@ impl Join {
         message: Message<'_>,
         now: Nanos,
         config: &BackendConfig,
-        measured: &Measured,
+        models: &mut Models,
         transport: &mut T,
     ) -> Result<(), BackendError> {
         match (self.stage, message) {
@@ -267,13 +271,17 @@ impl Join {
             // What the tensors are, this backend has read in the models' files.
             (Stage::Catalogue, Message::TensorDesc(..)) => Ok(()),
             (Stage::Catalogue, Message::ModelDesc(desc, name)) => {
-                Ok(self.catalog.add_model(desc, name)?)
+                Ok(self.catalog.describe(desc, name)?)
+            }
+            (Stage::Catalogue, Message::ModelTable(table, text)) => {
+                Ok(self.catalog.add_table(table.model.get(), text)?)
             }
             (Stage::Catalogue, Message::CatalogEnd(_)) => {
-                self.catalog.complete(&config.subcluster, &config.models)?;
+                let described = self.catalog.complete(&config.subcluster)?;
+                models.meet(described, &mut self.catalog)?;
                 let heartbeat = self.heartbeat.insert(Heartbeat::new(config.member_timeout));
                 heartbeat.start(now);
-                self.ask_to_join(config, measured, transport)
+                self.ask_to_join(config, models, transport)
             }
             (Stage::Joining, Message::JoinAck(ack)) => self.joined(ack, config.gpus, transport),
             (Stage::Leaving, Message::LeaveAck(_)) => {
@@ -287,6 +295,7 @@ impl Join {
                 }
                 None => Err(BackendError::Protocol("it answers a ping that was never sent")),
             },
+            (stage, message) if stage > Stage::Catalogue => self.on_change(message, models),
             _ => Err(BackendError::Protocol("a message does not fit the conversation")),
         }
     }
@@ -322,18 +331,11 @@ impl Join {
     fn ask_to_join<T: Transport>(
         &mut self,
         config: &BackendConfig,
-        measured: &Measured,
+        models: &Models,
         transport: &mut T,
     ) -> Result<(), BackendError> {
         for model in self.catalog.models() {
-            let profile = measured.iter().find(|(id, _)| *id == model.local);
-            let table: Vec<U64> = profile
-                .iter()
-                .flat_map(|(_, profile)| profile.table())
-                .map(|latency| latency.0.into())
-                .collect();
-            let desc = ProfileDesc { model: model.id.0.into() };
-            self.tell(transport, &desc, table.as_bytes())?;
+            self.tell_loaded(model.id.0, models.profile(model.local), transport)?;
         }
         let join =
             JoinBackend { subcluster: self.catalog.subcluster().into(), gpus: config.gpus.into() };

@@ -167,6 +167,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             _ => self.join.again(now),
         };
         self.peers = Peers::default();
+        self.models.lose_scheduler();
         self.end = None;
     }
 }

@@ -1,6 +1,6 @@
 //! What the worker does with each event of its transport.
 
-use baton_core::{FrontendId, Nanos};
+use baton_core::{FrontendId, ModelId, Nanos};
 use baton_rdma::wire::{Action as WireAction, ActionTask, Message, RefuseCode};
 use baton_rdma::{CloseReason, ConnId, Event, Peer, Transport};
 
@@ -78,6 +78,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     fn on_control(&mut self, message: Message<'_>, now: Nanos) -> Result<(), BackendError> {
         let is_member = self.join.is_member();
         match message {
+            Message::SlabDesc(desc) if is_member && self.peers.is_up(desc.frontend.get()) => {
+                self.peers.extend(desc).map_err(BackendError::Protocol)?;
+                self.join.tell_known(desc, &mut self.transport)
+            }
             Message::SlabDesc(desc) if is_member => {
                 self.peers.announce(desc).map_err(BackendError::Protocol)
             }
@@ -92,8 +96,11 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 Ok(())
             }
             other => {
-                let (config, measured) = (&self.config, &self.measured);
-                self.join.on_message(other, now, config, measured, &mut self.transport)
+                if let Message::ModelDown(down) = other {
+                    self.peers.forget_model(ModelId(down.model.get()));
+                }
+                let (config, models) = (&self.config, &mut self.models);
+                self.join.on_message(other, now, config, models, &mut self.transport)
             }
         }
     }

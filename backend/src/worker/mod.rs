@@ -6,6 +6,7 @@
 
 mod end;
 mod intake;
+mod models;
 mod report;
 
 use baton_core::Nanos;
@@ -21,6 +22,7 @@ use crate::execute::{Executor, Measured};
 use crate::fetch;
 use crate::gpu::Gpu;
 use crate::join::Join;
+use crate::models::Models;
 use crate::peers::Peers;
 use crate::reply::{LOOK, RETRY_AFTER};
 use crate::slot::Phase;
@@ -31,7 +33,7 @@ use end::End;
 #[derive(Debug)]
 pub struct Worker<T, E> {
     config: BackendConfig,
-    measured: Measured,
+    models: Models,
     transport: T,
     events: Events,
     join: Join,
@@ -84,8 +86,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             counters: Counters::default(),
             has_served: false,
             end: None,
+            models: Models::new(config.models.clone(), measured),
             config,
-            measured,
             transport,
         };
         worker.register();
@@ -282,6 +284,8 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
         work += self.collect(now);
         if self.end.is_none() {
             work += self.expire(now);
+            // Free batch slots grow before they are used.
+            work += self.tend_models(now);
             work += self.fetch();
             work += self.execute(now);
         }

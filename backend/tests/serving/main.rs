@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod actions;
+mod catalogue;
+mod catalogue_failures;
+mod catalogue_process;
 mod hand;
 mod join;
 mod loading;

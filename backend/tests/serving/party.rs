@@ -18,6 +18,8 @@ pub(crate) enum Said {
     Done { batch: u64, gpu: u32, rows: u16, status: u8, started: u64, finished: u64 },
     Result { task: u64, batch_size: u32, gpu: u32, started: u64, finished: u64 },
     End { task: u64, kind: u8, reason: u8 },
+    Failed { model: u32, why: String },
+    Known { frontend: u32, first_slot: u32 },
     Other(String),
 }
 
@@ -101,6 +103,12 @@ fn said(message: Message<'_>) -> Said {
         },
         Message::TaskEnd(end) => {
             Said::End { task: end.task.get(), kind: end.kind, reason: end.reason }
+        }
+        Message::ModelFailed(failed, why) => {
+            Said::Failed { model: failed.model.get(), why: why.to_owned() }
+        }
+        Message::SlabKnown(known) => {
+            Said::Known { frontend: known.frontend.get(), first_slot: known.first_slot.get() }
         }
         other => Said::Other(format!("{other:?}")),
     }

@@ -355,6 +355,7 @@ fn a_frontend_that_says_anything_is_disconnected() {
 fn a_reused_frontend_id_belongs_to_the_new_frontend() {
     let mut world = World::ready();
     let old = world.connected_frontend(1);
+    world.peer_down(old.id);
     let mut new = world.connected_frontend(1);
     let task = new.submit(9);
     world.infer(&ActionSpec::default(), &[task]);

@@ -27,6 +27,9 @@ pub(crate) const OFFSET: u64 = 3_600_000_000_000;
 pub(crate) const MODEL: u32 = 3;
 /// The scheduler's id of a second model with another input size; 1 in the backend's file.
 pub(crate) const SMALL: u32 = 1;
+/// The id of a model that is added at run time, the second of its number, and its inputs: larger than any other's.
+pub(crate) const ADDED: u32 = 4 | 1 << 16;
+pub(crate) const ADDED_BYTES: u32 = 4_096;
 pub(crate) const FRONTEND_TOKEN: u64 = 0xfeed;
 pub(crate) const INPUT_BYTES: u32 = 64;
 pub(crate) const BATCH_MAX: u32 = 4;
@@ -110,6 +113,17 @@ pub(crate) fn send_catalog<T: Transport>(
     name: &str,
     input_bytes: u32,
 ) {
+    send_file_models(control, thread, name, input_bytes);
+    control.tell(&CatalogEnd { scheduler_epoch: 1.into() }, &[]);
+}
+
+/// The same without its end.
+pub(crate) fn send_file_models<T: Transport>(
+    control: &mut Party<T>,
+    thread: SocketAddr,
+    name: &str,
+    input_bytes: u32,
+) {
     control.tell(&ThreadDesc { thread: 0.into(), addr: WireAddr::new(thread) }, &[]);
     control.tell(&SubclusterDesc { subcluster: 7.into() }, b"cpu");
     control.tell(&SubclusterDesc { subcluster: 8.into() }, b"gpu");
@@ -127,7 +141,6 @@ pub(crate) fn send_catalog<T: Transport>(
         };
         control.tell(&desc, name.as_bytes());
     }
-    control.tell(&CatalogEnd { scheduler_epoch: 1.into() }, &[]);
 }
 
 /// Lets the backend in.
@@ -219,8 +232,16 @@ impl World {
 
     /// Lets the backend join, until it is Ready.
     pub(crate) fn let_in(&mut self) {
+        self.let_in_with(|_| {});
+    }
+
+    /// The same, with more models in the catalogue.
+    pub(crate) fn let_in_with(&mut self, more: impl Fn(&mut Party)) {
         self.until("it asks for the catalogue", |w| w.control.conn.is_some());
-        self.send_catalog("resnet50", INPUT_BYTES);
+        let thread = self.thread.transport.local_addr();
+        send_file_models(&mut self.control, thread, "resnet50", INPUT_BYTES);
+        more(&mut self.control);
+        self.control.tell(&CatalogEnd { scheduler_epoch: 1.into() }, &[]);
         self.until("it asks to join", |w| {
             w.control.heard.iter().any(|said| matches!(said, Said::Join { .. }))
         });
@@ -337,7 +358,11 @@ impl World {
         self.next_batch += 1;
         let window = [spec.exec_in, spec.invalid_in].map(|span| self.now + span + Nanos(OFFSET));
         let action = Action::infer(batch, window, ModelId(spec.model), GpuId(spec.gpu));
-        let input_bytes = if spec.model == SMALL { 16 } else { INPUT_BYTES };
+        let input_bytes = match spec.model {
+            SMALL => 16,
+            ADDED => ADDED_BYTES,
+            _ => INPUT_BYTES,
+        };
         let action = Action { kind: spec.kind, variant: spec.variant.into(), ..action };
         self.thread.tell(&action, listed(tasks, input_bytes).as_bytes());
         batch

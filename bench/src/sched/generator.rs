@@ -310,6 +310,7 @@ impl Transport for Generator {
     fn land_in(&mut self, _: &Arc<BatchBuffer>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    fn release(&mut self, _: &Arc<BatchBuffer>) {}
     fn counters(&self) -> TransportCounters {
         self.tcp.as_ref().map_or_else(TransportCounters::default, |tcp| tcp.counters())
     }

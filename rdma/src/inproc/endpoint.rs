@@ -240,6 +240,10 @@ impl Transport for InprocTransport {
         Ok(())
     }
 
+    fn release(&mut self, buffer: &Arc<BatchBuffer>) {
+        self.shared.counters.remove_memory(buffer.memory_bytes());
+    }
+
     fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {
         let before = events.len();
         self.accept();

@@ -298,6 +298,10 @@ impl<N: Net> Transport for TcpTransport<N> {
         Ok(())
     }
 
+    fn release(&mut self, buffer: &Arc<BatchBuffer>) {
+        self.shared.counters.remove_memory(buffer.memory_bytes());
+    }
+
     fn poll(&mut self, now: Nanos, events: &mut Events) -> usize {
         let before = events.len();
         self.now = now;

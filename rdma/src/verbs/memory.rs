@@ -121,6 +121,11 @@ impl MemoryRegion {
         self.memory.start().addr().get() as u64
     }
 
+    /// True if it registers this memory.
+    pub(crate) fn is_of(&self, memory: &Arc<Region>) -> bool {
+        Arc::ptr_eq(&self.memory, memory)
+    }
+
     /// True if it covers `len` bytes from `addr`.
     pub(crate) fn covers(&self, addr: u64, len: u64) -> bool {
         let at = addr.checked_sub(self.addr());

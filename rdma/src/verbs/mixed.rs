@@ -186,6 +186,13 @@ impl Transport for MixedTransport {
         self.tcp.land_in(buffer)
     }
 
+    fn release(&mut self, buffer: &Arc<BatchBuffer>) {
+        if let Ok(fabric) = &mut self.fabric {
+            fabric.release(buffer);
+        }
+        self.tcp.release(buffer);
+    }
+
     fn trust(&mut self, conn: ConnId) {
         if let Ok(fabric) = &mut self.fabric {
             fabric.trust(conn, &mut self.tcp);

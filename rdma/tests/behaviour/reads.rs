@@ -82,6 +82,26 @@ pub(crate) fn inputs_of_their_own_lengths<F: Fabric>() {
     }
 }
 
+/// A batch's memory is exchanged for larger memory between two READs.
+pub(crate) fn memory_that_is_exchanged<F: Fabric>() {
+    const BYTES: u32 = 40_000;
+    let (mut a, mut b) = pair::<F>();
+    let set = slabs(9, 2, BYTES);
+    b.transport.expose(set.clone()).unwrap();
+    let (conn, _) = open(&mut a, &mut b);
+    let mut buffer = landing(&mut a, BYTES as usize);
+    for (rows, seed) in [(1, 1), (2, 2)] {
+        let task = submit(&set, seed);
+        a.transport.post_reads(&mut vec![read(conn, task, &buffer, rows - 1, BYTES)]);
+        settle([&mut a, &mut b], |[a, _]| a.reads().len() == 1);
+        assert!(a.reads().iter().all(|d| d.status == ReadStatus::Done && holds(&d.row, seed)));
+        a.seen.clear();
+        let larger = landing(&mut a, 2 * BYTES as usize);
+        a.transport.release(&std::mem::replace(&mut buffer, larger));
+        assert_eq!(a.transport.counters().memory_bytes, buffer.memory_bytes().0);
+    }
+}
+
 pub(crate) fn more_reads_than_the_depth<F: Fabric>() {
     const COUNT: u32 = READ_DEPTH as u32 + 500;
     let (mut a, mut b) = pair::<F>();

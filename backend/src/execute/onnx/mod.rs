@@ -35,7 +35,8 @@ pub struct Onnx {
     models: Vec<Option<Model>>,
 }
 
-struct Model {
+/// A model that is loaded.
+pub(super) struct Model {
     session: Session,
     signature: Signature,
     /// The batch size of every execution, if the file fixes it.
@@ -59,16 +60,12 @@ impl Engine for Onnx {
         let model = Model::load(environment, file, signature, *fixed_batch);
         let mut model = model.map_err(fault)?;
         model.prove(spec.profile.batch_max()).map_err(fault)?;
-        let index = spec.id.0 as usize;
-        self.models.resize_with(self.models.len().max(index + 1), || None);
-        self.models[index] = Some(model);
+        self.put(spec.id, model);
         Ok(())
     }
 
     fn unload(&mut self, model: ModelId) {
-        if let Some(model) = self.models.get_mut(model.0 as usize) {
-            *model = None;
-        }
+        self.take(model);
     }
 
     fn execute(
@@ -83,6 +80,20 @@ impl Engine for Onnx {
             Some(Some(model)) => model.execute(inputs, outputs).map_err(failed),
             _ => Err(failed("not loaded".into())),
         }
+    }
+}
+
+impl Onnx {
+    /// Takes a model in that was loaded elsewhere.
+    pub(super) fn put(&mut self, id: ModelId, model: Model) {
+        let index = id.0 as usize;
+        self.models.resize_with(self.models.len().max(index + 1), || None);
+        self.models[index] = Some(model);
+    }
+
+    /// Gives a model away; `None` if it is not loaded.
+    pub(super) fn take(&mut self, id: ModelId) -> Option<Model> {
+        self.models.get_mut(id.0 as usize)?.take()
     }
 }
 

@@ -161,6 +161,10 @@ impl Fabric {
         self.hub.land_in(buffer)
     }
 
+    pub(super) fn release(&mut self, buffer: &BatchBuffer) {
+        self.hub.release(buffer);
+    }
+
     /// Looks at what TCP brought; false for what is not the owner's business, or not yet.
     pub(super) fn on_event(&mut self, sifted: Sifted<'_>, tcp: &mut TcpTransport) -> bool {
         match sifted {

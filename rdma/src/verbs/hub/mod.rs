@@ -216,6 +216,11 @@ impl Hub {
         Ok(())
     }
 
+    /// Gives a batch's registration back.
+    pub(super) fn release(&mut self, buffer: &BatchBuffer) {
+        self.landings.retain(|region| !region.is_of(buffer.memory()));
+    }
+
     /// Completions that are there, appended to `into`, those of control queue pairs to `signals`.
     pub(super) fn poll(&self, into: &mut Vec<Completion>, signals: &mut Vec<Signal>) {
         while self.queue.poll(into, signals) == POLL_BATCH as usize {}

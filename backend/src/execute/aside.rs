@@ -1,0 +1,227 @@
+//! Loading a model beside a running executor, on a thread of its own.
+//!
+//! In: orders to load, and models that nobody needs any more. Out: the loaded model, with its measured profile. The thread
+//! is started with its executor, so that it is pinned to no core, and parks while there is nothing to load.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use baton_core::{ModelId, Profile};
+use baton_topo::{Clock, EngineSpec, ModelSpec, Waker, read_model};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+
+use super::engines::LooseModel;
+use super::{Engine, EngineError, Engines, measure};
+
+/// Models on their way to be dropped, and the one to be loaded. One more is dropped where it is.
+const ERRANDS_MAX: usize = 8;
+
+/// What is to be loaded beside the jobs.
+#[derive(Clone, Debug)]
+pub struct LoadOrder {
+    /// The number that jobs will name it by.
+    pub model: ModelId,
+    /// What it is made from.
+    pub source: ModelSource,
+    /// Whether to measure ℓ(b), if the description can only guess it.
+    pub measure: bool,
+}
+
+/// What a model is made from.
+#[derive(Clone, Debug)]
+pub enum ModelSource {
+    /// The `[[model]]` table of a model that was added.
+    Table {
+        /// What the model is called.
+        name: String,
+        /// The table.
+        text: String,
+    },
+    /// A description that has been read.
+    Spec(Box<ModelSpec>),
+}
+
+/// A model that was loaded aside.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Its description, under the number of the [`LoadOrder`].
+    pub spec: ModelSpec,
+    /// Its ℓ(b), if it was measured.
+    pub profile: Option<Profile>,
+}
+
+/// A loaded model on its way to an executor's thread.
+pub(super) struct Prepared {
+    pub(super) spec: ModelSpec,
+    pub(super) model: LooseModel,
+}
+
+/// What the thread is to do.
+pub(super) enum Errand {
+    Load(Box<LoadOrder>),
+    /// Give a model's memory back, which may take a while.
+    Drop(LooseModel),
+}
+
+type Outcome = Result<(Loaded, LooseModel), EngineError>;
+
+/// The I/O thread's handle on the thread that loads.
+#[derive(Debug)]
+pub(super) struct Aside {
+    /// `None` only while dropping: closing the channel ends the thread.
+    errands: Option<Sender<Errand>>,
+    outcomes: Receiver<Outcome>,
+    thread: Option<JoinHandle<()>>,
+    is_loading: bool,
+    /// Loaded and not installed.
+    prepared: Option<Prepared>,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Prepared({})", self.spec.name)
+    }
+}
+
+impl Aside {
+    /// Starts the thread, and returns where models are sent to be dropped. `owner` is woken whenever a load has ended.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(super) fn start(
+        name: String,
+        clock: Clock,
+        seed: u64,
+        owner: Waker,
+    ) -> std::io::Result<(Self, Sender<Errand>)> {
+        let (errands, errands_in) = bounded(ERRANDS_MAX);
+        let (outcomes_out, outcomes) = bounded(1);
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            // Ends when nobody can send an errand any more.
+            for errand in errands_in {
+                match errand {
+                    Errand::Load(order) => {
+                        // The owner may be gone.
+                        let _ = outcomes_out.send(load(&order, clock, seed));
+                        owner.wake();
+                    }
+                    Errand::Drop(model) => drop(model),
+                }
+            }
+        })?;
+        let (kept, thread) = (Some(errands.clone()), Some(thread));
+        let aside = Self { errands: kept, outcomes, thread, is_loading: false, prepared: None };
+        Ok((aside, errands))
+    }
+
+    /// Begins to load.
+    pub(super) fn load(&mut self, order: LoadOrder) {
+        debug_assert!(!self.is_loading, "one model at a time");
+        self.discard();
+        self.is_loading = true;
+        if let Some(errands) = &self.errands {
+            // It has room for a load; that its thread has died is noticed by `poll`.
+            let _ = errands.try_send(Errand::Load(Box::new(order)));
+        }
+    }
+
+    /// How the loading went.
+    pub(super) fn poll(&mut self) -> Option<Result<Loaded, EngineError>> {
+        if !self.is_loading {
+            return None;
+        }
+        let outcome = match self.outcomes.try_recv() {
+            Ok(outcome) => outcome,
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => Err(died()),
+        };
+        self.is_loading = false;
+        Some(outcome.map(|(loaded, model)| {
+            self.prepared = Some(Prepared { spec: loaded.spec.clone(), model });
+            loaded
+        }))
+    }
+
+    /// The loaded model, which is the executor thread's from now on.
+    pub(super) fn take(&mut self) -> Option<Prepared> {
+        self.prepared.take()
+    }
+
+    /// Nobody needs the loaded model.
+    pub(super) fn discard(&mut self) {
+        if let (Some(prepared), Some(errands)) = (self.prepared.take(), &self.errands) {
+            drop_aside(errands, prepared.model);
+        }
+    }
+
+    /// Ends the thread once the executor's has ended. One that loads, which may take long, is left to itself.
+    pub(super) fn end(&mut self) {
+        drop(self.errands.take());
+        if !self.is_loading
+            && let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("a loading thread panicked");
+        }
+    }
+}
+
+/// Gives a model's memory back on the loading thread, or here if that has too much to do.
+pub(super) fn drop_aside(errands: &Sender<Errand>, model: LooseModel) {
+    // The other half is room for a load, also while two threads send at once.
+    if errands.len() < ERRANDS_MAX / 2 {
+        drop(errands.try_send(Errand::Drop(model)));
+    }
+}
+
+fn died() -> EngineError {
+    let (engine, problem) = ("loading", "its thread died".into());
+    EngineError::Library { engine, problem, fix: "see the log above, and restart this backend" }
+}
+
+fn load(order: &LoadOrder, clock: Clock, seed: u64) -> Outcome {
+    let mut engines = Engines::new(clock, seed);
+    let spec = order.describe()?;
+    let profile = load_measured(&mut engines, &spec, order.measure, clock)?;
+    let model = engines.take(spec.id).expect("loaded above");
+    Ok((Loaded { spec, profile }, model))
+}
+
+impl LoadOrder {
+    /// The model that is to be loaded. Reads the files that a table names.
+    ///
+    /// # Errors
+    /// A table does not describe the model.
+    pub fn describe(&self) -> Result<ModelSpec, EngineError> {
+        match &self.source {
+            ModelSource::Spec(spec) => Ok(ModelSpec { id: self.model, ..(**spec).clone() }),
+            ModelSource::Table { name, text } => described(name, text, self.model),
+        }
+    }
+}
+
+/// What a table and the files that it names describe.
+fn described(name: &str, text: &str, id: ModelId) -> Result<ModelSpec, EngineError> {
+    let refused = |problem| EngineError::Table { model: name.to_owned(), problem };
+    let table = read_model(text, Path::new(""), None).map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        refused(problems.join("; "))
+    })?;
+    if table.spec.name != name {
+        let other = table.spec.name;
+        return Err(refused(format!("its table is that of `{other}`; remove it and add it again")));
+    }
+    Ok(ModelSpec { id, ..table.spec })
+}
+
+/// Loads a model; with `wanted` measures it too, if its profile is a guess.
+pub(super) fn load_measured(
+    engines: &mut Engines,
+    spec: &ModelSpec,
+    wanted: bool,
+    clock: Clock,
+) -> Result<Option<Profile>, EngineError> {
+    engines.load(spec)?;
+    let is_guess = matches!(spec.engine, EngineSpec::Onnx { .. });
+    (wanted && is_guess).then(|| measure(engines, spec, clock)).transpose()
+}

@@ -1,0 +1,332 @@
+//! The models of this process: those that are loaded, the one that is being loaded, and those that wait for that. Pure.
+//!
+//! In: what the scheduler says of its models, and how loading goes. Out: which models are served, what is to be loaded
+//! next, and what nobody needs any more. A model without a table is that of our cluster file; a table decides over the
+//! file. Sizes and batch sizes must agree with the scheduler's, because memory and profiles are made from them.
+
+use std::collections::VecDeque;
+
+use baton_core::{ModelId, Profile};
+use baton_topo::ModelSpec;
+
+use crate::catalog::{Catalog, CatalogError, Described, MODELS_MAX, ServedModel};
+use crate::execute::{LoadOrder, Loaded, Measured, ModelSource};
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Models {
+    /// The cluster file's.
+    file: Vec<ModelSpec>,
+    /// Every executor holds these.
+    held: Vec<Held>,
+    /// To be loaded, in this order.
+    waiting: VecDeque<Described>,
+    loading: Option<Loading>,
+    /// Held by the executors, to be removed; they do not know yet.
+    unwanted: Vec<ModelId>,
+    /// The executors know.
+    removing: Vec<ModelId>,
+}
+
+/// A model that is loaded.
+#[derive(Debug)]
+struct Held {
+    spec: ModelSpec,
+    /// What it was made from; `None`: the cluster file.
+    table: Option<String>,
+    /// Its measured ℓ(b).
+    profile: Option<Profile>,
+}
+
+/// The model that is being loaded.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    pub(crate) step: Step,
+    /// This process's number of it.
+    local: ModelId,
+    model: Described,
+    interest: Interest,
+    /// From the first executor on.
+    loaded: Option<Loaded>,
+}
+
+/// Who wants to know how loading went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Interest {
+    /// The scheduler.
+    Scheduler,
+    /// Nobody: the scheduler is lost. Its successor may want the model.
+    None,
+    /// The model was removed before it was there.
+    Removed,
+}
+
+/// How far loading has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// This GPU slot's executor loads it aside; those before have.
+    Aside(usize),
+    /// Batch slots get room for its batches.
+    Room,
+    /// The executors take it in.
+    Installing,
+}
+
+impl Loading {
+    /// What the next executor is to load. The first one measures.
+    fn order(&self, file: &[ModelSpec]) -> LoadOrder {
+        let Described { name, table, .. } = &self.model;
+        let source = match (&self.loaded, table) {
+            (Some(loaded), _) => ModelSource::Spec(Box::new(loaded.spec.clone())),
+            (None, Some(text)) => ModelSource::Table { name: name.clone(), text: text.clone() },
+            (None, None) => {
+                let spec = file.iter().find(|spec| spec.name == *name);
+                ModelSource::Spec(Box::new(spec.expect("checked when it was described").clone()))
+            }
+        };
+        LoadOrder { model: self.local, source, measure: self.loaded.is_none() }
+    }
+
+    /// Its number here.
+    pub(crate) fn local(&self) -> ModelId {
+        self.local
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.model.name
+    }
+
+    /// What was loaded; `None` before the first executor has it.
+    pub(crate) fn spec(&self) -> Option<&ModelSpec> {
+        self.loaded.as_ref().map(|loaded| &loaded.spec)
+    }
+
+    /// The scheduler's id, if it is to be told.
+    pub(crate) fn awaited_as(&self) -> Option<u32> {
+        (self.interest == Interest::Scheduler).then(|| self.model.id())
+    }
+
+    /// Nobody needs it any more.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.interest == Interest::Removed
+    }
+
+    /// Whether this is what the scheduler describes.
+    fn is(&self, other: &Described) -> bool {
+        let same = (&self.model.name, &self.model.table) == (&other.name, &other.table);
+        same && self.spec().is_none_or(|spec| other.difference(spec).is_none())
+    }
+}
+
+impl Models {
+    /// The executors have loaded the models of the cluster file.
+    pub(crate) fn new(file: Vec<ModelSpec>, mut measured: Measured) -> Self {
+        let mut profile_of = |id| {
+            let at = measured.iter().position(|(model, _)| *model == id)?;
+            Some(measured.swap_remove(at).1)
+        };
+        let hold = |spec: &ModelSpec| {
+            let profile = profile_of(spec.id);
+            Held { spec: spec.clone(), table: None, profile }
+        };
+        let held = file.iter().map(hold).collect();
+        let (waiting, unwanted, removing) = (VecDeque::new(), Vec::new(), Vec::new());
+        Self { file, held, waiting, loading: None, unwanted, removing }
+    }
+
+    /// The measured ℓ(b) of a model that is loaded.
+    pub(crate) fn profile(&self, local: ModelId) -> Option<&Profile> {
+        self.held.iter().find(|held| held.spec.id == local)?.profile.as_ref()
+    }
+
+    /// The catalogue is complete: serves what is loaded, and lets the rest wait to be loaded. What was added and is not
+    /// wanted again goes.
+    ///
+    /// # Errors
+    /// A model is unknown here, or described differently.
+    pub(crate) fn meet(
+        &mut self,
+        described: Vec<Described>,
+        catalog: &mut Catalog,
+    ) -> Result<(), CatalogError> {
+        self.lose_scheduler();
+        for model in described {
+            self.add(model, catalog)?;
+        }
+        let served: Vec<ModelId> = catalog.models().map(|model| model.local).collect();
+        self.release(|held| held.table.is_some() && !served.contains(&held.spec.id));
+        if let Some(loading) = &mut self.loading
+            && loading.interest == Interest::None
+        {
+            loading.interest = Interest::Removed;
+        }
+        Ok(())
+    }
+
+    /// A model of our sub-cluster: serves it if it is loaded, or lets it wait to be loaded.
+    ///
+    /// # Errors
+    /// It is unknown here, or described differently; or there are too many.
+    pub(crate) fn add(
+        &mut self,
+        model: Described,
+        catalog: &mut Catalog,
+    ) -> Result<(), CatalogError> {
+        if self.is_known(model.id(), catalog) {
+            return Err(CatalogError::Malformed("a model is listed twice"));
+        }
+        if model.table.is_none() {
+            self.check_file(&model)?;
+        }
+        if let Some(held) = self.held.iter().find(|held| held.is(&model)) {
+            return catalog.serve(ServedModel::new(model.id(), &held.spec));
+        }
+        // The table decides.
+        self.release(|held| held.table.is_none() && held.spec.name == model.name);
+        match &mut self.loading {
+            Some(loading) if !loading.is_removed() && loading.is(&model) => {
+                (loading.model, loading.interest) = (model, Interest::Scheduler);
+            }
+            _ if self.waiting.len() >= MODELS_MAX => {
+                return Err(CatalogError::Malformed("too many models are to be loaded"));
+            }
+            _ => self.waiting.push_back(model),
+        }
+        Ok(())
+    }
+
+    /// The scheduler has removed a model: it is not served any more, or not loaded at all.
+    pub(crate) fn remove(&mut self, id: u32, catalog: &mut Catalog) {
+        if let Some(served) = catalog.remove(id) {
+            return self.release(|held| held.spec.id == served.local);
+        }
+        self.waiting.retain(|model| model.id() != id);
+        if let Some(loading) = &mut self.loading
+            && loading.awaited_as() == Some(id)
+        {
+            loading.interest = Interest::Removed;
+        }
+    }
+
+    /// The scheduler is lost: what is loaded stays, and nobody waits for more.
+    pub(crate) fn lose_scheduler(&mut self) {
+        self.waiting.clear();
+        if let Some(loading) = &mut self.loading
+            && loading.interest == Interest::Scheduler
+        {
+            loading.interest = Interest::None;
+        }
+    }
+
+    /// Begins to load the next model, if none is being loaded: the first executor's order.
+    pub(crate) fn load_next(&mut self) -> Option<LoadOrder> {
+        if self.loading.is_some() {
+            return None;
+        }
+        let (model, interest) = (self.waiting.pop_front()?, Interest::Scheduler);
+        let local = self.free_number();
+        let loading = Loading { step: Step::Aside(0), local, model, interest, loaded: None };
+        let order = loading.order(&self.file);
+        self.loading = Some(loading);
+        Some(order)
+    }
+
+    /// The order of the next executor.
+    pub(crate) fn next_order(&self) -> Option<LoadOrder> {
+        self.loading.as_ref().map(|loading| loading.order(&self.file))
+    }
+
+    /// The model that is being loaded.
+    pub(crate) fn loading(&mut self) -> Option<&mut Loading> {
+        self.loading.as_mut()
+    }
+
+    /// The first executor has loaded it.
+    ///
+    /// # Errors
+    /// It is not what the scheduler describes.
+    pub(crate) fn first_has(&mut self, loaded: Loaded) -> Result<(), String> {
+        let Some(loading) = &mut self.loading else { return Ok(()) };
+        let awaited = loading.interest == Interest::Scheduler;
+        let difference = loading.model.difference(&loaded.spec).filter(|_| awaited);
+        loading.loaded = Some(loaded);
+        let Some((what, theirs, ours)) = difference else { return Ok(()) };
+        Err(format!(
+            "{what} is {theirs} at the scheduler and {ours} here; copy the model's file to every host, remove the model and \
+             add it again"
+        ))
+    }
+
+    /// It could not be loaded.
+    pub(crate) fn give_up(&mut self) -> Option<Loading> {
+        self.loading.take()
+    }
+
+    /// Every executor holds it, and every batch slot has room. Returns it with the scheduler's id if that waits for it.
+    pub(crate) fn hold(&mut self) -> Option<ServedModel> {
+        let Loading { local, model, interest, loaded, .. } = self.loading.take()?;
+        let Loaded { spec, profile } = loaded?;
+        let served = ServedModel::new(model.id(), &spec);
+        match interest {
+            Interest::Removed => self.unwanted.push(local),
+            _ => self.held.push(Held { spec, table: model.table, profile }),
+        }
+        (interest == Interest::Scheduler).then_some(served)
+    }
+
+    /// Models that the executors are to forget, each once. Their numbers are taken until
+    /// [`Models::forget`].
+    pub(crate) fn take_unwanted(&mut self) -> Vec<ModelId> {
+        let unwanted = std::mem::take(&mut self.unwanted);
+        self.removing.extend(&unwanted);
+        unwanted
+    }
+
+    /// Frees the numbers of models that no executor knows any more.
+    pub(crate) fn forget(&mut self, is_known: impl Fn(ModelId) -> bool) {
+        self.removing.retain(|&model| is_known(model));
+    }
+
+    /// These are not needed any more.
+    fn release(&mut self, is_unwanted: impl Fn(&Held) -> bool) {
+        let unwanted = &mut self.unwanted;
+        self.held.retain(|held| {
+            let goes = is_unwanted(held);
+            unwanted.extend(goes.then_some(held.spec.id));
+            !goes
+        });
+    }
+
+    fn is_known(&self, id: u32, catalog: &Catalog) -> bool {
+        catalog.model(id).is_some()
+            || self.waiting.iter().any(|model| model.id() == id)
+            || self.loading.as_ref().and_then(Loading::awaited_as) == Some(id)
+    }
+
+    /// A model without a table is that of our cluster file.
+    fn check_file(&self, model: &Described) -> Result<(), CatalogError> {
+        let spec = self.file.iter().find(|spec| spec.name == model.name);
+        let spec = spec.ok_or_else(|| CatalogError::UnknownModel(model.name.clone()))?;
+        let Some((what, theirs, ours)) = model.difference(spec) else { return Ok(()) };
+        Err(CatalogError::Mismatch { model: model.name.clone(), what, theirs, ours })
+    }
+
+    /// The smallest number that means no model to any executor.
+    fn free_number(&self) -> ModelId {
+        let held = self.held.iter().map(|held| held.spec.id);
+        let mut taken: Vec<ModelId> =
+            held.chain(self.unwanted.iter().chain(&self.removing).copied()).collect();
+        taken.sort_unstable();
+        let free = (0..).map(ModelId).zip(&taken).find(|(free, taken)| free != *taken);
+        free.map_or(ModelId(taken.len() as u32), |(free, _)| free)
+    }
+}
+
+impl Held {
+    /// Whether this is what the scheduler describes.
+    fn is(&self, model: &Described) -> bool {
+        let same = (&self.spec.name, &self.table) == (&model.name, &model.table);
+        same && model.difference(&self.spec).is_none()
+    }
+}

@@ -1,0 +1,157 @@
+//! Models that come and go while the backend serves: the steps from an order to the scheduler's answer.
+//!
+//! One executor after the other loads the model aside. Then every batch slot gets room for it, each when it is free, and
+//! every executor takes the model in between two jobs. Only then do actions find it. Nothing here waits for anything.
+
+use baton_core::Nanos;
+use baton_rdma::Transport;
+
+use super::Worker;
+use crate::config::{BATCH_MEMORY_MAX, ConfigError};
+use crate::error::BackendError;
+use crate::execute::{EngineError, Executor, Loaded};
+use crate::gpu::Gpu;
+use crate::memory::Room;
+use crate::models::Step;
+
+impl<T: Transport, E: Executor> Worker<T, E> {
+    /// Takes the next step of what is to be loaded or removed. Returns how much there was to do.
+    pub(super) fn tend_models(&mut self, now: Nanos) -> usize {
+        let removed = self.remove_unwanted();
+        let is_member = self.join.is_member();
+        if is_member && let Some(order) = self.models.load_next() {
+            self.gpus[0].executor.load_aside(order);
+            return removed + 1;
+        }
+        let Some(loading) = self.models.loading() else { return removed };
+        if loading.awaited_as().is_some() && !is_member {
+            return removed;
+        }
+        removed
+            + match loading.step {
+                Step::Aside(gpu) => self.follow_aside(gpu, now),
+                Step::Room => self.make_room(now),
+                Step::Installing => self.follow_installing(now),
+            }
+    }
+
+    fn remove_unwanted(&mut self) -> usize {
+        let unwanted = self.models.take_unwanted();
+        for &model in &unwanted {
+            self.counters.models_removed += 1;
+            self.gpus.iter_mut().for_each(|gpu| gpu.remove(model));
+        }
+        let gpus = &self.gpus;
+        self.models.forget(|model| gpus.iter().any(|gpu| gpu.is_removing(model)));
+        unwanted.len()
+    }
+
+    /// An executor loads the model; when it has, the next one does.
+    fn follow_aside(&mut self, gpu: usize, now: Nanos) -> usize {
+        let Some(outcome) = self.gpus[gpu].executor.poll_loaded() else { return 0 };
+        if let Err(why) = self.loaded_by(gpu, outcome) {
+            self.give_up(&why, now);
+        }
+        1
+    }
+
+    fn loaded_by(
+        &mut self,
+        gpu: usize,
+        outcome: Result<Loaded, EngineError>,
+    ) -> Result<(), String> {
+        let loaded = outcome.map_err(|error| error.to_string())?;
+        if gpu == 0 {
+            self.models.first_has(loaded)?;
+            self.check_room()?;
+        }
+        let Some(loading) = self.models.loading() else { return Ok(()) };
+        if loading.is_removed() {
+            return Err(String::from("it was removed"));
+        }
+        if gpu + 1 == self.gpus.len() {
+            loading.step = Step::Room;
+            return Ok(());
+        }
+        loading.step = Step::Aside(gpu + 1);
+        if let Some(order) = self.models.next_order() {
+            self.gpus[gpu + 1].executor.load_aside(order);
+        }
+        Ok(())
+    }
+
+    /// Whether the batch slots may become as large as the model wants them.
+    fn check_room(&mut self) -> Result<(), String> {
+        let Some(loading) = self.models.loading() else { return Ok(()) };
+        let Some(room) = loading.spec().map(Room::of) else { return Ok(()) };
+        let each = self.gpus.iter().map(|gpu| gpu.bytes_with(room));
+        let bytes = each.fold(0, usize::saturating_add);
+        if bytes <= BATCH_MEMORY_MAX {
+            return Ok(());
+        }
+        let (backend, model) = (self.config.name.clone(), loading.name().to_owned());
+        Err(ConfigError::Memory { backend, model, gib: bytes >> 30 }.to_string())
+    }
+
+    /// Makes room in one free batch slot, so that no pass takes long; once all have it, the executors take the model in.
+    fn make_room(&mut self, now: Nanos) -> usize {
+        let Some(loading) = self.models.loading() else { return 0 };
+        if loading.is_removed() {
+            self.give_up("it was removed", now);
+            return 1;
+        }
+        let Some(room) = loading.spec().map(Room::of) else { return 0 };
+        if self.gpus.iter().all(|gpu| gpu.has_room(room)) {
+            let local = loading.local();
+            loading.step = Step::Installing;
+            self.admission.reserve(room.rows);
+            self.gpus.iter_mut().for_each(|gpu| gpu.install(local));
+            return 1;
+        }
+        let transport = &mut self.transport;
+        let mut grown = self.gpus.iter_mut().map(|gpu| gpu.grow(room, transport));
+        match grown.find(|grown| *grown != Ok(false)) {
+            None => 0,
+            Some(Ok(_)) => 1,
+            Some(Err(why)) => {
+                self.give_up(&why, now);
+                1
+            }
+        }
+    }
+
+    /// Once every executor has the model, it is served.
+    fn follow_installing(&mut self, now: Nanos) -> usize {
+        let Some(local) = self.models.loading().map(|loading| loading.local()) else { return 0 };
+        if !self.gpus.iter().all(|gpu: &Gpu<E>| gpu.holds(local)) {
+            return 0;
+        }
+        if let Some(served) = self.models.hold() {
+            self.counters.models_added += 1;
+            tracing::info!(model = served.id.0, "a model was added");
+            let profile = self.models.profile(local);
+            let told = self.join.tell_loaded(served.id.0, profile, &mut self.transport);
+            let served = self.join.catalog_mut().serve(served).map_err(BackendError::from);
+            if let Err(error) = served.and(told) {
+                self.fail(error, now);
+            }
+        }
+        1
+    }
+
+    /// The model cannot be loaded, or is not needed any more: everything else goes on.
+    fn give_up(&mut self, why: &str, now: Nanos) {
+        self.gpus.iter_mut().for_each(|gpu| gpu.executor.discard());
+        let Some(loading) = self.models.give_up() else { return };
+        let Some(id) = loading.awaited_as() else { return };
+        self.counters.model_load_failures += 1;
+        let why = match why.contains(&format!("model `{}`", loading.name())) {
+            true => why.to_owned(),
+            false => format!("model `{}`: {why}", loading.name()),
+        };
+        tracing::error!(why, "a model could not be added");
+        if let Err(error) = self.join.tell_failed(id, &why, &mut self.transport) {
+            self.fail(error, now);
+        }
+    }
+}
