@@ -94,6 +94,11 @@ impl ClientConfig {
         self
     }
 
+    /// True if memory is to be reserved for the model of this name.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.models.is_empty() || self.models.iter().any(|wanted| wanted == name)
+    }
+
     /// How many tasks of one model can be outstanding, counting inputs being filled and replies
     /// not dropped yet. Memory is slots × (input + output) bytes per model. Default 128.
     pub fn slots_per_model(mut self, slots: u32) -> Self {

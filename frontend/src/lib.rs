@@ -87,6 +87,7 @@ mod input;
 pub mod io;
 mod model;
 mod outcome;
+mod served;
 mod session;
 mod ticket;
 
