@@ -88,7 +88,8 @@ impl ClientConfig {
         }
     }
 
-    /// The models to reserve memory for, by name. Without this call: all of the catalogue.
+    /// The models to reserve memory for, by name. Without this call: all of the catalogue, also those that are
+    /// added while the client is connected.
     pub fn models<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.models = names.into_iter().map(Into::into).collect();
         self

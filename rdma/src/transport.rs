@@ -255,7 +255,7 @@ impl TransportCounters {
 
     /// Counts memory out again.
     pub(crate) fn remove_memory(&mut self, (bytes, huge_bytes): (u64, u64)) {
-        self.memory_bytes -= bytes;
-        self.memory_huge_bytes -= huge_bytes;
+        self.memory_bytes = self.memory_bytes.saturating_sub(bytes);
+        self.memory_huge_bytes = self.memory_huge_bytes.saturating_sub(huge_bytes);
     }
 }
