@@ -106,19 +106,19 @@ impl<T: Transport> Io<T> {
     /// Not this time. A scheduler that does not understand this client will never do.
     #[cold]
     pub(super) fn on_rejoin_failed(&mut self, now: Nanos, error: &ConnectError) {
-        tracing::debug!(%error, "the scheduler is not back yet");
-        self.let_go(&error.to_string());
-        let changed = matches!(
-            error,
-            ConnectError::Refused { code: Some(RefuseCode::Version | RefuseCode::BadRequest), .. }
-        );
-        match changed {
-            true => self.give_up_on_scheduler(error.to_string()),
-            false => {
-                let pause = self.backoff.pause();
-                self.pause(now, pause);
-            }
+        let code = if let ConnectError::Refused { code, .. } = error { *code } else { None };
+        if code == Some(RefuseCode::Version) {
+            return self.give_up_on_scheduler(error.to_string());
         }
+        if code == Some(RefuseCode::BadRequest) {
+            // A model may have been removed since the catalogue came; the next one tells.
+            tracing::warn!(%error, "the scheduler refuses this client's slabs; retrying");
+        } else {
+            tracing::debug!(%error, "the scheduler is not back yet");
+        }
+        self.let_go(&error.to_string());
+        let pause = self.backoff.pause();
+        self.pause(now, pause);
     }
 
     pub(super) fn give_up_on_scheduler(&mut self, detail: String) {

@@ -1,11 +1,11 @@
 //! The scheduler that a client joins again has other models, or calls them otherwise.
 
 use baton_core::{FailReason, Nanos};
-use baton_rdma::wire::{ModelDesc, Role};
+use baton_rdma::wire::{ModelDesc, RefuseCode, Role};
 
 use super::rejoining::{LONG, NUMBER, submits};
 use super::world::*;
-use crate::{Client, Outcome};
+use crate::{Client, Loss, Outcome};
 
 /// A scheduler with these models takes the client in; the slabs it is told of.
 fn take_back(world: &mut World, models: &[(ModelDesc, &str)]) -> Vec<(u32, u32)> {
@@ -122,6 +122,19 @@ fn a_slab_whose_scheduler_was_lost_before_it_was_known_goes_with_the_next_join()
     assert!(client.model("gamma").is_ok());
     world.slab_known(NUMBER, 2 * SLOTS);
     assert_eq!(client.counters().unexpected, 1, "it was known by the join");
+}
+
+/// The scheduler may have removed it after it sent the catalogue.
+#[test]
+fn a_slab_that_is_refused_is_matched_with_the_next_catalogue() {
+    let (mut world, client) = World::open();
+    world.lose_scheduler();
+    world.await_client();
+    world.announce();
+    world.end_scheduler(RefuseCode::BadRequest);
+    assert!(matches!(client.loss(), Some(Loss::Closed { .. })), "{:?}", client.loss());
+    take_back(&mut world, &[(model_desc(1), "beta")]);
+    assert_eq!((client.loss(), names(&client)), (None, vec!["beta".into()]));
 }
 
 /// Changes that come while the client is being let in count like those that come afterwards.
