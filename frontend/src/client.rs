@@ -16,7 +16,8 @@ use crate::counters::Counters;
 use crate::error::{ConnectError, LeaveError, Loss, UnknownModel};
 use crate::io::Io;
 use crate::model::ModelHandle;
-use crate::session::{Model, Session};
+use crate::served::{Model, ModelOwner};
+use crate::session::Session;
 
 /// A joined frontend. Clones are the same client; any thread may use them.
 ///
@@ -76,25 +77,27 @@ impl Client {
         joining.wait()
     }
 
-    /// The handle of a model.
+    /// The handle of a model. A model that is added while the client is connected can be had as soon as every
+    /// backend can read its inputs; one that was removed cannot be had any more.
     ///
     /// # Errors
     /// No model has that name; the error lists the models there are.
     pub fn model(&self, name: &str) -> Result<ModelHandle, UnknownModel> {
-        let models = &self.owner.session.models;
-        match models.binary_search_by(|model| (*model.name).cmp(name)) {
-            Ok(at) => Ok(ModelHandle::new(Arc::clone(&self.owner), at as u32)),
-            Err(_) => {
-                self.owner.session.counters.unknown_model.add(1);
-                Err(unknown(name, models))
-            }
-        }
+        let session = &self.owner.session;
+        let Some(model) = session.model(name) else {
+            session.counters.unknown_model.add(1);
+            return Err(unknown(name, session.usable().iter().map(|model| &*model.name)));
+        };
+        Ok(self.handle(model))
     }
 
-    /// Every model of this client, by name.
+    /// Every model that this client can use now, by name.
     pub fn models(&self) -> Vec<ModelHandle> {
-        let count = self.owner.session.models.len() as u32;
-        (0..count).map(|at| ModelHandle::new(Arc::clone(&self.owner), at)).collect()
+        self.owner.session.usable().into_iter().map(|model| self.handle(model)).collect()
+    }
+
+    fn handle(&self, model: Arc<Model>) -> ModelHandle {
+        ModelHandle::new(ModelOwner { owner: Arc::clone(&self.owner), model })
     }
 
     /// Why the scheduler is lost, while it is. The client reconnects by itself and then submits the
@@ -110,7 +113,7 @@ impl Client {
 
     /// Input slots that are not free: being filled, in flight, or held by a ticket or a reply.
     pub fn slots_in_use(&self) -> u32 {
-        self.owner.session.slabs.in_use()
+        self.owner.session.slots_in_use()
     }
 
     /// Leaves in order: refuses new submits, waits for outstanding tasks (at most
@@ -140,7 +143,6 @@ impl Drop for Owner {
     }
 }
 
-pub(crate) fn unknown(name: &str, models: &[Model]) -> UnknownModel {
-    let known = models.iter().map(|model| model.name.to_string()).collect();
-    UnknownModel { name: name.to_owned(), known }
+pub(crate) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> UnknownModel {
+    UnknownModel { name: name.to_owned(), known: known.map(str::to_owned).collect() }
 }

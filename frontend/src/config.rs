@@ -88,10 +88,16 @@ impl ClientConfig {
         }
     }
 
-    /// The models to reserve memory for, by name. Without this call: all of the catalogue.
+    /// The models to reserve memory for, by name. Without this call: all of the catalogue, also those that are
+    /// added while the client is connected.
     pub fn models<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.models = names.into_iter().map(Into::into).collect();
         self
+    }
+
+    /// True if memory is to be reserved for the model of this name.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.models.is_empty() || self.models.iter().any(|wanted| wanted == name)
     }
 
     /// How many tasks of one model can be outstanding, counting inputs being filled and replies

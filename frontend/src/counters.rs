@@ -62,6 +62,14 @@ counters! {
     slab_exhausted,
     /// Model names that are not in the catalogue.
     unknown_model,
+    /// Inputs and submits refused because their model was removed.
+    model_removed,
+    /// Models that were added while this client was connected, and that it can use.
+    models_added,
+    /// Models of this client that were removed.
+    models_removed,
+    /// Models that were added and cannot be used, because there was no memory for their slabs.
+    models_unreserved,
     /// Inputs refused for their size.
     wrong_size,
     /// Submits refused because the deadline had passed.

@@ -208,6 +208,14 @@ pub enum InputError {
         /// What was given.
         got: usize,
     },
+    /// The model was removed from the cluster.
+    #[error(
+        "{model} was removed: drop this handle, and ask for a model that Client::models() lists"
+    )]
+    ModelRemoved {
+        /// The model.
+        model: Arc<str>,
+    },
     /// The tensors given are not one input of the model.
     #[error("these tensors are no input of {model}: {problem}")]
     Tensors {
@@ -241,6 +249,11 @@ pub enum SubmitReason {
     /// [`crate::Client::leave`] was called.
     #[error("this client has left: connect a new one")]
     ClientClosed,
+    /// The model was removed from the cluster.
+    #[error(
+        "the model was removed: drop the input, and submit to a model that Client::models() lists"
+    )]
+    ModelRemoved,
 }
 
 /// What took the scheduler away from this client.
@@ -260,8 +273,7 @@ pub enum Loss {
         /// The bound, `member_timeout`.
         timeout_ms: u64,
     },
-    /// A scheduler is back, but its models differ from those of this client. The client no longer
-    /// reconnects.
+    /// A scheduler is back, but it has none of this client's models. The client no longer reconnects.
     #[error("the scheduler that came back is another one: {detail}; connect a new client")]
     Changed {
         /// What is different.

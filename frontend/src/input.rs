@@ -8,9 +8,9 @@ use std::time::Duration;
 use baton_core::{CostHint, Nanos};
 use baton_rdma::InputMut;
 
-use crate::client::Owner;
 use crate::config::nanos;
 use crate::error::{SubmitError, SubmitReason};
+use crate::served::ModelOwner;
 use crate::ticket::Ticket;
 
 /// By when the answer must be there, counted from the submit.
@@ -32,15 +32,14 @@ impl Deadline {
 /// A slot's input, exclusively the caller's: write into it as into any `[u8]`. Dropped unsubmitted,
 /// the slot is free again.
 pub struct Input {
-    owner: Arc<Owner>,
-    model: u32,
+    of: Arc<ModelOwner>,
     slot: InputMut,
     cost: CostHint,
 }
 
 impl Input {
-    pub(crate) fn new(owner: Arc<Owner>, model: u32, slot: InputMut) -> Self {
-        Self { owner, model, slot, cost: CostHint::NONE }
+    pub(crate) fn new(of: Arc<ModelOwner>, slot: InputMut) -> Self {
+        Self { of, slot, cost: CostHint::NONE }
     }
 
     /// The input is the first `len` bytes of the slot; more than there are is all of them. For models whose inputs differ
@@ -62,7 +61,7 @@ impl Input {
     /// # Errors
     /// [`SubmitReason`]; the error gives the input back.
     pub fn submit(self, deadline: Deadline) -> Result<Ticket, SubmitError> {
-        let now = self.owner.session.clock.now();
+        let now = self.of.session().clock.now();
         self.submit_at(now, deadline)
     }
 
@@ -72,26 +71,28 @@ impl Input {
     /// # Errors
     /// As [`Input::submit`].
     pub fn submit_at(self, now: Nanos, deadline: Deadline) -> Result<Ticket, SubmitError> {
-        let session = &self.owner.session;
+        let (session, model) = (self.of.session(), &*self.of.model);
         let span = match deadline {
-            Deadline::Slo => session.models[self.model as usize].slo,
+            Deadline::Slo => model.slo(),
             Deadline::Within(span) => nanos(span),
         };
         let passed = (span == Nanos::ZERO).then_some(SubmitReason::DeadlinePassed);
-        if let Some(reason) = passed.or_else(|| session.refusal()) {
+        let removed = || model.is_removed().then_some(SubmitReason::ModelRemoved);
+        if let Some(reason) = passed.or_else(|| session.refusal()).or_else(removed) {
             return Err(self.refuse(reason));
         }
-        let task = session.submit(self.slot, self.model, self.cost, now, now + span);
-        Ok(Ticket::new(self.owner, task, now, now + span))
+        let task = session.submit(model, self.slot, self.cost, now, now + span);
+        Ok(Ticket::new(self.of, task, now, now + span))
     }
 
     #[cold]
     fn refuse(self, reason: SubmitReason) -> SubmitError {
-        let counters = &self.owner.session.counters;
+        let counters = &self.of.session().counters;
         match reason {
             SubmitReason::DeadlinePassed => counters.deadline_passed.add(1),
             SubmitReason::SchedulerLost => counters.scheduler_lost.add(1),
             SubmitReason::ClientClosed => counters.client_closed.add(1),
+            SubmitReason::ModelRemoved => counters.model_removed.add(1),
         }
         SubmitError { input: self, reason }
     }
@@ -112,7 +113,7 @@ impl DerefMut for Input {
 
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let model = &self.owner.session.models[self.model as usize].name;
+        let model = &self.of.model.name;
         f.debug_struct("Input").field("model", model).field("bytes", &self.slot.len()).finish()
     }
 }

@@ -47,25 +47,33 @@
 //! | `Dropped(QueueFull)` | the model's queue, or the send queue to its ModelThread, is full | shed load |
 //! | `Dropped(Cancelled)` | [`Ticket::cancel`], a dropped ticket, or [`Client::leave`] cancelled it | |
 //! | `Dropped(NoBackend)` | no backend serves the model now | start one |
+//! | `Dropped(ModelRemoved)` | an operator had removed the model when the scheduler got the task | submit to another model |
 //! | `Failed(BackendLost)` | its backend died and there was no time for another | retry if it still matters |
 //! | `Failed(FetchTimeout`, `FetchFailed)` | the backend could not pull the input in time | check the network |
 //! | `Failed(Engine)` | the engine reported an error, or its answer has a wrong size | look at the backend's log |
 //! | `Failed(SchedulerLost)` | the scheduler was lost and did not return in time, and no backend answered | retry if it still matters |
 //! | `Failed(LeaseExpired)` | no outcome by the deadline and the grace | retry if it still matters |
+//! | `Failed(UnknownModel)` | the scheduler was lost, and the next one does not have the model as it was | submit to another model |
 //! | `Failed(StaleGeneration)` | this ticket's outcome was taken before | a mistake in the program |
 //!
 //! Both come with an [`EndRecord`]: when the task was submitted and due, when it ended, and which process ended it.
 //! [`Outcome::explain`] puts it into words.
 //!
-//! `Failed(WrongSize)`, `Failed(UnknownModel)`, `Dropped(FrontendLost)`, and a first
-//! `Failed(StaleGeneration)` mean that client and scheduler disagree about memory, models or
-//! membership: bugs worth reporting.
+//! `Failed(WrongSize)`, `Dropped(FrontendLost)`, and a first `Failed(StaleGeneration)` mean that client
+//! and scheduler disagree about memory or membership: bugs worth reporting.
 //!
 //! # Threads
 //!
 //! A client runs one I/O thread. [`Client`] and [`ModelHandle`] may be cloned and used from any
 //! thread; [`Input`], [`Ticket`] and [`Reply`] may be sent to any thread. A [`Ticket`] is a future
 //! too, for any executor. Submitting takes no lock that another task's submit could hold.
+//!
+//! # Models that come and go
+//!
+//! Models may be added to a cluster and removed from it while clients are connected. A client that was connected
+//! without [`ClientConfig::models`] reserves memory for every new model; others for those that they name.
+//! [`Client::model`] has a new model as soon as every backend can read its inputs. Handles of a removed model
+//! give no inputs any more ([`InputError::ModelRemoved`]); outstanding tasks have their outcomes as ever.
 //!
 //! # Ownership and the end
 //!
@@ -88,6 +96,7 @@ pub mod io;
 mod model;
 mod operator;
 mod outcome;
+mod served;
 mod session;
 mod ticket;
 

@@ -7,22 +7,23 @@ use std::time::Duration;
 use baton_core::Nanos;
 use baton_topo::signature::{RowError, TensorRef, TensorSpec};
 
-use crate::client::Owner;
 use crate::error::InputError;
 use crate::input::Input;
-use crate::session::Model;
+use crate::served::{Model, ModelOwner};
 
 /// One model of a client. Cheap to clone; any thread may use it.
+///
+/// A model may be removed while the client is connected. Its handles stay handles of the removed model, also
+/// if one of the same name is added later; ask [`crate::Client::model`] for that one. Drop the handles of a
+/// removed model: they keep its memory.
 #[derive(Clone)]
 pub struct ModelHandle {
-    owner: Arc<Owner>,
-    /// Position in the session's models.
-    at: u32,
+    of: Arc<ModelOwner>,
 }
 
 impl ModelHandle {
-    pub(crate) fn new(owner: Arc<Owner>, at: u32) -> Self {
-        Self { owner, at }
+    pub(crate) fn new(of: ModelOwner) -> Self {
+        Self { of: Arc::new(of) }
     }
 
     /// Its name in the cluster file.
@@ -30,9 +31,9 @@ impl ModelHandle {
         &self.model().name
     }
 
-    /// Its latency objective: the deadline of [`crate::Deadline::Slo`].
+    /// Its latency objective: the deadline of [`crate::Deadline::Slo`]. An operator may change it.
     pub fn slo(&self) -> Duration {
-        Duration::from_nanos(self.model().slo.0)
+        Duration::from_nanos(self.model().slo().0)
     }
 
     /// The tensors that it takes. An emulated model takes bytes.
@@ -60,18 +61,30 @@ impl ModelHandle {
     ///
     /// # Errors
     /// [`InputError::SlabExhausted`]: the bound on outstanding tasks is met. This is the only
-    /// back-pressure there is; wait for a ticket, or shed load.
+    /// back-pressure there is; wait for a ticket, or shed load. [`InputError::ModelRemoved`]: the model is
+    /// served no more.
     pub fn input(&self) -> Result<Input, InputError> {
-        let session = &self.owner.session;
-        match session.slabs.acquire(self.model().id) {
-            Ok(slot) => Ok(Input::new(Arc::clone(&self.owner), self.at, slot)),
-            // Never an unknown model: the slabs were made from the session's models.
-            Err(_) => {
-                session.counters.slab_exhausted.add(1);
-                let (model, slots) = (Arc::clone(&self.model().name), session.slots_per_model);
-                Err(InputError::SlabExhausted { model, slots })
-            }
+        let acquired = if self.is_removed() { None } else { self.model().acquire().ok() };
+        let slot = acquired.ok_or_else(|| self.refuse())?;
+        Ok(Input::new(Arc::clone(&self.of), slot))
+    }
+
+    /// True once the model was removed from the cluster: its handles give no inputs any more. Tasks that were
+    /// submitted before have their outcomes as ever.
+    pub fn is_removed(&self) -> bool {
+        self.model().is_removed()
+    }
+
+    /// Why there is no input. A removed model has no free slot, so it is asked last.
+    #[cold]
+    fn refuse(&self) -> InputError {
+        let (session, model) = (self.of.session(), Arc::clone(&self.model().name));
+        if self.is_removed() {
+            session.counters.model_removed.add(1);
+            return InputError::ModelRemoved { model };
         }
+        session.counters.slab_exhausted.add(1);
+        InputError::SlabExhausted { model, slots: session.slots_per_model }
     }
 
     /// An input holding a copy of `bytes`, which are a row.
@@ -81,7 +94,7 @@ impl ModelHandle {
     pub fn input_from(&self, bytes: &[u8]) -> Result<Input, InputError> {
         let (expected, got) = (self.input_bytes(), bytes.len());
         if !self.model().signature.input.allows(got) {
-            self.owner.session.counters.wrong_size.add(1);
+            self.of.session().counters.wrong_size.add(1);
             return Err(InputError::WrongSize {
                 model: Arc::clone(&self.model().name),
                 expected,
@@ -124,7 +137,7 @@ impl ModelHandle {
 
     #[cold]
     fn wrong(&self, problem: RowError) -> InputError {
-        self.owner.session.counters.wrong_size.add(1);
+        self.of.session().counters.wrong_size.add(1);
         InputError::Tensors { model: Arc::clone(&self.model().name), problem }
     }
 
@@ -134,7 +147,7 @@ impl ModelHandle {
     ///
     /// The scheduler sends the time with each such outcome, in whole milliseconds; the latest one counts.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after_at(self.owner.session.clock.now())
+        self.retry_after_at(self.of.session().clock.now())
     }
 
     /// [`ModelHandle::retry_after`] at a moment of the client's clock.
@@ -143,8 +156,8 @@ impl ModelHandle {
         (wait > Nanos::ZERO).then(|| Duration::from_nanos(wait.0))
     }
 
-    fn model(&self) -> &Model {
-        &self.owner.session.models[self.at as usize]
+    pub(crate) fn model(&self) -> &Model {
+        &self.of.model
     }
 }
 

@@ -1,15 +1,17 @@
 //! What the application's threads and the I/O thread share once the client has joined.
 //!
-//! Towards the I/O thread: commands, through a queue with room for everything the slots can cause.
+//! Towards the I/O thread: commands, through a queue that the slots bound.
 //! Towards the application: outcomes, through one [`Cell`] per slot. Invariant: a decided outcome or
 //! [`Session::close`] ends each armed cell, even if the I/O thread dies.
+//!
+//! The list of models has a lock. Handles, inputs and tickets refer to their [`Model`] directly, so that no
+//! submit and no outcome takes it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use baton_core::{CostHint, DropReason, FailReason, ModelId, Nanos, TaskId};
-use baton_rdma::{InputMut, SlabSet};
-use baton_topo::signature::Signature;
+use baton_core::{CostHint, DropReason, FailReason, Nanos, TaskId};
+use baton_rdma::InputMut;
 use baton_topo::{Clock, Waker};
 use crossbeam_channel::{Receiver, Sender};
 
@@ -17,36 +19,7 @@ use crate::cell::Cell;
 use crate::counters::LiveCounters;
 use crate::error::{LeaveError, Loss, SubmitReason};
 use crate::outcome::{EndRecord, EndedBy, Outcome};
-
-/// One model of this client.
-#[derive(Clone, Debug)]
-pub(crate) struct Model {
-    pub(crate) id: ModelId,
-    /// Shared, so that a refusal can name it without allocating.
-    pub(crate) name: Arc<str>,
-    pub(crate) slo: Nanos,
-    pub(crate) input_bytes: u32,
-    pub(crate) output_bytes: u32,
-    /// What it takes and gives.
-    pub(crate) signature: Arc<Signature>,
-    /// Position of its ModelThread among the client's.
-    pub(crate) thread: usize,
-    /// Until when the scheduler would not accept another task, by its latest message.
-    pub(crate) closed_until: Arc<AtomicU64>,
-}
-
-impl Model {
-    /// I/O thread: a task was refused, and another would be before this moment.
-    pub(crate) fn close_until(&self, moment: Nanos) {
-        // The order against outcomes is that of the outcome's cell.
-        self.closed_until.store(moment.0, Ordering::Relaxed);
-    }
-
-    /// How long from `now` until another task might be accepted; zero if nothing is against it.
-    pub(crate) fn closed_for(&self, now: Nanos) -> Nanos {
-        Nanos(self.closed_until.load(Ordering::Relaxed)) - now
-    }
-}
+use crate::served::Model;
 
 /// From an application thread to the I/O thread.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +43,7 @@ pub(crate) struct Task {
     pub(crate) sent_in: u32,
     /// How often it was submitted again.
     pub(crate) resubmitted: u32,
-    /// Position in [`Session::models`].
+    /// [`Model::place`].
     pub(crate) model: u32,
     pub(crate) submitted: Nanos,
     pub(crate) deadline: Nanos,
@@ -83,20 +56,14 @@ pub(crate) struct Task {
 /// [`Task::life`] of a task that a scheduler has given back: it needs a new id.
 pub(crate) const GIVEN_BACK: u32 = u32::MAX;
 
-/// Commands a slot can have in the queue at once: its submit, its cancel, and the cancel of the
-/// task before. (A slot is reused only after its submit was taken out, and a ticket sends its
-/// cancel before it releases the slot.)
-const COMMANDS_PER_SLOT: usize = 3;
-
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Sorted by name.
-    pub(crate) models: Vec<Model>,
-    pub(crate) slabs: Arc<SlabSet>,
+    /// Every model that has a slab, sorted by name: also those that are not usable yet, and removed ones whose
+    /// slots are not all free.
+    models: RwLock<Vec<Arc<Model>>>,
     pub(crate) slots_per_model: u32,
     pub(crate) clock: Clock,
     pub(crate) counters: Arc<LiveCounters>,
-    cells: Box<[Cell]>,
     commands: Sender<Command>,
     waker: Waker,
     leaving: AtomicBool,
@@ -111,23 +78,20 @@ pub(crate) struct Session {
 impl Session {
     /// The session, and the I/O thread's end of its queue.
     pub(crate) fn new(
-        models: Vec<Model>,
-        slabs: Arc<SlabSet>,
         slots_per_model: u32,
         clock: Clock,
         counters: Arc<LiveCounters>,
         waker: Waker,
     ) -> (Arc<Self>, Receiver<Command>) {
-        let slots = models.len() * slots_per_model as usize;
-        let (commands, receiver) = crossbeam_channel::bounded(slots * COMMANDS_PER_SLOT);
-        let cells = (0..slots).map(|_| Cell::new()).collect();
+        // The slots are its bound, and their number changes with the models. A slot has at most three
+        // commands in it: its submit, its cancel, and the cancel of the task before. A slot is reused only
+        // after its submit was taken out, and a ticket sends its cancel before it releases the slot.
+        let (commands, receiver) = crossbeam_channel::unbounded();
         let session = Self {
-            models,
-            slabs,
+            models: RwLock::default(),
             slots_per_model,
             clock,
             counters,
-            cells,
             commands,
             waker,
             leaving: AtomicBool::new(false),
@@ -137,6 +101,41 @@ impl Session {
             farewell: OnceLock::new(),
         };
         (Arc::new(session), receiver)
+    }
+
+    /// I/O thread: a model has a slab from now on.
+    pub(crate) fn add(&self, model: Arc<Model>) {
+        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        let at = models.partition_point(|other| *other.name <= *model.name);
+        models.insert(at, model);
+    }
+
+    /// I/O thread: nobody can submit to a model any more, and it has no task.
+    pub(crate) fn forget(&self, model: &Arc<Model>) {
+        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        models.retain(|other| !Arc::ptr_eq(other, model));
+    }
+
+    /// The models that can be used now, by name.
+    pub(crate) fn usable(&self) -> Vec<Arc<Model>> {
+        self.models().iter().filter(|model| model.is_usable()).cloned().collect()
+    }
+
+    /// The usable model of this name.
+    pub(crate) fn model(&self, name: &str) -> Option<Arc<Model>> {
+        let models = self.models();
+        let first = models.partition_point(|model| *model.name < *name);
+        let called = models[first..].iter().take_while(|model| *model.name == *name);
+        called.into_iter().find(|model| model.is_usable()).cloned()
+    }
+
+    /// Slots of all models that are not free.
+    pub(crate) fn slots_in_use(&self) -> u32 {
+        self.models().iter().map(|model| model.slabs.in_use()).sum()
+    }
+
+    fn models(&self) -> RwLockReadGuard<'_, Vec<Arc<Model>>> {
+        self.models.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why a submit would be refused now.
@@ -150,15 +149,15 @@ impl Session {
     /// Hands a filled input to the I/O thread. From here on the task has an outcome.
     pub(crate) fn submit(
         &self,
+        model: &Model,
         input: InputMut,
-        model: u32,
         cost: CostHint,
         submitted: Nanos,
         deadline: Nanos,
     ) -> TaskId {
         let input_bytes = input.len() as u32;
         let id = input.submit();
-        self.cell(id).arm();
+        model.cell(id).arm();
         self.counters.submitted.add(1);
         let (life, sent_in, resubmitted) = (0, 0, 0);
         let task = Task {
@@ -167,15 +166,15 @@ impl Session {
             life,
             sent_in,
             resubmitted,
-            model,
+            model: model.place,
             submitted,
             deadline,
             cost,
             input_bytes,
         };
         if self.commands.try_send(Command::Submit(task)).is_err() {
-            // Never full (see COMMANDS_PER_SLOT): the I/O thread has just ended.
-            self.end_leftover(self.cell(id));
+            // The I/O thread has just ended.
+            self.end_leftover(model.cell(id));
         }
         self.waker.wake();
         id
@@ -189,26 +188,11 @@ impl Session {
         self.waker.wake();
     }
 
-    /// Where a task's outcome appears.
-    pub(crate) fn cell(&self, task: TaskId) -> &Cell {
-        &self.cells[task.slot() as usize]
-    }
-
-    /// Hands out an outcome whose task is decided ([`SlabSet::complete`]) already.
-    pub(crate) fn deliver(&self, task: TaskId, outcome: Outcome) {
+    /// Hands out an outcome whose task is decided ([`baton_rdma::SlabSet::complete`]) already.
+    pub(crate) fn deliver(&self, model: &Model, task: TaskId, outcome: Outcome) {
         self.counters.count_outcome(&outcome);
-        if let Err(orphan) = self.cell(task).end(outcome) {
-            self.recycle(task, &orphan);
-        }
-    }
-
-    /// Lets the slot of a taken outcome go. A reply does it by itself, when it is dropped.
-    pub(crate) fn recycle(&self, task: TaskId, outcome: &Outcome) {
-        if !matches!(outcome, Outcome::Completed(_)) {
-            // The slot is this task's still, but the id may be one of before it was submitted again.
-            let task = self.slabs.task(task.slot());
-            self.slabs.complete(task);
-            self.slabs.release(task);
+        if let Err(orphan) = model.cell(task).end(outcome) {
+            model.recycle(task, &orphan);
         }
     }
 
@@ -281,7 +265,9 @@ impl Session {
         if self.farewell.get().is_none() {
             self.lose(Loss::IoEnded, false);
         }
-        self.cells.iter().for_each(|cell| self.end_leftover(cell));
+        for model in self.models().iter() {
+            model.cells().iter().for_each(|cell| self.end_leftover(cell));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Loss>> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use baton_core::{FailReason, Nanos, TaskId};
 
-use crate::client::Owner;
 use crate::outcome::{EndRecord, EndedBy, Outcome};
+use crate::served::ModelOwner;
 
 /// The claim to one task's outcome. Poll it, block on it, or await it with any executor.
 ///
@@ -21,7 +21,7 @@ use crate::outcome::{EndRecord, EndedBy, Outcome};
 #[derive(Debug)]
 #[must_use = "dropping a ticket cancels its task"]
 pub struct Ticket {
-    owner: Arc<Owner>,
+    of: Arc<ModelOwner>,
     task: TaskId,
     submitted: Nanos,
     deadline: Nanos,
@@ -41,8 +41,13 @@ enum Progress {
 const WAIT_ROUND: Duration = Duration::from_secs(60);
 
 impl Ticket {
-    pub(crate) fn new(owner: Arc<Owner>, task: TaskId, submitted: Nanos, deadline: Nanos) -> Self {
-        Self { owner, task, submitted, deadline, progress: Progress::Outstanding }
+    pub(crate) fn new(
+        of: Arc<ModelOwner>,
+        task: TaskId,
+        submitted: Nanos,
+        deadline: Nanos,
+    ) -> Self {
+        Self { of, task, submitted, deadline, progress: Progress::Outstanding }
     }
 
     /// The task's id, as it appears in logs and traces of every process it passes. A task that is
@@ -63,7 +68,7 @@ impl Ticket {
 
     /// The outcome, if it is there. Never blocks.
     pub fn poll(&mut self) -> Option<Outcome> {
-        self.take(|ticket| ticket.owner.session.cell(ticket.task).take())
+        self.take(|ticket| ticket.of.model.cell(ticket.task).take())
     }
 
     /// Blocks until the outcome is there.
@@ -77,7 +82,7 @@ impl Ticket {
 
     /// Blocks until the outcome is there or `timeout` has passed.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Outcome> {
-        self.take(|ticket| ticket.owner.session.cell(ticket.task).wait(timeout))
+        self.take(|ticket| ticket.of.model.cell(ticket.task).wait(timeout))
     }
 
     /// Asks the scheduler to drop the task. The outcome still follows: `Dropped(Cancelled)`, or
@@ -85,19 +90,19 @@ impl Ticket {
     pub fn cancel(&mut self) {
         if self.progress == Progress::Outstanding {
             self.progress = Progress::Cancelled;
-            self.owner.session.cancel(self.task);
+            self.of.session().cancel(self.task);
         }
     }
 
     fn take(&mut self, from_cell: impl FnOnce(&Self) -> Option<Outcome>) -> Option<Outcome> {
         if self.progress == Progress::Taken {
-            let record = EndRecord::new(self.owner.session.clock.now(), EndedBy::Client, 0);
+            let record = EndRecord::new(self.of.session().clock.now(), EndedBy::Client, 0);
             let stale = Outcome::Failed(FailReason::StaleGeneration, record);
             return Some(stale.of(self.submitted, self.deadline));
         }
         let outcome = from_cell(self)?.of(self.submitted, self.deadline);
         self.progress = Progress::Taken;
-        self.owner.session.recycle(self.task, &outcome);
+        self.of.model.recycle(self.task, &outcome);
         Some(outcome)
     }
 }
@@ -107,8 +112,7 @@ impl Future for Ticket {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         let waker = context.waker();
-        let outcome =
-            self.take(|ticket| ticket.owner.session.cell(ticket.task).take_or_listen(waker));
+        let outcome = self.take(|ticket| ticket.of.model.cell(ticket.task).take_or_listen(waker));
         outcome.map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -118,11 +122,11 @@ impl Drop for Ticket {
         if self.progress == Progress::Taken || self.poll().is_some() {
             return;
         }
-        // Before letting go: afterwards the slot may have a new task (see COMMANDS_PER_SLOT).
+        // Before letting go: afterwards the slot may have a new task (see `Session::new`).
         self.cancel();
-        let session = &self.owner.session;
-        if let Some(outcome) = session.cell(self.task).abandon() {
-            session.recycle(self.task, &outcome);
+        let model = &self.of.model;
+        if let Some(outcome) = model.cell(self.task).abandon() {
+            model.recycle(self.task, &outcome);
         }
     }
 }

@@ -1,9 +1,10 @@
 //! What all connections of a transport have in common.
 
+use std::io;
 use std::sync::Arc;
 
 use crate::events::Events;
-use crate::memory::slab::SlabSet;
+use crate::memory::slab::{Exposed, SlabSet};
 use crate::protocol::credit::CreditWindow;
 use crate::protocol::wire::{TRAILER_LEN, Versions};
 use crate::transport::{Identity, Read, ReadDone, ReadStatus, TransportCounters};
@@ -13,7 +14,7 @@ pub(crate) struct Shared {
     pub(crate) identity: Identity,
     /// What this side claims to speak.
     pub(crate) versions: Versions,
-    pub(crate) slabs: Option<Arc<SlabSet>>,
+    pub(crate) slabs: Exposed,
     /// READs that arrive as messages are served; otherwise their sender is refused.
     pub(crate) serves_reads: bool,
     pub(crate) credit: CreditWindow,
@@ -28,7 +29,7 @@ impl Shared {
         Self {
             identity,
             versions: Versions::SPOKEN,
-            slabs: None,
+            slabs: Exposed::default(),
             serves_reads: true,
             credit: CreditWindow::new(credit_bytes),
             counters: TransportCounters::default(),
@@ -37,9 +38,17 @@ impl Shared {
     }
 
     /// Takes in the slabs that peers read.
-    pub(crate) fn expose(&mut self, slabs: Arc<SlabSet>) {
+    pub(crate) fn expose(&mut self, slabs: &Arc<SlabSet>) -> io::Result<()> {
+        self.slabs.add(slabs)?;
         self.counters.add_memory(slabs.memory_bytes());
-        self.slabs = Some(slabs);
+        Ok(())
+    }
+
+    /// Peers can read these slabs no longer.
+    pub(crate) fn withdraw(&mut self, slabs: &Arc<SlabSet>) {
+        if self.slabs.remove(slabs) {
+            self.counters.remove_memory(slabs.memory_bytes());
+        }
     }
 
     /// Completes a READ.

@@ -136,11 +136,18 @@ pub trait Transport {
     /// As [`Transport::send`].
     fn reply(&mut self, conn: ConnId, result: &TaskResult, output: &[u8]) -> Result<(), SendError>;
 
-    /// Makes slabs readable to peers, and their output slots writable: the frontend's side.
+    /// Makes slabs readable to peers, and their output slots writable: the frontend's side. May be called
+    /// again, also while peers are connected, with sets whose slots are numbered apart.
     ///
     /// # Errors
-    /// The fabric cannot register them, for example because the process may not pin so much memory.
+    /// The fabric cannot register them, for example because the process may not pin so much memory, or one of
+    /// their slots is exposed already. Nothing is exposed then.
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()>;
+
+    /// Takes exposed slabs back, once they are retired ([`SlabSet::retire`]): later READs of them are refused,
+    /// and late answers stale. Their memory goes when nobody refers to it any more; a fabric may keep it a
+    /// little longer, as long as a READ of before may be under way. Slabs that are not exposed are ignored.
+    fn withdraw(&mut self, slabs: &Arc<SlabSet>);
 
     /// Makes a batch's memory one that READs may land in: the backend's side, at any time before the first READ
     /// into it. A fabric that registers memory does so here; the others count it.

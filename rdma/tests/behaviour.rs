@@ -8,6 +8,8 @@ mod common;
 mod connections;
 #[path = "behaviour/reads.rs"]
 mod reads;
+#[path = "behaviour/sets.rs"]
+mod sets;
 #[path = "behaviour/waits.rs"]
 mod waits;
 
@@ -48,6 +50,9 @@ on_every_transport! {
     reads::memory_that_is_exchanged
     answers::answers_land
     answers::answers_that_do_not_belong
+    sets::slabs_exposed_while_connected
+    sets::withdrawn_slabs
+    sets::slots_of_withdrawn_slabs_serve_again
     waits::waker_ends_a_wait
     waits::wait_keeps_time
     waits::two_threads

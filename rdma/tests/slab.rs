@@ -200,3 +200,54 @@ fn lend_read_recycle() {
     assert_eq!(read + stale, 3 * ROUNDS);
     assert_eq!((set.in_use(), set.leases()), (0, 0));
 }
+
+#[test]
+fn sets_are_numbered_apart() {
+    let [low, high] = [4, 9].map(|first_slot| {
+        let set = SlabSet::new_at(first_slot, &[spec(0, 2), spec(1, 3)], 7).unwrap();
+        set.set_frontend(FRONTEND);
+        set
+    });
+    assert_eq!((low.slots(), high.slots()), (4..9, 9..14));
+    let firsts = |set: &SlabSet| set.descs().iter().map(|d| d.first_slot.get()).collect::<Vec<_>>();
+    assert_eq!((firsts(&low), firsts(&high)), (vec![4, 6], vec![9, 11]));
+    let task = submit(&high, 1, 0xcc);
+    assert_eq!((task.slot(), high.task(11)), (11, task));
+    assert_eq!(low.read(task, INPUT as u32).unwrap_err(), ReadRefusal::NoSuchSlot);
+    assert!(low.landing(task).is_none() && !low.complete(task));
+    assert_eq!(high.read(task, INPUT as u32).unwrap().as_ref()[..INPUT], [0xcc; INPUT]);
+    assert_eq!(high.renew(task).map(|task| (task.slot(), task.generation())), Some((11, 8)));
+    let beyond = SlabSet::new_at(TaskId::SLOTS_MAX - 1, &[spec(0, 2)], 0).unwrap_err();
+    assert_eq!(beyond, SlabError::TooManySlots(u64::from(TaskId::SLOTS_MAX) + 1));
+}
+
+/// The set that has the slots next begins behind every generation there was, also across the end of
+/// the generations.
+#[test]
+fn a_retired_set_gives_no_slot_and_says_where_its_generations_end() {
+    for first_generation in [0, TaskId::GENERATIONS - 2, u32::MAX - 1] {
+        let set = slabs(&[spec(0, 2)], first_generation);
+        let mut used = Vec::new();
+        // One slot has one use more than the other.
+        for _ in 0..6 {
+            let task = submit(&set, 0, 1);
+            assert!(set.complete(task));
+            set.release(task);
+            used.push(task);
+        }
+        let (held, input) = (submit(&set, 0, 1), set.acquire(ModelId(0)).unwrap());
+        used.push(held);
+        assert!(!set.retire());
+        drop(input);
+        assert!(set.complete(held));
+        set.release(held);
+        assert_eq!(set.in_use(), 0);
+        assert!(set.retire() && set.retire());
+        assert_eq!(set.acquire(ModelId(0)).unwrap_err(), SlabError::Exhausted);
+        assert_eq!(set.in_use(), 0);
+        let next = slabs(&[spec(0, 2)], set.next_generation());
+        for task in [submit(&next, 0, 1), submit(&next, 0, 2)] {
+            assert!(!used.contains(&task), "{task:?} of {used:?}");
+        }
+    }
+}

@@ -22,7 +22,9 @@ use baton_rdma::{
 };
 use baton_topo::Clock;
 use common::verbs_config;
-use common::{Node, holds, landing, mixed, open, rdma_here, read, refused, settle, slabs, submit};
+use common::{
+    Node, holds, landing, mixed, open, rdma_here, read, refused, settle, slabs, slabs_at, submit,
+};
 
 /// A 224 × 224 image, three bytes a pixel.
 const IMAGE: u32 = 150_528;
@@ -247,6 +249,36 @@ fn a_frontend_that_dies_under_reads_is_a_lost_peer() {
 }
 
 /// Slots that end without an answer rest before they are used again; answered ones do not.
+/// It is told by itself, and with the answer to the offer that was under way.
+#[test]
+fn a_slab_exposed_while_a_queue_pair_is_renewed_is_known_afterwards() {
+    if !rdma_here() {
+        return;
+    }
+    const BYTES: u32 = 4 << 20;
+    let mut pair = Pair::new(&on_device(0), &on_device(1), 2, BYTES);
+    let tasks = [0, 1].map(|seed| submit(&pair.slabs, seed));
+    pair.linked();
+    let before = pair.links();
+    pair.post(&tasks[..1], BYTES);
+    pair.backend.transport.abort_read(pair.conn, 0);
+    settle([&mut pair.backend], |[backend]| backend.reads().len() == 1);
+    // The backend has offered another queue pair, of which the frontend does not know yet.
+    let later = slabs_at(2, 1, 1, BYTES, 0);
+    pair.frontend.transport.expose(later.clone()).unwrap();
+    pair.backend.seen.clear();
+    settle([&mut pair.backend, &mut pair.frontend], |[backend, _]| {
+        backend.transport.counters().links_rdma > before
+    });
+    let task = submit(&later, 2);
+    pair.post(&[tasks[1], task], BYTES);
+    for done in pair.settle(2) {
+        assert_eq!(done.status, ReadStatus::Done);
+        assert!(holds(&done.row, done.tag + 1), "row {}", done.tag);
+    }
+    assert!(pair.backend.closed().is_empty());
+}
+
 #[test]
 fn unanswered_slots_rest() {
     if !rdma_here() {

@@ -120,6 +120,9 @@ impl Generator {
             Err(InputError::SlabExhausted { .. }) => {
                 return target.tally.refuse_for("slab_exhausted");
             }
+            Err(InputError::ModelRemoved { .. }) => {
+                return target.tally.refuse_for("model_removed");
+            }
             Err(InputError::WrongSize { .. } | InputError::Tensors { .. }) => {
                 return target.tally.refuse_for("wrong_size");
             }
@@ -134,6 +137,7 @@ impl Generator {
                 SubmitReason::DeadlinePassed => "deadline_passed",
                 SubmitReason::SchedulerLost => "scheduler_lost",
                 SubmitReason::ClientClosed => "client_closed",
+                SubmitReason::ModelRemoved => "model_removed",
             }),
         }
     }

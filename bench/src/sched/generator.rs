@@ -307,6 +307,7 @@ impl Transport for Generator {
     fn expose(&mut self, _: Arc<SlabSet>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
+    fn withdraw(&mut self, _: &Arc<SlabSet>) {}
     fn land_in(&mut self, _: &Arc<BatchBuffer>) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }

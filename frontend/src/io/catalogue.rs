@@ -1,6 +1,7 @@
-//! What the scheduler announces before a member joins: its ModelThreads and its models.
+//! What the scheduler announces before a member joins, its ModelThreads and its models, and the models that it
+//! adds later.
 //!
-//! In: catalogue messages. Out: the models this client wants, checked and sorted by name.
+//! In: catalogue messages. Out: the models, checked and sorted by name.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,9 +11,8 @@ use baton_core::{ModelId, Nanos};
 use baton_rdma::wire::{ModelDesc, TensorDesc, ThreadDesc};
 use baton_topo::signature::{Row, Signature, TENSORS_MAX, TensorSpec};
 
-use crate::client::unknown;
 use crate::error::ConnectError;
-use crate::session::Model;
+use crate::served::Announced;
 
 /// More than any scheduler runs; bounds what a broken one can make us store.
 const THREADS_MAX: usize = 1_024;
@@ -28,7 +28,7 @@ pub(super) struct Thread {
 #[derive(Default, Debug)]
 pub(super) struct Catalogue {
     threads: Vec<Thread>,
-    models: Vec<Model>,
+    models: Vec<Announced>,
     /// Of the models whose tensors are announced: input, output.
     tensors: BTreeMap<ModelId, [Vec<TensorSpec>; 2]>,
 }
@@ -51,6 +51,12 @@ impl Catalogue {
         Ok(())
     }
 
+    /// The ModelThreads are these, which are known from the join.
+    pub(super) fn set_threads(&mut self, threads: impl Iterator<Item = Thread>) {
+        self.threads.clear();
+        self.threads.extend(threads);
+    }
+
     pub(super) fn add_model(&mut self, desc: &ModelDesc, name: &str) -> Result<(), ConnectError> {
         if self.models.len() == MODELS_MAX {
             return Err(bad(format!("more than {MODELS_MAX} models")));
@@ -59,7 +65,7 @@ impl Catalogue {
         let thread = self.threads.iter().position(|thread| thread.number == number);
         let thread =
             thread.ok_or_else(|| bad(format!("{name} lives on unknown ModelThread {number}")))?;
-        self.models.push(Model {
+        self.models.push(Announced {
             id: ModelId(desc.model.get()),
             name: name.into(),
             slo: Nanos(desc.slo_ns.get()),
@@ -70,9 +76,16 @@ impl Catalogue {
                 output: Row::opaque("output", desc.output_bytes.get()),
             }),
             thread,
-            closed_until: Arc::default(),
         });
         Ok(())
+    }
+
+    /// Takes a model out that is gone again. False if it is not here.
+    pub(super) fn remove_model(&mut self, id: ModelId) -> bool {
+        self.tensors.remove(&id);
+        let before = self.models.len();
+        self.models.retain(|model| model.id != id);
+        self.models.len() < before
     }
 
     /// A tensor of a model.
@@ -105,26 +118,12 @@ impl Catalogue {
         }
     }
 
-    /// The ModelThreads, and the models called `wanted` (all, if that is empty).
-    pub(super) fn select(
-        mut self,
-        wanted: &[String],
-    ) -> Result<(Vec<Thread>, Vec<Model>), ConnectError> {
+    /// The ModelThreads, and the models by name.
+    pub(super) fn complete(mut self) -> Result<(Vec<Thread>, Vec<Announced>), ConnectError> {
         self.sign()?;
         self.models.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(pair) = self.models.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(bad(format!("two models are called {}", pair[0].name)));
-        }
-        let missing =
-            wanted.iter().find(|&name| self.models.iter().all(|model| *model.name != **name));
-        if let Some(name) = missing {
-            return Err(unknown(name, &self.models).into());
-        }
-        if !wanted.is_empty() {
-            self.models.retain(|model| wanted.iter().any(|name| **name == *model.name));
-        }
-        if self.models.is_empty() {
-            return Err(ConnectError::NoModels);
         }
         Ok((self.threads, self.models))
     }
@@ -168,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn everything_or_what_is_wanted() {
-        let (threads, models) = two_models().select(&[]).unwrap();
+    fn models_come_by_name() {
+        let (threads, models) = two_models().complete().unwrap();
         assert_eq!(threads[0].addr, "127.0.0.1:7701".parse().unwrap());
         let names: Vec<_> = models.iter().map(|model| &*model.name).collect();
         assert_eq!(names, ["digits", "resnet"]);
-        let (_, models) = two_models().select(&["resnet".into()]).unwrap();
-        assert_eq!(models.len(), 1);
-        assert_eq!(models[0].id, ModelId(0));
+        let mut catalogue = two_models();
+        assert!(catalogue.remove_model(ModelId(0)) && !catalogue.remove_model(ModelId(0)));
+        assert_eq!(catalogue.complete().unwrap().1.len(), 1);
     }
 
     #[test]
@@ -191,7 +190,7 @@ mod tests {
             catalogue.add_tensor(&TensorDesc::new(1, false, &x), "x").unwrap();
             let desc = TensorDesc { side, ..TensorDesc::new(model, false, spec) };
             catalogue.add_tensor(&desc, &spec.name)?;
-            catalogue.select(&[]).map(|(_, models)| models[0].signature.output.to_string())
+            catalogue.complete().map(|(_, models)| models[0].signature.output.to_string())
         };
         assert_eq!(announced(1, 1, &y).unwrap(), "y f32[]");
         assert!(announced(1, 1, &x).is_err(), "longer than the model's rows");
@@ -201,21 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_refused_with_the_known_ones() {
-        let error = two_models().select(&["digit".into()]).unwrap_err();
-        assert!(
-            error.to_string().contains("\"digit\"; this client has: digits, resnet"),
-            "{error}"
-        );
-    }
-
-    #[test]
     fn contradictions_are_refused() {
         let mut catalogue = two_models();
         assert!(catalogue.add_thread(&thread(3), HERE).is_err());
         assert!(catalogue.add_model(&model(2, 9), "lost").is_err());
         catalogue.add_model(&model(2, 3), "digits").unwrap();
-        assert!(matches!(catalogue.select(&[]), Err(ConnectError::BadCatalogue(_))));
-        assert!(matches!(Catalogue::default().select(&[]), Err(ConnectError::NoModels)));
+        assert!(matches!(catalogue.complete(), Err(ConnectError::BadCatalogue(_))));
     }
 }

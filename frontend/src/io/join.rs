@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use baton_core::{FrontendId, Nanos};
 use baton_rdma::wire::{Hello, JoinAck, JoinFrontend, Message, Ready, RefuseCode, Role, WireAddr};
-use baton_rdma::{CloseReason, ConnId, Identity, Peer, SendError, SlabSet, SlabSpec, Transport};
+use baton_rdma::{CloseReason, ConnId, Identity, Peer, SendError, Transport};
 
-use crate::client::{Client, Owner};
+use crate::client::{Client, Owner, unknown};
 use crate::error::ConnectError;
 use crate::io::catalogue::Thread;
+use crate::io::models::{Models, Served};
 use crate::io::tasks::Tasks;
 use crate::io::{Io, Serving, Stage, ThreadLink};
-use crate::session::{Model, Session};
+use crate::served::Announced;
+use crate::session::Session;
 
 impl<T: Transport> Io<T> {
     pub(super) fn connect(&mut self, now: Nanos) {
@@ -64,8 +66,8 @@ impl<T: Transport> Io<T> {
             (Stage::Catalogue, Message::SubclusterDesc(..)) => Ok(()),
             (Stage::Catalogue, Message::CatalogEnd(_)) => self.on_catalogue_end(now),
             (Stage::Admission, Message::JoinAck(ack)) => self.on_join_ack(now, ack),
-            (Stage::Admission, Message::ModelDesc(desc, _)) => {
-                self.on_moved(desc);
+            (Stage::Admission, message) => {
+                self.on_catalogue_change(message);
                 Ok(())
             }
             _ => {
@@ -78,46 +80,58 @@ impl<T: Transport> Io<T> {
         }
     }
 
-    /// Reserves the slabs, unless it has them from an earlier life, and asks to join.
+    /// Reserves the slabs, unless it has them from an earlier attempt or life, and asks to join.
     fn on_catalogue_end(&mut self, now: Nanos) -> Result<(), ConnectError> {
-        if self.serving.is_some() {
-            return self.on_catalogue_again(now);
+        let (threads, models) = std::mem::take(&mut self.catalogue).complete()?;
+        if self.life == 0 {
+            self.check_wanted(&models)?;
         }
-        let (threads, models) = std::mem::take(&mut self.catalogue).select(&self.config.models)?;
-        let specs: Vec<_> =
-            models.iter().map(|model| slab_spec(model, self.config.slots_per_model)).collect();
-        let slabs = SlabSet::new(&specs, self.first_generation)?;
-        self.transport.expose(Arc::clone(&slabs)).map_err(ConnectError::Expose)?;
-        self.join(&slabs)?;
+        if self.serving.is_none() {
+            self.serving = Some(self.serve_nothing_yet());
+        }
+        if !self.reconcile(models)? {
+            self.give_up_on_scheduler("it has none of this client's models as they were".into());
+            return Ok(());
+        }
         self.threads = threads.into_iter().map(ThreadLink::new).collect();
-        let routes = models.iter().map(|model| model.thread).collect();
-        let (session, commands) = Session::new(
-            models,
-            slabs,
-            self.config.slots_per_model,
-            self.clock,
-            Arc::clone(&self.counters),
-            self.transport.waker(),
-        );
-        let tasks = Tasks::new(specs.iter().map(|spec| spec.slots as usize).sum());
-        let (pending, pending_at, leave_by, given_up) = (VecDeque::new(), None, None, 0);
-        self.serving = Some(Serving {
-            session,
-            commands,
-            tasks,
-            routes,
-            pending,
-            pending_at,
-            leave_by,
-            given_up,
-        });
+        self.join()?;
         self.stage = Stage::Admission;
         self.heartbeat.start(now);
         Ok(())
     }
 
-    pub(super) fn join(&mut self, slabs: &SlabSet) -> Result<(), ConnectError> {
-        let descs = slabs.descs();
+    /// A first join is for the models that the application names, and for one at least.
+    fn check_wanted(&self, models: &[Announced]) -> Result<(), ConnectError> {
+        let is_missing = |name: &&String| models.iter().all(|model| *model.name != ***name);
+        if let Some(name) = self.config.models.iter().find(is_missing) {
+            return Err(unknown(name, models.iter().map(|model| &*model.name)).into());
+        }
+        if models.is_empty() { Err(ConnectError::NoModels) } else { Ok(()) }
+    }
+
+    fn serve_nothing_yet(&self) -> Serving {
+        let (session, commands) = Session::new(
+            self.config.slots_per_model,
+            self.clock,
+            Arc::clone(&self.counters),
+            self.transport.waker(),
+        );
+        Serving {
+            session,
+            commands,
+            tasks: Tasks::new(),
+            models: Models::new(self.config.slots_per_model, self.first_generation),
+            pending: VecDeque::new(),
+            pending_at: None,
+            leave_by: None,
+            given_up: 0,
+        }
+    }
+
+    /// Announces the slabs and asks to be let in.
+    fn join(&mut self) -> Result<(), ConnectError> {
+        let Some(serving) = &self.serving else { return Ok(()) };
+        let descs: Vec<_> = serving.models.present().flat_map(Served::descs).collect();
         let addr = WireAddr::new(self.transport.local_addr());
         let join = JoinFrontend { addr, slabs: (descs.len() as u32).into() };
         for desc in &descs {
@@ -126,7 +140,10 @@ impl<T: Transport> Io<T> {
         self.send_control(&join)
     }
 
-    fn send_control<B: baton_rdma::wire::Body>(&mut self, body: &B) -> Result<(), ConnectError> {
+    pub(super) fn send_control<B: baton_rdma::wire::Body>(
+        &mut self,
+        body: &B,
+    ) -> Result<(), ConnectError> {
         let sent = self
             .control
             .map_or(Err(SendError::Closed), |control| self.transport.send(control, body, &[]));
@@ -144,9 +161,8 @@ impl<T: Transport> Io<T> {
             ConnectError::BadCatalogue(format!("frontend number {member} is above {}", u16::MAX))
         })?;
         self.number = FrontendId(frontend);
-        if let Some(serving) = &self.serving {
-            serving.session.slabs.set_frontend(self.number);
-        }
+        let models = self.serving.iter().flat_map(|serving| serving.models.iter());
+        models.for_each(|served| served.model.slabs.set_frontend(self.number));
         self.transport.identify(Identity { role: Role::Frontend, member });
         for stranger in self.backends.set_token(token) {
             self.turn_away(stranger);
@@ -178,6 +194,9 @@ impl<T: Transport> Io<T> {
         self.stage_ends = Nanos::MAX;
         self.life += 1;
         self.backoff.reset();
+        if let Some(serving) = &mut self.serving {
+            serving.models.open();
+        }
         if self.life > 1 {
             return self.on_return(now);
         }
@@ -235,11 +254,6 @@ pub(super) fn closed(what: String, addr: SocketAddr, reason: &CloseReason) -> Co
         }
         other => ConnectError::Unfit { what, addr, reason: other.to_string() },
     }
-}
-
-fn slab_spec(model: &Model, slots: u32) -> SlabSpec {
-    let (input_bytes, output_bytes) = (model.input_bytes, model.output_bytes);
-    SlabSpec { model: model.id, slots, input_bytes, output_bytes }
 }
 
 /// Differs between runs, so that an answer to an earlier process of the same number is stale here.

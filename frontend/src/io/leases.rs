@@ -1,7 +1,7 @@
 //! When each outstanding task's lease on its input runs out: an indexed binary heap.
 //!
 //! In: slot and moment. Out: the earliest. A slot is found in O(1) and removed in O(log n), and
-//! nothing is allocated after [`Leases::new`]. Invariant: `position[heap[i].slot] == i`.
+//! nothing is allocated but by [`Leases::new`] and [`Leases::grow`]. Invariant: `position[heap[i].slot] == i`.
 
 use baton_core::Nanos;
 
@@ -24,6 +24,12 @@ struct Lease {
 impl Leases {
     pub(super) fn new(slots: usize) -> Self {
         Self { heap: Vec::with_capacity(slots), position: vec![ABSENT; slots] }
+    }
+
+    /// Makes room for so many slots: at least as many as there are.
+    pub(super) fn grow(&mut self, slots: usize) {
+        self.position.resize(slots, ABSENT);
+        self.heap.reserve(slots - self.heap.len());
     }
 
     /// The earliest expiry and its slot.

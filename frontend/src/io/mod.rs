@@ -2,16 +2,19 @@
 //!
 //! In, per pass: commands of the application's threads, then what the transport brings. Out:
 //! messages to the scheduler, and one outcome per task. The conversation: `join` until the client
-//! is open, `serve` while it is, `rejoin` when the scheduler was lost, `leave` when it ends.
+//! is open, `serve` while it is, `changes` when models come and go, `rejoin` when the scheduler was lost,
+//! `leave` when it ends.
 //!
 //! Only tests and programs that drive time themselves need this module; [`crate::Client::connect`]
 //! runs an [`Io`] on a thread of its own.
 
 mod backends;
 mod catalogue;
+mod changes;
 mod join;
 mod leases;
 mod leave;
+mod models;
 mod rejoin;
 mod serve;
 mod stage;
@@ -38,6 +41,7 @@ use crate::counters::LiveCounters;
 use crate::error::{ConfigError, ConnectError};
 use crate::io::backends::Backends;
 use crate::io::catalogue::{Catalogue, Thread};
+use crate::io::models::Models;
 use crate::io::stage::Stage;
 use crate::io::tasks::Tasks;
 use crate::outcome::EndedBy;
@@ -62,6 +66,7 @@ pub struct Io<T: Transport> {
     scheduler: SocketAddr,
     control: Option<ConnId>,
     threads: Vec<ThreadLink>,
+    /// What is announced and not complete yet.
     catalogue: Catalogue,
     /// How long this side has been awake: it may have been stopped together with its peers.
     awake: AwakeTime,
@@ -107,8 +112,7 @@ struct Serving {
     session: Arc<Session>,
     commands: Receiver<Command>,
     tasks: Tasks,
-    /// Where each model's requests go: the position of its ModelThread among the client's.
-    routes: Vec<usize>,
+    models: Models,
     /// Outstanding tasks of earlier lives that are still to be submitted in this one.
     pending: VecDeque<TaskId>,
     /// When to retry those that could not be submitted yet.
@@ -253,7 +257,7 @@ impl<T: Transport> Io<T> {
             }
             Message::LeaveAck(_) if self.stage == Stage::Leaving => self.on_leave_ack(),
             _ if self.stage.announcing() => self.on_join_message(now, message),
-            Message::ModelDesc(desc, _) if self.serving.is_some() => self.on_moved(desc),
+            _ if self.serving.is_some() => self.on_catalogue_change(message),
             _ => self.counters.unexpected.add(1),
         }
     }
@@ -301,6 +305,7 @@ impl<T: Transport> Io<T> {
         if now >= self.stage_ends {
             self.on_stage_timeout(now);
         }
+        self.withdraw_removed();
         self.wind_down(now);
     }
 

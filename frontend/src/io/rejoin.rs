@@ -2,22 +2,22 @@
 //! there is no scheduler yet, and the client retries until the first join's time is over.
 //!
 //! In: the loss of an open client. Out: the same client, open again in a new life: with another
-//! number, another token, another clock, and the same slabs and tickets. Outstanding tasks whose
-//! deadline allows it are submitted again, each under the next generation of its slot.
+//! number, another token, another clock, and the same tickets, and slabs as far as the models are the same
+//! (`changes`). Outstanding tasks whose deadline allows it are submitted again, each under the next generation
+//! of its slot.
 //!
 //! An answer of the life before counts until then, because it answers the same input. From then on
 //! its generation refuses it, and the client closes the connections to the backends of that life: they
 //! have nothing left to read.
-
-use std::sync::Arc;
 
 use baton_core::{DropReason, FailReason, Nanos, TaskId, Unserved};
 use baton_rdma::wire::{RefuseCode, Role};
 use baton_rdma::{Heartbeat, Identity, Transport};
 
 use crate::error::{ConnectError, Loss};
-use crate::io::{Io, Stage, ThreadLink};
-use crate::session::{GIVEN_BACK, Model, Task};
+use crate::io::models::Standing;
+use crate::io::{Io, Stage};
+use crate::session::{GIVEN_BACK, Task};
 
 /// How long an attempt to reach the scheduler may take: a host that has lost power answers nothing.
 const REACH: Nanos = Nanos::from_millis(1_000);
@@ -103,30 +103,25 @@ impl<T: Transport> Io<T> {
         self.backends.await_token();
     }
 
-    /// Not this time. A scheduler with other models will never do.
+    /// Not this time. A scheduler that does not understand this client will never do.
     #[cold]
     pub(super) fn on_rejoin_failed(&mut self, now: Nanos, error: &ConnectError) {
-        tracing::debug!(%error, "the scheduler is not back yet");
-        self.let_go(&error.to_string());
-        let changed = matches!(
-            error,
-            ConnectError::UnknownModel(_)
-                | ConnectError::NoModels
-                | ConnectError::Refused {
-                    code: Some(RefuseCode::Version | RefuseCode::BadRequest),
-                    ..
-                }
-        );
-        match changed {
-            true => self.give_up_on_scheduler(error.to_string()),
-            false => {
-                let pause = self.backoff.pause();
-                self.pause(now, pause);
-            }
+        let code = if let ConnectError::Refused { code, .. } = error { *code } else { None };
+        if code == Some(RefuseCode::Version) {
+            return self.give_up_on_scheduler(error.to_string());
         }
+        if code == Some(RefuseCode::BadRequest) {
+            // A model may have been removed since the catalogue came; the next one tells.
+            tracing::warn!(%error, "the scheduler refuses this client's slabs; retrying");
+        } else {
+            tracing::debug!(%error, "the scheduler is not back yet");
+        }
+        self.let_go(&error.to_string());
+        let pause = self.backoff.pause();
+        self.pause(now, pause);
     }
 
-    fn give_up_on_scheduler(&mut self, detail: String) {
+    pub(super) fn give_up_on_scheduler(&mut self, detail: String) {
         self.let_go(&detail);
         self.stage = Stage::Away;
         self.stage_ends = Nanos::MAX;
@@ -134,29 +129,6 @@ impl<T: Transport> Io<T> {
         if let Some(serving) = &self.serving {
             serving.session.give_up(Loss::Changed { detail });
         }
-    }
-
-    /// The new catalogue is complete: asks to join, with the existing slabs.
-    pub(super) fn on_catalogue_again(&mut self, now: Nanos) -> Result<(), ConnectError> {
-        let Some(serving) = &mut self.serving else { return Ok(()) };
-        let session = Arc::clone(&serving.session);
-        let names: Vec<String> =
-            session.models.iter().map(|model| model.name.to_string()).collect();
-        let (threads, models) = std::mem::take(&mut self.catalogue).select(&names)?;
-        if let Some((model, _)) = session.models.iter().zip(&models).find(|(a, b)| !fits(a, b)) {
-            let detail = format!("model {} has another number or other sizes", model.name);
-            if self.life == 0 {
-                return Err(ConnectError::BadCatalogue(format!("{detail} than a moment ago")));
-            }
-            self.give_up_on_scheduler(detail);
-            return Ok(());
-        }
-        serving.routes = models.iter().map(|model| model.thread).collect();
-        self.threads = threads.into_iter().map(ThreadLink::new).collect();
-        self.join(&session.slabs)?;
-        self.stage = Stage::Admission;
-        self.heartbeat.start(now);
-        Ok(())
     }
 
     /// The client is open again.
@@ -225,8 +197,13 @@ impl<T: Transport> Io<T> {
             self.end_task(now, id, why);
             return true;
         }
+        let Some(served) = serving.models.get(task.model) else { return true };
+        if let Standing::Removed(why) = served.standing {
+            self.end_task(now, id, why);
+            return true;
+        }
         let is_known_to_nobody = task.life == 0 && id.frontend() == number;
-        let renewed = if is_known_to_nobody { Some(id) } else { serving.session.slabs.renew(id) };
+        let renewed = if is_known_to_nobody { Some(id) } else { served.model.slabs.renew(id) };
         let Some(renewed) = renewed else {
             serving.pending.push_back(id);
             return false;
@@ -246,10 +223,4 @@ pub(super) fn out_of_time(task: &Task, orderly: bool) -> Unserved {
         true => Unserved::Dropped(DropReason::Deadline),
         false => Unserved::Failed(FailReason::SchedulerLost),
     }
-}
-
-/// Inputs of the one are inputs of the other.
-fn fits(before: &Model, now: &Model) -> bool {
-    let what = |model: &Model| (model.id, model.input_bytes, model.output_bytes);
-    what(before) == what(now)
 }

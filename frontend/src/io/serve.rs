@@ -1,9 +1,10 @@
 //! While the client is open: tasks out, outcomes in, leases kept.
 
-use baton_core::{DropReason, FailReason, GpuId, ModelId, Nanos, TaskId, Unserved};
-use baton_rdma::wire::{Cancel, ModelDesc, Submit, TaskEnd, TaskResult};
+use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId, Unserved};
+use baton_rdma::wire::{Cancel, Submit, TaskEnd, TaskResult};
 use baton_rdma::{ClockSync, ConnId, OutputRef, SendError, Transport};
 
+use crate::io::models::{Served, Standing};
 use crate::io::rejoin::out_of_time;
 use crate::io::{Io, Serving, Stage};
 use crate::outcome::{EndRecord, EndedBy, Outcome, Reply, Timing};
@@ -57,15 +58,19 @@ impl<T: Transport> Io<T> {
     /// Hands a task that is not among the outstanding to its ModelThread.
     pub(super) fn send(&mut self, now: Nanos, task: &Task) {
         let Some(serving) = &mut self.serving else { return };
-        let model = &serving.session.models[task.model as usize];
+        let Some(served) = serving.models.get(task.model) else { return };
+        let own = || EndRecord::new(now, EndedBy::Client, task.resubmitted);
+        if let Standing::Removed(why) = served.standing {
+            return serving.decide(task, without_answer(why, own()));
+        }
         let submit = Submit {
             task: task.id.0.into(),
             deadline_ns: scheduler_deadline(task.deadline, self.heartbeat.sync()).0.into(),
-            model: model.id.0.into(),
+            model: served.id.0.into(),
             input_bytes: task.input_bytes.into(),
             cost: task.cost.bits().into(),
         };
-        let conn = self.threads[serving.routes[task.model as usize]].conn;
+        let conn = self.threads.get(served.thread).and_then(|link| link.conn);
         let sent =
             conn.map_or(Err(SendError::Closed), |conn| self.transport.send(conn, &submit, &[]));
         let expires = task.deadline + self.config.lease_grace;
@@ -76,14 +81,12 @@ impl<T: Transport> Io<T> {
             }
             // Backpressure of the same kind as a full queue at the scheduler.
             Err(SendError::Full) => {
-                let record = EndRecord::new(now, EndedBy::Client, task.resubmitted);
-                serving.decide(task.id, Outcome::Dropped(DropReason::QueueFull, record));
+                serving.decide(task, Outcome::Dropped(DropReason::QueueFull, own()));
             }
             // The news that the scheduler is lost is on its way.
             Err(SendError::Closed) => serving.tasks.insert(*task, expires),
             Err(SendError::TooLong) => {
-                let record = EndRecord::new(now, EndedBy::Client, task.resubmitted);
-                serving.decide(task.id, Outcome::Failed(FailReason::SchedulerLost, record));
+                serving.decide(task, Outcome::Failed(FailReason::SchedulerLost, own()));
             }
         }
     }
@@ -103,10 +106,8 @@ impl<T: Transport> Io<T> {
     pub(super) fn end_task(&mut self, now: Nanos, id: TaskId, why: Unserved) {
         let Some(serving) = &mut self.serving else { return };
         if let Some(task) = serving.tasks.remove(id) {
-            serving.decide(
-                id,
-                without_answer(why, EndRecord::new(now, EndedBy::Client, task.resubmitted)),
-            );
+            let record = EndRecord::new(now, EndedBy::Client, task.resubmitted);
+            serving.decide(&task, without_answer(why, record));
         }
     }
 
@@ -115,27 +116,12 @@ impl<T: Transport> Io<T> {
         let Some(task) = serving.tasks.get(id).filter(|task| task.life == self.life) else {
             return;
         };
-        let model = &serving.session.models[task.model as usize];
-        let cancel = Cancel { task: id.0.into(), model: model.id.0.into() };
-        let link = self.threads.get(serving.routes[task.model as usize]);
+        let Some(served) = serving.models.get(task.model) else { return };
+        let cancel = Cancel { task: id.0.into(), model: served.id.0.into() };
+        let link = self.threads.get(served.thread);
         if let Some(conn) = link.and_then(|link| link.conn) {
             // Not sent, the task merely runs for nothing.
             let _ = self.transport.send(conn, &cancel, &[]);
-        }
-    }
-
-    /// A model has moved to another ModelThread; the former one passes on what still comes there.
-    pub(super) fn on_moved(&mut self, desc: &ModelDesc) {
-        let Some(serving) = &mut self.serving else { return };
-        let id = ModelId(desc.model.get());
-        let number = desc.thread.get();
-        let thread = self.threads.iter().position(|link| link.thread.number == number);
-        let model = serving.session.models.iter().position(|model| model.id == id);
-        match (model, thread) {
-            (Some(model), Some(thread)) => serving.routes[model] = thread,
-            // Not one of this client's models.
-            (None, _) => {}
-            (Some(_), None) => self.counters.unexpected.add(1),
         }
     }
 
@@ -155,12 +141,14 @@ impl<T: Transport> Io<T> {
         match serving.tasks.remove(id) {
             Some(task) => {
                 let retry_after = Nanos::from_millis(end.retry_ms.get().into());
-                if retry_after > Nanos::ZERO {
-                    serving.session.models[task.model as usize].close_until(now + retry_after);
+                if retry_after > Nanos::ZERO
+                    && let Some(served) = serving.models.get(task.model)
+                {
+                    served.model.close_until(now + retry_after);
                     self.counters.hinted.add(1);
                 }
                 let record = EndRecord { retry_after, ..EndRecord::new(now, by, task.resubmitted) };
-                serving.decide(id, without_answer(why, record));
+                serving.decide(&task, without_answer(why, record));
             }
             None => self.counters.duplicates.add(1),
         }
@@ -196,7 +184,7 @@ impl<T: Transport> Io<T> {
                 false => out_of_time(&task, self.orderly),
             };
             let record = EndRecord::new(now, EndedBy::Client, task.resubmitted);
-            serving.decide(task.id, without_answer(why, record));
+            serving.decide(&task, without_answer(why, record));
             expired += 1;
         }
         expired
@@ -221,30 +209,28 @@ impl<T: Transport> Io<T> {
 
 impl Serving {
     /// Decides a task that is not, or no longer, among the outstanding.
-    pub(super) fn decide(&self, id: TaskId, outcome: Outcome) {
+    pub(super) fn decide(&self, task: &Task, outcome: Outcome) {
+        let Some(Served { model, .. }) = self.models.get(task.model) else { return };
         // Outstanding tasks are undecided, so this is the first and only decision.
-        let first = self.session.slabs.complete(id);
+        let first = model.slabs.complete(task.id);
         debug_assert!(first);
-        self.session.deliver(id, outcome);
+        self.session.deliver(model, task.id, outcome);
     }
 
     fn complete(&self, task: &Task, timing: Timing, len: u32) {
-        let output = &self.session.models[task.model as usize].signature.output;
-        if !output.allows(len as usize) {
+        let Some(Served { model, .. }) = self.models.get(task.model) else { return };
+        let record = || EndRecord::new(timing.landed, EndedBy::Client, task.resubmitted);
+        if !model.signature.output.allows(len as usize) {
             self.session.counters.wrong_answer_size.add(1);
-            let record = EndRecord::new(timing.landed, EndedBy::Client, task.resubmitted);
-            return self.decide(task.id, Outcome::Failed(FailReason::Engine, record));
+            return self.decide(task, Outcome::Failed(FailReason::Engine, record()));
         }
-        self.session.slabs.complete(task.id);
-        let outcome = match self.session.slabs.output(task.id) {
+        model.slabs.complete(task.id);
+        let outcome = match model.slabs.output(task.id) {
             Some(output) => completed(output, timing),
             // The transport reports an answer only after it has landed.
-            None => {
-                let record = EndRecord::new(timing.landed, EndedBy::Client, task.resubmitted);
-                Outcome::Failed(FailReason::Engine, record)
-            }
+            None => Outcome::Failed(FailReason::Engine, record()),
         };
-        self.session.deliver(task.id, outcome);
+        self.session.deliver(model, task.id, outcome);
     }
 }
 

@@ -14,8 +14,16 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    pub(super) fn new(slots: usize) -> Self {
-        Self { by_slot: vec![None; slots], leases: Leases::new(slots) }
+    pub(super) fn new() -> Self {
+        Self { by_slot: Vec::new(), leases: Leases::new(0) }
+    }
+
+    /// Makes room for so many slots, at least.
+    pub(super) fn grow(&mut self, slots: usize) {
+        if self.by_slot.len() < slots {
+            self.by_slot.resize(slots, None);
+            self.leases.grow(slots);
+        }
     }
 
     /// Takes a task over until `expires`.

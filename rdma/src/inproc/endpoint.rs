@@ -230,9 +230,13 @@ impl Transport for InprocTransport {
     }
 
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()> {
-        *lock(&self.port.slabs) = Some(slabs.clone());
-        self.shared.expose(slabs);
-        Ok(())
+        self.shared.expose(&slabs)?;
+        lock(&self.port.slabs).add(&slabs)
+    }
+
+    fn withdraw(&mut self, slabs: &Arc<SlabSet>) {
+        lock(&self.port.slabs).remove(slabs);
+        self.shared.withdraw(slabs);
     }
 
     fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()> {

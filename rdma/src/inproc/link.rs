@@ -117,8 +117,7 @@ impl Link {
     /// Carries a READ out, as the NIC of the target would.
     pub(super) fn carry_out(&self, read: &mut Read) -> ReadStatus {
         let target = &self.cable.ends[1 - self.side];
-        let slabs = lock(&target.slabs).clone().ok_or(ReadRefusal::NoSuchSlot);
-        let lease = slabs.and_then(|slabs| slabs.read(read.task, read.row.len() as u32));
+        let lease = lock(&target.slabs).read(read.task, read.row.len() as u32);
         target.count_read(lease.is_ok());
         match lease {
             Err(ReadRefusal::Stale) => ReadStatus::Stale,
@@ -218,8 +217,10 @@ impl Link {
         shared: &mut Shared,
         events: &mut Events,
     ) -> Result<(), CloseReason> {
-        let slabs = shared.slabs.as_ref().ok_or(CloseReason::Unexpected(Kind::TaskResult))?;
-        let Some(mut output) = slabs.landing(TaskId(result.task.get())) else {
+        if !shared.slabs.is_frontend() {
+            return Err(CloseReason::Unexpected(Kind::TaskResult));
+        }
+        let Some(mut output) = shared.slabs.landing(TaskId(result.task.get())) else {
             shared.counters.results_stale += 1;
             return Ok(());
         };

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use baton_core::Nanos;
 
-use crate::memory::slab::SlabSet;
+use crate::memory::slab::Exposed;
 use crate::tcp::TcpConfig;
 use crate::transport::Identity;
 pub use endpoint::InprocTransport;
@@ -67,7 +67,7 @@ struct Port {
     addr: SocketAddr,
     /// Connections its owner has not looked at yet; `None` once the owner is gone.
     incoming: Mutex<Option<Vec<Arc<Cable>>>>,
-    slabs: Mutex<Option<Arc<SlabSet>>>,
+    slabs: Mutex<Exposed>,
     /// Set when there may be something to do.
     bell: Mutex<bool>,
     rung: Condvar,

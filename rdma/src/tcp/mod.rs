@@ -289,8 +289,11 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()> {
-        self.shared.expose(slabs);
-        Ok(())
+        self.shared.expose(&slabs)
+    }
+
+    fn withdraw(&mut self, slabs: &Arc<SlabSet>) {
+        self.shared.withdraw(slabs);
     }
 
     fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()> {

@@ -21,8 +21,7 @@ impl Link {
         if self.tx.leases() >= READ_DEPTH {
             return Err(CloseReason::Unexpected(Kind::Read));
         }
-        let slabs = shared.slabs.as_ref().ok_or(ReadRefusal::NoSuchSlot);
-        let lease = slabs.and_then(|slabs| slabs.read(TaskId(read.task.get()), read.len.get()));
+        let lease = shared.slabs.read(TaskId(read.task.get()), read.len.get());
         let status = match &lease {
             Ok(_) => 0,
             Err(ReadRefusal::Stale) => 1,
@@ -54,8 +53,10 @@ pub(super) fn answer_sink(
     payload_len: usize,
     shared: &mut Shared,
 ) -> Result<Sink, CloseReason> {
-    let slabs = shared.slabs.as_ref().ok_or(CloseReason::Unexpected(Kind::TaskResult))?;
-    match slabs.landing(TaskId(result.task.get())) {
+    if !shared.slabs.is_frontend() {
+        return Err(CloseReason::Unexpected(Kind::TaskResult));
+    }
+    match shared.slabs.landing(TaskId(result.task.get())) {
         Some(output) if payload_len > output.len() => {
             Err(CloseReason::Malformed(DecodeError::PayloadLength))
         }

@@ -173,10 +173,21 @@ impl Transport for MixedTransport {
     }
 
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()> {
-        if let Ok(fabric) = &mut self.fabric {
-            fabric.expose(&slabs, &mut self.tcp).map_err(io::Error::other)?;
+        self.tcp.expose(Arc::clone(&slabs))?;
+        if let Ok(fabric) = &mut self.fabric
+            && let Err(error) = fabric.expose(&slabs, &mut self.tcp)
+        {
+            self.tcp.withdraw(&slabs);
+            return Err(io::Error::other(error));
         }
-        self.tcp.expose(slabs)
+        Ok(())
+    }
+
+    fn withdraw(&mut self, slabs: &Arc<SlabSet>) {
+        self.tcp.withdraw(slabs);
+        if let Ok(fabric) = &mut self.fabric {
+            fabric.withdraw(slabs);
+        }
     }
 
     fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> io::Result<()> {

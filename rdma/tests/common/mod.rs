@@ -265,8 +265,19 @@ pub const OUTPUT: u32 = 16;
 
 /// A frontend's slab for one model.
 pub fn slabs(frontend: u16, slots: u32, input_bytes: u32) -> Arc<SlabSet> {
+    slabs_at(0, frontend, slots, input_bytes, 0)
+}
+
+/// A frontend's slab for one model, whose slots and generations begin there.
+pub fn slabs_at(
+    first_slot: u32,
+    frontend: u16,
+    slots: u32,
+    input_bytes: u32,
+    first_generation: u32,
+) -> Arc<SlabSet> {
     let spec = SlabSpec { model: MODEL, slots, input_bytes, output_bytes: OUTPUT };
-    let set = SlabSet::new(&[spec], 0).unwrap();
+    let set = SlabSet::new_at(first_slot, &[spec], first_generation).unwrap();
     set.set_frontend(FrontendId(frontend));
     set
 }

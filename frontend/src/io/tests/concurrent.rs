@@ -12,7 +12,7 @@ use baton_core::DropReason;
 use baton_topo::{Idle, Placement};
 
 use super::world::*;
-use crate::{Client, Deadline, ModelHandle, Outcome, Ticket};
+use crate::{Client, Deadline, InputError, ModelHandle, Outcome, SubmitReason, Ticket};
 
 const TASKS_PER_THREAD: u32 = 150;
 /// Every one of these is dropped instead of answered.
@@ -89,7 +89,7 @@ fn serve(world: &mut World) -> bool {
             let (_, bytes) = world.pull(task);
             let number = u32::from_le_bytes(bytes[..4].try_into().unwrap());
             if number % DROP_EVERY == 0 {
-                world.end(model as usize, task, 1, DropReason::Window.code());
+                world.end(model as usize % 2, task, 1, DropReason::Window.code());
             } else {
                 world.answer(task, &bytes[..4]);
             }
@@ -98,27 +98,52 @@ fn serve(world: &mut World) -> bool {
     !heard.is_empty()
 }
 
-#[test]
-fn many_threads_each_get_their_own_answers() {
-    let (mut world, client) =
-        World::open_with(|config| config.member_timeout(Duration::from_secs(60)));
-    let (mut io, clock) = (world.io.take().unwrap(), world.clock);
-    let io_thread = thread::spawn(move || {
-        let placement = Placement { name: "io".into(), core: None, idle: Idle::Park };
-        baton_topo::run(&mut io, clock, &placement, &Arc::new(AtomicBool::new(false)));
-    });
-    let done = Arc::new(AtomicBool::new(false));
-    let server = thread::spawn({
-        let done = Arc::clone(&done);
-        move || {
-            while !done.load(Ordering::Acquire) {
-                if !serve(&mut world) {
-                    thread::yield_now();
+/// A client on threads of its own and its peers, until they are told that it is over.
+struct Running {
+    client: Client,
+    io_thread: thread::JoinHandle<()>,
+    server: thread::JoinHandle<()>,
+    done: Arc<AtomicBool>,
+}
+
+impl Running {
+    /// `act` is what the scheduler does besides, in every pass.
+    fn start(mut act: impl FnMut(&mut World) + Send + 'static) -> Self {
+        let (mut world, client) =
+            World::open_with(|config| config.member_timeout(Duration::from_secs(60)));
+        let (mut io, clock) = (world.io.take().unwrap(), world.clock);
+        let io_thread = thread::spawn(move || {
+            let placement = Placement { name: "io".into(), core: None, idle: Idle::Park };
+            baton_topo::run(&mut io, clock, &placement, &Arc::new(AtomicBool::new(false)));
+        });
+        let done = Arc::new(AtomicBool::new(false));
+        let server = thread::spawn({
+            let done = Arc::clone(&done);
+            move || {
+                while !done.load(Ordering::Acquire) {
+                    act(&mut world);
+                    if !serve(&mut world) {
+                        thread::yield_now();
+                    }
                 }
             }
-        }
-    });
+        });
+        Self { client, io_thread, server, done }
+    }
 
+    fn end(self) {
+        self.client.clone().leave().unwrap();
+        self.io_thread.join().unwrap();
+        self.done.store(true, Ordering::Release);
+        self.server.join().unwrap();
+        assert_eq!(self.client.slots_in_use(), 0);
+    }
+}
+
+#[test]
+fn many_threads_each_get_their_own_answers() {
+    let running = Running::start(|_| {});
+    let client = &running.client;
     let dropped: u32 = thread::scope(|scope| {
         let run = |way: u32| {
             let model = client.model(MODELS[way as usize % 2]).unwrap();
@@ -132,11 +157,86 @@ fn many_threads_each_get_their_own_answers() {
     assert_eq!(counters.submitted, u64::from(8 * TASKS_PER_THREAD));
     assert_eq!(counters.dropped, u64::from(dropped));
     assert_eq!(counters.completed + counters.dropped, counters.submitted);
-    assert_eq!(client.slots_in_use(), 0);
-    client.leave().unwrap();
-    io_thread.join().unwrap();
-    done.store(true, Ordering::Release);
-    server.join().unwrap();
+    running.end();
+}
+
+/// The third model, which an operator adds and removes while tasks are under way.
+#[derive(Default)]
+struct Operator {
+    passes: u32,
+    id: Option<u32>,
+}
+
+impl Operator {
+    fn act(&mut self, world: &mut World) {
+        for heard in world.control.take() {
+            if let Heard::Slab { first_slot, .. } = heard {
+                world.slab_known(MEMBER, first_slot);
+            }
+        }
+        self.passes += 1;
+        if !self.passes.is_multiple_of(40) || world.control.conn.is_none() {
+            return;
+        }
+        match self.id.take() {
+            Some(id) => world.remove_model(id),
+            None => {
+                let id = 2 | self.passes << 16;
+                world.add_model(model_desc(id), "gamma");
+                self.id = Some(id);
+            }
+        }
+    }
+}
+
+/// Submits tasks to a model that may be gone at any moment; how many there were.
+fn application_of_a_changing_model(way: u32, client: &Client) -> u32 {
+    let mut submitted = 0;
+    while submitted < TASKS_PER_THREAD {
+        let Ok(model) = client.model("gamma") else {
+            thread::yield_now();
+            continue;
+        };
+        let number = (way << 16 | submitted).to_le_bytes();
+        let mut input = match model.input() {
+            Ok(input) => input,
+            Err(InputError::ModelRemoved { .. } | InputError::SlabExhausted { .. }) => continue,
+            Err(other) => panic!("{other}"),
+        };
+        input[..4].copy_from_slice(&number);
+        let ticket = match input.submit(Deadline::within(Duration::from_secs(60))) {
+            Ok(ticket) => ticket,
+            Err(refused) => {
+                assert_eq!(refused.reason, SubmitReason::ModelRemoved);
+                continue;
+            }
+        };
+        submitted += 1;
+        match outcome(way, ticket) {
+            Outcome::Completed(reply) => assert_eq!(reply.bytes(), number),
+            Outcome::Dropped(DropReason::Window | DropReason::ModelRemoved, _) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    submitted
+}
+
+#[test]
+fn a_model_comes_and_goes_under_the_applications_threads() {
+    let mut operator = Operator::default();
+    let running = Running::start(move |world| operator.act(world));
+    let client = &running.client;
+    let submitted: u32 = thread::scope(|scope| {
+        let run = |way: u32| scope.spawn(move || application_of_a_changing_model(way, client));
+        let threads: Vec<_> = (0..6).map(run).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    let counters = client.counters();
+    assert_eq!(counters.submitted, u64::from(submitted));
+    assert_eq!(counters.completed + counters.dropped, counters.submitted);
+    assert_eq!((counters.unexpected, counters.duplicates), (0, 0));
+    assert!(counters.models_removed > 1, "it came and went");
+    running.end();
 }
 
 #[test]

@@ -12,7 +12,10 @@ use crate::ConnectError;
 fn a_client_announces_its_slabs_and_is_ready_when_linked() {
     let mut world = World::new(|config| config);
     world.announce();
-    let slab = |model| Heard::Slab { model, slots: SLOTS, input_bytes: INPUT as u32 };
+    let slab = |model| {
+        let (first_slot, slots, input_bytes) = (model * SLOTS, SLOTS, INPUT as u32);
+        Heard::Slab { model, first_slot, slots, input_bytes }
+    };
     let opened = Heard::Opened { role: Role::Frontend, token: 0 };
     assert_eq!(world.control.take(), [opened, slab(0), slab(1), Heard::Join { slabs: 2 }]);
     assert!(world.joining.poll().is_none(), "not admitted yet");
@@ -223,15 +226,36 @@ fn a_scheduler_that_takes_connections_and_answers_nothing_is_called_anew() {
     joins_and_serves(world, 7);
 }
 
+/// The slabs are there already, for those models that are the same.
 #[test]
-fn what_the_first_life_of_a_scheduler_announced_must_be_what_the_next_one_has() {
+fn models_may_change_before_a_client_is_in() {
     let mut world = World::new(|config| config);
     world.announce();
     world.stop_scheduler();
     world.await_client();
-    world.announce_models(&["beta", "alpha"]);
-    let error = world.join_error();
-    assert!(error.to_string().contains("than a moment ago"), "{error}");
+    world.control.take();
+    world.announce_models(&["gamma", "alpha"]);
+    let heard = world.control.take();
+    let slab = |model, first_slot| {
+        let (slots, input_bytes) = (SLOTS, INPUT as u32);
+        Heard::Slab { model, first_slot, slots, input_bytes }
+    };
+    assert_eq!(heard, [slab(1, 0), slab(0, 2 * SLOTS), Heard::Join { slabs: 2 }]);
+    world.admit();
+    world.steps(40);
+    let client = world.joining.poll().unwrap().unwrap();
+    let names: Vec<_> = client.models().iter().map(|model| model.name().to_owned()).collect();
+    assert_eq!(names, ["alpha", "gamma"]);
+}
+
+#[test]
+fn a_model_that_is_wanted_and_gone_before_the_client_is_in_fails_the_join() {
+    let mut world = World::new(|config| config.models(["beta"]));
+    world.announce();
+    world.stop_scheduler();
+    world.await_client();
+    world.announce_models(&["alpha"]);
+    assert!(matches!(world.join_error(), ConnectError::UnknownModel(_)));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Stories of one client, told step by step; time moves only when the story says so.
 
+mod catalogue;
+mod catalogue_again;
 mod concurrent;
 mod ending;
 mod joining;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use baton_core::{CostHint, Nanos, TaskId};
 use baton_rdma::wire::{
-    CatalogEnd, Hello, JoinAck, LeaveAck, Message, ModelDesc, Pong, RefuseCode, Role,
-    SubclusterDesc, TaskEnd, TaskResult, ThreadDesc, WireAddr,
+    CatalogEnd, Hello, JoinAck, LeaveAck, Message, ModelDesc, ModelDown, Pong, RefuseCode, Role,
+    SlabKnown, SubclusterDesc, TaskEnd, TaskResult, ThreadDesc, WireAddr,
 };
 use baton_rdma::{
     BatchBuffer, CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport,
@@ -38,7 +38,7 @@ pub(super) const LATER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALH
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Heard {
     Opened { role: Role, token: u64 },
-    Slab { model: u32, slots: u32, input_bytes: u32 },
+    Slab { model: u32, first_slot: u32, slots: u32, input_bytes: u32 },
     Join { slabs: u32 },
     Ready,
     Submit { task: TaskId, deadline: Nanos, model: u32, input_bytes: u32, cost: CostHint },
@@ -109,6 +109,7 @@ fn heard(message: Message<'_>) -> Heard {
     match message {
         Message::SlabDesc(slab) => Heard::Slab {
             model: slab.model.get(),
+            first_slot: slab.first_slot.get(),
             slots: slab.slots.get(),
             input_bytes: slab.input_bytes.get(),
         },
@@ -241,18 +242,43 @@ impl World {
         self.announce_models(&MODELS);
     }
 
-    /// As [`World::announce`], with these models.
+    /// As [`World::announce`], with these models, numbered in this order.
     pub(super) fn announce_models(&mut self, names: &[&str]) {
+        let descs: Vec<_> = (0..).zip(names).map(|(id, name)| (model_desc(id), *name)).collect();
+        self.announce_descs(&descs);
+    }
+
+    /// As [`World::announce`], with these models.
+    pub(super) fn announce_descs(&mut self, models: &[(ModelDesc, &str)]) {
         self.steps(3);
         for (number, thread) in self.threads.iter().enumerate() {
             let addr = WireAddr::new(thread.transport.local_addr());
             self.control.send(&ThreadDesc { thread: (number as u32).into(), addr }, &[]);
         }
         self.control.send(&SubclusterDesc { subcluster: 0.into() }, b"main");
-        for (id, name) in names.iter().enumerate() {
-            self.control.send(&model_desc(id as u32), name.as_bytes());
+        for (desc, name) in models {
+            self.control.send(desc, name.as_bytes());
         }
         self.control.send(&CatalogEnd { scheduler_epoch: 1.into() }, &[]);
+        self.steps(3);
+    }
+
+    /// The scheduler adds a model.
+    pub(super) fn add_model(&mut self, desc: ModelDesc, name: &str) {
+        self.control.send(&desc, name.as_bytes());
+        self.control.send(&CatalogEnd { scheduler_epoch: 1.into() }, &[]);
+        self.steps(3);
+    }
+
+    /// Every backend knows the slab that the client called `number` has there.
+    pub(super) fn slab_known(&mut self, number: u32, first_slot: u32) {
+        let known = SlabKnown { frontend: number.into(), first_slot: first_slot.into() };
+        self.control.send(&known, &[]);
+        self.steps(3);
+    }
+
+    pub(super) fn remove_model(&mut self, id: u32) {
+        self.control.send(&ModelDown { model: id.into() }, &[]);
         self.steps(3);
     }
 
@@ -363,6 +389,11 @@ impl World {
         input.submit_at(self.now, deadline)
     }
 
+    /// Of the slabs that are exposed.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.io.as_ref().expect("it has not ended").transport.counters().memory_bytes
+    }
+
     /// The error a join has come to.
     pub(super) fn join_error(&mut self) -> ConnectError {
         self.joining.poll().expect("the join has come to its end").unwrap_err()
@@ -386,7 +417,7 @@ pub(super) fn task_end(task: TaskId, kind: u8, reason: u8) -> TaskEnd {
     TaskEnd { task: task.0.into(), kind, reason, retry_ms: 0.into() }
 }
 
-fn model_desc(id: u32) -> ModelDesc {
+pub(super) fn model_desc(id: u32) -> ModelDesc {
     ModelDesc {
         model: id.into(),
         thread: (id % 2).into(),

@@ -33,11 +33,11 @@ impl Place {
     }
 
     fn input_at(&self) -> usize {
-        (self.slot - self.slab().first_slot) as usize * self.slab().stride
+        (self.slot - self.slab().first) as usize * self.slab().stride
     }
 
     fn output_at(&self) -> usize {
-        (self.slot - self.slab().first_slot) as usize * self.slab().output_stride
+        (self.slot - self.slab().first) as usize * self.slab().output_stride
     }
 
     /// Of the input that was submitted last. The order against it is that of the slot's state.

@@ -9,10 +9,13 @@
 //! references.
 #![expect(unsafe_code, reason = "turns slot states into references to slot memory")]
 
+mod error;
+mod exposed;
 mod guards;
 mod slot;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -21,6 +24,8 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::memory::region::Region;
 use crate::protocol::wire::{PAYLOAD_MAX, SlabDesc, TRAILER_LEN};
+pub use error::{ReadRefusal, SlabError};
+pub(crate) use exposed::Exposed;
 use guards::Place;
 pub use guards::{InputMut, OutputMut, OutputRef, ReadLease};
 use slot::{Reclaim, SlotState};
@@ -41,47 +46,10 @@ pub struct SlabSpec {
     pub output_bytes: u32,
 }
 
-/// Why slabs could not be made, or a slot not be had.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-pub enum SlabError {
-    /// Every slot of the model's slab is in use.
-    #[error("every slot of the model's slab is in use; await outcomes or configure more slots")]
-    Exhausted,
-    /// There is no slab for this model.
-    #[error("there is no slab for this model")]
-    UnknownModel,
-    /// More slots than task ids can address.
-    #[error("{0} slots asked for; task ids address {max}", max = TaskId::SLOTS_MAX)]
-    TooManySlots(u64),
-    /// An input, an output or the slab itself is empty or too large.
-    #[error("the slab of model {} has no slots, or an input or output of 0 or over {max} bytes", .0.0,
-        max = PAYLOAD_MAX - TRAILER_LEN)]
-    BadSize(ModelId),
-    /// Two slabs for one model.
-    #[error("model {} has two slabs; give it one with more slots", .0.0)]
-    DuplicateModel(ModelId),
-    /// The machine does not give that much memory.
-    #[error("no memory for the slab of model {}; configure fewer slots", .0.0)]
-    NoMemory(ModelId),
-}
-
-/// Why a READ is refused.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-pub enum ReadRefusal {
-    /// The slot is not in flight with this generation: decided, recycled, or never submitted.
-    #[error("the task is not in flight")]
-    Stale,
-    /// The slot's input has another size.
-    #[error("the slot's input has another size")]
-    WrongSize,
-    /// There is no such slot.
-    #[error("there is no such slot")]
-    NoSuchSlot,
-}
-
 struct Slab {
     spec: SlabSpec,
-    first_slot: u32,
+    /// Its first slot, as a position in the set.
+    first: u32,
     stride: usize,
     output_stride: usize,
     /// Shared with its registration, if a fabric has one.
@@ -105,8 +73,13 @@ struct Slot {
     output_len: AtomicU32,
 }
 
-/// All slabs of a frontend, shared by application threads, the I/O thread and the transport.
+/// Slabs of a frontend that come and go together, shared by application threads, the I/O thread and the
+/// transport. A frontend may have several sets; their slots are numbered apart. Inside, slots go by their
+/// position in the set.
 pub struct SlabSet {
+    /// The number of the first slot.
+    first_slot: u32,
+    first_generation: u32,
     slabs: Vec<Slab>,
     /// Positions in `slabs`, sorted by model.
     by_model: Vec<(ModelId, u32)>,
@@ -114,6 +87,8 @@ pub struct SlabSet {
     frontend: AtomicU16,
     /// Slots that are let go without an answer, if they have to rest.
     resting: OnceLock<(Sender<u32>, Receiver<u32>)>,
+    /// Slots that [`SlabSet::retire`] has taken out of use.
+    retired: AtomicU32,
 }
 
 impl SlabSet {
@@ -123,9 +98,26 @@ impl SlabSet {
     /// # Errors
     /// Too many slots, a size of 0 or above the protocol's bound, a model twice, no memory.
     pub fn new(specs: &[SlabSpec], first_generation: u32) -> Result<Arc<Self>, SlabError> {
+        let set = Self::new_at(0, specs, first_generation)?;
+        Self::survey([&set]);
+        Ok(set)
+    }
+
+    /// As [`SlabSet::new`], with slots numbered from `first_slot`, for a frontend with several sets. Call
+    /// [`SlabSet::survey`] before the set is exposed. Where another set had these slots before,
+    /// `first_generation` is its [`SlabSet::next_generation`], or a later one.
+    ///
+    /// # Errors
+    /// As [`SlabSet::new`].
+    pub fn new_at(
+        first_slot: u32,
+        specs: &[SlabSpec],
+        first_generation: u32,
+    ) -> Result<Arc<Self>, SlabError> {
         let total: u64 = specs.iter().map(|spec| u64::from(spec.slots)).sum();
-        if total > u64::from(TaskId::SLOTS_MAX) {
-            return Err(SlabError::TooManySlots(total));
+        let end = u64::from(first_slot) + total;
+        if end > u64::from(TaskId::SLOTS_MAX) {
+            return Err(SlabError::TooManySlots(end));
         }
         let mut by_model: Vec<_> = (0..).zip(specs).map(|(i, spec)| (spec.model, i)).collect();
         by_model.sort_unstable();
@@ -133,13 +125,33 @@ impl SlabSet {
             return Err(SlabError::DuplicateModel(pair[0].0));
         }
         let (slabs, slots) = (Vec::new(), Vec::new());
-        let (frontend, resting) = (AtomicU16::new(0), OnceLock::new());
-        let mut set = Self { slabs, by_model, slots, frontend, resting };
+        let (frontend, retired) = (AtomicU16::new(0), AtomicU32::new(0));
+        let resting = OnceLock::new();
+        let mut set = Self {
+            first_slot,
+            first_generation,
+            slabs,
+            by_model,
+            slots,
+            frontend,
+            resting,
+            retired,
+        };
         for spec in specs {
             set.add(*spec, first_generation)?;
         }
-        Region::survey("slabs", set.regions());
         Ok(Arc::new(set))
+    }
+
+    /// Looks in what pages the memory of these sets lies, for [`SlabSet::memory_bytes`], and says so in the
+    /// log.
+    pub fn survey<'a>(sets: impl IntoIterator<Item = &'a Arc<Self>>) {
+        Region::survey("slabs", sets.into_iter().flat_map(|set| set.regions()));
+    }
+
+    /// The numbers of its slots.
+    pub fn slots(&self) -> Range<u32> {
+        self.first_slot..self.first_slot + self.slots.len() as u32
     }
 
     /// Sets the number the scheduler gave this frontend; it is part of every task id from now on.
@@ -152,7 +164,7 @@ impl SlabSet {
     pub fn descs(&self) -> Vec<SlabDesc> {
         let desc = |slab: &Slab| SlabDesc {
             frontend: u32::from(self.frontend().0).into(),
-            first_slot: slab.first_slot.into(),
+            first_slot: (self.first_slot + slab.first).into(),
             slots: slab.spec.slots.into(),
             stride: (slab.stride as u32).into(),
             input_bytes: slab.spec.input_bytes.into(),
@@ -161,7 +173,8 @@ impl SlabSet {
         self.slabs.iter().map(desc).collect()
     }
 
-    /// A free slot's input, exclusively the caller's. Any thread; never blocks.
+    /// A free slot's input, exclusively the caller's. Any thread; never blocks. `model` is the one of its
+    /// [`SlabSpec`], whatever peers call it meanwhile.
     ///
     /// # Errors
     /// [`SlabError::Exhausted`] or [`SlabError::UnknownModel`].
@@ -179,7 +192,7 @@ impl SlabSet {
     pub fn renew(&self, task: TaskId) -> Option<TaskId> {
         let slot = self.slot_of(task).filter(|slot| slot.state.recall(task.generation()))?;
         slot.renewed.store(true, Ordering::Relaxed);
-        Some(self.launch(task.slot()))
+        Some(self.launch(self.position(task)))
     }
 
     /// The id under which the slot's input is in flight, or was last.
@@ -187,8 +200,24 @@ impl SlabSet {
     /// # Panics
     /// There is no such slot.
     pub fn task(&self, slot: u32) -> TaskId {
-        let Slot { state, frontend, .. } = &self.slots[slot as usize];
-        TaskId::new(FrontendId(frontend.load(Ordering::Acquire)), slot, state.generation())
+        self.task_at(slot.wrapping_sub(self.first_slot))
+    }
+
+    /// The first generation that no task of this set has had, in any of its slots. For a set that is retired.
+    pub fn next_generation(&self) -> u32 {
+        let used = self.slots.iter().map(|slot| slot.state.generation());
+        // Generations wrap: counted from the first one, the latest is the one furthest away.
+        let since = |generation: u32| generation.wrapping_sub(self.first_generation);
+        used.max_by_key(|&generation| since(generation) % TaskId::GENERATIONS)
+            .unwrap_or(self.first_generation)
+    }
+
+    /// Takes the slots that are free out of use, for good. True once that is all of them: nobody can refer to
+    /// a task of this set any more.
+    pub fn retire(&self) -> bool {
+        let free = self.slabs.iter().map(|slab| slab.free_out.try_iter().count());
+        let free = free.sum::<usize>() as u32;
+        self.retired.fetch_add(free, Ordering::Release) + free == self.slots.len() as u32
     }
 
     /// The target side of a READ of `len` bytes: a shared lease of input and trailer.
@@ -196,12 +225,13 @@ impl SlabSet {
     /// # Errors
     /// The task is not in flight, its input has another size, or there is no such slot.
     pub fn read(self: &Arc<Self>, task: TaskId, len: u32) -> Result<ReadLease, ReadRefusal> {
-        let slot = self.slots.get(task.slot() as usize).ok_or(ReadRefusal::NoSuchSlot)?;
+        let at = self.position(task);
+        let slot = self.slots.get(at as usize).ok_or(ReadRefusal::NoSuchSlot)?;
         let ours = self.slot_of(task).is_some();
         if !ours || !slot.state.lease(task.generation()) {
             return Err(ReadRefusal::Stale);
         }
-        let place = self.place(task.slot());
+        let place = self.place(at);
         let fits = place.input_len() == len as usize;
         let lease = ReadLease::new(place);
         fits.then_some(lease).ok_or(ReadRefusal::WrongSize)
@@ -212,7 +242,7 @@ impl SlabSet {
     pub fn landing(self: &Arc<Self>, task: TaskId) -> Option<OutputMut> {
         let slot = self.slot_of(task)?;
         let free = slot.state.land(task.generation());
-        free.then(|| OutputMut::new(self.place(task.slot())))
+        free.then(|| OutputMut::new(self.place(self.position(task))))
     }
 
     /// Decides a task's outcome: no new leases and no landing from now on. False if the task is
@@ -225,14 +255,14 @@ impl SlabSet {
     pub fn output(self: &Arc<Self>, task: TaskId) -> Option<OutputRef> {
         let slot = self.slot_of(task)?;
         let there = slot.state.take(task.generation());
-        there.then(|| OutputRef::new(self.place(task.slot())))
+        there.then(|| OutputRef::new(self.place(self.position(task))))
     }
 
     /// Lets a decided task's slot go: it is free with the next generation as soon as nothing refers
     /// to it. Does nothing for a task that is not decided or whose slot was let go before.
     pub fn release(&self, task: TaskId) {
         if let Some(slot) = self.slot_of(task) {
-            self.reclaim(task.slot(), slot.state.release(task.generation()));
+            self.reclaim(self.position(task), slot.state.release(task.generation()));
         }
     }
 
@@ -245,14 +275,15 @@ impl SlabSet {
         self.resting.get_or_init(|| crossbeam_channel::bounded(self.slots.len()));
     }
 
-    /// A slot that has to rest from now on.
+    /// A slot that has to rest from now on, by its number.
     pub(crate) fn take_resting(&self) -> Option<u32> {
-        self.resting.get()?.1.try_recv().ok()
+        let at = self.resting.get()?.1.try_recv().ok()?;
+        Some(self.first_slot + at)
     }
 
-    /// The slot has rested.
+    /// The slot of this number has rested.
     pub(crate) fn end_rest(&self, slot: u32) {
-        self.free(slot);
+        self.free(slot - self.first_slot);
     }
 
     /// The input memory of every slab, with what peers need to know to find a slot in it.
@@ -271,10 +302,12 @@ impl SlabSet {
         self.slabs.iter().flat_map(|slab| [&*slab.inputs, &slab.outputs])
     }
 
-    /// Slots that are not free.
+    /// Slots that are neither free nor retired.
     pub fn in_use(&self) -> u32 {
+        // Before the free ones: a slot that is retired meanwhile counts as used, and never twice as unused.
+        let retired = self.retired.load(Ordering::Acquire) as usize;
         let free: usize = self.slabs.iter().map(|slab| slab.free_out.len()).sum();
-        (self.slots.len() - free) as u32
+        (self.slots.len() - free - retired) as u32
     }
 
     /// READ leases that are out. Walks all slots: for tests and diagnosis.
@@ -295,17 +328,16 @@ impl SlabSet {
             bytes.and_then(Region::new).ok_or(SlabError::NoMemory(spec.model))
         };
         let (inputs, outputs) = (Arc::new(region(stride)?), region(output_stride)?);
-        let first_slot = self.slots.len() as u32;
+        let first = self.slots.len() as u32;
         let (free_in, free_out) = crossbeam_channel::bounded(spec.slots as usize);
-        for slot in first_slot..first_slot + spec.slots {
+        for slot in first..first + spec.slots {
             free_in.try_send(slot).expect("the queue has a place for every slot");
             let state = SlotState::new(first_generation);
             let (frontend, renewed) = (AtomicU16::new(0), AtomicBool::new(false));
             let (input_len, output_len) = (AtomicU32::new(spec.input_bytes), AtomicU32::new(0));
             self.slots.push(Slot { state, slab, frontend, renewed, input_len, output_len });
         }
-        let slab =
-            Slab { spec, first_slot, stride, output_stride, inputs, outputs, free_in, free_out };
+        let slab = Slab { spec, first, stride, output_stride, inputs, outputs, free_in, free_out };
         self.slabs.push(slab);
         Ok(())
     }
@@ -320,8 +352,19 @@ impl SlabSet {
     }
 
     fn slot_of(&self, task: TaskId) -> Option<&Slot> {
-        let slot = self.slots.get(task.slot() as usize)?;
+        let slot = self.slots.get(self.position(task) as usize)?;
         (task.frontend().0 == slot.frontend.load(Ordering::Acquire)).then_some(slot)
+    }
+
+    /// Where the task's slot is in this set; outside of it if it has none here.
+    fn position(&self, task: TaskId) -> u32 {
+        task.slot().wrapping_sub(self.first_slot)
+    }
+
+    fn task_at(&self, slot: u32) -> TaskId {
+        let Slot { state, frontend, .. } = &self.slots[slot as usize];
+        let frontend = FrontendId(frontend.load(Ordering::Acquire));
+        TaskId::new(frontend, self.first_slot + slot, state.generation())
     }
 
     fn place(self: &Arc<Self>, slot: u32) -> Place {
@@ -333,7 +376,7 @@ impl SlabSet {
             return;
         }
         let Slot { state, renewed, .. } = &self.slots[slot as usize];
-        let old = self.task(slot);
+        let old = self.task_at(slot);
         // Before any byte of the next input: a remote reader still under way that sees new bytes
         // then sees a foreign trailer behind them. The complement names no task of this slot.
         self.write_trailer(slot, TaskId(!old.0));
@@ -351,7 +394,7 @@ impl SlabSet {
     fn launch(&self, slot: u32) -> TaskId {
         let Slot { state, frontend, .. } = &self.slots[slot as usize];
         frontend.store(self.frontend().0, Ordering::Release);
-        let task = self.task(slot);
+        let task = self.task_at(slot);
         self.write_trailer(slot, task);
         state.launch();
         task
@@ -362,7 +405,7 @@ impl SlabSet {
         let Slot { slab, input_len, .. } = &self.slots[slot as usize];
         let slab = &self.slabs[*slab as usize];
         let input_len = input_len.load(Ordering::Relaxed) as usize;
-        let at = (slot - slab.first_slot) as usize * slab.stride + input_len;
+        let at = (slot - slab.first) as usize * slab.stride + input_len;
         // SAFETY: the owner holds no reference to the trailer, and leases exist only in flight.
         let trailer = unsafe { slab.inputs.slice_mut(at, TRAILER_LEN) };
         trailer.copy_from_slice(&task.0.to_le_bytes());
@@ -377,9 +420,6 @@ impl SlabSet {
 impl fmt::Debug for SlabSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let in_use = self.in_use();
-        f.debug_struct("SlabSet")
-            .field("slots", &self.slots.len())
-            .field("in_use", &in_use)
-            .finish()
+        f.debug_struct("SlabSet").field("slots", &self.slots()).field("in_use", &in_use).finish()
     }
 }

@@ -12,6 +12,9 @@ use crate::transport::{ConnId, Read};
 /// A queue pair in its error state that has not completed everything after this is worth a word.
 const DRAIN_WORTH_A_WORD: Nanos = Nanos::from_millis(1_000);
 
+/// Slabs a peer may have.
+const SLABS_MAX: usize = 65_536;
+
 /// A slab of the peer's that may be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RemoteSlab {
@@ -35,6 +38,22 @@ impl RemoteSlab {
         let at = task.slot().checked_sub(self.first_slot).filter(|at| *at < self.slots)?;
         let offset = u64::from(at) * u64::from(self.stride);
         self.addr.checked_add(offset)
+    }
+
+    /// Puts a slab to those that are known, last, in place of those that had any of its slots before. False if
+    /// there are too many.
+    pub(crate) fn put(known: &mut Vec<Self>, slab: Self) -> bool {
+        known.retain(|other| !other.shares_slots(&slab));
+        let has_room = known.len() < SLABS_MAX;
+        if has_room {
+            known.push(slab);
+        }
+        has_room
+    }
+
+    fn shares_slots(&self, other: &Self) -> bool {
+        let end = |slab: &Self| u64::from(slab.first_slot) + u64::from(slab.slots);
+        u64::from(self.first_slot) < end(other) && u64::from(other.first_slot) < end(self)
     }
 
     /// False if its slots would overlap.
@@ -197,5 +216,30 @@ impl Link {
             let addr = slab.find(task)?;
             (1..=slab.input_bytes as usize).contains(&len).then_some((addr, slab.rkey))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slab(first_slot: u32, slots: u32, addr: u64) -> RemoteSlab {
+        RemoteSlab { first_slot, slots, stride: 64, input_bytes: 8, addr, rkey: 1 }
+    }
+
+    #[test]
+    fn a_slab_replaces_those_that_had_its_slots_and_no_others() {
+        let mut known = Vec::new();
+        for (first_slot, addr) in [(0, 100), (4, 200), (8, 300)] {
+            assert!(RemoteSlab::put(&mut known, slab(first_slot, 4, addr)));
+        }
+        assert!(RemoteSlab::put(&mut known, slab(4, 4, 400)));
+        assert!(RemoteSlab::put(&mut known, slab(12, 1, 500)));
+        let addrs = |known: &[RemoteSlab]| known.iter().map(|slab| slab.addr).collect::<Vec<_>>();
+        assert_eq!(addrs(&known), [100, 300, 400, 500]);
+        assert!(RemoteSlab::put(&mut known, slab(7, 2, 600)));
+        assert_eq!(addrs(&known), [100, 500, 600], "it has a slot of each");
+        assert!(RemoteSlab::put(&mut known, slab(u32::MAX, u32::MAX, 700)));
+        assert_eq!(known.len(), 4);
     }
 }

@@ -219,6 +219,11 @@ impl Puller {
         }
     }
 
+    /// The peer has another slab, in place of what had its slots before. False if it has too many.
+    pub(crate) fn put_slab(&mut self, place: usize, slab: RemoteSlab) -> bool {
+        self.link(place).is_none_or(|link| RemoteSlab::put(&mut link.slabs, slab))
+    }
+
     /// The link turned out not to be one of this fabric: it is forgotten, and the READs held for it
     /// come back.
     pub(crate) fn withdraw(&mut self, place: usize) -> Vec<Read> {

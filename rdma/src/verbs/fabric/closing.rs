@@ -19,6 +19,7 @@ pub(super) struct Closing {
 impl Fabric {
     pub(super) fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) -> bool {
         self.targets.on_closed(conn, &mut self.hub);
+        self.left.retain(|of| *of != conn);
         let mut parts = u8::from(self.close_control(conn, reason));
         if let Some(place) = self.place_of(conn) {
             parts += 1;

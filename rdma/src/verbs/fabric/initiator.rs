@@ -4,7 +4,7 @@ use baton_core::Nanos;
 
 use super::super::engine::RemoteSlab;
 use super::super::pair::{PairAddr, Side, Terms};
-use super::{Fabric, micros};
+use super::{Fabric, find, micros};
 use crate::events::{CloseReason, Peer};
 use crate::protocol::wire::{FabricAnswer, FabricOffer, FabricSlab, Kind, Role};
 use crate::tcp::TcpTransport;
@@ -12,8 +12,6 @@ use crate::transport::{ConnId, Transport};
 
 /// How long a frontend may take to answer an offer: it may be waiting for its scheduler's word.
 pub(super) const ANSWER_TIMEOUT: Nanos = Nanos::from_millis(5_000);
-/// Slabs a frontend may announce.
-const SLABS_MAX: usize = 65_536;
 
 impl Fabric {
     pub(super) fn on_opened(&mut self, conn: ConnId, peer: &Peer, tcp: &mut TcpTransport) {
@@ -60,6 +58,7 @@ impl Fabric {
         let _ = tcp.send_own(link.conn, &message, self.hub.device_name().as_bytes());
     }
 
+    /// A slab of the frontend's, with its answer to an offer or exposed since.
     pub(super) fn on_slab(&mut self, conn: ConnId, slab: &FabricSlab, tcp: &mut TcpTransport) {
         let slab = RemoteSlab {
             first_slot: slab.first_slot.get(),
@@ -69,10 +68,18 @@ impl Fabric {
             addr: slab.addr.get(),
             rkey: slab.rkey.get(),
         };
-        let link = self.place_of(conn).and_then(|place| self.links[place].as_mut());
-        match link.filter(|link| link.offered.is_some() && link.slabs.len() < SLABS_MAX) {
-            Some(link) if slab.makes_sense() => link.slabs.push(slab),
-            _ => tcp.end(conn, CloseReason::Unexpected(Kind::FabricSlab)),
+        let Self { links, places, puller, .. } = self;
+        let place = find(places, conn);
+        let link = place.and_then(|place| Some((place, links[place].as_mut()?)));
+        let is_taken = match link {
+            Some(_) if !slab.makes_sense() => false,
+            Some((_, link)) if link.offered.is_some() => RemoteSlab::put(&mut link.slabs, slab),
+            Some((place, link)) if link.epoch > 0 => puller.put_slab(place, slab),
+            Some(_) => false,
+            None => self.left.binary_search(&conn).is_ok(),
+        };
+        if !is_taken {
+            tcp.end(conn, CloseReason::Unexpected(Kind::FabricSlab));
         }
     }
 
@@ -86,7 +93,7 @@ impl Fabric {
         let unexpected = CloseReason::Unexpected(Kind::FabricAnswer);
         let Some(place) = self.place_of(conn) else { return tcp.end(conn, unexpected) };
         let Some(link) = self.links[place].as_mut() else { return };
-        let slabs = std::mem::take(&mut link.slabs);
+        let mut slabs = std::mem::take(&mut link.slabs);
         if link.epoch != answer.epoch.get() {
             return;
         }
@@ -96,15 +103,15 @@ impl Fabric {
             let why = format!("the frontend has no RDMA: {text}");
             return self.unusable(place, &why, tcp);
         }
+        // Before them may be some that were exposed while the offer was under way.
+        let others = slabs.len().checked_sub(answer.slabs.get() as usize);
         let terms = Terms { mtu: answer.mtu, read_depth: answer.read_depth };
         let timeout = Nanos(u64::from(answer.read_timeout_us.get()) * 1_000);
         let fits = (1..=offered.mtu).contains(&terms.mtu)
             && (1..=offered.read_depth).contains(&terms.read_depth)
-            && (Nanos(1)..=self.hub.cfg.read_timeout).contains(&timeout)
-            && slabs.len() == answer.slabs.get() as usize;
-        if !fits {
-            return tcp.end(conn, unexpected);
-        }
+            && (Nanos(1)..=self.hub.cfg.read_timeout).contains(&timeout);
+        let Some(others) = others.filter(|_| fits) else { return tcp.end(conn, unexpected) };
+        slabs.drain(..others);
         let peer = PairAddr {
             number: answer.pair.get(),
             first_psn: answer.first_psn.get(),
@@ -157,6 +164,11 @@ impl Fabric {
         self.hub.drop_pair(place);
         if let Some(link) = self.links[place].take() {
             self.places.retain(|(conn, _)| *conn != link.conn);
+            if let Err(at) = self.left.binary_search(&link.conn)
+                && link.epoch > 0
+            {
+                self.left.insert(at, link.conn);
+            }
         }
         tcp.post_reads(&mut held);
     }

@@ -65,6 +65,9 @@ pub(super) struct Fabric {
     links: Vec<Option<Outgoing>>,
     /// Ascending: connections are numbered in order.
     places: Vec<(ConnId, usize)>,
+    /// Connections that went on over TCP after an offer, ascending: their frontends may tell of slabs all the
+    /// same.
+    left: Vec<ConnId>,
     targets: Targets,
     talks: Talks,
     closing: Vec<Closing>,
@@ -97,6 +100,7 @@ impl Fabric {
             clock,
             links: Vec::new(),
             places: Vec::new(),
+            left: Vec::new(),
             talks: Talks::default(),
             closing: Vec::new(),
             completions: Vec::new(),

@@ -7,10 +7,12 @@ use baton_core::Nanos;
 
 use super::super::error::VerbsError;
 use super::super::hub::Hub;
+use super::super::memory::MemoryRegion;
 use super::super::mixed::decline;
 use super::super::pair::{PairAddr, Side, Terms};
 use super::{Fabric, micros};
-use crate::memory::slab::SlabSet;
+use crate::events::CloseReason;
+use crate::memory::slab::{Exposed, SlabSet};
 use crate::protocol::wire::{FabricAnswer, FabricOffer, FabricSlab};
 use crate::tcp::TcpTransport;
 use crate::transport::ConnId;
@@ -22,9 +24,12 @@ pub(super) struct Targets {
     /// The last offer of each connection that is not trusted yet, or came before there was anything
     /// to read.
     offers: Vec<(ConnId, FabricOffer)>,
-    slabs: Option<Arc<SlabSet>>,
+    slabs: Exposed,
     /// Slots that rest, and until when.
     resting: VecDeque<(Nanos, u32)>,
+    /// Registrations of slabs that were withdrawn, and until when they stay: a READ that comes now finds no
+    /// task of its name there; without the registration it would cost its queue pair.
+    withdrawn: VecDeque<(Nanos, Vec<MemoryRegion>)>,
     rest: Nanos,
     /// Queue pairs connected so far.
     pub(super) linked: u64,
@@ -33,8 +38,15 @@ pub(super) struct Targets {
 impl Targets {
     /// Slots rest for as long as a READ may take, `rest`.
     pub(super) fn new(rest: Nanos) -> Self {
-        let (trusted, offers, resting) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { trusted, offers, slabs: None, resting, rest, linked: 0 }
+        Self {
+            trusted: Vec::new(),
+            offers: Vec::new(),
+            slabs: Exposed::default(),
+            resting: VecDeque::new(),
+            withdrawn: VecDeque::new(),
+            rest,
+            linked: 0,
+        }
     }
 
     pub(super) fn on_offer(
@@ -44,7 +56,7 @@ impl Targets {
         hub: &mut Hub,
         tcp: &mut TcpTransport,
     ) {
-        if self.trusts(conn) && self.slabs.is_some() {
+        if self.trusts(conn) && self.slabs.is_frontend() {
             self.linked += u64::from(answer(conn, offer, hub, tcp));
             return;
         }
@@ -63,19 +75,34 @@ impl Targets {
         self.offers.retain(|(of, _)| *of != conn);
     }
 
-    /// Lets rested slots go.
+    /// Lets rested slots go, and withdrawn memory.
     pub(super) fn poll(&mut self, now: Nanos) {
-        let Some(slabs) = &self.slabs else { return };
-        while let Some(slot) = slabs.take_resting() {
-            self.resting.push_back((now + self.rest, slot));
+        for slabs in self.slabs.iter() {
+            while let Some(slot) = slabs.take_resting() {
+                self.resting.push_back((now + self.rest, slot));
+            }
         }
         while let Some((_, slot)) = self.resting.pop_front_if(|(until, _)| *until < now) {
-            slabs.end_rest(slot);
+            if let Some(slabs) = self.slabs.of(slot) {
+                slabs.end_rest(slot);
+            }
         }
+        while self.withdrawn.pop_front_if(|(until, _)| *until < now).is_some() {}
     }
 
     pub(super) fn next_timer(&self) -> Option<Nanos> {
-        self.resting.front().map(|(until, _)| *until)
+        let resting = self.resting.front().map(|(until, _)| *until);
+        resting.into_iter().chain(self.withdrawn.front().map(|(until, _)| *until)).min()
+    }
+
+    /// Takes the set out. Its slots do not come back from their rest: their numbers may be another set's.
+    fn forget(&mut self, slabs: &Arc<SlabSet>) -> bool {
+        let slots = slabs.slots();
+        let is_here = self.slabs.remove(slabs);
+        if is_here {
+            self.resting.retain(|(_, slot)| !slots.contains(slot));
+        }
+        is_here
     }
 }
 
@@ -86,9 +113,12 @@ impl Fabric {
         tcp: &mut TcpTransport,
     ) -> Result<(), VerbsError> {
         let Self { targets, hub, .. } = self;
+        let known = hub.slabs().len();
         hub.expose(slabs)?;
         slabs.rest();
-        targets.slabs = Some(Arc::clone(slabs));
+        // The same sets are exposed over TCP, which has refused one whose slots are another's.
+        targets.slabs.add(slabs).expect("TCP has the same sets and has taken it");
+        tell(known, hub, tcp);
         let trusted = &targets.trusted;
         let ready = |(of, _): &mut (ConnId, _)| trusted.binary_search(of).is_ok();
         for (conn, offer) in targets.offers.extract_if(.., ready) {
@@ -97,16 +127,36 @@ impl Fabric {
         Ok(())
     }
 
+    /// Peers are told of these slabs no longer, and can read them no longer once READs of before are over.
+    pub(in super::super) fn withdraw(&mut self, slabs: &Arc<SlabSet>) {
+        let Self { targets, hub, clock, .. } = self;
+        if targets.forget(slabs) {
+            let until = clock.now() + targets.rest;
+            targets.withdrawn.push_back((until, hub.withdraw(slabs)));
+        }
+    }
+
     pub(in super::super) fn trust(&mut self, conn: ConnId, tcp: &mut TcpTransport) {
         let Self { targets, hub, .. } = self;
         if let Err(at) = targets.trusted.binary_search(&conn) {
             targets.trusted.insert(at, conn);
         }
-        if targets.slabs.is_none() {
+        if !targets.slabs.is_frontend() {
             return;
         }
         for (conn, offer) in targets.offers.extract_if(.., |(of, _)| *of == conn) {
             targets.linked += u64::from(answer(conn, &offer, hub, tcp));
+        }
+    }
+}
+
+/// Tells every peer that can read of the slabs behind the first `known`.
+fn tell(known: usize, hub: &Hub, tcp: &mut TcpTransport) {
+    for conn in hub.readers() {
+        let mut slabs = hub.slabs().skip(known);
+        if !slabs.all(|slab| tcp.send_own(conn, slab, &[]).is_ok()) {
+            // It would ask for inputs of which it does not know where they are; it learns all anew.
+            tcp.end(conn, CloseReason::SendQueueFull);
         }
     }
 }

@@ -176,7 +176,7 @@ impl Hub {
         self.targets.retain(|(of, _)| *of != conn);
     }
 
-    /// Registers the slabs' inputs: to be read, never written.
+    /// Registers the slabs' inputs: to be read, never written. They become the last of [`Hub::slabs`].
     ///
     /// # Errors
     /// The process may not pin that much, or the driver refuses.
@@ -196,8 +196,21 @@ impl Hub {
             };
             inputs.push((slab, region));
         }
-        self.inputs = inputs;
+        self.inputs.append(&mut inputs);
         Ok(())
+    }
+
+    /// Tells peers of these slabs no longer. Who has their keys can read as long as the registrations that
+    /// this returns exist.
+    pub(super) fn withdraw(&mut self, slabs: &SlabSet) -> Vec<MemoryRegion> {
+        let slots = slabs.slots();
+        let theirs = |(slab, _): &mut (FabricSlab, _)| slots.contains(&slab.first_slot.get());
+        self.inputs.extract_if(.., theirs).map(|(_, region)| region).collect()
+    }
+
+    /// The connections whose peers may read.
+    pub(super) fn readers(&self) -> impl Iterator<Item = ConnId> {
+        self.targets.iter().map(|(conn, _)| *conn)
     }
 
     /// The exposed slabs, as peers are told.

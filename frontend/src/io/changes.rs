@@ -1,0 +1,252 @@
+//! The catalogue changes: models come, go and get other objectives, while the client serves or joins again.
+//!
+//! In: the scheduler's word, at a join all at once and afterwards bit by bit. Out: slabs that are reserved,
+//! exposed and announced, and slabs that are withdrawn when their last slot is free.
+
+use std::sync::Arc;
+
+use baton_core::{DropReason, FailReason, ModelId, Nanos, Unserved};
+use baton_rdma::wire::{Message, ModelDesc, ModelDown, SlabKnown, TensorDesc};
+use baton_rdma::{SlabSet, Transport};
+
+use crate::error::ConnectError;
+use crate::io::Io;
+use crate::io::models::Unexpected;
+use crate::served::{Announced, Model};
+
+impl<T: Transport> Io<T> {
+    /// News of the catalogue, behind the one that this client has joined with.
+    pub(super) fn on_catalogue_change(&mut self, message: &Message<'_>) {
+        match message {
+            Message::ModelDesc(desc, name) => self.on_model(desc, name),
+            Message::TensorDesc(desc, name) => self.on_tensor(desc, name),
+            Message::CatalogEnd(_) => self.on_additions(),
+            Message::ModelDown(down) => self.on_model_down(down),
+            Message::SlabKnown(known) => self.on_slab_known(known),
+            _ => self.counters.unexpected.add(1),
+        }
+    }
+
+    /// A known model has moved to another ModelThread, where the former one passes on what still comes, or has
+    /// another objective. An unknown one is new, which is not complete yet.
+    fn on_model(&mut self, desc: &ModelDesc, name: &str) {
+        let Some(serving) = &mut self.serving else { return };
+        let id = ModelId(desc.model.get());
+        let number = desc.thread.get();
+        let thread = self.threads.iter().position(|link| link.thread.number == number);
+        if serving.models.is_other(id) {
+            return;
+        }
+        match (serving.models.by_id(id), thread) {
+            (Some(served), Some(thread)) => {
+                served.thread = thread;
+                served.model.set_slo(Nanos(desc.slo_ns.get()));
+            }
+            (Some(_), None) => self.counters.unexpected.add(1),
+            (None, _) => {
+                self.catalogue.set_threads(self.threads.iter().map(|link| link.thread));
+                let added = self.catalogue.add_model(desc, name);
+                self.check_addition(added);
+            }
+        }
+    }
+
+    fn on_tensor(&mut self, desc: &TensorDesc, name: &str) {
+        let added = self.catalogue.add_tensor(desc, name);
+        self.check_addition(added);
+    }
+
+    /// What the scheduler adds and this build cannot make sense of is left out, with whatever came along.
+    fn check_addition(&mut self, added: Result<(), ConnectError>) {
+        if let Err(error) = added {
+            tracing::warn!(%error, "models that the scheduler has added cannot be used");
+            self.counters.unexpected.add(1);
+            self.catalogue = Default::default();
+        }
+    }
+
+    /// The new models are complete: those that this client wants get slabs, which the scheduler is told of.
+    fn on_additions(&mut self) {
+        let announced = match std::mem::take(&mut self.catalogue).complete() {
+            Ok((_, announced)) => announced,
+            Err(error) => return self.check_addition(Err(error)),
+        };
+        let Some(serving) = &mut self.serving else { return };
+        let is_leaving = serving.session.leaving();
+        let mut wanted = Vec::new();
+        for model in announced {
+            let is_double = serving.models.present().any(|served| served.model.name == model.name);
+            self.counters.unexpected.add(is_double.into());
+            if is_double || is_leaving || !self.config.wants(&model.name) {
+                serving.models.note_other(model.id);
+            } else {
+                wanted.push(model);
+            }
+        }
+        for (model, error) in self.reserve(&wanted) {
+            self.do_without(model, &error);
+        }
+        self.announce(&wanted);
+    }
+
+    /// There is no memory for a model that was added.
+    fn do_without(&mut self, model: &Announced, error: &ConnectError) {
+        let remedy =
+            "free memory, or connect a client that names the models it wants, or has fewer slots";
+        tracing::warn!(model = %model.name, %error, remedy, "a model that was added cannot be used");
+        self.counters.models_unreserved.add(1);
+        if let Some(serving) = &mut self.serving {
+            serving.models.note_other(model.id);
+        }
+    }
+
+    /// Reserves and exposes slabs for models. Returns those for which that is not possible, and why.
+    pub(super) fn reserve<'a>(
+        &mut self,
+        announced: &'a [Announced],
+    ) -> Vec<(&'a Announced, ConnectError)> {
+        let Some(serving) = &mut self.serving else { return Vec::new() };
+        let (mut made, mut failed) = (Vec::new(), Vec::new());
+        for model in announced {
+            match serving.models.reserve(model) {
+                Ok(reserved) => made.push((model, Arc::clone(reserved))),
+                Err(error) => failed.push((model, error)),
+            }
+        }
+        SlabSet::survey(made.iter().map(|(_, model)| &model.slabs));
+        serving.tasks.grow(serving.models.slots());
+        for (announced, model) in made {
+            model.slabs.set_frontend(self.number);
+            match self.transport.expose(Arc::clone(&model.slabs)) {
+                Ok(()) => serving.session.add(model),
+                Err(error) => {
+                    serving.models.discard(&model);
+                    failed.push((announced, ConnectError::Expose(error)));
+                }
+            }
+        }
+        failed
+    }
+
+    /// Tells the scheduler of the slabs of models that were added.
+    fn announce(&mut self, added: &[Announced]) {
+        let Some(serving) = &mut self.serving else { return };
+        let is_added = |id: ModelId| added.iter().any(|model| model.id == id);
+        let reserved: Vec<_> = serving.models.present().filter(|s| is_added(s.id)).collect();
+        let descs: Vec<_> = reserved
+            .into_iter()
+            .flat_map(|served| served.descs().map(|desc| (served.model.place, desc)))
+            .collect();
+        for (place, desc) in descs {
+            if let Some(serving) = &mut self.serving {
+                serving.models.await_known(place);
+            }
+            if let Err(error) = self.send_control(&desc) {
+                // A connection that is gone is noticed; the next join announces the slab.
+                tracing::warn!(%error, "a slab could not be announced");
+            }
+        }
+    }
+
+    fn on_slab_known(&mut self, known: &SlabKnown) {
+        let Some(serving) = &mut self.serving else { return };
+        if known.frontend.get() != u32::from(self.number.0) {
+            return self.counters.unexpected.add(1);
+        }
+        match serving.models.on_known(known.first_slot.get()) {
+            Ok(Some(model)) => {
+                tracing::info!(model = %model.name, "a model was added");
+                self.counters.models_added.add(1);
+            }
+            // It was removed before it could be used.
+            Ok(None) => {}
+            Err(Unexpected) => self.counters.unexpected.add(1),
+        }
+    }
+
+    fn on_model_down(&mut self, down: &ModelDown) {
+        let Some(serving) = &mut self.serving else { return };
+        let id = ModelId(down.model.get());
+        let place = serving.models.by_id(id).map(|served| served.model.place);
+        match place {
+            Some(place) => self.remove(place, Unserved::Dropped(DropReason::ModelRemoved)),
+            None if serving.models.forget_other(id) || self.catalogue.remove_model(id) => {}
+            None => self.counters.unexpected.add(1),
+        }
+    }
+
+    /// A model is gone: no more tasks of it. `why` is the end of those that are still to be submitted.
+    pub(super) fn remove(&mut self, place: u32, why: Unserved) {
+        let Some(serving) = &mut self.serving else { return };
+        if let Some(served) = serving.models.get(place) {
+            tracing::info!(model = %served.model.name, "a model was removed");
+            self.counters.models_removed.add(1);
+        }
+        serving.models.remove(place, why);
+    }
+
+    /// Lets the slabs of removed models go whose last slot is free.
+    pub(super) fn withdraw_removed(&mut self) {
+        let Some(serving) = self.serving.as_mut().filter(|serving| serving.models.has_leaving())
+        else {
+            return;
+        };
+        for model in serving.models.take_retired() {
+            self.transport.withdraw(&model.slabs);
+            serving.session.forget(&model);
+        }
+    }
+
+    /// A join's catalogue, which is complete. Names decide: a model of ours that is there as it was goes on under
+    /// its new id; one that is not is removed; new ones that this client wants get slabs. False if there were
+    /// models of ours and none of them is left; then nothing has changed.
+    pub(super) fn reconcile(&mut self, announced: Vec<Announced>) -> Result<bool, ConnectError> {
+        let is_first = self.life == 0;
+        let Some(serving) = &mut self.serving else { return Ok(true) };
+        let goes_on = |model: &Model| {
+            announced.iter().position(|new| new.name == model.name && model.fits(new))
+        };
+        let ours: Vec<_> = serving
+            .models
+            .present()
+            .map(|served| (served.model.place, goes_on(&served.model)))
+            .collect();
+        if !is_first && !ours.is_empty() && ours.iter().all(|(_, at)| at.is_none()) {
+            return Ok(false);
+        }
+        serving.models.begin_life();
+        let mut is_ours = vec![false; announced.len()];
+        for (place, at) in ours {
+            let Some(at) = at else {
+                self.remove(place, Unserved::Failed(FailReason::UnknownModel));
+                continue;
+            };
+            is_ours[at] = true;
+            self.go_on(place, &announced[at]);
+        }
+        let new = announced.into_iter().zip(is_ours).filter(|(_, is_ours)| !is_ours);
+        let (wanted, others): (Vec<_>, Vec<_>) =
+            new.map(|(model, _)| model).partition(|model| self.config.wants(&model.name));
+        for other in others {
+            let Some(serving) = &mut self.serving else { break };
+            serving.models.note_other(other.id);
+        }
+        for (model, error) in self.reserve(&wanted) {
+            if is_first {
+                return Err(error);
+            }
+            self.do_without(model, &error);
+        }
+        Ok(true)
+    }
+
+    /// A model of ours is there as it was.
+    fn go_on(&mut self, place: u32, announced: &Announced) {
+        let Some(serving) = &mut self.serving else { return };
+        let served = serving.models.iter_mut().find(|served| served.model.place == place);
+        if let Some(served) = served {
+            (served.id, served.thread) = (announced.id, announced.thread);
+            served.model.set_slo(announced.slo);
+        }
+    }
+}
