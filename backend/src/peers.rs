@@ -73,7 +73,8 @@ impl Peers {
         self.frontends.get(frontend as usize).is_some_and(Option::is_some)
     }
 
-    /// One more slab of a frontend that has joined.
+    /// One more slab of a frontend that has joined. Slabs in the same slots are gone: those of a model that is removed, whose
+    /// slots the frontend uses again.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -82,11 +83,9 @@ impl Peers {
         let frontend = self.frontends.get_mut(desc.frontend.get() as usize);
         let slabs = &mut frontend.and_then(Option::as_mut).ok_or("no such frontend")?.slabs;
         let slab = Slab::new(desc);
+        slabs.retain(|other| !other.overlaps(&slab));
         if slabs.len() >= SLABS_MAX {
             return Err(TOO_MANY);
-        }
-        if slabs.iter().any(|other| other.overlaps(&slab)) {
-            return Err("a slab lies in another one of its frontend's");
         }
         slabs.push(slab);
         Ok(())

@@ -135,9 +135,6 @@ pub enum ConnectError {
     /// A model of [`crate::ClientConfig::models`] is not in the catalogue.
     #[error(transparent)]
     UnknownModel(#[from] UnknownModel),
-    /// The scheduler serves no model at all.
-    #[error("the scheduler's catalogue is empty: add a [[model]] to its cluster file")]
-    NoModels,
     /// The catalogue contradicts itself; the scheduler is broken or speaks another dialect.
     #[error("the scheduler's catalogue makes no sense: {0}")]
     BadCatalogue(String),

@@ -14,7 +14,7 @@ use baton_rdma::{
     TcpConfig, TcpTransport, Transport,
 };
 use baton_topo::signature::TensorSpec;
-use baton_topo::{Clock, TlsSpec};
+use baton_topo::{Agent, Clock, PARK_MAX, TlsSpec, Waker};
 
 /// Why an operator has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -94,8 +94,7 @@ impl<T: Transport> OperatorIo<T> {
         })
     }
 
-    /// Takes in what has come and sends what is to go.
-    pub fn poll(&mut self, now: Nanos) -> usize {
+    fn take_in(&mut self, now: Nanos) -> usize {
         let mut events = Events::new();
         let taken = self.transport.poll(now, &mut events);
         for event in events.drain() {
@@ -175,6 +174,28 @@ impl<T: Transport> OperatorIo<T> {
         if let (Some(side), Some(spec)) = (side, desc.spec(name)) {
             side.push(spec);
         }
+    }
+}
+
+impl<T: Transport> Agent for OperatorIo<T> {
+    fn poll(&mut self, now: Nanos) -> usize {
+        self.take_in(now)
+    }
+
+    fn next_timer(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn wait(&mut self, timeout: Option<Nanos>) {
+        self.transport.wait(timeout);
+    }
+
+    fn waker(&self) -> Waker {
+        self.transport.waker()
+    }
+
+    fn finished(&self) -> bool {
+        self.closed.is_some()
     }
 }
 
@@ -293,7 +314,7 @@ impl Operator {
                 told = waited;
                 waiting(waited);
             }
-            self.io.transport.wait(Some(Nanos::from_millis(100)));
+            self.io.wait(Some(PARK_MAX));
         }
     }
 }

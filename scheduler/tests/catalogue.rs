@@ -211,9 +211,10 @@ fn a_batch_that_a_former_home_awaits_keeps_the_number() {
     stage.exchange(&mut client);
     let told = stage.exchange(&mut backend);
     let [Told::Action { batch, .. }] = told[..] else { panic!("{told:?}") };
+    let mut operator = stage.member(Role::Operator);
     assert!(stage.scheduler.control.move_model(ModelId(id), 1 - thread));
     // Asked for while the model is on its way: it is removed once it has arrived.
-    let mut operator = remove(&mut stage);
+    ask(&mut stage, &mut operator, ChangeKind::Remove, "new");
     assert_eq!(stage.exchange(&mut operator), [], "the former home awaits a report");
     assert_eq!(stage.exchange(&mut backend), [], "the backend has the batch");
     report(&mut stage, &mut backend, thread, batch);
@@ -366,4 +367,67 @@ fn what_cannot_be_is_refused_with_words() {
     let told = stage.exchange(&mut client);
     let code = Some(RefuseCode::UnexpectedMessage);
     assert!(matches!(&told[..], [Told::Refused { code: c, .. }, ..] if *c == code), "{told:?}");
+}
+
+#[test]
+fn a_backend_that_has_the_catalogue_and_has_not_joined_hears_of_changes() {
+    let mut stage = stage();
+    let mut backend = stage.member(Role::Backend);
+    assert!(change(&mut stage, ChangeKind::Add, TABLE).0);
+    let told = stage.exchange(&mut backend);
+    assert!(matches!(told[..], [Told::Table { model: 2, .. }]), "{told:?}");
+}
+
+#[test]
+fn a_batch_that_comes_back_is_served_before_its_model_goes() {
+    let mut stage = stage();
+    let mut backend = stage.backend("a", 0, 1);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    let (id, thread) = add(&mut stage, &mut backend, &mut client);
+    let task = client.task(0, 0);
+    client.submit_to(thread, id, task, stage.now + ms(30));
+    stage.exchange(&mut client);
+    let mut operator = remove(&mut stage);
+    for status in [ActionStatus::Refused, ActionStatus::Executed] {
+        let told = stage.exchange(&mut backend);
+        let [Told::Action { batch, ref tasks, .. }] = told[..] else { panic!("{told:?}") };
+        assert_eq!((&tasks[..], stage.exchange(&mut operator)), (&[task][..], vec![]));
+        backend.threads.swap(0, thread);
+        backend.report(batch, 0, status, (stage.now, stage.now + ms(5)));
+        backend.threads.swap(0, thread);
+        backend.transport.flush();
+        stage.settle();
+    }
+    assert!(answer(&mut stage, &mut operator).0);
+    assert_eq!(stage.exchange(&mut client), [Told::ModelDown { model: id }], "it was answered");
+}
+
+#[test]
+fn loads_are_counted_anew_for_each_model() {
+    let mut stage = stage();
+    let mut backend = stage.backend("a", 0, 1);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    let pass = |stage: &mut Stage, backend: &mut Member, client: &mut Member| {
+        for _ in 0..6 {
+            [&mut *backend, &mut *client].into_iter().for_each(Member::ping);
+            stage.exchange(backend);
+            stage.exchange(client);
+            stage.advance(ms(500));
+        }
+    };
+    for round in 0..4 {
+        let model = add(&mut stage, &mut backend, &mut client);
+        // More of the first model than of those that have its number later.
+        for i in 0..8 - 2 * round {
+            serve_one(&mut stage, &mut backend, &mut client, model, round * 8 + i);
+        }
+        pass(&mut stage, &mut backend, &mut client);
+        let mut operator = remove(&mut stage);
+        assert!(answer(&mut stage, &mut operator).0);
+        stage.exchange(&mut client);
+        stage.exchange(&mut backend);
+        pass(&mut stage, &mut backend, &mut client);
+    }
 }

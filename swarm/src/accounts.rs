@@ -116,13 +116,13 @@ fn late(run: &Run) -> Option<String> {
 fn answers_fit(run: &Run) -> bool {
     let batch =
         |model: &ModelSpec| model.output_bytes.saturating_add(64) * model.profile.batch_max();
-    let models = run.plan.cluster.models.iter();
+    let models = run.world.models.iter();
     models.map(batch).max().is_some_and(|bytes| bytes as usize * 4 <= run.plan.link.window)
 }
 
 /// Nobody misses the backends of a sub-cluster to which nothing has happened.
 fn missed(run: &Run) -> Option<String> {
-    let (plan, models) = (&run.plan, &run.plan.cluster.models);
+    let (plan, models) = (&run.plan, &run.world.models);
     if !plan.attacks.is_empty() {
         return None;
     }
@@ -164,13 +164,13 @@ fn quota_kept(run: &Run) -> Option<String> {
     // Each life of the scheduler begins with full buckets.
     let lives = ledger.schedulers.len() as f64;
     let seconds = run.world.now.0 as f64 / 1e9;
-    let mut admitted = vec![0u32; run.plan.cluster.models.len()];
+    let mut admitted = vec![0u32; run.world.models.len()];
     for number in 0..ledger.next_number() {
         let task = ledger.task(number);
         admitted[task.model as usize] += u32::from(task.admitted);
     }
     let limit = |model: &ModelSpec| model.quota.model.map(RateLimit::rps);
-    let limited = run.plan.cluster.models.iter().zip(admitted);
+    let limited = run.world.models.iter().zip(admitted);
     let mut limited = limited.filter_map(|(model, admitted)| Some((limit(model)?, admitted)));
     let most = |rps: f64| (rps * 0.1).max(16.0) * lives + rps * seconds + 1.0;
     let over = limited.find(|&(rps, admitted)| f64::from(admitted) > most(rps));

@@ -20,7 +20,7 @@ pub struct Tally {
     /// Of these, after their deadline.
     pub late: u32,
     /// Dropped, by reason code.
-    pub dropped: [u32; 10],
+    pub dropped: [u32; 11],
     /// Failed, by reason code.
     pub failed: [u32; 10],
     /// Tickets dropped by their owner: nobody sees their outcome.
@@ -93,10 +93,10 @@ impl Applications {
             return;
         }
         let frontend = living[world.rng.random_range(0..living.len())];
-        let model = world.rng.random_range(0..world.cluster().models.len());
+        let model = world.rng.random_range(0..world.models.len());
         let (from, to) = load.deadline_percent;
         let percent = world.rng.random_range(from..=to);
-        let within = Nanos(world.cluster().models[model].slo.0 * percent / 100);
+        let within = Nanos(world.models[model].slo.0 * percent / 100);
         if let Some(task) = world.submit(frontend, model, within) {
             self.take(frontend, task);
             self.change_mind(world, frontend, load);
@@ -229,7 +229,7 @@ impl Applications {
     fn check_reply(&self, world: &World, frontend: usize, task: &Submitted, reply: &Reply) {
         let number = task.number;
         let model = world.ledger.borrow_mut().task(number).model;
-        let bytes = world.cluster().models[model as usize].output_bytes as usize;
+        let bytes = world.models[model as usize].output_bytes as usize;
         if reply.bytes().len() != bytes || !is_answer(reply.bytes(), task.checksum) {
             world.fail(format!("task {number} has the answer of another input"));
         }

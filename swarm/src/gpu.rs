@@ -9,7 +9,8 @@ use baton_backend::execute::{
     BatchDone, BatchJob, EngineError, Executor, ExecutorDied, Job, JobDone, LoadOrder, Loaded,
     checksum,
 };
-use baton_core::{ModelId, Nanos, Profile};
+use baton_core::{ModelId, Nanos};
+use baton_topo::ModelSpec;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -27,8 +28,8 @@ pub struct Machine {
     pub clock: SkewedClock,
     /// True time.
     pub now: Rc<Cell<Nanos>>,
-    /// ℓ(b) by model.
-    pub profiles: Rc<[Profile]>,
+    /// Those of the cluster file, by their ids.
+    pub models: Rc<[ModelSpec]>,
     /// Where executions are noted.
     pub ledger: Rc<RefCell<Ledger>>,
     /// Who knows what broke.
@@ -54,8 +55,8 @@ struct State {
     /// Of the usual time, in percent.
     pace: u64,
     dead: bool,
-    /// ℓ(b) of models that were added; loading takes no time.
-    added: BTreeMap<ModelId, Profile>,
+    /// Models that were added, by their local ids; loading takes no time.
+    added: BTreeMap<ModelId, ModelSpec>,
     loaded: Option<Result<Loaded, EngineError>>,
     /// A change of its models, which takes no time.
     changed: Option<JobDone>,
@@ -115,19 +116,22 @@ impl SimGpu {
 
     fn takes(&self, state: &mut State, job: &BatchJob) -> Nanos {
         let engines = &self.machine.engines;
-        let added = state.added.get(&job.model);
-        let profile = added.unwrap_or_else(|| &self.machine.profiles[job.model.0 as usize]);
-        let usual = profile.latency(job.inputs().len()).0;
+        let usual = self.spec(state, job.model).profile.latency(job.inputs().len()).0;
         let extra = state.rng.random_range(0..=engines.jitter_percent);
         let takes = usual * (engines.percent + extra) / 100 * state.pace / 100;
         Nanos(takes.min(usual + self.machine.overrun_max.0))
     }
 
-    fn note(&self, job: &BatchJob) {
+    fn spec<'a>(&'a self, state: &'a State, model: ModelId) -> &'a ModelSpec {
+        state.added.get(&model).unwrap_or_else(|| &self.machine.models[model.0 as usize])
+    }
+
+    fn note(&self, state: &State, job: &BatchJob) {
+        let model = &self.spec(state, job.model).name;
         let Machine { host, now, ledger, network, .. } = &self.machine;
         let (inputs, mut ledger) = (job.inputs(), ledger.borrow_mut());
         for row in 0..inputs.len() {
-            ledger.start(now.get(), inputs.row(row), job.model.0, *host, network);
+            ledger.start(now.get(), inputs.row(row), model, *host, network);
         }
     }
 }
@@ -151,7 +155,7 @@ impl Executor for SimGpu {
             }
             Job::Load(_) | Job::Unload(_) => unreachable!("no policy loads or unloads models"),
         };
-        self.note(&job);
+        self.note(&state, &job);
         let started = self.machine.now.get();
         let takes = self.takes(&mut state, &job);
         let ends = started.max(state.stalled_until) + takes;
@@ -191,7 +195,7 @@ impl Executor for SimGpu {
         let mut state = self.state.borrow_mut();
         let loaded = order.describe().map(|spec| Loaded { spec, profile: None });
         if let Ok(Loaded { spec, .. }) = &loaded {
-            state.added.insert(spec.id, spec.profile.clone());
+            state.added.insert(spec.id, spec.clone());
         }
         state.loaded = Some(loaded);
     }

@@ -40,8 +40,10 @@ pub struct Run {
 pub struct Task {
     /// As it travels.
     pub id: TaskId,
-    /// The model, by its position in the cluster file.
+    /// The model, by its place in [`crate::world::World::models`].
     pub model: u32,
+    /// The model's name.
+    pub name: String,
     /// The frontend's host.
     pub host: HostId,
     /// What its answer must be.
@@ -77,7 +79,7 @@ pub struct Ledger {
     /// Rows executed that were an attacker's.
     pub hostile: u64,
     /// Drops that a scheduler told, by reason code.
-    pub dropped: [u64; 10],
+    pub dropped: [u64; 11],
     /// How long after its deadline the outcome of a task came, at most, and of which task.
     pub latest: (Nanos, u64),
     failure: Option<String>,
@@ -131,7 +133,7 @@ impl Ledger {
         &mut self,
         now: Nanos,
         row: &[u8],
-        model: u32,
+        model: &str,
         host: HostId,
         network: &Network,
     ) -> Option<u64> {
@@ -142,7 +144,7 @@ impl Ledger {
         }
         let known = number.filter(|&number| {
             let task = self.tasks.get(number as usize);
-            task.is_some_and(|task| task.checksum == checksum(row) && task.model == model)
+            task.is_some_and(|task| task.checksum == checksum(row) && task.name == model)
         });
         let Some(number) = known else {
             self.fail(format!("an input was executed that nobody submitted to model {model}"));

@@ -9,6 +9,7 @@
 mod accounts;
 mod applications;
 mod breaking;
+mod changes;
 mod clock;
 mod faults;
 mod freezing;

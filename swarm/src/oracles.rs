@@ -70,13 +70,13 @@ fn beyond_bounds(run: &Run) -> Option<String> {
     if fullest > run.plan.link.window {
         return Some(format!("a connection holds {fullest} bytes"));
     }
-    let slots = cluster.models.len() as u32 * cluster.frontend.slots_per_model;
+    let slots = run.world.models.len() as u32 * cluster.frontend.slots_per_model;
     let used = (0..run.world.frontends.len()).map(|at| run.world.slots_in_use(at)).max();
     if used.is_some_and(|used| used > slots) {
         return Some(format!("a frontend uses {used:?} of its {slots} slots"));
     }
     let scheduler = run.world.scheduler.as_ref()?;
-    let room: u32 = cluster.models.iter().map(|model| model.queue_capacity).sum();
+    let room: u32 = run.world.models.iter().map(|model| model.queue_capacity).sum();
     let threads = &scheduler.assembly.model_threads;
     let waiting: usize = threads.iter().map(|thread| thread.waiting()).sum();
     if waiting > room as usize {
@@ -111,7 +111,10 @@ fn believed_alive(run: &Run) -> Option<String> {
         roster.frontends().any(|(_, frontend)| frontend.addr == addr)
             || roster.backends().any(|(_, backend)| Some(backend.name.as_str()) == name)
     };
-    let silent = run.silent.iter().find(|&(&host, &since)| since + bound < now && member(host));
+    // A scheduler's host is no member, whatever address an attacker gives as its own.
+    let schedulers = run.world.ledger.borrow().schedulers.clone();
+    let hosts = run.silent.iter().filter(|(host, _)| !schedulers.contains(host));
+    let silent = { hosts }.find(|&(&host, &since)| since + bound < now && member(host));
     silent.map(|(host, since)| {
         format!(
             "{host:?} has been silent since {:.3} ms and still counts as a member",
@@ -129,6 +132,8 @@ pub(crate) fn at_the_end(run: &mut Run) {
     let wrong = leak(run)
         .or_else(|| unaccounted(run))
         .or_else(|| restart_cost(run))
+        .or_else(|| removed_for_nothing(run))
+        .or_else(|| catalogues_differ(run))
         .or_else(|| lost_for_nothing(run))
         .or_else(|| accounts::wrong(run))
         .or_else(|| disagreement(run));
@@ -219,9 +224,35 @@ fn restart_cost(run: &Run) -> Option<String> {
     let bearable = |fault: &Fault| fault.is_calm() || matches!(fault, Fault::Stop(_));
     let is_mere_restart =
         plan.attacks.is_empty() && plan.faults.iter().all(|(_, fault)| bearable(fault));
-    let failed = needless(&run.applications.tally);
+    // What was added at run time, the next scheduler does not know.
+    let unknown = &run.applications.tally.failed[usize::from(FailReason::UnknownModel.code())];
+    let forgotten = if plan.changes.is_empty() { 0 } else { *unknown };
+    let failed = needless(&run.applications.tally) - forgotten;
     (is_mere_restart && failed > 0)
         .then(|| format!("{failed} tasks failed although the scheduler was restarted in order"))
+}
+
+/// No task ends because its model was removed unless one was.
+fn removed_for_nothing(run: &Run) -> Option<String> {
+    let removed = run.applications.tally.dropped[usize::from(DropReason::ModelRemoved.code())];
+    (removed > 0 && !run.world.may_remove)
+        .then(|| format!("{removed} tasks lost their model, and nobody has removed one"))
+}
+
+/// Every client can use the models that the scheduler serves, and no others.
+fn catalogues_differ(run: &Run) -> Option<String> {
+    let scheduler = run.world.scheduler.as_ref()?;
+    let served = scheduler.assembly.control.models().map(|(_, spec)| spec.name.clone());
+    let mut served: Vec<String> = served.collect();
+    served.sort_unstable();
+    run.world.frontends.iter().flatten().find_map(|process| {
+        let models = process.client()?.models();
+        let known: Vec<String> = models.iter().map(|model| model.name().to_owned()).collect();
+        let number = process.number;
+        (known != served).then(|| {
+            format!("frontend {number} can use {known:?}, and the scheduler serves {served:?}")
+        })
+    })
 }
 
 /// On a host that had no core for anybody, nobody is taken for gone.
@@ -273,6 +304,7 @@ fn disagreement(run: &Run) -> Option<String> {
         + of_threads(|c| &c.dropped_quota)
         + of_threads(|c| &c.dropped_share)
         + of_threads(|c| &c.dropped_no_backend)
+        + of_threads(|c| &c.dropped_model_removed)
         + of_threads(|c| &c.cancelled);
     let lives = run.world.backends.iter().flatten().map(|process| process.worker.counters());
     let executed: u64 =

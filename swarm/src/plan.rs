@@ -10,6 +10,7 @@ use baton_topo::{
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::changes::Change;
 use crate::faults::{self, Fault};
 use crate::hostile::Attack;
 use crate::network::Link;
@@ -39,6 +40,8 @@ pub struct Plan {
     pub drift_ppm: i64,
     /// Who else takes part.
     pub attacks: Vec<Attack>,
+    /// What operators ask for, and when.
+    pub changes: Vec<(Nanos, Change)>,
 }
 
 /// Bounds of the transports.
@@ -115,6 +118,7 @@ impl Plan {
         let faults = faults::draw(rng, &cluster, frontends, span);
         let span = span.max(pauses_end(&faults));
         let attacks = Vec::new();
+        let changes = Change::draw(seed, &cluster, span);
         Self {
             seed,
             cluster,
@@ -127,6 +131,7 @@ impl Plan {
             faults,
             drift_ppm,
             attacks,
+            changes,
         }
     }
 

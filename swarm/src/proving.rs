@@ -1,6 +1,7 @@
 //! What a repaired cluster must still be able to do: serve everybody, and move models.
 
 use baton_core::{ModelId, Nanos};
+use baton_topo::ModelSpec;
 use rand::RngExt;
 
 use crate::moments;
@@ -41,10 +42,10 @@ impl Run {
     }
 
     fn serve_everybody(&mut self, within: Nanos) {
-        let models = 0..self.plan.cluster.models.len();
+        let models = self.served();
         let places: Vec<usize> = self.frontends.iter().flatten().copied().collect();
         let mut unserved: Vec<(usize, usize)> =
-            places.iter().flat_map(|&at| models.clone().map(move |model| (at, model))).collect();
+            places.iter().flat_map(|&at| models.iter().map(move |&model| (at, model))).collect();
         for _ in 0..PROBES {
             self.serve_round(&mut unserved, within);
             if unserved.is_empty() || !self.plan.network_fits() || !self.go_on() {
@@ -57,6 +58,15 @@ impl Run {
              is completed within {:.3} ms",
             within.as_millis_f64()
         ));
+    }
+
+    /// The models that are served, by their place in [`crate::world::World::models`].
+    fn served(&self) -> Vec<usize> {
+        let Some(process) = &self.world.scheduler else { return Vec::new() };
+        let key = |spec: &ModelSpec| (spec.name.clone(), spec.input_bytes, spec.profile.clone());
+        let served = process.assembly.control.models().map(|(_, spec)| key(spec));
+        let place = |served| self.world.models.iter().position(|spec| key(spec) == served);
+        served.filter_map(place).collect()
     }
 
     /// Asks for those that are left, and strikes out who is served.
@@ -83,7 +93,8 @@ impl Run {
             return None;
         }
         let percent = plan.engines.measured_percent.unwrap_or(100).max(100);
-        let alone: u64 = cluster.models.iter().map(|model| model.profile.latency(1).0).sum();
+        let models = &self.world.models;
+        let alone: u64 = models.iter().map(|model| model.profile.latency(1).0).sum();
         let executions = Nanos(alone * self.frontends.len() as u64 * percent / 100);
         let network = &cluster.network;
         let delays = network.ctrl + network.data_per_task.times(16) + network.response;
@@ -104,11 +115,17 @@ impl Run {
 
     /// With nothing on its way, any model can be moved.
     fn move_somebody(&mut self) {
-        let models = self.plan.cluster.models.len() as u32;
         let threads = self.plan.cluster.scheduler.model_threads as usize;
-        let model = self.world.rng.random_range(0..models);
-        let Some(process) = self.world.scheduler.as_mut().filter(|_| threads > 1) else { return };
+        let Some(process) = self.world.scheduler.as_mut() else { return };
         let control = &mut process.assembly.control;
+        let numbers: Vec<u32> = control.models().map(|(model, _)| model.0).collect();
+        if numbers.is_empty() {
+            return;
+        }
+        let model = numbers[self.world.rng.random_range(0..numbers.len())];
+        if threads == 1 {
+            return;
+        }
         let to = (control.homes()[model as usize] + 1) % threads;
         if !control.move_model(ModelId(model), to) {
             self.world.fail(format!("model {model} cannot be moved although none is on its way"));

@@ -31,6 +31,8 @@ pub(crate) enum Step {
     Offer,
     /// An attacker begins.
     Attack(Attack),
+    /// An operator asks for a change: which of the plan's it is.
+    Change(usize),
     /// The scheduler on this host ends in order, until then at most; it starts again so much later.
     Stopping(HostId, Nanos, Nanos),
 }
@@ -161,6 +163,9 @@ impl Run {
         for attack in self.plan.attacks.clone() {
             self.at(start + attack.from, Step::Attack(attack));
         }
+        for (which, &(at, _)) in self.plan.changes.clone().iter().enumerate() {
+            self.at(start + at, Step::Change(which));
+        }
         self.offering = true;
         self.at(start, Step::Offer);
         self.pass(self.plan.span);
@@ -174,7 +179,8 @@ impl Run {
         let timeout = self.plan.cluster.scheduler.member_timeout;
         let longest = timeout.times(3) + Nanos::from_millis(3_000);
         let settled = self.pass_until(longest, |run| {
-            run.applications.outstanding() == 0 && run.is_whole() && run.departing.is_empty()
+            let settled = run.applications.outstanding() == 0 && run.world.owed_operators() == 0;
+            settled && run.is_whole() && run.departing.is_empty()
         });
         if !settled && self.go_on() {
             let missing = self.missing();
@@ -191,8 +197,9 @@ impl Run {
 
     fn missing(&self) -> String {
         format!(
-            "{} tasks without outcome, backends {:?}, frontends {:?}, joined {}, members agree {}",
+            "{} tasks without outcome, {} operators without answer, backends {:?}, frontends {:?}, joined {}, members agree {}",
             self.applications.outstanding(),
+            self.world.owed_operators(),
             self.backends.iter().map(Option::is_some).collect::<Vec<_>>(),
             self.frontends.iter().map(Option::is_some).collect::<Vec<_>>(),
             self.world.all_joined(),
@@ -272,6 +279,7 @@ impl Run {
             Step::Pace(backend, gpu) => self.with_gpu(backend, gpu, |gpu| gpu.set_pace(100)),
             Step::Offer if self.offering => self.offer(),
             Step::Offer => {}
+            Step::Change(which) => self.world.start_operator(self.plan.changes[which].1.clone()),
             Step::Stopping(host, until, again) => self.go_on_stopping(host, until, again),
             Step::Attack(attack) => {
                 // What a thief is given nobody hears of until its member is lost.

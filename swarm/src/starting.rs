@@ -1,10 +1,10 @@
-//! How the processes of a world come to life.
+//! How the processes of a world come to life, and how backends leave.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use baton_backend::{BackendConfig, Worker};
+use baton_backend::{BackendConfig, BackendError, Worker};
 use baton_client::ClientConfig;
 use baton_client::io::Io;
 use baton_core::{ModelId, Nanos, Profile};
@@ -29,7 +29,7 @@ impl World {
         (HostId(self.hosts), SkewedClock::new(offset, ppm))
     }
 
-    fn transport(
+    pub(crate) fn transport(
         &self,
         host: HostId,
         addr: SocketAddr,
@@ -108,7 +108,7 @@ impl World {
             host,
             clock,
             now: Rc::clone(&self.shared_now),
-            profiles: self.cluster.models.iter().map(|model| model.profile.clone()).collect(),
+            models: self.cluster.models.clone().into(),
             ledger: Rc::clone(&self.ledger),
             network: self.network.clone(),
             engines: self.conditions.engines,
@@ -147,5 +147,31 @@ impl World {
         let process = FrontendProcess::new(io, joining, number, host, clock, line);
         self.frontends.push(Some(process));
         self.frontends.len() - 1
+    }
+
+    /// Asks a backend to leave.
+    pub fn ask_to_leave(&mut self, backend: usize) {
+        let now = self.now;
+        if let Some(process) = &mut self.backends[backend] {
+            let local = process.clock.at(now);
+            process.worker.leave(local);
+            process.line.wake(now);
+        }
+    }
+
+    /// Asks a backend to leave; returns how it ended once its process would have, within `bound`.
+    pub fn leave(&mut self, backend: usize, bound: Nanos) -> Option<Result<(), BackendError>> {
+        self.ask_to_leave(backend);
+        let end = self.now + bound;
+        while self.now < end {
+            self.run(Nanos::from_millis(1));
+            let process = self.backends[backend].as_ref()?;
+            if let Some(result) = process.worker.result() {
+                let result = result.clone();
+                self.backends[backend] = None;
+                return Some(result);
+            }
+        }
+        None
     }
 }

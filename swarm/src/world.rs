@@ -10,17 +10,17 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use baton_backend::BackendError;
 use baton_backend::execute::checksum;
 use baton_client::{Client, Deadline, Ticket};
 use baton_core::Nanos;
 use baton_rdma::TcpTransport;
 use baton_rdma::wire::{Role, VERSION_MAX, VERSION_MIN, Versions};
 use baton_scheduler::Assembly;
-use baton_topo::Cluster;
+use baton_topo::{Cluster, ModelSpec};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::changes::OperatorProcess;
 use crate::gpu::SimGpu;
 use crate::hostile::{Attack, Attacker, Hostility, Targets};
 use crate::ledger::{Ledger, NUMBER_BYTES, Task};
@@ -116,6 +116,12 @@ pub struct World {
     pub trace: Trace,
     /// Decides whatever the run leaves to chance.
     pub rng: StdRng,
+    /// Those of the cluster file, and after them all that were ever to be added.
+    pub models: Vec<ModelSpec>,
+    /// An operator has asked for a removal.
+    pub may_remove: bool,
+    /// Who asks for changes of the catalogue, and has no answer yet.
+    pub(crate) operators: Vec<OperatorProcess>,
     pub(crate) cluster: Cluster,
     pub(crate) conditions: Conditions,
     pub(crate) control: SocketAddr,
@@ -140,6 +146,7 @@ enum AgentName {
     Model(usize),
     Backend(usize),
     Frontend(usize),
+    Operator(usize),
 }
 
 impl World {
@@ -172,6 +179,9 @@ impl World {
             ledger: Rc::default(),
             trace: Trace::new(conditions.log),
             rng: StdRng::seed_from_u64(seed),
+            models: cluster.models.clone(),
+            may_remove: false,
+            operators: Vec::new(),
             cluster,
             conditions,
             control: addr_of(HostId(0), CONTROL_PORT),
@@ -195,12 +205,16 @@ impl World {
     /// frontend has not joined, is dead, has lost its scheduler, or has no free slot.
     pub fn submit(&mut self, frontend: usize, model: usize, within: Nanos) -> Option<Submitted> {
         let process = self.frontends[frontend].as_ref()?;
-        let name = &self.cluster.models[model].name;
-        let mut input = process.client()?.model(name).expect("in the cluster file").input().ok()?;
+        let spec = &self.models[model];
+        let mut input = process.client()?.model(&spec.name).ok()?.input().ok()?;
+        // Another model of that name may be served by now.
+        if input.len() != spec.input_bytes as usize {
+            return None;
+        }
         let number = self.ledger.borrow().next_number();
         self.rng.fill(&mut input[..]);
         input[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
-        let checksum = checksum(&input);
+        let (checksum, name) = (checksum(&input), spec.name.clone());
         let local = process.clock.at(self.now);
         let deadline = Deadline::Within(Duration::from_nanos(within.0));
         let ticket = input.submit_at(local, deadline).ok()?;
@@ -216,6 +230,7 @@ impl World {
         self.ledger.borrow_mut().submitted(Task {
             id,
             model: model as u32,
+            name,
             host,
             checksum,
             submitted: self.now,
@@ -251,6 +266,7 @@ impl World {
             self.poll(due.swap_remove(next));
         }
         self.due = due;
+        self.dismiss_operators();
         self.let_attackers_act();
         self.log_frames();
         self.now = self.next_moment().max(self.now + Nanos(1)).min(end);
@@ -266,7 +282,7 @@ impl World {
     }
 
     fn gather_due(&mut self) {
-        let Self { now, due, scheduler, backends, frontends, .. } = self;
+        let Self { now, due, scheduler, backends, frontends, operators, .. } = self;
         let mut note = |line: &mut Line, sooner: Option<Nanos>, name| {
             if line.is_due(*now, sooner) {
                 due.push(name);
@@ -287,6 +303,9 @@ impl World {
             let Some(process) = process else { continue };
             note(&mut process.line, None, AgentName::Frontend(at));
         }
+        for (at, process) in operators.iter_mut().enumerate().filter(|(_, o)| !o.is_over) {
+            note(&mut process.line, None, AgentName::Operator(at));
+        }
     }
 
     fn poll(&mut self, name: AgentName) {
@@ -302,7 +321,9 @@ impl World {
                     AgentName::Model(at) => {
                         process.thread_lines[at].poll(&mut model_threads[at], now, rest, clock)
                     }
-                    AgentName::Backend(_) | AgentName::Frontend(_) => unreachable!(),
+                    AgentName::Backend(_) | AgentName::Frontend(_) | AgentName::Operator(_) => {
+                        unreachable!()
+                    }
                 };
                 if work > 0 && name != AgentName::Rank {
                     process.rank_line.wake(now + rest);
@@ -318,6 +339,11 @@ impl World {
                 process.news |= work > 0;
                 process.take_client();
             }
+            AgentName::Operator(at) => {
+                let Some(process) = self.operators.get_mut(at) else { return };
+                process.line.poll(&mut process.io, now, rest, process.clock);
+                self.hear_operator(at);
+            }
         }
     }
 
@@ -329,6 +355,8 @@ impl World {
         });
         let frontends = self.frontends.iter().flatten().map(|f| f.line.next(None));
         let lines = scheduler.map(|line| line.next(None)).chain(backends).chain(frontends);
+        let operators = self.operators.iter().filter(|operator| !operator.is_over);
+        let lines = lines.chain(operators.map(|operator| operator.line.next(None)));
         let attackers = self.attackers.iter().map(|attacker| attacker.next);
         lines.chain(attackers).chain(self.network.next_moment()).min().unwrap_or(Nanos::MAX)
     }
@@ -404,32 +432,6 @@ impl World {
         let clients = self.frontends.iter().flatten().filter_map(FrontendProcess::client);
         let second = |c: baton_client::Counters| c.duplicates + c.transport.results_stale;
         clients.map(|client| second(client.counters())).sum()
-    }
-
-    /// Asks a backend to leave.
-    pub fn ask_to_leave(&mut self, backend: usize) {
-        let now = self.now;
-        if let Some(process) = &mut self.backends[backend] {
-            let local = process.clock.at(now);
-            process.worker.leave(local);
-            process.line.wake(now);
-        }
-    }
-
-    /// Asks a backend to leave; returns how it ended once its process would have, within `bound`.
-    pub fn leave(&mut self, backend: usize, bound: Nanos) -> Option<Result<(), BackendError>> {
-        self.ask_to_leave(backend);
-        let end = self.now + bound;
-        while self.now < end {
-            self.run(Nanos::from_millis(1));
-            let process = self.backends[backend].as_ref()?;
-            if let Some(result) = process.worker.result() {
-                let result = result.clone();
-                self.backends[backend] = None;
-                return Some(result);
-            }
-        }
-        None
     }
 }
 

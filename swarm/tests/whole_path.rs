@@ -99,7 +99,7 @@ fn models_that_move_lose_no_task() {
 fn a_busy_threads_model_moves_to_an_idle_one_by_itself() {
     let mut served = Served::new(2, Policy::Baton, 5);
     let homes = |served: &Served| {
-        served.world.scheduler.as_ref().unwrap().assembly.control.homes().to_vec()
+        served.world.scheduler.as_ref().unwrap().assembly.control.homes()[..3].to_vec()
     };
     // Models 0 and 2 live on the first thread; only they are asked for.
     assert_eq!(homes(&served), [0, 1, 0]);

@@ -118,15 +118,12 @@ fn a_model_that_is_removed_while_it_is_loaded_is_dropped_without_a_word() {
 }
 
 #[test]
-fn slabs_of_a_joined_frontend_that_make_no_sense_are_refused() {
-    for wrong in [0, 1] {
-        let mut world = World::ready();
-        let (_a, slab) = frontend(&mut world, 1);
-        let first_slot = [slab.first_slot.get() - 1, u32::MAX - 2][wrong].into();
-        world.control.tell(&SlabDesc { first_slot, ..slab }, &[]);
-        world.until("it ends", |w| w.worker.result().is_some() || w.stage() == Stage::Left);
-        assert!(matches!(world.worker.result(), Some(Err(BackendError::Protocol(_)))));
-    }
+fn a_slab_of_a_joined_frontend_that_makes_no_sense_is_refused() {
+    let mut world = World::ready();
+    let (_a, slab) = frontend(&mut world, 1);
+    world.control.tell(&SlabDesc { first_slot: (u32::MAX - 2).into(), ..slab }, &[]);
+    world.until("it ends", |w| w.worker.result().is_some() || w.stage() == Stage::Left);
+    assert!(matches!(world.worker.result(), Some(Err(BackendError::Protocol(_)))));
 }
 
 #[test]

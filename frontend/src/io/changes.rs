@@ -198,8 +198,8 @@ impl<T: Transport> Io<T> {
     }
 
     /// A join's catalogue, which is complete. Names decide: a model of ours that is there as it was goes on under
-    /// its new id; one that is not is removed; new ones that this client wants get slabs. False if there were
-    /// models of ours and none of them is left; then nothing has changed.
+    /// its new id; one that is not is removed; new ones that this client wants get slabs. False if the application
+    /// names its models and the catalogue has none of them; then nothing has changed.
     pub(super) fn reconcile(&mut self, announced: Vec<Announced>) -> Result<bool, ConnectError> {
         let is_first = self.life == 0;
         let Some(serving) = &mut self.serving else { return Ok(true) };
@@ -211,7 +211,8 @@ impl<T: Transport> Io<T> {
             .present()
             .map(|served| (served.model.place, goes_on(&served.model)))
             .collect();
-        if !is_first && !ours.is_empty() && ours.iter().all(|(_, at)| at.is_none()) {
+        let has_any = announced.iter().any(|model| self.config.wants(&model.name));
+        if !is_first && !self.config.models.is_empty() && !has_any {
             return Ok(false);
         }
         serving.models.begin_life();

@@ -90,7 +90,7 @@ impl<T: Transport> Io<T> {
             self.serving = Some(self.serve_nothing_yet());
         }
         if !self.reconcile(models)? {
-            self.give_up_on_scheduler("it has none of this client's models as they were".into());
+            self.give_up_on_scheduler("it has none of this client's models".into());
             return Ok(());
         }
         self.threads = threads.into_iter().map(ThreadLink::new).collect();
@@ -100,13 +100,13 @@ impl<T: Transport> Io<T> {
         Ok(())
     }
 
-    /// A first join is for the models that the application names, and for one at least.
+    /// A first join needs the models that the application names. Without names, it takes those there are, and those to come.
     fn check_wanted(&self, models: &[Announced]) -> Result<(), ConnectError> {
         let is_missing = |name: &&String| models.iter().all(|model| *model.name != ***name);
         if let Some(name) = self.config.models.iter().find(is_missing) {
             return Err(unknown(name, models.iter().map(|model| &*model.name)).into());
         }
-        if models.is_empty() { Err(ConnectError::NoModels) } else { Ok(()) }
+        Ok(())
     }
 
     fn serve_nothing_yet(&self) -> Serving {

@@ -28,8 +28,12 @@ impl<T: Transport> ControlThread<T> {
             return refuse(RefuseCode::BadRequest, detail);
         }
         if let Some(Member::Frontend(id)) = self.conversations.get(&conn).and_then(|c| c.member) {
-            // Of a model that was removed meanwhile: the frontend is about to hear of that.
-            return if model == Known::Before { Ok(()) } else { self.on_new_slab(conn, id, slab) };
+            if model == Known::Before {
+                // The frontend is about to hear that its model was removed.
+                self.tell_slab_known(conn, id, slab.first_slot.get());
+                return Ok(());
+            }
+            return self.on_new_slab(conn, id, slab);
         }
         let conversation = self.announcing(conn, Role::Frontend)?;
         if conversation.slabs.len() >= models {

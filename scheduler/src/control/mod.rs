@@ -18,7 +18,7 @@ use std::sync::Arc;
 use baton_core::{ModelId, Nanos, Profile};
 use baton_rdma::wire::{Message, Ping, Pong, RefuseCode, Role, SlabDesc};
 use baton_rdma::{ConnId, Event, Events, LogLimit, Peer, Transport};
-use baton_topo::{Agent, AwakeTime, PARK_MAX, Waker, is_gone};
+use baton_topo::{Agent, AwakeTime, ModelSpec, PARK_MAX, Waker, is_gone};
 use crossbeam_channel::{Receiver, TryRecvError};
 
 use crate::catalog::Catalog;
@@ -182,6 +182,12 @@ impl<T: Transport> ControlThread<T> {
     /// Where members join.
     pub fn local_addr(&self) -> SocketAddr {
         self.transport.local_addr()
+    }
+
+    /// The models that clients use, by number.
+    pub fn models(&self) -> impl Iterator<Item = (ModelId, &ModelSpec)> {
+        let served = self.parts.catalog.entries().filter(|(_, entry)| entry.is_served());
+        served.map(|(model, entry)| (model, &entry.spec))
     }
 
     /// Who is joined.

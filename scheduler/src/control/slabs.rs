@@ -23,9 +23,10 @@ struct Announced {
 }
 
 impl Slabs {
-    /// The model was removed, and its slabs with it.
-    pub(super) fn forget_model(&mut self, id: u32) {
-        self.0.retain(|_, slab| slab.model != id);
+    /// The model was removed, and its slabs with it: nothing is awaited of them.
+    fn forget_model(&mut self, id: u32) {
+        let of_it = self.0.values_mut().filter(|slab| slab.model == id);
+        of_it.for_each(|slab| slab.backends.clear());
     }
 
     pub(super) fn forget_frontend(&mut self, frontend: FrontendId) {
@@ -50,11 +51,19 @@ impl Slabs {
     }
 }
 
+/// Whether two slabs share a slot. Their ends were checked.
+fn overlap(a: &SlabDesc, b: &SlabDesc) -> bool {
+    let end = |slab: &SlabDesc| slab.first_slot.get() + slab.slots.get();
+    a.first_slot.get() < end(b) && b.first_slot.get() < end(a)
+}
+
 impl<T: Transport> ControlThread<T> {
     /// A joined frontend has one more slab.
     pub(super) fn on_new_slab(&mut self, conn: ConnId, id: FrontendId, slab: &SlabDesc) -> Handled {
         let models = self.parts.catalog.models_max();
         let Some(frontend) = self.roster.frontend_mut(id) else { return Ok(()) };
+        // It uses the slots of removed models again.
+        frontend.slabs.retain(|other| !overlap(other, slab));
         if frontend.slabs.len() >= models {
             return refuse(RefuseCode::Limit, "more slabs announced than there may be models");
         }
@@ -95,14 +104,23 @@ impl<T: Transport> ControlThread<T> {
         self.tell_known();
     }
 
+    /// A model was removed. Its slabs count as known, so that their frontends can use the slots again.
+    pub(super) fn slabs_without_model(&mut self, id: u32) {
+        self.slabs.forget_model(id);
+        self.tell_known();
+    }
+
     fn tell_known(&mut self) {
         for (id, first_slot) in self.slabs.take_complete() {
-            let Some(conn) = self.roster.frontend(id).map(|frontend| frontend.conn) else {
-                continue;
-            };
-            let known =
-                SlabKnown { frontend: u32::from(id.0).into(), first_slot: first_slot.into() };
-            self.send_or_drop(conn, |transport| transport.send(conn, &known, &[]).is_ok());
+            if let Some(conn) = self.roster.frontend(id).map(|frontend| frontend.conn) {
+                self.tell_slab_known(conn, id, first_slot);
+            }
         }
+    }
+
+    /// Of a slab that every backend knows, or whose model was removed.
+    pub(super) fn tell_slab_known(&mut self, conn: ConnId, id: FrontendId, first_slot: u32) {
+        let known = SlabKnown { frontend: u32::from(id.0).into(), first_slot: first_slot.into() };
+        self.send_or_drop(conn, |transport| transport.send(conn, &known, &[]).is_ok());
     }
 }

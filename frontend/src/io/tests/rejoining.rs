@@ -369,8 +369,8 @@ fn a_task_that_waits_for_a_backend_can_be_cancelled() {
 }
 
 #[test]
-fn a_scheduler_with_other_models_is_none_to_go_on_with() {
-    let (mut world, client) = World::open();
+fn a_scheduler_without_any_model_that_was_named_is_none_to_go_on_with() {
+    let (mut world, client) = World::open_with(|config| config.models(["alpha"]));
     let ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
     world.lose_scheduler();
     world.await_client();

@@ -93,7 +93,10 @@ impl<T: Transport> ControlThread<T> {
         self.changes.under_way.insert(model, Change { operator, step: Step::Loaded });
         let entry = self.parts.catalog.entry(model).expect("just entered").clone();
         tracing::info!(model = model.0, name = entry.spec.name, "a model is added");
-        self.tell_backends_of(model, |transport, conn| entry.send(transport, conn, Role::Backend));
+        let subcluster = Some(entry.spec.subcluster);
+        self.tell_backends(subcluster, |transport, conn| {
+            entry.send(transport, conn, Role::Backend)
+        });
         self.check_loaded(model);
     }
 
@@ -163,7 +166,8 @@ impl<T: Transport> ControlThread<T> {
         let Some(entry) = self.parts.catalog.entry(model) else { return };
         let (id, name) = (entry.id(), entry.spec.name.clone());
         let down = ModelDown { model: id.into() };
-        self.tell_backends_of(model, |transport, conn| transport.send(conn, &down, &[]));
+        let subcluster = Some(entry.spec.subcluster);
+        self.tell_backends(subcluster, |transport, conn| transport.send(conn, &down, &[]));
         let grants = self.parts.catalog.grants_before(model);
         self.free(model, grants);
         self.end_change(model, Err(format!("model `{name}` was not added: {why}")));

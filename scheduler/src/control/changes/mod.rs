@@ -9,12 +9,13 @@ mod set;
 
 use std::collections::BTreeMap;
 
-use baton_core::ModelId;
+use baton_core::{ModelId, SubclusterId};
 use baton_rdma::wire::{CatalogChange, CatalogChanged, ChangeKind, RefuseCode, Role};
 use baton_rdma::{ConnId, SendError, Transport};
 
 use super::{ControlThread, Handled, refuse};
 use crate::commands::ModelCommand;
+use crate::roster::Backend;
 pub(crate) use add::ReadTables;
 
 /// The changes under way, by the model's number.
@@ -176,15 +177,20 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 
-    /// Tells the joined backends of the model's sub-cluster.
-    fn tell_backends_of(
+    /// Tells the backends of a sub-cluster, or all of them; and those that have been sent the catalogue and have not joined
+    /// yet, whose sub-cluster they alone know.
+    fn tell_backends(
         &mut self,
-        model: ModelId,
+        subcluster: Option<SubclusterId>,
         tell: impl Fn(&mut T, ConnId) -> Result<(), SendError>,
     ) {
-        let subcluster = self.parts.catalog.entry(model).map(|entry| entry.spec.subcluster);
-        let of_it = self.roster.backends().filter(|(_, b)| Some(b.subcluster) == subcluster);
-        let conns: Vec<ConnId> = of_it.map(|(_, backend)| backend.conn).collect();
+        let is_other = |b: &Backend| subcluster.is_some_and(|this| b.subcluster != this);
+        let others = self.roster.backends().filter(|(_, backend)| is_other(backend));
+        let others: Vec<ConnId> = others.map(|(_, backend)| backend.conn).collect();
+        let talking = self.conversations.iter().filter(|(_, c)| !c.over);
+        let backends = talking.filter(|(_, c)| c.peer.role == Role::Backend);
+        let meant = backends.filter(|(conn, _)| !others.contains(conn));
+        let conns: Vec<ConnId> = meant.map(|(&conn, _)| conn).collect();
         for conn in conns {
             self.send_or_drop(conn, |transport| tell(transport, conn).is_ok());
         }

@@ -66,7 +66,8 @@ impl<T: Transport> ControlThread<T> {
         let Some(entry) = self.parts.catalog.entry(model) else { return };
         let (down, is_added) = (ModelDown { model: entry.id().into() }, entry.is_added());
         let name = entry.spec.name.clone();
-        self.tell_backends_of(model, |transport, conn| transport.send(conn, &down, &[]));
+        // Those of other sub-clusters too: they know the frontends' slabs of it.
+        self.tell_backends(None, |transport, conn| transport.send(conn, &down, &[]));
         self.free(model, grants);
         self.parts.counters.models_removed.add(1);
         let advice = match is_added {
@@ -86,7 +87,7 @@ impl<T: Transport> ControlThread<T> {
         self.balance.forget(model);
         self.profiles.remove(&model);
         self.roster.forget_model(id);
-        self.slabs.forget_model(id);
+        self.slabs_without_model(id);
         // Backends that had only this one to load serve now.
         let waiting = self.roster.backends().filter(|(_, backend)| !backend.is_serving);
         let waiting: Vec<_> = waiting.map(|(backend, _)| backend).collect();

@@ -1,0 +1,207 @@
+//! Operators: models are added, changed and removed while everything else goes on.
+//!
+//! What is asked for is drawn apart from the rest of a plan, so that the rest is as it would be without.
+
+use baton_client::{ChangeKind, OperatorIo};
+use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
+use baton_rdma::TcpConfig;
+use baton_rdma::wire::Role;
+use baton_topo::{Cluster, EngineSpec, ModelSpec};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::clock::SkewedClock;
+use crate::network::{HostId, addr_of};
+use crate::process::Line;
+use crate::world::{SimTransport, World};
+
+/// What an operator asks for.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Serve this model too.
+    Add(Box<ModelSpec>),
+    /// Another latency objective.
+    Objective(String, Nanos),
+    /// Serve the model of this name no more.
+    Remove(String),
+}
+
+/// Names of models that come and go.
+const NAMES: u32 = 3;
+/// Changes in a run at most.
+const CHANGES_MAX: u32 = 8;
+
+impl Change {
+    /// In every other run: when operators ask for what.
+    pub(crate) fn draw(seed: u64, cluster: &Cluster, span: Nanos) -> Vec<(Nanos, Self)> {
+        let mut rng = StdRng::seed_from_u64(seed ^ 0x6361_7461);
+        if rng.random_range(0..2) == 0 {
+            return Vec::new();
+        }
+        let count = rng.random_range(1..=CHANGES_MAX);
+        let changes = (0..count).map(|_| {
+            let at = Nanos(rng.random_range(0..span.0));
+            (at, Self::one(&mut rng, cluster))
+        });
+        let mut changes: Vec<(Nanos, Self)> = changes.collect();
+        changes.sort_by_key(|&(at, _)| at);
+        changes
+    }
+
+    fn one(rng: &mut StdRng, cluster: &Cluster) -> Self {
+        let name = format!("x{}", rng.random_range(0..NAMES));
+        match rng.random_range(0..8) {
+            0..4 => Self::Add(Box::new(model(rng, name, cluster))),
+            4 => Self::Objective(name, Nanos::from_micros(rng.random_range(8_000..=60_000))),
+            5 => {
+                let models = &cluster.models;
+                Self::Remove(models[rng.random_range(0..models.len())].name.clone())
+            }
+            _ => Self::Remove(name),
+        }
+    }
+
+    /// Whether the model of this name goes.
+    fn removes(&self) -> bool {
+        matches!(self, Self::Remove(_))
+    }
+
+    fn kind(&self) -> ChangeKind {
+        match self {
+            Self::Add(_) => ChangeKind::Add,
+            Self::Objective(..) => ChangeKind::Set,
+            Self::Remove(_) => ChangeKind::Remove,
+        }
+    }
+
+    fn text(&self, cluster: &Cluster) -> String {
+        match self {
+            Self::Add(spec) => table(spec, cluster),
+            Self::Objective(name, slo) => {
+                format!("[[model]]\nname = \"{name}\"\nslo_ms = {}\n", slo.as_millis_f64())
+            }
+            Self::Remove(name) => name.clone(),
+        }
+    }
+}
+
+/// Like those of the cluster file; one in four has longer inputs than any of them.
+fn model(rng: &mut StdRng, name: String, cluster: &Cluster) -> ModelSpec {
+    let batch_max = rng.random_range(1..=16);
+    let [alpha, beta] =
+        [50..=1_500, 500..=6_000].map(|us| Nanos::from_micros(rng.random_range(us)));
+    let profile = Profile::linear(alpha, beta, batch_max).expect("it rises");
+    let longest = cluster.models.iter().map(|model| model.input_bytes).max().unwrap_or(0);
+    let input_bytes = match rng.random_range(0..4) {
+        0 => longest + rng.random_range(1..=10_000),
+        _ => rng.random_range(24..=2_000),
+    };
+    let network = cluster.network.ctrl + cluster.network.data_per_task + cluster.network.response;
+    let least = (profile.latency(1).times(3) + network).0 / 1_000 + 1;
+    ModelSpec {
+        id: ModelId(0),
+        name,
+        subcluster: SubclusterId(rng.random_range(0..cluster.subclusters.len() as u32)),
+        slo: Nanos::from_micros(rng.random_range(least..=least + 40_000)),
+        profile,
+        input_bytes,
+        output_bytes: 8,
+        queue_capacity: rng.random_range(8..=128),
+        quota: QuotaLimits::default(),
+        expected_rps: None,
+        engine: EngineSpec::Emulated { jitter: 0.0 },
+    }
+}
+
+/// The model as an operator writes it.
+fn table(spec: &ModelSpec, cluster: &Cluster) -> String {
+    let latencies = spec.profile.table().iter().map(|latency| latency.as_millis_f64().to_string());
+    let latencies: Vec<String> = latencies.collect();
+    format!(
+        "[[model]]\nname = \"{}\"\nsubcluster = \"{}\"\nlatency_ms = [{}]\nslo_ms = {}\n\
+         input_bytes = {}\nqueue_capacity = {}\n",
+        spec.name,
+        cluster.subclusters[spec.subcluster.0 as usize],
+        latencies.join(", "),
+        spec.slo.as_millis_f64(),
+        spec.input_bytes,
+        spec.queue_capacity,
+    )
+}
+
+/// An operator and the one change that it asks for.
+pub(crate) struct OperatorProcess {
+    pub(crate) io: OperatorIo<SimTransport>,
+    pub(crate) host: HostId,
+    pub(crate) clock: SkewedClock,
+    pub(crate) line: Line,
+    change: Change,
+    /// The scheduler that it has asked, by the host of its life.
+    asked: Option<HostId>,
+    /// It has its answer, or its connection broke.
+    pub(crate) is_over: bool,
+}
+
+impl OperatorProcess {
+    /// After a pass: asks once it can. Returns what it was answered.
+    fn go_on(
+        &mut self,
+        cluster: &Cluster,
+        scheduler: Option<HostId>,
+    ) -> Option<Result<String, String>> {
+        if self.io.is_connected() && self.asked.is_none() {
+            self.asked = scheduler;
+            let asked = self.io.ask(self.change.kind(), &self.change.text(cluster));
+            self.is_over |= asked.is_err();
+            self.line.wake(self.line.polled);
+        }
+        let answer = self.io.take_answer();
+        self.is_over |= answer.is_some() || self.io.closed().is_some();
+        answer
+    }
+}
+
+impl World {
+    /// An operator connects and asks for this change.
+    pub(crate) fn start_operator(&mut self, change: Change) {
+        if let Change::Add(spec) = &change {
+            self.models.push((**spec).clone());
+        }
+        self.may_remove |= change.removes();
+        let (host, clock) = self.host();
+        let addr = addr_of(host, 1);
+        let versions = self.versions(Role::Operator);
+        let window = TcpConfig::default().credit_bytes;
+        let (transport, line) = self.transport(host, addr, Role::Operator, 0, window, versions);
+        self.trace.event(self.now, format_args!("OPERATOR {host:?}: {change:?}"));
+        let Ok(io) = OperatorIo::new(transport, self.control) else { return };
+        let (asked, is_over) = (None, false);
+        let process = OperatorProcess { io, host, clock, line, change, asked, is_over };
+        self.operators.push(process);
+    }
+
+    /// After an operator's pass.
+    pub(crate) fn hear_operator(&mut self, at: usize) {
+        let Self { operators, cluster, trace, now, scheduler, .. } = self;
+        let operator = &mut operators[at];
+        let scheduler = scheduler.as_ref().map(|process| process.host);
+        if let Some(answer) = operator.go_on(cluster, scheduler) {
+            let host = operator.host;
+            trace.event(*now, format_args!("operator {host:?} is answered: {answer:?}"));
+        }
+    }
+
+    /// Operators that this scheduler owes an answer.
+    pub(crate) fn owed_operators(&self) -> usize {
+        let scheduler = self.scheduler.as_ref().map(|process| process.host);
+        let owed = |operator: &&OperatorProcess| {
+            !operator.is_over && operator.asked.is_some() && operator.asked == scheduler
+        };
+        self.operators.iter().filter(owed).count()
+    }
+
+    /// Operators that have their answer go.
+    pub(crate) fn dismiss_operators(&mut self) {
+        self.operators.retain(|operator| !operator.is_over);
+    }
+}

@@ -1,0 +1,204 @@
+//! `baton model` against processes: a model file is added to a running cluster, used by a client that is connected, and
+//! removed while tasks come. Every task has its outcome.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+#[path = "../backend/tests/onnx_files/mod.rs"]
+#[allow(dead_code, reason = "its other types are for the engine's tests")]
+mod onnx_files;
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use baton_client::{
+    Client, ClientConfig, Deadline, DropReason, InputError, ModelHandle, Outcome, SubmitReason,
+    TensorRef,
+};
+use onnx_files::{Dim, INT64, model_file};
+use serde_json::Value;
+use support::{Cluster, Folder, run};
+
+const CLUSTER: &str = r#"
+[[model]]
+name = "plain"
+alpha_ms = 0.1
+beta_ms = 2
+slo_ms = 1000
+input_bytes = 64
+[[backend]]
+name = "a"
+gpus = 2
+"#;
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Negates two rows of tokens.
+fn tokens_onnx() -> Vec<u8> {
+    let some = [Dim::Dynamic, Dim::Named("seq")];
+    let nodes = [("Neg", "a", "minus_a"), ("Neg", "b", "minus_b")];
+    let inputs = [("a", INT64, &some[..]), ("b", INT64, &some[..])];
+    let outputs = [("minus_a", INT64, &some[..]), ("minus_b", INT64, &some[..])];
+    model_file(&nodes, &inputs, &outputs)
+}
+
+/// Runs `baton model ARGS` against the cluster; its stdout, or its stderr.
+fn model(cluster: &Cluster, args: &[&str]) -> Result<String, String> {
+    let all = [&["model"], args, &["--scheduler", cluster.addr()]].concat();
+    let output = run(&all);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim().to_owned();
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
+fn names(cluster: &Cluster) -> Vec<String> {
+    let listed: Value =
+        serde_json::from_str(&model(cluster, &["list", "--json"]).unwrap()).unwrap();
+    let models = listed["models"].as_array().unwrap().iter();
+    models.map(|model| model["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What became of the tasks of a thread.
+#[derive(Default, Debug)]
+struct Seen {
+    completed: u32,
+    removed: u32,
+    refused: bool,
+}
+
+/// Offers tasks of a model, a few at a time, until it is removed or `stop` says so. Every outcome must be one that a removal
+/// allows.
+fn offer(
+    model: &ModelHandle,
+    fill: impl Fn(&ModelHandle) -> Result<baton_client::Input, InputError>,
+    stop: &AtomicBool,
+) -> Seen {
+    let mut seen = Seen::default();
+    let mut open = Vec::new();
+    while !stop.load(Ordering::Relaxed) && !seen.refused {
+        match fill(model).map(|input| input.submit(Deadline::within(ANSWER))) {
+            Ok(Ok(ticket)) => open.push(ticket),
+            Ok(Err(error)) => {
+                assert_eq!(error.reason, SubmitReason::ModelRemoved);
+                seen.refused = true;
+            }
+            Err(error) => {
+                assert!(matches!(error, InputError::ModelRemoved { .. }), "{error}");
+                seen.refused = true;
+            }
+        }
+        if open.len() == 8 {
+            settle(open.remove(0).wait(), &mut seen);
+        }
+    }
+    open.into_iter().for_each(|ticket| settle(ticket.wait(), &mut seen));
+    seen
+}
+
+fn settle(outcome: Outcome, seen: &mut Seen) {
+    match outcome {
+        Outcome::Completed(_) => seen.completed += 1,
+        Outcome::Dropped(DropReason::ModelRemoved, _) => seen.removed += 1,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn tokens(model: &ModelHandle) -> Result<baton_client::Input, InputError> {
+    let row: Vec<u8> = (1..=5i64).flat_map(i64::to_le_bytes).collect();
+    let tensor = TensorRef { shape: vec![5], bytes: &row };
+    model.input_of(&[("a", tensor.clone()), ("b", tensor)])
+}
+
+#[test]
+fn a_model_file_comes_and_goes_while_tasks_come() {
+    if std::env::var_os("ORT_DYLIB_PATH").is_none_or(|path| path.is_empty()) {
+        eprintln!("SKIPPED: ORT_DYLIB_PATH is not set; export it: $(./x onnxruntime)");
+        return;
+    }
+    let folder = Folder::new("catalogue");
+    let file = folder.path().join("tokens.onnx");
+    std::fs::write(&file, tokens_onnx()).unwrap();
+    let cluster = Cluster::of(folder, CLUSTER);
+    let _backend = cluster.backend("a");
+    let client = Client::connect(ClientConfig::new(cluster.addr().parse().unwrap())).unwrap();
+    let (plain, stop) = (client.model("plain").unwrap(), AtomicBool::new(false));
+    let add = [
+        "add",
+        file.to_str().unwrap(),
+        "--name",
+        "tokens",
+        "--slo-ms",
+        "1000",
+        "--key",
+        "dims={seq=16}",
+    ];
+    thread::scope(|scope| {
+        let others = scope.spawn(|| offer(&plain, |plain| plain.input_from(&[7; 64]), &stop));
+        for _ in 0..3 {
+            let done = model(&cluster, &add).unwrap();
+            assert_eq!(done, "model `tokens` is served by 2 GPU slots");
+            assert_eq!(names(&cluster), ["plain", "tokens"]);
+            let handle = await_model(&client, "tokens");
+            let first = tokens(&handle).unwrap().submit(Deadline::within(ANSWER)).unwrap();
+            let Outcome::Completed(reply) = first.wait() else { panic!("it is served") };
+            let answer = handle.tensors_of(&reply).unwrap();
+            let expected: Vec<u8> = (1..=5i64).flat_map(|id| (-id).to_le_bytes()).collect();
+            assert_eq!(
+                answer.iter().map(|tensor| tensor.bytes).collect::<Vec<_>>(),
+                [&expected[..]; 2]
+            );
+            let never = AtomicBool::new(false);
+            let load = scope.spawn(move || offer(&handle, tokens, &never));
+            assert_eq!(
+                model(&cluster, &["remove", "tokens"]).unwrap(),
+                "model `tokens` is removed"
+            );
+            let seen = load.join().unwrap();
+            assert!(seen.refused, "{seen:?}");
+            assert_eq!(names(&cluster), ["plain"]);
+        }
+        stop.store(true, Ordering::Relaxed);
+        let seen = others.join().unwrap();
+        assert!(seen.completed > 0 && seen.removed == 0, "{seen:?}");
+    });
+    client.leave().unwrap();
+}
+
+/// The model, which this client is about to hear of.
+fn await_model(client: &Client, name: &str) -> ModelHandle {
+    let clock = baton_client::Clock::start();
+    loop {
+        match client.model(name) {
+            Ok(model) => return model,
+            Err(error) => assert!(clock.now().0 < ANSWER.as_nanos() as u64, "{error}"),
+        }
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_words_and_status() {
+    let cluster = Cluster::of(Folder::new("catalogue-refused"), CLUSTER);
+    let _backend = cluster.backend("a");
+    let refused = |args: &[&str], words: &str| {
+        let error = model(&cluster, args).unwrap_err();
+        assert!(error.contains(words), "{args:?}: {error}");
+    };
+    refused(&["add", "none.onnx", "--name", "x", "--slo-ms", "10"], "there is no file");
+    refused(
+        &["add", "--name", "plain", "--slo-ms", "10", "--key", "alpha_ms=1", "--key", "beta_ms=1"],
+        "`plain` already",
+    );
+    refused(&["remove", "x"], "there is no model named `x`; there are: plain");
+    refused(&["set", "plain", "colour=1"], "colour");
+    assert_eq!(
+        model(&cluster, &["set", "plain", "slo_ms=70", "max_rps=5"]).unwrap(),
+        "model `plain` is changed"
+    );
+    let list = model(&cluster, &["list"]).unwrap();
+    assert!(
+        list.contains("plain") && list.contains("70 ms") && list.contains("64 bytes"),
+        "{list}"
+    );
+    let nobody = run(&["model", "list", "--scheduler", "127.0.0.1:1"]);
+    assert_eq!(nobody.status.code(), Some(1));
+}
