@@ -16,7 +16,7 @@ use crate::served::{Announced, Model};
 
 /// What becomes of a model's tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Standing {
+pub(super) enum Phase {
     /// Its slab is there; nothing is submitted before the scheduler says that the backends know it, or lets the
     /// client in with it.
     Reserved,
@@ -33,12 +33,12 @@ pub(super) struct Served {
     pub(super) id: ModelId,
     /// Where its requests go: the position of its ModelThread among the client's.
     pub(super) thread: usize,
-    pub(super) standing: Standing,
+    pub(super) phase: Phase,
 }
 
 impl Served {
     pub(super) fn is_present(&self) -> bool {
-        !matches!(self.standing, Standing::Removed(_))
+        !matches!(self.phase, Phase::Removed(_))
     }
 
     /// How backends find its slots.
@@ -86,8 +86,8 @@ impl Models {
         if at == self.places.len() {
             self.places.push(Place { first_generation, served: None, awaits_known: false });
         }
-        let (id, thread, standing) = (announced.id, announced.thread, Standing::Reserved);
-        let served = self.places[at].served.insert(Served { model, id, thread, standing });
+        let (id, thread, phase) = (announced.id, announced.thread, Phase::Reserved);
+        let served = self.places[at].served.insert(Served { model, id, thread, phase });
         Ok(&served.model)
     }
 
@@ -170,7 +170,7 @@ impl Models {
     pub(super) fn remove(&mut self, place: u32, why: Unserved) {
         let at = place as usize;
         let Some(served) = self.places[at].served.as_mut() else { return };
-        served.standing = Standing::Removed(why);
+        served.phase = Phase::Removed(why);
         served.model.set_removed();
         self.leaving.push(at);
     }
@@ -202,8 +202,8 @@ impl Models {
 pub(super) struct Unexpected;
 
 fn make_usable(place: &mut Place) -> Option<&Arc<Model>> {
-    let served = place.served.as_mut().filter(|served| served.standing == Standing::Reserved)?;
-    served.standing = Standing::Usable;
+    let served = place.served.as_mut().filter(|served| served.phase == Phase::Reserved)?;
+    served.phase = Phase::Usable;
     served.model.set_usable();
     Some(&served.model)
 }

@@ -15,7 +15,7 @@ use baton_rdma::wire::{RefuseCode, Role};
 use baton_rdma::{Heartbeat, Identity, Transport};
 
 use crate::error::{ConnectError, Loss};
-use crate::io::models::Standing;
+use crate::io::models::Phase;
 use crate::io::{Io, Stage};
 use crate::session::{GIVEN_BACK, Task};
 
@@ -198,7 +198,7 @@ impl<T: Transport> Io<T> {
             return true;
         }
         let Some(served) = serving.models.get(task.model) else { return true };
-        if let Standing::Removed(why) = served.standing {
+        if let Phase::Removed(why) = served.phase {
             self.end_task(now, id, why);
             return true;
         }

@@ -4,7 +4,7 @@ use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId, Unserved};
 use baton_rdma::wire::{Cancel, Submit, TaskEnd, TaskResult};
 use baton_rdma::{ClockSync, ConnId, OutputRef, SendError, Transport};
 
-use crate::io::models::{Served, Standing};
+use crate::io::models::{Phase, Served};
 use crate::io::rejoin::out_of_time;
 use crate::io::{Io, Serving, Stage};
 use crate::outcome::{EndRecord, EndedBy, Outcome, Reply, Timing};
@@ -60,7 +60,7 @@ impl<T: Transport> Io<T> {
         let Some(serving) = &mut self.serving else { return };
         let Some(served) = serving.models.get(task.model) else { return };
         let own = || EndRecord::new(now, EndedBy::Client, task.resubmitted);
-        if let Standing::Removed(why) = served.standing {
+        if let Phase::Removed(why) = served.phase {
             return serving.decide(task, without_answer(why, own()));
         }
         let submit = Submit {
