@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use baton_leader::{SchedulerLocator, StartError};
-use baton_topo::Cluster;
+use baton_topo::{Cluster, Problem};
 
 /// Writes results to stdout and flushes: whoever started this process waits for the line.
 pub(crate) fn say(text: &str) -> io::Result<()> {
@@ -26,8 +26,7 @@ pub(crate) fn complain(text: &str) {
 /// The cluster of a file; its problems as one error.
 pub(crate) fn load_cluster(file: &Path) -> Result<Cluster, String> {
     baton_topo::load_cluster(file).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        format!("the cluster file cannot be used:\n{}", lines.join("\n"))
+        format!("the cluster file cannot be used:\n{}", Problem::lines(&problems))
     })
 }
 

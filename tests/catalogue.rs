@@ -202,3 +202,32 @@ fn what_cannot_be_is_refused_with_words_and_status() {
     let nobody = run(&["model", "list", "--scheduler", "127.0.0.1:1"]);
     assert_eq!(nobody.status.code(), Some(1));
 }
+
+/// With a journal, the next scheduler has the models of the one before, and a client's handle goes on.
+#[test]
+fn changes_outlast_the_scheduler_where_they_are_written_down() {
+    let text = format!("[scheduler]\njournal = \"changes.toml\"\n{CLUSTER}");
+    let mut cluster = Cluster::of(Folder::new("catalogue-journal"), &text);
+    let _backend = cluster.backend("a");
+    let client = Client::connect(ClientConfig::new(cluster.addr().parse().unwrap())).unwrap();
+    let keys = ["--key", "alpha_ms=0.1", "--key", "beta_ms=2", "--key", "input_bytes=16"];
+    model(&cluster, &[&["add", "--name", "more", "--slo-ms", "1000"], &keys[..]].concat()).unwrap();
+    assert_eq!(model(&cluster, &["set", "more", "slo_ms=900"]).unwrap(), "model `more` is changed");
+    assert_eq!(model(&cluster, &["remove", "plain"]).unwrap(), "model `plain` is removed");
+    let more = await_model(&client, "more");
+    let submitted = more.input_from(&[1; 16]).unwrap().submit(Deadline::within(ANSWER)).unwrap();
+    cluster.kill_and_restart_scheduler();
+    assert!(matches!(submitted.wait(), Outcome::Completed(_)), "it is served again");
+    assert_eq!(names(&cluster), ["more"]);
+    assert_eq!(more.slo(), Duration::from_millis(900));
+    assert!(client.model("plain").is_err(), "it does not come back with the file");
+    client.leave().unwrap();
+}
+
+#[test]
+fn an_operator_hears_that_a_change_could_not_be_written_down() {
+    let text = format!("[scheduler]\njournal = \"no/such/folder/changes.toml\"\n{CLUSTER}");
+    let cluster = Cluster::of(Folder::new("catalogue-unwritten"), &text);
+    let done = model(&cluster, &["set", "plain", "slo_ms=90"]).unwrap();
+    assert!(done.contains("is changed; the next scheduler will not know of it"), "{done}");
+}

@@ -3,6 +3,7 @@
 //! A model has a number, by which every thread knows it, and an id, by which members do: the number with a count of the
 //! models that had it before, so that an id is not used again.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use baton_core::{ModelId, Profile, SubclusterId};
@@ -104,6 +105,13 @@ impl Catalog {
             catalog.serve(spec.id, thread);
         }
         catalog
+    }
+
+    /// These models, by name, were added at run time, if to a former scheduler. `tables` are theirs.
+    pub(crate) fn know_tables(&mut self, mut tables: BTreeMap<String, String>) {
+        for entry in self.models.iter_mut().filter_map(|numbered| numbered.entry.as_mut()) {
+            entry.table = tables.remove(&entry.spec.name);
+        }
     }
 
     /// A free number for one more model; `None` if there are as many as there may be.
@@ -242,6 +250,11 @@ impl Entry {
     /// Its id: what members know it by.
     pub(crate) fn id(&self) -> u32 {
         self.desc.model.get()
+    }
+
+    /// Its table, if it was added at run time.
+    pub(crate) fn table(&self) -> Option<&str> {
+        self.table.as_deref()
     }
 
     /// Backends are not expected to have it in their cluster files.

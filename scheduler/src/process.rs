@@ -10,7 +10,9 @@ use std::time::Duration;
 use baton_core::Nanos;
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, CredentialsError, Identity, TcpConfig, TcpTransport, Transport};
-use baton_topo::{Agent, Clock, Cluster, Fenced, LeaseDeadline, Placement, Waker};
+use baton_topo::{
+    Agent, Clock, Cluster, Fenced, Journal, JournalError, LeaseDeadline, Placement, Replayed, Waker,
+};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::catalog::Catalog;
@@ -41,6 +43,9 @@ pub enum SchedulerError {
     /// The files of `[tls]` cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    /// The changes of former schedulers cannot be read.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Spawn(io::Error),
@@ -124,6 +129,9 @@ pub fn start_within(
     if !(1..=MODEL_THREADS_MAX).contains(&spec.model_threads) {
         return Err(SchedulerError::ModelThreads(spec.model_threads));
     }
+    let journal = spec.journal.as_deref().map(Journal::open).transpose()?;
+    let replayed = journal.as_ref().map(|journal| journal.replay(cluster));
+    let cluster = replayed.as_ref().map_or(cluster, |replayed| &replayed.cluster);
     let tls = cluster.fabric.tls.as_ref();
     let credentials = tls.map(Credentials::load_and_warn).transpose()?;
     let bind = |addr, role, member| bind(addr, role, member, credentials.as_ref());
@@ -132,7 +140,11 @@ pub fn start_within(
     let transports = (0..spec.model_threads)
         .map(|number| bind(any_port, Role::ModelThread, number))
         .collect::<Result<Vec<_>, _>>()?;
-    Assembly::new(cluster, control, transports).launch(cluster, clock, lease_deadline)
+    let mut assembly = Assembly::new(cluster, control, transports);
+    if let (Some(journal), Some(Replayed { tables, .. })) = (journal, &replayed) {
+        assembly.control.keep_journal(journal, tables.clone());
+    }
+    assembly.launch(cluster, clock, lease_deadline)
 }
 
 fn bind(

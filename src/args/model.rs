@@ -10,8 +10,8 @@ pub(crate) enum ModelCommand {
     /// Serve one more model
     ///
     /// Returns once every backend of its sub-cluster has loaded it and clients can use it. The scheduler and the backends
-    /// must be able to read FILE under the same path. A model that is added is served until it is removed or the
-    /// scheduler ends: put it into the cluster file to keep it.
+    /// must be able to read FILE under the same path. A model that is added is served until it is removed. The next
+    /// scheduler knows it if the cluster file names a journal.
     Add(ModelAddArgs),
     /// Change what is planned for a model: slo_ms, max_rps, frontend_max_rps, or its profile
     Set(ModelSetArgs),

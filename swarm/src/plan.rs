@@ -178,6 +178,7 @@ fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {
     Cluster {
         scheduler: SchedulerSpec {
             models_max: None,
+            journal: None,
             listen: SocketAddr::from(([10, 0, 0, 0], 7700)),
             model_threads: rng.random_range(1..=3),
             idle: Idle::Park,

@@ -76,6 +76,7 @@ fn cluster() -> Cluster {
     Cluster {
         scheduler: SchedulerSpec {
             models_max: None,
+            journal: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             model_threads: 2,
             idle: Idle::Park,

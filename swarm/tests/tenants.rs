@@ -60,6 +60,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
     Cluster {
         scheduler: SchedulerSpec {
             models_max: None,
+            journal: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             model_threads: 2,
             idle: Idle::Park,

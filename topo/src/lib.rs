@@ -14,6 +14,7 @@ pub use cluster_file::{
     NetworkSpec, Problem, ReconnectSpec, SchedulerSpec, TlsSpec, TransportChoice, VerbsConfig,
     check_cluster, check_text, load_cluster, read_change, read_model,
 };
+pub use cluster_file::{Journal, JournalError, JournalKind, Replayed};
 pub use runtime::{
     Agent, AwakeTime, Clock, Fenced, Idle, LeaseDeadline, PARK_MAX, Placement, Waker, is_gone,
     park_thread, prepare_thread, run,

@@ -75,6 +75,7 @@ impl Workload {
         Cluster {
             scheduler: SchedulerSpec {
                 models_max: None,
+                journal: None,
                 listen: ([127, 0, 0, 1], 0).into(),
                 model_threads: self.shape.model_threads,
                 idle: Idle::Spin,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use baton_core::{ModelId, Nanos, Profile};
 use baton_rdma::wire::{Message, Ping, Pong, RefuseCode, Role, SlabDesc};
 use baton_rdma::{ConnId, Event, Events, LogLimit, Peer, Transport};
-use baton_topo::{Agent, AwakeTime, ModelSpec, PARK_MAX, Waker, is_gone};
+use baton_topo::{Agent, AwakeTime, Journal, ModelSpec, PARK_MAX, Waker, is_gone};
 use crossbeam_channel::{Receiver, TryRecvError};
 
 use crate::catalog::Catalog;
@@ -107,6 +107,7 @@ pub struct ControlThread<T> {
     /// What each model is planned with, where that is not, or was not, the cluster file's.
     profiles: BTreeMap<ModelId, Profile>,
     changes: Changes,
+    journal: Option<Journal>,
     slabs: Slabs,
     next_check: Nanos,
     /// What the silence of members is measured in: this thread may have stood still with them.
@@ -164,6 +165,7 @@ impl<T: Transport> ControlThread<T> {
             conversations: BTreeMap::new(),
             profiles: BTreeMap::new(),
             changes: Changes::default(),
+            journal: None,
             slabs: Slabs::default(),
             next_check: Nanos::ZERO,
             awake: AwakeTime::in_steps_of(check_every.min(PARK_MAX)),
@@ -177,6 +179,12 @@ impl<T: Transport> ControlThread<T> {
     /// Reads the tables of models that are added there from now on.
     pub(crate) fn read_tables(&mut self, place: ReadTables) {
         self.parts.read_tables = place;
+    }
+
+    /// Writes changes of the catalogue down there from now on. `tables` are those of the models that it has from there.
+    pub(crate) fn keep_journal(&mut self, journal: Journal, tables: BTreeMap<String, String>) {
+        self.parts.catalog.know_tables(tables);
+        self.journal = Some(journal);
     }
 
     /// Where members join.

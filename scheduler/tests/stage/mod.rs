@@ -39,6 +39,7 @@ pub fn cluster(policy: Policy, model_threads: u32) -> Cluster {
     Cluster {
         scheduler: SchedulerSpec {
             models_max: Some(4),
+            journal: None,
             listen: "127.0.0.1:0".parse().unwrap(),
             model_threads,
             idle: Idle::Park,

@@ -53,6 +53,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
     Cluster {
         scheduler: SchedulerSpec {
             models_max: None,
+            journal: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             model_threads,
             idle: Idle::Park,

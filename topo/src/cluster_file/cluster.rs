@@ -61,6 +61,8 @@ pub struct SchedulerSpec {
     pub model_threads: u32,
     /// Models that may be served at a time: memory is set aside for so many. `None`: [`Cluster::models_max`].
     pub models_max: Option<u32>,
+    /// Where the scheduler writes changes of its catalogue down, for the next one. `None`: nowhere.
+    pub journal: Option<PathBuf>,
     /// What its threads do without work.
     pub idle: Idle,
     /// Cores to pin to: RankThread first, then the ModelThreads, then the ControlThread. Empty: no

@@ -9,6 +9,7 @@ mod check;
 mod cluster;
 mod etcd;
 mod fabric;
+mod journal;
 mod model;
 mod onnx;
 mod problem;
@@ -31,6 +32,7 @@ pub use cluster::{
     GPUS_PER_BACKEND_MAX, MODELS_MAX, ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,
 };
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
+pub use journal::{Journal, JournalError, JournalKind, Replayed};
 pub use problem::Problem;
 pub(crate) use tables::CREDIT_BYTES;
 pub use tls::TlsSpec;

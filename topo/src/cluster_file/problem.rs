@@ -40,6 +40,11 @@ impl fmt::Display for Problem {
 impl std::error::Error for Problem {}
 
 impl Problem {
+    /// One line for each.
+    pub fn lines(problems: &[Self]) -> String {
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+
     pub(crate) fn unreadable(file: &Path, error: &io::Error) -> Self {
         let fix = if error.kind() == io::ErrorKind::InvalidData {
             "save the file as UTF-8"

@@ -121,6 +121,7 @@ fn scheduler(section: &Section<'_>, folder: &Path) -> SchedulerSpec {
         listen: section.text("listen").map_or(LISTEN, |text| listen_addr(section, text)),
         model_threads: section.integer("model_threads", 1..=MODEL_THREADS_MAX).unwrap_or(1),
         models_max: section.integer("models_max", 1..=MODELS_MAX),
+        journal: section.text("journal").map(|file| folder.join(file)),
         idle: section.word("idle").unwrap_or(Idle::Park),
         cores: cores(section),
         policy: section.choice("policy", &Policy::ALL).unwrap_or_default(),

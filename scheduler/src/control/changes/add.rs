@@ -5,7 +5,7 @@ use std::path::Path;
 use baton_core::{BackendId, ModelId, ModelState, Quota, SubclusterId};
 use baton_rdma::wire::{ModelDown, ModelFailed, RefuseCode, Role};
 use baton_rdma::{ConnId, Transport};
-use baton_topo::{ModelTable, NetworkSpec, read_model};
+use baton_topo::{JournalKind, ModelTable, NetworkSpec, Problem, read_model};
 
 use super::{Change, ControlThread, Handled, Step};
 use crate::board::Published;
@@ -56,10 +56,8 @@ struct TableRequest {
 impl TableRequest {
     fn answer(self) {
         let Self { operator, text, network, notices } = self;
-        let lines = |problems: Vec<baton_topo::Problem>| {
-            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-        };
-        let result = read_model(&text, Path::new(""), Some(&network)).map_err(lines);
+        let read = read_model(&text, Path::new(""), Some(&network));
+        let result = read.map_err(|problems| Problem::lines(&problems));
         notices.send(Notice::TableRead(Box::new(TableRead { operator, text, result })));
     }
 }
@@ -244,6 +242,8 @@ impl<T: Transport> ControlThread<T> {
             1 => format!("model `{name}` is served by 1 GPU slot"),
             gpus => format!("model `{name}` is served by {gpus} GPU slots"),
         };
-        self.end_change(model, Ok(served));
+        let table = entry.table().unwrap_or_default();
+        let unwritten = self.write_down(JournalKind::Add, name, table);
+        self.end_change(model, Ok(served + &unwritten));
     }
 }

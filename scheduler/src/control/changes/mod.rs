@@ -13,6 +13,8 @@ use baton_core::{ModelId, SubclusterId};
 use baton_rdma::wire::{CatalogChange, CatalogChanged, ChangeKind, RefuseCode, Role};
 use baton_rdma::{ConnId, SendError, Transport};
 
+use baton_topo::JournalKind;
+
 use super::{ControlThread, Handled, refuse};
 use crate::commands::ModelCommand;
 use crate::roster::Backend;
@@ -123,6 +125,21 @@ impl<T: Transport> ControlThread<T> {
         }
         if let Some(operator) = change.operator {
             self.tell_operator(operator, result);
+        }
+    }
+
+    /// Writes a change down for the next scheduler. Returns what the operator must know of that: nothing, usually.
+    fn write_down(&mut self, kind: JournalKind, name: &str, table: &str) -> String {
+        let Some(journal) = &mut self.journal else { return String::new() };
+        match journal.record(kind, name, table) {
+            Ok(()) => String::new(),
+            Err(error) => {
+                let file = journal.file().display();
+                tracing::error!(%file, %error, "a change could not be written down");
+                format!(
+                    "; the next scheduler will not know of it: {file} cannot be written ({error})"
+                )
+            }
         }
     }
 

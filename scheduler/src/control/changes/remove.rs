@@ -3,6 +3,7 @@
 use baton_core::ModelId;
 use baton_rdma::wire::ModelDown;
 use baton_rdma::{ConnId, Transport};
+use baton_topo::JournalKind;
 
 use super::{Change, ControlThread, Step};
 use crate::catalog::ModelStage;
@@ -70,13 +71,14 @@ impl<T: Transport> ControlThread<T> {
         self.tell_backends(None, |transport, conn| transport.send(conn, &down, &[]));
         self.free(model, grants);
         self.parts.counters.models_removed.add(1);
-        let advice = match is_added {
+        let advice = match is_added || self.journal.is_some() {
             true => "",
             false => {
                 "; it is in the cluster file, and comes back with the next scheduler unless it is removed there"
             }
         };
-        self.end_change(model, Ok(format!("model `{name}` is removed{advice}")));
+        let unwritten = self.write_down(JournalKind::Remove, &name, "");
+        self.end_change(model, Ok(format!("model `{name}` is removed{advice}{unwritten}")));
     }
 
     /// Nothing is known of the model any more, and its number is free.

@@ -2,7 +2,7 @@
 
 use baton_core::{ModelId, Profile, Quota};
 use baton_rdma::Transport;
-use baton_topo::{ModelChange, read_change};
+use baton_topo::{JournalKind, ModelChange, Problem, read_change};
 
 use super::ControlThread;
 use crate::commands::ModelCommand;
@@ -11,10 +11,7 @@ use crate::limits::FRONTENDS_MAX;
 impl<T: Transport> ControlThread<T> {
     /// Reads the change and makes it. Clients learn of an objective.
     pub(super) fn set_model(&mut self, text: &str) -> Result<String, String> {
-        let lines = |problems: Vec<baton_topo::Problem>| {
-            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-        };
-        let change = read_change(text).map_err(lines)?;
+        let change = read_change(text).map_err(|problems| Problem::lines(&problems))?;
         let name = change.name.clone();
         let unknown = || format!("there is no model named `{name}`");
         let model = self.parts.catalog.named(&name).ok_or_else(unknown)?;
@@ -33,7 +30,8 @@ impl<T: Transport> ControlThread<T> {
             self.profiles.entry(model).or_insert(before);
         }
         self.spread(model, &change, is_other_quota);
-        Ok(format!("model `{name}` is changed"))
+        let unwritten = self.write_down(JournalKind::Set, &name, text);
+        Ok(format!("model `{name}` is changed{unwritten}"))
     }
 
     /// Tells the model's ModelThread and every client.
@@ -62,15 +60,6 @@ impl<T: Transport> ControlThread<T> {
                 entry.spec.name
             ));
         }
-        let batch_max = entry.spec.profile.batch_max() as usize;
-        let Some(table) = new.table().get(..batch_max) else {
-            return Err(format!(
-                "`{}` has batches of up to {batch_max} tasks, and the new profile ends at {}; \
-                 to serve smaller batches, remove the model and add it",
-                entry.spec.name,
-                new.batch_max()
-            ));
-        };
-        Ok(Profile::from_table(table).expect("a part of a profile is one"))
+        entry.spec.fitting(new)
     }
 }
