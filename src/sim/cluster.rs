@@ -97,7 +97,8 @@ fn table(summary: &Summary, took_s: f64) -> String {
         "{} seeds from {} in {took_s:.1} s ({:.1} ms each): {} failed\n\
          {} tasks: {} completed ({} late), {} dropped, {} failed, {} unobserved\n\
          {} rows executed, {} of them again after a backend was lost; {} faults; {} frames, {} said \
-         twice; {:.0} s of simulated time\n",
+         twice; {:.0} s of simulated time\n\
+         catalogue: {} models added, {} changed, {} removed; {} changes refused\n",
         summary.seeds,
         summary.from,
         took_s * 1e3 / summary.seeds.max(1) as f64,
@@ -114,6 +115,10 @@ fn table(summary: &Summary, took_s: f64) -> String {
         summary.frames,
         summary.repeated,
         summary.virtual_s,
+        summary.changes.added,
+        summary.changes.changed,
+        summary.changes.removed,
+        summary.changes.refused,
     );
     if summary.hostile {
         let done = &summary.hostility;

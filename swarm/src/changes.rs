@@ -9,6 +9,7 @@ use baton_rdma::wire::Role;
 use baton_topo::{Cluster, EngineSpec, ModelSpec};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use serde::Serialize;
 
 use crate::clock::SkewedClock;
 use crate::network::{HostId, addr_of};
@@ -129,6 +130,39 @@ fn table(spec: &ModelSpec, cluster: &Cluster) -> String {
     )
 }
 
+/// What operators were answered, counted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub struct Changes {
+    /// Models that were added.
+    pub added: u64,
+    /// Models that were changed.
+    pub changed: u64,
+    /// Models that were removed.
+    pub removed: u64,
+    /// Changes that were refused, or came to nothing.
+    pub refused: u64,
+}
+
+impl Changes {
+    /// Counts those of another run too.
+    pub fn add(&mut self, other: &Self) {
+        self.added += other.added;
+        self.changed += other.changed;
+        self.removed += other.removed;
+        self.refused += other.refused;
+    }
+
+    fn count(&mut self, change: &Change, is_done: bool) {
+        let counter = match change {
+            _ if !is_done => &mut self.refused,
+            Change::Add(_) => &mut self.added,
+            Change::Objective(..) => &mut self.changed,
+            Change::Remove(_) => &mut self.removed,
+        };
+        *counter += 1;
+    }
+}
+
 /// An operator and the one change that it asks for.
 pub(crate) struct OperatorProcess {
     pub(crate) io: OperatorIo<SimTransport>,
@@ -182,11 +216,12 @@ impl World {
 
     /// After an operator's pass.
     pub(crate) fn hear_operator(&mut self, at: usize) {
-        let Self { operators, cluster, trace, now, scheduler, .. } = self;
+        let Self { operators, changes, cluster, trace, now, scheduler, .. } = self;
         let operator = &mut operators[at];
         let scheduler = scheduler.as_ref().map(|process| process.host);
         if let Some(answer) = operator.go_on(cluster, scheduler) {
             let host = operator.host;
+            changes.count(&operator.change, answer.is_ok());
             trace.event(*now, format_args!("operator {host:?} is answered: {answer:?}"));
         }
     }

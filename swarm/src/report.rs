@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::applications::Tally;
+use crate::changes::Changes;
 use crate::hostile::Hostility;
 use crate::swarm::Kind;
 
@@ -34,6 +35,8 @@ pub struct Report {
     pub executed_again: u64,
     /// Faults carried out.
     pub faults: u32,
+    /// What operators were answered.
+    pub changes: Changes,
     /// Frames that passed over the network.
     pub frames: u64,
     /// Of these, said again.
@@ -79,6 +82,8 @@ pub struct Summary {
     pub executed_again: u64,
     /// Faults carried out.
     pub faults: u64,
+    /// What operators were answered.
+    pub changes: Changes,
     /// Frames over the network.
     pub frames: u64,
     /// Of these, said again.
@@ -134,6 +139,7 @@ impl Summary {
         self.executed += report.executed;
         self.executed_again += report.executed_again;
         self.faults += u64::from(report.faults);
+        self.changes.add(&report.changes);
         self.frames += report.frames;
         self.repeated += report.repeated;
         self.hostility.add(&report.hostility);

@@ -333,6 +333,7 @@ impl Run {
             executed: ledger.executed,
             executed_again: ledger.again,
             faults: self.faults,
+            changes: self.world.changes,
             frames: self.world.network.watch(|watch| watch.frames),
             repeated: self.world.network.watch(|watch| watch.repeated),
             hostility: self.world.hostility(),

@@ -20,7 +20,7 @@ use baton_topo::{Cluster, ModelSpec};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::changes::OperatorProcess;
+use crate::changes::{Changes, OperatorProcess};
 use crate::gpu::SimGpu;
 use crate::hostile::{Attack, Attacker, Hostility, Targets};
 use crate::ledger::{Ledger, NUMBER_BYTES, Task};
@@ -122,6 +122,8 @@ pub struct World {
     pub may_remove: bool,
     /// Who asks for changes of the catalogue, and has no answer yet.
     pub(crate) operators: Vec<OperatorProcess>,
+    /// What operators were answered.
+    pub changes: Changes,
     pub(crate) cluster: Cluster,
     pub(crate) conditions: Conditions,
     pub(crate) control: SocketAddr,
@@ -182,6 +184,7 @@ impl World {
             models: cluster.models.clone(),
             may_remove: false,
             operators: Vec::new(),
+            changes: Changes::default(),
             cluster,
             conditions,
             control: addr_of(HostId(0), CONTROL_PORT),
