@@ -140,10 +140,16 @@ impl Catalog {
 
     /// The model is gone. Its number is free for another, which has made `grants` fewer than RankState counted.
     pub(crate) fn free(&mut self, model: ModelId, grants: u32) {
+        let life = self.next_life(model);
         let numbered = &mut self.models[model.0 as usize];
         numbered.entry = None;
-        numbered.life = numbered.life.wrapping_add(1);
+        numbered.life = life;
         numbered.grants = grants;
+    }
+
+    /// How many models will have had this number once the present one is gone.
+    pub(crate) fn next_life(&self, model: ModelId) -> u16 {
+        self.models[model.0 as usize].life.wrapping_add(1)
     }
 
     /// The model moves to another ModelThread, or gets its first. Returns how often the number has by now.

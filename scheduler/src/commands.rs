@@ -70,6 +70,13 @@ pub enum ModelCommand {
         /// Which.
         model: ModelId,
     },
+    /// The next model with this number has this life. Tasks of earlier ones are dropped.
+    NextLife {
+        /// The number.
+        model: ModelId,
+        /// How many models had it before.
+        life: u16,
+    },
     /// A backend measured this profile.
     Profile {
         /// Of which model.

@@ -90,8 +90,6 @@ impl<T: Transport> ModelThread<T> {
             Place::Moved(migration) => self.migrations[migration as usize] = None,
             Place::Elsewhere => {}
         }
-        let life = &mut self.out.lives[model.0 as usize];
-        *life = life.wrapping_add(1);
         self.forgetting.push(model);
     }
 

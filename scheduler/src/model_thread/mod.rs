@@ -210,6 +210,7 @@ impl<T: Transport> ModelThread<T> {
             ModelCommand::Set { model, slo, quota } => self.set(now, model, slo, quota),
             ModelCommand::Retire { model } => self.retire(model),
             ModelCommand::Forget { model } => self.forget(model),
+            ModelCommand::NextLife { model, life } => self.out.lives[model.0 as usize] = life,
             ModelCommand::Adopt { model, from } => self.arrivals.push(Arrival::new(model, from)),
             ModelCommand::Release { model, to } => self.release(now, model, to),
             ModelCommand::ReportLoad => self.report_load(now),

@@ -166,7 +166,9 @@ impl<T: Transport> ControlThread<T> {
         let down = ModelDown { model: id.into() };
         let subcluster = Some(entry.spec.subcluster);
         self.tell_backends(subcluster, |transport, conn| transport.send(conn, &down, &[]));
-        let grants = self.parts.catalog.grants_before(model);
+        let (grants, life) =
+            (self.parts.catalog.grants_before(model), self.parts.catalog.next_life(model));
+        self.tell_model_threads(|| ModelCommand::NextLife { model, life });
         self.free(model, grants);
         self.end_change(model, Err(format!("model `{name}` was not added: {why}")));
     }

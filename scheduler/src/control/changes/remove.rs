@@ -53,7 +53,9 @@ impl<T: Transport> ControlThread<T> {
     pub(in crate::control) fn on_unranked(&mut self, model: ModelId, grants: u32) {
         let threads = self.parts.model_threads.len();
         self.changes.set_step(model, Step::Forgotten { threads, grants });
+        let life = self.parts.catalog.next_life(model);
         self.tell_model_threads(|| ModelCommand::Forget { model });
+        self.tell_model_threads(|| ModelCommand::NextLife { model, life });
     }
 
     /// The last step, once all have: the backends unload it, and its number is free.
