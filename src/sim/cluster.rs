@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use baton_core::Nanos;
-use baton_swarm::{Kind, Report, Summary};
+use baton_swarm::{Changes, Kind, Report, Summary};
 use baton_topo::Clock;
 
 use crate::CommandResult;
@@ -92,13 +92,19 @@ fn swarm(args: &SimClusterArgs) -> CommandResult {
     Ok(status(&summary))
 }
 
+fn of_operators(changes: &Changes) -> String {
+    let Changes { added, changed, removed, refused } = changes;
+    format!(
+        "catalogue: {added} models added, {changed} changed, {removed} removed; {refused} changes refused"
+    )
+}
+
 fn table(summary: &Summary, took_s: f64) -> String {
     let mut text = format!(
         "{} seeds from {} in {took_s:.1} s ({:.1} ms each): {} failed\n\
          {} tasks: {} completed ({} late), {} dropped, {} failed, {} unobserved\n\
          {} rows executed, {} of them again after a backend was lost; {} faults; {} frames, {} said \
-         twice; {:.0} s of simulated time\n\
-         catalogue: {} models added, {} changed, {} removed; {} changes refused\n",
+         twice; {:.0} s of simulated time\n",
         summary.seeds,
         summary.from,
         took_s * 1e3 / summary.seeds.max(1) as f64,
@@ -115,11 +121,8 @@ fn table(summary: &Summary, took_s: f64) -> String {
         summary.frames,
         summary.repeated,
         summary.virtual_s,
-        summary.changes.added,
-        summary.changes.changed,
-        summary.changes.removed,
-        summary.changes.refused,
     );
+    let _infallible = writeln!(text, "{}", of_operators(&summary.changes));
     if summary.hostile {
         let done = &summary.hostility;
         let _infallible = writeln!(

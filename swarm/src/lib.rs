@@ -31,6 +31,7 @@ mod trace;
 mod world;
 
 pub use applications::{Applications, Tally};
+pub use changes::{Change, Changes};
 pub use clock::SkewedClock;
 pub use faults::{Fault, Holds, Who};
 pub use gpu::SimGpu;
