@@ -105,11 +105,10 @@ fn a_silent_backend_is_taken_for_dead_and_its_model_for_unserved() {
 
 #[test]
 fn joins_that_cannot_be_served_are_refused_with_the_reason() {
-    let cases: [(&[u32], u32, u32, &str); 5] = [
+    let cases: [(&[u32], u32, u32, &str); 4] = [
         (&[0], 9, 1, "no sub-cluster"),
         (&[0], 0, 0, "no slot"),
         (&[0], 0, 257, "too many slots"),
-        (&[], 0, 1, "a model not loaded"),
         (&[7], 0, 1, "no such model"),
     ];
     for (profiles, subcluster, gpus, why) in cases {
@@ -335,6 +334,32 @@ fn of_two_profiles_the_slower_one_counts_whoever_came_first() {
         let latency = stage.scheduler.model_threads[0].model(0).latency().of(1);
         assert_eq!(latency, Nanos(60_000_000));
     }
+}
+
+/// As one whose model the scheduler before had removed.
+#[test]
+fn a_backend_that_has_not_loaded_a_model_of_the_file_is_given_nothing_before() {
+    let mut stage = stage();
+    let mut frontend = stage.frontend();
+    let mut backend = stage.member(Role::Backend);
+    backend.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
+    stage.connect(&mut backend);
+    backend.send(&Ready { reserved: 0.into() }, &[]);
+    stage.exchange(&mut backend);
+    let mut submit = |stage: &mut Stage, slot| {
+        let task = frontend.task(slot, 0);
+        frontend.submit(0, task, stage.now + ms(30));
+        (task, stage.exchange(&mut frontend))
+    };
+    let (task, told) = submit(&mut stage, 0);
+    let reason = DropReason::NoBackend.code();
+    assert_eq!(told, [Told::Ended { task, kind: 1, reason, retry_ms: 0 }]);
+    backend.send(&ProfileDesc { model: 0.into() }, &[]);
+    stage.exchange(&mut backend);
+    assert_eq!(submit(&mut stage, 1).1, []);
+    stage.advance(ms(25));
+    let told = stage.exchange(&mut backend);
+    assert!(matches!(told[..], [Told::Action { .. }]), "{told:?}");
 }
 
 /// Without a connection it could be sent no batch.

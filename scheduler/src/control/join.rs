@@ -176,22 +176,18 @@ impl<T: Transport> ControlThread<T> {
         else {
             return refuse(RefuseCode::BadRequest, format!("there is no sub-cluster {subcluster}"));
         };
-        // A model that was added at run time is loaded after the join.
-        let is_missing = |entry: &Entry| {
-            !entry.is_added() && !profiles.iter().any(|&(model, _)| model == entry.id())
-        };
-        let mut models = self.parts.catalog.served_by(subcluster);
-        match models.find(|(_, entry)| is_missing(entry)) {
-            None => Ok(()),
-            Some((_, entry)) => {
-                let missing = &entry.spec.name;
-                let detail = format!(
-                    "backend '{name}' has not loaded model '{missing}', which its sub-cluster \
-                     serves; every slot of a sub-cluster has all its models"
-                );
-                refuse(RefuseCode::BadRequest, detail)
-            }
+        // It gets no batches before it has loaded them: models that were added, and those of its file that the scheduler
+        // before had removed.
+        let is_missing = |entry: &Entry| !profiles.iter().any(|&(model, _)| model == entry.id());
+        let served = self.parts.catalog.served_by(subcluster).map(|(_, entry)| entry);
+        let missing: Vec<&str> = served
+            .filter(|entry| is_missing(entry))
+            .map(|entry| entry.spec.name.as_str())
+            .collect();
+        if !missing.is_empty() {
+            tracing::info!(backend = name, ?missing, "a backend serves once it has loaded these");
         }
+        Ok(())
     }
 
     /// As [`ControlThread::adopt_profiles`], by the models' ids.
