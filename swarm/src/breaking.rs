@@ -227,6 +227,7 @@ impl Run {
         let now = self.world.now;
         self.world.trace.event(now, format_args!("REPAIRED"));
         if self.is_stopping() {
+            self.stop_cut_short = true;
             self.kill(Who::Scheduler, false, None);
         }
         self.steps.clear();

@@ -222,13 +222,12 @@ fn restart_cost(run: &Run) -> Option<String> {
         return Some(format!("{told} tasks were dropped because the scheduler stopped"));
     }
     let bearable = |fault: &Fault| fault.is_calm() || matches!(fault, Fault::Stop(_));
-    let is_mere_restart =
-        plan.attacks.is_empty() && plan.faults.iter().all(|(_, fault)| bearable(fault));
-    // What was added at run time, the next scheduler does not know: its tasks fail, those whose inputs are being read as if
-    // the scheduler were lost.
-    let failed_for = |reason: FailReason| run.applications.tally.failed[usize::from(reason.code())];
-    let of_unknown = failed_for(FailReason::UnknownModel) + failed_for(FailReason::SchedulerLost);
-    let forgotten = if plan.changes.is_empty() { 0 } else { of_unknown };
+    let is_mere_restart = plan.attacks.is_empty()
+        && !run.stop_cut_short
+        && plan.faults.iter().all(|(_, fault)| bearable(fault));
+    // What was added at run time, the next scheduler does not know.
+    let unknown = &run.applications.tally.failed[usize::from(FailReason::UnknownModel.code())];
+    let forgotten = if plan.changes.is_empty() { 0 } else { *unknown };
     let failed = needless(&run.applications.tally) - forgotten;
     (is_mere_restart && failed > 0)
         .then(|| format!("{failed} tasks failed although the scheduler was restarted in order"))

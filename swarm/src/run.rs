@@ -54,6 +54,8 @@ pub(crate) struct Run {
     pub(crate) starting: Vec<Who>,
     /// Since when nothing that a host says reaches the scheduler.
     pub(crate) silent: BTreeMap<HostId, Nanos>,
+    /// The repair killed a scheduler that was stopping: nobody heard of the stop.
+    pub(crate) stop_cut_short: bool,
     /// Counters of processes that are over.
     pub(crate) past: oracles::Past,
     pub(crate) faults: u32,
@@ -103,6 +105,7 @@ impl Run {
             departing: Vec::new(),
             starting: Vec::new(),
             silent: BTreeMap::new(),
+            stop_cut_short: false,
             past: oracles::Past::default(),
             faults: 0,
             whole_since: None,
