@@ -20,6 +20,8 @@ pub(crate) struct Past {
     clients: Vec<ClientCounters>,
     schedulers: Vec<Arc<SchedulerCounters>>,
     backends: Vec<baton_backend::Counters>,
+    /// Clients that gave up before they were let in, or while they were.
+    pub(crate) joins_given_up: u64,
 }
 
 impl Past {
@@ -268,7 +270,9 @@ fn lost_for_nothing(run: &Run) -> Option<String> {
     }
     let world = &run.world;
     let scheduler = world.scheduler.as_ref()?;
-    let members = scheduler.assembly.counters().control_thread.lost.get();
+    // An application waits no longer for its client to join than it said, also when everybody stands still meanwhile.
+    let lost = scheduler.assembly.counters().control_thread.lost.get();
+    let members = lost.saturating_sub(run.past.joins_given_up);
     let backends = world.backends.iter().flatten().map(|process| process.worker.counters());
     let backends = run.past.backends.iter().copied().chain(backends);
     let clients = world.frontends.iter().flatten().filter_map(|process| process.client());

@@ -70,6 +70,7 @@ impl Run {
             (Some(error), _) => format!("frontend {at} could not join: {error}"),
             (None, loss) => format!("frontend {at} lost its scheduler: {loss:?}"),
         };
+        self.past.joins_given_up += u64::from(process.refused.is_some());
         self.world.trace.event(self.world.now, format_args!("{line}"));
         self.end_frontend(at);
         self.start_after(Who::Frontend(at), RESTART);
