@@ -110,8 +110,7 @@ fn tokens(model: &ModelHandle) -> Result<baton_client::Input, InputError> {
 
 #[test]
 fn a_model_file_comes_and_goes_while_tasks_come() {
-    if std::env::var_os("ORT_DYLIB_PATH").is_none_or(|path| path.is_empty()) {
-        eprintln!("SKIPPED: ORT_DYLIB_PATH is not set; export it: $(./x onnxruntime)");
+    if !support::has_onnx_runtime() {
         return;
     }
     let folder = Folder::new("catalogue");

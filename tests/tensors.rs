@@ -61,8 +61,7 @@ fn check(model: &ModelHandle, first: i64, count: u32, outcome: Outcome) {
 
 #[test]
 fn each_task_is_answered_in_its_own_length() {
-    if std::env::var_os("ORT_DYLIB_PATH").is_none_or(|path| path.is_empty()) {
-        eprintln!("SKIPPED: ORT_DYLIB_PATH is not set; export it: $(./x onnxruntime)");
+    if !support::has_onnx_runtime() {
         return;
     }
     let folder = Folder::new("tensors");

@@ -168,6 +168,8 @@ pub enum Notice {
     Forgotten(ModelId),
     /// The table of a model that is to be added was read.
     TableRead(Box<TableRead>),
+    /// The journal was written, or why not.
+    JournalWritten(Result<(), String>),
 }
 
 /// What came of reading a table.

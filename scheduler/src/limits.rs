@@ -23,8 +23,12 @@ pub const MODEL_NOTICES_MAX: usize = (BACKENDS_MAX + FRONTENDS_MAX) as usize + 1
 /// Notices that the RankThread can owe it: of each slot that it has drained.
 pub const RANK_NOTICES_MAX: usize = GPUS_MAX as usize;
 /// Notices that the RankThread and one ModelThread can owe it of each model: that it is served, that it has no tasks left, that
-/// it is forgotten; and what came of a table that was read.
-pub const NOTICES_PER_MODEL: usize = 4;
+/// it is forgotten.
+pub const NOTICES_PER_MODEL: usize = 3;
+/// Tables of models that may be read at a time.
+pub const READS_MAX: usize = 16;
+/// Notices of files: of each table that was read, and that the journal was written.
+pub const FILE_NOTICES_MAX: usize = READS_MAX + 1;
 /// What may be on its way from a model's former ModelThread to its new one; a task for which there is
 /// no room is dropped (`queue_full`).
 pub const MIGRATION_MAX: usize = 4096;

@@ -15,8 +15,8 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use crate::board::{BoardReader, BoardWriter, Published, board};
 use crate::commands::{ModelCommand, Notice};
 use crate::limits::{
-    COMMANDS_MAX, GPU_UPDATES_MAX, MODEL_NOTICES_MAX, NOTICES_PER_MODEL, RANK_MAIL_RING,
-    RANK_NOTICES_MAX,
+    COMMANDS_MAX, FILE_NOTICES_MAX, GPU_UPDATES_MAX, MODEL_NOTICES_MAX, NOTICES_PER_MODEL,
+    RANK_MAIL_RING, RANK_NOTICES_MAX,
 };
 use crate::mail::{self, ToRank, Words};
 use crate::ring::{RingReceiver, RingSender, ring};
@@ -201,7 +201,8 @@ impl NoticeSender {
     /// model whose arrival is not heard of would be the last one to move.
     pub fn new(control: Waker, model_threads: usize, models: usize) -> (Self, Receiver<Notice>) {
         let of_models = models * NOTICES_PER_MODEL * (model_threads + 1);
-        let room = RANK_NOTICES_MAX + model_threads * MODEL_NOTICES_MAX + of_models;
+        let of_threads = RANK_NOTICES_MAX + model_threads * MODEL_NOTICES_MAX;
+        let room = of_threads + of_models + FILE_NOTICES_MAX;
         let (notices, inbox) = crossbeam_channel::bounded(room);
         (Self { notices, control }, inbox)
     }

@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::catalog::Catalog;
 use crate::commands::ModelCommand;
-use crate::control::{ControlParts, ControlThread, ReadTables};
+use crate::control::{ControlParts, ControlThread, FileAccess};
 use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
 use crate::hot_path::HotPath;
 use crate::limits::{CONNECTIONS_MAX, HOST_CONNECTIONS_MAX, MODEL_THREADS_MAX};
@@ -188,7 +188,7 @@ impl<T: Transport> Assembly<T> {
         let parts = ControlParts {
             catalog: Catalog::new(cluster, &addrs, &path.homes, epoch),
             common: CommonConfig::of(cluster),
-            read_tables: ReadTables::InPlace,
+            files: FileAccess::InPlace,
             homes: path.homes,
             load: path.load,
             model_threads: path.model_commands.clone(),
@@ -233,7 +233,7 @@ impl Assembly<TcpTransport> {
         clock: Clock,
         lease_deadline: &LeaseDeadline,
     ) -> Result<SchedulerHandle, SchedulerError> {
-        self.control.read_tables(ReadTables::Aside);
+        self.control.access_files(FileAccess::Aside);
         let (models_alive, models_ended) = crossbeam_channel::bounded(0);
         let (control_alive, control_ended) = crossbeam_channel::bounded(0);
         let mut handle = SchedulerHandle {

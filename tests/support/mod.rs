@@ -33,6 +33,15 @@ pub(crate) fn in_time(what: &str, took: Nanos, bound: Nanos) {
     assert!(!is_quiet || took <= bound, "{what} only after {} ms", took.as_millis_f64());
 }
 
+/// Whether models of ONNX files can be served here; says so if not.
+pub(crate) fn has_onnx_runtime() -> bool {
+    let is_set = std::env::var_os("ORT_DYLIB_PATH").is_some_and(|path| !path.is_empty());
+    if !is_set {
+        eprintln!("SKIPPED: ORT_DYLIB_PATH is not set; export it: $(./x onnxruntime)");
+    }
+    is_set
+}
+
 /// The command under test.
 pub(crate) fn baton() -> Command {
     Command::new(env!("CARGO_BIN_EXE_baton"))

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use baton_core::{ModelId, Profile};
-use baton_topo::{Clock, EngineSpec, ModelSpec, Waker, read_model};
+use baton_topo::{Clock, EngineSpec, ModelSpec, Problem, Waker, read_model};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::engines::LooseModel;
@@ -203,10 +203,8 @@ impl LoadOrder {
 /// What a table and the files that it names describe.
 fn described(name: &str, text: &str, id: ModelId) -> Result<ModelSpec, EngineError> {
     let refused = |problem| EngineError::Table { model: name.to_owned(), problem };
-    let table = read_model(text, Path::new(""), None).map_err(|problems| {
-        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        refused(problems.join("; "))
-    })?;
+    let read = read_model(text, Path::new(""), None);
+    let table = read.map_err(|problems| refused(Problem::lines(&problems)))?;
     if table.spec.name != name {
         let other = table.spec.name;
         return Err(refused(format!("its table is that of `{other}`; remove it and add it again")));

@@ -27,7 +27,7 @@ impl<T: Transport> ControlThread<T> {
             let detail = "a slab is of no model, or its slots are out of range";
             return refuse(RefuseCode::BadRequest, detail);
         }
-        if let Some(Member::Frontend(id)) = self.conversations.get(&conn).and_then(|c| c.member) {
+        if let Some(Member::Frontend(id)) = self.member(conn) {
             if model == Known::Before {
                 // The frontend is about to hear that its model was removed.
                 self.tell_slab_known(conn, id, slab.first_slot.get());
@@ -59,7 +59,7 @@ impl<T: Transport> ControlThread<T> {
         };
         let entry = self.parts.catalog.entry(number).expect("there is such a model");
         let profile = measured_profile(model, entry.profile().batch_max(), table)?;
-        if let Some(Member::Backend(id)) = self.conversations.get(&conn).and_then(|c| c.member) {
+        if let Some(Member::Backend(id)) = self.member(conn) {
             if let Some(backend) = self.roster.backend(id) {
                 backend.profiles.retain(|&(of, _)| of != model);
                 backend.profiles.extend(profile.map(|profile| (model, profile)));

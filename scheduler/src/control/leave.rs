@@ -10,7 +10,7 @@ use crate::peers::Member;
 
 impl<T: Transport> ControlThread<T> {
     pub(super) fn on_ready(&mut self, conn: ConnId) -> Handled {
-        match self.conversations.get(&conn).and_then(|c| c.member) {
+        match self.member(conn) {
             Some(Member::Frontend(_)) => Ok(()),
             Some(Member::Backend(id)) => {
                 self.backend_ready(id);
@@ -44,7 +44,7 @@ impl<T: Transport> ControlThread<T> {
     }
 
     pub(super) fn on_leave(&mut self, conn: ConnId) -> Handled {
-        match self.conversations.get(&conn).and_then(|c| c.member) {
+        match self.member(conn) {
             Some(Member::Frontend(_)) => {
                 self.acknowledge_leave(conn);
                 Ok(())
@@ -108,7 +108,7 @@ impl<T: Transport> ControlThread<T> {
 
     pub(super) fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) {
         let Some(conversation) = self.conversations.remove(&conn) else { return };
-        self.changes.operator_gone(conn);
+        self.operator_gone(conn);
         let Some(member) = conversation.member else { return };
         self.parts.counters.lost.add(u64::from(!conversation.left));
         match (self.log.of_member(), conversation.left) {

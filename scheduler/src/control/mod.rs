@@ -32,10 +32,10 @@ use crate::roster::Roster;
 
 use autoscale::Autoscale;
 use balance::Balance;
-use changes::Changes;
+use changes::{Changes, JournalKeeper};
 use slabs::Slabs;
 
-pub(crate) use changes::ReadTables;
+pub(crate) use changes::FileAccess;
 
 /// One connection, from its hello on.
 struct Conversation {
@@ -74,8 +74,8 @@ pub struct ControlParts {
     pub catalog: Catalog,
     /// What the configurations of all models have in common.
     pub common: CommonConfig,
-    /// Where the tables of models that are added are read.
-    pub(crate) read_tables: ReadTables,
+    /// Where the files of models are read, and the journal is written.
+    pub(crate) files: FileAccess,
     /// Where each model lives at first: the number of its ModelThread.
     pub homes: Vec<usize>,
     /// Requests per model, as ModelThreads report them.
@@ -107,7 +107,7 @@ pub struct ControlThread<T> {
     /// What each model is planned with, where that is not, or was not, the cluster file's.
     profiles: BTreeMap<ModelId, Profile>,
     changes: Changes,
-    journal: Option<Journal>,
+    journal: Option<JournalKeeper>,
     slabs: Slabs,
     next_check: Nanos,
     /// What the silence of members is measured in: this thread may have stood still with them.
@@ -176,15 +176,15 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 
-    /// Reads the tables of models that are added there from now on.
-    pub(crate) fn read_tables(&mut self, place: ReadTables) {
-        self.parts.read_tables = place;
+    /// Reads and writes files there from now on.
+    pub(crate) fn access_files(&mut self, files: FileAccess) {
+        self.parts.files = files;
     }
 
     /// Writes changes of the catalogue down there from now on. `tables` are those of the models that it has from there.
     pub(crate) fn keep_journal(&mut self, journal: Journal, tables: BTreeMap<String, String>) {
         self.parts.catalog.know_tables(tables);
-        self.journal = Some(journal);
+        self.journal = Some(JournalKeeper::new(journal));
     }
 
     /// Where members join.
@@ -289,6 +289,7 @@ impl<T: Transport> ControlThread<T> {
                 Notice::BackendLost(id) => self.evict(Member::Backend(id)),
                 Notice::Adopted(model) => self.on_adopted(model),
                 Notice::TableRead(read) => self.on_table_read(*read),
+                Notice::JournalWritten(result) => self.on_journal_written(&result),
                 Notice::Ranked(model) => self.on_ranked(model),
                 Notice::Served(model) => self.on_served(model),
                 Notice::Retired(model) => self.on_retired(model),
@@ -344,6 +345,10 @@ impl<T: Transport> ControlThread<T> {
 
     fn tell_model_threads(&self, command: impl Fn() -> ModelCommand) {
         self.parts.model_threads.iter().for_each(|thread| thread.send(command()));
+    }
+
+    fn member(&self, conn: ConnId) -> Option<Member> {
+        self.conversations.get(&conn)?.member
     }
 
     fn set_member(&mut self, conn: ConnId, member: Member) {

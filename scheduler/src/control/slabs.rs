@@ -87,7 +87,7 @@ impl<T: Transport> ControlThread<T> {
 
     /// A backend knows a slab.
     pub(super) fn on_slab_known(&mut self, conn: ConnId, known: &SlabKnown) -> Handled {
-        let member = self.conversations.get(&conn).and_then(|c| c.member);
+        let member = self.member(conn);
         let Some(Member::Backend(backend)) = member else {
             return refuse(RefuseCode::UnexpectedMessage, "only a joined backend knows slabs");
         };

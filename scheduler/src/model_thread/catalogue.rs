@@ -28,14 +28,10 @@ pub(super) enum Service {
 impl<T: Transport> ModelThread<T> {
     /// The model lives here from its first task on.
     pub(super) fn serve(&mut self, model: ModelId, added: ModelInTransit) {
-        let ModelInTransit { state, subcluster, quota, last } = added;
-        self.out.in_flight.reserve_batches(state.latency().batch_max() as usize);
-        let service = Service::Open;
-        let at = self.make_place(Model { state, subcluster, quota, service, touched: false });
-        debug_assert_eq!(self.out.places[model.0 as usize], Place::Elsewhere, "all is forgotten");
-        self.out.places[model.0 as usize] = Place::Here(at);
-        self.out.moves[model.0 as usize] = last.moves;
-        self.out.candidate(model, None, last.grants);
+        self.out.in_flight.reserve_batches(added.state.latency().batch_max() as usize);
+        let moves = added.last.moves;
+        let (_, former) = self.take_in(model, added, moves);
+        debug_assert_eq!(former, Place::Elsewhere, "all is forgotten");
         self.out.link.notices.send(Notice::Served(model));
     }
 

@@ -15,7 +15,6 @@ use baton_rdma::Transport;
 
 use super::catalogue::Service;
 use super::{Model, ModelThread};
-use crate::board::Published;
 use crate::commands::Notice;
 use crate::dispatch::Place;
 use crate::limits::MIGRATION_MAX;
@@ -139,20 +138,31 @@ impl<T: Transport> ModelThread<T> {
         let Arrival { model, lost, profile, come, .. } = &mut self.arrivals[number];
         let (model, lost, profile) = (*model, mem::take(lost), profile.take());
         *come = true;
-        let ModelInTransit { state, subcluster, quota, last } = moving;
-        let service = Service::Open;
-        let at = self.make_place(Model { state, subcluster, quota, service, touched: false });
-        let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
+        let moves = moving.last.moves.wrapping_add(1);
+        let (at, former) = self.take_in(model, moving, moves);
         if let Place::Moved(migration) = former {
             // It was here before: what is under way to where it went next comes back behind it.
             self.migrations[migration as usize] = None;
         }
-        self.out.moves[model.0 as usize] = last.moves.wrapping_add(1);
-        let Published { candidate, grants, .. } = last;
-        self.out.candidate(model, candidate, grants);
         self.update(now, at as usize, &lost, profile);
         self.out.counters.models_adopted.add(1);
         self.out.link.notices.send(Notice::Adopted(model));
+    }
+
+    /// Gives the model its place here, the number of which it returns, and where the model was as far as this thread knew.
+    pub(super) fn take_in(
+        &mut self,
+        model: ModelId,
+        moving: ModelInTransit,
+        moves: u32,
+    ) -> (u32, Place) {
+        let ModelInTransit { state, subcluster, quota, last } = moving;
+        let service = Service::Open;
+        let at = self.make_place(Model { state, subcluster, quota, service, touched: false });
+        let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
+        self.out.moves[model.0 as usize] = moves;
+        self.out.candidate(model, last.candidate, last.grants);
+        (at, former)
     }
 
     /// What a model that was under way has missed.

@@ -4,8 +4,9 @@
 //! `[[model]]` table. It holds what still counts: a removal takes what was said of the model before with it.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use baton_core::{ModelId, Profile, SubclusterId};
 use serde::{Deserialize, Serialize};
@@ -93,24 +94,28 @@ impl Journal {
         &self.file
     }
 
-    /// Writes a change down. The file is exchanged as a whole: a process that dies meanwhile leaves the former one.
+    /// Writes the journal to its file. The file is exchanged as a whole: a process or a host that dies meanwhile leaves the
+    /// former one.
     ///
     /// # Errors
     /// The system's, in words. What was written before stays.
-    pub fn record(&mut self, kind: JournalKind, name: &str, table: &str) -> io::Result<()> {
-        self.note(Entry { kind, name: name.to_owned(), table: table.to_owned() });
+    pub fn write(&self) -> io::Result<()> {
         let entries = Entries { change: self.changes.clone() };
         let text = toml::to_string(&entries).map_err(io::Error::other)?;
         let next = self.file.with_extension("next");
-        fs::write(
-            &next,
-            format!("# Changes by `baton model`. The scheduler writes this file.\n\n{text}"),
-        )?;
-        fs::rename(&next, &self.file)
+        let mut file = File::create(&next)?;
+        file.write_all(b"# Changes by `baton model`. The scheduler writes this file.\n\n")?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&next, &self.file)?;
+        // The exchange too outlasts a power failure.
+        let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or_else(|| Path::new(".")))?.sync_all()
     }
 
-    /// Keeps what counts.
-    fn note(&mut self, change: Entry) {
+    /// Takes a change down, as far as it counts.
+    pub fn note(&mut self, kind: JournalKind, name: &str, table: &str) {
+        let change = Entry { kind, name: name.to_owned(), table: table.to_owned() };
         let of_it = |kind, entry: &Entry| entry.kind == kind && entry.name == change.name;
         let has = |kind| self.changes.iter().any(|entry| of_it(kind, entry));
         let keeps = match change.kind {
@@ -250,6 +255,7 @@ mod tests {
 
     /// Names and objectives in ms of the models that the journal's file makes of the cluster.
     fn models(journal: &Journal) -> Vec<(String, u64)> {
+        journal.write().unwrap();
         let replayed = Journal::open(journal.file()).unwrap().replay(&cluster());
         let ids: Vec<u32> = replayed.cluster.models.iter().map(|model| model.id.0).collect();
         assert_eq!(ids, (0..ids.len() as u32).collect::<Vec<_>>());
@@ -260,7 +266,7 @@ mod tests {
     #[test]
     fn what_was_changed_is_so_again_and_what_does_not_count_is_gone() {
         let mut journal = journal("again");
-        let mut record = |kind, name: &str, table: &str| journal.record(kind, name, table).unwrap();
+        let mut record = |kind, name: &str, table: &str| journal.note(kind, name, table);
         record(JournalKind::Add, "x", &added("x", 30));
         record(JournalKind::Set, "x", &set("x", "slo_ms = 40"));
         record(JournalKind::Set, "x", &set("x", "slo_ms = 50\nmax_rps = 5"));
@@ -270,9 +276,9 @@ mod tests {
         assert_eq!(models(&journal), [("b".to_owned(), 25), ("x".to_owned(), 50)]);
         assert_eq!(journal.changes.len(), 3, "{:?}", journal.changes);
         // A model of the file that was removed comes back as another one.
-        journal.record(JournalKind::Add, "a", &added("a", 70)).unwrap();
+        journal.note(JournalKind::Add, "a", &added("a", 70));
         assert_eq!(models(&journal).last(), Some(&("a".to_owned(), 70)));
-        journal.record(JournalKind::Remove, "a", "").unwrap();
+        journal.note(JournalKind::Remove, "a", "");
         assert_eq!(models(&journal).len(), 2, "nor does it come back with the file");
         fs::remove_file(journal.file()).unwrap();
     }
@@ -280,9 +286,9 @@ mod tests {
     #[test]
     fn a_change_that_cannot_be_made_is_left_out() {
         let mut journal = journal("left-out");
-        journal.record(JournalKind::Add, "x", "[[model]]\nname = \"x\"\n").unwrap();
-        journal.record(JournalKind::Set, "gone", &set("gone", "slo_ms = 9")).unwrap();
-        journal.record(JournalKind::Add, "b", &added("b", 30)).unwrap();
+        journal.note(JournalKind::Add, "x", "[[model]]\nname = \"x\"\n");
+        journal.note(JournalKind::Set, "gone", &set("gone", "slo_ms = 9"));
+        journal.note(JournalKind::Add, "b", &added("b", 30));
         assert_eq!(
             models(&journal),
             [("a".to_owned(), 25), ("b".to_owned(), 25)],

@@ -1,66 +1,18 @@
 //! A model is added: read → loaded by the backends → served by RankThread and ModelThread → told to clients.
 
-use std::path::Path;
-
 use baton_core::{BackendId, ModelId, ModelState, Quota, SubclusterId};
 use baton_rdma::wire::{ModelDown, ModelFailed, RefuseCode, Role};
 use baton_rdma::{ConnId, Transport};
-use baton_topo::{JournalKind, ModelTable, NetworkSpec, Problem, read_model};
+use baton_topo::{JournalKind, ModelTable};
 
 use super::{Change, ControlThread, Handled, Step};
 use crate::board::Published;
 use crate::catalog::{Known, ModelStage};
-use crate::commands::{ModelCommand, Notice, RankCommand, TableRead};
+use crate::commands::{ModelCommand, RankCommand, TableRead};
 use crate::control::refuse;
-use crate::limits::FRONTENDS_MAX;
-use crate::link::NoticeSender;
+use crate::limits::{FRONTENDS_MAX, READS_MAX};
 use crate::migration::channel::ModelInTransit;
 use crate::peers::Member;
-
-/// Where the table of a model that is added is read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ReadTables {
-    /// On a thread of its own: a model's file may be large, and its disk slow.
-    Aside,
-    /// In the ControlThread, for who moves time by hand.
-    InPlace,
-}
-
-impl ReadTables {
-    fn read(self, request: TableRequest) {
-        match self {
-            Self::InPlace => request.answer(),
-            Self::Aside => {
-                let name = String::from("baton-read-model");
-                let (operator, notices) = (request.operator, request.notices.clone());
-                let text = request.text.clone();
-                let thread = std::thread::Builder::new().name(name);
-                if let Err(error) = thread.spawn(move || request.answer()) {
-                    let result = Err(format!("cannot start a thread to read the model: {error}"));
-                    let read = TableRead { operator, text, result };
-                    notices.send(Notice::TableRead(Box::new(read)));
-                }
-            }
-        }
-    }
-}
-
-/// A table to read, and who is told.
-struct TableRequest {
-    operator: ConnId,
-    text: String,
-    network: NetworkSpec,
-    notices: NoticeSender,
-}
-
-impl TableRequest {
-    fn answer(self) {
-        let Self { operator, text, network, notices } = self;
-        let read = read_model(&text, Path::new(""), Some(&network));
-        let result = read.map_err(|problems| Problem::lines(&problems));
-        notices.send(Notice::TableRead(Box::new(TableRead { operator, text, result })));
-    }
-}
 
 impl<T: Transport> ControlThread<T> {
     /// The first step: the table is read.
@@ -69,18 +21,20 @@ impl<T: Transport> ControlThread<T> {
         operator: ConnId,
         text: &str,
     ) -> Result<Option<String>, String> {
-        self.parts.read_tables.read(TableRequest {
-            operator,
-            text: text.to_owned(),
-            network: *self.parts.common.network(),
-            notices: self.parts.notice_sender.clone(),
-        });
+        if self.changes.reads >= READS_MAX {
+            return Err(format!("{READS_MAX} models are being read; try again"));
+        }
+        self.changes.reads += 1;
+        let request = (operator, text.to_owned());
+        let network = *self.parts.common.network();
+        self.parts.files.read_table(request, network, &self.parts.notice_sender);
         Ok(None)
     }
 
     /// The second step: backends load the model.
     pub(in crate::control) fn on_table_read(&mut self, read: TableRead) {
         let TableRead { operator, text, result } = read;
+        self.changes.reads -= 1;
         let entered = result.and_then(|table| self.enter(table, text));
         let model = match entered {
             Ok(model) => model,
@@ -143,7 +97,7 @@ impl<T: Transport> ControlThread<T> {
         failed: &ModelFailed,
         why: &str,
     ) -> Handled {
-        let member = self.conversations.get(&conn).and_then(|c| c.member);
+        let member = self.member(conn);
         let Some(Member::Backend(id)) = member else {
             return refuse(RefuseCode::UnexpectedMessage, "only a joined backend loads models");
         };
@@ -244,8 +198,7 @@ impl<T: Transport> ControlThread<T> {
             1 => format!("model `{name}` is served by 1 GPU slot"),
             gpus => format!("model `{name}` is served by {gpus} GPU slots"),
         };
-        let table = entry.table().unwrap_or_default();
-        let unwritten = self.write_down(JournalKind::Add, name, table);
-        self.end_change(model, Ok(served + &unwritten));
+        self.write_down(JournalKind::Add, name, entry.table().unwrap_or_default());
+        self.end_change(model, Ok(served));
     }
 }

@@ -4,6 +4,8 @@
 //! steps in their order. Several changes may be under way, one for each model and one for each operator's connection.
 
 mod add;
+mod files;
+mod journal;
 mod remove;
 mod set;
 
@@ -13,17 +15,18 @@ use baton_core::{ModelId, SubclusterId};
 use baton_rdma::wire::{CatalogChange, CatalogChanged, ChangeKind, RefuseCode, Role};
 use baton_rdma::{ConnId, SendError, Transport};
 
-use baton_topo::JournalKind;
-
 use super::{ControlThread, Handled, refuse};
 use crate::commands::ModelCommand;
 use crate::roster::Backend;
-pub(crate) use add::ReadTables;
+pub(crate) use files::FileAccess;
+pub(super) use journal::JournalKeeper;
 
 /// The changes under way, by the model's number.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     under_way: BTreeMap<ModelId, Change>,
+    /// Tables of models that are being read.
+    reads: usize,
     /// Commands to the ModelThread of a model that is on its way to another one.
     held: Vec<(ModelId, ModelCommand)>,
 }
@@ -65,12 +68,6 @@ impl Changes {
         self.under_way.contains_key(&model)
     }
 
-    /// An operator's connection is gone. What it asked for goes on.
-    pub(super) fn operator_gone(&mut self, conn: ConnId) {
-        let of_it = self.under_way.values_mut().filter(|change| change.operator == Some(conn));
-        of_it.for_each(|change| change.operator = None);
-    }
-
     fn step(&self, model: ModelId) -> Option<Step> {
         self.under_way.get(&model).map(|change| change.step)
     }
@@ -83,6 +80,14 @@ impl Changes {
 }
 
 impl<T: Transport> ControlThread<T> {
+    /// An operator's connection is gone. What it asked for goes on.
+    pub(super) fn operator_gone(&mut self, conn: ConnId) {
+        let under_way = self.changes.under_way.values_mut();
+        let of_it = under_way.filter(|change| change.operator == Some(conn));
+        of_it.for_each(|change| change.operator = None);
+        self.journal.iter_mut().for_each(|journal| journal.operator_gone(conn));
+    }
+
     /// An operator asks for a change.
     pub(super) fn on_change(
         &mut self,
@@ -104,10 +109,8 @@ impl<T: Transport> ControlThread<T> {
             Some(ChangeKind::Remove) => self.begin_removal(conn, text).map(|()| None),
             None => Err(format!("this scheduler knows no change of kind {}", change.kind)),
         };
-        match asked {
-            Ok(None) => {}
-            Ok(Some(done)) => self.answer_operator(conn, Ok(done)),
-            Err(why) => self.answer_operator(conn, Err(why)),
+        if let Some(answer) = asked.transpose() {
+            self.answer_operator(conn, answer);
         }
         Ok(())
     }
@@ -115,44 +118,32 @@ impl<T: Transport> ControlThread<T> {
     /// The change of this model is complete, or has failed.
     fn end_change(&mut self, model: ModelId, result: Result<String, String>) {
         let Some(change) = self.changes.under_way.remove(&model) else { return };
-        let counters = &self.parts.counters;
-        let counter =
-            if result.is_ok() { &counters.changes_done } else { &counters.changes_refused };
-        counter.add(1);
         match &result {
             Ok(done) => tracing::info!(model = model.0, "{done}"),
             Err(why) => tracing::warn!(model = model.0, "{why}"),
         }
-        if let Some(operator) = change.operator {
-            self.tell_operator(operator, result);
+        match change.operator {
+            Some(operator) => self.answer_operator(operator, result),
+            None => self.count_change(result.is_ok()),
         }
     }
 
-    /// Writes a change down for the next scheduler. Returns what the operator must know of that: nothing, usually.
-    fn write_down(&mut self, kind: JournalKind, name: &str, table: &str) -> String {
-        let Some(journal) = &mut self.journal else { return String::new() };
-        match journal.record(kind, name, table) {
-            Ok(()) => String::new(),
-            Err(error) => {
-                let file = journal.file().display();
-                tracing::error!(%file, %error, "a change could not be written down");
-                format!(
-                    "; the next scheduler will not know of it: {file} cannot be written ({error})"
-                )
-            }
-        }
-    }
-
-    /// A change that was never under way.
+    /// Answers at once, or as soon as the change is written down.
     fn answer_operator(&mut self, operator: ConnId, result: Result<String, String>) {
-        let counters = &self.parts.counters;
-        let counter =
-            if result.is_ok() { &counters.changes_done } else { &counters.changes_refused };
-        counter.add(1);
-        self.tell_operator(operator, result);
+        self.count_change(result.is_ok());
+        match (&mut self.journal, result) {
+            (Some(journal), Ok(text)) => journal.keep(operator, text),
+            (_, result) => self.send_answer(operator, result),
+        }
     }
 
-    fn tell_operator(&mut self, operator: ConnId, result: Result<String, String>) {
+    fn count_change(&self, is_done: bool) {
+        let counters = &self.parts.counters;
+        let counter = if is_done { &counters.changes_done } else { &counters.changes_refused };
+        counter.add(1);
+    }
+
+    fn send_answer(&mut self, operator: ConnId, result: Result<String, String>) {
         if let Some(conversation) = self.conversations.get_mut(&operator) {
             conversation.is_changing = false;
         }

@@ -79,8 +79,8 @@ impl<T: Transport> ControlThread<T> {
                 "; it is in the cluster file, and comes back with the next scheduler unless it is removed there"
             }
         };
-        let unwritten = self.write_down(JournalKind::Remove, &name, "");
-        self.end_change(model, Ok(format!("model `{name}` is removed{advice}{unwritten}")));
+        self.write_down(JournalKind::Remove, &name, "");
+        self.end_change(model, Ok(format!("model `{name}` is removed{advice}")));
     }
 
     /// Nothing is known of the model any more, and its number is free.

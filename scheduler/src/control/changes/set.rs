@@ -30,8 +30,8 @@ impl<T: Transport> ControlThread<T> {
             self.profiles.entry(model).or_insert(before);
         }
         self.spread(model, &change, is_other_quota);
-        let unwritten = self.write_down(JournalKind::Set, &name, text);
-        Ok(format!("model `{name}` is changed{unwritten}"))
+        self.write_down(JournalKind::Set, &name, text);
+        Ok(format!("model `{name}` is changed"))
     }
 
     /// Tells the model's ModelThread and every client.
