@@ -1,0 +1,67 @@
+//! Reading and writing files: aside, so that a slow disk delays an operator and no member.
+
+use std::path::Path;
+
+use baton_rdma::ConnId;
+use baton_topo::{Journal, NetworkSpec, Problem, read_model};
+
+use crate::commands::{Notice, TableRead};
+use crate::link::NoticeSender;
+
+/// Where files are read and written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileAccess {
+    /// On a thread of its own.
+    Aside,
+    /// In the ControlThread, for who moves time by hand.
+    InPlace,
+}
+
+impl FileAccess {
+    /// Reads the `[[model]]` table that an operator sent, and the model's file with it. The answer is a notice.
+    pub(super) fn read_table(
+        self,
+        (operator, text): (ConnId, String),
+        network: NetworkSpec,
+        notices: &NoticeSender,
+    ) {
+        let reads = text.clone();
+        let read = move || {
+            let read = read_model(&reads, Path::new(""), Some(&network));
+            read.map_err(|problems| Problem::lines(&problems))
+        };
+        let answer = move |result| {
+            Notice::TableRead(Box::new(TableRead { operator, text: text.clone(), result }))
+        };
+        self.work("baton-read-model", read, answer, notices);
+    }
+
+    /// Writes the journal. The answer is a notice.
+    pub(super) fn write(self, journal: Journal, notices: &NoticeSender) {
+        let write = move || {
+            let written = journal.write();
+            written.map_err(|error| {
+                format!("{} cannot be written ({error})", journal.file().display())
+            })
+        };
+        self.work("baton-write-journal", write, Notice::JournalWritten, notices);
+    }
+
+    fn work<R: 'static>(
+        self,
+        name: &str,
+        work: impl FnOnce() -> Result<R, String> + Send + 'static,
+        answer: impl Fn(Result<R, String>) -> Notice + Clone + Send + 'static,
+        notices: &NoticeSender,
+    ) {
+        if self == Self::InPlace {
+            return notices.send(answer(work()));
+        }
+        let (answers, tell) = (answer.clone(), notices.clone());
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        if let Err(error) = thread.spawn(move || tell.send(answers(work()))) {
+            notices
+                .send(answer(Err(format!("the scheduler cannot start a thread for it: {error}"))));
+        }
+    }
+}
