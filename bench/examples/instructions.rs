@@ -107,7 +107,7 @@ impl Bench {
             prefer: Prefer::default(),
             network: NetworkDelay::default(),
         });
-        let limits = RankLimits { gpus: GPUS, subclusters: 1 };
+        let limits = RankLimits { gpus: GPUS, subclusters: 1, copies: 0 };
         let rank = RankState::new(limits, &[HERE; MODELS as usize]);
         let grants = vec![0; MODELS as usize];
         let now = Nanos::from_millis(1_000);

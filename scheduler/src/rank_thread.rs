@@ -73,7 +73,7 @@ impl RankThread {
         let (boards, links): (Vec<_>, Vec<_>) = links.into_iter().unzip();
         let homes = homes.iter().map(|home| (home.thread, 0)).collect();
         Self {
-            state: RankState::new(RankLimits { gpus: GPUS_MAX, subclusters }, &serving),
+            state: RankState::new(RankLimits { gpus: GPUS_MAX, subclusters, copies: 0 }, &serving),
             subclusters,
             out: Outbox { links, homes, notices },
             boards,

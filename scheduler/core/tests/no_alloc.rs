@@ -96,7 +96,7 @@ impl Driver {
             prefer: Prefer::default(),
             network: NetworkDelay::default(),
         };
-        let limits = RankLimits { gpus: GPUS, subclusters: 1 };
+        let limits = RankLimits { gpus: GPUS, subclusters: 1, copies: 0 };
         let (said, running) = (VecDeque::with_capacity(64), Vec::with_capacity(2 * GPUS as usize));
         Self {
             models: (0..MODELS).map(|id| ModelState::new(config(id))).collect(),

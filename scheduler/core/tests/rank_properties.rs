@@ -154,7 +154,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let limits = RankLimits { gpus: GPUS as u32, subclusters: 2 };
+        let limits = RankLimits { gpus: GPUS as u32, subclusters: 2, copies: 0 };
         let model = Model { candidate: None, stage: Stage::Spent, urgency: Nanos::ZERO, grants: 0 };
         Self {
             rank: RankState::new(limits, &HOME),

@@ -29,7 +29,7 @@ impl RankSink for Out {
 /// Three models, one slot, joined at 0.
 fn one_slot() -> (RankState, Out) {
     let mut out = Out::default();
-    let mut rank = RankState::new(RankLimits { gpus: 2, subclusters: 1 }, &[HERE; 3]);
+    let mut rank = RankState::new(RankLimits { gpus: 2, subclusters: 1, copies: 0 }, &[HERE; 3]);
     rank.on_gpu_join(ms(0.0), GPU, HERE, &mut out);
     (rank, out)
 }

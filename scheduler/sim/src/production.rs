@@ -61,7 +61,7 @@ impl<W: Watch> Production<W> {
             network: scenario.network,
         };
         let configs = scenario.models.iter().enumerate().map(config);
-        let limits = RankLimits { gpus: scenario.gpus, subclusters: 1 };
+        let limits = RankLimits { gpus: scenario.gpus, subclusters: 1, copies: 0 };
         let mut rank = RankState::new(limits, &vec![SubclusterId(0); models]);
         let mut mail = Mail { lag: scenario.message_lag, queue: VecDeque::new() };
         let slot = |is_present| Slot { life: 0, is_present, slowdown: Slowdown::NONE };

@@ -45,6 +45,12 @@ impl IdSet {
         }
     }
 
+    /// Whether the id is in.
+    pub(crate) fn contains(&self, id: u32) -> bool {
+        let (word, bit) = place(id as usize);
+        self.members[word] & bit != 0
+    }
+
     /// How many members it has.
     pub(crate) fn len(&self) -> u32 {
         self.len

@@ -2,3 +2,4 @@
 
 pub(crate) mod heap;
 pub(crate) mod idset;
+pub(crate) mod linked_heaps;

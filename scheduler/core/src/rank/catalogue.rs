@@ -22,9 +22,8 @@ impl RankState {
         entry.waited = Waited::default();
         self.waiting.remove(model.0);
         self.changed.remove(model.0);
-        if self.ready[subcluster.0 as usize].remove(model.0) {
-            self.rearm(subcluster);
-        }
+        self.retract(model, subcluster);
+        self.residency.bind(model, false);
         grants
     }
 }

@@ -203,6 +203,39 @@ impl GpuTable {
         Some(Gpu { id: GpuId(id), life: self.slots[id as usize].life })
     }
 
+    /// The slot, if it takes a batch that starts at `start`, and its rank among those that do: as
+    /// [`GpuTable::available`] prefers them, the least first.
+    pub(crate) fn open_by(&self, now: Nanos, gpu: Gpu, start: Nanos) -> Option<(u8, Nanos, Gpu)> {
+        let slot = self.alive(gpu).filter(|slot| slot.state == State::Open)?;
+        let class = match (slot.free_at <= now, slot.outstanding, slot.slowdown) {
+            (true, 0, Slowdown::NONE) => 0,
+            (true, 0, _) => 1,
+            (true, ..) => 2,
+            (false, ..) => 3,
+        };
+        let moment = if slot.free_at <= now { Nanos::ZERO } else { slot.free_at };
+        (slot.free_at <= start).then_some((class, moment, gpu))
+    }
+
+    /// When the slot is free; `None` while it takes no batch.
+    pub(crate) fn open_at(&self, id: GpuId) -> Option<Nanos> {
+        let slot = &self.slots[id.0 as usize];
+        (slot.state == State::Open).then_some(slot.free_at)
+    }
+
+    /// Whether the slot has nothing to execute.
+    pub(crate) fn is_idle(&self, now: Nanos, gpu: Gpu) -> bool {
+        self.alive(gpu).is_some_and(|slot| {
+            slot.state == State::Open && slot.outstanding == 0 && slot.free_at <= now
+        })
+    }
+
+    /// Slots of the sub-cluster that are free by now, as far as [`GpuTable::available`] has looked.
+    pub(crate) fn free(&self, subcluster: SubclusterId) -> u32 {
+        let at = subcluster.0 as usize;
+        self.idle[at].len() + self.slow[at].len() + self.overdue[at].len()
+    }
+
     /// When the first slot of the sub-cluster is free; in the past if one is idle.
     pub(crate) fn first_free(&self, subcluster: SubclusterId) -> Option<Nanos> {
         match self.first_idle(subcluster) {

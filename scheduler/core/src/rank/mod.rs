@@ -1,12 +1,14 @@
 //! The global half of the scheduler: candidates × GPU slots → grants (Symphony App. C, RankThread).
 //!
 //! A candidate waits on its model's timer until it becomes schedulable; then it is ready. Whenever
-//! a slot is idle or about to be free, the most urgent ready candidate of its sub-cluster gets it.
+//! a slot is idle or about to be free, the most urgent ready candidate that may run there gets it.
 //! Every operation is O(log n) in models or slots.
 
 mod catalogue;
+mod eligibility;
 pub(crate) mod gpus;
 mod reserve;
+mod residency;
 mod slot_wait;
 mod spare;
 
@@ -18,7 +20,8 @@ use crate::containers::heap::IndexedHeap;
 use crate::containers::idset::IdSet;
 use crate::rank::gpus::GpuTable;
 use crate::rank::reserve::{Demand, OwnWork, Reserve};
-use crate::units::ids::{ModelId, SubclusterId};
+use crate::rank::residency::Residency;
+use crate::units::ids::{GpuId, ModelId, SubclusterId};
 use crate::units::time::Nanos;
 use slot_wait::Waited;
 
@@ -32,6 +35,9 @@ pub struct RankLimits {
     pub gpus: u32,
     /// Sub-clusters: `0..subclusters`.
     pub subclusters: u32,
+    /// Slots that may hold one model, of those that may run only where they are resident. 0: every model may run on every
+    /// slot of its sub-cluster.
+    pub copies: u32,
 }
 
 /// Receives what RankState decides.
@@ -76,10 +82,14 @@ pub struct RankState {
     /// Candidates that are not due yet, or leave slots to shorter objectives, by the moment at which
     /// that changes.
     waiting: IndexedHeap<Nanos>,
-    /// Per sub-cluster: schedulable candidates without a slot, most urgent first.
+    /// Per sub-cluster: schedulable candidates without a slot that may have any, most urgent first.
     ready: Vec<IndexedHeap<Nanos>>,
     /// Per sub-cluster with ready candidates: when the next slot must be granted.
     matching: IndexedHeap<Nanos>,
+    /// Which models may run only where they are resident, and their schedulable candidates.
+    residency: Residency,
+    /// Per slot with such candidates: when it must be granted.
+    matching_slots: IndexedHeap<Nanos>,
     /// Per sub-cluster: what is kept of its idle slots.
     reserves: Vec<Reserve>,
     /// Per sub-cluster: a slot has become idle, or fewer are kept.
@@ -104,12 +114,15 @@ impl RankState {
             waited: Waited::default(),
         };
         let subclusters = limits.subclusters as usize;
+        let (gpus, copies) = (limits.gpus as usize, limits.copies as usize);
         Self {
             models: models.iter().map(fresh).collect(),
-            gpus: GpuTable::new(limits.gpus as usize, subclusters),
+            gpus: GpuTable::new(gpus, subclusters),
             waiting: IndexedHeap::new(models.len()),
             ready: vec![IndexedHeap::new(models.len()); subclusters],
             matching: IndexedHeap::new(subclusters),
+            residency: Residency::new(gpus, models.len(), copies),
+            matching_slots: IndexedHeap::new(if copies > 0 { gpus } else { 0 }),
             reserves: vec![Reserve::new(); subclusters],
             spared: vec![false; subclusters],
             changed: IdSet::new(models.len()),
@@ -166,9 +179,7 @@ impl RankState {
                 if candidate.is_none() {
                     self.models[model.0 as usize].waited.ends(now);
                 }
-                if self.ready[subcluster.0 as usize].remove(model.0) {
-                    self.rearm(subcluster);
-                }
+                self.retract(model, subcluster);
             }
         }
     }
@@ -183,7 +194,8 @@ impl RankState {
     ) {
         self.gpus.join(now, gpu, subcluster);
         self.spared[subcluster.0 as usize] = true;
-        self.rearm(subcluster);
+        self.residency.clear(gpu.id);
+        self.rearm_for(gpu, subcluster);
         self.on_timer(now, out);
     }
 
@@ -191,7 +203,8 @@ impl RankState {
     pub fn on_gpu_leave(&mut self, gpu: Gpu) {
         let Some(subcluster) = self.gpus.subcluster(gpu) else { return };
         self.gpus.leave(gpu);
-        self.rearm(subcluster);
+        self.residency.clear(gpu.id);
+        self.rearm_for(gpu, subcluster);
     }
 
     /// A slot's backend wants to leave: no more grants; [`RankSink::drained`] follows.
@@ -201,7 +214,7 @@ impl RankState {
             out.drained(gpu);
         }
         if let Some(subcluster) = subcluster {
-            self.rearm(subcluster);
+            self.rearm_for(gpu, subcluster);
         }
     }
 
@@ -237,7 +250,7 @@ impl RankState {
         if let Some(subcluster) = self.gpus.subcluster(gpu) {
             let is_taken = matches!(update, GpuUpdate::Planned { .. });
             self.spared[subcluster.0 as usize] |= !is_taken;
-            self.rearm(subcluster);
+            self.rearm_for(gpu, subcluster);
         }
     }
 
@@ -266,7 +279,8 @@ impl RankState {
         let due = |heap: &IndexedHeap<Nanos>| heap.peek().map(|(at, _)| at);
         let waiting = due(&self.waiting);
         let tick = waiting.filter(|_| self.is_flexible).and_then(|_| self.next_tick());
-        [waiting, due(&self.matching), tick].into_iter().flatten().min()
+        let matching = [due(&self.matching), due(&self.matching_slots)];
+        [waiting, tick].into_iter().chain(matching).flatten().min()
     }
 
     /// Batches granted and not reported finished, over all slots. Walks all slots: for tests and
@@ -293,6 +307,9 @@ impl RankState {
 
     /// Gives slots to ready candidates, as far as there are any.
     fn match_all(&mut self, now: Nanos, out: &mut impl RankSink) {
+        while let Some((_, slot)) = self.matching_slots.pop_up_to(now) {
+            self.match_resident(now, GpuId(slot), out);
+        }
         while let Some((_, subcluster)) = self.matching.pop_up_to(now) {
             self.match_ready(now, SubclusterId(subcluster), out);
         }
@@ -312,8 +329,7 @@ impl RankState {
 
     fn make_ready(&mut self, model: ModelId, subcluster: SubclusterId, candidate: Candidate) {
         let urgency = self.urgency(subcluster, candidate);
-        self.ready[subcluster.0 as usize].set(model.0, urgency);
-        self.rearm(subcluster);
+        self.offer(model, subcluster, urgency);
     }
 
     /// What ready candidates are ordered by. One per cent of bad tasks is worth a turn: no
@@ -332,23 +348,12 @@ impl RankState {
             return self.rearm(subcluster);
         };
         self.ready[subcluster.0 as usize].remove(model);
-        self.models[model as usize].waited.ends(now);
-        if start > candidate.invalid_after {
-            // The model's own timer has re-formed the batch, or is about to: word is on its way.
-            self.counters.expired += 1;
-        } else {
-            self.grant(subcluster, ModelId(model), gpu, out);
-        }
-        self.rearm(subcluster);
+        self.decide(now, ModelId(model), candidate, gpu, out);
+        self.rearm_for(gpu, subcluster);
     }
 
-    fn grant(
-        &mut self,
-        subcluster: SubclusterId,
-        model: ModelId,
-        gpu: Gpu,
-        out: &mut impl RankSink,
-    ) {
+    fn grant(&mut self, model: ModelId, gpu: Gpu, out: &mut impl RankSink) {
+        let subcluster = self.models[model.0 as usize].subcluster;
         let slot_wait = self.slot_wait(subcluster, model);
         let entry = &mut self.models[model.0 as usize];
         entry.candidate = None;
@@ -358,6 +363,12 @@ impl RankState {
         self.counters.grants_of_slow += u64::from(slowdown.is_slow());
         let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
         out.grant(model, Grant { gpu, free_at, slowdown, slot_wait, longest });
+    }
+
+    /// Something of the slot has changed.
+    fn rearm_for(&mut self, gpu: Gpu, subcluster: SubclusterId) {
+        self.rearm(subcluster);
+        self.rearm_slot(gpu.id);
     }
 
     /// Sets when `match_ready` must look at the sub-cluster: early enough before a slot is free

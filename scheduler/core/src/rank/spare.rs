@@ -63,7 +63,7 @@ impl RankState {
             return;
         };
         let idle = self.gpus.idle(now, subcluster);
-        if self.may_start(now, idle, subcluster, &candidate) {
+        if self.may_use_idle(now, model) && self.may_start(now, idle, subcluster, &candidate) {
             let (model, candidate) = self.first_to_start(now, idle, subcluster, (model, candidate));
             self.waiting.remove(model.0);
             self.make_ready(model, subcluster, candidate);
@@ -85,7 +85,7 @@ impl RankState {
         }
         let ends = now + early.1.delay + early.1.latency;
         let (mut first, mut overtaken) = (early, 0);
-        for other in self.probed(subcluster) {
+        for other in self.probed(now, subcluster) {
             let may_be_early = other.0 != early.0 && other.1.excess != Candidate::NOT_EARLY;
             if may_be_early && other.1.invalid_after < ends {
                 overtaken += 1;
@@ -136,7 +136,7 @@ impl RankState {
     fn first_early(&mut self, now: Nanos, subcluster: SubclusterId) -> Option<ModelId> {
         let mut first: Option<(Nanos, ModelId)> = None;
         let idle = self.gpus.idle(now, subcluster);
-        for waiting in self.probed(subcluster) {
+        for waiting in self.probed(now, subcluster) {
             let sooner = first.is_none_or(|first| due(&waiting) < first);
             if sooner && self.may_start(now, idle, subcluster, &waiting.1) {
                 first = Some(due(&waiting));
@@ -145,11 +145,17 @@ impl RankState {
         first.map(|(_, model)| model)
     }
 
-    /// Waiting candidates of the sub-cluster.
-    fn probed(&self, subcluster: SubclusterId) -> impl Iterator<Item = (ModelId, Candidate)> {
+    /// Waiting candidates of the sub-cluster that could use an idle slot.
+    fn probed(
+        &self,
+        now: Nanos,
+        subcluster: SubclusterId,
+    ) -> impl Iterator<Item = (ModelId, Candidate)> {
         self.waiting.smallest_about(PROBED).filter_map(move |(_, model)| {
             let Model { subcluster: its, candidate, .. } = self.models[model as usize];
-            candidate.filter(|_| its == subcluster).map(|candidate| (ModelId(model), candidate))
+            let model = ModelId(model);
+            let may = its == subcluster && self.may_use_idle(now, model);
+            candidate.filter(|_| may).map(|candidate| (model, candidate))
         })
     }
 

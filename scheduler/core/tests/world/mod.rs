@@ -91,7 +91,10 @@ impl World {
         let mut world = Self {
             now: ms(1000.0),
             models: configs.iter().cloned().map(ModelState::new).collect(),
-            rank: RankState::new(RankLimits { gpus: slots.len() as u32, subclusters }, &ids),
+            rank: RankState::new(
+                RankLimits { gpus: slots.len() as u32, subclusters, copies: 0 },
+                &ids,
+            ),
             out: Outbox::default(),
             batches: Vec::new(),
             execution: Box::new(|latency| latency),

@@ -1,0 +1,181 @@
+//! Who may run what: a ready candidate competes for the slots on which its model may run.
+//!
+//! That is every slot of the model's sub-cluster, or those that hold its weights ([`Residency`]). The first kind is
+//! ordered once for each sub-cluster, the second once for each slot. A candidate of the second kind, with fewer slots to
+//! choose from, is matched first; it leaves its slot to a more urgent one of the first kind that has no other.
+
+use super::{RankSink, RankState};
+use crate::candidate::{Candidate, Gpu};
+use crate::units::ids::{GpuId, ModelId, SubclusterId};
+use crate::units::time::Nanos;
+
+impl RankState {
+    /// As [`RankState::serve`], for a model that may run only where it is resident: nowhere at first. Takes
+    /// [`RankLimits::copies`](crate::RankLimits) > 0.
+    pub fn serve_where_resident(&mut self, model: ModelId, subcluster: SubclusterId) {
+        self.serve(model, subcluster);
+        self.residency.bind(model, true);
+        debug_assert!(self.residency.binds(model), "there is room for copies");
+    }
+
+    /// A slot of the model's sub-cluster holds its weights from now on. False if that changes nothing: the slot is not
+    /// there any more, or as many slots hold the model as may.
+    #[must_use]
+    pub fn on_resident(
+        &mut self,
+        now: Nanos,
+        model: ModelId,
+        gpu: Gpu,
+        out: &mut impl RankSink,
+    ) -> bool {
+        let entry = &self.models[model.0 as usize];
+        if !self.residency.binds(model) || self.gpus.subcluster(gpu) != Some(entry.subcluster) {
+            return false;
+        }
+        let gpus = &self.gpus;
+        if !self.residency.add(model, gpu, |gpu| gpus.subcluster(gpu).is_some()) {
+            return false;
+        }
+        match (entry.candidate, self.waiting.key(model.0)) {
+            (Some(candidate), None) => self.make_ready(model, entry.subcluster, candidate),
+            (Some(_), Some(_)) => self.changed.insert(model.0),
+            (None, _) => {}
+        }
+        self.on_timer(now, out);
+        true
+    }
+
+    /// The slot gives the model's weights up: it gets no more grants for this slot. What was granted before is still to
+    /// be executed.
+    pub fn on_evicted(&mut self, model: ModelId, gpu: Gpu) {
+        if self.residency.remove(model, gpu) {
+            self.rearm_slot(gpu.id);
+        }
+    }
+
+    /// Whether the slot may execute batches of the model now.
+    pub fn may_run(&self, model: ModelId, gpu: Gpu) -> bool {
+        let subcluster = self.models[model.0 as usize].subcluster;
+        let is_there = self.gpus.subcluster(gpu) == Some(subcluster);
+        let is_bound = self.residency.binds(model);
+        is_there && (!is_bound || self.residency.slots(model).any(|slot| slot == gpu))
+    }
+
+    /// Whether one of the slots on which the model may run is idle, if any of its sub-cluster is.
+    pub(super) fn may_use_idle(&self, now: Nanos, model: ModelId) -> bool {
+        let idle = |gpu| self.gpus.is_idle(now, gpu);
+        !self.residency.binds(model) || self.residency.slots(model).any(idle)
+    }
+
+    /// The candidate competes for slots from now on.
+    pub(super) fn offer(&mut self, model: ModelId, subcluster: SubclusterId, urgency: Nanos) {
+        if !self.residency.binds(model) {
+            self.ready[subcluster.0 as usize].set(model.0, urgency);
+            return self.rearm(subcluster);
+        }
+        let gpus = &self.gpus;
+        self.residency.offer(model, urgency, |gpu| gpus.subcluster(gpu).is_some());
+        self.rearm_slots_of(model);
+    }
+
+    /// The candidate does not compete any more.
+    pub(super) fn retract(&mut self, model: ModelId, subcluster: SubclusterId) {
+        if !self.residency.binds(model) {
+            if self.ready[subcluster.0 as usize].remove(model.0) {
+                self.rearm(subcluster);
+            }
+        } else if self.residency.retract(model) {
+            self.rearm_slots_of(model);
+        }
+    }
+
+    /// A slot is about to be free: the most urgent candidate of a model that it holds gets it.
+    pub(super) fn match_resident(&mut self, now: Nanos, slot: GpuId, out: &mut impl RankSink) {
+        let Some((urgency, model)) = self.residency.first(slot) else { return };
+        let entry = &self.models[model.0 as usize];
+        let (subcluster, candidate) = (entry.subcluster, entry.candidate);
+        let candidate = candidate.expect("only candidates are ready");
+        let start = now + candidate.delay;
+        let Some(gpu) = self.best_slot(now, model, urgency, start) else {
+            let free_at = self.gpus.open_at(slot);
+            debug_assert!(
+                free_at.is_none_or(|at| at > start),
+                "else it would be looked at for ever"
+            );
+            return self.rearm_slot(slot);
+        };
+        if self.is_claimed(now, subcluster, gpu, urgency) {
+            self.match_ready(now, subcluster, out);
+        } else {
+            self.retract(model, subcluster);
+            self.decide(now, model, candidate, gpu, out);
+        }
+        self.rearm_for(gpu, subcluster);
+        self.rearm_slot(slot);
+    }
+
+    /// Of the slots for which the model's candidate is the most urgent and that are free by `start`, the one that any
+    /// candidate would get.
+    fn best_slot(&self, now: Nanos, model: ModelId, urgency: Nanos, start: Nanos) -> Option<Gpu> {
+        let first = |gpu: &Gpu| self.residency.first(gpu.id) == Some((urgency, model));
+        let slots = self.residency.slots(model).filter(first);
+        let open = slots.filter_map(|gpu| self.gpus.open_by(now, gpu, start));
+        open.min_by_key(|&(class, free_at, gpu)| (class, free_at, gpu.id)).map(|(.., gpu)| gpu)
+    }
+
+    /// Whether a more urgent candidate, of a model that may run anywhere, has no other slot than this one.
+    fn is_claimed(
+        &mut self,
+        now: Nanos,
+        subcluster: SubclusterId,
+        gpu: Gpu,
+        urgency: Nanos,
+    ) -> bool {
+        let first = self.ready[subcluster.0 as usize].peek();
+        let Some((_, model)) = first.filter(|&(other, _)| other < urgency) else { return false };
+        let delay = self.models[model as usize].candidate.map_or(Nanos::ZERO, |c| c.delay);
+        let wants = self.gpus.available(now, subcluster, now + delay);
+        wants == Some(gpu) && self.gpus.free(subcluster) <= 1
+    }
+
+    /// Gives the slot to a candidate that is no longer ready, unless its window has closed.
+    pub(super) fn decide(
+        &mut self,
+        now: Nanos,
+        model: ModelId,
+        candidate: Candidate,
+        gpu: Gpu,
+        out: &mut impl RankSink,
+    ) {
+        self.models[model.0 as usize].waited.ends(now);
+        if now + candidate.delay > candidate.invalid_after {
+            // The model's own timer has re-formed the batch, or is about to: word is on its way.
+            self.counters.expired += 1;
+        } else {
+            self.grant(model, gpu, out);
+        }
+    }
+
+    /// Sets when [`RankState::match_resident`] must look at the slot: as [`RankState::rearm`] does for a sub-cluster.
+    pub(super) fn rearm_slot(&mut self, slot: GpuId) {
+        if !self.residency.is_used() {
+            return;
+        }
+        match (self.residency.first(slot), self.gpus.open_at(slot)) {
+            (Some((_, model)), Some(free_at)) => {
+                let candidate = self.models[model.0 as usize].candidate;
+                let delay = candidate.map_or(Nanos::ZERO, |c| c.delay);
+                self.matching_slots.set(slot.0, free_at - delay);
+            }
+            _ => drop(self.matching_slots.remove(slot.0)),
+        }
+    }
+
+    fn rearm_slots_of(&mut self, model: ModelId) {
+        for copy in 0..self.residency.copies() {
+            if let Some(gpu) = self.residency.slot(model, copy) {
+                self.rearm_slot(gpu.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! RankState with models that may run only where they are resident, beside models that may run on every slot.
+//!
+//! Random candidates, answers, reports, slots that come and go, weights that are loaded and evicted; a failing case is shrunk,
+//! printed, and kept in a file beside this one to be replayed first.
+
+use baton_core::{
+    Candidate, Gpu, GpuId, GpuUpdate, Grant, ModelId, Nanos, RankLimits, RankSink, RankState,
+    SubclusterId,
+};
+use proptest::prelude::*;
+
+const HERE: SubclusterId = SubclusterId(0);
+const GPUS: usize = 4;
+const MODELS: usize = 5;
+const COPIES: u32 = 2;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Pass { span: u64 },
+    Candidate { model: usize, exec_in: u64, window: u64, early: bool },
+    Withdraw { model: usize },
+    Plan { latency: u64 },
+    Return,
+    Finish { gpu: usize },
+    Load { model: usize, gpu: usize },
+    Evict { model: usize, gpu: usize },
+    Join { gpu: usize },
+    Leave { gpu: usize },
+    Drain { gpu: usize },
+}
+
+/// What happens whichever models are where.
+fn traffic() -> impl Strategy<Value = Op> {
+    let candidate = (0..MODELS, 0..30u64, 0..30u64, prop::bool::weighted(0.3));
+    prop_oneof![
+        6 => (0..20u64).prop_map(|span| Op::Pass { span }),
+        9 => candidate.prop_map(|(model, exec_in, window, early)| {
+            Op::Candidate { model, exec_in, window, early }
+        }),
+        1 => (0..MODELS).prop_map(|model| Op::Withdraw { model }),
+        7 => (1..40u64).prop_map(|latency| Op::Plan { latency }),
+        1 => Just(Op::Return),
+        6 => (0..GPUS).prop_map(|gpu| Op::Finish { gpu }),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        12 => traffic(),
+        3 => (0..MODELS, 0..GPUS).prop_map(|(model, gpu)| Op::Load { model, gpu }),
+        1 => (0..MODELS, 0..GPUS).prop_map(|(model, gpu)| Op::Evict { model, gpu }),
+        1 => (0..GPUS).prop_map(|gpu| Op::Join { gpu }),
+        1 => (0..GPUS).prop_map(|gpu| Op::Leave { gpu }),
+        1 => (0..GPUS).prop_map(|gpu| Op::Drain { gpu }),
+    ]
+}
+
+#[derive(Default)]
+struct Out {
+    grants: Vec<(ModelId, Grant)>,
+}
+
+impl RankSink for Out {
+    fn grant(&mut self, model: ModelId, grant: Grant) {
+        self.grants.push((model, grant));
+    }
+    fn drained(&mut self, _: Gpu) {}
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    life: u32,
+    is_open: bool,
+    is_granted: bool,
+    batches: usize,
+    free_at: Nanos,
+}
+
+struct World {
+    rank: RankState,
+    now: Nanos,
+    /// Without a slot so far.
+    candidates: [Option<Candidate>; MODELS],
+    grants: [u32; MODELS],
+    slots: [Slot; GPUS],
+    /// Granted and not answered, oldest first.
+    open: Vec<(ModelId, Grant)>,
+    granted: u64,
+}
+
+impl World {
+    /// The models from `bound` on may run only where they are resident, at most on so many slots.
+    fn new(bound: usize, copies: u32) -> Self {
+        let limits = RankLimits { gpus: GPUS as u32, subclusters: 1, copies };
+        let mut rank = RankState::new(limits, &[HERE; MODELS]);
+        let models = (bound..MODELS).map(|model| ModelId(model as u32));
+        models.for_each(|model| rank.serve_where_resident(model, HERE));
+        let mut world = Self {
+            rank,
+            now: Nanos(1_000),
+            candidates: [None; MODELS],
+            grants: [0; MODELS],
+            slots: [Slot::default(); GPUS],
+            open: Vec::new(),
+            granted: 0,
+        };
+        (0..GPUS).for_each(|gpu| drop(world.apply(&Op::Join { gpu })));
+        world
+    }
+
+    fn gpu(&self, id: usize) -> Gpu {
+        Gpu { id: GpuId(id as u32), life: self.slots[id].life }
+    }
+
+    /// What was granted, by slot.
+    fn apply(&mut self, op: &Op) -> Vec<(ModelId, Grant)> {
+        let mut out = Out::default();
+        match *op {
+            Op::Pass { span } => return self.pass(self.now + Nanos(span)),
+            Op::Candidate { model, exec_in, window, early } => {
+                self.candidate(model, Some(self.drawn(exec_in, window, early)), &mut out);
+            }
+            Op::Withdraw { model } => self.candidate(model, None, &mut out),
+            Op::Plan { latency } => self.answer(Some(Nanos(latency)), &mut out),
+            Op::Return => self.answer(None, &mut out),
+            Op::Finish { gpu } => self.finish(gpu, &mut out),
+            Op::Load { model, gpu } => {
+                let gpu = self.gpu(gpu);
+                let _ = self.rank.on_resident(self.now, ModelId(model as u32), gpu, &mut out);
+            }
+            Op::Evict { model, gpu } => {
+                self.rank.on_evicted(ModelId(model as u32), self.gpu(gpu));
+            }
+            Op::Join { gpu } => {
+                let life = self.slots[gpu].life + 1;
+                self.slots[gpu] =
+                    Slot { life, is_open: true, free_at: self.now, ..Slot::default() };
+                self.rank.on_gpu_join(self.now, self.gpu(gpu), HERE, &mut out);
+            }
+            Op::Leave { gpu } => {
+                self.slots[gpu].is_open = false;
+                self.rank.on_gpu_leave(self.gpu(gpu));
+            }
+            Op::Drain { gpu } => {
+                self.slots[gpu].is_open = false;
+                self.rank.on_gpu_drain(self.gpu(gpu), &mut out);
+            }
+        }
+        self.check(out.grants)
+    }
+
+    fn pass(&mut self, until: Nanos) -> Vec<(ModelId, Grant)> {
+        let mut granted = Vec::new();
+        while let Some(at) = self.rank.next_timer().filter(|&at| at <= until) {
+            self.now = self.now.max(at);
+            let mut out = Out::default();
+            self.rank.on_timer(self.now, &mut out);
+            granted.extend(self.check(out.grants));
+        }
+        self.now = until;
+        granted
+    }
+
+    fn drawn(&self, exec_in: u64, window: u64, early: bool) -> Candidate {
+        let exec_at = self.now + Nanos(exec_in);
+        let (invalid_after, urgency) = (exec_at + Nanos(window), exec_at + Nanos(window / 2));
+        Candidate {
+            batch: 1,
+            exec_at,
+            invalid_after,
+            urgency,
+            bad_rate: 0,
+            delay: Nanos::ZERO,
+            latest: exec_at,
+            latency: Nanos(30),
+            slack: Nanos::ZERO,
+            dispersion: 16,
+            excess: if early { 0 } else { Candidate::NOT_EARLY },
+            run: 0,
+        }
+    }
+
+    fn candidate(&mut self, model: usize, candidate: Option<Candidate>, out: &mut Out) {
+        self.candidates[model] = candidate;
+        let id = ModelId(model as u32);
+        self.rank.on_candidate(self.now, id, candidate, self.grants[model], out);
+    }
+
+    fn answer(&mut self, latency: Option<Nanos>, out: &mut Out) {
+        if self.open.is_empty() {
+            return;
+        }
+        let (_, Grant { gpu, free_at, .. }) = self.open.remove(0);
+        let start = self.now.max(free_at);
+        let planned = |latency| GpuUpdate::Planned { gpu, start, latency, work: Nanos::ZERO };
+        let update = latency.map_or(GpuUpdate::Returned { gpu }, planned);
+        let slot = &mut self.slots[gpu.id.0 as usize];
+        if slot.life == gpu.life {
+            slot.is_granted = false;
+            slot.batches += usize::from(latency.is_some());
+            slot.free_at = latency.map_or(slot.free_at, |latency| start + latency);
+        }
+        self.rank.on_gpu(self.now, update, out);
+    }
+
+    fn finish(&mut self, id: usize, out: &mut Out) {
+        let (gpu, at) = (self.gpu(id), self.now);
+        if self.slots[id].batches > 0 {
+            self.slots[id].batches -= 1;
+            self.rank.on_gpu(at, GpuUpdate::Finished { gpu, at, pace: None }, out);
+        }
+    }
+
+    /// Whether the model's candidate waits for a slot, and could still start.
+    fn is_ready(&self, model: usize) -> bool {
+        self.candidates[model].is_some_and(|c| c.due() <= self.now && self.now <= c.invalid_after)
+    }
+
+    fn check(&mut self, mut granted: Vec<(ModelId, Grant)>) -> Vec<(ModelId, Grant)> {
+        granted.sort_by_key(|(_, grant)| grant.gpu.id);
+        let mut urgencies = Vec::new();
+        for &(model, grant) in &granted {
+            let (at, id) = (model.0 as usize, grant.gpu.id.0 as usize);
+            assert!(self.rank.may_run(model, grant.gpu), "{model:?} on {grant:?}");
+            let slot = &mut self.slots[id];
+            assert!(slot.is_open && !slot.is_granted && slot.batches < 2, "{grant:?}");
+            let was_idle = slot.batches == 0;
+            slot.is_granted = true;
+            self.grants[at] += 1;
+            self.granted += 1;
+            let candidate = self.candidates[at].take().expect("granted once");
+            assert!(self.now <= candidate.invalid_after);
+            let is_early = candidate.due() > self.now;
+            assert!(!is_early || was_idle, "{model:?} overtakes on a slot that is not idle");
+            urgencies.extend((!is_early).then_some((candidate.urgency, grant.gpu)));
+            self.open.push((model, grant));
+        }
+        self.nobody_was_passed_over(&urgencies);
+        self.no_slot_idles_for_nothing();
+        granted
+    }
+
+    /// Who still waits was not more urgent than one that got a slot on which it may run too.
+    fn nobody_was_passed_over(&self, granted: &[(Nanos, Gpu)]) {
+        for model in (0..MODELS).filter(|&model| self.is_ready(model)) {
+            let own = self.candidates[model].expect("it is ready").urgency;
+            for &(urgency, gpu) in granted {
+                let could = self.rank.may_run(ModelId(model as u32), gpu);
+                assert!(!could || urgency <= own, "model {model} was passed over for {gpu:?}");
+            }
+        }
+    }
+
+    fn no_slot_idles_for_nothing(&self) {
+        for model in (0..MODELS).filter(|&model| self.is_ready(model)) {
+            for id in 0..GPUS {
+                let slot = self.slots[id];
+                let is_idle = slot.is_open && !slot.is_granted && slot.batches == 0;
+                let could = self.rank.may_run(ModelId(model as u32), self.gpu(id));
+                assert!(!(is_idle && could), "slot {id} is idle, and model {model} waits for it");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Models 2 to 4 are bound.
+    #[test]
+    fn a_batch_runs_where_its_model_is_and_no_such_slot_idles(
+        ops in prop::collection::vec(op(), 1..200)
+    ) {
+        let mut world = World::new(2, COPIES);
+        ops.iter().for_each(|op| drop(world.apply(op)));
+        world.apply(&Op::Pass { span: 200 });
+    }
+
+    /// A model that is resident everywhere gets the same slots as one that is not bound.
+    #[test]
+    fn resident_on_every_slot_is_the_same_as_not_bound(
+        ops in prop::collection::vec(traffic(), 1..200)
+    ) {
+        let (mut free, mut bound) = (World::new(MODELS, 0), World::new(0, GPUS as u32));
+        for (model, gpu) in (0..MODELS).flat_map(|model| (0..GPUS).map(move |gpu| (model, gpu))) {
+            bound.apply(&Op::Load { model, gpu });
+        }
+        for op in ops.iter().chain([&Op::Pass { span: 200 }]) {
+            prop_assert_eq!(free.apply(op), bound.apply(op));
+            prop_assert_eq!(free.rank.counters(), bound.rank.counters());
+        }
+    }
+}
+
+#[test]
+fn a_model_that_is_resident_nowhere_waits_for_its_weights() {
+    let mut world = World::new(0, COPIES);
+    world.apply(&Op::Candidate { model: 0, exec_in: 0, window: 30, early: false });
+    assert!(world.apply(&Op::Pass { span: 5 }).is_empty());
+    let granted = world.apply(&Op::Load { model: 0, gpu: 2 });
+    assert_eq!(granted[..].iter().map(|(_, grant)| grant.gpu.id.0).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn so_many_slots_may_hold_a_model_and_those_that_are_gone_do_not_count() {
+    let mut world = World::new(0, COPIES);
+    let load = |world: &mut World, id| {
+        let gpu = world.gpu(id);
+        world.rank.on_resident(world.now, ModelId(0), gpu, &mut Out::default())
+    };
+    assert!(load(&mut world, 0) && load(&mut world, 1) && load(&mut world, 1), "one twice");
+    assert!(!load(&mut world, 2), "two slots already hold it");
+    world.apply(&Op::Leave { gpu: 0 });
+    assert!(!load(&mut world, 0), "it is gone");
+    assert!(load(&mut world, 2));
+    world.apply(&Op::Join { gpu: 0 });
+    assert!(!world.rank.may_run(ModelId(0), world.gpu(0)), "its next life begins without weights");
+    world.rank.on_evicted(ModelId(0), world.gpu(1));
+    assert!(load(&mut world, 0));
+}
+
+#[test]
+fn a_model_that_is_forgotten_leaves_nothing_behind() {
+    let mut world = World::new(0, COPIES);
+    world.apply(&Op::Load { model: 0, gpu: 0 });
+    assert_eq!(world.rank.forget(ModelId(0)), 0);
+    assert!(world.rank.may_run(ModelId(0), world.gpu(1)), "the next one is not bound");
+    world.rank.serve_where_resident(ModelId(0), HERE);
+    assert!(!world.rank.may_run(ModelId(0), world.gpu(0)));
+}
