@@ -12,6 +12,7 @@ use baton_core::{
 use crate::cluster::{Cluster, Finished, Lost};
 use crate::drive::Scheduler;
 use crate::scenario::{Scenario, SimModel};
+use crate::subclusters::Subclusters;
 use crate::watch::{Event, Watch};
 
 #[derive(Clone, Copy)]
@@ -30,6 +31,9 @@ struct Mail {
 /// See the module documentation. `W` hears of everything and changes nothing.
 pub(crate) struct Production<W = ()> {
     models: Vec<ModelState>,
+    /// Which sub-cluster serves which model.
+    homes: Vec<SubclusterId>,
+    subclusters: Subclusters,
     rank: RankState,
     timers: IndexedHeap<Nanos>,
     mail: Mail,
@@ -61,18 +65,23 @@ impl<W: Watch> Production<W> {
             network: scenario.network,
         };
         let configs = scenario.models.iter().enumerate().map(config);
-        let limits = RankLimits { gpus: scenario.gpus, subclusters: 1, copies: 0 };
-        let mut rank = RankState::new(limits, &vec![SubclusterId(0); models]);
+        let subclusters = scenario.subclusters.clone();
+        let (gpus, count) = (scenario.gpus, subclusters.count());
+        let limits = RankLimits { gpus, subclusters: count, copies: 0 };
+        let homes: Vec<_> = scenario.models.iter().map(|model| model.subcluster).collect();
+        let mut rank = RankState::new(limits, &homes);
         let mut mail = Mail { lag: scenario.message_lag, queue: VecDeque::new() };
         let slot = |is_present| Slot { life: 0, is_present, slowdown: Slowdown::NONE };
         let slots: Vec<Slot> = scenario.present_at_first().into_iter().map(slot).collect();
         for (id, slot) in (0..).map(GpuId).zip(&slots).filter(|(_, slot)| slot.is_present) {
             let gpu = Gpu { id, life: slot.life };
-            rank.on_gpu_join(Nanos::ZERO, gpu, SubclusterId(0), &mut mail.at(Nanos::ZERO));
+            let home = subclusters.of_slot(id.0);
+            rank.on_gpu_join(Nanos::ZERO, gpu, home, &mut mail.at(Nanos::ZERO));
         }
         let timers = IndexedHeap::new(models);
         let models = configs.map(ModelState::new).collect();
-        Self { models, rank, timers, mail, slots, returned: Vec::new(), watch }
+        let returned = Vec::new();
+        Self { models, homes, subclusters, rank, timers, mail, slots, returned, watch }
     }
 
     /// The observer, with what it has heard.
@@ -114,6 +123,18 @@ impl<W: Watch> Production<W> {
         self.with(now, id, cluster, |model, outbox| {
             model.on_requeue(now, request, otherwise, outbox);
         });
+    }
+
+    fn gpus_needed_in(&self, now: Nanos, subcluster: SubclusterId) -> u32 {
+        let homes = self.homes.iter().zip(&self.models);
+        let served = || homes.clone().filter(|(home, _)| **home == subcluster).map(|(_, m)| m);
+        let load = served().map(|model| model.load(now)).sum();
+        let counted = |of: fn(&ModelCounters) -> u64| {
+            served().map(|model| of(&model.counters())).sum::<u64>()
+        };
+        let (lost, received) = (counted(|c| c.given_up), counted(|c| c.received).max(1));
+        let bad_rate = (lost << 16) / received;
+        gpus_needed(load, bad_rate as u32, self.rank.gpus_present(subcluster))
     }
 
     /// The slot in its present life.
@@ -174,18 +195,14 @@ impl<W: Watch> Scheduler for Production<W> {
         let slot = &mut self.slots[id as usize];
         *slot = Slot { life: slot.life + 1, is_present: true, slowdown: Slowdown::NONE };
         let gpu = self.gpu(id);
-        self.rank.on_gpu_join(now, gpu, SubclusterId(0), &mut self.mail.at(now));
+        let home = self.subclusters.of_slot(id);
+        self.rank.on_gpu_join(now, gpu, home, &mut self.mail.at(now));
         self.settle(now, cluster);
     }
 
     fn gpus_needed(&self, now: Nanos) -> Option<u32> {
-        let load = self.models.iter().map(|model| model.load(now)).sum();
-        let counted = |of: fn(&ModelCounters) -> u64| {
-            self.models.iter().map(|model| of(&model.counters())).sum::<u64>()
-        };
-        let (lost, received) = (counted(|c| c.given_up), counted(|c| c.received).max(1));
-        let bad_rate = (lost << 16) / received;
-        Some(gpus_needed(load, bad_rate as u32, self.rank.gpus_present(SubclusterId(0))))
+        let subclusters = (0..self.subclusters.count()).map(SubclusterId);
+        Some(subclusters.map(|subcluster| self.gpus_needed_in(now, subcluster)).sum())
     }
 
     fn next_timer(&self) -> Nanos {

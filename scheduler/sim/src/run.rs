@@ -111,7 +111,10 @@ fn simulate(
 fn unsupported(scenario: &Scenario, policy: PolicyName) -> Option<(&'static str, &'static str)> {
     let delayed = scenario.network != NetworkDelay::default();
     let changes = !scenario.gpu_events.is_empty();
+    let is_divided = scenario.subclusters.count() > 1;
     match policy {
+        PolicyName::Production(_) => None,
+        _ if is_divided => Some(("subcluster", "any of its GPUs may execute any model")),
         PolicyName::Nexus { .. } if delayed => Some((
             "network",
             "its frontends send inputs along with the tasks; no plan is delivered",

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use baton_core::{Nanos, NetworkDelay, Prefer, Profile};
+use baton_core::{Nanos, NetworkDelay, Prefer, Profile, SubclusterId};
 
 use crate::faults::{self, GpuEvent, Stragglers};
 use crate::load::Load;
 use crate::replay::Replay;
 use crate::scenario_file::{self, ScenarioError};
+use crate::subclusters::Subclusters;
 
 /// How the gaps between the tasks of a model are distributed; the mean follows from the rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -43,6 +44,8 @@ pub struct SimModel {
     pub load: Option<Load>,
     /// Real over planned ℓ(b), before the scenario's spread.
     pub profile_error: f64,
+    /// The sub-cluster that serves it.
+    pub subcluster: SubclusterId,
 }
 
 impl SimModel {
@@ -81,6 +84,8 @@ pub struct Scenario {
     pub stragglers: Option<Stragglers>,
     /// Every model's real ℓ(b) is off by up to this part more, up or down.
     pub profile_spread: f64,
+    /// Which sub-cluster each slot is in.
+    pub subclusters: Subclusters,
     /// Slots that leave and come, by time.
     pub gpu_events: Vec<GpuEvent>,
     /// At least one.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Prefer, Profile, ProfileError};
+use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Prefer, Profile, ProfileError, SubclusterId};
 use baton_topo::zoo::{self, ZooModel};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -12,6 +12,7 @@ use crate::faults::{self, GpuEventKey, Misprofile, Stragglers, check_factor};
 use crate::load::Load;
 use crate::replay::{Replay, ReplayError};
 use crate::scenario::{Arrival, Scenario, SimModel};
+use crate::subclusters::{self, SubclusterKey, Subclusters};
 
 /// Why a file is no scenario.
 #[derive(thiserror::Error, Debug)]
@@ -68,6 +69,28 @@ pub enum ScenarioError {
         /// The key in the file.
         key: String,
     },
+    /// The sub-clusters do not share out the scenario's slots.
+    #[error("the [[subcluster]] have {sum} GPUs together, and gpus = {gpus}: make them the same")]
+    SubclusterGpus {
+        /// Theirs.
+        sum: u64,
+        /// The scenario's.
+        gpus: u32,
+    },
+    /// Two sub-clusters go by one name.
+    #[error("there are two [[subcluster]] named \"{name}\": rename one")]
+    SubclusterTwice {
+        /// The name.
+        name: String,
+    },
+    /// A model's sub-cluster is none.
+    #[error("model {model}: there is no [[subcluster]] named \"{name}\"; add it")]
+    Subcluster {
+        /// The model.
+        model: String,
+        /// What it names.
+        name: String,
+    },
     /// α and β are no latency profile.
     #[error("model {name}: {error}")]
     Profile {
@@ -109,6 +132,8 @@ struct File {
     gpu_event: Vec<GpuEventKey>,
     zoo: Option<Zoo>,
     zoo_filter: Option<Filter>,
+    #[serde(default)]
+    subcluster: Vec<SubclusterKey>,
     #[serde(default)]
     model: Vec<Model>,
 }
@@ -183,6 +208,7 @@ struct Model {
     copies: u32,
     load: Option<Load>,
     profile_error: Option<f64>,
+    subcluster: Option<String>,
 }
 
 fn one<T: From<u8>>() -> T {
@@ -205,6 +231,7 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Scenario, ScenarioError
     for (key, load) in loads(&file) {
         load.check(&key, warmup, warmup + duration)?;
     }
+    let subclusters = Subclusters::of_keys(&file.subcluster, file.gpus)?;
     let models = with_shares(models(&file)?, file.popularity.unwrap_or_default())?;
     let replay = replay(&file, folder, &models)?;
     let models = with_replayed_shares(models, replay.as_ref());
@@ -222,6 +249,7 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Scenario, ScenarioError
         overrun: Nanos::from_millis_f64(file.overrun_ms),
         stragglers: file.stragglers,
         profile_spread: file.profile_error.spread,
+        subclusters,
         gpu_events: faults::gpu_events(&file.gpu_event, file.gpus, warmup + duration)?,
         models,
     })
@@ -309,11 +337,14 @@ fn models(file: &File) -> Result<Vec<SimModel>, ScenarioError> {
         check("model.copies", f64::from(model.copies), 1.0, MODELS_MAX as f64)?;
         let profile_error = model.profile_error.unwrap_or(profile_error);
         check_factor(&format!("{}.profile_error", model.name), profile_error)?;
+        let subcluster =
+            subclusters::named(&file.subcluster, &model.name, model.subcluster.as_ref())?;
         for copy in 1..=model.copies {
             let alone = model.copies == 1;
             let name = if alone { model.name.clone() } else { format!("{}-{copy}", model.name) };
             let sim_model = sim_model(name, model.alpha_ms, model.beta_ms, model.slo_ms)?;
-            models.push(SimModel { load: model.load.clone(), profile_error, ..sim_model });
+            let load = model.load.clone();
+            models.push(SimModel { load, profile_error, subcluster, ..sim_model });
         }
     }
     if models.is_empty() {
@@ -363,6 +394,7 @@ fn sim_model(
                 profile,
                 load,
                 profile_error,
+                subcluster: SubclusterId::default(),
             })
         }
         Err(error) => Err(ScenarioError::Profile { name, error }),

@@ -8,8 +8,8 @@ pub struct ModelId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct GpuId(pub u32);
 
-/// A sub-cluster: GPUs that have the same models loaded (Symphony §4.7).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// A sub-cluster: GPUs that have the same models loaded (Symphony §4.7). By default the first one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SubclusterId(pub u32);
 
 /// A frontend process while it is joined. 16 bits, because it is part of a [`TaskId`].
