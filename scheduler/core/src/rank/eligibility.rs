@@ -5,7 +5,7 @@
 //! choose from, is matched first; it leaves its slot to a more urgent one of the first kind that has no other.
 
 use super::{RankSink, RankState};
-use crate::candidate::{Candidate, Gpu};
+use crate::candidate::Gpu;
 use crate::units::ids::{GpuId, ModelId, SubclusterId};
 use crate::units::time::Nanos;
 
@@ -62,56 +62,70 @@ impl RankState {
     }
 
     /// Whether one of the slots on which the model may run is idle, if any of its sub-cluster is.
+    #[inline]
     pub(super) fn may_use_idle(&self, now: Nanos, model: ModelId) -> bool {
-        let idle = |gpu| self.gpus.is_idle(now, gpu);
-        !self.residency.binds(model) || self.residency.slots(model).any(idle)
+        !self.residency.binds(model) || self.has_idle_copy(now, model)
+    }
+
+    fn has_idle_copy(&self, now: Nanos, model: ModelId) -> bool {
+        self.residency.slots(model).any(|gpu| self.gpus.is_idle(now, gpu))
     }
 
     /// The candidate competes for slots from now on.
+    #[inline(always)]
     pub(super) fn offer(&mut self, model: ModelId, subcluster: SubclusterId, urgency: Nanos) {
         if !self.residency.binds(model) {
             self.ready[subcluster.0 as usize].set(model.0, urgency);
             return self.rearm(subcluster);
         }
+        self.offer_to_copies(model, urgency);
+    }
+
+    fn offer_to_copies(&mut self, model: ModelId, urgency: Nanos) {
         let gpus = &self.gpus;
         self.residency.offer(model, urgency, |gpu| gpus.subcluster(gpu).is_some());
         self.rearm_slots_of(model);
     }
 
     /// The candidate does not compete any more.
+    #[inline(always)]
     pub(super) fn retract(&mut self, model: ModelId, subcluster: SubclusterId) {
         if !self.residency.binds(model) {
             if self.ready[subcluster.0 as usize].remove(model.0) {
                 self.rearm(subcluster);
             }
-        } else if self.residency.retract(model) {
+        } else {
+            self.retract_from_copies(model);
+        }
+    }
+
+    fn retract_from_copies(&mut self, model: ModelId) {
+        if self.residency.retract(model) {
             self.rearm_slots_of(model);
         }
     }
 
-    /// A slot is about to be free: the most urgent candidate of a model that it holds gets it.
-    pub(super) fn match_resident(&mut self, now: Nanos, slot: GpuId, out: &mut impl RankSink) {
-        let Some((urgency, model)) = self.residency.first(slot) else { return };
+    /// A slot is about to be free: the most urgent candidate of a model that it holds is ready no longer, and which slot it
+    /// may have.
+    #[inline(never)]
+    pub(super) fn match_resident(&mut self, now: Nanos, slot: GpuId) -> Option<(ModelId, Gpu)> {
+        let (urgency, model) = self.residency.first(slot)?;
         let entry = &self.models[model.0 as usize];
         let (subcluster, candidate) = (entry.subcluster, entry.candidate);
-        let candidate = candidate.expect("only candidates are ready");
-        let start = now + candidate.delay;
-        let Some(gpu) = self.best_slot(now, model, urgency, start) else {
-            let free_at = self.gpus.open_at(slot);
-            debug_assert!(
-                free_at.is_none_or(|at| at > start),
-                "else it would be looked at for ever"
-            );
-            return self.rearm_slot(slot);
+        let start = now + candidate.expect("only candidates are ready").delay;
+        let found = self.best_slot(now, model, urgency, start);
+        let Some(gpu) = found else {
+            let is_free = self.gpus.open_at(slot).is_some_and(|free_at| free_at <= start);
+            debug_assert!(!is_free, "else it would be looked at for ever");
+            self.rearm_slot(slot);
+            return None;
         };
         if self.is_claimed(now, subcluster, gpu, urgency) {
-            self.match_ready(now, subcluster, out);
-        } else {
-            self.retract(model, subcluster);
-            self.decide(now, model, candidate, gpu, out);
+            self.rearm_slot(slot);
+            return self.match_ready(now, subcluster);
         }
-        self.rearm_for(gpu, subcluster);
-        self.rearm_slot(slot);
+        self.retract(model, subcluster);
+        Some((model, gpu))
     }
 
     /// Of the slots for which the model's candidate is the most urgent and that are free by `start`, the one that any
@@ -138,29 +152,15 @@ impl RankState {
         wants == Some(gpu) && self.gpus.free(subcluster) <= 1
     }
 
-    /// Gives the slot to a candidate that is no longer ready, unless its window has closed.
-    pub(super) fn decide(
-        &mut self,
-        now: Nanos,
-        model: ModelId,
-        candidate: Candidate,
-        gpu: Gpu,
-        out: &mut impl RankSink,
-    ) {
-        self.models[model.0 as usize].waited.ends(now);
-        if now + candidate.delay > candidate.invalid_after {
-            // The model's own timer has re-formed the batch, or is about to: word is on its way.
-            self.counters.expired += 1;
-        } else {
-            self.grant(model, gpu, out);
+    /// Sets when [`RankState::match_resident`] must look at the slot: as [`RankState::rearm`] does for a sub-cluster.
+    #[inline]
+    pub(super) fn rearm_slot(&mut self, slot: GpuId) {
+        if self.residency.is_used() {
+            self.rearm_used_slot(slot);
         }
     }
 
-    /// Sets when [`RankState::match_resident`] must look at the slot: as [`RankState::rearm`] does for a sub-cluster.
-    pub(super) fn rearm_slot(&mut self, slot: GpuId) {
-        if !self.residency.is_used() {
-            return;
-        }
+    fn rearm_used_slot(&mut self, slot: GpuId) {
         match (self.residency.first(slot), self.gpus.open_at(slot)) {
             (Some((_, model)), Some(free_at)) => {
                 let candidate = self.models[model.0 as usize].candidate;

@@ -7,6 +7,7 @@
 mod catalogue;
 mod eligibility;
 pub(crate) mod gpus;
+mod matching;
 mod reserve;
 mod residency;
 mod slot_wait;
@@ -21,7 +22,7 @@ use crate::containers::idset::IdSet;
 use crate::rank::gpus::GpuTable;
 use crate::rank::reserve::{Demand, OwnWork, Reserve};
 use crate::rank::residency::Residency;
-use crate::units::ids::{GpuId, ModelId, SubclusterId};
+use crate::units::ids::{ModelId, SubclusterId};
 use crate::units::time::Nanos;
 use slot_wait::Waited;
 
@@ -279,8 +280,8 @@ impl RankState {
         let due = |heap: &IndexedHeap<Nanos>| heap.peek().map(|(at, _)| at);
         let waiting = due(&self.waiting);
         let tick = waiting.filter(|_| self.is_flexible).and_then(|_| self.next_tick());
-        let matching = [due(&self.matching), due(&self.matching_slots)];
-        [waiting, tick].into_iter().chain(matching).flatten().min()
+        let slots = due(&self.matching_slots);
+        [waiting, due(&self.matching), slots, tick].into_iter().flatten().min()
     }
 
     /// Batches granted and not reported finished, over all slots. Walks all slots: for tests and
@@ -305,16 +306,6 @@ impl RankState {
         self.counters
     }
 
-    /// Gives slots to ready candidates, as far as there are any.
-    fn match_all(&mut self, now: Nanos, out: &mut impl RankSink) {
-        while let Some((_, slot)) = self.matching_slots.pop_up_to(now) {
-            self.match_resident(now, GpuId(slot), out);
-        }
-        while let Some((_, subcluster)) = self.matching.pop_up_to(now) {
-            self.match_ready(now, SubclusterId(subcluster), out);
-        }
-    }
-
     /// The candidate may have any slot from now on, and waits until there is one.
     fn join_ready(
         &mut self,
@@ -327,6 +318,7 @@ impl RankState {
         self.make_ready(model, subcluster, candidate);
     }
 
+    #[inline]
     fn make_ready(&mut self, model: ModelId, subcluster: SubclusterId, candidate: Candidate) {
         let urgency = self.urgency(subcluster, candidate);
         self.offer(model, subcluster, urgency);
@@ -337,50 +329,5 @@ impl RankState {
     fn urgency(&self, subcluster: SubclusterId, candidate: Candidate) -> Nanos {
         let turns = u64::from(candidate.bad_rate) * TURNS_PER_BAD;
         candidate.urgency - Nanos(self.gpus.turn(subcluster).times(turns).0 >> 16)
-    }
-
-    /// A slot is about to be free: the most urgent candidate whose window is still open gets it.
-    fn match_ready(&mut self, now: Nanos, subcluster: SubclusterId, out: &mut impl RankSink) {
-        let Some((_, model)) = self.ready[subcluster.0 as usize].peek() else { return };
-        let candidate = self.models[model as usize].candidate.expect("only candidates are ready");
-        let start = now + candidate.delay;
-        let Some(gpu) = self.gpus.available(now, subcluster, start) else {
-            return self.rearm(subcluster);
-        };
-        self.ready[subcluster.0 as usize].remove(model);
-        self.decide(now, ModelId(model), candidate, gpu, out);
-        self.rearm_for(gpu, subcluster);
-    }
-
-    fn grant(&mut self, model: ModelId, gpu: Gpu, out: &mut impl RankSink) {
-        let subcluster = self.models[model.0 as usize].subcluster;
-        let slot_wait = self.slot_wait(subcluster, model);
-        let entry = &mut self.models[model.0 as usize];
-        entry.candidate = None;
-        entry.grants = entry.grants.wrapping_add(1);
-        self.counters.grants += 1;
-        let (free_at, slowdown) = self.gpus.grant(gpu, model);
-        self.counters.grants_of_slow += u64::from(slowdown.is_slow());
-        let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
-        out.grant(model, Grant { gpu, free_at, slowdown, slot_wait, longest });
-    }
-
-    /// Something of the slot has changed.
-    fn rearm_for(&mut self, gpu: Gpu, subcluster: SubclusterId) {
-        self.rearm(subcluster);
-        self.rearm_slot(gpu.id);
-    }
-
-    /// Sets when `match_ready` must look at the sub-cluster: early enough before a slot is free
-    /// for the most urgent candidate's plan and inputs to arrive in time.
-    fn rearm(&mut self, subcluster: SubclusterId) {
-        let ready = self.ready[subcluster.0 as usize].peek();
-        match (ready, self.gpus.first_free(subcluster)) {
-            (Some((_, model)), Some(free_at)) => {
-                let delay = self.models[model as usize].candidate.map_or(Nanos::ZERO, |c| c.delay);
-                self.matching.set(subcluster.0, free_at - delay);
-            }
-            _ => drop(self.matching.remove(subcluster.0)),
-        }
     }
 }

@@ -38,11 +38,13 @@ impl Residency {
     }
 
     /// Whether some model may run only where it is resident.
+    #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.bound.len() > 0
     }
 
     /// Whether the model may run only where it is resident.
+    #[inline]
     pub(crate) fn binds(&self, model: ModelId) -> bool {
         self.is_used() && self.bound.contains(model.0)
     }

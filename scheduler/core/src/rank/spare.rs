@@ -57,6 +57,7 @@ impl RankState {
 
     /// Gives a waiting candidate a slot, or one that it would overtake, if more are idle than it has to
     /// leave.
+    #[inline]
     pub(super) fn start_early(&mut self, now: Nanos, model: ModelId, out: &mut impl RankSink) {
         let Model { subcluster, candidate, .. } = self.models[model.0 as usize];
         let Some(candidate) = candidate.filter(|_| self.waiting.key(model.0).is_some()) else {

@@ -1,0 +1,97 @@
+//! Matching: which ready candidate gets which slot, and when to look.
+
+use super::{RankSink, RankState};
+use crate::candidate::{Gpu, Grant};
+use crate::units::ids::{GpuId, ModelId, SubclusterId};
+use crate::units::time::Nanos;
+
+impl RankState {
+    /// Gives slots to ready candidates, as far as there are any.
+    pub(super) fn match_all(&mut self, now: Nanos, out: &mut impl RankSink) {
+        loop {
+            let found = if self.residency.is_used()
+                && let Some((_, slot)) = self.matching_slots.pop_up_to(now)
+            {
+                self.match_resident(now, GpuId(slot))
+            } else if let Some((_, subcluster)) = self.matching.pop_up_to(now) {
+                self.match_ready(now, SubclusterId(subcluster))
+            } else {
+                return;
+            };
+            if let Some((model, gpu)) = found {
+                self.decide(now, model, gpu, out);
+            }
+        }
+    }
+
+    /// A slot is about to be free: the most urgent candidate is ready no longer, and which slot it may have.
+    #[inline]
+    pub(super) fn match_ready(
+        &mut self,
+        now: Nanos,
+        subcluster: SubclusterId,
+    ) -> Option<(ModelId, Gpu)> {
+        let (_, model) = self.ready[subcluster.0 as usize].peek()?;
+        let candidate = self.models[model as usize].candidate.expect("only candidates are ready");
+        let Some(gpu) = self.gpus.available(now, subcluster, now + candidate.delay) else {
+            self.rearm(subcluster);
+            return None;
+        };
+        self.ready[subcluster.0 as usize].remove(model);
+        Some((ModelId(model), gpu))
+    }
+
+    /// Gives the slot to a candidate that is ready no longer, unless its window has closed.
+    fn decide(&mut self, now: Nanos, model: ModelId, gpu: Gpu, out: &mut impl RankSink) {
+        let entry = &mut self.models[model.0 as usize];
+        let (subcluster, candidate) = (entry.subcluster, entry.candidate);
+        let candidate = candidate.expect("only candidates are ready");
+        entry.waited.ends(now);
+        if now + candidate.delay > candidate.invalid_after {
+            // The model's own timer has re-formed the batch, or is about to: word is on its way.
+            self.counters.expired += 1;
+        } else {
+            self.grant(subcluster, model, gpu, out);
+        }
+        self.rearm(subcluster);
+        self.rearm_slot(gpu.id);
+    }
+
+    fn grant(
+        &mut self,
+        subcluster: SubclusterId,
+        model: ModelId,
+        gpu: Gpu,
+        out: &mut impl RankSink,
+    ) {
+        let slot_wait = self.slot_wait(subcluster, model);
+        let entry = &mut self.models[model.0 as usize];
+        entry.candidate = None;
+        entry.grants = entry.grants.wrapping_add(1);
+        self.counters.grants += 1;
+        let (free_at, slowdown) = self.gpus.grant(gpu, model);
+        self.counters.grants_of_slow += u64::from(slowdown.is_slow());
+        let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
+        out.grant(model, Grant { gpu, free_at, slowdown, slot_wait, longest });
+    }
+
+    /// Something of the slot has changed.
+    #[inline]
+    pub(super) fn rearm_for(&mut self, gpu: Gpu, subcluster: SubclusterId) {
+        self.rearm(subcluster);
+        self.rearm_slot(gpu.id);
+    }
+
+    /// Sets when `match_ready` must look at the sub-cluster: early enough before a slot is free
+    /// for the most urgent candidate's plan and inputs to arrive in time.
+    pub(super) fn rearm(&mut self, subcluster: SubclusterId) {
+        let ready = self.ready[subcluster.0 as usize].peek();
+        match (ready, self.gpus.first_free(subcluster)) {
+            (Some((_, model)), Some(free_at)) => {
+                let delay = self.models[model as usize].candidate.map_or(Nanos::ZERO, |c| c.delay);
+                self.matching.set(subcluster.0, free_at - delay);
+            }
+            _ => drop(self.matching.remove(subcluster.0)),
+        }
+    }
+}
