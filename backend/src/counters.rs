@@ -37,6 +37,8 @@ counters! {
     engine_errors,
     /// Batches given back because they could no longer start in time.
     batches_expired,
+    /// Batches submitted behind one that executed, so that the executor need not wait for the next.
+    batches_behind,
     /// Models loaded because the scheduler asked for it.
     loads,
     /// Models unloaded because the scheduler asked for it.

@@ -7,19 +7,18 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use baton_core::{ModelId, Profile};
-use baton_topo::{Clock, EngineSpec, ModelSpec, Problem, Waker, read_model};
+use baton_topo::{EngineSpec, ModelSpec, Problem, Waker, read_model};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::engines::LooseModel;
-use super::{Engine, EngineError, Engines, measure};
+use super::{Engine, EngineError, LooseModel, measure};
 
 /// Models on their way to be dropped, and the one to be loaded. One more is dropped where it is.
 const ERRANDS_MAX: usize = 8;
 
-/// What is to be loaded beside the jobs.
+/// What is to be loaded beside the batches.
 #[derive(Clone, Debug)]
 pub struct LoadOrder {
-    /// The number that jobs will name it by.
+    /// The number that batches will name it by.
     pub model: ModelId,
     /// What it is made from.
     pub source: ModelSource,
@@ -84,14 +83,14 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Aside {
-    /// Starts the thread, and returns where models are sent to be dropped. `owner` is woken whenever a load has ended.
+    /// Starts the thread, and returns where models are sent to be dropped. It loads with an engine from `make` for each model,
+    /// and wakes `owner` whenever a load has ended.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(super) fn start(
+    pub(super) fn start<E: Engine>(
         name: String,
-        clock: Clock,
-        seed: u64,
+        make: impl Fn() -> E + Send + 'static,
         owner: Waker,
     ) -> std::io::Result<(Self, Sender<Errand>)> {
         let (errands, errands_in) = bounded(ERRANDS_MAX);
@@ -102,7 +101,7 @@ impl Aside {
                 match errand {
                     Errand::Load(order) => {
                         // The owner may be gone.
-                        let _ = outcomes_out.send(load(&order, clock, seed));
+                        let _ = outcomes_out.send(load(&order, &mut make()));
                         owner.wake();
                     }
                     Errand::Drop(model) => drop(model),
@@ -179,11 +178,10 @@ fn died() -> EngineError {
     EngineError::Library { engine, problem, fix: "see the log above, and restart this backend" }
 }
 
-fn load(order: &LoadOrder, clock: Clock, seed: u64) -> Outcome {
-    let mut engines = Engines::new(clock, seed);
+fn load(order: &LoadOrder, engine: &mut impl Engine) -> Outcome {
     let spec = order.describe()?;
-    let profile = load_measured(&mut engines, &spec, order.measure, clock)?;
-    let model = engines.take(spec.id).expect("loaded above");
+    let profile = load_measured(engine, &spec, order.measure)?;
+    let model = engine.take(spec.id).expect("loaded above");
     Ok((Loaded { spec, profile }, model))
 }
 
@@ -214,12 +212,11 @@ fn described(name: &str, text: &str, id: ModelId) -> Result<ModelSpec, EngineErr
 
 /// Loads a model; with `wanted` measures it too, if its profile is a guess.
 pub(super) fn load_measured(
-    engines: &mut Engines,
+    engine: &mut dyn Engine,
     spec: &ModelSpec,
     wanted: bool,
-    clock: Clock,
 ) -> Result<Option<Profile>, EngineError> {
-    engines.load(spec)?;
+    engine.load(spec)?;
     let is_guess = matches!(spec.engine, EngineSpec::Onnx { .. });
-    (wanted && is_guess).then(|| measure(engines, spec, clock)).transpose()
+    (wanted && is_guess).then(|| measure(engine, spec)).transpose()
 }

@@ -273,6 +273,7 @@ impl World {
     /// One pass of everyone, 10 µs later.
     pub(crate) fn step(&mut self) {
         self.now = self.now + STEP;
+        self.hands.iter().for_each(|hand| hand.set_now(self.now));
         self.worker.poll(self.now);
         for said in self.control.poll(self.now) {
             if let Said::Ping(sent) = said
