@@ -177,6 +177,7 @@ batch_max = 32
 subcluster = "cpu"
 [[backend]]
 name = "c"
+model_memory_mib = 1536
 subcluster = "cpu"
 idle = "yield"
 credit_bytes = 0
@@ -209,6 +210,8 @@ cores = [1]
     assert_eq!(signature.input.to_string(), "image f32[1, 8, 8]");
     assert_eq!(signature.output.to_string(), "logits f32[10]");
     assert_eq!(cluster.backends[0].subcluster, SubclusterId(1));
+    let memory = [0, 1].map(|at| cluster.backends[at].model_memory);
+    assert_eq!(memory, [Some(1_536 << 20), None], "absent is without a bound");
     assert_eq!(cluster.backends[1].subcluster, SubclusterId(0));
     assert_eq!(cluster.backends[1].cores, [1]);
 }

@@ -46,6 +46,10 @@ impl<B: BlockingEngine> Blocking<B> {
 }
 
 impl<B: BlockingEngine> Engine for Blocking<B> {
+    fn model_bytes(&mut self, model: &ModelSpec) -> u64 {
+        self.engine.model_bytes(model)
+    }
+
     fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError> {
         self.engine.load(model)
     }

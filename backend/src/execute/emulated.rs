@@ -62,6 +62,10 @@ impl Emulated {
 }
 
 impl BlockingEngine for Emulated {
+    fn model_bytes(&mut self, _: &ModelSpec) -> u64 {
+        0
+    }
+
     fn load(&mut self, spec: &ModelSpec) -> Result<(), EngineError> {
         let EngineSpec::Emulated { jitter } = spec.engine else {
             unreachable!("each engine gets its own kind of model");

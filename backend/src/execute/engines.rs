@@ -22,6 +22,15 @@ enum Kind {
     Onnx,
 }
 
+impl Kind {
+    fn of(model: &ModelSpec) -> Self {
+        match model.engine {
+            EngineSpec::Emulated { .. } => Self::Emulated,
+            EngineSpec::Onnx { .. } => Self::Onnx,
+        }
+    }
+}
+
 /// A loaded model between two engines of a kind: it goes from the thread that loaded it to the one that executes it.
 pub struct LooseModel(pub(super) Loose);
 
@@ -67,11 +76,12 @@ impl Engines {
 }
 
 impl BlockingEngine for Engines {
+    fn model_bytes(&mut self, model: &ModelSpec) -> u64 {
+        self.of(Kind::of(model)).model_bytes(model)
+    }
+
     fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError> {
-        let kind = match model.engine {
-            EngineSpec::Emulated { .. } => Kind::Emulated,
-            EngineSpec::Onnx { .. } => Kind::Onnx,
-        };
+        let kind = Kind::of(model);
         self.of(kind).load(model)?;
         self.note(model.id, kind);
         Ok(())

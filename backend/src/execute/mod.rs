@@ -6,6 +6,7 @@
 
 mod aside;
 mod blocking;
+mod budget;
 mod call_order;
 mod delay;
 mod emulated;
@@ -39,6 +40,9 @@ pub use thread::{Measured, Placing, ThreadExecutor};
 /// Batches are called for, and come back, as [`Executor`] says, which passes the calls on. An engine that executes on a
 /// device implements this; one that executes on its thread is a [`BlockingEngine`], and [`Blocking`] does the rest.
 pub trait Engine {
+    /// Bytes that a model takes once it is loaded, by its description.
+    fn model_bytes(&mut self, model: &ModelSpec) -> u64;
+
     /// Loads a model and proves that it can execute.
     ///
     /// # Errors
@@ -84,6 +88,9 @@ pub trait Engine {
 
 /// An engine that executes on its caller's thread.
 pub trait BlockingEngine {
+    /// See [`Engine::model_bytes`].
+    fn model_bytes(&mut self, model: &ModelSpec) -> u64;
+
     /// See [`Engine::load`].
     ///
     /// # Errors
@@ -138,6 +145,21 @@ pub enum EngineError {
         problem: String,
         /// What to do.
         fix: String,
+    },
+    /// A model does not fit beside the others.
+    #[error(
+        "model `{model}` takes {needs} MiB of memory, and {free} MiB are free; raise model_memory_mib of its [[backend]], or \
+         serve fewer or smaller models",
+        needs = needs_bytes.div_ceil(1 << 20),
+        free = free_bytes >> 20
+    )]
+    Memory {
+        /// The model.
+        model: String,
+        /// What it takes.
+        needs_bytes: u64,
+        /// What the GPU slot's other models leave of its memory for models.
+        free_bytes: u64,
     },
     /// The table of a model that was added does not describe one.
     #[error("model `{model}`: {problem}")]

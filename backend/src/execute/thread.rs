@@ -4,7 +4,7 @@
 //! thread. Models that are added later come with an order, loaded by a thread of their own (`aside.rs`). The thread ends when
 //! its [`ThreadExecutor`] is dropped.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
@@ -13,7 +13,8 @@ use baton_core::{ModelId, Nanos, Profile};
 use baton_topo::{Agent, Clock, ModelSpec, Placement, Waker, park_thread, run};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::aside::{Aside, Errand, Prepared, drop_aside, load_measured};
+use super::aside::{Aside, Errand, Installable, Resident, drop_aside, load_measured, load_within};
+use super::budget::{Budget, Share};
 use super::{
     BatchBack, BatchEnd, BatchJob, BatchMemory, Blocking, CallOrder, Engine, EngineError, Engines,
     Event, Executor, ExecutorDied, JobDone, LoadOrder, Loaded, ModelJob,
@@ -32,6 +33,8 @@ pub struct Placing {
     pub clock: Clock,
     /// Decides the emulated engine's jitter.
     pub seed: u64,
+    /// Bytes that its models may take; `None`: no bound.
+    pub model_memory: Option<u64>,
     /// Whether to measure ℓ(b) of the models whose cluster file can only guess it. One GPU slot of
     /// a backend does so for all.
     pub measure: bool,
@@ -69,7 +72,7 @@ enum Order {
     Execute(BatchJob),
     Job(ModelJob),
     /// The model that was loaded aside.
-    Install(Box<Prepared>),
+    Install(Box<Installable>),
 }
 
 /// What the thread says once its models are loaded.
@@ -110,11 +113,14 @@ impl ThreadExecutor {
         let (events_out, events) = bounded(UNDER_WAY_MAX);
         let (started_out, started) = bounded(1);
         let name = placing.placement.name.clone();
-        let (aside, errands) = Aside::start(format!("{name}-load"), make.clone(), owner.clone())
+        let (budget, loader) = (Budget::new(placing.model_memory), format!("{name}-load"));
+        let (aside, errands) = Aside::start(loader, make.clone(), budget.clone(), owner.clone())
             .map_err(|error| cannot_start(error.to_string()))?;
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             let mut agent = ExecutorAgent {
                 engine: make(),
+                budget,
+                shares: BTreeMap::new(),
                 clock: placing.clock,
                 loading: Some(Loading { measure: placing.measure, report: started_out }),
                 models,
@@ -180,8 +186,8 @@ impl Executor for ThreadExecutor {
         self.order.perform();
         let order = match job {
             ModelJob::Install(_) => {
-                let prepared = self.aside.take().expect("installed only after it was loaded");
-                Order::Install(Box::new(prepared))
+                let loaded = self.aside.take().expect("installed only after it was loaded");
+                Order::Install(Box::new(loaded))
             }
             other => Order::Job(other),
         };
@@ -243,6 +249,9 @@ struct Loading {
 /// What runs on the executor's thread.
 struct ExecutorAgent<E> {
     engine: E,
+    /// What models may take, and what each of those loaded has of it.
+    budget: Budget,
+    shares: BTreeMap<ModelId, Share>,
     clock: Clock,
     loading: Option<Loading>,
     /// What it loads at its start, and when it is asked to.
@@ -264,9 +273,12 @@ impl<E: Engine> ExecutorAgent<E> {
     fn load(&mut self, wanted: bool) -> Result<Started, EngineError> {
         let mut measured = Vec::new();
         for spec in &self.models {
-            let profile = load_measured(&mut self.engine, spec, wanted)?;
+            let (engine, budget) = (&mut self.engine, &self.budget);
+            let (share, profile) = load_measured(engine, budget, spec, wanted)?;
+            self.shares.insert(spec.id, share);
             measured.extend(profile.map(|profile| (spec.id, profile)));
         }
+        tracing::debug!(bytes = self.budget.taken(), "the models are loaded");
         let (memory, copies_ahead) = (self.engine.memory(), self.engine.copies_ahead());
         Ok(Started { waker: self.waker.clone(), measured, memory, copies_ahead })
     }
@@ -288,8 +300,8 @@ impl<E: Engine> ExecutorAgent<E> {
                 self.engine.submit(slot);
             }
             Order::Job(job) => self.perform(|agent| agent.change(job)),
-            Order::Install(prepared) => self.perform(|agent| {
-                agent.install(*prepared);
+            Order::Install(loaded) => self.perform(|agent| {
+                agent.install(*loaded);
                 Ok(())
             }),
         }
@@ -310,14 +322,20 @@ impl<E: Engine> ExecutorAgent<E> {
     fn change(&mut self, job: ModelJob) -> Result<(), EngineError> {
         match job {
             ModelJob::Load(model) => {
+                // What is loaded anew needs no room beside itself.
+                self.unload(model);
                 let spec = self.models.iter().find(|spec| spec.id == model);
-                self.engine.load(spec.expect("the worker admits actions on these models only"))?;
+                let spec = spec.expect("the worker admits actions on these models only");
+                let share = load_within(&mut self.engine, &self.budget, spec)?;
+                self.shares.insert(model, share);
             }
-            ModelJob::Unload(model) => self.engine.unload(model),
+            ModelJob::Unload(model) => self.unload(model),
             ModelJob::Remove(model) => {
                 self.models.retain(|spec| spec.id != model);
-                if let Some(model) = self.engine.take(model) {
-                    drop_aside(&self.errands, model);
+                if let (Some(model), Some(share)) =
+                    (self.engine.take(model), self.shares.remove(&model))
+                {
+                    drop_aside(&self.errands, Resident { model, share });
                 }
             }
             ModelJob::Install(_) => unreachable!("comes with its model"),
@@ -325,8 +343,14 @@ impl<E: Engine> ExecutorAgent<E> {
         Ok(())
     }
 
-    fn install(&mut self, Prepared { spec, model }: Prepared) {
-        self.engine.put(spec.id, model);
+    fn unload(&mut self, model: ModelId) {
+        self.engine.unload(model);
+        self.shares.remove(&model);
+    }
+
+    fn install(&mut self, Installable { spec, resident }: Installable) {
+        self.engine.put(spec.id, resident.model);
+        self.shares.insert(spec.id, resident.share);
         self.models.push(spec);
     }
 

@@ -13,10 +13,13 @@ use crate::test_models::emulated;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const TOY: ModelId = ModelId(0);
+/// What a model takes on the device.
+const MODEL_BYTES: u64 = 100;
 
 fn placing() -> Placing {
     let placement = Placement { name: "test-gpu".into(), core: None, idle: Idle::Park };
-    Placing { placement, clock: Clock::start(), seed: 1, measure: true }
+    let (clock, model_memory) = (Clock::start(), None);
+    Placing { placement, clock, seed: 1, model_memory, measure: true }
 }
 
 /// An executor, and the thread that it wakes.
@@ -79,6 +82,15 @@ impl Rig {
             BatchEnd::Executed { result, .. } => result,
             other => panic!("{other:?}"),
         }
+    }
+
+    fn load_aside(&mut self, model: u32) -> Result<Loaded, EngineError> {
+        let source = ModelSource::Spec(Box::new(emulated("added", 0, 4, 2)));
+        let order = LoadOrder { model: ModelId(model), source, measure: true };
+        self.owner.prepare_sleep();
+        self.executor.load_aside(order);
+        self.woken.recv_timeout(PATIENCE).expect("the owner is woken");
+        self.executor.poll_loaded().expect("it has ended")
     }
 
     fn perform(&mut self, job: ModelJob) -> Result<(), EngineError> {
@@ -213,11 +225,7 @@ fn a_thread_that_dies_in_its_second_batch_has_given_the_first_back() {
 #[test]
 fn a_model_that_was_loaded_aside_is_taken_in_between_two_batches_and_given_up_again() {
     let mut rig = Rig::new();
-    let source = ModelSource::Spec(Box::new(emulated("added", 0, 4, 2)));
-    rig.owner.prepare_sleep();
-    rig.executor.load_aside(LoadOrder { model: ModelId(7), source, measure: true });
-    rig.woken.recv_timeout(PATIENCE).expect("the owner is woken");
-    let loaded = rig.executor.poll_loaded().expect("it has ended").unwrap();
+    let loaded = rig.load_aside(7).unwrap();
     assert_eq!((loaded.spec.id, loaded.spec.name.as_str()), (ModelId(7), "added"));
     assert!(loaded.profile.is_none(), "an emulated profile is known");
     assert!(rig.execute(7).is_err(), "not before it is taken in");
@@ -264,6 +272,33 @@ fn a_device_has_what_is_prepared_and_gives_it_back_when_nobody_reads_it() {
     assert_eq!(rig.perform(ModelJob::Load(TOY)), Ok(()), "now that nothing executes");
 }
 
+#[test]
+fn models_are_loaded_as_far_as_there_is_memory_for_them() {
+    let (owner, woken) = bell();
+    let models = |count| (0..count).map(|id| emulated("toy", id, 4, 2)).collect::<Vec<_>>();
+    let (_step, steps) = bounded(1);
+    let make = move || Device::new(steps.clone());
+    let start = |count| {
+        let placing = Placing { model_memory: Some(2 * MODEL_BYTES), ..placing() };
+        ThreadExecutor::start_with(placing, models(count), owner.clone(), make.clone())
+    };
+    let refused =
+        EngineError::Memory { model: "toy".into(), needs_bytes: MODEL_BYTES, free_bytes: 0 };
+    assert_eq!(start(3).unwrap_err(), refused, "the third does not fit");
+    let mut rig = Rig { executor: start(2).unwrap().0, owner: owner.clone(), woken };
+    assert_eq!(rig.load_aside(7).unwrap_err().to_string(), {
+        let model = "added".into();
+        EngineError::Memory { model, needs_bytes: MODEL_BYTES, free_bytes: 0 }.to_string()
+    });
+    assert_eq!(rig.perform(ModelJob::Load(TOY)), Ok(()), "anew, in its own place");
+    assert_eq!(rig.perform(ModelJob::Unload(TOY)), Ok(()));
+    rig.load_aside(7).unwrap();
+    assert_eq!(rig.perform(ModelJob::Load(TOY)), Err(refused), "the added one has its place");
+    assert_eq!(rig.perform(ModelJob::Install(ModelId(7))), Ok(()));
+    assert_eq!(rig.perform(ModelJob::Unload(ModelId(7))), Ok(()));
+    assert_eq!(rig.perform(ModelJob::Load(TOY)), Ok(()));
+}
+
 /// Executes when it is told to, or dies.
 struct Gated {
     begun: Sender<()>,
@@ -271,6 +306,10 @@ struct Gated {
 }
 
 impl BlockingEngine for Gated {
+    fn model_bytes(&mut self, _: &ModelSpec) -> u64 {
+        0
+    }
+
     fn load(&mut self, _: &ModelSpec) -> Result<(), EngineError> {
         Ok(())
     }
@@ -325,6 +364,10 @@ impl Device {
 }
 
 impl Engine for Device {
+    fn model_bytes(&mut self, _: &ModelSpec) -> u64 {
+        MODEL_BYTES
+    }
+
     fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError> {
         assert!(self.submitted.is_empty(), "alone");
         self.models.load(model)

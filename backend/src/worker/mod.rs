@@ -203,6 +203,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         | Collected::Job(JobDone { result: Err(error), .. }, _) = &back
         {
             tracing::error!(gpu, %error, "an action failed");
+            self.counters.engine_failed(error);
         }
         match back {
             Collected::Expired(action) => self.give_back(gpu, action, now),

@@ -177,12 +177,8 @@ impl Hand {
 }
 
 fn no_memory() -> EngineError {
-    EngineError::Load {
-        model: "resnet50".into(),
-        file: "resnet50.onnx".into(),
-        problem: "no memory".into(),
-        fix: "use a smaller one".into(),
-    }
+    let (needs_bytes, free_bytes) = (5 << 20, 1 << 20);
+    EngineError::Memory { model: "resnet50".into(), needs_bytes, free_bytes }
 }
 
 impl Executor for Hand {

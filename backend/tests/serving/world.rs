@@ -195,6 +195,7 @@ pub(crate) fn config(scheduler: SocketAddr, gpus: u32) -> BackendConfig {
         cores: vec![],
         idle: Idle::Park,
         credit_bytes: 0,
+        model_memory: None,
         fabric: baton_topo::FabricSpec::default(),
         models: vec![model("resnet50", 0, INPUT_BYTES), model("tiny", 1, 16)],
         member_timeout: Nanos::from_millis(1_000),

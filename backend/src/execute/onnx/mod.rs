@@ -47,6 +47,13 @@ pub(super) struct Model {
 }
 
 impl BlockingEngine for Onnx {
+    /// The size of its file, which is mostly weights. Weights that the file keeps in other files do not count.
+    fn model_bytes(&mut self, spec: &ModelSpec) -> u64 {
+        let EngineSpec::Onnx { file, .. } = &spec.engine else { return 0 };
+        // One that is not there is what loading complains about.
+        std::fs::metadata(file).map_or(0, |metadata| metadata.len())
+    }
+
     fn load(&mut self, spec: &ModelSpec) -> Result<(), EngineError> {
         let environment = environment(std::env::var_os(LIBRARY_VARIABLE))?;
         let EngineSpec::Onnx { file, signature, fixed_batch, .. } = &spec.engine else {
