@@ -87,10 +87,15 @@ impl Rig {
     fn load_aside(&mut self, model: u32) -> Result<Loaded, EngineError> {
         let source = ModelSource::Spec(Box::new(emulated("added", 0, 4, 2)));
         let order = LoadOrder { model: ModelId(model), source, measure: true };
-        self.owner.prepare_sleep();
         self.executor.load_aside(order);
-        self.woken.recv_timeout(PATIENCE).expect("the owner is woken");
-        self.executor.poll_loaded().expect("it has ended")
+        loop {
+            self.owner.prepare_sleep();
+            if let Some(outcome) = self.executor.poll_loaded() {
+                return outcome;
+            }
+            // It may be what came back before that rings.
+            self.woken.recv_timeout(PATIENCE).expect("the owner is woken");
+        }
     }
 
     fn perform(&mut self, job: ModelJob) -> Result<(), EngineError> {

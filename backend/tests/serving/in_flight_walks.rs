@@ -97,6 +97,8 @@ impl Walk {
             4..8 => self.execute(),
             8 => drop(self.world.hands[0].finish_copies()),
             9 => self.world.pass(Nanos(400_000)),
+            // Long enough for any window to close.
+            10 if self.below(4) == 0 => self.world.pass(Nanos(3_500_000)),
             _ => {}
         }
         self.settle();
