@@ -246,6 +246,7 @@ fn start_executors(
             placement: placement(config, format!("baton-gpu{gpu}"), gpu as usize + 1),
             clock,
             seed: u64::from(gpu) + 1,
+            model_memory: config.model_memory,
             measure: gpu == 0,
         };
         let (executor, profiles) =

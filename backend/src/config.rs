@@ -27,6 +27,8 @@ pub struct BackendConfig {
     pub idle: Idle,
     /// Bytes of inputs that may be on their way at once; 0: no limit.
     pub credit_bytes: u32,
+    /// Bytes of loaded models that each GPU slot may hold; `None`: no bound.
+    pub model_memory: Option<u64>,
     /// What inputs are pulled over.
     pub fabric: FabricSpec,
     /// The models of its sub-cluster, all of which it serves. Never empty.
@@ -113,6 +115,7 @@ impl BackendConfig {
             cores: spec.cores.clone(),
             idle: spec.idle,
             credit_bytes: spec.credit_bytes,
+            model_memory: spec.model_memory,
             fabric: cluster.fabric.clone(),
             models: cluster
                 .models
@@ -206,6 +209,7 @@ mod tests {
             gpus = 2
             cores = [3]
             credit_bytes = 4096
+            model_memory_mib = 3
         "#;
         baton_topo::check_text(Path::new("cluster.toml"), text).cluster.expect("a sound file")
     }
@@ -217,6 +221,7 @@ mod tests {
         assert_eq!(names, ["bert"]);
         assert_eq!((config.subcluster.as_str(), config.gpus, config.credit_bytes), ("b", 2, 4096));
         assert_eq!(config.member_timeout, Nanos::from_millis(700));
+        assert_eq!(config.model_memory, Some(3 << 20));
         assert_eq!(
             (config.input_bytes(), config.output_bytes(), config.batch_max()),
             (12_000, 32, 4)

@@ -4,6 +4,8 @@
 use baton_core::FailReason;
 use baton_rdma::TransportCounters;
 
+use crate::execute::EngineError;
+
 macro_rules! counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {
         /// Counted since start. `plans = batches_executed + engine_errors + batches_expired + batches_abandoned +
@@ -37,6 +39,8 @@ counters! {
     engine_errors,
     /// Batches given back because they could no longer start in time.
     batches_expired,
+    /// Batches submitted behind one that executed, so that the executor need not wait for the next.
+    batches_behind,
     /// Models loaded because the scheduler asked for it.
     loads,
     /// Models unloaded because the scheduler asked for it.
@@ -50,6 +54,8 @@ counters! {
     models_removed,
     /// Models of the catalogue that could not be loaded; the scheduler was told why.
     model_load_failures,
+    /// Models that were not loaded, for a LOAD or for the catalogue, because they do not fit into `model_memory_mib`.
+    models_beyond_memory,
     /// LOADs and UNLOADs given back because they could no longer start in time.
     loads_expired,
     /// Batches abandoned unexecuted because the scheduler was lost; no client was notified about them.
@@ -95,6 +101,11 @@ counters! {
 }
 
 impl Counters {
+    /// An engine has failed: counts want of memory.
+    pub(crate) fn engine_failed(&mut self, error: &EngineError) {
+        self.models_beyond_memory += u64::from(matches!(error, EngineError::Memory { .. }));
+    }
+
     /// Counts a row left out for `reason`.
     pub(crate) fn row_lost(&mut self, reason: FailReason) {
         match reason {

@@ -1,7 +1,7 @@
 //! One GPU slot of this backend: its waiting actions, its batch slots with their memory, its executor.
 //!
 //! Owned by the I/O thread. Rows belong to the transport while a batch slot is Fetching, inputs and
-//! outputs to the executor while it is Executing, and to the I/O thread otherwise.
+//! outputs to the executor while it is Prepared, Withdrawing or Executing, and to the I/O thread otherwise.
 
 use baton_core::{ModelId, Nanos};
 use baton_rdma::wire::ActionKind;
@@ -9,10 +9,15 @@ use baton_rdma::{NoMemory, Transport};
 
 use crate::action::{ACTIONS_MAX, Action, ActionQueue};
 use crate::config::{BATCH_SLOTS, BackendConfig};
-use crate::execute::{BatchJob, Executor, ExecutorDied, Job, JobDone};
+use crate::counters::Counters;
+use crate::execute::{
+    BatchBack, BatchEnd, BatchJob, EngineError, Event, Executor, ExecutorDied, JobDone, ModelJob,
+};
 use crate::memory::{Memory, Room};
+use crate::models::Models;
 use crate::residency::Residency;
 use crate::slot::{BatchSlot, Execution, Phase};
+use crate::submitted::Submitted;
 
 /// A GPU slot.
 #[derive(Debug)]
@@ -26,10 +31,25 @@ pub(crate) struct Gpu<E> {
     /// Which models the executor holds.
     residency: Residency,
     pub(crate) executor: E,
-    /// A job is with the executor.
-    is_busy: bool,
+    /// Batches that the executor has to execute.
+    submitted: Submitted,
+    /// The executor is busy with a model.
+    performs: bool,
     /// The executor has died, and what it had with it.
     is_dead: bool,
+}
+
+/// What came back from the executor.
+#[derive(Debug)]
+pub(crate) enum Collected {
+    /// A batch, executed: it is to be answered.
+    Executed(Result<(), EngineError>),
+    /// A batch that could not start in time. No outcome has been sent.
+    Expired(Action),
+    /// A batch that was withdrawn.
+    Withdrawn,
+    /// How a model was changed; a LOAD or UNLOAD with its action, to be reported.
+    Job(JobDone, Option<Action>),
 }
 
 impl<E: Executor> Gpu<E> {
@@ -37,13 +57,15 @@ impl<E: Executor> Gpu<E> {
     /// The machine does not give the memory of its batches.
     pub(crate) fn new(config: &BackendConfig, executor: E) -> Result<Self, NoMemory> {
         let (batch_max, room) = (config.batch_max(), Room::at_start(config));
+        let memory = || Memory::new(room, executor.memory());
         Ok(Self {
             actions: ActionQueue::new(ACTIONS_MAX + BATCH_SLOTS, batch_max),
             slots: (0..BATCH_SLOTS).map(|_| BatchSlot::new(batch_max)).collect(),
-            memory: (0..BATCH_SLOTS).map(|_| Memory::new(room)).collect::<Result<_, _>>()?,
+            memory: (0..BATCH_SLOTS).map(|_| memory()).collect::<Result<_, _>>()?,
             residency: Residency::new(config.models.iter().map(|model| model.id)),
             executor,
-            is_busy: false,
+            submitted: Submitted::new(),
+            performs: false,
             is_dead: false,
         })
     }
@@ -100,7 +122,7 @@ impl<E: Executor> Gpu<E> {
             slot.phase() == Phase::Free && !memory.has(room)
         };
         let Some((slot, memory)) = slots.find(small) else { return Ok(false) };
-        memory.grow(room, transport)?;
+        memory.grow(room, self.executor.memory(), transport)?;
         slot.reserve(room.rows);
         self.actions.reserve(room.rows);
         Ok(true)
@@ -118,6 +140,7 @@ impl<E: Executor> Gpu<E> {
             Phase::Executing => !self.is_dead,
             Phase::Replying => true,
             Phase::Free | Phase::Fetching | Phase::Ready => false,
+            Phase::Prepared | Phase::Withdrawing => false,
         })
     }
 
@@ -127,86 +150,150 @@ impl<E: Executor> Gpu<E> {
         nothing_waits && self.slots.iter().all(|slot| slot.phase() == Phase::Free)
     }
 
-    /// Takes what the executor has finished. A batch has its answers from now on; a LOAD or UNLOAD comes with its action,
-    /// to be reported; a model that was added is held, one that was removed is gone.
+    /// Takes what has come back next.
     ///
     /// # Errors
     /// The executor has died; returned once.
-    pub(crate) fn collect(&mut self) -> Result<Option<(JobDone, Option<Action>)>, ExecutorDied> {
+    pub(crate) fn collect(&mut self, now: Nanos) -> Result<Option<Collected>, ExecutorDied> {
         if self.is_dead {
             return Ok(None);
         }
         let polled = self.executor.poll();
         self.is_dead = polled.is_err();
-        let Some(mut done) = polled? else { return Ok(None) };
-        self.is_busy = false;
-        let Some(batch) = done.batch.take() else {
-            let action = self.residency.finish(done.result.is_ok());
-            return Ok(Some((done, action)));
-        };
-        let memory = &mut self.memory[batch.slot];
-        (memory.outputs, memory.lens) = (batch.outputs, batch.lens);
-        self.slots[batch.slot].finish(Execution {
-            started: done.started,
-            finished: done.finished,
-            succeeded: done.result.is_ok(),
-        });
-        Ok(Some((done, None)))
+        Ok(polled?.map(|event| match event {
+            Event::Batch(back) => self.take_back(back, now),
+            Event::Job(done) => {
+                self.performs = false;
+                let action = self.residency.finish(done.result.is_ok());
+                Collected::Job(done, action)
+            }
+        }))
     }
 
-    /// Starts a change of the catalogue, or what may start first, a batch that is ready or a LOAD or UNLOAD, if the
-    /// executor is free. Returns whether anything was started.
+    /// A batch has its answers from now on, or is as it was before it was prepared.
+    fn take_back(&mut self, back: BatchBack, now: Nanos) -> Collected {
+        let (slot, memory) = (&mut self.slots[back.slot], &mut self.memory[back.slot]);
+        (memory.outputs, memory.lens) = (back.outputs, back.lens);
+        match back.end {
+            BatchEnd::Executed { started, finished, result } => {
+                self.submitted.pop(finished);
+                slot.finish(Execution { started, finished, succeeded: result.is_ok() });
+                Collected::Executed(result)
+            }
+            BatchEnd::Expired => {
+                self.submitted.pop(now);
+                slot.come_back();
+                Collected::Expired(slot.give_back())
+            }
+            BatchEnd::Withdrawn => {
+                slot.come_back();
+                Collected::Withdrawn
+            }
+        }
+    }
+
+    /// Prepares a batch that is ready; or submits a prepared one, or starts a LOAD, UNLOAD or change of the catalogue, if
+    /// it is its turn. Returns whether there was anything to do.
     ///
     /// # Errors
     /// The executor has died.
-    pub(crate) fn start_next(&mut self, now: Nanos) -> Result<bool, ExecutorDied> {
-        if self.is_busy || self.is_dead {
+    pub(crate) fn start_next(
+        &mut self,
+        now: Nanos,
+        models: &Models,
+        counters: &mut Counters,
+    ) -> Result<bool, ExecutorDied> {
+        if self.is_dead {
             return Ok(false);
         }
+        if let Some((index, _)) = self.next_in(Phase::Ready) {
+            return self.prepare(index).map(|()| true);
+        }
+        match (self.performs, self.submitted.is_empty()) {
+            (true, _) => Ok(false),
+            (false, true) => self.start_idle(now, models),
+            (false, false) => self.start_behind(now, models, counters),
+        }
+    }
+
+    /// Nothing executes: changes of the catalogue first, then what may start first.
+    fn start_idle(&mut self, now: Nanos, models: &Models) -> Result<bool, ExecutorDied> {
         if let Some(job) = self.next_change() {
-            return self.start_job(job);
+            return self.perform(job);
         }
-        match (self.next_ready(), self.residency.earliest()) {
-            (None, None) => Ok(false),
-            (Some((index, batch)), other) if other.is_none_or(|other| batch < other) => {
-                self.start_batch(index, now)
-            }
-            _ => self.start_other(),
+        match self.next_batch() {
+            Some(index) => self.submit(index, now, models),
+            None => self.residency.start().map_or(Ok(false), |job| self.perform(job)),
         }
     }
 
-    fn next_change(&mut self) -> Option<Job> {
+    /// A batch executes. What runs alone goes before the next one, so it keeps that from being submitted.
+    fn start_behind(
+        &mut self,
+        now: Nanos,
+        models: &Models,
+        counters: &mut Counters,
+    ) -> Result<bool, ExecutorDied> {
+        let Some(index) = self.next_batch() else { return Ok(false) };
+        let slot = &self.slots[index];
+        let in_window = slot.action().is_some_and(|action| self.submitted.may_follow(action, now));
+        if !in_window
+            || slot.executed_rows() == 0
+            || self.residency.is_change_due(|model| self.uses(model))
+        {
+            return Ok(false);
+        }
+        counters.batches_behind += 1;
+        self.submit(index, now, models)
+    }
+
+    /// The prepared batch that is next, unless a LOAD or an UNLOAD is.
+    fn next_batch(&self) -> Option<usize> {
+        let (index, earliest) = self.next_in(Phase::Prepared)?;
+        let is_first = self.residency.earliest().is_none_or(|other| earliest < other);
+        is_first.then_some(index)
+    }
+
+    fn next_change(&mut self) -> Option<ModelJob> {
         let Self { residency, actions, slots, .. } = self;
-        let in_slot = |model, slot: &BatchSlot| {
-            slot.action().is_some_and(|action| action.model.local == model)
-        };
-        residency.start_change(|model| {
-            actions.names(model) || slots.iter().any(|slot| in_slot(model, slot))
-        })
+        residency.start_change(|model| is_used(actions, slots, model))
     }
 
-    fn start_other(&mut self) -> Result<bool, ExecutorDied> {
-        self.residency.start().map_or(Ok(false), |job| self.start_job(job))
+    fn uses(&self, model: ModelId) -> bool {
+        is_used(&self.actions, &self.slots, model)
     }
 
-    fn start_job(&mut self, job: Job) -> Result<bool, ExecutorDied> {
-        let submitted = self.executor.submit(job);
-        (self.is_busy, self.is_dead) = (submitted.is_ok(), submitted.is_err());
-        submitted.map(|()| true)
+    fn perform(&mut self, job: ModelJob) -> Result<bool, ExecutorDied> {
+        self.performs = true;
+        self.executor.perform(job).map(|()| true)
     }
 
-    /// A batch that lost every row needs no executor and passes through.
-    fn start_batch(&mut self, index: usize, now: Nanos) -> Result<bool, ExecutorDied> {
-        let Self { slots, memory, executor, is_busy, is_dead, .. } = self;
-        let (slot, memory) = (&mut slots[index], &mut memory[index]);
-        let model = slot.action().expect("a ready slot has an action").model;
-        let batch = slot.start(|from, to| {
+    /// A batch that lost every row passes through.
+    fn submit(&mut self, index: usize, now: Nanos, models: &Models) -> Result<bool, ExecutorDied> {
+        let slot = &mut self.slots[index];
+        if slot.executed_rows() == 0 {
+            slot.submit();
+            slot.finish(Execution { started: now, finished: now, succeeded: true });
+            return Ok(true);
+        }
+        self.executor.submit(index)?;
+        slot.submit();
+        let model = slot.action().expect("a batch has an action").model.local;
+        self.submitted.push(models.latency(model, slot.executed_rows()), now);
+        Ok(true)
+    }
+
+    /// The executor is given a batch, unless it lost every row.
+    fn prepare(&mut self, index: usize) -> Result<(), ExecutorDied> {
+        let (slot, memory) = (&mut self.slots[index], &mut self.memory[index]);
+        let action = slot.action().expect("a ready slot has an action");
+        let (model, start_by) = (action.model, action.expires_at());
+        let batch = slot.prepare(|from, to| {
             let moved = memory.inputs.move_row(from, to, model.input_bytes);
             assert!(moved, "a ready batch has no row lent");
         });
         if batch == 0 {
-            slot.finish(Execution { started: now, finished: now, succeeded: true });
-            return Ok(true);
+            return Ok(());
         }
         let rows = memory.inputs.rows(batch, model.input_bytes);
         let mut outputs = std::mem::take(&mut memory.outputs);
@@ -214,16 +301,41 @@ impl<E: Executor> Gpu<E> {
         let mut lens = std::mem::take(&mut memory.lens);
         lens.clear();
         lens.extend(slot.executing().map(|task| task.input_bytes));
-        let submitted = executor.submit(Job::Infer(BatchJob {
+        self.executor.prepare(BatchJob {
             slot: index,
             model: model.local,
             rows: rows.expect("a ready batch has no row lent"),
             stride: model.input_bytes,
             lens,
             outputs,
-        }));
-        (*is_busy, *is_dead) = (submitted.is_ok(), submitted.is_err());
-        submitted.map(|()| true)
+            start_by,
+        })
+    }
+
+    /// Asks for the prepared batches back that can no longer start in time or are to be prepared anew; with `all` for every
+    /// one. Returns how many.
+    ///
+    /// # Errors
+    /// The executor has died.
+    pub(crate) fn withdraw(&mut self, all: bool, now: Nanos) -> Result<usize, ExecutorDied> {
+        if self.is_dead {
+            return Ok(0);
+        }
+        let mut withdrawn = 0;
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let is_due = |action: &Action| all || slot.is_outdated() || action.expired(now);
+            if slot.phase() != Phase::Prepared || !slot.action().is_some_and(is_due) {
+                continue;
+            }
+            slot.withdraw();
+            match slot.executed_rows() {
+                // The executor never had it.
+                0 => slot.come_back(),
+                _ => self.executor.withdraw(index)?,
+            }
+            withdrawn += 1;
+        }
+        Ok(withdrawn)
     }
 
     /// Takes out an action that can no longer start in time and of which no outcome has been sent:
@@ -239,12 +351,13 @@ impl<E: Executor> Gpu<E> {
         })
     }
 
-    /// True while READs into a batch's memory are outstanding.
-    pub(crate) fn is_fetching(&self) -> bool {
-        self.slots.iter().any(|slot| slot.phase() == Phase::Fetching)
+    /// True while READs into a batch's memory are outstanding, or the executor has a batch that is not to be executed.
+    pub(crate) fn is_lent(&self) -> bool {
+        let lent = [Phase::Fetching, Phase::Prepared, Phase::Withdrawing];
+        self.slots.iter().any(|slot| lent.contains(&slot.phase()))
     }
 
-    /// Abandons what waits: LOADs, UNLOADs, and the batches that are neither fetching nor executing nor being answered.
+    /// Abandons what waits: LOADs, UNLOADs, and the batches that nobody else has and that are not being answered.
     /// Returns the number of these batches.
     pub(crate) fn abandon(&mut self) -> u64 {
         let ready = self.slots.iter_mut().filter(|slot| slot.phase() == Phase::Ready);
@@ -260,18 +373,25 @@ impl<E: Executor> Gpu<E> {
     pub(crate) fn next_timer(&self) -> Option<Nanos> {
         let bounds = self.slots.iter().filter_map(|slot| match slot.phase() {
             Phase::Fetching => slot.fetch_bound(),
-            Phase::Ready => slot.action().map(Action::expires_at),
+            Phase::Ready | Phase::Prepared => slot.action().map(Action::expires_at),
             _ => None,
         });
         let waiting = [self.actions.next_expiry(), self.residency.next_expiry()];
         bounds.chain(waiting.into_iter().flatten()).min()
     }
 
-    /// The ready batch that may start first, of those whose model the executor holds, and when it may.
-    fn next_ready(&self) -> Option<(usize, Nanos)> {
-        let ready = self.slots.iter().enumerate().filter(|(_, slot)| slot.phase() == Phase::Ready);
-        let actions = ready.filter_map(|(index, slot)| Some((index, slot.action()?)));
+    /// Of the batches in this phase whose model the executor holds, the one that may start first, and when it may.
+    fn next_in(&self, phase: Phase) -> Option<(usize, Nanos)> {
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.phase() == phase);
+        let actions = slots.filter_map(|(index, slot)| Some((index, slot.action()?)));
         let held = actions.filter(|(_, action)| self.residency.holds(action.model.local));
         held.map(|(index, action)| (index, action.earliest)).min_by_key(|&(_, earliest)| earliest)
     }
+}
+
+/// Whether an action on the model waits or is in a batch slot.
+fn is_used(actions: &ActionQueue, slots: &[BatchSlot], model: ModelId) -> bool {
+    let in_slot =
+        |slot: &BatchSlot| slot.action().is_some_and(|action| action.model.local == model);
+    actions.names(model) || slots.iter().any(in_slot)
 }

@@ -8,19 +8,19 @@
 //! | is it ours, is it sound | `admit` |
 //! | wait for a batch slot | `action` |
 //! | pull each input into its row | `fetch`, `slot` |
-//! | execute | [`execute`] |
+//! | execute | `gpu`, `submitted`, [`execute`] |
 //! | answer, then report | `reply` |
 //!
 //! Models come and go with the catalogue: `models` decides which, `memory` has room for their batches, and an executor
-//! takes in what was loaded aside between two jobs (`residency`).
+//! takes in what was loaded aside between two batches (`residency`).
 //!
 //! [`Worker`] is the loop that drives these, `join` the conversation with the scheduler, and
 //! [`Backend`] the threads. A *GPU slot* of the scheduler executes one batch at a time. It
-//! has [`BATCH_SLOTS`] *batch slots*, so that while one batch executes the next are fetched
+//! has [`BATCH_SLOTS`] *batch slots*, so that while one batch executes the next are fetched and brought near,
 //! and the last is answered.
 //!
 //! What never happens here: the backend reorders no action for profit (the scheduler decides), no batch
-//! waits for `earliest` on an idle GPU slot, no lost row holds up rows that have arrived by
+//! waits for `earliest` on an idle GPU slot or starts after `latest` and a grace, no lost row holds up rows that have arrived by
 //! `latest`, and no task is both answered and given back.
 #![forbid(unsafe_code)]
 
@@ -42,6 +42,7 @@ mod reply;
 mod residency;
 mod slot;
 mod stage;
+mod submitted;
 #[cfg(test)]
 mod test_models;
 mod worker;

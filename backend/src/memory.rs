@@ -6,7 +6,7 @@ use baton_rdma::{BatchBuffer, NoMemory, Transport};
 use baton_topo::ModelSpec;
 
 use crate::config::{BackendConfig, batch_bytes};
-use crate::execute::Outputs;
+use crate::execute::{BatchMemory, Outputs};
 
 /// How large a batch may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,11 +67,11 @@ pub(crate) struct Memory {
 impl Memory {
     /// # Errors
     /// The machine does not give that much.
-    pub(crate) fn new(room: Room) -> Result<Self, NoMemory> {
+    pub(crate) fn new(room: Room, source: &dyn BatchMemory) -> Result<Self, NoMemory> {
         Ok(Self {
-            inputs: BatchBuffer::new(room.input_bytes)?,
+            inputs: source.inputs(room.input_bytes)?,
             lens: Vec::with_capacity(room.rows as usize),
-            outputs: Outputs::with_capacity(room.rows, room.output_bytes),
+            outputs: source.outputs(room.rows, room.output_bytes)?,
             room,
         })
     }
@@ -93,17 +93,18 @@ impl Memory {
     pub(crate) fn grow<T: Transport>(
         &mut self,
         room: Room,
+        source: &dyn BatchMemory,
         transport: &mut T,
     ) -> Result<(), String> {
         let room = self.room.or(room);
-        if !self.outputs.reserve(room.rows, room.output_bytes) {
-            return Err(NoMemory { bytes: room.output_bytes }.to_string());
-        }
+        let refused = |error: NoMemory| error.to_string();
+        let outputs = source.outputs(room.rows, room.output_bytes).map_err(refused)?;
         if room.input_bytes > self.room.input_bytes {
-            let inputs = BatchBuffer::new(room.input_bytes).map_err(|error| error.to_string())?;
+            let inputs = source.inputs(room.input_bytes).map_err(refused)?;
             transport.land_in(&inputs).map_err(|error| error.to_string())?;
             transport.release(&std::mem::replace(&mut self.inputs, inputs));
         }
+        self.outputs = outputs;
         self.lens.clear();
         self.lens.reserve(room.rows as usize);
         self.room = room;
@@ -117,6 +118,7 @@ mod tests {
     use baton_rdma::{Identity, InprocNetwork};
 
     use super::*;
+    use crate::execute::HostMemory;
 
     fn room(rows: u32, input_bytes: usize, output_bytes: usize) -> Room {
         Room { rows, input_bytes, output_bytes }
@@ -126,13 +128,13 @@ mod tests {
     fn memory_grows_where_it_is_too_small_and_never_shrinks() {
         let mut transport =
             InprocNetwork::new().endpoint(Identity { role: Role::Backend, member: 0 });
-        let mut memory = Memory::new(room(4, 4_096, 32)).unwrap();
+        let mut memory = Memory::new(room(4, 4_096, 32), &HostMemory).unwrap();
         transport.land_in(&memory.inputs).unwrap();
         let before = Arc::clone(&memory.inputs);
-        memory.grow(room(8, 64, 64), &mut transport).unwrap();
+        memory.grow(room(8, 64, 64), &HostMemory, &mut transport).unwrap();
         assert!(Arc::ptr_eq(&memory.inputs, &before), "these had room");
         assert!(memory.has(room(8, 4_096, 64)) && !memory.has(room(8, 4_097, 64)));
-        memory.grow(room(1, 8_192, 8), &mut transport).unwrap();
+        memory.grow(room(1, 8_192, 8), &HostMemory, &mut transport).unwrap();
         assert!(memory.has(room(8, 8_192, 64)));
         assert_eq!(transport.counters().memory_bytes, 8_192);
     }
@@ -142,9 +144,9 @@ mod tests {
         let mut transport =
             InprocNetwork::new().endpoint(Identity { role: Role::Backend, member: 0 });
         let usual = room(4, 4_096, 32);
-        let mut memory = Memory::new(usual).unwrap();
+        let mut memory = Memory::new(usual, &HostMemory).unwrap();
         for absurd in [room(4, usize::MAX, 32), room(4, 4_096, usize::MAX)] {
-            let why = memory.grow(absurd, &mut transport).unwrap_err();
+            let why = memory.grow(absurd, &HostMemory, &mut transport).unwrap_err();
             assert!(why.contains("use smaller batches"), "{why}");
             assert!(memory.has(usual) && !memory.has(absurd));
         }

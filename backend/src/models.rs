@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use baton_core::{ModelId, Profile};
+use baton_core::{ModelId, Nanos, Profile};
 use baton_topo::ModelSpec;
 
 use crate::catalog::{Catalog, CatalogError, Described, MODELS_MAX, ServedModel};
@@ -138,6 +138,13 @@ impl Models {
     /// The measured ℓ(b) of a model that is loaded.
     pub(crate) fn profile(&self, local: ModelId) -> Option<&Profile> {
         self.held.iter().find(|held| held.spec.id == local)?.profile.as_ref()
+    }
+
+    /// How long a batch of so many rows should take; [`Nanos::MAX`] if the model is not loaded.
+    pub(crate) fn latency(&self, local: ModelId, rows: u32) -> Nanos {
+        let held = self.held.iter().find(|held| held.spec.id == local);
+        let profile = held.map(|held| held.profile.as_ref().unwrap_or(&held.spec.profile));
+        profile.map_or(Nanos::MAX, |profile| profile.latency(rows))
     }
 
     /// The catalogue is complete: serves what is loaded, and lets the rest wait to be loaded. What was added and is not

@@ -1,13 +1,13 @@
 //! Which models one GPU slot's executor holds, and what changes that. Pure.
 //!
 //! In: admitted LOADs and UNLOADs, models that were added or removed, and how it went. Out: jobs for the executor, which
-//! executes them and batches one at a time. A batch of a model that is not held waits for it, and expires with its window.
+//! runs each alone, between batches. A batch of a model that is not held waits for it, and expires with its window.
 
 use baton_core::{ModelId, Nanos};
 use baton_rdma::wire::ActionKind;
 
 use crate::action::{Action, ActionQueue};
-use crate::execute::Job;
+use crate::execute::ModelJob;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -103,15 +103,15 @@ impl Residency {
     }
 
     /// The next one is the executor's from now on. From here on an UNLOAD's model is not held.
-    pub(crate) fn start(&mut self) -> Option<Job> {
+    pub(crate) fn start(&mut self) -> Option<ModelJob> {
         debug_assert!(self.running.is_none(), "one at a time");
         let action = self.waiting.pop()?;
         let model = action.model.local;
         let job = match action.kind {
-            ActionKind::Load => Job::Load(model),
+            ActionKind::Load => ModelJob::Load(model),
             ActionKind::Unload => {
                 self.set(model, false);
-                Job::Unload(model)
+                ModelJob::Unload(model)
             }
             ActionKind::Infer => unreachable!("batches wait elsewhere"),
         };
@@ -119,18 +119,28 @@ impl Residency {
         Some(job)
     }
 
-    /// As [`Residency::start`], for a change of the catalogue. A model goes once nothing is left that needs it.
-    pub(crate) fn start_change(&mut self, is_used: impl Fn(ModelId) -> bool) -> Option<Job> {
-        debug_assert!(self.running.is_none(), "one at a time");
-        let due = |change: &Change| match *change {
+    /// Which change of the catalogue may start. A model goes once nothing is left that needs it.
+    fn due_change(&self, is_used: impl Fn(ModelId) -> bool) -> Option<usize> {
+        self.changes.iter().position(|change| match *change {
             Change::Install(_) => true,
             Change::Remove(model) => !is_used(model) && !self.waiting.names(model),
-        };
-        let change = self.changes.remove(self.changes.iter().position(due)?);
+        })
+    }
+
+    /// Whether [`Residency::start_change`] would start one.
+    pub(crate) fn is_change_due(&self, is_used: impl Fn(ModelId) -> bool) -> bool {
+        self.due_change(is_used).is_some()
+    }
+
+    /// As [`Residency::start`], for a change of the catalogue.
+    pub(crate) fn start_change(&mut self, is_used: impl Fn(ModelId) -> bool) -> Option<ModelJob> {
+        debug_assert!(self.running.is_none(), "one at a time");
+        let due = self.due_change(is_used)?;
+        let change = self.changes.remove(due);
         self.running = Some(Running::Change(change));
         Some(match change {
-            Change::Install(model) => Job::Install(model),
-            Change::Remove(model) => Job::Remove(model),
+            Change::Install(model) => ModelJob::Install(model),
+            Change::Remove(model) => ModelJob::Remove(model),
         })
     }
 
@@ -176,10 +186,10 @@ mod tests {
         assert_eq!(held(&residency), [true, false, true, false]);
         residency.waiting().push(action(1, ActionKind::Load, 1, 20));
         residency.waiting().push(action(2, ActionKind::Unload, 0, 10));
-        assert!(matches!(residency.start(), Some(Job::Unload(ModelId(0)))));
+        assert!(matches!(residency.start(), Some(ModelJob::Unload(ModelId(0)))));
         assert_eq!(held(&residency), [false, false, true, false], "gone while it is unloaded");
         assert_eq!(residency.finish(true).unwrap().id, 2);
-        assert!(matches!(residency.start(), Some(Job::Load(ModelId(1)))));
+        assert!(matches!(residency.start(), Some(ModelJob::Load(ModelId(1)))));
         assert_eq!(held(&residency), [false, false, true, false], "not there while it is loaded");
         assert_eq!(residency.finish(true).unwrap().id, 1);
         assert_eq!(held(&residency), [false, true, true, false]);
@@ -191,7 +201,7 @@ mod tests {
         let mut residency = Residency::new([0].map(ModelId).into_iter());
         residency.remove(ModelId(0));
         residency.install(ModelId(4));
-        assert!(matches!(residency.start_change(|_| true), Some(Job::Install(ModelId(4)))));
+        assert!(matches!(residency.start_change(|_| true), Some(ModelJob::Install(ModelId(4)))));
         assert!(!residency.holds(ModelId(4)), "not before the executor has it");
         assert!(residency.finish(true).is_none(), "nobody asked for a report");
         assert!(residency.holds(ModelId(4)));
@@ -199,7 +209,7 @@ mod tests {
         residency.waiting().push(action(1, ActionKind::Load, 0, 10));
         assert!(residency.start_change(|_| false).is_none(), "a LOAD of it waits");
         residency.waiting().pop();
-        assert!(matches!(residency.start_change(|_| false), Some(Job::Remove(ModelId(0)))));
+        assert!(matches!(residency.start_change(|_| false), Some(ModelJob::Remove(ModelId(0)))));
         assert!(residency.is_removing(ModelId(0)));
         residency.finish(true);
         assert!(!residency.is_removing(ModelId(0)) && !residency.holds(ModelId(0)));

@@ -1,13 +1,15 @@
 //! One batch slot: where a batch is between its action and its answers. Pure.
 //!
 //! ```text
-//!           begin             last row settled        start            finish          free
-//!   Free ──────────▶ Fetching ────────────────▶ Ready ─────▶ Executing ──────▶ Replying ────▶ Free
-//!                                                 └── give_back (expired) ──▶ Free
+//!       begin        last row settled      prepare          submit           finish          free
+//!  Free ─────▶ Fetching ───────────▶ Ready ──────▶ Prepared ─────▶ Executing ─────▶ Replying ────▶ Free
+//!                                    │  ▲             └─withdraw─▶ Withdrawing  │
+//!                      give_back ◀───┘  └──────────── come_back ────────┴───────┘
 //! ```
 //! In: actions, READ completions, vanished frontends, measured executions. Out: which rows to abort,
 //! how to compact the rows that arrived, which answers to send. Invariant: a slot leaves Fetching
-//! only when no READ into its rows is outstanding, so rows are never reused under a late READ.
+//! only when no READ into its rows is outstanding, and what the executor has only when that gives it back, so rows are
+//! never reused under a late READ or copy.
 
 use baton_core::{FailReason, FrontendId, Nanos, TaskId};
 
@@ -20,9 +22,13 @@ pub(crate) enum Phase {
     Free,
     /// READs are outstanding.
     Fetching,
-    /// Every row has arrived or is abandoned; waits for the GPU slot.
+    /// Every row has arrived or is abandoned.
     Ready,
-    /// The GPU slot's executor has it.
+    /// The GPU slot's executor has it; waits for its turn.
+    Prepared,
+    /// The executor is to give it back.
+    Withdrawing,
+    /// It executes, or will behind the batch that does.
     Executing,
     /// Executed; answers are going out.
     Replying,
@@ -92,6 +98,8 @@ pub(crate) struct BatchSlot {
     stood_still: Nanos,
     /// How long missing rows are waited for.
     patience: Patience,
+    /// A row that was prepared is lost.
+    is_outdated: bool,
 }
 
 impl BatchSlot {
@@ -108,6 +116,7 @@ impl BatchSlot {
             waits_since: Nanos::ZERO,
             stood_still: Nanos::ZERO,
             patience: Patience::Window,
+            is_outdated: false,
         }
     }
 
@@ -135,12 +144,12 @@ impl BatchSlot {
         self.execution
     }
 
-    /// Rows that execute, or executed. Meaningful from Executing on.
+    /// Rows that execute, or executed. Meaningful from Prepared on.
     pub(crate) fn executed_rows(&self) -> u32 {
         self.order.len() as u32
     }
 
-    /// The tasks that execute, or executed, row by row. Meaningful from Executing on.
+    /// The tasks that execute, or executed, row by row. Meaningful from Prepared on.
     pub(crate) fn executing(&self) -> impl Iterator<Item = &BatchTask> {
         let tasks = self.action.as_ref().map_or(&[][..], |action| &action.tasks);
         self.order.iter().map(|&row| &tasks[usize::from(row)])
@@ -226,15 +235,18 @@ impl BatchSlot {
         }
     }
 
-    /// `frontend` is gone: its rows are left out unless the batch already executes. Calls `abort`
-    /// for those being read. Returns how many rows that had arrived are lost by it.
+    /// `frontend` is gone: its rows are left out unless the batch already executes; see [`BatchSlot::is_outdated`]. Calls
+    /// `abort` for those being read. Returns how many rows that had arrived are lost by it.
     pub(crate) fn vanish(
         &mut self,
         frontend: FrontendId,
         mut abort: impl FnMut(u32, TaskId),
     ) -> u32 {
         let Some(action) = self.action.as_ref() else { return 0 };
-        if !matches!(self.phase, Phase::Fetching | Phase::Ready) {
+        if !matches!(
+            self.phase,
+            Phase::Fetching | Phase::Ready | Phase::Prepared | Phase::Withdrawing
+        ) {
             return 0;
         }
         let mut lost = 0;
@@ -255,13 +267,23 @@ impl BatchSlot {
                 Row::Lost(_) => {}
             }
         }
+        self.is_outdated |= lost > 0;
         lost
+    }
+
+    /// True if a row is lost that the executor has been given: the batch is withdrawn and prepared without it.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.is_outdated
     }
 
     /// Hands the batch to the executor. Fills the gaps that lost rows left with rows from the end:
     /// `move_row(from, to)` for each, at most one per gap. Returns the rows that execute, maybe 0.
-    pub(crate) fn start(&mut self, mut move_row: impl FnMut(u32, u32)) -> u32 {
+    ///
+    /// May be done again once it has come back with more rows lost: what was moved is still where it came from.
+    pub(crate) fn prepare(&mut self, mut move_row: impl FnMut(u32, u32)) -> u32 {
         self.expect(Phase::Ready);
+        self.order.clear();
+        self.is_outdated = false;
         let mut end = self.rows.len();
         let mut at = 0;
         while at < end {
@@ -276,8 +298,29 @@ impl BatchSlot {
             }
             at += 1;
         }
-        self.phase = Phase::Executing;
+        self.phase = Phase::Prepared;
         self.executed_rows()
+    }
+
+    /// It executes next.
+    pub(crate) fn submit(&mut self) {
+        self.expect(Phase::Prepared);
+        self.phase = Phase::Executing;
+    }
+
+    /// It is to come back unexecuted.
+    pub(crate) fn withdraw(&mut self) {
+        self.expect(Phase::Prepared);
+        self.phase = Phase::Withdrawing;
+    }
+
+    /// The executor has given it back unexecuted.
+    pub(crate) fn come_back(&mut self) {
+        assert!(
+            matches!(self.phase, Phase::Withdrawing | Phase::Executing),
+            "batch slot in the wrong phase"
+        );
+        self.phase = Phase::Ready;
     }
 
     /// The executor is done with the batch.

@@ -40,7 +40,8 @@ fn fetching(frontends: &[u16]) -> BatchSlot {
 
 fn start(slot: &mut BatchSlot) -> (u32, Vec<(u32, u32)>) {
     let mut moves = Vec::new();
-    let rows = slot.start(|from, to| moves.push((from, to)));
+    let rows = slot.prepare(|from, to| moves.push((from, to)));
+    slot.submit();
     (rows, moves)
 }
 
@@ -111,11 +112,12 @@ fn compacting_keeps_every_row_that_arrived_whatever_is_lost() {
             slot.settle(row, (!here).then_some(FailReason::FetchFailed));
             memory.push(here.then_some(row));
         }
-        let rows = slot.start(|from, to| {
+        let rows = slot.prepare(|from, to| {
             assert!(memory[to as usize].is_none(), "moved over a row that arrived");
             memory[to as usize] = memory[from as usize].take();
         });
         assert_eq!(rows, pattern.count_ones());
+        slot.submit();
         slot.finish(TOLD);
         let told = answers(&mut slot);
         assert_eq!(told.len(), 8, "pattern {pattern:#010b}");
@@ -216,6 +218,43 @@ fn once_executing_a_vanished_frontend_changes_nothing() {
     assert_eq!(slot.vanish(FrontendId(3), |_, _| panic!("nothing is being read")), 0);
     slot.finish(TOLD);
     assert_eq!(answers(&mut slot), [Answer::Output(task(3, 0), 0)]);
+}
+
+#[test]
+fn a_batch_that_is_prepared_again_leaves_out_what_was_lost_meanwhile() {
+    let mut slot = fetching(&[3, 1, 2, 3, 1]);
+    slot.settle(0, Some(FailReason::WrongSize));
+    (1..5).for_each(|row| assert_eq!(slot.settle(row, None), None));
+    // What each row of the memory holds.
+    let mut memory = [0, 1, 2, 3, 4];
+    let mut prepare = |slot: &mut BatchSlot| {
+        let rows = slot.prepare(|from, to| memory[to as usize] = memory[from as usize]);
+        memory[..rows as usize].to_vec()
+    };
+    assert_eq!(prepare(&mut slot), [4, 1, 2, 3]);
+    assert_eq!(slot.vanish(FrontendId(2), |_, _| panic!("nothing is being read")), 1);
+    assert!(slot.is_outdated());
+    slot.withdraw();
+    assert_eq!(slot.vanish(FrontendId(3), |_, _| panic!("nothing is being read")), 1);
+    assert_eq!(slot.phase(), Phase::Withdrawing, "the executor may be copying the rows");
+    slot.come_back();
+    assert_eq!(prepare(&mut slot), [4, 1]);
+    assert!(!slot.is_outdated());
+    slot.submit();
+    slot.finish(TOLD);
+    let told = answers(&mut slot);
+    assert_eq!(told[..2], [Answer::Output(task(1, 4), 0), Answer::Output(task(1, 1), 1)]);
+    assert_eq!(told.len(), 5, "each task once");
+}
+
+#[test]
+fn what_its_executor_could_not_start_in_time_is_given_back_whole() {
+    let mut slot = fetching(&[1, 2]);
+    (0..2).for_each(|row| assert_eq!(slot.settle(row, None), None));
+    start(&mut slot);
+    slot.come_back();
+    assert_eq!(slot.give_back().tasks.len(), 2);
+    assert_eq!(slot.phase(), Phase::Free);
 }
 
 #[test]

@@ -6,7 +6,9 @@ mod onnx_files;
 
 use std::path::{Path, PathBuf};
 
-use baton_backend::execute::{Engine, EngineError, Inputs, Onnx, Outputs, measure};
+use baton_backend::execute::{
+    Blocking, BlockingEngine, EngineError, Inputs, Onnx, Outputs, measure,
+};
 use baton_core::{FailReason, ModelId, Nanos};
 use baton_topo::signature::TensorRef;
 use baton_topo::{Clock, EngineSpec, ModelSpec, check_text};
@@ -139,8 +141,8 @@ fn the_latency_is_measured_for_every_batch_size() {
         return;
     }
     let spec = spec(&digits("digits.onnx"), "batch_max = 11");
-    let mut engine = load(&spec).unwrap();
-    let profile = measure(&mut engine, &spec, Clock::start()).unwrap();
+    let engine = load(&spec).unwrap();
+    let profile = measure(&mut Blocking::new(engine, Clock::start()), &spec).unwrap();
     assert_eq!(profile.batch_max(), 11);
     assert!(profile.latency(1) > Nanos::ZERO);
 }

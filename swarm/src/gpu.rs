@@ -1,13 +1,13 @@
-//! A GPU slot in simulated time: it computes checksums, takes as long as it is told, and can stall,
-//! slow down, fail and die.
+//! A GPU slot in simulated time: it copies inputs near while others execute, computes checksums, takes as long as it is
+//! told, and can stall, slow down, fail and die.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use baton_backend::execute::{
-    BatchDone, BatchJob, EngineError, Executor, ExecutorDied, Job, JobDone, LoadOrder, Loaded,
-    checksum,
+    BatchBack, BatchEnd, BatchJob, BatchMemory, CallOrder, EngineError, Event, Executor,
+    ExecutorDied, HostMemory, JobDone, LoadOrder, Loaded, ModelJob, checksum,
 };
 use baton_core::{ModelId, Nanos};
 use baton_topo::ModelSpec;
@@ -50,7 +50,20 @@ pub struct SimGpu {
 
 struct State {
     rng: StdRng,
+    order: CallOrder,
+    /// Copying a batch's rows takes at most so long; zero: nothing is copied.
+    copy_max: Nanos,
+    /// By batch slot.
+    prepared: BTreeMap<usize, Near>,
+    /// Behind what executes.
+    submitted: VecDeque<Near>,
+    /// To come back once they are copied.
+    withdrawn: Vec<Near>,
     running: Option<Running>,
+    /// When the last execution ended.
+    free_at: Nanos,
+    /// What has come back and was not polled.
+    events: VecDeque<Event>,
     stalled_until: Nanos,
     /// Of the usual time, in percent.
     pace: u64,
@@ -58,8 +71,13 @@ struct State {
     /// Models that were added, by their local ids; loading takes no time.
     added: BTreeMap<ModelId, ModelSpec>,
     loaded: Option<Result<Loaded, EngineError>>,
-    /// A change of its models, which takes no time.
-    changed: Option<JobDone>,
+}
+
+/// A batch that was prepared.
+struct Near {
+    job: BatchJob,
+    /// It cannot start before: its rows are being copied, or it had not been submitted.
+    from: Nanos,
 }
 
 struct Running {
@@ -69,29 +87,45 @@ struct Running {
     fails: bool,
 }
 
+/// The longest copy of any device.
+const COPY_MAX: u64 = 100_000;
+
 impl SimGpu {
-    /// An idle one.
+    /// An idle one. Half of them copy inputs to a device.
     pub fn new(machine: Machine, seed: u64) -> Self {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let copies = rng.random_bool(0.5);
+        let copy_max = if copies { Nanos(rng.random_range(1..=COPY_MAX)) } else { Nanos::ZERO };
         let state = State {
-            rng: StdRng::seed_from_u64(seed),
+            rng,
+            order: CallOrder::default(),
+            copy_max,
+            prepared: BTreeMap::new(),
+            submitted: VecDeque::new(),
+            withdrawn: Vec::new(),
             running: None,
+            free_at: Nanos::ZERO,
+            events: VecDeque::new(),
             stalled_until: Nanos::ZERO,
             pace: 100,
             dead: false,
             added: BTreeMap::new(),
             loaded: None,
-            changed: None,
         };
         Self { machine, state: Rc::new(RefCell::new(state)) }
     }
 
-    /// When the present execution ends, true time; at once if the executor has died.
+    /// When something happens next, true time; at once if the executor has died.
     pub fn ends_at(&self) -> Option<Nanos> {
         let state = self.state.borrow();
-        if state.changed.is_some() || state.loaded.is_some() {
+        let has_news = !state.events.is_empty() || state.loaded.is_some();
+        let died = state.dead && (state.running.is_some() || !state.submitted.is_empty());
+        if has_news || died {
             return Some(Nanos::ZERO);
         }
-        state.running.as_ref().map(|running| if state.dead { Nanos::ZERO } else { running.ends })
+        let execution = state.running.as_ref().map(|running| running.ends);
+        let copies = state.withdrawn.iter().map(|near| near.from);
+        execution.or_else(|| state.next_start()).into_iter().chain(copies).min()
     }
 
     /// Nothing gets further until then.
@@ -126,69 +160,139 @@ impl SimGpu {
         state.added.get(&model).unwrap_or_else(|| &self.machine.models[model.0 as usize])
     }
 
-    fn note(&self, state: &State, job: &BatchJob) {
+    fn note(&self, state: &State, job: &BatchJob, started: Nanos) {
         let model = &self.spec(state, job.model).name;
-        let Machine { host, now, ledger, network, .. } = &self.machine;
+        let Machine { host, ledger, network, .. } = &self.machine;
         let (inputs, mut ledger) = (job.inputs(), ledger.borrow_mut());
         for row in 0..inputs.len() {
-            ledger.start(now.get(), inputs.row(row), model, *host, network);
+            ledger.start(started, inputs.row(row), model, *host, network);
         }
+    }
+
+    /// Everything that happens by now.
+    fn advance(&self, state: &mut State, now: Nanos) {
+        for near in state.withdrawn.extract_if(.., |near| near.from <= now) {
+            state.events.push_back(Event::Batch(near.job.end(BatchEnd::Withdrawn)));
+        }
+        loop {
+            if let Some(running) = state.running.take_if(|running| running.ends <= now) {
+                state.free_at = running.ends;
+                state.events.push_back(Event::Batch(self.end(running)));
+            }
+            match state.next_start().filter(|&start| start <= now) {
+                Some(start) if state.running.is_none() => self.start(state, start),
+                _ => return,
+            }
+        }
+    }
+
+    /// The next batch starts, if it still may.
+    fn start(&self, state: &mut State, started: Nanos) {
+        let Some(Near { job, .. }) = state.submitted.pop_front() else { return };
+        if self.machine.clock.at(started) > job.start_by {
+            state.events.push_back(Event::Batch(job.end(BatchEnd::Expired)));
+            return;
+        }
+        self.note(state, &job, started);
+        let ends = started + self.takes(state, &job);
+        let fails = state.rng.random_range(0..1000) < self.machine.engines.failures;
+        state.running = Some(Running { job, started, ends, fails });
+    }
+
+    fn end(&self, Running { mut job, started, ends, fails }: Running) -> BatchBack {
+        for row in 0..job.inputs().len() {
+            let answer = checksum(job.inputs().row(row));
+            write_answer(job.outputs.row_mut(row), answer);
+        }
+        let result = if fails { Err(failed(&job)) } else { Ok(()) };
+        let clock = &self.machine.clock;
+        let (started, finished) = (clock.at(started), clock.at(ends));
+        job.end(BatchEnd::Executed { started, finished, result })
+    }
+}
+
+impl State {
+    /// When the next batch starts if nothing executes.
+    fn next_start(&self) -> Option<Nanos> {
+        let next = self.submitted.front()?;
+        Some(next.from.max(self.free_at).max(self.stalled_until))
+    }
+
+    fn alive(&mut self) -> Result<&mut Self, ExecutorDied> {
+        if self.dead { Err(ExecutorDied) } else { Ok(self) }
+    }
+
+    /// What it had is lost.
+    fn forget(&mut self) {
+        self.running = None;
+        self.submitted.clear();
+        self.prepared.clear();
+        self.withdrawn.clear();
+        self.events.clear();
     }
 }
 
 impl Executor for SimGpu {
-    fn submit(&mut self, job: Job) -> Result<(), ExecutorDied> {
+    fn prepare(&mut self, job: BatchJob) -> Result<(), ExecutorDied> {
         let mut state = self.state.borrow_mut();
-        if state.dead {
-            return Err(ExecutorDied);
-        }
-        let job = match job {
-            Job::Infer(job) => job,
-            Job::Install(_) | Job::Remove(_) => {
-                if let Job::Remove(model) = job {
-                    state.added.remove(&model);
-                }
-                let now = self.machine.clock.at(self.machine.now.get());
-                let (started, finished) = (now, now);
-                state.changed = Some(JobDone { batch: None, started, finished, result: Ok(()) });
-                return Ok(());
-            }
-            Job::Load(_) | Job::Unload(_) => unreachable!("no policy loads or unloads models"),
-        };
-        self.note(&state, &job);
-        let started = self.machine.now.get();
-        let takes = self.takes(&mut state, &job);
-        let ends = started.max(state.stalled_until) + takes;
-        let fails = state.rng.random_range(0..1000) < self.machine.engines.failures;
-        let before = state.running.replace(Running { job, started, ends, fails });
-        if before.is_some() {
-            self.machine.ledger.borrow_mut().fail("a GPU was given two batches at once".into());
-        }
+        let state = state.alive()?;
+        state.order.prepare(job.slot);
+        let takes = state.rng.random_range(0..=state.copy_max.0);
+        let from = self.machine.now.get() + Nanos(takes);
+        state.prepared.insert(job.slot, Near { job, from });
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<Option<JobDone>, ExecutorDied> {
+    fn submit(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+        let mut state = self.state.borrow_mut();
+        let state = state.alive()?;
+        state.order.submit(slot);
+        let near = state.prepared.remove(&slot).expect("the order was checked");
+        let now = self.machine.now.get();
+        state.submitted.push_back(Near { from: near.from.max(now), ..near });
+        self.advance(state, now);
+        Ok(())
+    }
+
+    fn withdraw(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+        let mut state = self.state.borrow_mut();
+        let state = state.alive()?;
+        state.order.withdraw(slot);
+        let near = state.prepared.remove(&slot).expect("the order was checked");
+        state.withdrawn.push(near);
+        Ok(())
+    }
+
+    fn perform(&mut self, job: ModelJob) -> Result<(), ExecutorDied> {
+        let mut state = self.state.borrow_mut();
+        let state = state.alive()?;
+        state.order.perform();
+        match job {
+            ModelJob::Install(_) => {}
+            ModelJob::Remove(model) => drop(state.added.remove(&model)),
+            ModelJob::Load(_) | ModelJob::Unload(_) => {
+                unreachable!("no policy loads or unloads models");
+            }
+        }
+        let now = self.machine.clock.at(self.machine.now.get());
+        state.events.push_back(Event::Job(JobDone { started: now, finished: now, result: Ok(()) }));
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<Event>, ExecutorDied> {
         let mut state = self.state.borrow_mut();
         if state.dead {
-            state.running = None;
-            return Err(ExecutorDied);
+            state.forget();
         }
-        if let Some(changed) = state.changed.take() {
-            return Ok(Some(changed));
-        }
-        let now = self.machine.now.get();
-        let ended = state.running.take_if(|running| running.ends <= now);
-        Ok(ended.map(|Running { mut job, started, ends, fails }| {
-            for row in 0..job.inputs().len() {
-                let answer = checksum(job.inputs().row(row));
-                write_answer(job.outputs.row_mut(row), answer);
-            }
-            let result = if fails { Err(failed(&job)) } else { Ok(()) };
-            let clock = &self.machine.clock;
-            let (started, finished) = (clock.at(started), clock.at(ends));
-            let BatchJob { slot, lens, outputs, .. } = job;
-            JobDone { batch: Some(BatchDone { slot, lens, outputs }), started, finished, result }
-        }))
+        let state = state.alive()?;
+        self.advance(state, self.machine.now.get());
+        let event = state.events.pop_front();
+        event.iter().for_each(|event| state.order.event(event));
+        Ok(event)
+    }
+
+    fn memory(&self) -> &dyn BatchMemory {
+        &HostMemory
     }
 
     fn load_aside(&mut self, order: LoadOrder) {

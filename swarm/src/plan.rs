@@ -278,6 +278,7 @@ fn backend(rng: &mut StdRng, id: u32, subclusters: u32) -> BackendSpec {
         cores: Vec::new(),
         idle: Idle::Park,
         credit_bytes: [0, 600, 4_000, 1 << 20][rng.random_range(0..4)],
+        model_memory: None,
     }
 }
 

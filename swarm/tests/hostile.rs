@@ -72,6 +72,7 @@ fn cluster() -> Cluster {
         cores: Vec::new(),
         idle: Idle::Park,
         credit_bytes: 16 * 1024,
+        model_memory: None,
     };
     Cluster {
         scheduler: SchedulerSpec {

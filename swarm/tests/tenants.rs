@@ -56,6 +56,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         cores: Vec::new(),
         idle: Idle::Park,
         credit_bytes: 0,
+        model_memory: None,
     };
     Cluster {
         scheduler: SchedulerSpec {

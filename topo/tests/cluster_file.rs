@@ -177,6 +177,7 @@ batch_max = 32
 subcluster = "cpu"
 [[backend]]
 name = "c"
+model_memory_mib = 1536
 subcluster = "cpu"
 idle = "yield"
 credit_bytes = 0
@@ -209,6 +210,8 @@ cores = [1]
     assert_eq!(signature.input.to_string(), "image f32[1, 8, 8]");
     assert_eq!(signature.output.to_string(), "logits f32[10]");
     assert_eq!(cluster.backends[0].subcluster, SubclusterId(1));
+    let memory = [0, 1].map(|at| cluster.backends[at].model_memory);
+    assert_eq!(memory, [Some(1_536 << 20), None], "absent is without a bound");
     assert_eq!(cluster.backends[1].subcluster, SubclusterId(0));
     assert_eq!(cluster.backends[1].cores, [1]);
 }
@@ -239,6 +242,8 @@ sub-cluster default: 2 GPU slots: b (2)
   model m (emulated): SLO 25 ms, ℓ(1) = 6 ms … ℓ(4) = 9 ms, 64 → 8 bytes
 ";
     assert_eq!(good(&text).to_string(), expected);
+    let bounded = good(&(text + "model_memory_mib = 512\n")).to_string();
+    assert!(bounded.contains("\n  models on each GPU slot of b: 512 MiB at most\n"), "{bounded}");
     let limited = model_with("max_rps = 500\nfrontend_max_rps = 0.5");
     let last = "bytes, at most 500/s, at most 0.5/s of each frontend\n";
     assert!(good(&limited).to_string().ends_with(last));

@@ -131,6 +131,10 @@ fn each_bad_value_outside_the_models_is_explained() {
             ":11: backend[1].gpus: is 1000000000; fix: give a whole number from 1 to 256",
         ),
         (
+            "[[backend]]\nname = \"x\"\nmodel_memory_mib = 0",
+            ":11: backend[1].model_memory_mib: is 0; fix: give a whole number from 1 to 16777216",
+        ),
+        (
             "[[backend]]\nname = \"x\"\ncredit_bytes = 10",
             ":11: backend[1].credit_bytes: is less than one input of its sub-cluster (150528 bytes); fix: give at least 150528, or 0 for no limit",
         ),

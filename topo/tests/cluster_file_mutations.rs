@@ -46,6 +46,7 @@ name = "a"
 subcluster = "gpu"
 gpus = 2
 credit_bytes = 1048576
+model_memory_mib = 4096
 [[backend]]
 name = "b"
 subcluster = "cpu"

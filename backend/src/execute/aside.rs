@@ -7,19 +7,19 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use baton_core::{ModelId, Profile};
-use baton_topo::{Clock, EngineSpec, ModelSpec, Problem, Waker, read_model};
+use baton_topo::{EngineSpec, ModelSpec, Problem, Waker, read_model};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::engines::LooseModel;
-use super::{Engine, EngineError, Engines, measure};
+use super::budget::{Budget, Share};
+use super::{Engine, EngineError, LooseModel, measure};
 
 /// Models on their way to be dropped, and the one to be loaded. One more is dropped where it is.
 const ERRANDS_MAX: usize = 8;
 
-/// What is to be loaded beside the jobs.
+/// What is to be loaded beside the batches.
 #[derive(Clone, Debug)]
 pub struct LoadOrder {
-    /// The number that jobs will name it by.
+    /// The number that batches will name it by.
     pub model: ModelId,
     /// What it is made from.
     pub source: ModelSource,
@@ -50,20 +50,26 @@ pub struct Loaded {
     pub profile: Option<Profile>,
 }
 
-/// A loaded model on its way to an executor's thread.
-pub(super) struct Prepared {
-    pub(super) spec: ModelSpec,
+/// A loaded model between two engines, with its share of the memory for models, which goes back last.
+pub(super) struct Resident {
     pub(super) model: LooseModel,
+    pub(super) share: Share,
+}
+
+/// A loaded model on its way to an executor's thread.
+pub(super) struct Installable {
+    pub(super) spec: ModelSpec,
+    pub(super) resident: Resident,
 }
 
 /// What the thread is to do.
 pub(super) enum Errand {
     Load(Box<LoadOrder>),
     /// Give a model's memory back, which may take a while.
-    Drop(LooseModel),
+    Drop(Resident),
 }
 
-type Outcome = Result<(Loaded, LooseModel), EngineError>;
+type Outcome = Result<(Loaded, Resident), EngineError>;
 
 /// The I/O thread's handle on the thread that loads.
 #[derive(Debug)]
@@ -74,24 +80,25 @@ pub(super) struct Aside {
     thread: Option<JoinHandle<()>>,
     is_loading: bool,
     /// Loaded and not installed.
-    prepared: Option<Prepared>,
+    installable: Option<Installable>,
 }
 
-impl std::fmt::Debug for Prepared {
+impl std::fmt::Debug for Installable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Prepared({})", self.spec.name)
+        write!(f, "Installable({})", self.spec.name)
     }
 }
 
 impl Aside {
-    /// Starts the thread, and returns where models are sent to be dropped. `owner` is woken whenever a load has ended.
+    /// Starts the thread, and returns where models are sent to be dropped. It loads with an engine from `make` for each model,
+    /// and wakes `owner` whenever a load has ended.
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(super) fn start(
+    pub(super) fn start<E: Engine>(
         name: String,
-        clock: Clock,
-        seed: u64,
+        make: impl Fn() -> E + Send + 'static,
+        budget: Budget,
         owner: Waker,
     ) -> std::io::Result<(Self, Sender<Errand>)> {
         let (errands, errands_in) = bounded(ERRANDS_MAX);
@@ -102,15 +109,15 @@ impl Aside {
                 match errand {
                     Errand::Load(order) => {
                         // The owner may be gone.
-                        let _ = outcomes_out.send(load(&order, clock, seed));
+                        let _ = outcomes_out.send(load(&order, &mut make(), &budget));
                         owner.wake();
                     }
-                    Errand::Drop(model) => drop(model),
+                    Errand::Drop(resident) => drop(resident),
                 }
             }
         })?;
         let (kept, thread) = (Some(errands.clone()), Some(thread));
-        let aside = Self { errands: kept, outcomes, thread, is_loading: false, prepared: None };
+        let aside = Self { errands: kept, outcomes, thread, is_loading: false, installable: None };
         Ok((aside, errands))
     }
 
@@ -136,21 +143,21 @@ impl Aside {
             Err(TryRecvError::Disconnected) => Err(died()),
         };
         self.is_loading = false;
-        Some(outcome.map(|(loaded, model)| {
-            self.prepared = Some(Prepared { spec: loaded.spec.clone(), model });
+        Some(outcome.map(|(loaded, resident)| {
+            self.installable = Some(Installable { spec: loaded.spec.clone(), resident });
             loaded
         }))
     }
 
     /// The loaded model, which is the executor thread's from now on.
-    pub(super) fn take(&mut self) -> Option<Prepared> {
-        self.prepared.take()
+    pub(super) fn take(&mut self) -> Option<Installable> {
+        self.installable.take()
     }
 
     /// Nobody needs the loaded model.
     pub(super) fn discard(&mut self) {
-        if let (Some(prepared), Some(errands)) = (self.prepared.take(), &self.errands) {
-            drop_aside(errands, prepared.model);
+        if let (Some(installable), Some(errands)) = (self.installable.take(), &self.errands) {
+            drop_aside(errands, installable.resident);
         }
     }
 
@@ -167,10 +174,10 @@ impl Aside {
 }
 
 /// Gives a model's memory back on the loading thread, or here if that has too much to do.
-pub(super) fn drop_aside(errands: &Sender<Errand>, model: LooseModel) {
+pub(super) fn drop_aside(errands: &Sender<Errand>, resident: Resident) {
     // The other half is room for a load, also while two threads send at once.
     if errands.len() < ERRANDS_MAX / 2 {
-        drop(errands.try_send(Errand::Drop(model)));
+        drop(errands.try_send(Errand::Drop(resident)));
     }
 }
 
@@ -179,12 +186,11 @@ fn died() -> EngineError {
     EngineError::Library { engine, problem, fix: "see the log above, and restart this backend" }
 }
 
-fn load(order: &LoadOrder, clock: Clock, seed: u64) -> Outcome {
-    let mut engines = Engines::new(clock, seed);
+fn load(order: &LoadOrder, engine: &mut impl Engine, budget: &Budget) -> Outcome {
     let spec = order.describe()?;
-    let profile = load_measured(&mut engines, &spec, order.measure, clock)?;
-    let model = engines.take(spec.id).expect("loaded above");
-    Ok((Loaded { spec, profile }, model))
+    let (share, profile) = load_measured(engine, budget, &spec, order.measure)?;
+    let model = engine.take(spec.id).expect("loaded above");
+    Ok((Loaded { spec, profile }, Resident { model, share }))
 }
 
 impl LoadOrder {
@@ -212,14 +218,26 @@ fn described(name: &str, text: &str, id: ModelId) -> Result<ModelSpec, EngineErr
     Ok(ModelSpec { id, ..table.spec })
 }
 
-/// Loads a model; with `wanted` measures it too, if its profile is a guess.
+/// Loads a model, if there is memory for it; with `wanted` measures it too, if its profile is a guess.
 pub(super) fn load_measured(
-    engines: &mut Engines,
+    engine: &mut dyn Engine,
+    budget: &Budget,
     spec: &ModelSpec,
     wanted: bool,
-    clock: Clock,
-) -> Result<Option<Profile>, EngineError> {
-    engines.load(spec)?;
+) -> Result<(Share, Option<Profile>), EngineError> {
+    let share = load_within(engine, budget, spec)?;
     let is_guess = matches!(spec.engine, EngineSpec::Onnx { .. });
-    (wanted && is_guess).then(|| measure(engines, spec, clock)).transpose()
+    let profile = (wanted && is_guess).then(|| measure(engine, spec)).transpose()?;
+    Ok((share, profile))
+}
+
+/// Loads a model, if there is memory for it.
+pub(super) fn load_within(
+    engine: &mut dyn Engine,
+    budget: &Budget,
+    spec: &ModelSpec,
+) -> Result<Share, EngineError> {
+    let share = budget.take(&spec.name, engine.model_bytes(spec))?;
+    engine.load(spec)?;
+    Ok(share)
 }

@@ -7,7 +7,8 @@ use baton_core::{ModelId, Nanos, Profile, SplitMix64};
 use baton_topo::{Clock, EngineSpec, ModelSpec};
 
 use super::delay::wait_until;
-use super::{Engine, EngineError, Inputs, Outputs};
+use super::engines::Loose;
+use super::{BlockingEngine, EngineError, Inputs, LooseModel, Outputs};
 
 /// Bytes of an emulated model's output row.
 pub(super) const OUTPUT_BYTES: usize = 8;
@@ -49,24 +50,22 @@ impl Emulated {
                 fix: format!("emulated models answer with {OUTPUT_BYTES} bytes; remove the key"),
             });
         }
-        self.put(spec.id, Model { profile: spec.profile.clone(), jitter });
+        self.insert(spec.id, Model { profile: spec.profile.clone(), jitter });
         Ok(())
     }
 
-    /// Takes a model in that was loaded elsewhere.
-    pub(super) fn put(&mut self, id: ModelId, model: Model) {
+    fn insert(&mut self, id: ModelId, model: Model) {
         let index = id.0 as usize;
         self.models.resize(self.models.len().max(index + 1), None);
         self.models[index] = Some(model);
     }
-
-    /// Gives a model away; `None` if it is not loaded.
-    pub(super) fn take(&mut self, id: ModelId) -> Option<Model> {
-        self.models.get_mut(id.0 as usize)?.take()
-    }
 }
 
-impl Engine for Emulated {
+impl BlockingEngine for Emulated {
+    fn model_bytes(&mut self, _: &ModelSpec) -> u64 {
+        0
+    }
+
     fn load(&mut self, spec: &ModelSpec) -> Result<(), EngineError> {
         let EngineSpec::Emulated { jitter } = spec.engine else {
             unreachable!("each engine gets its own kind of model");
@@ -74,8 +73,16 @@ impl Engine for Emulated {
         self.add(spec, jitter)
     }
 
-    fn unload(&mut self, model: ModelId) {
-        self.take(model);
+    fn take(&mut self, model: ModelId) -> Option<LooseModel> {
+        let model = self.models.get_mut(model.0 as usize)?.take()?;
+        Some(LooseModel(Loose::Emulated(model)))
+    }
+
+    fn put(&mut self, id: ModelId, LooseModel(model): LooseModel) {
+        let Loose::Emulated(model) = model else {
+            unreachable!("each engine gets its own kind of model");
+        };
+        self.insert(id, model);
     }
 
     fn execute(

@@ -3,7 +3,7 @@
 use baton_core::ModelId;
 use baton_topo::{Clock, EngineSpec, ModelSpec};
 
-use super::{Emulated, Engine, EngineError, Inputs, Onnx, Outputs, emulated, onnx};
+use super::{BlockingEngine, Emulated, EngineError, Inputs, Onnx, Outputs, emulated, onnx};
 
 /// The engines of one GPU slot; itself an engine that hands each model to the right one. A kind is started with its first
 /// model.
@@ -22,10 +22,30 @@ enum Kind {
     Onnx,
 }
 
-/// A loaded model between two engines: it goes from the thread that loaded it to the one that executes it.
-pub(super) enum LooseModel {
+impl Kind {
+    fn of(model: &ModelSpec) -> Self {
+        match model.engine {
+            EngineSpec::Emulated { .. } => Self::Emulated,
+            EngineSpec::Onnx { .. } => Self::Onnx,
+        }
+    }
+}
+
+/// A loaded model between two engines of a kind: it goes from the thread that loaded it to the one that executes it.
+pub struct LooseModel(pub(super) Loose);
+
+pub(super) enum Loose {
     Emulated(emulated::Model),
     Onnx(Box<onnx::Model>),
+}
+
+impl LooseModel {
+    fn kind(&self) -> Kind {
+        match self.0 {
+            Loose::Emulated(_) => Kind::Emulated,
+            Loose::Onnx(_) => Kind::Onnx,
+        }
+    }
 }
 
 impl Engines {
@@ -34,13 +54,13 @@ impl Engines {
         Self { clock, seed, emulated: None, onnx: None, kind_of: Vec::new() }
     }
 
-    fn emulated(&mut self) -> &mut Emulated {
+    /// The engine of this kind.
+    fn of(&mut self, kind: Kind) -> &mut dyn BlockingEngine {
         let (clock, seed) = (self.clock, self.seed);
-        self.emulated.get_or_insert_with(|| Emulated::new(clock, seed))
-    }
-
-    fn onnx(&mut self) -> &mut Onnx {
-        self.onnx.get_or_insert_with(Onnx::default)
+        match kind {
+            Kind::Emulated => self.emulated.get_or_insert_with(|| Emulated::new(clock, seed)),
+            Kind::Onnx => self.onnx.get_or_insert_with(Onnx::default),
+        }
     }
 
     fn note(&mut self, model: ModelId, kind: Kind) {
@@ -49,56 +69,33 @@ impl Engines {
         self.kind_of[index] = Some(kind);
     }
 
-    /// Gives a loaded model away; `None` if it is not loaded.
-    pub(super) fn take(&mut self, model: ModelId) -> Option<LooseModel> {
-        match self.kind_of.get_mut(model.0 as usize)?.take()? {
-            Kind::Emulated => self.emulated().take(model).map(LooseModel::Emulated),
-            Kind::Onnx => self.onnx().take(model).map(|model| LooseModel::Onnx(Box::new(model))),
-        }
-    }
-
-    /// Takes a model in that other engines loaded.
-    pub(super) fn put(&mut self, id: ModelId, model: LooseModel) {
-        let kind = match model {
-            LooseModel::Emulated(model) => {
-                self.emulated().put(id, model);
-                Kind::Emulated
-            }
-            LooseModel::Onnx(model) => {
-                self.onnx().put(id, *model);
-                Kind::Onnx
-            }
-        };
-        self.note(id, kind);
-    }
-
-    /// The engine of a model that is loaded.
-    fn of(&mut self, model: ModelId) -> Option<&mut dyn Engine> {
-        match (*self.kind_of.get(model.0 as usize)?)? {
-            Kind::Emulated => self.emulated.as_mut().map(|engine| engine as &mut dyn Engine),
-            Kind::Onnx => self.onnx.as_mut().map(|engine| engine as &mut dyn Engine),
-        }
+    /// The kind of a model that is loaded.
+    fn kind_of(&self, model: ModelId) -> Option<Kind> {
+        *self.kind_of.get(model.0 as usize)?
     }
 }
 
-impl Engine for Engines {
+impl BlockingEngine for Engines {
+    fn model_bytes(&mut self, model: &ModelSpec) -> u64 {
+        self.of(Kind::of(model)).model_bytes(model)
+    }
+
     fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError> {
-        let kind = match model.engine {
-            EngineSpec::Emulated { .. } => {
-                self.emulated().load(model)?;
-                Kind::Emulated
-            }
-            EngineSpec::Onnx { .. } => {
-                self.onnx().load(model)?;
-                Kind::Onnx
-            }
-        };
+        let kind = Kind::of(model);
+        self.of(kind).load(model)?;
         self.note(model.id, kind);
         Ok(())
     }
 
-    fn unload(&mut self, model: ModelId) {
-        self.take(model);
+    fn take(&mut self, model: ModelId) -> Option<LooseModel> {
+        let kind = self.kind_of.get_mut(model.0 as usize)?.take()?;
+        self.of(kind).take(model)
+    }
+
+    fn put(&mut self, id: ModelId, model: LooseModel) {
+        let kind = model.kind();
+        self.of(kind).put(id, model);
+        self.note(id, kind);
     }
 
     fn execute(
@@ -108,7 +105,7 @@ impl Engine for Engines {
         outputs: &mut Outputs,
     ) -> Result<(), EngineError> {
         let (batch, problem) = (inputs.len(), "not loaded".into());
-        let engine = self.of(model).ok_or(EngineError::Execute { model, batch, problem })?;
-        engine.execute(model, inputs, outputs)
+        let kind = self.kind_of(model).ok_or(EngineError::Execute { model, batch, problem })?;
+        self.of(kind).execute(model, inputs, outputs)
     }
 }

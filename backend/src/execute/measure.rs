@@ -1,30 +1,29 @@
 //! Measuring ℓ(b) of a loaded model, for engines whose profile the cluster file can only guess.
 
-use baton_core::{Nanos, Profile};
-use baton_topo::{Clock, ModelSpec};
+use std::sync::Arc;
 
-use super::rows::Zeros;
-use super::{Engine, EngineError, Outputs};
+use baton_core::{Nanos, Profile};
+use baton_rdma::BatchBuffer;
+use baton_topo::ModelSpec;
+
+use super::{BatchEnd, BatchJob, BatchMemory, Engine, EngineError, Outputs};
 
 /// Executions before measuring: the first ones allocate and pick kernels.
 const WARM_UPS: usize = 2;
 /// Executions per batch size; the median counts.
 const RUNS: usize = 5;
 
-/// ℓ(1) ..= ℓ(`batch_max`) of `spec` on zeros of the longest rows: measured at powers of two and at the largest
-/// batch, in between on straight lines, never falling.
+/// ℓ(1) ..= ℓ(`batch_max`) of `spec` on zeros of the longest rows, as the engine reports it: measured at powers of two and
+/// at the largest batch, in between on straight lines, never falling. Call while the engine has no batch.
 ///
 /// # Errors
-/// The model does not execute.
-pub fn measure(
-    engine: &mut dyn Engine,
-    spec: &ModelSpec,
-    clock: Clock,
-) -> Result<Profile, EngineError> {
+/// The model does not execute, or there is no memory for its largest batch.
+pub fn measure(engine: &mut dyn Engine, spec: &ModelSpec) -> Result<Profile, EngineError> {
     let batch_max = spec.profile.batch_max();
+    let mut bench = Bench::new(&*engine.memory(), spec)?;
     let mut points = Vec::new();
     for batch in ladder(batch_max) {
-        points.push((batch, median_latency(engine, spec, batch, clock)?));
+        points.push((batch, bench.median_latency(engine, batch)?));
     }
     Ok(Profile::from_table(&interpolate(&points)).expect("interpolate() makes monotone tables"))
 }
@@ -35,27 +34,71 @@ fn ladder(batch_max: u32) -> impl Iterator<Item = u32> {
         .chain([batch_max])
 }
 
-fn median_latency(
-    engine: &mut dyn Engine,
-    spec: &ModelSpec,
-    batch: u32,
-    clock: Clock,
-) -> Result<Nanos, EngineError> {
-    let rows = Zeros::new(&spec.signature(), batch);
-    let mut outputs = Outputs::default();
-    let mut runs = [Nanos::ZERO; RUNS];
-    for _ in 0..WARM_UPS {
-        outputs.reset(batch, spec.output_bytes);
-        engine.execute(spec.id, rows.inputs(), &mut outputs)?;
+/// A batch of zeros, as large as they come.
+struct Bench<'a> {
+    spec: &'a ModelSpec,
+    stride: u32,
+    inputs: Arc<BatchBuffer>,
+    outputs: Outputs,
+}
+
+impl<'a> Bench<'a> {
+    fn new(memory: &dyn BatchMemory, spec: &'a ModelSpec) -> Result<Self, EngineError> {
+        let (batch, input) = (spec.profile.batch_max(), spec.signature().input);
+        let stride = input.bytes_max();
+        let room = |rows: u32, bytes: u32| rows as usize * bytes as usize;
+        let failed = |problem: String| EngineError::Execute { model: spec.id, batch, problem };
+        let inputs = memory.inputs(room(batch, stride));
+        let outputs = memory.outputs(batch, room(batch, spec.output_bytes));
+        let inputs = inputs.map_err(|error| failed(error.to_string()))?;
+        let outputs = outputs.map_err(|error| failed(error.to_string()))?;
+        let zeros = input.zeros();
+        for row in 0..batch {
+            inputs.lend(row, stride).expect("nobody has it").copy_from_slice(&zeros);
+        }
+        Ok(Self { spec, stride, inputs, outputs })
     }
-    for run in &mut runs {
-        outputs.reset(batch, spec.output_bytes);
-        let started = clock.now();
-        engine.execute(spec.id, rows.inputs(), &mut outputs)?;
-        *run = clock.now() - started;
+
+    fn median_latency(
+        &mut self,
+        engine: &mut dyn Engine,
+        batch: u32,
+    ) -> Result<Nanos, EngineError> {
+        let mut runs = [Nanos::ZERO; RUNS];
+        for _ in 0..WARM_UPS {
+            self.run(engine, batch)?;
+        }
+        for run in &mut runs {
+            *run = self.run(engine, batch)?;
+        }
+        runs.sort_unstable();
+        Ok(runs[RUNS / 2])
     }
-    runs.sort_unstable();
-    Ok(runs[RUNS / 2])
+
+    fn run(&mut self, engine: &mut dyn Engine, batch: u32) -> Result<Nanos, EngineError> {
+        let mut outputs = std::mem::take(&mut self.outputs);
+        outputs.reset(batch, self.spec.output_bytes);
+        engine.prepare(BatchJob {
+            slot: 0,
+            model: self.spec.id,
+            rows: self.inputs.rows(batch, self.stride).expect("the run before gave them back"),
+            stride: self.stride,
+            lens: vec![self.stride; batch as usize],
+            outputs,
+            start_by: Nanos::MAX,
+        });
+        engine.submit(0);
+        let back = loop {
+            if let Some(back) = engine.poll() {
+                break back;
+            }
+        };
+        self.outputs = back.outputs;
+        match back.end {
+            BatchEnd::Executed { started, finished, result } => result.map(|()| finished - started),
+            BatchEnd::Expired | BatchEnd::Withdrawn => unreachable!("it may start at any time"),
+        }
+    }
 }
 
 /// The table through `points` (batch sizes ascending, from 1), raised where it would fall or be 0.
@@ -75,8 +118,10 @@ fn interpolate(points: &[(u32, Nanos)]) -> Vec<Nanos> {
 
 #[cfg(test)]
 mod tests {
+    use baton_topo::Clock;
+
     use super::*;
-    use crate::execute::Emulated;
+    use crate::execute::{Blocking, Emulated};
     use crate::test_models::emulated;
 
     #[test]
@@ -98,9 +143,9 @@ mod tests {
     fn an_emulated_model_measures_no_faster_than_its_profile() {
         let clock = Clock::start();
         let spec = emulated("toy", 0, 4, 3);
-        let mut engine = Emulated::new(clock, 1);
+        let mut engine = Blocking::new(Emulated::new(clock, 1), clock);
         engine.load(&spec).unwrap();
-        let measured = measure(&mut engine, &spec, clock).unwrap();
+        let measured = measure(&mut engine, &spec).unwrap();
         assert_eq!(measured.batch_max(), spec.profile.batch_max());
         for batch in 1..=measured.batch_max() {
             assert!(measured.latency(batch) >= spec.profile.latency(batch));

@@ -1,32 +1,48 @@
 //! Executing batches: what an engine is, and how batches reach the thread that runs one.
 //!
 //! In: input rows, and room for an answer to each. Out: the answers and the measured start and end. One batch at a time
-//! per GPU slot. An engine is made on its executor's thread and never leaves it. A model of a running backend is loaded
-//! aside, by engines on another thread, and goes to the executor's engines between two jobs.
+//! per GPU slot; the next is brought near meanwhile. An engine is made on its executor's thread and never leaves it. A model
+//! of a running backend is loaded aside, by engines on another thread, and goes to the executor's engines between two batches.
 
 mod aside;
+mod blocking;
+mod budget;
+mod call_order;
 mod delay;
 mod emulated;
 mod engines;
+mod executor;
 mod measure;
+mod memory;
 mod onnx;
 mod rows;
 mod thread;
 
-use baton_core::{ModelId, Nanos};
-use baton_rdma::RowsRef;
+use baton_core::ModelId;
 use baton_topo::ModelSpec;
 
 pub use aside::{LoadOrder, Loaded, ModelSource};
+pub use blocking::Blocking;
+pub use call_order::CallOrder;
 pub use emulated::{Emulated, checksum};
-pub use engines::Engines;
+pub use engines::{Engines, LooseModel};
+pub use executor::{
+    BatchBack, BatchEnd, BatchJob, Event, Executor, ExecutorDied, JobDone, ModelJob, SUBMITTED_MAX,
+};
 pub use measure::measure;
+pub use memory::{BatchMemory, HostMemory};
 pub use onnx::Onnx;
 pub use rows::{Inputs, Outputs};
 pub use thread::{Measured, Placing, ThreadExecutor};
 
-/// Something that executes models.
+/// What executes the models of one GPU slot, on the executor's thread.
+///
+/// Batches are called for, and come back, as [`Executor`] says, which passes the calls on. An engine that executes on a
+/// device implements this; one that executes on its thread is a [`BlockingEngine`], and [`Blocking`] does the rest.
 pub trait Engine {
+    /// Bytes that a model takes once it is loaded, by its description.
+    fn model_bytes(&mut self, model: &ModelSpec) -> u64;
+
     /// Loads a model and proves that it can execute.
     ///
     /// # Errors
@@ -35,6 +51,62 @@ pub trait Engine {
 
     /// Gives a model's memory back. Nothing happens if it is not loaded.
     fn unload(&mut self, model: ModelId);
+
+    /// Gives a loaded model away, to another engine of the kind; `None` if it is not loaded.
+    fn take(&mut self, model: ModelId) -> Option<LooseModel>;
+
+    /// Takes a model in that such an engine has loaded.
+    fn put(&mut self, id: ModelId, model: LooseModel);
+
+    /// Begins to copy a batch's rows to where they are executed, or remembers them.
+    fn prepare(&mut self, batch: BatchJob);
+
+    /// A prepared batch executes behind what was submitted before, if it starts by [`BatchJob::start_by`]; otherwise it
+    /// comes back expired. Its model may not be loaded: that is an error of the batch.
+    fn submit(&mut self, slot: usize);
+
+    /// A prepared batch comes back as soon as nobody reads its rows.
+    fn withdraw(&mut self, slot: usize);
+
+    /// The next batch that comes back. A device is asked and not waited for.
+    fn poll(&mut self) -> Option<BatchBack>;
+
+    /// Whether to poll it again at once: something was submitted, withdrawn or is being copied.
+    fn is_busy(&self) -> bool;
+
+    /// Whether preparing a batch begins anything. If not, the I/O thread keeps what is prepared to itself, and what it
+    /// withdraws comes back at once, also while the engine blocks its thread.
+    fn copies_ahead(&self) -> bool {
+        true
+    }
+
+    /// Where the batches' memory comes from.
+    fn memory(&self) -> Box<dyn BatchMemory> {
+        Box::new(HostMemory)
+    }
+}
+
+/// An engine that executes on its caller's thread.
+pub trait BlockingEngine {
+    /// See [`Engine::model_bytes`].
+    fn model_bytes(&mut self, model: &ModelSpec) -> u64;
+
+    /// See [`Engine::load`].
+    ///
+    /// # Errors
+    /// See there.
+    fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError>;
+
+    /// See [`Engine::unload`].
+    fn unload(&mut self, model: ModelId) {
+        self.take(model);
+    }
+
+    /// See [`Engine::take`].
+    fn take(&mut self, model: ModelId) -> Option<LooseModel>;
+
+    /// See [`Engine::put`].
+    fn put(&mut self, id: ModelId, model: LooseModel);
 
     /// Executes a batch of `model`. Each row gets an answer in `outputs`, which has room for as many, or a reason
     /// why it has none. Blocks for as long as that takes.
@@ -74,6 +146,21 @@ pub enum EngineError {
         /// What to do.
         fix: String,
     },
+    /// A model does not fit beside the others.
+    #[error(
+        "model `{model}` takes {needs} MiB of memory, and {free} MiB are free; raise model_memory_mib of its [[backend]], or \
+         serve fewer or smaller models",
+        needs = needs_bytes.div_ceil(1 << 20),
+        free = free_bytes >> 20
+    )]
+    Memory {
+        /// The model.
+        model: String,
+        /// What it takes.
+        needs_bytes: u64,
+        /// What the GPU slot's other models leave of its memory for models.
+        free_bytes: u64,
+    },
     /// The table of a model that was added does not describe one.
     #[error("model `{model}`: {problem}")]
     Table {
@@ -92,97 +179,4 @@ pub enum EngineError {
         /// The engine's message.
         problem: String,
     },
-}
-
-/// What an executor is to do.
-#[derive(Debug)]
-pub enum Job {
-    /// Execute a batch.
-    Infer(BatchJob),
-    /// Load a model. One that is loaded is loaded anew.
-    Load(ModelId),
-    /// Give a model's memory back.
-    Unload(ModelId),
-    /// Take in the model that was loaded aside. Cannot fail.
-    Install(ModelId),
-    /// Forget a model: it is unloaded, and its number may mean another one. Cannot fail.
-    Remove(ModelId),
-}
-
-/// A batch on its way to an executor.
-#[derive(Debug)]
-pub struct BatchJob {
-    /// The batch slot it came from; returned in [`BatchDone`].
-    pub slot: usize,
-    /// The model.
-    pub model: ModelId,
-    /// The inputs. Dropped before the job is reported done, so that the rows can be filled again.
-    pub rows: RowsRef,
-    /// From one row's beginning to the next's, bytes.
-    pub stride: u32,
-    /// How long each row is; at least one row.
-    pub lens: Vec<u32>,
-    /// Room for an answer to each row.
-    pub outputs: Outputs,
-}
-
-impl BatchJob {
-    /// Its rows.
-    pub fn inputs(&self) -> Inputs<'_> {
-        Inputs::new(&self.rows, self.stride, &self.lens)
-    }
-}
-
-/// A batch that came back.
-#[derive(Debug)]
-pub struct BatchDone {
-    /// From the [`BatchJob`].
-    pub slot: usize,
-    /// From the [`BatchJob`], to be used again.
-    pub lens: Vec<u32>,
-    /// From the [`BatchJob`], filled if it was executed.
-    pub outputs: Outputs,
-}
-
-/// A job that came back.
-#[derive(Debug)]
-pub struct JobDone {
-    /// The batch; `None` for every other job.
-    pub batch: Option<BatchDone>,
-    /// Measured start.
-    pub started: Nanos,
-    /// Measured end.
-    pub finished: Nanos,
-    /// How it went.
-    pub result: Result<(), EngineError>,
-}
-
-/// The executor's thread has died, so the GPU slot can no longer execute.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the executor's thread has died")]
-pub struct ExecutorDied;
-
-/// The I/O thread's side of a GPU slot's executor. Holds at most one job.
-pub trait Executor {
-    /// Hands over a job. Call only while the previous one, if any, has come back.
-    ///
-    /// # Errors
-    /// The executor's thread has died.
-    fn submit(&mut self, job: Job) -> Result<(), ExecutorDied>;
-
-    /// Takes the finished job, if it has come back.
-    ///
-    /// # Errors
-    /// The executor's thread has died.
-    fn poll(&mut self) -> Result<Option<JobDone>, ExecutorDied>;
-
-    /// Begins to load a model beside the jobs, which do not wait for it. Call only while no other model is loaded aside.
-    /// What [`Executor::poll_loaded`] returns then is how it went.
-    fn load_aside(&mut self, order: LoadOrder);
-
-    /// How the loading went, once it has ended: the model waits for [`Job::Install`].
-    fn poll_loaded(&mut self) -> Option<Result<Loaded, EngineError>>;
-
-    /// Gives up the model that was loaded aside and is not installed, if there is one.
-    fn discard(&mut self);
 }

@@ -56,21 +56,10 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Room for `rows` answers of `stride` bytes without another allocation.
-    pub fn with_capacity(rows: u32, bytes: usize) -> Self {
-        Self {
-            bytes: Vec::with_capacity(bytes),
-            stride: 0,
-            answers: Vec::with_capacity(rows as usize),
-        }
-    }
-
-    /// Empties it and makes that much room. False, with the room that there was, if the machine does not give it.
-    pub(crate) fn reserve(&mut self, rows: u32, bytes: usize) -> bool {
-        self.bytes.clear();
-        self.answers.clear();
-        self.answers.reserve(rows as usize);
-        self.bytes.try_reserve_exact(bytes).is_ok()
+    /// Room for `rows` answers of `bytes` bytes in all, without another allocation; `None` if the machine does not give it.
+    pub fn with_room(rows: u32, bytes: usize) -> Option<Self> {
+        let mut room = Self { answers: Vec::with_capacity(rows as usize), ..Self::default() };
+        room.bytes.try_reserve_exact(bytes).ok().map(|()| room)
     }
 
     /// Room for `rows` answers of up to `stride` bytes, each that long unless an engine says otherwise. It holds whatever
@@ -157,7 +146,7 @@ mod tests {
 
     #[test]
     fn each_row_has_an_answer_or_a_reason() {
-        let mut outputs = Outputs::with_capacity(4, 16);
+        let mut outputs = Outputs::with_room(4, 16).unwrap();
         outputs.reset(3, 4);
         outputs.row_mut(1).copy_from_slice(&[1, 2, 3, 4]);
         outputs.set(1, Ok(2));

@@ -1,9 +1,10 @@
-//! A GPU slot's executor thread: makes its engines, then executes one job after the other.
+//! A GPU slot's executor thread: makes its engine, then passes calls on to it.
 //!
-//! In: jobs over a bounded channel. Out: finished jobs over another, and a wake-up of the I/O
-//! thread. Models that are added later come with a job, loaded by a thread of their own (`aside.rs`). The thread ends when
+//! In: orders over a bounded channel. Out: what comes back over another, and a wake-up of the I/O
+//! thread. Models that are added later come with an order, loaded by a thread of their own (`aside.rs`). The thread ends when
 //! its [`ThreadExecutor`] is dropped.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
@@ -12,11 +13,16 @@ use baton_core::{ModelId, Nanos, Profile};
 use baton_topo::{Agent, Clock, ModelSpec, Placement, Waker, park_thread, run};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::aside::{Aside, Errand, Prepared, drop_aside, load_measured};
+use super::aside::{Aside, Errand, Installable, Resident, drop_aside, load_measured, load_within};
+use super::budget::{Budget, Share};
 use super::{
-    BatchDone, BatchJob, Engine, EngineError, Engines, Executor, ExecutorDied, Inputs, Job,
-    JobDone, LoadOrder, Loaded,
+    BatchBack, BatchEnd, BatchJob, BatchMemory, Blocking, CallOrder, Engine, EngineError, Engines,
+    Event, Executor, ExecutorDied, JobDone, LoadOrder, Loaded, ModelJob,
 };
+use crate::config::BATCH_SLOTS;
+
+/// Orders and events under way: each batch slot's batch has at most two of the former, and there is one job.
+const UNDER_WAY_MAX: usize = 2 * BATCH_SLOTS + 1;
 
 /// Where an executor's thread runs, and what it needs to know about the process.
 #[derive(Clone, Debug)]
@@ -27,6 +33,8 @@ pub struct Placing {
     pub clock: Clock,
     /// Decides the emulated engine's jitter.
     pub seed: u64,
+    /// Bytes that its models may take; `None`: no bound.
+    pub model_memory: Option<u64>,
     /// Whether to measure ℓ(b) of the models whose cluster file can only guess it. One GPU slot of
     /// a backend does so for all.
     pub measure: bool,
@@ -39,26 +47,45 @@ pub type Measured = Vec<(ModelId, Profile)>;
 #[derive(Debug)]
 pub struct ThreadExecutor {
     /// `None` only while dropping: closing the channel ends the thread.
-    jobs: Option<Sender<Work>>,
-    done: Receiver<JobDone>,
+    orders: Option<Sender<Order>>,
+    events: Receiver<Event>,
     thread: Option<JoinHandle<()>>,
     /// Wakes the executor thread.
     waker: Waker,
-    /// A job is with the thread.
-    is_busy: bool,
+    memory: Box<dyn BatchMemory>,
+    /// By batch slot: what is prepared, if the engine does not copy ahead. It need not be asked to give that back, and could
+    /// not answer while it executes.
+    kept: Option<[Option<BatchJob>; BATCH_SLOTS]>,
+    /// Of that, what was withdrawn and has not been polled.
+    withdrawn: VecDeque<BatchBack>,
+    order: CallOrder,
     aside: Aside,
 }
 
-/// A job as the executor's thread gets it.
-enum Work {
-    Job(Job),
+/// What the executor's thread is to do.
+#[derive(Debug)]
+enum Order {
+    Prepare(BatchJob),
+    Submit(usize),
+    Withdraw(usize),
+    /// Prepare it and submit it.
+    Execute(BatchJob),
+    Job(ModelJob),
     /// The model that was loaded aside.
-    Install(Box<Prepared>),
+    Install(Box<Installable>),
+}
+
+/// What the thread says once its models are loaded.
+struct Started {
+    waker: Waker,
+    measured: Measured,
+    memory: Box<dyn BatchMemory>,
+    copies_ahead: bool,
 }
 
 impl ThreadExecutor {
-    /// Starts a thread that loads `models`, then executes, and wakes `owner` whenever a job has
-    /// finished. Blocks until the models are loaded, and measured if `placing` asks for it.
+    /// Starts a thread that loads `models`, then executes, and wakes `owner` whenever something has
+    /// come back. Blocks until the models are loaded, and measured if `placing` asks for it.
     ///
     /// # Errors
     /// A model cannot be loaded, or the thread cannot be started.
@@ -67,39 +94,62 @@ impl ThreadExecutor {
         models: Vec<ModelSpec>,
         owner: Waker,
     ) -> Result<(Self, Measured), EngineError> {
-        let (jobs, jobs_in) = bounded(1);
-        let (done_out, done) = bounded(1);
+        let (clock, seed) = (placing.clock, placing.seed);
+        let make = move || Blocking::new(Engines::new(clock, seed), clock);
+        Self::start_with(placing, models, owner, make)
+    }
+
+    /// As [`ThreadExecutor::start`], with any engine. `make` is called on the threads that it executes and loads on.
+    ///
+    /// # Errors
+    /// See there.
+    pub fn start_with<E: Engine + 'static>(
+        placing: Placing,
+        models: Vec<ModelSpec>,
+        owner: Waker,
+        make: impl Fn() -> E + Clone + Send + 'static,
+    ) -> Result<(Self, Measured), EngineError> {
+        let (orders, orders_in) = bounded(UNDER_WAY_MAX);
+        let (events_out, events) = bounded(UNDER_WAY_MAX);
         let (started_out, started) = bounded(1);
-        let name = format!("{}-load", placing.placement.name);
-        let (aside, errands) = Aside::start(name, placing.clock, placing.seed, owner.clone())
+        let name = placing.placement.name.clone();
+        let (budget, loader) = (Budget::new(placing.model_memory), format!("{name}-load"));
+        let (aside, errands) = Aside::start(loader, make.clone(), budget.clone(), owner.clone())
             .map_err(|error| cannot_start(error.to_string()))?;
-        let thread = std::thread::Builder::new()
-            .name(placing.placement.name.clone())
-            .spawn(move || {
-                let mut agent = ExecutorAgent {
-                    engines: Engines::new(placing.clock, placing.seed),
-                    clock: placing.clock,
-                    loading: Some(Loading { measure: placing.measure, report: started_out }),
-                    models,
-                    jobs: jobs_in,
-                    done: done_out,
-                    errands,
-                    waker: Waker::for_current_thread(),
-                    owner,
-                    closed: false,
-                };
-                run(
-                    &mut agent,
-                    placing.clock,
-                    &placing.placement,
-                    &Arc::new(AtomicBool::new(false)),
-                );
-            })
-            .map_err(|error| cannot_start(error.to_string()))?;
-        let (waker, measured) =
-            started.recv().map_err(|_| cannot_start("its thread died while loading".into()))??;
-        let (jobs, thread) = (Some(jobs), Some(thread));
-        Ok((Self { jobs, done, thread, waker, is_busy: false, aside }, measured))
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            let mut agent = ExecutorAgent {
+                engine: make(),
+                budget,
+                shares: BTreeMap::new(),
+                clock: placing.clock,
+                loading: Some(Loading { measure: placing.measure, report: started_out }),
+                models,
+                orders: orders_in,
+                events: events_out,
+                errands,
+                waker: Waker::for_current_thread(),
+                owner,
+                closed: false,
+            };
+            let never = Arc::new(AtomicBool::new(false));
+            run(&mut agent, placing.clock, &placing.placement, &never);
+        });
+        let thread = Some(thread.map_err(|error| cannot_start(error.to_string()))?);
+        let died = |_| cannot_start("its thread died while loading".into());
+        let Started { waker, measured, memory, copies_ahead } = started.recv().map_err(died)??;
+        let kept = (!copies_ahead).then(|| std::array::from_fn(|_| None));
+        let (orders, order, withdrawn) = (Some(orders), CallOrder::default(), VecDeque::new());
+        let executor =
+            Self { orders, events, thread, waker, memory, kept, withdrawn, order, aside };
+        Ok((executor, measured))
+    }
+
+    fn send(&self, order: Order) -> Result<(), ExecutorDied> {
+        let orders = self.orders.as_ref().ok_or(ExecutorDied)?;
+        // It has room for every order that the protocol allows.
+        orders.try_send(order).map_err(|_| ExecutorDied)?;
+        self.waker.wake();
+        Ok(())
     }
 }
 
@@ -109,30 +159,56 @@ fn cannot_start(problem: String) -> EngineError {
 }
 
 impl Executor for ThreadExecutor {
-    fn submit(&mut self, job: Job) -> Result<(), ExecutorDied> {
-        let work = match job {
-            Job::Install(_) => {
-                let prepared = self.aside.take().expect("installed only after it was loaded");
-                Work::Install(Box::new(prepared))
-            }
-            other => Work::Job(other),
-        };
-        let jobs = self.jobs.as_ref().ok_or(ExecutorDied)?;
-        jobs.try_send(work).map_err(|_| ExecutorDied)?;
-        self.is_busy = true;
-        self.waker.wake();
+    fn prepare(&mut self, batch: BatchJob) -> Result<(), ExecutorDied> {
+        self.order.prepare(batch.slot);
+        let Some(kept) = &mut self.kept else { return self.send(Order::Prepare(batch)) };
+        let slot = batch.slot;
+        kept[slot] = Some(batch);
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<Option<JobDone>, ExecutorDied> {
-        match self.done.try_recv() {
-            Ok(done) => {
-                self.is_busy = false;
-                Ok(Some(done))
-            }
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => Err(ExecutorDied),
+    fn submit(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+        self.order.submit(slot);
+        let kept = self.kept.as_mut().and_then(|kept| kept[slot].take());
+        self.send(kept.map_or(Order::Submit(slot), Order::Execute))
+    }
+
+    fn withdraw(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+        self.order.withdraw(slot);
+        match self.kept.as_mut().and_then(|kept| kept[slot].take()) {
+            Some(job) => self.withdrawn.push_back(job.end(BatchEnd::Withdrawn)),
+            None => self.send(Order::Withdraw(slot))?,
         }
+        Ok(())
+    }
+
+    fn perform(&mut self, job: ModelJob) -> Result<(), ExecutorDied> {
+        self.order.perform();
+        let order = match job {
+            ModelJob::Install(_) => {
+                let loaded = self.aside.take().expect("installed only after it was loaded");
+                Order::Install(Box::new(loaded))
+            }
+            other => Order::Job(other),
+        };
+        self.send(order)
+    }
+
+    fn poll(&mut self) -> Result<Option<Event>, ExecutorDied> {
+        let event = match self.withdrawn.pop_front() {
+            Some(back) => Event::Batch(back),
+            None => match self.events.try_recv() {
+                Ok(event) => event,
+                Err(TryRecvError::Empty) => return Ok(None),
+                Err(TryRecvError::Disconnected) => return Err(ExecutorDied),
+            },
+        };
+        self.order.event(&event);
+        Ok(Some(event))
+    }
+
+    fn memory(&self) -> &dyn BatchMemory {
+        &*self.memory
     }
 
     fn load_aside(&mut self, order: LoadOrder) {
@@ -150,10 +226,10 @@ impl Executor for ThreadExecutor {
 
 impl Drop for ThreadExecutor {
     fn drop(&mut self) {
-        drop(self.jobs.take());
+        drop(self.orders.take());
         self.waker.wake();
         // An engine that hangs must not keep the process from ending.
-        if !self.is_busy
+        if !self.order.is_committed()
             && let Some(thread) = self.thread.take()
         {
             if thread.join().is_err() {
@@ -167,18 +243,21 @@ impl Drop for ThreadExecutor {
 /// What the thread does first.
 struct Loading {
     measure: bool,
-    report: Sender<Result<(Waker, Measured), EngineError>>,
+    report: Sender<Result<Started, EngineError>>,
 }
 
 /// What runs on the executor's thread.
-struct ExecutorAgent {
-    engines: Engines,
+struct ExecutorAgent<E> {
+    engine: E,
+    /// What models may take, and what each of those loaded has of it.
+    budget: Budget,
+    shares: BTreeMap<ModelId, Share>,
     clock: Clock,
     loading: Option<Loading>,
     /// What it loads at its start, and when it is asked to.
     models: Vec<ModelSpec>,
-    jobs: Receiver<Work>,
-    done: Sender<JobDone>,
+    orders: Receiver<Order>,
+    events: Sender<Event>,
     /// To the thread that loads, which drops what is removed here.
     errands: Sender<Errand>,
     /// This thread's.
@@ -188,81 +267,123 @@ struct ExecutorAgent {
     closed: bool,
 }
 
-impl ExecutorAgent {
+impl<E: Engine> ExecutorAgent<E> {
     /// Loads on the thread that will execute, after it has been pinned, so that what is measured
     /// is what will be.
-    fn load(&mut self, loading: &Loading) -> Result<Measured, EngineError> {
+    fn load(&mut self, wanted: bool) -> Result<Started, EngineError> {
         let mut measured = Vec::new();
         for spec in &self.models {
-            let profile = load_measured(&mut self.engines, spec, loading.measure, self.clock)?;
+            let (engine, budget) = (&mut self.engine, &self.budget);
+            let (share, profile) = load_measured(engine, budget, spec, wanted)?;
+            self.shares.insert(spec.id, share);
             measured.extend(profile.map(|profile| (spec.id, profile)));
         }
-        Ok(measured)
+        tracing::debug!(bytes = self.budget.taken(), "the models are loaded");
+        let (memory, copies_ahead) = (self.engine.memory(), self.engine.copies_ahead());
+        Ok(Started { waker: self.waker.clone(), measured, memory, copies_ahead })
     }
 
-    fn execute(&mut self, work: Work) {
+    fn begin(&mut self, loading: &Loading) {
+        let started = self.load(loading.measure);
+        self.closed |= started.is_err();
+        self.closed |= loading.report.send(started).is_err();
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Prepare(batch) => self.engine.prepare(batch),
+            Order::Submit(slot) => self.engine.submit(slot),
+            Order::Withdraw(slot) => self.engine.withdraw(slot),
+            Order::Execute(batch) => {
+                let slot = batch.slot;
+                self.engine.prepare(batch);
+                self.engine.submit(slot);
+            }
+            Order::Job(job) => self.perform(|agent| agent.change(job)),
+            Order::Install(loaded) => self.perform(|agent| {
+                agent.install(*loaded);
+                Ok(())
+            }),
+        }
+    }
+
+    fn perform(&mut self, job: impl FnOnce(&mut Self) -> Result<(), EngineError>) {
         let started = self.clock.now();
-        let (batch, result) = match work {
-            Work::Job(Job::Infer(batch)) => self.infer(batch),
-            Work::Job(Job::Load(model)) => (None, self.load_one(model)),
-            Work::Job(Job::Unload(model)) => {
-                self.engines.unload(model);
-                (None, Ok(()))
-            }
-            Work::Job(Job::Remove(model)) => {
-                self.remove(model);
-                (None, Ok(()))
-            }
-            Work::Install(prepared) => {
-                self.install(*prepared);
-                (None, Ok(()))
-            }
-            Work::Job(Job::Install(_)) => unreachable!("comes with its model"),
-        };
+        let result = job(self);
         let finished = self.clock.now();
-        self.closed |= self.done.send(JobDone { batch, started, finished, result }).is_err();
+        self.tell(Event::Job(JobDone { started, finished, result }));
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.closed |= self.events.send(event).is_err();
         self.owner.wake();
     }
 
-    fn infer(&mut self, job: BatchJob) -> (Option<BatchDone>, Result<(), EngineError>) {
-        let BatchJob { slot, model, rows, stride, lens, mut outputs } = job;
-        let result = self.engines.execute(model, Inputs::new(&rows, stride, &lens), &mut outputs);
-        (Some(BatchDone { slot, lens, outputs }), result)
+    fn change(&mut self, job: ModelJob) -> Result<(), EngineError> {
+        match job {
+            ModelJob::Load(model) => {
+                // What is loaded anew needs no room beside itself.
+                self.unload(model);
+                let spec = self.models.iter().find(|spec| spec.id == model);
+                let spec = spec.expect("the worker admits actions on these models only");
+                let share = load_within(&mut self.engine, &self.budget, spec)?;
+                self.shares.insert(model, share);
+            }
+            ModelJob::Unload(model) => self.unload(model),
+            ModelJob::Remove(model) => {
+                self.models.retain(|spec| spec.id != model);
+                if let (Some(model), Some(share)) =
+                    (self.engine.take(model), self.shares.remove(&model))
+                {
+                    drop_aside(&self.errands, Resident { model, share });
+                }
+            }
+            ModelJob::Install(_) => unreachable!("comes with its model"),
+        }
+        Ok(())
     }
 
-    fn install(&mut self, Prepared { spec, model }: Prepared) {
-        self.engines.put(spec.id, model);
+    fn unload(&mut self, model: ModelId) {
+        self.engine.unload(model);
+        self.shares.remove(&model);
+    }
+
+    fn install(&mut self, Installable { spec, resident }: Installable) {
+        self.engine.put(spec.id, resident.model);
+        self.shares.insert(spec.id, resident.share);
         self.models.push(spec);
     }
 
-    fn remove(&mut self, model: ModelId) {
-        self.models.retain(|spec| spec.id != model);
-        if let Some(model) = self.engines.take(model) {
-            drop_aside(&self.errands, model);
+    /// Does what it was told meanwhile. Returns how much that was.
+    fn obey_all(&mut self) -> usize {
+        let mut obeyed = 0;
+        while !self.closed {
+            match self.orders.try_recv() {
+                Ok(order) => self.obey(order),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => self.closed = true,
+            }
+            obeyed += 1;
         }
-    }
-
-    fn load_one(&mut self, model: ModelId) -> Result<(), EngineError> {
-        let spec = self.models.iter().find(|spec| spec.id == model);
-        self.engines.load(spec.expect("the worker admits actions on these models only"))
+        obeyed
     }
 }
 
-impl Agent for ExecutorAgent {
+impl<E: Engine> Agent for ExecutorAgent<E> {
     fn poll(&mut self, _now: Nanos) -> usize {
         if let Some(loading) = self.loading.take() {
-            let measured = self.load(&loading);
-            self.closed |= measured.is_err();
-            let report = measured.map(|measured| (self.waker.clone(), measured));
-            self.closed |= loading.report.send(report).is_err();
+            self.begin(&loading);
             return 1;
         }
-        match self.jobs.try_recv() {
-            Ok(work) => self.execute(work),
-            Err(TryRecvError::Empty) => return 0,
-            Err(TryRecvError::Disconnected) => self.closed = true,
+        let obeyed = self.obey_all();
+        if self.closed {
+            return obeyed;
         }
-        1
+        let Some(back) = self.engine.poll() else {
+            return obeyed + usize::from(self.engine.is_busy());
+        };
+        self.tell(Event::Batch(back));
+        obeyed + 1
     }
 
     fn next_timer(&self) -> Option<Nanos> {
@@ -283,95 +404,5 @@ impl Agent for ExecutorAgent {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use baton_rdma::BatchBuffer;
-    use baton_topo::Idle;
-
-    use super::*;
-    use crate::execute::{ModelSource, Outputs, checksum};
-    use crate::test_models::emulated;
-
-    fn placing() -> Placing {
-        let placement = Placement { name: "test-gpu".into(), core: None, idle: Idle::Park };
-        Placing { placement, clock: Clock::start(), seed: 1, measure: true }
-    }
-
-    #[test]
-    fn a_job_goes_to_the_thread_and_comes_back_measured_and_the_owner_is_woken() {
-        let (woken_out, woken) = bounded(1);
-        let owner = Waker::new(move || woken_out.send(()).unwrap());
-        owner.prepare_sleep();
-        let spec = emulated("toy", 0, 4, 2);
-        let (mut executor, measured) =
-            ThreadExecutor::start(placing(), vec![spec.clone()], owner).unwrap();
-        assert!(measured.is_empty(), "an emulated profile is known");
-        let inputs = BatchBuffer::new(8).unwrap();
-        for row in 0..2 {
-            inputs.lend(row, 4).unwrap().fill(row as u8);
-        }
-        let rows = inputs.rows(2, 4).unwrap();
-        let mut outputs = Outputs::default();
-        outputs.reset(2, 8);
-        let lens = vec![4; 2];
-        let job = BatchJob { slot: 3, model: ModelId(0), rows, stride: 4, lens, outputs };
-        executor.submit(Job::Infer(job)).unwrap();
-        woken.recv_timeout(Duration::from_secs(10)).expect("the owner is woken");
-        let done = executor.poll().unwrap().expect("finished before the wake-up");
-        let batch = done.batch.expect("it was one");
-        assert_eq!((batch.slot, done.result), (3, Ok(())));
-        assert!(done.finished - done.started >= spec.profile.latency(2));
-        let answers = [0, 1].map(|row| batch.outputs.row(row));
-        assert_eq!(answers, [Ok(&checksum(&[0; 4])[..]), Ok(&checksum(&[1; 4])[..])]);
-        assert!(inputs.lend(0, 4).is_some(), "the rows are free again");
-    }
-
-    /// A batch of one row of zeros.
-    fn batch_of(model: u32) -> Job {
-        let rows = BatchBuffer::new(4).unwrap().rows(1, 4).unwrap();
-        let mut outputs = Outputs::default();
-        outputs.reset(1, 8);
-        let (model, lens) = (ModelId(model), vec![4]);
-        Job::Infer(BatchJob { slot: 0, model, rows, stride: 4, lens, outputs })
-    }
-
-    #[test]
-    fn a_model_that_was_loaded_aside_is_taken_in_between_two_jobs_and_given_up_again() {
-        let (woken_out, woken) = bounded(16);
-        let owner = Waker::new(move || woken_out.send(()).unwrap());
-        let first = emulated("toy", 0, 4, 2);
-        let (mut executor, _) =
-            ThreadExecutor::start(placing(), vec![first.clone()], owner.clone()).unwrap();
-        let source = ModelSource::Spec(Box::new(emulated("added", 0, 4, 2)));
-        owner.prepare_sleep();
-        executor.load_aside(LoadOrder { model: ModelId(7), source, measure: true });
-        woken.recv_timeout(Duration::from_secs(10)).expect("the owner is woken");
-        let loaded = executor.poll_loaded().expect("it has ended").unwrap();
-        assert_eq!((loaded.spec.id, loaded.spec.name.as_str()), (ModelId(7), "added"));
-        assert!(loaded.profile.is_none(), "an emulated profile is known");
-        let mut execute = |job| {
-            owner.prepare_sleep();
-            executor.submit(job).unwrap();
-            woken.recv_timeout(Duration::from_secs(10)).expect("the owner is woken");
-            executor.poll().unwrap().expect("finished before the wake-up").result
-        };
-        assert!(execute(batch_of(7)).is_err(), "not before it is taken in");
-        assert_eq!(execute(Job::Install(ModelId(7))), Ok(()));
-        assert_eq!(execute(batch_of(7)), Ok(()));
-        assert_eq!(execute(Job::Unload(ModelId(7))), Ok(()));
-        assert_eq!(execute(Job::Load(ModelId(7))), Ok(()), "from its description");
-        assert_eq!(execute(Job::Remove(ModelId(7))), Ok(()));
-        assert!(execute(batch_of(7)).is_err());
-        assert_eq!(execute(batch_of(0)), Ok(()), "the other one is as it was");
-    }
-
-    #[test]
-    fn a_model_that_does_not_load_is_reported_from_the_thread() {
-        let mut spec = emulated("toy", 0, 4, 2);
-        spec.output_bytes = 40;
-        let owner = Waker::for_current_thread();
-        let error = ThreadExecutor::start(placing(), vec![spec], owner).unwrap_err().to_string();
-        assert!(error.contains("`toy`") && error.contains("output_bytes"), "{error}");
-    }
-}
+#[path = "thread_tests.rs"]
+mod tests;

@@ -4,7 +4,7 @@
 //! connections close; if the scheduler has died, the frontends submit them again.
 //!
 //! Nothing of one life reaches the next. Frontends have other numbers in the next life, so every
-//! batch is answered, and every READ has returned, before the backend joins again.
+//! batch is answered or back from its executor, and every READ has returned, before the backend joins again.
 
 use baton_core::Nanos;
 use baton_rdma::Transport;
@@ -143,12 +143,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         }
     }
 
-    /// It is over, or the next life begins, as soon as no READ is out.
+    /// It is over, or the next life begins, as soon as no READ is out and the executors have given everything back.
     fn on_closed_all(&mut self, now: Nanos) -> usize {
         let Some(end) = &mut self.end else { return 0 };
         if !end.rejoins {
             end.step = Step::Over;
-        } else if self.gpus.iter().any(Gpu::is_fetching) {
+        } else if self.gpus.iter().any(Gpu::is_lent) {
             end.until = now + LINGER;
             return 0;
         } else {

@@ -1,7 +1,7 @@
 //! The I/O agent of a backend: everything but the executions themselves.
 //!
-//! In: actions, READ completions, finished executions, membership. Out: READs, jobs, answers and
-//! reports. It owns all batch slots; executors only ever hold the one batch they execute. Generic
+//! In: actions, READ completions, finished executions, membership. Out: READs, batches to execute, answers and
+//! reports. It owns all batch slots; executors hold those that execute or will. Generic
 //! over transport and executor, so that tests step it by hand with a clock of their own.
 
 mod end;
@@ -14,13 +14,14 @@ use baton_rdma::wire::{ActionKind, ActionStatus};
 use baton_rdma::{Backoff, Events, NoMemory, Read, Transport};
 use baton_topo::{Agent, AwakeTime, Waker};
 
+use crate::action::Action;
 use crate::admit::Admission;
 use crate::config::{BATCH_SLOTS, BackendConfig};
 use crate::counters::Counters;
 use crate::error::BackendError;
-use crate::execute::{Executor, Measured};
+use crate::execute::{Executor, JobDone, Measured};
 use crate::fetch;
-use crate::gpu::Gpu;
+use crate::gpu::{Collected, Gpu};
 use crate::join::Join;
 use crate::models::Models;
 use crate::peers::Peers;
@@ -176,24 +177,49 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         arrived
     }
 
+    /// Asks the executors for what is not to be executed, and takes what has come back from them.
     fn collect(&mut self, now: Nanos) -> usize {
-        let mut collected = 0;
+        let (all, mut collected) = (self.end.is_some(), 0);
         for index in 0..self.gpus.len() {
-            match self.gpus[index].collect() {
-                Ok(None) => continue,
-                Ok(Some((done, other))) => {
-                    if let Err(error) = &done.result {
-                        tracing::error!(gpu = index, %error, "an action failed");
-                    }
-                    if let Some(action) = other {
-                        self.report_other(index, &action, &done, now);
-                    }
-                }
-                Err(_) => self.finish(Err(BackendError::ExecutorDied(index)), now),
+            let died = |_| BackendError::ExecutorDied(index);
+            match self.gpus[index].withdraw(all, now).map_err(died) {
+                Ok(withdrawn) => collected += withdrawn,
+                Err(error) => self.finish(Err(error), now),
             }
-            collected += 1;
+            loop {
+                match self.gpus[index].collect(now).map_err(died) {
+                    Ok(None) => break,
+                    Ok(Some(back)) => self.on_collected(index, back, now),
+                    Err(error) => self.finish(Err(error), now),
+                }
+                collected += 1;
+            }
         }
         collected
+    }
+
+    fn on_collected(&mut self, gpu: usize, back: Collected, now: Nanos) {
+        if let Collected::Executed(Err(error))
+        | Collected::Job(JobDone { result: Err(error), .. }, _) = &back
+        {
+            tracing::error!(gpu, %error, "an action failed");
+            self.counters.engine_failed(error);
+        }
+        match back {
+            Collected::Expired(action) => self.give_back(gpu, action, now),
+            Collected::Job(done, Some(action)) => self.report_other(gpu, &action, &done, now),
+            Collected::Executed(_) | Collected::Withdrawn | Collected::Job(_, None) => {}
+        }
+    }
+
+    /// An action that can no longer start in time is the scheduler's again.
+    fn give_back(&mut self, gpu: usize, action: Action, now: Nanos) {
+        match action.kind {
+            ActionKind::Infer => self.counters.batches_expired += 1,
+            ActionKind::Load | ActionKind::Unload => self.counters.loads_expired += 1,
+        }
+        self.report(gpu, &action, 0, ActionStatus::Expired, (now, now), now);
+        self.gpus[gpu].queue(action.kind).recycle(action.tasks);
     }
 
     fn expire(&mut self, now: Nanos) -> usize {
@@ -201,12 +227,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let mut expired = 0;
         for index in 0..self.gpus.len() {
             while let Some(action) = self.gpus[index].pop_expired(now) {
-                match action.kind {
-                    ActionKind::Infer => self.counters.batches_expired += 1,
-                    ActionKind::Load | ActionKind::Unload => self.counters.loads_expired += 1,
-                }
-                self.report(index, &action, 0, ActionStatus::Expired, (now, now), now);
-                self.gpus[index].queue(action.kind).recycle(action.tasks);
+                self.give_back(index, action, now);
                 expired += 1;
             }
         }
@@ -232,7 +253,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let mut started = 0;
         for index in 0..self.gpus.len() {
             loop {
-                match self.gpus[index].start_next(now) {
+                let gpu = &mut self.gpus[index];
+                match gpu.start_next(now, &self.models, &mut self.counters) {
                     Ok(false) => break,
                     Ok(true) => started += 1,
                     Err(_) => {

@@ -60,7 +60,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         gpu: usize,
         outcome: Result<Loaded, EngineError>,
     ) -> Result<(), String> {
-        let loaded = outcome.map_err(|error| error.to_string())?;
+        let loaded = outcome.map_err(|error| {
+            self.counters.engine_failed(&error);
+            error.to_string()
+        })?;
         if gpu == 0 {
             self.models.first_has(loaded)?;
             self.check_room()?;

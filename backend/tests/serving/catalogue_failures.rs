@@ -45,9 +45,10 @@ fn a_model_that_does_not_load_is_told_and_everything_else_goes_on() {
     world.hands[1].fail_aside();
     let (model, why) = failure(&mut world);
     assert_eq!(model, ADDED);
-    assert!(why.contains("`added`") && why.contains("no memory; use a smaller one"), "{why}");
+    assert!(why.contains("`added`") && why.contains("raise model_memory_mib"), "{why}");
     assert!(!world.hands[0].has_loose(), "nobody keeps what is of no use");
     assert_eq!(world.counter("model_load_failures"), 1);
+    assert_eq!(world.counter("models_beyond_memory"), 1);
     load(&mut world);
     assert!(world.control.take().contains(&Said::Profile { model: 9, table: vec![9, 9] }));
     serves(&mut world);

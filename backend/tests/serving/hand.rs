@@ -1,26 +1,41 @@
 //! An executor that the test finishes.
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use baton_backend::execute::{
-    BatchDone, BatchJob, EngineError, Executor, ExecutorDied, Job, JobDone, LoadOrder, Loaded,
-    checksum,
+    BatchEnd, BatchJob, BatchMemory, CallOrder, EngineError, Event, Executor, ExecutorDied,
+    HostMemory, JobDone, LoadOrder, Loaded, ModelJob, checksum,
 };
 use baton_core::{FailReason, Nanos, Profile};
 
 #[derive(Default)]
 struct Inner {
-    job: Option<BatchJob>,
+    order: CallOrder,
+    /// By batch slot.
+    prepared: BTreeMap<usize, BatchJob>,
+    /// The first one executes.
+    submitted: VecDeque<BatchJob>,
+    /// Withdrawn, and still being copied.
+    copying: Vec<BatchJob>,
+    copies_take_time: bool,
+    now: Nanos,
     /// What the executor has that is no batch.
-    other: Option<Job>,
-    done: Option<JobDone>,
+    other: Option<ModelJob>,
+    events: VecDeque<Event>,
     /// What is to be loaded aside.
-    order: Option<LoadOrder>,
+    to_load: Option<LoadOrder>,
     loaded: Option<Result<Loaded, EngineError>>,
     /// A model that was loaded aside and is neither installed nor discarded.
     has_loose: bool,
     is_dead: bool,
+}
+
+impl Inner {
+    fn end(&mut self, job: BatchJob, end: BatchEnd) {
+        self.events.push_back(Event::Batch(job.end(end)));
+    }
 }
 
 /// Both the worker's executor and the test's handle on it.
@@ -30,7 +45,41 @@ pub(crate) struct Hand(Rc<RefCell<Inner>>);
 impl Hand {
     /// Rows of the batch being executed; `None` while idle.
     pub(crate) fn batch(&self) -> Option<u32> {
-        self.0.borrow().job.as_ref().map(|job| job.inputs().len())
+        self.0.borrow().submitted.front().map(|job| job.inputs().len())
+    }
+
+    /// Rows of the batch behind it.
+    pub(crate) fn behind(&self) -> Option<u32> {
+        self.0.borrow().submitted.get(1).map(|job| job.inputs().len())
+    }
+
+    /// What the clock shows.
+    pub(crate) fn set_now(&self, now: Nanos) {
+        self.0.borrow_mut().now = now;
+    }
+
+    /// How many batches wait for their turn.
+    pub(crate) fn prepared(&self) -> usize {
+        self.0.borrow().prepared.len()
+    }
+
+    /// From now on what is withdrawn is being copied until [`Hand::finish_copies`].
+    pub(crate) fn copies_take_time(&self) {
+        self.0.borrow_mut().copies_take_time = true;
+    }
+
+    /// Whether rows are being copied that are not needed any more.
+    pub(crate) fn is_copying(&self) -> bool {
+        !self.0.borrow().copying.is_empty()
+    }
+
+    /// The rows that were being copied are free. Returns how many batches they belonged to.
+    pub(crate) fn finish_copies(&self) -> usize {
+        let mut inner = self.0.borrow_mut();
+        let copied = std::mem::take(&mut inner.copying);
+        let count = copied.len();
+        copied.into_iter().for_each(|job| inner.end(job, BatchEnd::Withdrawn));
+        count
     }
 
     /// The batch has been executed in this span: answers with the rows' checksums.
@@ -40,33 +89,47 @@ impl Hand {
 
     /// The same, but these rows are no inputs of the model.
     pub(crate) fn finish_without(&self, rows: &[u32], started: Nanos, finished: Nanos) {
-        let mut inner = self.0.borrow_mut();
-        let mut job = inner.job.take().expect("a batch is executing");
-        for row in 0..job.inputs().len() {
-            let answer = checksum(job.inputs().row(row));
-            job.outputs.row_mut(row).copy_from_slice(&answer);
-        }
-        rows.iter().for_each(|&row| job.outputs.set(row, Err(FailReason::WrongSize)));
-        inner.done = Some(done(job, started, finished, Ok(())));
+        self.end_batch(started, finished, |job| {
+            for row in 0..job.inputs().len() {
+                let answer = checksum(job.inputs().row(row));
+                job.outputs.row_mut(row).copy_from_slice(&answer);
+            }
+            rows.iter().for_each(|&row| job.outputs.set(row, Err(FailReason::WrongSize)));
+            Ok(())
+        });
     }
 
     /// The engine reports an error.
     pub(crate) fn fail(&self, started: Nanos, finished: Nanos) {
+        self.end_batch(started, finished, |job| {
+            let (model, batch) = (job.model, job.inputs().len());
+            Err(EngineError::Execute { model, batch, problem: "out of memory".into() })
+        });
+    }
+
+    /// The batch ends, and the one behind it begins, if it still may.
+    fn end_batch(
+        &self,
+        started: Nanos,
+        finished: Nanos,
+        execute: impl FnOnce(&mut BatchJob) -> Result<(), EngineError>,
+    ) {
         let mut inner = self.0.borrow_mut();
-        let job = inner.job.take().expect("a batch is executing");
-        let (model, batch) = (job.model, job.inputs().len());
-        let error = EngineError::Execute { model, batch, problem: "out of memory".into() };
-        inner.done = Some(done(job, started, finished, Err(error)));
+        let mut job = inner.submitted.pop_front().expect("a batch is executing");
+        let result = execute(&mut job);
+        inner.end(job, BatchEnd::Executed { started, finished, result });
+        if let Some(late) = inner.submitted.pop_front_if(|next| finished > next.start_by) {
+            inner.end(late, BatchEnd::Expired);
+        }
     }
 
     /// The job being executed that is no batch, and this process's id of its model.
     pub(crate) fn other(&self) -> Option<(&'static str, u32)> {
         match self.0.borrow().other.as_ref()? {
-            Job::Load(model) => Some(("load", model.0)),
-            Job::Unload(model) => Some(("unload", model.0)),
-            Job::Install(model) => Some(("install", model.0)),
-            Job::Remove(model) => Some(("remove", model.0)),
-            Job::Infer(_) => unreachable!("batches are kept apart"),
+            ModelJob::Load(model) => Some(("load", model.0)),
+            ModelJob::Unload(model) => Some(("unload", model.0)),
+            ModelJob::Install(model) => Some(("install", model.0)),
+            ModelJob::Remove(model) => Some(("remove", model.0)),
         }
     }
 
@@ -75,18 +138,18 @@ impl Hand {
         let mut inner = self.0.borrow_mut();
         inner.other.take().expect("a LOAD or UNLOAD is executing");
         let result = succeeded.then_some(()).ok_or_else(no_memory);
-        inner.done = Some(JobDone { batch: None, started: at, finished: at, result });
+        inner.events.push_back(Event::Job(JobDone { started: at, finished: at, result }));
     }
 
     /// The number of the model that is being loaded aside.
     pub(crate) fn aside(&self) -> Option<u32> {
-        self.0.borrow().order.as_ref().map(|order| order.model.0)
+        self.0.borrow().to_load.as_ref().map(|order| order.model.0)
     }
 
     /// It has been loaded, and measured if that was asked for.
     pub(crate) fn finish_aside(&self) {
         let mut inner = self.0.borrow_mut();
-        let order = inner.order.take().expect("a model is being loaded");
+        let order = inner.to_load.take().expect("a model is being loaded");
         let measured = Profile::from_table(&[Nanos(9); 2]).unwrap();
         let loaded = order
             .describe()
@@ -98,7 +161,7 @@ impl Hand {
     /// It cannot be loaded.
     pub(crate) fn fail_aside(&self) {
         let mut inner = self.0.borrow_mut();
-        inner.order.take().expect("a model is being loaded");
+        inner.to_load.take().expect("a model is being loaded");
         inner.loaded = Some(Err(no_memory()));
     }
 
@@ -114,46 +177,64 @@ impl Hand {
 }
 
 fn no_memory() -> EngineError {
-    EngineError::Load {
-        model: "resnet50".into(),
-        file: "resnet50.onnx".into(),
-        problem: "no memory".into(),
-        fix: "use a smaller one".into(),
-    }
-}
-
-fn done(
-    job: BatchJob,
-    started: Nanos,
-    finished: Nanos,
-    result: Result<(), EngineError>,
-) -> JobDone {
-    let BatchJob { slot, lens, outputs, .. } = job;
-    JobDone { batch: Some(BatchDone { slot, lens, outputs }), started, finished, result }
+    let (needs_bytes, free_bytes) = (5 << 20, 1 << 20);
+    EngineError::Memory { model: "resnet50".into(), needs_bytes, free_bytes }
 }
 
 impl Executor for Hand {
-    fn submit(&mut self, job: Job) -> Result<(), ExecutorDied> {
+    fn prepare(&mut self, batch: BatchJob) -> Result<(), ExecutorDied> {
         let mut inner = self.0.borrow_mut();
-        let is_idle = inner.job.is_none() && inner.other.is_none() && inner.done.is_none();
-        assert!(is_idle, "one job at a time");
-        match job {
-            Job::Infer(batch) => {
-                assert!(!batch.inputs().is_empty());
-                inner.job = Some(batch);
-            }
-            other => {
-                if matches!(other, Job::Install(_)) {
-                    assert!(std::mem::take(&mut inner.has_loose), "nothing to install");
-                }
-                inner.other = Some(other);
-            }
+        inner.order.prepare(batch.slot);
+        assert!(!batch.inputs().is_empty());
+        inner.prepared.insert(batch.slot, batch);
+        Ok(())
+    }
+
+    fn submit(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+        let mut inner = self.0.borrow_mut();
+        inner.order.submit(slot);
+        let batch = inner.prepared.remove(&slot).unwrap();
+        assert!(inner.now <= batch.start_by, "a batch is submitted that cannot start in time");
+        inner.submitted.push_back(batch);
+        Ok(())
+    }
+
+    fn withdraw(&mut self, slot: usize) -> Result<(), ExecutorDied> {
+        let mut inner = self.0.borrow_mut();
+        inner.order.withdraw(slot);
+        let batch = inner.prepared.remove(&slot).unwrap();
+        match inner.copies_take_time {
+            true => inner.copying.push(batch),
+            false => inner.end(batch, BatchEnd::Withdrawn),
         }
         Ok(())
     }
 
+    fn perform(&mut self, job: ModelJob) -> Result<(), ExecutorDied> {
+        let mut inner = self.0.borrow_mut();
+        inner.order.perform();
+        if matches!(job, ModelJob::Install(_)) {
+            assert!(std::mem::take(&mut inner.has_loose), "nothing to install");
+        }
+        inner.other = Some(job);
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<Event>, ExecutorDied> {
+        let mut inner = self.0.borrow_mut();
+        let Some(event) = inner.events.pop_front() else {
+            return if inner.is_dead { Err(ExecutorDied) } else { Ok(None) };
+        };
+        inner.order.event(&event);
+        Ok(Some(event))
+    }
+
+    fn memory(&self) -> &dyn BatchMemory {
+        &HostMemory
+    }
+
     fn load_aside(&mut self, order: LoadOrder) {
-        let before = self.0.borrow_mut().order.replace(order);
+        let before = self.0.borrow_mut().to_load.replace(order);
         assert!(before.is_none(), "one model at a time");
     }
 
@@ -163,10 +244,5 @@ impl Executor for Hand {
 
     fn discard(&mut self) {
         self.0.borrow_mut().has_loose = false;
-    }
-
-    fn poll(&mut self) -> Result<Option<JobDone>, ExecutorDied> {
-        let mut inner = self.0.borrow_mut();
-        if inner.is_dead { Err(ExecutorDied) } else { Ok(inner.done.take()) }
     }
 }

@@ -49,6 +49,7 @@ fn a_batch_whose_model_does_not_come_goes_back_with_its_window() {
     world.settle(&mut [&mut a]);
     assert_eq!(world.reports(), [(load, 0, ENGINE_ERROR)]);
     assert_eq!((world.hands[0].batch(), world.counter("load_errors")), (None, 1));
+    assert_eq!(world.counter("models_beyond_memory"), 1);
     world.steps(700);
     assert_eq!(world.reports(), [(batch, 0, EXPIRED)]);
 }

@@ -8,6 +8,8 @@ mod catalogue;
 mod catalogue_failures;
 mod catalogue_process;
 mod hand;
+mod in_flight;
+mod in_flight_walks;
 mod join;
 mod loading;
 mod party;

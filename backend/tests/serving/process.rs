@@ -2,12 +2,13 @@
 //! thread. Waits are bounded and always for the event itself.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use baton_backend::execute::checksum;
+use baton_backend::execute::{EngineError, checksum};
 use baton_backend::{Backend, BackendConfig, BackendError};
 use baton_core::{FrontendId, GpuId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{Action, LeaveAck, Pong, Role};
@@ -194,4 +195,22 @@ fn a_model_that_cannot_be_loaded_stops_the_start_before_anybody_is_called() {
     };
     let error = Backend::start(config, Clock::start()).unwrap_err();
     assert!(matches!(error, BackendError::Engine(_)), "{error}");
+}
+
+#[test]
+fn models_beyond_the_memory_for_models_stop_the_start_and_the_error_names_the_key() {
+    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let mut config = backend_config(nobody);
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("large.onnx");
+    std::fs::write(&file, vec![0; (1 << 20) + 1]).unwrap();
+    let (signature, fixed_batch) = (config.models[1].signature(), None);
+    config.models[1].engine = EngineSpec::Onnx { file, signature, fixed_batch, is_measured: true };
+    config.model_memory = Some(1 << 20);
+    let error = Backend::start(config, Clock::start()).unwrap_err();
+    let BackendError::Engine(EngineError::Memory { needs_bytes, free_bytes, .. }) = error else {
+        panic!("{error}");
+    };
+    assert_eq!((needs_bytes, free_bytes), ((1 << 20) + 1, 1 << 20));
+    let said = error.to_string();
+    assert!(said.contains("`tiny` takes 2 MiB") && said.contains("model_memory_mib"), "{said}");
 }

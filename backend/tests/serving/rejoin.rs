@@ -23,7 +23,7 @@ fn return_within(world: &mut World, pause_ms: u64) {
     panic!("it does not come back");
 }
 
-fn return_to_scheduler(world: &mut World) {
+pub(crate) fn return_to_scheduler(world: &mut World) {
     return_within(world, 50);
 }
 

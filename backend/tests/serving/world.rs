@@ -195,6 +195,7 @@ pub(crate) fn config(scheduler: SocketAddr, gpus: u32) -> BackendConfig {
         cores: vec![],
         idle: Idle::Park,
         credit_bytes: 0,
+        model_memory: None,
         fabric: baton_topo::FabricSpec::default(),
         models: vec![model("resnet50", 0, INPUT_BYTES), model("tiny", 1, 16)],
         member_timeout: Nanos::from_millis(1_000),
@@ -273,6 +274,7 @@ impl World {
     /// One pass of everyone, 10 µs later.
     pub(crate) fn step(&mut self) {
         self.now = self.now + STEP;
+        self.hands.iter().for_each(|hand| hand.set_now(self.now));
         self.worker.poll(self.now);
         for said in self.control.poll(self.now) {
             if let Said::Ping(sent) = said

@@ -49,6 +49,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         cores: Vec::new(),
         idle: Idle::Park,
         credit_bytes: 512,
+        model_memory: None,
     };
     Cluster {
         scheduler: SchedulerSpec {

@@ -214,6 +214,8 @@ pub struct BackendSpec {
     pub idle: Idle,
     /// Bytes of inputs that may be on their way to this backend at once; 0: no limit.
     pub credit_bytes: u32,
+    /// Bytes of loaded models that each of its GPU slots may hold; `None`: no bound.
+    pub model_memory: Option<u64>,
 }
 
 /// `[frontend]`

@@ -59,6 +59,12 @@ fn write_subcluster(
     let list: Vec<String> = backends().map(|b| format!("{} ({})", b.name, b.gpus)).collect();
     let list = if list.is_empty() { "no backend yet".to_owned() } else { list.join(", ") };
     writeln!(f, "sub-cluster {name}: {gpus} GPU slots: {list}")?;
+    for backend in backends() {
+        if let Some(bytes) = backend.model_memory {
+            let (name, mib) = (&backend.name, bytes >> 20);
+            writeln!(f, "  models on each GPU slot of {name}: {mib} MiB at most")?;
+        }
+    }
     for model in cluster.models.iter().filter(|model| model.subcluster == id) {
         write_model(f, model)?;
     }

@@ -27,6 +27,8 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7700
 const MODEL_THREADS_MAX: u32 = 256;
 /// Core numbers beyond this exist nowhere.
 const CORE_MAX: u32 = 4095;
+/// Memory for models of one GPU slot: 16 TiB.
+const MODEL_MEMORY_MIB_MAX: u32 = 1 << 24;
 /// `credit_bytes` where the file does not say, unless one input is larger: enough to keep a fast
 /// link busy, little enough that a switch can buffer it.
 pub(crate) const CREDIT_BYTES: u32 = 1 << 20;
@@ -252,9 +254,11 @@ fn backend(
     let credit_bytes = section
         .integer("credit_bytes", 0..=u32::MAX)
         .unwrap_or_else(|| CREDIT_BYTES.max(check::largest_input(subcluster, models)));
+    let model_memory = section.integer("model_memory_mib", 1..=MODEL_MEMORY_MIB_MAX);
+    let model_memory = model_memory.map(|mib| u64::from(mib) << 20);
     section.refuse_unread();
     let name = name?.to_owned();
-    Some(BackendSpec { name, subcluster, gpus, cores, idle, credit_bytes })
+    Some(BackendSpec { name, subcluster, gpus, cores, idle, credit_bytes, model_memory })
 }
 
 fn cores(section: &Section<'_>) -> Vec<usize> {

@@ -17,8 +17,9 @@ use baton_topo::{EngineSpec, ModelSpec};
 use ort::environment::Environment;
 use ort::session::Session;
 
+use super::engines::Loose;
 use super::rows::Zeros;
-use super::{Engine, EngineError, Inputs, Outputs};
+use super::{BlockingEngine, EngineError, Inputs, LooseModel, Outputs};
 
 /// Names the ONNX Runtime library.
 const LIBRARY_VARIABLE: &str = "ORT_DYLIB_PATH";
@@ -45,7 +46,14 @@ pub(super) struct Model {
     in_place: bool,
 }
 
-impl Engine for Onnx {
+impl BlockingEngine for Onnx {
+    /// The size of its file, which is mostly weights. Weights that the file keeps in other files do not count.
+    fn model_bytes(&mut self, spec: &ModelSpec) -> u64 {
+        let EngineSpec::Onnx { file, .. } = &spec.engine else { return 0 };
+        // One that is not there is what loading complains about.
+        std::fs::metadata(file).map_or(0, |metadata| metadata.len())
+    }
+
     fn load(&mut self, spec: &ModelSpec) -> Result<(), EngineError> {
         let environment = environment(std::env::var_os(LIBRARY_VARIABLE))?;
         let EngineSpec::Onnx { file, signature, fixed_batch, .. } = &spec.engine else {
@@ -60,12 +68,20 @@ impl Engine for Onnx {
         let model = Model::load(environment, file, signature, *fixed_batch);
         let mut model = model.map_err(fault)?;
         model.prove(spec.profile.batch_max()).map_err(fault)?;
-        self.put(spec.id, model);
+        self.insert(spec.id, model);
         Ok(())
     }
 
-    fn unload(&mut self, model: ModelId) {
-        self.take(model);
+    fn take(&mut self, model: ModelId) -> Option<LooseModel> {
+        let model = self.models.get_mut(model.0 as usize)?.take()?;
+        Some(LooseModel(Loose::Onnx(Box::new(model))))
+    }
+
+    fn put(&mut self, id: ModelId, LooseModel(model): LooseModel) {
+        let Loose::Onnx(model) = model else {
+            unreachable!("each engine gets its own kind of model");
+        };
+        self.insert(id, *model);
     }
 
     fn execute(
@@ -84,16 +100,10 @@ impl Engine for Onnx {
 }
 
 impl Onnx {
-    /// Takes a model in that was loaded elsewhere.
-    pub(super) fn put(&mut self, id: ModelId, model: Model) {
+    fn insert(&mut self, id: ModelId, model: Model) {
         let index = id.0 as usize;
         self.models.resize_with(self.models.len().max(index + 1), || None);
         self.models[index] = Some(model);
-    }
-
-    /// Gives a model away; `None` if it is not loaded.
-    pub(super) fn take(&mut self, id: ModelId) -> Option<Model> {
-        self.models.get_mut(id.0 as usize)?.take()
     }
 }
 

@@ -1,0 +1,179 @@
+//! The I/O thread's side of a GPU slot: what it may ask of an executor, and what comes back.
+
+use baton_core::{ModelId, Nanos};
+use baton_rdma::RowsRef;
+
+use super::{BatchMemory, EngineError, Inputs, LoadOrder, Loaded, Outputs};
+
+/// Batches that may be submitted and not returned: the one that executes, and one behind it so that the executor need not
+/// wait for the I/O thread between two. More would commit tasks that the scheduler could still take back.
+pub const SUBMITTED_MAX: usize = 2;
+
+/// A batch on its way to an executor.
+#[derive(Debug)]
+pub struct BatchJob {
+    /// The batch slot it came from: its name in every later call, and in [`BatchBack`].
+    pub slot: usize,
+    /// The model.
+    pub model: ModelId,
+    /// The inputs. Dropped before the batch comes back, so that the rows can be filled again.
+    pub rows: RowsRef,
+    /// From one row's beginning to the next's, bytes.
+    pub stride: u32,
+    /// How long each row is; at least one row.
+    pub lens: Vec<u32>,
+    /// Room for an answer to each row.
+    pub outputs: Outputs,
+    /// It comes back [`BatchEnd::Expired`] if it cannot start by then, on this process's clock.
+    pub start_by: Nanos,
+}
+
+impl BatchJob {
+    /// Its rows.
+    pub fn inputs(&self) -> Inputs<'_> {
+        Inputs::new(&self.rows, self.stride, &self.lens)
+    }
+
+    /// Gives the rows back, and everything else with how it ended.
+    pub fn end(self, end: BatchEnd) -> BatchBack {
+        let Self { slot, lens, outputs, .. } = self;
+        BatchBack { slot, lens, outputs, end }
+    }
+}
+
+/// A batch that came back: its rows can be filled again.
+#[derive(Debug)]
+pub struct BatchBack {
+    /// From the [`BatchJob`].
+    pub slot: usize,
+    /// From the [`BatchJob`], to be used again.
+    pub lens: Vec<u32>,
+    /// From the [`BatchJob`], filled if it was executed.
+    pub outputs: Outputs,
+    /// What became of it.
+    pub end: BatchEnd,
+}
+
+/// What became of a batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BatchEnd {
+    /// It was executed.
+    Executed {
+        /// Measured start.
+        started: Nanos,
+        /// Measured end.
+        finished: Nanos,
+        /// How it went.
+        result: Result<(), EngineError>,
+    },
+    /// It was its turn after [`BatchJob::start_by`]: nothing was executed.
+    Expired,
+    /// It was withdrawn: nothing was executed.
+    Withdrawn,
+}
+
+/// What an executor is to do with a model, between batches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ModelJob {
+    /// Load a model. One that is loaded is loaded anew.
+    Load(ModelId),
+    /// Give a model's memory back.
+    Unload(ModelId),
+    /// Take in the model that was loaded aside. Cannot fail.
+    Install(ModelId),
+    /// Forget a model: it is unloaded, and its number may mean another one. Cannot fail.
+    Remove(ModelId),
+}
+
+/// How a [`ModelJob`] went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JobDone {
+    /// Measured start.
+    pub started: Nanos,
+    /// Measured end.
+    pub finished: Nanos,
+    /// How it went.
+    pub result: Result<(), EngineError>,
+}
+
+/// What comes back from an executor.
+#[derive(Debug)]
+pub enum Event {
+    /// A batch: once for each [`Executor::prepare`].
+    Batch(BatchBack),
+    /// How the [`ModelJob`] went.
+    Job(JobDone),
+}
+
+/// The executor's thread has died, so the GPU slot can no longer execute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the executor's thread has died")]
+pub struct ExecutorDied;
+
+/// The I/O thread's side of a GPU slot's executor.
+///
+/// ```text
+///            prepare             submit                        executed, or expired
+///   the I/O ─────────▶ prepared ────────▶ submitted (at most 2) ─────────┐
+///   thread's   ▲           └───────────▶ being withdrawn ──withdrawn──┐  │
+///              └──────────────────────── poll ◀───────────────────────┴──┘
+/// ```
+/// A batch is named by its batch slot. From `prepare` on its rows, lengths and outputs are the executor's; they are the I/O
+/// thread's again when [`Event::Batch`] has come, once for each `prepare` and by `poll` alone. What was submitted comes
+/// back in the order in which it was submitted. What was only prepared stays until it is submitted or withdrawn.
+///
+/// Nothing says that a batch *is* near: it may be submitted at once, and the executor starts it when it is. An event would
+/// cost the I/O thread a wake-up that it has no use for, because the rows come back with the batch.
+///
+/// A [`ModelJob`] runs alone: while nothing is submitted, and nothing is submitted before it is done. It does not
+/// touch what is prepared, so a batch may be prepared before its model is loaded anew and submitted after.
+///
+/// An executor that dies takes with it whatever has not come back. What had come back before can still be polled.
+///
+/// [`CallOrder`](super::CallOrder) checks all of this.
+pub trait Executor {
+    /// A batch whose rows have landed: an executor with a memory of its own copies them there, while others execute.
+    ///
+    /// # Errors
+    /// The executor's thread has died.
+    fn prepare(&mut self, batch: BatchJob) -> Result<(), ExecutorDied>;
+
+    /// A prepared batch executes next, behind what was submitted before. Cannot be undone: submit only what will start in
+    /// time.
+    ///
+    /// # Errors
+    /// The executor's thread has died.
+    fn submit(&mut self, slot: usize) -> Result<(), ExecutorDied>;
+
+    /// A prepared batch is not to be executed. It comes back [`BatchEnd::Withdrawn`] once nobody reads its rows: at the
+    /// next poll if nothing was copied, after the copy otherwise.
+    ///
+    /// # Errors
+    /// The executor's thread has died.
+    fn withdraw(&mut self, slot: usize) -> Result<(), ExecutorDied>;
+
+    /// Hands over what is to be done with a model.
+    ///
+    /// # Errors
+    /// The executor's thread has died.
+    fn perform(&mut self, job: ModelJob) -> Result<(), ExecutorDied>;
+
+    /// Takes what has come back next.
+    ///
+    /// # Errors
+    /// The executor's thread has died, and nothing more will come back.
+    fn poll(&mut self) -> Result<Option<Event>, ExecutorDied>;
+
+    /// Where the memory of batches comes from.
+    fn memory(&self) -> &dyn BatchMemory;
+
+    /// Begins to load a model beside the batches, which do not wait for it. Call only while no other model is loaded
+    /// aside. What [`Executor::poll_loaded`] returns then is how it went.
+    fn load_aside(&mut self, order: LoadOrder);
+
+    /// How the loading went, once it has ended: the model waits for [`ModelJob::Install`].
+    fn poll_loaded(&mut self) -> Option<Result<Loaded, EngineError>>;
+
+    /// Gives up the model that was loaded aside and is not installed, if there is one.
+    fn discard(&mut self);
+}
