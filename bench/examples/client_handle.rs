@@ -100,9 +100,8 @@ fn with_threads(threads: usize, tasks: usize) -> Result<String, Failure> {
     let cost = Cost::begin(clock);
     thread::scope(|scope| {
         let io_thread = scope.spawn(|| baton_topo::run(&mut io, clock, &placement, &stop));
-        let application = || {
-            scope.spawn(|| (0..rounds).all(|_| window(&model, thread::yield_now).is_ok()))
-        };
+        let application =
+            || scope.spawn(|| (0..rounds).all(|_| window(&model, thread::yield_now).is_ok()));
         let applications: Vec<_> = (0..threads).map(|_| application()).collect();
         let all = applications.into_iter().all(|thread| matches!(thread.join(), Ok(true)));
         stop.store(true, Ordering::Relaxed);
