@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use baton_rdma::TransportCounters;
 
-use crate::outcome::Outcome;
+use crate::end::End;
 
 /// Declares the counters once: as atomics, as a snapshot, and as names.
 macro_rules! counters {
@@ -93,14 +93,14 @@ impl LiveCounters {
         *self.lock() = counters;
     }
 
-    pub(crate) fn count_outcome(&self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Completed(reply) => {
-                self.late.add(u64::from(reply.late()));
+    pub(crate) fn count_end(&self, end: &End) {
+        match end {
+            End::Completed(timing) => {
+                self.late.add(u64::from(timing.late()));
                 self.completed.add(1);
             }
-            Outcome::Dropped(..) => self.dropped.add(1),
-            Outcome::Failed(..) => self.failed.add(1),
+            End::Dropped(..) => self.dropped.add(1),
+            End::Failed(..) => self.failed.add(1),
         }
     }
 

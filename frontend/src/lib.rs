@@ -66,7 +66,8 @@
 //!
 //! A client runs one I/O thread. [`Client`] and [`ModelHandle`] may be cloned and used from any
 //! thread; [`Input`], [`Ticket`] and [`Reply`] may be sent to any thread. A [`Ticket`] is a future
-//! too, for any executor. Submitting takes no lock that another task's submit could hold.
+//! too, for any executor. Submitting takes no lock, and neither does an outcome that is there or awaited as a
+//! future. A thread that blocks on its ticket takes one, which only the I/O thread shares that wakes it.
 //!
 //! # Models that come and go
 //!
@@ -89,6 +90,7 @@ mod cell;
 mod client;
 mod config;
 mod counters;
+mod end;
 mod error;
 mod explain;
 mod input;

@@ -25,7 +25,10 @@ impl Outcome {
     pub(crate) fn of(self, submitted: Nanos, deadline: Nanos) -> Self {
         let of = |record: EndRecord| EndRecord { submitted, deadline, ..record };
         match self {
-            Self::Completed(reply) => Self::Completed(reply),
+            Self::Completed(Reply { output, timing }) => {
+                let timing = Timing { submitted, deadline, ..timing };
+                Self::Completed(Reply { output, timing })
+            }
             Self::Dropped(reason, record) => Self::Dropped(reason, of(record)),
             Self::Failed(reason, record) => Self::Failed(reason, of(record)),
         }
@@ -93,7 +96,7 @@ impl Reply {
 
     /// True if the answer landed after its deadline, by this process's clock.
     pub fn late(&self) -> bool {
-        self.timing.landed > self.timing.deadline
+        self.timing.late()
     }
 }
 
@@ -135,6 +138,10 @@ pub struct Timing {
 }
 
 impl Timing {
+    pub(crate) fn late(&self) -> bool {
+        self.landed > self.deadline
+    }
+
     /// From submit to answer.
     pub fn latency(&self) -> Duration {
         span(self.submitted, self.landed)

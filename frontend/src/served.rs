@@ -8,13 +8,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use baton_core::{ModelId, Nanos, TaskId};
+use baton_core::{FailReason, ModelId, Nanos, TaskId};
 use baton_rdma::{InputMut, SlabError, SlabSet, SlabSpec};
 use baton_topo::signature::Signature;
 
 use crate::cell::Cell;
 use crate::client::Owner;
-use crate::outcome::Outcome;
+use crate::end::End;
+use crate::outcome::{EndRecord, EndedBy, Outcome, Reply};
 use crate::session::Session;
 
 /// A model as the catalogue has it.
@@ -104,14 +105,35 @@ impl Model {
         &self.cells
     }
 
-    /// Lets the slot of a taken outcome go. A reply does it by itself, when it is dropped.
-    pub(crate) fn recycle(&self, task: TaskId, outcome: &Outcome) {
-        if !matches!(outcome, Outcome::Completed(_)) {
-            // The slot is this task's still, but the id may be one of before it was submitted again.
-            let task = self.slabs.task(task.slot());
-            self.slabs.complete(task);
-            self.slabs.release(task);
-        }
+    /// The outcome that an end taken from the task's cell stands for. A reply lets the slot go when it is
+    /// dropped; without one it goes here.
+    pub(crate) fn outcome(&self, task: TaskId, end: &End) -> Outcome {
+        let outcome = match *end {
+            End::Completed(timing) => match self.slabs.output(self.present_id(task)) {
+                Some(output) => return Outcome::Completed(Reply::new(output, timing)),
+                // The transport reports an answer only after it has landed.
+                None => {
+                    let record = EndRecord::new(timing.landed, EndedBy::Client, 0);
+                    Outcome::Failed(FailReason::Engine, record)
+                }
+            },
+            End::Dropped(reason, record) => Outcome::Dropped(reason, record),
+            End::Failed(reason, record) => Outcome::Failed(reason, record),
+        };
+        self.recycle(task);
+        outcome
+    }
+
+    /// Lets the slot of an ended task go, whose answer nobody wants if there is one.
+    pub(crate) fn recycle(&self, task: TaskId) {
+        let task = self.present_id(task);
+        self.slabs.complete(task);
+        self.slabs.release(task);
+    }
+
+    /// The slot is the task's until it is let go, but the task has another id after each new submission.
+    fn present_id(&self, task: TaskId) -> TaskId {
+        self.slabs.task(task.slot())
     }
 
     pub(crate) fn slo(&self) -> Nanos {

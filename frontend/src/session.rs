@@ -17,8 +17,9 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::cell::Cell;
 use crate::counters::LiveCounters;
+use crate::end::End;
 use crate::error::{LeaveError, Loss, SubmitReason};
-use crate::outcome::{EndRecord, EndedBy, Outcome};
+use crate::outcome::{EndRecord, EndedBy};
 use crate::served::Model;
 
 /// From an application thread to the I/O thread.
@@ -188,11 +189,11 @@ impl Session {
         self.waker.wake();
     }
 
-    /// Hands out an outcome whose task is decided ([`baton_rdma::SlabSet::complete`]) already.
-    pub(crate) fn deliver(&self, model: &Model, task: TaskId, outcome: Outcome) {
-        self.counters.count_outcome(&outcome);
-        if let Err(orphan) = model.cell(task).end(outcome) {
-            model.recycle(task, &orphan);
+    /// Hands out the end of a task that is decided ([`baton_rdma::SlabSet::complete`]) already.
+    pub(crate) fn deliver(&self, model: &Model, task: TaskId, end: End) {
+        self.counters.count_end(&end);
+        if !model.cell(task).end(&end) {
+            model.recycle(task);
         }
     }
 
@@ -277,11 +278,11 @@ impl Session {
     /// The cell, not the slab, decides here which end comes first: [`Session::close`] has no task ids.
     fn end_leftover(&self, cell: &Cell) {
         let record = EndRecord::new(self.clock.now(), EndedBy::Client, 0);
-        let (outcome, count) = match self.loss() {
-            Some(_) => (Outcome::Failed(FailReason::SchedulerLost, record), &self.counters.failed),
-            None => (Outcome::Dropped(DropReason::Cancelled, record), &self.counters.dropped),
+        let (end, count) = match self.loss() {
+            Some(_) => (End::Failed(FailReason::SchedulerLost, record), &self.counters.failed),
+            None => (End::Dropped(DropReason::Cancelled, record), &self.counters.dropped),
         };
-        if cell.end(outcome).is_ok() {
+        if cell.end(&end) {
             count.add(1);
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use baton_core::{FailReason, Nanos, TaskId};
 
+use crate::end::End;
 use crate::outcome::{EndRecord, EndedBy, Outcome};
 use crate::served::ModelOwner;
 
@@ -82,7 +83,10 @@ impl Ticket {
 
     /// Blocks until the outcome is there or `timeout` has passed.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Outcome> {
-        self.take(|ticket| ticket.of.model.cell(ticket.task).wait(timeout))
+        self.take(|ticket| {
+            let clock = ticket.of.session().clock;
+            ticket.of.model.cell(ticket.task).wait(clock, timeout)
+        })
     }
 
     /// Asks the scheduler to drop the task. The outcome still follows: `Dropped(Cancelled)`, or
@@ -94,16 +98,15 @@ impl Ticket {
         }
     }
 
-    fn take(&mut self, from_cell: impl FnOnce(&Self) -> Option<Outcome>) -> Option<Outcome> {
+    fn take(&mut self, from_cell: impl FnOnce(&Self) -> Option<End>) -> Option<Outcome> {
         if self.progress == Progress::Taken {
             let record = EndRecord::new(self.of.session().clock.now(), EndedBy::Client, 0);
             let stale = Outcome::Failed(FailReason::StaleGeneration, record);
             return Some(stale.of(self.submitted, self.deadline));
         }
-        let outcome = from_cell(self)?.of(self.submitted, self.deadline);
+        let end = from_cell(self)?;
         self.progress = Progress::Taken;
-        self.of.model.recycle(self.task, &outcome);
-        Some(outcome)
+        Some(self.of.model.outcome(self.task, &end).of(self.submitted, self.deadline))
     }
 }
 
@@ -125,8 +128,8 @@ impl Drop for Ticket {
         // Before letting go: afterwards the slot may have a new task (see `Session::new`).
         self.cancel();
         let model = &self.of.model;
-        if let Some(outcome) = model.cell(self.task).abandon() {
-            model.recycle(self.task, &outcome);
+        if model.cell(self.task).abandon().is_some() {
+            model.recycle(self.task);
         }
     }
 }

@@ -3,7 +3,6 @@
 //! One thread submits what is due, whatever became of earlier tasks, and reaps outcomes without
 //! blocking. Every arrival is counted: one that finds no free slot has failed, not vanished.
 
-mod arrivals;
 mod generator;
 mod inputs;
 mod latency;
@@ -23,7 +22,6 @@ use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
 use baton_topo::{Clock, Cluster};
 
-pub(crate) use arrivals::Arrivals;
 use generator::{Generator, targets};
 pub use inputs::InputsError;
 pub(crate) use inputs::{Expected, Inputs, Verdict};
@@ -31,7 +29,7 @@ pub use message::{Finished, Message, Progress};
 use outcomes::{OutcomesError, Writer};
 pub use report::{Circumstances, ModelReport, Report, Totals};
 pub use schedule::Offered;
-use schedule::Schedule;
+pub(crate) use schedule::Schedule;
 pub(crate) use tally::merge_reasons;
 pub use tally::{Reasons, Tally};
 

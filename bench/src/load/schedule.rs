@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use baton_core::Nanos;
-use baton_sim::{Arrived, Scenario};
+use baton_sim::{Arrivals, Arrived, Scenario};
 use baton_topo::Cluster;
 
 use super::LoadError;
-use super::arrivals::Arrivals;
 
 /// What load to offer.
 #[derive(Clone, Debug)]
@@ -66,19 +65,22 @@ impl Offered {
 
 /// A task that is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Due {
-    pub(super) at: Nanos,
-    /// Position in [`Offered::models`].
-    pub(super) model: usize,
+pub(crate) struct Due {
+    pub(crate) at: Nanos,
+    /// Position in [`Offered::models`], or among the rates.
+    pub(crate) model: usize,
     /// How long it may take; `None`: the model's objective.
-    pub(super) within: Option<Nanos>,
+    pub(crate) within: Option<Nanos>,
 }
 
 /// The tasks of a load, in the order in which they are due. It depends on the load and the seed alone, never on
-/// completions.
-pub(super) enum Schedule {
-    Rates(Arrivals),
-    Scenario(baton_sim::Arrivals, Nanos),
+/// completions: that is what makes the load open-loop.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    arrivals: Arrivals,
+    start: Nanos,
+    /// The arrivals say how long each task may take.
+    has_objectives: bool,
 }
 
 impl Schedule {
@@ -87,36 +89,33 @@ impl Schedule {
         match offered {
             Offered::Rates(rates) => {
                 let rates: Vec<f64> = rates.iter().map(|(_, rate)| *rate).collect();
-                Self::Rates(Arrivals::new(&rates, seed, start))
+                Self::poisson(&rates, seed, start)
             }
             Offered::Scenario(scenario, rate) => {
-                Self::Scenario(baton_sim::Arrivals::new(scenario, *rate, seed), start)
+                let arrivals = Arrivals::new(scenario, *rate, seed);
+                Self { arrivals, start, has_objectives: true }
             }
         }
+    }
+
+    /// Poisson arrivals from `start` on, of each model so many tasks per second.
+    pub(crate) fn poisson(rates: &[f64], seed: u64, start: Nanos) -> Self {
+        Self { arrivals: Arrivals::poisson(rates, seed), start, has_objectives: false }
     }
 
     /// The moment of the next one; [`Nanos::MAX`] if there is none.
-    pub(super) fn next_at(&self) -> Nanos {
-        match self {
-            Self::Rates(arrivals) => arrivals.due(),
-            Self::Scenario(arrivals, start) => arrivals.due() + *start,
-        }
+    pub(crate) fn next_at(&self) -> Nanos {
+        self.arrivals.due() + self.start
     }
 
     /// Takes the next one, if it is due by `now`.
-    pub(super) fn take(&mut self, now: Nanos) -> Option<Due> {
-        match self {
-            Self::Rates(arrivals) => {
-                let (at, model) = arrivals.take(now)?;
-                Some(Due { at, model, within: None })
-            }
-            Self::Scenario(arrivals, start) if arrivals.due() + *start <= now => {
-                let Arrived { at, model, deadline } = arrivals.take()?;
-                let (model, within) = (model as usize, Some(deadline - at));
-                Some(Due { at: at + *start, model, within })
-            }
-            Self::Scenario(..) => None,
+    pub(crate) fn take(&mut self, now: Nanos) -> Option<Due> {
+        if self.next_at() > now {
+            return None;
         }
+        let Arrived { at, model, deadline } = self.arrivals.take()?;
+        let within = self.has_objectives.then(|| deadline - at);
+        Some(Due { at: at + self.start, model: model as usize, within })
     }
 }
 
@@ -137,7 +136,7 @@ mod tests {
         assert_eq!(offered.lasts(), Some(Nanos::from_millis(5_000)));
         let start = Nanos::from_millis(700);
         let mut schedule = Schedule::new(&offered, 7, start);
-        let mut drawn = baton_sim::Arrivals::new(&scenario, 300.0, 7);
+        let mut drawn = Arrivals::new(&scenario, 300.0, 7);
         let mut count = 0;
         while let Some(Arrived { at, model, .. }) = drawn.take() {
             assert_eq!(schedule.next_at(), start + at);
@@ -149,5 +148,16 @@ mod tests {
         }
         assert!(count > 1_000, "{count}");
         assert_eq!((schedule.next_at(), schedule.take(Nanos::MAX)), (Nanos::MAX, None));
+    }
+
+    #[test]
+    fn rates_are_offered_from_the_start_on_and_to_the_models_objectives() {
+        let start = Nanos::from_millis(700);
+        let mut schedule = Schedule::poisson(&[10.0, 0.0], 1, start);
+        let first = schedule.next_at();
+        assert!(first > start);
+        assert_eq!(schedule.take(first - Nanos(1)), None, "not before it is due");
+        assert_eq!(schedule.take(first), Some(Due { at: first, model: 0, within: None }));
+        assert_eq!(Schedule::poisson(&[0.0], 1, start).next_at(), Nanos::MAX);
     }
 }

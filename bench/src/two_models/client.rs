@@ -10,7 +10,7 @@ use baton_topo::{Clock, park_thread};
 
 use super::ClusterError;
 use super::cluster::MODELS;
-use crate::load::{Arrivals, Tally, Verdict};
+use crate::load::{Schedule, Tally, Verdict};
 
 /// Width of a window.
 pub(crate) const WINDOW: Nanos = Nanos::from_millis(100);
@@ -87,11 +87,11 @@ impl LoadClient {
         let end = start + Nanos::from_millis_f64(seconds * 1e3);
         self.spans.push((start, Span::new(seconds)));
         let seed = self.seed.wrapping_add(self.offered);
-        let mut arrivals = Arrivals::new(&rates, seed, start);
+        let mut schedule = Schedule::poisson(&rates, seed, start);
         let mut next_call = start;
         loop {
             let now = self.clock.now();
-            let caught_up = self.submit_due(&mut arrivals, now.min(end), number);
+            let caught_up = self.submit_due(&mut schedule, now.min(end), number);
             self.reap();
             if now >= next_call {
                 each();
@@ -101,7 +101,7 @@ impl LoadClient {
                 break;
             }
             if caught_up {
-                let until = arrivals.due().min(end).min(now + REAP_INTERVAL);
+                let until = schedule.next_at().min(end).min(now + REAP_INTERVAL);
                 let rest = until - self.clock.now();
                 if rest > Nanos::ZERO {
                     park_thread(Some(rest));
@@ -151,10 +151,10 @@ impl LoadClient {
     }
 
     /// False if more arrivals are due than one burst takes.
-    fn submit_due(&mut self, arrivals: &mut Arrivals, until: Nanos, span: usize) -> bool {
+    fn submit_due(&mut self, schedule: &mut Schedule, until: Nanos, span: usize) -> bool {
         for _ in 0..BURST_MAX {
-            let Some((due, model)) = arrivals.take(until) else { return true };
-            self.submit(due, model, span);
+            let Some(due) = schedule.take(until) else { return true };
+            self.submit(due.at, due.model, span);
         }
         false
     }

@@ -2,12 +2,13 @@
 
 use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId, Unserved};
 use baton_rdma::wire::{Cancel, Submit, TaskEnd, TaskResult};
-use baton_rdma::{ClockSync, ConnId, OutputRef, SendError, Transport};
+use baton_rdma::{ClockSync, ConnId, SendError, Transport};
 
+use crate::end::End;
 use crate::io::models::{Phase, Served};
 use crate::io::rejoin::out_of_time;
 use crate::io::{Io, Serving, Stage};
-use crate::outcome::{EndRecord, EndedBy, Outcome, Reply, Timing};
+use crate::outcome::{EndRecord, EndedBy, Timing};
 use crate::session::{Command, Task};
 
 /// Commands taken per pass: bounds how long arrivals wait behind submits.
@@ -81,12 +82,12 @@ impl<T: Transport> Io<T> {
             }
             // Backpressure of the same kind as a full queue at the scheduler.
             Err(SendError::Full) => {
-                serving.decide(task, Outcome::Dropped(DropReason::QueueFull, own()));
+                serving.decide(task, End::Dropped(DropReason::QueueFull, own()));
             }
             // The news that the scheduler is lost is on its way.
             Err(SendError::Closed) => serving.tasks.insert(*task, expires),
             Err(SendError::TooLong) => {
-                serving.decide(task, Outcome::Failed(FailReason::SchedulerLost, own()));
+                serving.decide(task, End::Failed(FailReason::SchedulerLost, own()));
             }
         }
     }
@@ -209,33 +210,23 @@ impl<T: Transport> Io<T> {
 
 impl Serving {
     /// Decides a task that is not, or no longer, among the outstanding.
-    pub(super) fn decide(&self, task: &Task, outcome: Outcome) {
+    pub(super) fn decide(&self, task: &Task, end: End) {
         let Some(Served { model, .. }) = self.models.get(task.model) else { return };
         // Outstanding tasks are undecided, so this is the first and only decision.
         let first = model.slabs.complete(task.id);
         debug_assert!(first);
-        self.session.deliver(model, task.id, outcome);
+        self.session.deliver(model, task.id, end);
     }
 
     fn complete(&self, task: &Task, timing: Timing, len: u32) {
         let Some(Served { model, .. }) = self.models.get(task.model) else { return };
-        let record = || EndRecord::new(timing.landed, EndedBy::Client, task.resubmitted);
         if !model.signature.output.allows(len as usize) {
             self.session.counters.wrong_answer_size.add(1);
-            return self.decide(task, Outcome::Failed(FailReason::Engine, record()));
+            let record = EndRecord::new(timing.landed, EndedBy::Client, task.resubmitted);
+            return self.decide(task, End::Failed(FailReason::Engine, record));
         }
-        model.slabs.complete(task.id);
-        let outcome = match model.slabs.output(task.id) {
-            Some(output) => completed(output, timing),
-            // The transport reports an answer only after it has landed.
-            None => Outcome::Failed(FailReason::Engine, record()),
-        };
-        self.session.deliver(model, task.id, outcome);
+        self.decide(task, End::Completed(timing));
     }
-}
-
-fn completed(output: OutputRef, timing: Timing) -> Outcome {
-    Outcome::Completed(Reply::new(output, timing))
 }
 
 /// The deadline on the scheduler's clock, early by what that clock may be wrong.
@@ -253,10 +244,10 @@ fn unserved(end: &TaskEnd) -> Option<Unserved> {
     }
 }
 
-fn without_answer(why: Unserved, record: EndRecord) -> Outcome {
+fn without_answer(why: Unserved, record: EndRecord) -> End {
     match why {
-        Unserved::Dropped(reason) => Outcome::Dropped(reason, record),
-        Unserved::Failed(reason) => Outcome::Failed(reason, record),
+        Unserved::Dropped(reason) => End::Dropped(reason, record),
+        Unserved::Failed(reason) => End::Failed(reason, record),
     }
 }
 

@@ -13,9 +13,9 @@ use crate::scenario::Scenario;
 pub struct Arrived {
     /// When, from the beginning of the scenario, its warm-up included.
     pub at: Nanos,
-    /// Position of its model in [`Scenario::models`].
+    /// Position of its model in [`Scenario::models`], or among the rates.
     pub model: u32,
-    /// By when it should be answered, on the same clock.
+    /// By when it should be answered, on the same clock; [`Nanos::MAX`] if there is no scenario that says so.
     pub deadline: Nanos,
 }
 
@@ -38,6 +38,12 @@ impl Arrivals {
                 Source::Playback(Playback::new(scenario, Arc::clone(replay), rate_rps, seed))
             }
         })
+    }
+
+    /// Poisson arrivals without end, of each model so many tasks per second. A model with rate 0 never arrives, and
+    /// one model's rate does not move another's arrivals.
+    pub fn poisson(rates_rps: &[f64], seed: u64) -> Self {
+        Self(Source::Drawn(Drawn::poisson(rates_rps, seed)))
     }
 
     /// How many tasks of each model arrive after the warm-up: what a run with this rate and seed
@@ -100,6 +106,26 @@ mod tests {
                 assert!((19_000..21_000).contains(&count), "{process}: {count}");
             }
         }
+    }
+
+    #[test]
+    fn rates_without_a_scenario_are_kept_and_independent() {
+        let drain = |rates: &[f64], seed| {
+            let mut arrivals = Arrivals::poisson(rates, seed);
+            let minute = |arrived: &Arrived| arrived.at < Nanos::from_millis(60_000);
+            let found = std::iter::from_fn(|| arrivals.take()).take_while(minute);
+            found.map(|arrived| (arrived.at, arrived.model)).collect::<Vec<_>>()
+        };
+        let together = drain(&[100.0, 0.0, 25.0], 7);
+        assert!(together.is_sorted());
+        let of = |model| together.iter().filter(move |(_, m)| *m == model).copied();
+        // The standard deviation of n arrivals is √n; five of them is one seed in 10⁶.
+        assert!((of(0).count() as f64 - 6_000.0).abs() < 5.0 * 6_000f64.sqrt());
+        assert!((of(2).count() as f64 - 1_500.0).abs() < 5.0 * 1_500f64.sqrt());
+        assert_eq!(of(1).count(), 0);
+        assert_eq!(of(0).collect::<Vec<_>>(), drain(&[100.0], 7));
+        assert_ne!(drain(&[100.0], 7), drain(&[100.0], 8));
+        assert_eq!(Arrivals::poisson(&[0.0], 1).due(), Nanos::MAX);
     }
 
     #[test]

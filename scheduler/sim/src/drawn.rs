@@ -43,12 +43,29 @@ impl Drawn {
             slo: model.slo(),
             stream: Stream::new(seed, Concern::Arrivals(m as u32)),
         };
-        let mut drawn = Self {
-            process: scenario.arrival,
-            end: scenario.end(),
-            sources: scenario.models.iter().enumerate().map(source).collect(),
-            next: IndexedHeap::new(scenario.models.len()),
+        let sources = scenario.models.iter().enumerate().map(source).collect();
+        Self::begin(scenario.arrival, scenario.end(), sources)
+    }
+
+    /// Poisson arrivals of each model at its own rate, without an end and without objectives.
+    pub(crate) fn poisson(rates_rps: &[f64], seed: u64) -> Self {
+        let source = |(m, rate_rps): (usize, &f64)| Source {
+            mean_gap_ns: 1e9 / rate_rps,
+            at_ns: 0.0,
+            pace: None,
+            slo: Nanos::MAX,
+            stream: Stream::new(seed, Concern::Arrivals(m as u32)),
         };
+        Self::begin(
+            Arrival::Poisson,
+            Nanos::MAX,
+            rates_rps.iter().enumerate().map(source).collect(),
+        )
+    }
+
+    fn begin(process: Arrival, end: Nanos, sources: Vec<Source>) -> Self {
+        let next = IndexedHeap::new(sources.len());
+        let mut drawn = Self { process, end, sources, next };
         for (m, source) in drawn.sources.iter_mut().enumerate() {
             if drawn.process == Arrival::Constant {
                 source.at_ns = -source.stream.unit() * source.mean_gap_ns;

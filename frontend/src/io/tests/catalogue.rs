@@ -8,6 +8,7 @@ use baton_rdma::wire::{ModelDesc, TensorDesc};
 use baton_topo::signature::{ElementType, Extent, TensorSpec};
 
 use super::world::*;
+use crate::end::End;
 use crate::{Client, Deadline, InputError, Outcome, SubmitReason};
 
 /// The first new model of the tests, and where its slab begins.
@@ -192,9 +193,9 @@ fn a_task_that_slips_in_behind_the_removal_is_dropped() {
     let task = session.submit(alpha.model(), input, CostHint::NONE, now, now + SLO);
     world.threads[0].take();
     world.steps(2);
-    let outcome = alpha.model().cell(task).take().expect("it has its outcome");
-    assert!(matches!(outcome, Outcome::Dropped(DropReason::ModelRemoved, _)));
-    alpha.model().recycle(task, &outcome);
+    let end = alpha.model().cell(task).take().expect("it has its outcome");
+    assert!(matches!(end, End::Dropped(DropReason::ModelRemoved, _)));
+    alpha.model().recycle(task);
     assert_eq!((world.threads[0].take(), client.slots_in_use()), (vec![], 0));
 }
 
