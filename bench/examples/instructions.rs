@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use baton_bench::sched::{Shape, Stepper};
 use baton_core::{
-    Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Pace, Policy, Prefer, Profile, RankLimits,
-    RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved,
+    Batch, BatchShape, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant,
+    ModelConfig, ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Pace, Policy, Prefer,
+    Profile, RankLimits, RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved,
 };
 
 const MODELS: u32 = 32;
@@ -159,7 +159,7 @@ impl Bench {
             longest: Nanos::MAX,
         };
         self.model.on_grant(self.now, grant, &mut self.sink);
-        let _ = self.model.on_measured(BATCH as u32, LATENCY, Slowdown::NONE);
+        let _ = self.model.on_measured(BatchShape::of(BATCH as u32), LATENCY, Slowdown::NONE);
     }
 
     /// One candidate that replaces another and is not schedulable yet.

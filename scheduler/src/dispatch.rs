@@ -150,6 +150,7 @@ impl<T: Transport> Dispatch<T> {
         let window = [batch.exec_at, batch.invalid_after];
         let id = model_id(batch.model, self.lives[batch.model.0 as usize]);
         let action = Action::infer(name, window, ModelId(id), batch.grant.gpu.id);
+        let action = Action { variant: batch.shape.variant.into(), ..action };
         self.transport.send(conn, &action, self.tasks.as_bytes()).is_ok()
     }
 }
@@ -162,7 +163,8 @@ impl<T: Transport> ModelSink for Dispatch<T> {
 
     fn dispatch(&mut self, batch: &Batch<'_>) {
         let Grant { gpu, slowdown, .. } = batch.grant;
-        let planned = Planned { model: batch.model, gpu, slowdown };
+        let Batch { model, shape, .. } = *batch;
+        let planned = Planned { model, shape, gpu, slowdown };
         let owner = self.peers.backend_of(gpu);
         let backend = owner.map_or(NOBODY, |(backend, _)| backend);
         let name = self

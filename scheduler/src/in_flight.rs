@@ -3,13 +3,15 @@
 //! Until a batch is reported done, the thread may have to take its tasks back; so it remembers
 //! them. Bounded by the GPU slots' pipelines; the tasks' buffers are reused.
 
-use baton_core::{BackendId, Gpu, ModelId, Request, Slowdown};
+use baton_core::{BackendId, BatchShape, Gpu, ModelId, Request, Slowdown};
 
 /// What a batch was planned for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Planned {
     /// The model, which may have moved to another thread meanwhile.
     pub model: ModelId,
+    /// As it was sealed.
+    pub shape: BatchShape,
     /// The slot that runs it.
     pub gpu: Gpu,
     /// Of the slot, as the batch was planned.
@@ -128,7 +130,8 @@ impl InFlight {
 impl SentBatch {
     fn unused(batch_max: usize) -> Self {
         let gpu = Gpu { id: baton_core::GpuId(0), life: 0 };
-        let planned = Planned { model: ModelId(0), gpu, slowdown: Slowdown::NONE };
+        let (model, shape) = (ModelId(0), BatchShape::of(1));
+        let planned = Planned { model, shape, gpu, slowdown: Slowdown::NONE };
         Self { planned, backend: BackendId(0), requests: Vec::with_capacity(batch_max) }
     }
 }
@@ -144,7 +147,8 @@ mod tests {
 
     const BACKEND: BackendId = BackendId(7);
     const GPU: Gpu = Gpu { id: GpuId(3), life: 1 };
-    const PLANNED: Planned = Planned { model: ModelId(4), gpu: GPU, slowdown: Slowdown::NONE };
+    const PLANNED: Planned =
+        Planned { model: ModelId(4), shape: BatchShape::of(2), gpu: GPU, slowdown: Slowdown::NONE };
 
     fn one(task: u64) -> impl Iterator<Item = Request> {
         std::iter::once(Request::new(TaskId(task), Nanos(task)))

@@ -37,6 +37,7 @@ pub use candidate::{Candidate, Gpu, GpuUpdate, Grant};
 pub use containers::heap::IndexedHeap;
 pub use execution::latency::Latency;
 pub use execution::network::NetworkDelay;
+pub use execution::prediction::{BatchShape, ExecutionModel, ExecutionModelError};
 pub use execution::profile::{BATCH_MAX, Profile, ProfileError};
 pub use execution::slowdown::{Pace, Slowdown};
 pub use model::batch::Batch;

@@ -2,7 +2,9 @@
 //! hardware is slower than its profile, or does not always take the same time.
 mod world;
 
-use baton_core::{ModelConfig, ModelId, Nanos, NetworkDelay, Patience, Policy, Slowdown};
+use baton_core::{
+    BatchShape, ModelConfig, ModelId, Nanos, NetworkDelay, Patience, Policy, Slowdown,
+};
 use world::{Load, Rng, World, linear, ms, profile};
 
 /// ResNet50 of Symphony's Table 4, on eight slots.
@@ -82,7 +84,7 @@ fn an_allowance_for_late_timers_keeps_narrow_windows_from_being_missed() {
 fn one_stall_does_not_pass_for_drift() {
     let (mut world, mut rng) = (resnet50(), Rng::new(5));
     bad_rate(&mut world, &mut rng, 0, 1_000.0, 0.5);
-    let _ = world.models[0].on_measured(8, ms(10_000.0), Slowdown::NONE);
+    let _ = world.models[0].on_measured(BatchShape::of(8), ms(10_000.0), Slowdown::NONE);
     let latency = world.models[0].latency();
     assert!(latency.drift() < 1.02, "{}", latency.drift());
     assert!(latency.margin() <= ms(SLO_MS / 8.0));

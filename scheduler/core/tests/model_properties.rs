@@ -6,9 +6,9 @@ mod naive;
 use std::collections::BTreeMap;
 
 use baton_core::{
-    Batch, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer, Profile, Request,
-    Slowdown, TaskId, Unserved,
+    Batch, BatchShape, Candidate, DropReason, FrontendId, Gpu, GpuId, GpuUpdate, Grant,
+    ModelConfig, ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer,
+    Profile, Request, Slowdown, TaskId, Unserved,
 };
 use naive::{Naive, Start};
 use proptest::prelude::*;
@@ -152,7 +152,7 @@ impl Pair {
             Op::Measured { batch, percent } => {
                 let profiled = self.naive.config.profile.latency(batch);
                 let took = Nanos(profiled.0 * percent / 100);
-                let _ = self.model.on_measured(batch, took, Slowdown::NONE);
+                let _ = self.model.on_measured(BatchShape::of(batch), took, Slowdown::NONE);
                 self.refresh();
             }
             Op::Cancel { nth } => self.cancel(nth),

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use assert_no_alloc::{AllocDisabler, assert_no_alloc};
 use baton_core::{
-    Batch, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId, ModelSink,
-    ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, RankLimits, RankSink, RankState,
-    Request, Slowdown, SubclusterId, TaskId, Unserved,
+    Batch, BatchShape, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
+    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, RankLimits, RankSink,
+    RankState, Request, Slowdown, SubclusterId, TaskId, Unserved,
 };
 
 #[global_allocator]
@@ -164,7 +164,7 @@ impl Driver {
             let batch = self.sink.running.swap_remove(at);
             let model = &mut self.models[batch.model];
             let took = Nanos::from_millis(5 + u64::from(batch.tasks));
-            let pace = model.on_measured(batch.tasks, took, Slowdown::NONE);
+            let pace = model.on_measured(BatchShape::of(batch.tasks), took, Slowdown::NONE);
             if batch.head.task.slot().is_multiple_of(50) {
                 let otherwise = Unserved::Dropped(baton_core::DropReason::Deadline);
                 model.on_requeue(self.now, batch.head, otherwise, &mut self.sink);

@@ -3,8 +3,9 @@
 //! in a file beside this one to be replayed first.
 
 use baton_core::{
-    Batch, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId, ModelSink,
-    ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, Slowdown, TaskId, Unserved,
+    Batch, BatchShape, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
+    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, Slowdown, TaskId,
+    Unserved,
 };
 use proptest::prelude::*;
 
@@ -140,7 +141,7 @@ impl Twins {
             Op::Measured { batch, percent } => {
                 let took = Nanos(self.lazy.0.latency().of(batch).0 * percent / 100);
                 self.both(|model, now, out| {
-                    let _ = model.on_measured(batch, took, Slowdown::NONE);
+                    let _ = model.on_measured(BatchShape::of(batch), took, Slowdown::NONE);
                     // A new ℓ is looked at with the next input; here that is now.
                     model.reform(now, out);
                 });

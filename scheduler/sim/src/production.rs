@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use baton_core::{
-    Batch, Candidate, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap, ModelConfig,
-    ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy, RankLimits, RankSink, RankState,
-    Request, Slowdown, SubclusterId, TaskId, Unserved, gpus_needed,
+    Batch, BatchShape, Candidate, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap,
+    ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy, RankLimits,
+    RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved, gpus_needed,
 };
 
 use crate::cluster::{Cluster, Finished, Lost};
@@ -174,7 +174,7 @@ impl<W: Watch> Scheduler for Production<W> {
         self.watch.event(now, Event::Finished(finished));
         let Finished { gpu, model, batch, took } = finished;
         let slowdown = self.slots[gpu as usize].slowdown;
-        let pace = self.models[model as usize].on_measured(batch, took, slowdown);
+        let pace = self.models[model as usize].on_measured(BatchShape::of(batch), took, slowdown);
         let gpu = self.gpu(gpu);
         self.mail.at(now).post(Message::Gpu(GpuUpdate::Finished { gpu, at: now, pace }));
         self.settle(now, cluster);

@@ -1,7 +1,9 @@
 //! The channel by which a model moves from one ModelThread to another, and by which its former thread passes on what
 //! still arrives there. One ring for each move, made by the ControlThread; neither thread waits for the other.
 
-use baton_core::{Grant, ModelState, Nanos, Quota, Request, SubclusterId, TaskId, Unserved};
+use baton_core::{
+    BatchShape, Grant, ModelState, Nanos, Quota, Request, SubclusterId, TaskId, Unserved,
+};
 use baton_topo::Waker;
 
 use crate::board::Published;
@@ -21,7 +23,7 @@ pub(crate) enum MigrationMessage {
     /// A task of a batch that was planned at the former home and came back.
     Requeue(Request, Unserved),
     /// How long a batch that was planned at the former home took.
-    Measured(u32, Nanos),
+    Measured(BatchShape, Nanos),
 }
 
 /// A model on its way.

@@ -7,7 +7,7 @@
 use std::mem;
 
 use baton_core::{
-    DropReason, FrontendId, Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
+    BatchShape, DropReason, FrontendId, Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
     NetworkDelay, Patience, Policy, Prefer, Profile, Quota, Request, Slowdown, SubclusterId,
     TaskId, Unserved,
 };
@@ -126,8 +126,8 @@ impl<T: Transport> ModelThread<T> {
             MigrationMessage::Requeue(request, otherwise) => {
                 self.requeue(now, at, request, otherwise);
             }
-            MigrationMessage::Measured(rows, took) => {
-                let _ = self.models[at].state.on_measured(rows, took, Slowdown::NONE);
+            MigrationMessage::Measured(shape, took) => {
+                let _ = self.models[at].state.on_measured(shape, took, Slowdown::NONE);
             }
             MigrationMessage::Model(_) => unreachable!("it was told apart"),
         }
@@ -239,8 +239,8 @@ impl<T: Transport> ModelThread<T> {
             MigrationMessage::Requeue(request, otherwise) => {
                 self.pass_back(migration, request, otherwise);
             }
-            MigrationMessage::Measured(rows, took) => {
-                self.pass_measured(migration, rows, took);
+            MigrationMessage::Measured(shape, took) => {
+                self.pass_measured(migration, shape, took);
             }
             MigrationMessage::Model(_) => unreachable!("it was told apart"),
         }
@@ -269,8 +269,8 @@ impl<T: Transport> ModelThread<T> {
     }
 
     /// A measurement that finds no room is one of many.
-    pub(super) fn pass_measured(&mut self, migration: u32, rows: u32, took: Nanos) {
-        self.offer(migration, MigrationMessage::Measured(rows, took));
+    pub(super) fn pass_measured(&mut self, migration: u32, shape: BatchShape, took: Nanos) {
+        self.offer(migration, MigrationMessage::Measured(shape, took));
     }
 
     pub(super) fn pass_grant(&mut self, migration: u32, grant: Grant) {

@@ -3,8 +3,8 @@
 use std::mem;
 
 use baton_core::{
-    BackendId, CostHint, DropReason, FailReason, FrontendId, GpuUpdate, ModelSink, Nanos, Request,
-    TaskId, Unserved,
+    BackendId, BatchShape, CostHint, DropReason, FailReason, FrontendId, GpuUpdate, ModelSink,
+    Nanos, Request, TaskId, Unserved,
 };
 use baton_rdma::wire::{ActionDone, ActionStatus, Cancel, Submit};
 use baton_rdma::{ConnId, Transport};
@@ -130,12 +130,14 @@ impl<T: Transport> ModelThread<T> {
     /// The backend has answered every task of the batch.
     fn executed(&mut self, name: u64, rows: u32, measured: Nanos, finished: Nanos) {
         let Some(planned) = self.out.take_report(name, &mut self.returning) else { return };
-        let Planned { model, gpu, slowdown } = planned;
-        let rows = rows.min(self.returning.len() as u32);
+        let Planned { model, shape, gpu, slowdown } = planned;
+        let shape = BatchShape { size: rows.min(self.returning.len() as u32), ..shape };
         let pace = match self.out.places[model.0 as usize] {
-            Place::Here(at) => self.models[at as usize].state.on_measured(rows, measured, slowdown),
+            Place::Here(at) => {
+                self.models[at as usize].state.on_measured(shape, measured, slowdown)
+            }
             Place::Moved(migration) => {
-                self.pass_measured(migration, rows, slowdown.removed(measured));
+                self.pass_measured(migration, shape, slowdown.removed(measured));
                 // The prediction that this time would be set against has moved.
                 None
             }

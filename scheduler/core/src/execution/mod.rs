@@ -2,5 +2,6 @@
 
 pub(crate) mod latency;
 pub(crate) mod network;
+pub(crate) mod prediction;
 pub(crate) mod profile;
 pub(crate) mod slowdown;

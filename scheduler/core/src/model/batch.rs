@@ -1,6 +1,7 @@
 //! A sealed batch, as a sink sees it.
 
 use crate::candidate::Grant;
+use crate::execution::prediction::BatchShape;
 use crate::model::formation::Window;
 use crate::request::queue::DeadlineQueue;
 use crate::request::task::Request;
@@ -14,6 +15,8 @@ pub struct Batch<'a> {
     pub model: ModelId,
     /// The slot that will run it, and when it is expected to be free.
     pub grant: Grant,
+    /// What its execution time depends on.
+    pub shape: BatchShape,
     /// Planned start.
     pub exec_at: Nanos,
     /// Latest start.

@@ -52,9 +52,9 @@ impl ModelState {
         let batch = window.batch;
         let deadline = self.queue.deadline(window.head);
         let delay = self.network.before(batch);
-        let latency = self.sizing.latency.of(batch);
+        let latency = self.sizing.latency().of(batch);
         let frontrun = deadline.min(self.soft_deadline)
-            - self.sizing.latency.of(batch + 1)
+            - self.sizing.latency().of(batch + 1)
             - self.network.data_per_task;
         let invalid_after = deadline - latency;
         let (urgency, bad_rate) = match self.order {
@@ -104,7 +104,7 @@ impl ModelState {
             (true, _) => Nanos::MAX,
             (false, 0) => self.hopeless_at(),
             (false, batch) => {
-                let latency = self.sizing.latency.of(batch);
+                let latency = self.sizing.latency().of(batch);
                 self.hopeless_at().min(self.expiry(window.head, batch, latency))
             }
         }
@@ -118,6 +118,6 @@ impl ModelState {
 
     /// When the head is given up if it is in no batch by then. There must be one.
     pub(super) fn hopeless_at(&self) -> Nanos {
-        self.expiry(0, 1, self.sizing.latency.alone())
+        self.expiry(0, 1, self.sizing.latency().alone())
     }
 }

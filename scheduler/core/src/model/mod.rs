@@ -11,6 +11,7 @@ pub(crate) mod formation;
 mod forming;
 mod quiet_period;
 pub(crate) mod rate;
+mod sealing;
 pub(crate) mod sink;
 pub(crate) mod sizing;
 
@@ -20,9 +21,9 @@ use crate::admission::fair_share::FairShare;
 use crate::candidate::{Candidate, GpuUpdate, Grant};
 use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
+use crate::execution::prediction::BatchShape;
 use crate::execution::profile::Profile;
 use crate::execution::slowdown::{Pace, Slowdown};
-use crate::model::batch::Batch;
 use crate::model::formation::{Horizon, Window};
 use crate::model::quiet_period::QuietPeriod;
 use crate::model::rate::Rate;
@@ -243,13 +244,18 @@ impl ModelState {
         (at != Nanos::MAX).then_some(at)
     }
 
-    /// A backend measured a batch of this model: `batch` rows took `measured` on a slot granted with this
+    /// A backend measured a batch of this model: the rows that it executed took `measured` on a slot granted with this
     /// slowdown. Returns what that says of the slot; nothing without rows.
-    pub fn on_measured(&mut self, batch: u32, measured: Nanos, slowdown: Slowdown) -> Option<Pace> {
-        if batch == 0 {
+    pub fn on_measured(
+        &mut self,
+        shape: BatchShape,
+        measured: Nanos,
+        slowdown: Slowdown,
+    ) -> Option<Pace> {
+        if shape.size == 0 {
             return None;
         }
-        let predicted = self.sizing.latency.observe(batch, slowdown.removed(measured));
+        let predicted = self.sizing.execution.observe(shape, slowdown.removed(measured));
         self.quiet_period = QuietPeriod::OVER;
         Some(Pace::of(measured, predicted))
     }
@@ -307,41 +313,12 @@ impl ModelState {
 
     /// ℓ(b) as currently planned with.
     pub fn latency(&self) -> &Latency {
-        &self.sizing.latency
+        self.sizing.latency()
     }
 
     /// Counted since start.
     pub fn counters(&self) -> ModelCounters {
         self.counters
-    }
-
-    /// Removes the sealed tasks, and gives up the heads the batch was chosen over.
-    fn seal(&mut self, grant: Grant, now: Nanos, window: Window, out: &mut impl ModelSink) {
-        debug_assert!(window.head + window.batch as usize <= self.queue.len(), "the batch waits");
-        let horizon = self.horizon(now, grant.free_at);
-        let exec_at = horizon.start(window.batch);
-        let latency = grant.slowdown.applied(self.sizing.latency.of(window.batch));
-        let invalid_after = self.queue.deadline(window.head) - latency;
-        let slot_since = grant.free_at - self.network.before(window.batch);
-        let batch = Batch {
-            model: self.id,
-            grant,
-            exec_at,
-            invalid_after,
-            schedulable_at: self.schedulable_at.min(now).max(slot_since),
-            queue: &self.queue,
-            window,
-        };
-        let work = self.sizing.work(window.batch, latency);
-        out.gpu(GpuUpdate::Planned { gpu: grant.gpu, start: exec_at, latency, work });
-        out.dispatch(&batch);
-        self.queue.remove_range(window.head, window.batch as usize);
-        self.counters.batches += 1;
-        self.counters.dispatched += u64::from(window.batch);
-        for _ in 0..window.head {
-            let given_up = self.queue.pop().expect("the window's head counts the tasks before it");
-            self.give_up(given_up.task, DropReason::Window, out);
-        }
     }
 
     /// When whoever finds no place may try again; something waits. By then the head has gone at the latest.
@@ -357,20 +334,6 @@ impl ModelState {
         }
         let horizon = self.horizon(now, free_at);
         formation::form(&self.queue, &horizon, self.sizing.floor, self.sizing.most)
-    }
-
-    /// Of the window's tasks, as many as a slow slot finishes in time with the same head; one if it finishes none:
-    /// another slot may come too late for that as well.
-    fn fitting(&self, now: Nanos, grant: &Grant, window: Window) -> u32 {
-        if window.batch == 0 {
-            return 0;
-        }
-        let horizon = self.horizon(now, grant.free_at);
-        let deadline = self.queue.deadline(window.head);
-        formation::largest(1, window.batch, |batch| {
-            let latency = grant.slowdown.applied(self.sizing.latency.of(batch));
-            horizon.start(batch) + latency <= deadline
-        })
     }
 
     fn hopeless_head(&self, now: Nanos, free_at: Nanos) -> Option<TaskId> {
@@ -390,6 +353,6 @@ impl ModelState {
     }
 
     fn horizon(&self, now: Nanos, free_at: Nanos) -> Horizon<'_> {
-        Horizon { now, free_at, latency: &self.sizing.latency, network: self.network }
+        Horizon { now, free_at, latency: self.sizing.latency(), network: self.network }
     }
 }

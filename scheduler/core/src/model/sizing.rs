@@ -5,6 +5,7 @@
 use crate::candidate::{Candidate, Grant};
 use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
+use crate::execution::prediction::ExecutionModel;
 use crate::execution::profile::Profile;
 use crate::model::ModelConfig;
 use crate::model::formation;
@@ -50,7 +51,7 @@ pub(crate) struct Sizing {
     pub(crate) dispersion: u16,
     /// Of the profile: what is measured since changes all batches alike.
     patience: Patience,
-    pub(crate) latency: Latency,
+    pub(crate) execution: ExecutionModel,
     pub(crate) rate: RateMeter,
 }
 
@@ -61,7 +62,7 @@ impl Sizing {
             rules: config.policy.rules(),
             network: config.network,
             patience: Patience::new(&config.profile),
-            latency: Latency::new(config.profile, config.slo),
+            execution: ExecutionModel::new(config.profile, config.slo),
             rate: RateMeter::new(),
             target: 1,
             floor: 1,
@@ -82,7 +83,7 @@ impl Sizing {
     pub(crate) fn on_arrival(&mut self, now: Nanos) -> bool {
         let rolled = self.rate.roll(now);
         if rolled {
-            self.latency.relax();
+            self.execution.relax();
             self.resize();
         }
         self.rate.on_arrival(now);
@@ -100,14 +101,20 @@ impl Sizing {
 
     pub(crate) fn set_profile(&mut self, profile: Profile, patience: Patience) {
         self.patience = patience;
-        self.latency.replace(profile, self.slo);
+        self.execution.replace(profile, self.slo);
         self.resize();
     }
 
     pub(crate) fn set_objective(&mut self, slo: Nanos) {
         self.slo = slo;
-        self.latency.set_objective(slo);
+        self.execution.set_objective(slo);
         self.resize();
+    }
+
+    /// ℓ(b) of the batches that are formed.
+    #[inline]
+    pub(crate) fn latency(&self) -> &Latency {
+        self.execution.cheapest()
     }
 
     /// Until when a batch of this size waits for more tasks.
@@ -132,7 +139,7 @@ impl Sizing {
         if !self.rate.runs_beyond(tasks_in_parts, PARTS) {
             return Nanos::ZERO;
         }
-        let spare = self.slo - self.latency.of(batch + 1);
+        let spare = self.slo - self.latency().of(batch + 1);
         (self.rate.last_arrival() + self.run_wait).min(latest - Nanos(spare.0 / 5 * 4))
     }
 
@@ -167,15 +174,15 @@ impl Sizing {
     /// GPU time of each task in a batch whose head waits for others as long as its objective
     /// allows, (b − 1)/λ + ℓ(b) = SLO. Such batches have b tasks on average: a number between two sizes.
     fn gathered(&self, rate: Rate) -> Nanos {
-        let most = self.most.min(self.latency.batch_max());
+        let most = self.most.min(self.latency().batch_max());
         let ends = |b: u32| self.fetched_and_run(b) + rate.time_for(u64::from(b - 1));
         let size = formation::largest(1, most, |b| ends(b) <= self.budget());
         let above = (size + 1).min(most);
         let one = u64::from(PARTS);
         let left = (self.budget() - ends(size)).0 * one;
         let parts = left.checked_div((ends(above) - ends(size)).0).unwrap_or(0).min(one);
-        let longer = self.latency.of(above) - self.latency.of(size);
-        let all = self.latency.of(size).0 * one + longer.0 * parts;
+        let longer = self.latency().of(above) - self.latency().of(size);
+        let all = self.latency().of(size).0 * one + longer.0 * parts;
         Nanos(all / (u64::from(size) * one + parts))
     }
 
@@ -189,7 +196,7 @@ impl Sizing {
             }
             _ => Nanos::ZERO,
         };
-        let frontrun = deadline - self.latency.of(size) - self.network.data_per_task;
+        let frontrun = deadline - self.latency().of(size) - self.network.data_per_task;
         // The candidate that is formed then has two more hands to pass than one formed on arrival,
         // and jitter is how late one of them usually is, not how late it may be.
         let late = self.network.jitter.times(8);
@@ -198,13 +205,13 @@ impl Sizing {
 
     /// The smallest batch that waits for nothing.
     fn content(&self) -> u32 {
-        let most = self.latency.batch_max();
+        let most = self.latency().batch_max();
         match (self.rules.deferral, self.rate.rate()) {
             (Deferral::None, _) => 1,
             (_, None) => most,
             (Deferral::Expectation, Some(_)) => self.patience.content(),
             (Deferral::Fill, Some(rate)) => {
-                let enough = rate.arrivals_in(self.latency.beta());
+                let enough = rate.arrivals_in(self.latency().beta());
                 u32::try_from(enough).map_or(most, |enough| most.min(enough.saturating_add(1)))
             }
         }
@@ -228,7 +235,7 @@ impl Sizing {
     /// Condition (a) of Symphony §4.3, negated: fewer than βλ tasks wait, so one more is worth its
     /// wait. Without an estimate of λ the deadline alone decides.
     fn waits_for_fill(&self, batch: u32) -> bool {
-        let in_beta = |rate: Rate| rate.arrivals_in(self.latency.beta());
+        let in_beta = |rate: Rate| rate.arrivals_in(self.latency().beta());
         let enough = self.rate.rate().map_or(u64::MAX, in_beta);
         u64::from(batch) <= enough
     }
@@ -245,9 +252,9 @@ impl Sizing {
         self.dispersion = self.dispersion_of(self.rate.bad_rate());
         self.most = self.longest_batch();
         let target = self.target.min(self.most);
-        self.each = Nanos(self.latency.of(target).0 / u64::from(target));
+        self.each = Nanos(self.latency().of(target).0 / u64::from(target));
         let before = self.network.response + self.network.before(1);
-        self.slack = self.slo - before - self.latency.alone();
+        self.slack = self.slo - before - self.latency().alone();
     }
 
     /// What varies by more than is provided for is lost, so what is lost raises it.
@@ -260,11 +267,11 @@ impl Sizing {
 
     /// Where not even a single task is short enough, there is no point in small batches.
     fn longest_batch(&self) -> u32 {
-        let most = self.latency.batch_max();
-        if self.latency.alone() > self.longest {
+        let most = self.latency().batch_max();
+        if self.latency().alone() > self.longest {
             return most;
         }
-        formation::largest(1, most, |b| self.latency.of(b) <= self.longest)
+        formation::largest(1, most, |b| self.latency().of(b) <= self.longest)
     }
 
     /// The largest b with b/λ + ℓ(b) ≤ SLO (Symphony Eq. 2 with N = λ·ℓ(b)/b). Without an estimate
@@ -275,7 +282,7 @@ impl Sizing {
             Some(rate) => self.fetched_and_run(b) + rate.time_for(u64::from(b)) <= budget,
             None => self.fetched_and_run(b) <= Nanos(budget.0 / 2),
         };
-        formation::largest(1, self.latency.batch_max(), fits)
+        formation::largest(1, self.latency().batch_max(), fits)
     }
 
     /// What the objective leaves for gathering a batch, its inputs' way and its execution.
@@ -284,14 +291,14 @@ impl Sizing {
     }
 
     fn fetched_and_run(&self, batch: u32) -> Nanos {
-        self.latency.of(batch) + self.network.data_per_task.times(u64::from(batch))
+        self.latency().of(batch) + self.network.data_per_task.times(u64::from(batch))
     }
 
     /// The smallest batch that costs at most 1/12 more GPU time per task than the target.
     fn efficient(&self) -> u32 {
-        let per_target = self.latency.of(self.target).0 / u64::from(self.target);
+        let per_target = self.latency().of(self.target).0 / u64::from(self.target);
         let enough = per_target + per_target / WORTH_DROPPING;
-        let efficient = |&b: &u32| self.latency.of(b).0 / u64::from(b) <= enough;
+        let efficient = |&b: &u32| self.latency().of(b).0 / u64::from(b) <= enough;
         (1..self.target).find(efficient).unwrap_or(self.target)
     }
 }

@@ -2,8 +2,8 @@
 //! leave and come back.
 
 use baton_core::{
-    FailReason, Gpu, GpuId, GpuUpdate, Nanos, PIPELINE_DEPTH, Request, Slowdown, SubclusterId,
-    Unserved,
+    BatchShape, FailReason, Gpu, GpuId, GpuUpdate, Nanos, PIPELINE_DEPTH, Request, Slowdown,
+    SubclusterId, Unserved,
 };
 
 use super::outbox::{End, Plan, Said};
@@ -151,7 +151,8 @@ impl World {
             self.out.end(request.task, End::Completed { at, batch: size, gpu: gpu.id.0 });
         }
         let model = &mut self.models[model as usize];
-        let pace = self.learns.then(|| model.on_measured(size, took, slowdown)).flatten();
+        let pace =
+            self.learns.then(|| model.on_measured(BatchShape::of(size), took, slowdown)).flatten();
         self.out.said.push_back(Said::Gpu(GpuUpdate::Finished { gpu, at, pace }));
     }
 

@@ -1,0 +1,63 @@
+//! Sealing: a granted slot gets its batch.
+
+use crate::candidate::{GpuUpdate, Grant};
+use crate::execution::prediction::BatchShape;
+use crate::model::ModelState;
+use crate::model::batch::Batch;
+use crate::model::formation::{self, Window};
+use crate::model::sink::ModelSink;
+use crate::request::outcome::DropReason;
+use crate::units::time::Nanos;
+
+impl ModelState {
+    /// Removes the sealed tasks, and gives up the heads the batch was chosen over.
+    pub(super) fn seal(
+        &mut self,
+        grant: Grant,
+        now: Nanos,
+        window: Window,
+        out: &mut impl ModelSink,
+    ) {
+        debug_assert!(window.head + window.batch as usize <= self.queue.len(), "the batch waits");
+        let horizon = self.horizon(now, grant.free_at);
+        let exec_at = horizon.start(window.batch);
+        let shape = BatchShape::of(window.batch);
+        let latency = grant.slowdown.applied(self.sizing.execution.predict(shape));
+        let invalid_after = self.queue.deadline(window.head) - latency;
+        let slot_since = grant.free_at - self.network.before(window.batch);
+        let batch = Batch {
+            model: self.id,
+            grant,
+            shape,
+            exec_at,
+            invalid_after,
+            schedulable_at: self.schedulable_at.min(now).max(slot_since),
+            queue: &self.queue,
+            window,
+        };
+        let work = self.sizing.work(window.batch, latency);
+        out.gpu(GpuUpdate::Planned { gpu: grant.gpu, start: exec_at, latency, work });
+        out.dispatch(&batch);
+        self.queue.remove_range(window.head, window.batch as usize);
+        self.counters.batches += 1;
+        self.counters.dispatched += u64::from(window.batch);
+        for _ in 0..window.head {
+            let given_up = self.queue.pop().expect("the window's head counts the tasks before it");
+            self.give_up(given_up.task, DropReason::Window, out);
+        }
+    }
+
+    /// Of the window's tasks, as many as a slow slot finishes in time with the same head; one if it finishes none:
+    /// another slot may come too late for that as well.
+    pub(super) fn fitting(&self, now: Nanos, grant: &Grant, window: Window) -> u32 {
+        if window.batch == 0 {
+            return 0;
+        }
+        let horizon = self.horizon(now, grant.free_at);
+        let deadline = self.queue.deadline(window.head);
+        formation::largest(1, window.batch, |batch| {
+            let latency = grant.slowdown.applied(self.sizing.latency().of(batch));
+            horizon.start(batch) + latency <= deadline
+        })
+    }
+}
