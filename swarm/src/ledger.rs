@@ -159,7 +159,9 @@ impl Ledger {
         // Whoever has lost its scheduler submits again, under another generation.
         let renewed = lost(task.host);
         let refused = task.refused && !lost(host) && !renewed;
-        let earlier = task.runs.iter().copied().find(|run| !lost(run.host)).filter(|_| !renewed);
+        // A host that is lost still executes what its executors had been given.
+        let excused = renewed || lost(host);
+        let earlier = task.runs.iter().copied().find(|run| !lost(run.host)).filter(|_| !excused);
         self.again += u64::from(!task.runs.is_empty());
         task.runs.push(Run { host, started: now });
         if let Some(earlier) = earlier {
