@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use baton_client::{Clock, Nanos};
 use baton_rdma::OsNet;
-use baton_swarm::{Attack, Attacker, Hostility, Targets, Temper};
+use baton_swarm::{Attack, Attacker, AttackerKind, Hostility, Targets};
 use support::{Cluster, Process};
 
 /// What attackers may say before they leave.
@@ -21,9 +21,9 @@ const GROWTH_BYTES: u64 = 16 * 1024 * 1024;
 /// Lines that a scheduler of up to four threads may write in a second about strangers, and about members.
 const LINES_PER_S: usize = 5 * 9 + 257;
 
-fn attack(temper: Temper) -> Attack {
+fn attack(kind: AttackerKind) -> Attack {
     let pace = Nanos::from_micros(400);
-    Attack { temper, from: Nanos::ZERO, pace, burst: 32, lines: 8, illegal: 20, serves: 990 }
+    Attack { kind, from: Nanos::ZERO, pace, burst: 32, lines: 8, illegal: 20, serves: 990 }
 }
 
 /// Attackers for as long as `go_on`, all from one thread; what they did.
@@ -76,10 +76,15 @@ fn beside_hostile_peers_a_frontend_is_served_and_nothing_of_them_stays() {
     let measure = |process: &Process| (process.resident_bytes(), process.handles());
     let before = [&cluster.scheduler, &a, &b].map(measure);
 
-    let tempers = [Temper::Stranger, Temper::Stranger, Temper::Frontend, Temper::Idler];
+    let kinds = [
+        AttackerKind::Stranger,
+        AttackerKind::Stranger,
+        AttackerKind::Frontend,
+        AttackerKind::Idler,
+    ];
     let clock = Clock::start();
     let from = clock.now();
-    let done = harass(cluster.addr(), &tempers.map(attack), 1, |done| done.messages < MESSAGES);
+    let done = harass(cluster.addr(), &kinds.map(attack), 1, |done| done.messages < MESSAGES);
     let seconds = ((clock.now() - from).0 / 1_000_000_000) as usize;
     load.await_completed(100);
     for (process, (_, handles)) in [&cluster.scheduler, &a, &b].into_iter().zip(before) {
@@ -129,8 +134,12 @@ impl Drop for Harassing<'_> {
 fn what_thieves_take_is_lost_to_its_lease_and_when_they_are_gone_nothing_is() {
     let mut cluster = Cluster::start("thieves");
     let (addr, over) = (&cluster.addr().to_owned(), &AtomicBool::new(false));
-    let thieves =
-        [Attack { illegal: 0, pace: Nanos::from_millis(2), burst: 8, ..attack(Temper::Thief) }; 2];
+    let thieves = [Attack {
+        illegal: 0,
+        pace: Nanos::from_millis(2),
+        burst: 8,
+        ..attack(AttackerKind::Thief)
+    }; 2];
     thread::scope(|scope| {
         let harassing = Harassing(over);
         let go_on = move |_: &Hostility| !over.load(Ordering::Relaxed);

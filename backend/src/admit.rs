@@ -15,7 +15,7 @@ use crate::catalog::{Catalog, ServedModel};
 
 /// What actions are checked against.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms<'a> {
+pub(crate) struct ActionRules<'a> {
     /// The models served here.
     pub(crate) catalog: &'a Catalog,
     /// The scheduler's clock against ours.
@@ -61,12 +61,12 @@ pub(crate) enum Refusal {
 
 /// Checks actions; owns the memory that takes.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct ActionChecker {
     /// Sorted copy of an action's task ids.
     sorted: Vec<u64>,
 }
 
-impl Admission {
+impl ActionChecker {
     /// For actions of up to `batch_max` tasks.
     pub(crate) fn new(batch_max: u32) -> Self {
         Self { sorted: Vec::with_capacity(batch_max as usize) }
@@ -87,10 +87,10 @@ impl Admission {
         &self,
         action: &wire::Action,
         tasks: &[ActionTask],
-        terms: &Terms<'_>,
+        rules: &ActionRules<'_>,
     ) -> Result<Admitted, Refusal> {
-        let model = *terms.catalog.model(action.model.get()).ok_or(Refusal::UnknownModel)?;
-        if !terms.gpus.contains(&action.gpu.get()) {
+        let model = *rules.catalog.model(action.model.get()).ok_or(Refusal::UnknownModel)?;
+        if !rules.gpus.contains(&action.gpu.get()) {
             return Err(Refusal::UnknownGpu);
         }
         let kind = ActionKind::from_code(action.kind).ok_or(Refusal::Unknown)?;
@@ -102,9 +102,9 @@ impl Admission {
             return Err(Refusal::Window);
         }
         let local =
-            |scheduler_ns| terms.sync.to_local(Nanos(scheduler_ns)).ok_or(Refusal::NotReady);
+            |scheduler_ns| rules.sync.to_local(Nanos(scheduler_ns)).ok_or(Refusal::NotReady);
         Ok(Admitted {
-            gpu: (action.gpu.get() - terms.gpus.start) as usize,
+            gpu: (action.gpu.get() - rules.gpus.start) as usize,
             kind,
             model,
             earliest: local(action.earliest_ns.get())?,
@@ -179,9 +179,9 @@ mod tests {
 
     fn check(action: &wire::Action, sync: &ClockSync) -> Result<Admitted, Refusal> {
         let catalog = catalog();
-        let terms = Terms { catalog: &catalog, sync, gpus: 7..9 };
+        let rules = ActionRules { catalog: &catalog, sync, gpus: 7..9 };
         let task = |id: u64| ActionTask { task: id.into(), input_bytes: 16.into(), cost: 0.into() };
-        Admission::new(3).check(action, &[task(10), task(11)], &terms)
+        ActionChecker::new(3).check(action, &[task(10), task(11)], &rules)
     }
 
     /// A scheduler whose clock is 1 µs ahead.

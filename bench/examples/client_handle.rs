@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use baton_client::io::Io;
+use baton_client::io::ClientIo;
 use baton_client::{Client, ClientConfig, Clock, Deadline, Idle, ModelHandle, Nanos, Outcome};
 use baton_core::DropReason;
 use baton_rdma::wire::{
@@ -62,12 +62,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn open(clock: Clock) -> Result<(Io<EndsAtOnce>, Client), Failure> {
+fn open(clock: Clock) -> Result<(ClientIo<EndsAtOnce>, Client), Failure> {
     let config = ClientConfig::new(([127, 0, 0, 1], 1).into())
         .slots_per_model(SLOTS)
         .leave_timeout(Duration::from_secs(1))
         .member_timeout(Duration::from_secs(60));
-    let (mut io, joining) = Io::new(config, EndsAtOnce::default(), clock)?;
+    let (mut io, joining) = ClientIo::new(config, EndsAtOnce::default(), clock)?;
     for _ in 0..100_000 {
         io.poll(clock.now());
         if let Some(client) = joining.poll() {

@@ -14,7 +14,7 @@ use crossbeam_channel::Receiver;
 use crate::config::{ClientConfig, listen_near};
 use crate::counters::Counters;
 use crate::error::{ConnectError, LeaveError, Loss, UnknownModel};
-use crate::io::Io;
+use crate::io::ClientIo;
 use crate::model::ModelHandle;
 use crate::served::{Model, ModelOwner};
 use crate::session::Session;
@@ -26,12 +26,12 @@ use crate::session::Session;
 /// [`Client::leave`] leaves in order and reports the result.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub(crate) owner: Arc<Owner>,
+    pub(crate) owner: Arc<SessionGuard>,
 }
 
 /// Ends the session when its last user is gone.
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(crate) struct SessionGuard {
     pub(crate) session: Arc<Session>,
     /// Disconnected when the I/O thread has ended.
     ended: Receiver<Infallible>,
@@ -67,7 +67,7 @@ impl Client {
         .map_err(|error| ConnectError::transport(listen, error))?;
         let placement =
             Placement { name: "baton-client".into(), core: config.core, idle: config.idle };
-        let (mut io, joining) = Io::new(config, transport, clock)?;
+        let (mut io, joining) = ClientIo::new(config, transport, clock)?;
         io.count_from(began);
         let stop = Arc::new(AtomicBool::new(false));
         thread::Builder::new()
@@ -131,13 +131,13 @@ impl Client {
     }
 }
 
-impl Owner {
+impl SessionGuard {
     pub(crate) fn new(session: Arc<Session>, ended: Receiver<Infallible>) -> Self {
         Self { session, ended }
     }
 }
 
-impl Drop for Owner {
+impl Drop for SessionGuard {
     fn drop(&mut self) {
         self.session.begin_leaving();
     }

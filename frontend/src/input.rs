@@ -66,7 +66,7 @@ impl Input {
     }
 
     /// As [`Input::submit`], at a moment of the caller's: for programs that move the time of an
-    /// [`crate::io::Io`] by hand.
+    /// [`crate::io::ClientIo`] by hand.
     ///
     /// # Errors
     /// As [`Input::submit`].

@@ -12,8 +12,8 @@ use baton_core::{FailReason, ModelId, Nanos, TaskId};
 use baton_rdma::{InputMut, SlabError, SlabSet, SlabSpec};
 use baton_topo::signature::Signature;
 
-use crate::cell::Cell;
-use crate::client::Owner;
+use crate::cell::OutcomeCell;
+use crate::client::SessionGuard;
 use crate::end::End;
 use crate::outcome::{EndRecord, EndedBy, Outcome, Reply};
 use crate::session::Session;
@@ -45,7 +45,7 @@ pub(crate) struct Model {
     pub(crate) slabs: Arc<SlabSet>,
     first_id: ModelId,
     /// By position in the slab.
-    cells: Box<[Cell]>,
+    cells: Box<[OutcomeCell]>,
     first_slot: u32,
     slo: AtomicU64,
     /// Until when the scheduler would not accept another task, by its latest message.
@@ -76,7 +76,7 @@ impl Model {
             place,
             slabs,
             first_id: id,
-            cells: (0..slots).map(|_| Cell::new()).collect(),
+            cells: (0..slots).map(|_| OutcomeCell::new()).collect(),
             first_slot,
             slo: AtomicU64::new(announced.slo.0),
             closed_until: AtomicU64::new(0),
@@ -97,11 +97,11 @@ impl Model {
     }
 
     /// Where a task's outcome appears.
-    pub(crate) fn cell(&self, task: TaskId) -> &Cell {
+    pub(crate) fn cell(&self, task: TaskId) -> &OutcomeCell {
         &self.cells[(task.slot() - self.first_slot) as usize]
     }
 
-    pub(crate) fn cells(&self) -> &[Cell] {
+    pub(crate) fn cells(&self) -> &[OutcomeCell] {
         &self.cells
     }
 
@@ -188,7 +188,7 @@ impl fmt::Debug for Model {
 /// What a handle, an input or a ticket keeps alive.
 #[derive(Debug)]
 pub(crate) struct ModelOwner {
-    pub(crate) owner: Arc<Owner>,
+    pub(crate) owner: Arc<SessionGuard>,
     pub(crate) model: Arc<Model>,
 }
 

@@ -1,7 +1,7 @@
 //! What the application's threads and the I/O thread share once the client has joined.
 //!
 //! Towards the I/O thread: commands, through a queue that the slots bound.
-//! Towards the application: outcomes, through one [`Cell`] per slot. Invariant: a decided outcome or
+//! Towards the application: outcomes, through one [`OutcomeCell`] per slot. Invariant: a decided outcome or
 //! [`Session::close`] ends each armed cell, even if the I/O thread dies.
 //!
 //! The list of models has a lock. Handles, inputs and tickets refer to their [`Model`] directly, so that no
@@ -15,7 +15,7 @@ use baton_rdma::InputMut;
 use baton_topo::{Clock, Waker};
 use crossbeam_channel::{Receiver, Sender};
 
-use crate::cell::Cell;
+use crate::cell::OutcomeCell;
 use crate::counters::LiveCounters;
 use crate::end::End;
 use crate::error::{LeaveError, Loss, SubmitReason};
@@ -276,7 +276,7 @@ impl Session {
     }
 
     /// The cell, not the slab, decides here which end comes first: [`Session::close`] has no task ids.
-    fn end_leftover(&self, cell: &Cell) {
+    fn end_leftover(&self, cell: &OutcomeCell) {
         let record = EndRecord::new(self.clock.now(), EndedBy::Client, 0);
         let (end, count) = match self.loss() {
             Some(_) => (End::Failed(FailReason::SchedulerLost, record), &self.counters.failed),

@@ -153,7 +153,7 @@ enum Stored {
 
 /// An event as [`Events::sift`] shows it.
 #[derive(Clone, Copy)]
-pub(crate) enum Sifted<'a> {
+pub(crate) enum EventView<'a> {
     Opened(ConnId, &'a Peer),
     Message(ConnId, Message<'a>),
     Closed(ConnId, &'a CloseReason),
@@ -242,7 +242,7 @@ impl Events {
 
     /// For a transport on top of another: shows it the events from number `from` on, and takes out
     /// those that `keep` does not want to be kept.
-    pub(crate) fn sift(&mut self, from: usize, mut keep: impl FnMut(Sifted<'_>) -> bool) {
+    pub(crate) fn sift(&mut self, from: usize, mut keep: impl FnMut(EventView<'_>) -> bool) {
         if self.items.len() == from {
             return;
         }
@@ -250,17 +250,17 @@ impl Events {
         let mut at = 0;
         self.items.retain(|stored| {
             at += 1;
-            let sifted = match stored {
+            let view = match stored {
                 _ if at <= from => return true,
-                Stored::Opened { conn, peer } => Sifted::Opened(*conn, peer),
+                Stored::Opened { conn, peer } => EventView::Opened(*conn, peer),
                 Stored::Message { conn, kind, start, len } => {
                     let message = decode(*kind, &bytes[*start..*start + *len]);
-                    Sifted::Message(*conn, message.expect("decoded before it was stored"))
+                    EventView::Message(*conn, message.expect("decoded before it was stored"))
                 }
-                Stored::Closed { conn, reason } => Sifted::Closed(*conn, reason),
+                Stored::Closed { conn, reason } => EventView::Closed(*conn, reason),
                 Stored::Read(_) | Stored::Result { .. } => return true,
             };
-            keep(sifted)
+            keep(view)
         });
     }
 

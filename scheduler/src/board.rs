@@ -14,7 +14,7 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 /// A candidate and the number of grants it takes into account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Published {
+pub struct PublishedCandidate {
     /// `None`: nothing to run.
     pub candidate: Option<Candidate>,
     /// See [`baton_core::RankState::on_candidate`].
@@ -44,12 +44,12 @@ pub struct BoardReader(Arc<[LatestSlot]>);
 
 impl BoardWriter {
     /// The model's candidate as last published here; none before that.
-    pub(crate) fn last(&self, model: usize) -> Published {
+    pub(crate) fn last(&self, model: usize) -> PublishedCandidate {
         unpack(self.slots[model].read().expect("nobody else writes"))
     }
 
     /// Replaces the model's candidate.
-    pub(crate) fn publish(&mut self, model: usize, value: Published) {
+    pub(crate) fn publish(&mut self, model: usize, value: PublishedCandidate) {
         self.slots[model].write(pack(value));
         self.changed[model / 64] |= 1 << (model % 64);
     }
@@ -74,7 +74,12 @@ impl BoardReader {
     ///
     /// Nothing is done with one slot before the next is read, so that their cache lines travel at
     /// the same time.
-    pub(crate) fn read(&self, word: u32, mut models: u64, found: &mut Vec<(usize, Published)>) {
+    pub(crate) fn read(
+        &self,
+        word: u32,
+        mut models: u64,
+        found: &mut Vec<(usize, PublishedCandidate)>,
+    ) {
         while models != 0 {
             let model = word as usize * 64 + models.trailing_zeros() as usize;
             models &= models - 1;
@@ -119,7 +124,7 @@ impl LatestSlot {
 }
 
 /// A batch of zero marks "no candidate"; no candidate has one.
-fn pack(value: Published) -> [u64; WORDS] {
+fn pack(value: PublishedCandidate) -> [u64; WORDS] {
     let grants = u64::from(value.grants) << 32;
     let moves = u64::from(value.moves) << 32;
     match value.candidate {
@@ -146,7 +151,7 @@ fn halves(high: u64, low: u64) -> u64 {
     fit(high) << 32 | fit(low)
 }
 
-fn unpack(words: [u64; WORDS]) -> Published {
+fn unpack(words: [u64; WORDS]) -> PublishedCandidate {
     let [head, exec_at, invalid_after, urgency, tail, delays, lengths] = words;
     let (delay, growth) = (delays >> 32, delays as u32);
     let [batch, excess, run] = [head, head >> 11, head >> 22].map(|bits| bits as u16 & 0x7ff);
@@ -164,12 +169,12 @@ fn unpack(words: [u64; WORDS]) -> Published {
         excess,
         run: run & Candidate::RUN_MAX,
     });
-    Published { candidate, grants: (head >> 32) as u32, moves: (tail >> 32) as u32 }
+    PublishedCandidate { candidate, grants: (head >> 32) as u32, moves: (tail >> 32) as u32 }
 }
 
 /// A value that differs in every field from that of another `n`; nothing for 0.
 #[cfg(test)]
-fn published(n: u64) -> Published {
+fn published(n: u64) -> PublishedCandidate {
     let candidate = Candidate {
         batch: n as u32 % 1024 + 1,
         exec_at: Nanos(n),
@@ -185,7 +190,7 @@ fn published(n: u64) -> Published {
         run: (n as u16).wrapping_add(7) & Candidate::RUN_MAX,
     };
     let candidate = (n > 0).then_some(candidate);
-    Published { candidate, grants: n as u32, moves: n as u32 + 5 }
+    PublishedCandidate { candidate, grants: n as u32, moves: n as u32 + 5 }
 }
 
 /// Every interleaving and every reordering the memory model allows, in miniature:
@@ -283,7 +288,7 @@ mod tests {
 
     #[test]
     fn no_candidate_survives_the_packing() {
-        let none = Published { candidate: None, grants: u32::MAX, moves: u32::MAX - 1 };
+        let none = PublishedCandidate { candidate: None, grants: u32::MAX, moves: u32::MAX - 1 };
         assert_eq!(unpack(pack(none)), none);
         assert_eq!(unpack(pack(published(7))), published(7));
     }

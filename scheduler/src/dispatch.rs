@@ -11,7 +11,7 @@ use baton_rdma::wire::{Action, ActionTask, TaskEnd};
 use baton_rdma::{ConnId, Transport};
 use zerocopy::IntoBytes;
 
-use crate::board::Published;
+use crate::board::PublishedCandidate;
 use crate::catalog::{model_id, number_and_life};
 use crate::commands::Notice;
 use crate::counters::ModelThreadCounters;
@@ -158,7 +158,7 @@ impl<T: Transport> Dispatch<T> {
 impl<T: Transport> ModelSink for Dispatch<T> {
     fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, grants: u32) {
         let moves = self.moves[model.0 as usize];
-        self.link.candidate(model, Published { candidate, grants, moves });
+        self.link.candidate(model, PublishedCandidate { candidate, grants, moves });
     }
 
     fn dispatch(&mut self, batch: &Batch<'_>) {

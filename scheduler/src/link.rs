@@ -12,13 +12,13 @@ use baton_core::{GpuUpdate, Grant, ModelId, Nanos};
 use baton_topo::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
-use crate::board::{BoardReader, BoardWriter, Published, board};
+use crate::board::{BoardReader, BoardWriter, PublishedCandidate, board};
 use crate::commands::{ModelCommand, Notice};
 use crate::limits::{
     COMMANDS_MAX, FILE_NOTICES_MAX, GPU_UPDATES_MAX, MODEL_NOTICES_MAX, NOTICES_PER_MODEL,
     RANK_MAIL_RING, RANK_NOTICES_MAX,
 };
-use crate::mail::{self, ToRank, Words};
+use crate::mail::{self, Packed, ToRank};
 use crate::ring::{RingReceiver, RingSender, ring};
 
 /// A ModelThread's end of everything.
@@ -129,13 +129,13 @@ pub(crate) fn command_queue<C>(waker: Waker) -> (CommandSender<C>, Receiver<C>) 
 
 impl ModelLink {
     /// Publishes a candidate.
-    pub fn candidate(&mut self, model: ModelId, value: Published) {
+    pub fn candidate(&mut self, model: ModelId, value: PublishedCandidate) {
         self.board.publish(model.0 as usize, value);
         self.unannounced = true;
     }
 
     /// The candidate as last published here.
-    pub fn last_candidate(&self, model: ModelId) -> Published {
+    pub fn last_candidate(&self, model: ModelId) -> PublishedCandidate {
         self.board.last(model.0 as usize)
     }
 
@@ -147,7 +147,7 @@ impl ModelLink {
     }
 
     /// Moves the grants that have arrived to the end of `grants`: see [`mail::unpack_grant`].
-    pub(crate) fn take_grants(&mut self, grants: &mut Vec<Words>) {
+    pub(crate) fn take_grants(&mut self, grants: &mut Vec<Packed>) {
         self.grants.take_all(grants);
     }
 
@@ -175,7 +175,7 @@ impl ModelLink {
 
 impl RankLink {
     /// Moves what has arrived to the end of `mail`: see [`ToRank::unpack`].
-    pub(crate) fn take_mail(&mut self, mail: &mut Vec<Words>) {
+    pub(crate) fn take_mail(&mut self, mail: &mut Vec<Packed>) {
         self.mail.take_all(mail);
     }
 
@@ -267,7 +267,7 @@ mod tests {
         let update = |id| GpuUpdate::Returned { gpu: Gpu { id: GpuId(id), life: 0 } };
         const UPDATES: u32 = 2 * RANK_MAIL_RING as u32 + 1;
         (0..UPDATES).for_each(|id| model.update(update(id)));
-        model.candidate(ModelId(0), Published { candidate: None, grants: 0, moves: 0 });
+        model.candidate(ModelId(0), PublishedCandidate { candidate: None, grants: 0, moves: 0 });
         let (mut mail, mut rounds) = (Vec::new(), 1);
         while !model.announce() {
             rank.take_mail(&mut mail);

@@ -6,7 +6,7 @@ use crate::board::COARSE;
 
 /// Words of a message.
 pub(crate) const WORDS: usize = 4;
-pub(crate) type Words = [u64; WORDS];
+pub(crate) type Packed = [u64; WORDS];
 
 /// To the RankThread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ fn within(work: Nanos) -> u64 {
 }
 
 impl ToRank {
-    pub(crate) fn pack(self) -> Words {
+    pub(crate) fn pack(self) -> Packed {
         match self {
             Self::Update(GpuUpdate::Planned { gpu, start, latency, work }) => {
                 [PLANNED | within(work) << KIND_BITS, gpu_word(gpu), start.0, latency.0]
@@ -44,7 +44,7 @@ impl ToRank {
         }
     }
 
-    pub(crate) fn unpack([kind, first, second, third]: Words) -> Self {
+    pub(crate) fn unpack([kind, first, second, third]: Packed) -> Self {
         let gpu = gpu_of(first);
         match kind & KIND {
             PLANNED => Self::Update(GpuUpdate::Planned {
@@ -67,7 +67,7 @@ impl ToRank {
 const SLOWDOWN_BITS: u32 = 16;
 
 /// To a ModelThread. What the grant allows shares its word with the model.
-pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Words {
+pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
     let longest = (grant.longest.0 >> COARSE).min(u32::MAX.into());
     let head = longest << 32 | u64::from(model.0);
     let wait = grant.slot_wait.0.min(u64::MAX >> SLOWDOWN_BITS);
@@ -75,7 +75,7 @@ pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Words {
     [head, gpu_word(grant.gpu), grant.free_at.0, tail]
 }
 
-pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Words) -> (ModelId, Grant) {
+pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Packed) -> (ModelId, Grant) {
     let longest = match (head >> 32) as u32 {
         u32::MAX => Nanos::MAX,
         coarse => Nanos(u64::from(coarse) << COARSE),

@@ -5,12 +5,12 @@ use baton_topo::{Agent, Waker};
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
 
-use crate::board::{BoardReader, Published};
+use crate::board::{BoardReader, PublishedCandidate};
 use crate::commands::{Notice, RankCommand};
 use crate::counters::RankThreadCounters;
 use crate::limits::{GPUS_MAX, RANK_MAIL_RING};
 use crate::link::{NoticeSender, RankLink, Sleeper};
-use crate::mail::{ToRank, Words};
+use crate::mail::{Packed, ToRank};
 
 /// Where a model lives.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,8 @@ pub struct RankThread {
     boards: Vec<BoardReader>,
     commands: Receiver<RankCommand>,
     /// What arrived in this pass from one thread, and the candidates it speaks of.
-    mail: Vec<Words>,
-    candidates: Vec<(usize, Published)>,
+    mail: Vec<Packed>,
+    candidates: Vec<(usize, PublishedCandidate)>,
     sleeper: Sleeper,
     waker: Waker,
     counters: Arc<RankThreadCounters>,
@@ -153,7 +153,7 @@ impl RankThread {
 
     fn note_candidates(&mut self, now: Nanos, thread: usize) -> usize {
         let taken = self.candidates.len();
-        for (model, Published { candidate, grants, moves }) in self.candidates.drain(..) {
+        for (model, PublishedCandidate { candidate, grants, moves }) in self.candidates.drain(..) {
             let home = &mut self.out.homes[model];
             // What a former home published last is not news.
             if moves >= home.1 {

@@ -128,15 +128,8 @@ impl Ledger {
         self.failure.as_deref()
     }
 
-    /// An execution of `row` begins on `host`. Returns the task's number.
-    pub fn start(
-        &mut self,
-        now: Nanos,
-        row: &[u8],
-        model: &str,
-        host: HostId,
-        network: &Network,
-    ) -> Option<u64> {
+    /// Which task's input it is. `None`: an attacker's, or nobody's, which is a failure.
+    fn identify(&mut self, row: &[u8], model: &str) -> Option<u64> {
         let number = row.first_chunk::<NUMBER_BYTES>().map(|head| u64::from_le_bytes(*head));
         if number == Some(MARK) {
             self.hostile += 1;
@@ -146,10 +139,22 @@ impl Ledger {
             let task = self.tasks.get(number as usize);
             task.is_some_and(|task| task.checksum == checksum(row) && task.name == model)
         });
-        let Some(number) = known else {
+        if known.is_none() {
             self.fail(format!("an input was executed that nobody submitted to model {model}"));
-            return None;
-        };
+        }
+        known
+    }
+
+    /// An execution of `row` begins on `host`. Returns the task's number.
+    pub fn start(
+        &mut self,
+        now: Nanos,
+        row: &[u8],
+        model: &str,
+        host: HostId,
+        network: &Network,
+    ) -> Option<u64> {
+        let number = self.identify(row, model)?;
         self.executed += 1;
         let schedulers = self.schedulers.clone();
         let lost = |host: HostId| {

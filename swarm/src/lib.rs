@@ -35,7 +35,7 @@ pub use changes::{Change, Changes};
 pub use clock::SkewedClock;
 pub use faults::{Fault, Holds, Who};
 pub use gpu::SimGpu;
-pub use hostile::{Attack, Attacker, Hostility, Targets, Temper};
+pub use hostile::{Attack, Attacker, AttackerKind, Hostility, Targets};
 pub use ledger::{Ledger, Task};
 pub use network::{HostId, Link, Network, Port, Sent, SimStream, Watch};
 pub use plan::{Engines, Load, Plan, Transport};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_backend::Worker;
-use baton_client::io::{Io, Joining};
+use baton_client::io::{ClientIo, Joining};
 use baton_client::{Client, ConnectError};
 use baton_core::Nanos;
 use baton_scheduler::Assembly;
@@ -153,7 +153,7 @@ pub struct BackendProcess {
 /// A client.
 pub struct FrontendProcess {
     /// Its I/O agent.
-    pub io: Io<SimTransport>,
+    pub io: ClientIo<SimTransport>,
     joining: Option<Joining>,
     client: Option<Client>,
     departed: bool,
@@ -173,7 +173,7 @@ pub struct FrontendProcess {
 
 impl FrontendProcess {
     pub(crate) fn new(
-        io: Io<SimTransport>,
+        io: ClientIo<SimTransport>,
         joining: Joining,
         number: usize,
         host: HostId,

@@ -8,7 +8,7 @@ use rand::RngExt;
 
 use crate::applications::Applications;
 use crate::faults::{Fault, Holds, Who};
-use crate::hostile::{Attack, Temper};
+use crate::hostile::{Attack, AttackerKind};
 use crate::moments;
 use crate::network::HostId;
 use crate::oracles;
@@ -286,7 +286,7 @@ impl Run {
             Step::Stopping(host, until, again) => self.go_on_stopping(host, until, again),
             Step::Attack(attack) => {
                 // What a thief is given nobody hears of until its member is lost.
-                if attack.temper == Temper::Thief {
+                if attack.kind == AttackerKind::Thief {
                     self.excuse(Holds::All, self.plan.span);
                 }
                 self.world.start_attacker(attack);

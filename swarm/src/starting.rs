@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use baton_backend::{BackendConfig, BackendError, Worker};
 use baton_client::ClientConfig;
-use baton_client::io::Io;
+use baton_client::io::ClientIo;
 use baton_core::{ModelId, Nanos, Profile};
 use baton_rdma::wire::{Role, Versions};
 use baton_rdma::{Identity, TcpConfig, TcpTransport};
@@ -142,7 +142,8 @@ impl World {
         let addr = addr_of(host, 1);
         let (transport, line) = self.transport(host, addr, Role::Frontend, 0, window, versions);
         // Deadlines are counted from the moments the run names; this clock is never read.
-        let (io, joining) = Io::new(config, transport, Clock::start()).expect("sound settings");
+        let (io, joining) =
+            ClientIo::new(config, transport, Clock::start()).expect("sound settings");
         self.trace.event(self.now, format_args!("frontend {number} starts as {host:?}"));
         let process = FrontendProcess::new(io, joining, number, host, clock, line);
         self.frontends.push(Some(process));

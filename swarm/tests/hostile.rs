@@ -6,7 +6,8 @@ use std::num::NonZeroUsize;
 
 use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId};
 use baton_swarm::{
-    Applications, Attack, Conditions, Kind, Load, Plan, Temper, World, run_seed, run_traced, swarm,
+    Applications, Attack, AttackerKind, Conditions, Kind, Load, Plan, World, run_seed, run_traced,
+    swarm,
 };
 use baton_topo::{
     BackendSpec, Cluster, EngineSpec, FabricSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec,
@@ -56,9 +57,11 @@ fn a_hostile_seed_is_the_same_run_again() {
 #[test]
 fn every_temper_is_drawn_and_most_runs_have_no_other_trouble() {
     let plans: Vec<Plan> = (0..300).map(Plan::hostile).collect();
-    for temper in [Temper::Stranger, Temper::Frontend, Temper::Idler, Temper::Thief] {
-        let has = |plan: &&Plan| plan.attacks.iter().any(|attack| attack.temper == temper);
-        assert!(plans.iter().filter(has).count() > 30, "{temper:?}");
+    for kind in
+        [AttackerKind::Stranger, AttackerKind::Frontend, AttackerKind::Idler, AttackerKind::Thief]
+    {
+        let has = |plan: &&Plan| plan.attacks.iter().any(|attack| attack.kind == kind);
+        assert!(plans.iter().filter(has).count() > 30, "{kind:?}");
     }
     let alone = plans.iter().filter(|plan| plan.faults.is_empty()).count();
     assert!((180..280).contains(&alone), "{alone}");
@@ -154,21 +157,22 @@ fn bad_rate(attacks: &[Attack]) -> f64 {
     bad
 }
 
-fn attack(temper: Temper) -> Attack {
+fn attack(kind: AttackerKind) -> Attack {
     let pace = Nanos::from_micros(50);
-    Attack { temper, from: Nanos::ZERO, pace, burst: 8, lines: 6, illegal: 20, serves: 990 }
+    Attack { kind, from: Nanos::ZERO, pace, burst: 8, lines: 6, illegal: 20, serves: 990 }
 }
 
 #[test]
 fn strangers_and_idle_backends_cost_the_honest_nothing() {
     assert!(bad_rate(&[]) <= 0.002);
-    assert!(bad_rate(&[attack(Temper::Stranger); 2]) <= 0.005);
-    assert!(bad_rate(&[attack(Temper::Idler); 2]) <= 0.005);
+    assert!(bad_rate(&[attack(AttackerKind::Stranger); 2]) <= 0.005);
+    assert!(bad_rate(&[attack(AttackerKind::Idler); 2]) <= 0.005);
 }
 
 /// It joins, announces inputs, asks for its fair share, and lets nobody read them.
 #[test]
 fn a_frontend_that_serves_no_inputs_costs_the_others_little() {
-    let mute = Attack { serves: 0, illegal: 0, burst: 2, pace: ms(2), ..attack(Temper::Frontend) };
+    let mute =
+        Attack { serves: 0, illegal: 0, burst: 2, pace: ms(2), ..attack(AttackerKind::Frontend) };
     assert!(bad_rate(&[mute]) <= 0.01);
 }

@@ -19,7 +19,7 @@ use baton_rdma::wire::{
 };
 use baton_rdma::{Backoff, CloseReason, ConnId, Heartbeat, Peer, Transport};
 
-use crate::admit::Terms;
+use crate::admit::ActionRules;
 use crate::catalog::Catalog;
 use crate::config::BackendConfig;
 use crate::error::BackendError;
@@ -116,9 +116,9 @@ impl Join {
     }
 
     /// What actions are checked against; `None` before the catalogue is complete.
-    pub(crate) fn terms(&self) -> Option<Terms<'_>> {
+    pub(crate) fn rules(&self) -> Option<ActionRules<'_>> {
         let sync = self.heartbeat.as_ref()?.sync();
-        Some(Terms { catalog: &self.catalog, sync, gpus: self.gpus.clone() })
+        Some(ActionRules { catalog: &self.catalog, sync, gpus: self.gpus.clone() })
     }
 
     /// The models served under this scheduler.

@@ -125,8 +125,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
     fn on_action(&mut self, thread: u32, wire: &WireAction, tasks: &[ActionTask], now: Nanos) {
         self.counters.plans += 1;
-        let terms = self.join.terms().ok_or(Refusal::NotReady);
-        let admitted = terms.and_then(|terms| self.admission.check(wire, tasks, &terms));
+        let rules = self.join.rules().ok_or(Refusal::NotReady);
+        let admitted = rules.and_then(|rules| self.admission.check(wire, tasks, &rules));
         let known = |admitted| match self.peers.know_all(tasks) {
             true => Ok(admitted),
             false => Err(Refusal::UnknownFrontend),

@@ -15,7 +15,7 @@ use baton_rdma::{Backoff, Events, NoMemory, Read, Transport};
 use baton_topo::{Agent, AwakeTime, Waker};
 
 use crate::action::Action;
-use crate::admit::Admission;
+use crate::admit::ActionChecker;
 use crate::config::{BATCH_SLOTS, BackendConfig};
 use crate::counters::Counters;
 use crate::error::BackendError;
@@ -39,7 +39,7 @@ pub struct Worker<T, E> {
     events: Events,
     join: Join,
     peers: Peers,
-    admission: Admission,
+    admission: ActionChecker,
     gpus: Vec<Gpu<E>>,
     /// READs of this pass, posted together.
     reads: Vec<Read>,
@@ -78,7 +78,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 config.join_timeout,
             ),
             peers: Peers::default(),
-            admission: Admission::new(batch_max),
+            admission: ActionChecker::new(batch_max),
             events: Events::new(),
             reads: Vec::with_capacity(batch_max as usize),
             reply_at: None,

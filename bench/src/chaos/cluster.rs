@@ -25,7 +25,7 @@ const LOG_CHARS: usize = 800;
 
 /// One process of the cluster, whichever life.
 #[derive(Debug)]
-struct Seat {
+struct ProcessPlace {
     who: Who,
     child: Option<Child>,
     /// Which life: events carry it.
@@ -41,7 +41,7 @@ pub(super) struct Cluster<'a> {
     config: &'a ChaosConfig,
     folder: &'a Folder,
     file: PathBuf,
-    seats: Vec<Seat>,
+    seats: Vec<ProcessPlace>,
     /// The seat of each life.
     lives: Vec<usize>,
     sender: SyncSender<ChildEvent>,
@@ -62,7 +62,8 @@ impl<'a> Cluster<'a> {
             .into_iter()
             .chain((0..backends).map(Who::Backend))
             .chain((0..frontends).map(Who::Frontend));
-        let seat = |who| Seat { who, child: None, life: 0, is_up: false, is_dismissed: false };
+        let seat =
+            |who| ProcessPlace { who, child: None, life: 0, is_up: false, is_dismissed: false };
         let (sender, events) = sync_channel(EVENTS_MAX);
         Ok(Self {
             config,
@@ -109,7 +110,8 @@ impl<'a> Cluster<'a> {
         let child = Child::start(life, &name, command, folder, self.sender.clone())?;
         let at = self.at(who);
         self.lives.push(at);
-        self.seats[at] = Seat { who, child: Some(child), life, is_up: false, is_dismissed: false };
+        self.seats[at] =
+            ProcessPlace { who, child: Some(child), life, is_up: false, is_dismissed: false };
         Ok(())
     }
 

@@ -22,8 +22,8 @@ const fn record(ended: u64) -> EndRecord {
     EndRecord { submitted, deadline, ended, by: EndedBy::Backend, resubmitted: 1, retry_after }
 }
 
-fn armed() -> Arc<Cell> {
-    let cell = Arc::new(Cell::new());
+fn armed() -> Arc<OutcomeCell> {
+    let cell = Arc::new(OutcomeCell::new());
     cell.arm();
     cell
 }
@@ -36,13 +36,13 @@ fn bounded_model(body: impl Fn() + Sync + Send + 'static) {
 }
 
 /// As a ticket is awaited. loom notices if nobody wakes it.
-fn outcome(cell: &Cell) -> End {
+fn outcome(cell: &OutcomeCell) -> End {
     block_on(poll_fn(|context| {
         cell.take_or_listen(context.waker()).map_or(Poll::Pending, Poll::Ready)
     }))
 }
 
-fn ending(cell: &Arc<Cell>, end: End) -> thread::JoinHandle<bool> {
+fn ending(cell: &Arc<OutcomeCell>, end: End) -> thread::JoinHandle<bool> {
     let cell = Arc::clone(cell);
     thread::spawn(move || cell.end(&end))
 }

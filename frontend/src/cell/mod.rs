@@ -1,6 +1,6 @@
 //! One slot's outcome, on its way from the I/O thread to the ticket.
 //!
-//! In: [`Cell::end`], by the I/O thread, once per task. Out: [`Cell::take`] and its kin, by the
+//! In: [`OutcomeCell::end`], by the I/O thread, once per task. Out: [`OutcomeCell::take`] and its kin, by the
 //! ticket. A cell belongs to a slot, and a slot is freed only after its outcome was taken, so one
 //! cell never serves two tasks at once.
 //!
@@ -52,7 +52,7 @@ const ABANDONED: u32 = 1 << 3;
 /// touches, which is all but the waker, is in one.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Cell {
+pub(crate) struct OutcomeCell {
     state: AtomicU32,
     words: [AtomicU64; WORDS],
     waker: AtomicWaker,
@@ -62,7 +62,7 @@ thread_local! {
     static SLEEP: (Parker, Waker) = sleep();
 }
 
-impl Cell {
+impl OutcomeCell {
     pub(crate) fn new() -> Self {
         let words = [(); WORDS].map(|()| AtomicU64::new(0));
         Self { state: AtomicU32::new(IDLE), words, waker: AtomicWaker::default() }

@@ -31,7 +31,7 @@ impl Wake for Listener {
 
 #[test]
 fn an_outcome_is_handed_out_once() {
-    let cell = Cell::new();
+    let cell = OutcomeCell::new();
     cell.arm();
     assert!(cell.take().is_none());
     assert!(cell.end(&DROPPED));
@@ -41,7 +41,7 @@ fn an_outcome_is_handed_out_once() {
 
 #[test]
 fn an_abandoned_outcome_comes_back_to_the_io_thread() {
-    let cell = Cell::new();
+    let cell = OutcomeCell::new();
     cell.arm();
     assert!(cell.abandon().is_none());
     assert!(!cell.end(&DROPPED));
@@ -52,7 +52,7 @@ fn an_abandoned_outcome_comes_back_to_the_io_thread() {
 
 #[test]
 fn a_second_end_changes_nothing() {
-    let cell = Cell::new();
+    let cell = OutcomeCell::new();
     assert!(!cell.end(&DROPPED), "there is no task");
     cell.arm();
     assert!(cell.end(&DROPPED));
@@ -62,7 +62,7 @@ fn a_second_end_changes_nothing() {
 
 #[test]
 fn a_blocked_thread_is_told() {
-    let (cell, clock) = (Cell::new(), Clock::start());
+    let (cell, clock) = (OutcomeCell::new(), Clock::start());
     cell.arm();
     assert!(cell.wait(clock, Duration::from_millis(1)).is_none(), "bounded");
     thread::scope(|scope| {
@@ -74,7 +74,7 @@ fn a_blocked_thread_is_told() {
 
 #[test]
 fn a_waker_is_called_once_and_kept_by_nobody() {
-    let cell = Cell::new();
+    let cell = OutcomeCell::new();
     let listener = Arc::<Listener>::default();
     let waker = Waker::from(Arc::clone(&listener));
     let woken = || listener.0.swap(0, Ordering::Relaxed);
@@ -130,7 +130,7 @@ fn numbered(number: u64) -> End {
 }
 
 /// An outcome in one of the ways to get it; `None` if the ticket was dropped before.
-fn outcome(cell: &Cell, way: u64) -> Option<End> {
+fn outcome(cell: &OutcomeCell, way: u64) -> Option<End> {
     let clock = Clock::start();
     match way % 5 {
         0 => {
@@ -160,7 +160,7 @@ fn outcome(cell: &Cell, way: u64) -> Option<End> {
 }
 
 /// Ends tasks of several cells as their numbers come, and says whether there was a ticket.
-fn end_all(cells: &[Cell], numbers: &Receiver<u64>, heard: &[Sender<bool>]) {
+fn end_all(cells: &[OutcomeCell], numbers: &Receiver<u64>, heard: &[Sender<bool>]) {
     for number in numbers {
         let at = number as usize % cells.len();
         let there = cells[at].end(&numbered(number));
@@ -171,7 +171,7 @@ fn end_all(cells: &[Cell], numbers: &Receiver<u64>, heard: &[Sender<bool>]) {
 }
 
 /// Only where the ticket was dropped does the slot's next task wait for the end of this one.
-fn use_cell(cells: &[Cell], at: usize, numbers: &Sender<u64>, heard: &Receiver<bool>) {
+fn use_cell(cells: &[OutcomeCell], at: usize, numbers: &Sender<u64>, heard: &Receiver<bool>) {
     const TASKS: u64 = 20_000;
     for way in 0..TASKS {
         let number = way * cells.len() as u64 + at as u64;
@@ -189,7 +189,7 @@ fn use_cell(cells: &[Cell], at: usize, numbers: &Sender<u64>, heard: &Receiver<b
 
 #[test]
 fn every_outcome_arrives_once_however_it_is_awaited() {
-    let cells = [(); 3].map(|()| Cell::new());
+    let cells = [(); 3].map(|()| OutcomeCell::new());
     let (numbers, ending) = channel();
     let (tell, hear): (Vec<_>, Vec<_>) = cells.iter().map(|_| channel()).unzip();
     thread::scope(|scope| {

@@ -10,11 +10,11 @@ use baton_rdma::wire::{Message, ModelDesc, ModelDown, SlabKnown, TensorDesc};
 use baton_rdma::{SlabSet, Transport};
 
 use crate::error::ConnectError;
-use crate::io::Io;
+use crate::io::ClientIo;
 use crate::io::models::Unexpected;
 use crate::served::{Announced, Model};
 
-impl<T: Transport> Io<T> {
+impl<T: Transport> ClientIo<T> {
     /// News of the catalogue, behind the one that this client has joined with.
     pub(super) fn on_catalogue_change(&mut self, message: &Message<'_>) {
         match message {

@@ -10,16 +10,16 @@ use baton_core::{FrontendId, Nanos};
 use baton_rdma::wire::{Hello, JoinAck, JoinFrontend, Message, Ready, RefuseCode, Role, WireAddr};
 use baton_rdma::{CloseReason, ConnId, Identity, Peer, SendError, Transport};
 
-use crate::client::{Client, Owner, unknown};
+use crate::client::{Client, SessionGuard, unknown};
 use crate::error::ConnectError;
 use crate::io::catalogue::Thread;
 use crate::io::models::{Models, Served};
 use crate::io::tasks::Tasks;
-use crate::io::{Io, Serving, Stage, ThreadLink};
+use crate::io::{ClientIo, Serving, Stage, ThreadLink};
 use crate::served::Announced;
 use crate::session::Session;
 
-impl<T: Transport> Io<T> {
+impl<T: Transport> ClientIo<T> {
     pub(super) fn connect(&mut self, now: Nanos) {
         self.began.get_or_insert(now);
         self.stage = Stage::Connecting;
@@ -201,7 +201,7 @@ impl<T: Transport> Io<T> {
             return self.on_return(now);
         }
         if let (Some(promise), Some(serving)) = (self.promise.take(), &self.serving) {
-            let owner = Owner::new(Arc::clone(&serving.session), promise.ended);
+            let owner = SessionGuard::new(Arc::clone(&serving.session), promise.ended);
             // Nobody there to take it: the client is dropped, and with it the session ends.
             let _ = promise.result.try_send(Ok(Client { owner: Arc::new(owner) }));
         }

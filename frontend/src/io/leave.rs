@@ -8,9 +8,9 @@ use baton_rdma::wire::{Leave, RefuseCode};
 use baton_rdma::{CloseReason, Transport};
 
 use crate::error::{LeaveError, Loss};
-use crate::io::{Io, Stage};
+use crate::io::{ClientIo, Stage};
 
-impl<T: Transport> Io<T> {
+impl<T: Transport> ClientIo<T> {
     /// A connection to the scheduler closed, of an open or leaving client.
     pub(super) fn on_scheduler_closed(&mut self, now: Nanos, what: String, reason: &CloseReason) {
         match self.stage {

@@ -6,7 +6,7 @@
 //! `leave` when it ends.
 //!
 //! Only tests and programs that drive time themselves need this module; [`crate::Client::connect`]
-//! runs an [`Io`] on a thread of its own.
+//! runs a [`ClientIo`] on a thread of its own.
 
 mod backends;
 mod catalogue;
@@ -49,7 +49,7 @@ use crate::session::{Command, Session};
 
 /// The I/O side of one client.
 #[derive(Debug)]
-pub struct Io<T: Transport> {
+pub struct ClientIo<T: Transport> {
     config: ClientConfig,
     first_generation: u32,
     clock: Clock,
@@ -92,7 +92,7 @@ pub struct Io<T: Transport> {
     counters: Arc<LiveCounters>,
     serving: Option<Serving>,
     /// Until the join has succeeded or failed.
-    promise: Option<Promise>,
+    promise: Option<JoinSender>,
     /// Dropped last, which shows [`Client::leave`] that this side has ended.
     _ended: Sender<Infallible>,
 }
@@ -124,7 +124,7 @@ struct Serving {
 
 /// Where the result of the join goes.
 #[derive(Debug)]
-struct Promise {
+struct JoinSender {
     result: Sender<Result<Client, ConnectError>>,
     ended: Receiver<Infallible>,
 }
@@ -134,7 +134,7 @@ struct Promise {
 pub struct Joining(Receiver<Result<Client, ConnectError>>);
 
 impl Joining {
-    /// Blocks until the [`Io`], polled by another thread, has joined or failed. The bound is its
+    /// Blocks until the [`ClientIo`], polled by another thread, has joined or failed. The bound is its
     /// `connect_timeout`.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Joining {
     }
 }
 
-impl<T: Transport> Io<T> {
+impl<T: Transport> ClientIo<T> {
     /// The I/O side of a client over `transport`, which is bound to where backends connect. It
     /// connects to the scheduler at its first poll.
     ///
@@ -192,7 +192,7 @@ impl<T: Transport> Io<T> {
             backends: Backends::default(),
             counters: Arc::new(LiveCounters::default()),
             serving: None,
-            promise: Some(Promise { result, ended }),
+            promise: Some(JoinSender { result, ended }),
             _ended: ended_tx,
         };
         Ok((io, Joining(joining)))
@@ -334,7 +334,7 @@ impl<T: Transport> Io<T> {
     }
 }
 
-impl<T: Transport> Agent for Io<T> {
+impl<T: Transport> Agent for ClientIo<T> {
     fn poll(&mut self, now: Nanos) -> usize {
         let stood_still = self.awake.pass(now);
         if self.stage == Stage::Start {
@@ -373,7 +373,7 @@ impl<T: Transport> Agent for Io<T> {
     }
 }
 
-impl<T: Transport> Drop for Io<T> {
+impl<T: Transport> Drop for ClientIo<T> {
     /// Also when this thread panics: no ticket is left waiting for it.
     fn drop(&mut self) {
         self.counters.publish_transport(self.transport.counters());

@@ -16,7 +16,7 @@ use baton_rdma::{Heartbeat, Identity, Transport};
 
 use crate::error::{ConnectError, Loss};
 use crate::io::models::Phase;
-use crate::io::{Io, Stage};
+use crate::io::{ClientIo, Stage};
 use crate::session::{GIVEN_BACK, Task};
 
 /// How long an attempt to reach the scheduler may take: a host that has lost power answers nothing.
@@ -30,7 +30,7 @@ const ASK_AGAIN: Nanos = Nanos::from_millis(20);
 /// When to retry a task whose input is being read at the moment.
 const BUSY_AGAIN: Nanos = Nanos::from_micros(500);
 
-impl<T: Transport> Io<T> {
+impl<T: Transport> ClientIo<T> {
     /// An open client has lost its scheduler; `refused`: the scheduler itself announced that it stops. The
     /// client still reads what its ModelThreads have sent, because that may contain outcomes.
     pub(super) fn lose(&mut self, now: Nanos, loss: Loss, refused: bool) {

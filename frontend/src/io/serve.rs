@@ -7,7 +7,7 @@ use baton_rdma::{ClockSync, ConnId, SendError, Transport};
 use crate::end::End;
 use crate::io::models::{Phase, Served};
 use crate::io::rejoin::out_of_time;
-use crate::io::{Io, Serving, Stage};
+use crate::io::{ClientIo, Serving, Stage};
 use crate::outcome::{EndRecord, EndedBy, Timing};
 use crate::session::{Command, Task};
 
@@ -21,7 +21,7 @@ const BEHIND_MAX: Nanos = Nanos::from_millis(100);
 const DROPPED: u8 = 1;
 const FAILED: u8 = 2;
 
-impl<T: Transport> Io<T> {
+impl<T: Transport> ClientIo<T> {
     /// Before the client is open for the first time, and once it leaves, nothing is taken; what is
     /// left when this side ends is ended by `Session::close`.
     pub(super) fn take_commands(&mut self, now: Nanos) -> usize {
@@ -192,7 +192,7 @@ impl<T: Transport> Io<T> {
     }
 }
 
-impl<T: Transport> Io<T> {
+impl<T: Transport> ClientIo<T> {
     /// True while answers may be here that polls have not taken yet, as they may after this side stood
     /// still; but not for long: the outcome is due.
     fn is_behind(&mut self) -> bool {

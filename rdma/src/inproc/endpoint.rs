@@ -9,7 +9,7 @@ use baton_core::Nanos;
 use baton_topo::Waker;
 
 use super::link::Link;
-use super::{Cable, InprocNetwork, Port, lock};
+use super::{InprocNetwork, Pipe, Port, lock};
 use crate::events::{CloseReason, Events};
 use crate::memory::landing::BatchBuffer;
 use crate::memory::slab::SlabSet;
@@ -59,13 +59,13 @@ impl InprocTransport {
 
     fn accept(&mut self) {
         let incoming = lock(&self.port.incoming).as_mut().map(std::mem::take);
-        for cable in incoming.unwrap_or_default() {
+        for pipe in incoming.unwrap_or_default() {
             if let Some((_, id)) = self.table.reserve() {
                 self.shared.counters.opened += 1;
-                self.table.insert(id, Link::new(id, cable, 1));
+                self.table.insert(id, Link::new(id, pipe, 1));
                 continue;
             }
-            let mut link = Link::new(ConnId(0), cable, 1);
+            let mut link = Link::new(ConnId(0), pipe, 1);
             link.refuse(RefuseCode::Limit, "no more connections are taken");
             link.hang_up();
             self.shared.counters.refused += 1;
@@ -171,10 +171,10 @@ impl Transport for InprocTransport {
         let (_, id) = self.table.reserve().ok_or_else(limit)?;
         self.shared.counters.opened += 1;
         let target = self.network.find(addr);
-        let cable = target.as_ref().map(|target| Cable::new(&self.port, target));
-        let offered = target.zip(cable.clone()).is_some_and(|(target, cable)| target.offer(cable));
-        if let Some(cable) = cable.filter(|_| offered) {
-            let mut link = Link::new(id, cable, 0);
+        let pipe = target.as_ref().map(|target| Pipe::new(&self.port, target));
+        let offered = target.zip(pipe.clone()).is_some_and(|(target, pipe)| target.offer(pipe));
+        if let Some(pipe) = pipe.filter(|_| offered) {
+            let mut link = Link::new(id, pipe, 0);
             let _always_fits = link.push(&hello, &[], &[], usize::MAX);
             self.table.insert(id, link);
         } else {
@@ -293,7 +293,7 @@ impl Transport for InprocTransport {
 impl Drop for InprocTransport {
     fn drop(&mut self) {
         let unseen = lock(&self.port.incoming).take();
-        unseen.into_iter().flatten().for_each(|cable| cable.close(1));
+        unseen.into_iter().flatten().for_each(|pipe| pipe.close(1));
         self.table.iter_mut().for_each(|(_, link)| link.hang_up());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use baton_core::{Nanos, TaskId};
 
-use super::{Cable, lock};
+use super::{Pipe, lock};
 use crate::events::{CloseReason, Events};
 use crate::memory::slab::ReadRefusal;
 use crate::protocol::frame::{self, Frame, HEADER_LEN};
@@ -17,29 +17,29 @@ use crate::protocol::wire::{
 use crate::shared::Shared;
 use crate::transport::{ConnId, Read, ReadStatus};
 
-/// One end of a [`Cable`].
+/// One end of a [`Pipe`].
 pub(super) struct Link {
     pub(super) id: ConnId,
     /// READs asked for and not carried out.
     pub(super) asked: usize,
     /// When the handshake must be done; `None` until a poll has told the time.
     pub(super) open_by: Option<Nanos>,
-    cable: Arc<Cable>,
+    pipe: Arc<Pipe>,
     /// Which end: 0 connected, 1 accepted.
     side: usize,
     stage: Stage,
     /// Queued, not flushed.
     tx: Vec<u8>,
-    /// Frames taken off the cable, and how much of them has been acted on.
+    /// Frames taken off the pipe, and how much of them has been acted on.
     rx: Vec<u8>,
     rx_done: usize,
 }
 
 impl Link {
-    pub(super) fn new(id: ConnId, cable: Arc<Cable>, side: usize) -> Self {
+    pub(super) fn new(id: ConnId, pipe: Arc<Pipe>, side: usize) -> Self {
         let stage = if side == 0 { Stage::AwaitWelcome } else { Stage::AwaitHello };
         let (tx, rx) = (Vec::new(), Vec::new());
-        Self { id, asked: 0, open_by: None, cable, side, stage, tx, rx, rx_done: 0 }
+        Self { id, asked: 0, open_by: None, pipe, side, stage, tx, rx, rx_done: 0 }
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -67,7 +67,7 @@ impl Link {
         limit: usize,
     ) -> bool {
         let len = HEADER_LEN + size_of::<B>() + tail.len() + payload.len();
-        let queued = self.tx.len() + lock(&self.cable.ways[self.side]).bytes.len();
+        let queued = self.tx.len() + lock(&self.pipe.ways[self.side]).bytes.len();
         let fits = queued == 0 || queued.saturating_add(len) <= limit;
         if fits {
             frame::encode(&mut self.tx, body, tail, payload.len());
@@ -76,13 +76,13 @@ impl Link {
         fits
     }
 
-    /// Puts what is queued on the cable.
+    /// Puts what is queued on the pipe.
     pub(super) fn flush(&mut self) {
         if self.tx.is_empty() {
             return;
         }
-        lock(&self.cable.ways[self.side]).bytes.append(&mut self.tx);
-        self.cable.ends[1 - self.side].ring();
+        lock(&self.pipe.ways[self.side]).bytes.append(&mut self.tx);
+        self.pipe.ends[1 - self.side].ring();
     }
 
     /// Tells the peer why the connection ends.
@@ -94,7 +94,7 @@ impl Link {
 
     /// Nothing more will be sent.
     pub(super) fn hang_up(&self) {
-        self.cable.close(self.side);
+        self.pipe.close(self.side);
     }
 
     /// Acts on what has arrived. Stops behind the handshake, so that the owner sees it first.
@@ -116,7 +116,7 @@ impl Link {
 
     /// Carries a READ out, as the NIC of the target would.
     pub(super) fn carry_out(&self, read: &mut Read) -> ReadStatus {
-        let target = &self.cable.ends[1 - self.side];
+        let target = &self.pipe.ends[1 - self.side];
         let lease = lock(&target.slabs).read(read.task, read.row.len() as u32);
         target.count_read(lease.is_ok());
         match lease {
@@ -132,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Takes over what lies on the cable if everything before has been acted on. True if the peer
+    /// Takes over what lies on the pipe if everything before has been acted on. True if the peer
     /// has closed and nothing else will come.
     fn fetch(&mut self) -> bool {
         if self.wants_pass() {
@@ -140,7 +140,7 @@ impl Link {
         }
         self.rx.clear();
         self.rx_done = 0;
-        let mut way = lock(&self.cable.ways[1 - self.side]);
+        let mut way = lock(&self.pipe.ways[1 - self.side]);
         std::mem::swap(&mut self.rx, &mut way.bytes);
         way.closed
     }
@@ -172,7 +172,7 @@ impl Link {
         shared: &mut Shared,
         events: &mut Events,
     ) -> Result<(), CloseReason> {
-        let addr: SocketAddr = self.cable.ends[1 - self.side].addr;
+        let addr: SocketAddr = self.pipe.ends[1 - self.side].addr;
         let (peer, welcome) = handshake::on_first(
             self.stage,
             &frame.message,

@@ -66,7 +66,7 @@ impl InprocNetwork {
 struct Port {
     addr: SocketAddr,
     /// Connections its owner has not looked at yet; `None` once the owner is gone.
-    incoming: Mutex<Option<Vec<Arc<Cable>>>>,
+    incoming: Mutex<Option<Vec<Arc<Pipe>>>>,
     slabs: Mutex<Exposed>,
     /// Set when there may be something to do.
     bell: Mutex<bool>,
@@ -89,8 +89,8 @@ impl Port {
     }
 
     /// Leaves a connection for the owner; false if the owner is gone.
-    fn offer(&self, cable: Arc<Cable>) -> bool {
-        let taken = lock(&self.incoming).as_mut().map(|incoming| incoming.push(cable));
+    fn offer(&self, pipe: Arc<Pipe>) -> bool {
+        let taken = lock(&self.incoming).as_mut().map(|incoming| incoming.push(pipe));
         self.ring();
         taken.is_some()
     }
@@ -122,13 +122,13 @@ impl Port {
 }
 
 /// A connection: one way in each direction, and the ports at its two ends.
-struct Cable {
+struct Pipe {
     ends: [Arc<Port>; 2],
     /// `ways[i]` leads from end `i` to the other.
     ways: [Mutex<Way>; 2],
 }
 
-impl Cable {
+impl Pipe {
     fn new(connector: &Arc<Port>, acceptor: &Arc<Port>) -> Arc<Self> {
         Arc::new(Self { ends: [connector.clone(), acceptor.clone()], ways: Default::default() })
     }

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 /// Accepted connections by the address they came from. As long as the connections are bounded, so is
 /// this.
-pub(super) struct Hosts {
+pub(super) struct PerHostLimits {
     max: usize,
     open: HashMap<IpAddr, usize>,
 }
 
-impl Hosts {
+impl PerHostLimits {
     /// At most `max` of each.
     pub(super) fn new(max: usize) -> Self {
         Self { max, open: HashMap::new() }
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn each_host_has_its_own_bound_and_who_is_gone_is_forgotten() {
         let [a, b] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
-        let mut hosts = Hosts::new(2);
+        let mut hosts = PerHostLimits::new(2);
         assert!(hosts.admit(a) && hosts.admit(a) && !hosts.admit(a));
         assert!(hosts.admit(b), "another host");
         hosts.leave(a);

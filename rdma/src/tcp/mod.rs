@@ -6,14 +6,14 @@
 //! bytes queued per connection, READs per connection, system calls per connection and pass, events
 //! per poll, the time a handshake may take.
 
-mod agenda;
 mod conn;
+mod frame_reader;
 mod hosts;
 mod initiator;
-mod inlet;
 mod link;
 mod net;
 mod pass;
+mod ready_list;
 mod sink;
 mod stream;
 mod target;
@@ -45,11 +45,11 @@ use crate::tls::Credentials;
 use crate::transport::{
     ConnId, Identity, Read, ReadStatus, SendError, Transport, TransportCounters,
 };
-use agenda::Agenda;
 use conn::Conn;
-use hosts::Hosts;
-pub(crate) use inlet::Inlet;
+pub(crate) use frame_reader::FrameReader;
+use hosts::PerHostLimits;
 pub use net::{Edge, Net, NetStream, OsNet};
+use ready_list::ReadyList;
 pub use stream::OsStream;
 pub(crate) use stream::{connected, send_plain};
 
@@ -105,10 +105,10 @@ pub struct TcpTransport<N: Net = OsNet> {
     shared: Shared,
     /// READs not asked for yet.
     waiting: RoundRobin<Read>,
-    agenda: Agenda,
+    ready_list: ReadyList,
     /// Connections whose handshake is not done; nonzero makes polls look for late ones.
     opening: usize,
-    hosts: Hosts,
+    hosts: PerHostLimits,
     /// Lines about peers that break off, or are broken off with.
     log: LogLimit,
     /// Of the last poll, for what happens between polls.
@@ -166,9 +166,9 @@ impl<N: Net> TcpTransport<N> {
             table: Table::new(cfg.connections_max),
             shared: Shared::new(identity, cfg.credit_bytes),
             waiting: RoundRobin::default(),
-            agenda: Agenda::default(),
+            ready_list: ReadyList::default(),
             opening: 0,
-            hosts: Hosts::new(cfg.host_connections_max),
+            hosts: PerHostLimits::new(cfg.host_connections_max),
             log: LogLimit::default(),
             now: Nanos::ZERO,
             awake: AwakeTime::default(),
@@ -214,13 +214,13 @@ impl<N: Net> TcpTransport<N> {
 
     /// Learns from the network which streams are ready.
     fn collect(&mut self) {
-        let Self { net, acceptable, table, agenda, .. } = self;
+        let Self { net, acceptable, table, ready_list, .. } = self;
         net.collect(|edge| match edge {
             Edge::Acceptable => *acceptable = true,
             Edge::Stream { place, readable, writable, hung_up } => {
                 let Some(conn) = table.at(place) else { return };
                 conn.note(readable, writable, hung_up);
-                agenda.note(place, conn);
+                ready_list.note(place, conn);
             }
         });
     }
@@ -321,17 +321,17 @@ impl<N: Net> Transport for TcpTransport<N> {
 
     fn flush(&mut self) {
         self.ask();
-        for _ in 0..self.agenda.dirty_len() {
-            let Some(place) = self.agenda.next_dirty() else { return };
+        for _ in 0..self.ready_list.dirty_len() {
+            let Some(place) = self.ready_list.next_dirty() else { return };
             let Some(conn) = self.table.at(place) else { continue };
             conn.in_dirty = false;
             conn.send();
-            self.agenda.note(place, conn);
+            self.ready_list.note(place, conn);
         }
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {
-        if !self.agenda.is_empty() || !self.shared.backlog.is_empty() || self.acceptable {
+        if !self.ready_list.is_empty() || !self.shared.backlog.is_empty() || self.acceptable {
             return;
         }
         // A pending handshake must not be waited for without a bound, nor time pass uncounted.

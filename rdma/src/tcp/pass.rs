@@ -45,23 +45,23 @@ impl<N: Net> TcpTransport<N> {
     /// connects can ask for them: beyond a few, they wait for the next pass.
     pub(super) fn receive(&mut self, events: &mut Events) {
         let mut handshakes = 0;
-        for _ in 0..self.agenda.ready_len() {
+        for _ in 0..self.ready_list.ready_len() {
             if events.len() >= EVENTS_PER_POLL || events.bytes() >= EVENT_BYTES_PER_POLL {
                 return;
             }
-            let Some(place) = self.agenda.next_ready() else { return };
+            let Some(place) = self.ready_list.next_ready() else { return };
             let Some(conn) = self.table.at(place) else { continue };
             conn.in_ready = false;
             handshakes += usize::from(conn.is_shaking_hands());
             if handshakes > HANDSHAKES && conn.is_shaking_hands() {
-                self.agenda.note(place, conn);
+                self.ready_list.note(place, conn);
                 continue;
             }
             let was_open = conn.link.is_open();
             let received = conn.receive(&mut self.shared, events);
             self.opening -= usize::from(!was_open && conn.link.is_open());
             match received {
-                Ok(()) => self.agenda.note(place, conn),
+                Ok(()) => self.ready_list.note(place, conn),
                 Err(reason) => self.tear_down(place, reason, None),
             }
         }
@@ -90,7 +90,7 @@ impl<N: Net> TcpTransport<N> {
         if self.waiting.is_empty() {
             return;
         }
-        let Self { waiting, table, shared, agenda, .. } = self;
+        let Self { waiting, table, shared, ready_list, .. } = self;
         let mut exhausted = false;
         loop {
             let next = waiting.pop(|place, read| {
@@ -106,7 +106,7 @@ impl<N: Net> TcpTransport<N> {
             let Some((place, read)) = next else { return };
             let conn = table.at(place).expect("it was there a moment ago");
             conn.link.pull(read);
-            agenda.note(place, conn);
+            ready_list.note(place, conn);
         }
     }
 
@@ -125,7 +125,7 @@ impl<N: Net> TcpTransport<N> {
             return Err(SendError::Full);
         }
         self.shared.counters.messages_out += 1;
-        self.agenda.note(place, conn);
+        self.ready_list.note(place, conn);
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl<N: Net> TcpTransport<N> {
     /// Takes a connection into the place reserved last.
     pub(super) fn adopt(&mut self, place: usize, mut conn: Conn<N::Stream>) -> io::Result<()> {
         self.net.register(&mut conn.stream, place)?;
-        self.agenda.note(place, &mut conn);
+        self.ready_list.note(place, &mut conn);
         self.table.insert(conn.link.id, conn);
         self.opening += 1;
         self.shared.counters.opened += 1;

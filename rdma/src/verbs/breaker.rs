@@ -26,11 +26,11 @@ struct Record {
 
 /// Who failed how often.
 #[derive(Default)]
-pub(super) struct Breaker {
+pub(super) struct CircuitBreaker {
     records: Vec<Record>,
 }
 
-impl Breaker {
+impl CircuitBreaker {
     /// True if RDMA with this peer is not to be tried now.
     pub(super) fn is_open(&self, addr: SocketAddr, now: Nanos) -> bool {
         self.records.iter().any(|record| record.addr == addr && now < record.paused_until)
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn three_failures_in_ten_seconds_pause_a_peer_and_then_longer() {
-        let mut breaker = Breaker::default();
+        let mut breaker = CircuitBreaker::default();
         for at in [100, 105, 109] {
             assert!(!breaker.is_open(addr(1), seconds(at)));
             breaker.strike(addr(1), seconds(at));
@@ -88,14 +88,14 @@ mod tests {
 
     #[test]
     fn failures_far_apart_are_forgiven() {
-        let mut breaker = Breaker::default();
+        let mut breaker = CircuitBreaker::default();
         (0..20).for_each(|n| breaker.strike(addr(1), seconds(100 + 11 * n)));
         assert!(!breaker.is_open(addr(1), seconds(100 + 11 * 19)));
     }
 
     #[test]
     fn no_more_peers_are_remembered_than_there_may_be() {
-        let mut breaker = Breaker::default();
+        let mut breaker = CircuitBreaker::default();
         (0..3_000).for_each(|port| breaker.strike(addr(port), seconds(100)));
         assert_eq!(breaker.records.len(), PEERS_MAX);
     }

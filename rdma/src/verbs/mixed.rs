@@ -14,8 +14,8 @@ use baton_topo::{Clock, TransportChoice, VerbsConfig, Waker};
 
 use super::error::VerbsError;
 use super::fabric::Fabric;
-use super::hub::Hub;
-use crate::events::{Events, Sifted};
+use super::verbs_device::VerbsDevice;
+use crate::events::{EventView, Events};
 use crate::memory::landing::BatchBuffer;
 use crate::memory::slab::SlabSet;
 use crate::protocol::wire::{Body, FabricAnswer, Hello, Message, RefuseCode, TaskResult};
@@ -66,11 +66,11 @@ impl MixedTransport {
         clock: Clock,
     ) -> Result<Self, MixedError> {
         let mut transport = TcpTransport::bind_with(listen, identity, tcp, credentials)?;
-        let hub = match choice {
+        let device = match choice {
             TransportChoice::Tcp => None,
-            TransportChoice::Rdma => Some(Hub::open(verbs.clone())?),
-            TransportChoice::Auto => match Hub::open(verbs.clone()) {
-                Ok(hub) => Some(hub),
+            TransportChoice::Rdma => Some(VerbsDevice::open(verbs.clone())?),
+            TransportChoice::Auto => match VerbsDevice::open(verbs.clone()) {
+                Ok(device) => Some(device),
                 Err(error) => {
                     tracing::info!(reason = %error, "transport: tcp, because RDMA cannot be used");
                     let fabric = Err(error.to_string());
@@ -79,18 +79,18 @@ impl MixedTransport {
             },
         };
         let passes = 0;
-        let Some(hub) = hub else {
+        let Some(device) = device else {
             tracing::info!("transport: tcp, as configured");
             let fabric = Err("it is set to transport = \"tcp\"".into());
             return Ok(Self { tcp: transport, passes, fabric });
         };
-        tracing::info!(%choice, device = hub.describe(), "this host has RDMA");
-        transport.watch(hub.queue.as_fd())?;
+        tracing::info!(%choice, device = device.describe(), "this host has RDMA");
+        transport.watch(device.queue.as_fd())?;
         let is_strict = choice == TransportChoice::Rdma;
         if is_strict {
             transport.refuse_reads();
         }
-        let fabric = Fabric::new(hub, is_strict, tcp.credit_bytes, clock);
+        let fabric = Fabric::new(device, is_strict, tcp.credit_bytes, clock);
         Ok(Self { tcp: transport, passes, fabric: Ok(Box::new(fabric)) })
     }
 
@@ -220,9 +220,9 @@ impl Transport for MixedTransport {
             *passes = 0;
             tcp.poll(now, events);
         }
-        events.sift(before, |sifted| match (&mut *fabric, sifted) {
-            (Ok(fabric), sifted) => fabric.on_event(sifted, tcp),
-            (Err(reason), Sifted::Message(conn, Message::FabricOffer(offer, _))) => {
+        events.sift(before, |view| match (&mut *fabric, view) {
+            (Ok(fabric), view) => fabric.on_event(view, tcp),
+            (Err(reason), EventView::Message(conn, Message::FabricOffer(offer, _))) => {
                 tcp.received_own();
                 decline(tcp, conn, offer.epoch.get(), reason);
                 false

@@ -47,7 +47,7 @@ impl PairAddr {
 
 /// What the two ends agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct QpParams {
     /// The largest packet both take, as verbs number it.
     pub(crate) mtu: u8,
     /// READs that may be under way.
@@ -177,15 +177,15 @@ impl QueuePair {
     pub(crate) fn connect(
         &self,
         peer: &PairAddr,
-        terms: Terms,
+        params: QpParams,
         gid_index: u32,
         cfg: &VerbsConfig,
     ) -> Result<(), VerbsError> {
         let path = self.pd.device().path(peer.gid, peer.lid, gid_index, cfg);
-        let target_depth = if self.side == Side::Target { terms.read_depth } else { 0 };
+        let target_depth = if self.side == Side::Target { params.read_depth } else { 0 };
         let mut attr = QpAttr {
             qp_state: ffi::QPS_RTR,
-            path_mtu: terms.mtu.into(),
+            path_mtu: params.mtu.into(),
             rq_psn: peer.first_psn,
             dest_qp_num: peer.number,
             ah_attr: path,
@@ -201,7 +201,7 @@ impl QueuePair {
             | mask::RESPONDER_DEPTH
             | mask::MIN_RNR_TIMER;
         self.modify(&mut attr, ready_to_receive, "connecting a queue pair")?;
-        if self.side == Side::Target { Ok(()) } else { self.ready_to_send(terms, cfg) }
+        if self.side == Side::Target { Ok(()) } else { self.ready_to_send(params, cfg) }
     }
 
     /// Moves it to the error state: what is posted completes as flushed, and nothing else moves.
@@ -297,11 +297,11 @@ impl QueuePair {
         self.modify(&mut attr, initial, "initialising a queue pair")
     }
 
-    fn ready_to_send(&self, terms: Terms, cfg: &VerbsConfig) -> Result<(), VerbsError> {
+    fn ready_to_send(&self, params: QpParams, cfg: &VerbsConfig) -> Result<(), VerbsError> {
         let mut attr = QpAttr {
             qp_state: ffi::QPS_RTS,
             sq_psn: self.first_psn,
-            max_rd_atomic: terms.read_depth,
+            max_rd_atomic: params.read_depth,
             timeout: cfg.ack_timeout,
             retry_cnt: cfg.retries,
             rnr_retry: RNR_RETRIES,

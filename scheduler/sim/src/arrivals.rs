@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use baton_core::Nanos;
 
-use crate::drawn::Drawn;
-use crate::playback::Playback;
+use crate::generated::GeneratedArrivals;
+use crate::replayed::ReplayedArrivals;
 use crate::scenario::Scenario;
 
 /// One task of the load.
@@ -25,25 +25,28 @@ pub struct Arrivals(Source);
 
 #[derive(Debug)]
 enum Source {
-    Drawn(Drawn),
-    Playback(Playback),
+    Generated(GeneratedArrivals),
+    Replayed(ReplayedArrivals),
 }
 
 impl Arrivals {
     /// `rate_rps` tasks per second in total until the scenario's end.
     pub fn new(scenario: &Scenario, rate_rps: f64, seed: u64) -> Self {
         Self(match &scenario.replay {
-            None => Source::Drawn(Drawn::new(scenario, rate_rps, seed)),
-            Some(replay) => {
-                Source::Playback(Playback::new(scenario, Arc::clone(replay), rate_rps, seed))
-            }
+            None => Source::Generated(GeneratedArrivals::new(scenario, rate_rps, seed)),
+            Some(replay) => Source::Replayed(ReplayedArrivals::new(
+                scenario,
+                Arc::clone(replay),
+                rate_rps,
+                seed,
+            )),
         })
     }
 
     /// Poisson arrivals without end, of each model so many tasks per second. A model with rate 0 never arrives, and
     /// one model's rate does not move another's arrivals.
     pub fn poisson(rates_rps: &[f64], seed: u64) -> Self {
-        Self(Source::Drawn(Drawn::poisson(rates_rps, seed)))
+        Self(Source::Generated(GeneratedArrivals::poisson(rates_rps, seed)))
     }
 
     /// How many tasks of each model arrive after the warm-up: what a run with this rate and seed
@@ -51,8 +54,8 @@ impl Arrivals {
     pub(crate) fn counts(scenario: &Scenario, rate_rps: f64, seed: u64) -> Vec<u64> {
         let mut counts = vec![0; scenario.models.len()];
         match Self::new(scenario, rate_rps, seed).0 {
-            Source::Drawn(drawn) => drawn.count(scenario.warmup, &mut counts),
-            Source::Playback(mut played) => {
+            Source::Generated(generated) => generated.count(scenario.warmup, &mut counts),
+            Source::Replayed(mut played) => {
                 while let Some(arrived) = played.take() {
                     counts[arrived.model as usize] += u64::from(arrived.at >= scenario.warmup);
                 }
@@ -64,16 +67,16 @@ impl Arrivals {
     /// The moment of the next arrival; [`Nanos::MAX`] when there is none.
     pub fn due(&self) -> Nanos {
         match &self.0 {
-            Source::Drawn(drawn) => drawn.due(),
-            Source::Playback(playback) => playback.due(),
+            Source::Generated(generated) => generated.due(),
+            Source::Replayed(replayed) => replayed.due(),
         }
     }
 
     /// Takes the next arrival.
     pub fn take(&mut self) -> Option<Arrived> {
         match &mut self.0 {
-            Source::Drawn(drawn) => drawn.take(),
-            Source::Playback(playback) => playback.take(),
+            Source::Generated(generated) => generated.take(),
+            Source::Replayed(replayed) => replayed.take(),
         }
     }
 }

@@ -64,13 +64,13 @@ pub(crate) struct Cluster {
 
 /// What to keep of a run beside its counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Keep {
+pub(crate) enum Recording {
     Counts,
     Trace,
     Distributions,
 }
 
-/// A run's counts, and what it was asked to [`Keep`].
+/// A run's counts, and what it was asked to keep.
 pub(crate) struct Results {
     pub(crate) tally: Tally,
     pub(crate) trace: Option<Vec<u8>>,
@@ -80,7 +80,7 @@ pub(crate) struct Results {
 }
 
 impl Cluster {
-    pub(crate) fn new(scenario: &Scenario, seed: u64, keep: Keep) -> Self {
+    pub(crate) fn new(scenario: &Scenario, seed: u64, keep: Recording) -> Self {
         let idle = || Slot { batches: VecDeque::with_capacity(4), free_at: Nanos::ZERO };
         let models = &scenario.models;
         let slos: Vec<Nanos> = models.iter().map(|model| scenario.longest_slo(model)).collect();
@@ -90,8 +90,8 @@ impl Cluster {
             execution: Execution::new(scenario, seed),
             tally: Tally::new(&slos, scenario.warmup, scenario.end()),
             spare: Vec::new(),
-            trace: (keep == Keep::Trace).then(Vec::new),
-            distributions: (keep == Keep::Distributions)
+            trace: (keep == Recording::Trace).then(Vec::new),
+            distributions: (keep == Recording::Distributions)
                 .then(|| Distributions::new(scenario.warmup)),
         }
     }

@@ -11,9 +11,9 @@ use baton_core::{
 
 use crate::cluster::{Cluster, Finished, Lost};
 use crate::drive::Scheduler;
+use crate::observer::{Event, Observer};
 use crate::scenario::{Scenario, SimModel};
 use crate::subclusters::Subclusters;
-use crate::watch::{Event, Watch};
 
 #[derive(Clone, Copy)]
 enum Message {
@@ -52,7 +52,7 @@ struct Slot {
     slowdown: Slowdown,
 }
 
-impl<W: Watch> Production<W> {
+impl<W: Observer> Production<W> {
     pub(crate) fn new(scenario: &Scenario, policy: Policy, rate_rps: f64, watch: W) -> Self {
         let models = scenario.models.len();
         let config = |(m, model): (usize, &SimModel)| ModelConfig {
@@ -163,7 +163,7 @@ impl<W: Watch> Production<W> {
     }
 }
 
-impl<W: Watch> Scheduler for Production<W> {
+impl<W: Observer> Scheduler for Production<W> {
     fn on_arrival(&mut self, now: Nanos, id: u32, request: Request, cluster: &mut Cluster) {
         self.watch.event(now, Event::Arrived { model: id, request });
         self.with(now, id, cluster, |model, outbox| model.on_request(now, request, outbox));
@@ -268,7 +268,7 @@ struct Outbox<'a, W> {
     watch: &'a mut W,
 }
 
-impl<W: Watch> ModelSink for Outbox<'_, W> {
+impl<W: Observer> ModelSink for Outbox<'_, W> {
     fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, grants: u32) {
         self.mail.post(Message::Candidate(model, candidate, grants));
     }

@@ -4,7 +4,7 @@ use baton_core::{Nanos, NetworkDelay};
 
 use crate::arrivals::Arrivals;
 use crate::baseline::{Clockwork, Deferred, Nexus, Rule, Shepherd};
-use crate::cluster::{Cluster, Keep, Results};
+use crate::cluster::{Cluster, Recording, Results};
 use crate::distributions::Distributions;
 use crate::drive::{Scheduler, drive};
 use crate::policy::PolicyName;
@@ -36,7 +36,7 @@ impl Run {
 /// # Errors
 /// The rate or the scenario is beyond what the policy is simulated for, or the policy lost a task.
 pub fn run(scenario: &Scenario, run: Run) -> Result<Report, SimError> {
-    let results = simulate(scenario, run, Keep::Counts, &[])?;
+    let results = simulate(scenario, run, Recording::Counts, &[])?;
     Ok(report(scenario, run, &results))
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn run_within(
     run: Run,
     allowed: &[u64],
 ) -> Result<Option<Vec<u64>>, SimError> {
-    let Tally { decided, models, .. } = simulate(scenario, run, Keep::Counts, allowed)?.tally;
+    let Tally { decided, models, .. } = simulate(scenario, run, Recording::Counts, allowed)?.tally;
     Ok((!decided).then(|| models.iter().map(ModelTally::bad).collect()))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn run_within(
 /// # Errors
 /// As [`run`].
 pub fn run_traced(scenario: &Scenario, run: Run) -> Result<(Report, Vec<u8>), SimError> {
-    let results = simulate(scenario, run, Keep::Trace, &[])?;
+    let results = simulate(scenario, run, Recording::Trace, &[])?;
     Ok((report(scenario, run, &results), results.trace.unwrap_or_default()))
 }
 
@@ -73,7 +73,7 @@ pub fn run_distributions(
     scenario: &Scenario,
     run: Run,
 ) -> Result<(Report, Distributions), SimError> {
-    let results = simulate(scenario, run, Keep::Distributions, &[])?;
+    let results = simulate(scenario, run, Recording::Distributions, &[])?;
     let none = || Distributions::new(scenario.warmup);
     Ok((report(scenario, run, &results), results.distributions.unwrap_or_else(none)))
 }
@@ -81,7 +81,7 @@ pub fn run_distributions(
 fn simulate(
     scenario: &Scenario,
     run: Run,
-    keep: Keep,
+    keep: Recording,
     allowed: &[u64],
 ) -> Result<Results, SimError> {
     let Run { policy, rate_rps, seed } = run;
@@ -132,7 +132,7 @@ fn unsupported(scenario: &Scenario, policy: PolicyName) -> Option<(&'static str,
 struct Stage<'a> {
     scenario: &'a Scenario,
     run: Run,
-    keep: Keep,
+    keep: Recording,
     /// See [`run_within`]; empty: it runs to its end.
     allowed: &'a [u64],
 }

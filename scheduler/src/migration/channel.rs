@@ -6,7 +6,7 @@ use baton_core::{
 };
 use baton_topo::Waker;
 
-use crate::board::Published;
+use crate::board::PublishedCandidate;
 use crate::limits::MIGRATION_MAX;
 
 /// What a channel carries: first the model, then messages about it.
@@ -33,7 +33,7 @@ pub struct ModelInTransit {
     pub(crate) subcluster: SubclusterId,
     pub(crate) quota: Option<Box<Quota>>,
     /// Its candidate, as published at its former home. Of a model that was added: none yet.
-    pub(crate) last: Published,
+    pub(crate) last: PublishedCandidate,
 }
 
 /// The former home's end.

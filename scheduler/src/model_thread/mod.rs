@@ -22,7 +22,7 @@ use crate::dispatch::{Dispatch, Place};
 use crate::in_flight::InFlight;
 use crate::limits::{FRONTENDS_MAX, IN_FLIGHT_MAX};
 use crate::link::ModelLink;
-use crate::mail::{Words, unpack_grant};
+use crate::mail::{Packed, unpack_grant};
 use crate::migration::channel::MigrationChannel;
 use crate::migration::load_board::LoadBoard;
 use crate::peers::Member;
@@ -68,7 +68,7 @@ pub struct ModelThread<T> {
     /// From schedulable to plan out.
     delays: Histogram<u64>,
     /// Grants of this pass.
-    grants: Vec<Words>,
+    grants: Vec<Packed>,
     /// Tasks on their way from a lost batch back to their queue.
     returning: Vec<Request>,
     /// Places in `models` whose model has moved away.

@@ -9,7 +9,7 @@ use baton_rdma::wire::{Body, Message};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use super::known::Heard;
+use super::knowledge::Learned;
 /// Who is at the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Whom {
@@ -88,7 +88,7 @@ impl<S: NetStream> Line<S> {
     }
 
     /// What has come and matters.
-    pub(super) fn listen(&mut self) -> Vec<Heard> {
+    pub(super) fn listen(&mut self) -> Vec<Learned> {
         let mut heard = Vec::new();
         while !self.deaf && !self.over {
             let spare = self.rx.spare(usize::MAX);
@@ -103,13 +103,13 @@ impl<S: NetStream> Line<S> {
         heard
     }
 
-    fn take_in(&mut self, heard: &mut Vec<Heard>) {
+    fn take_in(&mut self, heard: &mut Vec<Learned>) {
         loop {
             self.rx.skip_payload();
             match self.rx.next_frame() {
                 Ok(Some(frame)) => {
                     self.refused |= matches!(frame.message, Message::Refuse(..));
-                    heard.extend(Heard::of(&frame.message, self.host));
+                    heard.extend(Learned::of(&frame.message, self.host));
                 }
                 Ok(None) => return,
                 Err(error) => unreachable!("our processes write frames: {error}"),

@@ -6,9 +6,9 @@
 //! it does not read the answers of, connections dropped in the middle of a frame. All of it follows
 //! from the seed. It stops when the load does; what it leaves behind is for the oracles to find.
 
-mod known;
+mod knowledge;
 mod line;
-mod words;
+mod messages;
 
 use std::net::SocketAddr;
 
@@ -19,9 +19,9 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
-use known::{Heard, Known};
+use knowledge::{Knowledge, Learned};
 use line::{Line, Whom};
-use words::Words;
+use messages::Messages;
 
 /// The first bytes of every input an attacker serves: no task has this number.
 pub(crate) const MARK: u64 = u64::MAX;
@@ -30,7 +30,7 @@ const BACKLOG_MAX: usize = 128 * 1024;
 
 /// What an attacker makes itself out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Temper {
+pub enum AttackerKind {
     /// Connects to whoever listens, and joins nothing.
     Stranger,
     /// Joins as a frontend.
@@ -45,7 +45,7 @@ pub enum Temper {
 #[derive(Clone, Copy, Debug)]
 pub struct Attack {
     /// What it makes itself out to be.
-    pub temper: Temper,
+    pub kind: AttackerKind,
     /// When it begins, counted from the moment everybody had joined.
     pub from: Nanos,
     /// Mean time between two bursts.
@@ -64,11 +64,11 @@ impl Attack {
     /// Some attackers for a run of `span`.
     pub(crate) fn draw(rng: &mut StdRng, span: Nanos) -> Vec<Self> {
         let one = |rng: &mut StdRng| Self {
-            temper: match rng.random_range(0..8) {
-                0..3 => Temper::Stranger,
-                3..6 => Temper::Frontend,
-                6 => Temper::Idler,
-                _ => Temper::Thief,
+            kind: match rng.random_range(0..8) {
+                0..3 => AttackerKind::Stranger,
+                3..6 => AttackerKind::Frontend,
+                6 => AttackerKind::Idler,
+                _ => AttackerKind::Thief,
             },
             from: Nanos(rng.random_range(0..span.0 / 2)),
             pace: Nanos(rng.random_range(10_000..=100_000)),
@@ -130,13 +130,13 @@ pub struct Attacker<N: Net> {
     port: N,
     rng: StdRng,
     lines: Vec<Line<N::Stream>>,
-    known: Known,
+    known: Knowledge,
 }
 
 impl<N: Net> Attacker<N> {
     /// One that listens and connects at `port`, and is told apart from others by `number`.
     pub fn new(attack: Attack, number: u32, port: N, seed: u64, now: Nanos) -> Self {
-        let known = Known::new(attack.temper, number, port.local_addr());
+        let known = Knowledge::new(attack.kind, number, port.local_addr());
         Self {
             next: now,
             done: Hostility::default(),
@@ -209,10 +209,10 @@ impl<N: Net> Attacker<N> {
     }
 
     fn role(&self) -> Option<Role> {
-        match self.attack.temper {
-            Temper::Stranger => None,
-            Temper::Frontend => Some(Role::Frontend),
-            Temper::Idler | Temper::Thief => Some(Role::Backend),
+        match self.attack.kind {
+            AttackerKind::Stranger => None,
+            AttackerKind::Frontend => Some(Role::Frontend),
+            AttackerKind::Idler | AttackerKind::Thief => Some(Role::Backend),
         }
     }
 
@@ -234,7 +234,7 @@ impl<N: Net> Attacker<N> {
         }
         let to = *all.clone().nth(self.rng.random_range(0..count)).expect("there are so many");
         let deaf = self.rng.random_range(0..8) == 0;
-        let hello = Words::new(&mut self.rng, &self.known).hello();
+        let hello = Messages::new(&mut self.rng, &self.known).hello();
         if self.rng.random_range(0..10) > 0 {
             return self.open(to, Whom::Anybody, hello, deaf);
         }
@@ -268,37 +268,37 @@ impl<N: Net> Attacker<N> {
             return;
         }
         let breaks_rules = self.rng.random_range(0..1000) < self.attack.illegal;
-        let mut words = Words::new(&mut self.rng, &self.known);
+        let mut words = Messages::new(&mut self.rng, &self.known);
         let whom = line.whom;
         self.done.messages += match whom {
             _ if breaks_rules => words.illegal(line.out()),
             Whom::Anybody => words.arbitrary(line.out()),
             Whom::Control => words.ping(line.out()),
-            Whom::Thread => words.thread_words(self.attack.temper, line.out()),
+            Whom::Thread => words.thread_words(self.attack.kind, line.out()),
             Whom::Backend => 0,
         };
-        if whom == Whom::Thread && self.attack.temper == Temper::Frontend {
+        if whom == Whom::Thread && self.attack.kind == AttackerKind::Frontend {
             self.known.generation = self.known.generation.wrapping_add(1);
         }
     }
 
-    fn react(&mut self, at: usize, heard: Heard) {
-        let mut words = Words::new(&mut self.rng, &self.known);
+    fn react(&mut self, at: usize, heard: Learned) {
+        let mut words = Messages::new(&mut self.rng, &self.known);
         let line = &mut self.lines[at];
         match heard {
-            Heard::CatalogEnd if line.whom == Whom::Control => {
-                self.done.messages += words.join(self.attack.temper, line.out());
+            Learned::CatalogEnd if line.whom == Whom::Control => {
+                self.done.messages += words.join(self.attack.kind, line.out());
             }
-            Heard::Joined { .. } if line.whom == Whom::Control => {
+            Learned::Joined { .. } if line.whom == Whom::Control => {
                 self.known.learn(&heard);
                 self.done.joins += 1;
                 self.link();
             }
-            Heard::Read(read) => {
+            Learned::Read(read) => {
                 let serves = self.attack.serves;
                 self.done.messages += words.serve(&read, serves, line.out());
             }
-            Heard::Hello => self.done.messages += words.welcome(line.out()),
+            Learned::Hello => self.done.messages += words.welcome(line.out()),
             other => self.known.learn(&other),
         }
     }
@@ -310,7 +310,7 @@ impl<N: Net> Attacker<N> {
         for to in self.known.threads.clone() {
             self.open(to, Whom::Thread, Hello::new(role, member, token), false);
         }
-        if self.attack.temper == Temper::Thief
+        if self.attack.kind == AttackerKind::Thief
             && let Some(control) = self.lines.iter_mut().find(|line| line.whom == Whom::Control)
         {
             control.say(&baton_rdma::wire::Ready { reserved: 0.into() }, &[]);

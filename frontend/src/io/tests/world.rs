@@ -16,7 +16,7 @@ use baton_rdma::{
 use baton_topo::{Agent, Clock};
 
 use crate::config::ClientConfig;
-use crate::io::{Io, Joining};
+use crate::io::{ClientIo, Joining};
 use crate::{Client, ConnectError, Deadline, Input, ModelHandle, Ticket};
 
 /// The scheduler's clock is ahead of the client's by this.
@@ -134,7 +134,7 @@ pub(super) struct World {
     network: InprocNetwork,
     pub(super) now: Nanos,
     /// `None` once it has ended or was killed.
-    pub(super) io: Option<Io<InprocTransport>>,
+    pub(super) io: Option<ClientIo<InprocTransport>>,
     pub(super) joining: Joining,
     pub(super) control: Peer,
     pub(super) threads: [Peer; 2],
@@ -159,7 +159,7 @@ impl World {
         let transport = network.endpoint_with(identity, config.tcp);
         let frontend_addr = transport.local_addr();
         let clock = Clock::start();
-        let (io, joining) = Io::new(config, transport, clock).unwrap();
+        let (io, joining) = ClientIo::new(config, transport, clock).unwrap();
         Self {
             backend: Peer::new(&network, Role::Backend, 0),
             network,

@@ -10,7 +10,7 @@ use crate::verbs::engine::LinkFailure;
 
 /// What the two sides agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct SessionParams {
     /// SENDs the peer has buffers for, without those spare.
     pub(crate) credits: u16,
     /// SENDs this side has buffers for, without those spare.
@@ -82,13 +82,13 @@ impl Link {
         }
     }
 
-    pub(super) fn up(&mut self, terms: Terms) {
-        debug_assert!(self.state == State::Opening && terms.send_bytes as usize > HEADER_LEN);
-        self.outbox = Outbox::new(terms.queue_bytes);
-        (self.credits, self.credits_max) = (terms.credits, terms.credits);
-        (self.granted, self.window) = (terms.window, terms.window);
-        self.stream_bytes = terms.send_bytes as usize - HEADER_LEN;
-        (self.slots, self.timeout) = (terms.slots, terms.timeout);
+    pub(super) fn up(&mut self, params: SessionParams) {
+        debug_assert!(self.state == State::Opening && params.send_bytes as usize > HEADER_LEN);
+        self.outbox = Outbox::new(params.queue_bytes);
+        (self.credits, self.credits_max) = (params.credits, params.credits);
+        (self.granted, self.window) = (params.window, params.window);
+        self.stream_bytes = params.send_bytes as usize - HEADER_LEN;
+        (self.slots, self.timeout) = (params.slots, params.timeout);
         self.state = State::Up;
     }
 

@@ -24,7 +24,7 @@ mod sim;
 use baton_core::Nanos;
 
 use super::engine::{LinkFailure, Outcome};
-pub(crate) use link::Terms;
+pub(crate) use link::SessionParams;
 use link::{Link, State};
 
 /// Bytes before the stream in each SEND: credits, little endian, and two of [`Header::flags`].
@@ -177,9 +177,9 @@ impl Control {
     }
 
     /// The queue pair is connected.
-    pub(crate) fn up(&mut self, place: usize, terms: Terms) {
+    pub(crate) fn up(&mut self, place: usize, params: SessionParams) {
         if let Some(link) = self.link(place) {
-            link.up(terms);
+            link.up(params);
         }
     }
 

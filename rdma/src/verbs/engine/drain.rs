@@ -3,10 +3,10 @@
 
 use super::link::{Posted, State};
 use super::pump::request_id;
-use super::{LinkFailure, Notice, Outcome, Port, Puller, SEQUENCE_BITS};
+use super::{LinkFailure, Notice, Outcome, Port, ReadEngine, SEQUENCE_BITS};
 use crate::transport::ReadStatus;
 
-impl Puller {
+impl ReadEngine {
     /// Moves the link's queue pair to the error state: to renew it (`None`), or because it ends. A
     /// link that is failing already keeps the first reason to end.
     pub(super) fn fail(&mut self, place: usize, why: Option<LinkFailure>, port: &mut impl Port) {

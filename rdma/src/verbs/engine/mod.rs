@@ -120,7 +120,7 @@ pub(crate) enum Notice {
     Gone(usize),
 }
 
-/// Bounds of a [`Puller`].
+/// Bounds of a [`ReadEngine`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PullBounds {
     /// Bytes of a slice, at most. Not 0.
@@ -167,7 +167,7 @@ struct Op {
 }
 
 /// All links of one port.
-pub(crate) struct Puller {
+pub(crate) struct ReadEngine {
     bounds: PullBounds,
     links: Vec<Option<Link>>,
     ops: Vec<Option<Op>>,
@@ -185,7 +185,7 @@ pub(crate) struct Puller {
     touched: Vec<usize>,
 }
 
-impl Puller {
+impl ReadEngine {
     pub(crate) fn new(bounds: PullBounds) -> Self {
         Self {
             bounds,
@@ -311,7 +311,7 @@ impl Puller {
         }
     }
 
-    /// When [`Puller::expire`] has something to do.
+    /// When [`ReadEngine::expire`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         (0..self.links.len()).filter_map(|place| self.deadline_of(place)).min()
     }

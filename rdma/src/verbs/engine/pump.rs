@@ -3,11 +3,11 @@
 use baton_core::Nanos;
 
 use super::link::Posted;
-use super::{CHAIN_MAX, LinkFailure, Op, Piece, Port, Puller, Request, SEQUENCE_BITS};
+use super::{CHAIN_MAX, LinkFailure, Op, Piece, Port, ReadEngine, Request, SEQUENCE_BITS};
 use crate::protocol::wire::TRAILER_LEN;
 use crate::transport::{Read, ReadStatus};
 
-impl Puller {
+impl ReadEngine {
     /// Posts what the window, the depths and the completion queue allow, slice by slice, source by
     /// source.
     pub(crate) fn pump(&mut self, now: Nanos, port: &mut impl Port) {

@@ -18,7 +18,7 @@ pub(super) struct Closing {
 
 impl Fabric {
     pub(super) fn on_closed(&mut self, conn: ConnId, reason: &CloseReason) -> bool {
-        self.targets.on_closed(conn, &mut self.hub);
+        self.targets.on_closed(conn, &mut self.device);
         self.left.retain(|of| *of != conn);
         let mut parts = u8::from(self.close_control(conn, reason));
         if let Some(place) = self.place_of(conn) {
@@ -26,7 +26,7 @@ impl Fabric {
             if let Some(link) = self.links[place].as_mut() {
                 (link.is_closed, link.answer_by) = (true, Nanos::MAX);
             }
-            self.puller.close(place, &mut self.hub);
+            self.read_engine.close(place, &mut self.device);
         }
         if parts > 0 {
             self.closing.push(Closing { conn, reason: reason.clone(), parts });
@@ -55,7 +55,7 @@ impl Fabric {
     ) -> Option<(ConnId, CloseReason)> {
         match notice {
             Notice::Relink(place) => {
-                self.hub.drop_pair(place);
+                self.device.drop_pair(place);
                 let is_open = self.links[place].as_ref().is_some_and(|link| !link.is_closed);
                 if is_open {
                     tracing::debug!(now = now.0, place, "a queue pair is replaced");
@@ -74,7 +74,7 @@ impl Fabric {
         why: Option<LinkFailure>,
         tcp: &mut TcpTransport,
     ) -> Option<(ConnId, CloseReason)> {
-        self.hub.drop_pair(place);
+        self.device.drop_pair(place);
         let link = self.links[place].take()?;
         self.places.retain(|(conn, _)| *conn != link.conn);
         if link.is_closed {
@@ -91,7 +91,7 @@ impl Fabric {
 
     pub(super) fn problem(&self, why: LinkFailure) -> String {
         match why {
-            LinkFailure::Device(status) => self.hub.queue.status_text(status),
+            LinkFailure::Device(status) => self.device.queue.status_text(status),
             why => why.to_string(),
         }
     }

@@ -16,22 +16,22 @@ use std::collections::HashMap;
 
 use baton_core::Nanos;
 
-use super::super::control::{Control, HEADER_LEN, Header, Signal, Terms};
+use super::super::control::{Control, HEADER_LEN, Header, SessionParams, Signal};
 use super::super::engine::Outcome;
-use super::super::hub::{BUFFER_BYTES, Hub, SLOTS, WINDOW};
 use super::super::pair::{PairAddr, Side};
+use super::super::verbs_device::{BUFFER_BYTES, SLOTS, VerbsDevice, WINDOW};
 use super::initiator::ANSWER_TIMEOUT;
 use super::{Fabric, find, micros};
 use crate::events::CloseReason;
 use crate::protocol::wire::{ControlAnswer, ControlOffer, ControlStart, Kind};
-use crate::tcp::{Inlet, TcpTransport};
+use crate::tcp::{FrameReader, TcpTransport};
 use crate::transport::ConnId;
 
 /// A connection that has, or will have, a control queue pair.
-pub(super) struct Talk {
+pub(super) struct ControlSession {
     pub(super) conn: ConnId,
     /// `None` once nothing more is to be delivered.
-    pub(super) inlet: Option<Inlet>,
+    pub(super) frame_reader: Option<FrameReader>,
     /// Its queue pair was offered and no answer has come: the packet size offered.
     offered: Option<u8>,
     /// By when the peer must have started.
@@ -46,10 +46,10 @@ pub(super) struct Talk {
 
 /// All control queue pairs of a fabric.
 #[derive(Default)]
-pub(super) struct Talks {
+pub(super) struct ControlSessions {
     pub(super) engine: Control,
     /// By place.
-    pub(super) list: Vec<Option<Talk>>,
+    pub(super) list: Vec<Option<ControlSession>>,
     /// Ascending.
     places: Vec<(ConnId, usize)>,
     /// By queue pair's number.
@@ -63,7 +63,7 @@ pub(super) struct Talks {
     pub(super) linked: u64,
 }
 
-impl Talks {
+impl ControlSessions {
     /// True if there is no control queue pair: nothing completes.
     pub(super) fn is_empty(&self) -> bool {
         self.places.is_empty()
@@ -76,11 +76,11 @@ impl Talks {
 
     /// When something is overdue.
     pub(super) fn next_deadline(&self) -> Option<Nanos> {
-        let starts = self.list.iter().flatten().map(|talk| talk.start_by);
+        let starts = self.list.iter().flatten().map(|session| session.start_by);
         starts.chain(self.engine.next_deadline()).min()
     }
 
-    pub(super) fn of(&mut self, conn: ConnId) -> Option<(usize, &mut Talk)> {
+    pub(super) fn of(&mut self, conn: ConnId) -> Option<(usize, &mut ControlSession)> {
         let place = find(&self.places, conn)?;
         Some((place, self.list[place].as_mut()?))
     }
@@ -90,9 +90,9 @@ impl Talks {
             self.list.push(None);
             self.list.len() - 1
         });
-        self.list[place] = Some(Talk {
+        self.list[place] = Some(ControlSession {
             conn,
-            inlet: Some(Inlet::new(conn)),
+            frame_reader: Some(FrameReader::new(conn)),
             offered: None,
             start_by,
             is_sending: false,
@@ -105,29 +105,29 @@ impl Talks {
         place
     }
 
-    pub(super) fn leave(&mut self, place: usize) -> Option<Talk> {
+    pub(super) fn leave(&mut self, place: usize) -> Option<ControlSession> {
         self.places.retain(|(_, of)| *of != place);
         self.pairs.retain(|_, of| *of != place);
         self.list[place].take()
     }
 
     /// Closes all, and waits no longer for any.
-    pub(super) fn close_all(&mut self, hub: &mut Hub) {
+    pub(super) fn close_all(&mut self, device: &mut VerbsDevice) {
         for place in 0..self.list.len() {
-            self.engine.close(place, false, hub);
+            self.engine.close(place, false, device);
         }
     }
 
     /// Takes in completions and nobody's messages: at the end.
-    pub(super) fn absorb(&mut self, hub: &mut Hub) {
+    pub(super) fn absorb(&mut self, device: &mut VerbsDevice) {
         for signal in std::mem::take(&mut self.signals) {
             if signal.buffer().is_none() {
-                self.engine.complete(&signal, hub);
+                self.engine.complete(&signal, device);
             } else if let Some(place) = self.pairs.get(&signal.pair)
                 && signal.outcome == Outcome::Done
             {
-                let header = Header::read(hub.received(&signal));
-                let _ = self.engine.arrived(*place, header, hub);
+                let header = Header::read(device.received(&signal));
+                let _ = self.engine.arrived(*place, header, device);
             }
         }
     }
@@ -136,17 +136,17 @@ impl Talks {
 impl Fabric {
     /// Offers a queue pair for messages.
     pub(super) fn offer_control(&mut self, conn: ConnId, tcp: &mut TcpTransport) {
-        if self.talks.of(conn).is_some() {
+        if self.sessions.of(conn).is_some() {
             return;
         }
-        let place = self.talks.enter(conn, self.clock.now() + ANSWER_TIMEOUT);
-        let addr = match self.hub.make_control(place) {
+        let place = self.sessions.enter(conn, self.clock.now() + ANSWER_TIMEOUT);
+        let addr = match self.device.make_control(place) {
             Ok(addr) => addr,
             Err(error) => return self.without_control(place, &error.to_string(), tcp),
         };
-        let mtu = self.hub.terms(Side::Control).mtu;
-        if let Some(talk) = self.talks.list[place].as_mut() {
-            talk.offered = Some(mtu);
+        let mtu = self.device.params(Side::Control).mtu;
+        if let Some(session) = self.sessions.list[place].as_mut() {
+            session.offered = Some(mtu);
         }
         let message = ControlOffer {
             pair: addr.number.into(),
@@ -155,12 +155,12 @@ impl Fabric {
             window: WINDOW.into(),
             gid: addr.gid,
             buffer_bytes: BUFFER_BYTES.into(),
-            timeout_us: micros(self.hub.cfg.read_timeout).into(),
+            timeout_us: micros(self.device.cfg.read_timeout).into(),
             mtu,
             reserved: [0; 3],
         };
         // If it cannot be queued there will be no answer, and that is noticed.
-        let _ = tcp.send_own(conn, &message, self.hub.device_name().as_bytes());
+        let _ = tcp.send_own(conn, &message, self.device.device_name().as_bytes());
     }
 
     pub(super) fn on_control_offer(
@@ -171,17 +171,18 @@ impl Fabric {
     ) {
         let unexpected = CloseReason::Unexpected(Kind::ControlOffer);
         let makes_sense = (1..=5).contains(&offer.mtu) && offer.timeout_us.get() > 0;
-        if !self.targets.trusts(conn) || self.talks.of(conn).is_some() || !makes_sense {
+        if !self.targets.trusts(conn) || self.sessions.of(conn).is_some() || !makes_sense {
             return tcp.end(conn, unexpected);
         }
-        let place = self.talks.enter(conn, self.clock.now() + ANSWER_TIMEOUT);
+        let place = self.sessions.enter(conn, self.clock.now() + ANSWER_TIMEOUT);
         let (gid, lid) = (offer.gid, offer.lid.get());
         let (number, first_psn) = (offer.pair.get(), offer.first_psn.get());
         let peer = PairAddr { number, first_psn, gid, lid };
-        let mtu = offer.mtu.min(self.hub.terms(Side::Control).mtu);
-        let timeout_us = offer.timeout_us.get().min(micros(self.hub.cfg.read_timeout));
-        let made = self.hub.make_control(place);
-        let made = made.and_then(|addr| Ok((addr, self.hub.connect_control(place, &peer, mtu)?)));
+        let mtu = offer.mtu.min(self.device.params(Side::Control).mtu);
+        let timeout_us = offer.timeout_us.get().min(micros(self.device.cfg.read_timeout));
+        let made = self.device.make_control(place);
+        let made =
+            made.and_then(|addr| Ok((addr, self.device.connect_control(place, &peer, mtu)?)));
         let addr = match made {
             Ok((addr, ())) => addr,
             Err(error) => {
@@ -193,7 +194,7 @@ impl Fabric {
         if !self.control_up(place, offer.window.get(), offer.buffer_bytes.get(), timeout_us, tcp) {
             return tcp.end(conn, unexpected);
         }
-        answer_control(conn, &addr, mtu, timeout_us, self.hub.device_name(), tcp);
+        answer_control(conn, &addr, mtu, timeout_us, self.device.device_name(), tcp);
     }
 
     pub(super) fn on_control_answer(
@@ -204,8 +205,8 @@ impl Fabric {
         tcp: &mut TcpTransport,
     ) {
         let unexpected = CloseReason::Unexpected(Kind::ControlAnswer);
-        let talk = self.talks.of(conn);
-        let offered = talk.and_then(|(place, talk)| Some((place, talk.offered.take()?)));
+        let session = self.sessions.of(conn);
+        let offered = session.and_then(|(place, session)| Some((place, session.offered.take()?)));
         let Some((place, offered)) = offered else { return tcp.end(conn, unexpected) };
         if answer.pair.get() == 0 {
             let reason = format!("the peer has no queue pair for messages: {text}");
@@ -213,13 +214,13 @@ impl Fabric {
         }
         let timeout_us = answer.timeout_us.get();
         let fits = (1..=offered).contains(&answer.mtu)
-            && (1..=micros(self.hub.cfg.read_timeout)).contains(&timeout_us);
+            && (1..=micros(self.device.cfg.read_timeout)).contains(&timeout_us);
         if !fits {
             return tcp.end(conn, unexpected);
         }
         let (number, first_psn) = (answer.pair.get(), answer.first_psn.get());
         let peer = PairAddr { number, first_psn, gid: answer.gid, lid: answer.lid.get() };
-        if let Err(error) = self.hub.connect_control(place, &peer, answer.mtu) {
+        if let Err(error) = self.device.connect_control(place, &peer, answer.mtu) {
             // The peer has connected its own already, and will wait for nothing.
             return tcp.end(conn, CloseReason::Fabric(error.to_string()));
         }
@@ -232,15 +233,16 @@ impl Fabric {
 
     /// The peer's messages come over the queue pair from here on, and behind everything TCP brought.
     pub(super) fn on_control_start(&mut self, conn: ConnId, tcp: &mut TcpTransport) {
-        let talk = self.talks.of(conn).filter(|(_, talk)| !talk.is_receiving);
-        let Some((place, talk)) = talk.filter(|(_, talk)| talk.offered.is_none()) else {
+        let session = self.sessions.of(conn).filter(|(_, session)| !session.is_receiving);
+        let Some((place, session)) = session.filter(|(_, session)| session.offered.is_none())
+        else {
             return tcp.end(conn, CloseReason::Unexpected(Kind::ControlStart));
         };
-        (talk.is_receiving, talk.start_by) = (true, Nanos::MAX);
-        let is_sending = talk.is_sending;
-        let held = std::mem::take(&mut talk.held);
+        (session.is_receiving, session.start_by) = (true, Nanos::MAX);
+        let is_sending = session.is_sending;
+        let held = std::mem::take(&mut session.held);
         // Looked at again, in the order they came, before what has come since.
-        self.talks.signals.splice(0..0, held);
+        self.sessions.signals.splice(0..0, held);
         if !is_sending {
             self.start(place, tcp);
         }
@@ -257,7 +259,7 @@ impl Fabric {
         if credits == 0 || buffer_bytes <= HEADER_LEN as u32 {
             return false;
         }
-        let terms = Terms {
+        let params = SessionParams {
             credits,
             window: WINDOW,
             send_bytes: BUFFER_BYTES.min(buffer_bytes),
@@ -265,38 +267,38 @@ impl Fabric {
             timeout: Nanos(u64::from(timeout_us) * 1_000),
             queue_bytes: tcp.send_queue_bytes(),
         };
-        self.talks.engine.up(place, terms);
-        self.talks.pairs.extend(self.hub.control_number(place).map(|number| (number, place)));
-        self.talks.linked += 1;
+        self.sessions.engine.up(place, params);
+        self.sessions.pairs.extend(self.device.control_number(place).map(|number| (number, place)));
+        self.sessions.linked += 1;
         true
     }
 
     /// From now on our messages go over the queue pair; the peer is told behind what went over TCP.
     fn start(&mut self, place: usize, tcp: &mut TcpTransport) {
-        let Some(talk) = self.talks.list[place].as_mut() else { return };
-        match tcp.send_own(talk.conn, &ControlStart {}, &[]) {
+        let Some(session) = self.sessions.list[place].as_mut() else { return };
+        match tcp.send_own(session.conn, &ControlStart {}, &[]) {
             Ok(()) => {
-                talk.is_sending = true;
-                tracing::info!(conn = talk.conn.0, "messages: rdma with this peer");
+                session.is_sending = true;
+                tracing::info!(conn = session.conn.0, "messages: rdma with this peer");
             }
-            Err(_) => tcp.end(talk.conn, CloseReason::SendQueueFull),
+            Err(_) => tcp.end(session.conn, CloseReason::SendQueueFull),
         }
     }
 
     /// There will be no messages over RDMA with this peer: an error where RDMA was insisted on.
     fn without_control(&mut self, place: usize, why: &str, tcp: &mut TcpTransport) {
-        self.talks.engine.withdraw(place);
-        self.hub.drop_control(place, None);
-        let Some(talk) = self.talks.leave(place) else { return };
+        self.sessions.engine.withdraw(place);
+        self.device.drop_control(place, None);
+        let Some(session) = self.sessions.leave(place) else { return };
         if self.is_strict {
             tracing::error!(
-                conn = talk.conn.0,
+                conn = session.conn.0,
                 reason = why,
                 "transport = \"rdma\" cannot be kept"
             );
-            return tcp.end(talk.conn, CloseReason::Fabric(why.to_owned()));
+            return tcp.end(session.conn, CloseReason::Fabric(why.to_owned()));
         }
-        tracing::warn!(conn = talk.conn.0, reason = why, "messages: tcp with this peer");
+        tracing::warn!(conn = session.conn.0, reason = why, "messages: tcp with this peer");
     }
 }
 

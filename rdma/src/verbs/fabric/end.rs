@@ -2,7 +2,7 @@
 
 use baton_core::Nanos;
 
-use super::super::engine::{PullBounds, Puller};
+use super::super::engine::{PullBounds, ReadEngine};
 use super::Fabric;
 
 /// How long each of it may take.
@@ -13,21 +13,23 @@ impl Drop for Fabric {
     /// writes to them any more, and otherwise never.
     fn drop(&mut self) {
         let until = self.clock.now() + LAST_DRAIN;
-        self.settle(until, |fabric| fabric.talks.engine.is_delivered());
+        self.settle(until, |fabric| fabric.sessions.engine.is_delivered());
         for place in 0..self.links.len() {
-            self.puller.close(place, &mut self.hub);
+            self.read_engine.close(place, &mut self.device);
         }
-        self.talks.close_all(&mut self.hub);
+        self.sessions.close_all(&mut self.device);
         let until = self.clock.now() + LAST_DRAIN;
-        self.settle(until, |fabric| fabric.puller.is_drained() && fabric.talks.engine.is_empty());
-        if !self.puller.is_drained() {
+        self.settle(until, |fabric| {
+            fabric.read_engine.is_drained() && fabric.sessions.engine.is_empty()
+        });
+        if !self.read_engine.is_drained() {
             tracing::error!(
                 "a queue pair does not drain; the rows its READs name are kept forever"
             );
             let empty = PullBounds { slice_bytes: 1, credit_bytes: 0, posted_max: 0, ops_max: 0 };
-            std::mem::forget(std::mem::replace(&mut self.puller, Puller::new(empty)));
+            std::mem::forget(std::mem::replace(&mut self.read_engine, ReadEngine::new(empty)));
         }
-        self.hub.disarm();
+        self.device.disarm();
     }
 }
 
@@ -36,13 +38,13 @@ impl Fabric {
     fn settle(&mut self, until: Nanos, done: impl Fn(&Self) -> bool) {
         let mut now = self.clock.now();
         while !done(self) && now < until {
-            self.hub.poll(&mut self.completions, &mut self.talks.signals);
+            self.device.poll(&mut self.completions, &mut self.sessions.signals);
             for completion in self.completions.drain(..) {
-                self.puller.complete(completion, until, &mut self.hub);
+                self.read_engine.complete(completion, until, &mut self.device);
             }
-            self.talks.absorb(&mut self.hub);
-            self.talks.engine.expire(now, &mut self.hub);
-            self.talks.engine.pump(now, &mut self.hub);
+            self.sessions.absorb(&mut self.device);
+            self.sessions.engine.expire(now, &mut self.device);
+            self.sessions.engine.pump(now, &mut self.device);
             std::thread::yield_now();
             now = self.clock.now();
         }

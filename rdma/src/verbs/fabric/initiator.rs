@@ -3,7 +3,7 @@
 use baton_core::Nanos;
 
 use super::super::engine::RemoteSlab;
-use super::super::pair::{PairAddr, Side, Terms};
+use super::super::pair::{PairAddr, QpParams, Side};
 use super::{Fabric, find, micros};
 use crate::events::{CloseReason, Peer};
 use crate::protocol::wire::{FabricAnswer, FabricOffer, FabricSlab, Kind, Role};
@@ -33,29 +33,29 @@ impl Fabric {
 
     /// Offers a fresh queue pair.
     pub(super) fn offer(&mut self, place: usize, tcp: &mut TcpTransport) {
-        let addr = match self.hub.make_pair(place) {
+        let addr = match self.device.make_pair(place) {
             Ok(addr) => addr,
             Err(error) => return self.unusable(place, &error.to_string(), tcp),
         };
-        let terms = self.hub.terms(Side::Initiator);
+        let params = self.device.params(Side::Initiator);
         let now = self.clock.now();
         let Some(link) = self.links[place].as_mut() else { return };
         link.epoch += 1;
-        link.offered = Some(terms);
+        link.offered = Some(params);
         link.answer_by = now + ANSWER_TIMEOUT;
         let message = FabricOffer {
             epoch: link.epoch.into(),
             pair: addr.number.into(),
             first_psn: addr.first_psn.into(),
             lid: addr.lid.into(),
-            read_depth: terms.read_depth,
-            mtu: terms.mtu,
+            read_depth: params.read_depth,
+            mtu: params.mtu,
             gid: addr.gid,
-            read_timeout_us: micros(self.hub.cfg.read_timeout).into(),
+            read_timeout_us: micros(self.device.cfg.read_timeout).into(),
             reserved: 0.into(),
         };
         // If it cannot be queued there will be no answer, and that is noticed.
-        let _ = tcp.send_own(link.conn, &message, self.hub.device_name().as_bytes());
+        let _ = tcp.send_own(link.conn, &message, self.device.device_name().as_bytes());
     }
 
     /// A slab of the frontend's, with its answer to an offer or exposed since.
@@ -68,13 +68,13 @@ impl Fabric {
             addr: slab.addr.get(),
             rkey: slab.rkey.get(),
         };
-        let Self { links, places, puller, .. } = self;
+        let Self { links, places, read_engine, .. } = self;
         let place = find(places, conn);
         let link = place.and_then(|place| Some((place, links[place].as_mut()?)));
         let is_taken = match link {
             Some(_) if !slab.makes_sense() => false,
             Some((_, link)) if link.offered.is_some() => RemoteSlab::put(&mut link.slabs, slab),
-            Some((place, link)) if link.epoch > 0 => puller.put_slab(place, slab),
+            Some((place, link)) if link.epoch > 0 => read_engine.put_slab(place, slab),
             Some(_) => false,
             None => self.left.binary_search(&conn).is_ok(),
         };
@@ -105,11 +105,11 @@ impl Fabric {
         }
         // Before them may be some that were exposed while the offer was under way.
         let others = slabs.len().checked_sub(answer.slabs.get() as usize);
-        let terms = Terms { mtu: answer.mtu, read_depth: answer.read_depth };
+        let params = QpParams { mtu: answer.mtu, read_depth: answer.read_depth };
         let timeout = Nanos(u64::from(answer.read_timeout_us.get()) * 1_000);
-        let fits = (1..=offered.mtu).contains(&terms.mtu)
-            && (1..=offered.read_depth).contains(&terms.read_depth)
-            && (Nanos(1)..=self.hub.cfg.read_timeout).contains(&timeout);
+        let fits = (1..=offered.mtu).contains(&params.mtu)
+            && (1..=offered.read_depth).contains(&params.read_depth)
+            && (Nanos(1)..=self.device.cfg.read_timeout).contains(&timeout);
         let Some(others) = others.filter(|_| fits) else { return tcp.end(conn, unexpected) };
         slabs.drain(..others);
         let peer = PairAddr {
@@ -118,19 +118,19 @@ impl Fabric {
             gid: answer.gid,
             lid: answer.lid.get(),
         };
-        if let Err(error) = self.hub.connect(place, &peer, terms) {
+        if let Err(error) = self.device.connect(place, &peer, params) {
             return self.unusable(place, &error.to_string(), tcp);
         }
         self.linked += 1;
         tracing::info!(
             conn = conn.0,
-            device = self.hub.device_name(),
+            device = self.device.device_name(),
             peer_device = text,
-            read_depth = terms.read_depth,
-            mtu = 128u32 << terms.mtu,
+            read_depth = params.read_depth,
+            mtu = 128u32 << params.mtu,
             "transport: rdma with this frontend"
         );
-        self.puller.up(place, slabs, terms.read_depth, timeout);
+        self.read_engine.up(place, slabs, params.read_depth, timeout);
         self.offer_control(conn, tcp);
     }
 
@@ -160,8 +160,8 @@ impl Fabric {
     }
 
     fn leave_to_tcp(&mut self, place: usize, tcp: &mut TcpTransport) {
-        let mut held = self.puller.withdraw(place);
-        self.hub.drop_pair(place);
+        let mut held = self.read_engine.withdraw(place);
+        self.device.drop_pair(place);
         if let Some(link) = self.links[place].take() {
             self.places.retain(|(conn, _)| *conn != link.conn);
             if let Err(at) = self.left.binary_search(&link.conn)

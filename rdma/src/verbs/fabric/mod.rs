@@ -23,19 +23,19 @@ use std::sync::Arc;
 use baton_core::Nanos;
 use baton_topo::Clock;
 
-use super::breaker::Breaker;
-use super::engine::{Completion, PullBounds, Puller, RemoteSlab};
+use super::breaker::CircuitBreaker;
+use super::engine::{Completion, PullBounds, ReadEngine, RemoteSlab};
 use super::error::VerbsError;
-use super::hub::{Hub, OPS_MAX};
-use super::pair::Terms;
-use crate::events::{Events, Sifted};
+use super::pair::QpParams;
+use super::verbs_device::{OPS_MAX, VerbsDevice};
+use crate::events::{EventView, Events};
 use crate::log_limit::LogLimit;
 use crate::memory::landing::BatchBuffer;
 use crate::protocol::wire::Message;
 use crate::tcp::TcpTransport;
 use crate::transport::{ConnId, Read, ReadStatus, TransportCounters};
 use closing::Closing;
-use control::Talks;
+use control::ControlSessions;
 use target::Targets;
 
 /// A connection this side opened, as far as the fabric is concerned.
@@ -46,7 +46,7 @@ struct Outgoing {
     /// Of the last offer; 0 before the first.
     epoch: u32,
     /// What was offered; `None` while nothing waits for an answer.
-    offered: Option<Terms>,
+    offered: Option<QpParams>,
     answer_by: Nanos,
     /// Announced for the answer to come.
     slabs: Vec<RemoteSlab>,
@@ -56,8 +56,8 @@ struct Outgoing {
 
 /// Everything RDMA of a transport.
 pub(super) struct Fabric {
-    hub: Hub,
-    puller: Puller,
+    device: VerbsDevice,
+    read_engine: ReadEngine,
     /// There is no going on over TCP.
     is_strict: bool,
     clock: Clock,
@@ -69,14 +69,14 @@ pub(super) struct Fabric {
     /// same.
     left: Vec<ConnId>,
     targets: Targets,
-    talks: Talks,
+    sessions: ControlSessions,
     closing: Vec<Closing>,
     completions: Vec<Completion>,
     /// Empty between calls.
     others: Vec<Read>,
     /// An event of the completion queue has been asked for.
     is_armed: bool,
-    breaker: Breaker,
+    breaker: CircuitBreaker,
     log: LogLimit,
     /// Queue pairs connected so far.
     linked: u64,
@@ -85,28 +85,33 @@ pub(super) struct Fabric {
 }
 
 impl Fabric {
-    pub(super) fn new(hub: Hub, is_strict: bool, credit_bytes: u64, clock: Clock) -> Self {
+    pub(super) fn new(
+        device: VerbsDevice,
+        is_strict: bool,
+        credit_bytes: u64,
+        clock: Clock,
+    ) -> Self {
         let bounds = PullBounds {
-            slice_bytes: hub.cfg.slice_bytes.max(1),
+            slice_bytes: device.cfg.slice_bytes.max(1),
             credit_bytes,
-            posted_max: hub.posted_max,
+            posted_max: device.posted_max,
             ops_max: OPS_MAX,
         };
         Self {
-            targets: Targets::new(hub.cfg.read_timeout),
-            hub,
-            puller: Puller::new(bounds),
+            targets: Targets::new(device.cfg.read_timeout),
+            device,
+            read_engine: ReadEngine::new(bounds),
             is_strict,
             clock,
             links: Vec::new(),
             places: Vec::new(),
             left: Vec::new(),
-            talks: Talks::default(),
+            sessions: ControlSessions::default(),
             closing: Vec::new(),
             completions: Vec::new(),
             others: Vec::new(),
             is_armed: false,
-            breaker: Breaker::default(),
+            breaker: CircuitBreaker::default(),
             log: LogLimit::default(),
             linked: 0,
             reads_done: 0,
@@ -130,7 +135,7 @@ impl Fabric {
             is_closed: false,
         });
         self.places.push((conn, place));
-        self.puller.open(place, conn);
+        self.read_engine.open(place, conn);
     }
 
     /// True if this connection's READs go over the fabric, or may.
@@ -140,15 +145,15 @@ impl Fabric {
 
     /// True while something is posted.
     pub(super) fn is_reading(&self) -> bool {
-        !self.puller.is_drained()
+        !self.read_engine.is_drained()
     }
 
     /// Takes its READs out of `reads`.
     pub(super) fn take_reads(&mut self, reads: &mut Vec<Read>) {
-        let Self { places, puller, others, .. } = self;
+        let Self { places, read_engine, others, .. } = self;
         for read in reads.drain(..) {
             match find(places, read.conn) {
-                Some(place) => puller.push(place, read),
+                Some(place) => read_engine.push(place, read),
                 None => others.push(read),
             }
         }
@@ -157,59 +162,59 @@ impl Fabric {
 
     pub(super) fn abort(&mut self, conn: ConnId, tag: u64) {
         if let Some(place) = self.place_of(conn) {
-            self.puller.abort(place, tag, &mut self.hub);
+            self.read_engine.abort(place, tag, &mut self.device);
         }
     }
 
     pub(super) fn land_in(&mut self, buffer: &Arc<BatchBuffer>) -> Result<(), VerbsError> {
-        self.hub.land_in(buffer)
+        self.device.land_in(buffer)
     }
 
     pub(super) fn release(&mut self, buffer: &BatchBuffer) {
-        self.hub.release(buffer);
+        self.device.release(buffer);
     }
 
     /// Looks at what TCP brought; false for what is not the owner's business, or not yet.
-    pub(super) fn on_event(&mut self, sifted: Sifted<'_>, tcp: &mut TcpTransport) -> bool {
-        match sifted {
-            Sifted::Opened(conn, peer) => {
+    pub(super) fn on_event(&mut self, view: EventView<'_>, tcp: &mut TcpTransport) -> bool {
+        match view {
+            EventView::Opened(conn, peer) => {
                 self.on_opened(conn, peer, tcp);
                 true
             }
-            Sifted::Message(conn, Message::FabricOffer(offer, device)) => {
+            EventView::Message(conn, Message::FabricOffer(offer, device)) => {
                 tracing::debug!(conn = conn.0, device, "a backend offers its queue pair");
                 tcp.received_own();
-                self.targets.on_offer(conn, offer, &mut self.hub, tcp);
+                self.targets.on_offer(conn, offer, &mut self.device, tcp);
                 false
             }
-            Sifted::Message(conn, Message::FabricSlab(slab)) => {
+            EventView::Message(conn, Message::FabricSlab(slab)) => {
                 tcp.received_own();
                 self.on_slab(conn, slab, tcp);
                 false
             }
-            Sifted::Message(conn, Message::FabricAnswer(answer, text)) => {
+            EventView::Message(conn, Message::FabricAnswer(answer, text)) => {
                 tcp.received_own();
                 self.on_answer(conn, answer, text, tcp);
                 false
             }
-            Sifted::Message(conn, Message::ControlOffer(offer, device)) => {
+            EventView::Message(conn, Message::ControlOffer(offer, device)) => {
                 tracing::debug!(conn = conn.0, device, "a peer offers a queue pair for messages");
                 tcp.received_own();
                 self.on_control_offer(conn, offer, tcp);
                 false
             }
-            Sifted::Message(conn, Message::ControlAnswer(answer, text)) => {
+            EventView::Message(conn, Message::ControlAnswer(answer, text)) => {
                 tcp.received_own();
                 self.on_control_answer(conn, answer, text, tcp);
                 false
             }
-            Sifted::Message(conn, Message::ControlStart(_)) => {
+            EventView::Message(conn, Message::ControlStart(_)) => {
                 tcp.received_own();
                 self.on_control_start(conn, tcp);
                 false
             }
-            Sifted::Message(..) => true,
-            Sifted::Closed(conn, reason) => self.on_closed(conn, reason),
+            EventView::Message(..) => true,
+            EventView::Closed(conn, reason) => self.on_closed(conn, reason),
         }
     }
 
@@ -218,23 +223,23 @@ impl Fabric {
     /// and looking at every link takes longer than asking the completion queue.
     pub(super) fn poll(&mut self, in_full: bool, tcp: &mut TcpTransport, events: &mut Events) {
         if std::mem::take(&mut self.is_armed) {
-            self.hub.queue.acknowledge();
+            self.device.queue.acknowledge();
         }
-        if !self.puller.is_drained() || !self.talks.is_empty() {
-            self.hub.poll(&mut self.completions, &mut self.talks.signals);
+        if !self.read_engine.is_drained() || !self.sessions.is_empty() {
+            self.device.poll(&mut self.completions, &mut self.sessions.signals);
         }
-        let is_still = self.completions.is_empty() && self.puller.is_quiet();
-        if !in_full && is_still && self.talks.is_quiet() {
+        let is_still = self.completions.is_empty() && self.read_engine.is_quiet();
+        if !in_full && is_still && self.sessions.is_quiet() {
             return;
         }
         // After the completions were taken: what is here now had arrived by now.
         let now = self.clock.now();
         for completion in self.completions.drain(..) {
-            self.puller.complete(completion, now, &mut self.hub);
+            self.read_engine.complete(completion, now, &mut self.device);
         }
         let mut gone = Vec::new();
         if in_full {
-            self.puller.expire(now, &mut self.hub);
+            self.read_engine.expire(now, &mut self.device);
             self.targets.poll(now);
             self.expire_offers(now, tcp);
             if let Some(lines) = self.log.left_out(now) {
@@ -242,16 +247,16 @@ impl Fabric {
             }
         }
         // A pass for a READ's sake has nothing to do with messages.
-        if in_full || !self.talks.is_quiet() {
+        if in_full || !self.sessions.is_quiet() {
             self.take_signals(tcp, events);
             self.expire_controls(now, tcp);
             self.end_controls(now, tcp, &mut gone);
         }
         self.pump(now);
-        while let Some(notice) = self.puller.notices.pop() {
+        while let Some(notice) = self.read_engine.notices.pop() {
             gone.extend(self.act_on(notice, now, tcp));
         }
-        for done in self.puller.done.drain(..) {
+        for done in self.read_engine.done.drain(..) {
             let is_done = done.status == ReadStatus::Done;
             self.reads_done += u64::from(is_done);
             self.reads_failed += u64::from(!is_done);
@@ -264,36 +269,37 @@ impl Fabric {
 
     /// One doorbell per chain.
     pub(super) fn flush(&mut self) {
-        if self.talks.engine.has_waiting() || self.puller.has_waiting() {
+        if self.sessions.engine.has_waiting() || self.read_engine.has_waiting() {
             self.pump(self.clock.now());
         }
     }
 
     /// Posts; what is posted has its time from `now` on.
     fn pump(&mut self, now: Nanos) {
-        self.puller.pump(now, &mut self.hub);
-        self.talks.engine.pump(now, &mut self.hub);
+        self.read_engine.pump(now, &mut self.device);
+        self.sessions.engine.pump(now, &mut self.device);
     }
 
     /// Asks for an event of the next completion. `None` if there is something to do already;
     /// otherwise how long a wait may be.
     pub(super) fn before_wait(&mut self, timeout: Option<Nanos>) -> Option<Option<Nanos>> {
-        let has_news = !self.puller.done.is_empty() || !self.puller.notices.is_empty();
-        if has_news || !self.talks.is_quiet() {
+        let has_news = !self.read_engine.done.is_empty() || !self.read_engine.notices.is_empty();
+        if has_news || !self.sessions.is_quiet() {
             return None;
         }
-        if !self.puller.is_drained() || !self.talks.is_empty() {
-            self.hub.queue.arm();
+        if !self.read_engine.is_drained() || !self.sessions.is_empty() {
+            self.device.queue.arm();
             self.is_armed = true;
             // Completions that came before the queue was armed cause no event.
-            self.hub.poll(&mut self.completions, &mut self.talks.signals);
-            if !self.completions.is_empty() || !self.talks.signals.is_empty() {
+            self.device.poll(&mut self.completions, &mut self.sessions.signals);
+            if !self.completions.is_empty() || !self.sessions.signals.is_empty() {
                 return None;
             }
         }
         let offers = self.links.iter().flatten().map(|link| link.answer_by);
-        let timers = offers.chain(self.puller.next_deadline()).chain(self.targets.next_timer());
-        let timers = timers.chain(self.talks.next_deadline());
+        let timers =
+            offers.chain(self.read_engine.next_deadline()).chain(self.targets.next_timer());
+        let timers = timers.chain(self.sessions.next_deadline());
         let next = timers.min().filter(|at| *at < Nanos::MAX);
         let now = self.clock.now();
         // A microsecond more: a timer is due when its time has passed.
@@ -306,7 +312,7 @@ impl Fabric {
         counters.reads_rdma += self.reads_done;
         counters.reads_failed += self.reads_failed;
         counters.links_rdma += self.linked + self.targets.linked;
-        counters.control_links += self.talks.linked;
+        counters.control_links += self.sessions.linked;
     }
 
     fn addr_of(&self, conn: ConnId) -> Option<SocketAddr> {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use baton_core::Nanos;
 
 use super::super::error::VerbsError;
-use super::super::hub::Hub;
 use super::super::memory::MemoryRegion;
 use super::super::mixed::decline;
-use super::super::pair::{PairAddr, Side, Terms};
+use super::super::pair::{PairAddr, QpParams, Side};
+use super::super::verbs_device::VerbsDevice;
 use super::{Fabric, micros};
 use crate::events::CloseReason;
 use crate::memory::slab::{Exposed, SlabSet};
@@ -53,11 +53,11 @@ impl Targets {
         &mut self,
         conn: ConnId,
         offer: &FabricOffer,
-        hub: &mut Hub,
+        device: &mut VerbsDevice,
         tcp: &mut TcpTransport,
     ) {
         if self.trusts(conn) && self.slabs.is_frontend() {
-            self.linked += u64::from(answer(conn, offer, hub, tcp));
+            self.linked += u64::from(answer(conn, offer, device, tcp));
             return;
         }
         self.offers.retain(|(of, _)| *of != conn);
@@ -69,8 +69,8 @@ impl Targets {
         self.trusted.binary_search(&conn).is_ok()
     }
 
-    pub(super) fn on_closed(&mut self, conn: ConnId, hub: &mut Hub) {
-        hub.expel(conn);
+    pub(super) fn on_closed(&mut self, conn: ConnId, device: &mut VerbsDevice) {
+        device.expel(conn);
         self.trusted.retain(|of| *of != conn);
         self.offers.retain(|(of, _)| *of != conn);
     }
@@ -112,32 +112,32 @@ impl Fabric {
         slabs: &Arc<SlabSet>,
         tcp: &mut TcpTransport,
     ) -> Result<(), VerbsError> {
-        let Self { targets, hub, .. } = self;
-        let known = hub.slabs().len();
-        hub.expose(slabs)?;
+        let Self { targets, device, .. } = self;
+        let known = device.slabs().len();
+        device.expose(slabs)?;
         slabs.rest();
         // The same sets are exposed over TCP, which has refused one whose slots are another's.
         targets.slabs.add(slabs).expect("TCP has the same sets and has taken it");
-        tell(known, hub, tcp);
+        tell(known, device, tcp);
         let trusted = &targets.trusted;
         let ready = |(of, _): &mut (ConnId, _)| trusted.binary_search(of).is_ok();
         for (conn, offer) in targets.offers.extract_if(.., ready) {
-            targets.linked += u64::from(answer(conn, &offer, hub, tcp));
+            targets.linked += u64::from(answer(conn, &offer, device, tcp));
         }
         Ok(())
     }
 
     /// Peers are told of these slabs no longer, and can read them no longer once READs of before are over.
     pub(in super::super) fn withdraw(&mut self, slabs: &Arc<SlabSet>) {
-        let Self { targets, hub, clock, .. } = self;
+        let Self { targets, device, clock, .. } = self;
         if targets.forget(slabs) {
             let until = clock.now() + targets.rest;
-            targets.withdrawn.push_back((until, hub.withdraw(slabs)));
+            targets.withdrawn.push_back((until, device.withdraw(slabs)));
         }
     }
 
     pub(in super::super) fn trust(&mut self, conn: ConnId, tcp: &mut TcpTransport) {
-        let Self { targets, hub, .. } = self;
+        let Self { targets, device, .. } = self;
         if let Err(at) = targets.trusted.binary_search(&conn) {
             targets.trusted.insert(at, conn);
         }
@@ -145,15 +145,15 @@ impl Fabric {
             return;
         }
         for (conn, offer) in targets.offers.extract_if(.., |(of, _)| *of == conn) {
-            targets.linked += u64::from(answer(conn, &offer, hub, tcp));
+            targets.linked += u64::from(answer(conn, &offer, device, tcp));
         }
     }
 }
 
 /// Tells every peer that can read of the slabs behind the first `known`.
-fn tell(known: usize, hub: &Hub, tcp: &mut TcpTransport) {
-    for conn in hub.readers() {
-        let mut slabs = hub.slabs().skip(known);
+fn tell(known: usize, device: &VerbsDevice, tcp: &mut TcpTransport) {
+    for conn in device.readers() {
+        let mut slabs = device.slabs().skip(known);
         if !slabs.all(|slab| tcp.send_own(conn, slab, &[]).is_ok()) {
             // It would ask for inputs of which it does not know where they are; it learns all anew.
             tcp.end(conn, CloseReason::SendQueueFull);
@@ -162,23 +162,30 @@ fn tell(known: usize, hub: &Hub, tcp: &mut TcpTransport) {
 }
 
 /// Connects a queue pair to the one offered and says so, or says why not. Returns whether it did.
-fn answer(conn: ConnId, offer: &FabricOffer, hub: &mut Hub, tcp: &mut TcpTransport) -> bool {
-    let (epoch, mine) = (offer.epoch.get(), hub.terms(Side::Target));
+fn answer(
+    conn: ConnId,
+    offer: &FabricOffer,
+    device: &mut VerbsDevice,
+    tcp: &mut TcpTransport,
+) -> bool {
+    let (epoch, mine) = (offer.epoch.get(), device.params(Side::Target));
     if !(1..=5).contains(&offer.mtu) || offer.read_depth == 0 {
         decline(tcp, conn, epoch, "the offer names no packet size or READ depth");
         return false;
     }
-    let terms =
-        Terms { mtu: offer.mtu.min(mine.mtu), read_depth: offer.read_depth.min(mine.read_depth) };
+    let params = QpParams {
+        mtu: offer.mtu.min(mine.mtu),
+        read_depth: offer.read_depth.min(mine.read_depth),
+    };
     let peer = PairAddr {
         number: offer.pair.get(),
         first_psn: offer.first_psn.get(),
         gid: offer.gid,
         lid: offer.lid.get(),
     };
-    match hub.admit(conn, &peer, terms) {
+    match device.admit(conn, &peer, params) {
         Ok(addr) => {
-            accept(conn, offer, addr, terms, hub, tcp);
+            accept(conn, offer, addr, params, device, tcp);
             true
         }
         Err(error) => {
@@ -193,29 +200,29 @@ fn accept(
     conn: ConnId,
     offer: &FabricOffer,
     addr: PairAddr,
-    terms: Terms,
-    hub: &Hub,
+    params: QpParams,
+    device: &VerbsDevice,
     tcp: &mut TcpTransport,
 ) {
-    let slabs: Vec<FabricSlab> = hub.slabs().copied().collect();
-    let read_timeout_us = offer.read_timeout_us.get().min(micros(hub.cfg.read_timeout));
+    let slabs: Vec<FabricSlab> = device.slabs().copied().collect();
+    let read_timeout_us = offer.read_timeout_us.get().min(micros(device.cfg.read_timeout));
     let message = FabricAnswer {
         epoch: offer.epoch,
         pair: addr.number.into(),
         first_psn: addr.first_psn.into(),
         lid: addr.lid.into(),
-        read_depth: terms.read_depth,
-        mtu: terms.mtu,
+        read_depth: params.read_depth,
+        mtu: params.mtu,
         gid: addr.gid,
         read_timeout_us: read_timeout_us.into(),
         slabs: (slabs.len() as u32).into(),
     };
     // What does not fit its send queue is not answered, which the backend notices.
     let sent = slabs.iter().all(|slab| tcp.send_own(conn, slab, &[]).is_ok());
-    if sent && tcp.send_own(conn, &message, hub.device_name().as_bytes()).is_ok() {
+    if sent && tcp.send_own(conn, &message, device.device_name().as_bytes()).is_ok() {
         tracing::info!(
             conn = conn.0,
-            device = hub.device_name(),
+            device = device.device_name(),
             "transport: rdma with this backend"
         );
     }

@@ -1,36 +1,36 @@
 //! Why a task or a batch was scheduled, delayed or dropped: what the production state machines said
 //! at each moment.
 //!
-//! A run is driven twice, which the same seed makes the same run: the first time a [`Scout`] looks
-//! for what was asked for, the second time a [`Teller`] writes down everything that happens to it.
+//! A run is driven twice, which the same seed makes the same run: the first time a [`Locator`] looks
+//! for what was asked for, the second time a [`Narrator`] writes down everything that happens to it.
 //! No rule is repeated here. What a candidate consists of is found by granting a slot to a copy of
 //! the model.
 
 mod ask;
 mod batch;
-mod scout;
+mod locator;
+mod narrator;
 mod slots;
 mod story;
-mod teller;
 mod text;
 
 use baton_core::Policy;
 
-use self::scout::Scout;
+use self::locator::Locator;
+use self::narrator::Narrator;
 pub use self::story::{
     BatchStory, BusyGpu, CandidateView, Cause, Decision, Explanation, ModelMoment, Moment, Outcome,
     Place, Step, TaskStory, What,
 };
-use self::teller::Teller;
 use crate::arrivals::Arrivals;
-use crate::cluster::{Cluster, Keep};
+use crate::cluster::{Cluster, Recording};
 use crate::drive::drive;
+use crate::observer::Observer;
 use crate::policy::PolicyName;
 use crate::production::Production;
 use crate::run::Run;
 use crate::scenario::Scenario;
 use crate::tally::SimError;
-use crate::watch::Watch;
 
 /// What to explain.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -56,10 +56,10 @@ pub enum Subject {
 /// The policy is a baseline, the rate cannot be simulated, or the run has no such task or batch.
 pub fn explain(scenario: &Scenario, run: Run, subject: Subject) -> Result<Explanation, SimError> {
     let policy = production(run.policy)?;
-    let scout = Scout::new(subject, scenario);
-    let found = drive_under(scenario, run, policy, scout)?.found(scenario)?;
-    let teller = Teller::new(scenario, policy, &found);
-    let (batches, tasks) = drive_under(scenario, run, policy, teller)?.stories();
+    let locator = Locator::new(subject, scenario);
+    let found = drive_under(scenario, run, policy, locator)?.found(scenario)?;
+    let narrator = Narrator::new(scenario, policy, &found);
+    let (batches, tasks) = drive_under(scenario, run, policy, narrator)?.stories();
     Ok(Explanation {
         policy: run.policy.to_string(),
         rate_rps: run.rate_rps,
@@ -77,7 +77,7 @@ fn production(name: PolicyName) -> Result<Policy, SimError> {
     }
 }
 
-fn drive_under<W: Watch>(
+fn drive_under<W: Observer>(
     scenario: &Scenario,
     run: Run,
     policy: Policy,
@@ -86,7 +86,7 @@ fn drive_under<W: Watch>(
     run.check()?;
     let mut scheduler = Production::new(scenario, policy, run.rate_rps, watch);
     let mut arrivals = Arrivals::new(scenario, run.rate_rps, run.seed);
-    let mut cluster = Cluster::new(scenario, run.seed, Keep::Counts);
+    let mut cluster = Cluster::new(scenario, run.seed, Recording::Counts);
     drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);
     Ok(scheduler.into_watch())
 }

@@ -6,7 +6,7 @@ use baton_rdma::{ConnId, Transport};
 use baton_topo::{JournalKind, ModelTable};
 
 use super::{Change, ControlThread, Handled, Step};
-use crate::board::Published;
+use crate::board::PublishedCandidate;
 use crate::catalog::{Known, ModelStage};
 use crate::commands::{ModelCommand, RankCommand, TableRead};
 use crate::control::refuse;
@@ -174,7 +174,7 @@ impl<T: Transport> ControlThread<T> {
             state: ModelState::shared(resident.config, FRONTENDS_MAX).after(grants),
             subcluster: resident.subcluster,
             quota: Quota::new(resident.quota, FRONTENDS_MAX).map(Box::new),
-            last: Published { candidate: None, grants, moves },
+            last: PublishedCandidate { candidate: None, grants, moves },
         });
         self.balance.set_home(model, thread);
         self.parts.model_threads[thread].send(ModelCommand::Serve { model, state });

@@ -6,7 +6,7 @@ use baton_core::Nanos;
 
 use super::super::super::engine::sim::Dice;
 use super::super::super::engine::{LinkFailure, Outcome};
-use super::super::link::Terms;
+use super::super::link::SessionParams;
 use super::super::{Arrival, CONTROL, Control, HEADER_LEN, Header, RECEIVE, SPARE, Signal};
 use super::{Device, LINKS, Pair};
 
@@ -77,7 +77,7 @@ impl World {
                 Pair { slots: vec![Vec::new(); side.slots as usize], ..Pair::default() };
             (side.queued[place], side.arrived[place], side.ended[place]) = (0, 0, false);
             side.control.open(place);
-            let terms = Terms {
+            let params = SessionParams {
                 credits: windows[1 - at],
                 window: windows[at],
                 send_bytes: self.send_bytes,
@@ -85,7 +85,7 @@ impl World {
                 timeout: TIMEOUT,
                 queue_bytes: self.queue_bytes,
             };
-            side.control.up(place, terms);
+            side.control.up(place, params);
         }
     }
 

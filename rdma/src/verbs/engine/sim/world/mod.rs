@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use baton_core::{FrontendId, Nanos, TaskId};
 
-use super::super::{Notice, Outcome, PullBounds, Puller, RemoteSlab};
+use super::super::{Notice, Outcome, PullBounds, ReadEngine, RemoteSlab};
 use super::{Dice, Remote, SimDevice};
 use crate::memory::landing::BatchBuffer;
 use crate::transport::{ConnId, Read, ReadDone, ReadStatus};
@@ -70,7 +70,7 @@ pub(super) struct World {
     dice: Dice,
     seed: u64,
     now: Nanos,
-    puller: Puller,
+    read_engine: ReadEngine,
     device: SimDevice,
     frontends: Frontends,
     buffer: Arc<BatchBuffer>,
@@ -108,7 +108,7 @@ impl World {
             dice,
             seed,
             now: Nanos(1_000_000),
-            puller: Puller::new(bounds),
+            read_engine: ReadEngine::new(bounds),
             device: SimDevice::default(),
             frontends: Frontends((0..LINKS).map(slots).collect()),
             buffer: BatchBuffer::new((ROWS * INPUT) as usize).unwrap(),
@@ -120,7 +120,7 @@ impl World {
             by_status: [0; 5],
             foreign: 0,
         };
-        (0..LINKS).for_each(|place| world.puller.open(place, ConnId(place as u64)));
+        (0..LINKS).for_each(|place| world.read_engine.open(place, ConnId(place as u64)));
         world
     }
 
@@ -165,13 +165,13 @@ impl World {
         self.reading[row as usize] = Some((task, link));
         self.posted += 1;
         let tag = u64::from(row);
-        self.puller.push(link, Read { conn: ConnId(link as u64), task, row: row_mut, tag });
+        self.read_engine.push(link, Read { conn: ConnId(link as u64), task, row: row_mut, tag });
     }
 
     fn abort(&mut self) {
         let row = self.dice.roll(ROWS.into());
         if let Some((_, link)) = self.reading[row as usize] {
-            self.puller.abort(link, row, &mut self.device);
+            self.read_engine.abort(link, row, &mut self.device);
             self.settle();
         }
     }
@@ -208,24 +208,24 @@ impl World {
     /// The backend's I/O thread runs once.
     fn pass(&mut self, all: bool) {
         for completion in self.device.poll(&mut self.dice, all) {
-            self.puller.complete(completion, self.now, &mut self.device);
+            self.read_engine.complete(completion, self.now, &mut self.device);
         }
-        self.puller.expire(self.now, &mut self.device);
+        self.read_engine.expire(self.now, &mut self.device);
         self.device.refuses_posts = !all && self.dice.one_in(200);
-        self.puller.pump(self.now, &mut self.device);
+        self.read_engine.pump(self.now, &mut self.device);
         self.device.refuses_posts = false;
         self.settle();
     }
 
     fn break_link(&mut self, link: usize) {
-        if self.down.contains(&link) || !self.puller.has(link) {
+        if self.down.contains(&link) || !self.read_engine.has(link) {
             return;
         }
         match self.dice.roll(4) {
             0 => self.device.lose(link, Outcome::Failed(12)),
             1 => self.device.lose(link, Outcome::Refused),
             2 => self.device.pause(link, Nanos::MAX),
-            _ => self.puller.close(link, &mut self.device),
+            _ => self.read_engine.close(link, &mut self.device),
         }
         self.settle();
     }
@@ -247,19 +247,19 @@ impl World {
             addr: PEER * (place as u64 + 1),
             rkey: 7,
         };
-        self.puller.up(place, vec![slab], depth, TIMEOUT);
+        self.read_engine.up(place, vec![slab], depth, TIMEOUT);
     }
 
     /// Takes in what the engine has finished.
     fn settle(&mut self) {
-        for done in std::mem::take(&mut self.puller.done) {
+        for done in std::mem::take(&mut self.read_engine.done) {
             self.check(&done);
         }
-        for notice in std::mem::take(&mut self.puller.notices) {
+        for notice in std::mem::take(&mut self.read_engine.notices) {
             let place = match notice {
                 Notice::Relink(place) => place,
                 Notice::Lost(place, _) | Notice::Gone(place) => {
-                    self.puller.open(place, ConnId(place as u64));
+                    self.read_engine.open(place, ConnId(place as u64));
                     place
                 }
             };
@@ -298,14 +298,14 @@ impl World {
                 self.device.step(at % LINKS, self.now, &mut self.dice, &self.frontends);
             });
             self.pass(true);
-            if self.reading.iter().all(Option::is_none) && self.puller.is_drained() {
+            if self.reading.iter().all(Option::is_none) && self.read_engine.is_drained() {
                 break;
             }
         }
         let open = self.reading.iter().flatten().count();
         assert_eq!(open, 0, "READs that never complete; BATON_SIM_SEED={}", self.seed);
         assert_eq!(self.by_status.iter().sum::<u64>(), self.posted);
-        assert_eq!(self.puller.credit.in_flight(), 0, "BATON_SIM_SEED={}", self.seed);
+        assert_eq!(self.read_engine.credit.in_flight(), 0, "BATON_SIM_SEED={}", self.seed);
         assert!(self.buffer.rows(ROWS, INPUT).is_some(), "every row came back");
     }
 }

@@ -25,11 +25,11 @@ pub(crate) enum Event<'a> {
 }
 
 /// An observer. `()` is none, and costs nothing.
-pub(crate) trait Watch {
+pub(crate) trait Observer {
     fn event(&mut self, now: Nanos, event: Event<'_>);
 }
 
-impl Watch for () {
+impl Observer for () {
     #[inline]
     fn event(&mut self, _now: Nanos, _event: Event<'_>) {}
 }

@@ -1,4 +1,4 @@
-//! The hub's control queue pairs: one per connection, one receive queue for all, and their memory.
+//! The device's control queue pairs: one per connection, one receive queue for all, and their memory.
 //!
 //! What makes posting sound: the engine writes a send slot only when no posted SEND names it; a
 //! receive buffer is read only between its completion and its next posting; and the memory is
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use baton_core::Nanos;
 
-use super::{Hub, random_psn};
+use super::{VerbsDevice, random_psn};
 use crate::memory::region::Region;
 use crate::verbs::control::{
     CONTROL, ControlPort, HEADER_LEN, RECEIVE, SPARE, SendRequest, Signal,
@@ -17,7 +17,7 @@ use crate::verbs::control::{
 use crate::verbs::engine::Piece;
 use crate::verbs::error::VerbsError;
 use crate::verbs::memory::{Access, MemoryRegion};
-use crate::verbs::pair::{PairAddr, QueuePair, Terms};
+use crate::verbs::pair::{PairAddr, QpParams, QueuePair};
 use crate::verbs::receives::{REFILL, SharedReceives};
 
 /// SENDs that a peer may have under way to us.
@@ -45,7 +45,7 @@ struct ControlPair {
 
 /// Everything for messages.
 #[derive(Default)]
-pub(super) struct ControlGear {
+pub(super) struct ControlQueues {
     // Dropped in this order: queue pairs, then the receive queue, then what it posts to.
     pairs: Vec<Option<ControlPair>>,
     /// Queue pairs of the past, and since when.
@@ -58,7 +58,7 @@ pub(super) struct ControlGear {
     links: u32,
 }
 
-impl Hub {
+impl VerbsDevice {
     /// Makes the control queue pair in `place`, with receive buffers for its peer; what the peer must
     /// know of it.
     ///
@@ -99,7 +99,7 @@ impl Hub {
     ) -> Result<(), VerbsError> {
         let pair = self.control.pairs.get(place).and_then(Option::as_ref);
         let pair = pair.ok_or_else(|| self.device().failed("a queue pair that is gone", 22))?;
-        pair.pair.connect(peer, Terms { mtu, read_depth: 0 }, self.gid.index, &self.cfg)
+        pair.pair.connect(peer, QpParams { mtu, read_depth: 0 }, self.gid.index, &self.cfg)
     }
 
     /// Its number.
@@ -205,7 +205,7 @@ impl Hub {
     }
 }
 
-impl ControlGear {
+impl ControlQueues {
     /// For at most so many connections.
     pub(super) fn new(links_max: u32) -> Self {
         Self { links_max, ..Self::default() }
@@ -226,7 +226,7 @@ impl ControlGear {
     }
 }
 
-impl ControlPort for Hub {
+impl ControlPort for VerbsDevice {
     fn fill(&mut self, place: usize, slot: u32, header: [u8; HEADER_LEN], bytes: &[u8]) {
         let Some(pair) = self.control.pairs.get(place).and_then(Option::as_ref) else { return };
         let offset = (slot * BUFFER_BYTES) as usize;

@@ -7,14 +7,14 @@ use super::net::NetStream;
 
 /// Places of the connections to look at.
 #[derive(Default)]
-pub(super) struct Agenda {
+pub(super) struct ReadyList {
     /// Something may be received, in turn.
     ready: VecDeque<usize>,
     /// Something may be sent.
     dirty: VecDeque<usize>,
 }
 
-impl Agenda {
+impl ReadyList {
     /// Enters a connection for what it wants. Call whenever that may have changed.
     pub(super) fn note<S: NetStream>(&mut self, place: usize, conn: &mut Conn<S>) {
         if conn.wants_pass() && !conn.in_ready {

@@ -20,7 +20,7 @@ use super::device::Device;
 use super::engine::{Completion, Piece, Port, Request};
 use super::error::VerbsError;
 use super::memory::{Access, MemoryRegion, ProtectionDomain};
-use super::pair::{PairAddr, QueuePair, Side, Terms};
+use super::pair::{PairAddr, QpParams, QueuePair, Side};
 use super::queue::{CompletionQueue, POLL_BATCH};
 use crate::memory::landing::BatchBuffer;
 use crate::memory::region::Region;
@@ -28,7 +28,7 @@ use crate::memory::slab::SlabSet;
 use crate::protocol::wire::{FabricSlab, TRAILER_LEN};
 use crate::transport::ConnId;
 pub(super) use control::{BUFFER_BYTES, SLOTS, WINDOW};
-use control::{COMPLETIONS_EACH, ControlGear, LINKS_MAX};
+use control::{COMPLETIONS_EACH, ControlQueues, LINKS_MAX};
 
 /// Completions of READs the queue has room for, unless the device has less.
 const COMPLETIONS: u32 = 8192;
@@ -38,10 +38,10 @@ const MARKS: u32 = 512;
 pub(super) const OPS_MAX: usize = 8192;
 
 /// The device and what is made of it.
-pub(super) struct Hub {
+pub(super) struct VerbsDevice {
     pub(super) cfg: VerbsConfig,
     // Dropped in this order: queue pairs before the memory they write to.
-    control: ControlGear,
+    control: ControlQueues,
     pairs: Vec<Option<QueuePair>>,
     targets: Vec<(ConnId, QueuePair)>,
     landings: Vec<MemoryRegion>,
@@ -55,7 +55,7 @@ pub(super) struct Hub {
     pub(super) posted_max: usize,
 }
 
-impl Hub {
+impl VerbsDevice {
     /// Opens the device and proves an address of it.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Hub {
         let trailers = MemoryRegion::register(&pd, &trailer_memory, Access::Landing, "trailers")?;
         Ok(Self {
             cfg,
-            control: ControlGear::new(links_max),
+            control: ControlQueues::new(links_max),
             pairs: Vec::new(),
             targets: Vec::new(),
             landings: Vec::new(),
@@ -100,7 +100,7 @@ impl Hub {
     }
 
     /// What this side would like, as initiator or as target.
-    pub(super) fn terms(&self, side: Side) -> Terms {
+    pub(super) fn params(&self, side: Side) -> QpParams {
         let limits = self.device().limits();
         let device_depth = match side {
             Side::Initiator => limits.initiator_depth,
@@ -112,7 +112,7 @@ impl Hub {
         };
         let read_depth = device_depth.clamp(1, self.cfg.read_depth.max(1).into()) as u8;
         let wanted = self.cfg.mtu.map_or(5, |bytes| (bytes.max(256).ilog2() - 7).min(5) as u8);
-        Terms { mtu: limits.mtu.min(wanted), read_depth }
+        QpParams { mtu: limits.mtu.min(wanted), read_depth }
     }
 
     /// Makes the queue pair of a link; what the peer must know of it.
@@ -120,7 +120,7 @@ impl Hub {
     /// # Errors
     /// The device has no more.
     pub(super) fn make_pair(&mut self, place: usize) -> Result<PairAddr, VerbsError> {
-        let requests = u32::from(self.terms(Side::Initiator).read_depth) + 1;
+        let requests = u32::from(self.params(Side::Initiator).read_depth) + 1;
         let pair = QueuePair::new(&self.pd, &self.queue, Side::Initiator, requests, random_psn())?;
         let addr = pair.addr(self.gid.raw);
         if self.pairs.len() <= place {
@@ -138,11 +138,11 @@ impl Hub {
         &self,
         place: usize,
         peer: &PairAddr,
-        terms: Terms,
+        params: QpParams,
     ) -> Result<(), VerbsError> {
         let pair = self.pairs.get(place).and_then(Option::as_ref);
         let pair = pair.ok_or_else(|| self.device().failed("a queue pair that is gone", 22))?;
-        pair.connect(peer, terms, self.gid.index, &self.cfg)
+        pair.connect(peer, params, self.gid.index, &self.cfg)
     }
 
     /// Destroys a link's queue pair. Only when it is drained, or was never connected.
@@ -161,11 +161,11 @@ impl Hub {
         &mut self,
         conn: ConnId,
         peer: &PairAddr,
-        terms: Terms,
+        params: QpParams,
     ) -> Result<PairAddr, VerbsError> {
         self.expel(conn);
         let pair = QueuePair::new(&self.pd, &self.queue, Side::Target, 1, random_psn())?;
-        pair.connect(peer, terms, self.gid.index, &self.cfg)?;
+        pair.connect(peer, params, self.gid.index, &self.cfg)?;
         let addr = pair.addr(self.gid.raw);
         self.targets.push((conn, pair));
         Ok(addr)
@@ -176,7 +176,7 @@ impl Hub {
         self.targets.retain(|(of, _)| *of != conn);
     }
 
-    /// Registers the slabs' inputs: to be read, never written. They become the last of [`Hub::slabs`].
+    /// Registers the slabs' inputs: to be read, never written. They become the last of [`VerbsDevice::slabs`].
     ///
     /// # Errors
     /// The process may not pin that much, or the driver refuses.
@@ -253,7 +253,7 @@ impl Hub {
     }
 }
 
-impl Port for Hub {
+impl Port for VerbsDevice {
     fn lkey(&self, addr: u64, len: u32) -> Option<u32> {
         let landing = self.landings.iter().find(|region| region.covers(addr, len.into()))?;
         Some(landing.lkey())
@@ -311,9 +311,9 @@ mod tests {
     use super::*;
 
     /// Two ends on this host's first device, connected; `None`, and a word, where there is none.
-    fn connected() -> Option<(Hub, Hub, Arc<SlabSet>, Arc<BatchBuffer>)> {
+    fn connected() -> Option<(VerbsDevice, VerbsDevice, Arc<SlabSet>, Arc<BatchBuffer>)> {
         let cfg = VerbsConfig { ack_timeout: 16, ..VerbsConfig::default() };
-        let (mut a, mut b) = match (Hub::open(cfg.clone()), Hub::open(cfg)) {
+        let (mut a, mut b) = match (VerbsDevice::open(cfg.clone()), VerbsDevice::open(cfg)) {
             (Ok(a), Ok(b)) => (a, b),
             (Err(error), _) | (_, Err(error)) => {
                 assert!(
@@ -335,14 +335,19 @@ mod tests {
         let buffer = BatchBuffer::new(1_000).unwrap();
         a.land_in(&buffer).unwrap();
         let offered = a.make_pair(0).unwrap();
-        let terms = a.terms(Side::Initiator);
-        let answered = b.admit(ConnId(1), &offered, terms).unwrap();
-        a.connect(0, &answered, terms).unwrap();
+        let params = a.params(Side::Initiator);
+        let answered = b.admit(ConnId(1), &offered, params).unwrap();
+        a.connect(0, &answered, params).unwrap();
         Some((a, b, slabs, buffer))
     }
 
     /// Reads 100 bytes with one thing wrong; how the device answers.
-    fn read(a: &mut Hub, buffer: &Arc<BatchBuffer>, remote_addr: u64, rkey: u32) -> Outcome {
+    fn read(
+        a: &mut VerbsDevice,
+        buffer: &Arc<BatchBuffer>,
+        remote_addr: u64,
+        rkey: u32,
+    ) -> Outcome {
         let mut row = buffer.lend(0, 100).unwrap();
         let addr = row.as_mut_ptr().addr() as u64;
         let lkey = a.lkey(addr, 100).unwrap();

@@ -5,9 +5,9 @@ use baton_core::{Nanos, NetworkDelay, TaskId};
 use super::Subject;
 use super::slots::Slots;
 use super::story::{BusyGpu, CandidateView, ModelMoment, Moment, ms};
+use crate::observer::{Event, Observer};
 use crate::scenario::Scenario;
 use crate::tally::SimError;
-use crate::watch::{Event, Watch};
 
 /// A task and its model.
 pub(super) type Key = (u32, TaskId);
@@ -22,7 +22,7 @@ pub(super) struct Found {
 }
 
 /// See the module documentation.
-pub(super) struct Scout {
+pub(super) struct Locator {
     subject: Subject,
     /// Tasks that arrived before are no examples.
     from: Nanos,
@@ -34,7 +34,7 @@ pub(super) struct Scout {
     found: Found,
 }
 
-impl Scout {
+impl Locator {
     pub(super) fn new(subject: Subject, scenario: &Scenario) -> Self {
         let models = &scenario.models;
         Self {
@@ -101,7 +101,7 @@ impl Scout {
     }
 }
 
-impl Watch for Scout {
+impl Observer for Locator {
     fn event(&mut self, now: Nanos, event: Event<'_>) {
         if let Subject::At { at_ms } = self.subject
             && ms(now) > at_ms

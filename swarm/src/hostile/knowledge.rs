@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use baton_core::Nanos;
 use baton_rdma::wire::{Message, ModelDesc, Read};
 
-use super::Temper;
+use super::AttackerKind;
 /// Something that was said to an attacker and matters to it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Heard {
+pub(super) enum Learned {
     Thread(SocketAddr),
     Model(ModelDesc),
     CatalogEnd,
@@ -19,7 +19,7 @@ pub(super) enum Heard {
     Action { name: u64, gpu: u32 },
 }
 
-impl Heard {
+impl Learned {
     /// What of a message from this host matters.
     pub(super) fn of(message: &Message<'_>, from: IpAddr) -> Option<Self> {
         Some(match message {
@@ -47,8 +47,8 @@ const BATCHES_MAX: usize = 64;
 
 /// What it knows now.
 #[derive(Debug)]
-pub(super) struct Known {
-    pub(super) temper: Temper,
+pub(super) struct Knowledge {
+    pub(super) kind: AttackerKind,
     /// Its own, for a name.
     pub(super) number: u32,
     pub(super) addr: SocketAddr,
@@ -65,10 +65,10 @@ pub(super) struct Known {
     pub(super) generation: u32,
 }
 
-impl Known {
-    pub(super) fn new(temper: Temper, number: u32, addr: SocketAddr) -> Self {
+impl Knowledge {
+    pub(super) fn new(kind: AttackerKind, number: u32, addr: SocketAddr) -> Self {
         Self {
-            temper,
+            kind,
             number,
             addr,
             now: Nanos::ZERO,
@@ -100,18 +100,18 @@ impl Known {
         self.scheduler.0 + (self.now - self.scheduler.1).0
     }
 
-    pub(super) fn learn(&mut self, heard: &Heard) {
+    pub(super) fn learn(&mut self, heard: &Learned) {
         match *heard {
-            Heard::Thread(addr) => self.threads.push(addr),
-            Heard::Model(desc) if !self.models.iter().any(|m| m.model == desc.model) => {
+            Learned::Thread(addr) => self.threads.push(addr),
+            Learned::Model(desc) if !self.models.iter().any(|m| m.model == desc.model) => {
                 self.models.push(desc);
             }
-            Heard::Joined { member, token, first_gpu } => {
+            Learned::Joined { member, token, first_gpu } => {
                 self.member = Some((member, token));
                 self.first_gpu = first_gpu;
             }
-            Heard::SchedulerTime(shown) => self.scheduler = (shown, self.now),
-            Heard::Action { name, gpu } if self.batches.len() < BATCHES_MAX => {
+            Learned::SchedulerTime(shown) => self.scheduler = (shown, self.now),
+            Learned::Action { name, gpu } if self.batches.len() < BATCHES_MAX => {
                 self.batches.push((name, gpu));
             }
             _ => {}

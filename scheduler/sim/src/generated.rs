@@ -11,7 +11,7 @@ use crate::scenario::{Arrival, Scenario, SimModel};
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Drawn {
+pub(crate) struct GeneratedArrivals {
     process: Arrival,
     end: Nanos,
     sources: Vec<Source>,
@@ -30,7 +30,7 @@ struct Source {
     stream: Stream,
 }
 
-impl Drawn {
+impl GeneratedArrivals {
     /// `rate_rps` tasks per second in total, by the models' shares, until the scenario's end: the
     /// mean over the measured span, whatever the load's course.
     pub(crate) fn new(scenario: &Scenario, rate_rps: f64, seed: u64) -> Self {

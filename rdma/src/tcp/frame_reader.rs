@@ -16,7 +16,7 @@ use crate::transport::ConnId;
 use zerocopy::FromBytes;
 
 /// The receive side of a connection's other stream.
-pub(crate) struct Inlet {
+pub(crate) struct FrameReader {
     conn: ConnId,
     /// The beginning of a frame whose end has not come: at most a header and a body.
     partial: Vec<u8>,
@@ -25,7 +25,7 @@ pub(crate) struct Inlet {
     payload_left: usize,
 }
 
-impl Inlet {
+impl FrameReader {
     pub(crate) fn new(conn: ConnId) -> Self {
         Self { conn, partial: Vec::new(), sink: Sink::Idle, payload_left: 0 }
     }
@@ -216,9 +216,9 @@ mod tests {
             let stale = TaskId::new(FrontendId(0), 3, 9);
             stream.extend(frame_of(&result(stale), &[], &output));
             stream.extend(frame_of(&Ping { sent_ns: 2.into() }, &[], &[]));
-            let (mut inlet, mut events) = (Inlet::new(ConnId(5)), Events::new());
+            let (mut frame_reader, mut events) = (FrameReader::new(ConnId(5)), Events::new());
             for piece in stream.chunks(step) {
-                inlet.take_in(piece, &mut tcp, &mut events).unwrap();
+                frame_reader.take_in(piece, &mut tcp, &mut events).unwrap();
             }
             let mut seen = Vec::new();
             for event in events.drain() {
@@ -252,12 +252,12 @@ mod tests {
                 stream.extend([kind, 0, body_len as u8, 0, rest.len() as u8, 0, 0, 0]);
                 stream.extend(rest);
             }
-            let (mut inlet, mut events) = (Inlet::new(ConnId(5)), Events::new());
+            let (mut frame_reader, mut events) = (FrameReader::new(ConnId(5)), Events::new());
             for piece in stream.chunks(step) {
-                if inlet.take_in(piece, &mut tcp, &mut events).is_err() {
+                if frame_reader.take_in(piece, &mut tcp, &mut events).is_err() {
                     break;
                 }
-                prop_assert!(inlet.partial.len() < HEADER_LEN + BODY_MAX);
+                prop_assert!(frame_reader.partial.len() < HEADER_LEN + BODY_MAX);
             }
             // What was taken for a message is one.
             let count = events.len();
@@ -270,8 +270,8 @@ mod tests {
         let (mut tcp, slabs) = frontend();
         let task = slabs.acquire(ModelId(0)).unwrap().submit();
         let mut refused = |bytes: &[u8]| {
-            let mut inlet = Inlet::new(ConnId(5));
-            inlet.take_in(bytes, &mut tcp, &mut Events::new()).unwrap_err()
+            let mut frame_reader = FrameReader::new(ConnId(5));
+            frame_reader.take_in(bytes, &mut tcp, &mut Events::new()).unwrap_err()
         };
         let read = wire::Read { task: 0.into(), tag: 0.into(), len: 0.into() };
         assert_eq!(refused(&frame_of(&read, &[], &[])), CloseReason::Unexpected(Kind::Read));

@@ -15,19 +15,19 @@ use rand::rngs::StdRng;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-use super::known::Known;
-use super::{MARK, Temper};
+use super::knowledge::Knowledge;
+use super::{AttackerKind, MARK};
 
 /// Slots of a slab it announces.
 const SLOTS: u32 = 64;
 
-pub(super) struct Words<'a> {
+pub(super) struct Messages<'a> {
     rng: &'a mut StdRng,
-    known: &'a Known,
+    known: &'a Knowledge,
 }
 
-impl<'a> Words<'a> {
-    pub(super) fn new(rng: &'a mut StdRng, known: &'a Known) -> Self {
+impl<'a> Messages<'a> {
+    pub(super) fn new(rng: &'a mut StdRng, known: &'a Knowledge) -> Self {
         Self { rng, known }
     }
 
@@ -77,11 +77,11 @@ impl<'a> Words<'a> {
     }
 
     /// Announcements, then the join; now and then too many, or impossible ones.
-    pub(super) fn join(&mut self, temper: Temper, out: &mut Vec<u8>) -> u64 {
-        match temper {
-            Temper::Stranger => 0,
-            Temper::Frontend => self.join_frontend(out),
-            Temper::Idler | Temper::Thief => self.join_backend(temper, out),
+    pub(super) fn join(&mut self, kind: AttackerKind, out: &mut Vec<u8>) -> u64 {
+        match kind {
+            AttackerKind::Stranger => 0,
+            AttackerKind::Frontend => self.join_frontend(out),
+            AttackerKind::Idler | AttackerKind::Thief => self.join_backend(kind, out),
         }
     }
 
@@ -131,7 +131,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    fn join_backend(&mut self, temper: Temper, out: &mut Vec<u8>) -> u64 {
+    fn join_backend(&mut self, kind: AttackerKind, out: &mut Vec<u8>) -> u64 {
         let mut said = 0;
         for model in self.known.models.clone() {
             let batch_max = model.batch_max.get() as usize;
@@ -143,7 +143,7 @@ impl<'a> Words<'a> {
             said += 1;
         }
         let subcluster = if self.one_in(8) { self.n32() } else { self.rng.random_range(0..2) };
-        let most = if temper == Temper::Thief { 2 } else { 64 };
+        let most = if kind == AttackerKind::Thief { 2 } else { 64 };
         let gpus = if self.one_in(8) { self.n32() } else { self.rng.random_range(1..=most) };
         let name = match self.rng.random_range(0..16) {
             0 => "x".repeat(self.rng.random_range(0..30_000)),
@@ -156,13 +156,13 @@ impl<'a> Words<'a> {
     }
 
     /// What its kind of member says to a ModelThread.
-    pub(super) fn thread_words(&mut self, temper: Temper, out: &mut Vec<u8>) -> u64 {
-        match temper {
-            Temper::Frontend if self.one_in(6) => {
+    pub(super) fn thread_words(&mut self, kind: AttackerKind, out: &mut Vec<u8>) -> u64 {
+        match kind {
+            AttackerKind::Frontend if self.one_in(6) => {
                 let (task, model) = self.own_task();
                 encode(out, &Cancel { task: task.into(), model: model.into() }, &[], 0);
             }
-            Temper::Frontend => {
+            AttackerKind::Frontend => {
                 let submit = self.submit();
                 encode(out, &submit, &[], 0);
                 if self.one_in(10) {

@@ -12,10 +12,10 @@ use rand::RngExt;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 
-use super::super::Temper;
-use super::Words;
+use super::super::AttackerKind;
+use super::Messages;
 
-impl Words<'_> {
+impl Messages<'_> {
     /// Something that does not belong: any message, bytes, or half of either.
     pub(in super::super) fn illegal(&mut self, out: &mut Vec<u8>) -> u64 {
         let from = out.len();
@@ -75,7 +75,9 @@ impl Words<'_> {
                 return self.ping(out);
             }
             // Whoever says so is given batches: that is a thief's, whose effects are expected.
-            Kind::Ready if self.known.temper == Temper::Idler => return self.ping(out),
+            Kind::Ready if self.known.kind == AttackerKind::Idler => {
+                return self.ping(out);
+            }
             kind => self.of_kind(kind, out),
         }
         1

@@ -11,7 +11,7 @@ use crate::scenario::{Scenario, SimModel};
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Playback {
+pub(crate) struct ReplayedArrivals {
     replay: Arc<Replay>,
     /// Time of the run over time in the file.
     scale: f64,
@@ -25,7 +25,7 @@ pub(crate) struct Playback {
     stream: Stream,
 }
 
-impl Playback {
+impl ReplayedArrivals {
     /// `rate_rps` is the mean over a lap, the whole file.
     pub(crate) fn new(scenario: &Scenario, replay: Arc<Replay>, rate_rps: f64, seed: u64) -> Self {
         let mut sum = 0.0;
@@ -98,8 +98,8 @@ mod tests {
     }
 
     fn play(replay: Arc<Replay>, rate_rps: f64, seed: u64) -> Vec<Arrived> {
-        let mut playback = Playback::new(&scenario(), replay, rate_rps, seed);
-        std::iter::from_fn(|| playback.take()).collect()
+        let mut replayed = ReplayedArrivals::new(&scenario(), replay, rate_rps, seed);
+        std::iter::from_fn(|| replayed.take()).collect()
     }
 
     #[test]

@@ -10,14 +10,14 @@ use baton_core::{
 
 use super::ask::{Answer, ask};
 use super::batch::TheBatch;
-use super::scout::{Found, Key};
+use super::locator::{Found, Key};
 use super::slots::{Sealed, Slots};
 use super::story::{
     BatchStory, CandidateView, Cause, Decision, Outcome, Step, TaskStory, What, frontrun, ms,
     ms_between,
 };
+use crate::observer::{Event, Observer};
 use crate::scenario::Scenario;
-use crate::watch::{Event, Watch};
 
 /// A task that is told of.
 struct Told {
@@ -67,7 +67,7 @@ struct Look<'a> {
 }
 
 /// See the module documentation.
-pub(super) struct Teller {
+pub(super) struct Narrator {
     policy: Policy,
     network: NetworkDelay,
     /// The tasks that wait, of every model, by deadline.
@@ -82,7 +82,7 @@ pub(super) struct Teller {
 
 const NO_INPUT: Input = Input { cause: Cause::Timer, grant: None, sealed: None, ended: Vec::new() };
 
-impl Teller {
+impl Narrator {
     pub(super) fn new(scenario: &Scenario, policy: Policy, found: &Found) -> Self {
         let names: Vec<String> = scenario.models.iter().map(|model| model.name.clone()).collect();
         let heads = found.batch.iter().map(|&(_, head)| head);
@@ -206,7 +206,7 @@ impl Teller {
     }
 }
 
-impl Watch for Teller {
+impl Observer for Narrator {
     fn event(&mut self, now: Nanos, event: Event<'_>) {
         match event {
             Event::Arrived { model, request } => self.queued(now, Cause::Arrival, model, request),
