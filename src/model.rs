@@ -57,9 +57,12 @@ fn add(args: &ModelAddArgs) -> CommandResult {
 fn set(args: &ModelSetArgs) -> CommandResult {
     let mut table = named(&args.name);
     insert(&mut table, &args.keys);
+    if let Some((_, file)) = args.keys.iter().find(|(key, _)| key == "file") {
+        table.insert("file".into(), absolute(Path::new(file))?.into());
+    }
     let text = in_a_file(table)?;
-    say(&connect(&args.of)?.set(&text)?)?;
-    Ok(ExitCode::SUCCESS)
+    let mut operator = connect(&args.of)?;
+    told("the change is made", |waiting| operator.set(&text, waiting))
 }
 
 /// Prints what was done, and meanwhile what is waited for.

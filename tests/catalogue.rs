@@ -162,12 +162,82 @@ fn a_model_file_comes_and_goes_while_tasks_come() {
     client.leave().unwrap();
 }
 
+/// One row of tokens through a node.
+fn node_onnx(node: &str) -> Vec<u8> {
+    let some = [Dim::Dynamic, Dim::Named("seq")];
+    let (inputs, outputs) = ([("a", INT64, &some[..])], [("b", INT64, &some[..])]);
+    model_file(&[(node, "a", "b")], &inputs, &outputs)
+}
+
+/// What the model makes of the token 5; `None` while its successor takes its place.
+fn answer_to_five(client: &Client) -> Option<i64> {
+    let model = client.model("tokens").ok()?;
+    let five = 5i64.to_le_bytes();
+    let tensor = TensorRef { shape: vec![1], bytes: &five };
+    let input = model.input_of(&[("a", tensor)]).ok()?;
+    let Outcome::Completed(reply) = input.submit(Deadline::within(ANSWER)).ok()?.wait() else {
+        return None;
+    };
+    let answer = model.tensors_of(&reply).unwrap();
+    Some(i64::from_le_bytes(answer[0].bytes.try_into().unwrap()))
+}
+
+/// A file of the same name with other contents, while tasks come; and it outlasts the scheduler.
+#[test]
+fn a_model_file_is_exchanged_while_tasks_come() {
+    if !support::has_onnx_runtime() {
+        return;
+    }
+    let folder = Folder::new("catalogue-exchange");
+    let file = folder.path().join("tokens.onnx");
+    std::fs::write(&file, node_onnx("Neg")).unwrap();
+    let text = format!("[scheduler]\njournal = \"changes.toml\"\n{CLUSTER}");
+    let mut cluster = Cluster::of(folder, &text);
+    let _backend = cluster.backend("a");
+    let client = Client::connect(ClientConfig::new(cluster.addr().parse().unwrap())).unwrap();
+    let path = file.to_str().unwrap();
+    let dims = ["--key", "dims={seq=16}"];
+    let add = ["add", path, "--name", "tokens", "--slo-ms", "1000"];
+    model(&cluster, &[&add[..], &dims].concat()).unwrap();
+    await_model(&client, "tokens");
+    assert_eq!(answer_to_five(&client), Some(-5));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut answers = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                answers.extend(answer_to_five(&client));
+            }
+            answers
+        });
+        std::fs::write(&file, node_onnx("Abs")).unwrap();
+        let keys = [&format!("file={path}"), "dims={seq=16}"];
+        let done = model(&cluster, &["set", "tokens", keys[0], keys[1]]).unwrap();
+        assert_eq!(done, "model `tokens` is replaced, and served by 2 GPU slots");
+        let clock = baton_client::Clock::start();
+        while answer_to_five(&client) != Some(5) {
+            assert!(clock.now().0 < ANSWER.as_nanos() as u64, "the former file answers still");
+        }
+        stop.store(true, Ordering::Relaxed);
+        let answers = load.join().unwrap();
+        let former = answers.iter().take_while(|&&answer| answer == -5).count();
+        assert!(answers[former..].iter().all(|&answer| answer == 5), "{answers:?}");
+    });
+    cluster.kill_and_restart_scheduler();
+    await_return(&client.model("plain").unwrap());
+    let clock = baton_client::Clock::start();
+    while answer_to_five(&client) != Some(5) {
+        assert!(clock.now().0 < ANSWER.as_nanos() as u64, "the next scheduler has another file");
+    }
+    client.leave().unwrap();
+}
+
 /// The model, which this client is about to hear of.
 /// The next scheduler serves the model.
 fn await_return(model: &ModelHandle) {
     let clock = baton_client::Clock::start();
     let serves = || {
-        let input = model.input_from(&[1; 16]).unwrap();
+        let input = model.input_from(&vec![1; model.input_bytes()]).unwrap();
         let submitted = input.submit(Deadline::within(ANSWER)).ok();
         submitted.is_some_and(|pending| matches!(pending.wait(), Outcome::Completed(_)))
     };

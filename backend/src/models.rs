@@ -189,8 +189,11 @@ impl Models {
         if let Some(held) = self.held.iter().find(|held| held.is(&model)) {
             return catalog.serve(ServedModel::new(model.id(), &held.spec));
         }
-        // The table decides.
-        self.release(|held| held.table.is_none() && held.spec.name == model.name);
+        // The table decides; but a model that is served goes when the scheduler removes it.
+        let served: Vec<ModelId> = catalog.models().map(|model| model.local).collect();
+        self.release(|held| {
+            held.table.is_none() && held.spec.name == model.name && !served.contains(&held.spec.id)
+        });
         match &mut self.loading {
             Some(loading) if !loading.is_removed() && loading.is(&model) => {
                 (loading.model, loading.interest) = (model, Interest::Scheduler);

@@ -256,12 +256,19 @@ impl Operator {
         self.change(ChangeKind::Add, table, waiting)
     }
 
-    /// Changes a model: `table` is a `[[model]]` table with its `name` and the keys that change.
+    /// Changes a model: `table` is a `[[model]]` table with its `name` and the keys that change. With others than `slo_ms`,
+    /// `max_rps`, `frontend_max_rps` and the profile, such as `file`, a model of that table takes the place of the former one
+    /// as soon as every backend has loaded it: it keeps the objective, the limits and the sub-cluster. Blocks until then,
+    /// and calls `waiting` about once a second.
     ///
     /// # Errors
     /// See [`OperatorError`].
-    pub fn set(&mut self, table: &str) -> Result<String, OperatorError> {
-        self.change(ChangeKind::Set, table, |_| ())
+    pub fn set(
+        &mut self,
+        table: &str,
+        waiting: impl FnMut(Duration),
+    ) -> Result<String, OperatorError> {
+        self.change(ChangeKind::Set, table, waiting)
     }
 
     /// Removes a model. Blocks until its last task has ended, and calls `waiting` about once a second.

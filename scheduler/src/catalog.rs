@@ -44,6 +44,10 @@ pub(crate) struct Entry {
     desc: ModelDesc,
     tensors: Vec<(TensorDesc, String)>,
     pub(crate) spec: ModelSpec,
+    /// The model whose place it takes once it is served.
+    pub(crate) replaces: Option<ModelId>,
+    /// Another model has its name now.
+    is_replaced: bool,
     /// Its `[[model]]` table, if it was added at run time: backends do not have it in their cluster files.
     table: Option<String>,
 }
@@ -102,7 +106,7 @@ impl Catalog {
         };
         for (spec, &thread) in cluster.models.iter().zip(thread_of) {
             catalog.enter(spec.clone(), None);
-            catalog.serve(spec.id, thread);
+            let _ = catalog.serve(spec.id, thread);
         }
         catalog
     }
@@ -128,14 +132,26 @@ impl Catalog {
         let id = model_id(spec.id, numbered.life);
         let desc = describe(&spec, id);
         let tensors = tensors(&spec, id);
-        numbered.entry = Some(Entry { stage: ModelStage::Loading, desc, tensors, spec, table });
+        let (stage, replaces, is_replaced) = (ModelStage::Loading, None, false);
+        numbered.entry = Some(Entry { stage, desc, tensors, spec, replaces, is_replaced, table });
     }
 
-    /// The model lives on this ModelThread, and clients may use it.
-    pub(crate) fn serve(&mut self, model: ModelId, thread: usize) {
+    /// The model lives on this ModelThread, and clients may use it. Returns the model whose place it has taken.
+    pub(crate) fn serve(&mut self, model: ModelId, thread: usize) -> Option<ModelId> {
         let entry = self.models[model.0 as usize].entry.as_mut().expect("it was entered");
         entry.set_thread(thread);
         entry.stage = ModelStage::Serving;
+        let replaced = entry.replaces.take();
+        if let Some(former) = replaced.and_then(|former| self.entry_mut(former)) {
+            former.is_replaced = true;
+        }
+        replaced
+    }
+
+    /// The model that is to take this one's place.
+    pub(crate) fn replacement_of(&self, model: ModelId) -> Option<ModelId> {
+        let mut entries = self.entries();
+        entries.find(|(_, entry)| entry.replaces == Some(model)).map(|(new, _)| new)
     }
 
     /// The model is gone. Its number is free for another, which has made `grants` fewer than RankState counted.
@@ -185,9 +201,12 @@ impl Catalog {
         self.models.get_mut(model.0 as usize)?.entry.as_mut()
     }
 
-    /// The model of this name.
+    /// The model of this name: not one that is to have it, nor one that had it.
     pub(crate) fn named(&self, name: &str) -> Option<ModelId> {
-        self.entries().find(|(_, entry)| entry.spec.name == name).map(|(number, _)| number)
+        let has_name = |entry: &Entry| {
+            entry.spec.name == name && entry.replaces.is_none() && !entry.is_replaced
+        };
+        self.entries().find(|(_, entry)| has_name(entry)).map(|(number, _)| number)
     }
 
     /// Every model, by number.
@@ -266,6 +285,11 @@ impl Entry {
     /// Backends are not expected to have it in their cluster files.
     pub(crate) fn is_added(&self) -> bool {
         self.table.is_some()
+    }
+
+    /// Another model has its name now.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.is_replaced
     }
 
     /// Clients use it.

@@ -172,13 +172,22 @@ pub enum Notice {
     JournalWritten(Result<(), String>),
 }
 
+/// A table to be read.
+#[derive(Clone, Debug)]
+pub struct TableRequest {
+    /// The operator's connection.
+    pub operator: ConnId,
+    /// The table.
+    pub text: String,
+    /// The id of the model whose place the new one takes.
+    pub replaces: Option<u32>,
+}
+
 /// What came of reading a table.
 #[derive(Debug)]
 pub struct TableRead {
-    /// The operator's connection.
-    pub operator: ConnId,
-    /// As the operator sent it.
-    pub text: String,
+    /// What was to be read.
+    pub request: TableRequest,
     /// What it says, or what is wrong with it.
     pub result: Result<ModelTable, String>,
 }

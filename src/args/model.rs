@@ -13,7 +13,10 @@ pub(crate) enum ModelCommand {
     /// must be able to read FILE under the same path. A model that is added is served until it is removed. The next
     /// scheduler knows it if the cluster file names a journal.
     Add(ModelAddArgs),
-    /// Change what is planned for a model: slo_ms, max_rps, frontend_max_rps, or its profile
+    /// Change a model: its objective, limits or profile at once, any other key by a model that takes its place
+    ///
+    /// With a key such as `file` the backends load another model while the former one serves. As soon as all have, clients
+    /// use that one; it keeps the objective, the limits and the sub-cluster, and every other key is that of this command.
     Set(ModelSetArgs),
     /// Serve a model no more
     ///

@@ -12,7 +12,8 @@ pub use cluster_file::{
     BackendSpec, Checked, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec,
     FrontendSpec, GPUS_PER_BACKEND_MAX, MODELS_MAX, ModelChange, ModelSpec, ModelTable,
     NetworkSpec, Problem, ReconnectSpec, SchedulerSpec, TlsSpec, TransportChoice, VerbsConfig,
-    check_cluster, check_text, load_cluster, read_change, read_model,
+    check_cluster, check_text, load_cluster, name_of_replaced, read_change, read_model,
+    replacement,
 };
 pub use cluster_file::{Journal, JournalError, JournalKind, Replayed};
 pub use runtime::{

@@ -274,6 +274,29 @@ fn a_model_of_the_file_that_is_removed_can_be_added_again_by_its_table() {
 }
 
 #[test]
+fn a_model_of_the_file_is_served_until_its_successor_is() {
+    let mut world = World::ready();
+    let (mut a, _) = frontend(&mut world, 1);
+    let id = 9;
+    describe(&mut world.control, id, "resnet50", 64, &table("resnet50", 64));
+    world.until("it is to be loaded", |w| w.hands[0].aside().is_some());
+    let task = a.submit_for(MODEL, 1);
+    world.infer(&ActionSpec::default(), &[task]);
+    world.settle(&mut [&mut a]);
+    finish(&mut world, &mut [&mut a]);
+    assert!(matches!(world.reports()[..], [(_, 1, EXECUTED)]), "beside the load");
+    load(&mut world);
+    assert!(world.control.heard.contains(&Said::Profile { model: id, table: vec![9, 9] }));
+    let task = a.submit_for(MODEL, 2);
+    world.infer(&ActionSpec::default(), &[task]);
+    world.settle(&mut [&mut a]);
+    finish(&mut world, &mut [&mut a]);
+    assert!(matches!(world.reports()[..], [(_, 1, EXECUTED)]), "and until it is removed");
+    world.control.tell(&ModelDown { model: MODEL.into() }, &[]);
+    world.until("it goes", |w| w.hands[0].other() == Some(("remove", 0)));
+}
+
+#[test]
 fn a_backend_joins_with_what_it_has_and_loads_the_rest_afterwards() {
     let mut world = World::new(2, TcpConfig::default());
     world.let_in_with(|control| {

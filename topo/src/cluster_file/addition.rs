@@ -76,6 +76,49 @@ pub fn read_model(
     })
 }
 
+/// Keys that change while a model is served; with any other one it is replaced.
+const IN_PLACE: [&str; 7] =
+    ["name", "slo_ms", "max_rps", "frontend_max_rps", "latency_ms", "alpha_ms", "beta_ms"];
+
+/// The name in the `[[model]]` table of a change that replaces the model: one with a key, such as `file`, that cannot change
+/// while the model is served. `None` for any other text.
+pub fn name_of_replaced(text: &str) -> Option<String> {
+    let model = only_table(text)?;
+    let name = model.get("name")?.as_str()?.to_owned();
+    model.keys().any(|key| !IN_PLACE.contains(&key.as_str())).then_some(name)
+}
+
+/// The table of the model that replaces `former`: what `text` says, and for the rest the former objective, limits and
+/// sub-cluster. `mark` distinguishes it from every other table, also where the file has the same path.
+///
+/// # Errors
+/// `text` has no `[[model]]` table.
+pub fn replacement(
+    text: &str,
+    former: &ModelSpec,
+    subcluster: &str,
+    mark: &str,
+) -> Result<String, String> {
+    let mut model = only_table(text).ok_or("give one [[model]] table")?;
+    let mut keep = |key: &str, value: toml::Value| _ = model.entry(key).or_insert(value);
+    keep("slo_ms", former.slo.as_millis_f64().into());
+    keep("subcluster", subcluster.into());
+    let limits = [("max_rps", former.quota.model), ("frontend_max_rps", former.quota.frontend)];
+    for (key, limit) in limits {
+        limit.into_iter().for_each(|limit| keep(key, limit.rps().into()));
+    }
+    let models = toml::Value::Array(vec![model.into()]);
+    let table = toml::Table::from_iter([("model".to_owned(), models)]);
+    let table = toml::to_string(&table).map_err(|error| error.to_string())?;
+    Ok(format!("# {mark}\n{table}"))
+}
+
+fn only_table(text: &str) -> Option<toml::Table> {
+    let root: toml::Table = toml::from_str(text).ok()?;
+    let models = root.get("model")?.as_array()?;
+    models.first()?.as_table().filter(|_| models.len() == 1).cloned()
+}
+
 /// Reads the `[[model]]` table of a change: the model's `name` and the keys that change.
 ///
 /// # Errors
@@ -139,6 +182,23 @@ mod tests {
         assert!(problems("name = \"a\"").contains("give one [[model]] table"));
         assert!(problems(&format!("{text}{text}")).contains("give one [[model]] table"));
         assert!(problems(&format!("{text}[scheduler]\n")).contains("scheduler"));
+    }
+
+    #[test]
+    fn a_replacement_keeps_the_objective_the_limits_and_the_sub_cluster() {
+        let text = "[[model]]\nname = \"a\"\nalpha_ms = 1\nbeta_ms = 5\nslo_ms = 25\nmax_rps = 7\n";
+        let former = read_model(text, Path::new(""), None).unwrap().spec;
+        assert_eq!(name_of_replaced("[[model]]\nname = \"a\"\nslo_ms = 30\n"), None);
+        let change = "[[model]]\nname = \"a\"\nalpha_ms = 2\nbeta_ms = 4\nbatch_max = 3\n";
+        assert_eq!(name_of_replaced(change).as_deref(), Some("a"));
+        let text = replacement(change, &former, "gpu", "the second").unwrap();
+        let ModelTable { spec, subcluster } = read_model(&text, Path::new(""), None).unwrap();
+        assert_eq!((spec.slo, spec.quota), (former.slo, former.quota));
+        assert_eq!((spec.profile.batch_max(), subcluster.as_deref()), (3, Some("gpu")));
+        assert_ne!(text, replacement(change, &former, "gpu", "the third").unwrap());
+        let other = replacement(&format!("{change}slo_ms = 40\n"), &former, "gpu", "").unwrap();
+        let other = read_model(&other, Path::new(""), None).unwrap().spec;
+        assert_eq!(other.slo, Nanos::from_millis(40));
     }
 
     #[test]

@@ -26,7 +26,9 @@ use toml::de::DeTable;
 use self::problem::Findings;
 use self::section::Section;
 
-pub use addition::{ModelChange, ModelTable, read_change, read_model};
+pub use addition::{
+    ModelChange, ModelTable, name_of_replaced, read_change, read_model, replacement,
+};
 pub use cluster::{
     BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FrontendSpec,
     GPUS_PER_BACKEND_MAX, MODELS_MAX, ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,

@@ -8,24 +8,25 @@ use baton_topo::{JournalKind, ModelTable};
 use super::{Change, ControlThread, Handled, Step};
 use crate::board::PublishedCandidate;
 use crate::catalog::{Known, ModelStage};
-use crate::commands::{ModelCommand, RankCommand, TableRead};
+use crate::commands::{ModelCommand, RankCommand, TableRead, TableRequest};
 use crate::control::refuse;
 use crate::limits::{FRONTENDS_MAX, READS_MAX};
 use crate::migration::channel::ModelInTransit;
 use crate::peers::Member;
 
 impl<T: Transport> ControlThread<T> {
-    /// The first step: the table is read.
-    pub(super) fn begin_addition(
+    /// The first step: the table is read. `replaces` is the id of the model whose place the new one takes.
+    pub(super) fn read_table(
         &mut self,
         operator: ConnId,
-        text: &str,
+        text: String,
+        replaces: Option<u32>,
     ) -> Result<Option<String>, String> {
         if self.changes.reads >= READS_MAX {
             return Err(format!("{READS_MAX} models are being read; try again"));
         }
         self.changes.reads += 1;
-        let request = (operator, text.to_owned());
+        let request = TableRequest { operator, text, replaces };
         let network = *self.parts.common.network();
         self.parts.files.read_table(request, network, &self.parts.notice_sender);
         Ok(None)
@@ -33,9 +34,9 @@ impl<T: Transport> ControlThread<T> {
 
     /// The second step: backends load the model.
     pub(in crate::control) fn on_table_read(&mut self, read: TableRead) {
-        let TableRead { operator, text, result } = read;
+        let TableRead { request: TableRequest { operator, text, replaces }, result } = read;
         self.changes.reads -= 1;
-        let entered = result.and_then(|table| self.enter(table, text));
+        let entered = result.and_then(|table| self.enter(table, text, replaces));
         let model = match entered {
             Ok(model) => model,
             Err(why) => return self.answer_operator(operator, Err(why)),
@@ -52,10 +53,16 @@ impl<T: Transport> ControlThread<T> {
         self.check_loaded(model);
     }
 
-    fn enter(&mut self, table: ModelTable, text: String) -> Result<ModelId, String> {
+    fn enter(
+        &mut self,
+        table: ModelTable,
+        text: String,
+        replaces: Option<u32>,
+    ) -> Result<ModelId, String> {
         let ModelTable { mut spec, subcluster } = table;
+        let replaces = replaces.map(|id| self.still_replaceable(id)).transpose()?;
         let catalog = &mut self.parts.catalog;
-        if catalog.named(&spec.name).is_some() {
+        if replaces.is_none() && catalog.named(&spec.name).is_some() {
             return Err(format!(
                 "there is a model named `{}` already; remove it first, or choose another name",
                 spec.name
@@ -76,6 +83,7 @@ impl<T: Transport> ControlThread<T> {
         })?;
         let model = spec.id;
         catalog.enter(spec, Some(text));
+        catalog.entry_mut(model).expect("just entered").replaces = replaces;
         Ok(model)
     }
 
@@ -183,8 +191,11 @@ impl<T: Transport> ControlThread<T> {
     /// The last step: clients are told.
     pub(in crate::control) fn on_served(&mut self, model: ModelId) {
         let Some(Step::Served { thread }) = self.changes.step(model) else { return };
-        self.parts.catalog.serve(model, thread);
+        let replaced = self.parts.catalog.serve(model, thread);
         self.parts.counters.models_added.add(1);
+        if let Some(former) = replaced {
+            self.retire(former, None);
+        }
         let entry = self.parts.catalog.entry(model).expect("it is served").clone();
         let end = self.parts.catalog.end();
         self.tell_clients(|transport, conn| {
@@ -193,11 +204,19 @@ impl<T: Transport> ControlThread<T> {
         });
         let backends = self.roster.serving(entry.spec.subcluster);
         let name = &entry.spec.name;
-        let served = match backends {
-            0 => format!("model `{name}` is added; no backend serves its sub-cluster yet"),
-            1 => format!("model `{name}` is served by 1 GPU slot"),
-            gpus => format!("model `{name}` is served by {gpus} GPU slots"),
+        let (done, and) = match replaced {
+            Some(_) => ("is replaced", " is replaced, and"),
+            None => ("is added", " is"),
         };
+        let served = match backends {
+            0 => format!("model `{name}` {done}; no backend serves its sub-cluster yet"),
+            1 => format!("model `{name}`{and} served by 1 GPU slot"),
+            gpus => format!("model `{name}`{and} served by {gpus} GPU slots"),
+        };
+        if replaced.is_some() {
+            // What takes its place is written behind.
+            self.write_down(JournalKind::Remove, name, "");
+        }
         self.write_down(JournalKind::Add, name, entry.table().unwrap_or_default());
         self.end_change(model, Ok(served));
     }

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use baton_rdma::ConnId;
 use baton_topo::{Journal, NetworkSpec, Problem, read_model};
 
-use crate::commands::{Notice, TableRead};
+use crate::commands::{Notice, TableRead, TableRequest};
 use crate::link::NoticeSender;
 
 /// Where files are read and written.
@@ -21,17 +20,17 @@ impl FileAccess {
     /// Reads the `[[model]]` table that an operator sent, and the model's file with it. The answer is a notice.
     pub(super) fn read_table(
         self,
-        (operator, text): (ConnId, String),
+        request: TableRequest,
         network: NetworkSpec,
         notices: &NoticeSender,
     ) {
-        let reads = text.clone();
+        let reads = request.text.clone();
         let read = move || {
             let read = read_model(&reads, Path::new(""), Some(&network));
             read.map_err(|problems| Problem::lines(&problems))
         };
         let answer = move |result| {
-            Notice::TableRead(Box::new(TableRead { operator, text: text.clone(), result }))
+            Notice::TableRead(Box::new(TableRead { request: request.clone(), result }))
         };
         self.work("baton-read-model", read, answer, notices);
     }

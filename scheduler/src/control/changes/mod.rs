@@ -1,12 +1,13 @@
 //! The catalogue changes while members serve: an operator adds a model, changes one, or removes one.
 //!
 //! Each change goes from thread to thread by commands and notices; nothing is waited for. `add.rs` and `remove.rs` have the
-//! steps in their order. Several changes may be under way, one for each model and one for each operator's connection.
+//! steps in their order; `replace.rs` does one after the other. Several changes may be under way, one for each model and one for each operator's connection.
 
 mod add;
 mod files;
 mod journal;
 mod remove;
+mod replace;
 mod set;
 
 use std::collections::BTreeMap;
@@ -104,8 +105,8 @@ impl<T: Transport> ControlThread<T> {
             return refuse(RefuseCode::UnexpectedMessage, detail);
         }
         let asked = match ChangeKind::from_code(change.kind) {
-            Some(ChangeKind::Add) => self.begin_addition(conn, text),
-            Some(ChangeKind::Set) => self.set_model(text).map(Some),
+            Some(ChangeKind::Add) => self.read_table(conn, text.to_owned(), None),
+            Some(ChangeKind::Set) => self.set_or_replace(conn, text),
             Some(ChangeKind::Remove) => self.begin_removal(conn, text).map(|()| None),
             None => Err(format!("this scheduler knows no change of kind {}", change.kind)),
         };

@@ -19,6 +19,11 @@ impl<T: Transport> ControlThread<T> {
             let known = names.collect::<Vec<_>>().join(", ");
             return Err(format!("there is no model named `{name}`; there are: {known}"));
         };
+        if let Some(new) = self.parts.catalog.replacement_of(model) {
+            let cancelled = self.cancel_replacement(name, new)?;
+            self.answer_operator(operator, Ok(cancelled));
+            return Ok(());
+        }
         match self.changes.step(model) {
             None => {}
             Some(Step::Loaded) => {
@@ -31,16 +36,18 @@ impl<T: Transport> ControlThread<T> {
             }
             Some(_) => return Err(format!("model `{name}` is being removed already")),
         }
-        self.changes
-            .under_way
-            .insert(model, Change { operator: Some(operator), step: Step::Retired });
-        let entry = self.parts.catalog.entry_mut(model).expect("it has a name");
+        self.retire(model, Some(operator));
+        Ok(())
+    }
+
+    pub(super) fn retire(&mut self, model: ModelId, operator: Option<ConnId>) {
+        let Some(entry) = self.parts.catalog.entry_mut(model) else { return };
         entry.stage = ModelStage::Leaving;
-        let down = ModelDown { model: entry.id().into() };
+        let (down, name) = (ModelDown { model: entry.id().into() }, &entry.spec.name);
         tracing::info!(model = model.0, name, "a model is removed");
+        self.changes.under_way.insert(model, Change { operator, step: Step::Retired });
         self.tell_clients(|transport, conn| transport.send(conn, &down, &[]));
         self.tell_home(model, ModelCommand::Retire { model });
-        Ok(())
     }
 
     /// The second step: it has no task left. The RankThread forgets it.
@@ -68,7 +75,7 @@ impl<T: Transport> ControlThread<T> {
         }
         let Some(entry) = self.parts.catalog.entry(model) else { return };
         let (down, is_added) = (ModelDown { model: entry.id().into() }, entry.is_added());
-        let name = entry.spec.name.clone();
+        let (name, is_replaced) = (entry.spec.name.clone(), entry.is_replaced());
         // Those of other sub-clusters too: they know the frontends' slabs of it.
         self.tell_backends(None, |transport, conn| transport.send(conn, &down, &[]));
         self.free(model, grants);
@@ -79,7 +86,9 @@ impl<T: Transport> ControlThread<T> {
                 "; it is in the cluster file, and comes back with the next scheduler unless it is removed there"
             }
         };
-        self.write_down(JournalKind::Remove, &name, "");
+        if !is_replaced {
+            self.write_down(JournalKind::Remove, &name, "");
+        }
         self.end_change(model, Ok(format!("model `{name}` is removed{advice}")));
     }
 

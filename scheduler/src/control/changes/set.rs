@@ -15,9 +15,7 @@ impl<T: Transport> ControlThread<T> {
         let name = change.name.clone();
         let unknown = || format!("there is no model named `{name}`");
         let model = self.parts.catalog.named(&name).ok_or_else(unknown)?;
-        if self.changes.is_changing(model) {
-            return Err(format!("model `{name}` is being added or removed"));
-        }
+        self.replaceable(model)?;
         let profile = change.profile.as_ref().map(|new| self.fitting(model, new)).transpose()?;
         let entry = self.parts.catalog.entry_mut(model).ok_or_else(unknown)?;
         entry.set_objective(change.slo.unwrap_or(entry.spec.slo));
