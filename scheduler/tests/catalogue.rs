@@ -3,109 +3,15 @@
 
 mod stage;
 
-use baton_core::{DropReason, ModelId, Policy};
+use baton_core::{DropReason, ModelId};
 use baton_rdma::Transport;
 use baton_rdma::wire::{
-    ActionStatus, CatalogChange, ChangeKind, ModelFailed, ProfileDesc, RefuseCode, Role, SlabDesc,
-    SlabKnown,
+    ActionStatus, CatalogChange, ChangeKind, ModelFailed, RefuseCode, Role, SlabDesc, SlabKnown,
 };
-use stage::{Member, Stage, Told, cluster, ms};
-
-const TABLE: &str = "[[model]]\nname = \"new\"\nalpha_ms = 1\nbeta_ms = 4\nslo_ms = 30\n\
-                     batch_max = 8\nsubcluster = \"a\"\n";
-
-fn stage() -> Stage {
-    Stage::new(&cluster(Policy::Eager, 2))
-}
-
-fn ask(stage: &mut Stage, operator: &mut Member, kind: ChangeKind, text: &str) {
-    let change = CatalogChange { kind: kind as u8, reserved: [0; 3] };
-    operator.send(&change, text.as_bytes());
-    operator.transport.flush();
-    stage.settle();
-}
-
-/// What the operator is answered, once: whether it was done, and the text.
-fn answer(stage: &mut Stage, operator: &mut Member) -> (bool, String) {
-    match &stage.exchange(operator)[..] {
-        [Told::Changed { done, text }] => (*done, text.clone()),
-        other => panic!("expected an answer, was told {other:?}"),
-    }
-}
-
-/// What a new operator is answered to this change.
-fn change(stage: &mut Stage, kind: ChangeKind, text: &str) -> (bool, String) {
-    let mut operator = stage.member(Role::Operator);
-    ask(stage, &mut operator, kind, text);
-    answer(stage, &mut operator)
-}
-
-fn loaded(stage: &mut Stage, backend: &mut Member, model: u32) {
-    backend.send(&ProfileDesc { model: model.into() }, &[]);
-    backend.transport.flush();
-    stage.settle();
-}
-
-/// The id and the ModelThread of the model that clients have been told of last.
-fn newest(client: &Member) -> (u32, usize) {
-    let desc = client.described.last().unwrap();
-    (desc.model.get(), desc.thread.get() as usize)
-}
-
-/// Adds `new` with the help of the one backend of its sub-cluster; returns its id and ModelThread.
-fn add(stage: &mut Stage, backend: &mut Member, client: &mut Member) -> (u32, usize) {
-    let mut operator = stage.member(Role::Operator);
-    ask(stage, &mut operator, ChangeKind::Add, TABLE);
-    let told = stage.exchange(backend);
-    let [Told::Table { model, .. }] = told[..] else { panic!("was told {told:?}") };
-    loaded(stage, backend, model);
-    assert_eq!(
-        answer(stage, &mut operator),
-        (true, "model `new` is served by 1 GPU slot".to_owned())
-    );
-    stage.exchange(client);
-    assert_eq!(newest(client).0, model);
-    newest(client)
-}
-
-fn remove(stage: &mut Stage) -> Member {
-    let mut operator = stage.member(Role::Operator);
-    ask(stage, &mut operator, ChangeKind::Remove, "new");
-    operator
-}
-
-/// Submits a task of the model and executes it.
-fn serve_one(
-    stage: &mut Stage,
-    backend: &mut Member,
-    client: &mut Member,
-    (id, thread): (u32, usize),
-    slot: u32,
-) {
-    let task = client.task(slot, 0);
-    client.submit_to(thread, id, task, stage.now + ms(30));
-    stage.exchange(client);
-    let told = stage.exchange(backend);
-    let [Told::Action { batch, model, ref tasks, .. }] = told[..] else {
-        panic!("expected an action, was told {told:?}")
-    };
-    assert_eq!((model, &tasks[..]), (id, &[task][..]));
-    report(stage, backend, thread, batch);
-}
-
-/// Reports the batch as executed. What the backend is told then is left for it to hear.
-fn send_report(stage: &mut Stage, backend: &mut Member, thread: usize, batch: u64) {
-    backend.threads.swap(0, thread);
-    backend.report(batch, 0, ActionStatus::Executed, (stage.now, stage.now + ms(5)));
-    backend.threads.swap(0, thread);
-    backend.transport.flush();
-    stage.settle();
-}
-
-fn report(stage: &mut Stage, backend: &mut Member, thread: usize, batch: u64) {
-    send_report(stage, backend, thread, batch);
-    stage.exchange(backend);
-}
+use stage::changes::{
+    TABLE, add, answer, ask, change, loaded, newest, remove, report, send_report, serve_one, stage,
+};
+use stage::{Member, Stage, Told, ms};
 
 #[test]
 fn an_added_model_is_served_once_its_backends_have_loaded_it() {
@@ -441,82 +347,4 @@ fn loads_are_counted_anew_for_each_model() {
         stage.exchange(&mut backend);
         pass(&mut stage, &mut backend, &mut client);
     }
-}
-
-/// Another model of the same name, for smaller batches.
-const SMALLER: &str = "[[model]]\nname = \"new\"\nalpha_ms = 1\nbeta_ms = 4\nbatch_max = 4\n";
-
-/// Asks for the replacement of `new`; returns the operator and the id under which the backend is to load it.
-fn replace(stage: &mut Stage, backend: &mut Member) -> (Member, u32) {
-    let mut operator = stage.member(Role::Operator);
-    ask(stage, &mut operator, ChangeKind::Set, SMALLER);
-    let told = stage.exchange(backend);
-    let [Told::Table { model, ref text }] = told[..] else { panic!("was told {told:?}") };
-    assert!(text.contains("batch_max = 4") && text.contains("slo_ms = 30"), "{text}");
-    assert!(text.contains("subcluster = \"a\"") && text.contains("Replaces"), "{text}");
-    (operator, model)
-}
-
-#[test]
-fn a_model_is_replaced_once_its_successor_is_loaded_and_serves_what_waits() {
-    let mut stage = stage();
-    let mut backend = stage.backend("a", 0, 1);
-    let mut client = stage.frontend();
-    stage.exchange(&mut backend);
-    let (former, thread) = add(&mut stage, &mut backend, &mut client);
-    let (mut operator, id) = replace(&mut stage, &mut backend);
-    assert_eq!(stage.exchange(&mut operator), [], "not loaded yet");
-    let (first, second) = (client.task(0, 0), client.task(1, 0));
-    for task in [first, second] {
-        client.submit_to(thread, former, task, stage.now + ms(30));
-        assert_eq!(stage.exchange(&mut client), [], "the former one serves");
-    }
-    loaded(&mut stage, &mut backend, id);
-    let done = (true, "model `new` is replaced, and served by 1 GPU slot".to_owned());
-    assert_eq!(answer(&mut stage, &mut operator), done);
-    assert_eq!(stage.exchange(&mut client), [Told::ModelDown { model: former }]);
-    let model = newest(&client);
-    assert_eq!(model.0, id, "both at once");
-    for expected in [first, second] {
-        let told = stage.exchange(&mut backend);
-        let [Told::Action { batch, ref tasks, .. }] = told[..] else { panic!("{told:?}") };
-        assert_eq!(tasks[..], [expected], "what waited");
-        send_report(&mut stage, &mut backend, thread, batch);
-    }
-    assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model: former }]);
-    serve_one(&mut stage, &mut backend, &mut client, model, 2);
-    let (mut again, newer) = replace(&mut stage, &mut backend);
-    loaded(&mut stage, &mut backend, newer);
-    assert!(answer(&mut stage, &mut again).0, "and once more");
-}
-
-#[test]
-fn a_successor_that_cannot_be_loaded_or_is_not_wanted_any_more_changes_nothing() {
-    let mut stage = stage();
-    let mut backend = stage.backend("a", 0, 1);
-    let mut client = stage.frontend();
-    stage.exchange(&mut backend);
-    let model = add(&mut stage, &mut backend, &mut client);
-    let (mut operator, id) = replace(&mut stage, &mut backend);
-    for text in [SMALLER, "[[model]]\nname = \"new\"\nslo_ms = 40\n"] {
-        let (done, why) = change(&mut stage, ChangeKind::Set, text);
-        assert!(!done && why.contains("`new` is being replaced"), "{why}");
-    }
-    backend.send(&ModelFailed { model: id.into() }, b"no memory");
-    assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model: id }]);
-    let (done, why) = answer(&mut stage, &mut operator);
-    assert!(!done && why.contains("no memory"), "{why}");
-    serve_one(&mut stage, &mut backend, &mut client, model, 0);
-    let (mut operator, id) = replace(&mut stage, &mut backend);
-    let (done, text) = change(&mut stage, ChangeKind::Remove, "new");
-    assert!(done && text.contains("is not replaced, and served as before"), "{text}");
-    assert!(!answer(&mut stage, &mut operator).0);
-    assert_eq!(stage.exchange(&mut backend), [Told::ModelDown { model: id }]);
-    serve_one(&mut stage, &mut backend, &mut client, model, 1);
-    let unknown = SMALLER.replace("new", "newer");
-    let (done, why) = change(&mut stage, ChangeKind::Set, &unknown);
-    assert!(!done && why.contains("no model named `newer`"), "{why}");
-    let unreadable = format!("{SMALLER}gpus = 3\n");
-    let (done, why) = change(&mut stage, ChangeKind::Set, &unreadable);
-    assert!(!done && why.contains("gpus"), "{why}");
 }

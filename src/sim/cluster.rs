@@ -93,9 +93,9 @@ fn swarm(args: &SimClusterArgs) -> CommandResult {
 }
 
 fn of_operators(changes: &Changes) -> String {
-    let Changes { added, changed, removed, refused } = changes;
+    let Changes { added, changed, exchanged, removed, refused } = changes;
     format!(
-        "catalogue: {added} models added, {changed} changed, {removed} removed; {refused} changes refused"
+        "catalogue: {added} models added, {changed} changed, {exchanged} exchanged, {removed} removed; {refused} changes refused"
     )
 }
 

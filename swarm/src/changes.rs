@@ -23,6 +23,8 @@ pub enum Change {
     Add(Box<ModelSpec>),
     /// Another latency objective.
     Objective(String, Nanos),
+    /// Serve this model in place of the one of its name.
+    Exchange(Box<ModelSpec>),
     /// Serve the model of this name no more.
     Remove(String),
 }
@@ -51,33 +53,34 @@ impl Change {
 
     fn one(rng: &mut StdRng, cluster: &Cluster) -> Self {
         let name = format!("x{}", rng.random_range(0..NAMES));
-        match rng.random_range(0..8) {
+        let models = &cluster.models;
+        let of_file = models[rng.random_range(0..models.len())].name.clone();
+        match rng.random_range(0..10) {
             0..4 => Self::Add(Box::new(model(rng, name, cluster))),
             4 => Self::Objective(name, Nanos::from_micros(rng.random_range(8_000..=60_000))),
-            5 => {
-                let models = &cluster.models;
-                Self::Remove(models[rng.random_range(0..models.len())].name.clone())
-            }
+            5 => Self::Remove(of_file),
+            6 => Self::Exchange(Box::new(model(rng, of_file, cluster))),
+            7 => Self::Exchange(Box::new(model(rng, name, cluster))),
             _ => Self::Remove(name),
         }
     }
 
     /// Whether the model of this name goes.
     fn removes(&self) -> bool {
-        matches!(self, Self::Remove(_))
+        matches!(self, Self::Remove(_) | Self::Exchange(_))
     }
 
     fn kind(&self) -> ChangeKind {
         match self {
             Self::Add(_) => ChangeKind::Add,
-            Self::Objective(..) => ChangeKind::Set,
+            Self::Objective(..) | Self::Exchange(_) => ChangeKind::Set,
             Self::Remove(_) => ChangeKind::Remove,
         }
     }
 
     fn text(&self, cluster: &Cluster) -> String {
         match self {
-            Self::Add(spec) => table(spec, cluster),
+            Self::Add(spec) | Self::Exchange(spec) => table(spec, cluster),
             Self::Objective(name, slo) => {
                 format!("[[model]]\nname = \"{name}\"\nslo_ms = {}\n", slo.as_millis_f64())
             }
@@ -137,6 +140,8 @@ pub struct Changes {
     pub added: u64,
     /// Models that were changed.
     pub changed: u64,
+    /// Models that were exchanged.
+    pub exchanged: u64,
     /// Models that were removed.
     pub removed: u64,
     /// Changes that were refused, or came to nothing.
@@ -148,6 +153,7 @@ impl Changes {
     pub fn add(&mut self, other: &Self) {
         self.added += other.added;
         self.changed += other.changed;
+        self.exchanged += other.exchanged;
         self.removed += other.removed;
         self.refused += other.refused;
     }
@@ -157,6 +163,7 @@ impl Changes {
             _ if !is_done => &mut self.refused,
             Change::Add(_) => &mut self.added,
             Change::Objective(..) => &mut self.changed,
+            Change::Exchange(_) => &mut self.exchanged,
             Change::Remove(_) => &mut self.removed,
         };
         *counter += 1;
@@ -198,7 +205,7 @@ impl OperatorProcess {
 impl World {
     /// An operator connects and asks for this change.
     pub(crate) fn start_operator(&mut self, change: Change) {
-        if let Change::Add(spec) = &change {
+        if let Change::Add(spec) | Change::Exchange(spec) = &change {
             self.models.push((**spec).clone());
         }
         self.may_remove |= change.removes();

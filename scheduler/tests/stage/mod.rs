@@ -17,6 +17,8 @@ use baton_topo::{
 };
 use std::net::SocketAddr;
 
+pub mod changes;
+
 pub fn ms(value: u64) -> Nanos {
     Nanos::from_millis(value)
 }
