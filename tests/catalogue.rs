@@ -285,6 +285,24 @@ fn what_cannot_be_is_refused_with_words_and_status() {
     assert_eq!(nobody.status.code(), Some(1));
 }
 
+/// A load generator goes on with the model that has the name.
+#[test]
+fn load_goes_on_with_the_model_that_takes_the_place_of_another() {
+    let text = CLUSTER.replace("\"plain\"", "\"m\"");
+    let cluster = Cluster::of(Folder::new("catalogue-load"), &text);
+    let _backend = cluster.backend("a");
+    let load = cluster.load(1);
+    for beta in 3..5 {
+        load.await_completed(5);
+        let keys = ["alpha_ms=0.1", &format!("beta_ms={beta}"), "input_bytes=64"];
+        let done = model(&cluster, &[&["set", "m"][..], &keys].concat()).unwrap();
+        assert_eq!(done, "model `m` is replaced, and served by 2 GPU slots");
+    }
+    load.await_completed(5);
+    // At the moment of an exchange an input may have been on its way.
+    load.stop().failed_only(&["model_removed"]);
+}
+
 /// With a journal, the next scheduler has the models of the one before, and a client's handle goes on.
 #[test]
 fn changes_outlast_the_scheduler_where_they_are_written_down() {

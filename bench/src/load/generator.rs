@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use baton_client::{Client, Deadline, InputError, ModelHandle, Outcome, SubmitReason, Ticket};
+use baton_client::{
+    Client, Deadline, Input, InputError, ModelHandle, Outcome, SubmitReason, Ticket,
+};
 use baton_core::Nanos;
 use baton_topo::{Clock, Cluster, EngineSpec, park_thread};
 
@@ -49,6 +51,24 @@ pub(super) struct Target {
     tally: Tally,
 }
 
+impl Target {
+    /// An input of the model; after an exchange, of the one that has its name now.
+    fn input(&mut self, client: &Client) -> Result<Input, InputError> {
+        let input = self.handle.input();
+        if !matches!(input, Err(InputError::ModelRemoved { .. })) {
+            return input;
+        }
+        let bytes = |handle: &ModelHandle| (handle.input_bytes(), handle.output_bytes());
+        match client.model(self.handle.name()) {
+            Ok(model) if bytes(&model) == bytes(&self.handle) => {
+                self.handle = model;
+                self.handle.input()
+            }
+            _ => input,
+        }
+    }
+}
+
 /// A task without outcome.
 pub(super) struct Outstanding {
     ticket: Ticket,
@@ -59,6 +79,7 @@ pub(super) struct Outstanding {
 
 /// The load under way.
 pub(super) struct Generator {
+    pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) targets: Vec<Target>,
     pub(super) schedule: Schedule,
@@ -115,7 +136,7 @@ impl Generator {
         let target = &mut self.targets[index];
         let number = target.tally.submitted;
         target.tally.arrival(due, self.clock.now());
-        let mut input = match target.handle.input() {
+        let mut input = match target.input(&self.client) {
             Ok(input) => input,
             Err(InputError::SlabExhausted { .. }) => {
                 return target.tally.refuse_for("slab_exhausted");

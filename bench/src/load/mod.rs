@@ -106,7 +106,9 @@ pub fn run(
     let start = clock.now();
     let schedule = Schedule::new(&config.offered, config.seed, start);
     let outstanding = Vec::new();
-    let mut generator = Generator { clock, targets, schedule, outstanding, start, outcomes };
+    let using = client.clone();
+    let mut generator =
+        Generator { client: using, clock, targets, schedule, outstanding, start, outcomes };
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);
     let offered = generator.offer(end, stop, &mut progress);
     let counted = client.clone();
