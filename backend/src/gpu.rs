@@ -357,7 +357,7 @@ impl<E: Executor> Gpu<E> {
         self.slots.iter().any(|slot| lent.contains(&slot.phase()))
     }
 
-    /// Abandons what waits: LOADs, UNLOADs, and the batches that nobody else has and that are not being answered.
+    /// Abandons what waits: LOADs, UNLOADs, and the batches that neither the transport nor the executor has and that are not being answered.
     /// Returns the number of these batches.
     pub(crate) fn abandon(&mut self) -> u64 {
         let ready = self.slots.iter_mut().filter(|slot| slot.phase() == Phase::Ready);

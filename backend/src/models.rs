@@ -140,7 +140,7 @@ impl Models {
         self.held.iter().find(|held| held.spec.id == local)?.profile.as_ref()
     }
 
-    /// How long a batch of so many rows should take; [`Nanos::MAX`] if the model is not loaded.
+    /// How long a batch of `rows` rows should take; [`Nanos::MAX`] if the model is not loaded.
     pub(crate) fn latency(&self, local: ModelId, rows: u32) -> Nanos {
         let held = self.held.iter().find(|held| held.spec.id == local);
         let profile = held.map(|held| held.profile.as_ref().unwrap_or(&held.spec.profile));

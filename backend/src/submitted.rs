@@ -44,7 +44,7 @@ impl Submitted {
     }
 
     /// Whether this batch would start in its window behind those that execute. Not if they take longer than they should:
-    /// then nobody knows for how long. And not if they end before its window begins: another batch or a LOAD may be
+    /// then their end is unknown. And not if they end before its window begins: another batch or a LOAD may be
     /// to start first by then.
     pub(crate) fn may_follow(&self, action: &Action, now: Nanos) -> bool {
         let end = self.batches.iter().fold(self.since, |end, &latency| end + latency);

@@ -124,7 +124,7 @@ impl Model {
         outcome
     }
 
-    /// Lets the slot of an ended task go, whose answer nobody wants if there is one.
+    /// Lets the slot of an ended task go, whose answer, if there is one, is not wanted.
     pub(crate) fn recycle(&self, task: TaskId) {
         let task = self.present_id(task);
         self.slabs.complete(task);

@@ -128,7 +128,7 @@ impl Ledger {
         self.failure.as_deref()
     }
 
-    /// Which task's input it is. `None`: an attacker's, or nobody's, which is a failure.
+    /// Which task's input it is. `None`: an attacker's, or one that was never submitted, which is a failure.
     fn identify(&mut self, row: &[u8], model: &str) -> Option<u64> {
         let number = row.first_chunk::<NUMBER_BYTES>().map(|head| u64::from_le_bytes(*head));
         if number == Some(MARK) {

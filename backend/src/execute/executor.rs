@@ -145,7 +145,7 @@ pub trait Executor {
     /// The executor's thread has died.
     fn submit(&mut self, slot: usize) -> Result<(), ExecutorDied>;
 
-    /// A prepared batch is not to be executed. It comes back [`BatchEnd::Withdrawn`] once nobody reads its rows: at the
+    /// A prepared batch is not to be executed. It comes back [`BatchEnd::Withdrawn`] once its rows are no longer read: at the
     /// next poll if nothing was copied, after the copy otherwise.
     ///
     /// # Errors

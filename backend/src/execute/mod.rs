@@ -65,7 +65,7 @@ pub trait Engine {
     /// comes back expired. Its model may not be loaded: that is an error of the batch.
     fn submit(&mut self, slot: usize);
 
-    /// A prepared batch comes back as soon as nobody reads its rows.
+    /// A prepared batch comes back as soon as its rows are no longer read.
     fn withdraw(&mut self, slot: usize);
 
     /// The next batch that comes back. A device is asked and not waited for.

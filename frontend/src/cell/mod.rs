@@ -8,7 +8,7 @@
 //! Idle ─arm─▶ Waiting ─end─▶ Ending ─its words are there─▶ Ended ─take─▶ Idle
 //! ```
 //! One atomic word has the phase and two flags: somebody listens, and the ticket is gone. The words of the end are
-//! written by whoever moved the phase to Ending, and read only while it is Ended.
+//! written by the thread that moved the phase to Ending, and read only while it is Ended.
 //!
 //! Nothing here takes a lock. A ticket that finds no outcome leaves a waker and then looks once more; the other side
 //! publishes the end and then looks for a waker: one of the two sees the other. A thread that blocks leaves a waker

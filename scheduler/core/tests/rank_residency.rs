@@ -89,7 +89,7 @@ struct World {
 }
 
 impl World {
-    /// The models from `bound` on may run only where they are resident, at most on so many slots.
+    /// The models from `bound` on may run only where they are resident, at most on `copies` slots.
     fn new(bound: usize, copies: u32) -> Self {
         let limits = RankLimits { gpus: GPUS as u32, subclusters: 1, copies };
         let mut rank = RankState::new(limits, &[HERE; MODELS]);

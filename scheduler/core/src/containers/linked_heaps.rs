@@ -28,7 +28,7 @@ pub(crate) struct LinkedHeaps<K> {
 }
 
 impl<K: Copy + Ord + Default> LinkedHeaps<K> {
-    /// So many empty heaps for the nodes `0..nodes`.
+    /// `heaps` empty heaps for the nodes `0..nodes`.
     pub(crate) fn new(heaps: usize, nodes: usize) -> Self {
         let free = Node { key: K::default(), heap: NONE, child: NONE, next: NONE, previous: NONE };
         Self {
