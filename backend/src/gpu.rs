@@ -46,8 +46,8 @@ pub(crate) enum Collected {
     Executed(Result<(), EngineError>),
     /// A batch that could not start in time. No outcome has been sent.
     Expired(Action),
-    /// A batch that was withdrawn.
-    Withdrawn,
+    /// A batch that was withdrawn, or given up before.
+    Unexecuted,
     /// How a model was changed; a LOAD or UNLOAD with its action, to be reported.
     Job(JobDone, Option<Action>),
 }
@@ -175,6 +175,12 @@ impl<E: Executor> Gpu<E> {
         let (slot, memory) = (&mut self.slots[back.slot], &mut self.memory[back.slot]);
         (memory.outputs, memory.lens) = (back.outputs, back.lens);
         match back.end {
+            // A device may have begun it all the same; no answer of it counts any more.
+            BatchEnd::Executed { .. } | BatchEnd::Expired if slot.is_given_up() => {
+                self.submitted.pop(now);
+                slot.release();
+                Collected::Unexecuted
+            }
             BatchEnd::Executed { started, finished, result } => {
                 self.submitted.pop(finished);
                 slot.finish(Execution { started, finished, succeeded: result.is_ok() });
@@ -187,7 +193,7 @@ impl<E: Executor> Gpu<E> {
             }
             BatchEnd::Withdrawn => {
                 slot.come_back();
-                Collected::Withdrawn
+                Collected::Unexecuted
             }
         }
     }
@@ -279,7 +285,7 @@ impl<E: Executor> Gpu<E> {
         self.executor.submit(index)?;
         slot.submit();
         let model = slot.action().expect("a batch has an action").model.local;
-        self.submitted.push(models.latency(model, slot.executed_rows()), now);
+        self.submitted.push(index, models.latency(model, slot.executed_rows()), now);
         Ok(true)
     }
 
@@ -338,8 +344,9 @@ impl<E: Executor> Gpu<E> {
         Ok(withdrawn)
     }
 
-    /// Takes out an action that can no longer start in time and of which no outcome has been sent:
-    /// one that waits for a batch slot or for the executor.
+    /// Takes out an action that can no longer start in time and of which no outcome has been sent: one that waits for a batch
+    /// slot, for the executor, or there behind another batch. Call after everything that has come back was collected: then a
+    /// batch that counts as waiting has not started.
     pub(crate) fn pop_expired(&mut self, now: Nanos) -> Option<Action> {
         let waiting = self.actions.pop_expired(now);
         waiting.or_else(|| self.residency.waiting().pop_expired(now)).or_else(|| {
@@ -347,8 +354,16 @@ impl<E: Executor> Gpu<E> {
                 slot.phase() == Phase::Ready
                     && slot.action().is_some_and(|action| action.expired(now))
             };
-            self.slots.iter_mut().find(expired).map(BatchSlot::give_back)
+            let ready = self.slots.iter_mut().find(expired).map(BatchSlot::give_back);
+            ready.or_else(|| self.give_up_behind(now))
         })
+    }
+
+    fn give_up_behind(&mut self, now: Nanos) -> Option<Action> {
+        let Self { submitted, slots, .. } = self;
+        let expired = |slot: &BatchSlot| slot.action().is_some_and(|action| action.expired(now));
+        let late = submitted.behind().find(|&index| expired(&slots[index]))?;
+        Some(slots[late].give_up())
     }
 
     /// True while READs into a batch's memory are outstanding, or the executor has a batch that is not to be executed.
@@ -376,6 +391,8 @@ impl<E: Executor> Gpu<E> {
             Phase::Ready | Phase::Prepared => slot.action().map(Action::expires_at),
             _ => None,
         });
+        let behind = self.submitted.behind().filter_map(|index| self.slots[index].action());
+        let bounds = bounds.chain(behind.map(Action::expires_at));
         let waiting = [self.actions.next_expiry(), self.residency.next_expiry()];
         bounds.chain(waiting.into_iter().flatten()).min()
     }

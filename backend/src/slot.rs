@@ -6,6 +6,9 @@
 //!                                    │  ▲             └─withdraw─▶ Withdrawing  │
 //!                      give_back ◀───┘  └──────────── come_back ────────┴───────┘
 //! ```
+//! A batch that cannot start in time any more leaves its action in Executing too (`give_up`), and its slot is free when the
+//! executor gives the rows back (`release`).
+//!
 //! In: actions, READ completions, vanished frontends, measured executions. Out: which rows to abort,
 //! how to compact the rows that arrived, which answers to send. Invariant: a slot leaves Fetching
 //! only when no READ into its rows is outstanding, and what the executor has only when that gives it back, so rows are
@@ -134,7 +137,7 @@ impl BatchSlot {
         self.phase
     }
 
-    /// The batch in the slot; `None` while free.
+    /// The batch in the slot; `None` while free, and once it is given up.
     pub(crate) fn action(&self) -> Option<&Action> {
         self.action.as_ref()
     }
@@ -321,6 +324,24 @@ impl BatchSlot {
             "batch slot in the wrong phase"
         );
         self.phase = Phase::Ready;
+    }
+
+    /// It waits behind another batch and cannot start in time any more: no outcome will be sent, so the scheduler may take all
+    /// tasks back. The executor still has the rows.
+    pub(crate) fn give_up(&mut self) -> Action {
+        self.expect(Phase::Executing);
+        self.action.take().expect("a batch is given up once")
+    }
+
+    /// True from [`BatchSlot::give_up`] on.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.phase == Phase::Executing && self.action.is_none()
+    }
+
+    /// The executor has returned the rows of a batch that was given up.
+    pub(crate) fn release(&mut self) {
+        assert!(self.is_given_up(), "an action is left in the slot");
+        self.phase = Phase::Free;
     }
 
     /// The executor is done with the batch.

@@ -13,8 +13,8 @@ use crate::execute::SUBMITTED_MAX;
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Submitted {
-    /// ℓ(b) of each, the one that executes first.
-    batches: VecDeque<Nanos>,
+    /// Batch slot and ℓ(b) of each, the one that executes first.
+    batches: VecDeque<(usize, Nanos)>,
     /// When that began, as far as this thread knows.
     since: Nanos,
 }
@@ -30,11 +30,16 @@ impl Submitted {
     }
 
     /// A batch is submitted.
-    pub(crate) fn push(&mut self, latency: Nanos, now: Nanos) {
+    pub(crate) fn push(&mut self, slot: usize, latency: Nanos, now: Nanos) {
         if self.batches.is_empty() {
             self.since = now;
         }
-        self.batches.push_back(latency);
+        self.batches.push_back((slot, latency));
+    }
+
+    /// The batch slots of those that wait behind the one that executes.
+    pub(crate) fn behind(&self) -> impl Iterator<Item = usize> + '_ {
+        self.batches.iter().skip(1).map(|&(slot, _)| slot)
     }
 
     /// The first one has come back. The next one began then.
@@ -47,7 +52,7 @@ impl Submitted {
     /// then their end is unknown. And not if they end before its window begins: another batch or a LOAD may be
     /// to start first by then.
     pub(crate) fn may_follow(&self, action: &Action, now: Nanos) -> bool {
-        let end = self.batches.iter().fold(self.since, |end, &latency| end + latency);
+        let end = self.batches.iter().fold(self.since, |end, &(_, latency)| end + latency);
         let has_room = self.batches.len() < SUBMITTED_MAX;
         has_room && now <= end && action.earliest <= end && end <= action.latest
     }
@@ -78,7 +83,7 @@ mod tests {
     #[test]
     fn a_batch_follows_if_its_window_is_open_when_the_one_before_should_end() {
         let mut submitted = Submitted::new();
-        submitted.push(Nanos(50), Nanos(100));
+        submitted.push(0, Nanos(50), Nanos(100));
         let may =
             |earliest, latest, now| submitted.may_follow(&window(earliest, latest), Nanos(now));
         assert!(may(0, 1_000, 120) && may(150, 150, 150), "both ends belong to it");
@@ -90,8 +95,8 @@ mod tests {
     #[test]
     fn two_at_most_and_the_second_begins_when_the_first_came_back() {
         let mut submitted = Submitted::new();
-        submitted.push(Nanos(50), Nanos(100));
-        submitted.push(Nanos(30), Nanos(110));
+        submitted.push(0, Nanos(50), Nanos(100));
+        submitted.push(0, Nanos(30), Nanos(110));
         assert!(!submitted.may_follow(&window(0, 1_000), Nanos(120)), "there are two");
         submitted.pop(Nanos(170));
         assert!(submitted.may_follow(&window(200, 200), Nanos(180)));
@@ -103,7 +108,7 @@ mod tests {
     #[test]
     fn what_has_no_known_time_is_not_followed() {
         let mut submitted = Submitted::new();
-        submitted.push(Nanos::MAX, Nanos(100));
+        submitted.push(0, Nanos::MAX, Nanos(100));
         assert!(!submitted.may_follow(&window(0, 1_000), Nanos(120)));
     }
 }

@@ -208,7 +208,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         match back {
             Collected::Expired(action) => self.give_back(gpu, action, now),
             Collected::Job(done, Some(action)) => self.report_other(gpu, &action, &done, now),
-            Collected::Executed(_) | Collected::Withdrawn | Collected::Job(_, None) => {}
+            Collected::Executed(_) | Collected::Unexecuted | Collected::Job(_, None) => {}
         }
     }
 
