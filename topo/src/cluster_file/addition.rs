@@ -185,6 +185,25 @@ mod tests {
     }
 
     #[test]
+    fn what_changes_in_place_is_read_as_a_change() {
+        let value = |key| match key {
+            "name" => "\"b\"",
+            "latency_ms" => "[1.0, 2.0]",
+            _ => "20",
+        };
+        for key in IN_PLACE.into_iter().filter(|&key| key != "name") {
+            let more = match key {
+                "alpha_ms" => "beta_ms = 1\n",
+                "beta_ms" => "alpha_ms = 1\n",
+                _ => "",
+            };
+            let text = format!("[[model]]\nname = \"a\"\n{key} = {}\n{more}", value(key));
+            assert_eq!(name_of_replaced(&text), None, "{key}");
+            assert!(read_change(&text).is_ok(), "{key}: {:?}", read_change(&text));
+        }
+    }
+
+    #[test]
     fn a_replacement_keeps_the_objective_the_limits_and_the_sub_cluster() {
         let text = "[[model]]\nname = \"a\"\nalpha_ms = 1\nbeta_ms = 5\nslo_ms = 25\nmax_rps = 7\n";
         let former = read_model(text, Path::new(""), None).unwrap().spec;

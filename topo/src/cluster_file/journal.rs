@@ -219,7 +219,7 @@ impl ModelSpec {
         let Some(table) = new.table().get(..batch_max) else {
             return Err(format!(
                 "`{}` has batches of up to {batch_max} tasks, and the new profile ends at {}; \
-                 to serve smaller batches, remove the model and add it",
+                 to serve smaller batches, give a smaller batch_max too, which exchanges the model",
                 self.name,
                 new.batch_max()
             ));

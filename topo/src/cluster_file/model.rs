@@ -102,7 +102,7 @@ pub(crate) fn change(section: &Section<'_>) -> Option<ModelChange> {
         ..change.clone()
     };
     if change == nothing {
-        let fix = "give slo_ms, max_rps, frontend_max_rps, or a profile; to change anything else, remove the model and add it";
+        let fix = "give slo_ms, max_rps, frontend_max_rps, or a profile; any other key exchanges the model";
         section.refuse("name", "names a model of which nothing changes", fix);
     }
     name.map(|_| change)
