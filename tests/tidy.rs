@@ -12,16 +12,21 @@ const FUNCTION_LINES_MAX: usize = 50;
 /// Folders that are not ours, or not sources.
 const SKIPPED: [&str; 3] = ["target", ".git", "fuzz"];
 
+/// What joins a scheduler.
+const MEMBER: &[&str] =
+    &["baton-core", "baton-topo", "baton-rdma", "baton-leader", "baton-membership"];
+
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 12] = [
     ("scheduler/core", &[]),
     ("topo", &["baton-core"]),
     ("rdma", &["baton-core", "baton-topo"]),
     ("leader", &["baton-core", "baton-topo"]),
     ("scheduler/sim", &["baton-core", "baton-topo"]),
     ("scheduler", &["baton-core", "baton-topo", "baton-rdma"]),
-    ("frontend", &["baton-core", "baton-topo", "baton-rdma", "baton-leader"]),
-    ("backend", &["baton-core", "baton-topo", "baton-rdma", "baton-leader"]),
+    ("membership", &["baton-core", "baton-topo", "baton-rdma", "baton-leader"]),
+    ("frontend", MEMBER),
+    ("backend", MEMBER),
     (
         "swarm",
         &[

@@ -8,7 +8,7 @@ use baton_core::{ModelId, Nanos, TaskId};
 
 use baton_rdma::wire::ActionKind;
 
-use crate::catalog::ServedModel;
+use crate::served::ServedModel;
 
 /// Actions that may wait per GPU slot. The scheduler grants a GPU slot one batch at a time, so a
 /// longer queue only holds batches that will expire.

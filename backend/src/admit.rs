@@ -7,17 +7,17 @@
 use std::ops::Range;
 
 use baton_core::{Nanos, TaskId};
-use baton_rdma::ClockSync;
+use baton_membership::ClockSync;
 use baton_rdma::wire::{self, ActionKind, ActionTask};
 
 use crate::action::BatchTask;
-use crate::catalog::{Catalog, ServedModel};
+use crate::served::{ServedModel, ServedModels};
 
 /// What actions are checked against.
 #[derive(Clone, Debug)]
 pub(crate) struct ActionRules<'a> {
     /// The models served here.
-    pub(crate) catalog: &'a Catalog,
+    pub(crate) served: &'a ServedModels,
     /// The scheduler's clock against ours.
     pub(crate) sync: &'a ClockSync,
     /// The scheduler's numbers of our GPU slots.
@@ -89,7 +89,7 @@ impl ActionChecker {
         tasks: &[ActionTask],
         rules: &ActionRules<'_>,
     ) -> Result<Admitted, Refusal> {
-        let model = *rules.catalog.model(action.model.get()).ok_or(Refusal::UnknownModel)?;
+        let model = *rules.served.model(action.model.get()).ok_or(Refusal::UnknownModel)?;
         if !rules.gpus.contains(&action.gpu.get()) {
             return Err(Refusal::UnknownGpu);
         }
@@ -139,38 +139,17 @@ impl ActionChecker {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
 
     use baton_core::{GpuId, ModelId};
-    use baton_rdma::wire::{ModelDesc, ThreadDesc, WireAddr};
 
     use super::*;
-    use crate::models::Models;
     use crate::test_models::emulated;
 
-    /// Two ModelThreads; the model, 5 at the scheduler and 0 here, lives on the second.
-    fn catalog() -> Catalog {
-        let mut catalog = Catalog::default();
-        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        for thread in [0, 1] {
-            let desc = ThreadDesc { thread: thread.into(), addr: WireAddr::new(addr) };
-            catalog.add_thread(&desc, addr.ip()).unwrap();
-        }
-        catalog.add_subcluster(2, "gpu", "gpu");
-        let desc = ModelDesc {
-            model: 5.into(),
-            thread: 1.into(),
-            subcluster: 2.into(),
-            batch_max: 3.into(),
-            input_bytes: 16.into(),
-            output_bytes: 8.into(),
-            slo_ns: 1.into(),
-        };
-        catalog.describe(&desc, "toy").unwrap();
-        let described = catalog.complete("gpu").unwrap();
-        let mut models = Models::new(vec![emulated("toy", 0, 16, 3)], Vec::new());
-        models.meet(described, &mut catalog).unwrap();
-        catalog
+    /// The model is 5 at the scheduler and 0 here.
+    fn served() -> ServedModels {
+        let mut served = ServedModels::default();
+        served.serve(ServedModel::new(5, &emulated("toy", 0, 16, 3))).unwrap();
+        served
     }
 
     fn action() -> wire::Action {
@@ -178,8 +157,8 @@ mod tests {
     }
 
     fn check(action: &wire::Action, sync: &ClockSync) -> Result<Admitted, Refusal> {
-        let catalog = catalog();
-        let rules = ActionRules { catalog: &catalog, sync, gpus: 7..9 };
+        let served = served();
+        let rules = ActionRules { served: &served, sync, gpus: 7..9 };
         let task = |id: u64| ActionTask { task: id.into(), input_bytes: 16.into(), cost: 0.into() };
         ActionChecker::new(3).check(action, &[task(10), task(11)], &rules)
     }

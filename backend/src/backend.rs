@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use baton_core::Nanos;
+use baton_membership::Stage;
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport, TcpConfig, Transport};
 use baton_topo::{Agent, Clock, FabricSpec, Placement, Waker, run};
@@ -18,7 +19,6 @@ use crate::config::BackendConfig;
 use crate::counters::Counters;
 use crate::error::BackendError;
 use crate::execute::{Measured, Placing, ThreadExecutor};
-use crate::stage::Stage;
 use crate::worker::Worker;
 
 /// How old [`BackendHandle::counters`] may be.
@@ -144,7 +144,10 @@ impl BackendHandle {
     fn wait_until_ready(&self, ready: &Receiver<()>, patience: Nanos) -> Outcome {
         match ready.recv_timeout(Duration::from_nanos(patience.0)) {
             Ok(()) => Ok(()),
-            Err(RecvTimeoutError::Timeout) => Err(BackendError::JoinTimeout("the I/O thread")),
+            Err(RecvTimeoutError::Timeout) => {
+                let problem = String::from("it has neither joined nor failed in time");
+                Err(BackendError::Start { what: "the I/O thread", problem })
+            }
             // It ended before it was ready.
             Err(RecvTimeoutError::Disconnected) => self.wait(),
         }

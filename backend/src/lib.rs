@@ -14,7 +14,7 @@
 //! Models come and go with the catalogue: `models` decides which, `memory` has room for their batches, and an executor
 //! takes in what was loaded aside between two batches (`residency`).
 //!
-//! [`Worker`] is the loop that drives these, `join` the conversation with the scheduler, and
+//! [`Worker`] is the loop that drives these, `join` what a backend says to the scheduler, and
 //! [`Backend`] the threads. A *GPU slot* of the scheduler executes one batch at a time. It
 //! has [`BATCH_SLOTS`] *batch slots*, so that while one batch executes the next are fetched and brought near,
 //! and the last is answered.
@@ -27,7 +27,6 @@
 mod action;
 mod admit;
 mod backend;
-mod catalog;
 mod config;
 mod counters;
 mod error;
@@ -40,17 +39,17 @@ mod models;
 mod peers;
 mod reply;
 mod residency;
+mod served;
 mod slot;
-mod stage;
 mod submitted;
 #[cfg(test)]
 mod test_models;
 mod worker;
 
 pub use backend::{Backend, BackendHandle};
-pub use catalog::CatalogError;
+pub use baton_membership::{MembershipError, Stage};
 pub use config::{BATCH_MEMORY_MAX, BATCH_SLOTS, BackendConfig, ConfigError};
 pub use counters::Counters;
 pub use error::BackendError;
-pub use stage::Stage;
+pub use served::CatalogueError;
 pub use worker::Worker;

@@ -7,10 +7,11 @@
 use std::collections::VecDeque;
 
 use baton_core::{ModelId, Nanos, Profile};
+use baton_membership::{DescribedModel, MODELS_MAX};
 use baton_topo::ModelSpec;
 
-use crate::catalog::{Catalog, CatalogError, Described, MODELS_MAX, ServedModel};
 use crate::execute::{LoadOrder, Loaded, Measured, ModelSource};
+use crate::served::{CatalogueError, ServedModel, ServedModels, difference};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(crate) struct Models {
     /// Every executor holds these.
     held: Vec<Held>,
     /// To be loaded, in this order.
-    waiting: VecDeque<Described>,
+    waiting: VecDeque<DescribedModel>,
     loading: Option<Loading>,
     /// Held by the executors, to be removed; they do not know yet.
     unwanted: Vec<ModelId>,
@@ -44,7 +45,7 @@ pub(crate) struct Loading {
     pub(crate) step: Step,
     /// This process's number of it.
     local: ModelId,
-    model: Described,
+    model: DescribedModel,
     interest: Interest,
     /// From the first executor on.
     loaded: Option<Loaded>,
@@ -75,7 +76,7 @@ pub(crate) enum Step {
 impl Loading {
     /// What the next executor is to load. The first one measures.
     fn order(&self, file: &[ModelSpec]) -> LoadOrder {
-        let Described { name, table, .. } = &self.model;
+        let DescribedModel { name, table, .. } = &self.model;
         let source = match (&self.loaded, table) {
             (Some(loaded), _) => ModelSource::Spec(Box::new(loaded.spec.clone())),
             (None, Some(text)) => ModelSource::Table { name: name.clone(), text: text.clone() },
@@ -113,9 +114,9 @@ impl Loading {
     }
 
     /// Whether this is what the scheduler describes.
-    fn is(&self, other: &Described) -> bool {
+    fn is(&self, other: &DescribedModel) -> bool {
         let same = (&self.model.name, &self.model.table) == (&other.name, &other.table);
-        same && self.spec().is_none_or(|spec| other.difference(spec).is_none())
+        same && self.spec().is_none_or(|spec| difference(other, spec).is_none())
     }
 }
 
@@ -154,15 +155,15 @@ impl Models {
     /// A model is unknown here, or described differently.
     pub(crate) fn meet(
         &mut self,
-        described: Vec<Described>,
-        catalog: &mut Catalog,
-    ) -> Result<(), CatalogError> {
+        described: Vec<DescribedModel>,
+        served: &mut ServedModels,
+    ) -> Result<(), CatalogueError> {
         self.lose_scheduler();
         for model in described {
-            self.add(model, catalog)?;
+            self.add(model, served)?;
         }
-        let served: Vec<ModelId> = catalog.models().map(|model| model.local).collect();
-        self.release(|held| held.table.is_some() && !served.contains(&held.spec.id));
+        let locals: Vec<ModelId> = served.iter().map(|model| model.local).collect();
+        self.release(|held| held.table.is_some() && !locals.contains(&held.spec.id));
         if let Some(loading) = &mut self.loading
             && loading.interest == Interest::None
         {
@@ -177,29 +178,29 @@ impl Models {
     /// It is unknown here, or described differently; or there are too many.
     pub(crate) fn add(
         &mut self,
-        model: Described,
-        catalog: &mut Catalog,
-    ) -> Result<(), CatalogError> {
-        if self.is_known(model.id(), catalog) {
-            return Err(CatalogError::Malformed("a model is listed twice"));
+        model: DescribedModel,
+        served: &mut ServedModels,
+    ) -> Result<(), CatalogueError> {
+        if self.is_known(model.id(), served) {
+            return Err(CatalogueError::Malformed("a model is listed twice"));
         }
         if model.table.is_none() {
             self.check_file(&model)?;
         }
         if let Some(held) = self.held.iter().find(|held| held.is(&model)) {
-            return catalog.serve(ServedModel::new(model.id(), &held.spec));
+            return served.serve(ServedModel::new(model.id(), &held.spec));
         }
         // The table decides; but a model that is served goes when the scheduler removes it.
-        let served: Vec<ModelId> = catalog.models().map(|model| model.local).collect();
+        let locals: Vec<ModelId> = served.iter().map(|model| model.local).collect();
         self.release(|held| {
-            held.table.is_none() && held.spec.name == model.name && !served.contains(&held.spec.id)
+            held.table.is_none() && held.spec.name == model.name && !locals.contains(&held.spec.id)
         });
         match &mut self.loading {
             Some(loading) if !loading.is_removed() && loading.is(&model) => {
                 (loading.model, loading.interest) = (model, Interest::Scheduler);
             }
             _ if self.waiting.len() >= MODELS_MAX => {
-                return Err(CatalogError::Malformed("too many models are to be loaded"));
+                return Err(CatalogueError::Malformed("too many models are to be loaded"));
             }
             _ => self.waiting.push_back(model),
         }
@@ -207,9 +208,9 @@ impl Models {
     }
 
     /// The scheduler has removed a model: it is not served any more, or not loaded at all.
-    pub(crate) fn remove(&mut self, id: u32, catalog: &mut Catalog) {
-        if let Some(served) = catalog.remove(id) {
-            return self.release(|held| held.spec.id == served.local);
+    pub(crate) fn remove(&mut self, id: u32, served: &mut ServedModels) {
+        if let Some(gone) = served.remove(id) {
+            return self.release(|held| held.spec.id == gone.local);
         }
         self.waiting.retain(|model| model.id() != id);
         if let Some(loading) = &mut self.loading
@@ -259,7 +260,7 @@ impl Models {
     pub(crate) fn first_has(&mut self, loaded: Loaded) -> Result<(), String> {
         let Some(loading) = &mut self.loading else { return Ok(()) };
         let awaited = loading.interest == Interest::Scheduler;
-        let difference = loading.model.difference(&loaded.spec).filter(|_| awaited);
+        let difference = difference(&loading.model, &loaded.spec).filter(|_| awaited);
         loading.loaded = Some(loaded);
         let Some((what, theirs, ours)) = difference else { return Ok(()) };
         Err(format!(
@@ -308,18 +309,18 @@ impl Models {
         });
     }
 
-    fn is_known(&self, id: u32, catalog: &Catalog) -> bool {
-        catalog.model(id).is_some()
+    fn is_known(&self, id: u32, served: &ServedModels) -> bool {
+        served.model(id).is_some()
             || self.waiting.iter().any(|model| model.id() == id)
             || self.loading.as_ref().and_then(Loading::awaited_as) == Some(id)
     }
 
     /// A model without a table is that of our cluster file.
-    fn check_file(&self, model: &Described) -> Result<(), CatalogError> {
+    fn check_file(&self, model: &DescribedModel) -> Result<(), CatalogueError> {
         let spec = self.file.iter().find(|spec| spec.name == model.name);
-        let spec = spec.ok_or_else(|| CatalogError::UnknownModel(model.name.clone()))?;
-        let Some((what, theirs, ours)) = model.difference(spec) else { return Ok(()) };
-        Err(CatalogError::Mismatch { model: model.name.clone(), what, theirs, ours })
+        let spec = spec.ok_or_else(|| CatalogueError::UnknownModel(model.name.clone()))?;
+        let Some((what, theirs, ours)) = difference(model, spec) else { return Ok(()) };
+        Err(CatalogueError::Mismatch { model: model.name.clone(), what, theirs, ours })
     }
 
     /// The smallest number that means no model to any executor.
@@ -335,8 +336,8 @@ impl Models {
 
 impl Held {
     /// Whether this is what the scheduler describes.
-    fn is(&self, model: &Described) -> bool {
+    fn is(&self, model: &DescribedModel) -> bool {
         let same = (&self.spec.name, &self.table) == (&model.name, &model.table);
-        same && model.difference(&self.spec).is_none()
+        same && difference(model, &self.spec).is_none()
     }
 }

@@ -12,7 +12,7 @@ use baton_rdma::wire::{ActionTask, Hello, PeerUp, RefuseCode, Role, SlabDesc};
 use baton_rdma::{CloseReason, ConnId, LogLimit, Peer, Transport};
 
 use crate::action::BatchTask;
-use crate::catalog::ServedModel;
+use crate::served::ServedModel;
 
 /// From one attempt to connect to a frontend to the next. One that stood for longer is opened anew
 /// at once: what is to be read and answered then waits for it to be up, and is not lost.

@@ -164,7 +164,7 @@ impl Residency {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::ServedModel;
+    use crate::served::ServedModel;
 
     fn action(id: u64, kind: ActionKind, model: u32, earliest: u64) -> Action {
         let model = ServedModel {

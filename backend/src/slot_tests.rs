@@ -4,7 +4,7 @@ use baton_core::ModelId;
 use baton_rdma::wire::ActionKind;
 
 use super::*;
-use crate::catalog::ServedModel;
+use crate::served::ServedModel;
 
 const TOLD: Execution = Execution { started: Nanos(100), finished: Nanos(200), succeeded: true };
 

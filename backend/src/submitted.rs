@@ -64,7 +64,7 @@ mod tests {
     use baton_rdma::wire::ActionKind;
 
     use super::*;
-    use crate::catalog::ServedModel;
+    use crate::served::ServedModel;
 
     fn window(earliest: u64, latest: u64) -> Action {
         let model = ServedModel {

@@ -6,12 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
+use baton_membership::MembershipError;
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport};
 use baton_topo::{Clock, FabricSpec, Placement};
 use crossbeam_channel::Receiver;
 
-use crate::config::{ClientConfig, listen_near};
+use crate::config::{ClientConfig, TIMEOUT_SETTING, listen_near};
 use crate::counters::Counters;
 use crate::error::{ConnectError, LeaveError, Loss, UnknownModel};
 use crate::io::ClientIo;
@@ -26,7 +27,7 @@ use crate::session::Session;
 /// [`Client::leave`] leaves in order and reports the result.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub(crate) owner: Arc<SessionGuard>,
+    pub(crate) guard: Arc<SessionGuard>,
 }
 
 /// Ends the session when its last user is gone.
@@ -49,8 +50,11 @@ impl Client {
         let clock = config.clock.unwrap_or_else(Clock::start);
         let began = clock.now();
         let scheduler = config.scheduler.wait(Duration::from_nanos(config.connect_timeout.0));
-        let scheduler = scheduler
-            .map_err(|unknown| ConnectError::in_vain(clock.now() - began, unknown.into()))?;
+        let scheduler = scheduler.map_err(|unknown| MembershipError::TimedOut {
+            tried_ms: (clock.now() - began).0 / 1_000_000,
+            last: Box::new(unknown.into()),
+            bound: TIMEOUT_SETTING,
+        })?;
         let listen = config.listen.unwrap_or_else(|| listen_near(scheduler.ip()));
         let identity = Identity { role: Role::Frontend, member: 0 };
         let FabricSpec { transport: choice, verbs, tls } = &config.fabric;
@@ -83,7 +87,7 @@ impl Client {
     /// # Errors
     /// No model has that name; the error lists the models there are.
     pub fn model(&self, name: &str) -> Result<ModelHandle, UnknownModel> {
-        let session = &self.owner.session;
+        let session = &self.guard.session;
         let Some(model) = session.model(name) else {
             session.counters.unknown_model.add(1);
             return Err(unknown(name, session.usable().iter().map(|model| &*model.name)));
@@ -93,27 +97,27 @@ impl Client {
 
     /// Every model that this client can use now, by name.
     pub fn models(&self) -> Vec<ModelHandle> {
-        self.owner.session.usable().into_iter().map(|model| self.handle(model)).collect()
+        self.guard.session.usable().into_iter().map(|model| self.handle(model)).collect()
     }
 
     fn handle(&self, model: Arc<Model>) -> ModelHandle {
-        ModelHandle::new(ModelOwner { owner: Arc::clone(&self.owner), model })
+        ModelHandle::new(ModelOwner { guard: Arc::clone(&self.guard), model })
     }
 
     /// Why the scheduler is lost, while it is. The client reconnects by itself and then submits the
     /// outstanding tasks again.
     pub fn loss(&self) -> Option<Loss> {
-        self.owner.session.loss()
+        self.guard.session.loss()
     }
 
     /// What this client counted.
     pub fn counters(&self) -> Counters {
-        self.owner.session.counters.snapshot()
+        self.guard.session.counters.snapshot()
     }
 
     /// Input slots that are not free: being filled, in flight, or held by a ticket or a reply.
     pub fn slots_in_use(&self) -> u32 {
-        self.owner.session.slots_in_use()
+        self.guard.session.slots_in_use()
     }
 
     /// Leaves in order: refuses new submits, waits for outstanding tasks (at most
@@ -124,10 +128,10 @@ impl Client {
     /// # Errors
     /// Tasks had to be abandoned, or the scheduler did not confirm. The client has ended all the same.
     pub fn leave(self) -> Result<(), LeaveError> {
-        self.owner.session.begin_leaving();
+        self.guard.session.begin_leaving();
         // Nothing is ever sent; the disconnection is the news.
-        let _ = self.owner.ended.recv();
-        self.owner.session.farewell()
+        let _ = self.guard.ended.recv();
+        self.guard.session.farewell()
     }
 }
 

@@ -11,6 +11,9 @@ use baton_topo::{Clock, Cluster, FabricSpec, Idle, ReconnectSpec, TlsSpec};
 
 use crate::error::ConfigError;
 
+/// What bounds the attempts of a first join, as errors name it.
+pub(crate) const TIMEOUT_SETTING: &str = "connect_timeout()";
+
 /// Settings of one [`crate::Client`].
 ///
 /// ```

@@ -5,9 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_core::Nanos;
-use baton_leader::Unknown;
-use baton_rdma::wire::RefuseCode;
+use baton_membership::MembershipError;
 use baton_rdma::{CredentialsError, MixedError, SlabError, VerbsError};
 use baton_topo::signature::RowError;
 
@@ -50,94 +48,18 @@ pub enum ConnectError {
     /// The files of `[tls]` cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// No secure connection: this side does not accept the peer, the peer does not accept
-    /// this side, or one of them has no TLS. Trying again will not help.
-    #[error("no secure connection to {what} at {addr}: {reason}")]
-    Untrusted {
-        /// "the scheduler", or one of its ModelThreads.
-        what: String,
-        /// Its address.
-        addr: SocketAddr,
-        /// What is wrong, and the fix.
-        reason: String,
-    },
     /// The slabs cannot be made readable to backends.
     #[error("the inputs' memory cannot be shared with backends: {0}")]
     Expose(io::Error),
     /// The I/O thread could not be started.
     #[error("cannot start the I/O thread: {0}")]
     Thread(io::Error),
-    /// The scheduler's address is unknown.
-    #[error("there is no scheduler to join: {0}")]
-    NoScheduler(#[from] Unknown),
-    /// The connection could not even be started.
-    #[error("cannot connect to {addr}: {source}")]
-    Unreachable {
-        /// The scheduler, or one of its ModelThreads.
-        addr: SocketAddr,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// No scheduler was there, or none that stayed, until `connect_timeout` was over or nearly so.
-    #[error(
-        "no scheduler for {tried_ms} ms: {last}; start it, correct its address, or raise \
-         connect_timeout()"
-    )]
-    TimedOut {
-        /// How long the client tried, in milliseconds.
-        tried_ms: u64,
-        /// How the last attempt ended.
-        last: Box<Self>,
-    },
-    /// A connection broke while joining.
-    #[error("the connection to {what} at {addr} ended: {reason}")]
-    Closed {
-        /// "the scheduler", or one of its ModelThreads.
-        what: String,
-        /// Its address.
-        addr: SocketAddr,
-        /// What the transport saw.
-        reason: String,
-    },
-    /// Something else answers there, or one that this build cannot talk to.
-    #[error("what answers at {addr} is not {what}: {reason}")]
-    Unfit {
-        /// "the scheduler", or one of its ModelThreads.
-        what: String,
-        /// Its address.
-        addr: SocketAddr,
-        /// What it did.
-        reason: String,
-    },
-    /// The scheduler refused this client.
-    #[error("the scheduler at {addr} refused this client ({code:?}): {detail}")]
-    Refused {
-        /// Its address.
-        addr: SocketAddr,
-        /// Its reason, if this build knows the code.
-        code: Option<RefuseCode>,
-        /// Its words.
-        detail: String,
-    },
-    /// `connect_timeout` passed.
-    #[error(
-        "no client within {timeout_ms} ms: still waiting for {waiting_for}; see the log of the \
-         scheduler at {addr}"
-    )]
-    Timeout {
-        /// The scheduler.
-        addr: SocketAddr,
-        /// The bound.
-        timeout_ms: u64,
-        /// The step that did not happen.
-        waiting_for: &'static str,
-    },
+    /// No scheduler has admitted this client.
+    #[error(transparent)]
+    Membership(#[from] MembershipError),
     /// A model of [`crate::ClientConfig::models`] is not in the catalogue.
     #[error(transparent)]
     UnknownModel(#[from] UnknownModel),
-    /// The catalogue contradicts itself; the scheduler is broken or speaks another dialect.
-    #[error("the scheduler's catalogue makes no sense: {0}")]
-    BadCatalogue(String),
     /// The slabs cannot be built.
     #[error("cannot reserve the slabs: {0}; lower slots_per_model() or name fewer models()")]
     Slabs(#[from] SlabError),
@@ -147,22 +69,6 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// True if the scheduler may be up, or another one lead, a moment later. `linking`: its ControlThread
-    /// has let this client in, so that a ModelThread which does not is one of another life.
-    pub(crate) fn may_pass(&self, linking: bool) -> bool {
-        match self {
-            Self::NoScheduler(_) | Self::Unreachable { .. } | Self::Closed { .. } => true,
-            Self::Refused { code: Some(RefuseCode::Shutdown | RefuseCode::Silent), .. } => true,
-            Self::Refused { code: Some(RefuseCode::Unauthorised), .. } => linking,
-            _ => false,
-        }
-    }
-
-    /// Nothing came of looking for `tried`; `last` is how it ended.
-    pub(crate) fn in_vain(tried: Nanos, last: Self) -> Self {
-        Self::TimedOut { tried_ms: tried.0 / 1_000_000, last: Box::new(last) }
-    }
-
     pub(crate) fn transport(listen: SocketAddr, error: MixedError) -> Self {
         match error {
             MixedError::Tcp(source) => Self::Bind { listen, source },
@@ -256,20 +162,9 @@ pub enum SubmitReason {
 /// What took the scheduler away from this client.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Loss {
-    /// A connection ended.
-    #[error("the connection to {what} ended: {reason}")]
-    Closed {
-        /// "the scheduler", or one of its ModelThreads.
-        what: String,
-        /// What the transport saw.
-        reason: String,
-    },
-    /// A heartbeat went unanswered.
-    #[error("the scheduler answered no heartbeat for {timeout_ms} ms")]
-    Silent {
-        /// The bound, `member_timeout`.
-        timeout_ms: u64,
-    },
+    /// A connection ended, or a heartbeat went unanswered.
+    #[error(transparent)]
+    Scheduler(MembershipError),
     /// A scheduler is back, but it has none of this client's models. The client no longer reconnects.
     #[error("the scheduler that came back is another one: {detail}; connect a new client")]
     Changed {

@@ -6,9 +6,8 @@ use std::{fmt, io};
 
 use baton_core::Nanos;
 use baton_leader::{SchedulerLocator, Unknown};
-use baton_rdma::wire::{
-    CatalogChange, ChangeKind, Hello, Message, ModelDesc, RefuseCode, Role, TensorDesc,
-};
+use baton_membership::{Catalogue, DescribedModel};
+use baton_rdma::wire::{CatalogChange, ChangeKind, Hello, Message, RefuseCode, Role};
 use baton_rdma::{
     CloseReason, ConnId, Credentials, CredentialsError, Event, Events, Identity, SendError,
     TcpConfig, TcpTransport, Transport,
@@ -69,7 +68,9 @@ pub struct ServedModel {
 pub struct OperatorIo<T> {
     transport: T,
     control: ConnId,
-    subclusters: Vec<(u32, String)>,
+    scheduler: SocketAddr,
+    /// While it arrives.
+    catalogue: Catalogue,
     models: Vec<ServedModel>,
     is_complete: bool,
     answer: Option<Result<String, String>>,
@@ -86,7 +87,8 @@ impl<T: Transport> OperatorIo<T> {
         Ok(Self {
             transport,
             control,
-            subclusters: Vec::new(),
+            scheduler,
+            catalogue: Catalogue::default(),
             models: Vec::new(),
             is_complete: false,
             answer: None,
@@ -139,41 +141,43 @@ impl<T: Transport> OperatorIo<T> {
 
     fn on_message(&mut self, message: Message<'_>) {
         match message {
-            Message::SubclusterDesc(desc, name) => {
-                self.subclusters.push((desc.subcluster.get(), name.to_owned()));
-            }
-            Message::ModelDesc(desc, name) => self.on_model(desc, name),
-            Message::TensorDesc(desc, name) => self.on_tensor(desc, name),
-            Message::CatalogEnd(_) => self.is_complete = true,
+            Message::CatalogEnd(_) => self.complete(),
             Message::CatalogChanged(changed, text) => {
                 let text = text.to_owned();
                 self.answer = Some(if changed.status == 0 { Ok(text) } else { Err(text) });
+            }
+            message if !self.is_complete => {
+                if let Err(error) = self.catalogue.take_in(&message, self.scheduler.ip()) {
+                    self.closed = Some(error.to_string());
+                }
             }
             _ => {}
         }
     }
 
-    fn on_model(&mut self, desc: &ModelDesc, name: &str) {
-        let id = desc.subcluster.get();
-        let subcluster = self.subclusters.iter().find(|(known, _)| *known == id);
-        self.models.push(ServedModel {
-            id: desc.model.get(),
-            name: name.to_owned(),
-            subcluster: subcluster.map_or_else(|| id.to_string(), |(_, name)| name.clone()),
-            model_thread: desc.thread.get(),
-            batch_max: desc.batch_max.get(),
-            slo: Nanos(desc.slo_ns.get()),
-            row_bytes: [desc.input_bytes.get(), desc.output_bytes.get()],
-            tensors: [Vec::new(), Vec::new()],
-        });
+    fn complete(&mut self) {
+        self.is_complete = true;
+        let catalogue = std::mem::take(&mut self.catalogue);
+        let named = |model: &DescribedModel| {
+            let subcluster = model.desc.subcluster.get();
+            let name = catalogue.subcluster_name(subcluster);
+            served(model, name.map_or_else(|| subcluster.to_string(), str::to_owned))
+        };
+        self.models = catalogue.models().iter().map(named).collect();
     }
+}
 
-    fn on_tensor(&mut self, desc: &TensorDesc, name: &str) {
-        let model = self.models.iter_mut().find(|model| model.id == desc.model.get());
-        let side = model.and_then(|model| model.tensors.get_mut(usize::from(desc.side)));
-        if let (Some(side), Some(spec)) = (side, desc.spec(name)) {
-            side.push(spec);
-        }
+fn served(model: &DescribedModel, subcluster: String) -> ServedModel {
+    let desc = &model.desc;
+    ServedModel {
+        id: model.id(),
+        name: model.name.clone(),
+        subcluster,
+        model_thread: desc.thread.get(),
+        batch_max: desc.batch_max.get(),
+        slo: Nanos(desc.slo_ns.get()),
+        row_bytes: [desc.input_bytes.get(), desc.output_bytes.get()],
+        tensors: model.tensors.clone(),
     }
 }
 

@@ -29,8 +29,8 @@ pub(crate) struct Announced {
     pub(crate) output_bytes: u32,
     /// What it takes and gives.
     pub(crate) signature: Arc<Signature>,
-    /// Position of its ModelThread among the client's.
-    pub(crate) thread: usize,
+    /// The number of its ModelThread.
+    pub(crate) thread: u32,
 }
 
 /// One model of this client.
@@ -188,12 +188,12 @@ impl fmt::Debug for Model {
 /// What a handle, an input or a ticket keeps alive.
 #[derive(Debug)]
 pub(crate) struct ModelOwner {
-    pub(crate) owner: Arc<SessionGuard>,
+    pub(crate) guard: Arc<SessionGuard>,
     pub(crate) model: Arc<Model>,
 }
 
 impl ModelOwner {
     pub(crate) fn session(&self) -> &Session {
-        &self.owner.session
+        &self.guard.session
     }
 }

@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use baton_client::{
-    Client, ClientConfig, ConnectError, Deadline, FailReason, Loss, Outcome, SubmitReason,
+    Client, ClientConfig, ConnectError, Deadline, FailReason, Loss, MembershipError, Outcome,
+    SubmitReason,
 };
 use baton_rdma::wire::{
     CatalogEnd, Hello, JoinAck, LeaveAck, Message, ModelDesc, Pong, Role, TaskResult, ThreadDesc,
@@ -219,7 +220,7 @@ fn a_scheduler_that_dies_leaves_no_ticket_waiting() {
         }
     };
     assert_eq!(error.reason, SubmitReason::SchedulerLost);
-    assert!(matches!(client.loss(), Some(Loss::Closed { .. })));
+    assert!(matches!(client.loss(), Some(Loss::Scheduler(_))));
 }
 
 #[test]
@@ -227,6 +228,9 @@ fn nobody_at_the_address_is_an_error_that_says_so() {
     let unused = bind(Role::Control).local_addr();
     let patience = Duration::from_millis(200);
     let error = Client::connect(config(unused).connect_timeout(patience)).unwrap_err();
-    assert!(matches!(error, ConnectError::TimedOut { .. }), "{error:?}");
+    assert!(
+        matches!(error, ConnectError::Membership(MembershipError::TimedOut { .. })),
+        "{error:?}"
+    );
     assert!(error.to_string().contains(&format!("the scheduler at {unused}")), "{error}");
 }

@@ -7,6 +7,7 @@
 //! batch is answered or back from its executor, and every READ has returned, before the backend joins again.
 
 use baton_core::Nanos;
+use baton_membership::{MembershipError, Stage};
 use baton_rdma::Transport;
 
 use super::Worker;
@@ -15,7 +16,6 @@ use crate::execute::Executor;
 use crate::gpu::Gpu;
 use crate::peers::Peers;
 use crate::reply::{REPLY_BOUND, RETRY_AFTER};
-use crate::stage::Stage;
 
 /// How long the last executions, and then the last bytes, may take.
 const LINGER: Nanos = Nanos::from_millis(2_000);
@@ -68,29 +68,42 @@ impl End {
 }
 
 impl<T: Transport, E: Executor> Worker<T, E> {
-    /// The backend can no longer serve. It joins again if that can help; before it has ever served, only
-    /// within the time it has to join.
+    /// The backend can no longer serve, or an attempt to join has failed. It joins again if that can help.
     #[cold]
     pub(super) fn fail(&mut self, error: BackendError, now: Nanos) {
-        let stage = self.join.stage();
-        let serving = stage == Stage::Ready;
-        let may_pass = match self.has_served {
-            true => error.may_pass(serving),
-            false => error.may_pass_at_start(stage == Stage::Threads),
-        };
-        if stage > Stage::Ready || !may_pass {
-            return self.finish(Err(error), now);
-        }
         if self.end.is_some() {
             return;
         }
-        if serving {
-            self.counters.schedulers_lost += 1;
+        let (membership, stage) = (&self.join.membership, self.stage());
+        let error = match error {
+            BackendError::Membership(error) => error,
+            // Perhaps two lives of the scheduler, mixed up.
+            BackendError::Protocol(problem) if stage.is_joining() && membership.life() > 0 => {
+                membership.unfit(problem)
+            }
+            other => return self.finish(Err(other), now),
+        };
+        if !membership.may_pass(&error) {
+            return self.finish(Err(error.into()), now);
         }
+        if stage < Stage::Linking {
+            return self.try_again(error, now);
+        }
+        self.counters.schedulers_lost += u64::from(stage == Stage::Ready);
         tracing::warn!(%error, "executing batches are answered; then this backend joins again");
         // An execution takes as long as it takes, and no answer may be left over.
-        let (result, until) = (Err(error), Nanos::MAX);
+        let (result, until) = (Err(error.into()), Nanos::MAX);
         self.end = Some(End { result, rejoins: true, until, step: Step::Answering });
+    }
+
+    /// Lets the scheduler go, and joins anew after a pause.
+    fn try_again(&mut self, error: MembershipError, now: Nanos) {
+        let why = error.to_string();
+        if let Err(error) = self.join.membership.fail(now, error) {
+            return self.finish(Err(error.into()), now);
+        }
+        self.join.let_go(&why, &mut self.transport);
+        self.models.lose_scheduler();
     }
 
     /// Begins the end; the first reason counts.
@@ -106,7 +119,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 self.end = Some(End { result, rejoins, until, step: Step::Answering });
                 // Whatever came now would wait here for nothing until the last execution has ended. A
                 // scheduler that cannot be told is lost, and knows it.
-                let _ = self.join.leave(&mut self.transport);
+                let _ = self.join.membership.leave(Nanos::MAX, &mut self.transport);
             }
         }
     }
@@ -137,7 +150,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
     fn hang_up(&mut self, now: Nanos) {
         let open = self.peers.close_all(&mut self.transport, "this backend ends")
-            + self.join.close_all(&mut self.transport, "this backend ends");
+            + self.join.membership.close_all("this backend ends", &mut self.transport);
         if let Some(end) = &mut self.end {
             (end.step, end.until) = (Step::Closing(open), now + LINGER);
         }
@@ -160,14 +173,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     /// A new life: no peer is known, no task is outstanding, the models are loaded.
     fn begin_again(&mut self, now: Nanos) {
         self.counters.batches_abandoned += self.gpus.iter_mut().map(Gpu::abandon).sum::<u64>();
-        self.join = match &self.end {
-            Some(End { result: Err(error), .. }) if !self.has_served => {
-                self.join.once_more(now, error.to_string())
-            }
-            _ => self.join.again(now),
-        };
         self.peers = Peers::default();
-        self.models.lose_scheduler();
-        self.end = None;
+        if let Some(End { result: Err(BackendError::Membership(error)), .. }) = self.end.take() {
+            self.try_again(error, now);
+        }
     }
 }

@@ -15,7 +15,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     /// An error ends the conversation with the scheduler; whatever a frontend does never is one.
     pub(super) fn on_event(&mut self, event: Event<'_>, now: Nanos) -> Result<(), BackendError> {
         match event {
-            Event::Opened { conn, peer } => self.on_opened(conn, &peer),
+            Event::Opened { conn, peer } => self.on_opened(conn, &peer, now),
             Event::Message { conn, message } => self.on_message(conn, message, now),
             Event::Read(done) => {
                 fetch::settle(done, &mut self.gpus, &mut self.counters);
@@ -27,8 +27,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         }
     }
 
-    fn on_opened(&mut self, conn: ConnId, peer: &Peer) -> Result<(), BackendError> {
-        if !self.join.on_opened(conn, peer)? && !self.peers.opened(conn, peer) {
+    fn on_opened(&mut self, conn: ConnId, peer: &Peer, now: Nanos) -> Result<(), BackendError> {
+        if !self.join.membership.on_opened(now, conn, peer)? && !self.peers.opened(conn, peer) {
             let why = "not the frontend this backend was sent to, or not invited";
             self.transport.close(conn, RefuseCode::Unauthorised, why);
         }
@@ -43,11 +43,11 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     ) -> Result<(), BackendError> {
         if let Some(end) = &mut self.end {
             end.on_closed();
-            self.join.forget(conn);
+            self.join.membership.forget(conn);
             self.peers.closed(conn, now);
             return Ok(());
         }
-        if !self.join.on_closed(conn, reason, now)?
+        if !self.join.membership.on_closed(conn, reason)?
             && let Some(frontend) = self.peers.closed(conn, now)
         {
             self.counters.frontends_disconnected += 1;
@@ -62,10 +62,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         message: Message<'_>,
         now: Nanos,
     ) -> Result<(), BackendError> {
-        if self.join.is_control(conn) {
+        if self.join.membership.is_control(conn) {
             return self.on_control(message, now);
         }
-        match (self.join.thread_of(conn), message) {
+        match (self.join.membership.thread_of(conn), message) {
             (Some(thread), Message::Action(action, tasks)) => {
                 self.on_action(thread, action, tasks, now);
                 Ok(())
@@ -76,11 +76,11 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     }
 
     fn on_control(&mut self, message: Message<'_>, now: Nanos) -> Result<(), BackendError> {
-        let is_member = self.join.is_member();
+        let is_member = self.join.membership.stage().is_admitted();
         match message {
             Message::SlabDesc(desc) if is_member && self.peers.is_up(desc.frontend.get()) => {
                 self.peers.extend(desc).map_err(BackendError::Protocol)?;
-                self.join.tell_known(desc, &mut self.transport)
+                Ok(self.join.tell_known(desc, &mut self.transport)?)
             }
             Message::SlabDesc(desc) if is_member => {
                 self.peers.announce(desc).map_err(BackendError::Protocol)
@@ -88,7 +88,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             Message::PeerUp(up) if is_member => {
                 // An id that is still known is being reused; its old owner must be gone.
                 self.on_peer_down(up.frontend.get());
-                let seen = self.join.scheduler().ip();
+                let seen = self.join.membership.scheduler().ip();
                 self.peers.up(up, seen).map_err(BackendError::Protocol)
             }
             Message::PeerDown(down) if is_member => {
@@ -100,7 +100,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                     self.peers.forget_model(ModelId(down.model.get()));
                 }
                 let (config, models) = (&self.config, &mut self.models);
-                self.join.on_message(other, now, config, models, &mut self.transport)
+                self.join.on_control(other, now, config, models, &mut self.transport)
             }
         }
     }

@@ -10,8 +10,9 @@ mod models;
 mod report;
 
 use baton_core::Nanos;
-use baton_rdma::wire::{ActionKind, ActionStatus};
-use baton_rdma::{Backoff, Events, NoMemory, Read, Transport};
+use baton_membership::{Member, Membership, Stage, Step};
+use baton_rdma::wire::{ActionKind, ActionStatus, Role};
+use baton_rdma::{Events, NoMemory, Read, Transport};
 use baton_topo::{Agent, AwakeTime, Waker};
 
 use crate::action::Action;
@@ -27,7 +28,6 @@ use crate::models::Models;
 use crate::peers::Peers;
 use crate::reply::{LOOK, RETRY_AFTER};
 use crate::slot::Phase;
-use crate::stage::Stage;
 use end::End;
 
 /// The I/O agent.
@@ -50,8 +50,6 @@ pub struct Worker<T, E> {
     /// Which of all batch slots is answered first in the next pass.
     reply_from: usize,
     counters: Counters,
-    /// It was ready once: from then on it joins again when its scheduler is lost.
-    has_served: bool,
     end: Option<End>,
 }
 
@@ -72,11 +70,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let gpus = gpus.collect::<Result<_, _>>()?;
         let mut worker = Self {
             gpus,
-            join: Join::new(
-                config.scheduler.clone(),
-                Backoff::new(config.reconnect, seed_of(&config.name)),
-                config.join_timeout,
-            ),
+            join: Join::new(Membership::new(member(&config))),
             peers: Peers::default(),
             admission: ActionChecker::new(batch_max),
             events: Events::new(),
@@ -85,7 +79,6 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             awake: AwakeTime::in_steps_of(LOOK),
             reply_from: 0,
             counters: Counters::default(),
-            has_served: false,
             end: None,
             models: Models::new(config.models.clone(), measured),
             config,
@@ -108,7 +101,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
     /// Where the conversation with the scheduler is.
     pub fn stage(&self) -> Stage {
-        self.join.stage()
+        self.join.membership.stage()
     }
 
     /// How it ended; `None` while it runs.
@@ -126,10 +119,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         if self.end.is_some() {
             return self.finish(Ok(()), now);
         }
-        match self.join.leave(&mut self.transport) {
+        match self.join.membership.leave(Nanos::MAX, &mut self.transport) {
             Ok(true) => {}
             Ok(false) => self.finish(Ok(()), now),
-            Err(error) => self.finish(Err(error), now),
+            Err(error) => self.finish(Err(error.into()), now),
         }
     }
 
@@ -139,29 +132,29 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         if self.end.is_some() {
             return self.end_step(now);
         }
-        let before = self.join.stage();
-        let done = match self.join.poll(now, &mut self.transport) {
-            Ok(done) => done,
+        let step = match self.join.membership.poll(now, &mut self.transport) {
+            Ok(step) => step,
             Err(error) => {
-                self.fail(error, now);
+                self.fail(error.into(), now);
                 return 1;
             }
         };
-        if before < Stage::Ready && self.join.stage() == Stage::Ready {
+        if step == Step::Ready {
             self.on_ready();
         }
-        if self.join.stage() == Stage::Left && self.gpus.iter().all(Gpu::is_idle) {
+        if self.stage() == Stage::Left && self.gpus.iter().all(Gpu::is_idle) {
             self.finish(Ok(()), now);
             return 1;
         }
         self.peers.tell_left_out(now);
-        done + self.peers.connect_due(now, self.join.member(), &mut self.transport)
+        let number = self.join.membership.number();
+        usize::from(step != Step::Idle) + self.peers.connect_due(now, number, &mut self.transport)
     }
 
     fn on_ready(&mut self) {
-        if std::mem::replace(&mut self.has_served, true) {
+        if self.join.membership.life() > 1 {
             self.counters.rejoins += 1;
-            tracing::info!(member = self.join.member(), "joined again");
+            tracing::info!(member = self.join.membership.number(), "joined again");
         }
     }
 
@@ -321,7 +314,7 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
             return self.reply_at.or_else(|| end.until());
         }
         let gpus = self.gpus.iter().filter_map(Gpu::next_timer);
-        let others = [self.join.next_timer(), self.peers.next_retry(), self.reply_at];
+        let others = [self.join.membership.next_timer(), self.peers.next_retry(), self.reply_at];
         gpus.chain(others.into_iter().flatten()).min()
     }
 
@@ -335,6 +328,18 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
 
     fn finished(&self) -> bool {
         self.result().is_some()
+    }
+}
+
+fn member(config: &BackendConfig) -> Member {
+    Member {
+        role: Role::Backend,
+        scheduler: config.scheduler.clone(),
+        reconnect: config.reconnect,
+        seed: seed_of(&config.name),
+        join_timeout: config.join_timeout,
+        join_timeout_setting: "start_ms of [reconnect]",
+        member_timeout: config.member_timeout,
     }
 }
 

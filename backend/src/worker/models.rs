@@ -18,7 +18,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     /// Takes the next step of what is to be loaded or removed. Returns how much there was to do.
     pub(super) fn tend_models(&mut self, now: Nanos) -> usize {
         let removed = self.remove_unwanted();
-        let is_member = self.join.is_member();
+        let is_member = self.join.membership.stage().is_admitted();
         if is_member && let Some(order) = self.models.load_next() {
             self.gpus[0].executor.load_aside(order);
             return removed + 1;
@@ -134,8 +134,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             tracing::info!(model = served.id.0, "a model was added");
             let profile = self.models.profile(local);
             let told = self.join.tell_loaded(served.id.0, profile, &mut self.transport);
-            let served = self.join.catalog_mut().serve(served).map_err(BackendError::from);
-            if let Err(error) = served.and(told) {
+            let served = self.join.served.serve(served).map_err(BackendError::from);
+            if let Err(error) = served.and_then(|()| Ok(told?)) {
                 self.fail(error, now);
             }
         }
@@ -154,7 +154,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         };
         tracing::error!(why, "a model could not be added");
         if let Err(error) = self.join.tell_failed(id, &why, &mut self.transport) {
-            self.fail(error, now);
+            self.fail(error.into(), now);
         }
     }
 }

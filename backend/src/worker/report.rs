@@ -7,7 +7,6 @@ use baton_rdma::wire::{Action as WireAction, ActionDone, ActionKind, ActionStatu
 
 use super::Worker;
 use crate::action::Action;
-use crate::error::BackendError;
 use crate::execute::{Executor, JobDone};
 use crate::reply::{self, Stamp};
 
@@ -98,10 +97,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
     /// A report must not be lost; a ModelThread that does not take it is as good as gone.
     fn send_report(&mut self, thread: u32, done: &ActionDone, now: Nanos) {
-        let Some(conn) = self.join.thread(thread) else { return };
+        let Some(conn) = self.join.membership.thread(thread) else { return };
         if let Err(error) = self.transport.send(conn, done, &[]) {
-            let problem = format!("ModelThread {thread} takes no reports: {error}");
-            self.fail(BackendError::SchedulerLost(problem), now);
+            let problem = format!("it takes no reports: {error}");
+            self.fail(self.join.membership.lost_thread(thread, problem).into(), now);
         }
     }
 }

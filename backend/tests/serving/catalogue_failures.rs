@@ -136,7 +136,7 @@ fn a_table_without_its_model_ends_the_backend() {
 
 fn lose_scheduler(world: &mut World) {
     world.restart_scheduler();
-    world.until("it has let go", |w| w.stage() == Stage::Connecting);
+    world.until("it has let go", |w| w.stage() == Stage::Away);
     world.pass(Nanos::from_millis(50));
 }
 

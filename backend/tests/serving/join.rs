@@ -1,6 +1,6 @@
 //! Joining, staying and leaving, stepped by hand.
 
-use baton_backend::{BackendError, CatalogError, Stage};
+use baton_backend::{BackendError, CatalogueError, MembershipError, Stage};
 use baton_core::Nanos;
 use baton_rdma::wire::{LeaveAck, PeerUp, RefuseCode, Role, WireAddr};
 use baton_rdma::{TcpConfig, Transport};
@@ -37,7 +37,8 @@ fn a_scheduler_that_is_not_up_yet_is_waited_for_but_not_for_ever() {
         world.pass(Nanos::from_millis(200));
         world.step();
     }
-    assert!(matches!(world.worker.result(), Some(Err(BackendError::Unreachable { .. }))));
+    let Some(Err(error)) = world.worker.result() else { panic!("it still tries") };
+    assert!(matches!(error, BackendError::Membership(MembershipError::TimedOut { .. })), "{error}");
 }
 
 #[test]
@@ -46,13 +47,13 @@ fn a_catalogue_that_does_not_fit_our_file_ends_the_backend_with_the_difference()
     world.until("it asks for the catalogue", |w| w.control.conn.is_some());
     world.send_catalog("resnet50", 999);
     world.until("it ends", |w| w.worker.finished());
-    let expected = CatalogError::Mismatch {
+    let expected = CatalogueError::Mismatch {
         model: "resnet50".into(),
         what: "input_bytes",
         theirs: 999,
         ours: 64,
     };
-    assert_eq!(world.worker.result(), Some(&Err(BackendError::Catalog(expected))));
+    assert_eq!(world.worker.result(), Some(&Err(BackendError::Catalogue(expected))));
 }
 
 #[test]
@@ -61,8 +62,8 @@ fn a_model_that_our_file_lacks_is_named() {
     world.until("it asks for the catalogue", |w| w.control.conn.is_some());
     world.send_catalog("bert", 64);
     world.until("it ends", |w| w.worker.finished());
-    let expected = CatalogError::UnknownModel("bert".into());
-    assert_eq!(world.worker.result(), Some(&Err(BackendError::Catalog(expected))));
+    let expected = CatalogueError::UnknownModel("bert".into());
+    assert_eq!(world.worker.result(), Some(&Err(BackendError::Catalogue(expected))));
 }
 
 #[test]
@@ -72,9 +73,9 @@ fn a_refused_join_ends_the_backend_with_the_schedulers_words() {
     let conn = world.control.conn.unwrap();
     world.control.transport.close(conn, RefuseCode::Limit, "no GPU ids left");
     world.until("it ends", |w| w.worker.finished());
-    let expected =
-        BackendError::Refused { code: Some(RefuseCode::Limit), detail: "no GPU ids left".into() };
-    assert_eq!(world.worker.result(), Some(&Err(expected)));
+    let Some(Err(BackendError::Membership(error))) = world.worker.result() else { panic!() };
+    assert_eq!(error.code(), Some(RefuseCode::Limit));
+    assert!(error.to_string().contains("no GPU ids left"), "{error}");
 }
 
 #[test]
@@ -86,8 +87,9 @@ fn a_scheduler_that_never_answers_the_join_is_given_up() {
         world.pass(Nanos::from_millis(100));
         world.steps(2);
     }
-    let expected = BackendError::JoinTimeout("the answer to the join");
-    assert_eq!(world.worker.result(), Some(&Err(expected)));
+    let Some(Err(BackendError::Membership(error))) = world.worker.result() else { panic!() };
+    assert!(matches!(error, MembershipError::Timeout { timeout_ms: 5_000, .. }), "{error}");
+    assert!(error.to_string().contains("admit"), "{error}");
 }
 
 #[test]

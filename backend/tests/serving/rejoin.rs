@@ -1,7 +1,7 @@
 //! A scheduler that is lost and comes back, stepped by hand.
 
 use baton_backend::execute::checksum;
-use baton_backend::{BackendError, Stage};
+use baton_backend::{BackendError, MembershipError, Stage};
 use baton_core::Nanos;
 use baton_rdma::wire::{RefuseCode, Role};
 use baton_rdma::{TcpConfig, Transport};
@@ -12,7 +12,7 @@ use crate::world::{ActionSpec, EXECUTED, World};
 
 /// It has noticed, and is at the door again after a pause of so many milliseconds at most.
 fn return_within(world: &mut World, pause_ms: u64) {
-    world.until("it has let go", |w| w.stage() == Stage::Connecting);
+    world.until("it has let go", |w| w.stage() == Stage::Away);
     for _ in 0..10 {
         world.pass(Nanos::from_millis(pause_ms / 10));
         world.steps(3);
@@ -163,7 +163,7 @@ fn a_scheduler_that_came_back_with_another_catalogue_ends_the_backend() {
     return_to_scheduler(&mut world);
     world.send_catalog("resnet50", 999);
     world.until("it ends", |w| w.worker.finished());
-    assert!(matches!(world.worker.result(), Some(Err(BackendError::Catalog(_)))));
+    assert!(matches!(world.worker.result(), Some(Err(BackendError::Catalogue(_)))));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_scheduler_that_stops_while_a_backend_joins_is_waited_for_whatever_the_stage
             world.send_catalog("resnet50", 64);
             world.until("it asks to join", |w| w.stage() == Stage::Joining);
             world.acknowledge_join();
-            world.until("it is let in", |w| w.stage() == Stage::Threads);
+            world.until("it is let in", |w| w.stage() == Stage::Linking);
             world.answers_pings = true;
         },
     ];
@@ -245,7 +245,7 @@ fn a_model_thread_of_the_next_life_that_knows_no_such_backend_is_no_error() {
         let conn = world.thread.conn.take().unwrap();
         world.thread.transport.close(conn, RefuseCode::Unauthorised, "no such member");
         world.thread.transport.flush();
-        world.until("it has let go", |w| w.stage() == Stage::Connecting);
+        world.until("it has let go", |w| w.stage() == Stage::Away);
     });
     return_to_scheduler(&mut world);
     world.let_in();
@@ -263,7 +263,9 @@ fn a_backend_that_is_never_let_in_ends_after_the_time_it_has_to_join() {
         assert!(world.now - began < Nanos::from_millis(6_000), "it tries for ever");
     }
     let Some(Err(error)) = world.worker.result() else { panic!("it was never let in") };
-    let BackendError::Unreachable { tried_ms, problem, .. } = error else { panic!("{error}") };
-    assert!((5_000..5_600).contains(tried_ms), "{tried_ms}");
-    assert!(problem.contains("bye"), "{problem}");
+    let BackendError::Membership(MembershipError::TimedOut { tried_ms, last, .. }) = error else {
+        panic!("{error}")
+    };
+    assert!((4_400..5_100).contains(tried_ms), "{tried_ms}");
+    assert!(last.to_string().contains("bye"), "{last}");
 }

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use baton_core::{DropReason, FailReason, ModelId, Nanos, Unserved};
-use baton_rdma::wire::{Message, ModelDesc, ModelDown, SlabKnown, TensorDesc};
+use baton_membership::MembershipError;
+use baton_rdma::wire::{Message, ModelDesc, ModelDown, SlabKnown};
 use baton_rdma::{SlabSet, Transport};
 
 use crate::error::ConnectError;
 use crate::io::ClientIo;
+use crate::io::catalogue::take_announced;
 use crate::io::models::Unexpected;
 use crate::served::{Announced, Model};
 
@@ -18,8 +20,8 @@ impl<T: Transport> ClientIo<T> {
     /// News of the catalogue, behind the one that this client has joined with.
     pub(super) fn on_catalogue_change(&mut self, message: &Message<'_>) {
         match message {
-            Message::ModelDesc(desc, name) => self.on_model(desc, name),
-            Message::TensorDesc(desc, name) => self.on_tensor(desc, name),
+            Message::ModelDesc(desc, _) => self.on_model(desc, message),
+            Message::TensorDesc(..) => self.on_addition(message),
             Message::CatalogEnd(_) => self.on_additions(),
             Message::ModelDown(down) => self.on_model_down(down),
             Message::SlabKnown(known) => self.on_slab_known(known),
@@ -29,47 +31,43 @@ impl<T: Transport> ClientIo<T> {
 
     /// A known model has moved to another ModelThread, where the former one passes on what still comes, or has
     /// another objective. An unknown one is new, which is not complete yet.
-    fn on_model(&mut self, desc: &ModelDesc, name: &str) {
+    fn on_model(&mut self, desc: &ModelDesc, message: &Message<'_>) {
         let Some(serving) = &mut self.serving else { return };
-        let id = ModelId(desc.model.get());
-        let number = desc.thread.get();
-        let thread = self.threads.iter().position(|link| link.thread.number == number);
+        let (id, thread) = (ModelId(desc.model.get()), desc.thread.get());
         if serving.models.is_other(id) {
             return;
         }
-        match (serving.models.by_id(id), thread) {
-            (Some(served), Some(thread)) => {
+        match serving.models.by_id(id) {
+            Some(served) if (thread as usize) < self.membership.threads() => {
                 served.thread = thread;
                 served.model.set_slo(Nanos(desc.slo_ns.get()));
             }
-            (Some(_), None) => self.counters.unexpected.add(1),
-            (None, _) => {
-                self.catalogue.set_threads(self.threads.iter().map(|link| link.thread));
-                let added = self.catalogue.add_model(desc, name);
-                self.check_addition(added);
-            }
+            Some(_) => self.counters.unexpected.add(1),
+            None => self.on_addition(message),
         }
     }
 
-    fn on_tensor(&mut self, desc: &TensorDesc, name: &str) {
-        let added = self.catalogue.add_tensor(desc, name);
-        self.check_addition(added);
+    /// A part of the description of a new model.
+    fn on_addition(&mut self, message: &Message<'_>) {
+        let observed = self.membership.scheduler().ip();
+        if let Err(error) = self.membership.catalogue_mut().take_in(message, observed) {
+            self.refuse_additions(&error);
+        }
     }
 
     /// What the scheduler adds and this build cannot make sense of is left out, with whatever came along.
-    fn check_addition(&mut self, added: Result<(), ConnectError>) {
-        if let Err(error) = added {
-            tracing::warn!(%error, "models that the scheduler has added cannot be used");
-            self.counters.unexpected.add(1);
-            self.catalogue = Default::default();
-        }
+    fn refuse_additions(&mut self, error: &MembershipError) {
+        tracing::warn!(%error, "models that the scheduler has added cannot be used");
+        self.counters.unexpected.add(1);
+        *self.membership.catalogue_mut() = Default::default();
     }
 
     /// The new models are complete: those that this client wants get slabs, which the scheduler is told of.
     fn on_additions(&mut self) {
-        let announced = match std::mem::take(&mut self.catalogue).complete() {
-            Ok((_, announced)) => announced,
-            Err(error) => return self.check_addition(Err(error)),
+        let threads = self.membership.threads();
+        let announced = match take_announced(self.membership.catalogue_mut(), threads) {
+            Ok(announced) => announced,
+            Err(error) => return self.refuse_additions(&error),
         };
         let Some(serving) = &mut self.serving else { return };
         let is_leaving = serving.session.leaving();
@@ -141,7 +139,7 @@ impl<T: Transport> ClientIo<T> {
             if let Some(serving) = &mut self.serving {
                 serving.models.await_known(place);
             }
-            if let Err(error) = self.send_control(&desc) {
+            if let Err(error) = self.membership.send(&desc, &[], &mut self.transport) {
                 // A connection that is gone is noticed; the next join announces the slab.
                 tracing::warn!(%error, "a slab could not be announced");
             }
@@ -170,7 +168,8 @@ impl<T: Transport> ClientIo<T> {
         let place = serving.models.by_id(id).map(|served| served.model.place);
         match place {
             Some(place) => self.remove(place, Unserved::Dropped(DropReason::ModelRemoved)),
-            None if serving.models.forget_other(id) || self.catalogue.remove_model(id) => {}
+            None if serving.models.forget_other(id) => {}
+            None if self.membership.catalogue_mut().remove_model(id.0) => {}
             None => self.counters.unexpected.add(1),
         }
     }
@@ -201,7 +200,7 @@ impl<T: Transport> ClientIo<T> {
     /// its new id; one that is not is removed; new ones that this client wants get slabs. False if the application
     /// names its models and the catalogue has none of them; then nothing has changed.
     pub(super) fn reconcile(&mut self, announced: Vec<Announced>) -> Result<bool, ConnectError> {
-        let is_first = self.life == 0;
+        let is_first = self.membership.life() == 0;
         let Some(serving) = &mut self.serving else { return Ok(true) };
         let goes_on = |model: &Model| {
             announced.iter().position(|new| new.name == model.name && model.fits(new))

@@ -1,103 +1,62 @@
-//! From nothing to an open client: connection, catalogue, slabs, admission, ModelThreads, clock.
+//! What a client brings to a join and takes from it: slabs for the models it wants, its number and token, and, once
+//! it is Ready, the handle that the application waits for.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use baton_core::{FrontendId, Nanos};
-use baton_rdma::wire::{Hello, JoinAck, JoinFrontend, Message, Ready, RefuseCode, Role, WireAddr};
-use baton_rdma::{CloseReason, ConnId, Identity, Peer, SendError, Transport};
+use baton_membership::{MembershipError, Received};
+use baton_rdma::wire::{JoinAck, JoinFrontend, Message, Role, WireAddr};
+use baton_rdma::{Identity, Transport};
 
 use crate::client::{Client, SessionGuard, unknown};
 use crate::error::ConnectError;
-use crate::io::catalogue::Thread;
+use crate::io::catalogue::take_announced;
 use crate::io::models::{Models, Served};
 use crate::io::tasks::Tasks;
-use crate::io::{ClientIo, Serving, Stage, ThreadLink};
+use crate::io::{ClientIo, Serving};
 use crate::served::Announced;
 use crate::session::Session;
 
 impl<T: Transport> ClientIo<T> {
-    pub(super) fn connect(&mut self, now: Nanos) {
-        self.began.get_or_insert(now);
-        self.stage = Stage::Connecting;
-        self.stage_ends = self.attempt_ends(now);
-        let addr = match self.config.scheduler.addr() {
-            Ok(addr) => addr,
-            Err(unknown) => return self.fail_join(now, unknown.into()),
-        };
-        self.scheduler = addr;
-        match self.transport.connect(addr, Hello::new(Role::Frontend, 0, 0)) {
-            Ok(conn) => self.control = Some(conn),
-            Err(source) => self.fail_join(now, ConnectError::Unreachable { addr, source }),
-        }
-    }
-
-    pub(super) fn on_connected(&mut self, now: Nanos, conn: ConnId, peer: &Peer) {
-        if self.control == Some(conn) && peer.role == Role::Control {
-            self.stage = Stage::Catalogue;
-            self.stage_ends = self.join_ends(now);
-        } else if let Some(link) = self.threads.iter_mut().find(|link| link.conn == Some(conn))
-            && peer.role == Role::ModelThread
-        {
-            link.open = true;
-            self.open_when_ready(now);
-        } else if let Some((what, addr)) = self.scheduler_link(conn) {
-            let reason = format!("it is no scheduler but says it is {:?}", peer.role);
-            self.fail_join(now, ConnectError::Unfit { what, addr, reason });
-        }
-    }
-
-    pub(super) fn on_join_message(&mut self, now: Nanos, message: &Message<'_>) {
-        let observed = self.scheduler.ip();
-        let result = match (self.stage, message) {
-            (Stage::Catalogue, Message::ThreadDesc(desc)) => {
-                self.catalogue.add_thread(desc, observed)
-            }
-            (Stage::Catalogue, Message::TensorDesc(desc, name)) => {
-                self.catalogue.add_tensor(desc, name)
-            }
-            (Stage::Catalogue, Message::ModelDesc(desc, name)) => {
-                self.catalogue.add_model(desc, name)
-            }
-            // Sub-clusters are the scheduler's and the backends' business.
-            (Stage::Catalogue, Message::SubclusterDesc(..)) => Ok(()),
-            (Stage::Catalogue, Message::CatalogEnd(_)) => self.on_catalogue_end(now),
-            (Stage::Admission, Message::JoinAck(ack)) => self.on_join_ack(now, ack),
-            (Stage::Admission, message) => {
-                self.on_catalogue_change(message);
+    /// A message of the ControlThread's.
+    pub(super) fn on_control(&mut self, now: Nanos, message: Message<'_>) {
+        let done = match self.membership.on_control(message, &mut self.transport) {
+            Ok(Received::Handled) => Ok(()),
+            Ok(Received::Complete) => self.on_catalogue_end(now),
+            Ok(Received::Admitted(ack)) => self.on_join_ack(ack).map_err(ConnectError::from),
+            Ok(Received::Left) => {
+                self.end(Ok(()));
                 Ok(())
             }
-            _ => {
-                self.counters.unexpected.add(1);
+            Ok(Received::Other(message)) => {
+                self.on_catalogue_change(&message);
                 Ok(())
             }
+            Err(error) => Err(error.into()),
         };
-        if let Err(error) = result {
-            self.fail_join(now, error);
+        if let Err(error) = done {
+            self.fail(now, error);
         }
     }
 
     /// Reserves the slabs, unless it has them from an earlier attempt or life, and asks to join.
     fn on_catalogue_end(&mut self, now: Nanos) -> Result<(), ConnectError> {
-        let (threads, models) = std::mem::take(&mut self.catalogue).complete()?;
-        if self.life == 0 {
+        let threads = self.membership.threads();
+        let models = take_announced(self.membership.catalogue_mut(), threads)?;
+        if self.membership.life() == 0 {
             self.check_wanted(&models)?;
         }
         if self.serving.is_none() {
             self.serving = Some(self.serve_nothing_yet());
         }
         if !self.reconcile(models)? {
-            self.give_up_on_scheduler("it has none of this client's models".into());
+            self.give_up_on_scheduler(now, "it has none of this client's models".into());
             return Ok(());
         }
-        self.threads = threads.into_iter().map(ThreadLink::new).collect();
-        self.join()?;
-        self.stage = Stage::Admission;
-        self.heartbeat.start(now);
-        Ok(())
+        Ok(self.join(now)?)
     }
 
     /// A first join needs the models that the application names. Without names, it takes those there are, and those to come.
@@ -128,37 +87,25 @@ impl<T: Transport> ClientIo<T> {
         }
     }
 
-    /// Announces the slabs and asks to be let in.
-    fn join(&mut self) -> Result<(), ConnectError> {
-        let Some(serving) = &self.serving else { return Ok(()) };
+    /// Announces the slabs and asks to be admitted.
+    fn join(&mut self, now: Nanos) -> Result<(), MembershipError> {
+        let Self { membership, transport, serving, .. } = self;
+        let Some(serving) = serving else { return Ok(()) };
         let descs: Vec<_> = serving.models.present().flat_map(Served::descs).collect();
-        let addr = WireAddr::new(self.transport.local_addr());
-        let join = JoinFrontend { addr, slabs: (descs.len() as u32).into() };
         for desc in &descs {
-            self.send_control(desc)?;
+            membership.send(desc, &[], transport)?;
         }
-        self.send_control(&join)
+        let addr = WireAddr::new(transport.local_addr());
+        let join = JoinFrontend { addr, slabs: (descs.len() as u32).into() };
+        membership.ask_to_join(now, &join, &[], transport)
     }
 
-    pub(super) fn send_control<B: baton_rdma::wire::Body>(
-        &mut self,
-        body: &B,
-    ) -> Result<(), ConnectError> {
-        let sent = self
-            .control
-            .map_or(Err(SendError::Closed), |control| self.transport.send(control, body, &[]));
-        sent.map_err(|error| ConnectError::Closed {
-            what: "the scheduler".into(),
-            addr: self.scheduler,
-            reason: error.to_string(),
-        })
-    }
-
-    /// Takes up its number and token, and connects to the ModelThreads.
-    fn on_join_ack(&mut self, now: Nanos, ack: &JoinAck) -> Result<(), ConnectError> {
+    /// Takes up its number and token.
+    fn on_join_ack(&mut self, ack: &JoinAck) -> Result<(), MembershipError> {
         let (member, token) = (ack.member.get(), ack.token.get());
         let frontend = u16::try_from(member).map_err(|_| {
-            ConnectError::BadCatalogue(format!("frontend number {member} is above {}", u16::MAX))
+            let problem = format!("frontend number {member} is above {}", u16::MAX);
+            MembershipError::BadCatalogue(problem)
         })?;
         self.number = FrontendId(frontend);
         let models = self.serving.iter().flat_map(|serving| serving.models.iter());
@@ -170,89 +117,60 @@ impl<T: Transport> ClientIo<T> {
         for &conn in self.backends.all_authorised() {
             self.transport.trust(conn);
         }
-        for link in &mut self.threads {
-            let addr = link.thread.addr;
-            let conn = self.transport.connect(addr, Hello::new(Role::Frontend, member, token));
-            link.conn = Some(conn.map_err(|source| ConnectError::Unreachable { addr, source })?);
-        }
-        tracing::info!(member, scheduler = %self.scheduler, "admitted");
-        self.stage = Stage::Linking;
-        self.open_when_ready(now);
+        tracing::info!(member, scheduler = %self.membership.scheduler(), "admitted");
         Ok(())
     }
 
-    /// The client is handed out when every ModelThread is connected and the clock is known.
-    pub(super) fn open_when_ready(&mut self, now: Nanos) {
-        let linked = self.threads.iter().all(|link| link.open) && self.heartbeat.is_synced();
-        if self.stage != Stage::Linking || !linked {
-            return;
-        }
-        if let Err(error) = self.send_control(&Ready { reserved: 0.into() }) {
-            return self.fail_join(now, error);
-        }
-        self.stage = Stage::Open;
-        self.stage_ends = Nanos::MAX;
-        self.life += 1;
-        self.backoff.reset();
+    /// The client can be used: its handle goes to the application, or its tasks go to the scheduler that is back.
+    pub(super) fn on_ready(&mut self, now: Nanos) {
         if let Some(serving) = &mut self.serving {
             serving.models.open();
         }
-        if self.life > 1 {
+        if self.membership.life() > 1 {
             return self.on_return(now);
         }
-        if let (Some(promise), Some(serving)) = (self.promise.take(), &self.serving) {
-            let owner = SessionGuard::new(Arc::clone(&serving.session), promise.ended);
-            // Nobody there to take it: the client is dropped, and with it the session ends.
-            let _ = promise.result.try_send(Ok(Client { owner: Arc::new(owner) }));
+        if let (Some(joined), Some(serving)) = (self.join_sender.take(), &self.serving) {
+            let guard = SessionGuard::new(Arc::clone(&serving.session), joined.ended);
+            // If the receiver has gone, the client is dropped here, and with it the session ends.
+            let _ = joined.result.try_send(Ok(Client { guard: Arc::new(guard) }));
         }
     }
 
-    /// The join has failed this time. It is tried again if that can help, always if this client has
-    /// been open before.
-    pub(super) fn fail_join(&mut self, now: Nanos, error: ConnectError) {
-        if self.life > 0 {
-            self.on_rejoin_failed(now, &error);
-        } else if error.may_pass(self.stage == Stage::Linking) {
-            self.try_again(now, error);
-        } else {
-            self.give_up_join(error);
+    /// An attempt to join has failed, or the scheduler is lost.
+    pub(super) fn fail(&mut self, now: Nanos, error: ConnectError) {
+        if self.membership.stage().is_joining() {
+            self.fail_join(now, error);
+        } else if let ConnectError::Membership(error) = error {
+            self.on_loss(now, error);
+        }
+    }
+
+    /// The next attempt may succeed: one of a first join within its time, one of a client that has been Ready at any time.
+    fn fail_join(&mut self, now: Nanos, error: ConnectError) {
+        let why = error.to_string();
+        let failed = match error {
+            ConnectError::Membership(error) => {
+                self.membership.fail(now, error).map_err(ConnectError::from)
+            }
+            other => Err(other),
+        };
+        match failed {
+            Ok(()) => self.let_go(now, &why),
+            Err(_) if self.membership.life() > 0 => self.give_up_on_scheduler(now, why),
+            Err(error) => self.give_up_join(error),
         }
     }
 
     /// Reports the error to the application, notifies the scheduler, and ends.
-    pub(super) fn give_up_join(&mut self, error: ConnectError) {
-        self.stage = Stage::Ended;
+    fn give_up_join(&mut self, error: ConnectError) {
         // No application has seen it.
         self.serving = None;
-        if let Some(control) = self.control.take() {
-            self.transport.close(control, RefuseCode::Shutdown, &error.to_string());
+        self.membership.close_all(&error.to_string(), &mut self.transport);
+        self.membership.end();
+        if let Some(joined) = self.join_sender.take() {
+            // The receiver may have gone.
+            let _ = joined.result.try_send(Err(error));
         }
-        if let Some(promise) = self.promise.take() {
-            // The receiver may have gone; then nobody wants to know.
-            let _ = promise.result.try_send(Err(error));
-        }
-    }
-}
-
-impl ThreadLink {
-    pub(super) fn new(thread: Thread) -> Self {
-        Self { thread, conn: None, open: false }
-    }
-}
-
-/// How a connection that closed while joining reads to the application.
-pub(super) fn closed(what: String, addr: SocketAddr, reason: &CloseReason) -> ConnectError {
-    match reason {
-        CloseReason::Refused { code, detail } => {
-            ConnectError::Refused { addr, code: *code, detail: detail.clone() }
-        }
-        CloseReason::Tls(reason) | CloseReason::NotAllowed(reason) => {
-            ConnectError::Untrusted { what, addr, reason: reason.clone() }
-        }
-        CloseReason::Eof | CloseReason::Reset(_) | CloseReason::HandshakeTimeout => {
-            ConnectError::Closed { what, addr, reason: reason.to_string() }
-        }
-        other => ConnectError::Unfit { what, addr, reason: other.to_string() },
     }
 }
 

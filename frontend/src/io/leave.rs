@@ -4,48 +4,30 @@
 //! side end. Backends stay connected meanwhile, because they may still have answers.
 
 use baton_core::{DropReason, Nanos, Unserved};
-use baton_rdma::wire::{Leave, RefuseCode};
-use baton_rdma::{CloseReason, Transport};
+use baton_membership::{MembershipError, Stage};
+use baton_rdma::Transport;
 
-use crate::error::{LeaveError, Loss};
-use crate::io::{ClientIo, Stage};
+use crate::error::LeaveError;
+use crate::io::ClientIo;
 
 impl<T: Transport> ClientIo<T> {
-    /// A connection to the scheduler closed, of an open or leaving client.
-    pub(super) fn on_scheduler_closed(&mut self, now: Nanos, what: String, reason: &CloseReason) {
-        match self.stage {
-            Stage::Open => {
-                let stops = Some(RefuseCode::Shutdown);
-                let refused = matches!(reason, CloseReason::Refused { code, .. } if *code == stops);
-                self.lose(now, Loss::Closed { what, reason: reason.to_string() }, refused);
-            }
-            // Without the control connection no confirmation can come.
-            Stage::Leaving if self.control.is_none() => self.end(Err(LeaveError::Unconfirmed)),
-            _ => {}
-        }
-    }
-
-    pub(super) fn on_silence(&mut self, now: Nanos) {
-        let timeout_ms = self.config.member_timeout.0 / 1_000_000;
-        match self.stage {
-            Stage::Open => self.lose(now, Loss::Silent { timeout_ms }, false),
+    /// An open or leaving client has lost its scheduler.
+    pub(super) fn on_loss(&mut self, now: Nanos, error: MembershipError) {
+        match self.membership.stage() {
+            Stage::Ready => self.lose(now, error),
+            // No confirmation can come any more.
             Stage::Leaving => self.end(Err(LeaveError::Unconfirmed)),
-            // A join has its own bound.
             _ => {}
         }
-    }
-
-    pub(super) fn on_leave_ack(&mut self) {
-        self.end(Ok(()));
     }
 
     /// Once nothing more can be submitted: leaves as soon as nothing is outstanding, or when the
     /// patience with what is has run out.
     pub(super) fn wind_down(&mut self, now: Nanos) {
         let Some(serving) = &mut self.serving else { return };
-        let has_ended = matches!(self.stage, Stage::Leaving | Stage::Ended);
+        let has_ended = self.membership.stage() >= Stage::Leaving;
         let wants_end = serving.session.leaving() || serving.session.given_up();
-        if self.life == 0 || has_ended || !wants_end {
+        if self.membership.life() == 0 || has_ended || !wants_end {
             return;
         }
         if serving.session.leaving() {
@@ -63,13 +45,8 @@ impl<T: Transport> ClientIo<T> {
             return;
         }
         serving.leave_by = None;
-        let leave = Leave { reserved: 0.into() };
-        let control = self.control.filter(|_| self.stage == Stage::Open);
-        let sent = control.map(|control| self.transport.send(control, &leave, &[]));
-        if let Some(Ok(())) = sent {
-            self.stage = Stage::Leaving;
-            self.stage_ends = now + self.config.member_timeout;
-        } else {
+        let bound = now + self.config.member_timeout;
+        if !matches!(self.membership.leave(bound, &mut self.transport), Ok(true)) {
             self.end(Err(LeaveError::Unconfirmed));
         }
     }
@@ -86,9 +63,7 @@ impl<T: Transport> ClientIo<T> {
 
     /// This side has nothing left to do. What went wrong first is what the application hears of.
     pub(super) fn end(&mut self, leave: Result<(), LeaveError>) {
-        self.stage = Stage::Ended;
-        self.stage_ends = Nanos::MAX;
-        self.heartbeat.stop();
+        self.membership.end();
         let Some(serving) = &self.serving else { return };
         let farewell = match (serving.session.loss(), serving.given_up) {
             (Some(loss), _) => Err(LeaveError::SchedulerLost(loss)),

@@ -31,8 +31,8 @@ pub(super) struct Served {
     pub(super) model: Arc<Model>,
     /// What the present scheduler calls it.
     pub(super) id: ModelId,
-    /// Where its requests go: the position of its ModelThread among the client's.
-    pub(super) thread: usize,
+    /// Where its requests go: the number of its ModelThread.
+    pub(super) thread: u32,
     pub(super) phase: Phase,
 }
 

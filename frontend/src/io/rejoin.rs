@@ -1,5 +1,4 @@
-//! Reconnecting: the scheduler is lost, and the client retries until one is back or the client leaves; or
-//! there is no scheduler yet, and the client retries until the first join's time is over.
+//! Reconnecting: the scheduler is lost, and the client retries until one is back or the client leaves.
 //!
 //! In: the loss of an open client. Out: the same client, open again in a new life: with another
 //! number, another token, another clock, and the same tickets, and slabs as far as the models are the same
@@ -11,16 +10,15 @@
 //! have nothing left to read.
 
 use baton_core::{DropReason, FailReason, Nanos, TaskId, Unserved};
+use baton_membership::MembershipError;
 use baton_rdma::wire::{RefuseCode, Role};
-use baton_rdma::{Heartbeat, Identity, Transport};
+use baton_rdma::{Identity, Transport};
 
-use crate::error::{ConnectError, Loss};
+use crate::error::Loss;
+use crate::io::ClientIo;
 use crate::io::models::Phase;
-use crate::io::{ClientIo, Stage};
 use crate::session::{GIVEN_BACK, Task};
 
-/// How long an attempt to reach the scheduler may take: a host that has lost power answers nothing.
-const REACH: Nanos = Nanos::from_millis(1_000);
 /// Tasks submitted again per pass: bounds how long arrivals wait behind them.
 const TASKS_PER_PASS: usize = 256;
 /// How long after its return the client gives the backends time to come back too, and how often it
@@ -31,100 +29,46 @@ const ASK_AGAIN: Nanos = Nanos::from_millis(20);
 const BUSY_AGAIN: Nanos = Nanos::from_micros(500);
 
 impl<T: Transport> ClientIo<T> {
-    /// An open client has lost its scheduler; `refused`: the scheduler itself announced that it stops. The
-    /// client still reads what its ModelThreads have sent, because that may contain outcomes.
-    pub(super) fn lose(&mut self, now: Nanos, loss: Loss, refused: bool) {
-        self.orderly = std::mem::take(&mut self.stopping) || refused;
+    /// An open client has lost its scheduler. Until the next attempt begins it still reads what the ModelThreads have
+    /// sent, because that may contain outcomes.
+    pub(super) fn lose(&mut self, now: Nanos, error: MembershipError) {
+        let is_announced = error.code() == Some(RefuseCode::Shutdown);
+        self.orderly = std::mem::take(&mut self.stopping) || is_announced;
         self.holds_until = now + self.config.reconnect.hold;
-        let Some(serving) = &mut self.serving else { return };
-        serving.session.lose(loss, self.orderly);
-        serving.pending.clear();
-        serving.pending_at = None;
-        self.former_clock = self.heartbeat.sync().clone();
-        self.heartbeat.stop();
-        let pause = self.backoff.pause();
-        self.pause(now, pause);
-    }
-
-    /// When a connection attempt that begins now times out.
-    pub(super) fn attempt_ends(&self, now: Nanos) -> Nanos {
-        self.join_ends(now).min(now + REACH)
-    }
-
-    /// When a join that has got so far now times out. The first one has one bound for all attempts.
-    pub(super) fn join_ends(&self, now: Nanos) -> Nanos {
-        let began = if self.life > 0 { None } else { self.began };
-        began.unwrap_or(now) + self.config.connect_timeout
-    }
-
-    /// The first join has not come about this time, and may the next.
-    #[cold]
-    pub(super) fn try_again(&mut self, now: Nanos, error: ConnectError) {
-        let pause = self.backoff.pause();
-        if now + pause >= self.join_ends(now) {
-            let tried = now - self.began.unwrap_or(now);
-            return self.give_up_join(ConnectError::in_vain(tried, error));
+        self.former_clock = self.membership.sync().clone();
+        if let Some(serving) = &mut self.serving {
+            serving.session.lose(Loss::Scheduler(error.clone()), self.orderly);
+            serving.pending.clear();
+            serving.pending_at = None;
         }
-        if !std::mem::replace(&mut self.told, true) {
-            tracing::info!(%error, "no scheduler yet; retrying");
+        if let Err(error) = self.membership.fail(now, error) {
+            self.give_up_on_scheduler(now, error.to_string());
         }
-        self.let_go(&error.to_string());
-        self.pause(now, pause);
     }
 
-    fn pause(&mut self, now: Nanos, pause: Nanos) {
-        self.stage = Stage::Away;
-        self.config.scheduler.ask(pause);
-        self.stage_ends = now + pause;
+    /// Forgets the scheduler of an attempt or of the life before.
+    pub(super) fn let_go(&mut self, now: Nanos, why: &str) {
+        self.membership.let_go(why, &mut self.transport);
+        self.forget_scheduler(now);
     }
 
-    /// The pause is over.
-    pub(super) fn look_again(&mut self, now: Nanos) {
-        if self.life > 0
+    /// Nothing that the former scheduler has given this client holds any longer.
+    pub(super) fn forget_scheduler(&mut self, now: Nanos) {
+        if self.membership.life() > 0
             && now >= self.holds_until
             && let Some(serving) = &self.serving
         {
             serving.session.refuse_submits();
         }
-        self.let_go("joining anew");
-        self.connect(now);
-    }
-
-    /// Forgets the scheduler of before.
-    fn let_go(&mut self, why: &str) {
-        let threads = self.threads.drain(..).filter_map(|link| link.conn);
-        for conn in threads.chain(self.control.take()) {
-            self.transport.close(conn, RefuseCode::Shutdown, why);
-        }
-        self.catalogue = Default::default();
         // Backends may hear of the next number sooner than this: until then it goes by none.
         self.transport.identify(Identity { role: Role::Frontend, member: 0 });
-        self.heartbeat = Heartbeat::new(self.config.member_timeout);
         self.backends.await_token();
     }
 
-    /// Not this time. A scheduler that does not understand this client will never do.
-    #[cold]
-    pub(super) fn on_rejoin_failed(&mut self, now: Nanos, error: &ConnectError) {
-        let code = if let ConnectError::Refused { code, .. } = error { *code } else { None };
-        if code == Some(RefuseCode::Version) {
-            return self.give_up_on_scheduler(error.to_string());
-        }
-        if code == Some(RefuseCode::BadRequest) {
-            // A model may have been removed since the catalogue came; the next one tells.
-            tracing::warn!(%error, "the scheduler refuses this client's slabs; retrying");
-        } else {
-            tracing::debug!(%error, "the scheduler is not back yet");
-        }
-        self.let_go(&error.to_string());
-        let pause = self.backoff.pause();
-        self.pause(now, pause);
-    }
-
-    pub(super) fn give_up_on_scheduler(&mut self, detail: String) {
-        self.let_go(&detail);
-        self.stage = Stage::Away;
-        self.stage_ends = Nanos::MAX;
+    /// No scheduler will do any more. The client ends when its tasks have.
+    pub(super) fn give_up_on_scheduler(&mut self, now: Nanos, detail: String) {
+        self.membership.stay_away(&detail, &mut self.transport);
+        self.forget_scheduler(now);
         self.orderly = false;
         if let Some(serving) = &self.serving {
             serving.session.give_up(Loss::Changed { detail });
@@ -164,7 +108,7 @@ impl<T: Transport> ClientIo<T> {
 
     /// Submits the tasks of earlier lives again. Returns the number of tasks for which that is settled now.
     pub(super) fn resubmit(&mut self, now: Nanos) -> usize {
-        if self.stage != Stage::Open {
+        if !self.membership.is_ready() {
             return 0;
         }
         for conn in self.backends.part() {

@@ -1,13 +1,14 @@
 //! While the client is open: tasks out, outcomes in, leases kept.
 
 use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId, Unserved};
+use baton_membership::{ClockSync, Stage};
 use baton_rdma::wire::{Cancel, Submit, TaskEnd, TaskResult};
-use baton_rdma::{ClockSync, ConnId, SendError, Transport};
+use baton_rdma::{ConnId, SendError, Transport};
 
 use crate::end::End;
 use crate::io::models::{Phase, Served};
 use crate::io::rejoin::out_of_time;
-use crate::io::{ClientIo, Serving, Stage};
+use crate::io::{ClientIo, Serving};
 use crate::outcome::{EndRecord, EndedBy, Timing};
 use crate::session::{Command, Task};
 
@@ -25,7 +26,7 @@ impl<T: Transport> ClientIo<T> {
     /// Before the client is open for the first time, and once it leaves, nothing is taken; what is
     /// left when this side ends is ended by `Session::close`.
     pub(super) fn take_commands(&mut self, now: Nanos) -> usize {
-        if self.life == 0 || matches!(self.stage, Stage::Leaving | Stage::Ended) {
+        if self.membership.life() == 0 || self.membership.stage() >= Stage::Leaving {
             return 0;
         }
         for taken in 0..COMMANDS_PER_PASS {
@@ -44,13 +45,13 @@ impl<T: Transport> ClientIo<T> {
     fn submit(&mut self, now: Nanos, task: &Task) {
         let number = self.number;
         let Some(serving) = &mut self.serving else { return };
-        if self.stage == Stage::Open && task.id.frontend() == number {
+        if self.membership.is_ready() && task.id.frontend() == number {
             return self.send(now, task);
         }
         // Nobody has it; after an orderly stop it has until its deadline to reach somebody.
         let grace = if self.orderly { Nanos::ZERO } else { self.config.lease_grace };
         serving.tasks.insert(*task, task.deadline + grace);
-        if self.stage == Stage::Open {
+        if self.membership.is_ready() {
             serving.pending.push_back(task.id);
             serving.pending_at = Some(Nanos::ZERO);
         }
@@ -66,18 +67,18 @@ impl<T: Transport> ClientIo<T> {
         }
         let submit = Submit {
             task: task.id.0.into(),
-            deadline_ns: scheduler_deadline(task.deadline, self.heartbeat.sync()).0.into(),
+            deadline_ns: scheduler_deadline(task.deadline, self.membership.sync()).0.into(),
             model: served.id.0.into(),
             input_bytes: task.input_bytes.into(),
             cost: task.cost.bits().into(),
         };
-        let conn = self.threads.get(served.thread).and_then(|link| link.conn);
+        let conn = self.membership.thread(served.thread);
         let sent =
             conn.map_or(Err(SendError::Closed), |conn| self.transport.send(conn, &submit, &[]));
         let expires = task.deadline + self.config.lease_grace;
         match sent {
             Ok(()) => {
-                let (life, sent_in) = (self.life, self.life);
+                let (life, sent_in) = (self.membership.life(), self.membership.life());
                 serving.tasks.insert(Task { life, sent_in, ..*task }, expires);
             }
             // Backpressure of the same kind as a full queue at the scheduler.
@@ -97,7 +98,7 @@ impl<T: Transport> ClientIo<T> {
     fn cancel(&mut self, now: Nanos, ticket: TaskId) {
         let Some(serving) = &mut self.serving else { return };
         let Some(&task) = serving.tasks.of_ticket(ticket) else { return };
-        if self.stage == Stage::Open && task.life == self.life {
+        if self.membership.is_ready() && task.life == self.membership.life() {
             return self.ask_for_cancel(task.id);
         }
         self.end_task(now, task.id, Unserved::Dropped(DropReason::Cancelled));
@@ -114,13 +115,13 @@ impl<T: Transport> ClientIo<T> {
 
     pub(super) fn ask_for_cancel(&mut self, id: TaskId) {
         let Some(serving) = &self.serving else { return };
-        let Some(task) = serving.tasks.get(id).filter(|task| task.life == self.life) else {
+        let Some(task) = serving.tasks.get(id).filter(|task| task.life == self.membership.life())
+        else {
             return;
         };
         let Some(served) = serving.models.get(task.model) else { return };
         let cancel = Cancel { task: id.0.into(), model: served.id.0.into() };
-        let link = self.threads.get(served.thread);
-        if let Some(conn) = link.and_then(|link| link.conn) {
+        if let Some(conn) = self.membership.thread(served.thread) {
             // Not sent, the task merely runs for nothing.
             let _ = self.transport.send(conn, &cancel, &[]);
         }
@@ -163,8 +164,8 @@ impl<T: Transport> ClientIo<T> {
         let Some(task) = serving.tasks.remove(TaskId(result.task.get())) else {
             return self.counters.duplicates.add(1);
         };
-        let of_this_life = self.stage == Stage::Open && task.sent_in == self.life;
-        let clock = if of_this_life { self.heartbeat.sync() } else { &self.former_clock };
+        let of_this_life = self.membership.is_ready() && task.sent_in == self.membership.life();
+        let clock = if of_this_life { self.membership.sync() } else { &self.former_clock };
         let timing = timing(&task, result, now, clock);
         serving.complete(&task, timing, len);
     }
@@ -179,7 +180,7 @@ impl<T: Transport> ClientIo<T> {
         let Some(serving) = &mut self.serving else { return 0 };
         let mut expired = 0;
         while let Some(task) = serving.tasks.pop_expired(now) {
-            let with_scheduler = self.stage == Stage::Open && task.life == self.life;
+            let with_scheduler = self.membership.is_ready() && task.life == self.membership.life();
             let why = match with_scheduler {
                 true => Unserved::Failed(FailReason::LeaseExpired),
                 false => out_of_time(&task, self.orderly),
@@ -196,8 +197,8 @@ impl<T: Transport> ClientIo<T> {
     /// True while answers may be here that polls have not taken yet, as they may after this side stood
     /// still; but not for long: the outcome is due.
     fn is_behind(&mut self) -> bool {
-        let Self { transport, threads, backends, .. } = &*self;
-        let threads = threads.iter().filter_map(|link| link.conn);
+        let Self { transport, membership, backends, .. } = &*self;
+        let threads = membership.thread_conns();
         let has_unread = threads.chain(backends.conns()).any(|conn| transport.has_unread(conn));
         if !has_unread {
             self.behind_since = None;

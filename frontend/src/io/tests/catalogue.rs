@@ -189,7 +189,7 @@ fn a_task_that_slips_in_behind_the_removal_is_dropped() {
     let alpha = client.model("alpha").unwrap();
     let input = alpha.model().acquire().unwrap();
     world.remove_model(0);
-    let (now, session) = (world.now, &client.owner.session);
+    let (now, session) = (world.now, &client.guard.session);
     let task = session.submit(alpha.model(), input, CostHint::NONE, now, now + SLO);
     world.threads[0].take();
     world.steps(2);
@@ -287,7 +287,7 @@ fn what_makes_no_sense_is_counted_and_changes_nothing() {
 fn a_client_that_leaves_takes_no_new_models() {
     let (mut world, client) = World::open();
     let _ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
-    client.owner.session.begin_leaving();
+    client.guard.session.begin_leaving();
     world.add_model(model_desc(GAMMA), "gamma");
     world.remove_model(0);
     assert_eq!(world.control.take(), []);

@@ -132,7 +132,7 @@ fn a_slab_that_is_refused_is_matched_with_the_next_catalogue() {
     world.await_client();
     world.announce();
     world.end_scheduler(RefuseCode::BadRequest);
-    assert!(matches!(client.loss(), Some(Loss::Closed { .. })), "{:?}", client.loss());
+    assert!(matches!(client.loss(), Some(Loss::Scheduler(_))), "{:?}", client.loss());
     take_back(&mut world, &[(model_desc(1), "beta")]);
     assert_eq!((client.loss(), names(&client)), (None, vec!["beta".into()]));
 }

@@ -15,7 +15,7 @@ fn refusal(world: &World, client: &Client) -> SubmitReason {
 
 /// Leaves within `bound`; time moves meanwhile.
 fn leave(world: &mut World, client: Client, bound: Nanos) -> Result<(), LeaveError> {
-    client.owner.session.begin_leaving();
+    client.guard.session.begin_leaving();
     world.steps(3);
     world.pass(bound);
     world.steps(3);
@@ -28,7 +28,7 @@ fn leaving_waits_for_what_is_outstanding() {
     let (mut world, client) = World::open();
     let alpha = client.model("alpha").unwrap();
     let mut ticket = world.submit(&alpha, 1, Deadline::Slo);
-    client.owner.session.begin_leaving();
+    client.guard.session.begin_leaving();
     world.steps(5);
     assert_eq!(refusal(&world, &client), SubmitReason::ClientClosed);
     assert!(!world.control.heard.contains(&Heard::Leave), "a task is outstanding");
@@ -43,7 +43,7 @@ fn a_submit_before_the_leave_is_honoured() {
     let (mut world, client) = World::open();
     let input = client.model("alpha").unwrap().input().unwrap();
     let ticket = world.submit_input(input, Deadline::Slo).unwrap();
-    client.owner.session.begin_leaving();
+    client.guard.session.begin_leaving();
     world.steps(2);
     assert!(matches!(world.threads[0].take()[..], [Heard::Submit { .. }]));
     world.answer(ticket.task(), &[1; OUTPUT]);
@@ -76,7 +76,7 @@ fn a_leave_nobody_confirms_is_bounded() {
 #[test]
 fn a_leave_is_waited_for_as_long_as_ever_behind_a_pause() {
     let (mut world, client) = World::open();
-    client.owner.session.begin_leaving();
+    client.guard.session.begin_leaving();
     world.alive = false;
     world.steps(3);
     world.now = world.now + Nanos::from_millis(3_000);
@@ -112,7 +112,7 @@ fn who_leaves_without_a_scheduler_waits_for_what_backends_still_answer() {
     let answered = world.submit(&alpha, 1, Deadline::Slo);
     let forgotten = world.submit(&alpha, 2, Deadline::Slo);
     world.lose_scheduler();
-    client.owner.session.begin_leaving();
+    client.guard.session.begin_leaving();
     world.answer(answered.task(), &[1; OUTPUT]);
     assert!(matches!(answered.wait(), Outcome::Completed(_)));
     assert!(world.io.is_some(), "a task is outstanding");
@@ -120,7 +120,7 @@ fn who_leaves_without_a_scheduler_waits_for_what_backends_still_answer() {
     assert!(matches!(forgotten.wait(), Outcome::Failed(FailReason::SchedulerLost, _)));
     world.steps(2);
     assert!(world.io.is_none(), "nothing is left to do");
-    assert!(matches!(client.leave(), Err(LeaveError::SchedulerLost(Loss::Closed { .. }))));
+    assert!(matches!(client.leave(), Err(LeaveError::SchedulerLost(Loss::Scheduler(_)))));
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn who_leaves_without_a_scheduler_and_with_nothing_outstanding_is_gone_at_once()
     let (mut world, client) = World::open();
     world.lose_scheduler();
     let left = leave(&mut world, client, Nanos::from_millis(1));
-    assert!(matches!(left, Err(LeaveError::SchedulerLost(Loss::Closed { .. }))));
+    assert!(matches!(left, Err(LeaveError::SchedulerLost(Loss::Scheduler(_)))));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use baton_rdma::{CloseReason, Identity, Transport};
 use baton_topo::Agent;
 
 use super::world::*;
-use crate::ConnectError;
+use crate::{ConnectError, MembershipError};
 
 #[test]
 fn a_client_announces_its_slabs_and_is_ready_when_linked() {
@@ -71,7 +71,7 @@ fn a_scheduler_that_says_no_is_quoted() {
     world.control.close(RefuseCode::Limit);
     world.steps(3);
     match world.join_error() {
-        ConnectError::Refused { code, detail, .. } => {
+        ConnectError::Membership(MembershipError::Refused { code, detail, .. }) => {
             assert_eq!(code, Some(RefuseCode::Limit));
             assert_eq!(detail, "as the test wants it");
         }
@@ -86,7 +86,11 @@ fn a_join_that_hangs_says_where() {
         prepare(&mut world);
         world.pass(Nanos::from_millis(5_001));
         match world.join_error() {
-            ConnectError::Timeout { timeout_ms: 5_000, waiting_for, addr } => {
+            ConnectError::Membership(MembershipError::Timeout {
+                timeout_ms: 5_000,
+                waiting_for,
+                addr,
+            }) => {
                 assert!(waiting_for.contains(expected), "{waiting_for}");
                 assert_eq!(addr, world.control.transport.local_addr());
             }
@@ -147,7 +151,9 @@ fn a_scheduler_that_never_comes_is_an_error_with_address_time_and_remedy() {
     assert!(world.joining.poll().is_none(), "the next pause ends before the bound");
     world.pass(Nanos::from_millis(700));
     let error = world.join_error();
-    let ConnectError::TimedOut { tried_ms, .. } = error else { panic!("{error}") };
+    let ConnectError::Membership(MembershipError::TimedOut { tried_ms, .. }) = error else {
+        panic!("{error}")
+    };
     // Time passes in steps of 50 ms here.
     assert!((4_500..5_100).contains(&tried_ms), "{tried_ms}");
     let text = error.to_string();
@@ -166,7 +172,10 @@ fn time_that_has_passed_before_the_first_attempt_counts() {
     world.io.as_mut().unwrap().count_from(began);
     world.now = began + Nanos::from_millis(4_900);
     world.pass(Nanos::from_millis(200));
-    assert!(matches!(world.join_error(), ConnectError::TimedOut { .. }));
+    assert!(matches!(
+        world.join_error(),
+        ConnectError::Membership(MembershipError::TimedOut { .. })
+    ));
 }
 
 #[test]
@@ -274,7 +283,10 @@ fn a_frontend_number_that_fits_no_task_id_is_refused() {
     let ack = JoinAck { member: 70_000.into(), first_gpu: 0.into(), token: 1.into() };
     world.control.send(&ack, &[]);
     world.steps(3);
-    assert!(matches!(world.join_error(), ConnectError::BadCatalogue(_)));
+    assert!(matches!(
+        world.join_error(),
+        ConnectError::Membership(MembershipError::BadCatalogue(_))
+    ));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use baton_rdma::ReadStatus;
 use baton_rdma::wire::{RefuseCode, Role};
 
 use super::world::*;
-use crate::{Client, Deadline, Loss, Outcome, SubmitReason};
+use crate::{Client, Deadline, Loss, MembershipError, Outcome, SubmitReason};
 
 /// What a new scheduler calls the client.
 pub(super) const NUMBER: u32 = 9;
@@ -39,7 +39,7 @@ fn outstanding_tasks_are_submitted_again_and_answered_to_the_same_tickets() {
     let ticket = world.submit(&alpha, 7, LONG);
     let (before, deadline) = submits(&mut world, 0)[0];
     world.lose_scheduler();
-    assert!(matches!(client.loss(), Some(Loss::Closed { .. })));
+    assert!(matches!(client.loss(), Some(Loss::Scheduler(_))));
     assert_eq!(refusal(&world, &client), SubmitReason::SchedulerLost);
 
     world.take_back(NUMBER);
@@ -214,7 +214,7 @@ fn a_silent_scheduler_is_lost_and_one_that_speaks_again_found() {
     let ticket = world.submit(&client.model("alpha").unwrap(), 1, LONG);
     world.alive = false;
     world.pass(Nanos::from_millis(1_200));
-    assert_eq!(client.loss(), Some(Loss::Silent { timeout_ms: 1_000 }));
+    assert_eq!(client.loss(), Some(Loss::Scheduler(MembershipError::Silent { timeout_ms: 1_000 })));
     world.alive = true;
     // It was another process all the time, as far as its peers can tell.
     world.lose_scheduler();

@@ -73,7 +73,7 @@ fn an_answer_to_a_task_that_was_given_back_is_dated_by_the_scheduler_that_planne
     world.end(0, ticket.task(), 1, DropReason::Shutdown.code());
     world.answer(ticket.task(), &[1; OUTPUT]);
     let Outcome::Completed(reply) = ticket.wait() else { panic!() };
-    assert!(reply.timing().clock_error < STEP, "{:?}", reply.timing());
+    assert!(reply.timing().clock_error <= STEP, "{:?}", reply.timing());
     assert_eq!(reply.timing().execution(), Duration::from_millis(1));
 }
 

@@ -6,10 +6,10 @@
 //! else did. Pure: the caller sends, receives and reads the clock.
 
 use baton_core::Nanos;
+use baton_rdma::wire::{Ping, Pong};
 use baton_topo::{AwakeTime, is_gone};
 
-use crate::protocol::clock_sync::ClockSync;
-use crate::protocol::wire::{Ping, Pong};
+use crate::clock_sync::ClockSync;
 
 /// Between pings. The scheduler's patience is a multiple of it.
 const PING_EVERY: Nanos = Nanos::from_millis(100);

@@ -1,0 +1,195 @@
+//! What a backend brings to a join and takes from it. [`Membership`] keeps the conversation with the scheduler.
+//!
+//! In: what the ControlThread says that only a backend understands. Out: the models that are loaded with their measured
+//! profiles, GPU slots, the slabs that are known here; and what actions are checked against.
+
+use std::ops::Range;
+
+use baton_core::{Nanos, Profile};
+use baton_membership::{DescribedModel, Membership, MembershipError, Received, Stage};
+use baton_rdma::Transport;
+use baton_rdma::wire::{
+    JoinAck, JoinBackend, Message, ModelFailed, ProfileDesc, SlabDesc, SlabKnown,
+};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U64;
+
+use crate::admit::ActionRules;
+use crate::config::BackendConfig;
+use crate::error::BackendError;
+use crate::models::Models;
+use crate::served::{CatalogueError, ServedModels};
+
+/// Most bytes of the reason why a model could not be loaded.
+const REASON_MAX: usize = 4096;
+
+/// This backend's side of the conversation.
+#[derive(Debug)]
+pub(crate) struct Join {
+    pub(crate) membership: Membership,
+    /// The models served under this scheduler.
+    pub(crate) served: ServedModels,
+    /// The scheduler's numbers of our GPU slots.
+    gpus: Range<u32>,
+}
+
+impl Join {
+    pub(crate) fn new(membership: Membership) -> Self {
+        Self { membership, served: ServedModels::default(), gpus: 0..0 }
+    }
+
+    /// The scheduler's number of our first GPU slot.
+    pub(crate) fn first_gpu(&self) -> u32 {
+        self.gpus.start
+    }
+
+    /// What actions are checked against; `None` before the catalogue is complete.
+    pub(crate) fn rules(&self) -> Option<ActionRules<'_>> {
+        let has_catalogue = self.membership.stage() >= Stage::Joining;
+        let (served, sync) = (&self.served, self.membership.sync());
+        has_catalogue.then(|| ActionRules { served, sync, gpus: self.gpus.clone() })
+    }
+
+    /// A moment of our clock on the scheduler's; 0 before the clocks have been compared.
+    pub(crate) fn to_scheduler(&self, local: Nanos) -> Nanos {
+        self.membership.sync().to_scheduler(local).unwrap_or(Nanos::ZERO)
+    }
+
+    /// A message of the ControlThread's, other than the membership of frontends.
+    ///
+    /// # Errors
+    /// It does not fit the stage, or the catalogue does not fit our cluster file.
+    pub(crate) fn on_control<T: Transport>(
+        &mut self,
+        message: Message<'_>,
+        now: Nanos,
+        config: &BackendConfig,
+        models: &mut Models,
+        transport: &mut T,
+    ) -> Result<(), BackendError> {
+        match self.membership.on_control(message, transport)? {
+            Received::Handled | Received::Left => Ok(()),
+            Received::Complete => {
+                self.meet(config, models)?;
+                Ok(self.ask_to_join(now, config, models, transport)?)
+            }
+            Received::Admitted(ack) => self.on_admitted(ack, config.gpus),
+            Received::Other(message) => self.on_change(message, models),
+        }
+    }
+
+    /// Compares the complete catalogue with what is loaded here.
+    fn meet(&mut self, config: &BackendConfig, models: &mut Models) -> Result<(), BackendError> {
+        let ours = self.membership.catalogue_mut().subcluster(&config.subcluster);
+        let unknown = || CatalogueError::UnknownSubcluster(config.subcluster.clone());
+        self.served.set_subcluster(ours.ok_or_else(unknown)?);
+        let described = self.take_described()?;
+        Ok(models.meet(described, &mut self.served)?)
+    }
+
+    /// What is described of models of our sub-cluster.
+    fn take_described(&mut self) -> Result<Vec<DescribedModel>, MembershipError> {
+        let threads = self.membership.threads();
+        let mut described = self.membership.catalogue_mut().take_models(threads)?;
+        described.retain(|model| model.desc.subcluster.get() == self.served.subcluster());
+        Ok(described)
+    }
+
+    /// Announces the models we have loaded, then ourselves.
+    fn ask_to_join<T: Transport>(
+        &mut self,
+        now: Nanos,
+        config: &BackendConfig,
+        models: &Models,
+        transport: &mut T,
+    ) -> Result<(), MembershipError> {
+        for model in self.served.iter() {
+            self.tell_loaded(model.id.0, models.profile(model.local), transport)?;
+        }
+        let join =
+            JoinBackend { subcluster: self.served.subcluster().into(), gpus: config.gpus.into() };
+        self.membership.ask_to_join(now, &join, config.name.as_bytes(), transport)
+    }
+
+    fn on_admitted(&mut self, ack: &JoinAck, gpus: u32) -> Result<(), BackendError> {
+        let first = ack.first_gpu.get();
+        let end = first.checked_add(gpus).ok_or(BackendError::Protocol("GPU ids out of range"))?;
+        self.gpus = first..end;
+        Ok(())
+    }
+
+    /// A message that changes the catalogue behind the complete one.
+    fn on_change(&mut self, message: Message<'_>, models: &mut Models) -> Result<(), BackendError> {
+        let is_complete = self.membership.stage() >= Stage::Joining;
+        let observed = self.membership.scheduler().ip();
+        let catalogue = self.membership.catalogue_mut();
+        match message {
+            Message::ModelDesc(..) if is_complete => {
+                // A description without a table is of a model that is known, and is not needed here.
+                *catalogue = Default::default();
+                catalogue.take_in(&message, observed)?;
+            }
+            // What the tensors are, this backend reads in the model's file.
+            Message::TensorDesc(..) if is_complete => {}
+            Message::ModelTable(..) if is_complete => {
+                catalogue.take_in(&message, observed)?;
+                for model in self.take_described()? {
+                    models.add(model, &mut self.served)?;
+                }
+            }
+            Message::ModelDown(down) if is_complete => {
+                models.remove(down.model.get(), &mut self.served);
+            }
+            _ => return Err(BackendError::Protocol("a message does not fit the conversation")),
+        }
+        Ok(())
+    }
+
+    /// Forgets the scheduler, and what it has given this backend.
+    pub(crate) fn let_go<T: Transport>(&mut self, why: &str, transport: &mut T) {
+        self.membership.let_go(why, transport);
+        (self.served, self.gpus) = (ServedModels::default(), 0..0);
+    }
+
+    /// A model of the scheduler's is loaded; `profile` is its ℓ(b) if that was measured.
+    ///
+    /// # Errors
+    /// The scheduler is lost.
+    pub(crate) fn tell_loaded<T: Transport>(
+        &self,
+        model: u32,
+        profile: Option<&Profile>,
+        transport: &mut T,
+    ) -> Result<(), MembershipError> {
+        let table = profile.into_iter().flat_map(Profile::table);
+        let table: Vec<U64> = table.map(|latency| latency.0.into()).collect();
+        self.membership.send(&ProfileDesc { model: model.into() }, table.as_bytes(), transport)
+    }
+
+    /// A model of the scheduler's could not be loaded.
+    ///
+    /// # Errors
+    /// The scheduler is lost.
+    pub(crate) fn tell_failed<T: Transport>(
+        &self,
+        model: u32,
+        why: &str,
+        transport: &mut T,
+    ) -> Result<(), MembershipError> {
+        let why = &why[..why.floor_char_boundary(REASON_MAX)];
+        self.membership.send(&ModelFailed { model: model.into() }, why.as_bytes(), transport)
+    }
+
+    /// A slab of a frontend that had joined is known here.
+    ///
+    /// # Errors
+    /// The scheduler is lost.
+    pub(crate) fn tell_known<T: Transport>(
+        &self,
+        slab: &SlabDesc,
+        transport: &mut T,
+    ) -> Result<(), MembershipError> {
+        let known = SlabKnown { frontend: slab.frontend, first_slot: slab.first_slot };
+        self.membership.send(&known, &[], transport)
+    }
+}

@@ -1,0 +1,377 @@
+//! A membership, stepped by hand between a ControlThread and a ModelThread that do what the test says.
+
+use std::net::SocketAddr;
+
+use baton_core::Nanos;
+use baton_membership::{Member, Membership, MembershipError, Received, Stage, Step};
+use baton_rdma::wire::{
+    Body, CatalogEnd, JoinAck, JoinFrontend, LeaveAck, Message, Pong, RefuseCode, Role, ThreadDesc,
+    WireAddr,
+};
+use baton_rdma::{ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport};
+use baton_topo::ReconnectSpec;
+
+const STEP: Nanos = Nanos::from_millis(10);
+const JOIN_TIMEOUT: Nanos = Nanos::from_millis(3_000);
+const MEMBER_TIMEOUT: Nanos = Nanos::from_millis(1_000);
+
+/// One endpoint of the scheduler and its last connection.
+struct Party {
+    transport: InprocTransport,
+    conn: Option<ConnId>,
+    /// The kinds of what it has heard, other than pings.
+    heard: Vec<&'static str>,
+    pings: Vec<u64>,
+}
+
+impl Party {
+    fn new(network: &InprocNetwork, role: Role) -> Self {
+        let transport = network.endpoint(Identity { role, member: 0 });
+        Self { transport, conn: None, heard: Vec::new(), pings: Vec::new() }
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.transport.local_addr()
+    }
+
+    fn step(&mut self, now: Nanos) {
+        let mut events = Events::new();
+        self.transport.poll(now, &mut events);
+        for event in events.drain() {
+            match event {
+                Event::Opened { conn, .. } => self.conn = Some(conn),
+                Event::Closed { conn, .. } => {
+                    self.conn.take_if(|open| *open == conn);
+                }
+                Event::Message { message: Message::Ping(ping), .. } => {
+                    self.pings.push(ping.sent_ns.get());
+                }
+                Event::Message { message, .. } => self.heard.push(match message {
+                    Message::JoinFrontend(_) => "join",
+                    Message::Ready(_) => "ready",
+                    Message::Leave(_) => "leave",
+                    _ => "something else",
+                }),
+                Event::Read(_) | Event::Result { .. } => unreachable!("no data here"),
+            }
+        }
+        self.transport.flush();
+    }
+
+    fn send(&mut self, body: &impl Body) {
+        self.transport.send(self.conn.expect("connected"), body, &[]).expect("it can be sent");
+    }
+
+    fn close(&mut self, code: RefuseCode) {
+        self.transport.close(self.conn.take().expect("connected"), code, "as the test wants it");
+        self.transport.flush();
+    }
+}
+
+struct World {
+    now: Nanos,
+    membership: Membership,
+    transport: InprocTransport,
+    control: Party,
+    thread: Party,
+    answers_pings: bool,
+    /// What the membership reported last.
+    error: Option<MembershipError>,
+    readies: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::of(Role::Frontend)
+    }
+
+    fn of(role: Role) -> Self {
+        let network = InprocNetwork::new();
+        let control = Party::new(&network, Role::Control);
+        let thread = Party::new(&network, Role::ModelThread);
+        let membership = Membership::new(Member {
+            role,
+            scheduler: control.addr().into(),
+            reconnect: ReconnectSpec::default(),
+            seed: 7,
+            join_timeout: JOIN_TIMEOUT,
+            join_timeout_setting: "join_timeout",
+            member_timeout: MEMBER_TIMEOUT,
+        });
+        let transport = network.endpoint(Identity { role, member: 0 });
+        let (now, error) = (Nanos::from_millis(1_000), None);
+        let mut world = Self {
+            now,
+            membership,
+            transport,
+            control,
+            thread,
+            answers_pings: true,
+            error,
+            readies: 0,
+        };
+        world.steps(2);
+        world
+    }
+
+    /// As a member's agent does it, with errors kept for the test.
+    fn step(&mut self) {
+        self.now = self.now + STEP;
+        match self.membership.poll(self.now, &mut self.transport) {
+            Ok(step) => self.readies += u32::from(step == Step::Ready),
+            Err(error) => self.error = Some(error),
+        }
+        let mut events = Events::new();
+        self.transport.poll(self.now, &mut events);
+        for event in events.drain() {
+            let met = match event {
+                Event::Opened { conn, peer } => {
+                    self.membership.on_opened(self.now, conn, &peer).map(drop)
+                }
+                Event::Closed { conn, reason } => {
+                    self.membership.on_closed(conn, &reason).map(drop)
+                }
+                Event::Message { message, .. } => self
+                    .membership
+                    .on_control(message, &mut self.transport)
+                    .and_then(|received| match received {
+                        Received::Complete => self.membership.ask_to_join(
+                            self.now,
+                            &JoinFrontend { addr: WireAddr::new(LATER), slabs: 0.into() },
+                            &[],
+                            &mut self.transport,
+                        ),
+                        _ => Ok(()),
+                    }),
+                _ => Ok(()),
+            };
+            if let Err(error) = met {
+                self.error = Some(error);
+            }
+        }
+        self.transport.flush();
+        self.control.step(self.now);
+        self.thread.step(self.now);
+        for sent in std::mem::take(&mut self.control.pings) {
+            if self.answers_pings && self.control.conn.is_some() {
+                let pong = Pong { sent_ns: sent.into(), scheduler_ns: (sent + 1).into() };
+                self.control.send(&pong);
+            }
+        }
+        self.control.transport.flush();
+    }
+
+    fn steps(&mut self, count: usize) {
+        (0..count).for_each(|_| self.step());
+    }
+
+    fn announce(&mut self) {
+        let addr = WireAddr::new(self.thread.addr());
+        self.control.send(&ThreadDesc { thread: 0.into(), addr });
+        self.control.send(&CatalogEnd { scheduler_epoch: 1.into() });
+        self.steps(2);
+    }
+
+    fn admit(&mut self) {
+        self.control.send(&JoinAck { member: 5.into(), first_gpu: 0.into(), token: 77.into() });
+        self.steps(2);
+    }
+
+    fn ready() -> Self {
+        let mut world = Self::new();
+        world.announce();
+        world.admit();
+        world.steps(30);
+        assert_eq!((world.membership.stage(), world.readies), (Stage::Ready, 1));
+        world
+    }
+
+    /// What the member does with an error that it does not survive.
+    fn fail(&mut self) -> Result<(), MembershipError> {
+        let error = self.error.take().expect("something went wrong");
+        let failed = self.membership.fail(self.now, error);
+        self.membership.let_go("the test wants it", &mut self.transport);
+        failed
+    }
+}
+
+const LATER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+
+#[test]
+fn a_member_joins_stays_and_leaves() {
+    let mut world = World::new();
+    assert_eq!(world.membership.stage(), Stage::Catalogue);
+    world.announce();
+    assert_eq!((world.membership.stage(), world.membership.threads()), (Stage::Joining, 1));
+    world.admit();
+    world.steps(30);
+    assert_eq!(world.control.heard, ["join", "ready"]);
+    assert_eq!((world.membership.number(), world.membership.token()), (5, 77));
+    assert_eq!((world.membership.life(), world.readies), (1, 1));
+    let conn = world.membership.thread(0).expect("connected");
+    assert_eq!(world.membership.thread_of(conn), Some(0));
+    let bound = world.now + MEMBER_TIMEOUT;
+    assert_eq!(world.membership.leave(bound, &mut world.transport), Ok(true));
+    world.steps(2);
+    world.control.send(&LeaveAck { reserved: 0.into() });
+    world.steps(2);
+    assert_eq!((world.membership.stage(), world.error), (Stage::Left, None));
+}
+
+#[test]
+fn a_stage_that_lasts_too_long_says_what_it_waits_for() {
+    let hang = |prepare: fn(&mut World), waits_for: &str| {
+        let mut world = World::new();
+        prepare(&mut world);
+        world.steps(310);
+        let error = world.fail().unwrap_err();
+        assert!(matches!(error, MembershipError::Timeout { timeout_ms: 3_000, .. }), "{error}");
+        assert!(error.to_string().contains(waits_for), "{error}");
+    };
+    hang(|_| {}, "catalogue");
+    hang(World::announce, "admit");
+    hang(
+        |world| {
+            world.answers_pings = false;
+            world.announce();
+            world.admit();
+        },
+        "clock",
+    );
+}
+
+#[test]
+fn a_leave_that_nobody_confirms_ends() {
+    let mut world = World::ready();
+    let bound = world.now + STEP.times(5);
+    assert_eq!(world.membership.leave(bound, &mut world.transport), Ok(true));
+    world.membership.excuse(STEP.times(3));
+    world.steps(7);
+    assert_eq!(world.error, None, "this side stood still for three of them");
+    world.steps(2);
+    assert!(matches!(world.error, Some(MembershipError::Timeout { .. })), "{:?}", world.error);
+    assert!(!world.membership.may_pass(&world.error.take().unwrap()));
+}
+
+#[test]
+fn silence_counts_once_a_member_is_ready() {
+    let mut world = World::ready();
+    world.answers_pings = false;
+    world.steps(120);
+    assert_eq!(world.error, Some(MembershipError::Silent { timeout_ms: 1_000 }));
+    assert_eq!(world.fail(), Ok(()));
+    assert_eq!((world.membership.stage(), world.membership.number()), (Stage::Away, 0));
+}
+
+/// The code with which the scheduler refuses, when, and whether the member tries again.
+#[test]
+fn a_refusal_is_final_or_not() {
+    use RefuseCode::{BadRequest, DuplicateJoin, Limit, Shutdown, Silent, Unauthorised, Version};
+    type Place = fn(Role) -> World;
+    let first: Place = World::of;
+    let linking: Place = |role| {
+        let mut world = World::of(role);
+        world.answers_pings = false;
+        world.announce();
+        world.admit();
+        assert_eq!(world.membership.stage(), Stage::Linking);
+        world
+    };
+    let again: Place = |role| {
+        let mut world = World::of(role);
+        world.announce();
+        world.admit();
+        world.steps(30);
+        world.control.close(Shutdown);
+        world.steps(2);
+        world.fail().expect("a member that was ready is worth waiting for");
+        world.steps(8);
+        assert_eq!((world.membership.stage(), world.membership.life()), (Stage::Catalogue, 1));
+        world
+    };
+    let (client, backend) = (Role::Frontend, Role::Backend);
+    for (place, role, code, tries_again) in [
+        (first, client, Limit, false),
+        (first, client, Shutdown, true),
+        (first, backend, Silent, true),
+        (first, client, Unauthorised, false),
+        (linking, backend, Unauthorised, true),
+        (linking, client, DuplicateJoin, false),
+        (again, backend, DuplicateJoin, true),
+        (again, client, Version, false),
+        (again, client, BadRequest, true),
+        (again, backend, BadRequest, false),
+    ] {
+        let mut world = place(role);
+        world.control.close(code);
+        world.steps(2);
+        let tried = world.fail();
+        assert_eq!(tried.is_ok(), tries_again, "{role:?} {code:?}: {tried:?}");
+    }
+}
+
+#[test]
+fn the_first_join_has_one_bound_for_all_its_attempts() {
+    let mut world = World::new();
+    let began = world.now;
+    let error = loop {
+        if world.control.conn.is_some() {
+            world.control.close(RefuseCode::Shutdown);
+        }
+        world.step();
+        if world.error.is_some()
+            && let Err(error) = world.fail()
+        {
+            break error;
+        }
+        assert!(world.now - began < JOIN_TIMEOUT.times(2), "it tries for ever");
+    };
+    let MembershipError::TimedOut { tried_ms, ref last, .. } = error else { panic!("{error}") };
+    assert!((2_400..3_100).contains(&tried_ms), "{tried_ms}");
+    assert_eq!(last.code(), Some(RefuseCode::Shutdown));
+    assert!(error.to_string().contains("raise join_timeout"), "{error}");
+}
+
+#[test]
+fn an_address_where_nothing_answers_is_tried_again_soon() {
+    let mut world = World::new();
+    world.control.close(RefuseCode::Shutdown);
+    world.step();
+    world.fail().unwrap();
+    // The connection is taken, and nothing is said on it.
+    let lost = world.now;
+    while world.error.is_none() {
+        world.now = world.now + STEP;
+        world.error = world.membership.poll(world.now, &mut world.transport).err();
+    }
+    assert!(world.now - lost <= Nanos::from_millis(1_100), "{:?}", world.now - lost);
+    assert!(matches!(world.error, Some(MembershipError::Closed { .. })), "{:?}", world.error);
+    world.fail().expect("something may answer there later");
+}
+
+#[test]
+fn somebody_else_is_recognised() {
+    let mut world = World::new();
+    world.control.close(RefuseCode::Shutdown);
+    world.step();
+    world.fail().unwrap();
+    world.control.transport.identify(Identity { role: Role::Backend, member: 0 });
+    world.steps(8);
+    let error = world.fail().unwrap_err();
+    assert!(error.to_string().contains("it is no scheduler but says it is Backend"), "{error}");
+}
+
+#[test]
+fn what_was_said_to_the_former_scheduler_is_forgotten() {
+    let mut world = World::ready();
+    world.control.close(RefuseCode::Shutdown);
+    world.steps(2);
+    assert!(world.membership.thread(0).is_some(), "it may still have something to say");
+    world.fail().unwrap();
+    assert_eq!((world.membership.threads(), world.membership.token()), (0, 0));
+    world.steps(8);
+    world.announce();
+    world.admit();
+    world.steps(30);
+    assert_eq!((world.membership.life(), world.readies), (2, 2));
+}
