@@ -86,6 +86,10 @@ impl World {
     }
 
     fn of(role: Role) -> Self {
+        Self::with(role, JOIN_TIMEOUT)
+    }
+
+    fn with(role: Role, join_timeout: Nanos) -> Self {
         let network = InprocNetwork::new();
         let control = Party::new(&network, Role::Control);
         let thread = Party::new(&network, Role::ModelThread);
@@ -94,7 +98,7 @@ impl World {
             scheduler: control.addr().into(),
             reconnect: ReconnectSpec::default(),
             seed: 7,
-            join_timeout: JOIN_TIMEOUT,
+            join_timeout,
             join_timeout_setting: "join_timeout",
             member_timeout: MEMBER_TIMEOUT,
         });
@@ -178,12 +182,15 @@ impl World {
     }
 
     fn ready() -> Self {
-        let mut world = Self::new();
-        world.announce();
-        world.admit();
-        world.steps(30);
-        assert_eq!((world.membership.stage(), world.readies), (Stage::Ready, 1));
-        world
+        Self::new().become_ready()
+    }
+
+    fn become_ready(mut self) -> Self {
+        self.announce();
+        self.admit();
+        self.steps(30);
+        assert_eq!((self.membership.stage(), self.readies), (Stage::Ready, 1));
+        self
     }
 
     /// What the member does with an error that it does not survive.
@@ -241,6 +248,36 @@ fn a_stage_that_lasts_too_long_says_what_it_waits_for() {
 }
 
 #[test]
+fn only_the_control_thread_confirms_a_leave() {
+    let mut world = World::ready();
+    let bound = world.now + MEMBER_TIMEOUT;
+    assert_eq!(world.membership.leave(bound, &mut world.transport), Ok(true));
+    world.steps(2);
+    world.thread.close(RefuseCode::Shutdown);
+    world.steps(2);
+    assert_eq!((world.membership.stage(), &world.error), (Stage::Leaving, &None));
+    world.control.close(RefuseCode::Shutdown);
+    world.steps(2);
+    assert!(world.error.is_some(), "no confirmation can come any more");
+}
+
+#[test]
+fn a_member_that_was_ready_is_not_bound_by_the_time_to_join() {
+    let shorter_than_a_pause = Nanos::from_millis(450);
+    let mut world = World::with(Role::Frontend, shorter_than_a_pause).become_ready();
+    let lost = world.now;
+    while world.now - lost < JOIN_TIMEOUT.times(2) {
+        if world.control.conn.is_some() {
+            world.control.close(RefuseCode::Shutdown);
+        }
+        world.step();
+        if world.error.is_some() {
+            world.fail().expect("it tries for ever");
+        }
+    }
+}
+
+#[test]
 fn a_leave_that_nobody_confirms_ends() {
     let mut world = World::ready();
     let bound = world.now + STEP.times(5);
@@ -278,10 +315,7 @@ fn a_refusal_is_final_or_not() {
         world
     };
     let again: Place = |role| {
-        let mut world = World::of(role);
-        world.announce();
-        world.admit();
-        world.steps(30);
+        let mut world = World::of(role).become_ready();
         world.control.close(Shutdown);
         world.steps(2);
         world.fail().expect("a member that was ready is worth waiting for");

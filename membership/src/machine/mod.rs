@@ -10,7 +10,7 @@ mod links;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use baton_core::Nanos;
-use baton_rdma::wire::{Body, JoinAck, Leave, Message, Ping, Ready, Role};
+use baton_rdma::wire::{Body, Leave, Message, Ping, Ready, Role};
 use baton_rdma::{CloseReason, ConnId, Peer, SendError, Transport};
 
 use crate::backoff::Backoff;
