@@ -209,11 +209,13 @@ impl World {
     pub fn submit(&mut self, frontend: usize, model: usize, within: Nanos) -> Option<Submitted> {
         let process = self.frontends[frontend].as_ref()?;
         let spec = &self.models[model];
-        let mut input = process.client()?.model(&spec.name).ok()?.input().ok()?;
+        let handle = process.client()?.model(&spec.name).ok()?;
         // Another model of that name may be served by now.
-        if input.len() != spec.input_bytes as usize {
+        let row_bytes = [spec.input_bytes, spec.output_bytes].map(|bytes| bytes as usize);
+        if [handle.input_bytes(), handle.output_bytes()] != row_bytes {
             return None;
         }
+        let mut input = handle.input().ok()?;
         let number = self.ledger.borrow().next_number();
         self.rng.fill(&mut input[..]);
         input[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
