@@ -7,21 +7,39 @@ use crate::units::time::Nanos;
 
 impl RankState {
     /// Gives slots to ready candidates, as far as there are any.
+    #[inline]
     pub(super) fn match_all(&mut self, now: Nanos, out: &mut impl RankSink) {
+        if self.residency.is_used() {
+            self.match_resident_first(now, out);
+        }
+        // Most often there is none: that costs one comparison, and no call.
+        while self.matching.peek().is_some_and(|(at, _)| at <= now) {
+            self.match_next(now, out);
+        }
+    }
+
+    /// Gives slots to ready candidates, as far as there are any of models that may run only where they are resident.
+    #[inline(never)]
+    fn match_resident_first(&mut self, now: Nanos, out: &mut impl RankSink) {
         loop {
-            let found = if self.residency.is_used()
-                && let Some((_, slot)) = self.matching_slots.pop_up_to(now)
-            {
-                self.match_resident(now, GpuId(slot))
-            } else if let Some((_, subcluster)) = self.matching.pop_up_to(now) {
-                self.match_ready(now, SubclusterId(subcluster))
-            } else {
+            if let Some((_, slot)) = self.matching_slots.pop_up_to(now) {
+                if let Some((model, gpu)) = self.match_resident(now, GpuId(slot)) {
+                    self.decide(now, model, gpu, out);
+                }
+            } else if !self.match_next(now, out) {
                 return;
-            };
-            if let Some((model, gpu)) = found {
-                self.decide(now, model, gpu, out);
             }
         }
+    }
+
+    /// Looks at the sub-cluster that is due first; false if none is due.
+    #[inline(never)]
+    fn match_next(&mut self, now: Nanos, out: &mut impl RankSink) -> bool {
+        let Some((_, subcluster)) = self.matching.pop_up_to(now) else { return false };
+        if let Some((model, gpu)) = self.match_ready(now, SubclusterId(subcluster)) {
+            self.decide(now, model, gpu, out);
+        }
+        true
     }
 
     /// A slot is about to be free: the most urgent candidate is ready no longer, and which slot it may have.
@@ -53,8 +71,7 @@ impl RankState {
         } else {
             self.grant(subcluster, model, gpu, out);
         }
-        self.rearm(subcluster);
-        self.rearm_slot(gpu.id);
+        self.rearm_for(gpu, subcluster);
     }
 
     fn grant(
