@@ -137,6 +137,12 @@ fn table(summary: &Summary, took_s: f64) -> String {
             summary.hostile_rows
         );
     }
+    let (marks, reached) = summary.marks.count();
+    let _infallible = writeln!(text, "{reached} of {marks} marks reached");
+    let missed = summary.missed();
+    if !missed.is_empty() {
+        let _infallible = writeln!(text, "FAILED: never reached: {}", missed.join(", "));
+    }
     for seed in &summary.failures {
         let _infallible = writeln!(
             text,
@@ -148,5 +154,9 @@ fn table(summary: &Summary, took_s: f64) -> String {
 }
 
 fn status(summary: &Summary) -> ExitCode {
-    if summary.conserved { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if summary.conserved && summary.missed().is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -9,6 +9,8 @@ use crate::gpu::SimGpu;
 use crate::network::HostId;
 use crate::run::{Run, Step};
 
+/// More than a client submits again in one pass.
+const HUNDREDS: u32 = 256;
 /// Members prove that they live so often.
 const PING_EVERY: Nanos = Nanos::from_millis(100);
 /// The scheduler looks for silence so often in a timeout.
@@ -164,6 +166,8 @@ impl Run {
         }
         match who {
             Who::Scheduler => {
+                let most = (0..self.world.frontends.len()).map(|at| self.world.slots_in_use(at));
+                self.states.scheduler_lost_under_hundreds |= most.max() > Some(HUNDREDS);
                 let process = self.world.scheduler.take().expect("it has a host");
                 self.past.scheduler(&process);
             }

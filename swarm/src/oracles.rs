@@ -10,6 +10,7 @@ use crate::accounts;
 use crate::applications::Tally;
 use crate::breaking::notice;
 use crate::faults::{Fault, Who};
+use crate::marks::Marks;
 use crate::network::addr_of;
 use crate::process::{BackendProcess, FrontendProcess, SchedulerProcess};
 use crate::run::Run;
@@ -35,6 +36,19 @@ impl Past {
 
     pub(crate) fn scheduler(&mut self, process: &SchedulerProcess) {
         self.schedulers.push(Arc::clone(process.assembly.counters()));
+    }
+
+    /// What they have reached.
+    pub(crate) fn mark(&self, marks: &mut Marks) {
+        self.clients.iter().for_each(|counters| marks.note("client", counters.pairs()));
+        self.backends.iter().for_each(|counters| marks.note("backend", counters.pairs()));
+        for scheduler in &self.schedulers {
+            for thread in &scheduler.model_threads {
+                marks.note("model_thread", thread.pairs());
+            }
+            marks.note("rank_thread", scheduler.rank_thread.pairs());
+            marks.note("control_thread", scheduler.control_thread.pairs());
+        }
     }
 }
 

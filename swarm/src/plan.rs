@@ -14,12 +14,15 @@ use crate::changes::Change;
 use crate::faults::{self, Fault};
 use crate::hostile::Attack;
 use crate::network::Link;
+use crate::scale::{Scale, leave_out};
 
 /// What happens in one run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed it came from.
     pub seed: u64,
+    /// How large it is.
+    pub scale: Scale,
     /// The cluster file.
     pub cluster: Cluster,
     /// Frontends at a time.
@@ -99,23 +102,29 @@ impl Plan {
     pub fn of(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let rng = &mut rng;
-        let link = link(rng);
+        let (scale, mut scaling) = Scale::draw(seed);
+        let mut link = link(rng);
         let mut cluster = cluster(rng, &link);
         // Drawn apart, so that everything else is as it would be without.
         let mut sizes = StdRng::seed_from_u64(seed ^ 0x6f75_7470);
         cluster.models.iter_mut().for_each(|m| m.output_bytes = output_bytes(&mut sizes, &link));
+        scale.enlarge(&mut scaling, &mut cluster);
         let frontends = rng.random_range(1..=3);
-        let span = ms(rng.random_range(80..=400));
+        let span = scale.span(&mut scaling, ms(rng.random_range(80..=400)));
         let engines = engines(rng);
-        let load = load(rng, &cluster);
+        let mut load = load(rng, &cluster);
+        scale.load(&mut scaling, &mut load);
         let send_queue_bytes = 1 << rng.random_range(15..=20);
         let transport = Transport {
             send_queue_bytes,
             member_queue_bytes: member_queues(&mut sizes, &cluster, send_queue_bytes),
             handshake_timeout: ms(rng.random_range(40..=200)),
         };
-        let drift_ppm = rng.random_range(0..=90);
-        let faults = faults::draw(rng, &cluster, frontends, span);
+        let mut drift_ppm = rng.random_range(0..=90);
+        leave_out(&mut scaling, &mut link, &mut drift_ppm);
+        let mut faults = faults::draw(rng, &cluster, frontends, span);
+        faults.extend(scale.trouble(&mut scaling, span));
+        faults.sort_by_key(|(at, _)| *at);
         let span = span.max(pauses_end(&faults));
         let attacks = Vec::new();
         let changes = Change::draw(seed, &cluster, span);
@@ -123,6 +132,7 @@ impl Plan {
         cluster.scheduler.models_max = Some(cluster.models.len() as u32 + 1 + (seed % 3) as u32);
         Self {
             seed,
+            scale,
             cluster,
             frontends,
             link,
@@ -213,7 +223,7 @@ fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {
     }
 }
 
-fn model(rng: &mut StdRng, id: u32, subclusters: u32) -> ModelSpec {
+pub(crate) fn model(rng: &mut StdRng, id: u32, subclusters: u32) -> ModelSpec {
     let alpha = us(rng.random_range(50..=1_500));
     let beta = us(rng.random_range(500..=6_000));
     let batch_max = rng.random_range(1..=16);
@@ -264,8 +274,13 @@ fn output_bytes(rng: &mut StdRng, link: &Link) -> u32 {
 /// frontend's.
 fn member_queues(rng: &mut StdRng, cluster: &Cluster, usual: usize) -> [usize; 2] {
     let longest = cluster.models.iter().map(|model| model.output_bytes as usize).max();
+    // A member announces itself in one go: a slab or a profile for each model.
+    let announced = 300 * cluster.models.len();
     match rng.random_range(0..3) {
-        0 => [2_000.max(2 * longest.unwrap_or(0)), rng.random_range(600..=4_000)],
+        0 => [
+            announced.max(2_000).max(2 * longest.unwrap_or(0)),
+            rng.random_range(600..=4_000).max(announced / 4),
+        ],
         _ => [usual; 2],
     }
 }

@@ -1,10 +1,11 @@
 //! What a run, and what many, came to.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::applications::Tally;
 use crate::changes::Changes;
 use crate::hostile::Hostility;
+use crate::marks::Marks;
 use crate::swarm::Kind;
 
 /// What was wrong.
@@ -45,6 +46,8 @@ pub struct Report {
     pub hostility: Hostility,
     /// Rows executed that were theirs.
     pub hostile_rows: u64,
+    /// Which branches it has reached.
+    pub marks: Marks,
     /// `None`: everything held.
     pub failure: Option<Failure>,
 }
@@ -98,6 +101,9 @@ pub struct Summary {
     pub hostile_messages: u64,
     /// Time that passed in the runs, seconds.
     pub virtual_s: f64,
+    /// For each mark, in how many runs it was reached.
+    #[serde(serialize_with = "by_name")]
+    pub marks: Marks,
     /// The seeds that failed, the first ones: what, and how to see it again.
     pub failures: Vec<FailedSeed>,
     /// How many failed.
@@ -116,6 +122,13 @@ pub struct FailedSeed {
     /// The command that runs it again.
     pub replay: String,
 }
+
+fn by_name<S: Serializer>(marks: &Marks, serializer: S) -> Result<S::Ok, S::Error> {
+    marks.by_name().serialize(serializer)
+}
+
+/// A swarm of as many seeds, without attackers, must reach every mark.
+pub const MARKS_FROM: u64 = 10_000;
 
 /// Failures that a summary lists.
 const LISTED: usize = 20;
@@ -145,9 +158,19 @@ impl Summary {
         self.hostility.add(&report.hostility);
         self.hostile_messages = self.hostility.messages;
         self.hostile_rows += report.hostile_rows;
+        self.marks.add(&report.marks);
         self.virtual_s += report.virtual_us as f64 / 1e6;
         if let Some(failure) = &report.failure {
             self.fail(report.seed, failure);
+        }
+    }
+
+    /// The marks that so many runs should have reached and did not: see [`Marks::missed`]. Empty for a swarm that is
+    /// too small to say.
+    pub fn missed(&self) -> Vec<String> {
+        match self.seeds >= MARKS_FROM && !self.hostile {
+            true => self.marks.missed(),
+            false => Vec::new(),
         }
     }
 

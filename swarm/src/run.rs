@@ -9,6 +9,7 @@ use rand::RngExt;
 use crate::applications::Applications;
 use crate::faults::{Fault, Holds, Who};
 use crate::hostile::{Attack, AttackerKind};
+use crate::marks::{Marks, States};
 use crate::moments;
 use crate::network::HostId;
 use crate::oracles;
@@ -59,6 +60,7 @@ pub(crate) struct Run {
     /// Counters of processes that are over.
     pub(crate) past: oracles::Past,
     pub(crate) faults: u32,
+    pub(crate) states: States,
     /// Since when everybody is a member and open, as far as was looked.
     pub(crate) whole_since: Option<Nanos>,
     next_look: Nanos,
@@ -72,6 +74,8 @@ pub(crate) struct Run {
 const MOMENTS_MAX: u64 = 3_000_000;
 /// How often membership and bounds are looked at.
 const LOOK_EVERY: Nanos = Nanos::from_millis(10);
+/// Rates are measured over so long.
+const RATE_WINDOW: Nanos = Nanos::from_millis(5_000);
 /// For the cluster to come up.
 const JOIN_BOUND: Nanos = Nanos::from_millis(1_000);
 
@@ -108,6 +112,7 @@ impl Run {
             stop_cut_short: false,
             past: oracles::Past::default(),
             faults: 0,
+            states: States::default(),
             whole_since: None,
             next_look: Nanos::ZERO,
             moments: 0,
@@ -173,6 +178,7 @@ impl Run {
         self.at(start, Step::Offer);
         self.pass(self.plan.span);
         self.offering = false;
+        self.states.longer_than_a_rate_window = self.world.now - start > RATE_WINDOW;
     }
 
     /// Everything is repaired; what was outstanding comes to its end.
@@ -312,6 +318,8 @@ impl Run {
     /// Models move where the plan says; for faults.
     pub(crate) fn move_model(&mut self, model: u32, to: usize) {
         if let Some(process) = &mut self.world.scheduler {
+            let waiting = process.assembly.model_threads.iter().any(|thread| thread.waiting() > 0);
+            self.states.model_moved_under_load |= waiting;
             process.assembly.control.move_model(ModelId(model), to);
         }
     }
@@ -322,7 +330,19 @@ impl Run {
         self.applications.excuse(now, now + long, holds);
     }
 
-    fn report(self) -> (Report, Vec<String>) {
+    /// What every process of the run has reached, the living included.
+    fn marks(&mut self) -> Marks {
+        self.world.frontends.iter().flatten().for_each(|process| self.past.frontend(process));
+        self.world.backends.iter().flatten().for_each(|process| self.past.backend(process));
+        self.world.scheduler.iter().for_each(|process| self.past.scheduler(process));
+        let mut marks = Marks::default();
+        self.past.mark(&mut marks);
+        marks.note("run", self.states.pairs());
+        marks
+    }
+
+    fn report(mut self) -> (Report, Vec<String>) {
+        let marks = self.marks();
         let ledger = self.world.ledger.borrow();
         let failure = ledger
             .failure()
@@ -341,6 +361,7 @@ impl Run {
             repeated: self.world.network.watch(|watch| watch.repeated),
             hostility: self.world.hostility(),
             hostile_rows: ledger.hostile,
+            marks,
             failure,
         };
         drop(ledger);
