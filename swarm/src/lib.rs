@@ -39,7 +39,7 @@ pub use faults::{Fault, Holds, Who};
 pub use gpu::SimGpu;
 pub use hostile::{Attack, Attacker, AttackerKind, Hostility, Targets};
 pub use ledger::{Ledger, Task};
-pub use marks::{Mark, Marks, UNREACHABLE};
+pub use marks::{EXCUSED, Mark, Marks};
 pub use network::{HostId, Link, Network, Port, Sent, SimStream, Watch};
 pub use plan::{Engines, Load, Plan, Transport};
 pub use process::{BackendProcess, FrontendProcess, Line, SchedulerProcess};

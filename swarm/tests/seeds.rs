@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use baton_swarm::{Fault, Kind, Plan, Summary, run_seed, run_traced, swarm};
+use baton_swarm::{EXCUSED, Fault, Kind, Plan, Scale, Summary, run_seed, run_traced, swarm};
 
 const SEEDS: u64 = 16;
 
@@ -64,4 +64,30 @@ fn every_kind_of_fault_is_drawn_and_some_seeds_are_spared() {
     assert!((200..1_000).contains(&calm), "{calm} of 2,000 are calm");
     let fits = plans.iter().filter(|plan| plan.network_fits()).count();
     assert!(fits > 500, "{fits} of 2,000 plan with the network they have");
+}
+
+#[test]
+fn runs_of_every_scale_are_drawn() {
+    let plans: Vec<Plan> = (0..2_000).map(Plan::of).collect();
+    let count = |scale| plans.iter().filter(|plan| plan.scale == scale).count();
+    for scale in [Scale::Long, Scale::Crowd, Scale::Models] {
+        assert!((10..100).contains(&count(scale)), "{scale:?}: {}", count(scale));
+    }
+    let crowd = plans.iter().find(|plan| plan.scale == Scale::Crowd).expect("counted above");
+    assert!(crowd.cluster.frontend.slots_per_model >= 300);
+}
+
+#[test]
+fn marks_are_counted_by_run_and_excuses_name_marks() {
+    let runs = 6;
+    let marks = swarm(Kind::Faults, 0, two(), |begun| begun < runs, |_| ()).marks;
+    let of = marks.by_name();
+    assert_eq!(of["client.submitted"], runs, "in every run");
+    assert!((1..runs).contains(&of["backend.batches_expired"]), "in some: {of:?}");
+    assert_eq!(of["backend.loads"], 0, "in none");
+    let unknown = EXCUSED.iter().flat_map(|(_, marks)| *marks).find(|mark| !marks.has(mark));
+    assert_eq!(unknown, None, "there is no such mark");
+    assert!(!marks.missed().contains(&String::from("backend.loads")), "excused");
+    // So few seeds do not reach this one.
+    assert!(marks.missed().contains(&String::from("run.scheduler_lost_under_hundreds")));
 }
