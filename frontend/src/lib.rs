@@ -104,6 +104,7 @@ mod ticket;
 
 pub use baton_core::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 pub use baton_leader::{SchedulerLocator, StartError, Unknown};
+pub use baton_rdma::status;
 pub use baton_rdma::wire::ChangeKind;
 pub use baton_rdma::wire::RefuseCode;
 pub use baton_rdma::{CredentialsError, SlabError, TcpConfig, TransportCounters, VerbsError};

@@ -30,7 +30,7 @@ pub use memory::{
     SlabError, SlabSet, SlabSpec,
 };
 pub use protocol::{
-    Backoff, ClockSync, CreditWindow, Heartbeat, RoundRobin, clock_sync, frame, wire,
+    Backoff, ClockSync, CreditWindow, Heartbeat, RoundRobin, clock_sync, frame, status, wire,
 };
 pub use tcp::{Edge, Net, NetStream, OsNet, OsStream, TcpConfig, TcpTransport};
 pub use tls::{Credentials, CredentialsError};

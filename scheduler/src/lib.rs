@@ -19,6 +19,7 @@ mod counters;
 mod dispatch;
 mod hot_path;
 mod in_flight;
+mod latencies;
 pub mod limits;
 mod link;
 mod mail;
@@ -31,6 +32,7 @@ mod rank_thread;
 mod ring;
 mod roster;
 mod sync;
+mod task_board;
 
 pub use commands::{ModelCommand, Notice, RankCommand};
 pub use control::ControlThread;
@@ -43,3 +45,4 @@ pub use process::{
     Assembly, SchedulerCounters, SchedulerError, SchedulerHandle, start, start_within,
 };
 pub use rank_thread::RankThread;
+pub use task_board::{TaskBoard, TaskBoards};

@@ -191,6 +191,7 @@ impl<T: Transport> Assembly<T> {
             files: FileAccess::InPlace,
             homes: path.homes,
             load: path.load,
+            tasks: path.tasks,
             model_threads: path.model_commands.clone(),
             rank: path.rank_commands,
             notices: path.notices,

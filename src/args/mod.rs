@@ -17,7 +17,9 @@ pub(crate) use bench::{
     BenchChaosArgs, BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs,
     BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
-pub(crate) use model::{ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf};
+pub(crate) use model::{
+    ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf, StatusArgs,
+};
 pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
     SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs,
@@ -41,6 +43,8 @@ pub(crate) enum Command {
     Scheduler(SchedulerArgs),
     /// Run one backend of a cluster file
     Backend(BackendArgs),
+    /// Say how a running cluster fares: members, models, GPUs, what happened last
+    Status(StatusArgs),
     /// Add, change, remove or list the models of a running scheduler
     Model {
         #[command(subcommand)]

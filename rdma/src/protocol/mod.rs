@@ -7,6 +7,7 @@ pub(crate) mod credit;
 pub mod frame;
 pub(crate) mod handshake;
 mod heartbeat;
+pub mod status;
 pub mod wire;
 
 pub use backoff::Backoff;

@@ -116,7 +116,8 @@ impl ModelState {
     /// `now`; once is enough for several tasks that arrive at a time.
     pub fn enqueue(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) -> bool {
         self.counters.received += 1;
-        let request = Request { deadline: request.deadline - self.network.response, ..request };
+        let deadline = request.deadline - self.network.response;
+        let request = Request { deadline, arrived: now, ..request };
         if !self.admit(now, request, out) {
             return true;
         }
@@ -271,6 +272,11 @@ impl ModelState {
         self.sizing.set_objective(slo);
         self.fair_share.set_objective(slo);
         self.quiet_period = QuietPeriod::OVER;
+    }
+
+    /// Which model.
+    pub fn id(&self) -> ModelId {
+        self.id
     }
 
     /// Tasks waiting.
