@@ -122,6 +122,14 @@ fn a_models_figures_are_those_of_its_tasks() {
     // 9 · 6 ms and 38 ms, of some three seconds.
     let busy = status.gpus[0].busy;
     assert!((0.02..0.05).contains(&busy), "{busy}");
+    let outstanding: Vec<u64> = status.members.iter().map(|m| m.outstanding).collect();
+    assert_eq!(outstanding, [0, 0], "every task has its outcome");
+    drop(backend.transport);
+    stage.settle();
+    let _successor = stage.backend("successor", 0, 1);
+    stage.advance(ms(100));
+    let status = self::status(&mut stage);
+    assert_eq!((status.gpus[0].slot, status.gpus[0].busy), (0, 0.0), "that was another life");
 }
 
 #[test]

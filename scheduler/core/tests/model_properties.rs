@@ -196,8 +196,7 @@ impl Pair {
         self.model.on_request(self.now, request, &mut self.out);
         self.naive.arrived(self.now, self.model.latency());
         let deadline = request.deadline - self.naive.config.network.response;
-        let admitted = Request { deadline, arrived: self.now, ..request };
-        self.admit(admitted, Unserved::Dropped(DropReason::DeadlinePassed));
+        self.admit(Request { deadline, ..request }, Unserved::Dropped(DropReason::DeadlinePassed));
     }
 
     fn requeue(&mut self, slo: Nanos) {

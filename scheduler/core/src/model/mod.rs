@@ -116,8 +116,7 @@ impl ModelState {
     /// `now`; once is enough for several tasks that arrive at a time.
     pub fn enqueue(&mut self, now: Nanos, request: Request, out: &mut impl ModelSink) -> bool {
         self.counters.received += 1;
-        let deadline = request.deadline - self.network.response;
-        let request = Request { deadline, arrived: now, ..request };
+        let request = Request { deadline: request.deadline - self.network.response, ..request };
         if !self.admit(now, request, out) {
             return true;
         }

@@ -10,7 +10,7 @@ pub struct Request {
     pub task: TaskId,
     /// When its execution must have ended: the application's deadline less the way back.
     pub deadline: Nanos,
-    /// When it first came to its model. For accounts alone: no decision depends on it.
+    /// When it came to the scheduler. For accounts alone: no decision depends on it.
     pub arrived: Nanos,
     /// What the application says of its cost.
     pub cost: CostHint,
