@@ -13,15 +13,16 @@ const FUNCTION_LINES_MAX: usize = 50;
 const SKIPPED: [&str; 3] = ["target", ".git", "fuzz"];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 12] = [
     ("scheduler/core", &[]),
     ("topo", &["baton-core"]),
     ("rdma", &["baton-core", "baton-topo"]),
     ("leader", &["baton-core", "baton-topo"]),
+    ("metrics", &[]),
     ("scheduler/sim", &["baton-core", "baton-topo"]),
-    ("scheduler", &["baton-core", "baton-topo", "baton-rdma"]),
-    ("frontend", &["baton-core", "baton-topo", "baton-rdma", "baton-leader"]),
-    ("backend", &["baton-core", "baton-topo", "baton-rdma", "baton-leader"]),
+    ("scheduler", &["baton-core", "baton-topo", "baton-rdma", "baton-metrics"]),
+    ("frontend", &["baton-core", "baton-topo", "baton-rdma", "baton-leader", "baton-metrics"]),
+    ("backend", &["baton-core", "baton-topo", "baton-rdma", "baton-leader", "baton-metrics"]),
     (
         "swarm",
         &[
@@ -53,6 +54,7 @@ const EDGES: [(&str, &[&str]); 11] = [
             "baton-client",
             "baton-core",
             "baton-leader",
+            "baton-metrics",
             "baton-rdma",
             "baton-scheduler",
             "baton-sim",

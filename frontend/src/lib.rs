@@ -95,6 +95,7 @@ mod error;
 mod explain;
 mod input;
 pub mod io;
+mod metrics;
 mod model;
 mod operator;
 mod outcome;
@@ -104,6 +105,7 @@ mod ticket;
 
 pub use baton_core::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 pub use baton_leader::{SchedulerLocator, StartError, Unknown};
+pub use baton_metrics::{Metric, MetricsError, MetricsServer};
 pub use baton_rdma::status;
 pub use baton_rdma::wire::ChangeKind;
 pub use baton_rdma::wire::RefuseCode;
@@ -122,6 +124,7 @@ pub use error::{
 };
 pub use explain::{Explanation, Moment};
 pub use input::{Deadline, Input};
+pub use metrics::described;
 pub use model::ModelHandle;
 pub use operator::{Operator, OperatorError, OperatorIo, ServedModel};
 pub use outcome::{EndRecord, EndedBy, Outcome, Reply, Timing};

@@ -1,5 +1,7 @@
 //! Latencies, counted in classes: eight to each power of two of nanoseconds, so that a quantile is off by 6 % at most.
 
+use std::ops::Range;
+
 /// Classes: one below the first power of two, one above the last, and those between.
 pub(crate) const CLASSES: usize = 2 + ((LAST - FIRST) * PER_OCTAVE) as usize;
 /// What is shorter than 2^16 ns, 66 µs, is in the first class.
@@ -27,6 +29,13 @@ pub(crate) fn begin_of(class: usize) -> u64 {
     let Some(above) = class.checked_sub(1) else { return 0 };
     let (octave, within) = (above as u32 / PER_OCTAVE + FIRST, above as u32 % PER_OCTAVE);
     u64::from(PER_OCTAVE + within) << (octave - OCTAVE_BITS)
+}
+
+/// The classes of each power of two, of what is shorter, and of what is longer.
+pub(crate) fn octaves() -> impl Iterator<Item = Range<usize>> {
+    let between = (1..CLASSES - 1).step_by(PER_OCTAVE as usize);
+    let between = between.map(|first| first..first + PER_OCTAVE as usize);
+    std::iter::once(0..1).chain(between).chain(std::iter::once(CLASSES - 1..CLASSES))
 }
 
 /// The latency, ns, that a share `q` of those counted does not exceed: within its class as if they were spread evenly. Of the

@@ -23,6 +23,7 @@ mod latencies;
 pub mod limits;
 mod link;
 mod mail;
+mod metrics;
 mod migration;
 mod model_config;
 mod model_thread;
@@ -39,6 +40,7 @@ pub use control::ControlThread;
 pub use counters::{ControlThreadCounters, Counter, ModelThreadCounters, RankThreadCounters};
 pub use hot_path::HotPath;
 pub use link::CommandSender;
+pub use metrics::SchedulerMetrics;
 pub use migration::load_board::LoadBoard;
 pub use model_thread::ModelThread;
 pub use process::{

@@ -29,6 +29,7 @@ struct ModelCounts {
     failed: Counter,
     unserved: Counter,
     excused: Counter,
+    latency_ns: Counter,
     latencies: [Counter; CLASSES],
 }
 
@@ -54,7 +55,9 @@ pub(crate) struct ModelTotals {
     pub(crate) unserved: u64,
     /// Tasks that ended while they waited, because their application wanted them no more.
     pub(crate) excused: u64,
-    /// From arrival to the end of the batch.
+    /// From arrival to the end of the batch: the sum, ns, and counts by class.
+    pub(crate) latency_ns: u64,
+    /// See `latency_ns`.
     pub(crate) latencies: [u64; CLASSES],
 }
 
@@ -67,6 +70,7 @@ impl Default for ModelCounts {
             failed: Counter::default(),
             unserved: Counter::default(),
             excused: Counter::default(),
+            latency_ns: Counter::default(),
             latencies: std::array::from_fn(|_| Counter::default()),
         }
     }
@@ -81,8 +85,25 @@ impl Default for ModelTotals {
             failed: 0,
             unserved: 0,
             excused: 0,
+            latency_ns: 0,
             latencies: [0; CLASSES],
         }
+    }
+}
+
+impl ModelTotals {
+    /// What has grown since.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        self.batches -= before.batches;
+        self.tasks -= before.tasks;
+        self.late -= before.late;
+        self.failed -= before.failed;
+        self.unserved -= before.unserved;
+        self.excused -= before.excused;
+        self.latency_ns -= before.latency_ns;
+        let classes = self.latencies.iter_mut().zip(&before.latencies);
+        classes.for_each(|(now, before)| *now -= before);
+        self
     }
 }
 
@@ -144,9 +165,13 @@ impl TaskBoard {
         }
         let late = tasks.iter().filter(|task| finished > task.deadline).count();
         counts.late.add(late.min(rows as usize) as u64);
+        let mut sum_ns = 0;
         for task in tasks {
-            counts.latencies[class_of((finished - task.arrived).0)].add(1);
+            let latency = (finished - task.arrived).0;
+            sum_ns += latency;
+            counts.latencies[class_of(latency)].add(1);
         }
+        counts.latency_ns.add(sum_ns);
     }
 
     /// A task was dropped when it arrived, because nothing serves the model.
@@ -179,6 +204,7 @@ impl TaskBoards {
             sum.failed += counts.failed.get();
             sum.unserved += counts.unserved.get();
             sum.excused += counts.excused.get();
+            sum.latency_ns += counts.latency_ns.get();
             let classes = sum.latencies.iter_mut().zip(&counts.latencies);
             classes.for_each(|(sum, count)| *sum += count.get());
         }

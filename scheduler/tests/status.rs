@@ -4,6 +4,7 @@
 mod stage;
 
 use baton_core::{DropReason, Nanos, Policy};
+use baton_metrics::{Metric, Value};
 use baton_rdma::Transport;
 use baton_rdma::status::{ClusterStatus, EventStatus, MemberRole, ModelStatus, PART_MAX};
 use baton_rdma::wire::{ActionDone, ActionStatus, RefuseCode, Role, StatusAsk};
@@ -300,4 +301,60 @@ fn only_operators_ask_and_for_one_part_at_a_time() {
     let mut lost = stage.member(Role::Operator);
     let (next, text) = part(&mut stage, &mut lost, u64::MAX);
     assert_eq!((next, text.as_str()), (0, ""), "there is no such place");
+}
+
+/// What Prometheus would be told.
+fn scrape(stage: &mut Stage) -> Vec<Metric> {
+    let metrics = stage.scheduler.metrics().clone();
+    std::thread::scope(|scope| {
+        let read = scope.spawn(move || metrics.read());
+        while !read.is_finished() {
+            stage.settle();
+        }
+        read.join().unwrap()
+    })
+}
+
+fn shown(metrics: &[Metric], name: &str, labels: &[&str]) -> Option<Value> {
+    let metric = metrics.iter().find(|metric| metric.name == name)?;
+    metric.series.iter().find(|(values, _)| values == labels).map(|(_, value)| value.clone())
+}
+
+#[test]
+fn a_scrape_has_members_slots_and_each_model_from_its_first_task_on() {
+    let mut stage = stage();
+    let (mut backend, mut client) = (stage.backend("a", 0, 1), stage.frontend());
+    stage.exchange(&mut backend);
+    for round in 0..3 {
+        let model = add(&mut stage, &mut backend, &mut client);
+        for slot in 0..3 {
+            serve_one(&mut stage, &mut backend, &mut client, model, 3 * round + slot);
+        }
+        pass(&mut stage, &mut [&mut backend, &mut client], ms(1_100));
+        let metrics = scrape(&mut stage);
+        let level = |name, labels: &[&str]| shown(&metrics, name, labels);
+        assert_eq!(level("baton_members", &["frontend", "serving"]), Some(Value::Level(1.0)));
+        assert_eq!(level("baton_members", &["backend", "serving"]), Some(Value::Level(1.0)));
+        assert_eq!(level("baton_members", &["backend", "draining"]), Some(Value::Level(0.0)));
+        assert_eq!(level("baton_gpus", &["a"]), Some(Value::Level(1.0)));
+        assert_eq!(level("baton_gpus", &["b"]), Some(Value::Level(0.0)));
+        assert_eq!(level("baton_queue_tasks", &["new"]), Some(Value::Level(0.0)));
+        let requests = level("baton_scheduler_model_requests", &["new"]);
+        assert_eq!(
+            requests,
+            Some(Value::Count(3)),
+            "round {round}: those of the model before do not count"
+        );
+        let Some(Value::Sizes { buckets, .. }) =
+            level("baton_scheduler_task_duration_seconds", &["new"])
+        else {
+            panic!("{metrics:?}")
+        };
+        assert_eq!(buckets.iter().map(|bucket| bucket.1).sum::<u64>(), 3, "round {round}");
+        let mut operator = remove(&mut stage);
+        assert!(answer(&mut stage, &mut operator).0);
+        stage.exchange(&mut client);
+        stage.exchange(&mut backend);
+        assert_eq!(shown(&scrape(&mut stage), "baton_queue_tasks", &["new"]), None);
+    }
 }

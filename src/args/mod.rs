@@ -205,6 +205,9 @@ pub(crate) struct LoadArgs {
     /// Write what became of each task that was not answered in time, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub(crate) outcomes: Option<PathBuf>,
+    /// Let Prometheus scrape the client's counters and latencies at http://ADDR/metrics
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,

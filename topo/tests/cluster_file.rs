@@ -145,6 +145,7 @@ model_threads = 2
 idle = "spin"
 cores = [0, 1, 2, 3]
 policy = "eager"
+metrics = "127.0.0.1:8002"
 member_timeout_ms = 500
 [network]
 ctrl_us = 0.5
@@ -180,6 +181,7 @@ name = "c"
 model_memory_mib = 1536
 subcluster = "cpu"
 idle = "yield"
+metrics = "[::1]:0"
 credit_bytes = 0
 [[backend]]
 name = "g"
@@ -190,6 +192,10 @@ cores = [1]
     );
     let cluster = good(&text);
     assert_eq!(cluster.scheduler.cores, [0, 1, 2, 3]);
+    let metrics =
+        [cluster.scheduler.metrics, cluster.backends[0].metrics, cluster.backends[1].metrics];
+    let metrics = metrics.map(|addr| addr.map(|addr| addr.to_string()));
+    assert_eq!(metrics, [Some("127.0.0.1:8002".into()), Some("[::1]:0".into()), None]);
     assert_eq!(cluster.network.ctrl, Nanos(500));
     let (first, hold) = (Nanos::from_millis(20), Nanos::from_millis(3_000));
     assert_eq!(cluster.reconnect, ReconnectSpec { first, hold, ..ReconnectSpec::default() });

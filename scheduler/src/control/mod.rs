@@ -27,6 +27,7 @@ use crate::catalog::Catalog;
 use crate::commands::{ModelCommand, Notice, RankCommand};
 use crate::counters::ControlThreadCounters;
 use crate::link::{CommandSender, NoticeSender};
+use crate::metrics::StateAsks;
 use crate::migration::load_board::LoadBoard;
 use crate::model_config::CommonConfig;
 use crate::peers::Member;
@@ -97,6 +98,8 @@ pub struct ControlParts {
     pub rank: CommandSender<RankCommand>,
     /// From the other threads.
     pub notices: Receiver<Notice>,
+    /// From whoever scrapes.
+    pub(crate) state_asks: StateAsks,
     /// For a thread that reads a table.
     pub notice_sender: NoticeSender,
     /// Silence after which a member counts as dead.
@@ -390,6 +393,7 @@ impl<T: Transport> Agent for ControlThread<T> {
             + self.check_silence(now)
             + self.check_loads(now)
             + self.answer_ask(now)
+            + self.answer_scrape(now)
             + self.check_shutdown();
         self.transport.flush();
         work

@@ -49,6 +49,7 @@ pub fn cluster(policy: Policy, model_threads: u32) -> Cluster {
             policy,
             prefer: baton_core::Prefer::default(),
             member_timeout: ms(1_000),
+            metrics: None,
             etcd: None,
         },
         network: NetworkSpec {

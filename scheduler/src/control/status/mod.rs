@@ -5,9 +5,10 @@
 
 mod events;
 mod records;
+mod state;
 mod window;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use baton_core::{Gpu, ModelId, Nanos};
 use baton_rdma::status::PART_MAX;
@@ -15,10 +16,12 @@ use baton_rdma::wire::{RefuseCode, Role, StatusAsk, StatusPart};
 use baton_rdma::{ConnId, Transport};
 
 use super::{ControlThread, Handled, refuse};
+use crate::migration::load_board::LoadBoard;
+use crate::task_board::TaskBoards;
 use events::EventLog;
 pub(super) use events::{EventKind, LossReason};
 use records::{Place, Section};
-use window::Window;
+use window::{ModelMoment, Window};
 
 /// What is kept for whoever asks.
 #[derive(Default, Debug)]
@@ -29,6 +32,18 @@ pub(super) struct Status {
     window: Option<Window>,
     started_at: Nanos,
     events: EventLog,
+    /// What was counted under a number before the model that has it now.
+    origins: BTreeMap<ModelId, ModelMoment>,
+}
+
+impl Status {
+    fn since_it_is_served(&self, model: ModelId, boards: (&LoadBoard, &TaskBoards)) -> ModelMoment {
+        let now = ModelMoment::read(model, boards);
+        match self.origins.get(&model) {
+            Some(origin) => now.since(origin),
+            None => now,
+        }
+    }
 }
 
 impl<T: Transport> ControlThread<T> {
@@ -89,8 +104,10 @@ impl<T: Transport> ControlThread<T> {
 
     /// A model is gone; the next one with its number begins from nothing.
     pub(super) fn forget_figures(&mut self, model: ModelId) {
+        let boards = (&*self.parts.load, &self.parts.tasks);
+        self.status.origins.insert(model, ModelMoment::read(model, boards));
         if let Some(window) = &mut self.status.window {
-            window.forget(model, (&self.parts.load, &self.parts.tasks));
+            window.forget(model, boards);
         }
     }
 

@@ -151,12 +151,6 @@ impl<T: Transport> ControlThread<T> {
 
     fn about_backend(&self, now: Nanos, id: BackendId, backend: &Backend) -> Record {
         let peer = self.conversations.get(&backend.conn).map(|c| c.peer.addr);
-        let state = match backend {
-            Backend { draining: Some(_), .. } => "draining",
-            Backend { is_ready: false, .. } => "joining",
-            Backend { is_serving: false, .. } => "loading",
-            Backend { .. } => "serving",
-        };
         let subcluster = self.parts.catalog.subcluster_name(backend.subcluster);
         Record::Member(MemberStatus {
             role: MemberRole::Backend,
@@ -164,7 +158,7 @@ impl<T: Transport> ControlThread<T> {
             name: Some(shortened(&backend.name)),
             addr: peer.map(|addr| addr.to_string()).unwrap_or_default(),
             member_s: self.member_s(now, backend.conn),
-            state: state.to_owned(),
+            state: backend.state().to_owned(),
             outstanding: self.parts.tasks.outstanding_at(id),
             gpus: Some(backend.gpus.len() as u32),
             subcluster: Some(shortened(subcluster)),
@@ -180,19 +174,23 @@ impl<T: Transport> ControlThread<T> {
         let first = id.0 * GPUS_PER_BACKEND_MAX;
         let joined_at = self.joined_at(backend.conn);
         (first..).zip(&backend.gpus).map(move |(index, gpu)| {
-            let window = self.status.window.as_ref();
-            let busy = window.map(|w| w.busy(now, gpu.id.0, joined_at, &self.parts.tasks));
             let record = GpuStatus {
                 slot: gpu.id.0,
                 backend: shortened(&backend.name),
                 subcluster: shortened(self.parts.catalog.subcluster_name(backend.subcluster)),
-                busy: rounded(busy.unwrap_or_default()),
+                busy: rounded(self.busy(now, gpu.id.0, joined_at)),
             };
             (index, Record::Gpu(record))
         })
     }
 
-    fn joined_at(&self, conn: ConnId) -> Nanos {
+    /// The share of the window in which the slot executed.
+    pub(super) fn busy(&self, now: Nanos, slot: u32, joined_at: Nanos) -> f64 {
+        let window = self.status.window.as_ref();
+        window.map_or(0.0, |window| window.busy(now, slot, joined_at, &self.parts.tasks))
+    }
+
+    pub(super) fn joined_at(&self, conn: ConnId) -> Nanos {
         self.conversations.get(&conn).map_or(Nanos::ZERO, |conversation| conversation.joined_at)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use baton_core::{Gpu, ModelId, Nanos};
 
-use crate::latencies::{CLASSES, quantile};
+use crate::latencies::quantile;
 use crate::limits::GPUS_MAX;
 use crate::migration::load_board::LoadBoard;
 use crate::task_board::{ModelTotals, TaskBoards};
@@ -105,8 +105,8 @@ impl Window {
         let now = ModelMoment::read(model, boards);
         let span = self.reported_at - self.begin.reported_at;
         match self.begin.models.get(&model) {
-            Some(before) => figures(before, &now, span),
-            None => figures(&ModelMoment::default(), &now, span),
+            Some(before) => figures(before, now, span),
+            None => figures(&ModelMoment::default(), now, span),
         }
     }
 
@@ -119,28 +119,44 @@ impl Window {
 }
 
 impl ModelMoment {
-    fn read(model: ModelId, (load, tasks): (&LoadBoard, &TaskBoards)) -> Self {
+    /// What has grown since. A model that begins anew under the number counts its requests from nothing.
+    pub(super) fn since(self, before: &Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(before.requests),
+            ended: self.ended.saturating_sub(before.ended),
+            totals: self.totals.since(&before.totals),
+        }
+    }
+
+    /// Requests that arrived: those too that nothing serves.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests + self.totals.unserved
+    }
+
+    /// Tasks that ended without an execution and against the will of their applications.
+    pub(super) fn dropped(&self) -> u64 {
+        self.ended.saturating_sub(self.totals.excused) + self.totals.unserved
+    }
+
+    pub(super) fn into_totals(self) -> ModelTotals {
+        self.totals
+    }
+
+    pub(super) fn read(model: ModelId, (load, tasks): (&LoadBoard, &TaskBoards)) -> Self {
         let load = load.of(model);
         Self { requests: load.requests, ended: load.ended, totals: tasks.model(model) }
     }
 }
 
-fn figures(before: &ModelMoment, now: &ModelMoment, span: Nanos) -> Figures {
-    let grown = |of: fn(&ModelMoment) -> u64| of(now).saturating_sub(of(before)) as f64;
-    let excused = grown(|m| m.totals.excused);
-    let unserved = grown(|m| m.totals.unserved);
-    let dropped = (grown(|m| m.ended) - excused).max(0.0) + unserved;
-    let (tasks, batches) = (grown(|m| m.totals.tasks), grown(|m| m.totals.batches));
-    let bad = dropped + grown(|m| m.totals.late) + grown(|m| m.totals.failed);
-    let requests = grown(|m| m.requests) + unserved;
-    let classes = now.totals.latencies.iter().zip(&before.totals.latencies);
-    let grown_classes: Vec<u64> = classes.map(|(now, before)| now - before).collect();
-    let latencies: [u64; CLASSES] = grown_classes.try_into().expect("as many");
+fn figures(before: &ModelMoment, now: ModelMoment, span: Nanos) -> Figures {
+    let grown = now.since(before);
+    let (requests, dropped) = (grown.requests() as f64, grown.dropped() as f64);
+    let ModelTotals { batches, tasks, late, failed, latencies, .. } = grown.totals;
     let quantile_ms = |q| quantile(&latencies, q).map(|ns| ns / 1e6);
     Figures {
         rate_rps: if span == Nanos::ZERO { 0.0 } else { requests / seconds(span) },
-        bad_rate: of(bad, dropped + tasks),
-        mean_batch: of(tasks, batches),
+        bad_rate: of(dropped + (late + failed) as f64, dropped + tasks as f64),
+        mean_batch: of(tasks as f64, batches as f64),
         p50_ms: quantile_ms(0.5),
         p99_ms: quantile_ms(0.99),
     }
@@ -177,7 +193,7 @@ mod tests {
             t.latencies[class_of(3_000_000)] = 99;
             t.latencies[class_of(700_000_000)] = 1;
         });
-        let figures = figures(&before, &now, SPAN);
+        let figures = figures(&before, now, SPAN);
         assert_eq!(figures.rate_rps, 11.0, "those that nothing served came too");
         // 10 ended of which 4 were excused, 8 unserved, 4 late, 1 failed; of 14 and 60 executed.
         assert_eq!(figures.bad_rate, Some(19.0 / 74.0));
@@ -188,9 +204,9 @@ mod tests {
 
     #[test]
     fn without_tasks_there_are_no_shares() {
-        let idle = figures(&ModelMoment::default(), &ModelMoment::default(), SPAN);
+        let idle = figures(&ModelMoment::default(), ModelMoment::default(), SPAN);
         assert_eq!(idle, Figures::default());
-        let at_once = figures(&ModelMoment::default(), &moment(5, 0, |_| ()), Nanos::ZERO);
+        let at_once = figures(&ModelMoment::default(), moment(5, 0, |_| ()), Nanos::ZERO);
         assert_eq!(at_once.rate_rps, 0.0);
     }
 }
