@@ -164,6 +164,9 @@ pub(crate) struct SchedulerArgs {
     /// Listen here instead of where the cluster file says; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Let Prometheus scrape it here instead of where the cluster file says
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -174,6 +177,9 @@ pub(crate) struct BackendArgs {
     /// Which [[backend]] of it to be
     #[arg(long)]
     pub(crate) name: String,
+    /// Let Prometheus scrape it here instead of where the cluster file says
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// The scheduler's address, if not the one in the cluster file
     #[arg(long, value_name = "ADDR")]
     pub(crate) scheduler: Option<SocketAddr>,

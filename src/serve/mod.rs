@@ -31,7 +31,7 @@ pub(crate) fn scheduler(args: &SchedulerArgs) -> CommandResult {
     cluster.scheduler.listen = args.listen.unwrap_or(cluster.scheduler.listen);
     let stop = stop_flag()?;
     let report = report_flag()?;
-    let exposed = Exposed::start(cluster.scheduler.metrics)?;
+    let exposed = Exposed::start(args.metrics.or(cluster.scheduler.metrics))?;
     if let Some(etcd) = &cluster.scheduler.etcd {
         return standby::run(&cluster, etcd, &exposed, (&stop, &report));
     }
@@ -88,7 +88,7 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     let models = named(config.models.iter().map(|model| model.name.as_str()));
     let (name, gpus) = (config.name.clone(), config.gpus);
     let metrics = cluster.backends.iter().find(|backend| backend.name == name);
-    let metrics = metrics.and_then(|backend| backend.metrics);
+    let metrics = args.metrics.or_else(|| metrics.and_then(|backend| backend.metrics));
     let backend = Backend::start(config, Clock::start())?;
     tracing::info!(version = VERSION, name, gpus, models, "backend is ready");
     let read = backend.metrics();

@@ -48,7 +48,7 @@ impl<T: Transport> ControlThread<T> {
             name: self.parts.catalog.subcluster_name(id).to_owned(),
             gpus: self.roster.serving(id),
             gpus_needed: self.autoscale.needed()[id.0 as usize],
-            busy: busy.iter().sum::<f64>() / busy.len().max(1) as f64,
+            busy: busy.iter().fold(0.0, |sum, share| sum + share) / busy.len().max(1) as f64,
         }
     }
 
