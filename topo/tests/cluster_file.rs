@@ -248,8 +248,11 @@ sub-cluster default: 2 GPU slots: b (2)
   model m (emulated): SLO 25 ms, ℓ(1) = 6 ms … ℓ(4) = 9 ms, 64 → 8 bytes
 ";
     assert_eq!(good(&text).to_string(), expected);
-    let bounded = good(&(text + "model_memory_mib = 512\n")).to_string();
+    let bounded = good(&(text.clone() + "model_memory_mib = 512\n")).to_string();
     assert!(bounded.contains("\n  models on each GPU slot of b: 512 MiB at most\n"), "{bounded}");
+    let scraped = format!("[scheduler]\nmetrics = \"127.0.0.1:1\"\n{text}metrics = \"[::1]:2\"\n");
+    let scraped = good(&scraped).to_string();
+    assert!(scraped.contains("\nmetrics: scheduler at 127.0.0.1:1, b at [::1]:2\n"), "{scraped}");
     let limited = model_with("max_rps = 500\nfrontend_max_rps = 0.5");
     let last = "bytes, at most 500/s, at most 0.5/s of each frontend\n";
     assert!(good(&limited).to_string().ends_with(last));
