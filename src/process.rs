@@ -50,7 +50,7 @@ pub(crate) fn report_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(report)
 }
 
-/// Whether whoever started this process wants it to ignore a signal.
+/// Whether the process that started this one has it ignore a signal.
 fn is_ignored(signal: i32) -> io::Result<bool> {
     Ok(ignores(&std::fs::read_to_string("/proc/self/status")?, signal))
 }

@@ -137,7 +137,7 @@ impl BackendHandle {
         Some(self.outcome.get_or_init(|| outcome).clone())
     }
 
-    /// Reads what this backend shows to Prometheus, as old as [`BackendHandle::counters`]. Whoever has it keeps nothing running.
+    /// Reads what this backend shows to Prometheus, as old as [`BackendHandle::counters`]. It keeps nothing running.
     pub fn metrics(&self) -> impl Fn() -> Vec<Metric> + Send + use<> {
         let shared = Arc::clone(&self.shared);
         move || shared.counters.lock().unwrap_or_else(PoisonError::into_inner).metrics()

@@ -35,7 +35,7 @@ pub(crate) fn shown(
     metrics
 }
 
-/// Counted by the I/O thread, read by whoever shows it.
+/// Counted by the I/O thread, read at a scrape.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     seconds: Histogram<{ LATENCY_BOUNDS_S.len() }>,

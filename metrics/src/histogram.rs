@@ -1,4 +1,4 @@
-//! Counts by size, for whoever has several writers and no lock.
+//! Counts by size, with several writers and no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

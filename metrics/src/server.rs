@@ -15,7 +15,7 @@ const REQUEST_MAX: usize = 4096;
 const PIECES_MAX: usize = 8;
 /// How long a peer may take for a piece, or to take the answer in.
 const STEP: Duration = Duration::from_millis(500);
-/// What Prometheus is told that follows.
+/// The format that the answer names.
 const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Why metrics cannot be had.
@@ -100,7 +100,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool, read: &impl Fn() -> Vec<Metr
         if stop.load(Ordering::Acquire) {
             return;
         }
-        // A peer that goes away, or a connection that could not be accepted, concerns nobody else.
+        // A peer that goes away, or a connection that could not be accepted, concerns no other scrape.
         if let Err(error) = connection.and_then(|peer| answer(peer, read)) {
             tracing::debug!(%error, "a scrape came to nothing");
         }

@@ -197,7 +197,7 @@ pub trait Transport {
     fn counters(&self) -> TransportCounters;
 }
 
-/// Declares the counters once: as fields, and with their names and documentation for whoever shows them.
+/// Declares the counters once: as fields, and with their names and documentation for programs that show them.
 macro_rules! transport_counters {
     (counts { $($(#[doc = $help:literal])* $name:ident,)* }
      levels { $($(#[doc = $level_help:literal])* $level:ident,)* }) => {

@@ -78,7 +78,7 @@ counters! {
         stale_reports,
         /// Connections closed for breaking the protocol.
         protocol_errors,
-        /// Connections closed because their token is nobody's.
+        /// Connections closed because their token belongs to no member.
         unauthorised,
         /// Outcomes that could not be queued to their frontend (it does not read, or is gone).
         outcomes_undelivered,

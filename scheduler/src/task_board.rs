@@ -134,14 +134,14 @@ impl TaskBoard {
         }
     }
 
-    /// A batch of so many tasks was given to a backend.
+    /// A ModelThread gave a batch with this number of tasks to a backend.
     pub(crate) fn given(&self, backend: BackendId, tasks: u64) {
         if let Some(turnover) = self.backends.get(backend.0 as usize) {
             turnover.begun.add(tasks);
         }
     }
 
-    /// The backend has reported a batch of so many tasks, or never will.
+    /// The backend has reported a batch with this number of tasks, or never will.
     pub(crate) fn reported(&self, backend: BackendId, tasks: u64) {
         if let Some(turnover) = self.backends.get(backend.0 as usize) {
             turnover.ended.add(tasks);
@@ -153,7 +153,7 @@ impl TaskBoard {
         self.busy_ns[gpu.id.0 as usize].add(took.0);
     }
 
-    /// A batch of these tasks was executed by `finished`; the backend has answered so many rows of it.
+    /// A batch of these tasks was executed by `finished`; the backend has answered `rows` of it.
     pub(crate) fn executed(&self, model: ModelId, tasks: &[Request], rows: u32, finished: Nanos) {
         let counts = &self.models[model.0 as usize];
         counts.tasks.add(tasks.len() as u64);
@@ -179,7 +179,7 @@ impl TaskBoard {
         self.models[model.0 as usize].unserved.add(1);
     }
 
-    /// So many waiting tasks ended because their application wanted them no more.
+    /// This number of waiting tasks ended because their application wanted them no more.
     pub(crate) fn excused(&self, model: ModelId, tasks: u64) {
         self.models[model.0 as usize].excused.add(tasks);
     }

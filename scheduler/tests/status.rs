@@ -101,7 +101,7 @@ fn a_models_figures_are_those_of_its_tasks() {
         execute(&mut stage, &mut backend, 1, (ms(2), took));
         pass(&mut stage, &mut [&mut backend, &mut client], ms(100));
     }
-    // One that nobody can serve any more, in time for nothing.
+    // One whose time is shorter than an execution.
     let hopeless = client.task(3, 9);
     client.submit(0, hopeless, stage.now + ms(1));
     let reason = DropReason::DeadlinePassed.code();

@@ -45,7 +45,7 @@ impl Prometheus {
         Some(Self { addr, process })
     }
 
-    /// The values of a query, once there are so many.
+    /// The values of a query, once there are `count`.
     pub(crate) fn await_values(&self, query: &str, count: usize) -> Vec<f64> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
         for _ in 0..600 {
@@ -77,7 +77,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// The body of what is at a path; `None` if nobody answers.
+/// The body of what is at a path; `None` without an answer.
 pub(crate) fn get(addr: &str, path: &str) -> Option<String> {
     let mut peer = TcpStream::connect(addr).ok()?;
     write!(peer, "GET {path} HTTP/1.0\r\n\r\n").ok()?;

@@ -146,7 +146,7 @@ impl<T: Transport> OperatorIo<T> {
             Ok(()) if goes_on => {
                 status.from = next;
                 let ask = StatusAsk { from: next.into() };
-                // If it cannot be sent, the connection ends, and that is told.
+                // If it cannot be sent, the connection ends, and that is the error.
                 let _ = self.transport.send(self.control, &ask, &[]);
                 return;
             }

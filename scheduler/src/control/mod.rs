@@ -98,7 +98,7 @@ pub struct ControlParts {
     pub rank: CommandSender<RankCommand>,
     /// From the other threads.
     pub notices: Receiver<Notice>,
-    /// From whoever scrapes.
+    /// Questions of the metrics thread.
     pub(crate) state_asks: StateAsks,
     /// For a thread that reads a table.
     pub notice_sender: NoticeSender,

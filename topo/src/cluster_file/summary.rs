@@ -49,7 +49,7 @@ impl fmt::Display for Cluster {
     }
 }
 
-/// Nothing if nobody can be scraped.
+/// Nothing without an address.
 fn write_metrics(f: &mut fmt::Formatter<'_>, cluster: &Cluster) -> fmt::Result {
     let scheduler = cluster.scheduler.metrics.map(|addr| format!("scheduler at {addr}"));
     let of_backend = |b: &BackendSpec| Some(format!("{} at {}", b.name, b.metrics?));

@@ -402,7 +402,7 @@ messages! {
         /// Zero.
         reserved: U32,
     }
-    /// A queue pair for messages, from whoever has connected, once READs over it are possible. Tail: the device.
+    /// A queue pair for messages, from the side that has connected, once READs over it are possible. Tail: the device.
     73 ControlOffer [text: str] 40 {
         /// The queue pair.
         pair: U32,

@@ -23,7 +23,7 @@ pub(super) use events::{EventKind, LossReason};
 use records::{Place, Section};
 use window::{ModelMoment, Window};
 
-/// What is kept for whoever asks.
+/// What the ControlThread keeps for questions.
 #[derive(Default, Debug)]
 pub(super) struct Status {
     /// Operators that wait for a part, one entry each at most.
@@ -118,7 +118,7 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 
-    /// Remembers what has happened for whoever asks.
+    /// Remembers what has happened, for questions.
     pub(super) fn note_event(&mut self, kind: EventKind, subject: &str, detail: &str) {
         self.status.events.note(self.log.now, kind, subject, detail);
     }

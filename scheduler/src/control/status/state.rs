@@ -10,7 +10,7 @@ use crate::roster::Backend;
 use baton_core::Nanos;
 
 impl<T: Transport> ControlThread<T> {
-    /// Whoever scrapes has asked. A question that was given up meanwhile is answered in vain.
+    /// Answers the metrics thread. A question that it has given up meanwhile is answered in vain.
     pub(in crate::control) fn answer_scrape(&mut self, now: Nanos) -> usize {
         let Ok(answer) = self.parts.state_asks.try_recv() else { return 0 };
         let _ = answer.try_send(self.cluster_state(now));

@@ -9,7 +9,7 @@ use crate::limits::GPUS_MAX;
 use crate::migration::load_board::LoadBoard;
 use crate::task_board::{ModelTotals, TaskBoards};
 
-/// So many looks, of a second each, are half of the window.
+/// Looks, of a second each, in half of the window.
 const LOOKS_PER_HALF: u32 = 5;
 
 /// What counters showed at a moment.
