@@ -11,17 +11,15 @@ const LAST: u32 = 34;
 const PER_OCTAVE: u32 = 1 << OCTAVE_BITS;
 const OCTAVE_BITS: u32 = 3;
 
-/// The class of a latency.
+/// The class of a latency. For each task: a handful of instructions.
 pub(crate) fn class_of(ns: u64) -> usize {
-    let octave = ns.max(1).ilog2();
-    if octave < FIRST {
-        0
-    } else if octave >= LAST {
-        CLASSES - 1
-    } else {
-        let within = (ns >> (octave - OCTAVE_BITS)) as u32 - PER_OCTAVE;
-        1 + ((octave - FIRST) * PER_OCTAVE + within) as usize
+    let ns = ns.min(1 << LAST);
+    if ns < 1 << FIRST {
+        return 0;
     }
+    let octave = ns.ilog2();
+    let within = (ns >> (octave - OCTAVE_BITS)) as u32 - PER_OCTAVE;
+    1 + ((octave - FIRST) * PER_OCTAVE + within) as usize
 }
 
 /// The shortest latency of a class, ns.

@@ -156,22 +156,22 @@ impl TaskBoard {
     /// A batch of these tasks was executed by `finished`; the backend has answered `rows` of it.
     pub(crate) fn executed(&self, model: ModelId, tasks: &[Request], rows: u32, finished: Nanos) {
         let counts = &self.models[model.0 as usize];
+        counts.batches.add(1);
         counts.tasks.add(tasks.len() as u64);
         counts.failed.add((tasks.len() as u64).saturating_sub(rows.into()));
         tasks.iter().for_each(|task| self.ended(task.task.frontend()));
-        counts.batches.add(1);
         if rows == 0 {
             return;
         }
-        let late = tasks.iter().filter(|task| finished > task.deadline).count();
-        counts.late.add(late.min(rows as usize) as u64);
-        let mut sum_ns = 0;
+        let (mut late, mut sum_ns) = (0, 0);
         for task in tasks {
             let latency = (finished - task.arrived).0;
             sum_ns += latency;
+            late += u64::from(finished > task.deadline);
             counts.latencies[class_of(latency)].add(1);
         }
         counts.latency_ns.add(sum_ns);
+        counts.late.add(late.min(rows.into()));
     }
 
     /// A task was dropped when it arrived, because nothing serves the model.
