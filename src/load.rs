@@ -14,7 +14,7 @@ use crate::CommandResult;
 use crate::args::{ExplainArgs, LoadArgs};
 use crate::live::Live;
 use crate::output::{complain, load_cluster, locator, say};
-use crate::process::stop_flag;
+use crate::process::{report_flag, stop_flag};
 
 /// Tasks per second of every model when no rate is given.
 const RATE: f64 = 10.0;
@@ -48,6 +48,8 @@ fn offer(cluster: &Cluster, args: &LoadArgs) -> Result<Finished, Box<dyn std::er
         offered,
         seed: args.seed,
         outcomes: args.outcomes.clone(),
+        metrics: args.metrics,
+        report: report_flag()?,
     };
     let mut live = Live::new();
     let progress = |progress: &Progress| {

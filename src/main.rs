@@ -17,6 +17,7 @@ mod process;
 mod reproduce;
 mod serve;
 mod sim;
+mod status;
 mod topo_show;
 
 use std::error::Error;
@@ -60,6 +61,7 @@ fn run(command: Command) -> CommandResult {
         },
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim { command } => sim::run(&command),
+        Command::Status(args) => status::run(&args),
         Command::Model { command } => model::run(&command),
         Command::Doctor(args) => doctor::run(&args),
         Command::Topo { command: TopoCommand::Show(args) } => topo_show::run(&args),

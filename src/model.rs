@@ -13,7 +13,7 @@ use toml::Table;
 use crate::CommandResult;
 use crate::args::{ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf};
 use crate::live::Live;
-use crate::output::{load_cluster, locator, say};
+use crate::output::{aligned, load_cluster, locator, say};
 
 /// How long the scheduler may take to answer at all.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -30,7 +30,8 @@ pub(crate) fn run(command: &ModelCommand) -> CommandResult {
     }
 }
 
-fn connect(of: &SchedulerOf) -> Result<Operator, Box<dyn Error>> {
+/// A connection to the scheduler that is meant.
+pub(crate) fn connect(of: &SchedulerOf) -> Result<Operator, Box<dyn Error>> {
     let (locator, tls) = match (&of.config, of.scheduler) {
         (Some(file), given) => {
             let cluster = load_cluster(file)?;
@@ -163,16 +164,4 @@ fn as_text(models: &[ServedModel]) -> String {
         ]
     }));
     aligned(&rows)
-}
-
-/// Columns as wide as their widest cell.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }

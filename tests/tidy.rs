@@ -13,17 +13,24 @@ const FUNCTION_LINES_MAX: usize = 50;
 const SKIPPED: [&str; 3] = ["target", ".git", "fuzz"];
 
 /// What joins a scheduler.
-const MEMBER: &[&str] =
-    &["baton-core", "baton-topo", "baton-rdma", "baton-leader", "baton-membership"];
+const MEMBER: &[&str] = &[
+    "baton-core",
+    "baton-topo",
+    "baton-rdma",
+    "baton-leader",
+    "baton-membership",
+    "baton-metrics",
+];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 12] = [
+const EDGES: [(&str, &[&str]); 13] = [
     ("scheduler/core", &[]),
     ("topo", &["baton-core"]),
     ("rdma", &["baton-core", "baton-topo"]),
     ("leader", &["baton-core", "baton-topo"]),
+    ("metrics", &[]),
     ("scheduler/sim", &["baton-core", "baton-topo"]),
-    ("scheduler", &["baton-core", "baton-topo", "baton-rdma"]),
+    ("scheduler", &["baton-core", "baton-topo", "baton-rdma", "baton-metrics"]),
     ("membership", &["baton-core", "baton-topo", "baton-rdma", "baton-leader"]),
     ("frontend", MEMBER),
     ("backend", MEMBER),
@@ -58,6 +65,7 @@ const EDGES: [(&str, &[&str]); 12] = [
             "baton-client",
             "baton-core",
             "baton-leader",
+            "baton-metrics",
             "baton-rdma",
             "baton-scheduler",
             "baton-sim",

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use baton_core::Nanos;
 use baton_membership::Stage;
+use baton_metrics::Metric;
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport, TcpConfig, Transport};
 use baton_topo::{Agent, Clock, FabricSpec, Placement, Waker, run};
@@ -134,6 +135,12 @@ impl BackendHandle {
             Err(RecvTimeoutError::Disconnected) => Err(BackendError::WorkerDied),
         };
         Some(self.outcome.get_or_init(|| outcome).clone())
+    }
+
+    /// Reads what this backend shows to Prometheus, as old as [`BackendHandle::counters`]. It keeps nothing running.
+    pub fn metrics(&self) -> impl Fn() -> Vec<Metric> + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        move || shared.counters.lock().unwrap_or_else(PoisonError::into_inner).metrics()
     }
 
     /// What has been counted; up to 100 ms old while the backend runs, exact once it has ended.

@@ -2,22 +2,30 @@
 //! bound and every refusal of the backend has one.
 
 use baton_core::FailReason;
+use baton_metrics::Metric;
 use baton_rdma::TransportCounters;
 
 use crate::execute::EngineError;
 
 macro_rules! counters {
-    ($($(#[$meta:meta])* $name:ident,)*) => {
+    ($($(#[doc = $help:literal])* $name:ident,)*) => {
         /// Counted since start. `plans = batches_executed + engine_errors + batches_expired + batches_abandoned +
         /// loads + unloads + load_errors + loads_expired + refused (by reason) + those still in progress`.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         pub struct Counters {
-            $($(#[$meta])* pub $name: u64,)*
+            $($(#[doc = $help])* pub $name: u64,)*
             /// What the transport counted.
             pub transport: TransportCounters,
         }
 
         impl Counters {
+            /// As Prometheus scrapes them.
+            pub fn metrics(&self) -> Vec<Metric> {
+                let counters = [$((stringify!($name), concat!($($help),*), self.$name),)*];
+                let own = counters.map(|(name, help, count)| Metric::counter("backend", name, help, count));
+                own.into_iter().chain(Metric::of_transport("backend", self.transport.counts(), self.transport.levels())).collect()
+            }
+
             /// The backend's own counters by name, for tables and JSON.
             pub fn pairs(&self) -> Vec<(&'static str, u64)> {
                 let mut pairs = vec![$((stringify!($name), self.$name),)*];
@@ -96,7 +104,7 @@ counters! {
     reads_unexpected,
     /// Schedulers lost while this backend served.
     schedulers_lost,
-    /// Times it was ready again afterwards.
+    /// Times this backend was ready again after a lost scheduler.
     rejoins,
 }
 

@@ -1,12 +1,14 @@
 //! The application's handle: connects, names models, leaves.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
 use baton_membership::MembershipError;
+use baton_metrics::{MetricsError, MetricsServer, build_info};
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport};
 use baton_topo::{Clock, FabricSpec, Placement};
@@ -113,6 +115,20 @@ impl Client {
     /// What this client counted.
     pub fn counters(&self) -> Counters {
         self.guard.session.counters.snapshot()
+    }
+
+    /// Lets Prometheus scrape what this client counts, at `http://ADDR/metrics`, until the server is dropped. Scrapes are
+    /// answered on a thread of their own. Port 0 takes a free one.
+    ///
+    /// # Errors
+    /// The address is not free.
+    pub fn serve_metrics(&self, addr: SocketAddr) -> Result<MetricsServer, MetricsError> {
+        let session = Arc::clone(&self.guard.session);
+        MetricsServer::start(addr, move || {
+            let mut metrics = session.metrics();
+            metrics.push(build_info(env!("CARGO_PKG_VERSION")));
+            metrics
+        })
     }
 
     /// Input slots that are not free: being filled, in flight, or held by a ticket or a reply.

@@ -3,22 +3,30 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use baton_metrics::Metric;
 use baton_rdma::TransportCounters;
 
 use crate::end::End;
 
 /// Declares the counters once: as atomics, as a snapshot, and as names.
 macro_rules! counters {
-    ($($(#[$meta:meta])* $name:ident,)*) => {
+    ($($(#[doc = $help:literal])* $name:ident,)*) => {
         /// A snapshot of a client's counters, all since it was connected.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         pub struct Counters {
-            $($(#[$meta])* pub $name: u64,)*
+            $($(#[doc = $help])* pub $name: u64,)*
             /// The transport's own; up to one heartbeat (100 ms) old.
             pub transport: TransportCounters,
         }
 
         impl Counters {
+            /// As Prometheus scrapes them.
+            pub fn metrics(&self) -> Vec<Metric> {
+                let counters = [$((stringify!($name), concat!($($help),*), self.$name),)*];
+                let own = counters.map(|(name, help, count)| Metric::counter("client", name, help, count));
+                own.into_iter().chain(Metric::of_transport("client", self.transport.counts(), self.transport.levels())).collect()
+            }
+
             /// Names and values, without the transport's.
             pub fn pairs(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
@@ -44,17 +52,17 @@ counters! {
     submitted,
     /// Tasks answered.
     completed,
-    /// Of these, after their deadline.
+    /// Tasks answered after their deadline; counted as completed too.
     late,
     /// Tasks dropped.
     dropped,
-    /// Of these, with a time to wait before the next submit: see [`crate::ModelHandle::retry_after`].
+    /// Tasks dropped with a time to wait before the next submit; counted as dropped too.
     hinted,
     /// Tasks failed.
     failed,
     /// Times this client joined again after its scheduler was lost.
     reconnects,
-    /// Tasks submitted again then, each time counted.
+    /// Tasks submitted again after a lost scheduler, each time counted.
     resubmitted,
     /// Cancellations asked for, dropped tickets included.
     cancels,

@@ -15,6 +15,7 @@ use baton_topo::signature::Signature;
 use crate::cell::OutcomeCell;
 use crate::client::SessionGuard;
 use crate::end::End;
+use crate::metrics::Latencies;
 use crate::outcome::{EndRecord, EndedBy, Outcome, Reply};
 use crate::session::Session;
 
@@ -53,6 +54,8 @@ pub(crate) struct Model {
     /// Every backend knows the slab, or will before it gets a task.
     usable: AtomicBool,
     removed: AtomicBool,
+    /// Of its answers.
+    pub(crate) latencies: Latencies,
 }
 
 impl Model {
@@ -82,6 +85,7 @@ impl Model {
             closed_until: AtomicU64::new(0),
             usable: AtomicBool::new(false),
             removed: AtomicBool::new(false),
+            latencies: Latencies::default(),
         }))
     }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use baton_core::{CostHint, DropReason, FailReason, Nanos, TaskId};
+use baton_metrics::Metric;
 use baton_rdma::InputMut;
 use baton_topo::{Clock, Waker};
 use crossbeam_channel::{Receiver, Sender};
@@ -19,6 +20,7 @@ use crate::cell::OutcomeCell;
 use crate::counters::LiveCounters;
 use crate::end::End;
 use crate::error::{LeaveError, Loss, SubmitReason};
+use crate::metrics::shown;
 use crate::outcome::{EndRecord, EndedBy};
 use crate::served::Model;
 
@@ -189,9 +191,20 @@ impl Session {
         self.waker.wake();
     }
 
+    /// What a client shows to Prometheus.
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        let models = self.usable().into_iter();
+        let models: Vec<_> =
+            models.map(|model| (model.name.to_string(), model.latencies.values())).collect();
+        shown(&self.counters.snapshot(), self.slots_in_use(), &models)
+    }
+
     /// Hands out the end of a task that is decided ([`baton_rdma::SlabSet::complete`]) already.
     pub(crate) fn deliver(&self, model: &Model, task: TaskId, end: End) {
         self.counters.count_end(&end);
+        if let End::Completed(timing) = &end {
+            model.latencies.record(timing);
+        }
         if !model.cell(task).end(&end) {
             model.recycle(task);
         }

@@ -29,7 +29,7 @@ pub use memory::{
     BatchBuffer, InputMut, NoMemory, OutputMut, OutputRef, ReadLease, ReadRefusal, RowMut, RowsRef,
     SlabError, SlabSet, SlabSpec,
 };
-pub use protocol::{CreditWindow, RoundRobin, frame, wire};
+pub use protocol::{CreditWindow, RoundRobin, frame, status, wire};
 pub use tcp::{Edge, Net, NetStream, OsNet, OsStream, TcpConfig, TcpTransport};
 pub use tls::{Credentials, CredentialsError};
 pub use transport::{

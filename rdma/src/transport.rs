@@ -197,56 +197,84 @@ pub trait Transport {
     fn counters(&self) -> TransportCounters;
 }
 
-/// Counted since start. Every refusal and every full queue of the transport is one of these.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct TransportCounters {
-    /// Connections accepted or opened.
-    pub opened: u64,
-    /// Connections closed, for whatever reason.
-    pub closed: u64,
-    /// Connections closed because the peer sent bytes that are no frame, or a frame where it does
-    /// not belong.
-    pub malformed: u64,
-    /// Connections refused for their version.
-    pub version_refused: u64,
-    /// Connections that came to nothing because of TLS: a certificate refused here or by the peer, a
-    /// name that is on no list, one side without TLS.
-    pub tls_refused: u64,
-    /// Connections turned away or closed because a bound was met: too many connections, no hello in
-    /// time, a peer that does not read what it asks for.
-    pub refused: u64,
-    /// Messages refused because a send queue was full.
-    pub send_full: u64,
-    /// Messages received.
-    pub messages_in: u64,
-    /// Messages sent.
-    pub messages_out: u64,
-    /// Of these, over RDMA.
-    pub messages_rdma: u64,
-    /// Answers that landed in an output slot and came over RDMA.
-    pub answers_rdma: u64,
-    /// Queue pairs for messages connected with peers, on either side.
-    pub control_links: u64,
-    /// READs completed with data, as initiator.
-    pub reads_done: u64,
-    /// Of these, over RDMA.
-    pub reads_rdma: u64,
-    /// Queue pairs connected with peers, on either side.
-    pub links_rdma: u64,
-    /// READs completed without (stale, refused, lost, aborted).
-    pub reads_failed: u64,
-    /// READs served, as target.
-    pub reads_served: u64,
-    /// READs refused, as target: stale generation, wrong size, unknown slot.
-    pub reads_refused: u64,
-    /// Answers that arrived for a slot no longer waiting for them.
-    pub results_stale: u64,
-    /// A level, no count: bytes of the credit window that are taken now, as initiator.
-    pub credit_held: u64,
-    /// A level: bytes of the slabs and batch rows the transport serves.
-    pub memory_bytes: u64,
-    /// Of these, in huge pages, as far as the first page of each slab and batch tells.
-    pub memory_huge_bytes: u64,
+/// Declares the counters once: as fields, and with their names and documentation for programs that show them.
+macro_rules! transport_counters {
+    (counts { $($(#[doc = $help:literal])* $name:ident,)* }
+     levels { $($(#[doc = $level_help:literal])* $level:ident,)* }) => {
+        /// Counted since start. Every refusal and every full queue of the transport is one of these. The last ones are
+        /// levels, no counts.
+        #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+        pub struct TransportCounters {
+            $($(#[doc = $help])* pub $name: u64,)*
+            $($(#[doc = $level_help])* pub $level: u64,)*
+        }
+
+        impl TransportCounters {
+            /// Name, documentation and value of what is counted.
+            pub fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), concat!($($help),*), self.$name),)*]
+            }
+
+            /// The same of the levels.
+            pub fn levels(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($level), concat!($($level_help),*), self.$level),)*]
+            }
+        }
+    };
+}
+
+transport_counters! {
+    counts {
+        /// Connections accepted or opened.
+        opened,
+        /// Connections closed, for whatever reason.
+        closed,
+        /// Connections closed because the peer sent bytes that are no frame, or a frame where it does
+        /// not belong.
+        malformed,
+        /// Connections refused for their version.
+        version_refused,
+        /// Connections that came to nothing because of TLS: a certificate refused here or by the peer, a
+        /// name that is on no list, one side without TLS.
+        tls_refused,
+        /// Connections turned away or closed because a bound was met: too many connections, no hello in
+        /// time, a peer that does not read what it asks for.
+        refused,
+        /// Messages refused because a send queue was full.
+        send_full,
+        /// Messages received.
+        messages_in,
+        /// Messages sent.
+        messages_out,
+        /// Messages sent over RDMA.
+        messages_rdma,
+        /// Answers that landed in an output slot and came over RDMA.
+        answers_rdma,
+        /// Queue pairs for messages connected with peers, on either side.
+        control_links,
+        /// READs completed with data, as initiator.
+        reads_done,
+        /// READs completed with data over RDMA, as initiator.
+        reads_rdma,
+        /// Queue pairs connected with peers, on either side.
+        links_rdma,
+        /// READs completed without data: stale, refused, lost or aborted.
+        reads_failed,
+        /// READs served, as target.
+        reads_served,
+        /// READs refused, as target: stale generation, wrong size, unknown slot.
+        reads_refused,
+        /// Answers that arrived for a slot no longer waiting for them.
+        results_stale,
+    }
+    levels {
+        /// Bytes of the credit window that are taken now, as initiator.
+        credit_held,
+        /// Bytes of the slabs and batch rows the transport serves.
+        memory_bytes,
+        /// Bytes of the slabs and batch rows in huge pages, as far as the first page of each tells.
+        memory_huge_bytes,
+    }
 }
 
 impl TransportCounters {

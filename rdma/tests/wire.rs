@@ -102,7 +102,7 @@ fn samples(head: &[u8; 40], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sa
         CatalogEnd &[], JoinFrontend &[], SlabDesc &[], JoinBackend text, ProfileDesc words,
         JoinAck &[], Ready &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
         Pong &[], ModelTable text, ModelDown &[], SlabKnown &[], ModelFailed text, CatalogChange text,
-        CatalogChanged text, Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[], Read &[],
+        CatalogChanged text, StatusAsk &[], StatusPart text, Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[], Read &[],
         ReadReply &[], TaskResult &[], FabricOffer text, FabricAnswer text, FabricSlab &[],
         ControlOffer text, ControlAnswer text, ControlStart &[],
     );
@@ -199,7 +199,7 @@ fn golden_bytes() {
         encoded(&hello, &[], 0),
         [
             1, 0, 24, 0, 0, 0, 0, 0, // header: kind, reserved, body, payload
-            b'B', b'A', b'T', b'N', 1, 0, 1, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
+            b'B', b'A', b'T', b'N', 1, 0, 2, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
             0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
         ]
     );
@@ -274,6 +274,13 @@ fn golden_bytes() {
             61, 0, 16, 0, 3, 2, 1, 0, //
             9, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0,
         ]
+    );
+    let ask = StatusAsk { from: 0x0102.into() };
+    assert_eq!(encoded(&ask, &[], 0), [33, 0, 8, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
+    let part = StatusPart { next: 3.into() };
+    assert_eq!(
+        encoded(&part, b"{}", 0),
+        [34, 0, 10, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']
     );
     let refuse = Refuse { code: (RefuseCode::Version as u16).into() };
     assert_eq!(encoded(&refuse, b"no", 0), [3, 0, 4, 0, 0, 0, 0, 0, 2, 0, b'n', b'o']);

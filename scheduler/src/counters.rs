@@ -30,16 +30,19 @@ impl Counter {
 }
 
 macro_rules! counters {
-    ($(#[$meta:meta])* $name:ident { $($(#[$fmeta:meta])* $field:ident,)* }) => {
+    ($(#[$meta:meta])* $name:ident { $($(#[doc = $help:literal])* $field:ident,)* }) => {
         $(#[$meta])*
         #[derive(Default, Debug)]
-        pub struct $name { $($(#[$fmeta])* pub $field: Counter,)* }
+        pub struct $name { $($(#[doc = $help])* pub $field: Counter,)* }
 
         impl $name {
             /// Names and values, in order of declaration.
             pub fn pairs(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($field), self.$field.get()),)*]
             }
+
+            /// What each says, in the same order.
+            pub(crate) const HELP: &'static [&'static str] = &[$(concat!($($help),*),)*];
         }
     };
 }
@@ -57,7 +60,7 @@ counters! {
         cancelled_late,
         /// Batches sent to backends.
         plans,
-        /// Tasks in them.
+        /// Tasks in the batches sent to backends.
         planned_tasks,
         /// Batches whose plan could not be sent: the tasks went back.
         plans_undelivered,
@@ -75,30 +78,30 @@ counters! {
         stale_reports,
         /// Connections closed for breaking the protocol.
         protocol_errors,
-        /// Connections closed because their token is nobody's.
+        /// Connections closed because their token belongs to no member.
         unauthorised,
         /// Outcomes that could not be queued to their frontend (it does not read, or is gone).
         outcomes_undelivered,
-        /// Tasks dropped: see [`DropReason::Deadline`].
+        /// Tasks dropped: no GPU came soon enough.
         dropped_deadline,
-        /// Tasks dropped: see [`DropReason::Window`].
+        /// Tasks dropped: given up so that others could share a larger batch.
         dropped_window,
-        /// Tasks dropped: see [`DropReason::DeadlinePassed`].
+        /// Tasks dropped: their deadline had passed, or was shorter than one execution.
         dropped_deadline_passed,
-        /// Tasks dropped: see [`DropReason::QueueFull`].
+        /// Tasks dropped: their model's queue was full.
         dropped_queue_full,
-        /// Tasks dropped: see [`DropReason::Quota`].
+        /// Tasks dropped: above a quota.
         dropped_quota,
         /// Tasks dropped because their frontend asks for more than its share of a model that cannot serve
-        /// everybody. Their frontends are told [`DropReason::QueueFull`].
+        /// everybody.
         dropped_share,
-        /// Tasks dropped: see [`DropReason::FrontendLost`].
+        /// Tasks dropped: their frontend was lost.
         dropped_frontend_lost,
-        /// Tasks dropped: see [`DropReason::NoBackend`].
+        /// Tasks dropped: no backend serves their model.
         dropped_no_backend,
-        /// Tasks dropped: see [`DropReason::Shutdown`].
+        /// Tasks dropped: the scheduler stops.
         dropped_shutdown,
-        /// Tasks dropped: see [`DropReason::ModelRemoved`].
+        /// Tasks dropped: their model was removed.
         dropped_model_removed,
         /// Tasks failed because their backend died and time was up.
         failed_backend_lost,
@@ -108,7 +111,8 @@ counters! {
         models_released,
         /// Requests, wishes, reports and grants passed on to where their model had moved.
         passed_on,
-        /// Those that were not, because the migration channel was full: requests are dropped (`queue_full`).
+        /// Requests, wishes, reports and grants not passed on because the migration channel was full: requests are dropped
+        /// (`queue_full`).
         passage_full,
         /// A ModelThread's connections closed for bytes that are no frame.
         malformed,
@@ -153,7 +157,7 @@ counters! {
         superseded,
         /// Grants made.
         grants,
-        /// Of these, of slots that are slower than the others of their sub-cluster.
+        /// Grants of slots that are slower than the others of their sub-cluster; counted as grants too.
         grants_of_slow,
         /// Candidates that found no slot within their window.
         candidates_expired,

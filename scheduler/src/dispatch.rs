@@ -18,6 +18,7 @@ use crate::counters::ModelThreadCounters;
 use crate::in_flight::{InFlight, Planned};
 use crate::link::ModelLink;
 use crate::peers::{Member, Peers};
+use crate::task_board::TaskBoard;
 
 /// Where a model is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +51,7 @@ pub(crate) struct Dispatch<T> {
     tasks: Vec<ActionTask>,
     /// When each batch whose plan went out in this pass had become schedulable.
     pub(crate) planned: Vec<Nanos>,
+    pub(crate) board: Arc<TaskBoard>,
     pub(crate) counters: Arc<ModelThreadCounters>,
 }
 
@@ -59,7 +61,7 @@ impl<T: Transport> Dispatch<T> {
         link: ModelLink,
         in_flight: InFlight,
         places: Vec<Place>,
-        counters: Arc<ModelThreadCounters>,
+        (board, counters): (Arc<TaskBoard>, Arc<ModelThreadCounters>),
     ) -> Self {
         Self {
             transport,
@@ -73,6 +75,7 @@ impl<T: Transport> Dispatch<T> {
             tasks: Vec::with_capacity(baton_core::BATCH_MAX as usize),
             planned: Vec::with_capacity(places.len()),
             places,
+            board,
             counters,
         }
     }
@@ -97,7 +100,9 @@ impl<T: Transport> Dispatch<T> {
         name: u64,
         requests: &mut Vec<Request>,
     ) -> Option<Planned> {
+        let backend = self.in_flight.get(name)?.backend;
         let planned = self.in_flight.remove(name, requests)?;
+        self.board.reported(backend, requests.len() as u64);
         self.with_backends[planned.model.0 as usize] -= 1;
         Some(planned)
     }
@@ -115,6 +120,7 @@ impl<T: Transport> Dispatch<T> {
     }
 
     fn send_end(&mut self, task: TaskId, why: Unserved, retry_ms: u16) {
+        self.board.ended(task.frontend());
         let sent = match self.peers.frontend(task.frontend()) {
             Some(conn) => self.transport.send(conn, &task_end(task, why, retry_ms), &[]).is_ok(),
             None => false,
@@ -172,6 +178,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
             .insert(planned, backend, batch.requests())
             .expect("there is room for every slot's pipeline");
         self.with_backends[batch.model.0 as usize] += 1;
+        self.board.given(backend, batch.len().into());
         if owner.is_some_and(|(_, conn)| self.send_action(conn, name, batch)) {
             self.planned.push(batch.schedulable_at);
             self.counters.plans.add(1);

@@ -16,6 +16,7 @@ use crate::model_config::CommonConfig;
 use crate::model_thread::{ModelThread, Resident};
 use crate::process::SchedulerCounters;
 use crate::rank_thread::{Home, RankThread};
+use crate::task_board::{TaskBoard, TaskBoards};
 
 /// ModelThreads and RankThread, connected and not running yet.
 pub struct HotPath<T> {
@@ -27,6 +28,8 @@ pub struct HotPath<T> {
     pub model_commands: Vec<CommandSender<ModelCommand>>,
     /// What the ModelThreads report on being asked: requests per model.
     pub load: Arc<LoadBoard>,
+    /// What has become of tasks, on each ModelThread.
+    pub tasks: TaskBoards,
     /// Where each model lives at first: the number of its ModelThread.
     pub homes: Vec<usize>,
     /// Slots that come and go.
@@ -49,20 +52,21 @@ impl<T: Transport> HotPath<T> {
         let homes = homes(cluster, transports.len());
         let models = homes.len();
         let (notice_sender, notices) = NoticeSender::new(control, transports.len(), models);
-        let load = Arc::new(LoadBoard::new(models));
+        let (load, boards) = boards(models, transports.len());
         let (sleeper, rank_waker) = Sleeper::new();
-        let (mut model_threads, mut links, mut model_commands) =
-            (Vec::new(), Vec::new(), Vec::new());
+        let (mut model_threads, mut links) = (Vec::new(), Vec::new());
+        let mut model_commands = Vec::new();
         let is_sleepy = cluster.scheduler.idle == Idle::Park;
-        let subclusters = cluster.subclusters.len();
+        let sizes = (models, cluster.subclusters.len());
         for (number, transport) in transports.into_iter().enumerate() {
             let wakers = (transport.waker(), rank_waker.clone());
             let (model_link, rank_link, commands) =
                 link(models, is_sleepy, wakers.0, wakers.1, notice_sender.clone());
             let residents = residents(cluster, &homes, number);
-            let (load, counters) = (Arc::clone(&load), Arc::clone(&counters.model_threads[number]));
-            let sizes = (models, subclusters);
-            let thread = ModelThread::new(residents, sizes, transport, model_link, load, counters);
+            let boards = (Arc::clone(&load), Arc::clone(&boards[number]));
+            let counters = Arc::clone(&counters.model_threads[number]);
+            let thread =
+                ModelThread::new(residents, sizes, transport, model_link, boards, counters);
             model_threads.push(thread);
             links.push(rank_link);
             model_commands.push(commands);
@@ -70,7 +74,7 @@ impl<T: Transport> HotPath<T> {
         let (rank_commands, rank_inbox) = command_queue(rank_waker.clone());
         let rank = RankThread::new(
             &homes,
-            subclusters as u32,
+            sizes.1 as u32,
             links,
             rank_inbox,
             notice_sender.clone(),
@@ -82,12 +86,19 @@ impl<T: Transport> HotPath<T> {
             model_threads,
             model_commands,
             load,
+            tasks: TaskBoards::new(boards),
             homes: homes.into_iter().map(|home| home.thread).collect(),
             rank_commands,
             notices,
             notice_sender,
         }
     }
+}
+
+/// What each model is asked for, and what has become of tasks on each ModelThread.
+fn boards(models: usize, threads: usize) -> (Arc<LoadBoard>, Vec<Arc<TaskBoard>>) {
+    let boards = (0..threads).map(|_| Arc::new(TaskBoard::new(models)));
+    (Arc::new(LoadBoard::new(models)), boards.collect())
 }
 
 fn homes(cluster: &Cluster, threads: usize) -> Vec<Home> {

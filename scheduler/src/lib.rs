@@ -19,9 +19,11 @@ mod counters;
 mod dispatch;
 mod hot_path;
 mod in_flight;
+mod latencies;
 pub mod limits;
 mod link;
 mod mail;
+mod metrics;
 mod migration;
 mod model_config;
 mod model_thread;
@@ -31,15 +33,18 @@ mod rank_thread;
 mod ring;
 mod roster;
 mod sync;
+mod task_board;
 
 pub use commands::{ModelCommand, Notice, RankCommand};
 pub use control::ControlThread;
 pub use counters::{ControlThreadCounters, Counter, ModelThreadCounters, RankThreadCounters};
 pub use hot_path::HotPath;
 pub use link::CommandSender;
+pub use metrics::SchedulerMetrics;
 pub use migration::load_board::LoadBoard;
 pub use model_thread::ModelThread;
 pub use process::{
     Assembly, SchedulerCounters, SchedulerError, SchedulerHandle, start, start_within,
 };
 pub use rank_thread::RankThread;
+pub use task_board::{TaskBoard, TaskBoards};

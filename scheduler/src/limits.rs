@@ -32,6 +32,8 @@ pub const FILE_NOTICES_MAX: usize = READS_MAX + 1;
 /// What may be on its way from a model's former ModelThread to its new one; a task for which there is
 /// no room is dropped (`queue_full`).
 pub const MIGRATION_MAX: usize = 4096;
+/// Events that the ControlThread remembers for `baton status`; it counts older ones.
+pub const EVENTS_MAX: usize = 64;
 /// ModelThreads.
 pub const MODEL_THREADS_MAX: u32 = 64;
 

@@ -20,6 +20,11 @@ impl CommonConfig {
         Self { policy, prefer, network: cluster.network }
     }
 
+    /// How batches are formed and deferred.
+    pub(crate) fn policy(&self) -> Policy {
+        self.policy
+    }
+
     /// The delays that objectives must leave room for.
     pub(crate) fn network(&self) -> &NetworkSpec {
         &self.network

@@ -22,6 +22,7 @@ use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCoun
 use crate::hot_path::HotPath;
 use crate::limits::{CONNECTIONS_MAX, HOST_CONNECTIONS_MAX, MODEL_THREADS_MAX};
 use crate::link::CommandSender;
+use crate::metrics::SchedulerMetrics;
 use crate::model_config::CommonConfig;
 use crate::model_thread::ModelThread;
 use crate::rank_thread::RankThread;
@@ -67,6 +68,7 @@ pub struct SchedulerHandle {
     control_shutdown: Option<Sender<()>>,
     wakers: Vec<Waker>,
     counters: Arc<SchedulerCounters>,
+    metrics: SchedulerMetrics,
     lease_deadline: LeaseDeadline,
 }
 
@@ -175,6 +177,7 @@ pub struct Assembly<T> {
     /// `None` once the ControlThread was told to end.
     control_shutdown: Option<Sender<()>>,
     counters: Arc<SchedulerCounters>,
+    metrics: SchedulerMetrics,
 }
 
 impl<T: Transport> Assembly<T> {
@@ -184,6 +187,7 @@ impl<T: Transport> Assembly<T> {
         let addrs: Vec<SocketAddr> = transports.iter().map(Transport::local_addr).collect();
         let path = HotPath::new(cluster, transports, control.waker(), &counters);
         let (control_shutdown, shutdown) = crossbeam_channel::bounded(0);
+        let (metrics, state_asks) = SchedulerMetrics::new(Arc::clone(&counters), control.waker());
         let epoch = Roster::default().token();
         let parts = ControlParts {
             catalog: Catalog::new(cluster, &addrs, &path.homes, epoch),
@@ -191,10 +195,12 @@ impl<T: Transport> Assembly<T> {
             files: FileAccess::InPlace,
             homes: path.homes,
             load: path.load,
+            tasks: path.tasks,
             model_threads: path.model_commands.clone(),
             rank: path.rank_commands,
             notices: path.notices,
             notice_sender: path.notice_sender,
+            state_asks,
             member_timeout: cluster.scheduler.member_timeout,
             shutdown,
             counters: Arc::clone(&counters.control_thread),
@@ -206,12 +212,18 @@ impl<T: Transport> Assembly<T> {
             commands: path.model_commands,
             control_shutdown: Some(control_shutdown),
             counters,
+            metrics,
         }
     }
 
     /// What the agents count.
     pub fn counters(&self) -> &Arc<SchedulerCounters> {
         &self.counters
+    }
+
+    /// What it shows to Prometheus. Somebody must step the agents while it is read.
+    pub fn metrics(&self) -> &SchedulerMetrics {
+        &self.metrics
     }
 
     /// The first step of an orderly end, as in [`SchedulerHandle::stop`]: ModelThreads give waiting tasks
@@ -245,6 +257,7 @@ impl Assembly<TcpTransport> {
             control_shutdown: self.control_shutdown,
             wakers: Vec::new(),
             counters: self.counters,
+            metrics: self.metrics,
             lease_deadline: lease_deadline.clone(),
         };
         let mut cores = cluster.scheduler.cores.iter().copied();
@@ -269,6 +282,11 @@ impl SchedulerHandle {
     /// What the scheduler counts.
     pub fn counters(&self) -> &SchedulerCounters {
         &self.counters
+    }
+
+    /// What it shows to Prometheus.
+    pub fn metrics(&self) -> &SchedulerMetrics {
+        &self.metrics
     }
 
     /// Gives every waiting task back (`shutdown`: its client keeps it for the next scheduler), lets backends

@@ -48,6 +48,22 @@ pub struct Backend {
     pub draining: Option<usize>,
 }
 
+impl Backend {
+    /// What [`Backend::state`] may be.
+    pub const STATES: [&'static str; 4] = ["serving", "joining", "loading", "draining"];
+
+    /// How far it is, in a word.
+    pub fn state(&self) -> &'static str {
+        let [serving, joining, loading, draining] = Self::STATES;
+        match self {
+            Self { draining: Some(_), .. } => draining,
+            Self { is_ready: false, .. } => joining,
+            Self { is_serving: false, .. } => loading,
+            Self { .. } => serving,
+        }
+    }
+}
+
 /// Everything joined.
 #[derive(Debug)]
 pub struct Roster {

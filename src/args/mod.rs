@@ -17,7 +17,9 @@ pub(crate) use bench::{
     BenchChaosArgs, BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs,
     BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
-pub(crate) use model::{ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf};
+pub(crate) use model::{
+    ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf, StatusArgs,
+};
 pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
     SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs,
@@ -41,6 +43,8 @@ pub(crate) enum Command {
     Scheduler(SchedulerArgs),
     /// Run one backend of a cluster file
     Backend(BackendArgs),
+    /// Say how a running cluster fares: members, models, GPUs, what happened last
+    Status(StatusArgs),
     /// Add, change, remove or list the models of a running scheduler
     Model {
         #[command(subcommand)]
@@ -160,6 +164,9 @@ pub(crate) struct SchedulerArgs {
     /// Listen here instead of where the cluster file says; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Let Prometheus scrape it here instead of where the cluster file says
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -170,6 +177,9 @@ pub(crate) struct BackendArgs {
     /// Which [[backend]] of it to be
     #[arg(long)]
     pub(crate) name: String,
+    /// Let Prometheus scrape it here instead of where the cluster file says
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// The scheduler's address, if not the one in the cluster file
     #[arg(long, value_name = "ADDR")]
     pub(crate) scheduler: Option<SocketAddr>,
@@ -201,6 +211,9 @@ pub(crate) struct LoadArgs {
     /// Write what became of each task that was not answered in time, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub(crate) outcomes: Option<PathBuf>,
+    /// Let Prometheus scrape the client's counters and latencies at http://ADDR/metrics
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics: Option<SocketAddr>,
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,

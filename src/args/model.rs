@@ -1,4 +1,4 @@
-//! `baton model`.
+//! `baton model` and `baton status`: what an operator asks of a running scheduler.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -81,6 +81,18 @@ pub(crate) struct ModelListArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) of: SchedulerOf,
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Go on, about once a second, until a signal comes
+    #[arg(long)]
+    pub(crate) watch: bool,
 }
 
 fn key(text: &str) -> Result<(String, String), String> {

@@ -1,38 +1,74 @@
 //! `baton scheduler` and `baton backend`: start, say so on stdout, and end on a signal.
 
+mod exposed;
 mod standby;
 
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use baton_backend::{Backend, BackendConfig};
+use baton_metrics::MetricsServer;
 use baton_scheduler::SchedulerHandle;
-use baton_topo::Clock;
+use baton_topo::{Clock, Cluster};
 
 use crate::CommandResult;
 use crate::args::{BackendArgs, SchedulerArgs};
 use crate::output::{load_cluster, locator, say};
-use crate::process::stop_flag;
+use crate::process::{report_flag, stop_flag};
+use exposed::Exposed;
 
 /// How often to look whether a signal has come.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
+/// Names of models that the log's first line has.
+const NAMES_MAX: usize = 8;
+/// Of this build.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Prints `listening ADDR` once members may join; with etcd, `standby` before if another one leads.
 pub(crate) fn scheduler(args: &SchedulerArgs) -> CommandResult {
     let mut cluster = load_cluster(&args.config)?;
     cluster.scheduler.listen = args.listen.unwrap_or(cluster.scheduler.listen);
     let stop = stop_flag()?;
+    let report = report_flag()?;
+    let exposed = Exposed::start(args.metrics.or(cluster.scheduler.metrics))?;
     if let Some(etcd) = &cluster.scheduler.etcd {
-        return standby::run(&cluster, etcd, &stop);
+        return standby::run(&cluster, etcd, &exposed, (&stop, &report));
     }
     let scheduler = baton_scheduler::start(&cluster, Clock::start())?;
-    say(&format!("listening {}", scheduler.addr()))?;
+    begin(&cluster, &scheduler, &exposed)?;
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(STOP_INTERVAL);
+        log_if(&report, || scheduler.counters().pairs());
     }
     end(scheduler);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Members may join from now on.
+fn begin(cluster: &Cluster, scheduler: &SchedulerHandle, exposed: &Exposed) -> std::io::Result<()> {
+    let policy = cluster.scheduler.policy.name();
+    let models = named(cluster.models.iter().map(|model| model.name.as_str()));
+    tracing::info!(version = VERSION, policy, models, "scheduler serves");
+    exposed.leads(scheduler);
+    say(&format!("listening {}", scheduler.addr()))
+}
+
+/// Some of the names, and how many more there are.
+fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    let (shown, left_out) = names.split_at(names.len().min(NAMES_MAX));
+    match left_out.len() {
+        0 => shown.join(", "),
+        count => format!("{} and {count} more", shown.join(", ")),
+    }
+}
+
+/// Logs the counters if SIGUSR1 has come.
+fn log_if(report: &AtomicBool, counters: impl FnOnce() -> Vec<(&'static str, u64)>) {
+    if report.swap(false, Ordering::Relaxed) {
+        tracing::info!(counters = ?counters(), "counted so far");
+    }
 }
 
 /// Stops a scheduler in order.
@@ -48,9 +84,19 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     let scheduler = locator(&cluster, args.scheduler)?;
     let config = BackendConfig::from_cluster(&cluster, &args.name, scheduler)?;
     let stop = stop_flag()?;
+    let report = report_flag()?;
+    let models = named(config.models.iter().map(|model| model.name.as_str()));
+    let (name, gpus) = (config.name.clone(), config.gpus);
+    let metrics = cluster.backends.iter().find(|backend| backend.name == name);
+    let metrics = args.metrics.or_else(|| metrics.and_then(|backend| backend.metrics));
     let backend = Backend::start(config, Clock::start())?;
+    tracing::info!(version = VERSION, name, gpus, models, "backend is ready");
+    let read = backend.metrics();
+    let read = move || read().into_iter().chain([exposed::build()]).collect();
+    let _server = metrics.map(|addr| MetricsServer::start(addr, read)).transpose()?;
     say("ready")?;
     while !stop.load(Ordering::Relaxed) {
+        log_if(&report, || backend.counters().pairs());
         if let Some(ended) = backend.wait_for(STOP_INTERVAL) {
             ended?;
             return Ok(ExitCode::SUCCESS);
@@ -60,4 +106,15 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     tracing::info!(?counters, "left");
     say("left")?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_names_are_counted() {
+        assert_eq!(named(["a", "b"].into_iter()), "a, b");
+        assert_eq!(named(["x"; 10].into_iter()), "x, x, x, x, x, x, x, x and 2 more");
+    }
 }

@@ -5,15 +5,22 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_leader::{ElectionThread, LeaderEvent};
+use baton_scheduler::SchedulerHandle;
 use baton_topo::{Clock, Cluster, EtcdSpec, LeaseDeadline};
 
-use super::{STOP_INTERVAL, end};
+use super::exposed::Exposed;
+use super::{STOP_INTERVAL, begin, end, log_if};
 use crate::CommandResult;
 use crate::output::say;
 
 /// Stands by until it leads, then serves until a signal comes. Ends with an error once it does not lead
 /// any more: whoever supervises it starts it again, as a standby.
-pub(super) fn run(cluster: &Cluster, etcd: &EtcdSpec, stop: &AtomicBool) -> CommandResult {
+pub(super) fn run(
+    cluster: &Cluster,
+    etcd: &EtcdSpec,
+    exposed: &Exposed,
+    (stop, report): (&AtomicBool, &AtomicBool),
+) -> CommandResult {
     let clock = Clock::start();
     let election = ElectionThread::start(etcd, reachable(cluster.scheduler.listen)?, clock)?;
     while !stop.load(Ordering::Relaxed) {
@@ -25,7 +32,9 @@ pub(super) fn run(cluster: &Cluster, etcd: &EtcdSpec, stop: &AtomicBool) -> Comm
             }
             Some(LeaderEvent::Leads { epoch, lease_deadline }) => {
                 tracing::info!(epoch, "leads");
-                return lead(cluster, clock, &election, &lease_deadline, stop);
+                let scheduler = baton_scheduler::start_within(cluster, clock, &lease_deadline)?;
+                begin(cluster, &scheduler, exposed)?;
+                return lead(scheduler, &election, &lease_deadline, (stop, report));
             }
             Some(LeaderEvent::Lost { problem }) => return Err(lost(&problem)),
         }
@@ -35,14 +44,11 @@ pub(super) fn run(cluster: &Cluster, etcd: &EtcdSpec, stop: &AtomicBool) -> Comm
 
 /// The election outlives the scheduler: its lease goes only when nobody serves any more.
 fn lead(
-    cluster: &Cluster,
-    clock: Clock,
+    scheduler: SchedulerHandle,
     election: &ElectionThread,
     lease_deadline: &LeaseDeadline,
-    stop: &AtomicBool,
+    (stop, report): (&AtomicBool, &AtomicBool),
 ) -> CommandResult {
-    let scheduler = baton_scheduler::start_within(cluster, clock, lease_deadline)?;
-    say(&format!("listening {}", scheduler.addr()))?;
     while !stop.load(Ordering::Relaxed) {
         if let Some(LeaderEvent::Lost { problem }) = election.next_event(STOP_INTERVAL) {
             return Err(lost(&problem));
@@ -51,6 +57,7 @@ fn lead(
         if lease_deadline.ends().is_none() {
             return Err(lost("the lease could not be renewed in time"));
         }
+        log_if(report, || scheduler.counters().pairs());
     }
     end(scheduler);
     Ok(ExitCode::SUCCESS)

@@ -199,6 +199,7 @@ fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {
             prefer: baton_core::Prefer::default(),
             // Two heartbeats and some: less would take the living for dead.
             member_timeout: ms(rng.random_range(250..=450)),
+            metrics: None,
             etcd: None,
         },
         network: NetworkSpec {
@@ -293,6 +294,7 @@ fn backend(rng: &mut StdRng, id: u32, subclusters: u32) -> BackendSpec {
         cores: Vec::new(),
         idle: Idle::Park,
         credit_bytes: [0, 600, 4_000, 1 << 20][rng.random_range(0..4)],
+        metrics: None,
         model_memory: None,
     }
 }

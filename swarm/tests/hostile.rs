@@ -75,6 +75,7 @@ fn cluster() -> Cluster {
         cores: Vec::new(),
         idle: Idle::Park,
         credit_bytes: 16 * 1024,
+        metrics: None,
         model_memory: None,
     };
     Cluster {
@@ -88,6 +89,7 @@ fn cluster() -> Cluster {
             policy: Policy::Baton,
             prefer: baton_core::Prefer::default(),
             member_timeout: ms(300),
+            metrics: None,
             etcd: None,
         },
         network: NetworkSpec {

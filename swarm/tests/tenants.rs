@@ -56,6 +56,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         cores: Vec::new(),
         idle: Idle::Park,
         credit_bytes: 0,
+        metrics: None,
         model_memory: None,
     };
     Cluster {
@@ -69,6 +70,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
             policy: Policy::Baton,
             prefer: baton_core::Prefer::default(),
             member_timeout: ms(1_000),
+            metrics: None,
             etcd: None,
         },
         network: NetworkSpec {

@@ -7,6 +7,7 @@
 
 pub(crate) mod application;
 pub(crate) mod etcd;
+pub(crate) mod prometheus;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
@@ -78,6 +79,11 @@ impl Process {
     /// Waits for a line of stderr that contains `text`.
     pub(crate) fn await_stderr(&self, text: &str) {
         next(&self.stderr, |line| line.contains(text).then_some(()));
+    }
+
+    /// What stands on the next line of stderr behind `text`.
+    pub(crate) fn behind(&self, text: &str) -> String {
+        next(&self.stderr, |line| line.split_once(text).map(|(_, rest)| rest.to_owned()))
     }
 
     /// What it has written to stderr until it ended, as far as nobody has waited for it.

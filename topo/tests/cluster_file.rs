@@ -145,6 +145,7 @@ model_threads = 2
 idle = "spin"
 cores = [0, 1, 2, 3]
 policy = "eager"
+metrics = "127.0.0.1:8002"
 member_timeout_ms = 500
 [network]
 ctrl_us = 0.5
@@ -180,6 +181,7 @@ name = "c"
 model_memory_mib = 1536
 subcluster = "cpu"
 idle = "yield"
+metrics = "[::1]:0"
 credit_bytes = 0
 [[backend]]
 name = "g"
@@ -190,6 +192,10 @@ cores = [1]
     );
     let cluster = good(&text);
     assert_eq!(cluster.scheduler.cores, [0, 1, 2, 3]);
+    let metrics =
+        [cluster.scheduler.metrics, cluster.backends[0].metrics, cluster.backends[1].metrics];
+    let metrics = metrics.map(|addr| addr.map(|addr| addr.to_string()));
+    assert_eq!(metrics, [Some("127.0.0.1:8002".into()), Some("[::1]:0".into()), None]);
     assert_eq!(cluster.network.ctrl, Nanos(500));
     let (first, hold) = (Nanos::from_millis(20), Nanos::from_millis(3_000));
     assert_eq!(cluster.reconnect, ReconnectSpec { first, hold, ..ReconnectSpec::default() });
@@ -242,8 +248,11 @@ sub-cluster default: 2 GPU slots: b (2)
   model m (emulated): SLO 25 ms, ℓ(1) = 6 ms … ℓ(4) = 9 ms, 64 → 8 bytes
 ";
     assert_eq!(good(&text).to_string(), expected);
-    let bounded = good(&(text + "model_memory_mib = 512\n")).to_string();
+    let bounded = good(&(text.clone() + "model_memory_mib = 512\n")).to_string();
     assert!(bounded.contains("\n  models on each GPU slot of b: 512 MiB at most\n"), "{bounded}");
+    let scraped = format!("[scheduler]\nmetrics = \"127.0.0.1:1\"\n{text}metrics = \"[::1]:2\"\n");
+    let scraped = good(&scraped).to_string();
+    assert!(scraped.contains("\nmetrics: scheduler at 127.0.0.1:1, b at [::1]:2\n"), "{scraped}");
     let limited = model_with("max_rps = 500\nfrontend_max_rps = 0.5");
     let last = "bytes, at most 500/s, at most 0.5/s of each frontend\n";
     assert!(good(&limited).to_string().ends_with(last));

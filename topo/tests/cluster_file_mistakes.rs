@@ -20,6 +20,10 @@ fn warnings(text: &str) -> Vec<String> {
 fn each_bad_value_outside_the_models_is_explained() {
     let cases = [
         (
+            "[scheduler]\nmetrics = \"8002\"",
+            ":10: scheduler.metrics: \"8002\" is not an address and port; fix: write \"127.0.0.1:8002\", or leave it out",
+        ),
+        (
             "[scheduler]\nlisten = \"localhost\"",
             ":10: scheduler.listen: \"localhost\" is not an address and port; fix: write \"127.0.0.1:7700\" or \"[::1]:7700\"",
         ),

@@ -14,10 +14,14 @@ mod schedule;
 mod table;
 mod tally;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use baton_client::{Client, ClientConfig, ConnectError, TransportCounters, UnknownModel};
+use baton_client::{
+    Client, ClientConfig, ConnectError, MetricsError, TransportCounters, UnknownModel,
+};
 use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
 use baton_topo::{Clock, Cluster};
@@ -46,6 +50,10 @@ pub struct LoadConfig {
     pub seed: u64,
     /// Where to write what became of tasks that were not answered in time ([`outcomes`]).
     pub outcomes: Option<PathBuf>,
+    /// Where Prometheus may scrape the client.
+    pub metrics: Option<SocketAddr>,
+    /// Set whenever the client's counters are to be logged.
+    pub report: Arc<AtomicBool>,
 }
 
 /// Why there was no load.
@@ -81,6 +89,9 @@ pub enum LoadError {
         /// What is wrong.
         source: InputsError,
     },
+    /// The client cannot be scraped.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// The file of outcomes cannot be written.
     #[error(transparent)]
     Outcomes(#[from] OutcomesError),
@@ -102,6 +113,7 @@ pub fn run(
     let outcomes = config.outcomes.as_deref().map(Writer::create).transpose()?;
     let settings = ClientConfig::from_cluster(cluster, config.scheduler.clone());
     let client = Client::connect(settings.models(config.offered.models()).clock(clock))?;
+    let _server = config.metrics.map(|addr| client.serve_metrics(addr)).transpose()?;
     let targets = targets(cluster, config, &client)?;
     let start = clock.now();
     let schedule = Schedule::new(&config.offered, config.seed, start);
@@ -110,8 +122,14 @@ pub fn run(
     let mut generator =
         Generator { client: using, clock, targets, schedule, outstanding, start, outcomes };
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);
-    let offered = generator.offer(end, stop, &mut progress);
     let counted = client.clone();
+    let mut progress = |now: &Progress| {
+        if config.report.swap(false, Ordering::Relaxed) {
+            tracing::info!(counters = ?counted.counters().pairs(), "counted so far");
+        }
+        progress(now);
+    };
+    let offered = generator.offer(end, stop, &mut progress);
     generator.collect(client);
     progress(&generator.progress(clock.now()));
     generator.outcomes.take().map_or(Ok(()), Writer::finish)?;

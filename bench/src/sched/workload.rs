@@ -83,6 +83,7 @@ impl Workload {
                 policy: self.shape.policy,
                 prefer: baton_core::Prefer::default(),
                 member_timeout: Nanos::MAX,
+                metrics: None,
                 etcd: None,
             },
             network: NetworkSpec { ctrl: none, data_per_task: none, response: none, jitter: none },

@@ -4,6 +4,7 @@
 pub(crate) mod credit;
 pub mod frame;
 pub(crate) mod handshake;
+pub mod status;
 pub mod wire;
 
 pub use credit::{CreditWindow, RoundRobin};

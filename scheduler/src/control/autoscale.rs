@@ -13,6 +13,7 @@ const TELL_EVERY: Nanos = Nanos::from_millis(10_000);
 pub(super) struct Autoscale {
     /// Requests and lost tasks in total.
     seen: Vec<(u64, u64)>,
+    needed: Vec<u32>,
     told: Vec<u32>,
     next_tell: Nanos,
 }
@@ -20,8 +21,14 @@ pub(super) struct Autoscale {
 impl Autoscale {
     pub(super) fn new(parts: &ControlParts) -> Self {
         let subclusters = parts.catalog.subclusters().count();
-        let (seen, told) = (vec![(0, 0); subclusters], vec![0; subclusters]);
-        Self { seen, told, next_tell: Nanos::ZERO }
+        let seen = vec![(0, 0); subclusters];
+        let nothing = vec![0; subclusters];
+        Self { seen, needed: nothing.clone(), told: nothing, next_tell: Nanos::ZERO }
+    }
+
+    /// GPUs that each sub-cluster needs, as of the last look.
+    pub(super) fn needed(&self) -> &[u32] {
+        &self.needed
     }
 
     /// Of the requests since the last look so many were lost, in 1/65536.
@@ -41,6 +48,7 @@ impl<T: Transport> ControlThread<T> {
         let subclusters: Vec<SubclusterId> = self.parts.catalog.subclusters().collect();
         let needed: Vec<u32> = subclusters.iter().map(|&id| self.needed(id)).collect();
         self.parts.counters.gpus_needed.set(needed.iter().map(|&needed| u64::from(needed)).sum());
+        self.autoscale.needed.clone_from(&needed);
         if now < self.autoscale.next_tell || self.autoscale.told == needed {
             return;
         }

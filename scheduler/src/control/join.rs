@@ -10,6 +10,7 @@ use baton_rdma::{ConnId, Transport};
 use baton_topo::GPUS_PER_BACKEND_MAX;
 use zerocopy::little_endian::U64;
 
+use super::status::EventKind;
 use super::{ControlThread, Conversation, Handled, Refusal, refuse};
 use crate::catalog::{Entry, Known};
 use crate::commands::ModelCommand;
@@ -106,6 +107,7 @@ impl<T: Transport> ControlThread<T> {
         for backend in backends {
             self.introduce(backend, id, &frontend);
         }
+        self.note_event(EventKind::Joined, &format!("frontend {}", id.0), &format!("from {addr}"));
         if self.log.of_member() {
             tracing::info!(frontend = id.0, %addr, "frontend joined");
         }
@@ -147,6 +149,9 @@ impl<T: Transport> ControlThread<T> {
         for (frontend, record) in frontends {
             self.introduce(conn, frontend, &record);
         }
+        self.forget_busy(&gpus);
+        let with = format!("with {} GPU slots from {first_gpu} on", gpus.len());
+        self.note_event(EventKind::Joined, &format!("backend {name}"), &with);
         if self.log.of_member() {
             tracing::info!(backend = id.0, name, first_gpu, "backend joined");
         }

@@ -1,9 +1,12 @@
 //! How members become ready, drain, leave, or are lost.
 
+use std::net::SocketAddr;
+
 use baton_core::{BackendId, FrontendId, Gpu};
 use baton_rdma::wire::{LeaveAck, PeerDown, RefuseCode};
 use baton_rdma::{CloseReason, ConnId, Transport};
 
+use super::status::{EventKind, LossReason};
 use super::{ControlThread, Handled, refuse};
 use crate::commands::{ModelCommand, RankCommand};
 use crate::peers::Member;
@@ -102,7 +105,7 @@ impl<T: Transport> ControlThread<T> {
         };
         if let Some(conn) = conn {
             let detail = "a connection to a ModelThread broke or is missing; join again";
-            self.end(conn, RefuseCode::Unauthorised, detail);
+            self.end_as(conn, RefuseCode::Unauthorised, LossReason::ConnectionBroken, detail);
         }
     }
 
@@ -110,15 +113,45 @@ impl<T: Transport> ControlThread<T> {
         let Some(conversation) = self.conversations.remove(&conn) else { return };
         self.operator_gone(conn);
         let Some(member) = conversation.member else { return };
-        self.parts.counters.lost.add(u64::from(!conversation.left));
-        match (self.log.of_member(), conversation.left) {
-            (true, true) => tracing::info!(?member, "left"),
-            (true, false) => tracing::warn!(?member, %reason, "lost"),
-            (false, _) => {}
+        match conversation.left {
+            true => self.note_left(member),
+            false => {
+                let closed = || (LossReason::of_close(reason), reason.to_string());
+                let (reason, detail) = conversation.ended.unwrap_or_else(closed);
+                self.note_lost(member, conversation.peer.addr, reason, &detail);
+            }
         }
         match member {
             Member::Frontend(id) => self.frontend_gone(id),
             Member::Backend(id) => self.backend_gone(id),
+        }
+    }
+
+    fn note_left(&mut self, member: Member) {
+        let name = self.name_of(member);
+        self.note_event(EventKind::Left, &name, "");
+        if self.log.of_member() {
+            tracing::info!(member = name, "left");
+        }
+    }
+
+    fn note_lost(&mut self, member: Member, addr: SocketAddr, reason: LossReason, detail: &str) {
+        let name = self.name_of(member);
+        self.parts.counters.lost.add(1);
+        self.note_event(EventKind::Lost(reason), &name, detail);
+        if self.log.of_member() {
+            tracing::warn!(member = name, %addr, reason = reason.as_str(), detail, "lost");
+        }
+    }
+
+    /// As people know it.
+    fn name_of(&mut self, member: Member) -> String {
+        match member {
+            Member::Frontend(id) => format!("frontend {}", id.0),
+            Member::Backend(id) => match self.roster.backend(id) {
+                Some(backend) => format!("backend {}", backend.name),
+                None => format!("backend number {}", id.0),
+            },
         }
     }
 

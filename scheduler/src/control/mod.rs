@@ -8,7 +8,9 @@ mod balance;
 mod changes;
 mod join;
 mod leave;
+mod log;
 mod slabs;
+mod status;
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 
 use baton_core::{ModelId, Nanos, Profile};
 use baton_rdma::wire::{Message, Ping, Pong, RefuseCode, Role, SlabDesc};
-use baton_rdma::{ConnId, Event, Events, LogLimit, Peer, Transport};
+use baton_rdma::{ConnId, Event, Events, Peer, Transport};
 use baton_topo::{Agent, AwakeTime, Journal, ModelSpec, PARK_MAX, Waker, is_gone};
 use crossbeam_channel::{Receiver, TryRecvError};
 
@@ -25,15 +27,19 @@ use crate::catalog::Catalog;
 use crate::commands::{ModelCommand, Notice, RankCommand};
 use crate::counters::ControlThreadCounters;
 use crate::link::{CommandSender, NoticeSender};
+use crate::metrics::StateAsks;
 use crate::migration::load_board::LoadBoard;
 use crate::model_config::CommonConfig;
 use crate::peers::Member;
 use crate::roster::Roster;
+use crate::task_board::TaskBoards;
 
 use autoscale::Autoscale;
 use balance::Balance;
 use changes::{Changes, JournalKeeper};
+use log::Log;
 use slabs::Slabs;
+use status::{LossReason, Status};
 
 pub(crate) use changes::FileAccess;
 
@@ -50,10 +56,14 @@ struct Conversation {
     profiles: Vec<(u32, Option<Profile>)>,
     /// An operator's change is under way.
     is_changing: bool,
+    /// An operator's question that waits: see [`wire::StatusAsk`](baton_rdma::wire::StatusAsk).
+    asks_from: Option<u64>,
     /// In time for which the ControlThread has been awake.
     last_heard: Nanos,
-    /// Closed by us; what was under way is ignored.
-    over: bool,
+    /// When it joined.
+    joined_at: Nanos,
+    /// Closed by us, and why; what was under way is ignored.
+    ended: Option<(LossReason, String)>,
 }
 
 /// Why a message was not accepted: the connection is closed with this.
@@ -80,12 +90,16 @@ pub struct ControlParts {
     pub homes: Vec<usize>,
     /// Requests per model, as ModelThreads report them.
     pub load: Arc<LoadBoard>,
+    /// What has become of tasks, as ModelThreads count them.
+    pub tasks: TaskBoards,
     /// To every ModelThread, by number.
     pub model_threads: Vec<CommandSender<ModelCommand>>,
     /// To the RankThread.
     pub rank: CommandSender<RankCommand>,
     /// From the other threads.
     pub notices: Receiver<Notice>,
+    /// Questions of the metrics thread.
+    pub(crate) state_asks: StateAsks,
     /// For a thread that reads a table.
     pub notice_sender: NoticeSender,
     /// Silence after which a member counts as dead.
@@ -114,39 +128,9 @@ pub struct ControlThread<T> {
     awake: AwakeTime,
     balance: Balance,
     autoscale: Autoscale,
+    status: Status,
     finished: bool,
     log: Log,
-}
-
-/// What is written about whom; anybody can cause that.
-struct Log {
-    /// Of this pass.
-    now: Nanos,
-    refused: LogLimit,
-    members: LogLimit,
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        let (refused, members) = (LogLimit::default(), LogLimit::MEMBERS);
-        Self { now: Nanos::ZERO, refused, members }
-    }
-}
-
-impl Log {
-    /// Whether one more line may tell of a member that came or went.
-    fn of_member(&mut self) -> bool {
-        self.members.allows(self.now)
-    }
-
-    fn tell_left_out(&mut self) {
-        if let Some(count) = self.refused.left_out(self.now) {
-            tracing::warn!("... and {count} more refused in the last second");
-        }
-        if let Some(count) = self.members.left_out(self.now) {
-            tracing::warn!("... and {count} more joined, left or were lost in the last second");
-        }
-    }
 }
 
 /// How often silence is looked for, as a fraction of the member timeout.
@@ -171,6 +155,7 @@ impl<T: Transport> ControlThread<T> {
             awake: AwakeTime::in_steps_of(check_every.min(PARK_MAX)),
             balance,
             autoscale,
+            status: Status::default(),
             finished: false,
             log: Log::default(),
         }
@@ -232,8 +217,10 @@ impl<T: Transport> ControlThread<T> {
             slabs: Vec::new(),
             profiles: Vec::new(),
             is_changing: false,
+            asks_from: None,
             last_heard: self.awake.total(),
-            over: false,
+            joined_at: self.log.now,
+            ended: None,
         };
         let role = conversation.peer.role;
         self.conversations.insert(conn, conversation);
@@ -243,7 +230,7 @@ impl<T: Transport> ControlThread<T> {
     }
 
     fn on_message(&mut self, now: Nanos, conn: ConnId, message: Message<'_>) {
-        let running = self.conversations.get_mut(&conn).filter(|conversation| !conversation.over);
+        let running = self.conversations.get_mut(&conn).filter(|c| c.ended.is_none());
         let Some(conversation) = running else { return };
         conversation.last_heard = self.awake.total();
         let handled = match message {
@@ -257,6 +244,7 @@ impl<T: Transport> ControlThread<T> {
             Message::SlabKnown(known) => self.on_slab_known(conn, known),
             Message::ModelFailed(failed, why) => self.on_model_failed(conn, failed, why),
             Message::CatalogChange(change, text) => self.on_change(conn, change, text),
+            Message::StatusAsk(ask) => self.on_status_ask(conn, ask),
             _ => refuse(
                 RefuseCode::UnexpectedMessage,
                 "this message does not belong on a control connection",
@@ -354,6 +342,7 @@ impl<T: Transport> ControlThread<T> {
     fn set_member(&mut self, conn: ConnId, member: Member) {
         if let Some(conversation) = self.conversations.get_mut(&conn) {
             conversation.member = Some(member);
+            conversation.joined_at = self.log.now;
         }
     }
 
@@ -365,15 +354,20 @@ impl<T: Transport> ControlThread<T> {
 
     /// A member that does not read its control connection cannot be kept informed.
     fn undeliverable(&mut self, conn: ConnId) {
-        if self.conversations.get(&conn).is_some_and(|conversation| !conversation.over) {
+        if self.conversations.get(&conn).is_some_and(|c| c.ended.is_none()) {
             self.parts.counters.undelivered.add(1);
-            self.end(conn, RefuseCode::Limit, "the control connection is not being read");
+            let detail = "the control connection is not being read";
+            self.end_as(conn, RefuseCode::Limit, LossReason::NotReading, detail);
         }
     }
 
     fn end(&mut self, conn: ConnId, code: RefuseCode, detail: &str) {
+        self.end_as(conn, code, LossReason::of_refusal(code), detail);
+    }
+
+    fn end_as(&mut self, conn: ConnId, code: RefuseCode, reason: LossReason, detail: &str) {
         if let Some(conversation) = self.conversations.get_mut(&conn) {
-            conversation.over = true;
+            conversation.ended = Some((reason, detail.to_owned()));
         }
         self.transport.close(conn, code, detail);
     }
@@ -398,6 +392,8 @@ impl<T: Transport> Agent for ControlThread<T> {
             + self.take_notices()
             + self.check_silence(now)
             + self.check_loads(now)
+            + self.answer_ask(now)
+            + self.answer_scrape(now)
             + self.check_shutdown();
         self.transport.flush();
         work

@@ -12,6 +12,10 @@ pub(crate) struct ModelLoad {
     pub(crate) requests: u64,
     /// Those of its tasks that were given up.
     pub(crate) lost: u64,
+    /// Those that ended without having been in a batch, for whatever reason.
+    pub(crate) ended: u64,
+    /// Those that wait.
+    pub(crate) waiting: u64,
     /// Slots that its traffic keeps busy in efficient batches, in 1/65536:
     /// [`baton_core::ModelState::load`].
     pub(crate) slots: u64,
@@ -20,7 +24,7 @@ pub(crate) struct ModelLoad {
 /// The load of each model. The thread on which the model lives writes it; the migration channel by which a
 /// model moves orders the last write of its former home before the first of the new one.
 #[derive(Debug)]
-pub struct LoadBoard(Box<[[Counter; 3]]>);
+pub struct LoadBoard(Box<[[Counter; 5]]>);
 
 impl LoadBoard {
     /// For `models` models.
@@ -29,15 +33,17 @@ impl LoadBoard {
     }
 
     pub(crate) fn write(&self, model: ModelId, load: ModelLoad) {
-        let ModelLoad { requests, lost, slots } = load;
+        let ModelLoad { requests, lost, ended, waiting, slots } = load;
+        let values = [requests, lost, ended, waiting, slots];
         let entry = &self.0[model.0 as usize];
-        entry.iter().zip([requests, lost, slots]).for_each(|(counter, value)| counter.set(value));
+        entry.iter().zip(values).for_each(|(counter, value)| counter.set(value));
     }
 
     /// As last written.
     pub(crate) fn of(&self, model: ModelId) -> ModelLoad {
-        let [requests, lost, slots] = self.0[model.0 as usize].each_ref().map(Counter::get);
-        ModelLoad { requests, lost, slots }
+        let entry = self.0[model.0 as usize].each_ref();
+        let [requests, lost, ended, waiting, slots] = entry.map(Counter::get);
+        ModelLoad { requests, lost, ended, waiting, slots }
     }
 
     /// Of every model.

@@ -7,9 +7,9 @@
 use std::mem;
 
 use baton_core::{
-    BatchShape, DropReason, FrontendId, Grant, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
-    NetworkDelay, Patience, Policy, Prefer, Profile, Quota, Request, Slowdown, SubclusterId,
-    TaskId, Unserved,
+    BatchShape, DropReason, FrontendId, Grant, ModelConfig, ModelCounters, ModelId, ModelSink,
+    ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer, Profile, Quota, Request, Slowdown,
+    SubclusterId, TaskId, Unserved,
 };
 use baton_rdma::Transport;
 
@@ -313,5 +313,7 @@ impl Model {
 fn load(now: Nanos, state: &ModelState, quota: Option<&Quota>) -> ModelLoad {
     let counters = state.counters();
     let requests = counters.received + quota.map_or(0, Quota::refused);
-    ModelLoad { requests, lost: counters.given_up, slots: state.load(now) }
+    let waiting = state.waiting() as u64;
+    let ModelCounters { given_up: lost, ended, .. } = counters;
+    ModelLoad { requests, lost, ended, waiting, slots: state.load(now) }
 }

@@ -26,6 +26,7 @@ use crate::mail::{Packed, unpack_grant};
 use crate::migration::channel::MigrationChannel;
 use crate::migration::load_board::LoadBoard;
 use crate::peers::Member;
+use crate::task_board::TaskBoard;
 
 use catalogue::Service;
 use migration::Arrival;
@@ -108,7 +109,7 @@ impl<T: Transport> ModelThread<T> {
         (models, subclusters): (usize, usize),
         transport: T,
         link: ModelLink,
-        load: Arc<LoadBoard>,
+        (load, board): (Arc<LoadBoard>, Arc<TaskBoard>),
         counters: Arc<ModelThreadCounters>,
     ) -> Self {
         let mut places = vec![Place::Elsewhere; models];
@@ -123,7 +124,7 @@ impl<T: Transport> ModelThread<T> {
             models: residents.into_iter().map(Model::new).collect(),
             timers,
             serving: vec![0; subclusters],
-            out: Dispatch::new(transport, link, in_flight, places, counters),
+            out: Dispatch::new(transport, link, in_flight, places, (board, counters)),
             events: Events::new(),
             touched: Vec::with_capacity(models),
             delays: Histogram::new_with_bounds(1, DELAY_MAX.0, 2).expect("the bounds are sound"),

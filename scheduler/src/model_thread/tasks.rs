@@ -27,9 +27,11 @@ impl<T: Transport> ModelThread<T> {
             return self.refuse(conn, "a submitted task names another frontend");
         }
         self.out.counters.submitted.add(1);
+        self.out.board.submitted(frontend);
         let request = Request {
             task,
             deadline: Nanos(submit.deadline_ns.get()),
+            arrived: now,
             cost: CostHint::from_bits(submit.cost.get()),
             input_bytes: submit.input_bytes.get(),
         };
@@ -43,6 +45,7 @@ impl<T: Transport> ModelThread<T> {
 
     pub(super) fn enqueue(&mut self, now: Nanos, at: usize, request: Request) {
         if let Some(why) = self.unservable(at) {
+            self.out.board.unserved(self.models[at].state.id());
             return self.out.tell(request.task, Unserved::Dropped(why));
         }
         let model = &mut self.models[at];
@@ -85,8 +88,9 @@ impl<T: Transport> ModelThread<T> {
     }
 
     pub(super) fn withdraw(&mut self, now: Nanos, at: usize, task: TaskId) {
-        if !self.models[at].state.on_cancel(now, task, &mut self.out) {
-            self.out.counters.cancelled_late.add(1);
+        match self.models[at].state.on_cancel(now, task, &mut self.out) {
+            true => self.out.board.excused(self.models[at].state.id(), 1),
+            false => self.out.counters.cancelled_late.add(1),
         }
         self.retime(at);
     }
@@ -131,6 +135,8 @@ impl<T: Transport> ModelThread<T> {
     fn executed(&mut self, name: u64, rows: u32, measured: Nanos, finished: Nanos) {
         let Some(planned) = self.out.take_report(name, &mut self.returning) else { return };
         let Planned { model, shape, gpu, slowdown } = planned;
+        self.out.board.executed(model, &self.returning, rows, finished);
+        self.out.board.busy(gpu, measured);
         let shape = BatchShape { size: rows.min(self.returning.len() as u32), ..shape };
         let pace = match self.out.places[model.0 as usize] {
             Place::Here(at) => {
@@ -183,7 +189,10 @@ impl<T: Transport> ModelThread<T> {
 
     pub(super) fn on_frontend_lost(&mut self, now: Nanos, frontend: FrontendId) {
         for at in 0..self.models.len() {
-            self.models[at].state.on_frontend_lost(now, frontend, &mut self.out);
+            let state = &mut self.models[at].state;
+            let before = state.counters().ended;
+            state.on_frontend_lost(now, frontend, &mut self.out);
+            self.out.board.excused(state.id(), state.counters().ended - before);
             self.retime(at);
         }
     }

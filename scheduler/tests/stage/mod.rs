@@ -49,6 +49,7 @@ pub fn cluster(policy: Policy, model_threads: u32) -> Cluster {
             policy,
             prefer: baton_core::Prefer::default(),
             member_timeout: ms(1_000),
+            metrics: None,
             etcd: None,
         },
         network: NetworkSpec {
@@ -79,6 +80,7 @@ pub enum Told {
     ModelDown { model: u32 },
     SlabKnown { first_slot: u32 },
     Changed { done: bool, text: String },
+    Status { next: u64, text: String },
     Ended { task: u64, kind: u8, reason: u8, retry_ms: u16 },
     Refused { code: Option<RefuseCode>, detail: String },
     Closed,
@@ -351,6 +353,9 @@ impl<T: Transport> Member<T> {
             Message::SlabKnown(known) => Told::SlabKnown { first_slot: known.first_slot.get() },
             Message::CatalogChanged(changed, text) => {
                 Told::Changed { done: changed.status == 0, text: text.to_owned() }
+            }
+            Message::StatusPart(part, text) => {
+                Told::Status { next: part.next.get(), text: text.to_owned() }
             }
             Message::SubclusterDesc(..) | Message::CatalogEnd(_) | Message::SlabDesc(_) => {
                 return None;

@@ -49,6 +49,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         cores: Vec::new(),
         idle: Idle::Park,
         credit_bytes: 512,
+        metrics: None,
         model_memory: None,
     };
     Cluster {
@@ -62,6 +63,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
             policy,
             prefer: baton_core::Prefer::default(),
             member_timeout: ms(1_000),
+            metrics: None,
             etcd: None,
         },
         network: NetworkSpec {

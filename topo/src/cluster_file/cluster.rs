@@ -74,6 +74,8 @@ pub struct SchedulerSpec {
     pub prefer: Prefer,
     /// A member that has not been heard of for this long is taken for dead.
     pub member_timeout: Nanos,
+    /// Where Prometheus may scrape it; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// Where several schedulers agree on which of them leads; `None`: there is one, at `listen`.
     pub etcd: Option<EtcdSpec>,
 }
@@ -214,6 +216,8 @@ pub struct BackendSpec {
     pub idle: Idle,
     /// Bytes of inputs that may be on their way to this backend at once; 0: no limit.
     pub credit_bytes: u32,
+    /// Where Prometheus may scrape it; `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
     /// Bytes of loaded models that each of its GPU slots may hold; `None`: no bound.
     pub model_memory: Option<u64>,
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use baton_core::SubclusterId;
 
-use crate::cluster_file::cluster::{Cluster, EngineSpec, ModelSpec};
+use crate::cluster_file::cluster::{BackendSpec, Cluster, EngineSpec, ModelSpec};
 
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,11 +41,21 @@ impl fmt::Display for Cluster {
             None => writeln!(f, "connections: not encrypted, peers not authenticated")?,
         }
         writeln!(f, "frontends: {} slots per model", self.frontend.slots_per_model)?;
+        write_metrics(f, self)?;
         for (index, name) in self.subclusters.iter().enumerate() {
             write_subcluster(f, self, SubclusterId(index as u32), name)?;
         }
         Ok(())
     }
+}
+
+/// Nothing without an address.
+fn write_metrics(f: &mut fmt::Formatter<'_>, cluster: &Cluster) -> fmt::Result {
+    let scheduler = cluster.scheduler.metrics.map(|addr| format!("scheduler at {addr}"));
+    let of_backend = |b: &BackendSpec| Some(format!("{} at {}", b.name, b.metrics?));
+    let backends = cluster.backends.iter().filter_map(of_backend);
+    let all: Vec<String> = scheduler.into_iter().chain(backends).collect();
+    if all.is_empty() { Ok(()) } else { writeln!(f, "metrics: {}", all.join(", ")) }
 }
 
 fn write_subcluster(

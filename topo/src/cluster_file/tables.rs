@@ -131,6 +131,7 @@ fn scheduler(section: &Section<'_>, folder: &Path) -> SchedulerSpec {
         member_timeout: section
             .millis("member_timeout_ms", MEMBER_TIMEOUT_MS)
             .unwrap_or(Nanos::from_millis(1_000)),
+        metrics: metrics(section),
         etcd: etcd::etcd(section, folder),
     };
     section.refuse_unread();
@@ -143,6 +144,17 @@ fn listen_addr(section: &Section<'_>, text: &str) -> SocketAddr {
         section.refuse("listen", what, format!("write \"{LISTEN}\" or \"[::1]:7700\""));
         LISTEN
     })
+}
+
+/// Where a process answers scrapes.
+fn metrics(section: &Section<'_>) -> Option<SocketAddr> {
+    let text = section.text("metrics")?;
+    let addr = text.parse().ok();
+    if addr.is_none() {
+        let what = format!("\"{}\" is not an address and port", shorten(text));
+        section.refuse("metrics", what, "write \"127.0.0.1:8002\", or leave it out");
+    }
+    addr
 }
 
 fn network(section: &Section<'_>) -> NetworkSpec {
@@ -256,9 +268,10 @@ fn backend(
         .unwrap_or_else(|| CREDIT_BYTES.max(check::largest_input(subcluster, models)));
     let model_memory = section.integer("model_memory_mib", 1..=MODEL_MEMORY_MIB_MAX);
     let model_memory = model_memory.map(|mib| u64::from(mib) << 20);
+    let metrics = metrics(section);
     section.refuse_unread();
     let name = name?.to_owned();
-    Some(BackendSpec { name, subcluster, gpus, cores, idle, credit_bytes, model_memory })
+    Some(BackendSpec { name, subcluster, gpus, cores, idle, credit_bytes, metrics, model_memory })
 }
 
 fn cores(section: &Section<'_>) -> Vec<usize> {

@@ -115,8 +115,8 @@ impl Region {
         if self.is_huge.load(Ordering::Relaxed) { self.bytes } else { 0 }
     }
 
-    /// Looks in what pages the memory of `what` lies and says so in the log. Small regions never lie
-    /// in huge ones.
+    /// Looks in what pages the memory of `what` lies, and warns of others than huge ones. Small regions never lie
+    /// in those.
     pub(crate) fn survey<'a>(what: &str, regions: impl Iterator<Item = &'a Self>) {
         let large: Vec<&Self> = regions.filter(|region| region.bytes >= HUGE_PAGE).collect();
         if large.is_empty() {
@@ -132,7 +132,8 @@ impl Region {
         let bytes: usize = large.iter().map(|region| region.bytes).sum();
         let huge_bytes: usize = large.iter().map(|region| region.huge_bytes()).sum();
         if huge_bytes == bytes {
-            tracing::info!(bytes, "{what}: in huge pages");
+            // As expected, and a backend has a region for each batch slot: counters say how much.
+            tracing::debug!(bytes, "{what}: in huge pages");
         } else {
             let why = "cards need more entries for it; `baton doctor` says what to do";
             tracing::warn!(bytes, huge_bytes, "{what}: not all in huge pages; {why}");

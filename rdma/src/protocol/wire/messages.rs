@@ -68,8 +68,7 @@ messages! {
         /// Its latency objective, ns: the default deadline.
         slo_ns: U64,
     }
-    /// One tensor of a model's input or output, after its [`ModelDesc`] and in the order in which they lie in a row.
-    /// Models without any take and give bytes. Tail: its name.
+    /// One tensor of a model, after its [`ModelDesc`], in the order of a row; without any: bytes. Tail: its name.
     26 TensorDesc [text: str] 40 {
         /// The model.
         model: U32,
@@ -123,8 +122,7 @@ messages! {
         /// GPU slots.
         gpus: U32,
     }
-    /// The backend's measured ℓ(b) of a model it has loaded. Tail: ℓ(1), ℓ(2), … ns; empty when it
-    /// has loaded the model and trusts the cluster file's profile.
+    /// The measured ℓ(b) of a model the backend has loaded. Tail: ℓ(1), ℓ(2), … ns; empty: as the cluster file says.
     17 ProfileDesc [u64s: [U64]] 4 {
         /// The model.
         model: U32,
@@ -224,6 +222,18 @@ messages! {
         status: u8,
         /// Zero.
         reserved: [u8; 3],
+    }
+
+    // --- how the cluster fares, on the control connection, since version 2 -------------------
+    /// From an operator: say how the cluster fares. One at a time.
+    33 StatusAsk [] 8 {
+        /// 0 to begin; then the `next` of the part before.
+        from: U64,
+    }
+    /// A part of the answer. Tail: records, JSON, one a line: see [`crate::status`].
+    34 StatusPart [text: str] 8 {
+        /// What to ask for next; 0 behind the last part.
+        next: U64,
     }
 
     // --- tasks, between members and ModelThreads -------------------------------------------
@@ -333,8 +343,7 @@ messages! {
     }
 
     // --- the RDMA fabric, between backends and frontends ----------------------------------
-    /// A backend's queue pair for READs: what the frontend needs to connect one to it. Tail: the
-    /// backend's device.
+    /// A backend's queue pair for READs: what the frontend needs to connect one to it. Tail: the backend's device.
     70 FabricOffer [text: str] 40 {
         /// Numbers the offers of a connection: a queue pair that failed is replaced by another.
         epoch: U32,
@@ -355,8 +364,7 @@ messages! {
         /// Zero.
         reserved: U32,
     }
-    /// The frontend's queue pair, or why there is none. Its [`FabricSlab`]s come first. Tail: the
-    /// frontend's device, or the reason.
+    /// The frontend's queue pair, or why there is none, after its [`FabricSlab`]s. Tail: its device, or the reason.
     71 FabricAnswer [text: str] 40 {
         /// Copied from the offer.
         epoch: U32,
@@ -394,8 +402,7 @@ messages! {
         /// Zero.
         reserved: U32,
     }
-    /// A queue pair for messages. From whoever has connected, once READs over the fabric are possible.
-    /// Tail: the device.
+    /// A queue pair for messages, from the side that has connected, once READs over it are possible. Tail: the device.
     73 ControlOffer [text: str] 40 {
         /// The queue pair.
         pair: U32,
@@ -438,6 +445,5 @@ messages! {
         reserved: [u8; 3],
     }
     /// The last message of its sender on this connection: those that follow travel over the queue pair.
-    75 ControlStart [] 0 {
-    }
+    75 ControlStart [] 0 {}
 }

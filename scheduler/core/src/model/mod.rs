@@ -273,6 +273,11 @@ impl ModelState {
         self.quiet_period = QuietPeriod::OVER;
     }
 
+    /// Which model.
+    pub fn id(&self) -> ModelId {
+        self.id
+    }
+
     /// Tasks waiting.
     pub fn waiting(&self) -> usize {
         self.queue.len()

@@ -10,6 +10,8 @@ pub struct Request {
     pub task: TaskId,
     /// When its execution must have ended: the application's deadline less the way back.
     pub deadline: Nanos,
+    /// When it came to the scheduler. For accounts alone: no decision depends on it.
+    pub arrived: Nanos,
     /// What the application says of its cost.
     pub cost: CostHint,
     /// Bytes of its input: what the backend reads.
@@ -19,7 +21,7 @@ pub struct Request {
 impl Request {
     /// A task of which nothing more is known.
     pub const fn new(task: TaskId, deadline: Nanos) -> Self {
-        Self { task, deadline, cost: CostHint::NONE, input_bytes: 0 }
+        Self { task, deadline, arrived: Nanos::ZERO, cost: CostHint::NONE, input_bytes: 0 }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::board::PublishedCandidate;
 use crate::catalog::{Known, ModelStage};
 use crate::commands::{ModelCommand, RankCommand, TableRead, TableRequest};
 use crate::control::refuse;
+use crate::control::status::EventKind;
 use crate::limits::{FRONTENDS_MAX, READS_MAX};
 use crate::migration::channel::ModelInTransit;
 use crate::peers::Member;
@@ -204,6 +205,8 @@ impl<T: Transport> ControlThread<T> {
         });
         let backends = self.roster.serving(entry.spec.subcluster);
         let name = &entry.spec.name;
+        let former = if replaced.is_some() { "in the place of a former one" } else { "" };
+        self.note_event(EventKind::ModelAdded, &format!("model {name}"), former);
         let (done, and) = match replaced {
             Some(_) => ("is replaced", " is replaced, and"),
             None => ("is added", " is"),

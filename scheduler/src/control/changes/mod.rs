@@ -178,7 +178,7 @@ impl<T: Transport> ControlThread<T> {
 
     /// Tells every client: those too that have been sent the catalogue and have not joined yet.
     pub(super) fn tell_clients(&mut self, tell: impl Fn(&mut T, ConnId) -> Result<(), SendError>) {
-        let talking = self.conversations.iter().filter(|(_, c)| !c.over);
+        let talking = self.conversations.iter().filter(|(_, c)| c.ended.is_none());
         let clients = talking.filter(|(_, c)| c.peer.role == Role::Frontend);
         let clients: Vec<ConnId> = clients.map(|(&conn, _)| conn).collect();
         for conn in clients {
@@ -196,7 +196,7 @@ impl<T: Transport> ControlThread<T> {
         let is_other = |b: &Backend| subcluster.is_some_and(|this| b.subcluster != this);
         let others = self.roster.backends().filter(|(_, backend)| is_other(backend));
         let others: Vec<ConnId> = others.map(|(_, backend)| backend.conn).collect();
-        let talking = self.conversations.iter().filter(|(_, c)| !c.over);
+        let talking = self.conversations.iter().filter(|(_, c)| c.ended.is_none());
         let backends = talking.filter(|(_, c)| c.peer.role == Role::Backend);
         let meant = backends.filter(|(conn, _)| !others.contains(conn));
         let conns: Vec<ConnId> = meant.map(|(&conn, _)| conn).collect();

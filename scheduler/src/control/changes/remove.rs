@@ -8,6 +8,7 @@ use baton_topo::JournalKind;
 use super::{Change, ControlThread, Step};
 use crate::catalog::ModelStage;
 use crate::commands::{ModelCommand, RankCommand};
+use crate::control::status::EventKind;
 use crate::migration::load_board::ModelLoad;
 
 impl<T: Transport> ControlThread<T> {
@@ -88,6 +89,7 @@ impl<T: Transport> ControlThread<T> {
         };
         if !is_replaced {
             self.write_down(JournalKind::Remove, &name, "");
+            self.note_event(EventKind::ModelRemoved, &format!("model {name}"), "");
         }
         self.end_change(model, Ok(format!("model `{name}` is removed{advice}")));
     }
@@ -98,6 +100,7 @@ impl<T: Transport> ControlThread<T> {
         self.parts.catalog.free(model, grants);
         self.parts.load.write(model, ModelLoad::default());
         self.balance.forget(model);
+        self.forget_figures(model);
         self.profiles.remove(&model);
         self.roster.forget_model(id);
         self.slabs_without_model(id);

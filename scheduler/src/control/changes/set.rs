@@ -6,6 +6,7 @@ use baton_topo::{JournalKind, ModelChange, Problem, read_change};
 
 use super::ControlThread;
 use crate::commands::ModelCommand;
+use crate::control::status::EventKind;
 use crate::limits::FRONTENDS_MAX;
 
 impl<T: Transport> ControlThread<T> {
@@ -29,6 +30,7 @@ impl<T: Transport> ControlThread<T> {
         }
         self.spread(model, &change, is_other_quota);
         self.write_down(JournalKind::Set, &name, text);
+        self.note_event(EventKind::ModelChanged, &format!("model {name}"), "");
         Ok(format!("model `{name}` is changed"))
     }
 

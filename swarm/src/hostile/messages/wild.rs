@@ -6,7 +6,7 @@ use baton_rdma::wire::{
     ControlOffer, ControlStart, FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck,
     JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc, ModelDown, ModelFailed,
     ModelTable, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready, Refuse, SlabKnown,
-    SubclusterDesc, Submit, TaskEnd, TaskResult, TensorDesc, ThreadDesc,
+    StatusAsk, StatusPart, SubclusterDesc, Submit, TaskEnd, TaskResult, TensorDesc, ThreadDesc,
 };
 use rand::RngExt;
 use zerocopy::IntoBytes;
@@ -105,6 +105,7 @@ impl Messages<'_> {
             | Kind::Ready
             | Kind::Leave
             | Kind::LeaveAck
+            | Kind::Pong
             | Kind::PeerUp
             | Kind::PeerDown => self.of_member_kind(kind, out),
             Kind::ModelTable
@@ -112,11 +113,10 @@ impl Messages<'_> {
             | Kind::SlabKnown
             | Kind::ModelFailed
             | Kind::CatalogChange
-            | Kind::CatalogChanged => self.of_catalogue_kind(kind, out),
+            | Kind::CatalogChanged
+            | Kind::StatusAsk
+            | Kind::StatusPart => self.of_catalogue_kind(kind, out),
             Kind::Ping => drop(self.ping(out)),
-            Kind::Pong => {
-                self.put(out, |w| Pong { sent_ns: w.n64().into(), scheduler_ns: w.n64().into() });
-            }
             Kind::Submit
             | Kind::Cancel
             | Kind::TaskEnd
@@ -147,6 +147,8 @@ impl Messages<'_> {
                 status: w.rng.random_range(0..3),
                 reserved: [0; 3],
             }),
+            Kind::StatusAsk => self.put(out, |w| StatusAsk { from: w.n64().into() }),
+            Kind::StatusPart => self.put(out, |w| StatusPart { next: w.n64().into() }),
             other => unreachable!("{other:?} is written elsewhere"),
         }
     }
@@ -173,6 +175,9 @@ impl Messages<'_> {
             Kind::Ready => self.put(out, |w| Ready { reserved: w.n32().into() }),
             Kind::Leave => self.put(out, |w| Leave { reserved: w.n32().into() }),
             Kind::LeaveAck => self.put(out, |w| LeaveAck { reserved: w.n32().into() }),
+            Kind::Pong => {
+                self.put(out, |w| Pong { sent_ns: w.n64().into(), scheduler_ns: w.n64().into() });
+            }
             Kind::PeerUp => self.put(out, Self::peer_up),
             Kind::PeerDown => self.put(out, |w| PeerDown { frontend: w.n32().into() }),
             other => unreachable!("{other:?} is written elsewhere"),
@@ -308,6 +313,7 @@ impl Messages<'_> {
                 | Kind::ModelFailed
                 | Kind::CatalogChange
                 | Kind::CatalogChanged
+                | Kind::StatusPart
                 | Kind::FabricOffer
                 | Kind::FabricAnswer
                 | Kind::ControlOffer

@@ -1,0 +1,151 @@
+//! A scripted scheduler on the in-process network, and one of an older build over TCP.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use baton_core::Nanos;
+use baton_rdma::status::{GpuStatus, Record};
+use baton_rdma::wire::{CatalogEnd, Message, Role, StatusPart, Versions};
+use baton_rdma::{
+    ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, TcpConfig, TcpTransport,
+    Transport,
+};
+use baton_topo::{Agent, Clock};
+
+use super::{Operator, OperatorError, OperatorIo};
+
+const SCHEDULER: Identity = Identity { role: Role::Control, member: 0 };
+const OPERATOR: Identity = Identity { role: Role::Operator, member: 0 };
+const NOW: Nanos = Nanos::from_millis(1_000);
+
+struct Pair {
+    scheduler: InprocTransport,
+    conn: ConnId,
+    operator: OperatorIo<InprocTransport>,
+}
+
+/// An operator that is connected and has asked.
+fn asked() -> Pair {
+    let network = InprocNetwork::new();
+    let mut scheduler = network.endpoint(SCHEDULER);
+    let addr = scheduler.local_addr();
+    let mut operator = OperatorIo::new(network.endpoint(OPERATOR), addr).expect("it is there");
+    operator.poll(NOW);
+    let conn = opened(&mut scheduler).expect("it has connected");
+    let end = CatalogEnd { scheduler_epoch: 1.into() };
+    scheduler.send(conn, &end, &[]).expect("it reads");
+    scheduler.flush();
+    operator.poll(NOW);
+    operator.poll(NOW);
+    assert!(operator.is_connected());
+    operator.ask_status().expect("it is connected");
+    Pair { scheduler, conn, operator }
+}
+
+fn opened(scheduler: &mut impl Transport) -> Option<ConnId> {
+    let mut events = Events::new();
+    scheduler.poll(NOW, &mut events);
+    scheduler.flush();
+    let conns = events.drain().filter_map(|event| match event {
+        Event::Opened { conn, .. } => Some(conn),
+        _ => None,
+    });
+    conns.last()
+}
+
+impl Pair {
+    /// Where the part begins that the scheduler is asked for.
+    fn ask(&mut self) -> Option<u64> {
+        self.operator.poll(NOW);
+        let mut events = Events::new();
+        self.scheduler.poll(NOW, &mut events);
+        let asks = events.drain().filter_map(|event| match event {
+            Event::Message { message: Message::StatusAsk(ask), .. } => Some(ask.from.get()),
+            _ => None,
+        });
+        asks.last()
+    }
+
+    fn say(&mut self, next: u64, text: &str) {
+        let part = StatusPart { next: next.into() };
+        self.scheduler.send(self.conn, &part, text.as_bytes()).expect("it reads");
+        self.scheduler.flush();
+        self.operator.poll(NOW);
+    }
+}
+
+fn gpu(slot: u32) -> GpuStatus {
+    GpuStatus { slot, ..GpuStatus::default() }
+}
+
+#[test]
+fn the_answer_is_put_together_from_its_parts() {
+    let mut pair = asked();
+    for (from, next) in [(0, 5), (5, 9), (9, 0)] {
+        assert_eq!(pair.ask(), Some(from));
+        assert!(pair.operator.take_status().is_none(), "there is more");
+        pair.say(next, &Record::Gpu(gpu(from as u32)).line());
+    }
+    assert_eq!(pair.ask(), None);
+    let status = pair.operator.take_status().expect("complete").expect("sound");
+    assert_eq!(status.gpus, [gpu(0), gpu(5), gpu(9)]);
+    pair.operator.ask_status().expect("it is connected");
+    assert_eq!(pair.ask(), Some(0));
+    pair.say(0, &Record::Gpu(gpu(1)).line());
+    let again = pair.operator.take_status().expect("complete").expect("sound");
+    assert_eq!(again.gpus, [gpu(1)], "the answer before is not in this one");
+}
+
+#[test]
+fn an_answer_that_makes_no_sense_or_no_end_is_an_error() {
+    for (next, text, problem) in [(0, "[1]\n", "no record"), (3, "", "does not come to an end")] {
+        let mut pair = asked();
+        pair.ask();
+        pair.say(3, "");
+        pair.ask();
+        pair.say(next, text);
+        let error = pair.operator.take_status().expect("over").expect_err("it is none");
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[test]
+fn a_scheduler_of_an_older_version_is_not_asked() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let older = Versions { min: 1, max: 1 };
+    let mut scheduler = TcpTransport::bind(Some(any), SCHEDULER, TcpConfig::default())
+        .expect("a free port")
+        .claiming(older);
+    let addr = scheduler.local_addr();
+    let stop = AtomicBool::new(false);
+    let clock = Clock::start();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let mut events = Events::new();
+                scheduler.poll(clock.now(), &mut events);
+                for event in events.drain() {
+                    match event {
+                        Event::Opened { conn, peer } => {
+                            assert_eq!(peer.version, 1);
+                            let end = CatalogEnd { scheduler_epoch: 1.into() };
+                            scheduler.send(conn, &end, &[]).expect("it reads");
+                        }
+                        Event::Message { message, .. } => panic!("it was asked: {message:?}"),
+                        _ => {}
+                    }
+                }
+                scheduler.flush();
+                scheduler.wait(Some(Nanos::from_millis(5)));
+            }
+        });
+        let wait = Duration::from_secs(30);
+        let connected = Operator::connect(&addr.into(), None, wait);
+        let asked = connected.and_then(|mut operator| operator.status(wait));
+        stop.store(true, Ordering::Relaxed);
+        let error = asked.expect_err("it cannot say");
+        assert!(matches!(error, OperatorError::Older { version: 1, .. }), "{error}");
+        assert!(error.to_string().contains("update it"), "{error}");
+    });
+}

@@ -1,0 +1,63 @@
+//! What the ControlThread says for a scrape.
+
+use baton_core::SubclusterId;
+use baton_rdma::Transport;
+
+use crate::catalog::Entry;
+use crate::control::ControlThread;
+use crate::metrics::{ClusterState, ModelShown, SubclusterShown};
+use crate::roster::Backend;
+use baton_core::Nanos;
+
+impl<T: Transport> ControlThread<T> {
+    /// Answers the metrics thread. A question that it has given up meanwhile is answered in vain.
+    pub(in crate::control) fn answer_scrape(&mut self, now: Nanos) -> usize {
+        let Ok(answer) = self.parts.state_asks.try_recv() else { return 0 };
+        let _ = answer.try_send(self.cluster_state(now));
+        1
+    }
+
+    fn cluster_state(&self, now: Nanos) -> ClusterState {
+        let served = self.parts.catalog.entries().filter(|(_, entry)| entry.is_served());
+        ClusterState {
+            models: served.map(|(_, entry)| self.model_shown(entry)).collect(),
+            subclusters: self.parts.catalog.subclusters().map(|id| self.shown(now, id)).collect(),
+            members: self.members_shown(),
+        }
+    }
+
+    fn model_shown(&self, entry: &Entry) -> ModelShown {
+        let model = entry.spec.id;
+        let boards = (&*self.parts.load, &self.parts.tasks);
+        let moment = self.status.since_it_is_served(model, boards);
+        ModelShown {
+            name: entry.spec.name.clone(),
+            waiting: self.parts.load.of(model).waiting,
+            requests: moment.requests(),
+            dropped: moment.dropped(),
+            totals: moment.into_totals(),
+        }
+    }
+
+    fn shown(&self, now: Nanos, id: SubclusterId) -> SubclusterShown {
+        let backends = self.roster.backends().filter(|(_, backend)| backend.subcluster == id);
+        let slots = backends.flat_map(|(_, b)| b.gpus.iter().map(|gpu| (gpu.id.0, b.conn)));
+        let busy: Vec<f64> =
+            slots.map(|(slot, conn)| self.busy(now, slot, self.joined_at(conn))).collect();
+        SubclusterShown {
+            name: self.parts.catalog.subcluster_name(id).to_owned(),
+            gpus: self.roster.serving(id),
+            gpus_needed: self.autoscale.needed()[id.0 as usize],
+            busy: busy.iter().fold(0.0, |sum, share| sum + share) / busy.len().max(1) as f64,
+        }
+    }
+
+    fn members_shown(&self) -> Vec<(&'static str, &'static str, u32)> {
+        let frontends = self.roster.frontends().count() as u32;
+        let states = Backend::STATES.map(|state| {
+            let in_it = self.roster.backends().filter(|(_, backend)| backend.state() == state);
+            ("backend", state, in_it.count() as u32)
+        });
+        [("frontend", "serving", frontends)].into_iter().chain(states).collect()
+    }
+}

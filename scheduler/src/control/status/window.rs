@@ -1,0 +1,212 @@
+//! How models and slots have fared lately: what their counters have grown by since five to ten seconds ago.
+
+use std::collections::BTreeMap;
+
+use baton_core::{Gpu, ModelId, Nanos};
+
+use crate::latencies::quantile;
+use crate::limits::GPUS_MAX;
+use crate::migration::load_board::LoadBoard;
+use crate::task_board::{ModelTotals, TaskBoards};
+
+/// Looks, of a second each, in half of the window.
+const LOOKS_PER_HALF: u32 = 5;
+
+/// What counters showed at a moment.
+#[derive(Clone, Debug)]
+struct Moment {
+    read_at: Nanos,
+    /// When the ModelThreads had last written down what the [`LoadBoard`] has.
+    reported_at: Nanos,
+    /// Of models that are missing, nothing was counted yet.
+    models: BTreeMap<ModelId, ModelMoment>,
+    busy_ns: Vec<u64>,
+}
+
+/// What was counted of a model by a moment.
+#[derive(Clone, Default, Debug)]
+pub(super) struct ModelMoment {
+    requests: u64,
+    /// Tasks that ended while they waited.
+    ended: u64,
+    totals: ModelTotals,
+}
+
+/// How a model fares.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(super) struct Figures {
+    pub(super) rate_rps: f64,
+    pub(super) bad_rate: Option<f64>,
+    pub(super) mean_batch: Option<f64>,
+    pub(super) p50_ms: Option<f64>,
+    pub(super) p99_ms: Option<f64>,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// Five to ten seconds ago.
+    begin: Moment,
+    /// Less than five seconds ago: the next `begin`.
+    middle: Moment,
+    looks: u32,
+    reported_at: Nanos,
+}
+
+impl Window {
+    pub(super) fn begin(now: Nanos) -> Self {
+        let (models, busy_ns) = (BTreeMap::new(), vec![0; GPUS_MAX as usize]);
+        let moment = Moment { read_at: now, reported_at: now, models, busy_ns };
+        Self { begin: moment.clone(), middle: moment, looks: 0, reported_at: now }
+    }
+
+    /// Once a second, before the ModelThreads are asked to write down their load again.
+    pub(super) fn look(
+        &mut self,
+        now: Nanos,
+        models: impl Iterator<Item = ModelId>,
+        boards: (&LoadBoard, &TaskBoards),
+    ) {
+        self.looks += 1;
+        if self.looks == LOOKS_PER_HALF {
+            self.looks = 0;
+            let models = models.map(|model| (model, ModelMoment::read(model, boards))).collect();
+            let busy_ns = (0..GPUS_MAX).map(|slot| boards.1.busy_ns(slot)).collect();
+            let reported_at = self.reported_at;
+            let moment = Moment { read_at: now, reported_at, models, busy_ns };
+            self.begin = std::mem::replace(&mut self.middle, moment);
+        }
+        self.reported_at = now;
+    }
+
+    /// What was counted so far under this number is no news: the next model that has it begins.
+    pub(super) fn forget(&mut self, model: ModelId, boards: (&LoadBoard, &TaskBoards)) {
+        let seen = ModelMoment::read(model, boards);
+        self.begin.models.insert(model, seen.clone());
+        self.middle.models.insert(model, seen);
+    }
+
+    /// What the slots have executed so far, they have in another life.
+    pub(super) fn forget_slots(&mut self, gpus: &[Gpu], tasks: &TaskBoards) {
+        for slot in gpus.iter().map(|gpu| gpu.id.0) {
+            let busy = tasks.busy_ns(slot);
+            self.begin.busy_ns[slot as usize] = busy;
+            self.middle.busy_ns[slot as usize] = busy;
+        }
+    }
+
+    /// How far back it goes, s.
+    pub(super) fn span_s(&self, now: Nanos) -> f64 {
+        seconds(now - self.begin.read_at)
+    }
+
+    /// How the model fares.
+    pub(super) fn figures(&self, model: ModelId, boards: (&LoadBoard, &TaskBoards)) -> Figures {
+        let now = ModelMoment::read(model, boards);
+        let span = self.reported_at - self.begin.reported_at;
+        match self.begin.models.get(&model) {
+            Some(before) => figures(before, now, span),
+            None => figures(&ModelMoment::default(), now, span),
+        }
+    }
+
+    /// The share of the window, or of its time as a member, in which a slot executed.
+    pub(super) fn busy(&self, now: Nanos, slot: u32, joined_at: Nanos, tasks: &TaskBoards) -> f64 {
+        let busy = tasks.busy_ns(slot) - self.begin.busy_ns[slot as usize];
+        let span = now - self.begin.read_at.max(joined_at);
+        if span == Nanos::ZERO { 0.0 } else { (busy as f64 / span.0 as f64).min(1.0) }
+    }
+}
+
+impl ModelMoment {
+    /// What has grown since. A model that begins anew under the number counts its requests from nothing.
+    pub(super) fn since(self, before: &Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(before.requests),
+            ended: self.ended.saturating_sub(before.ended),
+            totals: self.totals.since(&before.totals),
+        }
+    }
+
+    /// Requests that arrived: those too that nothing serves.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests + self.totals.unserved
+    }
+
+    /// Tasks that ended without an execution and against the will of their applications.
+    pub(super) fn dropped(&self) -> u64 {
+        self.ended.saturating_sub(self.totals.excused) + self.totals.unserved
+    }
+
+    pub(super) fn into_totals(self) -> ModelTotals {
+        self.totals
+    }
+
+    pub(super) fn read(model: ModelId, (load, tasks): (&LoadBoard, &TaskBoards)) -> Self {
+        let load = load.of(model);
+        Self { requests: load.requests, ended: load.ended, totals: tasks.model(model) }
+    }
+}
+
+fn figures(before: &ModelMoment, now: ModelMoment, span: Nanos) -> Figures {
+    let grown = now.since(before);
+    let (requests, dropped) = (grown.requests() as f64, grown.dropped() as f64);
+    let ModelTotals { batches, tasks, late, failed, latencies, .. } = grown.totals;
+    let quantile_ms = |q| quantile(&latencies, q).map(|ns| ns / 1e6);
+    Figures {
+        rate_rps: if span == Nanos::ZERO { 0.0 } else { requests / seconds(span) },
+        bad_rate: of(dropped + (late + failed) as f64, dropped + tasks as f64),
+        mean_batch: of(tasks as f64, batches as f64),
+        p50_ms: quantile_ms(0.5),
+        p99_ms: quantile_ms(0.99),
+    }
+}
+
+/// A share; of nothing, there is none.
+fn of(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
+}
+
+pub(super) fn seconds(time: Nanos) -> f64 {
+    time.0 as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latencies::class_of;
+
+    const SPAN: Nanos = Nanos::from_millis(8_000);
+
+    fn moment(requests: u64, ended: u64, change: impl FnOnce(&mut ModelTotals)) -> ModelMoment {
+        let mut totals = ModelTotals::default();
+        change(&mut totals);
+        ModelMoment { requests, ended, totals }
+    }
+
+    #[test]
+    fn figures_are_of_what_has_grown() {
+        let before = moment(1_000, 500, |t| (t.tasks, t.batches, t.late) = (400, 200, 100));
+        let now = moment(1_080, 510, |t| {
+            (t.tasks, t.batches, t.late, t.failed) = (460, 215, 104, 1);
+            (t.excused, t.unserved) = (4, 8);
+            t.latencies[class_of(3_000_000)] = 99;
+            t.latencies[class_of(700_000_000)] = 1;
+        });
+        let figures = figures(&before, now, SPAN);
+        assert_eq!(figures.rate_rps, 11.0, "those that nothing served came too");
+        // 10 ended of which 4 were excused, 8 unserved, 4 late, 1 failed; of 14 and 60 executed.
+        assert_eq!(figures.bad_rate, Some(19.0 / 74.0));
+        assert_eq!(figures.mean_batch, Some(4.0));
+        let (p50, p99) = (figures.p50_ms.expect("100"), figures.p99_ms.expect("100"));
+        assert!((2.8..3.2).contains(&p50) && (2.8..3.3).contains(&p99), "{p50} {p99}");
+    }
+
+    #[test]
+    fn without_tasks_there_are_no_shares() {
+        let idle = figures(&ModelMoment::default(), ModelMoment::default(), SPAN);
+        assert_eq!(idle, Figures::default());
+        let at_once = figures(&ModelMoment::default(), moment(5, 0, |_| ()), Nanos::ZERO);
+        assert_eq!(at_once.rate_rps, 0.0);
+    }
+}

@@ -1,0 +1,218 @@
+//! What a scheduler shows to Prometheus: its counters as they are, and the state of its cluster, which the ControlThread says
+//! when it is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use baton_metrics::{Metric, Value};
+use baton_topo::Waker;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+
+use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
+use crate::latencies::{CLASSES, begin_of, octaves};
+use crate::process::SchedulerCounters;
+use crate::task_board::ModelTotals;
+
+/// How long the ControlThread may take to answer. A scrape goes without its part otherwise.
+const ANSWER: Duration = Duration::from_millis(1_000);
+
+/// How the cluster fares, for a scrape.
+#[derive(Default, Debug)]
+pub(crate) struct ClusterState {
+    pub(crate) models: Vec<ModelShown>,
+    pub(crate) subclusters: Vec<SubclusterShown>,
+    /// By role and state.
+    pub(crate) members: Vec<(&'static str, &'static str, u32)>,
+}
+
+/// A model that is served, since it has been.
+#[derive(Debug)]
+pub(crate) struct ModelShown {
+    pub(crate) name: String,
+    pub(crate) waiting: u64,
+    pub(crate) requests: u64,
+    pub(crate) dropped: u64,
+    pub(crate) totals: ModelTotals,
+}
+
+#[derive(Debug)]
+pub(crate) struct SubclusterShown {
+    pub(crate) name: String,
+    pub(crate) gpus: u32,
+    pub(crate) gpus_needed: u32,
+    /// The mean over its slots.
+    pub(crate) busy: f64,
+}
+
+/// Where the ControlThread takes questions.
+pub(crate) type StateAsks = Receiver<Sender<ClusterState>>;
+
+/// Reads what a scheduler shows. Clones read the same one.
+#[derive(Clone, Debug)]
+pub struct SchedulerMetrics {
+    counters: Arc<SchedulerCounters>,
+    asks: Sender<Sender<ClusterState>>,
+    control: Waker,
+}
+
+impl SchedulerMetrics {
+    /// One question waits at most.
+    pub(crate) fn new(counters: Arc<SchedulerCounters>, control: Waker) -> (Self, StateAsks) {
+        let (asks, asked) = bounded(1);
+        (Self { counters, asks, control }, asked)
+    }
+
+    /// Everything. Blocks for a second at most; if the ControlThread has not answered by then, or the scheduler has ended, what
+    /// only it knows is missing.
+    pub fn read(&self) -> Vec<Metric> {
+        shown(&self.counters, &self.ask().unwrap_or_default())
+    }
+
+    /// Everything that [`SchedulerMetrics::read`] may have, as far as it is known without a cluster.
+    pub fn described(counters: &SchedulerCounters) -> Vec<Metric> {
+        shown(counters, &ClusterState::default())
+    }
+
+    fn ask(&self) -> Option<ClusterState> {
+        let (answer, answered) = bounded(1);
+        match self.asks.try_send(answer) {
+            Ok(()) => self.control.wake(),
+            // An earlier question, which was given up, waits still: the ControlThread stands.
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return None,
+        }
+        answered.recv_timeout(ANSWER).ok()
+    }
+}
+
+/// The metrics of a scheduler with this state.
+fn shown(counters: &SchedulerCounters, state: &ClusterState) -> Vec<Metric> {
+    let mut metrics = counted(counters);
+    metrics.extend(of_cluster(state));
+    metrics.extend(of_models(&state.models));
+    metrics
+}
+
+fn counted(counters: &SchedulerCounters) -> Vec<Metric> {
+    let help = [ModelThreadCounters::HELP, RankThreadCounters::HELP, ControlThreadCounters::HELP];
+    let described = counters.pairs().into_iter().zip(help.concat());
+    // That one is no count, and is shown by sub-cluster.
+    let counts = described.filter(|((name, _), _)| *name != "gpus_needed");
+    counts.map(|((name, count), help)| Metric::counter("scheduler", name, help, count)).collect()
+}
+
+fn of_cluster(state: &ClusterState) -> [Metric; 4] {
+    let by_subcluster = |name, help, level: fn(&SubclusterShown) -> f64| {
+        let series =
+            state.subclusters.iter().map(|of| (vec![of.name.clone()], Value::Level(level(of))));
+        Metric { series: series.collect(), ..Metric::gauges(name, help, &["subcluster"]) }
+    };
+    let members = state.members.iter().map(|&(role, of, count)| {
+        (vec![role.to_owned(), of.to_owned()], Value::Level(count.into()))
+    });
+    let help = "Members that are joined; state as in `baton status`";
+    [
+        Metric {
+            series: members.collect(),
+            ..Metric::gauges("baton_members", help, &["role", "state"])
+        },
+        by_subcluster("baton_gpus", "GPU slots that serve now", |of| of.gpus.into()),
+        by_subcluster("baton_gpus_needed", "GPUs that the traffic needs", |of| {
+            of.gpus_needed.into()
+        }),
+        by_subcluster(
+            "baton_gpu_busy_ratio",
+            "Share of the last five to ten seconds in which a GPU slot executed, mean of the slots",
+            |of| of.busy,
+        ),
+    ]
+}
+
+fn of_models(models: &[ModelShown]) -> [Metric; 6] {
+    const MODEL: &[&str] = &["model"];
+    let counts = |name: &str, help, count: fn(&ModelShown) -> u64| {
+        let series = models.iter().map(|of| (vec![of.name.clone()], Value::Count(count(of))));
+        let name = format!("baton_scheduler_model_{name}");
+        Metric { series: series.collect(), ..Metric::counters(name, help, MODEL) }
+    };
+    let waiting = models.iter().map(|of| (vec![of.name.clone()], Value::Level(of.waiting as f64)));
+    let queue = "Tasks that wait for a batch, as of the last second";
+    let duration =
+        "From a task's arrival at the scheduler to the end of its batch, as the backend reports it";
+    let latencies = models.iter().map(|of| (vec![of.name.clone()], sizes(&of.totals)));
+    [
+        Metric { series: waiting.collect(), ..Metric::gauges("baton_queue_tasks", queue, MODEL) },
+        counts("requests", "Requests that arrived, as of the last second", |of| of.requests),
+        counts(
+            "dropped",
+            "Tasks dropped, as of the last second, without those that were cancelled or above a quota",
+            |of| of.dropped,
+        ),
+        counts("late", "Tasks executed too late for an answer in time", |of| of.totals.late),
+        counts("failed", "Tasks in executed batches that the backend could not answer", |of| {
+            of.totals.failed
+        }),
+        Metric {
+            series: latencies.collect(),
+            ..Metric::histograms("baton_scheduler_task_duration_seconds", duration, MODEL)
+        },
+    ]
+}
+
+/// Latencies by powers of two of nanoseconds: the finer classes are for quantiles.
+fn sizes(totals: &ModelTotals) -> Value {
+    let buckets = octaves().map(|classes| {
+        let count = totals.latencies[classes.clone()].iter().sum();
+        let end =
+            if classes.end == CLASSES { f64::INFINITY } else { begin_of(classes.end) as f64 / 1e9 };
+        (end, count)
+    });
+    Value::Sizes { buckets: buckets.collect(), sum: totals.latency_ns as f64 / 1e9 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latencies::class_of;
+
+    #[test]
+    fn every_counter_is_shown_and_has_words() {
+        let counters = SchedulerCounters::new(2);
+        counters.model_threads[0].submitted.add(2);
+        counters.model_threads[1].submitted.add(3);
+        let metrics = shown(&counters, &ClusterState::default());
+        let names = metrics.iter().map(|metric| metric.full_name());
+        assert!(names.clone().any(|name| name == "baton_scheduler_grants_total"));
+        assert!(metrics.iter().all(|metric| metric.help.len() > 3), "{metrics:?}");
+        let submitted = metrics.iter().find(|m| m.name == "baton_scheduler_submitted");
+        assert_eq!(submitted.expect("shown").series[0].1, Value::Count(5), "of all threads");
+        let shown = names.filter(|name| name.starts_with("baton_scheduler_")).count();
+        assert_eq!(
+            shown,
+            counters.pairs().len() - 1 + 5,
+            "without gpus_needed, with five by model"
+        );
+    }
+
+    #[test]
+    fn latencies_are_counted_by_powers_of_two() {
+        let mut totals = ModelTotals { latency_ns: 3_000_000, ..ModelTotals::default() };
+        for ns in [1, (1 << 20) - 1, 1 << 20, 1 << 40] {
+            totals.latencies[class_of(ns)] += 1;
+        }
+        let Value::Sizes { buckets, sum } = sizes(&totals) else { panic!("a histogram") };
+        assert_eq!(sum, 0.003);
+        let filled: Vec<(f64, u64)> = buckets.iter().copied().filter(|b| b.1 > 0).collect();
+        let power = |n: u32| (1u64 << n) as f64 / 1e9;
+        assert_eq!(filled, [(power(16), 1), (power(20), 1), (power(21), 1), (f64::INFINITY, 1)]);
+        assert!(buckets.is_sorted_by(|a, b| a.0 < b.0));
+    }
+
+    #[test]
+    fn a_scheduler_that_does_not_answer_shows_its_counters() {
+        let control = Waker::new(|| ());
+        let counters = Arc::new(SchedulerCounters::new(1));
+        let (metrics, asks) = SchedulerMetrics::new(counters, control);
+        drop(asks);
+        assert!(metrics.read().iter().any(|m| m.name == "baton_scheduler_grants"));
+    }
+}

@@ -1,0 +1,243 @@
+//! What becomes of tasks, by model, slot and member: written by one ModelThread as it happens, read by the ControlThread when
+//! somebody wants to know how the cluster fares.
+//!
+//! A model that moves to another ModelThread leaves its numbers behind and goes on counting there: the sum over all boards
+//! counts, and what grew since another moment. So every number has one writer, and an increment is a load and a store.
+
+use baton_core::{BackendId, FrontendId, Gpu, ModelId, Nanos, Request};
+
+use crate::counters::Counter;
+use crate::latencies::{CLASSES, class_of};
+use crate::limits::{BACKENDS_MAX, FRONTENDS_MAX, GPUS_MAX};
+
+/// See the module documentation.
+#[derive(Debug)]
+pub struct TaskBoard {
+    models: Box<[ModelCounts]>,
+    /// By number: for how long each slot has executed, ns.
+    busy_ns: Box<[Counter]>,
+    frontends: Box<[Turnover]>,
+    backends: Box<[Turnover]>,
+}
+
+/// Of one model.
+#[derive(Debug)]
+struct ModelCounts {
+    batches: Counter,
+    tasks: Counter,
+    late: Counter,
+    failed: Counter,
+    unserved: Counter,
+    excused: Counter,
+    latency_ns: Counter,
+    latencies: [Counter; CLASSES],
+}
+
+/// Tasks that a member has been given, or has given, and those of them that are done with.
+#[derive(Default, Debug)]
+struct Turnover {
+    begun: Counter,
+    ended: Counter,
+}
+
+/// What was counted of one model since the start.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ModelTotals {
+    /// Batches that were executed, or whose engine failed.
+    pub(crate) batches: u64,
+    /// Tasks in them.
+    pub(crate) tasks: u64,
+    /// Of these, in batches that ended later than the deadline allows, less the way back.
+    pub(crate) late: u64,
+    /// Of these, without an answer: the backend has told their frontends.
+    pub(crate) failed: u64,
+    /// Tasks that were dropped when they arrived, because no slot serves the model.
+    pub(crate) unserved: u64,
+    /// Tasks that ended while they waited, because their application wanted them no more.
+    pub(crate) excused: u64,
+    /// From arrival to the end of the batch: the sum, ns, and counts by class.
+    pub(crate) latency_ns: u64,
+    /// See `latency_ns`.
+    pub(crate) latencies: [u64; CLASSES],
+}
+
+impl Default for ModelCounts {
+    fn default() -> Self {
+        Self {
+            batches: Counter::default(),
+            tasks: Counter::default(),
+            late: Counter::default(),
+            failed: Counter::default(),
+            unserved: Counter::default(),
+            excused: Counter::default(),
+            latency_ns: Counter::default(),
+            latencies: std::array::from_fn(|_| Counter::default()),
+        }
+    }
+}
+
+impl Default for ModelTotals {
+    fn default() -> Self {
+        Self {
+            batches: 0,
+            tasks: 0,
+            late: 0,
+            failed: 0,
+            unserved: 0,
+            excused: 0,
+            latency_ns: 0,
+            latencies: [0; CLASSES],
+        }
+    }
+}
+
+impl ModelTotals {
+    /// What has grown since.
+    pub(crate) fn since(mut self, before: &Self) -> Self {
+        self.batches -= before.batches;
+        self.tasks -= before.tasks;
+        self.late -= before.late;
+        self.failed -= before.failed;
+        self.unserved -= before.unserved;
+        self.excused -= before.excused;
+        self.latency_ns -= before.latency_ns;
+        let classes = self.latencies.iter_mut().zip(&before.latencies);
+        classes.for_each(|(now, before)| *now -= before);
+        self
+    }
+}
+
+/// What the ModelThread says.
+impl TaskBoard {
+    /// For `models` models.
+    pub(crate) fn new(models: usize) -> Self {
+        let turnovers = |count: u32| (0..count).map(|_| Turnover::default()).collect();
+        Self {
+            models: (0..models).map(|_| ModelCounts::default()).collect(),
+            busy_ns: (0..GPUS_MAX).map(|_| Counter::default()).collect(),
+            frontends: turnovers(FRONTENDS_MAX),
+            backends: turnovers(BACKENDS_MAX),
+        }
+    }
+
+    /// A task was submitted.
+    pub(crate) fn submitted(&self, frontend: FrontendId) {
+        if let Some(turnover) = self.frontends.get(usize::from(frontend.0)) {
+            turnover.begun.add(1);
+        }
+    }
+
+    /// A task of this frontend has its outcome.
+    pub(crate) fn ended(&self, frontend: FrontendId) {
+        if let Some(turnover) = self.frontends.get(usize::from(frontend.0)) {
+            turnover.ended.add(1);
+        }
+    }
+
+    /// A ModelThread gave a batch with this number of tasks to a backend.
+    pub(crate) fn given(&self, backend: BackendId, tasks: u64) {
+        if let Some(turnover) = self.backends.get(backend.0 as usize) {
+            turnover.begun.add(tasks);
+        }
+    }
+
+    /// The backend has reported a batch with this number of tasks, or never will.
+    pub(crate) fn reported(&self, backend: BackendId, tasks: u64) {
+        if let Some(turnover) = self.backends.get(backend.0 as usize) {
+            turnover.ended.add(tasks);
+        }
+    }
+
+    /// The slot has executed for so long.
+    pub(crate) fn busy(&self, gpu: Gpu, took: Nanos) {
+        self.busy_ns[gpu.id.0 as usize].add(took.0);
+    }
+
+    /// A batch of these tasks was executed by `finished`; the backend has answered `rows` of it.
+    pub(crate) fn executed(&self, model: ModelId, tasks: &[Request], rows: u32, finished: Nanos) {
+        let counts = &self.models[model.0 as usize];
+        counts.batches.add(1);
+        counts.tasks.add(tasks.len() as u64);
+        counts.failed.add((tasks.len() as u64).saturating_sub(rows.into()));
+        tasks.iter().for_each(|task| self.ended(task.task.frontend()));
+        if rows == 0 {
+            return;
+        }
+        let (mut late, mut sum_ns) = (0, 0);
+        for task in tasks {
+            let latency = (finished - task.arrived).0;
+            sum_ns += latency;
+            late += u64::from(finished > task.deadline);
+            counts.latencies[class_of(latency)].add(1);
+        }
+        counts.latency_ns.add(sum_ns);
+        counts.late.add(late.min(rows.into()));
+    }
+
+    /// A task was dropped when it arrived, because nothing serves the model.
+    pub(crate) fn unserved(&self, model: ModelId) {
+        self.models[model.0 as usize].unserved.add(1);
+    }
+
+    /// This number of waiting tasks ended because their application wanted them no more.
+    pub(crate) fn excused(&self, model: ModelId, tasks: u64) {
+        self.models[model.0 as usize].excused.add(tasks);
+    }
+}
+
+/// What the ControlThread reads: sums over the boards of all ModelThreads.
+#[derive(Clone, Debug)]
+pub struct TaskBoards(Vec<std::sync::Arc<TaskBoard>>);
+
+impl TaskBoards {
+    pub(crate) fn new(boards: Vec<std::sync::Arc<TaskBoard>>) -> Self {
+        Self(boards)
+    }
+
+    /// Of one model.
+    pub(crate) fn model(&self, model: ModelId) -> ModelTotals {
+        let mut sum = ModelTotals::default();
+        for counts in self.0.iter().map(|board| &board.models[model.0 as usize]) {
+            sum.batches += counts.batches.get();
+            sum.tasks += counts.tasks.get();
+            sum.late += counts.late.get();
+            sum.failed += counts.failed.get();
+            sum.unserved += counts.unserved.get();
+            sum.excused += counts.excused.get();
+            sum.latency_ns += counts.latency_ns.get();
+            let classes = sum.latencies.iter_mut().zip(&counts.latencies);
+            classes.for_each(|(sum, count)| *sum += count.get());
+        }
+        sum
+    }
+
+    /// For how long the slot has executed, ns.
+    pub(crate) fn busy_ns(&self, slot: u32) -> u64 {
+        self.0.iter().map(|board| board.busy_ns[slot as usize].get()).sum()
+    }
+
+    /// Tasks of the frontend that have no outcome yet.
+    pub(crate) fn outstanding_of(&self, frontend: FrontendId) -> u64 {
+        let of = |board: &TaskBoard| {
+            let Turnover { begun, ended } = &board.frontends[usize::from(frontend.0)];
+            (begun.get(), ended.get())
+        };
+        self.difference(of)
+    }
+
+    /// Tasks in batches that the backend has.
+    pub(crate) fn outstanding_at(&self, backend: BackendId) -> u64 {
+        let of = |board: &TaskBoard| {
+            let Turnover { begun, ended } = &board.backends[backend.0 as usize];
+            (begun.get(), ended.get())
+        };
+        self.difference(of)
+    }
+
+    /// A task may begin on one board and end on another, and both are read while they grow.
+    fn difference(&self, of: impl Fn(&TaskBoard) -> (u64, u64)) -> u64 {
+        let sums = self.0.iter().map(|board| of(board));
+        let (begun, ended) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        begun.saturating_sub(ended)
+    }
+}

@@ -1,0 +1,360 @@
+//! An operator asks how the cluster fares.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod stage;
+
+use baton_core::{DropReason, Nanos, Policy};
+use baton_metrics::{Metric, Value};
+use baton_rdma::Transport;
+use baton_rdma::status::{ClusterStatus, EventStatus, MemberRole, ModelStatus, PART_MAX};
+use baton_rdma::wire::{ActionDone, ActionStatus, RefuseCode, Role, StatusAsk};
+use stage::changes::{add, answer, remove, serve_one, stage};
+use stage::{Member, Stage, Told, cluster, ms};
+
+/// One part of the answer: its records, and where the next one begins.
+fn part(stage: &mut Stage, operator: &mut Member, from: u64) -> (u64, String) {
+    operator.send(&StatusAsk { from: from.into() }, &[]);
+    match &stage.exchange(operator)[..] {
+        [Told::Status { next, text }] => (*next, text.clone()),
+        other => panic!("expected a part, was told {other:?}"),
+    }
+}
+
+fn status(stage: &mut Stage) -> ClusterStatus {
+    let mut operator = stage.member(Role::Operator);
+    let mut status = ClusterStatus::default();
+    let mut from = 0;
+    loop {
+        let (next, text) = part(stage, &mut operator, from);
+        status.take_in(&text).unwrap();
+        from = next;
+        if from == 0 {
+            return status;
+        }
+    }
+}
+
+fn events(status: &ClusterStatus) -> Vec<(String, String, Option<String>)> {
+    let parts = |e: &EventStatus| (e.event.clone(), e.subject.clone(), e.reason.clone());
+    status.events.iter().map(parts).collect()
+}
+
+/// Lets time pass; who is alive says so.
+fn pass(stage: &mut Stage, alive: &mut [&mut Member], time: Nanos) {
+    let end = stage.now + time;
+    while stage.now < end {
+        for member in alive.iter_mut() {
+            member.ping();
+            stage.exchange(member);
+        }
+        stage.advance(ms(100));
+    }
+}
+
+/// Executes the batch that the backend is given next, from `begin` to `end` from now, and says so at its end.
+fn execute(stage: &mut Stage, backend: &mut Member, rows: u16, (begin, end): (Nanos, Nanos)) {
+    let actions = stage.exchange(backend);
+    let found = actions.iter().find_map(|told| match told {
+        Told::Action { batch, gpu, .. } => Some((*batch, *gpu)),
+        _ => None,
+    });
+    let (batch, gpu) = found.unwrap_or_else(|| panic!("no batch: {actions:?}"));
+    let (started, finished) = (stage.now + begin, stage.now + end);
+    stage.advance(end);
+    let done = ActionDone {
+        action: batch.into(),
+        started_ns: started.0.into(),
+        finished_ns: finished.0.into(),
+        gpu: gpu.into(),
+        rows: rows.into(),
+        status: ActionStatus::Executed as u8,
+        reserved: 0,
+    };
+    backend.transport.send(backend.threads[0], &done, &[]).unwrap();
+    stage.exchange(backend);
+}
+
+fn close_to(value: Option<f64>, wanted: f64) -> bool {
+    value.is_some_and(|value| (value / wanted - 1.0).abs() < 0.07)
+}
+
+#[test]
+fn a_models_figures_are_those_of_its_tasks() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let (mut backend, mut client) = (stage.backend("b", 0, 1), stage.frontend());
+    pass(&mut stage, &mut [&mut backend, &mut client], ms(200));
+    assert_eq!(
+        status(&mut stage).models[0],
+        ModelStatus {
+            name: "model-0".into(),
+            subcluster: "a".into(),
+            slo_ms: 30.0,
+            ..ModelStatus::default()
+        }
+    );
+    // Ten tasks of 8 ms, of which the last one ends too late: it takes 40 ms.
+    for slot in 0..10 {
+        let task = client.task(slot % 4, slot / 4);
+        client.submit(0, task, stage.now + ms(30));
+        stage.exchange(&mut client);
+        let took = if slot == 9 { ms(40) } else { ms(8) };
+        execute(&mut stage, &mut backend, 1, (ms(2), took));
+        pass(&mut stage, &mut [&mut backend, &mut client], ms(100));
+    }
+    // One whose time is shorter than an execution.
+    let hopeless = client.task(3, 9);
+    client.submit(0, hopeless, stage.now + ms(1));
+    let reason = DropReason::DeadlinePassed.code();
+    assert!(stage.exchange(&mut client).contains(&Told::Ended {
+        task: hopeless,
+        kind: 1,
+        reason,
+        retry_ms: 0
+    }));
+    pass(&mut stage, &mut [&mut backend, &mut client], ms(2_000));
+    let status = status(&mut stage);
+    let model = &status.models[0];
+    assert_eq!((model.queue, model.mean_batch), (0, Some(1.0)));
+    assert_eq!(model.bad_rate, Some(0.181818), "one late and one dropped, of eleven");
+    assert!(close_to(model.p50_ms, 8.0), "{model:?}");
+    assert!(close_to(model.p99_ms, 40.0), "{model:?}");
+    assert!((2.5..5.0).contains(&model.rate_rps), "eleven in three seconds: {model:?}");
+    assert_eq!(status.models[1].p50_ms, None, "the other one has had no task");
+    // 9 · 6 ms and 38 ms, of some three seconds.
+    let busy = status.gpus[0].busy;
+    assert!((0.02..0.05).contains(&busy), "{busy}");
+    let outstanding: Vec<u64> = status.members.iter().map(|m| m.outstanding).collect();
+    assert_eq!(outstanding, [0, 0], "every task has its outcome");
+    drop(backend.transport);
+    stage.settle();
+    let _successor = stage.backend("successor", 0, 1);
+    stage.advance(ms(100));
+    let status = self::status(&mut stage);
+    assert_eq!((status.gpus[0].slot, status.gpus[0].busy), (0, 0.0), "that was another life");
+}
+
+#[test]
+fn figures_forget_what_is_ten_seconds_old() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let (mut backend, mut client) = (stage.backend("b", 0, 1), stage.frontend());
+    pass(&mut stage, &mut [&mut backend, &mut client], ms(200));
+    let task = client.task(0, 0);
+    client.submit(0, task, stage.now + ms(30));
+    stage.exchange(&mut client);
+    execute(&mut stage, &mut backend, 1, (ms(1), ms(8)));
+    pass(&mut stage, &mut [&mut backend, &mut client], ms(3_000));
+    assert!(status(&mut stage).models[0].p50_ms.is_some());
+    pass(&mut stage, &mut [&mut backend, &mut client], ms(11_000));
+    let status = status(&mut stage);
+    assert_eq!((status.models[0].p50_ms, status.models[0].rate_rps), (None, 0.0));
+    assert_eq!(status.gpus[0].busy, 0.0);
+    assert!((4.9..10.2).contains(&status.scheduler.window_s), "{:?}", status.scheduler);
+    assert!(status.scheduler.uptime_s > 14.0);
+}
+
+#[test]
+fn members_say_what_is_outstanding_and_slots_whose_they_are() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 2));
+    let mut backend = stage.backend("gpu-a", 0, 2);
+    let mut client = stage.frontend();
+    stage.exchange(&mut backend);
+    // Two slots have a batch each, in which the first tasks of both ModelThreads are; the others wait.
+    let tasks: Vec<u64> = (0..4).map(|slot| client.task(slot, 0)).collect();
+    for &task in &tasks {
+        client.submit(0, task, stage.now + ms(30));
+        stage.exchange(&mut client);
+    }
+    let told = stage.exchange(&mut backend);
+    let given: usize = told
+        .iter()
+        .map(|told| match told {
+            Told::Action { tasks, .. } => tasks.len(),
+            _ => 0,
+        })
+        .sum();
+    let before = status(&mut stage);
+    let [frontend, of_backend] = &before.members[..] else { panic!("{before:?}") };
+    assert_eq!((frontend.role, frontend.outstanding), (MemberRole::Frontend, 4));
+    assert_eq!((of_backend.role, of_backend.outstanding), (MemberRole::Backend, given as u64));
+    assert_eq!(of_backend.name.as_deref(), Some("gpu-a"));
+    assert_eq!((of_backend.gpus, of_backend.state.as_str()), (Some(2), "serving"));
+    let slots: Vec<(u32, &str, &str)> = before
+        .gpus
+        .iter()
+        .map(|gpu| (gpu.slot, gpu.backend.as_str(), gpu.subcluster.as_str()))
+        .collect();
+    assert_eq!(slots, [(0, "gpu-a", "a"), (1, "gpu-a", "a")]);
+    assert_eq!((before.subclusters[0].gpus, before.subclusters[1].gpus), (2, 0));
+    drop(backend.transport);
+    stage.settle();
+    stage.exchange(&mut client);
+    let after = status(&mut stage);
+    assert_eq!(after.members.len(), 1);
+    assert_eq!(after.members[0].outstanding, 0, "all were dropped: nothing serves them");
+    assert_eq!(after.gpus, []);
+}
+
+#[test]
+fn who_came_and_went_and_why_is_remembered() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 2));
+    let mut silent = stage.backend("quiet", 0, 1);
+    let (mut alive, mut leaver) = (stage.frontend(), stage.frontend());
+    leaver.leave();
+    stage.exchange(&mut leaver);
+    drop(leaver.transport);
+    let mut torn = stage.frontend();
+    let thread = torn.threads[0];
+    torn.transport.close(thread, RefuseCode::Shutdown, "");
+    stage.exchange(&mut torn);
+    pass(&mut stage, &mut [&mut alive], ms(1_500));
+    stage.exchange(&mut silent);
+    let status = status(&mut stage);
+    let expected = [
+        ("joined", "backend quiet", None),
+        ("joined", "frontend 0", None),
+        ("joined", "frontend 1", None),
+        ("left", "frontend 1", None),
+        ("joined", "frontend 2", None),
+        ("lost", "frontend 2", Some("connection_broken")),
+        ("lost", "backend quiet", Some("silent")),
+    ];
+    let expected = expected.map(|(event, subject, reason)| {
+        (event.to_owned(), subject.to_owned(), reason.map(str::to_owned))
+    });
+    assert_eq!(events(&status), expected);
+    let lost = &status.events[6];
+    assert_eq!(lost.detail, "nothing heard for 1000 ms");
+    assert!(lost.age_s < status.events[0].age_s, "{:?}", status.events);
+}
+
+#[test]
+fn a_model_with_a_used_number_begins_from_nothing() {
+    let mut stage = stage();
+    let (mut backend, mut client) = (stage.backend("a", 0, 1), stage.frontend());
+    stage.exchange(&mut backend);
+    for round in 0..3 {
+        let model = add(&mut stage, &mut backend, &mut client);
+        let fresh = status(&mut stage);
+        let [.., new] = &fresh.models[..] else { panic!("{fresh:?}") };
+        assert_eq!((new.name.as_str(), new.mean_batch), ("new", None), "round {round}");
+        serve_one(&mut stage, &mut backend, &mut client, model, round);
+        let used = status(&mut stage);
+        assert_eq!(used.models.last().unwrap().mean_batch, Some(1.0), "round {round}");
+        let mut operator = remove(&mut stage);
+        assert!(answer(&mut stage, &mut operator).0);
+        stage.exchange(&mut client);
+        stage.exchange(&mut backend);
+    }
+    let status = status(&mut stage);
+    let models = events(&status).into_iter().filter(|event| event.1 == "model new");
+    let kinds: Vec<String> = models.map(|event| event.0).collect();
+    assert_eq!(kinds, ["model_added", "model_removed"].repeat(3));
+}
+
+#[test]
+fn a_large_cluster_answers_in_parts_that_a_message_can_carry() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let mut backends: Vec<Member> = (0..20)
+        .map(|number| stage.backend(&format!("\"{number}\"{}", "\u{1}".repeat(200)), 0, 64))
+        .collect();
+    let mut operator = stage.member(Role::Operator);
+    let (mut status, mut from, mut parts) = (ClusterStatus::default(), 0, 0);
+    loop {
+        let (next, text) = part(&mut stage, &mut operator, from);
+        assert!(text.len() <= PART_MAX, "{} bytes", text.len());
+        status.take_in(&text).unwrap();
+        parts += 1;
+        if parts == 5 {
+            // One that was told of already is gone: the others are told of once nevertheless.
+            drop(backends.remove(0).transport);
+            stage.settle();
+        }
+        from = next;
+        if from == 0 {
+            break;
+        }
+    }
+    assert!(parts > 10, "{parts} parts");
+    let mut slots: Vec<u32> = status.gpus.iter().map(|gpu| gpu.slot).collect();
+    assert_eq!(slots.iter().filter(|&&slot| slot >= 64).count(), 19 * 64);
+    slots.dedup();
+    assert_eq!(slots.len(), status.gpus.len(), "none twice");
+    let lost = status.events.last().unwrap();
+    assert_eq!((lost.event.as_str(), lost.reason.as_deref()), ("lost", Some("connection_broken")));
+}
+
+#[test]
+fn only_operators_ask_and_for_one_part_at_a_time() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let mut client = stage.frontend();
+    client.send(&StatusAsk { from: 0.into() }, &[]);
+    let mut hasty = stage.member(Role::Operator);
+    hasty.send(&StatusAsk { from: 0.into() }, &[]);
+    hasty.send(&StatusAsk { from: 0.into() }, &[]);
+    for member in [&mut client, &mut hasty] {
+        let told = stage.exchange(member);
+        let refused = told.iter().any(|told| {
+            matches!(told, Told::Refused { code: Some(RefuseCode::UnexpectedMessage), .. })
+        });
+        assert!(refused, "{told:?}");
+    }
+    let mut lost = stage.member(Role::Operator);
+    let (next, text) = part(&mut stage, &mut lost, u64::MAX);
+    assert_eq!((next, text.as_str()), (0, ""), "there is no such place");
+}
+
+/// What Prometheus would be told.
+fn scrape(stage: &mut Stage) -> Vec<Metric> {
+    let metrics = stage.scheduler.metrics().clone();
+    std::thread::scope(|scope| {
+        let read = scope.spawn(move || metrics.read());
+        while !read.is_finished() {
+            stage.settle();
+        }
+        read.join().unwrap()
+    })
+}
+
+fn shown(metrics: &[Metric], name: &str, labels: &[&str]) -> Option<Value> {
+    let metric = metrics.iter().find(|metric| metric.name == name)?;
+    metric.series.iter().find(|(values, _)| values == labels).map(|(_, value)| value.clone())
+}
+
+#[test]
+fn a_scrape_has_members_slots_and_each_model_from_its_first_task_on() {
+    let mut stage = stage();
+    let (mut backend, mut client) = (stage.backend("a", 0, 1), stage.frontend());
+    stage.exchange(&mut backend);
+    for round in 0..3 {
+        let model = add(&mut stage, &mut backend, &mut client);
+        for slot in 0..3 {
+            serve_one(&mut stage, &mut backend, &mut client, model, 3 * round + slot);
+        }
+        pass(&mut stage, &mut [&mut backend, &mut client], ms(1_100));
+        let metrics = scrape(&mut stage);
+        let level = |name, labels: &[&str]| shown(&metrics, name, labels);
+        assert_eq!(level("baton_members", &["frontend", "serving"]), Some(Value::Level(1.0)));
+        assert_eq!(level("baton_members", &["backend", "serving"]), Some(Value::Level(1.0)));
+        assert_eq!(level("baton_members", &["backend", "draining"]), Some(Value::Level(0.0)));
+        assert_eq!(level("baton_gpus", &["a"]), Some(Value::Level(1.0)));
+        assert_eq!(level("baton_gpus", &["b"]), Some(Value::Level(0.0)));
+        assert_eq!(level("baton_queue_tasks", &["new"]), Some(Value::Level(0.0)));
+        let requests = level("baton_scheduler_model_requests", &["new"]);
+        assert_eq!(
+            requests,
+            Some(Value::Count(3)),
+            "round {round}: those of the model before do not count"
+        );
+        let Some(Value::Sizes { buckets, .. }) =
+            level("baton_scheduler_task_duration_seconds", &["new"])
+        else {
+            panic!("{metrics:?}")
+        };
+        assert_eq!(buckets.iter().map(|bucket| bucket.1).sum::<u64>(), 3, "round {round}");
+        let mut operator = remove(&mut stage);
+        assert!(answer(&mut stage, &mut operator).0);
+        stage.exchange(&mut client);
+        stage.exchange(&mut backend);
+        assert_eq!(shown(&scrape(&mut stage), "baton_queue_tasks", &["new"]), None);
+    }
+}
