@@ -199,7 +199,7 @@ fn golden_bytes() {
         encoded(&hello, &[], 0),
         [
             1, 0, 24, 0, 0, 0, 0, 0, // header: kind, reserved, body, payload
-            b'B', b'A', b'T', b'N', 1, 0, 2, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
+            b'B', b'A', b'T', b'N', 1, 0, 1, 0, 2, 0, 0, 0, 7, 0, 0, 0, //
             0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11,
         ]
     );

@@ -51,8 +51,6 @@ pub struct OperatorIo<T> {
     models: Vec<ServedModel>,
     is_complete: bool,
     answer: Option<Result<String, String>>,
-    /// The protocol version of the connection, once it is there.
-    version: u16,
     status: StatusAnswer,
     closed: Option<String>,
 }
@@ -72,7 +70,6 @@ impl<T: Transport> OperatorIo<T> {
             models: Vec::new(),
             is_complete: false,
             answer: None,
-            version: 0,
             status: StatusAnswer::default(),
             closed: None,
         })
@@ -85,8 +82,7 @@ impl<T: Transport> OperatorIo<T> {
             match event {
                 Event::Message { message, .. } => self.on_message(message),
                 Event::Closed { reason, .. } => self.closed = Some(in_words(&reason)),
-                Event::Opened { peer, .. } => self.version = peer.version,
-                Event::Read(_) | Event::Result { .. } => {}
+                Event::Opened { .. } | Event::Read(_) | Event::Result { .. } => {}
             }
         }
         self.transport.flush();
@@ -117,13 +113,7 @@ impl<T: Transport> OperatorIo<T> {
         self.transport.send(self.control, &change, text.as_bytes())
     }
 
-    /// The protocol version that both sides speak, once it is connected: whether the scheduler can say how its cluster fares
-    /// depends on it.
-    pub fn version(&self) -> u16 {
-        self.version
-    }
-
-    /// Asks how the cluster fares, if the scheduler's version is [`STATUS_SINCE`](baton_rdma::wire::STATUS_SINCE) or newer. One question at a time.
+    /// Asks how the cluster fares. One question at a time.
     ///
     /// # Errors
     /// The connection is over.

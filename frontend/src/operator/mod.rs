@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use baton_leader::{SchedulerLocator, Unknown};
 use baton_rdma::status::ClusterStatus;
-use baton_rdma::wire::{ChangeKind, Role, STATUS_SINCE};
+use baton_rdma::wire::{ChangeKind, Role};
 use baton_rdma::{Credentials, CredentialsError, Identity, TcpConfig, TcpTransport};
 use baton_topo::{Agent, Clock, PARK_MAX, TlsSpec};
 
@@ -39,17 +39,6 @@ pub enum OperatorError {
     Silent {
         /// The address.
         addr: SocketAddr,
-    },
-    /// It cannot say how the cluster fares.
-    #[error(
-        "the scheduler at {addr} speaks version {version} of the protocol, and says how its cluster fares since version \
-         {STATUS_SINCE}; update it"
-    )]
-    Older {
-        /// The address.
-        addr: SocketAddr,
-        /// The newest version that both sides speak.
-        version: u16,
     },
     /// What it says makes no sense.
     #[error("{0}; use the scheduler's version of baton")]
@@ -102,12 +91,8 @@ impl Operator {
     /// # Errors
     /// See [`OperatorError`].
     pub fn status(&mut self, timeout: Duration) -> Result<ClusterStatus, OperatorError> {
-        let (addr, version) = (self.scheduler, self.io.version());
-        if version < STATUS_SINCE {
-            return Err(OperatorError::Older { addr, version });
-        }
         let asked = self.io.ask_status();
-        asked.map_err(|error| OperatorError::unreachable(addr, error))?;
+        asked.map_err(|error| OperatorError::unreachable(self.scheduler, error))?;
         self.until(Some(timeout), OperatorIo::has_status, |_| ())?;
         let status = self.io.take_status().expect("it is here");
         status.map_err(OperatorError::Incomprehensible)

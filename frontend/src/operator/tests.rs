@@ -1,19 +1,12 @@
 //! A scripted scheduler on the in-process network, and one of an older build over TCP.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
-
 use baton_core::Nanos;
 use baton_rdma::status::{GpuStatus, Record};
-use baton_rdma::wire::{CatalogEnd, Message, Role, StatusPart, Versions};
-use baton_rdma::{
-    ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, TcpConfig, TcpTransport,
-    Transport,
-};
-use baton_topo::{Agent, Clock};
+use baton_rdma::wire::{CatalogEnd, Message, Role, StatusPart};
+use baton_rdma::{ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport};
+use baton_topo::Agent;
 
-use super::{Operator, OperatorError, OperatorIo};
+use super::OperatorIo;
 
 const SCHEDULER: Identity = Identity { role: Role::Control, member: 0 };
 const OPERATOR: Identity = Identity { role: Role::Operator, member: 0 };
@@ -108,44 +101,4 @@ fn an_answer_that_makes_no_sense_or_no_end_is_an_error() {
         let error = pair.operator.take_status().expect("over").expect_err("it is none");
         assert!(error.contains(problem), "{error}");
     }
-}
-
-#[test]
-fn a_scheduler_of_an_older_version_is_not_asked() {
-    let any = "127.0.0.1:0".parse().expect("an address");
-    let older = Versions { min: 1, max: 1 };
-    let mut scheduler = TcpTransport::bind(Some(any), SCHEDULER, TcpConfig::default())
-        .expect("a free port")
-        .claiming(older);
-    let addr = scheduler.local_addr();
-    let stop = AtomicBool::new(false);
-    let clock = Clock::start();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                let mut events = Events::new();
-                scheduler.poll(clock.now(), &mut events);
-                for event in events.drain() {
-                    match event {
-                        Event::Opened { conn, peer } => {
-                            assert_eq!(peer.version, 1);
-                            let end = CatalogEnd { scheduler_epoch: 1.into() };
-                            scheduler.send(conn, &end, &[]).expect("it reads");
-                        }
-                        Event::Message { message, .. } => panic!("it was asked: {message:?}"),
-                        _ => {}
-                    }
-                }
-                scheduler.flush();
-                scheduler.wait(Some(Nanos::from_millis(5)));
-            }
-        });
-        let wait = Duration::from_secs(30);
-        let connected = Operator::connect(&addr.into(), None, wait);
-        let asked = connected.and_then(|mut operator| operator.status(wait));
-        stop.store(true, Ordering::Relaxed);
-        let error = asked.expect_err("it cannot say");
-        assert!(matches!(error, OperatorError::Older { version: 1, .. }), "{error}");
-        assert!(error.to_string().contains("update it"), "{error}");
-    });
 }

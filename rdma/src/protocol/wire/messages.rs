@@ -224,7 +224,7 @@ messages! {
         reserved: [u8; 3],
     }
 
-    // --- how the cluster fares, on the control connection, since version 2 -------------------
+    // --- how the cluster fares, on the control connection ------------------------------------
     /// From an operator: say how the cluster fares. One at a time.
     33 StatusAsk [] 8 {
         /// 0 to begin; then the `next` of the part before.

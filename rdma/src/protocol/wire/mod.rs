@@ -27,9 +27,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"BATN");
 /// Oldest protocol version this build speaks.
 pub const VERSION_MIN: u16 = 1;
 /// Newest protocol version this build speaks.
-pub const VERSION_MAX: u16 = 2;
-/// The first version in which a scheduler says how its cluster fares: [`StatusAsk`].
-pub const STATUS_SINCE: u16 = 2;
+pub const VERSION_MAX: u16 = 1;
 /// The protocol versions that a build speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Versions {
