@@ -1,4 +1,4 @@
-//! A scripted scheduler on the in-process network, and one of an older build over TCP.
+//! A scripted scheduler on the in-process network.
 
 use baton_core::Nanos;
 use baton_rdma::status::{GpuStatus, Record};
