@@ -3,10 +3,11 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_core::{CostHint, Nanos};
 use baton_rdma::InputMut;
+use baton_topo::Clock;
 
 use crate::config::nanos;
 use crate::error::{SubmitError, SubmitReason};
@@ -20,12 +21,19 @@ pub enum Deadline {
     Slo,
     /// This long. The scheduler drops a task as soon as it can no longer be met.
     Within(Duration),
+    /// This moment.
+    At(Instant),
 }
 
 impl Deadline {
     /// This long after the submit.
     pub fn within(span: Duration) -> Self {
         Self::Within(span)
+    }
+
+    /// A moment, such as the one by which a request that came from elsewhere must be answered.
+    pub fn at(moment: Instant) -> Self {
+        Self::At(moment)
     }
 }
 
@@ -75,6 +83,7 @@ impl Input {
         let span = match deadline {
             Deadline::Slo => model.slo(),
             Deadline::Within(span) => nanos(span),
+            Deadline::At(moment) => Clock::until(moment),
         };
         let passed = (span == Nanos::ZERO).then_some(SubmitReason::DeadlinePassed);
         let removed = || model.is_removed().then_some(SubmitReason::ModelRemoved);

@@ -128,7 +128,7 @@ pub use input::{Deadline, Input};
 pub use metrics::described;
 pub use model::ModelHandle;
 pub use operator::{Operator, OperatorError, OperatorIo, ServedModel};
-pub use outcome::{EndRecord, EndedBy, Outcome, Reply, Timing};
+pub use outcome::{EndRecord, EndedBy, Outcome, Reply, Timing, Unanswered};
 pub use ticket::Ticket;
 
 /// Keeps the guide's program compiling.

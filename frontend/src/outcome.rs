@@ -20,7 +20,30 @@ pub enum Outcome {
     Failed(FailReason, EndRecord),
 }
 
+/// A task without an answer, as an error: see [`Outcome::into_result`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unanswered {
+    /// As [`Outcome::Dropped`].
+    #[error("the task was dropped ({0})")]
+    Dropped(DropReason, EndRecord),
+    /// As [`Outcome::Failed`].
+    #[error("the task failed ({0})")]
+    Failed(FailReason, EndRecord),
+}
+
 impl Outcome {
+    /// The answer, or why there is none: for `?`.
+    ///
+    /// # Errors
+    /// The task was dropped, or failed.
+    pub fn into_result(self) -> Result<Reply, Unanswered> {
+        match self {
+            Self::Completed(reply) => Ok(reply),
+            Self::Dropped(reason, record) => Err(Unanswered::Dropped(reason, record)),
+            Self::Failed(reason, record) => Err(Unanswered::Failed(reason, record)),
+        }
+    }
+
     /// The outcome with what its ticket knows of the task.
     pub(crate) fn of(self, submitted: Nanos, deadline: Nanos) -> Self {
         let of = |record: EndRecord| EndRecord { submitted, deadline, ..record };

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,16 +27,10 @@ pub struct Ticket {
     task: TaskId,
     submitted: Nanos,
     deadline: Nanos,
-    progress: Progress,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Progress {
-    Outstanding,
-    /// As before, and the I/O thread was asked to cancel.
-    Cancelled,
+    /// The I/O thread was asked to cancel.
+    is_cancelled: AtomicBool,
     /// The outcome was handed out; the slot may serve another task by now.
-    Taken,
+    is_taken: bool,
 }
 
 /// Blocking waits look again this often; an outcome never takes this long in practice.
@@ -48,7 +43,8 @@ impl Ticket {
         submitted: Nanos,
         deadline: Nanos,
     ) -> Self {
-        Self { of, task, submitted, deadline, progress: Progress::Outstanding }
+        let is_cancelled = AtomicBool::new(false);
+        Self { of, task, submitted, deadline, is_cancelled, is_taken: false }
     }
 
     /// The task's id, as it appears in logs and traces of every process it passes. A task that is
@@ -91,21 +87,20 @@ impl Ticket {
 
     /// Asks the scheduler to drop the task. The outcome still follows: `Dropped(Cancelled)`, or
     /// the task's own outcome if the request came too late.
-    pub fn cancel(&mut self) {
-        if self.progress == Progress::Outstanding {
-            self.progress = Progress::Cancelled;
+    pub fn cancel(&self) {
+        if !self.is_taken && !self.is_cancelled.swap(true, Ordering::Relaxed) {
             self.of.session().cancel(self.task);
         }
     }
 
     fn take(&mut self, from_cell: impl FnOnce(&Self) -> Option<End>) -> Option<Outcome> {
-        if self.progress == Progress::Taken {
+        if self.is_taken {
             let record = EndRecord::new(self.of.session().clock.now(), EndedBy::Client, 0);
             let stale = Outcome::Failed(FailReason::StaleGeneration, record);
             return Some(stale.of(self.submitted, self.deadline));
         }
         let end = from_cell(self)?;
-        self.progress = Progress::Taken;
+        self.is_taken = true;
         Some(self.of.model.outcome(self.task, &end).of(self.submitted, self.deadline))
     }
 }
@@ -122,7 +117,7 @@ impl Future for Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.progress == Progress::Taken || self.poll().is_some() {
+        if self.is_taken || self.poll().is_some() {
             return;
         }
         // Before letting go: afterwards the slot may have a new task (see `Session::new`).

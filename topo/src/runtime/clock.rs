@@ -1,5 +1,7 @@
 //! The one clock of a process. Nothing else in the workspace reads time.
 
+use std::time::Instant;
+
 use baton_core::Nanos;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -20,6 +22,13 @@ impl Clock {
     /// Now. Agents read it once per pass and hand the value on.
     pub fn now(&self) -> Nanos {
         system_now() - self.origin
+    }
+
+    /// How long it is until a moment of the standard library's clock; zero if it has passed.
+    #[expect(clippy::disallowed_methods, reason = "this is where the workspace reads clocks")]
+    pub fn until(moment: Instant) -> Nanos {
+        let span = moment.saturating_duration_since(Instant::now());
+        Nanos(span.as_nanos().try_into().unwrap_or(u64::MAX))
     }
 }
 

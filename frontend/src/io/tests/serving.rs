@@ -1,6 +1,6 @@
 //! A task's life, as long as everybody lives.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_core::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 use baton_rdma::wire::{RefuseCode, TaskEnd};
@@ -145,8 +145,8 @@ fn a_second_outcome_changes_nothing() {
 fn a_cancelled_task_still_has_its_outcome() {
     let (mut world, client) = World::open();
     let beta = client.model("beta").unwrap();
-    let mut early = world.submit(&beta, 1, Deadline::Slo);
-    let mut late = world.submit(&beta, 2, Deadline::Slo);
+    let early = world.submit(&beta, 1, Deadline::Slo);
+    let late = world.submit(&beta, 2, Deadline::Slo);
     world.threads[1].take();
     early.cancel();
     early.cancel();
@@ -315,4 +315,31 @@ fn a_refusal_says_how_long_to_wait_and_the_model_knows() {
     assert!(left <= Duration::from_millis(250) && left + passed >= Duration::from_millis(250));
     assert_eq!(alpha.retry_after_at(world.now + Nanos::from_millis(250)), None);
     assert_eq!(beta.retry_after_at(world.now), None, "another model");
+}
+
+#[test]
+fn an_outcome_is_a_result_too() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let answered = world.submit(&alpha, 1, Deadline::Slo);
+    world.answer(answered.task(), &[7; OUTPUT]);
+    assert_eq!(answered.wait().into_result().unwrap().bytes(), [7; OUTPUT]);
+    let dropped = world.submit(&alpha, 1, Deadline::Slo);
+    world.end(0, dropped.task(), DROPPED, DropReason::Window.code());
+    let error = dropped.wait().into_result().unwrap_err();
+    assert_eq!(error.to_string(), "the task was dropped (window)");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "an application's clock")]
+fn a_deadline_may_be_a_moment() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let ticket = world.submit(&alpha, 1, Deadline::at(Instant::now() + Duration::from_secs(3_600)));
+    let span = ticket.deadline() - ticket.submitted();
+    let hour = Nanos::from_millis(3_600_000);
+    assert!(hour - Nanos::from_millis(60_000) < span && span <= hour, "{span:?}");
+    let input = alpha.input().unwrap();
+    let error = world.submit_input(input, Deadline::at(Instant::now())).unwrap_err();
+    assert_eq!(error.reason, SubmitReason::DeadlinePassed);
 }

@@ -26,6 +26,12 @@ macro_rules! reasons {
                 match self { $(Self::$variant => $text,)* }
             }
         }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
     };
 }
 
