@@ -99,6 +99,20 @@ fn of_operators(changes: &Changes) -> String {
     )
 }
 
+fn of_attackers(summary: &Summary) -> String {
+    let done = &summary.hostility;
+    format!(
+        "attackers: {} messages, {} MB, on {} connections, of which {} were refused with a reason; \
+         {} joins; {} of their rows executed",
+        done.messages,
+        done.bytes / 1_000_000,
+        done.connections,
+        done.refused,
+        done.joins,
+        summary.hostile_rows
+    )
+}
+
 fn table(summary: &Summary, took_s: f64) -> String {
     let mut text = format!(
         "{} seeds from {} in {took_s:.1} s ({:.1} ms each): {} failed\n\
@@ -124,18 +138,7 @@ fn table(summary: &Summary, took_s: f64) -> String {
     );
     let _infallible = writeln!(text, "{}", of_operators(&summary.changes));
     if summary.hostile {
-        let done = &summary.hostility;
-        let _infallible = writeln!(
-            text,
-            "attackers: {} messages, {} MB, on {} connections, of which {} were refused with a reason; \
-             {} joins; {} of their rows executed",
-            done.messages,
-            done.bytes / 1_000_000,
-            done.connections,
-            done.refused,
-            done.joins,
-            summary.hostile_rows
-        );
+        let _infallible = writeln!(text, "{}", of_attackers(summary));
     }
     let (marks, reached) = summary.marks.count();
     let _infallible = writeln!(text, "{reached} of {marks} marks reached");

@@ -153,7 +153,8 @@ fn bad_rate(attacks: &[Attack]) -> f64 {
     assert_eq!(world.ledger.borrow().failure(), None);
     let tally = applications.tally;
     assert_eq!(tally.total(), offered, "an outcome is missing");
-    assert!(attacks.is_empty() || hostility.messages > 1_000, "{hostility:?}");
+    // The slowest of them sends about a message each 2 ms.
+    assert!(attacks.is_empty() || hostility.messages > 500, "{hostility:?}");
     let bad = 1.0 - f64::from(tally.completed - tally.late) / f64::from(offered);
     eprintln!("{:.3} % bad: {tally:?}; {hostility:?}", bad * 1e2);
     bad
