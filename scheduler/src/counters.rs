@@ -13,9 +13,9 @@ use baton_rdma::TransportCounters;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. One thread only.
+    /// Adds `n`. One thread only. A count is never worth a panic: it wraps.
     pub fn add(&self, n: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
     /// Replaces the value, for numbers kept elsewhere.

@@ -289,6 +289,12 @@ impl SchedulerHandle {
         &self.metrics
     }
 
+    /// True once one of its threads has ended although it was not told to: it has panicked, which the log says. The
+    /// others cannot serve without it. Members join the next scheduler when this process ends.
+    pub fn has_died(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
     /// Gives every waiting task back (`shutdown`: its client keeps it for the next scheduler), lets backends
     /// finish what they have, tells every member, and stops the threads. Takes two seconds at most for either step.
     pub fn stop(mut self) {

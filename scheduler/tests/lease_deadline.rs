@@ -25,11 +25,18 @@ fn at_its_lease_deadline_a_scheduler_lets_go_of_everybody_by_itself() {
     let scheduler = start_within(&checked.cluster.unwrap(), clock, &lease_deadline).unwrap();
     let mut member = TcpStream::connect(scheduler.addr()).unwrap();
     member.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
+    assert!(!scheduler.has_died());
     lease_deadline.end();
     // Before a handshake would have timed out, and without anybody stopping the threads.
     let ended = member.read(&mut [0; 64]);
     assert!(matches!(ended, Ok(0)) || ended.is_err_and(|error| !is_timeout(&error)));
     assert!(TcpStream::connect(scheduler.addr()).is_err(), "it listens still");
+    // A thread that has closed its listener is about to end.
+    let bound = clock.now() + Nanos::from_millis(30_000);
+    while !scheduler.has_died() && clock.now() < bound {
+        std::thread::yield_now();
+    }
+    assert!(scheduler.has_died(), "whoever runs it can tell");
 }
 
 fn is_timeout(error: &std::io::Error) -> bool {

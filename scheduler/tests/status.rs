@@ -133,6 +133,42 @@ fn a_models_figures_are_those_of_its_tasks() {
     assert_eq!((status.gpus[0].slot, status.gpus[0].busy), (0, 0.0), "that was another life");
 }
 
+/// A backend whose clock is beside itself, or that lies.
+#[test]
+fn an_absurd_report_is_counted_as_what_can_have_been() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let (mut backend, mut client) = (stage.backend("b", 0, 1), stage.frontend());
+    pass(&mut stage, &mut [&mut backend, &mut client], ms(1_000));
+    for slot in 0..3 {
+        let task = client.task(slot, 0);
+        client.submit(0, task, stage.now + ms(30));
+        stage.exchange(&mut client);
+        let told = stage.exchange(&mut backend);
+        let batch = told.iter().find_map(|told| match told {
+            Told::Action { batch, gpu, .. } => Some((*batch, *gpu)),
+            _ => None,
+        });
+        let (batch, gpu) = batch.unwrap_or_else(|| panic!("no batch: {told:?}"));
+        stage.advance(ms(10));
+        let done = ActionDone {
+            action: batch.into(),
+            started_ns: 0.into(),
+            finished_ns: u64::MAX.into(),
+            gpu: gpu.into(),
+            rows: 1.into(),
+            status: ActionStatus::Executed as u8,
+            reserved: 0,
+        };
+        backend.transport.send(backend.threads[0], &done, &[]).unwrap();
+        stage.exchange(&mut backend);
+        // The scheduler takes the slot for busy for as long as it believes.
+        pass(&mut stage, &mut [&mut backend, &mut client], ms(100));
+    }
+    let status = status(&mut stage);
+    assert!(status.gpus[0].busy <= 1.0, "{:?}", status.gpus[0]);
+    assert!(close_to(status.models[0].p50_ms, 10.0), "{:?}", status.models[0]);
+}
+
 #[test]
 fn figures_forget_what_is_ten_seconds_old() {
     let mut stage = Stage::new(&cluster(Policy::Eager, 1));

@@ -22,6 +22,8 @@ use exposed::Exposed;
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 /// Names of models that the log's first line has.
 const NAMES_MAX: usize = 8;
+/// A scheduler without one of its threads serves nothing, and its members would wait for it.
+const DIED: &str = "a thread of this scheduler has died; see the log above, and start it again";
 /// Of this build.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -39,6 +41,9 @@ pub(crate) fn scheduler(args: &SchedulerArgs) -> CommandResult {
     begin(&cluster, &scheduler, &exposed)?;
     while !stop.load(Ordering::Relaxed) {
         std::thread::park_timeout(STOP_INTERVAL);
+        if scheduler.has_died() {
+            return Err(DIED.into());
+        }
         log_if(&report, || scheduler.counters().pairs());
     }
     end(scheduler);

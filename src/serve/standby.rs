@@ -9,7 +9,7 @@ use baton_scheduler::SchedulerHandle;
 use baton_topo::{Clock, Cluster, EtcdSpec, LeaseDeadline};
 
 use super::exposed::Exposed;
-use super::{STOP_INTERVAL, begin, end, log_if};
+use super::{DIED, STOP_INTERVAL, begin, end, log_if};
 use crate::CommandResult;
 use crate::output::say;
 
@@ -56,6 +56,9 @@ fn lead(
         // The agents may know before the election does.
         if lease_deadline.ends().is_none() {
             return Err(lost("the lease could not be renewed in time"));
+        }
+        if scheduler.has_died() {
+            return Err(DIED.into());
         }
         log_if(report, || scheduler.counters().pairs());
     }

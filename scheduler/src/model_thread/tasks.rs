@@ -112,13 +112,15 @@ impl<T: Transport> ModelThread<T> {
         let finished = Nanos(done.finished_ns.get()).min(now);
         match status {
             ActionStatus::Executed => {
-                let measured = Nanos(done.finished_ns.get()) - Nanos(done.started_ns.get());
+                let started = Nanos(done.started_ns.get());
+                let measured = Nanos(done.finished_ns.get()) - started;
                 self.out.counters.batches_executed.add(1);
-                self.executed(name, u32::from(done.rows.get()), measured, finished);
+                let rows = u32::from(done.rows.get());
+                self.executed(name, rows, measured, (started.min(finished), finished));
             }
             ActionStatus::EngineError => {
                 self.out.counters.batches_engine_error.add(1);
-                self.executed(name, 0, Nanos::ZERO, finished);
+                self.executed(name, 0, Nanos::ZERO, (finished, finished));
             }
             ActionStatus::Expired => {
                 self.out.counters.batches_expired.add(1);
@@ -131,12 +133,12 @@ impl<T: Transport> ModelThread<T> {
         }
     }
 
-    /// The backend has answered every task of the batch.
-    fn executed(&mut self, name: u64, rows: u32, measured: Nanos, finished: Nanos) {
+    /// The backend has answered every task of the batch. `span` is when it says that it executed, the future left out.
+    fn executed(&mut self, name: u64, rows: u32, measured: Nanos, span: (Nanos, Nanos)) {
         let Some(planned) = self.out.take_report(name, &mut self.returning) else { return };
         let Planned { model, shape, gpu, slowdown } = planned;
-        self.out.board.executed(model, &self.returning, rows, finished);
-        self.out.board.busy(gpu, measured);
+        self.out.board.executed(model, &self.returning, rows, span.1);
+        self.out.board.busy(gpu, span.1 - span.0);
         let shape = BatchShape { size: rows.min(self.returning.len() as u32), ..shape };
         let pace = match self.out.places[model.0 as usize] {
             Place::Here(at) => {
@@ -150,7 +152,7 @@ impl<T: Transport> ModelThread<T> {
             // It was removed after it had moved away.
             Place::Elsewhere => None,
         };
-        self.out.gpu(GpuUpdate::Finished { gpu, at: finished, pace });
+        self.out.gpu(GpuUpdate::Finished { gpu, at: span.1, pace });
     }
 
     /// Nobody has answered the batch's tasks: back to the queue with those that can still make it.
