@@ -303,6 +303,22 @@ fn load_goes_on_with_the_model_that_takes_the_place_of_another() {
     load.stop().failed_only(&["model_removed"]);
 }
 
+/// The cluster file does not have it; the cluster does.
+#[test]
+fn load_is_offered_to_a_model_that_was_added() {
+    let text = CLUSTER.replace("\"plain\"", "\"m\"");
+    let cluster = Cluster::of(Folder::new("catalogue-added"), &text);
+    let _backend = cluster.backend("a");
+    let keys = ["alpha_ms=0.1", "beta_ms=3", "input_bytes=64"].map(|key| ["--key", key]);
+    let named = ["add", "--name", "added", "--slo-ms", "40"];
+    model(&cluster, &[&named[..], keys.as_flattened()].concat()).unwrap();
+    let load = cluster.load_with(1, &["--rate", "added=100"]);
+    load.await_completed(20);
+    load.stop().nothing_failed();
+    let unknown = cluster.load_with(1, &["--rate", "nothing=100"]);
+    unknown.process.await_stderr("no model is called \"nothing\"; this client has: added, m");
+}
+
 /// With a journal, the next scheduler has the models of the one before, and a client's handle goes on.
 #[test]
 fn changes_outlast_the_scheduler_where_they_are_written_down() {

@@ -29,15 +29,16 @@ pub(super) fn targets(
 ) -> Result<Vec<Target>, LoadError> {
     let target = |(index, name): (usize, &str)| {
         let handle = client.model(name)?;
-        let engine = cluster
-            .models
-            .iter()
-            .find(|model| model.name == *name)
-            .map(|model| model.engine.clone())
-            .expect("every name was looked up");
+        let seed = config.seed.wrapping_add(index as u64);
+        // A model that was added at run time is in no cluster file.
+        let Some(spec) = cluster.models.iter().find(|model| model.name == *name) else {
+            let (engine, inputs) = (engine_of(&handle), Inputs::by_handle(&handle, seed));
+            return Ok(Target { handle, engine, inputs, tally: Tally::new(name) });
+        };
         let row_bytes = (handle.input_bytes(), handle.output_bytes());
-        let inputs = Inputs::new(&engine, row_bytes, config.seed.wrapping_add(index as u64))
+        let inputs = Inputs::new(&spec.engine, row_bytes, seed)
             .map_err(|source| LoadError::Inputs { name: name.to_owned(), source })?;
+        let engine = engine_name(&spec.engine);
         Ok(Target { handle, engine, inputs, tally: Tally::new(name) })
     };
     config.offered.models().enumerate().map(target).collect()
@@ -46,7 +47,8 @@ pub(super) fn targets(
 /// A model under load.
 pub(super) struct Target {
     handle: ModelHandle,
-    engine: EngineSpec,
+    /// What executes it, in a word.
+    engine: &'static str,
     inputs: Inputs,
     tally: Tally,
 }
@@ -218,8 +220,7 @@ impl Generator {
 
     pub(super) fn finish(self, offered: Nanos, transport: &str) -> Finished {
         let answered = self.targets.iter().filter(|target| target.tally.completed > 0);
-        let mut engines: Vec<String> =
-            answered.map(|target| engine_name(&target.engine).to_owned()).collect();
+        let mut engines: Vec<String> = answered.map(|target| target.engine.to_owned()).collect();
         engines.sort();
         engines.dedup();
         Finished {
@@ -249,6 +250,11 @@ impl Target {
         }
         None
     }
+}
+
+/// Emulated models take bytes, the others tensors.
+fn engine_of(handle: &ModelHandle) -> &'static str {
+    if handle.inputs().is_empty() { "emulated" } else { "onnx" }
 }
 
 fn engine_name(engine: &EngineSpec) -> &'static str {

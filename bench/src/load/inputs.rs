@@ -5,7 +5,9 @@
 
 use std::path::PathBuf;
 
+use baton_client::ModelHandle;
 use baton_topo::EngineSpec;
+use baton_topo::signature::Row;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -84,6 +86,15 @@ impl Inputs {
             return Err(InputsError::Size { file, got: answers.row_bytes(), expected: row_bytes });
         }
         Ok(Self::ReferenceAnswers(answers))
+    }
+
+    /// Inputs for a model of which no cluster file says more than the handle: zeros if it takes tensors, random bytes if it
+    /// takes bytes, as emulated ones do.
+    pub(crate) fn by_handle(handle: &ModelHandle, seed: u64) -> Self {
+        match Row::new(handle.inputs().to_vec()) {
+            Some(row) if !row.tensors().is_empty() => Self::Unchecked(row.zeros()),
+            _ => Self::Pages(pages(handle.input_bytes(), seed)),
+        }
     }
 
     /// Writes the input of the model's `number`th task and says what its answer must be.

@@ -62,17 +62,9 @@ pub enum LoadError {
     /// No client.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// A rate for a model that is not in the cluster file.
-    #[error("no [[model]] is named `{name}`; the cluster file has: {known}")]
-    UnknownModel {
-        /// The name asked for.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
-    /// The scheduler reads another cluster file.
-    #[error("the scheduler does not serve what the cluster file says: {0}")]
-    OtherCatalogue(#[from] UnknownModel),
+    /// The cluster serves no such model any more.
+    #[error(transparent)]
+    UnknownModel(#[from] UnknownModel),
     /// A rate that is no rate.
     #[error("rate of {name}: {rate}; give tasks per second from 0 to 1000000")]
     Rate {
@@ -109,7 +101,7 @@ pub fn run(
     stop: &AtomicBool,
     mut progress: impl FnMut(&Progress),
 ) -> Result<Finished, LoadError> {
-    config.offered.check(cluster)?;
+    config.offered.check()?;
     let outcomes = config.outcomes.as_deref().map(Writer::create).transpose()?;
     let settings = ClientConfig::from_cluster(cluster, config.scheduler.clone());
     let client = Client::connect(settings.models(config.offered.models()).clock(clock))?;

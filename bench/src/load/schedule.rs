@@ -4,16 +4,15 @@ use std::sync::Arc;
 
 use baton_core::Nanos;
 use baton_sim::{Arrivals, Arrived, Scenario};
-use baton_topo::Cluster;
 
 use super::LoadError;
 
 /// What load to offer.
 #[derive(Clone, Debug)]
 pub enum Offered {
-    /// Models of the cluster file and their tasks per second; arrivals are Poisson.
+    /// Models that the cluster serves and their tasks per second; arrivals are Poisson.
     Rates(Vec<(String, f64)>),
-    /// The models of a scenario, which the cluster file has too, at so many tasks per second in all. The scenario says
+    /// The models of a scenario, which the cluster serves, at so many tasks per second in all. The scenario says
     /// how arrivals vary, how popular each model is, and what each task's objective is; its GPUs do not count.
     Scenario(Arc<Scenario>, f64),
 }
@@ -38,13 +37,8 @@ impl Offered {
         }
     }
 
-    /// Its models are the cluster's, and its rates are some.
-    pub(super) fn check(&self, cluster: &Cluster) -> Result<(), LoadError> {
-        let known = |name: &&str| cluster.models.iter().any(|model| model.name == *name);
-        if let Some(name) = self.models().find(|name| !known(name)) {
-            let known: Vec<&str> = cluster.models.iter().map(|m| m.name.as_str()).collect();
-            return Err(LoadError::UnknownModel { name: name.to_owned(), known: known.join(", ") });
-        }
+    /// Its rates are some.
+    pub(super) fn check(&self) -> Result<(), LoadError> {
         let wrong = |rate: f64| !(0.0..=1e6).contains(&rate);
         match self {
             Self::Rates(rates) => {

@@ -59,6 +59,9 @@ fn has_executed(status: u8) -> bool {
     [ActionStatus::Executed as u8, ActionStatus::EngineError as u8].contains(&status)
 }
 
+/// As far apart as the clocks of two hosts may drift, parts per million.
+const DRIFT_PPM: u64 = 200;
+
 /// Plans without a report, what was reported, and every scheduler's clock.
 #[derive(Default, Debug)]
 pub(super) struct Batches {
@@ -103,6 +106,8 @@ impl Batches {
                 self.answered.extend(planned.tasks.iter().map(|&task| (task, from)));
                 let Some(clock) = self.clocks.get(&to) else { return };
                 let old = OLD + self.pauses;
+                // Clocks that were compared before a pause have drifted apart in it.
+                let doubt = doubt + Nanos(self.pauses.0 / 1_000_000 * DRIFT_PPM);
                 if let Some(problem) = untrue(&planned, &executed, clock.at(now), doubt, old) {
                     let until = planned.invalid_after;
                     let said =
