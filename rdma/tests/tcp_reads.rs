@@ -11,7 +11,7 @@ use baton_rdma::wire::{self, DecodeError, Kind, ReadReply};
 use baton_rdma::{
     BatchBuffer, CloseReason, ConnId, READ_DEPTH, ReadStatus, SlabSet, TcpConfig, Transport,
 };
-use common::raw::{Frame, Raw, TcpNode, frame_of, node, node_with, welcomed};
+use common::raw::{Frame, Raw, TcpNode, frame_of, node, node_with, welcome, welcomed};
 use common::{Seen, holds, pattern, read, settle, slabs, submit};
 use zerocopy::FromBytes;
 
@@ -211,6 +211,29 @@ fn abort_before_the_payload() {
     raw.send(&wire::Ping { sent_ns: 4.into() }, &[], &[]);
     raw.until(&mut node, |_, node| node.pings() == [4]);
     assert!(rows.iter().all(|&byte| byte == 0) && node.reads().is_empty());
+}
+
+/// What a READ that was given up took has returned with its row. If it came back with the connection too, the others
+/// would be asked for more than the window allows.
+#[test]
+fn the_credit_of_an_aborted_read_comes_back_once() {
+    let cfg = TcpConfig { credit_bytes: u64::from(BYTES), ..TcpConfig::default() };
+    let (mut node, lost, mut raw) = welcomed(cfg);
+    let (conn, mut other) = welcome(&mut node);
+    let buffer = BatchBuffer::new(3 * BYTES as usize).unwrap();
+    node.transport.post_reads(&mut vec![read(lost, TaskId(7), &buffer, 0, BYTES)]);
+    raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    node.transport.abort_read(lost, 0);
+    let row = |row| read(conn, TaskId(8), &buffer, row, BYTES);
+    node.transport.post_reads(&mut vec![row(1), row(2)]);
+    other.until(&mut node, |other, _| !other.frames.is_empty());
+    drop(raw);
+    settle([&mut node], |[node]| !node.closed().is_empty());
+    other.frames.clear();
+    node.ping(conn, 1);
+    other.until(&mut node, |other, _| !other.frames.is_empty());
+    let asked = other.frames.iter().filter(|frame| frame.0 == Kind::Read);
+    assert_eq!(asked.count(), 0, "the window holds one input");
 }
 
 type Reply<'a> = &'a dyn Fn(&Frame) -> Vec<u8>;

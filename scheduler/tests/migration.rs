@@ -62,6 +62,26 @@ fn what_waits_goes_along_and_is_planned_at_the_new_home() {
     assert_eq!(stage.frontend().models[0].1, 1, "who joins now is told the new home");
 }
 
+/// Nothing else comes for the model: time alone ends its task.
+#[test]
+fn what_waits_for_nothing_is_dropped_at_its_new_home_in_time() {
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
+    for slot in 0..2 {
+        submit(&stage, &mut frontend, 0, slot);
+        stage.advance(ms(10));
+        action(&stage.exchange(&mut backend));
+    }
+    let waits = submit(&stage, &mut frontend, 0, 2);
+    stage.settle();
+    move_model(&mut stage, 0, 1);
+    assert_eq!(stage.exchange(&mut backend), [], "its slot has all it can have");
+    stage.advance(ms(31));
+    let told = stage.exchange(&mut frontend);
+    let ended =
+        |task| told.iter().any(|told| matches!(told, Told::Ended { task: t, .. } if *t == task));
+    assert!(ended(waits), "{told:?}");
+}
+
 #[test]
 fn requests_and_wishes_that_come_to_the_former_home_follow() {
     let (mut stage, mut frontend, mut backend) = stage(Policy::Symphony, 0);

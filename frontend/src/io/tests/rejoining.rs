@@ -178,6 +178,36 @@ fn an_input_that_is_being_read_is_not_renewed_under_the_readers_eyes() {
 }
 
 #[test]
+fn more_tasks_than_a_pass_submits_are_submitted_in_the_next_ones() {
+    const TASKS: u32 = 600;
+    let (mut world, client) = World::open_with(|config| config.slots_per_model(TASKS));
+    let alpha = client.model("alpha").unwrap();
+    let tickets: Vec<_> = (0..TASKS).map(|_| world.submit(&alpha, 1, LONG)).collect();
+    world.lose_scheduler();
+    world.threads[0].take();
+    world.take_back(NUMBER);
+    assert_eq!(submits(&mut world, 0).len(), TASKS as usize);
+    drop(tickets);
+}
+
+#[test]
+fn an_input_that_is_being_read_does_not_keep_the_others_waiting() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let tickets = [1, 2, 3].map(|byte| world.submit(&alpha, byte, LONG));
+    let lease = alpha.model().slabs.read(tickets[1].task(), INPUT as u32).unwrap();
+    world.lose_scheduler();
+    world.threads[0].take();
+    world.take_back(NUMBER);
+    assert_eq!(submits(&mut world, 0).len(), 2);
+    drop(lease);
+    world.now = world.now + Nanos::from_millis(1);
+    world.steps(3);
+    assert_eq!(submits(&mut world, 0).len(), 1);
+    drop(tickets);
+}
+
+#[test]
 fn a_task_that_is_cancelled_meanwhile_ends_at_once() {
     let (mut world, client) = World::open();
     let alpha = client.model("alpha").unwrap();
