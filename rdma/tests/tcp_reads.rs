@@ -213,6 +213,20 @@ fn abort_before_the_payload() {
     assert!(rows.iter().all(|&byte| byte == 0) && node.reads().is_empty());
 }
 
+/// A refusal too is the answer for which the next READs wait.
+#[test]
+fn a_peer_that_has_refused_what_was_given_up_is_asked_again() {
+    let (mut node, conn, mut raw, frame, buffer) = asked();
+    node.transport.abort_read(conn, 0);
+    node.poll();
+    node.transport.post_reads(&mut vec![read(conn, TaskId(8), &buffer, 1, BYTES)]);
+    let asked = wire::Read::read_from_bytes(&frame.1).unwrap();
+    let reply = ReadReply { task: asked.task, tag: asked.tag, status: 1, reserved: [0; 3] };
+    raw.send(&reply, &[], &[]);
+    raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    assert_eq!(raw.frames[0].0, Kind::Read);
+}
+
 /// What a READ that was given up took has returned with its row. If it came back with the connection too, the others
 /// would be asked for more than the window allows.
 #[test]
