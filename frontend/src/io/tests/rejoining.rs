@@ -363,6 +363,23 @@ fn backends_that_come_back_later_are_waited_for_but_not_for_ever() {
     assert_eq!(client.slots_in_use(), 0);
 }
 
+#[test]
+fn a_task_that_waits_for_a_backend_is_not_put_off_by_the_next() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let tickets = [1, 2].map(|byte| world.submit(&alpha, byte, LONG));
+    world.lose_scheduler();
+    world.threads[0].take();
+    world.take_back(NUMBER);
+    for (task, _) in submits(&mut world, 0) {
+        world.end(0, task, 1, DropReason::NoBackend.code());
+        world.now = world.now + Nanos::from_millis(11);
+        world.steps(3);
+    }
+    assert!(!submits(&mut world, 0).is_empty(), "20 ms after the first came back");
+    drop(tickets);
+}
+
 /// It was late, not unserved: its deadline is what ended it.
 #[test]
 fn a_task_that_comes_back_for_want_of_backends_after_its_deadline_ends_by_it() {

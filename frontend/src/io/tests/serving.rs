@@ -316,3 +316,19 @@ fn a_refusal_says_how_long_to_wait_and_the_model_knows() {
     assert_eq!(alpha.retry_after_at(world.now + Nanos::from_millis(250)), None);
     assert_eq!(beta.retry_after_at(world.now), None, "another model");
 }
+
+/// The scheduler's clock may be wrong by that much.
+#[test]
+fn a_deadline_is_early_by_the_error_of_the_clock() {
+    let (mut world, client) = World::open();
+    let within = Duration::from_millis(20);
+    let ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::within(within));
+    let heard = world.threads[0].take();
+    let [Heard::Submit { deadline, .. }] = heard[..] else { panic!("{heard:?}") };
+    let sync = world.io.as_ref().unwrap().membership.sync();
+    let submitted = world.now - STEP.times(2);
+    let there = sync.to_scheduler(submitted + Nanos::from_millis(20)).unwrap();
+    assert!(sync.error() > Nanos::ZERO);
+    assert_eq!(deadline, there - sync.error());
+    drop(ticket);
+}
