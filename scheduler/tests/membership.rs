@@ -206,6 +206,17 @@ fn an_idle_backend_drains_at_once_and_its_name_is_free_again() {
 }
 
 #[test]
+fn what_a_member_says_behind_what_was_refused_is_not_heard() {
+    let mut stage = stage();
+    let mut member = stage.member(Role::Frontend);
+    member.send(&Ready { reserved: 0.into() }, &[]);
+    let addr = WireAddr::new(member.transport.local_addr());
+    member.send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
+    assert_eq!(refused(&stage.exchange(&mut member)), Some(RefuseCode::UnexpectedMessage));
+    assert_eq!(stage.frontend().id, 0, "nobody has joined before");
+}
+
+#[test]
 fn a_backend_that_has_left_before_it_was_ready_gets_nothing() {
     let mut stage = stage();
     let mut backend = stage.member(Role::Backend);
