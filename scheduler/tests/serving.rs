@@ -133,6 +133,19 @@ fn a_frontend_that_names_anothers_task_is_thrown_out() {
 }
 
 #[test]
+fn nobody_cancels_anothers_task() {
+    let mut stage = stage(Policy::Symphony);
+    let (mut frontend, mut other) = (stage.frontend(), stage.frontend());
+    let _backend = stage.backend("b", 0, 1);
+    let tasks = submit(&mut stage, &mut frontend, 1);
+    other.cancel(0, tasks[0]);
+    let told = stage.exchange(&mut other);
+    assert!(matches!(told[..], [Told::Refused { .. }, ..]), "{told:?}");
+    assert_eq!(stage.exchange(&mut frontend), []);
+    assert_eq!(stage.scheduler.model_threads[0].waiting(), 1);
+}
+
+#[test]
 fn cancelled_before_its_batch_a_task_is_dropped_and_after_it_is_not() {
     let mut stage = stage(Policy::Symphony);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
