@@ -194,6 +194,8 @@ mod tests {
         assert!(queue.pop_expired(last_chance).is_none());
         assert_eq!(queue.pop_expired(last_chance + Nanos(1)).unwrap().id, 1);
         assert!(queue.pop_expired(last_chance + Nanos(1)).is_none(), "action 2 still has time");
+        queue.push(action(3, 3, window_end));
+        assert_eq!(queue.next_expiry(), Some(last_chance), "not of the one that starts first");
     }
 
     #[test]

@@ -179,6 +179,16 @@ mod tests {
     }
 
     #[test]
+    fn a_window_may_be_one_moment_and_not_less() {
+        let window = |earliest, latest| {
+            let window = [Nanos(earliest), Nanos(latest)];
+            check(&wire::Action::infer(1, window, ModelId(5), GpuId(8)), &synced())
+        };
+        assert!(window(1_500, 1_500).is_ok());
+        assert_eq!(window(1_501, 1_500), Err(Refusal::Window));
+    }
+
+    #[test]
     fn a_plan_before_the_clocks_were_compared_is_refused() {
         assert_eq!(check(&action(), &ClockSync::new()), Err(Refusal::NotReady));
     }

@@ -322,6 +322,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use baton_rdma::wire::WireAddr;
+    use baton_rdma::{Identity, InprocNetwork};
 
     use super::*;
 
@@ -373,7 +374,23 @@ mod tests {
         let stranger = of(3, 4);
         let short = BatchTask { input_bytes: 15, ..at(4) };
         assert_eq!(peers.locate(short, &model(7, 16)), Err(FailReason::WrongSize));
+        let small = BatchTask { input_bytes: 8, ..at(4) };
+        assert_eq!(peers.locate(small, &model(7, 8)), Err(FailReason::WrongSize));
         assert_eq!(peers.locate(stranger, &model(7, 16)), Err(FailReason::FetchFailed));
+    }
+
+    #[test]
+    fn the_frontend_that_is_due_first_is_tried_first() {
+        let mut peers = Peers::default();
+        let ms = Nanos::from_millis;
+        for (frontend, tried) in [(1, ms(10)), (2, ms(40))] {
+            peers.up(&up(frontend, 0), HERE.ip()).unwrap();
+            peers.frontends[frontend as usize].as_mut().unwrap().tried = Some(tried);
+        }
+        let identity = Identity { role: Role::Backend, member: 5 };
+        let mut transport = InprocNetwork::new().endpoint(identity);
+        assert_eq!(peers.connect_due(ms(41), 5, &mut transport), 0);
+        assert_eq!(peers.next_retry(), Some(ms(10) + RECONNECT_AFTER));
     }
 
     #[test]

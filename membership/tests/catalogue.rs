@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use baton_membership::{Catalogue, MembershipError};
 use baton_rdma::wire::{Message, ModelDesc, ModelTable, TensorDesc, ThreadDesc, WireAddr};
-use baton_topo::signature::{ElementType, Extent, TensorSpec};
+use baton_topo::signature::{ElementType, Extent, TENSORS_MAX, TensorSpec};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -74,4 +74,15 @@ fn tensors_and_tables_belong_to_the_model_before_them() {
     let described = catalogue.take_models(1).unwrap().pop().unwrap();
     assert_eq!(described.tensors[0], [spec]);
     assert_eq!(described.table.as_deref(), Some("name = \"toy\""));
+}
+
+#[test]
+fn a_row_has_as_many_tensors_as_it_may() {
+    let spec = TensorSpec { name: "x".into(), element: ElementType::F32, shape: Vec::new() };
+    let mut catalogue = Catalogue::default();
+    model(&mut catalogue, 3, 0);
+    let tensor = TensorDesc::new(3, true, &spec);
+    let mut tell = || take(&mut catalogue, &Message::TensorDesc(&tensor, "x"));
+    (0..TENSORS_MAX).for_each(|_| tell().unwrap());
+    assert!(tell().is_err(), "one more");
 }

@@ -61,3 +61,10 @@ fn odd_moments() {
     assert_eq!(sync.to_scheduler(Nanos(5)), Some(Nanos(0)), "before the scheduler's clock began");
     assert_eq!(sync.to_local(Nanos::MAX), Some(Nanos::MAX), "never stays never");
 }
+
+#[test]
+fn half_of_an_odd_trip_is_rounded_up() {
+    let mut sync = ClockSync::new();
+    sync.on_pong(Nanos(100), Nanos(7), Nanos(103));
+    assert_eq!(sync.error(), Nanos(2));
+}

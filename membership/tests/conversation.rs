@@ -393,6 +393,43 @@ fn somebody_else_is_recognised() {
     world.steps(8);
     let error = world.fail().unwrap_err();
     assert!(error.to_string().contains("it is no scheduler but says it is Backend"), "{error}");
+
+    let mut world = World::new();
+    world.announce();
+    world.thread.transport.identify(Identity { role: Role::ModelThread, member: 3 });
+    world.admit();
+    world.steps(2);
+    let error = world.error.expect("ModelThread 3 is not ModelThread 0");
+    assert!(matches!(error, MembershipError::Unfit { .. }), "{error}");
+}
+
+#[test]
+fn a_catalogue_without_one_of_its_model_threads_is_refused() {
+    let mut world = World::new();
+    let addr = WireAddr::new(world.thread.addr());
+    world.control.send(&ThreadDesc { thread: 1.into(), addr });
+    world.control.send(&CatalogEnd { scheduler_epoch: 1.into() });
+    world.steps(2);
+    assert!(matches!(world.error, Some(MembershipError::BadCatalogue(_))), "{:?}", world.error);
+}
+
+#[test]
+fn the_pauses_of_one_loss_do_not_lengthen_those_of_the_next() {
+    let mut world = World::new();
+    for _ in 0..4 {
+        world.control.close(RefuseCode::Shutdown);
+        world.steps(2);
+        world.fail().unwrap();
+        while world.control.conn.is_none() {
+            world.step();
+        }
+    }
+    let mut world = world.become_ready();
+    world.control.close(RefuseCode::Shutdown);
+    world.steps(2);
+    world.fail().unwrap();
+    world.steps(8);
+    assert_eq!(world.membership.stage(), Stage::Catalogue, "the first pause is 50 ms at most");
 }
 
 #[test]
@@ -403,6 +440,7 @@ fn what_was_said_to_the_former_scheduler_is_forgotten() {
     assert!(world.membership.thread(0).is_some(), "it may still have something to say");
     world.fail().unwrap();
     assert_eq!((world.membership.threads(), world.membership.token()), (0, 0));
+    assert_eq!(world.membership.sync().to_scheduler(world.now), None, "the next has its own clock");
     world.steps(8);
     world.announce();
     world.admit();

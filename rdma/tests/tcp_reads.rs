@@ -11,7 +11,7 @@ use baton_rdma::wire::{self, DecodeError, Kind, ReadReply};
 use baton_rdma::{
     BatchBuffer, CloseReason, ConnId, READ_DEPTH, ReadStatus, SlabSet, TcpConfig, Transport,
 };
-use common::raw::{Frame, Raw, TcpNode, frame_of, node, node_with, welcomed};
+use common::raw::{Frame, Raw, TcpNode, frame_of, node, node_with, welcome, welcomed};
 use common::{Seen, holds, pattern, read, settle, slabs, submit};
 use zerocopy::FromBytes;
 
@@ -211,6 +211,44 @@ fn abort_before_the_payload() {
     raw.send(&wire::Ping { sent_ns: 4.into() }, &[], &[]);
     raw.until(&mut node, |_, node| node.pings() == [4]);
     assert!(rows.iter().all(|&byte| byte == 0) && node.reads().is_empty());
+}
+
+/// A refusal too is the answer for which the next READs wait.
+#[test]
+fn a_peer_that_has_refused_what_was_given_up_is_asked_again() {
+    let (mut node, conn, mut raw, frame, buffer) = asked();
+    node.transport.abort_read(conn, 0);
+    node.poll();
+    node.transport.post_reads(&mut vec![read(conn, TaskId(8), &buffer, 1, BYTES)]);
+    let asked = wire::Read::read_from_bytes(&frame.1).unwrap();
+    let reply = ReadReply { task: asked.task, tag: asked.tag, status: 1, reserved: [0; 3] };
+    raw.send(&reply, &[], &[]);
+    raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    assert_eq!(raw.frames[0].0, Kind::Read);
+}
+
+/// What a READ that was given up took has returned with its row. If it came back with the connection too, the others
+/// would be asked for more than the window allows.
+#[test]
+fn the_credit_of_an_aborted_read_comes_back_once() {
+    let cfg = TcpConfig { credit_bytes: u64::from(BYTES), ..TcpConfig::default() };
+    let (mut node, lost, mut raw) = welcomed(cfg);
+    let (one, mut busy) = welcome(&mut node);
+    let (two, mut idle) = welcome(&mut node);
+    let buffer = BatchBuffer::new(3 * BYTES as usize).unwrap();
+    node.transport.post_reads(&mut vec![read(lost, TaskId(7), &buffer, 0, BYTES)]);
+    raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    node.transport.abort_read(lost, 0);
+    let other = |conn, row| read(conn, TaskId(8), &buffer, row, BYTES);
+    node.transport.post_reads(&mut vec![other(one, 1), other(two, 2)]);
+    busy.until(&mut node, |busy, _| !busy.frames.is_empty());
+    drop(raw);
+    settle([&mut node], |[node]| !node.closed().is_empty());
+    // A READ that may leave now does so before the ping.
+    (0..3).for_each(|_| _ = node.poll());
+    node.ping(two, 1);
+    idle.until(&mut node, |idle, _| !idle.frames.is_empty());
+    assert_eq!(idle.frames[0].0, Kind::Ping, "the window holds one input");
 }
 
 type Reply<'a> = &'a dyn Fn(&Frame) -> Vec<u8>;

@@ -251,6 +251,10 @@ mod tests {
         roster.remove_backend(first).unwrap();
         let third = backend(&mut roster, 2).unwrap();
         assert_ne!(third, first, "ids rest before they are reused");
+        let frontend = roster.add_frontend(ConnId(1), addr(), Vec::new()).unwrap();
+        roster.remove_frontend(frontend).unwrap();
+        let next = roster.add_frontend(ConnId(1), addr(), Vec::new()).unwrap();
+        assert_ne!(next, frontend, "theirs too");
         let reused = roster.backend(third).unwrap().gpus[0];
         assert_eq!((reused.id.0, reused.life), (0, 1));
         assert_eq!(roster.owner(reused), Some(third));

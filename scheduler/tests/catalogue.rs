@@ -8,6 +8,7 @@ use baton_rdma::Transport;
 use baton_rdma::wire::{
     ActionStatus, CatalogChange, ChangeKind, ModelFailed, RefuseCode, Role, SlabDesc, SlabKnown,
 };
+use baton_scheduler::limits::READS_MAX;
 use stage::changes::{
     TABLE, add, answer, ask, change, loaded, newest, remove, report, send_report, serve_one, stage,
 };
@@ -164,6 +165,16 @@ fn a_model_that_a_backend_cannot_load_is_not_added() {
 }
 
 #[test]
+fn tables_that_are_refused_take_no_place_from_the_next() {
+    let mut stage = stage();
+    for _ in 0..2 * READS_MAX {
+        let (done, why) = change(&mut stage, ChangeKind::Add, "[[model]]\nname = \"new\"\n");
+        assert!(!done && !why.contains("try again"), "{why}");
+    }
+    assert!(change(&mut stage, ChangeKind::Add, TABLE).0);
+}
+
+#[test]
 fn a_backend_serves_once_it_has_loaded_what_was_added() {
     let mut stage = stage();
     let mut client = stage.frontend();
@@ -189,6 +200,20 @@ fn a_backend_that_goes_is_not_waited_for() {
     loaded(&mut stage, &mut one, 2);
     assert_eq!(stage.exchange(&mut operator), []);
     drop(two);
+    stage.settle();
+    assert!(answer(&mut stage, &mut operator).0);
+}
+
+#[test]
+fn a_backend_that_leaves_is_not_waited_for() {
+    let mut stage = stage();
+    let (mut one, mut two) = (stage.backend("one", 0, 1), stage.backend("two", 0, 1));
+    let mut operator = stage.member(Role::Operator);
+    ask(&mut stage, &mut operator, ChangeKind::Add, TABLE);
+    loaded(&mut stage, &mut one, 2);
+    assert_eq!(stage.exchange(&mut operator), []);
+    two.leave();
+    two.transport.flush();
     stage.settle();
     assert!(answer(&mut stage, &mut operator).0);
 }

@@ -205,6 +205,31 @@ fn an_idle_backend_drains_at_once_and_its_name_is_free_again() {
     assert_ne!(again.token, 0);
 }
 
+#[test]
+fn what_a_member_says_behind_what_was_refused_is_not_heard() {
+    let mut stage = stage();
+    let mut member = stage.member(Role::Frontend);
+    member.send(&Ready { reserved: 0.into() }, &[]);
+    let addr = WireAddr::new(member.transport.local_addr());
+    member.send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
+    assert_eq!(refused(&stage.exchange(&mut member)), Some(RefuseCode::UnexpectedMessage));
+    assert_eq!(stage.frontend().id, 0, "nobody has joined before");
+}
+
+#[test]
+fn a_backend_that_has_left_before_it_was_ready_gets_nothing() {
+    let mut stage = stage();
+    let mut backend = stage.member(Role::Backend);
+    backend.send(&ProfileDesc { model: 0.into() }, &[]);
+    backend.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
+    stage.connect(&mut backend);
+    backend.leave();
+    stage.exchange(&mut backend);
+    backend.send(&Ready { reserved: 0.into() }, &[]);
+    stage.exchange(&mut backend);
+    assert_eq!(stage.scheduler.rank.slots(), (0, 0));
+}
+
 fn slab(model: u32, first_slot: u32, slots: u32) -> SlabDesc {
     SlabDesc {
         frontend: 0.into(),

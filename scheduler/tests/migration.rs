@@ -62,6 +62,42 @@ fn what_waits_goes_along_and_is_planned_at_the_new_home() {
     assert_eq!(stage.frontend().models[0].1, 1, "who joins now is told the new home");
 }
 
+/// Nothing else comes for the model: time alone ends its task.
+#[test]
+fn what_waits_for_nothing_is_dropped_at_its_new_home_in_time() {
+    let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
+    for slot in 0..2 {
+        submit(&stage, &mut frontend, 0, slot);
+        stage.advance(ms(10));
+        action(&stage.exchange(&mut backend));
+    }
+    let waits = submit(&stage, &mut frontend, 0, 2);
+    stage.settle();
+    move_model(&mut stage, 0, 1);
+    assert_eq!(stage.exchange(&mut backend), [], "its slot has all it can have");
+    stage.advance(ms(31));
+    let told = stage.exchange(&mut frontend);
+    let ended =
+        |task| told.iter().any(|told| matches!(told, Told::Ended { task: t, .. } if *t == task));
+    assert!(ended(waits), "{told:?}");
+}
+
+/// The frontend has gone before its request arrives at the new home, which no longer knows it.
+#[test]
+fn a_request_of_a_frontend_that_has_gone_is_not_queued_at_the_new_home() {
+    let (mut stage, mut frontend, _backend) = stage(Policy::Symphony, 0);
+    move_model(&mut stage, 0, 1);
+    stage.settle();
+    submit(&stage, &mut frontend, 0, 0);
+    poll(&mut stage, 0);
+    assert_eq!(passed_on(&stage, 0), 1);
+    drop(frontend.transport);
+    let now = stage.now;
+    stage.scheduler.control.poll(now);
+    stage.settle();
+    assert_eq!(stage.scheduler.model_threads[1].waiting(), 0);
+}
+
 #[test]
 fn requests_and_wishes_that_come_to_the_former_home_follow() {
     let (mut stage, mut frontend, mut backend) = stage(Policy::Symphony, 0);
@@ -80,6 +116,40 @@ fn requests_and_wishes_that_come_to_the_former_home_follow() {
     stage.advance(ms(25));
     assert_eq!(action(&stage.exchange(&mut backend)).1, [before, after]);
     assert_eq!(passed_on(&stage, 0), 4);
+}
+
+/// What a slow slot needs longer says nothing of the model.
+#[test]
+fn a_slow_slots_measurement_follows_as_if_it_were_a_usual_one() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 2));
+    let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 2));
+    let serve_two =
+        |stage: &mut Stage, frontend: &mut Member, backend: &mut Member, moves: bool| {
+            for slot in 0..2 {
+                submit(stage, frontend, 0, slot);
+                stage.settle();
+            }
+            let told = stage.exchange(backend);
+            if moves {
+                move_model(stage, 0, 1);
+                stage.settle();
+            }
+            for said in &told {
+                let Told::Action { batch, gpu, .. } = *said else { panic!("{said:?}") };
+                let took = if gpu == 0 { ms(10) } else { ms(5) };
+                backend.report(batch, gpu, ActionStatus::Executed, (stage.now, stage.now + took));
+            }
+            stage.advance(ms(15));
+            assert_eq!((told.len(), stage.exchange(backend)), (2, Vec::new()));
+        };
+    (0..40).for_each(|_| serve_two(&mut stage, &mut frontend, &mut backend, false));
+    let drift = |stage: &Stage, thread: usize, at: usize| {
+        stage.scheduler.model_threads[thread].model(at).latency().drift()
+    };
+    let before = drift(&stage, 0, 0);
+    serve_two(&mut stage, &mut frontend, &mut backend, true);
+    let after = drift(&stage, 1, 1);
+    assert!((after - before).abs() < 0.008, "{before} {after}");
 }
 
 #[test]

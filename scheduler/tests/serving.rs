@@ -133,6 +133,19 @@ fn a_frontend_that_names_anothers_task_is_thrown_out() {
 }
 
 #[test]
+fn nobody_cancels_anothers_task() {
+    let mut stage = stage(Policy::Symphony);
+    let (mut frontend, mut other) = (stage.frontend(), stage.frontend());
+    let _backend = stage.backend("b", 0, 1);
+    let tasks = submit(&mut stage, &mut frontend, 1);
+    other.cancel(0, tasks[0]);
+    let told = stage.exchange(&mut other);
+    assert!(matches!(told[..], [Told::Refused { .. }, ..]), "{told:?}");
+    assert_eq!(stage.exchange(&mut frontend), []);
+    assert_eq!(stage.scheduler.model_threads[0].waiting(), 1);
+}
+
+#[test]
 fn cancelled_before_its_batch_a_task_is_dropped_and_after_it_is_not() {
     let mut stage = stage(Policy::Symphony);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b", 0, 1));
@@ -169,6 +182,29 @@ fn a_dead_backends_tasks_fail_when_time_is_up() {
     let reason = FailReason::BackendLost.code();
     let failed = Told::Ended { task: tasks[0], kind: FAILED, reason, retry_ms: 0 };
     assert_eq!(stage.exchange(&mut frontend), [failed]);
+}
+
+/// It waits for the other backend, which has all the batches that it may have. The timer of the first task has fired for
+/// nothing meanwhile.
+#[test]
+fn a_dead_backends_task_that_finds_no_slot_is_dropped_in_time() {
+    let mut stage = stage(Policy::Eager);
+    let (mut frontend, mut first) = (stage.frontend(), stage.backend("b1", 0, 1));
+    let mut second = stage.backend("b2", 0, 1);
+    for slot in 0..4 {
+        let task = frontend.task(slot, 0);
+        frontend.submit(0, task, stage.now + ms(if slot == 0 { 30 } else { 100 }));
+        stage.exchange(&mut frontend);
+        stage.advance(ms(3));
+    }
+    stage.advance(ms(28));
+    let planned = stage.exchange(&mut first).len() + stage.exchange(&mut second).len();
+    assert_eq!((planned, stage.scheduler.model_threads[0].in_flight()), (4, 4));
+    drop(first.transport);
+    stage.settle();
+    assert_eq!(stage.scheduler.model_threads[0].waiting(), 1);
+    stage.advance(ms(70));
+    assert_eq!(stage.exchange(&mut frontend).len(), 2, "the first one at once");
 }
 
 #[test]

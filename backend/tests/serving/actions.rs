@@ -1,8 +1,10 @@
 //! Actions that are refused: too many, senseless, or too early.
 
 use baton_core::{FrontendId, Nanos, TaskId};
+use baton_rdma::TcpConfig;
 
-use crate::world::{ActionSpec, EXECUTED, MODEL, REFUSED, World};
+use crate::party::Said;
+use crate::world::{ActionSpec, EXECUTED, FIRST_GPU, MODEL, REFUSED, World};
 
 #[test]
 fn beyond_four_batches_in_hand_and_eight_waiting_actions_are_refused() {
@@ -53,6 +55,19 @@ fn actions_that_make_no_sense_are_refused_and_counted() {
     world.settle(&mut [&mut a]);
     assert_eq!(world.hands[0].batch(), Some(1), "and the backend is none the worse");
     assert_eq!(world.counter("rows_repeated"), 1);
+}
+
+#[test]
+fn a_report_names_the_gpu_slot_that_executed_the_batch() {
+    let mut world = World::ready_with(2, TcpConfig::default());
+    let mut a = world.connected_frontend(1);
+    let second = ActionSpec { gpu: FIRST_GPU + 1, ..ActionSpec::default() };
+    world.infer(&second, &[a.submit(1)]);
+    world.settle(&mut [&mut a]);
+    world.hands[1].finish(world.now, world.now);
+    world.settle(&mut [&mut a]);
+    let said = world.thread.take();
+    assert!(matches!(said[..], [Said::Done { gpu, .. }] if gpu == FIRST_GPU + 1), "{said:?}");
 }
 
 #[test]

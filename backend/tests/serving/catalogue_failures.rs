@@ -78,7 +78,7 @@ fn a_table_that_describes_no_such_model_is_told_with_its_problems() {
 fn a_model_whose_batches_do_not_fit_is_told_with_what_to_do() {
     let mut world = World::ready_with(40, TcpConfig::default());
     world.control.take();
-    let bytes = 64 << 20;
+    let bytes = baton_topo::signature::INPUT_BYTES_MAX;
     describe(&mut world.control, ADDED, "added", bytes, &table("added", bytes));
     world.until("it is to be loaded", |w| w.hands[0].aside().is_some());
     world.hands[0].finish_aside();

@@ -74,6 +74,22 @@ fn what_would_start_outside_its_window_waits_for_the_running_batch() {
 }
 
 #[test]
+fn of_two_batches_that_are_ready_the_one_that_may_start_first_does() {
+    let (mut world, mut a, first, _) = busy();
+    let late = Nanos::from_millis(100);
+    let later = world.infer(&window(Nanos::from_millis(5), late), &[a.submit(2)]);
+    let sooner = world.infer(&window(Nanos::from_millis(3), late), &[a.submit(3)]);
+    world.settle(&mut [&mut a]);
+    assert_eq!((world.hands[0].behind(), world.hands[0].prepared()), (None, 2));
+    world.pass(Nanos::from_millis(6));
+    for _ in 0..3 {
+        world.hands[0].finish(world.now, world.now);
+        world.settle(&mut [&mut a]);
+    }
+    assert_eq!(world.reports(), [first, sooner, later].map(|batch| (batch, 1, EXECUTED)));
+}
+
+#[test]
 fn behind_a_batch_that_takes_longer_than_it_should_nothing_is_submitted() {
     let (mut world, mut a, ..) = busy();
     world.pass(ALONE);
@@ -100,9 +116,22 @@ fn a_batch_whose_window_closes_behind_another_is_given_back_at_once() {
     assert_eq!(world.counter("batches_expired"), 1);
     let third = world.infer(&open(), &[a.submit(3)]);
     world.settle(&mut [&mut a]);
+    assert_eq!(world.counter("batches_behind"), 1, "nothing executes any more");
     world.hands[0].finish(world.now, world.now);
     world.settle(&mut [&mut a]);
     assert_eq!(world.reports(), [(third, 1, EXECUTED)]);
+}
+
+#[test]
+fn a_prepared_batch_is_looked_at_when_it_can_start_no_longer() {
+    let (mut world, mut a, ..) = busy();
+    let (from, until) = (Nanos::from_millis(2), Nanos::from_millis(9));
+    let window_ends = world.now + until;
+    world.infer(&window(from, until), &[a.submit(2)]);
+    world.settle(&mut [&mut a]);
+    assert_eq!((world.hands[0].behind(), world.hands[0].prepared()), (None, 1));
+    let timer = world.worker.next_timer().expect("a batch waits");
+    assert!(timer <= window_ends + Nanos::from_millis(2), "{timer:?} {window_ends:?}");
 }
 
 #[test]

@@ -256,6 +256,25 @@ fn a_backend_with_a_dead_executor_asks_for_no_more() {
 }
 
 #[test]
+fn an_answer_that_is_not_taken_holds_up_the_end_for_a_moment() {
+    let mut world = World::ready();
+    let mut stuck = world.connected_frontend(1);
+    world.infer(&ActionSpec::default(), &[stuck.submit(1)]);
+    world.settle(&mut [&mut stuck]);
+    world.hands[0].finish(world.now, world.now);
+    world.step();
+    assert_eq!(world.counter("answers_sent"), 1);
+    let died = world.now;
+    world.hands[0].die();
+    let is_closed = |world: &World| world.thread.heard.iter().any(|s| matches!(s, Said::Closed(_)));
+    while !is_closed(&world) {
+        world.pass_awake(Nanos::from_millis(1));
+        world.step();
+        assert!(world.now - died < Nanos::from_millis(50), "the scheduler waits for the news");
+    }
+}
+
+#[test]
 fn what_a_dead_executor_had_is_not_waited_for() {
     let mut world = World::ready();
     let mut frontend = world.connected_frontend(1);

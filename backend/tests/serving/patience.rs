@@ -28,6 +28,25 @@ fn the_time_that_one_frontend_wastes_is_not_taken_from_the_next() {
     assert_eq!((world.counter("frontends_slow"), world.counter("answers_lost")), (1, 1));
 }
 
+/// The second one has no room either when the first is given up, and took its last answer as long ago.
+#[test]
+fn a_frontend_behind_one_that_was_given_up_has_its_own_time() {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    let mut world = World::ready_with(2, cfg);
+    let (mut late, mut stuck) = (world.connected_frontend(1), world.connected_frontend(2));
+    world.infer(&ActionSpec { gpu: FIRST_GPU + 1, ..ActionSpec::default() }, &[late.submit(1)]);
+    let tasks = [stuck.submit(2), stuck.submit(3), late.submit(4)];
+    world.infer(&ActionSpec::default(), &tasks);
+    world.settle(&mut [&mut late, &mut stuck]);
+    [1, 0].into_iter().for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
+    world.step();
+    assert_eq!(world.counter("answers_sent"), 2, "both have one that they do not take");
+    world.pass_awake(Nanos::from_millis(21));
+    assert_eq!(world.counter("frontends_slow"), 1);
+    world.settle(&mut [&mut late]);
+    assert_eq!((world.counter("frontends_slow"), world.counter("answers_sent")), (1, 3));
+}
+
 #[test]
 fn a_frontend_that_takes_its_answers_slowly_holds_no_batch_up_for_long() {
     let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
@@ -85,6 +104,28 @@ fn a_frontend_that_takes_other_batches_answers_is_not_given_up() {
         world.pass_awake(Nanos::from_millis(12));
     }
     assert_eq!((world.counter("frontends_slow"), world.counter("answers_sent")), (0, 6));
+}
+
+/// The time of a pause counts against nobody, whichever batch took a frontend's last answer.
+#[test]
+fn a_pause_is_not_taken_from_what_another_batchs_answer_gave() {
+    let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };
+    let mut world = World::ready_with(2, cfg);
+    let mut slow = world.connected_frontend(1);
+    for gpu in 0..2 {
+        let tasks = [slow.submit(1), slow.submit(2)];
+        world.infer(&ActionSpec { gpu: FIRST_GPU + gpu, ..ActionSpec::default() }, &tasks);
+    }
+    world.settle(&mut [&mut slow]);
+    (0..2).for_each(|gpu| world.hands[gpu].finish(world.now, world.now));
+    world.step();
+    world.pass_awake(Nanos::from_millis(15));
+    slow.party.poll(world.now);
+    world.pass_awake(Nanos::from_millis(1));
+    assert_eq!(world.counter("answers_sent"), 2);
+    world.pass(Nanos::from_millis(900));
+    world.pass_awake(Nanos::from_millis(14));
+    assert_eq!(world.counter("frontends_slow"), 0, "the second answer was taken 15 ms ago");
 }
 
 #[test]

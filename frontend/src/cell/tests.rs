@@ -45,6 +45,7 @@ fn an_abandoned_outcome_comes_back_to_the_io_thread() {
     cell.arm();
     assert!(cell.abandon().is_none());
     assert!(!cell.end(&DROPPED));
+    assert!(cell.take().is_none(), "the I/O thread has it");
     cell.arm();
     assert!(cell.end(&DROPPED), "the next task of the slot starts afresh");
     assert!(cell.abandon().is_some(), "an outcome that was there is returned for recycling");

@@ -108,15 +108,22 @@ impl Raw {
 
 /// A node that has connected to a raw peer and is welcome there.
 pub fn welcomed(cfg: TcpConfig) -> (TcpNode, ConnId, Raw) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut node = node_with(cfg);
+    let (conn, raw) = welcome(&mut node);
+    (node, conn, raw)
+}
+
+/// One more such peer of the node.
+pub fn welcome(node: &mut TcpNode) -> (ConnId, Raw) {
+    let (before, listener) =
+        (node.opened().len(), TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     let conn = node.connect(listener.local_addr().unwrap());
     let mut raw = Raw::new(listener.accept().unwrap().0);
-    raw.until(&mut node, |raw, _| !raw.frames.is_empty());
+    raw.until(node, |raw, _| !raw.frames.is_empty());
     assert_eq!(raw.frames.pop_front().unwrap().0, Kind::Hello);
     let version = wire::VERSION_MAX.into();
     let role = Role::Frontend as u8;
     raw.send(&Welcome { version, role, reserved: 0, member: 3.into() }, &[], &[]);
-    raw.until(&mut node, |_, node| node.opened().len() == 1);
-    (node, conn, raw)
+    raw.until(node, |_, node| node.opened().len() == before + 1);
+    (conn, raw)
 }

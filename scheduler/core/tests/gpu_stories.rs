@@ -231,5 +231,8 @@ fn a_batch_is_as_large_as_a_slow_slot_finishes_in_time() {
     world.run_out();
     assert_eq!(world.batches[2].gpu.id.0, 0);
     assert_eq!(world.batches[2].requests.len(), 6);
+    let (deadline, latest) =
+        (world.batches[2].requests[0].deadline, world.batches[2].invalid_after);
+    assert!(latest + ms(16.5) <= deadline, "started later, it ends too late there");
     assert!((1..=6).all(|task| world.is_good(task)));
 }

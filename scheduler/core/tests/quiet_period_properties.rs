@@ -4,8 +4,8 @@
 
 use baton_core::{
     Batch, BatchShape, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, Slowdown, TaskId,
-    Unserved,
+    ModelSink, ModelState, Nanos, NetworkDelay, Patience, Policy, Prefer, Profile, Request,
+    Slowdown, TaskId, Unserved,
 };
 use proptest::prelude::*;
 
@@ -238,4 +238,31 @@ fn a_steady_stream_needs_few_candidates() {
     }
     let (lazy, prompt) = (twins.lazy.1.candidates, twins.prompt.1.candidates);
     assert!(lazy * 3 < prompt * 2, "{lazy} candidates instead of {prompt}");
+}
+
+/// The old profile says how long the arrivals may go without a look.
+#[test]
+fn a_new_profile_ends_the_quiet_period_of_the_old_one() {
+    let ms = Nanos::from_millis;
+    let mut twins = Twins::new(&ModelConfig {
+        id: ModelId(0),
+        profile: Profile::linear(ms(1), ms(5), 32).expect("it is a line"),
+        slo: ms(60),
+        queue_capacity: 256,
+        policy: Policy::Symphony,
+        prefer: Prefer::FewestGpus,
+        network: NetworkDelay::default(),
+    });
+    for _ in 0..3 {
+        twins.apply(&Op::Requests { after_us: 100, slo_us: 60_000, count: 1 });
+    }
+    let batches = |twins: &Twins| {
+        [&twins.lazy, &twins.prompt].map(|twin| twin.0.candidate().expect("tasks wait").batch)
+    };
+    assert_eq!(batches(&twins), [1, 3], "nothing of it is due for long");
+    let slower = Profile::linear(ms(2), ms(40), 32).expect("it is a line");
+    let patience = Patience::new(&slower);
+    twins.both(|model, _, _| model.set_profile(slower.clone(), patience.clone()));
+    twins.requests(ms(60), 1);
+    assert_eq!(batches(&twins), [4, 4]);
 }

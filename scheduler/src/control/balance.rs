@@ -146,3 +146,17 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_moves_after_uneven_looks_in_a_row() {
+        let (homes, seen, next_look) = (vec![0, 0], vec![0; 2], Nanos::ZERO);
+        let (seen_at, uneven, moving) = (None, 0, None);
+        let mut balance = Balance { homes, threads: 2, seen, seen_at, next_look, uneven, moving };
+        let mut moves = |rps: f64| balance.look(&[rps, rps]).is_some();
+        assert_eq!([9_000.0, 0.0, 9_000.0, 9_000.0].map(&mut moves), [false, false, false, true]);
+    }
+}

@@ -124,3 +124,25 @@ impl<T: Transport> ControlThread<T> {
         self.send_or_drop(conn, |transport| transport.send(conn, &known, &[]).is_ok());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs_side_by_side_share_no_slot() {
+        let slab = |first_slot: u32, slots: u32| SlabDesc {
+            frontend: 0.into(),
+            first_slot: first_slot.into(),
+            slots: slots.into(),
+            stride: 64.into(),
+            input_bytes: 16.into(),
+            model: 0.into(),
+        };
+        let shares = |first_slot, slots| overlap(&slab(4, 4), &slab(first_slot, slots));
+        assert_eq!(
+            [(0, 4), (0, 5), (5, 1), (7, 4), (8, 4)].map(|(at, n)| shares(at, n)),
+            [false, true, true, true, false]
+        );
+    }
+}

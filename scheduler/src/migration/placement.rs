@@ -78,6 +78,11 @@ mod tests {
     }
 
     #[test]
+    fn models_without_a_rate_go_where_the_fewest_are() {
+        assert_eq!(at_start(&[Some(1_000.0), None, None, None], 2), [0, 1, 1, 0]);
+    }
+
+    #[test]
     fn with_rates_the_loads_are_even() {
         let rates = [Some(70.0), Some(10.0), None, Some(40.0), Some(30.0)];
         let homes = at_start(&rates, 2);

@@ -317,3 +317,20 @@ fn load(now: Nanos, state: &ModelState, quota: Option<&Quota>) -> ModelLoad {
     let ModelCounters { given_up: lost, ended, .. } = counters;
     ModelLoad { requests, lost, ended, waiting, slots: state.load(now) }
 }
+
+#[cfg(test)]
+mod tests {
+    use baton_core::{QuotaLimits, RateLimit};
+
+    use super::*;
+
+    #[test]
+    fn a_model_is_asked_for_by_what_its_quota_refuses_too() {
+        let state = Model::vacant(ModelId(0)).state;
+        let limits = QuotaLimits { model: Some(RateLimit::per_second(1.0)), frontend: None };
+        let mut quota = Quota::new(limits, 1).expect("it is limited");
+        let refused = (0..20).filter(|_| quota.admit(Nanos(1), FrontendId(0)).is_err()).count();
+        assert_eq!(load(Nanos(1), &state, Some(&quota)).requests, refused as u64);
+        assert!(refused > 0);
+    }
+}

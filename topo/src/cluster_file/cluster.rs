@@ -138,7 +138,7 @@ pub struct ModelSpec {
     pub profile: Profile,
     /// Latency objective: the default deadline, and the budget batches are sized for.
     pub slo: Nanos,
-    /// Bytes of one input row, 1 ..= 64 MiB.
+    /// Bytes of one input row, at most [`INPUT_BYTES_MAX`](crate::signature::INPUT_BYTES_MAX).
     pub input_bytes: u32,
     /// Bytes of one output row, 1 ..= 1 MiB.
     pub output_bytes: u32,

@@ -11,11 +11,10 @@ use crate::cluster_file::cluster::{EngineSpec, ModelSpec};
 use crate::cluster_file::onnx::{self, OnnxModel};
 use crate::cluster_file::section::Section;
 use crate::cluster_file::tables::Subclusters;
+use crate::signature::INPUT_BYTES_MAX;
 
 /// No execution and no objective is longer than ten minutes.
 const MS_MAX: f64 = 600_000.0;
-/// One input row.
-pub(super) const INPUT_BYTES_MAX: u32 = 64 << 20;
 /// One output row.
 pub(super) const OUTPUT_BYTES_MAX: u32 = 1 << 20;
 /// An emulated model's input unless it says otherwise: 224 × 224 RGB bytes, as in the papers.

@@ -9,6 +9,9 @@ use std::fmt;
 
 pub use row::{RowError, TensorRef};
 
+/// Longest input row, bytes. An input travels with its trailer of eight bytes, and both together are one payload, of
+/// 64 MiB at most (`docs/wire.md`).
+pub const INPUT_BYTES_MAX: u32 = (64 << 20) - 8;
 /// Most dimensions of a tensor, without the batch dimension.
 pub const RANK_MAX: usize = 8;
 /// Most tensors of a row.

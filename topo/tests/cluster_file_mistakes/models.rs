@@ -26,10 +26,14 @@ fn each_bad_value_of_a_model_is_one_problem_with_its_line_and_fix() {
             "batch_max = 99999999999999999999",
             "batch_max: is 99999999999999999999; fix: give a whole number from 1 to 1024",
         ),
-        ("input_bytes = 0", "input_bytes: is 0; fix: give a whole number from 1 to 67108864"),
+        (
+            "input_bytes = 67108857",
+            "input_bytes: is 67108857; fix: give a whole number from 1 to 67108856",
+        ),
+        ("input_bytes = 0", "input_bytes: is 0; fix: give a whole number from 1 to 67108856"),
         (
             "input_bytes = \"big\"",
-            "input_bytes: is the string \"big\"; fix: give a whole number from 1 to 67108864",
+            "input_bytes: is the string \"big\"; fix: give a whole number from 1 to 67108856",
         ),
         ("output_bytes = 16", "output_bytes: is 16; fix: give a whole number from 8 to 8"),
         ("jitter = nan", "jitter: is nan; fix: give a number from 0 to 1"),
@@ -127,9 +131,9 @@ fn each_bad_profile_objective_or_size_is_explained() {
             ],
         ),
         (
-            "alpha_ms = 1\nbeta_ms = 5\nslo_ms = 25\nbatch_max = 1\ninput_bytes = 67108864",
+            "alpha_ms = 1\nbeta_ms = 5\nslo_ms = 25\nbatch_max = 1\ninput_bytes = 67108856",
             vec![
-                ":7: model[0].input_bytes: 256 slots of 67108872 bytes need more than 4 GiB in every frontend; fix: set slots_per_model in [frontend] to at most 63",
+                ":7: model[0].input_bytes: 256 slots of 67108864 bytes need more than 4 GiB in every frontend; fix: set slots_per_model in [frontend] to at most 64",
             ],
         ),
         (

@@ -1,6 +1,6 @@
 //! The scheduler stops in order: what it gives back, and what is submitted meanwhile, waits for the next.
 
-use baton_core::{DropReason, Nanos};
+use baton_core::{DropReason, FailReason, Nanos};
 use baton_rdma::wire::RefuseCode;
 
 use super::rejoining::{LONG, NUMBER, refusal, submits};
@@ -99,4 +99,23 @@ fn one_that_is_back_before_the_backends_is_asked_again_for_new_tasks_too() {
     world.now = world.now + SLO;
     world.steps(2);
     assert_eq!(drop_reason(&mut short), DropReason::Deadline);
+}
+
+/// The word that a task comes back arrived after the loss that it belongs to.
+#[test]
+fn a_stop_does_not_excuse_the_loss_after_the_next() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let given_back = world.submit(&alpha, 1, LONG);
+    world.control.close(RefuseCode::Limit);
+    world.steps(2);
+    world.end(0, given_back.task(), 1, DropReason::Shutdown.code());
+    world.lose_scheduler();
+    world.take_back(NUMBER);
+    let mut ticket = world.submit(&alpha, 2, Deadline::Slo);
+    world.lose_scheduler();
+    world.pass(SLO + Nanos::from_millis(1_000));
+    let outcome = ticket.poll();
+    assert!(matches!(outcome, Some(Outcome::Failed(FailReason::SchedulerLost, _))), "{outcome:?}");
+    drop(given_back);
 }

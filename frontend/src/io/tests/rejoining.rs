@@ -178,6 +178,36 @@ fn an_input_that_is_being_read_is_not_renewed_under_the_readers_eyes() {
 }
 
 #[test]
+fn more_tasks_than_a_pass_submits_are_submitted_in_the_next_ones() {
+    const TASKS: u32 = 600;
+    let (mut world, client) = World::open_with(|config| config.slots_per_model(TASKS));
+    let alpha = client.model("alpha").unwrap();
+    let tickets: Vec<_> = (0..TASKS).map(|_| world.submit(&alpha, 1, LONG)).collect();
+    world.lose_scheduler();
+    world.threads[0].take();
+    world.take_back(NUMBER);
+    assert_eq!(submits(&mut world, 0).len(), TASKS as usize);
+    drop(tickets);
+}
+
+#[test]
+fn an_input_that_is_being_read_does_not_keep_the_others_waiting() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let tickets = [1, 2, 3].map(|byte| world.submit(&alpha, byte, LONG));
+    let lease = alpha.model().slabs.read(tickets[1].task(), INPUT as u32).unwrap();
+    world.lose_scheduler();
+    world.threads[0].take();
+    world.take_back(NUMBER);
+    assert_eq!(submits(&mut world, 0).len(), 2);
+    drop(lease);
+    world.now = world.now + Nanos::from_millis(1);
+    world.steps(3);
+    assert_eq!(submits(&mut world, 0).len(), 1);
+    drop(tickets);
+}
+
+#[test]
 fn a_task_that_is_cancelled_meanwhile_ends_at_once() {
     let (mut world, client) = World::open();
     let alpha = client.model("alpha").unwrap();
@@ -331,6 +361,23 @@ fn backends_that_come_back_later_are_waited_for_but_not_for_ever() {
     world.end(0, fresh.task(), 1, DropReason::NoBackend.code());
     assert!(matches!(fresh.wait(), Outcome::Dropped(DropReason::NoBackend, _)));
     assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn a_task_that_waits_for_a_backend_is_not_put_off_by_the_next() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let tickets = [1, 2].map(|byte| world.submit(&alpha, byte, LONG));
+    world.lose_scheduler();
+    world.threads[0].take();
+    world.take_back(NUMBER);
+    for (task, _) in submits(&mut world, 0) {
+        world.end(0, task, 1, DropReason::NoBackend.code());
+        world.now = world.now + Nanos::from_millis(11);
+        world.steps(3);
+    }
+    assert!(!submits(&mut world, 0).is_empty(), "20 ms after the first came back");
+    drop(tickets);
 }
 
 /// It was late, not unserved: its deadline is what ended it.

@@ -343,3 +343,19 @@ fn a_deadline_may_be_a_moment() {
     let error = world.submit_input(input, Deadline::at(Instant::now())).unwrap_err();
     assert_eq!(error.reason, SubmitReason::DeadlinePassed);
 }
+
+/// The scheduler's clock may be wrong by that much.
+#[test]
+fn a_deadline_is_early_by_the_error_of_the_clock() {
+    let (mut world, client) = World::open();
+    let within = Duration::from_millis(20);
+    let ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::within(within));
+    let heard = world.threads[0].take();
+    let [Heard::Submit { deadline, .. }] = heard[..] else { panic!("{heard:?}") };
+    let sync = world.io.as_ref().unwrap().membership.sync();
+    let submitted = world.now - STEP.times(2);
+    let there = sync.to_scheduler(submitted + Nanos::from_millis(20)).unwrap();
+    assert!(sync.error() > Nanos::ZERO);
+    assert_eq!(deadline, there - sync.error());
+    drop(ticket);
+}

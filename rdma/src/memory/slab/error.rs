@@ -2,7 +2,7 @@
 
 use baton_core::{ModelId, TaskId};
 
-use crate::protocol::wire::{PAYLOAD_MAX, TRAILER_LEN};
+use baton_topo::signature::INPUT_BYTES_MAX;
 
 /// Why slabs could not be made, or a slot not be had.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum SlabError {
     TooManySlots(u64),
     /// An input, an output or the slab itself is empty or too large.
     #[error("the slab of model {} has no slots, or an input or output of 0 or over {max} bytes", .0.0,
-        max = PAYLOAD_MAX - TRAILER_LEN)]
+        max = INPUT_BYTES_MAX)]
     BadSize(ModelId),
     /// Two slabs for one model.
     #[error("model {} has two slabs; give it one with more slots", .0.0)]

@@ -46,6 +46,7 @@ impl Versions {
 pub const BODY_MAX: usize = 32 * 1024;
 /// Longest payload of a frame, bytes: bounds one input row and one output row.
 pub const PAYLOAD_MAX: usize = 64 * 1024 * 1024;
+const _: () = assert!(baton_topo::signature::INPUT_BYTES_MAX as usize + TRAILER_LEN == PAYLOAD_MAX);
 
 /// Bytes of the trailer behind every input: the task id, little endian.
 pub const TRAILER_LEN: usize = 8;

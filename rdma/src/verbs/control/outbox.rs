@@ -47,3 +47,24 @@ impl Outbox {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_stays_in_order_however_much_is_gone() {
+        let mut outbox = Outbox::new(usize::MAX);
+        let bytes: Vec<u8> = (0..3 * COMPACT).map(|at| (at % 251) as u8).collect();
+        assert!(outbox.push(bytes.len(), |queued| queued.extend_from_slice(&bytes)));
+        let mut gone = 0;
+        for step in [COMPACT + 1, COMPACT / 2 + 7, COMPACT / 2, COMPACT / 4] {
+            outbox.advance(step);
+            gone += step;
+            assert_eq!(
+                (outbox.len(), outbox.front(9)),
+                (bytes.len() - gone, &bytes[gone..gone + 9])
+            );
+        }
+    }
+}

@@ -228,6 +228,12 @@ mod tests {
     }
 
     #[test]
+    fn a_slot_has_room_for_the_trailer() {
+        let of = |stride| RemoteSlab { stride, ..slab(0, 4, 100) }.makes_sense();
+        assert_eq!([8, 15, 16, 17].map(of), [false, false, true, true]);
+    }
+
+    #[test]
     fn a_slab_replaces_those_that_had_its_slots_and_no_others() {
         let mut known = Vec::new();
         for (first_slot, addr) in [(0, 100), (4, 200), (8, 300)] {

@@ -179,6 +179,16 @@ mod tests {
         assert_eq!(bucket.level, 60 * TOKEN);
     }
 
+    /// As the clocks of two ModelThreads, when a model moves between them.
+    #[test]
+    fn a_moment_that_lies_behind_gives_nothing_twice() {
+        let mut quota = quota(Some(1_000.0), None);
+        let (earlier, now) = (Nanos::from_millis(500), Nanos::from_millis(1_000));
+        assert_eq!(admitted(&mut quota, now, A, 9_999), 100);
+        assert_eq!(admitted(&mut quota, earlier, A, 9), 0);
+        assert_eq!(admitted(&mut quota, now, A, 9), 0, "no time has passed");
+    }
+
     #[test]
     fn limits_are_kept_within_what_can_be_counted() {
         assert_eq!(RateLimit::per_second(0.0), RateLimit::per_second(0.001));

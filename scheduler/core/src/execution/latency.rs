@@ -241,6 +241,15 @@ mod tests {
     }
 
     #[test]
+    fn another_objective_bounds_what_is_planned_for_one_task_too() {
+        let mut latency = Latency::new(linear(), SLO);
+        (0..200).for_each(|_| _ = latency.observe(1, Nanos::from_millis(45)));
+        latency.set_objective(Nanos(SLO.0 / 4));
+        assert_eq!(latency.margin(), Nanos(SLO.0 / 32));
+        assert_eq!(latency.alone(), latency.of(1));
+    }
+
+    #[test]
     fn a_new_profile_is_trusted_as_the_first_one_was() {
         let mut latency = Latency::new(linear(), SLO);
         (0..100).for_each(|_| _ = latency.observe(1, Nanos::from_millis(60)));

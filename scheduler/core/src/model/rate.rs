@@ -18,7 +18,7 @@ pub(crate) const DISPERSION_ONE: u16 = 16;
 const DISPERSION_MAX: u16 = 64 * DISPERSION_ONE;
 
 /// Counts of one bucket, or of all closed ones.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Counts {
     arrivals: u64,
     /// Arrivals that came later after their predecessor than the mean gap …
@@ -265,6 +265,7 @@ impl Default for RateMeter {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::vec;
     use std::vec::Vec;
 
     /// Counts by looking at every arrival there was.
@@ -291,6 +292,78 @@ mod tests {
                 prop_assert_eq!(meter.rate(), naive(&arrivals, now));
                 meter.on_arrival(now);
                 arrivals.push(now);
+            }
+        }
+    }
+
+    /// What the meter counts, by looking at everything there was.
+    struct Counted {
+        /// Each bucket since the first arrival, the open one last.
+        buckets: Vec<Counts>,
+        last: Nanos,
+    }
+
+    impl Counted {
+        fn arrival(&mut self, now: Nanos, mean_gap: Nanos) {
+            let gap = now - self.last;
+            let run_gap = if mean_gap == Nanos::MAX { 0 } else { mean_gap.0 / RUN };
+            let is_pause = gap > mean_gap;
+            let run_on = u64::from(!is_pause && gap.0 <= run_gap);
+            self.last = now;
+            self.add(Counts {
+                arrivals: 1,
+                pauses: is_pause.into(),
+                paused: if is_pause { gap - mean_gap } else { Nanos::ZERO },
+                run_on,
+                run_on_gaps: gap.times(run_on),
+                ..Counts::default()
+            });
+        }
+
+        fn add(&mut self, what: Counts) {
+            let open = self.buckets.last_mut().expect("one is open");
+            *open = open.plus(what);
+        }
+
+        /// The sum of the buckets that have closed, of five seconds at most.
+        fn sum(&self) -> Counts {
+            let closed = &self.buckets[..self.buckets.len() - 1];
+            let counted = &closed[closed.len().saturating_sub(BUCKETS)..];
+            counted.iter().fold(Counts::default(), |sum, &bucket| sum.plus(bucket))
+        }
+    }
+
+    proptest! {
+        /// Pauses, runs and bad tasks leave the window with the arrivals.
+        #[test]
+        fn whatever_is_counted_is_counted_for_five_seconds(
+            steps in prop::collection::vec(
+                (prop_oneof![30 => 0..60_000u64, 10 => 0..900u64, 1 => 0..9_000_000u64], 0..4u8),
+                1..500,
+            ),
+        ) {
+            let start = Nanos(17);
+            let (mut meter, mut now) = (RateMeter::new(), start);
+            let mut counted = Counted { buckets: vec![Counts::default()], last: Nanos::ZERO };
+            for (gap_us, what) in steps {
+                meter.roll(now);
+                let open = ((now - start).0 / BUCKET.0) as usize;
+                counted.buckets.resize(open + 1, Counts::default());
+                prop_assert_eq!(meter.sum, counted.sum());
+                counted.arrival(now, meter.mean_gap);
+                meter.on_arrival(now);
+                match what {
+                    0 => {
+                        meter.on_bad();
+                        counted.add(Counts { bad: 1, ..Counts::default() });
+                    }
+                    1 => {
+                        meter.on_refused();
+                        counted.add(Counts { refused: 1, ..Counts::default() });
+                    }
+                    _ => {}
+                }
+                now = now + Nanos::from_micros(gap_us);
             }
         }
     }

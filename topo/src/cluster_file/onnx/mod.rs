@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use self::file::{Dim, OnnxFile, Tensor};
-use super::model::{INPUT_BYTES_MAX, OUTPUT_BYTES_MAX};
+use super::model::OUTPUT_BYTES_MAX;
 use super::section::Section;
-use crate::signature::{Extent, Row, Signature, TensorSpec};
+use crate::signature::{Extent, INPUT_BYTES_MAX, Row, Signature, TensorSpec};
 
 /// Longest in one dimension: keeps products within reach.
 const EXTENT_MAX: u32 = 1 << 28;

@@ -79,6 +79,8 @@ fn input_shape_and_output_bytes_still_describe_a_model() {
     assert_eq!(signature.output.to_string(), "y f32[10]");
     assert_eq!(old(&[4, 5], 40).unwrap_err().0, "input_shape");
     assert_eq!(old(&[3, 5], 41).unwrap_err().0, "output_bytes");
+    assert_eq!(old(&[], 40).unwrap_err().0, "input_shape");
+    assert_eq!(old(&[3], 40).unwrap_err().0, "input_shape");
     let two = Keys { input_shape: Some(vec![4]), ..keys(&[("seq", 4)]) };
     assert_eq!(two.signature(&encoder()).unwrap_err().0, "input_shape");
 }
@@ -92,4 +94,18 @@ fn output_bytes_of_the_first_output_mean_the_first_output() {
     assert_eq!(signature.output.to_string(), "score f32[]");
     let (key, what, _) = keys(12).signature(&file).unwrap_err();
     assert_eq!((key, &*what), ("output_bytes", "is 12, and the model's output is score f32[]"));
+}
+
+/// An input travels with its trailer.
+#[test]
+fn the_longest_input_leaves_room_for_its_trailer() {
+    let bytes = |w: u32| {
+        let keys = keys(&[("w", w), ("y.1", 1)]);
+        keys.signature(&image(symbol("n"))).map(|(signature, _)| signature.input.bytes_max())
+    };
+    // Eight bytes say how wide the image is.
+    let widest = (INPUT_BYTES_MAX - 8) / 12;
+    assert!(bytes(widest).is_ok_and(|bytes| bytes + 12 > INPUT_BYTES_MAX));
+    let (key, what, _) = bytes(widest + 1).unwrap_err();
+    assert_eq!((key, what.ends_with("more than 67108856")), ("dims", true), "{what}");
 }

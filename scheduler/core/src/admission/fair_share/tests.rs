@@ -139,6 +139,22 @@ fn there_is_no_limit_any_more_once_next_to_nothing_is_lost() {
     assert_eq!(fair_share.queue_limit(64), None);
 }
 
+/// The limit begins anew with what it measures, but not with what made it necessary.
+#[test]
+fn a_tick_without_a_loss_does_not_end_a_limit_that_has_just_begun() {
+    let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+    let (lossy, good) =
+        (TaskCounts { dispatched: 30, given_up: 120 }, TaskCounts { dispatched: 90, given_up: 0 });
+    let begun = (2..10).find(|&ticks| {
+        fair_share = FairShare::new(Nanos::from_millis(30), 8);
+        run(&mut fair_share, ticks, &[50, 100], lossy);
+        fair_share.queue_limit(64).is_some()
+    });
+    assert!(begun.is_some(), "most are lost");
+    run(&mut fair_share, 2, &[50, 100], good);
+    assert!(fair_share.queue_limit(64).is_some());
+}
+
 /// It could come again at once, and its share is kept for it as long as it would be new.
 #[test]
 fn a_model_is_shared_for_a_while_after_the_other_has_left() {

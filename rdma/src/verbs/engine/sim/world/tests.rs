@@ -3,8 +3,9 @@
 use baton_core::Nanos;
 
 use super::{INPUT, LINKS, SLICE, TIMEOUT, World, task};
+use crate::protocol::wire::TRAILER_LEN;
 use crate::transport::{ConnId, Read, ReadStatus};
-use crate::verbs::engine::{LinkFailure, Notice, PullBounds, ReadEngine};
+use crate::verbs::engine::{LinkFailure, Notice, Outcome, PullBounds, ReadEngine, TRIES_MAX};
 
 /// Runs `actions` random actions; returns how many READs ended in which status, and how many rows
 /// that counted held foreign bytes.
@@ -93,6 +94,7 @@ fn a_dead_peer_is_noticed_by_the_clock() {
     world.now = world.now + TIMEOUT + Nanos(1);
     world.read_engine.expire(world.now, &mut world.device);
     assert!(world.read_engine.done.is_empty(), "not before the queue pair is drained");
+    world.read_engine.close(place, &mut world.device);
     for _ in 0..8 {
         world.device.step(place, world.now, &mut world.dice, &world.frontends);
         for completion in world.device.poll(&mut world.dice, true) {
@@ -133,4 +135,125 @@ fn an_input_that_took_too_long_is_read_again() {
     assert_eq!(world.read_engine.counters.rereads, 1);
     world.come_to_rest();
     assert_eq!(world.by_status[ReadStatus::Done as usize], 1);
+}
+
+/// An engine with one link that is up, and so many READs in work at most.
+fn one_link(ops_max: usize) -> World {
+    let mut world = World::new(1, TIMEOUT);
+    let (slice_bytes, credit_bytes, posted_max) = (SLICE, 0, 100);
+    world.read_engine =
+        ReadEngine::new(PullBounds { slice_bytes, credit_bytes, posted_max, ops_max });
+    world.read_engine.open(0, ConnId(0));
+    world.connect_with(0, 16);
+    world
+}
+
+fn push(world: &mut World, number: u32) {
+    let row = world.buffer.lend(number, INPUT).unwrap();
+    let (task, tag) = (task(0, number, 0), number.into());
+    world.read_engine.push(0, Read { conn: ConnId(0), task, row, tag });
+}
+
+/// What is posted completes, and is looked at so much later.
+fn attempt(world: &mut World, later: Nanos) {
+    world.read_engine.pump(world.now, &mut world.device);
+    while !world.device.pairs[0].posted.is_empty() {
+        world.device.step(0, world.now, &mut world.dice, &world.frontends);
+    }
+    world.now = world.now + later;
+    for completion in world.device.poll(&mut world.dice, true) {
+        world.read_engine.complete(completion, world.now, &mut world.device);
+    }
+}
+
+const TOO_LATE: Nanos = Nanos(TIMEOUT.0 + 1);
+
+/// Tags and ends of the READs that have ended since the last call.
+fn ended(world: &mut World) -> Vec<(u64, ReadStatus)> {
+    let mut ended: Vec<_> =
+        world.read_engine.done.drain(..).map(|done| (done.tag, done.status)).collect();
+    ended.sort_by_key(|&(tag, _)| tag);
+    ended
+}
+
+#[test]
+fn an_input_takes_its_bytes_and_its_trailer_of_the_window() {
+    let mut world = one_link(8);
+    push(&mut world, 0);
+    world.read_engine.pump(world.now, &mut world.device);
+    let bytes = u64::from(INPUT) + TRAILER_LEN as u64;
+    assert_eq!(world.read_engine.credit.in_flight(), bytes);
+}
+
+#[test]
+fn a_link_that_finds_no_credit_keeps_its_turn() {
+    let mut world = one_link(8);
+    let (slice_bytes, credit_bytes) = (SLICE, u64::from(SLICE) * 3 / 2);
+    world.read_engine =
+        ReadEngine::new(PullBounds { slice_bytes, credit_bytes, posted_max: 100, ops_max: 100 });
+    for place in 0..2usize {
+        world.read_engine.open(place, ConnId(place as u64));
+        world.connect_with(place, 16);
+        let row = world.buffer.lend(place as u32, INPUT).unwrap();
+        let (conn, task, tag) = (ConnId(place as u64), task(place, 0, 0), place as u64);
+        world.read_engine.push(place, Read { conn, task, row, tag });
+    }
+    attempt(&mut world, Nanos(1));
+    world.read_engine.pump(world.now, &mut world.device);
+    let posted = [0, 1].map(|place: usize| world.device.pairs[place].posted.len());
+    assert_eq!(posted, [0, 1], "the first has had a slice");
+}
+
+#[test]
+fn an_input_is_read_so_often_and_no_more() {
+    let mut world = one_link(8);
+    push(&mut world, 0);
+    let tries = (1..).find(|_| {
+        attempt(&mut world, TOO_LATE);
+        !world.read_engine.done.is_empty()
+    });
+    assert_eq!(tries, Some(u32::from(TRIES_MAX)));
+    assert_eq!(ended(&mut world), [(0, ReadStatus::PeerLost)]);
+}
+
+#[test]
+fn tries_of_a_read_that_was_given_up_do_not_count_for_the_next_with_its_tag() {
+    let mut world = one_link(8);
+    push(&mut world, 0);
+    (1..TRIES_MAX).for_each(|_| attempt(&mut world, TOO_LATE));
+    world.read_engine.abort(0, 0, &mut world.device);
+    assert_eq!(ended(&mut world), [(0, ReadStatus::Aborted)]);
+    push(&mut world, 0);
+    attempt(&mut world, TOO_LATE);
+    assert_eq!(ended(&mut world), [], "it is read again");
+    attempt(&mut world, Nanos(1));
+    assert_eq!(ended(&mut world), [(0, ReadStatus::Done)]);
+}
+
+#[test]
+fn what_is_read_again_goes_before_what_was_never_read() {
+    let mut world = one_link(1);
+    (0..2).for_each(|number| push(&mut world, number));
+    attempt(&mut world, TOO_LATE);
+    attempt(&mut world, Nanos(1));
+    assert_eq!(ended(&mut world), [(0, ReadStatus::Done)]);
+    attempt(&mut world, Nanos(1));
+    assert_eq!(ended(&mut world), [(1, ReadStatus::Done)]);
+}
+
+/// That the READs before it have no completion of their own does not mean that they were refused.
+#[test]
+fn only_the_read_that_the_device_refused_is_told_so() {
+    let mut world = one_link(8);
+    (0..2).for_each(|number| push(&mut world, number));
+    world.read_engine.pump(world.now, &mut world.device);
+    let slices = INPUT.div_ceil(SLICE) as usize;
+    while world.device.pairs[0].posted.len() > slices {
+        world.device.step(0, world.now, &mut world.dice, &world.frontends);
+    }
+    world.device.lose(0, Outcome::Refused);
+    while world.read_engine.done.len() < 2 {
+        attempt(&mut world, Nanos(1));
+    }
+    assert_eq!(ended(&mut world), [(0, ReadStatus::PeerLost), (1, ReadStatus::Refused)]);
 }
