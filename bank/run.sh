@@ -118,6 +118,12 @@ row() { printf '%-44s %5d s  %s\n' "$1" "$3" "$2"; }
 # What fails without a bug finds none.
 check_without_bugs() {
     local patch packages=()
+    if [[ -n $2 ]]; then
+        say "$2 seeds of the swarm without a bug"
+        run_swarm "$2" </dev/null || die "it does not build"
+        [[ -z $found ]] || die "without a bug this fails: $found"
+        return
+    fi
     while IFS= read -r patch; do
         mapfile -t -O "${#packages[@]}" packages < <(header "$patch" tests | tr ' ' '\n')
     done <<<"$1"
@@ -149,7 +155,7 @@ main() {
     fi
     patches=$(choose "$seeds" "$@")
     refresh_tree
-    [[ -n $seeds ]] || check_without_bugs "$patches"
+    check_without_bugs "$patches" "$seeds"
     while IFS= read -r patch; do
         say "$(basename "$patch" .patch)"
         count=$((count + 1))
