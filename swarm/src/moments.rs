@@ -22,7 +22,8 @@ const DOUBT_MAX: Nanos = Nanos::from_millis(1_000);
 /// clock and the backend's may be. Returns what is not so.
 pub(crate) fn misdated(world: &World, frontend: usize, number: u64, t: &Timing) -> Option<String> {
     let clock = world.frontends[frontend].as_ref()?.clock;
-    let doubt = t.clock_error + world.conditions.link.doubt();
+    let drift = world.network.drift_in_pauses();
+    let doubt = t.clock_error + world.conditions.link.doubt() + drift;
     let mut ledger = world.ledger.borrow_mut();
     let mut starts = ledger.task(number).runs.iter().map(|run| clock.at(run.started));
     let is_true = starts.any(|start| start <= t.started + doubt && t.started <= start + doubt);

@@ -85,6 +85,11 @@ impl Batches {
         self.pauses = longest;
     }
 
+    /// Clocks that were compared before a pause have drifted apart in it, by so much at most.
+    pub(super) fn drift_in_pauses(&self) -> Nanos {
+        Nanos(self.pauses.0 / 1_000_000 * DRIFT_PPM)
+    }
+
     pub(super) fn answered_by(&self, task: TaskId) -> Option<HostId> {
         self.answered.get(&task.0).copied()
     }
@@ -106,8 +111,7 @@ impl Batches {
                 self.answered.extend(planned.tasks.iter().map(|&task| (task, from)));
                 let Some(clock) = self.clocks.get(&to) else { return };
                 let old = OLD + self.pauses;
-                // Clocks that were compared before a pause have drifted apart in it.
-                let doubt = doubt + Nanos(self.pauses.0 / 1_000_000 * DRIFT_PPM);
+                let doubt = doubt + self.drift_in_pauses();
                 if let Some(problem) = untrue(&planned, &executed, clock.at(now), doubt, old) {
                     let until = planned.invalid_after;
                     let said =

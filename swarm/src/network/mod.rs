@@ -231,6 +231,11 @@ impl Network {
         self.state.borrow_mut().watch.batches.expect_pauses(longest);
     }
 
+    /// How far apart clocks may have drifted while every process stood still.
+    pub(crate) fn drift_in_pauses(&self) -> Nanos {
+        self.state.borrow().watch.batches.drift_in_pauses()
+    }
+
     /// What was seen of tasks' outcomes and of hosts' connections.
     pub fn watch<T>(&self, look: impl FnOnce(&Watch) -> T) -> T {
         look(&self.state.borrow().watch)
