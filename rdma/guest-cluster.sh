@@ -171,7 +171,7 @@ killed_backend() {
     kill -STOP "${pids[a]}" && sleep 0.5
     before=$(answered load)
     { kill -9 "${pids[a]}" && wait "${pids[a]}"; } 2>/dev/null
-    said scheduler.log ' lost .*Backend' && start_backend a && load_ends load '"transport":"rdma"' &&
+    said scheduler.log ' lost member="backend' && start_backend a && load_ends load '"transport":"rdma"' &&
         only_reasons load '(backend_lost|fetch_timeout)' || return 1
     after=$(answered load)
     echo "answered before the kill: $before; in all: $after"
