@@ -1,4 +1,4 @@
-//! Counts by size, with several writers and no lock.
+//! Counts by size: one thread writes, any may read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub struct Histogram<const N: usize> {
     bounds: &'static [f64; N],
     counts: [AtomicU64; N],
     above: AtomicU64,
-    /// In millionths, so that adding is one operation.
+    /// In millionths.
     sum_millionths: AtomicU64,
 }
 
@@ -30,12 +30,15 @@ impl<const N: usize> Histogram<N> {
         Self { bounds, counts, above: AtomicU64::new(0), sum_millionths: AtomicU64::new(0) }
     }
 
-    /// Counts one. Nothing waits; a reader may see a count without its part of the sum.
+    /// Counts one. One thread only, so that it takes loads and stores alone: it is on the way of each answer. A reader may
+    /// see a count without its part of the sum.
     pub fn record(&self, size: f64) {
         let at = self.bounds.partition_point(|&bound| bound < size);
-        let count = self.counts.get(at).unwrap_or(&self.above);
-        count.fetch_add(1, Ordering::Relaxed);
-        self.sum_millionths.fetch_add((size * 1e6) as u64, Ordering::Relaxed);
+        let grow = |count: &AtomicU64, by: u64| {
+            count.store(count.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+        };
+        grow(self.counts.get(at).unwrap_or(&self.above), 1);
+        grow(&self.sum_millionths, (size * 1e6) as u64);
     }
 
     /// What was counted so far.
