@@ -12,7 +12,7 @@ pub const PART_MAX: usize = 24 * 1024;
 pub const TEXT_MAX: usize = 255;
 
 /// One line of a part.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Record {
     /// The scheduler itself. Comes first.
@@ -191,25 +191,28 @@ impl ClusterStatus {
     }
 
     fn take_line(&mut self, line: &str) -> Result<(), String> {
-        let no_record = |problem: &dyn std::fmt::Display| {
-            format!("the scheduler's answer has a line that is no record ({problem}): {line}")
-        };
-        let record: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(line).map_err(|error| no_record(&error))?;
-        let known = ["scheduler", "subcluster", "model", "member", "gpu", "event"];
-        if !record.keys().any(|kind| known.contains(&kind.as_str())) {
-            return Ok(());
-        }
-        match serde_json::from_value(record.into()).map_err(|error| no_record(&error))? {
-            Record::Scheduler(scheduler) => self.scheduler = scheduler,
-            Record::Subcluster(subcluster) => self.subclusters.push(subcluster),
-            Record::Model(model) => self.models.push(model),
-            Record::Member(member) => self.members.push(member),
-            Record::Gpu(gpu) => self.gpus.push(gpu),
-            Record::Event(event) => self.events.push(event),
-        }
+        let line: Line = serde_json::from_str(line).map_err(|error| {
+            format!("the scheduler's answer has a line that is no record ({error}): {line}")
+        })?;
+        self.scheduler = line.scheduler.unwrap_or_else(|| std::mem::take(&mut self.scheduler));
+        self.subclusters.extend(line.subcluster);
+        self.models.extend(line.model);
+        self.members.extend(line.member);
+        self.gpus.extend(line.gpu);
+        self.events.extend(line.event);
         Ok(())
     }
+}
+
+/// A [`Record`] as it is read: kinds that this build does not know are left out.
+#[derive(Deserialize)]
+struct Line {
+    scheduler: Option<SchedulerStatus>,
+    subcluster: Option<SubclusterStatus>,
+    model: Option<ModelStatus>,
+    member: Option<MemberStatus>,
+    gpu: Option<GpuStatus>,
+    event: Option<EventStatus>,
 }
 
 /// The beginning of a text, if it is longer than [`TEXT_MAX`].
