@@ -128,12 +128,13 @@ fn alternatives(path: &str) -> Vec<String> {
     choices.split(',').map(|choice| format!("{before}{choice}{after}")).collect()
 }
 
-/// What stands in backticks and looks like a path of this repository.
+/// What stands in backticks and looks like a path of this repository. What a build makes is none:
+/// `target` holds what was built there last.
 fn paths_named(text: &str) -> Vec<String> {
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     let is_path = |word: &&str| {
-        let ours = !word.starts_with('/')
-            && root().join(word.split('/').next().unwrap_or_default()).is_dir();
+        let folder = word.split('/').next().unwrap_or_default();
+        let ours = !["", "target"].contains(&folder) && root().join(folder).is_dir();
         ours && word.contains('/') && !word.contains([' ', '*', '…', '<', ':'])
     };
     quoted.filter(is_path).flat_map(alternatives).collect()
