@@ -7,6 +7,7 @@ use crate::faults::{Fault, Holds, Who};
 use crate::freezing::APART;
 use crate::gpu::SimGpu;
 use crate::network::HostId;
+use crate::process::BackendProcess;
 use crate::run::{Run, Step};
 
 /// More than a client submits again in one pass.
@@ -102,7 +103,12 @@ impl Run {
                     self.world.network.cut(a, b, pick, both);
                 }
             }
-            Fault::EngineDies(backend, gpu) => self.with_gpu(backend, gpu, SimGpu::die),
+            Fault::EngineDies(backend, gpu) => {
+                self.with_gpu(backend, gpu, SimGpu::die);
+                if let Some(process) = self.backend_mut(backend) {
+                    process.line.wake(now);
+                }
+            }
             Fault::Leave(backend, _) => {
                 if let Some(place) = self.backends[backend] {
                     self.world.ask_to_leave(place);
@@ -219,11 +225,13 @@ impl Run {
     }
 
     pub(crate) fn with_gpu(&mut self, backend: usize, gpu: usize, act: impl FnOnce(&SimGpu)) {
-        let Some(place) = self.backends[backend] else { return };
-        let process = self.world.backends[place].as_ref();
-        if let Some(gpu) = process.and_then(|process| process.gpus.get(gpu)) {
+        if let Some(gpu) = self.backend_mut(backend).and_then(|process| process.gpus.get(gpu)) {
             act(gpu);
         }
+    }
+
+    fn backend_mut(&mut self, backend: usize) -> Option<&mut BackendProcess> {
+        self.world.backends[self.backends[backend]?].as_mut()
     }
 
     /// Everything goes as it should from now on, and whoever is down is started.

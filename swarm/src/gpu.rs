@@ -115,12 +115,13 @@ impl SimGpu {
         Self { machine, state: Rc::new(RefCell::new(state)) }
     }
 
-    /// When something happens next, true time; at once if the executor has died.
+    /// When something happens next, true time.
     pub fn ends_at(&self) -> Option<Nanos> {
         let state = self.state.borrow();
-        let has_news = !state.events.is_empty() || state.loaded.is_some();
-        let died = state.dead && (state.running.is_some() || !state.submitted.is_empty());
-        if has_news || died {
+        if state.dead {
+            return None;
+        }
+        if !state.events.is_empty() || state.loaded.is_some() {
             return Some(Nanos::ZERO);
         }
         let execution = state.running.as_ref().map(|running| running.ends);
@@ -143,7 +144,7 @@ impl SimGpu {
         self.state.borrow_mut().pace = percent;
     }
 
-    /// The executor's thread ends.
+    /// The executor's thread ends. Its backend must be woken.
     pub fn die(&self) {
         self.state.borrow_mut().dead = true;
     }

@@ -8,15 +8,17 @@ use baton_client::io::{ClientIo, Joining};
 use baton_client::{Client, ConnectError};
 use baton_core::Nanos;
 use baton_scheduler::Assembly;
-use baton_topo::Agent;
+use baton_topo::{Agent, PARK_MAX};
+use rand::RngExt;
+use rand::rngs::StdRng;
 
 use crate::clock::SkewedClock;
 use crate::gpu::SimGpu;
 use crate::network::HostId;
 use crate::world::SimTransport;
 
-/// A parked thread looks up this often, as in production.
-const PARK_MAX: Nanos = Nanos::from_millis(100);
+/// What an agent tries again so often, it may find done before its timer: room in a connection, for example.
+const RETRY: Nanos = Nanos::from_millis(1);
 /// From a wake-up to the pass it causes.
 const WAKE: Nanos = Nanos::from_micros(3);
 
@@ -24,6 +26,10 @@ const WAKE: Nanos = Nanos::from_micros(3);
 #[derive(Debug)]
 pub struct Line {
     due: Nanos,
+    /// Something has asked for the next pass: another agent, the network, its own last pass, or its timer.
+    asked_for: bool,
+    /// When the agent asked to be polled again; [`Nanos::MAX`]: never.
+    timer: Nanos,
     bell: Arc<AtomicBool>,
     /// The agent's thread stands still until then.
     frozen_until: Nanos,
@@ -33,7 +39,8 @@ pub struct Line {
 
 impl Line {
     pub(crate) fn new(now: Nanos) -> Self {
-        Self { due: now, bell: Arc::default(), frozen_until: Nanos::ZERO, polled: now }
+        let (bell, frozen_until) = (Arc::default(), Nanos::ZERO);
+        Self { due: now, asked_for: true, timer: Nanos::MAX, bell, frozen_until, polled: now }
     }
 
     pub(crate) fn bell(&self) -> Arc<AtomicBool> {
@@ -43,6 +50,7 @@ impl Line {
     /// Not before `now`, however frozen.
     pub(crate) fn wake(&mut self, at: Nanos) {
         self.due = self.due.min(at);
+        self.asked_for = true;
     }
 
     /// Stands still until then.
@@ -65,6 +73,7 @@ impl Line {
         if self.bell.swap(false, Ordering::Relaxed) {
             self.wake(now + WAKE);
         }
+        self.asked_for |= sooner.is_some_and(|at| at <= now);
         self.next(sooner) <= now
     }
 
@@ -74,23 +83,57 @@ impl Line {
         due.max(self.frozen_until)
     }
 
-    /// One pass; with work another follows after `rest`.
+    /// One pass; another follows.
     pub(crate) fn poll(
         &mut self,
         agent: &mut impl Agent,
         now: Nanos,
-        rest: Nanos,
+        next: NextPass,
         clock: SkewedClock,
-    ) -> usize {
+    ) -> Pass {
         self.polled = now;
+        // Another agent may have rung in the same moment.
+        let has_rung = self.bell.load(Ordering::Relaxed);
+        let is_asked_for = self.asked_for || has_rung || self.timer <= now + RETRY;
         let work = agent.poll(clock.at(now));
         // Whoever wakes it from now on is heard.
         agent.waker().prepare_sleep();
-        let timer = agent.next_timer().map_or(Nanos::MAX, |due| clock.when(due));
-        let idle = timer.min(now + PARK_MAX).max(now + rest);
-        self.due = if work > 0 { now + rest } else { idle };
-        work
+        self.timer = agent.next_timer().map_or(Nanos::MAX, |due| clock.when(due));
+        let idle = self.timer.min(now + next.at_latest).max(now + next.with_work);
+        self.due = if work > 0 { now + next.with_work } else { idle };
+        self.asked_for = work > 0;
+        Pass { work, overslept: work > 0 && !is_asked_for }
     }
+}
+
+/// How soon a pass follows another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextPass {
+    /// After one with work.
+    pub(crate) with_work: Nanos,
+    /// After one without, unless a timer or another agent asks for it sooner.
+    at_latest: Nanos,
+}
+
+impl NextPass {
+    /// Sometimes much sooner than in production: an agent that is not asked for must have nothing to do.
+    pub(crate) fn draw(rng: &mut StdRng) -> Self {
+        let with_work = Nanos(rng.random_range(1_000..10_000));
+        let at_latest = match rng.random_range(0..16) {
+            0 => Nanos(rng.random_range(10_000..PARK_MAX.0)),
+            _ => PARK_MAX,
+        };
+        Self { with_work, at_latest }
+    }
+}
+
+/// What came of polling an agent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass {
+    /// How much there was to do.
+    pub(crate) work: usize,
+    /// There was work although nothing had asked for the pass: in production the agent's thread would have slept on.
+    pub(crate) overslept: bool,
 }
 
 /// The scheduler.

@@ -26,7 +26,7 @@ use crate::hostile::{Attack, Attacker, Hostility, Targets};
 use crate::ledger::{Ledger, NUMBER_BYTES, Task};
 use crate::network::{HostId, Link, Network, Port, addr_of};
 use crate::plan::{Engines, Transport};
-use crate::process::{BackendProcess, FrontendProcess, Line, SchedulerProcess};
+use crate::process::{BackendProcess, FrontendProcess, Line, NextPass, Pass, SchedulerProcess};
 use crate::trace::Trace;
 
 /// The transport of every process here: the production one, over the simulated network.
@@ -313,41 +313,54 @@ impl World {
         }
     }
 
+    /// Polls an agent. One that finds work although nothing asked for the pass has no timer for that work. Only
+    /// handshakes need none: a transport looks at them whenever it is polled, which every thread is often enough.
     fn poll(&mut self, name: AgentName) {
-        let (now, rest) = (self.now, Nanos(self.rng.random_range(1_000..10_000)));
+        let closings = self.network.watch(|watch| watch.closings);
+        let overslept = self.pass(name).is_some_and(|pass| pass.overslept);
+        if overslept && self.network.watch(|watch| watch.closings) == closings {
+            self.fail(format!("{name:?} had work to do, and neither a timer nor a wake-up for it"));
+        }
+    }
+
+    fn pass(&mut self, name: AgentName) -> Option<Pass> {
+        let (now, next) = (self.now, NextPass::draw(&mut self.rng));
         match name {
             AgentName::Control | AgentName::Rank | AgentName::Model(_) => {
-                let Some(process) = &mut self.scheduler else { return };
+                let process = self.scheduler.as_mut()?;
                 let clock = process.clock;
                 let Assembly { control, rank, model_threads, .. } = &mut process.assembly;
-                let work = match name {
-                    AgentName::Control => process.control_line.poll(control, now, rest, clock),
-                    AgentName::Rank => process.rank_line.poll(rank, now, rest, clock),
+                let pass = match name {
+                    AgentName::Control => process.control_line.poll(control, now, next, clock),
+                    AgentName::Rank => process.rank_line.poll(rank, now, next, clock),
                     AgentName::Model(at) => {
-                        process.thread_lines[at].poll(&mut model_threads[at], now, rest, clock)
+                        process.thread_lines[at].poll(&mut model_threads[at], now, next, clock)
                     }
                     AgentName::Backend(_) | AgentName::Frontend(_) | AgentName::Operator(_) => {
                         unreachable!()
                     }
                 };
-                if work > 0 && name != AgentName::Rank {
-                    process.rank_line.wake(now + rest);
+                if pass.work > 0 && name != AgentName::Rank {
+                    process.rank_line.wake(now + next.with_work);
                 }
+                Some(pass)
             }
             AgentName::Backend(at) => {
-                let Some(process) = &mut self.backends[at] else { return };
-                process.line.poll(&mut process.worker, now, rest, process.clock);
+                let process = self.backends[at].as_mut()?;
+                Some(process.line.poll(&mut process.worker, now, next, process.clock))
             }
             AgentName::Frontend(at) => {
-                let Some(process) = &mut self.frontends[at] else { return };
-                let work = process.line.poll(&mut process.io, now, rest, process.clock);
-                process.news |= work > 0;
+                let process = self.frontends[at].as_mut()?;
+                let pass = process.line.poll(&mut process.io, now, next, process.clock);
+                process.news |= pass.work > 0;
                 process.take_client();
+                Some(pass)
             }
             AgentName::Operator(at) => {
-                let Some(process) = self.operators.get_mut(at) else { return };
-                process.line.poll(&mut process.io, now, rest, process.clock);
+                let process = self.operators.get_mut(at)?;
+                let pass = process.line.poll(&mut process.io, now, next, process.clock);
                 self.hear_operator(at);
+                Some(pass)
             }
         }
     }

@@ -117,6 +117,8 @@ impl ThreadExecutor {
         let (aside, errands) = Aside::start(loader, make.clone(), budget.clone(), owner.clone())
             .map_err(|error| cannot_start(error.to_string()))?;
         let thread = std::thread::Builder::new().name(name).spawn(move || {
+            // Dropped after the agent, also where that panics: the owner then finds the channel closed.
+            let _end = WakeAtEnd(owner.clone());
             let mut agent = ExecutorAgent {
                 engine: make(),
                 budget,
@@ -265,6 +267,15 @@ struct ExecutorAgent<E> {
     /// The I/O thread's.
     owner: Waker,
     closed: bool,
+}
+
+/// The owner learns of the thread's end at once, not when it looks up next.
+struct WakeAtEnd(Waker);
+
+impl Drop for WakeAtEnd {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
 }
 
 impl<E: Engine> ExecutorAgent<E> {

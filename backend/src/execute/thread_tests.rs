@@ -59,11 +59,7 @@ impl Rig {
             if let Some(event) = self.executor.poll()? {
                 return Ok(event);
             }
-            match self.woken.recv_timeout(PATIENCE) {
-                Ok(()) => {}
-                // A thread that dies does not wake anybody.
-                Err(_) => return self.executor.poll().map(|event| event.expect("it is woken")),
-            }
+            self.woken.recv_timeout(PATIENCE).expect("the owner is woken, also by a thread's end");
         }
     }
 
@@ -218,9 +214,8 @@ fn a_thread_that_dies_in_its_second_batch_has_given_the_first_back() {
     rig.executor.submit(1).unwrap();
     [true, false].into_iter().for_each(|survives| go.send(survives).unwrap());
     assert_eq!(rig.next_batch().slot, 0);
-    // Dropping the thread's end of the channel is what tells.
-    rig.executor.thread.take().unwrap().join().unwrap_err();
     assert!(matches!(rig.next(), Err(ExecutorDied)));
+    rig.executor.thread.take().unwrap().join().unwrap_err();
     rig.executor.withdraw(2).unwrap();
     assert_eq!(rig.next_batch().end, BatchEnd::Withdrawn, "it never had that");
     rig.executor.prepare(batch(3)).unwrap();

@@ -153,6 +153,7 @@ impl State {
 
     /// The owner of an end is gone, or wants no more of it.
     pub(super) fn let_go(&mut self, at: usize, end: usize) {
+        self.watch.closings += 1;
         let host = self.host_of(self.conns[at].ends[end].endpoint);
         let silent = self.vanished.contains_key(&host);
         let conn = &mut self.conns[at];

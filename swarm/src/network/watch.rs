@@ -23,6 +23,8 @@ pub struct Watch {
     pub frames: u64,
     /// Bytes in all.
     pub bytes: u64,
+    /// Ends of connections that their owners closed.
+    pub closings: u64,
     /// Batches between plan and report.
     pub(super) batches: Batches,
 }
