@@ -3,7 +3,7 @@
 mod world;
 
 use baton_core::{ModelConfig, Policy, Prefer};
-use world::{World, linear};
+use world::{World, linear, profile};
 
 fn baton(alpha_ms: f64, beta_ms: f64, slo_ms: f64) -> ModelConfig {
     linear(Policy::Baton, alpha_ms, beta_ms, slo_ms)
@@ -68,6 +68,22 @@ fn a_long_batch_leaves_slots_to_shorter_objectives_until_it_must_start() {
     );
     world.run_out();
     assert!((1..=3).all(|task| world.is_good(task)));
+}
+
+#[test]
+fn a_long_batch_that_is_due_leaves_slots_until_its_latest_start() {
+    // No larger batch is possible, so each is due at once. The short objective uses half of a slot: one of two is kept.
+    let long = ModelConfig { profile: profile(1.0, 99.0, 1), ..baton(1.0, 99.0, 1_000.0) };
+    let mut world = World::new(vec![long, baton(1.0, 0.1, 3.1)], 2);
+    world.warm_up(1, 500, 3.1);
+    world.arrives(0, 1, 0.0, 1_000.0);
+    world.arrives(0, 2, 0.0, 150.0);
+    world.run(45.0);
+    assert_eq!(world.sizes(), [1], "the other one is idle, and kept");
+    world.run_out();
+    let second = world.batches.iter().filter(|batch| batch.model == 0).nth(1).unwrap();
+    assert_eq!(second.start, world.at(50.0), "its head would be lost");
+    assert!(world.is_good(1) && world.is_good(2));
 }
 
 #[test]

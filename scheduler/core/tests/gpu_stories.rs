@@ -216,8 +216,11 @@ fn a_slow_slot_is_used_last() {
     for task in 1..=3 {
         world.arrives(0, task, task as f64, 40.0);
     }
+    let of_slow = |world: &World| world.rank.counters().grants_of_slow;
+    let before = of_slow(&world);
     world.run_out();
     assert_eq!(slots(&world), [1, 2, 0]);
+    assert_eq!(of_slow(&world) - before, 1);
 }
 
 #[test]

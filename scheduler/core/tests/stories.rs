@@ -45,6 +45,31 @@ fn a_batch_of_more_than_beta_lambda_starts_at_once() {
 }
 
 #[test]
+fn a_dispatch_delay_counts_from_the_moment_at_which_the_batch_was_due_last() {
+    let patient = linear(Policy::Symphony, 1.0, 5.0, 60.0);
+    let mut world = World::new(vec![patient, linear(Policy::Eager, 1.0, 29.0, 100.0)], 1);
+    world.arrives(1, 9, 0.0, 100.0); // the slot is taken until 30
+    world.arrives(0, 1, 0.0, 20.0); // due at 13
+    world.arrives(0, 2, 0.0, 60.0);
+    world.run(13.5);
+    assert!(world.cancel(0, 1), "what is left is due at 60 − ℓ(2) = 53");
+    world.run_out();
+    assert_eq!(world.batches[1].start, world.at(53.0));
+    assert_eq!(world.batches[1].schedulable_at, world.at(53.0));
+}
+
+#[test]
+fn the_load_of_a_model_is_known_while_requests_come_and_for_five_seconds_after() {
+    let mut world = World::new(vec![linear(Policy::Eager, 1.0, 5.0, 20.0)], 1);
+    let load = |world: &World| world.models[0].load(world.now) as f64 / 65_536.0;
+    assert_eq!(load(&world), 0.0);
+    world.warm_up(0, 100, 20.0);
+    assert!((load(&world) - 0.32).abs() < 0.01, "{}: 100/s · ℓ(2.27) / 2.27", load(&world));
+    world.run(5_100.0);
+    assert_eq!(load(&world), 0.0);
+}
+
+#[test]
 fn a_batch_grows_while_the_heads_deadline_allows() {
     // One task per millisecond. With b tasks the head's frontrun moment is 20 − ℓ(b + 1) = 14 − b:
     // the eighth, at 7, is the last that lets the head end at 20.

@@ -211,6 +211,15 @@ mod tests {
     }
 
     #[test]
+    fn drift_is_followed_up_to_eight_times_and_down_to_an_eighth() {
+        for (measured, drift) in [(Nanos::ZERO, 0.125), (Nanos::MAX, 8.0)] {
+            let mut latency = Latency::new(linear(), SLO);
+            (0..400).for_each(|_| _ = latency.observe(1, measured));
+            assert_eq!(latency.drift(), drift);
+        }
+    }
+
+    #[test]
     fn about_one_execution_in_a_hundred_exceeds_the_margin() {
         let (profile, mut latency) = (linear(), Latency::new(linear(), SLO));
         let (mut noise, mut exceeded) = (1u64, 0);

@@ -253,6 +253,9 @@ mod tests {
         let error = refused(&falls, 1);
         assert_eq!(error, ExecutionModelError::NotCheapestFirst { variant: 1, size: 3 });
         assert!(error.to_string().contains("list the cheapest first"), "{error}");
+        let third_falls = [1, 1, 2, 3, 2, 2].map(|alpha| linear(alpha, 4, 8));
+        let error = refused(&third_falls, 2);
+        assert_eq!(error, ExecutionModelError::NotCheapestFirst { variant: 2, size: 1 });
         assert!(ExecutionModel::with_kinds(&falls, 2, SLO).is_ok(), "classes have no order");
     }
 }

@@ -337,7 +337,7 @@ mod tests {
     fn load_is_that_of_the_batches_that_heads_can_wait_for() {
         let is = |got: f64, each_ms: f64, every_ms: f64| {
             let expected = each_ms / every_ms;
-            assert!((got / expected - 1.0).abs() < 0.03, "{got} is not {expected}");
+            assert!((got / expected - 1.0).abs() < 0.02, "{got} is not {expected}");
         };
         is(load(20, 2), 10.0 / 6.0, 2.0); // 5 · 2 + ℓ(6) = 20
         is(load(20, 10), 6.364 / 2.364, 10.0); // 1.364 · 10 + ℓ(2.364) = 20

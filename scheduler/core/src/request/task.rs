@@ -81,9 +81,11 @@ mod tests {
         assert_eq!(said(CostHint::NONE), (None, None));
         assert_eq!(said(CostHint::of_units(0)), (None, None));
         assert_eq!(said(CostHint::of_units(512)), (Some(512), None));
-        assert_eq!(said(CostHint::of_units(u32::MAX)), (Some(CostHint::MAX), None));
+        for many in [CostHint::MAX, CostHint::MAX + 1, u32::MAX] {
+            assert_eq!(said(CostHint::of_units(many)), (Some(CostHint::MAX), None));
+            assert_eq!(said(CostHint::of_class(many)), (None, Some(CostHint::MAX)));
+        }
         assert_eq!(said(CostHint::of_class(0)), (None, Some(0)));
-        assert_eq!(said(CostHint::of_class(u32::MAX)), (None, Some(CostHint::MAX)));
         let hint = CostHint::of_class(7);
         assert_eq!(CostHint::from_bits(hint.bits()), hint);
     }

@@ -54,7 +54,9 @@ mod tests {
         let mut random = SplitMix64::new(1);
         for _ in 0..1_000 {
             assert!((0.0..1.0).contains(&random.unit()));
-            assert!(random.below(7) < 7);
         }
+        let mut seen = [0; 7];
+        (0..7_000).for_each(|_| seen[random.below(7) as usize] += 1);
+        assert!(seen.iter().all(|&times| (900..1_100).contains(&times)), "{seen:?}");
     }
 }

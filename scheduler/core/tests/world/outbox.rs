@@ -29,6 +29,7 @@ pub(crate) struct Plan {
     pub(crate) slowdown: Slowdown,
     pub(crate) exec_at: Nanos,
     pub(crate) invalid_after: Nanos,
+    pub(crate) schedulable_at: Nanos,
     pub(crate) requests: Vec<Request>,
 }
 
@@ -65,6 +66,7 @@ impl ModelSink for Outbox {
             slowdown: batch.grant.slowdown,
             exec_at: batch.exec_at,
             invalid_after: batch.invalid_after,
+            schedulable_at: batch.schedulable_at,
             requests,
         });
     }

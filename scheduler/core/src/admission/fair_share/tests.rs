@@ -30,6 +30,15 @@ fn whoever_asks_for_more_than_its_share_is_over_while_one_in_64_is_lost() {
 }
 
 #[test]
+fn a_frontend_that_asks_for_exactly_its_share_is_not_over() {
+    let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+    run(&mut fair_share, 100, &[20, 60, 90], TaskCounts { dispatched: 127, given_up: 3 });
+    assert_eq!(over(&fair_share), [1, 2]);
+    fair_share.fair_level = Some(fair_share.tenants[1].demand.now());
+    assert_eq!(over(&fair_share), [2]);
+}
+
+#[test]
 fn a_frontend_that_leaves_takes_only_itself_away() {
     let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
     let done = TaskCounts { dispatched: 80, given_up: 20 };
