@@ -80,6 +80,18 @@ impl Fault {
         matches!(self, Self::Leave(..) | Self::Move(..) | Self::Join | Self::Slow(..))
     }
 
+    /// How long after it the process that it takes down starts again.
+    pub(crate) fn starts_again(&self) -> Option<Nanos> {
+        match *self {
+            Self::Kill(_, again) => again,
+            Self::Vanish(_, again)
+            | Self::Stop(again)
+            | Self::Leave(_, again)
+            | Self::Depart(_, again) => Some(again),
+            _ => None,
+        }
+    }
+
     /// Until when it lasts, counted from its beginning, if it is longer than a run usually is.
     pub(crate) fn outlasts(&self) -> Nanos {
         match *self {

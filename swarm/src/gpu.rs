@@ -68,9 +68,12 @@ struct State {
     /// Of the usual time, in percent.
     pace: u64,
     dead: bool,
-    /// Models that were added, by their local ids; loading takes no time.
+    /// Models that were added, by their local ids.
     added: BTreeMap<ModelId, ModelSpec>,
-    loaded: Option<Result<Loaded, EngineError>>,
+    /// Loading a model takes at most so long; zero: no time.
+    load_max: Nanos,
+    /// What is being loaded, and until when.
+    loading: Option<(Nanos, Result<Loaded, EngineError>)>,
 }
 
 /// A batch that was prepared.
@@ -89,6 +92,8 @@ struct Running {
 
 /// The longest copy of any device.
 const COPY_MAX: u64 = 100_000;
+/// Longer than a member may be silent.
+const LOAD_MAX: Nanos = Nanos::from_millis(600);
 
 impl SimGpu {
     /// An idle one. Half of them copy inputs to a device.
@@ -96,6 +101,7 @@ impl SimGpu {
         let mut rng = StdRng::seed_from_u64(seed);
         let copies = rng.random_bool(0.5);
         let copy_max = if copies { Nanos(rng.random_range(1..=COPY_MAX)) } else { Nanos::ZERO };
+        let load_max = if rng.random_bool(0.5) { LOAD_MAX } else { Nanos::ZERO };
         let state = State {
             rng,
             order: CallOrder::default(),
@@ -110,7 +116,8 @@ impl SimGpu {
             pace: 100,
             dead: false,
             added: BTreeMap::new(),
-            loaded: None,
+            load_max,
+            loading: None,
         };
         Self { machine, state: Rc::new(RefCell::new(state)) }
     }
@@ -121,12 +128,13 @@ impl SimGpu {
         if state.dead {
             return None;
         }
-        if !state.events.is_empty() || state.loaded.is_some() {
+        if !state.events.is_empty() {
             return Some(Nanos::ZERO);
         }
         let execution = state.running.as_ref().map(|running| running.ends);
         let copies = state.withdrawn.iter().map(|near| near.from);
-        execution.or_else(|| state.next_start()).into_iter().chain(copies).min()
+        let load = state.loading.iter().map(|&(until, _)| until);
+        execution.or_else(|| state.next_start()).into_iter().chain(copies).chain(load).min()
     }
 
     /// Nothing gets further until then.
@@ -302,11 +310,15 @@ impl Executor for SimGpu {
         if let Ok(Loaded { spec, .. }) = &loaded {
             state.added.insert(spec.id, spec.clone());
         }
-        state.loaded = Some(loaded);
+        let most = state.load_max.0;
+        let takes = Nanos(state.rng.random_range(0..=most));
+        state.loading = Some((self.machine.now.get() + takes, loaded));
     }
 
     fn poll_loaded(&mut self) -> Option<Result<Loaded, EngineError>> {
-        self.state.borrow_mut().loaded.take()
+        let mut state = self.state.borrow_mut();
+        let (_, loaded) = state.loading.take_if(|(until, _)| *until <= self.machine.now.get())?;
+        Some(loaded)
     }
 
     fn discard(&mut self) {}

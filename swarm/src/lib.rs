@@ -11,6 +11,7 @@ mod applications;
 mod breaking;
 mod changes;
 mod clock;
+mod companions;
 mod faults;
 mod freezing;
 mod gpu;

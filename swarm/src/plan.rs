@@ -11,6 +11,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::changes::Change;
+use crate::companions;
 use crate::faults::{self, Fault};
 use crate::hostile::Attack;
 use crate::network::Link;
@@ -124,6 +125,7 @@ impl Plan {
         leave_out(&mut scaling, &mut link, &mut drift_ppm);
         let mut faults = faults::draw(rng, &cluster, frontends, span);
         faults.extend(scale.trouble(&mut scaling, span));
+        faults.extend(companions::of(seed, &faults, &cluster, frontends, span));
         faults.sort_by_key(|(at, _)| *at);
         let span = span.max(pauses_end(&faults));
         let attacks = Vec::new();

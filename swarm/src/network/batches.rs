@@ -1,9 +1,9 @@
 //! What plans allow and what reports claim, compared as they go by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use baton_core::{Nanos, TaskId};
-use baton_rdma::wire::{ActionStatus, Message};
+use baton_rdma::wire::{ActionStatus, Kind, Message};
 
 use super::HostId;
 use crate::clock::SkewedClock;
@@ -18,19 +18,27 @@ const OLD: Nanos = Nanos::from_millis(2_000);
 #[derive(Clone, Debug)]
 pub(super) enum BatchWord {
     Planned(u64, Planned),
-    Executed(u64, Executed),
+    Done(u64, Done),
 }
 
 /// A plan, until its report.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
+    gpu: u32,
     invalid_after: Nanos,
     tasks: Vec<u64>,
 }
 
 /// A report.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Executed {
+pub(super) struct Done {
+    gpu: u32,
+    /// What was executed; `None`: the batch was given back.
+    executed: Option<Executed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Executed {
     started: Nanos,
     finished: Nanos,
     rows: u16,
@@ -41,14 +49,16 @@ impl BatchWord {
         match message {
             Message::Action(action, tasks) => {
                 let invalid_after = Nanos(action.latest_ns.get());
-                let tasks = tasks.iter().map(|task| task.task.get()).collect();
-                Some(Self::Planned(action.action.get(), Planned { invalid_after, tasks }))
+                let (gpu, tasks) = (action.gpu.get(), tasks.iter().map(|task| task.task.get()));
+                let planned = Planned { gpu, invalid_after, tasks: tasks.collect() };
+                Some(Self::Planned(action.action.get(), planned))
             }
-            Message::ActionDone(done) if has_executed(done.status) => {
+            Message::ActionDone(done) => {
                 let (started, finished) = (done.started_ns.get(), done.finished_ns.get());
                 let (started, finished) = (Nanos(started), Nanos(finished));
-                let executed = Executed { started, finished, rows: done.rows.get() };
-                Some(Self::Executed(done.action.get(), executed))
+                let executed = || Executed { started, finished, rows: done.rows.get() };
+                let executed = has_executed(done.status).then(executed);
+                Some(Self::Done(done.action.get(), Done { gpu: done.gpu.get(), executed }))
             }
             _ => None,
         }
@@ -70,6 +80,10 @@ pub(super) struct Batches {
     /// Tasks of batches that were reported as executed: they are answered, says this host.
     answered: BTreeMap<u64, HostId>,
     clocks: BTreeMap<HostId, SkewedClock>,
+    /// Backends that have said that they can serve.
+    ready: BTreeSet<HostId>,
+    /// Backends that may go: nothing of theirs is outstanding.
+    released: BTreeSet<HostId>,
     /// For how long a fault makes backends stand still, beyond what [`OLD`] allows for.
     pauses: Nanos,
     /// The first thing that was not as it must be.
@@ -105,9 +119,19 @@ impl Batches {
         doubt: Nanos,
     ) {
         match word {
-            BatchWord::Planned(batch, planned) => drop(self.planned.insert((at, batch), planned)),
-            BatchWord::Executed(batch, executed) => {
+            BatchWord::Planned(batch, planned) => {
+                self.check_serves(batch, to);
+                self.planned.insert((at, batch), planned);
+            }
+            BatchWord::Done(batch, done) => {
                 let Some(planned) = self.planned.remove(&(at, batch)) else { return };
+                if done.gpu != planned.gpu {
+                    let (its, other) = (planned.gpu, done.gpu);
+                    let said =
+                        || format!("batch {batch} of slot {its} is reported from slot {other}");
+                    self.wrong.get_or_insert_with(said);
+                }
+                let Some(executed) = done.executed else { return };
                 self.answered.extend(planned.tasks.iter().map(|&task| (task, from)));
                 let Some(clock) = self.clocks.get(&to) else { return };
                 let old = OLD + self.pauses;
@@ -120,6 +144,30 @@ impl Batches {
                 }
             }
         }
+    }
+}
+
+impl Batches {
+    /// Follows who may be given batches.
+    pub(super) fn follow(&mut self, kind: Kind, from: HostId, to: HostId) {
+        match kind {
+            Kind::Ready => drop(self.ready.insert(from)),
+            Kind::LeaveAck => drop(self.released.insert(to)),
+            // A backend may leave one scheduler and join the next.
+            Kind::JoinAck => drop((self.ready.remove(&to), self.released.remove(&to))),
+            _ => {}
+        }
+    }
+
+    fn check_serves(&mut self, batch: u64, to: HostId) {
+        let problem = if self.released.contains(&to) {
+            "that has left"
+        } else if !self.ready.contains(&to) {
+            "that is not ready"
+        } else {
+            return;
+        };
+        self.wrong.get_or_insert_with(|| format!("batch {batch} is given to {to:?}, {problem}"));
     }
 }
 

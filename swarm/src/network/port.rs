@@ -257,6 +257,7 @@ impl State {
             if let Some(task) = passed.word {
                 watch.said(task);
             }
+            watch.batches.follow(passed.kind, from, to);
             if let Some(word) = passed.batch {
                 watch.batches.note(at, (from, to), word, now, doubt);
             }
