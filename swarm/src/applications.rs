@@ -178,6 +178,7 @@ impl Applications {
                 self.tally.completed += 1;
                 let mut ledger = world.ledger.borrow_mut();
                 (ledger.task(number).answered, ledger.task(number).admitted) = (true, true);
+                ledger.task(number).in_time = !reply.late();
                 drop(ledger);
                 self.tally.late += u32::from(reply.late());
                 if world.rng.random_range(0..1000) < load.keeps {

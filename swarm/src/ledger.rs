@@ -62,6 +62,8 @@ pub struct Task {
     pub ended: bool,
     /// The outcome was an answer, or an engine's failure to give one.
     pub answered: bool,
+    /// It was an answer, and came by the deadline.
+    pub in_time: bool,
     /// Executions that began.
     pub runs: Vec<Run>,
 }

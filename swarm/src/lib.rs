@@ -31,6 +31,7 @@ mod starting;
 mod supervisor;
 mod swarm;
 mod trace;
+mod twin;
 mod world;
 
 pub use applications::{Applications, Tally};

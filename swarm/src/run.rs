@@ -15,6 +15,7 @@ use crate::network::HostId;
 use crate::oracles;
 use crate::plan::{Plan, pauses_end};
 use crate::report::{Failure, Report};
+use crate::twin::{self, Service};
 use crate::world::{Conditions, Speaks, World};
 
 /// What is due at a moment of the run.
@@ -61,6 +62,8 @@ pub(crate) struct Run {
     pub(crate) past: oracles::Past,
     pub(crate) faults: u32,
     pub(crate) states: States,
+    /// What users got after the faults, if it is compared with the twin's.
+    pub(crate) service: Option<Service>,
     /// Since when everybody is a member and open, as far as was looked.
     pub(crate) whole_since: Option<Nanos>,
     next_look: Nanos,
@@ -79,10 +82,18 @@ const RATE_WINDOW: Nanos = Nanos::from_millis(5_000);
 /// For the cluster to come up.
 const JOIN_BOUND: Nanos = Nanos::from_millis(1_000);
 
-/// Runs a plan; `log` keeps the event log's text.
+/// Runs a plan, and its twin where that is wanted; `log` keeps the event log's text.
 pub(crate) fn run(plan: Plan, log: bool) -> (Report, Vec<String>) {
     let mut run = Run::new(plan, log);
     run.all();
+    if let Some(service) = run.service.filter(|_| run.go_on() && !run.plan.faults.is_empty()) {
+        let mut twin = Run::new(twin::of(&run.plan), false);
+        twin.all();
+        let undisturbed = twin.service.filter(|_| twin.go_on()).unwrap_or_default();
+        if let Some(what) = twin::worse(service, undisturbed) {
+            run.world.fail(what);
+        }
+    }
     run.report()
 }
 
@@ -113,6 +124,7 @@ impl Run {
             past: oracles::Past::default(),
             faults: 0,
             states: States::default(),
+            service: None,
             whole_since: None,
             next_look: Nanos::ZERO,
             moments: 0,
@@ -132,6 +144,9 @@ impl Run {
         }
         if self.go_on() {
             self.prove_service();
+        }
+        if self.go_on() && twin::is_wanted(&self.plan) {
+            self.service = Some(self.measure());
         }
         if self.go_on() {
             self.quieten();

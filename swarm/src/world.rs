@@ -245,6 +245,7 @@ impl World {
             refused: false,
             ended: false,
             answered: false,
+            in_time: false,
             runs: Vec::new(),
         });
         let lease_ends = local + within + self.cluster.frontend.lease_grace;
