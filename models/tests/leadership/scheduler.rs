@@ -52,13 +52,14 @@ impl Scheduler {
         LeaseDeadline::until(ends).is_valid(self.clock(tick)).then_some(epoch)
     }
 
-    /// The same, as an agent finds it out: what is over for one agent is over for all.
-    pub(crate) fn accepts(&mut self, tick: u8) -> Option<u64> {
-        let acts = self.acts(tick);
-        if let Some((_, ends)) = self.deadline.as_mut().filter(|_| acts.is_none()) {
-            *ends = Nanos::ZERO;
+    /// Its agents make a pass: what is over for one is over for all.
+    pub(crate) fn look(&mut self, tick: u8) {
+        let now = self.clock(tick);
+        if let Some((_, ends)) = &mut self.deadline {
+            let deadline = LeaseDeadline::until(*ends);
+            deadline.is_valid(now);
+            *ends = deadline.ends().unwrap_or(Nanos::ZERO);
         }
-        acts
     }
 
     /// Whether its thread has something to do at this tick.

@@ -12,7 +12,7 @@ const PATH: &str = "BATON_MODEL_PATH";
 const WIDE: &str = "BATON_MODEL_WIDE";
 
 /// More steps than these are not taken: a model that has no end is a mistake. The larger bounds may take 4 GiB.
-const STATES_MAX: usize = 1_000_000;
+const STATES_MAX: usize = 2_000_000;
 const WIDE_MAX: usize = 40_000_000;
 
 /// What a model's run must come to.
