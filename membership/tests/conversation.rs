@@ -447,3 +447,14 @@ fn what_was_said_to_the_former_scheduler_is_forgotten() {
     world.steps(30);
     assert_eq!((world.membership.life(), world.readies), (2, 2));
 }
+
+#[test]
+fn a_member_that_nobody_admits_sleeps_between_its_pings() {
+    let mut world = World::new();
+    world.announce();
+    world.answers_pings = false;
+    world.steps(MEMBER_TIMEOUT.0 as usize / STEP.0 as usize + 20);
+    assert_eq!((world.membership.stage(), &world.error), (Stage::Joining, &None));
+    let due = world.membership.next_timer();
+    assert!(due.is_some_and(|due| due > world.now), "{due:?} is over at {:?}", world.now);
+}
