@@ -128,21 +128,28 @@ impl World {
             self.end = End::Unconfirmed;
             return;
         }
+        let is_final = self.stage() != Stage::Ready && self.is_final(&error);
         if let Err(error) = self.membership.fail(self.now, error) {
             self.end = End::GaveUp(self.may_give_up(&error));
             self.membership.let_go("no other attempt can succeed", &mut self.fabric);
             self.membership.end();
+        } else if is_final {
+            self.broken = Some("it tries again although nothing can mend that");
         }
     }
 
     /// A member that has been Ready gives up because of what no successor of this scheduler can mend.
     fn may_give_up(&self, error: &MembershipError) -> bool {
-        self.membership.life() == 0
-            || match error.code() {
-                Some(RefuseCode::Version) => true,
-                Some(RefuseCode::BadRequest) => self.role == Role::Backend,
-                _ => matches!(error, MembershipError::BadCatalogue(_)),
-            }
+        let is_broken = matches!(error, MembershipError::BadCatalogue(_));
+        self.membership.life() == 0 || is_broken || self.is_final(error)
+    }
+
+    fn is_final(&self, error: &MembershipError) -> bool {
+        match error.code() {
+            Some(RefuseCode::Version) => true,
+            Some(RefuseCode::BadRequest) => self.role == Role::Backend,
+            _ => false,
+        }
     }
 
     /// One pass of the member.
@@ -214,7 +221,9 @@ impl World {
 
     /// A connection is up; with another ModelThread there than should be if not `is_right`.
     pub(crate) fn open(&mut self, conn: ConnId, thread: Option<u32>, is_right: bool) {
-        self.fabric.open(conn);
+        if is_right {
+            self.fabric.open(conn);
+        }
         let peer = match thread {
             None => peer(Role::Control, 0),
             Some(number) => peer(Role::ModelThread, number + u32::from(!is_right)),
@@ -226,7 +235,11 @@ impl World {
     /// A connection breaks, or the scheduler closes it and says why.
     pub(crate) fn close(&mut self, conn: ConnId, reason: &CloseReason) {
         self.fabric.remove(conn);
+        let is_confirmed_there = self.stage() == Stage::Leaving && !self.membership.is_control(conn);
         let closed = self.membership.on_closed(conn, reason).map(drop);
+        if is_confirmed_there && closed.is_err() {
+            self.broken = Some("a ModelThread ends a leave that the ControlThread would confirm");
+        }
         self.met(closed);
     }
 
