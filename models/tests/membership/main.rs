@@ -288,7 +288,7 @@ fn a_client_stays_in_or_comes_back() {
 
 #[test]
 fn a_backend_stays_in_or_comes_back() {
-    let bounds = Bounds { role: Role::Backend, attempts: 3, lives: 2, faults: 1 };
+    let bounds = Bounds { role: Role::Backend, attempts: 3, lives: 2, faults: 2 };
     let test = ("membership", "a_backend_stays_in_or_comes_back");
     Run { test, states_min: 2_000 }.check(bounds);
 }
