@@ -3,6 +3,7 @@
 //! A slab cannot be copied, so a state holds what was done with it, and every question is put to a slab with which the
 //! same was done before.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use baton_core::{FrontendId, ModelId, TaskId};
@@ -38,11 +39,33 @@ enum Came {
     Done,
 }
 
-/// See the module documentation.
-#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
+/// See the module documentation. Two are the same whose slots are.
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Slab {
     done: Vec<Step>,
-    in_use: bool,
+    slot: Slot,
+}
+
+/// What can be seen of a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+struct Slot {
+    task: Option<TaskId>,
+    is_free: bool,
+    leases: u64,
+}
+
+impl PartialEq for Slab {
+    fn eq(&self, other: &Self) -> bool {
+        self.slot == other.slot
+    }
+}
+
+impl Eq for Slab {}
+
+impl Hash for Slab {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.slot.hash(state);
+    }
 }
 
 struct Real {
@@ -119,7 +142,8 @@ impl Slab {
         let mut real = self.real();
         let came = real.step(step);
         self.done.push(step);
-        self.in_use = real.slabs.in_use() > 0;
+        let (task, is_free) = (Some(real.slabs.task(0)), real.slabs.in_use() == 0);
+        self.slot = Slot { task, is_free, leases: real.slabs.leases() };
         came
     }
 
@@ -132,7 +156,7 @@ impl Slab {
     }
 
     pub(crate) fn is_free(&self) -> bool {
-        !self.in_use
+        self.slot.is_free || self.done.is_empty()
     }
 
     /// `None` while its input is read, or an answer is here.
