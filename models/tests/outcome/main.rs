@@ -50,6 +50,10 @@ enum Action {
     Cancel,
     /// The scheduler hears what the client says next.
     HearClient,
+    /// The RankThread hears of candidates and slots, and grants.
+    Match,
+    /// The ModelThread hears of a grant.
+    Grant,
     /// The backend hears what the scheduler says next.
     HearAction,
     /// The client hears how a task ended at the scheduler.

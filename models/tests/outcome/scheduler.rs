@@ -77,6 +77,8 @@ pub(crate) struct Scheduler {
     out: Out,
     /// Actions for the backend, and ends for the frontend, that are to be sent.
     pub(crate) sealed: Vec<Sealed>,
+    /// What has ended here.
+    ended: Vec<TaskId>,
     pub(crate) ends: Vec<(TaskId, Unserved)>,
     key: u64,
 }
@@ -128,15 +130,27 @@ impl Scheduler {
             has_removed: false,
             out: Out::default(),
             sealed: Vec::new(),
+            ended: Vec::new(),
             ends: Vec::new(),
             key: 0,
         };
-        new.settled()
+        new.sealed()
     }
 
-    /// Carries out what the decisions lead to, until they lead to nothing more.
-    fn settled(mut self) -> Self {
-        while !self.settle_once() {}
+    /// Gives the batches and ends of a decision away, and notes what is the same as before.
+    fn sealed(mut self) -> Self {
+        for (gpu, request) in std::mem::take(&mut self.out.batches) {
+            self.actions += 1;
+            let sealed = Sealed { action: self.actions, gpu, task: request.task };
+            assert!(!self.ended.contains(&request.task), "a task is sealed that has ended here");
+            self.in_flight.push((sealed, request));
+            self.sealed.push(sealed);
+        }
+        for (task, why) in std::mem::take(&mut self.out.ends) {
+            assert!(!self.ended.contains(&task), "a task ends here twice");
+            self.ended.push(task);
+            self.ends.push((task, why));
+        }
         self.key = 0;
         let mut hasher = std::hash::DefaultHasher::new();
         without_counters(&format!("{self:?}")).hash(&mut hasher);
@@ -144,32 +158,38 @@ impl Scheduler {
         self
     }
 
-    fn settle_once(&mut self) -> bool {
-        let mut out = std::mem::take(&mut self.out);
-        for (gpu, request) in out.batches.drain(..) {
-            self.actions += 1;
-            let sealed = Sealed { action: self.actions, gpu, task: request.task };
-            self.in_flight.push((sealed, request));
-            self.sealed.push(sealed);
-        }
-        self.ends.append(&mut out.ends);
-        for (candidate, grants) in out.candidates.drain(..) {
-            self.rank.on_candidate(NOW, MODEL, candidate, grants, &mut self.out);
-        }
-        for update in out.updates.drain(..) {
-            self.rank.on_gpu(NOW, update, &mut self.out);
-        }
-        for grant in out.grants.drain(..) {
-            self.model.on_grant(NOW, grant, &mut self.out);
-        }
-        let out = &self.out;
-        let decided = out.candidates.len() + out.grants.len() + out.updates.len();
-        decided + out.batches.len() + out.ends.len() == 0
+    /// The RankThread has something to read.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.out.candidates.is_empty() || !self.out.updates.is_empty()
+    }
+
+    /// The RankThread reads what ModelThreads have told it, and grants.
+    pub(crate) fn match_slots(&mut self) {
+        let candidates = std::mem::take(&mut self.out.candidates);
+        let updates = std::mem::take(&mut self.out.updates);
+        self.decide(|it| {
+            for (candidate, grants) in candidates {
+                it.rank.on_candidate(NOW, MODEL, candidate, grants, &mut it.out);
+            }
+            for update in updates {
+                it.rank.on_gpu(NOW, update, &mut it.out);
+            }
+        });
+    }
+
+    pub(crate) fn has_grant(&self) -> bool {
+        !self.out.grants.is_empty()
+    }
+
+    /// The ModelThread reads a grant.
+    pub(crate) fn take_grant(&mut self) {
+        let grant = self.out.grants.remove(0);
+        self.decide(|it| it.model.on_grant(NOW, grant, &mut it.out));
     }
 
     fn decide(&mut self, decision: impl FnOnce(&mut Self)) {
         decision(self);
-        *self = self.clone().settled();
+        *self = self.clone().sealed();
     }
 
     pub(crate) fn on_submit(&mut self, task: TaskId) {
@@ -180,7 +200,7 @@ impl Scheduler {
             _ => None,
         };
         self.decide(|it| match refused {
-            Some(why) => it.ends.push((task, Unserved::Dropped(why))),
+            Some(why) => it.out.ends.push((task, Unserved::Dropped(why))),
             None => it.model.on_request(NOW, Request::new(task, DEADLINE), &mut it.out),
         });
     }
@@ -214,7 +234,7 @@ impl Scheduler {
             self.has_removed.then_some(DropReason::ModelRemoved)
         };
         match why {
-            Some(why) => self.ends.push((request.task, Unserved::Dropped(why))),
+            Some(why) => self.out.ends.push((request.task, Unserved::Dropped(why))),
             None => self.model.on_requeue(NOW, request, otherwise, &mut self.out),
         }
     }
@@ -252,13 +272,17 @@ impl Scheduler {
         self.decide(|it| it.model.drop_all(NOW, DropReason::Shutdown, &mut it.out));
     }
 
-    /// What the matcher counts is what backends have.
+    /// What the matcher counts is what backends have, once all that was said is heard.
     pub(crate) fn is_sound(&self) -> bool {
+        if self.has_news() || self.has_grant() {
+            return true;
+        }
         let ours = |(sealed, _): &&(Sealed, Request)| Some(sealed.gpu) == self.gpu;
         self.rank.outstanding() == self.in_flight.iter().filter(ours).count()
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && self.model.waiting() == 0
+        let decides = self.has_news() || self.has_grant();
+        self.in_flight.is_empty() && self.model.waiting() == 0 && !decides
     }
 }
