@@ -244,7 +244,7 @@ fn one_leads_at_most_whatever_goes_wrong_once() {
         true => Bounds { schedulers: 3, ticks: 16, faults: &[2], clocks: CLOCKS },
     };
     let test = ("leadership", "one_leads_at_most_whatever_goes_wrong_once");
-    Run { test, states_min: 150_000 }.check(bounds);
+    Run { test, states_min: 150_000 }.check(&bounds);
 }
 
 #[test]
@@ -255,5 +255,5 @@ fn one_leads_at_most_whatever_goes_wrong_twice() {
         true => Bounds { schedulers: 2, ticks: 16, faults: &[2, 4], clocks: CLOCKS },
     };
     let test = ("leadership", "one_leads_at_most_whatever_goes_wrong_twice");
-    Run { test, states_min: 100_000 }.check(bounds);
+    Run { test, states_min: 100_000 }.check(&bounds);
 }

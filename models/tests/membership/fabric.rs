@@ -12,8 +12,7 @@ use baton_rdma::{
 use baton_topo::Waker;
 
 /// Where the ControlThread is; the ModelThreads follow.
-pub(crate) const CONTROL: SocketAddr =
-    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7_700);
+pub(crate) const CONTROL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7_700);
 
 pub(crate) fn thread_addr(number: u32) -> SocketAddr {
     SocketAddr::new(CONTROL.ip(), CONTROL.port() + 1 + number as u16)

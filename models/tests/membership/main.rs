@@ -171,10 +171,7 @@ impl Bounds {
 
 fn is_fault(action: Action) -> bool {
     use Action::{AdmitAgain, Begin, Break, BreakThread, Mute, OpenWrong, Refuse};
-    matches!(
-        action,
-        AdmitAgain | Begin | Break | BreakThread(_) | Mute | OpenWrong(_) | Refuse(_)
-    )
+    matches!(action, AdmitAgain | Begin | Break | BreakThread(_) | Mute | OpenWrong(_) | Refuse(_))
 }
 
 impl Model for Bounds {
@@ -224,9 +221,10 @@ impl Model for Bounds {
 
 fn always() -> Vec<Property<Bounds>> {
     vec![
-        Property::always("Ready follows on catalogue, join and links of this life", |_, it: &World| {
-            it.broken.is_none()
-        }),
+        Property::always(
+            "Ready follows on catalogue, join and links of this life",
+            |_, it: &World| it.broken.is_none(),
+        ),
         Property::always("nothing of a former life is used", |_, it: &World| {
             let (number, stage) = (it.attempt.number, it.stage());
             let named = (it.membership.number(), it.membership.token());
@@ -248,12 +246,14 @@ fn always() -> Vec<Property<Bounds>> {
             };
             stage == Stage::Away || it.fabric.conns.iter().all(is_own)
         }),
-        Property::always("a member that was Ready gives up only what cannot be mended", |_, it: &World| {
-            it.end != End::GaveUp(false)
-        }),
-        Property::always("a member that is not at its end has something to wait for", |_, it: &World| {
-            it.end != End::Open || it.membership.next_timer().is_some()
-        }),
+        Property::always(
+            "a member that was Ready gives up only what cannot be mended",
+            |_, it: &World| it.end != End::GaveUp(false),
+        ),
+        Property::always(
+            "a member that is not at its end has something to wait for",
+            |_, it: &World| it.end != End::Open || it.membership.next_timer().is_some(),
+        ),
         Property::always("it can get to Ready, or to its end, from everywhere", |_, it: &World| {
             Bounds::recovers(it)
         }),
@@ -266,7 +266,9 @@ fn sometimes() -> Vec<Property<Bounds>> {
             it.stage() == Stage::Ready && it.membership.life() == bounds.lives
         }),
         Property::sometimes("it has left", |_, it: &World| it.end == End::Left),
-        Property::sometimes("nothing confirmed its leave", |_, it: &World| it.end == End::Unconfirmed),
+        Property::sometimes("nothing confirmed its leave", |_, it: &World| {
+            it.end == End::Unconfirmed
+        }),
         Property::sometimes("it gave up", |_, it: &World| it.end == End::GaveUp(true)),
         Property::sometimes("its scheduler was silent", |_, it: &World| it.was_silent),
         Property::sometimes("it hears of a former connection while it links", |_, it: &World| {
@@ -283,12 +285,12 @@ fn a_client_stays_in_or_comes_back() {
         true => Bounds { role, attempts: 4, lives: 4, faults: 3 },
     };
     let test = ("membership", "a_client_stays_in_or_comes_back");
-    Run { test, states_min: 50_000 }.check(bounds);
+    Run { test, states_min: 50_000 }.check(&bounds);
 }
 
 #[test]
 fn a_backend_stays_in_or_comes_back() {
     let bounds = Bounds { role: Role::Backend, attempts: 3, lives: 2, faults: 2 };
     let test = ("membership", "a_backend_stays_in_or_comes_back");
-    Run { test, states_min: 2_000 }.check(bounds);
+    Run { test, states_min: 2_000 }.check(&bounds);
 }

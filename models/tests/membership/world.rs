@@ -235,7 +235,8 @@ impl World {
     /// A connection breaks, or the scheduler closes it and says why.
     pub(crate) fn close(&mut self, conn: ConnId, reason: &CloseReason) {
         self.fabric.remove(conn);
-        let is_confirmed_there = self.stage() == Stage::Leaving && !self.membership.is_control(conn);
+        let is_confirmed_there =
+            self.stage() == Stage::Leaving && !self.membership.is_control(conn);
         let closed = self.membership.on_closed(conn, reason).map(drop);
         if is_confirmed_there && closed.is_err() {
             self.broken = Some("a ModelThread ends a leave that the ControlThread would confirm");
@@ -290,7 +291,8 @@ impl World {
         self.attempt.is_admitted = true;
         let number = self.attempt.number;
         let (token, first_gpu) = (u64::from(number) + 100, 0);
-        let ack = JoinAck { member: number.into(), first_gpu: first_gpu.into(), token: token.into() };
+        let ack =
+            JoinAck { member: number.into(), first_gpu: first_gpu.into(), token: token.into() };
         self.control(Message::JoinAck(&ack));
     }
 

@@ -69,9 +69,7 @@ impl Backend {
         let Held { sealed, scheduler, phase } = self.held.remove(at);
         let answer = match phase {
             Phase::Here(content) => Answer::Result(sealed.task, content),
-            _ => {
-                Answer::End(sealed.task, Unserved::Failed(FailReason::StaleGeneration))
-            }
+            _ => Answer::End(sealed.task, Unserved::Failed(FailReason::StaleGeneration)),
         };
         let is_linked = self.link == Some(sealed.task.frontend().0);
         let report = Report { action: sealed.action, status: ActionStatus::Executed as u8 };

@@ -3,6 +3,8 @@
 //! The scheduler's decisions and the client's memory are the real ones; client, backend and connections are modelled
 //! (`docs/models.md`).
 
+#[path = "../support/panics.rs"]
+mod panics;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -21,8 +23,9 @@ use stateright::{Model, Property};
 
 use backend::{Answer, Backend, Phase, REMOVED, Report};
 use client::Client;
+use panics::said;
 use scheduler::{Scheduler, Sealed};
-use support::{Run, is_wide, said};
+use support::{Run, is_wide};
 
 /// How far the model goes.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +58,7 @@ enum Action {
     /// The ModelThread hears of a grant.
     Grant,
     /// The backend hears what the scheduler says next.
-    HearAction,
+    HearBatch,
     /// The client hears how a task ended at the scheduler.
     HearEnd,
     /// The client hears the backend's next answer.

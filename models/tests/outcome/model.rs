@@ -24,7 +24,7 @@ impl Bounds {
             (is(Scheduler::has_news), Action::Match),
             (is(Scheduler::has_grant), Action::Grant),
             (!state.requests.is_empty() && has_scheduler, Action::HearClient),
-            (!state.actions.is_empty(), Action::HearAction),
+            (!state.actions.is_empty(), Action::HearBatch),
             (!state.ends.is_empty(), Action::HearEnd),
             (!state.answers.is_empty(), Action::HearAnswer),
             (!state.reports.is_empty() && has_scheduler, Action::HearReport),
@@ -104,7 +104,7 @@ impl Bounds {
             }
             Action::Expire => state.client.expire(),
             Action::HearClient => state.hear_client(),
-            Action::HearAction => {
+            Action::HearBatch => {
                 let report = state.actions.pop_front().and_then(|it| state.backend.on_action(it));
                 state.reports.extend(report);
             }
@@ -237,11 +237,15 @@ fn always() -> Vec<Property<Bounds>> {
                 .all(|ticket| ended(ticket) == usize::from(outstanding != Some(ticket)))
         }),
         Property::always("an answer is that of the ticket's own input", |_, it: &State| {
-            it.client.outcomes.iter().all(|&(ticket, outcome)| outcome.is_err() || outcome == Ok(ticket))
+            it.client
+                .outcomes
+                .iter()
+                .all(|&(ticket, outcome)| outcome.is_err() || outcome == Ok(ticket))
         }),
-        Property::always("matcher and ModelThread agree on what is outstanding", |_, it: &State| {
-            it.scheduler.as_ref().is_none_or(Scheduler::is_sound)
-        }),
+        Property::always(
+            "matcher and ModelThread agree on what is outstanding",
+            |_, it: &State| it.scheduler.as_ref().is_none_or(Scheduler::is_sound),
+        ),
         Property::always("a task ends before nothing is left to happen", |_, it: &State| {
             it.client.task.is_none() || it.is_answer_lost || !Bounds::is_quiet(it)
         }),
@@ -259,7 +263,8 @@ fn sometimes() -> Vec<Property<Bounds>> {
         }),
         Property::sometimes("an answer comes for a task of before", |_, it: &State| {
             let now = it.client.task.map(|task| task.id);
-            let is_old = |task: TaskId| now.is_some_and(|now| now.slot() == task.slot() && now != task);
+            let is_old =
+                |task: TaskId| now.is_some_and(|now| now.slot() == task.slot() && now != task);
             it.answers.iter().any(|answer| match *answer {
                 Answer::Result(task, _) | Answer::End(task, _) => is_old(task),
             })
@@ -278,7 +283,7 @@ fn sometimes() -> Vec<Property<Bounds>> {
 fn each_of_two_tasks_ends_once_if_one_thing_breaks() {
     let bounds = Bounds { tickets: 2, cancels: 1, faults: 1, resubmits: 1, actions: 3 };
     let test = ("outcome", "model::each_of_two_tasks_ends_once_if_one_thing_breaks");
-    Run { test, states_min: 5_000 }.check(bounds);
+    Run { test, states_min: 5_000 }.check(&bounds);
 }
 
 #[test]
@@ -288,5 +293,5 @@ fn a_task_ends_once_if_two_things_break() {
         true => Bounds { tickets: 2, cancels: 1, faults: 2, resubmits: 3, actions: 4 },
     };
     let test = ("outcome", "model::a_task_ends_once_if_two_things_break");
-    Run { test, states_min: 5_000 }.check(bounds);
+    Run { test, states_min: 5_000 }.check(&bounds);
 }

@@ -3,17 +3,19 @@
 //! A backend cannot be copied, so a state is the actions that led to it, and what can be seen after them
 //! (`docs/models.md`).
 
+#[path = "../support/panics.rs"]
+mod panics;
 #[path = "../support/mod.rs"]
 mod support;
 
 #[path = "../../../backend/tests/serving/hand.rs"]
-#[expect(dead_code, reason = "the backend's own tests use the rest")]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the backend")]
 mod hand;
 #[path = "../../../backend/tests/serving/party.rs"]
-#[expect(dead_code, reason = "the backend's own tests use the rest")]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the backend")]
 mod party;
 #[path = "../../../backend/tests/serving/world.rs"]
-#[expect(dead_code, reason = "the backend's own tests use the rest")]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with the tests of the backend")]
 mod world;
 
 mod replay;
@@ -23,8 +25,9 @@ use std::panic::catch_unwind;
 
 use stateright::{Model, Property};
 
+use panics::said;
 use replay::Seen;
-use support::{Run, is_wide, said};
+use support::{Run, is_wide};
 
 /// How far the model goes.
 #[derive(Clone, Copy, Debug)]
@@ -141,10 +144,13 @@ impl Model for Bounds {
                 let busy = it.seen.executes || it.seen.performs.is_some();
                 busy || !it.seen.is_late || it.seen.open.is_empty()
             }),
-            Property::always("scheduler and backend agree once all is reported", |_, it: &State| {
-                let is_settled = it.seen.is_ready && it.seen.open.is_empty();
-                !is_settled || it.seen.lives > 1 || it.seen.may_run == it.seen.is_held
-            }),
+            Property::always(
+                "scheduler and backend agree once all is reported",
+                |_, it: &State| {
+                    let is_settled = it.seen.is_ready && it.seen.open.is_empty();
+                    !is_settled || it.seen.lives > 1 || it.seen.may_run == it.seen.is_held
+                },
+            ),
             Property::sometimes("a batch waits for its model", |_, it: &State| {
                 it.seen.waits && !it.seen.is_held
             }),
@@ -166,7 +172,7 @@ fn a_slot_executes_only_what_it_holds() {
         true => Bounds { sent: 4, steps: 9, restarts: false },
     };
     let test = ("residency", "a_slot_executes_only_what_it_holds");
-    Run { test, states_min: 100 }.check(bounds);
+    Run { test, states_min: 100 }.check(&bounds);
 }
 
 #[test]
@@ -176,5 +182,5 @@ fn no_report_reaches_the_next_scheduler() {
         true => Bounds { sent: 3, steps: 8, restarts: true },
     };
     let test = ("residency", "no_report_reaches_the_next_scheduler");
-    Run { test, states_min: 100 }.check(bounds);
+    Run { test, states_min: 100 }.check(&bounds);
 }

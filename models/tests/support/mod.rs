@@ -1,6 +1,5 @@
 //! How a model is checked, and how a failure is reported: with the actions that lead to it and the command that repeats it.
 
-use std::any::Any;
 use std::fmt::{Debug, Write as _};
 use std::hash::Hash;
 
@@ -28,22 +27,16 @@ pub(crate) fn is_wide() -> bool {
     std::env::var_os(WIDE).is_some()
 }
 
-/// What a panic said.
-pub(crate) fn said(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
-}
-
 impl Run {
-    /// Visits every state of the model, shortest ways first, or repeats the actions of [`PATH`].
-    pub(crate) fn check<M>(&self, model: M)
+    /// Visits every state of the model, breadth first, or repeats the actions of [`PATH`].
+    pub(crate) fn check<M>(&self, model: &M)
     where
         M: Model + Clone + Send + Sync + 'static,
         M::State: Clone + Debug + PartialEq + Hash + Send + Sync,
         M::Action: Clone + Debug + PartialEq,
     {
         if let Ok(path) = std::env::var(PATH) {
-            return repeat(&model, &path);
+            return repeat(model, &path);
         }
         let states_max = if is_wide() { WIDE_MAX } else { STATES_MAX };
         let checker = model.clone().checker().finish_when(HasDiscoveries::AnyFailures);
@@ -54,9 +47,9 @@ impl Run {
             let path = found.get(property.name);
             match (property.expectation.discovery_is_failure(), path) {
                 (true, Some(path)) => {
-                    self.fail(&model, property.name, &path.clone().into_actions());
+                    self.fail(model, property.name, &path.clone().into_actions());
                 }
-                (false, None) if !found.values().any(|path| breaks(&model, path.last_state())) => {
+                (false, None) if !found.values().any(|path| breaks(model, path.last_state())) => {
                     panic!("no state is reached in which {}", property.name);
                 }
                 _ => {}
