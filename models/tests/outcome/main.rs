@@ -16,6 +16,7 @@ mod slab;
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use baton_core::{DropReason, FrontendId, TaskId, Unserved};
 use baton_rdma::wire::ActionStatus;
@@ -102,7 +103,8 @@ enum Action {
 #[derive(Clone, PartialEq, Hash, Debug)]
 struct State {
     client: Client,
-    scheduler: Option<Scheduler>,
+    /// Shared by the states that do not change it.
+    scheduler: Option<Arc<Scheduler>>,
     backend: Backend,
     requests: VecDeque<Request>,
     actions: VecDeque<Sealed>,
@@ -120,7 +122,7 @@ impl State {
     fn new() -> Self {
         let mut state = Self {
             client: Client::default(),
-            scheduler: Some(Scheduler::new(1)),
+            scheduler: Some(Arc::new(Scheduler::new(1))),
             backend: Backend { life: 1, ..Backend::default() },
             requests: VecDeque::new(),
             actions: VecDeque::new(),
@@ -137,9 +139,16 @@ impl State {
         state
     }
 
+    fn scheduler_mut(&mut self) -> Option<&mut Scheduler> {
+        self.scheduler.as_mut().map(Arc::make_mut)
+    }
+
     /// Sends what the scheduler has decided.
     fn send_decisions(&mut self) {
-        let Some(scheduler) = &mut self.scheduler else { return };
+        if self.scheduler.as_ref().is_none_or(|it| it.sealed.is_empty() && it.ends.is_empty()) {
+            return;
+        }
+        let Some(scheduler) = self.scheduler.as_mut().map(Arc::make_mut) else { return };
         self.actions.extend(scheduler.sealed.drain(..));
         let ends = std::mem::take(&mut scheduler.ends);
         let number = scheduler.frontend;
@@ -150,14 +159,14 @@ impl State {
         self.client.join();
         self.ends.clear();
         let number = self.client.number();
-        if let Some(scheduler) = &mut self.scheduler {
-            scheduler.frontend = Some(FrontendId(number));
+        if let Some(scheduler) = self.scheduler_mut() {
+            scheduler.on_frontend(FrontendId(number));
         }
         self.introduce();
     }
 
     fn backend_joins(&mut self) {
-        let Some(scheduler) = &mut self.scheduler else { return };
+        let Some(scheduler) = self.scheduler.as_mut().map(Arc::make_mut) else { return };
         self.backend.scheduler = scheduler.life;
         scheduler.on_backend(self.backend.life);
         self.actions.clear();
@@ -208,7 +217,7 @@ impl State {
         self.backend = Backend { life, ..Backend::default() };
         (self.actions, self.reports) = (VecDeque::new(), VecDeque::new());
         self.answers.clear();
-        if let Some(scheduler) = &mut self.scheduler {
+        if let Some(scheduler) = self.scheduler_mut() {
             scheduler.on_backend_lost();
         }
     }
@@ -217,14 +226,14 @@ impl State {
     fn break_client(&mut self) {
         self.client.lose();
         self.requests.clear();
-        if let Some(scheduler) = &mut self.scheduler {
+        if let Some(scheduler) = self.scheduler_mut() {
             scheduler.on_frontend_lost();
         }
     }
 
     fn hear_client(&mut self) {
         let request = self.requests.pop_front();
-        if let Some((scheduler, request)) = self.scheduler.as_mut().zip(request) {
+        if let Some((scheduler, request)) = self.scheduler_mut().zip(request) {
             match request {
                 Request::Submit(task) => scheduler.on_submit(task),
                 Request::Cancel(task) => scheduler.on_cancel(task),
@@ -234,7 +243,7 @@ impl State {
 
     fn hear_report(&mut self) {
         let report = self.reports.pop_front();
-        if let Some((scheduler, Report { action, status })) = self.scheduler.as_mut().zip(report) {
+        if let Some((scheduler, Report { action, status })) = self.scheduler_mut().zip(report) {
             let status = ActionStatus::from_code(status).expect("it is known");
             scheduler.on_done(action, status);
         }

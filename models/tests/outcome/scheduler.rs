@@ -258,6 +258,10 @@ impl Scheduler {
         });
     }
 
+    pub(crate) fn on_frontend(&mut self, number: FrontendId) {
+        self.decide(|it| it.frontend = Some(number));
+    }
+
     pub(crate) fn on_frontend_lost(&mut self) {
         let Some(frontend) = self.frontend.take() else { return };
         self.decide(|it| {
@@ -270,6 +274,11 @@ impl Scheduler {
     pub(crate) fn stop(&mut self) {
         self.is_stopping = true;
         self.decide(|it| it.model.drop_all(NOW, DropReason::Shutdown, &mut it.out));
+    }
+
+    /// What comes from now on is dropped; what waits is still served.
+    pub(crate) fn remove_model(&mut self) {
+        self.decide(|it| it.has_removed = true);
     }
 
     /// What the matcher counts is what backends have, once all that was said is heard.
