@@ -23,12 +23,13 @@ const MEMBER: &[&str] = &[
 ];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 13] = [
+const EDGES: [(&str, &[&str]); 14] = [
     ("scheduler/core", &[]),
     ("topo", &["baton-core"]),
     ("rdma", &["baton-core", "baton-topo"]),
     ("leader", &["baton-core", "baton-topo"]),
     ("metrics", &[]),
+    ("models", &[]),
     ("scheduler/sim", &["baton-core", "baton-topo"]),
     ("scheduler", &["baton-core", "baton-topo", "baton-rdma", "baton-metrics"]),
     ("membership", &["baton-core", "baton-topo", "baton-rdma", "baton-leader"]),

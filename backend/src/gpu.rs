@@ -366,10 +366,12 @@ impl<E: Executor> Gpu<E> {
         Some(slots[late].give_up())
     }
 
-    /// True while READs into a batch's memory are outstanding, or the executor has a batch that is not to be executed.
+    /// True while READs into a batch's memory are outstanding, or the executor has a batch that is not to be executed or
+    /// a LOAD or an UNLOAD, whose report no other scheduler must get.
     pub(crate) fn is_lent(&self) -> bool {
         let lent = [Phase::Fetching, Phase::Prepared, Phase::Withdrawing];
-        self.slots.iter().any(|slot| lent.contains(&slot.phase()))
+        let acts = !self.is_dead && self.residency.is_acting();
+        acts || self.slots.iter().any(|slot| lent.contains(&slot.phase()))
     }
 
     /// Abandons what waits: LOADs, UNLOADs, and the batches that neither the transport nor the executor has and that are not being answered.

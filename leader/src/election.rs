@@ -38,7 +38,7 @@ pub enum Step {
 }
 
 /// How an election ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum End {
     /// It resigned.
     Resigned,
@@ -47,14 +47,14 @@ pub enum End {
 }
 
 /// A lease, on the candidate's own clock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Lease {
     id: LeaseId,
     /// By then we must have stopped: a margin before it can end in etcd, counted from before the request.
     ends: Nanos,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum State {
     Standby {
         at: Nanos,
@@ -82,7 +82,7 @@ enum State {
 }
 
 /// The state machine. It reads no clock and sends no request itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Election {
     renew_every: Nanos,
     state: State,

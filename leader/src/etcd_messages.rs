@@ -9,7 +9,7 @@ use baton_core::Nanos;
 pub struct LeaseId(pub i64);
 
 /// What stands under the leader's key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Holder {
     /// Whose lease: the key goes when it ends.
     pub lease: LeaseId,
@@ -20,7 +20,7 @@ pub struct Holder {
 }
 
 /// One request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EtcdRequest {
     /// Asks for the holder of the key.
     Look,
@@ -35,7 +35,7 @@ pub enum EtcdRequest {
 }
 
 /// etcd's answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EtcdResponse {
     /// To a look, and to a campaign that came too late: the holder of the key.
     Held(Option<Holder>),

@@ -37,7 +37,7 @@ impl DescribedModel {
 }
 
 /// A catalogue while it arrives.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Catalogue {
     /// By number.
     threads: Vec<Option<SocketAddr>>,

@@ -17,7 +17,7 @@ const PING_EVERY: Nanos = Nanos::from_millis(100);
 const BURST: u32 = 8;
 
 /// The heartbeat of one connection to a scheduler.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Heartbeat {
     sync: ClockSync,
     timeout: Nanos,
@@ -105,6 +105,11 @@ impl Heartbeat {
     pub fn next_timer(&self) -> Option<Nanos> {
         let silence = self.unheard_since.map(|since| self.awake.when(since + self.timeout));
         self.next_ping.into_iter().chain(silence).min()
+    }
+
+    /// When the next ping is due.
+    pub(crate) fn next_ping(&self) -> Option<Nanos> {
+        self.next_ping
     }
 
     fn take_in(&mut self, pong: &Pong, now: Nanos) {

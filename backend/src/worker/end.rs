@@ -4,7 +4,8 @@
 //! connections close; if the scheduler has died, the frontends submit them again.
 //!
 //! Nothing of one life reaches the next. Frontends have other numbers in the next life, so every
-//! batch is answered or back from its executor, and every READ has returned, before the backend joins again.
+//! batch is answered or back from its executor, every LOAD and UNLOAD is over, and every READ has returned, before the
+//! backend joins again.
 
 use baton_core::Nanos;
 use baton_membership::{MembershipError, Stage};

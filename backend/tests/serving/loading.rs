@@ -104,3 +104,19 @@ fn loads_are_bounded_and_have_no_tasks() {
     assert_eq!(world.reports(), [(one_too_many, 0, REFUSED)]);
     assert_eq!((world.counter("plans_malformed"), world.counter("plans_queue_full")), (1, 1));
 }
+
+#[test]
+fn an_unload_of_one_life_is_over_before_the_next_and_not_reported_there() {
+    let mut world = World::ready();
+    world.change(UNLOAD);
+    world.settle(&mut []);
+    world.restart_scheduler();
+    world.pass_awake(Nanos::from_millis(3_000));
+    world.steps(10);
+    assert_eq!(world.control.conn, None, "the executor still has the UNLOAD");
+    world.hands[0].finish_other(world.now, true);
+    world.pass_awake(Nanos::from_millis(3_000));
+    world.let_in();
+    world.settle(&mut []);
+    assert_eq!(world.reports(), []);
+}

@@ -6,10 +6,10 @@ use baton_rdma::wire::Role;
 use baton_rdma::{ConnId, Peer};
 
 /// By the number of the ModelThread.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct ThreadLinks(Vec<ThreadLink>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ThreadLink {
     addr: SocketAddr,
     /// `None` before the member is admitted, and after the connection has closed.

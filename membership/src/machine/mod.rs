@@ -26,7 +26,7 @@ use links::ThreadLinks;
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// See the module documentation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Membership {
     member: Member,
     stage: Stage,
@@ -172,7 +172,12 @@ impl Membership {
     /// When [`Membership::poll`] has something to do.
     pub fn next_timer(&self) -> Option<Nanos> {
         let stage = (self.stage_ends < Nanos::MAX).then_some(self.stage_ends);
-        stage.into_iter().chain(self.heartbeat.next_timer()).min()
+        // Silence does not end an attempt to join: it would be due again and again.
+        let heartbeat = match self.stage.is_joining() {
+            true => self.heartbeat.next_ping(),
+            false => self.heartbeat.next_timer(),
+        };
+        stage.into_iter().chain(heartbeat).min()
     }
 
     /// A connection that this side began is up. Returns false if it does not lead to the scheduler.
