@@ -22,7 +22,7 @@ pub(crate) use model::{
 };
 pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
-    SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs,
+    SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
 };
 use values::{rate, requests_per_s, scale, seconds, transport};
 

@@ -3,7 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use baton_sim::{PolicyName, Rates, Vary};
+use baton_core::Nanos;
+use baton_sim::{PolicyName, Rates, ScenarioSource, Span, Vary};
 use clap::Subcommand;
 
 use super::values::{moment, seconds, tasks};
@@ -19,6 +20,8 @@ pub(crate) enum SimCommand {
     /// With --rates every line is a run at that rate, without it a search for the goodput; with
     /// --vary there is one of each for every value of the key. As many runs at a time as there are cores.
     Sweep(SimSweepArgs),
+    /// Print the model tables that a scenario file names with `zoo`: α, β and objective of each model
+    Zoo(SimZooArgs),
     /// Draw scenarios at random and compare a policy's goodput on each with the best of the others'
     ///
     /// docs/simulator.md says what is drawn and what is found. A scenario at a time on every core;
@@ -68,11 +71,56 @@ pub(crate) struct SimClusterArgs {
     pub(crate) json: bool,
 }
 
+/// What is simulated.
 #[derive(clap::Args, Debug)]
-pub(crate) struct SimRunArgs {
+pub(crate) struct ScenarioArgs {
+    #[command(flatten)]
+    file: ScenarioFile,
+    /// Measured span with --cluster [default: 30]
+    #[arg(long, value_name = "S", value_parser = seconds, requires = "cluster")]
+    seconds: Option<f64>,
+    /// Span before it, of which nothing is counted, with --cluster [default: 5]
+    #[arg(long, value_name = "S", value_parser = moment, requires = "cluster")]
+    warmup: Option<f64>,
+}
+
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+struct ScenarioFile {
     /// The scenario file
     #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: PathBuf,
+    scenario: Option<PathBuf>,
+    /// A cluster file instead: its models on its GPU slots, under Poisson arrivals
+    #[arg(long, value_name = "FILE")]
+    cluster: Option<PathBuf>,
+}
+
+impl ScenarioArgs {
+    pub(crate) fn source(&self) -> ScenarioSource {
+        match (&self.file.scenario, &self.file.cluster) {
+            (Some(file), _) => ScenarioSource::Scenario(file.clone()),
+            (None, file) => {
+                let span = |given: Option<f64>, usual: f64| {
+                    Nanos::from_millis_f64(given.unwrap_or(usual) * 1e3)
+                };
+                let (duration, warmup) = (span(self.seconds, 30.0), span(self.warmup, 5.0));
+                ScenarioSource::Cluster(file.clone().unwrap_or_default(), Span { duration, warmup })
+            }
+        }
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimZooArgs {
+    /// Print one JSON object instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimRunArgs {
+    #[command(flatten)]
+    pub(crate) source: ScenarioArgs,
     /// A policy, see docs/simulator.md
     #[arg(long)]
     pub(crate) policy: PolicyName,
@@ -92,9 +140,8 @@ pub(crate) struct SimRunArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct SimGoodputArgs {
-    /// The scenario file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: PathBuf,
+    #[command(flatten)]
+    pub(crate) source: ScenarioArgs,
     /// A policy, see docs/simulator.md
     #[arg(long)]
     pub(crate) policy: PolicyName,
@@ -108,9 +155,8 @@ pub(crate) struct SimGoodputArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct SimSweepArgs {
-    /// The scenario file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: PathBuf,
+    #[command(flatten)]
+    pub(crate) source: ScenarioArgs,
     /// A policy, see docs/simulator.md; repeat for several
     #[arg(long = "policy", value_name = "POLICY", required = true)]
     pub(crate) policies: Vec<PolicyName>,
@@ -180,9 +226,8 @@ pub(crate) struct SimFuzzArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct SimBoundArgs {
-    /// The scenario file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: PathBuf,
+    #[command(flatten)]
+    pub(crate) source: ScenarioArgs,
     /// How many seeds to take the mean over, from the scenario's own on; one on every core at a time
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) seeds: u32,
@@ -193,9 +238,8 @@ pub(crate) struct SimBoundArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct SimExplainArgs {
-    /// The scenario file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: PathBuf,
+    #[command(flatten)]
+    pub(crate) source: ScenarioArgs,
     /// A policy of the production scheduler, see docs/simulator.md
     #[arg(long)]
     pub(crate) policy: PolicyName,

@@ -26,6 +26,7 @@ mod generated;
 mod goodput;
 mod load;
 mod observer;
+mod of_cluster;
 #[cfg(test)]
 mod optimum;
 mod policy;
@@ -54,6 +55,7 @@ pub use explain::{
 pub use faults::{GpuChange, GpuEvent, Stragglers};
 pub use goodput::{Goodput, SeedGoodput, goodput};
 pub use load::Load;
+pub use of_cluster::{ScenarioSource, Span};
 pub use policy::PolicyName;
 pub use rates::Rates;
 pub use replay::{Line, Replay, ReplayError};
