@@ -119,6 +119,9 @@ pub enum InputError {
         /// The model.
         model: Arc<str>,
     },
+    /// [`crate::Client::leave`] was called.
+    #[error("this client has left: connect a new one")]
+    ClientClosed,
     /// The tensors given are not one input of the model.
     #[error("these tensors are no input of {model}: {problem}")]
     Tensors {
@@ -189,6 +192,6 @@ pub enum LeaveError {
     #[error("the scheduler did not confirm the leave; it will notice the closed connection")]
     Unconfirmed,
     /// The scheduler was already lost.
-    #[error("{0}")]
+    #[error(transparent)]
     SchedulerLost(#[from] Loss),
 }

@@ -71,16 +71,21 @@ pub(crate) struct SimClusterArgs {
     pub(crate) json: bool,
 }
 
+/// The help of an option for policies.
+fn policies(what: &str) -> String {
+    format!("{what}: {}; see docs/simulator.md", PolicyName::SYNTAX)
+}
+
 /// What is simulated.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ScenarioArgs {
     #[command(flatten)]
     file: ScenarioFile,
     /// Measured span with --cluster [default: 30]
-    #[arg(long, value_name = "S", value_parser = seconds, requires = "cluster")]
+    #[arg(long, value_name = "S", value_parser = seconds, requires = "cluster", conflicts_with = "scenario")]
     seconds: Option<f64>,
     /// Span before it, of which nothing is counted, with --cluster [default: 5]
-    #[arg(long, value_name = "S", value_parser = moment, requires = "cluster")]
+    #[arg(long, value_name = "S", value_parser = moment, requires = "cluster", conflicts_with = "scenario")]
     warmup: Option<f64>,
 }
 
@@ -121,8 +126,7 @@ pub(crate) struct SimZooArgs {
 pub(crate) struct SimRunArgs {
     #[command(flatten)]
     pub(crate) source: ScenarioArgs,
-    /// A policy, see docs/simulator.md
-    #[arg(long)]
+    #[arg(long, help = policies("A policy"))]
     pub(crate) policy: PolicyName,
     /// Tasks per second in total
     #[arg(long)]
@@ -142,8 +146,7 @@ pub(crate) struct SimRunArgs {
 pub(crate) struct SimGoodputArgs {
     #[command(flatten)]
     pub(crate) source: ScenarioArgs,
-    /// A policy, see docs/simulator.md
-    #[arg(long)]
+    #[arg(long, help = policies("A policy"))]
     pub(crate) policy: PolicyName,
     /// How many seeds to take the mean over, from the scenario's own on
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -157,8 +160,7 @@ pub(crate) struct SimGoodputArgs {
 pub(crate) struct SimSweepArgs {
     #[command(flatten)]
     pub(crate) source: ScenarioArgs,
-    /// A policy, see docs/simulator.md; repeat for several
-    #[arg(long = "policy", value_name = "POLICY", required = true)]
+    #[arg(long = "policy", value_name = "POLICY", required = true, help = policies("A policy; repeat for several"))]
     pub(crate) policies: Vec<PolicyName>,
     /// A:B:N, N rates from A to B tasks per second in total, or A,B,…; with x at the end multiples
     /// of the analytic bound
@@ -240,7 +242,7 @@ pub(crate) struct SimBoundArgs {
 pub(crate) struct SimExplainArgs {
     #[command(flatten)]
     pub(crate) source: ScenarioArgs,
-    /// A policy of the production scheduler, see docs/simulator.md
+    /// A policy of the production scheduler: baton, symphony or eager
     #[arg(long)]
     pub(crate) policy: PolicyName,
     /// Tasks per second in total

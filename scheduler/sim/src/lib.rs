@@ -39,6 +39,7 @@ mod report;
 mod run;
 mod scenario;
 mod scenario_file;
+mod scenario_problem;
 mod subclusters;
 mod sweep;
 mod tally;

@@ -26,6 +26,9 @@ pub enum ScenarioError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// A mistake, with its place in the file.
+    #[error("{0}")]
+    InFile(Problem),
     /// The cluster file that is to be simulated is none.
     #[error("the cluster file cannot be used:\n{}", Problem::lines(.0))]
     Cluster(Vec<Problem>),

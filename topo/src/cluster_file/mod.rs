@@ -38,6 +38,7 @@ pub use cluster::{
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use journal::{Journal, JournalError, JournalKind, Replayed};
 pub use problem::Problem;
+pub use section::nearest_word;
 pub(crate) use tables::CREDIT_BYTES;
 pub use tls::TlsSpec;
 

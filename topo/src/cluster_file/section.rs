@@ -234,7 +234,7 @@ impl<'a> Section<'a> {
             if !asked.contains(&name) {
                 let place = Place { span: key.span(), key: self.full_name(&shorten(name)) };
                 let known = asked.join(", ");
-                let fix = match likely(name, &asked) {
+                let fix = match nearest_word(name, &asked) {
                     Some(key) => format!("write {key}, or another of: {known}"),
                     None => format!("remove it, or use one of: {known}"),
                 };
@@ -304,12 +304,12 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The key that a misspelt one was meant to be; `None` if it is like none of them.
-fn likely<'k>(name: &str, keys: &[&'k str]) -> Option<&'k str> {
+/// The word that a misspelt one was meant to be; `None` if it is like none of them.
+pub fn nearest_word<'w>(misspelt: &str, words: &[&'w str]) -> Option<&'w str> {
     const LIKENESS_MIN: f64 = 0.6;
-    let likeness = |key: &&str| strsim::normalized_damerau_levenshtein(name, key);
-    let nearest = keys.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-    nearest.filter(|key| likeness(key) >= LIKENESS_MIN)
+    let likeness = |word: &&str| strsim::normalized_damerau_levenshtein(misspelt, word);
+    let nearest = words.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    nearest.filter(|word| likeness(word) >= LIKENESS_MIN)
 }
 
 /// Why a value was not taken.
