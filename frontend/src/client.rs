@@ -98,10 +98,10 @@ impl Client {
         thread::Builder::new()
             .name("baton-connect".into())
             .spawn(move || {
+                // Dropped in the other order, also by a panic: who is woken finds a result, or none to come.
+                let (_wakes, sender) = (WakesAtEnd(wakes), sender);
                 // The receiver may be gone.
                 let _ = sender.send(Self::connect(config));
-                drop(sender);
-                wakes.wake();
             })
             .map_err(ConnectError::Thread)?;
         poll_fn(|context| {
@@ -194,6 +194,15 @@ impl Client {
             session.farewell_or_listen(context.waker()).map_or(Poll::Pending, Poll::Ready)
         })
         .await
+    }
+}
+
+/// Wakes when it is dropped.
+struct WakesAtEnd(Arc<AtomicWaker>);
+
+impl Drop for WakesAtEnd {
+    fn drop(&mut self) {
+        self.0.wake();
     }
 }
 

@@ -77,7 +77,9 @@ impl Line {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         drop(places);
         drop(left);
-        self.moved();
+        if at == 0 {
+            self.moved();
+        }
     }
 }
 
@@ -243,7 +245,7 @@ mod tests {
         world.turns[1] = None;
         world.free(1);
         world.turns[0] = None;
-        assert_eq!(world.woken(), [1, 0, 2], "the third is the first now");
+        assert_eq!(world.woken(), [1, 0, 1], "the third is the first now");
         assert!(world.poll(2));
         assert_eq!(world.line.waiting.load(Ordering::Relaxed), 0);
     }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn one(element: ElementType, extent: Extent) -> Row {
-        Row::new(vec![tensor("x", element, extent)]).unwrap()
+        Row::new(vec![tensor("x", element, extent)]).expect("a row")
     }
 
     /// Aligned as slots are.
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn said<T>(result: Result<T, ViewError>) -> String {
-        result.map(drop).unwrap_err().to_string()
+        result.map(drop).expect_err("it is refused").to_string()
     }
 
     #[test]
