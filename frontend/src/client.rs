@@ -17,7 +17,7 @@ use baton_rdma::{Credentials, Identity, MixedTransport};
 use baton_topo::{Clock, FabricSpec, Placement};
 use crossbeam_channel::{Receiver, TryRecvError};
 
-use crate::config::{ClientConfig, TIMEOUT_SETTING, listen_near};
+use crate::config::{ClientConfig, listen_near};
 use crate::counters::Counters;
 use crate::error::{ConnectError, LeaveError, Loss, UnknownModel};
 use crate::io::ClientIo;
@@ -58,7 +58,7 @@ impl Client {
         let scheduler = scheduler.map_err(|unknown| MembershipError::TimedOut {
             tried_ms: (clock.now() - began).0 / 1_000_000,
             last: Box::new(unknown.into()),
-            bound: TIMEOUT_SETTING,
+            bound: config.timeout_setting,
         })?;
         let listen = config.listen.unwrap_or_else(|| listen_near(scheduler.ip()));
         let identity = Identity { role: Role::Frontend, member: 0 };

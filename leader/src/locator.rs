@@ -42,7 +42,7 @@ pub enum Unknown {
         key: String,
     },
     /// etcd does not answer, and never has.
-    #[error("{0}")]
+    #[error(transparent)]
     Etcd(#[from] crate::EtcdError),
 }
 
