@@ -98,7 +98,7 @@ impl Client {
         thread::Builder::new()
             .name("baton-connect".into())
             .spawn(move || {
-                // Dropped in the other order, also by a panic: who is woken finds a result, or none to come.
+                // Dropped in the other order, also by a panic: the woken future finds a result, or that none will come.
                 let (_wakes, sender) = (WakesAtEnd(wakes), sender);
                 // The receiver may be gone.
                 let _ = sender.send(Self::connect(config));

@@ -1,11 +1,11 @@
-//! The line of those who wait for a free slot of a model. First come, first served.
+//! The line of futures that wait for a free slot of a model: first come, first served. A *turn* is a place in it.
 //!
-//! In: [`Line::moved`], by the thread that has freed a slot. Out: the first in line is woken and takes it, and then wakes the
-//! next one. Only the first may take a slot, so nobody overtakes within the line.
+//! In: [`Line::moved`], by the thread that has freed a slot. Out: the first turn is woken, takes the slot, and wakes the next
+//! turn. Only the first turn may take a slot, so none overtakes another.
 //!
-//! No wake is lost: who joins counts itself and then looks for a slot, and who frees one puts it down and then looks at the
-//! count, with a fence between each pair. One of the two sees the other. While nobody waits, no lock is taken.
-//! Wakers are the application's code: they are woken and dropped after the lock is given back.
+//! No wake is lost. A turn that joins counts itself and then looks for a slot. A thread that frees a slot puts it down and
+//! then looks at the count. A fence separates the two steps of each, so one of the two sees the other. While no turn waits,
+//! no lock is taken. Wakers are the application's code: they are woken and dropped after the lock is given back.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Slots, and some who wait for them.
+    /// Slots, and turns that wait for them.
     struct World {
         line: Arc<Line>,
         free: AtomicUsize,
@@ -313,7 +313,7 @@ mod loom_models {
         line.moved();
     }
 
-    /// Waits for a slot. loom notices if nobody wakes it.
+    /// Waits for a slot. loom notices if no thread wakes it.
     fn slot(line: &Arc<Line>, slots: &AtomicU32) {
         let less = |slots: u32| slots.checked_sub(1);
         let take = || slots.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).ok();

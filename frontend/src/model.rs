@@ -72,9 +72,9 @@ impl ModelHandle {
         Ok(Input::new(Arc::clone(&self.of), slot))
     }
 
-    /// As [`ModelHandle::input`], but waits for a free slot if there is none. Those who wait get slots in the order in which
-    /// they began; [`ModelHandle::input`] does not stand in line, and may take a slot before them. Dropping the future gives its
-    /// place up. Any executor may poll it, and nothing polls it in between.
+    /// As [`ModelHandle::input`], but waits for a free slot if there is none. Futures that wait get slots in the order in which
+    /// they began. [`ModelHandle::input`] does not stand in line, and may take a slot before them. Dropping the future gives its
+    /// place up. Any executor may poll it; between two wakes it costs nothing.
     ///
     /// # Errors
     /// [`InputError::ModelRemoved`], [`InputError::ClientClosed`], and [`InputError::SlabExhausted`] if 65,536 wait

@@ -55,7 +55,7 @@ pub(crate) struct Model {
     /// Every backend knows the slab, or will before it gets a task.
     usable: AtomicBool,
     removed: AtomicBool,
-    /// Of those who wait for a slot.
+    /// Of futures that wait for a slot.
     pub(crate) line: Arc<Line>,
     /// Of its answers.
     pub(crate) latencies: Latencies,

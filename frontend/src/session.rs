@@ -77,7 +77,7 @@ pub(crate) struct Session {
     given_up: AtomicBool,
     loss: Mutex<Option<Loss>>,
     farewell: OnceLock<Result<(), LeaveError>>,
-    /// Those who wait for the end of the I/O thread; `None` once it has ended.
+    /// Wakers of futures that wait for the end of the I/O thread; `None` once it has ended.
     awaiting_end: Mutex<Option<Vec<task::Waker>>>,
 }
 

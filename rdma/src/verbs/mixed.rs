@@ -83,7 +83,8 @@ impl MixedTransport {
         };
         let passes = 0;
         let Some(device) = device else {
-            tracing::info!("transport: tcp, as configured");
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| tracing::info!("transport: tcp, as configured"));
             let fabric = Err("it is set to transport = \"tcp\"".into());
             return Ok(Self { tcp: transport, passes, fabric });
         };

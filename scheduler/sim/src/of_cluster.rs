@@ -76,8 +76,8 @@ fn of_cluster(path: &Path, cluster: &Cluster, span: Span) -> Result<Scenario, Sc
     })
 }
 
-const PROFILE_FIX: &str = "give it latency_ms = [ℓ(1), ℓ(2), …], or alpha_ms and beta_ms; \
-                           `baton load --json` has what a running backend takes";
+const PROFILE_FIX: &str =
+    "give it latency_ms = [ℓ(1), ℓ(2), …], or alpha_ms and beta_ms, as measured on its GPU";
 
 fn models(specs: &[ModelSpec]) -> Vec<SimModel> {
     let expected: Option<Vec<f64>> = specs.iter().map(|model| model.expected_rps).collect();

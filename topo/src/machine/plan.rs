@@ -141,7 +141,7 @@ impl Machine {
         if model_threads == 0 {
             let (of, free) = (id.unwrap_or_default(), cores.len());
             let reason =
-                format!("node {of} has {free} free cores, and 3 are needed: left to the kernel");
+                format!("node {of} lacks free cores (3 needed, {free} free): left to the kernel");
             return SchedulerPlan { node: id, model_threads: 1, cores: Vec::new(), reason };
         }
         let near = nic.map_or_else(String::new, |nic| format!(" with {}", nic.name));
