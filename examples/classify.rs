@@ -1,6 +1,6 @@
 //! Classifies handwritten digits the model has never seen and prints how many it gets right.
 //!
-//!     cargo run -p baton-client --example classify -- 127.0.0.1:7700 examples/digits/heldout.bin
+//!     cargo run -p baton-client --example classify -- 127.0.0.1:7700 [model] [heldout.bin]
 
 use std::error::Error;
 use std::fs;
@@ -13,6 +13,9 @@ const CLASSES: usize = 10;
 const RECORD: usize = 4 * (PIXELS + CLASSES + 1);
 const HEADER: usize = 20;
 
+/// The images beside this file, wherever the program is started.
+const HELDOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/digits/heldout.bin");
+
 struct Image<'a> {
     pixels: &'a [u8],
     label: usize,
@@ -22,21 +25,21 @@ struct Image<'a> {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let scheduler = args.next().unwrap_or_else(|| "127.0.0.1:7700".into());
-    let path = args.next().unwrap_or_else(|| "examples/digits/heldout.bin".into());
+    let name = args.next().unwrap_or_else(|| "digits".into());
+    let path = args.next().unwrap_or_else(|| HELDOUT.into());
     let file = fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
     let images = parse(&file).map_err(|what| format!("{path}: {what}"))?;
 
-    let client = Client::connect(ClientConfig::new(scheduler.parse()?).models(["digits"]))?;
-    let model = client.model("digits")?;
+    let client = Client::connect(ClientConfig::new(scheduler.parse()?).models([&name]))?;
+    let model = client.model(&name)?;
     let (mut right, mut answered) = (0, 0);
     for image in &images {
         match model.input_from(image.pixels)?.submit(Deadline::Slo)?.wait() {
             Outcome::Completed(reply) => {
                 answered += 1;
-                right += usize::from(best_class(&reply) == Some(image.label));
+                right += usize::from(best_class(reply.as_f32()?) == Some(image.label));
             }
-            Outcome::Dropped(reason, _) => println!("dropped: {}", reason.as_str()),
-            Outcome::Failed(reason, _) => println!("failed: {}", reason.as_str()),
+            unanswered => println!("{}", unanswered.explain()),
         }
     }
     let percent = 100.0 * f64::from(right as u32) / f64::from(answered.max(1) as u32);
@@ -60,10 +63,9 @@ fn parse(file: &[u8]) -> Result<Vec<Image<'_>>, &'static str> {
     Ok(images.map(|r| Image { pixels: &r[..4 * PIXELS], label: image(r) }).collect())
 }
 
-/// The class with the largest of the little-endian f32 logits.
-fn best_class(output: &[u8]) -> Option<usize> {
-    let logits = output.chunks_exact(4).map(|bytes| f32::from_bits(le_u32(bytes)));
-    logits.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(class, _)| class)
+/// The class with the largest logit.
+fn best_class(logits: &[f32]) -> Option<usize> {
+    logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map(|(class, _)| class)
 }
 
 /// `bytes` has four.

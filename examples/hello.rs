@@ -1,6 +1,6 @@
-//! The smallest client: one request to the first model, and its outcome.
+//! The smallest client: one request to a model, the first one unless another is named, and its outcome.
 //!
-//!     cargo run -p baton-client --example hello -- 127.0.0.1:7700
+//!     cargo run -p baton-client --example hello -- 127.0.0.1:7700 [model]
 
 use std::error::Error;
 
@@ -8,16 +8,19 @@ use baton_client::{Client, ClientConfig, Deadline, Outcome};
 
 #[expect(clippy::print_stdout, reason = "the outcome is this program's result")]
 fn main() -> Result<(), Box<dyn Error>> {
-    let scheduler = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7700".into());
+    let mut args = std::env::args().skip(1);
+    let scheduler = args.next().unwrap_or_else(|| "127.0.0.1:7700".into());
     let client = Client::connect(ClientConfig::new(scheduler.parse()?))?;
-    let models = client.models();
-    let model = models.first().ok_or("the scheduler serves no model")?;
+    let model = match args.next() {
+        Some(name) => client.model(&name)?,
+        None => client.models().into_iter().next().ok_or("the scheduler serves no model")?,
+    };
 
     let mut input = model.input()?;
     input.fill(0);
     let outcome = input.submit(Deadline::Slo)?.wait();
 
-    match outcome {
+    match &outcome {
         Outcome::Completed(reply) => {
             let (timing, late) = (reply.timing(), if reply.late() { ", late" } else { "" });
             let (latency, batch) = (timing.latency(), timing.batch_size);
@@ -27,9 +30,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 reply.len()
             );
         }
-        Outcome::Dropped(reason, _) => println!("{}: dropped: {}", model.name(), reason.as_str()),
-        Outcome::Failed(reason, _) => println!("{}: failed: {}", model.name(), reason.as_str()),
+        unanswered => println!("{}: {}", model.name(), unanswered.explain()),
     }
+    drop(outcome);
     client.leave()?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //!     cargo run -p baton-client --example pipelined -- 127.0.0.1:7700 [model] [tasks]
 
+use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 use std::future::Future;
 use std::pin::pin;
@@ -19,8 +20,8 @@ const OUTSTANDING: usize = 32;
 struct Tally {
     completed: u32,
     late: u32,
-    dropped: u32,
-    failed: u32,
+    dropped: BTreeMap<&'static str, u32>,
+    failed: BTreeMap<&'static str, u32>,
     latency: Duration,
     batches: u64,
 }
@@ -38,9 +39,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let tally = block_on(run(&model, tasks))?;
 
-    let Tally { completed, late, dropped, failed, .. } = tally;
-    let mean = tally.latency / completed.max(1);
-    let batch = tally.batches as f64 / f64::from(completed.max(1));
+    let Tally { completed, late, dropped, failed, .. } = &tally;
+    let mean = tally.latency / (*completed).max(1);
+    let batch = tally.batches as f64 / f64::from((*completed).max(1));
+    let (dropped, failed) = (reasons(dropped), reasons(failed));
     println!(
         "{}: {completed} completed ({late} late), {dropped} dropped, {failed} failed",
         model.name()
@@ -50,17 +52,27 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// How many, and why.
+fn reasons(counts: &BTreeMap<&'static str, u32>) -> String {
+    let each: Vec<String> =
+        counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    match counts.values().sum() {
+        0_u32 => "0".to_owned(),
+        sum => format!("{sum} ({})", each.join(", ")),
+    }
+}
+
 /// Submits `tasks` tasks, at most [`OUTSTANDING`] at once, and counts their outcomes.
 async fn run(model: &ModelHandle, tasks: usize) -> Result<Tally, Box<dyn Error>> {
     let mut tally = Tally::default();
-    let mut window = std::collections::VecDeque::with_capacity(OUTSTANDING);
+    let mut window = VecDeque::with_capacity(OUTSTANDING);
     for number in 0..tasks {
         if window.len() == OUTSTANDING
             && let Some(oldest) = window.pop_front()
         {
             tally.add(&oldest.await);
         }
-        window.push_back(submit(model, number)?);
+        window.push_back(submit(model, number).await?);
     }
     for ticket in window {
         tally.add(&ticket.await);
@@ -68,8 +80,8 @@ async fn run(model: &ModelHandle, tasks: usize) -> Result<Tally, Box<dyn Error>>
     Ok(tally)
 }
 
-fn submit(model: &ModelHandle, number: usize) -> Result<Ticket, Box<dyn Error>> {
-    let mut input = model.input()?;
+async fn submit(model: &ModelHandle, number: usize) -> Result<Ticket, Box<dyn Error>> {
+    let mut input = model.input_ready().await?;
     input.fill(number as u8);
     Ok(input.submit(Deadline::Slo)?)
 }
@@ -83,8 +95,8 @@ impl Tally {
                 self.latency += reply.timing().latency();
                 self.batches += u64::from(reply.timing().batch_size);
             }
-            Outcome::Dropped(..) => self.dropped += 1,
-            Outcome::Failed(..) => self.failed += 1,
+            Outcome::Dropped(reason, _) => *self.dropped.entry(reason.as_str()).or_default() += 1,
+            Outcome::Failed(reason, _) => *self.failed.entry(reason.as_str()).or_default() += 1,
         }
     }
 }

@@ -3,26 +3,35 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use baton_backend::execute::{BlockingEngine, EngineError, Onnx};
 use baton_rdma::Credentials;
-use baton_topo::{Cluster, check_cluster};
+use baton_topo::machine::{Cpus, Sysroot};
+use baton_topo::{
+    Checked, Cluster, EngineSpec, Journal, ModelSpec, check_cluster, check_cluster_on,
+};
 
 use crate::CommandResult;
 use crate::output::say;
 
+/// Names the ONNX Runtime library.
+const LIBRARY_VARIABLE: &str = "ORT_DYLIB_PATH";
+
 /// Prints the problems, or the cluster as it was understood, and the warnings. With `[tls]` the
-/// certificate of this host is looked at as its peers will; so are the files for etcd.
+/// certificate of this host is looked at as its peers will; so are the files for etcd, the journal, and
+/// with ONNX Runtime the models.
 pub(crate) fn check(file: &Path) -> CommandResult {
-    let checked = check_cluster(file);
+    let checked = on_this_host(file);
     for warning in &checked.warnings {
         say(&format!("warning: {warning}"))?;
     }
     let problems = match checked.cluster {
         Ok(cluster) => {
             say(&cluster.to_string())?;
-            let etcd = cluster.scheduler.etcd.as_ref().and_then(|etcd| etcd.tls.as_ref());
-            let etcd = etcd.and_then(|tls| baton_leader::check_files(tls).err());
-            let mut problems = certificate_problems(&cluster);
-            problems.extend(etcd.map(|error| error.to_string()));
+            let (line, mut problems) = models(&cluster);
+            line.map_or(Ok(()), |line| say(&line))?;
+            problems.extend(certificate_problems(&cluster));
+            problems.extend(etcd_problem(&cluster));
+            problems.extend(journal_problem(&cluster));
             problems
         }
         Err(problems) => problems.iter().map(ToString::to_string).collect(),
@@ -33,10 +42,60 @@ pub(crate) fn check(file: &Path) -> CommandResult {
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// A host that does not say which CPUs it has is any host.
+fn on_this_host(file: &Path) -> Checked {
+    let cpus = Sysroot::open(Path::new("/")).ok().and_then(|root| Cpus::read(&root).ok());
+    match cpus {
+        Some(cpus) => check_cluster_on(file, &cpus.online),
+        None => check_cluster(file),
+    }
+}
+
+/// Loads each model from an ONNX file as a backend does. Returns what was checked, and what is wrong.
+fn models(cluster: &Cluster) -> (Option<String>, Vec<String>) {
+    let is_onnx = |model: &&ModelSpec| matches!(model.engine, EngineSpec::Onnx { .. });
+    let models: Vec<&ModelSpec> = cluster.models.iter().filter(is_onnx).collect();
+    if models.is_empty() {
+        return (None, Vec::new());
+    }
+    let count = models.len();
+    if std::env::var_os(LIBRARY_VARIABLE).is_none_or(|path| path.is_empty()) {
+        let line = format!(
+            "not checked: whether ONNX Runtime executes the {count} model(s) from ONNX files; \
+             {LIBRARY_VARIABLE} is not set: export {LIBRARY_VARIABLE}=\"$(./x onnxruntime)\""
+        );
+        return (Some(line), Vec::new());
+    }
+    let mut problems: Vec<EngineError> = models.into_iter().filter_map(model_problem).collect();
+    // Without the library each model has the same problem.
+    problems.dedup();
+    let line = problems.is_empty().then(|| {
+        format!(
+            "checked: ONNX Runtime executes the smallest and the largest batch of {count} model(s)"
+        )
+    });
+    (line, problems.iter().map(ToString::to_string).collect())
+}
+
+/// One model at a time takes memory.
+fn model_problem(model: &ModelSpec) -> Option<EngineError> {
+    Onnx::default().load(model).err()
+}
+
 fn certificate_problems(cluster: &Cluster) -> Vec<String> {
     let Some(tls) = &cluster.fabric.tls else { return Vec::new() };
     match Credentials::load(tls) {
         Ok(credentials) => credentials.problems(),
         Err(error) => vec![error.to_string()],
     }
+}
+
+fn etcd_problem(cluster: &Cluster) -> Option<String> {
+    let tls = cluster.scheduler.etcd.as_ref()?.tls.as_ref()?;
+    baton_leader::check_files(tls).err().map(|error| error.to_string())
+}
+
+fn journal_problem(cluster: &Cluster) -> Option<String> {
+    let file = cluster.scheduler.journal.as_deref()?;
+    Journal::open(file).err().map(|error| error.to_string())
 }

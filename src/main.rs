@@ -23,15 +23,13 @@ mod topo_show;
 use std::error::Error;
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Args, BenchCommand, Command, ConfigCommand, TopoCommand};
+use args::{BenchCommand, Command, ConfigCommand, TopoCommand};
 
 /// What a command comes to: an exit status, or an error to be printed.
 type CommandResult = Result<ExitCode, Box<dyn Error>>;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = args::parse();
     process::prepare(args.die_with_parent);
     run(args.command).unwrap_or_else(|error| {
         output::complain(&error.to_string());

@@ -76,7 +76,7 @@ warning: {file}:15: model[1].slo_ms: 15 ms is below 2·ℓ(1): a task that finds
 warning: {file}:17: model[1].subcluster: no backend of this file belongs to sub-cluster \"cpu\"; fix: add a [[backend]], or have one join under this name
 {file}:2: scheduler.listen: \"here\" is not an address and port; fix: write \"127.0.0.1:7700\" or \"[::1]:7700\"
 {file}:4: model[0].slo_ms: is missing; fix: give the latency objective: slo_ms = 25
-{file}:8: model[0].slo_sm: is not a key of this table; fix: remove it, or use one of: name, subcluster, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, file, engine, input_shape, dims, outputs, output_bytes, jitter, input_bytes, latency_ms, alpha_ms, beta_ms, batch_max
+{file}:8: model[0].slo_sm: is not a key of this table; fix: write slo_ms, or another of: name, subcluster, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, file, engine, input_shape, dims, outputs, output_bytes, jitter, input_bytes, latency_ms, alpha_ms, beta_ms, batch_max
 {file}:22: backend[0].gpus: is 1000000000; fix: give a whole number from 1 to 256
 "
     );
@@ -122,6 +122,8 @@ fn wrong_usage_is_exit_status_2() {
     for args in [
         &["demo", "--seconds", "-1"][..],
         &["demo", "--seconds", "nan"],
+        &["demo", "--rate-scale", "0"],
+        &["bench", "read-lat", "--bytes", "67108865"],
         &["load", "--config", "x", "--rate", "m"],
         &["load", "--config", "x", "--rate", "m=inf"],
         &["scheduler"],
@@ -132,4 +134,41 @@ fn wrong_usage_is_exit_status_2() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
         assert_eq!(stdout(&output), "", "{args:?}");
     }
+}
+
+#[test]
+fn a_value_out_of_range_is_answered_with_the_range() {
+    for (args, range) in [
+        (&["demo", "--seconds", "-1"][..], "give a number from 0.1 to 1000000"),
+        (&["demo", "--rate-scale", "0"], "give a number from 0.001 to 1000"),
+        (&["bench", "incast", "--bytes", "999999999999"], "is not in 1..=67108864"),
+        (&["sim", "run", "--cluster", "x", "--seconds", "-3"], "give a number from 0.1 to"),
+    ] {
+        let said = stderr(&run(args));
+        assert!(said.contains(range), "{args:?}: {said}");
+    }
+    let help = stdout(&run(&["sim", "run", "--help"]));
+    assert!(help.contains("clockwork[:OUTSTANDING_MS]"), "{help}");
+    let help = stdout(&run(&["bench", "sched", "--help"]));
+    assert!(help.contains("[default: baton-out]"), "{help}");
+}
+
+#[test]
+fn an_address_of_which_port_0_is_part_is_warned_of() {
+    let folder = Folder::new("port-0");
+    let file = folder.write("cluster.toml", &GOOD.replace(":7700", ":0"));
+    let said = stdout(&run(&["config", "check", &file]));
+    let warning = format!("warning: {file}:2: scheduler.listen: the system chooses the port");
+    assert!(said.contains(&warning), "{said}");
+}
+
+#[test]
+fn a_journal_that_is_none_is_found_by_config_check() {
+    let folder = Folder::new("journal");
+    folder.write("changes.toml", "nonsense");
+    let key = "listen = \"127.0.0.1:7700\"\n";
+    let with_journal = GOOD.replace(key, &format!("{key}journal = \"changes.toml\"\n"));
+    let output = run(&["config", "check", &folder.write("cluster.toml", &with_journal)]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains("is no journal of changes"), "{}", stdout(&output));
 }

@@ -102,8 +102,14 @@ fn what_cannot_be_simulated_fails_and_says_why() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for (file, policy, rate, status, why) in [
-        (&bad[..], "eager", "100", 1, "gpus = 0"),
-        ("nowhere.toml", "eager", "100", 1, "nowhere.toml"),
+        (
+            &bad[..],
+            "eager",
+            "100",
+            1,
+            "bad.toml:2: gpus: is 0; fix: give a number from 1 to 100000",
+        ),
+        ("nowhere.toml", "eager", "100", 1, "nowhere.toml: cannot be read: "),
         (&good, "eager", "0", 1, "rate 0"),
         (&good, "fifo", "100", 2, "give baton, symphony"),
     ] {
@@ -111,4 +117,35 @@ fn what_cannot_be_simulated_fails_and_says_why() {
         assert_eq!(code, Some(status), "{said}");
         assert!(said.contains(why), "{said}");
     }
+}
+
+#[test]
+fn a_cluster_file_is_simulated_and_a_span_belongs_to_it() {
+    let folder = Folder::new("sim-cluster-file");
+    let models = SCENARIO.split_once("[[model]]").expect("a model").1;
+    let file =
+        folder.write("cluster.toml", &format!("[[model]]{models}[[backend]]\nname = \"a\"\n"));
+    let of = |args: &[&str]| run(&[&["sim"], args].concat());
+    let (at, span) = (["--policy", "baton", "--rate", "100", "--json"], ["--seconds", "2"]);
+    let report = json(&of(&[&["run", "--cluster", &file], &at[..], &span].concat()));
+    assert!(report["models"][0]["submitted"].as_u64() > Some(100), "{report}");
+    let sweep = ["sweep", "--cluster", &file, "--policy", "eager", "--rates", "50,100"];
+    let points = json(&of(&[&sweep[..], &["--json"], &span].concat()));
+    assert_eq!(points["points"].as_array().map(Vec::len), Some(2));
+    let varied = of(&[&sweep[..], &["--vary", "gpus=1,2"]].concat());
+    assert!(String::from_utf8_lossy(&varied.stderr).contains("only keys of a scenario file vary"));
+    let scenario = folder.write("scenario.toml", SCENARIO);
+    let both = of(&[&["run", "--scenario", &scenario], &at[..], &span].concat());
+    assert_eq!(both.status.code(), Some(2), "a scenario has its own span");
+}
+
+#[test]
+fn the_zoos_are_printed() {
+    let text = String::from_utf8(run(&["sim", "zoo"]).stdout).expect("UTF-8");
+    assert_eq!(text.lines().filter(|line| line.starts_with("zoo = ")).count(), 3);
+    let row = text.lines().find(|line| line.starts_with("ResNet50 ")).expect("a row");
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["ResNet50", "2.050", "5.378", "27"]);
+    let zoos = json(&run(&["sim", "zoo", "--json"]));
+    assert_eq!(zoos["zoos"][1]["name"], "a100");
+    assert_eq!(zoos["zoos"][1]["models"].as_array().map(Vec::len), Some(37));
 }

@@ -60,6 +60,39 @@ fn check(model: &ModelHandle, first: i64, count: u32, outcome: Outcome) {
 }
 
 #[test]
+fn config_check_executes_models_where_onnx_runtime_is() {
+    let folder = Folder::new("check-models");
+    let some = [Dim::Dynamic, Dim::Named("seq")];
+    let io = |name| [(name, INT64, &some[..])];
+    let broken = model_file(&[("NoSuchOperator", "x", "y")], &io("x"), &io("y"));
+    std::fs::write(folder.path().join("tokens.onnx"), tokens_onnx()).unwrap();
+    std::fs::write(folder.path().join("broken.onnx"), broken).unwrap();
+    let good = folder.write("good.toml", CLUSTER);
+    let bad = folder.write("bad.toml", &CLUSTER.replace("tokens.onnx", "broken.onnx"));
+    let check = |file: &str, library: Option<std::ffi::OsString>| {
+        let mut command = support::baton();
+        command.args(["config", "check", file]).env_remove("ORT_DYLIB_PATH");
+        command.envs(library.map(|path| ("ORT_DYLIB_PATH", path)));
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, text) = check(&bad, None);
+    assert_eq!(code, Some(0));
+    let unchecked = "not checked: whether ONNX Runtime executes the 1 model(s) from ONNX files";
+    assert!(text.contains(unchecked), "{text}");
+    if !support::has_onnx_runtime() {
+        return;
+    }
+    let library = || std::env::var_os("ORT_DYLIB_PATH");
+    let (code, text) = check(&good, library());
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("checked: ONNX Runtime executes the smallest and the largest"), "{text}");
+    let (code, text) = check(&bad, library());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("model `tokens` (") && text.contains("NoSuchOperator"), "{text}");
+}
+
+#[test]
 fn each_task_is_answered_in_its_own_length() {
     if !support::has_onnx_runtime() {
         return;

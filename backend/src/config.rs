@@ -4,11 +4,7 @@ use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
 use baton_topo::{Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelSpec, ReconnectSpec};
 
-/// Batch slots per GPU slot: one each fetching, executing and replying, and one to spare, so that
-/// the next batch's inputs are on their way while an answer is slow to leave.
-pub const BATCH_SLOTS: usize = 4;
-/// Most memory a backend sets aside for inputs and outputs, bytes.
-pub const BATCH_MEMORY_MAX: usize = 64 << 30;
+pub use baton_topo::{BATCH_MEMORY_MAX, BATCH_SLOTS};
 
 /// One backend process.
 #[derive(Clone, Debug)]

@@ -43,6 +43,8 @@ struct Frontend {
     tried: Option<Nanos>,
     /// When its connection last had room for an answer.
     took: Nanos,
+    /// The log has that it is not connected.
+    is_told: bool,
     slabs: Vec<Slab>,
 }
 
@@ -120,6 +122,7 @@ impl Peers {
             conn: None,
             tried: None,
             took: Nanos::ZERO,
+            is_told: false,
             slabs: announced.iter().map(Slab::new).collect(),
         });
         self.retry_at = Some(Nanos::ZERO);
@@ -165,9 +168,12 @@ impl Peers {
         tried
     }
 
-    /// Writes down that a connection ended, unless too many do.
+    /// Writes down that a connection ended, unless too many do. A frontend that has gone is tried again until the scheduler
+    /// says so: that it refuses then is no news.
     pub(crate) fn log_end(&mut self, frontend: FrontendId, reason: &CloseReason, now: Nanos) {
-        if self.log.allows(now) {
+        let known = self.frontends.get_mut(usize::from(frontend.0)).and_then(Option::as_mut);
+        let was_told = known.is_some_and(|known| std::mem::replace(&mut known.is_told, true));
+        if !was_told && self.log.allows(now) {
             tracing::info!(frontend = frontend.0, %reason, "a frontend's connection ended");
         }
     }
@@ -186,10 +192,14 @@ impl Peers {
 
     /// A connection is up. False if it does not lead to the frontend we wanted. We can be quicker
     /// than the scheduler's answer to the frontend's own join: until then it calls itself 0.
-    pub(crate) fn opened(&self, conn: ConnId, peer: &Peer) -> bool {
-        let Some(frontend) = self.owner(conn) else { return false };
-        let is_it = peer.member == u32::from(frontend.0) || peer.member == 0;
-        !peer.accepted && peer.role == Role::Frontend && is_it
+    pub(crate) fn opened(&mut self, conn: ConnId, peer: &Peer) -> bool {
+        let Some(owner) = self.owner(conn) else { return false };
+        let is_it = peer.member == u32::from(owner.0) || peer.member == 0;
+        let is_wanted = !peer.accepted && peer.role == Role::Frontend && is_it;
+        if let Some(frontend) = self.frontends[usize::from(owner.0)].as_mut() {
+            frontend.is_told &= !is_wanted;
+        }
+        is_wanted
     }
 
     /// A connection is gone. Returns the member it led to; it will be tried again.

@@ -1,20 +1,23 @@
 //! The application's handle: connects, names models, leaves.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
+use atomic_waker::AtomicWaker;
 use baton_membership::MembershipError;
 use baton_metrics::{MetricsError, MetricsServer, build_info};
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport};
 use baton_topo::{Clock, FabricSpec, Placement};
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, TryRecvError};
 
-use crate::config::{ClientConfig, TIMEOUT_SETTING, listen_near};
+use crate::config::{ClientConfig, listen_near};
 use crate::counters::Counters;
 use crate::error::{ConnectError, LeaveError, Loss, UnknownModel};
 use crate::io::ClientIo;
@@ -55,7 +58,7 @@ impl Client {
         let scheduler = scheduler.map_err(|unknown| MembershipError::TimedOut {
             tried_ms: (clock.now() - began).0 / 1_000_000,
             last: Box::new(unknown.into()),
-            bound: TIMEOUT_SETTING,
+            bound: config.timeout_setting,
         })?;
         let listen = config.listen.unwrap_or_else(|| listen_near(scheduler.ip()));
         let identity = Identity { role: Role::Frontend, member: 0 };
@@ -81,6 +84,35 @@ impl Client {
             .spawn(move || baton_topo::run(&mut io, clock, &placement, &stop))
             .map_err(ConnectError::Thread)?;
         joining.wait()
+    }
+
+    /// As [`Client::connect`], without blocking the caller: a thread of its own connects, and ends with that. Any executor may
+    /// poll the future. If it is dropped, the thread goes on, and a client that it has connected by then leaves.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn connect_async(config: ClientConfig) -> Result<Self, ConnectError> {
+        let (sender, connected) = crossbeam_channel::bounded(1);
+        let waker = Arc::new(AtomicWaker::new());
+        let wakes = Arc::clone(&waker);
+        thread::Builder::new()
+            .name("baton-connect".into())
+            .spawn(move || {
+                // Dropped in the other order, also by a panic: the woken future finds a result, or that none will come.
+                let (_wakes, sender) = (WakesAtEnd(wakes), sender);
+                // The receiver may be gone.
+                let _ = sender.send(Self::connect(config));
+            })
+            .map_err(ConnectError::Thread)?;
+        poll_fn(|context| {
+            waker.register(context.waker());
+            match connected.try_recv() {
+                Ok(result) => Poll::Ready(result),
+                Err(TryRecvError::Empty) => Poll::Pending,
+                Err(TryRecvError::Disconnected) => Poll::Ready(Err(ConnectError::IoEnded)),
+            }
+        })
+        .await
     }
 
     /// The handle of a model. A model that is added while the client is connected can be had as soon as every
@@ -148,6 +180,29 @@ impl Client {
         // Nothing is ever sent; the disconnection is the news.
         let _ = self.guard.ended.recv();
         self.guard.session.farewell()
+    }
+
+    /// As [`Client::leave`], without blocking the caller. Leaving begins with the first poll, and goes on if the future is
+    /// dropped.
+    ///
+    /// # Errors
+    /// As [`Client::leave`].
+    pub async fn leave_async(self) -> Result<(), LeaveError> {
+        let session = &self.guard.session;
+        session.begin_leaving();
+        poll_fn(|context| {
+            session.farewell_or_listen(context.waker()).map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
+/// Wakes when it is dropped.
+struct WakesAtEnd(Arc<AtomicWaker>);
+
+impl Drop for WakesAtEnd {
+    fn drop(&mut self) {
+        self.0.wake();
     }
 }
 

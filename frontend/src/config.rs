@@ -11,8 +11,9 @@ use baton_topo::{Clock, Cluster, FabricSpec, Idle, ReconnectSpec, TlsSpec};
 
 use crate::error::ConfigError;
 
-/// What bounds the attempts of a first join, as errors name it.
-pub(crate) const TIMEOUT_SETTING: &str = "connect_timeout()";
+/// What bounds the attempts of a first join, as errors name it: a program's own setting, or the cluster file's.
+const TIMEOUT_SETTING: &str = "connect_timeout()";
+const TIMEOUT_OF_FILE: &str = "start_ms of [reconnect]";
 
 /// Settings of one [`crate::Client`].
 ///
@@ -36,6 +37,8 @@ pub struct ClientConfig {
     /// `None`: as fits where the scheduler is.
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) connect_timeout: Nanos,
+    /// Where that was set.
+    pub(crate) timeout_setting: &'static str,
     pub(crate) lease_grace: Nanos,
     pub(crate) leave_timeout: Nanos,
     pub(crate) member_timeout: Nanos,
@@ -58,6 +61,7 @@ impl ClientConfig {
     pub fn with_locator(scheduler: SchedulerLocator) -> Self {
         Self {
             connect_timeout: Nanos::from_millis(5_000) + scheduler.succession(),
+            timeout_setting: TIMEOUT_SETTING,
             scheduler,
             models: Vec::new(),
             slots_per_model: 128,
@@ -82,6 +86,7 @@ impl ClientConfig {
         let scheduler = scheduler.into();
         Self {
             connect_timeout: cluster.reconnect.start + scheduler.succession(),
+            timeout_setting: TIMEOUT_OF_FILE,
             reconnect: cluster.reconnect,
             slots_per_model: cluster.frontend.slots_per_model,
             lease_grace: cluster.frontend.lease_grace,
@@ -121,6 +126,7 @@ impl ClientConfig {
     /// 5 s, and with etcd the leader's lease on top: a dead leader blocks its successor for that long.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = nanos(timeout);
+        self.timeout_setting = TIMEOUT_SETTING;
         self
     }
 

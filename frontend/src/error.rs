@@ -32,15 +32,17 @@ pub enum ConfigError {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// Refused before anything was tried.
-    #[error("the client's settings are wrong: {0}")]
+    #[error(transparent)]
     Config(#[from] ConfigError),
     /// The address for backends cannot be bound.
-    #[error("cannot listen on {listen} for backends: {source}; choose another with listen()")]
+    #[error(
+        "cannot listen on {listen} for backends: {source}; choose another address to listen on"
+    )]
     Bind {
         /// The address.
         listen: SocketAddr,
-        /// The system's answer.
-        source: io::Error,
+        /// The system's answer, in words above already.
+        r#source: io::Error,
     },
     /// RDMA was asked for and this host cannot.
     #[error("transport = \"rdma\", but {0}")]
@@ -61,11 +63,17 @@ pub enum ConnectError {
     #[error(transparent)]
     UnknownModel(#[from] UnknownModel),
     /// The slabs cannot be built.
-    #[error("cannot reserve the slabs: {0}; lower slots_per_model() or name fewer models()")]
-    Slabs(#[from] SlabError),
+    #[error("cannot reserve the slabs: {0}; lower slots_per_model, or name fewer models")]
+    Slabs(SlabError),
     /// The I/O thread ended without a reason: a bug; its panic is on stderr.
     #[error("the I/O thread ended while joining; its panic message is on stderr")]
     IoEnded,
+}
+
+impl From<SlabError> for ConnectError {
+    fn from(error: SlabError) -> Self {
+        Self::Slabs(error)
+    }
 }
 
 impl ConnectError {
@@ -93,7 +101,7 @@ pub enum InputError {
     /// Every slot of the model is being filled, in flight, or held by a reply or a ticket.
     #[error(
         "all {slots} slots of {model} are in use: wait for tickets, drop replies, or raise \
-         slots_per_model()"
+         slots_per_model"
     )]
     SlabExhausted {
         /// The model.
@@ -119,6 +127,9 @@ pub enum InputError {
         /// The model.
         model: Arc<str>,
     },
+    /// [`crate::Client::leave`] was called.
+    #[error("this client has left: connect a new one")]
+    ClientClosed,
     /// The tensors given are not one input of the model.
     #[error("these tensors are no input of {model}: {problem}")]
     Tensors {
@@ -189,6 +200,45 @@ pub enum LeaveError {
     #[error("the scheduler did not confirm the leave; it will notice the closed connection")]
     Unconfirmed,
     /// The scheduler was already lost.
-    #[error("{0}")]
+    #[error(transparent)]
     SchedulerLost(#[from] Loss),
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::error::Error;
+
+    use super::*;
+
+    /// What a program sees that prints an error and its causes, one a line.
+    fn chain(error: &dyn Error) -> Vec<String> {
+        let mut said = vec![error.to_string()];
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            said.push(error.to_string());
+            cause = error.source();
+        }
+        said
+    }
+
+    #[test]
+    fn no_cause_is_said_twice() {
+        let listen = "127.0.0.1:1".parse().expect("an address");
+        let silent = MembershipError::Silent { timeout_ms: 1_000 };
+        let no_leader = baton_leader::Unknown::NoLeader { key: "/x".into() };
+        let taken = || io::Error::from(io::ErrorKind::AddrInUse);
+        let errors: [Box<dyn Error>; 7] = [
+            Box::new(ConnectError::from(ConfigError::Slots { slots: 0 })),
+            Box::new(ConnectError::transport(listen, MixedError::Tcp(taken()))),
+            Box::new(ConnectError::Thread(taken())),
+            Box::new(ConnectError::from(SlabError::TooManySlots(7))),
+            Box::new(ConnectError::from(MembershipError::from(no_leader))),
+            Box::new(LeaveError::SchedulerLost(Loss::Scheduler(silent))),
+            Box::new(LeaveError::Unconfirmed),
+        ];
+        for error in errors {
+            let chain = chain(&*error);
+            assert_eq!(chain.len(), 1, "{chain:?}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ use crate::config::nanos;
 use crate::error::{SubmitError, SubmitReason};
 use crate::served::ModelOwner;
 use crate::ticket::Ticket;
+use crate::view::{Element, ViewError, view_mut};
 
 /// By when the answer must be there, counted from the submit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -54,6 +55,30 @@ impl Input {
     /// in length: a task whose input has a length that its model does not take ends as `Failed(WrongSize)`.
     pub fn truncate(&mut self, len: usize) {
         self.slot.truncate(u32::try_from(len).unwrap_or(u32::MAX));
+    }
+
+    /// The elements of the model's only input, to be written where they lie: `input.values_mut::<f32>()`.
+    ///
+    /// # Errors
+    /// The model has several inputs, elements of another type, or inputs whose length differs from task to task.
+    pub fn values_mut<T: Element>(&mut self) -> Result<&mut [T], ViewError> {
+        view_mut(&self.of.model.signature.input, &mut self.slot)
+    }
+
+    /// [`Input::values_mut`] of a model that takes f32.
+    ///
+    /// # Errors
+    /// As [`Input::values_mut`].
+    pub fn as_f32_mut(&mut self) -> Result<&mut [f32], ViewError> {
+        self.values_mut()
+    }
+
+    /// [`Input::values_mut`] of a model that takes i64, such as tokens.
+    ///
+    /// # Errors
+    /// As [`Input::values_mut`].
+    pub fn as_i64_mut(&mut self) -> Result<&mut [i64], ViewError> {
+        self.values_mut()
     }
 
     /// Says what the task will cost, for a model whose execution time depends on its input: units such as tokens, or a

@@ -31,8 +31,9 @@
 //! it. Dropping the reply frees the slot.
 //!
 //! Slots are the one bound on outstanding tasks ([`ClientConfig::slots_per_model`]). If none is
-//! free, [`ModelHandle::input`] returns an error at once. Every queue of this crate is bounded. Only the
-//! calls named `wait…`, [`Client::connect`] and [`Client::leave`] block.
+//! free, [`ModelHandle::input`] returns an error at once, and [`ModelHandle::input_ready`] waits for one. Every queue of this crate is bounded. Only the
+//! calls named `wait…`, [`Client::connect`] and [`Client::leave`] block; [`ModelHandle::input_ready`],
+//! [`Client::connect_async`] and [`Client::leave_async`] are their like for programs that await.
 //!
 //! # Outcomes
 //!
@@ -95,6 +96,7 @@ mod error;
 mod explain;
 mod input;
 pub mod io;
+mod line;
 mod metrics;
 mod model;
 mod operator;
@@ -102,6 +104,7 @@ mod outcome;
 mod served;
 mod session;
 mod ticket;
+mod view;
 
 pub use baton_core::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 pub use baton_leader::{SchedulerLocator, StartError, Unknown};
@@ -130,6 +133,7 @@ pub use model::ModelHandle;
 pub use operator::{Operator, OperatorError, OperatorIo, ServedModel};
 pub use outcome::{EndRecord, EndedBy, Outcome, Reply, Timing, Unanswered};
 pub use ticket::Ticket;
+pub use view::{Element, ViewError};
 
 /// Keeps the guide's program compiling.
 #[cfg(doctest)]

@@ -1,7 +1,9 @@
 //! A model as the application sees it: its sizes, and where inputs come from.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use baton_core::Nanos;
@@ -9,6 +11,7 @@ use baton_topo::signature::{RowError, TensorRef, TensorSpec};
 
 use crate::error::InputError;
 use crate::input::Input;
+use crate::line::{LineFull, Turn};
 use crate::served::{Model, ModelOwner};
 
 /// One model of a client. Cheap to clone; any thread may use it.
@@ -61,12 +64,35 @@ impl ModelHandle {
     ///
     /// # Errors
     /// [`InputError::SlabExhausted`]: the bound on outstanding tasks is met. This is the only
-    /// back-pressure there is; wait for a ticket, or shed load. [`InputError::ModelRemoved`]: the model is
+    /// back-pressure there is; wait for a ticket or for [`ModelHandle::input_ready`], or shed load. [`InputError::ModelRemoved`]: the model is
     /// served no more.
     pub fn input(&self) -> Result<Input, InputError> {
         let acquired = if self.is_removed() { None } else { self.model().acquire().ok() };
         let slot = acquired.ok_or_else(|| self.refuse())?;
         Ok(Input::new(Arc::clone(&self.of), slot))
+    }
+
+    /// As [`ModelHandle::input`], but waits for a free slot if there is none. Futures that wait get slots in the order in which
+    /// they began. [`ModelHandle::input`] does not stand in line, and may take a slot before them. Dropping the future gives its
+    /// place up. Any executor may poll it; between two wakes it costs nothing.
+    ///
+    /// # Errors
+    /// [`InputError::ModelRemoved`], [`InputError::ClientClosed`], and [`InputError::SlabExhausted`] if 65,536 wait
+    /// already.
+    pub async fn input_ready(&self) -> Result<Input, InputError> {
+        let model = self.model();
+        let mut turn = Turn::new(&model.line);
+        poll_fn(|context| {
+            if self.is_removed() || self.of.session().leaving() {
+                return Poll::Ready(Err(self.refuse()));
+            }
+            let slot = ready!(turn.poll(context.waker(), || model.acquire().ok()));
+            Poll::Ready(match slot {
+                Ok(slot) => Ok(Input::new(Arc::clone(&self.of), slot)),
+                Err(LineFull) => Err(self.refuse()),
+            })
+        })
+        .await
     }
 
     /// True once the model was removed from the cluster: its handles give no inputs any more. Tasks that were
@@ -82,6 +108,10 @@ impl ModelHandle {
         if self.is_removed() {
             session.counters.model_removed.add(1);
             return InputError::ModelRemoved { model };
+        }
+        if session.leaving() {
+            session.counters.client_closed.add(1);
+            return InputError::ClientClosed;
         }
         session.counters.slab_exhausted.add(1);
         InputError::SlabExhausted { model, slots: session.slots_per_model }

@@ -2,10 +2,14 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use baton_core::{DropReason, FailReason, GpuId, Nanos};
 use baton_rdma::OutputRef;
+use baton_topo::signature::Signature;
+
+use crate::view::{Element, ViewError, view};
 
 /// The one outcome every submitted task has.
 #[derive(Debug)]
@@ -48,9 +52,9 @@ impl Outcome {
     pub(crate) fn of(self, submitted: Nanos, deadline: Nanos) -> Self {
         let of = |record: EndRecord| EndRecord { submitted, deadline, ..record };
         match self {
-            Self::Completed(Reply { output, timing }) => {
+            Self::Completed(Reply { output, signature, timing }) => {
                 let timing = Timing { submitted, deadline, ..timing };
-                Self::Completed(Reply { output, timing })
+                Self::Completed(Reply { output, signature, timing })
             }
             Self::Dropped(reason, record) => Self::Dropped(reason, of(record)),
             Self::Failed(reason, record) => Self::Failed(reason, of(record)),
@@ -99,17 +103,50 @@ impl EndRecord {
 /// as long as it is read. It stays valid after the client has left.
 pub struct Reply {
     output: OutputRef,
+    signature: Arc<Signature>,
     timing: Timing,
 }
 
 impl Reply {
-    pub(crate) fn new(output: OutputRef, timing: Timing) -> Self {
-        Self { output, timing }
+    pub(crate) fn new(output: OutputRef, signature: Arc<Signature>, timing: Timing) -> Self {
+        Self { output, signature, timing }
     }
 
-    /// One output row of the model: exactly [`crate::ModelHandle::output_bytes`] bytes.
+    /// One output row of the model: at most [`crate::ModelHandle::output_bytes`] bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.output
+    }
+
+    /// The elements of the model's only output, in row-major order: `reply.values::<f32>()`.
+    ///
+    /// # Errors
+    /// The model has several outputs, or elements of another type.
+    pub fn values<T: Element>(&self) -> Result<&[T], ViewError> {
+        view(&self.signature.output, &self.output, None)
+    }
+
+    /// The elements of the output of this name.
+    ///
+    /// # Errors
+    /// There is none of this name, or it has elements of another type.
+    pub fn values_of<T: Element>(&self, output: &str) -> Result<&[T], ViewError> {
+        view(&self.signature.output, &self.output, Some(output))
+    }
+
+    /// [`Reply::values`] of a model that answers with f32.
+    ///
+    /// # Errors
+    /// As [`Reply::values`].
+    pub fn as_f32(&self) -> Result<&[f32], ViewError> {
+        self.values()
+    }
+
+    /// [`Reply::values`] of a model that answers with i64.
+    ///
+    /// # Errors
+    /// As [`Reply::values`].
+    pub fn as_i64(&self) -> Result<&[i64], ViewError> {
+        self.values()
     }
 
     /// When it went where.

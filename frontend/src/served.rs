@@ -15,6 +15,7 @@ use baton_topo::signature::Signature;
 use crate::cell::OutcomeCell;
 use crate::client::SessionGuard;
 use crate::end::End;
+use crate::line::Line;
 use crate::metrics::Latencies;
 use crate::outcome::{EndRecord, EndedBy, Outcome, Reply};
 use crate::session::Session;
@@ -54,6 +55,8 @@ pub(crate) struct Model {
     /// Every backend knows the slab, or will before it gets a task.
     usable: AtomicBool,
     removed: AtomicBool,
+    /// Of futures that wait for a slot.
+    pub(crate) line: Arc<Line>,
     /// Of its answers.
     pub(crate) latencies: Latencies,
 }
@@ -71,6 +74,9 @@ impl Model {
         // Beyond what fits, the slots are too many by any measure.
         let first_slot = place.saturating_mul(slots);
         let slabs = SlabSet::new_at(first_slot, &[spec], first_generation)?;
+        let line = Line::new();
+        let freed = Arc::clone(&line);
+        slabs.on_free(move || freed.moved());
         Ok(Arc::new(Self {
             name: Arc::clone(&announced.name),
             input_bytes,
@@ -85,6 +91,7 @@ impl Model {
             closed_until: AtomicU64::new(0),
             usable: AtomicBool::new(false),
             removed: AtomicBool::new(false),
+            line,
             latencies: Latencies::default(),
         }))
     }
@@ -114,7 +121,10 @@ impl Model {
     pub(crate) fn outcome(&self, task: TaskId, end: &End) -> Outcome {
         let outcome = match *end {
             End::Completed(timing) => match self.slabs.output(self.present_id(task)) {
-                Some(output) => return Outcome::Completed(Reply::new(output, timing)),
+                Some(output) => {
+                    let reply = Reply::new(output, Arc::clone(&self.signature), timing);
+                    return Outcome::Completed(reply);
+                }
                 // The transport reports an answer only after it has landed.
                 None => {
                     let record = EndRecord::new(timing.landed, EndedBy::Client, 0);
@@ -175,6 +185,7 @@ impl Model {
 
     pub(crate) fn set_removed(&self) {
         self.removed.store(true, Ordering::Release);
+        self.line.closed();
     }
 }
 

@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::task;
 
 use baton_core::{CostHint, DropReason, FailReason, Nanos, TaskId};
 use baton_metrics::Metric;
@@ -76,6 +77,8 @@ pub(crate) struct Session {
     given_up: AtomicBool,
     loss: Mutex<Option<Loss>>,
     farewell: OnceLock<Result<(), LeaveError>>,
+    /// Wakers of futures that wait for the end of the I/O thread; `None` once it has ended.
+    awaiting_end: Mutex<Option<Vec<task::Waker>>>,
 }
 
 impl Session {
@@ -102,6 +105,7 @@ impl Session {
             given_up: AtomicBool::new(false),
             loss: Mutex::new(None),
             farewell: OnceLock::new(),
+            awaiting_end: Mutex::new(Some(Vec::new())),
         };
         (Arc::new(session), receiver)
     }
@@ -214,6 +218,17 @@ impl Session {
     pub(crate) fn begin_leaving(&self) {
         self.leaving.store(true, Ordering::Release);
         self.waker.wake();
+        self.models().iter().for_each(|model| model.line.closed());
+    }
+
+    /// How the leaving went, if the I/O thread has ended; otherwise `waker` is called once it has.
+    pub(crate) fn farewell_or_listen(&self, waker: &task::Waker) -> Option<Result<(), LeaveError>> {
+        let mut awaiting = self.awaiting_end.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(wakers) = &mut *awaiting else { return Some(self.farewell()) };
+        if !wakers.iter().any(|other| other.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        None
     }
 
     pub(crate) fn leaving(&self) -> bool {
@@ -282,6 +297,8 @@ impl Session {
         for model in self.models().iter() {
             model.cells().iter().for_each(|cell| self.end_leftover(cell));
         }
+        let awaiting = self.awaiting_end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        awaiting.into_iter().flatten().for_each(task::Waker::wake);
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Loss>> {

@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -221,6 +223,51 @@ fn a_scheduler_that_dies_leaves_no_ticket_waiting() {
     };
     assert_eq!(error.reason, SubmitReason::SchedulerLost);
     assert!(matches!(client.loss(), Some(Loss::Scheduler(_))));
+}
+
+/// Drives a future on this thread.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let (parker, unparker) = parking::pair();
+    let (waker, mut future) = (Waker::from(unparker), pin!(future));
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        parker.park();
+    }
+}
+
+#[test]
+fn a_program_that_awaits_never_blocks() {
+    let (addr, stop, server) = Server::start();
+    let config = config(addr).slots_per_model(1);
+    let sums = block_on(async {
+        let client = Client::connect_async(config).await.unwrap();
+        let model = client.model("sum").unwrap();
+        let mut sums = Vec::new();
+        for byte in 1..=3_u8 {
+            // The slot is the former task's, until its answer is read.
+            let mut input = model.input_ready().await.unwrap();
+            input.fill(byte);
+            let reply = input.submit(Deadline::within(Duration::from_secs(60))).unwrap().await;
+            let reply = reply.into_result().unwrap();
+            sums.push(u64::from_le_bytes(reply.bytes().try_into().unwrap()));
+        }
+        client.leave_async().await.unwrap();
+        sums
+    });
+    assert_eq!(sums, [1, 2, 3].map(|byte| byte * u64::from(ROW)));
+    stop.store(true, Ordering::Release);
+    server.join().unwrap();
+}
+
+#[test]
+fn joining_asynchronously_ends_with_the_same_errors() {
+    let unused = bind(Role::Control).local_addr();
+    let patience = Duration::from_millis(200);
+    let joining = Client::connect_async(config(unused).connect_timeout(patience));
+    let error = block_on(joining).unwrap_err();
+    assert!(matches!(error, ConnectError::Membership(MembershipError::TimedOut { .. })), "{error}");
 }
 
 #[test]

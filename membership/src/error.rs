@@ -11,7 +11,7 @@ use baton_rdma::wire::{RefuseCode, Role};
 pub enum MembershipError {
     /// The scheduler's address is unknown.
     #[error("there is no scheduler to join: {0}")]
-    NoScheduler(#[from] Unknown),
+    NoScheduler(Unknown),
     /// The connection could not even be started.
     #[error("cannot connect to {what} at {addr}: {problem}")]
     Unreachable {
@@ -99,6 +99,12 @@ pub enum MembershipError {
     /// The catalogue contradicts itself: the scheduler is broken, or speaks another dialect.
     #[error("the scheduler's catalogue makes no sense: {0}")]
     BadCatalogue(String),
+}
+
+impl From<Unknown> for MembershipError {
+    fn from(unknown: Unknown) -> Self {
+        Self::NoScheduler(unknown)
+    }
 }
 
 impl MembershipError {

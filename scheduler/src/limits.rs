@@ -35,7 +35,7 @@ pub const MIGRATION_MAX: usize = 4096;
 /// Events that the ControlThread remembers for `baton status`; it counts older ones.
 pub const EVENTS_MAX: usize = 64;
 /// ModelThreads.
-pub const MODEL_THREADS_MAX: u32 = 64;
+pub const MODEL_THREADS_MAX: u32 = baton_topo::MODEL_THREADS_MAX;
 
 /// Batches one ModelThread can have outstanding: every slot's whole pipeline.
 pub const IN_FLIGHT_MAX: usize = GPUS_MAX as usize * PIPELINE_DEPTH as usize;

@@ -4,11 +4,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use baton_topo::{Idle, TransportChoice};
-use clap::Subcommand;
+use clap::builder::RangedI64ValueParser;
+use clap::{Subcommand, value_parser};
 
 use super::values::{
     factor, gbps, idle, one_transport, processes, production_policy, requests_per_s, seconds, share,
 };
+
+/// Where commands write files unless told otherwise: a folder that nothing else is in.
+pub(crate) const OUT: &str = "baton-out";
+
+/// Bytes of an object: one payload at most.
+fn object_bytes() -> RangedI64ValueParser<u32> {
+    value_parser!(u32).range(1..=64 << 20)
+}
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum BenchCommand {
@@ -68,7 +77,7 @@ pub(crate) struct BenchMatrixArgs {
     #[arg(long, default_value_t = 64)]
     pub(crate) objects: u32,
     /// Bytes of an object, at most 64 MiB
-    #[arg(long, default_value_t = 150_528)]
+    #[arg(long, default_value_t = 150_528, value_parser = object_bytes())]
     pub(crate) bytes: u32,
     /// Length of each measurement; a pair takes two
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
@@ -140,7 +149,7 @@ pub(crate) struct BenchTlsCostArgs {
     #[arg(long, default_value_t = 1)]
     pub(crate) objects: u32,
     /// Bytes of an object, at most 64 MiB
-    #[arg(long, default_value_t = 150_528)]
+    #[arg(long, default_value_t = 150_528, value_parser = object_bytes())]
     pub(crate) bytes: u32,
     /// Length of the measurement
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
@@ -162,7 +171,7 @@ pub(crate) struct BenchPullArgs {
     #[arg(long)]
     pub(crate) objects: Option<u32>,
     /// Bytes of an object, at most 64 MiB
-    #[arg(long, default_value_t = 150_528)]
+    #[arg(long, default_value_t = 150_528, value_parser = object_bytes())]
     pub(crate) bytes: u32,
     /// Length of the measurement
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
@@ -240,7 +249,7 @@ pub(crate) struct BenchSoakArgs {
     #[arg(long, default_value_t = 60.0, value_parser = seconds)]
     pub(crate) every: f64,
     /// Where to write its files
-    #[arg(long, value_name = "DIR", default_value = "docs/performance")]
+    #[arg(long, value_name = "DIR", default_value = OUT)]
     pub(crate) out: PathBuf,
     /// Same seed, same arrivals
     #[arg(long, default_value_t = 1)]
@@ -283,7 +292,7 @@ pub(crate) struct BenchSchedArgs {
     #[arg(long, conflicts_with_all = ["rate", "soak", "overload", "tcp"])]
     pub(crate) sweep: bool,
     /// Where a sweep writes its files
-    #[arg(long, value_name = "DIR", default_value = "docs/performance")]
+    #[arg(long, value_name = "DIR", default_value = OUT)]
     pub(crate) out: PathBuf,
     /// Same seed, same requests
     #[arg(long, default_value_t = 1)]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use baton_bench::reproduce;
 use baton_topo::TransportChoice;
 use clap::builder::PossibleValuesParser;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use bench::{
     BenchChaosArgs, BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs,
@@ -22,7 +22,7 @@ pub(crate) use model::{
 };
 pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
-    SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs,
+    SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
 };
 use values::{rate, requests_per_s, scale, seconds, transport};
 
@@ -35,6 +35,17 @@ pub(crate) struct Args {
     /// Be killed when the process that started this one ends.
     #[arg(long, hide = true)]
     pub(crate) die_with_parent: bool,
+}
+
+/// The command line of this process; a wrong one ends it.
+pub(crate) fn parse() -> Args {
+    let matches = taking_negative_numbers(Args::command()).get_matches();
+    Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// `--seconds -1` is a value out of range, with our words, and no unknown option `-1`.
+fn taking_negative_numbers(command: clap::Command) -> clap::Command {
+    command.allow_negative_numbers(true).mut_subcommands(taking_negative_numbers)
 }
 
 #[derive(Subcommand, Debug)]
@@ -145,7 +156,7 @@ pub(crate) struct ReproduceArgs {
     #[arg(long, conflicts_with = "quick")]
     pub(crate) brief: bool,
     /// Where to write
-    #[arg(long, value_name = "DIR", default_value = "docs")]
+    #[arg(long, value_name = "DIR", default_value = bench::OUT)]
     pub(crate) out: PathBuf,
     /// Print the data as one JSON object instead of Markdown
     #[arg(long)]

@@ -3,7 +3,8 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use baton_sim::{PolicyName, Rates, Vary};
+use baton_core::Nanos;
+use baton_sim::{PolicyName, Rates, ScenarioSource, Span, Vary};
 use clap::Subcommand;
 
 use super::values::{moment, seconds, tasks};
@@ -19,6 +20,8 @@ pub(crate) enum SimCommand {
     /// With --rates every line is a run at that rate, without it a search for the goodput; with
     /// --vary there is one of each for every value of the key. As many runs at a time as there are cores.
     Sweep(SimSweepArgs),
+    /// Print the model tables that a scenario file names with `zoo`: α, β and objective of each model
+    Zoo(SimZooArgs),
     /// Draw scenarios at random and compare a policy's goodput on each with the best of the others'
     ///
     /// docs/simulator.md says what is drawn and what is found. A scenario at a time on every core;
@@ -68,13 +71,62 @@ pub(crate) struct SimClusterArgs {
     pub(crate) json: bool,
 }
 
+/// The help of an option for policies.
+fn policies(what: &str) -> String {
+    format!("{what}: {}; see docs/simulator.md", PolicyName::SYNTAX)
+}
+
+/// What is simulated.
 #[derive(clap::Args, Debug)]
-pub(crate) struct SimRunArgs {
+pub(crate) struct ScenarioArgs {
+    #[command(flatten)]
+    file: ScenarioFile,
+    /// Measured span with --cluster [default: 30]
+    #[arg(long, value_name = "S", value_parser = seconds, requires = "cluster", conflicts_with = "scenario")]
+    seconds: Option<f64>,
+    /// Span before it, of which nothing is counted, with --cluster [default: 5]
+    #[arg(long, value_name = "S", value_parser = moment, requires = "cluster", conflicts_with = "scenario")]
+    warmup: Option<f64>,
+}
+
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+struct ScenarioFile {
     /// The scenario file
     #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: PathBuf,
-    /// A policy, see docs/simulator.md
+    scenario: Option<PathBuf>,
+    /// A cluster file instead: its models on its GPU slots, under Poisson arrivals
+    #[arg(long, value_name = "FILE")]
+    cluster: Option<PathBuf>,
+}
+
+impl ScenarioArgs {
+    pub(crate) fn source(&self) -> ScenarioSource {
+        match (&self.file.scenario, &self.file.cluster) {
+            (Some(file), _) => ScenarioSource::Scenario(file.clone()),
+            (None, file) => {
+                let span = |given: Option<f64>, usual: f64| {
+                    Nanos::from_millis_f64(given.unwrap_or(usual) * 1e3)
+                };
+                let (duration, warmup) = (span(self.seconds, 30.0), span(self.warmup, 5.0));
+                ScenarioSource::Cluster(file.clone().unwrap_or_default(), Span { duration, warmup })
+            }
+        }
+    }
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimZooArgs {
+    /// Print one JSON object instead of tables
     #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct SimRunArgs {
+    #[command(flatten)]
+    pub(crate) source: ScenarioArgs,
+    #[arg(long, help = policies("A policy"))]
     pub(crate) policy: PolicyName,
     /// Tasks per second in total
     #[arg(long)]
@@ -92,11 +144,9 @@ pub(crate) struct SimRunArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct SimGoodputArgs {
-    /// The scenario file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: PathBuf,
-    /// A policy, see docs/simulator.md
-    #[arg(long)]
+    #[command(flatten)]
+    pub(crate) source: ScenarioArgs,
+    #[arg(long, help = policies("A policy"))]
     pub(crate) policy: PolicyName,
     /// How many seeds to take the mean over, from the scenario's own on
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -108,11 +158,9 @@ pub(crate) struct SimGoodputArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct SimSweepArgs {
-    /// The scenario file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: PathBuf,
-    /// A policy, see docs/simulator.md; repeat for several
-    #[arg(long = "policy", value_name = "POLICY", required = true)]
+    #[command(flatten)]
+    pub(crate) source: ScenarioArgs,
+    #[arg(long = "policy", value_name = "POLICY", required = true, help = policies("A policy; repeat for several"))]
     pub(crate) policies: Vec<PolicyName>,
     /// A:B:N, N rates from A to B tasks per second in total, or A,B,…; with x at the end multiples
     /// of the analytic bound
@@ -180,9 +228,8 @@ pub(crate) struct SimFuzzArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct SimBoundArgs {
-    /// The scenario file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: PathBuf,
+    #[command(flatten)]
+    pub(crate) source: ScenarioArgs,
     /// How many seeds to take the mean over, from the scenario's own on; one on every core at a time
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) seeds: u32,
@@ -193,10 +240,9 @@ pub(crate) struct SimBoundArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct SimExplainArgs {
-    /// The scenario file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) scenario: PathBuf,
-    /// A policy of the production scheduler, see docs/simulator.md
+    #[command(flatten)]
+    pub(crate) source: ScenarioArgs,
+    /// A policy of the production scheduler: baton, symphony or eager
     #[arg(long)]
     pub(crate) policy: PolicyName,
     /// Tasks per second in total

@@ -51,7 +51,7 @@ pub(super) fn moment(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn scale(text: &str) -> Result<f64, String> {
-    number(text, 0.0, 1e3)
+    number(text, 0.001, 1e3)
 }
 
 pub(super) fn requests_per_s(text: &str) -> Result<f64, String> {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use baton_bench::machine::in_parallel;
-use baton_sim::{Clairvoyant, Scenario, SimError, analytic_bound_rps, clairvoyant};
+use baton_sim::{Clairvoyant, SimError, analytic_bound_rps, clairvoyant};
 use serde_json::json;
 
 use crate::CommandResult;
@@ -11,7 +11,7 @@ use crate::args::SimBoundArgs;
 use crate::output::say;
 
 pub(crate) fn run(args: &SimBoundArgs) -> CommandResult {
-    let scenario = Scenario::load(&args.scenario)?;
+    let scenario = args.source.source().load()?;
     let analytic = analytic_bound_rps(&scenario);
     let seeds: Vec<u64> =
         (0..u64::from(args.seeds)).map(|i| scenario.seed.wrapping_add(i)).collect();

@@ -5,11 +5,12 @@ mod cluster;
 mod fuzz;
 mod fuzz_text;
 mod sweep;
+mod zoo;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use baton_sim::{Goodput, Report, Run, Scenario, Subject};
+use baton_sim::{Goodput, Report, Run, Subject};
 use baton_topo::Clock;
 
 use crate::CommandResult;
@@ -21,6 +22,7 @@ pub(crate) fn run(command: &SimCommand) -> CommandResult {
         SimCommand::Run(args) => run_once(args),
         SimCommand::Goodput(args) => search(args),
         SimCommand::Sweep(args) => sweep::run(args),
+        SimCommand::Zoo(args) => zoo::run(args),
         SimCommand::Fuzz(args) => fuzz::run(args),
         SimCommand::Bound(args) => bound::run(args),
         SimCommand::Explain(args) => explain(args),
@@ -29,7 +31,7 @@ pub(crate) fn run(command: &SimCommand) -> CommandResult {
 }
 
 fn run_once(args: &SimRunArgs) -> CommandResult {
-    let scenario = Scenario::load(&args.scenario)?;
+    let scenario = args.source.source().load()?;
     let seed = args.seed.unwrap_or(scenario.seed);
     let run = Run { policy: args.policy, rate_rps: args.rate, seed };
     let clock = Clock::start();
@@ -51,14 +53,14 @@ fn run_once(args: &SimRunArgs) -> CommandResult {
 }
 
 fn search(args: &SimGoodputArgs) -> CommandResult {
-    let scenario = Scenario::load(&args.scenario)?;
+    let scenario = args.source.source().load()?;
     let goodput = baton_sim::goodput(&scenario, args.policy, args.seeds)?;
     say(&if args.json { serde_json::to_string(&goodput)? } else { summary(&goodput) })?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn explain(args: &SimExplainArgs) -> CommandResult {
-    let scenario = Scenario::load(&args.scenario)?;
+    let scenario = args.source.source().load()?;
     let seed = args.seed.unwrap_or(scenario.seed);
     let run = Run { policy: args.policy, rate_rps: args.rate, seed };
     let explanation = baton_sim::explain(&scenario, run, subject(&args.subject)?)?;

@@ -14,7 +14,7 @@ use crate::output::say;
 
 pub(crate) fn run(args: &SimSweepArgs) -> CommandResult {
     let sweep = Sweep {
-        scenario: args.scenario.clone(),
+        scenario: args.source.source(),
         policies: args.policies.clone(),
         rates: args.rates.clone(),
         vary: args.vary.clone(),

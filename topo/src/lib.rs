@@ -9,11 +9,11 @@ pub mod signature;
 pub mod zoo;
 
 pub use cluster_file::{
-    BackendSpec, Checked, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec,
-    FrontendSpec, GPUS_PER_BACKEND_MAX, MODELS_MAX, ModelChange, ModelSpec, ModelTable,
-    NetworkSpec, Problem, ReconnectSpec, SchedulerSpec, TlsSpec, TransportChoice, VerbsConfig,
-    check_cluster, check_text, load_cluster, name_of_replaced, read_change, read_model,
-    replacement,
+    BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, Checked, Cluster, EngineSpec, EtcdIdentity,
+    EtcdSpec, EtcdTlsSpec, FabricSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX,
+    MODELS_MAX, ModelChange, ModelSpec, ModelTable, NetworkSpec, Problem, ReconnectSpec,
+    SchedulerSpec, TlsSpec, TransportChoice, VerbsConfig, check_cluster, check_cluster_on,
+    check_text, load_cluster, name_of_replaced, nearest_word, read_change, read_model, replacement,
 };
 pub use cluster_file::{Journal, JournalError, JournalKind, Replayed};
 pub use runtime::{

@@ -1,9 +1,9 @@
 //! Published model profiles, as data.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// One row of a paper's table.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ZooModel {
     /// The model's name as printed.
@@ -64,16 +64,27 @@ fn clockwork_rows() -> Vec<MeasuredModel> {
 }
 
 impl MeasuredModel {
-    /// Weighted least squares; the weight of ℓ(b) is 1/ℓ(b)².
     fn fitted(self) -> ZooModel {
-        let points = || BATCHES.into_iter().zip(self.latency_ms);
-        let sum = |of: fn(f64, f64) -> f64| points().map(|(b, l)| of(b, l) / (l * l)).sum::<f64>();
-        let (n, b, l) = (sum(|_, _| 1.0), sum(|b, _| b), sum(|_, l| l));
-        let (bb, bl) = (sum(|b, _| b * b), sum(|b, l| b * l));
-        let alpha_ms = (n * bl - b * l) / (n * bb - b * b);
-        let beta_ms = (l - alpha_ms * b) / n;
+        let points: Vec<(f64, f64)> = BATCHES.into_iter().zip(self.latency_ms).collect();
+        let (alpha_ms, beta_ms) = line(&points);
         ZooModel { name: self.name, alpha_ms, beta_ms, slo_ms: self.slo_ms }
     }
+}
+
+/// α and β of the line nearest to points (b, ℓ(b)), of which there are two at least: weighted least squares; the weight of
+/// ℓ(b) is 1/ℓ(b)².
+pub fn line(points: &[(f64, f64)]) -> (f64, f64) {
+    let sum =
+        |of: fn(f64, f64) -> f64| points.iter().map(|&(b, l)| of(b, l) / (l * l)).sum::<f64>();
+    let (n, b, l) = (sum(|_, _| 1.0), sum(|b, _| b), sum(|_, l| l));
+    let (bb, bl) = (sum(|b, _| b * b), sum(|b, l| b * l));
+    let alpha = (n * bl - b * l) / (n * bb - b * b);
+    (alpha, (l - alpha * b) / n)
+}
+
+/// Each table by the name that a scenario file gives it.
+pub fn all() -> [(&'static str, Vec<ZooModel>); 3] {
+    [("1080ti", gtx_1080ti()), ("a100", a100()), ("clockwork", clockwork())]
 }
 
 fn read(table: &str) -> Vec<ZooModel> {

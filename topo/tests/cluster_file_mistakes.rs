@@ -5,7 +5,7 @@ mod models;
 
 use std::path::Path;
 
-use baton_topo::check_cluster;
+use baton_topo::{check_cluster, check_cluster_on};
 use checking::{check, lines, model_with};
 
 fn problems(text: &str) -> Vec<String> {
@@ -33,7 +33,7 @@ fn each_bad_value_outside_the_models_is_explained() {
         ),
         (
             "[scheduler]\nmodel_threads = 0",
-            ":10: scheduler.model_threads: is 0; fix: give a whole number from 1 to 256",
+            ":10: scheduler.model_threads: is 0; fix: give a whole number from 1 to 64",
         ),
         (
             "[scheduler]\nidle = \"sleep\"",
@@ -249,6 +249,59 @@ fn what_is_legal_but_odd_is_a_warning() {
         found[0].contains("frontend.slots_per_model: a frontend cannot use all 17 models"),
         "{found:?}"
     );
+}
+
+#[test]
+fn what_the_processes_would_stumble_over_is_found_here() {
+    let backend = |lines: &str| format!("[[backend]]\nname = \"wide\"\n{lines}\n");
+    let cases = [
+        (
+            "[scheduler]\nlisten = \"127.0.0.1:7\"\nmetrics = \"127.0.0.1:7\"\n".to_owned(),
+            "scheduler.metrics: is the address of listen; fix: give another port",
+        ),
+        (
+            "[scheduler]\nmodel_threads = 65\n".to_owned(),
+            "scheduler.model_threads: is 65; fix: give a whole number from 1 to 64",
+        ),
+    ];
+    for (lines, expected) in cases {
+        let found = problems(&(model_with("") + &lines));
+        assert!(found.iter().any(|problem| problem.contains(expected)), "{lines}: {found:#?}");
+    }
+    let found = problems(&(model_with("input_bytes = 1048576") + &backend("gpus = 256")));
+    assert!(
+        found[0].contains("the batch buffers of 256 GPU slots take 64 GiB of 64 GiB at most, ")
+            && found[0].ends_with("because of model m; fix: lower it, or that model's batch_max"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn an_address_that_members_cannot_look_for_is_a_warning() {
+    let with = |lines: &str| warnings(&(model_with("") + "[scheduler]\n" + lines));
+    let chosen = with("listen = \"127.0.0.1:0\"\n");
+    assert!(chosen[0].contains("members that read this file look for port 0"), "{chosen:?}");
+    let etcd = "etcd = [\"http://127.0.0.1:1\"]\n";
+    let vague = with(&format!("listen = \"0.0.0.0:7700\"\n{etcd}"));
+    assert!(vague[0].contains("cannot tell members through etcd where it is"), "{vague:?}");
+    assert_eq!(with(etcd), [""; 0]);
+}
+
+#[test]
+fn cores_that_this_host_does_not_have_are_a_warning() {
+    let file = std::env::temp_dir().join(format!("baton-cores-{}.toml", std::process::id()));
+    let text = model_with("") + "[scheduler]\ncores = [1, 900]\n";
+    std::fs::write(&file, text).expect("a temporary file");
+    let found = |cpus: &str| {
+        let cpus = cpus.parse().expect("a list of CPUs");
+        lines(&check_cluster_on(&file, &cpus).warnings)
+    };
+    let (few, many) = (found("0-1"), found("0-1023"));
+    std::fs::remove_file(&file).expect("it is there");
+    assert_eq!(many, [""; 0]);
+    assert_eq!(few.len(), 1, "{few:?}");
+    assert!(few[0].contains("scheduler.cores: this host has no CPU 900: "), "{few:?}");
+    assert!(few[0].ends_with("use CPUs of 0-1, or check the file on the host that is meant"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::Pull;
+use crate::machine::{Unusable, stolen, too_good};
 
 /// Longest time told apart: a minute.
 const NANOS_MAX: u64 = 60_000_000_000;
@@ -99,6 +100,8 @@ pub struct PullReport {
     pub efficiency: Option<f64>,
     /// Share of the CPU time that went to other machines' work; `null` where unknown.
     pub steal_fraction: Option<f64>,
+    /// Why the figures are not to be used; empty if nothing is known against them.
+    pub not_usable: Unusable,
 }
 
 impl PullReport {
@@ -127,6 +130,7 @@ impl PullReport {
             floor_us,
             efficiency,
             steal_fraction,
+            not_usable: not_usable(steal_fraction, efficiency),
         }
     }
 }
@@ -139,16 +143,23 @@ impl fmt::Display for PullReport {
             "{} over {}: {} × {} objects of {} bytes, {} rounds",
             self.bench, self.transport, self.senders, self.objects, self.bytes, self.rounds
         )?;
-        writeln!(f, "  round   min {min:.1}  p50 {p50:.1}  p99 {p99:.1}  p99.9 {p999:.1} us")?;
+        writeln!(f, "  round   min {min:.1}  p50 {p50:.1}  p99 {p99:.1}  p99.9 {p999:.1} µs")?;
         writeln!(f, "  {:.3} GB/s", self.gigabytes_per_s)?;
         match (self.floor_us, self.efficiency) {
             (Some(floor), Some(efficiency)) => {
-                writeln!(f, "  floor   {floor:.1} us  efficiency {efficiency:.2}")?;
+                writeln!(f, "  floor   {floor:.1} µs  efficiency {efficiency:.2}")?;
             }
             _ => writeln!(f, "  floor   not known; --link-gbps gives one")?,
         }
-        write_steal(f, self.steal_fraction)
+        write_steal(f, self.steal_fraction)?;
+        self.not_usable.write(f)
     }
+}
+
+/// Bare sockets do what we do and less: where they are slower, something else kept them.
+pub(super) fn not_usable(steal: Option<f64>, efficiency: Option<f64>) -> Unusable {
+    let missed = too_good(efficiency, "the floor was disturbed: the efficiency is");
+    Unusable::because([stolen(steal), missed])
 }
 
 /// Says so where the host took much of the CPU away.

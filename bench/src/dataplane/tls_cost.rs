@@ -68,8 +68,8 @@ impl fmt::Display for TlsCostReport {
             self;
         writeln!(f, "CPU time of both ends, the cheapest of {stretches} stretches each")?;
         let what = format!("READ of {bytes} bytes, {objects} at a time");
-        writeln!(f, "{what}: {:.1} us, with TLS {:.1} us", read.plain, read.tls)?;
-        write!(f, "handshake: {:.0} us, with TLS {:.0} us", open.plain, open.tls)
+        writeln!(f, "{what}: {:.1} µs, with TLS {:.1} µs", read.plain, read.tls)?;
+        write!(f, "handshake: {:.0} µs, with TLS {:.0} µs", open.plain, open.tls)
     }
 }
 

@@ -146,6 +146,7 @@ impl Generator {
             Err(InputError::ModelRemoved { .. }) => {
                 return target.tally.refuse_for("model_removed");
             }
+            Err(InputError::ClientClosed) => return target.tally.refuse_for("client_closed"),
             Err(InputError::WrongSize { .. } | InputError::Tensors { .. }) => {
                 return target.tally.refuse_for("wrong_size");
             }

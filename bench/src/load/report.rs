@@ -274,7 +274,9 @@ mod tests {
         let report = Report::new(&[], Circumstances::default());
         let Totals { p50_ms, accuracy, bad_rate, .. } = report.totals;
         assert_eq!((p50_ms, accuracy, bad_rate), (None, None, 0.0));
-        assert!(report.to_string().contains("conserved: 0 submitted = 0 completed"));
+        let text = report.to_string();
+        assert!(text.contains("conserved: 0 submitted = 0 completed"), "{text}");
+        assert!(text.contains("no engine has answered; bad rate"), "{text}");
     }
 
     #[test]

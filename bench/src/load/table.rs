@@ -54,9 +54,13 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     for name in lost {
         writeln!(f, "LOST: {name} died during the run")?;
     }
-    let (engines, bad) = (engines.join(" and "), totals.bad_rate * 100.0);
+    let engines = match engines.as_slice() {
+        [] => "no engine has answered".to_owned(),
+        engines => format!("engines {} over {transport}", engines.join(" and ")),
+    };
+    let bad = totals.bad_rate * 100.0;
     let steal = percent(*steal_fraction, "unknown");
-    writeln!(f, "engines {engines} over {transport}; bad rate {bad:.2} %; CPU stolen {steal}")?;
+    writeln!(f, "{engines}; bad rate {bad:.2} %; CPU stolen {steal}")?;
     let Totals { submitted, completed, dropped, failed, wrong_answers, .. } = totals;
     let ended = completed + dropped + failed;
     let (sign, word) = if report.conserved { ("=", "conserved") } else { ("≠", "NOT CONSERVED") };

@@ -5,9 +5,12 @@ mod memory;
 mod parallel;
 mod steal;
 mod thread_time;
+mod unusable;
 
 pub(crate) use memory::{own_resident_kib, resident_kib};
 pub use parallel::in_parallel;
 pub use steal::StealMeter;
 pub(crate) use steal::percent;
 pub(crate) use thread_time::thread_time;
+pub use unusable::Unusable;
+pub(crate) use unusable::{stolen, too_good};

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{BAD_MAX, Overload};
+use crate::machine::{Unusable, stolen, too_good};
 use crate::processes::ProcessUsage;
 use crate::two_models::{Ending, LoadClient, MODELS, PhaseReport, SLO_MS, WINDOW};
 
@@ -100,6 +101,8 @@ pub struct OverloadReport {
     pub refused: u64,
     /// Resident memory of scheduler and backends.
     pub memory: Vec<MemoryOf>,
+    /// Why the figures are not to be used; empty if nothing is known against them.
+    pub not_usable: Unusable,
     /// Of the tasks of every phase, and of the processes.
     #[serde(flatten)]
     pub ending: Ending,
@@ -120,11 +123,17 @@ impl OverloadReport {
         let total = load.total();
         let models = load.span(spans.flood).models.iter().cloned();
         let by_model = models.map(|tally| PhaseReport::of(tally, overload.seconds));
+        let goodput_ratio = flood.goodput_rps / peak.goodput_rps;
+        let missed = "the search missed the peak, give a longer --step: goodput under the flood is";
         let refused = ["quota", "queue_full"].map(|why| total.dropped.get(why).unwrap_or(&0));
         Self {
             factor: overload.factor,
             seconds: overload.seconds,
-            goodput_ratio: flood.goodput_rps / peak.goodput_rps,
+            goodput_ratio,
+            not_usable: Unusable::because([
+                stolen(steal_fraction),
+                too_good(Some(goodput_ratio), missed),
+            ]),
             flood_by_model: MODELS.into_iter().zip(by_model).collect(),
             slo_ms: SLO_MS,
             after: PhaseReport::new(load.span(spans.after)),
@@ -179,7 +188,9 @@ impl fmt::Display for OverloadReport {
                 of.process, of.before_kib, of.early_kib, of.after_kib, of.peak_kib
             )?;
         }
-        self.ending.write(f, "")
+        self.ending.write(f, "")?;
+        writeln!(f)?;
+        self.not_usable.write(f)
     }
 }
 

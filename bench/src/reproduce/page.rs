@@ -109,7 +109,7 @@ fn introduction(precision: Precision) -> String {
     };
     format!(
         "# Symphony's tables and figures, measured again\n\n{marked}\
-         Written by `baton reproduce all{how}`. Everything here is virtual time: the production \
+         Written by `baton reproduce all{how}` into the folder that `--out` names (`docs` for the committed page). Everything here is virtual time: the production \
          scheduler's code and the other systems' rules in one simulator, under the same arrivals. \
          `docs/simulator.md` states each policy's source and every liberty taken.\n\n\
          * *Goodput* is the highest offered rate at which no model's bad rate (late + dropped) exceeds \

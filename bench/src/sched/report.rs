@@ -129,7 +129,8 @@ impl fmt::Display for SchedReport {
             f,
             "  dropped {dropped}, queue full {queue_full}, plans undelivered {undelivered}, interruptions \
              {interruptions}, steal {steal}, a cache line takes {line} ns"
-        )
+        )?;
+        run.not_usable.write(f)
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::harness::Outcome;
 use super::shape::{Shape, ShapeReport};
+use crate::machine::{Unusable, stolen};
 
 /// The part that reports of such runs have in common.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -36,7 +37,14 @@ pub struct RunReport {
     /// What a cache line took from the first core to the second, before the run and after it: live
     /// figures follow it, and on virtual machines it moves. `null` with one core.
     pub line_travel_ns: [Option<f64>; 2],
+    /// Why the figures are not to be used; empty if nothing is known against them.
+    pub not_usable: Unusable,
 }
+
+/// Interruptions a second from which on times are the kernel's.
+const INTERRUPTIONS_PER_S_MAX: f64 = 10.0;
+/// The part of the requests that may be dropped: emulated GPUs keep up where the threads do.
+const DROPPED_MAX: f64 = 0.01;
 
 /// Quantiles in microseconds; 0 if nothing was measured.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -63,6 +71,14 @@ impl RunReport {
             pinned: outcome.pinned,
             steal_fraction: outcome.steal,
             line_travel_ns,
+            not_usable: Unusable::because([
+                stolen(outcome.steal),
+                interrupted(outcome.interruptions(), outcome.elapsed.as_millis_f64() / 1e3),
+                dropped(
+                    outcome.total(|counts| counts.dropped),
+                    outcome.total(|counts| counts.requests),
+                ),
+            ]),
         }
     }
 
@@ -79,6 +95,16 @@ impl RunReport {
     }
 }
 
+fn interrupted(interruptions: u64, seconds: f64) -> Option<String> {
+    let many = interruptions as f64 > INTERRUPTIONS_PER_S_MAX * seconds;
+    many.then(|| format!("the kernel took cores away {interruptions} times in {seconds:.1} s"))
+}
+
+fn dropped(dropped: u64, requests: u64) -> Option<String> {
+    let many = dropped as f64 > DROPPED_MAX * requests as f64;
+    many.then(|| format!("{dropped} of {requests} requests were dropped"))
+}
+
 impl Quantiles {
     fn of(outcome: &Outcome) -> Self {
         let mut all = Histogram::<u64>::new(2).expect("two digits are allowed");
@@ -87,5 +113,18 @@ impl Quantiles {
         }
         let us = |q| all.value_at_quantile(q) as f64 / 1e3;
         Self { p50: us(0.5), p99: us(0.99), p999: us(0.999) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_was_disturbed_says_so() {
+        assert_eq!((interrupted(50, 5.0), dropped(10, 1_000)), (None, None));
+        let said = interrupted(501, 5.0).expect("many");
+        assert_eq!(said, "the kernel took cores away 501 times in 5.0 s");
+        assert_eq!(dropped(11, 1_000).expect("many"), "11 of 1000 requests were dropped");
     }
 }

@@ -10,6 +10,7 @@ use super::harness::Harness;
 use super::memory::Memory;
 use super::workload::Workload;
 use super::{SchedError, Shape, ShapeReport, highest_rate};
+use crate::machine::{Unusable, stolen};
 
 /// A run that lost and invented nothing: one that did is an error instead.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -31,6 +32,8 @@ pub struct SoakReport {
     pub memory: Option<Memory>,
     /// Share of the CPU time that went to other machines' work; `null` where unknown.
     pub steal_fraction: Option<f64>,
+    /// Why the figures are not to be used; empty if nothing is known against them.
+    pub not_usable: Unusable,
 }
 
 /// Runs for `shape.seconds`; at `shape.rate` if there is one.
@@ -52,6 +55,7 @@ pub fn soak(shape: Shape) -> Result<SoakReport, SchedError> {
         dropped: outcome.total(|counts| counts.dropped),
         memory: outcome.memory,
         steal_fraction: outcome.steal,
+        not_usable: Unusable::because([stolen(outcome.steal)]),
     })
 }
 
@@ -66,7 +70,7 @@ impl fmt::Display for SoakReport {
             self.goodput_rps / 1e6,
         )?;
         match &self.memory {
-            None => writeln!(f, "  resident memory unknown"),
+            None => writeln!(f, "  resident memory unknown")?,
             Some(memory) => writeln!(
                 f,
                 "  resident {} KiB at first, {} half way, {} at the end, {} at most: {:+.0} KiB a minute",
@@ -75,8 +79,9 @@ impl fmt::Display for SoakReport {
                 memory.end_kib,
                 memory.peak_kib,
                 memory.drift_kib_per_minute,
-            ),
+            )?,
         }
+        self.not_usable.write(f)
     }
 }
 

@@ -62,7 +62,8 @@ impl fmt::Display for TcpReport {
         writeln!(
             f,
             "  dropped {dropped}, queue full {queue_full}, interruptions {interruptions}, steal {steal}"
-        )
+        )?;
+        run.not_usable.write(f)
     }
 }
 

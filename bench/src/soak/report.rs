@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::Soak;
 use super::curves;
 use crate::load::Tally;
+use crate::machine::{Unusable, stolen};
 use crate::plot::PlotError;
 use crate::processes::ProcessUsage;
 use crate::two_models::{Ending, PhaseReport, SLO_MS};
@@ -68,6 +69,8 @@ fn median(values: &[f64]) -> Option<f64> {
 /// The whole run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct SoakReport {
+    /// Why the figures are not to be used; empty if nothing is known against them.
+    pub not_usable: Unusable,
     /// Share of what the GPUs do at best that was offered.
     pub load: f64,
     /// Length of an interval.
@@ -120,6 +123,7 @@ impl SoakReport {
             memory: of_each(|usage| usage.resident_kib),
             handles: of_each(|usage| usage.handles),
             ending: Ending::new(total, lost, steal_fraction),
+            not_usable: Unusable::because([stolen(steal_fraction)]),
             late: total.late,
             samples,
         }
@@ -153,7 +157,9 @@ impl fmt::Display for SoakReport {
                 writeln!(f, "{what:<22} {early:>12.2} {late:>13.2}  {percent:+.2} %")?;
             }
         }
-        self.ending.write(f, &format!(" ({} late)", self.late))
+        self.ending.write(f, &format!(" ({} late)", self.late))?;
+        writeln!(f)?;
+        self.not_usable.write(f)
     }
 }
 

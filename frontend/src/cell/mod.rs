@@ -20,7 +20,7 @@
 
 #[cfg(all(test, loom))]
 mod loom_models;
-mod sync;
+pub(crate) mod sync;
 #[cfg(all(test, not(loom)))]
 mod tests;
 

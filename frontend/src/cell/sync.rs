@@ -1,11 +1,15 @@
-//! The atomics of an outcome's cell: loom's where a model checker drives them.
+//! What is shared between threads in an outcome's cell and in the line for slots: loom's where a model checker drives them.
 
 #[cfg(not(loom))]
 pub(crate) use atomic_waker::AtomicWaker;
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(loom)]
+pub(crate) use loom::sync::{Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Mutex, MutexGuard};
 
 /// loom's own, with the names of the one it stands for.
 #[cfg(loom)]

@@ -33,7 +33,7 @@ use baton_topo::{Agent, AwakeTime, Clock, Waker};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::client::Client;
-use crate::config::{ClientConfig, TIMEOUT_SETTING};
+use crate::config::ClientConfig;
 use crate::counters::LiveCounters;
 use crate::error::{ConfigError, ConnectError};
 use crate::io::backends::Backends;
@@ -248,7 +248,7 @@ fn member(config: &ClientConfig, seed: u32) -> Member {
         reconnect: config.reconnect,
         seed: seed.into(),
         join_timeout: config.connect_timeout,
-        join_timeout_setting: TIMEOUT_SETTING,
+        join_timeout_setting: config.timeout_setting,
         member_timeout: config.member_timeout,
     }
 }

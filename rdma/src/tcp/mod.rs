@@ -51,6 +51,7 @@ use hosts::PerHostLimits;
 pub use net::{Edge, Net, NetStream, OsNet};
 use ready_list::ReadyList;
 pub use stream::OsStream;
+#[cfg(feature = "tls")]
 pub(crate) use stream::{connected, send_plain};
 
 /// Connections accepted per poll.

@@ -25,11 +25,6 @@ impl TlsProblem {
     }
 }
 
-/// True for the first bytes of a TLS record, which no frame begins with: its second byte is 0.
-pub(crate) fn looks_like_tls(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x14..=0x17, 3, ..])
-}
-
 /// What `error` means to whoever runs the cluster.
 pub(super) fn explain(error: &Error) -> String {
     match error {

@@ -7,7 +7,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use baton_core::Nanos;
 use baton_topo::{Clock, TransportChoice, VerbsConfig, Waker};
@@ -72,7 +72,10 @@ impl MixedTransport {
             TransportChoice::Auto => match VerbsDevice::open(verbs.clone()) {
                 Ok(device) => Some(device),
                 Err(error) => {
-                    tracing::info!(reason = %error, "transport: tcp, because RDMA cannot be used");
+                    static TOLD: Once = Once::new();
+                    TOLD.call_once(|| {
+                        tracing::info!(reason = %error, "transport: tcp, because RDMA cannot be used");
+                    });
                     let fabric = Err(error.to_string());
                     return Ok(Self { tcp: transport, passes: 0, fabric });
                 }
@@ -80,7 +83,8 @@ impl MixedTransport {
         };
         let passes = 0;
         let Some(device) = device else {
-            tracing::info!("transport: tcp, as configured");
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| tracing::info!("transport: tcp, as configured"));
             let fabric = Err("it is set to transport = \"tcp\"".into());
             return Ok(Self { tcp: transport, passes, fabric });
         };

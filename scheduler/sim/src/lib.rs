@@ -26,6 +26,7 @@ mod generated;
 mod goodput;
 mod load;
 mod observer;
+mod of_cluster;
 #[cfg(test)]
 mod optimum;
 mod policy;
@@ -38,6 +39,7 @@ mod report;
 mod run;
 mod scenario;
 mod scenario_file;
+mod scenario_problem;
 mod subclusters;
 mod sweep;
 mod tally;
@@ -54,6 +56,7 @@ pub use explain::{
 pub use faults::{GpuChange, GpuEvent, Stragglers};
 pub use goodput::{Goodput, SeedGoodput, goodput};
 pub use load::Load;
+pub use of_cluster::{ScenarioSource, Span};
 pub use policy::PolicyName;
 pub use rates::Rates;
 pub use replay::{Line, Replay, ReplayError};

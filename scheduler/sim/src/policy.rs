@@ -36,6 +36,12 @@ pub enum PolicyName {
     },
 }
 
+impl PolicyName {
+    /// How each is written.
+    pub const SYNTAX: &str = "baton, symphony, symphony-text, eager, frontrun, timeout[:FRACTION], \
+                              clockwork[:OUTSTANDING_MS], nexus[:FRONTENDS], or shepherd[:LAMBDA]";
+}
+
 impl FromStr for PolicyName {
     type Err = String;
 
@@ -68,9 +74,7 @@ impl FromStr for PolicyName {
                 lambda if lambda > 1.0 => Ok(Self::Shepherd { lambda }),
                 _ => Err("shepherd: give a factor above 1".to_owned()),
             },
-            _ => Err("give baton, symphony, symphony-text, eager, frontrun, timeout[:FRACTION], \
-                      clockwork[:OUTSTANDING_MS], nexus[:FRONTENDS], or shepherd[:LAMBDA]"
-                .to_owned()),
+            _ => Err(format!("give {}", Self::SYNTAX)),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::faults::{self, GpuEvent, Stragglers};
 use crate::load::Load;
 use crate::replay::Replay;
 use crate::scenario_file::{self, ScenarioError};
+use crate::scenario_problem::located;
 use crate::subclusters::Subclusters;
 
 /// How the gaps between the tasks of a model are distributed; the mean follows from the rate.
@@ -98,9 +99,11 @@ impl Scenario {
     /// # Errors
     /// The file cannot be read, is no scenario, or something in it cannot be simulated.
     pub fn load(path: &Path) -> Result<Self, ScenarioError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ScenarioError::Unreadable { path: path.to_owned(), error })?;
-        scenario_file::parse(&text, path.parent().unwrap_or_else(|| Path::new("")))
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            located(path, "", ScenarioError::Unreadable { path: path.to_owned(), error })
+        })?;
+        let scenario = scenario_file::parse(&text, path.parent().unwrap_or_else(|| Path::new("")));
+        scenario.map_err(|error| located(path, &text, error))
     }
 
     /// As [`Scenario::load`], of the file's text. Files that it names are looked for in the

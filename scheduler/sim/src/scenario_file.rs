@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Prefer, Profile, ProfileError, SubclusterId};
+use baton_topo::Problem;
 use baton_topo::zoo::{self, ZooModel};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -24,6 +25,22 @@ pub enum ScenarioError {
         path: PathBuf,
         /// What the system said.
         error: std::io::Error,
+    },
+    /// A mistake, with its place in the file.
+    #[error("{0}")]
+    InFile(Problem),
+    /// The cluster file that is to be simulated is none.
+    #[error("the cluster file cannot be used:\n{}", Problem::lines(.0))]
+    Cluster(Vec<Problem>),
+    /// A cluster file leaves open what a run needs.
+    #[error("{}: {what}; fix: {fix}", file.display())]
+    NotSimulated {
+        /// The cluster file.
+        file: PathBuf,
+        /// What is missing.
+        what: String,
+        /// What to do.
+        fix: &'static str,
     },
     /// Not TOML, an unknown key, or a value of the wrong kind.
     #[error("the scenario file cannot be read: {0}")]

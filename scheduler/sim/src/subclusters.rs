@@ -35,11 +35,17 @@ impl Subclusters {
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ScenarioError::SubclusterTwice { name: twice[0].to_owned() });
         }
-        let ends = keys.iter().scan(0, |end, key| {
-            *end += key.gpus;
+        let sizes: Vec<u32> = keys.iter().map(|key| key.gpus).collect();
+        Ok(Self::of_sizes(&sizes))
+    }
+
+    /// With this many slots each, in this order.
+    pub(crate) fn of_sizes(gpus: &[u32]) -> Self {
+        let ends = gpus.iter().scan(0, |end, gpus| {
+            *end += gpus;
             Some(*end)
         });
-        Ok(Self { boundaries: ends.take(keys.len().saturating_sub(1)).collect() })
+        Self { boundaries: ends.take(gpus.len().saturating_sub(1)).collect() }
     }
 
     /// How many there are; at least one.

@@ -1,12 +1,13 @@
 //! Many runs or searches over policies, offered rates and values of one scenario key.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::bound::analytic_bound_rps;
 use crate::goodput::goodput;
+use crate::of_cluster::ScenarioSource;
 use crate::policy::PolicyName;
 use crate::rates::Rates;
 use crate::report::Report;
@@ -19,8 +20,8 @@ use crate::vary::{Vary, VaryError};
 /// What to sweep over.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sweep {
-    /// The scenario file.
-    pub scenario: PathBuf,
+    /// Where the scenario comes from.
+    pub scenario: ScenarioSource,
     /// In this order within a point.
     pub policies: Vec<PolicyName>,
     /// Offered rates; `None` searches the goodput instead.
@@ -47,6 +48,9 @@ pub enum SweepError {
         /// What is wrong with it.
         error: Box<ScenarioError>,
     },
+    /// A cluster file has other keys than those that vary.
+    #[error("only keys of a scenario file vary: give --scenario, or leave --vary out")]
+    ClusterVaries,
     /// The key cannot be set.
     #[error("{0}")]
     Vary(#[from] VaryError),
@@ -130,8 +134,10 @@ impl Sweep {
     }
 
     fn scenarios(&self) -> Result<Vec<(Option<String>, Scenario)>, SweepError> {
-        let path = &self.scenario;
-        let Some(vary) = &self.vary else { return Ok(vec![(None, Scenario::load(path)?)]) };
+        let Some(vary) = &self.vary else { return Ok(vec![(None, self.scenario.load()?)]) };
+        let ScenarioSource::Scenario(path) = &self.scenario else {
+            return Err(SweepError::ClusterVaries);
+        };
         let text = std::fs::read_to_string(path)
             .map_err(|error| ScenarioError::Unreadable { path: path.clone(), error })?;
         let folder = path.parent().unwrap_or_else(|| Path::new(""));

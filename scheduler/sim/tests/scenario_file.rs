@@ -78,3 +78,46 @@ fn what_cannot_be_simulated_is_refused_by_name() {
     let crowd = format!("gpus = 1\nduration_s = 1{MODEL}\ncopies = 10001");
     assert!(error(&crowd).starts_with("model.copies = 10001"));
 }
+
+#[test]
+fn a_mistake_in_a_file_is_told_with_its_line_and_the_fix() {
+    let head = "gpus = 2\nduration_s = 1\n";
+    let copies = "[[model]]\nname = 'a-b'\nalpha_ms = 1\nbeta_ms = -1\nslo_ms = 9\ncopies = 2";
+    for (name, text, expected) in [
+        (
+            "key",
+            format!("gpsu = 2\n{MODEL}"),
+            ":1: unknown field `gpsu`; fix: write gpus, or another of: gpus, duration_s",
+        ),
+        ("missing", "gpus = 2\n".to_owned(), ":1: missing field `duration_s`; fix: add it"),
+        (
+            "zoo",
+            format!("{head}zoo = 'h100'"),
+            ":3: unknown variant `h100`; fix: write a100, or another of: 1080ti, a100, clockwork",
+        ),
+        (
+            "range",
+            format!("{head}[network]\nctrl_us = -1{MODEL}"),
+            ":4: network.ctrl_us: is -1; fix: give a number from 0 to 1000000",
+        ),
+        (
+            "copy",
+            format!("{head}{copies}"),
+            ":6: a-b-1.beta_ms: is -1; fix: give a number from 0 to 1000000",
+        ),
+        ("none", head.to_owned(), ": model: there is no model; fix: name a zoo"),
+        ("toml", "gpus = ".to_owned(), ":1: "),
+        (
+            "place",
+            format!("{head}{MODEL}\nsubcluster = 'x'"),
+            ":9: m.subcluster: there is no [[subcluster]] named \"x\"; fix: add it",
+        ),
+    ] {
+        let path =
+            std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bad-{name}.toml"));
+        std::fs::write(&path, text).unwrap();
+        let said = Scenario::load(&path).unwrap_err().to_string();
+        let expected = format!("bad-{name}.toml{expected}");
+        assert!(said.contains(&expected), "{said}\nlacks {expected}");
+    }
+}

@@ -6,7 +6,8 @@ use baton_core::Policy;
 use std::path::PathBuf;
 
 use baton_sim::{
-    PolicyName, Report, Run, Scenario, Sweep, SweepPoint, analytic_bound_rps, goodput, run,
+    PolicyName, Report, Run, Scenario, ScenarioSource, Sweep, SweepPoint, analytic_bound_rps,
+    goodput, run,
 };
 
 const TABLE_4: &str = "
@@ -28,7 +29,7 @@ fn file(name: &str) -> PathBuf {
 
 fn sweep(name: &str, policies: &[&str], rates: Option<&str>, vary: Option<&str>) -> Sweep {
     Sweep {
-        scenario: file(name),
+        scenario: ScenarioSource::Scenario(file(name)),
         policies: policies.iter().map(|policy| policy.parse().unwrap()).collect(),
         rates: rates.map(|rates| rates.parse().unwrap()),
         vary: vary.map(|vary| vary.parse().unwrap()),

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use baton_core::{RateLimit, SubclusterId, TaskId};
 
 use crate::cluster_file::cluster::{
-    BackendSpec, FrontendSpec, MODELS_MAX, ModelSpec, NetworkSpec, SchedulerSpec,
+    BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, EngineSpec, FrontendSpec, MODELS_MAX, ModelSpec,
+    NetworkSpec, SchedulerSpec,
 };
 use crate::cluster_file::section::Section;
 use crate::cluster_file::tables::Entry;
@@ -32,6 +33,22 @@ pub(crate) fn models(root: &Section<'_>, models: &[Entry<'_, ModelSpec>], networ
             batch_memory(&entry.section, model);
             quotas(&entry.section, model);
         }
+    }
+}
+
+/// Addresses that members could not be told, or that two sockets of one process would share.
+pub(crate) fn addresses(section: &Section<'_>, scheduler: &SchedulerSpec) {
+    let listen = scheduler.listen;
+    let is_vague = listen.port() == 0 || listen.ip().is_unspecified();
+    if scheduler.etcd.is_some() && is_vague {
+        let what = format!("a leader at {listen} cannot tell members through etcd where it is");
+        section.warn("listen", what, "start each scheduler with --listen ADDR, a port included");
+    } else if listen.port() == 0 {
+        let what = "the system chooses the port, and members that read this file look for port 0";
+        section.warn("listen", what, "give a port, or tell members with --scheduler ADDR");
+    }
+    if scheduler.metrics == Some(listen) && listen.port() != 0 {
+        section.refuse("metrics", "is the address of listen", "give another port");
     }
 }
 
@@ -103,6 +120,47 @@ pub(crate) fn backends(backends: &[Entry<'_, BackendSpec>], models: &[Entry<'_, 
                 format!("give at least {needed}, or 0 for no limit"),
             );
         }
+        batch_buffers(&entry.section, backend, models);
+        model_memory(&entry.section, backend, models);
+    }
+}
+
+/// The memory of one backend's batch slots: each has room for the largest batch of any model.
+fn batch_buffers(section: &Section<'_>, backend: &BackendSpec, models: &[Entry<'_, ModelSpec>]) {
+    let specs = models.iter().filter_map(|entry| entry.spec.as_ref());
+    let served = || specs.clone().filter(|model| model.subcluster == backend.subcluster);
+    let bytes = |model: &ModelSpec, row: u32| row as usize * model.profile.batch_max() as usize;
+    let Some(largest) = served().max_by_key(|model| bytes(model, model.input_bytes)) else {
+        return;
+    };
+    let outputs = served().map(|model| bytes(model, model.output_bytes)).max().unwrap_or(0);
+    let slots = backend.gpus as usize * BATCH_SLOTS;
+    let total = (bytes(largest, largest.input_bytes) + outputs).saturating_mul(slots);
+    if total > BATCH_MEMORY_MAX {
+        let (gib, most, name) = (total >> 30, BATCH_MEMORY_MAX >> 30, &largest.name);
+        let what = format!(
+            "the batch buffers of {} GPU slots take {gib} GiB of {most} GiB at most, because of model {name}",
+            backend.gpus
+        );
+        section.refuse("gpus", what, "lower it, or that model's batch_max");
+    }
+}
+
+/// The files of a backend's models against what its GPU slots may hold; loading counts the same.
+fn model_memory(section: &Section<'_>, backend: &BackendSpec, models: &[Entry<'_, ModelSpec>]) {
+    let Some(most) = backend.model_memory else { return };
+    let specs = models.iter().filter_map(|entry| entry.spec.as_ref());
+    let served = specs.filter(|model| model.subcluster == backend.subcluster);
+    let bytes = |model: &ModelSpec| match &model.engine {
+        EngineSpec::Onnx { file, .. } => std::fs::metadata(file).map_or(0, |file| file.len()),
+        EngineSpec::Emulated { .. } => 0,
+    };
+    let needed: u64 = served.map(bytes).sum();
+    if needed > most {
+        let needed = needed.div_ceil(1 << 20);
+        let what = format!("the files of its models take {needed} MiB, and it has {}", most >> 20);
+        let fix = format!("give at least {needed}, or put models into another sub-cluster");
+        section.refuse("model_memory_mib", what, fix);
     }
 }
 

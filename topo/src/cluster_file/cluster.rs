@@ -14,6 +14,16 @@ use crate::signature::{Row, Signature};
 /// scheduler refuses a backend with more.
 pub const GPUS_PER_BACKEND_MAX: u32 = 256;
 
+/// ModelThreads of one scheduler.
+pub const MODEL_THREADS_MAX: u32 = 64;
+
+/// Batches that a GPU slot of a backend has memory for: one each fetching, executing and replying, and one to spare, so
+/// that the next batch's inputs are on their way while an answer is slow to leave.
+pub const BATCH_SLOTS: usize = 4;
+
+/// Most memory a backend sets aside for inputs and outputs, bytes.
+pub const BATCH_MEMORY_MAX: usize = 64 << 30;
+
 /// Models of one scheduler.
 pub const MODELS_MAX: u32 = 16_384;
 

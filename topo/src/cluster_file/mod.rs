@@ -25,17 +25,20 @@ use toml::de::DeTable;
 
 use self::problem::Findings;
 use self::section::Section;
+use crate::machine::CpuSet;
 
 pub use addition::{
     ModelChange, ModelTable, name_of_replaced, read_change, read_model, replacement,
 };
 pub use cluster::{
-    BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FrontendSpec,
-    GPUS_PER_BACKEND_MAX, MODELS_MAX, ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,
+    BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec,
+    EtcdTlsSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX, MODELS_MAX, ModelSpec,
+    NetworkSpec, ReconnectSpec, SchedulerSpec,
 };
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use journal::{Journal, JournalError, JournalKind, Replayed};
 pub use problem::Problem;
+pub use section::nearest_word;
 pub(crate) use tables::CREDIT_BYTES;
 pub use tls::TlsSpec;
 
@@ -66,8 +69,17 @@ pub fn load_cluster(path: &Path) -> Result<Cluster, Vec<Problem>> {
 
 /// Like [`load_cluster`], but hands the warnings out.
 pub fn check_cluster(path: &Path) -> Checked {
+    check_file(path, None)
+}
+
+/// Like [`check_cluster`], for a host with these CPUs: warns of cores that it does not have.
+pub fn check_cluster_on(path: &Path, cpus: &CpuSet) -> Checked {
+    check_file(path, Some(cpus))
+}
+
+fn check_file(path: &Path, host_cpus: Option<&CpuSet>) -> Checked {
     match read_text(path) {
-        Ok(text) => check_text(path, &text),
+        Ok(text) => check_text_for(path, &text, host_cpus),
         Err(problem) => Checked { cluster: Err(vec![problem]), warnings: Vec::new() },
     }
 }
@@ -75,7 +87,12 @@ pub fn check_cluster(path: &Path) -> Checked {
 /// [`check_cluster`] on text that is already in memory. `path` names it in problems, and relative
 /// model files are relative to its folder.
 pub fn check_text(path: &Path, text: &str) -> Checked {
-    let findings = Findings::new(path, text);
+    check_text_for(path, text, None)
+}
+
+fn check_text_for(path: &Path, text: &str, host_cpus: Option<&CpuSet>) -> Checked {
+    let mut findings = Findings::new(path, text);
+    findings.host_cpus = host_cpus;
     let (tree, syntax_errors) = DeTable::parse_recoverable(text);
     for error in &syntax_errors {
         findings.syntax_error(error);

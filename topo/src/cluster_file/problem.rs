@@ -9,6 +9,8 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use crate::machine::CpuSet;
+
 /// One finding. Prints as `file:line: key: what is wrong; fix: what to do`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
@@ -75,6 +77,8 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Findings<'a> {
     file: &'a Path,
+    /// The CPUs of the host that the file is checked for; `None`: any host.
+    pub(crate) host_cpus: Option<&'a CpuSet>,
     /// Byte offset of every line's first byte.
     line_starts: Vec<usize>,
     problems: RefCell<Vec<Problem>>,
@@ -86,7 +90,13 @@ impl<'a> Findings<'a> {
         let after_newlines =
             text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(i, _)| i + 1);
         let line_starts = std::iter::once(0).chain(after_newlines).collect();
-        Self { file, line_starts, problems: RefCell::default(), warnings: RefCell::default() }
+        Self {
+            file,
+            host_cpus: None,
+            line_starts,
+            problems: RefCell::default(),
+            warnings: RefCell::default(),
+        }
     }
 
     pub(crate) fn problem(&self, place: Place, what: impl Into<String>, fix: impl Into<String>) {

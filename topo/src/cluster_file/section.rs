@@ -17,6 +17,7 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use crate::cluster_file::problem::{Findings, Place};
+use crate::machine::CpuSet;
 
 /// Longest name of a model, backend or sub-cluster: it travels in catalogue messages.
 const NAME_BYTES_MAX: usize = 64;
@@ -233,13 +234,18 @@ impl<'a> Section<'a> {
             if !asked.contains(&name) {
                 let place = Place { span: key.span(), key: self.full_name(&shorten(name)) };
                 let known = asked.join(", ");
-                self.findings.problem(
-                    place,
-                    "is not a key of this table",
-                    format!("remove it, or use one of: {known}"),
-                );
+                let fix = match nearest_word(name, &asked) {
+                    Some(key) => format!("write {key}, or another of: {known}"),
+                    None => format!("remove it, or use one of: {known}"),
+                };
+                self.findings.problem(place, "is not a key of this table", fix);
             }
         }
+    }
+
+    /// The CPUs of the host that the file is checked for, if it is for one.
+    pub(crate) fn host_cpus(&self) -> Option<&'a CpuSet> {
+        self.findings.host_cpus
     }
 
     /// Records a problem at the key, or at the table if the key is absent.
@@ -296,6 +302,14 @@ impl<'a> Section<'a> {
     fn accept<T>(&self, key: &str, found: Result<T, Refusal>) -> Option<T> {
         found.map_err(|refusal| self.refuse(key, refusal.what, refusal.fix)).ok()
     }
+}
+
+/// The word that a misspelt one was meant to be; `None` if it is like none of them.
+pub fn nearest_word<'w>(misspelt: &str, words: &[&'w str]) -> Option<&'w str> {
+    const LIKENESS_MIN: f64 = 0.6;
+    let likeness = |word: &&str| strsim::normalized_damerau_levenshtein(misspelt, word);
+    let nearest = words.iter().copied().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    nearest.filter(|word| likeness(word) >= LIKENESS_MIN)
 }
 
 /// Why a value was not taken.

@@ -11,8 +11,8 @@ use baton_core::{Nanos, Policy, Prefer, SubclusterId};
 
 use crate::cluster_file::check;
 use crate::cluster_file::cluster::{
-    BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, MODELS_MAX, ModelSpec, NetworkSpec,
-    ReconnectSpec, SchedulerSpec,
+    BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX, MODELS_MAX,
+    ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,
 };
 use crate::cluster_file::etcd;
 use crate::cluster_file::fabric::{FabricSpec, VerbsConfig};
@@ -23,8 +23,6 @@ use crate::runtime::Idle;
 
 /// The default address of a scheduler.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
-/// ModelThreads of one scheduler.
-const MODEL_THREADS_MAX: u32 = 256;
 /// Core numbers beyond this exist nowhere.
 const CORE_MAX: u32 = 4095;
 /// Memory for models of one GPU slot: 16 TiB.
@@ -62,6 +60,7 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
 
     let subclusters = subclusters.into_names();
     check::models(root, &models, &network);
+    check::addresses(&scheduler_section, &scheduler);
     check::room(&scheduler_section, &scheduler, models.len());
     check::slabs(&frontend_section, &models, &frontend);
     check::backends(&backends, &models);
@@ -276,5 +275,14 @@ fn backend(
 
 fn cores(section: &Section<'_>) -> Vec<usize> {
     let cores = section.integers("cores", 0..=CORE_MAX).unwrap_or_default();
-    cores.into_iter().map(|core| core as usize).collect()
+    let cores: Vec<usize> = cores.into_iter().map(|core| core as usize).collect();
+    let here = section.host_cpus();
+    if let Some((core, cpus)) =
+        here.and_then(|cpus| Some((cores.iter().find(|core| !cpus.contains(**core))?, cpus)))
+    {
+        let what = format!("this host has no CPU {core}: a thread here would run unpinned");
+        let fix = format!("use CPUs of {cpus}, or check the file on the host that is meant");
+        section.warn("cores", what, fix);
+    }
+    cores
 }

@@ -44,7 +44,7 @@ fn congestion_control(root: &Sysroot) -> Check {
 }
 
 fn minimum_rto(root: &Sysroot) -> Check {
-    let expected = format!("at most {RTO_MIN_US_MAX} µs between hosts of one data centre");
+    let expected = format!("at most {} ms between hosts of one data centre", ms(RTO_MIN_US_MAX));
     let fix = format!(
         "sysctl -w net.ipv4.tcp_rto_min_us={RTO_MIN_US_MAX}, or on older kernels per route: \
          ip route change … rto_min 5ms"
@@ -55,8 +55,12 @@ fn minimum_rto(root: &Sysroot) -> Check {
             let why = "could not read it: this kernel has no setting for all routes";
             return Ok(advice.unread(why));
         };
-        Ok(advice.judged(us <= RTO_MIN_US_MAX, Status::Warning, format!("{us} µs")))
+        Ok(advice.judged(us <= RTO_MIN_US_MAX, Status::Warning, format!("{} ms", ms(us))))
     })
+}
+
+fn ms(us: u64) -> f64 {
+    us as f64 / 1e3
 }
 
 fn ports(root: &Sysroot) -> Check {

@@ -140,7 +140,8 @@ impl Machine {
         let model_threads = cores.len().saturating_sub(2).min(MODEL_THREADS_MAX);
         if model_threads == 0 {
             let (of, free) = (id.unwrap_or_default(), cores.len());
-            let reason = format!("node {of} has {free} of 3 free cores: left to the kernel");
+            let reason =
+                format!("node {of} lacks free cores (3 needed, {free} free): left to the kernel");
             return SchedulerPlan { node: id, model_threads: 1, cores: Vec::new(), reason };
         }
         let near = nic.map_or_else(String::new, |nic| format!(" with {}", nic.name));

@@ -85,7 +85,7 @@ impl MatrixReport {
 impl fmt::Display for MatrixReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, objects, .. } = self;
-        self.table(f, &format!("one READ of {bytes} bytes, median us"), |cell| {
+        self.table(f, &format!("one READ of {bytes} bytes, median µs"), |cell| {
             let measured = cell.measured.as_ref()?;
             Some(format!("{:.1}", measured.latency_us.p50))
         })?;

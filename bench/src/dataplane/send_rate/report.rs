@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::super::report::{Recorder, Times};
+use super::super::report::{Recorder, Times, not_usable};
 use super::SendRate;
+use crate::machine::Unusable;
 
 /// A run's result. Rates are those of the median stretch.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -40,6 +41,8 @@ pub struct SendRateReport {
     pub efficiency: Option<f64>,
     /// Share of the CPU time that went to other machines' work; `null` where unknown.
     pub steal_fraction: Option<f64>,
+    /// Why the figures are not to be used; empty if nothing is known against them.
+    pub not_usable: Unusable,
 }
 
 impl SendRateReport {
@@ -55,6 +58,7 @@ impl SendRateReport {
         let (took, floor) = (ours.times(), bare.map(Recorder::times));
         let round_trips_per_s = rate(took.p50);
         let floor_round_trips_per_s = floor.map(|floor| rate(floor.p50));
+        let efficiency = floor_round_trips_per_s.map(|floor| round_trips_per_s / floor);
         Self {
             bench: "send-rate",
             transport: transport.to_string(),
@@ -69,8 +73,9 @@ impl SendRateReport {
             best_round_trips_per_s: rate(took.min),
             floor_round_trips_per_s,
             floor_best_round_trips_per_s: floor.map(|floor| rate(floor.min)),
-            efficiency: floor_round_trips_per_s.map(|floor| round_trips_per_s / floor),
+            efficiency,
             steal_fraction,
+            not_usable: not_usable(steal_fraction, efficiency),
         }
     }
 }
@@ -85,7 +90,7 @@ impl fmt::Display for SendRateReport {
             "{bench} over {transport}: {depth} messages of {bytes} bytes under way, {stretches} stretches of \
              {stretch}"
         )?;
-        writeln!(f, "  stretch min {min:.1}  p50 {p50:.1}  p99 {p99:.1}  p99.9 {p999:.1} us")?;
+        writeln!(f, "  stretch min {min:.1}  p50 {p50:.1}  p99 {p99:.1}  p99.9 {p999:.1} µs")?;
         writeln!(
             f,
             "  {:.2} M messages/s sent and answered ({:.2} M both ways; mean {:.2} M, best {:.2} M)",
@@ -102,7 +107,8 @@ impl fmt::Display for SendRateReport {
                 "  floor   {floor:.2} M/s over bare sockets, best {best:.2} M/s  efficiency {efficiency:.2}"
             )?;
         }
-        super::super::report::write_steal(f, self.steal_fraction)
+        super::super::report::write_steal(f, self.steal_fraction)?;
+        self.not_usable.write(f)
     }
 }
 

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::harness::{Harness, Outcome};
 use super::workload::Workload;
 use super::{SchedError, Shape, ShapeReport, highest_rate};
+use crate::machine::{StealMeter, Unusable, stolen, too_good};
 
 /// What the scheduler does when more is offered than it can serve.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -27,6 +28,8 @@ pub struct OverloadReport {
     pub gpus_limit: Limit,
     /// With too few ModelThreads.
     pub threads_limit: Limit,
+    /// Why the figures are not to be used; empty if nothing is known against them.
+    pub not_usable: Unusable,
 }
 
 /// One of the two limits.
@@ -72,6 +75,7 @@ const FEW_GPUS: f64 = 0.25;
 /// See [`SchedError`].
 pub fn overload(shape: Shape, factor: f64) -> Result<OverloadReport, SchedError> {
     shape.check()?;
+    let steal = StealMeter::start();
     let rate = highest_rate(Shape { rate: None, ..shape })?;
     let span = Nanos::from_millis_f64(shape.seconds / RUNS * 1e3);
     let live = |sized_for: f64| {
@@ -83,12 +87,18 @@ pub fn overload(shape: Shape, factor: f64) -> Result<OverloadReport, SchedError>
     };
     let few = FEW_GPUS * rate;
     let sized_for = few * rate / Workload::new(shape, rate).capacity_rps();
-    Ok(OverloadReport {
-        shape: shape.into(),
-        factor,
-        gpus_limit: Limit::find(few, factor, live(sized_for))?,
-        threads_limit: Limit::find(rate, factor, live(rate))?,
-    })
+    let gpus_limit = Limit::find(few, factor, live(sized_for))?;
+    let threads_limit = Limit::find(rate, factor, live(rate))?;
+    let missed = |limit: &Limit, of: &str| {
+        too_good(
+            Some(limit.kept),
+            &format!("the limit of the {of} was missed: past it the goodput is"),
+        )
+    };
+    let reasons =
+        [stolen(steal.fraction()), missed(&gpus_limit, "GPUs"), missed(&threads_limit, "threads")];
+    let not_usable = Unusable::because(reasons);
+    Ok(OverloadReport { shape: shape.into(), factor, gpus_limit, threads_limit, not_usable })
 }
 
 impl Limit {
@@ -137,7 +147,7 @@ impl fmt::Display for OverloadReport {
             writeln!(f, "    at the limit  {}", limit.at)?;
             writeln!(f, "    {factor:>4} times it {}", limit.past)?;
         }
-        Ok(())
+        self.not_usable.write(f)
     }
 }
 

@@ -9,4 +9,5 @@ mod orderly_stop;
 mod random;
 mod rejoining;
 mod serving;
+mod waiting;
 mod world;

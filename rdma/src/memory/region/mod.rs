@@ -15,6 +15,7 @@ mod smaps;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{
@@ -135,8 +136,12 @@ impl Region {
             // As expected, and a backend has a region for each batch slot: counters say how much.
             tracing::debug!(bytes, "{what}: in huge pages");
         } else {
+            // One batch slot's rows are like another's: counters say how much there is of each.
+            static TOLD: Once = Once::new();
             let why = "cards need more entries for it; `baton doctor` says what to do";
-            tracing::warn!(bytes, huge_bytes, "{what}: not all in huge pages; {why}");
+            TOLD.call_once(|| {
+                tracing::warn!(bytes, huge_bytes, "{what}: not all in huge pages; {why}");
+            });
         }
     }
 

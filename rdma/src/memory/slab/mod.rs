@@ -89,6 +89,8 @@ pub struct SlabSet {
     resting: OnceLock<(Sender<u32>, Receiver<u32>)>,
     /// Slots that [`SlabSet::retire`] has taken out of use.
     retired: AtomicU32,
+    /// Called after each slot that becomes free.
+    on_free: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl SlabSet {
@@ -136,6 +138,7 @@ impl SlabSet {
             frontend,
             resting,
             retired,
+            on_free: OnceLock::new(),
         };
         for spec in specs {
             set.add(*spec, first_generation)?;
@@ -183,6 +186,11 @@ impl SlabSet {
         let slot = slab.free_out.try_recv().map_err(|_| SlabError::Exhausted)?;
         self.slots[slot as usize].state.fill();
         Ok(InputMut::new(self.place(slot)))
+    }
+
+    /// From now on `call` is called after each slot that becomes free, by the thread that has freed it. Once only.
+    pub fn on_free(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_free.set(Box::new(call));
     }
 
     /// Submits a task's input once more: under the frontend's present number, and the slot's next
@@ -414,6 +422,7 @@ impl SlabSet {
     fn free(&self, slot: u32) {
         let slab = &self.slabs[self.slots[slot as usize].slab as usize];
         slab.free_in.try_send(slot).expect("the queue has a place for every slot");
+        self.on_free.get().into_iter().for_each(|call| call());
     }
 }
 

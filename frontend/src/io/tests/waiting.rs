@@ -1,0 +1,104 @@
+//! Tasks that wait for a slot before they begin, and programs that await everything.
+
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use baton_core::Nanos;
+
+use super::world::*;
+use crate::{Deadline, Input, InputError, ModelHandle, Outcome};
+
+type Waiting<'a> = Pin<&'a mut dyn Future<Output = Result<Input, InputError>>>;
+
+/// Looks once, as an executor does after a wake.
+fn look(waiting: &mut Waiting<'_>) -> Poll<Result<Input, InputError>> {
+    waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+fn all(model: &ModelHandle) -> Vec<Input> {
+    (0..SLOTS).map(|_| model.input().unwrap()).collect()
+}
+
+#[test]
+fn who_waits_for_a_slot_gets_the_next_one_in_turn() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let ticket = world.submit(&alpha, 1, Deadline::Slo);
+    let held: Vec<Input> = (1..SLOTS).map(|_| alpha.input().unwrap()).collect();
+    let mut first: Waiting<'_> = pin!(alpha.input_ready());
+    let mut second: Waiting<'_> = pin!(alpha.input_ready());
+    assert!(look(&mut first).is_pending() && look(&mut second).is_pending());
+    world.answer(ticket.task(), &[1; OUTPUT]);
+    let Outcome::Completed(reply) = ticket.wait() else { panic!() };
+    assert!(look(&mut first).is_pending(), "the reply holds its slot");
+    drop(reply);
+    assert!(look(&mut second).is_pending(), "the other one came before");
+    let Poll::Ready(Ok(input)) = look(&mut first) else { panic!("there is a slot") };
+    assert_eq!(input.len(), INPUT);
+    drop(held);
+    assert!(matches!(look(&mut second), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn with_a_free_slot_nothing_waits_and_a_dropped_future_leaves_the_line() {
+    let (_world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let mut held = all(&alpha);
+    {
+        let mut given_up: Waiting<'_> = pin!(alpha.input_ready());
+        assert!(look(&mut given_up).is_pending());
+    }
+    held.pop();
+    let mut at_once: Waiting<'_> = pin!(alpha.input_ready());
+    assert!(matches!(look(&mut at_once), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn a_removed_model_ends_the_waiting_and_so_does_leaving() {
+    let (mut world, client) = World::open();
+    let (alpha, beta) = (client.model("alpha").unwrap(), client.model("beta").unwrap());
+    let held = [all(&alpha), all(&beta)];
+    let mut of_removed: Waiting<'_> = pin!(alpha.input_ready());
+    let mut of_left: Waiting<'_> = pin!(beta.input_ready());
+    assert!(look(&mut of_removed).is_pending() && look(&mut of_left).is_pending());
+    world.remove_model(0);
+    let Poll::Ready(Err(error)) = look(&mut of_removed) else { panic!("it is removed") };
+    assert_eq!(error, InputError::ModelRemoved { model: "alpha".into() });
+    assert!(look(&mut of_left).is_pending());
+    drop(held);
+
+    let mut leaving = pin!(client.leave_async());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(leaving.as_mut().poll(&mut context).is_pending());
+    let Poll::Ready(Err(error)) = look(&mut of_left) else { panic!("the client leaves") };
+    assert_eq!(error, InputError::ClientClosed);
+    world.steps(3);
+    world.pass(Nanos::from_millis(1));
+    world.steps(3);
+    assert_eq!(leaving.as_mut().poll(&mut context), Poll::Ready(Ok(())));
+}
+
+/// For executors with several threads.
+#[test]
+fn what_a_program_awaits_may_move_between_threads() {
+    fn movable<T: Send>(_: &T) {}
+    let (_world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    movable(&alpha.input_ready());
+    movable(&client.leave_async());
+}
+
+#[test]
+fn rows_are_seen_as_their_elements() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let mut input = alpha.input().unwrap();
+    assert_eq!(input.values_mut::<u8>().unwrap().len(), INPUT);
+    let error = input.as_f32_mut().unwrap_err().to_string();
+    assert!(error.ends_with("has elements of type u8, not f32"), "{error}");
+    let ticket = world.submit_input(input, Deadline::Slo).unwrap();
+    world.answer(ticket.task(), &[1, 2, 3, 4]);
+    let Outcome::Completed(reply) = ticket.wait() else { panic!() };
+    assert_eq!(reply.values::<u8>(), Ok(&[1, 2, 3, 4][..]));
+    assert!(reply.as_i64().is_err());
+}

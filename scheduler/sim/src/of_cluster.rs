@@ -1,0 +1,143 @@
+//! The scenario that a cluster file describes: its models on its GPU slots.
+
+use std::path::{Path, PathBuf};
+
+use baton_core::{Nanos, NetworkDelay, Profile, SubclusterId};
+use baton_topo::{Cluster, ModelSpec, check_cluster, zoo};
+
+use crate::scenario::{Arrival, Scenario, SimModel};
+use crate::scenario_file::ScenarioError;
+use crate::subclusters::Subclusters;
+
+/// What a cluster file does not say of a run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Span {
+    /// Measured span.
+    pub duration: Nanos,
+    /// Span before it; its tasks are offered and not counted.
+    pub warmup: Nanos,
+}
+
+impl Scenario {
+    /// The models and GPU slots of a cluster file, under Poisson arrivals. The shares of the models follow from
+    /// `expected_rps` if each has one, and are equal otherwise.
+    ///
+    /// # Errors
+    /// The file is no cluster file, a model has no ℓ(b) in it, or a sub-cluster has models and no GPU slot.
+    pub fn load_cluster(path: &Path, span: Span) -> Result<Self, ScenarioError> {
+        let cluster = check_cluster(path).cluster.map_err(ScenarioError::Cluster)?;
+        of_cluster(path, &cluster, span)
+    }
+}
+
+fn of_cluster(path: &Path, cluster: &Cluster, span: Span) -> Result<Scenario, ScenarioError> {
+    let gpus_of = |id: usize| {
+        let own = cluster.backends.iter().filter(|backend| backend.subcluster.0 as usize == id);
+        own.map(|backend| backend.gpus).sum::<u32>()
+    };
+    let gpus: Vec<u32> = (0..cluster.subclusters.len()).map(gpus_of).collect();
+    let refused = |what, fix| ScenarioError::NotSimulated { file: path.to_owned(), what, fix };
+    for model in &cluster.models {
+        let SubclusterId(id) = model.subcluster;
+        if gpus[id as usize] == 0 {
+            let subcluster = &cluster.subclusters[id as usize];
+            let what = format!("model {}: sub-cluster {subcluster} has no GPU slot", model.name);
+            return Err(refused(what, "add a [[backend]] to it"));
+        }
+        if model.engine.is_measured() {
+            let what =
+                format!("model {}: its backends measure ℓ(b), the file lacks it", model.name);
+            return Err(refused(what, PROFILE_FIX));
+        }
+    }
+    let network = &cluster.network;
+    Ok(Scenario {
+        gpus: gpus.iter().sum(),
+        duration: span.duration,
+        warmup: span.warmup,
+        seed: 1,
+        arrival: Arrival::Poisson,
+        replay: None,
+        load: None,
+        network: NetworkDelay {
+            ctrl: network.ctrl,
+            data_per_task: network.data_per_task,
+            response: network.response,
+            jitter: network.jitter,
+        },
+        message_lag: Nanos::ZERO,
+        prefer: cluster.scheduler.prefer,
+        overrun: Nanos::ZERO,
+        stragglers: None,
+        profile_spread: 0.0,
+        subclusters: Subclusters::of_sizes(&gpus),
+        gpu_events: Vec::new(),
+        models: models(&cluster.models),
+    })
+}
+
+const PROFILE_FIX: &str =
+    "give it latency_ms = [ℓ(1), ℓ(2), …], or alpha_ms and beta_ms, as measured on its GPU";
+
+fn models(specs: &[ModelSpec]) -> Vec<SimModel> {
+    let expected: Option<Vec<f64>> = specs.iter().map(|model| model.expected_rps).collect();
+    let weights = expected.filter(|rates| rates.iter().all(|&rate| rate > 0.0));
+    let weights = weights.unwrap_or_else(|| vec![1.0; specs.len()]);
+    let sum: f64 = weights.iter().sum();
+    specs.iter().zip(weights).map(|(spec, weight)| model(spec, weight / sum)).collect()
+}
+
+fn model(spec: &ModelSpec, share: f64) -> SimModel {
+    let (alpha_ms, beta_ms) = line(&spec.profile);
+    SimModel {
+        name: spec.name.clone(),
+        alpha_ms,
+        beta_ms,
+        slo_ms: spec.slo.as_millis_f64(),
+        share,
+        profile: spec.profile.clone(),
+        load: None,
+        profile_error: 1.0,
+        subcluster: spec.subcluster,
+    }
+}
+
+/// α and β of the line nearest to a profile, which the analytic bound reckons with.
+fn line(profile: &Profile) -> (f64, f64) {
+    let ms = |batch: u32| profile.latency(batch).as_millis_f64();
+    if profile.batch_max() == 1 {
+        return (ms(1), 0.0);
+    }
+    let points: Vec<(f64, f64)> =
+        (1..=profile.batch_max()).map(|batch| (f64::from(batch), ms(batch))).collect();
+    zoo::line(&points)
+}
+
+/// Where a scenario comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ScenarioSource {
+    /// A scenario file.
+    Scenario(PathBuf),
+    /// A cluster file.
+    Cluster(PathBuf, Span),
+}
+
+impl ScenarioSource {
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// See [`Scenario::load`] and [`Scenario::load_cluster`].
+    pub fn load(&self) -> Result<Scenario, ScenarioError> {
+        match self {
+            Self::Scenario(path) => Scenario::load(path),
+            Self::Cluster(path, span) => Scenario::load_cluster(path, *span),
+        }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Scenario(path) | Self::Cluster(path, _) => path,
+        }
+    }
+}

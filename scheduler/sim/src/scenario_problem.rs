@@ -1,0 +1,132 @@
+//! A mistake in a scenario file, told as those of a cluster file are: file, line, key, what is wrong, and the fix.
+
+use std::path::Path;
+
+use baton_topo::{Problem, nearest_word};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::scenario_file::ScenarioError;
+
+const UNREADABLE_FIX: &str = "name a readable scenario file";
+
+/// The error with its place in the file. One that names its file already stays as it is.
+pub(crate) fn located(path: &Path, text: &str, error: ScenarioError) -> ScenarioError {
+    let (line, key, what, fix) = match &error {
+        ScenarioError::Unreadable { error, .. } => {
+            (None, String::new(), format!("cannot be read: {error}"), UNREADABLE_FIX.to_owned())
+        }
+        ScenarioError::Syntax(error) => syntax(text, error),
+        other => {
+            let Some((key, what, fix)) = of_key(other) else { return error };
+            (line_of(text, &key), key, what, fix)
+        }
+    };
+    ScenarioError::InFile(Problem { file: path.to_owned(), line, key, what, fix })
+}
+
+fn of_key(error: &ScenarioError) -> Option<(String, String, String)> {
+    use ScenarioError as E;
+    let (key, what, fix): (&str, String, String) = match error {
+        E::Range { key, value, min, max } => {
+            (key, format!("is {value}"), format!("give a number from {min} to {max}"))
+        }
+        E::NoModel => {
+            let fix = "name a zoo (\"1080ti\", \"a100\" or \"clockwork\"), or add a [[model]]";
+            ("model", "there is no model".into(), fix.into())
+        }
+        E::FilterWithoutZoo => {
+            ("zoo_filter", "has no effect without zoo".into(), "remove it, or name a zoo".into())
+        }
+        E::Silence { key } => {
+            let what = "nothing arrives in the measured span";
+            (key, what.into(), "give a factor above 0 there".into())
+        }
+        E::GpuEvent { at_s, gpu } => {
+            let what = format!("at {at_s} s, slot {gpu} is in that state already");
+            ("gpu_event", what, "remove the event, or correct its slot or kind".into())
+        }
+        E::ReplaySays { key } => {
+            (key, "has no effect on a replay that says it all".into(), "remove it".into())
+        }
+        E::SubclusterGpus { sum, gpus } => {
+            let what = format!("is {gpus}, and the [[subcluster]] have {sum} together");
+            ("gpus", what, "make them the same".into())
+        }
+        E::SubclusterTwice { name } => {
+            ("subcluster", format!("there are two named \"{name}\""), "rename one".into())
+        }
+        E::Subcluster { model, name } => {
+            let what = format!("there is no [[subcluster]] named \"{name}\"");
+            return Some((format!("{model}.subcluster"), what, "add it".into()));
+        }
+        E::Profile { name, error } => {
+            let fix = "correct alpha_ms and beta_ms";
+            return Some((format!("{name}.alpha_ms"), error.to_string(), fix.into()));
+        }
+        _ => return None,
+    };
+    Some((key.to_owned(), what, fix))
+}
+
+type Found = (Option<usize>, String, String, String);
+
+/// What the reader of TOML says: "unknown field `x`, expected one of `a`, `b`".
+fn syntax(text: &str, error: &toml::de::Error) -> Found {
+    let line = error.span().map(|span| line_at(text, span.start));
+    let message = error.message();
+    let (what, expected) = message.split_once(", expected ").unwrap_or((message, ""));
+    let quoted = |text: &str| -> Vec<String> {
+        text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let known = quoted(expected);
+    let words: Vec<&str> = known.iter().map(String::as_str).collect();
+    let meant = quoted(what).first().and_then(|word| nearest_word(word, &words).map(str::to_owned));
+    let fix = match meant {
+        _ if what.starts_with("missing field") => "add it".to_owned(),
+        _ if words.is_empty() => "correct it; docs/simulator.md lists the keys".to_owned(),
+        Some(word) => format!("write {word}, or another of: {}", words.join(", ")),
+        None => format!("use one of: {}", words.join(", ")),
+    };
+    (line, String::new(), what.to_owned(), fix)
+}
+
+/// The line of a key such as `gpus`, `network.ctrl_us`, or with a model's name before the point; of its table if the key is
+/// absent.
+fn line_of(text: &str, key: &str) -> Option<usize> {
+    let tree = DeTable::parse(text).ok()?;
+    let root = tree.get_ref();
+    let (table, field) = key.rsplit_once('.').unwrap_or(("", key));
+    let place = match root.get_key_value(table) {
+        None if table.is_empty() => root.get_key_value(field).map(|(key, _)| key.span()),
+        Some((key, value)) => Some(within(value, field).unwrap_or_else(|| key.span())),
+        None => {
+            model(root, table).map(|value| within(value, field).unwrap_or_else(|| value.span()))
+        }
+    };
+    place.map(|span| line_at(text, span.start))
+}
+
+/// The key's place in a table, or in the first of several that has it.
+fn within(value: &Spanned<DeValue<'_>>, field: &str) -> Option<std::ops::Range<usize>> {
+    match value.get_ref() {
+        DeValue::Table(table) => table.get_key_value(field).map(|(key, _)| key.span()),
+        DeValue::Array(items) => items.iter().find_map(|item| within(item, field)),
+        _ => None,
+    }
+}
+
+/// The `[[model]]` of this name; that of a copy has a number behind it.
+fn model<'a>(root: &'a DeTable<'a>, name: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+    let models = root.get("model")?.get_ref().as_array()?;
+    models.iter().find(|model| {
+        let own = model.get_ref().get("name").and_then(|own| own.get_ref().as_str());
+        let rest = own.and_then(|own| name.strip_prefix(own));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    })
+}
+
+/// Counted from 1.
+fn line_at(text: &str, byte: usize) -> usize {
+    text.as_bytes()[..byte.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
