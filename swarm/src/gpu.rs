@@ -72,8 +72,15 @@ struct State {
     added: BTreeMap<ModelId, ModelSpec>,
     /// Loading a model takes at most so long; zero: no time.
     load_max: Nanos,
-    /// What is being loaded, and until when.
-    loading: Option<(Nanos, Result<Loaded, EngineError>)>,
+    /// What is being loaded.
+    loading: Option<Loading>,
+}
+
+struct Loading {
+    until: Nanos,
+    /// Its backend was woken for it.
+    has_rung: bool,
+    loaded: Result<Loaded, EngineError>,
 }
 
 /// A batch that was prepared.
@@ -92,8 +99,9 @@ struct Running {
 
 /// The longest copy of any device.
 const COPY_MAX: u64 = 100_000;
-/// Longer than a member may be silent.
-const LOAD_MAX: Nanos = Nanos::from_millis(600);
+/// How long a GPU slot takes at most to load a model: half of them no time, one in eight longer than a member may be silent.
+const LOADS_MAX_MS: [u64; 8] = [0, 0, 0, 0, 20, 60, 60, LOAD_MAX_MS];
+pub(crate) const LOAD_MAX_MS: u64 = 600;
 
 impl SimGpu {
     /// An idle one. Half of them copy inputs to a device.
@@ -101,7 +109,7 @@ impl SimGpu {
         let mut rng = StdRng::seed_from_u64(seed);
         let copies = rng.random_bool(0.5);
         let copy_max = if copies { Nanos(rng.random_range(1..=COPY_MAX)) } else { Nanos::ZERO };
-        let load_max = if rng.random_bool(0.5) { LOAD_MAX } else { Nanos::ZERO };
+        let load_max = Nanos::from_millis(LOADS_MAX_MS[rng.random_range(0..LOADS_MAX_MS.len())]);
         let state = State {
             rng,
             order: CallOrder::default(),
@@ -133,8 +141,16 @@ impl SimGpu {
         }
         let execution = state.running.as_ref().map(|running| running.ends);
         let copies = state.withdrawn.iter().map(|near| near.from);
-        let load = state.loading.iter().map(|&(until, _)| until);
+        let load = state.loading.iter().filter(|load| !load.has_rung).map(|load| load.until);
         execution.or_else(|| state.next_start()).into_iter().chain(copies).chain(load).min()
+    }
+
+    /// True once for each model that is loaded: its backend must be woken.
+    pub(crate) fn rings(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        let now = self.machine.now.get();
+        let loading = state.loading.as_mut().filter(|load| !load.has_rung && load.until <= now);
+        loading.map(|load| load.has_rung = true).is_some()
     }
 
     /// Nothing gets further until then.
@@ -312,13 +328,14 @@ impl Executor for SimGpu {
         }
         let most = state.load_max.0;
         let takes = Nanos(state.rng.random_range(0..=most));
-        state.loading = Some((self.machine.now.get() + takes, loaded));
+        let until = self.machine.now.get() + takes;
+        state.loading = Some(Loading { until, has_rung: false, loaded });
     }
 
     fn poll_loaded(&mut self) -> Option<Result<Loaded, EngineError>> {
         let mut state = self.state.borrow_mut();
-        let (_, loaded) = state.loading.take_if(|(until, _)| *until <= self.machine.now.get())?;
-        Some(loaded)
+        let now = self.machine.now.get();
+        state.loading.take_if(|load| load.until <= now).map(|load| load.loaded)
     }
 
     fn discard(&mut self) {}

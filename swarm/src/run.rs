@@ -8,6 +8,7 @@ use rand::RngExt;
 
 use crate::applications::Applications;
 use crate::faults::{Fault, Holds, Who};
+use crate::gpu::LOAD_MAX_MS;
 use crate::hostile::{Attack, AttackerKind};
 use crate::marks::{Marks, States};
 use crate::moments;
@@ -201,7 +202,9 @@ impl Run {
         self.world.stop_attackers();
         self.repair();
         let timeout = self.plan.cluster.scheduler.member_timeout;
-        let longest = timeout.times(3) + Nanos::from_millis(3_000);
+        // The slots of a backend load one model after another.
+        let loads = Nanos::from_millis(LOAD_MAX_MS).times(3 * self.plan.changes.len() as u64);
+        let longest = timeout.times(3) + Nanos::from_millis(3_000) + loads;
         let settled = self.pass_until(longest, |run| {
             let settled = run.applications.outstanding() == 0 && run.world.owed_operators() == 0;
             settled && run.is_whole() && run.departing.is_empty()

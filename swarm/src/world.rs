@@ -302,6 +302,9 @@ impl World {
         }
         for (at, process) in backends.iter_mut().enumerate() {
             let Some(process) = process else { continue };
+            if process.gpus.iter().any(SimGpu::rings) {
+                process.line.wake(*now);
+            }
             let ends = process.gpus.iter().filter_map(SimGpu::ends_at).min();
             note(&mut process.line, ends, AgentName::Backend(at));
         }

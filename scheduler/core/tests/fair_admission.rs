@@ -2,8 +2,10 @@
 //! and the GPUs are as busy as without it.
 mod world;
 
-use baton_core::{DropReason, FrontendId, ModelState, Policy, Request, TaskId, Unserved};
-use world::{End, Load, Outbox, Rng, World, linear, ms};
+use baton_core::{
+    DropReason, FrontendId, ModelConfig, ModelState, Policy, Request, TaskId, Unserved,
+};
+use world::{End, Load, Outbox, Rng, World, linear, ms, profile};
 
 const SLO_MS: f64 = 30.0;
 /// What two GPUs do at best with ℓ(b) = b + 4 ms while batches take turns: 15 tasks in 19 ms each.
@@ -141,6 +143,47 @@ fn after_the_flood_everybody_is_served_again_within_half_a_second() {
         assert!(frontend.bad_rate() < 0.005, "{after:?}");
     }
     assert_eq!(world.models[0].counters().over_share, limited, "nobody is limited any more");
+}
+
+/// Three models on two slots: two whose batches fill the objective, and one whose batches may have three tasks at most.
+fn with_small_batches(policy: Policy) -> World {
+    let config = |alpha_ms, beta_ms, slo_ms, most| ModelConfig {
+        profile: profile(alpha_ms, beta_ms, most),
+        ..linear(policy, alpha_ms, beta_ms, slo_ms)
+    };
+    let small = config(0.33, 2.7, 28.8, 3);
+    let others = [config(0.56, 4.0, 27.5, 11), config(1.25, 2.4, 32.8, 13)];
+    World::new([small].into_iter().chain(others).collect(), 2).shared(2)
+}
+
+#[test]
+fn after_a_rush_a_model_of_small_batches_is_served_as_before_it() {
+    for policy in Policy::ALL {
+        let mut world = with_small_batches(policy);
+        let mut rng = Rng::new(11);
+        let mut life = 0;
+        let mut offer = |world: &mut World, per_second: f64, seconds: f64| {
+            life += 1;
+            let mut all = Vec::new();
+            for (model, slo_ms) in [(0, 28.8), (1, 27.5), (2, 32.8)] {
+                for frontend in 0..2 {
+                    let first = first(frontend) + (life << 32) + (u64::from(model) << 20);
+                    let load = Load { model, first, per_second, seconds, slo_ms };
+                    all.push(first..world.poisson(&mut rng, load));
+                }
+            }
+            world.run(seconds * 1e3 + 40.0);
+            let (tasks, good) = all.into_iter().flatten().fold((0, 0), |(tasks, good), task| {
+                (tasks + 1, good + u32::from(world.is_good(task)))
+            });
+            f64::from(tasks - good) / f64::from(tasks)
+        };
+        let before = offer(&mut world, 200.0, 3.0);
+        offer(&mut world, 900.0, 0.5);
+        offer(&mut world, 200.0, 4.0);
+        let after = offer(&mut world, 200.0, 3.0);
+        assert!(after < before + 0.005, "{policy:?}: {after} after the rush, {before} before it");
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl ModelState {
 
     /// How many tasks may wait, if there is a limit besides the queue's capacity.
     pub(super) fn queue_limit(&self) -> Option<usize> {
-        let queue_limit = self.fair_share.queue_limit(self.sizing.target)?;
+        let queue_limit = self.fair_share.queue_limit(self.sizing.room)?;
         Some(queue_limit.min(self.queue.capacity()))
     }
 

@@ -32,6 +32,8 @@ pub(crate) struct Sizing {
     network: NetworkDelay,
     /// The batch size at which arrival and execution balance within the SLO.
     pub(crate) target: u32,
+    /// Tasks that come while a head may wait for its batch: the target, and more where a batch may not be so large.
+    pub(crate) room: u32,
     /// The batch size that heads are given up for.
     pub(crate) floor: u32,
     /// The largest batch that leaves time for shorter objectives: [`Grant::longest`](crate::Grant).
@@ -65,6 +67,7 @@ impl Sizing {
             execution: ExecutionModel::new(config.profile, config.slo),
             rate: RateMeter::new(),
             target: 1,
+            room: 1,
             floor: 1,
             most: u32::MAX,
             longest: Nanos::MAX,
@@ -242,6 +245,7 @@ impl Sizing {
 
     fn resize(&mut self) {
         self.target = self.balanced();
+        self.room = self.room();
         self.floor = match self.rules.floor {
             Floor::Efficient => self.efficient(),
             Floor::Target => self.target,
@@ -283,6 +287,15 @@ impl Sizing {
             None => self.fetched_and_run(b) <= Nanos(budget.0 / 2),
         };
         formation::largest(1, self.latency().batch_max(), fits)
+    }
+
+    fn room(&self) -> u32 {
+        if self.target < self.latency().batch_max() {
+            return self.target;
+        }
+        let wait = self.budget() - self.fetched_and_run(self.target);
+        let come = self.rate.rate().map_or(0, |rate| rate.arrivals_in(wait));
+        self.target.max(u32::try_from(come).unwrap_or(u32::MAX))
     }
 
     /// What the objective leaves for gathering a batch, its inputs' way and its execution.

@@ -28,11 +28,12 @@ const SCALE: u64 = 1024;
 const PRESSURE_MIN: u64 = 8 * SCALE;
 /// The limit begins only if at least 1/[`PRESSURE_SHARE`] of the tasks was lost.
 const PRESSURE_SHARE: u64 = 64;
-/// Fixed point of the queue limit: one target batch.
+/// Fixed point of the queue limit: what comes while a head may wait for its batch. That is one batch, or several
+/// where a batch may not be so large.
 const FULL: u64 = 4096;
-/// The queue limit when the limit begins, in 1/[`FULL`] of the target batch size.
+/// The queue limit when the limit begins, in 1/[`FULL`] of what comes while a head may wait.
 const QUEUE_LIMIT_FIRST: u64 = FULL / 8 * 7;
-/// Bounds of the queue limit, in 1/[`FULL`] of the target batch size.
+/// Bounds of the queue limit, in 1/[`FULL`] of what comes while a head may wait.
 const QUEUE_LIMIT: RangeInclusive<u64> = FULL / 2..=FULL * 4;
 /// Ticks between two adjustments of the queue limit.
 const QUEUE_LIMIT_TICKS: u32 = 4;
@@ -115,7 +116,7 @@ pub(crate) struct FairShare {
     /// Tasks since the tick in which it was last looked whether the rush is over.
     asked: u64,
     counted_at: u32,
-    /// In 1/[`FULL`] of the target batch size.
+    /// In 1/[`FULL`] of what comes while a head may wait.
     queue_limit: u64,
     seen: TaskCounts,
     /// When the room was looked at.
@@ -193,9 +194,9 @@ impl FairShare {
         }
     }
 
-    /// How many tasks may wait, if there is a limit.
-    pub(crate) fn queue_limit(&self, target: u32) -> Option<usize> {
-        self.fair_level.map(|_| (u64::from(target) * self.queue_limit).div_ceil(FULL) as usize)
+    /// How many tasks may wait, if there is a limit. `room`: how many come while a head may wait for its batch.
+    pub(crate) fn queue_limit(&self, room: u32) -> Option<usize> {
+        self.fair_level.map(|_| (u64::from(room) * self.queue_limit).div_ceil(FULL) as usize)
     }
 
     /// Whether `frontend` asks for more than its share. Nobody does while there is no limit.
