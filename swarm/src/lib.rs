@@ -21,6 +21,7 @@ mod marks;
 mod moments;
 mod network;
 mod oracles;
+mod passes;
 mod plan;
 mod process;
 mod proving;

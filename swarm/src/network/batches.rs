@@ -80,6 +80,8 @@ pub(super) struct Batches {
     /// Tasks of batches that were reported as executed: they are answered, says this host.
     answered: BTreeMap<u64, HostId>,
     clocks: BTreeMap<HostId, SkewedClock>,
+    /// Backends that have asked to join; what attackers say is not followed.
+    joining: BTreeSet<HostId>,
     /// Backends that have said that they can serve.
     ready: BTreeSet<HostId>,
     /// Backends that may go: nothing of theirs is outstanding.
@@ -151,6 +153,7 @@ impl Batches {
     /// Follows who may be given batches.
     pub(super) fn follow(&mut self, kind: Kind, from: HostId, to: HostId) {
         match kind {
+            Kind::JoinBackend => drop(self.joining.insert(from)),
             Kind::Ready => drop(self.ready.insert(from)),
             Kind::LeaveAck => drop(self.released.insert(to)),
             // A backend may leave one scheduler and join the next.
@@ -160,7 +163,9 @@ impl Batches {
     }
 
     fn check_serves(&mut self, batch: u64, to: HostId) {
-        let problem = if self.released.contains(&to) {
+        let problem = if !self.joining.contains(&to) {
+            return;
+        } else if self.released.contains(&to) {
             "that has left"
         } else if !self.ready.contains(&to) {
             "that is not ready"
