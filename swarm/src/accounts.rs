@@ -17,6 +17,7 @@ pub(crate) fn wrong(run: &Run) -> Option<String> {
         .or_else(|| missed(run))
         .or_else(|| quota_kept(run))
         .or_else(|| late(run))
+        .or_else(|| expired(run))
 }
 
 fn sum(run: &Run, count: fn(&ModelThreadCounters) -> &Counter) -> u64 {
@@ -95,20 +96,34 @@ fn wishes(run: &Run) -> Option<String> {
 /// While everything goes as planned, outcomes of every kind come by the deadline, or as much later as
 /// a backend waits for a slot, clocks are wrong and words are under way.
 fn late(run: &Run) -> Option<String> {
+    if !as_planned(run) {
+        return None;
+    }
+    let plan = &run.plan;
+    let (late, number) = run.world.ledger.borrow().latest;
+    let bound =
+        START_GRACE + plan.link.doubt().times(2) + (plan.link.delay + plan.link.jitter).times(2);
+    (late > bound).then(|| {
+        format!("task {number} had its outcome {:.3} ms after its deadline", late.as_millis_f64())
+    })
+}
+
+/// GPUs and network do what is planned with, and nothing else happens to anybody.
+fn as_planned(run: &Run) -> bool {
     let plan = &run.plan;
     let planned = |fault: &Fault| matches!(fault, Fault::Move(..) | Fault::Join);
     let undisturbed = plan.attacks.is_empty() && plan.faults.iter().all(|(_, f)| planned(f));
     let exact = plan.engines.percent <= 100
         && plan.engines.jitter_percent == 0
         && plan.engines.measured_percent.is_none();
-    if !undisturbed || !exact || plan.link.spikes > 0 || !answers_fit(run) {
-        return None;
-    }
-    let (late, number) = run.world.ledger.borrow().latest;
-    let bound =
-        START_GRACE + plan.link.doubt().times(2) + (plan.link.delay + plan.link.jitter).times(2);
-    (late > bound).then(|| {
-        format!("task {number} had its outcome {:.3} ms after its deadline", late.as_millis_f64())
+    undisturbed && exact && plan.link.spikes == 0 && answers_fit(run)
+}
+
+/// A backend can start every batch in its window.
+fn expired(run: &Run) -> Option<String> {
+    let expired = sum(run, |c| &c.batches_expired);
+    (as_planned(run) && run.plan.network_fits() && expired > 0).then(|| {
+        format!("{expired} batches could not start in their window, and all went as planned")
     })
 }
 
