@@ -13,8 +13,10 @@ use crate::faults::{Fault, Who};
 
 /// A few messages there and back.
 const CLOSE: Nanos = Nanos::from_millis(4);
+/// Pairs of a run at most.
+const PAIRS_MAX: usize = 4;
 
-/// What comes with the faults of a run: in one run of three, something with one fault in two.
+/// What comes besides the faults of a run: in one run of three, something with one of them in two; in another, pairs.
 pub(crate) fn of(
     seed: u64,
     faults: &[(Nanos, Fault)],
@@ -23,43 +25,109 @@ pub(crate) fn of(
     span: Nanos,
 ) -> Vec<(Nanos, Fault)> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x636f_6d70);
-    if rng.random_range(0..3) > 0 {
-        return Vec::new();
-    }
-    let mut companions = Vec::new();
-    for (at, fault) in faults {
-        let starts = fault.starts_again().filter(|_| rng.random_bool(0.5));
-        let from = *at + starts.unwrap_or(Nanos::ZERO);
-        let when = from + Nanos(rng.random_range(0..CLOSE.0));
-        let with = draw(&mut rng, cluster, frontends);
-        if rng.random_bool(0.5) && when < span {
-            companions.push((when, with));
-        }
-    }
-    companions
+    let drawn = Drawn { cluster, frontends, span };
+    let companions = match rng.random_range(0..3) {
+        0 => drawn.companions(&mut rng, faults),
+        1 => drawn.pairs(&mut rng),
+        _ => Vec::new(),
+    };
+    companions.into_iter().filter(|(at, _)| *at < span).collect()
 }
 
-/// Faults that are over at once, and change who is there or who serves what.
-fn draw(rng: &mut StdRng, cluster: &Cluster, frontends: usize) -> Fault {
-    let backend = rng.random_range(0..cluster.backends.len());
-    let frontend = rng.random_range(0..frontends);
-    let long = Nanos::from_micros(rng.random_range(500..=100_000));
-    match rng.random_range(0..9) {
-        0 | 1 => {
-            let model = rng.random_range(0..cluster.models.len() as u32);
-            Fault::Move(model, rng.random_range(0..cluster.scheduler.model_threads as usize))
+fn soon(rng: &mut StdRng) -> Nanos {
+    Nanos(rng.random_range(0..CLOSE.0))
+}
+
+/// What a run has.
+struct Drawn<'a> {
+    cluster: &'a Cluster,
+    frontends: usize,
+    span: Nanos,
+}
+
+impl Drawn<'_> {
+    fn companions(&self, rng: &mut StdRng, faults: &[(Nanos, Fault)]) -> Vec<(Nanos, Fault)> {
+        let mut companions = Vec::new();
+        for (at, fault) in faults {
+            let starts = fault.starts_again().filter(|_| rng.random_bool(0.5));
+            let when = *at + starts.unwrap_or(Nanos::ZERO) + soon(rng);
+            let with = self.one(rng);
+            if rng.random_bool(0.5) {
+                companions.push((when, with));
+            }
         }
-        2 => Fault::Leave(backend, long),
-        3 => Fault::Depart(frontend, long),
-        4 => Fault::Kill(Who::Frontend(frontend), Some(long)),
-        5 => Fault::Kill(Who::Backend(backend), Some(long)),
-        6 => Fault::Stop(long),
-        7 => Fault::Kill(Who::Scheduler, Some(long)),
-        _ => Fault::Cut(
-            Who::Backend(backend),
-            Who::Frontend(frontend),
-            rng.random_range(0..8),
-            rng.random_bool(0.5),
-        ),
+        companions
+    }
+
+    /// A fault that is over at once, and changes who is there or who serves what.
+    fn one(&self, rng: &mut StdRng) -> Fault {
+        let (b, f) = (self.backend(rng), self.frontend(rng));
+        let long = Nanos::from_micros(rng.random_range(500..=100_000));
+        match rng.random_range(0..9) {
+            0 | 1 => self.a_move(rng),
+            2 => Fault::Leave(b, long),
+            3 => Fault::Depart(f, long),
+            4 => Fault::Kill(Who::Frontend(f), Some(long)),
+            5 => Fault::Kill(Who::Backend(b), Some(long)),
+            6 => Fault::Stop(long),
+            7 => Fault::Kill(Who::Scheduler, Some(long)),
+            _ => {
+                let (pick, both) = (rng.random_range(0..8), rng.random_bool(0.5));
+                Fault::Cut(Who::Backend(b), Who::Frontend(f), pick, both)
+            }
+        }
+    }
+
+    fn pairs(&self, rng: &mut StdRng) -> Vec<(Nanos, Fault)> {
+        let mut faults = Vec::new();
+        // One kind for a run: some bugs need the same twice.
+        let kind = rng.random_range(0..7);
+        for _ in 0..rng.random_range(1..=PAIRS_MAX) {
+            let at = Nanos(rng.random_range(0..self.span.0));
+            let (first, after, second) = self.pair(rng, kind);
+            faults.extend([(at, first), (at + after, second)]);
+        }
+        faults
+    }
+
+    /// One fault, and another so much later.
+    fn pair(&self, rng: &mut StdRng, kind: u32) -> (Fault, Nanos, Fault) {
+        let (b, f) = (self.backend(rng), self.frontend(rng));
+        let long = Nanos::from_micros(rng.random_range(500..=60_000));
+        let again = Nanos::from_micros(rng.random_range(500..=60_000));
+        let after = soon(rng);
+        let (backend, frontend) = (Who::Backend(b), Who::Frontend(f));
+        match kind {
+            // What is under way behind a moved model finds its thread stopping, or its frontend gone.
+            0 => (self.a_move(rng), Nanos(after.0 / 8), Fault::Stop(long)),
+            1 => (self.a_move(rng), Nanos(after.0 / 8), Fault::Kill(frontend, Some(long))),
+            2 => (self.a_move(rng), Nanos(after.0 / 8), Fault::Depart(f, long)),
+            // A backend that is just starting leaves, or dies once more.
+            3 => (Fault::Kill(backend, Some(long)), long + after, Fault::Leave(b, again)),
+            4 => (Fault::Leave(b, long), after, Fault::Kill(Who::Scheduler, Some(again))),
+            // An orderly stop, and soon after the next scheduler's start none.
+            5 => {
+                let after = long + after.times(rng.random_range(1..=40));
+                (Fault::Stop(long), after, Fault::Kill(Who::Scheduler, Some(again)))
+            }
+            // An answer is under way while its frontend and its scheduler change.
+            _ => {
+                let cut = Fault::Cut(backend, frontend, rng.random_range(0..8), true);
+                (Fault::Kill(Who::Scheduler, Some(long)), after, cut)
+            }
+        }
+    }
+
+    fn backend(&self, rng: &mut StdRng) -> usize {
+        rng.random_range(0..self.cluster.backends.len())
+    }
+
+    fn frontend(&self, rng: &mut StdRng) -> usize {
+        rng.random_range(0..self.frontends)
+    }
+
+    fn a_move(&self, rng: &mut StdRng) -> Fault {
+        let model = rng.random_range(0..self.cluster.models.len() as u32);
+        Fault::Move(model, rng.random_range(0..self.cluster.scheduler.model_threads as usize))
     }
 }

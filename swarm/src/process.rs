@@ -1,7 +1,6 @@
 //! Processes: an agent or several, a clock, and when each is to be polled.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use baton_backend::Worker;
 use baton_client::io::{ClientIo, Joining};
@@ -14,7 +13,7 @@ use rand::rngs::StdRng;
 
 use crate::clock::SkewedClock;
 use crate::gpu::SimGpu;
-use crate::network::HostId;
+use crate::network::{Bell, HostId};
 use crate::world::SimTransport;
 
 /// What an agent tries again so often, it may find done before its timer: room in a connection, for example.
@@ -30,7 +29,7 @@ pub struct Line {
     asked_for: bool,
     /// When the agent asked to be polled again; [`Nanos::MAX`]: never.
     timer: Nanos,
-    bell: Arc<AtomicBool>,
+    bell: Arc<Bell>,
     /// The agent's thread stands still until then.
     frozen_until: Nanos,
     /// When it was polled last.
@@ -43,7 +42,7 @@ impl Line {
         Self { due: now, asked_for: true, timer: Nanos::MAX, bell, frozen_until, polled: now }
     }
 
-    pub(crate) fn bell(&self) -> Arc<AtomicBool> {
+    pub(crate) fn bell(&self) -> Arc<Bell> {
         Arc::clone(&self.bell)
     }
 
@@ -70,7 +69,7 @@ impl Line {
 
     /// `sooner`: something else it waits for.
     pub(crate) fn is_due(&mut self, now: Nanos, sooner: Option<Nanos>) -> bool {
-        if self.bell.swap(false, Ordering::Relaxed) {
+        if self.bell.take() {
             self.wake(now + WAKE);
         }
         self.asked_for |= sooner.is_some_and(|at| at <= now);
@@ -78,12 +77,13 @@ impl Line {
     }
 
     pub(crate) fn next(&self, sooner: Option<Nanos>) -> Nanos {
-        let rung = self.bell.load(Ordering::Relaxed).then_some(Nanos::ZERO);
+        let rung = self.bell.has_rung().then_some(Nanos::ZERO);
         let due = [Some(self.due), sooner, rung].into_iter().flatten().min().unwrap_or(self.due);
         due.max(self.frozen_until)
     }
 
-    /// One pass; another follows.
+    /// One pass; another follows. Where nothing was done, the agent waits as its thread would: a transport that could go
+    /// on at once returns from that at once.
     pub(crate) fn poll(
         &mut self,
         agent: &mut impl Agent,
@@ -92,16 +92,19 @@ impl Line {
         clock: SkewedClock,
     ) -> Pass {
         self.polled = now;
+        // The RankThread has none.
+        let has_port = Arc::strong_count(&self.bell) > 1;
         // Another agent may have rung in the same moment.
-        let has_rung = self.bell.load(Ordering::Relaxed);
+        let has_rung = self.bell.has_rung();
         let is_asked_for = self.asked_for || has_rung || self.timer <= now + RETRY;
         let work = agent.poll(clock.at(now));
         // Whoever wakes it from now on is heard.
         agent.waker().prepare_sleep();
+        let goes_on = work > 0 || has_port && !self.bell.sleeps(|| agent.wait(Some(Nanos::ZERO)));
         self.timer = agent.next_timer().map_or(Nanos::MAX, |due| clock.when(due));
         let idle = self.timer.min(now + next.at_latest).max(now + next.with_work);
-        self.due = if work > 0 { now + next.with_work } else { idle };
-        self.asked_for = work > 0;
+        self.due = if goes_on { now + next.with_work } else { idle };
+        self.asked_for = goes_on;
         Pass { work, overslept: work > 0 && !is_asked_for }
     }
 }

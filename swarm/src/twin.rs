@@ -2,7 +2,8 @@
 //! same distances. Whatever a fault leaves behind (a slot that is not offered any more, times that were learnt from a GPU
 //! that was slow, a queue that stays short) costs answers here, whether or not another oracle knows of it.
 
-use baton_core::{Nanos, QuotaLimits};
+use baton_core::{Nanos, Profile, QuotaLimits};
+use baton_topo::{Cluster, ModelSpec};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -17,6 +18,8 @@ const TASKS: u32 = 300;
 const UNCOUNTED: u32 = 600;
 /// So many may be lost by chance.
 const SPARED: u32 = 5;
+/// Beyond, shares that were limited once stay so: full GPUs serve a little less with short queues.
+const LOAD_MAX: f64 = 0.9;
 /// Until they all have their outcome.
 const ENDING: Nanos = Nanos::from_millis(4_000);
 
@@ -41,14 +44,22 @@ pub(crate) fn is_wanted(plan: &Plan) -> bool {
     let is_steady = plan.link.spikes == 0 && plan.network_fits() && !has_quota;
     // Where delivery takes most of the objective, two batches for each slot do not keep it busy.
     let is_near = models.iter().all(|model| plan.cluster.network.ctrl.times(2) <= model.slo);
+    let is_bearable =
+        (0..plan.cluster.subclusters.len() as u32).all(|at| load_of(plan, at) < LOAD_MAX);
     let joins = |fault: &Fault| matches!(fault, Fault::Join);
     let is_the_same = plan.changes.is_empty() && !plan.faults.iter().any(|(_, fault)| joins(fault));
-    is_exact
-        && is_steady
-        && is_near
-        && is_the_same
-        && plan.attacks.is_empty()
-        && plan.scale == Scale::Usual
+    let is_usual = plan.attacks.is_empty() && plan.scale == Scale::Usual;
+    is_exact && is_steady && is_near && is_bearable && is_the_same && is_usual
+}
+
+/// The part of the sub-cluster's GPU time that the tasks take at least, in the largest batches.
+fn load_of(plan: &Plan, subcluster: u32) -> f64 {
+    let Cluster { models, backends, .. } = &plan.cluster;
+    let here = |model: &&ModelSpec| model.subcluster.0 == subcluster;
+    let each = |p: &Profile| p.latency(p.batch_max()).0 as f64 / f64::from(p.batch_max());
+    let work: f64 = models.iter().filter(here).map(|model| each(&model.profile)).sum();
+    let gpus: u32 = backends.iter().filter(|b| b.subcluster.0 == subcluster).map(|b| b.gpus).sum();
+    work / (plan.load.gap.0 * models.len() as u64) as f64 / f64::from(gpus)
 }
 
 /// The same cluster and load without faults.

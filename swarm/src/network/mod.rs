@@ -101,6 +101,35 @@ enum Due {
 }
 
 /// A transport's side of the network.
+/// Between a port and whoever polls its agent.
+#[derive(Default, Debug)]
+pub struct Bell {
+    rung: AtomicBool,
+    /// The transport would have slept: nothing that it could do was left.
+    has_slept: AtomicBool,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        self.rung.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_rung(&self) -> bool {
+        self.rung.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn take(&self) -> bool {
+        self.rung.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether the transport sleeps if `wait` has it wait.
+    pub(crate) fn sleeps(&self, wait: impl FnOnce()) -> bool {
+        self.has_slept.store(false, Ordering::Relaxed);
+        wait();
+        self.has_slept.load(Ordering::Relaxed)
+    }
+}
+
 struct Endpoint {
     host: HostId,
     addr: SocketAddr,
@@ -112,12 +141,12 @@ struct Endpoint {
     alive: bool,
     /// What it writes need not be frames.
     hostile: bool,
-    bell: Arc<AtomicBool>,
+    bell: Arc<Bell>,
 }
 
 impl Endpoint {
     fn ring(&self) {
-        self.bell.store(true, Ordering::Relaxed);
+        self.bell.ring();
     }
 }
 
@@ -193,7 +222,7 @@ impl Network {
     }
 
     /// A port of `host` at `addr`; `bell` is set when there is news.
-    pub fn open(&self, host: HostId, addr: SocketAddr, bell: Arc<AtomicBool>) -> Port {
+    pub fn open(&self, host: HostId, addr: SocketAddr, bell: Arc<Bell>) -> Port {
         self.open_port(host, addr, bell, false)
     }
 
@@ -202,13 +231,7 @@ impl Network {
         self.open_port(host, addr, Arc::default(), true)
     }
 
-    fn open_port(
-        &self,
-        host: HostId,
-        addr: SocketAddr,
-        bell: Arc<AtomicBool>,
-        hostile: bool,
-    ) -> Port {
+    fn open_port(&self, host: HostId, addr: SocketAddr, bell: Arc<Bell>, hostile: bool) -> Port {
         let mut state = self.state.borrow_mut();
         let number = state.endpoints.len();
         let (incoming, news) = (Vec::new(), Vec::new());
