@@ -65,6 +65,7 @@ main() {
         esac
         shift
     done
+    cargo nextest --version >/dev/null 2>&1 || arguments+=(--test-tool cargo)
     mkdir -p "$out"
     if [[ -n $changed ]]; then
         changed=${BATON_MUTANTS_BASE:-$(base)}

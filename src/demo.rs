@@ -4,12 +4,13 @@ use std::ffi::OsStr;
 use std::process::ExitCode;
 
 use baton_bench::demo::{self, DemoConfig};
+use baton_bench::load::Report;
 use baton_topo::Clock;
 
 use crate::CommandResult;
 use crate::args::DemoArgs;
 use crate::live::Live;
-use crate::output::say;
+use crate::output::{say, say_table};
 use crate::process::{children, stop_flag};
 
 /// Exit status 0 if every task had its outcome and no answer was wrong.
@@ -34,7 +35,49 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     let report = demo::run(&config, Clock::start(), &*stop_flag()?, |note| live.note(&note));
     live.finish();
     let report = report?;
-    let text = if args.json { serde_json::to_string(&report)? } else { report.to_string() };
-    say(&text)?;
+    if args.json {
+        say(&serde_json::to_string(&report)?)?;
+    } else {
+        say_table(&report.to_string())?;
+        say(&remarks(&report))?;
+    }
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A demo at this load keeps the bad rate below this on two quiet cores.
+const BAD_RATE_MAX: f64 = 0.01;
+
+/// Why more tasks were lost than should be, and where to go on.
+fn remarks(report: &Report) -> String {
+    let mut text = String::from("\n");
+    let (bad, steal) = (report.totals.bad_rate, report.circumstances.steal_fraction.unwrap_or(0.0));
+    if bad > BAD_RATE_MAX {
+        let why = if steal > BAD_RATE_MAX {
+            "other machines took this one's CPU time meanwhile"
+        } else {
+            "eight processes shared this machine's cores with whatever else runs here"
+        };
+        text += &format!(
+            "A bad rate above 1 % says more about this machine than about Baton: {why}.\n"
+        );
+    }
+    text + "Next: docs/client.md to submit tasks from a program, docs/operating.md for your own models and machines,\n\
+            and `baton bench sched` for what the scheduler does at line rate.\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_bench::load::Circumstances;
+
+    use super::*;
+
+    #[test]
+    fn a_bad_rate_is_explained_only_where_it_is_high() {
+        let mut report = Report::new(&[], Circumstances::default());
+        assert!(!remarks(&report).contains("bad rate") && remarks(&report).contains("Next"));
+        report.totals.bad_rate = 0.02;
+        assert!(remarks(&report).contains("shared this machine's cores"));
+        report.circumstances.steal_fraction = Some(0.3);
+        assert!(remarks(&report).contains("took this one's CPU time"));
+    }
 }

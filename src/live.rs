@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use baton_bench::processes::Note;
+use rustix::termios::tcgetwinsize;
 
 /// Writes to stderr. Failures are ignored: progress is a courtesy.
 pub(crate) struct Live {
@@ -33,6 +34,7 @@ impl Live {
     pub(crate) fn progress(&mut self, state: impl Display) {
         if self.terminal {
             self.open = true;
+            let state = cut(&state.to_string(), width());
             let _ = write!(io::stderr().lock(), "{CLEAR}{state}");
         } else {
             let _ = writeln!(io::stderr().lock(), "{state}");
@@ -50,5 +52,33 @@ impl Live {
         if std::mem::take(&mut self.open) {
             let _ = writeln!(io::stderr().lock());
         }
+    }
+}
+
+/// Columns that a line may have before the terminal breaks it.
+fn width() -> usize {
+    let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    if columns > 0 { columns } else { 80 }
+}
+
+/// A line that the terminal breaks cannot be written over. The last column stays free for the cursor.
+fn cut(line: &str, columns: usize) -> String {
+    if line.chars().count() < columns {
+        return line.to_owned();
+    }
+    let kept = line.chars().take(columns.saturating_sub(2));
+    kept.chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_never_reaches_the_last_column() {
+        assert_eq!(cut("4.0 s  12 tasks", 80), "4.0 s  12 tasks");
+        assert_eq!(cut("0123456789", 11), "0123456789");
+        assert_eq!(cut("0123456789", 10), "01234567…");
+        assert!((1..20).all(|columns| cut("0123456789", columns).chars().count() < columns.max(2)));
     }
 }

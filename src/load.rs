@@ -13,7 +13,7 @@ use baton_topo::{Clock, Cluster};
 use crate::CommandResult;
 use crate::args::{ExplainArgs, LoadArgs};
 use crate::live::Live;
-use crate::output::{complain, load_cluster, locator, say};
+use crate::output::{complain, load_cluster, locator, say, say_table};
 use crate::process::{report_flag, stop_flag};
 
 /// Tasks per second of every model when no rate is given.
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &LoadArgs) -> CommandResult {
     } else if args.json {
         say(&serde_json::to_string(&report)?)?;
     } else {
-        say(&report.to_string())?;
+        say_table(&report.to_string())?;
     }
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,6 +1,6 @@
 //! The one place that writes to stdout, and what stderr gets besides the log.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -15,6 +15,30 @@ pub(crate) fn say(text: &str) -> io::Result<()> {
         stdout.write_all(b"\n")?;
     }
     stdout.flush()
+}
+
+/// As [`say`], with colour on a terminal unless `NO_COLOR` is set: the heading, what is as it must be, and what is not.
+pub(crate) fn say_table(text: &str) -> io::Result<()> {
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if is_plain || !io::stdout().is_terminal() {
+        return say(text);
+    }
+    let lines = text.lines().enumerate().map(|(at, line)| painted(at, line));
+    say(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn painted(at: usize, line: &str) -> String {
+    let begins = |words: &[&str]| words.iter().any(|word| line.starts_with(word));
+    let style = if at == 0 {
+        "1"
+    } else if begins(&["NOT CONSERVED", "LOST"]) {
+        "1;31"
+    } else if begins(&["conserved"]) {
+        "32"
+    } else {
+        return line.to_owned();
+    };
+    format!("\x1b[{style}m{line}\x1b[0m")
 }
 
 /// Writes why the command failed.
@@ -64,4 +88,17 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_around_whole_lines_and_marks_what_matters() {
+        assert_eq!(painted(0, "model  tasks"), "\x1b[1mmodel  tasks\x1b[0m");
+        assert_eq!(painted(3, "resnet50  8"), "resnet50  8");
+        assert!(painted(3, "conserved: 8").starts_with("\x1b[32m"));
+        assert!(painted(3, "NOT CONSERVED: 8").starts_with("\x1b[1;31m"));
+    }
 }

@@ -16,7 +16,7 @@ use crate::scale::Scale;
 const TASKS: u32 = 300;
 /// and before them, so that what was learnt from GPUs and hosts that stood still has been measured anew.
 const UNCOUNTED: u32 = 600;
-/// So many may be lost by chance.
+/// Tasks that may be lost by chance.
 const SPARED: u32 = 5;
 /// Beyond, shares that were limited once stay so: full GPUs serve a little less with short queues.
 const LOAD_MAX: f64 = 0.9;

@@ -59,7 +59,7 @@ impl ProbeClient {
         let engine = EngineSpec::Emulated { jitter: 0.0 };
         let rows = (model.input_bytes(), model.output_bytes());
         let inputs = Inputs::new(&engine, rows, 1).expect("emulated engines take any size");
-        let tally = Tally::new(MODEL);
+        let tally = Tally::new(MODEL, model.slo());
         let (open, due, answered) = (Vec::new(), clock.now(), None);
         Ok(Self { client, model, inputs, clock, open, due, answered, tally })
     }

@@ -29,17 +29,18 @@ pub(super) fn targets(
 ) -> Result<Vec<Target>, LoadError> {
     let target = |(index, name): (usize, &str)| {
         let handle = client.model(name)?;
+        let tally = Tally::new(name, handle.slo());
         let seed = config.seed.wrapping_add(index as u64);
         // A model that was added at run time is in no cluster file.
         let Some(spec) = cluster.models.iter().find(|model| model.name == *name) else {
             let (engine, inputs) = (engine_of(&handle), Inputs::by_handle(&handle, seed));
-            return Ok(Target { handle, engine, inputs, tally: Tally::new(name) });
+            return Ok(Target { handle, engine, inputs, tally });
         };
         let row_bytes = (handle.input_bytes(), handle.output_bytes());
         let inputs = Inputs::new(&spec.engine, row_bytes, seed)
             .map_err(|source| LoadError::Inputs { name: name.to_owned(), source })?;
         let engine = engine_name(&spec.engine);
-        Ok(Target { handle, engine, inputs, tally: Tally::new(name) })
+        Ok(Target { handle, engine, inputs, tally })
     };
     config.offered.models().enumerate().map(target).collect()
 }

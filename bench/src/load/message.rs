@@ -40,19 +40,14 @@ impl Progress {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ended = self.completed + self.dropped + self.failed;
+        let lost = self.dropped + self.failed;
+        let waiting = self.submitted.saturating_sub(self.completed + lost);
+        let Self { seconds, submitted, completed, late, wrong_answers, .. } = self;
         write!(
             f,
-            "{:5.1} s  submitted {}  completed {}  late {}  dropped {}  failed {}  wrong {}  in flight {}",
-            self.seconds,
-            self.submitted,
-            self.completed,
-            self.late,
-            self.dropped,
-            self.failed,
-            self.wrong_answers,
-            self.submitted.saturating_sub(ended),
-        )
+            "{seconds:5.1} s  {submitted} tasks  {completed} answered, {late} late  {lost} lost  {waiting} waiting"
+        )?;
+        if *wrong_answers > 0 { write!(f, "  {wrong_answers} WRONG") } else { Ok(()) }
     }
 }
 

@@ -65,6 +65,8 @@ pub struct Totals {
 pub struct ModelReport {
     /// Its name.
     pub name: String,
+    /// Its latency objective; `null` where it is not known.
+    pub slo_ms: Option<f64>,
     /// What became of its tasks.
     #[serde(flatten)]
     pub totals: Totals,
@@ -162,6 +164,7 @@ impl ModelReport {
     fn new(tally: &Tally, seconds: f64) -> Self {
         Self {
             name: tally.name.clone(),
+            slo_ms: (tally.slo_ms > 0.0).then_some(tally.slo_ms),
             totals: Totals::new(tally, seconds),
             dropped_by_reason: tally.dropped.clone(),
             failed_by_reason: tally.failed.clone(),
@@ -283,9 +286,12 @@ mod tests {
     fn people_get_a_table_the_reasons_and_the_balance() {
         let text = Report::new(&[sample("resnet50")], circumstances()).to_string();
         let expected = "\
-model     submitted  completed  late  dropped  failed  goodput/s  p50 ms  p99 ms  batch
-resnet50          8          4     1        2       2        1.5   20.02   60.03   2.00
-all               8          4     1        2       2        1.5   20.02   60.03       \n
+model     tasks  late  lost  good/s  p50 ms  p99 ms  SLO ms  p99/SLO  batch
+resnet50      8     1     4     1.5   20.02   60.03    40.0     1.50   2.00
+all           8     1     4     1.5   20.02   60.03                        \n\
+late: answered after its deadline; lost: dropped or failed, without an answer
+good/s: answers in time per second; batch: mean tasks of a batch
+
 resnet50: dropped: window 2
 resnet50: failed: backend_lost 1, slab_exhausted 1
 resnet50: 50.0 % of the answers name the right class

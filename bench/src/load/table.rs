@@ -6,23 +6,19 @@ use super::report::{Circumstances, ModelReport, Report, Totals};
 use super::tally::Reasons;
 use crate::machine::percent;
 
-const HEADINGS: [&str; 10] = [
-    "model",
-    "submitted",
-    "completed",
-    "late",
-    "dropped",
-    "failed",
-    "goodput/s",
-    "p50 ms",
-    "p99 ms",
-    "batch",
-];
+/// With names of up to twelve letters and seven digits a row fits a terminal of 80 columns.
+const HEADINGS: [&str; 10] =
+    ["model", "tasks", "late", "lost", "good/s", "p50 ms", "p99 ms", "SLO ms", "p99/SLO", "batch"];
+/// What the headings mean.
+const LEGEND: &str = "late: answered after its deadline; lost: dropped or failed, without an answer\n\
+                      good/s: answers in time per second; batch: mean tasks of a batch";
 
 /// The table per model, the reasons, accuracy, and the conservation line.
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
-    let of_model = |model: &ModelReport| row(&model.name, &model.totals, decimal(model.mean_batch));
-    let total = row("all", &report.totals, String::new());
+    let of_model = |model: &ModelReport| {
+        row(&model.name, &model.totals, model.slo_ms, decimal(model.mean_batch))
+    };
+    let total = row("all", &report.totals, None, String::new());
     let rows: Vec<[String; 10]> = report.models.iter().map(of_model).chain([total]).collect();
     let widths: Vec<usize> = (0..HEADINGS.len())
         .map(|c| rows.iter().map(|row| row[c].len()).chain([HEADINGS[c].len()]).max().unwrap_or(0))
@@ -31,7 +27,7 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result 
     for row in &rows {
         write_row(f, row, &widths)?;
     }
-    writeln!(f)?;
+    writeln!(f, "{LEGEND}\n")?;
     for model in &report.models {
         write_reasons(f, &model.name, "dropped", &model.dropped_by_reason)?;
         write_reasons(f, &model.name, "failed", &model.failed_by_reason)?;
@@ -71,17 +67,18 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     )
 }
 
-fn row(name: &str, totals: &Totals, batch: String) -> [String; 10] {
+fn row(name: &str, totals: &Totals, slo_ms: Option<f64>, batch: String) -> [String; 10] {
+    let of_slo = totals.p99_ms.zip(slo_ms).map(|(p99_ms, slo_ms)| p99_ms / slo_ms);
     [
         name.to_owned(),
         totals.submitted.to_string(),
-        totals.completed.to_string(),
         totals.late.to_string(),
-        totals.dropped.to_string(),
-        totals.failed.to_string(),
+        (totals.dropped + totals.failed).to_string(),
         format!("{:.1}", totals.goodput_rps),
         decimal(totals.p50_ms),
         decimal(totals.p99_ms),
+        slo_ms.map_or_else(String::new, |slo_ms| format!("{slo_ms:.1}")),
+        slo_ms.map_or_else(String::new, |_| decimal(of_slo)),
         batch,
     ]
 }

@@ -3,6 +3,7 @@
 //! Invariant, once nothing is outstanding: submitted = completed + dropped + failed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use baton_client::Timing;
 use baton_core::{DropReason, FailReason, Nanos};
@@ -19,6 +20,9 @@ pub type Reasons = BTreeMap<String, u64>;
 pub struct Tally {
     /// The model's name.
     pub name: String,
+    /// The model's latency objective; zero where it is not known.
+    #[serde(default)]
+    pub slo_ms: f64,
     /// Tasks that arrived; each one counts, submitted in earnest or refused on the spot.
     pub submitted: u64,
     /// Tasks answered, in time or late.
@@ -49,8 +53,8 @@ pub struct Tally {
 
 impl Tally {
     /// Counts nothing yet.
-    pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), ..Self::default() }
+    pub fn new(name: &str, slo: Duration) -> Self {
+        Self { name: name.to_owned(), slo_ms: slo.as_secs_f64() * 1e3, ..Self::default() }
     }
 
     /// Counts an arrival that was due at `due` and dealt with at `now`.
@@ -149,7 +153,7 @@ pub(crate) mod tests {
 
     /// A model's tally with one of everything.
     pub(crate) fn sample(name: &str) -> Tally {
-        let mut tally = Tally::new(name);
+        let mut tally = Tally::new(name, Duration::from_millis(40));
         (0..8).for_each(|ms| tally.arrival(Nanos::from_millis(ms), Nanos::from_millis(ms)));
         for (landed_ms, verdict) in [
             (10, Verdict::Right),

@@ -101,7 +101,7 @@ enum Due {
 }
 
 /// A transport's side of the network.
-/// Between a port and whoever polls its agent.
+/// Between a port and the loop that polls its agent.
 #[derive(Default, Debug)]
 pub struct Bell {
     rung: AtomicBool,
