@@ -76,7 +76,8 @@ main() {
     fi
     for package in "${packages[@]}"; do arguments+=(-p "$package"); done
     rm -rf "$out/mutants.out"
-    ${limit:+timeout --signal=INT "$limit"} cargo mutants -o "$out" "${arguments[@]}" || status=$?
+    # Where the limit interrupts it, its own backtrace says nothing.
+    RUST_BACKTRACE=0 ${limit:+timeout --signal=INT "$limit"} cargo mutants -o "$out" "${arguments[@]}" || status=$?
     # 2: some were missed; 3: some ran out of time; 124: the limit was reached.
     case $status in
         0 | 2 | 3 | 124) ;;
