@@ -61,8 +61,8 @@ fn remarks(report: &Report) -> String {
             "A bad rate above 1 % says more about this machine than about Baton: {why}.\n"
         );
     }
-    text + "Next: docs/client.md to submit tasks from a program, docs/operating.md for your own models and machines,\n\
-            and `baton bench sched` for what the scheduler does at line rate.\n"
+    text + "Next: docs/client.md to submit tasks from a program, docs/operating.md for your\n\
+            own models and machines, `baton bench sched` for the scheduler at line rate.\n"
 }
 
 #[cfg(test)]

@@ -286,18 +286,18 @@ mod tests {
     fn people_get_a_table_the_reasons_and_the_balance() {
         let text = Report::new(&[sample("resnet50")], circumstances()).to_string();
         let expected = "\
-model     tasks  late  lost  good/s  p50 ms  p99 ms  SLO ms  p99/SLO  batch
-resnet50      8     1     4     1.5   20.02   60.03    40.0     1.50   2.00
-all           8     1     4     1.5   20.02   60.03                        \n\
+model     tasks  late  lost  good/s  p50 ms  p99 ms  SLO ms  /SLO  batch
+resnet50      8     1     4     1.5   20.02   60.03    40.0  1.50   2.00
+all           8     1     4     1.5   20.02   60.03                     \n\
 late: answered after its deadline; lost: dropped or failed, without an answer
-good/s: answers in time per second; batch: mean tasks of a batch
+good/s: answers in time per second; /SLO: p99 over it; batch: its mean size
 
 resnet50: dropped: window 2
 resnet50: failed: backend_lost 1, slab_exhausted 1
 resnet50: 50.0 % of the answers name the right class
 1 answers could not be checked: no reference
 engines emulated and onnx over tcp; bad rate 62.50 %; CPU stolen 2.5 %
-conserved: 8 submitted = 4 completed + 2 dropped + 2 failed (= 8); 0 wrong answers
+conserved: 8 submitted = 4 completed + 2 dropped + 2 failed; 0 wrong
 ";
         assert_eq!(text, expected);
     }

@@ -6,12 +6,12 @@ use super::report::{Circumstances, ModelReport, Report, Totals};
 use super::tally::Reasons;
 use crate::machine::percent;
 
-/// With names of up to twelve letters and seven digits a row fits a terminal of 80 columns.
+/// With names of up to fourteen letters and six digits a row fits a terminal of 80 columns.
 const HEADINGS: [&str; 10] =
-    ["model", "tasks", "late", "lost", "good/s", "p50 ms", "p99 ms", "SLO ms", "p99/SLO", "batch"];
+    ["model", "tasks", "late", "lost", "good/s", "p50 ms", "p99 ms", "SLO ms", "/SLO", "batch"];
 /// What the headings mean.
 const LEGEND: &str = "late: answered after its deadline; lost: dropped or failed, without an answer\n\
-                      good/s: answers in time per second; batch: mean tasks of a batch";
+                      good/s: answers in time per second; /SLO: p99 over it; batch: its mean size";
 
 /// The table per model, the reasons, accuracy, and the conservation line.
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
@@ -59,11 +59,14 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     writeln!(f, "{engines}; bad rate {bad:.2} %; CPU stolen {steal}")?;
     let Totals { submitted, completed, dropped, failed, wrong_answers, .. } = totals;
     let ended = completed + dropped + failed;
-    let (sign, word) = if report.conserved { ("=", "conserved") } else { ("≠", "NOT CONSERVED") };
+    let (word, sign, sum) = match report.conserved {
+        true => ("conserved", "=", String::new()),
+        false => ("NOT CONSERVED", "≠", format!(" (= {ended})")),
+    };
     writeln!(
         f,
-        "{word}: {submitted} submitted {sign} {completed} completed + {dropped} dropped + {failed} failed \
-         (= {ended}); {wrong_answers} wrong answers"
+        "{word}: {submitted} submitted {sign} {completed} completed + {dropped} dropped + {failed} failed{sum}; \
+         {wrong_answers} wrong"
     )
 }
 
