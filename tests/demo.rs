@@ -70,8 +70,8 @@ fn killed(text: &str) -> (std::process::ExitStatus, Value) {
     let victim = children.iter().find(|child| child.command.contains(text)).unwrap();
     victim.kill();
     demo.await_stderr("died");
-    demo.await_stderr("submitted");
-    demo.await_stderr("submitted");
+    demo.await_stderr(" answered, ");
+    demo.await_stderr(" answered, ");
     demo.signal(Signal::TERM);
     let (status, stdout) = demo.finish();
     (status, checked(&stdout))
@@ -95,5 +95,5 @@ fn a_demo_whose_frontend_is_killed_goes_on_and_fails_because_tasks_are_unaccount
 /// Waits until tasks have been completed.
 fn await_load(demo: &Process) {
     demo.await_stderr("frontends offer");
-    demo.await_stderr("submitted");
+    demo.await_stderr(" answered, ");
 }
