@@ -104,10 +104,10 @@ start_load() {
 }
 
 # Tasks answered so far, as the load has told last.
-answered() { sed -n 's/.* completed \([0-9]*\) .*/\1/p' "$cluster/$1.log" | tail -n 1; }
+answered() { sed -n 's/.* \([0-9]*\) answered, .*/\1/p' "$cluster/$1.log" | tail -n 1; }
 
 # Waits until a load has had answers.
-under_way() { said "$1.log" ' completed [1-9]'; }
+under_way() { said "$1.log" ' [1-9][0-9]* answered'; }
 
 # load_ends NAME PART...: the load has ended, every task had one outcome, no answer was wrong, and the report has these parts.
 load_ends() {
