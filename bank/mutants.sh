@@ -21,7 +21,7 @@ usage() {
     cat >&2 <<'TEXT'
 usage: ./x mutants [PATH… | --changed] [-- OPTIONS]
 
-  PATH       a source file or a folder: its mutants; without any, those of all packages (10,000, half a day)
+  PATH       a source file or a folder: its mutants; without any, those of all packages: thousands, for hours
   --changed  those of lines that the commits of the last day have changed, in random order
   OPTIONS    for cargo-mutants: --list shows them only, --shard 1/20 takes every twentieth
 

@@ -30,6 +30,8 @@ pub struct Line {
     /// When the agent asked to be polled again; [`Nanos::MAX`]: never.
     timer: Nanos,
     bell: Arc<Bell>,
+    /// The agent has a transport: all but the RankThread.
+    has_port: bool,
     /// The agent's thread stands still until then.
     frozen_until: Nanos,
     /// When it was polled last.
@@ -39,10 +41,13 @@ pub struct Line {
 impl Line {
     pub(crate) fn new(now: Nanos) -> Self {
         let (bell, frozen_until) = (Arc::default(), Nanos::ZERO);
-        Self { due: now, asked_for: true, timer: Nanos::MAX, bell, frozen_until, polled: now }
+        let (asked_for, timer, has_port) = (true, Nanos::MAX, false);
+        Self { due: now, asked_for, timer, bell, has_port, frozen_until, polled: now }
     }
 
-    pub(crate) fn bell(&self) -> Arc<Bell> {
+    /// For the port of the agent's transport.
+    pub(crate) fn bell(&mut self) -> Arc<Bell> {
+        self.has_port = true;
         Arc::clone(&self.bell)
     }
 
@@ -92,15 +97,13 @@ impl Line {
         clock: SkewedClock,
     ) -> Pass {
         self.polled = now;
-        // The RankThread has none.
-        let has_port = Arc::strong_count(&self.bell) > 1;
         // Another agent may have rung in the same moment.
         let has_rung = self.bell.has_rung();
         let is_asked_for = self.asked_for || has_rung || self.timer <= now + RETRY;
         let work = agent.poll(clock.at(now));
         // Whoever wakes it from now on is heard.
         agent.waker().prepare_sleep();
-        let goes_on = work > 0 || has_port && !self.bell.sleeps(|| agent.wait(Some(Nanos::ZERO)));
+        let goes_on = work > 0 || self.has_port && !self.bell.sleeps(|| agent.wait(Some(Nanos::ZERO)));
         self.timer = agent.next_timer().map_or(Nanos::MAX, |due| clock.when(due));
         let idle = self.timer.min(now + next.at_latest).max(now + next.with_work);
         self.due = if goes_on { now + next.with_work } else { idle };

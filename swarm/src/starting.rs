@@ -38,7 +38,7 @@ impl World {
         credit_bytes: u64,
         versions: Versions,
     ) -> (SimTransport, Line) {
-        let line = Line::new(self.now);
+        let mut line = Line::new(self.now);
         let port = self.network.open(host, addr, line.bell());
         let bounds = self.conditions.transport;
         let cfg = TcpConfig {
