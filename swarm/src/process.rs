@@ -103,7 +103,8 @@ impl Line {
         let work = agent.poll(clock.at(now));
         // Whoever wakes it from now on is heard.
         agent.waker().prepare_sleep();
-        let goes_on = work > 0 || self.has_port && !self.bell.sleeps(|| agent.wait(Some(Nanos::ZERO)));
+        let goes_on =
+            work > 0 || self.has_port && !self.bell.sleeps(|| agent.wait(Some(Nanos::ZERO)));
         self.timer = agent.next_timer().map_or(Nanos::MAX, |due| clock.when(due));
         let idle = self.timer.min(now + next.at_latest).max(now + next.with_work);
         self.due = if goes_on { now + next.with_work } else { idle };
