@@ -367,11 +367,26 @@ impl<E: Executor> Gpu<E> {
     }
 
     /// True while READs into a batch's memory are outstanding, or the executor has a batch that is not to be executed or
-    /// a LOAD or an UNLOAD, whose report no other scheduler must get.
+    /// a LOAD or an UNLOAD, whose report no other scheduler must get, or restores a model.
     pub(crate) fn is_lent(&self) -> bool {
         let lent = [Phase::Fetching, Phase::Prepared, Phase::Withdrawing];
         let acts = !self.is_dead && self.residency.is_acting();
         acts || self.slots.iter().any(|slot| lent.contains(&slot.phase()))
+    }
+
+    /// Between two schedulers: whether the executor holds all of `models`. It loads those that are missing, one at a time.
+    ///
+    /// # Errors
+    /// The executor has died.
+    pub(crate) fn restore(
+        &mut self,
+        models: impl Iterator<Item = ModelId>,
+    ) -> Result<bool, ExecutorDied> {
+        if self.performs {
+            return Ok(false);
+        }
+        let job = self.residency.restore(models);
+        job.map_or(Ok(true), |job| self.perform(job).map(|_| false))
     }
 
     /// Abandons what waits: LOADs, UNLOADs, and the batches that neither the transport nor the executor has and that are not being answered.

@@ -141,6 +141,11 @@ impl Models {
         self.held.iter().find(|held| held.spec.id == local)?.profile.as_ref()
     }
 
+    /// The models that every executor holds, but for LOADs and UNLOADs.
+    pub(crate) fn locals(&self) -> impl Iterator<Item = ModelId> {
+        self.held.iter().map(|held| held.spec.id)
+    }
+
     /// How long a batch of `rows` rows should take; [`Nanos::MAX`] if the model is not loaded.
     pub(crate) fn latency(&self, local: ModelId, rows: u32) -> Nanos {
         let held = self.held.iter().find(|held| held.spec.id == local);

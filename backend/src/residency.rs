@@ -35,6 +35,8 @@ enum Change {
 enum Running {
     Action(Action),
     Change(Change),
+    /// Loads what the lost scheduler had unloaded.
+    Restore(ModelId),
 }
 
 impl Change {
@@ -102,9 +104,9 @@ impl Residency {
         self.waiting.is_empty() && self.running.is_none()
     }
 
-    /// True while the executor has a LOAD or an UNLOAD.
+    /// True while the executor has a LOAD or an UNLOAD, or restores a model.
     pub(crate) fn is_acting(&self) -> bool {
-        matches!(self.running, Some(Running::Action(_)))
+        matches!(self.running, Some(Running::Action(_) | Running::Restore(_)))
     }
 
     /// The next one is the executor's from now on. From here on an UNLOAD's model is not held.
@@ -149,6 +151,17 @@ impl Residency {
         })
     }
 
+    /// A backend joins with every one of `models` loaded, so the executor loads those again that an UNLOAD, or a LOAD that
+    /// failed, took from it. Returns the next job; `None` if it holds them all.
+    pub(crate) fn restore(&mut self, models: impl Iterator<Item = ModelId>) -> Option<ModelJob> {
+        debug_assert!(self.waiting.is_empty(), "what the lost scheduler sent is abandoned");
+        debug_assert!(self.running.is_none(), "one at a time");
+        let missing =
+            models.filter(|&model| !self.holds(model)).find(|&model| !self.is_removing(model))?;
+        self.running = Some(Running::Restore(missing));
+        Some(ModelJob::Load(missing))
+    }
+
     /// The executor is done with it. Returns the LOAD or UNLOAD that is to be reported.
     pub(crate) fn finish(&mut self, succeeded: bool) -> Option<Action> {
         match self.running.take().expect("only what was started comes back") {
@@ -160,6 +173,10 @@ impl Residency {
             }
             Running::Change(change) => {
                 self.set(change.model(), matches!(change, Change::Install(_)));
+                None
+            }
+            Running::Restore(model) => {
+                self.set(model, succeeded);
                 None
             }
         }

@@ -166,14 +166,28 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             end.until = now + LINGER;
             return 0;
         } else {
-            self.begin_again(now);
+            self.counters.batches_abandoned += self.gpus.iter_mut().map(Gpu::abandon).sum::<u64>();
+            match self.restore() {
+                Ok(true) => self.begin_again(now),
+                Ok(false) => {}
+                Err(error) => self.finish(Err(error), now),
+            }
         }
         1
     }
 
+    /// Whether every executor holds every model, as this backend will announce. Those that do not begin to load.
+    fn restore(&mut self) -> Result<bool, BackendError> {
+        let mut is_whole = true;
+        for (index, gpu) in self.gpus.iter_mut().enumerate() {
+            let restored = gpu.restore(self.models.locals());
+            is_whole &= restored.map_err(|_| BackendError::ExecutorDied(index))?;
+        }
+        Ok(is_whole)
+    }
+
     /// A new life: no peer is known, no task is outstanding, the models are loaded.
     fn begin_again(&mut self, now: Nanos) {
-        self.counters.batches_abandoned += self.gpus.iter_mut().map(Gpu::abandon).sum::<u64>();
         self.peers = Peers::default();
         if let Some(End { result: Err(BackendError::Membership(error)), .. }) = self.end.take() {
             self.try_again(error, now);

@@ -201,6 +201,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         match back {
             Collected::Expired(action) => self.give_back(gpu, action, now),
             Collected::Job(done, Some(action)) => self.report_other(gpu, &action, &done, now),
+            // A model is missing that the next scheduler relies on.
+            Collected::Job(JobDone { result: Err(error), .. }, None) => {
+                self.finish(Err(error.into()), now);
+            }
             Collected::Executed(_) | Collected::Unexecuted | Collected::Job(_, None) => {}
         }
     }

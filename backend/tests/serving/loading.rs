@@ -1,5 +1,6 @@
 //! LOAD and UNLOAD: a model leaves an executor and comes back, and batches wait for it.
 
+use baton_backend::BackendError;
 use baton_core::Nanos;
 
 use crate::world::{ActionSpec, ENGINE_ERROR, EXECUTED, EXPIRED, LOAD, REFUSED, UNLOAD, World};
@@ -116,7 +117,27 @@ fn an_unload_of_one_life_is_over_before_the_next_and_not_reported_there() {
     assert_eq!(world.control.conn, None, "the executor still has the UNLOAD");
     world.hands[0].finish_other(world.now, true);
     world.pass_awake(Nanos::from_millis(3_000));
+    assert_eq!(world.control.conn, None, "the model is not back yet");
+    assert_eq!(world.hands[0].other(), Some(("load", 0)), "a backend joins with all its models");
+    world.hands[0].finish_other(world.now, true);
+    world.pass_awake(Nanos::from_millis(3_000));
     world.let_in();
     world.settle(&mut []);
     assert_eq!(world.reports(), []);
+    let mut a = world.connected_frontend(1);
+    let task = a.submit(1);
+    world.infer(&ActionSpec::default(), &[task]);
+    world.settle(&mut [&mut a]);
+    assert_eq!(world.hands[0].batch(), Some(1), "it serves what it has announced");
+}
+
+#[test]
+fn a_backend_that_cannot_load_an_unloaded_model_again_does_not_join_without_it() {
+    let mut world = unloaded();
+    world.restart_scheduler();
+    world.pass_awake(Nanos::from_millis(3_000));
+    assert_eq!(world.hands[0].other(), Some(("load", 0)));
+    world.hands[0].finish_other(world.now, false);
+    world.pass_awake(Nanos::from_millis(3_000));
+    assert!(matches!(world.worker.result(), Some(Err(BackendError::Engine(_)))));
 }

@@ -148,7 +148,7 @@ impl Model for Bounds {
                 "scheduler and backend agree once all is reported",
                 |_, it: &State| {
                     let is_settled = it.seen.is_ready && it.seen.open.is_empty();
-                    !is_settled || it.seen.lives > 1 || it.seen.may_run == it.seen.is_held
+                    !is_settled || it.seen.may_run == it.seen.is_held
                 },
             ),
             Property::sometimes("a batch waits for its model", |_, it: &State| {
