@@ -264,7 +264,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     /// Models 2 to 4 are bound.
     #[test]
@@ -299,6 +299,43 @@ fn a_model_that_is_resident_nowhere_waits_for_its_weights() {
     assert!(world.apply(&Op::Pass { span: 5 }).is_empty());
     let granted = world.apply(&Op::Load { model: 0, gpu: 2 });
     assert_eq!(granted[..].iter().map(|(_, grant)| grant.gpu.id.0).collect::<Vec<_>>(), [2]);
+}
+
+fn candidate(model: usize, exec_in: u64, window: u64) -> Op {
+    Op::Candidate { model, exec_in, window, early: false }
+}
+
+fn granted_after(world: &mut World, span: u64) -> Vec<(u32, u32)> {
+    let granted = world.apply(&Op::Pass { span });
+    granted.iter().map(|(model, grant)| (model.0, grant.gpu.id.0)).collect()
+}
+
+#[test]
+fn slots_that_more_urgent_candidates_need_all_of_are_theirs() {
+    let mut world = World::new(2, COPIES);
+    let ops = [Op::Leave { gpu: 0 }, Op::Leave { gpu: 1 }, Op::Load { model: 3, gpu: 2 }];
+    let candidates = [candidate(0, 23, 0), candidate(1, 23, 0), candidate(3, 23, 2)];
+    ops.iter().chain(&candidates).for_each(|op| drop(world.apply(op)));
+    assert_eq!(granted_after(&mut world, 23), [(0, 2), (1, 3)], "model 3 is the least urgent");
+}
+
+#[test]
+fn slots_that_are_free_at_the_same_moment_go_by_urgency() {
+    let mut world = World::new(2, COPIES);
+    let ops = [Op::Leave { gpu: 1 }, Op::Leave { gpu: 2 }, candidate(0, 0, 9), candidate(1, 0, 9)];
+    ops.iter().for_each(|op| drop(world.apply(op)));
+    granted_after(&mut world, 0);
+    let ops = [
+        Op::Plan { latency: 29 },
+        Op::Plan { latency: 29 },
+        Op::Load { model: 2, gpu: 0 },
+        Op::Load { model: 3, gpu: 3 },
+        candidate(2, 14, 22),
+        candidate(3, 2, 27),
+        candidate(0, 19, 10),
+    ];
+    ops.iter().for_each(|op| drop(world.apply(op)));
+    assert_eq!(granted_after(&mut world, 29), [(0, 0), (3, 3)], "model 2 is the least urgent");
 }
 
 #[test]

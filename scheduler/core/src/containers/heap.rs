@@ -49,6 +49,21 @@ impl<K: Copy + Ord> IndexedHeap<K> {
         self.nodes.iter().take(count).copied()
     }
 
+    /// How many ids have a smaller key, counted up to `limit`: it looks at no more than four others for each.
+    pub fn count_below(&self, key: K, limit: usize) -> usize {
+        self.count_under(0, key, limit)
+    }
+
+    /// The same, of the node `at` and those under it.
+    fn count_under(&self, at: usize, key: K, limit: usize) -> usize {
+        if limit == 0 || self.nodes.get(at).is_none_or(|node| node.0 >= key) {
+            return 0;
+        }
+        let first = at * CHILDREN + 1;
+        (first..first + CHILDREN)
+            .fold(1, |count, child| count + self.count_under(child, key, limit - count))
+    }
+
     /// True without any id.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()

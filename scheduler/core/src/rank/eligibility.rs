@@ -2,7 +2,7 @@
 //!
 //! That is every slot of the model's sub-cluster, or those that hold its weights ([`Residency`]). The first kind is
 //! ordered once for each sub-cluster, the second once for each slot. A candidate of the second kind, with fewer slots to
-//! choose from, is matched first; it leaves its slot to a more urgent one of the first kind that has no other.
+//! choose from, is matched first; but slots that the more urgent ones of the first kind need all of go to these.
 
 use super::{RankSink, RankState};
 use crate::candidate::Gpu;
@@ -105,6 +105,14 @@ impl RankState {
         }
     }
 
+    /// Slots that are due at the same moment take turns by the urgency of their candidates.
+    pub(super) fn gather_due_slots(&mut self, now: Nanos) {
+        while let Some((_, slot)) = self.matching_slots.pop_up_to(now) {
+            let first = self.residency.first(GpuId(slot));
+            first.into_iter().for_each(|(urgency, _)| self.due_slots.set(slot, urgency));
+        }
+    }
+
     /// A slot is about to be free: the most urgent candidate of a model that it holds is ready no longer, and which slot it
     /// may have.
     #[inline(never)]
@@ -137,7 +145,8 @@ impl RankState {
         open.min_by_key(|&(class, free_at, gpu)| (class, free_at, gpu.id)).map(|(.., gpu)| gpu)
     }
 
-    /// Whether a more urgent candidate, of a model that may run anywhere, has no other slot than this one.
+    /// Whether the slots that are free without this one are too few for the more urgent candidates of models that may run
+    /// anywhere.
     fn is_claimed(
         &mut self,
         now: Nanos,
@@ -145,11 +154,16 @@ impl RankState {
         gpu: Gpu,
         urgency: Nanos,
     ) -> bool {
-        let first = self.ready[subcluster.0 as usize].peek();
-        let Some((_, model)) = first.filter(|&(other, _)| other < urgency) else { return false };
+        let ready = &self.ready[subcluster.0 as usize];
+        let Some((_, model)) = ready.peek().filter(|&(other, _)| other < urgency) else {
+            return false;
+        };
         let delay = self.models[model as usize].candidate.map_or(Nanos::ZERO, |c| c.delay);
-        let wants = self.gpus.available(now, subcluster, now + delay);
-        wants == Some(gpu) && self.gpus.free(subcluster) <= 1
+        let Some(wanted) = self.gpus.available(now, subcluster, now + delay) else { return false };
+        match self.gpus.free(subcluster) as usize {
+            0 => wanted == gpu,
+            free => self.ready[subcluster.0 as usize].count_below(urgency, free) >= free,
+        }
     }
 
     /// Sets when [`RankState::match_resident`] must look at the slot: as [`RankState::rearm`] does for a sub-cluster.
@@ -161,6 +175,7 @@ impl RankState {
     }
 
     fn rearm_used_slot(&mut self, slot: GpuId) {
+        self.due_slots.remove(slot.0);
         match (self.residency.first(slot), self.gpus.open_at(slot)) {
             (Some((_, model)), Some(free_at)) => {
                 let candidate = self.models[model.0 as usize].candidate;

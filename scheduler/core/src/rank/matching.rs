@@ -22,7 +22,8 @@ impl RankState {
     #[inline(never)]
     fn match_resident_first(&mut self, now: Nanos, out: &mut impl RankSink) {
         loop {
-            if let Some((_, slot)) = self.matching_slots.pop_up_to(now) {
+            self.gather_due_slots(now);
+            if let Some((_, slot)) = self.due_slots.pop_up_to(Nanos::MAX) {
                 if let Some((model, gpu)) = self.match_resident(now, GpuId(slot)) {
                     self.decide(now, model, gpu, out);
                 }

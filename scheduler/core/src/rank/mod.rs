@@ -91,6 +91,8 @@ pub struct RankState {
     residency: Residency,
     /// Per slot with such candidates: when it must be granted.
     matching_slots: IndexedHeap<Nanos>,
+    /// Those that are being granted, by the urgency of their first candidate. Empty between two inputs.
+    due_slots: IndexedHeap<Nanos>,
     /// Per sub-cluster: what is kept of its idle slots.
     reserves: Vec<Reserve>,
     /// Per sub-cluster: a slot has become idle, or fewer are kept.
@@ -124,6 +126,7 @@ impl RankState {
             matching: IndexedHeap::new(subclusters),
             residency: Residency::new(gpus, models.len(), copies),
             matching_slots: IndexedHeap::new(if copies > 0 { gpus } else { 0 }),
+            due_slots: IndexedHeap::new(if copies > 0 { gpus } else { 0 }),
             reserves: vec![Reserve::new(); subclusters],
             spared: vec![false; subclusters],
             changed: IdSet::new(models.len()),
