@@ -7,7 +7,7 @@ use std::path::Path;
 use baton_leader::{SchedulerLocator, StartError};
 use baton_topo::{Cluster, Problem};
 
-/// Writes results to stdout and flushes: whoever started this process waits for the line.
+/// Writes results to stdout and flushes: the process that started this one waits for the line.
 pub(crate) fn say(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
@@ -43,7 +43,7 @@ fn painted(at: usize, line: &str) -> String {
 
 /// Writes why the command failed.
 pub(crate) fn complain(text: &str) {
-    // Nothing is left to be told when stderr is gone.
+    // When stderr is gone, there is no place left to write to.
     let _ = writeln!(io::stderr().lock(), "baton: {text}");
 }
 

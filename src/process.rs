@@ -19,8 +19,8 @@ pub(crate) fn prepare(die_with_parent: bool) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
-        // It would be told on stderr, with a panic where that is what fails: a full disk must not end
-        // a scheduler.
+        // They would go to stderr, with a panic where stderr is what fails: a full disk must not
+        // end a scheduler.
         .log_internal_errors(false)
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
         .init();

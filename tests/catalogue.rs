@@ -281,8 +281,8 @@ fn what_cannot_be_is_refused_with_words_and_status() {
         list.contains("plain") && list.contains("70 ms") && list.contains("64 bytes"),
         "{list}"
     );
-    let nobody = run(&["model", "list", "--scheduler", "127.0.0.1:1"]);
-    assert_eq!(nobody.status.code(), Some(1));
+    let unanswered = run(&["model", "list", "--scheduler", "127.0.0.1:1"]);
+    assert_eq!(unanswered.status.code(), Some(1));
 }
 
 /// A load generator goes on with the model that has the name.

@@ -1,4 +1,4 @@
-//! Peers that speak the protocol nearly right, against live processes that serve somebody else.
+//! Peers that speak the protocol nearly right, against live processes that serve other clients.
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
@@ -101,7 +101,7 @@ fn beside_hostile_peers_a_frontend_is_served_and_nothing_of_them_stays() {
         assert!(bytes <= before_bytes + GROWTH_BYTES, "from {before_bytes} to {bytes} bytes");
     }
     assert!(done.joins > 5 && done.connections > 500, "they exercise little: {done:?}");
-    assert!(done.refused * 2 > done.connections, "they are told why: {done:?}");
+    assert!(done.refused * 2 > done.connections, "they hear why: {done:?}");
     a.terminate();
     b.terminate();
     cluster.scheduler.terminate();
@@ -112,7 +112,7 @@ fn beside_hostile_peers_a_frontend_is_served_and_nothing_of_them_stays() {
     let refused = ["joins_refused", "joins_duplicate", "joins_over_limit", "conversations_refused"];
     let refused: u64 = refused.iter().map(|what| counted(&stderr, what)).sum();
     assert!(refused <= done.connections, "{refused} refused: each connection once");
-    // What is left out of a second is told in the next.
+    // In each second the log counts what it left out of the one before.
     assert!(stderr.len() <= LINES_PER_S * (seconds + 5), "{} lines", stderr.len());
     assert!(stderr.iter().any(|line| line.contains("more connections in the last second")));
 }

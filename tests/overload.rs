@@ -9,7 +9,7 @@ use serde_json::Value;
 use support::run;
 
 #[test]
-fn a_short_flood_is_survived_conserved_and_told_about() {
+fn a_short_flood_is_survived_conserved_and_reported() {
     let short = ["--seconds", "2", "--step", "1", "--factor", "5", "--quota", "100"];
     let output = run(&[&["bench", "overload", "--json"], &short[..]].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -25,7 +25,7 @@ fn a_short_flood_is_survived_conserved_and_told_about() {
     let flood = &report["flood"];
     let refused = flood["dropped"]["quota"].as_u64().unwrap();
     assert!(refused > 0 && number("refused") >= refused, "{report}");
-    assert_eq!(number("hinted"), number("refused"), "each is told how long to wait: {report}");
+    assert_eq!(number("hinted"), number("refused"), "each hears how long to wait: {report}");
     let rate = |of: &Value, key: &str| of[key].as_f64().unwrap();
     assert!(rate(flood, "offered_rps") > 0.0 && rate(&report["peak"], "goodput_rps") > 0.0);
     let processes: Vec<&str> = report["memory"]

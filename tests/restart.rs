@@ -1,4 +1,4 @@
-//! The scheduler is killed in mid-run and started again at the same address: whoever was with the old
+//! The scheduler is killed in mid-run and started again at the same address: each member of the old
 //! one serves with the new one, and no task is left without its outcome. How soon: `swarm/tests/whole_path.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]

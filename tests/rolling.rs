@@ -68,7 +68,7 @@ fn every_process_is_restarted_under_load_and_no_task_fails() {
     terminate(&mut cluster.scheduler, clock);
 }
 
-/// Whoever is first looks for the scheduler until it is there.
+/// A member that is first looks for the scheduler until it is there.
 #[test]
 fn processes_that_are_started_before_their_scheduler_join_it() {
     let folder = Folder::new("any-order");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use support::run;
 
 #[test]
-fn a_short_soak_is_conserved_told_about_and_drawn() {
+fn a_short_soak_is_conserved_reported_and_drawn() {
     let out = std::env::temp_dir().join(format!("baton-soak-{}", std::process::id()));
     let out_text = out.display().to_string();
     let short = ["--seconds", "2", "--every", "0.5", "--load", "0.3", "--out", &out_text];

@@ -27,7 +27,7 @@ const LEASE: Nanos = Nanos::from_millis(2_000);
 const BOUND: Nanos = Nanos::from_millis(4_000);
 /// How long a member waits for a leader that accepts connections but answers nothing.
 const REACH: Nanos = Nanos::from_millis(1_000);
-/// A lease that nobody who hands over waits for: more than a loaded machine takes.
+/// A lease whose end a leader that hands over does not wait for: more than a loaded machine takes.
 const TTL: Nanos = Nanos::from_millis(60_000);
 /// More than anything here takes.
 const LONG: Deadline = Deadline::Within(Duration::from_secs(60));
@@ -88,7 +88,7 @@ fn a_standby_takes_over_from_a_leader_that_is_killed_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_leader_that_is_told_to_end_hands_over_under_load_and_no_task_fails() {
+fn a_leader_that_gets_sigterm_hands_over_under_load_and_no_task_fails() {
     let Some(harness) = StandbyCluster::start("standby-rolling", 1, (TTL.0 / 1_000_000_000) as u32)
     else {
         return;
@@ -181,7 +181,7 @@ fn a_leader_that_stood_still_does_not_lead_again_and_one_that_ends_hands_over_at
 }
 
 #[test]
-fn without_etcd_nobody_leads_for_long_and_when_it_is_back_somebody_does() {
+fn without_etcd_no_scheduler_leads_for_long_and_when_it_is_back_one_does() {
     let Some(mut harness) = StandbyCluster::start("standby-etcd", 1, 2) else { return };
     let [leader, standby] = harness.schedulers();
     let _backends = [harness.backend("a"), harness.backend("b")];
@@ -270,7 +270,7 @@ fn told_by_etcd(spec: &EtcdSpec, text: &str) {
 
 #[test]
 fn a_connection_to_etcd_that_is_not_secure_on_both_sides_comes_to_nothing_and_says_why() {
-    let (authority, other) = (Authority::new(), Authority::named("somebody else"));
+    let (authority, other) = (Authority::new(), Authority::named("another authority"));
     let Some(harness) = StandbyCluster::secure("standby-tls-refused", &authority) else { return };
     told_by_etcd(&harness.spec, "no scheduler leads");
     let with = |tls| EtcdSpec { tls: Some(tls), ..harness.spec.clone() };
@@ -307,7 +307,7 @@ fn an_etcd_whose_certificate_is_for_servers_only_says_so() {
 }
 
 #[test]
-fn an_address_that_members_cannot_be_told_is_refused() {
+fn an_address_that_members_cannot_reach_is_refused() {
     let folder = Folder::new("standby-addr");
     let etcd = "[scheduler]\netcd = [\"http://127.0.0.1:1\"]\n".to_owned();
     let file = folder.write("cluster.toml", &(etcd + CLUSTER));

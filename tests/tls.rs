@@ -1,5 +1,5 @@
-//! A cluster whose members show certificates: it serves, and who has none, or the wrong one, is told so
-//! at once and disturbs nobody.
+//! A cluster whose members show certificates: it serves. A process that has none, or the wrong one,
+//! hears so at once and disturbs no member.
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
@@ -108,7 +108,7 @@ fn a_cluster_with_tls_serves_and_turns_strangers_away() {
 fn a_frontend_and_a_backend_with_a_foreign_certificate() {
     let files = Files::new("tls-foreign");
     let (scheduler, addr) = scheduler(&files.of("scheduler.test"));
-    let other = Authority::named("somebody else");
+    let other = Authority::named("another authority");
     let foreign = TlsSpec { ca: files.authority.ca(), ..other.issue("web.test") };
     let file = files.with("foreign", &foreign);
     let why = "of no authority in the peer's [tls] ca; have it issued by one of those";

@@ -2,7 +2,7 @@
 //! The scheduler is a transport that ends each task as soon as it is submitted, so that nothing is counted but
 //! the handle, the queue to the I/O thread and the way of the outcome back.
 //!
-//! `step`: one thread is the application and the I/O thread in turn, [`WINDOW`] tasks at a time. THREADS: so many
+//! `step`: one thread is the application and the I/O thread in turn, [`WINDOW`] tasks at a time. THREADS: this many
 //! threads of the application, each with [`WINDOW`] tasks outstanding, and an I/O thread. Where cores are shared,
 //! compare builds by runs in turn, by the process's CPU time.
 #![forbid(unsafe_code)]

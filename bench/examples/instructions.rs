@@ -59,7 +59,7 @@ struct Bench {
     sink: Sink,
 }
 
-/// The last of everything it was told.
+/// The last of everything it has heard.
 #[derive(Default)]
 struct Sink {
     heard: u64,

@@ -5,9 +5,9 @@
 //! or may do so later; the states below are safe either way.
 //!
 //! ```text
-//! standby ── nobody leads ──▶ granting ──▶ campaigning ── won ──▶ leading ── not renewed in time ──▶ lost
-//!    ▲  ▲──────────────────── somebody does ───┘ │ ▲ no answer
-//!    └──────────────────────── somebody does ── unsure
+//! standby ── no leader ─────▶ granting ──▶ campaigning ── won ──▶ leading ── not renewed in time ──▶ lost
+//!    ▲  ▲──────────────────── another leads ───┘ │ ▲ no answer
+//!    └──────────────────────── another leads ── unsure
 //! ```
 
 use baton_core::Nanos;

@@ -50,7 +50,7 @@ impl Scene {
         assert_eq!(self.election.lease_deadline(now), None);
     }
 
-    /// Nobody leads; it gets a lease at 10 ms, asked for at 5 ms.
+    /// No scheduler leads; it gets a lease at 10 ms, asked for at 5 ms.
     fn with_lease() -> Self {
         let mut scene = Self::new();
         scene.asks(ms(1), EtcdRequest::Look).hears(ms(4), EtcdResponse::Held(None));
@@ -74,7 +74,7 @@ const fn held(lease: LeaseId) -> EtcdResponse {
 }
 
 #[test]
-fn who_finds_nobody_leading_leads_and_renews_from_then_on() {
+fn a_candidate_that_finds_no_leader_leads_and_renews_from_then_on() {
     let mut scene = Scene::leading();
     // 2 s less an eighth, from before the lease was asked for.
     assert_eq!(scene.election.lease_deadline(ms(21)), Some((3, ms(1_755))));

@@ -184,7 +184,7 @@ impl Campaign {
     }
 
     fn tell(&self, event: LeaderEvent) {
-        // There is room for all there can be; and if nobody listens, nobody is to be told.
+        // There is room for all there can be. Without a listener the event has no reader.
         let _ = self.events.try_send(event);
     }
 }

@@ -251,7 +251,7 @@ fn holder(range: &Value) -> Result<Option<Holder>, String> {
         return range["header"].is_object().then_some(None).ok_or_else(|| "no header".to_owned());
     };
     Ok(Some(Holder {
-        // A key somebody has put there by hand has no lease.
+        // A key that a person has put there by hand has no lease.
         lease: LeaseId(number(entry, "lease").unwrap_or(0)),
         epoch: number(entry, "create_revision")?.unsigned_abs(),
         addr: address(&entry["value"]),

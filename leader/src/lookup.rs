@@ -183,11 +183,11 @@ mod tests {
         via_etcd.ask(Nanos::ZERO);
         answer(request(&etcd), None);
         changed(&via_etcd, &second);
-        let nobody = via_etcd.addr();
-        assert_eq!(nobody, Err(Unknown::NoLeader { key: "/baton/x/scheduler".into() }));
+        let leaderless = via_etcd.addr();
+        assert_eq!(leaderless, Err(Unknown::NoLeader { key: "/baton/x/scheduler".into() }));
         via_etcd.ask(Nanos::ZERO);
         answer(request(&etcd), Some("somewhere"));
-        changed(&via_etcd, &nobody);
+        changed(&via_etcd, &leaderless);
         assert!(matches!(via_etcd.addr(), Err(Unknown::NoAddress { .. })));
     }
 

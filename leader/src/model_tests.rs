@@ -123,7 +123,7 @@ struct World {
     rng: StdRng,
     etcd: Etcd,
     candidates: Vec<ElectionThread>,
-    /// Questions nobody awaits any more, and when they are carried out.
+    /// Questions that no candidate awaits any more, and when they are carried out.
     strays: Vec<(u64, EtcdRequest)>,
     /// How often something goes wrong, of 1.
     trouble: f64,

@@ -34,7 +34,7 @@ pub(crate) fn board(models: usize) -> (BoardWriter, BoardReader) {
 #[derive(Debug)]
 pub(crate) struct BoardWriter {
     slots: Arc<[LatestSlot]>,
-    /// Bit m of word m / 64: slot m has been written and the reader was not told.
+    /// Bit m of word m / 64: slot m holds a candidate that the writer has not announced yet.
     changed: Box<[u64]>,
 }
 
@@ -45,7 +45,7 @@ pub struct BoardReader(Arc<[LatestSlot]>);
 impl BoardWriter {
     /// The model's candidate as last published here; none before that.
     pub(crate) fn last(&self, model: usize) -> PublishedCandidate {
-        unpack(self.slots[model].read().expect("nobody else writes"))
+        unpack(self.slots[model].read().expect("no other thread writes"))
     }
 
     /// Replaces the model's candidate.
@@ -54,8 +54,8 @@ impl BoardWriter {
         self.changed[model / 64] |= 1 << (model % 64);
     }
 
-    /// Hands the bits of each word with changed slots to `tell`, until it says no. True if the reader
-    /// was told everything.
+    /// Hands the bits of each word with changed slots to `tell`, until it returns false. True if
+    /// `tell` took them all.
     pub(crate) fn tell_changed(&mut self, mut tell: impl FnMut(u32, u64) -> bool) -> bool {
         let changed = self.changed.iter_mut().enumerate().filter(|(_, models)| **models != 0);
         for (word, models) in changed {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_told_and_only_the_latest_is_read() {
+    fn only_what_changed_is_announced_and_only_the_latest_is_read() {
         let (mut writer, reader) = board(130);
         for model in [0, 64, 65, 129] {
             writer.publish(model, published(1));
@@ -259,11 +259,11 @@ mod tests {
         let mut seen = Vec::new();
         told.into_iter().for_each(|(word, models)| reader.read(word, models, &mut seen));
         assert_eq!(seen, [0, 64, 65, 129].map(|model| (model, published(2))));
-        assert_eq!(changed(&mut writer), [], "it was told");
+        assert_eq!(changed(&mut writer), [], "all of it was announced");
     }
 
     #[test]
-    fn what_finds_no_room_is_told_later() {
+    fn what_finds_no_room_is_announced_later() {
         let (mut writer, _reader) = board(130);
         [0, 64, 129].into_iter().for_each(|model| writer.publish(model, published(1)));
         let mut room = 1;

@@ -1,4 +1,4 @@
-//! The models that are served, and what members are told of them: ModelThreads, sub-clusters, models.
+//! The models that are served, and what members learn of them: ModelThreads, sub-clusters, models.
 //!
 //! A model has a number, by which every thread knows it, and an id, by which members do: the number with a count of the
 //! models that had it before, so that an id is not used again.
@@ -33,7 +33,7 @@ pub(crate) enum ModelStage {
     Loading,
     /// Clients use it.
     Serving,
-    /// Clients were told that it goes; its last tasks are served.
+    /// The ControlThread has told clients that it goes. Its last tasks are served.
     Leaving,
 }
 
@@ -297,7 +297,7 @@ impl Entry {
         self.stage == ModelStage::Serving
     }
 
-    /// It lives on this ModelThread; clients are told by [`Entry::send_desc`].
+    /// It lives on this ModelThread. Clients learn it from [`Entry::send_desc`].
     pub(crate) fn set_thread(&mut self, thread: usize) {
         self.desc.thread = (thread as u32).into();
     }
@@ -307,7 +307,7 @@ impl Entry {
         &self.spec.profile
     }
 
-    /// Another latency objective; members are told by [`Entry::send_desc`].
+    /// Another latency objective. Members learn it from [`Entry::send_desc`].
     pub(crate) fn set_objective(&mut self, slo: baton_core::Nanos) {
         self.spec.slo = slo;
         self.desc.slo_ns = slo.0.into();

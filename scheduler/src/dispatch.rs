@@ -172,7 +172,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
         let Batch { model, shape, .. } = *batch;
         let planned = Planned { model, shape, gpu, slowdown };
         let owner = self.peers.backend_of(gpu);
-        let backend = owner.map_or(NOBODY, |(backend, _)| backend);
+        let backend = owner.map_or(NO_BACKEND, |(backend, _)| backend);
         let name = self
             .in_flight
             .insert(planned, backend, batch.requests())
@@ -209,7 +209,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
 }
 
 /// Stands for the backend of a slot whose backend is gone.
-const NOBODY: BackendId = BackendId(u32::MAX);
+const NO_BACKEND: BackendId = BackendId(u32::MAX);
 
 /// The message that tells a frontend how its task ended.
 fn task_end(task: TaskId, why: Unserved, retry_ms: u16) -> TaskEnd {
@@ -220,7 +220,7 @@ fn task_end(task: TaskId, why: Unserved, retry_ms: u16) -> TaskEnd {
     TaskEnd { task: task.0.into(), kind, reason, retry_ms: retry_ms.into() }
 }
 
-/// Rounded up, so that whoever waits so long is not too early again.
+/// Rounded up, so that a frontend that waits this long is not too early again.
 fn retry_ms(retry_after: Nanos) -> u16 {
     u16::try_from(retry_after.0.div_ceil(1_000_000)).unwrap_or(u16::MAX)
 }

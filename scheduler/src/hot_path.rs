@@ -1,4 +1,4 @@
-//! The agents on a task's way and what connects them, without the ControlThread: whoever has the
+//! The agents on a task's way and what connects them, without the ControlThread: the owner of the
 //! command senders plays its part.
 
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub struct HotPath<T> {
 
 impl<T: Transport> HotPath<T> {
     /// Spreads the cluster's models over as many ModelThreads as there are `transports`. `control`
-    /// wakes whoever reads the notices.
+    /// wakes the reader of the notices.
     pub fn new(
         cluster: &Cluster,
         transports: Vec<T>,

@@ -53,7 +53,7 @@ impl InFlight {
         Self { entries: Vec::new(), free: Vec::with_capacity(limit), limit, batch_max }
     }
 
-    /// Makes room for so many batches in all, so that remembering them allocates nothing.
+    /// Makes room for this number of batches in all, so that remembering them allocates nothing.
     pub(crate) fn reserve(&mut self, batches: usize) {
         while self.entries.len() < batches {
             let Some(at) = self.grow() else { return };
@@ -61,7 +61,7 @@ impl InFlight {
         }
     }
 
-    /// Batches may have so many tasks from now on.
+    /// Batches may have up to `batch_max` tasks from now on.
     pub(crate) fn reserve_batches(&mut self, batch_max: usize) {
         self.batch_max = self.batch_max.max(batch_max);
         for Entry { batch, .. } in &mut self.entries {

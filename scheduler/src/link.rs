@@ -92,8 +92,8 @@ impl Sleeper {
 }
 
 /// Makes the two ends between a ModelThread and the RankThread, of a scheduler with `models` models.
-/// Threads that never sleep (`sleepy` is false) are not woken: asking whether somebody sleeps waits
-/// until all that was written has reached the other core.
+/// Neither end wakes a thread that never sleeps (`sleepy` is false): asking whether a thread sleeps
+/// waits until all that was written has reached the other core.
 pub(crate) fn link(
     models: usize,
     sleepy: bool,
@@ -196,9 +196,9 @@ impl RankLink {
 }
 
 impl NoticeSender {
-    /// Makes the ControlThread's notice queue. It has room for all that the RankThread and so many
-    /// ModelThreads can have to say while the ControlThread does not listen: nothing is said again, and a
-    /// model whose arrival is not heard of would be the last one to move.
+    /// Makes the ControlThread's notice queue. It has room for all that the RankThread and the
+    /// ModelThreads can have to say while the ControlThread does not listen: they say nothing again, and
+    /// a model whose arrival went unheard would be the last one to move.
     pub fn new(control: Waker, model_threads: usize, models: usize) -> (Self, Receiver<Notice>) {
         let of_models = models * NOTICES_PER_MODEL * (model_threads + 1);
         let of_threads = RANK_NOTICES_MAX + model_threads * MODEL_NOTICES_MAX;
@@ -261,9 +261,9 @@ mod tests {
     /// in order, and the candidates after it.
     #[test]
     fn what_finds_no_room_in_the_ring_waits_for_the_next_time() {
-        let nobody = || Waker::new(|| ());
-        let (notices, _) = NoticeSender::new(nobody(), 1, 1);
-        let (mut model, (_, mut rank), _) = link(1, false, nobody(), nobody(), notices);
+        let no_op = || Waker::new(|| ());
+        let (notices, _) = NoticeSender::new(no_op(), 1, 1);
+        let (mut model, (_, mut rank), _) = link(1, false, no_op(), no_op(), notices);
         let update = |id| GpuUpdate::Returned { gpu: Gpu { id: GpuId(id), life: 0 } };
         const UPDATES: u32 = 2 * RANK_MAIL_RING as u32 + 1;
         (0..UPDATES).for_each(|id| model.update(update(id)));

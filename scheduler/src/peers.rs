@@ -19,7 +19,7 @@ pub(crate) enum Member {
 struct Entry {
     token: u64,
     conn: Option<ConnId>,
-    /// The ControlThread was told that it is not connected.
+    /// The ModelThread has told the ControlThread that it is not connected.
     missed: bool,
 }
 
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn only_the_right_token_is_admitted_and_only_once() {
         let mut peers = Peers::default();
-        assert!(!peers.admit(ConnId(1), &peer(Role::Frontend, 3, 99)), "nobody joined yet");
+        assert!(!peers.admit(ConnId(1), &peer(Role::Frontend, 3, 99)), "no member has joined yet");
         peers.expect(FRONTEND, 99);
         assert!(!peers.admit(ConnId(1), &peer(Role::Frontend, 3, 98)));
         assert!(!peers.admit(ConnId(1), &peer(Role::Backend, 3, 99)));
@@ -194,13 +194,13 @@ mod tests {
     #[test]
     fn that_a_member_is_missing_is_news_once_in_its_life() {
         let mut peers = Peers::default();
-        assert!(!peers.is_news_that_missing(FRONTEND), "nobody joined yet");
+        assert!(!peers.is_news_that_missing(FRONTEND), "no member has joined yet");
         peers.expect(FRONTEND, 99);
         assert!(peers.is_news_that_missing(FRONTEND));
         for conn in 1..3 {
             assert!(peers.admit(ConnId(conn), &peer(Role::Frontend, 3, 99)));
             assert_eq!(peers.disconnected(ConnId(conn)), Some(FRONTEND));
-            assert!(!peers.is_news_that_missing(FRONTEND), "it was told before");
+            assert!(!peers.is_news_that_missing(FRONTEND), "reported before");
         }
         peers.forget(FRONTEND);
         assert!(!peers.is_news_that_missing(FRONTEND), "it ought not to be connected");
@@ -222,6 +222,6 @@ mod tests {
         assert_eq!(peers.backend_of(old), None);
         assert_eq!(peers.unconnected_owner(new), None);
         peers.forget(Member::Backend(BackendId(2)));
-        assert_eq!(peers.unconnected_owner(new), None, "nobody's");
+        assert_eq!(peers.unconnected_owner(new), None, "no backend owns it");
     }
 }

@@ -174,7 +174,7 @@ pub struct Assembly<T> {
     /// The ModelThreads' agents.
     pub model_threads: Vec<ModelThread<T>>,
     commands: Vec<CommandSender<ModelCommand>>,
-    /// `None` once the ControlThread was told to end.
+    /// `None` once the ControlThread is to end.
     control_shutdown: Option<Sender<()>>,
     counters: Arc<SchedulerCounters>,
     metrics: SchedulerMetrics,
@@ -221,7 +221,7 @@ impl<T: Transport> Assembly<T> {
         &self.counters
     }
 
-    /// What it shows to Prometheus. Somebody must step the agents while it is read.
+    /// What it shows to Prometheus. The caller must step the agents while another thread reads it.
     pub fn metrics(&self) -> &SchedulerMetrics {
         &self.metrics
     }
@@ -289,7 +289,7 @@ impl SchedulerHandle {
         &self.metrics
     }
 
-    /// True once one of its threads has ended although it was not told to: it has panicked, which the log says. The
+    /// True once one of its threads has ended unasked: it has panicked, which the log says. The
     /// others cannot serve without it. Members join the next scheduler when this process ends.
     pub fn has_died(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)

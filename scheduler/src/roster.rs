@@ -202,8 +202,8 @@ impl Roster {
         self.backends().filter(|(_, b)| takes(b)).map(|(_, b)| b.gpus.len() as u32).sum()
     }
 
-    /// A number nobody can guess without having been told: keyed by the operating system's
-    /// randomness at start.
+    /// A number that a process cannot guess: keyed by the operating system's randomness at
+    /// start.
     pub fn token(&mut self) -> u64 {
         self.issued += 1;
         let mut hasher = self.tokens.build_hasher();

@@ -1,5 +1,5 @@
 //! What becomes of tasks, by model, slot and member: written by one ModelThread as it happens, read by the ControlThread when
-//! somebody wants to know how the cluster fares.
+//! an operator or Prometheus asks how the cluster fares.
 //!
 //! A model that moves to another ModelThread leaves its numbers behind and goes on counting there: the sum over all boards
 //! counts, and what grew since another moment. So every number has one writer, and an increment is a load and a store.

@@ -35,7 +35,7 @@ fn an_added_model_is_served_once_its_backends_have_loaded_it() {
     stage.exchange(&mut client);
     let model = newest(&client);
     serve_one(&mut stage, &mut backend, &mut client, model, 0);
-    assert_eq!(stage.frontend().models.len(), 3, "who joins now is told");
+    assert_eq!(stage.frontend().models.len(), 3, "a client that joins now learns of it");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_removed_model_serves_what_waits_and_takes_no_more() {
         assert_eq!(
             tasks[..],
             [expected],
-            "the backend is not told to unload before the last batch"
+            "the backend has no order to unload before the last batch"
         );
         assert_eq!(stage.exchange(&mut operator), [], "it has a task left");
         send_report(&mut stage, &mut backend, thread, batch);

@@ -15,7 +15,7 @@ fn replace(stage: &mut Stage, backend: &mut Member) -> (Member, u32) {
     let mut operator = stage.member(Role::Operator);
     ask(stage, &mut operator, ChangeKind::Set, SMALLER);
     let told = stage.exchange(backend);
-    let [Told::Table { model, ref text }] = told[..] else { panic!("was told {told:?}") };
+    let [Told::Table { model, ref text }] = told[..] else { panic!("received {told:?}") };
     assert!(text.contains("batch_max = 4") && text.contains("slo_ms = 30"), "{text}");
     assert!(text.contains("subcluster = \"a\"") && text.contains("Replaces"), "{text}");
     (operator, model)

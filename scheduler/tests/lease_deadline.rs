@@ -36,7 +36,7 @@ fn at_its_lease_deadline_a_scheduler_lets_go_of_everybody_by_itself() {
     while !scheduler.has_died() && clock.now() < bound {
         std::thread::yield_now();
     }
-    assert!(scheduler.has_died(), "whoever runs it can tell");
+    assert!(scheduler.has_died(), "its owner can tell");
 }
 
 fn is_timeout(error: &std::io::Error) -> bool {

@@ -32,7 +32,7 @@ fn the_catalogue_names_every_model_and_its_thread() {
 }
 
 #[test]
-fn backends_are_introduced_to_frontends_whoever_came_first() {
+fn backends_learn_of_frontends_that_joined_before_or_after_them() {
     let mut stage = stage();
     let early = stage.frontend();
     let mut backend = stage.member(Role::Backend);
@@ -168,7 +168,7 @@ fn messages_out_of_place_end_the_conversation() {
 }
 
 #[test]
-fn a_model_thread_admits_nobody_without_a_token() {
+fn a_model_thread_admits_no_member_without_a_token() {
     let mut stage = stage();
     let frontend = stage.frontend();
     let mut thief = stage.member(Role::Frontend);
@@ -213,7 +213,7 @@ fn what_a_member_says_behind_what_was_refused_is_not_heard() {
     let addr = WireAddr::new(member.transport.local_addr());
     member.send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
     assert_eq!(refused(&stage.exchange(&mut member)), Some(RefuseCode::UnexpectedMessage));
-    assert_eq!(stage.frontend().id, 0, "nobody has joined before");
+    assert_eq!(stage.frontend().id, 0, "no frontend has joined before");
 }
 
 #[test]
@@ -346,7 +346,7 @@ fn a_profile_counts_while_its_backend_serves_and_no_longer() {
 }
 
 #[test]
-fn of_two_profiles_the_slower_one_counts_whoever_came_first() {
+fn of_two_profiles_the_slower_one_counts_in_either_order() {
     let (slow, quick) = (table_ns(60_000_000, 1_000_000), table_ns(5_000_000, 1_000_000));
     for tables in [[&slow, &quick], [&quick, &slow]] {
         let mut stage = stage();

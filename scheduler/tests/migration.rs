@@ -37,7 +37,7 @@ fn submit(stage: &Stage, frontend: &mut Member, model: u32, slot: u32) -> u64 {
 fn action(told: &[Told]) -> (u64, Vec<u64>) {
     match told {
         [Told::Action { batch, tasks, .. }] => (*batch, tasks.clone()),
-        other => panic!("expected one action, was told {other:?}"),
+        other => panic!("expected one action, received {other:?}"),
     }
 }
 
@@ -59,7 +59,7 @@ fn what_waits_goes_along_and_is_planned_at_the_new_home() {
     assert_eq!(stage.scheduler.model_threads[1].in_flight(), 1);
     assert_eq!(passed_on(&stage, 0), 0, "the grant went to the new home at once");
     assert_eq!(stage.scheduler.control.homes()[..2], [1, 1]);
-    assert_eq!(stage.frontend().models[0].1, 1, "who joins now is told the new home");
+    assert_eq!(stage.frontend().models[0].1, 1, "a frontend that joins now learns the new home");
 }
 
 /// Nothing else comes for the model: time alone ends its task.
@@ -111,7 +111,7 @@ fn requests_and_wishes_that_come_to_the_former_home_follow() {
     assert_eq!(
         stage.exchange(&mut frontend),
         [Told::Ended { task: cancelled, kind: 1, reason, retry_ms: 0 }],
-        "this frontend was not told where the model is"
+        "this frontend has not learnt where the model is"
     );
     stage.advance(ms(25));
     assert_eq!(action(&stage.exchange(&mut backend)).1, [before, after]);
@@ -248,7 +248,7 @@ fn channels_of_former_moves_do_not_pile_up() {
 /// Its last backend goes between the two homes: the former one has no tasks of it any more, and the
 /// new one none yet.
 #[test]
-fn what_is_under_way_when_the_last_backend_goes_is_told_at_the_new_home() {
+fn what_is_under_way_when_the_last_backend_goes_ends_at_the_new_home() {
     let (mut stage, mut frontend, backend) = stage(Policy::Symphony, 0);
     let task = submit(&stage, &mut frontend, 0, 0);
     stage.settle();
@@ -268,7 +268,7 @@ fn what_is_under_way_when_the_last_backend_goes_is_told_at_the_new_home() {
 }
 
 #[test]
-fn who_is_told_the_former_home_and_joins_later_hears_of_the_move() {
+fn a_frontend_that_knows_the_former_home_and_joins_later_hears_of_the_move() {
     let (mut stage, ..) = stage(Policy::Symphony, 0);
     let mut joining = stage.member(Role::Frontend);
     let (name, home) = joining.models[0].clone();
@@ -278,10 +278,10 @@ fn who_is_told_the_former_home_and_joins_later_hears_of_the_move() {
     assert_eq!(joining.models.last(), Some(&(name, 1)));
 }
 
-/// As many requests as the migration channel holds beside the model: what comes back then cannot follow, and is
-/// told.
+/// As many requests as the migration channel holds beside the model: what comes back then cannot
+/// follow, and ends here.
 #[test]
-fn a_batch_given_back_when_the_channel_is_full_is_told() {
+fn a_batch_given_back_when_the_channel_is_full_ends() {
     let (mut stage, mut frontend, mut backend) = stage(Policy::Eager, 0);
     let task = submit(&stage, &mut frontend, 0, 0);
     let (batch, _) = action(&stage.exchange(&mut backend));

@@ -1,4 +1,4 @@
-//! Quotas on the stage: what is refused, what the frontend is told, and that a move changes nothing.
+//! Quotas on the stage: what is refused, what the frontend hears, and that a move changes nothing.
 
 mod stage;
 
@@ -17,7 +17,7 @@ fn limited(model_threads: u32) -> Cluster {
     cluster
 }
 
-/// Submits tasks for the slots `from .. from + count`; what the frontend is told at once.
+/// Submits tasks for the slots `from .. from + count`; what the frontend hears at once.
 fn submit(stage: &mut Stage, frontend: &mut Member, from: u32, count: u32) -> Vec<Told> {
     for slot in from..from + count {
         let task = frontend.task(slot, 0);
@@ -36,7 +36,7 @@ fn dropped_for_quota(stage: &Stage) -> u64 {
 }
 
 #[test]
-fn what_is_above_a_frontends_quota_is_refused_and_told_when_to_come_again() {
+fn what_is_above_a_frontends_quota_is_refused_with_the_time_to_come_again() {
     let mut stage = Stage::new(&limited(1));
     let (mut frontend, _backend) = (stage.frontend(), stage.backend("b", 0, 1));
     let told = submit(&mut stage, &mut frontend, 0, 18);

@@ -18,7 +18,7 @@ fn stage(policy: Policy) -> Stage {
 fn action(told: &[Told]) -> (u64, u32, Vec<u64>) {
     match told {
         [Told::Action { batch, gpu, tasks, .. }] => (*batch, *gpu, tasks.clone()),
-        other => panic!("expected one action, was told {other:?}"),
+        other => panic!("expected one action, received {other:?}"),
     }
 }
 
@@ -65,7 +65,7 @@ fn eager_tasks_leave_at_once_on_the_lowest_slot() {
 }
 
 #[test]
-fn without_a_backend_a_task_is_told_at_once() {
+fn without_a_backend_a_task_ends_at_once() {
     let mut stage = stage(Policy::Symphony);
     let mut frontend = stage.frontend();
     let task = frontend.task(0, 0);
@@ -112,7 +112,7 @@ fn a_full_queue_refuses_the_next_task_only() {
         told.extend(stage.exchange(&mut frontend));
     }
     let (task, reason) = (*tasks.last().unwrap(), DropReason::QueueFull.code());
-    // The head could wait for ten seconds, but nobody wants an answer that takes longer than 30 ms.
+    // The head could wait for ten seconds, but the model's objective is 30 ms.
     assert_eq!(told, [Told::Ended { task, kind: DROPPED, reason, retry_ms: 30 }]);
 }
 
@@ -133,7 +133,7 @@ fn a_frontend_that_names_anothers_task_is_thrown_out() {
 }
 
 #[test]
-fn nobody_cancels_anothers_task() {
+fn a_frontend_cannot_cancel_anothers_task() {
     let mut stage = stage(Policy::Symphony);
     let (mut frontend, mut other) = (stage.frontend(), stage.frontend());
     let _backend = stage.backend("b", 0, 1);
@@ -208,7 +208,7 @@ fn a_dead_backends_task_that_finds_no_slot_is_dropped_in_time() {
 }
 
 #[test]
-fn when_the_last_backend_dies_what_waits_is_told() {
+fn when_the_last_backend_dies_what_waits_ends() {
     let mut stage = stage(Policy::Symphony);
     let (mut frontend, backend) = (stage.frontend(), stage.backend("b1", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 2);
@@ -218,7 +218,7 @@ fn when_the_last_backend_dies_what_waits_is_told() {
 }
 
 #[test]
-fn when_the_last_backend_leaves_what_waits_is_told_and_nothing_more_is_taken() {
+fn when_the_last_backend_leaves_what_waits_ends_and_nothing_more_is_taken() {
     let mut stage = stage(Policy::Symphony);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b1", 0, 1));
     let tasks = submit(&mut stage, &mut frontend, 2);
@@ -255,7 +255,7 @@ fn a_backend_that_goes_takes_neither_the_others_nor_another_subclusters_tasks() 
 /// The slot has as many batches as it can, and none of them is reported: only time can tell. Their
 /// timers are still set, for before or for after what comes.
 #[test]
-fn a_hopeless_task_is_told_at_its_moment_whatever_the_timer_was_set_for() {
+fn a_hopeless_task_ends_at_its_moment_whatever_the_timer_was_set_for() {
     for before in [ms(30), ms(10_000)] {
         let mut stage = stage(Policy::Eager);
         let (mut frontend, _backend) = (stage.frontend(), stage.backend("b", 0, 1));
@@ -315,7 +315,7 @@ fn a_batch_given_back_is_planned_again_or_dropped() {
 }
 
 #[test]
-fn reports_nobody_waits_for_are_counted_and_harmless() {
+fn reports_that_no_batch_waits_for_are_counted_and_harmless() {
     let mut stage = stage(Policy::Eager);
     let (mut frontend, mut backend) = (stage.frontend(), stage.backend("b1", 0, 1));
     let mut other = stage.backend("b2", 0, 1);
@@ -350,7 +350,7 @@ fn a_busy_backend_drains_after_its_last_batch_and_gets_no_other() {
     assert_eq!(stage.exchange(&mut leaving), [Told::LeaveAck]);
 }
 
-/// Threads come to an end one after the other; what the first closes is nobody's loss.
+/// Threads come to an end one after the other; what the first closes, the others do not lose.
 #[test]
 fn a_thread_that_has_ended_takes_no_member_from_those_that_have_not() {
     let mut stage = Stage::new(&cluster(Policy::Eager, 2));

@@ -37,7 +37,7 @@ fn an_operator_is_given_its_answer_however_long_that_takes() {
 }
 
 #[test]
-fn silence_is_looked_for_eight_times_in_the_time_of_a_member() {
+fn the_control_thread_looks_for_silence_eight_times_in_a_member_timeout() {
     let mut stage = Stage::new(&cluster(Policy::Eager, 1));
     for _ in 0..20 {
         stage.settle();

@@ -16,7 +16,7 @@ fn part(stage: &mut Stage, operator: &mut Member, from: u64) -> (u64, String) {
     operator.send(&StatusAsk { from: from.into() }, &[]);
     match &stage.exchange(operator)[..] {
         [Told::Status { next, text }] => (*next, text.clone()),
-        other => panic!("expected a part, was told {other:?}"),
+        other => panic!("expected a part, received {other:?}"),
     }
 }
 
@@ -301,7 +301,7 @@ fn a_large_cluster_answers_in_parts_that_a_message_can_carry() {
         status.take_in(&text).unwrap();
         parts += 1;
         if parts == 5 {
-            // One that was told of already is gone: the others are told of once nevertheless.
+            // One that a part has listed is gone: the parts still list each of the others once.
             drop(backends.remove(0).transport);
             stage.settle();
         }
@@ -339,7 +339,7 @@ fn only_operators_ask_and_for_one_part_at_a_time() {
     assert_eq!((next, text.as_str()), (0, ""), "there is no such place");
 }
 
-/// What Prometheus would be told.
+/// What Prometheus would read.
 fn scrape(stage: &mut Stage) -> Vec<Metric> {
     let metrics = stage.scheduler.metrics().clone();
     std::thread::scope(|scope| {

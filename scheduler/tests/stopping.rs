@@ -31,7 +31,7 @@ fn submit(stage: &mut Stage, frontend: &mut Member, slot: u32) -> u64 {
 fn planned(told: &[Told]) -> Vec<(u64, u32)> {
     let plan = |told: &Told| match told {
         Told::Action { batch, gpu, .. } => (*batch, *gpu),
-        other => panic!("expected actions, was told {other:?}"),
+        other => panic!("expected actions, received {other:?}"),
     };
     told.iter().map(plan).collect()
 }
@@ -89,8 +89,8 @@ fn the_last_word_is_said_after_the_last_batch() {
     assert_eq!(stage.exchange(&mut frontend), [farewell()]);
 }
 
-/// Whoever is told that the scheduler stops keeps the task for the next one; told anything else, its
-/// application would hear of it.
+/// A frontend that hears that the scheduler stops keeps the task for the next one. Any other
+/// outcome would reach its application.
 #[test]
 fn what_comes_back_from_a_backend_is_given_back() {
     for status in [Some(ActionStatus::Expired), Some(ActionStatus::Refused), None] {
@@ -187,7 +187,7 @@ impl Live {
     }
 }
 
-/// What a member is told until `enough`.
+/// What a member hears until `enough`.
 fn hear(
     clock: Clock,
     member: &mut Member<TcpTransport>,
@@ -205,8 +205,8 @@ fn hear(
     }
 }
 
-/// Submits a task of model 0, and one of model 1, which nobody serves; all that has ended until the second
-/// one has. What is submitted first is told first.
+/// Submits a task of model 0, and one of model 1, which no backend serves; all that has ended until
+/// the second one has. What is submitted first ends first.
 fn submit_both(clock: Clock, frontend: &mut Member<TcpTransport>, slot: u32) -> Vec<Told> {
     let [served, unserved] = [frontend.task(slot, 0), frontend.task(slot, 1)];
     for (model, task) in [(0, served), (1, unserved)] {
@@ -223,7 +223,7 @@ fn members_are_let_go_of_after_the_last_batch() {
     let live = Live::start();
     let [mut frontend, mut backend] = live.members();
     let Live { scheduler, clock } = live;
-    // One that was told came before the backend; one that was not is executed.
+    // A task with an outcome came before the backend; one without is executed.
     let begun = (0..).find(|&slot| submit_both(clock, &mut frontend, slot).len() == 1).unwrap();
     let is_action = |told: &Told| matches!(told, Told::Action { .. });
     let mut told = hear(clock, &mut backend, |_, told| told.iter().any(is_action));

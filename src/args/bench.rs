@@ -220,7 +220,7 @@ pub(crate) struct BenchChaosArgs {
     /// For how long things go wrong
     #[arg(long, default_value_t = 30.0, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Go on until so many faults have happened
+    /// Go on until at least this many faults have happened
     #[arg(long, default_value_t = 0)]
     pub(crate) faults: usize,
     /// Seconds from the end of a fault in which a task must be answered

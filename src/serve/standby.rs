@@ -14,7 +14,7 @@ use crate::CommandResult;
 use crate::output::say;
 
 /// Stands by until it leads, then serves until a signal comes. Ends with an error once it does not lead
-/// any more: whoever supervises it starts it again, as a standby.
+/// any more: its supervisor starts it again, as a standby.
 pub(super) fn run(
     cluster: &Cluster,
     etcd: &EtcdSpec,
@@ -42,7 +42,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The election outlives the scheduler: its lease goes only when nobody serves any more.
+/// The election outlives the scheduler: its lease goes only when no thread serves any more.
 fn lead(
     scheduler: SchedulerHandle,
     election: &ElectionThread,
@@ -70,11 +70,11 @@ fn lost(problem: &str) -> Box<dyn std::error::Error> {
     format!("this scheduler does not lead any more ({problem}); start it again as a standby").into()
 }
 
-/// Members are told this address, each on its host.
+/// Each member connects to this address from its own host.
 fn reachable(listen: SocketAddr) -> Result<SocketAddr, String> {
     if listen.ip().is_unspecified() || listen.port() == 0 {
         return Err(format!(
-            "members cannot be told to look for this scheduler at {listen}; with etcd, give \
+            "members cannot reach this scheduler at {listen}; with etcd, give \
              --listen an address of this host and a port"
         ));
     }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use baton_topo::TlsSpec;
 
-/// Ports nobody listens at just now.
+/// Ports that no process listens at just now.
 pub(crate) fn free_ports(count: usize) -> Vec<u16> {
     let bind = |_| TcpListener::bind("127.0.0.1:0").unwrap();
     let listeners: Vec<TcpListener> = (0..count).map(bind).collect();
@@ -27,7 +27,7 @@ struct Member {
 
 impl Etcd {
     /// Starts `count` members that keep their data in `folder`. `None`, and loud words past the test's
-    /// capture, if etcd is not installed. Does not wait until they answer: whoever needs them must be
+    /// capture, if etcd is not installed. Does not wait until they answer: their clients must be
     /// able to.
     pub(crate) fn start(count: usize, folder: &Path) -> Option<Self> {
         Self::start_with(count, folder, None)

@@ -26,8 +26,8 @@ use serde_json::Value;
 /// Far more than anything here takes, even on a busy machine.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Says how long something took. Where nothing else runs, which whoever sets BATON_QUIET vouches for, that
-/// is held against what is promised (`SPECIFICATION.md`); elsewhere it says something about the machine.
+/// Says how long something took. BATON_QUIET says that nothing else runs: then it must be within
+/// what is promised (`SPECIFICATION.md`); elsewhere it says something about the machine.
 pub(crate) fn in_time(what: &str, took: Nanos, bound: Nanos) {
     eprintln!("{what} after {:.0} ms", took.as_millis_f64());
     let is_quiet = std::env::var_os("BATON_QUIET").is_some();
@@ -86,7 +86,7 @@ impl Process {
         next(&self.stderr, |line| line.split_once(text).map(|(_, rest)| rest.to_owned()))
     }
 
-    /// What it has written to stderr until it ended, as far as nobody has waited for it.
+    /// What it has written to stderr until it ended, less what the test has waited for.
     pub(crate) fn rest_of_stderr(&self) -> Vec<String> {
         self.stderr.iter().collect()
     }
@@ -104,7 +104,7 @@ impl Process {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// Waits until it has no more files and connections open than so many.
+    /// Waits until it has at most this many files and connections open.
     pub(crate) fn await_handles(&self, most: usize) {
         let clock = Clock::start();
         while self.handles() > most {
@@ -135,7 +135,7 @@ impl Process {
         assert!(status.success(), "{status}");
     }
 
-    /// Waits for the end: status and the lines nobody has read.
+    /// Waits for the end: status and the lines that the test has not read.
     pub(crate) fn finish(mut self) -> (ExitStatus, Vec<String>) {
         self.await_end();
         (self.child.wait().unwrap(), self.stdout.iter().collect())
@@ -187,7 +187,7 @@ fn lines(
     thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             each(&line);
-            // Lines nobody waits for any more are still read: the process must not block.
+            // Lines that no test waits for any more are still read: the process must not block.
             let _ = sender.send(line);
         }
     });
@@ -317,7 +317,7 @@ impl Cluster {
         backend
     }
 
-    /// A frontend under load that is told to stop by the test.
+    /// A frontend under load that the test stops.
     pub(crate) fn load(&self, seed: u64) -> Load {
         self.load_with(seed, &[])
     }
@@ -390,7 +390,7 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// No task failed but for these reasons, or because its input was late: on a machine with too much to
-    /// do that is nobody's fault. Where nothing holds anybody up, none is (`swarm/tests/whole_path.rs`).
+    /// do that is no fault of Baton's. Where nothing delays a process, none is (`swarm/tests/whole_path.rs`).
     pub(crate) fn failed_only(&self, reasons: &[&str]) {
         let known = |reason: &String| reason == "fetch_timeout" || reasons.contains(&&reason[..]);
         assert!(self.failures.iter().all(known), "{self:?}");

@@ -32,7 +32,7 @@ struct ProcessPlace {
     life: usize,
     /// It has said that it serves, or may be joined.
     is_up: bool,
-    /// It was told to end: its end is no news.
+    /// This run has ended it, or noted its death: its end is no news.
     is_dismissed: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Cluster<'a> {
     pub(super) relay: Option<Relay>,
     /// Reports of frontends that ended in order.
     pub(super) finished: Vec<Finished>,
-    /// What nobody asked for.
+    /// What the faults do not explain.
     pub(super) trouble: Vec<String>,
 }
 

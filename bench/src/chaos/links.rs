@@ -1,5 +1,5 @@
-//! Two nuisances on loopback: a relay whose connections can be cut, and a process that has a port
-//! which is somebody else's and talks nonsense.
+//! Two nuisances on loopback: a relay whose connections can be cut, and a process that takes
+//! another one's port and talks nonsense.
 //!
 //! Members reach the scheduler's control address through the relay. The addresses that members and
 //! ModelThreads tell each other are their own, so those connections pass by it.
@@ -75,7 +75,7 @@ impl Relay {
         let links = Arc::new(Mutex::new(Vec::new()));
         let made = Arc::clone(&links);
         let door = Door::open(SocketAddr::new(to.ip(), 0), move |from| {
-            // Nobody there: the connection closes, as one to a dead scheduler would.
+            // Without a listener the connection closes, as one to a dead scheduler would.
             if let Ok(link) = relay(from, to) {
                 let mut links = lock(&made);
                 links
@@ -121,7 +121,7 @@ fn relay(from: TcpStream, to: SocketAddr) -> io::Result<[TcpStream; 2]> {
     Ok([from, onward])
 }
 
-/// Has a port and answers whoever connects with random bytes.
+/// Has a port and answers each connection with random bytes.
 #[derive(Debug)]
 pub(super) struct Thief {
     _door: Door,
@@ -133,7 +133,7 @@ impl Thief {
         let door = Door::open(addr, move |mut stream| {
             let mut nonsense = [0; NONSENSE_BYTES];
             rng.fill_bytes(&mut nonsense);
-            // Whoever hangs up early has understood.
+            // A peer that hangs up early has understood.
             let _ = stream.write_all(&nonsense);
         })?;
         Ok(Self { _door: door })
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_to_nobody_hangs_up_and_a_thief_talks_nonsense_and_gives_the_port_back() {
+    fn a_relay_to_no_listener_hangs_up_and_a_thief_talks_nonsense_and_gives_the_port_back() {
         let port = TcpListener::bind(local()).unwrap().local_addr().unwrap();
         let relay = Relay::start(port).unwrap();
         let mut heard = Vec::new();

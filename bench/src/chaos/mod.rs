@@ -37,7 +37,7 @@ pub struct ChaosConfig {
     pub seconds: f64,
     /// Same seed, same faults in the same order.
     pub seed: u64,
-    /// It goes on until so many faults have happened, however long that takes.
+    /// It goes on until this many faults have happened, however long that takes.
     pub faults_min: usize,
     /// From the end of a fault to an answer to a task submitted since.
     pub recovery_bound: Nanos,
@@ -90,7 +90,7 @@ pub enum ChaosError {
     },
 }
 
-/// Runs it; `stop` ends it after the fault under way. `note` is told of each.
+/// Runs it; `stop` ends it after the fault under way. It reports each to `note`.
 ///
 /// # Errors
 /// There was no cluster, or the test could not do what it wanted; see [`ChaosError`].
@@ -131,7 +131,7 @@ struct Chaos<'a> {
     doubled: u64,
     /// The fault before may still have such effects.
     in_doubt: bool,
-    /// Frontends killed: nobody knows what became of their tasks.
+    /// Frontends killed: what became of their tasks is unknown.
     frontends_gone: u64,
     recovery_bound: Nanos,
 }

@@ -16,7 +16,7 @@ use crate::load::{Expected, Inputs, Tally, Verdict};
 
 /// Between two submits.
 const GAP: Nanos = Nanos::from_millis(10);
-/// Tasks with time enough for any recovery, one in so many: they show what resubmission is worth.
+/// One task in this number has time enough for any recovery: these show what resubmission is worth.
 const PATIENT: u64 = 5;
 const PATIENCE: Duration = Duration::from_secs(5);
 

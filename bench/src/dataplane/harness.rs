@@ -35,7 +35,7 @@ pub(super) struct Harness {
     reads: Vec<Read>,
     /// Rows that came in a pass.
     free: Vec<usize>,
-    /// Polls are told this moment: only handshakes look at it, and those are done.
+    /// The moment that polls receive: only handshakes look at it, and those are done.
     up_at: Nanos,
     stop: Arc<AtomicBool>,
     senders: Vec<JoinHandle<()>>,

@@ -136,7 +136,7 @@ pub fn run(pull: &Pull, clock: Clock) -> Result<PullReport, PullError> {
     let end = start + Nanos::from_millis_f64(pull.seconds * 1e3);
     while clock.now() < end {
         let began = clock.now();
-        // A stream is measured in stretches of so many objects, so that the floor can take turns.
+        // A stream is measured in stretches of equal length, so that the floor can take turns.
         let count = if pull.stream { harness.stream()? } else { harness.round()? };
         ours.record(clock.now() - began, count);
         if let Some(bare) = &mut bare {

@@ -146,7 +146,7 @@ struct Ends {
 }
 
 impl Ends {
-    /// So many objects of so many bytes; not connected yet.
+    /// With `objects` objects of `bytes` bytes each; not connected yet.
     fn new(
         (objects, bytes): (u32, u32),
         credentials: Option<&Credentials>,

@@ -1,4 +1,4 @@
-//! What a generator tells whoever started it.
+//! What a generator tells the process that started it.
 
 use std::fmt;
 
@@ -64,7 +64,7 @@ pub struct Finished {
     pub tallies: Vec<Tally>,
 }
 
-/// What a generator tells whoever started it: one JSON object a line.
+/// What a generator tells the process that started it: one JSON object a line.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Message {

@@ -12,7 +12,7 @@ use super::LoadError;
 pub enum Offered {
     /// Models that the cluster serves and their tasks per second; arrivals are Poisson.
     Rates(Vec<(String, f64)>),
-    /// The models of a scenario, which the cluster serves, at so many tasks per second in all. The scenario says
+    /// The models of a scenario, which the cluster serves, at this total rate in tasks per second. The scenario says
     /// how arrivals vary, how popular each model is, and what each task's objective is; its GPUs do not count.
     Scenario(Arc<Scenario>, f64),
 }
@@ -92,7 +92,7 @@ impl Schedule {
         }
     }
 
-    /// Poisson arrivals from `start` on, of each model so many tasks per second.
+    /// Poisson arrivals from `start` on at these rates, tasks per second, by model.
     pub(crate) fn poisson(rates: &[f64], seed: u64, start: Nanos) -> Self {
         Self { arrivals: Arrivals::poisson(rates, seed), start, has_objectives: false }
     }

@@ -19,7 +19,7 @@ impl StealMeter {
     }
 }
 
-/// A share for people; `unknown` stands for one that nobody knows.
+/// A share for people; `unknown` stands for one that is not known.
 pub(crate) fn percent(share: Option<f64>, unknown: &str) -> String {
     share.map_or_else(|| unknown.to_owned(), |share| format!("{:.1} %", share * 100.0))
 }

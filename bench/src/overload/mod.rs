@@ -1,9 +1,9 @@
 //! A real cluster under ten times what it can serve: a scheduler and two backends with emulated GPUs as
 //! processes of their own, and a client here, over loopback.
 //!
-//! Four phases: the highest rate that is served is looked for, a normal load is offered, then the
-//! flood, then the normal load again. What became of each task counts for the window of 100 ms in
-//! which it was due.
+//! Four phases: the client searches for the highest rate that is served, offers a normal load, then
+//! the flood, then the normal load again. What became of each task counts for the window of 100 ms
+//! in which it was due.
 
 mod report;
 
@@ -23,7 +23,7 @@ pub use report::{MemoryOf, OverloadReport};
 pub struct Overload {
     /// The processes.
     pub children: ChildConfig,
-    /// Flood with so many times the highest rate that is served.
+    /// Flood with this many times the highest rate that is served.
     pub factor: f64,
     /// For how long.
     pub seconds: f64,
@@ -63,7 +63,7 @@ const STEPS: u32 = 8;
 /// The bad rate at which a rate still counts as served.
 const BAD_MAX: f64 = 0.01;
 
-/// Runs the four phases. `note` is told what happens meanwhile.
+/// Runs the four phases, and reports to `note` what happens meanwhile.
 ///
 /// # Errors
 /// There was no cluster to flood, or it served nothing; see [`OverloadError`].

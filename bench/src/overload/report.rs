@@ -10,7 +10,7 @@ use crate::machine::{Unusable, stolen, too_good};
 use crate::processes::ProcessUsage;
 use crate::two_models::{Ending, LoadClient, MODELS, PhaseReport, SLO_MS, WINDOW};
 
-/// A window counts as normal with so much more bad in it than the normal load has at most.
+/// A window counts as normal if its bad rate is above that of the normal load by this at most.
 const SLACK: f64 = 0.01;
 /// Windows that are looked at together, a second: tasks of one alone are too few to judge by.
 const TOGETHER: usize = 10;

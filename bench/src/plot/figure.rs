@@ -93,7 +93,7 @@ pub(crate) struct Axis {
 pub(crate) struct Line {
     pub(crate) style: Style,
     pub(crate) points: Vec<(f64, f64)>,
-    /// Which points carry a mark: every one of so many; 0 means none.
+    /// One point in this number carries a mark; 0 means none.
     pub(crate) mark_every: usize,
 }
 

@@ -193,7 +193,7 @@ fn heat(value: f64) -> RGBColor {
     tint(if strength < 0.0 { VERMILLION } else { BLUE }, strength.abs())
 }
 
-/// So much of the colour, on white.
+/// The colour at this strength, on white.
 fn tint((red, green, blue): Colour, strength: f64) -> RGBColor {
     let mix = |to: u8| (255.0 + (f64::from(to) - 255.0) * strength).round() as u8;
     RGBColor(mix(red), mix(green), mix(blue))

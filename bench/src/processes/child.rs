@@ -145,7 +145,7 @@ fn forward(child: usize, stdout: impl BufRead, events: &SyncSender<ChildEvent>) 
             return;
         }
     }
-    // Nobody listens any more when this fails.
+    // This fails only when the receiver is gone.
     let _ = events.send(ChildEvent::Closed { child });
 }
 

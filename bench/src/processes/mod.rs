@@ -99,7 +99,7 @@ impl<'a> Processes<'a> {
         self.children.iter().filter_map(Child::usage).collect()
     }
 
-    /// Passes word on to whoever watches.
+    /// Passes word on to the caller's `note`.
     pub(crate) fn tell(&mut self, note: Note<'_>) {
         (self.note)(note);
     }

@@ -32,6 +32,6 @@ mod tests {
     fn this_process_has_memory_and_handles() {
         let usage = ProcessUsage::of("me", std::process::id()).unwrap();
         assert!(usage.resident_kib > 0 && usage.handles >= 3, "{usage:?}");
-        assert_eq!(ProcessUsage::of("nobody", u32::MAX), None);
+        assert_eq!(ProcessUsage::of("absent", u32::MAX), None);
     }
 }

@@ -39,7 +39,7 @@ const QUICK_SHAPES: [f64; 3] = [0.1, 0.3, 1.0];
 const NAMES: [&str; 6] = ["DenseNet121", "InceptionV3", "ResNet50V2", "VGG16", "Xception", "BERT"];
 const COUNTS: [u32; 6] = [8, 16, 24, 32, 48, 64];
 const SLOS_MS: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 50.0];
-/// The sample: so many configurations, and how far apart. A prime near the golden part of all, so
+/// The sample: how many configurations, and how far apart. A prime near the golden part of all, so
 /// that every option of every dimension comes up evenly.
 const SAMPLED: usize = 60;
 const QUICK_SAMPLED: usize = 8;

@@ -45,7 +45,7 @@ const ACCEPTED: f64 = 0.01;
 /// First line of a scenario file in which load gathers on few GPUs.
 const FEWEST_GPUS: &str = "prefer = \"fewest_gpus\"\n";
 
-/// What is told of the runs at a load.
+/// What the figure shows of the runs at a load.
 struct Signal {
     label: &'static str,
     style: Style,

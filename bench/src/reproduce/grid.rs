@@ -267,6 +267,6 @@ mod tests {
             lines.iter().map(|l| l.points.clone()).collect::<Vec<_>>(),
             [[(2.0, 0.8)], [(2.0, 0.2)]]
         );
-        assert!(grid.results("panel 2", "nobody").is_empty());
+        assert!(grid.results("panel 2", "absent").is_empty());
     }
 }

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_outcome_a_stale_one_and_one_for_nobody_are_violations() {
+    fn a_second_outcome_a_stale_one_and_one_for_no_task_are_violations() {
         let (mut ledger, violations) = (Ledger::new(), Counter::default());
         ledger.open(task(3, 1), &violations);
         ledger.close(task(3, 0), &violations);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_are_told_apart_by_what_they_found() {
+    fn passes_are_distinguished_by_what_they_found() {
         let mut agent = Metered::new(EveryOther(0));
         let before = agent.read();
         // Busy passes of 300 ns, idle ones of 100; the third busy one is interrupted.

@@ -35,7 +35,7 @@ pub struct Soak {
 /// What the client's entry is called among the processes.
 const CLIENT: &str = "client";
 
-/// Runs it; `stop` ends it after the interval under way. `note` is told of each interval.
+/// Runs it; `stop` ends it after the interval under way. It reports each interval to `note`.
 ///
 /// # Errors
 /// There was no cluster; see [`ClusterError`].

@@ -28,7 +28,7 @@ pub struct Candidate {
     /// ℓ(batch): for how long the batch would have its slot.
     pub latency: Nanos,
     /// How long a lone task of the model may wait for a slot. Zero under policies that keep no slots
-    /// for anybody: they yield to nobody.
+    /// for other models and never yield.
     pub slack: Nanos,
     /// How much more the model's demand varies than that of Poisson arrivals, in 1/16: the index of
     /// dispersion of its arrivals, raised by what it loses. At least 16.

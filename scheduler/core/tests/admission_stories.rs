@@ -1,5 +1,5 @@
-//! Fair admission task by task: who is refused, who has to leave, what is told and what is counted. How
-//! well frontends fare by it: `fair_admission.rs`.
+//! Fair admission task by task: who is refused, who has to leave, what frontends hear and what is
+//! counted. How well frontends fare by it: `fair_admission.rs`.
 mod world;
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const MODEST: FrontendId = FrontendId(0);
 /// Ask for several times that each.
 const GREEDY: FrontendId = FrontendId(1);
 const OTHER: FrontendId = FrontendId(2);
-/// At most so many leave for one.
+/// At most this many leave for one.
 const LEAVE_MAX: usize = 32;
 
 /// What a model has decided.
@@ -80,7 +80,7 @@ impl Rush {
     fn begun() -> Self {
         let mut rush = Self::new();
         while rush.counters().over_share == 0 {
-            assert!(rush.asked < 100_000, "nobody is ever limited");
+            assert!(rush.asked < 100_000, "no frontend is ever limited");
             rush.pass();
         }
         rush
@@ -101,7 +101,7 @@ impl Rush {
         self.take();
         if !self.waiting.contains_key(&task) {
             let due = self.model.candidate().is_some_and(|candidate| candidate.exec_at <= self.now);
-            assert!(due, "nobody else is let in, and the batch still waits for others");
+            assert!(due, "no other task is let in, and the batch still waits for others");
         }
         task
     }
@@ -134,10 +134,10 @@ impl Rush {
     /// Of each task something is decided once, and what is decided is counted.
     fn take(&mut self) {
         for task in self.decided.gone.drain(..) {
-            assert!(self.waiting.remove(&task).is_some(), "{task:?} is told twice");
+            assert!(self.waiting.remove(&task).is_some(), "{task:?} leaves twice");
         }
         let (counters, waiting) = (self.counters(), self.waiting.len() as u64);
-        assert_eq!(self.model.waiting(), self.waiting.len(), "somebody was not told");
+        assert_eq!(self.model.waiting(), self.waiting.len(), "a task left without a decision");
         assert_eq!(counters.received, counters.dispatched + counters.ended + waiting);
         assert_eq!(counters.over_share, self.decided.over_share.len() as u64);
     }
@@ -166,7 +166,7 @@ impl Rush {
 }
 
 #[test]
-fn whoever_asks_for_too_much_is_refused_when_the_queue_is_full() {
+fn a_frontend_that_asks_for_too_much_is_refused_when_the_queue_is_full() {
     let mut rush = Rush::begun();
     (0..100).for_each(|_| rush.pass());
     rush.fill(GREEDY);
@@ -188,7 +188,7 @@ fn whoever_asks_for_too_much_is_refused_when_the_queue_is_full() {
 }
 
 #[test]
-fn whoever_asks_for_less_takes_the_place_of_the_newest_of_those_who_ask_for_too_much() {
+fn a_modest_frontend_takes_the_place_of_the_newest_task_of_greedy_ones() {
     let mut rush = Rush::begun();
     (0..100).for_each(|_| rush.pass());
     rush.fill(GREEDY);
@@ -201,7 +201,7 @@ fn whoever_asks_for_less_takes_the_place_of_the_newest_of_those_who_ask_for_too_
         assert_eq!((rush.counters().over_share, rush.waiting.len()), (before + 1, room));
     }
     let task = rush.ask(MODEST);
-    assert!(rush.waiting.contains_key(&task), "there is nobody left to go, and it is let in");
+    assert!(rush.waiting.contains_key(&task), "no task is left to go, and it is let in");
     assert_eq!(rush.waiting.len(), room + 1);
 }
 

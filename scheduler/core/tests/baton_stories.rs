@@ -58,7 +58,7 @@ fn lone_start_ms(world: &mut World, task: u64) -> f64 {
     (world.batches[0].start - world.at(0.0)).as_millis_f64()
 }
 
-/// With λ = 1000/s, evenly spaced, and ℓ(b) = b + 10, so many tasks that come at once start then.
+/// With λ = 1000/s, evenly spaced, and ℓ(b) = b + 10, `tasks` that come at once start at `at_ms`.
 fn assert_starts(slots: usize, tasks: usize, slo_ms: f64, at_ms: f64) {
     let mut world = World::new(vec![baton(1.0, 10.0, slo_ms)], slots);
     world.warm_up(0, 1000, slo_ms);

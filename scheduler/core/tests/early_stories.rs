@@ -176,7 +176,7 @@ fn the_burstier_shorter_objectives_arrive_the_more_slots_are_left_to_them() {
 
 #[test]
 fn a_burst_on_an_idle_cluster_ends_as_early_as_if_nothing_waited() {
-    // ResNet50 on eight slots: so many tasks at once.
+    // ResNet50 on eight slots: `tasks` tasks at once.
     let last = |policy, tasks: u64| {
         let mut world = World::new(vec![linear(policy, 1.053, 5.072, 50.0)], 8);
         world.warm_up(0, 50, 50.0);

@@ -1,5 +1,5 @@
-//! Frontends that share a model: whoever asks for less than its share is served as if it were alone,
-//! and the GPUs are as busy as without it.
+//! Frontends that share a model: one that asks for less than its share is served as if it were
+//! alone, and the GPUs are as busy as without it.
 mod world;
 
 use baton_core::{
@@ -74,7 +74,7 @@ fn total_rps(offered: &[Offered]) -> f64 {
 }
 
 #[test]
-fn whoever_asks_for_less_than_its_share_hardly_notices_a_flood() {
+fn a_frontend_within_its_share_hardly_notices_a_flood() {
     let alike = offer(&mut world(false), 0, &[0.3, 4.0], SECONDS, 0.0);
     assert!(alike[0].bad_rate() > 0.7, "this is what it is for: {alike:?}");
     for part in [0.02, 0.3, 0.45] {
@@ -142,7 +142,7 @@ fn after_the_flood_everybody_is_served_again_within_half_a_second() {
     for frontend in &after {
         assert!(frontend.bad_rate() < 0.005, "{after:?}");
     }
-    assert_eq!(world.models[0].counters().over_share, limited, "nobody is limited any more");
+    assert_eq!(world.models[0].counters().over_share, limited, "no frontend is limited any more");
 }
 
 /// Three models on two slots: two whose batches fill the objective, and one whose batches may have three tasks at most.
@@ -187,7 +187,7 @@ fn after_a_rush_a_model_of_small_batches_is_served_as_before_it() {
 }
 
 #[test]
-fn whoever_is_left_alone_is_not_limited_any_more() {
+fn a_frontend_left_alone_is_not_limited_any_more() {
     let mut world = world(true);
     offer(&mut world, 0, &[0.3, 4.0], 2.0, 0.0);
     world.lose_frontend(FrontendId(0));
@@ -198,7 +198,7 @@ fn whoever_is_left_alone_is_not_limited_any_more() {
 }
 
 #[test]
-fn nobody_leaves_for_a_task_that_cannot_run() {
+fn no_task_leaves_for_one_that_cannot_run() {
     let mut model = ModelState::shared(linear(Policy::Baton, 1.0, 4.0, SLO_MS), FRONTENDS);
     let (mut out, mut now) = (Outbox::default(), ms(1000.0));
     // Nothing is ever granted, so all is lost.

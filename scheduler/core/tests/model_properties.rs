@@ -25,7 +25,7 @@ enum Op {
         slo_us: u64,
         frontend: u16,
     },
-    /// A grant of a slot that is free so much later.
+    /// A grant of a slot that is free this much later.
     Grant {
         free_us: u64,
     },
@@ -40,7 +40,7 @@ enum Op {
     Requeue {
         slo_us: u64,
     },
-    /// A profile that takes so much of the present one's time.
+    /// A profile that takes this percentage of the present one's time.
     Profile {
         percent: u64,
     },
@@ -313,6 +313,6 @@ proptest! {
         let mut pair = Pair::new(config);
         ops.iter().for_each(|op| pair.apply(op));
         pair.pass(Nanos::from_millis(100));
-        prop_assert_eq!(pair.model.waiting(), 0, "every task is told by its deadline");
+        prop_assert_eq!(pair.model.waiting(), 0, "every task ends by its deadline");
     }
 }

@@ -15,13 +15,13 @@ const GPU: Gpu = Gpu { id: GpuId(0), life: 0 };
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// Time passes, then so many tasks arrive whose deadline is this far ahead of then.
+    /// Time passes, then `count` tasks arrive whose deadline is this far ahead of then.
     Requests {
         after_us: u64,
         slo_us: u64,
         count: u64,
     },
-    /// If the candidate is due, a slot that is free so much later.
+    /// If the candidate is due, a slot that is free this much later.
     Grant {
         free_us: u64,
     },

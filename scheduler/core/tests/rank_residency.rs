@@ -235,13 +235,13 @@ impl World {
             urgencies.extend((!is_early).then_some((candidate.urgency, grant.gpu)));
             self.open.push((model, grant));
         }
-        self.nobody_was_passed_over(&urgencies);
+        self.no_model_was_passed_over(&urgencies);
         self.no_slot_idles_for_nothing();
         granted
     }
 
-    /// Who still waits was not more urgent than one that got a slot on which it may run too.
-    fn nobody_was_passed_over(&self, granted: &[(Nanos, Gpu)]) {
+    /// No model that still waits was more urgent than one that got a slot on which it may run too.
+    fn no_model_was_passed_over(&self, granted: &[(Nanos, Gpu)]) {
         for model in (0..MODELS).filter(|&model| self.is_ready(model)) {
             let own = self.candidates[model].expect("it is ready").urgency;
             for &(urgency, gpu) in granted {
@@ -339,7 +339,7 @@ fn slots_that_are_free_at_the_same_moment_go_by_urgency() {
 }
 
 #[test]
-fn so_many_slots_may_hold_a_model_and_those_that_are_gone_do_not_count() {
+fn a_limited_number_of_slots_holds_a_model_and_those_that_are_gone_do_not_count() {
     let mut world = World::new(0, COPIES);
     let load = |world: &mut World, id| {
         let gpu = world.gpu(id);

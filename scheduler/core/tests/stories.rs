@@ -1,4 +1,4 @@
-//! What happens to requests: waiting, batching, giving up, being told. Time is moved by hand; all
+//! What happens to requests: waiting, batching, giving up, ending. Time is moved by hand; all
 //! times are milliseconds from the story's beginning. Slots and backends: `gpu_stories.rs`.
 mod world;
 
@@ -99,7 +99,7 @@ fn window_drop_gives_up_the_heads_that_spoil_the_batch_when_it_is_sealed() {
     (3..=6).for_each(|task| world.arrives(0, task, 0.0, 20.0));
     (1..=2).for_each(|task| world.arrives(0, task, 0.1, 9.0));
     world.run(0.2);
-    assert!(world.out.ends.is_empty(), "four could still miss their fifth: nobody is given up");
+    assert!(world.out.ends.is_empty(), "four could still miss their fifth: no task is given up");
     world.arrives(0, 7, 0.0, 20.0);
     world.run(0.0);
     assert_eq!([1, 2].map(|task| world.end_of(task)), [dropped(DropReason::Window); 2]);
@@ -109,7 +109,7 @@ fn window_drop_gives_up_the_heads_that_spoil_the_batch_when_it_is_sealed() {
 }
 
 #[test]
-fn a_head_chosen_over_is_told_once_it_is_hopeless_even_if_its_batch_still_waits() {
+fn a_head_chosen_over_ends_once_it_is_hopeless_even_if_its_batch_still_waits() {
     let config = ModelConfig { profile: profile(1.0, 5.0, 5), ..deferred() };
     let mut world = World::new(vec![config], 1);
     (2..=5).for_each(|task| world.arrives(0, task, 0.0, 20.0));
@@ -133,7 +133,7 @@ fn heads_that_do_not_spoil_the_batch_are_kept() {
 }
 
 #[test]
-fn a_hopeless_task_is_told_at_once_and_not_at_its_deadline() {
+fn a_hopeless_task_ends_at_once_and_not_at_its_deadline() {
     let hog = linear(Policy::Eager, 50.0, 0.0, 1_000.0);
     let mut world = World::new(vec![deferred(), hog], 1);
     world.arrives(1, 100, 0.0, 1_000.0); // the only slot is taken until 50
@@ -181,7 +181,7 @@ fn the_tasks_of_a_lost_frontend_go_with_it() {
     let mut world = World::new(vec![deferred()], 1);
     world.arrives(0, task(1, 0), 0.0, 12.0);
     world.run(5.1);
-    assert_eq!(world.sizes(), [1], "sealed before the loss: it executes, nobody is told");
+    assert_eq!(world.sizes(), [1], "sealed before the loss: it executes, no frontend hears");
     (1..=3).for_each(|slot| world.arrives(0, task(1, slot), 0.0, 20.0));
     (1..=2).for_each(|slot| world.arrives(0, task(2, slot), 0.0, 20.0));
     world.run(1.0);
@@ -193,7 +193,7 @@ fn the_tasks_of_a_lost_frontend_go_with_it() {
 }
 
 #[test]
-fn when_nobody_serves_the_model_every_waiting_task_is_told() {
+fn when_no_backend_serves_the_model_every_waiting_task_ends() {
     let mut world = World::new(vec![deferred()], 0);
     (1..=3).for_each(|task| world.arrives(0, task, 0.0, 20.0));
     world.run(1.0);

@@ -43,8 +43,8 @@ impl Arrivals {
         })
     }
 
-    /// Poisson arrivals without end, of each model so many tasks per second. A model with rate 0 never arrives, and
-    /// one model's rate does not move another's arrivals.
+    /// Endless Poisson arrivals at these rates, tasks per second, by model. A model with rate 0 never
+    /// arrives, and one model's rate does not move another's arrivals.
     pub fn poisson(rates_rps: &[f64], seed: u64) -> Self {
         Self(Source::Generated(GeneratedArrivals::poisson(rates_rps, seed)))
     }

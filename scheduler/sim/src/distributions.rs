@@ -12,7 +12,7 @@ pub struct Distributions {
     queueing_us: Histogram<u32>,
 }
 
-/// Delays are told apart to three digits, up to this.
+/// The histogram resolves delays to three digits, up to this.
 const QUEUEING_MAX_US: u64 = 100_000_000;
 const QUEUEING_DIGITS: u8 = 3;
 

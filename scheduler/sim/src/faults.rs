@@ -113,7 +113,7 @@ impl Misprofile {
     }
 }
 
-/// A profile may be wrong by so much.
+/// Checks by which factor a profile is to be wrong.
 pub(crate) fn check_factor(key: &str, factor: f64) -> Result<(), ScenarioError> {
     check(key, factor, 0.1, 10.0)
 }

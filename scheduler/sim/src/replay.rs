@@ -166,7 +166,7 @@ impl Replay {
         self.tasks.len() as f64 * 1e9 / self.lap_ns
     }
 
-    /// For each of so many models its part of the tasks; `None` if the file names no models.
+    /// Each model's part of the tasks, by its number; `None` if the file names no models.
     pub(crate) fn shares(&self, models: usize) -> Option<Vec<f64>> {
         let mut shares = vec![0.0; models];
         for task in &self.tasks {

@@ -86,7 +86,7 @@ mod tests {
         Scenario::parse(text).unwrap()
     }
 
-    /// Tasks so many milliseconds after the first; a lap is 10 ms.
+    /// Tasks, each with its milliseconds after the first; a lap is 10 ms.
     fn replay(tasks: &[(f64, Option<u32>, Option<Nanos>)]) -> Arc<Replay> {
         let task = |&(after_ms, model, slo): &(f64, Option<u32>, Option<Nanos>)| Task {
             after_ns: after_ms * 1e6,

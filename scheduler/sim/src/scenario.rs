@@ -106,7 +106,7 @@ impl Scenario {
         scenario.map_err(|error| located(path, &text, error))
     }
 
-    /// As [`Scenario::load`], of the file's text. Files that it names are looked for in the
+    /// As [`Scenario::load`], of the file's text. Names of files in it are relative to the
     /// current folder.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub struct Sweep {
     pub rates: Option<Rates>,
     /// A key of the scenario.
     pub vary: Option<Vary>,
-    /// Means over so many seeds, from the scenario's own on.
+    /// How many seeds a mean is over, from the scenario's own on.
     pub seeds: u32,
 }
 

@@ -110,7 +110,7 @@ pub(crate) struct Tally {
     pub(crate) decided: bool,
 }
 
-/// Latencies are told apart to three digits, up to this multiple of the objective.
+/// The histogram resolves latencies to three digits, up to this multiple of the objective.
 const LATENCY_MAX: u64 = 4;
 const LATENCY_DIGITS: u8 = 3;
 
@@ -121,7 +121,7 @@ impl Tally {
         Self { from, until, models, busy: Nanos::ZERO, decided: false }
     }
 
-    /// So many late and dropped tasks does each model have before the run is decided.
+    /// How many late and dropped tasks each model may have; with one more the run is decided.
     pub(crate) fn allow(&mut self, bad: &[u64]) {
         for (model, &bad) in self.models.iter_mut().zip(bad) {
             model.bad_allowed = bad;

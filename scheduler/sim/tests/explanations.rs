@@ -205,7 +205,7 @@ fn a_moment_shows_what_is_under_way_and_what_comes_next() {
 }
 
 #[test]
-fn tasks_of_a_lost_slot_are_told_to_the_end() {
+fn stories_of_a_lost_slots_tasks_are_complete() {
     let loss = "\n[[gpu_event]]\nat_s = 1.0\ngpus = [0, 1]\nkind = 'loss'";
     let lossy = format!("{TABLE_4}{loss}");
     let mut told = of(&lossy, "symphony", 5_000.0, Subject::Dropped(MANY)).tasks;

@@ -92,8 +92,8 @@ fn a_lost_slot_executes_nothing_and_its_tasks_wait_again() {
     }
 }
 
-/// Slots leave and come all the time while grants and plans are under way: what was meant for an
-/// earlier life of a slot is executed by nobody.
+/// Slots leave and come all the time while grants and plans are under way: no slot executes
+/// what was meant for an earlier life of it.
 #[test]
 fn plans_for_an_earlier_life_come_back() {
     const LAG_MS: f64 = 0.2;

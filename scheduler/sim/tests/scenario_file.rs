@@ -1,4 +1,4 @@
-//! What a scenario file may say, and how it is told that it may not.
+//! What a scenario file may say, and the errors for what it may not.
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
@@ -80,7 +80,7 @@ fn what_cannot_be_simulated_is_refused_by_name() {
 }
 
 #[test]
-fn a_mistake_in_a_file_is_told_with_its_line_and_the_fix() {
+fn a_mistake_in_a_file_is_reported_with_its_line_and_the_fix() {
     let head = "gpus = 2\nduration_s = 1\n";
     let copies = "[[model]]\nname = 'a-b'\nalpha_ms = 1\nbeta_ms = -1\nslo_ms = 9\ncopies = 2";
     for (name, text, expected) in [

@@ -187,7 +187,7 @@ fn what_cannot_be_replayed_is_refused_with_file_and_line() {
 }
 
 #[test]
-fn two_models_of_one_name_cannot_be_told_apart() {
+fn two_models_of_one_name_cannot_be_distinguished() {
     file("twice", "a.csv", "1,bert\n2,bert\n");
     let head = "gpus = 1\nduration_s = 1\narrival = { process = 'replay', file = 'a.csv' }";
     let text = format!("{head}{MODELS}{MODELS}");

@@ -1,11 +1,11 @@
-//! How many GPUs the traffic of each sub-cluster needs: what an autoscaler is told.
+//! How many GPUs the traffic of each sub-cluster needs: what an autoscaler reads.
 
 use baton_core::{Nanos, SubclusterId, gpus_needed};
 use baton_rdma::Transport;
 
 use super::{ControlParts, ControlThread};
 
-/// A change is told after so long at the earliest.
+/// At least this long passes between two reports of a change.
 const TELL_EVERY: Nanos = Nanos::from_millis(10_000);
 
 /// What was known at the last look, by sub-cluster.
@@ -31,7 +31,7 @@ impl Autoscale {
         &self.needed
     }
 
-    /// Of the requests since the last look so many were lost, in 1/65536.
+    /// The part of the requests since the last look that was lost, in 1/65536.
     fn bad_rate(&mut self, subcluster: usize, requests: u64, lost: u64) -> u32 {
         let (requests_seen, lost_seen) =
             std::mem::replace(&mut self.seen[subcluster], (requests, lost));

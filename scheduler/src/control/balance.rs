@@ -12,7 +12,7 @@ use crate::migration::placement::{Move, relief};
 const LOOK_EVERY: Nanos = Nanos::from_millis(1_000);
 /// Looks in a row that must find the loads uneven before a model moves.
 const LOOKS: u32 = 2;
-/// With fewer requests than this in total nobody is overloaded, per second.
+/// With fewer requests per second than this in total, no ModelThread is overloaded.
 const BUSY_RPS: f64 = 1_000.0;
 
 /// Where models live, and how busy they are.

@@ -1,4 +1,4 @@
-//! How members join: what they announce, what is checked, who is told.
+//! How members join: what they announce, what is checked, which members learn of it.
 
 use std::mem;
 
@@ -23,7 +23,7 @@ impl<T: Transport> ControlThread<T> {
         let models = self.parts.catalog.models_max();
         let end = slab.first_slot.get().checked_add(slab.slots.get());
         let model = self.parts.catalog.known(slab.model.get());
-        // Backends are told of every slab as it is, and must be able to rely on it.
+        // Backends receive every slab as it is, and must be able to rely on it.
         if model == Known::Never || end.is_none_or(|end| end > TaskId::SLOTS_MAX) {
             let detail = "a slab is of no model, or its slots are out of range";
             return refuse(RefuseCode::BadRequest, detail);

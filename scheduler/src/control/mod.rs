@@ -1,7 +1,7 @@
 //! Membership: frontends and backends join, prove they live, drain and leave while the rest runs.
 //!
-//! Off the request path. The ControlThread alone decides who is a member; ModelThreads and the
-//! RankThread are told by commands, backends learn of frontends by `PeerUp` and `PeerDown`.
+//! Off the request path. The ControlThread alone decides who is a member. It sends commands to
+//! ModelThreads and the RankThread; backends learn of frontends by `PeerUp` and `PeerDown`.
 
 mod autoscale;
 mod balance;
@@ -48,7 +48,7 @@ struct Conversation {
     peer: Peer,
     /// Set by a successful join.
     member: Option<Member>,
-    /// It asked to leave, and was told that nothing is outstanding any more.
+    /// It asked to leave, and has the answer that nothing is outstanding any more.
     left: bool,
     /// What a frontend announced ahead of its join.
     slabs: Vec<SlabDesc>,
@@ -80,7 +80,7 @@ fn refuse<T>(code: RefuseCode, detail: impl Into<String>) -> Result<T, Refusal> 
 
 /// Everything the ControlThread needs from its start.
 pub struct ControlParts {
-    /// What new members are told.
+    /// What new members learn.
     pub catalog: Catalog,
     /// What the configurations of all models have in common.
     pub common: CommonConfig,
@@ -133,11 +133,11 @@ pub struct ControlThread<T> {
     log: Log,
 }
 
-/// How often silence is looked for, as a fraction of the member timeout.
+/// How often the ControlThread looks for silent members within a member timeout.
 const CHECKS_PER_TIMEOUT: u64 = 8;
 
 impl<T: Transport> ControlThread<T> {
-    /// Nobody is joined yet.
+    /// No member has joined yet.
     pub fn new(transport: T, parts: ControlParts) -> Self {
         let (balance, autoscale) = (Balance::new(&parts), Autoscale::new(&parts));
         let check_every = Nanos(parts.member_timeout.0 / CHECKS_PER_TIMEOUT);
@@ -288,7 +288,7 @@ impl<T: Transport> ControlThread<T> {
         taken
     }
 
-    /// Behind the taking in of events: whoever is here has been heard.
+    /// Runs after the events are taken in: what members had sent by then has been heard.
     fn check_silence(&mut self, now: Nanos) -> usize {
         if now < self.next_check {
             return 0;

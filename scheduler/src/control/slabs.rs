@@ -98,7 +98,7 @@ impl<T: Transport> ControlThread<T> {
         Ok(())
     }
 
-    /// A backend is gone: nobody waits for it.
+    /// A backend is gone: no slab waits for it.
     pub(super) fn slabs_without(&mut self, backend: BackendId) {
         self.slabs.forget_backend(backend);
         self.tell_known();

@@ -129,7 +129,7 @@ impl<T: Transport> ModelThread<T> {
             MigrationMessage::Measured(shape, took) => {
                 let _ = self.models[at].state.on_measured(shape, took, Slowdown::NONE);
             }
-            MigrationMessage::Model(_) => unreachable!("it was told apart"),
+            MigrationMessage::Model(_) => unreachable!("on_handover has settled it"),
         }
     }
 
@@ -242,7 +242,7 @@ impl<T: Transport> ModelThread<T> {
             MigrationMessage::Measured(shape, took) => {
                 self.pass_measured(migration, shape, took);
             }
-            MigrationMessage::Model(_) => unreachable!("it was told apart"),
+            MigrationMessage::Model(_) => unreachable!("on_handover has settled it"),
         }
     }
 

@@ -85,7 +85,7 @@ pub struct ModelThread<T> {
     load: Arc<LoadBoard>,
     /// Set once the scheduler stops: nothing is accepted any more.
     shutdown: bool,
-    /// After that, and with nothing outstanding, every member was told.
+    /// Set after that, once nothing is outstanding: every member has its farewell.
     farewell: bool,
 }
 
@@ -327,13 +327,13 @@ impl<T: Transport> ModelThread<T> {
 
     /// Why a task of this model would wait for nothing.
     fn unservable(&self, at: usize) -> Option<DropReason> {
-        let nobody = self.serving[self.models[at].subcluster.0 as usize] == 0;
+        let has_no_backend = self.serving[self.models[at].subcluster.0 as usize] == 0;
         if self.shutdown {
             Some(DropReason::Shutdown)
         } else if self.models[at].service != Service::Open {
             Some(DropReason::ModelRemoved)
         } else {
-            nobody.then_some(DropReason::NoBackend)
+            has_no_backend.then_some(DropReason::NoBackend)
         }
     }
 

@@ -155,7 +155,7 @@ impl<T: Transport> ModelThread<T> {
         self.out.gpu(GpuUpdate::Finished { gpu, at: span.1, pace });
     }
 
-    /// Nobody has answered the batch's tasks: back to the queue with those that can still make it.
+    /// The batch's tasks are unanswered: back to the queue with those that can still make it.
     fn take_back(&mut self, now: Nanos, name: u64, otherwise: Unserved) {
         let Some(Planned { model, gpu, .. }) = self.out.take_report(name, &mut self.returning)
         else {

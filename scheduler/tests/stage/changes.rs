@@ -24,7 +24,7 @@ pub fn ask(stage: &mut Stage, operator: &mut Member, kind: ChangeKind, text: &st
 pub fn answer(stage: &mut Stage, operator: &mut Member) -> (bool, String) {
     match &stage.exchange(operator)[..] {
         [Told::Changed { done, text }] => (*done, text.clone()),
-        other => panic!("expected an answer, was told {other:?}"),
+        other => panic!("expected an answer, received {other:?}"),
     }
 }
 
@@ -41,7 +41,7 @@ pub fn loaded(stage: &mut Stage, backend: &mut Member, model: u32) {
     stage.settle();
 }
 
-/// The id and the ModelThread of the model that clients have been told of last.
+/// The id and the ModelThread of the model that the client heard of last.
 pub fn newest(client: &Member) -> (u32, usize) {
     let desc = client.described.last().unwrap();
     (desc.model.get(), desc.thread.get() as usize)
@@ -52,7 +52,7 @@ pub fn add(stage: &mut Stage, backend: &mut Member, client: &mut Member) -> (u32
     let mut operator = stage.member(Role::Operator);
     ask(stage, &mut operator, ChangeKind::Add, TABLE);
     let told = stage.exchange(backend);
-    let [Told::Table { model, .. }] = told[..] else { panic!("was told {told:?}") };
+    let [Told::Table { model, .. }] = told[..] else { panic!("received {told:?}") };
     loaded(stage, backend, model);
     assert_eq!(
         answer(stage, &mut operator),
@@ -82,13 +82,13 @@ pub fn serve_one(
     stage.exchange(client);
     let told = stage.exchange(backend);
     let [Told::Action { batch, model, ref tasks, .. }] = told[..] else {
-        panic!("expected an action, was told {told:?}")
+        panic!("expected an action, received {told:?}")
     };
     assert_eq!((model, &tasks[..]), (id, &[task][..]));
     report(stage, backend, thread, batch);
 }
 
-/// Reports the batch as executed. What the backend is told then is left for it to hear.
+/// Reports the batch as executed. The backend has yet to hear what follows.
 pub fn send_report(stage: &mut Stage, backend: &mut Member, thread: usize, batch: u64) {
     backend.threads.swap(0, thread);
     backend.report(batch, 0, ActionStatus::Executed, (stage.now, stage.now + ms(5)));

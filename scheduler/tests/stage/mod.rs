@@ -67,7 +67,7 @@ pub fn cluster(policy: Policy, model_threads: u32) -> Cluster {
     }
 }
 
-/// What a scripted member has been told, in order.
+/// What a scripted member has heard, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told {
     Joined { member: u32, first_gpu: u32, token: u64 },
@@ -191,7 +191,7 @@ impl Stage {
         self.exchange(member);
     }
 
-    /// Lets messages flow both ways until nothing moves; what the member was told.
+    /// Lets messages flow both ways until nothing moves; what the member heard.
     pub fn exchange(&mut self, member: &mut Member) -> Vec<Told> {
         let mut told = Vec::new();
         for _ in 0..3 {

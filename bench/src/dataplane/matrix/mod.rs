@@ -170,7 +170,7 @@ fn gather(matrix: &Matrix, listener: &TcpListener, clock: Clock) -> Result<Vec<H
         match listener.accept() {
             Ok((stream, from)) => match hello(stream, patience) {
                 Ok((name, line)) => hosts.push(welcome(name, line, from, &hosts)?),
-                // Whoever it was: the responders are still awaited.
+                // The responders are still awaited, whatever connected here.
                 Err(error) => tracing::warn!(%from, %error, "no responder"),
             },
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => park_thread(Some(AGAIN)),
@@ -310,8 +310,8 @@ mod tests {
         }
         let refused = matrix(&Matrix { objects: 0, ..alone }, Clock::start());
         assert!(matches!(refused, Err(MatrixError::Pull(PullError::Shape { .. }))));
-        let nobody = Responder { wait: Nanos::ZERO, ..responder("a", free()) };
-        let refused = respond(&nobody, Clock::start());
+        let impatient = Responder { wait: Nanos::ZERO, ..responder("a", free()) };
+        let refused = respond(&impatient, Clock::start());
         assert!(matches!(refused, Err(MatrixError::NoDriver { .. })));
     }
 }

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(3_600);
 /// Between attempts to reach the driver.
 const AGAIN: Nanos = Nanos::from_millis(200);
 
-/// What a responder is told by its command line and the cluster file.
+/// What a responder takes from its command line and the cluster file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Responder {
     /// What the driver is to call it.

@@ -1,8 +1,8 @@
 //! `baton bench send-rate`: how many control messages a connection carries, over TCP or RDMA.
 //!
 //! A sender keeps `depth` messages under way to a responder, which sends each of them back; both take
-//! whatever has arrived in one pass and answer it in one. Over TCP, stretches of so many messages take turns
-//! with stretches of the same bytes echoed by bare sockets: the floor. Senders run on the first core and
+//! whatever has arrived in one pass and answer it in one. Over TCP, stretches of messages take
+//! turns with stretches of the same bytes echoed by bare sockets: the floor. Senders run on the first core and
 //! responders on the second, because two threads that spin on one wait for the kernel's time slices.
 
 mod bare;

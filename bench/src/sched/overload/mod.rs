@@ -1,7 +1,7 @@
 //! At and past the limit: the highest rate that is served, and what is left of it when more is
 //! offered.
 //!
-//! Two limits are looked for in turn. *gpus*: the GPUs can do a quarter of what the ModelThreads
+//! The bench finds two limits in turn. *gpus*: the GPUs can do a quarter of what the ModelThreads
 //! take, so they fill first and the models' queues decide what is given up.
 //! *threads*: the ModelThreads do not read as fast as requests arrive, so what their connections
 //! hold fills up and senders are refused.

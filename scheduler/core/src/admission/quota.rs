@@ -101,7 +101,7 @@ impl Quota {
         })
     }
 
-    /// Takes a token for a task of `frontend`, one of those that [`Quota::new`] was told of.
+    /// Takes a token for a task of `frontend`, whose number is below that given to [`Quota::new`].
     ///
     /// # Errors
     /// Nothing was taken: how long until the task would be accepted if no other came meanwhile.

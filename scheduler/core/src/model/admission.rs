@@ -1,8 +1,8 @@
 //! Fair admission: who may wait while the frontends of one model ask for more than it can serve.
 //!
-//! The queue then holds no more than the next batches take. Whoever asks for less than its share is
-//! let in, and if there is no room somebody else's newest task makes it. So it waits behind one batch
-//! at most, as if it were alone. Those who ask for more have what is left, in equal parts.
+//! The queue then holds no more than the next batches take. It admits a frontend that asks for
+//! less than its share; if there is no room, the newest task of one that asks for more leaves. So the
+//! first waits behind one batch at most, as if it were alone. The others share equally what is left.
 
 use super::{ModelCounters, ModelState};
 use crate::admission::fair_share::TaskCounts;
@@ -14,8 +14,8 @@ use crate::units::time::Nanos;
 
 /// Tasks that leave for one that arrives: a long queue is cut in several steps.
 const LEAVE_MAX: usize = 32;
-/// Whoever has to leave is among this many of the newest tasks. Those with the latest deadlines pass for
-/// the newest, as they nearly always are.
+/// A task that has to leave is among this many of the newest ones. Those with the latest deadlines
+/// pass for the newest, as they nearly always are.
 const NEWEST: usize = 64;
 
 impl ModelState {
@@ -47,7 +47,7 @@ impl ModelState {
         out: &mut impl ModelSink,
     ) -> bool {
         if !self.horizon(now, Nanos::ZERO).fits_alone(deadline) {
-            // It ends for that reason, and nobody leaves for it.
+            // It ends for that reason, and no other task leaves for it.
             return true;
         }
         self.quiet_period = QuietPeriod::OVER;
@@ -66,8 +66,8 @@ impl ModelState {
         !full
     }
 
-    /// The rank of the newest task of somebody else who asks for more than its share; if `frontend`
-    /// does so itself, only of one that has more waiting.
+    /// The rank of the newest task of another frontend that asks for more than its share; if
+    /// `frontend` does so itself, only of one that has more waiting.
     fn who_leaves(&self, frontend: FrontendId) -> Option<usize> {
         let newest = self.queue.len().saturating_sub(NEWEST)..self.queue.len();
         let of = |rank: usize| self.queue.get(rank).task.frontend();

@@ -1,4 +1,4 @@
-//! What a model is told about itself, and what it counts.
+//! A model's configuration, and what it counts.
 
 use crate::execution::network::NetworkDelay;
 use crate::execution::profile::Profile;

@@ -61,7 +61,7 @@ impl ModelState {
             Order::LatestStart => (invalid_after, self.sizing.rate.bad_rate()),
             Order::Frontrun => (frontrun, 0),
         };
-        // Where nobody else is let in, there is nobody to wait for.
+        // Where no other task is let in, there is none to wait for.
         let full = self.queue_limit().is_some_and(|queue_limit| self.queue.len() >= queue_limit);
         let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
         let exec_at = (now + delay).max(deferred);

@@ -202,7 +202,7 @@ impl ModelState {
         self.reform(now, out);
     }
 
-    /// Ends every waiting task for the same reason: nobody can serve the model, or shutdown.
+    /// Ends every waiting task for the same reason: no backend can serve the model, or shutdown.
     pub fn drop_all(&mut self, now: Nanos, why: DropReason, out: &mut impl ModelSink) {
         while let Some(request) = self.queue.pop() {
             self.end(request.task, why, out);
@@ -326,7 +326,7 @@ impl ModelState {
         self.counters
     }
 
-    /// When whoever finds no place may try again; something waits. By then the head has gone at the latest.
+    /// When a task that finds no place may come again. Something waits; by then its head has gone.
     fn retry_after(&self, now: Nanos) -> Nanos {
         (self.hopeless_at() - now).min(self.sizing.slo)
     }

@@ -17,11 +17,11 @@ use crate::units::time::Nanos;
 /// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
 const LEAST: u32 = PARTS / 4;
 
-/// A model loses tasks if more than so many of them are bad, in 1/65536: a quarter of what may be.
+/// A model loses tasks if its bad rate is above this, in 1/65536: a quarter of what may be.
 pub(crate) const LOSING: u32 = 164;
 /// One per cent, in 1/65536.
 pub(crate) const PER_CENT: u64 = 655;
-/// With each per cent of bad tasks above [`LOSING`], demand counts as so many times more variable.
+/// Each per cent of bad tasks above [`LOSING`] adds the dispersion of demand this many times over.
 const DISPERSION_PER_CENT: u64 = 4;
 
 /// See the module documentation.
@@ -229,7 +229,7 @@ impl Sizing {
         }
     }
 
-    /// In which time so many parts of a task are expected, and at least the slot wait: a batch that
+    /// The time in which `parts` of a task are expected, and at least the slot wait: a batch that
     /// waits to the end has no time left to be matched in.
     fn lasting(&self, parts: u32) -> Nanos {
         Nanos(self.pause.times(u64::from(parts)).0 / u64::from(PARTS)).max(self.slot_wait)
@@ -354,8 +354,8 @@ mod tests {
         };
         is(load(20, 2), 10.0 / 6.0, 2.0); // 5 · 2 + ℓ(6) = 20
         is(load(20, 10), 6.364 / 2.364, 10.0); // 1.364 · 10 + ℓ(2.364) = 20
-        is(load(5, 2), 5.0, 2.0); // Nobody can wait,
-        is(load(4, 2), 5.0, 2.0); // not even for oneself,
+        is(load(5, 2), 5.0, 2.0); // No task can wait,
+        is(load(4, 2), 5.0, 2.0); // nor even end in time alone,
         is(load(90, 2), 1.5, 2.0); // and no batch has more than eight.
     }
 

@@ -121,8 +121,8 @@ impl Prefer {
     }
 }
 
-/// A name that stands for no policy, or for no preference. It says nothing more: whoever reads the name knows where it
-/// stands, and lists what there is.
+/// A name that stands for no policy, or for no preference. It says nothing more: the caller that
+/// read it knows where it stands, and lists what there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownName;
 

@@ -5,7 +5,7 @@ use crate::rank::reserve::PARTS;
 use crate::units::ids::{ModelId, SubclusterId};
 use crate::units::time::Nanos;
 
-/// The mean is over about so many batches.
+/// The mean is over about this many batches.
 const BATCHES: u64 = 64;
 /// Means in a slot wait: if waits are distributed exponentially, one in e⁶ is longer, the quarter of a
 /// per cent from which a model counts as losing tasks.

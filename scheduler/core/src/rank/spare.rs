@@ -6,7 +6,7 @@ use crate::candidate::{Candidate, Gpu};
 use crate::units::ids::{ModelId, SubclusterId};
 use crate::units::time::Nanos;
 
-/// Waiting candidates among which one is looked for that may start early, those due next first.
+/// How many waiting candidates are probed for one that may start early, those due next first.
 const PROBED: usize = 16;
 
 impl RankState {
@@ -96,7 +96,7 @@ impl RankState {
         if overtaken < idle { early } else { first }
     }
 
-    /// Whether so many idle slots are more than a waiting candidate has to leave.
+    /// Whether `idle` slots are more than a waiting candidate has to leave.
     fn may_start(
         &self,
         now: Nanos,

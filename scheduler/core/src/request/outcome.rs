@@ -48,7 +48,7 @@ reasons! {
         QueueFull = 4, "queue_full";
         /// The application cancelled it.
         Cancelled = 5, "cancelled";
-        /// Its frontend left or died; nobody is there to be told.
+        /// Its frontend left or died: no client is left to hear of it.
         FrontendLost = 6, "frontend_lost";
         /// No joined backend serves the model.
         NoBackend = 7, "no_backend";

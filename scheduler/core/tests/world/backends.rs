@@ -160,7 +160,7 @@ impl World {
         self.out.said.push_back(Said::Gpu(GpuUpdate::Finished { gpu, at, pace }));
     }
 
-    /// Nobody answers the batch's tasks: back to the queue with those that can still make it.
+    /// The batch's tasks stay unanswered: back to the queue with those that can still make it.
     pub(super) fn give_back(&mut self, batch: usize, otherwise: Unserved) {
         let Some((gpu, requests)) = self.close(batch, Fate::GivenBack) else { return };
         let model = self.batches[batch].model as usize;

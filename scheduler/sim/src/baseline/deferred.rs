@@ -38,7 +38,7 @@ struct Model {
     patience: f64,
     /// The batch size worth giving up heads for; `None`: a head ends only when it cannot run alone.
     target: Option<u32>,
-    /// A batch of so many tasks waits for no more (βλ).
+    /// A batch of this many tasks waits for no more (βλ).
     enough: f64,
     /// dl − ℓ(b + 1) of the candidate.
     urgency: Nanos,

@@ -50,7 +50,7 @@ impl Slots {
         idle.or_else(|| self.ending.peek().filter(|&(end, _)| end <= start).map(|(_, gpu)| gpu))
     }
 
-    /// When a slot that is not idle will be free; [`Nanos::MAX`] if none can be told.
+    /// When a slot that is not idle will be free; [`Nanos::MAX`] if no end is known.
     pub(crate) fn next_end(&self) -> Nanos {
         self.ending.peek().map_or(Nanos::MAX, |(end, _)| end)
     }

@@ -44,8 +44,8 @@ pub(super) struct Bound {
 
 /// Cells of the price are at most this part of the objective.
 const CELLS: u64 = 8;
-/// The prices are looked for without nested batches, which is quick and hardly changes them, and
-/// settle with them.
+/// Rounds of the search for prices: first without nested batches, which is quick and hardly changes
+/// the prices, then with them, until the prices settle.
 const ROUNDS: usize = 120;
 const NESTED_ROUNDS: usize = 12;
 /// So far below the goal the quick search need not go.

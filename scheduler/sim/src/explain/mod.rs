@@ -44,9 +44,9 @@ pub enum Subject {
         /// From the beginning of the run.
         at_ms: f64,
     },
-    /// The first so many tasks that were dropped, of those that arrived after the warm-up.
+    /// The first n tasks that were dropped, of those that arrived after the warm-up.
     Dropped(usize),
-    /// The first so many tasks that ended too late, of those that arrived after the warm-up.
+    /// The first n tasks that ended too late, of those that arrived after the warm-up.
     Late(usize),
 }
 

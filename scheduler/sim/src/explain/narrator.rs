@@ -19,7 +19,7 @@ use super::story::{
 use crate::observer::{Event, Observer};
 use crate::scenario::Scenario;
 
-/// A task that is told of.
+/// A task and its story so far.
 struct Told {
     key: Key,
     deadline: Nanos,

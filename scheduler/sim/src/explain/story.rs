@@ -226,7 +226,7 @@ pub enum What {
     },
     /// It was given up.
     Dropped {
-        /// The reason, as frontends are told it.
+        /// The reason, as frontends receive it.
         reason: &'static str,
         /// From the earliest start that was left to its deadline.
         room_ms: f64,

@@ -17,7 +17,7 @@ pub struct Contest {
     pub policy: PolicyName,
     /// Those that have no rule for something in a scenario are left out of it.
     pub others: Vec<PolicyName>,
-    /// Bad tasks of so many seeds, from the scenario's own on, are counted together.
+    /// How many seeds, from the scenario's own on, have their bad tasks counted together.
     pub seeds: u32,
     /// Search for the goodput of every policy, even of those that are not the best of the others.
     pub all: bool,
@@ -161,7 +161,7 @@ impl Contest {
         Ok(found)
     }
 
-    /// `None` if it does not reach the best so far, and nobody asked for it nevertheless.
+    /// `None` if it does not reach the best so far and `all` is not set.
     fn other(
         &self,
         judge: &mut Judge<'_>,

@@ -15,7 +15,7 @@ pub struct Limits {
     /// Tasks that the model with the fewest should have at the goodput that is expected, those of
     /// all seeds together.
     pub rarest: f64,
-    /// Over so many seeds.
+    /// How many seeds these are.
     pub seeds: u32,
 }
 
@@ -36,8 +36,8 @@ pub struct DrawnScenario {
     pub description: String,
 }
 
-/// Where the goodput that is expected is below this part of the bound, whoever schedules, because
-/// hardly any task may ever wait for another …
+/// Where the goodput to expect of any policy is below this part of the bound, because hardly any
+/// task may ever wait for another …
 const HOPELESS: f64 = 0.05;
 /// … most draws are replaced: what is left to compare there are a few collisions.
 const REDRAWN: f64 = 0.75;

@@ -15,22 +15,22 @@ pub(super) struct Extras {
     pub(super) overrun_ms: f64,
     pub(super) stragglers: Option<Straggling>,
     pub(super) profile_spread: f64,
-    /// So many slots are lost after a third of the measured span and back after two.
+    /// Slots that are lost after a third of the measured span and back after two.
     pub(super) lost_gpus: u32,
 }
 
 /// How the load changes over the measured span.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Course {
-    /// So many times the load in the second third.
+    /// `factor` times the load in the second third.
     Step { factor: f64 },
-    /// From level to so many times the load over the whole span.
+    /// From the load to `factor` times the load over the whole span.
     Ramp { factor: f64 },
-    /// So many periods.
+    /// A sine of this number of periods.
     Sine { periods: f64, amplitude: f64 },
 }
 
-/// Executions that take so many times as long: a part of all, or every one of slot 0.
+/// Executions that take `factor` times as long: a part of all, or every one of slot 0.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Straggling {
     Anywhere { factor: f64, fraction: f64 },

@@ -10,7 +10,7 @@ use crate::run::{Run, run_within};
 use crate::scenario::Scenario;
 use crate::tally::SimError;
 
-/// One bad task in so many of its model is still good.
+/// A rate is good with at most one bad task in this number of each model's.
 const BAD_ONE_IN: u64 = 100;
 
 /// Judges every policy by the same arrivals.

@@ -10,7 +10,7 @@ const STEP: f64 = 1.0025;
 /// the ceiling.
 const LOWEST: f64 = 0.001;
 const HIGHEST: f64 = 1.28;
-/// Rates above the highest good one at which another is looked for: so many times higher.
+/// The search looks for another good rate at these multiples of the highest good one.
 const PROBES: [f64; 4] = [1.03, 1.08, 1.15, 1.3];
 /// The first stride up or down, about 2 %; each is twice the one before.
 const STRIDE: i32 = 8;

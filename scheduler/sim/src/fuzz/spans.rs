@@ -8,8 +8,8 @@ use crate::scenario::Scenario;
 /// Shortest and longest measured span, s.
 const SHORTEST_S: f64 = 1.0;
 const LONGEST_S: f64 = 3_600.0;
-/// The warm-up is this part of the measured span, and at most so many seconds: the estimate of the
-/// arrival rate looks back over five.
+/// The warm-up is this part of the measured span, and at most [`WARMUP_MAX_S`]: the estimate of the
+/// arrival rate looks back over five seconds.
 const WARMUP_PART: f64 = 0.2;
 const WARMUP_MAX_S: f64 = 6.0;
 /// Expected goodput is at least this part of the bound.
@@ -74,7 +74,7 @@ pub(super) fn likely(sketch: &Sketch) -> f64 {
     (low * bursts / peak).max(LIKELY_MIN)
 }
 
-/// Part of the tasks that wait longer than `slack` executions, at this load of so many GPUs.
+/// Part of the tasks that wait longer than `slack` executions, at this load of `gpus` GPUs.
 fn waits_longer(gpus: u32, load: f64, slack: f64) -> f64 {
     let servers = f64::from(gpus);
     let offered = servers * load;

@@ -189,7 +189,7 @@ impl<T: Transport> ControlThread<T> {
         self.parts.model_threads[thread].send(ModelCommand::Serve { model, state });
     }
 
-    /// The last step: clients are told.
+    /// The last step: clients learn of the model.
     pub(in crate::control) fn on_served(&mut self, model: ModelId) {
         let Some(Step::Served { thread }) = self.changes.step(model) else { return };
         let replaced = self.parts.catalog.serve(model, thread);

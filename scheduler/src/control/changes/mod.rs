@@ -35,7 +35,7 @@ pub(super) struct Changes {
 /// A change under way.
 #[derive(Debug)]
 struct Change {
-    /// Whose change it is: who is told. `None`: nobody is there any more.
+    /// The operator that waits for the answer; `None` if none does.
     operator: Option<ConnId>,
     step: Step,
 }
@@ -54,7 +54,7 @@ enum Step {
     Retired,
     /// The RankThread has forgotten the model.
     Unranked,
-    /// So many ModelThreads have yet to forget it.
+    /// Some ModelThreads have yet to forget it.
     Forgotten {
         /// How many.
         threads: usize,

@@ -12,8 +12,8 @@ use crate::control::status::EventKind;
 use crate::migration::load_board::ModelLoad;
 
 impl<T: Transport> ControlThread<T> {
-    /// The first step: clients are told, and the ModelThread accepts no more tasks. A model that is still being loaded is
-    /// gone at once.
+    /// The first step: clients learn of it, and the ModelThread accepts no more tasks. A model that
+    /// is still being loaded is gone at once.
     pub(super) fn begin_removal(&mut self, operator: ConnId, name: &str) -> Result<(), String> {
         let Some(model) = self.parts.catalog.named(name) else {
             let names = self.parts.catalog.entries().map(|(_, entry)| entry.spec.name.as_str());

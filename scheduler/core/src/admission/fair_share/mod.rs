@@ -104,14 +104,14 @@ pub(crate) struct FairShare {
     /// By frontend: one more than its place among the tenants, or 0.
     places: Box<[u16]>,
     tenants: Vec<Tenant>,
-    /// What recent joiners asked for, together: whoever leaves and joins again is one.
+    /// What recent joiners asked for, together: a frontend that leaves and joins again is one.
     recent_joiners: DecayingSum,
     served: DecayingSum,
     /// Given up, not let in, or sent away.
     lost: DecayingSum,
     /// While there is a limit: the share of each, as [`DecayingSum::sum`].
     fair_level: Option<u64>,
-    /// So much longer the model counts as shared if only one frontend asks: another may join again.
+    /// How much longer the model counts as shared if only one frontend asks: another may join.
     shared_for: u32,
     /// Tasks since the tick in which it was last looked whether the rush is over.
     asked: u64,
@@ -181,7 +181,7 @@ impl FairShare {
         self.lost.open += 1;
     }
 
-    /// A frontend has left or died: whoever comes under its number next is another.
+    /// A frontend has left or died: the next one under its number is another.
     pub(crate) fn forget(&mut self, frontend: FrontendId) {
         let Some(place) = self.places.get_mut(usize::from(frontend.0)) else { return };
         let place = usize::from(mem::take(place));
@@ -199,7 +199,7 @@ impl FairShare {
         self.fair_level.map(|_| (u64::from(room) * self.queue_limit).div_ceil(FULL) as usize)
     }
 
-    /// Whether `frontend` asks for more than its share. Nobody does while there is no limit.
+    /// Whether `frontend` asks for more than its share. No frontend does while there is no limit.
     pub(crate) fn is_over(&self, frontend: FrontendId) -> bool {
         let place = self.places.get(usize::from(frontend.0)).map_or(0, |&place| usize::from(place));
         let (Some(fair_level), Some(place)) = (self.fair_level, place.checked_sub(1)) else {
@@ -225,8 +225,8 @@ impl FairShare {
         self.review();
     }
 
-    /// Nobody has asked for so many ticks that what was before does not count. Many tenants times many ticks
-    /// would hold up the other models of the thread.
+    /// No frontend has asked for more than [`MEMORY`] ticks: what was before does not count. Many
+    /// tenants times many ticks would hold up the other models of the thread.
     fn reset_after(&mut self, ticks: u64) {
         self.close_tick();
         self.ticks = self.ticks.wrapping_add(ticks as u32 - 1);

@@ -20,7 +20,7 @@ fn over(fair_share: &FairShare) -> Vec<u16> {
 }
 
 #[test]
-fn whoever_asks_for_more_than_its_share_is_over_while_one_in_64_is_lost() {
+fn a_frontend_that_asks_for_more_than_its_share_is_over_while_one_in_64_is_lost() {
     for (given_up, limited) in [(1, false), (3, true)] {
         let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
         run(&mut fair_share, 100, &[20, 60, 90], TaskCounts { dispatched: 127, given_up });
@@ -178,7 +178,7 @@ fn a_model_is_shared_for_a_while_after_the_other_has_left() {
 }
 
 #[test]
-fn whoever_goes_on_asking_stays_a_tenant() {
+fn a_frontend_that_goes_on_asking_stays_a_tenant() {
     let mut fair_share = rush();
     let tenants = |fair_share: &FairShare| -> Vec<(FrontendId, u32)> {
         fair_share.tenants.iter().map(|tenant| (tenant.frontend, tenant.since)).collect()

@@ -31,13 +31,13 @@ const SHORTEST_LOG2: u32 = 12;
 const DEAR_FROM: u64 = 7;
 /// Unit of fractions of a slot.
 pub(crate) const PARTS: u64 = 256;
-/// So many slots at least are kept for shorter objectives: of two that need one at once each has one,
-/// and what they need is learnt only from those that got it.
+/// At least this many slots are kept for shorter objectives: of two that need one at once each has
+/// one, and what they need is learnt only from those that got it.
 const KEPT_AT_LEAST: u64 = 2;
-/// With each per cent that shorter objectives lose above [`LOSING`], so many more slots are kept for
-/// them.
+/// For each per cent that shorter objectives lose above [`LOSING`], this many more slots are kept
+/// for them.
 const KEPT_PER_CENT: u64 = 16;
-/// Where so many slots become free while the batch executes, nobody needs one of its own.
+/// Where this many slots become free while the batch executes, no model needs one of its own.
 const TURNS: u64 = 8;
 /// A class with less of the load than this part does not count as the shortest.
 const REMARKABLE: u64 = 64;
@@ -70,7 +70,7 @@ struct Kept {
     due: u32,
     /// Slots that it leaves them before.
     early: u32,
-    /// Of their tasks so many are bad, in 1/65536.
+    /// Their bad rate, in 1/65536.
     bad_rate: u32,
 }
 
@@ -111,8 +111,8 @@ impl Reserve {
         self.work[class_of(demand.slack)].add(demand, work.0);
     }
 
-    /// Brings everything up to date for so many slots; true if anything may have changed. Costs
-    /// next to nothing but once in a tick.
+    /// Brings everything up to date for this number of slots; true if anything may have changed.
+    /// Costs next to nothing but once in a tick.
     pub(crate) fn refresh(&mut self, now: Nanos, slots: u32) -> bool {
         let is_stale = self.fade(now) || self.slots != slots;
         if is_stale {
@@ -127,7 +127,7 @@ impl Reserve {
         self.faded_at + TICK
     }
 
-    /// More than so many slots must be idle for the candidate to start before it is due; `None`: it
+    /// Before it is due, the candidate starts only if more slots than this are idle; `None`: it
     /// never does.
     pub(crate) fn before_due(&self, candidate: &Candidate) -> Option<u32> {
         let may = candidate.excess != Candidate::NOT_EARLY;
@@ -135,7 +135,7 @@ impl Reserve {
         may.then(|| kept().max(for_run(candidate)))
     }
 
-    /// More than so many slots must be idle for the candidate to start although it is due.
+    /// Once it is due, the candidate starts only if more slots than this are idle.
     pub(crate) fn when_due(&self, candidate: &Candidate) -> u32 {
         self.for_shorter(candidate).due
     }
@@ -245,7 +245,7 @@ fn for_run(candidate: &Candidate) -> u32 {
     (u64::from(*run).saturating_mul(latency.0) / (latency.0 + slack.0).max(1)) as u32
 }
 
-/// What is left of a sum after so many ticks.
+/// What is left of a sum after `ticks` ticks.
 fn faded(mut sum: u64, ticks: u64) -> u64 {
     for _ in 0..ticks {
         if sum == 0 {

@@ -27,8 +27,8 @@ impl OwnWork {
         self.peak = peak;
     }
 
-    /// So many models of this one's size would be the others' load, in [`PARTS`]. A single slot is also
-    /// taken by the model itself.
+    /// The others' load as a number of models of this one's size, in [`PARTS`]. On a single slot
+    /// the model's own load counts too.
     pub(crate) fn others(&mut self, reserve: &Reserve) -> u64 {
         self.fade(reserve);
         let others =

@@ -190,7 +190,7 @@ fn what_falls_silent_is_forgotten() {
 }
 
 #[test]
-fn lengths_are_told_apart_by_a_quarter_of_an_octave() {
+fn classes_of_length_are_a_quarter_of_an_octave_wide() {
     let lengths = [0, 1, 4_095, 4_096, 5_119, 5_120, 8_191, 8_192, u64::MAX];
     assert_eq!(lengths.map(|ns| class_of(Nanos(ns))), [0, 0, 0, 0, 0, 1, 3, 4, 95]);
 }
