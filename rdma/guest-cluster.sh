@@ -144,7 +144,7 @@ ends_with_error() {
     return 1
 }
 
-# Inputs and answers over RDMA between members that have shown certificates; the smaller READ depth counts, and is told.
+# Inputs and answers over RDMA between members that have shown certificates; the smaller READ depth counts, and the log names it.
 secured_cluster() {
     cluster_up rdma && start_load load 4 m=20 && load_ends load '"transport":"rdma"' '"failed":0' &&
         said a.log 'transport: rdma with this frontend.* read_depth=4 ' &&
@@ -152,7 +152,7 @@ secured_cluster() {
         said a.log 'messages: rdma with this peer' && said load.log 'messages: rdma with this peer'
 }
 
-# Members with certificates of somebody else's authority end with an error, and nobody else notices.
+# Members with certificates of another authority end with an error, and no other member notices.
 wrong_certificates() {
     mkdir -p "$cluster/other" && "$certs" "$cluster/other" a web >/dev/null || return 1
     local name

@@ -76,7 +76,7 @@ impl ActionQueue {
         Self { waiting: Vec::with_capacity(ACTIONS_MAX), spare }
     }
 
-    /// From now on batches may have so many tasks.
+    /// From now on batches may have up to `batch_max` tasks.
     pub(crate) fn reserve(&mut self, batch_max: u32) {
         self.spare.iter_mut().for_each(|list| list.reserve(batch_max as usize));
     }

@@ -72,7 +72,7 @@ impl ActionChecker {
         Self { sorted: Vec::with_capacity(batch_max as usize) }
     }
 
-    /// From now on actions may have so many tasks.
+    /// From now on actions may have up to `batch_max` tasks.
     pub(crate) fn reserve(&mut self, batch_max: u32) {
         self.sorted.clear();
         self.sorted.reserve(batch_max as usize);

@@ -197,7 +197,7 @@ impl IoAgent {
         run(&mut self, clock, placement, &stop);
         self.publish();
         let outcome = self.worker.result().cloned().unwrap_or(Err(BackendError::Stopped));
-        // Nobody may be there to be told: the handle was dropped.
+        // The receiver may be gone: the handle was dropped.
         let _ = ended.try_send(outcome);
     }
 

@@ -1,7 +1,7 @@
 //! The models of this process: those that are loaded, the one that is being loaded, and those that wait for that. Pure.
 //!
 //! In: what the scheduler says of its models, and how loading goes. Out: which models are served, what is to be loaded
-//! next, and what nobody needs any more. A model without a table is that of our cluster file; a table decides over the
+//! next, and what is no longer needed. A model without a table is that of our cluster file; a table decides over the
 //! file. Sizes and batch sizes must agree with the scheduler's, because memory and profiles are made from them.
 
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ pub(crate) struct Loading {
 enum Interest {
     /// The scheduler.
     Scheduler,
-    /// Nobody: the scheduler is lost. Its successor may want the model.
+    /// No peer: the scheduler is lost. Its successor may want the model.
     None,
     /// The model was removed before it was there.
     Removed,
@@ -103,12 +103,12 @@ impl Loading {
         self.loaded.as_ref().map(|loaded| &loaded.spec)
     }
 
-    /// The scheduler's id, if it is to be told.
+    /// The scheduler's id of the model, if the scheduler waits for it.
     pub(crate) fn awaited_as(&self) -> Option<u32> {
         (self.interest == Interest::Scheduler).then(|| self.model.id())
     }
 
-    /// Nobody needs it any more.
+    /// True if it is no longer needed.
     pub(crate) fn is_removed(&self) -> bool {
         self.interest == Interest::Removed
     }
@@ -225,7 +225,7 @@ impl Models {
         }
     }
 
-    /// The scheduler is lost: what is loaded stays, and nobody waits for more.
+    /// The scheduler is lost: what is loaded stays, and no scheduler waits for more.
     pub(crate) fn lose_scheduler(&mut self) {
         self.waiting.clear();
         if let Some(loading) = &mut self.loading

@@ -225,7 +225,7 @@ mod tests {
         residency.install(ModelId(4));
         assert!(matches!(residency.start_change(|_| true), Some(ModelJob::Install(ModelId(4)))));
         assert!(!residency.holds(ModelId(4)), "not before the executor has it");
-        assert!(residency.finish(true).is_none(), "nobody asked for a report");
+        assert!(residency.finish(true).is_none(), "no report is due");
         assert!(residency.holds(ModelId(4)));
         assert!(residency.start_change(|_| true).is_none(), "a batch of it is under way");
         residency.waiting().push(action(1, ActionKind::Load, 0, 10));

@@ -123,7 +123,7 @@ impl BatchSlot {
         }
     }
 
-    /// From now on batches may have so many rows.
+    /// From now on batches may have up to `batch_max` rows.
     pub(crate) fn reserve(&mut self, batch_max: u32) {
         self.expect(Phase::Free);
         self.rows.clear();

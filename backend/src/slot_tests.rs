@@ -101,7 +101,7 @@ fn a_lost_row_is_filled_from_the_end_and_answers_still_find_their_tasks() {
 }
 
 /// Every pattern of lost rows up to 8: what executes is exactly what arrived, each row once, no gap,
-/// and nobody is told twice.
+/// and no task ends twice.
 #[test]
 fn compacting_keeps_every_row_that_arrived_whatever_is_lost() {
     for pattern in 0u32..256 {
@@ -155,7 +155,7 @@ fn a_batch_of_which_nothing_is_here_waits_as_long_as_it_may_start() {
     let mut slot = fetching(&[1, 2]);
     let last_start = slot.action().unwrap().expires_at();
     assert_eq!(slot.fetch_bound(), Some(Nanos(50)));
-    slot.abort_missing(false, |_, _| panic!("they hold nobody up"));
+    slot.abort_missing(false, |_, _| panic!("they hold up no other row"));
     assert_eq!(slot.fetch_bound(), Some(last_start + Nanos(1)));
     // What comes meanwhile does not shorten it: the others are likely to be right behind.
     slot.settle(0, None);

@@ -221,7 +221,7 @@ fn tokens() -> PathBuf {
     scratch("tokens.onnx", &model_file(&nodes, &inputs, &outputs))
 }
 
-/// One task's row of [`tokens`], of so many tokens from `first` on.
+/// One task's row of [`tokens`], of `count` tokens from `first` on.
 fn token_row(spec: &ModelSpec, first: i64, count: u32) -> Vec<u8> {
     let ids: Vec<u8> = (first..first + i64::from(count)).flat_map(|id| id.to_le_bytes()).collect();
     let mask: Vec<u8> = (0..count).map(|i| (i % 2) as u8).collect();

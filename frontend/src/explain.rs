@@ -146,7 +146,7 @@ fn why_failed(reason: FailReason) -> &'static str {
         FailReason::SchedulerLost => {
             "the scheduler died, was not back in time, and no backend answered"
         }
-        FailReason::LeaseExpired => "nobody said anything by its deadline and the grace after it",
+        FailReason::LeaseExpired => "no outcome came by its deadline and the grace after it",
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
     };
 
     #[test]
-    fn moments_are_told_in_order_and_relative_to_the_submit() {
+    fn moments_are_listed_in_order_and_relative_to_the_submit() {
         let text = Outcome::Dropped(DropReason::Window, RECORD).explain().to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("dropped (window): "), "{text}");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_scheduler_advised_and_what_the_client_did_is_told() {
+    fn what_the_scheduler_advised_and_what_the_client_did_is_explained() {
         let record = EndRecord {
             ended: Nanos(31_000_000),
             by: EndedBy::Client,

@@ -117,7 +117,7 @@ impl Session {
         models.insert(at, model);
     }
 
-    /// I/O thread: nobody can submit to a model any more, and it has no task.
+    /// I/O thread: the application can no longer submit to a model, and it has no task.
     pub(crate) fn forget(&self, model: &Arc<Model>) {
         let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
         models.retain(|other| !Arc::ptr_eq(other, model));

@@ -271,7 +271,7 @@ fn joining_asynchronously_ends_with_the_same_errors() {
 }
 
 #[test]
-fn nobody_at_the_address_is_an_error_that_says_so() {
+fn an_address_without_a_scheduler_is_an_error_that_says_so() {
     let unused = bind(Role::Control).local_addr();
     let patience = Duration::from_millis(200);
     let error = Client::connect(config(unused).connect_timeout(patience)).unwrap_err();

@@ -2,8 +2,8 @@
 //!
 //! In: `Pong` messages. Out: `Ping` messages, the clock offset, and whether the scheduler has
 //! fallen silent. Begins with a burst, one ping per pong, so that the offset is good before the
-//! first task. Silence is counted while this side is awake: whoever stood still itself cannot know who
-//! else did. Pure: the caller sends, receives and reads the clock.
+//! first task. Silence is counted while this side is awake: a side that stood still cannot know
+//! which others did. Pure: the caller sends, receives and reads the clock.
 
 use baton_core::Nanos;
 use baton_rdma::wire::{Ping, Pong};
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Looks every 50 ms until `end`, with pings that nobody answers. Returns when silence was found.
+    /// Looks every 50 ms until `end`; pings get no answer. Returns when silence was found.
     fn listen(
         heartbeat: &mut Heartbeat,
         from: Nanos,

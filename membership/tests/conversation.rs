@@ -278,7 +278,7 @@ fn a_member_that_was_ready_is_not_bound_by_the_time_to_join() {
 }
 
 #[test]
-fn a_leave_that_nobody_confirms_ends() {
+fn a_leave_without_confirmation_ends() {
     let mut world = World::ready();
     let bound = world.now + STEP.times(5);
     assert_eq!(world.membership.leave(bound, &mut world.transport), Ok(true));
@@ -384,7 +384,7 @@ fn an_address_where_nothing_answers_is_tried_again_soon() {
 }
 
 #[test]
-fn somebody_else_is_recognised() {
+fn a_peer_of_another_role_or_number_is_recognised() {
     let mut world = World::new();
     world.control.close(RefuseCode::Shutdown);
     world.step();

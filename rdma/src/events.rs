@@ -41,7 +41,7 @@ pub enum CloseReason {
     /// The peer sent bytes that are no frame of this protocol.
     #[error("the peer sent a malformed frame: {0}; is something else using this port?")]
     Malformed(DecodeError),
-    /// The peer sent a message where it does not belong, such as an answer nobody asked for.
+    /// The peer sent a message where it does not belong, such as an unsolicited answer.
     #[error("the peer sent {0:?} where it does not belong")]
     Unexpected(Kind),
     /// The peer refused us and said why.

@@ -32,7 +32,7 @@ impl LogLimit {
 
     /// True if a line may be written now; otherwise it counts as left out.
     pub fn allows(&mut self, now: Nanos) -> bool {
-        // What was left out is told before anything else is written.
+        // The number of lines left out comes before any other line.
         if now >= self.since + SECOND && self.left_out == 0 {
             (self.since, self.written) = (now, 0);
         }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_told_before_there_are_lines_again() {
+    fn the_number_left_out_comes_before_there_are_lines_again() {
         let mut limit = LogLimit::default();
         assert_eq!(flood(&mut limit, 10, ms(5_000)), LINES);
         assert_eq!(flood(&mut limit, 10, ms(7_000)), 0);

@@ -7,7 +7,7 @@ const PLACE_BITS: u32 = 16;
 /// Most connections a table holds.
 const PLACES_MAX: usize = 1 << PLACE_BITS;
 
-/// At most so many connections, each in a place of its own while it lives.
+/// A bounded number of connections, each in a place of its own while it lives.
 pub(crate) struct Table<C> {
     places: Vec<Option<(ConnId, C)>>,
     free: Vec<usize>,

@@ -95,7 +95,7 @@ pub trait Transport {
     /// Where peers reach this transport.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Sets what accepted peers are told about this side. Takes effect for later connections.
+    /// Sets what this side tells accepted peers about itself. Takes effect for later connections.
     fn identify(&mut self, identity: Identity);
 
     /// Starts connecting; an [`crate::Event::Opened`] or [`crate::Event::Closed`] follows.
@@ -140,12 +140,12 @@ pub trait Transport {
     /// again, also while peers are connected, with sets whose slots are numbered apart.
     ///
     /// # Errors
-    /// The fabric cannot register them, for example because the process may not pin so much memory, or one of
+    /// The fabric cannot register them, for example because the process may not pin this much memory, or one of
     /// their slots is exposed already. Nothing is exposed then.
     fn expose(&mut self, slabs: Arc<SlabSet>) -> io::Result<()>;
 
     /// Takes exposed slabs back, once they are retired ([`SlabSet::retire`]): later READs of them are refused,
-    /// and late answers stale. Their memory goes when nobody refers to it any more; a fabric may keep it a
+    /// and late answers stale. Their memory goes with the last reference to it; a fabric may keep it a
     /// little longer, as long as a READ of before may be under way. Slabs that are not exposed are ignored.
     fn withdraw(&mut self, slabs: &Arc<SlabSet>);
 

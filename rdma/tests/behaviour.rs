@@ -37,7 +37,7 @@ on_every_transport! {
     connections::messages_arrive_in_order
     connections::what_cannot_be_sent
     connections::closing_says_why
-    connections::nobody_there
+    connections::nothing_listens
     connections::too_many_connections
     connections::no_answer_to_the_hello
     connections::a_peer_that_does_not_read
@@ -58,7 +58,7 @@ on_every_transport! {
     waits::two_threads
 }
 
-/// Over verbs the slabs are told once, when a peer is linked, and nobody serves READs: see `verbs.rs`.
+/// Over verbs a peer learns the slabs once, when it is linked; the device serves READs: `verbs.rs`.
 mod tcp_refused {
     #[test]
     fn refused_reads() {

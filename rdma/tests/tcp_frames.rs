@@ -93,7 +93,7 @@ fn a_hello_behind_a_pause() {
     raw.until(&mut node, |_, node| node.opened().len() == 1);
 }
 
-/// A pass takes only so much: of the rest it is known whose it is.
+/// A pass takes a bounded amount: the transport knows whose the rest is.
 #[test]
 fn what_is_not_read_yet_is_known_of() {
     let mut node = node();
@@ -145,14 +145,14 @@ fn one_host_cannot_fill_the_table() {
 fn answers_to_our_hello() {
     let welcome = Welcome { version: 1.into(), role: 1, reserved: 0, member: 0.into() };
     let too_new = Welcome { version: (VERSION_MAX + 1).into(), ..welcome };
-    let nobody = Welcome { role: 77, ..welcome };
+    let roleless = Welcome { role: 77, ..welcome };
     let refuse = wire::Refuse { code: 999.into() };
     let malformed = CloseReason::Malformed(DecodeError::Hello);
     let (version, detail) =
         (CloseReason::Version { min: VERSION_MAX + 1, max: VERSION_MAX + 1 }, "why not".to_owned());
     let cases = [
         (frame_of(&too_new, &[], &[]), version),
-        (frame_of(&nobody, &[], &[]), malformed),
+        (frame_of(&roleless, &[], &[]), malformed),
         (frame_of(&refuse, b"why not", &[]), CloseReason::Refused { code: None, detail }),
         (
             frame_of(&wire::Ready { reserved: 0.into() }, &[], &[]),

@@ -1,5 +1,5 @@
 //! TLS against peers that are not who they should be, or speak something else: each is refused with a
-//! reason that names the fix, is counted, and disturbs nobody else. Streams that go wrong:
+//! reason that names the fix, is counted, and disturbs no other peer. Streams that go wrong:
 //! `tls_streams.rs`; what two honest ends do: `behaviour.rs`.
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
@@ -19,8 +19,8 @@ use rcgen::ExtendedKeyUsagePurpose;
 
 // --- certificates ------------------------------------------------------------------------------
 
-/// The peer's certificate and what its owner is told by the one who refused it; the refusing side
-/// says so itself as well.
+/// The peer's certificate, what the refusing side tells its owner, and what the refusing side
+/// itself reports.
 fn bad_certificates(good: &Authority) -> Vec<(TlsSpec, &'static str, &'static str)> {
     let foreign = |of: Authority, name: &str| {
         let spec = of.issue(name);
@@ -32,7 +32,7 @@ fn bad_certificates(good: &Authority) -> Vec<(TlsSpec, &'static str, &'static st
         TlsSpec { cert: place(&spec.cert, "pem"), key: place(&spec.key, "key"), ..good.issue("x") }
     };
     let namesake = foreign(Authority::new(), "namesake.test");
-    let other = foreign(Authority::named("somebody else"), "other.test");
+    let other = foreign(Authority::named("another"), "other.test");
     let expired = good.issue_with("expired.test", Valid::Formerly, |_| {});
     let early = good.issue_with("early.test", Valid::InFuture, |_| {});
     vec![
@@ -107,7 +107,7 @@ fn a_role_the_certificate_does_not_allow() {
         ("web.cluster.test", Role::Backend, "may not act as Backend", "tls.backends"),
         ("web.cluster.test", Role::Control, "may not act as Control", "tls.schedulers"),
         ("gpu-1.cluster.test", Role::Frontend, "may not act as Frontend", "tls.frontends"),
-        ("nobody.test", Role::Frontend, "nobody.test", "tls.frontends"),
+        ("unlisted.test", Role::Frontend, "unlisted.test", "tls.frontends"),
         ("a.b.gpus.test", Role::Backend, "a.b.gpus.test", "tls.backends"),
     ];
     for (n, (name, role, who, list)) in (1..).zip(cases) {
@@ -230,7 +230,7 @@ fn files_that_cannot_be_used() {
 
 /// What peers would say is known before they do.
 #[test]
-fn a_certificate_nobody_will_accept() {
+fn a_certificate_that_no_peer_will_accept() {
     let authority = Authority::new();
     for (spec, _, said) in bad_certificates(&authority) {
         let problems = Credentials::load(&spec).unwrap().problems();

@@ -41,7 +41,7 @@ fn half_a_handshake() {
     world.check(0);
 }
 
-/// Whoever connects can make this side compute; it goes on with a few handshakes per pass.
+/// Any peer that connects makes this side compute; it goes on with a few handshakes per pass.
 #[test]
 fn many_handshakes_at_once() {
     const PEERS: usize = 30;
@@ -79,7 +79,7 @@ fn a_handshake_broken_off() {
 
 // --- an open connection ------------------------------------------------------------------------
 
-/// An end that the peer did not announce may have been made by somebody in between.
+/// An end that the peer did not announce may have been made by a third party in between.
 #[test]
 fn the_stream_is_cut_off() {
     for announced in [true, false] {

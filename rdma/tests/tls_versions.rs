@@ -63,7 +63,7 @@ fn every_mixture_of_builds_speaks_the_newest_version_both_know() {
     }
 }
 
-/// What the one that connects is told crosses the encrypted connection whole, and is no matter of TLS.
+/// The refusal crosses the encrypted connection whole, and is no matter of TLS.
 #[test]
 fn builds_that_have_nothing_in_common_part_with_words() {
     let authority = Authority::new();
@@ -84,7 +84,7 @@ fn builds_that_have_nothing_in_common_part_with_words() {
     }
 }
 
-/// Being of another build excuses nobody from being who the lists say.
+/// A peer of another build must be who the lists say, like any other.
 #[test]
 fn a_newer_build_with_the_certificate_of_another_role_is_refused_for_that() {
     let authority = Authority::new();

@@ -110,7 +110,7 @@ fn images_are_read_without_the_frontends_help() {
     assert_eq!(pair.frontend.transport.counters().reads_served, 0, "none went over TCP");
 }
 
-/// Keys are the permission: whoever has not been vouched for gets none, however long it waits.
+/// Keys are the permission: a peer that the owner does not trust gets none, however long it waits.
 #[test]
 fn no_key_leaves_before_the_owner_trusts_the_peer() {
     if !rdma_here() {
@@ -138,7 +138,7 @@ fn no_key_leaves_before_the_owner_trusts_the_peer() {
     assert!(holds(&backend.reads()[0].row, 3));
 }
 
-/// Nobody spins: the completion queue's event ends the wait.
+/// No thread spins: the completion queue's event ends the wait.
 #[test]
 fn a_completion_ends_a_wait() {
     if !rdma_here() {
@@ -248,8 +248,7 @@ fn a_frontend_that_dies_under_reads_is_a_lost_peer() {
     assert!(buffer.rows(4, BYTES).is_some(), "every row came back");
 }
 
-/// Slots that end without an answer rest before they are used again; answered ones do not.
-/// It is told by itself, and with the answer to the offer that was under way.
+/// The frontend announces it by itself, and with the answer to the offer that was under way.
 #[test]
 fn a_slab_exposed_while_a_queue_pair_is_renewed_is_known_afterwards() {
     if !rdma_here() {
@@ -279,6 +278,7 @@ fn a_slab_exposed_while_a_queue_pair_is_renewed_is_known_afterwards() {
     assert!(pair.backend.closed().is_empty());
 }
 
+/// Slots that end without an answer rest before they are used again; answered ones do not.
 #[test]
 fn unanswered_slots_rest() {
     if !rdma_here() {
@@ -308,7 +308,7 @@ fn unanswered_slots_rest() {
     assert_eq!(set.in_use(), 0);
 }
 
-// --- whoever has no RDMA, or was told not to use it; also on hosts without -------------------------
+// --- sides without RDMA, or configured not to use it; also on hosts without ------------------------
 
 /// Reads one input between two sides of the given choices; over what, or how it was refused.
 fn meet(backend: TransportChoice, frontend: TransportChoice) -> Result<bool, CloseReason> {

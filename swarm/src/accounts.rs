@@ -47,7 +47,7 @@ fn batches(run: &Run) -> Option<String> {
     (plans != ends).then(|| format!("{plans} plans were made and {ends} have ended"))
 }
 
-/// In a calm run each reason is counted as often as it is told.
+/// In a calm run the scheduler counts each reason as often as it gives it to clients.
 fn reasons(run: &Run) -> Option<String> {
     let tally = &run.applications.tally;
     if !run.plan.is_calm() || tally.abandoned + tally.gone > 0 {
@@ -135,7 +135,7 @@ fn answers_fit(run: &Run) -> bool {
     models.map(batch).max().is_some_and(|bytes| bytes as usize * 4 <= run.plan.link.window)
 }
 
-/// Nobody misses the backends of a sub-cluster to which nothing has happened.
+/// No task misses the backends of a sub-cluster to which nothing has happened.
 fn missed(run: &Run) -> Option<String> {
     let (plan, models) = (&run.plan, &run.world.models);
     if !plan.attacks.is_empty() {

@@ -23,7 +23,7 @@ pub struct Tally {
     pub dropped: [u32; 11],
     /// Failed, by reason code.
     pub failed: [u32; 10],
-    /// Tickets dropped by their owner: nobody sees their outcome.
+    /// Tickets dropped by their owner, which does not see their outcome.
     pub abandoned: u32,
     /// Tickets that went with their process.
     pub gone: u32,
@@ -241,8 +241,8 @@ impl Applications {
         }
     }
 
-    /// A lease that runs out means that nobody told the frontend. That is right only if the word was
-    /// lost on its way, or what owed it was held up.
+    /// A lease that runs out means that the frontend heard no outcome. That is right only if the
+    /// word was lost on its way, or what owed it was held up.
     fn check_excuse(&self, world: &World, frontend: usize, number: u64) {
         let (id, submitted) = {
             let mut ledger = world.ledger.borrow_mut();
@@ -264,7 +264,7 @@ impl Applications {
             watch.word_unheard(id) || watch.answered_by(id).is_some_and(killed)
         });
         if !held && !lost {
-            world.fail(format!("task {number} was forgotten: nobody told its frontend"));
+            world.fail(format!("task {number} was forgotten: its frontend heard no outcome"));
         }
     }
 

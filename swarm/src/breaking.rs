@@ -17,7 +17,7 @@ const PING_EVERY: Nanos = Nanos::from_millis(100);
 /// The scheduler looks for silence so often in a timeout.
 const CHECKS_PER_TIMEOUT: u64 = 8;
 
-/// A scheduler that is told to end waits so long for outstanding batches, and looks so often.
+/// How long a stopping scheduler waits for outstanding batches, and how often it looks.
 const STOP_TIMEOUT: Nanos = Nanos::from_millis(2_000);
 const STOP_LOOK: Nanos = Nanos::from_micros(200);
 
@@ -46,7 +46,7 @@ impl Run {
             }
             Fault::FreezeBoth(..) | Fault::FreezeAll(..) => notice(&self.plan.cluster) + APART,
             Fault::Wall(..) | Fault::Partition(..) => notice(&self.plan.cluster),
-            // Whoever is not told finds out by asking.
+            // The side that does not learn of it finds out by asking.
             Fault::Cut(.., false) => self.plan.link.patience.times(2),
             _ => Nanos::ZERO,
         }
@@ -63,7 +63,7 @@ impl Run {
                 let process = self.world.scheduler.as_mut()?;
                 let threads = process.lines().count();
                 let line = process.lines_mut().nth(thread % threads);
-                line.expect("there are so many").freeze(now + long);
+                line.expect("below the count").freeze(now + long);
             }
             Fault::Wall(a, b, long) => self.wall(a, b, long),
             Fault::Partition(a, b, long) => {
@@ -127,7 +127,7 @@ impl Run {
         }
     }
 
-    /// The scheduler is told to end and has not done so yet.
+    /// True while the scheduler is stopping.
     pub(crate) fn is_stopping(&self) -> bool {
         self.steps.values().any(|step| matches!(step, Step::Stopping(..)))
     }
@@ -146,7 +146,7 @@ impl Run {
         }
     }
 
-    /// A scheduler that was told to end goes on with it.
+    /// A stopping scheduler goes on with it.
     pub(crate) fn go_on_stopping(&mut self, host: HostId, until: Nanos, again: Nanos) {
         let now = self.world.now;
         let Some(process) = self.world.scheduler.as_mut().filter(|s| s.host == host) else {
@@ -234,7 +234,7 @@ impl Run {
         self.world.backends[self.backends[backend]?].as_mut()
     }
 
-    /// Everything goes as it should from now on, and whoever is down is started.
+    /// Everything goes as it should from now on, and processes that are down start.
     pub(crate) fn repair(&mut self) {
         let now = self.world.now;
         self.world.trace.event(now, format_args!("REPAIRED"));

@@ -90,7 +90,7 @@ impl Drawn<'_> {
         faults
     }
 
-    /// One fault, and another so much later.
+    /// One fault, and another this long after it.
     fn pair(&self, rng: &mut StdRng, kind: u32) -> (Fault, Nanos, Fault) {
         let (b, f) = (self.backend(rng), self.frontend(rng));
         let long = Nanos::from_micros(rng.random_range(500..=60_000));

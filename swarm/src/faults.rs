@@ -25,9 +25,9 @@ pub enum Fault {
     /// The process is killed; its kernel closes its connections. Started again after a while, if
     /// that is given.
     Kill(Who, Option<Nanos>),
-    /// The scheduler is told to end, which takes a while, and started again so long after its end.
+    /// The scheduler ends in order, which takes a while, and starts again this long after its end.
     Stop(Nanos),
-    /// The process's machine loses power: nobody is told. Started again after a while.
+    /// The process's machine loses power, and its peers hear nothing. Started again after a while.
     Vanish(Who, Nanos),
     /// The process stands still for a while.
     Freeze(Who, Nanos),
@@ -45,7 +45,7 @@ pub enum Fault {
     /// One of the connections between the two breaks, in the middle of what is on its way. If the
     /// flag is not set, only one side learns of it at once.
     Cut(Who, Who, usize, bool),
-    /// Of 1,000 outcomes, reports and cancellations so many are said again for a while.
+    /// Of 1,000 outcomes, reports and cancellations, how many are said again, for a while.
     Repeat(u32, Nanos),
     /// A GPU executes nothing for a while.
     Stall(usize, usize, Nanos),
@@ -66,7 +66,7 @@ pub enum Fault {
 /// Whose tasks a fault may keep from their outcome until their lease ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
-    /// Nobody's: whoever owes the outcome learns at once that it does.
+    /// No frontend's: the process that owes the outcome learns at once that it does.
     Nobody,
     /// Those of one frontend.
     Frontend(usize),
@@ -100,7 +100,7 @@ impl Fault {
         }
     }
 
-    /// True if it may keep somebody who reads an input from ending: nobody can take up its task
+    /// True if it may keep a reader of an input from ending: no scheduler can take up its task
     /// meanwhile.
     pub(crate) fn may_hold_inputs(&self) -> bool {
         matches!(

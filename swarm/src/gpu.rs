@@ -1,5 +1,5 @@
-//! A GPU slot in simulated time: it copies inputs near while others execute, computes checksums, takes as long as it is
-//! told, and can stall, slow down, fail and die.
+//! A GPU slot in simulated time: it copies inputs near while others execute, computes checksums, takes as long as
+//! [`Engines`] says, and can stall, slow down, fail and die.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

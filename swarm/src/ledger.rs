@@ -142,7 +142,7 @@ impl Ledger {
             task.is_some_and(|task| task.checksum == checksum(row) && task.name == model)
         });
         if known.is_none() {
-            self.fail(format!("an input was executed that nobody submitted to model {model}"));
+            self.fail(format!("an input was executed that no frontend submitted to model {model}"));
         }
         known
     }
@@ -163,7 +163,7 @@ impl Ledger {
             schedulers.iter().any(|&scheduler| network.watch(|w| w.broken(host, scheduler)))
         };
         let task = &mut self.tasks[number as usize];
-        // Whoever has lost its scheduler submits again, under another generation.
+        // A frontend that has lost its scheduler submits again, under another generation.
         let renewed = lost(task.host);
         let refused = task.refused && !lost(host) && !renewed;
         // A host that is lost still executes what its executors had been given.
@@ -181,9 +181,7 @@ impl Ledger {
             self.fail(what);
         }
         if refused {
-            self.fail(format!(
-                "task {number} was executed after its frontend had been told its end"
-            ));
+            self.fail(format!("task {number} was executed after its frontend had heard its end"));
         }
         Some(number)
     }

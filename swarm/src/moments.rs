@@ -1,5 +1,5 @@
-//! What must hold of the moments that are told: an answer's are those of its execution, and nobody
-//! runs out of time for want of a scheduler that is there.
+//! What must hold of reported moments: an answer's are those of its execution, and no task runs out
+//! of time for want of a scheduler that is there.
 
 use baton_client::{DropReason, EndRecord, EndedBy, FailReason, Timing};
 use baton_core::Nanos;
@@ -31,7 +31,7 @@ pub(crate) fn misdated(world: &World, frontend: usize, number: u64, t: &Timing) 
     let is_known = t.clock_error < DOUBT_MAX;
     (!is_true || !in_order || !is_known).then(|| {
         format!(
-            "task {number} is told to have executed from {:?} to {:?}, {doubt:?} more or less, and \
+            "task {number} reports that it executed from {:?} to {:?}, {doubt:?} more or less, and \
              landed at {:?}: {}",
             t.started,
             t.finished,
@@ -57,7 +57,7 @@ pub(crate) fn told_late(world: &World, number: u64, c: &EndRecord) -> Option<Str
     let late = c.ended - c.deadline;
     let most = PROMPT + world.conditions.link.doubt().times(4);
     (late > most).then(|| {
-        format!("that task {number} is dropped was told {late:?} late, more than {most:?}")
+        format!("the drop of task {number} was reported {late:?} late, more than {most:?}")
     })
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn is_for_want_of_a_scheduler(
     reason && c.by == EndedBy::Client
 }
 
-/// Whoever is back takes up what was left: no task waits for a scheduler while everybody has one.
+/// A client that is back takes up what was left: no task waits for a scheduler while all have one.
 pub(crate) fn left_behind(run: &Run, number: u64) -> Option<String> {
     let since = run.whole_since.filter(|_| is_whole(run))?;
     let plan = &run.plan;
@@ -85,7 +85,7 @@ pub(crate) fn left_behind(run: &Run, number: u64) -> Option<String> {
     })
 }
 
-/// Every process is a member, every client is open, and nobody is told to end.
+/// Every process is a member, every client is open, and the scheduler is not stopping.
 pub(crate) fn is_whole(run: &Run) -> bool {
     let open = |process: &FrontendProcess| process.client().is_some_and(|c| c.loss().is_none());
     !run.is_stopping() && run.is_whole() && run.world.frontends.iter().flatten().all(open)

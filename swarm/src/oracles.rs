@@ -139,7 +139,7 @@ fn believed_alive(run: &Run) -> Option<String> {
     })
 }
 
-/// True once nothing is held anywhere, and whoever went with what was held last is back.
+/// True once nothing is held anywhere, and every backend is back with all its slots.
 pub(crate) fn is_drained(run: &Run) -> bool {
     leak(run).is_none() && accounts::slots(run).is_none()
 }
@@ -253,7 +253,7 @@ fn restart_cost(run: &Run) -> Option<String> {
 fn removed_for_nothing(run: &Run) -> Option<String> {
     let removed = run.applications.tally.dropped[usize::from(DropReason::ModelRemoved.code())];
     (removed > 0 && !run.world.may_remove)
-        .then(|| format!("{removed} tasks lost their model, and nobody has removed one"))
+        .then(|| format!("{removed} tasks lost their model, although no model was removed"))
 }
 
 /// Every client can use the models that the scheduler serves, and no others.
@@ -272,14 +272,14 @@ fn catalogues_differ(run: &Run) -> Option<String> {
     })
 }
 
-/// On a host that had no core for anybody, nobody is taken for gone.
+/// On a host that had no core for any process, no process takes another for gone.
 fn lost_for_nothing(run: &Run) -> Option<String> {
     let plan = &run.plan;
     // One that leaves may join again without all its connections, and is sent away once more.
-    let loses_nobody = |fault: &Fault| {
+    let loses_no_process = |fault: &Fault| {
         matches!(fault, Fault::FreezeAll(_) | Fault::Move(..) | Fault::Join | Fault::Slow(..))
     };
-    if !plan.attacks.is_empty() || !plan.faults.iter().all(|(_, fault)| loses_nobody(fault)) {
+    if !plan.attacks.is_empty() || !plan.faults.iter().all(|(_, fault)| loses_no_process(fault)) {
         return None;
     }
     let world = &run.world;

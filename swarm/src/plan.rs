@@ -68,11 +68,11 @@ pub struct Load {
     pub burst: u32,
     /// Deadlines, as shares of the model's objective in percent: from, to.
     pub deadline_percent: (u64, u64),
-    /// Of 1,000 tasks so many are cancelled,
+    /// Of 1,000 submits, how many are followed by a cancellation.
     pub cancels: u32,
-    /// so many tickets are dropped,
+    /// Of 1,000 submits, how many are followed by the drop of a ticket.
     pub drops: u32,
-    /// and so many replies are kept for a while.
+    /// Of 1,000 replies, how many are kept for a while.
     pub keeps: u32,
 }
 
@@ -83,7 +83,7 @@ pub struct Engines {
     pub percent: u64,
     /// At most this is added, in percent of the profile.
     pub jitter_percent: u64,
-    /// Of 1,000 executions so many fail.
+    /// Of 1,000 executions, how many fail.
     pub failures: u32,
     /// Backends report this share of the profile as measured, in percent; `None`: they measure
     /// nothing.

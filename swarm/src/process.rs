@@ -101,7 +101,7 @@ impl Line {
         let has_rung = self.bell.has_rung();
         let is_asked_for = self.asked_for || has_rung || self.timer <= now + RETRY;
         let work = agent.poll(clock.at(now));
-        // Whoever wakes it from now on is heard.
+        // It hears every wake from now on.
         agent.waker().prepare_sleep();
         let goes_on =
             work > 0 || self.has_port && !self.bell.sleeps(|| agent.wait(Some(Nanos::ZERO)));

@@ -7,7 +7,7 @@ use rand::RngExt;
 use crate::moments;
 use crate::run::Run;
 
-/// How often a repaired cluster may fail to serve somebody, as networks with rare long delays do.
+/// How often a repaired cluster may fail to serve a task, as networks with rare long delays do.
 const PROBES: usize = 8;
 /// Whatever is under way arrives: replies that are kept, and tasks whose ticket was dropped, may still
 /// hold every slot.
@@ -19,7 +19,7 @@ impl Run {
     /// with as much as it takes if they run one after another.
     pub(crate) fn prove_service(&mut self) {
         self.stay_whole();
-        self.move_somebody();
+        self.move_a_model();
         let within = [Some(Nanos::from_millis(1_000)), self.time_enough()];
         for within in within.into_iter().flatten() {
             if self.go_on() {
@@ -32,7 +32,7 @@ impl Run {
         }
     }
 
-    /// What broke at the last moment shows only now; whoever lost somebody by it comes back.
+    /// What broke at the last moment shows only now; a process that lost a peer by it comes back.
     fn stay_whole(&mut self) {
         self.pass(SETTLING);
         let longest = self.plan.cluster.scheduler.member_timeout.times(3) + self.plan.link.patience;
@@ -117,7 +117,7 @@ impl Run {
     }
 
     /// With nothing on its way, any model can be moved.
-    fn move_somebody(&mut self) {
+    fn move_a_model(&mut self) {
         let threads = self.plan.cluster.scheduler.model_threads as usize;
         let Some(process) = self.world.scheduler.as_mut() else { return };
         let control = &mut process.assembly.control;

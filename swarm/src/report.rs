@@ -165,8 +165,8 @@ impl Summary {
         }
     }
 
-    /// The marks that so many runs should have reached and did not: see [`Marks::missed`]. Empty for a swarm that is
-    /// too small to say.
+    /// The marks that the runs should have reached and did not: see [`Marks::missed`]. Empty for a
+    /// swarm that is too small to say.
     pub fn missed(&self) -> Vec<String> {
         match self.seeds >= MARKS_FROM && !self.hostile {
             true => self.marks.missed(),

@@ -36,7 +36,8 @@ pub(crate) enum Step {
     Attack(Attack),
     /// An operator asks for a change: which of the plan's it is.
     Change(usize),
-    /// The scheduler on this host ends in order, until then at most; it starts again so much later.
+    /// The scheduler on this host ends in order, at this moment at the latest, and starts again
+    /// after this time.
     Stopping(HostId, Nanos, Nanos),
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Run {
     pub(crate) starting: Vec<Who>,
     /// Since when nothing that a host says reaches the scheduler.
     pub(crate) silent: BTreeMap<HostId, Nanos>,
-    /// The repair killed a scheduler that was stopping: nobody heard of the stop.
+    /// The repair killed a scheduler that was stopping: no member heard of the stop.
     pub(crate) stop_cut_short: bool,
     /// Counters of processes that are over.
     pub(crate) past: oracles::Past,
@@ -74,7 +75,7 @@ pub(crate) struct Run {
     pub(crate) asks_from: Nanos,
 }
 
-/// A run has some 50,000 moments; one with so many does not end by itself.
+/// A run has some 50,000 moments; one that reaches this bound does not end by itself.
 const MOMENTS_MAX: u64 = 3_000_000;
 /// How often membership and bounds are looked at.
 const LOOK_EVERY: Nanos = Nanos::from_millis(10);
@@ -284,7 +285,7 @@ impl Run {
         self.moments += 1;
         if self.moments == MOMENTS_MAX {
             self.world
-                .fail(format!("no end after {MOMENTS_MAX} moments: somebody is busy for nothing"));
+                .fail(format!("no end after {MOMENTS_MAX} moments: an agent is busy for nothing"));
         }
     }
 
@@ -309,7 +310,7 @@ impl Run {
             Step::Change(which) => self.world.start_operator(self.plan.changes[which].1.clone()),
             Step::Stopping(host, until, again) => self.go_on_stopping(host, until, again),
             Step::Attack(attack) => {
-                // What a thief is given nobody hears of until its member is lost.
+                // Frontends hear of a thief's batches only when its member is lost.
                 if attack.kind == AttackerKind::Thief {
                     self.excuse(Holds::All, self.plan.span);
                 }

@@ -1,4 +1,4 @@
-//! The event log of a run: a hash of it always, its text where somebody wants to read it.
+//! The event log of a run: always a hash of it, and its text on request.
 
 use std::fmt::{self, Write as _};
 

@@ -129,7 +129,7 @@ pub struct World {
     pub(crate) hosts: u32,
     /// Decides which versions are spoken; apart, so that everything else is drawn as without.
     builds: StdRng,
-    /// Hosts whose process was killed: what it had not sent yet nobody will.
+    /// Hosts whose process was killed: what it had not sent yet stays unsent.
     pub(crate) killed: BTreeSet<HostId>,
     pub(crate) shared_now: Rc<Cell<Nanos>>,
     pub(crate) attackers: Vec<Attacker<Port>>,
@@ -157,7 +157,7 @@ impl World {
         versions
     }
 
-    /// Nobody lives yet. `seed` decides the order of the agents and everything the network draws.
+    /// No process lives yet. `seed` decides the agents' order and everything the network draws.
     pub fn new(cluster: Cluster, conditions: Conditions, seed: u64) -> Self {
         let network = Network::new(conditions.link, seed ^ 0x6e65_7477, conditions.log);
         Self {
@@ -248,7 +248,7 @@ impl World {
         }
     }
 
-    /// Polls whoever is due, and moves on to the next moment, at most to `end`. Stops where the
+    /// Polls the due agents, and moves on to the next moment, at most to `end`. Stops if the
     /// ledger has a failure: time stands still then.
     pub fn step(&mut self, end: Nanos) {
         self.network.advance(self.now);

@@ -1,5 +1,5 @@
 //! Processes that stand still: who observes, who is observed, and both, as on a host that has no core for
-//! either. Nobody is taken for gone by somebody who stood still with him, and what has arrived is read.
+//! either. No process takes one for gone that stood still with it, and what has arrived is read.
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod served;
@@ -52,7 +52,7 @@ fn kept(mut served: Served, seed: u64, freeze: impl Fn(&mut Served)) {
         assert_eq!(lost(&served), (0, 0), "seed {seed}, round {round}");
     }
     let before = served.applications.tally;
-    assert!(before.completed >= 24, "whoever had time was answered: {before:?}");
+    assert!(before.completed >= 24, "tasks with time were answered: {before:?}");
     assert_eq!(served.applications.outstanding(), 0, "seed {seed}");
     let offered = served.offered;
     served.offer(&[0, 1, 2], 4_000, ms(500), &LOAD);
@@ -71,7 +71,7 @@ fn a_host_that_stands_still_keeps_its_members_and_answers_who_has_time() {
     }
 }
 
-/// Every task that can wait is answered, whoever was frozen.
+/// Every task that can wait is answered, whichever process was frozen.
 #[test]
 fn tasks_that_can_wait_outlast_a_frozen_host() {
     let mut served = served(ms(1_000), 1);
@@ -98,7 +98,7 @@ fn who_stands_still_in_turn_with_the_observer_is_kept() {
 }
 
 #[test]
-fn an_observer_that_stands_still_alone_takes_nobody_for_gone() {
+fn an_observer_that_stands_still_alone_takes_no_process_for_gone() {
     for seed in 0..6 {
         kept(served(ms(1_000), seed), seed, |served| {
             served.world.freeze_scheduler(served.world.now + ms(850));

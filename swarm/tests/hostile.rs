@@ -41,7 +41,7 @@ fn everything_holds_in_the_first_hostile_seeds() {
     assert!(summary.conserved, "{failures:#?}");
     let done = &summary.hostility;
     assert!(done.messages > 100_000 && done.joins > 20, "they exercise little: {done:?}");
-    assert!(done.refused > 1_000, "they are told why: {done:?}");
+    assert!(done.refused > 1_000, "their peers say why: {done:?}");
     assert!(summary.completed > 1_000 && summary.hostile_rows >= 4, "{summary:?}");
 }
 
@@ -172,7 +172,7 @@ fn strangers_and_idle_backends_cost_the_honest_nothing() {
     assert!(bad_rate(&[attack(AttackerKind::Idler); 2]) <= 0.005);
 }
 
-/// It joins, announces inputs, asks for its fair share, and lets nobody read them.
+/// It joins, announces inputs, asks for its fair share, and lets no backend read them.
 #[test]
 fn a_frontend_that_serves_no_inputs_costs_the_others_little() {
     let mute =

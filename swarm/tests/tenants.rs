@@ -163,7 +163,7 @@ fn share() -> Option<RateLimit> {
     Some(RateLimit::per_second(SHARE_RPS))
 }
 
-/// The modest tenant does not notice; the flooding one gets its share and is told why no more.
+/// The modest tenant does not notice; the flooding one gets its share and hears why no more.
 fn assert_kept_apart([modest, flood]: &[Tenant; 2]) {
     let bad_rate = modest.bad_rate();
     eprintln!(

@@ -25,7 +25,7 @@ fn a_modest_load_is_served_completely_and_in_time() {
 }
 
 #[test]
-fn cancelled_tasks_are_told_once() {
+fn cancelled_tasks_end_once() {
     let mut served = Served::new(2, Policy::Symphony, 3);
     served.offer(&[0, 1, 2], 1_000, ms(200), &Load { cancels: 100, ..LOAD });
     let tally = served.finish();
@@ -134,7 +134,7 @@ fn a_scheduler_that_is_started_again_serves_within_a_second() {
     }
 }
 
-/// A frontend that dies takes its own tasks with it and nobody else's.
+/// A frontend that dies takes its own tasks with it and no others.
 #[test]
 fn a_frontend_that_dies_costs_another_nothing() {
     for seed in 0..6 {

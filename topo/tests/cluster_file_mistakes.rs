@@ -325,7 +325,7 @@ fn half_of_tls_is_none() {
         ),
         (
             "backends = []",
-            "tls.backends: is empty: nobody may; fix: list a name, or remove the key",
+            "tls.backends: is empty: it allows no member; fix: list a name, or remove the key",
         ),
         (
             "backends = [\"a b\"]",

@@ -9,7 +9,7 @@ use baton_topo::doctor::{Check, Need, Report, Status, Verbs, VerbsLimits, examin
 use baton_topo::machine::{Sysroot, SysrootError};
 use recorded::{INFINIBAND, NO_RDMA, ROCE, SOFT_ROCE, Tree};
 
-const NOT_ASKED: Verbs = Verbs::NotAsked("could not read it: nobody asked");
+const NOT_ASKED: Verbs = Verbs::NotAsked("could not read it: not queried");
 
 fn healthy_card() -> VerbsLimits {
     VerbsLimits {

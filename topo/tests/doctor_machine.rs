@@ -69,7 +69,7 @@ fn isolated_cores_are_taken_first_and_forbidden_ones_never() {
 }
 
 #[test]
-fn a_device_whose_node_is_not_told_is_pinned_nowhere() {
+fn a_device_whose_node_is_not_known_is_pinned_nowhere() {
     let machine = machine(
         "node",
         INFINIBAND,

@@ -1,6 +1,6 @@
 //! Loading a model beside a running executor, on a thread of its own.
 //!
-//! In: orders to load, and models that nobody needs any more. Out: the loaded model, with its measured profile. The thread
+//! In: orders to load, and models that are no longer needed. Out: the loaded model, with its measured profile. The thread
 //! is started with its executor, so that it is pinned to no core, and parks while there is nothing to load.
 
 use std::path::Path;
@@ -104,7 +104,7 @@ impl Aside {
         let (errands, errands_in) = bounded(ERRANDS_MAX);
         let (outcomes_out, outcomes) = bounded(1);
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            // Ends when nobody can send an errand any more.
+            // Ends when no sender of errands is left.
             for errand in errands_in {
                 match errand {
                     Errand::Load(order) => {
@@ -154,7 +154,7 @@ impl Aside {
         self.installable.take()
     }
 
-    /// Nobody needs the loaded model.
+    /// The loaded model is no longer needed.
     pub(super) fn discard(&mut self) {
         if let (Some(installable), Some(errands)) = (self.installable.take(), &self.errands) {
             drop_aside(errands, installable.resident);

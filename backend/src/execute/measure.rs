@@ -54,7 +54,7 @@ impl<'a> Bench<'a> {
         let outputs = outputs.map_err(|error| failed(error.to_string()))?;
         let zeros = input.zeros();
         for row in 0..batch {
-            inputs.lend(row, stride).expect("nobody has it").copy_from_slice(&zeros);
+            inputs.lend(row, stride).expect("no row is lent").copy_from_slice(&zeros);
         }
         Ok(Self { spec, stride, inputs, outputs })
     }

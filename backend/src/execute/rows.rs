@@ -87,7 +87,7 @@ impl Outputs {
         &mut self.bytes[from..from + self.stride]
     }
 
-    /// How one row went: its answer is so many bytes of its room, or there is none.
+    /// How one row went: the length of its answer, which is in its room, or why there is none.
     ///
     /// # Panics
     /// The answer is longer than its room.

@@ -365,7 +365,7 @@ impl<E: Engine> ExecutorAgent<E> {
         self.models.push(spec);
     }
 
-    /// Does what it was told meanwhile. Returns how much that was.
+    /// Carries out the orders that came meanwhile. Returns their number.
     fn obey_all(&mut self) -> usize {
         let mut obeyed = 0;
         while !self.closed {

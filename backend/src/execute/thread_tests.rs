@@ -153,7 +153,7 @@ fn the_second_batch_follows_the_first_without_the_owner() {
         rig.executor.prepare(batch(slot)).unwrap();
         rig.executor.submit(slot).unwrap();
     }
-    // Nobody polls until the second is back.
+    // The owner does not poll until the second is back.
     while rig.executor.events.len() < 2 {
         rig.owner.prepare_sleep();
         if rig.executor.events.len() < 2 {
@@ -250,7 +250,7 @@ fn a_model_that_does_not_load_is_reported_from_the_thread() {
 }
 
 #[test]
-fn a_device_has_what_is_prepared_and_gives_it_back_when_nobody_reads_it() {
+fn a_device_has_what_is_prepared_and_gives_it_back_when_nothing_reads_it() {
     let (step, steps) = bounded(8);
     let mut rig = Rig::with(move || Device::new(steps.clone()));
     let inputs = [(); 3].map(|()| BatchBuffer::new(4).unwrap());
@@ -299,7 +299,7 @@ fn models_are_loaded_as_far_as_there_is_memory_for_them() {
     assert_eq!(rig.perform(ModelJob::Load(TOY)), Ok(()));
 }
 
-/// Executes when it is told to, or dies.
+/// Executes when its gate opens, or dies.
 struct Gated {
     begun: Sender<()>,
     gate: Receiver<bool>,

@@ -119,7 +119,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 let (rejoins, until) = (false, now + LINGER);
                 self.end = Some(End { result, rejoins, until, step: Step::Answering });
                 // Whatever came now would wait here for nothing until the last execution has ended. A
-                // scheduler that cannot be told is lost, and knows it.
+                // scheduler that cannot be reached is lost, and knows it.
                 let _ = self.join.membership.leave(Nanos::MAX, &mut self.transport);
             }
         }

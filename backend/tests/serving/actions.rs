@@ -77,7 +77,7 @@ fn an_action_that_is_quicker_than_its_frontends_introduction_goes_back() {
     let (ours, stranger) = (known.submit(7), TaskId::new(FrontendId(2), 0, 0));
     let early = world.infer(&ActionSpec::default(), &[ours, stranger]);
     world.settle(&mut [&mut known]);
-    assert_eq!(world.reports(), [(early, 0, REFUSED)], "nobody could tell the stranger its end");
+    assert_eq!(world.reports(), [(early, 0, REFUSED)], "the stranger could not hear its end");
     assert_eq!((world.counter("plans_early"), world.hands[0].batch()), (1, None));
     let mut frontend = world.connected_frontend(2);
     let again = world.infer(&ActionSpec::default(), &[ours, frontend.submit(8)]);

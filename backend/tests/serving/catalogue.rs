@@ -332,7 +332,7 @@ fn a_table_decides_over_the_file() {
     world.until("the table's is loaded", |w| w.hands[0].aside().is_some());
     world.hands[0].finish_aside();
     // The description says what the file says.
-    world.until("it is told", |w| {
+    world.until("it is reported", |w| {
         w.control.heard.iter().any(|said| matches!(said, Said::Failed { .. }))
     });
     let Some(Said::Failed { model: MODEL, why }) = world.control.take().pop() else {

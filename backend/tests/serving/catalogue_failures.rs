@@ -12,7 +12,7 @@ use crate::catalogue::{
 use crate::party::Said;
 use crate::world::{ADDED, ADDED_BYTES, ActionSpec, MODEL, World};
 
-/// What the scheduler was told of a model that could not be loaded.
+/// What the scheduler heard of a model that could not be loaded.
 fn failure(world: &mut World) -> (u32, String) {
     world.steps(5);
     let mut said = world.control.take();
@@ -33,7 +33,7 @@ fn serves(world: &mut World) {
 }
 
 #[test]
-fn a_model_that_does_not_load_is_told_and_everything_else_goes_on() {
+fn a_model_that_does_not_load_is_reported_and_everything_else_goes_on() {
     let mut world = World::ready_with(2, TcpConfig::default());
     world.control.take();
     describe_added(&mut world.control);
@@ -46,7 +46,7 @@ fn a_model_that_does_not_load_is_told_and_everything_else_goes_on() {
     let (model, why) = failure(&mut world);
     assert_eq!(model, ADDED);
     assert!(why.contains("`added`") && why.contains("raise model_memory_mib"), "{why}");
-    assert!(!world.hands[0].has_loose(), "nobody keeps what is of no use");
+    assert!(!world.hands[0].has_loose(), "no executor keeps what is of no use");
     assert_eq!(world.counter("model_load_failures"), 1);
     assert_eq!(world.counter("models_beyond_memory"), 1);
     load(&mut world);
@@ -55,7 +55,7 @@ fn a_model_that_does_not_load_is_told_and_everything_else_goes_on() {
 }
 
 #[test]
-fn a_table_that_describes_no_such_model_is_told_with_its_problems() {
+fn a_table_that_describes_no_such_model_is_reported_with_its_problems() {
     let mut world = World::ready();
     world.control.take();
     let other = table("other", 64);
@@ -75,7 +75,7 @@ fn a_table_that_describes_no_such_model_is_told_with_its_problems() {
 }
 
 #[test]
-fn a_model_whose_batches_do_not_fit_is_told_with_what_to_do() {
+fn a_model_whose_batches_do_not_fit_is_reported_with_what_to_do() {
     let mut world = World::ready_with(40, TcpConfig::default());
     world.control.take();
     let bytes = baton_topo::signature::INPUT_BYTES_MAX;

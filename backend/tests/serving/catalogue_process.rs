@@ -47,7 +47,7 @@ struct Others {
     thread: Party<TcpTransport>,
     frontend: Party<TcpTransport>,
     slabs: Arc<SlabSet>,
-    /// What the scheduler was told.
+    /// What the scheduler heard.
     told: Vec<Said>,
     answered: Vec<u64>,
     actions: u64,

@@ -21,7 +21,7 @@ struct Walk {
     batches: BTreeMap<u64, Vec<TaskId>>,
     changes: Vec<u64>,
     reports: BTreeMap<u64, (u16, u8)>,
-    /// How often each task was told its end.
+    /// How often a frontend heard each task's end.
     told: BTreeMap<u64, u32>,
 }
 
@@ -152,7 +152,7 @@ impl Walk {
 }
 
 #[test]
-fn whatever_happens_each_action_is_reported_once_and_its_tasks_are_told_or_given_back() {
+fn whatever_happens_each_action_is_reported_once_and_its_tasks_end_or_are_given_back() {
     let one = std::env::var("BATON_WALK").ok().map(|seed| seed.parse().unwrap());
     let (mut behind, mut expired) = (0, 0);
     for seed in one.map_or(0..WALKS, |seed: u64| seed..seed + 1) {

@@ -1,4 +1,4 @@
-//! Somebody the backend talks to: an endpoint and everything it heard, in order.
+//! A peer that the backend talks to: an endpoint and everything it heard, in order.
 
 use baton_core::Nanos;
 use baton_rdma::InprocTransport;

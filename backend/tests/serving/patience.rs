@@ -106,7 +106,7 @@ fn a_frontend_that_takes_other_batches_answers_is_not_given_up() {
     assert_eq!((world.counter("frontends_slow"), world.counter("answers_sent")), (0, 6));
 }
 
-/// The time of a pause counts against nobody, whichever batch took a frontend's last answer.
+/// The time of a pause counts against no frontend, whichever batch took a frontend's last answer.
 #[test]
 fn a_pause_is_not_taken_from_what_another_batchs_answer_gave() {
     let cfg = TcpConfig { send_queue_bytes: 95, ..TcpConfig::default() };

@@ -186,8 +186,8 @@ fn without_a_scheduler_the_start_fails_and_says_where_it_looked() {
 
 #[test]
 fn a_model_that_cannot_be_loaded_stops_the_start_before_anybody_is_called() {
-    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    let mut config = backend_config(nobody);
+    let unused = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let mut config = backend_config(unused);
     config.models[1].engine = EngineSpec::Onnx {
         file: "/nowhere/tiny.onnx".into(),
         signature: config.models[1].signature(),
@@ -200,8 +200,8 @@ fn a_model_that_cannot_be_loaded_stops_the_start_before_anybody_is_called() {
 
 #[test]
 fn models_beyond_the_memory_for_models_stop_the_start_and_the_error_names_the_key() {
-    let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    let mut config = backend_config(nobody);
+    let unused = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let mut config = backend_config(unused);
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("large.onnx");
     std::fs::write(&file, vec![0; (1 << 20) + 1]).unwrap();
     let (signature, fixed_batch) = (config.models[1].signature(), None);

@@ -10,7 +10,7 @@ use baton_topo::Agent;
 use crate::party::{Party, Said};
 use crate::world::{ActionSpec, EXECUTED, World};
 
-/// It has noticed, and is at the door again after a pause of so many milliseconds at most.
+/// The backend has noticed, and connects again after a pause of at most `pause_ms`.
 fn return_within(world: &mut World, pause_ms: u64) {
     world.until("it has let go", |w| w.stage() == Stage::Away);
     for _ in 0..10 {

@@ -37,7 +37,7 @@ fn a_batch_is_pulled_executed_and_answered_before_it_is_reported() {
     let error = Nanos::from_micros(20).0;
     assert!(on_scheduler(started, s) <= error && on_scheduler(finished, f) <= error);
 
-    // Whoever has the report may rely on the answers being on their way: no further worker pass.
+    // Once a report is there, the answers are on their way: no further worker pass.
     a.party.poll(world.now);
     b.party.poll(world.now);
     for (side, task, byte) in [(&a, tasks[0], 11), (&b, tasks[1], 22), (&a, tasks[2], 33)] {
@@ -68,7 +68,7 @@ fn a_row_that_the_engine_does_not_answer_fails_alone_and_is_not_measured() {
 }
 
 #[test]
-fn a_stale_row_is_left_out_and_told_so() {
+fn a_stale_row_is_left_out_and_reported_as_stale() {
     let mut world = World::ready();
     let mut a = world.connected_frontend(1);
     let (stale, fine) = (a.submit(1), a.submit(2));
@@ -85,7 +85,7 @@ fn a_stale_row_is_left_out_and_told_so() {
 }
 
 #[test]
-fn tasks_whose_slab_is_not_the_models_are_told_wrong_size() {
+fn tasks_whose_slab_is_not_the_models_fail_as_wrong_size() {
     let mut world = World::ready();
     let mut a = world.connected_frontend(1);
     let other_model = a.submit_for(SMALL, 1);
@@ -117,7 +117,7 @@ fn a_frontend_that_vanishes_while_its_inputs_are_read_takes_only_its_rows_along(
     assert_eq!(world.reports(), [(batch, 1, EXECUTED)]);
     assert_eq!(alive.answer(kept).unwrap(), checksum(&[5; 64]));
     assert_eq!(world.counter("rows_fetch_failed"), 1);
-    assert_eq!(world.counter("answers_lost"), 1, "nobody is there to be told");
+    assert_eq!(world.counter("answers_lost"), 1, "its frontend is gone");
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_batch_the_gpu_cannot_start_in_time_is_given_back_untouched() {
 }
 
 #[test]
-fn a_row_lost_in_a_batch_that_is_given_back_is_not_told() {
+fn a_row_lost_in_a_batch_that_is_given_back_is_not_reported() {
     let mut world = World::ready();
     let mut a = world.connected_frontend(1);
     let (first, stale) = (a.submit(1), a.submit(2));

@@ -35,7 +35,7 @@ fn bounded_model(body: impl Fn() + Sync + Send + 'static) {
     model.check(body);
 }
 
-/// As a ticket is awaited. loom notices if nobody wakes it.
+/// As a ticket is awaited. loom notices if no thread wakes it.
 fn outcome(cell: &OutcomeCell) -> End {
     block_on(poll_fn(|context| {
         cell.take_or_listen(context.waker()).map_or(Poll::Pending, Poll::Ready)
@@ -75,7 +75,7 @@ fn the_slots_next_task_is_woken_too() {
     });
 }
 
-/// Whoever abandons a task leaves the waker of the slot's next one alone.
+/// The thread that abandons a task leaves the waker of the slot's next one alone.
 #[test]
 fn the_next_task_of_an_abandoned_slot_is_woken() {
     bounded_model(|| {

@@ -7,7 +7,7 @@
 //! ```text
 //! Idle ─arm─▶ Waiting ─end─▶ Ending ─its words are there─▶ Ended ─take─▶ Idle
 //! ```
-//! One atomic word has the phase and two flags: somebody listens, and the ticket is gone. The words of the end are
+//! One atomic word has the phase and two flags: the ticket listens, and the ticket is gone. The words of the end are
 //! written by the thread that moved the phase to Ending, and read only while it is Ended.
 //!
 //! Nothing here takes a lock. A ticket that finds no outcome leaves a waker and then looks once more; the other side
@@ -15,8 +15,8 @@
 //! too; what it sleeps on is its own, and has a lock that only this thread takes, and the one that wakes it ([`parking`]).
 //!
 //! The wake for one task may come so late that it finds the waker of the slot's next task. That one is woken for
-//! nothing, looks, and listens again. Wakers are the application's code: they are woken and dropped where nobody
-//! waits for the one who does it.
+//! nothing, looks, and listens again. Wakers are the application's code: they are woken and dropped where no
+//! thread waits for the one that does it.
 
 #[cfg(all(test, loom))]
 mod loom_models;
@@ -142,7 +142,7 @@ impl OutcomeCell {
     ) -> Option<End> {
         let until = clock.now() + nanos(timeout);
         loop {
-            // Each time again: whoever wakes this thread takes the waker away, for whatever reason.
+            // Each time again: a wake takes the waker away, whatever its reason.
             if let Some(end) = self.take_or_listen(waker) {
                 return Some(end);
             }

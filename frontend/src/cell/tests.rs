@@ -62,7 +62,7 @@ fn a_second_end_changes_nothing() {
 }
 
 #[test]
-fn a_blocked_thread_is_told() {
+fn a_blocked_thread_is_woken() {
     let (cell, clock) = (OutcomeCell::new(), Clock::start());
     cell.arm();
     assert!(cell.wait(clock, Duration::from_millis(1)).is_none(), "bounded");
@@ -74,7 +74,7 @@ fn a_blocked_thread_is_told() {
 }
 
 #[test]
-fn a_waker_is_called_once_and_kept_by_nobody() {
+fn a_waker_is_called_once_and_not_kept() {
     let cell = OutcomeCell::new();
     let listener = Arc::<Listener>::default();
     let waker = Waker::from(Arc::clone(&listener));
@@ -120,7 +120,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             Poll::Pending => thread::park_timeout(LOST),
         }
-        assert!(clock.now() < nanos(LOST), "nobody woke this thread");
+        assert!(clock.now() < nanos(LOST), "no wake reached this thread");
     }
 }
 
@@ -136,7 +136,7 @@ fn outcome(cell: &OutcomeCell, way: u64) -> Option<End> {
     match way % 5 {
         0 => {
             let end = cell.wait(clock, LOST);
-            assert!(clock.now() < nanos(LOST), "nobody woke this thread");
+            assert!(clock.now() < nanos(LOST), "no wake reached this thread");
             end
         }
         1 => Some(block_on(poll_fn(|context| {
@@ -166,7 +166,7 @@ fn end_all(cells: &[OutcomeCell], numbers: &Receiver<u64>, heard: &[Sender<bool>
         let at = number as usize % cells.len();
         let there = cells[at].end(&numbered(number));
         if number / cells.len() as u64 % 5 == 4 {
-            heard[at].send(there).expect("somebody listens");
+            heard[at].send(there).expect("the receiver lives");
         }
     }
 }

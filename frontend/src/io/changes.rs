@@ -62,7 +62,7 @@ impl<T: Transport> ClientIo<T> {
         *self.membership.catalogue_mut() = Default::default();
     }
 
-    /// The new models are complete: those that this client wants get slabs, which the scheduler is told of.
+    /// The new models are complete: those that this client wants get slabs, which it announces.
     fn on_additions(&mut self) {
         let threads = self.membership.threads();
         let announced = match take_announced(self.membership.catalogue_mut(), threads) {

@@ -26,7 +26,7 @@ impl Leases {
         Self { heap: Vec::with_capacity(slots), position: vec![ABSENT; slots] }
     }
 
-    /// Makes room for so many slots: at least as many as there are.
+    /// Makes room for `slots` slots: at least as many as there are.
     pub(super) fn grow(&mut self, slots: usize) {
         self.position.resize(slots, ABSENT);
         self.heap.reserve(slots - self.heap.len());

@@ -54,7 +54,7 @@ struct Place {
     /// Of the next model that gets it.
     first_generation: u32,
     served: Option<Served>,
-    /// The scheduler has been told of a slab here and has not said yet that it is known. Until then no other
+    /// The client has announced a slab here, and the scheduler has not confirmed it yet. Until then no other
     /// model gets the place: the answer would be taken for its own.
     awaits_known: bool,
 }
@@ -91,7 +91,7 @@ impl Models {
         Ok(&served.model)
     }
 
-    /// Takes a reserved model out that nobody has heard of yet.
+    /// Takes out a reserved model that the client has announced nowhere yet.
     pub(super) fn discard(&mut self, model: &Model) {
         self.places[model.place as usize].served = None;
     }
@@ -143,20 +143,20 @@ impl Models {
         self.places.iter_mut().for_each(|place| place.awaits_known = false);
     }
 
-    /// The scheduler is told of the slab in this place by itself, not with a join.
+    /// The client announces the slab in this place by itself, not with a join.
     pub(super) fn await_known(&mut self, place: u32) {
         self.places[place as usize].awaits_known = true;
     }
 
-    /// The scheduler has let the client in: every slab that it was told of with the join is known.
+    /// The scheduler has let the client in: every slab that came with the join is known.
     pub(super) fn open(&mut self) {
         for place in self.places.iter_mut().filter(|place| !place.awaits_known) {
             make_usable(place);
         }
     }
 
-    /// Every backend knows the slab that begins there. The model, if that makes one usable; an error if nobody
-    /// waits for that.
+    /// Every backend knows the slab that begins there. The model, if that makes one usable; an error if no
+    /// place waits for that.
     pub(super) fn on_known(&mut self, first_slot: u32) -> Result<Option<&Arc<Model>>, Unexpected> {
         let at = (first_slot / self.slots_each) as usize;
         let place = self.places.get_mut(at).filter(|place| place.awaits_known);

@@ -146,8 +146,8 @@ impl<T: Transport> ClientIo<T> {
             self.end_task(now, id, why);
             return true;
         }
-        let is_known_to_nobody = task.life == 0 && id.frontend() == number;
-        let renewed = if is_known_to_nobody { Some(id) } else { served.model.slabs.renew(id) };
+        let was_never_sent = task.life == 0 && id.frontend() == number;
+        let renewed = if was_never_sent { Some(id) } else { served.model.slabs.renew(id) };
         let Some(renewed) = renewed else {
             serving.pending.push_back(id);
             return false;

@@ -48,7 +48,7 @@ impl<T: Transport> ClientIo<T> {
         if self.membership.is_ready() && task.id.frontend() == number {
             return self.send(now, task);
         }
-        // Nobody has it; after an orderly stop it has until its deadline to reach somebody.
+        // No scheduler has it; after an orderly stop it has until its deadline to reach one.
         let grace = if self.orderly { Nanos::ZERO } else { self.config.lease_grace };
         serving.tasks.insert(*task, task.deadline + grace);
         if self.membership.is_ready() {

@@ -18,7 +18,7 @@ impl Tasks {
         Self { by_slot: Vec::new(), leases: Leases::new(0) }
     }
 
-    /// Makes room for so many slots, at least.
+    /// Makes room for at least `slots` slots.
     pub(super) fn grow(&mut self, slots: usize) {
         if self.by_slot.len() < slots {
             self.by_slot.resize(slots, None);

@@ -39,7 +39,7 @@ const CLOCKS: &[[u8; 3]] = &[[8, 8, 8], [7, 9, 8], [7, 7, 7]];
 enum Action {
     /// The clocks run like this from the beginning.
     Clocks([u8; 3]),
-    /// Time moves on. Whoever had something to do has done it.
+    /// Time moves on. Every scheduler has done what was due.
     Tick,
     /// The thread of an election does what is due, and etcd answers at once.
     Run(usize),

@@ -28,7 +28,7 @@ pub(crate) struct Scheduler {
     deadline: Option<(u64, Nanos)>,
     /// The thread of its election stands still. Its agents go on: that is the worse case.
     pub(crate) hangs: bool,
-    /// Its clock runs at so many eighths of etcd's.
+    /// How fast its clock runs, in eighths of etcd's.
     pub(crate) eighths: u8,
 }
 

@@ -43,7 +43,7 @@ enum Action {
     Open,
     /// The scheduler names its first ModelThread, and pauses.
     Begin,
-    /// It names so many, and ends the catalogue.
+    /// It names ModelThreads up to this number, and ends the catalogue.
     Catalogue(u32),
     /// It admits the member.
     Admit,

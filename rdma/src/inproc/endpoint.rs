@@ -104,7 +104,7 @@ impl InprocTransport {
             let next = waiting.pop(|place, read| {
                 let link = table.at(place);
                 let ready = !exhausted && link.is_some_and(|l| l.is_open() && l.asked < READ_DEPTH);
-                // Whoever does not fit keeps its turn: a small input must not starve a large one.
+                // A READ without credit keeps its turn: small inputs must not starve a large one.
                 exhausted |= ready && !shared.credit.try_take(credit_of(read.row.len()));
                 ready && !exhausted
             });

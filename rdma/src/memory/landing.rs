@@ -1,6 +1,6 @@
 //! A batch's input rows, contiguous, each filled by its own READ.
 //!
-//! Rows are lent one by one to whoever fills them ([`RowMut`]) and, once all are back, the batch is
+//! Rows are lent one by one to be filled ([`RowMut`]) and, once all are back, the batch is
 //! read as a whole ([`RowsRef`]). The invariant: a row has one owner; while the whole is borrowed
 //! no row is lent; and all rows lent at a time have the same length, so that different rows do not
 //! overlap. The first row lent after everything was returned fixes the length.

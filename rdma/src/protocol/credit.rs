@@ -48,8 +48,8 @@ impl CreditWindow {
     }
 }
 
-/// One queue per source, served in turn: whoever was served goes to the back of the line. Sources
-/// are dense numbers. Unbounded by itself; its user bounds what it pushes.
+/// One queue per source, served in turn: a source that was served goes to the back of the line.
+/// Sources are dense numbers. Unbounded by itself; its user bounds what it pushes.
 #[derive(Debug)]
 pub struct RoundRobin<T> {
     queues: Vec<VecDeque<T>>,

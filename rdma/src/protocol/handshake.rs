@@ -1,6 +1,6 @@
-//! Opening a connection, and what a peer is told when it is closed. Pure; shared by the transports.
+//! Opening a connection, and what a peer hears when it is closed. Pure; shared by the transports.
 //!
-//! Whoever connects sends [`Hello`](crate::protocol::wire::Hello) and may send on at once; the acceptor answers [`Welcome`] with
+//! The connecting side sends [`Hello`](crate::protocol::wire::Hello) and may send on at once; the acceptor answers [`Welcome`] with
 //! the version both will speak, or [`Refuse`](crate::protocol::wire::Refuse).
 
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ pub(crate) fn claimed_role(message: &Message<'_>) -> Option<Role> {
     }
 }
 
-/// The roles that somebody in this role connects to.
+/// The roles that a process in this role connects to.
 pub(crate) fn hosts_of(role: Role) -> &'static [Role] {
     match role {
         Role::Frontend | Role::Operator => &[Role::Control],
@@ -111,8 +111,8 @@ fn check_welcome(
     Ok(Peer { role, member: welcome.member.get(), token: 0, addr, accepted: false, version })
 }
 
-/// What the peer is told before the connection is closed for `reason`; `None` where it would not
-/// listen or said so itself.
+/// What the peer hears before this side closes the connection for `reason`; `None` where the peer
+/// would not listen or said so itself.
 pub(crate) fn refusal(reason: &CloseReason) -> Option<(RefuseCode, String)> {
     let (code, text) = match reason {
         CloseReason::Eof | CloseReason::Reset(_) | CloseReason::Refused { .. } => return None,

@@ -172,7 +172,7 @@ impl<S: NetStream> Conn<S> {
         Ok(up)
     }
 
-    /// Before our hello leaves: a peer that may be nobody we have business with gets none.
+    /// Before our hello leaves: a peer that may act in none of the roles we connect to gets none.
     fn check_host(&mut self, shared: &Shared) -> Result<(), CloseReason> {
         if !self.link.is_known() {
             return Ok(());
@@ -241,7 +241,7 @@ impl<S: NetStream> Conn<S> {
         }
     }
 
-    /// A peer that insists on TLS is told apart from one that talks nonsense.
+    /// Distinguishes a peer that insists on TLS from one that talks nonsense.
     fn check_language(&self) -> Result<(), CloseReason> {
         if self.link.is_open() || !tls::looks_like_tls(self.rx.unread()) {
             return Ok(());

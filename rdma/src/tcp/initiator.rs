@@ -4,7 +4,7 @@
 //! entirely, also when its row has been given back before (aborted). Its credit returns with its row,
 //! so that a peer that answers nothing cannot keep it from the others; such a peer is asked for no more
 //! until it has answered what is overdue. Answers are matched by the wire tag, which names the place in the books and a serial
-//! number, so that an answer nobody asked for is recognised.
+//! number, so that this side recognises an unsolicited answer.
 
 use baton_core::TaskId;
 
@@ -37,7 +37,7 @@ impl Pull {
         credit_of(self.len)
     }
 
-    /// Completes it, unless the caller has been told already.
+    /// Completes it, unless its row was given back before.
     pub(super) fn complete(&mut self, status: ReadStatus, shared: &mut Shared) {
         if let Some(row) = self.row.take() {
             shared.complete(ReadDone { task: self.task, tag: self.tag, row, status });
@@ -75,7 +75,7 @@ impl Pulls {
         shared.credit.put_back(pull.credit());
     }
 
-    /// An answer that nobody wanted any more has passed.
+    /// A discarded answer has passed.
     pub(super) fn passed(&mut self, overdue: bool) {
         self.overdue -= usize::from(overdue);
     }

@@ -33,7 +33,7 @@ impl Link {
         self.stage == Stage::Open
     }
 
-    /// True if the owner has heard of this connection: it asked for it, or was told it is open.
+    /// True if the owner knows this connection: it asked for it, or has learned that it is open.
     pub(super) fn is_known(&self) -> bool {
         self.stage != Stage::AwaitHello
     }

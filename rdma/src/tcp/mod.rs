@@ -114,7 +114,7 @@ pub struct TcpTransport<N: Net = OsNet> {
     log: LogLimit,
     /// Of the last poll, for what happens between polls.
     now: Nanos,
-    /// What handshakes are bounded in: whoever polls may have stood still with the far end.
+    /// Handshakes are bounded in awake time: this thread may have stood still with its peer.
     awake: AwakeTime,
 }
 
@@ -206,7 +206,7 @@ impl<N: Net> TcpTransport<N> {
         self.shared.counters.messages_in -= 1;
     }
 
-    /// Ends a connection for `reason`, of which the peer is told.
+    /// Ends a connection for `reason`, and tells the peer.
     pub(crate) fn end(&mut self, conn: ConnId, reason: CloseReason) {
         if let Some(place) = self.table.place_of(conn) {
             self.tear_down(place, reason, None);

@@ -1,7 +1,7 @@
 //! What the transport needs of a network: streams of bytes and word of when they are ready.
 //!
-//! [`OsNet`] is the operating system's. Whoever brings another one, as the cluster simulation does,
-//! runs the same transport, byte for byte.
+//! [`OsNet`] is the operating system's. The cluster simulation brings another one, and runs the
+//! same transport, byte for byte.
 
 use std::io::{self, IoSlice, Read};
 use std::net::{Ipv4Addr, SocketAddr};

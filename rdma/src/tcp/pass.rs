@@ -41,8 +41,8 @@ impl<N: Net> TcpTransport<N> {
         }
     }
 
-    /// Looks at each connection that has something once, in turn. Handshakes are work, and whoever
-    /// connects can ask for them: beyond a few, they wait for the next pass.
+    /// Looks once at each connection that has something, in turn. Handshakes are work, and any peer
+    /// that connects can ask for them: beyond a few, they wait for the next pass.
     pub(super) fn receive(&mut self, events: &mut Events) {
         let mut handshakes = 0;
         for _ in 0..self.ready_list.ready_len() {
@@ -99,7 +99,7 @@ impl<N: Net> TcpTransport<N> {
                     link.can_pull() && shared.credit.grants(link.pulls.held(), credit)
                 };
                 let ready = !exhausted && table.at(place).is_some_and(|conn| may(&conn.link));
-                // Whoever does not fit keeps its turn: a small input must not starve a large one.
+                // A READ without credit keeps its turn: small inputs must not starve a large one.
                 exhausted |= ready && !shared.credit.try_take(credit);
                 ready && !exhausted
             });

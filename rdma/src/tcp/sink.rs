@@ -14,7 +14,7 @@ pub(super) enum Sink {
     Row(RowSink),
     /// An answer, on its way into an output slot.
     Answer(AnswerSink),
-    /// Bytes nobody wants any more. `overdue`: they answer a READ that was given up.
+    /// Bytes that this side drops. `overdue`: they answer a READ that was given up.
     Discard { overdue: bool },
 }
 

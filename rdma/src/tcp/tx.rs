@@ -22,7 +22,7 @@ const COMPACT: usize = 64 * 1024;
 const RESERVE: usize = 64 * 1024;
 
 enum Segment {
-    /// So many bytes of `inline`.
+    /// This number of bytes of `inline`.
     Inline(usize),
     /// A slot's input and trailer; `sent` bytes of it are gone.
     Lease { lease: ReadLease, sent: usize },

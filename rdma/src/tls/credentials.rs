@@ -95,7 +95,7 @@ impl Credentials {
             .with_client_cert_verifier(Arc::clone(&clients))
             .with_single_cert(chain.clone(), key)
             .map_err(mismatch)?;
-        // Every connection shows its certificate anew, and nothing is written that nobody asked for.
+        // Every connection shows its certificate anew, and the server sends no unsolicited tickets.
         server.send_tls13_tickets = 0;
         let (client, server, spec) = (Arc::new(client), Arc::new(server), spec.clone());
         Ok(Self(Arc::new(Loaded { client, server, roots, clients, chain, spec })))

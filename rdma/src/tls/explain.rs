@@ -25,7 +25,7 @@ impl TlsProblem {
     }
 }
 
-/// What `error` means to whoever runs the cluster.
+/// What `error` means to an operator of the cluster.
 pub(super) fn explain(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(error) => certificate(error),

@@ -163,7 +163,7 @@ impl TlsStream {
         (self.dry, self.unread, self.reads_left) = (false, false, SOCKET_READS);
     }
 
-    /// Fills `buf` as far as there is anything. An end, or an error, behind bytes is told next time.
+    /// Fills `buf` as far as there is anything. The next call returns an end or error behind bytes.
     fn fill(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let mut total = 0;
         while total < buf.len() {
@@ -218,7 +218,7 @@ impl TlsStream {
         if self.dry {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        // Enough for now: whoever reads takes this for an invitation to do so again.
+        // Enough for now: the reader takes this for an invitation to read again.
         self.reads_left = self.reads_left.checked_sub(1).ok_or(io::ErrorKind::Interrupted)?;
         let read = self.tcp.read(&mut self.rx)?;
         self.dry = read < self.rx.len();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_socket_does_not_take_is_kept_told_of_and_bounded() {
+    fn what_the_socket_does_not_take_is_kept_reported_and_bounded() {
         let (mut from, mut to) = pair();
         assert!(!from.has_unsent());
         let bytes: Vec<u8> = (0..1 << 20).map(|at: usize| (at ^ (at >> 8)) as u8).collect();

@@ -193,7 +193,7 @@ impl Device {
         // SAFETY: the protection domain lives, and `path` is a complete description.
         let handle = unsafe { (self.library.create_ah)(pd.pd.as_ptr(), &raw mut path) };
         let handle = NonNull::new(handle).ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: made above and used by nobody.
+        // SAFETY: made above; nothing else uses it.
         let _ = unsafe { (self.library.destroy_ah)(handle.as_ptr()) };
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Device {
     fn gid(&self, index: u32) -> Option<Gid> {
         let mut entry = GidEntry::default();
         let (context, port) = (self.context.as_ptr(), u32::from(self.port));
-        // SAFETY: the context is open and `entry` has the size that is told.
+        // SAFETY: the context is open and `entry` has the size that the call names.
         let failed = unsafe {
             (self.library.query_gid)(context, port, index, &raw mut entry, 0, size_of::<GidEntry>())
         };

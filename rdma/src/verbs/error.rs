@@ -10,7 +10,7 @@ pub enum VerbsError {
         "{library} cannot be loaded ({problem}); install rdma-core (Debian: libibverbs1 ibverbs-providers)"
     )]
     NoLibrary {
-        /// What was looked for.
+        /// Its file name.
         library: &'static str,
         /// The dynamic linker's words.
         problem: String,

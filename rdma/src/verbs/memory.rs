@@ -14,7 +14,7 @@ use crate::memory::region::Region;
 /// What the fabric may do with registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
-    /// Peers may READ it; nobody may write it. A frontend's inputs.
+    /// Peers may READ it; nothing may write it through the fabric. A frontend's inputs.
     RemoteRead,
     /// READs of this process and messages to it land in it; peers cannot address it. A backend's
     /// batch rows, receive buffers.

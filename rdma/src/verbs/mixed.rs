@@ -23,8 +23,8 @@ use crate::tcp::{TcpConfig, TcpTransport};
 use crate::tls::Credentials;
 use crate::transport::{ConnId, Identity, Read, SendError, Transport, TransportCounters};
 
-/// A thread that spins while READs are under way looks at its sockets once in so many passes: asking
-/// the kernel takes as long as a short READ.
+/// A thread that spins while READs are under way looks at its sockets only once per this number of
+/// passes: asking the kernel takes as long as a short READ.
 const PASSES_PER_LOOK: u32 = 16;
 
 /// Why a [`MixedTransport`] cannot start.
@@ -51,8 +51,8 @@ pub struct MixedTransport {
 impl MixedTransport {
     /// A transport that accepts connections on `listen`, if given, and can connect. `clock` times
     /// READs over verbs, whose proof needs the time *after* a completion was seen. With `credentials`
-    /// every connection is TLS, and what a key gives access to is told over it; READs over verbs are
-    /// not encrypted.
+    /// every connection is TLS, and memory keys travel only over it; READs over verbs are not
+    /// encrypted.
     ///
     /// # Errors
     /// The address cannot be listened on; or RDMA was chosen and this host cannot.

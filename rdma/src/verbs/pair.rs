@@ -61,7 +61,7 @@ pub(crate) enum Side {
     Initiator,
     /// Peers READ through it.
     Target,
-    /// Both SEND through it; nobody READs.
+    /// Both sides SEND through it; neither READs.
     Control,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct QueuePair {
     post_send: PostSend,
     side: Side,
     first_psn: u32,
-    /// SENDs of up to so many bytes are posted inline.
+    /// SENDs of up to this size are posted inline.
     inline_bytes: u32,
 }
 

@@ -66,7 +66,7 @@ impl CompletionQueue {
     /// Appends completions to `into`, those of control queue pairs to `signals`, up to [`POLL_BATCH`].
     /// Returns how many; the queue was empty if these are fewer.
     pub(crate) fn poll(&self, into: &mut Vec<Completion>, signals: &mut Vec<Signal>) -> usize {
-        // Polled without end by whoever spins: nothing is written that the library does not fill in.
+        // A spinning thread polls without end: only what the library fills in is written.
         let mut batch = [const { MaybeUninit::<Wc>::uninit() }; POLL_BATCH as usize];
         let room = batch.as_mut_ptr().cast();
         // SAFETY: the queue lives and `batch` has room for as many as asked for.

@@ -66,7 +66,7 @@ pub(crate) fn what_cannot_be_sent<F: Fabric>() {
     let send = |a: &mut NodeOf<F>, conn, tail| a.transport.send(conn, &ping, tail);
     assert_eq!(send(&mut a, conn, &[0; BODY_MAX]), Err(SendError::TooLong));
     assert_eq!(send(&mut a, ConnId(12345), &[]), Err(SendError::Closed));
-    a.transport.close(ConnId(12345), RefuseCode::Shutdown, "nobody");
+    a.transport.close(ConnId(12345), RefuseCode::Shutdown, "no such connection");
     a.transport.close(conn, RefuseCode::Shutdown, "bye");
     assert_eq!(send(&mut a, conn, &[]), Err(SendError::Closed));
 }
@@ -85,7 +85,7 @@ pub(crate) fn closing_says_why<F: Fabric>() {
     assert_eq!((a.transport.counters().closed, b.transport.counters().closed), (1, 1));
 }
 
-pub(crate) fn nobody_there<F: Fabric>() {
+pub(crate) fn nothing_listens<F: Fabric>() {
     let (mut a, b) = pair::<F>();
     let addr = b.transport.local_addr();
     drop(b);

@@ -66,7 +66,7 @@ impl<F: Fabric> Rig<F> {
         assert_eq!(&set.output(task).unwrap()[..], b"an answer");
     }
 
-    /// Answers a task that nobody waits for.
+    /// Answers a task that the frontend does not wait for.
     fn answer_late(&mut self, task: TaskId) {
         let before = self.frontend.transport.counters().results_stale;
         self.backend.transport.reply(self.conn, &result(task), b"late").unwrap();
@@ -115,7 +115,7 @@ pub(crate) fn withdrawn_slabs<F: Fabric>() {
     assert_eq!(rig.frontend.transport.counters().memory_bytes, bytes);
     let memory = Arc::downgrade(&second);
     drop(second);
-    assert!(memory.upgrade().is_none(), "nobody refers to it");
+    assert!(memory.upgrade().is_none(), "nothing refers to it");
 
     let refused = rig.pull(goes, 2).0;
     assert!(matches!(refused, ReadStatus::Refused | ReadStatus::Stale), "{refused:?}");
@@ -129,7 +129,7 @@ pub(crate) fn withdrawn_slabs<F: Fabric>() {
     assert!(rig.backend.closed().is_empty() && rig.frontend.closed().is_empty());
 }
 
-/// Whoever comes late with the id of a task of the former set is refused by the generation.
+/// The generation refuses a late READ or answer with the id of a task of the former set.
 pub(crate) fn slots_of_withdrawn_slabs_serve_again<F: Fabric>() {
     let first = slabs(9, 2, BYTES);
     let mut rig = Rig::<F>::new(&first);

@@ -27,7 +27,7 @@ const PATIENCE: Nanos = Nanos::from_micros(500);
 /// A kind of transport under test.
 pub trait Fabric: Default {
     type Transport: Transport + Send + 'static;
-    /// A peer that finds every place taken is told so, and not only hung up on.
+    /// A peer that finds every place taken hears so, and is not only hung up on.
     const TELLS_WHEN_FULL: bool = true;
     fn endpoint(&self, role: Role, member: u32, cfg: TcpConfig) -> Self::Transport;
 }

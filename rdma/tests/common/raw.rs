@@ -1,4 +1,4 @@
-//! A peer that is no transport: a socket that says what it is told to, frame by frame or worse.
+//! A peer that is no transport: a socket that says what a test wants, frame by frame or worse.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read as _, Write as _};

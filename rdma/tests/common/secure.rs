@@ -46,7 +46,7 @@ impl World {
         let Self { scheduler, friend, conn, .. } = self;
         settle([&mut *scheduler], |[node]| node.transport.counters().tls_refused >= tls_refused);
         assert_eq!(scheduler.transport.counters().tls_refused, tls_refused);
-        assert_eq!(scheduler.opened().len(), 1, "the friend and nobody else");
+        assert_eq!(scheduler.opened().len(), 1, "the friend and no other");
         let before = scheduler.pings().len();
         friend.ping(*conn, 7);
         settle([friend, scheduler], |[_, scheduler]| scheduler.pings().len() > before);

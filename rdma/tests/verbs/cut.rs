@@ -59,7 +59,7 @@ fn cut_repeatedly(mut one: impl FnMut(&VerbsConfig) -> Nanos) -> Nanos {
     assert_eq!(defaults.read_timeout, Nanos::from_millis(40));
     let took = [(); 3].map(|()| one(&defaults));
     eprintln!("noticed after {took:?}");
-    // What was asked for has nearly all of its time: nobody is given up because this side was slow.
+    // What was asked for has nearly all of its time: this side being slow loses no peer.
     assert!(took.iter().all(|took| *took > Nanos::from_millis(32)), "too early: {took:?}");
     took.into_iter().min().unwrap()
 }

@@ -162,7 +162,7 @@ fn a_frontend_that_does_not_read_fills_the_queue() {
     pair.backend.ping(pair.conn, taken);
 }
 
-/// Nobody spins: a message ends the wait of whoever it is for.
+/// No thread spins: a message ends its receiver's wait.
 #[test]
 fn a_message_ends_a_wait() {
     if !rdma_here() {
@@ -225,7 +225,7 @@ fn a_frontend_that_dies_under_answers_closes_the_connection() {
     assert_eq!(backend.closed().len(), 1);
 }
 
-/// What came for a connection that this side has closed is nobody's, but its buffers are posted again:
+/// A side drops what comes for a connection that it has closed, and posts the buffers again:
 /// after forty such ends the next backend still finds all of its share.
 #[test]
 fn connections_closed_under_answers_leave_every_buffer() {

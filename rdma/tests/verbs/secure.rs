@@ -72,7 +72,7 @@ fn inputs_and_answers_with_tls() {
     assert_eq!((theirs.reads_served, mine.tls_refused, theirs.tls_refused), (0, 0, 0));
 }
 
-/// Queue pairs and keys are told beside the devices' names, which are easy to look for.
+/// Queue pairs and keys travel beside the devices' names, which are easy to look for.
 #[test]
 fn keys_cross_the_network_in_tls_only() {
     if !rdma_here() {
@@ -133,7 +133,7 @@ fn without_the_right_certificate_there_is_no_queue_pair_and_no_key() {
     }
     let authority = Authority::new();
     let (gpu, web) = (authority.issue("gpu.test"), authority.issue("web.test"));
-    let other = Authority::named("somebody else");
+    let other = Authority::named("another");
     let stranger = TlsSpec { ca: authority.ca(), ..other.issue("gpu.test") };
     let expired = authority.issue_with("late.test", Valid::Formerly, |_| {});
     for (spec, why) in [(&stranger, "of no authority"), (&expired, "expired")] {
@@ -191,8 +191,8 @@ fn a_wrong_key_ends_its_connection_and_no_other() {
     assert!(done.status == ReadStatus::Done && holds(&done.row, 1));
 }
 
-/// A READ that comes after its task's time finds another one's input: it is told so, and nobody sees the
-/// bytes.
+/// A READ that comes after its task's time finds another one's input: it ends as stale, and
+/// its bytes do not count.
 #[test]
 fn a_task_of_an_earlier_generation_is_stale() {
     if !rdma_here() {

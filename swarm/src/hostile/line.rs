@@ -19,13 +19,13 @@ pub(super) enum Whom {
     Thread,
     /// A backend that has connected to read inputs.
     Backend,
-    /// Somebody, as somebody.
+    /// Any listener, in any role.
     Anybody,
 }
 
 pub(super) struct Line<S> {
     stream: S,
-    /// The host of whoever is at the other end.
+    /// The host at the other end.
     host: IpAddr,
     pub(super) whom: Whom,
     /// Never reads.

@@ -1,7 +1,7 @@
 //! Peers that speak the real protocol mostly right.
 //!
 //! An [`Attacker`] is a process of the simulation that is none of ours: it joins as a frontend or as a
-//! backend, or connects to whoever listens, keeps to the protocol for most of what it says, and breaks
+//! backend, or connects to any listener, keeps to the protocol for most of what it says, and breaks
 //! it in between: wrong order, wrong numbers, stale generations, bytes that are no frame, floods that
 //! it does not read the answers of, connections dropped in the middle of a frame. All of it follows
 //! from the seed. It stops when the load does; what it leaves behind is for the oracles to find.
@@ -31,7 +31,7 @@ const BACKLOG_MAX: usize = 128 * 1024;
 /// What an attacker makes itself out to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttackerKind {
-    /// Connects to whoever listens, and joins nothing.
+    /// Connects to any listener, and joins nothing.
     Stranger,
     /// Joins as a frontend.
     Frontend,
@@ -54,9 +54,9 @@ pub struct Attack {
     pub burst: u32,
     /// Connections it opens at a time, at most.
     pub lines: usize,
-    /// Of 1,000 messages so many break the rules.
+    /// Of 1,000 messages, how many break the rules.
     pub illegal: u32,
-    /// Of 1,000 READs of its inputs so many are answered.
+    /// Of 1,000 READs of its inputs, how many it answers.
     pub serves: u32,
 }
 
@@ -115,7 +115,7 @@ impl Hostility {
 pub struct Targets {
     /// Where members join.
     pub control: Option<SocketAddr>,
-    /// Whoever else listens.
+    /// The other listeners.
     pub others: Vec<SocketAddr>,
 }
 
@@ -134,7 +134,7 @@ pub struct Attacker<N: Net> {
 }
 
 impl<N: Net> Attacker<N> {
-    /// One that listens and connects at `port`, and is told apart from others by `number`.
+    /// One that listens and connects at `port`; `number` distinguishes it from others.
     pub fn new(attack: Attack, number: u32, port: N, seed: u64, now: Nanos) -> Self {
         let known = Knowledge::new(attack.kind, number, port.local_addr());
         Self {
@@ -148,7 +148,7 @@ impl<N: Net> Attacker<N> {
         }
     }
 
-    /// One burst: what has come is taken in, something is said, and maybe somebody is left.
+    /// One burst: it takes in what has come, says something, and maybe leaves a peer.
     pub fn act(&mut self, now: Nanos, targets: &Targets) {
         self.next = now + Nanos(self.rng.random_range(1_000..=2 * self.attack.pace.0));
         self.known.now = now;
@@ -164,7 +164,7 @@ impl<N: Net> Attacker<N> {
         self.forget_lines();
     }
 
-    /// Where the ModelThreads are, if it has been told.
+    /// Where the ModelThreads are, as far as it has learned.
     pub fn threads(&self) -> &[SocketAddr] {
         &self.known.threads
     }
@@ -232,7 +232,7 @@ impl<N: Net> Attacker<N> {
         if count == 0 || self.lines.len() >= self.attack.lines {
             return;
         }
-        let to = *all.clone().nth(self.rng.random_range(0..count)).expect("there are so many");
+        let to = *all.clone().nth(self.rng.random_range(0..count)).expect("below the count");
         let deaf = self.rng.random_range(0..8) == 0;
         let hello = Messages::new(&mut self.rng, &self.known).hello();
         if self.rng.random_range(0..10) > 0 {

@@ -101,7 +101,7 @@ impl Batches {
         self.pauses = longest;
     }
 
-    /// Clocks that were compared before a pause have drifted apart in it, by so much at most.
+    /// By how much, at most, clocks that were compared before a pause have drifted apart in it.
     pub(super) fn drift_in_pauses(&self) -> Nanos {
         Nanos(self.pauses.0 / 1_000_000 * DRIFT_PPM)
     }

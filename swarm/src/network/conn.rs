@@ -59,7 +59,7 @@ pub(super) struct End {
     pub(super) received: VecDeque<u8>,
     pub(super) eof: bool,
     pub(super) broken: Option<io::ErrorKind>,
-    /// The owner was told that there is no room.
+    /// The owner has learned that there is no room.
     pub(super) wants_room: bool,
     /// Since when the far end is out of reach.
     pub(super) alone_since: Option<Nanos>,
@@ -111,7 +111,7 @@ impl State {
         let listener = open.filter(|&port| self.endpoints[port].alive);
         let Some(listener) = listener else {
             let host = open.map(|port| self.host_of(port));
-            // Where a machine is off, nobody says so.
+            // A machine that is off sends no reset.
             if host.is_none_or(|host| self.vanished.get(&host) != Some(&false)) {
                 self.dispatch(at, 1, Cargo::Reset);
             }
@@ -134,7 +134,7 @@ impl State {
             end.received.extend(bytes);
             return self.tell(at, 1 - way, (true, false, false));
         }
-        // Whoever closed has said so already; a machine that was off has not.
+        // A process that closed has said so already; a machine that was off has not.
         let host = self.host_of(self.conns[at].ends[1 - way].endpoint);
         if self.vanished.get(&host) == Some(&true) {
             self.dispatch(at, 1 - way, Cargo::Reset);

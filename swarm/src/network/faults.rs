@@ -10,10 +10,10 @@ use super::conn::Cargo;
 use super::{Due, HostId, Network, State};
 
 /// True for messages that a receiver must bear to hear twice. Over one TCP connection nothing comes
-/// twice; but whoever connects anew and says again what may have been lost, and whoever is told by
-/// two that each believe to own a task, makes the same bytes arrive again, later, with whatever has
-/// happened in between. The outcome of a task, the report of a batch and a wish to cancel must bear
-/// that. A request and a plan need not: nobody says them again.
+/// twice. But a member that connects anew says again what may have been lost, and two senders may
+/// each claim a task: the same bytes arrive again, later, with whatever has happened in between.
+/// The outcome of a task, the report of a batch and a wish to cancel must bear that. A request and a
+/// plan need not: no member says them again.
 pub(super) fn may_repeat(kind: Kind) -> bool {
     matches!(kind, Kind::TaskEnd | Kind::TaskResult | Kind::ActionDone | Kind::Cancel)
 }
@@ -73,7 +73,7 @@ impl Network {
     }
 
     /// The host is gone without a word, as if its power was cut: nothing it holds is closed, and
-    /// nobody answers for it. Call before its process is dropped.
+    /// nothing answers for it. Call before its process is dropped.
     pub fn vanish(&self, host: HostId) {
         let mut state = self.state.borrow_mut();
         state.vanished.insert(host, false);

@@ -1,4 +1,4 @@
-//! Where frames begin and end in a stream, as somebody who only watches it go by can tell.
+//! Where frames begin and end in a stream, as an observer that only watches it go by can tell.
 
 use std::collections::VecDeque;
 
@@ -73,7 +73,7 @@ impl FrameTracker {
         }
     }
 
-    /// The reader has taken `n` bytes; `heard` is told of each outcome that is now with it.
+    /// The reader has taken `n` bytes; `heard` receives each outcome that is now with it.
     pub(super) fn read(&mut self, n: usize, mut heard: impl FnMut(TaskId)) {
         self.read += n as u64;
         while let Some(&(end, task)) = self.words.front() {

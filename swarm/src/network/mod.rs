@@ -2,7 +2,7 @@
 //!
 //! In: what the transports write, and faults. Out: the same bytes, later, in the order of their
 //! connection and in no order across connections; or an end in the middle of them. A host is one
-//! process's life: whoever starts anew is another host. One `StdRng` of its own decides every delay,
+//! process's life: one that starts anew is another host. One `StdRng` of its own decides every delay,
 //! so that the same calls have the same effects.
 
 mod batches;
@@ -42,13 +42,13 @@ pub struct Link {
     pub delay: Nanos,
     /// At most this is added.
     pub jitter: Nanos,
-    /// Of 1,000 pieces so many take `spike` longer.
+    /// Of 1,000 pieces, how many take `spike` longer.
     pub spikes: u32,
     /// See `spikes`.
     pub spike: Nanos,
     /// Bytes a connection takes from its writer before its reader has read them.
     pub window: usize,
-    /// Of 1,000 pieces so many are cut in two that arrive apart.
+    /// Of 1,000 pieces, how many are cut in two that arrive apart.
     pub cuts: u32,
     /// A kernel gives a connection up of whose far end it hears nothing for so long.
     pub patience: Nanos,
@@ -135,7 +135,7 @@ struct Endpoint {
     addr: SocketAddr,
     /// Connections not accepted yet.
     incoming: Vec<usize>,
-    /// Ends with news, and whether there is somebody to accept.
+    /// Ends with news, and whether there is a connection to accept.
     news: Vec<(usize, usize)>,
     acceptable: bool,
     alive: bool,
@@ -164,7 +164,7 @@ struct State {
     /// Hosts that vanished without a word, and whether something answers in their place again.
     vanished: BTreeMap<HostId, bool>,
     watch: Watch,
-    /// Frames since the log was last read; kept only while somebody reads it.
+    /// Frames since the log was last read; kept only with `log`.
     sent: Vec<Sent>,
     log: bool,
     /// Frames of 1,000 that are repeated, of the kinds that may be.

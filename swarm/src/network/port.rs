@@ -26,7 +26,7 @@ impl Port {
     pub(super) fn new(network: Network, number: usize, addr: SocketAddr) -> Self {
         let bell = network.state.borrow().endpoints[number].bell.clone();
         let waker = Waker::new(move || bell.ring());
-        // The agents of a simulation never block: whoever wakes one must always be heard.
+        // The agents of a simulation never block: each must always hear a wake.
         waker.prepare_sleep();
         Self { network, number, addr, waker }
     }
@@ -83,7 +83,7 @@ impl Net for Port {
         let (at, end) = (stream.conn, stream.end);
         let side = &mut state.conns[at].ends[end];
         side.place = Some(place);
-        // News from before has found nobody to tell.
+        // News from before has not reached this place.
         let news = std::mem::take(&mut side.news);
         if news != (false, false, false) {
             state.tell(at, end, news);
@@ -148,7 +148,7 @@ impl Read for SimStream {
             };
         }
         let mut n = 0;
-        // A ring gives what lies in a row; whoever is given less than asked for believes it is all.
+        // A ring gives what lies in a row; a reader that gets less than asked for takes it for all.
         while n < buf.len() && !side.received.is_empty() {
             n += side.received.read(&mut buf[n..])?;
         }
@@ -221,7 +221,7 @@ impl Drop for SimStream {
 }
 
 impl Conn {
-    /// Nobody refers to it any more.
+    /// True if nothing refers to it any more.
     fn is_reusable(&self) -> bool {
         self.is_over()
             && self.ways.iter().all(|way| way.pieces.is_empty() && way.repeats.is_empty())

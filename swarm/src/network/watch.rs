@@ -30,7 +30,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// True if somebody sent the task's outcome and it was not read: it is under way, or lost.
+    /// True if the task's outcome was sent and not read: it is under way, or lost.
     pub fn word_unheard(&self, task: TaskId) -> bool {
         self.words.contains_key(&task.0)
     }

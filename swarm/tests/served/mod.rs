@@ -14,7 +14,7 @@ use rand::RngExt;
 
 pub const MODELS: usize = 3;
 
-/// Nobody changes their mind, and every deadline is 12 to 40 ms away.
+/// No application changes its mind, and every deadline is 12 to 40 ms away.
 pub const LOAD: Load = Load {
     gap: Nanos::ZERO,
     burst: 1,

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_as_for_a_cluster_file() {
+    fn what_is_wrong_is_reported_as_for_a_cluster_file() {
         let text = "[[model]]\nname = \"a\"\nalpha_ms = 1.0\nbeta_ms = 5.0\nslo_ms = 2\ngpus = 3\n";
         let told = problems(text);
         assert!(told.contains("slo_ms: 2 ms cannot be met") && told.contains("gpus"), "{told}");

@@ -36,7 +36,7 @@ pub(crate) fn models(root: &Section<'_>, models: &[Entry<'_, ModelSpec>], networ
     }
 }
 
-/// Addresses that members could not be told, or that two sockets of one process would share.
+/// Addresses at which members cannot connect, or that two sockets of one process would share.
 pub(crate) fn addresses(section: &Section<'_>, scheduler: &SchedulerSpec) {
     let listen = scheduler.listen;
     let is_vague = listen.port() == 0 || listen.ip().is_unspecified();

@@ -69,7 +69,7 @@ pub struct SchedulerSpec {
     pub listen: SocketAddr,
     /// ModelThreads; models are spread over them by their expected rates, or dealt in turn. At least 1.
     pub model_threads: u32,
-    /// Models that may be served at a time: memory is set aside for so many. `None`: [`Cluster::models_max`].
+    /// Models that may be served at a time: memory is set aside for them. `None`: [`Cluster::models_max`].
     pub models_max: Option<u32>,
     /// Where the scheduler writes changes of its catalogue down, for the next one. `None`: nowhere.
     pub journal: Option<PathBuf>,

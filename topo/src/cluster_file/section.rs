@@ -221,7 +221,7 @@ impl<'a> Section<'a> {
     pub(crate) fn names(&self, key: &'static str) -> Option<Vec<String>> {
         let names = self.list(key, certificate_name)?;
         if names.is_empty() {
-            self.refuse(key, "is empty: nobody may", "list a name, or remove the key");
+            self.refuse(key, "is empty: it allows no member", "list a name, or remove the key");
         }
         Some(names)
     }

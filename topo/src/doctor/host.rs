@@ -90,7 +90,7 @@ fn huge_pages(root: &Sysroot, machine: &Machine) -> Check {
                     continue;
                 };
                 let size = size.trim_start_matches("hugepages-");
-                // Sizes nobody reserved are left out, but for the usual one.
+                // Sizes without reserved pages are left out, but for the usual one.
                 if total > 0 || size == "2048kB" {
                     seen.push(format!("node {}: {total} of {size}, {free} free", node.id));
                 }

@@ -54,7 +54,7 @@ fn near_cores(machine: &Machine, nic: &Nic) -> Check {
     let fix = "widen the cpuset of this process to the card's NUMA node (`baton topo show`)";
     let advice = Advice::new(name, "CPUs of its NUMA node to run on", fix);
     let node = machine.cpus.nodes.iter().find(|node| Some(node.id) == nic.node);
-    let Some(node) = node else { return advice.unread("could not read it: no NUMA node is told") };
+    let Some(node) = node else { return advice.unread("could not read it: NUMA node unknown") };
     let near = node.cpus.and(&machine.cpus.allowed);
     let seen = format!("node {}: CPUs {near}", node.id);
     advice.judged(!near.is_empty(), Status::Warning, seen)

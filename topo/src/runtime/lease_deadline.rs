@@ -76,7 +76,7 @@ impl<A: Agent> Fenced<A> {
 
 impl<A: Agent> Agent for Fenced<A> {
     fn poll(&mut self, now: Nanos) -> usize {
-        // The end counts as work: whoever runs this then asks whether it has finished.
+        // The end counts as work: the caller then asks whether it has finished.
         if self.lease_deadline.is_valid(now) { self.agent.poll(now) } else { 1 }
     }
 

@@ -7,7 +7,7 @@ use super::rejoining::{LONG, NUMBER, submits};
 use super::world::*;
 use crate::{Client, Loss, Outcome};
 
-/// A scheduler with these models takes the client in; the slabs it is told of.
+/// A scheduler with these models takes the client in; the slabs it hears of.
 fn take_back(world: &mut World, models: &[(ModelDesc, &str)]) -> Vec<(u32, u32)> {
     world.await_client();
     world.control.take();
@@ -72,7 +72,7 @@ fn a_model_that_is_missing_or_of_other_sizes_is_removed() {
         assert!(alpha.is_removed());
         assert_eq!(client.model("alpha").is_ok(), models.len() == 2);
         assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::UnknownModel, _)));
-        assert_eq!(submits(&mut world, 0), [], "nobody would know it");
+        assert_eq!(submits(&mut world, 0), [], "the scheduler would not know it");
         let (task, _) = submits(&mut world, 1)[0];
         world.answer(task, &[1; OUTPUT]);
         assert!(matches!(beta.wait(), Outcome::Completed(_)));
@@ -81,7 +81,7 @@ fn a_model_that_is_missing_or_of_other_sizes_is_removed() {
     }
 }
 
-/// What waits for the next scheduler was submitted to nobody.
+/// What waits for the next scheduler was submitted to none.
 #[test]
 fn a_task_that_waited_for_a_scheduler_without_its_model_fails() {
     let (mut world, client) = World::open();

@@ -98,7 +98,7 @@ fn serve(world: &mut World) -> bool {
     !heard.is_empty()
 }
 
-/// A client on threads of its own and its peers, until they are told that it is over.
+/// A client and its peers on threads of their own, until `done` says that it is over.
 struct Running {
     client: Client,
     io_thread: thread::JoinHandle<()>,

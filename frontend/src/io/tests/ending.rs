@@ -1,4 +1,4 @@
-//! How a client ends: in order, or because somebody dies.
+//! How a client ends: in order, or because a process dies.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn tasks_that_never_end_are_given_up() {
 }
 
 #[test]
-fn a_leave_nobody_confirms_is_bounded() {
+fn an_unconfirmed_leave_is_bounded() {
     let (mut world, client) =
         World::open_with(|config| config.member_timeout(Duration::from_millis(200)));
     world.alive = false;

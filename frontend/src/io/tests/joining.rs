@@ -268,7 +268,7 @@ fn a_model_that_is_wanted_and_gone_before_the_client_is_in_fails_the_join() {
 }
 
 #[test]
-fn somebody_else_at_the_address_is_noticed() {
+fn a_peer_that_is_no_scheduler_is_noticed() {
     let mut world = World::new(|config| config);
     world.control.transport.identify(Identity { role: Role::Backend, member: 3 });
     world.steps(4);

@@ -7,7 +7,7 @@ use super::rejoining::{LONG, NUMBER, refusal, submits};
 use super::world::*;
 use crate::{Deadline, Outcome, SubmitReason};
 
-/// What was told to a ticket that must be there.
+/// Why a task was dropped; its outcome must be there.
 fn drop_reason(ticket: &mut crate::Ticket) -> DropReason {
     match ticket.poll() {
         Some(Outcome::Dropped(reason, _)) => reason,
@@ -62,7 +62,7 @@ fn after_an_orderly_stop_submits_wait_for_the_next_scheduler_but_not_for_ever() 
     assert!(waits.poll().is_none());
     world.take_back(NUMBER);
     assert_eq!(submits(&mut world, 0).len(), 1);
-    assert_eq!(client.counters().resubmitted, 0, "nobody had it before");
+    assert_eq!(client.counters().resubmitted, 0, "no scheduler had it before");
 
     world.stop_scheduler();
     world.threads[0].take();

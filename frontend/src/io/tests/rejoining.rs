@@ -102,7 +102,7 @@ fn what_was_accepted_just_before_the_news_came_is_submitted_once_there_is_a_sche
     world.take_back(NUMBER);
     let again = submits(&mut world, 0);
     let [(task, _)] = again[..] else { panic!("{again:?}") };
-    assert_eq!(u32::from(task.frontend().0), NUMBER, "nobody knew it under the former number");
+    assert_eq!(u32::from(task.frontend().0), NUMBER, "no scheduler knew the former number");
     connect_new_backend(&mut world);
     world.answer(task, &[1; OUTPUT]);
     assert!(matches!(ticket.wait(), Outcome::Completed(_)));
@@ -284,7 +284,7 @@ fn a_lost_model_thread_is_a_lost_scheduler() {
     world.now = world.now + Nanos::from_millis(50);
     world.steps(3);
     let closed = world.control.take().into_iter().filter(|heard| matches!(heard, Heard::Closed(_)));
-    assert_eq!(closed.count(), 1, "the scheduler is told");
+    assert_eq!(closed.count(), 1, "the client tells the scheduler");
     world.threads[0].take();
     world.take_back(NUMBER);
     let (task, _) = submits(&mut world, 0)[0];

@@ -183,7 +183,7 @@ fn a_dropped_ticket_cancels_and_its_slot_comes_back() {
     let ended = world.submit(&alpha, 1, Deadline::Slo);
     world.answer(ended.task(), &[0; OUTPUT]);
     drop(ended);
-    assert_eq!(client.slots_in_use(), 0, "an outcome nobody asked for is let go");
+    assert_eq!(client.slots_in_use(), 0, "an outcome without its ticket is let go");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_lease_runs_out_in_deadline_order_and_late_answers_are_ignored() {
     assert!(matches!(short.poll(), Some(Outcome::Failed(FailReason::LeaseExpired, _))));
     assert!(long.poll().is_none());
     assert_eq!(client.slots_in_use(), 1);
-    assert_eq!(world.pull(task).0, ReadStatus::Stale, "nobody reads it any more");
+    assert_eq!(world.pull(task).0, ReadStatus::Stale, "no backend reads it any more");
     world.answer(task, &[9; OUTPUT]);
     world.pass(Nanos::from_millis(460));
     assert!(matches!(long.poll(), Some(Outcome::Failed(FailReason::LeaseExpired, _))));
@@ -288,7 +288,7 @@ fn messages_that_do_not_belong_are_counted() {
 }
 
 #[test]
-fn an_outcome_taken_twice_is_told_as_such() {
+fn an_outcome_taken_twice_is_reported_as_such() {
     let (mut world, client) = World::open();
     let mut ticket = world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo);
     assert!(ticket.poll().is_none());

@@ -86,7 +86,7 @@ impl Peer {
                 return self.pings.push(ping.sent_ns.get());
             }
             Event::Message { message, .. } => heard(message),
-            Event::Result { .. } => panic!("nobody answers a scripted peer"),
+            Event::Result { .. } => panic!("a scripted peer gets no answers"),
         });
     }
 
@@ -175,12 +175,12 @@ impl World {
         }
     }
 
-    /// Nothing has happened yet, and where the client looks for its scheduler nobody is.
+    /// Nothing has happened yet, and no scheduler is where the client looks for it.
     pub(super) fn without_scheduler() -> Self {
         Self::new(|config| ClientConfig { scheduler: LATER.into(), ..config })
     }
 
-    /// Now somebody is there.
+    /// Now a scheduler is there.
     pub(super) fn start_scheduler(&mut self) {
         self.control = Peer::new(&self.network, Role::Control, 0);
         assert_eq!(self.control.transport.local_addr(), LATER);
@@ -226,7 +226,7 @@ impl World {
         (0..count).for_each(|_| self.step());
     }
 
-    /// Jumps close to `span` later, with heartbeats on the way, so that nobody falls silent.
+    /// Jumps close to `span` later, with heartbeats on the way, so that no peer falls silent.
     pub(super) fn pass(&mut self, span: Nanos) {
         let until = self.now + span;
         while self.now + Nanos::from_millis(50) < until {

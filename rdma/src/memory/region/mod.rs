@@ -5,7 +5,7 @@
 //! lies inside the allocation.
 //!
 //! From 2 MiB on it asks for transparent huge pages: a card keeps one entry where it would keep 512.
-//! These need no reservation and take nobody else's; where the kernel has none, the memory lies in
+//! These need no reservation and take no other's; where the kernel has none, the memory lies in
 //! normal pages. Only the first page is touched here, to see which it is: the owner's thread has
 //! heartbeats to answer, and gigabytes take seconds to zero. Registration touches the rest.
 #![expect(unsafe_code, reason = "raw memory whose exclusivity is decided at run time")]
@@ -39,7 +39,7 @@ pub(crate) struct Region {
 /// Where the memory goes back to.
 enum Origin {
     Heap(Layout),
-    /// A mapping that begins and ends with at least a page that nobody may touch.
+    /// A mapping that begins and ends with at least one inaccessible page.
     Mapping {
         start: NonNull<c_void>,
         bytes: usize,
@@ -87,7 +87,7 @@ impl Region {
     /// Makes the middle of a new mapping usable, asks for huge pages and touches the first.
     fn open(&self) -> rustix::io::Result<()> {
         let start = self.start.as_ptr().cast();
-        // SAFETY: the range is inside the mapping, which is ours and which nobody else knows yet.
+        // SAFETY: the range is inside the mapping, which is ours and which no other code knows yet.
         unsafe { mprotect(start, self.bytes, MprotectFlags::READ | MprotectFlags::WRITE)? };
         // A kernel without them says so; then the pages are normal ones, which `huge_bytes` tells.
         // SAFETY: as above; where it has an effect, it is on the size of pages that are not there yet.
@@ -159,7 +159,7 @@ impl Region {
     /// The bytes of a range.
     ///
     /// # Safety
-    /// Nobody writes the range while the slice lives.
+    /// Nothing writes the range while the slice lives.
     pub(crate) unsafe fn slice(&self, offset: usize, len: usize) -> &[u8] {
         let start = self.range(offset, len);
         // SAFETY: in bounds and initialised (zeroed at birth); the caller excludes writers.
@@ -169,7 +169,7 @@ impl Region {
     /// The bytes of a range, writable.
     ///
     /// # Safety
-    /// Nobody else reads or writes the range while the slice lives.
+    /// Nothing else reads or writes the range while the slice lives.
     #[expect(clippy::mut_from_ref, reason = "exclusivity is the caller's, see Safety")]
     pub(crate) unsafe fn slice_mut(&self, offset: usize, len: usize) -> &mut [u8] {
         let start = self.range(offset, len);
@@ -203,7 +203,7 @@ mod tests {
             let align = if asked < HUGE_PAGE { PAGE } else { HUGE_PAGE };
             assert_eq!(region.start().addr().get() % align, 0, "{asked}");
             assert!(region.bytes() >= asked && region.bytes() - asked <= align, "{asked}");
-            // SAFETY: nobody else knows the region.
+            // SAFETY: no other code knows the region.
             let bytes = unsafe { region.slice_mut(0, region.bytes()) };
             assert!(bytes.iter().all(|byte| *byte == 0), "{asked}");
             bytes.fill(0xa5);

@@ -113,7 +113,7 @@ impl DerefMut for InputMut {
     }
 }
 
-/// Keeps an input and its trailer unchanged while somebody reads them.
+/// Keeps an input and its trailer unchanged while a reader uses them.
 #[derive(Debug)]
 pub struct ReadLease {
     place: Place,

@@ -2,7 +2,7 @@
 //!
 //! The application fills a slot's input and submits it; backends read it under a lease; the answer
 //! lands in the slot's output; the application reads it and the slot goes round again with the next
-//! generation. A [`TaskId`] names slot and generation, so whoever comes late is refused, and the
+//! generation. A [`TaskId`] names slot and generation, so a late message is refused, and the
 //! trailer behind the input (the task id) lets a reader of raw memory notice the same.
 //!
 //! Who may touch which bytes when is decided in `slot`; `guards` turns those decisions into
@@ -194,7 +194,7 @@ impl SlabSet {
     }
 
     /// Submits a task's input once more: under the frontend's present number, and the slot's next
-    /// generation, so that whoever knows the task by its old id is refused from now on. `None` while
+    /// generation, so that requests with the task's old id are refused from now on. `None` while
     /// the input is read or an answer to the old id is landing or has landed, and for a task that is
     /// stale or decided.
     pub fn renew(&self, task: TaskId) -> Option<TaskId> {
@@ -220,8 +220,8 @@ impl SlabSet {
             .unwrap_or(self.first_generation)
     }
 
-    /// Takes the slots that are free out of use, for good. True once that is all of them: nobody can refer to
-    /// a task of this set any more.
+    /// Takes the slots that are free out of use, for good. True once that is all of them: no
+    /// task of this set is left.
     pub fn retire(&self) -> bool {
         let free = self.slabs.iter().map(|slab| slab.free_out.try_iter().count());
         let free = free.sum::<usize>() as u32;

@@ -78,7 +78,7 @@ impl Word {
 #[derive(Debug)]
 pub(crate) struct SlotState(AtomicU64);
 
-/// Whoever gets `Yes` recycles the slot: nobody else can reach it any more.
+/// The caller that gets `Yes` recycles the slot: no other thread can reach it any more.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reclaim {
@@ -181,7 +181,7 @@ impl SlotState {
         self.leave(|word| Word((word.0 & !TAKEN) | RELEASED))
     }
 
-    /// Nobody will ask for the answer any more.
+    /// The application will not ask for the answer any more.
     pub(crate) fn release(&self, generation: u32) -> Reclaim {
         let changed = self.change(|word| {
             let held = word.is(Phase::Done, generation) && !word.has(RELEASED);

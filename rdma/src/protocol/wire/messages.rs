@@ -9,7 +9,7 @@ use super::{Body, DecodeError, WireAddr};
 
 messages! {
     // --- opening a connection -------------------------------------------------------------
-    /// First frame of whoever connected.
+    /// First frame of the connecting side.
     1 Hello [] 24 {
         /// [`MAGIC`](super::MAGIC).
         magic: U32,
@@ -265,7 +265,7 @@ messages! {
         kind: u8,
         /// A `DropReason` or `FailReason` code.
         reason: u8,
-        /// Asked again so many ms later it might be accepted. 0: nothing is known.
+        /// After this number of ms, the same task might be accepted. 0: nothing is known.
         retry_ms: U16,
     }
     /// What one GPU slot is to do, and when. Tail: of an INFER, its tasks, head first.

@@ -134,7 +134,7 @@ pub enum RefuseCode {
     Malformed = 1,
     /// No common protocol version.
     Version = 2,
-    /// The token does not belong to a joined member, or the certificate to nobody who may act so.
+    /// The token belongs to no joined member, or the certificate does not allow the role.
     Unauthorised = 3,
     /// The member has joined already.
     DuplicateJoin = 4,

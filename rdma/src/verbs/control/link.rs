@@ -42,12 +42,12 @@ pub(super) enum State {
 pub(super) struct Link {
     pub(super) state: State,
     pub(super) outbox: Outbox,
-    /// SENDs that may be posted before the peer posts buffers again, of at most so many.
+    /// SENDs that may be posted before the peer posts buffers again; at most `credits_max`.
     credits: u16,
     credits_max: u16,
-    /// SENDs the peer may make before it is told of buffers.
+    /// SENDs the peer may make before it hears of more buffers.
     granted: u16,
-    /// Buffers posted again that the peer has not been told of.
+    /// Buffers posted again that the peer has not heard of.
     pub(super) owed: u16,
     window: u16,
     stream_bytes: usize,
@@ -101,7 +101,7 @@ impl Link {
         self.next - self.done
     }
 
-    /// True if the peer should be told of its credits even if there is nothing else to say.
+    /// True if the peer should receive its credits even if there is nothing else to say.
     pub(super) fn owes_much(&self) -> bool {
         self.owed > 0 && self.owed >= self.window.div_ceil(2)
     }

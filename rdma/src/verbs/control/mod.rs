@@ -232,7 +232,7 @@ impl Control {
         }
     }
 
-    /// The buffer of a SEND that brought a piece of the stream is posted again: the peer is told.
+    /// The buffer of a SEND that brought a piece of the stream is posted again: a credit is due.
     pub(crate) fn reposted(&mut self, place: usize) {
         let Some(link) = self.link(place) else { return };
         link.owed += 1;

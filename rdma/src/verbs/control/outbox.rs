@@ -35,7 +35,7 @@ impl Outbox {
         &self.bytes[self.sent..self.sent + len.min(self.len())]
     }
 
-    /// So many of them are gone.
+    /// The first `len` of them are gone.
     pub(super) fn advance(&mut self, len: usize) {
         self.sent += len;
         if self.sent == self.bytes.len() {

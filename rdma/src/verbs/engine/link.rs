@@ -136,7 +136,7 @@ pub(super) struct Link {
     pub(super) in_line: bool,
     /// Cut in this pass, not posted yet. Entered in `posted` already.
     pub(super) staged: Vec<Request>,
-    /// Since when it has been draining, as far as anybody looked; `MAX` once it has been told.
+    /// When a look first found it draining; `MAX` once the log says so.
     draining_since: Option<Nanos>,
 }
 

@@ -29,7 +29,7 @@ impl ReadEngine {
             let Some(op) = self.next_op(place, port) else { continue };
             let bytes = self.slice_credit(op);
             if !self.credit.try_take(bytes) {
-                // Whoever does not fit keeps its turn: a small input must not starve a large one.
+                // A link without credit keeps its turn: small inputs must not starve a large one.
                 self.line.push_front(place);
                 break;
             }

@@ -1,4 +1,4 @@
-//! Links that end, because their connection is gone or by themselves: who is told, and when.
+//! Links that end, because their connection is gone or by themselves: who learns of it, and when.
 
 use baton_core::Nanos;
 
@@ -8,7 +8,7 @@ use crate::events::CloseReason;
 use crate::tcp::TcpTransport;
 use crate::transport::ConnId;
 
-/// A connection that is gone; its owner is told when its queue pairs are drained.
+/// A connection that is gone; its owner learns of it when its queue pairs are drained.
 pub(super) struct Closing {
     pub(super) conn: ConnId,
     reason: CloseReason,
@@ -34,8 +34,8 @@ impl Fabric {
         parts == 0
     }
 
-    /// A queue pair of this connection is gone. If that was the last of a closed one, its owner is to
-    /// be told.
+    /// A queue pair of this connection is gone. Returns the connection if it is closed and this was
+    /// its last one: its owner learns of the end now.
     pub(super) fn part_closed(&mut self, conn: ConnId) -> Option<(ConnId, CloseReason)> {
         let at = self.closing.iter().position(|closing| closing.conn == conn)?;
         self.closing[at].parts -= 1;
@@ -46,7 +46,7 @@ impl Fabric {
         Some((conn, reason))
     }
 
-    /// Acts on the end of a link; returns the connection whose owner is to be told now.
+    /// Acts on the end of a link; returns the connection whose end its owner learns now.
     pub(super) fn act_on(
         &mut self,
         notice: Notice,

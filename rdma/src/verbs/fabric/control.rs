@@ -1,7 +1,7 @@
 //! The conversation about control queue pairs, over which messages travel.
 //!
 //! ```text
-//! whoever connected                      the other
+//! the connecting side                    the other
 //!   ControlOffer{pair, window, …}  ───▶     once READs over the fabric are possible
 //!   ◀───  ControlAnswer{pair, window, …}
 //!   ControlStart  ───▶                      the last message over TCP
@@ -118,7 +118,7 @@ impl ControlSessions {
         }
     }
 
-    /// Takes in completions and nobody's messages: at the end.
+    /// At the end: takes in completions, and drops messages.
     pub(super) fn absorb(&mut self, device: &mut VerbsDevice) {
         for signal in std::mem::take(&mut self.signals) {
             if signal.buffer().is_none() {
@@ -273,7 +273,7 @@ impl Fabric {
         true
     }
 
-    /// From now on our messages go over the queue pair; the peer is told behind what went over TCP.
+    /// From now on our messages go over the queue pair; `ControlStart` is the last one over TCP.
     fn start(&mut self, place: usize, tcp: &mut TcpTransport) {
         let Some(session) = self.sessions.list[place].as_mut() else { return };
         match tcp.send_own(session.conn, &ControlStart {}, &[]) {

@@ -100,7 +100,7 @@ impl Fabric {
         }
     }
 
-    /// Ends what is drained; returns the connections whose owner is to be told now.
+    /// Ends what is drained. `gone` receives the connections whose end their owner learns now.
     pub(super) fn end_controls(
         &mut self,
         now: Nanos,

@@ -127,7 +127,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Peers are told of these slabs no longer, and can read them no longer once READs of before are over.
+    /// Offers name these slabs no longer. Peers can read them until READs of before are over.
     pub(in super::super) fn withdraw(&mut self, slabs: &Arc<SlabSet>) {
         let Self { targets, device, clock, .. } = self;
         if targets.forget(slabs) {

@@ -130,7 +130,7 @@ impl VerbsDevice {
         unsafe { memory.slice(offset, len) }
     }
 
-    /// Posts receive buffers whose receives have completed and whose bytes nobody needs any more.
+    /// Posts receive buffers whose receives have completed and whose bytes are no longer needed.
     ///
     /// # Errors
     /// The device is broken.
@@ -206,7 +206,7 @@ impl VerbsDevice {
 }
 
 impl ControlQueues {
-    /// For at most so many connections.
+    /// For at most `links_max` connections.
     pub(super) fn new(links_max: u32) -> Self {
         Self { links_max, ..Self::default() }
     }

@@ -213,7 +213,7 @@ impl VerbsDevice {
         self.targets.iter().map(|(conn, _)| *conn)
     }
 
-    /// The exposed slabs, as peers are told.
+    /// The exposed slabs, as this side describes them to peers.
     pub(super) fn slabs(&self) -> impl ExactSizeIterator<Item = &FabricSlab> {
         self.inputs.iter().map(|(slab, _)| slab)
     }

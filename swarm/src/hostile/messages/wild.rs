@@ -74,7 +74,7 @@ impl Messages<'_> {
             Kind::Hello | Kind::Welcome | Kind::Refuse if !self.one_in(16) => {
                 return self.ping(out);
             }
-            // Whoever says so is given batches: that is a thief's, whose effects are expected.
+            // A member that says so gets batches: only a thief does, whose effects are expected.
             Kind::Ready if self.known.kind == AttackerKind::Idler => {
                 return self.ping(out);
             }

@@ -108,7 +108,7 @@ impl Keys {
         names.iter().map(named).collect()
     }
 
-    /// `output_bytes` as it was before files were read: the first output, of so many bytes.
+    /// `output_bytes` as it was before files were read: the size of the first output.
     fn first_alone(&self, outputs: &[Tensor], extents: &Extents<'_>) -> Result<Row, Refusal> {
         let bytes = self.output_bytes.expect("only where it is given");
         let wrong = |has: &str| {

@@ -17,8 +17,8 @@ fn run(seed: u64) -> World {
     world
 }
 
-/// Worlds until so many SENDs have arrived. `BATON_SIM_OPS=10000000 cargo test --release -p baton-rdma
-/// --lib no_message` is the long run; `BATON_SIM_SEED` replays one world.
+/// Worlds until `BATON_SIM_OPS` SENDs have arrived. `BATON_SIM_OPS=10000000 cargo test --release
+/// -p baton-rdma --lib no_message` is the long run; `BATON_SIM_SEED` replays one world.
 #[test]
 fn no_message_is_lost_doubled_or_overtaken_while_its_link_lives() {
     if let Some(seed) = from_env("BATON_SIM_SEED") {
@@ -97,7 +97,7 @@ fn a_dead_peer_is_noticed_by_the_clock() {
     assert!(!side.control.push(0, 1, |_| unreachable!("there is no link")));
 }
 
-/// Whoever sends beyond its credits, or gives back what it did not take, has its link ended.
+/// A peer that sends beyond its credits, or gives back what it did not take, loses its link.
 #[test]
 fn rules_of_credits_are_enforced() {
     let stream = |credits| Header { credits, flags: 0 };

@@ -27,7 +27,7 @@ const PEER: u64 = 1 << 30;
 enum Phase {
     InFlight,
     Resting(Nanos),
-    /// The bytes are being written; the trailer still names nobody.
+    /// The bytes are being written; the trailer names no task yet.
     Filling,
 }
 
@@ -154,7 +154,7 @@ impl World {
             return;
         }
         let slot = self.dice.roll(u64::from(SLOTS) + 1) as u32;
-        // An id is told when its input is complete; until then the one before is the last known.
+        // A backend learns an id once its input is complete; until then it knows the one before.
         let known = self.frontends.0[link].get(slot as usize).map_or(0, |slot| match slot.phase {
             Phase::InFlight => slot.generation,
             Phase::Resting(_) | Phase::Filling => slot.generation - 1,

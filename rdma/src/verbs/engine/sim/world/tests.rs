@@ -20,8 +20,8 @@ fn from_env(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Worlds until so many READs have ended. `BATON_SIM_OPS=10000000 cargo test --release -p baton-rdma
-/// --lib no_byte` is the long run; `BATON_SIM_SEED` replays one world.
+/// Worlds until `BATON_SIM_OPS` READs have ended. `BATON_SIM_OPS=10000000 cargo test --release
+/// -p baton-rdma --lib no_byte` is the long run; `BATON_SIM_SEED` replays one world.
 #[test]
 fn no_byte_of_a_recycled_slot_is_ever_consumed() {
     if let Some(seed) = from_env("BATON_SIM_SEED") {
@@ -137,7 +137,7 @@ fn an_input_that_took_too_long_is_read_again() {
     assert_eq!(world.by_status[ReadStatus::Done as usize], 1);
 }
 
-/// An engine with one link that is up, and so many READs in work at most.
+/// An engine with one link that is up, and at most `ops_max` READs in work.
 fn one_link(ops_max: usize) -> World {
     let mut world = World::new(1, TIMEOUT);
     let (slice_bytes, credit_bytes, posted_max) = (SLICE, 0, 100);
@@ -154,7 +154,7 @@ fn push(world: &mut World, number: u32) {
     world.read_engine.push(0, Read { conn: ConnId(0), task, row, tag });
 }
 
-/// What is posted completes, and is looked at so much later.
+/// What is posted completes, and the engine looks at it `later`.
 fn attempt(world: &mut World, later: Nanos) {
     world.read_engine.pump(world.now, &mut world.device);
     while !world.device.pairs[0].posted.is_empty() {
@@ -243,7 +243,7 @@ fn what_is_read_again_goes_before_what_was_never_read() {
 
 /// That the READs before it have no completion of their own does not mean that they were refused.
 #[test]
-fn only_the_read_that_the_device_refused_is_told_so() {
+fn only_the_read_that_the_device_refused_ends_as_refused() {
     let mut world = one_link(8);
     (0..2).for_each(|number| push(&mut world, number));
     world.read_engine.pump(world.now, &mut world.device);
