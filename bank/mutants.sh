@@ -26,7 +26,7 @@ usage: ./x mutants [PATH… | --changed] [-- OPTIONS]
   OPTIONS    for cargo-mutants: --list shows them only, --shard 1/20 takes every twentieth
 
 environment
-  BATON_MUTANTS_S     stop after so many seconds; what has been tried by then counts
+  BATON_MUTANTS_S     stop after this many seconds; what has been tried by then counts
   BATON_MUTANTS_BASE  with --changed: count lines from this commit on
 TEXT
 }

@@ -288,3 +288,50 @@ fn names_that_the_glossary_has_replaced_do_not_come_back() {
     }
     assert!(found.is_empty(), "docs/glossary.md has other words for these: {found:?}");
 }
+
+/// Phrases that hide who does something, or are no English.
+const UNPLAIN: [&str; 12] = [
+    "is told",
+    "are told",
+    "was told",
+    "were told",
+    "be told",
+    "been told",
+    "nobody",
+    "whoever",
+    "somebody",
+    "so many",
+    "is looked for",
+    "are looked for",
+];
+
+/// The change log tells what was, and CONTRIBUTING.md names the phrases.
+fn is_exempt(path: &Path) -> bool {
+    ["CHANGELOG.md", "CONTRIBUTING.md"].iter().any(|name| path.ends_with(name))
+}
+
+/// The prose of a document, or the doc comments of a source: single spaces, lower case, one word as one word.
+fn prose(path: &Path) -> String {
+    let text = read(path);
+    let is_doc = |line: &&str| line.starts_with("///") || line.starts_with("//!");
+    let lines = text.lines().map(str::trim_start);
+    let of_source = || lines.clone().filter(is_doc).map(|line| &line[3..]).collect::<Vec<_>>();
+    let is_source = path.extension().is_some_and(|ending| ending == "rs");
+    let lines = if is_source { of_source() } else { lines.clone().collect() };
+    let words = lines.join(" ").to_lowercase();
+    let words = words.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    format!(" {} ", words.collect::<Vec<_>>().join(" "))
+}
+
+/// CONTRIBUTING.md, *Words*.
+#[test]
+fn documentation_says_who_does_what() {
+    let documents = files(root(), ".md").into_iter().filter(|path| !is_exempt(path));
+    let mut found = Vec::new();
+    for path in documents.chain(files(root(), ".rs")) {
+        let prose = prose(&path);
+        let phrases = UNPLAIN.iter().filter(|phrase| prose.contains(&format!(" {phrase} ")));
+        found.extend(phrases.map(|phrase| format!("{}: {phrase}", path.display())));
+    }
+    assert!(found.is_empty(), "name the one who does it: {found:#?}");
+}

@@ -60,7 +60,7 @@ counters! {
     /// Models unloaded because they were removed from the catalogue, replaced by a table of the same name, or unknown to the
     /// next scheduler.
     models_removed,
-    /// Models of the catalogue that could not be loaded; the scheduler was told why.
+    /// Models of the catalogue that could not be loaded; the scheduler knows why.
     model_load_failures,
     /// Models that were not loaded, for a LOAD or for the catalogue, because they do not fit into `model_memory_mib`.
     models_beyond_memory,

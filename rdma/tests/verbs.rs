@@ -162,7 +162,7 @@ fn a_completion_ends_a_wait() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_apart() {
+fn what_cannot_be_read_is_distinguished() {
     if !rdma_here() {
         return;
     }

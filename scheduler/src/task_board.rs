@@ -13,24 +13,11 @@ use crate::limits::{BACKENDS_MAX, FRONTENDS_MAX, GPUS_MAX};
 /// See the module documentation.
 #[derive(Debug)]
 pub struct TaskBoard {
-    models: Box<[ModelCounts]>,
+    models: Box<[PerModel<Counter>]>,
     /// By number: for how long each slot has executed, ns.
     busy_ns: Box<[Counter]>,
     frontends: Box<[Turnover]>,
     backends: Box<[Turnover]>,
-}
-
-/// Of one model.
-#[derive(Debug)]
-struct ModelCounts {
-    batches: Counter,
-    tasks: Counter,
-    late: Counter,
-    failed: Counter,
-    unserved: Counter,
-    excused: Counter,
-    latency_ns: Counter,
-    latencies: [Counter; CLASSES],
 }
 
 /// Tasks that a member has been given, or has given, and those of them that are done with.
@@ -40,69 +27,63 @@ struct Turnover {
     ended: Counter,
 }
 
-/// What was counted of one model since the start.
+/// What is counted of one model.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ModelTotals {
+pub(crate) struct PerModel<T> {
     /// Batches that were executed, or whose engine failed.
-    pub(crate) batches: u64,
+    pub(crate) batches: T,
     /// Tasks in them.
-    pub(crate) tasks: u64,
+    pub(crate) tasks: T,
     /// Of these, in batches that ended later than the deadline allows, less the way back.
-    pub(crate) late: u64,
-    /// Of these, without an answer: the backend has told their frontends.
-    pub(crate) failed: u64,
+    pub(crate) late: T,
+    /// Of these, without an answer: the backend has informed their frontends.
+    pub(crate) failed: T,
     /// Tasks that were dropped when they arrived, because no slot serves the model.
-    pub(crate) unserved: u64,
+    pub(crate) unserved: T,
     /// Tasks that ended while they waited, because their application wanted them no more.
-    pub(crate) excused: u64,
+    pub(crate) excused: T,
     /// From arrival to the end of the batch: the sum, ns, and counts by class.
-    pub(crate) latency_ns: u64,
+    pub(crate) latency_ns: T,
     /// See `latency_ns`.
-    pub(crate) latencies: [u64; CLASSES],
+    pub(crate) latencies: [T; CLASSES],
 }
 
-impl Default for ModelCounts {
-    fn default() -> Self {
-        Self {
-            batches: Counter::default(),
-            tasks: Counter::default(),
-            late: Counter::default(),
-            failed: Counter::default(),
-            unserved: Counter::default(),
-            excused: Counter::default(),
-            latency_ns: Counter::default(),
-            latencies: std::array::from_fn(|_| Counter::default()),
-        }
-    }
-}
+/// Since the start, over all boards.
+pub(crate) type ModelTotals = PerModel<u64>;
 
-impl Default for ModelTotals {
+impl<T: Default> Default for PerModel<T> {
     fn default() -> Self {
+        let zero = T::default;
         Self {
-            batches: 0,
-            tasks: 0,
-            late: 0,
-            failed: 0,
-            unserved: 0,
-            excused: 0,
-            latency_ns: 0,
-            latencies: [0; CLASSES],
+            batches: zero(),
+            tasks: zero(),
+            late: zero(),
+            failed: zero(),
+            unserved: zero(),
+            excused: zero(),
+            latency_ns: zero(),
+            latencies: std::array::from_fn(|_| zero()),
         }
     }
 }
 
 impl ModelTotals {
+    /// Each number with the one of `other`.
+    fn merge<T>(&mut self, other: &PerModel<T>, merge: impl Fn(&mut u64, &T)) {
+        merge(&mut self.batches, &other.batches);
+        merge(&mut self.tasks, &other.tasks);
+        merge(&mut self.late, &other.late);
+        merge(&mut self.failed, &other.failed);
+        merge(&mut self.unserved, &other.unserved);
+        merge(&mut self.excused, &other.excused);
+        merge(&mut self.latency_ns, &other.latency_ns);
+        let classes = self.latencies.iter_mut().zip(&other.latencies);
+        classes.for_each(|(own, other)| merge(own, other));
+    }
+
     /// What has grown since.
     pub(crate) fn since(mut self, before: &Self) -> Self {
-        self.batches -= before.batches;
-        self.tasks -= before.tasks;
-        self.late -= before.late;
-        self.failed -= before.failed;
-        self.unserved -= before.unserved;
-        self.excused -= before.excused;
-        self.latency_ns -= before.latency_ns;
-        let classes = self.latencies.iter_mut().zip(&before.latencies);
-        classes.for_each(|(now, before)| *now -= before);
+        self.merge(before, |now, before| *now -= before);
         self
     }
 }
@@ -113,7 +94,7 @@ impl TaskBoard {
     pub(crate) fn new(models: usize) -> Self {
         let turnovers = |count: u32| (0..count).map(|_| Turnover::default()).collect();
         Self {
-            models: (0..models).map(|_| ModelCounts::default()).collect(),
+            models: (0..models).map(|_| PerModel::default()).collect(),
             busy_ns: (0..GPUS_MAX).map(|_| Counter::default()).collect(),
             frontends: turnovers(FRONTENDS_MAX),
             backends: turnovers(BACKENDS_MAX),
@@ -197,16 +178,8 @@ impl TaskBoards {
     /// Of one model.
     pub(crate) fn model(&self, model: ModelId) -> ModelTotals {
         let mut sum = ModelTotals::default();
-        for counts in self.0.iter().map(|board| &board.models[model.0 as usize]) {
-            sum.batches += counts.batches.get();
-            sum.tasks += counts.tasks.get();
-            sum.late += counts.late.get();
-            sum.failed += counts.failed.get();
-            sum.unserved += counts.unserved.get();
-            sum.excused += counts.excused.get();
-            sum.latency_ns += counts.latency_ns.get();
-            let classes = sum.latencies.iter_mut().zip(&counts.latencies);
-            classes.for_each(|(sum, count)| *sum += count.get());
+        for board in &self.0 {
+            sum.merge(&board.models[model.0 as usize], |sum, count| *sum += count.get());
         }
         sum
     }

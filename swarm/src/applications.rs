@@ -80,7 +80,7 @@ impl Applications {
 
     /// Between `from` and `until` these tasks may lose their word.
     pub fn excuse(&mut self, from: Nanos, until: Nanos, holds: Holds) {
-        if holds != Holds::Nobody {
+        if holds != Holds::None {
             self.holds.push((from, until + RECOVERY, holds));
         }
     }
@@ -254,7 +254,7 @@ impl Applications {
         let concerns = |holds: Holds| match holds {
             Holds::All => true,
             Holds::Frontend(number) => number == logical,
-            Holds::Nobody => false,
+            Holds::None => false,
         };
         let held = self.holds.iter().any(|&(from, until, holds)| {
             concerns(holds) && from <= world.now && until >= submitted

@@ -259,7 +259,7 @@ impl Run {
         }
         self.world.frontends.iter_mut().flatten().for_each(|process| process.line.thaw(now));
         // A repair is news as any: what it sets in motion takes a moment.
-        self.excuse(Holds::Nobody, Nanos::ZERO);
+        self.excuse(Holds::None, Nanos::ZERO);
         self.start(Who::Scheduler);
         (0..self.backends.len()).for_each(|at| self.start(Who::Backend(at)));
         (0..self.frontends.len()).for_each(|at| self.start(Who::Frontend(at)));

@@ -67,10 +67,10 @@ pub enum Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
     /// No frontend's: the process that owes the outcome learns at once that it does.
-    Nobody,
+    None,
     /// Those of one frontend.
     Frontend(usize),
-    /// Everybody's.
+    /// Those of all.
     All,
 }
 
@@ -129,15 +129,15 @@ impl Fault {
             Self::Wall(a, b, long) | Self::Partition(a, b, long) => (between(a, b), long),
             Self::Cut(a, b, ..) => match between(a, b) {
                 // The scheduler and the backend each notice, and the scheduler takes over.
-                Holds::All => (Holds::Nobody, Nanos::ZERO),
+                Holds::All => (Holds::None, Nanos::ZERO),
                 holds => (holds, Nanos::from_millis(60)),
             },
             Self::Vanish(Who::Frontend(_), _) | Self::Kill(Who::Frontend(_), _) => {
-                (Holds::Nobody, Nanos::ZERO)
+                (Holds::None, Nanos::ZERO)
             }
             Self::Vanish(..) => (Holds::All, Nanos::ZERO),
             Self::Kill(Who::Scheduler, _) => (Holds::All, Nanos::ZERO),
-            _ => (Holds::Nobody, Nanos::ZERO),
+            _ => (Holds::None, Nanos::ZERO),
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) const EXPERIMENT: Experiment = Experiment {
     setup: "Goodput over that of `eager`, the work-conserving policy, in configurations of Table \
             3: (a) all 35 models of Table 5, (b) DenseNet121, which batches well, with objectives \
             of 30 and 50 ms, (c) BERT, which hardly batches, each by GPUs per model and \
-            burstiness; (d) all of these and a sample of Table 3, every so many-th of its 7,560 \
+            burstiness; (d) all of these and a sample of Table 3, evenly spaced among its 7,560 \
             configurations (§4.3). The paper does not say how many copies (b) and (c) have and \
             which objective (c): here 8 and 50 ms. Only policies that may be best somewhere are \
             compared.",
