@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use crate::config::{ClientConfig, listen_near};
 use crate::counters::Counters;
 use crate::error::{ConnectError, LeaveError, Loss, UnknownModel};
 use crate::io::ClientIo;
+use crate::io_thread;
 use crate::model::ModelHandle;
 use crate::served::{Model, ModelOwner};
 use crate::session::Session;
@@ -78,11 +78,7 @@ impl Client {
             Placement { name: "baton-client".into(), core: config.core, idle: config.idle };
         let (mut io, joining) = ClientIo::new(config, transport, clock)?;
         io.count_from(began);
-        let stop = Arc::new(AtomicBool::new(false));
-        thread::Builder::new()
-            .name(placement.name.clone())
-            .spawn(move || baton_topo::run(&mut io, clock, &placement, &stop))
-            .map_err(ConnectError::Thread)?;
+        io_thread::start(io, clock, placement).map_err(ConnectError::Thread)?;
         joining.wait()
     }
 

@@ -96,6 +96,7 @@ mod error;
 mod explain;
 mod input;
 pub mod io;
+mod io_thread;
 mod line;
 mod metrics;
 mod model;

@@ -9,18 +9,19 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
-use std::task;
+use std::task::Waker;
 
 use baton_core::{CostHint, DropReason, FailReason, Nanos, TaskId};
 use baton_metrics::Metric;
 use baton_rdma::InputMut;
-use baton_topo::{Clock, Waker};
+use baton_topo::Clock;
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::cell::OutcomeCell;
 use crate::counters::LiveCounters;
 use crate::end::End;
 use crate::error::{LeaveError, Loss, SubmitReason};
+use crate::io_thread::IoHandle;
 use crate::metrics::shown;
 use crate::outcome::{EndRecord, EndedBy};
 use crate::served::Model;
@@ -69,7 +70,7 @@ pub(crate) struct Session {
     pub(crate) clock: Clock,
     pub(crate) counters: Arc<LiveCounters>,
     commands: Sender<Command>,
-    waker: Waker,
+    io: IoHandle,
     leaving: AtomicBool,
     /// Submits are refused because of the loss. A submit looks here and takes no lock.
     refusing: AtomicBool,
@@ -78,7 +79,7 @@ pub(crate) struct Session {
     loss: Mutex<Option<Loss>>,
     farewell: OnceLock<Result<(), LeaveError>>,
     /// Wakers of futures that wait for the end of the I/O thread; `None` once it has ended.
-    awaiting_end: Mutex<Option<Vec<task::Waker>>>,
+    awaiting_end: Mutex<Option<Vec<Waker>>>,
 }
 
 impl Session {
@@ -87,7 +88,7 @@ impl Session {
         slots_per_model: u32,
         clock: Clock,
         counters: Arc<LiveCounters>,
-        waker: Waker,
+        io: IoHandle,
     ) -> (Arc<Self>, Receiver<Command>) {
         // The slots are its bound, and their number changes with the models. A slot has at most three
         // commands in it: its submit, its cancel, and the cancel of the task before. A slot is reused only
@@ -99,7 +100,7 @@ impl Session {
             clock,
             counters,
             commands,
-            waker,
+            io,
             leaving: AtomicBool::new(false),
             refusing: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
@@ -183,7 +184,7 @@ impl Session {
             // The I/O thread has just ended.
             self.end_leftover(model.cell(id));
         }
-        self.waker.wake();
+        self.io.see_to_commands();
         id
     }
 
@@ -192,7 +193,7 @@ impl Session {
         self.counters.cancels.add(1);
         // Refused only if the I/O thread has ended, and then the outcome is there.
         let _ = self.commands.try_send(Command::Cancel(task));
-        self.waker.wake();
+        self.io.see_to_commands();
     }
 
     /// What a client shows to Prometheus.
@@ -203,26 +204,30 @@ impl Session {
         shown(&self.counters.snapshot(), self.slots_in_use(), &models)
     }
 
-    /// Hands out the end of a task that is decided ([`baton_rdma::SlabSet::complete`]) already.
-    pub(crate) fn deliver(&self, model: &Model, task: TaskId, end: End) {
+    /// Hands out the end of a task that is decided ([`baton_rdma::SlabSet::complete`]) already. Returns the waker of the
+    /// one who waits for it.
+    #[must_use = "the one who waits sleeps on"]
+    pub(crate) fn deliver(&self, model: &Model, task: TaskId, end: End) -> Option<Waker> {
         self.counters.count_end(&end);
         if let End::Completed(timing) = &end {
             model.latencies.record(timing);
         }
-        if !model.cell(task).end(&end) {
+        let listener = model.cell(task).end_silently(&end);
+        if listener.is_none() {
             model.recycle(task);
         }
+        listener.flatten()
     }
 
     /// The application wants to leave, or has no handle left to submit with.
     pub(crate) fn begin_leaving(&self) {
         self.leaving.store(true, Ordering::Release);
-        self.waker.wake();
+        self.io.wake();
         self.models().iter().for_each(|model| model.line.closed());
     }
 
     /// How the leaving went, if the I/O thread has ended; otherwise `waker` is called once it has.
-    pub(crate) fn farewell_or_listen(&self, waker: &task::Waker) -> Option<Result<(), LeaveError>> {
+    pub(crate) fn farewell_or_listen(&self, waker: &Waker) -> Option<Result<(), LeaveError>> {
         let mut awaiting = self.awaiting_end.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(wakers) = &mut *awaiting else { return Some(self.farewell()) };
         if !wakers.iter().any(|other| other.will_wake(waker)) {
@@ -298,7 +303,7 @@ impl Session {
             model.cells().iter().for_each(|cell| self.end_leftover(cell));
         }
         let awaiting = self.awaiting_end.lock().unwrap_or_else(PoisonError::into_inner).take();
-        awaiting.into_iter().flatten().for_each(task::Waker::wake);
+        awaiting.into_iter().flatten().for_each(Waker::wake);
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Loss>> {

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use baton_core::{Nanos, TaskId};
@@ -176,6 +177,20 @@ pub trait Transport {
     /// Blocks until something may have happened, a [`Waker`] fires, or `timeout` passes (`None`:
     /// no bound). Precise to tens of microseconds.
     fn wait(&mut self, timeout: Option<Nanos>);
+
+    /// What [`Transport::wait`] blocks on, for an owner that blocks on it elsewhere, perhaps among descriptors of
+    /// its own: readable once something may have happened or a [`Waker`] fires. `None` where there is no such
+    /// descriptor.
+    fn pollable(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// To be called before the owner blocks on [`Transport::pollable`], and not after anything else was posted:
+    /// the longest it may block, which is `timeout` or less (`Some(None)`: no bound). `None` if there is something
+    /// to poll for already.
+    fn prepare_wait(&mut self, timeout: Option<Nanos>) -> Option<Option<Nanos>> {
+        Some(timeout)
+    }
 
     /// A handle that ends a [`Transport::wait`] from any thread.
     fn waker(&self) -> Waker;

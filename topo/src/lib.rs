@@ -18,5 +18,5 @@ pub use cluster_file::{
 pub use cluster_file::{Journal, JournalError, JournalKind, Replayed};
 pub use runtime::{
     Agent, AwakeTime, Clock, Fenced, Idle, LeaseDeadline, PARK_MAX, Placement, Waker, is_gone,
-    park_thread, prepare_thread, run,
+    park_thread, prepare_thread, run, wait_readable,
 };

@@ -73,11 +73,20 @@ impl OutcomeCell {
         self.state.store(WAITING, Ordering::Release);
     }
 
-    /// Ends the task. False if there is no ticket to take the outcome, or no task.
+    /// Ends the task, and wakes who listens. False if there is no ticket to take the outcome, or no task.
     pub(crate) fn end(&self, end: &End) -> bool {
+        let listener = self.end_silently(end);
+        let is_taken = listener.is_some();
+        listener.flatten().into_iter().for_each(Waker::wake);
+        is_taken
+    }
+
+    /// As [`OutcomeCell::end`], but for the wake, which is the caller's to do: `Some` with the waker of the one who
+    /// listens.
+    pub(crate) fn end_silently(&self, end: &End) -> Option<Option<Waker>> {
         let claim = |state: u32| (state & PHASE == WAITING).then_some(state & !PHASE | ENDING);
         if self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, claim).is_err() {
-            return false;
+            return None;
         }
         for (word, value) in self.words.iter().zip(end.words()) {
             word.store(value, Ordering::Relaxed);
@@ -85,12 +94,9 @@ impl OutcomeCell {
         let before = self.state.swap(ENDED, Ordering::AcqRel);
         if before & ABANDONED != 0 {
             self.state.store(IDLE, Ordering::Release);
-            return false;
+            return None;
         }
-        if before & LISTENED != 0 {
-            self.waker.wake();
-        }
-        true
+        Some(if before & LISTENED != 0 { self.waker.take() } else { None })
     }
 
     /// The end, if it is there.

@@ -25,10 +25,6 @@ impl AtomicWaker {
     pub(crate) fn take(&self) -> Option<std::task::Waker> {
         self.0.take_waker()
     }
-
-    pub(crate) fn wake(&self) {
-        self.0.wake();
-    }
 }
 
 /// Blocks this thread until its unparker is used, at most `timeout`. Nothing blocks in loom's models, which have no time.

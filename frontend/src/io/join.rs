@@ -73,7 +73,7 @@ impl<T: Transport> ClientIo<T> {
             self.config.slots_per_model,
             self.clock,
             Arc::clone(&self.counters),
-            self.transport.waker(),
+            self.handle.clone(),
         );
         Serving {
             session,
@@ -84,6 +84,7 @@ impl<T: Transport> ClientIo<T> {
             pending_at: None,
             leave_by: None,
             given_up: 0,
+            listeners: Vec::new(),
         }
     }
 

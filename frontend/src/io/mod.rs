@@ -24,6 +24,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::task;
 
 use baton_core::{FrontendId, Nanos, TaskId};
 use baton_membership::{ClockSync, Member, Membership, Stage, Step};
@@ -38,7 +39,9 @@ use crate::counters::LiveCounters;
 use crate::error::{ConfigError, ConnectError};
 use crate::io::backends::Backends;
 use crate::io::models::Models;
+use crate::io::serve::COMMANDS_PER_PASS;
 use crate::io::tasks::Tasks;
+use crate::io_thread::IoHandle;
 use crate::outcome::EndedBy;
 use crate::session::{Command, Session};
 
@@ -72,6 +75,8 @@ pub struct ClientIo<T: Transport> {
     serving: Option<Serving>,
     /// Until the join has succeeded or failed.
     join_sender: Option<JoinSender>,
+    /// How the application's threads reach this side.
+    handle: IoHandle,
     /// Dropped last, which shows [`Client::leave`] that this side has ended.
     _ended: Sender<Infallible>,
 }
@@ -90,6 +95,8 @@ struct Serving {
     /// When leaving stops waiting for outstanding tasks; set once the application leaves.
     leave_by: Option<Nanos>,
     given_up: u32,
+    /// Who waits for an outcome that this pass has handed out: woken behind it, once each.
+    listeners: Vec<task::Waker>,
 }
 
 /// Where the result of the join goes.
@@ -134,7 +141,9 @@ impl<T: Transport> ClientIo<T> {
         let (result, joining) = crossbeam_channel::bounded(1);
         let (ended_tx, ended) = crossbeam_channel::bounded(0);
         let first_generation = config.first_generation.unwrap_or_else(join::drawn_generation);
+        let handle = IoHandle::new(transport.waker());
         let io = Self {
+            handle,
             awake: AwakeTime::default(),
             behind_since: None,
             membership: Membership::new(member(&config, first_generation)),
@@ -156,6 +165,47 @@ impl<T: Transport> ClientIo<T> {
             _ended: ended_tx,
         };
         Ok((io, Joining(joining)))
+    }
+
+    /// One pass, but for waking those who wait for its outcomes ([`ClientIo::take_listeners`]).
+    pub(crate) fn pass(&mut self, now: Nanos) -> usize {
+        let stood_still = self.awake.pass(now);
+        self.membership.excuse(stood_still);
+        self.tend_membership(now);
+        let work = self.take_commands(now) + self.receive(now) + self.expire_leases(now);
+        self.withdraw_removed();
+        self.wind_down(now);
+        // Behind everything that has arrived: an answer that is here ends its task.
+        let work = work + self.resubmit(now);
+        self.transport.flush();
+        work
+    }
+
+    /// Exchanges those who are to be woken behind the pass, since what they wait for is there, with `none`, which is empty.
+    pub(crate) fn swap_listeners(&mut self, none: &mut Vec<task::Waker>) {
+        if let Some(serving) = &mut self.serving {
+            std::mem::swap(&mut serving.listeners, none);
+        }
+    }
+
+    /// On a thread of the application's, while the I/O thread sleeps until `wakes_at`: sends what is in the queue. False if
+    /// the I/O thread must make a pass before that.
+    pub(crate) fn send_commands(&mut self, now: Nanos, wakes_at: Nanos) -> bool {
+        let taken = self.take_commands(now);
+        self.transport.flush();
+        taken < COMMANDS_PER_PASS
+            && self.transport.prepare_wait(None).is_some()
+            && self.next_timer().is_none_or(|due| due >= wakes_at)
+    }
+
+    /// What a thread may block on between two passes, and `prepare_wait` before it does.
+    pub(crate) fn transport(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// From now on the application's threads reach this side so.
+    pub(crate) fn reach_by(&mut self, handle: IoHandle) {
+        self.handle = handle;
     }
 
     /// Counts `connect_timeout` from `began`, not from the first poll: some of it has passed.
@@ -255,15 +305,10 @@ fn member(config: &ClientConfig, seed: u32) -> Member {
 
 impl<T: Transport> Agent for ClientIo<T> {
     fn poll(&mut self, now: Nanos) -> usize {
-        let stood_still = self.awake.pass(now);
-        self.membership.excuse(stood_still);
-        self.tend_membership(now);
-        let work = self.take_commands(now) + self.receive(now) + self.expire_leases(now);
-        self.withdraw_removed();
-        self.wind_down(now);
-        // Behind everything that has arrived: an answer that is here ends its task.
-        let work = work + self.resubmit(now);
-        self.transport.flush();
+        let (work, mut listeners) = (self.pass(now), Vec::new());
+        self.swap_listeners(&mut listeners);
+        listeners.drain(..).for_each(task::Waker::wake);
+        self.swap_listeners(&mut listeners);
         work
     }
 

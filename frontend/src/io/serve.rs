@@ -13,7 +13,7 @@ use crate::outcome::{EndRecord, EndedBy, Timing};
 use crate::session::{Command, Task};
 
 /// Commands taken per pass: bounds how long arrivals wait behind submits.
-const COMMANDS_PER_PASS: usize = 256;
+pub(super) const COMMANDS_PER_PASS: usize = 256;
 
 /// For how long, awake, what has arrived is read before leases end.
 const BEHIND_MAX: Nanos = Nanos::from_millis(100);
@@ -211,15 +211,15 @@ impl<T: Transport> ClientIo<T> {
 
 impl Serving {
     /// Decides a task that is not, or no longer, among the outstanding.
-    pub(super) fn decide(&self, task: &Task, end: End) {
+    pub(super) fn decide(&mut self, task: &Task, end: End) {
         let Some(Served { model, .. }) = self.models.get(task.model) else { return };
         // Outstanding tasks are undecided, so this is the first and only decision.
         let first = model.slabs.complete(task.id);
         debug_assert!(first);
-        self.session.deliver(model, task.id, end);
+        self.listeners.extend(self.session.deliver(model, task.id, end));
     }
 
-    fn complete(&self, task: &Task, timing: Timing, len: u32) {
+    fn complete(&mut self, task: &Task, timing: Timing, len: u32) {
         let Some(Served { model, .. }) = self.models.get(task.model) else { return };
         if !model.signature.output.allows(len as usize) {
             self.session.counters.wrong_answer_size.add(1);

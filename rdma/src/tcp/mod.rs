@@ -332,13 +332,23 @@ impl<N: Net> Transport for TcpTransport<N> {
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {
+        if let Some(bound) = self.prepare_wait(timeout) {
+            self.net.wait(bound);
+        }
+    }
+
+    fn pollable(&self) -> Option<BorrowedFd<'_>> {
+        self.net.pollable()
+    }
+
+    fn prepare_wait(&mut self, timeout: Option<Nanos>) -> Option<Option<Nanos>> {
         if !self.ready_list.is_empty() || !self.shared.backlog.is_empty() || self.acceptable {
-            return;
+            return None;
         }
         // A pending handshake must not be waited for without a bound, nor time pass uncounted.
         let bound = (self.opening > 0).then_some(self.cfg.handshake_timeout.min(PARK_MAX));
         let bounds = [timeout, bound, self.log.patience()];
-        self.net.wait(bounds.into_iter().flatten().min());
+        Some(bounds.into_iter().flatten().min())
     }
 
     fn waker(&self) -> Waker {

@@ -5,13 +5,13 @@
 
 use std::io::{self, IoSlice, Read};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use baton_core::Nanos;
-use baton_topo::Waker;
+use baton_topo::{Waker, wait_readable};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
-use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::stream::{OsStream, prepare};
 use crate::protocol::wire::Role;
@@ -78,6 +78,11 @@ pub trait Net {
 
     /// Blocks until there is news, the waker fires, or `timeout` has passed.
     fn wait(&mut self, timeout: Option<Nanos>);
+
+    /// What [`Net::wait`] blocks on: readable once there is news. `None` where there is no such descriptor.
+    fn pollable(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Ends [`Net::wait`].
     fn waker(&self) -> Waker;
@@ -235,14 +240,11 @@ impl Net for OsNet {
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {
-        let timeout = timeout
-            .map(|Nanos(ns)| Timespec::try_from(Duration::from_nanos(ns)).expect("584 years fit"));
-        // An epoll instance is itself pollable, and ppoll, unlike epoll, waits in nanoseconds.
-        let mut epoll = [PollFd::new(self.poll.registry(), PollFlags::IN)];
-        match rustix::event::poll(&mut epoll, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => tracing::error!(%error, "ppoll failed"),
-        }
+        wait_readable(self.poll.registry(), timeout);
+    }
+
+    fn pollable(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.poll.registry().as_fd())
     }
 
     fn waker(&self) -> Waker {

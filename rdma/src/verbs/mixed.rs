@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Once};
 
 use baton_core::Nanos;
@@ -247,16 +247,23 @@ impl Transport for MixedTransport {
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {
+        if let Some(bound) = self.prepare_wait(timeout) {
+            self.tcp.wait(bound);
+        }
+    }
+
+    fn pollable(&self) -> Option<BorrowedFd<'_>> {
+        self.tcp.pollable()
+    }
+
+    fn prepare_wait(&mut self, timeout: Option<Nanos>) -> Option<Option<Nanos>> {
         // Whatever ends the wait, the next pass looks at everything.
         self.passes = PASSES_PER_LOOK;
-        match &mut self.fabric {
-            Err(_) => self.tcp.wait(timeout),
-            Ok(fabric) => {
-                if let Some(timeout) = fabric.before_wait(timeout) {
-                    self.tcp.wait(timeout);
-                }
-            }
-        }
+        let timeout = match &mut self.fabric {
+            Err(_) => timeout,
+            Ok(fabric) => fabric.before_wait(timeout)?,
+        };
+        self.tcp.prepare_wait(timeout)
     }
 
     fn waker(&self) -> Waker {

@@ -3,11 +3,13 @@
 //! An agent owns state, not a thread: the same `poll` is called by the pinned loop below in
 //! production and by hand, with a clock of its choosing, in tests.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use baton_core::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::runtime::Clock;
 use crate::runtime::PARK_MAX;
@@ -94,6 +96,18 @@ pub fn park_thread(timeout: Option<Nanos>) {
     match timeout {
         Some(timeout) => std::thread::park_timeout(Duration::from_nanos(timeout.0)),
         None => std::thread::park(),
+    }
+}
+
+/// Blocks the calling thread until the descriptor is readable or `timeout` passes (`None`: no bound), to the nanosecond.
+/// An epoll instance is itself such a descriptor, and its own wait counts in milliseconds.
+pub fn wait_readable(pollable: impl AsFd, timeout: Option<Nanos>) {
+    let timeout = timeout
+        .map(|Nanos(ns)| Timespec::try_from(Duration::from_nanos(ns)).expect("584 years fit"));
+    let mut fds = [PollFd::new(&pollable, PollFlags::IN)];
+    match rustix::event::poll(&mut fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => tracing::error!(%error, "ppoll failed"),
     }
 }
 

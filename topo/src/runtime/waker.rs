@@ -32,10 +32,15 @@ impl Waker {
 
     /// Wakes the agent if it sleeps or is about to.
     pub fn wake(&self) {
-        fence(Ordering::SeqCst);
-        if self.0.asleep.load(Ordering::Relaxed) && self.0.asleep.swap(false, Ordering::Relaxed) {
+        if self.is_asleep() && self.0.asleep.swap(false, Ordering::Relaxed) {
             (self.0.notify)();
         }
+    }
+
+    /// Whether [`Waker::wake`] would notify the agent: it sleeps or is about to.
+    pub fn is_asleep(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.asleep.load(Ordering::Relaxed)
     }
 
     /// Owner only: announces the sleep. Look for work once more before blocking.
