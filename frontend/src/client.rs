@@ -18,8 +18,9 @@ use crossbeam_channel::{Receiver, TryRecvError};
 
 use crate::config::{ClientConfig, listen_near};
 use crate::counters::Counters;
+use crate::driver::Driver;
 use crate::error::{ConnectError, LeaveError, Loss, UnknownModel};
-use crate::io::ClientIo;
+use crate::io::{ClientIo, Joining};
 use crate::io_thread;
 use crate::model::ModelHandle;
 use crate::served::{Model, ModelOwner};
@@ -51,35 +52,26 @@ impl Client {
     /// # Errors
     /// See [`ConnectError`]; no thread is left running.
     pub fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
-        config.check()?;
-        let clock = config.clock.unwrap_or_else(Clock::start);
-        let began = clock.now();
-        let scheduler = config.scheduler.wait(Duration::from_nanos(config.connect_timeout.0));
-        let scheduler = scheduler.map_err(|unknown| MembershipError::TimedOut {
-            tried_ms: (clock.now() - began).0 / 1_000_000,
-            last: Box::new(unknown.into()),
-            bound: config.timeout_setting,
-        })?;
-        let listen = config.listen.unwrap_or_else(|| listen_near(scheduler.ip()));
-        let identity = Identity { role: Role::Frontend, member: 0 };
-        let FabricSpec { transport: choice, verbs, tls } = &config.fabric;
-        let credentials = tls.as_ref().map(Credentials::load_and_warn).transpose()?;
-        let transport = MixedTransport::bind(
-            Some(listen),
-            identity,
-            config.tcp,
-            *choice,
-            verbs,
-            credentials.as_ref(),
-            clock,
-        )
-        .map_err(|error| ConnectError::transport(listen, error))?;
         let placement =
             Placement { name: "baton-client".into(), core: config.core, idle: config.idle };
-        let (mut io, joining) = ClientIo::new(config, transport, clock)?;
-        io.count_from(began);
+        let Unconnected { io, joining, clock } = Unconnected::new(config)?;
         io_thread::start(io, clock, placement).map_err(ConnectError::Thread)?;
         joining.wait()
+    }
+
+    /// As [`Client::connect`], without an I/O thread: the caller makes its passes with the [`Driver`], from one loop with its own
+    /// work. The settings `idle` and `core` mean nothing here.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn driven(config: ClientConfig) -> Result<(Self, Driver), ConnectError> {
+        let Unconnected { io, joining, clock } = Unconnected::new(config)?;
+        let mut driver = Driver::new(io, clock);
+        let client = driver.drive_until(|driver| {
+            let ended = || driver.has_ended().then_some(Err(ConnectError::IoEnded));
+            joining.poll().or_else(ended)
+        })?;
+        Ok((client, driver))
     }
 
     /// As [`Client::connect`], without blocking the caller: a thread of its own connects, and ends with that. Any executor may
@@ -178,6 +170,12 @@ impl Client {
         self.guard.session.farewell()
     }
 
+    /// The first half of [`Client::leave`]. The session knows how it went once the I/O side has ended.
+    pub(crate) fn begin_leaving(self) -> Arc<Session> {
+        self.guard.session.begin_leaving();
+        Arc::clone(&self.guard.session)
+    }
+
     /// As [`Client::leave`], without blocking the caller. Leaving begins with the first poll, and goes on if the future is
     /// dropped.
     ///
@@ -190,6 +188,53 @@ impl Client {
             session.farewell_or_listen(context.waker()).map_or(Poll::Pending, Poll::Ready)
         })
         .await
+    }
+}
+
+/// A client that its first pass will connect.
+struct Unconnected {
+    io: ClientIo<MixedTransport>,
+    joining: Joining,
+    clock: Clock,
+}
+
+impl Unconnected {
+    /// Waits until there is a leader, at most `connect_timeout`, and listens for backends.
+    fn new(config: ClientConfig) -> Result<Self, ConnectError> {
+        config.check()?;
+        let clock = config.clock.unwrap_or_else(Clock::start);
+        let began = clock.now();
+        let scheduler = config.scheduler.wait(Duration::from_nanos(config.connect_timeout.0));
+        let scheduler = scheduler.map_err(|unknown| MembershipError::TimedOut {
+            tried_ms: (clock.now() - began).0 / 1_000_000,
+            last: Box::new(unknown.into()),
+            bound: config.timeout_setting,
+        })?;
+        let transport = Self::bind(&config, listen_near(scheduler.ip()), clock)?;
+        let (mut io, joining) = ClientIo::new(config, transport, clock)?;
+        io.count_from(began);
+        Ok(Self { io, joining, clock })
+    }
+
+    fn bind(
+        config: &ClientConfig,
+        near: SocketAddr,
+        clock: Clock,
+    ) -> Result<MixedTransport, ConnectError> {
+        let listen = config.listen.unwrap_or(near);
+        let identity = Identity { role: Role::Frontend, member: 0 };
+        let FabricSpec { transport: choice, verbs, tls } = &config.fabric;
+        let credentials = tls.as_ref().map(Credentials::load_and_warn).transpose()?;
+        MixedTransport::bind(
+            Some(listen),
+            identity,
+            config.tcp,
+            *choice,
+            verbs,
+            credentials.as_ref(),
+            clock,
+        )
+        .map_err(|error| ConnectError::transport(listen, error))
     }
 }
 

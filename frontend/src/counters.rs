@@ -66,6 +66,8 @@ counters! {
     resubmitted,
     /// Cancellations asked for, dropped tickets included.
     cancels,
+    /// Submits and cancellations that the application's thread sent, because the I/O thread slept.
+    sent_by_caller,
     /// Inputs refused because every slot was in use.
     slab_exhausted,
     /// Model names that are not in the catalogue.

@@ -39,14 +39,14 @@ impl IoHandle {
         Self { waker, thread: None }
     }
 
-    /// Something is in the queue: it will be sent, if need be by the caller.
-    pub(crate) fn see_to_commands(&self) {
-        if !self.waker.is_asleep() {
-            return;
-        }
-        if !self.thread.as_ref().is_some_and(|thread| thread.send_here()) {
+    /// Something is in the queue. Returns whether the caller has sent it; otherwise the I/O thread will.
+    pub(crate) fn see_to_commands(&self) -> bool {
+        let is_sent =
+            self.waker.is_asleep() && self.thread.as_ref().is_some_and(|thread| thread.send_here());
+        if !is_sent {
             self.waker.wake();
         }
+        is_sent
     }
 
     /// The next pass comes at once.

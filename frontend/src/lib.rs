@@ -91,6 +91,7 @@ mod cell;
 mod client;
 mod config;
 mod counters;
+mod driver;
 mod end;
 mod error;
 mod explain;
@@ -123,6 +124,7 @@ pub use baton_topo::{
 pub use client::Client;
 pub use config::ClientConfig;
 pub use counters::Counters;
+pub use driver::Driver;
 pub use error::{
     ConfigError, ConnectError, InputError, LeaveError, Loss, SubmitError, SubmitReason,
     UnknownModel,

@@ -184,8 +184,13 @@ impl Session {
             // The I/O thread has just ended.
             self.end_leftover(model.cell(id));
         }
-        self.io.see_to_commands();
+        self.send_commands();
         id
+    }
+
+    fn send_commands(&self) {
+        let by_caller = self.io.see_to_commands();
+        self.counters.sent_by_caller.add(by_caller.into());
     }
 
     /// Asks for a task's end. Its outcome follows as ever.
@@ -193,7 +198,7 @@ impl Session {
         self.counters.cancels.add(1);
         // Refused only if the I/O thread has ended, and then the outcome is there.
         let _ = self.commands.try_send(Command::Cancel(task));
-        self.io.see_to_commands();
+        self.send_commands();
     }
 
     /// What a client shows to Prometheus.

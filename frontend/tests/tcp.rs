@@ -197,6 +197,7 @@ fn answers_come_back_over_sockets() {
     let counters = client.counters();
     assert_eq!((counters.submitted, counters.completed), (200, 200));
     assert_eq!(counters.transport.reads_served, 200);
+    assert!(counters.sent_by_caller > 0, "between two tasks the I/O thread sleeps");
     stop.store(true, Ordering::Release);
     server.join().unwrap();
 }
@@ -223,6 +224,78 @@ fn a_scheduler_that_dies_leaves_no_ticket_waiting() {
     };
     assert_eq!(error.reason, SubmitReason::SchedulerLost);
     assert!(matches!(client.loss(), Some(Loss::Scheduler(_))));
+}
+
+#[test]
+fn one_thread_submits_drives_and_takes_outcomes() {
+    let (addr, stop, server) = Server::start();
+    let (client, mut driver) = Client::driven(config(addr)).unwrap();
+    let model = client.model("sum").unwrap();
+    let submit = |byte: u8| {
+        let mut input = model.input().unwrap();
+        input.fill(byte);
+        input.submit(Deadline::within(Duration::from_secs(60))).unwrap()
+    };
+    let mut tickets: Vec<_> = (0..SLOTS as u8).map(|byte| (byte, submit(byte))).collect();
+    let mut answered = 0;
+    while answered < 100 {
+        driver.wait(None);
+        driver.poll();
+        for (byte, ticket) in &mut tickets {
+            let Some(outcome) = ticket.poll() else { continue };
+            let Outcome::Completed(reply) = outcome else { panic!("{outcome:?}") };
+            assert_eq!(reply.bytes(), (u64::from(ROW) * u64::from(*byte)).to_le_bytes());
+            drop(reply);
+            (answered, *ticket) = (answered + 1, submit(*byte));
+        }
+    }
+    drop((tickets, model));
+    let counters = client.clone();
+    driver.leave(client).unwrap();
+    assert_eq!(counters.counters().sent_by_caller, 0, "the driver sends");
+    stop.store(true, Ordering::Release);
+    server.join().unwrap();
+}
+
+#[test]
+fn other_threads_submit_to_a_driven_client_and_wait() {
+    let (addr, stop, server) = Server::start();
+    let (client, mut driver) = Client::driven(config(addr)).unwrap();
+    let model = client.model("sum").unwrap();
+    let others: Vec<_> = (1..=3_u8)
+        .map(|byte| {
+            let model = model.clone();
+            thread::spawn(move || {
+                for _ in 0..20 {
+                    let input = model.input_from(&[byte; ROW as usize]).unwrap();
+                    let outcome = input.submit(Deadline::Slo).unwrap().wait();
+                    assert!(matches!(outcome, Outcome::Completed(_)), "{outcome:?}");
+                }
+            })
+        })
+        .collect();
+    while !others.iter().all(JoinHandle::is_finished) {
+        driver.wait(Some(Duration::from_millis(5)));
+        driver.poll();
+    }
+    others.into_iter().for_each(|other| other.join().unwrap());
+    drop(model);
+    driver.leave(client).unwrap();
+    stop.store(true, Ordering::Release);
+    server.join().unwrap();
+}
+
+#[test]
+fn a_driver_that_is_dropped_leaves_no_ticket_waiting() {
+    let (addr, stop, server) = Server::start();
+    let (client, driver) = Client::driven(config(addr)).unwrap();
+    let model = client.model("sum").unwrap();
+    let ticket = model.input().unwrap().submit(Deadline::Slo).unwrap();
+    drop(driver);
+    assert!(matches!(ticket.wait(), Outcome::Failed(FailReason::SchedulerLost, _)));
+    assert_eq!(client.loss(), Some(Loss::IoEnded));
+    stop.store(true, Ordering::Release);
+    server.join().unwrap();
 }
 
 /// Drives a future on this thread.

@@ -23,6 +23,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task;
 
@@ -201,6 +202,11 @@ impl<T: Transport> ClientIo<T> {
     /// What a thread may block on between two passes, and `prepare_wait` before it does.
     pub(crate) fn transport(&mut self) -> &mut T {
         &mut self.transport
+    }
+
+    /// What is readable when there may be something to do; a transport over sockets has it.
+    pub(crate) fn pollable(&self) -> Option<BorrowedFd<'_>> {
+        self.transport.pollable()
     }
 
     /// From now on the application's threads reach this side so.
