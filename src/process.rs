@@ -1,13 +1,18 @@
 //! This process towards the operating system: log, signals, parent.
 
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use baton_bench::processes::ChildConfig;
+use baton_core::Nanos;
+use baton_topo::wait_readable;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
+use signal_hook::low_level::pipe;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -33,9 +38,7 @@ pub(crate) fn prepare(die_with_parent: bool) {
 /// terminal of its own (`nohup`) goes on when the terminal closes.
 pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let ends =
-        if is_ignored(SIGHUP)? { &[SIGINT, SIGTERM][..] } else { &[SIGINT, SIGTERM, SIGHUP] };
-    for &signal in ends {
+    for signal in stop_signals()? {
         // In this order: on the first signal the flag is not set yet.
         flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
@@ -43,11 +46,59 @@ pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
+fn stop_signals() -> io::Result<Vec<i32>> {
+    let ends = [SIGINT, SIGTERM].into_iter().chain((!is_ignored(SIGHUP)?).then_some(SIGHUP));
+    Ok(ends.collect())
+}
+
 /// A flag that SIGUSR1 sets: the counters are to be logged.
 pub(crate) fn report_flag() -> io::Result<Arc<AtomicBool>> {
     let report = Arc::new(AtomicBool::new(false));
     flag::register(SIGUSR1, Arc::clone(&report))?;
     Ok(report)
+}
+
+/// The signals of a process that serves until one ends it. Its main thread sleeps until one comes.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    stop: Arc<AtomicBool>,
+    report: Arc<AtomicBool>,
+    /// Each signal writes a byte there, behind its flag.
+    arrived: UnixStream,
+}
+
+impl Signals {
+    pub(crate) fn new() -> io::Result<Self> {
+        let (stop, report) = (stop_flag()?, report_flag()?);
+        let (arrived, arrives) = UnixStream::pair()?;
+        arrived.set_nonblocking(true)?;
+        for signal in stop_signals()?.into_iter().chain([SIGUSR1]) {
+            pipe::register(signal, arrives.try_clone()?)?;
+        }
+        Ok(Self { stop, report, arrived })
+    }
+
+    /// Sleeps until a signal comes, at most `timeout`. False once one has asked for the end.
+    pub(crate) fn wait(&mut self, timeout: Duration) -> bool {
+        if !self.has_stop() {
+            wait_readable(&self.arrived, Some(Nanos(timeout.as_nanos() as u64)));
+            let mut bytes = [0; 64];
+            while self.arrived.read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
+        }
+        !self.has_stop()
+    }
+
+    /// Whether a signal has asked for the end.
+    pub(crate) fn has_stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Logs the counters if SIGUSR1 has come.
+    pub(crate) fn log_if_asked(&self, counters: impl FnOnce() -> Vec<(&'static str, u64)>) {
+        if self.report.swap(false, Ordering::Relaxed) {
+            tracing::info!(counters = ?counters(), "counted so far");
+        }
+    }
 }
 
 /// Whether the process that started this one has it ignore a signal.

@@ -65,9 +65,10 @@
 //!
 //! # Threads
 //!
-//! A client runs one I/O thread. [`Client`] and [`ModelHandle`] may be cloned and used from any
+//! A client runs one I/O thread, or none ([`Client::driven`]). [`Client`] and [`ModelHandle`] may be cloned and used from any
 //! thread; [`Input`], [`Ticket`] and [`Reply`] may be sent to any thread. A [`Ticket`] is a future
-//! too, for any executor. Submitting takes no lock, and neither does an outcome that is there or awaited as a
+//! too, for any executor. Submitting waits for no lock: while the I/O thread sleeps, the
+//! caller sends what it has submitted, if no other thread is at it. Neither does an outcome that is there or awaited as a
 //! future. A thread that blocks on its ticket takes one, which only the I/O thread shares that wakes it.
 //!
 //! # Models that come and go

@@ -1,7 +1,7 @@
 //! Steps 3 → 4 of a task's way: candidates and slot updates in, grants out.
 
 use baton_core::{Gpu, Grant, ModelId, Nanos, RankLimits, RankSink, RankState, SubclusterId};
-use baton_topo::{Agent, Waker};
+use baton_topo::{Agent, SLEEP_MAX, Waker};
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
 
@@ -194,6 +194,10 @@ impl Agent for RankThread {
 
     fn wait(&mut self, timeout: Option<Nanos>) {
         self.sleeper.sleep(timeout);
+    }
+
+    fn sleep_max(&self) -> Nanos {
+        SLEEP_MAX
     }
 
     fn waker(&self) -> Waker {

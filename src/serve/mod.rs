@@ -4,7 +4,6 @@ mod exposed;
 mod standby;
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use baton_backend::{Backend, BackendConfig};
@@ -15,11 +14,11 @@ use baton_topo::{Clock, Cluster};
 use crate::CommandResult;
 use crate::args::{BackendArgs, SchedulerArgs};
 use crate::output::{load_cluster, locator, say};
-use crate::process::{report_flag, stop_flag};
+use crate::process::Signals;
 use exposed::Exposed;
 
-/// How often to look whether a signal has come.
-const STOP_INTERVAL: Duration = Duration::from_millis(50);
+/// How often to look whether what serves has ended by itself.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Names of models that the log's first line has.
 const NAMES_MAX: usize = 8;
 /// A scheduler without one of its threads serves nothing, and its members would wait for it.
@@ -31,20 +30,18 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(crate) fn scheduler(args: &SchedulerArgs) -> CommandResult {
     let mut cluster = load_cluster(&args.config)?;
     cluster.scheduler.listen = args.listen.unwrap_or(cluster.scheduler.listen);
-    let stop = stop_flag()?;
-    let report = report_flag()?;
+    let mut signals = Signals::new()?;
     let exposed = Exposed::start(args.metrics.or(cluster.scheduler.metrics))?;
     if let Some(etcd) = &cluster.scheduler.etcd {
-        return standby::run(&cluster, etcd, &exposed, (&stop, &report));
+        return standby::run(&cluster, etcd, &exposed, &mut signals);
     }
     let scheduler = baton_scheduler::start(&cluster, Clock::start())?;
     begin(&cluster, &scheduler, &exposed)?;
-    while !stop.load(Ordering::Relaxed) {
-        std::thread::park_timeout(STOP_INTERVAL);
+    while signals.wait(LOOK_INTERVAL) {
         if scheduler.has_died() {
             return Err(DIED.into());
         }
-        log_if(&report, || scheduler.counters().pairs());
+        signals.log_if_asked(|| scheduler.counters().pairs());
     }
     end(scheduler);
     Ok(ExitCode::SUCCESS)
@@ -69,13 +66,6 @@ fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// Logs the counters if SIGUSR1 has come.
-fn log_if(report: &AtomicBool, counters: impl FnOnce() -> Vec<(&'static str, u64)>) {
-    if report.swap(false, Ordering::Relaxed) {
-        tracing::info!(counters = ?counters(), "counted so far");
-    }
-}
-
 /// Stops a scheduler in order.
 fn end(scheduler: SchedulerHandle) {
     let counters = scheduler.counters().pairs();
@@ -88,8 +78,7 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     let cluster = load_cluster(&args.config)?;
     let scheduler = locator(&cluster, args.scheduler)?;
     let config = BackendConfig::from_cluster(&cluster, &args.name, scheduler)?;
-    let stop = stop_flag()?;
-    let report = report_flag()?;
+    let mut signals = Signals::new()?;
     let models = named(config.models.iter().map(|model| model.name.as_str()));
     let (name, gpus) = (config.name.clone(), config.gpus);
     let metrics = cluster.backends.iter().find(|backend| backend.name == name);
@@ -100,9 +89,9 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     let read = move || read().into_iter().chain([exposed::build()]).collect();
     let _server = metrics.map(|addr| MetricsServer::start(addr, read)).transpose()?;
     say("ready")?;
-    while !stop.load(Ordering::Relaxed) {
-        log_if(&report, || backend.counters().pairs());
-        if let Some(ended) = backend.wait_for(STOP_INTERVAL) {
+    while signals.wait(LOOK_INTERVAL) {
+        signals.log_if_asked(|| backend.counters().pairs());
+        if let Some(ended) = backend.wait_for(Duration::ZERO) {
             ended?;
             return Ok(ExitCode::SUCCESS);
         }

@@ -2,16 +2,22 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use baton_leader::{ElectionThread, LeaderEvent};
 use baton_scheduler::SchedulerHandle;
 use baton_topo::{Clock, Cluster, EtcdSpec, LeaseDeadline};
 
 use super::exposed::Exposed;
-use super::{DIED, STOP_INTERVAL, begin, end, log_if};
+use super::{DIED, begin, end};
 use crate::CommandResult;
 use crate::output::say;
+use crate::process::Signals;
+
+/// How often a standby looks whether a signal has come; news of the election end the wait.
+const ELECTION_INTERVAL: Duration = Duration::from_millis(50);
+/// How often a leader looks whether it still leads. Its threads know by themselves.
+const LEADER_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Stands by until it leads, then serves until a signal comes. Ends with an error once it does not lead
 /// any more: its supervisor starts it again, as a standby.
@@ -19,12 +25,12 @@ pub(super) fn run(
     cluster: &Cluster,
     etcd: &EtcdSpec,
     exposed: &Exposed,
-    (stop, report): (&AtomicBool, &AtomicBool),
+    signals: &mut Signals,
 ) -> CommandResult {
     let clock = Clock::start();
     let election = ElectionThread::start(etcd, reachable(cluster.scheduler.listen)?, clock)?;
-    while !stop.load(Ordering::Relaxed) {
-        match election.next_event(STOP_INTERVAL) {
+    while !signals.has_stop() {
+        match election.next_event(ELECTION_INTERVAL) {
             None => {}
             Some(LeaderEvent::Standby { leader }) => {
                 tracing::info!(?leader, "another scheduler leads");
@@ -34,7 +40,7 @@ pub(super) fn run(
                 tracing::info!(epoch, "leads");
                 let scheduler = baton_scheduler::start_within(cluster, clock, &lease_deadline)?;
                 begin(cluster, &scheduler, exposed)?;
-                return lead(scheduler, &election, &lease_deadline, (stop, report));
+                return lead(scheduler, &election, &lease_deadline, signals);
             }
             Some(LeaderEvent::Lost { problem }) => return Err(lost(&problem)),
         }
@@ -47,10 +53,10 @@ fn lead(
     scheduler: SchedulerHandle,
     election: &ElectionThread,
     lease_deadline: &LeaseDeadline,
-    (stop, report): (&AtomicBool, &AtomicBool),
+    signals: &mut Signals,
 ) -> CommandResult {
-    while !stop.load(Ordering::Relaxed) {
-        if let Some(LeaderEvent::Lost { problem }) = election.next_event(STOP_INTERVAL) {
+    while signals.wait(LEADER_INTERVAL) {
+        if let Some(LeaderEvent::Lost { problem }) = election.next_event(Duration::ZERO) {
             return Err(lost(&problem));
         }
         // The agents may know before the election does.
@@ -60,7 +66,7 @@ fn lead(
         if scheduler.has_died() {
             return Err(DIED.into());
         }
-        log_if(report, || scheduler.counters().pairs());
+        signals.log_if_asked(|| scheduler.counters().pairs());
     }
     end(scheduler);
     Ok(ExitCode::SUCCESS)

@@ -106,7 +106,8 @@ impl Line {
         let goes_on =
             work > 0 || self.has_port && !self.bell.sleeps(|| agent.wait(Some(Nanos::ZERO)));
         self.timer = agent.next_timer().map_or(Nanos::MAX, |due| clock.when(due));
-        let idle = self.timer.min(now + next.at_latest).max(now + next.with_work);
+        let at_latest = now + next.early.unwrap_or(agent.sleep_max());
+        let idle = self.timer.min(at_latest).max(now + next.with_work);
         self.due = if goes_on { now + next.with_work } else { idle };
         self.asked_for = goes_on;
         Pass { work, overslept: work > 0 && !is_asked_for }
@@ -118,19 +119,19 @@ impl Line {
 pub(crate) struct NextPass {
     /// After one with work.
     pub(crate) with_work: Nanos,
-    /// After one without, unless a timer or another agent asks for it sooner.
-    at_latest: Nanos,
+    /// After one without, where not even a timer asks for it; `None`: when the agent's thread would wake by itself.
+    early: Option<Nanos>,
 }
 
 impl NextPass {
     /// Sometimes much sooner than in production: an agent that is not asked for must have nothing to do.
     pub(crate) fn draw(rng: &mut StdRng) -> Self {
         let with_work = Nanos(rng.random_range(1_000..10_000));
-        let at_latest = match rng.random_range(0..16) {
-            0 => Nanos(rng.random_range(10_000..PARK_MAX.0)),
-            _ => PARK_MAX,
+        let early = match rng.random_range(0..16) {
+            0 => Some(Nanos(rng.random_range(10_000..PARK_MAX.0))),
+            _ => None,
         };
-        Self { with_work, at_latest }
+        Self { with_work, early }
     }
 }
 

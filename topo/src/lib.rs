@@ -17,6 +17,6 @@ pub use cluster_file::{
 };
 pub use cluster_file::{Journal, JournalError, JournalKind, Replayed};
 pub use runtime::{
-    Agent, AwakeTime, Clock, Fenced, Idle, LeaseDeadline, PARK_MAX, Placement, Waker, is_gone,
-    park_thread, prepare_thread, run, wait_readable,
+    Agent, AwakeTime, Clock, Fenced, Idle, LeaseDeadline, PARK_MAX, Placement, SLEEP_MAX, Waker,
+    is_gone, park_thread, prepare_thread, run, wait_readable,
 };

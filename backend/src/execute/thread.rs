@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use baton_core::{ModelId, Nanos, Profile};
-use baton_topo::{Agent, Clock, ModelSpec, Placement, Waker, park_thread, run};
+use baton_topo::{Agent, Clock, ModelSpec, Placement, SLEEP_MAX, Waker, park_thread, run};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::aside::{Aside, Errand, Installable, Resident, drop_aside, load_measured, load_within};
@@ -403,6 +403,10 @@ impl<E: Engine> Agent for ExecutorAgent<E> {
 
     fn wait(&mut self, timeout: Option<Nanos>) {
         park_thread(timeout);
+    }
+
+    fn sleep_max(&self) -> Nanos {
+        SLEEP_MAX
     }
 
     fn waker(&self) -> Waker {

@@ -13,7 +13,7 @@ use baton_core::{
 };
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
-use baton_topo::{Agent, Waker};
+use baton_topo::{Agent, SLEEP_MAX, Waker};
 use hdrhistogram::Histogram;
 
 use crate::commands::ModelCommand;
@@ -408,6 +408,10 @@ impl<T: Transport> Agent for ModelThread<T> {
 
     fn wait(&mut self, timeout: Option<Nanos>) {
         self.out.transport.wait(timeout);
+    }
+
+    fn sleep_max(&self) -> Nanos {
+        SLEEP_MAX
     }
 
     fn waker(&self) -> Waker {

@@ -30,6 +30,12 @@ pub trait Agent {
     /// Ends [`Agent::wait`].
     fn waker(&self) -> Waker;
 
+    /// The longest that its thread sleeps where no timer ends the sleep. Agents that measure the time that they were awake
+    /// must not sleep longer than [`PARK_MAX`] in one piece; others may say [`SLEEP_MAX`].
+    fn sleep_max(&self) -> Nanos {
+        PARK_MAX
+    }
+
     /// True once the agent has nothing left to do and its thread may end.
     fn finished(&self) -> bool {
         false
@@ -59,6 +65,9 @@ pub struct Placement {
     pub idle: Idle,
 }
 
+/// A stop wakes its thread. The thread looks by itself this often all the same.
+pub const SLEEP_MAX: Nanos = Nanos::from_millis(1_000);
+
 /// A timer closer than this is waited for by polling: parking would oversleep it.
 const PARK_MIN: Nanos = Nanos::from_micros(20);
 
@@ -73,16 +82,18 @@ pub fn run(agent: &mut impl Agent, clock: Clock, placement: &Placement, stop: &A
         match placement.idle {
             Idle::Spin => std::hint::spin_loop(),
             Idle::Yield => std::thread::yield_now(),
-            Idle::Park => park(agent, &waker, clock),
+            Idle::Park => park(agent, &waker, clock, stop),
         }
     }
 }
 
-fn park(agent: &mut impl Agent, waker: &Waker, clock: Clock) {
+fn park(agent: &mut impl Agent, waker: &Waker, clock: Clock, stop: &AtomicBool) {
     waker.prepare_sleep();
     let now = clock.now();
-    if agent.poll(now) == 0 {
-        let timeout = agent.next_timer().map_or(PARK_MAX, |due| (due - now).min(PARK_MAX));
+    // A stop that came before the sleep was announced has woken no thread.
+    if agent.poll(now) == 0 && !stop.load(Ordering::Relaxed) {
+        let longest = agent.sleep_max();
+        let timeout = agent.next_timer().map_or(longest, |due| (due - now).min(longest));
         if timeout >= PARK_MIN {
             agent.wait(Some(timeout));
         }

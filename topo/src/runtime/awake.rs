@@ -7,8 +7,8 @@
 
 use baton_core::Nanos;
 
-/// Parked threads wake at least this often, so that they see `stop` without a wake-up. At most this much
-/// time between two passes counts as time awake.
+/// Threads of agents that measure their time awake wake at least this often. At most this much time between two passes
+/// counts as time awake.
 pub const PARK_MAX: Nanos = Nanos::from_millis(100);
 
 /// The time during which its owner was awake. Its zero is arbitrary.

@@ -93,6 +93,10 @@ impl<A: Agent> Agent for Fenced<A> {
         self.agent.waker()
     }
 
+    fn sleep_max(&self) -> Nanos {
+        self.agent.sleep_max()
+    }
+
     fn finished(&self) -> bool {
         self.lease_deadline.ends().is_none() || self.agent.finished()
     }

@@ -7,7 +7,9 @@ mod clock;
 mod lease_deadline;
 mod waker;
 
-pub use agent::{Agent, Idle, Placement, park_thread, prepare_thread, run, wait_readable};
+pub use agent::{
+    Agent, Idle, Placement, SLEEP_MAX, park_thread, prepare_thread, run, wait_readable,
+};
 pub use awake::{AwakeTime, PARK_MAX, is_gone};
 pub use clock::Clock;
 pub use lease_deadline::{Fenced, LeaseDeadline};
