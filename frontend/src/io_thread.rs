@@ -1,8 +1,9 @@
 //! The thread that makes a client's passes, and how the application's threads spare it most wakes.
 //!
 //! In: submits and cancels, in the queue of the [`crate::session::Session`]. Out: passes of the [`ClientIo`], each by one
-//! thread at a time. While the I/O thread sleeps, the thread that has put something into the queue sends it itself. It does
-//! not wait for that: if another thread is at it, it wakes the I/O thread instead. So nothing in the queue is left
+//! thread at a time. While the I/O thread sleeps, the thread that has put something into the queue sends it itself, unless
+//! it or another has just done so: one submit in a burst goes out by itself, and the I/O thread sends the others together.
+//! Nor does it wait: if another thread is at it, it wakes the I/O thread instead. So nothing in the queue is left
 //! behind: the I/O thread looks once more after it has announced its sleep, and what comes later finds it asleep.
 
 use std::os::fd::OwnedFd;
@@ -15,6 +16,9 @@ use baton_rdma::Transport;
 use baton_topo::{Agent, Clock, Idle, PARK_MAX, Placement, Waker, prepare_thread, wait_readable};
 
 use crate::io::ClientIo;
+
+/// What comes sooner after a send by a caller belongs to a burst. About what it costs to wake a thread and send twice.
+const BURST_GAP: Nanos = Nanos::from_micros(100);
 
 /// A sleep shorter than this is not worth it: the next pass comes at once.
 const SLEEP_MIN: Nanos = Nanos::from_micros(20);
@@ -29,7 +33,7 @@ pub(crate) struct IoHandle {
 
 /// An [`IoThread`] over any transport.
 trait Sends: Send + Sync + fmt::Debug {
-    /// Sends what is in the queue, on the calling thread. False if it cannot: the I/O thread has to.
+    /// Sends what is in the queue, on the calling thread. False if it cannot or should not: the I/O thread has to.
     fn send_here(&self) -> bool;
 }
 
@@ -61,6 +65,8 @@ struct IoThread<T: Transport> {
     io: Mutex<Option<ClientIo<T>>>,
     /// When the I/O thread will wake by itself, as of its last sleep.
     wakes_at: AtomicU64,
+    /// When a thread of the application's sent last.
+    sent_at: AtomicU64,
     waker: Waker,
     clock: Clock,
 }
@@ -82,8 +88,10 @@ pub(crate) fn start<T: Transport + Send + 'static>(
 ) -> io::Result<()> {
     let pollable = io.transport().pollable().ok_or(io::ErrorKind::Unsupported)?;
     let pollable = pollable.try_clone_to_owned()?;
-    let (waker, wakes_at) = (io.waker(), AtomicU64::new(0));
-    let shared = Arc::new(IoThread { io: Mutex::new(None), wakes_at, waker: waker.clone(), clock });
+    let [wakes_at, sent_at] = [(); 2].map(|()| AtomicU64::new(0));
+    let waker = io.waker();
+    let shared =
+        Arc::new(IoThread { io: Mutex::new(None), wakes_at, sent_at, waker: waker.clone(), clock });
     io.reach_by(IoHandle { waker, thread: Some(Arc::clone(&shared) as Arc<dyn Sends>) });
     thread::Builder::new().name(placement.name.clone()).spawn(move || {
         *shared.io.lock().unwrap_or_else(PoisonError::into_inner) = Some(io);
@@ -158,7 +166,11 @@ impl<T: Transport> IoThread<T> {
 
 impl<T: Transport + Send> Sends for IoThread<T> {
     fn send_here(&self) -> bool {
-        let mut listeners = Vec::new();
+        let (now, mut listeners) = (self.clock.now(), Vec::new());
+        // It orders nothing: a moment that another thread has just overwritten is as good.
+        if now - Nanos(self.sent_at.swap(now.0, Ordering::Relaxed)) < BURST_GAP {
+            return false;
+        }
         let is_done = {
             let mut io = match self.io.try_lock() {
                 Ok(io) => io,
@@ -167,7 +179,7 @@ impl<T: Transport + Send> Sends for IoThread<T> {
             // Where this side has ended, it has ended what was in the queue too.
             let Some(io) = io.as_mut() else { return true };
             let wakes_at = Nanos(self.wakes_at.load(Ordering::Relaxed));
-            let is_done = io.send_commands(self.clock.now(), wakes_at);
+            let is_done = io.send_commands(now, wakes_at);
             io.swap_listeners(&mut listeners);
             is_done
         };

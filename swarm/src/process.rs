@@ -106,7 +106,7 @@ impl Line {
         let goes_on =
             work > 0 || self.has_port && !self.bell.sleeps(|| agent.wait(Some(Nanos::ZERO)));
         self.timer = agent.next_timer().map_or(Nanos::MAX, |due| clock.when(due));
-        let at_latest = now + next.early.unwrap_or(agent.sleep_max());
+        let at_latest = now + next.early.unwrap_or_else(|| agent.sleep_max());
         let idle = self.timer.min(at_latest).max(now + next.with_work);
         self.due = if goes_on { now + next.with_work } else { idle };
         self.asked_for = goes_on;

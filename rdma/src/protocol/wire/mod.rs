@@ -3,7 +3,7 @@
 //! A frame is `header · body · payload`. The body is one of the structs below, followed for some
 //! kinds by a tail (task ids, latencies, a name). Only [`ReadReply`] and [`TaskResult`] carry a
 //! payload; on verbs those bytes do not travel in a message at all. Times are nanoseconds on the
-//! *scheduler's* clock; peers convert (see [`crate::protocol::clock_sync`]).
+//! *scheduler's* clock; peers convert (`baton_membership::ClockSync`).
 //!
 //! Nothing here trusts its input: [`decode`] checks kind, lengths and text, and never panics.
 
