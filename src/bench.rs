@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use baton_bench::chaos::{self, ChaosConfig};
 use baton_bench::dataplane::{self, Matrix, Pull, Responder, SendRate, TlsCost};
 use baton_bench::overload::{self, Overload};
+use baton_bench::path::{self, Pace, PathBench, PathReport};
 use baton_bench::sched::{self, Points, Shape};
 use baton_bench::soak::{self, Soak};
 use baton_core::Nanos;
@@ -12,8 +13,9 @@ use baton_topo::{Clock, TlsSpec};
 
 use crate::CommandResult;
 use crate::args::{
-    BenchChaosArgs, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs, BenchResponderArgs,
-    BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
+    BenchChaosArgs, BenchMatrixArgs, BenchOverloadArgs, BenchPathArgs, BenchPathEndArgs,
+    BenchPullArgs, BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs,
+    BenchTlsCostArgs, PathMode,
 };
 use crate::live::Live;
 use crate::output::{complain, load_cluster, say, scheduler_addr};
@@ -156,6 +158,50 @@ pub(crate) fn soak(args: &BenchSoakArgs) -> CommandResult {
     std::fs::write(args.out.join("soak.json"), format!("{json}\n"))?;
     say(&if args.json { json } else { report.to_string() })?;
     Ok(if report.ending.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(crate) fn path(args: &BenchPathArgs) -> CommandResult {
+    let bench = PathBench {
+        children: children()?,
+        bytes: args.bytes,
+        batch: args.batch,
+        paces: paces(args)?,
+        seconds: args.seconds,
+        slots: args.slots,
+        seed: args.seed,
+    };
+    let mut live = Live::new();
+    let reports = path::run(&bench, Clock::start(), &*stop_flag()?, |note| live.note(&note));
+    live.finish();
+    let reports = reports?;
+    if let Some(file) = &args.plot {
+        std::fs::write(file, path::svg(&reports)?)
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    let text = match &reports[..] {
+        [report] if args.json => serde_json::to_string(report)?,
+        several if args.json => serde_json::to_string(several)?,
+        all => all.iter().map(PathReport::to_string).collect::<Vec<_>>().join("\n"),
+    };
+    say(&text)?;
+    let is_good = reports.iter().all(PathReport::is_good);
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn paces(args: &BenchPathArgs) -> Result<Vec<Pace>, &'static str> {
+    let closed = Pace::Closed { outstanding: args.outstanding };
+    match args.mode {
+        Some(PathMode::Closed) if !args.rate.is_empty() => {
+            Err("a closed loop has no rate; leave out --rate or --mode closed")
+        }
+        _ if args.rate.is_empty() => Ok(vec![closed]),
+        _ => Ok(args.rate.iter().map(|&rate| Pace::Poisson { rate }).collect()),
+    }
+}
+
+pub(crate) fn path_end(args: &BenchPathEndArgs) -> CommandResult {
+    path::respond(args.bytes, |addr| say(&format!("listening {addr}")))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn chaos(args: &BenchChaosArgs) -> CommandResult {

@@ -7,6 +7,7 @@ use baton_bench::load::{
     self, Circumstances, Finished, LoadConfig, Message, Offered, Progress, Report, outcomes,
 };
 use baton_bench::machine::StealMeter;
+use baton_core::Nanos;
 use baton_sim::Scenario;
 use baton_topo::{Clock, Cluster};
 
@@ -49,6 +50,7 @@ fn offer(cluster: &Cluster, args: &LoadArgs) -> Result<Finished, Box<dyn std::er
         seed: args.seed,
         outcomes: args.outcomes.clone(),
         metrics: args.metrics,
+        progress_every: Nanos::from_millis_f64(args.progress_every * 1e3),
         report: report_flag()?,
     };
     let mut live = Live::new();
@@ -69,6 +71,10 @@ fn offered(cluster: &Cluster, args: &LoadArgs) -> Result<Offered, Box<dyn std::e
         let scenario = Arc::new(Scenario::load(file)?);
         let rate = args.rps.unwrap_or(RATE * scenario.models.len() as f64);
         return Ok(Offered::Scenario(scenario, rate));
+    }
+    if let Some(outstanding) = args.outstanding {
+        let models = cluster.models.iter().map(|model| model.name.clone()).collect();
+        return Ok(Offered::Outstanding(models, outstanding));
     }
     let all = || cluster.models.iter().map(|model| (model.name.clone(), RATE)).collect();
     Ok(Offered::Rates(if args.rates.is_empty() { all() } else { args.rates.clone() }))

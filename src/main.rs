@@ -47,6 +47,8 @@ fn run(command: Command) -> CommandResult {
         Command::Bench { command } => match command {
             BenchCommand::Sched(args) => bench::sched(&args),
             BenchCommand::Overload(args) => bench::overload(&args),
+            BenchCommand::Path(args) => bench::path(&args),
+            BenchCommand::PathEnd(args) => bench::path_end(&args),
             BenchCommand::Chaos(args) => bench::chaos(&args),
             BenchCommand::Soak(args) => bench::soak(&args),
             BenchCommand::ReadLat(args) => bench::pull("read-lat", (1, 1), &args),

@@ -77,7 +77,7 @@ const EDGES: [(&str, &[&str]); 14] = [
 ];
 
 /// Which rooms of `bench/src` each may use besides itself.
-const BENCH_ROOMS: [(&str, &[&str]); 12] = [
+const BENCH_ROOMS: [(&str, &[&str]); 13] = [
     ("machine", &[]),
     ("plot", &[]),
     ("load", &["machine"]),
@@ -90,6 +90,7 @@ const BENCH_ROOMS: [(&str, &[&str]); 12] = [
     ("overload", &["machine", "processes", "two_models"]),
     ("soak", &["load", "machine", "plot", "processes", "two_models"]),
     ("chaos", &["load", "processes"]),
+    ("path", &["load", "machine", "plot", "processes"]),
 ];
 
 fn root() -> &'static Path {

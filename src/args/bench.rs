@@ -7,6 +7,7 @@ use baton_topo::{Idle, TransportChoice};
 use clap::builder::RangedI64ValueParser;
 use clap::{Subcommand, value_parser};
 
+use super::path::{BenchPathArgs, BenchPathEndArgs};
 use super::values::{
     factor, gbps, idle, one_transport, processes, production_policy, requests_per_s, seconds, share,
 };
@@ -34,6 +35,15 @@ pub(crate) enum BenchCommand {
     /// Writes soak.svg and soak.json. Exit status 0 if every task had its one outcome and no process
     /// died.
     Soak(BenchSoakArgs),
+    /// The whole path from client to scheduler to backend, a process each: CPU time per task
+    ///
+    /// Starts a scheduler, a backend with emulated GPUs and a client, over loopback, and compares
+    /// what they carry with what bare sockets carry. Exit status 0 if every task had its one
+    /// outcome and no process died.
+    Path(BenchPathArgs),
+    /// The far end of the bare sockets that `baton bench path` compares with
+    #[command(hide = true)]
+    PathEnd(BenchPathEndArgs),
     /// A real cluster of processes that are killed, stopped, cut off, robbed of disk and port
     ///
     /// Exit status 0 only if every task had its one outcome, no answer was wrong, the cluster served again

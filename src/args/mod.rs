@@ -2,6 +2,7 @@
 
 mod bench;
 mod model;
+mod path;
 mod sim;
 mod values;
 
@@ -20,11 +21,12 @@ pub(crate) use bench::{
 pub(crate) use model::{
     ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf, StatusArgs,
 };
+pub(crate) use path::{BenchPathArgs, BenchPathEndArgs, PathMode};
 pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
     SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
 };
-use values::{rate, requests_per_s, scale, seconds, transport};
+use values::{outstanding, rate, requests_per_s, scale, seconds, span, transport};
 
 /// Deadline-aware DNN inference serving for GPU clusters.
 #[derive(Parser, Debug)]
@@ -216,6 +218,9 @@ pub(crate) struct LoadArgs {
     /// Tasks per second of the scenario's models together [default: 10 for each]
     #[arg(long, value_parser = requests_per_s, requires = "scenario")]
     pub(crate) rps: Option<f64>,
+    /// Keep this number of tasks of every model under way instead of a rate: a closed loop
+    #[arg(long, value_name = "TASKS", value_parser = outstanding(), conflicts_with_all = ["rates", "scenario"])]
+    pub(crate) outstanding: Option<u32>,
     /// Same seed, same arrivals and inputs
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -231,6 +236,9 @@ pub(crate) struct LoadArgs {
     /// Print one JSON object per second and a last one with mergeable counts
     #[arg(long, hide = true, conflicts_with = "json")]
     pub(crate) progress_json: bool,
+    /// Seconds between two of those
+    #[arg(long, hide = true, default_value_t = 1.0, value_parser = span)]
+    pub(crate) progress_every: f64,
 }
 
 #[derive(clap::Args, Debug)]

@@ -2,7 +2,8 @@
 
 use baton_core::Policy;
 use baton_topo::{Idle, TransportChoice};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
+use clap::value_parser;
 
 pub(super) fn production_policy() -> impl TypedValueParser<Value = Policy> {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name))
@@ -42,6 +43,16 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
     number(text, 0.1, 1e6)
 }
 
+/// Tasks under way at a time: at most as many as a client has slots of a model.
+pub(super) fn outstanding() -> RangedI64ValueParser<u32> {
+    value_parser!(u32).range(1..=65_536)
+}
+
+/// Seconds that may be a moment.
+pub(super) fn span(text: &str) -> Result<f64, String> {
+    number(text, 0.01, 1e6)
+}
+
 pub(super) fn tasks(text: &str) -> Result<f64, String> {
     number(text, 1_000.0, 1e9)
 }
@@ -56,6 +67,10 @@ pub(super) fn scale(text: &str) -> Result<f64, String> {
 
 pub(super) fn requests_per_s(text: &str) -> Result<f64, String> {
     number(text, 1.0, 1e9)
+}
+
+pub(super) fn tasks_per_s(text: &str) -> Result<f64, String> {
+    number(text, 1.0, 1e6)
 }
 
 pub(super) fn factor(text: &str) -> Result<f64, String> {

@@ -1,5 +1,6 @@
 //! The thread that offers the load: it submits what is due and reaps what has ended.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,16 +12,19 @@ use baton_topo::{Clock, Cluster, EngineSpec, park_thread};
 
 use super::inputs::{Expected, Inputs, Verdict};
 use super::outcomes::{Record, Writer};
-use super::schedule::{Due, Schedule};
+use super::schedule::Due;
+use super::supply::Supply;
 use super::tally::Tally;
 use super::{Finished, LoadConfig, LoadError, Progress};
 
-/// A finished ticket waits this long at most for being reaped; landing times are the client's.
-const REAP_INTERVAL: Nanos = Nanos::from_millis(5);
-/// Arrivals submitted between two looks at the tickets, so that a generator that has fallen behind
-/// frees slots while it catches up.
+/// A generator at rest looks at the tickets this often; landing times are the client's.
+const REST_MAX: Nanos = Nanos::from_millis(5);
+/// All tickets are looked at this often at most while slots are free: one look at a thousand takes as long as it
+/// takes to submit ten.
+const REAP_INTERVAL: Nanos = Nanos::from_micros(500);
+/// Arrivals submitted between two looks at the clock. A generator without free slots that has fallen behind frees
+/// some that often.
 const BURST_MAX: usize = 32;
-const PROGRESS_INTERVAL: Nanos = Nanos::from_millis(1_000);
 
 pub(super) fn targets(
     cluster: &Cluster,
@@ -85,103 +89,153 @@ pub(super) struct Generator {
     pub(super) client: Client,
     pub(super) clock: Clock,
     pub(super) targets: Vec<Target>,
-    pub(super) schedule: Schedule,
-    pub(super) outstanding: Vec<Outstanding>,
+    pub(super) supply: Supply,
+    /// Oldest first.
+    pub(super) outstanding: VecDeque<Outstanding>,
     pub(super) start: Nanos,
     pub(super) outcomes: Option<Writer>,
+    /// All tickets have been looked at since the burst of arrivals began.
+    has_reaped: bool,
 }
 
 impl Generator {
-    /// Submits every arrival until `end` or `stop`. Returns for how long.
+    pub(super) fn new(
+        client: Client,
+        clock: Clock,
+        targets: Vec<Target>,
+        supply: Supply,
+        start: Nanos,
+    ) -> Self {
+        let (outstanding, outcomes) = (VecDeque::new(), None);
+        Self { client, clock, targets, supply, outstanding, start, outcomes, has_reaped: false }
+    }
+
+    /// Submits every arrival until `end` or `stop`; `progress` is called every so often. Returns for how long.
     pub(super) fn offer(
         &mut self,
         end: Nanos,
+        progress_every: Nanos,
         stop: &AtomicBool,
         progress: &mut impl FnMut(&Progress),
     ) -> Nanos {
-        let mut next_progress = self.start + PROGRESS_INTERVAL;
+        let mut next_progress = self.start + progress_every;
+        let mut next_reap = self.start;
         loop {
             let now = self.clock.now();
+            self.has_reaped = false;
             let caught_up = self.submit_due(now.min(end));
-            self.reap();
+            if now >= next_reap {
+                self.reap();
+                next_reap = now + REAP_INTERVAL;
+            }
             if now >= next_progress {
                 progress(&self.progress(now));
-                next_progress = now + PROGRESS_INTERVAL;
+                next_progress = now + progress_every;
             }
             if stop.load(Ordering::Relaxed) || (now >= end && caught_up) {
                 return now.min(end) - self.start;
             }
             if caught_up {
-                self.idle(end.min(next_progress));
+                self.rest(end.min(next_progress));
             }
         }
     }
 
-    /// Sleeps until the next arrival, or until there may be something to reap.
-    fn idle(&self, until: Nanos) {
+    /// Sleeps until the next arrival, or until there may be something to reap. In a closed loop the end of the oldest
+    /// task ends the sleep; one that overtakes it is found at the next look at all.
+    fn rest(&mut self, until: Nanos) {
+        let is_closed = matches!(self.supply, Supply::Closed(_));
+        let may_overtake = is_closed && self.outstanding.len() > 1;
+        let longest = if may_overtake { REAP_INTERVAL } else { REST_MAX };
         let now = self.clock.now();
-        let timeout = self.schedule.next_at().min(until).min(now + REAP_INTERVAL) - now;
-        if timeout > Nanos::ZERO {
+        let timeout = self.supply.next_at().min(until).min(now + longest) - now;
+        if is_closed && !self.outstanding.is_empty() {
+            self.reap_oldest(timeout);
+        } else if timeout > Nanos::ZERO {
             park_thread(Some(timeout));
+        }
+    }
+
+    /// Takes outcomes in the order of the tasks up to the first one that is not there, for which it waits so long
+    /// if it is the first of all.
+    fn reap_oldest(&mut self, timeout: Nanos) {
+        let mut timeout = Duration::from_nanos(timeout.0);
+        while let Some(oldest) = self.outstanding.front_mut()
+            && let Some(outcome) = oldest.ticket.wait_timeout(timeout)
+        {
+            timeout = Duration::ZERO;
+            if let Some(task) = self.outstanding.pop_front() {
+                self.judge(&task, &outcome);
+            }
         }
     }
 
     /// False if there are more arrivals than one burst takes.
     fn submit_due(&mut self, until: Nanos) -> bool {
         for _ in 0..BURST_MAX {
-            let Some(due) = self.schedule.take(until) else { return true };
+            let Some(due) = self.supply.take(until) else { return true };
             self.submit(due);
         }
         false
     }
 
-    fn submit(&mut self, Due { at: due, model: index, within }: Due) {
-        let target = &mut self.targets[index];
-        let number = target.tally.submitted;
-        target.tally.arrival(due, self.clock.now());
-        let mut input = match target.input(&self.client) {
-            Ok(input) => input,
-            Err(InputError::SlabExhausted { .. }) => {
-                return target.tally.refuse_for("slab_exhausted");
+    fn submit(&mut self, due: Due) {
+        let tally = &mut self.targets[due.model].tally;
+        let number = tally.submitted;
+        tally.arrival(due.at, self.clock.now());
+        match self.try_submit(number, due) {
+            Ok(task) => self.outstanding.push_back(task),
+            Err(reason) => {
+                self.targets[due.model].tally.refuse_for(reason);
+                self.supply.refused(due.model);
             }
-            Err(InputError::ModelRemoved { .. }) => {
-                return target.tally.refuse_for("model_removed");
-            }
-            Err(InputError::ClientClosed) => return target.tally.refuse_for("client_closed"),
-            Err(InputError::WrongSize { .. } | InputError::Tensors { .. }) => {
-                return target.tally.refuse_for("wrong_size");
-            }
-        };
-        let expected = target.inputs.fill(number, &mut input);
-        let within = within.map(|within| Duration::from_nanos(within.0));
-        match input.submit(within.map_or(Deadline::Slo, Deadline::Within)) {
-            Ok(ticket) => {
-                self.outstanding.push(Outstanding { ticket, target: index, due, expected });
-            }
-            Err(refusal) => target.tally.refuse_for(match refusal.reason {
-                SubmitReason::DeadlinePassed => "deadline_passed",
-                SubmitReason::SchedulerLost => "scheduler_lost",
-                SubmitReason::ClientClosed => "client_closed",
-                SubmitReason::ModelRemoved => "model_removed",
-            }),
         }
+    }
+
+    /// The model's `number`th task, or the reason why there is none.
+    fn try_submit(&mut self, number: u64, due: Due) -> Result<Outstanding, &'static str> {
+        let Due { at: due, model: index, within } = due;
+        let mut input = self.input(index).map_err(|refusal| match refusal {
+            InputError::SlabExhausted { .. } => "slab_exhausted",
+            InputError::ModelRemoved { .. } => "model_removed",
+            InputError::ClientClosed => "client_closed",
+            InputError::WrongSize { .. } | InputError::Tensors { .. } => "wrong_size",
+        })?;
+        let expected = self.targets[index].inputs.fill(number, &mut input);
+        let within = within.map(|within| Duration::from_nanos(within.0));
+        let submitted = input.submit(within.map_or(Deadline::Slo, Deadline::Within));
+        let ticket = submitted.map_err(|refusal| match refusal.reason {
+            SubmitReason::DeadlinePassed => "deadline_passed",
+            SubmitReason::SchedulerLost => "scheduler_lost",
+            SubmitReason::ClientClosed => "client_closed",
+            SubmitReason::ModelRemoved => "model_removed",
+        })?;
+        Ok(Outstanding { ticket, target: index, due, expected })
+    }
+
+    /// An input; where no slot is free, the one of a task that has ended meanwhile.
+    fn input(&mut self, index: usize) -> Result<Input, InputError> {
+        let input = self.targets[index].input(&self.client);
+        if !matches!(input, Err(InputError::SlabExhausted { .. })) || self.has_reaped {
+            return input;
+        }
+        self.reap();
+        self.targets[index].input(&self.client)
     }
 
     /// Takes every outcome that has come.
     fn reap(&mut self) {
-        let mut i = 0;
-        while i < self.outstanding.len() {
-            match self.outstanding[i].ticket.poll() {
-                None => i += 1,
-                Some(outcome) => {
-                    let task = self.outstanding.swap_remove(i);
-                    self.judge(&task, &outcome);
-                }
-            }
-        }
+        self.has_reaped = true;
+        let mut outstanding = std::mem::take(&mut self.outstanding);
+        outstanding.retain_mut(|task| {
+            let outcome = task.ticket.poll();
+            outcome.inspect(|outcome| self.judge(task, outcome)).is_none()
+        });
+        self.outstanding = outstanding;
     }
 
     fn judge(&mut self, task: &Outstanding, outcome: &Outcome) {
+        self.supply.ended(task.target);
         let target = &mut self.targets[task.target];
         let verdict = target.judge(task, outcome);
         let in_time = matches!(outcome, Outcome::Completed(reply) if !reply.late());

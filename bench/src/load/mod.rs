@@ -1,7 +1,8 @@
-//! The load generator: open-loop arrivals over the client library.
+//! The load generator, over the client library: arrivals at a rate or of a scenario, whatever became of earlier
+//! tasks (an open loop), or a fixed number of tasks under way (a closed loop).
 //!
-//! One thread submits what is due, whatever became of earlier tasks, and reaps outcomes without
-//! blocking. Every arrival is counted: one that finds no free slot has failed, not vanished.
+//! One thread submits what is due and reaps outcomes. Every arrival is counted: one that finds no free slot has
+//! failed, not vanished.
 
 mod generator;
 mod inputs;
@@ -11,6 +12,7 @@ pub mod outcomes;
 mod reference_answers;
 mod report;
 mod schedule;
+mod supply;
 mod table;
 mod tally;
 
@@ -34,6 +36,7 @@ use outcomes::{OutcomesError, Writer};
 pub use report::{Circumstances, ModelReport, Report, Totals};
 pub use schedule::Offered;
 pub(crate) use schedule::Schedule;
+use supply::Supply;
 pub(crate) use tally::merge_reasons;
 pub use tally::{Reasons, Tally};
 
@@ -52,6 +55,8 @@ pub struct LoadConfig {
     pub outcomes: Option<PathBuf>,
     /// Where Prometheus may scrape the client.
     pub metrics: Option<SocketAddr>,
+    /// Time between two calls of `progress`.
+    pub progress_every: Nanos,
     /// Set whenever the client's counters are to be logged.
     pub report: Arc<AtomicBool>,
 }
@@ -90,7 +95,7 @@ pub enum LoadError {
 }
 
 /// Offers the load and waits for every outcome. `stop` ends the offering early; `progress` is called
-/// once a second.
+/// every [`LoadConfig::progress_every`], and at the end.
 ///
 /// # Errors
 /// Nothing was offered, or its outcomes could not be written; see [`LoadError`].
@@ -108,12 +113,10 @@ pub fn run(
     let _server = config.metrics.map(|addr| client.serve_metrics(addr)).transpose()?;
     let targets = targets(cluster, config, &client)?;
     let start = clock.now();
-    let schedule = Schedule::new(&config.offered, config.seed, start);
-    let outstanding = Vec::new();
-    let using = client.clone();
-    let mut generator =
-        Generator { client: using, clock, targets, schedule, outstanding, start, outcomes };
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);
+    let supply = Supply::new(&config.offered, config.seed, start, end);
+    let mut generator = Generator::new(client.clone(), clock, targets, supply, start);
+    generator.outcomes = outcomes;
     let counted = client.clone();
     let mut progress = |now: &Progress| {
         if config.report.swap(false, Ordering::Relaxed) {
@@ -121,7 +124,7 @@ pub fn run(
         }
         progress(now);
     };
-    let offered = generator.offer(end, stop, &mut progress);
+    let offered = generator.offer(end, config.progress_every, stop, &mut progress);
     generator.collect(client);
     progress(&generator.progress(clock.now()));
     generator.outcomes.take().map_or(Ok(()), Writer::finish)?;

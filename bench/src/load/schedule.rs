@@ -1,4 +1,5 @@
 //! What load to offer, and when each of its tasks is due: rates with Poisson arrivals, or those of a scenario file.
+//! Where tasks follow the end of others, nothing is due by the clock: `supply.rs`.
 
 use std::sync::Arc;
 
@@ -15,24 +16,28 @@ pub enum Offered {
     /// The models of a scenario, which the cluster serves, at this total rate in tasks per second. The scenario says
     /// how arrivals vary, how popular each model is, and what each task's objective is; its GPUs do not count.
     Scenario(Arc<Scenario>, f64),
+    /// A closed loop: of each of these models this number of tasks is under way, and the end of one brings the
+    /// next. It offers what the cluster takes.
+    Outstanding(Vec<String>, u32),
 }
 
 impl Offered {
     /// The models under load.
     pub fn models(&self) -> impl Iterator<Item = &str> {
-        let (rates, scenario) = match self {
-            Self::Rates(rates) => (Some(rates), None),
-            Self::Scenario(scenario, _) => (None, Some(scenario)),
+        let names: Vec<&str> = match self {
+            Self::Rates(rates) => rates.iter().map(|(name, _)| name.as_str()).collect(),
+            Self::Scenario(scenario, _) => {
+                scenario.models.iter().map(|model| model.name.as_str()).collect()
+            }
+            Self::Outstanding(models, _) => models.iter().map(String::as_str).collect(),
         };
-        let rates = rates.into_iter().flatten().map(|(name, _)| name.as_str());
-        let scenario = scenario.into_iter().flat_map(|scenario| &scenario.models);
-        rates.chain(scenario.map(|model| model.name.as_str()))
+        names.into_iter()
     }
 
     /// How long it lasts by itself, warm-up included.
     pub fn lasts(&self) -> Option<Nanos> {
         match self {
-            Self::Rates(_) => None,
+            Self::Rates(_) | Self::Outstanding(..) => None,
             Self::Scenario(scenario, _) => Some(scenario.warmup + scenario.duration),
         }
     }
@@ -52,7 +57,7 @@ impl Offered {
             Self::Scenario(_, rate) if wrong(*rate) => {
                 Err(LoadError::Rate { name: "the scenario".to_owned(), rate: *rate })
             }
-            Self::Scenario(..) => Ok(()),
+            Self::Scenario(..) | Self::Outstanding(..) => Ok(()),
         }
     }
 }
@@ -78,18 +83,9 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// From `start` on.
-    pub(super) fn new(offered: &Offered, seed: u64, start: Nanos) -> Self {
-        match offered {
-            Offered::Rates(rates) => {
-                let rates: Vec<f64> = rates.iter().map(|(_, rate)| *rate).collect();
-                Self::poisson(&rates, seed, start)
-            }
-            Offered::Scenario(scenario, rate) => {
-                let arrivals = Arrivals::new(scenario, *rate, seed);
-                Self { arrivals, start, has_objectives: true }
-            }
-        }
+    /// Those of the scenario from `start` on, at `rate` tasks per second in all.
+    pub(super) fn scenario(scenario: &Scenario, rate: f64, seed: u64, start: Nanos) -> Self {
+        Self { arrivals: Arrivals::new(scenario, rate, seed), start, has_objectives: true }
     }
 
     /// Poisson arrivals from `start` on at these rates, tasks per second, by model.
@@ -129,7 +125,7 @@ mod tests {
         assert_eq!(offered.models().collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(offered.lasts(), Some(Nanos::from_millis(5_000)));
         let start = Nanos::from_millis(700);
-        let mut schedule = Schedule::new(&offered, 7, start);
+        let mut schedule = Schedule::scenario(&scenario, 300.0, 7, start);
         let mut drawn = Arrivals::new(&scenario, 300.0, 7);
         let mut count = 0;
         while let Some(Arrived { at, model, .. }) = drawn.take() {

@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::error::ProcessError;
 use super::usage::ProcessUsage;
+use crate::machine::{ThreadUsage, thread_usage};
 
 /// How children are started.
 #[derive(Clone, Debug)]
@@ -121,6 +122,11 @@ impl Child {
     /// What it holds; `None` once it has ended.
     pub(crate) fn usage(&self) -> Option<ProcessUsage> {
         ProcessUsage::of(&self.name, self.process.id())
+    }
+
+    /// What each of its threads has used; empty once it has ended.
+    pub(crate) fn threads(&self) -> Vec<ThreadUsage> {
+        thread_usage(self.process.id())
     }
 
     fn pid(&self) -> Pid {

@@ -25,6 +25,8 @@ pub use error::ProcessError;
 pub(crate) use folder::{ClusterFile, Folder};
 pub use usage::ProcessUsage;
 
+use crate::machine::ThreadUsage;
+
 /// What there is to tell while processes run.
 #[derive(Debug)]
 pub enum Note<'a> {
@@ -82,8 +84,8 @@ impl<'a> Processes<'a> {
         cluster: &ClusterFile,
     ) -> Result<SocketAddr, ProcessError> {
         let file = cluster.path.display().to_string();
-        self.start("scheduler", &["scheduler", "--config", &file, "--listen", "127.0.0.1:0"])?;
-        let scheduler = self.await_lines(SCHEDULER..1, "listening ")?.remove(0);
+        let args = ["scheduler", "--config", &file, "--listen", "127.0.0.1:0"];
+        let scheduler = self.start_listener("scheduler", &args)?;
         for name in &cluster.backends {
             let args = ["backend", "--config", &file, "--name", name, "--scheduler", &scheduler];
             self.start(&format!("backend-{name}"), &args)?;
@@ -94,9 +96,25 @@ impl<'a> Processes<'a> {
         Ok(scheduler.parse().expect("a scheduler says where it listens"))
     }
 
+    /// Starts a child that says where it listens; returns what it says.
+    pub(crate) fn start_listener(
+        &mut self,
+        name: &str,
+        args: &[&str],
+    ) -> Result<String, ProcessError> {
+        let number = self.count();
+        self.start(name, args)?;
+        Ok(self.await_lines(number..number + 1, "listening ")?.remove(0))
+    }
+
     /// What each process that lives holds.
     pub(crate) fn usage(&self) -> Vec<ProcessUsage> {
         self.children.iter().filter_map(Child::usage).collect()
+    }
+
+    /// What each thread of a child has used.
+    pub(crate) fn threads(&self, number: usize) -> Vec<ThreadUsage> {
+        self.children[number].threads()
     }
 
     /// Passes word on to the caller's `note`.

@@ -1,0 +1,76 @@
+//! The cluster: one model, one backend with emulated GPU slots, a scheduler with one ModelThread.
+
+use super::{Pace, PathBench};
+use crate::processes::{ClusterFile, Folder, ProcessError};
+
+pub(super) const MODEL: &str = "m";
+const BACKEND: &str = "emulated";
+/// Tasks that a client may have outstanding, and a queue may hold: more than a stall of the machine piles up.
+const SLOTS: u32 = 8_192;
+/// What a client's slab takes at most for that, bytes.
+const SLAB_BYTES: u32 = 256 << 20;
+
+/// Writes the cluster file.
+pub(super) fn write(
+    folder: &Folder,
+    bench: &PathBench,
+    pace: Pace,
+) -> Result<ClusterFile, ProcessError> {
+    folder.write_cluster(&text(bench, pace), vec![BACKEND.to_owned()])
+}
+
+fn text(bench: &PathBench, pace: Pace) -> String {
+    let PathBench { bytes, batch, slots: gpus, .. } = bench;
+    let outstanding = match pace {
+        Pace::Closed { outstanding } => outstanding,
+        Pace::Poisson { .. } => 1,
+    };
+    let slots = SLOTS.min(SLAB_BYTES / bytes).max(outstanding);
+    format!(
+        "{HEADER}[frontend]\nslots_per_model = {slots}\n\n\
+         [[model]]\nname = \"{MODEL}\"\nalpha_ms = 0.001\nbeta_ms = 0.5\nslo_ms = 50\n\
+         input_bytes = {bytes}\nbatch_max = {batch}\nqueue_capacity = {slots}\n\n\
+         [[backend]]\nname = \"{BACKEND}\"\ngpus = {gpus}\n"
+    )
+}
+
+const HEADER: &str = "\
+# Written by `baton bench path`.
+[scheduler]
+idle = \"park\"
+model_threads = 1
+
+# Processes share what may be two cores: plan with timers that run late.
+[network]
+jitter_us = 2000
+response_us = 2000
+transport = \"tcp\"
+
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::processes::ChildConfig;
+
+    #[test]
+    fn the_file_is_a_good_cluster_file_without_warnings_at_either_end_of_the_options() {
+        let closed = |outstanding| Pace::Closed { outstanding };
+        for (bytes, batch, slots, pace) in [
+            (64, 256, 4, closed(1_024)),
+            (1, 1, 1, Pace::Poisson { rate: 1.0 }),
+            (65_536, 256, 4, closed(4_096)),
+            (64, 1_024, 256, closed(65_536)),
+        ] {
+            let children = ChildConfig { exe: "baton".into(), common_args: Vec::new() };
+            let paces = vec![pace];
+            let bench = PathBench { children, bytes, batch, paces, seconds: 1.0, slots, seed: 1 };
+            let file = std::path::Path::new("cluster.toml");
+            let checked = baton_topo::check_text(file, &text(&bench, pace));
+            assert_eq!(checked.warnings, []);
+            let cluster = checked.cluster.unwrap();
+            assert_eq!((cluster.models[0].name.as_str(), cluster.backends[0].gpus), (MODEL, slots));
+            assert_eq!(cluster.models[0].input_bytes, bytes);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! `baton bench path`.
+
+use std::path::PathBuf;
+
+use clap::{ValueEnum, value_parser};
+
+use super::values::{outstanding, seconds, tasks_per_s};
+
+/// How tasks come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum PathMode {
+    /// As fast as they are answered
+    Closed,
+    /// At a rate, whatever becomes of them
+    Poisson,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchPathArgs {
+    /// Bytes of an input, and of a message of the bare sockets
+    #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(1..=65_536))]
+    pub(crate) bytes: u32,
+    /// Tasks in a batch at most
+    #[arg(long, default_value_t = 256, value_parser = value_parser!(u32).range(1..=1_024))]
+    pub(crate) batch: u32,
+    /// How tasks come [default: poisson with a rate, closed without]
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<PathMode>,
+    /// Tasks per second, Poisson; several rates are run one after the other
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = tasks_per_s)]
+    #[arg(required_if_eq("mode", "poisson"))]
+    pub(crate) rate: Vec<f64>,
+    /// Tasks under way in a closed loop
+    #[arg(long, value_name = "TASKS", default_value_t = 1024, value_parser = outstanding())]
+    #[arg(conflicts_with = "rate")]
+    pub(crate) outstanding: u32,
+    /// Length of the measurement, of each rate; warm-up and bare sockets take half as long again
+    #[arg(long, default_value_t = 5.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Emulated GPU slots
+    #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=256))]
+    pub(crate) slots: u32,
+    /// Draw the CPU time per task over the rate into this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Same seed, same arrivals
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print one JSON object instead of text; of several rates, an array of them
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct BenchPathEndArgs {
+    /// Bytes of a message
+    #[arg(long)]
+    pub(crate) bytes: u32,
+}
