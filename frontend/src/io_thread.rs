@@ -17,8 +17,9 @@ use baton_topo::{Agent, Clock, Idle, PARK_MAX, Placement, Waker, prepare_thread,
 
 use crate::io::ClientIo;
 
-/// What comes sooner after a send by a caller belongs to a burst. About what it costs to wake a thread and send twice.
-const BURST_GAP: Nanos = Nanos::from_micros(100);
+/// A submit that comes sooner after another belongs to a burst, and is sent together with others. Threads that sleep for
+/// the next arrival oversleep, by less than this, and then submit several.
+const BURST_GAP: Nanos = Nanos::from_micros(250);
 
 /// A sleep shorter than this is not worth it: the next pass comes at once.
 const SLEEP_MIN: Nanos = Nanos::from_micros(20);
@@ -45,8 +46,10 @@ impl IoHandle {
 
     /// Something is in the queue. Returns whether the caller has sent it; otherwise the I/O thread will.
     pub(crate) fn see_to_commands(&self) -> bool {
-        let is_sent =
-            self.waker.is_asleep() && self.thread.as_ref().is_some_and(|thread| thread.send_here());
+        if !self.waker.is_asleep() {
+            return false;
+        }
+        let is_sent = self.thread.as_ref().is_some_and(|thread| thread.send_here());
         if !is_sent {
             self.waker.wake();
         }
