@@ -81,10 +81,9 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Client::leave`].
-    pub fn leave(mut self, client: Client) -> Result<(), LeaveError> {
+    pub fn leave(&mut self, client: Client) -> Result<(), LeaveError> {
         let session = client.begin_leaving();
         self.drive_until(|driver| driver.has_ended().then_some(()));
-        drop(self);
         session.farewell()
     }
 

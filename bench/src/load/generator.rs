@@ -1,14 +1,17 @@
 //! The thread that offers the load: it submits what is due and reaps what has ended.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use baton_client::{
-    Client, Deadline, Input, InputError, ModelHandle, Outcome, SubmitReason, Ticket,
+    Client, Deadline, Driver, Input, InputError, ModelHandle, Outcome, SubmitReason, Ticket,
 };
 use baton_core::Nanos;
-use baton_topo::{Clock, Cluster, EngineSpec, park_thread};
+use baton_topo::{Clock, Cluster, EngineSpec};
 
 use super::inputs::{Expected, Inputs, Verdict};
 use super::outcomes::{Record, Writer};
@@ -17,14 +20,12 @@ use super::supply::Supply;
 use super::tally::Tally;
 use super::{Finished, LoadConfig, LoadError, Progress};
 
-/// A generator at rest looks at the tickets this often; landing times are the client's.
-const REST_MAX: Nanos = Nanos::from_millis(5);
-/// All tickets are looked at this often at most while slots are free: one look at a thousand takes as long as it
-/// takes to submit ten.
+/// How long a task that has overtaken an older one may wait to be noticed: a look at a thousand tickets takes as long as
+/// submitting ten. Landing times are the client's.
 const REAP_INTERVAL: Nanos = Nanos::from_micros(500);
-/// Arrivals submitted between two looks at the clock. A generator without free slots that has fallen behind frees
+/// Arrivals submitted between two passes of the I/O, which sends them together. A generator without free slots that has fallen behind frees
 /// some that often.
-const BURST_MAX: usize = 32;
+const BURST_MAX: usize = 256;
 
 pub(super) fn targets(
     cluster: &Cluster,
@@ -84,9 +85,24 @@ pub(super) struct Outstanding {
     expected: Expected,
 }
 
+/// Counts the tasks that have ended.
+#[derive(Default)]
+struct Ended(AtomicU64);
+
+impl Wake for Ended {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// The load under way.
 pub(super) struct Generator {
     pub(super) client: Client,
+    driver: Driver,
     pub(super) clock: Clock,
     pub(super) targets: Vec<Target>,
     pub(super) supply: Supply,
@@ -96,18 +112,35 @@ pub(super) struct Generator {
     pub(super) outcomes: Option<Writer>,
     /// All tickets have been looked at since the burst of arrivals began.
     has_reaped: bool,
+    /// When to look at all tickets.
+    next_reap: Nanos,
+    ended: Arc<Ended>,
+    /// Of those that ended, how many were judged.
+    reaped: u64,
 }
 
 impl Generator {
     pub(super) fn new(
-        client: Client,
+        (client, driver): (Client, Driver),
         clock: Clock,
         targets: Vec<Target>,
         supply: Supply,
         start: Nanos,
     ) -> Self {
-        let (outstanding, outcomes) = (VecDeque::new(), None);
-        Self { client, clock, targets, supply, outstanding, start, outcomes, has_reaped: false }
+        Self {
+            client,
+            driver,
+            clock,
+            targets,
+            supply,
+            outstanding: VecDeque::new(),
+            start,
+            outcomes: None,
+            has_reaped: false,
+            next_reap: Nanos::MAX,
+            ended: Arc::default(),
+            reaped: 0,
+        }
     }
 
     /// Submits every arrival until `end` or `stop`; `progress` is called every so often. Returns for how long.
@@ -119,15 +152,13 @@ impl Generator {
         progress: &mut impl FnMut(&Progress),
     ) -> Nanos {
         let mut next_progress = self.start + progress_every;
-        let mut next_reap = self.start;
         loop {
             let now = self.clock.now();
             self.has_reaped = false;
+            self.driver.poll();
+            self.reap_due(now);
+            // What this submits leaves with the next pass, the one that precedes a rest included.
             let caught_up = self.submit_due(now.min(end));
-            if now >= next_reap {
-                self.reap();
-                next_reap = now + REAP_INTERVAL;
-            }
             if now >= next_progress {
                 progress(&self.progress(now));
                 next_progress = now + progress_every;
@@ -141,33 +172,31 @@ impl Generator {
         }
     }
 
-    /// Sleeps until the next arrival, or until there may be something to reap. In a closed loop the end of the oldest
-    /// task ends the sleep; one that overtakes it is found at the next look at all.
+    /// Sleeps until the next arrival, or until something comes.
     fn rest(&mut self, until: Nanos) {
-        let is_closed = matches!(self.supply, Supply::Closed(_));
-        let may_overtake = is_closed && self.outstanding.len() > 1;
-        let longest = if may_overtake { REAP_INTERVAL } else { REST_MAX };
         let now = self.clock.now();
-        let timeout = self.supply.next_at().min(until).min(now + longest) - now;
-        if is_closed && !self.outstanding.is_empty() {
-            self.reap_oldest(timeout);
-        } else if timeout > Nanos::ZERO {
-            park_thread(Some(timeout));
+        let timeout = self.supply.next_at().min(until).min(self.next_reap) - now;
+        if timeout > Nanos::ZERO {
+            self.driver.wait(Some(Duration::from_nanos(timeout.0)));
         }
     }
 
-    /// Takes outcomes in the order of the tasks up to the first one that is not there, for which it waits so long
-    /// if it is the first of all.
-    fn reap_oldest(&mut self, timeout: Nanos) {
-        let mut timeout = Duration::from_nanos(timeout.0);
+    /// Takes the outcomes of the oldest tasks. One that overtakes them is found at the next look at all, which is soon.
+    fn reap_due(&mut self, now: Nanos) {
         while let Some(oldest) = self.outstanding.front_mut()
-            && let Some(outcome) = oldest.ticket.wait_timeout(timeout)
+            && let Some(outcome) = oldest.ticket.poll()
+            && let Some(task) = self.outstanding.pop_front()
         {
-            timeout = Duration::ZERO;
-            if let Some(task) = self.outstanding.pop_front() {
-                self.judge(&task, &outcome);
-            }
+            self.judge(&task, &outcome);
         }
+        if now >= self.next_reap {
+            self.reap();
+            self.next_reap = Nanos::MAX;
+        }
+        self.next_reap = match self.reaped == self.ended.0.load(Ordering::Relaxed) {
+            true => Nanos::MAX,
+            false => self.next_reap.min(now + REAP_INTERVAL),
+        };
     }
 
     /// False if there are more arrivals than one burst takes.
@@ -184,10 +213,22 @@ impl Generator {
         let number = tally.submitted;
         tally.arrival(due.at, self.clock.now());
         match self.try_submit(number, due) {
-            Ok(task) => self.outstanding.push_back(task),
+            Ok(task) => self.follow(task),
             Err(reason) => {
                 self.targets[due.model].tally.refuse_for(reason);
                 self.supply.refused(due.model);
+            }
+        }
+    }
+
+    /// The end of the task will be counted.
+    fn follow(&mut self, mut task: Outstanding) {
+        let waker = Waker::from(Arc::clone(&self.ended));
+        match Pin::new(&mut task.ticket).poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => self.outstanding.push_back(task),
+            Poll::Ready(outcome) => {
+                waker.wake();
+                self.judge(&task, &outcome);
             }
         }
     }
@@ -236,6 +277,7 @@ impl Generator {
 
     fn judge(&mut self, task: &Outstanding, outcome: &Outcome) {
         self.supply.ended(task.target);
+        self.reaped += 1;
         let target = &mut self.targets[task.target];
         let verdict = target.judge(task, outcome);
         let in_time = matches!(outcome, Outcome::Completed(reply) if !reply.late());
@@ -250,8 +292,8 @@ impl Generator {
     }
 
     /// Leaves: every ticket has its outcome afterwards.
-    pub(super) fn collect(&mut self, client: Client) {
-        if let Err(error) = client.leave() {
+    pub(super) fn collect(&mut self) {
+        if let Err(error) = self.driver.leave(self.client.clone()) {
             tracing::warn!(%error, "the client did not leave in order");
         }
         self.reap();

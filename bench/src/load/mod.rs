@@ -109,15 +109,15 @@ pub fn run(
     config.offered.check()?;
     let outcomes = config.outcomes.as_deref().map(Writer::create).transpose()?;
     let settings = ClientConfig::from_cluster(cluster, config.scheduler.clone());
-    let client = Client::connect(settings.models(config.offered.models()).clock(clock))?;
+    let (client, driver) = Client::driven(settings.models(config.offered.models()).clock(clock))?;
     let _server = config.metrics.map(|addr| client.serve_metrics(addr)).transpose()?;
     let targets = targets(cluster, config, &client)?;
     let start = clock.now();
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);
     let supply = Supply::new(&config.offered, config.seed, start, end);
-    let mut generator = Generator::new(client.clone(), clock, targets, supply, start);
+    let mut generator = Generator::new((client.clone(), driver), clock, targets, supply, start);
     generator.outcomes = outcomes;
-    let counted = client.clone();
+    let counted = client;
     let mut progress = |now: &Progress| {
         if config.report.swap(false, Ordering::Relaxed) {
             tracing::info!(counters = ?counted.counters().pairs(), "counted so far");
@@ -125,7 +125,7 @@ pub fn run(
         progress(now);
     };
     let offered = generator.offer(end, config.progress_every, stop, &mut progress);
-    generator.collect(client);
+    generator.collect();
     progress(&generator.progress(clock.now()));
     generator.outcomes.take().map_or(Ok(()), Writer::finish)?;
     Ok(generator.finish(offered, carrier(&counted.counters().transport)))
