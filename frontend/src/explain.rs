@@ -67,11 +67,19 @@ fn completed(reply: &Reply) -> Explanation {
     // Stable: what happened at the same moment stays in the order of a task's life.
     moments.sort_by(|a, b| a.after_ms.total_cmp(&b.after_ms));
     let when = if reply.late() { "late" } else { "in time" };
-    let error_ms = timing.clock_error.as_millis_f64();
     Explanation {
         summary: format!("completed {when}, {latency:.3} ms after the submit"),
         moments,
-        notes: vec![format!("the backend's moments may be wrong by {error_ms:.3} ms")],
+        notes: vec![clock_note(timing.clock_error)],
+    }
+}
+
+fn clock_note(error: Nanos) -> String {
+    match error {
+        Nanos::MAX => "the clock of its execution is no longer known".into(),
+        Nanos(_) => {
+            format!("the backend's moments may be wrong by {:.3} ms", error.as_millis_f64())
+        }
     }
 }
 

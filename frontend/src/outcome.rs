@@ -189,7 +189,8 @@ pub struct Timing {
     pub landed: Nanos,
     /// When the answer had to be there.
     pub deadline: Nanos,
-    /// How wrong `started` and `finished` can be against the others.
+    /// How wrong `started` and `finished` can be against the others. [`Nanos::MAX`]: the scheduler whose clock they were
+    /// measured by is no longer known, and they are `landed`.
     pub clock_error: Nanos,
     /// Tasks in its batch.
     pub batch_size: u32,

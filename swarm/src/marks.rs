@@ -68,6 +68,7 @@ pub const EXCUSED: &[(&str, &[Mark])] = &[
             ("client", "wrong_size"),
         ],
     ),
+    ("no thread sleeps here: agents are polled by hand", &[("client", "sent_by_caller")]),
     ("there is memory for every slab", &[("client", "models_unreserved")]),
     (
         "a model's last request is behind its removal on one connection",

@@ -168,7 +168,9 @@ impl Plan {
         let windows = inputs.max().unwrap_or(0).div_ceil(self.link.window) as u64;
         let mut credits = self.cluster.backends.iter().map(|backend| backend.credit_bytes);
         // With little credit the inputs of a batch come one after another.
-        let rows = if credits.any(|bytes| (1..100_000).contains(&bytes)) { 6 } else { 1 };
+        let batches = self.cluster.models.iter().map(|model| model.profile.batch_max());
+        let batch = u64::from(batches.max().unwrap_or(1));
+        let rows = if credits.any(|bytes| (1..100_000).contains(&bytes)) { batch } else { 1 };
         self.cluster.network.ctrl >= travel.times(1 + 2 * rows * windows)
     }
 

@@ -223,6 +223,11 @@ pub struct FrontendProcess {
 }
 
 impl FrontendProcess {
+    /// How often its client has joined or is about to.
+    pub(crate) fn lives(&self) -> u64 {
+        self.client.as_ref().map_or(0, |client| client.counters().reconnects + 2)
+    }
+
     pub(crate) fn new(
         io: ClientIo<SimTransport>,
         joining: Joining,

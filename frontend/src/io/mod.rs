@@ -61,8 +61,8 @@ pub struct ClientIo<T: Transport> {
     behind_since: Option<Nanos>,
     /// What this client is called in its present life.
     number: FrontendId,
-    /// The clock of the scheduler of the life before, which stamps answers of that life.
-    former_clock: ClockSync,
+    /// The life before, by its number, and the clock of its scheduler, which stamps answers of that life.
+    former_clock: (u32, ClockSync),
     /// The present scheduler has given tasks back because it stops.
     stopping: bool,
     /// The last loss was an orderly stop: another scheduler is to be expected.
@@ -149,7 +149,7 @@ impl<T: Transport> ClientIo<T> {
             behind_since: None,
             membership: Membership::new(member(&config, first_generation)),
             number: FrontendId(0),
-            former_clock: ClockSync::new(),
+            former_clock: (0, ClockSync::new()),
             stopping: false,
             orderly: false,
             holds_until: Nanos::ZERO,

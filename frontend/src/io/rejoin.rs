@@ -10,7 +10,7 @@
 //! have nothing left to read.
 
 use baton_core::{DropReason, FailReason, Nanos, TaskId, Unserved};
-use baton_membership::MembershipError;
+use baton_membership::{ClockSync, MembershipError};
 use baton_rdma::wire::{RefuseCode, Role};
 use baton_rdma::{Identity, Transport};
 
@@ -35,7 +35,7 @@ impl<T: Transport> ClientIo<T> {
         let is_announced = error.code() == Some(RefuseCode::Shutdown);
         self.orderly = std::mem::take(&mut self.stopping) || is_announced;
         self.holds_until = now + self.config.reconnect.hold;
-        self.former_clock = self.membership.sync().clone();
+        self.former_clock = (self.membership.life(), self.membership.sync().clone());
         if let Some(serving) = &mut self.serving {
             serving.session.lose(Loss::Scheduler(error.clone()), self.orderly);
             serving.pending.clear();
@@ -44,6 +44,14 @@ impl<T: Transport> ClientIo<T> {
         if let Err(error) = self.membership.fail(now, error) {
             self.give_up_on_scheduler(now, error.to_string());
         }
+    }
+
+    /// The clock of the scheduler of that life; `None` of the lives before the last.
+    pub(super) fn clock_of(&self, life: u32) -> Option<&ClockSync> {
+        let (former, clock) = &self.former_clock;
+        let is_present = self.membership.is_ready() && life == self.membership.life();
+        let present = is_present.then(|| self.membership.sync());
+        present.or_else(|| (life == *former).then_some(clock))
     }
 
     /// Forgets the scheduler of an attempt or of the life before.

@@ -160,14 +160,14 @@ impl<T: Transport> ClientIo<T> {
         if !self.backends.authorised(conn) {
             return self.counters.unexpected.add(1);
         }
-        let Some(serving) = &mut self.serving else { return };
-        let Some(task) = serving.tasks.remove(TaskId(result.task.get())) else {
+        let id = TaskId(result.task.get());
+        let Some(task) = self.serving.as_mut().and_then(|serving| serving.tasks.remove(id)) else {
             return self.counters.duplicates.add(1);
         };
-        let of_this_life = self.membership.is_ready() && task.sent_in == self.membership.life();
-        let clock = if of_this_life { self.membership.sync() } else { &self.former_clock };
-        let timing = timing(&task, result, now, clock);
-        serving.complete(&task, timing, len);
+        let timing = timing(&task, result, now, self.clock_of(task.sent_in));
+        if let Some(serving) = &mut self.serving {
+            serving.complete(&task, timing, len);
+        }
     }
 
     /// Ends tasks without an outcome `lease_grace` after their deadline, and tasks that wait for a
@@ -252,15 +252,16 @@ fn without_answer(why: Unserved, record: EndRecord) -> End {
     }
 }
 
-fn timing(task: &Task, result: &TaskResult, landed: Nanos, sync: &ClockSync) -> Timing {
-    let local = |there: u64| sync.to_local(Nanos(there)).unwrap_or(landed);
+/// Without a clock nothing is known of the execution but that it has ended.
+fn timing(task: &Task, result: &TaskResult, landed: Nanos, sync: Option<&ClockSync>) -> Timing {
+    let local = |there: u64| sync.and_then(|sync| sync.to_local(Nanos(there))).unwrap_or(landed);
     Timing {
         submitted: task.submitted,
         started: local(result.started_ns.get()),
         finished: local(result.finished_ns.get()),
         landed,
         deadline: task.deadline,
-        clock_error: sync.error(),
+        clock_error: sync.map_or(Nanos::MAX, ClockSync::error),
         batch_size: result.batch_size.get().into(),
         gpu: GpuId(result.gpu.get()),
     }
