@@ -366,15 +366,14 @@ impl<E: Executor> Gpu<E> {
         Some(slots[late].give_up())
     }
 
-    /// True while READs into a batch's memory are outstanding, or the executor has a batch that is not to be executed or
-    /// a LOAD or an UNLOAD, whose report no other scheduler must get, or restores a model.
+    /// True while READs into a batch's memory are outstanding, or the executor has a batch that is not to be executed.
     pub(crate) fn is_lent(&self) -> bool {
         let lent = [Phase::Fetching, Phase::Prepared, Phase::Withdrawing];
-        let acts = !self.is_dead && self.residency.is_acting();
-        acts || self.slots.iter().any(|slot| lent.contains(&slot.phase()))
+        self.slots.iter().any(|slot| lent.contains(&slot.phase()))
     }
 
-    /// Between two schedulers: whether the executor holds all of `models`. It loads those that are missing, one at a time.
+    /// Between two schedulers: whether the executor is done with what it performed, which no other scheduler must hear of, and
+    /// holds all of `models`. It loads those that are missing, one at a time.
     ///
     /// # Errors
     /// The executor has died.

@@ -104,11 +104,6 @@ impl Residency {
         self.waiting.is_empty() && self.running.is_none()
     }
 
-    /// True while the executor has a LOAD or an UNLOAD, or restores a model.
-    pub(crate) fn is_acting(&self) -> bool {
-        matches!(self.running, Some(Running::Action(_) | Running::Restore(_)))
-    }
-
     /// The next one is the executor's from now on. From here on an UNLOAD's model is not held.
     pub(crate) fn start(&mut self) -> Option<ModelJob> {
         debug_assert!(self.running.is_none(), "one at a time");
