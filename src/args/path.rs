@@ -18,7 +18,7 @@ pub(crate) enum PathMode {
 #[derive(clap::Args, Debug)]
 pub(crate) struct BenchPathArgs {
     /// Bytes of an input, and of a message of the bare sockets
-    #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(1..=16_777_216))]
+    #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(1..=1_048_576))]
     pub(crate) bytes: u32,
     /// Tasks in a batch at most
     #[arg(long, default_value_t = 256, value_parser = value_parser!(u32).range(1..=1_024))]

@@ -59,7 +59,7 @@ mod tests {
         for (bytes, batch, slots, pace) in [
             (64, 256, 4, closed(1_024)),
             (1, 1, 1, Pace::Poisson { rate: 1.0 }),
-            (65_536, 256, 4, closed(4_096)),
+            (1_048_576, 256, 4, closed(1_024)),
             (64, 1_024, 256, closed(65_536)),
         ] {
             let children = ChildConfig { exe: "baton".into(), common_args: Vec::new() };

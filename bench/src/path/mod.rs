@@ -23,7 +23,7 @@ use crate::processes::{ChildConfig, Folder, Note, ProcessError, Processes};
 pub use costs::{OfProcesses, ThreadCost};
 use floor::FarEnd;
 pub use floor::respond;
-pub use report::{PathReport, PathTasks};
+pub use report::PathReport;
 
 /// What to do.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use super::client::Measured;
 use super::costs::{Costs, OfProcesses, PROCESSES, ThreadCost};
 use super::floor::Floor;
 use super::{Pace, PathBench, PathError};
-use crate::load::{Circumstances, Finished, Report};
+use crate::load::{Circumstances, Report, Totals};
 use crate::machine::{Unusable, percent, stolen, too_good};
 
 /// The part of the tasks that may go without an answer before costs per answer say little.
@@ -47,9 +47,14 @@ pub struct PathReport {
     pub switches_per_task: OfProcesses,
     /// The same figures by thread.
     pub threads: Vec<ThreadCost>,
-    /// What became of the whole load's tasks.
+    /// What became of the whole load's tasks, also of those before the measurement and after it. Latency counts from the
+    /// submit in a closed loop, otherwise from when the task was due.
     #[serde(flatten)]
-    pub tasks: PathTasks,
+    pub tasks: Totals,
+    /// Tasks in a batch.
+    pub mean_batch: Option<f64>,
+    /// Every task has had one outcome.
+    pub conserved: bool,
     /// Processes that died.
     pub lost: Vec<String>,
     /// Share of the CPU time that went to other machines' work; `null` where unknown.
@@ -58,56 +63,11 @@ pub struct PathReport {
     pub not_usable: Unusable,
 }
 
-/// What became of the tasks of the whole load, also of those before the measurement and after it.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct PathTasks {
-    /// Tasks in all.
-    pub submitted: u64,
-    /// Of these, answered.
-    pub completed: u64,
-    /// Of these, after the deadline.
-    pub late: u64,
-    /// Dropped.
-    pub dropped: u64,
-    /// Failed.
-    pub failed: u64,
-    /// Answers that are not what the input demands.
-    pub wrong_answers: u64,
-    /// Latency of the answers, ms: in a closed loop from the submit, otherwise from when the task was due.
-    pub p50_ms: Option<f64>,
-    /// See `p50_ms`.
-    pub p99_ms: Option<f64>,
-    /// Tasks in a batch.
-    pub mean_batch: Option<f64>,
-    /// Every task has had one outcome.
-    pub conserved: bool,
-}
-
-impl PathTasks {
-    fn new(finished: &Finished) -> Self {
-        let report =
-            Report::of_generators(std::slice::from_ref(finished), Circumstances::default());
-        let totals = report.totals;
-        Self {
-            submitted: totals.submitted,
-            completed: totals.completed,
-            late: totals.late,
-            dropped: totals.dropped,
-            failed: totals.failed,
-            wrong_answers: totals.wrong_answers,
-            p50_ms: totals.p50_ms,
-            p99_ms: totals.p99_ms,
-            mean_batch: report.models.first().and_then(|model| model.mean_batch),
-            conserved: report.conserved,
-        }
-    }
-
-    /// Costs are per answer; tasks without one cost something too.
-    fn unanswered(&self) -> Option<String> {
-        let (lost, submitted) = (self.dropped + self.failed, self.submitted);
-        let many = lost as f64 > LOST_MAX * submitted as f64;
-        many.then(|| format!("{lost} of {submitted} tasks were dropped or failed"))
-    }
+/// Costs are per answer; tasks without one cost something too.
+fn unanswered(tasks: &Totals) -> Option<String> {
+    let (lost, submitted) = (tasks.dropped + tasks.failed, tasks.submitted);
+    let many = lost as f64 > LOST_MAX * submitted as f64;
+    many.then(|| format!("{lost} of {submitted} tasks were dropped or failed"))
 }
 
 impl PathReport {
@@ -119,11 +79,12 @@ impl PathReport {
         lost: Vec<String>,
     ) -> Result<Self, PathError> {
         let Measured { from, to, steal_fraction, finished } = measured;
-        let (costs, tasks) = (Costs::between(from, to), PathTasks::new(finished));
+        let costs = Costs::between(from, to);
+        let load = Report::of_generators(std::slice::from_ref(finished), Circumstances::default());
+        let (conserved, tasks) = (load.conserved, load.totals);
         if costs.tasks == 0 {
             return Err(PathError::Nothing { failed: tasks.failed, dropped: tasks.dropped });
         }
-        let unanswered = tasks.unanswered();
         let (mode, rate, outstanding) = match pace {
             Pace::Closed { outstanding } => ("closed", None, Some(outstanding)),
             Pace::Poisson { rate } => ("poisson", Some(rate), None),
@@ -148,20 +109,22 @@ impl PathReport {
             floor_cpu_us: floor.cpu_us,
             switches_per_task: costs.of_processes(|thread| thread.switches_per_task),
             threads: costs.threads,
-            tasks,
+            mean_batch: load.models.first().and_then(|model| model.mean_batch),
+            conserved,
             lost,
             steal_fraction: *steal_fraction,
             not_usable: Unusable::because([
                 stolen(*steal_fraction),
                 too_good(Some(ratio), missed),
-                unanswered,
+                unanswered(&tasks),
             ]),
+            tasks,
         })
     }
 
     /// True if no task and no process was lost, and no answer was wrong.
     pub fn is_good(&self) -> bool {
-        self.tasks.conserved && self.tasks.wrong_answers == 0 && self.lost.is_empty()
+        self.conserved && self.tasks.wrong_answers == 0 && self.lost.is_empty()
     }
 
     fn write_head(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,8 +134,7 @@ impl PathReport {
             (None, rate) => write!(f, "Poisson, {:.0} tasks/s offered", rate.unwrap_or(0.0))?,
         }
         writeln!(f, "; {bytes} bytes, {seconds:.1} s")?;
-        let batches =
-            self.tasks.mean_batch.map_or_else(|| "–".to_owned(), |mean| format!("{mean:.1}"));
+        let batches = self.mean_batch.map_or_else(|| "–".to_owned(), |mean| format!("{mean:.1}"));
         writeln!(f, "batches of {batches} on average, {batch} at most; {slots} GPU slots")?;
         let [before, after] = self.floors_per_s;
         writeln!(f, "{tasks_per_s:>10.0} tasks/s, {ratio:.4} of the floor")?;
@@ -213,9 +175,8 @@ impl fmt::Display for PathReport {
         for name in &self.lost {
             writeln!(f, "LOST: {name}")?;
         }
-        let PathTasks { submitted, completed, late, dropped, failed, wrong_answers, .. } =
-            &self.tasks;
-        let conserved = if self.tasks.conserved { "conserved" } else { "NOT CONSERVED" };
+        let Totals { submitted, completed, late, dropped, failed, wrong_answers, .. } = &self.tasks;
+        let conserved = if self.conserved { "conserved" } else { "NOT CONSERVED" };
         writeln!(f, "{conserved}: {submitted} submitted, {completed} completed ({late} late),")?;
         writeln!(f, "  {dropped} dropped, {failed} failed; {wrong_answers} wrong")?;
         self.not_usable.write(f)
@@ -225,7 +186,7 @@ impl fmt::Display for PathReport {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::load::Tally;
+    use crate::load::{Finished, Tally};
     use crate::path::costs::tests::readings;
     use crate::processes::ChildConfig;
 
