@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use baton_core::Nanos;
-use baton_rdma::{MixedTransport, Transport};
+use baton_rdma::MixedTransport;
 use baton_topo::{Agent, Clock, Waker, wait_readable};
 
 use crate::client::Client;
@@ -58,7 +58,7 @@ impl Driver {
             return Duration::ZERO;
         }
         let due = self.io.next_timer().map(|due| due - now);
-        let bound = self.io.transport().prepare_wait(due);
+        let bound = self.io.prepare_wait(due);
         bound.map_or(Duration::ZERO, |bound| Duration::from_nanos(bound.unwrap_or(Nanos::MAX).0))
     }
 

@@ -13,16 +13,13 @@ use std::{fmt, io, task, thread};
 
 use baton_core::Nanos;
 use baton_rdma::Transport;
-use baton_topo::{Agent, Clock, Idle, PARK_MAX, Placement, Waker, prepare_thread, wait_readable};
+use baton_topo::{Agent, Clock, Placement, Waker, run, wait_readable};
 
 use crate::io::ClientIo;
 
 /// A submit that comes sooner after another belongs to a burst, and is sent together with others. Threads that sleep for
 /// the next arrival oversleep, by less than this, and then submit several.
 const BURST_GAP: Nanos = Nanos::from_micros(250);
-
-/// A sleep shorter than this is not worth it: the next pass comes at once.
-const SLEEP_MIN: Nanos = Nanos::from_micros(20);
 
 /// How a thread of the application's gets the queue emptied. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -66,8 +63,8 @@ impl IoHandle {
 struct IoThread<T: Transport> {
     /// `None` once it has ended.
     io: Mutex<Option<ClientIo<T>>>,
-    /// When the I/O thread will wake by itself, as of its last sleep.
-    wakes_at: AtomicU64,
+    /// The first timer when the I/O thread went to sleep.
+    timer: AtomicU64,
     /// When a thread of the application's sent last.
     sent_at: AtomicU64,
     waker: Waker,
@@ -89,81 +86,81 @@ pub(crate) fn start<T: Transport + Send + 'static>(
     clock: Clock,
     placement: Placement,
 ) -> io::Result<()> {
-    let pollable = io.transport().pollable().ok_or(io::ErrorKind::Unsupported)?;
-    let pollable = pollable.try_clone_to_owned()?;
-    let [wakes_at, sent_at] = [(); 2].map(|()| AtomicU64::new(0));
+    let pollable = io.pollable().ok_or(io::ErrorKind::Unsupported)?.try_clone_to_owned()?;
+    let [timer, sent_at] = [(); 2].map(|()| AtomicU64::new(0));
     let waker = io.waker();
     let shared =
-        Arc::new(IoThread { io: Mutex::new(None), wakes_at, sent_at, waker: waker.clone(), clock });
+        Arc::new(IoThread { io: Mutex::new(None), timer, sent_at, waker: waker.clone(), clock });
     io.reach_by(IoHandle { waker, thread: Some(Arc::clone(&shared) as Arc<dyn Sends>) });
     thread::Builder::new().name(placement.name.clone()).spawn(move || {
         *shared.io.lock().unwrap_or_else(PoisonError::into_inner) = Some(io);
-        let ends = Ends(&shared);
-        shared.run(&pollable, &placement);
-        drop(ends);
+        let mut passes = Passes { shared, pollable, listeners: Vec::new() };
+        run(&mut passes, clock, &placement, &Arc::default());
     })?;
     Ok(())
 }
 
-/// Ends the I/O side when its thread does, also by a panic: no ticket is left waiting for it.
-struct Ends<'a, T: Transport>(&'a IoThread<T>);
+/// The I/O side, as its thread runs it: each pass by itself under the lock, and no wait.
+struct Passes<T: Transport> {
+    shared: Arc<IoThread<T>>,
+    pollable: OwnedFd,
+    /// To be woken behind a pass; empty between two.
+    listeners: Vec<task::Waker>,
+}
 
-impl<T: Transport> Drop for Ends<'_, T> {
-    fn drop(&mut self) {
-        let io = self.0.io.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The lock is free again: what this wakes may submit.
-        drop(io);
+impl<T: Transport> Passes<T> {
+    /// `None` once this side has ended, or another thread has died in it.
+    fn with<R>(&self, look: impl FnOnce(&mut ClientIo<T>) -> R) -> Option<R> {
+        self.shared.io.lock().ok()?.as_mut().map(look)
     }
 }
 
-impl<T: Transport> IoThread<T> {
-    fn run(&self, pollable: &OwnedFd, placement: &Placement) {
-        prepare_thread(placement);
-        let mut listeners = Vec::new();
-        while let Some(work) = self.pass(&mut listeners) {
-            match placement.idle {
-                _ if work > 0 => {}
-                Idle::Spin => std::hint::spin_loop(),
-                Idle::Yield => thread::yield_now(),
-                Idle::Park => self.sleep(pollable, &mut listeners),
-            }
-        }
-    }
-
-    /// One pass, and the wakes behind it. `None` once this side has ended, or another thread died in it.
-    fn pass(&self, listeners: &mut Vec<task::Waker>) -> Option<usize> {
-        let work = {
-            let mut io = self.io.lock().ok()?;
-            let io = io.as_mut().filter(|io| !io.finished())?;
-            let work = io.pass(self.clock.now());
-            io.swap_listeners(listeners);
+impl<T: Transport> Agent for Passes<T> {
+    fn poll(&mut self, now: Nanos) -> usize {
+        let mut listeners = std::mem::take(&mut self.listeners);
+        let work = self.with(|io| {
+            let work = io.pass(now);
+            io.swap_listeners(&mut listeners);
             work
-        };
+        });
         listeners.drain(..).for_each(task::Waker::wake);
-        Some(work)
+        self.listeners = listeners;
+        // The end counts as work: the loop then asks whether this side has finished.
+        work.unwrap_or(1)
     }
 
-    fn sleep(&self, pollable: &OwnedFd, listeners: &mut Vec<task::Waker>) {
-        self.waker.prepare_sleep();
-        if self.pass(listeners) == Some(0)
-            && let Some(timeout) = self.prepare_sleep()
-        {
-            wait_readable(pollable, Some(timeout));
-        }
-        self.waker.awake();
+    fn next_timer(&self) -> Option<Nanos> {
+        self.with(|io| io.next_timer()).flatten()
     }
 
-    /// How long the thread may sleep; `None`: not at all.
-    fn prepare_sleep(&self) -> Option<Nanos> {
-        let mut io = self.io.lock().ok()?;
-        let (io, now) = (io.as_mut()?, self.clock.now());
-        let timeout = io.next_timer().map_or(PARK_MAX, |due| (due - now).min(PARK_MAX));
-        if timeout < SLEEP_MIN {
-            return None;
+    fn wait(&mut self, timeout: Option<Nanos>) {
+        let now = self.shared.clock.now();
+        let bound = self.with(|io| {
+            // Under the lock: a caller may have sent since `timeout` was reckoned, and that may have brought a timer.
+            let timer = io.next_timer();
+            self.shared.timer.store(timer.unwrap_or(Nanos::MAX).0, Ordering::Relaxed);
+            io.prepare_wait(timeout.into_iter().chain(timer.map(|due| due - now)).min())
+        });
+        if let Some(bound) = bound.flatten() {
+            wait_readable(&self.pollable, bound);
         }
-        let timeout = io.transport().prepare_wait(Some(timeout))?.unwrap_or(timeout);
-        self.wakes_at.store((now + timeout).0, Ordering::Relaxed);
-        Some(timeout)
+    }
+
+    fn waker(&self) -> Waker {
+        self.shared.waker.clone()
+    }
+
+    fn finished(&self) -> bool {
+        self.with(|io| io.finished()).unwrap_or(true)
+    }
+}
+
+impl<T: Transport> Drop for Passes<T> {
+    /// Also by a panic: no ticket is left waiting for this side.
+    fn drop(&mut self) {
+        let io = self.shared.io.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The lock is free again: what this wakes may submit.
+        drop(io);
     }
 }
 
@@ -181,8 +178,8 @@ impl<T: Transport + Send> Sends for IoThread<T> {
             };
             // Where this side has ended, it has ended what was in the queue too.
             let Some(io) = io.as_mut() else { return true };
-            let wakes_at = Nanos(self.wakes_at.load(Ordering::Relaxed));
-            let is_done = io.send_commands(now, wakes_at);
+            let timer = Nanos(self.timer.load(Ordering::Relaxed));
+            let is_done = io.send_commands(now, timer);
             io.swap_listeners(&mut listeners);
             is_done
         };

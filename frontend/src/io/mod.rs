@@ -189,19 +189,19 @@ impl<T: Transport> ClientIo<T> {
         }
     }
 
-    /// On a thread of the application's, while the I/O thread sleeps until `wakes_at`: sends what is in the queue. False if
-    /// the I/O thread must make a pass before that.
-    pub(crate) fn send_commands(&mut self, now: Nanos, wakes_at: Nanos) -> bool {
+    /// On a thread of the application's, while the I/O thread sleeps until `timer` at most: sends what is in the queue. False
+    /// if the I/O thread must make a pass before that.
+    pub(crate) fn send_commands(&mut self, now: Nanos, timer: Nanos) -> bool {
         let taken = self.take_commands(now);
         self.transport.flush();
         taken < COMMANDS_PER_PASS
             && self.transport.prepare_wait(None).is_some()
-            && self.next_timer().is_none_or(|due| due >= wakes_at)
+            && self.next_timer().is_none_or(|due| due >= timer)
     }
 
-    /// What a thread may block on between two passes, and `prepare_wait` before it does.
-    pub(crate) fn transport(&mut self) -> &mut T {
-        &mut self.transport
+    /// As [`Transport::prepare_wait`].
+    pub(crate) fn prepare_wait(&mut self, timeout: Option<Nanos>) -> Option<Option<Nanos>> {
+        self.transport.prepare_wait(timeout)
     }
 
     /// What is readable when there may be something to do; a transport over sockets has it.
