@@ -148,11 +148,14 @@ impl Residency {
 
     /// A backend joins with every one of `models` loaded, so the executor loads those again that an UNLOAD, or a LOAD that
     /// failed, took from it. Returns the next job; `None` if it holds them all.
-    pub(crate) fn restore(&mut self, models: impl Iterator<Item = ModelId>) -> Option<ModelJob> {
+    pub(crate) fn restore(
+        &mut self,
+        mut models: impl Iterator<Item = ModelId>,
+    ) -> Option<ModelJob> {
         debug_assert!(self.waiting.is_empty(), "what the lost scheduler sent is abandoned");
         debug_assert!(self.running.is_none(), "one at a time");
-        let missing =
-            models.filter(|&model| !self.holds(model)).find(|&model| !self.is_removing(model))?;
+        let missing = models.find(|&model| !self.holds(model))?;
+        debug_assert!(!self.is_removing(missing), "what is removed is not announced");
         self.running = Some(Running::Restore(missing));
         Some(ModelJob::Load(missing))
     }

@@ -202,6 +202,8 @@ mod tests {
                 prop_assert_eq!(heap.peek(), smallest(&naive));
                 prop_assert_eq!((heap.len(), heap.is_empty()), (naive.len(), naive.is_empty()));
                 prop_assert!((0..IDS).all(|id| heap.key(id) == naive.get(&id).copied()));
+                let below = naive.values().filter(|&&key| key < 100).count();
+                prop_assert!((0..12).all(|most| heap.count_below(100, most) == below.min(most)));
             }
         }
     }
