@@ -24,6 +24,9 @@ impl ModelState {
         if self.fair_share.is_due(now) {
             let ModelCounters { dispatched, given_up, .. } = self.counters;
             self.fair_share.close_ticks(now, TaskCounts { dispatched, given_up });
+            if let Some(slots) = self.fair_share.slots() {
+                self.fair_share.set_room(self.sizing.room(slots));
+            }
         }
         self.fair_share.on_task(request.task.frontend());
         match self.queue_limit() {
@@ -34,7 +37,7 @@ impl ModelState {
 
     /// How many tasks may wait, if there is a limit besides the queue's capacity.
     pub(super) fn queue_limit(&self) -> Option<usize> {
-        let queue_limit = self.fair_share.queue_limit(self.sizing.room)?;
+        let queue_limit = self.fair_share.queue_limit()?;
         Some(queue_limit.min(self.queue.capacity()))
     }
 

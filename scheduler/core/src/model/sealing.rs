@@ -35,6 +35,8 @@ impl ModelState {
             queue: &self.queue,
             window,
         };
+        let idle = now - grant.free_at;
+        self.fair_share.on_dispatch(latency, idle.max(invalid_after - exec_at));
         let work = self.sizing.work(window.batch, latency);
         out.gpu(GpuUpdate::Planned { gpu: grant.gpu, start: exec_at, latency, work });
         out.dispatch(&batch);

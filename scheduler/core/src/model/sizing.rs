@@ -32,8 +32,6 @@ pub(crate) struct Sizing {
     network: NetworkDelay,
     /// The batch size at which arrival and execution balance within the SLO.
     pub(crate) target: u32,
-    /// Tasks that come while a head may wait for its batch: the target, and more where a batch may not be so large.
-    pub(crate) room: u32,
     /// The batch size that heads are given up for.
     pub(crate) floor: u32,
     /// The largest batch that leaves time for shorter objectives: [`Grant::longest`](crate::Grant).
@@ -67,7 +65,6 @@ impl Sizing {
             execution: ExecutionModel::new(config.profile, config.slo),
             rate: RateMeter::new(),
             target: 1,
-            room: 1,
             floor: 1,
             most: u32::MAX,
             longest: Nanos::MAX,
@@ -245,7 +242,6 @@ impl Sizing {
 
     fn resize(&mut self) {
         self.target = self.balanced();
-        self.room = self.room();
         self.floor = match self.rules.floor {
             Floor::Efficient => self.efficient(),
             Floor::Target => self.target,
@@ -289,13 +285,20 @@ impl Sizing {
         formation::largest(1, self.latency().batch_max(), fits)
     }
 
-    fn room(&self) -> u32 {
-        if self.target < self.latency().batch_max() {
-            return self.target;
+    /// How many tasks can wait and be served in time while the model's batches keep `slots` slots busy (in 1/1024).
+    /// A task that arrives waits ℓ(b)/N for the next slot: the largest b with ℓ(b)/N + ℓ(b) ≤ SLO, and more where a
+    /// batch may not be so large. Unlike the target it does not depend on λ, in which refused tasks do not count.
+    pub(crate) fn room(&self, slots: u64) -> u32 {
+        let gap = |b: u32| Nanos((self.latency().of(b).0 << 10) / slots.max(1));
+        let most = self.latency().batch_max();
+        let fits = |b: u32| gap(b) + self.fetched_and_run(b) <= self.budget();
+        let batch = formation::largest(1, most, fits);
+        if batch < most {
+            return batch;
         }
-        let wait = self.budget() - self.fetched_and_run(self.target);
-        let come = self.rate.rate().map_or(0, |rate| rate.arrivals_in(wait));
-        self.target.max(u32::try_from(come).unwrap_or(u32::MAX))
+        let wait = self.budget() - self.fetched_and_run(batch);
+        let come = u64::from(batch) * wait.0 / gap(batch).0.max(1);
+        batch.max(u32::try_from(come).unwrap_or(u32::MAX))
     }
 
     /// What the objective leaves for gathering a batch, its inputs' way and its execution.
@@ -357,6 +360,16 @@ mod tests {
         is(load(5, 2), 5.0, 2.0); // No task can wait,
         is(load(4, 2), 5.0, 2.0); // nor even end in time alone,
         is(load(90, 2), 1.5, 2.0); // and no batch has more than eight.
+    }
+
+    #[test]
+    fn there_is_room_for_what_the_busy_slots_serve_in_time() {
+        let room = |slo_ms, slots: u64| sizing(slo_ms).room(slots << 10);
+        assert_eq!(room(20, 0), 1);
+        assert_eq!(room(20, 1), 6); // 2 · ℓ(6) = 20
+        assert_eq!(room(17, 2), 7); // 3/2 · ℓ(7) = 16.5
+        assert_eq!(room(20, 2), 10); // 3/2 · ℓ(8) = 18: in the 8 ms before such a batch 8 · 8/6 tasks can come.
+        assert_eq!(room(4, 2), 1, "not even one ends in time");
     }
 
     #[test]

@@ -4,10 +4,6 @@
 //! tenants then exceed their share, and how long the queue may be. The share is the level at which the demands,
 //! each cut off there, add up to what was served. No tenant is limited while next to nothing is lost, or while
 //! only one submits.
-//!
-//! The queue limit is a controller. Set-point: 1/1024 of the admitted tasks given up. Input: tasks given up and
-//! dispatched since the last adjustment. Output: the queue limit, which shrinks in proportion to the losses and
-//! grows by 1/256 otherwise.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -15,8 +11,13 @@ use alloc::vec::Vec;
 use core::mem;
 use core::ops::RangeInclusive;
 
+use self::queue_limit::QueueLimit;
+use self::spare::SpareTime;
 use crate::units::ids::FrontendId;
 use crate::units::time::Nanos;
+
+mod queue_limit;
+mod spare;
 
 /// Length of a tick, over which demand is counted: half an objective, within these bounds, in ns.
 const TICK: RangeInclusive<u64> = 25_000_000..=500_000_000;
@@ -28,21 +29,8 @@ const SCALE: u64 = 1024;
 const PRESSURE_MIN: u64 = 8 * SCALE;
 /// The limit begins only if at least 1/[`PRESSURE_SHARE`] of the tasks was lost.
 const PRESSURE_SHARE: u64 = 64;
-/// Fixed point of the queue limit: what comes while a head may wait for its batch. That is one batch, or several
-/// where a batch may not be so large.
-const FULL: u64 = 4096;
-/// The queue limit when the limit begins, in 1/[`FULL`] of what comes while a head may wait.
-const QUEUE_LIMIT_FIRST: u64 = FULL / 8 * 7;
-/// Bounds of the queue limit, in 1/[`FULL`] of what comes while a head may wait.
-const QUEUE_LIMIT: RangeInclusive<u64> = FULL / 2..=FULL * 4;
 /// Ticks between two adjustments of the queue limit.
 const QUEUE_LIMIT_TICKS: u32 = 4;
-/// Tasks that must have ended since the last adjustment.
-const QUEUE_LIMIT_TASKS: u64 = 64;
-/// Set-point of the queue limit: it shrinks if more than 1/[`LOSS_SHARE`] of the admitted tasks is given up.
-const LOSS_SHARE: u64 = 1024;
-/// Otherwise the queue limit grows by 1/[`GROWTH`].
-const GROWTH: u64 = 256;
 /// Ticks in which a frontend that came while there was a limit counts among the recent joiners.
 const JOINED_RECENTLY: u32 = MEMORY as u32;
 /// Ticks after its latest task in which a frontend is remembered.
@@ -61,19 +49,19 @@ pub(crate) struct TaskCounts {
     pub(crate) given_up: u64,
 }
 
-/// Tasks per [`MEMORY`] ticks, in 1/[`SCALE`]; older ones count less.
+/// Tasks, or GPU time, per [`MEMORY`] ticks, in 1/[`SCALE`]; older ones count less.
 #[derive(Clone, Copy, Default, Debug)]
 struct DecayingSum {
     sum: u64,
-    /// Tasks in this tick.
+    /// In this tick.
     open: u64,
 }
 
 impl DecayingSum {
     /// A tick is over, the `age`-th of those that count.
     fn close(&mut self, age: u64) {
-        let tasks = mem::take(&mut self.open) * SCALE;
-        self.sum = (self.sum * (age - 1) + tasks * MEMORY) / age;
+        let open = mem::take(&mut self.open) * SCALE;
+        self.sum = (self.sum * (age - 1) + open * MEMORY) / age;
     }
 
     fn now(&self) -> u64 {
@@ -96,6 +84,7 @@ struct Tenant {
 /// One model's; see the module documentation. Allocates when it is made and never again.
 #[derive(Clone, Debug)]
 pub(crate) struct FairShare {
+    slo: Nanos,
     tick: Nanos,
     tick_ends: Nanos,
     ticks: u32,
@@ -107,6 +96,8 @@ pub(crate) struct FairShare {
     /// What recent joiners asked for, together: a frontend that leaves and joins again is one.
     recent_joiners: DecayingSum,
     served: DecayingSum,
+    /// GPU time of the batches, in 1,024 ns.
+    busy: DecayingSum,
     /// Given up, not let in, or sent away.
     lost: DecayingSum,
     /// While there is a limit: the share of each, as [`DecayingSum::sum`].
@@ -116,11 +107,8 @@ pub(crate) struct FairShare {
     /// Tasks since the tick in which it was last looked whether the rush is over.
     asked: u64,
     counted_at: u32,
-    /// In 1/[`FULL`] of what comes while a head may wait.
-    queue_limit: u64,
+    queue_limit: QueueLimit,
     seen: TaskCounts,
-    /// When the room was looked at.
-    adjusted: TaskCounts,
 }
 
 /// How often the shares are looked at.
@@ -130,12 +118,13 @@ fn tick(slo: Nanos) -> Nanos {
 
 impl FairShare {
     pub(crate) fn set_objective(&mut self, slo: Nanos) {
-        self.tick = tick(slo);
+        (self.slo, self.tick) = (slo, tick(slo));
     }
 
     /// For frontends `0..frontends` of a model with the latency objective `slo`. Others are never limited.
     pub(crate) fn new(slo: Nanos, frontends: u32) -> Self {
         Self {
+            slo,
             tick: tick(slo),
             tick_ends: Nanos::ZERO,
             ticks: 0,
@@ -144,14 +133,14 @@ impl FairShare {
             tenants: Vec::with_capacity(frontends as usize),
             recent_joiners: DecayingSum::default(),
             served: DecayingSum::default(),
+            busy: DecayingSum::default(),
             lost: DecayingSum::default(),
             fair_level: None,
             shared_for: 0,
             asked: 0,
             counted_at: 0,
-            queue_limit: QUEUE_LIMIT_FIRST,
+            queue_limit: QueueLimit::new(),
             seen: TaskCounts::default(),
-            adjusted: TaskCounts::default(),
         }
     }
 
@@ -181,6 +170,13 @@ impl FairShare {
         self.lost.open += 1;
     }
 
+    /// A batch was dispatched that takes `latency` of a GPU, with `spare` left to its latest moment, or to a slot that
+    /// had been idle for as long.
+    pub(crate) fn on_dispatch(&mut self, latency: Nanos, spare: Nanos) {
+        self.busy.open += latency.0 >> 10;
+        self.queue_limit.spare.on_dispatch(spare);
+    }
+
     /// A frontend has left or died: the next one under its number is another.
     pub(crate) fn forget(&mut self, frontend: FrontendId) {
         let Some(place) = self.places.get_mut(usize::from(frontend.0)) else { return };
@@ -194,9 +190,20 @@ impl FairShare {
         }
     }
 
-    /// How many tasks may wait, if there is a limit. `room`: how many come while a head may wait for its batch.
-    pub(crate) fn queue_limit(&self, room: u32) -> Option<usize> {
-        self.fair_level.map(|_| (u64::from(room) * self.queue_limit).div_ceil(FULL) as usize)
+    /// How many tasks may wait, if there is a limit.
+    pub(crate) fn queue_limit(&self) -> Option<usize> {
+        self.fair_level.map(|_| self.queue_limit.tasks())
+    }
+
+    /// How many slots the model's batches keep busy, in 1/[`SCALE`], if there is a limit.
+    pub(crate) fn slots(&self) -> Option<u64> {
+        let span = self.tick.times(MEMORY).0 >> 10;
+        self.fair_level.map(|_| self.busy.now() / span)
+    }
+
+    /// How many tasks can wait and be served in time by that many slots.
+    pub(crate) fn set_room(&mut self, room: u32) {
+        self.queue_limit.room = room;
     }
 
     /// Whether `frontend` asks for more than its share. No frontend does while there is no limit.
@@ -231,7 +238,7 @@ impl FairShare {
         self.close_tick();
         self.ticks = self.ticks.wrapping_add(ticks as u32 - 1);
         (self.age, self.fair_level) = (MEMORY, None);
-        (self.recent_joiners, self.served, self.lost) = Default::default();
+        (self.recent_joiners, self.served, self.busy, self.lost) = Default::default();
         for tenant in &mut self.tenants {
             (tenant.is_new, tenant.demand) = (false, DecayingSum::default());
         }
@@ -249,7 +256,7 @@ impl FairShare {
         }
         self.ticks = self.ticks.wrapping_add(1);
         self.age = (self.age + 1).min(MEMORY);
-        for sum in [&mut self.recent_joiners, &mut self.served] {
+        for sum in [&mut self.recent_joiners, &mut self.served, &mut self.busy] {
             sum.close(self.age);
         }
         self.lost.close(MEMORY);
@@ -284,10 +291,12 @@ impl FairShare {
             self.age = 0;
             self.fair_level = Some(u64::MAX);
             (self.asked, self.counted_at) = (0, self.ticks);
+            self.queue_limit.spare = SpareTime::since(self.seen);
         } else if calm || !pressing || self.shared_for == 0 {
             self.fair_level = None;
         } else if self.fair_level.is_some() {
             self.divide();
+            self.adjust_queue_limit();
         }
     }
 
@@ -307,31 +316,23 @@ impl FairShare {
     }
 
     fn divide(&mut self) {
-        if self.age < SETTLING {
-            self.adjusted = self.seen;
-        } else if self.ticks.is_multiple_of(QUEUE_LIMIT_TICKS) {
-            self.adjust_queue_limit();
-        }
         let settled = self.tenants.iter().filter(|tenant| !tenant.is_new);
         let settled = settled.map(|tenant| tenant.demand.sum);
         let demands = || settled.clone().chain([self.recent_joiners.sum]);
         self.fair_level = Some(fair_level(demands, self.served.sum));
     }
 
-    /// A longer queue keeps the GPUs busier, and one that is too long lets tasks in that are given up.
     fn adjust_queue_limit(&mut self) {
-        let given_up = self.seen.given_up - self.adjusted.given_up;
-        let ended = given_up + self.seen.dispatched - self.adjusted.dispatched;
-        if ended < QUEUE_LIMIT_TASKS {
+        if self.age < SETTLING {
+            self.queue_limit.forget(self.seen);
+        }
+        if !self.ticks.is_multiple_of(QUEUE_LIMIT_TICKS) {
             return;
         }
-        self.adjusted = self.seen;
-        if given_up * LOSS_SHARE > ended {
-            self.queue_limit -= (self.queue_limit * 2 * given_up / ended).min(self.queue_limit / 8);
-        } else {
-            self.queue_limit += self.queue_limit / GROWTH;
+        self.queue_limit.adjust(self.seen);
+        if self.queue_limit.ends(self.seen, self.slo) {
+            (self.fair_level, self.lost) = (None, DecayingSum::default());
         }
-        self.queue_limit = self.queue_limit.clamp(*QUEUE_LIMIT.start(), *QUEUE_LIMIT.end());
     }
 }
 

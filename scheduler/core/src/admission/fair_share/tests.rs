@@ -1,5 +1,6 @@
 //! Who is over its share, and what the queue may hold: ticks that pass by hand.
 
+use super::queue_limit::FACTOR_FIRST;
 use super::*;
 
 /// `ticks` in each of which frontend f asks `asked[f]` times, and `done` happens to all.
@@ -10,6 +11,8 @@ fn run(fair_share: &mut FairShare, ticks: u64, asked: &[u64], done: TaskCounts) 
         for (frontend, &tasks) in asked.iter().enumerate() {
             (0..tasks).for_each(|_| fair_share.on_task(FrontendId(frontend as u16)));
         }
+        fair_share.set_room(64);
+        fair_share.on_dispatch(Nanos::ZERO, Nanos::ZERO);
         counts.dispatched += done.dispatched;
         counts.given_up += done.given_up;
     }
@@ -24,7 +27,7 @@ fn a_frontend_that_asks_for_more_than_its_share_is_over_while_one_in_64_is_lost(
     for (given_up, limited) in [(1, false), (3, true)] {
         let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
         run(&mut fair_share, 100, &[20, 60, 90], TaskCounts { dispatched: 127, given_up });
-        assert_eq!(fair_share.queue_limit(64).is_some(), limited, "{given_up} of 128");
+        assert_eq!(fair_share.queue_limit().is_some(), limited, "{given_up} of 128");
         assert_eq!(over(&fair_share), if limited { &[1, 2][..] } else { &[] });
     }
 }
@@ -68,13 +71,13 @@ fn a_newcomer_that_has_settled_counts_once() {
 fn after_a_silence_nothing_of_a_rush_is_left() {
     let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
     run(&mut fair_share, 50, &[35, 400], TaskCounts { dispatched: 120, given_up: 20 });
-    assert!(fair_share.queue_limit(64).is_some());
+    assert!(fair_share.queue_limit().is_some());
     let silence = |fair_share: &mut FairShare, ticks| {
         let end = fair_share.tick_ends + fair_share.tick.times(ticks);
         fair_share.close_ticks(end, fair_share.seen);
     };
     silence(&mut fair_share, MEMORY);
-    assert_eq!((fair_share.queue_limit(64), fair_share.tenants.len()), (None, 2));
+    assert_eq!((fair_share.queue_limit(), fair_share.tenants.len()), (None, 2));
     assert_eq!((fair_share.served.sum, fair_share.lost.sum), (0, 0));
     assert!(fair_share.tenants.iter().all(|tenant| tenant.demand.now() == 0));
     silence(&mut fair_share, u64::from(REMEMBERED));
@@ -94,13 +97,13 @@ fn rush() -> FairShare {
     let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
     let done = TaskCounts { dispatched: 100, given_up: 50 };
     run(&mut fair_share, 4, &[50, 100], done);
-    assert_eq!(fair_share.queue_limit(64), Some(56));
+    assert_eq!(fair_share.queue_limit(), Some(56));
     fair_share
 }
 
 /// How many times as much as `before`.
 fn grown(fair_share: &FairShare, before: u64) -> f64 {
-    fair_share.queue_limit as f64 / before as f64
+    fair_share.queue_limit.factor as f64 / before as f64
 }
 
 #[test]
@@ -109,19 +112,19 @@ fn the_room_shrinks_by_what_is_given_up_of_what_was_let_in_and_grows_otherwise()
         (TaskCounts { dispatched: 100, given_up: 50 }, TaskCounts { dispatched: 100, given_up: 0 });
     let mut fair_share = rush();
     run(&mut fair_share, SETTLING - 4, &[50, 100], lossy);
-    assert_eq!(fair_share.queue_limit(64), Some(56), "they had been let in before");
+    assert_eq!(fair_share.queue_limit(), Some(56), "they had been let in before");
     run(&mut fair_share, 41, &[50, 100], good);
     assert!(
-        (1.02..1.08).contains(&grown(&fair_share, QUEUE_LIMIT_FIRST)),
+        (1.02..1.08).contains(&grown(&fair_share, FACTOR_FIRST)),
         "{}",
-        fair_share.queue_limit
+        fair_share.queue_limit.factor
     );
 
-    let before = fair_share.queue_limit;
+    let before = fair_share.queue_limit.factor;
     run(&mut fair_share, 8, &[50, 100], lossy);
-    assert!((0.7..0.9).contains(&grown(&fair_share, before)), "{}", fair_share.queue_limit);
+    assert!((0.7..0.9).contains(&grown(&fair_share, before)), "{}", fair_share.queue_limit.factor);
     run(&mut fair_share, 5, &[50, 100], good);
-    let before = fair_share.queue_limit;
+    let before = fair_share.queue_limit.factor;
     run(&mut fair_share, 8, &[50, 100], good);
     assert!(grown(&fair_share, before) > 1.0, "what is past was adjusted");
 }
@@ -130,12 +133,12 @@ fn the_room_shrinks_by_what_is_given_up_of_what_was_let_in_and_grows_otherwise()
 fn the_room_is_half_a_batch_at_least_and_four_at_most() {
     let mut fair_share = rush();
     run(&mut fair_share, 400, &[50, 100], TaskCounts { dispatched: 100, given_up: 50 });
-    assert_eq!(fair_share.queue_limit(64), Some(32));
+    assert_eq!(fair_share.queue_limit(), Some(32));
     for _ in 0..1_500 {
         (0..100).for_each(|_| fair_share.on_refused());
         run(&mut fair_share, 2, &[50, 100], TaskCounts { dispatched: 100, given_up: 0 });
     }
-    assert_eq!(fair_share.queue_limit(64), Some(256));
+    assert_eq!(fair_share.queue_limit(), Some(256));
 }
 
 #[test]
@@ -143,9 +146,9 @@ fn there_is_no_limit_any_more_once_next_to_nothing_is_lost() {
     let mut fair_share = rush();
     let all = TaskCounts { dispatched: 150, given_up: 0 };
     run(&mut fair_share, 20, &[50, 100], all);
-    assert!(fair_share.queue_limit(64).is_some(), "not yet");
+    assert!(fair_share.queue_limit().is_some(), "not yet");
     run(&mut fair_share, 280, &[50, 100], all);
-    assert_eq!(fair_share.queue_limit(64), None);
+    assert_eq!(fair_share.queue_limit(), None);
 }
 
 /// The limit begins anew with what it measures, but not with what made it necessary.
@@ -157,11 +160,11 @@ fn a_tick_without_a_loss_does_not_end_a_limit_that_has_just_begun() {
     let begun = (2..10).find(|&ticks| {
         fair_share = FairShare::new(Nanos::from_millis(30), 8);
         run(&mut fair_share, ticks, &[50, 100], lossy);
-        fair_share.queue_limit(64).is_some()
+        fair_share.queue_limit().is_some()
     });
     assert!(begun.is_some(), "most are lost");
     run(&mut fair_share, 2, &[50, 100], good);
-    assert!(fair_share.queue_limit(64).is_some());
+    assert!(fair_share.queue_limit().is_some());
 }
 
 /// It could come again at once, and its share is kept for it as long as it would be new.
@@ -172,9 +175,9 @@ fn a_model_is_shared_for_a_while_after_the_other_has_left() {
     run(&mut fair_share, 60, &[50, 100], done);
     fair_share.forget(FrontendId(0));
     run(&mut fair_share, u64::from(JOINED_RECENTLY) - 2, &[0, 100], done);
-    assert!(fair_share.queue_limit(64).is_some());
+    assert!(fair_share.queue_limit().is_some());
     run(&mut fair_share, 4, &[0, 100], done);
-    assert_eq!(fair_share.queue_limit(64), None);
+    assert_eq!(fair_share.queue_limit(), None);
 }
 
 #[test]
