@@ -158,11 +158,6 @@ impl Rush {
         tasks.sort_by_key(|task| (self.waiting[task], *task));
         tasks
     }
-
-    /// What the queue takes at first.
-    fn first_room(&self) -> usize {
-        (self.model.target() as usize * 7).div_ceil(8)
-    }
 }
 
 #[test]
@@ -170,7 +165,8 @@ fn a_frontend_that_asks_for_too_much_is_refused_when_the_queue_is_full() {
     let mut rush = Rush::begun();
     (0..100).for_each(|_| rush.pass());
     rush.fill(GREEDY);
-    assert_eq!(rush.waiting.len(), rush.first_room(), "seven eighths of a batch");
+    // The slot comes every 20 ms, and ℓ(5) = 9 ms end in the 10 ms that are left then.
+    assert_eq!(rush.waiting.len(), 5);
     let before = rush.counters();
     let task = rush.ask(GREEDY);
     let after = rush.counters();
@@ -208,16 +204,16 @@ fn a_modest_frontend_takes_the_place_of_the_newest_task_of_greedy_ones() {
 #[test]
 fn a_long_queue_is_cut_in_steps() {
     let mut rush = Rush::begun();
-    assert!(rush.waiting.len() > rush.first_room() + LEAVE_MAX, "{}", rush.waiting.len());
     let mut steps = Vec::new();
-    while rush.waiting.len() > rush.first_room() {
-        let (waiting, before) = (rush.waiting.len(), rush.counters().over_share);
+    while steps.last().is_none_or(|&left| left == LEAVE_MAX) {
+        let before = rush.counters().over_share;
         rush.ask(MODEST);
-        let left = (rush.counters().over_share - before) as usize;
-        assert_eq!(left, LEAVE_MAX.min(waiting + 1 - rush.first_room()));
-        steps.push(left);
+        steps.push((rush.counters().over_share - before) as usize);
     }
-    assert!(steps.len() > 1, "{steps:?}");
+    assert!(steps.len() > 1 && steps.iter().all(|&left| left <= LEAVE_MAX), "{steps:?}");
+    let cut = rush.waiting.len();
+    rush.ask(GREEDY);
+    assert_eq!(rush.waiting.len(), cut, "it is as short as it has to be");
 }
 
 /// Two who ask for too much take turns in what is left: neither sends the other's tasks away for as many

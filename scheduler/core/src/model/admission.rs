@@ -24,9 +24,8 @@ impl ModelState {
         if self.fair_share.is_due(now) {
             let ModelCounters { dispatched, given_up, .. } = self.counters;
             self.fair_share.close_ticks(now, TaskCounts { dispatched, given_up });
-            if let Some(slots) = self.fair_share.slots() {
-                self.fair_share.set_room(self.sizing.room(slots));
-            }
+            let room = |turns| self.sizing.room(turns);
+            self.fair_share.set_room(self.fair_share.turns().map_or(self.sizing.target, room));
         }
         self.fair_share.on_task(request.task.frontend());
         match self.queue_limit() {

@@ -2,6 +2,7 @@
 //! long it waits for more. Follows ℓ with every measurement and the traffic whenever a bucket of
 //! [`RateMeter`] closes.
 
+use crate::admission::fair_share::Turns;
 use crate::candidate::{Candidate, Grant};
 use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
@@ -285,11 +286,11 @@ impl Sizing {
         formation::largest(1, self.latency().batch_max(), fits)
     }
 
-    /// How many tasks can wait and be served in time while the model's batches keep `slots` slots busy (in 1/1024).
-    /// A task that arrives waits ℓ(b)/N for the next slot: the largest b with ℓ(b)/N + ℓ(b) ≤ SLO, and more where a
-    /// batch may not be so large. Unlike the target it does not depend on λ, in which refused tasks do not count.
-    pub(crate) fn room(&self, slots: u64) -> u32 {
-        let gap = |b: u32| Nanos((self.latency().of(b).0 << 10) / slots.max(1));
+    /// How many tasks can wait and be served in time while the model's batches take such turns. A task that arrives
+    /// waits for the next batch: the largest b with gap(b) + ℓ(b) ≤ SLO, and more where a batch may not be so large.
+    /// Unlike the target it does not depend on λ, in which refused tasks do not count.
+    pub(crate) fn room(&self, turns: Turns) -> u32 {
+        let gap = |b: u32| turns.gap_at(self.latency().of(b));
         let most = self.latency().batch_max();
         let fits = |b: u32| gap(b) + self.fetched_and_run(b) <= self.budget();
         let batch = formation::largest(1, most, fits);
@@ -363,13 +364,18 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_what_the_busy_slots_serve_in_time() {
-        let room = |slo_ms, slots: u64| sizing(slo_ms).room(slots << 10);
-        assert_eq!(room(20, 0), 1);
-        assert_eq!(room(20, 1), 6); // 2 · ℓ(6) = 20
-        assert_eq!(room(17, 2), 7); // 3/2 · ℓ(7) = 16.5
-        assert_eq!(room(20, 2), 10); // 3/2 · ℓ(8) = 18: in the 8 ms before such a batch 8 · 8/6 tasks can come.
-        assert_eq!(room(4, 2), 1, "not even one ends in time");
+    fn there_is_room_for_what_is_served_in_time() {
+        let turns = |gap, latency| Turns { gap: ms(gap), latency: ms(latency) };
+        let room = |slo_ms, turns| sizing(slo_ms).room(turns);
+        for latency in [5, 8, 10] {
+            // One slot serves others for 3 ms between two batches: 3 + 2 · ℓ(6) = 23.
+            assert_eq!(room(23, turns(3 + latency, latency)), 6);
+        }
+        for latency in [6, 8, 10] {
+            assert_eq!(room(17, turns(latency / 2, latency)), 7); // Two slots: 3/2 · ℓ(7) = 16.5
+        }
+        assert_eq!(room(20, turns(6, 12)), 10); // In the 8 ms before a batch of eight 8 · 8/6 tasks can come.
+        assert_eq!(room(4, turns(5, 10)), 1, "not even one ends in time");
     }
 
     #[test]

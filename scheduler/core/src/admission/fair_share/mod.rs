@@ -49,7 +49,25 @@ pub(crate) struct TaskCounts {
     pub(crate) given_up: u64,
 }
 
-/// Tasks, or GPU time, per [`MEMORY`] ticks, in 1/[`SCALE`]; older ones count less.
+/// How a model's batches follow each other on the slots that serve it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turns {
+    /// Mean time between two.
+    pub(crate) gap: Nanos,
+    /// Mean GPU time of one.
+    pub(crate) latency: Nanos,
+}
+
+impl Turns {
+    /// The gap if batches took `latency`. Those of other models stay as they are, so it changes by the difference over
+    /// the number of slots, which are at least those that this model keeps busy.
+    pub(crate) fn gap_at(self, latency: Nanos) -> Nanos {
+        let slots = ((self.latency.0 + self.gap.0 / 2) / self.gap.0.max(1)).max(1);
+        self.gap + Nanos(latency.0 / slots) - Nanos(self.latency.0 / slots)
+    }
+}
+
+/// Tasks, batches, or GPU time, per [`MEMORY`] ticks, in 1/[`SCALE`]; older ones count less.
 #[derive(Clone, Copy, Default, Debug)]
 struct DecayingSum {
     sum: u64,
@@ -96,6 +114,7 @@ pub(crate) struct FairShare {
     /// What recent joiners asked for, together: a frontend that leaves and joins again is one.
     recent_joiners: DecayingSum,
     served: DecayingSum,
+    batches: DecayingSum,
     /// GPU time of the batches, in 1,024 ns.
     busy: DecayingSum,
     /// Given up, not let in, or sent away.
@@ -133,6 +152,7 @@ impl FairShare {
             tenants: Vec::with_capacity(frontends as usize),
             recent_joiners: DecayingSum::default(),
             served: DecayingSum::default(),
+            batches: DecayingSum::default(),
             busy: DecayingSum::default(),
             lost: DecayingSum::default(),
             fair_level: None,
@@ -173,6 +193,7 @@ impl FairShare {
     /// A batch was dispatched that takes `latency` of a GPU, with `spare` left to its latest moment, or to a slot that
     /// had been idle for as long.
     pub(crate) fn on_dispatch(&mut self, latency: Nanos, spare: Nanos) {
+        self.batches.open += 1;
         self.busy.open += latency.0 >> 10;
         self.queue_limit.spare.on_dispatch(spare);
     }
@@ -195,13 +216,16 @@ impl FairShare {
         self.fair_level.map(|_| self.queue_limit.tasks())
     }
 
-    /// How many slots the model's batches keep busy, in 1/[`SCALE`], if there is a limit.
-    pub(crate) fn slots(&self) -> Option<u64> {
-        let span = self.tick.times(MEMORY).0 >> 10;
-        self.fair_level.map(|_| self.busy.now() / span)
+    /// How the model's batches take turns, if there is a limit and has been a batch.
+    pub(crate) fn turns(&self) -> Option<Turns> {
+        self.fair_level?;
+        let batches = self.batches.now();
+        let span = self.tick.times(MEMORY * SCALE).0;
+        let gap = Nanos(span.checked_div(batches)?);
+        Some(Turns { gap, latency: Nanos((self.busy.now() << 10) / batches) })
     }
 
-    /// How many tasks can wait and be served in time by that many slots.
+    /// How many tasks can wait and be served in time.
     pub(crate) fn set_room(&mut self, room: u32) {
         self.queue_limit.room = room;
     }
@@ -238,7 +262,8 @@ impl FairShare {
         self.close_tick();
         self.ticks = self.ticks.wrapping_add(ticks as u32 - 1);
         (self.age, self.fair_level) = (MEMORY, None);
-        (self.recent_joiners, self.served, self.busy, self.lost) = Default::default();
+        (self.recent_joiners, self.served, self.lost) = Default::default();
+        (self.batches, self.busy) = Default::default();
         for tenant in &mut self.tenants {
             (tenant.is_new, tenant.demand) = (false, DecayingSum::default());
         }
@@ -256,7 +281,8 @@ impl FairShare {
         }
         self.ticks = self.ticks.wrapping_add(1);
         self.age = (self.age + 1).min(MEMORY);
-        for sum in [&mut self.recent_joiners, &mut self.served, &mut self.busy] {
+        let Self { recent_joiners, served, batches, busy, .. } = self;
+        for sum in [recent_joiners, served, batches, busy] {
             sum.close(self.age);
         }
         self.lost.close(MEMORY);

@@ -27,7 +27,7 @@ const SPARE_GROWTH: u64 = 4;
 pub(super) struct QueueLimit {
     /// In 1/[`FULL`].
     pub(super) factor: u64,
-    /// How many tasks the model can let wait and serve in time, if all its slots are busy.
+    /// How many tasks can wait and be served in time.
     pub(super) room: u32,
     /// As of the last adjustment.
     adjusted: TaskCounts,

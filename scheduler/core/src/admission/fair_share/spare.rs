@@ -10,9 +10,9 @@ use crate::units::time::Nanos;
 
 /// A batch has time to spare from 1/[`SPARE_SHARE`] of the objective on.
 const SPARE_SHARE: u64 = 4;
-/// Each time that so many tasks were dispatched with time to spare, the queue limit grows.
+/// Tasks dispatched with time to spare after which the queue limit grows, each time.
 const GROWS_AFTER: u64 = 16;
-/// After so many the limit ends.
+/// And after which it ends.
 const ENDS_AFTER: u64 = 4 * GROWS_AFTER;
 
 /// What follows for the queue limit.
@@ -69,7 +69,7 @@ mod tests {
 
     const SLO: Nanos = Nanos::from_millis(40);
 
-    /// Verdicts on reviews between which so many tasks are dispatched, with so many ms to spare.
+    /// Verdicts on reviews after these tasks were dispatched with these ms to spare.
     fn verdicts(dispatched: &[(u64, u64)]) -> Vec<Verdict> {
         let mut counts = TaskCounts::default();
         let mut spare = SpareTime::since(counts);
