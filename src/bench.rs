@@ -21,13 +21,13 @@ use crate::live::Live;
 use crate::output::{complain, load_cluster, say, scheduler_addr};
 use crate::process::{children, stop_flag};
 
-/// Which of the three, and its defaults: senders and objects.
-pub(crate) fn pull(bench: &'static str, shape: (u32, u32), args: &BenchPullArgs) -> CommandResult {
+/// Which of the three.
+pub(crate) fn pull(bench: &'static str, args: &BenchPullArgs) -> CommandResult {
     let pull = Pull {
         bench,
         transport: args.transport,
-        senders: args.senders.unwrap_or(shape.0),
-        objects: args.objects.unwrap_or(shape.1),
+        senders: args.senders,
+        objects: args.objects,
         bytes: args.bytes,
         stream: bench == "read-bw",
         seconds: args.seconds,

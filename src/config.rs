@@ -8,6 +8,7 @@ use baton_rdma::Credentials;
 use baton_topo::machine::{Cpus, Sysroot};
 use baton_topo::{
     Checked, Cluster, EngineSpec, Journal, ModelSpec, check_cluster, check_cluster_on,
+    model_file_problem,
 };
 
 use crate::CommandResult;
@@ -27,7 +28,7 @@ pub(crate) fn check(file: &Path) -> CommandResult {
     let problems = match checked.cluster {
         Ok(cluster) => {
             say(&cluster.to_string())?;
-            let (line, mut problems) = models(&cluster);
+            let (line, mut problems) = models(file, &cluster);
             line.map_or(Ok(()), |line| say(&line))?;
             problems.extend(certificate_problems(&cluster));
             problems.extend(etcd_problem(&cluster));
@@ -52,9 +53,10 @@ fn on_this_host(file: &Path) -> Checked {
 }
 
 /// Loads each model from an ONNX file as a backend does. Returns what was checked, and what is wrong.
-fn models(cluster: &Cluster) -> (Option<String>, Vec<String>) {
-    let is_onnx = |model: &&ModelSpec| matches!(model.engine, EngineSpec::Onnx { .. });
-    let models: Vec<&ModelSpec> = cluster.models.iter().filter(is_onnx).collect();
+fn models(file: &Path, cluster: &Cluster) -> (Option<String>, Vec<String>) {
+    let is_onnx =
+        |&(_, model): &(usize, &ModelSpec)| matches!(model.engine, EngineSpec::Onnx { .. });
+    let models: Vec<_> = cluster.models.iter().enumerate().filter(is_onnx).collect();
     if models.is_empty() {
         return (None, Vec::new());
     }
@@ -66,7 +68,8 @@ fn models(cluster: &Cluster) -> (Option<String>, Vec<String>) {
         );
         return (Some(line), Vec::new());
     }
-    let mut problems: Vec<EngineError> = models.into_iter().filter_map(model_problem).collect();
+    let problem = |(index, model)| model_problem(file, index, model);
+    let mut problems: Vec<String> = models.into_iter().filter_map(problem).collect();
     // Without the library each model has the same problem.
     problems.dedup();
     let line = problems.is_empty().then(|| {
@@ -74,12 +77,17 @@ fn models(cluster: &Cluster) -> (Option<String>, Vec<String>) {
             "checked: ONNX Runtime executes the smallest and the largest batch of {count} model(s)"
         )
     });
-    (line, problems.iter().map(ToString::to_string).collect())
+    (line, problems)
 }
 
 /// One model at a time takes memory.
-fn model_problem(model: &ModelSpec) -> Option<EngineError> {
-    Onnx::default().load(model).err()
+fn model_problem(file: &Path, index: usize, model: &ModelSpec) -> Option<String> {
+    Some(match Onnx::default().load(model).err()? {
+        EngineError::Load { problem, fix, .. } => {
+            model_file_problem(file, index, problem, fix).to_string()
+        }
+        error => error.to_string(),
+    })
 }
 
 fn certificate_problems(cluster: &Cluster) -> Vec<String> {

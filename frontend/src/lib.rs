@@ -102,6 +102,7 @@ mod io_thread;
 mod line;
 mod metrics;
 mod model;
+#[cfg(feature = "operator")]
 mod operator;
 mod outcome;
 mod served;
@@ -113,6 +114,7 @@ pub use baton_core::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 pub use baton_leader::{SchedulerLocator, StartError, Unknown};
 pub use baton_membership::MembershipError;
 pub use baton_metrics::{Metric, MetricsError, MetricsServer};
+#[cfg(feature = "operator")]
 pub use baton_rdma::status;
 pub use baton_rdma::wire::ChangeKind;
 pub use baton_rdma::wire::RefuseCode;
@@ -134,6 +136,7 @@ pub use explain::{Explanation, Moment};
 pub use input::{Deadline, Input};
 pub use metrics::described;
 pub use model::ModelHandle;
+#[cfg(feature = "operator")]
 pub use operator::{Operator, OperatorError, OperatorIo, ServedModel};
 pub use outcome::{EndRecord, EndedBy, Outcome, Reply, Timing, Unanswered};
 pub use ticket::Ticket;

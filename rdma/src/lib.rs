@@ -29,7 +29,9 @@ pub use memory::{
     BatchBuffer, InputMut, NoMemory, OutputMut, OutputRef, ReadLease, ReadRefusal, RowMut, RowsRef,
     SlabError, SlabSet, SlabSpec,
 };
-pub use protocol::{CreditWindow, RoundRobin, frame, status, wire};
+#[cfg(feature = "status")]
+pub use protocol::status;
+pub use protocol::{CreditWindow, RoundRobin, frame, wire};
 pub use tcp::{Edge, Net, NetStream, OsNet, OsStream, TcpConfig, TcpTransport};
 pub use tls::{Credentials, CredentialsError};
 pub use transport::{

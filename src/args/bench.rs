@@ -52,8 +52,11 @@ pub(crate) enum BenchCommand {
     /// Time of one READ of one object: `perftest`'s ib_read_lat, over the pull protocol
     ReadLat(BenchPullArgs),
     /// Objects kept under way from one sender: `perftest`'s ib_read_bw
+    #[command(mut_arg("objects", |objects| objects.default_value("64")))]
     ReadBw(BenchPullArgs),
     /// All senders' objects at once: rounds of senders × objects
+    #[command(mut_arg("senders", |senders| senders.default_value("8")))]
+    #[command(mut_arg("objects", |objects| objects.default_value("8")))]
     Incast(BenchPullArgs),
     /// Control messages per second over a TCP connection, each sent and answered: `perftest`'s
     /// ib_send_bw for the messages Baton sends
@@ -174,12 +177,12 @@ pub(crate) struct BenchPullArgs {
     /// rdma or tcp
     #[arg(long, default_value_t = TransportChoice::Tcp, value_parser = one_transport)]
     pub(crate) transport: TransportChoice,
-    /// Senders [default: 1; incast: 8]
-    #[arg(long)]
-    pub(crate) senders: Option<u32>,
-    /// Objects of each sender under way at a time [default: read-lat 1, read-bw 64, incast 8]
-    #[arg(long)]
-    pub(crate) objects: Option<u32>,
+    /// Senders
+    #[arg(long, default_value_t = 1)]
+    pub(crate) senders: u32,
+    /// Objects of each sender under way at a time
+    #[arg(long, default_value_t = 1)]
+    pub(crate) objects: u32,
     /// Bytes of an object, at most 64 MiB
     #[arg(long, default_value_t = 150_528, value_parser = object_bytes())]
     pub(crate) bytes: u32,

@@ -13,7 +13,8 @@ pub use cluster_file::{
     EtcdSpec, EtcdTlsSpec, FabricSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX,
     MODELS_MAX, ModelChange, ModelSpec, ModelTable, NetworkSpec, Problem, ReconnectSpec,
     SchedulerSpec, TlsSpec, TransportChoice, VerbsConfig, check_cluster, check_cluster_on,
-    check_text, load_cluster, name_of_replaced, nearest_word, read_change, read_model, replacement,
+    check_text, load_cluster, model_file_problem, name_of_replaced, nearest_word, read_change,
+    read_model, replacement,
 };
 pub use cluster_file::{Journal, JournalError, JournalKind, Replayed};
 pub use runtime::{

@@ -13,8 +13,6 @@ use crate::processes::{ChildEvent, ClusterFile, Note, ProcessError, Processes};
 pub(super) const FRONTENDS: usize = 2;
 /// Beyond the load itself: outstanding tasks, leaving, a busy machine.
 const END_TIMEOUT: Nanos = Nanos::from_millis(60_000);
-/// How often the state of affairs is shown.
-const SHOW_INTERVAL: Nanos = Nanos::from_millis(1_000);
 
 /// Starts the frontends, which share the load. Returns their numbers.
 pub(super) fn start(
@@ -51,20 +49,18 @@ pub(super) fn watch(
 ) -> Result<Vec<Finished>, DemoError> {
     let bound = processes.now() + Nanos::from_millis_f64(seconds * 1e3) + END_TIMEOUT;
     let mut reports = Reports::new(frontends.clone());
-    let mut next_show = processes.now() + SHOW_INTERVAL;
     let mut stopping = false;
     while reports.open > 0 {
         follow(processes, &mut reports)?;
         if processes.is_stopping() && !std::mem::replace(&mut stopping, true) {
             processes.terminate(frontends.clone());
         }
-        let now = processes.now();
-        if now > bound {
+        if processes.now() > bound {
             return Err(processes.too_slow(frontends.start, END_TIMEOUT).into());
         }
-        if now >= next_show || reports.open == 0 {
+        if reports.fresh >= reports.open {
             processes.tell(Note::Progress(&reports.progress().to_string()));
-            next_show = now + SHOW_INTERVAL;
+            reports.fresh = 0;
         }
     }
     Ok(reports.finished.into_iter().flatten().collect())
@@ -94,6 +90,8 @@ struct Reports {
     /// Their numbers among the children.
     frontends: Range<usize>,
     latest: Vec<Progress>,
+    /// How many of these are new since the last time they were shown.
+    fresh: usize,
     finished: Vec<Option<Finished>>,
     /// Frontends that may still say something.
     open: usize,
@@ -103,13 +101,16 @@ impl Reports {
     fn new(frontends: Range<usize>) -> Self {
         let count = frontends.len();
         let latest = vec![Progress::default(); count];
-        Self { frontends, latest, finished: vec![None; count], open: count }
+        Self { frontends, latest, fresh: 0, finished: vec![None; count], open: count }
     }
 
     fn add(&mut self, child: usize, message: Message) {
         let index = child - self.frontends.start;
         match message {
-            Message::Progress(progress) => self.latest[index] = progress,
+            Message::Progress(progress) => {
+                self.latest[index] = progress;
+                self.fresh += 1;
+            }
             Message::Finished(counts) => self.finished[index] = Some(counts),
         }
     }

@@ -4,6 +4,7 @@
 pub(crate) mod credit;
 pub mod frame;
 pub(crate) mod handshake;
+#[cfg(feature = "status")]
 pub mod status;
 pub mod wire;
 

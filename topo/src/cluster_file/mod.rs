@@ -110,6 +110,19 @@ fn check_text_for(path: &Path, text: &str, host_cpus: Option<&CpuSet>) -> Checke
     }
 }
 
+/// What an engine finds wrong with the file of `[[model]]` number `index` of the cluster file `path`, with its line.
+pub fn model_file_problem(path: &Path, index: usize, what: String, fix: String) -> Problem {
+    let text = read_text(path).unwrap_or_default();
+    let findings = Findings::new(path, &text);
+    let tree = DeTable::parse_recoverable(&text).0;
+    let root = Section::root(tree.get_ref(), &findings);
+    match root.tables("model").get(index) {
+        Some(model) => model.refuse("file", what, fix),
+        None => root.refuse("model", what, fix),
+    }
+    findings.into_sorted().0.remove(0)
+}
+
 fn read_text(path: &Path) -> Result<String, Problem> {
     let mut text = String::new();
     let read = std::fs::File::open(path)
