@@ -81,9 +81,12 @@ fn syntax(text: &str, error: &toml::de::Error) -> Found {
     };
     let known = quoted(expected);
     let words: Vec<&str> = known.iter().map(String::as_str).collect();
-    let meant = quoted(what).first().and_then(|word| nearest_word(word, &words).map(str::to_owned));
+    let refused = quoted(what);
+    let of_cluster = refused.first().is_some_and(|key| key == "backend" || key == "scheduler");
+    let meant = refused.first().and_then(|word| nearest_word(word, &words).map(str::to_owned));
     let fix = match meant {
         _ if what.starts_with("missing field") => "add it".to_owned(),
+        _ if of_cluster => "give a cluster file with --cluster instead of --scenario".to_owned(),
         _ if words.is_empty() => "correct it; docs/simulator.md lists the keys".to_owned(),
         Some(word) => format!("write {word}, or another of: {}", words.join(", ")),
         None => format!("use one of: {}", words.join(", ")),

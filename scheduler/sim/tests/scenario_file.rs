@@ -89,6 +89,11 @@ fn a_mistake_in_a_file_is_reported_with_its_line_and_the_fix() {
             format!("gpsu = 2\n{MODEL}"),
             ":1: unknown field `gpsu`; fix: write gpus, or another of: gpus, duration_s",
         ),
+        (
+            "cluster",
+            format!("[scheduler]\n{MODEL}"),
+            ":1: unknown field `scheduler`; fix: give a cluster file with --cluster",
+        ),
         ("missing", "gpus = 2\n".to_owned(), ":1: missing field `duration_s`; fix: add it"),
         (
             "zoo",
