@@ -276,3 +276,27 @@ impl fmt::Debug for Events {
         write!(f, "Events({} events, {} bytes)", self.items.len(), self.bytes.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_events_from_there_on_are_sifted() {
+        let mut events = Events::new();
+        (1..=3).for_each(|conn| events.closed(ConnId(conn), CloseReason::Eof));
+        events.sift(3, |_| panic!("there is no fourth event"));
+        let mut seen = Vec::new();
+        events.sift(1, |view| {
+            let EventView::Closed(conn, _) = view else { panic!("all are closed") };
+            seen.push(conn.0);
+            conn != ConnId(3)
+        });
+        assert_eq!(seen, [2, 3]);
+        let left = events.drain().map(|event| match event {
+            Event::Closed { conn, .. } => conn.0,
+            _ => 0,
+        });
+        assert_eq!(left.collect::<Vec<_>>(), [1, 2]);
+    }
+}

@@ -1,6 +1,6 @@
 //! Mistakes in a model's table.
 
-use crate::checking::model_with;
+use crate::checking::{check, model_with};
 use crate::problems;
 
 #[test]
@@ -166,6 +166,24 @@ fn an_onnx_model_needs_a_file_that_is_one() {
             "c.toml:7: model[0].dims: has an entry that is 0; fix: give a whole number from 1 to 268435456",
             "c.toml:8: model[0].input_shape: is 4; fix: give a list: [1, 2]",
             "c.toml:9: model[0].jitter: does not belong to engine = \"onnx\"; fix: remove it, or name the other engine",
+        ]
+    );
+}
+
+#[test]
+fn one_model_more_than_a_scheduler_serves_is_refused() {
+    let model = |i| {
+        format!(
+            "[[model]]\nname = \"m{i}\"\nalpha_ms = 1\nbeta_ms = 5\nslo_ms = 25\ninput_bytes = 8\n"
+        )
+    };
+    let mut text: String = (1..baton_topo::MODELS_MAX).map(model).collect();
+    text += &model_with("");
+    assert!(check(&text).cluster.is_ok());
+    assert_eq!(
+        problems(&(model(0) + &text)),
+        [
+            "c.toml:1: model: 16385 models are too many; fix: keep to 16384; split them over schedulers"
         ]
     );
 }
