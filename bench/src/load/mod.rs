@@ -37,6 +37,7 @@ pub use report::{Circumstances, ModelReport, Report, Totals};
 pub use schedule::Offered;
 pub(crate) use schedule::Schedule;
 use supply::Supply;
+pub(crate) use table::write_reasons;
 pub(crate) use tally::merge_reasons;
 pub use tally::{Reasons, Tally};
 

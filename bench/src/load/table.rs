@@ -29,8 +29,9 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result 
     }
     writeln!(f, "{LEGEND}\n")?;
     for model in &report.models {
-        write_reasons(f, &model.name, "dropped", &model.dropped_by_reason)?;
-        write_reasons(f, &model.name, "failed", &model.failed_by_reason)?;
+        let of = format!("{}: ", model.name);
+        write_reasons(f, &of, "dropped", &model.dropped_by_reason)?;
+        write_reasons(f, &of, "failed", &model.failed_by_reason)?;
     }
     write_summary(f, report)
 }
@@ -99,9 +100,10 @@ fn write_row(f: &mut fmt::Formatter<'_>, row: &[String; 10], widths: &[usize]) -
     writeln!(f)
 }
 
-fn write_reasons(
+/// One line, unless there are none. `whose`: the model, or nothing.
+pub(crate) fn write_reasons(
     f: &mut fmt::Formatter<'_>,
-    model: &str,
+    whose: &str,
     what: &str,
     reasons: &Reasons,
 ) -> fmt::Result {
@@ -109,5 +111,5 @@ fn write_reasons(
         return Ok(());
     }
     let list: Vec<String> = reasons.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
-    writeln!(f, "{model}: {what}: {}", list.join(", "))
+    writeln!(f, "{whose}{what}: {}", list.join(", "))
 }

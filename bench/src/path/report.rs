@@ -8,7 +8,7 @@ use super::client::Measured;
 use super::costs::{Costs, OfProcesses, PROCESSES, ThreadCost};
 use super::floor::Floor;
 use super::{Pace, PathBench, PathError};
-use crate::load::{Circumstances, Report, Totals};
+use crate::load::{Circumstances, Reasons, Report, Totals, write_reasons};
 use crate::machine::{Unusable, percent, stolen, too_good};
 
 /// The part of the tasks that may go without an answer before costs per answer say little.
@@ -51,6 +51,10 @@ pub struct PathReport {
     /// submit in a closed loop, otherwise from when the task was due.
     #[serde(flatten)]
     pub tasks: Totals,
+    /// Why tasks were dropped, and how many for each reason.
+    pub dropped_by_reason: Reasons,
+    /// Why tasks failed.
+    pub failed_by_reason: Reasons,
     /// Tasks in a batch.
     pub mean_batch: Option<f64>,
     /// Every task has had one outcome.
@@ -82,6 +86,7 @@ impl PathReport {
         let costs = Costs::between(from, to);
         let load = Report::of_generators(std::slice::from_ref(finished), Circumstances::default());
         let (conserved, tasks) = (load.conserved, load.totals);
+        let model = load.models.into_iter().next().expect("the load is of one model");
         if costs.tasks == 0 {
             return Err(PathError::Nothing { failed: tasks.failed, dropped: tasks.dropped });
         }
@@ -109,7 +114,9 @@ impl PathReport {
             floor_cpu_us: floor.cpu_us,
             switches_per_task: costs.of_processes(|thread| thread.switches_per_task),
             threads: costs.threads,
-            mean_batch: load.models.first().and_then(|model| model.mean_batch),
+            dropped_by_reason: model.dropped_by_reason,
+            failed_by_reason: model.failed_by_reason,
+            mean_batch: model.mean_batch,
             conserved,
             lost,
             steal_fraction: *steal_fraction,
@@ -179,6 +186,8 @@ impl fmt::Display for PathReport {
         let conserved = if self.conserved { "conserved" } else { "NOT CONSERVED" };
         writeln!(f, "{conserved}: {submitted} submitted, {completed} completed ({late} late),")?;
         writeln!(f, "  {dropped} dropped, {failed} failed; {wrong_answers} wrong")?;
+        write_reasons(f, "", "dropped", &self.dropped_by_reason)?;
+        write_reasons(f, "", "failed", &self.failed_by_reason)?;
         self.not_usable.write(f)
     }
 }
@@ -195,7 +204,7 @@ pub(super) mod tests {
         let tally = Tally {
             submitted: 1_000 + dropped,
             completed: 1_000,
-            dropped: [("window".to_owned(), dropped)].into(),
+            dropped: (dropped > 0).then(|| ("window".to_owned(), dropped)).into_iter().collect(),
             batches: 10.0,
             ..Tally::default()
         };
