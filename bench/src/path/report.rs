@@ -74,6 +74,14 @@ fn unanswered(tasks: &Totals) -> Option<String> {
     many.then(|| format!("{lost} of {submitted} tasks were dropped or failed"))
 }
 
+/// The mode's name, the rate offered, and the tasks under way.
+fn terms(pace: Pace) -> (&'static str, Option<f64>, Option<u32>) {
+    match pace {
+        Pace::Closed { outstanding } => ("closed", None, Some(outstanding)),
+        Pace::Poisson { rate } => ("poisson", Some(rate), None),
+    }
+}
+
 impl PathReport {
     pub(super) fn new(
         bench: &PathBench,
@@ -90,10 +98,7 @@ impl PathReport {
         if costs.tasks == 0 {
             return Err(PathError::Nothing { failed: tasks.failed, dropped: tasks.dropped });
         }
-        let (mode, rate, outstanding) = match pace {
-            Pace::Closed { outstanding } => ("closed", None, Some(outstanding)),
-            Pace::Poisson { rate } => ("poisson", Some(rate), None),
-        };
+        let (mode, rate, outstanding) = terms(pace);
         let tasks_per_s = costs.tasks as f64 / costs.seconds;
         let floor = if floors[0].per_s > floors[1].per_s { floors[0] } else { floors[1] };
         let ratio = tasks_per_s / floor.per_s;
