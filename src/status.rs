@@ -144,8 +144,9 @@ fn summary(status: &ClusterStatus) -> String {
         scheduler.window_s
     )];
     for of in &status.subclusters {
+        let serve = if of.gpus == 1 { "GPU serves" } else { "GPUs serve" };
         lines.push(format!(
-            "sub-cluster {}: {} GPUs serve, {} needed",
+            "sub-cluster {}: {} {serve}, {} needed",
             of.name, of.gpus, of.gpus_needed
         ));
     }

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use baton_membership::{Catalogue, MembershipError};
-use baton_rdma::wire::{Message, ModelDesc, ModelTable, TensorDesc, ThreadDesc, WireAddr};
+use baton_rdma::wire::{
+    Message, ModelDesc, ModelTable, SubclusterDesc, TensorDesc, ThreadDesc, WireAddr,
+};
 use baton_topo::signature::{ElementType, Extent, TENSORS_MAX, TensorSpec};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -85,4 +87,14 @@ fn a_row_has_as_many_tensors_as_it_may() {
     let mut tell = || take(&mut catalogue, &Message::TensorDesc(&tensor, "x"));
     (0..TENSORS_MAX).for_each(|_| tell().unwrap());
     assert!(tell().is_err(), "one more");
+}
+
+#[test]
+fn a_sub_cluster_is_found_by_its_name_and_by_its_number() {
+    let mut catalogue = Catalogue::default();
+    let desc = SubclusterDesc { subcluster: 7.into() };
+    take(&mut catalogue, &Message::SubclusterDesc(&desc, "west")).unwrap();
+    assert_eq!((catalogue.subcluster("west"), catalogue.subcluster("east")), (Some(7), None));
+    assert_eq!(catalogue.subcluster_name(7), Some("west"));
+    assert_eq!(catalogue.subcluster_name(0), None);
 }

@@ -351,3 +351,11 @@ fn common_version() {
     assert_eq!(speaking(VERSION_MAX + 1, VERSION_MAX + 9).common_version(), None);
     assert_eq!(speaking(VERSION_MAX, 0).common_version(), None);
 }
+
+#[test]
+fn each_kind_of_change_has_its_code() {
+    for kind in [ChangeKind::Add, ChangeKind::Set, ChangeKind::Remove] {
+        assert_eq!(ChangeKind::from_code(kind as u8), Some(kind));
+    }
+    assert_eq!((ChangeKind::from_code(0), ChangeKind::from_code(4)), (None, None));
+}
