@@ -29,9 +29,8 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result 
     }
     writeln!(f, "{LEGEND}\n")?;
     for model in &report.models {
-        let of = format!("{}: ", model.name);
-        write_reasons(f, &of, "dropped", &model.dropped_by_reason)?;
-        write_reasons(f, &of, "failed", &model.failed_by_reason)?;
+        write_reasons(f, &model.name, "dropped", &model.dropped_by_reason)?;
+        write_reasons(f, &model.name, "failed", &model.failed_by_reason)?;
     }
     write_summary(f, report)
 }
@@ -100,10 +99,10 @@ fn write_row(f: &mut fmt::Formatter<'_>, row: &[String; 10], widths: &[usize]) -
     writeln!(f)
 }
 
-/// One line, unless there are none. `whose`: the model, or nothing.
+/// One line, unless there are none.
 pub(crate) fn write_reasons(
     f: &mut fmt::Formatter<'_>,
-    whose: &str,
+    model: &str,
     what: &str,
     reasons: &Reasons,
 ) -> fmt::Result {
@@ -111,5 +110,5 @@ pub(crate) fn write_reasons(
         return Ok(());
     }
     let list: Vec<String> = reasons.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
-    writeln!(f, "{whose}{what}: {}", list.join(", "))
+    writeln!(f, "{model}: {what}: {}", list.join(", "))
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::client::Measured;
+use super::cluster::MODEL;
 use super::costs::{Costs, OfProcesses, PROCESSES, ThreadCost};
 use super::floor::Floor;
 use super::{Pace, PathBench, PathError};
@@ -191,8 +192,8 @@ impl fmt::Display for PathReport {
         let conserved = if self.conserved { "conserved" } else { "NOT CONSERVED" };
         writeln!(f, "{conserved}: {submitted} submitted, {completed} completed ({late} late),")?;
         writeln!(f, "  {dropped} dropped, {failed} failed; {wrong_answers} wrong")?;
-        write_reasons(f, "", "dropped", &self.dropped_by_reason)?;
-        write_reasons(f, "", "failed", &self.failed_by_reason)?;
+        write_reasons(f, MODEL, "dropped", &self.dropped_by_reason)?;
+        write_reasons(f, MODEL, "failed", &self.failed_by_reason)?;
         self.not_usable.write(f)
     }
 }

@@ -106,6 +106,13 @@ impl Rush {
         task
     }
 
+    /// How many leave for a task of the one that asks for little.
+    fn leave_for_one(&mut self) -> usize {
+        let before = self.counters().over_share;
+        self.ask(MODEST);
+        (self.counters().over_share - before) as usize
+    }
+
     /// A millisecond with what is asked for in it.
     fn pass(&mut self) {
         let end = self.now + ms(1.0);
@@ -204,16 +211,16 @@ fn a_modest_frontend_takes_the_place_of_the_newest_task_of_greedy_ones() {
 #[test]
 fn a_long_queue_is_cut_in_steps() {
     let mut rush = Rush::begun();
-    let mut steps = Vec::new();
-    while steps.last().is_none_or(|&left| left == LEAVE_MAX) {
-        let before = rush.counters().over_share;
-        rush.ask(MODEST);
-        steps.push((rush.counters().over_share - before) as usize);
+    let mut steps = vec![rush.leave_for_one()];
+    while steps.last() == Some(&LEAVE_MAX) {
+        steps.push(rush.leave_for_one());
     }
     assert!(steps.len() > 1 && steps.iter().all(|&left| left <= LEAVE_MAX), "{steps:?}");
+    let greedy = rush.waiting_of(GREEDY).len();
+    assert_eq!(rush.leave_for_one(), greedy.min(1), "it is as short as it has to be");
     let cut = rush.waiting.len();
     rush.ask(GREEDY);
-    assert_eq!(rush.waiting.len(), cut, "it is as short as it has to be");
+    assert_eq!(rush.waiting.len(), cut, "and no shorter");
 }
 
 /// Two who ask for too much take turns in what is left: neither sends the other's tasks away for as many

@@ -273,3 +273,9 @@ fn more_gpus_lose_nothing_by_it_and_one_gpu_an_eighth() {
     let (goodput, bad_rate) = cost(1.053, 5.072, 25.0, 1, 563.0);
     assert!((0.8..0.95).contains(&goodput) && bad_rate < 0.03, "one: {goodput} {bad_rate}");
 }
+
+#[test]
+fn batches_that_are_long_at_any_size_lose_a_quarter_by_it() {
+    let (goodput, bad_rate) = cost(1.0, 12.0, 30.0, 2, 700.0);
+    assert!((0.65..0.8).contains(&goodput) && bad_rate < 0.015, "{goodput} {bad_rate}");
+}

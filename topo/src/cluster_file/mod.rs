@@ -116,10 +116,8 @@ pub fn model_file_problem(path: &Path, index: usize, what: String, fix: String) 
     let findings = Findings::new(path, &text);
     let tree = DeTable::parse_recoverable(&text).0;
     let root = Section::root(tree.get_ref(), &findings);
-    match root.tables("model").get(index) {
-        Some(model) => model.refuse("file", what, fix),
-        None => root.refuse("model", what, fix),
-    }
+    // The root stands for a table that has gone since the file was read.
+    root.tables("model").get(index).unwrap_or(&root).refuse("file", what, fix);
     findings.into_sorted().0.remove(0)
 }
 
