@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use baton_core::Nanos;
-use baton_sim::{PolicyName, Rates, ScenarioSource, Span, Vary};
+use baton_sim::{ClusterRun, PolicyName, Rates, ScenarioSource, Vary};
 use clap::Subcommand;
 
 use super::values::{moment, seconds, tasks};
@@ -87,6 +87,9 @@ pub(crate) struct ScenarioArgs {
     /// Span before it, of which nothing is counted, with --cluster [default: 5]
     #[arg(long, value_name = "S", value_parser = moment, requires = "cluster", conflicts_with = "scenario")]
     warmup: Option<f64>,
+    /// A model to leave out with --cluster, such as one whose backends measure ℓ(b); may be given several times
+    #[arg(long, value_name = "MODEL", requires = "cluster", conflicts_with = "scenario")]
+    without: Vec<String>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -109,7 +112,8 @@ impl ScenarioArgs {
                     Nanos::from_millis_f64(given.unwrap_or(usual) * 1e3)
                 };
                 let (duration, warmup) = (span(self.seconds, 30.0), span(self.warmup, 5.0));
-                ScenarioSource::Cluster(file.clone().unwrap_or_default(), Span { duration, warmup })
+                let run = ClusterRun { duration, warmup, without: self.without.clone() };
+                ScenarioSource::Cluster(file.clone().unwrap_or_default(), run)
             }
         }
     }

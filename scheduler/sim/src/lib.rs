@@ -56,7 +56,7 @@ pub use explain::{
 pub use faults::{GpuChange, GpuEvent, Stragglers};
 pub use goodput::{Goodput, SeedGoodput, goodput};
 pub use load::Load;
-pub use of_cluster::{ScenarioSource, Span};
+pub use of_cluster::{ClusterRun, ScenarioSource};
 pub use policy::PolicyName;
 pub use rates::Rates;
 pub use replay::{Line, Replay, ReplayError};

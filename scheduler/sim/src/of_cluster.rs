@@ -10,12 +10,14 @@ use crate::scenario_file::ScenarioError;
 use crate::subclusters::Subclusters;
 
 /// What a cluster file does not say of a run.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Span {
+#[derive(Clone, PartialEq, Debug)]
+pub struct ClusterRun {
     /// Measured span.
     pub duration: Nanos,
     /// Span before it; its tasks are offered and not counted.
     pub warmup: Nanos,
+    /// Names of models to leave out. A sub-cluster that serves no other model is left out with its GPU slots.
+    pub without: Vec<String>,
 }
 
 impl Scenario {
@@ -23,19 +25,51 @@ impl Scenario {
     /// `expected_rps` if each has one, and are equal otherwise.
     ///
     /// # Errors
-    /// The file is no cluster file, a model has no ℓ(b) in it, or a sub-cluster has models and no GPU slot.
-    pub fn load_cluster(path: &Path, span: Span) -> Result<Self, ScenarioError> {
-        let cluster = check_cluster(path).cluster.map_err(ScenarioError::Cluster)?;
-        of_cluster(path, &cluster, span)
+    /// The file is no cluster file, a model that is not left out has no ℓ(b) in it, a sub-cluster has such models and
+    /// no GPU slot, a model to leave out is not in the file, or no model remains.
+    pub fn load_cluster(path: &Path, run: &ClusterRun) -> Result<Self, ScenarioError> {
+        let mut cluster = check_cluster(path).cluster.map_err(ScenarioError::Cluster)?;
+        let gpus = leave_out(path, &mut cluster, &run.without)?;
+        of_cluster(path, &cluster, &gpus, run)
     }
 }
 
-fn of_cluster(path: &Path, cluster: &Cluster, span: Span) -> Result<Scenario, ScenarioError> {
-    let gpus_of = |id: usize| {
+/// Takes the models `without` out of the cluster. Returns the GPU slots of each sub-cluster; one that the models left
+/// without work has none.
+fn leave_out(
+    path: &Path,
+    cluster: &mut Cluster,
+    without: &[String],
+) -> Result<Vec<u32>, ScenarioError> {
+    let refused = |what, fix| ScenarioError::NotSimulated { file: path.to_owned(), what, fix };
+    let known = |name: &&String| cluster.models.iter().any(|model| model.name == **name);
+    if let Some(name) = without.iter().find(|name| !known(name)) {
+        let what = format!("no model is called {name}");
+        return Err(refused(what, "leave out models of the file only"));
+    }
+    let (out, models): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut cluster.models).into_iter().partition(|m| without.contains(&m.name));
+    cluster.models = models;
+    if cluster.models.is_empty() {
+        return Err(refused("no model remains".to_owned(), "leave fewer models out"));
+    }
+    let of = |models: &[ModelSpec], id: usize| models.iter().any(|m| m.subcluster.0 as usize == id);
+    let slots_of = |id: usize| {
+        if of(&out, id) && !of(&cluster.models, id) {
+            return 0;
+        }
         let own = cluster.backends.iter().filter(|backend| backend.subcluster.0 as usize == id);
-        own.map(|backend| backend.gpus).sum::<u32>()
+        own.map(|backend| backend.gpus).sum()
     };
-    let gpus: Vec<u32> = (0..cluster.subclusters.len()).map(gpus_of).collect();
+    Ok((0..cluster.subclusters.len()).map(slots_of).collect())
+}
+
+fn of_cluster(
+    path: &Path,
+    cluster: &Cluster,
+    gpus: &[u32],
+    run: &ClusterRun,
+) -> Result<Scenario, ScenarioError> {
     let refused = |what, fix| ScenarioError::NotSimulated { file: path.to_owned(), what, fix };
     for model in &cluster.models {
         let SubclusterId(id) = model.subcluster;
@@ -53,8 +87,8 @@ fn of_cluster(path: &Path, cluster: &Cluster, span: Span) -> Result<Scenario, Sc
     let network = &cluster.network;
     Ok(Scenario {
         gpus: gpus.iter().sum(),
-        duration: span.duration,
-        warmup: span.warmup,
+        duration: run.duration,
+        warmup: run.warmup,
         seed: 1,
         arrival: Arrival::Poisson,
         replay: None,
@@ -70,14 +104,13 @@ fn of_cluster(path: &Path, cluster: &Cluster, span: Span) -> Result<Scenario, Sc
         overrun: Nanos::ZERO,
         stragglers: None,
         profile_spread: 0.0,
-        subclusters: Subclusters::of_sizes(&gpus),
+        subclusters: Subclusters::of_sizes(gpus),
         gpu_events: Vec::new(),
         models: models(&cluster.models),
     })
 }
 
-const PROFILE_FIX: &str =
-    "give it latency_ms = [ℓ(1), ℓ(2), …], or alpha_ms and beta_ms, as measured on its GPU";
+const PROFILE_FIX: &str = "give it latency_ms = [ℓ(1), ℓ(2), …], or alpha_ms and beta_ms, as measured on its GPU, or leave it out: --without MODEL";
 
 fn models(specs: &[ModelSpec]) -> Vec<SimModel> {
     let expected: Option<Vec<f64>> = specs.iter().map(|model| model.expected_rps).collect();
@@ -119,7 +152,7 @@ pub enum ScenarioSource {
     /// A scenario file.
     Scenario(PathBuf),
     /// A cluster file.
-    Cluster(PathBuf, Span),
+    Cluster(PathBuf, ClusterRun),
 }
 
 impl ScenarioSource {
@@ -130,7 +163,7 @@ impl ScenarioSource {
     pub fn load(&self) -> Result<Scenario, ScenarioError> {
         match self {
             Self::Scenario(path) => Scenario::load(path),
-            Self::Cluster(path, span) => Scenario::load_cluster(path, *span),
+            Self::Cluster(path, run) => Scenario::load_cluster(path, run),
         }
     }
 

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use baton_core::{Nanos, SubclusterId};
-use baton_sim::{Run, Scenario, Span, analytic_bound_rps, run};
+use baton_sim::{ClusterRun, Run, Scenario, ScenarioError, analytic_bound_rps, goodput, run};
 
 const CLUSTER: &str = r#"
 [network]
@@ -32,7 +32,8 @@ subcluster = "gpu"
 gpus = 3
 "#;
 
-const SPAN: Span = Span { duration: Nanos::from_millis(10_000), warmup: Nanos::from_millis(5_000) };
+const DURATION: Nanos = Nanos::from_millis(10_000);
+const WARMUP: Nanos = Nanos::from_millis(5_000);
 
 fn file(name: &str, text: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cluster-{name}.toml"));
@@ -40,18 +41,25 @@ fn file(name: &str, text: &str) -> PathBuf {
     path
 }
 
+/// The cluster file's scenario, without these models.
+fn loaded(name: &str, text: &str, without: &[&str]) -> Result<Scenario, ScenarioError> {
+    let without = without.iter().map(|&model| model.to_owned()).collect();
+    let run = ClusterRun { duration: DURATION, warmup: WARMUP, without };
+    Scenario::load_cluster(&file(name, text), &run)
+}
+
 fn refused(name: &str, text: &str) -> String {
-    Scenario::load_cluster(&file(name, text), SPAN).unwrap_err().to_string()
+    loaded(name, text, &[]).unwrap_err().to_string()
 }
 
 #[test]
 fn models_slots_delays_and_shares_are_the_files() {
-    let scenario = Scenario::load_cluster(&file("whole", CLUSTER), SPAN).unwrap();
+    let scenario = loaded("whole", CLUSTER, &[]).unwrap();
     assert_eq!((scenario.gpus, scenario.subclusters.count()), (4, 2));
     let subclusters: Vec<u32> = (0..4).map(|gpu| scenario.subclusters.of_slot(gpu).0).collect();
     assert_eq!(subclusters, [0, 0, 0, 1], "slots are numbered by sub-cluster");
     assert_eq!(scenario.network.ctrl, Nanos::from_millis_f64(0.1));
-    assert_eq!((scenario.duration, scenario.warmup), (SPAN.duration, SPAN.warmup));
+    assert_eq!((scenario.duration, scenario.warmup), (DURATION, WARMUP));
     let [big, small] = &scenario.models[..] else { panic!("two models") };
     assert_eq!((big.name.as_str(), big.slo_ms, big.share), ("big", 40.0, 0.75));
     assert!((big.alpha_ms - 2.0).abs() < 1e-9 && (big.beta_ms - 8.0).abs() < 1e-9, "{big:?}");
@@ -60,7 +68,7 @@ fn models_slots_delays_and_shares_are_the_files() {
 
 #[test]
 fn it_runs() {
-    let scenario = Scenario::load_cluster(&file("run", CLUSTER), SPAN).unwrap();
+    let scenario = loaded("run", CLUSTER, &[]).unwrap();
     assert!(analytic_bound_rps(&scenario) > 100.0);
     let policy = "baton".parse().unwrap();
     let report = run(&scenario, Run { policy, rate_rps: 100.0, seed: 1 }).unwrap();
@@ -68,11 +76,47 @@ fn it_runs() {
     assert!(report.models.iter().all(|model| model.submitted > 100), "{report:?}");
 }
 
+/// A model that gains nothing from batches executes them on both slots at a time, and the other one must not wait
+/// until its last moment for a slot.
+#[test]
+fn the_example_cluster_serves_as_much_as_without_waiting() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cluster.toml");
+    let without = vec!["digits".to_owned()];
+    let given = ClusterRun { duration: Nanos::from_millis(60_000), warmup: WARMUP, without };
+    let scenario = Scenario::load_cluster(path.as_ref(), &given).unwrap();
+    let found = |policy: &str| goodput(&scenario, policy.parse().unwrap(), 1).unwrap().goodput_rps;
+    let (baton, eager) = (found("baton"), found("eager"));
+    assert!(baton >= 0.9 * eager, "baton {baton}, eager {eager}");
+}
+
 #[test]
 fn models_without_expectations_get_equal_shares() {
     let text = CLUSTER.replace("expected_rps = 30\n", "");
-    let scenario = Scenario::load_cluster(&file("shares", &text), SPAN).unwrap();
+    let scenario = loaded("shares", &text, &[]).unwrap();
     assert!(scenario.models.iter().all(|model| model.share == 0.5));
+}
+
+#[test]
+fn a_model_left_out_takes_the_slots_with_it_that_serve_no_other() {
+    let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/digits/digits.onnx");
+    let text = format!(
+        "{CLUSTER}[[model]]\nname = \"digits\"\nfile = \"{digits}\"\nslo_ms = 50\nsubcluster = \"cpu\"\n"
+    );
+    let names = |scenario: &Scenario| -> Vec<String> {
+        scenario.models.iter().map(|model| model.name.clone()).collect()
+    };
+    let shared = loaded("without-one", &text, &["digits"]).unwrap();
+    assert_eq!((names(&shared), shared.gpus), (vec!["big".to_owned(), "small".to_owned()], 4));
+    assert_eq!(shared.models[0].share, 0.75);
+    let alone = loaded("without-two", &text, &["digits", "small"]).unwrap();
+    assert_eq!((names(&alone), alone.gpus), (vec!["big".to_owned()], 3));
+    assert_eq!(alone.subclusters.of_slot(2), alone.models[0].subcluster);
+    let other = loaded("without-big", &text, &["digits", "big"]).unwrap();
+    assert_eq!((names(&other), other.gpus), (vec!["small".to_owned()], 1));
+    assert_eq!(other.subclusters.of_slot(0), other.models[0].subcluster);
+    let error = |without: &[&str]| loaded("without-error", &text, without).unwrap_err().to_string();
+    assert!(error(&["digitz"]).contains("no model is called digitz"), "{}", error(&["digitz"]));
+    assert!(error(&["digits", "small", "big"]).contains("no model remains"));
 }
 
 #[test]
@@ -86,7 +130,9 @@ fn what_is_missing_is_said_with_the_fix() {
         "{error}"
     );
     assert!(
-        error.contains("fix: give it latency_ms = [ℓ(1), ℓ(2), …], or alpha_ms and"),
+        error.contains(
+            "or alpha_ms and beta_ms, as measured on its GPU, or leave it out: --without MODEL"
+        ),
         "{error}"
     );
     let error = refused(

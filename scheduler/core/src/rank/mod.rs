@@ -72,6 +72,8 @@ struct Model {
     grants: u32,
     demand: Demand,
     work: OwnWork,
+    /// Tasks in the candidate that was granted a slot last; the batch may have become larger or smaller since.
+    granted: u32,
     waited: Waited,
 }
 
@@ -114,6 +116,7 @@ impl RankState {
             grants: 0,
             demand: Demand::default(),
             work: OwnWork::default(),
+            granted: 0,
             waited: Waited::default(),
         };
         let subclusters = limits.subclusters as usize;

@@ -48,11 +48,11 @@ impl RankState {
     /// A batch was planned for the slot.
     pub(super) fn note_work(&mut self, now: Nanos, gpu: Gpu, work: Nanos, latency: Nanos) {
         let Some((subcluster, model)) = self.gpus.holder(gpu) else { return };
-        let Model { demand, work: own, .. } = &mut self.models[model.0 as usize];
+        let Model { demand, work: own, granted, .. } = &mut self.models[model.0 as usize];
         let reserve = &mut self.reserves[subcluster.0 as usize];
         self.spared[subcluster.0 as usize] |= reserve.refresh(now, self.gpus.present(subcluster));
         reserve.planned(demand, work);
-        own.planned(reserve, work, latency);
+        own.planned(reserve, *granted, work, latency);
     }
 
     /// Gives a waiting candidate a slot, or one that it would overtake, if more are idle than it has to

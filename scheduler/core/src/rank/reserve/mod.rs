@@ -87,8 +87,9 @@ pub(crate) struct Reserve {
     kept: [Kept; CLASSES],
     /// The shortest class of slack that is worth mentioning.
     shortest: usize,
-    /// Batches that the models have at a time at most: a model spaces its batches, so it has hardly
-    /// more than as many as it keeps slots busy on average, rounded up. As of their last plans.
+    /// Batches that the models have at a time at most: a model that batches spaces its batches, so it has hardly
+    /// more than as many as it keeps slots busy on average, rounded up; one that does not has a standard deviation
+    /// more. As of their last plans.
     peaks: u64,
 }
 

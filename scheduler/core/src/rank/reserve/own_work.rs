@@ -1,6 +1,6 @@
 //! One model's part of a sub-cluster's load.
 
-use super::{PARTS, Reserve, SLOT, TICK, faded};
+use super::{PARTS, Reserve, TICK, deviation_above, faded};
 use crate::units::time::Nanos;
 
 /// GPU time of one model's batches, faded like the reserve's.
@@ -10,6 +10,10 @@ pub(crate) struct OwnWork {
     work: u64,
     /// As planned.
     busy: u64,
+    /// As planned, over the square of each batch's size: the variance of the number of its batches that execute at a
+    /// time. A model without batches spaces nothing, so that number is Poisson's. The more tasks a batch gathers, the
+    /// more evenly batches follow each other.
+    spread: u64,
     /// In ticks.
     faded_at: u64,
     /// As counted in [`Reserve::peaks`].
@@ -17,12 +21,20 @@ pub(crate) struct OwnWork {
 }
 
 impl OwnWork {
-    /// A batch was planned, as of the last [`Reserve::refresh`].
-    pub(crate) fn planned(&mut self, reserve: &mut Reserve, work: Nanos, latency: Nanos) {
+    /// A batch of `batch` tasks was planned, as of the last [`Reserve::refresh`].
+    pub(crate) fn planned(
+        &mut self,
+        reserve: &mut Reserve,
+        batch: u32,
+        work: Nanos,
+        latency: Nanos,
+    ) {
         self.fade(reserve);
         self.work += work.0;
         self.busy += latency.0;
-        let peak = (self.busy / 5 * 4).div_ceil(SLOT);
+        let size = u64::from(batch.max(1));
+        self.spread += latency.0 / size.saturating_mul(size);
+        let peak = deviation_above(self.busy / 5 * 4, self.spread);
         reserve.peaks = reserve.peaks - self.peak + peak;
         self.peak = peak;
     }
@@ -41,6 +53,7 @@ impl OwnWork {
         let passed = ticks.saturating_sub(self.faded_at);
         self.work = faded(self.work, passed);
         self.busy = faded(self.busy, passed);
+        self.spread = faded(self.spread, passed);
         self.faded_at = ticks;
     }
 }

@@ -13,8 +13,13 @@ fn loaded(slots: u32, loads: &[(u64, f64)]) -> Reserve {
     asked(slots, &loads).0
 }
 
-/// The same for any demand, one model each, and what each model's share is.
+/// The same for any demand, one model each, and what each model's share is. All batch well.
 fn asked(slots: u32, loads: &[(Demand, f64)]) -> (Reserve, Vec<OwnWork>) {
+    asked_in(slots, loads, 64)
+}
+
+/// The same in batches of this size.
+fn asked_in(slots: u32, loads: &[(Demand, f64)], batch: u32) -> (Reserve, Vec<OwnWork>) {
     let (mut reserve, mut own) = (Reserve::new(), vec![OwnWork::default(); loads.len()]);
     for step in 0..8_000 {
         let now = Nanos(step * MS);
@@ -22,7 +27,7 @@ fn asked(slots: u32, loads: &[(Demand, f64)]) -> (Reserve, Vec<OwnWork>) {
         for ((demand, busy), own) in loads.iter().zip(&mut own) {
             let work = Nanos((busy * MS as f64) as u64);
             reserve.planned(demand, work);
-            own.planned(&mut reserve, work, work);
+            own.planned(&mut reserve, batch, work, work);
         }
     }
     reserve.refresh(Nanos(8_000 * MS), slots);
@@ -153,6 +158,15 @@ fn models_compete_if_there_is_no_slot_for_each_of_their_batches() {
     assert!(!compete(6, &[2.4, 3.6]), "two of one and three of the other, and a bit");
     assert!(compete(6, &[2.6, 3.9]), "three and four");
     assert!(compete(1, &[0.5]), "the model's own batches have the only slot");
+}
+
+#[test]
+fn models_that_do_not_batch_compete_sooner() {
+    let compete =
+        |slots, batch| asked_in(slots, &[(POISSON, 0.6), (POISSON, 0.7)], batch).0.models_compete();
+    assert!(compete(2, 1), "tasks of one model may have both slots");
+    assert!(!compete(2, 4), "batches of four follow each other");
+    assert!(!compete(4, 1), "two slots for each");
 }
 
 #[test]
