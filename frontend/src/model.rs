@@ -74,7 +74,8 @@ impl ModelHandle {
 
     /// As [`ModelHandle::input`], but waits for a free slot if there is none. Futures that wait get slots in the order in which
     /// they began. [`ModelHandle::input`] does not stand in line, and may take a slot before them. Dropping the future gives its
-    /// place up. Any executor may poll it; between two wakes it costs nothing.
+    /// place up. Any executor may poll it; between two wakes it costs nothing. A reply keeps its slot: a program that holds
+    /// as many replies as there are slots waits here for ever.
     ///
     /// # Errors
     /// [`InputError::ModelRemoved`], [`InputError::ClientClosed`], and [`InputError::SlabExhausted`] if 65,536 wait
