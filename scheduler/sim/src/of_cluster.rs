@@ -29,47 +29,34 @@ impl Scenario {
     /// no GPU slot, a model to leave out is not in the file, or no model remains.
     pub fn load_cluster(path: &Path, run: &ClusterRun) -> Result<Self, ScenarioError> {
         let mut cluster = check_cluster(path).cluster.map_err(ScenarioError::Cluster)?;
-        let gpus = leave_out(path, &mut cluster, &run.without)?;
-        of_cluster(path, &cluster, &gpus, run)
+        leave_out(path, &mut cluster, &run.without)?;
+        of_cluster(path, &cluster, run)
     }
 }
 
-/// Takes the models `without` out of the cluster. Returns the GPU slots of each sub-cluster; one that the models left
-/// without work has none.
-fn leave_out(
-    path: &Path,
-    cluster: &mut Cluster,
-    without: &[String],
-) -> Result<Vec<u32>, ScenarioError> {
+fn leave_out(path: &Path, cluster: &mut Cluster, without: &[String]) -> Result<(), ScenarioError> {
     let refused = |what, fix| ScenarioError::NotSimulated { file: path.to_owned(), what, fix };
-    let known = |name: &&String| cluster.models.iter().any(|model| model.name == **name);
+    let known = |name: &str| cluster.models.iter().any(|model| model.name == name);
     if let Some(name) = without.iter().find(|name| !known(name)) {
         let what = format!("no model is called {name}");
         return Err(refused(what, "leave out models of the file only"));
     }
-    let (out, models): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut cluster.models).into_iter().partition(|m| without.contains(&m.name));
-    cluster.models = models;
+    cluster.models.retain(|model| !without.contains(&model.name));
     if cluster.models.is_empty() {
         return Err(refused("no model remains".to_owned(), "leave fewer models out"));
     }
-    let of = |models: &[ModelSpec], id: usize| models.iter().any(|m| m.subcluster.0 as usize == id);
-    let slots_of = |id: usize| {
-        if of(&out, id) && !of(&cluster.models, id) {
-            return 0;
-        }
-        let own = cluster.backends.iter().filter(|backend| backend.subcluster.0 as usize == id);
-        own.map(|backend| backend.gpus).sum()
-    };
-    Ok((0..cluster.subclusters.len()).map(slots_of).collect())
+    Ok(())
 }
 
-fn of_cluster(
-    path: &Path,
-    cluster: &Cluster,
-    gpus: &[u32],
-    run: &ClusterRun,
-) -> Result<Scenario, ScenarioError> {
+fn of_cluster(path: &Path, cluster: &Cluster, run: &ClusterRun) -> Result<Scenario, ScenarioError> {
+    // A sub-cluster of the file has models, unless they were left out.
+    let serves = |id: usize| cluster.models.iter().any(|model| model.subcluster.0 as usize == id);
+    let gpus_of = |id: usize| {
+        let own = |subcluster: SubclusterId| subcluster.0 as usize == id && serves(id);
+        let backends = cluster.backends.iter().filter(|backend| own(backend.subcluster));
+        backends.map(|backend| backend.gpus).sum::<u32>()
+    };
+    let gpus: Vec<u32> = (0..cluster.subclusters.len()).map(gpus_of).collect();
     let refused = |what, fix| ScenarioError::NotSimulated { file: path.to_owned(), what, fix };
     for model in &cluster.models {
         let SubclusterId(id) = model.subcluster;
@@ -104,7 +91,7 @@ fn of_cluster(
         overrun: Nanos::ZERO,
         stragglers: None,
         profile_spread: 0.0,
-        subclusters: Subclusters::of_sizes(gpus),
+        subclusters: Subclusters::of_sizes(&gpus),
         gpu_events: Vec::new(),
         models: models(&cluster.models),
     })

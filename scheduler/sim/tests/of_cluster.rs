@@ -79,7 +79,7 @@ fn it_runs() {
 /// A model that gains nothing from batches executes them on both slots at a time, and the other one must not wait
 /// until its last moment for a slot.
 #[test]
-fn the_example_cluster_serves_as_much_as_without_waiting() {
+fn the_example_cluster_serves_nine_tenths_of_what_it_does_without_waiting() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cluster.toml");
     let without = vec!["digits".to_owned()];
     let given = ClusterRun { duration: Nanos::from_millis(60_000), warmup: WARMUP, without };

@@ -84,7 +84,7 @@ impl RankState {
     ) {
         let slot_wait = self.slot_wait(subcluster, model);
         let entry = &mut self.models[model.0 as usize];
-        entry.granted = entry.candidate.take().map_or(0, |candidate| candidate.batch);
+        entry.granted = entry.candidate.take().expect("only candidates are granted slots").batch;
         entry.grants = entry.grants.wrapping_add(1);
         self.counters.grants += 1;
         let (free_at, slowdown) = self.gpus.grant(gpu, model);

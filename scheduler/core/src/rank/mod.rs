@@ -116,7 +116,7 @@ impl RankState {
             grants: 0,
             demand: Demand::default(),
             work: OwnWork::default(),
-            granted: 0,
+            granted: 1,
             waited: Waited::default(),
         };
         let subclusters = limits.subclusters as usize;

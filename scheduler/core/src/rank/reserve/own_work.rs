@@ -10,9 +10,9 @@ pub(crate) struct OwnWork {
     work: u64,
     /// As planned.
     busy: u64,
-    /// As planned, over the square of each batch's size: the variance of the number of its batches that execute at a
-    /// time. A model without batches spaces nothing, so that number is Poisson's. The more tasks a batch gathers, the
-    /// more evenly batches follow each other.
+    /// As planned, over the square of each batch's size b. The number of its batches that execute at a time counts as
+    /// if its variance were o/b² for a model that keeps o slots busy: Poisson's without batches, and less with them,
+    /// since a model spaces its batches. The square was chosen by trial: o/b has models compete that need not.
     spread: u64,
     /// In ticks.
     faded_at: u64,
@@ -32,8 +32,7 @@ impl OwnWork {
         self.fade(reserve);
         self.work += work.0;
         self.busy += latency.0;
-        let size = u64::from(batch.max(1));
-        self.spread += latency.0 / size.saturating_mul(size);
+        self.spread += latency.0 / u64::from(batch).pow(2);
         let peak = deviation_above(self.busy / 5 * 4, self.spread);
         reserve.peaks = reserve.peaks - self.peak + peak;
         self.peak = peak;
