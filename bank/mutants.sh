@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What is mutated: packages whose tests need no device and no other process. Tools and test beds are left out.
-packages=(baton-core baton-scheduler baton-client baton-backend baton-rdma baton-leader baton-membership baton-topo)
+packages=(baton-core baton-scheduler baton-client baton-backend baton-rdma baton-leader baton-membership baton-topo baton-types)
 target_dir=${CARGO_TARGET_DIR:-$PWD/target}
 out=$target_dir/mutants
 # Of the mutants of a change, at least this share must be found, in percent, once there are this many.

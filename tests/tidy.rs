@@ -14,7 +14,7 @@ const SKIPPED: [&str; 3] = ["target", ".git", "fuzz"];
 
 /// What joins a scheduler.
 const MEMBER: &[&str] = &[
-    "baton-core",
+    "baton-types",
     "baton-topo",
     "baton-rdma",
     "baton-leader",
@@ -23,16 +23,17 @@ const MEMBER: &[&str] = &[
 ];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 14] = [
-    ("scheduler/core", &[]),
-    ("topo", &["baton-core"]),
-    ("rdma", &["baton-core", "baton-topo"]),
-    ("leader", &["baton-core", "baton-topo"]),
+const EDGES: [(&str, &[&str]); 15] = [
+    ("types", &[]),
+    ("scheduler/core", &["baton-types"]),
+    ("topo", &["baton-types"]),
+    ("rdma", &["baton-types", "baton-topo"]),
+    ("leader", &["baton-types", "baton-topo"]),
     ("metrics", &[]),
     ("models", &[]),
     ("scheduler/sim", &["baton-core", "baton-topo"]),
     ("scheduler", &["baton-core", "baton-topo", "baton-rdma", "baton-metrics"]),
-    ("membership", &["baton-core", "baton-topo", "baton-rdma", "baton-leader"]),
+    ("membership", &["baton-types", "baton-topo", "baton-rdma", "baton-leader"]),
     ("frontend", MEMBER),
     ("backend", MEMBER),
     (

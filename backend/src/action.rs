@@ -4,7 +4,7 @@
 //! scheduler once they have expired. Bounded by [`ACTIONS_MAX`]; nothing here allocates after
 //! [`ActionQueue::new`].
 
-use baton_core::{ModelId, Nanos, TaskId};
+use baton_types::{ModelId, Nanos, TaskId};
 
 use baton_rdma::wire::ActionKind;
 
@@ -138,7 +138,7 @@ impl ActionQueue {
 
 #[cfg(test)]
 mod tests {
-    use baton_core::FrontendId;
+    use baton_types::FrontendId;
 
     use super::*;
 

@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
-use baton_core::{Nanos, TaskId};
 use baton_membership::ClockSync;
 use baton_rdma::wire::{self, ActionKind, ActionTask};
+use baton_types::{Nanos, TaskId};
 
 use crate::action::BatchTask;
 use crate::served::{ServedModel, ServedModels};
@@ -140,7 +140,7 @@ impl ActionChecker {
 #[cfg(test)]
 mod tests {
 
-    use baton_core::{GpuId, ModelId};
+    use baton_types::{GpuId, ModelId};
 
     use super::*;
     use crate::test_models::emulated;

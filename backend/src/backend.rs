@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use baton_core::Nanos;
 use baton_membership::Stage;
 use baton_metrics::Metric;
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport, TcpConfig, Transport};
 use baton_topo::{Agent, Clock, FabricSpec, Placement, Waker, run};
+use baton_types::Nanos;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::config::BackendConfig;

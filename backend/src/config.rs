@@ -1,8 +1,8 @@
 //! What a backend needs to know before it starts, taken out of the cluster file and checked.
 
-use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
 use baton_topo::{Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelSpec, ReconnectSpec};
+use baton_types::Nanos;
 
 pub use baton_topo::{BATCH_MEMORY_MAX, BATCH_SLOTS};
 

@@ -1,9 +1,9 @@
 //! What a backend counted since it started. Plain numbers, written by the I/O thread only; every
 //! bound and every refusal of the backend has one.
 
-use baton_core::FailReason;
 use baton_metrics::Metric;
 use baton_rdma::TransportCounters;
+use baton_types::FailReason;
 
 use crate::execute::EngineError;
 

@@ -4,8 +4,8 @@
 //! that cannot be read at all is settled here and now; the others when their READ completes, which
 //! every posted READ does exactly once.
 
-use baton_core::{FailReason, FrontendId, TaskId};
 use baton_rdma::{Read, ReadDone, ReadStatus, Transport};
+use baton_types::{FailReason, FrontendId, TaskId};
 
 use crate::action::Action;
 use crate::counters::Counters;
@@ -35,7 +35,7 @@ impl Target {
     }
 }
 
-const _: () = assert!(baton_topo::GPUS_PER_BACKEND_MAX <= 256 && baton_core::BATCH_MAX <= 65536);
+const _: () = assert!(baton_topo::GPUS_PER_BACKEND_MAX <= 256 && baton_types::BATCH_MAX <= 65536);
 
 /// Puts `action` into a free batch slot of GPU slot `gpu_index` and appends its READs to `reads`.
 pub(crate) fn begin<E>(
@@ -94,7 +94,7 @@ pub(crate) fn settle<E>(done: ReadDone, gpus: &mut [Gpu<E>], counters: &mut Coun
 /// Aborts the READs of every batch whose fetch bound has passed, or lets it wait a little longer.
 /// Returns how many.
 pub(crate) fn abort_due<E, T: Transport>(
-    now: baton_core::Nanos,
+    now: baton_types::Nanos,
     gpus: &mut [Gpu<E>],
     peers: &Peers,
     transport: &mut T,

@@ -3,9 +3,9 @@
 //! Owned by the I/O thread. Rows belong to the transport while a batch slot is Fetching, inputs and
 //! outputs to the executor while it is Prepared, Withdrawing or Executing, and to the I/O thread otherwise.
 
-use baton_core::{ModelId, Nanos};
 use baton_rdma::wire::ActionKind;
 use baton_rdma::{NoMemory, Transport};
+use baton_types::{ModelId, Nanos};
 
 use crate::action::{ACTIONS_MAX, Action, ActionQueue};
 use crate::config::{BATCH_SLOTS, BackendConfig};

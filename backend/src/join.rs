@@ -5,12 +5,12 @@
 
 use std::ops::Range;
 
-use baton_core::{Nanos, Profile};
 use baton_membership::{DescribedModel, Membership, MembershipError, Received, Stage};
 use baton_rdma::Transport;
 use baton_rdma::wire::{
     JoinAck, JoinBackend, Message, ModelFailed, ProfileDesc, SlabDesc, SlabKnown,
 };
+use baton_types::{Nanos, Profile};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
 

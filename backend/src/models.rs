@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
-use baton_core::{ModelId, Nanos, Profile};
 use baton_membership::{DescribedModel, MODELS_MAX};
 use baton_topo::ModelSpec;
+use baton_types::{ModelId, Nanos, Profile};
 
 use crate::execute::{LoadOrder, Loaded, Measured, ModelSource};
 use crate::served::{CatalogueError, ServedModel, ServedModels, difference};

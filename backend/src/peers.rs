@@ -7,9 +7,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use baton_core::{FailReason, FrontendId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{ActionTask, Hello, PeerUp, RefuseCode, Role, SlabDesc};
 use baton_rdma::{CloseReason, ConnId, LogLimit, Peer, Transport};
+use baton_types::{FailReason, FrontendId, ModelId, Nanos, TaskId};
 
 use crate::action::BatchTask;
 use crate::served::ServedModel;

@@ -7,9 +7,9 @@
 //! has that time for each answer, while the batch has not waited for [`BATCH_BOUND`]. Time for which this
 //! process was stopped does not count.
 
-use baton_core::{Nanos, TaskId};
 use baton_rdma::wire::{RefuseCode, TaskEnd, TaskResult};
 use baton_rdma::{ConnId, SendError, Transport};
+use baton_types::{Nanos, TaskId};
 
 use crate::counters::Counters;
 use crate::execute::Outputs;

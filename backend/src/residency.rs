@@ -3,8 +3,8 @@
 //! In: admitted LOADs and UNLOADs, models that were added or removed, and how it went. Out: jobs for the executor, which
 //! runs each alone, between batches. A batch of a model that is not held waits for it, and expires with its window.
 
-use baton_core::{ModelId, Nanos};
 use baton_rdma::wire::ActionKind;
+use baton_types::{ModelId, Nanos};
 
 use crate::action::{Action, ActionQueue};
 use crate::execute::ModelJob;

@@ -1,9 +1,9 @@
 //! The models that this backend serves under the present scheduler, by the scheduler's ids. An id is a number in its low
 //! 16 bits and, above, how often the number was given to another model before.
 
-use baton_core::ModelId;
 use baton_membership::{DescribedModel, MODELS_MAX};
 use baton_topo::ModelSpec;
+use baton_types::ModelId;
 
 /// A model this backend serves, in the scheduler's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

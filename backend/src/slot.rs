@@ -14,7 +14,7 @@
 //! only when no READ into its rows is outstanding, and what the executor has only when that gives it back, so rows are
 //! never reused under a late READ or copy.
 
-use baton_core::{FailReason, FrontendId, Nanos, TaskId};
+use baton_types::{FailReason, FrontendId, Nanos, TaskId};
 
 use crate::action::{Action, BatchTask};
 

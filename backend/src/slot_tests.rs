@@ -1,7 +1,7 @@
 //! Stories of one batch slot.
 
-use baton_core::ModelId;
 use baton_rdma::wire::ActionKind;
+use baton_types::ModelId;
 
 use super::*;
 use crate::served::ServedModel;

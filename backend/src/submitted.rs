@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use crate::action::Action;
 use crate::execute::SUBMITTED_MAX;
@@ -60,8 +60,8 @@ impl Submitted {
 
 #[cfg(test)]
 mod tests {
-    use baton_core::ModelId;
     use baton_rdma::wire::ActionKind;
+    use baton_types::ModelId;
 
     use super::*;
     use crate::served::ServedModel;

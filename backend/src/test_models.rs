@@ -1,7 +1,7 @@
 //! Models for unit tests.
 
-use baton_core::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 use baton_topo::{EngineSpec, ModelSpec};
+use baton_types::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 
 /// An emulated model with ℓ(b) = 200 µs + b · 100 µs.
 pub(crate) fn emulated(name: &str, id: u32, input_bytes: u32, batch_max: u32) -> ModelSpec {

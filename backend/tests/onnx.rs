@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use baton_backend::execute::{
     Blocking, BlockingEngine, EngineError, Inputs, Onnx, Outputs, measure,
 };
-use baton_core::{FailReason, ModelId, Nanos};
 use baton_topo::signature::TensorRef;
 use baton_topo::{Clock, EngineSpec, ModelSpec, check_text};
+use baton_types::{FailReason, ModelId, Nanos};
 
 use onnx_files::{BOOL, Dim, FLOAT, FLOAT16, INT64, STRING, model_file};
 

@@ -4,10 +4,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use baton_core::{Nanos, TaskId};
 use baton_leader::SchedulerLocator;
 use baton_rdma::TcpConfig;
 use baton_topo::{Clock, Cluster, FabricSpec, Idle, ReconnectSpec, TlsSpec};
+use baton_types::{Nanos, TaskId};
 
 use crate::error::ConfigError;
 

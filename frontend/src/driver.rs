@@ -7,9 +7,9 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use baton_core::Nanos;
 use baton_rdma::MixedTransport;
 use baton_topo::{Agent, Clock, Waker, wait_readable};
+use baton_types::Nanos;
 
 use crate::client::Client;
 use crate::config::nanos;

@@ -1,6 +1,6 @@
 //! An outcome on its way from the I/O thread to the ticket: a few words, and no memory of the slab.
 
-use baton_core::{DropReason, FailReason, GpuId, Nanos};
+use baton_types::{DropReason, FailReason, GpuId, Nanos};
 
 use crate::outcome::{EndRecord, EndedBy, Timing};
 

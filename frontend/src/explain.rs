@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use baton_core::{DropReason, FailReason, Nanos};
+use baton_types::{DropReason, FailReason, Nanos};
 
 use crate::outcome::{EndRecord, EndedBy, Outcome, Reply};
 

@@ -5,9 +5,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_core::{CostHint, Nanos};
 use baton_rdma::InputMut;
 use baton_topo::Clock;
+use baton_types::{CostHint, Nanos};
 
 use crate::config::nanos;
 use crate::error::{SubmitError, SubmitReason};

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::{fmt, io, task, thread};
 
-use baton_core::Nanos;
 use baton_rdma::Transport;
 use baton_topo::{Agent, Clock, Placement, Waker, run, wait_readable};
+use baton_types::Nanos;
 
 use crate::io::ClientIo;
 

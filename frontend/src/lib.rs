@@ -110,7 +110,6 @@ mod session;
 mod ticket;
 mod view;
 
-pub use baton_core::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 pub use baton_leader::{SchedulerLocator, StartError, Unknown};
 pub use baton_membership::MembershipError;
 pub use baton_metrics::{Metric, MetricsError, MetricsServer};
@@ -124,6 +123,7 @@ pub use baton_topo::{
     Clock, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, ReconnectSpec, TlsSpec,
     TransportChoice, VerbsConfig,
 };
+pub use baton_types::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 pub use client::Client;
 pub use config::ClientConfig;
 pub use counters::Counters;

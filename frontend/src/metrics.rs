@@ -70,7 +70,7 @@ impl Latencies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_core::{GpuId, Nanos};
+    use baton_types::{GpuId, Nanos};
 
     #[test]
     fn an_answer_at_its_deadline_is_in_time_and_one_behind_it_is_not() {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use baton_core::Nanos;
 use baton_topo::signature::{RowError, TensorRef, TensorSpec};
+use baton_types::Nanos;
 
 use crate::error::InputError;
 use crate::input::Input;

@@ -5,9 +5,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_core::{DropReason, FailReason, GpuId, Nanos};
 use baton_rdma::OutputRef;
 use baton_topo::signature::Signature;
+use baton_types::{DropReason, FailReason, GpuId, Nanos};
 
 use crate::view::{Element, ViewError, view};
 

@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use baton_core::{FailReason, ModelId, Nanos, TaskId};
 use baton_rdma::{InputMut, SlabError, SlabSet, SlabSpec};
 use baton_topo::signature::Signature;
+use baton_types::{FailReason, ModelId, Nanos, TaskId};
 
 use crate::cell::OutcomeCell;
 use crate::client::SessionGuard;

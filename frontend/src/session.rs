@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::task::Waker;
 
-use baton_core::{CostHint, DropReason, FailReason, Nanos, TaskId};
 use baton_metrics::Metric;
 use baton_rdma::InputMut;
 use baton_topo::Clock;
+use baton_types::{CostHint, DropReason, FailReason, Nanos, TaskId};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::cell::OutcomeCell;

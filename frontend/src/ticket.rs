@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use baton_core::{FailReason, Nanos, TaskId};
+use baton_types::{FailReason, Nanos, TaskId};
 
 use crate::end::End;
 use crate::outcome::{EndRecord, EndedBy, Outcome};

@@ -131,7 +131,7 @@ impl Server {
         while let (false, Some(number)) = (self.waiting.is_empty(), self.rows.last().copied()) {
             let Some(row) = self.batch.lend(number, ROW) else { break };
             self.rows.pop();
-            let task = baton_core::TaskId(self.waiting.remove(0));
+            let task = baton_types::TaskId(self.waiting.remove(0));
             reads.push(Read { conn, task, row, tag: u64::from(number) });
         }
         self.backend.post_reads(&mut reads);

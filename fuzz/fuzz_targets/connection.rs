@@ -12,7 +12,7 @@ use std::io::{self, IoSlice, Read};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use baton_core::{FrontendId, ModelId, Nanos};
+use baton_types::{FrontendId, ModelId, Nanos};
 use baton_rdma::wire::{Hello, RefuseCode, Role};
 use baton_rdma::{
     Edge, Event, Events, Identity, Net, NetStream, SlabSet, SlabSpec, TcpConfig, TcpTransport,

@@ -10,7 +10,7 @@
 //!    └──────────────────────── another leads ── unsure
 //! ```
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use crate::etcd_messages::{EtcdRequest, EtcdResponse, Holder, LeaseId};
 

@@ -1,6 +1,6 @@
 //! An election step by step, with the time moved by hand.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use crate::election::{Election, End, Step};
 use crate::etcd_messages::{EtcdRequest, EtcdResponse, Holder, LeaseId};

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use baton_core::Nanos;
 use baton_topo::{Clock, EtcdSpec, LeaseDeadline};
+use baton_types::Nanos;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::StartError;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use baton_core::Nanos;
 use baton_topo::EtcdSpec;
+use baton_types::Nanos;
 use serde_json::{Value, json};
 use ureq::Agent;
 

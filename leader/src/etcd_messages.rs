@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 /// An etcd lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_core::Nanos;
 use baton_topo::EtcdSpec;
+use baton_types::Nanos;
 
 use crate::StartError;
 #[cfg(feature = "etcd")]

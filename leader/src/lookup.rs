@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use baton_core::Nanos;
 use baton_topo::{EtcdSpec, park_thread};
+use baton_types::Nanos;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::etcd::{Etcd, leader_key};

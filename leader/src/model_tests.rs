@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 

@@ -4,8 +4,8 @@
 //! that the many who lost the same scheduler do not all come back at once. Pure: the caller adds the
 //! pause to its `now`.
 
-use baton_core::{Nanos, SplitMix64};
 use baton_topo::ReconnectSpec;
+use baton_types::{Nanos, SplitMix64};
 
 /// The pauses of one member.
 #[derive(Clone, Debug)]

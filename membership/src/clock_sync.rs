@@ -5,7 +5,7 @@
 //! sample with the shortest round trip is the best, and it gets worse with age because clocks drift.
 //! Pure: the caller reads the clock. The error bound is what planners subtract from a window.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 /// Samples remembered. At a heartbeat of 100 ms, 1.6 s.
 const SAMPLES: usize = 16;

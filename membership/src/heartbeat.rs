@@ -5,9 +5,9 @@
 //! first task. Silence is counted while this side is awake: a side that stood still cannot know
 //! which others did. Pure: the caller sends, receives and reads the clock.
 
-use baton_core::Nanos;
 use baton_rdma::wire::{Ping, Pong};
 use baton_topo::{AwakeTime, is_gone};
+use baton_types::Nanos;
 
 use crate::clock_sync::ClockSync;
 

@@ -1,9 +1,9 @@
 //! What a member hands to its [`crate::Membership`], and gets from it.
 
-use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
 use baton_rdma::wire::{JoinAck, Message, Role};
 use baton_topo::ReconnectSpec;
+use baton_types::Nanos;
 
 /// What a member is, and its bounds.
 #[derive(Clone, Debug)]

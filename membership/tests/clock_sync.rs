@@ -1,7 +1,7 @@
 //! The scheduler's clock, as pongs tell it.
 
-use baton_core::Nanos;
 use baton_membership::ClockSync;
+use baton_types::Nanos;
 use proptest::prelude::*;
 
 proptest! {

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use baton_core::Nanos;
 use baton_membership::{Member, Membership, MembershipError, Received, Stage, Step};
 use baton_rdma::wire::{
     Body, CatalogEnd, JoinAck, JoinFrontend, LeaveAck, Message, Pong, RefuseCode, Role, ThreadDesc,
@@ -10,6 +9,7 @@ use baton_rdma::wire::{
 };
 use baton_rdma::{ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport};
 use baton_topo::ReconnectSpec;
+use baton_types::Nanos;
 
 const STEP: Nanos = Nanos::from_millis(10);
 const JOIN_TIMEOUT: Nanos = Nanos::from_millis(3_000);

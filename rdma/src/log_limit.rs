@@ -1,6 +1,6 @@
 //! Log lines that anybody can cause: a few a second are written, the rest is counted.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 const SECOND: Nanos = Nanos::from_millis(1_000);
 

@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use baton_core::{Nanos, TaskId};
 use baton_topo::Waker;
+use baton_types::{Nanos, TaskId};
 
 use crate::events::Events;
 use crate::memory::landing::{BatchBuffer, RowMut};

@@ -7,8 +7,8 @@ mod naive;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use baton_core::{FrontendId, ModelId, TaskId};
 use baton_rdma::{ReadRefusal, SlabError, SlabSet, SlabSpec};
+use baton_types::{FrontendId, ModelId, TaskId};
 
 const FRONTEND: FrontendId = FrontendId(3);
 const INPUT: usize = 13;

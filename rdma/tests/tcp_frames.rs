@@ -6,13 +6,13 @@ mod common;
 use std::io::{ErrorKind, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 
-use baton_core::{Nanos, TaskId};
 use baton_rdma::frame::HEADER_LEN;
 use baton_rdma::wire::{
     self, DecodeError, Hello, Kind, ReadReply, RefuseCode, Role, VERSION_MAX, Welcome,
 };
 use baton_rdma::{CloseReason, TcpConfig, Transport};
 use baton_topo::{Clock, PARK_MAX};
+use baton_types::{Nanos, TaskId};
 use common::raw::{Raw, TcpNode, frame_of, node, node_with};
 use common::{Seen, settle};
 use rustix::net::{self, AddressFamily, SocketType};

@@ -6,11 +6,11 @@ mod common;
 use std::io::{ErrorKind, Write as _};
 use std::sync::Arc;
 
-use baton_core::TaskId;
 use baton_rdma::wire::{self, DecodeError, Kind, ReadReply};
 use baton_rdma::{
     BatchBuffer, CloseReason, ConnId, READ_DEPTH, ReadStatus, SlabSet, TcpConfig, Transport,
 };
+use baton_types::TaskId;
 use common::raw::{Frame, Raw, TcpNode, frame_of, node, node_with, welcome, welcomed};
 use common::{Seen, holds, pattern, read, settle, slabs, submit};
 use zerocopy::FromBytes;

@@ -10,10 +10,10 @@ use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use baton_core::Nanos;
 use baton_rdma::wire::{Hello, Ping, Role, VERSION_MAX, Welcome};
 use baton_rdma::{ConnId, Edge, Identity, Net, NetStream, TcpConfig, TcpTransport, Transport};
 use baton_topo::Waker;
+use baton_types::Nanos;
 use common::Node;
 use common::raw::frame_of;
 

@@ -7,9 +7,9 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::Arc;
 
-use baton_core::Nanos;
 use baton_rdma::wire::{Hello, Ping, RefuseCode, Role};
 use baton_rdma::{CloseReason, ReadStatus, TcpTransport, Transport};
+use baton_types::Nanos;
 use common::certs::Authority;
 use common::raw::{frame_of, node};
 use common::secure::{RawTls, World, member, tls_text};

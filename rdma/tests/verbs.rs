@@ -14,13 +14,13 @@ mod tap;
 
 use std::sync::Arc;
 
-use baton_core::{Nanos, TaskId};
 use baton_rdma::wire::{RefuseCode, Role};
 use baton_rdma::{
     BatchBuffer, CloseReason, ConnId, MixedTransport, ReadDone, ReadStatus, SlabSet, TcpConfig,
     Transport, TransportChoice, VerbsConfig,
 };
 use baton_topo::Clock;
+use baton_types::{Nanos, TaskId};
 use common::verbs_config;
 use common::{
     Node, holds, landing, mixed, open, rdma_here, read, refused, settle, slabs, slabs_at, submit,

@@ -2,9 +2,9 @@
 //! the bytes of a few messages are pinned down for ever.
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
-use baton_core::{CostHint, GpuId, ModelId, Nanos, Request, TaskId};
 use baton_rdma::frame::{self, FrameBuffer, HEADER_LEN};
 use baton_rdma::wire::*;
+use baton_types::{CostHint, GpuId, ModelId, Nanos, Request, TaskId};
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 

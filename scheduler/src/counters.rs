@@ -14,11 +14,13 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds `n`. One thread only. A count is never worth a panic: it wraps.
+    #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
     /// Replaces the value, for numbers kept elsewhere.
+    #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }

@@ -95,6 +95,7 @@ impl<T: Transport> Dispatch<T> {
     }
 
     /// A backend has reported the batch, or never will: forgets it. Its tasks are in `requests`.
+    #[inline]
     pub(crate) fn take_report(
         &mut self,
         name: u64,
@@ -162,11 +163,13 @@ impl<T: Transport> Dispatch<T> {
 }
 
 impl<T: Transport> ModelSink for Dispatch<T> {
+    #[inline]
     fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, grants: u32) {
         let moves = self.moves[model.0 as usize];
         self.link.candidate(model, PublishedCandidate { candidate, grants, moves });
     }
 
+    #[inline]
     fn dispatch(&mut self, batch: &Batch<'_>) {
         let Grant { gpu, slowdown, .. } = batch.grant;
         let Batch { model, shape, .. } = *batch;
@@ -190,6 +193,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
         }
     }
 
+    #[inline]
     fn gpu(&mut self, update: GpuUpdate) {
         self.link.update(update);
     }

@@ -71,6 +71,7 @@ impl InFlight {
     }
 
     /// Remembers a batch and names it; `None` if the limit is reached.
+    #[inline]
     pub(crate) fn insert(
         &mut self,
         planned: Planned,
@@ -94,6 +95,7 @@ impl InFlight {
     }
 
     /// Forgets the batch and copies its tasks to `requests`; returns what it was planned for.
+    #[inline]
     pub(crate) fn remove(&mut self, batch: u64, requests: &mut Vec<Request>) -> Option<Planned> {
         self.get(batch)?;
         let at = (batch >> 32) as u32;

@@ -140,6 +140,7 @@ impl ModelLink {
     }
 
     /// Tells the RankThread about a slot.
+    #[inline]
     pub fn update(&mut self, update: GpuUpdate) {
         debug_assert!(self.unsent.len() < GPU_UPDATES_MAX, "more than every slot's updates");
         self.unsent.push_back(update);

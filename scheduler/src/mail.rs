@@ -75,6 +75,7 @@ pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
     [head, gpu_word(grant.gpu), grant.free_at.0, tail]
 }
 
+#[inline]
 pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Packed) -> (ModelId, Grant) {
     let longest = match (head >> 32) as u32 {
         u32::MAX => Nanos::MAX,

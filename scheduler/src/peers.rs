@@ -76,6 +76,7 @@ impl Peers {
     }
 
     /// The member behind a connection.
+    #[inline]
     pub(crate) fn member(&mut self, conn: ConnId) -> Option<Member> {
         if let Some((last, member)) = self.last
             && last == conn

@@ -102,6 +102,7 @@ impl TaskBoard {
     }
 
     /// A task was submitted.
+    #[inline]
     pub(crate) fn submitted(&self, frontend: FrontendId) {
         if let Some(turnover) = self.frontends.get(usize::from(frontend.0)) {
             turnover.begun.add(1);
@@ -116,6 +117,7 @@ impl TaskBoard {
     }
 
     /// A ModelThread gave a batch with this number of tasks to a backend.
+    #[inline]
     pub(crate) fn given(&self, backend: BackendId, tasks: u64) {
         if let Some(turnover) = self.backends.get(backend.0 as usize) {
             turnover.begun.add(tasks);
@@ -123,6 +125,7 @@ impl TaskBoard {
     }
 
     /// The backend has reported a batch with this number of tasks, or never will.
+    #[inline]
     pub(crate) fn reported(&self, backend: BackendId, tasks: u64) {
         if let Some(turnover) = self.backends.get(backend.0 as usize) {
             turnover.ended.add(tasks);
@@ -130,6 +133,7 @@ impl TaskBoard {
     }
 
     /// The slot has executed for so long.
+    #[inline]
     pub(crate) fn busy(&self, gpu: Gpu, took: Nanos) {
         self.busy_ns[gpu.id.0 as usize].add(took.0);
     }

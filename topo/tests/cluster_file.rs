@@ -4,11 +4,11 @@ mod checking;
 
 use std::path::{Path, PathBuf};
 
-use baton_core::{Nanos, Policy, QuotaLimits, RateLimit, SubclusterId};
 use baton_topo::{
     Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, ReconnectSpec,
     TlsSpec, TransportChoice, VerbsConfig,
 };
+use baton_types::{Nanos, Policy, QuotaLimits, RateLimit, SubclusterId};
 use checking::{check, lines, model_with};
 
 fn good(text: &str) -> Cluster {

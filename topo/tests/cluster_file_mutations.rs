@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use baton_core::Nanos;
 use baton_topo::{Cluster, check_text};
+use baton_types::Nanos;
 use proptest::prelude::*;
 
 const GOOD: &str = r#"

@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use baton_core::{ModelId, Profile};
 use baton_topo::{EngineSpec, ModelSpec, Problem, Waker, read_model};
+use baton_types::{ModelId, Profile};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::budget::{Budget, Share};

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use baton_core::ModelId;
 use baton_topo::{Clock, ModelSpec};
+use baton_types::ModelId;
 
 use super::{
     BatchBack, BatchEnd, BatchJob, BlockingEngine, Engine, EngineError, Inputs, LooseModel,

@@ -90,7 +90,7 @@ impl CallOrder {
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use baton_core::Nanos;
+    use baton_types::Nanos;
 
     use super::*;
     use crate::execute::{BatchBack, JobDone, Outputs};

@@ -1,7 +1,7 @@
 //! Waiting until a moment, exact to a few microseconds.
 
-use baton_core::Nanos;
 use baton_topo::{Clock, park_thread};
+use baton_types::Nanos;
 
 /// Parked threads wake late by up to this much on a virtual machine; the rest is spun.
 const SPIN: Nanos = Nanos::from_micros(150);

@@ -3,8 +3,8 @@
 //! The checksum is computed from the batch's rows, so a right answer proves that these bytes were
 //! pulled, landed in this row and went back to this task. It is part of the ℓ(b) waited for.
 
-use baton_core::{ModelId, Nanos, Profile, SplitMix64};
 use baton_topo::{Clock, EngineSpec, ModelSpec};
+use baton_types::{ModelId, Nanos, Profile, SplitMix64};
 
 use super::delay::wait_until;
 use super::engines::Loose;

@@ -1,7 +1,7 @@
 //! Every kind of engine one GPU slot needs, each with its models.
 
-use baton_core::ModelId;
 use baton_topo::{Clock, EngineSpec, ModelSpec};
+use baton_types::ModelId;
 
 use super::{BlockingEngine, Emulated, EngineError, Inputs, Onnx, Outputs, emulated, onnx};
 

@@ -1,7 +1,7 @@
 //! The I/O thread's side of a GPU slot: what it may ask of an executor, and what comes back.
 
-use baton_core::{ModelId, Nanos};
 use baton_rdma::RowsRef;
+use baton_types::{ModelId, Nanos};
 
 use super::{BatchMemory, EngineError, Inputs, LoadOrder, Loaded, Outputs};
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use baton_core::{Nanos, Profile};
 use baton_rdma::BatchBuffer;
 use baton_topo::ModelSpec;
+use baton_types::{Nanos, Profile};
 
 use super::{BatchEnd, BatchJob, BatchMemory, Engine, EngineError, Outputs};
 

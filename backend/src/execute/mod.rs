@@ -18,8 +18,8 @@ mod onnx;
 mod rows;
 mod thread;
 
-use baton_core::ModelId;
 use baton_topo::ModelSpec;
+use baton_types::ModelId;
 
 pub use aside::{LoadOrder, Loaded, ModelSource};
 pub use blocking::Blocking;

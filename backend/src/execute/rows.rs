@@ -1,7 +1,7 @@
 //! A batch's rows as an engine sees them: inputs of different lengths, and room for an answer to each.
 
-use baton_core::FailReason;
 use baton_topo::signature::Signature;
+use baton_types::FailReason;
 
 /// The inputs of a batch, one per row.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
-use baton_core::{ModelId, Nanos, Profile};
 use baton_topo::{Agent, Clock, ModelSpec, Placement, SLEEP_MAX, Waker, park_thread, run};
+use baton_types::{ModelId, Nanos, Profile};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::aside::{Aside, Errand, Installable, Resident, drop_aside, load_measured, load_within};

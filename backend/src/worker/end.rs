@@ -7,9 +7,9 @@
 //! batch is answered or back from its executor, every LOAD and UNLOAD is over, and every READ has returned, before the
 //! backend joins again.
 
-use baton_core::Nanos;
 use baton_membership::{MembershipError, Stage};
 use baton_rdma::Transport;
+use baton_types::Nanos;
 
 use super::Worker;
 use crate::error::BackendError;

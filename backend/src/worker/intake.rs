@@ -1,8 +1,8 @@
 //! What the worker does with each event of its transport.
 
-use baton_core::{FrontendId, ModelId, Nanos};
 use baton_rdma::wire::{Action as WireAction, ActionTask, Message, RefuseCode};
 use baton_rdma::{CloseReason, ConnId, Event, Peer, Transport};
+use baton_types::{FrontendId, ModelId, Nanos};
 
 use super::Worker;
 use crate::action::Action;

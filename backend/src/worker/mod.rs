@@ -9,11 +9,11 @@ mod intake;
 mod models;
 mod report;
 
-use baton_core::Nanos;
 use baton_membership::{Member, Membership, Stage, Step};
 use baton_rdma::wire::{ActionKind, ActionStatus, Role};
 use baton_rdma::{Events, NoMemory, Read, Transport};
 use baton_topo::{Agent, AwakeTime, Waker};
+use baton_types::Nanos;
 
 use crate::action::Action;
 use crate::admit::ActionChecker;

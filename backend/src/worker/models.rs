@@ -3,8 +3,8 @@
 //! One executor after the other loads the model aside. Then every batch slot gets room for it, each when it is free, and
 //! every executor takes the model in between two jobs. Only then do actions find it. Nothing here waits for anything.
 
-use baton_core::Nanos;
 use baton_rdma::Transport;
+use baton_types::Nanos;
 
 use super::Worker;
 use crate::config::{BATCH_MEMORY_MAX, ConfigError};

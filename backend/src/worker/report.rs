@@ -1,9 +1,9 @@
 //! The worker's messages about batches: answers to the frontends first, then the report to the
 //! ModelThread, so that a reported batch is an answered batch.
 
-use baton_core::Nanos;
 use baton_rdma::Transport;
 use baton_rdma::wire::{Action as WireAction, ActionDone, ActionKind, ActionStatus};
+use baton_types::Nanos;
 
 use super::Worker;
 use crate::action::Action;

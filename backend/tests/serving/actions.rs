@@ -1,7 +1,7 @@
 //! Actions that are refused: too many, senseless, or too early.
 
-use baton_core::{FrontendId, Nanos, TaskId};
 use baton_rdma::TcpConfig;
+use baton_types::{FrontendId, Nanos, TaskId};
 
 use crate::party::Said;
 use crate::world::{ActionSpec, EXECUTED, FIRST_GPU, MODEL, REFUSED, World};

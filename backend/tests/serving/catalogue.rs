@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use baton_backend::execute::checksum;
-use baton_core::{FrontendId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{ModelDesc, ModelDown, ModelTable, PeerUp, Role, SlabDesc, WireAddr};
 use baton_rdma::{Identity, SlabSet, SlabSpec, TcpConfig, Transport};
+use baton_types::{FrontendId, ModelId, Nanos, TaskId};
 
 use crate::party::{Party, Said};
 use crate::world::{

@@ -2,9 +2,9 @@
 
 use baton_backend::execute::checksum;
 use baton_backend::{BackendError, Stage};
-use baton_core::Nanos;
 use baton_rdma::wire::{ModelDown, ModelTable, SlabDesc};
 use baton_rdma::{TcpConfig, Transport};
+use baton_types::Nanos;
 
 use crate::catalogue::{
     describe, describe_added, frontend, frontend_with_all, load, table, with_added,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use baton_backend::Backend;
 use baton_backend::execute::checksum;
-use baton_core::{FrontendId, GpuId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{
     Action, LeaveAck, ModelDesc, ModelDown, ModelTable, PeerUp, Pong, Role, WireAddr,
 };
 use baton_rdma::{Identity, SlabSet, SlabSpec, TcpConfig, TcpTransport, Transport};
 use baton_topo::Clock;
+use baton_types::{FrontendId, GpuId, ModelId, Nanos, TaskId};
 use zerocopy::IntoBytes;
 
 use crate::party::{Party, Said};

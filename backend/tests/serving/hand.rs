@@ -8,7 +8,7 @@ use baton_backend::execute::{
     BatchEnd, BatchJob, BatchMemory, CallOrder, EngineError, Event, Executor, ExecutorDied,
     HostMemory, JobDone, LoadOrder, Loaded, ModelJob, checksum,
 };
-use baton_core::{FailReason, Nanos, Profile};
+use baton_types::{FailReason, Nanos, Profile};
 
 #[derive(Default)]
 struct Inner {

@@ -1,7 +1,7 @@
 //! Two batches in flight: what is submitted behind a batch that executes, and what is withdrawn instead.
 
-use baton_core::{Nanos, TaskId};
 use baton_topo::Agent;
+use baton_types::{Nanos, TaskId};
 
 use crate::party::Said;
 use crate::world::{ActionSpec, EXECUTED, EXPIRED, FrontendSide, LOAD, World};

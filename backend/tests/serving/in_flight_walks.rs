@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use baton_core::{ModelId, Nanos, SplitMix64, TaskId};
+use baton_types::{ModelId, Nanos, SplitMix64, TaskId};
 
 use crate::party::Said;
 use crate::world::{

@@ -1,10 +1,10 @@
 //! Joining, staying and leaving, stepped by hand.
 
 use baton_backend::{BackendError, CatalogueError, MembershipError, Stage};
-use baton_core::Nanos;
 use baton_rdma::wire::{LeaveAck, PeerUp, RefuseCode, Role, WireAddr};
 use baton_rdma::{TcpConfig, Transport};
 use baton_topo::Agent;
+use baton_types::Nanos;
 
 use crate::party::{Party, Said};
 use crate::world::{ActionSpec, FRONTEND_TOKEN, World};

@@ -1,7 +1,7 @@
 //! LOAD and UNLOAD: a model leaves an executor and comes back, and batches wait for it.
 
 use baton_backend::BackendError;
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use crate::world::{ActionSpec, ENGINE_ERROR, EXECUTED, EXPIRED, LOAD, REFUSED, UNLOAD, World};
 

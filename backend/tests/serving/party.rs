@@ -1,9 +1,9 @@
 //! A peer that the backend talks to: an endpoint and everything it heard, in order.
 
-use baton_core::Nanos;
 use baton_rdma::InprocTransport;
 use baton_rdma::wire::{Body, Message};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
+use baton_types::Nanos;
 
 /// What was heard, owned.
 #[derive(Clone, PartialEq, Debug)]

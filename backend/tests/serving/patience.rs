@@ -1,8 +1,8 @@
 //! How long a batch waits for frontends that do not take their answers.
 
 use baton_backend::execute::checksum;
-use baton_core::{Nanos, TaskId};
 use baton_rdma::TcpConfig;
+use baton_types::{Nanos, TaskId};
 
 use crate::party::Said;
 use crate::world::{ActionSpec, EXECUTED, FIRST_GPU, World};

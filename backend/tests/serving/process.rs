@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use baton_backend::execute::{EngineError, checksum};
 use baton_backend::{Backend, BackendConfig, BackendError};
-use baton_core::{FrontendId, GpuId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{Action, LeaveAck, Pong, Role};
 use baton_rdma::{Identity, SlabSet, TcpConfig, TcpTransport, Transport};
 use baton_topo::{Clock, EngineSpec};
+use baton_types::{FrontendId, GpuId, ModelId, Nanos, TaskId};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use zerocopy::IntoBytes;

@@ -2,10 +2,10 @@
 
 use baton_backend::execute::checksum;
 use baton_backend::{BackendError, MembershipError, Stage};
-use baton_core::Nanos;
 use baton_rdma::wire::{RefuseCode, Role};
 use baton_rdma::{TcpConfig, Transport};
 use baton_topo::Agent;
+use baton_types::Nanos;
 
 use crate::party::{Party, Said};
 use crate::world::{ActionSpec, EXECUTED, World};

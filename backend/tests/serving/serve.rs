@@ -1,9 +1,9 @@
 //! Serving batches, stepped by hand.
 
 use baton_backend::execute::checksum;
-use baton_core::{FailReason, FrontendId, Nanos, TaskId};
 use baton_rdma::TcpConfig;
 use baton_topo::Agent;
+use baton_types::{FailReason, FrontendId, Nanos, TaskId};
 
 use crate::party::Said;
 use crate::world::{ActionSpec, ENGINE_ERROR, EXECUTED, EXPIRED, OFFSET, SMALL, World};

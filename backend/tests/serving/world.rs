@@ -4,9 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use baton_backend::{BackendConfig, Stage, Worker};
-use baton_core::{
-    FrontendId, GpuId, ModelId, Nanos, Profile, QuotaLimits, Request, SubclusterId, TaskId,
-};
 use baton_rdma::wire::{
     Action, ActionKind, ActionStatus, ActionTask, CatalogEnd, JoinAck, ModelDesc, PeerDown, PeerUp,
     Pong, RefuseCode, Role, SubclusterDesc, ThreadDesc, WireAddr,
@@ -15,6 +12,9 @@ use baton_rdma::{
     Identity, InprocNetwork, InprocTransport, SlabSet, SlabSpec, TcpConfig, Transport,
 };
 use baton_topo::{Agent, EngineSpec, Idle, ModelSpec, ReconnectSpec};
+use baton_types::{
+    FrontendId, GpuId, ModelId, Nanos, Profile, QuotaLimits, Request, SubclusterId, TaskId,
+};
 
 use zerocopy::IntoBytes;
 

@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
-use baton_core::{DropReason, FailReason, Nanos};
+use baton_types::{DropReason, FailReason, Nanos};
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::thread;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Context, Poll, Wake};
 use std::thread;
 
-use baton_core::{DropReason, Nanos};
+use baton_types::{DropReason, Nanos};
 
 use super::*;
 use crate::outcome::{EndRecord, EndedBy};

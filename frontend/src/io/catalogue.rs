@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use baton_core::{ModelId, Nanos};
 use baton_membership::{Catalogue, DescribedModel, MembershipError};
 use baton_topo::signature::{Row, Signature};
+use baton_types::{ModelId, Nanos};
 
 use crate::served::Announced;
 

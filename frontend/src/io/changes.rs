@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use baton_core::{DropReason, FailReason, ModelId, Nanos, Unserved};
 use baton_membership::MembershipError;
 use baton_rdma::wire::{Message, ModelDesc, ModelDown, SlabKnown};
 use baton_rdma::{SlabSet, Transport};
+use baton_types::{DropReason, FailReason, ModelId, Nanos, Unserved};
 
 use crate::error::ConnectError;
 use crate::io::ClientIo;

@@ -6,10 +6,10 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use baton_core::{FrontendId, Nanos};
 use baton_membership::{MembershipError, Received};
 use baton_rdma::wire::{JoinAck, JoinFrontend, Message, Role, WireAddr};
 use baton_rdma::{Identity, Transport};
+use baton_types::{FrontendId, Nanos};
 
 use crate::client::{Client, SessionGuard, unknown};
 use crate::error::ConnectError;

@@ -3,7 +3,7 @@
 //! In: slot and moment. Out: the earliest. A slot is found in O(1) and removed in O(log n), and
 //! nothing is allocated but by [`Leases::new`] and [`Leases::grow`]. Invariant: `position[heap[i].slot] == i`.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 /// Not in the heap.
 const ABSENT: u32 = u32::MAX;

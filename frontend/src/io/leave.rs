@@ -3,9 +3,9 @@
 //! Either way the client accepts no new tasks and waits for outstanding ones; only then does this
 //! side end. Backends stay connected meanwhile, because they may still have answers.
 
-use baton_core::{DropReason, Nanos, Unserved};
 use baton_membership::{MembershipError, Stage};
 use baton_rdma::Transport;
+use baton_types::{DropReason, Nanos, Unserved};
 
 use crate::error::LeaveError;
 use crate::io::ClientIo;

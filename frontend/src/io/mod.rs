@@ -27,11 +27,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task;
 
-use baton_core::{FrontendId, Nanos, TaskId};
 use baton_membership::{ClockSync, Member, Membership, Stage, Step};
 use baton_rdma::wire::{Message, RefuseCode, Role};
 use baton_rdma::{CloseReason, ConnId, Event, Events, Peer, Transport};
 use baton_topo::{Agent, AwakeTime, Clock, Waker};
+use baton_types::{FrontendId, Nanos, TaskId};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::client::Client;

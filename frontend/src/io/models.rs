@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use baton_core::{ModelId, Unserved};
 use baton_rdma::SlabSet;
 use baton_rdma::wire::SlabDesc;
+use baton_types::{ModelId, Unserved};
 
 use crate::error::ConnectError;
 use crate::served::{Announced, Model};

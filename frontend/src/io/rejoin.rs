@@ -9,10 +9,10 @@
 //! its generation refuses it, and the client closes the connections to the backends of that life: they
 //! have nothing left to read.
 
-use baton_core::{DropReason, FailReason, Nanos, TaskId, Unserved};
 use baton_membership::{ClockSync, MembershipError};
 use baton_rdma::wire::{RefuseCode, Role};
 use baton_rdma::{Identity, Transport};
+use baton_types::{DropReason, FailReason, Nanos, TaskId, Unserved};
 
 use crate::error::Loss;
 use crate::io::ClientIo;

@@ -1,9 +1,9 @@
 //! While the client is open: tasks out, outcomes in, leases kept.
 
-use baton_core::{DropReason, FailReason, GpuId, Nanos, TaskId, Unserved};
 use baton_membership::{ClockSync, Stage};
 use baton_rdma::wire::{Cancel, Submit, TaskEnd, TaskResult};
 use baton_rdma::{ConnId, SendError, Transport};
+use baton_types::{DropReason, FailReason, GpuId, Nanos, TaskId, Unserved};
 
 use crate::end::End;
 use crate::io::models::{Phase, Served};

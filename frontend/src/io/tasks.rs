@@ -2,7 +2,7 @@
 //!
 //! In: submitted tasks. Out: the task an answer belongs to, once; and those whose lease ran out.
 
-use baton_core::{Nanos, TaskId};
+use baton_types::{Nanos, TaskId};
 
 use crate::io::leases::Leases;
 use crate::session::{GIVEN_BACK, Task};

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::{fmt, io};
 
-use baton_core::Nanos;
 use baton_membership::{Catalogue, DescribedModel};
 use baton_rdma::status::ClusterStatus;
 use baton_rdma::wire::{CatalogChange, ChangeKind, Hello, Message, RefuseCode, Role, StatusAsk};
 use baton_rdma::{CloseReason, ConnId, Event, Events, SendError, Transport};
 use baton_topo::signature::TensorSpec;
 use baton_topo::{Agent, Waker};
+use baton_types::Nanos;
 
 /// A model of the catalogue.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,10 +1,10 @@
 //! A scripted scheduler on the in-process network.
 
-use baton_core::Nanos;
 use baton_rdma::status::{GpuStatus, Record};
 use baton_rdma::wire::{CatalogEnd, Message, Role, StatusPart};
 use baton_rdma::{ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport};
 use baton_topo::Agent;
+use baton_types::Nanos;
 
 use super::OperatorIo;
 

@@ -1,8 +1,8 @@
 //! Attempts to join: one after the other, until one succeeds, none can, or the time is over.
 
-use baton_core::Nanos;
 use baton_rdma::Transport;
 use baton_rdma::wire::{Hello, JoinAck, RefuseCode, Role};
+use baton_types::Nanos;
 
 use super::{Membership, in_ms};
 use crate::catalogue::Catalogue;

@@ -9,9 +9,9 @@ mod links;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use baton_core::Nanos;
 use baton_rdma::wire::{Body, Leave, Message, Ping, Ready, Role};
 use baton_rdma::{CloseReason, ConnId, Peer, SendError, Transport};
+use baton_types::Nanos;
 
 use crate::backoff::Backoff;
 use crate::catalogue::Catalogue;

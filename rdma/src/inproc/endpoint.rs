@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use baton_core::Nanos;
 use baton_topo::Waker;
+use baton_types::Nanos;
 
 use super::link::Link;
 use super::{InprocNetwork, Pipe, Port, lock};

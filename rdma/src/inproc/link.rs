@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_core::{Nanos, TaskId};
+use baton_types::{Nanos, TaskId};
 
 use super::{Pipe, lock};
 use crate::events::{CloseReason, Events};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use crate::memory::slab::Exposed;
 use crate::tcp::TcpConfig;

@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use baton_core::BATCH_MAX;
+use baton_types::BATCH_MAX;
 
 use crate::memory::region::Region;
 

@@ -6,7 +6,7 @@
 use std::io::{self, IoSliceMut};
 use std::net::IpAddr;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::link::Link;
 use super::net::NetStream;

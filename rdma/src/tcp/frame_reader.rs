@@ -165,7 +165,7 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::sync::Arc;
 
-    use baton_core::{FrontendId, ModelId, TaskId};
+    use baton_types::{FrontendId, ModelId, TaskId};
     use proptest::collection::vec;
     use proptest::prelude::*;
 

@@ -6,7 +6,7 @@
 //! until it has answered what is overdue. Answers are matched by the wire tag, which names the place in the books and a serial
 //! number, so that this side recognises an unsolicited answer.
 
-use baton_core::TaskId;
+use baton_types::TaskId;
 
 use super::PULL_REQUEST_LEN;
 use super::link::Link;

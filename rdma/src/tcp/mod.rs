@@ -24,8 +24,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-use baton_core::Nanos;
 use baton_topo::{AwakeTime, PARK_MAX, Waker};
+use baton_types::Nanos;
 use mio::Interest;
 use mio::unix::SourceFd;
 

@@ -8,8 +8,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use baton_core::Nanos;
 use baton_topo::{Waker, wait_readable};
+use baton_types::Nanos;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Token};
 

@@ -1,7 +1,7 @@
 //! The frontend's side, carried out by the transport as a NIC would: inputs are read out of the
 //! exposed slabs, answers written into them. The owner only sees that an answer has landed.
 
-use baton_core::TaskId;
+use baton_types::TaskId;
 
 use super::link::Link;
 use super::sink::{AnswerSink, Sink};

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 /// Failures in [`WITHIN`] that make a peer one for TCP.
 const STRIKES: u32 = 3;

@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Once};
 
-use baton_core::Nanos;
 use baton_topo::{Clock, TransportChoice, VerbsConfig, Waker};
+use baton_types::Nanos;
 
 use super::error::VerbsError;
 use super::fabric::Fabric;

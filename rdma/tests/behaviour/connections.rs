@@ -1,8 +1,8 @@
 //! Connections, and the messages on them.
 
-use baton_core::{GpuId, ModelId, Nanos};
 use baton_rdma::wire::{Action, ActionTask, BODY_MAX, Hello, Ping, RefuseCode, Role};
 use baton_rdma::{CloseReason, ConnId, Identity, SendError, TcpConfig, Transport};
+use baton_types::{GpuId, ModelId, Nanos};
 use zerocopy::FromBytes;
 
 use crate::common::{Fabric, Seen, open, refused, settle};

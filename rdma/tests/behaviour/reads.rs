@@ -1,8 +1,8 @@
 //! READs: how many, how large, refused, lost and aborted.
 
-use baton_core::{FrontendId, TaskId};
 use baton_rdma::wire::Role;
 use baton_rdma::{READ_DEPTH, ReadDone, ReadStatus, TcpConfig, Transport};
+use baton_types::{FrontendId, TaskId};
 
 use crate::common::{
     Fabric, Node, Seen, holds, landing, open, read, result, settle, slabs, submit, submit_some,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use baton_core::TaskId;
 use baton_rdma::{BatchBuffer, ConnId, ReadStatus, SlabSet, Transport};
+use baton_types::TaskId;
 
 use crate::common::{
     Fabric, Seen, holds, landing, open, read, result, settle, slabs, slabs_at, submit,

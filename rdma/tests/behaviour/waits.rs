@@ -1,8 +1,8 @@
 //! Waiting and being woken.
 
-use baton_core::Nanos;
 use baton_rdma::{ConnId, Transport};
 use baton_topo::Clock;
+use baton_types::Nanos;
 
 use crate::common::{Fabric, Node, open};
 use crate::pair;

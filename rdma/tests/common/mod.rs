@@ -9,7 +9,6 @@ pub mod secure;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use baton_core::{FrontendId, ModelId, Nanos, TaskId};
 use baton_rdma::wire::{self, Hello, Kind, Message, RefuseCode, Role, TaskResult};
 use baton_rdma::{
     BatchBuffer, CloseReason, ConnId, Credentials, Event, Events, Identity, InprocNetwork,
@@ -17,6 +16,7 @@ use baton_rdma::{
     TcpConfig, TcpTransport, Transport, TransportChoice, VerbsConfig, VerbsError,
 };
 use baton_topo::{Clock, PARK_MAX};
+use baton_types::{FrontendId, ModelId, Nanos, TaskId};
 use certs::Authority;
 use zerocopy::IntoBytes;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use baton_core::{ModelId, TaskId};
 use baton_rdma::{InputMut, OutputMut, OutputRef, ReadLease, SlabError, SlabSet};
+use baton_types::{ModelId, TaskId};
 use proptest::prelude::*;
 
 use crate::{INPUT, OUTPUT, slabs, spec};

@@ -41,7 +41,7 @@ impl Pair {
     ) -> Self {
         let spec = SlabSpec { model: MODEL, slots, input_bytes: 100, output_bytes };
         let slabs = SlabSet::new(&[spec], 0).unwrap();
-        slabs.set_frontend(baton_core::FrontendId(1));
+        slabs.set_frontend(baton_types::FrontendId(1));
         frontend.transport.expose(slabs.clone()).unwrap();
         let buffer = landing(&mut backend, (slots as usize + 1) * 100);
         let (conn, _) = open(&mut backend, &mut frontend);
@@ -102,7 +102,7 @@ fn order_is_kept_from_the_first_message_on() {
     let mut frontend = node(Role::Frontend, TransportChoice::Rdma, &on_device(1));
     let spec = SlabSpec { model: MODEL, slots: 1, input_bytes: 100, output_bytes: 300_000 };
     let slabs = SlabSet::new(&[spec], 0).unwrap();
-    slabs.set_frontend(baton_core::FrontendId(1));
+    slabs.set_frontend(baton_types::FrontendId(1));
     frontend.transport.expose(slabs.clone()).unwrap();
     let (conn, accepted) = open(&mut backend, &mut frontend);
     settle([&mut backend, &mut frontend], |[_, frontend]| {

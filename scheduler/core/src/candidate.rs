@@ -1,8 +1,7 @@
 //! What ModelState and RankState tell each other.
 
 use crate::execution::slowdown::{Pace, Slowdown};
-use crate::units::ids::GpuId;
-use crate::units::time::Nanos;
+use baton_types::{GpuId, Nanos};
 
 /// The best batch a model could run next, and its schedulable window
 /// [`exec_at`, `invalid_after`] (Symphony App. C). A later candidate supersedes it.

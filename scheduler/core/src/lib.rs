@@ -28,30 +28,26 @@ mod execution;
 mod model;
 mod policy;
 mod rank;
-mod request;
-mod units;
 
-pub use admission::quota::{Quota, QuotaLimits, RateLimit};
+pub use baton_types::{
+    BATCH_MAX, BackendId, CostHint, DropReason, FailReason, FrontendId, GpuId, ModelId, Nanos,
+    Policy, Prefer, Profile, ProfileError, QuotaLimits, RateLimit, Request, SplitMix64,
+    SubclusterId, TaskId, UnknownName, Unserved,
+};
+
+pub use admission::quota::Quota;
 pub use autoscale::gpus_needed;
 pub use candidate::{Candidate, Gpu, GpuUpdate, Grant};
 pub use containers::heap::IndexedHeap;
 pub use execution::latency::Latency;
 pub use execution::network::NetworkDelay;
 pub use execution::prediction::{BatchShape, ExecutionModel, ExecutionModelError};
-pub use execution::profile::{BATCH_MAX, Profile, ProfileError};
 pub use execution::slowdown::{Pace, Slowdown};
 pub use model::batch::Batch;
 pub use model::rate::{Rate, RateMeter};
 pub use model::sink::ModelSink;
 pub use model::{ModelConfig, ModelCounters, ModelState};
 pub use policy::patience::Patience;
-pub use policy::{
-    Deferral, Floor, Order, Policy, Prefer, Rules, UnknownName, WORTH_DROPPING, WORTH_WAITING,
-};
+pub use policy::{Deferral, Floor, Order, Rules, WORTH_DROPPING, WORTH_WAITING};
 pub use rank::gpus::PIPELINE_DEPTH;
 pub use rank::{RankCounters, RankLimits, RankSink, RankState};
-pub use request::outcome::{DropReason, FailReason, Unserved};
-pub use request::task::{CostHint, Request};
-pub use units::ids::{BackendId, FrontendId, GpuId, ModelId, SubclusterId, TaskId};
-pub use units::random::SplitMix64;
-pub use units::time::Nanos;

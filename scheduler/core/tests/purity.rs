@@ -1,4 +1,4 @@
-//! What this crate must not contain, checked by reading its sources: clocks, threads, locks, sockets,
+//! What this crate and `baton-types` must not contain, checked by reading their sources: clocks, threads, locks, sockets,
 //! wall time, hashing, output. `no_std` and `forbid(unsafe_code)` do most of it; this names the rest.
 
 use std::fs;
@@ -30,7 +30,11 @@ fn shipped(path: &Path) -> String {
 }
 
 fn sources() -> Vec<PathBuf> {
-    sources_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+    let core = Path::new(env!("CARGO_MANIFEST_DIR"));
+    ["src", "../../types/src"]
+        .into_iter()
+        .flat_map(|folder| sources_in(&core.join(folder)))
+        .collect()
 }
 
 fn sources_in(folder: &Path) -> Vec<PathBuf> {
@@ -51,7 +55,7 @@ fn violations(name: &str, text: &str) -> Vec<String> {
 #[test]
 fn the_core_reads_no_clock_and_shares_nothing() {
     let sources = sources();
-    assert!(sources.len() >= 15, "the scan sees the sources: {sources:?}");
+    assert!(sources.len() >= 40, "the scan sees the sources: {sources:?}");
     let found: Vec<String> = sources
         .iter()
         .flat_map(|path| violations(&path.display().to_string(), &shipped(path)))
@@ -68,14 +72,17 @@ fn the_scan_would_notice() {
 }
 
 #[test]
-fn the_crate_declares_its_purity() {
-    let lib = shipped(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs"));
-    assert!(lib.contains("#![no_std]") && lib.contains("#![forbid(unsafe_code)]"));
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    let manifest = fs::read_to_string(manifest).expect("the crate has a manifest");
-    let dependencies =
-        manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split('[').next());
-    assert_eq!(dependencies.map(str::trim), Some(""), "the core depends on nothing");
+fn both_crates_declare_their_purity() {
+    let core = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (folder, allowed) in [(".", "baton-types.workspace = true"), ("../../types", "")] {
+        let lib = shipped(&core.join(folder).join("src/lib.rs"));
+        assert!(lib.contains("#![no_std]") && lib.contains("#![forbid(unsafe_code)]"), "{folder}");
+        let manifest =
+            fs::read_to_string(core.join(folder).join("Cargo.toml")).expect("a manifest");
+        let dependencies =
+            manifest.split("[dependencies]").nth(1).and_then(|rest| rest.split('[').next());
+        assert_eq!(dependencies.map(str::trim), Some(allowed), "{folder} depends on too much");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use baton_core::{Nanos, Profile, QuotaLimits};
+use baton_types::{Nanos, Profile, QuotaLimits};
 use toml::de::DeTable;
 
 use crate::cluster_file::check;
@@ -29,9 +29,9 @@ pub struct ModelChange {
     /// Its latency objective.
     pub slo: Option<Nanos>,
     /// Its limits: `Some(None)` lifts one.
-    pub max_rps: Option<Option<baton_core::RateLimit>>,
+    pub max_rps: Option<Option<baton_types::RateLimit>>,
     /// The same for each frontend.
-    pub frontend_max_rps: Option<Option<baton_core::RateLimit>>,
+    pub frontend_max_rps: Option<Option<baton_types::RateLimit>>,
     /// Its ℓ(b), of the batch sizes it had.
     pub profile: Option<Profile>,
 }
@@ -157,7 +157,7 @@ fn read_one<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_core::RateLimit;
+    use baton_types::RateLimit;
 
     fn problems(text: &str) -> String {
         let problems = read_model(text, Path::new(""), None).unwrap_err();

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use baton_core::{RateLimit, SubclusterId, TaskId};
+use baton_types::{RateLimit, SubclusterId, TaskId};
 
 use crate::cluster_file::cluster::{
     BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, EngineSpec, FrontendSpec, MODELS_MAX, ModelSpec,

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use baton_core::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, SubclusterId};
+use baton_types::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, SubclusterId};
 
 use crate::cluster_file::fabric::FabricSpec;
 use crate::runtime::Idle;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use crate::cluster_file::tls::TlsSpec;
 

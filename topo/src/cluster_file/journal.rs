@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use baton_core::{ModelId, Profile, SubclusterId};
+use baton_types::{ModelId, Profile, SubclusterId};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster_file::cluster::{Cluster, ModelSpec};
@@ -232,7 +232,7 @@ impl ModelSpec {
 mod tests {
     use super::*;
     use crate::check_text;
-    use baton_core::Nanos;
+    use baton_types::Nanos;
 
     fn cluster() -> Cluster {
         let text = "[[model]]\nname = \"a\"\nalpha_ms = 1.0\nbeta_ms = 5.0\nslo_ms = 25\n\

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use baton_core::{BATCH_MAX, ModelId, Nanos, Profile, ProfileError, QuotaLimits, RateLimit};
+use baton_types::{BATCH_MAX, ModelId, Nanos, Profile, ProfileError, QuotaLimits, RateLimit};
 use serde::Deserialize;
 
 use crate::cluster_file::addition::ModelChange;

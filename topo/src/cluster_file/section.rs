@@ -10,7 +10,7 @@ use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 use serde::Deserialize;
 use serde::de::value::{Error as WordError, StrDeserializer};
 use toml::Spanned;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use baton_core::SubclusterId;
+use baton_types::SubclusterId;
 
 use crate::cluster_file::cluster::{BackendSpec, Cluster, EngineSpec, ModelSpec};
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use baton_core::{Nanos, Policy, Prefer, SubclusterId};
+use baton_types::{Nanos, Policy, Prefer, SubclusterId};
 
 use crate::cluster_file::check;
 use crate::cluster_file::cluster::{

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::runtime::Clock;

@@ -5,7 +5,7 @@
 //! stopped, or wanted a core and got none. Other processes on its host may have been stopped just as long,
 //! and their messages may be unread. So time beyond the bound does not count as silence.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 /// Threads of agents that measure their time awake wake at least this often. At most this much time between two passes
 /// counts as time awake.

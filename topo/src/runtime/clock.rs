@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Monotonic nanoseconds since the clock was made. Copies share the origin, so every thread of a

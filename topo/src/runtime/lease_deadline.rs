@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use crate::runtime::Agent;
 use crate::runtime::Waker;

@@ -2,8 +2,8 @@
 //!
 //! Rows are not padded to a common shape: what padding does to an answer is for the model to say, and few do.
 
-use baton_core::FailReason;
 use baton_topo::signature::{Row, TensorRef};
+use baton_types::FailReason;
 use ort::session::SessionOutputs;
 use ort::value::DynValue;
 

@@ -11,9 +11,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use baton_core::ModelId;
 use baton_topo::signature::{ElementType, Signature};
 use baton_topo::{EngineSpec, ModelSpec};
+use baton_types::ModelId;
 use ort::environment::Environment;
 use ort::session::Session;
 

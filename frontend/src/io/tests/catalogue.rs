@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use baton_core::{CostHint, DropReason, Nanos, TaskId};
 use baton_rdma::ReadStatus;
 use baton_rdma::wire::{ModelDesc, TensorDesc};
 use baton_topo::signature::{ElementType, Extent, TensorSpec};
+use baton_types::{CostHint, DropReason, Nanos, TaskId};
 
 use super::world::*;
 use crate::end::End;

@@ -1,7 +1,7 @@
 //! The scheduler that a client joins again has other models, or calls them otherwise.
 
-use baton_core::{FailReason, Nanos};
 use baton_rdma::wire::{ModelDesc, RefuseCode, Role};
+use baton_types::{FailReason, Nanos};
 
 use super::rejoining::{LONG, NUMBER, submits};
 use super::world::*;

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use baton_core::DropReason;
 use baton_topo::{Idle, Placement};
+use baton_types::DropReason;
 
 use super::world::*;
 use crate::{Client, Deadline, InputError, ModelHandle, Outcome, SubmitReason, Ticket};

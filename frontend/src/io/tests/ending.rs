@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use baton_core::{DropReason, FailReason, Nanos};
 use baton_rdma::wire::LeaveAck;
+use baton_types::{DropReason, FailReason, Nanos};
 
 use super::world::*;
 use crate::{Client, Deadline, LeaveError, Loss, Outcome, SubmitReason};

@@ -1,9 +1,9 @@
 //! How a client comes to be, and how it fails to.
 
-use baton_core::Nanos;
 use baton_rdma::wire::{JoinAck, RefuseCode, Role};
 use baton_rdma::{CloseReason, Identity, Transport};
 use baton_topo::Agent;
+use baton_types::Nanos;
 
 use super::world::*;
 use crate::{ConnectError, MembershipError};

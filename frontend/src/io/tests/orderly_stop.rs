@@ -1,7 +1,7 @@
 //! The scheduler stops in order: what it gives back, and what is submitted meanwhile, waits for the next.
 
-use baton_core::{DropReason, FailReason, Nanos};
 use baton_rdma::wire::RefuseCode;
+use baton_types::{DropReason, FailReason, Nanos};
 
 use super::rejoining::{LONG, NUMBER, refusal, submits};
 use super::world::*;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use baton_core::{Nanos, TaskId};
 use baton_rdma::wire::Role;
+use baton_types::{Nanos, TaskId};
 use proptest::prelude::*;
 
 use super::world::*;

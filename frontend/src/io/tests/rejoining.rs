@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use baton_core::{DropReason, FailReason, Nanos, TaskId};
 use baton_rdma::ReadStatus;
 use baton_rdma::wire::{RefuseCode, Role};
+use baton_types::{DropReason, FailReason, Nanos, TaskId};
 
 use super::world::*;
 use crate::{Client, Deadline, Loss, MembershipError, Outcome, SubmitReason};

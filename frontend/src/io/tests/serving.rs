@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use baton_core::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 use baton_rdma::wire::{RefuseCode, TaskEnd};
 use baton_rdma::{ReadStatus, TcpConfig};
+use baton_types::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 
 use super::world::*;
 use crate::{Deadline, EndedBy, InputError, Outcome, SubmitReason};

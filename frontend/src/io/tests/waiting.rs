@@ -3,7 +3,7 @@
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::world::*;
 use crate::{Deadline, Input, InputError, ModelHandle, Outcome};

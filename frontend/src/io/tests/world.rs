@@ -4,7 +4,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use baton_core::{CostHint, Nanos, TaskId};
 use baton_rdma::wire::{
     CatalogEnd, Hello, JoinAck, LeaveAck, Message, ModelDesc, ModelDown, Pong, RefuseCode, Role,
     SlabKnown, SubclusterDesc, TaskEnd, TaskResult, ThreadDesc, WireAddr,
@@ -14,6 +13,7 @@ use baton_rdma::{
     Read, ReadStatus, Transport,
 };
 use baton_topo::{Agent, Clock};
+use baton_types::{CostHint, Nanos, TaskId};
 
 use crate::config::ClientConfig;
 use crate::io::{ClientIo, Joining};

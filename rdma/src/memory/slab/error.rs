@@ -1,6 +1,6 @@
 //! Why slabs, slots and inputs cannot be had.
 
-use baton_core::{ModelId, TaskId};
+use baton_types::{ModelId, TaskId};
 
 use baton_topo::signature::INPUT_BYTES_MAX;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use baton_core::TaskId;
+use baton_types::TaskId;
 
 use super::{OutputMut, ReadLease, ReadRefusal, SlabSet};
 
@@ -75,7 +75,7 @@ impl Exposed {
 mod tests {
     use super::*;
     use crate::SlabSpec;
-    use baton_core::ModelId;
+    use baton_types::ModelId;
 
     fn set(first_slot: u32, slots: u32) -> Arc<SlabSet> {
         let spec = SlabSpec { model: ModelId(0), slots, input_bytes: 8, output_bytes: 8 };

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use baton_core::TaskId;
+use baton_types::TaskId;
 
 use super::slot::{Reclaim, SlotState};
 use super::{Slab, SlabSet, Slot};

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use baton_core::{FrontendId, ModelId, TaskId};
+use baton_types::{FrontendId, ModelId, TaskId};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::memory::region::Region;

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use baton_core::TaskId;
+use baton_types::TaskId;
 
 /// Where a slot is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

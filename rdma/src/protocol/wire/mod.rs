@@ -13,8 +13,8 @@ mod tail;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use baton_core::{GpuId, ModelId, Nanos, Request};
 use baton_topo::signature::{ElementType, Extent, RANK_MAX, TensorSpec};
+use baton_types::{GpuId, ModelId, Nanos, Request};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

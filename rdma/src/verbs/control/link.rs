@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::outbox::Outbox;
 use super::{ControlCounters, ControlPort, HEADER_LEN, Header, ONLY_CREDITS, SendRequest, send_id};

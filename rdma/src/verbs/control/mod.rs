@@ -21,7 +21,7 @@ mod outbox;
 #[cfg(test)]
 mod sim;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::engine::{LinkFailure, Outcome};
 pub(crate) use link::SessionParams;

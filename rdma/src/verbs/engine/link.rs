@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use baton_core::{Nanos, TaskId};
+use baton_types::{Nanos, TaskId};
 
 use super::Request;
 use crate::protocol::wire::TRAILER_LEN;

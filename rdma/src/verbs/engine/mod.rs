@@ -24,7 +24,7 @@ pub(super) mod sim;
 
 use std::collections::VecDeque;
 
-use baton_core::{Nanos, TaskId};
+use baton_types::{Nanos, TaskId};
 
 use crate::memory::landing::RowMut;
 use crate::protocol::credit::CreditWindow;

@@ -1,6 +1,6 @@
 //! Posting: whose turn it is, how much may be under way, which requests ask for a completion.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::link::Posted;
 use super::{CHAIN_MAX, LinkFailure, Op, Piece, Port, ReadEngine, Request, SEQUENCE_BITS};

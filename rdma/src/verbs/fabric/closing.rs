@@ -1,6 +1,6 @@
 //! Links that end, because their connection is gone or by themselves: who learns of it, and when.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::super::engine::{LinkFailure, Notice};
 use super::Fabric;

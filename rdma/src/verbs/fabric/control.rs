@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::super::control::{Control, HEADER_LEN, Header, SessionParams, Signal};
 use super::super::engine::Outcome;

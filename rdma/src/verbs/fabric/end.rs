@@ -1,6 +1,6 @@
 //! The end of a fabric: what was said arrives, and nothing writes to memory that is given back.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::super::engine::{PullBounds, ReadEngine};
 use super::Fabric;

@@ -1,6 +1,6 @@
 //! The backend's side of the conversation: offering a queue pair, taking the answer, doing without.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::super::engine::RemoteSlab;
 use super::super::pair::{PairAddr, QpParams, Side};

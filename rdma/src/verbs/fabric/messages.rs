@@ -1,6 +1,6 @@
 //! Messages over control queue pairs: queued, taken in, and what is left when one ends.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::super::control::{Arrival, HEADER_LEN, Header, Signal};
 use super::super::engine::{LinkFailure, Outcome};

@@ -20,8 +20,8 @@ mod target;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_core::Nanos;
 use baton_topo::Clock;
+use baton_types::Nanos;
 
 use super::breaker::CircuitBreaker;
 use super::engine::{Completion, PullBounds, ReadEngine, RemoteSlab};

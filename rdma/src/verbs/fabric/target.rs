@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::super::error::VerbsError;
 use super::super::memory::MemoryRegion;

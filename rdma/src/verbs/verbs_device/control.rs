@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::{VerbsDevice, random_psn};
 use crate::memory::region::Region;

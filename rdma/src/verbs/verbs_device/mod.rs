@@ -325,7 +325,7 @@ mod tests {
             }
         };
         let spec = crate::SlabSpec {
-            model: baton_core::ModelId(0),
+            model: baton_types::ModelId(0),
             slots: 1,
             input_bytes: 1_000,
             output_bytes: 8,

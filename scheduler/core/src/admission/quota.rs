@@ -7,8 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use crate::units::ids::FrontendId;
-use crate::units::time::Nanos;
+use baton_types::{FrontendId, Nanos, QuotaLimits, RateLimit};
 
 /// Tasks that may come at once, however low the limit is.
 const BURST_MIN: u64 = 16;
@@ -17,41 +16,14 @@ const BURST: Nanos = Nanos::from_millis(100);
 /// One task, in parts.
 const TOKEN: u64 = 1_000_000_000_000;
 
-/// A rate, and what may come at once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RateLimit {
-    /// Thousandths of a task per second: parts per nanosecond.
-    per_ns: u64,
+/// Parts in a full bucket.
+fn full(limit: RateLimit) -> u64 {
+    per_ns(limit).saturating_mul(BURST.0).max(BURST_MIN * TOKEN)
 }
 
-impl RateLimit {
-    /// The smallest and the largest limit, tasks per second. Above, a full bucket would not fit.
-    pub const RANGE: core::ops::RangeInclusive<f64> = 0.001..=1e8;
-
-    /// At most `rps` tasks per second, rounded to thousandths and kept within [`RateLimit::RANGE`].
-    pub fn per_second(rps: f64) -> Self {
-        let rps = rps.clamp(*Self::RANGE.start(), *Self::RANGE.end());
-        Self { per_ns: ((rps * 1e3 + 0.5) as u64).max(1) }
-    }
-
-    /// The rate, tasks per second.
-    pub fn rps(self) -> f64 {
-        self.per_ns as f64 / 1e3
-    }
-
-    /// Parts in a full bucket.
-    fn full(self) -> u64 {
-        self.per_ns.saturating_mul(BURST.0).max(BURST_MIN * TOKEN)
-    }
-}
-
-/// What a model's tasks are limited to. The default is no limit.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct QuotaLimits {
-    /// All frontends together.
-    pub model: Option<RateLimit>,
-    /// Each frontend by itself.
-    pub frontend: Option<RateLimit>,
+/// Parts that a bucket gains in a nanosecond: thousandths of a task per second.
+fn per_ns(limit: RateLimit) -> u64 {
+    limit.thousandths_per_second()
 }
 
 /// Parts that were left at a moment.
@@ -63,19 +35,19 @@ struct Bucket {
 
 impl Bucket {
     fn full(limit: RateLimit) -> Self {
-        Self { level: limit.full(), at: Nanos::ZERO }
+        Self { level: full(limit), at: Nanos::ZERO }
     }
 
     /// Brings the level up to `now`; a moment that lies behind changes nothing.
     fn fill(&mut self, limit: RateLimit, now: Nanos) {
-        let gained = (now - self.at).0.saturating_mul(limit.per_ns);
-        self.level = self.level.saturating_add(gained).min(limit.full());
+        let gained = (now - self.at).0.saturating_mul(per_ns(limit));
+        self.level = self.level.saturating_add(gained).min(full(limit));
         self.at = self.at.max(now);
     }
 
     /// How long until there is a token: zero if there is one.
     fn wait(self, limit: RateLimit) -> Nanos {
-        Nanos(TOKEN.saturating_sub(self.level).div_ceil(limit.per_ns))
+        Nanos(TOKEN.saturating_sub(self.level).div_ceil(per_ns(limit)))
     }
 }
 
@@ -190,12 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_kept_within_what_can_be_counted() {
-        assert_eq!(RateLimit::per_second(0.0), RateLimit::per_second(0.001));
-        assert_eq!(RateLimit::per_second(f64::INFINITY), RateLimit::per_second(1e8));
-        let most = RateLimit::per_second(1e8);
-        assert_eq!(u128::from(most.full()), 10_000_000 * u128::from(TOKEN), "it fits");
-        assert_eq!(RateLimit::per_second(12.5).rps(), 12.5);
+    fn the_largest_limit_can_be_counted() {
+        let most = RateLimit::per_second(*RateLimit::RANGE.end());
+        assert_eq!(u128::from(full(most)), 10_000_000 * u128::from(TOKEN), "it fits");
     }
 
     /// What may have been accepted up to a moment, counted in parts without any bound.
@@ -207,7 +176,7 @@ mod tests {
 
     impl Naive {
         fn new(rps: f64) -> Self {
-            let per_ns = RateLimit::per_second(rps).per_ns.into();
+            let per_ns = per_ns(RateLimit::per_second(rps)).into();
             Self { per_ns, level: Self::full(per_ns), at: 0 }
         }
 
@@ -286,8 +255,8 @@ mod tests {
             for (first, &from) in taken.iter().enumerate() {
                 for (last, &to) in taken.iter().enumerate().skip(first) {
                     let limit = RateLimit::per_second(rps);
-                    let most = u128::from(limit.full())
-                        + u128::from((to - from).0) * u128::from(limit.per_ns);
+                    let most = u128::from(full(limit))
+                        + u128::from((to - from).0) * u128::from(per_ns(limit));
                     prop_assert!((last - first + 1) as u128 * u128::from(TOKEN) <= most);
                 }
             }

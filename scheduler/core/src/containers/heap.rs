@@ -105,6 +105,7 @@ impl<K: Copy + Ord> IndexedHeap<K> {
     }
 
     /// Takes the smallest out if its key is at most `bound`.
+    #[inline]
     pub fn pop_up_to(&mut self, bound: K) -> Option<(K, u32)> {
         let (key, id) = self.peek()?;
         (key <= bound).then(|| {

@@ -57,6 +57,7 @@ impl IdSet {
     }
 
     /// The smallest member.
+    #[inline]
     pub(crate) fn first(&self) -> Option<u32> {
         let summary = self.occupied.iter().position(|&bits| bits != 0)?;
         let word = summary * WORD + self.occupied[summary].trailing_zeros() as usize;

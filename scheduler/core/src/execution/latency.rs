@@ -4,8 +4,7 @@
 //! throttled, a neighbour on the PCIe switch); the *margin* is the 99th percentile of what remains,
 //! because planning with exact times makes every batch that overruns by a hair miss its deadline.
 
-use crate::execution::profile::Profile;
-use crate::units::time::Nanos;
+use baton_types::{Nanos, Profile};
 
 /// A ratio of 1 in the fixed-point form used here.
 const ONE: u64 = 1 << 16;

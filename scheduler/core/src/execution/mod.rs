@@ -1,7 +1,6 @@
-//! How long things take: ℓ(b) as profiled and as measured, on usual and on slow slots, and delivery.
+//! How long things take: ℓ(b) as measured, on usual and on slow slots, and delivery.
 
 pub(crate) mod latency;
 pub(crate) mod network;
 pub(crate) mod prediction;
-pub(crate) mod profile;
 pub(crate) mod slowdown;

@@ -1,6 +1,6 @@
 //! How long messages and inputs take between the scheduler, the backends and the frontends.
 
-use crate::units::time::Nanos;
+use baton_types::Nanos;
 
 /// Delays to plan with (Symphony App. C: `delay(bs) = d_ctrl + d_data · bs`).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

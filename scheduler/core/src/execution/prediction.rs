@@ -8,8 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::execution::latency::Latency;
-use crate::execution::profile::Profile;
-use crate::units::time::Nanos;
+use baton_types::{Nanos, Profile};
 
 /// A batch as far as its execution time depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

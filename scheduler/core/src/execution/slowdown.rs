@@ -5,7 +5,7 @@
 //! and its sub-cluster has one of the slots that are not slow. A slot whose mean is more than a sixteenth
 //! above that is slow: it comes last among the idle slots, and its batches are planned with as much more time.
 
-use crate::units::time::Nanos;
+use baton_types::Nanos;
 
 /// How much longer a slot takes for a batch than the usual slots of its sub-cluster: 1 to 8, in 1/256.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,9 +8,7 @@ use super::{ModelCounters, ModelState};
 use crate::admission::fair_share::TaskCounts;
 use crate::model::quiet_period::QuietPeriod;
 use crate::model::sink::ModelSink;
-use crate::request::task::Request;
-use crate::units::ids::{FrontendId, TaskId};
-use crate::units::time::Nanos;
+use baton_types::{FrontendId, Nanos, Request, TaskId};
 
 /// Tasks that leave for one that arrives: a long queue is cut in several steps.
 const LEAVE_MAX: usize = 32;
@@ -35,6 +33,7 @@ impl ModelState {
     }
 
     /// How many tasks may wait, if there is a limit besides the queue's capacity.
+    #[inline]
     pub(super) fn queue_limit(&self) -> Option<usize> {
         let queue_limit = self.fair_share.queue_limit()?;
         Some(queue_limit.min(self.queue.capacity()))

@@ -3,10 +3,8 @@
 use crate::candidate::Grant;
 use crate::execution::prediction::BatchShape;
 use crate::model::formation::Window;
-use crate::request::queue::DeadlineQueue;
-use crate::request::task::Request;
-use crate::units::ids::ModelId;
-use crate::units::time::Nanos;
+use crate::model::queue::DeadlineQueue;
+use baton_types::{ModelId, Nanos, Request};
 
 /// A sealed batch, head first. Its requests are still in the queue while the sink looks at it.
 #[derive(Debug)]

@@ -1,10 +1,7 @@
 //! A model's configuration, and what it counts.
 
 use crate::execution::network::NetworkDelay;
-use crate::execution::profile::Profile;
-use crate::policy::{Policy, Prefer};
-use crate::units::ids::ModelId;
-use crate::units::time::Nanos;
+use baton_types::{ModelId, Nanos, Policy, Prefer, Profile};
 
 /// What a model needs to know about itself.
 #[derive(Clone, Debug)]

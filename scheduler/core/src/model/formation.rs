@@ -5,8 +5,8 @@
 
 use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
-use crate::request::queue::DeadlineQueue;
-use crate::units::time::Nanos;
+use crate::model::queue::DeadlineQueue;
+use baton_types::Nanos;
 
 /// When a batch could start, and whether it would end in time.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,7 @@ pub(crate) struct Horizon<'a> {
 
 impl Horizon<'_> {
     /// Earliest start of a batch of this size.
+    #[inline]
     pub(crate) fn start(&self, batch: u32) -> Nanos {
         (self.now + self.network.before(batch)).max(self.free_at)
     }
@@ -30,6 +31,7 @@ impl Horizon<'_> {
     }
 
     /// Whether a single task would.
+    #[inline]
     pub(crate) fn fits_alone(&self, deadline: Nanos) -> bool {
         self.start(1) + self.latency.alone() <= deadline
     }
@@ -98,9 +100,7 @@ pub(crate) fn largest(low: u32, high: u32, fits: impl Fn(u32) -> bool) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::execution::profile::Profile;
-    use crate::request::task::Request;
-    use crate::units::ids::TaskId;
+    use baton_types::{Profile, Request, TaskId};
     use proptest::prelude::*;
     use std::vec::Vec;
 

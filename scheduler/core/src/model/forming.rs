@@ -6,7 +6,7 @@ use crate::model::formation::Window;
 use crate::model::quiet_period::QuietPeriod;
 use crate::model::sink::ModelSink;
 use crate::policy::Order;
-use crate::units::time::Nanos;
+use baton_types::Nanos;
 
 impl ModelState {
     /// As `reform`, but publishes in any case: RankState waits for word after a grant.
@@ -91,6 +91,7 @@ impl ModelState {
     }
 
     /// When nothing more of a run is waited for.
+    #[inline]
     fn run_over(&self) -> Nanos {
         match self.candidate {
             Some(c) if c.run > 0 => self.sizing.run_end(c.batch, c.latest),

@@ -9,6 +9,7 @@ pub(crate) mod batch;
 mod config;
 pub(crate) mod formation;
 mod forming;
+pub(crate) mod queue;
 mod quiet_period;
 pub(crate) mod rate;
 mod sealing;
@@ -22,20 +23,18 @@ use crate::candidate::{Candidate, GpuUpdate, Grant};
 use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
 use crate::execution::prediction::BatchShape;
-use crate::execution::profile::Profile;
 use crate::execution::slowdown::{Pace, Slowdown};
 use crate::model::formation::{Horizon, Window};
+use crate::model::queue::DeadlineQueue;
 use crate::model::quiet_period::QuietPeriod;
 use crate::model::rate::Rate;
 use crate::model::sink::ModelSink;
 use crate::model::sizing::Sizing;
 use crate::policy::patience::Patience;
-use crate::policy::{Order, Prefer};
-use crate::request::outcome::{DropReason, Unserved};
-use crate::request::queue::DeadlineQueue;
-use crate::request::task::Request;
-use crate::units::ids::{FrontendId, ModelId, TaskId};
-use crate::units::time::Nanos;
+use crate::policy::{Order, Rules};
+use baton_types::{
+    DropReason, FrontendId, ModelId, Nanos, Prefer, Profile, Request, TaskId, Unserved,
+};
 
 pub use config::{ModelConfig, ModelCounters};
 
@@ -77,7 +76,7 @@ impl ModelState {
     /// A model without tasks, for frontends `0..frontends`, which share it fairly while they ask for
     /// more than can be served.
     pub fn shared(config: ModelConfig, frontends: u32) -> Self {
-        let rules = config.policy.rules();
+        let rules = Rules::of(config.policy);
         Self {
             fair_share: FairShare::new(config.slo, frontends),
             id: config.id,
@@ -238,6 +237,7 @@ impl ModelState {
 
     /// When [`ModelState::on_timer`] must be called; `None` while nothing waits.
     #[must_use]
+    #[inline]
     pub fn next_timer(&self) -> Option<Nanos> {
         let quiet_period = if self.is_stale { self.quiet_period.until } else { Nanos::MAX };
         let at = self.timer.min(quiet_period);
@@ -332,6 +332,7 @@ impl ModelState {
     }
 
     /// Ends the heads that could not even run alone, then forms the best batch of the rest.
+    #[inline]
     fn form(&mut self, now: Nanos, free_at: Nanos, out: &mut impl ModelSink) -> Window {
         while let Some(head) = self.hopeless_head(now, free_at) {
             self.queue.remove_range(0, 1);
@@ -341,6 +342,7 @@ impl ModelState {
         formation::form(&self.queue, &horizon, self.sizing.floor, self.sizing.most)
     }
 
+    #[inline]
     fn hopeless_head(&self, now: Nanos, free_at: Nanos) -> Option<TaskId> {
         let head = (!self.queue.is_empty()).then(|| self.queue.get(0))?;
         (!self.horizon(now, free_at).fits_alone(head.deadline)).then_some(head.task)

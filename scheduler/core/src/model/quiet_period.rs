@@ -1,7 +1,7 @@
 //! Quiet periods: times in which a model's arrivals need no new candidate, most of the time in which a batch
 //! gathers. Publishing each step of a batch's growth is most of the work of a scheduler with many models.
 
-use crate::units::time::Nanos;
+use baton_types::Nanos;
 
 /// A period in which no batch of the model becomes due: neither the candidate that RankState has nor any that the
 /// next arrivals would make of it. RankState could do nothing with a newer candidate.

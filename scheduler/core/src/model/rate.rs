@@ -3,7 +3,7 @@
 
 use alloc::boxed::Box;
 
-use crate::units::time::Nanos;
+use baton_types::Nanos;
 
 const BUCKETS: usize = 50;
 const BUCKET: Nanos = Nanos::from_millis(100);

@@ -6,8 +6,7 @@ use crate::model::ModelState;
 use crate::model::batch::Batch;
 use crate::model::formation::{self, Window};
 use crate::model::sink::ModelSink;
-use crate::request::outcome::DropReason;
-use crate::units::time::Nanos;
+use baton_types::{DropReason, Nanos};
 
 impl ModelState {
     /// Removes the sealed tasks, and gives up the heads the batch was chosen over.

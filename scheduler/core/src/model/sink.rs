@@ -2,9 +2,7 @@
 
 use crate::candidate::{Candidate, GpuUpdate};
 use crate::model::batch::Batch;
-use crate::request::outcome::{DropReason, Unserved};
-use crate::units::ids::{ModelId, TaskId};
-use crate::units::time::Nanos;
+use baton_types::{DropReason, ModelId, Nanos, TaskId, Unserved};
 
 /// Receives what a [`ModelState`](crate::ModelState) decides. Called at most a bounded number of times per input.
 pub trait ModelSink {

@@ -7,13 +7,12 @@ use crate::candidate::{Candidate, Grant};
 use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
 use crate::execution::prediction::ExecutionModel;
-use crate::execution::profile::Profile;
 use crate::model::ModelConfig;
 use crate::model::formation;
 use crate::model::rate::{Rate, RateMeter};
 use crate::policy::patience::{PARTS, Patience};
 use crate::policy::{Deferral, Floor, Rules, WORTH_DROPPING};
-use crate::units::time::Nanos;
+use baton_types::{Nanos, Profile};
 
 /// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
 const LEAST: u32 = PARTS / 4;
@@ -60,7 +59,7 @@ impl Sizing {
     pub(crate) fn new(config: ModelConfig) -> Self {
         let mut sizing = Self {
             slo: config.slo,
-            rules: config.policy.rules(),
+            rules: Rules::of(config.policy),
             network: config.network,
             patience: Patience::new(&config.profile),
             execution: ExecutionModel::new(config.profile, config.slo),
@@ -81,6 +80,7 @@ impl Sizing {
     }
 
     /// A task arrived. True if the traffic is estimated anew, and with it everything here.
+    #[inline]
     pub(crate) fn on_arrival(&mut self, now: Nanos) -> bool {
         let rolled = self.rate.roll(now);
         if rolled {
@@ -92,6 +92,7 @@ impl Sizing {
     }
 
     /// What a grant says of the traffic of others.
+    #[inline]
     pub(crate) fn note_grant(&mut self, grant: &Grant) {
         self.slot_wait = grant.slot_wait;
         if self.longest != grant.longest {
@@ -160,6 +161,7 @@ impl Sizing {
     }
 
     /// What the tasks of such a batch take of a GPU if they are executed in efficient batches.
+    #[inline]
     pub(crate) fn work(&self, batch: u32, latency: Nanos) -> Nanos {
         latency.min(self.each.times(batch.into()))
     }
@@ -323,8 +325,8 @@ impl Sizing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Policy;
     use crate::{ModelId, Prefer};
+    use baton_types::Policy;
 
     fn ms(ms: u64) -> Nanos {
         Nanos(ms * 1_000_000)

@@ -6,8 +6,7 @@
 use alloc::vec::Vec;
 
 use super::WORTH_WAITING;
-use crate::execution::profile::Profile;
-use crate::units::time::Nanos;
+use baton_types::{Nanos, Profile};
 
 /// Patience is counted in sixteenths of a task.
 pub(crate) const PARTS: u32 = 16;

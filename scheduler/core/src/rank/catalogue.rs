@@ -1,7 +1,7 @@
 //! Model numbers change hands: a model that was removed leaves its number to one that is added.
 
 use super::{Demand, OwnWork, RankState, Waited};
-use crate::units::ids::{ModelId, SubclusterId};
+use baton_types::{ModelId, SubclusterId};
 
 impl RankState {
     /// The sub-cluster serves this model from now on. The number is one that [`RankState::new`] made room for, and that

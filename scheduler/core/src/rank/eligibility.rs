@@ -6,8 +6,7 @@
 
 use super::{RankSink, RankState};
 use crate::candidate::Gpu;
-use crate::units::ids::{GpuId, ModelId, SubclusterId};
-use crate::units::time::Nanos;
+use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
 
 impl RankState {
     /// As [`RankState::serve`], for a model that may run only where it is resident: nowhere at first. Takes

@@ -13,8 +13,7 @@ use crate::candidate::Gpu;
 use crate::containers::heap::IndexedHeap;
 use crate::containers::idset::IdSet;
 use crate::execution::slowdown::{Pace, Slowdown};
-use crate::units::ids::{GpuId, ModelId, SubclusterId};
-use crate::units::time::Nanos;
+use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
 
 /// Batches a slot may have: executing, and being fetched.
 pub const PIPELINE_DEPTH: u8 = 2;
@@ -115,6 +114,7 @@ impl GpuTable {
     }
 
     /// Slots of the sub-cluster that have nothing to execute. One whose batch is overdue is none.
+    #[inline]
     pub(crate) fn idle(&mut self, now: Nanos, subcluster: SubclusterId) -> u32 {
         self.wake_idle(now, subcluster);
         let at = subcluster.0 as usize;
@@ -133,6 +133,7 @@ impl GpuTable {
     }
 
     /// The sub-cluster the slot belongs to, while it is in this life.
+    #[inline]
     pub(crate) fn subcluster(&self, gpu: Gpu) -> Option<SubclusterId> {
         self.alive(gpu).map(|slot| slot.subcluster)
     }
@@ -184,12 +185,14 @@ impl GpuTable {
     }
 
     /// True when the slot drains and has finished everything.
+    #[inline]
     pub(crate) fn drained(&self, gpu: Gpu) -> bool {
         self.alive(gpu).is_some_and(|slot| slot.leaving && slot.outstanding == 0)
     }
 
     /// The slot to use for a batch that starts at `start`: the lowest-numbered idle one, else the
     /// one that is free first, if that is early enough.
+    #[inline]
     pub(crate) fn available(
         &mut self,
         now: Nanos,
@@ -266,6 +269,7 @@ impl GpuTable {
     }
 
     /// Takes the slot for a batch of the model; returns when it is expected to be free, and how slow it is.
+    #[inline]
     pub(crate) fn grant(&mut self, gpu: Gpu, model: ModelId) -> (Nanos, Slowdown) {
         self.close(gpu.id);
         let slot = &mut self.slots[gpu.id.0 as usize];
@@ -278,6 +282,7 @@ impl GpuTable {
 
     /// The granted slot got a batch. It starts no earlier than what the slot has before it ends,
     /// of which a report may have arrived since the grant.
+    #[inline]
     pub(crate) fn planned(&mut self, now: Nanos, gpu: Gpu, start: Nanos, latency: Nanos) {
         let Some(slot) = self.alive_mut(gpu) else { return };
         debug_assert_eq!(slot.state, State::Granted, "a plan answers a grant");
@@ -304,6 +309,7 @@ impl GpuTable {
     }
 
     /// A batch of the slot ended at `at`: what follows it starts then, not when it was planned to.
+    #[inline]
     pub(crate) fn finished(&mut self, now: Nanos, gpu: Gpu, at: Nanos) {
         let Some(slot) = self.alive_mut(gpu) else { return };
         slot.outstanding = slot.outstanding.saturating_sub(1);

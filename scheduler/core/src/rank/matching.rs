@@ -2,8 +2,7 @@
 
 use super::{RankSink, RankState};
 use crate::candidate::{Gpu, Grant};
-use crate::units::ids::{GpuId, ModelId, SubclusterId};
-use crate::units::time::Nanos;
+use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
 
 impl RankState {
     /// Gives slots to ready candidates, as far as there are any.

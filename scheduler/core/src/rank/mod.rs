@@ -22,8 +22,7 @@ use crate::containers::idset::IdSet;
 use crate::rank::gpus::GpuTable;
 use crate::rank::reserve::{Demand, OwnWork, Reserve};
 use crate::rank::residency::Residency;
-use crate::units::ids::{ModelId, SubclusterId};
-use crate::units::time::Nanos;
+use baton_types::{ModelId, Nanos, SubclusterId};
 use slot_wait::Waited;
 
 /// Turns by which a model all of whose tasks are bad would be advanced.

@@ -9,8 +9,7 @@ use alloc::vec;
 use crate::candidate::Gpu;
 use crate::containers::idset::IdSet;
 use crate::containers::linked_heaps::LinkedHeaps;
-use crate::units::ids::{GpuId, ModelId};
-use crate::units::time::Nanos;
+use baton_types::{GpuId, ModelId, Nanos};
 
 /// See the module documentation.
 #[derive(Clone, Debug)]

@@ -2,8 +2,7 @@
 
 use super::RankState;
 use crate::rank::reserve::PARTS;
-use crate::units::ids::{ModelId, SubclusterId};
-use crate::units::time::Nanos;
+use baton_types::{ModelId, Nanos, SubclusterId};
 
 /// The mean is over about this many batches.
 const BATCHES: u64 = 64;

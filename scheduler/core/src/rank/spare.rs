@@ -3,8 +3,7 @@
 
 use super::{Model, RankSink, RankState};
 use crate::candidate::{Candidate, Gpu};
-use crate::units::ids::{ModelId, SubclusterId};
-use crate::units::time::Nanos;
+use baton_types::{ModelId, Nanos, SubclusterId};
 
 /// How many waiting candidates are probed for one that may start early, those due next first.
 const PROBED: usize = 16;

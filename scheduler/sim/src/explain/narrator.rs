@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 use std::ops::Deref;
 
 use baton_core::{
-    Candidate, Deferral, GpuUpdate, Grant, ModelState, Nanos, NetworkDelay, Policy, Request,
+    Candidate, Deferral, GpuUpdate, Grant, ModelState, Nanos, NetworkDelay, Policy, Request, Rules,
     TaskId, Unserved,
 };
 
@@ -308,7 +308,7 @@ fn decision(
         let waits = candidate.exec_at == frontrun;
         return if waits { Decision::WaitsForFrontrun } else { Decision::WaitsForMore };
     }
-    match policy.rules().deferral {
+    match Rules::of(policy).deferral {
         Deferral::None => Decision::AtOnce,
         _ if candidate.exec_at >= frontrun => Decision::Frontrun,
         _ if candidate.batch >= state.latency().batch_max() => Decision::Largest,

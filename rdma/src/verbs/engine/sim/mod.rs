@@ -8,7 +8,7 @@ mod world;
 
 use std::collections::{HashMap, VecDeque};
 
-use baton_core::{Nanos, SplitMix64};
+use baton_types::{Nanos, SplitMix64};
 
 use super::{Completion, Outcome, Piece, Port, Request};
 use crate::protocol::wire::TRAILER_LEN;

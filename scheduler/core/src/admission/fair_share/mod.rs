@@ -13,8 +13,7 @@ use core::ops::RangeInclusive;
 
 use self::queue_limit::QueueLimit;
 use self::spare::SpareTime;
-use crate::units::ids::FrontendId;
-use crate::units::time::Nanos;
+use baton_types::{FrontendId, Nanos};
 
 mod queue_limit;
 mod spare;
@@ -192,6 +191,7 @@ impl FairShare {
 
     /// A batch was dispatched that takes `latency` of a GPU, with `spare` left to its latest moment, or to a slot that
     /// had been idle for as long.
+    #[inline]
     pub(crate) fn on_dispatch(&mut self, latency: Nanos, spare: Nanos) {
         self.batches.open += 1;
         self.busy.open += latency.0 >> 10;

@@ -7,7 +7,7 @@
 
 use super::TaskCounts;
 use super::spare::{SpareTime, Verdict};
-use crate::units::time::Nanos;
+use baton_types::Nanos;
 
 /// Fixed point of the factor: the room itself.
 pub(super) const FULL: u64 = 4096;

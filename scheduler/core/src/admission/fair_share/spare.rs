@@ -6,7 +6,7 @@
 use core::mem;
 
 use super::TaskCounts;
-use crate::units::time::Nanos;
+use baton_types::Nanos;
 
 /// A batch has time to spare from 1/[`SPARE_SHARE`] of the objective on.
 const SPARE_SHARE: u64 = 4;

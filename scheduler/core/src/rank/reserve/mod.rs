@@ -14,7 +14,7 @@ pub(crate) use own_work::OwnWork;
 use crate::candidate::Candidate;
 use crate::model::rate::DISPERSION_ONE;
 use crate::model::sizing::{LOSING, PER_CENT};
-use crate::units::time::Nanos;
+use baton_types::Nanos;
 
 /// Loads fade by 1/16 in each 1/64 of a second: they are means over about a quarter of a second.
 const FADE: u64 = 16;

@@ -1,7 +1,7 @@
 //! One model's part of a sub-cluster's load.
 
 use super::{PARTS, Reserve, TICK, deviation_above, faded};
-use crate::units::time::Nanos;
+use baton_types::Nanos;
 
 /// GPU time of one model's batches, faded like the reserve's.
 #[derive(Clone, Copy, Default, Debug)]

@@ -3,7 +3,7 @@
 
 use super::{PARTS, Reserve, SLOT, class_of, length_of};
 use crate::candidate::Candidate;
-use crate::units::time::Nanos;
+use baton_types::Nanos;
 
 /// 2.3² times a dispersion is the dispersion in 1/16 over this: an arrival that finds the load 2.3
 /// standard deviations above its mean has to wait.
@@ -24,6 +24,7 @@ impl Reserve {
 
     /// [`Grant::longest`](crate::Grant) for a model whose tasks can wait so long: where slots can be
     /// kept for shorter objectives, anything.
+    #[inline]
     pub(crate) fn longest(&self, slack: Nanos) -> Nanos {
         let is_longer = self.shortest < class_of(Nanos(slack.0 / 2));
         if self.slots == 1 && is_longer { length_of(self.shortest) } else { Nanos::MAX }

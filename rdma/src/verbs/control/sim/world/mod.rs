@@ -2,7 +2,7 @@
 
 mod tests;
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::super::super::engine::sim::Dice;
 use super::super::super::engine::{LinkFailure, Outcome};

@@ -1,6 +1,6 @@
 //! Whole worlds at random, and single cases step by step.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::{TIMEOUT, World};
 use crate::verbs::control::{Arrival, HEADER_LEN, Header, ONLY_CREDITS};

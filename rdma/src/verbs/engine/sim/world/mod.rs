@@ -6,7 +6,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use baton_core::{FrontendId, Nanos, TaskId};
+use baton_types::{FrontendId, Nanos, TaskId};
 
 use super::super::{Notice, Outcome, PullBounds, ReadEngine, RemoteSlab};
 use super::{Dice, Remote, SimDevice};

@@ -1,6 +1,6 @@
 //! Whole worlds at random, and single cases step by step.
 
-use baton_core::Nanos;
+use baton_types::Nanos;
 
 use super::{INPUT, LINKS, SLICE, TIMEOUT, World, task};
 use crate::protocol::wire::TRAILER_LEN;

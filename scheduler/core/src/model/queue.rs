@@ -7,9 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-use super::task::Request;
-use crate::units::ids::{FrontendId, TaskId};
-use crate::units::time::Nanos;
+use baton_types::{FrontendId, Nanos, Request, TaskId};
 
 /// Waiting tasks in deadline order; index 0 is the most urgent, "the head".
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! What the scheduler knows of a task.
 
-use crate::units::ids::TaskId;
-use crate::units::time::Nanos;
+use crate::ids::TaskId;
+use crate::time::Nanos;
 
 /// A waiting task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

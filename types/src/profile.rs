@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use crate::units::time::Nanos;
+use crate::time::Nanos;
 
 /// Largest batch any profile may describe; bounds every per-batch array in the system.
 pub const BATCH_MAX: u32 = 1024;
