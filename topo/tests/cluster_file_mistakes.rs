@@ -173,6 +173,20 @@ fn a_backend_cannot_join_a_sub_cluster_without_models() {
 }
 
 #[test]
+fn a_file_may_have_as_many_models_as_there_is_room_for() {
+    let second = "[[model]]\nname = \"n\"\nlatency_ms = [1]\nslo_ms = 9\n";
+    let room =
+        |models: u32| format!("{}{second}[scheduler]\nmodels_max = {models}\n", model_with(""));
+    assert!(check(&room(2)).cluster.is_ok());
+    assert_eq!(
+        problems(&room(1)),
+        [
+            "c.toml:14: scheduler.models_max: 1 is less than the 2 models of this file; fix: give at least 2, or remove the key"
+        ]
+    );
+}
+
+#[test]
 fn no_model_at_all_is_a_problem() {
     let expected = ["c.toml:1: model: there is no model; fix: add a [[model]] table"];
     assert_eq!(problems(""), expected);

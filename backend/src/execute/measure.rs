@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulated_model_measures_no_faster_than_its_profile() {
+    fn an_emulated_model_measures_no_faster_than_its_profile_and_no_slower_than_it_took() {
         let clock = Clock::start();
         let spec = emulated("toy", 0, 4, 3);
         let mut engine = Blocking::new(Emulated::new(clock, 1), clock);
@@ -150,5 +150,7 @@ mod tests {
         for batch in 1..=measured.batch_max() {
             assert!(measured.latency(batch) >= spec.profile.latency(batch));
         }
+        let all_runs = clock.now();
+        assert!(measured.latency(measured.batch_max()) <= all_runs, "{measured:?} in {all_runs:?}");
     }
 }
