@@ -7,7 +7,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// The smallest and the largest limit, tasks per second. Above, the tasks of 100 ms could not be counted in 10⁻¹².
+    /// The smallest and the largest limit, tasks per second. Above, a quota's bucket of 100 ms would not fit into 64 bits.
     pub const RANGE: core::ops::RangeInclusive<f64> = 0.001..=1e8;
 
     /// At most `rps` tasks per second, rounded to thousandths and kept within [`RateLimit::RANGE`].
