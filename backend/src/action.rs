@@ -8,6 +8,7 @@ use baton_types::{ModelId, Nanos, TaskId};
 
 use baton_rdma::wire::ActionKind;
 
+use crate::fetch_time::Fetched;
 use crate::served::ServedModel;
 
 /// Actions that may wait per GPU slot. The scheduler grants a GPU slot one batch at a time, so a
@@ -35,6 +36,8 @@ pub(crate) struct Action {
     pub(crate) latest: Nanos,
     /// Of an INFER: head first; 1 ..= the model's `batch_max`, no task twice. Otherwise empty.
     pub(crate) tasks: Vec<BatchTask>,
+    /// Of an INFER, once its inputs are here, if that was measured.
+    pub(crate) fetched: Option<Fetched>,
 }
 
 /// A task of a batch.
@@ -158,6 +161,7 @@ mod tests {
             earliest: Nanos(earliest),
             latest: Nanos(latest),
             tasks: vec![BatchTask { id: TaskId::new(FrontendId(1), id as u32, 0), input_bytes: 8 }],
+            fetched: None,
         }
     }
 

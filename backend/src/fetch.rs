@@ -5,12 +5,14 @@
 //! every posted READ does exactly once.
 
 use baton_rdma::{Read, ReadDone, ReadStatus, Transport};
-use baton_types::{FailReason, FrontendId, TaskId};
+use baton_types::{FailReason, FrontendId, Nanos, TaskId};
 
 use crate::action::Action;
 use crate::counters::Counters;
+use crate::fetch_time::FetchTime;
 use crate::gpu::Gpu;
 use crate::peers::Peers;
+use crate::slot::Phase;
 
 /// Which row of which batch slot of which GPU slot a READ is for, packed into its tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +71,13 @@ pub(crate) fn begin<E>(
 }
 
 /// A READ has completed: its row is the batch's again.
-pub(crate) fn settle<E>(done: ReadDone, gpus: &mut [Gpu<E>], counters: &mut Counters) {
+pub(crate) fn settle<E>(
+    now: Nanos,
+    done: ReadDone,
+    gpus: &mut [Gpu<E>],
+    fetch_time: &mut FetchTime,
+    counters: &mut Counters,
+) {
     let target = Target::from_tag(done.tag);
     let bytes = done.row.len() as u64;
     // Before the slot may become Ready: its rows are then borrowed as a whole.
@@ -89,12 +97,15 @@ pub(crate) fn settle<E>(done: ReadDone, gpus: &mut [Gpu<E>], counters: &mut Coun
         None => counters.fetch_bytes += bytes,
         Some(reason) => counters.row_lost(reason),
     }
+    if slot.phase() == Phase::Ready {
+        slot.fetched(fetch_time.end(target.gpu, target.slot, now));
+    }
 }
 
 /// Aborts the READs of every batch whose fetch bound has passed, or lets it wait a little longer.
 /// Returns how many.
 pub(crate) fn abort_due<E, T: Transport>(
-    now: baton_types::Nanos,
+    now: Nanos,
     gpus: &mut [Gpu<E>],
     peers: &Peers,
     transport: &mut T,

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | is it ours, is it sound | `admit` |
 //! | wait for a batch slot | `action` |
-//! | pull each input into its row | `fetch`, `slot` |
+//! | pull each input into its row, and note how long that takes | `fetch`, `slot`, `fetch_time` |
 //! | execute | `gpu`, `submitted`, [`execute`] |
 //! | answer, then report | `reply` |
 //!
@@ -32,6 +32,7 @@ mod counters;
 mod error;
 pub mod execute;
 mod fetch;
+mod fetch_time;
 mod gpu;
 mod join;
 mod memory;

@@ -196,7 +196,7 @@ mod tests {
             input_is_fixed: true,
         };
         let (earliest, latest) = (Nanos(earliest), Nanos(100));
-        Action { id, thread: 0, kind, model, earliest, latest, tasks: Vec::new() }
+        Action { id, thread: 0, kind, model, earliest, latest, tasks: Vec::new(), fetched: None }
     }
 
     #[test]

@@ -17,6 +17,7 @@
 use baton_types::{FailReason, FrontendId, Nanos, TaskId};
 
 use crate::action::{Action, BatchTask};
+use crate::fetch_time::Fetched;
 
 /// Where a batch slot is in its cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -198,6 +199,17 @@ impl BatchSlot {
             self.phase = Phase::Ready;
         }
         lost
+    }
+
+    /// Its inputs are here, which is not kept if some could not be read: those took no part of the time. Call once, when
+    /// the slot has become Ready.
+    pub(crate) fn fetched(&mut self, fetched: Fetched) {
+        self.expect(Phase::Ready);
+        let unread = |row: &Row| matches!(row, Row::Lost(why) if *why != FailReason::FetchTimeout);
+        let all_read = !self.rows.iter().any(unread);
+        if let Some(action) = &mut self.action {
+            action.fetched = all_read.then_some(fetched);
+        }
     }
 
     /// When rows still being read must be abandoned, unless none has arrived by then; `None` unless that

@@ -34,6 +34,7 @@ fn fetching(frontends: &[u16]) -> BatchSlot {
         earliest,
         latest,
         tasks,
+        fetched: None,
     });
     slot
 }

@@ -77,7 +77,7 @@ mod tests {
         };
         let (earliest, latest) = (Nanos(earliest), Nanos(latest));
         let (kind, tasks) = (ActionKind::Infer, Vec::new());
-        Action { id: 1, thread: 0, kind, model, earliest, latest, tasks }
+        Action { id: 1, thread: 0, kind, model, earliest, latest, tasks, fetched: None }
     }
 
     #[test]

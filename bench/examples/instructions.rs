@@ -154,6 +154,7 @@ impl Bench {
         let grant = Grant {
             gpu: gpu(0),
             free_at: self.now,
+            port_wait: Nanos::ZERO,
             slowdown: Slowdown::NONE,
             slot_wait: Nanos::ZERO,
             longest: Nanos::MAX,
@@ -177,11 +178,13 @@ impl Bench {
         let (model, grant) = self.sink.grant.take().expect("a slot is idle");
         self.grants[model.0 as usize] += 1;
         let gpu = grant.gpu;
-        let planned = GpuUpdate::Planned { gpu, start: self.now, latency: LATENCY, work: LATENCY };
+        let (start, latency, work) = (self.now, LATENCY, LATENCY);
+        let planned = GpuUpdate::Planned { gpu, start, latency, work, fetched_at: None };
         self.rank.on_gpu(self.now, planned, &mut self.sink);
         self.offer(model, self.now + SLO);
         self.now = self.now + LATENCY;
-        let finished = GpuUpdate::Finished { gpu, at: self.now, pace: Some(Pace::AS_PREDICTED) };
+        let (at, pace) = (self.now, Some(Pace::AS_PREDICTED));
+        let finished = GpuUpdate::Finished { gpu, at, pace, fetched_at: None };
         self.rank.on_gpu(self.now, finished, &mut self.sink);
     }
 

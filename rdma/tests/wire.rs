@@ -94,7 +94,7 @@ macro_rules! samples {
     }};
 }
 
-fn samples(head: &[u8; 40], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sample> {
+fn samples(head: &[u8; 44], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sample> {
     let (text, words) = (text.as_bytes(), words.as_bytes());
     let tasks = &words[..words.len() / size_of::<ActionTask>() * size_of::<ActionTask>()];
     let mut all = samples!(head, payload;
@@ -112,7 +112,7 @@ fn samples(head: &[u8; 40], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sa
 
 prop_compose! {
     fn any_samples()(
-        head in any::<[u8; 40]>(),
+        head in any::<[u8; 44]>(),
         text in "\\PC{0,40}",
         words in prop::collection::vec(any::<u64>(), 0..80),
         payload in prop::collection::vec(any::<u8>(), 0..5_000),

@@ -109,7 +109,7 @@ pub enum ModelCommand {
 /// What the ControlThread tells the RankThread.
 #[derive(Clone, Debug)]
 pub enum RankCommand {
-    /// Slots of a backend that is ready.
+    /// All slots of a backend that is ready. They share its port.
     Join {
         /// The slots.
         gpus: Vec<Gpu>,

@@ -172,8 +172,8 @@ impl<T: Transport> ModelSink for Dispatch<T> {
     #[inline]
     fn dispatch(&mut self, batch: &Batch<'_>) {
         let Grant { gpu, slowdown, .. } = batch.grant;
-        let Batch { model, shape, .. } = *batch;
-        let planned = Planned { model, shape, gpu, slowdown };
+        let Batch { model, shape, fetched_at, .. } = *batch;
+        let planned = Planned { model, shape, gpu, slowdown, fetched_at };
         let owner = self.peers.backend_of(gpu);
         let backend = owner.map_or(NO_BACKEND, |(backend, _)| backend);
         let name = self

@@ -3,7 +3,7 @@
 //! Until a batch is reported done, the thread may have to take its tasks back; so it remembers
 //! them. Bounded by the GPU slots' pipelines; the tasks' buffers are reused.
 
-use baton_core::{BackendId, BatchShape, Gpu, ModelId, Request, Slowdown};
+use baton_core::{BackendId, BatchShape, Gpu, ModelId, Nanos, Request, Slowdown};
 
 /// What a batch was planned for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct Planned {
     pub gpu: Gpu,
     /// Of the slot, as the batch was planned.
     pub slowdown: Slowdown,
+    /// When its inputs should be there, if that was known.
+    pub fetched_at: Option<Nanos>,
 }
 
 /// A batch that was sent to a backend.
@@ -133,7 +135,8 @@ impl SentBatch {
     fn unused(batch_max: usize) -> Self {
         let gpu = Gpu { id: baton_core::GpuId(0), life: 0 };
         let (model, shape) = (ModelId(0), BatchShape::of(1));
-        let planned = Planned { model, shape, gpu, slowdown: Slowdown::NONE };
+        let slowdown = Slowdown::NONE;
+        let planned = Planned { model, shape, gpu, slowdown, fetched_at: None };
         Self { planned, backend: BackendId(0), requests: Vec::with_capacity(batch_max) }
     }
 }
@@ -145,12 +148,17 @@ fn id(at: u32, uses: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_core::{GpuId, Nanos, TaskId};
+    use baton_core::{GpuId, TaskId};
 
     const BACKEND: BackendId = BackendId(7);
     const GPU: Gpu = Gpu { id: GpuId(3), life: 1 };
-    const PLANNED: Planned =
-        Planned { model: ModelId(4), shape: BatchShape::of(2), gpu: GPU, slowdown: Slowdown::NONE };
+    const PLANNED: Planned = Planned {
+        model: ModelId(4),
+        shape: BatchShape::of(2),
+        gpu: GPU,
+        slowdown: Slowdown::NONE,
+        fetched_at: None,
+    };
 
     fn one(task: u64) -> impl Iterator<Item = Request> {
         std::iter::once(Request::new(TaskId(task), Nanos(task)))

@@ -29,16 +29,35 @@ fn within(work: Nanos) -> u64 {
     work.0.min(u64::MAX >> KIND_BITS)
 }
 
+/// How long before its start a batch has its inputs, in steps of [`COARSE`], shares a word with its latency, which is an hour
+/// at most. The largest number says that it is not known.
+const EARLY_BITS: u32 = 22;
+const EARLY_UNKNOWN: u64 = (1 << EARLY_BITS) - 1;
+
+fn length_word(start: Nanos, latency: Nanos, fetched_at: Option<Nanos>) -> u64 {
+    let early =
+        fetched_at.map_or(EARLY_UNKNOWN, |at| ((start - at).0 >> COARSE).min(EARLY_UNKNOWN - 1));
+    latency.0.min(u64::MAX >> EARLY_BITS) << EARLY_BITS | early
+}
+
+fn lengths_of(start: Nanos, word: u64) -> (Nanos, Option<Nanos>) {
+    let early = word & EARLY_UNKNOWN;
+    let fetched_at = (early != EARLY_UNKNOWN).then(|| start - Nanos(early << COARSE));
+    (Nanos(word >> EARLY_BITS), fetched_at)
+}
+
 impl ToRank {
     pub(crate) fn pack(self) -> Packed {
         match self {
-            Self::Update(GpuUpdate::Planned { gpu, start, latency, work }) => {
-                [PLANNED | within(work) << KIND_BITS, gpu_word(gpu), start.0, latency.0]
+            Self::Update(GpuUpdate::Planned { gpu, start, latency, work, fetched_at }) => {
+                let lengths = length_word(start, latency, fetched_at);
+                [PLANNED | within(work) << KIND_BITS, gpu_word(gpu), start.0, lengths]
             }
             Self::Update(GpuUpdate::Returned { gpu }) => [RETURNED, gpu_word(gpu), 0, 0],
-            Self::Update(GpuUpdate::Finished { gpu, at, pace }) => {
+            Self::Update(GpuUpdate::Finished { gpu, at, pace, fetched_at }) => {
                 let pace = pace.map_or(0, Pace::to_bits);
-                [FINISHED | u64::from(pace) << KIND_BITS, gpu_word(gpu), at.0, 0]
+                let fetched_at = fetched_at.map_or(0, |at| at.0);
+                [FINISHED | u64::from(pace) << KIND_BITS, gpu_word(gpu), at.0, fetched_at]
             }
             Self::Changed { word, models } => [CHANGED, word.into(), models, 0],
         }
@@ -47,31 +66,35 @@ impl ToRank {
     pub(crate) fn unpack([kind, first, second, third]: Packed) -> Self {
         let gpu = gpu_of(first);
         match kind & KIND {
-            PLANNED => Self::Update(GpuUpdate::Planned {
-                gpu,
-                start: Nanos(second),
-                latency: Nanos(third),
-                work: Nanos(kind >> KIND_BITS),
-            }),
+            PLANNED => {
+                let (start, work) = (Nanos(second), Nanos(kind >> KIND_BITS));
+                let (latency, fetched_at) = lengths_of(start, third);
+                Self::Update(GpuUpdate::Planned { gpu, start, latency, work, fetched_at })
+            }
             RETURNED => Self::Update(GpuUpdate::Returned { gpu }),
             FINISHED => {
                 let pace = Pace::from_bits((kind >> KIND_BITS) as u32);
-                Self::Update(GpuUpdate::Finished { gpu, at: Nanos(second), pace })
+                let fetched_at = (third > 0).then_some(Nanos(third));
+                Self::Update(GpuUpdate::Finished { gpu, at: Nanos(second), pace, fetched_at })
             }
             _ => Self::Changed { word: first as u32, models: second },
         }
     }
 }
 
-/// The slowdown shares its word with the slot wait, which is three days at most.
-const SLOWDOWN_BITS: u32 = 16;
+/// The slowdown shares its word with the port wait, in steps of [`PORT_STEP`], and the slot wait, which is a minute at most.
+const SLOWDOWN_BITS: u32 = 12;
+const PORT_BITS: u32 = 16;
+const PORT_STEP: u32 = 12;
+const WAIT_BITS: u32 = u64::BITS - SLOWDOWN_BITS - PORT_BITS;
 
 /// To a ModelThread. What the grant allows shares its word with the model.
 pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
     let longest = (grant.longest.0 >> COARSE).min(u32::MAX.into());
     let head = longest << 32 | u64::from(model.0);
-    let wait = grant.slot_wait.0.min(u64::MAX >> SLOWDOWN_BITS);
-    let tail = wait << SLOWDOWN_BITS | grant.slowdown.in_256ths();
+    let wait = grant.slot_wait.0.min((1 << WAIT_BITS) - 1);
+    let port = grant.port_wait.0.div_ceil(1 << PORT_STEP).min((1 << PORT_BITS) - 1);
+    let tail = (wait << PORT_BITS | port) << SLOWDOWN_BITS | grant.slowdown.in_256ths();
     [head, gpu_word(grant.gpu), grant.free_at.0, tail]
 }
 
@@ -82,8 +105,10 @@ pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Packed) -> (ModelId, Gran
         coarse => Nanos(u64::from(coarse) << COARSE),
     };
     let slowdown = Slowdown::from_256ths(tail & ((1 << SLOWDOWN_BITS) - 1));
-    let (gpu, free_at, slot_wait) = (gpu_of(gpu), Nanos(free_at), Nanos(tail >> SLOWDOWN_BITS));
-    (ModelId(head as u32), Grant { gpu, free_at, slowdown, slot_wait, longest })
+    let port = tail >> SLOWDOWN_BITS & ((1 << PORT_BITS) - 1);
+    let slot_wait = Nanos(tail >> (SLOWDOWN_BITS + PORT_BITS));
+    let (gpu, free_at, port_wait) = (gpu_of(gpu), Nanos(free_at), Nanos(port << PORT_STEP));
+    (ModelId(head as u32), Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest })
 }
 
 fn gpu_word(gpu: Gpu) -> u64 {
@@ -101,22 +126,32 @@ mod tests {
     #[test]
     fn what_is_unpacked_is_what_was_packed() {
         let gpu = Gpu { id: GpuId(u32::MAX - 1), life: u32::MAX };
-        let (start, latency) = (Nanos(u64::MAX), Nanos(u64::MAX - 1));
+        let (start, latency) = (Nanos(u64::MAX), Nanos(u64::MAX >> EARLY_BITS));
         let work = Nanos(u64::MAX >> KIND_BITS);
         let slowest = Pace::of(Nanos::MAX, Nanos(1));
+        let planned = |fetched_at| {
+            ToRank::Update(GpuUpdate::Planned { gpu, start, latency, work, fetched_at })
+        };
         for message in [
-            ToRank::Update(GpuUpdate::Planned { gpu, start, latency, work }),
+            planned(None),
+            planned(Some(start)),
+            planned(Some(start - Nanos(7 << COARSE))),
             ToRank::Update(GpuUpdate::Returned { gpu }),
-            ToRank::Update(GpuUpdate::Finished { gpu, at: start, pace: None }),
-            ToRank::Update(GpuUpdate::Finished { gpu, at: start, pace: Some(slowest) }),
+            ToRank::Update(GpuUpdate::Finished { gpu, at: start, pace: None, fetched_at: None }),
+            ToRank::Update(GpuUpdate::Finished {
+                gpu,
+                at: start,
+                pace: Some(slowest),
+                fetched_at: Some(latency),
+            }),
             ToRank::Changed { word: 7, models: 1 << 63 | 1 },
         ] {
             assert_eq!(ToRank::unpack(message.pack()), message);
         }
         for longest in [Nanos(0), Nanos(5 << COARSE), Nanos::MAX] {
-            let slot_wait = Nanos(u64::MAX >> SLOWDOWN_BITS);
-            let slowdown = Slowdown::from_256ths(333);
-            let grant = Grant { gpu, free_at: latency, slowdown, slot_wait, longest };
+            let (slot_wait, port_wait) = (Nanos((1 << WAIT_BITS) - 1), Nanos(9 << PORT_STEP));
+            let slowdown = Slowdown::from_256ths(u64::MAX);
+            let grant = Grant { gpu, free_at: latency, port_wait, slowdown, slot_wait, longest };
             let model = ModelId(u32::MAX - 9);
             assert_eq!(unpack_grant(pack_grant(model, grant)), (model, grant));
         }

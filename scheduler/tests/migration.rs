@@ -346,6 +346,7 @@ fn report(backend: &mut Member, thread: usize, batch: u64, status: ActionStatus)
         rows: 1.into(),
         status: status as u8,
         reserved: 0,
+        fetch: baton_rdma::wire::WireFetch::NOT_MEASURED,
     };
     backend
         .transport

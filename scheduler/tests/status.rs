@@ -7,7 +7,7 @@ use baton_core::{DropReason, Nanos, Policy};
 use baton_metrics::{Metric, Value};
 use baton_rdma::Transport;
 use baton_rdma::status::{ClusterStatus, EventStatus, MemberRole, ModelStatus, PART_MAX};
-use baton_rdma::wire::{ActionDone, ActionStatus, RefuseCode, Role, StatusAsk};
+use baton_rdma::wire::{ActionDone, ActionStatus, RefuseCode, Role, StatusAsk, WireFetch};
 use stage::changes::{add, answer, remove, serve_one, stage};
 use stage::{Member, Stage, Told, cluster, ms};
 
@@ -69,6 +69,7 @@ fn execute(stage: &mut Stage, backend: &mut Member, rows: u16, (begin, end): (Na
         rows: rows.into(),
         status: ActionStatus::Executed as u8,
         reserved: 0,
+        fetch: WireFetch::NOT_MEASURED,
     };
     backend.transport.send(backend.threads[0], &done, &[]).unwrap();
     stage.exchange(backend);
@@ -158,6 +159,7 @@ fn an_absurd_report_is_counted_as_what_can_have_been() {
             rows: 1.into(),
             status: ActionStatus::Executed as u8,
             reserved: 0,
+            fetch: WireFetch::NOT_MEASURED,
         };
         backend.transport.send(backend.threads[0], &done, &[]).unwrap();
         stage.exchange(&mut backend);

@@ -18,7 +18,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             Event::Opened { conn, peer } => self.on_opened(conn, &peer, now),
             Event::Message { conn, message } => self.on_message(conn, message, now),
             Event::Read(done) => {
-                fetch::settle(done, &mut self.gpus, &mut self.counters);
+                let Self { gpus, fetch_time, counters, .. } = self;
+                fetch::settle(now, done, gpus, fetch_time, counters);
                 Ok(())
             }
             // A backend exposes no slabs, so no answer can land here.
@@ -153,6 +154,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             earliest: admitted.earliest,
             latest: admitted.latest,
             tasks: list,
+            fetched: None,
         });
     }
 

@@ -22,6 +22,7 @@ use crate::counters::Counters;
 use crate::error::BackendError;
 use crate::execute::{Executor, JobDone, Measured};
 use crate::fetch;
+use crate::fetch_time::FetchTime;
 use crate::gpu::{Collected, Gpu};
 use crate::join::Join;
 use crate::models::Models;
@@ -41,6 +42,7 @@ pub struct Worker<T, E> {
     peers: Peers,
     admission: ActionChecker,
     gpus: Vec<Gpu<E>>,
+    fetch_time: FetchTime,
     /// READs of this pass, posted together.
     reads: Vec<Read>,
     /// When answers that a frontend did not take are tried again.
@@ -67,8 +69,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     ) -> Result<Self, NoMemory> {
         let batch_max = config.batch_max();
         let gpus = executors.into_iter().map(|executor| Gpu::new(&config, executor));
-        let gpus = gpus.collect::<Result<_, _>>()?;
+        let gpus = gpus.collect::<Result<Vec<_>, _>>()?;
         let mut worker = Self {
+            fetch_time: FetchTime::new(gpus.len()),
             gpus,
             join: Join::new(Membership::new(member(&config))),
             peers: Peers::default(),
@@ -231,13 +234,14 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         aborted + expired
     }
 
-    fn fetch(&mut self) -> usize {
+    fn fetch(&mut self, now: Nanos) -> usize {
         let mut begun = 0;
         for (index, gpu) in self.gpus.iter_mut().enumerate() {
             while let Some(slot) = gpu.slot_in(Phase::Free)
                 && let Some(action) = gpu.actions.pop()
             {
                 let (peers, reads, counters) = (&self.peers, &mut self.reads, &mut self.counters);
+                self.fetch_time.begin(index, slot, now);
                 fetch::begin(index, gpu, slot, action, peers, reads, counters);
                 begun += 1;
             }
@@ -305,7 +309,7 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
             work += self.expire(now);
             // Free batch slots grow before they are used.
             work += self.tend_models(now);
-            work += self.fetch();
+            work += self.fetch(now);
             work += self.execute(now);
         }
         work += self.reply(now);

@@ -2,12 +2,13 @@
 //! ModelThread, so that a reported batch is an answered batch.
 
 use baton_rdma::Transport;
-use baton_rdma::wire::{Action as WireAction, ActionDone, ActionKind, ActionStatus};
+use baton_rdma::wire::{Action as WireAction, ActionDone, ActionKind, ActionStatus, WireFetch};
 use baton_types::Nanos;
 
 use super::Worker;
 use crate::action::Action;
 use crate::execute::{Executor, JobDone};
+use crate::fetch_time::Fetched;
 use crate::reply::{self, Stamp};
 
 impl<T: Transport, E: Executor> Worker<T, E> {
@@ -68,6 +69,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         span: (Nanos, Nanos),
         now: Nanos,
     ) {
+        let fetch = action.fetched.map_or(WireFetch::NOT_MEASURED, |Fetched { at, took }| {
+            WireFetch::new(took, self.join.to_scheduler(at))
+        });
         let done = ActionDone {
             action: action.id.into(),
             started_ns: self.join.to_scheduler(span.0).0.into(),
@@ -76,6 +80,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             rows: (rows as u16).into(),
             status: status as u8,
             reserved: 0,
+            fetch,
         };
         self.send_report(action.thread, &done, now);
     }
@@ -91,6 +96,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             rows: 0.into(),
             status: ActionStatus::Refused as u8,
             reserved: 0,
+            fetch: WireFetch::NOT_MEASURED,
         };
         self.send_report(thread, &done, now);
     }

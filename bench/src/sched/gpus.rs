@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use baton_core::{Nanos, Profile};
-use baton_rdma::wire::{Action, ActionDone, ActionStatus};
+use baton_rdma::wire::{Action, ActionDone, ActionStatus, WireFetch};
 
 /// A batch that is executing: ordered by its end.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -66,6 +66,7 @@ impl Gpus {
             rows: done.rows.into(),
             status: status as u8,
             reserved: 0,
+            fetch: WireFetch::NOT_MEASURED,
         };
         Some((report, done.rows))
     }

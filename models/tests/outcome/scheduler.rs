@@ -221,7 +221,7 @@ impl Scheduler {
             if matches!(status, ActionStatus::Expired | ActionStatus::Refused) {
                 it.requeue(request, Unserved::Dropped(DropReason::Deadline));
             }
-            it.out.updates.push(GpuUpdate::Finished { gpu, at: NOW, pace: None });
+            it.out.updates.push(GpuUpdate::Finished { gpu, at: NOW, pace: None, fetched_at: None });
         });
     }
 

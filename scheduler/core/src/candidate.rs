@@ -82,6 +82,8 @@ pub struct Grant {
     pub gpu: Gpu,
     /// When its current batch is expected to end; in the past if it is idle.
     pub free_at: Nanos,
+    /// For how long its backend's port still fetches what was planned before; zero if it has none.
+    pub port_wait: Nanos,
     /// How much longer than usual it takes.
     pub slowdown: Slowdown,
     /// For how long the model's next batches may find no slot because of other models': a batch that
@@ -105,6 +107,8 @@ pub enum GpuUpdate {
         latency: Nanos,
         /// What its tasks would take of a slot in an efficient batch.
         work: Nanos,
+        /// When its inputs should be there, not after `start`; `None` while that is not known.
+        fetched_at: Option<Nanos>,
     },
     /// The grant found no batch worth running.
     Returned {
@@ -119,5 +123,7 @@ pub enum GpuUpdate {
         at: Nanos,
         /// Its execution beside the prediction; `None` if it was not measured.
         pace: Option<Pace>,
+        /// When its inputs were there, scheduler clock; `None` if that was not measured.
+        fetched_at: Option<Nanos>,
     },
 }

@@ -125,8 +125,14 @@ impl Rush {
         if round.is_multiple_of(20) {
             let gpu = Gpu { id: GpuId(0), life: 0 };
             let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
-            let grant =
-                Grant { gpu, free_at: self.now, slowdown: Slowdown::NONE, slot_wait, longest };
+            let grant = Grant {
+                gpu,
+                free_at: self.now,
+                port_wait: Nanos::ZERO,
+                slowdown: Slowdown::NONE,
+                slot_wait,
+                longest,
+            };
             self.model.on_grant(self.now, grant, &mut self.decided);
         }
         self.take();

@@ -156,8 +156,9 @@ fn news_of_an_earlier_life_of_a_slot_is_ignored() {
     world.kill_gpu(0);
     world.join_gpu(0);
     let (start, latency, at) = (world.now, ms(500.0), world.at(400.0));
-    let planned = GpuUpdate::Planned { gpu: earlier, start, latency, work: latency };
-    for late in [planned, GpuUpdate::Finished { gpu: earlier, at, pace: None }] {
+    let planned =
+        GpuUpdate::Planned { gpu: earlier, start, latency, work: latency, fetched_at: None };
+    for late in [planned, GpuUpdate::Finished { gpu: earlier, at, pace: None, fetched_at: None }] {
         world.rank.on_gpu(world.now, late, &mut world.out);
     }
     world.rank.on_gpu_leave(earlier);

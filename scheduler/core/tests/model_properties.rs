@@ -247,7 +247,14 @@ impl Pair {
         let slot_wait = Nanos(free_at.0 % 3_000_000);
         let is_shared = free_at.0.is_multiple_of(3);
         let longest = if is_shared { Nanos(free_at.0 % 40_000_000) } else { Nanos::MAX };
-        let grant = Grant { gpu, free_at, slowdown: Slowdown::NONE, slot_wait, longest };
+        let grant = Grant {
+            gpu,
+            free_at,
+            port_wait: Nanos::ZERO,
+            slowdown: Slowdown::NONE,
+            slot_wait,
+            longest,
+        };
         self.naive.granted(grant, self.model.latency());
         self.model.on_grant(self.now, grant, &mut self.out);
         self.end_hopeless(free_at);

@@ -169,7 +169,8 @@ impl Driver {
                 let otherwise = Unserved::Dropped(baton_core::DropReason::Deadline);
                 model.on_requeue(self.now, batch.head, otherwise, &mut self.sink);
             }
-            let update = GpuUpdate::Finished { gpu: batch.gpu, at: batch.ends_at, pace };
+            let update =
+                GpuUpdate::Finished { gpu: batch.gpu, at: batch.ends_at, pace, fetched_at: None };
             self.rank.on_gpu(self.now, update, &mut self.sink);
             self.settle();
         }

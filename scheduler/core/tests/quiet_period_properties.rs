@@ -133,8 +133,14 @@ impl Twins {
                     let longest =
                         if (1..12).contains(&size) { latency.of(size) } else { Nanos::MAX };
                     let free_at = self.now + Nanos(free_us * US);
-                    let grant =
-                        Grant { gpu: GPU, free_at, slowdown: Slowdown::NONE, slot_wait, longest };
+                    let grant = Grant {
+                        gpu: GPU,
+                        free_at,
+                        port_wait: Nanos::ZERO,
+                        slowdown: Slowdown::NONE,
+                        slot_wait,
+                        longest,
+                    };
                     self.both(|model, now, out| model.on_grant(now, grant, out));
                 }
             }

@@ -234,7 +234,7 @@ impl Pair {
         let update = match latency {
             Some(latency) => {
                 // No work: nothing is kept for anybody.
-                GpuUpdate::Planned { gpu, start, latency, work: Nanos::ZERO }
+                GpuUpdate::Planned { gpu, start, latency, work: Nanos::ZERO, fetched_at: None }
             }
             None => GpuUpdate::Returned { gpu },
         };
@@ -264,7 +264,11 @@ impl Pair {
             return;
         }
         let gpu = self.gpu(id);
-        self.rank.on_gpu(self.now, GpuUpdate::Finished { gpu, at, pace: None }, &mut self.out);
+        self.rank.on_gpu(
+            self.now,
+            GpuUpdate::Finished { gpu, at, pace: None, fetched_at: None },
+            &mut self.out,
+        );
         if let Some(slot) = self.living(gpu) {
             slot.batches.remove(0);
             slot.idle_since = at;
@@ -397,7 +401,8 @@ impl Pair {
         // So short a time says nothing about the traffic.
         let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
         let (gpu, free_at) = (self.gpu(id), self.slots[id].free_at());
-        let grant = Grant { gpu, free_at, slowdown: Slowdown::NONE, slot_wait, longest };
+        let port_wait = Nanos::ZERO;
+        let grant = Grant { gpu, free_at, port_wait, slowdown: Slowdown::NONE, slot_wait, longest };
         self.slots[id].is_granted = true;
         self.models[model].grants += 1;
         self.open.push((model, grant));

@@ -192,7 +192,13 @@ impl World {
         }
         let (_, Grant { gpu, free_at, .. }) = self.open.remove(0);
         let start = self.now.max(free_at);
-        let planned = |latency| GpuUpdate::Planned { gpu, start, latency, work: Nanos::ZERO };
+        let planned = |latency| GpuUpdate::Planned {
+            gpu,
+            start,
+            latency,
+            work: Nanos::ZERO,
+            fetched_at: None,
+        };
         let update = latency.map_or(GpuUpdate::Returned { gpu }, planned);
         let slot = &mut self.slots[gpu.id.0 as usize];
         if slot.life == gpu.life {
@@ -207,7 +213,11 @@ impl World {
         let (gpu, at) = (self.gpu(id), self.now);
         if self.slots[id].batches > 0 {
             self.slots[id].batches -= 1;
-            self.rank.on_gpu(at, GpuUpdate::Finished { gpu, at, pace: None }, out);
+            self.rank.on_gpu(
+                at,
+                GpuUpdate::Finished { gpu, at, pace: None, fetched_at: None },
+                out,
+            );
         }
     }
 

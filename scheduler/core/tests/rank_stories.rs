@@ -53,11 +53,17 @@ fn candidate(exec_at: f64, urgency: f64) -> Option<Candidate> {
 }
 
 fn planned(start: f64, latency: f64) -> GpuUpdate {
-    GpuUpdate::Planned { gpu: GPU, start: ms(start), latency: ms(latency), work: ms(latency) }
+    GpuUpdate::Planned {
+        gpu: GPU,
+        start: ms(start),
+        latency: ms(latency),
+        work: ms(latency),
+        fetched_at: None,
+    }
 }
 
 fn finished(at: f64) -> GpuUpdate {
-    GpuUpdate::Finished { gpu: GPU, at: ms(at), pace: None }
+    GpuUpdate::Finished { gpu: GPU, at: ms(at), pace: None, fetched_at: None }
 }
 
 /// Grants the slot to model 0 for a batch from `at` on that takes `latency`.
@@ -187,7 +193,17 @@ fn a_slot_that_joins_again_without_having_left_is_counted_once() {
     let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
     assert_eq!(
         out.grants,
-        [(1, Grant { gpu: next, free_at: ms(1.0), slowdown: Slowdown::NONE, slot_wait, longest })]
+        [(
+            1,
+            Grant {
+                gpu: next,
+                free_at: ms(1.0),
+                port_wait: Nanos::ZERO,
+                slowdown: Slowdown::NONE,
+                slot_wait,
+                longest
+            }
+        )]
     );
     rank.on_gpu(ms(2.0), finished(2.0), &mut out); // of the earlier life
     rank.on_gpu_leave(GPU);

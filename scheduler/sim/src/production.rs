@@ -176,7 +176,12 @@ impl<W: Observer> Scheduler for Production<W> {
         let slowdown = self.slots[gpu as usize].slowdown;
         let pace = self.models[model as usize].on_measured(BatchShape::of(batch), took, slowdown);
         let gpu = self.gpu(gpu);
-        self.mail.at(now).post(Message::Gpu(GpuUpdate::Finished { gpu, at: now, pace }));
+        self.mail.at(now).post(Message::Gpu(GpuUpdate::Finished {
+            gpu,
+            at: now,
+            pace,
+            fetched_at: None,
+        }));
         self.settle(now, cluster);
     }
 

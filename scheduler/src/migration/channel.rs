@@ -111,6 +111,7 @@ mod tests {
         from.send(MigrationMessage::Grant(Grant {
             gpu,
             free_at: Nanos(5),
+            port_wait: Nanos::ZERO,
             slowdown: Slowdown::NONE,
             slot_wait: Nanos(6),
             longest: Nanos::MAX,

@@ -110,33 +110,54 @@ impl<T: Transport> ModelThread<T> {
             return self.out.counters.stale_reports.add(1);
         }
         let finished = Nanos(done.finished_ns.get()).min(now);
+        let fetched_at = self.note_fetch(now, name, done);
         match status {
             ActionStatus::Executed => {
                 let started = Nanos(done.started_ns.get());
                 let measured = Nanos(done.finished_ns.get()) - started;
                 self.out.counters.batches_executed.add(1);
                 let rows = u32::from(done.rows.get());
-                self.executed(name, rows, measured, (started.min(finished), finished));
+                self.executed(name, rows, measured, (started.min(finished), finished), fetched_at);
             }
             ActionStatus::EngineError => {
                 self.out.counters.batches_engine_error.add(1);
-                self.executed(name, 0, Nanos::ZERO, (finished, finished));
+                self.executed(name, 0, Nanos::ZERO, (finished, finished), fetched_at);
             }
             ActionStatus::Expired => {
                 self.out.counters.batches_expired.add(1);
-                self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
+                self.take_back(now, name, Unserved::Dropped(DropReason::Deadline), fetched_at);
             }
             ActionStatus::Refused => {
                 self.out.counters.batches_refused.add(1);
-                self.take_back(now, name, Unserved::Dropped(DropReason::Deadline));
+                self.take_back(now, name, Unserved::Dropped(DropReason::Deadline), fetched_at);
             }
         }
     }
 
+    /// How long the inputs of the batch took to come, if that was measured: what its model plans with next. Of a model that
+    /// has moved it is lost. Returns when they were there.
+    fn note_fetch(&mut self, now: Nanos, name: u64, done: &ActionDone) -> Option<Nanos> {
+        let Planned { model, shape, fetched_at, .. } = self.out.in_flight.get(name)?.planned;
+        let (took, at) = done.fetch.measured()?;
+        let at = at.min(now);
+        if let Place::Here(here) = self.out.places[model.0 as usize] {
+            let late = fetched_at.map_or(Nanos::ZERO, |planned| at - planned);
+            self.models[here as usize].state.on_fetched(shape.size, took, late);
+        }
+        Some(at)
+    }
+
     /// The backend has answered every task of the batch. `span` is when it says that it executed, the future left out.
-    fn executed(&mut self, name: u64, rows: u32, measured: Nanos, span: (Nanos, Nanos)) {
+    fn executed(
+        &mut self,
+        name: u64,
+        rows: u32,
+        measured: Nanos,
+        span: (Nanos, Nanos),
+        fetched_at: Option<Nanos>,
+    ) {
         let Some(planned) = self.out.take_report(name, &mut self.returning) else { return };
-        let Planned { model, shape, gpu, slowdown } = planned;
+        let Planned { model, shape, gpu, slowdown, .. } = planned;
         self.out.board.executed(model, &self.returning, rows, span.1);
         self.out.board.busy(gpu, span.1 - span.0);
         let shape = BatchShape { size: rows.min(self.returning.len() as u32), ..shape };
@@ -152,11 +173,11 @@ impl<T: Transport> ModelThread<T> {
             // It was removed after it had moved away.
             Place::Elsewhere => None,
         };
-        self.out.gpu(GpuUpdate::Finished { gpu, at: span.1, pace });
+        self.out.gpu(GpuUpdate::Finished { gpu, at: span.1, pace, fetched_at });
     }
 
     /// The batch's tasks are unanswered: back to the queue with those that can still make it.
-    fn take_back(&mut self, now: Nanos, name: u64, otherwise: Unserved) {
+    fn take_back(&mut self, now: Nanos, name: u64, otherwise: Unserved, fetched_at: Option<Nanos>) {
         let Some(Planned { model, gpu, .. }) = self.out.take_report(name, &mut self.returning)
         else {
             return;
@@ -172,7 +193,7 @@ impl<T: Transport> ModelThread<T> {
             }
         }
         self.returning = returning;
-        self.out.gpu(GpuUpdate::Finished { gpu, at: now, pace: None });
+        self.out.gpu(GpuUpdate::Finished { gpu, at: now, pace: None, fetched_at });
     }
 
     pub(super) fn requeue(&mut self, now: Nanos, at: usize, request: Request, otherwise: Unserved) {
@@ -202,14 +223,14 @@ impl<T: Transport> ModelThread<T> {
     pub(super) fn on_backend_lost(&mut self, now: Nanos, backend: BackendId) {
         while let Some(name) = self.out.in_flight.any_of(backend) {
             self.out.counters.batches_backend_lost.add(1);
-            self.take_back(now, name, Unserved::Failed(FailReason::BackendLost));
+            self.take_back(now, name, Unserved::Failed(FailReason::BackendLost), None);
         }
     }
 
     /// Plans that could not be sent: their backend does not read, or went while the grant was made.
     pub(super) fn take_undelivered(&mut self, now: Nanos) {
         while let Some(name) = self.out.undelivered.pop() {
-            self.take_back(now, name, Unserved::Failed(FailReason::BackendLost));
+            self.take_back(now, name, Unserved::Failed(FailReason::BackendLost), None);
         }
     }
 }

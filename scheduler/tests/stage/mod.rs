@@ -6,6 +6,7 @@ use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId, Tas
 use baton_rdma::wire::{
     ActionDone, ActionStatus, ActionTask, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message,
     ModelDesc, Ping, ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, WireAddr,
+    WireFetch,
 };
 use baton_rdma::{
     CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport,
@@ -304,6 +305,7 @@ impl<T: Transport> Member<T> {
             rows: 1.into(),
             status: status as u8,
             reserved: 0,
+            fetch: WireFetch::NOT_MEASURED,
         };
         self.transport.send(self.threads[0], &done, &[]).unwrap();
     }

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::layout::{messages, wire_struct};
 use super::tail::{self, ActionTask};
-use super::{Body, DecodeError, WireAddr};
+use super::{Body, DecodeError, WireAddr, WireFetch};
 
 messages! {
     // --- opening a connection -------------------------------------------------------------
@@ -208,8 +208,7 @@ messages! {
         /// The model.
         model: U32,
     }
-    /// From an operator: change the catalogue. Tail: of an addition or a change, a `[[model]]` table, TOML; of a removal, the
-    /// model's name.
+    /// From an operator: change the catalogue. Tail: a `[[model]]` table, TOML; of a removal, the model's name.
     31 CatalogChange [text: str] 4 {
         /// A [`ChangeKind`](super::ChangeKind).
         kind: u8,
@@ -288,7 +287,7 @@ messages! {
         variant: U16,
     }
     /// How an action went. From now on the tasks of its batch are answered.
-    44 ActionDone [] 32 {
+    44 ActionDone [] 44 {
         /// Copied from the action.
         action: U64,
         /// Measured start of the execution, scheduler clock.
@@ -303,6 +302,8 @@ messages! {
         status: u8,
         /// Zero.
         reserved: u8,
+        /// How its inputs came.
+        fetch: WireFetch,
     }
 
     // --- inputs and answers, between backends and frontends --------------------------------

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use baton_topo::signature::{ElementType, Extent, RANK_MAX, TensorSpec};
 use baton_types::{GpuId, ModelId, Nanos, Request};
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use layout::wire_struct;
@@ -75,6 +75,33 @@ wire_struct! {
         port: U16,
         /// Zero.
         reserved: U16,
+    }
+}
+
+wire_struct! {
+    /// How the inputs of a batch came. All zero: not measured.
+    WireFetch: 12 {
+        /// What they added to the time in which the backend fetched any, 4.29 s at most.
+        took_ns: U32,
+        /// When they were there, scheduler clock.
+        at_ns: U64,
+    }
+}
+
+impl WireFetch {
+    /// Nothing was fetched, or not all of it.
+    pub const NOT_MEASURED: Self = Self { took_ns: U32::ZERO, at_ns: U64::ZERO };
+
+    /// Longer times than fit count as the longest that does.
+    pub fn new(took: Nanos, at: Nanos) -> Self {
+        let took_ns = u32::try_from(took.0).unwrap_or(u32::MAX);
+        Self { took_ns: took_ns.into(), at_ns: at.0.into() }
+    }
+
+    /// How long they took, and when they were there; `None` if that was not measured.
+    pub fn measured(&self) -> Option<(Nanos, Nanos)> {
+        let (took, at) = (Nanos(self.took_ns.get().into()), Nanos(self.at_ns.get()));
+        (took > Nanos::ZERO && at > Nanos::ZERO).then_some((took, at))
     }
 }
 

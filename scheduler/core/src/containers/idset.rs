@@ -63,6 +63,24 @@ impl IdSet {
         let word = summary * WORD + self.occupied[summary].trailing_zeros() as usize;
         Some((word * WORD) as u32 + self.members[word].trailing_zeros())
     }
+
+    /// The smallest member above the id.
+    pub(crate) fn above(&self, id: u32) -> Option<u32> {
+        let word = next_bit(&self.members[..], id as usize, id as usize / WORD + 1);
+        let beyond = || next_bit(&self.occupied, id as usize / WORD, usize::MAX);
+        let first_of = |word: usize| word * WORD + self.members[word].trailing_zeros() as usize;
+        word.or_else(|| beyond().map(first_of)).map(|id| id as u32)
+    }
+}
+
+/// The first bit that is set after the `at`-th, in the words below `end`.
+fn next_bit(words: &[u64], at: usize, end: usize) -> Option<usize> {
+    let from = at + 1;
+    let below = |word: usize| if word == from / WORD { (1 << (from % WORD)) - 1 } else { 0 };
+    let mut words =
+        (from / WORD..words.len().min(end)).map(|word| (word, words[word] & !below(word)));
+    let (word, bits) = words.find(|&(_, bits)| bits != 0)?;
+    Some(word * WORD + bits.trailing_zeros() as usize)
 }
 
 /// Word and bit of the `at`-th bit.
@@ -94,6 +112,9 @@ mod tests {
                     naive.remove(&id);
                 }
                 prop_assert_eq!(set.first(), naive.first().copied());
+                for near in [id, id.saturating_sub(id % 70 + 1), 0, IDS - 1] {
+                    prop_assert_eq!(set.above(near), naive.range(near + 1..).next().copied());
+                }
             }
         }
     }

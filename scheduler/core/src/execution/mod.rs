@@ -1,5 +1,6 @@
-//! How long things take: ℓ(b) as measured, on usual and on slow slots, and delivery.
+//! How long things take: ℓ(b) as measured, on usual and on slow slots, delivery, and fetching as measured.
 
+pub(crate) mod fetching;
 pub(crate) mod latency;
 pub(crate) mod network;
 pub(crate) mod prediction;

@@ -17,6 +17,8 @@ pub struct Batch<'a> {
     pub shape: BatchShape,
     /// Planned start.
     pub exec_at: Nanos,
+    /// When its inputs should be there; `None` while nothing is known of how long they take.
+    pub fetched_at: Option<Nanos>,
     /// Latest start.
     pub invalid_after: Nanos,
     /// Since when the model had a schedulable batch and the slot could have been granted to it:

@@ -16,7 +16,7 @@ impl ModelState {
     }
 
     pub(super) fn derive(&mut self, now: Nanos, out: &mut impl ModelSink) {
-        let window = self.form(now, Nanos::ZERO, out);
+        let window = self.form(now, None, out);
         if self.queue.is_empty() {
             self.soft_deadline = Nanos::MAX;
         }

@@ -120,7 +120,10 @@ impl ModelState {
             return true;
         }
         let resized = self.sizing.on_arrival(now);
-        if !self.horizon(now, Nanos::ZERO).fits_alone(request.deadline) {
+        if resized {
+            self.network = self.sizing.network;
+        }
+        if !self.horizon(now).fits_alone(request.deadline) {
             self.end(request.task, DropReason::DeadlinePassed, out);
         } else if self.queue.push(request).is_err() {
             self.counters.ended += 1;
@@ -171,7 +174,7 @@ impl ModelState {
         out: &mut impl ModelSink,
     ) {
         self.counters.requeued += 1;
-        let fits = self.horizon(now, Nanos::ZERO).fits_alone(request.deadline);
+        let fits = self.horizon(now).fits_alone(request.deadline);
         if !fits || self.queue.push(request).is_err() {
             self.counters.ended += 1;
             return out.end_task(request.task, otherwise);
@@ -214,7 +217,7 @@ impl ModelState {
         self.grants = self.grants.wrapping_add(1);
         self.candidate = None;
         self.sizing.note_grant(&grant);
-        let mut window = self.form(now, grant.free_at, out);
+        let mut window = self.form(now, Some(&grant), out);
         if grant.slowdown.is_slow() {
             window.batch = self.fitting(now, &grant, window);
         }
@@ -258,6 +261,14 @@ impl ModelState {
         let predicted = self.sizing.execution.observe(shape, slowdown.removed(measured));
         self.quiet_period = QuietPeriod::OVER;
         Some(Pace::of(measured, predicted))
+    }
+
+    /// A backend measured how long the inputs of a batch of `batch` tasks took to come: what that added to the time in
+    /// which it fetched any, and how much later than planned they were there.
+    pub fn on_fetched(&mut self, batch: u32, time: Nanos, late: Nanos) {
+        self.sizing.on_fetched(batch, time, late);
+        self.network = self.sizing.network;
+        self.quiet_period = QuietPeriod::OVER;
     }
 
     /// A backend brought its own measured profile. Larger batches than before are not used.
@@ -333,19 +344,20 @@ impl ModelState {
 
     /// Ends the heads that could not even run alone, then forms the best batch of the rest.
     #[inline]
-    fn form(&mut self, now: Nanos, free_at: Nanos, out: &mut impl ModelSink) -> Window {
-        while let Some(head) = self.hopeless_head(now, free_at) {
+    fn form(&mut self, now: Nanos, grant: Option<&Grant>, out: &mut impl ModelSink) -> Window {
+        while let Some(head) = self.hopeless_head(now, grant) {
             self.queue.remove_range(0, 1);
             self.give_up(head, DropReason::Deadline, out);
         }
-        let horizon = self.horizon(now, free_at);
+        let horizon = grant.map_or_else(|| self.horizon(now), |grant| self.horizon_of(now, grant));
         formation::form(&self.queue, &horizon, self.sizing.floor, self.sizing.most)
     }
 
     #[inline]
-    fn hopeless_head(&self, now: Nanos, free_at: Nanos) -> Option<TaskId> {
+    fn hopeless_head(&self, now: Nanos, grant: Option<&Grant>) -> Option<TaskId> {
         let head = (!self.queue.is_empty()).then(|| self.queue.get(0))?;
-        (!self.horizon(now, free_at).fits_alone(head.deadline)).then_some(head.task)
+        let horizon = grant.map_or_else(|| self.horizon(now), |grant| self.horizon_of(now, grant));
+        (!horizon.fits_alone(head.deadline)).then_some(head.task)
     }
 
     fn give_up(&mut self, task: TaskId, why: DropReason, out: &mut impl ModelSink) {
@@ -359,7 +371,14 @@ impl ModelState {
         out.end_task(task, Unserved::Dropped(why));
     }
 
-    fn horizon(&self, now: Nanos, free_at: Nanos) -> Horizon<'_> {
-        Horizon { now, free_at, latency: self.sizing.latency(), network: self.network }
+    /// As long as no slot is known.
+    fn horizon(&self, now: Nanos) -> Horizon<'_> {
+        let (free_at, latency) = (Nanos::ZERO, self.sizing.latency());
+        Horizon { now, free_at, latency, network: self.network }
+    }
+
+    fn horizon_of(&self, now: Nanos, grant: &Grant) -> Horizon<'_> {
+        let network = self.sizing.fetching.behind(grant.port_wait);
+        Horizon { now, free_at: grant.free_at, latency: self.sizing.latency(), network }
     }
 }

@@ -18,8 +18,8 @@ impl ModelState {
         out: &mut impl ModelSink,
     ) {
         debug_assert!(window.head + window.batch as usize <= self.queue.len(), "the batch waits");
-        let horizon = self.horizon(now, grant.free_at);
-        let exec_at = horizon.start(window.batch);
+        let exec_at = self.horizon_of(now, &grant).start(window.batch);
+        let fetched_at = self.sizing.fetching.fetched_at(now, window.batch, grant.port_wait);
         let shape = BatchShape::of(window.batch);
         let latency = grant.slowdown.applied(self.sizing.execution.predict(shape));
         let invalid_after = self.queue.deadline(window.head) - latency;
@@ -29,6 +29,7 @@ impl ModelState {
             grant,
             shape,
             exec_at,
+            fetched_at,
             invalid_after,
             schedulable_at: self.schedulable_at.min(now).max(slot_since),
             queue: &self.queue,
@@ -37,7 +38,8 @@ impl ModelState {
         let idle = now - grant.free_at;
         self.fair_share.on_dispatch(latency, idle.max(invalid_after - exec_at));
         let work = self.sizing.work(window.batch, latency);
-        out.gpu(GpuUpdate::Planned { gpu: grant.gpu, start: exec_at, latency, work });
+        let gpu = grant.gpu;
+        out.gpu(GpuUpdate::Planned { gpu, start: exec_at, latency, work, fetched_at });
         out.dispatch(&batch);
         self.queue.remove_range(window.head, window.batch as usize);
         self.counters.batches += 1;
@@ -54,7 +56,7 @@ impl ModelState {
         if window.batch == 0 {
             return 0;
         }
-        let horizon = self.horizon(now, grant.free_at);
+        let horizon = self.horizon_of(now, grant);
         let deadline = self.queue.deadline(window.head);
         formation::largest(1, window.batch, |batch| {
             let latency = grant.slowdown.applied(self.sizing.latency().of(batch));

@@ -4,6 +4,7 @@
 
 use crate::admission::fair_share::Turns;
 use crate::candidate::{Candidate, Grant};
+use crate::execution::fetching::Fetching;
 use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
 use crate::execution::prediction::ExecutionModel;
@@ -29,7 +30,9 @@ const DISPERSION_PER_CENT: u64 = 4;
 pub(crate) struct Sizing {
     pub(crate) slo: Nanos,
     rules: Rules,
-    network: NetworkDelay,
+    /// What [`Sizing::fetching`] plans with.
+    pub(crate) network: NetworkDelay,
+    pub(crate) fetching: Fetching,
     /// The batch size at which arrival and execution balance within the SLO.
     pub(crate) target: u32,
     /// The batch size that heads are given up for.
@@ -61,6 +64,7 @@ impl Sizing {
             slo: config.slo,
             rules: Rules::of(config.policy),
             network: config.network,
+            fetching: Fetching::new(config.network, config.slo),
             patience: Patience::new(&config.profile),
             execution: ExecutionModel::new(config.profile, config.slo),
             rate: RateMeter::new(),
@@ -85,6 +89,7 @@ impl Sizing {
         let rolled = self.rate.roll(now);
         if rolled {
             self.execution.relax();
+            self.fetching.relax();
             self.resize();
         }
         self.rate.on_arrival(now);
@@ -110,7 +115,14 @@ impl Sizing {
     pub(crate) fn set_objective(&mut self, slo: Nanos) {
         self.slo = slo;
         self.execution.set_objective(slo);
+        self.fetching.set_objective(slo);
         self.resize();
+    }
+
+    /// See [`ModelState::on_fetched`](crate::ModelState::on_fetched).
+    pub(crate) fn on_fetched(&mut self, batch: u32, time: Nanos, late: Nanos) {
+        self.fetching.observe(batch, time, late);
+        self.network = self.fetching.network();
     }
 
     /// ℓ(b) of the batches that are formed.
@@ -244,6 +256,7 @@ impl Sizing {
     }
 
     fn resize(&mut self) {
+        self.network = self.fetching.network();
         self.target = self.balanced();
         self.floor = match self.rules.floor {
             Floor::Efficient => self.efficient(),

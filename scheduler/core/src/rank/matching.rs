@@ -69,27 +69,22 @@ impl RankState {
             // The model's own timer has re-formed the batch, or is about to: word is on its way.
             self.counters.expired += 1;
         } else {
-            self.grant(subcluster, model, gpu, out);
+            self.grant(now, model, gpu, out);
         }
         self.rearm_for(gpu, subcluster);
     }
 
-    fn grant(
-        &mut self,
-        subcluster: SubclusterId,
-        model: ModelId,
-        gpu: Gpu,
-        out: &mut impl RankSink,
-    ) {
+    fn grant(&mut self, now: Nanos, model: ModelId, gpu: Gpu, out: &mut impl RankSink) {
+        let subcluster = self.models[model.0 as usize].subcluster;
         let slot_wait = self.slot_wait(subcluster, model);
         let entry = &mut self.models[model.0 as usize];
         entry.granted = entry.candidate.take().expect("only candidates are granted slots").batch;
         entry.grants = entry.grants.wrapping_add(1);
         self.counters.grants += 1;
-        let (free_at, slowdown) = self.gpus.grant(gpu, model);
+        let (free_at, port_wait, slowdown) = self.gpus.grant(now, gpu, model);
         self.counters.grants_of_slow += u64::from(slowdown.is_slow());
         let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
-        out.grant(model, Grant { gpu, free_at, slowdown, slot_wait, longest });
+        out.grant(model, Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest });
     }
 
     /// Something of the slot has changed.

@@ -8,6 +8,7 @@ mod catalogue;
 mod eligibility;
 pub(crate) mod gpus;
 mod matching;
+mod ports;
 mod reserve;
 mod residency;
 mod slot_wait;
@@ -22,7 +23,7 @@ use crate::containers::idset::IdSet;
 use crate::rank::gpus::GpuTable;
 use crate::rank::reserve::{Demand, OwnWork, Reserve};
 use crate::rank::residency::Residency;
-use baton_types::{ModelId, Nanos, SubclusterId};
+use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
 use slot_wait::Waited;
 
 /// Turns by which a model all of whose tasks are bad would be advanced.
@@ -190,6 +191,12 @@ impl RankState {
         }
     }
 
+    /// The slots that are given this port number fetch their inputs through one port, from when they join next: plans of one
+    /// count for all. Slots without a port wait for none.
+    pub fn share_port(&mut self, slot: GpuId, port: GpuId) {
+        self.gpus.assign_port(slot, port);
+    }
+
     /// A backend brought a slot.
     pub fn on_gpu_join(
         &mut self,
@@ -233,20 +240,20 @@ impl RankState {
     /// The first half of [`RankState::on_gpu`]: see [`RankState::note_candidate`].
     pub fn note_gpu(&mut self, now: Nanos, update: GpuUpdate, out: &mut impl RankSink) {
         let gpu = match update {
-            GpuUpdate::Planned { gpu, start, latency, work } => {
+            GpuUpdate::Planned { gpu, start, latency, work, fetched_at } => {
                 self.note_work(now, gpu, work, latency);
-                self.gpus.planned(now, gpu, start, latency);
+                self.gpus.planned(now, gpu, (start, latency), fetched_at);
                 gpu
             }
             GpuUpdate::Returned { gpu } => {
                 self.gpus.returned(now, gpu);
                 gpu
             }
-            GpuUpdate::Finished { gpu, at, pace } => {
+            GpuUpdate::Finished { gpu, at, pace, fetched_at } => {
                 if let Some(pace) = pace {
                     self.gpus.measured(gpu, pace);
                 }
-                self.gpus.finished(now, gpu, at);
+                self.gpus.finished(now, gpu, at, fetched_at);
                 gpu
             }
         };

@@ -157,7 +157,7 @@ impl World {
         let model = &mut self.models[model as usize];
         let pace =
             self.learns.then(|| model.on_measured(BatchShape::of(size), took, slowdown)).flatten();
-        self.out.said.push_back(Said::Gpu(GpuUpdate::Finished { gpu, at, pace }));
+        self.out.said.push_back(Said::Gpu(GpuUpdate::Finished { gpu, at, pace, fetched_at: None }));
     }
 
     /// The batch's tasks stay unanswered: back to the queue with those that can still make it.
@@ -173,7 +173,12 @@ impl World {
             }
         }
         let at = self.now;
-        self.out.said.push_back(Said::Gpu(GpuUpdate::Finished { gpu, at, pace: None }));
+        self.out.said.push_back(Said::Gpu(GpuUpdate::Finished {
+            gpu,
+            at,
+            pace: None,
+            fetched_at: None,
+        }));
     }
 
     /// Takes the batch off its slot; `None` if it was off already.

@@ -19,9 +19,9 @@ pub(super) struct Answer {
 pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
     let mut answer = Answer::default();
     let gpu = Gpu { id: GpuId(0), life: 0 };
-    let (free_at, slot_wait) = (Nanos::ZERO, Nanos::ZERO);
-    let grant =
-        Grant { gpu, free_at, slowdown: Slowdown::NONE, slot_wait, longest: model.longest() };
+    let (free_at, port_wait, slot_wait) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+    let (slowdown, longest) = (Slowdown::NONE, model.longest());
+    let grant = Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest };
     model.clone().on_grant(now, grant, &mut answer);
     answer
 }
@@ -73,6 +73,7 @@ mod tests {
         let grant = Grant {
             gpu,
             free_at: Nanos::ZERO,
+            port_wait: Nanos::ZERO,
             slowdown: Slowdown::NONE,
             slot_wait: Nanos::ZERO,
             longest,

@@ -4,11 +4,11 @@ mod wild;
 
 use std::net::Ipv4Addr;
 
-use baton_core::{FrontendId, TaskId};
+use baton_core::{FrontendId, Nanos, TaskId};
 use baton_rdma::frame::encode;
 use baton_rdma::wire::{
     ActionDone, Cancel, Hello, JoinBackend, JoinFrontend, ModelDesc, Ping, ProfileDesc, Read,
-    ReadReply, Role, SlabDesc, Submit, TRAILER_LEN, Welcome, WireAddr,
+    ReadReply, Role, SlabDesc, Submit, TRAILER_LEN, Welcome, WireAddr, WireFetch,
 };
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -211,6 +211,7 @@ impl<'a> Messages<'a> {
             rows: self.n16().into(),
             status: if self.one_in(64) { self.rng.random() } else { self.rng.random_range(0..4) },
             reserved: 0,
+            fetch: WireFetch::new(Nanos(self.rng.random()), Nanos(self.rng.random())),
         }
     }
 

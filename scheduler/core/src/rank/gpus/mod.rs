@@ -5,6 +5,8 @@
 //! slot has at most [`PIPELINE_DEPTH`] batches: one that executes and one whose inputs are fetched
 //! meanwhile.
 
+mod choice;
+
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,6 +15,7 @@ use crate::candidate::Gpu;
 use crate::containers::heap::IndexedHeap;
 use crate::containers::idset::IdSet;
 use crate::execution::slowdown::{Pace, Slowdown};
+use crate::rank::ports::Ports;
 use baton_types::{GpuId, ModelId, Nanos, SubclusterId};
 
 /// Batches a slot may have: executing, and being fetched.
@@ -56,6 +59,7 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub(crate) struct GpuTable {
     slots: Box<[Slot]>,
+    ports: Ports,
     /// Per sub-cluster: idle slots, after them those that are slow, and then those whose last batch is
     /// overdue.
     idle: Vec<IdSet>,
@@ -91,6 +95,7 @@ impl GpuTable {
         };
         Self {
             slots: vec![absent; gpus].into_boxed_slice(),
+            ports: Ports::new(gpus),
             idle: vec![IdSet::new(gpus); subclusters],
             slow: vec![IdSet::new(gpus); subclusters],
             overdue: vec![IdSet::new(gpus); subclusters],
@@ -100,6 +105,11 @@ impl GpuTable {
             turn: vec![Nanos::ZERO; subclusters],
             usual: vec![Pace::AS_PREDICTED; subclusters],
         }
+    }
+
+    /// The slot's inputs come through this port, from when it joins next.
+    pub(crate) fn assign_port(&mut self, slot: GpuId, port: GpuId) {
+        self.ports.assign(slot, port);
     }
 
     /// The mean time from one slot's becoming free to the next one's while all execute, as of the
@@ -166,6 +176,7 @@ impl GpuTable {
             self.present[slot.subcluster.0 as usize] -= 1;
         }
         self.slots[gpu.id.0 as usize].state = State::Absent;
+        self.ports.clear(gpu.id.0);
     }
 
     /// The slot's backend wants to leave. True if nothing is outstanding any more; said once.
@@ -190,63 +201,6 @@ impl GpuTable {
         self.alive(gpu).is_some_and(|slot| slot.leaving && slot.outstanding == 0)
     }
 
-    /// The slot to use for a batch that starts at `start`: the lowest-numbered idle one, else the
-    /// one that is free first, if that is early enough.
-    #[inline]
-    pub(crate) fn available(
-        &mut self,
-        now: Nanos,
-        subcluster: SubclusterId,
-        start: Nanos,
-    ) -> Option<Gpu> {
-        self.wake_idle(now, subcluster);
-        let at = subcluster.0 as usize;
-        let soon = || self.busy[at].peek().filter(|&(free_at, _)| free_at <= start);
-        let id = self.first_idle(subcluster).or_else(|| soon().map(|(_, id)| id))?;
-        Some(Gpu { id: GpuId(id), life: self.slots[id as usize].life })
-    }
-
-    /// The slot, if it takes a batch that starts at `start`, and its rank among those that do: as
-    /// [`GpuTable::available`] prefers them, the least first.
-    pub(crate) fn open_by(&self, now: Nanos, gpu: Gpu, start: Nanos) -> Option<(u8, Nanos, Gpu)> {
-        let slot = self.alive(gpu).filter(|slot| slot.state == State::Open)?;
-        let class = match (slot.free_at <= now, slot.outstanding, slot.slowdown) {
-            (true, 0, Slowdown::NONE) => 0,
-            (true, 0, _) => 1,
-            (true, ..) => 2,
-            (false, ..) => 3,
-        };
-        let moment = if slot.free_at <= now { Nanos::ZERO } else { slot.free_at };
-        (slot.free_at <= start).then_some((class, moment, gpu))
-    }
-
-    /// When the slot is free; `None` while it takes no batch.
-    pub(crate) fn open_at(&self, id: GpuId) -> Option<Nanos> {
-        let slot = &self.slots[id.0 as usize];
-        (slot.state == State::Open).then_some(slot.free_at)
-    }
-
-    /// Whether the slot has nothing to execute.
-    pub(crate) fn is_idle(&self, now: Nanos, gpu: Gpu) -> bool {
-        self.alive(gpu).is_some_and(|slot| {
-            slot.state == State::Open && slot.outstanding == 0 && slot.free_at <= now
-        })
-    }
-
-    /// Slots of the sub-cluster that are free by now, as far as [`GpuTable::available`] has looked.
-    pub(crate) fn free(&self, subcluster: SubclusterId) -> u32 {
-        let at = subcluster.0 as usize;
-        self.idle[at].len() + self.slow[at].len() + self.overdue[at].len()
-    }
-
-    /// When the first slot of the sub-cluster is free; in the past if one is idle.
-    pub(crate) fn first_free(&self, subcluster: SubclusterId) -> Option<Nanos> {
-        match self.first_idle(subcluster) {
-            Some(_) => Some(Nanos::ZERO),
-            None => self.busy[subcluster.0 as usize].peek().map(|(free_at, _)| free_at),
-        }
-    }
-
     /// Batches granted and not reported finished, over all slots there are. Walks all slots: for
     /// tests and diagnosis.
     pub(crate) fn outstanding(&self) -> usize {
@@ -262,34 +216,42 @@ impl GpuTable {
         sets.chain(self.busy.iter().map(IndexedHeap::len)).sum()
     }
 
-    fn first_idle(&self, subcluster: SubclusterId) -> Option<u32> {
-        let at = subcluster.0 as usize;
-        let late = || self.slow[at].first().or_else(|| self.overdue[at].first());
-        self.idle[at].first().or_else(late)
-    }
-
-    /// Takes the slot for a batch of the model; returns when it is expected to be free, and how slow it is.
+    /// Takes the slot for a batch of the model; returns when it is expected to be free, for how long its port is taken,
+    /// and how slow it is.
     #[inline]
-    pub(crate) fn grant(&mut self, gpu: Gpu, model: ModelId) -> (Nanos, Slowdown) {
+    pub(crate) fn grant(
+        &mut self,
+        now: Nanos,
+        gpu: Gpu,
+        model: ModelId,
+    ) -> (Nanos, Nanos, Slowdown) {
         self.close(gpu.id);
+        let port_wait = self.ports.free_at(gpu.id.0) - now;
         let slot = &mut self.slots[gpu.id.0 as usize];
         debug_assert_eq!(slot.state, State::Open, "only what takes batches is granted");
         slot.state = State::Granted;
         slot.holder = model;
         slot.outstanding += 1;
-        (slot.free_at, slot.slowdown)
+        (slot.free_at, port_wait, slot.slowdown)
     }
 
     /// The granted slot got a batch. It starts no earlier than what the slot has before it ends,
     /// of which a report may have arrived since the grant.
     #[inline]
-    pub(crate) fn planned(&mut self, now: Nanos, gpu: Gpu, start: Nanos, latency: Nanos) {
+    pub(crate) fn planned(
+        &mut self,
+        now: Nanos,
+        gpu: Gpu,
+        (start, latency): (Nanos, Nanos),
+        fetched_at: Option<Nanos>,
+    ) {
         let Some(slot) = self.alive_mut(gpu) else { return };
         debug_assert_eq!(slot.state, State::Granted, "a plan answers a grant");
         slot.tail = (start, latency);
         slot.free_at = slot.free_at.max(start) + latency;
         let subcluster = slot.subcluster;
         self.learn_turn(subcluster, latency);
+        self.ports.plan(gpu.id.0, fetched_at);
         self.settle(now, gpu.id);
     }
 
@@ -310,13 +272,14 @@ impl GpuTable {
 
     /// A batch of the slot ended at `at`: what follows it starts then, not when it was planned to.
     #[inline]
-    pub(crate) fn finished(&mut self, now: Nanos, gpu: Gpu, at: Nanos) {
+    pub(crate) fn finished(&mut self, now: Nanos, gpu: Gpu, at: Nanos, fetched_at: Option<Nanos>) {
         let Some(slot) = self.alive_mut(gpu) else { return };
         slot.outstanding = slot.outstanding.saturating_sub(1);
         let granted = slot.state == State::Granted;
         let (start, latency) = slot.tail;
         let follows = slot.outstanding > u8::from(granted);
         slot.free_at = if follows { start.max(at) + latency } else { at };
+        self.ports.report(gpu.id.0, fetched_at);
         if !granted {
             self.settle(now, gpu.id); // else the answer to the grant settles it
         }

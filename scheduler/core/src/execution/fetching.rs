@@ -1,0 +1,272 @@
+//! How long inputs take to come, as backends measure it: `delay(bs)` of Symphony App. C, and what it means for a slot.
+//!
+//! The cluster file says what to begin with. From then on a line a + d·b follows the measurements: the time before the
+//! first input of a batch, and that of each. So does a margin: by more than that the inputs of one batch in a hundred are
+//! late ([`crate::Latency`] has one, too). All fade while nothing is measured.
+//!
+//! A backend fetches one batch after the other. Where that takes longer than the executions, its slots serve no more than
+//! its port carries: a batch is planned behind those whose inputs come before its own ([`Fetching::behind`]).
+
+use crate::execution::network::NetworkDelay;
+use baton_types::Nanos;
+
+/// What each new batch leaves of those before it: 64 count.
+const KEPT: f64 = 1.0 - 1.0 / 64.0;
+/// What is left of all, each time nothing was measured.
+const FADED: f64 = 1.0 - 1.0 / 16.0;
+/// What the cluster file says counts as two batches, an empty one and one of this many tasks, with this weight: with a few
+/// batches of a few tasks each, nothing is known of large ones.
+const GIVEN_BATCH: f64 = 64.0;
+const GIVEN_WEIGHT: f64 = 1.0 / 32.0;
+/// The margin moves by 99 steps up or one step down: it settles where 1 % of batches exceed it.
+const UP: u64 = 99;
+
+/// See the module documentation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fetching {
+    /// As the cluster file has it.
+    given: NetworkDelay,
+    slo: Nanos,
+    measured: Sums,
+    /// a: before the first input comes. With the margin at most a quarter of the objective.
+    before: Nanos,
+    /// d: for each input. At most a quarter of the objective.
+    per_task: Nanos,
+    /// p99 of what inputs were late by.
+    margin: Nanos,
+    /// A measurement has arrived since [`Fetching::relax`] was last called.
+    is_fresh: bool,
+}
+
+/// Of least squares, over batches: time in nanoseconds by number of tasks.
+#[derive(Clone, Copy, Default, Debug)]
+struct Sums {
+    batches: f64,
+    tasks: f64,
+    times: f64,
+    tasks_squared: f64,
+    tasks_by_times: f64,
+}
+
+impl Fetching {
+    /// As the cluster file has it until it is measured.
+    pub(crate) fn new(given: NetworkDelay, slo: Nanos) -> Self {
+        let (measured, per_task) = (Sums::default(), given.data_per_task);
+        let (before, margin) = (Nanos::ZERO, Nanos::ZERO);
+        Self { given, slo, measured, before, per_task, margin, is_fresh: false }
+    }
+
+    /// Another objective: what was measured stays, within its bounds.
+    pub(crate) fn set_objective(&mut self, slo: Nanos) {
+        self.slo = slo;
+        self.fit();
+    }
+
+    /// Delays to plan with.
+    pub(crate) fn network(&self) -> NetworkDelay {
+        let ctrl = self.given.ctrl + self.before + self.margin;
+        NetworkDelay { ctrl, data_per_task: self.per_task, ..self.given }
+    }
+
+    /// The same for a batch whose inputs come behind others, which the port fetches for another `port_wait`.
+    #[inline]
+    pub(crate) fn behind(&self, port_wait: Nanos) -> NetworkDelay {
+        let network = self.network();
+        NetworkDelay { ctrl: network.ctrl + (port_wait - self.given.ctrl), ..network }
+    }
+
+    /// When the inputs of a batch that is planned now will be there, by the mean. `None` until it was measured: the cluster
+    /// file says how long an input takes, not how many come at a time.
+    #[inline]
+    pub(crate) fn fetched_at(&self, now: Nanos, batch: u32, port_wait: Nanos) -> Option<Nanos> {
+        let begins = now + self.given.ctrl.max(port_wait);
+        (self.measured.batches > 0.0).then(|| begins + self.expected(batch))
+    }
+
+    /// The inputs of a batch of `batch` tasks took `time` of the port's, and were there `late` after they should have been.
+    pub(crate) fn observe(&mut self, batch: u32, time: Nanos, late: Nanos) {
+        debug_assert!(batch > 0, "a batch has tasks");
+        self.follow_lateness(late);
+        self.measured.scale(KEPT);
+        self.measured.add(1.0, f64::from(batch), time.min(self.slo).0 as f64);
+        self.is_fresh = true;
+        self.fit();
+    }
+
+    /// Called now and then while tasks arrive. Without a measurement since the last call what was measured fades: it may
+    /// be what keeps every task from being tried, and then no measurement would ever take it back.
+    pub(crate) fn relax(&mut self) {
+        if self.measured.batches > 0.0 && !self.is_fresh {
+            self.measured.scale(FADED);
+            self.margin = Nanos(self.margin.0 / 2);
+            if self.measured.batches < GIVEN_WEIGHT {
+                self.measured = Sums::default();
+            }
+            self.fit();
+        }
+        self.is_fresh = false;
+    }
+
+    fn expected(&self, batch: u32) -> Nanos {
+        self.before + self.per_task.times(batch.into())
+    }
+
+    fn follow_lateness(&mut self, late: Nanos) {
+        let step = Nanos((self.slo.0 >> 15).max(1));
+        self.margin =
+            if late > self.margin { self.margin + step.times(UP) } else { self.margin - step };
+    }
+
+    /// Neither number is negative: the line falls nowhere, and begins at zero or above.
+    fn fit(&mut self) {
+        let most = Nanos(self.slo.0 / 4);
+        if self.measured.batches > 0.0 {
+            let given = self.given.data_per_task.0 as f64;
+            let mut all = self.measured;
+            all.add(GIVEN_WEIGHT, 0.0, 0.0);
+            all.add(GIVEN_WEIGHT, GIVEN_BATCH, GIVEN_BATCH * given);
+            let (before, per_task) = all.line();
+            self.per_task = Nanos(per_task as u64).min(most);
+            self.before = Nanos(before as u64).min(most);
+        } else {
+            (self.before, self.per_task) = (Nanos::ZERO, self.given.data_per_task);
+        }
+        self.margin = self.margin.min(most - self.before);
+    }
+}
+
+impl Sums {
+    fn scale(&mut self, factor: f64) {
+        let Self { batches, tasks, times, tasks_squared, tasks_by_times } = self;
+        for sum in [batches, tasks, times, tasks_squared, tasks_by_times] {
+            *sum *= factor;
+        }
+    }
+
+    fn add(&mut self, weight: f64, tasks: f64, time: f64) {
+        self.batches += weight;
+        self.tasks += weight * tasks;
+        self.times += weight * time;
+        self.tasks_squared += weight * tasks * tasks;
+        self.tasks_by_times += weight * tasks * time;
+    }
+
+    /// a and d of the line a + d·b that is nearest, of those that neither begin below zero nor fall. There are batches
+    /// of two sizes.
+    fn line(&self) -> (f64, f64) {
+        let spread = self.batches * self.tasks_squared - self.tasks * self.tasks;
+        debug_assert!(spread > 0.0, "batches of two sizes");
+        let slope = (self.batches * self.tasks_by_times - self.tasks * self.times) / spread;
+        let slope = slope.clamp(0.0, self.times / self.tasks);
+        (((self.times - slope * self.tasks) / self.batches).max(0.0), slope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SLO: Nanos = Nanos::from_millis(40);
+
+    fn us(us: u64) -> Nanos {
+        Nanos::from_micros(us)
+    }
+
+    fn given() -> NetworkDelay {
+        NetworkDelay { ctrl: us(50), data_per_task: us(20), ..NetworkDelay::default() }
+    }
+
+    /// After batches of these sizes, over and over, which took `time` of their size.
+    fn measured(sizes: &[u32], time: impl Fn(u32) -> Nanos) -> Fetching {
+        let mut fetching = Fetching::new(given(), SLO);
+        let sizes = sizes.iter().cycle().take(200);
+        sizes.for_each(|&batch| fetching.observe(batch, time(batch), Nanos::ZERO));
+        fetching
+    }
+
+    fn is_near(got: Nanos, expected: Nanos) {
+        let allowed = Nanos(expected.0 / 10 + 2_000);
+        assert!(got.0.abs_diff(expected.0) <= allowed.0, "{got:?} is not {expected:?}");
+    }
+
+    #[test]
+    fn until_it_is_measured_the_cluster_file_says_and_no_time_is_known() {
+        let fetching = Fetching::new(given(), SLO);
+        assert_eq!(fetching.network(), given());
+        assert_eq!(fetching.fetched_at(us(7), 16, Nanos::ZERO), None);
+    }
+
+    #[test]
+    fn it_follows_a_network_that_takes_another_time() {
+        for (before, per_task) in [(us(0), us(1)), (us(80), us(60)), (us(500), us(300))] {
+            let took = |batch: u32| before + per_task.times(batch.into());
+            let fetching = measured(&[4, 60, 17], took);
+            is_near(fetching.network().data_per_task, per_task);
+            is_near(fetching.network().before(30), given().ctrl + took(30));
+            is_near(fetching.fetched_at(us(7), 30, Nanos::ZERO).unwrap(), us(57) + took(30));
+        }
+    }
+
+    #[test]
+    fn batches_of_one_size_take_what_they_took() {
+        for size in [1, 16, 256] {
+            let fetching = measured(&[size], |batch| us(60).times(batch.into()));
+            is_near(fetching.expected(size), us(60).times(size.into()));
+        }
+    }
+
+    #[test]
+    fn what_stalls_small_batches_does_not_make_inputs_dear() {
+        let fetching = measured(&[1, 4, 2, 3], |_| us(4_500));
+        assert!(fetching.network().data_per_task < us(20), "{:?}", fetching.network());
+        assert!(fetching.expected(64) < us(6_000));
+    }
+
+    #[test]
+    fn behind_others_a_batch_begins_to_be_fetched_when_they_are_there() {
+        let fetching = measured(&[4, 60, 17], |batch| us(60).times(batch.into()));
+        for wait in [0, 50, 400] {
+            let begins = us(wait).max(given().ctrl);
+            is_near(fetching.behind(us(wait)).before(10), begins + us(600));
+            is_near(fetching.fetched_at(us(7), 10, us(wait)).unwrap(), us(607) + begins);
+        }
+    }
+
+    #[test]
+    fn the_margin_is_what_the_inputs_of_one_batch_in_a_hundred_exceed() {
+        let mut fetching = measured(&[16, 32], |batch| us(20).times(batch.into()));
+        let without = fetching.network().ctrl;
+        let late = |i: u32| if i.is_multiple_of(50) { us(900) } else { us(100) };
+        (0..9_000).for_each(|i| fetching.observe(16, us(320), late(i)));
+        let margin = fetching.network().ctrl - without;
+        assert!((us(800)..us(1_100)).contains(&margin), "one in fifty is 900 µs late: {margin:?}");
+        (0..9_000).for_each(|_| fetching.observe(16, us(320), Nanos::ZERO));
+        is_near(fetching.network().ctrl, without);
+    }
+
+    #[test]
+    fn without_measurements_it_returns_to_the_cluster_file() {
+        let mut fetching = measured(&[60, 4], |batch| us(200).times(batch.into()));
+        fetching.relax();
+        is_near(fetching.network().data_per_task, us(200));
+        (0..200).for_each(|_| fetching.relax());
+        assert_eq!(fetching.network(), given());
+        assert_eq!(fetching.fetched_at(us(7), 16, Nanos::ZERO), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_lone_task_always_has_time_left_for_its_execution(
+            samples in prop::collection::vec((1..300u32, any::<u64>(), any::<u64>()), 1..300),
+            slo_us in 1..1_000_000u64,
+        ) {
+            let (slo, mut fetching) = (us(slo_us), Fetching::new(given(), SLO));
+            for (batch, time, late) in samples {
+                fetching.observe(batch, Nanos(time), Nanos(late));
+            }
+            fetching.set_objective(slo);
+            prop_assert!(fetching.network().before(1) - given().ctrl <= Nanos(slo.0 / 2));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Which slot a batch gets: of those that are free by then, with a port that can fetch its inputs, the one that leaves the
+//! others most to choose from.
+
+use core::iter;
+
+use super::{GpuTable, State};
+use crate::candidate::Gpu;
+use crate::execution::slowdown::Slowdown;
+use baton_types::{GpuId, Nanos, SubclusterId};
+
+/// Idle slots that are looked at for one whose port is free.
+const PORTS_LOOKED_AT: usize = 32;
+
+impl GpuTable {
+    /// The slot to use for a batch that starts at `start`: the lowest-numbered idle one, else the
+    /// one that is free first, if that is early enough.
+    #[inline]
+    pub(crate) fn available(
+        &mut self,
+        now: Nanos,
+        subcluster: SubclusterId,
+        start: Nanos,
+    ) -> Option<Gpu> {
+        self.wake_idle(now, subcluster);
+        if self.ports.is_used() {
+            self.pass_taken_ports(subcluster, start);
+        }
+        let at = subcluster.0 as usize;
+        let soon = || self.busy[at].peek().filter(|&(free_at, _)| free_at <= start);
+        let idle = self.first_idle(subcluster).map(|id| self.with_free_port(now, subcluster, id));
+        let id = idle.or_else(|| soon().map(|(_, id)| id))?;
+        Some(Gpu { id: GpuId(id), life: self.slots[id as usize].life })
+    }
+
+    /// The idle slot itself if its port fetches nothing; else the next idle one of which that is true, or of those looked at
+    /// the one whose port is free first.
+    fn with_free_port(&self, now: Nanos, subcluster: SubclusterId, first: u32) -> u32 {
+        let taken_until = |id: u32| self.ports.free_at(id).max(now);
+        if taken_until(first) == now {
+            return first;
+        }
+        let others =
+            iter::successors(Some(first), |&id| self.idle[subcluster.0 as usize].above(id));
+        others.take(PORTS_LOOKED_AT).min_by_key(|&id| taken_until(id)).unwrap_or(first)
+    }
+
+    /// A slot whose port is taken until after `start` is none that is free by then, whatever it executes.
+    fn pass_taken_ports(&mut self, subcluster: SubclusterId, start: Nanos) {
+        let at = subcluster.0 as usize;
+        loop {
+            let soon = || self.busy[at].peek().filter(|&(free_at, _)| free_at <= start);
+            let Some(id) = self.first_idle(subcluster).or_else(|| soon().map(|(_, id)| id)) else {
+                return;
+            };
+            let taken_until = self.ports.free_at(id);
+            if taken_until <= start {
+                return;
+            }
+            self.close(GpuId(id));
+            self.busy[at].set(id, taken_until);
+        }
+    }
+
+    /// The slot, if it takes a batch that starts at `start`, and its rank among those that do: as
+    /// [`GpuTable::available`] prefers them, the least first.
+    pub(crate) fn open_by(&self, now: Nanos, gpu: Gpu, start: Nanos) -> Option<(u8, Nanos, Gpu)> {
+        let slot = self.alive(gpu).filter(|slot| slot.state == State::Open)?;
+        let free_at = slot.free_at.max(self.ports.free_at(gpu.id.0));
+        let class = match (free_at <= now, slot.outstanding, slot.slowdown) {
+            (true, 0, Slowdown::NONE) => 0,
+            (true, 0, _) => 1,
+            (true, ..) => 2,
+            (false, ..) => 3,
+        };
+        let moment = if free_at <= now { Nanos::ZERO } else { free_at };
+        (free_at <= start).then_some((class, moment, gpu))
+    }
+
+    /// When the slot is free; `None` while it takes no batch.
+    pub(crate) fn open_at(&self, id: GpuId) -> Option<Nanos> {
+        let slot = &self.slots[id.0 as usize];
+        let free_at = slot.free_at.max(self.ports.free_at(id.0));
+        (slot.state == State::Open).then_some(free_at)
+    }
+
+    /// Whether the slot has nothing to execute.
+    pub(crate) fn is_idle(&self, now: Nanos, gpu: Gpu) -> bool {
+        self.alive(gpu).is_some_and(|slot| {
+            slot.state == State::Open && slot.outstanding == 0 && slot.free_at <= now
+        })
+    }
+
+    /// Slots of the sub-cluster that are free by now, as far as [`GpuTable::available`] has looked.
+    pub(crate) fn free(&self, subcluster: SubclusterId) -> u32 {
+        let at = subcluster.0 as usize;
+        self.idle[at].len() + self.slow[at].len() + self.overdue[at].len()
+    }
+
+    /// When the first slot of the sub-cluster is free; in the past if one is idle.
+    pub(crate) fn first_free(&self, subcluster: SubclusterId) -> Option<Nanos> {
+        match self.first_idle(subcluster) {
+            Some(_) => Some(Nanos::ZERO),
+            None => self.busy[subcluster.0 as usize].peek().map(|(free_at, _)| free_at),
+        }
+    }
+
+    fn first_idle(&self, subcluster: SubclusterId) -> Option<u32> {
+        let at = subcluster.0 as usize;
+        let late = || self.slow[at].first().or_else(|| self.overdue[at].first());
+        self.idle[at].first().or_else(late)
+    }
+}
