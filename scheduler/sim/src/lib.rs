@@ -30,6 +30,7 @@ mod of_cluster;
 #[cfg(test)]
 mod optimum;
 mod policy;
+mod ports;
 mod production;
 mod random;
 mod rates;
@@ -58,6 +59,7 @@ pub use goodput::{Goodput, SeedGoodput, goodput};
 pub use load::Load;
 pub use of_cluster::{ClusterRun, ScenarioSource};
 pub use policy::PolicyName;
+pub use ports::PortKey;
 pub use rates::Rates;
 pub use replay::{Line, Replay, ReplayError};
 pub use report::{ModelReport, Report};

@@ -86,6 +86,7 @@ fn of_cluster(path: &Path, cluster: &Cluster, run: &ClusterRun) -> Result<Scenar
             response: network.response,
             jitter: network.jitter,
         },
+        port: None,
         message_lag: Nanos::ZERO,
         prefer: cluster.scheduler.prefer,
         overrun: Nanos::ZERO,

@@ -12,6 +12,7 @@ use baton_core::{
 use crate::cluster::{Cluster, Finished, Lost};
 use crate::drive::Scheduler;
 use crate::observer::{Event, Observer};
+use crate::ports::{Fetched, Ports};
 use crate::scenario::{Scenario, SimModel};
 use crate::subclusters::Subclusters;
 
@@ -38,6 +39,7 @@ pub(crate) struct Production<W = ()> {
     timers: IndexedHeap<Nanos>,
     mail: Mail,
     slots: Vec<Slot>,
+    ports: Ports,
     /// Tasks of plans that found their slot gone.
     returned: Vec<Request>,
     watch: W,
@@ -73,15 +75,17 @@ impl<W: Observer> Production<W> {
         let mut mail = Mail { lag: scenario.message_lag, queue: VecDeque::new() };
         let slot = |is_present| Slot { life: 0, is_present, slowdown: Slowdown::NONE };
         let slots: Vec<Slot> = scenario.present_at_first().into_iter().map(slot).collect();
+        let ports = Ports::new(scenario);
         for (id, slot) in (0..).map(GpuId).zip(&slots).filter(|(_, slot)| slot.is_present) {
             let gpu = Gpu { id, life: slot.life };
             let home = subclusters.of_slot(id.0);
+            ports.of_slot(id.0).into_iter().for_each(|port| rank.share_port(id, port));
             rank.on_gpu_join(Nanos::ZERO, gpu, home, &mut mail.at(Nanos::ZERO));
         }
         let timers = IndexedHeap::new(models);
         let models = configs.map(ModelState::new).collect();
         let returned = Vec::new();
-        Self { models, homes, subclusters, rank, timers, mail, slots, returned, watch }
+        Self { models, homes, subclusters, rank, timers, mail, slots, ports, returned, watch }
     }
 
     /// The observer, with what it has heard.
@@ -152,9 +156,9 @@ impl<W: Observer> Production<W> {
     ) {
         let mail = self.mail.at(now);
         let model = &mut self.models[id as usize];
-        let (slots, returned) = (&mut self.slots, &mut self.returned);
+        let (slots, ports, returned) = (&mut self.slots, &mut self.ports, &mut self.returned);
         let watch = &mut self.watch;
-        input(model, &mut Outbox { now, model: id, mail, cluster, slots, returned, watch });
+        input(model, &mut Outbox { now, model: id, mail, cluster, slots, ports, returned, watch });
         self.watch.event(now, Event::Looked { model: id, state: model });
         match model.next_timer() {
             Some(at) => self.timers.set(id, at),
@@ -175,18 +179,19 @@ impl<W: Observer> Scheduler for Production<W> {
         let Finished { gpu, model, batch, took } = finished;
         let slowdown = self.slots[gpu as usize].slowdown;
         let pace = self.models[model as usize].on_measured(BatchShape::of(batch), took, slowdown);
-        let gpu = self.gpu(gpu);
-        self.mail.at(now).post(Message::Gpu(GpuUpdate::Finished {
-            gpu,
-            at: now,
-            pace,
-            fetched_at: None,
-        }));
+        let fetched = self.ports.report(gpu);
+        if let Some(Fetched { took, late, .. }) = fetched {
+            self.models[model as usize].on_fetched(batch, took, late);
+        }
+        let (gpu, fetched_at) = (self.gpu(gpu), fetched.map(|fetched| fetched.at));
+        let finished = GpuUpdate::Finished { gpu, at: now, pace, fetched_at };
+        self.mail.at(now).post(Message::Gpu(finished));
         self.settle(now, cluster);
     }
 
     fn on_gpu_loss(&mut self, now: Nanos, id: u32, lost: Vec<Lost>, cluster: &mut Cluster) {
         self.slots[id as usize].is_present = false;
+        self.ports.clear(id);
         self.rank.on_gpu_leave(self.gpu(id));
         for Lost { model, requests } in lost {
             for request in requests {
@@ -269,6 +274,7 @@ struct Outbox<'a, W> {
     mail: Post<'a>,
     cluster: &'a mut Cluster,
     slots: &'a mut [Slot],
+    ports: &'a mut Ports,
     returned: &'a mut Vec<Request>,
     watch: &'a mut W,
 }
@@ -286,7 +292,9 @@ impl<W: Observer> ModelSink for Outbox<'_, W> {
         if !slot.is_present || slot.life != life {
             return self.returned.extend(batch.requests());
         }
-        self.cluster.execute(gpu, self.model, batch.exec_at, batch.requests());
+        let fetched_at = self.ports.fetch(self.now, gpu, batch.len(), batch.fetched_at);
+        let start = batch.exec_at.max(fetched_at);
+        self.cluster.execute(gpu, self.model, start, batch.requests());
     }
 
     fn gpu(&mut self, update: GpuUpdate) {

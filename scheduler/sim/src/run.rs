@@ -115,6 +115,7 @@ fn unsupported(scenario: &Scenario, policy: PolicyName) -> Option<(&'static str,
     match policy {
         PolicyName::Production(_) => None,
         _ if is_divided => Some(("subcluster", "any of its GPUs may execute any model")),
+        _ if scenario.port.is_some() => Some(("port", "inputs come as fast as it plans")),
         PolicyName::Nexus { .. } if delayed => Some((
             "network",
             "its frontends send inputs along with the tasks; no plan is delivered",

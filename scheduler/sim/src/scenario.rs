@@ -7,6 +7,7 @@ use baton_core::{Nanos, NetworkDelay, Prefer, Profile, SubclusterId};
 
 use crate::faults::{self, GpuEvent, Stragglers};
 use crate::load::Load;
+use crate::ports::PortKey;
 use crate::replay::Replay;
 use crate::scenario_file::{self, ScenarioError};
 use crate::scenario_problem::located;
@@ -75,6 +76,8 @@ pub struct Scenario {
     pub load: Option<Load>,
     /// Delays the policy plans with and the cluster has.
     pub network: NetworkDelay,
+    /// Through what backends fetch inputs; `None`: as fast as planned, however many come at a time.
+    pub port: Option<PortKey>,
     /// How long a message between the scheduler's threads takes.
     pub message_lag: Nanos,
     /// What `baton` does with slots that are idle.

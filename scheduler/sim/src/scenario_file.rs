@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::faults::{self, GpuEventKey, Misprofile, Stragglers, check_factor};
 use crate::load::Load;
+use crate::ports::PortKey;
 use crate::replay::{Replay, ReplayError};
 use crate::scenario::{Arrival, Scenario, SimModel};
 use crate::subclusters::{self, SubclusterKey, Subclusters};
@@ -136,6 +137,7 @@ struct File {
     popularity: Option<Popularity>,
     #[serde(default)]
     network: Network,
+    port: Option<PortKey>,
     #[serde(default)]
     message_lag_us: f64,
     #[serde(default, deserialize_with = "prefer")]
@@ -242,6 +244,7 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Scenario, ScenarioError
     check("network.data_us_per_task", file.network.data_us_per_task, 0.0, 1e6)?;
     check("message_lag_us", file.message_lag_us, 0.0, 1e6)?;
     check("overrun_ms", file.overrun_ms, 0.0, 1e3)?;
+    file.port.iter().try_for_each(PortKey::check)?;
     file.profile_error.check()?;
     file.stragglers.iter().try_for_each(|stragglers| stragglers.check(file.gpus))?;
     let (warmup, duration) = (seconds(file.warmup_s), seconds(file.duration_s));
@@ -261,6 +264,7 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Scenario, ScenarioError
         load: file.load,
         replay: replay.map(Arc::new),
         network: file.network.delay(),
+        port: file.port,
         message_lag: Nanos::from_millis_f64(file.message_lag_us / 1e3),
         prefer: file.prefer,
         overrun: Nanos::from_millis_f64(file.overrun_ms),

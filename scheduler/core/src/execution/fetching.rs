@@ -12,12 +12,12 @@ use baton_types::Nanos;
 
 /// What each new batch leaves of those before it: 64 count.
 const KEPT: f64 = 1.0 - 1.0 / 64.0;
-/// What is left of all, each time nothing was measured.
+/// What is left of all, each time nothing was measured for longer than [`PATIENCE`].
 const FADED: f64 = 1.0 - 1.0 / 16.0;
-/// What the cluster file says counts as two batches, an empty one and one of this many tasks, with this weight: with a few
-/// batches of a few tasks each, nothing is known of large ones.
-const GIVEN_BATCH: f64 = 64.0;
-const GIVEN_WEIGHT: f64 = 1.0 / 32.0;
+/// Calls of [`Fetching::relax`]: ten seconds. A model whose batches are long has few.
+const PATIENCE: u8 = 100;
+/// That nothing takes no time counts as such a part of a batch: with batches of one size, each input takes its part.
+const NOTHING: f64 = 1.0 / 32.0;
 /// The margin moves by 99 steps up or one step down: it settles where 1 % of batches exceed it.
 const UP: u64 = 99;
 
@@ -27,15 +27,18 @@ pub(crate) struct Fetching {
     /// As the cluster file has it.
     given: NetworkDelay,
     slo: Nanos,
+    /// What the objective leaves a lone task beside everything else. Three quarters of it are the most that is planned for
+    /// its input: else it would never be tried, and nothing measured again.
+    room: Nanos,
     measured: Sums,
-    /// a: before the first input comes. With the margin at most a quarter of the objective.
+    /// a: before the first input comes. With the margin at most half of the room.
     before: Nanos,
-    /// d: for each input. At most a quarter of the objective.
+    /// d: for each input. At most a quarter of the room, unless the cluster file says more.
     per_task: Nanos,
     /// p99 of what inputs were late by.
     margin: Nanos,
-    /// A measurement has arrived since [`Fetching::relax`] was last called.
-    is_fresh: bool,
+    /// Calls of [`Fetching::relax`] since the last measurement.
+    unmeasured: u8,
 }
 
 /// Of least squares, over batches: time in nanoseconds by number of tasks.
@@ -53,13 +56,16 @@ impl Fetching {
     pub(crate) fn new(given: NetworkDelay, slo: Nanos) -> Self {
         let (measured, per_task) = (Sums::default(), given.data_per_task);
         let (before, margin) = (Nanos::ZERO, Nanos::ZERO);
-        Self { given, slo, measured, before, per_task, margin, is_fresh: false }
+        Self { given, slo, room: slo, measured, before, per_task, margin, unmeasured: 0 }
     }
 
-    /// Another objective: what was measured stays, within its bounds.
-    pub(crate) fn set_objective(&mut self, slo: Nanos) {
-        self.slo = slo;
-        self.fit();
+    /// Another objective, or another ℓ(1): what was measured stays, within its bounds.
+    pub(crate) fn set_objective(&mut self, slo: Nanos, alone: Nanos) {
+        let room = slo - self.given.response - self.given.ctrl - alone;
+        if (slo, room) != (self.slo, self.room) {
+            (self.slo, self.room) = (slo, room);
+            self.fit();
+        }
     }
 
     /// Delays to plan with.
@@ -88,23 +94,23 @@ impl Fetching {
         debug_assert!(batch > 0, "a batch has tasks");
         self.follow_lateness(late);
         self.measured.scale(KEPT);
-        self.measured.add(1.0, f64::from(batch), time.min(self.slo).0 as f64);
-        self.is_fresh = true;
+        self.measured.add(f64::from(batch), time.min(self.slo).0 as f64);
+        self.unmeasured = 0;
         self.fit();
     }
 
-    /// Called now and then while tasks arrive. Without a measurement since the last call what was measured fades: it may
-    /// be what keeps every task from being tried, and then no measurement would ever take it back.
+    /// Called ten times a second while tasks arrive. What was measured fades if nothing has been for long: it may be what
+    /// keeps every task from being tried, and then no measurement would ever take it back.
     pub(crate) fn relax(&mut self) {
-        if self.measured.batches > 0.0 && !self.is_fresh {
+        self.unmeasured = self.unmeasured.saturating_add(1);
+        if self.measured.batches > 0.0 && self.unmeasured > PATIENCE {
             self.measured.scale(FADED);
             self.margin = Nanos(self.margin.0 / 2);
-            if self.measured.batches < GIVEN_WEIGHT {
+            if self.measured.batches < 0.25 {
                 self.measured = Sums::default();
             }
             self.fit();
         }
-        self.is_fresh = false;
     }
 
     fn expected(&self, batch: u32) -> Nanos {
@@ -119,14 +125,13 @@ impl Fetching {
 
     /// Neither number is negative: the line falls nowhere, and begins at zero or above.
     fn fit(&mut self) {
-        let most = Nanos(self.slo.0 / 4);
+        let most = Nanos(self.room.0 / 2);
         if self.measured.batches > 0.0 {
-            let given = self.given.data_per_task.0 as f64;
             let mut all = self.measured;
-            all.add(GIVEN_WEIGHT, 0.0, 0.0);
-            all.add(GIVEN_WEIGHT, GIVEN_BATCH, GIVEN_BATCH * given);
+            all.batches += NOTHING;
             let (before, per_task) = all.line();
-            self.per_task = Nanos(per_task as u64).min(most);
+            let dearest = Nanos(self.room.0 / 4).max(self.given.data_per_task);
+            self.per_task = Nanos(per_task as u64).min(dearest);
             self.before = Nanos(before as u64).min(most);
         } else {
             (self.before, self.per_task) = (Nanos::ZERO, self.given.data_per_task);
@@ -143,16 +148,16 @@ impl Sums {
         }
     }
 
-    fn add(&mut self, weight: f64, tasks: f64, time: f64) {
-        self.batches += weight;
-        self.tasks += weight * tasks;
-        self.times += weight * time;
-        self.tasks_squared += weight * tasks * tasks;
-        self.tasks_by_times += weight * tasks * time;
+    fn add(&mut self, tasks: f64, time: f64) {
+        self.batches += 1.0;
+        self.tasks += tasks;
+        self.times += time;
+        self.tasks_squared += tasks * tasks;
+        self.tasks_by_times += tasks * time;
     }
 
     /// a and d of the line a + d·b that is nearest, of those that neither begin below zero nor fall. There are batches
-    /// of two sizes.
+    /// of two sizes, of which nothing may be one.
     fn line(&self) -> (f64, f64) {
         let spread = self.batches * self.tasks_squared - self.tasks * self.tasks;
         debug_assert!(spread > 0.0, "batches of two sizes");
@@ -248,7 +253,7 @@ mod tests {
     #[test]
     fn without_measurements_it_returns_to_the_cluster_file() {
         let mut fetching = measured(&[60, 4], |batch| us(200).times(batch.into()));
-        fetching.relax();
+        (0..PATIENCE).for_each(|_| fetching.relax());
         is_near(fetching.network().data_per_task, us(200));
         (0..200).for_each(|_| fetching.relax());
         assert_eq!(fetching.network(), given());
@@ -265,8 +270,11 @@ mod tests {
             for (batch, time, late) in samples {
                 fetching.observe(batch, Nanos(time), Nanos(late));
             }
-            fetching.set_objective(slo);
-            prop_assert!(fetching.network().before(1) - given().ctrl <= Nanos(slo.0 / 2));
+            let alone = Nanos(slo.0 / 3);
+            fetching.set_objective(slo, alone);
+            let room = slo - given().ctrl - alone;
+            let most = Nanos(room.0 / 4 * 3 + 3).max(Nanos(room.0 / 2) + given().data_per_task);
+            prop_assert!(fetching.network().before(1) - given().ctrl <= most);
         }
     }
 }

@@ -115,7 +115,6 @@ impl Sizing {
     pub(crate) fn set_objective(&mut self, slo: Nanos) {
         self.slo = slo;
         self.execution.set_objective(slo);
-        self.fetching.set_objective(slo);
         self.resize();
     }
 
@@ -256,6 +255,7 @@ impl Sizing {
     }
 
     fn resize(&mut self) {
+        self.fetching.set_objective(self.slo, self.latency().alone());
         self.network = self.fetching.network();
         self.target = self.balanced();
         self.floor = match self.rules.floor {

@@ -78,10 +78,11 @@ impl RankState {
         let subcluster = self.models[model.0 as usize].subcluster;
         let slot_wait = self.slot_wait(subcluster, model);
         let entry = &mut self.models[model.0 as usize];
-        entry.granted = entry.candidate.take().expect("only candidates are granted slots").batch;
+        let candidate = entry.candidate.take().expect("only candidates are granted slots");
+        entry.granted = candidate.batch;
         entry.grants = entry.grants.wrapping_add(1);
         self.counters.grants += 1;
-        let (free_at, port_wait, slowdown) = self.gpus.grant(now, gpu, model);
+        let (free_at, port_wait, slowdown) = self.gpus.grant(now, gpu, (model, candidate.delay));
         self.counters.grants_of_slow += u64::from(slowdown.is_slow());
         let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
         out.grant(model, Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest });

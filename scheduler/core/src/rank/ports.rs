@@ -8,6 +8,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec;
+use core::mem;
 
 use crate::rank::gpus::PIPELINE_DEPTH;
 use baton_types::{GpuId, Nanos};
@@ -30,6 +31,8 @@ struct Slot {
     port: u32,
     planned: [Planned; PIPELINE_DEPTH as usize],
     len: u8,
+    /// What the batch of the slot's grant may take of the port; zero without a grant.
+    granted: Nanos,
 }
 
 /// When the inputs of a batch will be there, if that is known. `correction` was the port's.
@@ -45,6 +48,9 @@ struct Port {
     free_at: Nanos,
     /// By how much later than planned, in nanoseconds, all batches so far were.
     correction: i64,
+    /// What grants that are not answered yet may take of it, the last of which was made at `granted_at`.
+    granted: Nanos,
+    granted_at: Nanos,
 }
 
 impl Ports {
@@ -52,7 +58,8 @@ impl Ports {
     pub(crate) fn new(gpus: usize) -> Self {
         let planned = [Planned { fetched_at: None, correction: 0 }; PIPELINE_DEPTH as usize];
         Self {
-            slots: vec![Slot { port: NONE, planned, len: 0 }; gpus].into_boxed_slice(),
+            slots: vec![Slot { port: NONE, planned, len: 0, granted: Nanos::ZERO }; gpus]
+                .into_boxed_slice(),
             ports: vec![Port::default(); gpus].into_boxed_slice(),
             is_used: false,
         }
@@ -64,9 +71,32 @@ impl Ports {
         self.ports[port.0 as usize] = Port::default();
     }
 
-    /// The slot has no batches any more.
+    /// The slot has no batches any more, and no grant.
     pub(crate) fn clear(&mut self, slot: u32) {
+        self.answer(slot);
         self.slots[slot as usize].len = 0;
+    }
+
+    /// The slot is granted for a batch that may take this much of its port: others that are granted before the answer are
+    /// behind it.
+    #[inline]
+    pub(crate) fn grant(&mut self, now: Nanos, slot: u32, time: Nanos) {
+        let Slot { port, granted, .. } = &mut self.slots[slot as usize];
+        if self.is_used && *port != NONE {
+            let port = &mut self.ports[*port as usize];
+            *granted = time;
+            (port.granted, port.granted_at) = (port.granted + time, now);
+        }
+    }
+
+    /// The grant is answered.
+    #[inline]
+    pub(crate) fn answer(&mut self, slot: u32) {
+        let Slot { port, granted, .. } = &mut self.slots[slot as usize];
+        if *granted > Nanos::ZERO {
+            let port = &mut self.ports[*port as usize];
+            port.granted = port.granted - mem::take(granted);
+        }
     }
 
     /// Whether any port is taken, now or before.
@@ -80,14 +110,14 @@ impl Ports {
     pub(crate) fn free_at(&self, slot: u32) -> Nanos {
         match self.slots[slot as usize].port {
             NONE => Nanos::ZERO,
-            port => self.ports[port as usize].free_at,
+            port => self.ports[port as usize].free_at(),
         }
     }
 
     /// The inputs of the slot's next batch will be there at `fetched_at`, or at a time that is not known.
     #[inline]
     pub(crate) fn plan(&mut self, slot: u32, fetched_at: Option<Nanos>) {
-        let Slot { port, planned, len } = &mut self.slots[slot as usize];
+        let Slot { port, planned, len, .. } = &mut self.slots[slot as usize];
         if *port == NONE {
             return;
         }
@@ -104,7 +134,7 @@ impl Ports {
     /// The slot's oldest batch is over; its inputs were there at `fetched_at`, if that was measured.
     #[inline]
     pub(crate) fn report(&mut self, slot: u32, fetched_at: Option<Nanos>) {
-        let Slot { port, planned, len } = &mut self.slots[slot as usize];
+        let Slot { port, planned, len, .. } = &mut self.slots[slot as usize];
         if *port == NONE || *len == 0 {
             return;
         }
@@ -118,6 +148,13 @@ impl Ports {
 }
 
 impl Port {
+    fn free_at(&self) -> Nanos {
+        match self.granted {
+            Nanos::ZERO => self.free_at,
+            granted => self.free_at.max(self.granted_at) + granted,
+        }
+    }
+
     /// A batch that was planned with `known` of the correction had its inputs at `fetched_at` instead of `planned`.
     fn correct(&mut self, known: i64, planned: Nanos, fetched_at: Nanos) {
         let later = fetched_at.0.cast_signed().saturating_sub(planned.0.cast_signed());
@@ -165,6 +202,24 @@ mod tests {
         assert_eq!(ports.free_at(0), Nanos(220), "that was known when it was planned");
         ports.report(0, Some(Nanos(210)));
         assert_eq!(ports.free_at(0), Nanos(210), "and what is early makes it early");
+    }
+
+    #[test]
+    fn grants_take_a_port_until_they_are_answered() {
+        let mut ports = ports();
+        ports.grant(Nanos(40), 0, Nanos(60));
+        assert_eq!(ports.free_at(1), Nanos::ZERO, "nothing was measured yet");
+        ports.plan(0, Some(Nanos(100)));
+        ports.grant(Nanos(50), 0, Nanos(60));
+        ports.grant(Nanos(120), 1, Nanos(70));
+        assert_eq!(ports.free_at(0), Nanos(250), "both, from now on");
+        ports.answer(0);
+        ports.plan(0, Some(Nanos(170)));
+        assert_eq!(ports.free_at(0), Nanos(240), "one is planned, one granted");
+        ports.clear(1);
+        assert_eq!(ports.free_at(0), Nanos(170));
+        ports.answer(1);
+        assert_eq!(ports.free_at(0), Nanos(170), "once");
     }
 
     #[test]

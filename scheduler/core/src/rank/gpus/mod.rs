@@ -216,17 +216,18 @@ impl GpuTable {
         sets.chain(self.busy.iter().map(IndexedHeap::len)).sum()
     }
 
-    /// Takes the slot for a batch of the model; returns when it is expected to be free, for how long its port is taken,
+    /// Takes the slot for a batch of the model whose inputs are there `delay` after the grant at the earliest; returns when it is expected to be free, for how long its port is taken,
     /// and how slow it is.
     #[inline]
     pub(crate) fn grant(
         &mut self,
         now: Nanos,
         gpu: Gpu,
-        model: ModelId,
+        (model, delay): (ModelId, Nanos),
     ) -> (Nanos, Nanos, Slowdown) {
         self.close(gpu.id);
         let port_wait = self.ports.free_at(gpu.id.0) - now;
+        self.ports.grant(now, gpu.id.0, delay);
         let slot = &mut self.slots[gpu.id.0 as usize];
         debug_assert_eq!(slot.state, State::Open, "only what takes batches is granted");
         slot.state = State::Granted;
@@ -251,6 +252,7 @@ impl GpuTable {
         slot.free_at = slot.free_at.max(start) + latency;
         let subcluster = slot.subcluster;
         self.learn_turn(subcluster, latency);
+        self.ports.answer(gpu.id.0);
         self.ports.plan(gpu.id.0, fetched_at);
         self.settle(now, gpu.id);
     }
@@ -267,6 +269,7 @@ impl GpuTable {
         let Some(slot) = self.alive_mut(gpu) else { return };
         debug_assert_eq!(slot.state, State::Granted, "only what was granted is given back");
         slot.outstanding = slot.outstanding.saturating_sub(1);
+        self.ports.answer(gpu.id.0);
         self.settle(now, gpu.id);
     }
 
