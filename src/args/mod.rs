@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod gateway;
 mod model;
 mod path;
 mod sim;
@@ -18,6 +19,7 @@ pub(crate) use bench::{
     BenchChaosArgs, BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs,
     BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
+pub(crate) use gateway::GatewayArgs;
 pub(crate) use model::{
     ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf, StatusArgs,
 };
@@ -56,6 +58,8 @@ pub(crate) enum Command {
     Scheduler(SchedulerArgs),
     /// Run one backend of a cluster file
     Backend(BackendArgs),
+    /// Serve HTTP clients of the Open Inference Protocol v2, which need no library of Baton's
+    Gateway(GatewayArgs),
     /// Say how a running cluster fares: members, models, GPUs, what happened last
     Status(StatusArgs),
     /// Add, change, remove or list the models of a running scheduler
