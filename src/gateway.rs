@@ -16,7 +16,7 @@ use crate::process::Signals;
 /// How often to look whether the gateway has died.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Prints `http ADDR` once requests may come, and `left` after having answered those under way.
+/// Prints `http ADDR`, and `grpc ADDR` if that is asked for, once requests may come, and `left` after having answered those under way.
 pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let cluster = load_cluster(&args.config)?;
     let clock = Clock::start();
@@ -32,12 +32,14 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
         ..defaults
     };
     let slots_per_model = cluster.frontend.slots_per_model;
-    let config = GatewayConfig { http: args.http, slots_per_model, limits };
+    let listen = [args.http].into_iter().chain(args.grpc).collect();
+    let config = GatewayConfig { listen, slots_per_model, limits };
     let gateway = Gateway::start(client, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway)?;
-    let http = gateway.http_addr();
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), %http, "gateway serves");
-    say(&format!("http {http}"))?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
+    for (name, addr) in ["http", "grpc"].iter().zip(gateway.addrs()) {
+        say(&format!("{name} {addr}"))?;
+    }
     while signals.wait(LOOK_INTERVAL) {
         signals.log_if_asked(|| gateway.client_counters());
         if gateway.has_died() {

@@ -11,8 +11,8 @@ use baton_backend::execute::checksum;
 use rustix::process::Signal;
 use serde_json::json;
 use support::http::{Answer, Http};
-use support::prometheus::get;
-use support::{Cluster, Folder, Process};
+use support::prometheus::await_metric;
+use support::{Cluster, Folder};
 
 /// `quick` answers at once; a task of `slow` keeps the GPU slot busy for longer than any test here lasts.
 const CLUSTER: &str = r#"
@@ -61,26 +61,6 @@ fn rows(rows: &[[u8; 8]]) -> Vec<u8> {
 
 fn one() -> Vec<u8> {
     rows(&[[1, 2, 3, 4, 5, 6, 7, 8]])
-}
-
-/// Where the gateway's metrics are.
-fn metrics_of(gateway: &Process) -> String {
-    gateway.behind("metrics at http://").strip_suffix("/metrics").unwrap().to_owned()
-}
-
-/// Waits until a metric has this value.
-fn await_metric(addr: &str, name: &str, value: f64) {
-    let mut seen = None;
-    for _ in 0..600 {
-        let text = get(addr, "/metrics").unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        seen = line.trim().parse().ok();
-        if seen == Some(value) {
-            return;
-        }
-        thread::park_timeout(Duration::from_millis(100));
-    }
-    panic!("{name} is {seen:?}, not {value}");
 }
 
 fn check_hints(answer: &Answer) {
@@ -167,7 +147,7 @@ fn what_cannot_be_is_refused_with_its_status_and_the_connection_goes_on() {
     timeout["parameters"] = json!({ "timeout": 2_000 });
     let late = http.post(QUICK, "", timeout.to_string().as_bytes());
     assert_eq!(late.status, 504);
-    assert_eq!(late.error(), "dropped: deadline_passed; 2 ms were given");
+    assert!(late.error().starts_with("dropped: deadline_passed; 2 ms were given"), "{late:?}");
     let five = rows(&[[0; 8]; 5]);
     type Case<'a> = (&'a str, &'a str, &'a str, &'a [u8], u16, &'a str);
     let cases: [Case<'_>; 9] = [
@@ -198,7 +178,7 @@ fn what_cannot_be_is_refused_with_its_status_and_the_connection_goes_on() {
 fn a_client_that_goes_away_frees_its_slots_and_one_too_many_comes_again_later() {
     let cluster = cluster("gateway-slots");
     let (gateway, addr) = cluster.gateway(&["--metrics", "127.0.0.1:0"]);
-    let metrics = metrics_of(&gateway);
+    let metrics = gateway.metrics_addr();
     let _backend = cluster.backend("b");
     let mut clients: Vec<Http> = (0..3).map(|_| Http::connect(&addr)).collect();
     for (at, client) in clients.iter_mut().enumerate() {
@@ -251,7 +231,7 @@ fn a_gateway_that_ends_answers_what_is_under_way() {
     let text = CLUSTER.replace("beta_ms = 100000", "beta_ms = 1000");
     let cluster = Cluster::of(Folder::new("gateway-drain"), &text);
     let (gateway, addr) = cluster.gateway(&["--metrics", "127.0.0.1:0"]);
-    let metrics = metrics_of(&gateway);
+    let metrics = gateway.metrics_addr();
     let _backend = cluster.backend("b");
     let (mut idle, mut busy) = (Http::connect(&addr), Http::connect(&addr));
     assert_eq!(idle.get("/v2/health/live").status, 200);
@@ -268,7 +248,7 @@ fn a_gateway_that_ends_answers_what_is_under_way() {
 fn connections_are_bounded_and_one_too_many_hears_why() {
     let cluster = cluster("gateway-connections");
     let (gateway, addr) = cluster.gateway(&["--connections", "2", "--metrics", "127.0.0.1:0"]);
-    let metrics = metrics_of(&gateway);
+    let metrics = gateway.metrics_addr();
     let mut first = Http::connect(&addr);
     assert_eq!(first.get("/v2/health/live").status, 200);
     let mut second = Http::connect(&addr);

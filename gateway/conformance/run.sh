@@ -8,7 +8,7 @@ venv=$2/oip-venv
 
 if [[ ! -x $venv/bin/python ]]; then
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check 'tritonclient[http]==2.73.0'
+    "$venv/bin/pip" install --quiet --disable-pip-version-check 'tritonclient[http,grpc]==2.73.0'
 fi
 
 dir=$(mktemp -d)

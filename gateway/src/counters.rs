@@ -6,6 +6,24 @@ use baton_metrics::{Metric, Value};
 
 use crate::protocol::problem::Kind;
 
+/// How a request came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Protocol {
+    Http,
+    Grpc,
+}
+
+impl Protocol {
+    const ALL: [Self; 2] = [Self::Http, Self::Grpc];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+        }
+    }
+}
+
 /// What an answered request is called among the kinds of problems.
 const OK: &str = "ok";
 
@@ -15,8 +33,8 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $($(#[doc = $help])* pub(crate) $name: Count,)*
-            /// Answers to requests: [`OK`], then each kind.
-            answers: [Count; Kind::ALL.len() + 1],
+            /// Answers to requests by protocol: [`OK`], then each kind.
+            answers: [[Count; Kind::ALL.len() + 1]; Protocol::ALL.len()],
             /// Connections that are open.
             pub(crate) connections: Count,
             /// Bytes of bodies and answers that are held.
@@ -50,20 +68,21 @@ counters! {
 
 impl Counters {
     /// A request was answered, or had this problem.
-    pub(crate) fn count_answer(&self, problem: Option<Kind>) {
-        self.answers[problem.map_or(0, |kind| kind as usize + 1)].add(1);
+    pub(crate) fn count_answer(&self, protocol: Protocol, problem: Option<Kind>) {
+        self.answers[protocol as usize][problem.map_or(0, |kind| kind as usize + 1)].add(1);
     }
 
     /// As Prometheus scrapes them.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let help = "Requests answered, by what became of them: ok, or the kind of the problem";
-        let names = [OK].into_iter().chain(Kind::ALL.iter().map(|kind| kind.as_str()));
-        let answers = names.zip(&self.answers);
-        let series =
-            answers.map(|(name, count)| (vec![name.to_owned()], Value::Count(count.get())));
+        let help = "Requests answered, by protocol (http, grpc) and by what became of them: ok, or the kind of the problem";
+        let kinds = || [OK].into_iter().chain(Kind::ALL.iter().map(|kind| kind.as_str()));
+        let series = Protocol::ALL.iter().zip(&self.answers).flat_map(|(protocol, answers)| {
+            let labels = move |kind: &str| vec![protocol.as_str().to_owned(), kind.to_owned()];
+            kinds().zip(answers).map(move |(kind, count)| (labels(kind), Value::Count(count.get())))
+        });
         let answers = Metric {
             series: series.collect(),
-            ..Metric::counters("baton_gateway_requests", help, &["result"])
+            ..Metric::counters("baton_gateway_requests", help, &["protocol", "result"])
         };
         let open = "Connections that are open";
         let held = "Bytes of requests and answers that the gateway holds";
@@ -112,18 +131,19 @@ mod tests {
     #[test]
     fn each_answer_is_counted_under_its_kind() {
         let counters = Counters::default();
-        counters.count_answer(None);
-        counters.count_answer(Some(Kind::Shed));
-        counters.count_answer(Some(Kind::Shed));
-        counters.count_answer(Some(Kind::Internal));
+        counters.count_answer(Protocol::Http, None);
+        counters.count_answer(Protocol::Grpc, Some(Kind::Shed));
+        counters.count_answer(Protocol::Grpc, Some(Kind::Shed));
+        counters.count_answer(Protocol::Http, Some(Kind::Internal));
         let metrics = counters.metrics();
         let answers =
             metrics.iter().find(|metric| metric.name == "baton_gateway_requests").unwrap();
-        let of = |name: &str| {
-            let series = answers.series.iter().find(|series| series.0 == [name]);
+        let of = |(protocol, name): (&str, &str)| {
+            let series = answers.series.iter().find(|series| series.0 == [protocol, name]);
             series.map(|series| series.1.clone())
         };
-        let counts = ["ok", "shed", "internal", "deadline"].map(of);
+        let counts =
+            [("http", "ok"), ("grpc", "shed"), ("http", "internal"), ("http", "shed")].map(of);
         assert_eq!(counts, [1, 2, 1, 0].map(|count| Some(Value::Count(count))));
     }
 

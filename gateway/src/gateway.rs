@@ -19,6 +19,7 @@ use crate::http;
 use crate::limits::Limits;
 use crate::protocol::describe::Described;
 use crate::protocol::problem::{Kind, Problem};
+use crate::protocol::request::Model;
 use crate::statistics::Statistics;
 
 /// How long to wait before another try when the system accepts no connection.
@@ -32,8 +33,8 @@ const FULL: &[u8] =
 /// What a gateway is given.
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
-    /// Where HTTP clients connect; port 0 takes a free one.
-    pub http: SocketAddr,
+    /// Where clients connect; port 0 takes a free one. Each address has both protocols.
+    pub listen: Vec<SocketAddr>,
     /// Slots that the client has of each model: the most tasks of one request.
     pub slots_per_model: u32,
     /// See there.
@@ -44,7 +45,7 @@ pub struct GatewayConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
     /// The address is not free.
-    #[error("cannot listen on {addr} for HTTP ({source}): choose another address with --http")]
+    #[error("cannot listen on {addr} ({source}): choose another address with --http or --grpc")]
     Listen {
         /// The address.
         addr: SocketAddr,
@@ -88,6 +89,11 @@ impl App {
         Described { name: model.name(), inputs, outputs, batch_max }
     }
 
+    pub(crate) fn takes<'a>(&self, model: &'a ModelHandle) -> Model<'a> {
+        let (inputs, outputs) = (model.inputs(), model.outputs());
+        Model { inputs, outputs, batch_max: self.slots_per_model as usize }
+    }
+
     /// Why this gateway does not serve now.
     pub(crate) fn unready(&self) -> Option<Problem> {
         if *self.drains.borrow() {
@@ -100,7 +106,7 @@ impl App {
 /// A running gateway.
 #[derive(Debug)]
 pub struct Gateway {
-    http: SocketAddr,
+    addrs: Vec<SocketAddr>,
     app: Arc<App>,
     drain: watch::Sender<bool>,
     thread: JoinHandle<()>,
@@ -122,10 +128,10 @@ impl Gateway {
         clock: Clock,
         config: &GatewayConfig,
     ) -> Result<Self, GatewayError> {
-        let taken = |source| GatewayError::Listen { addr: config.http, source };
-        let listener = TcpListener::bind(config.http).map_err(taken)?;
-        let http = listener.local_addr().map_err(taken)?;
-        listener.set_nonblocking(true).map_err(GatewayError::Start)?;
+        let listeners: Vec<TcpListener> =
+            config.listen.iter().map(listen).collect::<Result<_, _>>()?;
+        let addrs = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>();
+        let addrs = addrs.map_err(GatewayError::Start)?;
         let (drain, drains) = watch::channel(false);
         let app = Arc::new(App {
             client,
@@ -141,14 +147,14 @@ impl Gateway {
         let serving = Arc::clone(&app);
         let thread = thread::Builder::new()
             .name("baton-gateway".into())
-            .spawn(move || run(&runtime, serving, listener))
+            .spawn(move || run(&runtime, &serving, listeners))
             .map_err(GatewayError::Start)?;
-        Ok(Self { http, app, drain, thread })
+        Ok(Self { addrs, app, drain, thread })
     }
 
-    /// Where HTTP clients connect.
-    pub fn http_addr(&self) -> SocketAddr {
-        self.http
+    /// Where clients connect, in the order of [`GatewayConfig::listen`].
+    pub fn addrs(&self) -> &[SocketAddr] {
+        &self.addrs
     }
 
     /// Reads what the gateway and its client library count, for a `MetricsServer`.
@@ -184,12 +190,25 @@ impl Gateway {
     }
 }
 
-fn run(runtime: &Runtime, app: Arc<App>, listener: TcpListener) {
+fn listen(addr: &SocketAddr) -> Result<TcpListener, GatewayError> {
+    let taken = |source| GatewayError::Listen { addr: *addr, source };
+    let listener = TcpListener::bind(addr).map_err(taken)?;
+    listener.set_nonblocking(true).map_err(GatewayError::Start)?;
+    Ok(listener)
+}
+
+fn run(runtime: &Runtime, app: &Arc<App>, listeners: Vec<TcpListener>) {
     runtime.block_on(async {
-        match tokio::net::TcpListener::from_std(listener) {
-            Ok(listener) => serve(app, listener).await,
-            Err(error) => tracing::error!(%error, "the gateway cannot wait for connections"),
+        let mut serving = JoinSet::new();
+        for listener in listeners {
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => drop(serving.spawn(serve(Arc::clone(app), listener))),
+                Err(error) => tracing::error!(%error, "the gateway cannot wait for connections"),
+            }
         }
+        // One that ends before it is asked to takes the others with it: the process ends then.
+        let _ = serving.join_next().await;
+        while *app.drains.borrow() && serving.join_next().await.is_some() {}
     });
 }
 
@@ -199,10 +218,10 @@ async fn serve(app: Arc<App>, listener: tokio::net::TcpListener) {
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if connections.len() >= app.limits.connections => refuse(&app, stream),
-                Ok((stream, _)) => {
-                    connections.spawn(http::serve(Arc::clone(&app), stream));
-                }
+                Ok((stream, _)) => match Open::new(&app) {
+                    Some(open) => drop(connections.spawn(http::serve(open, stream))),
+                    None => refuse(&app, stream),
+                },
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
                     app.counters.accepts_failed.add(1);
@@ -220,6 +239,22 @@ async fn serve(app: Arc<App>, listener: tokio::net::TcpListener) {
             connections = connections.len(),
             "closed before their requests were answered"
         );
+    }
+}
+
+/// One of the connections that there may be; counted while it is open.
+pub(crate) struct Open(pub(crate) Arc<App>);
+
+impl Open {
+    fn new(app: &Arc<App>) -> Option<Self> {
+        let most = app.limits.connections as u64;
+        app.counters.connections.try_add(1, most).then(|| Self(Arc::clone(app)))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.counters.connections.sub(1);
     }
 }
 

@@ -11,9 +11,12 @@ pub(crate) struct GatewayArgs {
     /// The cluster file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
-    /// Where HTTP clients connect; port 0 takes a free one
+    /// Where clients connect, over HTTP or gRPC; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000")]
     pub(crate) http: SocketAddr,
+    /// Another address, for gRPC clients that expect one of their own
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) grpc: Option<SocketAddr>,
     /// The scheduler's address, if not the one in the cluster file
     #[arg(long, value_name = "ADDR")]
     pub(crate) scheduler: Option<SocketAddr>,

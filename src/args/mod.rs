@@ -58,7 +58,7 @@ pub(crate) enum Command {
     Scheduler(SchedulerArgs),
     /// Run one backend of a cluster file
     Backend(BackendArgs),
-    /// Serve HTTP clients of the Open Inference Protocol v2, which need no library of Baton's
+    /// Serve HTTP and gRPC clients of the Open Inference Protocol v2, which need no library of Baton's
     Gateway(GatewayArgs),
     /// Say how a running cluster fares: members, models, GPUs, what happened last
     Status(StatusArgs),

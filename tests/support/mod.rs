@@ -87,6 +87,12 @@ impl Process {
         next(&self.stderr, |line| line.split_once(text).map(|(_, rest)| rest.to_owned()))
     }
 
+    /// Where it says that it can be scraped.
+    pub(crate) fn metrics_addr(&self) -> String {
+        let addr = self.behind("metrics at http://");
+        addr.strip_suffix("/metrics").unwrap().to_owned()
+    }
+
     /// What it has written to stderr until it ended, less what the test has waited for.
     pub(crate) fn rest_of_stderr(&self) -> Vec<String> {
         self.stderr.iter().collect()

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
-use http_body_util::Full;
 use hyper::header::{
     ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
 };
@@ -15,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::connection::Activity;
 use super::held::Held;
+use super::outbound::Outbound;
 use crate::gateway::App;
 use crate::protocol::problem::{Kind, Problem, millis, seconds};
 use crate::protocol::render::Rendered;
@@ -23,12 +23,12 @@ use crate::protocol::render::Rendered;
 pub(crate) const JSON_LENGTH: HeaderName =
     HeaderName::from_static("inference-header-content-length");
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
-const OUTCOME: HeaderName = HeaderName::from_static("baton-outcome");
+pub(crate) const OUTCOME: HeaderName = HeaderName::from_static("baton-outcome");
 /// Shorter answers are not compressed.
 const COMPRESSED_MIN: usize = 1_024;
 
 /// A response of the gateway.
-pub(crate) type Answer = Response<Full<Bytes>>;
+pub(crate) type Answer = Response<Outbound>;
 
 /// A body until the system has it.
 struct Outgoing {
@@ -51,11 +51,20 @@ impl Drop for Outgoing {
     }
 }
 
-fn full(app: &Arc<App>, activity: &Arc<Activity>, body: Vec<u8>, held: Held) -> Answer {
+/// Bytes whose way to the system is watched and bounded.
+pub(crate) fn outgoing(
+    app: &Arc<App>,
+    activity: &Arc<Activity>,
+    body: Vec<u8>,
+    held: Held,
+) -> Bytes {
     let number = activity.begins(app.clock.now());
     let (app, activity) = (Arc::clone(app), Arc::clone(activity));
-    let outgoing = Outgoing { body, number, app, activity, _held: held };
-    Response::new(Full::new(Bytes::from_owner(outgoing)))
+    Bytes::from_owner(Outgoing { body, number, app, activity, _held: held })
+}
+
+fn full(app: &Arc<App>, activity: &Arc<Activity>, body: Vec<u8>, held: Held) -> Answer {
+    Response::new(Outbound::whole(outgoing(app, activity, body, held)))
 }
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

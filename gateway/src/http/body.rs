@@ -1,23 +1,21 @@
 //! A request's body as it arrives: bounded in length, in memory and in time, and inflated if it is compressed.
 
-use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 use http_body_util::BodyExt as _;
 use hyper::HeaderMap;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::CONTENT_ENCODING;
+use hyper::header::{AsHeaderName, CONTENT_ENCODING};
 use tokio::{task, time};
 
+use super::frames::Frames;
 use super::held::Held;
 use crate::gateway::App;
 use crate::protocol::problem::{Kind, Problem};
 
-/// Shorter frames are put together: each would keep a buffer of its own alive.
-const WHOLE_MIN: usize = 4_096;
 /// Bytes inflated in one step.
 const STEP: usize = 64 << 10;
 /// Steps after which other connections have their turn.
@@ -27,7 +25,7 @@ const STEPS: usize = 16;
 pub(crate) struct Body {
     pub(crate) frames: Frames,
     /// Given back with the body.
-    pub(crate) _held: Held,
+    pub(crate) held: Held,
 }
 
 /// Reads a body.
@@ -36,7 +34,7 @@ pub(crate) async fn read(
     headers: &HeaderMap,
     body: Incoming,
 ) -> Result<Body, Problem> {
-    let encoding = Encoding::of(headers)?;
+    let encoding = Encoding::of(headers, CONTENT_ENCODING)?;
     let slow = |_| {
         let seconds = app.limits.body.as_secs();
         Problem::new(Kind::Slow, format!("the body did not arrive within {seconds} s"))
@@ -65,15 +63,19 @@ async fn collect(app: &Arc<App>, mut body: Incoming) -> Result<Body, Problem> {
         frames.push(data);
     }
     frames.finish();
-    Ok(Body { frames, _held: held })
+    Ok(Body { frames, held })
 }
 
-fn too_large(most: u64) -> Problem {
+pub(crate) fn too_large(most: u64) -> Problem {
     let fix = "send fewer rows in one request, or start the gateway with a larger --body-mib";
     Problem::new(Kind::TooLarge, format!("the body has more than {most} bytes: {fix}"))
 }
 
-async fn inflate(app: &Arc<App>, body: Body, encoding: Encoding) -> Result<Body, Problem> {
+pub(crate) async fn inflate(
+    app: &Arc<App>,
+    body: Body,
+    encoding: Encoding,
+) -> Result<Body, Problem> {
     let mut inflater = Inflater::new(encoding, body.frames);
     let most = app.limits.body_bytes;
     let mut held = Held::new(app);
@@ -90,7 +92,7 @@ async fn inflate(app: &Arc<App>, body: Body, encoding: Encoding) -> Result<Body,
     let mut frames = Frames::default();
     frames.push(whole.into());
     frames.finish();
-    Ok(Body { frames, _held: held })
+    Ok(Body { frames, held })
 }
 
 /// How a body is compressed.
@@ -103,8 +105,9 @@ pub(crate) enum Encoding {
 }
 
 impl Encoding {
-    fn of(headers: &HeaderMap) -> Result<Self, Problem> {
-        let Some(value) = headers.get(CONTENT_ENCODING) else { return Ok(Self::Identity) };
+    /// Of the header of this name.
+    pub(crate) fn of(headers: &HeaderMap, name: impl AsHeaderName) -> Result<Self, Problem> {
+        let Some(value) = headers.get(name) else { return Ok(Self::Identity) };
         match value.to_str().unwrap_or_default() {
             "" | "identity" => Ok(Self::Identity),
             "gzip" | "x-gzip" => Ok(Self::Gzip),
@@ -149,76 +152,6 @@ impl<B: Buf> Inflater<B> {
     }
 }
 
-/// A body's bytes, in the pieces in which they came.
-#[derive(Default, Debug)]
-pub(crate) struct Frames {
-    whole: VecDeque<Bytes>,
-    /// Of short frames.
-    tail: Vec<u8>,
-    len: usize,
-}
-
-impl Frames {
-    fn push(&mut self, frame: Bytes) {
-        self.len += frame.len();
-        if frame.len() < WHOLE_MIN {
-            self.tail.extend_from_slice(&frame);
-        } else {
-            self.flush();
-            self.whole.push_back(frame);
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.tail.is_empty() {
-            self.whole.push_back(std::mem::take(&mut self.tail).into());
-        }
-    }
-
-    /// No more comes. Only now can it be read.
-    fn finish(&mut self) {
-        self.flush();
-    }
-}
-
-impl Buf for Frames {
-    fn remaining(&self) -> usize {
-        self.len
-    }
-
-    fn chunk(&self) -> &[u8] {
-        self.whole.front().map_or(&[], |frame| frame)
-    }
-
-    fn advance(&mut self, mut count: usize) {
-        self.len -= count;
-        while let Some(front) = self.whole.front_mut() {
-            if count < front.len() {
-                front.advance(count);
-                return;
-            }
-            count -= front.len();
-            self.whole.pop_front();
-        }
-    }
-
-    /// Without a copy where they came in one piece.
-    fn copy_to_bytes(&mut self, count: usize) -> Bytes {
-        match self.whole.front_mut() {
-            Some(front) if count <= front.len() => {
-                let bytes = front.slice(..count);
-                self.advance(count);
-                bytes
-            }
-            _ => {
-                let mut bytes = vec![0; count];
-                self.copy_to_slice(&mut bytes);
-                bytes.into()
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
@@ -227,37 +160,6 @@ mod tests {
     use flate2::write::{GzEncoder, ZlibEncoder};
 
     use super::*;
-
-    #[test]
-    fn pieces_of_any_length_are_one_body() {
-        let all: Vec<u8> = (0..40_000u32).map(|i| i as u8).collect();
-        let mut frames = Frames::default();
-        let mut rest = &all[..];
-        for len in [1, 2, 5_000, 3, 4_096, 0, 4_095, 20_000, 7].into_iter().cycle() {
-            let (frame, after) = rest.split_at(rest.len().min(len));
-            frames.push(Bytes::copy_from_slice(frame));
-            rest = after;
-            if rest.is_empty() {
-                break;
-            }
-        }
-        frames.finish();
-        assert_eq!(frames.remaining(), all.len());
-        let head = frames.copy_to_bytes(2);
-        let across = frames.copy_to_bytes(12_000);
-        let mut end = vec![0; frames.remaining()];
-        frames.copy_to_slice(&mut end);
-        assert_eq!([&head[..], &across, &end].concat(), all);
-        assert!(!frames.has_remaining() && frames.chunk().is_empty());
-    }
-
-    #[test]
-    fn many_short_pieces_take_one_buffer() {
-        let mut frames = Frames::default();
-        (0..4_000).for_each(|_| frames.push(Bytes::from_static(b"x")));
-        frames.finish();
-        assert_eq!((frames.whole.len(), frames.remaining()), (1, 4_000));
-    }
 
     fn inflated(encoding: Encoding, compressed: &[u8], most: u64) -> Result<Vec<u8>, Problem> {
         let mut inflater = Inflater::new(encoding, compressed);

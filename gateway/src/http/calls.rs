@@ -11,7 +11,9 @@ use serde_json::Value;
 use super::answer::{self, Answer, JSON_LENGTH};
 use super::body::{self, Body};
 use super::connection::Activity;
+use crate::counters::Protocol;
 use crate::gateway::App;
+use crate::grpc;
 use crate::infer::{Allowed, infer};
 use crate::protocol::deadline::Stated;
 use crate::protocol::describe;
@@ -21,13 +23,27 @@ use crate::protocol::request::{self, Asked};
 use crate::protocol::route::{Route, route};
 
 /// A request that is not answered yet. Its client may go away: then it is dropped with its tasks.
-struct UnderWay<'a> {
-    app: &'a App,
-    activity: &'a Activity,
+pub(crate) struct UnderWay {
+    pub(crate) app: Arc<App>,
+    pub(crate) activity: Arc<Activity>,
     is_answered: bool,
 }
 
-impl Drop for UnderWay<'_> {
+impl UnderWay {
+    fn new(app: &Arc<App>, activity: &Arc<Activity>) -> Self {
+        activity.asked();
+        let (app, activity) = (Arc::clone(app), Arc::clone(activity));
+        Self { app, activity, is_answered: false }
+    }
+
+    /// It is answered, or has this problem.
+    pub(crate) fn end(mut self, protocol: Protocol, problem: Option<&Problem>) {
+        self.is_answered = true;
+        self.app.counters.count_answer(protocol, problem.map(|problem| problem.kind));
+    }
+}
+
+impl Drop for UnderWay {
     fn drop(&mut self) {
         self.activity.answered(self.app.clock.now());
         if !self.is_answered {
@@ -42,11 +58,12 @@ pub(crate) async fn answer(
     activity: &Arc<Activity>,
     request: Request<Incoming>,
 ) -> Answer {
-    activity.asked();
-    let mut under_way = UnderWay { app, activity, is_answered: false };
+    let under_way = UnderWay::new(app, activity);
+    if grpc::is_grpc(&request) {
+        return grpc::answer(under_way, request).await;
+    }
     let answer = call(app, activity, request).await;
-    under_way.is_answered = true;
-    app.counters.count_answer(answer.as_ref().err().map(|problem| problem.kind));
+    under_way.end(Protocol::Http, answer.as_ref().err());
     answer.unwrap_or_else(|problem| answer::problem(app, activity, &problem))
 }
 
@@ -112,12 +129,7 @@ async fn infer_call(
     let mut body = body::read(app, headers, incoming).await?;
     let result = async {
         let json = json_of(headers, &mut body)?;
-        let of = request::Model {
-            inputs: model.inputs(),
-            outputs: model.outputs(),
-            batch_max: app.slots_per_model as usize,
-        };
-        let request = request::Request::parse(&json, &of)?;
+        let request = request::Request::parse(&json, &app.takes(&model))?;
         let allowed = Allowed { arrived, span: stated.allowed(request.timeout, model.slo()) };
         let replies = infer(app, &model, &request, &mut body.frames, allowed).await?;
         let id = request.id.as_deref();

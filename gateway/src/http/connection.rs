@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time;
 
 use super::calls;
-use crate::gateway::App;
+use crate::gateway::Open;
 use crate::limits::Limits;
 
 /// How often a connection is looked at.
@@ -25,10 +25,9 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const PING: Duration = Duration::from_secs(20);
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve(app: Arc<App>, stream: TcpStream) {
+pub(crate) async fn serve(open: Open, stream: TcpStream) {
+    let app = Arc::clone(&open.0);
     let activity = Arc::new(Activity::new(app.clock.now()));
-    app.counters.connections.add(1);
-    let _open = Open(Arc::clone(&app));
     // Answers are written at once, in one piece.
     let _ = stream.set_nodelay(true);
     let service = {
@@ -83,15 +82,6 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW);
     builder
-}
-
-/// Counts a connection while it is open.
-struct Open(Arc<App>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.counters.connections.sub(1);
-    }
 }
 
 /// Why a connection is to be closed.

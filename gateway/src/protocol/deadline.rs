@@ -42,6 +42,17 @@ impl Stated {
         Ok(Self { grpc, envoy, baton: baton.map(Duration::from_micros) })
     }
 
+    /// When a gRPC client gives up, less the way back.
+    pub fn gives_up(&self) -> Option<Duration> {
+        self.grpc.map(|span| span.saturating_sub(WAY_BACK))
+    }
+
+    /// What is left of it after a while.
+    pub fn after(&self, span: Duration) -> Self {
+        let left = |given: Option<Duration>| given.map(|given| given.saturating_sub(span));
+        Self { grpc: left(self.grpc), envoy: left(self.envoy), baton: left(self.baton) }
+    }
+
     /// By when the answer must be there. `timeout` is the request's parameter, of which zero says nothing.
     pub fn allowed(&self, timeout: Option<Duration>, slo: Duration) -> Duration {
         let of_peer = |span: Duration| span.saturating_sub(WAY_BACK);
@@ -106,6 +117,18 @@ mod tests {
         let all = stated(&all).unwrap();
         assert_eq!(all.allowed(Some(ms(40)), SLO), ms(19), "less the way back");
         assert_eq!(stated(&[(ENVOY_TIMEOUT, "0")]).unwrap().allowed(None, SLO), SLO);
+    }
+
+    #[test]
+    fn a_client_that_gives_up_hears_the_reason_before() {
+        let ms = Duration::from_millis;
+        assert_eq!(stated(&[]).unwrap().gives_up(), None);
+        let stated = stated(&[(GRPC_TIMEOUT, "20m"), (BATON_TIMEOUT, "30000")]).unwrap();
+        assert_eq!(
+            (stated.gives_up(), stated.after(ms(5)).gives_up()),
+            (Some(ms(19)), Some(ms(14)))
+        );
+        assert_eq!(stated.after(ms(25)).allowed(None, SLO), ms(0));
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub fn index<'a>(names: impl Iterator<Item = &'a str>) -> Value {
         .collect()
 }
 
-fn extents(spec: &TensorSpec) -> impl Iterator<Item = i64> {
+pub(crate) fn extents(spec: &TensorSpec) -> impl Iterator<Item = i64> + '_ {
     spec.shape.iter().map(|extent| match extent {
         Extent::Fixed(extent) => i64::from(*extent),
         Extent::UpTo(_) => -1,

@@ -6,6 +6,7 @@ pub mod datatype;
 pub mod deadline;
 pub mod describe;
 pub mod fill;
+mod json;
 pub mod numbers;
 pub mod problem;
 pub mod render;

@@ -10,7 +10,7 @@ const TEXT_MAX: usize = 1_000;
 const UNAVAILABLE_RETRY: Duration = Duration::from_millis(500);
 
 macro_rules! kinds {
-    ($($(#[doc = $doc:literal])* $name:ident = $status:literal $text:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $status:literal $code:literal $text:literal;)*) => {
         /// What went wrong, as far as a client acts on it. The later of two is the worse.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Kind { $($(#[doc = $doc])* $name,)* }
@@ -24,6 +24,11 @@ macro_rules! kinds {
                 match self { $(Self::$name => $status,)* }
             }
 
+            /// The gRPC status.
+            pub const fn grpc_code(self) -> u8 {
+                match self { $(Self::$name => $code,)* }
+            }
+
             /// A word for metrics.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -34,27 +39,27 @@ macro_rules! kinds {
 
 kinds! {
     /// Overload: the same request may be accepted a little later.
-    Shed = 429 "shed";
+    Shed = 429 8 "shed";
     /// The answer could not be there by its deadline.
-    Deadline = 504 "deadline";
+    Deadline = 504 4 "deadline";
     /// Part of the cluster is not there.
-    Unavailable = 503 "unavailable";
+    Unavailable = 503 14 "unavailable";
     /// There is no such model, version or path.
-    NotFound = 404 "not_found";
+    NotFound = 404 5 "not_found";
     /// The request makes no sense, or not for this model.
-    Invalid = 400 "invalid";
+    Invalid = 400 3 "invalid";
     /// The path has other methods.
-    Method = 405 "method";
+    Method = 405 12 "method";
     /// The body did not arrive in time.
-    Slow = 408 "slow";
+    Slow = 408 4 "slow";
     /// The body is longer than the gateway takes.
-    TooLarge = 413 "too_large";
+    TooLarge = 413 8 "too_large";
     /// The body has an encoding that the gateway does not read.
-    Encoding = 415 "encoding";
+    Encoding = 415 12 "encoding";
     /// The protocol has it and this gateway has not.
-    NotDone = 501 "not_done";
+    NotDone = 501 12 "not_done";
     /// The engine failed, or Baton is at fault.
-    Internal = 500 "internal";
+    Internal = 500 13 "internal";
 }
 
 /// A request's end without an answer.
@@ -243,6 +248,8 @@ mod tests {
         let status = |reason| Problem::failed(reason, &record(0), GIVEN).kind.status();
         let failed: Vec<u16> = FailReason::ALL.iter().map(|&reason| status(reason)).collect();
         assert_eq!(failed, [503, 500, 503, 503, 500, 404, 500, 503, 503]);
+        let codes: Vec<u8> = Kind::ALL.iter().map(|kind| kind.grpc_code()).collect();
+        assert_eq!(codes, [8, 4, 14, 5, 3, 12, 4, 8, 12, 12, 13]);
     }
 
     #[test]

@@ -1,19 +1,10 @@
-//! An inference request: what its JSON says, checked against what the model takes.
-//!
-//! Memory that a request takes beside its body is bounded: lists have as many members as a model can have, and keys that
-//! mean nothing here are passed over.
+//! An inference request, checked against what the model takes.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use baton_client::TensorSpec;
-use baton_client::signature::TENSORS_MAX;
-use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
-use serde_json::value::RawValue;
 
 use super::datatype;
-use super::numbers::DEPTH_MAX;
 use super::problem::{Kind, Problem};
 
 /// What a model takes and gives.
@@ -73,100 +64,69 @@ pub struct Asked {
     pub is_binary: bool,
 }
 
-#[derive(serde::Deserialize)]
-struct Body<'a> {
-    id: Option<String>,
-    parameters: Option<Parameters>,
-    #[serde(borrow)]
-    inputs: Few<InputBody<'a>, TENSORS_MAX>,
-    outputs: Option<Few<OutputBody, TENSORS_MAX>>,
+/// A request as a client wrote it, whatever the protocol.
+#[derive(Debug)]
+pub struct Written<'a> {
+    /// Comes back with the answer.
+    pub id: Option<String>,
+    /// The parameter `timeout`, µs.
+    pub timeout_us: Option<u64>,
+    /// It belongs to a sequence.
+    pub is_sequence: bool,
+    /// Outputs are bytes unless one says otherwise.
+    pub is_binary: bool,
+    /// At most as many as a model can have.
+    pub inputs: Vec<WrittenInput<'a>>,
+    /// Empty: all.
+    pub outputs: Vec<WrittenOutput>,
 }
 
-#[derive(serde::Deserialize)]
-struct InputBody<'a> {
-    name: String,
-    datatype: String,
-    shape: Few<u32, DEPTH_MAX>,
-    parameters: Option<Parameters>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
+/// An input as a client wrote it.
+#[derive(Debug)]
+pub struct WrittenInput<'a> {
+    /// Its name.
+    pub name: String,
+    /// The protocol's name of its type.
+    pub datatype: String,
+    /// Its shape, the batch dimension first.
+    pub shape: Vec<u32>,
+    /// It lies in shared memory.
+    pub is_shared: bool,
+    /// Where its elements are, if anywhere.
+    pub source: Option<Source<'a>>,
 }
 
-#[derive(serde::Deserialize)]
-struct OutputBody {
-    name: String,
-    parameters: Option<Parameters>,
-}
-
-/// Of a request, an input or an output. Others are passed over.
-#[derive(serde::Deserialize, Default)]
-struct Parameters {
-    timeout: Option<u64>,
-    sequence_id: Option<Sequence>,
-    binary_data_output: Option<bool>,
-    binary_data: Option<bool>,
-    binary_data_size: Option<usize>,
-    classification: Option<IgnoredAny>,
-    shared_memory_region: Option<IgnoredAny>,
-}
-
-#[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum Sequence {
-    Number(u64),
-    Text(String),
-}
-
-/// A list of at most `MAX` members.
-struct Few<T, const MAX: usize>(Vec<T>);
-
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Few<T, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members<T, const MAX: usize>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Members<T, MAX> {
-            type Value = Vec<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a list of at most {MAX}")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = list.next_element()? {
-                    if members.len() == MAX {
-                        return Err(A::Error::custom(format!(
-                            "a list has more than {MAX} members"
-                        )));
-                    }
-                    members.push(member);
-                }
-                Ok(members)
-            }
-        }
-        deserializer.deserialize_seq(Members::<T, MAX>(PhantomData)).map(Few)
-    }
+/// An output as a client asked for it.
+#[derive(Debug)]
+pub struct WrittenOutput {
+    /// Its name.
+    pub name: String,
+    /// Whether as bytes, if it says so.
+    pub is_binary: Option<bool>,
+    /// It is to lie in shared memory.
+    pub is_shared: bool,
+    /// The largest elements are asked for instead of all.
+    pub is_classification: bool,
 }
 
 impl<'a> Request<'a> {
-    /// The request of this JSON.
+    /// The request, if it fits the model.
     ///
     /// # Errors
-    /// It is none, or none for this model.
-    pub fn parse(json: &'a [u8], model: &Model<'_>) -> Result<Self, Problem> {
-        let body: Body<'a> = serde_json::from_slice(json).map_err(|error| {
-            Problem::invalid(format!("the JSON is no inference request: {error}"))
-        })?;
-        let parameters = body.parameters.unwrap_or_default();
-        refuse_sequences(&parameters)?;
+    /// What does not fit, or is not there in this gateway.
+    pub fn check(written: Written<'a>, model: &Model<'_>) -> Result<Self, Problem> {
+        if written.is_sequence {
+            return Err(not_done("sequences", "leave sequence_id out"));
+        }
         let mut request = Self {
-            id: body.id,
-            timeout: parameters.timeout.map(Duration::from_micros),
+            id: written.id,
+            timeout: written.timeout_us.map(Duration::from_micros),
             batch: 0,
             inputs: Vec::with_capacity(model.inputs.len()),
-            outputs: outputs(body.outputs, parameters.binary_data_output, model)?,
+            outputs: outputs(&written.outputs, written.is_binary, model)?,
         };
-        for input in body.inputs.0 {
-            request.add(input, model)?;
+        for input in written.inputs {
+            request.add(&input, model)?;
         }
         let given = |index| request.inputs.iter().any(|input| input.index == index);
         match (0..model.inputs.len()).find(|&index| !given(index)) {
@@ -187,34 +147,23 @@ impl<'a> Request<'a> {
         self.inputs.iter().map(bytes).fold(0, usize::saturating_add)
     }
 
-    fn add(&mut self, input: InputBody<'a>, model: &Model<'_>) -> Result<(), Problem> {
+    fn add(&mut self, input: &WrittenInput<'a>, model: &Model<'_>) -> Result<(), Problem> {
         let name = &input.name;
         let index = index_of(name, "input", model.inputs)?;
         if self.inputs.iter().any(|other| other.index == index) {
             return Err(Problem::invalid(format!("input {name:?} is given twice")));
         }
         let spec = &model.inputs[index];
-        let shape = self.shape(&input, spec, model.batch_max)?;
-        let parameters = input.parameters.unwrap_or_default();
-        if parameters.shared_memory_region.is_some() {
+        let shape = self.shape(input, spec, model.batch_max)?;
+        if input.is_shared {
             return Err(not_done("shared memory", "send the tensor in the request"));
         }
-        let source = match (input.data, parameters.binary_data_size) {
-            (Some(_), Some(_)) => {
-                let text =
-                    format!("input {name:?} has data and binary_data_size: give one of them");
-                return Err(Problem::invalid(text));
-            }
-            (Some(data), None) => Source::Json(data.get()),
-            (None, Some(bytes)) => {
-                check_bytes(name, spec, &shape, bytes)?;
-                Source::Binary(bytes)
-            }
-            (None, None) => {
-                let text = format!("input {name:?} has no data: give data, or binary_data_size");
-                return Err(Problem::invalid(text));
-            }
-        };
+        let source = input.source.ok_or_else(|| {
+            Problem::invalid(format!("input {name:?} has no data: give data, or binary data"))
+        })?;
+        if let Source::Binary(bytes) = source {
+            check_bytes(name, spec, &shape, bytes)?;
+        }
         self.batch = shape[0];
         let extents = shape[1..].iter().map(|&extent| extent as u32).collect();
         self.inputs.push(Tensor { index, shape, extents, source });
@@ -224,11 +173,11 @@ impl<'a> Request<'a> {
     /// The shape that an input states, if the model takes it.
     fn shape(
         &self,
-        input: &InputBody<'_>,
+        input: &WrittenInput<'_>,
         spec: &TensorSpec,
         batch_max: usize,
     ) -> Result<Vec<usize>, Problem> {
-        let (name, given) = (&input.name, &input.shape.0);
+        let (name, given) = (&input.name, &input.shape);
         if input.datatype != datatype::name(spec.element) {
             let (got, text) = (&input.datatype, shape_of(spec));
             return Err(Problem::invalid(format!(
@@ -289,43 +238,29 @@ fn index_of(name: &str, what: &str, specs: &[TensorSpec]) -> Result<usize, Probl
     })
 }
 
-fn refuse_sequences(parameters: &Parameters) -> Result<(), Problem> {
-    let is_none = match &parameters.sequence_id {
-        None | Some(Sequence::Number(0)) => true,
-        Some(Sequence::Number(_)) => false,
-        Some(Sequence::Text(text)) => text.is_empty(),
-    };
-    if is_none { Ok(()) } else { Err(not_done("sequences", "leave sequence_id out")) }
-}
-
 fn not_done(what: &str, fix: &str) -> Problem {
     Problem::new(Kind::NotDone, format!("this gateway has no {what}: {fix}"))
 }
 
 fn outputs(
-    given: Option<Few<OutputBody, TENSORS_MAX>>,
-    all_binary: Option<bool>,
+    written: &[WrittenOutput],
+    is_binary: bool,
     model: &Model<'_>,
 ) -> Result<Vec<Asked>, Problem> {
-    let all_binary = all_binary.unwrap_or(false);
-    let given = given.map_or_else(Vec::new, |given| given.0);
     let mut asked = Vec::with_capacity(model.outputs.len());
-    for output in &given {
+    for output in written {
         let index = index_of(&output.name, "output", model.outputs)?;
-        let parameters = output.parameters.as_ref();
-        if parameters.is_some_and(|parameters| parameters.classification.is_some()) {
+        if output.is_classification {
             return Err(not_done("classification", "ask for the tensor and take its largest"));
         }
-        if parameters.is_some_and(|parameters| parameters.shared_memory_region.is_some()) {
+        if output.is_shared {
             return Err(not_done("shared memory", "take the tensor from the answer"));
         }
-        let is_binary =
-            parameters.and_then(|parameters| parameters.binary_data).unwrap_or(all_binary);
-        asked.push(Asked { index, is_binary });
+        asked.push(Asked { index, is_binary: output.is_binary.unwrap_or(is_binary) });
     }
-    if given.is_empty() {
+    if written.is_empty() {
         let all = 0..model.outputs.len();
-        asked.extend(all.map(|index| Asked { index, is_binary: all_binary }));
+        asked.extend(all.map(|index| Asked { index, is_binary }));
     }
     let unwritable = asked
         .iter()
