@@ -260,9 +260,12 @@ pub(crate) struct ExplainArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// For how long to offer load
-    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
-    pub(crate) seconds: f64,
+    /// For how long to offer load [default: 10; with --gateway until a signal comes]
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// Start a gateway as well, and print a curl line that asks it for an inference
+    #[arg(long)]
+    pub(crate) gateway: bool,
     /// Factor on every model's rate
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     pub(crate) rate_scale: f64,
