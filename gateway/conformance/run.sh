@@ -78,6 +78,7 @@ start ready backend --config "$dir/cluster.toml" --scheduler "$scheduler" --name
 [[ -z ${ORT_DYLIB_PATH:-} ]] || start ready backend --config "$dir/cluster.toml" --scheduler "$scheduler" --name cpu
 start http gateway --config "$dir/cluster.toml" --scheduler "$scheduler" --http 127.0.0.1:0
 status=0
+"$venv/bin/python" "$here/descriptors.py" || status=1
 for model in "${models[@]}"; do
     echo "oip: model $model"
     "$venv/bin/python" "$here/tritonclient.py" "$said" "$model" || status=1
