@@ -13,6 +13,11 @@ use crate::live::Live;
 use crate::output::{say, say_table};
 use crate::process::{children, stop_flag};
 
+/// How long load is offered when nothing says so.
+const SECONDS: f64 = 10.0;
+/// Until a signal comes: the longest span that the demo takes.
+const SECONDS_MAX: f64 = 1e6;
+
 /// Exit status 0 if every task had its outcome and no answer was wrong.
 pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     let with_onnx =
@@ -26,7 +31,8 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     }
     let config = DemoConfig {
         children: children()?,
-        seconds: args.seconds,
+        seconds: args.seconds.unwrap_or(if args.gateway { SECONDS_MAX } else { SECONDS }),
+        with_gateway: args.gateway,
         rate_scale: args.rate_scale,
         transport: args.transport,
         with_onnx,

@@ -9,6 +9,7 @@ mod bench;
 mod config;
 mod demo;
 mod doctor;
+mod gateway;
 mod live;
 mod load;
 mod model;
@@ -41,6 +42,7 @@ fn run(command: Command) -> CommandResult {
     match command {
         Command::Scheduler(args) => serve::scheduler(&args),
         Command::Backend(args) => serve::backend(&args),
+        Command::Gateway(args) => gateway::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Explain(args) => load::explain(&args),
         Command::Demo(args) => demo::run(&args),

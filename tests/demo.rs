@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::process::Command;
+
 use rustix::process::Signal;
 use serde_json::Value;
 use support::{Descendant, Process, run};
@@ -49,6 +51,28 @@ fn a_demo_told_to_stop_still_reports() {
     let report = checked(&stdout);
     assert!(status.success(), "{report}");
     assert!(report["seconds"].as_f64().unwrap() < 600.0);
+}
+
+#[test]
+fn the_line_that_a_demo_prints_for_its_gateway_works() {
+    let demo = Process::start(&["demo", "--gateway", "--json"]);
+    let line = demo.behind("  curl ");
+    await_load(&demo);
+    let sh = Command::new("sh").args(["-c", &format!("curl {line}")]).output().unwrap();
+    let answer = String::from_utf8(sh.stdout).unwrap();
+    demo.signal(Signal::TERM);
+    let (status, stdout) = demo.finish();
+    assert!(status.success(), "{}", checked(&stdout));
+    if sh.status.code() == Some(127) {
+        eprintln!("SKIPPED: there is no curl to try the line with (Debian: curl)");
+        return;
+    }
+    let answer: Value =
+        serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{line}: {answer}"));
+    // On a machine with too much to do the outcome may be another one, and it is said.
+    let is_answered = answer["outputs"][0]["data"].is_array() || answer["error"].is_string();
+    assert!(is_answered, "{answer}");
+    assert!(!answer["error"].as_str().is_some_and(|error| error.contains("input")), "{answer}");
 }
 
 #[test]

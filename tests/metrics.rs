@@ -6,19 +6,13 @@ mod support;
 
 use rustix::process::Signal;
 use support::prometheus::{Prometheus, get};
-use support::{CLUSTER, Cluster, Folder, Load, Process};
+use support::{CLUSTER, Cluster, Folder, Load};
 
 /// The cluster of the other tests, whose scheduler and first backend can be scraped.
 fn cluster(test: &str) -> Cluster {
     let text = CLUSTER.replacen("name = \"a\"\n", "name = \"a\"\nmetrics = \"127.0.0.1:0\"\n", 1);
     let text = format!("[scheduler]\nmetrics = \"127.0.0.1:0\"\n{text}");
     Cluster::of(Folder::new(test), &text)
-}
-
-/// Where a process says that it can be scraped.
-fn metrics_of(process: &Process) -> String {
-    let addr = process.behind("metrics at http://");
-    addr.strip_suffix("/metrics").unwrap().to_owned()
 }
 
 /// A value, by its line.
@@ -35,10 +29,10 @@ fn load(cluster: &Cluster) -> Load {
 #[test]
 fn each_process_shows_what_it_counts() {
     let cluster = cluster("metrics");
-    let scheduler = metrics_of(&cluster.scheduler);
+    let scheduler = cluster.scheduler.metrics_addr();
     let backend = cluster.backend("a");
     let load = load(&cluster);
-    let (at_backend, at_client) = (metrics_of(&backend), metrics_of(&load.process));
+    let (at_backend, at_client) = (backend.metrics_addr(), load.process.metrics_addr());
     load.await_completed(100);
     let text = get(&scheduler, "/metrics").unwrap();
     assert_eq!(value(&text, "baton_leader "), 1.0);
@@ -64,10 +58,10 @@ fn each_process_shows_what_it_counts() {
 #[test]
 fn a_real_prometheus_scrapes_a_cluster() {
     let cluster = cluster("prometheus");
-    let scheduler = metrics_of(&cluster.scheduler);
+    let scheduler = cluster.scheduler.metrics_addr();
     let backend = cluster.backend("a");
     let load = load(&cluster);
-    let (at_backend, at_client) = (metrics_of(&backend), metrics_of(&load.process));
+    let (at_backend, at_client) = (backend.metrics_addr(), load.process.metrics_addr());
     let folder = Folder::new("prometheus-data");
     let targets = [&scheduler, &at_backend, &at_client].map(String::as_str);
     let Some(prometheus) = Prometheus::start(folder.path(), &targets) else { return };
@@ -91,7 +85,7 @@ fn a_real_prometheus_scrapes_a_cluster() {
 #[test]
 fn an_address_in_use_is_said_and_the_process_ends() {
     let cluster = cluster("metrics-taken");
-    let taken = metrics_of(&cluster.scheduler);
+    let taken = cluster.scheduler.metrics_addr();
     let load = cluster.load_with(1, &["--metrics", &taken]);
     load.process.await_stderr(&format!("cannot listen on {taken} for metrics"));
     assert_eq!(load.process.finish().0.code(), Some(1));

@@ -23,7 +23,7 @@ const MEMBER: &[&str] = &[
 ];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 15] = [
+const EDGES: [(&str, &[&str]); 16] = [
     ("types", &[]),
     ("scheduler/core", &["baton-types"]),
     ("topo", &["baton-types"]),
@@ -35,6 +35,7 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("scheduler", &["baton-core", "baton-topo", "baton-rdma", "baton-metrics"]),
     ("membership", &["baton-types", "baton-topo", "baton-rdma", "baton-leader"]),
     ("frontend", MEMBER),
+    ("gateway", &["baton-client", "baton-metrics"]),
     ("backend", MEMBER),
     (
         "swarm",
@@ -66,6 +67,7 @@ const EDGES: [(&str, &[&str]); 15] = [
             "baton-bench",
             "baton-client",
             "baton-core",
+            "baton-gateway",
             "baton-leader",
             "baton-metrics",
             "baton-rdma",

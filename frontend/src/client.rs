@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
 use baton_membership::MembershipError;
-use baton_metrics::{MetricsError, MetricsServer, build_info};
+use baton_metrics::{Metric, MetricsError, MetricsServer, build_info};
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport};
 use baton_topo::{Clock, FabricSpec, Placement};
@@ -149,6 +149,11 @@ impl Client {
             metrics.push(build_info(env!("CARGO_PKG_VERSION")));
             metrics
         })
+    }
+
+    /// What [`Client::serve_metrics`] shows of this client, for a program that shows more than that.
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.guard.session.metrics()
     }
 
     /// Input slots that are not free: being filled, in flight, or held by a ticket or a reply.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use baton_topo::signature::{RowError, TensorRef, TensorSpec};
+use baton_topo::signature::{RowError, Signature, TensorRef, TensorSpec};
 use baton_types::Nanos;
 
 use crate::error::InputError;
@@ -47,6 +47,11 @@ impl ModelHandle {
     /// The tensors that it gives.
     pub fn outputs(&self) -> &[TensorSpec] {
         self.model().signature.output.tensors()
+    }
+
+    /// Both, and how they lie in a slot: for callers that write tensors in place ([`lay_out`](baton_topo::signature::Row::lay_out)).
+    pub fn signature(&self) -> &Signature {
+        &self.model().signature
     }
 
     /// Bytes of the longest input row. [`crate::signature::Row`] says how the tensors lie in it; a row of one tensor with

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod bench;
+mod gateway;
 mod model;
 mod path;
 mod sim;
@@ -18,6 +19,7 @@ pub(crate) use bench::{
     BenchChaosArgs, BenchCommand, BenchMatrixArgs, BenchOverloadArgs, BenchPullArgs,
     BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
+pub(crate) use gateway::GatewayArgs;
 pub(crate) use model::{
     ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf, StatusArgs,
 };
@@ -56,6 +58,8 @@ pub(crate) enum Command {
     Scheduler(SchedulerArgs),
     /// Run one backend of a cluster file
     Backend(BackendArgs),
+    /// Serve HTTP and gRPC clients of the Open Inference Protocol v2, which need no library of Baton's
+    Gateway(GatewayArgs),
     /// Say how a running cluster fares: members, models, GPUs, what happened last
     Status(StatusArgs),
     /// Add, change, remove or list the models of a running scheduler
@@ -256,9 +260,12 @@ pub(crate) struct ExplainArgs {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct DemoArgs {
-    /// For how long to offer load
-    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
-    pub(crate) seconds: f64,
+    /// For how long to offer load [default: 10; with --gateway until a signal comes]
+    #[arg(long, value_parser = seconds)]
+    pub(crate) seconds: Option<f64>,
+    /// Start a gateway as well, and print a curl line that asks it for an inference
+    #[arg(long)]
+    pub(crate) gateway: bool,
     /// Factor on every model's rate
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     pub(crate) rate_scale: f64,

@@ -68,6 +68,7 @@ mod tests {
         metrics.extend(SchedulerMetrics::described(&SchedulerCounters::new(1)));
         metrics.extend(baton_backend::Counters::default().metrics());
         metrics.extend(baton_client::described());
+        metrics.extend(baton_gateway::described());
         metrics.sort_by_key(Metric::full_name);
         metrics
     }

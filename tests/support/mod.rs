@@ -7,6 +7,7 @@
 
 pub(crate) mod application;
 pub(crate) mod etcd;
+pub(crate) mod http;
 pub(crate) mod prometheus;
 
 use std::fs;
@@ -84,6 +85,12 @@ impl Process {
     /// What stands on the next line of stderr behind `text`.
     pub(crate) fn behind(&self, text: &str) -> String {
         next(&self.stderr, |line| line.split_once(text).map(|(_, rest)| rest.to_owned()))
+    }
+
+    /// Where it says that it can be scraped.
+    pub(crate) fn metrics_addr(&self) -> String {
+        let addr = self.behind("metrics at http://");
+        addr.strip_suffix("/metrics").unwrap().to_owned()
     }
 
     /// What it has written to stderr until it ended, less what the test has waited for.
@@ -315,6 +322,15 @@ impl Cluster {
         let backend = Process::start(&args);
         backend.line("ready");
         backend
+    }
+
+    /// A gateway, and where HTTP clients connect.
+    pub(crate) fn gateway(&self, more: &[&str]) -> (Process, String) {
+        let args = ["gateway", "--config", &self.file, "--scheduler", &self.addr];
+        let args = [&args[..], &["--http", "127.0.0.1:0"], more].concat();
+        let gateway = Process::start(&args);
+        let addr = gateway.line("http ");
+        (gateway, addr)
     }
 
     /// A frontend under load that the test stops.

@@ -85,3 +85,18 @@ pub(crate) fn get(addr: &str, path: &str) -> Option<String> {
     peer.read_to_string(&mut answer).ok()?;
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
 }
+
+/// Waits until a metric of a process has this value.
+pub(crate) fn await_metric(addr: &str, name: &str, value: f64) {
+    let mut seen = None;
+    for _ in 0..600 {
+        let text = get(addr, "/metrics").unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        seen = line.trim().parse().ok();
+        if seen == Some(value) {
+            return;
+        }
+        thread::park_timeout(Duration::from_millis(100));
+    }
+    panic!("{name} is {seen:?}, not {value}");
+}

@@ -11,6 +11,8 @@ use crate::processes::{ChildEvent, ClusterFile, Note, ProcessError, Processes};
 
 /// Frontend processes, each with an equal share of the load.
 pub(super) const FRONTENDS: usize = 2;
+/// Load for this long has no end of its own, as people see it.
+const ENDLESS_S: f64 = 1e6;
 /// Beyond the load itself: outstanding tasks, leaving, a busy machine.
 const END_TIMEOUT: Nanos = Nanos::from_millis(60_000);
 
@@ -23,6 +25,11 @@ pub(super) fn start(
     seconds: f64,
 ) -> Result<Range<usize>, ProcessError> {
     let (file, scheduler) = (cluster.path.display().to_string(), scheduler.to_string());
+    let span = if seconds < ENDLESS_S {
+        format!("for {seconds} s")
+    } else {
+        "until a signal comes".into()
+    };
     let seconds = seconds.to_string();
     let share = |(name, rate): &(String, f64)| format!("--rate={name}={}", rate / FRONTENDS as f64);
     let shares: Vec<String> = rates.iter().map(share).collect();
@@ -36,7 +43,7 @@ pub(super) fn start(
     }
     let (total, models): (f64, usize) = (rates.iter().map(|(_, rate)| rate).sum(), rates.len());
     processes.tell(Note::Step(&format!(
-        "{FRONTENDS} frontends offer {total:.0} tasks/s of {models} models for {seconds} s"
+        "{FRONTENDS} frontends offer {total:.0} tasks/s of {models} models {span}"
     )));
     Ok(first..processes.count())
 }

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod frontends;
+mod gateway;
 
 use std::sync::atomic::AtomicBool;
 
@@ -29,6 +30,8 @@ pub struct DemoConfig {
     pub transport: TransportChoice,
     /// Serve the digits model with ONNX Runtime.
     pub with_onnx: bool,
+    /// Start a gateway, too, and say how to call it.
+    pub with_gateway: bool,
     /// Leave the cluster file and the logs behind.
     pub keep_dir: bool,
 }
@@ -71,6 +74,9 @@ pub fn run(
     }
     let mut processes = Processes::new(&config.children, folder, clock, stop, &mut note);
     let scheduler = processes.start_cluster(&file)?;
+    if config.with_gateway {
+        gateway::start(&mut processes, &file, scheduler, config.with_onnx)?;
+    }
     let steal = StealMeter::start();
     let rates = &demo.rates;
     let started = frontends::start(&mut processes, &file, scheduler, rates, config.seconds)?;

@@ -102,9 +102,19 @@ impl<'a> Processes<'a> {
         name: &str,
         args: &[&str],
     ) -> Result<String, ProcessError> {
+        self.start_speaker(name, args, "listening ")
+    }
+
+    /// Starts a child that writes a line with this prefix once it is up; returns what follows the prefix.
+    pub(crate) fn start_speaker(
+        &mut self,
+        name: &str,
+        args: &[&str],
+        prefix: &str,
+    ) -> Result<String, ProcessError> {
         let number = self.count();
         self.start(name, args)?;
-        Ok(self.await_lines(number..number + 1, "listening ")?.remove(0))
+        Ok(self.await_lines(number..number + 1, prefix)?.remove(0))
     }
 
     /// What each process that lives holds.

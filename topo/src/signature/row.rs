@@ -84,29 +84,48 @@ impl Row {
     /// # Errors
     /// The tensors are not those of the signature, in number, shape or length.
     pub fn pack(&self, tensors: &[TensorRef<'_>], row: &mut [u8]) -> Result<usize, RowError> {
-        if tensors.len() != self.tensors.len() {
-            let (expected, got) = (self.tensors.len(), tensors.len());
+        let shapes: Vec<&[u32]> = tensors.iter().map(|tensor| &tensor.shape[..]).collect();
+        let places = self.lay_out(&shapes, row)?;
+        for ((spec, tensor), place) in self.tensors.iter().zip(tensors).zip(&places) {
+            let (expected, got) = (place.len(), tensor.bytes.len());
+            if got != expected {
+                return Err(RowError::Bytes { name: spec.name.clone(), expected, got });
+            }
+            row[place.clone()].copy_from_slice(tensor.bytes);
+        }
+        Ok(places.last().map_or(0, |last| last.end))
+    }
+
+    /// Writes what stands before and between tensors of these shapes, and returns where the bytes of each belong: for
+    /// callers that write tensors in place. `row` has room for the longest row. The row ends with its last tensor.
+    ///
+    /// # Errors
+    /// The shapes are not those of the signature, or not as many.
+    pub fn lay_out(
+        &self,
+        shapes: &[&[u32]],
+        row: &mut [u8],
+    ) -> Result<Vec<Range<usize>>, RowError> {
+        if shapes.len() != self.tensors.len() {
+            let (expected, got) = (self.tensors.len(), shapes.len());
             return Err(RowError::Tensors { expected, got });
         }
         let mut header = 0;
         let mut end = header_bytes(&self.tensors);
         row[..end].fill(0);
-        for (spec, tensor) in self.tensors.iter().zip(tensors) {
-            let bytes = check(spec, &tensor.shape)?;
-            if tensor.bytes.len() != bytes {
-                let (name, got) = (spec.name.clone(), tensor.bytes.len());
-                return Err(RowError::Bytes { name, expected: bytes, got });
-            }
-            for (_, extent) in spec.shape.iter().zip(&tensor.shape).filter(|(e, _)| !e.is_fixed()) {
+        let mut places = Vec::with_capacity(shapes.len());
+        for (spec, shape) in self.tensors.iter().zip(shapes) {
+            let bytes = check(spec, shape)?;
+            for (_, extent) in spec.shape.iter().zip(*shape).filter(|(e, _)| !e.is_fixed()) {
                 row[header..header + EXTENT_BYTES].copy_from_slice(&extent.to_le_bytes());
                 header += EXTENT_BYTES;
             }
             let at = end.next_multiple_of(ALIGNMENT);
             row[end..at].fill(0);
-            row[at..at + bytes].copy_from_slice(tensor.bytes);
             end = at + bytes;
+            places.push(at..end);
         }
-        Ok(end)
+        Ok(places)
     }
 
     /// The tensors of a row.

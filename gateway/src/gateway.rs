@@ -1,0 +1,280 @@
+//! The thread that serves connections, and what all of them share.
+
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use baton_client::{Client, Clock, ModelHandle};
+use baton_metrics::Metric;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time;
+
+use crate::counters::Counters;
+use crate::http;
+use crate::limits::Limits;
+use crate::protocol::describe::Described;
+use crate::protocol::problem::{Kind, Problem};
+use crate::protocol::request::Model;
+use crate::statistics::Statistics;
+
+/// How long to wait before another try when the system accepts no connection.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+/// What a connection hears that is one too many.
+const FULL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: 58\r\n\
+    retry-after: 1\r\nretry-after-ms: 500\r\nconnection: close\r\n\r\n\
+    {\"error\":\"this gateway has as many connections as it may\"}";
+
+/// What a gateway is given.
+#[derive(Clone, Debug)]
+pub struct GatewayConfig {
+    /// Where clients connect; port 0 takes a free one. Each address has both protocols.
+    pub listen: Vec<SocketAddr>,
+    /// Slots that the client has of each model: the most tasks of one request.
+    pub slots_per_model: u32,
+    /// See there.
+    pub limits: Limits,
+}
+
+/// Why there is no gateway.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The address is not free.
+    #[error("cannot listen on {addr} ({source}): choose another address with --http or --grpc")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The thread, or what it waits with.
+    #[error("cannot start the gateway's thread: {0}")]
+    Start(io::Error),
+    /// The thread panicked: a bug; its message is on stderr.
+    #[error("the gateway's thread has died; its panic message is on stderr")]
+    Died,
+}
+
+/// What connections share.
+pub(crate) struct App {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) limits: Limits,
+    pub(crate) slots_per_model: u32,
+    pub(crate) counters: Counters,
+    pub(crate) statistics: Statistics,
+    /// True once the gateway is asked to end.
+    pub(crate) drains: watch::Receiver<bool>,
+}
+
+impl App {
+    /// # Errors
+    /// There is no such model.
+    pub(crate) fn model(&self, name: &str) -> Result<ModelHandle, Problem> {
+        self.client.model(name).map_err(|error| {
+            let (name, known) = (&error.name, error.known.join(", "));
+            let text = format!("no model is called {name:?}; this gateway has: {known}");
+            Problem::new(Kind::NotFound, text)
+        })
+    }
+
+    pub(crate) fn described<'a>(&self, model: &'a ModelHandle) -> Described<'a> {
+        let (inputs, outputs) = (model.inputs(), model.outputs());
+        let batch_max = self.slots_per_model as usize;
+        Described { name: model.name(), inputs, outputs, batch_max }
+    }
+
+    pub(crate) fn takes<'a>(&self, model: &'a ModelHandle) -> Model<'a> {
+        let (inputs, outputs) = (model.inputs(), model.outputs());
+        Model { inputs, outputs, batch_max: self.slots_per_model as usize }
+    }
+
+    /// Why this gateway does not serve now.
+    pub(crate) fn unready(&self) -> Option<Problem> {
+        if *self.drains.borrow() {
+            return Some(Problem::unavailable("this gateway ends"));
+        }
+        self.client.loss().map(|loss| Problem::unavailable(loss.to_string()))
+    }
+}
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    addrs: Vec<SocketAddr>,
+    app: Arc<App>,
+    drain: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("App").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    /// Serves what `client` can use, on a thread of its own.
+    ///
+    /// # Errors
+    /// See [`GatewayError`].
+    pub fn start(
+        client: Client,
+        clock: Clock,
+        config: &GatewayConfig,
+    ) -> Result<Self, GatewayError> {
+        let listeners: Vec<TcpListener> =
+            config.listen.iter().map(listen).collect::<Result<_, _>>()?;
+        let addrs = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>();
+        let addrs = addrs.map_err(GatewayError::Start)?;
+        let (drain, drains) = watch::channel(false);
+        let app = Arc::new(App {
+            client,
+            clock,
+            limits: config.limits,
+            slots_per_model: config.slots_per_model,
+            counters: Counters::default(),
+            statistics: Statistics::default(),
+            drains,
+        });
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(GatewayError::Start)?;
+        let serving = Arc::clone(&app);
+        let thread = thread::Builder::new()
+            .name("baton-gateway".into())
+            .spawn(move || run(&runtime, &serving, listeners))
+            .map_err(GatewayError::Start)?;
+        Ok(Self { addrs, app, drain, thread })
+    }
+
+    /// Where clients connect, in the order of [`GatewayConfig::listen`].
+    pub fn addrs(&self) -> &[SocketAddr] {
+        &self.addrs
+    }
+
+    /// Reads what the gateway and its client library count, for a `MetricsServer`.
+    pub fn metrics(&self) -> impl Fn() -> Vec<Metric> + Send + 'static {
+        let app = Arc::clone(&self.app);
+        move || {
+            let mut metrics = app.client.metrics();
+            metrics.extend(app.counters.metrics());
+            metrics
+        }
+    }
+
+    /// What the client library counted.
+    pub fn client_counters(&self) -> Vec<(&'static str, u64)> {
+        self.app.client.counters().pairs()
+    }
+
+    /// Whether the thread has ended without having been asked to.
+    pub fn has_died(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends in order: accepts no more, answers what is under way for [`Limits::drain`] at most, and gives the client back to
+    /// be left.
+    ///
+    /// # Errors
+    /// The thread had died.
+    pub fn drain(self) -> Result<Client, GatewayError> {
+        // The thread has ended already if nothing listens.
+        let _ = self.drain.send(true);
+        self.thread.join().map_err(|_| GatewayError::Died)?;
+        Ok(self.app.client.clone())
+    }
+}
+
+fn listen(addr: &SocketAddr) -> Result<TcpListener, GatewayError> {
+    let taken = |source| GatewayError::Listen { addr: *addr, source };
+    let listener = TcpListener::bind(addr).map_err(taken)?;
+    listener.set_nonblocking(true).map_err(GatewayError::Start)?;
+    Ok(listener)
+}
+
+fn run(runtime: &Runtime, app: &Arc<App>, listeners: Vec<TcpListener>) {
+    runtime.block_on(async {
+        let mut serving = JoinSet::new();
+        for listener in listeners {
+            match tokio::net::TcpListener::from_std(listener) {
+                Ok(listener) => drop(serving.spawn(serve(Arc::clone(app), listener))),
+                Err(error) => tracing::error!(%error, "the gateway cannot wait for connections"),
+            }
+        }
+        // One that ends before it is asked to takes the others with it: the process ends then.
+        let _ = serving.join_next().await;
+        while *app.drains.borrow() && serving.join_next().await.is_some() {}
+    });
+}
+
+async fn serve(app: Arc<App>, listener: tokio::net::TcpListener) {
+    let mut connections = JoinSet::new();
+    let mut drains = app.drains.clone();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => match Open::new(&app) {
+                    Some(open) => drop(connections.spawn(http::serve(open, stream))),
+                    None => refuse(&app, stream),
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    app.counters.accepts_failed.add(1);
+                    time::sleep(ACCEPT_AGAIN).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+            _ = drains.changed() => break,
+        }
+    }
+    drop(listener);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if time::timeout(app.limits.drain, ended).await.is_err() {
+        tracing::warn!(
+            connections = connections.len(),
+            "closed before their requests were answered"
+        );
+    }
+}
+
+/// One of the connections that there may be; counted while it is open.
+pub(crate) struct Open(pub(crate) Arc<App>);
+
+impl Open {
+    fn new(app: &Arc<App>) -> Option<Self> {
+        let most = app.limits.connections as u64;
+        app.counters.connections.try_add(1, most).then(|| Self(Arc::clone(app)))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.counters.connections.sub(1);
+    }
+}
+
+/// Says so, if the client listens: it may be one that floods.
+fn refuse(app: &App, stream: TcpStream) {
+    app.counters.connections_refused.add(1);
+    if let Ok(mut stream) = stream.into_std() {
+        let _ = stream.write(FULL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_for_one_too_many_are_as_long_as_they_say() {
+        let text = std::str::from_utf8(FULL).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
+        assert!(head.lines().all(|line| !line.starts_with(' ')), "{head}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Messages as clients encode them, and as they should not.
+
+use bytes::Buf as _;
+use proptest::prelude::*;
+
+use super::super::messages::InferParameter;
+use super::*;
+
+fn parameter(choice: Choice) -> InferParameter {
+    InferParameter { choice: Some(choice) }
+}
+
+fn input(name: &str, datatype: &str, shape: &[i64], contents: Option<InferContents>) -> InferInput {
+    let (name, datatype, shape) = (name.into(), datatype.into(), shape.to_vec());
+    InferInput { name, datatype, shape, parameters: Parameters::new(), contents }
+}
+
+fn request(inputs: Vec<InferInput>) -> InferRequest {
+    InferRequest { model_name: "m".into(), id: "7".into(), inputs, ..InferRequest::default() }
+}
+
+/// The message, with raw contents where clients write them: at the end.
+fn message(request: &InferRequest, raw: &[&[u8]]) -> Vec<u8> {
+    let mut message = request.encode_to_vec();
+    for raw in raw {
+        encode_key(RAW, WireType::LengthDelimited, &mut message);
+        encode_varint(raw.len() as u64, &mut message);
+        message.extend_from_slice(raw);
+    }
+    message
+}
+
+fn written(message: Vec<u8>) -> Result<(Written<'static>, Vec<u8>), Problem> {
+    let (written, mut binary) = Parts::of(message.into())?.written()?;
+    let bytes = binary.copy_to_bytes(binary.remaining());
+    Ok((written, bytes.to_vec()))
+}
+
+#[test]
+fn raw_contents_are_those_of_the_inputs_in_their_order() {
+    let inputs = vec![input("a", "UINT8", &[1, 3], None), input("b", "INT16", &[1, 1], None)];
+    let mut request = request(inputs);
+    request.parameters.insert("timeout".into(), parameter(Choice::Int64(20_000)));
+    request.parameters.insert("priority".into(), parameter(Choice::Uint64(1)));
+    let (written, bytes) = written(message(&request, &[&[1, 2, 3], &[4, 5]])).unwrap();
+    assert_eq!((bytes, written.timeout_us), (vec![1, 2, 3, 4, 5], Some(20_000)));
+    assert_eq!((written.id.as_deref(), written.is_binary), (Some("7"), true));
+    let of = |at: usize| (&written.inputs[at].shape[..], written.inputs[at].source);
+    assert_eq!(of(0), (&[1, 3][..], Some(Source::Binary(3))));
+    assert_eq!(of(1), (&[1, 1][..], Some(Source::Binary(2))));
+}
+
+#[test]
+fn typed_contents_become_bytes_if_they_fit() {
+    let contents =
+        InferContents { ints: vec![-1, 300], uints: vec![7, 256], ..InferContents::default() };
+    let typed = |datatype: &str| {
+        let input = input("a", datatype, &[1, 2], Some(contents.clone()));
+        written(message(&request(vec![input]), &[])).map(|(_, bytes)| bytes)
+    };
+    assert_eq!(typed("INT16").unwrap(), [0xff, 0xff, 44, 1]);
+    assert_eq!(typed("UINT16").unwrap(), [7, 0, 0, 1]);
+    assert_eq!(typed("INT8").unwrap_err().text, "input \"a\" has an element that is no INT8");
+    assert!(typed("UINT8").is_err());
+    assert!(typed("FP16").unwrap_err().text.contains("use raw_input_contents"));
+    assert!(
+        typed("FP32").unwrap().is_empty(),
+        "there are none; the shape decides whether that is enough"
+    );
+}
+
+#[test]
+fn what_makes_no_request_is_refused() {
+    let refused = |message: Vec<u8>| written(message).unwrap_err().text;
+    let one = request(vec![input("a", "UINT8", &[1, 3], None)]);
+    assert!(refused(message(&one, &[&[1], &[2]])).contains("2 raw_input_contents for 1 inputs"));
+    let cut = message(&one, &[&[1, 2, 3]]);
+    assert!(refused(cut[..cut.len() - 1].to_vec()).contains("ends within a field"));
+    assert!(refused(vec![0xff; 30]).contains("no inference request"));
+    assert!(refused(vec![0x0b]).contains("group"));
+    let negative = request(vec![input("a", "UINT8", &[-1, 3], None)]);
+    assert!(refused(message(&negative, &[])).contains("not below 0"));
+    let mut timeout = one.clone();
+    timeout.parameters.insert("timeout".into(), parameter(Choice::Text("soon".into())));
+    assert!(refused(message(&timeout, &[])).contains("timeout is no whole number"));
+}
+
+#[test]
+fn hostile_messages_cost_no_more_than_they_are_long() {
+    let refused = |message: Vec<u8>| written(message).unwrap_err().text;
+    // A hundred thousand inputs of two bytes each.
+    assert!(refused([0x2a, 0].repeat(100_000)).contains("more than 32 members"));
+    assert!(refused([0x3a, 0].repeat(100_000)).contains("more than 32 members"));
+    let long = request(vec![input(&"n".repeat(REST_MAX), "UINT8", &[1], None)]);
+    assert!(refused(message(&long, &[])).contains("bytes beside its raw_input_contents"));
+}
+
+proptest! {
+    #[test]
+    fn damaged_messages_do_no_harm(at in 0usize..60, byte in any::<u8>(), cut in 0usize..60) {
+        let contents = InferContents { floats: vec![1.0], ..InferContents::default() };
+        let inputs = vec![input("a", "FP32", &[1], Some(contents)), input("b", "UINT8", &[1, 3], None)];
+        let mut bytes = message(&request(inputs), &[&[1, 2, 3, 4], &[4, 5, 6]]);
+        let place = at % bytes.len();
+        bytes[place] = byte;
+        bytes.truncate(bytes.len() - cut % 20);
+        let _ = written(bytes);
+    }
+}

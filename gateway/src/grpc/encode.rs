@@ -1,0 +1,186 @@
+//! Answers as messages.
+
+use baton_client::{ElementType, ModelHandle, Reply, TensorRef, TensorSpec};
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
+use serde_json::Value;
+
+use super::messages::{
+    Choice, Empty, Index, InferOutput, InferParameter, InferResponse, InferStatistics, ModelConfig,
+    ModelConfigResponse, ModelIndex, ModelInput, ModelMetadata, ModelOutput, ModelStatistics,
+    Parameters, Spent, Statistics, StreamProblem, TensorMetadata,
+};
+use crate::protocol::datatype;
+use crate::protocol::describe::{Described, extents};
+use crate::protocol::problem::{Kind, Problem};
+use crate::protocol::render::{self, VERSION};
+use crate::protocol::request::Asked;
+
+/// `raw_output_contents` of an answer.
+const RAW: u32 = 6;
+/// The answer in a message of a stream.
+const STREAMED: u32 = 2;
+
+/// The answer to an inference: outputs as bytes, copied once.
+pub(super) fn infer(
+    model: &ModelHandle,
+    id: Option<&str>,
+    asked: &[Asked],
+    replies: &[Reply],
+) -> Result<Vec<u8>, Problem> {
+    let rows: Result<Vec<Vec<TensorRef<'_>>>, _> =
+        replies.iter().map(|reply| model.tensors_of(reply.bytes())).collect();
+    let rows = rows.map_err(|error| {
+        Problem::new(Kind::Internal, format!("the answer is none of this model: {error}"))
+    })?;
+    let is_late = replies.iter().any(Reply::late);
+    answer(model.name(), id, is_late, model.outputs(), asked, &rows)
+}
+
+fn answer(
+    model: &str,
+    id: Option<&str>,
+    is_late: bool,
+    specs: &[TensorSpec],
+    asked: &[Asked],
+    rows: &[Vec<TensorRef<'_>>],
+) -> Result<Vec<u8>, Problem> {
+    let output = |asked: &Asked| {
+        let spec = &specs[asked.index];
+        let shape = render::shape(spec, rows.iter().map(|row| &row[asked.index]))?;
+        let (name, datatype) = (spec.name.clone(), datatype::name(spec.element).to_owned());
+        Ok(InferOutput { name, datatype, shape: shape.into_iter().map(i64::from).collect() })
+    };
+    let outputs: Result<Vec<InferOutput>, Problem> = asked.iter().map(output).collect();
+    let late = InferParameter { choice: Some(Choice::Bool(true)) };
+    let parameters = is_late.then(|| ("baton_late".to_owned(), late));
+    let head = InferResponse {
+        model_name: model.to_owned(),
+        model_version: VERSION.to_owned(),
+        id: id.unwrap_or_default().to_owned(),
+        parameters: Parameters::from_iter(parameters),
+        outputs: outputs?,
+    };
+    let lengths = |asked: &Asked| rows.iter().map(|row| row[asked.index].bytes.len()).sum();
+    let lengths: Vec<usize> = asked.iter().map(lengths).collect();
+    let raw: usize = lengths.iter().sum();
+    let mut message = Vec::with_capacity(head.encoded_len() + raw + 12 * asked.len());
+    head.encode(&mut message).expect("a Vec takes everything");
+    for (asked, length) in asked.iter().zip(lengths) {
+        encode_key(RAW, WireType::LengthDelimited, &mut message);
+        encode_varint(length as u64, &mut message);
+        rows.iter().for_each(|row| message.extend_from_slice(row[asked.index].bytes));
+    }
+    Ok(message)
+}
+
+/// An answer as a message of a stream.
+pub(super) fn streamed(answer: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(answer.len() + 12);
+    encode_key(STREAMED, WireType::LengthDelimited, &mut message);
+    encode_varint(answer.len() as u64, &mut message);
+    message.extend_from_slice(answer);
+    message
+}
+
+/// A problem as a message of a stream, with the request's id.
+pub(super) fn streamed_problem(problem: &Problem, id: String) -> Vec<u8> {
+    let infer_response = Some(InferResponse { id, ..InferResponse::default() });
+    StreamProblem { error_message: problem.text.clone(), infer_response }.encode_to_vec()
+}
+
+pub(super) fn metadata(model: &Described<'_>) -> ModelMetadata {
+    let tensor = |spec: &TensorSpec| TensorMetadata {
+        name: spec.name.clone(),
+        datatype: datatype::name(spec.element).to_owned(),
+        shape: [-1].into_iter().chain(extents(spec)).collect(),
+    };
+    ModelMetadata {
+        name: model.name.to_owned(),
+        versions: vec![VERSION.to_owned()],
+        platform: "baton".to_owned(),
+        inputs: model.inputs.iter().map(tensor).collect(),
+        outputs: model.outputs.iter().map(tensor).collect(),
+    }
+}
+
+pub(super) fn config(model: &Described<'_>) -> ModelConfigResponse {
+    let input = |spec: &TensorSpec| ModelInput {
+        name: spec.name.clone(),
+        data_type: config_type(spec.element),
+        dims: extents(spec).collect(),
+    };
+    let output = |spec: &TensorSpec| ModelOutput {
+        name: spec.name.clone(),
+        data_type: config_type(spec.element),
+        dims: extents(spec).collect(),
+    };
+    let config = ModelConfig {
+        name: model.name.to_owned(),
+        platform: "baton".to_owned(),
+        max_batch_size: i32::try_from(model.batch_max).unwrap_or(i32::MAX),
+        input: model.inputs.iter().map(input).collect(),
+        output: model.outputs.iter().map(output).collect(),
+        dynamic_batching: Some(Empty {}),
+        backend: "baton".to_owned(),
+    };
+    ModelConfigResponse { config: Some(config) }
+}
+
+/// `DataType` of a model's configuration.
+const fn config_type(element: ElementType) -> i32 {
+    match element {
+        ElementType::Bool => 1,
+        ElementType::U8 => 2,
+        ElementType::U16 => 3,
+        ElementType::U32 => 4,
+        ElementType::U64 => 5,
+        ElementType::I8 => 6,
+        ElementType::I16 => 7,
+        ElementType::I32 => 8,
+        ElementType::I64 => 9,
+        ElementType::F16 => 10,
+        ElementType::F32 => 11,
+        ElementType::F64 => 12,
+        ElementType::Bf16 => 14,
+    }
+}
+
+pub(super) fn index<'a>(names: impl Iterator<Item = &'a str>) -> Index {
+    let model = |name: &str| ModelIndex {
+        name: name.to_owned(),
+        version: VERSION.to_owned(),
+        state: "READY".to_owned(),
+        reason: String::new(),
+    };
+    Index { models: names.map(model).collect() }
+}
+
+/// Of what the HTTP call answers.
+pub(super) fn statistics(said: &Value) -> Statistics {
+    let model = |model: &Value| {
+        let count = |key: &str| model[key].as_u64().unwrap_or_default();
+        let spent = |key: &str| {
+            let of = |part: &str| model["inference_stats"][key][part].as_u64().unwrap_or_default();
+            Some(Spent { count: of("count"), ns: of("ns") })
+        };
+        ModelStatistics {
+            name: model["name"].as_str().unwrap_or_default().to_owned(),
+            version: VERSION.to_owned(),
+            inference_count: count("inference_count"),
+            execution_count: count("execution_count"),
+            inference_stats: Some(InferStatistics {
+                success: spent("success"),
+                fail: spent("fail"),
+                queue: spent("queue"),
+                compute_input: spent("compute_input"),
+                compute_infer: spent("compute_infer"),
+                compute_output: spent("compute_output"),
+                cache_hit: spent("cache_hit"),
+                cache_miss: spent("cache_miss"),
+            }),
+        }
+    };
+    let models = said["model_stats"].as_array().map_or(&[][..], |models| models);
+    Statistics { model_stats: models.iter().map(model).collect() }
+}

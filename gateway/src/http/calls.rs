@@ -1,0 +1,180 @@
+//! A request's way to its answer.
+
+use std::sync::Arc;
+
+use baton_client::{ModelHandle, Reply};
+use bytes::{Buf as _, Bytes};
+use hyper::body::Incoming;
+use hyper::{HeaderMap, Method, Request};
+use serde_json::Value;
+
+use super::answer::{self, Answer, JSON_LENGTH};
+use super::body::{self, Body};
+use super::connection::Activity;
+use crate::counters::Protocol;
+use crate::gateway::App;
+use crate::grpc;
+use crate::infer::{Allowed, infer};
+use crate::protocol::deadline::Stated;
+use crate::protocol::describe;
+use crate::protocol::problem::{Kind, Problem};
+use crate::protocol::render::{self, Head, Rendered};
+use crate::protocol::request::{self, Asked};
+use crate::protocol::route::{Route, route};
+
+/// A request that is not answered yet. Its client may go away: then it is dropped with its tasks.
+pub(crate) struct UnderWay {
+    pub(crate) app: Arc<App>,
+    pub(crate) activity: Arc<Activity>,
+    is_answered: bool,
+}
+
+impl UnderWay {
+    fn new(app: &Arc<App>, activity: &Arc<Activity>) -> Self {
+        activity.asked();
+        let (app, activity) = (Arc::clone(app), Arc::clone(activity));
+        Self { app, activity, is_answered: false }
+    }
+
+    /// It is answered, or has this problem.
+    pub(crate) fn end(mut self, protocol: Protocol, problem: Option<&Problem>) {
+        self.is_answered = true;
+        self.app.counters.count_answer(protocol, problem.map(|problem| problem.kind));
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.activity.answered(self.app.clock.now());
+        if !self.is_answered {
+            self.app.counters.requests_abandoned.add(1);
+        }
+    }
+}
+
+/// Answers a request.
+pub(crate) async fn answer(
+    app: &Arc<App>,
+    activity: &Arc<Activity>,
+    request: Request<Incoming>,
+) -> Answer {
+    let under_way = UnderWay::new(app, activity);
+    if grpc::is_grpc(&request) {
+        return grpc::answer(under_way, request).await;
+    }
+    let answer = call(app, activity, request).await;
+    under_way.end(Protocol::Http, answer.as_ref().err());
+    answer.unwrap_or_else(|problem| answer::problem(app, activity, &problem))
+}
+
+async fn call(
+    app: &Arc<App>,
+    activity: &Arc<Activity>,
+    request: Request<Incoming>,
+) -> Result<Answer, Problem> {
+    let (head, incoming) = request.into_parts();
+    let route = route(head.uri.path())?;
+    if let Route::NotDone(words) = route {
+        return Err(Problem::new(Kind::NotDone, words));
+    }
+    let method = if route.is_post() { Method::POST } else { Method::GET };
+    if head.method != method {
+        let text = format!("{} takes {method}, not {}", head.uri.path(), head.method);
+        return Err(Problem::new(Kind::Method, text));
+    }
+    match route {
+        Route::Infer(name) => infer_call(app, activity, &name, &head.headers, incoming).await,
+        Route::Index => {
+            body::read(app, &head.headers, incoming).await?;
+            let models = app.client.models();
+            let names = models.iter().map(ModelHandle::name);
+            Ok(answer::words(app, activity, &describe::index(names)))
+        }
+        route => Ok(answer::words(app, activity, &said(app, &route)?)),
+    }
+}
+
+/// What the gateway says of itself and its models.
+fn said(app: &App, route: &Route<'_>) -> Result<Value, Problem> {
+    Ok(match route {
+        Route::Ready => app.unready().map_or(Ok(Value::Null), Err)?,
+        Route::ModelReady(name) => {
+            app.model(name)?;
+            app.unready().map_or(Ok(Value::Null), Err)?
+        }
+        Route::Server => describe::server(),
+        Route::Metadata(name) => describe::metadata(&app.described(&app.model(name)?)),
+        Route::Config(name) => describe::config(&app.described(&app.model(name)?)),
+        Route::Statistics(Some(name)) => app.statistics.json([app.model(name)?.name()].into_iter()),
+        Route::Statistics(None) => {
+            app.statistics.json(app.client.models().iter().map(ModelHandle::name))
+        }
+        Route::Live | Route::Nothing | Route::Index | Route::Infer(_) | Route::NotDone(_) => {
+            Value::Null
+        }
+    })
+}
+
+async fn infer_call(
+    app: &Arc<App>,
+    activity: &Arc<Activity>,
+    name: &str,
+    headers: &HeaderMap,
+    incoming: Incoming,
+) -> Result<Answer, Problem> {
+    let arrived = app.clock.now();
+    let model = app.model(name)?;
+    let stated =
+        Stated::of(|name| headers.get(name).map(|value| value.to_str().unwrap_or("no text")))?;
+    let mut body = body::read(app, headers, incoming).await?;
+    let result = async {
+        let json = json_of(headers, &mut body)?;
+        let request = request::Request::parse(&json, &app.takes(&model))?;
+        let allowed = Allowed { arrived, span: stated.allowed(request.timeout, model.slo()) };
+        let replies = infer(app, &model, &request, &mut body.frames, allowed).await?;
+        let id = request.id.as_deref();
+        let rendered = rendered(&model, id, &request.outputs, &replies)?;
+        Ok((rendered, replies))
+    };
+    let result = result.await;
+    let took = app.clock.now() - arrived;
+    match result {
+        Ok((rendered, replies)) => {
+            app.statistics.answered(model.name(), took, &replies);
+            answer::tensors(app, activity, headers, rendered)
+        }
+        Err(problem) => {
+            app.statistics.failed(model.name(), took);
+            Err(problem)
+        }
+    }
+}
+
+/// The JSON of a body. What is left of the body is binary data.
+fn json_of(headers: &HeaderMap, body: &mut Body) -> Result<Bytes, Problem> {
+    let all = body.frames.remaining();
+    let Some(stated) = headers.get(&JSON_LENGTH) else {
+        return Ok(body.frames.copy_to_bytes(all));
+    };
+    let stated = stated.to_str().ok().and_then(|text| text.parse().ok());
+    let bytes = stated.filter(|&bytes: &usize| bytes <= all).ok_or_else(|| {
+        let text = format!("{JSON_LENGTH} is no number of bytes up to {all}, which the body has");
+        Problem::invalid(text)
+    })?;
+    Ok(body.frames.copy_to_bytes(bytes))
+}
+
+fn rendered(
+    model: &ModelHandle,
+    id: Option<&str>,
+    asked: &[Asked],
+    replies: &[Reply],
+) -> Result<Rendered, Problem> {
+    let head = Head { model: model.name(), id, is_late: replies.iter().any(Reply::late) };
+    let rows: Result<Vec<_>, _> =
+        replies.iter().map(|reply| model.tensors_of(reply.bytes())).collect();
+    let rows = rows.map_err(|error| {
+        Problem::new(Kind::Internal, format!("the answer is none of this model: {error}"))
+    })?;
+    render::infer(&head, model.outputs(), asked, &rows)
+}

@@ -1,0 +1,199 @@
+//! One connection: serves it, and ends it when its client asks for nothing or takes no answers.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use baton_client::Nanos;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::TcpStream;
+use tokio::time;
+
+use super::calls;
+use crate::gateway::Open;
+use crate::limits::Limits;
+
+/// How often a connection is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// HTTP/2: bytes that may be under way to a request, and to all of a connection.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+/// HTTP/2: how often a silent peer has to show that it lives, and within what time.
+const PING: Duration = Duration::from_secs(20);
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(open: Open, stream: TcpStream) {
+    let app = Arc::clone(&open.0);
+    let activity = Arc::new(Activity::new(app.clock.now()));
+    // Answers are written at once, in one piece.
+    let _ = stream.set_nodelay(true);
+    let service = {
+        let (app, activity) = (Arc::clone(&app), Arc::clone(&activity));
+        service_fn(move |request| {
+            let (app, activity) = (Arc::clone(&app), Arc::clone(&activity));
+            async move { Ok::<_, Infallible>(calls::answer(&app, &activity, request).await) }
+        })
+    };
+    let builder = builder(&app.limits);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let mut look = time::interval(LOOK_EVERY);
+    let mut drains = app.drains.clone();
+    let mut has_drain = *drains.borrow();
+    loop {
+        tokio::select! {
+            ended = &mut connection => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection broke");
+                }
+                return;
+            }
+            _ = look.tick() => match activity.fault(app.clock.now(), &app.limits) {
+                Some(Fault::Idle) => return app.counters.connections_idle.add(1),
+                Some(Fault::Stalled) => return app.counters.connections_stalled.add(1),
+                None => {}
+            },
+            _ = drains.changed(), if !has_drain => {
+                has_drain = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    let head_bytes = limits.head_bytes as usize;
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle)
+        .max_buf_size(head_bytes.max(8 << 10));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(limits.head_bytes)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    builder
+}
+
+/// Why a connection is to be closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fault {
+    /// Its client asks for nothing.
+    Idle,
+    /// Its client does not take an answer.
+    Stalled,
+}
+
+/// What a connection's client does.
+#[derive(Debug)]
+pub(crate) struct Activity(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    /// When the connection began, or a request or an answer was done.
+    last: Nanos,
+    has_asked: bool,
+    /// Requests that are not answered yet.
+    requests: usize,
+    /// Answers that are not handed to the system yet, in the order in which they came.
+    answers: BTreeMap<u64, Nanos>,
+    next: u64,
+}
+
+impl Activity {
+    fn new(now: Nanos) -> Self {
+        let (requests, answers, next) = (0, BTreeMap::new(), 0);
+        Self(Mutex::new(State { last: now, has_asked: false, requests, answers, next }))
+    }
+
+    /// A request has come.
+    pub(crate) fn asked(&self) {
+        let mut state = self.lock();
+        state.has_asked = true;
+        state.requests += 1;
+    }
+
+    /// It is answered, or its client is gone.
+    pub(crate) fn answered(&self, now: Nanos) {
+        let mut state = self.lock();
+        state.requests -= 1;
+        state.last = now;
+    }
+
+    /// An answer is to be handed to the system. Returns its number.
+    pub(crate) fn begins(&self, now: Nanos) -> u64 {
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        state.answers.insert(number, now);
+        number
+    }
+
+    /// It was.
+    pub(crate) fn delivered(&self, number: u64, now: Nanos) {
+        let mut state = self.lock();
+        state.answers.remove(&number);
+        state.last = now;
+    }
+
+    fn fault(&self, now: Nanos, limits: &Limits) -> Option<Fault> {
+        let state = self.lock();
+        let is_over = |since: Nanos, span: Duration| u128::from((now - since).0) > span.as_nanos();
+        if state.answers.values().next().is_some_and(|&since| is_over(since, limits.answer)) {
+            return Some(Fault::Stalled);
+        }
+        let span = if state.has_asked { limits.idle } else { limits.first_request };
+        let is_busy = state.requests > 0 || !state.answers.is_empty();
+        (!is_busy && is_over(state.last, span)).then_some(Fault::Idle)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Nanos {
+        Nanos::from_millis(1_000 * seconds)
+    }
+
+    #[test]
+    fn who_never_asks_has_less_time_than_who_has_asked() {
+        let limits = Limits::default();
+        let activity = Activity::new(at(0));
+        let fault = |now| activity.fault(at(now), &limits);
+        assert_eq!((fault(10), fault(11)), (None, Some(Fault::Idle)));
+        activity.asked();
+        assert_eq!(fault(1_000), None, "it waits for its answer");
+        activity.answered(at(1_000));
+        assert_eq!((fault(1_060), fault(1_061)), (None, Some(Fault::Idle)));
+    }
+
+    #[test]
+    fn an_answer_that_is_not_taken_ends_the_connection_whatever_else_happens_on_it() {
+        let limits = Limits::default();
+        let activity = Activity::new(at(0));
+        activity.asked();
+        let first = activity.begins(at(5));
+        activity.answered(at(5));
+        let second = activity.begins(at(20));
+        activity.delivered(second, at(21));
+        activity.asked();
+        assert_eq!(activity.fault(at(35), &limits), None);
+        assert_eq!(activity.fault(at(36), &limits), Some(Fault::Stalled));
+        activity.delivered(first, at(36));
+        assert_eq!(activity.fault(at(36), &limits), None);
+    }
+}

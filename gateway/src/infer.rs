@@ -1,0 +1,127 @@
+//! An inference, whatever protocol it came by: tasks in, replies or a problem out.
+//!
+//! Dropping the future cancels the tasks: a client that goes away frees its slots.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use baton_client::{Deadline, Input, ModelHandle, Nanos, Outcome, Reply, Ticket};
+use bytes::Buf;
+
+use crate::gateway::App;
+use crate::protocol::fill::fill;
+use crate::protocol::problem::{Given, Problem};
+use crate::protocol::request::Request;
+
+/// When a request came, and how long it gives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowed {
+    /// The arrival of its headers.
+    pub(crate) arrived: Nanos,
+    /// From then to its deadline.
+    pub(crate) span: Duration,
+}
+
+/// Executes a request. `binary` is what follows its JSON.
+pub(crate) async fn infer(
+    app: &App,
+    model: &ModelHandle,
+    request: &Request<'_>,
+    binary: &mut impl Buf,
+    allowed: Allowed,
+) -> Result<Vec<Reply>, Problem> {
+    // 1. All slots or none.
+    let mut inputs = Vec::with_capacity(request.batch);
+    for _ in 0..request.batch {
+        let input = model.input().map_err(|error| Problem::no_input(&error, model.slo()))?;
+        inputs.push(input);
+    }
+    // 2. The only copy of binary data.
+    let len = fill(request, model.inputs(), &model.signature().input, &mut inputs, binary)?;
+    // 3. One deadline for all.
+    let waited = Duration::from_nanos((app.clock.now() - allowed.arrived).0);
+    let left = allowed.span.checked_sub(waited).filter(|left| !left.is_zero());
+    let left = left.ok_or_else(|| Problem::too_late(allowed.span))?;
+    let submit = |mut input: Input| {
+        input.truncate(len);
+        let ticket = input.submit(Deadline::Within(left));
+        ticket.map_err(|error| Problem::not_submitted(error.reason, allowed.span))
+    };
+    let tickets: Vec<Ticket> = inputs.into_iter().map(submit).collect::<Result<_, _>>()?;
+    // 4. All answers, or the worst of the outcomes that are there when one has none.
+    let mut tasks: Vec<Task> = tickets.into_iter().map(Task::Waiting).collect();
+    let given = Given { allowed: allowed.span, slo: model.slo() };
+    poll_fn(|context| poll_all(&mut tasks, context, given)).await
+}
+
+/// A task of a request.
+enum Task {
+    Waiting(Ticket),
+    Answered(Reply),
+}
+
+/// Ready when every task is answered, or one is not. The others are cancelled then: no part of an answer is one.
+fn poll_all(
+    tasks: &mut Vec<Task>,
+    context: &mut Context<'_>,
+    given: Given,
+) -> Poll<Result<Vec<Reply>, Problem>> {
+    let mut worst: Option<Problem> = None;
+    let mut waiting = 0;
+    for task in tasks.iter_mut() {
+        let Task::Waiting(ticket) = task else { continue };
+        let Poll::Ready(outcome) = Pin::new(ticket).poll(context) else {
+            waiting += 1;
+            continue;
+        };
+        match ended(outcome, given) {
+            Ok(reply) => *task = Task::Answered(reply),
+            Err(problem) => worst = worse(worst, problem),
+        }
+    }
+    if let Some(problem) = worst {
+        tasks.clear();
+        return Poll::Ready(Err(problem));
+    }
+    if waiting > 0 {
+        return Poll::Pending;
+    }
+    let reply = |task| match task {
+        Task::Answered(reply) => Some(reply),
+        Task::Waiting(_) => None,
+    };
+    Poll::Ready(Ok(tasks.drain(..).filter_map(reply).collect()))
+}
+
+fn ended(outcome: Outcome, given: Given) -> Result<Reply, Problem> {
+    match outcome {
+        Outcome::Completed(reply) => Ok(reply),
+        Outcome::Dropped(reason, record) => Err(Problem::dropped(reason, &record, given)),
+        Outcome::Failed(reason, record) => Err(Problem::failed(reason, &record, given)),
+    }
+}
+
+/// The first of equals stands.
+fn worse(known: Option<Problem>, other: Problem) -> Option<Problem> {
+    match known {
+        Some(known) if known.kind >= other.kind => Some(known),
+        _ => Some(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::problem::Kind;
+
+    #[test]
+    fn the_worst_outcome_is_the_requests() {
+        let problem = |kind, text| Problem::new(kind, text);
+        let kinds = [Kind::Shed, Kind::Unavailable, Kind::Deadline, Kind::Unavailable];
+        let all = kinds.into_iter().zip(["a", "b", "c", "d"]);
+        let worst = all.fold(None, |worst, (kind, text)| worse(worst, problem(kind, text)));
+        assert_eq!(worst, Some(problem(Kind::Unavailable, "b")));
+    }
+}

@@ -1,0 +1,23 @@
+//! `baton gateway`: the Open Inference Protocol v2 over HTTP and gRPC, for clients that are not linked with the client library.
+//!
+//! A gateway is an application of `baton-client`. It writes the tensors of a request into slots of its slabs, submits a
+//! task for each row with the request's deadline, and answers when all tasks have their outcomes. `docs/gateway.md` says
+//! what its clients can ask for.
+//!
+//! [`protocol`] is everything that needs no socket. `http` reads requests and writes answers; `grpc` does so for gRPC's calls, on
+//! the same connections. [`Gateway`] is the thread that
+//! serves connections.
+#![forbid(unsafe_code)]
+
+mod counters;
+mod gateway;
+mod grpc;
+mod http;
+mod infer;
+mod limits;
+pub mod protocol;
+mod statistics;
+
+pub use counters::described;
+pub use gateway::{Gateway, GatewayConfig, GatewayError};
+pub use limits::Limits;

@@ -1,0 +1,110 @@
+//! What the gateway says of itself and of its models, as JSON.
+
+use baton_client::{Extent, TensorSpec};
+use serde_json::{Value, json};
+
+use super::datatype;
+use super::render::VERSION;
+
+/// What works, in the protocol's words.
+pub const EXTENSIONS: [&str; 4] =
+    ["binary_tensor_data", "model_configuration", "parameters", "statistics"];
+
+/// A model.
+#[derive(Clone, Copy, Debug)]
+pub struct Described<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What it takes.
+    pub inputs: &'a [TensorSpec],
+    /// What it gives.
+    pub outputs: &'a [TensorSpec],
+    /// Most tasks of one request.
+    pub batch_max: usize,
+}
+
+/// The answer to `GET v2`.
+pub fn server() -> Value {
+    json!({ "name": "baton", "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS })
+}
+
+/// The answer to `GET v2/models/M`.
+pub fn metadata(model: &Described<'_>) -> Value {
+    let tensor = |spec: &TensorSpec| {
+        let shape: Vec<i64> = [-1].into_iter().chain(extents(spec)).collect();
+        json!({ "name": spec.name, "datatype": datatype::name(spec.element), "shape": shape })
+    };
+    json!({
+        "name": model.name,
+        "versions": [VERSION],
+        "platform": "baton",
+        "inputs": model.inputs.iter().map(tensor).collect::<Vec<_>>(),
+        "outputs": model.outputs.iter().map(tensor).collect::<Vec<_>>(),
+    })
+}
+
+/// The answer to `GET v2/models/M/config`. Shapes are without the batch dimension there.
+pub fn config(model: &Described<'_>) -> Value {
+    let tensor = |spec: &TensorSpec| {
+        let (name, dims) = (datatype::name(spec.element), extents(spec).collect::<Vec<_>>());
+        json!({ "name": spec.name, "data_type": format!("TYPE_{name}"), "dims": dims })
+    };
+    json!({
+        "name": model.name,
+        "platform": "baton",
+        "backend": "baton",
+        "max_batch_size": model.batch_max,
+        "input": model.inputs.iter().map(tensor).collect::<Vec<_>>(),
+        "output": model.outputs.iter().map(tensor).collect::<Vec<_>>(),
+        "dynamic_batching": {},
+    })
+}
+
+/// The answer to `POST v2/repository/index`.
+pub fn index<'a>(names: impl Iterator<Item = &'a str>) -> Value {
+    names
+        .map(|name| json!({ "name": name, "version": VERSION, "state": "READY", "reason": "" }))
+        .collect()
+}
+
+pub(crate) fn extents(spec: &TensorSpec) -> impl Iterator<Item = i64> + '_ {
+    spec.shape.iter().map(|extent| match extent {
+        Extent::Fixed(extent) => i64::from(*extent),
+        Extent::UpTo(_) => -1,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_client::ElementType;
+
+    use super::*;
+
+    #[test]
+    fn shapes_begin_with_the_batch_where_the_protocol_has_it() {
+        let shape = vec![Extent::Fixed(3), Extent::UpTo(64)];
+        let x = [TensorSpec { name: "x".into(), element: ElementType::F32, shape }];
+        let flag = [TensorSpec { name: "flag".into(), element: ElementType::Bool, shape: vec![] }];
+        let model = Described { name: "m", inputs: &x, outputs: &flag, batch_max: 16 };
+        let tensor = |name: &str, datatype: &str, shape: &[i64]| json!({ "name": name, "datatype": datatype, "shape": shape });
+        let said = metadata(&model);
+        assert_eq!(said["inputs"], json!([tensor("x", "FP32", &[-1, 3, -1])]));
+        assert_eq!(said["outputs"], json!([tensor("flag", "BOOL", &[-1])]));
+        let said = config(&model);
+        assert_eq!(
+            said["input"],
+            json!([{ "name": "x", "data_type": "TYPE_FP32", "dims": [3, -1] }])
+        );
+        assert_eq!(
+            said["output"],
+            json!([{ "name": "flag", "data_type": "TYPE_BOOL", "dims": [] }])
+        );
+        assert_eq!(said["max_batch_size"], 16);
+    }
+
+    #[test]
+    fn the_index_is_a_list() {
+        assert_eq!(index(std::iter::empty()), json!([]));
+        assert_eq!(index(["m"].into_iter())[0]["state"], "READY");
+    }
+}

@@ -1,0 +1,178 @@
+//! What a path asks for.
+
+use std::borrow::Cow;
+
+use super::problem::{Kind, Problem};
+use super::render::VERSION;
+
+/// A call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Route<'a> {
+    /// Whether the process lives.
+    Live,
+    /// Whether it serves.
+    Ready,
+    /// What it is.
+    Server,
+    /// Whether a model can be used.
+    ModelReady(Cow<'a, str>),
+    /// What a model takes and gives.
+    Metadata(Cow<'a, str>),
+    /// The same in the words of its configuration.
+    Config(Cow<'a, str>),
+    /// What was inferred, of one model or all.
+    Statistics(Option<Cow<'a, str>>),
+    /// An inference.
+    Infer(Cow<'a, str>),
+    /// The models there are.
+    Index,
+    /// The protocol has it and this gateway has not: what, and what to do.
+    NotDone(&'static str),
+    /// Always succeeds: there is nothing to undo.
+    Nothing,
+}
+
+impl Route<'_> {
+    /// Whether it is a POST; the others are GETs.
+    pub fn is_post(&self) -> bool {
+        matches!(self, Self::Infer(_) | Self::Index | Self::Nothing)
+    }
+}
+
+const LOADING: &str =
+    "this gateway does not load or unload models: use `baton model add` and `baton model remove`";
+const MEMORY: &str = "this gateway has no shared memory: send tensors in requests";
+const SETTINGS: &str =
+    "this gateway has no trace and log settings: RUST_LOG sets its log when it starts";
+const GENERATE: &str = "this gateway has no generate extension: use infer";
+
+/// The call of a path. Whatever stands before `v2` is a prefix of the client's.
+///
+/// # Errors
+/// There is none.
+pub fn route(path: &str) -> Result<Route<'_>, Problem> {
+    let unknown = || {
+        Problem::new(
+            Kind::NotFound,
+            format!("there is nothing at {path}; the protocol begins at /v2"),
+        )
+    };
+    let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let begin = parts.iter().position(|part| *part == "v2").ok_or_else(unknown)?;
+    parts.drain(..=begin);
+    Ok(match parts[..] {
+        [] => Route::Server,
+        ["health", "live"] => Route::Live,
+        ["health", "ready"] => Route::Ready,
+        ["models", "stats"] => Route::Statistics(None),
+        ["models", model, "versions", version, ref rest @ ..] => {
+            check_version(version)?;
+            of_model(model, rest).ok_or_else(unknown)?
+        }
+        ["models", model, ref rest @ ..] => of_model(model, rest).ok_or_else(unknown)?,
+        ["repository", "index"] => Route::Index,
+        ["repository", "models", _, "load" | "unload"] => Route::NotDone(LOADING),
+        ["cudasharedmemory" | "systemsharedmemory", .., "unregister"] => Route::Nothing,
+        ["cudasharedmemory" | "systemsharedmemory", ..] => Route::NotDone(MEMORY),
+        ["trace", "setting"] | ["logging"] => Route::NotDone(SETTINGS),
+        _ => return Err(unknown()),
+    })
+}
+
+fn of_model<'a>(model: &'a str, rest: &[&str]) -> Option<Route<'a>> {
+    let name = decoded(model)?;
+    Some(match rest {
+        [] => Route::Metadata(name),
+        ["ready"] => Route::ModelReady(name),
+        ["config"] => Route::Config(name),
+        ["stats"] => Route::Statistics(Some(name)),
+        ["infer"] => Route::Infer(name),
+        ["trace", "setting"] => Route::NotDone(SETTINGS),
+        ["generate"] | ["generate_stream"] => Route::NotDone(GENERATE),
+        _ => return None,
+    })
+}
+
+/// Every model has one version.
+///
+/// # Errors
+/// It is another one.
+pub fn check_version(version: &str) -> Result<(), Problem> {
+    if ["", VERSION].contains(&version) {
+        return Ok(());
+    }
+    let text = format!("there is no version {version:?}: every model has version {VERSION} only");
+    Err(Problem::new(Kind::NotFound, text))
+}
+
+/// A path's part without its percent signs; `None` if it is no text.
+fn decoded(part: &str) -> Option<Cow<'_, str>> {
+    if !part.contains('%') {
+        return Some(part.into());
+    }
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let (code, after) = rest.split_at_checked(2)?;
+        let digit = |at: usize| char::from(code[at]).to_digit(16);
+        bytes.push((digit(0)? * 16 + digit(1)?) as u8);
+        rest = after;
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_protocol() {
+        let model = || Cow::Borrowed("m");
+        let cases = [
+            ("/v2", Route::Server),
+            ("/v2/", Route::Server),
+            ("/behind/a/proxy/v2/health/live", Route::Live),
+            ("/v2/health/ready", Route::Ready),
+            ("/v2/models/m", Route::Metadata(model())),
+            ("/v2/models/m/versions/1", Route::Metadata(model())),
+            ("/v2/models/m/ready", Route::ModelReady(model())),
+            ("/v2/models/m/config", Route::Config(model())),
+            ("/v2/models/stats", Route::Statistics(None)),
+            ("/v2/models/m/versions/1/stats", Route::Statistics(Some(model()))),
+            ("/v2/models/m/infer", Route::Infer(model())),
+            ("/v2/models/%6d/versions/1/infer", Route::Infer(model())),
+            ("/v2/models/a%2Fb%20%c3%a4/infer", Route::Infer("a/b ä".into())),
+            ("/v2/repository/index", Route::Index),
+            ("/v2/repository/models/m/load", Route::NotDone(LOADING)),
+            ("/v2/cudasharedmemory/region/r/register", Route::NotDone(MEMORY)),
+            ("/v2/systemsharedmemory/unregister", Route::Nothing),
+        ];
+        for (path, expected) in cases {
+            assert_eq!(route(path), Ok(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn other_paths_and_versions_are_not_found() {
+        let others = [
+            "/",
+            "/v1/models/m",
+            "/v2/models",
+            "/v2/models/m/other",
+            "/v2/models/m/versions/2/infer",
+            "/v2/models/%/infer",
+            "/v2/models/%6/infer",
+            "/v2/models/%ff/infer",
+            "/v2/models/%+6/infer",
+            "/v2/models/%ä/infer",
+        ];
+        for path in others {
+            assert_eq!(route(path).map_err(|problem| problem.kind), Err(Kind::NotFound), "{path}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `baton gateway`.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use baton_client::{Client, ClientConfig, LeaveError};
+use baton_gateway::{Gateway, GatewayConfig, Limits};
+use baton_metrics::{MetricsServer, build_info};
+use baton_topo::Clock;
+
+use crate::CommandResult;
+use crate::args::GatewayArgs;
+use crate::output::{load_cluster, locator, say};
+use crate::process::Signals;
+
+/// How often to look whether the gateway has died.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Prints `http ADDR`, and `grpc ADDR` if that is asked for, once requests may come, and `left` after having answered those under way.
+pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
+    let cluster = load_cluster(&args.config)?;
+    let clock = Clock::start();
+    let mut signals = Signals::new()?;
+    let config = ClientConfig::from_cluster(&cluster, locator(&cluster, args.scheduler)?);
+    let client = Client::connect(config.clock(clock))?;
+    let bytes = u64::from(args.body_mib) << 20;
+    let defaults = Limits::default();
+    let limits = Limits {
+        body_bytes: bytes,
+        held_bytes: defaults.held_bytes.max(2 * bytes),
+        connections: args.connections as usize,
+        ..defaults
+    };
+    let slots_per_model = cluster.frontend.slots_per_model;
+    let listen = [args.http].into_iter().chain(args.grpc).collect();
+    let config = GatewayConfig { listen, slots_per_model, limits };
+    let gateway = Gateway::start(client, clock, &config)?;
+    let _metrics = serve_metrics(args, &gateway)?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
+    for (name, addr) in ["http", "grpc"].iter().zip(gateway.addrs()) {
+        say(&format!("{name} {addr}"))?;
+    }
+    while signals.wait(LOOK_INTERVAL) {
+        signals.log_if_asked(|| gateway.client_counters());
+        if gateway.has_died() {
+            break;
+        }
+    }
+    leave(gateway.drain()?)?;
+    say("left")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve_metrics(
+    args: &GatewayArgs,
+    gateway: &Gateway,
+) -> Result<Option<MetricsServer>, Box<dyn std::error::Error>> {
+    let read = gateway.metrics();
+    let read = move || {
+        let mut metrics = read();
+        metrics.push(build_info(env!("CARGO_PKG_VERSION")));
+        metrics
+    };
+    Ok(args.metrics.map(|addr| MetricsServer::start(addr, read)).transpose()?)
+}
+
+/// A scheduler that is gone needs no farewell.
+fn leave(client: Client) -> Result<(), LeaveError> {
+    match client.leave() {
+        Err(LeaveError::SchedulerLost(loss)) => {
+            tracing::warn!(%loss, "left without the scheduler");
+            Ok(())
+        }
+        left => left,
+    }
+}

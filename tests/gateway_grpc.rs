@@ -1,0 +1,149 @@
+//! A gateway among processes: what its clients get over gRPC for the ways in which a task can end.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+#[path = "support/grpc.rs"]
+mod grpc;
+mod support;
+
+use baton_backend::execute::checksum;
+use grpc::{Ended, Grpc, InferRequest, InferResponse, Tensor};
+use prost::Message as _;
+use rustix::process::Signal;
+use support::prometheus::await_metric;
+use support::{Cluster, Folder, Process};
+
+/// As in `tests/gateway.rs`.
+const CLUSTER: &str = r#"
+[network]
+ctrl_us = 60000
+response_us = 60000
+jitter_us = 40000
+[frontend]
+slots_per_model = 4
+[[model]]
+name = "quick"
+alpha_ms = 1
+beta_ms = 10
+slo_ms = 20000
+input_bytes = 8
+subcluster = "quick"
+[[model]]
+name = "slow"
+alpha_ms = 1
+beta_ms = 100000
+slo_ms = 600000
+batch_max = 1
+input_bytes = 8
+subcluster = "slow"
+[[backend]]
+name = "a"
+subcluster = "quick"
+[[backend]]
+name = "b"
+subcluster = "slow"
+"#;
+
+/// A gateway of such a cluster, asked at its address for gRPC.
+fn gateway(cluster: &Cluster) -> (Process, Grpc) {
+    let (gateway, _) = cluster.gateway(&["--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+    let grpc = Grpc::connect(&gateway.line("grpc "));
+    (gateway, grpc)
+}
+
+fn cluster(test: &str) -> Cluster {
+    Cluster::of(Folder::new(test), CLUSTER)
+}
+
+/// A request with these rows of eight bytes.
+fn rows(model: &str, rows: &[[u8; 8]]) -> Vec<u8> {
+    let shape = vec![i64::try_from(rows.len()).unwrap(), 8];
+    let input = Tensor { name: "input".into(), datatype: "UINT8".into(), shape };
+    let raw = vec![rows.concat()];
+    InferRequest { model_name: model.into(), inputs: vec![input], raw }.encode_to_vec()
+}
+
+fn one(model: &str) -> Vec<u8> {
+    rows(model, &[[7; 8]])
+}
+
+fn check(ended: &Ended, code: u8, outcome: Option<&str>, is_repeatable: bool) {
+    assert_eq!((ended.code(), ended.trailer("baton-outcome")), (code, outcome), "{ended:?}");
+    let pushback = ended.trailer("grpc-retry-pushback-ms");
+    assert_eq!(
+        pushback.is_some_and(|ms| ms.parse::<u64>().unwrap() > 0),
+        is_repeatable,
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn rows_of_a_request_are_tasks_and_their_answers_one() {
+    let cluster = cluster("grpc-rows");
+    let (_gateway, grpc) = gateway(&cluster);
+    check(&grpc.call("ModelInfer", None, &one("quick")), 14, Some("dropped/no_backend"), true);
+    let _backend = cluster.backend("a");
+    let given = [[1; 8], [2; 8], [3; 8]];
+    let ended = grpc.call("ModelInfer", None, &rows("quick", &given));
+    check(&ended, 0, Some("completed"), false);
+    let answer = InferResponse::decode(&ended.message[..]).unwrap();
+    let expected: Vec<u8> = given.iter().flat_map(|row| checksum(row)).collect();
+    assert_eq!((&answer.outputs[0].shape[..], &answer.raw), (&[3, 8][..], &vec![expected]));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_code_and_words() {
+    let cluster = cluster("grpc-refused");
+    let (_gateway, grpc) = gateway(&cluster);
+    let _backend = cluster.backend("a");
+    let late = grpc.call("ModelInfer", Some("2m"), &one("quick"));
+    check(&late, 4, Some("dropped/deadline_passed"), false);
+    assert!(late.words().starts_with("dropped: deadline_passed; 1 ms were given"), "{late:?}");
+    let cases = [
+        ("ModelInfer", None, one("other"), 5, "this gateway has: quick, slow"),
+        ("ModelInfer", None, vec![0xff; 20], 3, "no inference request"),
+        ("ModelInfer", None, rows("quick", &[[0; 8]; 5]), 3, "give 1 to 4"),
+        ("ModelInfer", Some("soon"), one("quick"), 3, "no time"),
+        ("RepositoryModelLoad", None, vec![], 12, "baton model add"),
+        ("LogSettings", None, vec![], 12, "has no LogSettings"),
+        ("NoSuchCall", None, vec![], 12, "docs/gateway.md lists"),
+    ];
+    for (method, timeout, message, code, words) in cases {
+        let ended = grpc.call(method, timeout, &message);
+        check(&ended, code, None, false);
+        assert!(ended.words().contains(words), "{ended:?}");
+    }
+    check(&grpc.call("ModelInfer", None, &one("quick")), 0, Some("completed"), false);
+}
+
+#[test]
+fn a_call_that_is_given_up_frees_its_slots_and_one_too_many_comes_again_later() {
+    let cluster = cluster("grpc-slots");
+    let (gateway, grpc) = gateway(&cluster);
+    let metrics = gateway.metrics_addr();
+    let _backend = cluster.backend("b");
+    let begin = |at: usize| {
+        let call = grpc.begin("ModelInfer", None, &one("slow"));
+        await_metric(&metrics, "baton_client_slots_in_use ", (at + 1) as f64);
+        call
+    };
+    let calls: Vec<_> = (0..4).map(begin).collect();
+    check(&grpc.call("ModelInfer", None, &one("slow")), 8, None, true);
+    // The first one executes; a batch is not taken back.
+    calls[1..].iter().for_each(|call| call.abort());
+    await_metric(&metrics, "baton_client_slots_in_use ", 1.0);
+    await_metric(&metrics, "baton_gateway_requests_abandoned_total ", 3.0);
+}
+
+#[test]
+fn a_client_hears_of_its_deadline_before_it_gives_up_whatever_the_backend_does() {
+    let cluster = cluster("grpc-deadline");
+    let (_gateway, grpc) = gateway(&cluster);
+    let backend = cluster.backend("a");
+    check(&grpc.call("ModelInfer", None, &one("quick")), 0, Some("completed"), false);
+    backend.signal(Signal::STOP);
+    let ended = grpc.call("ModelInfer", Some("600m"), &one("quick"));
+    backend.signal(Signal::CONT);
+    assert_eq!(ended.code(), 4, "{ended:?}");
+    assert!(ended.words().contains("599 ms"), "{ended:?}");
+}

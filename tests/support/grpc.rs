@@ -1,0 +1,127 @@
+//! A gRPC client that does as little as possible for the test: messages are bytes, trailers are looked at.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::{HeaderMap, Request};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time;
+
+/// Longer than anything here takes.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A request of `ModelInfer` with raw contents.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct InferRequest {
+    #[prost(string, tag = "1")]
+    pub(crate) model_name: String,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) inputs: Vec<Tensor>,
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    pub(crate) raw: Vec<Vec<u8>>,
+}
+
+/// Its answer.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct InferResponse {
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) outputs: Vec<Tensor>,
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub(crate) raw: Vec<Vec<u8>>,
+}
+
+/// A tensor of either.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Tensor {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "2")]
+    pub(crate) datatype: String,
+    #[prost(int64, repeated, tag = "3")]
+    pub(crate) shape: Vec<i64>,
+}
+
+/// A connection.
+pub(crate) struct Grpc {
+    runtime: Runtime,
+    sender: SendRequest<Full<Bytes>>,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// The message, if there is one.
+    pub(crate) message: Vec<u8>,
+    trailers: HeaderMap,
+}
+
+impl Ended {
+    pub(crate) fn trailer(&self, name: &str) -> Option<&str> {
+        self.trailers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        self.trailer("grpc-status").expect("a status").parse().unwrap()
+    }
+
+    /// The words of a problem.
+    pub(crate) fn words(&self) -> &str {
+        self.trailer("grpc-message").unwrap_or_else(|| panic!("no words: {self:?}"))
+    }
+}
+
+impl Grpc {
+    pub(crate) fn connect(addr: &str) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let sender = runtime.block_on(async {
+            let stream = TcpStream::connect(addr).await.unwrap();
+            let (sender, connection) =
+                handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            sender
+        });
+        Self { runtime, sender }
+    }
+
+    /// Begins a call. It goes on without the caller, until it is aborted.
+    pub(crate) fn begin(
+        &self,
+        method: &str,
+        timeout: Option<&str>,
+        message: &[u8],
+    ) -> JoinHandle<Ended> {
+        let path = format!("http://x/inference.GRPCInferenceService/{method}");
+        let mut request = Request::post(path).header("content-type", "application/grpc");
+        if let Some(timeout) = timeout {
+            request = request.header("grpc-timeout", timeout);
+        }
+        let prefix = (message.len() as u32).to_be_bytes();
+        let body = [&[0][..], &prefix, message].concat();
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        let mut sender = self.sender.clone();
+        self.runtime.spawn(async move {
+            let answer = sender.send_request(request).await.unwrap();
+            assert_eq!(answer.status(), 200);
+            let headers = answer.headers().clone();
+            let body = answer.into_body().collect().await.unwrap();
+            let trailers = body.trailers().cloned().unwrap_or(headers);
+            let message = body.to_bytes();
+            Ended { message: message.get(5..).unwrap_or_default().to_vec(), trailers }
+        })
+    }
+
+    /// The end of a call.
+    pub(crate) fn end(&self, call: JoinHandle<Ended>) -> Ended {
+        self.runtime.block_on(async { time::timeout(BOUND, call).await.unwrap().unwrap() })
+    }
+
+    pub(crate) fn call(&self, method: &str, timeout: Option<&str>, message: &[u8]) -> Ended {
+        self.end(self.begin(method, timeout, message))
+    }
+}
