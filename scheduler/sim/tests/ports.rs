@@ -10,7 +10,8 @@ fn report(key: &str, copies: u32, policy: Policy, rate_rps: f64) -> Report {
          [[model]]\nname = 'm'\nalpha_ms = 0.68\nbeta_ms = 13.68\nslo_ms = 191.1\ncopies = {copies}"
     );
     let policy = PolicyName::Production(policy);
-    run(&Scenario::parse(&text).unwrap(), Run { policy, rate_rps, seed: 1 }).unwrap()
+    let scenario = Scenario::parse(&text).expect("a scenario");
+    run(&scenario, Run { policy, rate_rps, seed: 1 }).expect("it can be simulated")
 }
 
 /// Each input takes 0.6 ms of a port, thirty times what the file says first: 3,339 in a second, of both.
