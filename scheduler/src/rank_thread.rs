@@ -105,9 +105,9 @@ impl RankThread {
             taken += 1;
             match command {
                 RankCommand::Join { gpus, subcluster } => {
-                    let port = gpus.first().map(|gpu| gpu.id);
+                    // All before the first joins, which may be granted at once.
+                    gpus.iter().for_each(|gpu| self.state.share_port(gpu.id, gpus[0].id));
                     for gpu in gpus {
-                        port.into_iter().for_each(|port| self.state.share_port(gpu.id, port));
                         self.state.on_gpu_join(now, gpu, subcluster, &mut self.out);
                     }
                 }

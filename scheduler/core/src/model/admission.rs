@@ -47,7 +47,7 @@ impl ModelState {
         Request { task, deadline, .. }: Request,
         out: &mut impl ModelSink,
     ) -> bool {
-        if !self.horizon(now).fits_alone(deadline) {
+        if !self.horizon(now, None).fits_alone(deadline) {
             // It ends for that reason, and no other task leaves for it.
             return true;
         }

@@ -123,7 +123,7 @@ impl ModelState {
         if resized {
             self.network = self.sizing.network;
         }
-        if !self.horizon(now).fits_alone(request.deadline) {
+        if !self.horizon(now, None).fits_alone(request.deadline) {
             self.end(request.task, DropReason::DeadlinePassed, out);
         } else if self.queue.push(request).is_err() {
             self.counters.ended += 1;
@@ -174,7 +174,7 @@ impl ModelState {
         out: &mut impl ModelSink,
     ) {
         self.counters.requeued += 1;
-        let fits = self.horizon(now).fits_alone(request.deadline);
+        let fits = self.horizon(now, None).fits_alone(request.deadline);
         if !fits || self.queue.push(request).is_err() {
             self.counters.ended += 1;
             return out.end_task(request.task, otherwise);
@@ -349,15 +349,14 @@ impl ModelState {
             self.queue.remove_range(0, 1);
             self.give_up(head, DropReason::Deadline, out);
         }
-        let horizon = grant.map_or_else(|| self.horizon(now), |grant| self.horizon_of(now, grant));
+        let horizon = self.horizon(now, grant);
         formation::form(&self.queue, &horizon, self.sizing.floor, self.sizing.most)
     }
 
     #[inline]
     fn hopeless_head(&self, now: Nanos, grant: Option<&Grant>) -> Option<TaskId> {
         let head = (!self.queue.is_empty()).then(|| self.queue.get(0))?;
-        let horizon = grant.map_or_else(|| self.horizon(now), |grant| self.horizon_of(now, grant));
-        (!horizon.fits_alone(head.deadline)).then_some(head.task)
+        (!self.horizon(now, grant).fits_alone(head.deadline)).then_some(head.task)
     }
 
     fn give_up(&mut self, task: TaskId, why: DropReason, out: &mut impl ModelSink) {
@@ -371,14 +370,13 @@ impl ModelState {
         out.end_task(task, Unserved::Dropped(why));
     }
 
-    /// As long as no slot is known.
-    fn horizon(&self, now: Nanos) -> Horizon<'_> {
-        let (free_at, latency) = (Nanos::ZERO, self.sizing.latency());
-        Horizon { now, free_at, latency, network: self.network }
-    }
-
-    fn horizon_of(&self, now: Nanos, grant: &Grant) -> Horizon<'_> {
-        let network = self.sizing.fetching.behind(grant.port_wait);
-        Horizon { now, free_at: grant.free_at, latency: self.sizing.latency(), network }
+    /// On the slot that is granted; without a grant as if one were idle.
+    #[inline]
+    fn horizon(&self, now: Nanos, grant: Option<&Grant>) -> Horizon<'_> {
+        let (free_at, network) = match grant {
+            Some(grant) => (grant.free_at, self.sizing.fetching.behind(grant.port_wait)),
+            None => (Nanos::ZERO, self.network),
+        };
+        Horizon { now, free_at, latency: self.sizing.latency(), network }
     }
 }

@@ -18,7 +18,7 @@ impl ModelState {
         out: &mut impl ModelSink,
     ) {
         debug_assert!(window.head + window.batch as usize <= self.queue.len(), "the batch waits");
-        let exec_at = self.horizon_of(now, &grant).start(window.batch);
+        let exec_at = self.horizon(now, Some(&grant)).start(window.batch);
         let fetched_at = self.sizing.fetching.fetched_at(now, window.batch, grant.port_wait);
         let shape = BatchShape::of(window.batch);
         let latency = grant.slowdown.applied(self.sizing.execution.predict(shape));
@@ -56,7 +56,7 @@ impl ModelState {
         if window.batch == 0 {
             return 0;
         }
-        let horizon = self.horizon_of(now, grant);
+        let horizon = self.horizon(now, Some(grant));
         let deadline = self.queue.deadline(window.head);
         formation::largest(1, window.batch, |batch| {
             let latency = grant.slowdown.applied(self.sizing.latency().of(batch));

@@ -25,10 +25,8 @@ impl GpuTable {
         if self.ports.is_used() {
             self.pass_taken_ports(subcluster, start);
         }
-        let at = subcluster.0 as usize;
-        let soon = || self.busy[at].peek().filter(|&(free_at, _)| free_at <= start);
         let idle = self.first_idle(subcluster).map(|id| self.with_free_port(now, subcluster, id));
-        let id = idle.or_else(|| soon().map(|(_, id)| id))?;
+        let id = idle.or_else(|| self.first_busy(subcluster, start))?;
         Some(Gpu { id: GpuId(id), life: self.slots[id as usize].life })
     }
 
@@ -46,26 +44,20 @@ impl GpuTable {
 
     /// A slot whose port is taken until after `start` is none that is free by then, whatever it executes.
     fn pass_taken_ports(&mut self, subcluster: SubclusterId, start: Nanos) {
-        let at = subcluster.0 as usize;
-        loop {
-            let soon = || self.busy[at].peek().filter(|&(free_at, _)| free_at <= start);
-            let Some(id) = self.first_idle(subcluster).or_else(|| soon().map(|(_, id)| id)) else {
-                return;
-            };
-            let taken_until = self.ports.free_at(id);
-            if taken_until <= start {
-                return;
-            }
+        let first = |table: &Self| {
+            table.first_idle(subcluster).or_else(|| table.first_busy(subcluster, start))
+        };
+        while let Some(id) = first(self).filter(|&id| self.ports.free_at(id) > start) {
             self.close(GpuId(id));
-            self.busy[at].set(id, taken_until);
+            self.busy[subcluster.0 as usize].set(id, self.ports.free_at(id));
         }
     }
 
     /// The slot, if it takes a batch that starts at `start`, and its rank among those that do: as
     /// [`GpuTable::available`] prefers them, the least first.
     pub(crate) fn open_by(&self, now: Nanos, gpu: Gpu, start: Nanos) -> Option<(u8, Nanos, Gpu)> {
-        let slot = self.alive(gpu).filter(|slot| slot.state == State::Open)?;
-        let free_at = slot.free_at.max(self.ports.free_at(gpu.id.0));
+        let slot = self.alive(gpu)?;
+        let free_at = self.open_at(gpu.id)?;
         let class = match (free_at <= now, slot.outstanding, slot.slowdown) {
             (true, 0, Slowdown::NONE) => 0,
             (true, 0, _) => 1,
@@ -102,6 +94,13 @@ impl GpuTable {
             Some(_) => Some(Nanos::ZERO),
             None => self.busy[subcluster.0 as usize].peek().map(|(free_at, _)| free_at),
         }
+    }
+
+    /// The slot that executes and is free first, if that is early enough.
+    #[inline]
+    fn first_busy(&self, subcluster: SubclusterId, start: Nanos) -> Option<u32> {
+        let first = self.busy[subcluster.0 as usize].peek();
+        first.filter(|&(free_at, _)| free_at <= start).map(|(_, id)| id)
     }
 
     fn first_idle(&self, subcluster: SubclusterId) -> Option<u32> {

@@ -216,8 +216,8 @@ impl GpuTable {
         sets.chain(self.busy.iter().map(IndexedHeap::len)).sum()
     }
 
-    /// Takes the slot for a batch of the model whose inputs are there `delay` after the grant at the earliest; returns when it is expected to be free, for how long its port is taken,
-    /// and how slow it is.
+    /// Takes the slot for a batch of the model whose inputs are there `delay` after the grant at the earliest. Returns when
+    /// the slot is expected to be free, for how long its port is taken, and how slow the slot is.
     #[inline]
     pub(crate) fn grant(
         &mut self,
