@@ -10,47 +10,13 @@ use std::time::Duration;
 use baton_backend::execute::checksum;
 use rustix::process::Signal;
 use serde_json::json;
+use support::gateway::QUICK_AND_SLOW;
 use support::http::{Answer, Http};
 use support::prometheus::await_metric;
 use support::{Cluster, Folder};
 
-/// `quick` answers at once; a task of `slow` keeps the GPU slot busy for longer than any test here lasts.
-const CLUSTER: &str = r#"
-[network]
-ctrl_us = 60000
-response_us = 60000
-jitter_us = 40000
-[frontend]
-slots_per_model = 4
-[[model]]
-name = "quick"
-alpha_ms = 1
-beta_ms = 10
-slo_ms = 20000
-input_bytes = 8
-subcluster = "quick"
-[[model]]
-name = "slow"
-alpha_ms = 1
-beta_ms = 100000
-slo_ms = 600000
-batch_max = 1
-input_bytes = 8
-subcluster = "slow"
-[[backend]]
-name = "a"
-subcluster = "quick"
-[[backend]]
-name = "b"
-subcluster = "slow"
-"#;
-
 const QUICK: &str = "/v2/models/quick/infer";
 const SLOW: &str = "/v2/models/slow/infer";
-
-fn cluster(test: &str) -> Cluster {
-    Cluster::of(Folder::new(test), CLUSTER)
-}
 
 /// A request with these rows of eight bytes.
 fn rows(rows: &[[u8; 8]]) -> Vec<u8> {
@@ -77,7 +43,7 @@ fn check_hints(answer: &Answer) {
 
 #[test]
 fn rows_of_a_request_are_tasks_and_their_answers_one() {
-    let cluster = cluster("gateway-rows");
+    let cluster = Cluster::quick_and_slow("gateway-rows");
     let (_gateway, addr) = cluster.gateway(&[]);
     let mut http = Http::connect(&addr);
     let none = http.post(QUICK, "", &one());
@@ -103,7 +69,7 @@ fn rows_of_a_request_are_tasks_and_their_answers_one() {
 
 #[test]
 fn tensors_travel_as_bytes_both_ways() {
-    let cluster = cluster("gateway-bytes");
+    let cluster = Cluster::quick_and_slow("gateway-bytes");
     let (_gateway, addr) = cluster.gateway(&[]);
     let _backend = cluster.backend("a");
     let mut http = Http::connect(&addr);
@@ -126,7 +92,7 @@ fn tensors_travel_as_bytes_both_ways() {
 
 #[test]
 fn what_cannot_be_is_refused_with_its_status_and_the_connection_goes_on() {
-    let cluster = cluster("gateway-refused");
+    let cluster = Cluster::quick_and_slow("gateway-refused");
     let (_gateway, addr) = cluster.gateway(&["--body-mib", "1"]);
     let _backend = cluster.backend("a");
     let mut http = Http::connect(&addr);
@@ -176,7 +142,7 @@ fn what_cannot_be_is_refused_with_its_status_and_the_connection_goes_on() {
 
 #[test]
 fn a_client_that_goes_away_frees_its_slots_and_one_too_many_comes_again_later() {
-    let cluster = cluster("gateway-slots");
+    let cluster = Cluster::quick_and_slow("gateway-slots");
     let (gateway, addr) = cluster.gateway(&["--metrics", "127.0.0.1:0"]);
     let metrics = gateway.metrics_addr();
     let _backend = cluster.backend("b");
@@ -201,7 +167,7 @@ fn a_client_that_goes_away_frees_its_slots_and_one_too_many_comes_again_later() 
 
 #[test]
 fn without_a_scheduler_the_gateway_says_so_and_serves_again_when_it_is_back() {
-    let mut cluster = cluster("gateway-scheduler");
+    let mut cluster = Cluster::quick_and_slow("gateway-scheduler");
     let (_gateway, addr) = cluster.gateway(&[]);
     let mut http = Http::connect(&addr);
     assert_eq!(http.get("/v2/health/ready").status, 200);
@@ -228,7 +194,7 @@ fn without_a_scheduler_the_gateway_says_so_and_serves_again_when_it_is_back() {
 
 #[test]
 fn a_gateway_that_ends_answers_what_is_under_way() {
-    let text = CLUSTER.replace("beta_ms = 100000", "beta_ms = 1000");
+    let text = QUICK_AND_SLOW.replace("beta_ms = 100000", "beta_ms = 1000");
     let cluster = Cluster::of(Folder::new("gateway-drain"), &text);
     let (gateway, addr) = cluster.gateway(&["--metrics", "127.0.0.1:0"]);
     let metrics = gateway.metrics_addr();
@@ -246,7 +212,7 @@ fn a_gateway_that_ends_answers_what_is_under_way() {
 
 #[test]
 fn connections_are_bounded_and_one_too_many_hears_why() {
-    let cluster = cluster("gateway-connections");
+    let cluster = Cluster::quick_and_slow("gateway-connections");
     let (gateway, addr) = cluster.gateway(&["--connections", "2", "--metrics", "127.0.0.1:0"]);
     let metrics = gateway.metrics_addr();
     let mut first = Http::connect(&addr);

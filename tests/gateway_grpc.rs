@@ -11,48 +11,13 @@ use grpc::{Ended, Grpc, InferRequest, InferResponse, Tensor};
 use prost::Message as _;
 use rustix::process::Signal;
 use support::prometheus::await_metric;
-use support::{Cluster, Folder, Process};
-
-/// As in `tests/gateway.rs`.
-const CLUSTER: &str = r#"
-[network]
-ctrl_us = 60000
-response_us = 60000
-jitter_us = 40000
-[frontend]
-slots_per_model = 4
-[[model]]
-name = "quick"
-alpha_ms = 1
-beta_ms = 10
-slo_ms = 20000
-input_bytes = 8
-subcluster = "quick"
-[[model]]
-name = "slow"
-alpha_ms = 1
-beta_ms = 100000
-slo_ms = 600000
-batch_max = 1
-input_bytes = 8
-subcluster = "slow"
-[[backend]]
-name = "a"
-subcluster = "quick"
-[[backend]]
-name = "b"
-subcluster = "slow"
-"#;
+use support::{Cluster, Process};
 
 /// A gateway of such a cluster, asked at its address for gRPC.
 fn gateway(cluster: &Cluster) -> (Process, Grpc) {
     let (gateway, _) = cluster.gateway(&["--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
     let grpc = Grpc::connect(&gateway.line("grpc "));
     (gateway, grpc)
-}
-
-fn cluster(test: &str) -> Cluster {
-    Cluster::of(Folder::new(test), CLUSTER)
 }
 
 /// A request with these rows of eight bytes.
@@ -79,7 +44,7 @@ fn check(ended: &Ended, code: u8, outcome: Option<&str>, is_repeatable: bool) {
 
 #[test]
 fn rows_of_a_request_are_tasks_and_their_answers_one() {
-    let cluster = cluster("grpc-rows");
+    let cluster = Cluster::quick_and_slow("grpc-rows");
     let (_gateway, grpc) = gateway(&cluster);
     check(&grpc.call("ModelInfer", None, &one("quick")), 14, Some("dropped/no_backend"), true);
     let _backend = cluster.backend("a");
@@ -93,7 +58,7 @@ fn rows_of_a_request_are_tasks_and_their_answers_one() {
 
 #[test]
 fn what_cannot_be_is_refused_with_its_code_and_words() {
-    let cluster = cluster("grpc-refused");
+    let cluster = Cluster::quick_and_slow("grpc-refused");
     let (_gateway, grpc) = gateway(&cluster);
     let _backend = cluster.backend("a");
     let late = grpc.call("ModelInfer", Some("2m"), &one("quick"));
@@ -118,7 +83,7 @@ fn what_cannot_be_is_refused_with_its_code_and_words() {
 
 #[test]
 fn a_call_that_is_given_up_frees_its_slots_and_one_too_many_comes_again_later() {
-    let cluster = cluster("grpc-slots");
+    let cluster = Cluster::quick_and_slow("grpc-slots");
     let (gateway, grpc) = gateway(&cluster);
     let metrics = gateway.metrics_addr();
     let _backend = cluster.backend("b");
@@ -137,7 +102,7 @@ fn a_call_that_is_given_up_frees_its_slots_and_one_too_many_comes_again_later() 
 
 #[test]
 fn a_client_hears_of_its_deadline_before_it_gives_up_whatever_the_backend_does() {
-    let cluster = cluster("grpc-deadline");
+    let cluster = Cluster::quick_and_slow("grpc-deadline");
     let (_gateway, grpc) = gateway(&cluster);
     let backend = cluster.backend("a");
     check(&grpc.call("ModelInfer", None, &one("quick")), 0, Some("completed"), false);

@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     let _ = route(&String::from_utf8_lossy(data)).is_ok();
     let Some((&json_bytes, rest)) = data.split_first() else { return };
     let (json, mut binary) = rest.split_at(rest.len().saturating_sub(usize::from(json_bytes)));
-    let model = Model { inputs: &INPUTS, outputs: &INPUTS, batch_max: BATCH_MAX };
+    let model = Model { name: "m", inputs: &INPUTS, outputs: &INPUTS, batch_max: BATCH_MAX };
     let Ok(request) = Request::parse(json, &model) else { return };
     assert!((1..=BATCH_MAX).contains(&request.batch) && request.inputs.len() == INPUTS.len());
     let row = Row::new(INPUTS.clone()).expect("a row");

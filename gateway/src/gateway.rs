@@ -17,7 +17,6 @@ use tokio::time;
 use crate::counters::Counters;
 use crate::http;
 use crate::limits::Limits;
-use crate::protocol::describe::Described;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request::Model;
 use crate::statistics::Statistics;
@@ -83,15 +82,10 @@ impl App {
         })
     }
 
-    pub(crate) fn described<'a>(&self, model: &'a ModelHandle) -> Described<'a> {
+    pub(crate) fn described<'a>(&self, model: &'a ModelHandle) -> Model<'a> {
         let (inputs, outputs) = (model.inputs(), model.outputs());
         let batch_max = self.slots_per_model as usize;
-        Described { name: model.name(), inputs, outputs, batch_max }
-    }
-
-    pub(crate) fn takes<'a>(&self, model: &'a ModelHandle) -> Model<'a> {
-        let (inputs, outputs) = (model.inputs(), model.outputs());
-        Model { inputs, outputs, batch_max: self.slots_per_model as usize }
+        Model { name: model.name(), inputs, outputs, batch_max }
     }
 
     /// Why this gateway does not serve now.

@@ -7,6 +7,7 @@
 
 pub(crate) mod application;
 pub(crate) mod etcd;
+pub(crate) mod gateway;
 pub(crate) mod http;
 pub(crate) mod prometheus;
 
@@ -322,15 +323,6 @@ impl Cluster {
         let backend = Process::start(&args);
         backend.line("ready");
         backend
-    }
-
-    /// A gateway, and where HTTP clients connect.
-    pub(crate) fn gateway(&self, more: &[&str]) -> (Process, String) {
-        let args = ["gateway", "--config", &self.file, "--scheduler", &self.addr];
-        let args = [&args[..], &["--http", "127.0.0.1:0"], more].concat();
-        let gateway = Process::start(&args);
-        let addr = gateway.line("http ");
-        (gateway, addr)
     }
 
     /// A frontend under load that the test stops.

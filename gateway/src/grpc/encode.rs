@@ -11,10 +11,10 @@ use super::messages::{
     Parameters, Spent, Statistics, StreamProblem, TensorMetadata,
 };
 use crate::protocol::datatype;
-use crate::protocol::describe::{Described, extents};
+use crate::protocol::describe::extents;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::render::{self, VERSION};
-use crate::protocol::request::Asked;
+use crate::protocol::request::{Asked, Model};
 
 /// `raw_output_contents` of an answer.
 const RAW: u32 = 6;
@@ -89,7 +89,7 @@ pub(super) fn streamed_problem(problem: &Problem, id: String) -> Vec<u8> {
     StreamProblem { error_message: problem.text.clone(), infer_response }.encode_to_vec()
 }
 
-pub(super) fn metadata(model: &Described<'_>) -> ModelMetadata {
+pub(super) fn metadata(model: &Model<'_>) -> ModelMetadata {
     let tensor = |spec: &TensorSpec| TensorMetadata {
         name: spec.name.clone(),
         datatype: datatype::name(spec.element).to_owned(),
@@ -104,7 +104,7 @@ pub(super) fn metadata(model: &Described<'_>) -> ModelMetadata {
     }
 }
 
-pub(super) fn config(model: &Described<'_>) -> ModelConfigResponse {
+pub(super) fn config(model: &Model<'_>) -> ModelConfigResponse {
     let input = |spec: &TensorSpec| ModelInput {
         name: spec.name.clone(),
         data_type: config_type(spec.element),

@@ -137,7 +137,7 @@ async fn infer_message(
     let model = app.model(&parts.rest.model_name)?;
     let result = async {
         let (written, mut binary) = parts.written()?;
-        let request = request::Request::check(written, &app.takes(&model))?;
+        let request = request::Request::check(written, &app.described(&model))?;
         let allowed = Allowed { arrived, span: stated.allowed(request.timeout, model.slo()) };
         let replies = infer(app, &model, &request, &mut binary, allowed).await?;
         let id = request.id.as_deref();

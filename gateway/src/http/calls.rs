@@ -129,7 +129,7 @@ async fn infer_call(
     let mut body = body::read(app, headers, incoming).await?;
     let result = async {
         let json = json_of(headers, &mut body)?;
-        let request = request::Request::parse(&json, &app.takes(&model))?;
+        let request = request::Request::parse(&json, &app.described(&model))?;
         let allowed = Allowed { arrived, span: stated.allowed(request.timeout, model.slo()) };
         let replies = infer(app, &model, &request, &mut body.frames, allowed).await?;
         let id = request.id.as_deref();

@@ -37,9 +37,7 @@ impl Frames {
     pub(crate) fn finish(&mut self) {
         self.flush();
     }
-}
 
-impl Frames {
     /// The first bytes, out of their frames without a copy.
     pub(crate) fn split_to(&mut self, mut count: usize) -> Self {
         let mut first = Self::default();

@@ -5,23 +5,11 @@ use serde_json::{Value, json};
 
 use super::datatype;
 use super::render::VERSION;
+use super::request::Model;
 
 /// What works, in the protocol's words.
 pub const EXTENSIONS: [&str; 4] =
     ["binary_tensor_data", "model_configuration", "parameters", "statistics"];
-
-/// A model.
-#[derive(Clone, Copy, Debug)]
-pub struct Described<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// What it takes.
-    pub inputs: &'a [TensorSpec],
-    /// What it gives.
-    pub outputs: &'a [TensorSpec],
-    /// Most tasks of one request.
-    pub batch_max: usize,
-}
 
 /// The answer to `GET v2`.
 pub fn server() -> Value {
@@ -29,7 +17,7 @@ pub fn server() -> Value {
 }
 
 /// The answer to `GET v2/models/M`.
-pub fn metadata(model: &Described<'_>) -> Value {
+pub fn metadata(model: &Model<'_>) -> Value {
     let tensor = |spec: &TensorSpec| {
         let shape: Vec<i64> = [-1].into_iter().chain(extents(spec)).collect();
         json!({ "name": spec.name, "datatype": datatype::name(spec.element), "shape": shape })
@@ -44,7 +32,7 @@ pub fn metadata(model: &Described<'_>) -> Value {
 }
 
 /// The answer to `GET v2/models/M/config`. Shapes are without the batch dimension there.
-pub fn config(model: &Described<'_>) -> Value {
+pub fn config(model: &Model<'_>) -> Value {
     let tensor = |spec: &TensorSpec| {
         let (name, dims) = (datatype::name(spec.element), extents(spec).collect::<Vec<_>>());
         json!({ "name": spec.name, "data_type": format!("TYPE_{name}"), "dims": dims })
@@ -85,7 +73,7 @@ mod tests {
         let shape = vec![Extent::Fixed(3), Extent::UpTo(64)];
         let x = [TensorSpec { name: "x".into(), element: ElementType::F32, shape }];
         let flag = [TensorSpec { name: "flag".into(), element: ElementType::Bool, shape: vec![] }];
-        let model = Described { name: "m", inputs: &x, outputs: &flag, batch_max: 16 };
+        let model = Model { name: "m", inputs: &x, outputs: &flag, batch_max: 16 };
         let tensor = |name: &str, datatype: &str, shape: &[i64]| json!({ "name": name, "datatype": datatype, "shape": shape });
         let said = metadata(&model);
         assert_eq!(said["inputs"], json!([tensor("x", "FP32", &[-1, 3, -1])]));

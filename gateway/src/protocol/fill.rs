@@ -86,7 +86,7 @@ mod tests {
     fn filled(json: &str, mut binary: &[u8]) -> Result<Vec<Vec<u8>>, Problem> {
         let specs = specs();
         let row = Row::new(specs.clone()).unwrap();
-        let model = Model { inputs: &specs, outputs: &[], batch_max: 8 };
+        let model = Model { name: "m", inputs: &specs, outputs: &[], batch_max: 8 };
         let request = Request::parse(json.as_bytes(), &model)?;
         let longest = row.bytes_max() as usize;
         let mut rows = vec![vec![0xee; longest]; request.batch];

@@ -10,6 +10,8 @@ use super::problem::{Kind, Problem};
 /// What a model takes and gives.
 #[derive(Clone, Copy, Debug)]
 pub struct Model<'a> {
+    /// Its name.
+    pub name: &'a str,
     /// Its inputs, without the batch dimension.
     pub inputs: &'a [TensorSpec],
     /// Its outputs.

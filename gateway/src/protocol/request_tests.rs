@@ -15,7 +15,10 @@ fn parse(json: &str) -> Result<Request<'_>, Problem> {
         tensor("scale", ElementType::F32, &[]),
     ];
     let outputs = [tensor("y", ElementType::F32, &[]), tensor("h", ElementType::F16, &[])];
-    Request::parse(json.as_bytes(), &Model { inputs: &inputs, outputs: &outputs, batch_max: 8 })
+    Request::parse(
+        json.as_bytes(),
+        &Model { name: "m", inputs: &inputs, outputs: &outputs, batch_max: 8 },
+    )
 }
 
 const SCALE: &str = r#"{"name":"scale","shape":[2],"datatype":"FP32","data":[1,2]}"#;
