@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_types::BATCH_MAX;
@@ -27,8 +27,38 @@ pub struct NoMemory {
     pub bytes: usize,
 }
 
+/// Memory that stays where it is until the guard that was made for it is dropped.
+#[derive(Debug)]
+pub struct Stay {
+    address: usize,
+    bytes: usize,
+}
+
+impl Stay {
+    /// Where it begins: at a page.
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// How long it is: whole pages.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Registers memory with a device that copies from it.
+pub trait HostPin {
+    /// Registers it. The memory is unmapped after what is returned was dropped.
+    ///
+    /// # Errors
+    /// The device's driver refuses, in its words.
+    fn pin(&self, memory: Stay) -> Result<Box<dyn Send + Sync>, String>;
+}
+
 /// Page-aligned memory for one batch.
 pub struct BatchBuffer {
+    /// Its registration with a device, if it has one. The first field, so that it ends before the memory does.
+    pinned: OnceLock<Box<dyn Send + Sync>>,
     /// Shared with its registration, if a fabric has one.
     region: Arc<Region>,
     bytes: usize,
@@ -48,7 +78,24 @@ impl BatchBuffer {
         Region::survey("batch rows", std::iter::once(&region));
         let lent = std::array::from_fn(|_| AtomicU64::new(0));
         let region = Arc::new(region);
-        Ok(Arc::new(Self { region, bytes, state: AtomicU64::new(0), lent }))
+        let (state, pinned) = (AtomicU64::new(0), OnceLock::new());
+        Ok(Arc::new(Self { pinned, region, bytes, state, lent }))
+    }
+
+    /// As [`BatchBuffer::new`], registered with a device.
+    ///
+    /// # Errors
+    /// See there; or the device's driver refuses, which the log says in its words.
+    pub fn pinned(bytes: usize, with: &dyn HostPin) -> Result<Arc<Self>, NoMemory> {
+        let buffer = Self::new(bytes)?;
+        let memory = buffer.memory();
+        let stay = Stay { address: memory.start().addr().get(), bytes: memory.bytes() };
+        let pinned = with.pin(stay).map_err(|problem| {
+            tracing::error!(bytes, "rows cannot be registered with the device: {problem}");
+            NoMemory { bytes }
+        })?;
+        let _ = buffer.pinned.set(pinned);
+        Ok(buffer)
     }
 
     /// Row number `row` of rows of `row_bytes` bytes, exclusively the caller's. `None` if it is

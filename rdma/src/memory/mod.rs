@@ -5,7 +5,7 @@ pub(crate) mod landing;
 pub(crate) mod region;
 pub(crate) mod slab;
 
-pub use landing::{BatchBuffer, NoMemory, RowMut, RowsRef};
+pub use landing::{BatchBuffer, HostPin, NoMemory, RowMut, RowsRef, Stay};
 pub use slab::{
     InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError, SlabSet, SlabSpec,
 };

@@ -1,0 +1,404 @@
+//! Batches on their way through a device, ordered by events alone.
+//!
+//! ```text
+//!   stream in    rows of n+1 ──here──┐
+//!   stream run   execution of n ─────┴─▶ execution of n+1 ──done──┐
+//!   stream out   answers of n                                     └─▶ answers of n+1 ──back──▶ the host
+//! ```
+//! Each batch slot has memory of its own on both sides, so a copy waits for no other batch. What orders the operations:
+//!
+//! | after | comes | by |
+//! |---|---|---|
+//! | the copy of a batch's rows | its execution | the run stream waits for `here` |
+//! | its execution | the copy of its answers | the out stream waits for `done` |
+//! | the copy of its answers | they are read, and the batch comes back | the host sees the end of `back` |
+//! | the copy of its rows | a batch that was not executed comes back | the host sees the end of `here` |
+//!
+//! The next batch is launched behind the one that executes if that should end in time for it. Otherwise it is held at the
+//! *gate* until the end is seen, because a launch cannot be taken back.
+//!
+//! The host never waits, but after an error: then for all streams, so that nothing is under way that is not accounted for.
+
+mod place;
+
+use std::collections::VecDeque;
+
+use baton_types::Nanos;
+
+use crate::driver::{CudaError, Driver, HostSource, Kernel, Lane, Stream};
+use crate::kernel::{CHECKSUM, header};
+pub use place::Room;
+use place::{ANSWER_BYTES, Place, Stage};
+
+/// Executions that may be on the device: one, and one behind it.
+const LAUNCHED_MAX: usize = 2;
+
+/// A batch, as the pipeline sees it. It holds its rows' memory until it comes back.
+pub trait Job {
+    /// Where its rows begin.
+    fn rows(&self) -> HostSource;
+    /// From one row's beginning to the next's, bytes.
+    fn stride(&self) -> u32;
+    /// How long each row is; at least one row.
+    fn lens(&self) -> &[u32];
+    /// It is not started later.
+    fn start_by(&self) -> Nanos;
+    /// Takes the answer to a row.
+    fn answer(&mut self, row: u32, answer: [u8; ANSWER_BYTES]);
+}
+
+/// How long a batch took on the device, by the device's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Times {
+    /// Its rows, to the device.
+    pub copy_in: Nanos,
+    /// From then to its start.
+    pub waited: Nanos,
+    /// Its execution.
+    pub execution: Nanos,
+    /// Its answers, back.
+    pub copy_out: Nanos,
+}
+
+/// What became of a batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It was executed.
+    Executed {
+        /// On the host's clock: the end, less what the execution took.
+        started: Nanos,
+        /// When the host saw the end.
+        finished: Nanos,
+        /// By the device's clock.
+        times: Times,
+    },
+    /// It could not start in time.
+    Expired,
+    /// It was withdrawn.
+    Withdrawn,
+    /// It has no answers, for this reason.
+    Failed(String),
+}
+
+/// A batch that came back: no operation reads its rows.
+#[derive(Debug)]
+pub struct Back<J> {
+    /// Its batch slot.
+    pub slot: usize,
+    /// The batch, with its answers if it was executed.
+    pub job: J,
+    /// What became of it.
+    pub end: End,
+}
+
+/// The batches of one device, by batch slot.
+pub struct Pipeline<D: Driver, J: Job> {
+    driver: D,
+    kernel: Kernel,
+    /// By [`Lane`].
+    streams: [Stream; 3],
+    places: Vec<Place<J>>,
+    /// Batch slots, as they were submitted.
+    submitted: VecDeque<usize>,
+    withdrawn: VecDeque<usize>,
+    room: Room,
+    /// When what was launched should have ended.
+    free_at: Nanos,
+    /// When the last execution was seen to have ended.
+    ended_at: Nanos,
+    /// Set once every call fails.
+    lost: Option<CudaError>,
+    scratch: Vec<u8>,
+}
+
+impl<D: Driver, J: Job> Pipeline<D, J> {
+    /// Batch slots without memory, and the kernel.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(mut driver: D, slots: usize) -> Result<Self, CudaError> {
+        let streams = [Lane::In, Lane::Run, Lane::Out].map(|lane| driver.stream(lane));
+        let [Ok(rows), Ok(run), Ok(out)] = streams else {
+            return Err(streams.into_iter().find_map(Result::err).expect("one is an error"));
+        };
+        let kernel = driver.load(&CHECKSUM)?;
+        let places = (0..slots).map(|_| Place::new(&mut driver)).collect::<Result<_, _>>()?;
+        let (submitted, withdrawn) = (VecDeque::with_capacity(slots), VecDeque::with_capacity(slots));
+        let (free_at, ended_at, room) = (Nanos::ZERO, Nanos::ZERO, Room::default());
+        let (lost, scratch, streams) = (None, Vec::new(), [rows, run, out]);
+        let mut pipeline = Self {
+            driver,
+            kernel,
+            streams,
+            places,
+            submitted,
+            withdrawn,
+            room,
+            free_at,
+            ended_at,
+            lost,
+            scratch,
+        };
+        pipeline.reserve(Room { row_bytes: 0, rows: 1 })?;
+        Ok(pipeline)
+    }
+
+    /// The driver.
+    pub fn driver(&mut self) -> &mut D {
+        &mut self.driver
+    }
+
+    /// Every batch slot has room for such batches from now on; one that holds a batch, from the next one on.
+    ///
+    /// # Errors
+    /// The driver's. Batch slots keep the room that they had.
+    pub fn reserve(&mut self, room: Room) -> Result<(), CudaError> {
+        let room = self.room.with(room);
+        for place in &mut self.places {
+            if place.job.is_none() {
+                place.reserve(&mut self.driver, room)?;
+            }
+        }
+        self.room = room;
+        Ok(())
+    }
+
+    /// Executes one row and returns it with its answer. Waits for the device; call while no batch is here.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn try_out(&mut self) -> Result<(Vec<u8>, [u8; ANSWER_BYTES]), CudaError> {
+        header(0, 20, &[20], &mut self.scratch);
+        let [input, run, output] = self.streams;
+        let (place, driver) = (&self.places[0], &mut self.driver);
+        place.copy_in(driver, input, &self.scratch, place.header_source(), self.scratch.len())?;
+        place.execute(driver, run, self.kernel, 1)?;
+        place.copy_out(driver, output, 1)?;
+        self.streams.iter().try_for_each(|&stream| driver.synchronize(stream))?;
+        let mut answer = [0; ANSWER_BYTES];
+        place.read(driver, &mut answer);
+        Ok((self.scratch.clone(), answer))
+    }
+
+    /// Begins to copy a batch's rows to the device. It is to execute for as long as `time`.
+    pub fn prepare(&mut self, slot: usize, job: J, time: Nanos) {
+        let place = &mut self.places[slot];
+        debug_assert!(place.job.is_none(), "a batch slot holds one batch");
+        (place.stage, place.time) = (Stage::Prepared, time);
+        let copied = match &self.lost {
+            Some(error) => Err(error.clone()),
+            None => Self::bring(&mut self.driver, self.streams[0], place, &job, self.room, &mut self.scratch),
+        };
+        place.job = Some(job);
+        if let Err(error) = copied {
+            self.fail(slot, error);
+        }
+    }
+
+    fn bring(
+        driver: &mut D,
+        stream: Stream,
+        place: &mut Place<J>,
+        job: &J,
+        room: Room,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), CudaError> {
+        let bytes = job.stride() as usize * job.lens().len();
+        let needed = Room { row_bytes: bytes, rows: job.lens().len() as u32 };
+        place.reserve(driver, room.with(needed))?;
+        header(place.time.0, job.stride(), job.lens(), scratch);
+        place.copy_in(driver, stream, scratch, job.rows(), bytes)
+    }
+
+    /// A prepared batch executes next, behind what was submitted before.
+    pub fn submit(&mut self, slot: usize, now: Nanos) {
+        self.submitted.push_back(slot);
+        if matches!(self.places[slot].stage, Stage::Prepared) {
+            self.places[slot].stage = Stage::Gated;
+        }
+        self.advance(now);
+    }
+
+    /// As [`Pipeline::submit`], of a batch that cannot be executed: it comes back in its turn, for this reason.
+    pub fn refuse(&mut self, slot: usize, problem: String) {
+        self.submitted.push_back(slot);
+        let place = &mut self.places[slot];
+        if matches!(place.stage, Stage::Prepared) {
+            place.stage = Stage::Refused(problem);
+        }
+    }
+
+    /// A prepared batch comes back as soon as its rows are not read.
+    pub fn withdraw(&mut self, slot: usize) {
+        self.withdrawn.push_back(slot);
+    }
+
+    /// Whether something is here that will come back without another call.
+    pub fn is_busy(&self) -> bool {
+        !self.submitted.is_empty() || !self.withdrawn.is_empty()
+    }
+
+    /// The error after which nothing more can be executed by this process.
+    pub fn lost(&self) -> Option<&CudaError> {
+        self.lost.as_ref()
+    }
+
+    /// The next batch that comes back.
+    pub fn poll(&mut self, now: Nanos) -> Option<Back<J>> {
+        self.see_ends(now);
+        self.advance(now);
+        if let Some(back) = self.poll_withdrawn() {
+            return Some(back);
+        }
+        let slot = *self.submitted.front()?;
+        let end = match &self.places[slot].stage {
+            Stage::Launched { ended: Some(at) } => self.finish(slot, *at)?,
+            Stage::Expired => self.copied(slot)?.map_or_else(End::Failed, |()| End::Expired),
+            Stage::Refused(problem) => {
+                let problem = problem.clone();
+                let _ = self.copied(slot)?;
+                End::Failed(problem)
+            }
+            Stage::Failed(problem) => End::Failed(problem.clone()),
+            Stage::Prepared | Stage::Gated | Stage::Launched { ended: None } => return None,
+        };
+        self.submitted.pop_front();
+        Some(self.give_back(slot, end))
+    }
+
+    fn poll_withdrawn(&mut self) -> Option<Back<J>> {
+        let slot = *self.withdrawn.front()?;
+        // However that went: nothing reads its rows.
+        let _ = self.copied(slot)?;
+        self.withdrawn.pop_front();
+        Some(self.give_back(slot, End::Withdrawn))
+    }
+
+    fn give_back(&mut self, slot: usize, end: End) -> Back<J> {
+        let place = &mut self.places[slot];
+        place.stage = Stage::Prepared;
+        let job = place.job.take().expect("what is submitted or withdrawn was prepared");
+        Back { slot, job, end }
+    }
+
+    /// Notes which executions have ended.
+    fn see_ends(&mut self, now: Nanos) {
+        for index in 0..self.submitted.len() {
+            let slot = self.submitted[index];
+            match self.places[slot].stage {
+                Stage::Launched { ended: None } => {}
+                Stage::Gated | Stage::Prepared => return,
+                _ => continue,
+            }
+            match self.places[slot].is_done(&mut self.driver) {
+                Ok(false) => return,
+                Ok(true) => {
+                    self.places[slot].stage = Stage::Launched { ended: Some(now) };
+                    self.free_at = now + self.running().fold(Nanos::ZERO, |sum, time| sum + time);
+                }
+                Err(error) => self.fail(slot, error),
+            }
+        }
+    }
+
+    /// What each execution takes that was launched and has not been seen to end.
+    fn running(&self) -> impl Iterator<Item = Nanos> + '_ {
+        let places = self.submitted.iter().map(|&slot| &self.places[slot]);
+        places
+            .filter(|place| matches!(place.stage, Stage::Launched { ended: None }))
+            .map(|place| place.time)
+    }
+
+    /// Launches what may be launched now.
+    fn advance(&mut self, now: Nanos) {
+        for index in 0..self.submitted.len() {
+            let slot = self.submitted[index];
+            if !matches!(self.places[slot].stage, Stage::Gated) {
+                continue;
+            }
+            let start_by = self.places[slot].job.as_ref().map_or(Nanos::ZERO, Job::start_by);
+            match self.running().count() {
+                0 if now > start_by => self.places[slot].stage = Stage::Expired,
+                0 => self.launch(slot, now),
+                running if running < LAUNCHED_MAX && self.free_at.max(now) <= start_by => {
+                    self.launch(slot, now);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn launch(&mut self, slot: usize, now: Nanos) {
+        let [_, run, out] = self.streams;
+        let (place, driver) = (&mut self.places[slot], &mut self.driver);
+        let rows = place.job.as_ref().map_or(0, |job| job.lens().len() as u32);
+        let launched = place.execute(driver, run, self.kernel, rows);
+        match launched.and_then(|()| place.copy_out(driver, out, rows)) {
+            Ok(()) => {
+                place.stage = Stage::Launched { ended: None };
+                self.free_at = self.free_at.max(now) + place.time;
+            }
+            Err(error) => self.fail(slot, error),
+        }
+    }
+
+    /// `None` while the copy of a batch's rows is under way; then how that went.
+    fn copied(&mut self, slot: usize) -> Option<Result<(), String>> {
+        if let Stage::Failed(problem) = &self.places[slot].stage {
+            return Some(Err(problem.clone()));
+        }
+        match self.places[slot].is_here(&mut self.driver) {
+            Ok(is_here) => is_here.then_some(Ok(())),
+            Err(error) => {
+                let problem = error.to_string();
+                self.fail(slot, error);
+                Some(Err(problem))
+            }
+        }
+    }
+
+    /// Reads the answers once they are back.
+    fn finish(&mut self, slot: usize, finished: Nanos) -> Option<End> {
+        let place = &mut self.places[slot];
+        let times = match place.is_back(&mut self.driver) {
+            Ok(false) => return None,
+            Ok(true) => place.times(&mut self.driver),
+            Err(error) => Err(error),
+        };
+        let times = match times {
+            Ok(times) => times,
+            Err(error) => {
+                let problem = error.to_string();
+                self.fail(slot, error);
+                return Some(End::Failed(problem));
+            }
+        };
+        place.take_answers(&mut self.driver, &mut self.scratch);
+        let started = (finished - times.execution).max(self.ended_at).min(finished);
+        self.ended_at = finished;
+        Some(End::Executed { started, finished, times })
+    }
+
+    /// A batch has failed. Afterwards no operation is under way, or the device is lost and none ever will be.
+    fn fail(&mut self, slot: usize, error: CudaError) {
+        self.places[slot].stage = Stage::Failed(error.to_string());
+        let streams = self.streams;
+        let mut ended = || streams.iter().try_for_each(|&stream| self.driver.synchronize(stream));
+        let lost = if error.is_sticky() { Err(error) } else { ended() };
+        let Err(error) = lost else { return };
+        for place in self.places.iter_mut().filter(|place| place.job.is_some()) {
+            place.stage = Stage::Failed(error.to_string());
+        }
+        self.lost.get_or_insert(error);
+    }
+}
+
+impl<D: Driver, J: Job> Drop for Pipeline<D, J> {
+    /// The batches that are still here hold memory that copies may read.
+    fn drop(&mut self) {
+        for stream in self.streams {
+            // A device that refuses this reads nothing any more.
+            let _ = self.driver.synchronize(stream);
+        }
+    }
+}

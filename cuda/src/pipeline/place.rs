@@ -1,0 +1,246 @@
+//! One batch slot on the device: its memory on both sides, its events, and the operations on them.
+
+use baton_types::Nanos;
+
+use super::{Job, Times};
+use crate::driver::{
+    CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, Stream,
+};
+use crate::kernel::header_bytes;
+
+/// Bytes of a row's answer.
+pub(super) const ANSWER_BYTES: usize = 8;
+
+/// How large a batch may be.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Room {
+    /// Bytes of all rows.
+    pub row_bytes: usize,
+    /// How many.
+    pub rows: u32,
+}
+
+impl Room {
+    /// Room for either.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            row_bytes: self.row_bytes.max(other.row_bytes),
+            rows: self.rows.max(other.rows),
+        }
+    }
+}
+
+/// How far a batch has come.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// Its rows are on their way or there. Also: there is no batch.
+    Prepared,
+    /// Submitted, and not launched.
+    Gated,
+    /// Launched; when its end was seen.
+    Launched {
+        ended: Option<Nanos>,
+    },
+    /// Submitted, and too late.
+    Expired,
+    /// Submitted, and not to be executed.
+    Refused(String),
+    /// The driver refused a call; nothing of it is under way.
+    Failed(String),
+}
+
+/// Memory for a batch.
+#[derive(Debug)]
+struct Memory {
+    rows: DeviceBlock,
+    header: DeviceBlock,
+    answers: DeviceBlock,
+    host_header: HostBlock,
+    host_answers: HostBlock,
+    room: Room,
+}
+
+/// One batch slot.
+#[derive(Debug)]
+pub(super) struct Place<J> {
+    pub(super) job: Option<J>,
+    pub(super) stage: Stage,
+    /// How long it is to execute.
+    pub(super) time: Nanos,
+    memory: Option<Memory>,
+    /// The copy of the rows begins; has ended.
+    coming: Event,
+    here: Event,
+    /// The execution begins; has ended.
+    started: Event,
+    done: Event,
+    /// The copy of the answers has ended.
+    back: Event,
+}
+
+impl<J: Job> Place<J> {
+    pub(super) fn new(driver: &mut impl Driver) -> Result<Self, CudaError> {
+        Ok(Self {
+            job: None,
+            stage: Stage::Prepared,
+            time: Nanos::ZERO,
+            memory: None,
+            coming: driver.event()?,
+            here: driver.event()?,
+            started: driver.event()?,
+            done: driver.event()?,
+            back: driver.event()?,
+        })
+    }
+
+    /// Makes room, unless there is enough. Keeps what it had if there is no more.
+    pub(super) fn reserve(&mut self, driver: &mut impl Driver, room: Room) -> Result<(), CudaError> {
+        let has = self.memory.as_ref().map(|memory| memory.room);
+        if has.is_some_and(|has| has.with(room) == has) {
+            return Ok(());
+        }
+        let memory = Memory::allocate(driver, room)?;
+        match self.memory.replace(memory) {
+            Some(before) => before.free(driver),
+            None => Ok(()),
+        }
+    }
+
+    fn memory(&self) -> &Memory {
+        self.memory.as_ref().expect("reserved when the pipeline was made")
+    }
+
+    pub(super) fn header_source(&self) -> HostSource {
+        HostSource::Block(self.memory().host_header)
+    }
+
+    /// The header and the rows go to the device.
+    pub(super) fn copy_in(
+        &self,
+        driver: &mut impl Driver,
+        stream: Stream,
+        header: &[u8],
+        rows: HostSource,
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        let memory = self.memory();
+        driver.write(memory.host_header, header);
+        driver.record(self.coming, stream)?;
+        driver.copy_in(stream, memory.header, self.header_source(), header.len())?;
+        driver.copy_in(stream, memory.rows, rows, bytes)?;
+        driver.record(self.here, stream)
+    }
+
+    /// Executes once the rows are there.
+    pub(super) fn execute(
+        &self,
+        driver: &mut impl Driver,
+        stream: Stream,
+        kernel: Kernel,
+        rows: u32,
+    ) -> Result<(), CudaError> {
+        let memory = self.memory();
+        driver.wait(stream, self.here)?;
+        driver.record(self.started, stream)?;
+        driver.launch(stream, kernel, rows, &[memory.rows, memory.header, memory.answers])?;
+        driver.record(self.done, stream)
+    }
+
+    /// The answers come back once the execution has ended.
+    pub(super) fn copy_out(
+        &self,
+        driver: &mut impl Driver,
+        stream: Stream,
+        rows: u32,
+    ) -> Result<(), CudaError> {
+        let (memory, bytes) = (self.memory(), rows as usize * ANSWER_BYTES);
+        driver.wait(stream, self.done)?;
+        driver.copy_out(stream, memory.host_answers, memory.answers, bytes)?;
+        driver.record(self.back, stream)
+    }
+
+    pub(super) fn is_here(&self, driver: &mut impl Driver) -> Result<bool, CudaError> {
+        driver.has_ended(self.here)
+    }
+
+    pub(super) fn is_done(&self, driver: &mut impl Driver) -> Result<bool, CudaError> {
+        driver.has_ended(self.done)
+    }
+
+    pub(super) fn is_back(&self, driver: &mut impl Driver) -> Result<bool, CudaError> {
+        driver.has_ended(self.back)
+    }
+
+    /// Once the answers are back.
+    pub(super) fn times(&self, driver: &mut impl Driver) -> Result<Times, CudaError> {
+        Ok(Times {
+            copy_in: driver.elapsed(self.coming, self.here)?,
+            waited: driver.elapsed(self.here, self.started)?,
+            execution: driver.elapsed(self.started, self.done)?,
+            copy_out: driver.elapsed(self.done, self.back)?,
+        })
+    }
+
+    /// The beginning of the answers, which are back.
+    pub(super) fn read(&self, driver: &mut impl Driver, into: &mut [u8]) {
+        driver.read(self.memory().host_answers, into);
+    }
+
+    /// Hands the answers, which are back, to the batch.
+    pub(super) fn take_answers(&mut self, driver: &mut impl Driver, scratch: &mut Vec<u8>) {
+        let rows = self.job.as_ref().map_or(0, |job| job.lens().len());
+        scratch.resize(rows * ANSWER_BYTES, 0);
+        self.read(driver, scratch);
+        let Some(job) = &mut self.job else { return };
+        for (row, answer) in scratch.as_chunks::<ANSWER_BYTES>().0.iter().enumerate() {
+            job.answer(row as u32, *answer);
+        }
+    }
+}
+
+impl Memory {
+    /// All of it or nothing.
+    fn allocate(driver: &mut impl Driver, room: Room) -> Result<Self, CudaError> {
+        let (mut device, mut host) = (Vec::new(), Vec::new());
+        let (header, answers) = (header_bytes(room.rows), room.rows as usize * ANSWER_BYTES);
+        let made = Self::allocate_all(driver, room, (header, answers), (&mut device, &mut host));
+        if made.is_err() {
+            // The error that counts is the one of the allocation.
+            device.into_iter().for_each(|block| drop(driver.free(block)));
+            host.into_iter().for_each(|block| drop(driver.free_host(block)));
+        }
+        made
+    }
+
+    fn allocate_all(
+        driver: &mut impl Driver,
+        room: Room,
+        (header, answers): (usize, usize),
+        (device, host): (&mut Vec<DeviceBlock>, &mut Vec<HostBlock>),
+    ) -> Result<Self, CudaError> {
+        // Room for a header at least, which is tried out as a row.
+        for bytes in [room.row_bytes.max(header), header, answers] {
+            device.push(driver.allocate(bytes)?);
+        }
+        for bytes in [header, answers] {
+            host.push(driver.allocate_host(bytes)?);
+        }
+        Ok(Self {
+            rows: device[0],
+            header: device[1],
+            answers: device[2],
+            host_header: host[0],
+            host_answers: host[1],
+            room,
+        })
+    }
+
+    fn free(self, driver: &mut impl Driver) -> Result<(), CudaError> {
+        driver.free(self.rows)?;
+        driver.free(self.header)?;
+        driver.free(self.answers)?;
+        driver.free_host(self.host_header)?;
+        driver.free_host(self.host_answers)
+    }
+}
