@@ -1,1 +1,15 @@
-//! x
+//! A `libcuda.so` without a GPU: real memory, real time, no device.
+//!
+//! It carries out streams as late as the rules permit, and in any order: an operation is carried out only when the host
+//! asks for an event or waits for a stream, of a stream that a seed chooses. What an operation writes holds something else
+//! from the call on. So a batch that misses an order gets wrong answers. Kernels are known by name, and last as long as
+//! their header says.
+//!
+//! `BATON_FAKE_CUDA` plants faults, separated by commas: `no-device`, `old` (CUDA 11.8), `memory=BYTES` (of each device),
+//! `fault=N` (the Nth launch meets an illegal address), `devices=N`, `seed=N`.
+#![expect(unsafe_code, reason = "exports C functions and reads memory by address")]
+#![expect(non_snake_case, reason = "the names of the CUDA driver")]
+#![expect(clippy::missing_safety_doc, reason = "as the CUDA driver documents its functions")]
+
+mod device;
+mod exports;

@@ -382,10 +382,10 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
     /// A batch has failed. Afterwards no operation is under way, or the device is lost and none ever will be.
     fn fail(&mut self, slot: usize, error: CudaError) {
         self.places[slot].stage = Stage::Failed(error.to_string());
-        let streams = self.streams;
-        let mut ended = || streams.iter().try_for_each(|&stream| self.driver.synchronize(stream));
-        let lost = if error.is_sticky() { Err(error) } else { ended() };
-        let Err(error) = lost else { return };
+        // All of them, whatever one says: a lost device may still be ending what it had begun.
+        let ends = self.streams.map(|stream| self.driver.synchronize(stream));
+        let sticky = error.is_sticky().then_some(error);
+        let Some(error) = sticky.or_else(|| ends.into_iter().find_map(Result::err)) else { return };
         for place in self.places.iter_mut().filter(|place| place.job.is_some()) {
             place.stage = Stage::Failed(error.to_string());
         }

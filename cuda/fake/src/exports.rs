@@ -1,0 +1,149 @@
+//! The functions of the CUDA driver that Baton calls.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use crate::device::{
+    ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, NOT_READY, OK, Op,
+    OUT_OF_MEMORY, world,
+};
+
+const NAME: &CStr = c"Baton fake GPU";
+const KERNEL: &CStr = c"checksum_rows";
+
+macro_rules! exports {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) $body:block)*) => {
+        $(
+            /// As the CUDA driver's.
+            // SAFETY: no other library of the process exports this name, unless it is the driver itself, which Baton does
+            // not open beside this one.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int $body
+        )*
+    };
+}
+
+/// Writes what a function returns.
+fn put<T>(to: *mut T, value: T) -> c_int {
+    // SAFETY: the caller of the CUDA function promises room for what it writes.
+    unsafe { to.write_unaligned(value) };
+    OK
+}
+
+fn known(is_known: bool) -> c_int {
+    if is_known { OK } else { INVALID_HANDLE }
+}
+
+/// An error once the device is lost, as from any function then.
+fn alive(code: c_int) -> c_int {
+    if world().lost { ILLEGAL_ADDRESS } else { code }
+}
+
+exports! {
+    fn baton_fake_gpu() { OK }
+    fn cuInit(_flags: c_uint) { if world().faults.no_device { NO_DEVICE } else { OK } }
+    fn cuDriverGetVersion(version: *mut c_int) {
+        let is_old = world().faults.is_old;
+        put(version, if is_old { 11_080 } else { 12_000 })
+    }
+    fn cuGetErrorName(code: c_int, name: *mut *const c_char) {
+        let text = match code {
+            INVALID_VALUE => c"CUDA_ERROR_INVALID_VALUE",
+            OUT_OF_MEMORY => c"CUDA_ERROR_OUT_OF_MEMORY",
+            NO_DEVICE => c"CUDA_ERROR_NO_DEVICE",
+            INVALID_HANDLE => c"CUDA_ERROR_INVALID_HANDLE",
+            NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
+            NOT_READY => c"CUDA_ERROR_NOT_READY",
+            ILLEGAL_ADDRESS => c"CUDA_ERROR_ILLEGAL_ADDRESS",
+            _ => return INVALID_VALUE,
+        };
+        put(name, text.as_ptr())
+    }
+    fn cuDeviceGetCount(count: *mut c_int) { put(count, world().faults.devices) }
+    fn cuDeviceGet(device: *mut c_int, number: c_int) { put(device, number) }
+    fn cuDeviceGetName(name: *mut c_char, room: c_int, _device: c_int) {
+        let bytes = NAME.to_bytes_with_nul();
+        if bytes.len() > room as usize { return INVALID_VALUE }
+        // SAFETY: the caller says that there is room for as many bytes.
+        unsafe { name.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        OK
+    }
+    fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: c_int) { put(bytes, world().faults.memory) }
+    fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) {
+        put(value, if attribute == 75 { 7 } else { 5 })
+    }
+    fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) { put(context, 0xc0 + device as usize) }
+    fn cuDevicePrimaryCtxRelease_v2(_device: c_int) { OK }
+    fn cuCtxSetCurrent(_context: usize) { OK }
+    fn cuStreamCreateWithPriority(stream: *mut usize, _flags: c_uint, _priority: c_int) { put(stream, world().add_stream()) }
+    fn cuStreamDestroy_v2(stream: usize) { known(world().drop_stream(stream)) }
+    fn cuStreamSynchronize(stream: usize) {
+        while !world().is_empty(stream) {
+            if !world().step() { std::thread::yield_now() }
+        }
+        alive(OK)
+    }
+    fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) { world().wait(stream, event) }
+    fn cuEventCreate(event: *mut usize, _flags: c_uint) { put(event, world().add_event()) }
+    fn cuEventDestroy_v2(event: usize) { known(world().drop_event(event)) }
+    fn cuEventRecord(event: usize, stream: usize) { world().record(event, stream) }
+    fn cuEventQuery(event: usize) { world().has_ended(event) }
+    fn cuEventElapsedTime(ms: *mut f32, from: usize, to: usize) {
+        let elapsed = world().elapsed(from, to);
+        elapsed.map_or(INVALID_HANDLE, |elapsed| put(ms, elapsed.as_secs_f32() * 1e3))
+    }
+    fn cuMemAlloc_v2(address: *mut u64, bytes: usize) {
+        let mut world = world();
+        if bytes == 0 { return INVALID_VALUE }
+        if bytes > world.free_memory() { return OUT_OF_MEMORY }
+        let mut block = vec![0xee; bytes];
+        let at = block.as_mut_ptr() as usize;
+        world.device.insert(at, block);
+        put(address, at as u64)
+    }
+    fn cuMemFree_v2(address: u64) {
+        if world().device.remove(&(address as usize)).is_some() { OK } else { INVALID_VALUE }
+    }
+    fn cuMemAllocHost_v2(address: *mut usize, bytes: usize) {
+        let mut block = vec![0xee; bytes].into_boxed_slice();
+        let at = block.as_mut_ptr() as usize;
+        world().host.insert(at, block);
+        put(address, at)
+    }
+    fn cuMemFreeHost(address: usize) {
+        if world().host.remove(&address).is_some() { OK } else { INVALID_VALUE }
+    }
+    fn cuMemHostRegister_v2(address: usize, bytes: usize, _flags: c_uint) {
+        world().registered.insert(address, bytes);
+        OK
+    }
+    fn cuMemHostUnregister(address: usize) {
+        if world().registered.remove(&address).is_some() { OK } else { INVALID_VALUE }
+    }
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: usize, bytes: usize, stream: usize) {
+        let (to, mut world) = (to as usize, world());
+        if !world.is_device(to, bytes) || !world.is_page_locked(from, bytes) { return INVALID_VALUE }
+        world.enqueue(stream, Op::Copy { to, from, bytes })
+    }
+    fn cuMemcpyDtoHAsync_v2(to: usize, from: u64, bytes: usize, stream: usize) {
+        let (from, mut world) = (from as usize, world());
+        if !world.is_device(from, bytes) || !world.is_page_locked(to, bytes) { return INVALID_VALUE }
+        world.enqueue(stream, Op::Copy { to, from, bytes })
+    }
+    fn cuModuleLoadData(module: *mut usize, _image: *const c_void) { put(module, 0x30) }
+    fn cuModuleUnload(_module: usize) { OK }
+    fn cuModuleGetFunction(function: *mut usize, _module: usize, name: *const c_char) {
+        // SAFETY: the caller gives a C string.
+        let name = unsafe { CStr::from_ptr(name) };
+        if name == KERNEL { put(function, 0x40) } else { NOT_FOUND }
+    }
+    fn cuLaunchKernel(_function: usize, blocks: c_uint, _y: c_uint, _z: c_uint, _threads: c_uint, _ty: c_uint, _tz: c_uint, _shared: c_uint, stream: usize, arguments: *const *const usize, _extra: *const c_void) {
+        let argument = |index| {
+            // SAFETY: the caller gives a pointer to each of the kernel's three arguments.
+            let pointer = unsafe { *arguments.add(index) };
+            // SAFETY: each of them is an address.
+            unsafe { *pointer }
+        };
+        let (rows, header, answers) = (argument(0), argument(1), argument(2));
+        world().enqueue(stream, Op::Checksum { rows, header, answers, blocks })
+    }
+}

@@ -1,0 +1,163 @@
+//! A CUDA driver in virtual time: streams, events, copies and kernels with durations, and errors at any call.
+//!
+//! Vector clocks say what is ordered before what, by streams, events and what the host has seen, whatever happened to be
+//! fast or slow. A read that is not ordered after the write before it, or a write not after the reads before it, is a
+//! violation that names both calls. Blocks of memory are watched as wholes.
+//!
+//! Contents are followed, too: a block that an operation is to write holds something else from the call to the
+//! operation's end.
+
+mod memory;
+mod world;
+
+use std::cell::{Ref, RefCell, RefMut};
+use std::rc::Rc;
+
+use baton_cuda::{
+    CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, KernelSource, Lane, Stream,
+};
+use baton_types::Nanos;
+
+pub use memory::Place;
+pub use world::World;
+use world::{Action, Op};
+
+/// Copies begin with this, whatever their size.
+const COPY_FIXED_NS: u64 = 7_000;
+/// 25 GB/s.
+const BYTES_PER_NS: u64 = 25;
+/// From one kernel to the next.
+const LAUNCH_NS: u64 = 1_000;
+/// `CUDA_ERROR_INVALID_VALUE`.
+const INVALID_VALUE: i32 = 1;
+
+/// The driver; the world that it works on is also its test's.
+#[derive(Clone, Default)]
+pub struct SimDriver(Rc<RefCell<World>>);
+
+impl SimDriver {
+    pub fn world(&self) -> RefMut<'_, World> {
+        self.0.borrow_mut()
+    }
+
+    pub fn look(&self) -> Ref<'_, World> {
+        self.0.borrow()
+    }
+
+    /// A call of the driver: counted, named, and failed if it is its turn.
+    fn call<T>(
+        &self,
+        call: &'static str,
+        made: impl FnOnce(&mut World) -> T,
+    ) -> Result<T, CudaError> {
+        let mut world = self.world();
+        world.begin_call(call)?;
+        Ok(made(&mut world))
+    }
+}
+
+impl Driver for SimDriver {
+    fn stream(&mut self, _: Lane) -> Result<Stream, CudaError> {
+        self.call("stream", World::add_stream)
+    }
+
+    fn event(&mut self) -> Result<Event, CudaError> {
+        self.call("event", World::add_event)
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Result<DeviceBlock, CudaError> {
+        self.call("allocate", |world| DeviceBlock(world.allocate(bytes)))
+    }
+
+    fn free(&mut self, block: DeviceBlock) -> Result<(), CudaError> {
+        self.call("free", |world| world.free(Place::Device(block.0)))
+    }
+
+    fn allocate_host(&mut self, bytes: usize) -> Result<HostBlock, CudaError> {
+        self.call("allocate_host", |world| HostBlock(world.allocate(bytes)))
+    }
+
+    fn free_host(&mut self, block: HostBlock) -> Result<(), CudaError> {
+        self.call("free_host", |world| world.free(Place::Host(block.0)))
+    }
+
+    fn write(&mut self, block: HostBlock, bytes: &[u8]) {
+        self.world().host_write(Place::Host(block.0), bytes.to_vec());
+    }
+
+    fn read(&mut self, block: HostBlock, bytes: &mut [u8]) {
+        let found = self.world().host_read(Place::Host(block.0));
+        let len = bytes.len().min(found.len());
+        bytes[..len].copy_from_slice(&found[..len]);
+    }
+
+    fn load(&mut self, _: &KernelSource) -> Result<Kernel, CudaError> {
+        self.call("load", |_| Kernel(0))
+    }
+
+    fn copy_in(
+        &mut self,
+        stream: Stream,
+        to: DeviceBlock,
+        from: HostSource,
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        let from = match from {
+            HostSource::Block(block) => Place::Host(block.0),
+            HostSource::Registered(address) => Place::Rows(address),
+        };
+        self.call("copy_in", |world| world.copy(stream, Place::Device(to.0), from, bytes))
+    }
+
+    fn copy_out(
+        &mut self,
+        stream: Stream,
+        to: HostBlock,
+        from: DeviceBlock,
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        let (to, from) = (Place::Host(to.0), Place::Device(from.0));
+        self.call("copy_out", |world| world.copy(stream, to, from, bytes))
+    }
+
+    fn launch(
+        &mut self,
+        stream: Stream,
+        _: Kernel,
+        blocks: u32,
+        arguments: &[DeviceBlock],
+    ) -> Result<(), CudaError> {
+        let &[rows, header, answers] = arguments else { panic!("three arguments: {arguments:?}") };
+        let [rows, header, answers] = [rows, header, answers].map(|block| Place::Device(block.0));
+        let action = Action::Execute { rows, header, answers, blocks };
+        self.call("launch", |world| world.enqueue(stream, Op::new(action, LAUNCH_NS)))
+    }
+
+    fn record(&mut self, event: Event, stream: Stream) -> Result<(), CudaError> {
+        self.call("record", |world| world.record(event, stream))
+    }
+
+    fn wait(&mut self, stream: Stream, event: Event) -> Result<(), CudaError> {
+        self.call("wait", |world| world.wait(stream, event))
+    }
+
+    fn has_ended(&mut self, event: Event) -> Result<bool, CudaError> {
+        self.call("has_ended", |world| world.host_sees(event))
+    }
+
+    fn elapsed(&mut self, from: Event, to: Event) -> Result<Nanos, CudaError> {
+        self.call("elapsed", |world| Nanos(world.ended_at(to) - world.ended_at(from)))
+    }
+
+    fn synchronize(&mut self, stream: Stream) -> Result<(), CudaError> {
+        // What a lost device had begun has ended then, too.
+        let called = self.call("synchronize", |_| ());
+        self.world().synchronize(stream);
+        called
+    }
+}
+
+fn error(call: &'static str, code: i32) -> CudaError {
+    let name = if code == INVALID_VALUE { "INVALID_VALUE" } else { "PLANTED" };
+    CudaError { call, code, name: name.into() }
+}
