@@ -94,10 +94,20 @@ fn every_planted_bug_still_applies() {
 
 #[test]
 fn every_planted_bug_says_what_it_is_and_who_should_find_it() {
-    let manifests =
-        ["backend", "bench", "frontend", "leader", "membership", "models", "rdma", "topo", "types"]
-            .into_iter()
-            .chain(["scheduler", "scheduler/core", "scheduler/sim", "swarm", "."]);
+    let manifests = [
+        "backend",
+        "bench",
+        "cuda",
+        "frontend",
+        "leader",
+        "membership",
+        "models",
+        "rdma",
+        "topo",
+        "types",
+    ]
+    .into_iter()
+    .chain(["scheduler", "scheduler/core", "scheduler/sim", "swarm", "."]);
     let packages: BTreeSet<String> = manifests
         .filter_map(|folder| {
             let manifest = read(&root().join(folder).join("Cargo.toml"));

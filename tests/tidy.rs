@@ -23,7 +23,7 @@ const MEMBER: &[&str] = &[
 ];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 16] = [
+const EDGES: [(&str, &[&str]); 18] = [
     ("types", &[]),
     ("scheduler/core", &["baton-types"]),
     ("topo", &["baton-types"]),
@@ -36,7 +36,20 @@ const EDGES: [(&str, &[&str]); 16] = [
     ("membership", &["baton-types", "baton-topo", "baton-rdma", "baton-leader"]),
     ("frontend", MEMBER),
     ("gateway", &["baton-client", "baton-metrics"]),
-    ("backend", MEMBER),
+    ("cuda", &["baton-types", "baton-rdma"]),
+    ("cuda/fake", &[]),
+    (
+        "backend",
+        &[
+            "baton-types",
+            "baton-topo",
+            "baton-rdma",
+            "baton-leader",
+            "baton-membership",
+            "baton-metrics",
+            "baton-cuda",
+        ],
+    ),
     (
         "swarm",
         &[

@@ -8,18 +8,19 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use baton_cuda::Library;
 use baton_membership::Stage;
 use baton_metrics::Metric;
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport, TcpConfig, Transport};
-use baton_topo::{Agent, Clock, FabricSpec, Placement, Waker, run};
+use baton_topo::{Agent, Clock, EngineSpec, FabricSpec, Idle, Placement, Waker, run};
 use baton_types::Nanos;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::config::BackendConfig;
 use crate::counters::Counters;
 use crate::error::BackendError;
-use crate::execute::{Measured, Placing, ThreadExecutor};
+use crate::execute::{Cuda, Measured, Placing, ThreadExecutor};
 use crate::worker::Worker;
 
 /// How old [`BackendHandle::counters`] may be.
@@ -259,8 +260,16 @@ fn start_executors(
             model_memory: config.model_memory,
             measure: gpu == 0,
         };
-        let (executor, profiles) =
-            ThreadExecutor::start(placing, config.models.clone(), owner.clone())?;
+        let (models, owner) = (config.models.clone(), owner.clone());
+        let on_device = models.iter().any(|model| matches!(model.engine, EngineSpec::Cuda));
+        let (executor, profiles) = match on_device {
+            false => ThreadExecutor::start(placing, models, owner)?,
+            true => {
+                let spins = config.idle == Idle::Spin;
+                let make = move || Cuda::new(Library::open, clock, gpu, spins);
+                ThreadExecutor::start_with(placing, models, owner, make)?
+            }
+        };
         executors.push(executor);
         measured.extend(profiles);
     }

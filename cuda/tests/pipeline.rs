@@ -75,7 +75,17 @@ impl Walk {
         let random = SplitMix64::new(seed);
         let (prepared, submitted, withdrawn) = ([None; SLOTS], VecDeque::new(), Vec::new());
         let (tags, executed, failed) = (0, 0, 0);
-        Ok(Self { driver, pipeline, random, prepared, submitted, withdrawn, tags, executed, failed })
+        Ok(Self {
+            driver,
+            pipeline,
+            random,
+            prepared,
+            submitted,
+            withdrawn,
+            tags,
+            executed,
+            failed,
+        })
     }
 
     fn now(&self) -> Nanos {
@@ -145,7 +155,11 @@ impl Walk {
         match &back.end {
             End::Executed { started, finished, times } => {
                 self.executed += 1;
-                assert_eq!(back.job.answers, vec![back.job.tag; back.job.lens.len()], "its own answers");
+                assert_eq!(
+                    back.job.answers,
+                    vec![back.job.tag; back.job.lens.len()],
+                    "its own answers"
+                );
                 assert!(*started <= *finished && *finished <= self.now());
                 assert!(times.execution > Nanos::ZERO && times.copy_in > Nanos::ZERO);
             }
@@ -173,7 +187,10 @@ impl Walk {
             }
             self.driver.world().advance(10_000);
         }
-        assert!(self.submitted.is_empty() && self.withdrawn.is_empty(), "something never came back");
+        assert!(
+            self.submitted.is_empty() && self.withdrawn.is_empty(),
+            "something never came back"
+        );
     }
 
     fn run(&mut self) {
@@ -224,7 +241,10 @@ fn an_error_at_any_call_fails_what_it_touches_and_loses_nothing() {
             let Ok(mut walk) = Walk::new(7, Some((call, code))) else { continue };
             walk.run();
             failed += walk.failed;
-            assert_eq!(walk.pipeline.lost().is_some(), code >= 700 && walk.driver.look().calls >= call);
+            assert_eq!(
+                walk.pipeline.lost().is_some(),
+                code >= 700 && walk.driver.look().calls >= call
+            );
             lost += u32::from(walk.pipeline.lost().is_some());
             if code < 700 {
                 let (before, slot) = (walk.executed, walk.free_slot().unwrap());
@@ -255,12 +275,15 @@ fn full_load(batches: u64, rows: u32, time: Nanos) -> (u64, Vec<(u64, u64)>) {
     let mut walk = Walk::new(1, None).unwrap();
     let mut left = batches;
     while left > 0 || walk.pipeline.is_busy() {
-        while left > 0 && let Some(slot) = walk.free_slot() {
+        while left > 0
+            && let Some(slot) = walk.free_slot()
+        {
             walk.prepare(slot, rows, time, Nanos::MAX);
             left -= 1;
         }
         while walk.submitted.len() < SUBMITTED_MAX
-            && let Some(slot) = (0..SLOTS).min_by_key(|&slot| walk.prepared[slot].unwrap_or(u64::MAX))
+            && let Some(slot) =
+                (0..SLOTS).min_by_key(|&slot| walk.prepared[slot].unwrap_or(u64::MAX))
             && walk.prepared[slot].is_some()
         {
             walk.submit(slot);

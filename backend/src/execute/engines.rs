@@ -3,7 +3,7 @@
 use baton_topo::{Clock, EngineSpec, ModelSpec};
 use baton_types::ModelId;
 
-use super::{BlockingEngine, Emulated, EngineError, Inputs, Onnx, Outputs, emulated, onnx};
+use super::{BlockingEngine, Emulated, EngineError, Inputs, Onnx, Outputs, cuda, emulated, onnx};
 
 /// The engines of one GPU slot; itself an engine that hands each model to the right one. A kind is started with its first
 /// model.
@@ -23,10 +23,12 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(model: &ModelSpec) -> Self {
+    /// `None` for a model that executes on a device: these engines block.
+    fn of(model: &ModelSpec) -> Option<Self> {
         match model.engine {
-            EngineSpec::Emulated { .. } => Self::Emulated,
-            EngineSpec::Onnx { .. } => Self::Onnx,
+            EngineSpec::Emulated { .. } => Some(Self::Emulated),
+            EngineSpec::Onnx { .. } => Some(Self::Onnx),
+            EngineSpec::Cuda => None,
         }
     }
 }
@@ -36,6 +38,7 @@ pub struct LooseModel(pub(super) Loose);
 
 pub(super) enum Loose {
     Emulated(emulated::Model),
+    Cuda(cuda::Model),
     Onnx(Box<onnx::Model>),
 }
 
@@ -44,6 +47,7 @@ impl LooseModel {
         match self.0 {
             Loose::Emulated(_) => Kind::Emulated,
             Loose::Onnx(_) => Kind::Onnx,
+            Loose::Cuda(_) => unreachable!("such a model is not loaded here"),
         }
     }
 }
@@ -77,11 +81,16 @@ impl Engines {
 
 impl BlockingEngine for Engines {
     fn model_bytes(&mut self, model: &ModelSpec) -> u64 {
-        self.of(Kind::of(model)).model_bytes(model)
+        Kind::of(model).map_or(0, |kind| self.of(kind).model_bytes(model))
     }
 
     fn load(&mut self, model: &ModelSpec) -> Result<(), EngineError> {
-        let kind = Kind::of(model);
+        let kind = Kind::of(model).ok_or_else(|| EngineError::Load {
+            model: model.name.clone(),
+            file: "engine = \"cuda\"".into(),
+            problem: "this GPU slot executes the models of other engines".into(),
+            fix: "put it into a sub-cluster whose models all have engine = \"cuda\"".into(),
+        })?;
         self.of(kind).load(model)?;
         self.note(model.id, kind);
         Ok(())

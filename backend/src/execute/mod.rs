@@ -8,6 +8,7 @@ mod aside;
 mod blocking;
 mod budget;
 mod call_order;
+mod cuda;
 mod delay;
 mod emulated;
 mod engines;
@@ -24,6 +25,7 @@ use baton_types::ModelId;
 pub use aside::{LoadOrder, Loaded, ModelSource};
 pub use blocking::Blocking;
 pub use call_order::CallOrder;
+pub use cuda::{Cuda, OpenLibrary};
 pub use emulated::{Emulated, checksum};
 pub use engines::{Engines, LooseModel};
 pub use executor::{
@@ -78,6 +80,11 @@ pub trait Engine {
     /// withdraws comes back at once, also while the engine blocks its thread.
     fn copies_ahead(&self) -> bool {
         true
+    }
+
+    /// Why nothing can be executed any more, if so: the executor ends once every submitted batch is back.
+    fn lost(&self) -> Option<String> {
+        None
     }
 
     /// Where the batches' memory comes from.

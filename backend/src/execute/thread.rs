@@ -365,6 +365,14 @@ impl<E: Engine> ExecutorAgent<E> {
         self.models.push(spec);
     }
 
+    /// Ends the thread if its engine can do nothing more; nothing that it owes is left then.
+    fn end_if_lost(&mut self) -> bool {
+        let Some(problem) = self.engine.lost() else { return false };
+        tracing::error!("{problem}; restart this backend");
+        self.closed = true;
+        true
+    }
+
     /// Carries out the orders that came meanwhile. Returns their number.
     fn obey_all(&mut self) -> usize {
         let mut obeyed = 0;
@@ -391,7 +399,7 @@ impl<E: Engine> Agent for ExecutorAgent<E> {
             return obeyed;
         }
         let Some(back) = self.engine.poll() else {
-            return obeyed + usize::from(self.engine.is_busy());
+            return obeyed + usize::from(self.engine.is_busy() || self.end_if_lost());
         };
         self.tell(Event::Batch(back));
         obeyed + 1

@@ -358,6 +358,7 @@ fn engine_of(handle: &ModelHandle) -> &'static str {
 fn engine_name(engine: &EngineSpec) -> &'static str {
     match engine {
         EngineSpec::Emulated { .. } => "emulated",
+        EngineSpec::Cuda => "cuda",
         EngineSpec::Onnx { .. } => "onnx",
     }
 }

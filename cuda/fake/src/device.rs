@@ -291,7 +291,9 @@ impl Op {
                     };
                     let (stride, len) = (word(2) as usize, word(4 + row) as usize);
                     // A header that has not come yet says anything; then so does the answer.
-                    let sum = if len > stride || stride == 0xcdcd_cdcd { !0 } else {
+                    let sum = if len > stride || stride == 0xcdcd_cdcd {
+                        !0
+                    } else {
                         // SAFETY: the row lies in the rows' memory, which the launch's caller promises.
                         let row = unsafe {
                             std::slice::from_raw_parts((rows + row * stride) as *const u8, len)

@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::device::{
-    ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, NOT_READY, OK, Op,
-    OUT_OF_MEMORY, world,
+    ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, NOT_READY, OK,
+    OUT_OF_MEMORY, Op, world,
 };
 
 const NAME: &CStr = c"Baton fake GPU";

@@ -8,8 +8,7 @@
 //! `BATON_FAKE_CUDA` plants faults, separated by commas: `no-device`, `old` (CUDA 11.8), `memory=BYTES` (of each device),
 //! `fault=N` (the Nth launch meets an illegal address), `devices=N`, `seed=N`.
 #![expect(unsafe_code, reason = "exports C functions and reads memory by address")]
-#![expect(non_snake_case, reason = "the names of the CUDA driver")]
 #![expect(clippy::missing_safety_doc, reason = "as the CUDA driver documents its functions")]
 
 mod device;
-mod exports;
+pub mod exports;

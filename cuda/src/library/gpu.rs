@@ -226,9 +226,8 @@ impl Driver for Gpu {
         let (stream, none) = (self.stream_of(stream), std::ptr::null_mut());
         let (call, arguments) = (self.context.library.call.launch, pointers.as_mut_ptr());
         // SAFETY: the kernel takes `count` addresses, by its `KernelSource`; the driver copies them before it returns.
-        let launched = unsafe {
-            call(function, blocks, 1, 1, THREADS, 1, 1, 0, stream, arguments, none)
-        };
+        let launched =
+            unsafe { call(function, blocks, 1, 1, THREADS, 1, 1, 0, stream, arguments, none) };
         self.check("cuLaunchKernel", launched)
     }
 

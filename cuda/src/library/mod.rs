@@ -30,7 +30,9 @@ const FAKE: &[u8] = b"baton_fake_gpu";
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no library.
-    #[error("no CUDA driver found: {problem}; install NVIDIA's driver (525 or later) on this host, or use another engine")]
+    #[error(
+        "no CUDA driver found: {problem}; install NVIDIA's driver (525 or later) on this host, or use another engine"
+    )]
     Missing {
         /// The dynamic linker's words.
         problem: String,
@@ -50,13 +52,17 @@ pub enum OpenError {
         version: i32,
     },
     /// The driver works with no device.
-    #[error("the CUDA driver cannot start: {error}; `nvidia-smi` should list a GPU that this process may use")]
+    #[error(
+        "the CUDA driver cannot start: {error}; `nvidia-smi` should list a GPU that this process may use"
+    )]
     Start {
         /// Its words.
         error: CudaError,
     },
     /// There are not that many devices.
-    #[error("GPU slot {device} has no device: this host has {count} that this process may use; lower `gpus` of its [[backend]]")]
+    #[error(
+        "GPU slot {device} has no device: this host has {count} that this process may use; lower `gpus` of its [[backend]]"
+    )]
     Device {
         /// The number that was asked for.
         device: u32,
@@ -178,7 +184,8 @@ impl Library {
         let call = Functions::find(&handle).map_err(missing)?;
         // SAFETY: the symbol is looked for, not called.
         let is_fake = unsafe { handle.get::<unsafe extern "C" fn()>(FAKE) }.is_ok();
-        let mut library = Self { call, path: path.to_owned(), version: 0, is_fake, _handle: handle };
+        let mut library =
+            Self { call, path: path.to_owned(), version: 0, is_fake, _handle: handle };
         library.start()?;
         Ok(library)
     }

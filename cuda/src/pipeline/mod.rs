@@ -123,7 +123,8 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
         };
         let kernel = driver.load(&CHECKSUM)?;
         let places = (0..slots).map(|_| Place::new(&mut driver)).collect::<Result<_, _>>()?;
-        let (submitted, withdrawn) = (VecDeque::with_capacity(slots), VecDeque::with_capacity(slots));
+        let (submitted, withdrawn) =
+            (VecDeque::with_capacity(slots), VecDeque::with_capacity(slots));
         let (free_at, ended_at, room) = (Nanos::ZERO, Nanos::ZERO, Room::default());
         let (lost, scratch, streams) = (None, Vec::new(), [rows, run, out]);
         let mut pipeline = Self {
@@ -144,8 +145,13 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
     }
 
     /// The driver.
-    pub fn driver(&mut self) -> &mut D {
-        &mut self.driver
+    pub fn driver(&self) -> &D {
+        &self.driver
+    }
+
+    /// The batch in a batch slot.
+    pub fn job(&self, slot: usize) -> Option<&J> {
+        self.places[slot].job.as_ref()
     }
 
     /// Every batch slot has room for such batches from now on; one that holds a batch, from the next one on.
@@ -187,7 +193,14 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
         (place.stage, place.time) = (Stage::Prepared, time);
         let copied = match &self.lost {
             Some(error) => Err(error.clone()),
-            None => Self::bring(&mut self.driver, self.streams[0], place, &job, self.room, &mut self.scratch),
+            None => Self::bring(
+                &mut self.driver,
+                self.streams[0],
+                place,
+                &job,
+                self.room,
+                &mut self.scratch,
+            ),
         };
         place.job = Some(job);
         if let Err(error) = copied {

@@ -3,9 +3,7 @@
 use baton_types::Nanos;
 
 use super::{Job, Times};
-use crate::driver::{
-    CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, Stream,
-};
+use crate::driver::{CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, Stream};
 use crate::kernel::header_bytes;
 
 /// Bytes of a row's answer.
@@ -24,10 +22,7 @@ impl Room {
     /// Room for either.
     #[must_use]
     pub fn with(self, other: Self) -> Self {
-        Self {
-            row_bytes: self.row_bytes.max(other.row_bytes),
-            rows: self.rows.max(other.rows),
-        }
+        Self { row_bytes: self.row_bytes.max(other.row_bytes), rows: self.rows.max(other.rows) }
     }
 }
 
@@ -39,9 +34,7 @@ pub(super) enum Stage {
     /// Submitted, and not launched.
     Gated,
     /// Launched; when its end was seen.
-    Launched {
-        ended: Option<Nanos>,
-    },
+    Launched { ended: Option<Nanos> },
     /// Submitted, and too late.
     Expired,
     /// Submitted, and not to be executed.
@@ -95,7 +88,11 @@ impl<J: Job> Place<J> {
     }
 
     /// Makes room, unless there is enough. Keeps what it had if there is no more.
-    pub(super) fn reserve(&mut self, driver: &mut impl Driver, room: Room) -> Result<(), CudaError> {
+    pub(super) fn reserve(
+        &mut self,
+        driver: &mut impl Driver,
+        room: Room,
+    ) -> Result<(), CudaError> {
         let has = self.memory.as_ref().map(|memory| memory.room);
         if has.is_some_and(|has| has.with(room) == has) {
             return Ok(());

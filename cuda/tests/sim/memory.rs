@@ -24,7 +24,7 @@ impl Clock {
 
 /// Memory that is watched.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Place {
+pub(crate) enum Place {
     Device(u32),
     Host(u32),
     /// A batch's rows, where READs land.
@@ -54,12 +54,18 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn read(&mut self, place: Place, actor: usize, clock: &Clock, call: &str) -> Vec<u8> {
+    pub(super) fn read(
+        &mut self,
+        place: Place,
+        actor: usize,
+        clock: &Clock,
+        call: &str,
+    ) -> Vec<u8> {
         let cell = self.cells.entry(place).or_default();
         let late = cell.write.iter().filter(|write| clock.of(write.actor) < write.at);
-        self.violations.extend(
-            late.map(|write| format!("read of {place:?} by {call} not ordered after write by {}", write.call)),
-        );
+        self.violations.extend(late.map(|write| {
+            format!("read of {place:?} by {call} not ordered after write by {}", write.call)
+        }));
         cell.reads.push(Access { actor, at: clock.of(actor), call: call.to_owned() });
         cell.content.clone()
     }

@@ -14,12 +14,13 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::rc::Rc;
 
 use baton_cuda::{
-    CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, KernelSource, Lane, Stream,
+    CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, KernelSource, Lane,
+    Stream,
 };
 use baton_types::Nanos;
 
-pub use memory::Place;
-pub use world::World;
+pub(crate) use memory::Place;
+pub(crate) use world::World;
 use world::{Action, Op};
 
 /// Copies begin with this, whatever their size.
@@ -33,14 +34,14 @@ const INVALID_VALUE: i32 = 1;
 
 /// The driver; the world that it works on is also its test's.
 #[derive(Clone, Default)]
-pub struct SimDriver(Rc<RefCell<World>>);
+pub(crate) struct SimDriver(Rc<RefCell<World>>);
 
 impl SimDriver {
-    pub fn world(&self) -> RefMut<'_, World> {
+    pub(crate) fn world(&self) -> RefMut<'_, World> {
         self.0.borrow_mut()
     }
 
-    pub fn look(&self) -> Ref<'_, World> {
+    pub(crate) fn look(&self) -> Ref<'_, World> {
         self.0.borrow()
     }
 

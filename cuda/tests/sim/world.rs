@@ -12,7 +12,7 @@ const HOST: usize = 0;
 /// What an operation of a stream does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
-    Copy { to: Place, from: Place, bytes: usize },
+    Copy { to: Place, from: Place },
     Execute { rows: Place, header: Place, answers: Place, blocks: u32 },
     Record { event: u32, nth: u64 },
     Wait { event: u32, nth: u64 },
@@ -54,29 +54,29 @@ struct EventState {
 
 /// A device and a host.
 #[derive(Default)]
-pub struct World {
-    pub now: u64,
+pub(crate) struct World {
+    pub(crate) now: u64,
     host: Clock,
     streams: Vec<StreamState>,
     events: Vec<EventState>,
     memory: Memory,
     blocks: u32,
     /// Calls so far.
-    pub calls: u64,
-    pub allocations: u64,
+    pub(crate) calls: u64,
+    pub(crate) allocations: u64,
     /// Blocks that were not given back.
-    pub blocks_held: i64,
+    pub(crate) blocks_held: i64,
     /// The call with this number fails with this code.
-    pub fail: Option<(u64, i32)>,
+    pub(crate) fail: Option<(u64, i32)>,
     /// Every call fails with this from now on.
     lost: Option<i32>,
     /// When executions began and ended.
-    pub executions: Vec<(u64, u64)>,
+    pub(crate) executions: Vec<(u64, u64)>,
 }
 
 impl World {
     /// What was not in order so far.
-    pub fn violations(&self) -> &[String] {
+    pub(crate) fn violations(&self) -> &[String] {
         &self.memory.violations
     }
 
@@ -118,7 +118,7 @@ impl World {
     }
 
     /// The host writes memory: rows have landed, or a header.
-    pub fn host_write(&mut self, place: Place, content: Vec<u8>) {
+    pub(crate) fn host_write(&mut self, place: Place, content: Vec<u8>) {
         self.host.tick(HOST);
         let call = format!("the host at {}", self.now);
         self.memory.write(place, content, (HOST, &self.host), &call);
@@ -132,7 +132,7 @@ impl World {
 
     pub(super) fn copy(&mut self, stream: Stream, to: Place, from: Place, bytes: usize) {
         let takes_ns = COPY_FIXED_NS + bytes as u64 / BYTES_PER_NS;
-        self.enqueue(stream, Op::new(Action::Copy { to, from, bytes }, takes_ns));
+        self.enqueue(stream, Op::new(Action::Copy { to, from }, takes_ns));
     }
 
     pub(super) fn enqueue(&mut self, stream: Stream, mut op: Op) {
@@ -184,7 +184,7 @@ impl World {
     }
 
     /// Time passes.
-    pub fn advance(&mut self, ns: u64) {
+    pub(crate) fn advance(&mut self, ns: u64) {
         let until = self.now + ns;
         while self.step(until) {}
         self.now = until;
@@ -242,7 +242,7 @@ impl World {
         let (clock, call) = (stream.clock.clone(), format!("call {} ({:?})", op.call, op.action));
         let (memory, by) = (&mut self.memory, (actor, &clock));
         match op.action {
-            Action::Copy { to, from, .. } => {
+            Action::Copy { to, from } => {
                 let content = memory.read(from, actor, &clock, &call);
                 memory.write(to, content, by, &call);
             }

@@ -153,7 +153,7 @@ fn model_memory(section: &Section<'_>, backend: &BackendSpec, models: &[Entry<'_
     let served = specs.filter(|model| model.subcluster == backend.subcluster);
     let bytes = |model: &ModelSpec| match &model.engine {
         EngineSpec::Onnx { file, .. } => std::fs::metadata(file).map_or(0, |file| file.len()),
-        EngineSpec::Emulated { .. } => 0,
+        EngineSpec::Emulated { .. } | EngineSpec::Cuda => 0,
     };
     let needed: u64 = served.map(bytes).sum();
     if needed > most {

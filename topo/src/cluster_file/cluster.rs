@@ -171,6 +171,8 @@ pub enum EngineSpec {
         /// Standard deviation of the delay as a fraction of ℓ(b), 0 ..= 1; 0: exact.
         jitter: f64,
     },
+    /// A GPU by CUDA: ℓ(b) by a kernel that lasts so long, and answers with a checksum of the input.
+    Cuda,
     /// ONNX Runtime on this file.
     Onnx {
         /// The `.onnx` file; relative paths are resolved against the cluster file's folder.
@@ -187,7 +189,7 @@ pub enum EngineSpec {
 impl EngineSpec {
     pub(crate) fn fixed_batch(&self) -> Option<u32> {
         match self {
-            Self::Emulated { .. } => None,
+            Self::Emulated { .. } | Self::Cuda => None,
             Self::Onnx { fixed_batch, .. } => *fixed_batch,
         }
     }
@@ -199,11 +201,11 @@ impl EngineSpec {
 }
 
 impl ModelSpec {
-    /// What it takes and gives. An emulated model takes bytes and gives their checksum.
+    /// What it takes and gives. A model without a file takes bytes and gives their checksum.
     pub fn signature(&self) -> Signature {
         match &self.engine {
             EngineSpec::Onnx { signature, .. } => signature.clone(),
-            EngineSpec::Emulated { .. } => Signature {
+            EngineSpec::Emulated { .. } | EngineSpec::Cuda => Signature {
                 input: Row::opaque("input", self.input_bytes),
                 output: Row::opaque("output", self.output_bytes),
             },

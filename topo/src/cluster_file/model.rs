@@ -17,10 +17,10 @@ use crate::signature::INPUT_BYTES_MAX;
 const MS_MAX: f64 = 600_000.0;
 /// One output row.
 pub(super) const OUTPUT_BYTES_MAX: u32 = 1 << 20;
-/// An emulated model's input unless it says otherwise: 224 × 224 RGB bytes, as in the papers.
+/// The input of a model without a file unless it says otherwise: 224 × 224 RGB bytes, as in the papers.
 const INPUT_BYTES: u32 = 224 * 224 * 3;
-/// An emulated engine answers with a checksum: one little-endian u64.
-const EMULATED_OUTPUT_BYTES: u32 = 8;
+/// A model without a file answers with a checksum: one little-endian u64.
+const CHECKSUM_BYTES: u32 = 8;
 /// Largest batch of an α, β profile unless the model sets it.
 const LINEAR_BATCH_MAX: u32 = 64;
 /// Largest batch of a model whose backends measure it, unless the model sets it.
@@ -30,6 +30,7 @@ const MEASURED_BATCH_MAX: u32 = 16;
 #[serde(rename_all = "lowercase")]
 enum EngineName {
     Emulated,
+    Cuda,
     Onnx,
 }
 
@@ -55,6 +56,7 @@ pub(crate) fn model(
     let engine = section.word("engine").unwrap_or(by_file);
     let sized = match engine {
         EngineName::Emulated => emulated(section),
+        EngineName::Cuda => cuda(section),
         EngineName::Onnx => onnx(section, folder),
     };
     let fixed_batch = sized.as_ref().and_then(|sized| sized.engine.fixed_batch());
@@ -196,16 +198,24 @@ struct Sized {
 }
 
 fn emulated(section: &Section<'_>) -> Option<Sized> {
+    let jitter = section.number("jitter", 0.0..=1.0).unwrap_or(0.0);
+    Some(checksums(section, "emulated", EngineSpec::Emulated { jitter }))
+}
+
+fn cuda(section: &Section<'_>) -> Option<Sized> {
+    refuse_foreign(section, "jitter", "cuda");
+    Some(checksums(section, "cuda", EngineSpec::Cuda))
+}
+
+/// A model without a file: it answers with a checksum.
+fn checksums(section: &Section<'_>, name: &str, engine: EngineSpec) -> Sized {
     for key in ["file", "input_shape", "dims", "outputs"] {
-        refuse_foreign(section, key, "emulated");
+        refuse_foreign(section, key, name);
     }
-    let fixed = EMULATED_OUTPUT_BYTES;
-    section.integer("output_bytes", fixed..=fixed);
-    Some(Sized {
-        engine: EngineSpec::Emulated { jitter: section.number("jitter", 0.0..=1.0).unwrap_or(0.0) },
-        input_bytes: section.integer("input_bytes", 1..=INPUT_BYTES_MAX).unwrap_or(INPUT_BYTES),
-        output_bytes: fixed,
-    })
+    let output_bytes = CHECKSUM_BYTES;
+    section.integer("output_bytes", output_bytes..=output_bytes);
+    let input_bytes = section.integer("input_bytes", 1..=INPUT_BYTES_MAX).unwrap_or(INPUT_BYTES);
+    Sized { engine, input_bytes, output_bytes }
 }
 
 fn onnx(section: &Section<'_>, folder: &Path) -> Option<Sized> {

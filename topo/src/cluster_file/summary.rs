@@ -84,13 +84,14 @@ fn write_subcluster(
 fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
     let engine = match &model.engine {
         EngineSpec::Emulated { .. } => "emulated".to_owned(),
+        EngineSpec::Cuda => "cuda".to_owned(),
         EngineSpec::Onnx { file, .. } => format!("onnx {}", file.display()),
     };
     let (name, slo) = (&model.name, model.slo.as_millis_f64());
     write!(f, "  model {name} ({engine}): SLO {slo} ms, ")?;
     write_profile(f, model)?;
     match &model.engine {
-        EngineSpec::Emulated { .. } => {
+        EngineSpec::Emulated { .. } | EngineSpec::Cuda => {
             write!(f, ", {} → {} bytes", model.input_bytes, model.output_bytes)?;
         }
         EngineSpec::Onnx { signature, .. } => {
