@@ -60,6 +60,16 @@ fn of_key(error: &ScenarioError) -> Option<(String, String, String)> {
             let what = format!("there is no [[subcluster]] named \"{name}\"");
             return Some((format!("{model}.subcluster"), what, "add it".into()));
         }
+        E::NoWeights { model } => {
+            let (what, fix) = ("there are pages, and it takes an unknown number", "add weights_mb");
+            return Some((format!("{model}.name"), what.into(), fix.into()));
+        }
+        E::Latency { model } => {
+            let (what, fix) =
+                ("has not one latency profile", "give alpha_ms and beta_ms, or latency_ms");
+            return Some((format!("{model}.name"), what.into(), fix.into()));
+        }
+        E::NoEffect { key, why } => (key, format!("has no effect {why}"), "remove it".into()),
         E::Profile { name, error } => {
             let fix = "correct alpha_ms and beta_ms";
             return Some((format!("{name}.alpha_ms"), error.to_string(), fix.into()));

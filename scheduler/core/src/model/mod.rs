@@ -24,6 +24,7 @@ use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
 use crate::execution::prediction::BatchShape;
 use crate::execution::slowdown::{Pace, Slowdown};
+use crate::loads::Readiness;
 use crate::model::formation::{Horizon, Window};
 use crate::model::queue::DeadlineQueue;
 use crate::model::quiet_period::QuietPeriod;
@@ -56,6 +57,10 @@ pub struct ModelState {
     grants: u32,
     /// When the candidate must be re-formed although nothing arrives.
     timer: Nanos,
+    /// No slot has the weights before; in the past if one has.
+    ready_at: Nanos,
+    /// How long a LOAD would take, if no slot has the weights and none is loading them. Else zero.
+    load: Nanos,
     sizing: Sizing,
     // What every arrival touches, together.
     network: NetworkDelay,
@@ -91,6 +96,8 @@ impl ModelState {
             schedulable_at: Nanos::MAX,
             grants: 0,
             timer: Nanos::MAX,
+            ready_at: Nanos::ZERO,
+            load: Nanos::ZERO,
             quiet_period: QuietPeriod::OVER,
             is_stale: false,
             counters: ModelCounters::default(),
@@ -284,6 +291,24 @@ impl ModelState {
         self.quiet_period = QuietPeriod::OVER;
     }
 
+    /// Where the weights are has changed: batches start when they are there, and tasks whose deadlines are earlier are given
+    /// up.
+    pub fn on_readiness(&mut self, now: Nanos, readiness: Readiness, out: &mut impl ModelSink) {
+        (self.ready_at, self.load) = match readiness {
+            Readiness::Resident => (Nanos::ZERO, Nanos::ZERO),
+            Readiness::Loading { until } => (until, Nanos::ZERO),
+            Readiness::Cold { load } => (Nanos::ZERO, load),
+        };
+        self.quiet_period = QuietPeriod::OVER;
+        self.reform(now, out);
+    }
+
+    /// When the weights can be there at the earliest.
+    #[inline]
+    fn ready(&self, now: Nanos) -> Nanos {
+        self.ready_at.max(now + self.load)
+    }
+
     /// Which model.
     pub fn id(&self) -> ModelId {
         self.id
@@ -375,7 +400,7 @@ impl ModelState {
     fn horizon(&self, now: Nanos, grant: Option<&Grant>) -> Horizon<'_> {
         let (free_at, network) = match grant {
             Some(grant) => (grant.free_at, self.sizing.fetching.behind(grant.port_wait)),
-            None => (Nanos::ZERO, self.network),
+            None => (self.ready(now), self.network),
         };
         Horizon { now, free_at, latency: self.sizing.latency(), network }
     }
