@@ -90,10 +90,14 @@ fn in_turn(models: &[SimModel]) -> Vec<usize> {
     order.into_iter().map(|(_, at)| at).collect()
 }
 
-/// Per minute, the highest first.
-fn rates(azure: Azure, stream: &mut Stream) -> Vec<f64> {
+fn drawn(functions: u32, stream: &mut Stream) -> Vec<f64> {
     let draw = |_| 10f64.powf(MEAN + DEVIATION * stream.normal()).min(RATE_MAX);
-    let mut rates: Vec<f64> = (0..azure.functions).map(draw).collect();
+    (0..functions).map(draw).collect()
+}
+
+/// Per minute, the highest first; together the rate that is asked for.
+fn rates(azure: Azure, stream: &mut Stream) -> Vec<f64> {
+    let mut rates = drawn(azure.functions, stream);
     let (rare, frequent): (Vec<f64>, Vec<f64>) = rates.iter().partition(|&&rate| rate <= 1.0);
     let (rare, frequent): (f64, f64) = (rare.iter().sum(), frequent.iter().sum());
     let wanted = azure.rate_rps * 60.0 - rare;
@@ -175,10 +179,11 @@ mod tests {
     #[test]
     fn the_shares_of_functions_are_those_of_the_trace() {
         let azure = Azure { functions: 46_000, rate_rps: reported_rps() };
-        let rates = rates(azure, &mut Stream::new(1, Concern::Functions));
-        let part = |most: f64| rates.iter().filter(|&&rate| rate <= most).count() as f64 / 46e3;
+        let drawn = drawn(azure.functions, &mut Stream::new(1, Concern::Functions));
+        let part = |most: f64| drawn.iter().filter(|&&rate| rate <= most).count() as f64 / 46e3;
         assert!((part(1.0 / 60.0) - 0.45).abs() < 0.01, "{}", part(1.0 / 60.0));
         assert!((part(1.0) - 0.81).abs() < 0.01, "{}", part(1.0));
+        let rates = rates(azure, &mut Stream::new(1, Concern::Functions));
         let sum: f64 = rates.iter().sum();
         assert!((sum / 60.0 - reported_rps()).abs() < 1.0, "{sum}");
         let top: f64 = rates[..460].iter().sum();

@@ -35,6 +35,8 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     copies: usize,
+    /// Models that a slot may hold.
+    residents: usize,
     /// `copies` for each model.
     places: Box<[Option<Place>]>,
     /// Pages that each model takes.
@@ -48,6 +50,7 @@ impl Memory {
         let slot = || Slot { gpu: None, pages: 0, free: 0, places: Vec::with_capacity(residents) };
         Self {
             copies,
+            residents,
             places: vec![None; pages.len() * copies].into_boxed_slice(),
             pages: pages.into_boxed_slice(),
             slots: (0..gpus).map(|_| slot()).collect(),
@@ -95,6 +98,17 @@ impl Memory {
         self.slots[id.0 as usize].free
     }
 
+    /// Whether the slot has room for the model once `left` others have given back `pages`.
+    pub(super) fn has_room(&self, model: ModelId, id: GpuId, pages: u32, left: usize) -> bool {
+        let slot = &self.slots[id.0 as usize];
+        slot.free + pages >= self.pages_of(model) && slot.places.len() < self.residents + left
+    }
+
+    /// Whether the model is in fewer places than it may be.
+    pub(super) fn may_have_more(&self, model: ModelId) -> bool {
+        self.range(model).any(|at| self.places[at].is_none())
+    }
+
     pub(super) fn pages_of(&self, model: ModelId) -> u32 {
         self.pages[model.0 as usize]
     }
@@ -105,7 +119,7 @@ impl Memory {
         let pages = self.pages_of(model);
         let free = self.range(model).find(|&at| self.places[at].is_none());
         let slot = &mut self.slots[gpu.id.0 as usize];
-        let fits = slot.free >= pages && slot.places.len() < slot.places.capacity();
+        let fits = slot.free >= pages && slot.places.len() < self.residents;
         let Some(at) = free.filter(|_| fits && slot.gpu == Some(gpu)) else { return false };
         let place = Place {
             gpu,

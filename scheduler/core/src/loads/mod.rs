@@ -229,6 +229,7 @@ impl LoadState {
         let is_possible = self.memory.is_present(gpu)
             && loader.pending < PENDING_MAX
             && self.memory.place(model, gpu).is_none()
+            && self.memory.may_have_more(model)
             && self.choose_victims(model, gpu);
         if !is_possible {
             return false;

@@ -12,17 +12,16 @@ impl LoadState {
     /// measure also the only copy stays that tasks wait for.
     pub(super) fn choose_victims(&mut self, model: ModelId, gpu: Gpu) -> bool {
         self.victims.clear();
-        let wanted = self.memory.pages_of(model);
-        let mut free = self.memory.free_pages(gpu.id);
-        if free >= wanted {
+        if self.memory.has_room(model, gpu.id, 0, 0) {
             return true;
         }
         self.gather_leaving(gpu);
         self.leaving.sort_unstable();
+        let mut pages = 0;
         for &(_, victim) in &self.leaving {
             self.victims.push(victim);
-            free += self.memory.pages_of(victim);
-            if free >= wanted {
+            pages += self.memory.pages_of(victim);
+            if self.memory.has_room(model, gpu.id, pages, self.victims.len()) {
                 return true;
             }
         }

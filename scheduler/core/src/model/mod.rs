@@ -12,6 +12,7 @@ mod forming;
 pub(crate) mod queue;
 mod quiet_period;
 pub(crate) mod rate;
+mod readiness;
 mod sealing;
 pub(crate) mod sink;
 pub(crate) mod sizing;
@@ -24,7 +25,6 @@ use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
 use crate::execution::prediction::BatchShape;
 use crate::execution::slowdown::{Pace, Slowdown};
-use crate::loads::Readiness;
 use crate::model::formation::{Horizon, Window};
 use crate::model::queue::DeadlineQueue;
 use crate::model::quiet_period::QuietPeriod;
@@ -289,24 +289,6 @@ impl ModelState {
         self.sizing.set_objective(slo);
         self.fair_share.set_objective(slo);
         self.quiet_period = QuietPeriod::OVER;
-    }
-
-    /// Where the weights are has changed: batches start when they are there, and tasks whose deadlines are earlier are given
-    /// up.
-    pub fn on_readiness(&mut self, now: Nanos, readiness: Readiness, out: &mut impl ModelSink) {
-        (self.ready_at, self.load) = match readiness {
-            Readiness::Resident => (Nanos::ZERO, Nanos::ZERO),
-            Readiness::Loading { until } => (until, Nanos::ZERO),
-            Readiness::Cold { load } => (Nanos::ZERO, load),
-        };
-        self.quiet_period = QuietPeriod::OVER;
-        self.reform(now, out);
-    }
-
-    /// When the weights can be there at the earliest.
-    #[inline]
-    fn ready(&self, now: Nanos) -> Nanos {
-        self.ready_at.max(now + self.load)
     }
 
     /// Which model.
