@@ -154,7 +154,9 @@ mod tests {
     #[test]
     fn a_line_is_fitted_exactly() {
         let latency_ms = BATCHES.map(|b| 0.5 * b + 3.0);
-        let line = MeasuredModel { name: String::new(), latency_ms, slo_ms: 1.0 }.fitted();
+        let (name, weights_mb, load_ms) = (String::new(), 1.0, 1.0);
+        let row = MeasuredModel { name, latency_ms, slo_ms: 1.0, weights_mb, load_ms };
+        let line = row.fitted();
         assert!(
             (line.alpha_ms - 0.5).abs() < 1e-9 && (line.beta_ms - 3.0).abs() < 1e-9,
             "{line:?}"

@@ -308,7 +308,7 @@ fn copies(file: &File, model: &Model) -> Result<Vec<SimModel>, ScenarioError> {
     let profile_error = model.profile_error.unwrap_or(file.profile_error.factor);
     check_factor(&format!("{}.profile_error", model.name), profile_error)?;
     let subcluster = subclusters::named(&file.subcluster, &model.name, model.subcluster.as_ref())?;
-    let weight = model.weight.unwrap_or(f64::from(model.copies));
+    let weight = model.weight.unwrap_or_else(|| f64::from(model.copies));
     check(&format!("{}.weight", model.name), weight, 0.0, 1e9)?;
     let line = match (model.alpha_ms, model.beta_ms, &model.latency_ms) {
         (Some(alpha_ms), Some(beta_ms), None) => (alpha_ms, beta_ms),

@@ -158,7 +158,7 @@ impl LoadState {
         let alone = self.models[model.0 as usize].alone;
         self.models[model.0 as usize].is_wanted = candidate.is_some();
         let Rule::Baton(pool) = &mut self.rule else { return };
-        pool.wanted[model.0 as usize] = candidate.map_or(Wanted::default(), |candidate| {
+        pool.wanted[model.0 as usize] = candidate.map_or_else(Wanted::default, |candidate| {
             let Candidate { invalid_after, latency, delay, batch, .. } = candidate;
             Wanted { start_by: invalid_after + latency - alone - delay.times(2), tasks: batch }
         });
