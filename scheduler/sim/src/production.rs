@@ -67,17 +67,6 @@ impl<W: Observer> Production<W> {
         rate_rps: f64,
         watch: W,
     ) -> Self {
-        let models = scenario.models.len();
-        let config = |(m, model): (usize, &SimModel)| ModelConfig {
-            id: ModelId(m as u32),
-            profile: model.profile.clone(),
-            slo: model.slo(),
-            queue_capacity: queue_capacity(scenario, model, rate_rps),
-            policy,
-            prefer: scenario.prefer,
-            network: scenario.network,
-        };
-        let configs = scenario.models.iter().enumerate().map(config);
         let subclusters = scenario.subclusters.clone();
         let (gpus, count) = (scenario.gpus, subclusters.count());
         let copies = Cache::copies(scenario, caching);
@@ -100,8 +89,8 @@ impl<W: Observer> Production<W> {
                 cache.join(Nanos::ZERO, gpu, &mut rank, &mut mail.at(Nanos::ZERO));
             }
         }
-        let timers = IndexedHeap::new(models);
-        let models = configs.map(ModelState::new).collect();
+        let timers = IndexedHeap::new(homes.len());
+        let models = models(scenario, policy, rate_rps);
         let returned = Vec::new();
         Self {
             models,
@@ -321,6 +310,19 @@ impl<W: Observer> Scheduler for Production<W> {
         self.rank.on_timer(now, &mut self.mail.at(now));
         self.settle(now, cluster);
     }
+}
+
+fn models(scenario: &Scenario, policy: Policy, rate_rps: f64) -> Vec<ModelState> {
+    let config = |(m, model): (usize, &SimModel)| ModelConfig {
+        id: ModelId(m as u32),
+        profile: model.profile.clone(),
+        slo: model.slo(),
+        queue_capacity: queue_capacity(scenario, model, rate_rps),
+        policy,
+        prefer: scenario.prefer,
+        network: scenario.network,
+    };
+    scenario.models.iter().enumerate().map(config).map(ModelState::new).collect()
 }
 
 /// Room for eight times what arrives within the objective when the load is highest: only a load

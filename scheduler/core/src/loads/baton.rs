@@ -25,7 +25,7 @@ const PROBED: usize = 64;
 const BACKLOG_STEP: Nanos = Nanos::from_millis(4);
 /// How often slots are compared for a copy.
 const TICK: Nanos = Nanos::from_millis(100);
-/// A slot's use is a mean over so many ticks.
+/// A slot's use is a mean over about this many ticks.
 const TICKS: u64 = 8;
 /// In 1/1024: above this a slot is busy, and one that is this much less so can take a copy.
 const BUSY: u64 = 819;
@@ -156,7 +156,10 @@ impl LoadState {
     /// The model's latest candidate, under [`LoadRule::Baton`](super::LoadRule::Baton).
     pub fn on_candidate(&mut self, model: ModelId, candidate: Option<Candidate>) {
         let alone = self.models[model.0 as usize].alone;
-        self.models[model.0 as usize].is_wanted = candidate.is_some();
+        let was_wanted =
+            core::mem::replace(&mut self.models[model.0 as usize].is_wanted, candidate.is_some());
+        // It may leave from now on.
+        self.is_changed |= was_wanted && candidate.is_none();
         let Rule::Baton(pool) = &mut self.rule else { return };
         pool.wanted[model.0 as usize] = candidate.map_or_else(Wanted::default, |candidate| {
             let Candidate { invalid_after, latency, delay, batch, .. } = candidate;

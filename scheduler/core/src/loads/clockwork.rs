@@ -21,7 +21,7 @@ const CAPACITY: Nanos = Nanos::from_millis(100);
 const IDLE: u64 = 1_000_000;
 /// Loads are inverted to parts of this.
 const UNIT: u64 = 1 << 50;
-/// Models that a slot may have already are passed over, at most so many.
+/// How many models are looked at for one that the slot lacks.
 const LOOKED_AT: usize = 256;
 
 /// Predicted execution time of a model's waiting tasks.

@@ -6,7 +6,7 @@ use baton_types::Nanos;
 const PART: u64 = 16;
 /// Steps in the mean: the margin moves by one for each measurement within it.
 const STEPS: u64 = 1024;
-/// And by so many more for each beyond it: it settles where one in a hundred is.
+/// And by this many for each beyond it: it settles where one in a hundred is.
 const RARE: u64 = 99;
 
 /// The mean of the measured times with a margin that one in a hundred exceeds: in effect the rolling 99th percentile of

@@ -114,7 +114,7 @@ impl LoadState {
         }
     }
 
-    /// A backend brought a slot with so many pages, all of them free.
+    /// A backend brought a slot, and all its `pages` are free.
     pub fn on_gpu_join(&mut self, now: Nanos, gpu: Gpu, pages: u32) {
         self.memory.join(gpu, pages);
         self.loaders[gpu.id.0 as usize] = Loader { free_at: now, pending: 0 };
