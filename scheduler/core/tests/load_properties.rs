@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use baton_core::{
-    Candidate, Demand, Gpu, GpuId, Load, LoadDone, LoadLimits, LoadOutcome, LoadRule, LoadSink,
-    LoadState, ModelId, Nanos, Readiness, Weights,
+    Candidate, Demand, Gpu, GpuId, GpuUpdate, Load, LoadDone, LoadLimits, LoadOutcome, LoadRule,
+    LoadSink, LoadState, ModelId, Nanos, Readiness, Weights,
 };
 use proptest::prelude::*;
 
@@ -168,7 +168,14 @@ impl World {
     fn grant(&mut self, model: u32) {
         let Some(gpu) = self.state.resident_on(ModelId(model)).next() else { return };
         self.state.on_granted(self.out.now, ModelId(model), gpu);
-        self.state.on_planned(self.out.now, ModelId(model), gpu, self.out.now + MS, MS);
+        let planned = GpuUpdate::Planned {
+            gpu,
+            start: self.out.now,
+            latency: MS,
+            work: MS,
+            fetched_at: None,
+        };
+        self.state.on_planned(self.out.now, ModelId(model), planned);
         self.out.batches.push_back((model, gpu));
     }
 
@@ -326,4 +333,24 @@ fn no_load_is_spent_on_tasks_that_expire_meanwhile() {
     }
     let held: Vec<u32> = world.out.slots[0].held.keys().copied().collect();
     assert_eq!(held, [4, 5, 8], "of 0, 1, 4, 5 and 8 those with the most tasks");
+}
+
+/// Tasks that cannot wait for a LOAD are given up without a candidate: their model is loaded for the next ones, if it is worth
+/// more than what leaves.
+#[test]
+fn a_model_whose_tasks_cannot_wait_for_a_load_is_loaded_for_the_next() {
+    let mut world = World::new(LoadRule::Baton, 1);
+    world.join(0);
+    for model in [3, 7] {
+        (0..3).for_each(|_| world.step(&Step::Want(model, 50)));
+        world.step(&Step::Done(0, 5));
+        world.step(&Step::Content(model));
+    }
+    let held = |world: &World| world.out.slots[0].held.keys().copied().collect::<Vec<u32>>();
+    for tasks in 1..=4 {
+        world.state.on_tasks(world.out.now, ModelId(0), 1);
+        world.step(&Step::Wait(0));
+        let expected: &[u32] = if tasks > 3 { &[0, 7] } else { &[3, 7] };
+        assert_eq!(held(&world), expected, "{tasks} tasks, of 3 and 7 three each");
+    }
 }

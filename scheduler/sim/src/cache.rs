@@ -122,9 +122,7 @@ impl Cache {
     /// What became of a slot that was granted to the model.
     pub(crate) fn update(&mut self, now: Nanos, model: ModelId, update: GpuUpdate) {
         match update {
-            GpuUpdate::Planned { gpu, start, latency, .. } => {
-                self.loads.on_planned(now, model, gpu, start + latency, latency);
-            }
+            GpuUpdate::Planned { .. } => self.loads.on_planned(now, model, update),
             GpuUpdate::Returned { gpu } if self.caching != Caching::OnMiss => {
                 self.loads.on_ended(now, model, gpu);
             }

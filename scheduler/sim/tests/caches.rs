@@ -180,3 +180,14 @@ fn keys_of_memory_say_what_is_wrong() {
     assert!(Scenario::parse(zoo).is_ok(), "Table 1 has sizes");
     assert!(error(&zoo.replace("clockwork", "a100")).contains("needs weights_mb"));
 }
+
+/// 4.35 ms are half a LOAD: the first tasks are lost, and later ones find the model there.
+#[test]
+fn objectives_shorter_than_a_load_are_kept_once_models_are_there() {
+    let model = MODEL.replace("slo_ms = 100.0", "slo_ms = 4.35");
+    let text = format!(
+        "gpus = 6\nduration_s = 10\nwarmup_s = 5\npages = 70\nnetwork = {{ ctrl_us = 300 }}\n{model}\ncopies = 12"
+    );
+    let report = at(&Scenario::parse(&text).unwrap(), "baton", 600.0);
+    assert!(report.satisfied > 0.99, "{report:?}");
+}

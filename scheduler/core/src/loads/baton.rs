@@ -13,7 +13,7 @@ use core::cmp::Reverse;
 
 use super::worth::Worth;
 use super::{LoadSink, LoadState, Rule};
-use crate::candidate::{Candidate, Gpu};
+use crate::candidate::{Candidate, Gpu, GpuUpdate};
 use crate::containers::heap::IndexedHeap;
 use baton_types::{GpuId, ModelId, Nanos};
 
@@ -29,7 +29,12 @@ const TICK: Nanos = Nanos::from_millis(100);
 const TICKS: u64 = 8;
 /// In 1/1024: above this a slot is busy, and one that is this much less so can take a copy.
 const BUSY: u64 = 819;
-const LESS: u64 = 102;
+const LESS: u64 = 26;
+
+/// A model loses tasks if more than half a per cent of them are bad, in 1/65536.
+const LOSING: u32 = 328;
+/// Copies of such models at each comparison.
+const COPIES_AT_A_TIME: u32 = 4;
 
 /// A cold model, as a job for a loader.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -53,10 +58,12 @@ struct Wanted {
 struct Work {
     /// When it has executed what was planned.
     until: Nanos,
-    /// Time of what was planned since the last tick.
+    /// Since the last tick: time of what was planned, and what that would take in efficient batches.
     planned: Nanos,
-    /// Part of the time that it executes, in 1/1024.
+    efficient: Nanos,
+    /// Both as parts of the time, in 1/1024.
     used: u64,
+    loaded: u64,
 }
 
 /// See the module documentation.
@@ -65,6 +72,10 @@ pub(super) struct Pool {
     wanted: Box<[Wanted]>,
     /// Cold models by the latest start of their LOAD.
     cold: IndexedHeap<Nanos>,
+    /// Cold models whose tasks could not wait for a LOAD, those with the most demand first.
+    missed: IndexedHeap<Reverse<u64>>,
+    /// Models that lose tasks although slots hold them, those with the most demand first.
+    losing: IndexedHeap<Reverse<u64>>,
     slots: Box<[Work]>,
     /// Execution time that each model takes.
     work: Worth,
@@ -73,7 +84,7 @@ pub(super) struct Pool {
     /// Of the jobs that are kept, the one that serves the fewest tasks for its length is on top.
     kept: BinaryHeap<Reverse<(u64, u32)>>,
     is_left_out: Vec<bool>,
-    passed: Vec<u32>,
+    probed: Vec<u32>,
 }
 
 impl Pool {
@@ -81,13 +92,15 @@ impl Pool {
         Self {
             wanted: vec![Wanted::default(); models].into_boxed_slice(),
             cold: IndexedHeap::new(models),
+            missed: IndexedHeap::new(models),
+            losing: IndexedHeap::new(models),
             slots: vec![Work::default(); gpus].into_boxed_slice(),
             work: Worth::new(models),
             next_tick: TICK,
             jobs: Vec::with_capacity(2 * LOOKED_AT),
             kept: BinaryHeap::with_capacity(2 * LOOKED_AT),
             is_left_out: Vec::with_capacity(2 * LOOKED_AT),
-            passed: Vec::with_capacity(PROBED),
+            probed: Vec::with_capacity(PROBED),
         }
     }
 
@@ -136,18 +149,20 @@ impl Pool {
 
     /// Slots whose use is furthest apart, if one is busy and another much less so.
     fn apart(&self, present: impl Iterator<Item = usize> + Clone) -> Option<(usize, usize)> {
-        let busiest = present.clone().max_by_key(|&slot| self.slots[slot].used)?;
-        let idlest = present.min_by_key(|&slot| self.slots[slot].used)?;
-        let (most, least) = (self.slots[busiest].used, self.slots[idlest].used);
-        (most > BUSY && most - least > LESS).then_some((busiest, idlest))
+        let busiest = present.clone().max_by_key(|&slot| self.slots[slot].loaded)?;
+        let idlest = present.min_by_key(|&slot| self.slots[slot].loaded)?;
+        let (most, least) = (self.slots[busiest], self.slots[idlest]);
+        let differ = most.loaded - least.loaded > LESS;
+        (most.used > BUSY && differ).then_some((busiest, idlest))
     }
 
     fn tick(&mut self, now: Nanos) {
         self.next_tick = now + TICK;
         for slot in &mut self.slots {
-            let used = (slot.planned.0 * 1024 / TICK.0).min(1024);
-            slot.used = (slot.used * (TICKS - 1) + used) / TICKS;
-            slot.planned = Nanos::ZERO;
+            let part = |span: Nanos| (span.0 * 1024 / TICK.0).min(2 * 1024);
+            slot.used = (slot.used * (TICKS - 1) + part(slot.planned)) / TICKS;
+            slot.loaded = (slot.loaded * (TICKS - 1) + part(slot.efficient)) / TICKS;
+            (slot.planned, slot.efficient) = (Nanos::ZERO, Nanos::ZERO);
         }
     }
 }
@@ -160,7 +175,15 @@ impl LoadState {
             core::mem::replace(&mut self.models[model.0 as usize].is_wanted, candidate.is_some());
         // It may leave from now on.
         self.is_changed |= was_wanted && candidate.is_none();
+        let worth = self.worth.of(model);
         let Rule::Baton(pool) = &mut self.rule else { return };
+        match candidate {
+            Some(candidate) if candidate.bad_rate > LOSING => {
+                pool.losing.set(model.0, Reverse(worth));
+            }
+            Some(_) => drop(pool.losing.remove(model.0)),
+            None => {}
+        }
         pool.wanted[model.0 as usize] = candidate.map_or_else(Wanted::default, |candidate| {
             let Candidate { invalid_after, latency, delay, batch, .. } = candidate;
             Wanted { start_by: invalid_after + latency - alone - delay.times(2), tasks: batch }
@@ -168,21 +191,16 @@ impl LoadState {
         self.note_pool(model);
     }
 
-    /// A batch of the model was planned for the slot: until when, and how long it takes.
-    pub fn on_planned(
-        &mut self,
-        now: Nanos,
-        model: ModelId,
-        gpu: Gpu,
-        until: Nanos,
-        latency: Nanos,
-    ) {
+    /// A batch of the model was planned. Other news of slots changes nothing.
+    pub fn on_planned(&mut self, now: Nanos, model: ModelId, update: GpuUpdate) {
+        let GpuUpdate::Planned { gpu, start, latency, work, .. } = update else { return };
         if let Rule::Baton(pool) = &mut self.rule {
             let slot = &mut pool.slots[gpu.id.0 as usize];
-            slot.until = slot.until.max(until);
+            slot.until = slot.until.max(start + latency);
             slot.planned = slot.planned + latency;
+            slot.efficient = slot.efficient + work;
             // In 65 µs: sums over minutes fit.
-            pool.work.add(now, model, (latency.0 >> 16) as u32);
+            pool.work.add(now, model, (work.0 >> 16) as u32);
         }
     }
 
@@ -195,8 +213,22 @@ impl LoadState {
         if is_cold && tasks > 0 {
             pool.cold.set(model.0, start_by - load);
             self.is_changed = true;
+            pool.missed.remove(model.0);
         } else {
             pool.cold.remove(model.0);
+            if !is_cold {
+                pool.missed.remove(model.0);
+            }
+        }
+    }
+
+    /// Tasks have come. If they are given up because their model is cold, the next ones shall not be.
+    pub(super) fn note_missed(&mut self, model: ModelId) {
+        let is_cold = self.memory.first_of(model).is_none();
+        let Rule::Baton(pool) = &mut self.rule else { return };
+        if is_cold && pool.wanted[model.0 as usize].tasks == 0 {
+            pool.missed.set(model.0, Reverse(self.worth.of(model)));
+            self.is_changed = true;
         }
     }
 
@@ -204,16 +236,30 @@ impl LoadState {
     pub(super) fn load_on_time(&mut self, now: Nanos, out: &mut impl LoadSink) {
         while self.open.len() > 0
             && let Some(model) = self.next_job(now)
-            && self.load_somewhere(now, model, out)
+            && self.load_on_the_best(now, model, false, out)
         {}
+        self.load_missed(now, out);
         let Rule::Baton(pool) = &mut self.rule else { return };
         if pool.next_tick <= now {
             pool.tick(now);
             if pool.cold.is_empty() {
                 self.copy_hot(now, out);
+                self.copy_losing(now, out);
             }
         }
         self.is_changed = false;
+    }
+
+    /// With no LOAD for tasks that wait: for those to come, of models that are worth more than what leaves for them.
+    fn load_missed(&mut self, now: Nanos, out: &mut impl LoadSink) {
+        while self.open.len() > 0 {
+            let Rule::Baton(pool) = &mut self.rule else { return };
+            if !pool.cold.is_empty() {
+                return;
+            }
+            let Some((_, model)) = pool.missed.pop_up_to(Reverse(0)) else { return };
+            self.load_on_the_best(now, ModelId(model), true, out);
+        }
     }
 
     fn next_job(&mut self, now: Nanos) -> Option<ModelId> {
@@ -227,30 +273,67 @@ impl LoadState {
         pool.first(now, loaders, |model| models[model.0 as usize].time.predicted())
     }
 
-    /// On the slot with the least to execute whose loader is open and that has room.
-    fn load_somewhere(&mut self, now: Nanos, model: ModelId, out: &mut impl LoadSink) -> bool {
+    /// On the slot with the least to execute whose loader is open and that has room; if the model `must_be_worth` it, of what is
+    /// worth less. False if there is none.
+    fn load_on_the_best(
+        &mut self,
+        now: Nanos,
+        model: ModelId,
+        must_be_worth: bool,
+        out: &mut impl LoadSink,
+    ) -> bool {
         let Rule::Baton(pool) = &mut self.rule else { return false };
         let slots = core::iter::successors(self.open.first(), |&slot| self.open.above(slot));
-        let mut probed = core::mem::take(&mut pool.passed);
+        let mut probed = core::mem::take(&mut pool.probed);
         probed.clear();
         probed.extend(slots.take(PROBED));
         let work = &pool.slots;
         probed.sort_unstable_by_key(|&slot| {
-            let Work { until, used, .. } = work[slot as usize];
-            ((until - now).0 / BACKLOG_STEP.0, used, slot)
+            let Work { until, loaded, .. } = work[slot as usize];
+            ((until - now).0 / BACKLOG_STEP.0, loaded, slot)
         });
-        let mut is_loading = false;
-        for &slot in &probed {
+        let is_loading = probed.iter().any(|&slot| {
             let gpu = self.memory.gpu(slot as usize);
-            is_loading = gpu.is_some_and(|gpu| self.load(now, model, gpu, out));
-            if is_loading {
-                break;
-            }
-        }
+            let gpu = gpu.filter(|&gpu| !must_be_worth || self.is_worth_its_victims(model, gpu));
+            gpu.is_some_and(|gpu| self.load(now, model, gpu, out))
+        });
         if let Rule::Baton(pool) = &mut self.rule {
-            pool.passed = probed;
+            pool.probed = probed;
         }
         is_loading
+    }
+
+    /// A model that loses tasks may lack a slot at the moments that matter: it gets another one that has time.
+    fn copy_losing(&mut self, now: Nanos, out: &mut impl LoadSink) {
+        for _ in 0..COPIES_AT_A_TIME {
+            let Rule::Baton(pool) = &mut self.rule else { return };
+            let Some((_, model)) = pool.losing.pop_up_to(Reverse(0)) else { return };
+            let model = ModelId(model);
+            let lacks = |slot: &u32| {
+                let gpu = self.memory.gpu(*slot as usize);
+                gpu.is_some_and(|gpu| self.memory.place(model, gpu).is_none())
+            };
+            let slots = core::iter::successors(self.open.first(), |&slot| self.open.above(slot));
+            let work = |slot: &u32| (pool.slots[*slot as usize].used, *slot);
+            let to = slots.take(PROBED).filter(lacks).min_by_key(work);
+            let to = to.filter(|slot| work(slot).0 < BUSY);
+            let to = to.and_then(|slot| self.memory.gpu(slot as usize));
+            if let Some(gpu) = to.filter(|&gpu| self.is_worth_its_victims(model, gpu))
+                && self.load(now, model, gpu, out)
+            {
+                self.counters.copied += 1;
+            }
+        }
+    }
+
+    fn is_worth_its_victims(&mut self, model: ModelId, gpu: Gpu) -> bool {
+        if !self.choose_victims(model, gpu) {
+            return false;
+        }
+        let copies = |victim| u64::from(self.memory.copies(victim).max(1));
+        let per_copy = |victim| self.worth.of(victim) / copies(victim);
+        let gain = self.worth.of(model) / (u64::from(self.memory.copies(model)) + 1);
+        self.victims.iter().all(|&victim| per_copy(victim) < gain)
     }
 
     /// Loads the model with the most work per copy of the busiest slot onto the one that has least to do.

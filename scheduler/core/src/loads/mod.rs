@@ -153,6 +153,7 @@ impl LoadState {
     /// Tasks of the model have come.
     pub fn on_tasks(&mut self, now: Nanos, model: ModelId, tasks: u32) {
         self.worth.add(now, model, tasks);
+        self.note_missed(model);
     }
 
     /// The slot was granted to the model for a batch: the weights stay until it is over.
