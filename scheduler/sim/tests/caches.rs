@@ -191,3 +191,11 @@ fn objectives_shorter_than_a_load_are_kept_once_models_are_there() {
     let report = at(&Scenario::parse(&text).unwrap(), "baton", 600.0);
     assert!(report.satisfied > 0.99, "{report:?}");
 }
+
+#[test]
+fn models_that_were_popular_give_way_to_those_that_are() {
+    let scenario = committed("cache-drift", &[("duration_s = 60", "duration_s = 20")]);
+    let of = |policy| at(&scenario, policy, 1_500.0).satisfied;
+    let (baton, clockwork) = (of("baton"), of("clockwork"));
+    assert!(baton > clockwork + 0.02, "{baton} {clockwork}");
+}
