@@ -14,6 +14,12 @@ pub struct ZooModel {
     pub beta_ms: f64,
     /// The latency objective the paper runs it with, ms.
     pub slo_ms: f64,
+    /// The size of its weights, 10⁶ bytes, if the paper gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights_mb: Option<f64>,
+    /// How long they take from host memory to the GPU, ms, if the paper gives it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_ms: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +55,8 @@ struct MeasuredModel {
     /// Of each of [`BATCHES`].
     latency_ms: [f64; 5],
     slo_ms: f64,
+    weights_mb: f64,
+    load_ms: f64,
 }
 
 #[derive(Deserialize)]
@@ -67,7 +75,8 @@ impl MeasuredModel {
     fn fitted(self) -> ZooModel {
         let points: Vec<(f64, f64)> = BATCHES.into_iter().zip(self.latency_ms).collect();
         let (alpha_ms, beta_ms) = line(&points);
-        ZooModel { name: self.name, alpha_ms, beta_ms, slo_ms: self.slo_ms }
+        let (weights_mb, load_ms) = (Some(self.weights_mb), Some(self.load_ms));
+        ZooModel { name: self.name, alpha_ms, beta_ms, slo_ms: self.slo_ms, weights_mb, load_ms }
     }
 }
 
@@ -145,7 +154,9 @@ mod tests {
     #[test]
     fn a_line_is_fitted_exactly() {
         let latency_ms = BATCHES.map(|b| 0.5 * b + 3.0);
-        let line = MeasuredModel { name: String::new(), latency_ms, slo_ms: 1.0 }.fitted();
+        let (name, weights_mb, load_ms) = (String::new(), 1.0, 1.0);
+        let row = MeasuredModel { name, latency_ms, slo_ms: 1.0, weights_mb, load_ms };
+        let line = row.fitted();
         assert!(
             (line.alpha_ms - 0.5).abs() < 1e-9 && (line.beta_ms - 3.0).abs() < 1e-9,
             "{line:?}"

@@ -82,7 +82,7 @@ fn rate(model: &ZooModel) -> f64 {
 }
 
 fn model_table(model: &ZooModel, input_bytes: u32) -> String {
-    let ZooModel { name, alpha_ms, beta_ms, slo_ms } = model;
+    let ZooModel { name, alpha_ms, beta_ms, slo_ms, .. } = model;
     format!(
         "[[model]]\nname = \"{name}\"\nalpha_ms = {alpha_ms}\nbeta_ms = {beta_ms}\nslo_ms = {slo_ms}\n\
          input_bytes = {input_bytes}\nbatch_max = 32\nsubcluster = \"gpu\"\n\n"

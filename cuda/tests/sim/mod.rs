@@ -147,7 +147,7 @@ impl Driver for SimDriver {
     }
 
     fn elapsed(&mut self, from: Event, to: Event) -> Result<Nanos, CudaError> {
-        self.call("elapsed", |world| Nanos(world.ended_at(to) - world.ended_at(from)))
+        self.call("elapsed", |world| Nanos(world.ended_at(to)) - Nanos(world.ended_at(from)))
     }
 
     fn synchronize(&mut self, stream: Stream) -> Result<(), CudaError> {

@@ -25,6 +25,7 @@ mod autoscale;
 mod candidate;
 mod containers;
 mod execution;
+mod loads;
 mod model;
 mod policy;
 mod rank;
@@ -43,6 +44,10 @@ pub use execution::latency::Latency;
 pub use execution::network::NetworkDelay;
 pub use execution::prediction::{BatchShape, ExecutionModel, ExecutionModelError};
 pub use execution::slowdown::{Pace, Slowdown};
+pub use loads::{
+    Demand, Load, LoadCounters, LoadDone, LoadLimits, LoadOutcome, LoadRule, LoadSink, LoadState,
+    Readiness, Weights,
+};
 pub use model::batch::Batch;
 pub use model::rate::{Rate, RateMeter};
 pub use model::sink::ModelSink;

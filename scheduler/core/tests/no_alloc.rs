@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 
 use assert_no_alloc::{AllocDisabler, assert_no_alloc};
 use baton_core::{
-    Batch, BatchShape, Candidate, FrontendId, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, RankLimits, RankSink,
-    RankState, Request, Slowdown, SubclusterId, TaskId, Unserved,
+    Batch, BatchShape, Candidate, Demand, FrontendId, Gpu, GpuId, GpuUpdate, Grant, Load, LoadDone,
+    LoadLimits, LoadOutcome, LoadRule, LoadSink, LoadState, ModelConfig, ModelId, ModelSink,
+    ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, RankLimits, RankSink, RankState,
+    Readiness, Request, Slowdown, SplitMix64, SubclusterId, TaskId, Unserved, Weights,
 };
 
 #[global_allocator]
@@ -211,4 +212,77 @@ fn serving_allocates_nothing() {
     assert!(planned > 10_000 && ended > 1_000, "planned {planned}, ended {ended}");
     let rank = driver.rank.counters();
     assert!(rank.grants > 1_000 && rank.superseded > 0, "{rank:?}");
+}
+
+/// LOADs under way, in the order they were planned.
+struct Loading(VecDeque<(ModelId, Gpu)>);
+
+impl LoadSink for Loading {
+    fn load(&mut self, load: &Load<'_>) {
+        assert!(self.0.len() < self.0.capacity(), "two LOADs per slot at most");
+        self.0.push_back((load.model, load.gpu));
+    }
+    fn readiness(&mut self, _model: ModelId, _readiness: Readiness) {}
+}
+
+/// Models want to be loaded, are, and leave for others; a slot comes back.
+fn load_at_random(rule: LoadRule) -> u64 {
+    const ALL: u32 = 60;
+    let ms = Nanos::from_millis(1);
+    let limits =
+        LoadLimits { gpus: GPUS, copies: 2, residents: 20, rule, outstanding: ms.times(2) };
+    let weights = [Weights { pages: 2, load: ms.times(5), alone: ms }; ALL as usize];
+    let mut state = LoadState::new(limits, &weights);
+    let mut out = Loading(VecDeque::with_capacity(2 * GPUS as usize));
+    let mut random = SplitMix64::new(5);
+    assert_no_alloc(|| {
+        let mut life = 0;
+        for round in 0..20_000u64 {
+            let (now, model) = (ms.times(round), ModelId(random.next_u64() as u32 % ALL));
+            if round % 5_000 == 0 {
+                for id in (0..GPUS).map(GpuId) {
+                    state.on_gpu_leave(Gpu { id, life }, &mut out);
+                    state.on_gpu_join(now, Gpu { id, life: life + 1 }, 30);
+                }
+                life += 1;
+                out.0.clear();
+            }
+            state.on_tasks(now, model, 1);
+            let demand = Demand { total: ms.times(round % 7), loadable: ms.times(round % 5) };
+            state.on_demand(model, demand);
+            state.on_candidate(model, (!round.is_multiple_of(3)).then(|| waits(now)));
+            state.on_timer(now, &mut out);
+            if let Some((model, gpu)) = out.0.pop_front() {
+                let outcome = LoadOutcome::Loaded { took: ms.times(5) };
+                state.on_load_done(now, LoadDone { model, gpu, outcome }, &mut out);
+            }
+        }
+    });
+    state.counters().loads
+}
+
+fn waits(now: Nanos) -> Candidate {
+    let by = now + Nanos::from_millis(40);
+    Candidate {
+        batch: 3,
+        exec_at: now,
+        invalid_after: by,
+        urgency: by,
+        bad_rate: 0,
+        delay: Nanos::ZERO,
+        latest: by,
+        latency: Nanos::from_millis(3),
+        slack: Nanos::ZERO,
+        dispersion: 16,
+        excess: Candidate::NOT_EARLY,
+        run: 0,
+    }
+}
+
+#[test]
+fn loading_allocates_nothing() {
+    for rule in [LoadRule::Clockwork, LoadRule::Baton] {
+        let loads = load_at_random(rule);
+        assert!(loads > 1_000, "{rule:?}: {loads}");
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use baton_core::Nanos;
 
+use crate::closed_loop::ClosedLoop;
 use crate::generated::GeneratedArrivals;
 use crate::replayed::ReplayedArrivals;
 use crate::scenario::Scenario;
@@ -19,9 +20,9 @@ pub struct Arrived {
     pub deadline: Nanos,
 }
 
-/// The open-loop load of a run: depends on scenario, rate and seed, never on what is served.
+/// The load of a run. Its open-loop part depends on scenario, rate and seed, never on what is served.
 #[derive(Debug)]
-pub struct Arrivals(Source);
+pub struct Arrivals(Source, Option<ClosedLoop>);
 
 #[derive(Debug)]
 enum Source {
@@ -32,7 +33,7 @@ enum Source {
 impl Arrivals {
     /// `rate_rps` tasks per second in total until the scenario's end.
     pub fn new(scenario: &Scenario, rate_rps: f64, seed: u64) -> Self {
-        Self(match &scenario.replay {
+        let source = match &scenario.replay {
             None => Source::Generated(GeneratedArrivals::new(scenario, rate_rps, seed)),
             Some(replay) => Source::Replayed(ReplayedArrivals::new(
                 scenario,
@@ -40,13 +41,15 @@ impl Arrivals {
                 rate_rps,
                 seed,
             )),
-        })
+        };
+        let is_closed = scenario.models.iter().any(|model| model.clients > 0);
+        Self(source, is_closed.then(|| ClosedLoop::new(scenario)))
     }
 
     /// Endless Poisson arrivals at these rates, tasks per second, by model. A model with rate 0 never
     /// arrives, and one model's rate does not move another's arrivals.
     pub fn poisson(rates_rps: &[f64], seed: u64) -> Self {
-        Self(Source::Generated(GeneratedArrivals::poisson(rates_rps, seed)))
+        Self(Source::Generated(GeneratedArrivals::poisson(rates_rps, seed)), None)
     }
 
     /// How many tasks of each model arrive after the warm-up: what a run with this rate and seed
@@ -66,6 +69,11 @@ impl Arrivals {
 
     /// The moment of the next arrival; [`Nanos::MAX`] when there is none.
     pub fn due(&self) -> Nanos {
+        let closed = self.1.as_ref().map_or(Nanos::MAX, ClosedLoop::due);
+        self.open_due().min(closed)
+    }
+
+    fn open_due(&self) -> Nanos {
         match &self.0 {
             Source::Generated(generated) => generated.due(),
             Source::Replayed(replayed) => replayed.due(),
@@ -74,9 +82,20 @@ impl Arrivals {
 
     /// Takes the next arrival.
     pub fn take(&mut self) -> Option<Arrived> {
+        let due = self.open_due();
+        if let Some(closed) = self.1.as_mut().filter(|closed| closed.due() < due) {
+            return closed.take();
+        }
         match &mut self.0 {
             Source::Generated(generated) => generated.take(),
             Source::Replayed(replayed) => replayed.take(),
+        }
+    }
+
+    /// A client's task has ended; its next one comes then.
+    pub(crate) fn again(&mut self, model: u32, at: Nanos) {
+        if let Some(closed) = &mut self.1 {
+            closed.again(model, at);
         }
     }
 }

@@ -12,6 +12,7 @@ use baton_core::{IndexedHeap, Nanos, Request, TaskId};
 
 use crate::distributions::Distributions;
 use crate::execution::Execution;
+use crate::loaders::{LoadEnd, Loaders};
 use crate::scenario::Scenario;
 use crate::tally::Tally;
 
@@ -60,6 +61,12 @@ pub(crate) struct Cluster {
     /// One line for each batch and drop, if asked for.
     trace: Option<Vec<u8>>,
     distributions: Option<Distributions>,
+    /// Memory and what is in it; `None`: every slot holds every model.
+    loaders: Option<Loaders>,
+    /// Objectives of models whose clients send a task when one has ended; others have none.
+    closed: Vec<Option<Nanos>>,
+    /// Of these, whose next task comes when.
+    again: Vec<(u32, Nanos)>,
 }
 
 /// What to keep of a run beside its counts.
@@ -77,6 +84,7 @@ pub(crate) struct Results {
     pub(crate) distributions: Option<Distributions>,
     /// As the scheduler reckoned at the end.
     pub(crate) gpus_needed: Option<u32>,
+    pub(crate) loaders: Option<Loaders>,
 }
 
 impl Cluster {
@@ -93,6 +101,9 @@ impl Cluster {
             trace: (keep == Recording::Trace).then(Vec::new),
             distributions: (keep == Recording::Distributions)
                 .then(|| Distributions::new(scenario.warmup)),
+            loaders: Loaders::new(scenario),
+            closed: models.iter().map(|m| (m.clients > 0).then(|| m.slo())).collect(),
+            again: Vec::new(),
         }
     }
 
@@ -111,6 +122,9 @@ impl Cluster {
         let slot = &mut self.slots[gpu as usize];
         let start = slot.free_at.max(exec_at);
         let end = start + took;
+        if let Some(loaders) = &mut self.loaders {
+            loaders.begin_batch(gpu, model, start);
+        }
         slot.free_at = end;
         if slot.batches.is_empty() {
             self.ends.set(gpu, end);
@@ -141,6 +155,7 @@ impl Cluster {
         let slot = &mut self.slots[gpu as usize];
         slot.free_at = now;
         self.ends.remove(gpu);
+        self.loaders.iter_mut().for_each(|loaders| loaders.lose(now, gpu));
         let batches: Vec<Batch> = slot.batches.drain(..).collect();
         let lost = |Batch { start, finished: Finished { model, .. }, requests, .. }| {
             self.tally.executed(start, now);
@@ -153,6 +168,10 @@ impl Cluster {
     /// Gives a task up.
     pub(crate) fn give_up(&mut self, model: u32, task: TaskId, why: &str) {
         self.tally.dropped(model, task);
+        // A client hears of it at the deadline.
+        if let Some(slo) = self.closed[model as usize] {
+            self.again.push((model, Nanos(task.0) + slo));
+        }
         self.note(format_args!("drop model={model} arrived={}ns {why}", task.0));
     }
 
@@ -178,8 +197,50 @@ impl Cluster {
         }
         requests.drain(..).for_each(|request| self.tally.completed(model, request, end));
         self.spare.push(requests);
+        if let Some(loaders) = &mut self.loaders {
+            loaders.end_batch(gpu, model);
+        }
+        if self.closed[model as usize].is_some() {
+            self.again.extend(std::iter::repeat_n((model, end), batch as usize));
+        }
         self.note(format_args!("batch model={model} gpu={gpu} tasks={batch} {start:?} {end:?}"));
         Some(finished)
+    }
+
+    /// A task came in.
+    pub(crate) fn submitted(&mut self, model: u32, task: TaskId) {
+        self.tally.submitted(model, task);
+        if self.loaders.as_ref().is_some_and(|loaders| !loaders.is_anywhere(model)) {
+            self.tally.cold(model, task);
+        }
+    }
+
+    /// Models of clients whose tasks have ended, and when their next ones come.
+    pub(crate) fn take_again(&mut self) -> impl Iterator<Item = (u32, Nanos)> {
+        self.again.drain(..)
+    }
+
+    /// Memory and what is in it. There is a policy that manages it only if there is one.
+    pub(crate) fn loaders(&mut self) -> &mut Loaders {
+        self.loaders.as_mut().expect("the scenario has memory")
+    }
+
+    /// When the next LOAD is reported; [`Nanos::MAX`] while there is none.
+    pub(crate) fn next_load(&self) -> Nanos {
+        self.loaders.as_ref().map_or(Nanos::MAX, Loaders::next_end)
+    }
+
+    /// The LOAD that is reported next.
+    pub(crate) fn take_loaded(&mut self, now: Nanos) -> Option<LoadEnd> {
+        let load = self.loaders.as_mut()?.take_ended()?;
+        let LoadEnd { gpu, model, outcome } = load;
+        self.note(format_args!("load model={model} gpu={gpu} {outcome:?} {now:?}"));
+        Some(load)
+    }
+
+    /// What a slot was to do and cannot, if there was such a thing.
+    pub(crate) fn broken(&mut self) -> Option<String> {
+        self.loaders.as_mut().and_then(Loaders::broken)
     }
 
     pub(crate) fn tally(&mut self) -> &mut Tally {
@@ -187,8 +248,8 @@ impl Cluster {
     }
 
     pub(crate) fn into_results(self, gpus_needed: Option<u32>) -> Results {
-        let Self { tally, trace, distributions, .. } = self;
-        Results { tally, trace, distributions, gpus_needed }
+        let Self { tally, trace, distributions, loaders, .. } = self;
+        Results { tally, trace, distributions, gpus_needed, loaders }
     }
 
     fn note(&mut self, line: std::fmt::Arguments<'_>) {

@@ -120,6 +120,9 @@ fn advance(
 impl Source {
     /// The next arrival, if it comes before the end.
     fn advance(&mut self, process: Arrival, end: Nanos) -> Option<Nanos> {
+        if self.mean_gap_ns == f64::INFINITY {
+            return None;
+        }
         self.at_ns += self.mean_gap_ns * gap(&mut self.stream, process);
         let at_ns = self.pace.as_ref().map_or(self.at_ns, |pace| pace.real_ns(self.at_ns));
         Some(Nanos(at_ns as u64)).filter(|&at| at < end)

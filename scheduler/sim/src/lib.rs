@@ -12,9 +12,12 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod azure;
 mod baseline;
 mod bound;
+mod cache;
 mod clairvoyant;
+mod closed_loop;
 mod cluster;
 mod distributions;
 mod drive;
@@ -25,11 +28,13 @@ pub mod fuzz;
 mod generated;
 mod goodput;
 mod load;
+mod loaders;
 mod observer;
 mod of_cluster;
 #[cfg(test)]
 mod optimum;
 mod policy;
+mod popularity;
 mod ports;
 mod production;
 mod random;
@@ -39,12 +44,14 @@ mod replayed;
 mod report;
 mod run;
 mod scenario;
+mod scenario_error;
 mod scenario_file;
 mod scenario_problem;
 mod subclusters;
 mod sweep;
 mod tally;
 mod vary;
+mod weights;
 
 pub use arrivals::{Arrivals, Arrived};
 pub use bound::analytic_bound_rps;
@@ -65,8 +72,9 @@ pub use replay::{Line, Replay, ReplayError};
 pub use report::{ModelReport, Report};
 pub use run::{Run, run, run_distributions, run_traced};
 pub use scenario::{Arrival, Scenario, SimModel};
-pub use scenario_file::ScenarioError;
+pub use scenario_error::ScenarioError;
 pub use subclusters::Subclusters;
 pub use sweep::{Sweep, SweepError, SweepJob, SweepPoint};
 pub use tally::SimError;
 pub use vary::{Vary, VaryError};
+pub use weights::{GpuMemory, SimWeights};

@@ -93,6 +93,7 @@ fn of_cluster(path: &Path, cluster: &Cluster, run: &ClusterRun) -> Result<Scenar
         stragglers: None,
         profile_spread: 0.0,
         subclusters: Subclusters::of_sizes(&gpus),
+        memory: None,
         gpu_events: Vec::new(),
         models: models(&cluster.models),
     })
@@ -120,6 +121,9 @@ fn model(spec: &ModelSpec, share: f64) -> SimModel {
         load: None,
         profile_error: 1.0,
         subcluster: spec.subcluster,
+        copy: 1,
+        weights: None,
+        clients: 0,
     }
 }
 

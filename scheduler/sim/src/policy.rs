@@ -24,6 +24,10 @@ pub enum PolicyName {
         /// A slot gets another batch once it has less than this to execute.
         outstanding_ms: f64,
     },
+    /// `baton`, which loads a model for each batch that is granted a slot without it.
+    Naive,
+    /// `baton`, with models where they were placed by their popularity.
+    Pinned,
     /// Nexus' static partition.
     Nexus {
         /// Frontends that spread tasks, each on its own.
@@ -39,7 +43,8 @@ pub enum PolicyName {
 impl PolicyName {
     /// How each is written.
     pub const SYNTAX: &str = "baton, symphony, symphony-text, eager, frontrun, timeout[:FRACTION], \
-                              clockwork[:OUTSTANDING_MS], nexus[:FRONTENDS], or shepherd[:LAMBDA]";
+                              clockwork[:OUTSTANDING_MS], nexus[:FRONTENDS], shepherd[:LAMBDA], \
+                              naive or pinned";
 }
 
 impl FromStr for PolicyName {
@@ -63,6 +68,8 @@ impl FromStr for PolicyName {
             "symphony-text" => plain(Self::SymphonyText),
             "frontrun" => plain(Self::Frontrun),
             "timeout" => Ok(Self::Timeout { fraction: number(0.4, 1.0)? }),
+            "naive" => plain(Self::Naive),
+            "pinned" => plain(Self::Pinned),
             "clockwork" => Ok(Self::Clockwork { outstanding_ms: number(5.0, 1e3)? }),
             "nexus" => match number(1.0, 1e3)? {
                 frontends if frontends >= 1.0 && frontends.fract() == 0.0 => {
@@ -87,6 +94,8 @@ impl fmt::Display for PolicyName {
             Self::Frontrun => f.write_str("frontrun"),
             Self::Timeout { fraction } => write!(f, "timeout:{fraction}"),
             Self::Clockwork { outstanding_ms } => write!(f, "clockwork:{outstanding_ms}"),
+            Self::Naive => f.write_str("naive"),
+            Self::Pinned => f.write_str("pinned"),
             Self::Nexus { frontends } => write!(f, "nexus:{frontends}"),
             Self::Shepherd { lambda } => write!(f, "shepherd:{lambda}"),
         }
@@ -107,6 +116,8 @@ mod tests {
             "frontrun",
             "timeout:0.25",
             "clockwork:0",
+            "naive",
+            "pinned",
             "nexus:8",
             "shepherd:3.03",
         ] {

@@ -4,13 +4,15 @@
 use std::collections::VecDeque;
 
 use baton_core::{
-    Batch, BatchShape, Candidate, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap,
+    Batch, BatchShape, Candidate, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap, LoadDone,
     ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy, RankLimits,
     RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved, gpus_needed,
 };
 
+use crate::cache::{Cache, Caching};
 use crate::cluster::{Cluster, Finished, Lost};
 use crate::drive::Scheduler;
+use crate::loaders::LoadEnd;
 use crate::observer::{Event, Observer};
 use crate::ports::{Fetched, Ports};
 use crate::scenario::{Scenario, SimModel};
@@ -27,6 +29,8 @@ enum Message {
 struct Mail {
     lag: Nanos,
     queue: VecDeque<(Nanos, Message)>,
+    /// Grants that the cache has not heard of.
+    granted: Vec<(ModelId, Gpu)>,
 }
 
 /// See the module documentation. `W` hears of everything and changes nothing.
@@ -42,6 +46,8 @@ pub(crate) struct Production<W = ()> {
     ports: Ports,
     /// Tasks of plans that found their slot gone.
     returned: Vec<Request>,
+    /// `None`: every slot holds every model.
+    cache: Option<Cache>,
     watch: W,
 }
 
@@ -55,24 +61,22 @@ struct Slot {
 }
 
 impl<W: Observer> Production<W> {
-    pub(crate) fn new(scenario: &Scenario, policy: Policy, rate_rps: f64, watch: W) -> Self {
-        let models = scenario.models.len();
-        let config = |(m, model): (usize, &SimModel)| ModelConfig {
-            id: ModelId(m as u32),
-            profile: model.profile.clone(),
-            slo: model.slo(),
-            queue_capacity: queue_capacity(scenario, model, rate_rps),
-            policy,
-            prefer: scenario.prefer,
-            network: scenario.network,
-        };
-        let configs = scenario.models.iter().enumerate().map(config);
+    pub(crate) fn new(
+        scenario: &Scenario,
+        (policy, caching): (Policy, Caching),
+        rate_rps: f64,
+        watch: W,
+    ) -> Self {
         let subclusters = scenario.subclusters.clone();
         let (gpus, count) = (scenario.gpus, subclusters.count());
-        let limits = RankLimits { gpus, subclusters: count, copies: 0 };
+        let copies = Cache::copies(scenario, caching);
+        let limits = RankLimits { gpus, subclusters: count, copies };
         let homes: Vec<_> = scenario.models.iter().map(|model| model.subcluster).collect();
         let mut rank = RankState::new(limits, &homes);
-        let mut mail = Mail { lag: scenario.message_lag, queue: VecDeque::new() };
+        let mut cache = scenario.memory.map(|memory| Cache::new(scenario, memory, caching));
+        cache.iter().for_each(|cache| cache.bind(&mut rank, &homes));
+        let mut mail =
+            Mail { lag: scenario.message_lag, queue: VecDeque::new(), granted: Vec::new() };
         let slot = |is_present| Slot { life: 0, is_present, slowdown: Slowdown::NONE };
         let slots: Vec<Slot> = scenario.present_at_first().into_iter().map(slot).collect();
         let ports = Ports::new(scenario);
@@ -81,11 +85,26 @@ impl<W: Observer> Production<W> {
             let home = subclusters.of_slot(id.0);
             ports.of_slot(id.0).into_iter().for_each(|port| rank.share_port(id, port));
             rank.on_gpu_join(Nanos::ZERO, gpu, home, &mut mail.at(Nanos::ZERO));
+            if let Some(cache) = &mut cache {
+                cache.join(Nanos::ZERO, gpu, &mut rank, &mut mail.at(Nanos::ZERO));
+            }
         }
-        let timers = IndexedHeap::new(models);
-        let models = configs.map(ModelState::new).collect();
+        let timers = IndexedHeap::new(homes.len());
+        let models = models(scenario, policy, rate_rps);
         let returned = Vec::new();
-        Self { models, homes, subclusters, rank, timers, mail, slots, ports, returned, watch }
+        Self {
+            models,
+            homes,
+            subclusters,
+            rank,
+            timers,
+            mail,
+            slots,
+            ports,
+            returned,
+            cache,
+            watch,
+        }
     }
 
     /// The observer, with what it has heard.
@@ -95,6 +114,30 @@ impl<W: Observer> Production<W> {
 
     /// Delivers what is due, until both sides fall silent.
     fn settle(&mut self, now: Nanos, cluster: &mut Cluster) {
+        self.deliver_due(now, cluster);
+        if self.cache.is_none() {
+            return self.mail.granted.clear();
+        }
+        self.cache_settles(now, cluster);
+    }
+
+    /// The cache hears of grants, loads what is to be loaded, and models hear where their weights are, until nothing changes.
+    fn cache_settles(&mut self, now: Nanos, cluster: &mut Cluster) {
+        loop {
+            let Some(cache) = &mut self.cache else { return };
+            for (model, gpu) in self.mail.granted.drain(..) {
+                cache.granted(now, model, gpu);
+            }
+            cache.load(now, &mut self.rank, cluster);
+            let Some((model, readiness)) = cache.news() else { return };
+            self.with(now, model.0, cluster, |model, outbox| {
+                model.on_readiness(now, readiness, outbox);
+            });
+            self.deliver_due(now, cluster);
+        }
+    }
+
+    fn deliver_due(&mut self, now: Nanos, cluster: &mut Cluster) {
         while let Some(&(due, message)) = self.mail.queue.front() {
             if due > now {
                 return;
@@ -107,6 +150,7 @@ impl<W: Observer> Production<W> {
     fn deliver(&mut self, now: Nanos, message: Message, cluster: &mut Cluster) {
         match message {
             Message::Candidate(model, candidate, grants) => {
+                self.cache.iter_mut().for_each(|cache| cache.candidate(model, candidate));
                 self.rank.on_candidate(now, model, candidate, grants, &mut self.mail.at(now));
             }
             Message::Gpu(update) => self.rank.on_gpu(now, update, &mut self.mail.at(now)),
@@ -157,8 +201,11 @@ impl<W: Observer> Production<W> {
         let mail = self.mail.at(now);
         let model = &mut self.models[id as usize];
         let (slots, ports, returned) = (&mut self.slots, &mut self.ports, &mut self.returned);
-        let watch = &mut self.watch;
-        input(model, &mut Outbox { now, model: id, mail, cluster, slots, ports, returned, watch });
+        let (cache, watch) = (self.cache.as_mut(), &mut self.watch);
+        input(
+            model,
+            &mut Outbox { now, model: id, mail, cluster, slots, ports, returned, cache, watch },
+        );
         self.watch.event(now, Event::Looked { model: id, state: model });
         match model.next_timer() {
             Some(at) => self.timers.set(id, at),
@@ -168,7 +215,31 @@ impl<W: Observer> Production<W> {
 }
 
 impl<W: Observer> Scheduler for Production<W> {
+    fn begin(&mut self, cluster: &mut Cluster) {
+        let Some(cache) = &self.cache else { return };
+        let present = (0..).zip(&self.slots).filter(|(_, slot)| slot.is_present);
+        present.for_each(|(slot, _)| cache.place_pinned(slot, cluster));
+        let news: Vec<_> =
+            (0..self.models.len() as u32).map(|id| (id, cache.readiness(ModelId(id)))).collect();
+        for (id, readiness) in news {
+            self.with(Nanos::ZERO, id, cluster, |model, outbox| {
+                model.on_readiness(Nanos::ZERO, readiness, outbox);
+            });
+        }
+        self.settle(Nanos::ZERO, cluster);
+    }
+
+    fn on_loaded(&mut self, now: Nanos, load: LoadEnd, cluster: &mut Cluster) {
+        let LoadEnd { gpu, model, outcome } = load;
+        let done = LoadDone { model: ModelId(model), gpu: self.gpu(gpu), outcome };
+        if let Some(cache) = &mut self.cache {
+            cache.loaded(now, done, &mut self.rank, &mut self.mail.at(now));
+        }
+        self.settle(now, cluster);
+    }
+
     fn on_arrival(&mut self, now: Nanos, id: u32, request: Request, cluster: &mut Cluster) {
+        self.cache.iter_mut().for_each(|cache| cache.arrived(now, ModelId(id)));
         self.watch.event(now, Event::Arrived { model: id, request });
         self.with(now, id, cluster, |model, outbox| model.on_request(now, request, outbox));
         self.settle(now, cluster);
@@ -183,6 +254,8 @@ impl<W: Observer> Scheduler for Production<W> {
         if let Some(Fetched { took, late, .. }) = fetched {
             self.models[model as usize].on_fetched(batch, took, late);
         }
+        let slot = self.gpu(gpu);
+        self.cache.iter_mut().for_each(|cache| cache.ended(now, ModelId(model), slot));
         let (gpu, fetched_at) = (self.gpu(gpu), fetched.map(|fetched| fetched.at));
         let finished = GpuUpdate::Finished { gpu, at: now, pace, fetched_at };
         self.mail.at(now).post(Message::Gpu(finished));
@@ -192,7 +265,9 @@ impl<W: Observer> Scheduler for Production<W> {
     fn on_gpu_loss(&mut self, now: Nanos, id: u32, lost: Vec<Lost>, cluster: &mut Cluster) {
         self.slots[id as usize].is_present = false;
         self.ports.clear(id);
-        self.rank.on_gpu_leave(self.gpu(id));
+        let gpu = self.gpu(id);
+        self.rank.on_gpu_leave(gpu);
+        self.cache.iter_mut().for_each(|cache| cache.leave(gpu));
         for Lost { model, requests } in lost {
             for request in requests {
                 self.requeue(now, model, request, cluster);
@@ -207,6 +282,10 @@ impl<W: Observer> Scheduler for Production<W> {
         let gpu = self.gpu(id);
         let home = self.subclusters.of_slot(id);
         self.rank.on_gpu_join(now, gpu, home, &mut self.mail.at(now));
+        if let Some(cache) = &mut self.cache {
+            cache.place_pinned(id, cluster);
+            cache.join(now, gpu, &mut self.rank, &mut self.mail.at(now));
+        }
         self.settle(now, cluster);
     }
 
@@ -218,7 +297,8 @@ impl<W: Observer> Scheduler for Production<W> {
     fn next_timer(&self) -> Nanos {
         let model = self.timers.peek().map_or(Nanos::MAX, |(at, _)| at);
         let mail = self.mail.queue.front().map_or(Nanos::MAX, |&(due, _)| due);
-        model.min(mail).min(self.rank.next_timer().unwrap_or(Nanos::MAX))
+        let load = self.cache.as_ref().map_or(Nanos::MAX, Cache::next_timer);
+        model.min(mail).min(self.rank.next_timer().unwrap_or(Nanos::MAX)).min(load)
     }
 
     fn on_timer(&mut self, now: Nanos, cluster: &mut Cluster) {
@@ -230,6 +310,19 @@ impl<W: Observer> Scheduler for Production<W> {
         self.rank.on_timer(now, &mut self.mail.at(now));
         self.settle(now, cluster);
     }
+}
+
+fn models(scenario: &Scenario, policy: Policy, rate_rps: f64) -> Vec<ModelState> {
+    let config = |(m, model): (usize, &SimModel)| ModelConfig {
+        id: ModelId(m as u32),
+        profile: model.profile.clone(),
+        slo: model.slo(),
+        queue_capacity: queue_capacity(scenario, model, rate_rps),
+        policy,
+        prefer: scenario.prefer,
+        network: scenario.network,
+    };
+    scenario.models.iter().enumerate().map(config).map(ModelState::new).collect()
 }
 
 /// Room for eight times what arrives within the objective when the load is highest: only a load
@@ -245,11 +338,12 @@ fn queue_capacity(scenario: &Scenario, model: &SimModel, rate_rps: f64) -> u32 {
 struct Post<'a> {
     due: Nanos,
     queue: &'a mut VecDeque<(Nanos, Message)>,
+    granted: &'a mut Vec<(ModelId, Gpu)>,
 }
 
 impl Mail {
     fn at(&mut self, now: Nanos) -> Post<'_> {
-        Post { due: now + self.lag, queue: &mut self.queue }
+        Post { due: now + self.lag, queue: &mut self.queue, granted: &mut self.granted }
     }
 }
 
@@ -262,6 +356,7 @@ impl Post<'_> {
 impl RankSink for Post<'_> {
     fn grant(&mut self, model: ModelId, grant: Grant) {
         self.post(Message::Grant(model, grant));
+        self.granted.push((model, grant.gpu));
     }
 
     fn drained(&mut self, _gpu: Gpu) {}
@@ -276,6 +371,7 @@ struct Outbox<'a, W> {
     slots: &'a mut [Slot],
     ports: &'a mut Ports,
     returned: &'a mut Vec<Request>,
+    cache: Option<&'a mut Cache>,
     watch: &'a mut W,
 }
 
@@ -293,12 +389,20 @@ impl<W: Observer> ModelSink for Outbox<'_, W> {
             return self.returned.extend(batch.requests());
         }
         let fetched_at = self.ports.fetch(self.now, gpu, batch.len(), batch.fetched_at);
-        let start = batch.exec_at.max(fetched_at);
+        let mut start = batch.exec_at.max(fetched_at);
+        if let Some(cache) = &mut self.cache {
+            let id = ModelId(self.model);
+            let there_at = cache.miss(self.now, id, batch.grant.gpu, self.cluster);
+            start = start.max(there_at.expect("there is room for what a slot's batches need"));
+        }
         self.cluster.execute(gpu, self.model, start, batch.requests());
     }
 
     fn gpu(&mut self, update: GpuUpdate) {
         self.watch.event(self.now, Event::Slot(update));
+        if let Some(cache) = &mut self.cache {
+            cache.update(self.now, ModelId(self.model), update);
+        }
         self.mail.post(Message::Gpu(update));
     }
 

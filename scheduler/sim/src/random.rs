@@ -18,6 +18,8 @@ pub(crate) enum Concern {
     Frontend,
     /// Which model a task is for, where a replayed file does not say.
     Popularity,
+    /// Which functions the load comes from, and when each runs.
+    Functions,
     /// What a scenario consists of that is drawn itself.
     Scenario(u32),
 }
@@ -34,6 +36,7 @@ impl Stream {
             Concern::Frontend => 3,
             Concern::Popularity => 4,
             Concern::Stragglers => 5,
+            Concern::Functions => 8,
             Concern::Arrivals(model) => (2 << 32) | u64::from(model),
             Concern::ProfileError(model) => (6 << 32) | u64::from(model),
             Concern::Scenario(index) => (7 << 32) | u64::from(index),
@@ -71,7 +74,7 @@ impl Stream {
     }
 
     /// Normally distributed with mean 0 and deviation 1 (Box-Muller).
-    fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.unit().ln()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
@@ -112,6 +115,7 @@ mod tests {
             Concern::ProfileError(0),
             Concern::Frontend,
             Concern::Popularity,
+            Concern::Functions,
             Concern::Scenario(0),
             a,
             b,

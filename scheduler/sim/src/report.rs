@@ -5,6 +5,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::faults;
+use crate::loaders::Loaders;
 use crate::scenario::Scenario;
 use crate::tally::{ModelTally, Tally};
 
@@ -21,6 +22,17 @@ pub struct Report {
     pub bad_rate: f64,
     /// The same of the model for which it is largest.
     pub worst_model_bad_rate: f64,
+    /// Tasks in time over tasks offered, of all models.
+    pub satisfied: f64,
+    /// Tasks per second that came when no slot held their model; this and the next two are `None` if every slot holds every
+    /// model.
+    pub cold_rps: Option<f64>,
+    /// Of these, the part that completed in time.
+    pub cold_satisfied: Option<f64>,
+    /// LOADs per second that ended well, on all slots.
+    pub loads_per_s: Option<f64>,
+    /// Part of the measured span that the slots' loaders copied.
+    pub loader_utilization: Option<f64>,
     /// Part of the measured span that the GPU slots that were there executed.
     pub gpu_utilization: f64,
     /// GPUs that the traffic of the last five seconds needs ([`baton_core::gpus_needed`], with the tasks
@@ -86,6 +98,11 @@ impl Report {
             goodput_rps: (submitted - lost) as f64 / duration_s,
             bad_rate: ratio(lost, submitted),
             worst_model_bad_rate: bad_rates.fold(0.0, f64::max),
+            satisfied: ratio(submitted - lost, submitted),
+            cold_rps: None,
+            cold_satisfied: None,
+            loads_per_s: None,
+            loader_utilization: None,
             gpu_utilization: used(tally.busy, scenario),
             gpus_needed: None,
             mean_batch: ratio(sum(|m| m.batched), sum(|m| m.batches)),
@@ -93,6 +110,21 @@ impl Report {
             p50_ms: quantile_ms(&latency_us, 0.5),
             p99_ms: quantile_ms(&latency_us, 0.99),
             models: names.zip(&tally.models).map(|(name, m)| model_report(name, m)).collect(),
+        }
+    }
+}
+
+impl Report {
+    /// With what became of cold tasks and LOADs.
+    pub(crate) fn with_loads(self, scenario: &Scenario, tally: &Tally, loaders: &Loaders) -> Self {
+        let duration_s = scenario.duration.as_millis_f64() / 1e3;
+        let (cold, in_time) = (tally.cold.submitted, tally.cold.in_time);
+        Self {
+            cold_rps: Some(cold as f64 / duration_s),
+            cold_satisfied: (cold > 0).then(|| ratio(in_time, cold)),
+            loads_per_s: Some(loaders.loads as f64 / duration_s),
+            loader_utilization: Some(used(loaders.busy, scenario)),
+            ..self
         }
     }
 }

@@ -1,9 +1,10 @@
 //! One run: a scenario, a policy, a rate and a seed.
 
-use baton_core::{Nanos, NetworkDelay};
+use baton_core::{Nanos, NetworkDelay, PIPELINE_DEPTH, Policy};
 
 use crate::arrivals::Arrivals;
-use crate::baseline::{Clockwork, Deferred, Nexus, Rule, Shepherd};
+use crate::baseline::{Clockwork, ClockworkCached, Deferred, Nexus, Rule, Shepherd};
+use crate::cache::Caching;
 use crate::cluster::{Cluster, Recording, Results};
 use crate::distributions::Distributions;
 use crate::drive::{Scheduler, drive};
@@ -42,7 +43,11 @@ pub fn run(scenario: &Scenario, run: Run) -> Result<Report, SimError> {
 
 fn report(scenario: &Scenario, run: Run, results: &Results) -> Report {
     let report = Report::new(scenario, run.policy.to_string(), &results.tally);
-    Report { gpus_needed: results.gpus_needed, ..report }
+    let report = Report { gpus_needed: results.gpus_needed, ..report };
+    match &results.loaders {
+        None => report,
+        Some(loaders) => report.with_loads(scenario, &results.tally, loaders),
+    }
 }
 
 /// As [`run`], but only until some model has more late and dropped tasks than `allowed`; then
@@ -89,16 +94,27 @@ fn simulate(
     if let Some((key, why)) = unsupported(scenario, policy) {
         return Err(SimError::Unsupported { policy: policy.to_string(), key, why });
     }
+    let is_of_caches = matches!(policy, PolicyName::Naive | PolicyName::Pinned);
+    if is_of_caches && scenario.memory.is_none() {
+        return Err(SimError::NoMemory { policy: policy.to_string() });
+    }
     let stage = Stage { scenario, run, keep, allowed };
-    let production = |policy| Production::new(scenario, policy, rate_rps, ());
+    let production = |policy, caching| Production::new(scenario, (policy, caching), rate_rps, ());
+    let usual = Caching::of(scenario);
     let deferred = |rule| Deferred::new(scenario, rule, rate_rps);
     match policy {
-        PolicyName::Production(policy) => stage.under(production(policy)),
+        PolicyName::Production(policy) => stage.under(production(policy, usual)),
+        PolicyName::Naive => stage.under(production(Policy::Baton, Caching::OnMiss)),
+        PolicyName::Pinned => stage.under(production(Policy::Baton, Caching::Pinned)),
         PolicyName::SymphonyText => stage.under(deferred(Rule::Text)),
         PolicyName::Frontrun => stage.under(deferred(Rule::Frontrun)),
         PolicyName::Timeout { fraction } => stage.under(deferred(Rule::Timeout(fraction))),
         PolicyName::Clockwork { outstanding_ms } => {
-            stage.under(Clockwork::new(scenario, Nanos::from_millis_f64(outstanding_ms)))
+            let outstanding = Nanos::from_millis_f64(outstanding_ms);
+            match scenario.memory {
+                None => stage.under(Clockwork::new(scenario, outstanding)),
+                Some(memory) => stage.under(ClockworkCached::new(scenario, memory, outstanding)),
+            }
         }
         PolicyName::Nexus { frontends } => {
             stage.under(Nexus::new(scenario, frontends, rate_rps, seed))
@@ -112,10 +128,16 @@ fn unsupported(scenario: &Scenario, policy: PolicyName) -> Option<(&'static str,
     let delayed = scenario.network != NetworkDelay::default();
     let changes = !scenario.gpu_events.is_empty();
     let is_divided = scenario.subclusters.count() > 1;
+    let has_memory = scenario.memory.is_some();
     match policy {
-        PolicyName::Production(_) => None,
+        PolicyName::Naive if !holds_batches(scenario) => {
+            Some(("pages", "a slot needs pages for all its batches, and one more; give more"))
+        }
+        PolicyName::Production(_) | PolicyName::Naive | PolicyName::Pinned => None,
         _ if is_divided => Some(("subcluster", "any of its GPUs may execute any model")),
         _ if scenario.port.is_some() => Some(("port", "inputs come as fast as it plans")),
+        PolicyName::Clockwork { .. } => None,
+        _ if has_memory => Some(("pages", "each of its GPUs holds every model")),
         PolicyName::Nexus { .. } if delayed => Some((
             "network",
             "its frontends send inputs along with the tasks; no plan is delivered",
@@ -127,6 +149,13 @@ fn unsupported(scenario: &Scenario, policy: PolicyName) -> Option<(&'static str,
         )),
         _ => None,
     }
+}
+
+/// Whether the largest models fit into a slot at a time of which it has batches, and the next.
+fn holds_batches(scenario: &Scenario) -> bool {
+    let Some(memory) = scenario.memory else { return false };
+    let pages = scenario.models.iter().map(|model| memory.weights(model).pages);
+    pages.max().unwrap_or(0) * (u32::from(PIPELINE_DEPTH) + 1) <= memory.pages
 }
 
 /// Everything about a run but who schedules.
@@ -145,6 +174,9 @@ impl Stage<'_> {
         let mut cluster = Cluster::new(scenario, run.seed, keep);
         cluster.tally().allow(allowed);
         drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);
+        if let Some(what) = cluster.broken() {
+            return Err(SimError::Memory { what });
+        }
         let results = cluster.into_results(scheduler.gpus_needed(scenario.end()));
         if !results.tally.decided {
             results.tally.check(scenario.models.iter().map(|model| model.name.clone()))?;

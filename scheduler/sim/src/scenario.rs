@@ -12,6 +12,7 @@ use crate::replay::Replay;
 use crate::scenario_file::{self, ScenarioError};
 use crate::scenario_problem::located;
 use crate::subclusters::Subclusters;
+use crate::weights::{GpuMemory, SimWeights};
 
 /// How the gaps between the tasks of a model are distributed; the mean follows from the rate.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -48,6 +49,12 @@ pub struct SimModel {
     pub profile_error: f64,
     /// The sub-cluster that serves it.
     pub subcluster: SubclusterId,
+    /// Which of the models with its name in the file it is, from 1.
+    pub copy: u32,
+    /// What its weights take; `None` only where there is no memory to take.
+    pub weights: Option<SimWeights>,
+    /// Clients that have one task each under way; 0: its tasks come at its share of the rate.
+    pub clients: u32,
 }
 
 impl SimModel {
@@ -90,6 +97,8 @@ pub struct Scenario {
     pub profile_spread: f64,
     /// Which sub-cluster each slot is in.
     pub subclusters: Subclusters,
+    /// Memory of each slot; `None`: every slot holds every model.
+    pub memory: Option<GpuMemory>,
     /// Slots that leave and come, by time.
     pub gpu_events: Vec<GpuEvent>,
     /// At least one.

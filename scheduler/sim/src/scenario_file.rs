@@ -3,121 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Prefer, Profile, ProfileError, SubclusterId};
-use baton_topo::Problem;
+use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Prefer, Profile, SubclusterId};
 use baton_topo::zoo::{self, ZooModel};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use crate::faults::{self, GpuEventKey, Misprofile, Stragglers, check_factor};
 use crate::load::Load;
+use crate::popularity::Popularity;
 use crate::ports::PortKey;
-use crate::replay::{Replay, ReplayError};
+use crate::replay::Replay;
 use crate::scenario::{Arrival, Scenario, SimModel};
+pub(crate) use crate::scenario_error::ScenarioError;
 use crate::subclusters::{self, SubclusterKey, Subclusters};
-
-/// Why a file is no scenario.
-#[derive(thiserror::Error, Debug)]
-pub enum ScenarioError {
-    /// The file could not be read.
-    #[error("{}: {error}", path.display())]
-    Unreadable {
-        /// As given.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// A mistake, with its place in the file.
-    #[error("{0}")]
-    InFile(Problem),
-    /// The cluster file that is to be simulated is none.
-    #[error("the cluster file cannot be used:\n{}", Problem::lines(.0))]
-    Cluster(Vec<Problem>),
-    /// A cluster file leaves open what a run needs.
-    #[error("{}: {what}; fix: {fix}", file.display())]
-    NotSimulated {
-        /// The cluster file.
-        file: PathBuf,
-        /// What is missing.
-        what: String,
-        /// What to do.
-        fix: &'static str,
-    },
-    /// Not TOML, an unknown key, or a value of the wrong kind.
-    #[error("the scenario file cannot be read: {0}")]
-    Syntax(#[from] toml::de::Error),
-    /// A number outside of what can be simulated.
-    #[error("{key} = {value}: give a number from {min} to {max}")]
-    Range {
-        /// The key in the file.
-        key: String,
-        /// Its value.
-        value: f64,
-        /// Smallest permitted value.
-        min: f64,
-        /// Largest permitted value.
-        max: f64,
-    },
-    /// Neither `zoo` nor a `[[model]]`, or none passes `zoo_filter`.
-    #[error("no model: name a zoo (\"1080ti\", \"a100\" or \"clockwork\") or add a [[model]]")]
-    NoModel,
-    /// `zoo_filter` filters nothing.
-    #[error("zoo_filter has no effect without zoo: remove it or name a zoo")]
-    FilterWithoutZoo,
-    /// A shape whose factors are zero throughout.
-    #[error("{key}: nothing arrives in the measured span; give a factor above 0 there")]
-    Silence {
-        /// The key in the file.
-        key: String,
-    },
-    /// The file of a replay.
-    #[error(transparent)]
-    Replay(#[from] ReplayError),
-    /// A slot that is lost while it is absent, or joins while it is there.
-    #[error("gpu_event at {at_s} s: slot {gpu} is in that state already")]
-    GpuEvent {
-        /// The event's time, seconds.
-        at_s: f64,
-        /// The slot.
-        gpu: u32,
-    },
-    /// A key that means nothing beside a replay.
-    #[error("{key} has no effect on a replay that says it all: remove it")]
-    ReplaySays {
-        /// The key in the file.
-        key: String,
-    },
-    /// The sub-clusters do not share out the scenario's slots.
-    #[error("the [[subcluster]] have {sum} GPUs together, and gpus = {gpus}: make them the same")]
-    SubclusterGpus {
-        /// Theirs.
-        sum: u64,
-        /// The scenario's.
-        gpus: u32,
-    },
-    /// Two sub-clusters go by one name.
-    #[error("there are two [[subcluster]] named \"{name}\": rename one")]
-    SubclusterTwice {
-        /// The name.
-        name: String,
-    },
-    /// A model's sub-cluster is none.
-    #[error("model {model}: there is no [[subcluster]] named \"{name}\"; add it")]
-    Subcluster {
-        /// The model.
-        model: String,
-        /// What it names.
-        name: String,
-    },
-    /// α and β are no latency profile.
-    #[error("model {name}: {error}")]
-    Profile {
-        /// The model.
-        name: String,
-        /// What is wrong.
-        error: ProfileError,
-    },
-}
+use crate::weights::{GpuMemory, LOAD_GB_PER_S, PAGE_MIB, SimWeights};
 
 /// Models a scenario may have, copies counted.
 const MODELS_MAX: usize = 10_000;
@@ -145,6 +44,10 @@ struct File {
     #[serde(default)]
     overrun_ms: f64,
     stragglers: Option<Stragglers>,
+    pages: Option<u32>,
+    page_mib: Option<f64>,
+    load_gb_per_s: Option<f64>,
+    load_error: Option<f64>,
     #[serde(default)]
     profile_error: Misprofile,
     #[serde(default)]
@@ -175,16 +78,6 @@ enum ArrivalKey {
     },
     Replay {
         file: PathBuf,
-    },
-}
-
-#[derive(Deserialize, Default, Clone, Copy)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-enum Popularity {
-    #[default]
-    Equal,
-    Zipf {
-        s: f64,
     },
 }
 
@@ -220,14 +113,27 @@ enum Filter {
 #[serde(deny_unknown_fields)]
 struct Model {
     name: String,
-    alpha_ms: f64,
-    beta_ms: f64,
+    alpha_ms: Option<f64>,
+    beta_ms: Option<f64>,
+    /// ℓ(1), ℓ(2), … instead of α and β.
+    latency_ms: Option<Vec<f64>>,
     slo_ms: f64,
     #[serde(default = "one")]
     copies: u32,
+    /// Of the load beside other models, all copies together.
+    weight: Option<f64>,
+    weights_mb: Option<f64>,
+    load_ms: Option<f64>,
+    closed_loop: Option<ClosedLoopKey>,
     load: Option<Load>,
     profile_error: Option<f64>,
     subcluster: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClosedLoopKey {
+    clients: u32,
 }
 
 fn one<T: From<u8>>() -> T {
@@ -252,7 +158,11 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Scenario, ScenarioError
         load.check(&key, warmup, warmup + duration)?;
     }
     let subclusters = Subclusters::of_keys(&file.subcluster, file.gpus)?;
-    let models = with_shares(models(&file)?, file.popularity.unwrap_or_default())?;
+    let popularity = file.popularity.unwrap_or_default();
+    let span = (file.warmup_s, file.warmup_s + file.duration_s);
+    let models = popularity.share_out(models(&file)?, span, file.seed)?;
+    let memory = file.memory()?;
+    memory.iter().try_for_each(|memory| memory.check(&models))?;
     let replay = replay(&file, folder, &models)?;
     let models = with_replayed_shares(models, replay.as_ref());
     Ok(Scenario {
@@ -271,6 +181,7 @@ pub(crate) fn parse(text: &str, folder: &Path) -> Result<Scenario, ScenarioError
         stragglers: file.stragglers,
         profile_spread: file.profile_error.spread,
         subclusters,
+        memory,
         gpu_events: faults::gpu_events(&file.gpu_event, file.gpus, warmup + duration)?,
         models,
     })
@@ -309,6 +220,31 @@ fn loads(file: &File) -> impl Iterator<Item = (String, &Load)> {
         load.iter().map(move |load| (format!("{name}.load"), load))
     };
     common.chain(file.model.iter().flat_map(own))
+}
+
+impl File {
+    /// The memory that the file gives each slot, if it does.
+    fn memory(&self) -> Result<Option<GpuMemory>, ScenarioError> {
+        let Some(pages) = self.pages else {
+            let keys = [
+                ("page_mib", self.page_mib),
+                ("load_gb_per_s", self.load_gb_per_s),
+                ("load_error", self.load_error),
+            ];
+            return match keys.into_iter().find(|(_, value)| value.is_some()) {
+                None => Ok(None),
+                Some((key, _)) => {
+                    Err(ScenarioError::NoEffect { key: key.to_owned(), why: "without pages" })
+                }
+            };
+        };
+        Ok(Some(GpuMemory {
+            pages,
+            page_mib: self.page_mib.unwrap_or(PAGE_MIB),
+            load_gb_per_s: self.load_gb_per_s.unwrap_or(LOAD_GB_PER_S),
+            load_error: self.load_error.unwrap_or(1.0),
+        }))
+    }
 }
 
 fn seconds(seconds: f64) -> Nanos {
@@ -351,28 +287,54 @@ fn models(file: &File) -> Result<Vec<SimModel>, ScenarioError> {
     let mut models = Vec::new();
     let profile_error = file.profile_error.factor;
     for model in zoo_models(file)? {
-        let sim_model = sim_model(model.name, model.alpha_ms, model.beta_ms, model.slo_ms)?;
-        models.push(SimModel { profile_error, ..sim_model });
+        let weights =
+            model.weights_mb.map(|weights_mb| SimWeights { weights_mb, load_ms: model.load_ms });
+        let line = (model.alpha_ms, model.beta_ms);
+        let sim_model = sim_model(model.name, model.slo_ms, line, None)?;
+        models.push(SimModel { profile_error, weights, ..sim_model });
     }
     for model in &file.model {
-        check("model.copies", f64::from(model.copies), 1.0, MODELS_MAX as f64)?;
-        let profile_error = model.profile_error.unwrap_or(profile_error);
-        check_factor(&format!("{}.profile_error", model.name), profile_error)?;
-        let subcluster =
-            subclusters::named(&file.subcluster, &model.name, model.subcluster.as_ref())?;
-        for copy in 1..=model.copies {
-            let alone = model.copies == 1;
-            let name = if alone { model.name.clone() } else { format!("{}-{copy}", model.name) };
-            let sim_model = sim_model(name, model.alpha_ms, model.beta_ms, model.slo_ms)?;
-            let load = model.load.clone();
-            models.push(SimModel { load, profile_error, subcluster, ..sim_model });
-        }
+        models.extend(copies(file, model)?);
     }
     if models.is_empty() {
         return Err(ScenarioError::NoModel);
     }
     check("number of models", models.len() as f64, 1.0, MODELS_MAX as f64)?;
     Ok(models)
+}
+
+fn copies(file: &File, model: &Model) -> Result<Vec<SimModel>, ScenarioError> {
+    check("model.copies", f64::from(model.copies), 1.0, MODELS_MAX as f64)?;
+    let profile_error = model.profile_error.unwrap_or(file.profile_error.factor);
+    check_factor(&format!("{}.profile_error", model.name), profile_error)?;
+    let subcluster = subclusters::named(&file.subcluster, &model.name, model.subcluster.as_ref())?;
+    let weight = model.weight.unwrap_or_else(|| f64::from(model.copies));
+    check(&format!("{}.weight", model.name), weight, 0.0, 1e9)?;
+    let line = match (model.alpha_ms, model.beta_ms, &model.latency_ms) {
+        (Some(alpha_ms), Some(beta_ms), None) => (alpha_ms, beta_ms),
+        (None, None, Some(table)) if !table.is_empty() => line(table),
+        _ => return Err(ScenarioError::Latency { model: model.name.clone() }),
+    };
+    let weights = model.weights_mb.map(|mb| SimWeights { weights_mb: mb, load_ms: model.load_ms });
+    let clients = model.closed_loop.as_ref().map_or(0, |closed_loop| closed_loop.clients);
+    check(&format!("{}.closed_loop.clients", model.name), clients.into(), 0.0, 1e5)?;
+    let named = |copy| match model.copies {
+        1 => model.name.clone(),
+        _ => format!("{}-{copy}", model.name),
+    };
+    let of = |copy| {
+        let sim_model = sim_model(named(copy), model.slo_ms, line, model.latency_ms.as_deref())?;
+        let share = weight / f64::from(model.copies);
+        let load = model.load.clone();
+        Ok(SimModel { load, profile_error, subcluster, share, copy, weights, clients, ..sim_model })
+    };
+    (1..=model.copies).map(of).collect()
+}
+
+/// α and β of the line nearest to a table, which the analytic bound reckons with.
+fn line(table: &[f64]) -> (f64, f64) {
+    let points: Vec<(f64, f64)> = (1..).map(f64::from).zip(table.iter().copied()).collect();
+    if points.len() == 1 { (points[0].1, 0.0) } else { zoo::line(&points) }
 }
 
 fn zoo_models(file: &File) -> Result<Vec<ZooModel>, ScenarioError> {
@@ -394,45 +356,40 @@ fn zoo_models(file: &File) -> Result<Vec<ZooModel>, ScenarioError> {
 
 fn sim_model(
     name: String,
-    alpha_ms: f64,
-    beta_ms: f64,
     slo_ms: f64,
+    (alpha_ms, beta_ms): (f64, f64),
+    table_ms: Option<&[f64]>,
 ) -> Result<SimModel, ScenarioError> {
-    check(&format!("{name}.alpha_ms"), alpha_ms, 0.0, 1e6)?;
-    check(&format!("{name}.beta_ms"), beta_ms, 0.0, 1e6)?;
     check(&format!("{name}.slo_ms"), slo_ms, 0.001, 1e6)?;
-    let useful = ((slo_ms - beta_ms) / alpha_ms).clamp(1.0, f64::from(BATCH_MAX - 1)) as u32;
-    let (alpha, beta) = (Nanos::from_millis_f64(alpha_ms), Nanos::from_millis_f64(beta_ms));
-    match Profile::linear(alpha, beta, useful + 1) {
-        Ok(profile) => {
-            let (load, profile_error) = (None, 1.0);
-            Ok(SimModel {
-                name,
-                alpha_ms,
-                beta_ms,
-                slo_ms,
-                share: 1.0,
-                profile,
-                load,
-                profile_error,
-                subcluster: SubclusterId::default(),
-            })
+    let profile = match table_ms {
+        Some(table_ms) => {
+            let table: Vec<Nanos> = table_ms.iter().copied().map(Nanos::from_millis_f64).collect();
+            Profile::from_table(&table)
         }
+        None => {
+            check(&format!("{name}.alpha_ms"), alpha_ms, 0.0, 1e6)?;
+            check(&format!("{name}.beta_ms"), beta_ms, 0.0, 1e6)?;
+            let useful = (slo_ms - beta_ms) / alpha_ms;
+            let useful = useful.clamp(1.0, f64::from(BATCH_MAX - 1)) as u32;
+            let (alpha, beta) = (Nanos::from_millis_f64(alpha_ms), Nanos::from_millis_f64(beta_ms));
+            Profile::linear(alpha, beta, useful + 1)
+        }
+    };
+    match profile {
+        Ok(profile) => Ok(SimModel {
+            name,
+            alpha_ms,
+            beta_ms,
+            slo_ms,
+            share: 1.0,
+            profile,
+            load: None,
+            profile_error: 1.0,
+            subcluster: SubclusterId::default(),
+            copy: 1,
+            weights: None,
+            clients: 0,
+        }),
         Err(error) => Err(ScenarioError::Profile { name, error }),
     }
-}
-
-fn with_shares(
-    mut models: Vec<SimModel>,
-    popularity: Popularity,
-) -> Result<Vec<SimModel>, ScenarioError> {
-    if let Popularity::Zipf { s } = popularity {
-        check("popularity.s", s, 0.0, 10.0)?;
-        for (rank, model) in models.iter_mut().enumerate() {
-            model.share = (rank as f64 + 1.0).powf(-s);
-        }
-    }
-    let sum: f64 = models.iter().map(|model| model.share).sum();
-    models.iter_mut().for_each(|model| model.share /= sum);
-    Ok(models)
 }

@@ -56,17 +56,35 @@ fn of_key(error: &ScenarioError) -> Option<(String, String, String)> {
         E::SubclusterTwice { name } => {
             ("subcluster", format!("there are two named \"{name}\""), "rename one".into())
         }
+        E::NoEffect { key, why } => (key, format!("has no effect {why}"), "remove it".into()),
+        other => return of_model(other),
+    };
+    Some((key.to_owned(), what, fix))
+}
+
+/// As [`of_key`], of a mistake in one model.
+fn of_model(error: &ScenarioError) -> Option<(String, String, String)> {
+    use ScenarioError as E;
+    Some(match error {
         E::Subcluster { model, name } => {
             let what = format!("there is no [[subcluster]] named \"{name}\"");
-            return Some((format!("{model}.subcluster"), what, "add it".into()));
+            (format!("{model}.subcluster"), what, "add it".into())
+        }
+        E::NoWeights { model } => {
+            let (what, fix) = ("there are pages, and it takes an unknown number", "add weights_mb");
+            (format!("{model}.name"), what.into(), fix.into())
+        }
+        E::Latency { model } => {
+            let (what, fix) =
+                ("has not one latency profile", "give alpha_ms and beta_ms, or latency_ms");
+            (format!("{model}.name"), what.into(), fix.into())
         }
         E::Profile { name, error } => {
             let fix = "correct alpha_ms and beta_ms";
-            return Some((format!("{name}.alpha_ms"), error.to_string(), fix.into()));
+            (format!("{name}.alpha_ms"), error.to_string(), fix.into())
         }
         _ => return None,
-    };
-    Some((key.to_owned(), what, fix))
+    })
 }
 
 type Found = (Option<usize>, String, String, String);

@@ -1,5 +1,8 @@
 //! What became of every task, and the proof that each ended exactly once.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use baton_core::{Nanos, Request, SplitMix64, TaskId};
 use hdrhistogram::Histogram;
 
@@ -13,6 +16,20 @@ pub enum SimError {
         model: String,
         /// Tasks submitted less tasks ended.
         open: i64,
+    },
+    /// A slot was to do what it cannot: the policy or the simulated slots have a defect.
+    #[error("{what}")]
+    Memory {
+        /// Which slot, and what.
+        what: String,
+    },
+    /// The policy differs from another only in what it loads, and there is nothing to load.
+    #[error(
+        "policy {policy} says what is loaded where: give the scenario pages and its models weights_mb"
+    )]
+    NoMemory {
+        /// The policy.
+        policy: String,
     },
     /// The policy has no rule for something in the scenario.
     #[error("policy {policy} is simulated without {key} only: {why}")]
@@ -108,6 +125,32 @@ pub(crate) struct Tally {
     pub(crate) busy: Nanos,
     /// Some model has more bad tasks than it is allowed: nothing else about the run matters.
     pub(crate) decided: bool,
+    /// Tasks that came when no slot had their model.
+    pub(crate) cold: ColdTally,
+}
+
+/// Cold tasks, of those that count.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct ColdTally {
+    pub(crate) submitted: u64,
+    pub(crate) in_time: u64,
+    /// How many with this model and id have not ended.
+    open: HashMap<(u32, TaskId), u32>,
+}
+
+impl ColdTally {
+    fn end(&mut self, model: u32, task: TaskId, in_time: bool) {
+        if self.open.is_empty() {
+            return;
+        }
+        if let Entry::Occupied(mut open) = self.open.entry((model, task)) {
+            self.in_time += u64::from(in_time);
+            *open.get_mut() -= 1;
+            if *open.get() == 0 {
+                open.remove();
+            }
+        }
+    }
 }
 
 /// The histogram resolves latencies to three digits, up to this multiple of the objective.
@@ -118,7 +161,7 @@ impl Tally {
     /// Counts from `from` until `until` for models with these objectives.
     pub(crate) fn new(slos: &[Nanos], from: Nanos, until: Nanos) -> Self {
         let models = slos.iter().copied().map(ModelTally::new).collect();
-        Self { from, until, models, busy: Nanos::ZERO, decided: false }
+        Self { from, until, models, busy: Nanos::ZERO, decided: false, cold: ColdTally::default() }
     }
 
     /// How many late and dropped tasks each model may have; with one more the run is decided.
@@ -137,9 +180,18 @@ impl Tally {
         model.balance = model.balance.wrapping_add(SplitMix64::mix(task.0));
     }
 
+    /// No slot has the model of a task that came.
+    pub(crate) fn cold(&mut self, model: u32, task: TaskId) {
+        if self.counts(task) {
+            self.cold.submitted += 1;
+            *self.cold.open.entry((model, task)).or_default() += 1;
+        }
+    }
+
     /// A task was given up.
     pub(crate) fn dropped(&mut self, model: u32, task: TaskId) {
         let counts = self.counts(task);
+        self.cold.end(model, task, false);
         let model = self.end(model, task);
         model.dropped += u64::from(counts);
         let decided = model.bad() > model.bad_allowed;
@@ -149,6 +201,7 @@ impl Tally {
     /// A task's execution ended at `at`.
     pub(crate) fn completed(&mut self, model: u32, request: Request, at: Nanos) {
         let counts = self.counts(request.task);
+        self.cold.end(model, request.task, at <= request.deadline);
         let model = self.end(model, request.task);
         if counts {
             model.completed += 1;

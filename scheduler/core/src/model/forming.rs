@@ -64,7 +64,7 @@ impl ModelState {
         // Where no other task is let in, there is none to wait for.
         let full = self.queue_limit().is_some_and(|queue_limit| self.queue.len() >= queue_limit);
         let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
-        let exec_at = (now + delay).max(deferred);
+        let exec_at = (now + delay).max(self.ready(now)).max(deferred);
         let latest = frontrun - self.network.jitter;
         // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
         let may_be_early = self.starts_early && self.queue_limit().is_none();
@@ -114,7 +114,8 @@ impl ModelState {
     /// The moment just after the last at which a batch with this head could be planned.
     fn expiry(&self, rank: usize, batch: u32, latency: Nanos) -> Nanos {
         let just_after = Nanos(1);
-        self.queue.deadline(rank) - latency - self.network.before(batch) + just_after
+        let before = self.network.before(batch).max(self.load);
+        self.queue.deadline(rank) - latency - before + just_after
     }
 
     /// When the head is given up if it is in no batch by then. There must be one.

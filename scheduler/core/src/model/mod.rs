@@ -12,6 +12,7 @@ mod forming;
 pub(crate) mod queue;
 mod quiet_period;
 pub(crate) mod rate;
+mod readiness;
 mod sealing;
 pub(crate) mod sink;
 pub(crate) mod sizing;
@@ -56,6 +57,10 @@ pub struct ModelState {
     grants: u32,
     /// When the candidate must be re-formed although nothing arrives.
     timer: Nanos,
+    /// No slot has the weights before; in the past if one has.
+    ready_at: Nanos,
+    /// How long a LOAD would take, if no slot has the weights and none is loading them. Else zero.
+    load: Nanos,
     sizing: Sizing,
     // What every arrival touches, together.
     network: NetworkDelay,
@@ -91,6 +96,8 @@ impl ModelState {
             schedulable_at: Nanos::MAX,
             grants: 0,
             timer: Nanos::MAX,
+            ready_at: Nanos::ZERO,
+            load: Nanos::ZERO,
             quiet_period: QuietPeriod::OVER,
             is_stale: false,
             counters: ModelCounters::default(),
@@ -375,7 +382,7 @@ impl ModelState {
     fn horizon(&self, now: Nanos, grant: Option<&Grant>) -> Horizon<'_> {
         let (free_at, network) = match grant {
             Some(grant) => (grant.free_at, self.sizing.fetching.behind(grant.port_wait)),
-            None => (Nanos::ZERO, self.network),
+            None => (self.ready(now), self.network),
         };
         Horizon { now, free_at, latency: self.sizing.latency(), network }
     }

@@ -8,7 +8,7 @@ mod queue;
 mod shepherd;
 mod slots;
 
-pub(crate) use clockwork::Clockwork;
+pub(crate) use clockwork::{Cached as ClockworkCached, Clockwork};
 pub(crate) use deferred::{Deferred, Rule};
 pub(crate) use nexus::Nexus;
 pub(crate) use shepherd::Shepherd;

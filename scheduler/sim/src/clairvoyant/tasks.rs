@@ -86,6 +86,10 @@ fn unforeseen(scenario: &Scenario) -> Option<&'static str> {
         Some("its profiles are wrong")
     } else if !scenario.gpu_events.is_empty() {
         Some("slots leave or come")
+    } else if scenario.memory.is_some() {
+        Some("weights are loaded")
+    } else if scenario.models.iter().any(|model| model.clients > 0) {
+        Some("what clients in a closed loop send depends on what is served")
     } else {
         None
     }

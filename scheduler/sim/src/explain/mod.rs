@@ -84,7 +84,12 @@ fn drive_under<W: Observer>(
     watch: W,
 ) -> Result<W, SimError> {
     run.check()?;
-    let mut scheduler = Production::new(scenario, policy, run.rate_rps, watch);
+    let mut scheduler = Production::new(
+        scenario,
+        (policy, crate::cache::Caching::of(scenario)),
+        run.rate_rps,
+        watch,
+    );
     let mut arrivals = Arrivals::new(scenario, run.rate_rps, run.seed);
     let mut cluster = Cluster::new(scenario, run.seed, Recording::Counts);
     drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);

@@ -1,6 +1,8 @@
 //! Clockwork's INFER scheduling (§5.3): for each model and batch size a *strategy* with the latest
 //! moment at which it could start; a slot with little outstanding work takes the valid strategy
-//! that must start first, and grows it.
+//! that must start first, and grows it. With memory to manage it is [`Cached`].
+
+mod cached;
 
 use std::collections::VecDeque;
 
@@ -10,6 +12,8 @@ use crate::baseline::queue::enqueue;
 use crate::cluster::{Cluster, Finished, Lost};
 use crate::drive::Scheduler;
 use crate::scenario::{Scenario, SimModel};
+
+pub(crate) use cached::Cached;
 
 #[derive(Debug)]
 struct Model {
@@ -178,19 +182,31 @@ impl Horizon {
 }
 
 impl Model {
+    /// The model's strategies of these sizes, the smallest first.
+    fn strategies(
+        &self,
+        model: u32,
+        horizon: Horizon,
+        sizes: impl Iterator<Item = u32>,
+    ) -> impl Iterator<Item = Strategy> {
+        let mut head = 0;
+        sizes.map_while(move |batch| {
+            let end = horizon.end(&self.profile, batch);
+            head += self.queue.range(head..).take_while(|task| task.deadline < end).count();
+            (head + batch as usize <= self.queue.len()).then(|| {
+                let latest = self.queue[head].deadline - self.profile.latency(batch);
+                Strategy { model, latest, head, batch }
+            })
+        })
+    }
+
     /// The model's strategy that must start first, grown as far as tasks and the deadline of its
     /// head allow.
     fn strategy(&self, model: u32, horizon: Horizon) -> Option<Strategy> {
-        let (mut head, mut first) = (0, None::<Strategy>);
-        for batch in 1..=self.profile.batch_max() {
-            let end = horizon.end(&self.profile, batch);
-            head += self.queue.range(head..).take_while(|task| task.deadline < end).count();
-            if head + batch as usize > self.queue.len() {
-                break;
-            }
-            let latest = self.queue[head].deadline - self.profile.latency(batch);
-            if first.is_none_or(|first| latest <= first.latest) {
-                first = Some(Strategy { model, latest, head, batch });
+        let mut first = None::<Strategy>;
+        for strategy in self.strategies(model, horizon, 1..=self.profile.batch_max()) {
+            if first.is_none_or(|first| strategy.latest <= first.latest) {
+                first = Some(strategy);
             }
         }
         first.map(|strategy| self.grown(strategy, horizon))

@@ -1,0 +1,357 @@
+//! What `baton` loads: the cold models that are loaded in time, so that most tasks are served; then copies of hot models.
+//!
+//! A model with waiting tasks that no slot has is a job: its LOAD has a length, a latest start and a value, the tasks that it
+//! would serve. Moore's and Hodgson's algorithm over the jobs by latest start leaves those out that would make others late and
+//! serve the fewest tasks for their length. In underload that is earliest deadline first. In overload no LOAD is spent on a model
+//! whose tasks expire meanwhile.
+
+use alloc::boxed::Box;
+use alloc::collections::BinaryHeap;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::worth::Worth;
+use super::{LoadSink, LoadState, Rule};
+use crate::candidate::{Candidate, Gpu, GpuUpdate};
+use crate::containers::heap::IndexedHeap;
+use baton_types::{GpuId, ModelId, Nanos};
+
+/// Jobs that are looked at, those with the earliest latest start.
+const LOOKED_AT: usize = 256;
+/// Loaders that are compared for a LOAD.
+const PROBED: usize = 64;
+/// Backlogs that differ by less count as the same.
+const BACKLOG_STEP: Nanos = Nanos::from_millis(4);
+/// How often slots are compared for a copy.
+const TICK: Nanos = Nanos::from_millis(100);
+/// A slot's use is a mean over about this many ticks.
+const TICKS: u64 = 8;
+/// In 1/1024: above this a slot is busy, and one that is this much less so can take a copy.
+const BUSY: u64 = 819;
+const LESS: u64 = 26;
+
+/// A model loses tasks if more than half a per cent of them are bad, in 1/65536.
+const LOSING: u32 = 328;
+/// Copies of such models at each comparison.
+const COPIES_AT_A_TIME: u32 = 4;
+
+/// A cold model, as a job for a loader.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Job {
+    latest: Nanos,
+    model: u32,
+    /// In nanoseconds of a single loader, over the number of loaders.
+    length: u64,
+    tasks: u32,
+}
+
+/// What waits for a model: until when its execution may begin, and how many tasks.
+#[derive(Clone, Copy, Default, Debug)]
+struct Wanted {
+    start_by: Nanos,
+    tasks: u32,
+}
+
+/// What a slot executes.
+#[derive(Clone, Copy, Default, Debug)]
+struct Work {
+    /// When it has executed what was planned.
+    until: Nanos,
+    /// Since the last tick: time of what was planned, and what that would take in efficient batches.
+    planned: Nanos,
+    efficient: Nanos,
+    /// Both as parts of the time, in 1/1024.
+    used: u64,
+    loaded: u64,
+}
+
+/// See the module documentation.
+#[derive(Clone, Debug)]
+pub(super) struct Pool {
+    wanted: Box<[Wanted]>,
+    /// Cold models by the latest start of their LOAD.
+    cold: IndexedHeap<Nanos>,
+    /// Cold models whose tasks could not wait for a LOAD, those with the most demand first.
+    missed: IndexedHeap<Reverse<u64>>,
+    /// Models that lose tasks although slots hold them, those with the most demand first.
+    losing: IndexedHeap<Reverse<u64>>,
+    slots: Box<[Work]>,
+    /// Execution time that each model takes.
+    work: Worth,
+    next_tick: Nanos,
+    jobs: Vec<Job>,
+    /// Of the jobs that are kept, the one that serves the fewest tasks for its length is on top.
+    kept: BinaryHeap<Reverse<(u64, u32)>>,
+    is_left_out: Vec<bool>,
+    probed: Vec<u32>,
+}
+
+impl Pool {
+    pub(super) fn new(gpus: usize, models: usize) -> Self {
+        Self {
+            wanted: vec![Wanted::default(); models].into_boxed_slice(),
+            cold: IndexedHeap::new(models),
+            missed: IndexedHeap::new(models),
+            losing: IndexedHeap::new(models),
+            slots: vec![Work::default(); gpus].into_boxed_slice(),
+            work: Worth::new(models),
+            next_tick: TICK,
+            jobs: Vec::with_capacity(2 * LOOKED_AT),
+            kept: BinaryHeap::with_capacity(2 * LOOKED_AT),
+            is_left_out: Vec::with_capacity(2 * LOOKED_AT),
+            probed: Vec::with_capacity(PROBED),
+        }
+    }
+
+    /// The first of the jobs that are worth doing.
+    fn first(
+        &mut self,
+        now: Nanos,
+        loaders: u64,
+        length: impl Fn(ModelId) -> Nanos,
+    ) -> Option<ModelId> {
+        self.jobs.clear();
+        for (latest, model) in self.cold.smallest_about(LOOKED_AT).take(self.jobs.capacity()) {
+            if latest >= now {
+                let length = length(ModelId(model)).0 / loaders;
+                self.jobs.push(Job {
+                    latest,
+                    model,
+                    length,
+                    tasks: self.wanted[model as usize].tasks,
+                });
+            }
+        }
+        self.jobs.sort_unstable();
+        self.leave_out(now);
+        let first = self.jobs.iter().zip(&self.is_left_out).find(|(_, is_left_out)| !**is_left_out);
+        first.map(|(job, _)| ModelId(job.model))
+    }
+
+    /// Moore and Hodgson: in the order of their deadlines; where one would be late, the least valuable so far is left out.
+    fn leave_out(&mut self, now: Nanos) {
+        self.kept.clear();
+        self.is_left_out.clear();
+        let mut begins = now;
+        for (at, job) in self.jobs.iter().enumerate() {
+            self.is_left_out.push(false);
+            let value = (u64::from(job.tasks) << 40) / job.length.max(1);
+            self.kept.push(Reverse((value, at as u32)));
+            let is_late = begins > job.latest;
+            begins = begins + Nanos(job.length);
+            if is_late && let Some(Reverse((_, least))) = self.kept.pop() {
+                self.is_left_out[least as usize] = true;
+                begins = begins - Nanos(self.jobs[least as usize].length);
+            }
+        }
+    }
+
+    /// Slots whose use is furthest apart, if one is busy and another much less so.
+    fn apart(&self, present: impl Iterator<Item = usize> + Clone) -> Option<(usize, usize)> {
+        let busiest = present.clone().max_by_key(|&slot| self.slots[slot].loaded)?;
+        let idlest = present.min_by_key(|&slot| self.slots[slot].loaded)?;
+        let (most, least) = (self.slots[busiest], self.slots[idlest]);
+        let differ = most.loaded - least.loaded > LESS;
+        (most.used > BUSY && differ).then_some((busiest, idlest))
+    }
+
+    fn tick(&mut self, now: Nanos) {
+        self.next_tick = now + TICK;
+        for slot in &mut self.slots {
+            let part = |span: Nanos| (span.0 * 1024 / TICK.0).min(2 * 1024);
+            slot.used = (slot.used * (TICKS - 1) + part(slot.planned)) / TICKS;
+            slot.loaded = (slot.loaded * (TICKS - 1) + part(slot.efficient)) / TICKS;
+            (slot.planned, slot.efficient) = (Nanos::ZERO, Nanos::ZERO);
+        }
+    }
+}
+
+impl LoadState {
+    /// The model's latest candidate, under [`LoadRule::Baton`](super::LoadRule::Baton).
+    pub fn on_candidate(&mut self, model: ModelId, candidate: Option<Candidate>) {
+        let alone = self.models[model.0 as usize].alone;
+        let was_wanted =
+            core::mem::replace(&mut self.models[model.0 as usize].is_wanted, candidate.is_some());
+        // It may leave from now on.
+        self.is_changed |= was_wanted && candidate.is_none();
+        let worth = self.worth.of(model);
+        let Rule::Baton(pool) = &mut self.rule else { return };
+        match candidate {
+            Some(candidate) if candidate.bad_rate > LOSING => {
+                pool.losing.set(model.0, Reverse(worth));
+            }
+            Some(_) => drop(pool.losing.remove(model.0)),
+            None => {}
+        }
+        pool.wanted[model.0 as usize] = candidate.map_or_else(Wanted::default, |candidate| {
+            let Candidate { invalid_after, latency, delay, batch, .. } = candidate;
+            Wanted { start_by: invalid_after + latency - alone - delay.times(2), tasks: batch }
+        });
+        self.note_pool(model);
+    }
+
+    /// A batch of the model was planned. Other news of slots changes nothing.
+    pub fn on_planned(&mut self, now: Nanos, model: ModelId, update: GpuUpdate) {
+        let GpuUpdate::Planned { gpu, start, latency, work, .. } = update else { return };
+        if let Rule::Baton(pool) = &mut self.rule {
+            let slot = &mut pool.slots[gpu.id.0 as usize];
+            slot.until = slot.until.max(start + latency);
+            slot.planned = slot.planned + latency;
+            slot.efficient = slot.efficient + work;
+            // In 65 µs: sums over minutes fit.
+            pool.work.add(now, model, (work.0 >> 16) as u32);
+        }
+    }
+
+    /// Cold models that tasks wait for are in the pool.
+    pub(super) fn note_pool(&mut self, model: ModelId) {
+        let is_cold = self.memory.places(model).next().is_none();
+        let load = self.models[model.0 as usize].time.predicted();
+        let Rule::Baton(pool) = &mut self.rule else { return };
+        let Wanted { start_by, tasks } = pool.wanted[model.0 as usize];
+        if is_cold && tasks > 0 {
+            pool.cold.set(model.0, start_by - load);
+            self.is_changed = true;
+            pool.missed.remove(model.0);
+        } else {
+            pool.cold.remove(model.0);
+            if !is_cold {
+                pool.missed.remove(model.0);
+            }
+        }
+    }
+
+    /// Tasks have come. If they are given up because their model is cold, the next ones shall not be.
+    pub(super) fn note_missed(&mut self, model: ModelId) {
+        let is_cold = self.memory.first_of(model).is_none();
+        let Rule::Baton(pool) = &mut self.rule else { return };
+        if is_cold && pool.wanted[model.0 as usize].tasks == 0 {
+            pool.missed.set(model.0, Reverse(self.worth.of(model)));
+            self.is_changed = true;
+        }
+    }
+
+    /// Loads what is on time, as far as there are loaders; with none of that waiting, copies of hot models.
+    pub(super) fn load_on_time(&mut self, now: Nanos, out: &mut impl LoadSink) {
+        while self.open.len() > 0
+            && let Some(model) = self.next_job(now)
+            && self.load_on_the_best(now, model, false, out)
+        {}
+        self.load_missed(now, out);
+        let Rule::Baton(pool) = &mut self.rule else { return };
+        if pool.next_tick <= now {
+            pool.tick(now);
+            if pool.cold.is_empty() {
+                self.copy_hot(now, out);
+                self.copy_losing(now, out);
+            }
+        }
+        self.is_changed = false;
+    }
+
+    /// With no LOAD for tasks that wait: for those to come, of models that are worth more than what leaves for them.
+    fn load_missed(&mut self, now: Nanos, out: &mut impl LoadSink) {
+        while self.open.len() > 0 {
+            let Rule::Baton(pool) = &mut self.rule else { return };
+            if !pool.cold.is_empty() {
+                return;
+            }
+            let Some((_, model)) = pool.missed.pop_up_to(Reverse(0)) else { return };
+            self.load_on_the_best(now, ModelId(model), true, out);
+        }
+    }
+
+    fn next_job(&mut self, now: Nanos) -> Option<ModelId> {
+        let loaders = (0..self.memory.slots()).filter(|&slot| self.memory.gpu(slot).is_some());
+        let loaders = loaders.count().max(1) as u64;
+        let Rule::Baton(pool) = &mut self.rule else { return None };
+        if pool.cold.is_empty() {
+            return None;
+        }
+        let models = &self.models;
+        pool.first(now, loaders, |model| models[model.0 as usize].time.predicted())
+    }
+
+    /// On the slot with the least to execute whose loader is open and that has room; if the model `must_be_worth` it, of what is
+    /// worth less. False if there is none.
+    fn load_on_the_best(
+        &mut self,
+        now: Nanos,
+        model: ModelId,
+        must_be_worth: bool,
+        out: &mut impl LoadSink,
+    ) -> bool {
+        let Rule::Baton(pool) = &mut self.rule else { return false };
+        let slots = core::iter::successors(self.open.first(), |&slot| self.open.above(slot));
+        let mut probed = core::mem::take(&mut pool.probed);
+        probed.clear();
+        probed.extend(slots.take(PROBED));
+        let work = &pool.slots;
+        probed.sort_unstable_by_key(|&slot| {
+            let Work { until, loaded, .. } = work[slot as usize];
+            ((until - now).0 / BACKLOG_STEP.0, loaded, slot)
+        });
+        let is_loading = probed.iter().any(|&slot| {
+            let gpu = self.memory.gpu(slot as usize);
+            let gpu = gpu.filter(|&gpu| !must_be_worth || self.is_worth_its_victims(model, gpu));
+            gpu.is_some_and(|gpu| self.load(now, model, gpu, out))
+        });
+        if let Rule::Baton(pool) = &mut self.rule {
+            pool.probed = probed;
+        }
+        is_loading
+    }
+
+    /// A model that loses tasks may lack a slot at the moments that matter: it gets another one that has time.
+    fn copy_losing(&mut self, now: Nanos, out: &mut impl LoadSink) {
+        for _ in 0..COPIES_AT_A_TIME {
+            let Rule::Baton(pool) = &mut self.rule else { return };
+            let Some((_, model)) = pool.losing.pop_up_to(Reverse(0)) else { return };
+            let model = ModelId(model);
+            let lacks = |slot: &u32| {
+                let gpu = self.memory.gpu(*slot as usize);
+                gpu.is_some_and(|gpu| self.memory.place(model, gpu).is_none())
+            };
+            let slots = core::iter::successors(self.open.first(), |&slot| self.open.above(slot));
+            let work = |slot: &u32| (pool.slots[*slot as usize].used, *slot);
+            let to = slots.take(PROBED).filter(lacks).min_by_key(work);
+            let to = to.filter(|slot| work(slot).0 < BUSY);
+            let to = to.and_then(|slot| self.memory.gpu(slot as usize));
+            if let Some(gpu) = to.filter(|&gpu| self.is_worth_its_victims(model, gpu))
+                && self.load(now, model, gpu, out)
+            {
+                self.counters.copied += 1;
+            }
+        }
+    }
+
+    fn is_worth_its_victims(&mut self, model: ModelId, gpu: Gpu) -> bool {
+        if !self.choose_victims(model, gpu) {
+            return false;
+        }
+        let copies = |victim| u64::from(self.memory.copies(victim).max(1));
+        let per_copy = |victim| self.worth.of(victim) / copies(victim);
+        let gain = self.worth.of(model) / (u64::from(self.memory.copies(model)) + 1);
+        self.victims.iter().all(|&victim| per_copy(victim) < gain)
+    }
+
+    /// Loads the model with the most work per copy of the busiest slot onto the one that has least to do.
+    fn copy_hot(&mut self, now: Nanos, out: &mut impl LoadSink) {
+        let Rule::Baton(pool) = &self.rule else { return };
+        let memory = &self.memory;
+        let present = (0..memory.slots()).filter(|&slot| memory.gpu(slot).is_some());
+        let Some((busiest, idlest)) = pool.apart(present) else { return };
+        let Some(to) = memory.gpu(idlest).filter(|to| self.open.contains(to.id.0)) else { return };
+        let on_busiest = memory.on_slot(GpuId(busiest as u32));
+        let movable = on_busiest
+            .filter(|&(model, place)| place.is_resident && memory.place(model, to).is_none());
+        let work = |model: ModelId| pool.work.of(model) / u64::from(memory.copies(model).max(1));
+        let hottest = movable.map(|(model, _)| model).max_by_key(|&model| (work(model), model));
+        if let Some(model) = hottest.filter(|&model| work(model) > 0)
+            && self.load(now, model, to, out)
+        {
+            self.counters.copied += 1;
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Eviction: which models of a slot leave so that another has room.
+
+use super::{LoadState, Rule};
+use crate::candidate::Gpu;
+use baton_types::{ModelId, Nanos};
+
+/// Those that rank lowest leave first.
+pub(super) type Rank = (bool, u64, Nanos);
+
+impl LoadState {
+    /// Gathers the victims of a LOAD; false if there are not enough. One with batches stays. With demand per copy as the
+    /// measure also the only copy stays that tasks wait for.
+    pub(super) fn choose_victims(&mut self, model: ModelId, gpu: Gpu) -> bool {
+        self.victims.clear();
+        if self.memory.has_room(model, gpu.id, 0, 0) {
+            return true;
+        }
+        self.gather_leaving(gpu);
+        self.leaving.sort_unstable();
+        let mut pages = 0;
+        for &(_, victim) in &self.leaving {
+            self.victims.push(victim);
+            pages += self.memory.pages_of(victim);
+            if self.memory.has_room(model, gpu.id, pages, self.victims.len()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn gather_leaving(&mut self, gpu: Gpu) {
+        self.leaving.clear();
+        let Self { memory, models, worth, rule, leaving, .. } = self;
+        for (model, place) in memory.on_slot(gpu.id) {
+            if !place.is_resident || place.batches > 0 {
+                continue;
+            }
+            let is_wanted = models[model.0 as usize].is_wanted;
+            match rule {
+                Rule::Commanded | Rule::Clockwork(_) => {
+                    leaving.push(((is_wanted, 0, place.used), model));
+                }
+                Rule::Baton(_) => {
+                    let copies = memory.copies(model);
+                    if copies > 1 || !is_wanted {
+                        let share = worth.of(model) / u64::from(copies);
+                        leaving.push(((false, share, place.used), model));
+                    }
+                }
+            }
+        }
+    }
+}
