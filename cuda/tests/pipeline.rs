@@ -203,6 +203,17 @@ impl Walk {
     }
 }
 
+/// What repeats a failed walk.
+struct Say(String);
+
+impl Drop for Say {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.0);
+        }
+    }
+}
+
 fn seeds(usual: u64) -> std::ops::Range<u64> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("BATON_CUDA_SEED") {
@@ -217,7 +228,8 @@ fn every_access_is_ordered_and_every_batch_comes_back_once_with_its_answers() {
     for seed in seeds(3_000) {
         let mut walk = Walk::new(seed, None).unwrap();
         allocations += walk.driver.look().allocations;
-        println!("BATON_CUDA_SEED={seed} cargo nextest run -p baton-cuda --test pipeline");
+        let _say =
+            Say(format!("BATON_CUDA_SEED={seed} cargo nextest run -p baton-cuda --test pipeline"));
         walk.run();
         executed += walk.executed;
         assert_eq!(walk.failed, 0, "the driver refused nothing");
@@ -237,7 +249,7 @@ fn an_error_at_any_call_fails_what_it_touches_and_loses_nothing() {
     let (mut failed, mut lost) = (0, 0);
     for code in [1, 2, 700, 719] {
         for call in 1..=calls {
-            println!("call {call} fails with {code}");
+            let _say = Say(format!("call {call} failed with {code}"));
             let Ok(mut walk) = Walk::new(7, Some((call, code))) else { continue };
             walk.run();
             failed += walk.failed;

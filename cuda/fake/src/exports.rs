@@ -139,7 +139,7 @@ exports! {
     fn cuLaunchKernel(_function: usize, blocks: c_uint, _y: c_uint, _z: c_uint, _threads: c_uint, _ty: c_uint, _tz: c_uint, _shared: c_uint, stream: usize, arguments: *const *const usize, _extra: *const c_void) {
         let argument = |index| {
             // SAFETY: the caller gives a pointer to each of the kernel's three arguments.
-            let pointer = unsafe { *arguments.add(index) };
+            let pointer = unsafe { *arguments.wrapping_add(index) };
             // SAFETY: each of them is an address.
             unsafe { *pointer }
         };
