@@ -40,7 +40,7 @@ fn each_bad_value_of_a_model_is_one_problem_with_its_line_and_fix() {
         ("jitter = inf", "jitter: is inf; fix: give a number from 0 to 1"),
         ("jitter = true", "jitter: is true; fix: give a number from 0 to 1"),
         ("jitter = 1979-05-27", "jitter: is a date; fix: give a number from 0 to 1"),
-        ("engine = \"gpu\"", "engine: is \"gpu\"; fix: write `emulated`, `cuda` or `onnx`"),
+        ("engine = \"gpu\"", "engine: is \"gpu\"; fix: write one of `emulated`, `cuda`, `onnx`"),
         ("engine = 3", "engine: is 3; fix: give a string in quotes"),
         (
             "slow_ms = 3",
