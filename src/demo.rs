@@ -1,18 +1,22 @@
 //! `baton demo`.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
-use baton_bench::demo::{self, DemoConfig};
+use baton_bench::demo::{self, CudaDriver, DemoConfig};
 use baton_bench::load::Report;
+use baton_bench::processes::ChildConfig;
 use baton_topo::Clock;
 
 use crate::CommandResult;
-use crate::args::DemoArgs;
+use crate::args::{DemoArgs, DemoEngine};
 use crate::live::Live;
 use crate::output::{say, say_table};
 use crate::process::{children, stop_flag};
 
+/// The file of the fake CUDA driver.
+const FAKE_DRIVER: &str = "libbaton_cuda_fake.so";
 /// How long load is offered when nothing says so.
 const SECONDS: f64 = 10.0;
 /// Until a signal comes: the longest span that the demo takes.
@@ -29,8 +33,10 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
             "  (`./x demo` fetches ONNX Runtime and sets it; or name your libonnxruntime.so)",
         );
     }
+    let cuda = cuda(args)?;
     let config = DemoConfig {
-        children: children()?,
+        children: ChildConfig { variables: variables(cuda)?, ..children()? },
+        cuda,
         seconds: args.seconds.unwrap_or(if args.gateway { SECONDS_MAX } else { SECONDS }),
         with_gateway: args.gateway,
         rate_scale: args.rate_scale,
@@ -48,6 +54,32 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
         say(&remarks(&report))?;
     }
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn cuda(args: &DemoArgs) -> Result<Option<CudaDriver>, String> {
+    match (args.engine, args.fake_gpu) {
+        (DemoEngine::Emulated, true) => Err("--fake-gpu needs --engine cuda".into()),
+        (DemoEngine::Emulated, false) => Ok(None),
+        (DemoEngine::Cuda, true) => Ok(Some(CudaDriver::Fake)),
+        (DemoEngine::Cuda, false) => Ok(Some(CudaDriver::Real)),
+    }
+}
+
+/// The fake driver lies beside this executable, where cargo puts it.
+fn variables(cuda: Option<CudaDriver>) -> Result<Vec<(&'static str, String)>, String> {
+    if cuda != Some(CudaDriver::Fake) {
+        return Ok(Vec::new());
+    }
+    let exe = std::env::current_exe().map_err(|error| error.to_string())?;
+    let folder = exe.parent().unwrap_or(Path::new("."));
+    let places = [folder.join(FAKE_DRIVER), folder.join("deps").join(FAKE_DRIVER)];
+    match places.iter().find(|path| path.is_file()) {
+        Some(path) => Ok(vec![("BATON_CUDA_DRIVER", path.display().to_string())]),
+        None => Err(format!(
+            "no {FAKE_DRIVER} in {}; build it: cargo build -p baton-cuda-fake, with this executable's profile",
+            folder.display()
+        )),
+    }
 }
 
 /// A demo at this load keeps the bad rate below this on two quiet cores.

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use baton_cuda::Library;
 use baton_topo::TransportChoice;
-use baton_topo::doctor::{Need, Verbs, examine};
+use baton_topo::doctor::{Cuda, CudaDevice, Need, Verbs, examine};
 use baton_topo::machine::Sysroot;
 
 use crate::CommandResult;
@@ -16,7 +17,7 @@ pub(crate) fn run(args: &DoctorArgs) -> CommandResult {
         None => Need::by_default(),
     };
     let root = Sysroot::open(&args.sysroot)?;
-    let report = examine(&root, &need, &verbs(&root, &need));
+    let report = examine(&root, &need, &verbs(&root, &need), &cuda(&root));
     say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -38,5 +39,32 @@ fn verbs(root: &Sysroot, need: &Need) -> Verbs {
     match baton_rdma::probe(&need.fabric.verbs) {
         Ok(told) => Verbs::Told(told),
         Err(error) => Verbs::Refused(error.to_string()),
+    }
+}
+
+fn cuda(root: &Sysroot) -> Cuda {
+    if !root.is_this_host() {
+        return Cuda::NotAsked(
+            "could not read it: the CUDA driver looks at this host, not at --sysroot",
+        );
+    }
+    let library = match Library::open() {
+        Ok(library) => library,
+        Err(error) => return Cuda::Refused(error.to_string()),
+    };
+    let version = library.version();
+    let fake = if library.is_fake() { " (FAKE: no GPU)" } else { "" };
+    let (path, major, minor) = (library.path().display(), version / 1000, version % 1000 / 10);
+    let driver = format!("{path}, for CUDA {major}.{minor}{fake}");
+    match library.devices() {
+        Ok(devices) => {
+            let devices = devices.into_iter().map(|device| CudaDevice {
+                name: device.name,
+                memory_bytes: device.memory_bytes,
+                capability: device.capability,
+            });
+            Cuda::Told { driver, devices: devices.collect() }
+        }
+        Err(error) => Cuda::Refused(format!("{error}; see docs/gpu.md")),
     }
 }

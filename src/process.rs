@@ -116,7 +116,7 @@ fn ignores(status: &str, signal: i32) -> bool {
 /// How `baton` starts itself again for children, which end with it.
 pub(crate) fn children() -> io::Result<ChildConfig> {
     let common_args = vec!["--die-with-parent".to_owned()];
-    Ok(ChildConfig { exe: std::env::current_exe()?, common_args })
+    Ok(ChildConfig { exe: std::env::current_exe()?, common_args, variables: Vec::new() })
 }
 
 #[cfg(test)]

@@ -80,6 +80,7 @@ const EDGES: [(&str, &[&str]); 18] = [
             "baton-bench",
             "baton-client",
             "baton-core",
+            "baton-cuda",
             "baton-gateway",
             "baton-leader",
             "baton-metrics",

@@ -258,6 +258,15 @@ pub(crate) struct ExplainArgs {
     pub(crate) json: bool,
 }
 
+/// What executes the demo's models that need no file.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DemoEngine {
+    /// Delays of the emulated GPU
+    Emulated,
+    /// A kernel that lasts as long, on one NVIDIA GPU
+    Cuda,
+}
+
 #[derive(clap::Args, Debug)]
 pub(crate) struct DemoArgs {
     /// For how long to offer load [default: 10; with --gateway until a signal comes]
@@ -266,6 +275,12 @@ pub(crate) struct DemoArgs {
     /// Start a gateway as well, and print a curl line that asks it for an inference
     #[arg(long)]
     pub(crate) gateway: bool,
+    /// What executes the models that need no file
+    #[arg(long, value_enum, default_value_t = DemoEngine::Emulated)]
+    pub(crate) engine: DemoEngine,
+    /// With --engine cuda: a driver of Baton's own, without a GPU; the report says so
+    #[arg(long)]
+    pub(crate) fake_gpu: bool,
     /// Factor on every model's rate
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     pub(crate) rate_scale: f64,

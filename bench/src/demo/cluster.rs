@@ -1,8 +1,8 @@
 //! The demo's cluster: which models, which backends, how much load.
 
-use baton_topo::TransportChoice;
 use baton_topo::zoo::{self, ZooModel};
 
+use super::DemoConfig;
 use crate::processes::{ClusterFile, Folder, ProcessError};
 
 /// The digits model and its held-out images travel inside the binary, so that the demo runs from
@@ -36,15 +36,21 @@ pub(super) struct DemoCluster {
 }
 
 impl DemoCluster {
-    pub(super) fn new(with_onnx: bool, rate_scale: f64, transport: TransportChoice) -> Self {
+    pub(super) fn new(config: &DemoConfig) -> Self {
+        let DemoConfig { with_onnx, transport, .. } = *config;
+        // By CUDA it is one device for the models of four emulated ones.
+        let (engine, backends_text, mut backends, share) = match config.cuda {
+            Some(_) => ("engine = \"cuda\"\n", CUDA_BACKEND, vec!["gpu"], 1.0 / GPUS),
+            None => ("", EMULATED_BACKENDS, vec!["emulated-a", "emulated-b"], 1.0),
+        };
+        let rate_scale = config.rate_scale * share;
         let mut text = HEADER.replace("TRANSPORT", transport.as_str());
         let mut rates = Vec::new();
         for (model, input_bytes) in emulated() {
-            text.push_str(&model_table(&model, input_bytes));
+            text.push_str(&model_table(&model, input_bytes, engine));
             rates.push((model.name.clone(), rate_scale * rate(&model)));
         }
-        let mut backends = vec!["emulated-a", "emulated-b"];
-        text.push_str(EMULATED_BACKENDS);
+        text.push_str(backends_text);
         if with_onnx {
             text.push_str(DIGITS);
             backends.push("cpu");
@@ -81,11 +87,11 @@ fn rate(model: &ZooModel) -> f64 {
     LOAD * GPUS / EMULATED.len() as f64 * batch / latency_ms * 1e3
 }
 
-fn model_table(model: &ZooModel, input_bytes: u32) -> String {
+fn model_table(model: &ZooModel, input_bytes: u32, engine: &str) -> String {
     let ZooModel { name, alpha_ms, beta_ms, slo_ms, .. } = model;
     format!(
         "[[model]]\nname = \"{name}\"\nalpha_ms = {alpha_ms}\nbeta_ms = {beta_ms}\nslo_ms = {slo_ms}\n\
-         input_bytes = {input_bytes}\nbatch_max = 32\nsubcluster = \"gpu\"\n\n"
+         input_bytes = {input_bytes}\nbatch_max = 32\nsubcluster = \"gpu\"\n{engine}\n"
     )
 }
 
@@ -120,6 +126,14 @@ gpus = 2
 
 ";
 
+const CUDA_BACKEND: &str = "\
+[[backend]]
+name = \"gpu\"
+subcluster = \"gpu\"
+gpus = 1
+
+";
+
 const DIGITS: &str = "\
 [[model]]
 name = \"digits\"
@@ -138,14 +152,35 @@ gpus = 1
 mod tests {
     use std::path::Path;
 
-    use baton_topo::check_text;
+    use baton_topo::{TransportChoice, check_text};
 
     use super::*;
+    use crate::demo::CudaDriver;
+    use crate::processes::ChildConfig;
+
+    fn config(with_onnx: bool, cuda: Option<CudaDriver>) -> DemoConfig {
+        DemoConfig {
+            children: ChildConfig {
+                exe: "baton".into(),
+                common_args: Vec::new(),
+                variables: Vec::new(),
+            },
+            seconds: 1.0,
+            rate_scale: 1.0,
+            transport: TransportChoice::Auto,
+            cuda,
+            with_onnx,
+            with_gateway: false,
+            keep_dir: false,
+        }
+    }
 
     #[test]
     fn the_file_is_a_good_cluster_file_without_warnings() {
-        for with_onnx in [true, false] {
-            let demo = DemoCluster::new(with_onnx, 1.0, TransportChoice::Auto);
+        for (with_onnx, cuda) in
+            [true, false].map(|onnx| [(onnx, None), (onnx, Some(CudaDriver::Real))]).concat()
+        {
+            let demo = DemoCluster::new(&config(with_onnx, cuda));
             let beside_the_model = Path::new("../examples/digits/demo.toml");
             let checked = check_text(beside_the_model, &demo.text);
             let cluster = checked.cluster.unwrap();

@@ -28,12 +28,23 @@ pub struct DemoConfig {
     pub rate_scale: f64,
     /// What the backends read inputs over.
     pub transport: TransportChoice,
+    /// Execute the other models by CUDA instead of emulating them.
+    pub cuda: Option<CudaDriver>,
     /// Serve the digits model with ONNX Runtime.
     pub with_onnx: bool,
     /// Start a gateway, too, and say how to call it.
     pub with_gateway: bool,
     /// Leave the cluster file and the logs behind.
     pub keep_dir: bool,
+}
+
+/// Which CUDA driver executes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CudaDriver {
+    /// NVIDIA's.
+    Real,
+    /// Baton's own, without a GPU. [`ChildConfig::variables`] name it.
+    Fake,
 }
 
 /// Why there is no report.
@@ -67,7 +78,7 @@ pub fn run(
     mut note: impl FnMut(Note<'_>),
 ) -> Result<Report, DemoError> {
     let folder = Folder::create(config.keep_dir)?;
-    let demo = DemoCluster::new(config.with_onnx, config.rate_scale, config.transport);
+    let demo = DemoCluster::new(config);
     let file = demo.write(&folder)?;
     if config.keep_dir {
         note(Note::Step(&format!("cluster file and logs: {}", folder.path().display())));
@@ -87,7 +98,16 @@ pub fn run(
         return Err(DemoError::NoReport);
     }
     let frontends_unreported = FRONTENDS - finished.len();
-    let circumstances =
-        Circumstances { steal_fraction, lost, frontends_unreported, ..Circumstances::default() };
+    let gpu = config.cuda.map(|driver| match driver {
+        CudaDriver::Real => "real".to_owned(),
+        CudaDriver::Fake => "fake".to_owned(),
+    });
+    let circumstances = Circumstances {
+        steal_fraction,
+        lost,
+        frontends_unreported,
+        gpu,
+        ..Circumstances::default()
+    };
     Ok(Report::of_generators(&finished, circumstances))
 }

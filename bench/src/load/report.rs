@@ -87,6 +87,9 @@ pub struct Circumstances {
     pub transport: String,
     /// Kinds of engine that answered.
     pub engines: Vec<String>,
+    /// `fake` where a driver without a GPU executed, `real` where NVIDIA's did; `null` where no model needs one.
+    #[serde(default)]
+    pub gpu: Option<String>,
     /// Share of the CPU time that went to other machines' work; `null` where unknown.
     pub steal_fraction: Option<f64>,
     /// Processes that died during the run.

@@ -56,6 +56,9 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     };
     let bad = totals.bad_rate * 100.0;
     let steal = percent(*steal_fraction, "unknown");
+    if circumstances.gpu.as_deref() == Some("fake") {
+        writeln!(f, "FAKE GPU: the driver was Baton's own, without a device")?;
+    }
     writeln!(f, "{engines}; bad rate {bad:.2} %; CPU stolen {steal}")?;
     let Totals { submitted, completed, dropped, failed, wrong_answers, .. } = totals;
     let ended = completed + dropped + failed;

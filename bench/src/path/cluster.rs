@@ -62,7 +62,8 @@ mod tests {
             (1_048_576, 256, 4, closed(1_024)),
             (64, 1_024, 256, closed(65_536)),
         ] {
-            let children = ChildConfig { exe: "baton".into(), common_args: Vec::new() };
+            let children =
+                ChildConfig { exe: "baton".into(), common_args: Vec::new(), variables: Vec::new() };
             let paces = vec![pace];
             let bench = PathBench { children, bytes, batch, paces, seconds: 1.0, slots, seed: 1 };
             let file = std::path::Path::new("cluster.toml");

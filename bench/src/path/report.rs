@@ -220,7 +220,8 @@ pub(super) mod tests {
             engines: vec!["emulated".to_owned()],
             tallies: vec![tally],
         };
-        let children = ChildConfig { exe: "baton".into(), common_args: Vec::new() };
+        let children =
+            ChildConfig { exe: "baton".into(), common_args: Vec::new(), variables: Vec::new() };
         let paces = vec![pace];
         let bench =
             PathBench { children, bytes: 64, batch: 256, paces, seconds: 2.0, slots: 2, seed: 1 };

@@ -24,6 +24,8 @@ pub struct ChildConfig {
     pub exe: PathBuf,
     /// Arguments every child gets before its own.
     pub common_args: Vec<String>,
+    /// Variables every child gets beside ours.
+    pub variables: Vec<(&'static str, String)>,
 }
 
 impl ChildConfig {
@@ -31,6 +33,7 @@ impl ChildConfig {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.exe);
         command.args(&self.common_args).args(args);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 }

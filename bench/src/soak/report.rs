@@ -179,7 +179,11 @@ mod tests {
         let samples: Vec<Sample> =
             [900, 100, 102, 50, 50, 50, 50, 110, 114].map(|kib| sample(kib as f64, kib)).to_vec();
         let soak = Soak {
-            children: ChildConfig { exe: "baton".into(), common_args: Vec::new() },
+            children: ChildConfig {
+                exe: "baton".into(),
+                common_args: Vec::new(),
+                variables: Vec::new(),
+            },
             load: 0.5,
             seconds: 9.0,
             every_s: 1.0,

@@ -4,6 +4,7 @@
 //! caller supplies what only libibverbs knows ([`Verbs`]). A check that cannot be made reports that; none
 //! guesses.
 
+mod cuda;
 mod host;
 mod line;
 mod need;
@@ -53,11 +54,39 @@ pub enum Verbs {
     Told(VerbsLimits),
 }
 
+/// A device, as the CUDA driver describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CudaDevice {
+    /// As its maker calls it.
+    pub name: String,
+    /// Its memory, bytes.
+    pub memory_bytes: u64,
+    /// Compute capability.
+    pub capability: (u32, u32),
+}
+
+/// What is known through the CUDA driver.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Cuda {
+    /// The caller did not query it, for this reason.
+    NotAsked(&'static str),
+    /// There is none, or it refused; the words end with what to do, after a semicolon.
+    Refused(String),
+    /// What was opened, and its devices.
+    Told {
+        /// File and version.
+        driver: String,
+        /// In the driver's order.
+        devices: Vec<CudaDevice>,
+    },
+}
+
 /// Runs every check.
-pub fn examine(root: &Sysroot, need: &Need, verbs: &Verbs) -> Report {
+pub fn examine(root: &Sysroot, need: &Need, verbs: &Verbs, cuda: &Cuda) -> Report {
     let machine = Machine::read(root);
     let mut checks = host::checks(root, machine.as_ref().ok(), need);
     checks.extend(tcp::checks(root, need));
+    checks.extend(cuda::checks(need, cuda));
     match &machine {
         Ok(machine) => {
             checks.extend(fabric(root, machine, need, verbs));

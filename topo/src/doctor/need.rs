@@ -2,7 +2,7 @@
 
 use crate::cluster_file::CREDIT_BYTES;
 use crate::cluster_file::FabricSpec;
-use crate::cluster_file::{Cluster, ModelSpec};
+use crate::cluster_file::{Cluster, EngineSpec, ModelSpec};
 
 /// The slab of one model as clients make it by default: 256 slots of 224 × 224 × 3 bytes.
 const ONE_SLAB_BYTES: u64 = 256 * 150_528;
@@ -18,6 +18,8 @@ pub struct Need {
     pub locked_by: String,
     /// Bytes of inputs that may be on their way to one backend.
     pub credit_bytes: u64,
+    /// CUDA devices of the backend with most of them; 0: no model needs one.
+    pub cuda_devices: u32,
 }
 
 impl Need {
@@ -28,6 +30,7 @@ impl Need {
             locked_bytes: ONE_SLAB_BYTES,
             locked_by: "the default slab of one model".to_owned(),
             credit_bytes: u64::from(CREDIT_BYTES),
+            cuda_devices: 0,
         }
     }
 
@@ -40,8 +43,18 @@ impl Need {
             locked_bytes,
             locked_by,
             credit_bytes: credits.max().unwrap_or_else(|| u64::from(CREDIT_BYTES)),
+            cuda_devices: cuda_devices(cluster),
         }
     }
+}
+
+fn cuda_devices(cluster: &Cluster) -> u32 {
+    let on_device = |model: &&ModelSpec| matches!(model.engine, EngineSpec::Cuda);
+    let served = cluster.models.iter().filter(on_device).map(|model| model.subcluster);
+    let subclusters: Vec<_> = served.collect();
+    let backends = cluster.backends.iter();
+    let with_device = backends.filter(|backend| subclusters.contains(&backend.subcluster));
+    with_device.map(|backend| backend.gpus).max().unwrap_or(0)
 }
 
 /// The process with the most payload to register. Trailers and rounding come on top.
