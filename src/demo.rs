@@ -71,7 +71,7 @@ fn variables(cuda: Option<CudaDriver>) -> Result<Vec<(&'static str, String)>, St
         return Ok(Vec::new());
     }
     let exe = std::env::current_exe().map_err(|error| error.to_string())?;
-    let folder = exe.parent().unwrap_or(Path::new("."));
+    let folder = exe.parent().unwrap_or_else(|| Path::new("."));
     let places = [folder.join(FAKE_DRIVER), folder.join("deps").join(FAKE_DRIVER)];
     match places.iter().find(|path| path.is_file()) {
         Some(path) => Ok(vec![("BATON_CUDA_DRIVER", path.display().to_string())]),
