@@ -198,22 +198,23 @@ struct Sized {
 }
 
 fn emulated(section: &Section<'_>) -> Option<Sized> {
-    let jitter = section.number("jitter", 0.0..=1.0).unwrap_or(0.0);
-    Some(checksums(section, "emulated", EngineSpec::Emulated { jitter }))
+    let jitter = || section.number("jitter", 0.0..=1.0).unwrap_or(0.0);
+    Some(checksums(section, "emulated", || EngineSpec::Emulated { jitter: jitter() }))
 }
 
 fn cuda(section: &Section<'_>) -> Option<Sized> {
     refuse_foreign(section, "jitter", "cuda");
-    Some(checksums(section, "cuda", EngineSpec::Cuda))
+    Some(checksums(section, "cuda", || EngineSpec::Cuda))
 }
 
-/// A model without a file: it answers with a checksum.
-fn checksums(section: &Section<'_>, name: &str, engine: EngineSpec) -> Sized {
+/// A model without a file: it answers with a checksum. Keys are read in the order in which problems list them.
+fn checksums(section: &Section<'_>, name: &str, engine: impl FnOnce() -> EngineSpec) -> Sized {
     for key in ["file", "input_shape", "dims", "outputs"] {
         refuse_foreign(section, key, name);
     }
     let output_bytes = CHECKSUM_BYTES;
     section.integer("output_bytes", output_bytes..=output_bytes);
+    let engine = engine();
     let input_bytes = section.integer("input_bytes", 1..=INPUT_BYTES_MAX).unwrap_or(INPUT_BYTES);
     Sized { engine, input_bytes, output_bytes }
 }
