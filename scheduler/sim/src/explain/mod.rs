@@ -14,7 +14,7 @@ mod slots;
 mod story;
 mod text;
 
-use baton_core::Policy;
+use baton_core::{Choice, Policy};
 
 use self::locator::Locator;
 use self::narrator::Narrator;
