@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use baton_backend::profile::{Effort, open_driver, profile, usual_device};
+use baton_backend::profile::{RunLimits, open_driver, profile, usual_device};
 use baton_core::Nanos;
 use baton_topo::{Cluster, ModelSpec, Problem, ProfileFile, read_model};
 use serde_json::json;
@@ -27,12 +27,14 @@ pub(crate) fn run(args: &ProfileArgs) -> CommandResult {
     let out = args.out.clone().unwrap_or_else(|| usual_file(&model.name));
     check_writable(&out)?;
     let device = args.device.unwrap_or_else(|| usual_device(&model));
-    let effort =
-        Effort { runs: args.runs, per_size: Nanos::from_millis_f64(args.seconds_per_size * 1e3) };
+    let limits = RunLimits {
+        runs: args.runs,
+        per_size: Nanos::from_millis_f64(args.seconds_per_size * 1e3),
+    };
     let stop = stop_flag()?;
     let mut live = Live::new();
     let on_size = |size| live.progress(size);
-    let report = profile(&model, device, effort, open_driver, &stop, on_size);
+    let report = profile(&model, device, limits, open_driver, &stop, on_size);
     live.finish();
     let report = report?;
     write(&out, &report.file.text()?)?;

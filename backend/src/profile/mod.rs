@@ -22,12 +22,12 @@ pub use runs::Runs;
 
 /// Executions of a size that do not count: the first ones allocate, and choose kernels.
 const WARM_UPS: u32 = 5;
-/// However long they take, there are so many of a size.
+/// Executions of a size, however long they take.
 const RUNS_MIN: u32 = 5;
 
 /// How thoroughly to measure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Effort {
+pub struct RunLimits {
     /// Executions of each size, if the time is enough.
     pub runs: u32,
     /// The time for a size. At least five executions are made however long they take.
@@ -98,7 +98,7 @@ pub fn usual_device(model: &ModelSpec) -> Device {
 pub fn profile(
     model: &ModelSpec,
     device: Device,
-    effort: Effort,
+    limits: RunLimits,
     open: OpenLibrary,
     stop: &AtomicBool,
     mut on_size: impl FnMut(Progress),
@@ -111,29 +111,29 @@ pub fn profile(
     let mut trial = Trial::new(&mut *engine, model)?;
     for &batch in &sizes {
         let stopped = ProfileError::Stopped { done: measured.len(), sizes: sizes.len() };
-        let runs = runs_of(&mut trial, batch, effort, clock, stop)?.ok_or(stopped)?;
+        let runs = runs_of(&mut trial, batch, limits, clock, stop)?.ok_or(stopped)?;
         let (done, median) = (measured.len() + 1, runs.median());
         measured.push(runs);
         on_size(Progress { batch, median, done, sizes: sizes.len() });
     }
     let (device, is_fake) = described(device, open);
-    Ok(ProfileReport::new(model, device, is_fake, measured))
+    Ok(ProfileReport::new(model, device, is_fake, &measured))
 }
 
 /// `None`: `stop` was set.
 fn runs_of(
     trial: &mut Trial<'_>,
     batch: u32,
-    effort: Effort,
+    limits: RunLimits,
     clock: Clock,
     stop: &AtomicBool,
 ) -> Result<Option<Runs>, EngineError> {
     for _ in 0..WARM_UPS {
         trial.run(batch)?;
     }
-    let until = clock.now() + effort.per_size;
-    let mut times = Vec::with_capacity(effort.runs as usize);
-    while times.len() < effort.runs as usize
+    let until = clock.now() + limits.per_size;
+    let mut times = Vec::with_capacity(limits.runs as usize);
+    while times.len() < limits.runs as usize
         && (times.len() < RUNS_MIN as usize || clock.now() < until)
     {
         if stop.load(Ordering::Relaxed) {
@@ -219,7 +219,7 @@ mod tests {
     use crate::test_models::emulated;
 
     static GO_ON: AtomicBool = AtomicBool::new(false);
-    const QUICK: Effort = Effort { runs: 5, per_size: Nanos::from_millis(1) };
+    const QUICK: RunLimits = RunLimits { runs: 5, per_size: Nanos::from_millis(1) };
 
     #[test]
     fn sizes_are_all_small_ones_and_the_largest() {

@@ -23,7 +23,7 @@ pub struct ProfileReport {
 }
 
 impl ProfileReport {
-    pub(super) fn new(model: &ModelSpec, device: String, is_fake: bool, runs: Vec<Runs>) -> Self {
+    pub(super) fn new(model: &ModelSpec, device: String, is_fake: bool, runs: &[Runs]) -> Self {
         let measured: Vec<MeasuredSize> = runs.iter().map(Runs::measured).collect();
         let points: Vec<(u32, Nanos)> =
             runs.iter().map(|runs| (runs.batch(), runs.median())).collect();
@@ -44,7 +44,7 @@ impl ProfileReport {
             latency_ms: table.iter().map(|latency| latency.as_millis_f64()).collect(),
             measured,
         };
-        let remarks = remarks(&runs, &file);
+        let remarks = remarks(runs, &file);
         Self { file, remarks }
     }
 }
@@ -178,7 +178,7 @@ mod tests {
             Runs::new(2, vec![ms(3); 4]),
             Runs::new(4, vec![ms(6), ms(6), ms(9), ms(9)]),
         ];
-        let report = ProfileReport::new(&emulated("toy", 0, 4, 4), "cpu".into(), true, runs);
+        let report = ProfileReport::new(&emulated("toy", 0, 4, 4), "cpu".into(), true, &runs);
         assert_eq!(report.file.latency_ms, [4.0, 4.0, 5.0, 6.0]);
         let text = report.to_string();
         for said in ["toy, engine emulated", "FAKE GPU", "b = 4", "1.50 times", "batches of 2"] {
