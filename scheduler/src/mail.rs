@@ -158,7 +158,8 @@ mod tests {
             let slot_wait = Nanos(((1 << WAIT_BITS) - 1) << COARSE);
             let (port_wait, spare) = (Nanos(9 << PORT_STEP), (1 << SPARE_BITS) - 1);
             let slowdown = Slowdown::from_256ths(u64::MAX);
-            let grant = Grant { gpu, free_at: latency, port_wait, slowdown, slot_wait, longest, spare };
+            let grant =
+                Grant { gpu, free_at: latency, port_wait, slowdown, slot_wait, longest, spare };
             let model = ModelId(u32::MAX - 9);
             assert_eq!(unpack_grant(pack_grant(model, grant)), (model, grant));
         }

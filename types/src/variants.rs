@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn variants_rise_in_accuracy_and_time() {
-        let rising = vec![variant(73_820, 1, 1, 8), variant(76_690, 1, 1, 8), variant(80_160, 2, 1, 8)];
+        let rising =
+            vec![variant(73_820, 1, 1, 8), variant(76_690, 1, 1, 8), variant(80_160, 2, 1, 8)];
         assert_eq!(Variants::new(rising.clone()).unwrap().all(), rising);
         assert!(Variants::new(vec![variant(0, 1, 1, 1)]).is_ok(), "one is enough");
     }

@@ -218,8 +218,9 @@ impl Cluster {
             self.again.extend(std::iter::repeat_n((model, end), batch as usize));
         }
         match self.tally.has_variants(model) {
-            false => self
-                .note(format_args!("batch model={model} gpu={gpu} tasks={batch} {start:?} {end:?}")),
+            false => self.note(format_args!(
+                "batch model={model} gpu={gpu} tasks={batch} {start:?} {end:?}"
+            )),
             true => self.note(format_args!(
                 "batch model={model} gpu={gpu} tasks={batch} variant={variant} {start:?} {end:?}"
             )),

@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 
 use baton_core::{
-    Batch, BatchShape, Candidate, Choice, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap, LoadDone,
-    ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy, RankLimits,
-    RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved, gpus_needed,
+    Batch, BatchShape, Candidate, Choice, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap,
+    LoadDone, ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy,
+    RankLimits, RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved,
+    gpus_needed,
 };
 
 use crate::cache::{Cache, Caching};

@@ -94,8 +94,7 @@ fn read_one(
     check(&format!("{name}.accuracy"), key.accuracy, 0.0, 100.0)?;
     let latency_ms = key.latency_ms.as_deref();
     let batch_max = batch_max.filter(|_| latency_ms.is_none());
-    let keys =
-        LatencyKeys { alpha_ms: key.alpha_ms, beta_ms: key.beta_ms, latency_ms, batch_max };
+    let keys = LatencyKeys { alpha_ms: key.alpha_ms, beta_ms: key.beta_ms, latency_ms, batch_max };
     let LatencyProfile { alpha_ms, beta_ms, profile } = keys.read(&name, slo_ms)?;
     Ok(SimVariant { name: key.name.clone(), accuracy: key.accuracy, alpha_ms, beta_ms, profile })
 }

@@ -97,7 +97,8 @@ impl ExecutionModel {
 
     /// One class of each of these variants.
     pub fn of_variants(variants: &Variants, slo: Nanos) -> Self {
-        let mut all = variants.all().iter().map(|variant| Latency::new(variant.profile.clone(), slo));
+        let mut all =
+            variants.all().iter().map(|variant| Latency::new(variant.profile.clone(), slo));
         let first = all.next().expect("variants are not empty");
         Self { first, others: all.collect(), classes: 1 }
     }
