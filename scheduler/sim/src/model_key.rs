@@ -43,7 +43,7 @@ struct ClosedLoopKey {
     clients: u32,
 }
 
-/// ℓ(b) as it is written, for batches of at most so many tasks.
+/// ℓ(b) as it is written, and the largest batch.
 #[derive(Clone, Copy)]
 pub(crate) struct LatencyKeys<'a> {
     pub(crate) alpha_ms: Option<f64>,
@@ -85,11 +85,12 @@ impl ModelKey {
             subclusters::named(&file.subcluster, &self.name, self.subcluster.as_ref())?;
         let weight = self.weight.unwrap_or_else(|| f64::from(self.copies));
         check(&format!("{}.weight", self.name), weight, 0.0, 1e9)?;
-        check(&format!("{}.slo_ms", self.name), self.slo_ms, 0.001, 1e6)?;
+        let first = self.named(1);
+        check(&format!("{first}.slo_ms"), self.slo_ms, 0.001, 1e6)?;
         let variants = variants::read(&self.name, self.slo_ms, self.latency(), &self.variant)?;
         let latency = match variants.first() {
             Some(cheapest) => cheapest.latency(),
-            None => self.latency().read(&self.name, self.slo_ms)?,
+            None => self.latency().read(&first, self.slo_ms)?,
         };
         let weights =
             self.weights_mb.map(|mb| SimWeights { weights_mb: mb, load_ms: self.load_ms });
@@ -104,7 +105,7 @@ impl ModelKey {
             weights,
             clients,
             variants,
-            ..sim_model(self.named(1), self.slo_ms, latency)
+            ..sim_model(first, self.slo_ms, latency)
         };
         let of = |copy| SimModel { name: self.named(copy), copy, ..first.clone() };
         Ok((1..=self.copies).map(of).collect())

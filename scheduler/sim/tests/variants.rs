@@ -56,7 +56,7 @@ fn variants_that_do_not_belong_together_are_refused_with_the_reason() {
         (a.clone() + &variant("b", 70.0, line), "variant b is not more accurate"),
         (a.clone() + &variant("b", 71.0, "alpha_ms = 0.5\nbeta_ms = 1.6"), "takes less time for 2"),
         (a.clone() + &variant("b", 71.0, "latency_ms = [9, 99]"), "batches of up to 2 tasks"),
-        (a.clone() + &variant("b", 101.0, line), "m.variant.b.accuracy is 101"),
+        (a.clone() + &variant("b", 101.0, line), "m.variant.b.accuracy = 101"),
         (a + &variant("b", 71.0, ""), "give either alpha_ms and beta_ms, or latency_ms"),
     ] {
         let error = refused(&model);
