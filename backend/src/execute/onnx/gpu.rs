@@ -66,7 +66,7 @@ pub(super) fn open(
     place: OnnxPlace,
 ) -> Result<Session, String> {
     let provider = CUDA::default()
-        .with_device_id(device as i32)
+        .with_device_id(device.cast_signed())
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
         .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
         .with_tf32(place.tf32)
