@@ -47,7 +47,7 @@ impl Precision {
         match self {
             Self::Smoke => (0.02, 0.06),
             Self::Quick => (15.0, 20.0),
-            Self::Brief => (30.0, 60.0),
+            Self::Brief => (60.0, 60.0),
             Self::Full => (120.0, 180.0),
         }
     }

@@ -36,7 +36,7 @@ const SAID: [Said; 12] = [
     (
         "nearly all in time from objectives of 10 ms at 600 r/s, 22 ms at 1,200 and 74 ms at 2,400",
         "§6.3",
-        Seen::tightest,
+        |seen| seen.tightest(),
     ),
     ("as many with 48 models as with 12", "§6.3", |seen| {
         let at = |study| seen.each(study, "9.8", |run| Some(format!("{:.3}", run.satisfied)));

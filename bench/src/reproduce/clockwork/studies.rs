@@ -45,6 +45,11 @@ const SATISFIED: Measure = measure("satisfied", 3, |run| Some(run.satisfied));
 const COLD: Measure = measure("of cold tasks", 2, |run| run.cold_satisfied);
 const LOADS: Measure = measure("LOADs per second", 0, |run| run.loads_per_s);
 
+const LATENCY_AND_BATCH: &[Measure] = &[
+    measure("latency clients, satisfied", 3, |run| satisfied(run, "latency")),
+    measure("batch clients, in time per second", 0, |run| in_time(run, "batch")),
+];
+
 const fn measure(label: &'static str, digits: usize, of: fn(&Report) -> Option<f64>) -> Measure {
     Measure { label, digits, of }
 }
@@ -193,10 +198,7 @@ const fn fig8(
         axis: "objective of the latency clients, ms",
         policies: DEFERRED,
         points,
-        measures: &[
-            measure("latency clients, satisfied", 3, |run| satisfied(run, "latency")),
-            measure("batch clients, in time per second", 0, |run| in_time(run, "batch")),
-        ],
+        measures: LATENCY_AND_BATCH,
     }
 }
 
