@@ -93,6 +93,11 @@ impl Ticket {
         }
     }
 
+    /// A completion queue had no room for it.
+    pub(crate) fn count_completions_full(&self) {
+        self.of.session().counters.completions_full.add(1);
+    }
+
     fn take(&mut self, from_cell: impl FnOnce(&Self) -> Option<End>) -> Option<Outcome> {
         if self.is_taken {
             let record = EndRecord::new(self.of.session().clock.now(), EndedBy::Client, 0);
