@@ -316,6 +316,10 @@ impl Wake for EntryWaker {
 impl CompletionQueue {
     /// Wakes the entry of a task for nothing, as the wake for its former task does when it comes late.
     pub(crate) fn wake_for_nothing(&self, key: CompletionKey) {
-        self.wakers[key.entry as usize].wake_by_ref();
+        let waker = match &self.entries().places[key.entry as usize].state {
+            State::Waiting(ticket) => ticket.steal_waker(),
+            State::Free | State::Ended(..) => None,
+        };
+        waker.unwrap_or_else(|| self.wakers[key.entry as usize].clone()).wake();
     }
 }
