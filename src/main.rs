@@ -15,6 +15,7 @@ mod load;
 mod model;
 mod output;
 mod process;
+mod profile;
 mod reproduce;
 mod serve;
 mod sim;
@@ -43,6 +44,7 @@ fn run(command: Command) -> CommandResult {
         Command::Scheduler(args) => serve::scheduler(&args),
         Command::Backend(args) => serve::backend(&args),
         Command::Gateway(args) => gateway::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Explain(args) => load::explain(&args),
         Command::Demo(args) => demo::run(&args),

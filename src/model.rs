@@ -47,9 +47,10 @@ fn add(args: &ModelAddArgs) -> CommandResult {
     let mut table = named(&args.name);
     table.insert("slo_ms".into(), args.slo_ms.into());
     if let Some(file) = &args.file {
-        table.insert("file".into(), absolute(file)?.into());
+        table.insert("file".into(), path(file)?.into());
     }
     insert(&mut table, &args.keys);
+    make_paths_absolute(&mut table)?;
     let text = in_a_file(table)?;
     let mut operator = connect(&args.of)?;
     told("the backends load it", |waiting| operator.add(&text, waiting))
@@ -58,9 +59,7 @@ fn add(args: &ModelAddArgs) -> CommandResult {
 fn set(args: &ModelSetArgs) -> CommandResult {
     let mut table = named(&args.name);
     insert(&mut table, &args.keys);
-    if let Some((_, file)) = args.keys.iter().find(|(key, _)| key == "file") {
-        table.insert("file".into(), absolute(Path::new(file))?.into());
-    }
+    make_paths_absolute(&mut table)?;
     let text = in_a_file(table)?;
     let mut operator = connect(&args.of)?;
     told("the change is made", |waiting| operator.set(&text, waiting))
@@ -83,7 +82,7 @@ fn named(name: &str) -> Table {
 }
 
 /// A value that is no TOML is a text: `subcluster=gpu` needs no quotes.
-fn insert(table: &mut Table, keys: &[(String, String)]) {
+pub(crate) fn insert(table: &mut Table, keys: &[(String, String)]) {
     for (key, text) in keys {
         let parsed: Result<Table, _> = toml::from_str(&format!("value = {text}"));
         let value = parsed.ok().and_then(|mut parsed| parsed.remove("value"));
@@ -92,15 +91,24 @@ fn insert(table: &mut Table, keys: &[(String, String)]) {
 }
 
 /// A text whose only table is this `[[model]]`.
-fn in_a_file(model: Table) -> Result<String, toml::ser::Error> {
+pub(crate) fn in_a_file(model: Table) -> Result<String, toml::ser::Error> {
     let models = toml::Value::Array(vec![model.into()]);
     toml::to_string(&Table::from_iter([("model".to_owned(), models)]))
 }
 
-/// The scheduler and the backends read the file, not this process: it may be elsewhere.
-fn absolute(file: &Path) -> Result<String, Box<dyn Error>> {
-    let path = std::path::absolute(file)?;
-    let text = path.to_str().ok_or("the file's path is not UTF-8, and a message carries text")?;
+/// The scheduler and the backends read the files, not this process: they may be elsewhere.
+fn make_paths_absolute(table: &mut Table) -> Result<(), Box<dyn Error>> {
+    for key in ["file", "profile"] {
+        if let Some(toml::Value::String(file)) = table.get_mut(key) {
+            *file = path(&std::path::absolute(&*file)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// A path as a message carries it.
+pub(crate) fn path(file: &Path) -> Result<String, &'static str> {
+    let text = file.to_str().ok_or("the file's path is not UTF-8, and a message carries text")?;
     Ok(text.to_owned())
 }
 

@@ -38,6 +38,7 @@ mod join;
 mod memory;
 mod models;
 mod peers;
+pub mod profile;
 mod reply;
 mod residency;
 mod served;

@@ -4,6 +4,7 @@ mod bench;
 mod gateway;
 mod model;
 mod path;
+mod profile;
 mod sim;
 mod values;
 
@@ -24,6 +25,7 @@ pub(crate) use model::{
     ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf, StatusArgs,
 };
 pub(crate) use path::{BenchPathArgs, BenchPathEndArgs, PathMode};
+pub(crate) use profile::ProfileArgs;
 pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
     SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
@@ -67,6 +69,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ModelCommand,
     },
+    /// Measure how long batches of a model take, and write a profile that a cluster file can name
+    ///
+    /// Executes batches of zeros of each size and prints the times, the line α·b + β through them and what throws doubt on
+    /// them. Nothing else should use the device or the cores meanwhile.
+    Profile(ProfileArgs),
     /// Offer load, Poisson or as a scenario says, and check every answer
     Load(LoadArgs),
     /// Say what happened to a task of a load, and when

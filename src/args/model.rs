@@ -95,7 +95,7 @@ pub(crate) struct StatusArgs {
     pub(crate) watch: bool,
 }
 
-fn key(text: &str) -> Result<(String, String), String> {
+pub(super) fn key(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
     let (key, value) = pair.ok_or_else(|| "give KEY=VALUE".to_owned())?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))

@@ -6,7 +6,7 @@ use baton_rdma::BatchBuffer;
 use baton_topo::ModelSpec;
 use baton_types::{Nanos, Profile};
 
-use super::{BatchEnd, BatchJob, BatchMemory, Engine, EngineError, Outputs};
+use super::{BatchEnd, BatchJob, Engine, EngineError, Outputs};
 
 /// Executions before measuring: the first ones allocate and pick kernels.
 const WARM_UPS: usize = 2;
@@ -20,10 +20,10 @@ const RUNS: usize = 5;
 /// The model does not execute, or there is no memory for its largest batch.
 pub fn measure(engine: &mut dyn Engine, spec: &ModelSpec) -> Result<Profile, EngineError> {
     let batch_max = spec.profile.batch_max();
-    let mut bench = Bench::new(&*engine.memory(), spec)?;
+    let mut trial = Trial::new(engine, spec)?;
     let mut points = Vec::new();
     for batch in ladder(batch_max) {
-        points.push((batch, bench.median_latency(engine, batch)?));
+        points.push((batch, median_latency(&mut trial, batch)?));
     }
     Ok(Profile::from_table(&interpolate(&points)).expect("interpolate() makes monotone tables"))
 }
@@ -34,20 +34,38 @@ fn ladder(batch_max: u32) -> impl Iterator<Item = u32> {
         .chain([batch_max])
 }
 
-/// A batch of zeros, as large as they come.
-struct Bench<'a> {
+fn median_latency(trial: &mut Trial<'_>, batch: u32) -> Result<Nanos, EngineError> {
+    let mut runs = [Nanos::ZERO; RUNS];
+    for _ in 0..WARM_UPS {
+        trial.run(batch)?;
+    }
+    for run in &mut runs {
+        *run = trial.run(batch)?;
+    }
+    runs.sort_unstable();
+    Ok(runs[RUNS / 2])
+}
+
+/// Executes batches of zeros of a model's longest rows on an engine that has nothing else to do.
+pub struct Trial<'a> {
+    engine: &'a mut dyn Engine,
     spec: &'a ModelSpec,
     stride: u32,
     inputs: Arc<BatchBuffer>,
     outputs: Outputs,
 }
 
-impl<'a> Bench<'a> {
-    fn new(memory: &dyn BatchMemory, spec: &'a ModelSpec) -> Result<Self, EngineError> {
+impl<'a> Trial<'a> {
+    /// Of a model that `engine` has loaded.
+    ///
+    /// # Errors
+    /// There is no memory for its largest batch.
+    pub fn new(engine: &'a mut dyn Engine, spec: &'a ModelSpec) -> Result<Self, EngineError> {
         let (batch, input) = (spec.profile.batch_max(), spec.signature().input);
         let stride = input.bytes_max();
         let room = |rows: u32, bytes: u32| rows as usize * bytes as usize;
         let failed = |problem: String| EngineError::Execute { model: spec.id, batch, problem };
+        let memory = engine.memory();
         let inputs = memory.inputs(room(batch, stride));
         let outputs = memory.outputs(batch, room(batch, spec.output_bytes));
         let inputs = inputs.map_err(|error| failed(error.to_string()))?;
@@ -56,29 +74,17 @@ impl<'a> Bench<'a> {
         for row in 0..batch {
             inputs.lend(row, stride).expect("no row is lent").copy_from_slice(&zeros);
         }
-        Ok(Self { spec, stride, inputs, outputs })
+        Ok(Self { engine, spec, stride, inputs, outputs })
     }
 
-    fn median_latency(
-        &mut self,
-        engine: &mut dyn Engine,
-        batch: u32,
-    ) -> Result<Nanos, EngineError> {
-        let mut runs = [Nanos::ZERO; RUNS];
-        for _ in 0..WARM_UPS {
-            self.run(engine, batch)?;
-        }
-        for run in &mut runs {
-            *run = self.run(engine, batch)?;
-        }
-        runs.sort_unstable();
-        Ok(runs[RUNS / 2])
-    }
-
-    fn run(&mut self, engine: &mut dyn Engine, batch: u32) -> Result<Nanos, EngineError> {
+    /// Executes a batch of `batch` rows, 1 ..= the model's largest. Returns how long that took, by the engine.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub fn run(&mut self, batch: u32) -> Result<Nanos, EngineError> {
         let mut outputs = std::mem::take(&mut self.outputs);
         outputs.reset(batch, self.spec.output_bytes);
-        engine.prepare(BatchJob {
+        self.engine.prepare(BatchJob {
             slot: 0,
             model: self.spec.id,
             rows: self.inputs.rows(batch, self.stride).expect("the run before gave them back"),
@@ -87,9 +93,9 @@ impl<'a> Bench<'a> {
             outputs,
             start_by: Nanos::MAX,
         });
-        engine.submit(0);
+        self.engine.submit(0);
         let back = loop {
-            if let Some(back) = engine.poll() {
+            if let Some(back) = self.engine.poll() {
                 break back;
             }
         };
@@ -102,7 +108,7 @@ impl<'a> Bench<'a> {
 }
 
 /// The table through `points` (batch sizes ascending, from 1), raised where it would fall or be 0.
-fn interpolate(points: &[(u32, Nanos)]) -> Vec<Nanos> {
+pub(crate) fn interpolate(points: &[(u32, Nanos)]) -> Vec<Nanos> {
     let mut table: Vec<Nanos> = Vec::new();
     for &(batch, latency) in points {
         let floor = table.last().copied().unwrap_or(Nanos(1));

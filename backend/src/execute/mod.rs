@@ -31,7 +31,8 @@ pub use engines::{Engines, LooseModel};
 pub use executor::{
     BatchBack, BatchEnd, BatchJob, Event, Executor, ExecutorDied, JobDone, ModelJob, SUBMITTED_MAX,
 };
-pub use measure::measure;
+pub(crate) use measure::interpolate;
+pub use measure::{Trial, measure};
 pub use memory::{BatchMemory, HostMemory};
 pub use onnx::Onnx;
 pub use rows::{Inputs, Outputs};

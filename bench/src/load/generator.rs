@@ -11,7 +11,7 @@ use baton_client::{
     Client, Deadline, Driver, Input, InputError, ModelHandle, Outcome, SubmitReason, Ticket,
 };
 use baton_core::Nanos;
-use baton_topo::{Clock, Cluster, EngineSpec};
+use baton_topo::{Clock, Cluster};
 
 use super::inputs::{Expected, Inputs, Verdict};
 use super::outcomes::{Record, Writer};
@@ -44,7 +44,7 @@ pub(super) fn targets(
         let row_bytes = (handle.input_bytes(), handle.output_bytes());
         let inputs = Inputs::new(&spec.engine, row_bytes, seed)
             .map_err(|source| LoadError::Inputs { name: name.to_owned(), source })?;
-        let engine = engine_name(&spec.engine);
+        let engine = spec.engine.name();
         Ok(Target { handle, engine, inputs, tally })
     };
     config.offered.models().enumerate().map(target).collect()
@@ -353,12 +353,4 @@ impl Target {
 /// Emulated models take bytes, the others tensors.
 fn engine_of(handle: &ModelHandle) -> &'static str {
     if handle.inputs().is_empty() { "emulated" } else { "onnx" }
-}
-
-fn engine_name(engine: &EngineSpec) -> &'static str {
-    match engine {
-        EngineSpec::Emulated { .. } => "emulated",
-        EngineSpec::Cuda => "cuda",
-        EngineSpec::Onnx { .. } => "onnx",
-    }
 }

@@ -8,12 +8,13 @@ use crate::scenario::{Scenario, SimModel};
 /// One model on N GPUs: b/r + ℓ(b) = SLO with r = N·b/ℓ(b). Several: each gathers evenly,
 /// (b − 1)/r + ℓ(b) = SLO, and together they need at most N GPUs. Plan delivery is taken off the
 /// objective and fetching added to α. α and β are the real ones, by the models' `profile_error`;
-/// overrun, stragglers, its spread, and slots that leave or come are left out.
+/// overrun, stragglers, its spread, and slots that leave or come are left out. Zero if no model has tasks that
+/// come at a rate: closed loops have none.
 pub fn analytic_bound_rps(scenario: &Scenario) -> f64 {
     let gpus = f64::from(scenario.gpus);
     let offered = scenario.models.iter().filter(|model| model.share > 0.0);
     let models: Vec<Terms> = offered.map(|model| terms(scenario, model)).collect();
-    if models.iter().any(|model| model.latency_s(1.0) > model.slo_s) {
+    if models.is_empty() || models.iter().any(|model| model.latency_s(1.0) > model.slo_s) {
         return 0.0;
     }
     if let [model] = models.as_slice() {
@@ -107,6 +108,13 @@ mod tests {
         assert_eq!(zoo("1080ti", "lt2"), 4_063.0);
         assert_eq!(zoo("a100", "gt2"), 61_351.0);
         assert_eq!(zoo("a100", "lt2"), 6_580.0);
+    }
+
+    #[test]
+    fn closed_loops_have_no_rate() {
+        let text = "gpus = 1\nduration_s = 1\n[[model]]\nname = \"m\"\nalpha_ms = 1\nbeta_ms = 1\nslo_ms = 9\n\
+                    copies = 2\nclosed_loop = { clients = 2 }";
+        assert_eq!(bound(text), 0.0);
     }
 
     #[test]

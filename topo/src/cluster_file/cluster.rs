@@ -194,6 +194,15 @@ impl EngineSpec {
         }
     }
 
+    /// Its name in cluster files.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Emulated { .. } => "emulated",
+            Self::Cuda => "cuda",
+            Self::Onnx { .. } => "onnx",
+        }
+    }
+
     /// Whether backends measure ℓ(b) and the cluster file does not say it.
     pub fn is_measured(&self) -> bool {
         matches!(self, Self::Onnx { is_measured: true, .. })

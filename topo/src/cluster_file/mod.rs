@@ -7,12 +7,15 @@
 mod addition;
 mod check;
 mod cluster;
+mod device;
 mod etcd;
 mod fabric;
 mod journal;
 mod model;
 mod onnx;
 mod problem;
+mod profile;
+mod profile_file;
 mod section;
 mod summary;
 mod tables;
@@ -35,9 +38,11 @@ pub use cluster::{
     EtcdTlsSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX, MODELS_MAX, ModelSpec,
     NetworkSpec, ReconnectSpec, SchedulerSpec,
 };
+pub use device::Device;
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use journal::{Journal, JournalError, JournalKind, Replayed};
 pub use problem::Problem;
+pub use profile_file::{MeasuredSize, ProfileFile};
 pub use section::nearest_word;
 pub(crate) use tables::CREDIT_BYTES;
 pub use tls::TlsSpec;

@@ -1,30 +1,26 @@
 //! `[[model]]`: one model of the cluster file.
 
-use std::ops::RangeInclusive;
 use std::path::Path;
 
-use baton_types::{BATCH_MAX, ModelId, Nanos, Profile, ProfileError, QuotaLimits, RateLimit};
+use baton_types::{BATCH_MAX, ModelId, QuotaLimits, RateLimit};
 use serde::Deserialize;
 
 use crate::cluster_file::addition::ModelChange;
 use crate::cluster_file::cluster::{EngineSpec, ModelSpec};
 use crate::cluster_file::onnx::{self, OnnxModel};
+use crate::cluster_file::profile::{self, has_profile, unmeasured};
 use crate::cluster_file::section::Section;
 use crate::cluster_file::tables::Subclusters;
 use crate::signature::INPUT_BYTES_MAX;
 
 /// No execution and no objective is longer than ten minutes.
-const MS_MAX: f64 = 600_000.0;
+pub(super) const MS_MAX: f64 = 600_000.0;
 /// One output row.
 pub(super) const OUTPUT_BYTES_MAX: u32 = 1 << 20;
 /// The input of a model without a file unless it says otherwise: 224 × 224 RGB bytes, as in the papers.
 const INPUT_BYTES: u32 = 224 * 224 * 3;
 /// A model without a file answers with a checksum: one little-endian u64.
 const CHECKSUM_BYTES: u32 = 8;
-/// Largest batch of an α, β profile unless the model sets it.
-const LINEAR_BATCH_MAX: u32 = 64;
-/// Largest batch of a model whose backends measure it, unless the model sets it.
-const MEASURED_BATCH_MAX: u32 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -63,7 +59,11 @@ pub(crate) fn model(
     let batches = 1..=fixed_batch.unwrap_or(BATCH_MAX).min(BATCH_MAX);
     let profile = match engine {
         EngineName::Onnx if !has_profile(section) => unmeasured(section, batches, slo),
-        _ => profile(section, batches),
+        _ if section.has("profile") => {
+            let engine = sized.as_ref().map(|sized| &sized.engine);
+            profile::from_file(section, batches, engine, folder)
+        }
+        _ => profile::of_keys(section, batches),
     };
     section.refuse_unread();
     let Sized { engine, input_bytes, output_bytes } = sized?;
@@ -92,7 +92,7 @@ pub(crate) fn change(section: &Section<'_>) -> Option<ModelChange> {
         slo: section.millis("slo_ms", 0.001..=MS_MAX),
         max_rps: limit("max_rps"),
         frontend_max_rps: limit("frontend_max_rps"),
-        profile: has_profile(section).then(|| profile(section, 1..=BATCH_MAX)).flatten(),
+        profile: has_profile(section).then(|| profile::of_keys(section, 1..=BATCH_MAX)).flatten(),
     };
     section.refuse_unread();
     let nothing = ModelChange {
@@ -117,77 +117,6 @@ fn limit_or_none(section: &Section<'_>, key: &'static str) -> Option<RateLimit> 
 
 fn rate_limit(section: &Section<'_>, key: &'static str) -> Option<RateLimit> {
     section.number(key, RateLimit::RANGE).map(RateLimit::per_second)
-}
-
-/// Whether the file says anything of ℓ(b).
-fn has_profile(section: &Section<'_>) -> bool {
-    ["latency_ms", "alpha_ms", "beta_ms"].map(|key| section.has(key)).contains(&true)
-}
-
-/// ℓ(b) of a model that its backends will measure: until then a quarter of the objective, whatever the batch.
-fn unmeasured(
-    section: &Section<'_>,
-    batches: RangeInclusive<u32>,
-    slo: Option<Nanos>,
-) -> Option<Profile> {
-    let usual = MEASURED_BATCH_MAX.min(*batches.end());
-    let batch_max = section.integer("batch_max", batches).unwrap_or(usual);
-    let until_then = Nanos((slo?.0 / 4).max(1));
-    accept(section, "slo_ms", Profile::from_table(&vec![until_then; batch_max as usize]))
-}
-
-/// ℓ(b), from `latency_ms` or from `alpha_ms` and `beta_ms`.
-fn profile(section: &Section<'_>, batches: RangeInclusive<u32>) -> Option<Profile> {
-    if section.has("latency_ms") {
-        return tabulated(section, &batches);
-    }
-    let fix = "give alpha_ms and beta_ms (ℓ(b) = α·b + β), or a table: latency_ms = [6.1, 7.2]";
-    section.require("alpha_ms", fix);
-    section.require("beta_ms", fix);
-    let alpha = section.millis("alpha_ms", 0.0..=MS_MAX);
-    let beta = section.millis("beta_ms", 0.0..=MS_MAX);
-    let usual = LINEAR_BATCH_MAX.min(*batches.end());
-    let batch_max = section.integer("batch_max", batches);
-    let profile = Profile::linear(alpha?, beta?, batch_max.unwrap_or(usual));
-    accept(section, "alpha_ms", profile)
-}
-
-fn tabulated(section: &Section<'_>, batches: &RangeInclusive<u32>) -> Option<Profile> {
-    for key in ["alpha_ms", "beta_ms"] {
-        if section.has(key) {
-            section.refuse(
-                key,
-                "latency_ms gives ℓ(b) already",
-                format!("remove {key} or latency_ms"),
-            );
-        }
-    }
-    let table = section.numbers("latency_ms", 0.0..=MS_MAX)?;
-    let mut table: Vec<Nanos> = table.into_iter().map(Nanos::from_millis_f64).collect();
-    table.truncate(*batches.end() as usize);
-    let entries = (table.len() as u32).max(1);
-    if let Some(batch_max) = section.integer("batch_max", 1..=entries) {
-        table.truncate(batch_max as usize);
-    }
-    accept(section, "latency_ms", Profile::from_table(&table))
-}
-
-fn accept(
-    section: &Section<'_>,
-    key: &str,
-    profile: Result<Profile, ProfileError>,
-) -> Option<Profile> {
-    let refuse = |error: ProfileError| {
-        let fix = match error {
-            ProfileError::Empty => "measure at least ℓ(1)",
-            ProfileError::TooLarge => "give fewer entries",
-            ProfileError::ZeroLatency => "give ℓ(1) a latency above zero",
-            ProfileError::TooLong => "give milliseconds",
-            ProfileError::NotMonotone { .. } => "raise that entry to the one before it",
-        };
-        section.refuse(key, error.to_string(), fix);
-    };
-    profile.map_err(refuse).ok()
 }
 
 /// What the engine's own keys say.

@@ -83,9 +83,8 @@ fn write_subcluster(
 
 fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
     let engine = match &model.engine {
-        EngineSpec::Emulated { .. } => "emulated".to_owned(),
-        EngineSpec::Cuda => "cuda".to_owned(),
         EngineSpec::Onnx { file, .. } => format!("onnx {}", file.display()),
+        other => other.name().to_owned(),
     };
     let (name, slo) = (&model.name, model.slo.as_millis_f64());
     write!(f, "  model {name} ({engine}): SLO {slo} ms, ")?;

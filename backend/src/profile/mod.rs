@@ -1,0 +1,259 @@
+//! Measuring ℓ(b) of a model thoroughly, for a profile file: `baton profile`.
+//!
+//! A backend measures a few sizes in a moment, because its cluster waits ([`measure`](crate::execute::measure)). Here each size
+//! is executed many times, so that the tail is seen as well. The engines are the same, and so is what they measure.
+
+mod report;
+mod runs;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use baton_cuda::{Library, OpenError};
+use baton_topo::{Clock, Device, EngineSpec, ModelSpec};
+use baton_types::Nanos;
+
+use crate::execute::{Blocking, Cuda, Engine, EngineError, Engines, OpenLibrary, Trial};
+
+pub use report::ProfileReport;
+pub use runs::Runs;
+
+/// Executions of a size that do not count: the first ones allocate, and choose kernels.
+const WARM_UPS: u32 = 5;
+/// Executions of a size, however long they take.
+const RUNS_MIN: u32 = 5;
+
+/// How thoroughly to measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunLimits {
+    /// Executions of each size, if the time is enough.
+    pub runs: u32,
+    /// The time for a size. At least five executions are made however long they take.
+    pub per_size: Nanos,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// The size that was measured last.
+    pub batch: u32,
+    /// Its median.
+    pub median: Nanos,
+    /// Sizes that are done.
+    pub done: usize,
+    /// All of them.
+    pub sizes: usize,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { batch, median, done, sizes } = self;
+        write!(f, "{done} of {sizes} sizes: ℓ({batch}) = {:.3} ms", median.as_millis_f64())
+    }
+}
+
+/// Why there is no profile.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// The model cannot be loaded or executed.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The model's engine has no such device.
+    #[error("model `{model}` has engine = \"{engine}\", which does not execute on {device}; {fix}")]
+    Device {
+        /// The model.
+        model: String,
+        /// Its engine.
+        engine: &'static str,
+        /// The device asked for.
+        device: Device,
+        /// What to do.
+        fix: &'static str,
+    },
+    /// The caller wanted no more.
+    #[error("stopped after {done} of {sizes} sizes; nothing was written")]
+    Stopped {
+        /// Sizes that were measured.
+        done: usize,
+        /// All of them.
+        sizes: usize,
+    },
+}
+
+/// The device that a model executes on when none is asked for.
+pub fn usual_device(model: &ModelSpec) -> Device {
+    match model.engine {
+        EngineSpec::Cuda => Device::Cuda(0),
+        EngineSpec::Emulated { .. } | EngineSpec::Onnx { .. } => Device::Cpu,
+    }
+}
+
+/// Measures ℓ(b) of `model` on `device`, which only this process should use meanwhile. `open` finds the CUDA driver, usually
+/// [`open_driver`]. `on_size` hears of each size; `stop` ends it all within one execution.
+///
+/// # Errors
+/// See [`ProfileError`].
+pub fn profile(
+    model: &ModelSpec,
+    device: Device,
+    limits: RunLimits,
+    open: OpenLibrary,
+    stop: &AtomicBool,
+    mut on_size: impl FnMut(Progress),
+) -> Result<ProfileReport, ProfileError> {
+    let clock = Clock::start();
+    let mut engine = engine_on(model, device, open, clock)?;
+    engine.load(model)?;
+    let sizes = sizes(model.profile.batch_max());
+    let mut measured: Vec<Runs> = Vec::new();
+    let mut trial = Trial::new(&mut *engine, model)?;
+    for &batch in &sizes {
+        let stopped = ProfileError::Stopped { done: measured.len(), sizes: sizes.len() };
+        let runs = runs_of(&mut trial, batch, limits, clock, stop)?.ok_or(stopped)?;
+        let (done, median) = (measured.len() + 1, runs.median());
+        measured.push(runs);
+        on_size(Progress { batch, median, done, sizes: sizes.len() });
+    }
+    let (device, is_fake) = described(device, open);
+    Ok(ProfileReport::new(model, device, is_fake, &measured))
+}
+
+/// `None`: `stop` was set.
+fn runs_of(
+    trial: &mut Trial<'_>,
+    batch: u32,
+    limits: RunLimits,
+    clock: Clock,
+    stop: &AtomicBool,
+) -> Result<Option<Runs>, EngineError> {
+    for _ in 0..WARM_UPS {
+        trial.run(batch)?;
+    }
+    let until = clock.now() + limits.per_size;
+    let mut times = Vec::with_capacity(limits.runs as usize);
+    while times.len() < limits.runs as usize
+        && (times.len() < RUNS_MIN as usize || clock.now() < until)
+    {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        times.push(trial.run(batch)?);
+    }
+    Ok(Some(Runs::new(batch, times)))
+}
+
+fn engine_on(
+    model: &ModelSpec,
+    device: Device,
+    open: OpenLibrary,
+    clock: Clock,
+) -> Result<Box<dyn Engine>, ProfileError> {
+    let refused = |fix| ProfileError::Device {
+        model: model.name.clone(),
+        engine: model.engine.name(),
+        device,
+        fix,
+    };
+    match (&model.engine, device) {
+        (EngineSpec::Cuda, Device::Cuda(number)) => {
+            Ok(Box::new(Cuda::new(open, clock, number, true)))
+        }
+        (EngineSpec::Cuda, Device::Cpu) => Err(refused("name a GPU: --device cuda:0")),
+        (EngineSpec::Emulated { .. }, Device::Cuda(_)) => {
+            Err(refused("leave --device out: an emulated model lasts what its profile says"))
+        }
+        (EngineSpec::Onnx { .. }, Device::Cuda(_)) => {
+            Err(refused("this version executes ONNX files on the CPU: --device cpu"))
+        }
+        (EngineSpec::Emulated { .. } | EngineSpec::Onnx { .. }, Device::Cpu) => {
+            Ok(Box::new(Blocking::new(Engines::new(clock, 1), clock)))
+        }
+    }
+}
+
+/// What a device is called, and whether it is Baton's fake.
+fn described(device: Device, open: OpenLibrary) -> (String, bool) {
+    let Device::Cuda(number) = device else {
+        return (format!("cpu: {}", processor()), false);
+    };
+    let library = open().ok();
+    let is_fake = library.as_ref().is_some_and(|library| library.is_fake());
+    let mut devices = library.and_then(|library| library.devices().ok()).unwrap_or_default();
+    let number = number as usize;
+    let name = if number < devices.len() { devices.swap_remove(number).name } else { "?".into() };
+    (format!("{device}: {name}"), is_fake)
+}
+
+/// As the kernel names it.
+fn processor() -> String {
+    let text = std::fs::read_to_string(Path::new("/proc/cpuinfo")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("model name"));
+    line.map_or("unknown", |name| name.trim_start_matches([' ', '\t', ':'])).to_owned()
+}
+
+/// The sizes that are measured: each up to 16, then every fourth, eighth, and 32nd, and the largest.
+fn sizes(batch_max: u32) -> Vec<u32> {
+    let step = |batch: u32| match batch {
+        0..16 => 1,
+        16..32 => 4,
+        32..128 => 8,
+        128.. => 32,
+    };
+    let sizes = std::iter::successors(Some(1), |&batch| Some(batch + step(batch)));
+    sizes.take_while(|&batch| batch < batch_max).chain([batch_max]).collect()
+}
+
+/// The driver of this host, for [`profile`].
+///
+/// # Errors
+/// There is none, or it is too old.
+pub fn open_driver() -> Result<Arc<Library>, OpenError> {
+    Library::open()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_models::emulated;
+
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+    const QUICK: RunLimits = RunLimits { runs: 5, per_size: Nanos::from_millis(1) };
+
+    #[test]
+    fn sizes_are_all_small_ones_and_the_largest() {
+        assert_eq!(sizes(1), [1]);
+        assert_eq!(sizes(3), [1, 2, 3]);
+        assert_eq!(sizes(17)[14..], [15, 16, 17]);
+        assert_eq!(sizes(45)[15..], [16, 20, 24, 28, 32, 40, 45]);
+        assert!(sizes(1024).len() < 64 && sizes(1024).ends_with(&[992, 1024]));
+        assert!((1..=1024).all(|most| sizes(most).is_sorted_by(|one, other| one < other)));
+    }
+
+    #[test]
+    fn an_emulated_model_measures_no_faster_than_it_lasts() {
+        let model = emulated("toy", 0, 4, 3);
+        let mut heard = Vec::new();
+        let report =
+            profile(&model, Device::Cpu, QUICK, open_driver, &GO_ON, |size| heard.push(size));
+        let file = report.unwrap().file;
+        assert_eq!(heard.iter().map(|progress| progress.batch).collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(heard[2].to_string().starts_with("3 of 3 sizes: ℓ(3) = "));
+        for (batch, latency) in (1..).zip(file.table()) {
+            assert!(latency >= model.profile.latency(batch), "{file:?}");
+        }
+        assert_eq!((file.engine.as_str(), file.model_bytes, file.is_fake), ("emulated", 0, false));
+    }
+
+    #[test]
+    fn what_the_engine_cannot_do_is_refused_and_a_stop_is_heard() {
+        let model = emulated("toy", 0, 4, 3);
+        let on = |device, stop: bool| {
+            profile(&model, device, QUICK, open_driver, &AtomicBool::new(stop), |_| {}).unwrap_err()
+        };
+        let refused = on(Device::Cuda(0), false).to_string();
+        assert!(refused.contains("`toy`") && refused.contains("cuda:0"), "{refused}");
+        assert_eq!(on(Device::Cpu, true), ProfileError::Stopped { done: 0, sizes: 3 });
+    }
+}

@@ -1,0 +1,133 @@
+//! `baton profile`.
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use baton_backend::profile::{RunLimits, open_driver, profile, usual_device};
+use baton_core::Nanos;
+use baton_topo::{Cluster, ModelSpec, Problem, ProfileFile, read_model};
+use serde_json::json;
+use toml::Table;
+
+use crate::CommandResult;
+use crate::args::ProfileArgs;
+use crate::live::Live;
+use crate::model::{in_a_file, insert, path};
+use crate::output::{load_cluster, say};
+use crate::process::stop_flag;
+
+/// The longest objective there is: none keeps a batch from being measured.
+const SLO_MS: f64 = 600_000.0;
+
+/// What is wrong with the model or the file is said before anything is measured.
+pub(crate) fn run(args: &ProfileArgs) -> CommandResult {
+    let model = model(args)?;
+    let out = args.out.clone().unwrap_or_else(|| usual_file(&model.name));
+    check_writable(&out)?;
+    let device = args.device.unwrap_or_else(|| usual_device(&model));
+    let limits = RunLimits {
+        runs: args.runs,
+        per_size: Nanos::from_millis_f64(args.seconds_per_size * 1e3),
+    };
+    let stop = stop_flag()?;
+    let mut live = Live::new();
+    let on_size = |size| live.progress(size);
+    let report = profile(&model, device, limits, open_driver, &stop, on_size);
+    live.finish();
+    let report = report?;
+    write(&out, &report.file.text()?)?;
+    if args.json {
+        let report = json!({ "profile": report.file, "remarks": report.remarks, "out": out });
+        say(&report.to_string())?;
+    } else {
+        say(&report.to_string())?;
+        say(&format!("written to {0}; in the model's table: profile = \"{0}\"", out.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn model(args: &ProfileArgs) -> Result<ModelSpec, Box<dyn Error>> {
+    match (&args.file, &args.config, &args.model) {
+        (Some(file), ..) => of_file(file, args),
+        (None, Some(config), Some(name)) => of_cluster(load_cluster(config)?, name),
+        _ => Err("name an ONNX file, or --config FILE --model NAME".into()),
+    }
+}
+
+/// What the keys leave open is as in a cluster file.
+fn of_file(file: &Path, args: &ProfileArgs) -> Result<ModelSpec, Box<dyn Error>> {
+    let mut table = Table::new();
+    table.insert("name".into(), name_of(file).into());
+    table.insert("file".into(), path(&std::path::absolute(file)?)?.into());
+    table.insert("slo_ms".into(), SLO_MS.into());
+    table.extend(args.batch_max.map(|most| ("batch_max".to_owned(), most.into())));
+    insert(&mut table, &args.keys);
+    let table = read_model(&in_a_file(table)?, Path::new(""), None).map_err(|problems| {
+        format!("the model cannot be measured:\n{}", Problem::lines(&problems))
+    })?;
+    Ok(table.spec)
+}
+
+fn of_cluster(cluster: Cluster, name: &str) -> Result<ModelSpec, Box<dyn Error>> {
+    let known: Vec<String> = cluster.models.iter().map(|model| model.name.clone()).collect();
+    let found = cluster.models.into_iter().find(|model| model.name == name);
+    let missing =
+        || format!("no [[model]] is named `{name}`; the cluster file has: {}", known.join(", "));
+    found.ok_or_else(|| missing().into())
+}
+
+/// The file's name, of the letters that names have.
+fn name_of(file: &Path) -> String {
+    let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let name: String = stem.chars().map(plain).take(64).collect();
+    if name.is_empty() { "model".to_owned() } else { name }
+}
+
+/// `/` may be in a model's name, and is none in a file's.
+fn usual_file(model: &str) -> PathBuf {
+    PathBuf::from(format!("{}.profile.toml", model.replace(['/', ':'], "-")))
+}
+
+/// A file that something else wrote stays.
+fn check_writable(out: &Path) -> Result<(), String> {
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    if !folder.is_dir() {
+        return Err(format!(
+            "there is no folder {}; make it, or give another --out",
+            folder.display()
+        ));
+    }
+    match fs::read_to_string(out) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Ok(text) if ProfileFile::is_ours(&text) => Ok(()),
+        _ => Err(format!(
+            "{} is there and is no file of `baton profile`; give another --out",
+            out.display()
+        )),
+    }
+}
+
+/// The file is the former one or the new one, never a part.
+fn write(out: &Path, text: &str) -> Result<(), String> {
+    let mut aside = out.as_os_str().to_owned();
+    aside.push(".new");
+    let aside = PathBuf::from(aside);
+    let written = fs::write(&aside, text).and_then(|()| fs::rename(&aside, out));
+    written.map_err(|error| format!("cannot write {}: {error}; give another --out", out.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_files_and_files_from_names() {
+        assert_eq!(name_of(Path::new("/a/res net (50).onnx")), "res-net--50-");
+        assert_eq!(name_of(Path::new("/")), "model");
+        assert_eq!(usual_file("vision/resnet:50"), Path::new("vision-resnet-50.profile.toml"));
+    }
+}
