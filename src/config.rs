@@ -82,7 +82,7 @@ fn models(file: &Path, cluster: &Cluster) -> (Option<String>, Vec<String>) {
 
 /// One model at a time takes memory.
 fn model_problem(file: &Path, index: usize, model: &ModelSpec) -> Option<String> {
-    Some(match Onnx::default().load(model).err()? {
+    Some(match Onnx::new(0).load(model).err()? {
         EngineError::Load { problem, fix, .. } => {
             model_file_problem(file, index, problem, fix).to_string()
         }

@@ -256,6 +256,7 @@ fn start_executors(
         let placing = Placing {
             placement: placement(config, format!("baton-gpu{gpu}"), gpu as usize + 1),
             clock,
+            slot: gpu,
             seed: u64::from(gpu) + 1,
             model_memory: config.model_memory,
             measure: gpu == 0,

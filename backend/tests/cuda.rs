@@ -50,7 +50,8 @@ fn start(
 ) -> Result<ThreadExecutor, EngineError> {
     let placement = Placement { name: "test-gpu".into(), core: None, idle: Idle::Park };
     let clock = Clock::start();
-    let placing = Placing { placement, clock, seed: 1, model_memory: None, measure: true };
+    let (slot, seed, model_memory) = (device, 1, None);
+    let placing = Placing { placement, clock, slot, seed, model_memory, measure: true };
     let make = move || Cuda::new(open, clock, device, false);
     Ok(ThreadExecutor::start_with(placing, models, owner, make)?.0)
 }

@@ -40,7 +40,7 @@ fn spec(file: &Path, keys: &str) -> ModelSpec {
 }
 
 fn load(spec: &ModelSpec) -> Result<Onnx, EngineError> {
-    let mut engine = Onnx::default();
+    let mut engine = Onnx::new(0);
     engine.load(spec).map(|()| engine)
 }
 

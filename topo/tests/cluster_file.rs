@@ -5,8 +5,8 @@ mod checking;
 use std::path::{Path, PathBuf};
 
 use baton_topo::{
-    Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, ReconnectSpec,
-    TlsSpec, TransportChoice, VerbsConfig,
+    Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, OnnxPlace,
+    ReconnectSpec, TlsSpec, TransportChoice, VerbsConfig,
 };
 use baton_types::{Nanos, Policy, QuotaLimits, RateLimit, SubclusterId};
 use checking::{check, lines, model_with};
@@ -208,11 +208,13 @@ cores = [1]
     assert_eq!(table.quota.frontend, Some(RateLimit::per_second(12.5)));
     assert_eq!(digits.quota, QuotaLimits::default());
     assert_eq!((digits.input_bytes, digits.output_bytes), (256, 40));
-    let EngineSpec::Onnx { file: read, signature, fixed_batch, is_measured } = &digits.engine
+    let EngineSpec::Onnx { file: read, signature, fixed_batch, is_measured, place } =
+        &digits.engine
     else {
         panic!("digits is an ONNX model")
     };
     assert_eq!((read, *fixed_batch, *is_measured), (&file, None, false));
+    assert_eq!(*place, OnnxPlace::CPU);
     assert_eq!(signature.input.to_string(), "image f32[1, 8, 8]");
     assert_eq!(signature.output.to_string(), "logits f32[10]");
     assert_eq!(cluster.backends[0].subcluster, SubclusterId(1));

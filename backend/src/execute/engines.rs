@@ -9,6 +9,7 @@ use super::{BlockingEngine, Emulated, EngineError, Inputs, Onnx, Outputs, cuda, 
 /// model.
 pub struct Engines {
     clock: Clock,
+    slot: u32,
     seed: u64,
     emulated: Option<Emulated>,
     onnx: Option<Onnx>,
@@ -53,17 +54,17 @@ impl LooseModel {
 }
 
 impl Engines {
-    /// No engine yet. `seed` decides the emulated engine's jitter.
-    pub fn new(clock: Clock, seed: u64) -> Self {
-        Self { clock, seed, emulated: None, onnx: None, kind_of: Vec::new() }
+    /// No engine yet. `slot` is the number of the GPU slot, `seed` decides the emulated engine's jitter.
+    pub fn new(clock: Clock, slot: u32, seed: u64) -> Self {
+        Self { clock, slot, seed, emulated: None, onnx: None, kind_of: Vec::new() }
     }
 
     /// The engine of this kind.
     fn of(&mut self, kind: Kind) -> &mut dyn BlockingEngine {
-        let (clock, seed) = (self.clock, self.seed);
+        let Self { clock, slot, seed, .. } = *self;
         match kind {
             Kind::Emulated => self.emulated.get_or_insert_with(|| Emulated::new(clock, seed)),
-            Kind::Onnx => self.onnx.get_or_insert_with(Onnx::default),
+            Kind::Onnx => self.onnx.get_or_insert_with(|| Onnx::new(slot)),
         }
     }
 

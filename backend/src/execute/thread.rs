@@ -31,6 +31,8 @@ pub struct Placing {
     pub placement: Placement,
     /// The process's clock.
     pub clock: Clock,
+    /// The number of the GPU slot: its device is that many behind the one that a model names.
+    pub slot: u32,
     /// Decides the emulated engine's jitter.
     pub seed: u64,
     /// Bytes that its models may take; `None`: no bound.
@@ -94,8 +96,8 @@ impl ThreadExecutor {
         models: Vec<ModelSpec>,
         owner: Waker,
     ) -> Result<(Self, Measured), EngineError> {
-        let (clock, seed) = (placing.clock, placing.seed);
-        let make = move || Blocking::new(Engines::new(clock, seed), clock);
+        let Placing { clock, slot, seed, .. } = placing;
+        let make = move || Blocking::new(Engines::new(clock, slot, seed), clock);
         Self::start_with(placing, models, owner, make)
     }
 

@@ -19,7 +19,7 @@ const MODEL_BYTES: u64 = 100;
 fn placing() -> Placing {
     let placement = Placement { name: "test-gpu".into(), core: None, idle: Idle::Park };
     let (clock, model_memory) = (Clock::start(), None);
-    Placing { placement, clock, seed: 1, model_memory, measure: true }
+    Placing { placement, clock, slot: 0, seed: 1, model_memory, measure: true }
 }
 
 /// An executor, and the thread that it wakes.

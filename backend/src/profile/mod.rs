@@ -86,7 +86,8 @@ pub enum ProfileError {
 pub fn usual_device(model: &ModelSpec) -> Device {
     match model.engine {
         EngineSpec::Cuda => Device::Cuda(0),
-        EngineSpec::Emulated { .. } | EngineSpec::Onnx { .. } => Device::Cpu,
+        EngineSpec::Emulated { .. } => Device::Cpu,
+        EngineSpec::Onnx { place, .. } => place.device,
     }
 }
 
@@ -104,6 +105,7 @@ pub fn profile(
     mut on_size: impl FnMut(Progress),
 ) -> Result<ProfileReport, ProfileError> {
     let clock = Clock::start();
+    let model = &placed(model, device);
     let mut engine = engine_on(model, device, open, clock)?;
     engine.load(model)?;
     let sizes = sizes(model.profile.batch_max());
@@ -144,6 +146,15 @@ fn runs_of(
     Ok(Some(Runs::new(batch, times)))
 }
 
+/// The model, to be executed on another device than it names.
+fn placed(model: &ModelSpec, on: Device) -> ModelSpec {
+    let mut model = model.clone();
+    if let EngineSpec::Onnx { place, .. } = &mut model.engine {
+        place.device = on;
+    }
+    model
+}
+
 fn engine_on(
     model: &ModelSpec,
     device: Device,
@@ -164,11 +175,8 @@ fn engine_on(
         (EngineSpec::Emulated { .. }, Device::Cuda(_)) => {
             Err(refused("leave --device out: an emulated model lasts what its profile says"))
         }
-        (EngineSpec::Onnx { .. }, Device::Cuda(_)) => {
-            Err(refused("this version executes ONNX files on the CPU: --device cpu"))
-        }
-        (EngineSpec::Emulated { .. } | EngineSpec::Onnx { .. }, Device::Cpu) => {
-            Ok(Box::new(Blocking::new(Engines::new(clock, 1), clock)))
+        (EngineSpec::Emulated { .. }, Device::Cpu) | (EngineSpec::Onnx { .. }, _) => {
+            Ok(Box::new(Blocking::new(Engines::new(clock, 0, 1), clock)))
         }
     }
 }

@@ -12,7 +12,7 @@ use baton_backend::execute::{EngineError, checksum};
 use baton_backend::{Backend, BackendConfig, BackendError};
 use baton_rdma::wire::{Action, LeaveAck, Pong, Role};
 use baton_rdma::{Identity, SlabSet, TcpConfig, TcpTransport, Transport};
-use baton_topo::{Clock, EngineSpec};
+use baton_topo::{Clock, EngineSpec, OnnxPlace};
 use baton_types::{FrontendId, GpuId, ModelId, Nanos, TaskId};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -193,6 +193,7 @@ fn a_model_that_cannot_be_loaded_stops_the_start_before_anybody_is_called() {
         signature: config.models[1].signature(),
         fixed_batch: None,
         is_measured: true,
+        place: OnnxPlace::CPU,
     };
     let error = Backend::start(config, Clock::start()).unwrap_err();
     assert!(matches!(error, BackendError::Engine(_)), "{error}");
@@ -205,7 +206,9 @@ fn models_beyond_the_memory_for_models_stop_the_start_and_the_error_names_the_ke
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("large.onnx");
     std::fs::write(&file, vec![0; (1 << 20) + 1]).unwrap();
     let (signature, fixed_batch) = (config.models[1].signature(), None);
-    config.models[1].engine = EngineSpec::Onnx { file, signature, fixed_batch, is_measured: true };
+    let place = OnnxPlace::CPU;
+    config.models[1].engine =
+        EngineSpec::Onnx { file, signature, fixed_batch, is_measured: true, place };
     config.model_memory = Some(1 << 20);
     let error = Backend::start(config, Clock::start()).unwrap_err();
     let BackendError::Engine(EngineError::Memory { needs_bytes, free_bytes, .. }) = error else {

@@ -152,6 +152,7 @@ fn pages(bytes: usize, seed: u64) -> Vec<Vec<u8>> {
 mod tests {
     use std::path::Path;
 
+    use baton_topo::OnnxPlace;
     use baton_topo::signature::{Row, Signature};
 
     use super::*;
@@ -162,7 +163,8 @@ mod tests {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("digits.onnx");
         let row = |bytes| Row::opaque("row", bytes);
         let signature = Signature { input: row(256), output: row(40) };
-        EngineSpec::Onnx { file, signature, fixed_batch: None, is_measured: true }
+        let place = OnnxPlace::CPU;
+        EngineSpec::Onnx { file, signature, fixed_batch: None, is_measured: true, place }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::device::{
-    ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, NOT_READY, OK,
-    OUT_OF_MEMORY, Op, world,
+    ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_VALUE, NO_DEVICE, NOT_FOUND, NOT_READY, NOT_SUPPORTED,
+    OK, OUT_OF_MEMORY, Op, world,
 };
 
 const NAME: &CStr = c"Baton fake GPU";
@@ -136,6 +136,7 @@ exports! {
         let name = unsafe { CStr::from_ptr(name) };
         if name == KERNEL { put(function, 0x40) } else { NOT_FOUND }
     }
+    fn cuTensorMapEncodeTiled() { NOT_SUPPORTED }
     fn cuLaunchKernel(_function: usize, blocks: c_uint, _y: c_uint, _z: c_uint, _threads: c_uint, _ty: c_uint, _tz: c_uint, _shared: c_uint, stream: usize, arguments: *const *const usize, _extra: *const c_void) {
         let argument = |index| {
             // SAFETY: the caller gives a pointer to each of the kernel's three arguments.

@@ -8,6 +8,7 @@
 mod gpu;
 mod pinned;
 
+use std::error::Error as _;
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -179,7 +180,10 @@ impl Library {
     pub fn open_at(path: &Path) -> Result<Self, OpenError> {
         // SAFETY: the driver's library has no initialiser with preconditions; nor has the fake one.
         let handle = unsafe { libloading::Library::new(path) };
-        let handle = handle.map_err(|error| OpenError::Missing { problem: error.to_string() })?;
+        let handle = handle.map_err(|error| {
+            let words = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+            OpenError::Missing { problem: words }
+        })?;
         let missing = |symbols| OpenError::Symbols { library: path.to_owned(), symbols };
         let call = Functions::find(&handle).map_err(missing)?;
         // SAFETY: the symbol is looked for, not called.

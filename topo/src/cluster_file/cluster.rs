@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use baton_types::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, SubclusterId};
 
+use crate::cluster_file::device::Device;
 use crate::cluster_file::fabric::FabricSpec;
 use crate::runtime::Idle;
 use crate::signature::{Row, Signature};
@@ -183,7 +184,25 @@ pub enum EngineSpec {
         fixed_batch: Option<u32>,
         /// The cluster file gives no ℓ(b): that of [`ModelSpec::profile`] counts until a backend has measured it.
         is_measured: bool,
+        /// What ONNX Runtime executes it on.
+        place: OnnxPlace,
     },
+}
+
+/// Where ONNX Runtime executes a model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OnnxPlace {
+    /// The device of a backend's first GPU slot. The slots behind it have the devices with the numbers behind it.
+    pub device: Device,
+    /// On a GPU: operators that the CUDA provider lacks execute on the CPU, and the model is not refused.
+    pub cpu_operators: bool,
+    /// On a GPU: matrix products and convolutions of f32 may round their inputs to TensorFloat-32.
+    pub tf32: bool,
+}
+
+impl OnnxPlace {
+    /// The cores.
+    pub const CPU: Self = Self { device: Device::Cpu, cpu_operators: false, tf32: false };
 }
 
 impl EngineSpec {
@@ -200,6 +219,15 @@ impl EngineSpec {
             Self::Emulated { .. } => "emulated",
             Self::Cuda => "cuda",
             Self::Onnx { .. } => "onnx",
+        }
+    }
+
+    /// Whether it executes on a GPU.
+    pub fn is_on_gpu(&self) -> bool {
+        match self {
+            Self::Emulated { .. } => false,
+            Self::Cuda => true,
+            Self::Onnx { place, .. } => place.device != Device::Cpu,
         }
     }
 

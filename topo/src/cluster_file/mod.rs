@@ -36,7 +36,7 @@ pub use addition::{
 pub use cluster::{
     BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec,
     EtcdTlsSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX, MODELS_MAX, ModelSpec,
-    NetworkSpec, ReconnectSpec, SchedulerSpec,
+    NetworkSpec, OnnxPlace, ReconnectSpec, SchedulerSpec,
 };
 pub use device::Device;
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};

@@ -6,7 +6,8 @@ use baton_types::{BATCH_MAX, ModelId, QuotaLimits, RateLimit};
 use serde::Deserialize;
 
 use crate::cluster_file::addition::ModelChange;
-use crate::cluster_file::cluster::{EngineSpec, ModelSpec};
+use crate::cluster_file::cluster::{EngineSpec, ModelSpec, OnnxPlace};
+use crate::cluster_file::device::{Device, NoDevice};
 use crate::cluster_file::onnx::{self, OnnxModel};
 use crate::cluster_file::profile::{self, has_profile, unmeasured};
 use crate::cluster_file::section::Section;
@@ -21,6 +22,9 @@ pub(super) const OUTPUT_BYTES_MAX: u32 = 1 << 20;
 const INPUT_BYTES: u32 = 224 * 224 * 3;
 /// A model without a file answers with a checksum: one little-endian u64.
 const CHECKSUM_BYTES: u32 = 8;
+
+/// Keys of models that ONNX Runtime executes.
+const ON_GPU: [&str; 3] = ["device", "cpu_operators", "tf32"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -141,6 +145,7 @@ fn checksums(section: &Section<'_>, name: &str, engine: impl FnOnce() -> EngineS
     for key in ["file", "input_shape", "dims", "outputs"] {
         refuse_foreign(section, key, name);
     }
+    ON_GPU.iter().for_each(|key| refuse_foreign(section, key, name));
     let output_bytes = CHECKSUM_BYTES;
     section.integer("output_bytes", output_bytes..=output_bytes);
     let engine = engine();
@@ -152,11 +157,29 @@ fn onnx(section: &Section<'_>, folder: &Path) -> Option<Sized> {
     for key in ["jitter", "input_bytes"] {
         refuse_foreign(section, key, "onnx");
     }
+    let place = onnx_place(section);
     let OnnxModel { file, signature, fixed_batch } = onnx::model(section, folder)?;
     let (input_bytes, output_bytes) = (signature.input.bytes_max(), signature.output.bytes_max());
     let is_measured = !has_profile(section);
-    let engine = EngineSpec::Onnx { file, signature, fixed_batch, is_measured };
+    let engine = EngineSpec::Onnx { file, signature, fixed_batch, is_measured, place: place? };
     Some(Sized { engine, input_bytes, output_bytes })
+}
+
+/// `device`, and what only means something on a GPU. `None`: there is a problem.
+fn onnx_place(section: &Section<'_>) -> Option<OnnxPlace> {
+    let text = if section.has("device") { section.text("device")? } else { "cpu" };
+    let refuse =
+        |error: NoDevice| section.refuse("device", format!("is \"{text}\""), error.to_string());
+    let device: Device = text.parse().map_err(refuse).ok()?;
+    let [cpu_operators, tf32] =
+        ["cpu_operators", "tf32"].map(|key| section.truth(key).unwrap_or(false));
+    for key in ["cpu_operators", "tf32"] {
+        if device == Device::Cpu && section.has(key) {
+            let fix = "name a GPU: device = \"cuda:0\", or remove the key";
+            section.refuse(key, "means nothing on the CPU", fix);
+        }
+    }
+    Some(OnnxPlace { device, cpu_operators, tf32 })
 }
 
 fn refuse_foreign(section: &Section<'_>, key: &'static str, engine: &str) {

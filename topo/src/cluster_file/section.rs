@@ -102,6 +102,16 @@ impl<'a> Section<'a> {
         present
     }
 
+    /// `true` or `false`.
+    pub(crate) fn truth(&self, key: &'static str) -> Option<bool> {
+        let value = self.value(key)?.get_ref();
+        let truth = value.as_bool();
+        if truth.is_none() {
+            self.refuse(key, format!("is {}", describe(value)), "give true or false");
+        }
+        truth
+    }
+
     /// A whole number within `range`.
     pub(crate) fn integer(&self, key: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
         let found = integer(self.value(key)?.get_ref(), &range);

@@ -5,6 +5,7 @@ use std::fmt;
 use baton_types::SubclusterId;
 
 use crate::cluster_file::cluster::{BackendSpec, Cluster, EngineSpec, ModelSpec};
+use crate::cluster_file::device::Device;
 
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,6 +84,9 @@ fn write_subcluster(
 
 fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
     let engine = match &model.engine {
+        EngineSpec::Onnx { file, place, .. } if place.device != Device::Cpu => {
+            format!("onnx {} on {}", file.display(), place.device)
+        }
         EngineSpec::Onnx { file, .. } => format!("onnx {}", file.display()),
         other => other.name().to_owned(),
     };

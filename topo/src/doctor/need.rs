@@ -2,7 +2,7 @@
 
 use crate::cluster_file::CREDIT_BYTES;
 use crate::cluster_file::FabricSpec;
-use crate::cluster_file::{Cluster, EngineSpec, ModelSpec};
+use crate::cluster_file::{Cluster, ModelSpec};
 
 /// The slab of one model as clients make it by default: 256 slots of 224 × 224 × 3 bytes.
 const ONE_SLAB_BYTES: u64 = 256 * 150_528;
@@ -49,7 +49,7 @@ impl Need {
 }
 
 fn cuda_devices(cluster: &Cluster) -> u32 {
-    let on_device = |model: &&ModelSpec| matches!(model.engine, EngineSpec::Cuda);
+    let on_device = |model: &&ModelSpec| model.engine.is_on_gpu();
     let served = cluster.models.iter().filter(on_device).map(|model| model.subcluster);
     let subclusters: Vec<_> = served.collect();
     let backends = cluster.backends.iter();

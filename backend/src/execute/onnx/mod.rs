@@ -1,10 +1,11 @@
-//! Models in ONNX files, executed on the CPU by ONNX Runtime.
+//! Models in ONNX files, executed by ONNX Runtime on the CPU, or on a GPU by its CUDA provider (`gpu.rs`).
 //!
 //! The library is opened at run time from `ORT_DYLIB_PATH`, so a backend without ONNX models needs none. One thread per
 //! GPU slot: ONNX Runtime's own pool would fight our pinned threads. Rows of one f32 input are used where they landed;
 //! others are gathered tensor by tensor (`batch.rs`), because ONNX Runtime wants those of all rows together.
 
 mod batch;
+mod gpu;
 mod tensors;
 
 use std::ffi::OsString;
@@ -12,10 +13,11 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use baton_topo::signature::{ElementType, Signature};
-use baton_topo::{EngineSpec, ModelSpec};
+use baton_topo::{Device, EngineSpec, ModelSpec, OnnxPlace};
 use baton_types::ModelId;
 use ort::environment::Environment;
 use ort::session::Session;
+use ort::session::builder::SessionBuilder;
 
 use super::engines::Loose;
 use super::rows::Zeros;
@@ -30,8 +32,9 @@ const LIBRARY_FIX: &str = "`./x demo` fetches ONNX Runtime and sets ORT_DYLIB_PA
 static ENVIRONMENT: OnceLock<Result<Environment, String>> = OnceLock::new();
 
 /// Executes models from ONNX files.
-#[derive(Default)]
 pub struct Onnx {
+    /// The number of the GPU slot.
+    slot: u32,
     /// By [`ModelId`]; `None` where the model is not loaded.
     models: Vec<Option<Model>>,
 }
@@ -55,18 +58,21 @@ impl BlockingEngine for Onnx {
     }
 
     fn load(&mut self, spec: &ModelSpec) -> Result<(), EngineError> {
-        let environment = environment(std::env::var_os(LIBRARY_VARIABLE))?;
-        let EngineSpec::Onnx { file, signature, fixed_batch, .. } = &spec.engine else {
+        let library = std::env::var_os(LIBRARY_VARIABLE);
+        let environment = environment(library.clone())?;
+        let EngineSpec::Onnx { file, signature, fixed_batch, place, .. } = &spec.engine else {
             unreachable!("each engine gets its own kind of model");
         };
+        let library = library.unwrap_or_default();
+        let host = Host { environment, library: Path::new(&library), slot: self.slot };
         let fault = |fault: Fault| EngineError::Load {
             model: spec.name.clone(),
             file: file.display().to_string(),
             problem: fault.problem,
             fix: fault.fix.into(),
         };
-        let model = Model::load(environment, file, signature, *fixed_batch);
-        let mut model = model.map_err(fault)?;
+        let session = host.open(file, *place).map_err(fault)?;
+        let mut model = Model::new(session, signature, *fixed_batch).map_err(fault)?;
         model.prove(spec.profile.batch_max()).map_err(fault)?;
         self.insert(spec.id, model);
         Ok(())
@@ -100,6 +106,11 @@ impl BlockingEngine for Onnx {
 }
 
 impl Onnx {
+    /// No model yet. `slot` is the number of the GPU slot: the device is that many behind the one that a model names.
+    pub fn new(slot: u32) -> Self {
+        Self { slot, models: Vec::new() }
+    }
+
     fn insert(&mut self, id: ModelId, model: Model) {
         let index = id.0 as usize;
         self.models.resize_with(self.models.len().max(index + 1), || None);
@@ -108,6 +119,7 @@ impl Onnx {
 }
 
 /// What is wrong with a model, and what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Fault {
     problem: String,
     fix: &'static str,
@@ -119,19 +131,43 @@ impl Fault {
     }
 }
 
-impl Model {
-    fn load(
-        environment: &Environment,
-        file: &Path,
-        signature: &Signature,
-        fixed_batch: Option<u32>,
-    ) -> Result<Self, Fault> {
+/// What sessions are opened with.
+struct Host<'a> {
+    environment: &'a Environment,
+    /// ONNX Runtime's library.
+    library: &'a Path,
+    /// The number of the GPU slot.
+    slot: u32,
+}
+
+impl Host<'_> {
+    fn open(&self, file: &Path, place: OnnxPlace) -> Result<Session, Fault> {
         if !file.is_file() {
             return Err(Fault::new("no such file", "correct the model's `file` key"));
         }
-        let session = open(environment, file).map_err(|error| {
-            Fault::new(error, "check that it is an ONNX model this ONNX Runtime can read")
-        })?;
+        let unreadable =
+            |error| Fault::new(error, "check that it is an ONNX model this ONNX Runtime can read");
+        match place.device {
+            Device::Cpu => {
+                let mut builder = builder(self.environment).map_err(unreadable)?;
+                builder.commit_from_file(file).map_err(text).map_err(unreadable)
+            }
+            Device::Cuda(first) => {
+                gpu::prepare(self.library)?;
+                let builder = builder(self.environment).map_err(unreadable)?;
+                gpu::open(builder, file, first + self.slot, place)
+                    .map_err(|error| gpu::explained(&error).unwrap_or_else(|| unreadable(error)))
+            }
+        }
+    }
+}
+
+impl Model {
+    fn new(
+        session: Session,
+        signature: &Signature,
+        fixed_batch: Option<u32>,
+    ) -> Result<Self, Fault> {
         check(&session, signature)?;
         let floats = matches!(signature.input.tensors(), [one] if one.element == ElementType::F32);
         let in_place = floats && signature.input.is_fixed() && fixed_batch.is_none();
@@ -146,10 +182,10 @@ impl Model {
             let mut outputs = Outputs::default();
             outputs.reset(batch, self.signature.output.bytes_max());
             self.execute(rows.inputs(), &mut outputs).map_err(|problem| {
-                Fault::new(
-                    format!("a batch of {batch} does not execute: {problem}"),
-                    "correct dims, input_shape, outputs or batch_max, or export the model anew",
-                )
+                let fix =
+                    "correct dims, input_shape, outputs or batch_max, or export the model anew";
+                let fix = gpu::explained(&problem).map_or(fix, |fault| fault.fix);
+                Fault::new(format!("a batch of {batch} does not execute: {problem}"), fix)
             })?;
         }
         Ok(())
@@ -170,7 +206,8 @@ fn environment(library: Option<OsString>) -> Result<&'static Environment, Engine
         .map_err(|problem| missing(problem.clone()))
 }
 
-fn open(environment: &Environment, file: &Path) -> Result<Session, String> {
+/// Without threads of its own.
+fn builder(environment: &Environment) -> Result<SessionBuilder, String> {
     Session::builder(environment)
         .map_err(text)?
         .with_intra_threads(1)
@@ -180,8 +217,6 @@ fn open(environment: &Environment, file: &Path) -> Result<Session, String> {
         .with_intra_op_spinning(false)
         .map_err(text)?
         .with_inter_op_spinning(false)
-        .map_err(text)?
-        .commit_from_file(file)
         .map_err(text)
 }
 

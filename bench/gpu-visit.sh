@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# What a host with an NVIDIA GPU shows of Baton, unattended: bench/gpu-visit.sh [--fake] [FOLDER]
+#
+# Needs no root, and changes no clock, no power limit and no mode. Each step writes a file of FOLDER (target/gpu-visit); report.txt
+# has what each came to. A step that fails does not keep the others from running. --fake rehearses it all on the fake
+# driver and the CPU, on any host: seconds instead of minutes, and times that mean nothing.
+# BATON names another binary than target/release/baton, which is built if it is not there.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+fake= runs=20000 seconds=20 per_size=1 devices=(cpu cuda:0)
+if [[ ${1:-} == --fake ]]; then
+    fake=yes runs=200 seconds=2 per_size=0.1 devices=(cpu)
+    shift
+fi
+out=${1:-target/gpu-visit}
+mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 1
+if [[ -z ${BATON:-} ]]; then
+    cargo build --release --locked -p baton -p baton-cuda-fake >&2 || exit 1
+    BATON=$PWD/target/release/baton
+fi
+failed=0
+: >"$out/report.txt"
+
+say() { printf '%s\n' "$*" | tee -a "$out/report.txt"; }
+
+# step NAME COMMAND…: its output goes to NAME.json or NAME.txt, its log to NAME.log.
+step() {
+    local name=$1 start=$SECONDS status=0
+    shift
+    "$@" >"$out/$name" 2>"$out/$name.log" || status=$?
+    if [[ $status != 0 ]]; then
+        failed=$((failed + 1))
+        say "$name: FAILED ($status): $(tail -n 1 "$out/$name.log")"
+        return 1
+    fi
+    say "$name: done in $((SECONDS - start)) s"
+}
+
+# number FILE EXPRESSION: a value of a JSON file, in Python.
+number() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$out/$1" "$2"; }
+
+if [[ $fake ]]; then
+    folder=$(dirname "$BATON")
+    for BATON_CUDA_DRIVER in "$folder"/{,deps/}libbaton_cuda_fake.so; do [[ ! -f $BATON_CUDA_DRIVER ]] || break; done
+    export BATON_CUDA_DRIVER
+    say "FAKE GPU: a rehearsal, whose times mean nothing"
+fi
+say "$(date -u +%FT%TZ) $("$BATON" --version) on $(uname -srm)"
+
+# --- the host -------------------------------------------------------------------------------------------------------------
+cat >"$out/cluster.toml" <<'TOML'
+[scheduler]
+listen = "127.0.0.1:7790"
+
+[network]
+transport = "tcp"
+
+[[model]]
+name = "two-ms"
+engine = "cuda"
+latency_ms = [2.0]
+slo_ms = 50
+
+[[model]]
+name = "half-ms"
+engine = "cuda"
+latency_ms = [0.5]
+slo_ms = 50
+
+[[model]]
+name = "staircase"
+engine = "cuda"
+alpha_ms = 0.1
+beta_ms = 0.4
+batch_max = 16
+slo_ms = 50
+
+[[backend]]
+name = "gpu"
+idle = "spin"
+TOML
+step doctor.json "$BATON" doctor --config "$out/cluster.toml" --json
+if command -v nvidia-smi >/dev/null; then
+    step nvidia-smi.txt nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,temperature.gpu,power.draw,persistence_mode,compute_mode --format=csv
+fi
+
+# --- engine = "cuda" ------------------------------------------------------------------------------------------------------
+# How even executions are, and how near to ℓ(b): the device's own times.
+for model in two-ms half-ms; do
+    step "$model.json" "$BATON" profile --config "$out/cluster.toml" --model $model --runs $runs --seconds-per-size 90 \
+        --out "$out/$model.profile.toml" --json &&
+        say "  $model: $(number $model.json '"p50 %.4f ms, p99.99/p50 %s, longest/p50 %.4f, %d batches" % (
+            (s := d["profile"]["measured"][0])["p50_ms"],
+            "%.4f" % (s["p9999_ms"] / s["p50_ms"]) if "p9999_ms" in s else "-", s["longest_ms"] / s["p50_ms"], s["runs"])')"
+done
+step staircase.json "$BATON" profile --config "$out/cluster.toml" --model staircase --runs 500 --seconds-per-size $per_size \
+    --out "$out/staircase.profile.toml" --json &&
+    say "  staircase: $(number staircase.json '"largest |p50 - l(b)|/l(b) %.4f" % max(
+        abs(s["p50_ms"] / (0.1 * s["batch"] + 0.4) - 1) for s in d["profile"]["measured"])')"
+# A whole cluster, each answer checked.
+step demo.json "$BATON" demo --engine cuda ${fake:+--fake-gpu} --seconds $seconds --json
+[[ ! -s $out/demo.json ]] || say "  demo: $(number demo.json '"completed %d, wrong answers %d, bad rate %.4f, conserved %s" % (
+    d["completed"], d["wrong_answers"], d["bad_rate"], d["conserved"])')"
+
+# --- ONNX models ----------------------------------------------------------------------------------------------------------
+serve_digits() {
+    local scheduler backend status=0
+    "$BATON" scheduler --config "$out/digits.toml" >"$out/scheduler.txt" 2>"$out/scheduler.log" &
+    scheduler=$!
+    "$BATON" backend --config "$out/digits.toml" --name gpu >"$out/backend.txt" 2>"$out/backend.log" &
+    backend=$!
+    # Loading comes first: a load that began before would lose tasks that are none of the backend's.
+    for _ in $(seq 600); do
+        ! grep -q ready "$out/backend.txt" && kill -0 "$backend" 2>/dev/null || break
+        sleep 0.1
+    done
+    "$BATON" load --config "$out/digits.toml" --rate digits=2000 --seconds "$seconds" --json || status=$?
+    kill "$backend" "$scheduler"
+    wait "$backend" "$scheduler"
+    return $status
+}
+
+provider=--gpu
+[[ -z $fake ]] || provider=
+if ORT_DYLIB_PATH=$(ORT_DYLIB_PATH= ./x onnxruntime $provider 2>"$out/onnxruntime.log"); then
+    export ORT_DYLIB_PATH
+    for device in "${devices[@]}"; do
+        step "digits-$device.json" "$BATON" profile examples/digits/digits.onnx --batch-max 64 --device "$device" \
+            --seconds-per-size $per_size --out "$out/digits-$device.profile.toml" --json &&
+            say "  digits on $device: $(number "digits-$device.json" '"l(1) %.4f ms, l(64) %.4f ms" % (
+                d["profile"]["latency_ms"][0], d["profile"]["latency_ms"][-1])')"
+    done
+    cat >"$out/digits.toml" <<TOML
+[scheduler]
+listen = "127.0.0.1:7791"
+[network]
+transport = "tcp"
+[[model]]
+name = "digits"
+file = "$PWD/examples/digits/digits.onnx"
+slo_ms = 50
+device = "$device"
+[[backend]]
+name = "gpu"
+TOML
+    step digits-served.json serve_digits && say "  digits on $device, served: $(number digits-served.json '"completed %d, wrong answers %d, accuracy %s" % (
+        d["completed"], d["wrong_answers"], d["accuracy"])')"
+else
+    failed=$((failed + 1))
+    say "onnx: FAILED: $(tail -n 1 "$out/onnxruntime.log")"
+fi
+
+say "not measured here: batches/s over a bare loop's, gaps between batches, copy rate, CPU time for each batch"
+say "$failed step(s) failed; everything is in $out"
+((failed == 0))
