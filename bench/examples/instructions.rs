@@ -158,6 +158,7 @@ impl Bench {
             slowdown: Slowdown::NONE,
             slot_wait: Nanos::ZERO,
             longest: Nanos::MAX,
+            spare: 1,
         };
         self.model.on_grant(self.now, grant, &mut self.sink);
         let _ = self.model.on_measured(BatchShape::of(BATCH as u32), LATENCY, Slowdown::NONE);

@@ -82,19 +82,23 @@ impl ToRank {
     }
 }
 
-/// The slowdown shares its word with the port wait, in steps of [`PORT_STEP`], and the slot wait, which is a minute at most.
+/// The slowdown shares its word with the port wait, in steps of [`PORT_STEP`], the slots to spare, of which more than fit
+/// count as those that do, and the slot wait, in steps of [`COARSE`], which is a minute at most.
 const SLOWDOWN_BITS: u32 = 12;
 const PORT_BITS: u32 = 16;
 const PORT_STEP: u32 = 12;
-const WAIT_BITS: u32 = u64::BITS - SLOWDOWN_BITS - PORT_BITS;
+const SPARE_BITS: u32 = 10;
+const WAIT_BITS: u32 = u64::BITS - SLOWDOWN_BITS - PORT_BITS - SPARE_BITS;
 
 /// To a ModelThread. What the grant allows shares its word with the model.
 pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
     let longest = (grant.longest.0 >> COARSE).min(u32::MAX.into());
     let head = longest << 32 | u64::from(model.0);
-    let wait = grant.slot_wait.0.min((1 << WAIT_BITS) - 1);
+    let wait = grant.slot_wait.0.div_ceil(1 << COARSE).min((1 << WAIT_BITS) - 1);
+    let spare = u64::from(grant.spare).min((1 << SPARE_BITS) - 1);
     let port = grant.port_wait.0.div_ceil(1 << PORT_STEP).min((1 << PORT_BITS) - 1);
-    let tail = (wait << PORT_BITS | port) << SLOWDOWN_BITS | grant.slowdown.in_256ths();
+    let rest = (wait << SPARE_BITS | spare) << PORT_BITS | port;
+    let tail = rest << SLOWDOWN_BITS | grant.slowdown.in_256ths();
     [head, gpu_word(grant.gpu), grant.free_at.0, tail]
 }
 
@@ -106,9 +110,11 @@ pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Packed) -> (ModelId, Gran
     };
     let slowdown = Slowdown::from_256ths(tail & ((1 << SLOWDOWN_BITS) - 1));
     let port = tail >> SLOWDOWN_BITS & ((1 << PORT_BITS) - 1);
-    let slot_wait = Nanos(tail >> (SLOWDOWN_BITS + PORT_BITS));
+    let rest = tail >> (SLOWDOWN_BITS + PORT_BITS);
+    let spare = (rest & ((1 << SPARE_BITS) - 1)) as u32;
+    let slot_wait = Nanos((rest >> SPARE_BITS) << COARSE);
     let (gpu, free_at, port_wait) = (gpu_of(gpu), Nanos(free_at), Nanos(port << PORT_STEP));
-    (ModelId(head as u32), Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest })
+    (ModelId(head as u32), Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare })
 }
 
 fn gpu_word(gpu: Gpu) -> u64 {
@@ -149,9 +155,11 @@ mod tests {
             assert_eq!(ToRank::unpack(message.pack()), message);
         }
         for longest in [Nanos(0), Nanos(5 << COARSE), Nanos::MAX] {
-            let (slot_wait, port_wait) = (Nanos((1 << WAIT_BITS) - 1), Nanos(9 << PORT_STEP));
+            let slot_wait = Nanos(((1 << WAIT_BITS) - 1) << COARSE);
+            let (port_wait, spare) = (Nanos(9 << PORT_STEP), (1 << SPARE_BITS) - 1);
             let slowdown = Slowdown::from_256ths(u64::MAX);
-            let grant = Grant { gpu, free_at: latency, port_wait, slowdown, slot_wait, longest };
+            let grant =
+                Grant { gpu, free_at: latency, port_wait, slowdown, slot_wait, longest, spare };
             let model = ModelId(u32::MAX - 9);
             assert_eq!(unpack_grant(pack_grant(model, grant)), (model, grant));
         }

@@ -18,6 +18,7 @@ mod profile;
 mod random;
 mod task;
 mod time;
+mod variants;
 
 pub use ids::{BackendId, FrontendId, GpuId, ModelId, SubclusterId, TaskId};
 pub use limits::{QuotaLimits, RateLimit};
@@ -27,3 +28,4 @@ pub use profile::{BATCH_MAX, Profile, ProfileError};
 pub use random::SplitMix64;
 pub use task::{CostHint, Request};
 pub use time::Nanos;
+pub use variants::{VARIANTS_MAX, Variant, Variants, VariantsError};

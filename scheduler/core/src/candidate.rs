@@ -92,6 +92,9 @@ pub struct Grant {
     /// No batch of the model that is longer leaves time for shorter objectives, which share the only
     /// slot; [`Nanos::MAX`] if it need not. A multiple of 1,024 ns.
     pub longest: Nanos,
+    /// How many slots of the sub-cluster the model may have for longer than its tasks need, the granted one included;
+    /// 0 if other models may need this one.
+    pub spare: u32,
 }
 
 /// What became of a granted slot.

@@ -33,7 +33,7 @@ mod rank;
 pub use baton_types::{
     BATCH_MAX, BackendId, CostHint, DropReason, FailReason, FrontendId, GpuId, ModelId, Nanos,
     Policy, Prefer, Profile, ProfileError, QuotaLimits, RateLimit, Request, SplitMix64,
-    SubclusterId, TaskId, UnknownName, Unserved,
+    SubclusterId, TaskId, UnknownName, Unserved, VARIANTS_MAX, Variant, Variants, VariantsError,
 };
 
 pub use admission::quota::Quota;
@@ -51,6 +51,7 @@ pub use loads::{
 pub use model::batch::Batch;
 pub use model::rate::{Rate, RateMeter};
 pub use model::sink::ModelSink;
+pub use model::variant::Choice;
 pub use model::{ModelConfig, ModelCounters, ModelState};
 pub use policy::patience::Patience;
 pub use policy::{Deferral, Floor, Order, Rules, WORTH_DROPPING, WORTH_WAITING};

@@ -132,6 +132,7 @@ impl Rush {
                 slowdown: Slowdown::NONE,
                 slot_wait,
                 longest,
+                spare: 1,
             };
             self.model.on_grant(self.now, grant, &mut self.decided);
         }

@@ -254,6 +254,7 @@ impl Pair {
             slowdown: Slowdown::NONE,
             slot_wait,
             longest,
+            spare: 1,
         };
         self.naive.granted(grant, self.model.latency());
         self.model.on_grant(self.now, grant, &mut self.out);

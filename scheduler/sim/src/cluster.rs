@@ -21,6 +21,7 @@ use crate::tally::Tally;
 pub(crate) struct Finished {
     pub(crate) gpu: u32,
     pub(crate) model: u32,
+    pub(crate) variant: u16,
     pub(crate) batch: u32,
     pub(crate) took: Nanos,
 }
@@ -96,7 +97,8 @@ impl Cluster {
             slots: (0..scenario.gpus).map(|_| idle()).collect(),
             ends: IndexedHeap::new(scenario.gpus as usize),
             execution: Execution::new(scenario, seed),
-            tally: Tally::new(&slos, scenario.warmup, scenario.end()),
+            tally: Tally::new(&slos, scenario.warmup, scenario.end())
+                .with_variants(models.iter().map(|model| model.variants.len())),
             spare: Vec::new(),
             trace: (keep == Recording::Trace).then(Vec::new),
             distributions: (keep == Recording::Distributions)
@@ -107,7 +109,7 @@ impl Cluster {
         }
     }
 
-    /// Executes a batch on a slot, not before `exec_at`. `requests` is not empty.
+    /// Executes a batch on a slot with the model's cheapest variant, not before `exec_at`. `requests` is not empty.
     pub(crate) fn execute(
         &mut self,
         gpu: u32,
@@ -115,8 +117,19 @@ impl Cluster {
         exec_at: Nanos,
         requests: impl ExactSizeIterator<Item = Request>,
     ) {
+        self.execute_variant(gpu, (model, 0), exec_at, requests);
+    }
+
+    /// As [`Cluster::execute`], with a variant of the model.
+    pub(crate) fn execute_variant(
+        &mut self,
+        gpu: u32,
+        (model, variant): (u32, u16),
+        exec_at: Nanos,
+        requests: impl ExactSizeIterator<Item = Request>,
+    ) {
         let batch = requests.len() as u32;
-        let took = self.execution.time(gpu, model, batch);
+        let took = self.execution.time(gpu, (model, variant), batch);
         let mut list = self.spare.pop().unwrap_or_default();
         list.extend(requests);
         let slot = &mut self.slots[gpu as usize];
@@ -129,7 +142,7 @@ impl Cluster {
         if slot.batches.is_empty() {
             self.ends.set(gpu, end);
         }
-        let finished = Finished { gpu, model, batch, took };
+        let finished = Finished { gpu, model, variant, batch, took };
         slot.batches.push_back(Batch { start, end, finished, requests: list });
     }
 
@@ -189,13 +202,14 @@ impl Cluster {
             Some(next) => self.ends.set(gpu, next.end),
             None => drop(self.ends.remove(gpu)),
         }
-        let Finished { model, batch, .. } = finished;
+        let Finished { model, variant, batch, .. } = finished;
         self.tally.executed(start, end);
-        self.tally.batch(model, batch, start);
+        self.tally.batch((model, variant), batch, start);
         if let Some(distributions) = &mut self.distributions {
             distributions.batch(&requests, start);
         }
-        requests.drain(..).for_each(|request| self.tally.completed(model, request, end));
+        let tally = &mut self.tally;
+        requests.drain(..).for_each(|request| tally.completed((model, variant), request, end));
         self.spare.push(requests);
         if let Some(loaders) = &mut self.loaders {
             loaders.end_batch(gpu, model);
@@ -203,7 +217,14 @@ impl Cluster {
         if self.closed[model as usize].is_some() {
             self.again.extend(std::iter::repeat_n((model, end), batch as usize));
         }
-        self.note(format_args!("batch model={model} gpu={gpu} tasks={batch} {start:?} {end:?}"));
+        match self.tally.has_variants(model) {
+            false => self.note(format_args!(
+                "batch model={model} gpu={gpu} tasks={batch} {start:?} {end:?}"
+            )),
+            true => self.note(format_args!(
+                "batch model={model} gpu={gpu} tasks={batch} variant={variant} {start:?} {end:?}"
+            )),
+        }
         Some(finished)
     }
 

@@ -9,7 +9,8 @@ use crate::scenario::{Scenario, SimModel};
 /// ℓ(b) as it is, not as it is planned with.
 #[derive(Debug)]
 pub(crate) struct Execution {
-    profiles: Vec<Profile>,
+    /// Of each model's variants; of a model without any, its own.
+    profiles: Vec<Vec<Profile>>,
     overrun: Nanos,
     overruns: Stream,
     stragglers: Option<Stragglers>,
@@ -22,7 +23,11 @@ impl Execution {
     pub(crate) fn new(scenario: &Scenario, seed: u64) -> Self {
         let real = |(m, model): (usize, &SimModel)| {
             let part = 2.0 * Stream::new(seed, Concern::ProfileError(m as u32)).unit() - 1.0;
-            scaled(&model.profile, model.profile_error * (1.0 + scenario.profile_spread * part))
+            let factor = model.profile_error * (1.0 + scenario.profile_spread * part);
+            match model.variants.as_slice() {
+                [] => vec![scaled(&model.profile, factor)],
+                variants => variants.iter().map(|v| scaled(&v.profile, factor)).collect(),
+            }
         };
         Self {
             profiles: scenario.models.iter().enumerate().map(real).collect(),
@@ -35,8 +40,8 @@ impl Execution {
     }
 
     /// Of one batch.
-    pub(crate) fn time(&mut self, gpu: u32, model: u32, batch: u32) -> Nanos {
-        let mut time = self.profiles[model as usize].latency(batch);
+    pub(crate) fn time(&mut self, gpu: u32, (model, variant): (u32, u16), batch: u32) -> Nanos {
+        let mut time = self.profiles[model as usize][usize::from(variant)].latency(batch);
         if let Some(factor) = self.straggles(gpu) {
             time = times(time, factor);
         }

@@ -124,6 +124,7 @@ fn model(spec: &ModelSpec, share: f64) -> SimModel {
         copy: 1,
         weights: None,
         clients: 0,
+        variants: Vec::new(),
     }
 }
 

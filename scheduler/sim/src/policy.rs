@@ -3,13 +3,22 @@
 use std::fmt;
 use std::str::FromStr;
 
-use baton_core::Policy;
+use baton_core::{Choice, Nanos, Policy};
 
 /// A policy with its parameter, written `name` or `name:parameter`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum PolicyName {
     /// The production scheduler.
     Production(Policy),
+    /// SuperServe's: of the batches that the head's slack allows, the largest of the last bucket (§4.2).
+    SlackFit {
+        /// Of a bucket.
+        width_ms: f64,
+    },
+    /// SuperServe's baseline that takes the most accurate variant first.
+    MaxAccuracy,
+    /// SuperServe's baseline that takes the largest batch first.
+    MaxBatch,
     /// Symphony's deferral with the pruning its text describes.
     SymphonyText,
     /// Deferred until one more task would not fit; no βλ rule.
@@ -44,7 +53,19 @@ impl PolicyName {
     /// How each is written.
     pub const SYNTAX: &str = "baton, symphony, symphony-text, eager, frontrun, timeout[:FRACTION], \
                               clockwork[:OUTSTANDING_MS], nexus[:FRONTENDS], shepherd[:LAMBDA], \
-                              naive or pinned";
+                              naive, pinned, slackfit[:WIDTH_MS], maxacc or maxbatch";
+
+    /// How it chooses variants, if that is all that it does otherwise than `eager`.
+    pub(crate) fn choice(self) -> Option<Choice> {
+        match self {
+            Self::SlackFit { width_ms } => {
+                Some(Choice::SlackFit { width: Nanos::from_millis_f64(width_ms) })
+            }
+            Self::MaxAccuracy => Some(Choice::MaxAccuracy),
+            Self::MaxBatch => Some(Choice::MaxBatch),
+            _ => None,
+        }
+    }
 }
 
 impl FromStr for PolicyName {
@@ -68,6 +89,12 @@ impl FromStr for PolicyName {
             "symphony-text" => plain(Self::SymphonyText),
             "frontrun" => plain(Self::Frontrun),
             "timeout" => Ok(Self::Timeout { fraction: number(0.4, 1.0)? }),
+            "slackfit" => match number(2.0, 1e3)? {
+                width_ms if width_ms >= 0.001 => Ok(Self::SlackFit { width_ms }),
+                _ => Err("slackfit: give a width of at least 0.001 ms".to_owned()),
+            },
+            "maxacc" => plain(Self::MaxAccuracy),
+            "maxbatch" => plain(Self::MaxBatch),
             "naive" => plain(Self::Naive),
             "pinned" => plain(Self::Pinned),
             "clockwork" => Ok(Self::Clockwork { outstanding_ms: number(5.0, 1e3)? }),
@@ -90,6 +117,9 @@ impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Production(policy) => policy.fmt(f),
+            Self::SlackFit { width_ms } => write!(f, "slackfit:{width_ms}"),
+            Self::MaxAccuracy => f.write_str("maxacc"),
+            Self::MaxBatch => f.write_str("maxbatch"),
             Self::SymphonyText => f.write_str("symphony-text"),
             Self::Frontrun => f.write_str("frontrun"),
             Self::Timeout { fraction } => write!(f, "timeout:{fraction}"),
@@ -120,6 +150,9 @@ mod tests {
             "pinned",
             "nexus:8",
             "shepherd:3.03",
+            "slackfit:2",
+            "maxacc",
+            "maxbatch",
         ] {
             assert_eq!(name.parse::<PolicyName>().unwrap().to_string(), name);
         }
@@ -137,6 +170,8 @@ mod tests {
             "clockwork:x",
             "nexus:0",
             "shepherd:1",
+            "slackfit:0",
+            "maxacc:1",
         ] {
             assert!(name.parse::<PolicyName>().is_err(), "{name}");
         }

@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 
 use baton_core::{
-    Batch, BatchShape, Candidate, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap, LoadDone,
-    ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy, RankLimits,
-    RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved, gpus_needed,
+    Batch, BatchShape, Candidate, Choice, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap,
+    LoadDone, ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy,
+    RankLimits, RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved,
+    gpus_needed,
 };
 
 use crate::cache::{Cache, Caching};
@@ -63,7 +64,7 @@ struct Slot {
 impl<W: Observer> Production<W> {
     pub(crate) fn new(
         scenario: &Scenario,
-        (policy, caching): (Policy, Caching),
+        (policy, choice, caching): (Policy, Choice, Caching),
         rate_rps: f64,
         watch: W,
     ) -> Self {
@@ -90,7 +91,7 @@ impl<W: Observer> Production<W> {
             }
         }
         let timers = IndexedHeap::new(homes.len());
-        let models = models(scenario, policy, rate_rps);
+        let models = models(scenario, (policy, choice), rate_rps);
         let returned = Vec::new();
         Self {
             models,
@@ -247,9 +248,10 @@ impl<W: Observer> Scheduler for Production<W> {
 
     fn on_finished(&mut self, now: Nanos, finished: Finished, cluster: &mut Cluster) {
         self.watch.event(now, Event::Finished(finished));
-        let Finished { gpu, model, batch, took } = finished;
+        let Finished { gpu, model, variant, batch, took } = finished;
         let slowdown = self.slots[gpu as usize].slowdown;
-        let pace = self.models[model as usize].on_measured(BatchShape::of(batch), took, slowdown);
+        let shape = BatchShape { variant, ..BatchShape::of(batch) };
+        let pace = self.models[model as usize].on_measured(shape, took, slowdown);
         let fetched = self.ports.report(gpu);
         if let Some(Fetched { took, late, .. }) = fetched {
             self.models[model as usize].on_fetched(batch, took, late);
@@ -312,7 +314,11 @@ impl<W: Observer> Scheduler for Production<W> {
     }
 }
 
-fn models(scenario: &Scenario, policy: Policy, rate_rps: f64) -> Vec<ModelState> {
+fn models(
+    scenario: &Scenario,
+    (policy, choice): (Policy, Choice),
+    rate_rps: f64,
+) -> Vec<ModelState> {
     let config = |(m, model): (usize, &SimModel)| ModelConfig {
         id: ModelId(m as u32),
         profile: model.profile.clone(),
@@ -322,7 +328,14 @@ fn models(scenario: &Scenario, policy: Policy, rate_rps: f64) -> Vec<ModelState>
         prefer: scenario.prefer,
         network: scenario.network,
     };
-    scenario.models.iter().enumerate().map(config).map(ModelState::new).collect()
+    let state = |(m, model): (usize, &SimModel)| {
+        let state = ModelState::new(config((m, model)));
+        match model.checked_variants() {
+            None => state,
+            Some(variants) => state.with_variants(&variants, choice),
+        }
+    };
+    scenario.models.iter().enumerate().map(state).collect()
 }
 
 /// Room for eight times what arrives within the objective when the load is highest: only a load
@@ -395,7 +408,8 @@ impl<W: Observer> ModelSink for Outbox<'_, W> {
             let there_at = cache.miss(self.now, id, batch.grant.gpu, self.cluster);
             start = start.max(there_at.expect("there is room for what a slot's batches need"));
         }
-        self.cluster.execute(gpu, self.model, start, batch.requests());
+        let variant = (self.model, batch.shape.variant);
+        self.cluster.execute_variant(gpu, variant, start, batch.requests());
     }
 
     fn gpu(&mut self, update: GpuUpdate) {

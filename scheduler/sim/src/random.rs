@@ -8,6 +8,8 @@ use baton_core::SplitMix64;
 pub(crate) enum Concern {
     /// Gaps between the arrivals of one model.
     Arrivals(u32),
+    /// Gaps between those arrivals of one model that come in bursts beside a constant rate.
+    Bursts(u32),
     /// How long executions overrun their profile.
     Overrun,
     /// Which executions straggle.
@@ -38,6 +40,7 @@ impl Stream {
             Concern::Stragglers => 5,
             Concern::Functions => 8,
             Concern::Arrivals(model) => (2 << 32) | u64::from(model),
+            Concern::Bursts(model) => (9 << 32) | u64::from(model),
             Concern::ProfileError(model) => (6 << 32) | u64::from(model),
             Concern::Scenario(index) => (7 << 32) | u64::from(index),
         };

@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use crate::faults;
 use crate::loaders::Loaders;
-use crate::scenario::Scenario;
-use crate::tally::{ModelTally, Tally};
+use crate::scenario::{Scenario, SimModel};
+use crate::tally::{ModelTally, Tally, VariantTally};
+use crate::variants::SimVariant;
 
 /// Tasks that arrived after the warm-up, and what became of them.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -24,6 +25,13 @@ pub struct Report {
     pub worst_model_bad_rate: f64,
     /// Tasks in time over tasks offered, of all models.
     pub satisfied: f64,
+    /// The same as `satisfied`, if there is a supernet (SuperServe §6.1); this and the next one are left out if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slo_attainment: Option<f64>,
+    /// Mean accuracy, per cent, of the variants that executed supernets' tasks that completed in time; also left out if
+    /// there is no such task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_accuracy: Option<f64>,
     /// Tasks per second that came when no slot held their model; this and the next two are `None` if every slot holds every
     /// model.
     pub cold_rps: Option<f64>,
@@ -72,6 +80,22 @@ pub struct ModelReport {
     pub p50_ms: Option<f64>,
     /// 99th percentile of the same.
     pub p99_ms: Option<f64>,
+    /// Of a supernet, the cheapest first; left out of others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantReport>,
+}
+
+/// One variant's part of a supernet's tasks.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct VariantReport {
+    /// From the scenario.
+    pub name: String,
+    /// From the scenario, per cent.
+    pub accuracy: f64,
+    /// Tasks that it executed, late ones included.
+    pub tasks: u64,
+    /// Tasks per batch; 0 without a batch.
+    pub mean_batch: f64,
 }
 
 impl ModelReport {
@@ -88,7 +112,7 @@ impl Report {
         let duration_s = scenario.duration.as_millis_f64() / 1e3;
         let sum = |of: fn(&ModelTally) -> u64| tally.models.iter().map(of).sum::<u64>();
         let (submitted, lost) = (sum(|m| m.submitted), sum(ModelTally::bad));
-        let names = scenario.models.iter().map(|model| model.name.clone());
+        let is_super = scenario.models.iter().any(|model| !model.variants.is_empty());
         let latency_us = tally.latency_us();
         let latency_ns = tally.models.iter().map(|m| m.latency_ns as f64).sum();
         let bad_rates = tally.models.iter().map(|m| ratio(m.bad(), m.submitted));
@@ -99,6 +123,8 @@ impl Report {
             bad_rate: ratio(lost, submitted),
             worst_model_bad_rate: bad_rates.fold(0.0, f64::max),
             satisfied: ratio(submitted - lost, submitted),
+            slo_attainment: is_super.then(|| ratio(submitted - lost, submitted)),
+            mean_accuracy: mean_accuracy(scenario, tally),
             cold_rps: None,
             cold_satisfied: None,
             loads_per_s: None,
@@ -109,7 +135,7 @@ impl Report {
             mean_ms: mean_ms(latency_ns, sum(|m| m.completed)),
             p50_ms: quantile_ms(&latency_us, 0.5),
             p99_ms: quantile_ms(&latency_us, 0.99),
-            models: names.zip(&tally.models).map(|(name, m)| model_report(name, m)).collect(),
+            models: scenario.models.iter().zip(&tally.models).map(model_report).collect(),
         }
     }
 }
@@ -136,9 +162,27 @@ fn used(busy: Nanos, scenario: &Scenario) -> f64 {
     if there_ms > 0.0 { busy.as_millis_f64() / there_ms } else { 0.0 }
 }
 
-fn model_report(name: String, tally: &ModelTally) -> ModelReport {
+fn mean_accuracy(scenario: &Scenario, tally: &Tally) -> Option<f64> {
+    let models = scenario.models.iter().zip(&tally.models);
+    let variants = models.flat_map(|(model, tally)| model.variants.iter().zip(&tally.variants));
+    let sum = variants.fold((0, 0.0), |(tasks, sum), (variant, tally)| {
+        (tasks + tally.in_time, sum + variant.accuracy * tally.in_time as f64)
+    });
+    (sum.0 > 0).then(|| sum.1 / sum.0 as f64)
+}
+
+fn variant_report((variant, tally): (&SimVariant, &VariantTally)) -> VariantReport {
+    VariantReport {
+        name: variant.name.clone(),
+        accuracy: variant.accuracy,
+        tasks: tally.completed,
+        mean_batch: ratio(tally.batched, tally.batches),
+    }
+}
+
+fn model_report((model, tally): (&SimModel, &ModelTally)) -> ModelReport {
     ModelReport {
-        name,
+        name: model.name.clone(),
         submitted: tally.submitted,
         completed: tally.completed,
         late: tally.late,
@@ -147,6 +191,7 @@ fn model_report(name: String, tally: &ModelTally) -> ModelReport {
         mean_ms: mean_ms(tally.latency_ns as f64, tally.completed),
         p50_ms: quantile_ms(&tally.latency_us, 0.5),
         p99_ms: quantile_ms(&tally.latency_us, 0.99),
+        variants: model.variants.iter().zip(&tally.variants).map(variant_report).collect(),
     }
 }
 

@@ -99,11 +99,17 @@ fn simulate(
         return Err(SimError::NoMemory { policy: policy.to_string() });
     }
     let stage = Stage { scenario, run, keep, allowed };
-    let production = |policy, caching| Production::new(scenario, (policy, caching), rate_rps, ());
+    let production = |policy, caching| {
+        let choice = run.policy.choice().unwrap_or_default();
+        Production::new(scenario, (policy, choice, caching), rate_rps, ())
+    };
     let usual = Caching::of(scenario);
     let deferred = |rule| Deferred::new(scenario, rule, rate_rps);
     match policy {
         PolicyName::Production(policy) => stage.under(production(policy, usual)),
+        PolicyName::SlackFit { .. } | PolicyName::MaxAccuracy | PolicyName::MaxBatch => {
+            stage.under(production(Policy::Eager, usual))
+        }
         PolicyName::Naive => stage.under(production(Policy::Baton, Caching::OnMiss)),
         PolicyName::Pinned => stage.under(production(Policy::Baton, Caching::Pinned)),
         PolicyName::SymphonyText => stage.under(deferred(Rule::Text)),
@@ -134,6 +140,7 @@ fn unsupported(scenario: &Scenario, policy: PolicyName) -> Option<(&'static str,
             Some(("pages", "a slot needs pages for all its batches, and one more; give more"))
         }
         PolicyName::Production(_) | PolicyName::Naive | PolicyName::Pinned => None,
+        _ if policy.choice().is_some() => None,
         _ if is_divided => Some(("subcluster", "any of its GPUs may execute any model")),
         _ if scenario.port.is_some() => Some(("port", "inputs come as fast as it plans")),
         PolicyName::Clockwork { .. } => None,

@@ -12,6 +12,7 @@ use crate::replay::Replay;
 use crate::scenario_file::{self, ScenarioError};
 use crate::scenario_problem::located;
 use crate::subclusters::Subclusters;
+use crate::variants::SimVariant;
 use crate::weights::{GpuMemory, SimWeights};
 
 /// How the gaps between the tasks of a model are distributed; the mean follows from the rate.
@@ -24,6 +25,13 @@ pub enum Arrival {
     /// Gamma distributed gaps: the smaller the shape, the burstier. Shape 1 is Poisson.
     Gamma {
         /// Its shape parameter, above zero.
+        shape: f64,
+    },
+    /// Evenly spaced tasks at a constant rate, and gamma distributed gaps for the rest of the rate (SuperServe §6.1).
+    Bursty {
+        /// The constant rate, tasks per second, all models together; at most what is offered.
+        base_rps: f64,
+        /// Of the rest; 1/CV².
         shape: f64,
     },
 }
@@ -55,6 +63,8 @@ pub struct SimModel {
     pub weights: Option<SimWeights>,
     /// Clients that have one task each under way; 0: its tasks come at its share of the rate.
     pub clients: u32,
+    /// Of a supernet, the cheapest first, whose ℓ(b) is the model's; else empty.
+    pub variants: Vec<SimVariant>,
 }
 
 impl SimModel {

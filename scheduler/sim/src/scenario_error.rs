@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use baton_core::ProfileError;
+use baton_core::{ProfileError, VariantsError};
 use baton_topo::Problem;
 
 use crate::replay::ReplayError;
@@ -127,5 +127,23 @@ pub enum ScenarioError {
         name: String,
         /// What is wrong.
         error: ProfileError,
+    },
+    /// Two variants of a model go by one name.
+    #[error("model {model}: there are two [[model.variant]] named \"{name}\"; rename one")]
+    VariantTwice {
+        /// The model.
+        model: String,
+        /// The name.
+        name: String,
+    },
+    /// The variants of a model are not ordered, or do not belong together.
+    #[error("model {model}: variant {name} {error}")]
+    Variants {
+        /// The model.
+        model: String,
+        /// The variant; empty if it is none in particular.
+        name: String,
+        /// What is wrong.
+        error: VariantsError,
     },
 }

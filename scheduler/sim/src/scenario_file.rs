@@ -3,27 +3,28 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use baton_core::{BATCH_MAX, Nanos, NetworkDelay, Prefer, Profile, SubclusterId};
+use baton_core::{Nanos, NetworkDelay, Prefer};
 use baton_topo::zoo::{self, ZooModel};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use crate::faults::{self, GpuEventKey, Misprofile, Stragglers, check_factor};
+use crate::faults::{self, GpuEventKey, Misprofile, Stragglers};
 use crate::load::Load;
+use crate::model_key::{LatencyKeys, ModelKey, sim_model};
 use crate::popularity::Popularity;
 use crate::ports::PortKey;
 use crate::replay::Replay;
 use crate::scenario::{Arrival, Scenario, SimModel};
 pub(crate) use crate::scenario_error::ScenarioError;
-use crate::subclusters::{self, SubclusterKey, Subclusters};
+use crate::subclusters::{SubclusterKey, Subclusters};
 use crate::weights::{GpuMemory, LOAD_GB_PER_S, PAGE_MIB, SimWeights};
 
 /// Models a scenario may have, copies counted.
-const MODELS_MAX: usize = 10_000;
+pub(crate) const MODELS_MAX: usize = 10_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+pub(crate) struct File {
     gpus: u32,
     duration_s: f64,
     #[serde(default)]
@@ -49,15 +50,15 @@ struct File {
     load_gb_per_s: Option<f64>,
     load_error: Option<f64>,
     #[serde(default)]
-    profile_error: Misprofile,
+    pub(crate) profile_error: Misprofile,
     #[serde(default)]
     gpu_event: Vec<GpuEventKey>,
     zoo: Option<Zoo>,
     zoo_filter: Option<Filter>,
     #[serde(default)]
-    subcluster: Vec<SubclusterKey>,
+    pub(crate) subcluster: Vec<SubclusterKey>,
     #[serde(default)]
-    model: Vec<Model>,
+    model: Vec<ModelKey>,
 }
 
 fn prefer<'de, D: Deserializer<'de>>(file: D) -> Result<Prefer, D::Error> {
@@ -74,6 +75,10 @@ enum ArrivalKey {
     #[default]
     Poisson,
     Gamma {
+        shape: f64,
+    },
+    Bursty {
+        base_rps: f64,
         shape: f64,
     },
     Replay {
@@ -109,34 +114,7 @@ enum Filter {
     Lt2,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Model {
-    name: String,
-    alpha_ms: Option<f64>,
-    beta_ms: Option<f64>,
-    /// ℓ(1), ℓ(2), … instead of α and β.
-    latency_ms: Option<Vec<f64>>,
-    slo_ms: f64,
-    #[serde(default = "one")]
-    copies: u32,
-    /// Of the load beside other models, all copies together.
-    weight: Option<f64>,
-    weights_mb: Option<f64>,
-    load_ms: Option<f64>,
-    closed_loop: Option<ClosedLoopKey>,
-    load: Option<Load>,
-    profile_error: Option<f64>,
-    subcluster: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ClosedLoopKey {
-    clients: u32,
-}
-
-fn one<T: From<u8>>() -> T {
+pub(crate) fn one<T: From<u8>>() -> T {
     T::from(1)
 }
 
@@ -216,7 +194,7 @@ fn with_replayed_shares(mut models: Vec<SimModel>, replay: Option<&Replay>) -> V
 fn loads(file: &File) -> impl Iterator<Item = (String, &Load)> {
     let common = file.load.iter().map(|load| ("load".to_owned(), load));
     let own = |model| {
-        let Model { name, load, .. }: &Model = model;
+        let ModelKey { name, load, .. }: &ModelKey = model;
         load.iter().map(move |load| (format!("{name}.load"), load))
     };
     common.chain(file.model.iter().flat_map(own))
@@ -270,6 +248,11 @@ impl ArrivalKey {
                 check("arrival.shape", shape, 0.01, 1e3)?;
                 Arrival::Gamma { shape }
             }
+            Self::Bursty { base_rps, shape } => {
+                check("arrival.base_rps", base_rps, 0.0, 1e9)?;
+                check("arrival.shape", shape, 0.01, 1e3)?;
+                Arrival::Bursty { base_rps, shape }
+            }
         })
     }
 }
@@ -289,52 +272,20 @@ fn models(file: &File) -> Result<Vec<SimModel>, ScenarioError> {
     for model in zoo_models(file)? {
         let weights =
             model.weights_mb.map(|weights_mb| SimWeights { weights_mb, load_ms: model.load_ms });
-        let line = (model.alpha_ms, model.beta_ms);
-        let sim_model = sim_model(model.name, model.slo_ms, line, None)?;
+        let (alpha_ms, beta_ms) = (Some(model.alpha_ms), Some(model.beta_ms));
+        let keys = LatencyKeys { alpha_ms, beta_ms, latency_ms: None, batch_max: None };
+        let latency = keys.read(&model.name, model.slo_ms)?;
+        let sim_model = sim_model(model.name, model.slo_ms, latency);
         models.push(SimModel { profile_error, weights, ..sim_model });
     }
     for model in &file.model {
-        models.extend(copies(file, model)?);
+        models.extend(model.copies(file)?);
     }
     if models.is_empty() {
         return Err(ScenarioError::NoModel);
     }
     check("number of models", models.len() as f64, 1.0, MODELS_MAX as f64)?;
     Ok(models)
-}
-
-fn copies(file: &File, model: &Model) -> Result<Vec<SimModel>, ScenarioError> {
-    check("model.copies", f64::from(model.copies), 1.0, MODELS_MAX as f64)?;
-    let profile_error = model.profile_error.unwrap_or(file.profile_error.factor);
-    check_factor(&format!("{}.profile_error", model.name), profile_error)?;
-    let subcluster = subclusters::named(&file.subcluster, &model.name, model.subcluster.as_ref())?;
-    let weight = model.weight.unwrap_or_else(|| f64::from(model.copies));
-    check(&format!("{}.weight", model.name), weight, 0.0, 1e9)?;
-    let line = match (model.alpha_ms, model.beta_ms, &model.latency_ms) {
-        (Some(alpha_ms), Some(beta_ms), None) => (alpha_ms, beta_ms),
-        (None, None, Some(table)) if !table.is_empty() => line(table),
-        _ => return Err(ScenarioError::Latency { model: model.name.clone() }),
-    };
-    let weights = model.weights_mb.map(|mb| SimWeights { weights_mb: mb, load_ms: model.load_ms });
-    let clients = model.closed_loop.as_ref().map_or(0, |closed_loop| closed_loop.clients);
-    check(&format!("{}.closed_loop.clients", model.name), clients.into(), 0.0, 1e5)?;
-    let named = |copy| match model.copies {
-        1 => model.name.clone(),
-        _ => format!("{}-{copy}", model.name),
-    };
-    let of = |copy| {
-        let sim_model = sim_model(named(copy), model.slo_ms, line, model.latency_ms.as_deref())?;
-        let share = weight / f64::from(model.copies);
-        let load = model.load.clone();
-        Ok(SimModel { load, profile_error, subcluster, share, copy, weights, clients, ..sim_model })
-    };
-    (1..=model.copies).map(of).collect()
-}
-
-/// α and β of the line nearest to a table, which the analytic bound reckons with.
-fn line(table: &[f64]) -> (f64, f64) {
-    let points: Vec<(f64, f64)> = (1..).map(f64::from).zip(table.iter().copied()).collect();
-    if points.len() == 1 { (points[0].1, 0.0) } else { zoo::line(&points) }
 }
 
 fn zoo_models(file: &File) -> Result<Vec<ZooModel>, ScenarioError> {
@@ -352,44 +303,4 @@ fn zoo_models(file: &File) -> Result<Vec<ZooModel>, ScenarioError> {
         Filter::Lt2 => model.batching() < 2.0,
     });
     Ok(models)
-}
-
-fn sim_model(
-    name: String,
-    slo_ms: f64,
-    (alpha_ms, beta_ms): (f64, f64),
-    table_ms: Option<&[f64]>,
-) -> Result<SimModel, ScenarioError> {
-    check(&format!("{name}.slo_ms"), slo_ms, 0.001, 1e6)?;
-    let profile = match table_ms {
-        Some(table_ms) => {
-            let table: Vec<Nanos> = table_ms.iter().copied().map(Nanos::from_millis_f64).collect();
-            Profile::from_table(&table)
-        }
-        None => {
-            check(&format!("{name}.alpha_ms"), alpha_ms, 0.0, 1e6)?;
-            check(&format!("{name}.beta_ms"), beta_ms, 0.0, 1e6)?;
-            let useful = (slo_ms - beta_ms) / alpha_ms;
-            let useful = useful.clamp(1.0, f64::from(BATCH_MAX - 1)) as u32;
-            let (alpha, beta) = (Nanos::from_millis_f64(alpha_ms), Nanos::from_millis_f64(beta_ms));
-            Profile::linear(alpha, beta, useful + 1)
-        }
-    };
-    match profile {
-        Ok(profile) => Ok(SimModel {
-            name,
-            alpha_ms,
-            beta_ms,
-            slo_ms,
-            share: 1.0,
-            profile,
-            load: None,
-            profile_error: 1.0,
-            subcluster: SubclusterId::default(),
-            copy: 1,
-            weights: None,
-            clients: 0,
-        }),
-        Err(error) => Err(ScenarioError::Profile { name, error }),
-    }
 }

@@ -107,11 +107,22 @@ pub(crate) struct ModelTally {
     pub(crate) latency_us: Histogram<u32>,
     /// The sum of the same, ns.
     pub(crate) latency_ns: u64,
+    /// Of a supernet, the cheapest first.
+    pub(crate) variants: Vec<VariantTally>,
     /// Submitted less ended.
     open: i64,
     /// Sum over submitted tasks less sum over ended ones, of their scattered ids. Zero if they are
     /// the same tasks, whatever the order.
     balance: u64,
+}
+
+/// One variant's part of a model's counts.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct VariantTally {
+    pub(crate) completed: u64,
+    pub(crate) in_time: u64,
+    pub(crate) batches: u64,
+    pub(crate) batched: u64,
 }
 
 /// See the module documentation.
@@ -164,6 +175,19 @@ impl Tally {
         Self { from, until, models, busy: Nanos::ZERO, decided: false, cold: ColdTally::default() }
     }
 
+    /// The models have this many variants.
+    pub(crate) fn with_variants(mut self, variants: impl Iterator<Item = usize>) -> Self {
+        for (model, variants) in self.models.iter_mut().zip(variants) {
+            model.variants = vec![VariantTally::default(); variants];
+        }
+        self
+    }
+
+    /// Whether the model is a supernet.
+    pub(crate) fn has_variants(&self, model: u32) -> bool {
+        !self.models[model as usize].variants.is_empty()
+    }
+
     /// How many late and dropped tasks each model may have; with one more the run is decided.
     pub(crate) fn allow(&mut self, bad: &[u64]) {
         for (model, &bad) in self.models.iter_mut().zip(bad) {
@@ -198,14 +222,18 @@ impl Tally {
         self.decided |= decided;
     }
 
-    /// A task's execution ended at `at`.
-    pub(crate) fn completed(&mut self, model: u32, request: Request, at: Nanos) {
+    /// A task's execution by a variant of its model ended at `at`.
+    pub(crate) fn completed(&mut self, (model, variant): (u32, u16), request: Request, at: Nanos) {
         let counts = self.counts(request.task);
         self.cold.end(model, request.task, at <= request.deadline);
         let model = self.end(model, request.task);
         if counts {
             model.completed += 1;
             model.late += u64::from(at > request.deadline);
+            if let Some(variant) = model.variants.get_mut(usize::from(variant)) {
+                variant.completed += 1;
+                variant.in_time += u64::from(at <= request.deadline);
+            }
             let latency = at.0 - request.task.0;
             model.latency_us.saturating_record(latency / 1_000);
             model.latency_ns = model.latency_ns.saturating_add(latency);
@@ -225,11 +253,15 @@ impl Tally {
     }
 
     /// A batch that started at `start` has ended.
-    pub(crate) fn batch(&mut self, model: u32, size: u32, start: Nanos) {
+    pub(crate) fn batch(&mut self, (model, variant): (u32, u16), size: u32, start: Nanos) {
         if (self.from..self.until).contains(&start) {
             let model = &mut self.models[model as usize];
             model.batches += 1;
             model.batched += u64::from(size);
+            if let Some(variant) = model.variants.get_mut(usize::from(variant)) {
+                variant.batches += 1;
+                variant.batched += u64::from(size);
+            }
         }
     }
 
@@ -284,6 +316,7 @@ impl ModelTally {
             batched: 0,
             latency_us,
             latency_ns: 0,
+            variants: Vec::new(),
             open: 0,
             balance: 0,
         }

@@ -15,7 +15,7 @@ pub struct Vary {
 }
 
 /// Keys that are known without their table.
-const SHORT: [(&str, &str); 8] = [
+const SHORT: [(&str, &str); 9] = [
     ("alpha_ms", "model"),
     ("beta_ms", "model"),
     ("slo_ms", "model"),
@@ -23,6 +23,7 @@ const SHORT: [(&str, &str); 8] = [
     ("ctrl_us", "network"),
     ("data_us_per_task", "network"),
     ("shape", "arrival"),
+    ("base_rps", "arrival"),
     ("s", "popularity"),
 ];
 

@@ -115,6 +115,7 @@ mod tests {
             slowdown: Slowdown::NONE,
             slot_wait: Nanos(6),
             longest: Nanos::MAX,
+            spare: 1,
         }));
         assert!(matches!(to.take(), Some(MigrationMessage::Cancel(TaskId(0)))), "oldest first");
         assert!(!from.offer(cancel(0)), "the room for a grant stays");

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::execution::latency::Latency;
-use baton_types::{Nanos, Profile};
+use baton_types::{Nanos, Profile, Variants};
 
 /// A batch as far as its execution time depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -93,6 +93,14 @@ impl ExecutionModel {
         let mut all = profiles.iter().map(|profile| Latency::new(profile.clone(), slo));
         let first = all.next().ok_or(ExecutionModelError::Missing)?;
         Ok(Self { first, others: all.collect::<Vec<_>>().into_boxed_slice(), classes })
+    }
+
+    /// One class of each of these variants.
+    pub fn of_variants(variants: &Variants, slo: Nanos) -> Self {
+        let mut all =
+            variants.all().iter().map(|variant| Latency::new(variant.profile.clone(), slo));
+        let first = all.next().expect("variants are not empty");
+        Self { first, others: all.collect(), classes: 1 }
     }
 
     /// ℓ of a batch. Of a variant or a class that there is not: of the nearest below it.

@@ -16,6 +16,7 @@ mod readiness;
 mod sealing;
 pub(crate) mod sink;
 pub(crate) mod sizing;
+pub(crate) mod variant;
 
 use core::mem;
 
@@ -31,6 +32,7 @@ use crate::model::quiet_period::QuietPeriod;
 use crate::model::rate::Rate;
 use crate::model::sink::ModelSink;
 use crate::model::sizing::Sizing;
+use crate::model::variant::Choice;
 use crate::policy::patience::Patience;
 use crate::policy::{Order, Rules};
 use baton_types::{
@@ -62,6 +64,8 @@ pub struct ModelState {
     /// How long a LOAD would take, if no slot has the weights and none is loading them. Else zero.
     load: Nanos,
     sizing: Sizing,
+    /// Which of its variants a batch gets.
+    choice: Choice,
     // What every arrival touches, together.
     network: NetworkDelay,
     queue: DeadlineQueue,
@@ -92,6 +96,7 @@ impl ModelState {
             network: config.network,
             queue: DeadlineQueue::new(config.queue_capacity),
             sizing: Sizing::new(config),
+            choice: Choice::default(),
             candidate: None,
             schedulable_at: Nanos::MAX,
             grants: 0,
@@ -319,6 +324,11 @@ impl ModelState {
     /// [`Grant::longest`] as of the last one.
     pub fn longest(&self) -> Nanos {
         self.sizing.longest
+    }
+
+    /// [`Grant::spare`] as of the last one.
+    pub fn spare(&self) -> u32 {
+        self.sizing.spare
     }
 
     /// λ as currently estimated; `None` until the first 100 ms of traffic are over.

@@ -18,9 +18,10 @@ impl ModelState {
         out: &mut impl ModelSink,
     ) {
         debug_assert!(window.head + window.batch as usize <= self.queue.len(), "the batch waits");
+        let (window, variant) = self.choose(now, &grant, window);
         let exec_at = self.horizon(now, Some(&grant)).start(window.batch);
         let fetched_at = self.sizing.fetching.fetched_at(now, window.batch, grant.port_wait);
-        let shape = BatchShape::of(window.batch);
+        let shape = BatchShape { variant, ..BatchShape::of(window.batch) };
         let latency = grant.slowdown.applied(self.sizing.execution.predict(shape));
         let invalid_after = self.queue.deadline(window.head) - latency;
         let slot_since = grant.free_at - self.network.before(window.batch);
@@ -36,7 +37,9 @@ impl ModelState {
             window,
         };
         let idle = now - grant.free_at;
-        self.fair_share.on_dispatch(latency, idle.max(invalid_after - exec_at));
+        let least = grant.slowdown.applied(self.sizing.latency().of(window.batch));
+        let latest = self.queue.deadline(window.head) - least;
+        self.fair_share.on_dispatch(least, idle.max(latest - exec_at));
         let work = self.sizing.work(window.batch, latency);
         let gpu = grant.gpu;
         out.gpu(GpuUpdate::Planned { gpu, start: exec_at, latency, work, fetched_at });

@@ -13,7 +13,7 @@ use crate::model::formation;
 use crate::model::rate::{Rate, RateMeter};
 use crate::policy::patience::{PARTS, Patience};
 use crate::policy::{Deferral, Floor, Rules, WORTH_DROPPING};
-use baton_types::{Nanos, Profile};
+use baton_types::{Nanos, Profile, Variants};
 
 /// A quarter of a task, in [`PARTS`]: shorter runs are over when they begin.
 const LEAST: u32 = PARTS / 4;
@@ -40,6 +40,8 @@ pub(crate) struct Sizing {
     /// The largest batch that leaves time for shorter objectives: [`Grant::longest`](crate::Grant).
     pub(crate) most: u32,
     pub(crate) longest: Nanos,
+    /// [`Grant::spare`](crate::Grant), as of the last one.
+    pub(crate) spare: u32,
     /// [`RateMeter::pause`].
     pause: Nanos,
     /// [`RateMeter::run_wait`].
@@ -72,6 +74,7 @@ impl Sizing {
             floor: 1,
             most: u32::MAX,
             longest: Nanos::MAX,
+            spare: 0,
             pause: Nanos::MAX,
             run_wait: Nanos::ZERO,
             each: Nanos::ZERO,
@@ -100,6 +103,7 @@ impl Sizing {
     #[inline]
     pub(crate) fn note_grant(&mut self, grant: &Grant) {
         self.slot_wait = grant.slot_wait;
+        self.spare = grant.spare;
         if self.longest != grant.longest {
             self.longest = grant.longest;
             self.resize();
@@ -109,6 +113,14 @@ impl Sizing {
     pub(crate) fn set_profile(&mut self, profile: Profile, patience: Patience) {
         self.patience = patience;
         self.execution.replace(profile, self.slo);
+        self.resize();
+    }
+
+    /// See [`ModelState::with_variants`](crate::ModelState::with_variants).
+    pub(crate) fn set_variants(&mut self, variants: &Variants) {
+        self.patience = Patience::new(&variants.all()[0].profile);
+        self.execution = ExecutionModel::of_variants(variants, self.slo);
+        self.rules.deferral = Deferral::None;
         self.resize();
     }
 

@@ -81,11 +81,13 @@ impl RankState {
         let candidate = entry.candidate.take().expect("only candidates are granted slots");
         entry.granted = candidate.batch;
         entry.grants = entry.grants.wrapping_add(1);
+        entry.outstanding += 1;
         self.counters.grants += 1;
         let (free_at, port_wait, slowdown) = self.gpus.grant(now, gpu, (model, candidate.delay));
         self.counters.grants_of_slow += u64::from(slowdown.is_slow());
         let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
-        out.grant(model, Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest });
+        let spare = self.spare(subcluster, model);
+        out.grant(model, Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare });
     }
 
     /// Something of the slot has changed.

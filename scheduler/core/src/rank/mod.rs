@@ -11,6 +11,7 @@ mod matching;
 mod ports;
 mod reserve;
 mod residency;
+mod share;
 mod slot_wait;
 mod spare;
 
@@ -74,6 +75,8 @@ struct Model {
     work: OwnWork,
     /// Tasks in the candidate that was granted a slot last; the batch may have become larger or smaller since.
     granted: u32,
+    /// Batches that it was granted slots for and that have not ended.
+    outstanding: u32,
     waited: Waited,
 }
 
@@ -117,6 +120,7 @@ impl RankState {
             demand: Demand::default(),
             work: OwnWork::default(),
             granted: 1,
+            outstanding: 0,
             waited: Waited::default(),
         };
         let subclusters = limits.subclusters as usize;
@@ -205,6 +209,7 @@ impl RankState {
         subcluster: SubclusterId,
         out: &mut impl RankSink,
     ) {
+        self.release_all(self.gpus.present_life(gpu.id));
         self.gpus.join(now, gpu, subcluster);
         self.spared[subcluster.0 as usize] = true;
         self.residency.clear(gpu.id);
@@ -215,6 +220,7 @@ impl RankState {
     /// A slot's backend is gone.
     pub fn on_gpu_leave(&mut self, gpu: Gpu) {
         let Some(subcluster) = self.gpus.subcluster(gpu) else { return };
+        self.release_all(gpu);
         self.gpus.leave(gpu);
         self.residency.clear(gpu.id);
         self.rearm_for(gpu, subcluster);
@@ -246,6 +252,7 @@ impl RankState {
                 gpu
             }
             GpuUpdate::Returned { gpu } => {
+                self.release_last(gpu);
                 self.gpus.returned(now, gpu);
                 gpu
             }
@@ -253,6 +260,7 @@ impl RankState {
                 if let Some(pace) = pace {
                     self.gpus.measured(gpu, pace);
                 }
+                self.release_first(gpu);
                 self.gpus.finished(now, gpu, at, fetched_at);
                 gpu
             }

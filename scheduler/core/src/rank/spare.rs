@@ -51,7 +51,7 @@ impl RankState {
         let reserve = &mut self.reserves[subcluster.0 as usize];
         self.spared[subcluster.0 as usize] |= reserve.refresh(now, self.gpus.present(subcluster));
         reserve.planned(demand, work);
-        own.planned(reserve, *granted, work, latency);
+        own.planned(reserve, demand, *granted, (work, latency));
     }
 
     /// Gives a waiting candidate a slot, or one that it would overtake, if more are idle than it has to

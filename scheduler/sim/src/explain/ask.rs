@@ -20,8 +20,8 @@ pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
     let mut answer = Answer::default();
     let gpu = Gpu { id: GpuId(0), life: 0 };
     let (free_at, port_wait, slot_wait) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
-    let (slowdown, longest) = (Slowdown::NONE, model.longest());
-    let grant = Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest };
+    let (slowdown, longest, spare) = (Slowdown::NONE, model.longest(), model.spare());
+    let grant = Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare };
     model.clone().on_grant(now, grant, &mut answer);
     answer
 }
@@ -77,6 +77,7 @@ mod tests {
             slowdown: Slowdown::NONE,
             slot_wait: Nanos::ZERO,
             longest,
+            spare: 1,
         };
         let mut out = Answer::default();
         model.on_grant(Nanos::ZERO, grant, &mut out);

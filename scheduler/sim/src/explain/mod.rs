@@ -14,7 +14,7 @@ mod slots;
 mod story;
 mod text;
 
-use baton_core::Policy;
+use baton_core::{Choice, Policy};
 
 use self::locator::Locator;
 use self::narrator::Narrator;
@@ -86,7 +86,7 @@ fn drive_under<W: Observer>(
     run.check()?;
     let mut scheduler = Production::new(
         scenario,
-        (policy, crate::cache::Caching::of(scenario)),
+        (policy, Choice::default(), crate::cache::Caching::of(scenario)),
         run.rate_rps,
         watch,
     );

@@ -48,8 +48,9 @@ struct Slot {
     tail: (Nanos, Nanos),
     /// Its backend asked to leave while a grant was out.
     leaving: bool,
-    /// Which model it was granted to last.
+    /// Which models it was granted to, last and before.
     holder: ModelId,
+    former: ModelId,
     /// The mean of its batches, and how slow it is by that.
     pace: Pace,
     slowdown: Slowdown,
@@ -90,6 +91,7 @@ impl GpuTable {
             tail: (Nanos::ZERO, Nanos::ZERO),
             leaving: false,
             holder: ModelId(0),
+            former: ModelId(0),
             pace: Pace::AS_PREDICTED,
             slowdown: Slowdown::NONE,
         };
@@ -142,6 +144,19 @@ impl GpuTable {
         self.alive(gpu).map(|slot| (slot.subcluster, slot.holder))
     }
 
+    /// Whose batches are outstanding on the slot, the one that ends first first.
+    pub(crate) fn holders(&self, gpu: Gpu) -> impl Iterator<Item = ModelId> + use<> {
+        let (holders, outstanding) = self
+            .alive(gpu)
+            .map_or(([ModelId(0); 2], 0), |slot| ([slot.former, slot.holder], slot.outstanding));
+        holders.into_iter().skip(2 - usize::from(outstanding.min(2)))
+    }
+
+    /// The slot in its present life, or in its last one.
+    pub(crate) fn present_life(&self, id: GpuId) -> Gpu {
+        Gpu { id, life: self.slots[id.0 as usize].life }
+    }
+
     /// The sub-cluster the slot belongs to, while it is in this life.
     #[inline]
     pub(crate) fn subcluster(&self, gpu: Gpu) -> Option<SubclusterId> {
@@ -161,6 +176,7 @@ impl GpuTable {
             tail: (now, Nanos::ZERO),
             leaving: false,
             holder: ModelId(0),
+            former: ModelId(0),
             pace: Pace::AS_PREDICTED,
             slowdown: Slowdown::NONE,
         };
@@ -231,7 +247,7 @@ impl GpuTable {
         let slot = &mut self.slots[gpu.id.0 as usize];
         debug_assert_eq!(slot.state, State::Open, "only what takes batches is granted");
         slot.state = State::Granted;
-        slot.holder = model;
+        (slot.former, slot.holder) = (slot.holder, model);
         slot.outstanding += 1;
         (slot.free_at, port_wait, slot.slowdown)
     }
@@ -268,6 +284,7 @@ impl GpuTable {
     pub(crate) fn returned(&mut self, now: Nanos, gpu: Gpu) {
         let Some(slot) = self.alive_mut(gpu) else { return };
         debug_assert_eq!(slot.state, State::Granted, "only what was granted is given back");
+        slot.holder = slot.former;
         slot.outstanding = slot.outstanding.saturating_sub(1);
         self.ports.answer(gpu.id.0);
         self.settle(now, gpu.id);

@@ -79,6 +79,8 @@ struct Kept {
 pub(crate) struct Reserve {
     /// Per class of slack.
     work: [Work; CLASSES],
+    /// Of all classes, as of the last plan.
+    total: Work,
     faded_at: Nanos,
     slots: u32,
     /// Sum of all work as of the last tick.
@@ -97,6 +99,7 @@ impl Reserve {
     pub(crate) fn new() -> Self {
         Self {
             work: [Work::default(); CLASSES],
+            total: Work::default(),
             faded_at: Nanos::ZERO,
             slots: 0,
             load: 0,
@@ -110,6 +113,7 @@ impl Reserve {
     /// efficient one.
     pub(crate) fn planned(&mut self, demand: &Demand, work: Nanos) {
         self.work[class_of(demand.slack)].add(demand, work.0);
+        self.total.add(demand, work.0);
     }
 
     /// Brings everything up to date for this number of slots; true if anything may have changed.
@@ -174,6 +178,7 @@ impl Reserve {
             return false;
         }
         self.faded_at = self.faded_at + TICK.times(ticks);
+        self.total.fade(ticks);
         for work in &mut self.work {
             work.fade(ticks);
         }

@@ -1,13 +1,18 @@
 //! One model's part of a sub-cluster's load.
 
-use super::{PARTS, Reserve, TICK, deviation_above, faded};
+use super::{DISPERSION_ONE, Demand, PARTS, Reserve, TICK, deviation_above, faded};
 use baton_types::Nanos;
+
+/// Standard deviations above the mean up to which the slots that the other models keep busy are left to them.
+const DEVIATIONS: u64 = 2;
 
 /// GPU time of one model's batches, faded like the reserve's.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct OwnWork {
     /// As if in efficient batches.
     work: u64,
+    /// The same, times the dispersion of the model's demand.
+    varying: u64,
     /// As planned.
     busy: u64,
     /// As planned, over the square of each batch's size b. The number of its batches that execute at a time counts as
@@ -25,12 +30,13 @@ impl OwnWork {
     pub(crate) fn planned(
         &mut self,
         reserve: &mut Reserve,
+        demand: &Demand,
         batch: u32,
-        work: Nanos,
-        latency: Nanos,
+        (work, latency): (Nanos, Nanos),
     ) {
         self.fade(reserve);
         self.work += work.0;
+        self.varying += work.0.saturating_mul(demand.dispersion.into());
         self.busy += latency.0;
         self.spread += latency.0 / u64::from(batch).pow(2);
         let peak = deviation_above(self.busy / 5 * 4, self.spread);
@@ -47,10 +53,19 @@ impl OwnWork {
         others.saturating_mul(PARTS) / self.work.max(1)
     }
 
+    /// Slots that the other models need: those that they keep busy on average, and some deviations more.
+    pub(crate) fn needed_by_others(&mut self, reserve: &Reserve) -> u64 {
+        self.fade(reserve);
+        let work = reserve.total.time.saturating_sub(self.work);
+        let varying = reserve.total.spread.saturating_sub(self.varying);
+        deviation_above(work, varying / u64::from(DISPERSION_ONE) * DEVIATIONS * DEVIATIONS)
+    }
+
     fn fade(&mut self, reserve: &Reserve) {
         let ticks = reserve.faded_at.0 / TICK.0;
         let passed = ticks.saturating_sub(self.faded_at);
         self.work = faded(self.work, passed);
+        self.varying = faded(self.varying, passed);
         self.busy = faded(self.busy, passed);
         self.spread = faded(self.spread, passed);
         self.faded_at = ticks;

@@ -27,7 +27,7 @@ fn asked_in(slots: u32, loads: &[(Demand, f64)], batch: u32) -> (Reserve, Vec<Ow
         for ((demand, busy), own) in loads.iter().zip(&mut own) {
             let work = Nanos((busy * MS as f64) as u64);
             reserve.planned(demand, work);
-            own.planned(&mut reserve, batch, work, work);
+            own.planned(&mut reserve, demand, batch, (work, work));
         }
     }
     reserve.refresh(Nanos(8_000 * MS), slots);

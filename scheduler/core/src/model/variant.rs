@@ -1,0 +1,171 @@
+//! Which variant of a model executes a batch: the accuracy that the time allows.
+//!
+//! The batch is formed with the cheapest variant, as if there were no other: nothing else in the scheduler knows of
+//! variants. When it is sealed, a [`Choice`] gives it the variant. Ours, *queue-fit*, asks how long the queue is; the
+//! others are those of *SuperServe* (§4.2, A.5), which ask how much time the head has left. O(log F · q/B) for F
+//! variants and q waiting tasks in batches of B.
+
+use super::ModelState;
+use crate::candidate::Grant;
+use crate::execution::latency::Latency;
+use crate::execution::prediction::{BatchShape, ExecutionModel};
+use crate::model::formation::{self, Horizon, Window};
+use crate::model::queue::DeadlineQueue;
+use baton_types::{Nanos, Variants};
+
+/// How the variant of a batch is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Choice {
+    /// The most accurate with which the batch and everything behind it end in time.
+    #[default]
+    QueueFit,
+    /// SuperServe's: of all pairs of a variant and a size 2ⁿ, the largest size among those whose ℓ is in the last
+    /// bucket of this width that lies below the head's slack (§4.2).
+    SlackFit {
+        /// Of a bucket; above zero.
+        width: Nanos,
+    },
+    /// The most accurate with which the head ends in time if it is alone, and as many tasks as that allows (A.5).
+    MaxAccuracy,
+    /// As many tasks as the cheapest allows, and the most accurate with which these end in time (A.5).
+    MaxBatch,
+}
+
+impl ModelState {
+    /// The same model with several variants, of which ℓ(b) of the cheapest replaces the profile. Its batches do not wait
+    /// for more tasks: a slot that is idle is better spent on accuracy.
+    pub fn with_variants(mut self, variants: &Variants, choice: Choice) -> Self {
+        debug_assert!(self.candidate.is_none(), "nothing is published yet");
+        self.sizing.set_variants(variants);
+        self.choice = choice;
+        self
+    }
+
+    /// Variants of the model: 1 if it has none.
+    pub fn variants(&self) -> u16 {
+        self.sizing.execution.variants()
+    }
+
+    /// How many of the window's tasks the batch gets, and the variant that executes it.
+    pub(super) fn choose(&self, now: Nanos, grant: &Grant, window: Window) -> (Window, u16) {
+        if self.variants() == 1 {
+            return (window, 0);
+        }
+        let horizon = self.horizon(now, Some(grant));
+        let offer = Offer {
+            queue: &self.queue,
+            execution: &self.sizing.execution,
+            horizon,
+            grant,
+            window,
+            deadline: self.queue.deadline(window.head),
+        };
+        let (batch, variant) = match self.choice {
+            Choice::QueueFit => (window.batch, offer.queue_fit()),
+            Choice::SlackFit { width } => offer.slack_fit(width),
+            Choice::MaxAccuracy => offer.max_accuracy(),
+            Choice::MaxBatch => (window.batch, offer.most_accurate(window.batch)),
+        };
+        debug_assert!((1..=window.batch).contains(&batch), "a part of the window");
+        (Window { batch, ..window }, variant)
+    }
+}
+
+/// A granted slot, and what could run there.
+struct Offer<'a> {
+    queue: &'a DeadlineQueue,
+    execution: &'a ExecutionModel,
+    /// With the cheapest variant.
+    horizon: Horizon<'a>,
+    grant: &'a Grant,
+    window: Window,
+    /// The head's.
+    deadline: Nanos,
+}
+
+impl Offer<'_> {
+    fn latency(&self, variant: u16) -> &Latency {
+        self.execution.of_kind(BatchShape { variant, ..BatchShape::of(1) })
+    }
+
+    /// ℓ on the granted slot.
+    fn takes(&self, variant: u16, batch: u32) -> Nanos {
+        self.grant.slowdown.applied(self.latency(variant).of(batch))
+    }
+
+    /// Whether a batch with the window's head ends in time.
+    fn fits(&self, variant: u16, batch: u32) -> bool {
+        self.horizon.start(batch) + self.takes(variant, batch) <= self.deadline
+    }
+
+    /// The most accurate variant that does this; the cheapest if none does.
+    fn best(&self, does: impl Fn(u16) -> bool) -> u16 {
+        let top = u32::from(self.execution.variants() - 1);
+        formation::largest(0, top, |variant| does(variant as u16)) as u16
+    }
+
+    /// The most accurate variant with which a batch of this size ends in time.
+    fn most_accurate(&self, batch: u32) -> u16 {
+        self.best(|variant| self.fits(variant, batch))
+    }
+
+    /// Where other models may need the slot, it is not kept for accuracy.
+    fn queue_fit(&self) -> u16 {
+        let batch = self.window.batch;
+        match self.grant.spare {
+            0 => 0,
+            slots => {
+                self.best(|variant| self.fits(variant, batch) && self.rest_fits(variant, slots))
+            }
+        }
+    }
+
+    /// Whether what waits behind the window ends in time if the slots serve it in deadline order, in full batches of the
+    /// same variant, which start evenly spaced.
+    fn rest_fits(&self, variant: u16, slots: u32) -> bool {
+        let latency = self.latency(variant);
+        let full = latency.batch_max();
+        let spacing = Nanos(latency.of(full).0 / u64::from(slots));
+        let mut start = self.horizon.start(self.window.batch);
+        let mut head = self.window.head + self.window.batch as usize;
+        while head < self.queue.len() {
+            let batch = full.min((self.queue.len() - head) as u32);
+            start = start + spacing;
+            if start + latency.of(batch) > self.queue.deadline(head) {
+                return false;
+            }
+            head += full as usize;
+        }
+        true
+    }
+
+    fn slack_fit(&self, width: Nanos) -> (u32, u16) {
+        let slack = self.deadline - self.horizon.start(1);
+        let buckets = slack.0 / width.0.max(1);
+        let mut best = None;
+        for variant in 0..self.execution.variants() {
+            for size in self.sizes() {
+                let bucket = self.takes(variant, size).0 / width.0.max(1);
+                if bucket < buckets {
+                    best = best.max(Some((bucket, size, variant)));
+                }
+            }
+        }
+        let (size, variant) = best.map_or_else(
+            || (self.sizes().rev().find(|&size| self.fits(0, size)).unwrap_or(1), 0),
+            |(_, size, variant)| (size, variant),
+        );
+        (size.min(self.window.batch), variant)
+    }
+
+    fn max_accuracy(&self) -> (u32, u16) {
+        let variant = self.most_accurate(1);
+        let batch = formation::largest(1, self.window.batch, |batch| self.fits(variant, batch));
+        (batch, variant)
+    }
+
+    /// The powers of two up to the largest batch (SuperServe, footnote 4).
+    fn sizes(&self) -> impl DoubleEndedIterator<Item = u32> + use<> {
+        (0..=self.latency(0).batch_max().ilog2()).map(|log2| 1 << log2)
+    }
+}

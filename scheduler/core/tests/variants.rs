@@ -1,0 +1,236 @@
+//! Which variant a batch gets, against a search through all of them that reads the rules word for word.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+use baton_core::{
+    Batch, Candidate, Choice, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId, ModelSink,
+    ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, Slowdown, TaskId, Unserved,
+    Variant, Variants,
+};
+use proptest::prelude::*;
+
+const SLO: Nanos = Nanos::from_millis(36);
+const GPU: Gpu = Gpu { id: GpuId(0), life: 0 };
+
+/// Accuracy in 1/1,000 per cent, α and β in µs: the stand-in P0 of `docs/supernets.md`.
+const P0: [(u32, u64, u64); 6] = [
+    (73_820, 400, 1_000),
+    (76_690, 607, 1_293),
+    (77_640, 747, 1_553),
+    (78_250, 953, 1_747),
+    (79_440, 1_327, 2_273),
+    (80_160, 1_740, 2_860),
+];
+
+fn variants(of: &[(u32, u64, u64)], batch_max: u32) -> Variants {
+    let us = Nanos::from_micros;
+    let variant = |&(accuracy, alpha, beta): &(u32, u64, u64)| Variant {
+        accuracy,
+        profile: Profile::linear(us(alpha), us(beta), batch_max).unwrap(),
+    };
+    Variants::new(of.iter().map(variant).collect()).unwrap()
+}
+
+fn config(policy: Policy, profile: Profile) -> ModelConfig {
+    ModelConfig {
+        id: ModelId(0),
+        profile,
+        slo: SLO,
+        queue_capacity: 1_024,
+        policy,
+        prefer: Prefer::Latency,
+        network: NetworkDelay::default(),
+    }
+}
+
+fn model(policy: Policy, variants: &Variants, choice: Choice) -> ModelState {
+    let cheapest = variants.all()[0].profile.clone();
+    ModelState::new(config(policy, cheapest)).with_variants(variants, choice)
+}
+
+/// The sealed batch: its variant and its tasks.
+#[derive(Default)]
+struct Sealed {
+    variant: u16,
+    tasks: Vec<Request>,
+    ended: Vec<TaskId>,
+}
+
+impl ModelSink for Sealed {
+    fn candidate(&mut self, _: ModelId, _: Option<Candidate>, _: u32) {}
+    fn dispatch(&mut self, batch: &Batch<'_>) {
+        self.variant = batch.shape.variant;
+        self.tasks = batch.requests().collect();
+        let head = self.tasks[0].deadline;
+        assert!(batch.exec_at <= batch.invalid_after, "it ends in time");
+        assert!(batch.invalid_after < head);
+    }
+    fn gpu(&mut self, _: GpuUpdate) {}
+    fn end_task(&mut self, task: TaskId, _: Unserved) {
+        self.ended.push(task);
+    }
+}
+
+/// What the model does with a slot at 0 when tasks with these deadlines wait.
+fn seal(model: &ModelState, deadlines: &[u64], spare: u32, slowdown: Slowdown) -> Sealed {
+    let (mut model, mut out) = (model.clone(), Sealed::default());
+    for (task, &deadline_us) in (0..).zip(deadlines) {
+        let request = Request::new(TaskId(task), Nanos::from_micros(deadline_us));
+        model.on_request(Nanos::ZERO, request, &mut out);
+    }
+    let grant = Grant {
+        gpu: GPU,
+        free_at: Nanos::ZERO,
+        port_wait: Nanos::ZERO,
+        slowdown,
+        slot_wait: Nanos::ZERO,
+        longest: Nanos::MAX,
+        spare,
+    };
+    model.on_grant(Nanos::ZERO, grant, &mut out);
+    out
+}
+
+fn ms_slack(deadline_ms: u64, tasks: usize) -> Vec<u64> {
+    vec![deadline_ms * 1_000; tasks]
+}
+
+/// Queue-fit as it is written down: the last variant with which the batch, and everything behind it in full batches,
+/// ends in time.
+fn expected(
+    variants: &Variants,
+    sealed: &Sealed,
+    waiting: &[u64],
+    slots: u64,
+    slow: Slowdown,
+) -> u16 {
+    let head = sealed.tasks[0].deadline;
+    let batch = sealed.tasks.len() as u32;
+    let fits = |profile: &Profile| {
+        let full = profile.batch_max();
+        let rest = waiting.chunks(full as usize);
+        slow.applied(profile.latency(batch)) <= head
+            && (1..).zip(rest).all(|(nth, tasks): (u64, _)| {
+                let spacing = Nanos(profile.latency(full).0 / slots);
+                let end = spacing.times(nth) + profile.latency(tasks.len() as u32);
+                end <= Nanos::from_micros(tasks[0])
+            })
+    };
+    let last = variants.all().iter().rposition(|variant| fits(&variant.profile));
+    last.unwrap_or(0) as u16
+}
+
+proptest! {
+    #[test]
+    fn the_variant_is_the_most_accurate_that_leaves_time_for_the_queue(
+        deadlines in prop::collection::vec(1_500..40_000u64, 1..90),
+        spare in 1..9u32,
+        slowness in prop_oneof![Just(256u64), 256..700u64],
+        variants_used in 1..7usize,
+    ) {
+        let mut deadlines = deadlines;
+        deadlines.sort_unstable();
+        let variants = variants(&P0[..variants_used], 16);
+        let slowdown = Slowdown::from_256ths(slowness);
+        let model = model(Policy::Baton, &variants, Choice::QueueFit);
+        let sealed = seal(&model, &deadlines, spare, slowdown);
+        prop_assume!(!sealed.tasks.is_empty());
+        let first_behind = sealed.tasks.last().unwrap().task.0 as usize + 1;
+        let behind = &deadlines[first_behind..];
+        let wanted = expected(&variants, &sealed, behind, spare.into(), slowdown);
+        prop_assert_eq!(sealed.variant, wanted);
+    }
+
+    #[test]
+    fn more_tasks_behind_never_raise_the_variant(
+        waiting in 1..60usize, more in 0..60usize, spare in 1..9u32, head_ms in 8..36u64,
+    ) {
+        let model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+        let variant = |behind: usize| {
+            let mut deadlines = ms_slack(head_ms, 16);
+            deadlines.extend(ms_slack(36, behind));
+            seal(&model, &deadlines, spare, Slowdown::NONE).variant
+        };
+        prop_assert!(variant(waiting + more) <= variant(waiting));
+    }
+
+    #[test]
+    fn one_variant_is_no_choice(deadlines in prop::collection::vec(1_500..40_000u64, 1..60)) {
+        let one = variants(&P0[..1], 16);
+        let plain = ModelState::new(config(Policy::Baton, one.all()[0].profile.clone()));
+        let with = seal(&model(Policy::Baton, &one, Choice::QueueFit), &deadlines, 1, Slowdown::NONE);
+        let without = seal(&plain, &deadlines, 1, Slowdown::NONE);
+        prop_assert_eq!(with.variant, 0);
+        prop_assert_eq!(with.tasks, without.tasks);
+        prop_assert_eq!(with.ended, without.ended);
+    }
+}
+
+#[test]
+fn a_slot_that_others_may_need_gets_the_cheapest() {
+    let model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    assert_eq!(seal(&model, &ms_slack(36, 4), 8, Slowdown::NONE).variant, 5);
+    assert_eq!(seal(&model, &ms_slack(36, 4), 0, Slowdown::NONE).variant, 0);
+}
+
+#[test]
+fn the_candidate_is_that_of_the_cheapest_and_does_not_wait() {
+    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let request = Request::new(TaskId(0), SLO);
+    model.on_request(Nanos::ZERO, request, &mut Sealed::default());
+    let candidate = model.candidate().unwrap();
+    assert_eq!((candidate.batch, candidate.due()), (1, Nanos::ZERO));
+    assert_eq!(candidate.latency, Nanos::from_micros(1_400));
+    assert_eq!(candidate.invalid_after, SLO - Nanos::from_micros(1_400));
+}
+
+#[test]
+fn each_variant_learns_from_its_own_measurements() {
+    let variants = variants(&P0, 16);
+    let mut model = model(Policy::Baton, &variants, Choice::QueueFit);
+    let of = |variant| baton_core::BatchShape { size: 16, variant, class: 0 };
+    for _ in 0..500 {
+        let took = Nanos::from_millis(60);
+        assert!(model.on_measured(of(5), took, Slowdown::NONE).is_some());
+    }
+    // Twice as long, the most accurate does not fit any more; the others are as they were.
+    let sealed = seal(&model, &ms_slack(36, 16), 8, Slowdown::NONE);
+    assert_eq!((sealed.variant, sealed.tasks.len()), (4, 16));
+}
+
+/// Variant and size that a policy of SuperServe takes.
+fn chosen(choice: Choice, deadline_ms: u64, waiting: usize) -> (u16, usize) {
+    let model = model(Policy::Eager, &variants(&P0, 16), choice);
+    let sealed = seal(&model, &ms_slack(deadline_ms, waiting), 8, Slowdown::NONE);
+    (sealed.variant, sealed.tasks.len())
+}
+
+#[test]
+fn slackfit_takes_the_largest_batch_of_the_last_bucket_below_the_slack() {
+    let two_ms = Choice::SlackFit { width: Nanos::from_millis(2) };
+    // Below 36 ms is the bucket from 30 to 32 ms: (5, 16) takes 30.7. Below 30 ms the next that is not empty is from
+    // 22 to 24 ms: (4, 16) takes 23.5.
+    assert_eq!(chosen(two_ms, 36, 40), (5, 16));
+    assert_eq!(chosen(two_ms, 31, 40), (4, 16));
+    // Below 8 ms: (0, 16) takes 7.4, (2, 8) 7.5, (4, 4) 7.6, (5, 2) 6.3; the largest size wins.
+    assert_eq!(chosen(two_ms, 8, 40), (0, 16));
+    assert_eq!(chosen(two_ms, 9, 40), (0, 16));
+    // Below 6 ms: (0, 8) takes 4.2, (3, 4) 5.6, (4, 2) 4.9, (5, 1) 4.6.
+    assert_eq!(chosen(two_ms, 7, 40), (0, 8));
+    // The bucket from 4 to 6 ms is not below 5 ms. That from 2 to 4 ms has (1, 4) at 3.7 and (0, 4) at 2.6.
+    assert_eq!(chosen(two_ms, 5, 40), (1, 4));
+    // Nothing is below 1 ms after rounding: the largest size of the cheapest that fits.
+    assert_eq!(chosen(Choice::SlackFit { width: Nanos::from_millis(10) }, 9, 40), (0, 16));
+    assert_eq!(chosen(two_ms, 36, 3), (5, 3), "what is there");
+}
+
+#[test]
+fn maxacc_and_maxbatch_take_the_one_and_then_the_other() {
+    // 9 ms: the most accurate alone takes 4.6, three of it 8.08.
+    assert_eq!(chosen(Choice::MaxAccuracy, 9, 40), (5, 3));
+    assert_eq!(chosen(Choice::MaxAccuracy, 4, 40), (4, 1));
+    // 16 of the cheapest take 7.4 ms, of the next one 11.0.
+    assert_eq!(chosen(Choice::MaxBatch, 9, 40), (0, 16));
+    assert_eq!(chosen(Choice::MaxBatch, 12, 40), (1, 16));
+    assert_eq!(chosen(Choice::MaxBatch, 12, 4), (5, 4), "9.82 ms");
+}

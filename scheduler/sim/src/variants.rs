@@ -1,0 +1,119 @@
+//! Supernets: models with variants, each with an accuracy and an ℓ(b) of its own (`docs/supernets.md`).
+
+use baton_core::{Profile, Variant, Variants, VariantsError};
+use serde::Deserialize;
+
+use crate::model_key::{LatencyKeys, LatencyProfile};
+use crate::scenario::SimModel;
+use crate::scenario_error::ScenarioError;
+use crate::scenario_file::check;
+
+/// 1/100,000 in each per cent.
+const PER_CENT: f64 = 1_000.0;
+
+/// A variant of a scenario's model.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SimVariant {
+    /// As in reports.
+    pub name: String,
+    /// Per cent of its answers that are right.
+    pub accuracy: f64,
+    /// α of ℓ(b) = α·b + β, ms; of the nearest line if ℓ is a table.
+    pub alpha_ms: f64,
+    /// β, ms.
+    pub beta_ms: f64,
+    /// ℓ(b).
+    pub profile: Profile,
+}
+
+/// A `[[model.variant]]` as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VariantKey {
+    name: String,
+    accuracy: f64,
+    alpha_ms: Option<f64>,
+    beta_ms: Option<f64>,
+    latency_ms: Option<Vec<f64>>,
+}
+
+impl SimVariant {
+    pub(crate) fn latency(&self) -> LatencyProfile {
+        let Self { alpha_ms, beta_ms, ref profile, .. } = *self;
+        LatencyProfile { alpha_ms, beta_ms, profile: profile.clone() }
+    }
+}
+
+impl SimModel {
+    /// The variants as the scheduler has them; `None` without any.
+    pub(crate) fn checked_variants(&self) -> Option<Variants> {
+        let variants = (!self.variants.is_empty()).then(|| of_scheduler(&self.variants))?;
+        Some(variants.expect("they were checked when the scenario was read"))
+    }
+}
+
+/// A model's variants, checked; `model` is what the file says of its own ℓ(b): nothing, if it has variants.
+pub(crate) fn read(
+    name: &str,
+    slo_ms: f64,
+    model: LatencyKeys<'_>,
+    keys: &[VariantKey],
+) -> Result<Vec<SimVariant>, ScenarioError> {
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let own = [
+        ("alpha_ms", model.alpha_ms.is_some()),
+        ("beta_ms", model.beta_ms.is_some()),
+        ("latency_ms", model.latency_ms.is_some()),
+    ];
+    if let Some((key, _)) = own.into_iter().find(|(_, is_there)| *is_there) {
+        let why = "beside [[model.variant]], which has its own";
+        return Err(ScenarioError::NoEffect { key: format!("{name}.{key}"), why });
+    }
+    let mut variants: Vec<SimVariant> = Vec::new();
+    for key in keys {
+        let batch_max = variants.first().map(|first| first.profile.batch_max());
+        let variant = read_one(name, slo_ms, model.batch_max.or(batch_max), key)?;
+        if variants.iter().any(|before| before.name == variant.name) {
+            return Err(ScenarioError::VariantTwice { model: name.to_owned(), name: variant.name });
+        }
+        variants.push(variant);
+    }
+    of_scheduler(&variants).map_err(|error| refused(name, &variants, error))?;
+    Ok(variants)
+}
+
+fn read_one(
+    model: &str,
+    slo_ms: f64,
+    batch_max: Option<u32>,
+    key: &VariantKey,
+) -> Result<SimVariant, ScenarioError> {
+    let name = format!("{model}.variant.{}", key.name);
+    check(&format!("{name}.accuracy"), key.accuracy, 0.0, 100.0)?;
+    let latency_ms = key.latency_ms.as_deref();
+    let batch_max = batch_max.filter(|_| latency_ms.is_none());
+    let keys = LatencyKeys { alpha_ms: key.alpha_ms, beta_ms: key.beta_ms, latency_ms, batch_max };
+    let LatencyProfile { alpha_ms, beta_ms, profile } = keys.read(&name, slo_ms)?;
+    Ok(SimVariant { name: key.name.clone(), accuracy: key.accuracy, alpha_ms, beta_ms, profile })
+}
+
+fn of_scheduler(variants: &[SimVariant]) -> Result<Variants, VariantsError> {
+    let variant = |variant: &SimVariant| Variant {
+        accuracy: (variant.accuracy * PER_CENT).round() as u32,
+        profile: variant.profile.clone(),
+    };
+    Variants::new(variants.iter().map(variant).collect())
+}
+
+fn refused(model: &str, variants: &[SimVariant], error: VariantsError) -> ScenarioError {
+    let at = match error {
+        VariantsError::Empty | VariantsError::TooMany => None,
+        VariantsError::NotMoreAccurate { variant }
+        | VariantsError::Faster { variant, .. }
+        | VariantsError::BatchMax { variant, .. } => Some(variant),
+    };
+    let name = at.map_or_else(String::new, |at| variants[at].name.clone());
+    ScenarioError::Variants { model: model.to_owned(), name, error }
+}
