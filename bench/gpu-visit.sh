@@ -31,7 +31,7 @@ step() {
     "$@" >"$out/$name" 2>"$out/$name.log" || status=$?
     if [[ $status != 0 ]]; then
         failed=$((failed + 1))
-        say "$name: FAILED ($status): $(tail -n 1 "$out/$name.log")"
+        say "$name: FAILED ($status; see $name and $name.log) $(tail -n 1 "$out/$name.log")"
         return 1
     fi
     say "$name: done in $((SECONDS - start)) s"
@@ -115,6 +115,11 @@ serve_digits() {
         ! grep -q ready "$out/backend.txt" && kill -0 "$backend" 2>/dev/null || break
         sleep 0.1
     done
+    if ! grep -q ready "$out/backend.txt"; then
+        kill "$scheduler"
+        tail -n 1 "$out/backend.log" >&2
+        return 1
+    fi
     "$BATON" load --config "$out/digits.toml" --rate digits=2000 --seconds "$seconds" --json || status=$?
     kill "$backend" "$scheduler"
     wait "$backend" "$scheduler"

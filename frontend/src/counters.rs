@@ -70,6 +70,8 @@ counters! {
     sent_by_caller,
     /// Inputs refused because every slot was in use.
     slab_exhausted,
+    /// Tickets that a completion queue gave back because it was full.
+    completions_full,
     /// Model names that are not in the catalogue.
     unknown_model,
     /// Inputs and submits refused because their model was removed.

@@ -69,7 +69,8 @@
 //! thread; [`Input`], [`Ticket`] and [`Reply`] may be sent to any thread. A [`Ticket`] is a future
 //! too, for any executor. Submitting waits for no lock: while the I/O thread sleeps, the
 //! caller sends what it has submitted, if no other thread is at it. Neither does an outcome that is there or awaited as a
-//! future. A thread that blocks on its ticket takes one, which only the I/O thread shares that wakes it.
+//! future. A thread that blocks on its ticket takes one, which only the I/O thread shares that wakes it. An outcome that goes
+//! through a [`CompletionQueue`] takes that queue's two locks, each for a few instructions.
 //!
 //! # Models that come and go
 //!
@@ -90,6 +91,7 @@
 
 mod cell;
 mod client;
+mod completions;
 mod config;
 mod counters;
 mod driver;
@@ -125,6 +127,7 @@ pub use baton_topo::{
 };
 pub use baton_types::{CostHint, DropReason, FailReason, GpuId, Nanos, TaskId};
 pub use client::Client;
+pub use completions::{Completion, CompletionKey, CompletionQueue, CompletionQueueFull};
 pub use config::ClientConfig;
 pub use counters::Counters;
 pub use driver::Driver;

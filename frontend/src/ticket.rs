@@ -93,6 +93,17 @@ impl Ticket {
         }
     }
 
+    /// The waker that listens for its outcome, which the wake for the slot's former task takes away when it comes late.
+    #[cfg(test)]
+    pub(crate) fn steal_waker(&self) -> Option<std::task::Waker> {
+        self.of.model.cell(self.task).steal_waker()
+    }
+
+    /// A completion queue had no room for it.
+    pub(crate) fn count_completions_full(&self) {
+        self.of.session().counters.completions_full.add(1);
+    }
+
     fn take(&mut self, from_cell: impl FnOnce(&Self) -> Option<End>) -> Option<Outcome> {
         if self.is_taken {
             let record = EndRecord::new(self.of.session().clock.now(), EndedBy::Client, 0);

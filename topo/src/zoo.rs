@@ -41,22 +41,26 @@ pub fn a100() -> Vec<ZooModel> {
 /// Clockwork's Table 1: 6 models on an NVIDIA Tesla V100, in the paper's order. α and β are the
 /// line that misses the measured latencies by the smallest squares, relative to each.
 pub fn clockwork() -> Vec<ZooModel> {
-    clockwork_rows().into_iter().map(MeasuredModel::fitted).collect()
+    clockwork_measured().into_iter().map(MeasuredModel::fitted).collect()
 }
 
 /// Batch sizes that Clockwork measures.
 const BATCHES: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 
 /// A row that says ℓ(b) instead of α and β.
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone, PartialEq, Debug)]
 #[serde(deny_unknown_fields)]
-struct MeasuredModel {
-    name: String,
-    /// Of each of [`BATCHES`].
-    latency_ms: [f64; 5],
-    slo_ms: f64,
-    weights_mb: f64,
-    load_ms: f64,
+pub struct MeasuredModel {
+    /// As the table has it.
+    pub name: String,
+    /// ℓ(1), ℓ(2), ℓ(4), ℓ(8) and ℓ(16), ms.
+    pub latency_ms: [f64; 5],
+    /// Objective, ms.
+    pub slo_ms: f64,
+    /// Size of the weights, 10⁶ bytes.
+    pub weights_mb: f64,
+    /// Time from host memory to the GPU, ms.
+    pub load_ms: f64,
 }
 
 #[derive(Deserialize)]
@@ -65,13 +69,25 @@ struct MeasuredZoo {
     model: Vec<MeasuredModel>,
 }
 
-fn clockwork_rows() -> Vec<MeasuredModel> {
+/// Clockwork's Table 1 as it was measured: what [`clockwork`] fits lines to.
+pub fn clockwork_measured() -> Vec<MeasuredModel> {
     let zoo: MeasuredZoo = toml::from_str(include_str!("../zoo-clockwork.toml"))
         .expect("the committed tables are well-formed; the tests read them");
     zoo.model
 }
 
 impl MeasuredModel {
+    /// ℓ(1), ℓ(2), …, ℓ(16), ms: straight lines between the measured sizes.
+    pub fn table_ms(&self) -> Vec<f64> {
+        let mut table_ms = vec![self.latency_ms[0]];
+        for (sizes, ends) in BATCHES.windows(2).zip(self.latency_ms.windows(2)) {
+            let steps = sizes[1] - sizes[0];
+            let at = |step: u32| ends[0] + (ends[1] - ends[0]) * f64::from(step) / steps;
+            table_ms.extend((1..=steps as u32).map(at));
+        }
+        table_ms
+    }
+
     fn fitted(self) -> ZooModel {
         let points: Vec<(f64, f64)> = BATCHES.into_iter().zip(self.latency_ms).collect();
         let (alpha_ms, beta_ms) = line(&points);
@@ -135,7 +151,7 @@ mod tests {
 
     #[test]
     fn clockworks_rows_rise_and_their_lines_are_near() {
-        let rows = clockwork_rows();
+        let rows = clockwork_measured();
         assert_eq!(rows.len(), 6);
         for row in rows {
             let (name, measured_ms) = (row.name.clone(), row.latency_ms);
@@ -149,6 +165,18 @@ mod tests {
                 assert!(off.abs() < most, "{name}: ℓ({b}) is off by {off}");
             }
         }
+    }
+
+    #[test]
+    fn between_measured_sizes_latencies_lie_on_straight_lines() {
+        let rows = clockwork_measured();
+        let resnet50 = rows.iter().find(|row| row.name == "resnet50").unwrap();
+        let table_ms = resnet50.table_ms();
+        assert_eq!(table_ms.len(), 16);
+        for (b, l) in [(1, 2.61), (2, 3.78), (3, 4.695), (4, 5.61), (6, 7.37), (15, 14.8525)] {
+            assert!((table_ms[b - 1] - l).abs() < 1e-9, "ℓ({b}) = {}", table_ms[b - 1]);
+        }
+        assert_eq!(table_ms[15], 15.67);
     }
 
     #[test]

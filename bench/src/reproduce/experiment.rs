@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::grid::Ranking;
 use super::runner::Runner;
 use super::{
-    ReproduceError, fig1, fig4, fig6, fig7, fig8, fig9, fig10, fig11, fig13, gpus, latency, table4,
+    ReproduceError, clockwork, fig1, fig4, fig6, fig7, fig8, fig9, fig10, fig11, fig13, gpus,
+    latency, table4,
 };
 use crate::plot::Figure;
 
@@ -46,7 +47,7 @@ pub(crate) struct Claim {
 }
 
 /// All of them, in the order of the page.
-pub(crate) const EXPERIMENTS: [Experiment; 12] = [
+pub(crate) const EXPERIMENTS: [Experiment; 13] = [
     table4::EXPERIMENT,
     fig6::EXPERIMENT,
     fig1::EXPERIMENT,
@@ -59,4 +60,5 @@ pub(crate) const EXPERIMENTS: [Experiment; 12] = [
     fig13::EXPERIMENT,
     latency::EXPERIMENT,
     gpus::EXPERIMENT,
+    clockwork::EXPERIMENT,
 ];

@@ -1,4 +1,4 @@
-//! The Symphony paper's tables and figures, measured with the simulator: `baton reproduce`.
+//! The Symphony and Clockwork papers' tables and figures, measured with the simulator: `baton reproduce`.
 //!
 //! ```text
 //!  Experiment ─cases─▶ Runner (2 threads, virtual time) ─▶ Findings ─▶ NAME.json, NAME.svg, Markdown
@@ -20,6 +20,7 @@ mod precision;
 mod runner;
 mod workload;
 
+mod clockwork;
 mod fig1;
 mod fig10;
 mod fig11;
@@ -84,7 +85,7 @@ pub struct Reproduced {
 /// The name that stands for every experiment.
 pub const ALL: &str = "all";
 
-/// The experiments by name, in the paper's order of topics.
+/// The experiments by name, in the order of the page.
 pub fn names() -> Vec<&'static str> {
     EXPERIMENTS.iter().map(|experiment| experiment.name).collect()
 }
@@ -113,8 +114,9 @@ pub fn reproduce(
     for experiment in chosen {
         tracing::info!(experiment = experiment.name, precision = precision.as_str(), "measuring");
         runner.seeds = experiment.seeds.min(precision.seeds());
+        runner.spans_s = precision.spans_s();
         let mut findings = (experiment.run)(&mut runner)?;
-        findings.figure.caption = precision.caption(runner.seeds);
+        findings.figure.caption = precision.caption(runner.seeds, runner.spans_s);
         let data = page::data(experiment, &runner, &findings);
         let svg = plot::svg(&findings.figure)?;
         write(&figures.join(format!("{}.json", experiment.name)), &page::lines(&data))?;

@@ -16,7 +16,7 @@ pub(crate) const PAGE: &str = "reproduction.md";
 
 /// The content of `NAME.json`.
 pub(crate) fn data(experiment: &Experiment, runner: &Runner, findings: &Findings) -> Value {
-    let (warmup_s, duration_s) = runner.precision.spans_s();
+    let (warmup_s, duration_s) = runner.spans_s;
     json!({
         "experiment": experiment.name,
         "title": experiment.title,
@@ -108,7 +108,7 @@ fn introduction(precision: Precision) -> String {
         Precision::Quick | Precision::Smoke => " --quick",
     };
     format!(
-        "# Symphony's tables and figures, measured again\n\n{marked}\
+        "# Symphony's and Clockwork's tables and figures, measured again\n\n{marked}\
          Written by `baton reproduce all{how}` into the folder that `--out` names (`docs` for the committed page). Everything here is virtual time: the production \
          scheduler's code and the other systems' rules in one simulator, under the same arrivals. \
          `docs/simulator.md` states each policy's source and every liberty taken.\n\n\

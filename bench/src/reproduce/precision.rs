@@ -42,6 +42,16 @@ impl Precision {
         }
     }
 
+    /// The same where caches are empty at first and have to fill, s.
+    pub(crate) fn cache_spans_s(self) -> (f64, f64) {
+        match self {
+            Self::Smoke => (0.02, 0.06),
+            Self::Quick => (15.0, 20.0),
+            Self::Brief => (60.0, 60.0),
+            Self::Full => (120.0, 180.0),
+        }
+    }
+
     /// The points of an axis.
     pub(crate) fn points<T>(self, full: &'static [T], quick: &'static [T]) -> &'static [T] {
         match self {
@@ -61,8 +71,7 @@ impl Precision {
     }
 
     /// One line for captions.
-    pub(crate) fn caption(self, seeds: u32) -> String {
-        let (warmup_s, span_s) = self.spans_s();
+    pub(crate) fn caption(self, seeds: u32, (warmup_s, span_s): (f64, f64)) -> String {
         let noun = if seeds == 1 { "seed" } else { "seeds" };
         let spans = format!("{seeds} {noun}, {span_s} s after {warmup_s} s of warm-up");
         match self {

@@ -15,6 +15,8 @@ pub(crate) struct Runner {
     pub(crate) precision: Precision,
     /// Of every search until it is changed.
     pub(crate) seeds: u32,
+    /// Warm-up and measured span of the runs of an experiment, s.
+    pub(crate) spans_s: (f64, f64),
     known: HashMap<(String, &'static str, u32), Goodput>,
 }
 
@@ -27,7 +29,8 @@ pub(crate) struct RunAt {
 
 impl Runner {
     pub(crate) fn new(precision: Precision) -> Self {
-        Self { precision, seeds: precision.seeds(), known: HashMap::new() }
+        let (seeds, spans_s) = (precision.seeds(), precision.spans_s());
+        Self { precision, seeds, spans_s, known: HashMap::new() }
     }
 
     /// The goodput of every policy in every scenario: `[scenario][policy]`.

@@ -99,6 +99,12 @@ impl OutcomeCell {
         Some(if before & LISTENED != 0 { self.waker.take() } else { None })
     }
 
+    /// What a late wake for the slot's former task does before it wakes.
+    #[cfg(test)]
+    pub(crate) fn steal_waker(&self) -> Option<Waker> {
+        self.waker.take()
+    }
+
     /// The end, if it is there.
     pub(crate) fn take(&self) -> Option<End> {
         let state = self.state.load(Ordering::Acquire);

@@ -51,10 +51,13 @@ pub struct SeedGoodput {
 /// Searches by bisection, for each of `seeds` seeds from the scenario's own on.
 ///
 /// # Errors
-/// No seed, or a run failed.
+/// No seed, a model has a closed loop, or a run failed.
 pub fn goodput(scenario: &Scenario, policy: PolicyName, seeds: u32) -> Result<Goodput, SimError> {
     if seeds == 0 {
         return Err(SimError::NoSeed);
+    }
+    if let Some(model) = scenario.models.iter().find(|model| model.clients > 0) {
+        return Err(SimError::ClosedLoop { model: model.name.clone() });
     }
     let bound = analytic_bound_rps(scenario);
     let seeds: Result<Vec<SeedGoodput>, SimError> = (0..u64::from(seeds))

@@ -1,6 +1,8 @@
 //! What an observer of the production scheduler hears in a simulated run.
 
-use baton_core::{Batch, GpuUpdate, Grant, ModelState, Nanos, Request, TaskId, Unserved};
+use baton_core::{
+    Batch, GpuUpdate, Grant, ModelState, Nanos, Readiness, Request, TaskId, Unserved,
+};
 
 use crate::cluster::Finished;
 
@@ -18,6 +20,8 @@ pub(crate) enum Event<'a> {
     Ended { model: u32, task: TaskId, why: Unserved },
     /// A task's slot is gone; the task is about to reach its model again.
     Requeued { model: u32, request: Request },
+    /// A model is about to hear where its weights are; never without memory in the scenario.
+    Readiness { model: u32, readiness: Readiness },
     /// The model has dealt with a task, a grant or its timer; this is how it stands now.
     Looked { model: u32, state: &'a ModelState },
     /// A batch has been executed.

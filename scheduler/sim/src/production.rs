@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use baton_core::{
     Batch, BatchShape, Candidate, Choice, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap,
     LoadDone, ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy,
-    RankLimits, RankSink, RankState, Request, Slowdown, SubclusterId, TaskId, Unserved,
+    RankLimits, RankSink, RankState, Readiness, Request, Slowdown, SubclusterId, TaskId, Unserved,
     gpus_needed,
 };
 
@@ -131,11 +131,15 @@ impl<W: Observer> Production<W> {
             }
             cache.load(now, &mut self.rank, cluster);
             let Some((model, readiness)) = cache.news() else { return };
-            self.with(now, model.0, cluster, |model, outbox| {
-                model.on_readiness(now, readiness, outbox);
-            });
+            self.inform(now, model.0, readiness, cluster);
             self.deliver_due(now, cluster);
         }
+    }
+
+    /// A model hears where its weights are.
+    fn inform(&mut self, now: Nanos, id: u32, readiness: Readiness, cluster: &mut Cluster) {
+        self.watch.event(now, Event::Readiness { model: id, readiness });
+        self.with(now, id, cluster, |model, outbox| model.on_readiness(now, readiness, outbox));
     }
 
     fn deliver_due(&mut self, now: Nanos, cluster: &mut Cluster) {
@@ -223,9 +227,7 @@ impl<W: Observer> Scheduler for Production<W> {
         let news: Vec<_> =
             (0..self.models.len() as u32).map(|id| (id, cache.readiness(ModelId(id)))).collect();
         for (id, readiness) in news {
-            self.with(Nanos::ZERO, id, cluster, |model, outbox| {
-                model.on_readiness(Nanos::ZERO, readiness, outbox);
-            });
+            self.inform(Nanos::ZERO, id, readiness, cluster);
         }
         self.settle(Nanos::ZERO, cluster);
     }

@@ -84,6 +84,15 @@ pub enum SimError {
         /// When the last task may arrive.
         end_ms: f64,
     },
+    /// A search changes the rate, and these tasks come at none.
+    #[error(
+        "model {model} has a closed loop, whose clients send when their last task has ended, and a goodput search \
+         offers rates: take baton sim run, which says goodput_rps, or remove closed_loop"
+    )]
+    ClosedLoop {
+        /// The first such model.
+        model: String,
+    },
     /// Nothing to average over.
     #[error("a goodput search needs at least one seed")]
     NoSeed,

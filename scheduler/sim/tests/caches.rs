@@ -199,3 +199,11 @@ fn models_that_were_popular_give_way_to_those_that_are() {
     let (baton, clockwork) = (of("baton"), of("clockwork"));
     assert!(baton > clockwork + 0.02, "{baton} {clockwork}");
 }
+
+#[test]
+fn a_goodput_search_over_a_closed_loop_is_refused() {
+    let scenario =
+        scenario("gpus = 1\nduration_s = 1\npages = 35", "closed_loop = { clients = 4 }");
+    let error = baton_sim::goodput(&scenario, "baton".parse().unwrap(), 1).unwrap_err().to_string();
+    assert!(error.contains("closed loop") && error.contains("baton sim run"), "{error}");
+}

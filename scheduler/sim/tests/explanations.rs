@@ -250,3 +250,49 @@ fn the_text_says_why() {
     }
     assert!(text.contains("dropped (window)") && text.contains("(floor "), "{text}");
 }
+
+/// One slot with room for one model, and two models that take turns.
+const ONE_FITS: &str = "
+    gpus = 1
+    duration_s = 1
+    pages = 7
+    [[model]]
+    name = 'm'
+    latency_ms = [2.61, 3.78, 4.695, 5.61]
+    slo_ms = 100.0
+    weights_mb = 102.3
+    load_ms = 8.33
+    copies = 2";
+
+#[test]
+fn a_task_that_waited_for_its_model_says_so_and_until_when() {
+    let explanation = of(ONE_FITS, "baton", 20.0, Subject::Batch(1));
+    let head = &explanation.batches[0].head;
+    let at = |found: fn(&What) -> Option<f64>| {
+        head.steps.iter().find_map(|step| Some((step.at_ms, found(&step.what)?))).unwrap()
+    };
+    let (cold_at, load_ms) = at(|what| match what {
+        What::Cold { load_ms } => Some(*load_ms),
+        _ => None,
+    });
+    let (begun_at, until_ms) = at(|what| match what {
+        What::Loading { until_ms } => Some(*until_ms),
+        _ => None,
+    });
+    let (loaded_at, waited_ms) = at(|what| match what {
+        What::Loaded { waited_ms } => Some(*waited_ms),
+        _ => None,
+    });
+    assert_eq!((cold_at, load_ms), (head.arrived_ms, 8.33), "caches are empty at first");
+    assert!((until_ms - begun_at - 8.33).abs() < 1e-6, "the loader is idle: {head}");
+    assert!((loaded_at - until_ms).abs() < 1e-6, "{head}");
+    assert!((waited_ms - (loaded_at - head.arrived_ms)).abs() < 1e-6, "{head}");
+    assert!(head.to_string().contains("waits for a load of its model until"), "{head}");
+}
+
+#[test]
+fn tasks_wait_for_no_load_where_every_slot_holds_every_model() {
+    let everything = ONE_FITS.replace("pages = 7", "");
+    let text = of(&everything, "baton", 20.0, Subject::Batch(1)).to_string();
+    assert!(!text.contains("load"), "{text}");
+}

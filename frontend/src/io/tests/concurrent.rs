@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -12,7 +12,9 @@ use baton_topo::{Idle, Placement};
 use baton_types::DropReason;
 
 use super::world::*;
-use crate::{Client, Deadline, InputError, ModelHandle, Outcome, SubmitReason, Ticket};
+use crate::{
+    Client, CompletionQueue, Deadline, InputError, ModelHandle, Outcome, SubmitReason, Ticket,
+};
 
 const TASKS_PER_THREAD: u32 = 150;
 /// Every one of these is dropped instead of answered.
@@ -157,6 +159,57 @@ fn many_threads_each_get_their_own_answers() {
     assert_eq!(counters.submitted, u64::from(8 * TASKS_PER_THREAD));
     assert_eq!(counters.dropped, u64::from(dropped));
     assert_eq!(counters.completed + counters.dropped, counters.submitted);
+    running.end();
+}
+
+/// Several threads put tasks into one queue, and two others take them out.
+#[test]
+fn every_outcome_comes_out_of_a_shared_queue_once() {
+    const TAKERS: u64 = 2;
+    let running = Running::start(|_| {});
+    let client = &running.client;
+    let queue = CompletionQueue::new(2 * SLOTS as usize).unwrap();
+    let [submitted, taken] = [(); 2].map(|()| AtomicU64::new(0));
+    let all = u64::from(4 * TASKS_PER_THREAD);
+    thread::scope(|scope| {
+        for way in 0..4 {
+            let model = client.model(MODELS[way as usize % 2]).unwrap();
+            let (queue, submitted) = (&queue, &submitted);
+            scope.spawn(move || {
+                for count in 0..TASKS_PER_THREAD {
+                    let number = way << 16 | count;
+                    let mut input = block_on(model.input_ready()).unwrap();
+                    input[..4].copy_from_slice(&number.to_le_bytes());
+                    let ticket = input.submit(Deadline::within(Duration::from_secs(60))).unwrap();
+                    queue.add(ticket, number.into()).unwrap();
+                    submitted.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..TAKERS {
+            scope.spawn(|| {
+                while taken.load(Ordering::Relaxed) < all {
+                    // Another may take the last one: a wait has an end.
+                    let Some(done) = queue.wait(Duration::from_millis(5)) else {
+                        thread::yield_now();
+                        continue;
+                    };
+                    taken.fetch_add(1, Ordering::Relaxed);
+                    match done.outcome {
+                        Outcome::Completed(reply) => {
+                            assert_eq!(reply.bytes(), (done.tag as u32).to_le_bytes());
+                        }
+                        Outcome::Dropped(DropReason::Window, _) => {
+                            assert_eq!(done.tag as u32 % DROP_EVERY, 0);
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!((submitted.into_inner(), taken.into_inner()), (all, all));
+    assert!(queue.is_empty());
     running.end();
 }
 

@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod catalogue_again;
+mod completions;
 mod concurrent;
 mod ending;
 mod joining;

@@ -4,8 +4,8 @@ use std::cell::LazyCell;
 use std::ops::Deref;
 
 use baton_core::{
-    Candidate, Deferral, GpuUpdate, Grant, ModelState, Nanos, NetworkDelay, Policy, Request, Rules,
-    TaskId, Unserved,
+    Candidate, Deferral, GpuUpdate, Grant, ModelState, Nanos, NetworkDelay, Policy, Readiness,
+    Request, Rules, TaskId, Unserved,
 };
 
 use super::ask::{Answer, ask};
@@ -26,6 +26,8 @@ struct Told {
     life: Life,
     /// The candidate as last written down.
     candidate: Option<Candidate>,
+    /// Since when it waits for its model's weights.
+    without_weights: Option<Nanos>,
     /// When other models got slots since it arrived.
     others: Vec<Nanos>,
     story: TaskStory,
@@ -72,6 +74,8 @@ pub(super) struct Narrator {
     network: NetworkDelay,
     /// The tasks that wait, of every model, by deadline.
     queues: Vec<Vec<Request>>,
+    /// Where each model's weights are.
+    readiness: Vec<Readiness>,
     slots: Slots,
     told: Vec<Told>,
     /// The batch to tell of; its head is the last one told of.
@@ -92,6 +96,7 @@ impl Narrator {
             network: scenario.network,
             told: told.collect(),
             queues: vec![Vec::new(); names.len()],
+            readiness: vec![Readiness::Resident; names.len()],
             slots: Slots::new(scenario),
             batch: found.batch.map(|(number, _)| number),
             sealed: None,
@@ -120,7 +125,15 @@ impl Narrator {
             told.deadline = request.deadline;
             told.story.deadline_ms = ms(request.deadline);
             told.step(now, What::Queued { cause, number, waiting });
+            told.weights(now, self.readiness[model as usize]);
         }
+    }
+
+    /// Where a model's weights are.
+    fn informed(&mut self, now: Nanos, model: u32, readiness: Readiness) {
+        self.readiness[model as usize] = readiness;
+        let waiting = self.told.iter_mut().filter(|told| told.waits() && told.key.0 == model);
+        waiting.for_each(|told| told.weights(now, readiness));
     }
 
     fn granted(&mut self, now: Nanos, model: u32, grant: Grant) {
@@ -131,6 +144,8 @@ impl Narrator {
                 told.others.push(now);
                 continue;
             }
+            // A slot is granted where the weights are; the model hears of them after.
+            told.weights(now, Readiness::Resident);
             let due = told.candidate.map_or(now, |candidate| candidate.exec_at - candidate.delay);
             let others_first = told.others.iter().filter(|&&at| at >= due).count() as u32;
             let (gpu, free_at_ms) = (grant.gpu.id.0, ms(grant.free_at));
@@ -221,6 +236,7 @@ impl Observer for Narrator {
                 waiting.for_each(|told| told.step(now, What::Returned { gpu: gpu.id.0 }));
             }
             Event::Slot(_) => {}
+            Event::Readiness { model, readiness } => self.informed(now, model, readiness),
             Event::Ended { task, why, .. } => self.input.ended.push((task, why)),
             Event::Looked { model, state } => self.looked(now, model, state),
             Event::Finished(finished) => {
@@ -239,6 +255,20 @@ impl Told {
 
     fn step(&mut self, now: Nanos, what: What) {
         self.story.steps.push(Step { at_ms: ms(now), what });
+    }
+
+    /// Writes down that it waits for its model's weights, or does so no more.
+    fn weights(&mut self, now: Nanos, readiness: Readiness) {
+        let what = match readiness {
+            Readiness::Cold { load } => What::Cold { load_ms: ms(load) },
+            Readiness::Loading { until } => What::Loading { until_ms: ms(until) },
+            Readiness::Resident => {
+                let Some(since) = self.without_weights.take() else { return };
+                return self.step(now, What::Loaded { waited_ms: ms(now - since) });
+            }
+        };
+        self.without_weights.get_or_insert(now);
+        self.step(now, what);
     }
 
     fn left_behind(&mut self, now: Nanos, seal: Seal, state: &ModelState) {
@@ -329,5 +359,13 @@ fn told(key: Key, names: &[String]) -> Told {
         steps: Vec::new(),
     };
     let deadline = Nanos(task.0);
-    Told { key, deadline, life: Life::Expected, candidate: None, others: Vec::new(), story }
+    Told {
+        key,
+        deadline,
+        life: Life::Expected,
+        candidate: None,
+        without_weights: None,
+        others: Vec::new(),
+        story,
+    }
 }

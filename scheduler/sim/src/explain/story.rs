@@ -180,6 +180,21 @@ pub enum What {
         /// Arrivals expected within β; `None` before the first estimate of λ.
         beta_lambda: Option<u64>,
     },
+    /// No slot holds its model, and none is loading it.
+    Cold {
+        /// How long a LOAD takes.
+        load_ms: f64,
+    },
+    /// It waits for a LOAD of its model.
+    Loading {
+        /// When that should be done.
+        until_ms: f64,
+    },
+    /// A slot holds its model now.
+    Loaded {
+        /// How long the task waited for that.
+        waited_ms: f64,
+    },
     /// No batch of the waiting tasks could run.
     NoCandidate,
     /// The model got a slot.

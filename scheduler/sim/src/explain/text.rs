@@ -117,6 +117,15 @@ impl Display for What {
                 write!(f, "{cause}: queued as number {number} of {waiting}")
             }
             Self::Candidate { .. } => self.candidate(f),
+            Self::Cold { load_ms } => {
+                write!(f, "no GPU holds its model: a load takes {load_ms:.3} ms")
+            }
+            Self::Loading { until_ms } => {
+                write!(f, "waits for a load of its model until {until_ms:.3}")
+            }
+            Self::Loaded { waited_ms } => {
+                write!(f, "its model is loaded: waited {waited_ms:.3} ms for that")
+            }
             Self::NoCandidate => f.write_str("no candidate: nothing that waits can run in time"),
             Self::Granted { gpu, free_at_ms, due_for_ms, others_first } => {
                 write!(

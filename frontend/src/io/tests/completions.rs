@@ -1,0 +1,174 @@
+//! Many tasks whose outcomes are taken from one queue.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use baton_types::{DropReason, Nanos};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::world::*;
+use crate::{CompletionQueue, Deadline, Outcome, Ticket};
+
+/// Whether an event loop would be woken.
+fn is_readable(queue: &CompletionQueue) -> bool {
+    let fd = queue.as_fd();
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&at_once)).unwrap() == 1
+}
+
+/// The next completion: its tag and the first byte of its answer.
+fn taken(queue: &CompletionQueue) -> (u64, u8) {
+    let done = queue.poll().expect("an outcome is there");
+    let Outcome::Completed(reply) = done.outcome else { panic!("{:?}", done.outcome) };
+    (done.tag, reply[0])
+}
+
+fn queue(capacity: usize) -> CompletionQueue {
+    CompletionQueue::new(capacity).unwrap()
+}
+
+#[test]
+fn outcomes_of_several_models_come_in_order_with_their_tags() {
+    let (mut world, client) = World::open();
+    let (alpha, beta) = (client.model("alpha").unwrap(), client.model("beta").unwrap());
+    let queue = queue(8);
+    let tickets = [(&alpha, 70), (&beta, 80), (&alpha, 90)];
+    let tickets: Vec<(Ticket, u64)> =
+        tickets.map(|(model, tag)| (world.submit(model, 1, Deadline::Slo), tag)).into();
+    let tasks: Vec<_> = tickets.iter().map(|(ticket, _)| ticket.task()).collect();
+    for (ticket, tag) in tickets {
+        queue.add(ticket, tag).unwrap();
+    }
+    assert!(!is_readable(&queue) && queue.poll().is_none());
+    assert_eq!(queue.len(), 3);
+
+    world.answer(tasks[2], &[9; OUTPUT]);
+    assert!(is_readable(&queue));
+    world.answer(tasks[0], &[7; OUTPUT]);
+    assert_eq!(taken(&queue), (90, 9));
+    assert!(is_readable(&queue), "one is left");
+    assert_eq!(taken(&queue), (70, 7));
+    assert!(!is_readable(&queue) && queue.poll().is_none());
+
+    world.end(1, tasks[1], 1, DropReason::Window.code());
+    assert!(is_readable(&queue));
+    let done = queue.wait(Duration::from_secs(60)).expect("it is there");
+    assert!(matches!(done.outcome, Outcome::Dropped(DropReason::Window, _)) && done.tag == 80);
+    assert!(queue.is_empty() && !is_readable(&queue));
+    assert!(queue.wait(Duration::from_secs(60)).is_none(), "there is nothing to wait for");
+    assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn a_ticket_whose_outcome_is_there_already_is_ready_at_once() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let ticket = world.submit(&alpha, 1, Deadline::Slo);
+    world.answer(ticket.task(), &[5; OUTPUT]);
+    let queue = queue(1);
+    queue.add(ticket, 3).unwrap();
+    assert!(is_readable(&queue));
+    assert_eq!(taken(&queue), (3, 5));
+    assert!(!is_readable(&queue));
+}
+
+#[test]
+fn a_full_queue_gives_the_ticket_back_and_counts() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let queue = queue(1);
+    let first = world.submit(&alpha, 1, Deadline::Slo);
+    let task = first.task();
+    queue.add(first, 1).unwrap();
+    let second = world.submit(&alpha, 2, Deadline::Slo);
+    let error = queue.add(second, 2).unwrap_err();
+    assert_eq!(client.counters().completions_full, 1);
+    assert!(error.to_string().starts_with("all 1 places"), "{error}");
+    world.answer(task, &[1; OUTPUT]);
+    let error = queue.add(error.ticket, 2).expect_err("an outcome that waits takes its place");
+    assert_eq!(taken(&queue), (1, 1));
+    let task = error.ticket.task();
+    queue.add(error.ticket, 2).unwrap();
+    world.answer(task, &[2; OUTPUT]);
+    assert_eq!(taken(&queue), (2, 2));
+}
+
+/// A wake for the former task of a slot, or of an entry, may come when the next one has it.
+#[test]
+fn a_task_that_was_looked_at_too_early_is_listened_to_again() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let queue = queue(2);
+    let ticket = world.submit(&alpha, 1, Deadline::Slo);
+    let task = ticket.task();
+    let key = queue.add(ticket, 1).unwrap();
+    // Each look takes the waker away that was left before.
+    for _ in 0..2 {
+        queue.wake_for_nothing(key);
+        queue.wake_for_nothing(key);
+        assert!(is_readable(&queue) && queue.poll().is_none() && !is_readable(&queue));
+    }
+    world.answer(task, &[6; OUTPUT]);
+    assert!(is_readable(&queue));
+    queue.wake_for_nothing(key);
+    assert_eq!(taken(&queue), (1, 6));
+    queue.wake_for_nothing(key);
+    assert!(queue.poll().is_none(), "an entry without a task has nothing to say");
+}
+
+#[test]
+fn a_key_cancels_its_own_task_and_no_later_one() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let queue = queue(1);
+    let ticket = world.submit(&alpha, 1, Deadline::Slo);
+    let task = ticket.task();
+    let key = queue.add(ticket, 1).unwrap();
+    world.threads[0].take();
+    assert!(queue.cancel(key));
+    world.steps(2);
+    assert_eq!(world.threads[0].take(), [Heard::Cancel { task, model: 0 }]);
+    world.end(0, task, 1, DropReason::Cancelled.code());
+    let done = queue.poll().expect("it ended");
+    assert!(matches!(done.outcome, Outcome::Dropped(DropReason::Cancelled, _)));
+
+    let next = world.submit(&alpha, 2, Deadline::Slo);
+    assert!(!queue.cancel(key), "it was taken");
+    queue.add(next, 2).unwrap();
+    world.threads[0].take();
+    assert!(!queue.cancel(key), "the entry has another task");
+    world.steps(2);
+    assert_eq!(world.threads[0].take(), []);
+}
+
+#[test]
+fn a_queue_that_is_dropped_cancels_its_tasks() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let queue = queue(2);
+    let tasks = [1, 2].map(|byte| {
+        let ticket = world.submit(&alpha, byte, Deadline::Slo);
+        let task = ticket.task();
+        queue.add(ticket, 0).unwrap();
+        task
+    });
+    world.answer(tasks[0], &[1; OUTPUT]);
+    world.threads[0].take();
+    drop(queue);
+    world.steps(2);
+    assert_eq!(world.threads[0].take(), [Heard::Cancel { task: tasks[1], model: 0 }]);
+    assert_eq!(client.slots_in_use(), 1, "until its outcome has come");
+    world.end(0, tasks[1], 1, DropReason::Cancelled.code());
+    assert_eq!(client.slots_in_use(), 0);
+}
+
+#[test]
+fn waiting_is_bounded() {
+    let (mut world, client) = World::open();
+    let queue = queue(1);
+    queue.add(world.submit(&client.model("alpha").unwrap(), 1, Deadline::Slo), 1).unwrap();
+    assert!(queue.wait(Duration::from_millis(2)).is_none());
+    assert_eq!(queue.len(), 1);
+    world.pass(Nanos::from_millis(2_000));
+    assert!(matches!(queue.poll().unwrap().outcome, Outcome::Failed(..)), "its lease is over");
+}
