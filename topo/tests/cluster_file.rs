@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use baton_topo::{
     Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, OnnxPlace,
-    ReconnectSpec, TlsSpec, TransportChoice, VerbsConfig,
+    ProfileFile, ReconnectSpec, TlsSpec, TransportChoice, VerbsConfig,
 };
 use baton_types::{Nanos, Policy, QuotaLimits, RateLimit, SubclusterId};
 use checking::{check, lines, model_with};
@@ -36,6 +36,33 @@ fn defaults_fill_in_what_a_minimal_file_leaves_out() {
     assert_eq!((model.input_bytes, model.output_bytes), (150_528, 8));
     assert_eq!(model.engine, EngineSpec::Emulated { jitter: 0.0 });
     assert_eq!((cluster.backends[0].gpus, cluster.backends[0].credit_bytes), (1, 1 << 20));
+}
+
+#[test]
+fn a_profile_file_says_how_long_batches_take() {
+    let profile = ProfileFile {
+        model: "toy".into(),
+        model_bytes: 0,
+        engine: "emulated".into(),
+        device: "cpu".into(),
+        is_fake: false,
+        alpha_ms: 2.0,
+        beta_ms: 1.0,
+        fit_error: 0.0,
+        latency_ms: vec![3.0, 5.0, 7.0],
+        measured: Vec::new(),
+    };
+    let path = std::env::temp_dir().join(format!("baton-profile-{}.toml", std::process::id()));
+    std::fs::write(&path, profile.text().unwrap()).unwrap();
+    let key = format!("profile = \"{}\"\n", path.display());
+    let cluster = good(&model_with("").replace("alpha_ms = 1\nbeta_ms = 5\n", &key));
+    std::fs::remove_file(&path).unwrap();
+    let profile = &cluster.models[0].profile;
+    assert_eq!(
+        (1..=3).map(|b| profile.latency(b)).collect::<Vec<_>>(),
+        [3, 5, 7].map(Nanos::from_millis)
+    );
+    assert_eq!(profile.batch_max(), 3);
 }
 
 #[test]

@@ -255,6 +255,15 @@ mod tests {
     }
 
     #[test]
+    fn each_size_is_executed_as_often_as_asked_if_there_is_time() {
+        let limits = RunLimits { runs: 7, per_size: Nanos::from_millis(600_000) };
+        let model = emulated("toy", 0, 4, 2);
+        let report = profile(&model, Device::Cpu, limits, open_driver, &GO_ON, |_| {});
+        let runs: Vec<u32> = report.unwrap().file.measured.iter().map(|size| size.runs).collect();
+        assert_eq!(runs, [7, 7]);
+    }
+
+    #[test]
     fn what_the_engine_cannot_do_is_refused_and_a_stop_is_heard() {
         let model = emulated("toy", 0, 4, 3);
         let on = |device, stop: bool| {
