@@ -255,12 +255,15 @@ mod tests {
     }
 
     #[test]
-    fn each_size_is_executed_as_often_as_asked_if_there_is_time() {
-        let limits = RunLimits { runs: 7, per_size: Nanos::from_millis(600_000) };
+    fn each_size_is_executed_as_often_as_asked_and_five_times_if_there_is_no_time() {
         let model = emulated("toy", 0, 4, 2);
-        let report = profile(&model, Device::Cpu, limits, open_driver, &GO_ON, |_| {});
-        let runs: Vec<u32> = report.unwrap().file.measured.iter().map(|size| size.runs).collect();
-        assert_eq!(runs, [7, 7]);
+        let executed = |runs, per_size| {
+            let limits = RunLimits { runs, per_size };
+            let report = profile(&model, Device::Cpu, limits, open_driver, &GO_ON, |_| {});
+            report.unwrap().file.measured.iter().map(|size| size.runs).collect::<Vec<_>>()
+        };
+        assert_eq!(executed(7, Nanos::from_millis(600_000)), [7, 7]);
+        assert_eq!(executed(7, Nanos::ZERO), [RUNS_MIN; 2]);
     }
 
     #[test]
