@@ -23,7 +23,7 @@ const MEMBER: &[&str] = &[
 ];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 18] = [
+const EDGES: [(&str, &[&str]); 19] = [
     ("types", &[]),
     ("scheduler/core", &["baton-types"]),
     ("topo", &["baton-types"]),
@@ -36,6 +36,7 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("membership", &["baton-types", "baton-topo", "baton-rdma", "baton-leader"]),
     ("frontend", MEMBER),
     ("gateway", &["baton-client", "baton-metrics"]),
+    ("capi", &["baton-client"]),
     ("cuda", &["baton-types", "baton-rdma"]),
     ("cuda/fake", &[]),
     (
