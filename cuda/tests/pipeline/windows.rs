@@ -86,3 +86,26 @@ fn a_refused_batch_comes_back_in_its_turn_once_its_rows_are_not_read() {
     walk.end();
     assert_eq!(walk.failed, 1);
 }
+
+#[test]
+fn a_device_that_is_late_moves_the_gate() {
+    let mut walk = Walk::new(1, None).unwrap();
+    walk.driver.world().slower_percent = 100;
+    let time = Nanos::from_micros(500);
+    walk.prepare(0, 1, time, Nanos::MAX);
+    walk.prepare(1, 1, time, Nanos::MAX);
+    walk.driver.world().advance(100_000);
+    walk.submit(0);
+    walk.submit(1);
+    while walk.executed == 0 {
+        walk.driver.world().advance(10_000);
+        walk.poll();
+    }
+    // By plan the second would end just now. It has only begun.
+    let start_by = walk.now() + Nanos::from_micros(300);
+    walk.prepare(2, 1, time, start_by);
+    walk.driver.world().advance(50_000);
+    walk.submit(2);
+    walk.end();
+    assert_eq!((walk.executed, walk.expired), (2, 1), "it would have begun too late");
+}
