@@ -1,7 +1,6 @@
 //! `baton demo`.
 
 use std::ffi::OsStr;
-use std::path::Path;
 use std::process::ExitCode;
 
 use baton_bench::demo::{self, CudaDriver, DemoConfig};
@@ -13,10 +12,8 @@ use crate::CommandResult;
 use crate::args::{DemoArgs, DemoEngine};
 use crate::live::Live;
 use crate::output::{say, say_table};
-use crate::process::{children, stop_flag};
+use crate::process::{children, fake_driver, stop_flag};
 
-/// The file of the fake CUDA driver.
-const FAKE_DRIVER: &str = "libbaton_cuda_fake.so";
 /// How long load is offered when nothing says so.
 const SECONDS: f64 = 10.0;
 /// Until a signal comes: the longest span that the demo takes.
@@ -65,21 +62,11 @@ fn cuda(args: &DemoArgs) -> Result<Option<CudaDriver>, String> {
     }
 }
 
-/// The fake driver lies beside this executable, where cargo puts it.
 fn variables(cuda: Option<CudaDriver>) -> Result<Vec<(&'static str, String)>, String> {
     if cuda != Some(CudaDriver::Fake) {
         return Ok(Vec::new());
     }
-    let exe = std::env::current_exe().map_err(|error| error.to_string())?;
-    let folder = exe.parent().unwrap_or_else(|| Path::new("."));
-    let places = [folder.join(FAKE_DRIVER), folder.join("deps").join(FAKE_DRIVER)];
-    match places.iter().find(|path| path.is_file()) {
-        Some(path) => Ok(vec![("BATON_CUDA_DRIVER", path.display().to_string())]),
-        None => Err(format!(
-            "no {FAKE_DRIVER} in {}; build it: cargo build -p baton-cuda-fake, with this executable's profile",
-            folder.display()
-        )),
-    }
+    Ok(vec![("BATON_CUDA_DRIVER", fake_driver()?.display().to_string())])
 }
 
 /// A demo at this load keeps the bad rate below this on two quiet cores.

@@ -67,6 +67,8 @@ const EDGES: [(&str, &[&str]); 19] = [
         &[
             "baton-client",
             "baton-core",
+            "baton-cuda",
+            "baton-cuda-sim",
             "baton-leader",
             "baton-rdma",
             "baton-scheduler",
@@ -95,7 +97,7 @@ const EDGES: [(&str, &[&str]); 19] = [
 ];
 
 /// Which rooms of `bench/src` each may use besides itself.
-const BENCH_ROOMS: [(&str, &[&str]); 13] = [
+const BENCH_ROOMS: [(&str, &[&str]); 14] = [
     ("machine", &[]),
     ("plot", &[]),
     ("load", &["machine"]),
@@ -103,6 +105,7 @@ const BENCH_ROOMS: [(&str, &[&str]); 13] = [
     ("two_models", &["load", "machine", "processes"]),
     ("demo", &["load", "machine", "processes"]),
     ("sched", &["machine", "plot"]),
+    ("gpu", &["machine"]),
     ("dataplane", &["machine"]),
     ("reproduce", &["machine", "plot"]),
     ("overload", &["machine", "processes", "two_models"]),

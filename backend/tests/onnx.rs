@@ -319,3 +319,21 @@ fn a_file_that_changed_since_the_cluster_file_was_read_is_refused() {
     let error = load(&ModelSpec { engine, ..spec }).err().unwrap().to_string();
     assert!(error.contains("`mine`") && error.contains("the file has changed"), "{error}");
 }
+
+#[test]
+fn an_answer_that_is_not_finite_is_refused_where_the_model_asks_for_it() {
+    if !has_runtime() {
+        return;
+    }
+    let rows = [bytes(&[0.5; 64]), bytes(&[f32::NAN; 64]), bytes(&[1.0; 64])];
+    for (keys, refused) in [("", false), ("check_finite = true", true)] {
+        let spec = spec(&digits("digits.onnx"), keys);
+        let mut engine = load(&spec).unwrap();
+        let answers = execute(&mut engine, &spec, &rows);
+        assert!(answers[0].is_ok() && answers[2].is_ok(), "the others are answered");
+        assert_eq!(answers[1].is_err(), refused, "{keys}");
+        if refused {
+            assert_eq!(answers[1], Err(FailReason::Engine));
+        }
+    }
+}

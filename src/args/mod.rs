@@ -2,6 +2,7 @@
 
 mod bench;
 mod gateway;
+mod gpu;
 mod model;
 mod path;
 mod profile;
@@ -21,6 +22,7 @@ pub(crate) use bench::{
     BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
 pub(crate) use gateway::GatewayArgs;
+pub(crate) use gpu::BenchGpuArgs;
 pub(crate) use model::{
     ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf, StatusArgs,
 };

@@ -58,6 +58,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         credit_bytes: 0,
         metrics: None,
         model_memory: None,
+        cards: baton_topo::CardsSpec::default(),
     };
     Cluster {
         scheduler: SchedulerSpec {

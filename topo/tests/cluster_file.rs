@@ -5,8 +5,8 @@ mod checking;
 use std::path::{Path, PathBuf};
 
 use baton_topo::{
-    Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, OnnxPlace,
-    ProfileFile, ReconnectSpec, TlsSpec, TransportChoice, VerbsConfig,
+    CardsSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle,
+    OnnxPlace, ProfileFile, ReconnectSpec, TlsSpec, TransportChoice, VerbsConfig,
 };
 use baton_types::{Nanos, Policy, QuotaLimits, RateLimit, SubclusterId};
 use checking::{check, lines, model_with};
@@ -285,4 +285,20 @@ sub-cluster default: 2 GPU slots: b (2)
     let limited = model_with("max_rps = 500\nfrontend_max_rps = 0.5");
     let last = "bytes, at most 500/s, at most 0.5/s of each frontend\n";
     assert!(good(&limited).to_string().ends_with(last));
+}
+
+#[test]
+fn a_backend_has_a_gpu_slot_for_each_device_that_it_names() {
+    let cards = |keys: &str| {
+        let cluster = good(&(model_with("") + keys + "\n"));
+        let backend = &cluster.backends[0];
+        (backend.gpus, backend.cards.clone())
+    };
+    assert_eq!(cards(""), (1, CardsSpec::default()));
+    let (gpus, named) = cards("devices = [\"GPU-1a\", \"GPU-2b\"]\nlock_clocks = true");
+    assert_eq!(
+        (gpus, named.lock_clocks, named.devices),
+        (2, true, vec!["GPU-1a".into(), "GPU-2b".into()])
+    );
+    assert_eq!(cards("devices = [\"MIG-1a\"]\ngpus = 1").0, 1);
 }

@@ -135,6 +135,18 @@ fn each_bad_value_outside_the_models_is_explained() {
             ":11: backend[1].gpus: is 1000000000; fix: give a whole number from 1 to 256",
         ),
         (
+            "[[backend]]\nname = \"x\"\ndevices = [\"cuda:0\"]",
+            ":11: backend[1].devices: has a name that is no UUID of a GPU; fix: write GPU-… or MIG-… as `nvidia-smi -L` lists them",
+        ),
+        (
+            "[[backend]]\nname = \"x\"\ndevices = [\"MIG-a1\", \"GPU-b2\"]",
+            ":11: backend[1].devices: has a MIG device among others, and a process sees one; fix: give each MIG device a [[backend]] of its own",
+        ),
+        (
+            "[[backend]]\nname = \"x\"\ngpus = 2\ndevices = [\"GPU-b2\"]",
+            ":11: backend[1].gpus: is 2, and `devices` names 1; fix: leave it out, or name as many devices",
+        ),
+        (
             "[[backend]]\nname = \"x\"\nmodel_memory_mib = 0",
             ":11: backend[1].model_memory_mib: is 0; fix: give a whole number from 1 to 16777216",
         ),

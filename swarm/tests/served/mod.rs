@@ -51,6 +51,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         credit_bytes: 512,
         metrics: None,
         model_memory: None,
+        cards: baton_topo::CardsSpec::default(),
     };
     Cluster {
         scheduler: SchedulerSpec {

@@ -189,7 +189,7 @@ pub enum EngineSpec {
     },
 }
 
-/// Where ONNX Runtime executes a model.
+/// Where and how ONNX Runtime executes a model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OnnxPlace {
     /// The device of a backend's first GPU slot. The slots behind it have the devices with the numbers behind it.
@@ -198,11 +198,14 @@ pub struct OnnxPlace {
     pub cpu_operators: bool,
     /// On a GPU: matrix products and convolutions of f32 may round their inputs to TensorFloat-32.
     pub tf32: bool,
+    /// A row whose answer has a number that is not finite has none: it fails.
+    pub check_finite: bool,
 }
 
 impl OnnxPlace {
     /// The cores.
-    pub const CPU: Self = Self { device: Device::Cpu, cpu_operators: false, tf32: false };
+    pub const CPU: Self =
+        Self { device: Device::Cpu, cpu_operators: false, tf32: false, check_finite: false };
 }
 
 impl EngineSpec {
@@ -269,6 +272,17 @@ pub struct BackendSpec {
     pub metrics: Option<SocketAddr>,
     /// Bytes of loaded models that each of its GPU slots may hold; `None`: no bound.
     pub model_memory: Option<u64>,
+    /// The GPUs of its slots.
+    pub cards: CardsSpec,
+}
+
+/// `devices` and `lock_clocks` in `[[backend]]`.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct CardsSpec {
+    /// By UUID, one for each GPU slot: `GPU-…`, or one `MIG-…`. Empty: in the driver's order.
+    pub devices: Vec<String>,
+    /// Their clocks are held at the highest while the backend runs.
+    pub lock_clocks: bool,
 }
 
 /// `[frontend]`

@@ -34,9 +34,9 @@ pub use addition::{
     ModelChange, ModelTable, name_of_replaced, read_change, read_model, replacement,
 };
 pub use cluster::{
-    BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec,
-    EtcdTlsSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX, MODELS_MAX, ModelSpec,
-    NetworkSpec, OnnxPlace, ReconnectSpec, SchedulerSpec,
+    BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, CardsSpec, Cluster, EngineSpec, EtcdIdentity,
+    EtcdSpec, EtcdTlsSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX, MODELS_MAX,
+    ModelSpec, NetworkSpec, OnnxPlace, ReconnectSpec, SchedulerSpec,
 };
 pub use device::Device;
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};

@@ -24,7 +24,7 @@ const INPUT_BYTES: u32 = 224 * 224 * 3;
 const CHECKSUM_BYTES: u32 = 8;
 
 /// Keys of models that ONNX Runtime executes.
-const ON_GPU: [&str; 3] = ["device", "cpu_operators", "tf32"];
+const ON_GPU: [&str; 4] = ["device", "cpu_operators", "tf32", "check_finite"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -179,7 +179,8 @@ fn onnx_place(section: &Section<'_>) -> Option<OnnxPlace> {
             section.refuse(key, "means nothing on the CPU", fix);
         }
     }
-    Some(OnnxPlace { device, cpu_operators, tf32 })
+    let check_finite = section.truth("check_finite").unwrap_or(false);
+    Some(OnnxPlace { device, cpu_operators, tf32, check_finite })
 }
 
 fn refuse_foreign(section: &Section<'_>, key: &'static str, engine: &str) {

@@ -8,6 +8,7 @@ use ort::session::SessionOutputs;
 use ort::value::DynValue;
 
 use super::super::{Inputs, Outputs};
+use super::finite::is_finite;
 use super::{Model, tensors, text};
 
 /// Rows that execute together.
@@ -63,7 +64,15 @@ impl Model {
         let value = tensors::floats_in_place(&shape, whole)?;
         let results = self.session.run(ort::inputs![value]).map_err(text)?;
         let all: Vec<u32> = (0..rows).collect();
-        answer(&self.signature.output, &results, rows, &all, outputs)
+        let is_checked = self.finite.is_some();
+        let refused = answer(&self.signature.output, &results, (rows, &all), is_checked, outputs)?;
+        drop(results);
+        self.note(refused);
+        Ok(())
+    }
+
+    fn note(&mut self, refused: u32) {
+        self.finite.iter_mut().for_each(|watch| watch.note(refused));
     }
 
     fn execute_group(&mut self, group: &Group<'_>, outputs: &mut Outputs) -> Result<(), String> {
@@ -79,7 +88,11 @@ impl Model {
             values.push((spec.name.clone(), tensors::gather(spec.element, &of_rows, batch)?));
         }
         let results = self.session.run(values).map_err(text)?;
-        answer(&self.signature.output, &results, batch, &group.rows, outputs)
+        let (rows, is_checked) = ((batch, &group.rows[..]), self.finite.is_some());
+        let refused = answer(&self.signature.output, &results, rows, is_checked, outputs)?;
+        drop(results);
+        self.note(refused);
+        Ok(())
     }
 }
 
@@ -105,15 +118,16 @@ fn groups<'a>(signature: &Row, inputs: Inputs<'a>, outputs: &mut Outputs) -> Vec
     groups
 }
 
-/// Deals what a batch of `batch` rows has answered to `rows`, the first of them.
+/// Deals what a batch of `batch` rows has answered to `rows`, the first of them. Returns how many have no answer because it
+/// is not finite, if that is to be checked.
 fn answer<'a>(
     signature: &Row,
     results: &'a SessionOutputs<'_>,
-    batch: u32,
-    rows: &[u32],
+    (batch, rows): (u32, &[u32]),
+    is_checked: bool,
     outputs: &mut Outputs,
-) -> Result<(), String> {
-    let mut values = Vec::new();
+) -> Result<u32, String> {
+    let (mut values, mut refused) = (Vec::new(), 0);
     for spec in signature.tensors() {
         let value = results.get(&spec.name).ok_or_else(|| format!("no output `{}`", spec.name))?;
         let (shape, bytes) = tensors::bytes_of(spec.element, value)?;
@@ -128,8 +142,14 @@ fn answer<'a>(
             TensorRef { shape: shape[1..].to_vec(), bytes: &bytes[number * len..][..len] }
         };
         let tensors: Vec<TensorRef<'_>> = values.iter().map(of_row).collect();
+        let mut typed = signature.tensors().iter().zip(&tensors);
+        if is_checked && !typed.all(|(spec, tensor)| is_finite(spec.element, tensor.bytes)) {
+            outputs.set(row, Err(FailReason::Engine));
+            refused += 1;
+            continue;
+        }
         let len = signature.pack(&tensors, outputs.row_mut(row)).map_err(text)?;
         outputs.set(row, Ok(len as u32));
     }
-    Ok(())
+    Ok(refused)
 }

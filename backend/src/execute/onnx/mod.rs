@@ -5,6 +5,7 @@
 //! others are gathered tensor by tensor (`batch.rs`), because ONNX Runtime wants those of all rows together.
 
 mod batch;
+mod finite;
 mod gpu;
 mod tensors;
 
@@ -47,6 +48,8 @@ pub(super) struct Model {
     fixed_batch: Option<u32>,
     /// The input is one f32 tensor of fixed extents, and the batch is free: rows are used where they landed.
     in_place: bool,
+    /// Looks through answers for numbers that are not finite; `None`: nothing does.
+    finite: Option<finite::Watch>,
 }
 
 impl BlockingEngine for Onnx {
@@ -73,6 +76,7 @@ impl BlockingEngine for Onnx {
         };
         let session = host.open(file, *place).map_err(fault)?;
         let mut model = Model::new(session, signature, *fixed_batch).map_err(fault)?;
+        model.finite = place.check_finite.then(|| finite::Watch::new(&spec.name));
         model.prove(spec.profile.batch_max()).map_err(fault)?;
         self.insert(spec.id, model);
         Ok(())
@@ -171,7 +175,8 @@ impl Model {
         check(&session, signature)?;
         let floats = matches!(signature.input.tensors(), [one] if one.element == ElementType::F32);
         let in_place = floats && signature.input.is_fixed() && fixed_batch.is_none();
-        Ok(Self { session, signature: signature.clone(), fixed_batch, in_place })
+        let signature = signature.clone();
+        Ok(Self { session, signature, fixed_batch, in_place, finite: None })
     }
 
     /// Executes the smallest and the largest batch once, of the longest rows: shapes that only clash at run time are
