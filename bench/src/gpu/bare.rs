@@ -1,7 +1,9 @@
 //! The bare loop: launch, event, launch. Inputs stay on the device; the next launch is behind the one that executes.
 
 use baton_core::Nanos;
-use baton_cuda::{CHECKSUM, Driver, Event, HostSource, Lane, header};
+use baton_cuda::{
+    CHECKSUM, CudaError, DeviceBlock, Driver, Event, HostSource, Kernel, Lane, Stream, header,
+};
 
 use super::{GpuBenchError, ROW_BYTES, Rig};
 
@@ -22,6 +24,54 @@ pub(super) struct Bare {
     pub(super) copies: Vec<Nanos>,
 }
 
+/// What is executed, with its inputs on the device.
+struct Inputs {
+    stream: Stream,
+    kernel: Kernel,
+    /// Rows, header and answers.
+    blocks: [DeviceBlock; 3],
+    rows: u32,
+}
+
+impl Inputs {
+    /// Brings the rows to the device, again and again; how long each copy took.
+    fn bring<R: Rig>(
+        rig: &mut R,
+        driver: &mut R::Driver,
+        rows: u32,
+        time: Nanos,
+    ) -> Result<(Self, Vec<Nanos>), GpuBenchError> {
+        let (input, stream) = (driver.stream(Lane::In)?, driver.stream(Lane::Run)?);
+        let kernel = driver.load(&CHECKSUM)?;
+        let mut head = Vec::new();
+        header(time.0, ROW_BYTES, &vec![ROW_BYTES; rows as usize], &mut head);
+        let bytes = (rows * ROW_BYTES) as usize;
+        let (on_device, host) = (driver.allocate(bytes)?, driver.allocate_host(bytes)?);
+        let (head_there, head_here) =
+            (driver.allocate(head.len())?, driver.allocate_host(head.len())?);
+        driver.write(head_here, &head);
+        driver.write(host, &[0; 16]);
+        driver.copy_in(input, head_there, HostSource::Block(head_here), head.len())?;
+        let (mut copies, span) = (Vec::new(), [driver.event()?, driver.event()?]);
+        for _ in 0..COPIES {
+            driver.record(span[0], input)?;
+            driver.copy_in(input, on_device, HostSource::Block(host), bytes)?;
+            driver.record(span[1], input)?;
+            wait(rig, driver, span[1])?;
+            copies.push(driver.elapsed(span[0], span[1])?);
+        }
+        driver.wait(stream, span[1])?;
+        let blocks = [on_device, head_there, driver.allocate(8 * rows as usize)?];
+        Ok((Self { stream, kernel, blocks, rows }, copies))
+    }
+
+    fn launch(&self, driver: &mut impl Driver, [start, end]: [Event; 2]) -> Result<(), CudaError> {
+        driver.record(start, self.stream)?;
+        driver.launch(self.stream, self.kernel, self.rows, &self.blocks)?;
+        driver.record(end, self.stream)
+    }
+}
+
 /// Executes that number of batches.
 pub(super) fn run<R: Rig>(
     rig: &mut R,
@@ -30,33 +80,7 @@ pub(super) fn run<R: Rig>(
     time: Nanos,
 ) -> Result<Bare, GpuBenchError> {
     let mut driver = rig.driver()?;
-    let (input, stream) = (driver.stream(Lane::In)?, driver.stream(Lane::Run)?);
-    let kernel = driver.load(&CHECKSUM)?;
-    let mut head = Vec::new();
-    header(time.0, ROW_BYTES, &vec![ROW_BYTES; rows as usize], &mut head);
-    let bytes = (rows * ROW_BYTES) as usize;
-    let answers = driver.allocate(8 * rows as usize)?;
-    let (on_device, host) = (driver.allocate(bytes)?, driver.allocate_host(bytes)?);
-    let (device_head, host_head) =
-        (driver.allocate(head.len())?, driver.allocate_host(head.len())?);
-    driver.write(host_head, &head);
-    driver.write(host, &[1; 16]);
-    driver.copy_in(input, device_head, HostSource::Block(host_head), head.len())?;
-    let mut copies = Vec::new();
-    let span = [driver.event()?, driver.event()?];
-    for _ in 0..COPIES {
-        driver.record(span[0], input)?;
-        driver.copy_in(input, on_device, HostSource::Block(host), bytes)?;
-        driver.record(span[1], input)?;
-        wait(rig, &mut driver, span[1])?;
-        copies.push(driver.elapsed(span[0], span[1])?);
-    }
-    driver.wait(stream, span[1])?;
-    let launch = |driver: &mut R::Driver, [start, end]: [Event; 2]| {
-        driver.record(start, stream)?;
-        driver.launch(stream, kernel, rows, &[on_device, device_head, answers])?;
-        driver.record(end, stream)
-    };
+    let (inputs, copies) = Inputs::bring(rig, &mut driver, rows, time)?;
     let mut spans = Vec::new();
     for _ in 0..UNDER_WAY {
         spans.push([driver.event()?, driver.event()?]);
@@ -70,7 +94,7 @@ pub(super) fn run<R: Rig>(
             executions.push(driver.elapsed(span[0], span[1])?);
         }
         if batch < batches as usize {
-            launch(&mut driver, span)?;
+            inputs.launch(&mut driver, span)?;
         }
     }
     Ok(Bare { batches, took: rig.now() - started, executions, copies })

@@ -8,7 +8,7 @@ use baton_cuda::{Driver, Gpu, Library, OpenError};
 use baton_cuda_sim::SimDriver;
 use baton_topo::Clock;
 
-use super::{Figures, GpuBenchError};
+use super::{Figures, GpuBenchError, ROW_BYTES};
 
 /// How often the simulated host looks: what a thread that spins takes for it.
 const LOOK_NS: u64 = 1_000;
@@ -35,6 +35,9 @@ pub trait Rig {
 
     /// What its times are worth.
     fn figures(&self) -> Figures;
+
+    /// The right answer to a row of zeros.
+    fn answer(&self) -> [u8; 8];
 }
 
 /// A device behind a library, which may be the fake one.
@@ -83,6 +86,10 @@ impl Rig for LibraryRig {
     fn figures(&self) -> Figures {
         if self.library.is_fake() { Figures::Fake } else { Figures::Device }
     }
+
+    fn answer(&self) -> [u8; 8] {
+        u64::from(crc32fast::hash(&[0; ROW_BYTES as usize])).to_le_bytes()
+    }
 }
 
 /// The simulated device.
@@ -116,5 +123,10 @@ impl Rig for SimRig {
 
     fn figures(&self) -> Figures {
         Figures::Virtual
+    }
+
+    /// It answers with the beginning of the rows.
+    fn answer(&self) -> [u8; 8] {
+        [0; 8]
     }
 }
