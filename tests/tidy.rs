@@ -23,7 +23,7 @@ const MEMBER: &[&str] = &[
 ];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 18] = [
+const EDGES: [(&str, &[&str]); 19] = [
     ("types", &[]),
     ("scheduler/core", &["baton-types"]),
     ("topo", &["baton-types"]),
@@ -31,6 +31,7 @@ const EDGES: [(&str, &[&str]); 18] = [
     ("leader", &["baton-types", "baton-topo"]),
     ("metrics", &[]),
     ("models", &[]),
+    ("supernet", &[]),
     ("scheduler/sim", &["baton-core", "baton-topo"]),
     ("scheduler", &["baton-core", "baton-topo", "baton-rdma", "baton-metrics"]),
     ("membership", &["baton-types", "baton-topo", "baton-rdma", "baton-leader"]),
@@ -87,6 +88,7 @@ const EDGES: [(&str, &[&str]); 18] = [
             "baton-rdma",
             "baton-scheduler",
             "baton-sim",
+            "baton-supernet",
             "baton-swarm",
             "baton-topo",
         ],
