@@ -2,6 +2,11 @@
 
 use prost::Message;
 
+/// A length as the format writes it.
+pub(crate) fn integer(length: usize) -> i64 {
+    i64::try_from(length).expect("lengths are at most 2^20, and lists shorter")
+}
+
 /// `TensorProto.FLOAT`
 pub(crate) const FLOAT: i32 = 1;
 /// `TensorProto.INT64`
@@ -138,7 +143,7 @@ impl TensorProto {
     }
 
     fn new(name: &str, data_type: i32, shape: &[usize], raw_data: Vec<u8>) -> Self {
-        let dims = shape.iter().map(|&extent| extent as i64).collect();
+        let dims = shape.iter().map(|&extent| integer(extent)).collect();
         Self { dims, data_type, name: name.to_owned(), raw_data }
     }
 }
@@ -183,10 +188,7 @@ impl ValueInfo {
     /// A tensor with the batch first. `None`: the length depends on the variant.
     pub(crate) fn batched(name: &str, element: i32, extents: &[Option<usize>]) -> Self {
         let batch = Dimension { value: None, symbol: Some("batch".into()) };
-        let of = |extent: &Option<usize>| Dimension {
-            value: extent.map(|value| value as i64),
-            symbol: None,
-        };
+        let of = |extent: &Option<usize>| Dimension { value: extent.map(integer), symbol: None };
         Self::new(name, element, [batch].into_iter().chain(extents.iter().map(of)).collect())
     }
 

@@ -87,11 +87,9 @@ impl Description {
                 within(&place(), *kernel)?;
                 within(&place(), *stride)?;
             }
-            Layer::Block { name, .. } => {
-                if !seen.blocks.insert(name.clone()) {
-                    let what = "another block has this name";
-                    return Err(Problem::new(block(name), what, "give each its own"));
-                }
+            Layer::Block { name, .. } if !seen.blocks.insert(name.clone()) => {
+                let what = "another block has this name";
+                return Err(Problem::new(block(name), what, "give each its own"));
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 use super::{Graph, VARIANT_ROW};
 use crate::checkpoint::Tensor;
-use crate::proto::{Attribute, TensorProto};
+use crate::proto::{Attribute, TensorProto, integer};
 use crate::size::{Size, shape_text};
 use crate::{Problem, VARIANT_INPUT};
 
@@ -89,7 +89,7 @@ impl Graph<'_> {
         let ends = self.joined(&ends);
         let starts = vec![0; axes.len()];
         let starts = self.integers(&format!("control.starts.{}", axes.len()), &starts);
-        let places: Vec<i64> = axes.iter().map(|&at| at as i64).collect();
+        let places: Vec<i64> = axes.iter().map(|&at| integer(at)).collect();
         let text: Vec<String> = axes.iter().map(ToString::to_string).collect();
         let axes = self.integers(&format!("control.axes.{}", text.join(".")), &places);
         self.node("Slice", &[value, &starts, &ends, &axes], &[])
@@ -99,7 +99,7 @@ impl Graph<'_> {
     fn end(&mut self, size: &Size) -> String {
         let dim = size.dim.as_deref().expect("a length that differs has a dimension");
         let table = format!("control.lengths.{dim}.{}", size.each);
-        let lengths: Vec<i64> = self.lengths(size).iter().map(|&length| length as i64).collect();
+        let lengths: Vec<i64> = self.lengths(size).iter().map(|&length| integer(length)).collect();
         let table = self.integers(&table, &lengths);
         let end = format!("control.length.{dim}.{}", size.each);
         self.control("Gather", &[&table, VARIANT_ROW], &end, &[Attribute::int("axis", 0)]);

@@ -5,17 +5,17 @@ use super::{Stream, shaped};
 use crate::Problem;
 use crate::checkpoint::Layer;
 use crate::graph::Graph;
-use crate::proto::Attribute;
+use crate::proto::{Attribute, integer};
 use crate::size::Size;
 
 pub(super) fn attention(
     graph: &mut Graph<'_>,
-    input: Stream,
+    input: &Stream,
     layer: &Layer,
 ) -> Result<Stream, Problem> {
     let Layer::Attention { name, heads, head_size } = layer else { unreachable!("an attention") };
     let [_, features] = &input.shape[..] else {
-        return Err(shaped(layer, &input, "[tokens, features]"));
+        return Err(shaped(layer, input, "[tokens, features]"));
     };
     let inner = Size::of(heads).times(*head_size);
     let mut of = |part: &str, order: &[i64]| {
@@ -35,12 +35,12 @@ pub(super) fn attention(
     let shape = graph.integers("control.together", &[0, 0, -1]);
     let together = graph.node("Reshape", &[&together, &shape], &[]);
     let value = product(graph, &together, &format!("{name}.out"), &inner, features)?;
-    Ok(Stream { value, ..input })
+    Ok(Stream { value, ..input.clone() })
 }
 
 /// [batch, tokens, heads · size] as [batch, tokens, heads, size], in another order.
 fn split(graph: &mut Graph<'_>, value: &str, size: usize, order: &[i64]) -> String {
-    let shape = graph.integers(&format!("control.heads.{size}"), &[0, 0, -1, size as i64]);
+    let shape = graph.integers(&format!("control.heads.{size}"), &[0, 0, -1, integer(size)]);
     let heads = graph.node("Reshape", &[value, &shape], &[]);
     graph.node("Transpose", &[&heads], &[Attribute::ints("perm", order)])
 }

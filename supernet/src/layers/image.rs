@@ -4,7 +4,7 @@ use super::{Stream, refused, shaped};
 use crate::Problem;
 use crate::checkpoint::Layer;
 use crate::graph::Graph;
-use crate::proto::Attribute;
+use crate::proto::{Attribute, integer};
 use crate::size::Size;
 
 const IMAGE: &str = "[channels, rows, columns]";
@@ -39,12 +39,16 @@ fn moved(
 }
 
 fn pair(name: &str, value: usize) -> Attribute {
-    Attribute::ints(name, &[value as i64; 2])
+    Attribute::ints(name, &[integer(value); 2])
 }
 
-pub(super) fn conv(graph: &mut Graph<'_>, input: Stream, layer: &Layer) -> Result<Stream, Problem> {
+pub(super) fn conv(
+    graph: &mut Graph<'_>,
+    input: &Stream,
+    layer: &Layer,
+) -> Result<Stream, Problem> {
     let Layer::Conv { name, out, stride, padding } = layer else { unreachable!("a convolution") };
-    let (channels, sides) = image(layer, &input)?;
+    let (channels, sides) = image(layer, input)?;
     let weight = format!("{name}.weight");
     let [_, _, rows, columns] = *graph.shape_of(&weight)? else {
         let what = format!("`{weight}` is no [out, in, rows, columns]");
@@ -62,8 +66,8 @@ pub(super) fn conv(graph: &mut Graph<'_>, input: Stream, layer: &Layer) -> Resul
     };
     inputs.extend(bias.as_deref());
     let shape = moved(layer, out, sides, [rows, columns], [*stride, *padding])?;
-    let kernel = Attribute::ints("kernel_shape", &[rows as i64, columns as i64]);
-    let pads = Attribute::ints("pads", &[*padding as i64; 4]);
+    let kernel = Attribute::ints("kernel_shape", &[integer(rows), integer(columns)]);
+    let pads = Attribute::ints("pads", &[integer(*padding); 4]);
     let value = graph.node("Conv", &inputs, &[kernel, pads, pair("strides", *stride)]);
     Ok(Stream { value, shape, is_tokens: false })
 }
@@ -88,12 +92,12 @@ pub(super) fn batch_norm(
 
 pub(super) fn pool(
     graph: &mut Graph<'_>,
-    input: Stream,
+    input: &Stream,
     layer: &Layer,
     op: &str,
     [kernel, stride]: [usize; 2],
 ) -> Result<Stream, Problem> {
-    let (channels, sides) = image(layer, &input)?;
+    let (channels, sides) = image(layer, input)?;
     let shape = moved(layer, channels, sides, [kernel; 2], [stride, 0])?;
     let attributes = [pair("kernel_shape", kernel), pair("strides", stride)];
     let value = graph.node(op, &[&input.value], &attributes);
@@ -102,10 +106,10 @@ pub(super) fn pool(
 
 pub(super) fn global_average_pool(
     graph: &mut Graph<'_>,
-    input: Stream,
+    input: &Stream,
     layer: &Layer,
 ) -> Result<Stream, Problem> {
-    let (channels, _) = image(layer, &input)?;
+    let (channels, _) = image(layer, input)?;
     let axes = [Attribute::ints("axes", &[2, 3]), Attribute::int("keepdims", 0)];
     let value = graph.node("ReduceMean", &[&input.value], &axes);
     Ok(Stream { value, shape: vec![channels], is_tokens: false })
@@ -114,14 +118,14 @@ pub(super) fn global_average_pool(
 /// Where the first extent is the variant's, the rest lies behind each of it: the part that a variant uses comes first.
 pub(super) fn flatten(
     graph: &mut Graph<'_>,
-    input: Stream,
+    input: &Stream,
     layer: &Layer,
 ) -> Result<Stream, Problem> {
     let Some((first, rest)) = input.shape.split_first() else {
-        return Err(shaped(layer, &input, "at least one dimension"));
+        return Err(shaped(layer, input, "at least one dimension"));
     };
     if rest.iter().any(|size| size.dim.is_some()) {
-        return Err(shaped(layer, &input, "dimensions of which only the first is elastic"));
+        return Err(shaped(layer, input, "dimensions of which only the first is elastic"));
     }
     let shape = vec![first.times(rest.iter().map(|size| size.each).product())];
     let value = graph.node("Flatten", &[&input.value], &[Attribute::int("axis", 1)]);

@@ -36,26 +36,26 @@ fn one(graph: &mut Graph<'_>, input: Stream, layer: &Layer) -> Result<Stream, Pr
         return Err(refused(layer, what, "correct the input's element, or the order of layers"));
     }
     match layer {
-        Layer::Conv { .. } => image::conv(graph, input, layer),
+        Layer::Conv { .. } => image::conv(graph, &input, layer),
         Layer::BatchNorm { name, epsilon } => image::batch_norm(graph, &input, name, *epsilon),
         Layer::MaxPool { kernel, stride } => {
-            image::pool(graph, input, layer, "MaxPool", [*kernel, *stride])
+            image::pool(graph, &input, layer, "MaxPool", [*kernel, *stride])
         }
         Layer::AveragePool { kernel, stride } => {
-            image::pool(graph, input, layer, "AveragePool", [*kernel, *stride])
+            image::pool(graph, &input, layer, "AveragePool", [*kernel, *stride])
         }
-        Layer::GlobalAveragePool {} => image::global_average_pool(graph, input, layer),
-        Layer::Flatten {} => image::flatten(graph, input, layer),
-        Layer::LayerNorm { name, epsilon } => tokens::layer_norm(graph, input, name, *epsilon),
-        Layer::Linear { name, out } => tokens::linear(graph, input, name, &Size::of(out)),
-        Layer::Embedding { name, out } => tokens::embedding(graph, input, layer, name, out),
-        Layer::Position { name } => tokens::position(graph, input, layer, name),
-        Layer::MeanOfTokens {} => tokens::mean(graph, input, layer),
-        Layer::Attention { .. } => attention::attention(graph, input, layer),
+        Layer::GlobalAveragePool {} => image::global_average_pool(graph, &input, layer),
+        Layer::Flatten {} => image::flatten(graph, &input, layer),
+        Layer::LayerNorm { name, epsilon } => tokens::layer_norm(graph, &input, name, *epsilon),
+        Layer::Linear { name, out } => tokens::linear(graph, &input, name, &Size::of(out)),
+        Layer::Embedding { name, out } => tokens::embedding(graph, &input, layer, name, out),
+        Layer::Position { name } => tokens::position(graph, &input, layer, name),
+        Layer::MeanOfTokens {} => tokens::mean(graph, &input, layer),
+        Layer::Attention { .. } => attention::attention(graph, &input, layer),
         Layer::Relu {} => Ok(elementwise(graph, input, "Relu")),
         Layer::Tanh {} => Ok(elementwise(graph, input, "Tanh")),
-        Layer::Gelu {} => Ok(tokens::gelu(graph, input)),
-        Layer::Block { .. } => block::block(graph, input, layer),
+        Layer::Gelu {} => Ok(tokens::gelu(graph, &input)),
+        Layer::Block { .. } => block::block(graph, &input, layer),
     }
 }
 

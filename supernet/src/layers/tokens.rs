@@ -15,12 +15,12 @@ fn features(input: &Stream) -> Size {
 
 pub(super) fn linear(
     graph: &mut Graph<'_>,
-    input: Stream,
+    input: &Stream,
     name: &str,
     out: &Size,
 ) -> Result<Stream, Problem> {
-    let value = product(graph, &input.value, name, &features(&input), out)?;
-    let mut shape = input.shape;
+    let value = product(graph, &input.value, name, &features(input), out)?;
+    let mut shape = input.shape.clone();
     *shape.last_mut().expect("a layer's output has a dimension") = out.clone();
     Ok(Stream { value, shape, is_tokens: false })
 }
@@ -45,21 +45,21 @@ pub(super) fn product(
 
 pub(super) fn layer_norm(
     graph: &mut Graph<'_>,
-    input: Stream,
+    input: &Stream,
     name: &str,
     epsilon: f32,
 ) -> Result<Stream, Problem> {
-    let size = [features(&input)];
+    let size = [features(input)];
     let weight = graph.weight(&format!("{name}.weight"), &size)?;
     let bias = graph.weight(&format!("{name}.bias"), &size)?;
     let attributes = [Attribute::int("axis", -1), Attribute::float("epsilon", epsilon)];
     let value = graph.node("LayerNormalization", &[&input.value, &weight, &bias], &attributes);
-    Ok(Stream { value, ..input })
+    Ok(Stream { value, ..input.clone() })
 }
 
 pub(super) fn embedding(
     graph: &mut Graph<'_>,
-    input: Stream,
+    input: &Stream,
     layer: &Layer,
     name: &str,
     out: &Extent,
@@ -77,21 +77,25 @@ pub(super) fn embedding(
 
 pub(super) fn position(
     graph: &mut Graph<'_>,
-    input: Stream,
+    input: &Stream,
     layer: &Layer,
     name: &str,
 ) -> Result<Stream, Problem> {
     if input.shape.len() != 2 {
-        return Err(shaped(layer, &input, TOKENS));
+        return Err(shaped(layer, input, TOKENS));
     }
     let weight = graph.weight(&format!("{name}.weight"), &input.shape)?;
     let value = graph.node("Add", &[&input.value, &weight], &[]);
-    Ok(Stream { value, ..input })
+    Ok(Stream { value, ..input.clone() })
 }
 
-pub(super) fn mean(graph: &mut Graph<'_>, input: Stream, layer: &Layer) -> Result<Stream, Problem> {
+pub(super) fn mean(
+    graph: &mut Graph<'_>,
+    input: &Stream,
+    layer: &Layer,
+) -> Result<Stream, Problem> {
     if input.shape.len() != 2 {
-        return Err(shaped(layer, &input, TOKENS));
+        return Err(shaped(layer, input, TOKENS));
     }
     let axes = [Attribute::ints("axes", &[1]), Attribute::int("keepdims", 0)];
     let value = graph.node("ReduceMean", &[&input.value], &axes);
@@ -99,12 +103,12 @@ pub(super) fn mean(graph: &mut Graph<'_>, input: Stream, layer: &Layer) -> Resul
 }
 
 /// x · (1 + erf(x / √2)) / 2, the nodes that ONNX Runtime replaces by one.
-pub(super) fn gelu(graph: &mut Graph<'_>, input: Stream) -> Stream {
+pub(super) fn gelu(graph: &mut Graph<'_>, input: &Stream) -> Stream {
     let [root, one, half] = [std::f32::consts::SQRT_2, 1.0, 0.5].map(|value| graph.number(value));
     let scaled = graph.node("Div", &[&input.value, &root], &[]);
     let error = graph.node("Erf", &[&scaled], &[]);
     let raised = graph.node("Add", &[&error, &one], &[]);
     let product = graph.node("Mul", &[&input.value, &raised], &[]);
     let value = graph.node("Mul", &[&product, &half], &[]);
-    Stream { value, ..input }
+    Stream { value, ..input.clone() }
 }
