@@ -42,7 +42,7 @@ fn rows(rng: &mut StdRng, checkpoint: &Checkpoint) -> (Vec<Values>, Vec<u8>) {
                 Element::I64 => {
                     let word = rng.random_range(0..drawn::WORDS);
                     data.push(word as f64);
-                    all.1.extend((word as i64).to_le_bytes());
+                    all.1.extend(i64::try_from(word).unwrap().to_le_bytes());
                 }
             }
         }

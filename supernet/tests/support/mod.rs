@@ -64,7 +64,7 @@ impl Runtime {
         let mut inputs = vec![(name.to_owned(), value)];
         inputs.extend(variant.map(|variant| {
             let none: [usize; 0] = [];
-            let value = Tensor::from_array((none, vec![variant as i64])).unwrap();
+            let value = Tensor::from_array((none, vec![i64::try_from(variant).unwrap()])).unwrap();
             ("variant".to_owned(), value.into())
         }));
         let outputs = session.run(inputs).unwrap();
