@@ -23,7 +23,7 @@ const MEMBER: &[&str] = &[
 ];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 19] = [
+const EDGES: [(&str, &[&str]); 20] = [
     ("types", &[]),
     ("scheduler/core", &["baton-types"]),
     ("topo", &["baton-types"]),
@@ -39,6 +39,7 @@ const EDGES: [(&str, &[&str]); 19] = [
     ("gateway", &["baton-client", "baton-metrics"]),
     ("cuda", &["baton-types", "baton-rdma"]),
     ("cuda/fake", &[]),
+    ("cuda/sim", &["baton-cuda", "baton-types"]),
     (
         "backend",
         &[
