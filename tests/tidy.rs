@@ -23,7 +23,7 @@ const MEMBER: &[&str] = &[
 ];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 20] = [
+const EDGES: [(&str, &[&str]); 21] = [
     ("types", &[]),
     ("scheduler/core", &["baton-types"]),
     ("topo", &["baton-types"]),
@@ -37,6 +37,7 @@ const EDGES: [(&str, &[&str]); 20] = [
     ("membership", &["baton-types", "baton-topo", "baton-rdma", "baton-leader"]),
     ("frontend", MEMBER),
     ("gateway", &["baton-client", "baton-metrics"]),
+    ("capi", &["baton-client"]),
     ("cuda", &["baton-types", "baton-rdma"]),
     ("cuda/fake", &[]),
     ("cuda/sim", &["baton-cuda", "baton-types"]),
