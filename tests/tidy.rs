@@ -94,10 +94,11 @@ const EDGES: [(&str, &[&str]); 18] = [
 ];
 
 /// Which rooms of `bench/src` each may use besides itself.
-const BENCH_ROOMS: [(&str, &[&str]); 13] = [
+const BENCH_ROOMS: [(&str, &[&str]); 14] = [
     ("machine", &[]),
     ("plot", &[]),
-    ("load", &["machine"]),
+    ("load", &["machine", "plot"]),
+    ("oip", &["load"]),
     ("processes", &["machine"]),
     ("two_models", &["load", "machine", "processes"]),
     ("demo", &["load", "machine", "processes"]),
