@@ -11,7 +11,7 @@ use super::values::{
     shape, span,
 };
 
-/// How a server is told of deadlines.
+/// How a request says its deadline.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendDeadlineArg {
     /// baton-timeout-us over HTTP, grpc-timeout over gRPC

@@ -80,7 +80,7 @@ pub(crate) enum Command {
     ///
     /// Arrivals do not wait for answers, errors are results, and latencies count from when a task was due. The server is the
     /// cluster of --config by the client library, or with --url any server of the Open Inference Protocol.
-    Load(LoadArgs),
+    Load(Box<LoadArgs>),
     /// Say what happened to a task of a load, and when
     ///
     /// Tasks that were not answered in time are in the file that `baton load --outcomes` wrote.

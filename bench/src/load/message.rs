@@ -27,7 +27,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of these tallies, so long after the load began.
+    /// Of these tallies, at this time since the load began.
     pub(crate) fn of<'a>(since: Nanos, tallies: impl Iterator<Item = &'a Tally>) -> Self {
         let mut progress = Self { seconds: since.as_millis_f64() / 1e3, ..Self::default() };
         for tally in tallies {

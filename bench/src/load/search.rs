@@ -104,8 +104,9 @@ pub struct Knee {
 impl fmt::Display for Knee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { share, rate_rps, surely_good_rps, points, .. } = self;
-        let beyond =
-            |rate: Option<f64>| rate.map_or("no rate".into(), |rate| format!("{rate:.1}/s"));
+        let beyond = |rate: Option<f64>| {
+            rate.map_or_else(|| "no rate".to_owned(), |rate| format!("{rate:.1}/s"))
+        };
         let (bad, surely_bad) = (beyond(self.bad_above_rps), beyond(self.surely_bad_rps));
         let trials: usize = points.iter().map(|point| point.trials.len()).sum();
         writeln!(

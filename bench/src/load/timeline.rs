@@ -10,7 +10,7 @@ const PARTS: std::ops::RangeInclusive<f64> = 10.0..=120.0;
 /// How a task ended, for its generator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// Answered in time, so long after it was due.
+    /// Answered in time, this long after it was due.
     Good(Nanos),
     /// Answered too late.
     Late(Nanos),
@@ -148,7 +148,7 @@ mod tests {
         START + Nanos::from_millis(ms)
     }
 
-    /// Ten parts of a second with a hundred tasks each, of which so many are lost.
+    /// Ten parts of a second with a hundred tasks each, of which these numbers are lost.
     fn with_losses(lost: [u64; 10]) -> Timeline {
         let mut timeline = Timeline::new(START, 10.0);
         for (part, lost) in (0..).zip(lost) {

@@ -1,4 +1,4 @@
-//! What a server is told of a request's deadline.
+//! What a request says of its deadline.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -18,7 +18,7 @@ pub enum SendDeadline {
 }
 
 impl SendDeadline {
-    /// The headers of a request that has so long.
+    /// The headers of a request that has this much time left.
     pub(super) fn headers(self, protocol: Protocol, left_us: u64) -> HeaderMap {
         let mut headers = HeaderMap::new();
         match (self, protocol) {
@@ -36,7 +36,7 @@ impl SendDeadline {
         headers
     }
 
-    /// The parameter of a request that has so long.
+    /// The parameter of a request that has this much time left.
     pub(super) fn parameter(self, left_us: u64) -> Option<u64> {
         (self == Self::Parameter).then_some(left_us)
     }

@@ -60,7 +60,7 @@ pub struct OipConfig {
     pub seed: u64,
     /// How long a task may take whose arrival does not say, and whose model has no objective in a cluster file.
     pub within: Option<Nanos>,
-    /// What the server is told of it.
+    /// What requests say of it.
     pub send_deadline: SendDeadline,
     /// Connections; over HTTP as many requests are under way at a time, over gRPC a hundred for each.
     pub connections: usize,
@@ -303,7 +303,7 @@ async fn ask(
     }
 }
 
-/// A message of gRPC's: not compressed, so long.
+/// A message of gRPC's behind its prefix: not compressed, and its length.
 fn framed(message: &[u8]) -> Bytes {
     let bytes = (message.len() as u32).to_be_bytes();
     [&[0][..], &bytes, message].concat().into()

@@ -25,7 +25,7 @@ impl Timer {
         Ok(Self(fd))
     }
 
-    /// Waits for so long.
+    /// Waits for this span.
     pub(super) async fn wait(&self, span: Nanos) -> io::Result<()> {
         // Zero would switch it off.
         let span = span.max(Nanos(1));
