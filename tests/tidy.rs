@@ -100,10 +100,11 @@ const EDGES: [(&str, &[&str]); 21] = [
 ];
 
 /// Which rooms of `bench/src` each may use besides itself.
-const BENCH_ROOMS: [(&str, &[&str]); 14] = [
+const BENCH_ROOMS: [(&str, &[&str]); 15] = [
     ("machine", &[]),
     ("plot", &[]),
-    ("load", &["machine"]),
+    ("load", &["machine", "plot"]),
+    ("oip", &["load"]),
     ("processes", &["machine"]),
     ("two_models", &["load", "machine", "processes"]),
     ("demo", &["load", "machine", "processes"]),

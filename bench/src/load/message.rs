@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use baton_core::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::tally::Tally;
@@ -26,6 +27,20 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Of these tallies, at this time since the load began.
+    pub(crate) fn of<'a>(since: Nanos, tallies: impl Iterator<Item = &'a Tally>) -> Self {
+        let mut progress = Self { seconds: since.as_millis_f64() / 1e3, ..Self::default() };
+        for tally in tallies {
+            progress.submitted += tally.submitted;
+            progress.completed += tally.completed;
+            progress.late += tally.late;
+            progress.dropped += tally.dropped_total();
+            progress.failed += tally.failed_total();
+            progress.wrong_answers += tally.wrong_answers;
+        }
+        progress
+    }
+
     /// Adds another generator's counts; the time is the later one's.
     pub fn merge(&mut self, other: &Self) {
         self.seconds = self.seconds.max(other.seconds);

@@ -59,7 +59,16 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if circumstances.gpu.as_deref() == Some("fake") {
         writeln!(f, "FAKE GPU: the driver was Baton's own, without a device")?;
     }
-    writeln!(f, "{engines}; bad rate {bad:.2} %; CPU stolen {steal}")?;
+    let error =
+        report.bad_rate_error.map_or_else(String::new, |error| format!(" ± {:.2}", 200.0 * error));
+    writeln!(f, "{engines}; bad rate {bad:.2}{error} %; CPU stolen {steal}")?;
+    if !report.schedule_kept {
+        let late = report.sent_late as f64 * 100.0 / totals.submitted as f64;
+        writeln!(
+            f,
+            "SCHEDULE NOT KEPT: {late:.1} % of the tasks were submitted late, so these figures are not to be used"
+        )?;
+    }
     let Totals { submitted, completed, dropped, failed, wrong_answers, .. } = totals;
     let ended = completed + dropped + failed;
     let (word, sign, sum) = match report.conserved {

@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::inputs::Verdict;
 use super::latency::Latency;
+use super::timeline::{End, Timeline};
+
+/// A task that its generator deals with this much after it was due was submitted late: this part of the objective, or a
+/// millisecond where that is more.
+const LATE_PART: f64 = 0.05;
 
 /// Reasons and how often each was given.
 pub type Reasons = BTreeMap<String, u64>;
@@ -49,6 +54,12 @@ pub struct Tally {
     pub overhead: Latency,
     /// How late the generator itself was, task by task.
     pub lag: Latency,
+    /// Tasks for which it was so late that their latencies are its own as much as the cluster's.
+    #[serde(default)]
+    pub sent_late: u64,
+    /// The same counts by when tasks were due, if the generator keeps them.
+    #[serde(skip)]
+    pub timeline: Option<Timeline>,
 }
 
 impl Tally {
@@ -61,11 +72,34 @@ impl Tally {
     pub(crate) fn arrival(&mut self, due: Nanos, now: Nanos) {
         self.submitted += 1;
         self.lag.record(now - due);
+        let late_ms = (LATE_PART * self.slo_ms).max(1.0);
+        self.sent_late += u64::from((now - due).as_millis_f64() > late_ms);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.submitted(due);
+        }
+    }
+
+    /// Keeps the counts by when tasks were due, too.
+    pub(crate) fn with_timeline(mut self, start: Nanos, seconds: f64) -> Self {
+        self.timeline = Some(Timeline::new(start, seconds));
+        self
+    }
+
+    /// Marks the end of a task that was due at `due` in the timeline, if there is one.
+    pub(crate) fn mark(&mut self, due: Nanos, end: End) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.ended(due, end);
+        }
     }
 
     /// Counts a task given up by the scheduler.
     pub(crate) fn drop_for(&mut self, reason: DropReason) {
-        count(&mut self.dropped, reason.as_str());
+        self.shed_for(reason.as_str());
+    }
+
+    /// Counts a task given up by a server, for a reason in its words.
+    pub(crate) fn shed_for(&mut self, reason: &str) {
+        count(&mut self.dropped, reason);
     }
 
     /// Counts a task that broke.
@@ -80,12 +114,25 @@ impl Tally {
 
     /// Counts an answer to a task that was due at `due`.
     pub(crate) fn answer(&mut self, due: Nanos, timing: &Timing, verdict: Verdict) {
-        self.completed += 1;
-        self.late += u64::from(timing.landed > timing.deadline);
+        self.answer_at(due, timing.landed, timing.deadline, verdict);
         self.batches += 1.0 / f64::from(timing.batch_size.max(1));
-        self.latency.record(timing.landed - due);
         self.overhead
             .record((timing.landed - timing.submitted) - (timing.finished - timing.started));
+    }
+
+    /// Counts an answer of which no more is known than when it came and by when it should have.
+    pub(crate) fn answer_at(
+        &mut self,
+        due: Nanos,
+        landed: Nanos,
+        deadline: Nanos,
+        verdict: Verdict,
+    ) {
+        let (is_late, latency) = (landed > deadline, landed - due);
+        self.completed += 1;
+        self.late += u64::from(is_late);
+        self.latency.record(latency);
+        self.mark(due, if is_late { End::Late(latency) } else { End::Good(latency) });
         match verdict {
             Verdict::Right => {}
             Verdict::Wrong => self.wrong_answers += 1,
@@ -127,6 +174,12 @@ impl Tally {
         self.latency.merge(&other.latency);
         self.overhead.merge(&other.overhead);
         self.lag.merge(&other.lag);
+        self.sent_late += other.sent_late;
+        match (&mut self.timeline, &other.timeline) {
+            (Some(own), Some(other)) => own.merge(other),
+            (own @ None, other) => own.clone_from(other),
+            (Some(_), None) => {}
+        }
     }
 }
 

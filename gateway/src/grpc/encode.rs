@@ -10,7 +10,6 @@ use super::messages::{
     ModelConfigResponse, ModelIndex, ModelInput, ModelMetadata, ModelOutput, ModelStatistics,
     Parameters, Spent, Statistics, StreamProblem, TensorMetadata,
 };
-use crate::protocol::datatype;
 use crate::protocol::describe::extents;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::render::{self, VERSION};
@@ -48,7 +47,7 @@ fn answer(
     let output = |asked: &Asked| {
         let spec = &specs[asked.index];
         let shape = render::shape(spec, rows.iter().map(|row| &row[asked.index]))?;
-        let (name, datatype) = (spec.name.clone(), datatype::name(spec.element).to_owned());
+        let (name, datatype) = (spec.name.clone(), spec.element.oip_name().to_owned());
         Ok(InferOutput { name, datatype, shape: shape.into_iter().map(i64::from).collect() })
     };
     let outputs: Result<Vec<InferOutput>, Problem> = asked.iter().map(output).collect();
@@ -92,7 +91,7 @@ pub(super) fn streamed_problem(problem: &Problem, id: String) -> Vec<u8> {
 pub(super) fn metadata(model: &Model<'_>) -> ModelMetadata {
     let tensor = |spec: &TensorSpec| TensorMetadata {
         name: spec.name.clone(),
-        datatype: datatype::name(spec.element).to_owned(),
+        datatype: spec.element.oip_name().to_owned(),
         shape: [-1].into_iter().chain(extents(spec)).collect(),
     };
     ModelMetadata {

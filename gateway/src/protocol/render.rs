@@ -2,7 +2,6 @@
 
 use baton_client::{ElementType, TensorRef, TensorSpec};
 
-use super::datatype;
 use super::problem::{Kind, Problem};
 use super::request::Asked;
 
@@ -78,7 +77,7 @@ fn output(
     let extents = shape(spec, tensors())?;
     json.extend_from_slice(b"{\"name\":");
     string(json, &spec.name);
-    let kind = datatype::name(spec.element);
+    let kind = spec.element.oip_name();
     json.extend_from_slice(format!(",\"datatype\":\"{kind}\",\"shape\":{extents:?}").as_bytes());
     if asked.is_binary {
         let bytes: usize = tensors().map(|tensor| tensor.bytes.len()).sum();
