@@ -6,7 +6,7 @@ use baton_core::Nanos;
 use rand::RngExt;
 
 use crate::faults::Holds;
-use crate::ledger::is_answer;
+use crate::ledger::{by_variant, is_answer};
 use crate::moments;
 use crate::network::HostId;
 use crate::plan::Load;
@@ -231,8 +231,9 @@ impl Applications {
         let number = task.number;
         let model = world.ledger.borrow_mut().task(number).model;
         let bytes = world.models[model as usize].output_bytes as usize;
-        if reply.bytes().len() != bytes || !is_answer(reply.bytes(), task.checksum) {
-            world.fail(format!("task {number} has the answer of another input"));
+        let answer = by_variant(task.checksum, reply.timing().variant);
+        if reply.bytes().len() != bytes || !is_answer(reply.bytes(), answer) {
+            world.fail(format!("task {number} has the answer of another input or variant"));
         }
         let timing = reply.timing();
         let tardy = || self.calm.then(|| moments::tardy(world, number, timing)).flatten();

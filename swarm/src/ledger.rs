@@ -10,6 +10,11 @@ use crate::network::{HostId, Network};
 /// Bytes at the head of every input: the task's number here.
 pub(crate) const NUMBER_BYTES: usize = 8;
 
+/// The answer of a variant to an input of this checksum, as emulated engines have it.
+pub(crate) fn by_variant(checksum: [u8; 8], variant: u16) -> [u8; 8] {
+    (u64::from_le_bytes(checksum) | u64::from(variant) << 32).to_le_bytes()
+}
+
 /// What the engines here answer to an input of this checksum: it, again and again, each time with
 /// another value added, so that no piece stands for another.
 fn answer(checksum: [u8; 8]) -> impl Iterator<Item = u8> {

@@ -246,6 +246,7 @@ pub(crate) fn model(rng: &mut StdRng, id: u32, subclusters: u32) -> ModelSpec {
         quota: quota(rng),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
+        variants: Vec::new(),
     }
 }
 

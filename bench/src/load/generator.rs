@@ -337,7 +337,8 @@ impl Target {
             Outcome::Dropped(reason, _) => self.tally.drop_for(*reason),
             Outcome::Failed(reason, _) => self.tally.fail_for(*reason),
             Outcome::Completed(reply) => {
-                let verdict = self.inputs.judge(task.expected, reply.bytes());
+                let variant = reply.timing().variant;
+                let verdict = self.inputs.judge(task.expected, variant, reply.bytes());
                 if verdict == Verdict::Wrong {
                     let (model, task) = (self.handle.name(), task.ticket.task());
                     tracing::error!(model, ?task, gpu = ?reply.timing().gpu, "wrong answer");

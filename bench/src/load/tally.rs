@@ -180,6 +180,7 @@ pub(crate) mod tests {
             clock_error: Nanos::ZERO,
             batch_size: 2,
             gpu: GpuId(0),
+            variant: 0,
         }
     }
 

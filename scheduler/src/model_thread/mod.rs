@@ -8,8 +8,8 @@ use std::mem;
 use std::sync::Arc;
 
 use baton_core::{
-    DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
-    PIPELINE_DEPTH, Quota, QuotaLimits, Request, SubclusterId,
+    Choice, DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelSink, ModelState,
+    Nanos, PIPELINE_DEPTH, Quota, QuotaLimits, Request, SubclusterId, Variants,
 };
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
@@ -43,6 +43,19 @@ pub struct Resident {
     pub subcluster: SubclusterId,
     /// What may be asked for.
     pub quota: QuotaLimits,
+    /// Of a supernet.
+    pub variants: Option<Variants>,
+}
+
+impl Resident {
+    /// The model, without tasks.
+    pub(crate) fn state(&self) -> ModelState {
+        let state = ModelState::shared(self.config.clone(), FRONTENDS_MAX);
+        match &self.variants {
+            None => state,
+            Some(variants) => state.with_variants(variants, Choice::default()),
+        }
+    }
 }
 
 struct Model {
@@ -91,9 +104,10 @@ pub struct ModelThread<T> {
 
 impl Model {
     fn new(resident: Resident) -> Self {
-        let Resident { config, subcluster, quota } = resident;
+        let state = resident.state();
+        let Resident { subcluster, quota, .. } = resident;
         Self {
-            state: ModelState::shared(config, FRONTENDS_MAX),
+            state,
             subcluster,
             quota: Quota::new(quota, FRONTENDS_MAX).map(Box::new),
             service: Service::Open,
@@ -204,8 +218,8 @@ impl<T: Transport> ModelThread<T> {
                     self.drop_unserved(now, subcluster);
                 }
             }
-            ModelCommand::Profile { model, profile, patience } => {
-                self.on_profile(model, profile, patience);
+            ModelCommand::Profiles { model, profiles, patience } => {
+                self.on_profiles(model, profiles, patience);
             }
             ModelCommand::Serve { model, state } => self.serve(model, *state),
             ModelCommand::Set { model, slo, quota } => self.set(now, model, slo, quota),

@@ -8,10 +8,11 @@ use serde::Deserialize;
 use crate::cluster_file::addition::ModelChange;
 use crate::cluster_file::cluster::{EngineSpec, ModelSpec, OnnxPlace};
 use crate::cluster_file::device::{Device, NoDevice};
-use crate::cluster_file::onnx::{self, OnnxModel};
+use crate::cluster_file::onnx::OnnxModel;
 use crate::cluster_file::profile::{self, has_profile, unmeasured};
 use crate::cluster_file::section::Section;
 use crate::cluster_file::tables::Subclusters;
+use crate::cluster_file::variants;
 use crate::signature::INPUT_BYTES_MAX;
 
 /// No execution and no objective is longer than ten minutes.
@@ -34,6 +35,16 @@ enum EngineName {
     Onnx,
 }
 
+impl EngineName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Emulated => "emulated",
+            Self::Cuda => "cuda",
+            Self::Onnx => "onnx",
+        }
+    }
+}
+
 /// Reads the model. `None` if it has no name, profile, SLO or sizes; then there are problems.
 pub(crate) fn model(
     section: &Section<'_>,
@@ -52,23 +63,35 @@ pub(crate) fn model(
         model: rate_limit(section, "max_rps"),
         frontend: rate_limit(section, "frontend_max_rps"),
     };
-    let by_file = if section.has("file") { EngineName::Onnx } else { EngineName::Emulated };
+    let variants = variants::sections(section);
+    let has_file = section.has("file") || variants.iter().any(|variant| variant.has("file"));
+    let by_file = if has_file { EngineName::Onnx } else { EngineName::Emulated };
     let engine = section.word("engine").unwrap_or(by_file);
     let sized = match engine {
         EngineName::Emulated => emulated(section),
         EngineName::Cuda => cuda(section),
-        EngineName::Onnx => onnx(section, folder),
+        EngineName::Onnx => onnx(section, &variants, folder),
     };
     let fixed_batch = sized.as_ref().and_then(|sized| sized.engine.fixed_batch());
     let batches = 1..=fixed_batch.unwrap_or(BATCH_MAX).min(BATCH_MAX);
+    let is_onnx = engine == EngineName::Onnx;
+    let read = (!variants.is_empty())
+        .then(|| variants::read(section, &variants, &batches, (slo, is_onnx), folder));
     let profile = match engine {
+        _ if let Some(variants) = &read => {
+            let cheapest = variants.as_ref().and_then(|variants| variants.first());
+            cheapest.map(|cheapest| cheapest.profile.clone())
+        }
         EngineName::Onnx if !has_profile(section) => unmeasured(section, batches, slo),
         _ if section.has("profile") => {
             let engine = sized.as_ref().map(|sized| &sized.engine);
             profile::from_file(section, batches, engine, folder)
         }
-        _ => profile::of_keys(section, batches),
+        _ => profile::of_keys(section, (section, None), batches),
     };
+    if !is_onnx {
+        variants.iter().for_each(|variant| refuse_foreign(variant, "file", engine.name()));
+    }
     section.refuse_unread();
     let Sized { engine, input_bytes, output_bytes } = sized?;
     Some(ModelSpec {
@@ -83,6 +106,7 @@ pub(crate) fn model(
         quota,
         expected_rps,
         engine,
+        variants: read.unwrap_or_else(|| Some(Vec::new()))?,
     })
 }
 
@@ -96,7 +120,9 @@ pub(crate) fn change(section: &Section<'_>) -> Option<ModelChange> {
         slo: section.millis("slo_ms", 0.001..=MS_MAX),
         max_rps: limit("max_rps"),
         frontend_max_rps: limit("frontend_max_rps"),
-        profile: has_profile(section).then(|| profile::of_keys(section, 1..=BATCH_MAX)).flatten(),
+        profile: has_profile(section)
+            .then(|| profile::of_keys(section, (section, None), 1..=BATCH_MAX))
+            .flatten(),
     };
     section.refuse_unread();
     let nothing = ModelChange {
@@ -153,14 +179,15 @@ fn checksums(section: &Section<'_>, name: &str, engine: impl FnOnce() -> EngineS
     Sized { engine, input_bytes, output_bytes }
 }
 
-fn onnx(section: &Section<'_>, folder: &Path) -> Option<Sized> {
+fn onnx(section: &Section<'_>, variants: &[Section<'_>], folder: &Path) -> Option<Sized> {
     for key in ["jitter", "input_bytes"] {
         refuse_foreign(section, key, "onnx");
     }
     let place = onnx_place(section);
-    let OnnxModel { file, signature, fixed_batch } = onnx::model(section, folder)?;
+    let OnnxModel { file, signature, fixed_batch } =
+        variants::onnx_model(section, variants, folder)?;
     let (input_bytes, output_bytes) = (signature.input.bytes_max(), signature.output.bytes_max());
-    let is_measured = !has_profile(section);
+    let is_measured = !has_profile(section) && variants::are_measured(variants);
     let engine = EngineSpec::Onnx { file, signature, fixed_batch, is_measured, place: place? };
     Some(Sized { engine, input_bytes, output_bytes })
 }

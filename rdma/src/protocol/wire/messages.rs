@@ -83,6 +83,17 @@ messages! {
         /// Without the batch dimension. The top bit is set where a task may have fewer.
         extents: [U32; 8],
     }
+    /// One variant of a model, behind its [`ModelDesc`] and [`TensorDesc`]s, the cheapest first. Tail: its name.
+    35 VariantDesc [text: str] 12 {
+        /// The model.
+        model: U32,
+        /// How often its answers are right, in 1/100,000.
+        accuracy: U32,
+        /// Its place in the list, from 0.
+        variant: U16,
+        /// Zero.
+        reserved: U16,
+    }
     /// One sub-cluster. Tail: its name.
     12 SubclusterDesc [text: str] 4 {
         /// Its id.
@@ -122,7 +133,8 @@ messages! {
         /// GPU slots.
         gpus: U32,
     }
-    /// The measured ℓ(b) of a model the backend has loaded. Tail: ℓ(1), ℓ(2), … ns; empty: as the cluster file says.
+    /// The measured ℓ(b) of a model the backend has loaded. Tail: ℓ(1), ℓ(2), … ns, of the cheapest variant and then of each
+    /// other one; empty: as the cluster file says.
     17 ProfileDesc [u64s: [U64]] 4 {
         /// The model.
         model: U32,
@@ -237,7 +249,7 @@ messages! {
 
     // --- tasks, between members and ModelThreads -------------------------------------------
     /// A task: its id is the address of its input.
-    40 Submit [] 28 {
+    40 Submit [] 32 {
         /// A `TaskId`.
         task: U64,
         /// When the answer must be there, scheduler clock.
@@ -248,6 +260,8 @@ messages! {
         input_bytes: U32,
         /// What the application says of its cost: a `CostHint`, 0 for nothing.
         cost: U32,
+        /// How often the answers of the variant that executes it must be right, in 1/100,000. 0: any variant will do.
+        accuracy_min: U32,
     }
     /// The application lost interest. The outcome still follows.
     41 Cancel [] 12 {
@@ -281,8 +295,8 @@ messages! {
         gpu: U32,
         /// An [`ActionKind`](super::ActionKind).
         kind: u8,
-        /// Zero.
-        reserved: u8,
+        /// The cheapest variant that may execute, if the action starts too late for the one planned.
+        floor: u8,
         /// Which variant of the model executes; 0 for a model that has one.
         variant: U16,
     }
@@ -300,8 +314,8 @@ messages! {
         rows: U16,
         /// An [`ActionStatus`](super::ActionStatus).
         status: u8,
-        /// Zero.
-        reserved: u8,
+        /// The variant that executed.
+        variant: u8,
         /// How its inputs came.
         fetch: WireFetch,
     }

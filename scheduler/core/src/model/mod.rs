@@ -284,8 +284,9 @@ impl ModelState {
     }
 
     /// A backend brought its own measured profile. Larger batches than before are not used.
-    pub fn set_profile(&mut self, profile: Profile, patience: Patience) {
-        self.sizing.set_profile(profile, patience);
+    /// Of a model with variants: one of each, the cheapest first, of which `patience` is.
+    pub fn set_profiles(&mut self, profiles: &[Profile], patience: Patience) {
+        self.sizing.set_profiles(profiles, patience);
         self.quiet_period = QuietPeriod::OVER;
     }
 

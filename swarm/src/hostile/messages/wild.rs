@@ -7,6 +7,7 @@ use baton_rdma::wire::{
     JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc, ModelDown, ModelFailed,
     ModelTable, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready, Refuse, SlabKnown,
     StatusAsk, StatusPart, SubclusterDesc, Submit, TaskEnd, TaskResult, TensorDesc, ThreadDesc,
+    VariantDesc,
 };
 use rand::RngExt;
 use zerocopy::IntoBytes;
@@ -93,6 +94,12 @@ impl Messages<'_> {
             }
             Kind::ModelDesc => self.put(out, Self::model_desc),
             Kind::TensorDesc => self.put(out, Self::tensor_desc),
+            Kind::VariantDesc => self.put(out, |w| VariantDesc {
+                model: w.model().into(),
+                accuracy: w.n32().into(),
+                variant: w.n16().into(),
+                reserved: 0.into(),
+            }),
             Kind::SubclusterDesc => {
                 self.put(out, |w| SubclusterDesc { subcluster: w.n32().into() });
             }
@@ -192,6 +199,7 @@ impl Messages<'_> {
                 model: w.model().into(),
                 input_bytes: w.n32().into(),
                 cost: w.n32().into(),
+                accuracy_min: w.n32().into(),
             }),
             Kind::Cancel => {
                 self.put(out, |w| Cancel { task: w.task().into(), model: w.model().into() });
@@ -307,6 +315,7 @@ impl Messages<'_> {
             Kind::Refuse
                 | Kind::ModelDesc
                 | Kind::TensorDesc
+                | Kind::VariantDesc
                 | Kind::SubclusterDesc
                 | Kind::JoinBackend
                 | Kind::ModelTable
@@ -331,7 +340,7 @@ impl Messages<'_> {
             model: self.model().into(),
             gpu: self.n32().into(),
             kind: self.rng.random_range(0..4),
-            reserved: 0,
+            floor: if self.one_in(4) { self.rng.random() } else { 0 },
             variant: if self.one_in(4) { self.n16().into() } else { 0.into() },
         }
     }
