@@ -32,6 +32,7 @@ enum Change {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each GPU slot")]
 enum Running {
     Action(Action),
     Change(Change),

@@ -60,8 +60,9 @@ pub struct CudaError {
 /// `CUDA_ERROR_OUT_OF_MEMORY`.
 const OUT_OF_MEMORY: i32 = 2;
 /// Errors of a context that no call can use again: an uncorrectable ECC error, a fault of NVLink, an illegal address and
-/// the faults of kernels, a launch that timed out or failed.
-const STICKY: [i32; 10] = [214, 220, 700, 702, 714, 715, 716, 717, 718, 719];
+/// the faults of kernels, a launch that timed out or failed, a context that is gone, and what the driver has no word for, such
+/// as a card that has fallen off the bus.
+const STICKY: [i32; 13] = [214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999];
 
 impl CudaError {
     /// Whether the device's memory is too small.
@@ -193,6 +194,18 @@ pub trait Driver {
     /// # Errors
     /// The driver's, also one of an operation before.
     fn synchronize(&mut self, stream: Stream) -> Result<(), CudaError>;
+
+    /// Memory of the device that no process has, bytes.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn free_bytes(&mut self) -> Result<u64, CudaError>;
+
+    /// How often memory was taken, of the device and of the host.
+    fn allocations(&self) -> u64;
+
+    /// The device answers nothing any more: nothing of it is given back from now on, because that would wait for it.
+    fn abandon(&mut self);
 }
 
 #[cfg(test)]
@@ -203,7 +216,13 @@ mod tests {
     fn errors_say_the_call_and_whether_the_device_is_lost() {
         let error = |code| CudaError { call: "cuMemAlloc_v2", code, name: "NAME".into() };
         assert_eq!(error(700).to_string(), "cuMemAlloc_v2: NAME (700)");
-        assert!(error(700).is_sticky() && error(719).is_sticky() && !error(2).is_sticky());
+        for code in [214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999] {
+            assert!(error(code).is_sticky(), "{code}");
+        }
+        // Not enough memory, a wrong handle, not ready, not supported: the device goes on.
+        for code in [1, 2, 100, 101, 400, 500, 600, 701, 712, 801] {
+            assert!(!error(code).is_sticky(), "{code}");
+        }
         assert!(error(2).is_out_of_memory() && !error(1).is_out_of_memory());
     }
 }

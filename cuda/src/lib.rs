@@ -6,7 +6,7 @@
 //! | the driver's library, opened at run time: `libcuda.so.1`, no toolkit | `library` |
 //! | batches: rows to the device while others execute, answers back, ordered by events alone | [`Pipeline`] |
 //!
-//! The pipeline is safe code and knows no library, so a simulated driver in virtual time (`tests/sim`) carries its property
+//! The pipeline is safe code and knows no library, so a simulated driver in virtual time (`sim`) carries its property
 //! tests. `docs/gpu.md` describes the whole.
 //!
 //! Unsafe code is confined to `library`.
@@ -22,4 +22,4 @@ pub use driver::{
 };
 pub use kernel::{CHECKSUM, KernelSource, header};
 pub use library::{DeviceFacts, Gpu, Library, OpenError, Pinned, Pinning};
-pub use pipeline::{Back, End, Job, Pipeline, Room, Times};
+pub use pipeline::{Back, End, Job, PATIENCE, Pipeline, Room, Times};

@@ -139,9 +139,8 @@ impl Catalogue {
         let (id, accuracy) = (desc.model.get(), desc.accuracy.get());
         let model = self.models.last_mut().filter(|model| model.id() == id);
         let next = |variants: &&mut Vec<DescribedVariant>| {
-            let is_next = variants.len() == usize::from(desc.variant.get());
             let rises = variants.last().is_none_or(|before| before.accuracy < accuracy);
-            is_next && rises && variants.len() < VARIANTS_MAX && accuracy <= ACCURACY_MAX
+            rises && variants.len() < VARIANTS_MAX && accuracy <= ACCURACY_MAX
         };
         match model.map(|model| &mut model.variants).filter(next) {
             Some(variants) => {

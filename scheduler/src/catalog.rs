@@ -379,12 +379,11 @@ fn describe(spec: &ModelSpec, id: u32) -> ModelDesc {
 }
 
 fn variants(spec: &ModelSpec, id: u32) -> Vec<(VariantDesc, String)> {
-    let desc = |(place, variant): (u16, &VariantSpec)| {
-        let (model, accuracy) = (id.into(), variant.accuracy.into());
-        let desc = VariantDesc { model, accuracy, variant: place.into(), reserved: 0.into() };
+    let desc = |variant: &VariantSpec| {
+        let desc = VariantDesc { model: id.into(), accuracy: variant.accuracy.into() };
         (desc, variant.name.clone())
     };
-    (0..).zip(&spec.variants).map(desc).collect()
+    spec.variants.iter().map(desc).collect()
 }
 
 /// The messages about a model's tensors. Emulated models take bytes, and that needs no words.

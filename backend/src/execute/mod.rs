@@ -85,7 +85,7 @@ pub trait Engine {
         true
     }
 
-    /// Why nothing can be executed any more, if so: the executor ends once every submitted batch is back.
+    /// Why nothing can be executed any more, if so: the executor ends once no batch comes back any more.
     fn lost(&self) -> Option<String> {
         None
     }

@@ -375,7 +375,7 @@ impl<E: Engine> ExecutorAgent<E> {
         self.models.push(spec);
     }
 
-    /// Ends the thread if its engine can do nothing more; nothing that it owes is left then.
+    /// Ends the thread if its engine can do nothing more; nothing that it still owes will ever come back then.
     fn end_if_lost(&mut self) -> bool {
         let Some(problem) = self.engine.lost() else { return false };
         tracing::error!("{problem}; restart this backend");
@@ -409,7 +409,7 @@ impl<E: Engine> Agent for ExecutorAgent<E> {
             return obeyed;
         }
         let Some(back) = self.engine.poll() else {
-            return obeyed + usize::from(self.engine.is_busy() || self.end_if_lost());
+            return obeyed + usize::from(self.end_if_lost() || self.engine.is_busy());
         };
         self.tell(Event::Batch(back));
         obeyed + 1

@@ -100,6 +100,11 @@ exports! {
         world.device.insert(at, block);
         put(address, at as u64)
     }
+    fn cuMemGetInfo_v2(free: *mut usize, all: *mut usize) {
+        let world = world();
+        put(free, world.free_memory());
+        put(all, world.faults.memory)
+    }
     fn cuMemFree_v2(address: u64) {
         if world().device.remove(&(address as usize)).is_some() { OK } else { INVALID_VALUE }
     }

@@ -32,6 +32,7 @@ pub struct Gpu {
     modules: Vec<Handle>,
     /// The function and how many arguments it takes.
     kernels: Vec<(Handle, usize)>,
+    allocations: u64,
 }
 
 impl std::fmt::Debug for Gpu {
@@ -50,7 +51,7 @@ impl Gpu {
         context.set_current().map_err(|error| OpenError::Start { error })?;
         let (streams, events, device, host) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (modules, kernels) = (Vec::new(), Vec::new());
-        Ok(Self { context, streams, events, device, host, modules, kernels })
+        Ok(Self { context, streams, events, device, host, modules, kernels, allocations: 0 })
     }
 
     /// What registers memory with it.
@@ -110,6 +111,7 @@ impl Driver for Gpu {
         // SAFETY: writes one address.
         let made = unsafe { (self.context.library.call.allocate)(&raw mut address, bytes) };
         self.check("cuMemAlloc", made)?;
+        self.allocations += 1;
         self.device.push(Some((address, bytes)));
         Ok(DeviceBlock(self.device.len() as u32 - 1))
     }
@@ -127,6 +129,7 @@ impl Driver for Gpu {
         // SAFETY: writes one address.
         let made = unsafe { (self.context.library.call.allocate_host)(&raw mut address, bytes) };
         self.check("cuMemAllocHost", made)?;
+        self.allocations += 1;
         // SAFETY: as many bytes were just allocated; all of them are initialised from here on.
         unsafe { address.cast::<u8>().write_bytes(0, bytes) };
         self.host.push(Some((address, bytes)));
@@ -268,11 +271,29 @@ impl Driver for Gpu {
         let ended = unsafe { (self.context.library.call.synchronize_stream)(stream) };
         self.check("cuStreamSynchronize", ended)
     }
+
+    fn free_bytes(&mut self) -> Result<u64, CudaError> {
+        let (mut free, mut all) = (0, 0);
+        // SAFETY: writes two numbers.
+        let told = unsafe { (self.context.library.call.memory_info)(&raw mut free, &raw mut all) };
+        self.check("cuMemGetInfo", told).map(|()| free as u64)
+    }
+
+    fn allocations(&self) -> u64 {
+        self.allocations
+    }
+
+    fn abandon(&mut self) {
+        self.context.abandon();
+    }
 }
 
 impl Drop for Gpu {
     /// What a lost context refuses to give back goes with the process.
     fn drop(&mut self) {
+        if self.context.is_abandoned() {
+            return;
+        }
         let call = &self.context.library.call;
         for &stream in &self.streams {
             // SAFETY: made here; nothing uses memory of this device once its streams are empty.

@@ -132,6 +132,7 @@ functions! {
     record_event = "cuEventRecord" (Handle, Handle);
     query_event = "cuEventQuery" (Handle);
     elapsed = "cuEventElapsedTime" (*mut f32, Handle, Handle);
+    memory_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
     allocate = "cuMemAlloc_v2" (*mut u64, usize);
     free = "cuMemFree_v2" (u64);
     allocate_host = "cuMemAllocHost_v2" (*mut Handle, usize);

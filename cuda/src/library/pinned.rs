@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use baton_rdma::{HostPin, Stay};
@@ -19,6 +20,8 @@ pub(super) struct Context {
     handle: usize,
     /// Where registered memory begins, and its bytes.
     registered: Mutex<BTreeMap<usize, usize>>,
+    /// The device answers nothing any more.
+    abandoned: AtomicBool,
 }
 
 impl Context {
@@ -33,8 +36,9 @@ impl Context {
         // SAFETY: writes one handle, which counts until it is released in `drop`.
         let retained = unsafe { (library.call.retain)(&raw mut handle, device) };
         library.check("cuDevicePrimaryCtxRetain", retained).map_err(refused)?;
-        let registered = Mutex::default();
-        Ok(Arc::new(Self { library, device, handle: handle as usize, registered }))
+        let (registered, abandoned) = (Mutex::default(), AtomicBool::new(false));
+        let handle = handle as usize;
+        Ok(Arc::new(Self { library, device, handle, registered, abandoned }))
     }
 
     /// Calls of this thread mean this context from now on.
@@ -42,6 +46,15 @@ impl Context {
         // SAFETY: the context is retained as long as this lives.
         let set = unsafe { (self.library.call.set_current)(self.handle as Handle) };
         self.library.check("cuCtxSetCurrent", set)
+    }
+
+    /// Whatever belongs to it stays with the process from now on.
+    pub(super) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
     }
 
     fn registered(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
@@ -60,6 +73,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if self.is_abandoned() {
+            return;
+        }
         // SAFETY: retained once in `retain`, and everything made in it is gone: all of that holds this.
         let _ = unsafe { (self.library.call.release)(self.device) };
     }
@@ -106,6 +122,9 @@ impl HostPin for Pinning {
 impl Drop for Pinned {
     fn drop(&mut self) {
         self.context.registered().remove(&self.address);
+        if self.context.is_abandoned() {
+            return;
+        }
         // A context that is lost refuses this, too; the memory goes with the process then.
         let _ = self.context.set_current();
         // SAFETY: registered at this address, and still mapped.

@@ -15,81 +15,31 @@
 //! | the copy of its rows | a batch that was not executed comes back | the host sees the end of `here` |
 //!
 //! The next batch is launched behind the one that executes if that should end in time for it. Otherwise it is held at the
-//! *gate* until the end is seen, because a launch cannot be taken back.
+//! *gate* until the end is seen, because a launch cannot be taken back. For the same reason no batch is launched before its
+//! rows are there: it would start when they come, however late that is.
 //!
 //! The host never waits, but after an error: then for all streams, so that nothing is under way that is not accounted for.
+//! A device on which nothing ends for [`PATIENCE`] is lost, and its batches never come back: it may still read their rows.
 
+mod batch;
 mod place;
 
 use std::collections::VecDeque;
 
 use baton_types::Nanos;
 
-use crate::driver::{CudaError, Driver, HostSource, Kernel, Lane, Stream};
+use crate::driver::{CudaError, Driver, Event, Kernel, Lane, Stream};
 use crate::kernel::{CHECKSUM, header};
+pub use batch::{Back, End, Job, Times};
 pub use place::Room;
 use place::{ANSWER_BYTES, Place, Stage};
 
 /// Executions that may be on the device: one, and one behind it.
 const LAUNCHED_MAX: usize = 2;
-
-/// A batch, as the pipeline sees it. It holds its rows' memory until it comes back.
-pub trait Job {
-    /// Where its rows begin.
-    fn rows(&self) -> HostSource;
-    /// From one row's beginning to the next's, bytes.
-    fn stride(&self) -> u32;
-    /// How long each row is; at least one row.
-    fn lens(&self) -> &[u32];
-    /// It is not started later.
-    fn start_by(&self) -> Nanos;
-    /// Takes the answer to a row.
-    fn answer(&mut self, row: u32, answer: [u8; ANSWER_BYTES]);
-}
-
-/// How long a batch took on the device, by the device's clock.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Times {
-    /// Its rows, to the device.
-    pub copy_in: Nanos,
-    /// From then to its start.
-    pub waited: Nanos,
-    /// Its execution.
-    pub execution: Nanos,
-    /// Its answers, back.
-    pub copy_out: Nanos,
-}
-
-/// What became of a batch.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum End {
-    /// It was executed.
-    Executed {
-        /// On the host's clock: the end, less what the execution took.
-        started: Nanos,
-        /// When the host saw the end.
-        finished: Nanos,
-        /// By the device's clock.
-        times: Times,
-    },
-    /// It could not start in time.
-    Expired,
-    /// It was withdrawn.
-    Withdrawn,
-    /// It has no answers, for this reason.
-    Failed(String),
-}
-
-/// A batch that came back: no operation reads its rows.
-#[derive(Debug)]
-pub struct Back<J> {
-    /// Its batch slot.
-    pub slot: usize,
-    /// The batch, with its answers if it was executed.
-    pub job: J,
-    /// What became of it.
-    pub end: End,
-}
+/// How much longer than planned an execution may last before the device counts as lost.
+pub const PATIENCE: Nanos = Nanos::from_millis(10_000);
+/// `CUDA_ERROR_LAUNCH_TIMEOUT`.
+const LAUNCH_TIMEOUT: i32 = 702;
 
 /// The batches of one device, by batch slot.
 pub struct Pipeline<D: Driver, J: Job> {
@@ -106,8 +56,12 @@ pub struct Pipeline<D: Driver, J: Job> {
     free_at: Nanos,
     /// When the last execution was seen to have ended.
     ended_at: Nanos,
-    /// Set once every call fails.
+    /// Its end, by the device's clock.
+    last_done: Option<Event>,
+    /// Set once every call fails, or nothing ends any more.
     lost: Option<CudaError>,
+    /// Nothing ends any more: what is under way may still read rows.
+    is_hung: bool,
     scratch: Vec<u8>,
 }
 
@@ -126,7 +80,8 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
         let (submitted, withdrawn) =
             (VecDeque::with_capacity(slots), VecDeque::with_capacity(slots));
         let (free_at, ended_at, room) = (Nanos::ZERO, Nanos::ZERO, Room::default());
-        let (lost, scratch, streams) = (None, Vec::new(), [rows, run, out]);
+        let (lost, is_hung, last_done, scratch) = (None, false, None, Vec::new());
+        let streams = [rows, run, out];
         let mut pipeline = Self {
             driver,
             kernel,
@@ -137,7 +92,9 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
             room,
             free_at,
             ended_at,
+            last_done,
             lost,
+            is_hung,
             scratch,
         };
         pipeline.reserve(Room { row_bytes: 0, rows: 1 })?;
@@ -147,6 +104,11 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
     /// The driver.
     pub fn driver(&self) -> &D {
         &self.driver
+    }
+
+    /// The driver, for what has nothing to do with batches.
+    pub fn driver_mut(&mut self) -> &mut D {
+        &mut self.driver
     }
 
     /// The batch in a batch slot.
@@ -176,7 +138,7 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
     pub fn try_out(&mut self) -> Result<(Vec<u8>, [u8; ANSWER_BYTES]), CudaError> {
         header(0, 20, &[20], &mut self.scratch);
         let [input, run, output] = self.streams;
-        let (place, driver) = (&self.places[0], &mut self.driver);
+        let (place, driver) = (&mut self.places[0], &mut self.driver);
         place.copy_in(driver, input, &self.scratch, place.header_source(), self.scratch.len())?;
         place.execute(driver, run, self.kernel, 1)?;
         place.copy_out(driver, output, 1)?;
@@ -191,17 +153,13 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
         let place = &mut self.places[slot];
         debug_assert!(place.job.is_none(), "a batch slot holds one batch");
         (place.stage, place.time) = (Stage::Prepared, time);
-        let copied = match &self.lost {
-            Some(error) => Err(error.clone()),
-            None => Self::bring(
-                &mut self.driver,
-                self.streams[0],
-                place,
-                &job,
-                self.room,
-                &mut self.scratch,
-            ),
-        };
+        if let Some(error) = &self.lost {
+            place.stage = Stage::Failed(error.to_string());
+            place.job = Some(job);
+            return;
+        }
+        let (driver, stream) = (&mut self.driver, self.streams[0]);
+        let copied = Self::bring(driver, stream, place, &job, self.room, &mut self.scratch);
         place.job = Some(job);
         if let Err(error) = copied {
             self.fail(slot, error);
@@ -251,7 +209,8 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
         !self.submitted.is_empty() || !self.withdrawn.is_empty()
     }
 
-    /// The error after which nothing more can be executed by this process.
+    /// The error after which nothing more can be executed by this process. What has not come back when [`Pipeline::poll`]
+    /// returns nothing then, never will.
     pub fn lost(&self) -> Option<&CudaError> {
         self.lost.as_ref()
     }
@@ -304,13 +263,25 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
                 _ => continue,
             }
             match self.places[slot].is_done(&mut self.driver) {
-                Ok(false) => return,
+                Ok(false) => return self.give_up_if_hung(now),
                 Ok(true) => {
                     self.places[slot].stage = Stage::Launched { ended: Some(now) };
                     self.free_at = now + self.running().fold(Nanos::ZERO, |sum, time| sum + time);
                 }
                 Err(error) => self.fail(slot, error),
             }
+        }
+    }
+
+    /// Something should have ended.
+    fn give_up_if_hung(&mut self, now: Nanos) {
+        if now > self.free_at + PATIENCE {
+            let seconds = PATIENCE.0 / 1_000_000_000;
+            let name = format!("an execution has not ended {seconds} s after it should have");
+            let error = CudaError { call: "cuEventQuery", code: LAUNCH_TIMEOUT, name };
+            self.lost.get_or_insert(error);
+            self.is_hung = true;
+            self.driver.abandon();
         }
     }
 
@@ -324,19 +295,29 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
 
     /// Launches what may be launched now.
     fn advance(&mut self, now: Nanos) {
+        if self.is_hung {
+            return;
+        }
         for index in 0..self.submitted.len() {
             let slot = self.submitted[index];
             if !matches!(self.places[slot].stage, Stage::Gated) {
                 continue;
             }
             let start_by = self.places[slot].job.as_ref().map_or(Nanos::ZERO, Job::start_by);
-            match self.running().count() {
-                0 if now > start_by => self.places[slot].stage = Stage::Expired,
-                0 => self.launch(slot, now),
-                running if running < LAUNCHED_MAX && self.free_at.max(now) <= start_by => {
-                    self.launch(slot, now);
+            let may_launch = match self.running().count() {
+                0 if now > start_by => {
+                    self.places[slot].stage = Stage::Expired;
+                    continue;
                 }
-                _ => return,
+                0 => true,
+                running => running < LAUNCHED_MAX && self.free_at.max(now) <= start_by,
+            };
+            // Without its rows it waits for them here, where its window still counts.
+            let is_here = may_launch.then(|| self.copied(slot)).flatten();
+            match is_here {
+                Some(Ok(())) => self.launch(slot, now),
+                Some(Err(_)) => {}
+                None => return,
             }
         }
     }
@@ -375,7 +356,7 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
         let place = &mut self.places[slot];
         let times = match place.is_back(&mut self.driver) {
             Ok(false) => return None,
-            Ok(true) => place.times(&mut self.driver),
+            Ok(true) => place.times(&mut self.driver, self.last_done),
             Err(error) => Err(error),
         };
         let times = match times {
@@ -388,13 +369,17 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
         };
         place.take_answers(&mut self.driver, &mut self.scratch);
         let started = (finished - times.execution).max(self.ended_at).min(finished);
-        self.ended_at = finished;
+        (self.ended_at, self.last_done) = (finished, Some(place.done()));
         Some(End::Executed { started, finished, times })
     }
 
     /// A batch has failed. Afterwards no operation is under way, or the device is lost and none ever will be.
     fn fail(&mut self, slot: usize, error: CudaError) {
         self.places[slot].stage = Stage::Failed(error.to_string());
+        self.last_done = None;
+        if self.is_hung {
+            return;
+        }
         // All of them, whatever one says: a lost device may still be ending what it had begun.
         let ends = self.streams.map(|stream| self.driver.synchronize(stream));
         let sticky = error.is_sticky().then_some(error);
@@ -409,6 +394,10 @@ impl<D: Driver, J: Job> Pipeline<D, J> {
 impl<D: Driver, J: Job> Drop for Pipeline<D, J> {
     /// The batches that are still here hold memory that copies may read.
     fn drop(&mut self) {
+        if self.is_hung {
+            let jobs = self.places.iter_mut().filter_map(|place| place.job.take());
+            return jobs.for_each(std::mem::forget);
+        }
         for stream in self.streams {
             // A device that refuses this reads nothing any more.
             let _ = self.driver.synchronize(stream);

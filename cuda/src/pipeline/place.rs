@@ -65,9 +65,11 @@ pub(super) struct Place<J> {
     /// The copy of the rows begins; has ended.
     coming: Event,
     here: Event,
-    /// The execution begins; has ended.
+    /// The execution begins; has ended. The end has two events in turn, so that the next batch's execution leaves the end of
+    /// this one until the gap behind it is known.
     started: Event,
-    done: Event,
+    done: [Event; 2],
+    turn: usize,
     /// The copy of the answers has ended.
     back: Event,
 }
@@ -82,7 +84,8 @@ impl<J: Job> Place<J> {
             coming: driver.event()?,
             here: driver.event()?,
             started: driver.event()?,
-            done: driver.event()?,
+            done: [driver.event()?, driver.event()?],
+            turn: 0,
             back: driver.event()?,
         })
     }
@@ -131,17 +134,23 @@ impl<J: Job> Place<J> {
 
     /// Executes once the rows are there.
     pub(super) fn execute(
-        &self,
+        &mut self,
         driver: &mut impl Driver,
         stream: Stream,
         kernel: Kernel,
         rows: u32,
     ) -> Result<(), CudaError> {
+        self.turn = 1 - self.turn;
         let memory = self.memory();
         driver.wait(stream, self.here)?;
         driver.record(self.started, stream)?;
         driver.launch(stream, kernel, rows, &[memory.rows, memory.header, memory.answers])?;
-        driver.record(self.done, stream)
+        driver.record(self.done(), stream)
+    }
+
+    /// The end of its execution.
+    pub(super) fn done(&self) -> Event {
+        self.done[self.turn]
     }
 
     /// The answers come back once the execution has ended.
@@ -152,7 +161,7 @@ impl<J: Job> Place<J> {
         rows: u32,
     ) -> Result<(), CudaError> {
         let (memory, bytes) = (self.memory(), rows as usize * ANSWER_BYTES);
-        driver.wait(stream, self.done)?;
+        driver.wait(stream, self.done())?;
         driver.copy_out(stream, memory.host_answers, memory.answers, bytes)?;
         driver.record(self.back, stream)
     }
@@ -162,20 +171,25 @@ impl<J: Job> Place<J> {
     }
 
     pub(super) fn is_done(&self, driver: &mut impl Driver) -> Result<bool, CudaError> {
-        driver.has_ended(self.done)
+        driver.has_ended(self.done())
     }
 
     pub(super) fn is_back(&self, driver: &mut impl Driver) -> Result<bool, CudaError> {
         driver.has_ended(self.back)
     }
 
-    /// Once the answers are back.
-    pub(super) fn times(&self, driver: &mut impl Driver) -> Result<Times, CudaError> {
+    /// Once the answers are back. `before`: the end of the execution before.
+    pub(super) fn times(
+        &self,
+        driver: &mut impl Driver,
+        before: Option<Event>,
+    ) -> Result<Times, CudaError> {
         Ok(Times {
             copy_in: driver.elapsed(self.coming, self.here)?,
             waited: driver.elapsed(self.here, self.started)?,
-            execution: driver.elapsed(self.started, self.done)?,
-            copy_out: driver.elapsed(self.done, self.back)?,
+            execution: driver.elapsed(self.started, self.done())?,
+            copy_out: driver.elapsed(self.done(), self.back)?,
+            gap: before.map(|done| driver.elapsed(done, self.started)).transpose()?,
         })
     }
 

@@ -170,7 +170,7 @@ fn rendered(
     asked: &[Asked],
     replies: &[Reply],
 ) -> Result<Rendered, Problem> {
-    let head = head_of(model.name(), id, &replies);
+    let head = head_of(model.name(), id, replies);
     let rows: Result<Vec<_>, _> =
         replies.iter().map(|reply| model.tensors_of(reply.bytes())).collect();
     let rows = rows.map_err(|error| {

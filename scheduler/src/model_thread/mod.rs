@@ -103,11 +103,10 @@ pub struct ModelThread<T> {
 }
 
 impl Model {
-    fn new(resident: Resident) -> Self {
-        let state = resident.state();
-        let Resident { subcluster, quota, .. } = resident;
+    fn new(resident: &Resident) -> Self {
+        let Resident { subcluster, quota, .. } = *resident;
         Self {
-            state,
+            state: resident.state(),
             subcluster,
             quota: Quota::new(quota, FRONTENDS_MAX).map(Box::new),
             service: Service::Open,
@@ -135,7 +134,7 @@ impl<T: Transport> ModelThread<T> {
         let batch_max = residents.iter().map(|resident| resident.config.profile.batch_max()).max();
         let in_flight = InFlight::new(IN_FLIGHT_MAX, batch_max.unwrap_or(0) as usize);
         Self {
-            models: residents.into_iter().map(Model::new).collect(),
+            models: residents.iter().map(Model::new).collect(),
             timers,
             serving: vec![0; subclusters],
             out: Dispatch::new(transport, link, in_flight, places, (board, counters)),

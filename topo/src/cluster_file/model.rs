@@ -1,8 +1,9 @@
 //! `[[model]]`: one model of the cluster file.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
-use baton_types::{BATCH_MAX, ModelId, QuotaLimits, RateLimit};
+use baton_types::{BATCH_MAX, ModelId, Nanos, Profile, QuotaLimits, RateLimit};
 use serde::Deserialize;
 
 use crate::cluster_file::addition::ModelChange;
@@ -35,16 +36,6 @@ enum EngineName {
     Onnx,
 }
 
-impl EngineName {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Emulated => "emulated",
-            Self::Cuda => "cuda",
-            Self::Onnx => "onnx",
-        }
-    }
-}
-
 /// Reads the model. `None` if it has no name, profile, SLO or sizes; then there are problems.
 pub(crate) fn model(
     section: &Section<'_>,
@@ -68,30 +59,22 @@ pub(crate) fn model(
     let by_file = if has_file { EngineName::Onnx } else { EngineName::Emulated };
     let engine = section.word("engine").unwrap_or(by_file);
     let sized = match engine {
-        EngineName::Emulated => emulated(section),
-        EngineName::Cuda => cuda(section),
+        EngineName::Emulated => emulated(section, &variants),
+        EngineName::Cuda => cuda(section, &variants),
         EngineName::Onnx => onnx(section, &variants, folder),
     };
     let fixed_batch = sized.as_ref().and_then(|sized| sized.engine.fixed_batch());
     let batches = 1..=fixed_batch.unwrap_or(BATCH_MAX).min(BATCH_MAX);
     let is_onnx = engine == EngineName::Onnx;
-    let read = (!variants.is_empty())
-        .then(|| variants::read(section, &variants, &batches, (slo, is_onnx), folder));
-    let profile = match engine {
-        _ if let Some(variants) = &read => {
-            let cheapest = variants.as_ref().and_then(|variants| variants.first());
-            cheapest.map(|cheapest| cheapest.profile.clone())
+    let (profile, variants) = match variants.is_empty() {
+        false => {
+            let read = variants::read(section, &variants, &batches, (slo, is_onnx), folder);
+            (read.as_ref().map(|variants| variants[0].profile.clone()), read)
         }
-        EngineName::Onnx if !has_profile(section) => unmeasured(section, batches, slo),
-        _ if section.has("profile") => {
-            let engine = sized.as_ref().map(|sized| &sized.engine);
-            profile::from_file(section, batches, engine, folder)
+        true => {
+            (latency(section, (engine, sized.as_ref()), batches, slo, folder), Some(Vec::new()))
         }
-        _ => profile::of_keys(section, (section, None), batches),
     };
-    if !is_onnx {
-        variants.iter().for_each(|variant| refuse_foreign(variant, "file", engine.name()));
-    }
     section.refuse_unread();
     let Sized { engine, input_bytes, output_bytes } = sized?;
     Some(ModelSpec {
@@ -106,8 +89,25 @@ pub(crate) fn model(
         quota,
         expected_rps,
         engine,
-        variants: read.unwrap_or_else(|| Some(Vec::new()))?,
+        variants: variants?,
     })
+}
+
+/// ℓ(b) of a model without variants.
+fn latency(
+    section: &Section<'_>,
+    (engine, sized): (EngineName, Option<&Sized>),
+    batches: RangeInclusive<u32>,
+    slo: Option<Nanos>,
+    folder: &Path,
+) -> Option<Profile> {
+    match engine {
+        EngineName::Onnx if !has_profile(section) => unmeasured(section, batches, slo),
+        _ if section.has("profile") => {
+            profile::from_file(section, batches, sized.map(|sized| &sized.engine), folder)
+        }
+        _ => profile::of_keys(section, (section, None), batches),
+    }
 }
 
 /// Reads a change: `name` and at least one key that can change. `None` if there are problems.
@@ -156,12 +156,14 @@ struct Sized {
     output_bytes: u32,
 }
 
-fn emulated(section: &Section<'_>) -> Option<Sized> {
+fn emulated(section: &Section<'_>, variants: &[Section<'_>]) -> Option<Sized> {
+    variants.iter().for_each(|variant| refuse_foreign(variant, "file", "emulated"));
     let jitter = || section.number("jitter", 0.0..=1.0).unwrap_or(0.0);
     Some(checksums(section, "emulated", || EngineSpec::Emulated { jitter: jitter() }))
 }
 
-fn cuda(section: &Section<'_>) -> Option<Sized> {
+fn cuda(section: &Section<'_>, variants: &[Section<'_>]) -> Option<Sized> {
+    variants.iter().for_each(|variant| refuse_foreign(variant, "file", "cuda"));
     refuse_foreign(section, "jitter", "cuda");
     Some(checksums(section, "cuda", || EngineSpec::Cuda))
 }

@@ -29,7 +29,7 @@ pub struct VariantSpec {
     pub file: Option<PathBuf>,
 }
 
-/// Why variants do not make a model, for whoever wrote them.
+/// Why variants do not make a model, and what their author is to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VariantsProblem {
     /// The variant's place in the list, from 0; `None` if it is no one in particular.

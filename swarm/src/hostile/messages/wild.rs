@@ -89,17 +89,10 @@ impl Messages<'_> {
             Kind::Hello => self.put(out, |w| w.hello()),
             Kind::Welcome => drop(self.welcome(out)),
             Kind::Refuse => self.put(out, |w| Refuse { code: w.n16().into() }),
-            Kind::ThreadDesc => {
-                self.put(out, |w| ThreadDesc { thread: w.n32().into(), addr: w.addr() });
-            }
+            Kind::ThreadDesc => self.put(out, Self::thread_desc),
             Kind::ModelDesc => self.put(out, Self::model_desc),
             Kind::TensorDesc => self.put(out, Self::tensor_desc),
-            Kind::VariantDesc => self.put(out, |w| VariantDesc {
-                model: w.model().into(),
-                accuracy: w.n32().into(),
-                variant: w.n16().into(),
-                reserved: 0.into(),
-            }),
+            Kind::VariantDesc => self.put(out, Self::variant_desc),
             Kind::SubclusterDesc => {
                 self.put(out, |w| SubclusterDesc { subcluster: w.n32().into() });
             }
@@ -363,6 +356,14 @@ impl Messages<'_> {
             output_bytes: self.n32().into(),
             slo_ns: self.n64().into(),
         }
+    }
+
+    fn thread_desc(&mut self) -> ThreadDesc {
+        ThreadDesc { thread: self.n32().into(), addr: self.addr() }
+    }
+
+    fn variant_desc(&mut self) -> VariantDesc {
+        VariantDesc { model: self.model().into(), accuracy: self.n32().into() }
     }
 
     fn tensor_desc(&mut self) -> TensorDesc {

@@ -18,6 +18,16 @@ pub(super) enum Action {
     Wait { event: u32, nth: u64 },
 }
 
+impl Action {
+    fn uses(self, place: Place) -> bool {
+        match self {
+            Self::Copy { to, from } => [to, from].contains(&place),
+            Self::Execute { rows, header, answers, .. } => [rows, header, answers].contains(&place),
+            Self::Record { .. } | Self::Wait { .. } => false,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Op {
     action: Action,
@@ -36,14 +46,14 @@ impl Op {
     }
 }
 
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct StreamState {
     ops: VecDeque<Op>,
     free_at: u64,
     clock: Clock,
 }
 
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct EventState {
     /// How often it was recorded, and how many of these have ended.
     recorded: u64,
@@ -52,31 +62,54 @@ struct EventState {
     ends: Vec<(u64, Clock)>,
 }
 
-/// A device and a host.
-#[derive(Default)]
-pub(crate) struct World {
-    pub(crate) now: u64,
+/// A device and a host. Times are nanoseconds.
+#[derive(Default, Debug)]
+pub struct World {
+    /// The time.
+    pub now: u64,
     host: Clock,
     streams: Vec<StreamState>,
     events: Vec<EventState>,
     memory: Memory,
     blocks: u32,
+    /// By block.
+    sizes: Vec<u64>,
+    /// Memory of the device that is taken.
+    pub(super) device_bytes: u64,
     /// Calls so far.
-    pub(crate) calls: u64,
-    pub(crate) allocations: u64,
+    pub calls: u64,
+    /// Blocks that were taken, of the device and of the host.
+    pub allocations: u64,
     /// Blocks that were not given back.
-    pub(crate) blocks_held: i64,
+    pub blocks_held: i64,
     /// The call with this number fails with this code.
-    pub(crate) fail: Option<(u64, i32)>,
+    pub fail: Option<(u64, i32)>,
     /// Every call fails with this from now on.
     lost: Option<i32>,
-    /// When executions began and ended.
-    pub(crate) executions: Vec<(u64, u64)>,
+    /// Those that have ended, in that order.
+    pub executions: Vec<Execution>,
+    /// Executions last this many hundredths longer than their batches say.
+    pub slower_percent: u64,
+    /// No execution ends from now on.
+    pub hangs: bool,
+    /// The driver's owner has given the device up.
+    pub is_abandoned: bool,
+}
+
+/// An execution that has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Execution {
+    /// When the host launched it.
+    pub launched_at: u64,
+    /// When it began.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
 }
 
 impl World {
     /// What was not in order so far.
-    pub(crate) fn violations(&self) -> &[String] {
+    pub fn violations(&self) -> &[String] {
         &self.memory.violations
     }
 
@@ -109,16 +142,30 @@ impl World {
         self.allocations += 1;
         self.blocks_held += 1;
         self.blocks += 1;
+        self.sizes.push(bytes as u64);
         self.blocks - 1
     }
 
     pub(super) fn free(&mut self, place: Place) {
         self.blocks_held -= 1;
+        self.watch_free(place);
+        if let Place::Device(block) = place {
+            self.device_bytes -= self.sizes[block as usize];
+        }
         self.memory.forget(place);
     }
 
+    /// The driver's owner promises that nothing uses what it gives back.
+    fn watch_free(&mut self, place: Place) {
+        let mut ops = self.streams.iter().flat_map(|stream| &stream.ops);
+        if let Some(op) = ops.find(|op| op.action.uses(place)) {
+            let words = format!("{place:?} is given back under call {} ({:?})", op.call, op.action);
+            self.memory.violations.push(words);
+        }
+    }
+
     /// The host writes memory: rows have landed, or a header.
-    pub(crate) fn host_write(&mut self, place: Place, content: Vec<u8>) {
+    pub fn host_write(&mut self, place: Place, content: Vec<u8>) {
         self.host.tick(HOST);
         let call = format!("the host at {}", self.now);
         self.memory.write(place, content, (HOST, &self.host), &call);
@@ -169,8 +216,20 @@ impl World {
         true
     }
 
-    pub(super) fn ended_at(&self, event: Event) -> u64 {
-        self.events[event.0 as usize].ends.last().map_or(0, |(at, _)| *at)
+    /// The driver refuses events that have not ended.
+    pub(super) fn elapsed(&mut self, from: Event, to: Event) -> u64 {
+        let [from, to] = [from, to].map(|event| {
+            let state = &self.events[event.0 as usize];
+            match state.ends.last() {
+                Some((at, _)) if state.ended == state.recorded => *at,
+                _ => {
+                    let words = format!("{event:?} is asked for its time and has not ended");
+                    self.memory.violations.push(words);
+                    0
+                }
+            }
+        });
+        to.saturating_sub(from)
     }
 
     pub(super) fn synchronize(&mut self, stream: Stream) {
@@ -184,7 +243,7 @@ impl World {
     }
 
     /// Time passes.
-    pub(crate) fn advance(&mut self, ns: u64) {
+    pub fn advance(&mut self, ns: u64) {
         let until = self.now + ns;
         while self.step(until) {}
         self.now = until;
@@ -215,9 +274,11 @@ impl World {
                 let (ended, _) = self.events[event as usize].ends.get(nth as usize - 1)?;
                 Some((start.max(*ended), start.max(*ended)))
             }
+            Action::Execute { .. } if self.hangs => None,
             Action::Execute { header, .. } => {
                 let header = self.peek(header);
-                Some((start, start + op.takes_ns + header))
+                let slower = header * self.slower_percent / 100;
+                Some((start, start + op.takes_ns + header + slower))
             }
             _ => Some((start, start + op.takes_ns)),
         }
@@ -251,7 +312,8 @@ impl World {
                 memory.read(header, actor, &clock, &call);
                 let tag = content.first_chunk::<8>().copied().unwrap_or([0xcd; 8]);
                 memory.write(answers, tag.repeat(blocks as usize), by, &call);
-                self.executions.push((start, end));
+                let launched_at = op.enqueued_at;
+                self.executions.push(Execution { launched_at, start, end });
             }
             Action::Record { event, nth } => {
                 let state = &mut self.events[event as usize];

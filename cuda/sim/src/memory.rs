@@ -24,8 +24,10 @@ impl Clock {
 
 /// Memory that is watched.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Place {
+pub enum Place {
+    /// A block of the device.
     Device(u32),
+    /// A block of the host that belongs to the driver.
     Host(u32),
     /// A batch's rows, where READs land.
     Rows(usize),

@@ -4,6 +4,8 @@
 //! fast or slow. A read that is not ordered after the write before it, or a write not after the reads before it, is a
 //! violation that names both calls. Blocks of memory are watched as wholes.
 //!
+//! Property tests walk over it, and `baton bench gpu --simulated` rehearses on it.
+//!
 //! Contents are followed, too: a block that an operation is to write holds something else from the call to the
 //! operation's end.
 
@@ -19,29 +21,33 @@ use baton_cuda::{
 };
 use baton_types::Nanos;
 
-pub(crate) use memory::Place;
-pub(crate) use world::World;
+pub use memory::Place;
 use world::{Action, Op};
+pub use world::{Execution, World};
 
 /// Copies begin with this, whatever their size.
-const COPY_FIXED_NS: u64 = 7_000;
+pub const COPY_FIXED_NS: u64 = 7_000;
 /// 25 GB/s.
-const BYTES_PER_NS: u64 = 25;
+pub const BYTES_PER_NS: u64 = 25;
 /// From one kernel to the next.
-const LAUNCH_NS: u64 = 1_000;
+pub const LAUNCH_NS: u64 = 1_000;
 /// `CUDA_ERROR_INVALID_VALUE`.
 const INVALID_VALUE: i32 = 1;
+/// Memory of the device, bytes.
+const MEMORY_BYTES: u64 = 80 << 30;
 
 /// The driver; the world that it works on is also its test's.
-#[derive(Clone, Default)]
-pub(crate) struct SimDriver(Rc<RefCell<World>>);
+#[derive(Clone, Default, Debug)]
+pub struct SimDriver(Rc<RefCell<World>>);
 
 impl SimDriver {
-    pub(crate) fn world(&self) -> RefMut<'_, World> {
+    /// To change it, or to let time pass.
+    pub fn world(&self) -> RefMut<'_, World> {
         self.0.borrow_mut()
     }
 
-    pub(crate) fn look(&self) -> Ref<'_, World> {
+    /// To look at it.
+    pub fn look(&self) -> Ref<'_, World> {
         self.0.borrow()
     }
 
@@ -67,7 +73,10 @@ impl Driver for SimDriver {
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<DeviceBlock, CudaError> {
-        self.call("allocate", |world| DeviceBlock(world.allocate(bytes)))
+        self.call("allocate", |world| {
+            world.device_bytes += bytes as u64;
+            DeviceBlock(world.allocate(bytes))
+        })
     }
 
     fn free(&mut self, block: DeviceBlock) -> Result<(), CudaError> {
@@ -147,7 +156,7 @@ impl Driver for SimDriver {
     }
 
     fn elapsed(&mut self, from: Event, to: Event) -> Result<Nanos, CudaError> {
-        self.call("elapsed", |world| Nanos(world.ended_at(to)) - Nanos(world.ended_at(from)))
+        self.call("elapsed", |world| Nanos(world.elapsed(from, to)))
     }
 
     fn synchronize(&mut self, stream: Stream) -> Result<(), CudaError> {
@@ -155,6 +164,18 @@ impl Driver for SimDriver {
         let called = self.call("synchronize", |_| ());
         self.world().synchronize(stream);
         called
+    }
+
+    fn free_bytes(&mut self) -> Result<u64, CudaError> {
+        self.call("free_bytes", |world| MEMORY_BYTES - world.device_bytes)
+    }
+
+    fn allocations(&self) -> u64 {
+        self.look().allocations
+    }
+
+    fn abandon(&mut self) {
+        self.world().is_abandoned = true;
     }
 }
 
