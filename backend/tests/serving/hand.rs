@@ -118,7 +118,7 @@ impl Hand {
         let mut job = inner.submitted.pop_front().expect("a batch is executing");
         let result = execute(&mut job);
         // What starts too late is not executed: then no variant would have been in time.
-        let variant = job.start_by.variant_at(started).unwrap_or(job.start_by.planned());
+        let variant = job.start_by.variant_at(started).unwrap_or_else(|| job.start_by.planned());
         inner.end(job, BatchEnd::Executed { variant, started, finished, result });
         let is_late = |next: &mut BatchJob| finished > next.start_by.last();
         if let Some(late) = inner.submitted.pop_front_if(is_late) {

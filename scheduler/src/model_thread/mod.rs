@@ -134,7 +134,7 @@ impl<T: Transport> ModelThread<T> {
         let batch_max = residents.iter().map(|resident| resident.config.profile.batch_max()).max();
         let in_flight = InFlight::new(IN_FLIGHT_MAX, batch_max.unwrap_or(0) as usize);
         Self {
-            models: residents.iter().map(Model::new).collect(),
+            models: residents.into_iter().map(|resident| Model::new(&resident)).collect(),
             timers,
             serving: vec![0; subclusters],
             out: Dispatch::new(transport, link, in_flight, places, (board, counters)),

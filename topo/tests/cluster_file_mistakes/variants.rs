@@ -43,8 +43,8 @@ fn each_mistake_in_the_variants_is_one_problem_with_its_line_and_fix() {
         ),
         (
             variant("b", "71", "latency_ms = [2, 3]\nalfa_ms = 3"),
-            ":13: model[0].variant[1].alfa_ms: is not a key of this table; fix: write alpha_ms, or another of: latency_ms, \
-             alpha_ms, beta_ms, name, accuracy, file, profile"
+            ":13: model[0].variant[1].alfa_ms: is not a key of this table; fix: write alpha_ms, or another of: file, \
+             latency_ms, alpha_ms, beta_ms, name, accuracy"
                 .to_owned(),
         ),
         (
@@ -80,5 +80,8 @@ fn what_a_model_with_variants_cannot_have_besides_is_refused() {
     );
     let found =
         problems("[[model]]\nname = \"m\"\nslo_ms = 36\nvariant = 3\n[[backend]]\nname = \"b\"\n");
-    assert!(found[0].contains("write [[variant]] once for every variant"), "{found:#?}");
+    assert!(
+        found.iter().any(|p| p.contains("write [[variant]] once for every variant")),
+        "{found:#?}"
+    );
 }
