@@ -20,6 +20,7 @@ mod reproduce;
 mod serve;
 mod sim;
 mod status;
+mod supernet;
 mod topo_show;
 
 use std::error::Error;
@@ -65,6 +66,7 @@ fn run(command: Command) -> CommandResult {
         },
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim { command } => sim::run(&command),
+        Command::Supernet { command } => supernet::run(&command),
         Command::Status(args) => status::run(&args),
         Command::Model { command } => model::run(&command),
         Command::Doctor(args) => doctor::run(&args),

@@ -23,7 +23,7 @@ const MEMBER: &[&str] = &[
 ];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 19] = [
+const EDGES: [(&str, &[&str]); 21] = [
     ("types", &[]),
     ("scheduler/core", &["baton-types"]),
     ("topo", &["baton-types"]),
@@ -31,11 +31,13 @@ const EDGES: [(&str, &[&str]); 19] = [
     ("leader", &["baton-types", "baton-topo"]),
     ("metrics", &[]),
     ("models", &[]),
+    ("supernet", &[]),
     ("scheduler/sim", &["baton-core", "baton-topo"]),
     ("scheduler", &["baton-core", "baton-topo", "baton-rdma", "baton-metrics"]),
     ("membership", &["baton-types", "baton-topo", "baton-rdma", "baton-leader"]),
     ("frontend", MEMBER),
     ("gateway", &["baton-client", "baton-metrics"]),
+    ("capi", &["baton-client"]),
     ("cuda", &["baton-types", "baton-rdma"]),
     ("cuda/fake", &[]),
     ("cuda/sim", &["baton-cuda", "baton-types"]),
@@ -88,6 +90,7 @@ const EDGES: [(&str, &[&str]); 19] = [
             "baton-rdma",
             "baton-scheduler",
             "baton-sim",
+            "baton-supernet",
             "baton-swarm",
             "baton-topo",
         ],

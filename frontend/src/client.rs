@@ -14,6 +14,7 @@ use baton_metrics::{Metric, MetricsError, MetricsServer, build_info};
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport};
 use baton_topo::{Clock, FabricSpec, Placement};
+use baton_types::Nanos;
 use crossbeam_channel::{Receiver, TryRecvError};
 
 use crate::config::{ClientConfig, listen_near};
@@ -130,6 +131,11 @@ impl Client {
     /// outstanding tasks again.
     pub fn loss(&self) -> Option<Loss> {
         self.guard.session.loss()
+    }
+
+    /// Now, on the clock of every moment that this client gives ([`ClientConfig::clock`]).
+    pub fn now(&self) -> Nanos {
+        self.guard.session.clock.now()
     }
 
     /// What this client counted.

@@ -102,6 +102,18 @@ enum State {
     Ended(Ticket, Outcome),
 }
 
+impl CompletionKey {
+    /// As one number, for callers in another language.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.entry)
+    }
+
+    /// A key from [`CompletionKey::to_bits`]. Any other number names no task, or another one.
+    pub fn from_bits(bits: u64) -> Self {
+        Self { entry: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
 impl CompletionQueue {
     /// A queue for at most `capacity` tasks at once. As many as all slots of the models in question are never too few.
     ///

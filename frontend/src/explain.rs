@@ -4,7 +4,7 @@ use std::fmt;
 
 use baton_types::{DropReason, FailReason, Nanos};
 
-use crate::outcome::{EndRecord, EndedBy, Outcome, Reply};
+use crate::outcome::{EndRecord, EndedBy, Outcome, Timing};
 
 /// What became of a task and when. [`fmt::Display`] writes one line of what, and one line per moment.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,7 +30,7 @@ impl Outcome {
     /// What happened to the task, and when.
     pub fn explain(&self) -> Explanation {
         match self {
-            Self::Completed(reply) => completed(reply),
+            Self::Completed(reply) => reply.timing().explain(),
             Self::Dropped(reason, record) => {
                 let summary = format!("dropped ({}): {}", reason.as_str(), why_dropped(*reason));
                 unserved(summary, record)
@@ -40,6 +40,13 @@ impl Outcome {
                 unserved(summary, record)
             }
         }
+    }
+}
+
+impl Timing {
+    /// As [`Outcome::explain`], of a completed task.
+    pub fn explain(&self) -> Explanation {
+        completed(self)
     }
 }
 
@@ -53,8 +60,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-fn completed(reply: &Reply) -> Explanation {
-    let timing = reply.timing();
+fn completed(timing: &Timing) -> Explanation {
     let at = |moment, what: String| Moment { after_ms: ms_after(timing.submitted, moment), what };
     let latency = timing.latency().as_secs_f64() * 1e3;
     let mut moments = vec![
@@ -66,7 +72,7 @@ fn completed(reply: &Reply) -> Explanation {
     ];
     // Stable: what happened at the same moment stays in the order of a task's life.
     moments.sort_by(|a, b| a.after_ms.total_cmp(&b.after_ms));
-    let when = if reply.late() { "late" } else { "in time" };
+    let when = if timing.late() { "late" } else { "in time" };
     Explanation {
         summary: format!("completed {when}, {latency:.3} ms after the submit"),
         moments,

@@ -109,6 +109,7 @@ mod operator;
 mod outcome;
 mod served;
 mod session;
+mod shared;
 mod ticket;
 mod view;
 
@@ -142,6 +143,7 @@ pub use model::ModelHandle;
 #[cfg(feature = "operator")]
 pub use operator::{Operator, OperatorError, OperatorIo, ServedModel};
 pub use outcome::{EndRecord, EndedBy, ModelVariant, Outcome, Reply, Timing, Unanswered};
+pub use shared::{SharedTicket, TicketBusy, wait_for};
 pub use ticket::Ticket;
 pub use view::{Element, ViewError};
 

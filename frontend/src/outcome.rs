@@ -161,6 +161,11 @@ impl Reply {
         &self.output
     }
 
+    /// What the model takes and gives.
+    pub fn signature(&self) -> &Arc<Signature> {
+        &self.signature
+    }
+
     /// The elements of the model's only output, in row-major order: `reply.values::<f32>()`.
     ///
     /// # Errors
@@ -245,7 +250,8 @@ pub struct Timing {
 }
 
 impl Timing {
-    pub(crate) fn late(&self) -> bool {
+    /// As [`Reply::late`].
+    pub fn late(&self) -> bool {
         self.landed > self.deadline
     }
 

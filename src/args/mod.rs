@@ -6,6 +6,7 @@ mod model;
 mod path;
 mod profile;
 mod sim;
+mod supernet;
 mod values;
 
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
     SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
 };
+pub(crate) use supernet::{SupernetCommand, SupernetExportArgs};
 use values::{outstanding, rate, requests_per_s, scale, seconds, span, transport};
 
 /// Deadline-aware DNN inference serving for GPU clusters.
@@ -74,6 +76,11 @@ pub(crate) enum Command {
     /// Executes batches of zeros of each size and prints the times, the line α·b + β through them and what throws doubt on
     /// them. Nothing else should use the device or the cores meanwhile.
     Profile(ProfileArgs),
+    /// Make models of several variants: from a checkpoint to an ONNX file
+    Supernet {
+        #[command(subcommand)]
+        command: SupernetCommand,
+    },
     /// Offer load, Poisson or as a scenario says, and check every answer
     Load(LoadArgs),
     /// Say what happened to a task of a load, and when

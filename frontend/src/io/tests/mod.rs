@@ -10,5 +10,6 @@ mod orderly_stop;
 mod random;
 mod rejoining;
 mod serving;
+mod shared;
 mod waiting;
 mod world;

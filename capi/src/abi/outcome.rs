@@ -1,0 +1,183 @@
+//! An outcome as a struct of numbers, and in words.
+
+use std::ffi::{CStr, c_char};
+use std::sync::Arc;
+
+use baton_client::{DropReason, EndRecord, EndedBy, FailReason, Nanos, Outcome};
+
+use super::pointers::{Buffer, InStruct, Out, Sized};
+use super::reply::REPLIES;
+use super::structs::{OutcomeStruct, ReplyHandle};
+use super::text;
+use crate::status::{OK, Refusal, Result, call};
+
+pub(super) const COMPLETED: i32 = 1;
+pub(super) const DROPPED: i32 = 2;
+pub(super) const FAILED: i32 = 3;
+pub(super) const BY_SCHEDULER: i32 = 1;
+pub(super) const BY_BACKEND: i32 = 2;
+pub(super) const BY_CLIENT: i32 = 3;
+
+/// Writes it, and keeps the reply under a handle of its own.
+pub(super) fn put(out: Sized<OutcomeStruct>, outcome: Outcome) -> Result<()> {
+    out.put(match outcome {
+        Outcome::Completed(reply) => {
+            let timing = *reply.timing();
+            let is_late = u32::from(reply.late());
+            OutcomeStruct {
+                kind: COMPLETED,
+                ended_by: BY_BACKEND,
+                is_late,
+                batch_size: timing.batch_size,
+                gpu: timing.gpu.0,
+                reply: ReplyHandle { id: REPLIES.insert(Arc::new(reply))? },
+                submitted_ns: timing.submitted.0,
+                deadline_ns: timing.deadline.0,
+                started_ns: timing.started.0,
+                finished_ns: timing.finished.0,
+                ended_ns: timing.landed.0,
+                clock_error_ns: timing.clock_error.0,
+                ..NOTHING
+            }
+        }
+        Outcome::Dropped(reason, record) => unanswered(DROPPED, reason.code(), &record),
+        Outcome::Failed(reason, record) => unanswered(FAILED, reason.code(), &record),
+    });
+    Ok(())
+}
+
+const NOTHING: OutcomeStruct = OutcomeStruct {
+    struct_size: 0,
+    kind: 0,
+    reason: 0,
+    ended_by: 0,
+    is_late: 0,
+    resubmitted: 0,
+    batch_size: 0,
+    gpu: 0,
+    reply: ReplyHandle { id: 0 },
+    submitted_ns: 0,
+    deadline_ns: 0,
+    started_ns: 0,
+    finished_ns: 0,
+    ended_ns: 0,
+    clock_error_ns: 0,
+    retry_after_ns: 0,
+};
+
+fn unanswered(kind: i32, reason: u8, record: &EndRecord) -> OutcomeStruct {
+    OutcomeStruct {
+        kind,
+        reason: i32::from(reason),
+        ended_by: match record.by {
+            EndedBy::Scheduler => BY_SCHEDULER,
+            EndedBy::Backend => BY_BACKEND,
+            EndedBy::Client => BY_CLIENT,
+        },
+        resubmitted: record.resubmitted,
+        submitted_ns: record.submitted.0,
+        deadline_ns: record.deadline.0,
+        ended_ns: record.ended.0,
+        retry_after_ns: record.retry_after.0,
+        ..NOTHING
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn baton_outcome_explain(
+    outcome: InStruct<OutcomeStruct>,
+    text: Buffer,
+    room: usize,
+    needed: Out<usize>,
+) -> i32 {
+    call(|| {
+        let words = explained(&outcome.given()?)?;
+        text.put(&words, room);
+        needed.put_if_given(words.len() + 1);
+        Ok(OK)
+    })
+}
+
+fn explained(outcome: &OutcomeStruct) -> Result<String> {
+    let code = u8::try_from(outcome.reason).unwrap_or(0);
+    let unanswered = match outcome.kind {
+        COMPLETED => {
+            return REPLIES.with(outcome.reply.id, |reply| reply.timing().explain().to_string());
+        }
+        DROPPED => DropReason::from_code(code).map(|why| Outcome::Dropped(why, record(outcome))),
+        FAILED => FailReason::from_code(code).map(|why| Outcome::Failed(why, record(outcome))),
+        _ => None,
+    };
+    let unknown = || Refusal::argument("this is no outcome: give one that a call has filled");
+    Ok(unanswered.ok_or_else(unknown)?.explain().to_string())
+}
+
+fn record(outcome: &OutcomeStruct) -> EndRecord {
+    EndRecord {
+        submitted: Nanos(outcome.submitted_ns),
+        deadline: Nanos(outcome.deadline_ns),
+        ended: Nanos(outcome.ended_ns),
+        by: match outcome.ended_by {
+            BY_SCHEDULER => EndedBy::Scheduler,
+            BY_BACKEND => EndedBy::Backend,
+            _ => EndedBy::Client,
+        },
+        resubmitted: outcome.resubmitted,
+        retry_after: Nanos(outcome.retry_after_ns),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn baton_reason_name(kind: i32, reason: i32) -> *const c_char {
+    let code = u8::try_from(reason).unwrap_or(0);
+    text(match kind {
+        COMPLETED => Some(c"completed"),
+        DROPPED => DropReason::from_code(code).map(drop_name),
+        FAILED => FailReason::from_code(code).map(fail_name),
+        _ => None,
+    })
+}
+
+fn drop_name(reason: DropReason) -> &'static CStr {
+    match reason {
+        DropReason::Deadline => c"deadline",
+        DropReason::Window => c"window",
+        DropReason::DeadlinePassed => c"deadline_passed",
+        DropReason::QueueFull => c"queue_full",
+        DropReason::Cancelled => c"cancelled",
+        DropReason::FrontendLost => c"frontend_lost",
+        DropReason::NoBackend => c"no_backend",
+        DropReason::Shutdown => c"shutdown",
+        DropReason::Quota => c"quota",
+        DropReason::ModelRemoved => c"model_removed",
+    }
+}
+
+fn fail_name(reason: FailReason) -> &'static CStr {
+    match reason {
+        FailReason::BackendLost => c"backend_lost",
+        FailReason::StaleGeneration => c"stale_generation",
+        FailReason::FetchTimeout => c"fetch_timeout",
+        FailReason::FetchFailed => c"fetch_failed",
+        FailReason::Engine => c"engine",
+        FailReason::UnknownModel => c"unknown_model",
+        FailReason::WrongSize => c"wrong_size",
+        FailReason::SchedulerLost => c"scheduler_lost",
+        FailReason::LeaseExpired => c"lease_expired",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_own_name() {
+        for &why in DropReason::ALL {
+            assert_eq!(drop_name(why).to_str(), Ok(why.as_str()));
+        }
+        for &why in FailReason::ALL {
+            assert_eq!(fail_name(why).to_str(), Ok(why.as_str()));
+        }
+    }
+}

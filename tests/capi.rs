@@ -1,0 +1,184 @@
+//! Programs in C and C++ against a cluster of processes: the examples, every way to hold the library wrong, and ends in the
+//! middle. With BATON_VALGRIND they run in valgrind, where BATON_CAPI_BUILD names a release build: an unoptimised one is too slow there (`./x c`).
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+mod support;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use baton_client::{Clock, Nanos};
+use support::{Cluster, Folder};
+
+const C: &str = "-std=c99";
+const CPP: &str = "-std=c++17";
+
+/// Headers, libraries and the pkg-config file, installed as a user would.
+struct Installed {
+    folder: Folder,
+}
+
+impl Installed {
+    fn new(test: &str) -> Self {
+        let folder = Folder::new(test);
+        // Cargo has put the library there that this test was built with.
+        let beside = env::current_exe().unwrap().parent().unwrap().to_owned();
+        let built = env::var_os("BATON_CAPI_BUILD").map_or(beside, PathBuf::from);
+        let install = Self::source("install.sh");
+        let installed = Command::new(install).arg(built).arg(folder.path()).output();
+        let installed = installed.unwrap();
+        assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+        Self { folder }
+    }
+
+    fn source(path: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("capi").join(path)
+    }
+
+    /// Compiles a program of `capi/`. What pkg-config says stands in the file that it reads; not every machine has it.
+    fn compile(&self, path: &str, standard: &str, link: &[&str]) -> PathBuf {
+        let compiler = if standard == CPP { "c++" } else { "cc" };
+        let (source, prefix) = (Self::source(path), self.folder.path());
+        let program = prefix.join(source.file_stem().unwrap());
+        let output = Command::new(compiler)
+            .args([
+                standard,
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-pedantic",
+                "-g",
+                "-D_POSIX_C_SOURCE=200809L",
+            ])
+            .arg(source)
+            .arg("-o")
+            .arg(&program)
+            .arg(format!("-I{}/include", prefix.display()))
+            .args(link.iter().map(|flag| flag.replace("PREFIX", &prefix.display().to_string())))
+            .output();
+        let output = output.unwrap_or_else(|error| panic!("{compiler}: {error}"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        program
+    }
+
+    fn run(&self, program: &Path, args: &[&str]) -> String {
+        let output = self.output(program, args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {stderr}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn output(&self, program: &Path, args: &[&str]) -> Output {
+        let mut command = match env::var_os("BATON_VALGRIND") {
+            Some(_) => {
+                let mut valgrind = Command::new("valgrind");
+                let quiet = ["-q", "--error-exitcode=9", "--fair-sched=yes"];
+                let leaks = [
+                    "--leak-check=full",
+                    "--show-leak-kinds=definite",
+                    "--errors-for-leak-kinds=definite",
+                ];
+                valgrind.args(quiet).args(leaks).arg(program);
+                valgrind
+            }
+            None => Command::new(program),
+        };
+        command.args(args).env("LD_LIBRARY_PATH", self.folder.path().join("lib"));
+        command.output().unwrap()
+    }
+}
+
+/// Links `libbaton.so`.
+const SHARED: &[&str] = &["-LPREFIX/lib", "-lbaton"];
+/// Links everything into the program.
+const STATIC: &[&str] =
+    &["PREFIX/lib/libbaton.a", "-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
+
+#[test]
+fn examples_in_c_run() {
+    let cluster = Cluster::start("capi-c");
+    let _backend = cluster.backend("a");
+    let installed = Installed::new("capi-c-installed");
+    let classify = installed.compile("examples/classify.c", C, SHARED);
+    let said = installed.run(&classify, &[cluster.addr(), "m"]);
+    assert!(said.starts_with("output: ") || said.starts_with("dropped ("), "{said}");
+    let event_loop = installed.compile("examples/event_loop.c", C, SHARED);
+    let said = installed.run(&event_loop, &[cluster.addr(), "m", "200"]);
+    let counts: Vec<u32> =
+        said.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+    let [completed, _late, dropped, failed] = counts[..] else { panic!("{said}") };
+    assert!(completed > 0 && completed + dropped + failed == 200, "{said}");
+    let refused = installed.output(&classify, &[cluster.addr(), "absent"]);
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && stderr.contains("this client has: m"), "{stderr}");
+}
+
+#[test]
+fn the_static_library_needs_no_other() {
+    let cluster = Cluster::start("capi-static");
+    let installed = Installed::new("capi-static-installed");
+    let program = installed.compile("tests/programs/misuse.c", C, STATIC);
+    let said = installed.run(&program, &[cluster.addr()]);
+    assert_eq!(said, "refused as it should be\n");
+}
+
+#[test]
+fn the_example_in_cpp_runs() {
+    if Command::new("c++").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: no C++ compiler (Debian: g++)");
+        return;
+    }
+    let cluster = Cluster::start("capi-cpp");
+    let _backend = cluster.backend("a");
+    let installed = Installed::new("capi-cpp-installed");
+    let classify = installed.compile("examples/classify.cpp", CPP, SHARED);
+    let said = installed.run(&classify, &[cluster.addr(), "m"]);
+    assert!(said.contains("of 16 completed; one was cancelled"), "{said}");
+    let refused = installed.output(&classify, &[cluster.addr(), "absent"]);
+    let stderr = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && stderr.contains("this client has: m"), "{stderr}");
+}
+
+#[test]
+fn every_mistake_has_a_status_and_words() {
+    let cluster = Cluster::start("capi-misuse");
+    let installed = Installed::new("capi-misuse-installed");
+    let program = installed.compile("tests/programs/misuse.c", C, SHARED);
+    let said = installed.run(&program, &[cluster.addr()]);
+    assert_eq!(said, "refused as it should be\n");
+}
+
+#[test]
+fn a_program_may_end_with_tasks_outstanding_and_a_child_is_refused() {
+    let cluster = Cluster::start("capi-outstanding");
+    let _backend = cluster.backend("a");
+    let installed = Installed::new("capi-outstanding-installed");
+    let program = installed.compile("tests/programs/outstanding.c", C, SHARED);
+    let rounds = if env::var_os("BATON_VALGRIND").is_some() { 1 } else { 10 };
+    let clock = Clock::start();
+    for _ in 0..rounds {
+        for end in ["return", "exit", "fork"] {
+            installed.run(&program, &[cluster.addr(), end]);
+        }
+    }
+    assert!(clock.now() < Nanos::from_millis(120_000), "an end waits for nothing");
+}
+
+#[test]
+fn pkg_config_knows_the_library() {
+    let installed = Installed::new("capi-pkg-config");
+    let folder = installed.folder.path().join("lib/pkgconfig");
+    let asked = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "baton"])
+        .env("PKG_CONFIG_PATH", folder)
+        .output();
+    let Ok(said) = asked else {
+        eprintln!("SKIPPED: no pkg-config (Debian: pkgconf)");
+        return;
+    };
+    let said = String::from_utf8(said.stdout).unwrap();
+    let prefix = installed.folder.path().display();
+    assert!(said.contains(&format!("-I{prefix}/include")) && said.contains("-lbaton"), "{said}");
+}
