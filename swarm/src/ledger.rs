@@ -53,6 +53,8 @@ pub struct Task {
     pub host: HostId,
     /// What its answer must be.
     pub checksum: [u8; 8],
+    /// The accuracy that it asks for, 1/100,000.
+    pub accuracy_min: u32,
     /// True time.
     pub submitted: Nanos,
     /// When it is due, true time.
@@ -86,7 +88,7 @@ pub struct Ledger {
     /// Rows executed that were an attacker's.
     pub hostile: u64,
     /// Drops that a scheduler told, by reason code.
-    pub dropped: [u64; 11],
+    pub dropped: [u64; 12],
     /// How long after its deadline the outcome of a task came, at most, and of which task.
     pub latest: (Nanos, u64),
     failure: Option<String>,

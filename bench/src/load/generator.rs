@@ -34,7 +34,8 @@ pub(super) fn targets(
 ) -> Result<Vec<Target>, LoadError> {
     let target = |(index, name): (usize, &str)| {
         let handle = client.model(name)?;
-        let tally = Tally::new(name, handle.slo());
+        let mut tally = Tally::new(name, handle.slo());
+        tally.set_variants(handle.variants());
         let seed = config.seed.wrapping_add(index as u64);
         // A model that was added at run time is in no cluster file.
         let Some(spec) = cluster.models.iter().find(|model| model.name == *name) else {
@@ -312,6 +313,9 @@ impl Generator {
             progress.dropped += tally.dropped_total();
             progress.failed += tally.failed_total();
             progress.wrong_answers += tally.wrong_answers;
+            let (answers, accuracies) = tally.accuracies();
+            progress.accuracies.0 += answers;
+            progress.accuracies.1 += accuracies;
         }
         progress
     }
@@ -344,6 +348,7 @@ impl Target {
                     tracing::error!(model, ?task, gpu = ?reply.timing().gpu, "wrong answer");
                 }
                 self.tally.answer(task.due, reply.timing(), verdict);
+                reply.variant().into_iter().for_each(|variant| self.tally.answered_by(variant));
                 return Some(verdict);
             }
         }

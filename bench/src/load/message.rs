@@ -23,6 +23,9 @@ pub struct Progress {
     pub failed: u64,
     /// See [`Tally`].
     pub wrong_answers: u64,
+    /// Answers of variants, and the sum of these variants' accuracies, per cent.
+    #[serde(default)]
+    pub accuracies: (u64, f64),
 }
 
 impl Progress {
@@ -35,6 +38,8 @@ impl Progress {
         self.dropped += other.dropped;
         self.failed += other.failed;
         self.wrong_answers += other.wrong_answers;
+        self.accuracies.0 += other.accuracies.0;
+        self.accuracies.1 += other.accuracies.1;
     }
 }
 

@@ -70,8 +70,8 @@ impl<T: Transport> ClientIo<T> {
             deadline_ns: scheduler_deadline(task.deadline, self.membership.sync()).0.into(),
             model: served.id.0.into(),
             input_bytes: task.input_bytes.into(),
-            cost: task.cost.bits().into(),
-            accuracy_min: 0.into(),
+            cost: task.asked.cost.bits().into(),
+            accuracy_min: task.asked.accuracy_min.into(),
         };
         let conn = self.membership.thread(served.thread);
         let sent =

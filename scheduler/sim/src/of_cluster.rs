@@ -8,7 +8,7 @@ use baton_topo::{Cluster, ModelSpec, VariantSpec, check_cluster, per_cent, zoo};
 use crate::scenario::{Arrival, Scenario, SimModel};
 use crate::scenario_file::ScenarioError;
 use crate::subclusters::Subclusters;
-use crate::variants::SimVariant;
+use crate::variants::{Asking, SimVariant};
 
 /// What a cluster file does not say of a run.
 #[derive(Clone, PartialEq, Debug)]
@@ -126,6 +126,7 @@ fn model(spec: &ModelSpec, share: f64) -> SimModel {
         weights: None,
         clients: 0,
         variants: spec.variants.iter().map(variant).collect(),
+        asking: Asking::default(),
     }
 }
 

@@ -24,6 +24,45 @@ pub struct SimVariant {
     pub profile: Profile,
 }
 
+/// Which tasks of a model ask for an accuracy: a part of them, evenly spread.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Asking {
+    /// 1/100,000; 0: none asks.
+    pub accuracy_min: u32,
+    /// The part of the tasks that do, 0 to 1.
+    pub share: f64,
+}
+
+impl Asking {
+    /// What the model's task with this number, from 0, asks for.
+    pub(crate) fn of(&self, number: u64) -> u32 {
+        let asked = |number: u64| (number as f64 * self.share).floor() as u64;
+        if asked(number + 1) > asked(number) { self.accuracy_min } else { 0 }
+    }
+}
+
+/// What the keys of a model say of that.
+pub(crate) fn asking(
+    name: &str,
+    (accuracy_min, share): (Option<f64>, Option<f64>),
+    variants: &[SimVariant],
+) -> Result<Asking, ScenarioError> {
+    let has_effect = |key: &str, why| ScenarioError::NoEffect { key: format!("{name}.{key}"), why };
+    let Some(per_cent) = accuracy_min else {
+        return match share {
+            Some(_) => Err(has_effect("accuracy_min_share", "without accuracy_min")),
+            None => Ok(Asking::default()),
+        };
+    };
+    if variants.is_empty() {
+        return Err(has_effect("accuracy_min", "without a [[model.variant]]"));
+    }
+    check(&format!("{name}.accuracy_min"), per_cent, 0.0, 100.0)?;
+    let share = share.unwrap_or(1.0);
+    check(&format!("{name}.accuracy_min_share"), share, 0.0, 1.0)?;
+    Ok(Asking { accuracy_min: accuracy_of(per_cent), share })
+}
+
 /// A `[[model.variant]]` as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -34,6 +34,7 @@ impl<T: Transport> ModelThread<T> {
             arrived: now,
             cost: CostHint::from_bits(submit.cost.get()),
             input_bytes: submit.input_bytes.get(),
+            accuracy_min: submit.accuracy_min.get(),
         };
         match self.out.place_of(submit.model.get()) {
             Ok(Place::Here(at)) => self.enqueue(now, at as usize, request),

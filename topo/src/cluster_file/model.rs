@@ -55,25 +55,19 @@ pub(crate) fn model(
         frontend: rate_limit(section, "frontend_max_rps"),
     };
     let variants = variants::sections(section);
-    let has_file = section.has("file") || variants.iter().any(|variant| variant.has("file"));
-    let by_file = if has_file { EngineName::Onnx } else { EngineName::Emulated };
-    let engine = section.word("engine").unwrap_or(by_file);
+    let engine = engine_name(section, &variants);
     let sized = match engine {
         EngineName::Emulated => emulated(section, &variants),
         EngineName::Cuda => cuda(section, &variants),
         EngineName::Onnx => onnx(section, &variants, folder),
     };
-    let fixed_batch = sized.as_ref().and_then(|sized| sized.engine.fixed_batch());
-    let batches = 1..=fixed_batch.unwrap_or(BATCH_MAX).min(BATCH_MAX);
-    let is_onnx = engine == EngineName::Onnx;
-    let (profile, variants) = match variants.is_empty() {
-        false => {
-            let read = variants::read(section, &variants, &batches, (slo, is_onnx), folder);
-            (read.as_ref().map(|variants| variants[0].profile.clone()), read)
-        }
-        true => {
-            (latency(section, (engine, sized.as_ref()), batches, slo, folder), Some(Vec::new()))
-        }
+    let batches = 1..=largest_batch(sized.as_ref());
+    let (profile, variants) = if variants.is_empty() {
+        (latency(section, (engine, sized.as_ref()), batches, slo, folder), Some(Vec::new()))
+    } else {
+        let is_onnx = engine == EngineName::Onnx;
+        let read = variants::read(section, &variants, &batches, (slo, is_onnx), folder);
+        (read.as_ref().map(|variants| variants[0].profile.clone()), read)
     };
     section.refuse_unread();
     let Sized { engine, input_bytes, output_bytes } = sized?;
@@ -91,6 +85,19 @@ pub(crate) fn model(
         engine,
         variants: variants?,
     })
+}
+
+/// What the engine can execute.
+fn largest_batch(sized: Option<&Sized>) -> u32 {
+    let fixed_batch = sized.and_then(|sized| sized.engine.fixed_batch());
+    fixed_batch.unwrap_or(BATCH_MAX).min(BATCH_MAX)
+}
+
+/// What the model names, or its files say.
+fn engine_name(section: &Section<'_>, variants: &[Section<'_>]) -> EngineName {
+    let has_file = section.has("file") || variants.iter().any(|variant| variant.has("file"));
+    let by_file = if has_file { EngineName::Onnx } else { EngineName::Emulated };
+    section.word("engine").unwrap_or(by_file)
 }
 
 /// ℓ(b) of a model without variants.

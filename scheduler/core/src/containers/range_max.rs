@@ -42,6 +42,11 @@ impl RangeMax {
         }
     }
 
+    /// The number of a place.
+    pub(crate) fn get(&self, place: usize) -> u8 {
+        self.nodes[self.nodes.len() / 2 + place]
+    }
+
     /// The largest number of the places `from .. to`; 0 of none.
     pub(crate) fn of(&self, from: usize, to: usize) -> u8 {
         let places = self.nodes.len() / 2;
