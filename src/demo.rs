@@ -16,6 +16,8 @@ use crate::process::{children, fake_driver, stop_flag};
 
 /// How long load is offered when nothing says so.
 const SECONDS: f64 = 10.0;
+/// The same of a supernet: calm, burst, calm.
+const SUPERNET_SECONDS: f64 = 30.0;
 /// Until a signal comes: the longest span that the demo takes.
 const SECONDS_MAX: f64 = 1e6;
 
@@ -24,7 +26,11 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     let with_onnx =
         std::env::var_os("ORT_DYLIB_PATH").as_deref().is_some_and(|p| p != OsStr::new(""));
     let mut live = Live::new();
-    if !with_onnx {
+    if args.supernet {
+        live.line(
+            "a supernet on emulated GPUs: a burst, and a backend that dies in the middle of it",
+        );
+    } else if !with_onnx {
         live.line("ORT_DYLIB_PATH is not set: NO REAL MODEL, emulated engines only");
         live.line(
             "  (`./x demo` fetches ONNX Runtime and sets it; or name your libonnxruntime.so)",
@@ -34,8 +40,13 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     let config = DemoConfig {
         children: ChildConfig { variables: variables(cuda)?, ..children()? },
         cuda,
-        seconds: args.seconds.unwrap_or(if args.gateway { SECONDS_MAX } else { SECONDS }),
+        seconds: args.seconds.unwrap_or(match (args.gateway, args.supernet) {
+            (true, _) => SECONDS_MAX,
+            (false, true) => SUPERNET_SECONDS,
+            (false, false) => SECONDS,
+        }),
         with_gateway: args.gateway,
+        supernet: args.supernet,
         rate_scale: args.rate_scale,
         transport: args.transport,
         with_onnx,

@@ -253,6 +253,10 @@ pub(crate) struct DemoArgs {
     /// Start a gateway as well, and print a curl line that asks it for an inference
     #[arg(long)]
     pub(crate) gateway: bool,
+    /// Serve a model with variants under a burst, kill a backend in the middle of it, and plot load and accuracy
+    /// [30 seconds unless --seconds says otherwise]
+    #[arg(long, conflicts_with_all = ["gateway", "engine", "rate_scale"])]
+    pub(crate) supernet: bool,
     /// What executes the models that need no file
     #[arg(long, value_enum, default_value_t = DemoEngine::Emulated)]
     pub(crate) engine: DemoEngine,

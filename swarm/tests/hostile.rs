@@ -113,6 +113,7 @@ fn cluster() -> Cluster {
             quota: QuotaLimits::default(),
             expected_rps: None,
             engine: EngineSpec::Emulated { jitter: 0.0 },
+            variants: Vec::new(),
         }],
         backends: ["b0", "b1"].map(backend).into(),
         frontend: FrontendSpec { slots_per_model: 4096, lease_grace: ms(200) },

@@ -48,6 +48,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         quota,
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
+        variants: Vec::new(),
     };
     let backend = |name: &str| BackendSpec {
         name: name.into(),

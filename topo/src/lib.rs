@@ -16,6 +16,9 @@ pub use cluster_file::{
     VerbsConfig, check_cluster, check_cluster_on, check_text, load_cluster, model_file_problem,
     name_of_replaced, nearest_word, read_change, read_model, replacement,
 };
+pub use cluster_file::{
+    BESIDE_VARIANTS, VariantSpec, VariantsProblem, accuracy_of, checked_variants, per_cent,
+};
 pub use cluster_file::{Journal, JournalError, JournalKind, Replayed};
 pub use runtime::{
     Agent, AwakeTime, Clock, Fenced, Idle, LeaseDeadline, PARK_MAX, Placement, SLEEP_MAX, Waker,

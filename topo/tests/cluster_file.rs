@@ -302,3 +302,27 @@ fn a_backend_has_a_gpu_slot_for_each_device_that_it_names() {
     );
     assert_eq!(cards("devices = [\"MIG-1a\"]\ngpus = 1").0, 1);
 }
+
+#[test]
+fn variants_are_read_in_order_and_the_cheapest_stands_for_the_model() {
+    let variant = |name: &str, accuracy: f64, alpha: f64| {
+        format!(
+            "[[model.variant]]\nname = \"{name}\"\naccuracy = {accuracy}\nalpha_ms = {alpha}\nbeta_ms = 1\n"
+        )
+    };
+    let text = format!(
+        "[[model]]\nname = \"m\"\nslo_ms = 36\nbatch_max = 16\n{}{}[[backend]]\nname = \"b\"\n",
+        variant("small", 73.82, 0.4),
+        variant("large", 80.16, 1.74)
+    );
+    let cluster = check(&text).cluster.unwrap();
+    let model = &cluster.models[0];
+    let variants = model.checked_variants().unwrap();
+    let accuracies: Vec<u32> = variants.all().iter().map(|variant| variant.accuracy).collect();
+    assert_eq!(accuracies, [73_820, 80_160]);
+    assert_eq!(model.profile, variants.all()[0].profile);
+    assert_eq!((model.profile.batch_max(), model.variant_count()), (16, 2));
+    assert_eq!(model.profile_of(1).latency(1), Nanos::from_micros(2_740));
+    let shown = cluster.to_string();
+    assert!(shown.contains("variant large: 80.16 %, ℓ(1) = 2.74 ms … ℓ(16) = 28.84 ms"), "{shown}");
+}

@@ -2,6 +2,8 @@
 mod checking;
 #[path = "cluster_file_mistakes/models.rs"]
 mod models;
+#[path = "cluster_file_mistakes/variants.rs"]
+mod variants;
 
 use std::path::Path;
 

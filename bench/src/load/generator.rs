@@ -37,7 +37,8 @@ pub(super) fn targets(
 ) -> Result<Vec<Target>, LoadError> {
     let target = |(index, name): (usize, &str)| {
         let handle = client.model(name)?;
-        let tally = Tally::new(name, handle.slo()).with_timeline(start, config.seconds);
+        let mut tally = Tally::new(name, handle.slo()).with_timeline(start, config.seconds);
+        tally.set_variants(handle.variants());
         let refused = |source| LoadError::Inputs { name: name.to_owned(), source };
         if let Some(file) = config.expect.of(name) {
             let (engine, row) = (engine_of(&handle), &handle.signature().input);
@@ -340,12 +341,14 @@ impl Target {
             Outcome::Dropped(reason, _) => self.tally.drop_for(*reason),
             Outcome::Failed(reason, _) => self.tally.fail_for(*reason),
             Outcome::Completed(reply) => {
-                let verdict = self.inputs.judge(task.expected, &self.answer(reply));
+                let variant = reply.timing().variant;
+                let verdict = self.inputs.judge(task.expected, variant, &self.answer(reply));
                 if verdict == Verdict::Wrong {
                     let (model, task) = (self.handle.name(), task.ticket.task());
                     tracing::error!(model, ?task, gpu = ?reply.timing().gpu, "wrong answer");
                 }
                 self.tally.answer(task.due, reply.timing(), verdict);
+                reply.variant().into_iter().for_each(|variant| self.tally.answered_by(variant));
                 return Some(verdict);
             }
         }

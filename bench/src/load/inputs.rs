@@ -20,7 +20,8 @@ const PAGES: usize = 8;
 /// Makes one model's inputs and judges its answers.
 #[derive(Debug)]
 pub(crate) enum Inputs {
-    /// Random bytes; the answer must be their CRC-32 as a little-endian u64 (emulated engines).
+    /// Random bytes; the answer must be their CRC-32 as a little-endian u64, with the variant in the upper half (emulated
+    /// engines).
     Pages(Vec<Vec<u8>>),
     /// Real images with reference answers.
     ReferenceAnswers(ReferenceAnswers),
@@ -169,11 +170,11 @@ impl Inputs {
         }
     }
 
-    /// Compares an answer with what was expected.
-    pub(crate) fn judge(&self, expected: Expected, answer: &[u8]) -> Verdict {
+    /// Compares the answer of a variant, 0 if the model has none, with what was expected.
+    pub(crate) fn judge(&self, expected: Expected, variant: u16, answer: &[u8]) -> Verdict {
         match (self, expected) {
             (Self::ReferenceAnswers(answers), Expected::Image(image)) => {
-                let judgement = answers.judge(image, answer);
+                let judgement = answers.judge(image, variant, answer);
                 if !judgement.right {
                     return Verdict::Wrong;
                 }
@@ -186,8 +187,9 @@ impl Inputs {
                     None => Verdict::Unchecked,
                 }
             }
-            (_, Expected::Checksum(crc)) if answer == u64::from(crc).to_le_bytes() => {
-                Verdict::Right
+            (_, Expected::Checksum(crc)) => {
+                let expected = u64::from(crc) | u64::from(variant) << 32;
+                if answer == expected.to_le_bytes() { Verdict::Right } else { Verdict::Wrong }
             }
             (_, Expected::Unknown) => Verdict::Unchecked,
             _ => Verdict::Wrong,
@@ -238,9 +240,10 @@ mod tests {
         let mut input = [0; 64];
         let expected = inputs.fill(5, &mut input);
         let answer = u64::from(crc32fast::hash(&input)).to_le_bytes();
-        assert_eq!(inputs.judge(expected, &answer), Verdict::Right);
-        assert_eq!(inputs.judge(inputs.fill(6, &mut input), &answer), Verdict::Wrong);
-        assert_eq!(inputs.judge(expected, &answer[..4]), Verdict::Wrong);
+        assert_eq!(inputs.judge(expected, 0, &answer), Verdict::Right);
+        assert_eq!(inputs.judge(expected, 1, &answer), Verdict::Wrong, "the variant is part of it");
+        assert_eq!(inputs.judge(inputs.fill(6, &mut input), 0, &answer), Verdict::Wrong);
+        assert_eq!(inputs.judge(expected, 0, &answer[..4]), Verdict::Wrong);
     }
 
     #[test]
@@ -255,13 +258,13 @@ mod tests {
         let inputs = Inputs::new(&digits("../examples/digits"), (256, 40), 1).unwrap();
         let mut input = [0; 256];
         assert_eq!(inputs.fill(450 + 7, &mut input), Expected::Image(7));
-        assert_eq!(inputs.judge(Expected::Image(7), &[0; 40]), Verdict::Wrong);
+        assert_eq!(inputs.judge(Expected::Image(7), 0, &[0; 40]), Verdict::Wrong);
         let size = Inputs::new(&digits("../examples/digits"), (256, 44), 1).unwrap_err();
         assert!(
             size.to_string().contains("(256, 40) input and output bytes, not (256, 44)"),
             "{size}"
         );
         let other = Inputs::new(&digits("src"), (256, 40), 1).unwrap();
-        assert_eq!(other.judge(other.fill(0, &mut input), &[1]), Verdict::Unchecked);
+        assert_eq!(other.judge(other.fill(0, &mut input), 0, &[1]), Verdict::Unchecked);
     }
 }

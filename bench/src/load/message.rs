@@ -24,6 +24,9 @@ pub struct Progress {
     pub failed: u64,
     /// See [`Tally`].
     pub wrong_answers: u64,
+    /// Answers of variants, and the sum of these variants' accuracies, per cent.
+    #[serde(default)]
+    pub accuracies: (u64, f64),
 }
 
 impl Progress {
@@ -37,6 +40,9 @@ impl Progress {
             progress.dropped += tally.dropped_total();
             progress.failed += tally.failed_total();
             progress.wrong_answers += tally.wrong_answers;
+            let (answers, accuracies) = tally.accuracies();
+            progress.accuracies.0 += answers;
+            progress.accuracies.1 += accuracies;
         }
         progress
     }
@@ -50,6 +56,8 @@ impl Progress {
         self.dropped += other.dropped;
         self.failed += other.failed;
         self.wrong_answers += other.wrong_answers;
+        self.accuracies.0 += other.accuracies.0;
+        self.accuracies.1 += other.accuracies.1;
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::message::Finished;
 use super::table;
-use super::tally::{Reasons, Tally};
+use super::tally::{Reasons, Tally, VariantTally};
 use super::timeline::Timeline;
 
 /// Share of the tasks that a generator may submit late and still keep its schedule.
@@ -101,6 +101,12 @@ pub struct ModelReport {
     pub failed_by_reason: Reasons,
     /// Tasks per batch, over batches; `null` without an answer.
     pub mean_batch: Option<f64>,
+    /// Of a model with variants: the mean over its answers of the accuracy of the variant that answered, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_accuracy: Option<f64>,
+    /// Its variants, the cheapest first; left out without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantTally>,
 }
 
 /// The circumstances of a run that no tally knows.
@@ -204,8 +210,14 @@ impl ModelReport {
             dropped_by_reason: tally.dropped.clone(),
             failed_by_reason: tally.failed.clone(),
             mean_batch: ratio(tally.completed as f64, tally.batches),
+            mean_accuracy: mean_accuracy(tally.accuracies()),
+            variants: tally.variants.clone(),
         }
     }
+}
+
+fn mean_accuracy((answers, sum): (u64, f64)) -> Option<f64> {
+    ratio(sum, answers as f64)
 }
 
 fn ratio(part: f64, whole: f64) -> Option<f64> {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use baton_client::Timing;
+use baton_client::{ModelVariant, Timing};
 use baton_core::{DropReason, FailReason, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +46,9 @@ pub struct Tally {
     pub labelled: u64,
     /// Of these, with the right label.
     pub label_hits: u64,
+    /// Tasks that each variant has answered, by place; empty for a model without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantTally>,
     /// Batches, as far as this generator's tasks made them up: Σ 1 / batch size.
     pub batches: f64,
     /// From the moment a task was due to arrive until its answer landed.
@@ -60,6 +63,17 @@ pub struct Tally {
     /// The same counts by when tasks were due, if the generator keeps them.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
+}
+
+/// What a variant has answered.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct VariantTally {
+    /// Its name.
+    pub name: String,
+    /// How many of its answers are right, in per cent, as the cluster file says.
+    pub accuracy: f64,
+    /// Tasks that it has answered.
+    pub tasks: u64,
 }
 
 impl Tally {
@@ -144,6 +158,31 @@ impl Tally {
         }
     }
 
+    /// The variants that the model has.
+    pub(crate) fn set_variants(&mut self, variants: &[ModelVariant]) {
+        let none = |variant: &ModelVariant| VariantTally {
+            name: variant.name().to_owned(),
+            accuracy: variant.accuracy(),
+            tasks: 0,
+        };
+        self.variants = variants.iter().map(none).collect();
+    }
+
+    /// Counts an answer of a variant.
+    pub(crate) fn answered_by(&mut self, variant: &ModelVariant) {
+        if let Some(tally) = self.variants.get_mut(usize::from(variant.index())) {
+            tally.tasks += 1;
+        }
+    }
+
+    /// Answers of variants, and the sum of these variants' accuracies, per cent.
+    pub fn accuracies(&self) -> (u64, f64) {
+        let add = |(tasks, sum): (u64, f64), of: &VariantTally| {
+            (tasks + of.tasks, sum + of.accuracy * of.tasks as f64)
+        };
+        self.variants.iter().fold((0, 0.0), add)
+    }
+
     /// Tasks dropped, for whatever reason.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.values().sum()
@@ -171,6 +210,7 @@ impl Tally {
         self.labelled += other.labelled;
         self.label_hits += other.label_hits;
         self.batches += other.batches;
+        self.merge_variants(&other.variants);
         self.latency.merge(&other.latency);
         self.overhead.merge(&other.overhead);
         self.lag.merge(&other.lag);
@@ -179,6 +219,17 @@ impl Tally {
             (Some(own), Some(other)) => own.merge(other),
             (own @ None, other) => own.clone_from(other),
             (Some(_), None) => {}
+        }
+    }
+}
+
+impl Tally {
+    fn merge_variants(&mut self, others: &[VariantTally]) {
+        for other in others {
+            match self.variants.iter_mut().find(|own| own.name == other.name) {
+                Some(own) => own.tasks += other.tasks,
+                None => self.variants.push(other.clone()),
+            }
         }
     }
 }
@@ -233,6 +284,7 @@ pub(crate) mod tests {
             clock_error: Nanos::ZERO,
             batch_size: 2,
             gpu: GpuId(0),
+            variant: 0,
         }
     }
 

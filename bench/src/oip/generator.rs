@@ -223,7 +223,7 @@ impl Load {
                 answer::http(&answer.body, answer.json_bytes, outputs)
             }
         };
-        let verdict = tensors.map_or(Verdict::Wrong, |tensors| inputs.judge(expected, &tensors));
+        let verdict = tensors.map_or(Verdict::Wrong, |tensors| inputs.judge(expected, 0, &tensors));
         if verdict == Verdict::Wrong {
             tracing::error!(model = name, "wrong answer");
         }

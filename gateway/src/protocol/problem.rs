@@ -117,7 +117,9 @@ impl Problem {
     /// A task that was dropped.
     pub fn dropped(reason: DropReason, record: &EndRecord, given: Given) -> Self {
         let kind = match reason {
-            DropReason::Deadline | DropReason::DeadlinePassed => Kind::Deadline,
+            DropReason::Deadline | DropReason::DeadlinePassed | DropReason::Accuracy => {
+                Kind::Deadline
+            }
             DropReason::Window | DropReason::QueueFull | DropReason::Quota => Kind::Shed,
             DropReason::NoBackend
             | DropReason::Shutdown

@@ -20,6 +20,7 @@ mod section;
 mod summary;
 mod tables;
 mod tls;
+mod variants;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -46,6 +47,9 @@ pub use profile_file::{MeasuredSize, ProfileFile};
 pub use section::nearest_word;
 pub(crate) use tables::CREDIT_BYTES;
 pub use tls::TlsSpec;
+pub use variants::{
+    BESIDE_VARIANTS, VariantSpec, VariantsProblem, accuracy_of, checked_variants, per_cent,
+};
 
 /// A longer file is not read: no cluster needs it, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;
