@@ -49,7 +49,7 @@ fn each_mistake_in_the_variants_is_one_problem_with_its_line_and_fix() {
         ),
         (
             variant("b", "71", "latency_ms = [2, 3]\nfile = \"b.onnx\""),
-            ":8: model[0].variant[0].file: is missing; fix: name the model file: file = \"model.onnx\"".to_owned(),
+            ":5: model[0].variant[0].file: is missing; fix: name the model file: file = \"model.onnx\"".to_owned(),
         ),
     ];
     for (more, expected) in cases {

@@ -65,7 +65,7 @@ impl ModelState {
         let full = self.queue_limit().is_some_and(|queue_limit| self.queue.len() >= queue_limit);
         let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
         let exec_at = (now + delay).max(self.ready(now)).max(deferred);
-        let latest = frontrun - self.network.jitter;
+        let latest = frontrun - self.network.jitter - self.sizing.slot_wait;
         // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
         let may_be_early = self.starts_early && self.queue_limit().is_none();
         let (excess, run) = if may_be_early {
