@@ -20,6 +20,7 @@ mod reproduce;
 mod serve;
 mod sim;
 mod status;
+mod supernet;
 mod topo_show;
 
 use std::error::Error;
@@ -52,6 +53,7 @@ fn run(command: Command) -> CommandResult {
             BenchCommand::Sched(args) => bench::sched(&args),
             BenchCommand::Overload(args) => bench::overload(&args),
             BenchCommand::Path(args) => bench::path(&args),
+            BenchCommand::Gpu(args) => bench::gpu(&args),
             BenchCommand::PathEnd(args) => bench::path_end(&args),
             BenchCommand::Chaos(args) => bench::chaos(&args),
             BenchCommand::Soak(args) => bench::soak(&args),
@@ -65,6 +67,7 @@ fn run(command: Command) -> CommandResult {
         },
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Sim { command } => sim::run(&command),
+        Command::Supernet { command } => supernet::run(&command),
         Command::Status(args) => status::run(&args),
         Command::Model { command } => model::run(&command),
         Command::Doctor(args) => doctor::run(&args),

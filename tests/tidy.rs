@@ -31,6 +31,7 @@ const EDGES: [(&str, &[&str]); 21] = [
     ("leader", &["baton-types", "baton-topo"]),
     ("metrics", &[]),
     ("models", &[]),
+    ("supernet", &[]),
     ("scheduler/sim", &["baton-core", "baton-topo"]),
     ("scheduler", &["baton-core", "baton-topo", "baton-rdma", "baton-metrics"]),
     ("membership", &["baton-types", "baton-topo", "baton-rdma", "baton-leader"]),
@@ -69,6 +70,8 @@ const EDGES: [(&str, &[&str]); 21] = [
         &[
             "baton-client",
             "baton-core",
+            "baton-cuda",
+            "baton-cuda-sim",
             "baton-leader",
             "baton-rdma",
             "baton-scheduler",
@@ -90,6 +93,7 @@ const EDGES: [(&str, &[&str]); 21] = [
             "baton-rdma",
             "baton-scheduler",
             "baton-sim",
+            "baton-supernet",
             "baton-swarm",
             "baton-topo",
         ],
@@ -97,14 +101,16 @@ const EDGES: [(&str, &[&str]); 21] = [
 ];
 
 /// Which rooms of `bench/src` each may use besides itself.
-const BENCH_ROOMS: [(&str, &[&str]); 13] = [
+const BENCH_ROOMS: [(&str, &[&str]); 15] = [
     ("machine", &[]),
     ("plot", &[]),
-    ("load", &["machine"]),
+    ("load", &["machine", "plot"]),
+    ("oip", &["load"]),
     ("processes", &["machine"]),
     ("two_models", &["load", "machine", "processes"]),
     ("demo", &["load", "machine", "processes"]),
     ("sched", &["machine", "plot"]),
+    ("gpu", &["machine"]),
     ("dataplane", &["machine"]),
     ("reproduce", &["machine", "plot"]),
     ("overload", &["machine", "processes", "two_models"]),
