@@ -83,7 +83,8 @@ pub(crate) fn connect(
     // The connecting thread bounds itself.
     let connecting = Box::pin(baton_client::Client::connect_async(config));
     let connected = for_future(py, std::time::Duration::MAX, connecting)?;
-    let connected = connected.ok_or_else(|| ConnectError::new_err("it took for ever"))?;
+    let connected =
+        connected.ok_or_else(|| ConnectError::new_err("the scheduler did not answer"))?;
     let client = connected.map_err(|error| ConnectError::new_err(error.to_string()))?;
     Ok(Client { client: Local::new(client) })
 }

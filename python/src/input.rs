@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use baton_client::{CostHint, Deadline, ElementType, TensorSpec};
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::PyBufferError;
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
@@ -35,6 +35,7 @@ impl Input {
         Self { inputs: Arc::clone(inputs), state }
     }
 
+    /// Nothing of Python's runs while this is held: it might come back here.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -51,6 +52,19 @@ impl Input {
 
     pub(crate) fn end_view(&self) {
         self.state().views -= 1;
+    }
+
+    /// Copies the bytes of a buffer that is as the model takes it. False if it is not, or if views look at the slot: it may be
+    /// one of them.
+    fn copy_from(&self, py: Python<'_>, buffer: &PyUntypedBuffer) -> PyResult<bool> {
+        let element = match &self.inputs[..] {
+            [spec] => spec.element,
+            _ => ElementType::U8,
+        };
+        let mut state = self.state();
+        let is_alone = state.views == 0;
+        let slot = state.slot.get_mut()?;
+        Ok(is_alone && copy_into(py, buffer, |buffer| is_of(buffer, element), slot))
     }
 
     /// The only tensor, if all inputs have its shape.
@@ -97,20 +111,10 @@ impl Input {
     /// Copies values into the slot: an array of the model's type, or its bytes; anything else as numpy converts it.
     pub(crate) fn write(slf: &Bound<'_, Self>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         let (input, py) = (slf.get(), slf.py());
-        {
-            let mut state = input.state();
-            let is_alone = state.views == 0;
-            let element = match &input.inputs[..] {
-                [spec] => spec.element,
-                _ => ElementType::U8,
-            };
-            let slot = state.slot.get_mut()?;
-            if is_alone
-                && let Ok(buffer) = PyUntypedBuffer::get(values)
-                && copy_into(py, &buffer, |buffer| is_of(buffer, element), slot)
-            {
-                return Ok(());
-            }
+        // Code of Python's may run here, so it comes before the lock.
+        let buffer = PyUntypedBuffer::get(values);
+        if buffer.is_ok_and(|buffer| input.copy_from(py, &buffer).unwrap_or(false)) {
+            return Ok(());
         }
         let spec = input.only_tensor()?;
         let values = contiguous(values, spec.element)?;
@@ -127,20 +131,19 @@ impl Input {
         Ok(())
     }
 
-    /// What the task will cost, in units such as tokens.
-    fn set_cost(&self, units: u32) -> PyResult<()> {
+    /// Hands the input over: the answer is due `within` seconds, or by the model's own objective. `cost` is what the task will
+    /// cost, in units such as tokens. `accuracy_min`, in per cent, is for models with variants.
+    #[pyo3(signature = (*, within = None, cost = None, accuracy_min = None))]
+    pub(crate) fn submit(
+        &self,
+        within: Option<f64>,
+        cost: Option<u32>,
+        accuracy_min: Option<f64>,
+    ) -> PyResult<Ticket> {
+        let (deadline, accuracy_min) = (deadline(within)?, per_cent(accuracy_min)?);
         let mut state = self.state();
-        let slot = state.slot.take()?;
-        state.slot.put_back(slot.with_cost(CostHint::of_units(units)));
-        Ok(())
-    }
-
-    /// Hands the input over: the answer is due `within` seconds, or by the model's own objective.
-    #[pyo3(signature = (*, within = None))]
-    pub(crate) fn submit(&self, within: Option<f64>) -> PyResult<Ticket> {
-        let deadline = deadline(within)?;
-        let mut state = self.state();
-        match state.take()?.submit(deadline) {
+        let slot = state.take()?.with_cost(cost.map_or(CostHint::NONE, CostHint::of_units));
+        match slot.with_accuracy_min(accuracy_min).submit(deadline) {
             Ok(ticket) => Ok(Ticket::new(ticket)),
             Err(refused) => {
                 state.slot.put_back(refused.input);
@@ -213,6 +216,15 @@ fn is_of(buffer: &PyUntypedBuffer, element: ElementType) -> bool {
     matches!(format, [letter] if formats.contains(letter)) && buffer.item_size() == element.bytes()
 }
 
-pub(crate) fn deadline(within: Option<f64>) -> PyResult<Deadline> {
+fn deadline(within: Option<f64>) -> PyResult<Deadline> {
     within.map_or(Ok(Deadline::Slo), |seconds| Ok(Deadline::within(span(seconds, "within")?)))
+}
+
+fn per_cent(accuracy_min: Option<f64>) -> PyResult<f64> {
+    match accuracy_min.unwrap_or(0.0) {
+        valid if (0.0..=100.0).contains(&valid) => Ok(valid),
+        wrong => Err(PyValueError::new_err(format!(
+            "accuracy_min is {wrong}: give per cent, from 0 to 100"
+        ))),
+    }
 }

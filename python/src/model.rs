@@ -69,6 +69,16 @@ impl Model {
         Ok(self.handle()?.output_bytes())
     }
 
+    /// Its variants, the cheapest first: names, and how many of their answers are right, in per cent. Empty for a model without any.
+    #[getter]
+    fn variants<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let variants = PyDict::new(py);
+        for variant in self.handle()?.variants() {
+            variants.set_item(variant.name(), variant.accuracy())?;
+        }
+        Ok(variants)
+    }
+
     /// An operator has removed it: it gives no inputs any more.
     #[getter]
     fn is_removed(&self) -> PyResult<bool> {
@@ -119,27 +129,31 @@ impl Model {
     }
 
     /// Copies values into a free slot and submits it: `input`, `write` and `submit` in one.
-    #[pyo3(signature = (values, *, within = None))]
+    #[pyo3(signature = (values, *, within = None, cost = None, accuracy_min = None))]
     fn submit(
         slf: &Bound<'_, Self>,
         values: &Bound<'_, PyAny>,
         within: Option<f64>,
+        cost: Option<u32>,
+        accuracy_min: Option<f64>,
     ) -> PyResult<Ticket> {
         let model = slf.get();
         let slot = model.handle()?.input().map_err(|error| of_input(&error))?;
         let input = Bound::new(slf.py(), Input::new(slot, &model.inputs))?;
         Input::write(&input, values)?;
-        input.get().submit(within)
+        input.get().submit(within, cost, accuracy_min)
     }
 
     /// As `submit`; `None` if no slot is free.
-    #[pyo3(signature = (values, within))]
+    #[pyo3(signature = (values, within, cost, accuracy_min))]
     fn _try_submit(
         slf: &Bound<'_, Self>,
         values: &Bound<'_, PyAny>,
         within: Option<f64>,
+        cost: Option<u32>,
+        accuracy_min: Option<f64>,
     ) -> PyResult<Option<Ticket>> {
-        match Self::submit(slf, values, within) {
+        match Self::submit(slf, values, within, cost, accuracy_min) {
             Ok(ticket) => Ok(Some(ticket)),
             Err(error) if error.is_instance_of::<NoSlotError>(slf.py()) => Ok(None),
             Err(error) => Err(error),
@@ -153,18 +167,20 @@ impl Model {
     }
 
     /// Copies values into a slot, waits for a free one if need be, submits, and awaits the outcome, which no longer holds its slot.
-    #[pyo3(signature = (values, *, within = None))]
+    #[pyo3(signature = (values, *, within = None, cost = None, accuracy_min = None))]
     fn infer<'py>(
         slf: &Bound<'py, Self>,
         values: &Bound<'py, PyAny>,
         within: Option<f64>,
+        cost: Option<u32>,
+        accuracy_min: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         static INFER: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
         let py = slf.py();
         let infer = INFER.get_or_try_init(py, || {
             Ok::<_, PyErr>(py.import("baton._aio")?.getattr("infer")?.unbind())
         })?;
-        infer.bind(py).call1((slf, values, within))
+        infer.bind(py).call1((slf, values, within, cost, accuracy_min))
     }
 
     fn __repr__(&self) -> PyResult<String> {

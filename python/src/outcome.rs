@@ -30,6 +30,8 @@ fn seconds(span: Duration) -> f64 {
 #[pyclass(frozen, module = "baton")]
 pub(crate) struct Completed {
     timing: Timing,
+    /// Its name and its accuracy.
+    variant: Option<(String, f64)>,
     signature: Arc<Signature>,
     content: Mutex<Content>,
 }
@@ -41,15 +43,44 @@ enum Content {
     Bytes(Py<PyBytes>),
 }
 
+impl Content {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Reply(reply) => Self::Reply(reply.clone_ref(py)),
+            Self::Bytes(bytes) => Self::Bytes(bytes.clone_ref(py)),
+        }
+    }
+
+    fn object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        match self {
+            Self::Reply(reply) => reply.bind(py).clone().into_any(),
+            Self::Bytes(bytes) => bytes.bind(py).clone().into_any(),
+        }
+    }
+
+    fn bytes<'a>(&'a self, py: Python<'a>) -> PyResult<&'a [u8]> {
+        match self {
+            Self::Reply(reply) => Ok(reply.get().reply.get()?.bytes()),
+            Self::Bytes(bytes) => Ok(bytes.bind(py).as_bytes()),
+        }
+    }
+}
+
 impl Completed {
     fn new(py: Python<'_>, reply: baton_client::Reply) -> PyResult<Py<Self>> {
         let (timing, signature) = (*reply.timing(), Arc::clone(reply.signature()));
+        let variant = reply.variant().map(|one| (one.name().to_owned(), one.accuracy()));
         let reply = Py::new(py, Reply { reply: Local::new(reply) })?;
-        Py::new(py, Self { timing, signature, content: Mutex::new(Content::Reply(reply)) })
+        Py::new(py, Self { timing, variant, signature, content: Mutex::new(Content::Reply(reply)) })
     }
 
-    fn content(&self) -> MutexGuard<'_, Content> {
+    /// Nothing of Python's runs while this is held: it might come back here.
+    fn lock(&self) -> MutexGuard<'_, Content> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn content(&self, py: Python<'_>) -> Content {
+        self.lock().clone_ref(py)
     }
 
     fn row(&self) -> &Row {
@@ -67,10 +98,7 @@ impl Completed {
     /// The bytes of the answer, as a buffer.
     #[getter]
     fn buffer<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        match &*self.content() {
-            Content::Reply(reply) => reply.bind(py).clone().into_any(),
-            Content::Bytes(bytes) => bytes.bind(py).clone().into_any(),
-        }
+        self.content(py).object(py)
     }
 
     /// The model's only output as a read-only numpy array: no copy.
@@ -89,12 +117,9 @@ impl Completed {
     /// The model's outputs by their names, as read-only numpy arrays.
     #[getter]
     fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (buffer, row) = (self.buffer(py), self.row());
-        let named = match &*self.content() {
-            Content::Reply(reply) => named(&buffer, row, reply.get().reply.get()?.bytes())?,
-            Content::Bytes(bytes) => named(&buffer, row, bytes.bind(py).as_bytes())?,
-        };
+        let content = self.content(py);
         let outputs = PyDict::new(py);
+        let named = named(&content.object(py), self.row(), content.bytes(py)?)?;
         named.into_iter().try_for_each(|(name, array)| outputs.set_item(name, array))?;
         Ok(outputs)
     }
@@ -102,11 +127,10 @@ impl Completed {
     /// Copies the answer out of its slot, which is free from then on, unless arrays made before still look at it.
     pub(crate) fn detach(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
         let py = slf.py();
-        let mut content = slf.get().content();
-        if let Content::Reply(reply) = &*content {
-            let bytes = PyBytes::new(py, reply.get().reply.get()?.bytes()).unbind();
-            let former = std::mem::replace(&mut *content, Content::Bytes(bytes));
-            drop(content);
+        let content = slf.get().content(py);
+        if let Content::Reply(_) = content {
+            let bytes = PyBytes::new(py, content.bytes(py)?).unbind();
+            let former = std::mem::replace(&mut *slf.get().lock(), Content::Bytes(bytes));
             drop(former);
         }
         Ok(slf.clone().unbind())
@@ -146,6 +170,18 @@ impl Completed {
     #[getter]
     fn gpu(&self) -> u32 {
         self.timing.gpu.0
+    }
+
+    /// The name of the variant that answered, if the model has variants.
+    #[getter]
+    fn variant(&self) -> Option<&str> {
+        self.variant.as_ref().map(|(name, _)| &**name)
+    }
+
+    /// How many of that variant's answers are right, in per cent.
+    #[getter]
+    fn accuracy(&self) -> Option<f64> {
+        self.variant.as_ref().map(|&(_, accuracy)| accuracy)
     }
 
     /// What happened, and when.

@@ -3,9 +3,10 @@
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use baton_client::CompletionQueue as Queue;
+use baton_client::{CompletionKey, CompletionQueue as Queue};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
 
 use crate::errors::QueueFullError;
 use crate::fork::Local;
@@ -13,7 +14,16 @@ use crate::outcome::to_python;
 use crate::ticket::Ticket;
 use crate::wait::{in_rounds, timeout};
 
-/// A queue, and what belongs to each ticket in it.
+/// Where a ticket is.
+pub(crate) struct Place {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) key: CompletionKey,
+    /// In the queue's pool.
+    pub(crate) tag: usize,
+}
+
+/// A queue, and what belongs to each ticket in it. Its end gives the tickets back: those that Python still has can be waited for
+/// in another way, the others are dropped.
 pub(crate) struct Pool<T> {
     queue: Local<Arc<Queue>>,
     entries: Mutex<Entries<T>>,
@@ -37,6 +47,7 @@ impl<T> Pool<T> {
         self.queue.get()
     }
 
+    /// Nothing of Python's runs while this is held: it might come back here.
     fn entries(&self) -> MutexGuard<'_, Entries<T>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,7 +64,7 @@ impl<T> Pool<T> {
         let added = ticket.get().take().map(|taken| queue.add(taken, tag as u64));
         match added {
             Ok(Ok(key)) => {
-                ticket.get().queued(queue, key);
+                ticket.get().queued(Place { queue: Arc::clone(queue), key, tag });
                 Ok(Ok(()))
             }
             Ok(Err(full)) => {
@@ -73,6 +84,17 @@ impl<T> Pool<T> {
         entries.places[tag].take()
     }
 
+    /// Gives the ticket back to itself, unless its outcome is in the queue already.
+    pub(crate) fn give_back(&self, ticket: &Bound<'_, Ticket>) -> PyResult<()> {
+        let queue = self.queue()?;
+        let Some((key, tag)) = ticket.get().place_in(queue)? else { return Ok(()) };
+        if let Some(taken) = queue.remove(key) {
+            ticket.get().put_back(taken)?;
+            drop(self.remove(tag));
+        }
+        Ok(())
+    }
+
     /// A ticket whose outcome has come, with what belongs to it.
     pub(crate) fn settle(
         &self,
@@ -90,14 +112,42 @@ impl<T> Pool<T> {
         &self,
         ticket: &Bound<'_, Ticket>,
         act: impl FnOnce(&mut T) -> R,
-    ) -> Option<R> {
-        let mut entries = self.entries();
-        let found = entries.places.iter_mut().flatten().find(|entry| entry.0.is(ticket));
-        found.map(|entry| act(&mut entry.1))
+    ) -> PyResult<Option<R>> {
+        let Some((_, tag)) = ticket.get().place_in(self.queue()?)? else { return Ok(None) };
+        Ok(self.entries().places[tag].as_mut().map(|entry| act(&mut entry.1)))
+    }
+
+    /// For the garbage collector, which stops everything else meanwhile.
+    pub(crate) fn traverse(
+        &self,
+        each: impl Fn(&Py<Ticket>, &T) -> Result<(), PyTraverseError>,
+    ) -> Result<(), PyTraverseError> {
+        let Ok(entries) = self.entries.try_lock() else { return Ok(()) };
+        entries.places.iter().flatten().try_for_each(|(ticket, with)| each(ticket, with))
+    }
+
+    /// Takes the outcomes that have come, and gives the other tickets back.
+    pub(crate) fn empty(&self, py: Python<'_>) -> PyResult<()> {
+        let queue = self.queue()?;
+        while let Some(done) = queue.poll() {
+            drop(self.settle(py, done)?);
+        }
+        let left: Vec<Py<Ticket>> = {
+            let entries = self.entries();
+            entries.places.iter().flatten().map(|entry| entry.0.clone_ref(py)).collect()
+        };
+        left.iter().try_for_each(|ticket| self.give_back(ticket.bind(py)))
     }
 
     pub(crate) fn fileno(&self) -> PyResult<i32> {
         Ok(self.queue()?.as_fd().as_raw_fd())
+    }
+}
+
+impl<T> Drop for Pool<T> {
+    fn drop(&mut self) {
+        // A forked child's copy is refused, and the parent's tickets stay where they are.
+        Python::try_attach(|py| self.empty(py).ok());
     }
 }
 
@@ -163,6 +213,18 @@ impl CompletionQueue {
     /// Tickets whose outcomes were not taken yet.
     fn __len__(&self) -> PyResult<usize> {
         Ok(self.pool.queue()?.len())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.pool.traverse(|ticket, tag| {
+            visit.call(ticket)?;
+            visit.call(tag)
+        })
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        // What is left is dropped with the queue.
+        drop(self.pool.empty(py));
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {

@@ -11,6 +11,7 @@ use pyo3::sync::PyOnceLock;
 use crate::errors::TicketBusyError;
 use crate::fork::Local;
 use crate::outcome::to_python;
+use crate::queue::Place;
 use crate::wait::{in_rounds, timeout};
 
 /// The claim to one task's outcome. Dropping it cancels the task.
@@ -24,7 +25,7 @@ enum State {
     /// The outcome is the ticket's to give.
     Own,
     /// A queue gives it.
-    Queued(Local<(Arc<CompletionQueue>, CompletionKey)>),
+    Queued(Local<Place>),
     /// It was given.
     Ended(Py<PyAny>),
 }
@@ -49,16 +50,32 @@ impl Ticket {
 
     /// The ticket itself, for a queue; [`Ticket::queued`] or [`Ticket::put_back`] follows.
     pub(crate) fn take(&self) -> PyResult<baton_client::Ticket> {
+        if matches!(*self.state(), State::Ended(_)) {
+            let words = "this ticket's outcome was taken before: ticket.poll() has it";
+            return Err(TicketBusyError::new_err(words));
+        }
         self.ticket.get()?.take().ok_or_else(busy)
     }
 
     pub(crate) fn put_back(&self, ticket: baton_client::Ticket) -> PyResult<()> {
         self.ticket.get()?.put_back(ticket);
+        *self.state() = State::Own;
         Ok(())
     }
 
-    pub(crate) fn queued(&self, queue: &Arc<CompletionQueue>, key: CompletionKey) {
-        *self.state() = State::Queued(Local::new((Arc::clone(queue), key)));
+    pub(crate) fn queued(&self, place: Place) {
+        *self.state() = State::Queued(Local::new(place));
+    }
+
+    /// Its key and its tag, if it is in this queue.
+    pub(crate) fn place_in(
+        &self,
+        queue: &Arc<CompletionQueue>,
+    ) -> PyResult<Option<(CompletionKey, usize)>> {
+        let state = self.state();
+        let State::Queued(place) = &*state else { return Ok(None) };
+        let place = place.get()?;
+        Ok(Arc::ptr_eq(&place.queue, queue).then_some((place.key, place.tag)))
     }
 
     pub(crate) fn end(&self, outcome: Py<PyAny>) {
@@ -122,8 +139,8 @@ impl Ticket {
         match &*self.state() {
             State::Own => self.ticket.get()?.cancel(),
             State::Queued(place) => {
-                let (queue, key) = place.get()?;
-                queue.cancel(*key);
+                let place = place.get()?;
+                place.queue.cancel(place.key);
             }
             State::Ended(_) => {}
         }

@@ -35,7 +35,13 @@ type SlotFuture = Pin<Box<dyn Future<Output = Result<baton_client::Input, InputE
 /// Futures that wait for a slot.
 struct Slots {
     ready: Arc<Ready>,
-    waiting: Mutex<Vec<Option<Waiting>>>,
+    waiting: Mutex<Line>,
+}
+
+#[derive(Default)]
+struct Line {
+    places: Vec<Option<Waiting>>,
+    free: Vec<usize>,
 }
 
 struct Waiting {
@@ -92,37 +98,67 @@ impl Slots {
         Ok(Self { ready, waiting: Mutex::default() })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<Option<Waiting>>> {
+    /// Nothing of Python's runs while this is held: it might come back here.
+    fn waiting(&self) -> MutexGuard<'_, Line> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, waiting: Waiting) {
-        let mut all = self.waiting();
-        let at = all.iter().position(Option::is_none).unwrap_or(all.len());
-        match all.get_mut(at) {
+    /// Its place.
+    fn add(&self, waiting: Waiting) -> usize {
+        let mut line = self.waiting();
+        let at = line.free.pop().unwrap_or(line.places.len());
+        match line.places.get_mut(at) {
             Some(place) => *place = Some(waiting),
-            None => all.push(Some(waiting)),
+            None => line.places.push(Some(waiting)),
         }
-        drop(all);
+        drop(line);
         self.ready.push(at);
+        at
     }
 
-    /// Looks at those that were woken. A future of Python's that was cancelled gives its place in the line up.
+    fn take(&self, at: usize) -> Option<Waiting> {
+        self.waiting().places.get_mut(at).and_then(Option::take)
+    }
+
+    /// The place of one that was taken and has its slot, or needs none.
+    fn free(&self, at: usize) {
+        self.waiting().free.push(at);
+    }
+
+    /// Looks at those that were woken.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
         for at in self.ready.take() {
-            let Some(mut waiting) = self.waiting().get_mut(at).and_then(Option::take) else {
-                continue;
-            };
+            // One that was woken late, for a place that is free.
+            let Some(mut waiting) = self.take(at) else { continue };
             if waiting.is_done(py)? {
+                self.free(at);
                 continue;
             }
             let waker = Waker::from(Arc::new(SlotWaker { ready: Arc::clone(&self.ready), at }));
             match waiting.slot.get_mut()?.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(slot) => waiting.end(py, slot)?,
-                Poll::Pending => self.waiting()[at] = Some(waiting),
+                Poll::Ready(slot) => {
+                    self.free(at);
+                    waiting.end(py, slot)?;
+                }
+                Poll::Pending => self.waiting().places[at] = Some(waiting),
             }
         }
         Ok(())
+    }
+
+    /// This future of Python's waits no more: its place in the line goes to those behind it.
+    fn forget(&self, at: usize, future: &Bound<'_, PyAny>) {
+        let forgotten = {
+            let mut line = self.waiting();
+            let place = line.places.get_mut(at);
+            let place = place.filter(|place| place.as_ref().is_some_and(|w| w.future.is(future)));
+            let forgotten = place.and_then(Option::take);
+            if forgotten.is_some() {
+                line.free.push(at);
+            }
+            forgotten
+        };
+        drop(forgotten);
     }
 }
 
@@ -165,22 +201,39 @@ impl Watch {
     }
 
     /// The same for another future, if the ticket is in here.
-    fn join(&self, ticket: &Bound<'_, Ticket>, future: Py<PyAny>) -> bool {
-        self.tickets.with(ticket, |futures| futures.push(future)).is_some()
+    fn join(&self, ticket: &Bound<'_, Ticket>, future: Py<PyAny>) -> PyResult<bool> {
+        Ok(self.tickets.with(ticket, |futures| futures.push(future))?.is_some())
     }
 
-    /// A slot of the model will be the future's result.
-    fn add_slot(&self, model: Py<Model>, future: Py<PyAny>) -> PyResult<()> {
+    /// This future wants no result any more. A ticket in here that no other awaits is its owner's again.
+    fn forget(&self, ticket: &Bound<'_, Ticket>, future: &Bound<'_, PyAny>) -> PyResult<()> {
+        let taken = self.tickets.with(ticket, |futures| {
+            let at = futures.iter().position(|one| one.is(future));
+            (at.map(|at| futures.swap_remove(at)), futures.is_empty())
+        })?;
+        match taken {
+            Some((_, true)) => self.tickets.give_back(ticket),
+            Some((_, false)) | None => Ok(()),
+        }
+    }
+
+    /// A slot of the model will be the future's result. Returns the place for `forget_slot`.
+    fn add_slot(&self, model: Py<Model>, future: Py<PyAny>) -> PyResult<usize> {
         let handle = model.get().handle()?.clone();
         let slot: SlotFuture = Box::pin(async move { handle.input_ready().await });
-        self.slots.add(Waiting { slot: Local::new(slot), model, future });
-        Ok(())
+        Ok(self.slots.add(Waiting { slot: Local::new(slot), model, future }))
+    }
+
+    /// This future waits for a slot no more.
+    fn forget_slot(&self, at: usize, future: &Bound<'_, PyAny>) {
+        self.slots.forget(at, future);
     }
 
     /// Sets the results of what has come.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        self.slots.settle(py)?;
+        // First: in a forked child nothing may be read, the descriptors are the parent's, too.
         let queue = Arc::clone(self.tickets.queue()?);
+        self.slots.settle(py)?;
         for _ in 0..PASS {
             let Some(done) = queue.poll() else { break };
             let (_ticket, futures, outcome) = self.tickets.settle(py, done)?;

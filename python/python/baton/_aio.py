@@ -30,22 +30,28 @@ def _new_watch(loop: asyncio.AbstractEventLoop, watches: list[Watch]) -> Watch:
 def _watches_of(loop: asyncio.AbstractEventLoop) -> list[Watch]:
     watches = _watches.get(loop)
     if watches is None:
+        # A watch keeps its loop alive through the futures that are in it: those of loops that ended in the middle go here.
+        for other in list(_watches):
+            if other.is_closed():
+                _watches.pop(other, None)
         watches = _watches[loop] = []
         _new_watch(loop, watches)
     return watches
 
 
-def _enter(ticket: Ticket, future: asyncio.Future[Any], loop: asyncio.AbstractEventLoop) -> None:
+def _enter(ticket: Ticket, future: asyncio.Future[Any], loop: asyncio.AbstractEventLoop) -> Watch:
     """The loop will set the future's result."""
     watches = _watches_of(loop)
     if ticket.is_queued:
         for watch in watches:
             if watch.join(ticket, future):
-                return
+                return watch
     for watch in watches:
         if watch.add(ticket, future):
-            return
-    _new_watch(loop, watches).add(ticket, future)
+            return watch
+    watch = _new_watch(loop, watches)
+    watch.add(ticket, future)
+    return watch
 
 
 def await_ticket(ticket: Ticket) -> Generator[Any, None, Completed | Dropped | Failed]:
@@ -55,10 +61,12 @@ def await_ticket(ticket: Ticket) -> Generator[Any, None, Completed | Dropped | F
         return outcome
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Completed | Dropped | Failed] = loop.create_future()
-    _enter(ticket, future, loop)
+    watch = _enter(ticket, future, loop)
     try:
         return (yield from future)
-    except asyncio.CancelledError:
+    except BaseException:
+        # Also of a coroutine that is closed or forgotten.
+        watch.forget(ticket, future)
         ticket.cancel()
         raise
 
@@ -67,17 +75,23 @@ async def input_ready(model: Model) -> Input:
     """`Model.input_ready`."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Input] = loop.create_future()
-    _watches_of(loop)[0].add_slot(model, future)
-    return await future
+    watch = _watches_of(loop)[0]
+    at = watch.add_slot(model, future)
+    try:
+        return await future
+    finally:
+        watch.forget_slot(at, future)
 
 
-async def infer(model: Model, values: Any, within: float | None) -> Completed | Dropped | Failed:
+async def infer(
+    model: Model, values: Any, within: float | None, cost: int | None, accuracy_min: float | None
+) -> Completed | Dropped | Failed:
     """`Model.infer`."""
-    ticket = model._try_submit(values, within)
+    ticket = model._try_submit(values, within, cost, accuracy_min)
     if ticket is None:
         input = await input_ready(model)
         input.write(values)
-        ticket = input.submit(within=within)
+        ticket = input.submit(within=within, cost=cost, accuracy_min=accuracy_min)
         del input
     outcome = await ticket
     if isinstance(outcome, Completed):
