@@ -41,16 +41,7 @@ pub(crate) fn connect(
 ) -> PyResult<Client> {
     let mut config = ClientConfig::with_locator(match (scheduler, etcd) {
         (Some(scheduler), None) => address(scheduler, "scheduler")?.into(),
-        (None, Some(endpoints)) => {
-            let prefix = etcd_prefix.ok_or_else(|| {
-                PyValueError::new_err(
-                    "etcd_prefix is missing: give `etcd.prefix` of the cluster file",
-                )
-            })?;
-            let spec = EtcdSpec { endpoints, prefix, lease_ttl_s: etcd_lease_ttl_s, tls: None };
-            SchedulerLocator::via_etcd(&spec)
-                .map_err(|error| PyValueError::new_err(error.to_string()))?
-        }
+        (None, Some(endpoints)) => via_etcd(endpoints, etcd_prefix, etcd_lease_ttl_s)?,
         _ => {
             let words =
                 "give the scheduler's address, or etcd=[endpoints] where it is found, and not both";
@@ -87,6 +78,18 @@ pub(crate) fn connect(
         connected.ok_or_else(|| ConnectError::new_err("the scheduler did not answer"))?;
     let client = connected.map_err(|error| ConnectError::new_err(error.to_string()))?;
     Ok(Client { client: Local::new(client) })
+}
+
+fn via_etcd(
+    endpoints: Vec<String>,
+    prefix: Option<String>,
+    lease_ttl_s: u32,
+) -> PyResult<SchedulerLocator> {
+    let prefix = prefix.ok_or_else(|| {
+        PyValueError::new_err("etcd_prefix is missing: give `etcd.prefix` of the cluster file")
+    })?;
+    let spec = EtcdSpec { endpoints, prefix, lease_ttl_s, tls: None };
+    SchedulerLocator::via_etcd(&spec).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 fn certificates(ca: String, cert: String, key: String) -> TlsSpec {

@@ -146,6 +146,11 @@ impl Slots {
         Ok(())
     }
 
+    fn clear(&self) {
+        let line = std::mem::take(&mut *self.waiting());
+        drop(line);
+    }
+
     /// This future of Python's waits no more: its place in the line goes to those behind it.
     fn forget(&self, at: usize, future: &Bound<'_, PyAny>) {
         let forgotten = {
@@ -227,6 +232,12 @@ impl Watch {
     /// This future waits for a slot no more.
     fn forget_slot(&self, at: usize, future: &Bound<'_, PyAny>) {
         self.slots.forget(at, future);
+    }
+
+    /// Its loop has ended: tickets are their owners' again, places in lines are given up.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.slots.clear();
+        self.tickets.empty(py)
     }
 
     /// Sets the results of what has come.

@@ -45,6 +45,22 @@ beta_ms = 5
 slo_ms = 1000
 input_bytes = 64
 subcluster = "none"
+[[model]]
+name = "supernet"
+slo_ms = 2000
+batch_max = 8
+input_bytes = 64
+subcluster = "gpu"
+[[model.variant]]
+name = "small"
+accuracy = 73.5
+alpha_ms = 0.5
+beta_ms = 2
+[[model.variant]]
+name = "large"
+accuracy = 80.25
+alpha_ms = 1
+beta_ms = 150
 [[backend]]
 name = "gpu"
 subcluster = "gpu"

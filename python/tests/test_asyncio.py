@@ -81,6 +81,72 @@ def test_a_cancelled_coroutine_cancels_its_task(cluster: Any) -> None:
     run(cluster, act)
 
 
+def test_a_cancelled_infer_frees_its_slot_without_the_loop(cluster: Any) -> None:
+    """The loop ends before the outcomes come: none is left to take them."""
+    with baton.connect(cluster.scheduler, slots_per_model=4) as client:
+
+        async def main(count: int) -> None:
+            waits = [asyncio.create_task(client.model("slow").infer(bytes(64))) for _ in range(count)]
+            await asyncio.sleep(0)
+            assert client.slots_in_use >= min(count, 4)
+            waits[0].cancel()
+
+        for count in [1, 3, 9]:
+            asyncio.run(main(count))
+        client.leave()
+        assert client.slots_in_use == 0
+
+
+def test_a_loop_that_was_closed_in_the_middle_keeps_nothing(cluster: Any) -> None:
+    with baton.connect(cluster.scheduler, slots_per_model=4) as client:
+        ticket = client.model("slow").submit(bytes(64))
+
+        async def wait(ticket: baton.Ticket) -> object:
+            return await ticket
+
+        loop = asyncio.new_event_loop()
+        tasks = [loop.create_task(wait(one)) for one in [ticket, client.model("slow").submit(bytes(64))]]
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        assert ticket.is_queued
+        loop.close()
+        assert isinstance(asyncio.run(wait(client.model("slow").submit(bytes(64)))), baton.Completed)
+        assert not ticket.is_queued, "the next loop has swept up"
+        assert isinstance(ticket.wait(), baton.Completed), "it is its owner's again"
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def test_one_of_two_who_await_a_ticket_gives_up(cluster: Any) -> None:
+    async def act(client: baton.Client) -> None:
+        blocker, ticket = (client.model("slow").submit(bytes(64)) for _ in range(2))
+        first, second = asyncio.ensure_future(_awaited(ticket)), asyncio.ensure_future(_awaited(ticket))
+        await asyncio.sleep(0)
+        first.cancel()
+        outcome = await second
+        assert isinstance(outcome, baton.Dropped) and outcome.reason == "cancelled"
+        blocker.cancel()
+
+    run(cluster, act)
+
+
+def test_many_who_stop_waiting_for_slots_leave_the_line(cluster: Any) -> None:
+    async def act(client: baton.Client) -> None:
+        model = client.model("quick")
+        held = model.input()
+        for _ in range(50):
+            waits = [asyncio.ensure_future(model.input_ready()) for _ in range(20)]
+            await asyncio.sleep(0)
+            for wait in waits[:-1]:
+                wait.cancel()
+            held.close()
+            held = await waits[-1]
+        held.close()
+        assert client.slots_in_use == 0
+
+    run(cluster, act, slots_per_model=1)
+
+
 def test_one_who_stops_waiting_for_a_slot_gives_its_place_up(cluster: Any) -> None:
     async def act(client: baton.Client) -> None:
         model = client.model("quick")

@@ -77,6 +77,32 @@ def test_what_is_written_is_what_the_backend_reads(client: baton.Client) -> None
     assert isinstance(other, baton.Completed) and bytes(other.output) != outputs[0]
 
 
+def test_an_input_is_written_with_itself(client: baton.Client) -> None:
+    input = client.model("quick").input()
+    input[:] = 7
+    for itself in [input, memoryview(input), input.array()[::-1]]:
+        input.write(itself)
+    del itself
+    assert bytes(input) == b"\x07" * 4096
+    input.close()
+
+
+def test_a_slot_that_is_used_again_shows_nothing_through_old_arrays(client: baton.Client) -> None:
+    """Eight slots, each used many times: an answer that Python looks at stays what it was."""
+    model = client.model("quick")
+    outcome = model.submit(np.full(4096, 1, np.uint8)).wait()
+    assert isinstance(outcome, baton.Completed)
+    output = outcome.output
+    before = bytes(output)
+    del outcome
+    for value in range(40):
+        other = model.submit(np.full(4096, value + 2, np.uint8)).wait()
+        assert isinstance(other, baton.Completed) and bytes(other.output) != before
+    assert bytes(output) == before
+    del other, output
+    assert client.slots_in_use == 0
+
+
 def test_values_that_do_not_fit_are_refused(client: baton.Client) -> None:
     model = client.model("quick")
     with pytest.raises(ValueError, match="broadcast"):

@@ -30,10 +30,11 @@ def _new_watch(loop: asyncio.AbstractEventLoop, watches: list[Watch]) -> Watch:
 def _watches_of(loop: asyncio.AbstractEventLoop) -> list[Watch]:
     watches = _watches.get(loop)
     if watches is None:
-        # A watch keeps its loop alive through the futures that are in it: those of loops that ended in the middle go here.
+        # Futures that still wait keep a loop that ended in the middle, and so its watches.
         for other in list(_watches):
             if other.is_closed():
-                _watches.pop(other, None)
+                for watch in _watches.pop(other, []):
+                    watch.close()
         watches = _watches[loop] = []
         _new_watch(loop, watches)
     return watches
