@@ -42,11 +42,7 @@ pub(crate) fn connect(
     let mut config = ClientConfig::with_locator(match (scheduler, etcd) {
         (Some(scheduler), None) => address(scheduler, "scheduler")?.into(),
         (None, Some(endpoints)) => via_etcd(endpoints, etcd_prefix, etcd_lease_ttl_s)?,
-        _ => {
-            let words =
-                "give the scheduler's address, or etcd=[endpoints] where it is found, and not both";
-            return Err(PyValueError::new_err(words));
-        }
+        _ => return Err(PyValueError::new_err(ONE_OF_BOTH)),
     });
     if let Some(models) = models {
         config = config.models(models);
@@ -79,6 +75,9 @@ pub(crate) fn connect(
     let client = connected.map_err(|error| ConnectError::new_err(error.to_string()))?;
     Ok(Client { client: Local::new(client) })
 }
+
+const ONE_OF_BOTH: &str =
+    "give the scheduler's address, or etcd=[endpoints] where it is found, and not both";
 
 fn via_etcd(
     endpoints: Vec<String>,

@@ -114,7 +114,7 @@ def test_a_loop_that_was_closed_in_the_middle_keeps_nothing(cluster: Any) -> Non
         assert not ticket.is_queued, "the next loop has swept up"
         assert isinstance(ticket.wait(), baton.Completed), "it is its owner's again"
         for task in tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            task._log_destroy_pending = False
 
 
 def test_one_of_two_who_await_a_ticket_gives_up(cluster: Any) -> None:

@@ -80,9 +80,9 @@ def test_what_is_written_is_what_the_backend_reads(client: baton.Client) -> None
 def test_an_input_is_written_with_itself(client: baton.Client) -> None:
     input = client.model("quick").input()
     input[:] = 7
-    for itself in [input, memoryview(input), input.array()[::-1]]:
-        input.write(itself)
-    del itself
+    input.write(input)
+    input.write(memoryview(input))
+    input.write(input.array()[::-1])
     assert bytes(input) == b"\x07" * 4096
     input.close()
 
