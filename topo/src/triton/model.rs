@@ -264,7 +264,7 @@ impl Reader {
                     self.at(part, &format!("{name}: {text}"));
                 }
                 (other, _) => {
-                    self.at(part, &format!("default_queue_policy.{other}: not carried over"))
+                    self.at(part, &format!("default_queue_policy.{other}: not carried over"));
                 }
             }
         }

@@ -41,11 +41,8 @@ fn a_repository_becomes_a_cluster_file_that_is_good() {
     let cluster = checked.cluster.unwrap_or_else(|problems| panic!("{text}\n{problems:?}"));
     assert_eq!(cluster.models[0].profile.batch_max(), 32);
     assert!(text.contains(&format!("file = \"{}/b/10/model.onnx\"", dir.display())), "{text}");
-    let backends: Vec<(&str, u32)> = cluster
-        .backends
-        .iter()
-        .map(|backend| (backend.name.as_str(), u32::from(backend.gpus)))
-        .collect();
+    let backends: Vec<(&str, u32)> =
+        cluster.backends.iter().map(|backend| (backend.name.as_str(), backend.gpus)).collect();
     assert_eq!(backends, [("cpu", 2), ("gpu", 1)]);
     let said = listed(&notes);
     assert!(said.contains("a: slo_ms is 100.0: Triton's models have no objective"), "{said}");

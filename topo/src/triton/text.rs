@@ -145,7 +145,8 @@ impl Parser<'_> {
         let is_word = |c: char| c.is_ascii_alphanumeric() || "_.+-".contains(c);
         let end = self.rest.find(|c| !is_word(c)).unwrap_or(self.rest.len());
         if end == 0 {
-            let found = self.rest.chars().next().map_or("the end".to_owned(), |c| format!("{c:?}"));
+            let found =
+                self.rest.chars().next().map_or_else(|| "the end".to_owned(), |c| format!("{c:?}"));
             return Err(self.broken(format!("a name or a value is missing before {found}")));
         }
         let (word, rest) = self.rest.split_at(end);
