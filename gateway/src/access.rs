@@ -189,7 +189,7 @@ pub(crate) fn may_use(asker: &Asker, model: &str) -> bool {
     models.is_none_or(|models| models.iter().any(|name| name == model))
 }
 
-/// Takes so many tasks of the asker's quota, or none.
+/// Takes all of these tasks of the asker's quota, or none.
 ///
 /// # Errors
 /// There are not as many: how long to wait.

@@ -2,9 +2,9 @@
 
 use baton_client::Nanos;
 
-/// A bucket holds so many tasks whatever its rate is, so that a request of some rows is not refused at a small one.
+/// The least that a bucket holds whatever its rate is, so that a request of some rows is not refused at a small one.
 const TASKS_MIN: f64 = 16.0;
-/// A bucket holds what its rate brings in so many seconds.
+/// A bucket holds what its rate brings in this time, seconds.
 const SPAN_S: f64 = 0.1;
 
 /// A bucket of tasks that fills at a rate. A request of more tasks than it holds takes them from a full one, which then owes the
@@ -25,7 +25,7 @@ impl Bucket {
         Self { rps, size: (rps * SPAN_S).max(TASKS_MIN), full_at: Nanos::ZERO }
     }
 
-    /// Takes so many tasks, or none.
+    /// Takes all of these tasks, or none.
     ///
     /// # Errors
     /// How long until they would be admitted if nothing else was taken.
@@ -41,7 +41,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// In which the rate brings so many tasks.
+    /// The time in which the rate brings these tasks.
     fn span(&self, tasks: f64) -> Nanos {
         Nanos((tasks * 1e9 / self.rps).round() as u64)
     }
