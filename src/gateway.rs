@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use baton_client::{Client, ClientConfig, LeaveError};
-use baton_gateway::{Gateway, GatewayConfig, Limits};
+use baton_gateway::{Gateway, GatewayConfig, Limits, TlsFiles, Token};
 use baton_metrics::{MetricsServer, build_info};
-use baton_topo::Clock;
+use baton_topo::{Clock, GatewayTlsSpec, TokenSpec};
 
 use crate::CommandResult;
 use crate::args::GatewayArgs;
@@ -33,7 +33,9 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     };
     let slots_per_model = cluster.frontend.slots_per_model;
     let listen = [args.http].into_iter().chain(args.grpc).collect();
-    let config = GatewayConfig { listen, slots_per_model, limits };
+    let tls = cluster.gateway.tls.map(|GatewayTlsSpec { cert, key }| TlsFiles { cert, key });
+    let tokens = cluster.gateway.tokens.into_iter().map(token).collect();
+    let config = GatewayConfig { listen, slots_per_model, limits, tls, tokens };
     let gateway = Gateway::start(client, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
@@ -49,6 +51,11 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     leave(gateway.drain()?)?;
     say("left")?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn token(spec: TokenSpec) -> Token {
+    let TokenSpec { name, file, max_rps, models } = spec;
+    Token { name, file, max_rps, models }
 }
 
 fn serve_metrics(

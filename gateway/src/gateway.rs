@@ -1,4 +1,4 @@
-//! The thread that serves connections, and what all of them share.
+//! The threads that serve connections, and what all of them share.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -8,18 +8,23 @@ use std::time::Duration;
 
 use baton_client::{Client, Clock, ModelHandle};
 use baton_metrics::Metric;
+use hyper::HeaderMap;
+use hyper::header::AUTHORIZATION;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time;
+use tokio_rustls::TlsAcceptor;
 
+use crate::access::{Access, Asker, Token, TokenError, may_use};
 use crate::counters::Counters;
 use crate::http;
 use crate::limits::Limits;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request::Model;
 use crate::statistics::Statistics;
+use crate::tls::{TlsError, TlsFiles, acceptor};
 
 /// How long to wait before another try when the system accepts no connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -38,6 +43,10 @@ pub struct GatewayConfig {
     pub slots_per_model: u32,
     /// See there.
     pub limits: Limits,
+    /// What it shows its clients; `None`: no TLS.
+    pub tls: Option<TlsFiles>,
+    /// Who may use it; empty: anyone.
+    pub tokens: Vec<Token>,
 }
 
 /// Why there is no gateway.
@@ -51,6 +60,12 @@ pub enum GatewayError {
         /// What the system said.
         source: io::Error,
     },
+    /// The certificate towards clients.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A token.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// The thread, or what it waits with.
     #[error("cannot start the gateway's thread: {0}")]
     Start(io::Error),
@@ -67,19 +82,40 @@ pub(crate) struct App {
     pub(crate) slots_per_model: u32,
     pub(crate) counters: Counters,
     pub(crate) statistics: Statistics,
+    access: Access,
+    tls: Option<TlsAcceptor>,
     /// True once the gateway is asked to end.
     pub(crate) drains: watch::Receiver<bool>,
 }
 
 impl App {
     /// # Errors
-    /// There is no such model.
-    pub(crate) fn model(&self, name: &str) -> Result<ModelHandle, Problem> {
-        self.client.model(name).map_err(|error| {
-            let (name, known) = (&error.name, error.known.join(", "));
+    /// There is no such model for this asker.
+    pub(crate) fn model(&self, asker: &Asker, name: &str) -> Result<ModelHandle, Problem> {
+        let found = self.client.model(name).ok().filter(|_| may_use(asker, name));
+        found.ok_or_else(|| {
+            let models = self.models(asker);
+            let known: Vec<&str> = models.iter().map(ModelHandle::name).collect();
+            let known = known.join(", ");
             let text = format!("no model is called {name:?}; this gateway has: {known}");
             Problem::new(Kind::NotFound, text)
         })
+    }
+
+    /// Those that this asker may use.
+    pub(crate) fn models(&self, asker: &Asker) -> Vec<ModelHandle> {
+        let mut models = self.client.models();
+        models.retain(|model| may_use(asker, model.name()));
+        models
+    }
+
+    /// Who asks, by the headers of a request.
+    ///
+    /// # Errors
+    /// See [`Access::asker`].
+    pub(crate) fn asker(&self, headers: &HeaderMap) -> Result<Asker, Problem> {
+        let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        self.access.asker(given)
     }
 
     pub(crate) fn described<'a>(&self, model: &'a ModelHandle) -> Model<'a> {
@@ -134,6 +170,8 @@ impl Gateway {
             slots_per_model: config.slots_per_model,
             counters: Counters::default(),
             statistics: Statistics::default(),
+            access: Access::load(&config.tokens)?,
+            tls: config.tls.as_ref().map(acceptor).transpose()?,
             drains,
         });
         let runtime = Builder::new_current_thread().enable_all().build();
@@ -157,6 +195,7 @@ impl Gateway {
         move || {
             let mut metrics = app.client.metrics();
             metrics.extend(app.counters.metrics());
+            metrics.extend(app.access.metrics());
             metrics
         }
     }
@@ -213,7 +252,7 @@ async fn serve(app: Arc<App>, listener: tokio::net::TcpListener) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => match Open::new(&app) {
-                    Some(open) => drop(connections.spawn(http::serve(open, stream))),
+                    Some(open) => drop(connections.spawn(greet(open, stream))),
                     None => refuse(&app, stream),
                 },
                 Err(error) => {
@@ -236,6 +275,22 @@ async fn serve(app: Arc<App>, listener: tokio::net::TcpListener) {
     }
 }
 
+/// Serves a connection, over TLS if there is a certificate.
+async fn greet(open: Open, stream: TcpStream) {
+    // Answers are written at once, in one piece.
+    let _ = stream.set_nodelay(true);
+    let app = Arc::clone(&open.0);
+    let Some(tls) = &app.tls else { return http::serve(open, stream).await };
+    match time::timeout(app.limits.first_request, tls.accept(stream)).await {
+        Ok(Ok(stream)) => http::serve(open, stream).await,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a connection without TLS");
+            app.counters.tls_refused.add(1);
+        }
+        Err(_) => app.counters.connections_idle.add(1),
+    }
+}
+
 /// One of the connections that there may be; counted while it is open.
 pub(crate) struct Open(pub(crate) Arc<App>);
 
@@ -255,7 +310,10 @@ impl Drop for Open {
 /// Says so, if the client listens: it may be one that floods.
 fn refuse(app: &App, stream: TcpStream) {
     app.counters.connections_refused.add(1);
-    if let Ok(mut stream) = stream.into_std() {
+    // Without a handshake there are no words for a client that expects TLS.
+    if app.tls.is_none()
+        && let Ok(mut stream) = stream.into_std()
+    {
         let _ = stream.write(FULL);
     }
 }

@@ -9,6 +9,7 @@
 //! serves connections.
 #![forbid(unsafe_code)]
 
+mod access;
 mod counters;
 mod gateway;
 mod grpc;
@@ -16,8 +17,12 @@ mod http;
 mod infer;
 mod limits;
 pub mod protocol;
+mod quota;
 mod statistics;
+mod tls;
 
+pub use access::{Token, TokenError};
 pub use counters::described;
 pub use gateway::{Gateway, GatewayConfig, GatewayError};
 pub use limits::Limits;
+pub use tls::{TlsError, TlsFiles};

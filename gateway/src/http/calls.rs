@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::answer::{self, Answer, JSON_LENGTH};
 use super::body::{self, Body};
 use super::connection::Activity;
+use crate::access::{Asker, admit};
 use crate::counters::Protocol;
 use crate::gateway::App;
 use crate::grpc;
@@ -82,32 +83,39 @@ async fn call(
         let text = format!("{} takes {method}, not {}", head.uri.path(), head.method);
         return Err(Problem::new(Kind::Method, text));
     }
+    // Probes have no token.
+    let is_probe = matches!(route, Route::Live | Route::Ready);
+    let asker = if is_probe { None } else { app.asker(&head.headers)? };
     match route {
-        Route::Infer(name) => infer_call(app, activity, &name, &head.headers, incoming).await,
+        Route::Infer(name) => {
+            infer_call(app, activity, &asker, &name, &head.headers, incoming).await
+        }
         Route::Index => {
             body::read(app, &head.headers, incoming).await?;
-            let models = app.client.models();
+            let models = app.models(&asker);
             let names = models.iter().map(ModelHandle::name);
             Ok(answer::words(app, activity, &describe::index(names)))
         }
-        route => Ok(answer::words(app, activity, &said(app, &route)?)),
+        route => Ok(answer::words(app, activity, &said(app, &asker, &route)?)),
     }
 }
 
 /// What the gateway says of itself and its models.
-fn said(app: &App, route: &Route<'_>) -> Result<Value, Problem> {
+fn said(app: &App, asker: &Asker, route: &Route<'_>) -> Result<Value, Problem> {
     Ok(match route {
         Route::Ready => app.unready().map_or(Ok(Value::Null), Err)?,
         Route::ModelReady(name) => {
-            app.model(name)?;
+            app.model(asker, name)?;
             app.unready().map_or(Ok(Value::Null), Err)?
         }
         Route::Server => describe::server(),
-        Route::Metadata(name) => describe::metadata(&app.described(&app.model(name)?)),
-        Route::Config(name) => describe::config(&app.described(&app.model(name)?)),
-        Route::Statistics(Some(name)) => app.statistics.json([app.model(name)?.name()].into_iter()),
+        Route::Metadata(name) => describe::metadata(&app.described(&app.model(asker, name)?)),
+        Route::Config(name) => describe::config(&app.described(&app.model(asker, name)?)),
+        Route::Statistics(Some(name)) => {
+            app.statistics.json([app.model(asker, name)?.name()].into_iter())
+        }
         Route::Statistics(None) => {
-            app.statistics.json(app.client.models().iter().map(ModelHandle::name))
+            app.statistics.json(app.models(asker).iter().map(ModelHandle::name))
         }
         Route::Live | Route::Nothing | Route::Index | Route::Infer(_) | Route::NotDone(_) => {
             Value::Null
@@ -118,18 +126,20 @@ fn said(app: &App, route: &Route<'_>) -> Result<Value, Problem> {
 async fn infer_call(
     app: &Arc<App>,
     activity: &Arc<Activity>,
+    asker: &Asker,
     name: &str,
     headers: &HeaderMap,
     incoming: Incoming,
 ) -> Result<Answer, Problem> {
     let arrived = app.clock.now();
-    let model = app.model(name)?;
+    let model = app.model(asker, name)?;
     let stated =
         Stated::of(|name| headers.get(name).map(|value| value.to_str().unwrap_or("no text")))?;
     let mut body = body::read(app, headers, incoming).await?;
     let result = async {
         let json = json_of(headers, &mut body)?;
         let request = request::Request::parse(&json, &app.described(&model))?;
+        admit(asker, app.clock.now(), request.batch)?;
         let allowed = Allowed { arrived, span: stated.allowed(request.timeout, model.slo()) };
         let replies = infer(app, &model, &request, &mut body.frames, allowed).await?;
         let id = request.id.as_deref();
