@@ -134,6 +134,52 @@ def test_a_reply_keeps_its_slot_as_long_as_it_is_looked_at(client: baton.Client)
     assert bytes(outcome.outputs["output"]) == before
 
 
+def test_several_tensors_of_several_lengths(onnx: None, client: baton.Client) -> None:
+    model = client.model("pair")
+    ids, scale = model.inputs
+    assert (ids.name, ids.dtype, ids.shape, ids.is_fixed) == ("ids", "int64", (9,), False)
+    assert (scale.name, scale.dtype, scale.shape, scale.is_fixed) == ("scale", "float32", (3,), True)
+    tickets = {}
+    for count in [1, 4, 9]:
+        tensors = {"scale": [0.5, count, -1], "ids": np.arange(count, dtype=np.int32)}
+        tickets[count] = model.input_of(tensors).submit()
+    for count, ticket in tickets.items():
+        outcome = ticket.wait()
+        assert isinstance(outcome, baton.Completed), outcome.explain()
+        for _ in range(2):
+            outputs = outcome.outputs
+            assert list(outputs) == ["minus_ids", "minus_scale"]
+            assert outputs["minus_ids"].dtype == np.int64 and outputs["minus_scale"].dtype == np.float32
+            np.testing.assert_array_equal(outputs["minus_ids"], -np.arange(count))
+            np.testing.assert_array_equal(outputs["minus_scale"], np.array([-0.5, -count, 1], np.float32))
+            assert not outputs["minus_ids"].flags.owndata
+            outcome.detach()
+        with pytest.raises(baton.TensorError, match="use outputs"):
+            _ = outcome.output
+    for call in [lambda: model.input().array(), lambda: model.submit(np.zeros(3))]:
+        with pytest.raises(baton.TensorError, match="use model.input_of"):
+            call()
+    with pytest.raises(baton.TensorError):
+        model.input_of({"ids": np.zeros(10), "scale": np.zeros(3)})
+    with pytest.raises(baton.TensorError):
+        model.input_of({"ids": np.zeros(1)})
+
+
+def test_values_of_another_type_are_converted(onnx: None, client: baton.Client) -> None:
+    """As wide or not: what is written is the number, not its bytes."""
+    model = client.model("digits")
+    pixels = (np.arange(64) % 17).reshape(1, 8, 8)
+    answers = []
+    for kind in ["f4", "i4", "u4", "f8", "u1", ">f4", ">i4"]:
+        outcome = model.submit(pixels.astype(kind)).wait()
+        assert isinstance(outcome, baton.Completed), outcome.explain()
+        assert outcome.output.dtype == np.float32 and outcome.output.shape == (10,)
+        answers.append(outcome.detach().output)
+    assert all(np.allclose(answer, answers[0], rtol=1e-4) for answer in answers)
+    outcome = model.submit(pixels.astype(np.float32).tobytes()).wait()
+    assert isinstance(outcome, baton.Completed) and np.allclose(outcome.output, answers[0], rtol=1e-4), "its bytes"
+
+
 def test_slots_are_the_bound(client: baton.Client) -> None:
     model = client.model("quick")
     inputs = [model.input() for _ in range(8)]
