@@ -125,7 +125,7 @@ fn what_cannot_be_is_refused_with_its_status_and_the_connection_goes_on() {
         ("POST", QUICK, "grpc-timeout: soon\r\n", &one(), 400, "no time"),
         ("POST", QUICK, "content-encoding: br\r\n", &one(), 415, "use gzip, deflate or none"),
         ("POST", QUICK, "content-encoding: gzip\r\n", &one(), 400, "cannot be inflated"),
-        ("POST", "/v2/repository/models/quick/load", "", b"{}", 501, "baton model add"),
+        ("POST", "/v2/repository/models/quick/load", "", b"{}", 501, "--model-control"),
     ];
     for (method, path, headers, body, status, words) in cases {
         http.send(method, path, headers, body);

@@ -113,7 +113,7 @@ def refusals(client, model):
     wrong.set_data_from_numpy(model.rows(1))
     refused("another input", lambda: client.infer(model.name, [wrong]), "has no input", "400")
     refused("a sequence", lambda: client.infer(model.name, one, sequence_id=7), "no sequences", "501")
-    refused("loading", lambda: client.load_model(model.name), "baton model add", "501")
+    refused("loading", lambda: client.load_model(model.name), "--model-control", "501")
     check("client goes on", client.is_model_ready(model.name))
 
 
@@ -182,7 +182,7 @@ def grpc_refusals(client, model):
     wrong = grpc.InferInput("no_such_input", one[0].shape(), one[0].datatype())
     wrong.set_data_from_numpy(model.rows(1))
     refused("gRPC: another input", lambda: client.infer(model.name, [wrong]), "has no input", code + "INVALID_ARGUMENT")
-    refused("gRPC: loading", lambda: client.load_model(model.name), "baton model add", code + "UNIMPLEMENTED")
+    refused("gRPC: loading", lambda: client.load_model(model.name), "--model-control", code + "UNIMPLEMENTED")
     refused("gRPC: log settings", lambda: client.get_log_settings(), "has no LogSettings", code + "UNIMPLEMENTED")
 
 

@@ -23,6 +23,7 @@ use crate::http;
 use crate::limits::Limits;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request::Model;
+use crate::repository::{Operating, Repository};
 use crate::statistics::Statistics;
 use crate::tls::{TlsError, TlsFiles, acceptor};
 
@@ -47,6 +48,8 @@ pub struct GatewayConfig {
     pub tls: Option<TlsFiles>,
     /// Who may use it; empty: anyone.
     pub tokens: Vec<Token>,
+    /// Models that clients may load and unload; `None`: they may not.
+    pub repository: Option<Repository>,
 }
 
 /// Why there is no gateway.
@@ -83,6 +86,7 @@ pub(crate) struct App {
     pub(crate) counters: Counters,
     pub(crate) statistics: Statistics,
     access: Access,
+    pub(crate) operating: Option<Operating>,
     tls: Option<TlsAcceptor>,
     /// True once the gateway is asked to end.
     pub(crate) drains: watch::Receiver<bool>,
@@ -163,6 +167,7 @@ impl Gateway {
         let addrs = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>();
         let addrs = addrs.map_err(GatewayError::Start)?;
         let (drain, drains) = watch::channel(false);
+        let operating = config.repository.clone().map(Operating::start).transpose();
         let app = Arc::new(App {
             client,
             clock,
@@ -171,6 +176,7 @@ impl Gateway {
             counters: Counters::default(),
             statistics: Statistics::default(),
             access: Access::load(&config.tokens)?,
+            operating: operating.map_err(GatewayError::Start)?,
             tls: config.tls.as_ref().map(acceptor).transpose()?,
             drains,
         });
