@@ -1,7 +1,9 @@
 //! `baton gateway`.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use baton_client::{Client, ClientConfig, LeaveError, Operator};
@@ -34,11 +36,13 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
         ..defaults
     };
     let slots_per_model = cluster.frontend.slots_per_model;
+    let threads = args.threads.map_or_else(cores, |threads| threads as usize);
     let listen = [args.http].into_iter().chain(args.grpc).collect();
     let repository = args.model_control.then(|| repository(args, &cluster)).transpose()?;
     let tls = cluster.gateway.tls.map(|GatewayTlsSpec { cert, key }| TlsFiles { cert, key });
     let tokens = cluster.gateway.tokens.into_iter().map(token).collect();
-    let config = GatewayConfig { listen, slots_per_model, limits, tls, tokens, repository };
+    let config =
+        GatewayConfig { listen, slots_per_model, limits, threads, tls, tokens, repository };
     let gateway = Gateway::start(client, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
@@ -54,6 +58,11 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     leave(gateway.drain()?)?;
     say("left")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Threads unless the command line says otherwise.
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get).min(64)
 }
 
 /// What clients may load: the models of the cluster file.

@@ -116,7 +116,7 @@ fn make_paths_absolute(table: &mut Table, folder: &Path) -> Result<(), Box<dyn E
 
 /// The `[[model]]` tables of a cluster file by name, each in a file of its own, with absolute paths.
 pub(crate) fn tables_of(file: &Path) -> Result<BTreeMap<String, String>, Box<dyn Error>> {
-    let folder = file.parent().unwrap_or(Path::new(""));
+    let folder = file.parent().unwrap_or_else(|| Path::new(""));
     let mut all: Table = toml::from_str(&std::fs::read_to_string(file)?)?;
     let Some(toml::Value::Array(models)) = all.remove("model") else { return Ok(BTreeMap::new()) };
     let mut tables = BTreeMap::new();

@@ -211,6 +211,30 @@ fn a_gateway_that_ends_answers_what_is_under_way() {
 }
 
 #[test]
+fn each_thread_serves_connections_and_all_of_them_end_in_order() {
+    let cluster = Cluster::quick_and_slow("gateway-threads");
+    let more = ["--threads", "3", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+    let (gateway, addr) = cluster.gateway(&more);
+    let metrics = gateway.metrics_addr();
+    let _backend = cluster.backend("a");
+    assert_eq!(gateway.threads("baton-gateway-"), 3);
+    let mut clients: Vec<Http> = (0..24).map(|_| Http::connect(&addr)).collect();
+    for client in &mut clients {
+        client.send("POST", QUICK, "", &one());
+    }
+    // Four slots for the tasks of all threads: who finds none hears it.
+    let answers: Vec<u16> = clients.iter_mut().map(|client| client.answer().status).collect();
+    assert!(answers.contains(&200), "{answers:?}");
+    assert!(answers.iter().all(|status| [200, 429].contains(status)), "{answers:?}");
+    await_metric(&metrics, "baton_gateway_connections ", 24.0);
+    await_metric(&metrics, "baton_client_slots_in_use ", 0.0);
+    gateway.signal(Signal::TERM);
+    assert!(clients.iter_mut().all(Http::is_closed));
+    gateway.line("left");
+    assert!(gateway.finish().0.success());
+}
+
+#[test]
 fn connections_are_bounded_and_one_too_many_hears_why() {
     let cluster = Cluster::quick_and_slow("gateway-connections");
     let (gateway, addr) = cluster.gateway(&["--connections", "2", "--metrics", "127.0.0.1:0"]);

@@ -70,9 +70,11 @@ fn an_operators_token_loads_and_unloads_the_models_of_the_cluster_file() {
     }
     assert_eq!(http.post(QUICK, OPERATOR, &row()).status, 404);
     let unloaded = json!(["quick", "UNAVAILABLE"]);
-    assert_eq!(states(&mut http, OPERATOR, b"{}"), [slow.clone(), unloaded]);
-    assert_eq!(states(&mut http, OPERATOR, b"{\"ready\":true}"), [slow.clone()]);
-    assert_eq!(states(&mut http, TEAM, b""), [slow], "what is not the token's is not there");
+    assert_eq!(states(&mut http, OPERATOR, b"{}"), [slow, unloaded]);
+    for (token, body) in [(OPERATOR, &b"{\"ready\":true}"[..]), (TEAM, b"")] {
+        // What is not the token's is not there.
+        assert_eq!(states(&mut http, token, body), [json!(["slow", "READY"])], "{token}");
+    }
     let files = http.post(LOAD, OPERATOR, br#"{"parameters":{"file:1/model.onnx":"AAAA"}}"#);
     assert!(files.status == 501 && files.error().contains("takes no parameter"), "{files:?}");
     assert_eq!(http.post(LOAD, OPERATOR, b"[").status, 400);
