@@ -30,6 +30,8 @@ pub struct Token {
     pub max_rps: Option<f64>,
     /// Models that it may use; `None`: all.
     pub models: Option<Vec<String>>,
+    /// It may load and unload models.
+    pub operator: bool,
 }
 
 /// Why a token cannot be used.
@@ -197,6 +199,17 @@ pub(crate) fn admit(asker: &Asker, now: Nanos, tasks: usize) -> Result<(), Probl
     asker.as_ref().map_or(Ok(()), |owner| owner.admit(now, tasks))
 }
 
+/// # Errors
+/// The asker's token is not an operator's.
+pub(crate) fn operate(asker: &Asker) -> Result<(), Problem> {
+    if asker.as_ref().is_none_or(|owner| owner.token.operator) {
+        return Ok(());
+    }
+    let words =
+        "this token may not load or unload models: `operator = true` in the cluster file allows it";
+    Err(Problem::new(Kind::Forbidden, words))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,7 +220,7 @@ mod tests {
             let file = dir.join(format!("baton-token-{}-{test}-{name}", std::process::id()));
             fs::write(&file, secret).unwrap();
             let models = (name == "one").then(|| vec!["m".to_owned()]);
-            Token { name: name.into(), file, max_rps, models }
+            Token { name: name.into(), file, max_rps, models, operator: name == "all" }
         };
         let tokens: Vec<Token> = tokens.iter().map(token).collect();
         let access = Access::load(&tokens);
@@ -237,8 +250,10 @@ mod tests {
         }
         let one = access.asker(Some("bearer  0123456789abcdef")).unwrap();
         assert!(may_use(&one, "m") && !may_use(&one, "n"));
+        assert_eq!(operate(&one).unwrap_err().kind, Kind::Forbidden);
         let all = access.asker(Some(&format!("Bearer {ALL}"))).unwrap();
         assert!(may_use(&all, "m") && may_use(&all, "n"));
+        assert!(operate(&all).is_ok() && operate(&None).is_ok());
         let open = Access::default();
         assert!(open.asker(None).unwrap().is_none() && may_use(&None, "n"));
     }
@@ -272,7 +287,13 @@ mod tests {
         }
         let twice = error("twice", &[("one", ONE, None), ("all", ONE, None)]);
         assert!(twice.contains("all and one are the same token"), "{twice}");
-        let token = Token { name: "x".into(), file: "/none".into(), max_rps: None, models: None };
+        let token = Token {
+            name: "x".into(),
+            file: "/none".into(),
+            max_rps: None,
+            models: None,
+            operator: false,
+        };
         let said = Access::load(&[token]).unwrap_err().to_string();
         assert!(said.contains("/none cannot be read"), "{said}");
     }

@@ -23,6 +23,7 @@ use crate::http;
 use crate::limits::Limits;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request::Model;
+use crate::repository::{Operating, Repository};
 use crate::statistics::Statistics;
 use crate::tls::{TlsError, TlsFiles, acceptor};
 
@@ -43,10 +44,14 @@ pub struct GatewayConfig {
     pub slots_per_model: u32,
     /// See there.
     pub limits: Limits,
+    /// Threads that serve connections: each has a runtime of its own, and all share the client. At least 1.
+    pub threads: usize,
     /// What it shows its clients; `None`: no TLS.
     pub tls: Option<TlsFiles>,
     /// Who may use it; empty: anyone.
     pub tokens: Vec<Token>,
+    /// Models that clients may load and unload; `None`: they may not.
+    pub repository: Option<Repository>,
 }
 
 /// Why there is no gateway.
@@ -66,11 +71,11 @@ pub enum GatewayError {
     /// A token.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The thread, or what it waits with.
-    #[error("cannot start the gateway's thread: {0}")]
+    /// A thread, or what it waits with.
+    #[error("cannot start the gateway's threads: {0}")]
     Start(io::Error),
-    /// The thread panicked: a bug; its message is on stderr.
-    #[error("the gateway's thread has died; its panic message is on stderr")]
+    /// A thread panicked: a bug; its message is on stderr.
+    #[error("a thread of the gateway has died; its panic message is on stderr")]
     Died,
 }
 
@@ -83,6 +88,7 @@ pub(crate) struct App {
     pub(crate) counters: Counters,
     pub(crate) statistics: Statistics,
     access: Access,
+    pub(crate) operating: Option<Operating>,
     tls: Option<TlsAcceptor>,
     /// True once the gateway is asked to end.
     pub(crate) drains: watch::Receiver<bool>,
@@ -139,7 +145,7 @@ pub struct Gateway {
     addrs: Vec<SocketAddr>,
     app: Arc<App>,
     drain: watch::Sender<bool>,
-    thread: JoinHandle<()>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for App {
@@ -149,7 +155,7 @@ impl std::fmt::Debug for App {
 }
 
 impl Gateway {
-    /// Serves what `client` can use, on a thread of its own.
+    /// Serves what `client` can use, on threads of its own.
     ///
     /// # Errors
     /// See [`GatewayError`].
@@ -163,6 +169,7 @@ impl Gateway {
         let addrs = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>();
         let addrs = addrs.map_err(GatewayError::Start)?;
         let (drain, drains) = watch::channel(false);
+        let operating = config.repository.clone().map(Operating::start).transpose();
         let app = Arc::new(App {
             client,
             clock,
@@ -171,17 +178,13 @@ impl Gateway {
             counters: Counters::default(),
             statistics: Statistics::default(),
             access: Access::load(&config.tokens)?,
+            operating: operating.map_err(GatewayError::Start)?,
             tls: config.tls.as_ref().map(acceptor).transpose()?,
             drains,
         });
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(GatewayError::Start)?;
-        let serving = Arc::clone(&app);
-        let thread = thread::Builder::new()
-            .name("baton-gateway".into())
-            .spawn(move || run(&runtime, &serving, listeners))
-            .map_err(GatewayError::Start)?;
-        Ok(Self { addrs, app, drain, thread })
+        let threads = (0..config.threads.max(1)).map(|number| spawn(&app, number, &listeners));
+        let threads = threads.collect::<io::Result<_>>().map_err(GatewayError::Start)?;
+        Ok(Self { addrs, app, drain, threads })
     }
 
     /// Where clients connect, in the order of [`GatewayConfig::listen`].
@@ -205,21 +208,22 @@ impl Gateway {
         self.app.client.counters().pairs()
     }
 
-    /// Whether the thread has ended without having been asked to.
+    /// Whether a thread has ended without having been asked to.
     pub fn has_died(&self) -> bool {
-        self.thread.is_finished()
+        self.threads.iter().any(JoinHandle::is_finished)
     }
 
     /// Ends in order: accepts no more, answers what is under way for [`Limits::drain`] at most, and gives the client back to
     /// be left.
     ///
     /// # Errors
-    /// The thread had died.
+    /// A thread had died.
     pub fn drain(self) -> Result<Client, GatewayError> {
-        // The thread has ended already if nothing listens.
+        // The threads have ended already if nothing listens.
         let _ = self.drain.send(true);
-        self.thread.join().map_err(|_| GatewayError::Died)?;
-        Ok(self.app.client.clone())
+        let ended: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        let have_all = ended.iter().all(Result::is_ok);
+        have_all.then(|| self.app.client.clone()).ok_or(GatewayError::Died)
     }
 }
 
@@ -228,6 +232,15 @@ fn listen(addr: &SocketAddr) -> Result<TcpListener, GatewayError> {
     let listener = TcpListener::bind(addr).map_err(taken)?;
     listener.set_nonblocking(true).map_err(GatewayError::Start)?;
     Ok(listener)
+}
+
+/// A thread with a runtime of its own: a connection stays on it. All threads accept from the same sockets.
+fn spawn(app: &Arc<App>, number: usize, listeners: &[TcpListener]) -> io::Result<JoinHandle<()>> {
+    let listeners = listeners.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let app = Arc::clone(app);
+    let name = format!("baton-gateway-{number}");
+    thread::Builder::new().name(name).spawn(move || run(&runtime, &app, listeners))
 }
 
 fn run(runtime: &Runtime, app: &Arc<App>, listeners: Vec<TcpListener>) {

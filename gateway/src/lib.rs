@@ -18,6 +18,7 @@ mod infer;
 mod limits;
 pub mod protocol;
 mod quota;
+mod repository;
 mod statistics;
 mod tls;
 
@@ -25,4 +26,5 @@ pub use access::{Token, TokenError};
 pub use counters::described;
 pub use gateway::{Gateway, GatewayConfig, GatewayError};
 pub use limits::Limits;
+pub use repository::{Connect, Repository};
 pub use tls::{TlsError, TlsFiles};

@@ -31,8 +31,9 @@ use crate::protocol::deadline::Stated;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request;
 use crate::protocol::route::check_version;
+use crate::repository;
 use decode::Parts;
-use messages::{Empty, Flag, ModelName, ServerMetadata};
+use messages::{Empty, Flag, IndexAsk, ModelName, RepositoryModel, ServerMetadata};
 use reader::{Reader, framed};
 
 const SERVICE: &str = "/inference.GRPCInferenceService/";
@@ -110,8 +111,12 @@ async fn call(
     let body = time::timeout(app.limits.body, reader.next()).await.map_err(slow)??;
     let none = || Problem::invalid("the call has no message");
     let body = body.ok_or_else(none)?;
-    if method != "ModelInfer" {
-        return said(app, asker, method, body);
+    match method {
+        "ModelInfer" => {}
+        "RepositoryModelLoad" | "RepositoryModelUnload" => {
+            return change(app, asker, method == "RepositoryModelLoad", body).await;
+        }
+        _ => return said(app, asker, method, body),
     }
     let Body { frames, held: _held } = body;
     let infer = infer_message(app, asker, Parts::of(frames)?, arrived, stated);
@@ -162,12 +167,36 @@ async fn infer_message(
     result.map(|(message, _)| message)
 }
 
+/// Loads a model, or unloads it.
+async fn change(
+    app: &App,
+    asker: &Asker,
+    is_load: bool,
+    mut body: Body,
+) -> Result<Vec<u8>, Problem> {
+    let RepositoryModel { name, parameters } = decoded(&mut body)?;
+    match parameters.keys().next() {
+        Some(parameter) if is_load => return Err(repository::no_parameter(parameter)),
+        _ if is_load => repository::load(app, asker, &name).await?,
+        // `unload_dependents`, which clients send with an unload, says nothing here: no model depends on another.
+        _ => repository::unload(app, asker, &name).await?,
+    }
+    Ok(Empty {}.encode_to_vec())
+}
+
+fn decoded<M: Message + Default>(body: &mut Body) -> Result<M, Problem> {
+    M::decode(&mut body.frames)
+        .map_err(|error| Problem::invalid(format!("the message is broken: {error}")))
+}
+
 /// What the gateway says of itself and its models.
 fn said(app: &App, asker: &Asker, method: &str, mut body: Body) -> Result<Vec<u8>, Problem> {
+    if method == "RepositoryIndex" {
+        let IndexAsk { only_ready } = decoded(&mut body)?;
+        return Ok(encode::index(&repository::index(app, asker, only_ready)).encode_to_vec());
+    }
     let name = || {
-        let name = ModelName::decode(&mut body.frames);
-        let name =
-            name.map_err(|error| Problem::invalid(format!("the message is broken: {error}")))?;
+        let name: ModelName = decoded(&mut body)?;
         check_version(&name.version).map(|()| name.name)
     };
     let flag = |is_so| Flag { is_so }.encode_to_vec();
@@ -190,7 +219,6 @@ fn said(app: &App, asker: &Asker, method: &str, mut body: Body) -> Result<Vec<u8
             ),
         }
         .encode_to_vec(),
-        "RepositoryIndex" => encode::index(all().iter().map(ModelHandle::name)).encode_to_vec(),
         "SystemSharedMemoryUnregister" | "CudaSharedMemoryUnregister" => Empty {}.encode_to_vec(),
         other => return Err(Problem::new(Kind::NotDone, not_done(other))),
     })
@@ -206,9 +234,6 @@ fn server() -> ServerMetadata {
 
 fn not_done(method: &str) -> String {
     let fix = match method {
-        "RepositoryModelLoad" | "RepositoryModelUnload" => {
-            "use `baton model add` and `baton model remove`"
-        }
         "TraceSetting" | "LogSettings" => "RUST_LOG sets its log when it starts",
         _ => "docs/gateway.md lists the calls that it has",
     };

@@ -39,6 +39,8 @@ pub struct TokenSpec {
     pub max_rps: Option<f64>,
     /// Models that it may use; `None`: all.
     pub models: Option<Vec<String>>,
+    /// It may load and unload models.
+    pub operator: bool,
 }
 
 /// The table, if the file has it. `models` are the names in the file.
@@ -90,6 +92,7 @@ fn token(section: &Section<'_>, known: &[&str], folder: &Path) -> Option<TokenSp
     let file = section.text("file").map(|name| folder.join(name));
     let max_rps = section.number("max_rps", RateLimit::RANGE);
     let models = section.texts("models");
+    let operator = section.truth("operator").unwrap_or(false);
     if models.as_ref().is_some_and(Vec::is_empty) {
         section.refuse("models", "is empty: it allows no model", "list one, or remove the key");
     }
@@ -102,7 +105,7 @@ fn token(section: &Section<'_>, known: &[&str], folder: &Path) -> Option<TokenSp
         );
     }
     section.refuse_unread();
-    Some(TokenSpec { name: name?, file: file?, max_rps, models })
+    Some(TokenSpec { name: name?, file: file?, max_rps, models, operator })
 }
 
 #[cfg(test)]
@@ -122,13 +125,15 @@ mod tests {
     #[test]
     fn certificate_and_tokens_are_read_relative_to_the_file() {
         let tls = "[gateway]\ncert = \"g.pem\"\nkey = \"/g.key\"\n";
-        let checked = check(&format!("{tls}{TOKEN}max_rps = 0.5\nmodels = [\"m\"]\n"));
+        let checked =
+            check(&format!("{tls}{TOKEN}max_rps = 0.5\nmodels = [\"m\"]\noperator = true\n"));
         assert!(checked.warnings.is_empty(), "{:?}", checked.warnings);
         let token = TokenSpec {
             name: "a".into(),
             file: "/at/a.token".into(),
             max_rps: Some(0.5),
             models: Some(vec!["m".into()]),
+            operator: true,
         };
         let tls = GatewayTlsSpec { cert: "/at/g.pem".into(), key: "/g.key".into() };
         let expected = GatewaySpec { tls: Some(tls), tokens: vec![token] };
