@@ -33,7 +33,11 @@ def test_a_slot_that_is_looked_at_is_not_submitted(client: baton.Client) -> None
         input.close()
     with pytest.raises(BufferError, match="still look"):
         input.truncate(3)
-    del part
+    view, other = memoryview(input), memoryview(input)
+    del part, other
+    with pytest.raises(BufferError, match="1 arrays or memoryviews"):
+        input.submit()
+    del view
     ticket = input.submit()
     with pytest.raises(BufferError, match="submitted, closed or taken"):
         memoryview(input)
@@ -132,6 +136,14 @@ def test_a_reply_keeps_its_slot_as_long_as_it_is_looked_at(client: baton.Client)
     assert client.slots_in_use == 0
     assert bytes(outcome.output) == before
     assert bytes(outcome.outputs["output"]) == before
+    other = model.submit(bytes(4096)).wait()
+    assert isinstance(other, baton.Completed)
+    view = memoryview(other.buffer)
+    del other
+    assert view.readonly and client.slots_in_use == 1, "so does any other view"
+    assert bytes(view) == before
+    del view
+    assert client.slots_in_use == 0
 
 
 def test_several_tensors_of_several_lengths(onnx: None, client: baton.Client) -> None:
