@@ -99,7 +99,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SimCommand,
     },
-    /// Measure the tables and figures of the Symphony and Clockwork papers again, in virtual time
+    /// Measure the tables and figures of the Symphony, Clockwork and SuperServe papers again, in virtual time
     ///
     /// Writes reproduction/NAME.json and reproduction/NAME.svg and prints NAME's section of the
     /// page. After `all`, about an hour on two cores, also writes the page,
