@@ -8,9 +8,9 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-fake= runs=20000 seconds=20 per_size=1 devices=(cpu cuda:0)
+fake= batches=20000 seconds=20 short=10 per_size=1 devices=(cpu cuda:0) threads=(1 2 4 6 8 12)
 if [[ ${1:-} == --fake ]]; then
-    fake=yes runs=200 seconds=2 per_size=0.1 devices=(cpu)
+    fake=yes batches=40 seconds=2 short=1 per_size=0.1 devices=(cpu) threads=(1)
     shift
 fi
 out=${1:-target/gpu-visit}
@@ -57,18 +57,6 @@ listen = "127.0.0.1:7790"
 transport = "tcp"
 
 [[model]]
-name = "two-ms"
-engine = "cuda"
-latency_ms = [2.0]
-slo_ms = 50
-
-[[model]]
-name = "half-ms"
-engine = "cuda"
-latency_ms = [0.5]
-slo_ms = 50
-
-[[model]]
 name = "staircase"
 engine = "cuda"
 alpha_ms = 0.1
@@ -86,14 +74,22 @@ if command -v nvidia-smi >/dev/null; then
 fi
 
 # --- engine = "cuda" ------------------------------------------------------------------------------------------------------
-# How even executions are, and how near to ℓ(b): the device's own times.
-for model in two-ms half-ms; do
-    step "$model.json" "$BATON" profile --config "$out/cluster.toml" --model $model --runs $runs --seconds-per-size 90 \
-        --out "$out/$model.profile.toml" --json &&
-        say "  $model: $(number $model.json '"p50 %.4f ms, p99.99/p50 %s, longest/p50 %.4f, %d batches" % (
-            (s := d["profile"]["measured"][0])["p50_ms"],
-            "%.4f" % (s["p9999_ms"] / s["p50_ms"]) if "p9999_ms" in s else "-", s["longest_ms"] / s["p50_ms"], s["runs"])')"
-done
+# Each goal beside a bare loop of the same kernel: rates, gaps, copies, tails, memory, CPU time, prediction. About four minutes.
+step goals.json "$BATON" bench gpu ${fake:+--fake} --batches $batches --json
+while IFS= read -r line; do say "  $line"; done < <(python3 - "$out/goals.json" <<'PY'
+import json, sys
+for line in open(sys.argv[1]):
+    d = json.loads(line)
+    print("%-6s %s (%d rows, %g ms): %.5g, %s %g" % ("met" if d["met"] else "MISSED", d["goal"], d["rows"], d["latency_ms"], d["value"], d["is"].replace("_", " "), d["bound"]))
+PY
+)
+# The whole path over loopback, client, scheduler and backend: at full load, and one row at a time on an idle device.
+path() { "$BATON" bench path --engine cuda --slots 1 --bytes 150528 --latency-ms "$2" --batch "$3" --outstanding "$4" --seconds $short --json; }
+step path-full.json path full 2 16 64 &&
+    say "  full load over loopback: $(number path-full.json '"%.1f batches/s of %.1f" % (d["tasks_per_s"] / d["mean_batch"], 1e3 / (2 + 0.001 * d["mean_batch"]))')"
+step path-one.json path one 0.5 1 1 &&
+    say "  one row over loopback: $(number path-one.json '"p50 %.3f ms, of which %.3f ms are the execution; at most 0.15 ms beside it" % (d["p50_ms"], 0.501)')"
+# How near ℓ(b) every size is.
 step staircase.json "$BATON" profile --config "$out/cluster.toml" --model staircase --runs 500 --seconds-per-size $per_size \
     --out "$out/staircase.profile.toml" --json &&
     say "  staircase: $(number staircase.json '"largest |p50 - l(b)|/l(b) %.4f" % max(
@@ -156,6 +152,15 @@ else
     say "onnx: FAILED: $(tail -n 1 "$out/onnxruntime.log")"
 fi
 
-say "not measured here: batches/s over a bare loop's, gaps between batches, copy rate, CPU time for each batch"
+# --- many cores -----------------------------------------------------------------------------------------------------------
+cores=$(nproc)
+for count in "${threads[@]}"; do
+    # A core each for the ModelThreads, the RankThread and the generator.
+    ((count + 2 <= cores)) || { [[ $fake && $count == 1 ]] || continue; }
+    step "model-threads-$count.json" "$BATON" bench sched --model-threads "$count" --models 96 --seconds $short --json &&
+        say "  $count ModelThread(s): $(number "model-threads-$count.json" '"%.2f M requests/s, %.0f ns each" % (d["requests_per_s"] / 1e6, d["ns_per_request"])')"
+done
+
+say "not measured here: ONNX models beside bare ONNX Runtime"
 say "$failed step(s) failed; everything is in $out"
 ((failed == 0))

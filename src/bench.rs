@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use baton_bench::chaos::{self, ChaosConfig};
 use baton_bench::dataplane::{self, Matrix, Pull, Responder, SendRate, TlsCost};
+use baton_bench::gpu::{self, GpuBench, LibraryRig, SimRig};
 use baton_bench::overload::{self, Overload};
 use baton_bench::path::{self, Pace, PathBench, PathReport};
 use baton_bench::sched::{self, Points, Shape};
@@ -13,13 +14,13 @@ use baton_topo::{Clock, TlsSpec};
 
 use crate::CommandResult;
 use crate::args::{
-    BenchChaosArgs, BenchMatrixArgs, BenchOverloadArgs, BenchPathArgs, BenchPathEndArgs,
-    BenchPullArgs, BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs,
-    BenchTlsCostArgs, PathMode,
+    BenchChaosArgs, BenchGpuArgs, BenchMatrixArgs, BenchOverloadArgs, BenchPathArgs,
+    BenchPathEndArgs, BenchPullArgs, BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs,
+    BenchSoakArgs, BenchTlsCostArgs, DemoEngine, PathMode,
 };
 use crate::live::Live;
 use crate::output::{complain, load_cluster, say, scheduler_addr};
-use crate::process::{children, stop_flag};
+use crate::process::{children, fake_driver, stop_flag};
 
 /// Which of the three.
 pub(crate) fn pull(bench: &'static str, args: &BenchPullArgs) -> CommandResult {
@@ -168,6 +169,7 @@ pub(crate) fn path(args: &BenchPathArgs) -> CommandResult {
         paces: paces(args)?,
         seconds: args.seconds,
         slots: args.slots,
+        engine: (engine_name(args.engine), [0.001, args.latency_ms]),
         seed: args.seed,
     };
     let mut live = Live::new();
@@ -188,6 +190,13 @@ pub(crate) fn path(args: &BenchPathArgs) -> CommandResult {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn engine_name(engine: DemoEngine) -> &'static str {
+    match engine {
+        DemoEngine::Emulated => "emulated",
+        DemoEngine::Cuda => "cuda",
+    }
+}
+
 fn paces(args: &BenchPathArgs) -> Result<Vec<Pace>, &'static str> {
     let closed = Pace::Closed { outstanding: args.outstanding };
     match args.mode {
@@ -197,6 +206,28 @@ fn paces(args: &BenchPathArgs) -> Result<Vec<Pace>, &'static str> {
         _ if args.rate.is_empty() => Ok(vec![closed]),
         _ => Ok(args.rate.iter().map(|&rate| Pace::Poisson { rate }).collect()),
     }
+}
+
+/// On the machine's device, on the fake one, or in virtual time.
+pub(crate) fn gpu(args: &BenchGpuArgs) -> CommandResult {
+    let (bench, stop) = (GpuBench { batches: args.batches }, stop_flag()?);
+    let mut live = Live::new();
+    let mut note = |step: &str| live.line(step);
+    let report = match args.simulated {
+        true => gpu::run(&mut SimRig::default(), bench, &stop, &mut note),
+        false => {
+            let fake = args.fake.then(fake_driver).transpose()?;
+            let mut rig = LibraryRig::open(fake.as_deref(), args.device, Clock::start())?;
+            gpu::run(&mut rig, bench, &stop, &mut note)
+        }
+    };
+    live.finish();
+    let report = report?;
+    match args.json {
+        true => report.lines()?.iter().try_for_each(|line| say(line))?,
+        false => say(&report.to_string())?,
+    }
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 pub(crate) fn path_end(args: &BenchPathEndArgs) -> CommandResult {

@@ -1,7 +1,6 @@
 //! `baton demo`.
 
 use std::ffi::OsStr;
-use std::path::Path;
 use std::process::ExitCode;
 
 use baton_bench::demo::{self, CudaDriver, DemoConfig};
@@ -13,12 +12,12 @@ use crate::CommandResult;
 use crate::args::{DemoArgs, DemoEngine};
 use crate::live::Live;
 use crate::output::{say, say_table};
-use crate::process::{children, stop_flag};
+use crate::process::{children, fake_driver, stop_flag};
 
-/// The file of the fake CUDA driver.
-const FAKE_DRIVER: &str = "libbaton_cuda_fake.so";
 /// How long load is offered when nothing says so.
 const SECONDS: f64 = 10.0;
+/// The same of a supernet: calm, burst, calm.
+const SUPERNET_SECONDS: f64 = 30.0;
 /// Until a signal comes: the longest span that the demo takes.
 const SECONDS_MAX: f64 = 1e6;
 
@@ -27,7 +26,11 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     let with_onnx =
         std::env::var_os("ORT_DYLIB_PATH").as_deref().is_some_and(|p| p != OsStr::new(""));
     let mut live = Live::new();
-    if !with_onnx {
+    if args.supernet {
+        live.line(
+            "a supernet on emulated GPUs: a burst, and a backend that dies in the middle of it",
+        );
+    } else if !with_onnx {
         live.line("ORT_DYLIB_PATH is not set: NO REAL MODEL, emulated engines only");
         live.line(
             "  (`./x demo` fetches ONNX Runtime and sets it; or name your libonnxruntime.so)",
@@ -37,8 +40,13 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     let config = DemoConfig {
         children: ChildConfig { variables: variables(cuda)?, ..children()? },
         cuda,
-        seconds: args.seconds.unwrap_or(if args.gateway { SECONDS_MAX } else { SECONDS }),
+        seconds: args.seconds.unwrap_or(match (args.gateway, args.supernet) {
+            (true, _) => SECONDS_MAX,
+            (false, true) => SUPERNET_SECONDS,
+            (false, false) => SECONDS,
+        }),
         with_gateway: args.gateway,
+        supernet: args.supernet,
         rate_scale: args.rate_scale,
         transport: args.transport,
         with_onnx,
@@ -65,21 +73,11 @@ fn cuda(args: &DemoArgs) -> Result<Option<CudaDriver>, String> {
     }
 }
 
-/// The fake driver lies beside this executable, where cargo puts it.
 fn variables(cuda: Option<CudaDriver>) -> Result<Vec<(&'static str, String)>, String> {
     if cuda != Some(CudaDriver::Fake) {
         return Ok(Vec::new());
     }
-    let exe = std::env::current_exe().map_err(|error| error.to_string())?;
-    let folder = exe.parent().unwrap_or_else(|| Path::new("."));
-    let places = [folder.join(FAKE_DRIVER), folder.join("deps").join(FAKE_DRIVER)];
-    match places.iter().find(|path| path.is_file()) {
-        Some(path) => Ok(vec![("BATON_CUDA_DRIVER", path.display().to_string())]),
-        None => Err(format!(
-            "no {FAKE_DRIVER} in {}; build it: cargo build -p baton-cuda-fake, with this executable's profile",
-            folder.display()
-        )),
-    }
+    Ok(vec![("BATON_CUDA_DRIVER", fake_driver()?.display().to_string())])
 }
 
 /// A demo at this load keeps the bad rate below this on two quiet cores.

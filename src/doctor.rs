@@ -1,10 +1,11 @@
 //! `baton doctor`.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use baton_cuda::Library;
+use baton_cuda::{DeviceFacts, Library, Nvml};
 use baton_topo::TransportChoice;
-use baton_topo::doctor::{Cuda, CudaDevice, Need, Verbs, examine};
+use baton_topo::doctor::{Cuda, CudaDevice, CudaState, Need, Verbs, examine};
 use baton_topo::machine::Sysroot;
 
 use crate::CommandResult;
@@ -58,13 +59,25 @@ fn cuda(root: &Sysroot) -> Cuda {
     let driver = format!("{path}, for CUDA {major}.{minor}{fake}");
     match library.devices() {
         Ok(devices) => {
-            let devices = devices.into_iter().map(|device| CudaDevice {
-                name: device.name,
-                memory_bytes: device.memory_bytes,
-                capability: device.capability,
-            });
+            let nvml = Nvml::open(&library).map_err(|error| error.to_string());
+            let devices = devices.into_iter().map(|device| described(device, &nvml));
             Cuda::Told { driver, devices: devices.collect() }
         }
         Err(error) => Cuda::Refused(format!("{error}; see docs/gpu.md")),
     }
+}
+
+fn described(device: DeviceFacts, nvml: &Result<Arc<Nvml>, String>) -> CudaDevice {
+    let look = |nvml: &Arc<Nvml>| nvml.look(&device.pci).map_err(|error| error.to_string());
+    let state = nvml.as_ref().map_err(Clone::clone).and_then(look).map(|state| CudaState {
+        clock_mhz: state.sm_clock_mhz.zip(state.sm_clock_max_mhz),
+        held_down_by: state.held_down_by,
+        temperature_c: state.temperature_c,
+        others: state.others,
+        is_persistent: state.is_persistent,
+        link_width: state.link_width,
+        is_mig: state.is_mig,
+    });
+    let DeviceFacts { name, memory_bytes, capability, direct, .. } = device;
+    CudaDevice { name, memory_bytes, capability, direct, state }
 }

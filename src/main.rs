@@ -53,6 +53,7 @@ fn run(command: Command) -> CommandResult {
             BenchCommand::Sched(args) => bench::sched(&args),
             BenchCommand::Overload(args) => bench::overload(&args),
             BenchCommand::Path(args) => bench::path(&args),
+            BenchCommand::Gpu(args) => bench::gpu(&args),
             BenchCommand::PathEnd(args) => bench::path_end(&args),
             BenchCommand::Chaos(args) => bench::chaos(&args),
             BenchCommand::Soak(args) => bench::soak(&args),

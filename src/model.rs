@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use baton_client::signature::{Extent, TensorSpec};
 use baton_client::{Operator, ServedModel};
+use baton_topo::per_cent;
 use serde_json::{Value, json};
 use toml::Table;
 
@@ -98,6 +99,10 @@ pub(crate) fn in_a_file(model: Table) -> Result<String, toml::ser::Error> {
 
 /// The scheduler and the backends read the files, not this process: they may be elsewhere.
 fn make_paths_absolute(table: &mut Table) -> Result<(), Box<dyn Error>> {
+    let variants = table.get_mut("variant").and_then(toml::Value::as_array_mut);
+    for variant in variants.into_iter().flatten().filter_map(toml::Value::as_table_mut) {
+        make_paths_absolute(variant)?;
+    }
     for key in ["file", "profile"] {
         if let Some(toml::Value::String(file)) = table.get_mut(key) {
             *file = path(&std::path::absolute(&*file)?)?;
@@ -134,6 +139,8 @@ fn as_json(model: &ServedModel) -> Value {
         json!({ "name": spec.name, "type": spec.element.to_string(), "shape": shape })
     };
     let side = |tensors: &[TensorSpec]| tensors.iter().map(tensor).collect::<Vec<Value>>();
+    let variant =
+        |(name, accuracy): &(String, u32)| json!({ "name": name, "accuracy": per_cent(*accuracy) });
     let [inputs, outputs] = &model.tensors;
     json!({
         "name": model.name,
@@ -146,6 +153,7 @@ fn as_json(model: &ServedModel) -> Value {
         "output_bytes": model.row_bytes[1],
         "inputs": side(inputs),
         "outputs": side(outputs),
+        "variants": model.variants.iter().map(variant).collect::<Vec<Value>>(),
     })
 }
 

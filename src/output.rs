@@ -31,7 +31,7 @@ fn painted(at: usize, line: &str) -> String {
     let begins = |words: &[&str]| words.iter().any(|word| line.starts_with(word));
     let style = if at == 0 {
         "1"
-    } else if begins(&["NOT CONSERVED", "LOST"]) {
+    } else if begins(&["NOT CONSERVED", "LOST", "SCHEDULE NOT KEPT"]) {
         "1;31"
     } else if begins(&["conserved"]) {
         "32"

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,6 +16,21 @@ use signal_hook::flag;
 use signal_hook::low_level::pipe;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+
+/// The file of the fake CUDA driver.
+const FAKE_DRIVER: &str = "libbaton_cuda_fake.so";
+
+/// The fake driver, which lies beside this executable, where cargo puts it.
+pub(crate) fn fake_driver() -> Result<PathBuf, String> {
+    let exe = std::env::current_exe().map_err(|error| error.to_string())?;
+    let folder = exe.parent().unwrap_or_else(|| Path::new("."));
+    let places = [folder.join(FAKE_DRIVER), folder.join("deps").join(FAKE_DRIVER)];
+    let missing = || {
+        let build = "build it: cargo build -p baton-cuda-fake, with this executable's profile";
+        format!("no {FAKE_DRIVER} in {}; {build}", folder.display())
+    };
+    places.into_iter().find(|path| path.is_file()).ok_or_else(missing)
+}
 
 /// The log goes to stderr, filtered by `RUST_LOG` (default `info`).
 pub(crate) fn prepare(die_with_parent: bool) {

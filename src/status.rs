@@ -126,6 +126,7 @@ fn as_text(status: &ClusterStatus) -> String {
     let blocks = [
         summary(status),
         table(&MODELS, status.models.iter().map(model_row)),
+        table(&VARIANTS, status.models.iter().flat_map(variant_rows)),
         table(&MEMBERS, status.members.iter().map(member_row)),
         table(&GPUS, status.gpus.iter().map(gpu_row)),
         table(&EVENTS, status.events.iter().rev().map(event_row)),
@@ -155,6 +156,7 @@ fn summary(status: &ClusterStatus) -> String {
 
 const MODELS: [&str; 9] =
     ["model", "sub-cluster", "queue", "rate/s", "bad %", "batch", "p50 ms", "p99 ms", "SLO ms"];
+const VARIANTS: [&str; 5] = ["model", "variant", "accuracy %", "tasks", "batch"];
 const MEMBERS: [&str; 5] = ["member", "address", "for", "state", "tasks"];
 const GPUS: [&str; 4] = ["slot", "backend", "sub-cluster", "busy %"];
 const EVENTS: [&str; 4] = ["ago", "event", "of", "why"];
@@ -166,10 +168,19 @@ fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     if rows.len() > 1 { aligned(&rows) } else { String::new() }
 }
 
+fn known(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+fn variant_rows(model: &ModelStatus) -> impl Iterator<Item = Vec<String>> {
+    model.variants.iter().map(|variant| {
+        let (name, tasks) = (variant.name.clone(), variant.tasks.to_string());
+        let batch = known(variant.mean_batch, 1);
+        vec![model.name.clone(), name, format!("{:.2}", variant.accuracy), tasks, batch]
+    })
+}
+
 fn model_row(model: &ModelStatus) -> Vec<String> {
-    let known = |value: Option<f64>, digits: usize| {
-        value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
-    };
     vec![
         model.name.clone(),
         model.subcluster.clone(),

@@ -43,6 +43,27 @@ fn three_seconds_of_demo_are_conserved_and_right() {
 }
 
 #[test]
+fn a_supernet_under_a_burst_loses_accuracy_a_backend_and_no_task() {
+    let output = run(&["demo", "--supernet", "--seconds", "6", "--json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let report = checked(&text.lines().map(str::to_owned).collect::<Vec<_>>());
+    assert!(output.status.success(), "{report}");
+    assert_eq!(report["lost"], serde_json::json!(["backend-super-a"]));
+    let model = &report["models"][0];
+    let variants = model["variants"].as_array().unwrap();
+    let tasks = |variant: &Value| variant["tasks"].as_u64().unwrap();
+    assert_eq!(variants.iter().map(tasks).sum::<u64>(), model["completed"].as_u64().unwrap());
+    let used = variants.iter().filter(|variant| tasks(variant) > 0).count();
+    assert!(used > 1, "the burst costs accuracy: {report}");
+    let mean = model["mean_accuracy"].as_f64().unwrap();
+    let accuracies = variants.iter().map(|variant| variant["accuracy"].as_f64().unwrap());
+    let (least, most) = accuracies.fold((100.0_f64, 0.0_f64), |(a, b), x| (a.min(x), b.max(x)));
+    assert!(least < mean && mean < most, "{report}");
+    let shown = String::from_utf8(output.stderr).unwrap();
+    assert!(shown.contains("killing backend-super-a") && shown.contains("accuracy "), "{shown}");
+}
+
+#[test]
 fn a_demo_told_to_stop_still_reports() {
     let demo = Process::start(&["demo", "--seconds", "600", "--json"]);
     await_load(&demo);

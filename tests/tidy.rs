@@ -69,6 +69,8 @@ const EDGES: [(&str, &[&str]); 21] = [
         &[
             "baton-client",
             "baton-core",
+            "baton-cuda",
+            "baton-cuda-sim",
             "baton-leader",
             "baton-rdma",
             "baton-scheduler",
@@ -98,14 +100,16 @@ const EDGES: [(&str, &[&str]); 21] = [
 ];
 
 /// Which rooms of `bench/src` each may use besides itself.
-const BENCH_ROOMS: [(&str, &[&str]); 13] = [
+const BENCH_ROOMS: [(&str, &[&str]); 15] = [
     ("machine", &[]),
     ("plot", &[]),
-    ("load", &["machine"]),
+    ("load", &["machine", "plot"]),
+    ("oip", &["load"]),
     ("processes", &["machine"]),
     ("two_models", &["load", "machine", "processes"]),
     ("demo", &["load", "machine", "processes"]),
     ("sched", &["machine", "plot"]),
+    ("gpu", &["machine"]),
     ("dataplane", &["machine"]),
     ("reproduce", &["machine", "plot"]),
     ("overload", &["machine", "processes", "two_models"]),

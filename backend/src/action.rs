@@ -8,6 +8,7 @@ use baton_types::{ModelId, Nanos, TaskId};
 
 use baton_rdma::wire::ActionKind;
 
+use crate::execute::StartBy;
 use crate::fetch_time::Fetched;
 use crate::served::ServedModel;
 
@@ -32,8 +33,10 @@ pub(crate) struct Action {
     pub(crate) model: ServedModel,
     /// Planned start, on this process's clock. Orders actions; an idle GPU slot does not wait for it.
     pub(crate) earliest: Nanos,
-    /// Started later than this, the head misses its deadline. On this process's clock.
+    /// Started later than this, the head misses its deadline with the planned variant. On this process's clock.
     pub(crate) latest: Nanos,
+    /// By when which variant must start, [`START_GRACE`] included.
+    pub(crate) start_by: StartBy,
     /// Of an INFER: head first; 1 ..= the model's `batch_max`, no task twice. Otherwise empty.
     pub(crate) tasks: Vec<BatchTask>,
     /// Of an INFER, once its inputs are here, if that was measured.
@@ -52,7 +55,7 @@ pub(crate) struct BatchTask {
 impl Action {
     /// The last moment an execution may start.
     pub(crate) fn expires_at(&self) -> Nanos {
-        self.latest + START_GRACE
+        self.start_by.last()
     }
 
     /// True when an execution can no longer start in time.
@@ -157,9 +160,11 @@ mod tests {
                 input_bytes: 8,
                 output_bytes: 8,
                 input_is_fixed: true,
+                variants: 1,
             },
             earliest: Nanos(earliest),
             latest: Nanos(latest),
+            start_by: (Nanos(latest) + START_GRACE).into(),
             tasks: vec![BatchTask { id: TaskId::new(FrontendId(1), id as u32, 0), input_bytes: 8 }],
             fetched: None,
         }

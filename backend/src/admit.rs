@@ -33,6 +33,10 @@ pub(crate) struct Admitted {
     pub(crate) kind: ActionKind,
     /// The model.
     pub(crate) model: ServedModel,
+    /// The variant that is to execute.
+    pub(crate) variant: u16,
+    /// The cheapest that may.
+    pub(crate) floor: u16,
     /// Planned start, our clock.
     pub(crate) earliest: Nanos,
     /// Latest useful start, our clock.
@@ -94,7 +98,8 @@ impl ActionChecker {
             return Err(Refusal::UnknownGpu);
         }
         let kind = ActionKind::from_code(action.kind).ok_or(Refusal::Unknown)?;
-        if action.variant.get() != 0 {
+        let (variant, floor) = (action.variant.get(), u16::from(action.floor));
+        if variant >= model.variants || floor > variant {
             return Err(Refusal::Unknown);
         }
         Self::check_tasks(kind, tasks, model.batch_max)?;
@@ -107,6 +112,8 @@ impl ActionChecker {
             gpu: (action.gpu.get() - rules.gpus.start) as usize,
             kind,
             model,
+            variant,
+            floor,
             earliest: local(action.earliest_ns.get())?,
             latest: local(action.latest_ns.get())?,
         })
@@ -143,7 +150,7 @@ mod tests {
     use baton_types::{GpuId, ModelId};
 
     use super::*;
-    use crate::test_models::emulated;
+    use crate::test_models::{emulated, supernet};
 
     /// The model is 5 at the scheduler and 0 here.
     fn served() -> ServedModels {
@@ -186,6 +193,22 @@ mod tests {
         };
         assert!(window(1_500, 1_500).is_ok());
         assert_eq!(window(1_501, 1_500), Err(Refusal::Window));
+    }
+
+    #[test]
+    fn only_variants_that_the_model_has_are_admitted_and_no_floor_above_them() {
+        let mut served = ServedModels::default();
+        served.serve(ServedModel::new(5, &supernet("toy", 0, 16, 3))).unwrap();
+        let sync = synced();
+        let rules = ActionRules { served: &served, sync: &sync, gpus: 7..9 };
+        let task = ActionTask { task: 10.into(), input_bytes: 16.into(), cost: 0.into() };
+        let check = |variant: u16, floor: u8| {
+            let action = wire::Action { variant: variant.into(), floor, ..action() };
+            let admitted = ActionChecker::new(3).check(&action, &[task], &rules);
+            admitted.map(|admitted| (admitted.variant, admitted.floor))
+        };
+        assert_eq!([check(0, 0), check(1, 0), check(1, 1)], [Ok((0, 0)), Ok((1, 0)), Ok((1, 1))]);
+        assert_eq!([check(2, 0), check(0, 1)], [Err(Refusal::Unknown); 2]);
     }
 
     #[test]

@@ -181,9 +181,9 @@ impl<E: Executor> Gpu<E> {
                 slot.release();
                 Collected::Unexecuted
             }
-            BatchEnd::Executed { started, finished, result } => {
+            BatchEnd::Executed { variant, started, finished, result } => {
                 self.submitted.pop(finished);
-                slot.finish(Execution { started, finished, succeeded: result.is_ok() });
+                slot.finish(Execution { variant, started, finished, succeeded: result.is_ok() });
                 Collected::Executed(result)
             }
             BatchEnd::Expired => {
@@ -279,13 +279,15 @@ impl<E: Executor> Gpu<E> {
         let slot = &mut self.slots[index];
         if slot.executed_rows() == 0 {
             slot.submit();
-            slot.finish(Execution { started: now, finished: now, succeeded: true });
+            let variant = slot.action().map_or(0, |action| action.start_by.planned());
+            slot.finish(Execution { variant, started: now, finished: now, succeeded: true });
             return Ok(true);
         }
         self.executor.submit(index)?;
         slot.submit();
-        let model = slot.action().expect("a batch has an action").model.local;
-        self.submitted.push(index, models.latency(model, slot.executed_rows()), now);
+        let Action { model, start_by, .. } = slot.action().expect("a batch has an action");
+        let latency = models.latency(model.local, start_by.planned(), slot.executed_rows());
+        self.submitted.push(index, latency, now);
         Ok(true)
     }
 
@@ -293,7 +295,7 @@ impl<E: Executor> Gpu<E> {
     fn prepare(&mut self, index: usize) -> Result<(), ExecutorDied> {
         let (slot, memory) = (&mut self.slots[index], &mut self.memory[index]);
         let action = slot.action().expect("a ready slot has an action");
-        let (model, start_by) = (action.model, action.expires_at());
+        let (model, start_by) = (action.model, action.start_by);
         let batch = slot.prepare(|from, to| {
             let moved = memory.inputs.move_row(from, to, model.input_bytes);
             assert!(moved, "a ready batch has no row lent");

@@ -17,6 +17,7 @@ use zerocopy::little_endian::U64;
 use crate::admit::ActionRules;
 use crate::config::BackendConfig;
 use crate::error::BackendError;
+use crate::execute::Profiles;
 use crate::models::Models;
 use crate::served::{CatalogueError, ServedModels};
 
@@ -104,7 +105,7 @@ impl Join {
         transport: &mut T,
     ) -> Result<(), MembershipError> {
         for model in self.served.iter() {
-            self.tell_loaded(model.id.0, models.profile(model.local), transport)?;
+            self.tell_loaded(model.id.0, models.profiles(model.local), transport)?;
         }
         let join =
             JoinBackend { subcluster: self.served.subcluster().into(), gpus: config.gpus.into() };
@@ -129,6 +130,9 @@ impl Join {
                 *catalogue = Default::default();
                 catalogue.take_in(&message, observed)?;
             }
+            Message::VariantDesc(..) if is_complete => {
+                catalogue.take_in(&message, observed)?;
+            }
             // What the tensors are, this backend reads in the model's file.
             Message::TensorDesc(..) if is_complete => {}
             Message::ModelTable(..) if is_complete => {
@@ -151,17 +155,17 @@ impl Join {
         (self.served, self.gpus) = (ServedModels::default(), 0..0);
     }
 
-    /// A model of the scheduler's is loaded; `profile` is its ℓ(b) if that was measured.
+    /// A model of the scheduler's is loaded; `profiles` are its ℓ(b) if that was measured.
     ///
     /// # Errors
     /// The scheduler is lost.
     pub(crate) fn tell_loaded<T: Transport>(
         &self,
         model: u32,
-        profile: Option<&Profile>,
+        profiles: Option<&Profiles>,
         transport: &mut T,
     ) -> Result<(), MembershipError> {
-        let table = profile.into_iter().flat_map(Profile::table);
+        let table = profiles.into_iter().flatten().flat_map(Profile::table);
         let table: Vec<U64> = table.map(|latency| latency.0.into()).collect();
         self.membership.send(&ProfileDesc { model: model.into() }, table.as_bytes(), transport)
     }

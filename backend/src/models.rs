@@ -10,7 +10,9 @@ use baton_membership::{DescribedModel, MODELS_MAX};
 use baton_topo::ModelSpec;
 use baton_types::{ModelId, Nanos, Profile};
 
-use crate::execute::{LoadOrder, Loaded, Measured, ModelSource};
+use crate::action::START_GRACE;
+use crate::admit::Admitted;
+use crate::execute::{LoadOrder, Loaded, Measured, ModelSource, Profiles, StartBy};
 use crate::served::{CatalogueError, ServedModel, ServedModels, difference};
 
 /// See the module documentation.
@@ -36,7 +38,7 @@ struct Held {
     /// What it was made from; `None`: the cluster file.
     table: Option<String>,
     /// Its measured ℓ(b).
-    profile: Option<Profile>,
+    profiles: Option<Profiles>,
 }
 
 /// The model that is being loaded.
@@ -123,13 +125,13 @@ impl Loading {
 impl Models {
     /// The executors have loaded the models of the cluster file.
     pub(crate) fn new(file: Vec<ModelSpec>, mut measured: Measured) -> Self {
-        let mut profile_of = |id| {
+        let mut profiles_of = |id| {
             let at = measured.iter().position(|(model, _)| *model == id)?;
             Some(measured.swap_remove(at).1)
         };
         let hold = |spec: &ModelSpec| {
-            let profile = profile_of(spec.id);
-            Held { spec: spec.clone(), table: None, profile }
+            let profiles = profiles_of(spec.id);
+            Held { spec: spec.clone(), table: None, profiles }
         };
         let held = file.iter().map(hold).collect();
         let (waiting, unwanted, removing) = (VecDeque::new(), Vec::new(), Vec::new());
@@ -137,8 +139,8 @@ impl Models {
     }
 
     /// The measured ℓ(b) of a model that is loaded.
-    pub(crate) fn profile(&self, local: ModelId) -> Option<&Profile> {
-        self.held.iter().find(|held| held.spec.id == local)?.profile.as_ref()
+    pub(crate) fn profiles(&self, local: ModelId) -> Option<&Profiles> {
+        self.held.iter().find(|held| held.spec.id == local)?.profiles.as_ref()
     }
 
     /// The models that every executor holds, but for LOADs and UNLOADs.
@@ -146,11 +148,18 @@ impl Models {
         self.held.iter().map(|held| held.spec.id)
     }
 
-    /// How long a batch of `rows` rows should take; [`Nanos::MAX`] if the model is not loaded.
-    pub(crate) fn latency(&self, local: ModelId, rows: u32) -> Nanos {
+    /// How long a batch of `rows` rows should take with this variant; [`Nanos::MAX`] if the model is not loaded.
+    pub(crate) fn latency(&self, local: ModelId, variant: u16, rows: u32) -> Nanos {
         let held = self.held.iter().find(|held| held.spec.id == local);
-        let profile = held.map(|held| held.profile.as_ref().unwrap_or(&held.spec.profile));
-        profile.map_or(Nanos::MAX, |profile| profile.latency(rows))
+        held.map_or(Nanos::MAX, |held| held.profile(variant).latency(rows))
+    }
+
+    /// By when which variant must start a batch of `rows` rows, so that it ends when the planned one would.
+    pub(crate) fn start_by(&self, admitted: &Admitted, rows: u32) -> StartBy {
+        let Admitted { model, variant, floor, latest, .. } = *admitted;
+        let takes = |variant| self.latency(model.local, variant, rows);
+        let planned = takes(variant);
+        StartBy::new(latest, START_GRACE, (floor, variant), |cheaper| planned - takes(cheaper))
     }
 
     /// The catalogue is complete: serves what is loaded, and lets the rest wait to be loaded. What was added and is not
@@ -282,11 +291,11 @@ impl Models {
     /// Every executor holds it, and every batch slot has room. Returns it with the scheduler's id if that waits for it.
     pub(crate) fn hold(&mut self) -> Option<ServedModel> {
         let Loading { local, model, interest, loaded, .. } = self.loading.take()?;
-        let Loaded { spec, profile } = loaded?;
+        let Loaded { spec, profiles } = loaded?;
         let served = ServedModel::new(model.id(), &spec);
         match interest {
             Interest::Removed => self.unwanted.push(local),
-            _ => self.held.push(Held { spec, table: model.table, profile }),
+            _ => self.held.push(Held { spec, table: model.table, profiles }),
         }
         (interest == Interest::Scheduler).then_some(served)
     }
@@ -340,6 +349,11 @@ impl Models {
 }
 
 impl Held {
+    fn profile(&self, variant: u16) -> &Profile {
+        let measured = self.profiles.as_ref().and_then(|all| all.get(usize::from(variant)));
+        measured.unwrap_or_else(|| self.spec.profile_of(variant))
+    }
+
     /// Whether this is what the scheduler describes.
     fn is(&self, model: &DescribedModel) -> bool {
         let same = (&self.spec.name, &self.table) == (&model.name, &model.table);

@@ -362,7 +362,15 @@ mod tests {
 
     fn model(id: u32, input_bytes: u32) -> ServedModel {
         let (id, local) = (ModelId(id), ModelId(0));
-        ServedModel { id, local, batch_max: 4, input_bytes, output_bytes: 8, input_is_fixed: true }
+        ServedModel {
+            id,
+            local,
+            batch_max: 4,
+            input_bytes,
+            output_bytes: 8,
+            input_is_fixed: true,
+            variants: 1,
+        }
     }
 
     #[test]

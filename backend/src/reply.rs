@@ -112,7 +112,7 @@ fn send<T: Transport>(
                 started_ns: stamp.started.0.into(),
                 finished_ns: stamp.finished.0.into(),
                 batch_size: (slot.executed_rows() as u16).into(),
-                variant: 0.into(),
+                variant: slot.execution().variant.into(),
                 gpu: stamp.gpu.into(),
             };
             transport.reply(conn, &result, output)

@@ -32,6 +32,7 @@ enum Change {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each GPU slot")]
 enum Running {
     Action(Action),
     Change(Change),
@@ -194,9 +195,11 @@ mod tests {
             input_bytes: 8,
             output_bytes: 8,
             input_is_fixed: true,
+            variants: 1,
         };
         let (earliest, latest) = (Nanos(earliest), Nanos(100));
-        Action { id, thread: 0, kind, model, earliest, latest, tasks: Vec::new(), fetched: None }
+        let (start_by, tasks) = (latest.into(), Vec::new());
+        Action { id, thread: 0, kind, model, earliest, latest, start_by, tasks, fetched: None }
     }
 
     #[test]

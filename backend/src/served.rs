@@ -20,6 +20,8 @@ pub(crate) struct ServedModel {
     pub(crate) output_bytes: u32,
     /// Whether all inputs are that long.
     pub(crate) input_is_fixed: bool,
+    /// Its variants: 1 if it has none.
+    pub(crate) variants: u16,
 }
 
 impl ServedModel {
@@ -32,6 +34,7 @@ impl ServedModel {
             input_bytes: spec.input_bytes,
             output_bytes: spec.output_bytes,
             input_is_fixed: spec.signature().input.is_fixed(),
+            variants: spec.variant_count(),
         }
     }
 
@@ -84,7 +87,9 @@ pub(crate) fn difference(
     spec: &ModelSpec,
 ) -> Option<(&'static str, u32, u32)> {
     let desc = &model.desc;
+    let variants = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let compared = [
+        ("the number of variants", variants(model.variants.len()), variants(spec.variants.len())),
         ("batch_max", desc.batch_max.get(), spec.profile.batch_max()),
         ("input_bytes", desc.input_bytes.get(), spec.input_bytes),
         ("output_bytes", desc.output_bytes.get(), spec.output_bytes),

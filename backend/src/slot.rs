@@ -66,12 +66,20 @@ enum Row {
 /// How an execution went, on this process's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Execution {
+    /// The variant that executed.
+    pub(crate) variant: u16,
     /// Measured start.
     pub(crate) started: Nanos,
     /// Measured end.
     pub(crate) finished: Nanos,
     /// False when the engine reported an error: no row has an answer.
     pub(crate) succeeded: bool,
+}
+
+impl Execution {
+    /// Before the first.
+    const NONE: Self =
+        Self { variant: 0, started: Nanos::ZERO, finished: Nanos::ZERO, succeeded: false };
 }
 
 /// The answer to one task of a batch.
@@ -115,7 +123,7 @@ impl BatchSlot {
             rows: Vec::with_capacity(batch_max as usize),
             reading: 0,
             order: Vec::with_capacity(batch_max as usize),
-            execution: Execution { started: Nanos::ZERO, finished: Nanos::ZERO, succeeded: false },
+            execution: Execution::NONE,
             answered: 0,
             waits_since: Nanos::ZERO,
             stood_still: Nanos::ZERO,

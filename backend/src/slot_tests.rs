@@ -4,9 +4,11 @@ use baton_rdma::wire::ActionKind;
 use baton_types::ModelId;
 
 use super::*;
+use crate::action::START_GRACE;
 use crate::served::ServedModel;
 
-const TOLD: Execution = Execution { started: Nanos(100), finished: Nanos(200), succeeded: true };
+const TOLD: Execution =
+    Execution { variant: 0, started: Nanos(100), finished: Nanos(200), succeeded: true };
 
 fn task(frontend: u16, slot: u32) -> TaskId {
     TaskId::new(FrontendId(frontend), slot, 7)
@@ -21,6 +23,7 @@ fn fetching(frontends: &[u16]) -> BatchSlot {
         input_bytes: 8,
         output_bytes: 8,
         input_is_fixed: true,
+        variants: 1,
     };
     let batch_task = |(i, &f): (usize, &u16)| BatchTask { id: task(f, i as u32), input_bytes: 8 };
     let tasks = frontends.iter().enumerate().map(batch_task).collect();
@@ -33,6 +36,7 @@ fn fetching(frontends: &[u16]) -> BatchSlot {
         model,
         earliest,
         latest,
+        start_by: (latest + START_GRACE).into(),
         tasks,
         fetched: None,
     });

@@ -74,10 +74,12 @@ mod tests {
             input_bytes: 8,
             output_bytes: 8,
             input_is_fixed: true,
+            variants: 1,
         };
         let (earliest, latest) = (Nanos(earliest), Nanos(latest));
         let (kind, tasks) = (ActionKind::Infer, Vec::new());
-        Action { id: 1, thread: 0, kind, model, earliest, latest, tasks, fetched: None }
+        let start_by = latest.into();
+        Action { id: 1, thread: 0, kind, model, earliest, latest, start_by, tasks, fetched: None }
     }
 
     #[test]

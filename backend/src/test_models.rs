@@ -1,6 +1,6 @@
 //! Models for unit tests.
 
-use baton_topo::{EngineSpec, ModelSpec};
+use baton_topo::{EngineSpec, ModelSpec, VariantSpec};
 use baton_types::{ModelId, Nanos, Profile, QuotaLimits, SubclusterId};
 
 /// An emulated model with ℓ(b) = 200 µs + b · 100 µs.
@@ -18,5 +18,21 @@ pub(crate) fn emulated(name: &str, id: u32, input_bytes: u32, batch_max: u32) ->
         quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
+        variants: Vec::new(),
     }
+}
+
+/// The same with two variants, the second of which takes twice as long.
+pub(crate) fn supernet(name: &str, id: u32, input_bytes: u32, batch_max: u32) -> ModelSpec {
+    let model = emulated(name, id, input_bytes, batch_max);
+    let twice: Vec<Nanos> = model.profile.table().iter().map(|latency| latency.times(2)).collect();
+    let variant = |name: &str, accuracy, profile: Profile| VariantSpec {
+        name: name.into(),
+        accuracy,
+        profile,
+        file: None,
+    };
+    let small = variant("small", 70_000, model.profile.clone());
+    let large = variant("large", 80_000, Profile::from_table(&twice).unwrap());
+    ModelSpec { variants: vec![small, large], ..model }
 }

@@ -96,7 +96,7 @@ impl Rig {
         let rows = self.rows[slot].rows(count, STRIDE).unwrap();
         let mut outputs = Outputs::with_room(16, 128).unwrap();
         outputs.reset(count, 8);
-        let (model, start_by) = (ModelId(0), Nanos::MAX);
+        let (model, start_by) = (ModelId(0), Nanos::MAX.into());
         let job = BatchJob { slot, model, rows, stride: STRIDE, lens, outputs, start_by };
         self.executor.prepare(job).unwrap();
     }
@@ -121,7 +121,7 @@ fn answers_are_the_rows_checksums_while_the_next_batches_are_copied() {
     for batch in 0..300 {
         rig.executor.submit((batch + 1) % SLOTS).unwrap();
         let back = rig.next();
-        let BatchEnd::Executed { started, finished, result } = &back.end else {
+        let BatchEnd::Executed { started, finished, result, .. } = &back.end else {
             panic!("{back:?}")
         };
         assert_eq!(*result, Ok(()));

@@ -13,7 +13,7 @@ use baton_topo::signature::TensorRef;
 use baton_topo::{Clock, EngineSpec, ModelSpec, check_text};
 use baton_types::{FailReason, ModelId, Nanos};
 
-use onnx_files::{BOOL, Dim, FLOAT, FLOAT16, INT64, STRING, model_file};
+use onnx_files::{BOOL, Dim, FLOAT, FLOAT16, INT64, STRING, model_file, supernet_file};
 
 /// True if the tests below can run.
 fn has_runtime() -> bool {
@@ -50,6 +50,16 @@ fn execute(
     spec: &ModelSpec,
     rows: &[Vec<u8>],
 ) -> Vec<Result<Vec<u8>, FailReason>> {
+    execute_variant(engine, spec, 0, rows)
+}
+
+/// The same, by a variant.
+fn execute_variant(
+    engine: &mut Onnx,
+    spec: &ModelSpec,
+    variant: u16,
+    rows: &[Vec<u8>],
+) -> Vec<Result<Vec<u8>, FailReason>> {
     let lens: Vec<u32> = rows.iter().map(|row| row.len() as u32).collect();
     let stride = spec.input_bytes as usize;
     let padded = |row: &Vec<u8>| [&row[..], &vec![0xee; stride - row.len()]].concat();
@@ -57,7 +67,7 @@ fn execute(
     let mut outputs = Outputs::default();
     outputs.reset(rows.len() as u32, spec.output_bytes);
     let inputs = Inputs::new(&bytes, spec.input_bytes, &lens);
-    engine.execute(ModelId(0), inputs, &mut outputs).unwrap();
+    engine.execute(ModelId(0), variant, inputs, &mut outputs).unwrap();
     (0..outputs.len()).map(|row| outputs.row(row).map(<[u8]>::to_vec)).collect()
 }
 
@@ -142,7 +152,8 @@ fn the_latency_is_measured_for_every_batch_size() {
     }
     let spec = spec(&digits("digits.onnx"), "batch_max = 11");
     let engine = load(&spec).unwrap();
-    let profile = measure(&mut Blocking::new(engine, Clock::start()), &spec).unwrap();
+    let profiles = measure(&mut Blocking::new(engine, Clock::start()), &spec).unwrap();
+    let [profile] = &profiles[..] else { panic!("one of a model without variants") };
     assert_eq!(profile.batch_max(), 11);
     assert!(profile.latency(1) > Nanos::ZERO);
 }
@@ -286,7 +297,8 @@ fn a_model_that_is_unloaded_is_gone_and_can_come_back() {
     let row = bytes(&[1.0, 2.0, 3.0]);
     let mut outputs = Outputs::default();
     outputs.reset(1, spec.output_bytes);
-    let error = engine.execute(ModelId(0), Inputs::new(&row, 12, &[12]), &mut outputs).unwrap_err();
+    let error =
+        engine.execute(ModelId(0), 0, Inputs::new(&row, 12, &[12]), &mut outputs).unwrap_err();
     assert!(error.to_string().contains("not loaded"), "{error}");
     engine.load(&spec).unwrap();
     assert!(execute(&mut engine, &spec, &[row])[0].is_ok());
@@ -318,4 +330,112 @@ fn a_file_that_changed_since_the_cluster_file_was_read_is_refused() {
     *file = tokens();
     let error = load(&ModelSpec { engine, ..spec }).err().unwrap().to_string();
     assert!(error.contains("`mine`") && error.contains("the file has changed"), "{error}");
+}
+
+#[test]
+fn an_answer_that_is_not_finite_is_refused_where_the_model_asks_for_it() {
+    if !has_runtime() {
+        return;
+    }
+    let rows = [bytes(&[0.5; 64]), bytes(&[f32::NAN; 64]), bytes(&[1.0; 64])];
+    for (keys, refused) in [("", false), ("check_finite = true", true)] {
+        let spec = spec(&digits("digits.onnx"), keys);
+        let mut engine = load(&spec).unwrap();
+        let answers = execute(&mut engine, &spec, &rows);
+        assert!(answers[0].is_ok() && answers[2].is_ok(), "the others are answered");
+        assert_eq!(answers[1].is_err(), refused, "{keys}");
+        if refused {
+            assert_eq!(answers[1], Err(FailReason::Engine));
+        }
+    }
+}
+
+/// Three variants; `more` are keys of each.
+fn variants(more: impl Fn(usize) -> String) -> String {
+    let one = |n: usize| {
+        format!("[[model.variant]]\nname = \"v{n}\"\naccuracy = {}\n{}\n", 70 + n, more(n))
+    };
+    (0..3).map(one).collect()
+}
+
+#[test]
+fn the_control_input_selects_the_variant_whatever_its_shape_and_each_is_measured() {
+    if !has_runtime() {
+        return;
+    }
+    for (name, control) in [("scalar", &[][..]), ("one", &[Dim::Fixed(1)])] {
+        let file = scratch(&format!("super-{name}.onnx"), &supernet_file(control));
+        let spec = spec(&file, &format!("batch_max = 4\n{}", variants(|_| String::new())));
+        assert_eq!(
+            spec.signature().input.to_string(),
+            "x f32[2]",
+            "the control input is none of a task's"
+        );
+        let mut engine = load(&spec).unwrap();
+        let rows = vec![bytes(&[1.0, 2.0]), bytes(&[3.0, 4.0])];
+        for variant in 0..3_u16 {
+            let times = f32::from(variant);
+            let expected =
+                [[1.0, 2.0], [3.0, 4.0]].map(|row| Ok(bytes(&row.map(|x: f32| x * times))));
+            assert_eq!(execute_variant(&mut engine, &spec, variant, &rows), expected, "{name}");
+        }
+        let mut outputs = Outputs::default();
+        outputs.reset(1, 8);
+        let none = engine.execute(ModelId(0), 3, Inputs::new(&rows[0], 8, &[8]), &mut outputs);
+        assert!(none.unwrap_err().to_string().contains("no variant 3"));
+        let profiles = measure(&mut Blocking::new(engine, Clock::start()), &spec).unwrap();
+        assert_eq!(
+            profiles.iter().map(baton_types::Profile::batch_max).collect::<Vec<_>>(),
+            [4; 3]
+        );
+    }
+}
+
+#[test]
+fn variants_may_have_a_file_each_which_must_take_and_give_the_same() {
+    let row = [Dim::Dynamic, Dim::Fixed(2)];
+    let unary = |operator| {
+        model_file(&[(operator, "x", "y")], &[("x", FLOAT, &row)], &[("y", FLOAT, &row)])
+    };
+    let operators = ["Identity", "Neg", "Abs"];
+    let files: Vec<PathBuf> = operators
+        .iter()
+        .map(|operator| scratch(&format!("variant-{operator}.onnx"), &unary(*operator)))
+        .collect();
+    let text = |files: &[PathBuf]| {
+        let keys = variants(|n| format!("file = \"{}\"", files[n].display()));
+        format!("[[model]]\nname = \"mine\"\nslo_ms = 50\n{keys}[[backend]]\nname = \"b\"\n")
+    };
+    let read = |files: &[PathBuf]| check_text(Path::new("c.toml"), &text(files)).cluster;
+    let spec = read(&files).unwrap().models.remove(0);
+    assert!(!spec.is_controlled() && spec.files().len() == 3);
+    let wide = [Dim::Dynamic, Dim::Fixed(3)];
+    let other = model_file(&[("Neg", "x", "y")], &[("x", FLOAT, &wide)], &[("y", FLOAT, &wide)]);
+    let other = [files[0].clone(), scratch("variant-wide.onnx", &other), files[2].clone()];
+    let problem = read(&other).unwrap_err()[0].to_string();
+    assert!(problem.contains("variant[1].file: takes or gives other tensors"), "{problem}");
+    if !has_runtime() {
+        return;
+    }
+    let mut engine = load(&spec).unwrap();
+    let expected = [[1.0, -2.0], [-1.0, 2.0], [1.0, 2.0]];
+    for (variant, answer) in (0..).zip(expected) {
+        let answers = execute_variant(&mut engine, &spec, variant, &[bytes(&[1.0, -2.0])]);
+        assert_eq!(answers, [Ok(bytes(&answer))]);
+    }
+}
+
+#[test]
+fn a_file_and_the_variants_of_the_cluster_file_must_agree() {
+    let file = scratch("super-alone.onnx", &supernet_file(&[]));
+    let problem = described(&file, "").unwrap_err();
+    assert!(
+        problem.contains("file: its input `variant` selects one of several variants"),
+        "{problem}"
+    );
+    let row = [Dim::Dynamic, Dim::Fixed(2)];
+    let plain = model_file(&[("Neg", "x", "y")], &[("x", FLOAT, &row)], &[("y", FLOAT, &row)]);
+    let file = scratch("no-control.onnx", &plain);
+    let problem = described(&file, &variants(|_| String::new())).unwrap_err();
+    assert!(problem.contains("the model has no input `variant`"), "{problem}");
 }

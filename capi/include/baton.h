@@ -225,6 +225,7 @@ int32_t baton_input_free(baton_input input);
 #define BATON_DROPPED_SHUTDOWN 8
 #define BATON_DROPPED_QUOTA 9
 #define BATON_DROPPED_MODEL_REMOVED 10
+#define BATON_DROPPED_ACCURACY 11
 
 /* Why a task failed. */
 #define BATON_FAILED_BACKEND_LOST 1

@@ -21,5 +21,7 @@ pub use driver::{
     CudaError, DeviceBlock, Driver, Event, HostBlock, HostSource, Kernel, Lane, Stream,
 };
 pub use kernel::{CHECKSUM, KernelSource, header};
-pub use library::{DeviceFacts, Gpu, Library, OpenError, Pinned, Pinning};
+pub use library::{
+    DeviceFacts, Gpu, GpuState, Library, LockedClocks, Nvml, NvmlError, OpenError, Pinned, Pinning,
+};
 pub use pipeline::{Back, End, Job, PATIENCE, Pipeline, Room, Times};

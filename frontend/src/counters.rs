@@ -98,6 +98,8 @@ counters! {
     duplicates,
     /// Answers that do not have the model's output size.
     wrong_answer_size,
+    /// Answers of a variant that the model has not; the task failed.
+    wrong_variant,
 }
 
 impl LiveCounters {

@@ -24,11 +24,11 @@ const FAILED: u64 = 2;
 const BY: [EndedBy; 3] = [EndedBy::Scheduler, EndedBy::Backend, EndedBy::Client];
 
 impl End {
-    /// The first word has the kind, the reason, the process and a count, from the low bits to the high ones.
+    /// The first word has the kind, the reason, the process or the variant, and a count, from the low bits to the high ones.
     pub(crate) fn words(&self) -> [u64; WORDS] {
         match self {
             Self::Completed(timing) => [
-                COMPLETED | u64::from(timing.batch_size) << 32,
+                COMPLETED | u64::from(timing.variant) << 16 | u64::from(timing.batch_size) << 32,
                 timing.landed.0,
                 timing.started.0,
                 timing.finished.0,
@@ -78,6 +78,7 @@ fn timing([first, landed, started, finished, clock_error, gpu]: [u64; WORDS]) ->
         clock_error: Nanos(clock_error),
         batch_size: (first >> 32) as u32,
         gpu: GpuId(gpu as u32),
+        variant: (first >> 16) as u16,
     }
 }
 
@@ -94,6 +95,7 @@ mod tests {
         #[test]
         fn every_end_arrives_as_it_was(
             moments in any::<[u64; 4]>(), counts in any::<[u32; 2]>(), by in 0..BY.len(),
+            variant in any::<u16>(),
         ) {
             let [landed, started, finished, clock_error] = moments.map(Nanos);
             let (submitted, deadline) = (Nanos::ZERO, Nanos::ZERO);
@@ -101,6 +103,7 @@ mod tests {
             let gpu = GpuId(gpu);
             let timing = Timing {
                 submitted, started, finished, landed, deadline, clock_error, batch_size, gpu,
+                variant,
             };
             prop_assert_eq!(through_words(End::Completed(timing)), End::Completed(timing));
             let retry_after = started;

@@ -141,6 +141,9 @@ fn why_dropped(reason: DropReason) -> &'static str {
             "more was asked for than the quota of the model or of this client allows"
         }
         DropReason::ModelRemoved => "an operator had removed its model",
+        DropReason::Accuracy => {
+            "no variant of the model as accurate as asked for could answer it by its deadline any more"
+        }
     }
 }
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_rdma::InputMut;
-use baton_topo::Clock;
+use baton_topo::{Clock, accuracy_of};
 use baton_types::{CostHint, Nanos};
 
 use crate::config::nanos;
 use crate::error::{SubmitError, SubmitReason};
 use crate::served::ModelOwner;
+use crate::session::Asked;
 use crate::ticket::Ticket;
 use crate::view::{Element, ViewError, view_mut};
 
@@ -44,11 +45,13 @@ pub struct Input {
     of: Arc<ModelOwner>,
     slot: InputMut,
     cost: CostHint,
+    /// 1/100,000.
+    accuracy_min: u32,
 }
 
 impl Input {
     pub(crate) fn new(of: Arc<ModelOwner>, slot: InputMut) -> Self {
-        Self { of, slot, cost: CostHint::NONE }
+        Self { of, slot, cost: CostHint::NONE, accuracy_min: 0 }
     }
 
     /// The input is the first `len` bytes of the slot; more than there are is all of them. For models whose inputs differ
@@ -88,6 +91,15 @@ impl Input {
         self
     }
 
+    /// Asks for the answer of a variant whose accuracy is at least this, in per cent. If none that is so accurate
+    /// can answer in time, the task is dropped ([`DropReason::Accuracy`](crate::DropReason::Accuracy)). A model without variants
+    /// passes it over; one of which every variant is less accurate drops the task at once.
+    pub fn with_accuracy_min(mut self, per_cent: f64) -> Self {
+        // More than all are right in no variant either.
+        self.accuracy_min = accuracy_of(per_cent.clamp(0.0, 101.0));
+        self
+    }
+
     /// Hands the input to the scheduler's care. From here on the task has exactly one outcome,
     /// which the ticket gives. Never blocks.
     ///
@@ -115,7 +127,8 @@ impl Input {
         if let Some(reason) = passed.or_else(|| session.refusal()).or_else(removed) {
             return Err(self.refuse(reason));
         }
-        let task = session.submit(model, self.slot, self.cost, now, now + span);
+        let asked = Asked { cost: self.cost, accuracy_min: self.accuracy_min };
+        let task = session.submit(model, self.slot, asked, now, now + span);
         Ok(Ticket::new(self.of, task, now, now + span))
     }
 

@@ -142,7 +142,7 @@ pub use metrics::described;
 pub use model::ModelHandle;
 #[cfg(feature = "operator")]
 pub use operator::{Operator, OperatorError, OperatorIo, ServedModel};
-pub use outcome::{EndRecord, EndedBy, Outcome, Reply, Timing, Unanswered};
+pub use outcome::{EndRecord, EndedBy, ModelVariant, Outcome, Reply, Timing, Unanswered};
 pub use shared::{SharedTicket, TicketBusy, wait_for};
 pub use ticket::Ticket;
 pub use view::{Element, ViewError};

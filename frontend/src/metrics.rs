@@ -85,6 +85,7 @@ mod tests {
                 clock_error: Nanos::ZERO,
                 batch_size: 1,
                 gpu: GpuId(0),
+                variant: 0,
             });
         }
         let up_to = |value: &Value, bound: f64| -> u64 {

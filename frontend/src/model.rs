@@ -12,6 +12,7 @@ use baton_types::Nanos;
 use crate::error::InputError;
 use crate::input::Input;
 use crate::line::{LineFull, Turn};
+use crate::outcome::ModelVariant;
 use crate::served::{Model, ModelOwner};
 
 /// One model of a client. Cheap to clone; any thread may use it.
@@ -175,6 +176,11 @@ impl ModelHandle {
     fn wrong(&self, problem: RowError) -> InputError {
         self.of.session().counters.wrong_size.add(1);
         InputError::Tensors { model: Arc::clone(&self.model().name), problem }
+    }
+
+    /// Its variants, the cheapest first; empty for a model without any.
+    pub fn variants(&self) -> &[ModelVariant] {
+        self.model().variants.as_deref().unwrap_or_default()
     }
 
     /// How long to wait before another submit, after tasks were dropped for `quota` (the scheduler

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_rdma::OutputRef;
+use baton_topo::per_cent;
 use baton_topo::signature::Signature;
 use baton_types::{DropReason, FailReason, GpuId, Nanos};
 
@@ -52,9 +53,9 @@ impl Outcome {
     pub(crate) fn of(self, submitted: Nanos, deadline: Nanos) -> Self {
         let of = |record: EndRecord| EndRecord { submitted, deadline, ..record };
         match self {
-            Self::Completed(Reply { output, signature, timing }) => {
-                let timing = Timing { submitted, deadline, ..timing };
-                Self::Completed(Reply { output, signature, timing })
+            Self::Completed(reply) => {
+                let timing = Timing { submitted, deadline, ..reply.timing };
+                Self::Completed(Reply { timing, ..reply })
             }
             Self::Dropped(reason, record) => Self::Dropped(reason, of(record)),
             Self::Failed(reason, record) => Self::Failed(reason, of(record)),
@@ -104,12 +105,55 @@ impl EndRecord {
 pub struct Reply {
     output: OutputRef,
     signature: Arc<Signature>,
+    /// Of the model; `None` without any.
+    variants: Option<Arc<[ModelVariant]>>,
     timing: Timing,
 }
 
+/// A variant of a model (`docs/supernets.md`), as the scheduler's catalogue has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModelVariant {
+    pub(crate) name: String,
+    /// 1/100,000.
+    pub(crate) accuracy: u32,
+    pub(crate) index: u16,
+}
+
+impl ModelVariant {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many of its answers are right, in per cent.
+    pub fn accuracy(&self) -> f64 {
+        per_cent(self.accuracy)
+    }
+
+    /// Its place among the model's variants: 0 is the cheapest.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+}
+
 impl Reply {
-    pub(crate) fn new(output: OutputRef, signature: Arc<Signature>, timing: Timing) -> Self {
-        Self { output, signature, timing }
+    pub(crate) fn new(
+        output: OutputRef,
+        signature: Arc<Signature>,
+        variants: Option<Arc<[ModelVariant]>>,
+        timing: Timing,
+    ) -> Self {
+        Self { output, signature, variants, timing }
+    }
+
+    /// The variant that answered; `None` if the model has none.
+    pub fn variant(&self) -> Option<&ModelVariant> {
+        self.variants.as_ref()?.get(usize::from(self.timing.variant))
+    }
+
+    /// How many of the answers of the variant that answered are right, in per cent; `None` if the model has no variants.
+    pub fn accuracy(&self) -> Option<f64> {
+        self.variant().map(ModelVariant::accuracy)
     }
 
     /// One output row of the model: at most [`crate::ModelHandle::output_bytes`] bytes.
@@ -201,6 +245,8 @@ pub struct Timing {
     pub batch_size: u32,
     /// The GPU slot that executed it.
     pub gpu: GpuId,
+    /// The variant of the model that executed it: [`Reply::variant`] says which that is. 0 for a model without any.
+    pub variant: u16,
 }
 
 impl Timing {

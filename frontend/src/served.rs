@@ -17,7 +17,7 @@ use crate::client::SessionGuard;
 use crate::end::End;
 use crate::line::Line;
 use crate::metrics::Latencies;
-use crate::outcome::{EndRecord, EndedBy, Outcome, Reply};
+use crate::outcome::{EndRecord, EndedBy, ModelVariant, Outcome, Reply};
 use crate::session::Session;
 
 /// A model as the catalogue has it.
@@ -31,6 +31,8 @@ pub(crate) struct Announced {
     pub(crate) output_bytes: u32,
     /// What it takes and gives.
     pub(crate) signature: Arc<Signature>,
+    /// Its variants, the cheapest first; `None` without any.
+    pub(crate) variants: Option<Arc<[ModelVariant]>>,
     /// The number of its ModelThread.
     pub(crate) thread: u32,
 }
@@ -41,6 +43,7 @@ pub(crate) struct Model {
     pub(crate) input_bytes: u32,
     pub(crate) output_bytes: u32,
     pub(crate) signature: Arc<Signature>,
+    pub(crate) variants: Option<Arc<[ModelVariant]>>,
     /// Which of the I/O thread's places it has.
     pub(crate) place: u32,
     /// One slab. It goes by the model's first id, whatever schedulers call the model afterwards.
@@ -82,6 +85,7 @@ impl Model {
             input_bytes,
             output_bytes,
             signature: Arc::clone(&announced.signature),
+            variants: announced.variants.clone(),
             place,
             slabs,
             first_id: id,
@@ -101,6 +105,12 @@ impl Model {
         self.input_bytes == announced.input_bytes
             && self.output_bytes == announced.output_bytes
             && self.signature == announced.signature
+            && self.variants == announced.variants
+    }
+
+    /// Whether an answer may be this variant's; a model without variants has 0 alone.
+    pub(crate) fn has_variant(&self, variant: u16) -> bool {
+        usize::from(variant) < self.variants.as_ref().map_or(1, |variants| variants.len())
     }
 
     pub(crate) fn acquire(&self) -> Result<InputMut, SlabError> {
@@ -122,7 +132,9 @@ impl Model {
         let outcome = match *end {
             End::Completed(timing) => match self.slabs.output(self.present_id(task)) {
                 Some(output) => {
-                    let reply = Reply::new(output, Arc::clone(&self.signature), timing);
+                    let (signature, variants) =
+                        (Arc::clone(&self.signature), self.variants.clone());
+                    let reply = Reply::new(output, signature, variants, timing);
                     return Outcome::Completed(reply);
                 }
                 // The transport reports an answer only after it has landed.

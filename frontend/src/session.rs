@@ -52,10 +52,19 @@ pub(crate) struct Task {
     pub(crate) model: u32,
     pub(crate) submitted: Nanos,
     pub(crate) deadline: Nanos,
-    /// What the application says of its cost.
-    pub(crate) cost: CostHint,
+    /// What the application says of it.
+    pub(crate) asked: Asked,
     /// Bytes of its input.
     pub(crate) input_bytes: u32,
+}
+
+/// What an application says of a task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// Of its cost.
+    pub(crate) cost: CostHint,
+    /// How often the answers of the variant that executes it must be right, in 1/100,000.
+    pub(crate) accuracy_min: u32,
 }
 
 /// [`Task::life`] of a task that a scheduler has given back: it needs a new id.
@@ -159,7 +168,7 @@ impl Session {
         &self,
         model: &Model,
         input: InputMut,
-        cost: CostHint,
+        asked: Asked,
         submitted: Nanos,
         deadline: Nanos,
     ) -> TaskId {
@@ -177,7 +186,7 @@ impl Session {
             model: model.place,
             submitted,
             deadline,
-            cost,
+            asked,
             input_bytes,
         };
         if self.commands.try_send(Command::Submit(task)).is_err() {

@@ -13,6 +13,7 @@ use bytes::Buf;
 use crate::gateway::App;
 use crate::protocol::fill::fill;
 use crate::protocol::problem::{Given, Problem};
+use crate::protocol::render::Head;
 use crate::protocol::request::Request;
 
 /// When a request came, and how long it gives.
@@ -54,6 +55,14 @@ pub(crate) async fn infer(
     let mut tasks: Vec<Task> = tickets.into_iter().map(Task::Waiting).collect();
     let given = Given { allowed: allowed.span, slo: model.slo() };
     poll_fn(|context| poll_all(&mut tasks, context, given)).await
+}
+
+/// What an answer says beside its tensors.
+pub(crate) fn head_of<'a>(model: &'a str, id: Option<&'a str>, replies: &'a [Reply]) -> Head<'a> {
+    let variants = replies.iter().filter_map(Reply::variant);
+    let least = variants.min_by_key(|variant| variant.index());
+    let variant = least.map(|variant| (variant.name(), variant.accuracy()));
+    Head { model, id, is_late: replies.iter().any(Reply::late), variant }
 }
 
 /// A task of a request.

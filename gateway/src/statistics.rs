@@ -130,6 +130,7 @@ mod tests {
             clock_error: Nanos::ZERO,
             batch_size: 2,
             gpu: GpuId(0),
+            variant: 0,
         };
         statistics.of("m", |counts| {
             (0..4).for_each(|_| counts.task(&timing));

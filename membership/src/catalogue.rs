@@ -4,8 +4,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use baton_rdma::wire::{Message, ModelDesc, TensorDesc, ThreadDesc};
+use baton_rdma::wire::{Message, ModelDesc, TensorDesc, ThreadDesc, VariantDesc};
 use baton_topo::signature::{TENSORS_MAX, TensorSpec};
+use baton_types::{ACCURACY_MAX, VARIANTS_MAX};
 
 use crate::error::MembershipError;
 
@@ -25,8 +26,19 @@ pub struct DescribedModel {
     pub name: String,
     /// The tensors of its input row and of its output row; empty for an emulated model.
     pub tensors: [Vec<TensorSpec>; 2],
+    /// Its variants, the cheapest first: each more accurate than the one before. Empty for a model without any.
+    pub variants: Vec<DescribedVariant>,
     /// Its `[[model]]` table, if it was added at run time. Only backends get it.
     pub table: Option<String>,
+}
+
+/// What the scheduler says of a variant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DescribedVariant {
+    /// Its name.
+    pub name: String,
+    /// How often its answers are right, in 1/100,000.
+    pub accuracy: u32,
 }
 
 impl DescribedModel {
@@ -65,6 +77,7 @@ impl Catalogue {
             }
             Message::ModelDesc(desc, name) => self.add_model(desc, name)?,
             Message::TensorDesc(desc, name) => self.add_tensor(desc, name)?,
+            Message::VariantDesc(desc, name) => self.add_variant(desc, name)?,
             Message::ModelTable(table, text) => self.add_table(table.model.get(), text)?,
             _ => return Ok(false),
         }
@@ -98,7 +111,13 @@ impl Catalogue {
             return bad(format!("more than {MODELS_MAX} models"));
         }
         let (name, tensors) = (name.to_owned(), [Vec::new(), Vec::new()]);
-        self.models.push(DescribedModel { desc: *desc, name, tensors, table: None });
+        self.models.push(DescribedModel {
+            desc: *desc,
+            name,
+            tensors,
+            variants: Vec::new(),
+            table: None,
+        });
         Ok(())
     }
 
@@ -113,6 +132,22 @@ impl Catalogue {
                 Ok(())
             }
             None => bad(format!("tensor {name} of model {id} cannot be")),
+        }
+    }
+
+    fn add_variant(&mut self, desc: &VariantDesc, name: &str) -> Result<(), MembershipError> {
+        let (id, accuracy) = (desc.model.get(), desc.accuracy.get());
+        let model = self.models.last_mut().filter(|model| model.id() == id);
+        let next = |variants: &&mut Vec<DescribedVariant>| {
+            let rises = variants.last().is_none_or(|before| before.accuracy < accuracy);
+            rises && variants.len() < VARIANTS_MAX && accuracy <= ACCURACY_MAX
+        };
+        match model.map(|model| &mut model.variants).filter(next) {
+            Some(variants) => {
+                variants.push(DescribedVariant { name: name.to_owned(), accuracy });
+                Ok(())
+            }
+            None => bad(format!("variant {name} of model {id} cannot be")),
         }
     }
 

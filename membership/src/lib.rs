@@ -22,7 +22,7 @@ mod member;
 mod stage;
 
 pub use backoff::Backoff;
-pub use catalogue::{Catalogue, DescribedModel, MODELS_MAX};
+pub use catalogue::{Catalogue, DescribedModel, DescribedVariant, MODELS_MAX};
 pub use clock_sync::ClockSync;
 pub use error::MembershipError;
 pub use heartbeat::Heartbeat;

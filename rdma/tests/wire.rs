@@ -98,7 +98,7 @@ fn samples(head: &[u8; 44], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sa
     let (text, words) = (text.as_bytes(), words.as_bytes());
     let tasks = &words[..words.len() / size_of::<ActionTask>() * size_of::<ActionTask>()];
     let mut all = samples!(head, payload;
-        Hello &[], Welcome &[], Refuse text, ThreadDesc &[], ModelDesc text, TensorDesc text, SubclusterDesc text,
+        Hello &[], Welcome &[], Refuse text, ThreadDesc &[], ModelDesc text, TensorDesc text, VariantDesc text, SubclusterDesc text,
         CatalogEnd &[], JoinFrontend &[], SlabDesc &[], JoinBackend text, ProfileDesc words,
         JoinAck &[], Ready &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
         Pong &[], ModelTable text, ModelDown &[], SlabKnown &[], ModelFailed text, CatalogChange text,
@@ -247,14 +247,18 @@ fn golden_bytes() {
         model: 5.into(),
         input_bytes: 6.into(),
         cost: 7.into(),
+        accuracy_min: 80_160.into(),
     };
     assert_eq!(
         encoded(&submit, &[], 0),
         [
-            40, 0, 28, 0, 0, 0, 0, 0, //
+            40, 0, 32, 0, 0, 0, 0, 0, //
             2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0,
+            0x20, 0x39, 1, 0,
         ]
     );
+    let variant = VariantDesc { model: 1.into(), accuracy: 2.into() };
+    assert_eq!(encoded(&variant, b"v", 0), [35, 0, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, b'v']);
     let action = Action::infer(0x0102, [Nanos(3), Nanos(4)], ModelId(5), GpuId(6));
     let cost = CostHint::of_class(9);
     let request = Request { cost, input_bytes: 8, ..Request::new(TaskId(7), Nanos(1)) };

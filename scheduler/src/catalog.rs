@@ -8,10 +8,13 @@ use std::net::SocketAddr;
 
 use baton_core::{ModelId, Profile, SubclusterId};
 use baton_rdma::wire::{
-    CatalogEnd, ModelDesc, ModelTable, Role, SubclusterDesc, TensorDesc, ThreadDesc, WireAddr,
+    CatalogEnd, ModelDesc, ModelTable, Role, SubclusterDesc, TensorDesc, ThreadDesc, VariantDesc,
+    WireAddr,
 };
 use baton_rdma::{ConnId, SendError, Transport};
-use baton_topo::{Cluster, EngineSpec, ModelSpec};
+use baton_topo::{Cluster, EngineSpec, ModelSpec, VariantSpec};
+
+use crate::profiles::Profiles;
 
 /// Bits of an id that are the model's number.
 const NUMBER_BITS: u32 = 16;
@@ -43,6 +46,7 @@ pub(crate) struct Entry {
     pub(crate) stage: ModelStage,
     desc: ModelDesc,
     tensors: Vec<(TensorDesc, String)>,
+    variants: Vec<(VariantDesc, String)>,
     pub(crate) spec: ModelSpec,
     /// The model whose place it takes once it is served.
     pub(crate) replaces: Option<ModelId>,
@@ -131,9 +135,10 @@ impl Catalog {
         assert!(numbered.entry.is_none(), "the number is free");
         let id = model_id(spec.id, numbered.life);
         let desc = describe(&spec, id);
-        let tensors = tensors(&spec, id);
+        let (tensors, variants) = (tensors(&spec, id), variants(&spec, id));
         let (stage, replaces, is_replaced) = (ModelStage::Loading, None, false);
-        numbered.entry = Some(Entry { stage, desc, tensors, spec, replaces, is_replaced, table });
+        numbered.entry =
+            Some(Entry { stage, desc, tensors, variants, spec, replaces, is_replaced, table });
     }
 
     /// The model lives on this ModelThread, and clients may use it. Returns the model whose place it has taken.
@@ -307,6 +312,11 @@ impl Entry {
         &self.spec.profile
     }
 
+    /// The profiles of all variants that count until a backend has measured them.
+    pub(crate) fn profiles(&self) -> Profiles {
+        (0..self.spec.variant_count()).map(|v| self.spec.profile_of(v).clone()).collect()
+    }
+
     /// Another latency objective. Members learn it from [`Entry::send_desc`].
     pub(crate) fn set_objective(&mut self, slo: baton_core::Nanos) {
         self.spec.slo = slo;
@@ -318,7 +328,7 @@ impl Entry {
         role == Role::Backend || self.is_served()
     }
 
-    /// Sends the model's description, its tensors, and to backends its table.
+    /// Sends the model's description, its tensors and variants, and to backends its table.
     ///
     /// # Errors
     /// As [`Catalog::send`].
@@ -330,6 +340,9 @@ impl Entry {
     ) -> Result<(), SendError> {
         self.send_desc(transport, conn)?;
         for (desc, name) in &self.tensors {
+            transport.send(conn, desc, name.as_bytes())?;
+        }
+        for (desc, name) in &self.variants {
             transport.send(conn, desc, name.as_bytes())?;
         }
         match &self.table {
@@ -363,6 +376,14 @@ fn describe(spec: &ModelSpec, id: u32) -> ModelDesc {
         output_bytes: spec.output_bytes.into(),
         slo_ns: spec.slo.0.into(),
     }
+}
+
+fn variants(spec: &ModelSpec, id: u32) -> Vec<(VariantDesc, String)> {
+    let desc = |variant: &VariantSpec| {
+        let desc = VariantDesc { model: id.into(), accuracy: variant.accuracy.into() };
+        (desc, variant.name.clone())
+    };
+    spec.variants.iter().map(desc).collect()
 }
 
 /// The messages about a model's tensors. Emulated models take bytes, and that needs no words.

@@ -1,12 +1,11 @@
 //! What the ControlThread tells the other threads, and what they tell it.
 
-use baton_core::{
-    BackendId, FrontendId, Gpu, ModelId, Nanos, Patience, Profile, Quota, SubclusterId,
-};
+use baton_core::{BackendId, FrontendId, Gpu, ModelId, Nanos, Patience, Quota, SubclusterId};
 use baton_rdma::ConnId;
 use baton_topo::ModelTable;
 
 use crate::migration::channel::{MigrationChannel, MigrationReceiver, ModelInTransit};
+use crate::profiles::Profiles;
 
 /// What the ControlThread tells a ModelThread.
 #[derive(Debug)]
@@ -77,13 +76,13 @@ pub enum ModelCommand {
         /// How many models had it before.
         life: u16,
     },
-    /// A backend measured this profile.
-    Profile {
+    /// Backends measured these profiles.
+    Profiles {
         /// Of which model.
         model: ModelId,
-        /// As measured.
-        profile: Profile,
-        /// Of the profile.
+        /// Of each variant, the cheapest first; of a model without any, its own.
+        profiles: Profiles,
+        /// Of the first profile.
         patience: Patience,
     },
     /// A model will come from another ModelThread, and after it what still arrives there for it.

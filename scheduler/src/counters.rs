@@ -105,6 +105,8 @@ counters! {
         dropped_shutdown,
         /// Tasks dropped: their model was removed.
         dropped_model_removed,
+        /// Tasks dropped: no variant as accurate as they ask for could answer in time.
+        dropped_accuracy,
         /// Tasks failed because their backend died and time was up.
         failed_backend_lost,
         /// Models that came from another ModelThread.
@@ -143,6 +145,7 @@ impl ModelThreadCounters {
             Unserved::Dropped(DropReason::NoBackend) => &self.dropped_no_backend,
             Unserved::Dropped(DropReason::Shutdown) => &self.dropped_shutdown,
             Unserved::Dropped(DropReason::ModelRemoved) => &self.dropped_model_removed,
+            Unserved::Dropped(DropReason::Accuracy) => &self.dropped_accuracy,
             Unserved::Failed(FailReason::BackendLost) => &self.failed_backend_lost,
             Unserved::Failed(_) => &self.unknown_model,
         };

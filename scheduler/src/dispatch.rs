@@ -157,7 +157,8 @@ impl<T: Transport> Dispatch<T> {
         let window = [batch.exec_at, batch.invalid_after];
         let id = model_id(batch.model, self.lives[batch.model.0 as usize]);
         let action = Action::infer(name, window, ModelId(id), batch.grant.gpu.id);
-        let action = Action { variant: batch.shape.variant.into(), ..action };
+        let (variant, floor) = (batch.shape.variant.into(), batch.floor as u8);
+        let action = Action { variant, floor, ..action };
         self.transport.send(conn, &action, self.tasks.as_bytes()).is_ok()
     }
 }

@@ -29,6 +29,7 @@ mod model_config;
 mod model_thread;
 mod peers;
 mod process;
+mod profiles;
 mod rank_thread;
 mod ring;
 mod roster;

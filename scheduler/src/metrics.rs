@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
 use crate::latencies::{CLASSES, begin_of, octaves};
 use crate::process::SchedulerCounters;
-use crate::task_board::ModelTotals;
+use crate::task_board::{ModelTotals, PerVariant};
 
 /// How long the ControlThread may take to answer. A scrape goes without its part otherwise.
 const ANSWER: Duration = Duration::from_millis(1_000);
@@ -33,6 +33,8 @@ pub(crate) struct ModelShown {
     pub(crate) requests: u64,
     pub(crate) dropped: u64,
     pub(crate) totals: ModelTotals,
+    /// Names of its variants; empty without any.
+    pub(crate) variants: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -89,6 +91,7 @@ fn shown(counters: &SchedulerCounters, state: &ClusterState) -> Vec<Metric> {
     let mut metrics = counted(counters);
     metrics.extend(of_cluster(state));
     metrics.extend(of_models(&state.models));
+    metrics.extend(of_variants(&state.models));
     metrics
 }
 
@@ -158,6 +161,26 @@ fn of_models(models: &[ModelShown]) -> [Metric; 6] {
     ]
 }
 
+/// Of supernets.
+fn of_variants(models: &[ModelShown]) -> [Metric; 2] {
+    let counts = |name: &str, help, count: fn(&PerVariant<u64>) -> u64| {
+        let of_model = |model: &ModelShown| {
+            let counted = model.variants.iter().zip(model.totals.variants.clone());
+            let series = counted.map(|(variant, counted)| {
+                (vec![model.name.clone(), variant.clone()], Value::Count(count(&counted)))
+            });
+            series.collect::<Vec<_>>()
+        };
+        let series = models.iter().flat_map(of_model).collect();
+        let name = format!("baton_scheduler_variant_{name}");
+        Metric { series, ..Metric::counters(name, help, &["model", "variant"]) }
+    };
+    [
+        counts("tasks", "Tasks in batches that a variant of a model has executed", |of| of.tasks),
+        counts("batches", "Batches that a variant of a model has executed", |of| of.batches),
+    ]
+}
+
 /// Latencies by powers of two of nanoseconds: the finer classes are for quantiles.
 fn sizes(totals: &ModelTotals) -> Value {
     let buckets = octaves().map(|classes| {
@@ -188,8 +211,8 @@ mod tests {
         let shown = names.filter(|name| name.starts_with("baton_scheduler_")).count();
         assert_eq!(
             shown,
-            counters.pairs().len() - 1 + 5,
-            "without gpus_needed, with five by model"
+            counters.pairs().len() - 1 + 5 + 2,
+            "without gpus_needed, with five by model and two by variant"
         );
     }
 

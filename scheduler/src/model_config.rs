@@ -45,6 +45,7 @@ impl CommonConfig {
             },
             subcluster: model.subcluster,
             quota: model.quota,
+            variants: model.checked_variants(),
         }
     }
 }

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 
-use baton_core::{BackendId, FrontendId, Gpu, GpuId, Profile, SubclusterId};
+use baton_core::{BackendId, FrontendId, Gpu, GpuId, SubclusterId};
 use baton_rdma::ConnId;
 use baton_rdma::wire::SlabDesc;
 
 use crate::limits::{BACKENDS_MAX, FRONTENDS_MAX, GPUS_MAX};
+use crate::profiles::Profiles;
 
 /// A joined frontend.
 #[derive(Clone, Debug)]
@@ -39,7 +40,7 @@ pub struct Backend {
     /// The models it has loaded, by their ids.
     pub loaded: Vec<u32>,
     /// What it has measured, by model.
-    pub profiles: Vec<(u32, Profile)>,
+    pub profiles: Vec<(u32, Profiles)>,
     /// Connected to every ModelThread.
     pub is_ready: bool,
     /// It is ready and has loaded every model of its sub-cluster: its slots get batches.

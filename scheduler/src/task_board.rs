@@ -4,7 +4,7 @@
 //! A model that moves to another ModelThread leaves its numbers behind and goes on counting there: the sum over all boards
 //! counts, and what grew since another moment. So every number has one writer, and an increment is a load and a store.
 
-use baton_core::{BackendId, FrontendId, Gpu, ModelId, Nanos, Request};
+use baton_core::{BackendId, BatchShape, FrontendId, Gpu, ModelId, Nanos, Request, VARIANTS_MAX};
 
 use crate::counters::Counter;
 use crate::latencies::{CLASSES, class_of};
@@ -46,6 +46,17 @@ pub(crate) struct PerModel<T> {
     pub(crate) latency_ns: T,
     /// See `latency_ns`.
     pub(crate) latencies: [T; CLASSES],
+    /// By variant: those of a model without any are its only one's.
+    pub(crate) variants: [PerVariant<T>; VARIANTS_MAX],
+}
+
+/// What is counted of one variant of a model.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct PerVariant<T> {
+    /// As [`PerModel::batches`].
+    pub(crate) batches: T,
+    /// As [`PerModel::tasks`].
+    pub(crate) tasks: T,
 }
 
 /// Since the start, over all boards.
@@ -63,6 +74,7 @@ impl<T: Default> Default for PerModel<T> {
             excused: zero(),
             latency_ns: zero(),
             latencies: std::array::from_fn(|_| zero()),
+            variants: std::array::from_fn(|_| PerVariant::default()),
         }
     }
 }
@@ -79,6 +91,10 @@ impl ModelTotals {
         merge(&mut self.latency_ns, &other.latency_ns);
         let classes = self.latencies.iter_mut().zip(&other.latencies);
         classes.for_each(|(own, other)| merge(own, other));
+        for (own, other) in self.variants.iter_mut().zip(&other.variants) {
+            merge(&mut own.batches, &other.batches);
+            merge(&mut own.tasks, &other.tasks);
+        }
     }
 
     /// What has grown since.
@@ -138,11 +154,21 @@ impl TaskBoard {
         self.busy_ns[gpu.id.0 as usize].add(took.0);
     }
 
-    /// A batch of these tasks was executed by `finished`; the backend has answered `rows` of it.
-    pub(crate) fn executed(&self, model: ModelId, tasks: &[Request], rows: u32, finished: Nanos) {
-        let counts = &self.models[model.0 as usize];
+    /// A batch of these tasks was executed by `finished`; `done` is what the backend has answered of it.
+    pub(crate) fn executed(
+        &self,
+        model: ModelId,
+        tasks: &[Request],
+        done: BatchShape,
+        finished: Nanos,
+    ) {
+        let (counts, rows) = (&self.models[model.0 as usize], done.size);
         counts.batches.add(1);
         counts.tasks.add(tasks.len() as u64);
+        if let Some(variant) = counts.variants.get(usize::from(done.variant)) {
+            variant.batches.add(1);
+            variant.tasks.add(tasks.len() as u64);
+        }
         counts.failed.add((tasks.len() as u64).saturating_sub(rows.into()));
         tasks.iter().for_each(|task| self.ended(task.task.frontend()));
         if rows == 0 {

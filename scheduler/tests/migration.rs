@@ -345,7 +345,7 @@ fn report(backend: &mut Member, thread: usize, batch: u64, status: ActionStatus)
         gpu: 0.into(),
         rows: 1.into(),
         status: status as u8,
-        reserved: 0,
+        variant: 0,
         fetch: baton_rdma::wire::WireFetch::NOT_MEASURED,
     };
     backend

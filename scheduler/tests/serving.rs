@@ -90,6 +90,7 @@ fn bad_submissions_are_answered_with_their_reason() {
         model: 99.into(),
         input_bytes: 1.into(),
         cost: 0.into(),
+        accuracy_min: 0.into(),
     };
     frontend.transport.send(frontend.threads[0], &submit, &[]).unwrap();
     let reason = FailReason::UnknownModel.code();

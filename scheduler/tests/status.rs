@@ -68,7 +68,7 @@ fn execute(stage: &mut Stage, backend: &mut Member, rows: u16, (begin, end): (Na
         gpu: gpu.into(),
         rows: rows.into(),
         status: ActionStatus::Executed as u8,
-        reserved: 0,
+        variant: 0,
         fetch: WireFetch::NOT_MEASURED,
     };
     backend.transport.send(backend.threads[0], &done, &[]).unwrap();
@@ -158,7 +158,7 @@ fn an_absurd_report_is_counted_as_what_can_have_been() {
             gpu: gpu.into(),
             rows: 1.into(),
             status: ActionStatus::Executed as u8,
-            reserved: 0,
+            variant: 0,
             fetch: WireFetch::NOT_MEASURED,
         };
         backend.transport.send(backend.threads[0], &done, &[]).unwrap();

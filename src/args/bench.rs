@@ -7,6 +7,7 @@ use baton_topo::{Idle, TransportChoice};
 use clap::builder::RangedI64ValueParser;
 use clap::{Subcommand, value_parser};
 
+use super::gpu::BenchGpuArgs;
 use super::path::{BenchPathArgs, BenchPathEndArgs};
 use super::values::{
     factor, gbps, idle, one_transport, processes, production_policy, requests_per_s, seconds, share,
@@ -41,6 +42,11 @@ pub(crate) enum BenchCommand {
     /// what they carry with what bare sockets carry. Exit status 0 if every task had its one
     /// outcome and no process died.
     Path(BenchPathArgs),
+    /// The GPU pipeline beside a bare loop of the same kernel: rate, gaps, copies, tails, memory
+    ///
+    /// With --json a line for each goal. Exit status 0 if every goal is met; on the fake driver, whose times mean nothing, if
+    /// everything works.
+    Gpu(BenchGpuArgs),
     /// The far end of the bare sockets that `baton bench path` compares with
     #[command(hide = true)]
     PathEnd(BenchPathEndArgs),

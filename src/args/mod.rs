@@ -2,6 +2,8 @@
 
 mod bench;
 mod gateway;
+mod gpu;
+mod load;
 mod model;
 mod path;
 mod profile;
@@ -22,6 +24,8 @@ pub(crate) use bench::{
     BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
 pub(crate) use gateway::GatewayArgs;
+pub(crate) use gpu::BenchGpuArgs;
+pub(crate) use load::{LoadArgs, SendDeadlineArg};
 pub(crate) use model::{
     ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf, StatusArgs,
 };
@@ -32,7 +36,7 @@ pub(crate) use sim::{
     SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
 };
 pub(crate) use supernet::{SupernetCommand, SupernetExportArgs};
-use values::{outstanding, rate, requests_per_s, scale, seconds, span, transport};
+use values::{scale, seconds, transport};
 
 /// Deadline-aware DNN inference serving for GPU clusters.
 #[derive(Parser, Debug)]
@@ -81,8 +85,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SupernetCommand,
     },
-    /// Offer load, Poisson or as a scenario says, and check every answer
-    Load(LoadArgs),
+    /// Offer load to a cluster or to another server, and say what became of every task
+    ///
+    /// Arrivals do not wait for answers, errors are results, and latencies count from when a task was due. The server is the
+    /// cluster of --config by the client library, or with --url any server of the Open Inference Protocol.
+    Load(Box<LoadArgs>),
     /// Say what happened to a task of a load, and when
     ///
     /// Tasks that were not answered in time are in the file that `baton load --outcomes` wrote.
@@ -217,49 +224,6 @@ pub(crate) struct BackendArgs {
 }
 
 #[derive(clap::Args, Debug)]
-pub(crate) struct LoadArgs {
-    /// The cluster file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: PathBuf,
-    /// The scheduler's address, if not the one in the cluster file
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) scheduler: Option<SocketAddr>,
-    /// For how long [default: 10, or as long as the scenario lasts]
-    #[arg(long, value_parser = seconds)]
-    pub(crate) seconds: Option<f64>,
-    /// Tasks per second of a model; repeat for several. Without any: 10 of every model
-    #[arg(long = "rate", value_name = "MODEL=RATE", value_parser = rate)]
-    pub(crate) rates: Vec<(String, f64)>,
-    /// Offer a scenario's load: its bursts, popularity, courses or replay, for its models
-    #[arg(long, value_name = "FILE", conflicts_with = "rates")]
-    pub(crate) scenario: Option<PathBuf>,
-    /// Tasks per second of the scenario's models together [default: 10 for each]
-    #[arg(long, value_parser = requests_per_s, requires = "scenario")]
-    pub(crate) rps: Option<f64>,
-    /// Keep this number of tasks of every model under way instead of a rate: a closed loop
-    #[arg(long, value_name = "TASKS", value_parser = outstanding(), conflicts_with_all = ["rates", "scenario"])]
-    pub(crate) outstanding: Option<u32>,
-    /// Same seed, same arrivals and inputs
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Write what became of each task that was not answered in time, one JSON object a line
-    #[arg(long, value_name = "FILE")]
-    pub(crate) outcomes: Option<PathBuf>,
-    /// Let Prometheus scrape the client's counters and latencies at http://ADDR/metrics
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) metrics: Option<SocketAddr>,
-    /// Print one JSON object instead of a table
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print one JSON object per second and a last one with mergeable counts
-    #[arg(long, hide = true, conflicts_with = "json")]
-    pub(crate) progress_json: bool,
-    /// Seconds between two of those
-    #[arg(long, hide = true, default_value_t = 1.0, value_parser = span)]
-    pub(crate) progress_every: f64,
-}
-
-#[derive(clap::Args, Debug)]
 pub(crate) struct ExplainArgs {
     /// The task's id, as in the file and in logs
     #[arg(value_name = "TASK")]
@@ -289,6 +253,10 @@ pub(crate) struct DemoArgs {
     /// Start a gateway as well, and print a curl line that asks it for an inference
     #[arg(long)]
     pub(crate) gateway: bool,
+    /// Serve a model with variants under a burst, kill a backend in the middle of it, and plot load and accuracy
+    /// [30 seconds unless --seconds says otherwise]
+    #[arg(long, conflicts_with_all = ["gateway", "engine", "rate_scale"])]
+    pub(crate) supernet: bool,
     /// What executes the models that need no file
     #[arg(long, value_enum, default_value_t = DemoEngine::Emulated)]
     pub(crate) engine: DemoEngine,

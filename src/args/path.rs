@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ValueEnum, value_parser};
 
+use super::DemoEngine;
 use super::values::{outstanding, seconds, tasks_per_s};
 
 /// How tasks come.
@@ -37,7 +38,13 @@ pub(crate) struct BenchPathArgs {
     /// Length of the measurement, of each rate; warm-up and bare sockets take half as long again
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub(crate) seconds: f64,
-    /// Emulated GPU slots
+    /// What executes the batches, on all slots
+    #[arg(long, value_enum, default_value_t = DemoEngine::Emulated)]
+    pub(crate) engine: DemoEngine,
+    /// How long a batch lasts beside 1 µs for each task, ms
+    #[arg(long, value_name = "MS", default_value_t = 0.5, value_parser = seconds)]
+    pub(crate) latency_ms: f64,
+    /// GPU slots
     #[arg(long, default_value_t = 4, value_parser = value_parser!(u32).range(1..=256))]
     pub(crate) slots: u32,
     /// Draw the CPU time per task over the rate into this file

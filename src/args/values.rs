@@ -1,5 +1,7 @@
 //! What the options' values may be.
 
+use std::path::PathBuf;
+
 use baton_core::Policy;
 use baton_topo::{Idle, TransportChoice};
 use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
@@ -79,6 +81,35 @@ pub(super) fn factor(text: &str) -> Result<f64, String> {
 
 pub(super) fn share(text: &str) -> Result<f64, String> {
     number(text, 0.01, 1.0)
+}
+
+pub(super) fn deadline_ms(text: &str) -> Result<f64, String> {
+    number(text, 0.01, 1e6)
+}
+
+/// Of the tasks that must be answered in time.
+pub(super) fn goodput_share(text: &str) -> Result<f64, String> {
+    number(text, 0.5, 0.999_9)
+}
+
+pub(super) fn resolution(text: &str) -> Result<f64, String> {
+    number(text, 0.001, 0.5)
+}
+
+/// A file, for one model or for all.
+pub(super) fn expect(text: &str) -> Result<(Option<String>, PathBuf), String> {
+    match text.split_once('=') {
+        Some(("", _) | (_, "")) => Err("write FILE or MODEL=FILE".to_owned()),
+        Some((model, file)) => Ok((Some(model.to_owned()), file.into())),
+        None => Ok((None, text.into())),
+    }
+}
+
+pub(super) fn shape(text: &str) -> Result<(String, Vec<u32>), String> {
+    let fix = "write INPUT:N,N, for example ids:128";
+    let (input, extents) = text.rsplit_once(':').ok_or(fix)?;
+    let extents: Result<Vec<u32>, _> = extents.split(',').map(str::parse).collect();
+    Ok((input.to_owned(), extents.map_err(|_| fix)?))
 }
 
 pub(super) fn rate(text: &str) -> Result<(String, f64), String> {

@@ -67,6 +67,7 @@ mod tests {
         metrics.extend(all(None).into_iter().filter(|metric| metric.name == "baton_leader"));
         metrics.extend(SchedulerMetrics::described(&SchedulerCounters::new(1)));
         metrics.extend(baton_backend::Counters::default().metrics());
+        metrics.extend(super::super::cards::metrics(&[]));
         metrics.extend(baton_client::described());
         metrics.extend(baton_gateway::described());
         metrics.sort_by_key(Metric::full_name);

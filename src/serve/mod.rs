@@ -1,5 +1,6 @@
 //! `baton scheduler` and `baton backend`: start, say so on stdout, and end on a signal.
 
+mod cards;
 mod exposed;
 mod standby;
 
@@ -9,12 +10,13 @@ use std::time::Duration;
 use baton_backend::{Backend, BackendConfig};
 use baton_metrics::MetricsServer;
 use baton_scheduler::SchedulerHandle;
-use baton_topo::{Clock, Cluster};
+use baton_topo::{CardsSpec, Clock, Cluster};
 
 use crate::CommandResult;
 use crate::args::{BackendArgs, SchedulerArgs};
 use crate::output::{load_cluster, locator, say};
 use crate::process::Signals;
+use cards::Cards;
 use exposed::Exposed;
 
 /// How often to look whether what serves has ended by itself.
@@ -78,15 +80,20 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     let cluster = load_cluster(&args.config)?;
     let scheduler = locator(&cluster, args.scheduler)?;
     let config = BackendConfig::from_cluster(&cluster, &args.name, scheduler)?;
+    let spec = cluster.backends.iter().find(|backend| backend.name == config.name);
+    let keys = spec.map(|backend| backend.cards.clone()).unwrap_or_default();
+    cards::see(&keys)?;
     let mut signals = Signals::new()?;
+    let cards = find_cards(&config, &keys)?;
+    let _locked = cards.as_ref().filter(|_| keys.lock_clocks).map(Cards::lock).transpose()?;
     let models = named(config.models.iter().map(|model| model.name.as_str()));
     let (name, gpus) = (config.name.clone(), config.gpus);
-    let metrics = cluster.backends.iter().find(|backend| backend.name == name);
-    let metrics = args.metrics.or_else(|| metrics.and_then(|backend| backend.metrics));
+    let metrics = args.metrics.or_else(|| spec.and_then(|backend| backend.metrics));
     let backend = Backend::start(config, Clock::start())?;
     tracing::info!(version = VERSION, name, gpus, models, "backend is ready");
     let read = backend.metrics();
-    let read = move || read().into_iter().chain([exposed::build()]).collect();
+    let of_cards = move || cards.as_ref().map(Cards::metrics).unwrap_or_default();
+    let read = move || read().into_iter().chain(of_cards()).chain([exposed::build()]).collect();
     let _server = metrics.map(|addr| MetricsServer::start(addr, read)).transpose()?;
     say("ready")?;
     while signals.wait(LOOK_INTERVAL) {
@@ -100,6 +107,24 @@ pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     tracing::info!(?counters, "left");
     say("left")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Only clocks that are to be locked make it an error that NVML is missing.
+fn find_cards(
+    config: &BackendConfig,
+    keys: &CardsSpec,
+) -> Result<Option<Cards>, Box<dyn std::error::Error>> {
+    if !keys.lock_clocks && !config.models.iter().any(|model| model.engine.is_on_gpu()) {
+        return Ok(None);
+    }
+    match Cards::find(config.gpus) {
+        Ok(cards) => Ok(Some(cards)),
+        Err(error) if keys.lock_clocks => Err(format!("lock_clocks: {error}").into()),
+        Err(error) => {
+            tracing::info!("the GPUs' clocks are not observed: {error}");
+            Ok(None)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,13 +3,15 @@
 
 use baton_client::{DropReason, EndRecord, EndedBy, FailReason, Outcome, Reply};
 use baton_core::Nanos;
+use baton_topo::accuracy_of;
 use rand::RngExt;
 
 use crate::faults::Holds;
-use crate::ledger::is_answer;
+use crate::ledger::{by_variant, is_answer};
 use crate::moments;
 use crate::network::HostId;
 use crate::plan::Load;
+use crate::variants;
 use crate::world::{Submitted, World};
 
 /// What has become of the tickets, counted.
@@ -20,7 +22,7 @@ pub struct Tally {
     /// Of these, after their deadline.
     pub late: u32,
     /// Dropped, by reason code.
-    pub dropped: [u32; 11],
+    pub dropped: [u32; 12],
     /// Failed, by reason code.
     pub failed: [u32; 10],
     /// Tickets dropped by their owner, which does not see their outcome.
@@ -214,8 +216,17 @@ impl Applications {
             ledger.dropped[usize::from(reason.code())] += u64::from(told);
             let task = ledger.task(number);
             task.refused = !own;
-            task.admitted = told && matches!(reason, DropReason::Deadline | DropReason::Window);
+            task.admitted = told
+                && matches!(
+                    reason,
+                    DropReason::Deadline | DropReason::Window | DropReason::Accuracy
+                );
             task.missed = told && reason == DropReason::NoBackend;
+        }
+        let asked = world.ledger.borrow_mut().task(number).accuracy_min;
+        if reason == DropReason::Accuracy && asked == 0 {
+            world
+                .fail(format!("task {number} was dropped for an accuracy that it did not ask for"));
         }
         let by_scheduler = self.calm && record.by == EndedBy::Scheduler;
         let late = || moments::told_late(world, number, record);
@@ -231,8 +242,16 @@ impl Applications {
         let number = task.number;
         let model = world.ledger.borrow_mut().task(number).model;
         let bytes = world.models[model as usize].output_bytes as usize;
-        if reply.bytes().len() != bytes || !is_answer(reply.bytes(), task.checksum) {
-            world.fail(format!("task {number} has the answer of another input"));
+        let asked = world.ledger.borrow_mut().task(number).accuracy_min;
+        let named =
+            reply.variant().map(|variant| (variant.index(), accuracy_of(variant.accuracy())));
+        let spec = &world.models[model as usize];
+        if let Some(what) = variants::misfit(spec, named, asked) {
+            world.fail(format!("task {number}: {what}"));
+        }
+        let answer = by_variant(task.checksum, reply.timing().variant);
+        if reply.bytes().len() != bytes || !is_answer(reply.bytes(), answer) {
+            world.fail(format!("task {number} has the answer of another input or variant"));
         }
         let timing = reply.timing();
         let tardy = || self.calm.then(|| moments::tardy(world, number, timing)).flatten();

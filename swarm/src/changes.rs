@@ -114,6 +114,7 @@ fn model(rng: &mut StdRng, name: String, cluster: &Cluster) -> ModelSpec {
         quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
+        variants: Vec::new(),
     }
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use baton_backend::execute::{
     BatchBack, BatchEnd, BatchJob, BatchMemory, CallOrder, EngineError, Event, Executor,
-    ExecutorDied, HostMemory, JobDone, LoadOrder, Loaded, ModelJob, checksum,
+    ExecutorDied, HostMemory, JobDone, LoadOrder, Loaded, ModelJob, answer_of,
 };
 use baton_core::{ModelId, Nanos};
 use baton_topo::ModelSpec;
@@ -92,6 +92,8 @@ struct Near {
 
 struct Running {
     job: BatchJob,
+    /// The variant that executes.
+    variant: u16,
     started: Nanos,
     ends: Nanos,
     fails: bool,
@@ -173,9 +175,10 @@ impl SimGpu {
         self.state.borrow_mut().dead = true;
     }
 
-    fn takes(&self, state: &mut State, job: &BatchJob) -> Nanos {
+    fn takes(&self, state: &mut State, job: &BatchJob, variant: u16) -> Nanos {
         let engines = &self.machine.engines;
-        let usual = self.spec(state, job.model).profile.latency(job.inputs().len()).0;
+        let profile = self.spec(state, job.model).profile_of(variant);
+        let usual = profile.latency(job.inputs().len()).0;
         let extra = state.rng.random_range(0..=engines.jitter_percent);
         let takes = usual * (engines.percent + extra) / 100 * state.pace / 100;
         Nanos(takes.min(usual + self.machine.overrun_max.0))
@@ -214,25 +217,25 @@ impl SimGpu {
     /// The next batch starts, if it still may.
     fn start(&self, state: &mut State, started: Nanos) {
         let Some(Near { job, .. }) = state.submitted.pop_front() else { return };
-        if self.machine.clock.at(started) > job.start_by {
+        let Some(variant) = job.start_by.variant_at(self.machine.clock.at(started)) else {
             state.events.push_back(Event::Batch(job.end(BatchEnd::Expired)));
             return;
-        }
+        };
         self.note(state, &job, started);
-        let ends = started + self.takes(state, &job);
+        let ends = started + self.takes(state, &job, variant);
         let fails = state.rng.random_range(0..1000) < self.machine.engines.failures;
-        state.running = Some(Running { job, started, ends, fails });
+        state.running = Some(Running { job, variant, started, ends, fails });
     }
 
-    fn end(&self, Running { mut job, started, ends, fails }: Running) -> BatchBack {
+    fn end(&self, Running { mut job, variant, started, ends, fails }: Running) -> BatchBack {
         for row in 0..job.inputs().len() {
-            let answer = checksum(job.inputs().row(row));
+            let answer = answer_of(job.inputs().row(row), variant);
             write_answer(job.outputs.row_mut(row), answer);
         }
         let result = if fails { Err(failed(&job)) } else { Ok(()) };
         let clock = &self.machine.clock;
         let (started, finished) = (clock.at(started), clock.at(ends));
-        job.end(BatchEnd::Executed { started, finished, result })
+        job.end(BatchEnd::Executed { variant, started, finished, result })
     }
 }
 
@@ -322,7 +325,7 @@ impl Executor for SimGpu {
 
     fn load_aside(&mut self, order: LoadOrder) {
         let mut state = self.state.borrow_mut();
-        let loaded = order.describe().map(|spec| Loaded { spec, profile: None });
+        let loaded = order.describe().map(|spec| Loaded { spec, profiles: None });
         if let Ok(Loaded { spec, .. }) = &loaded {
             state.added.insert(spec.id, spec.clone());
         }

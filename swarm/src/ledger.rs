@@ -10,6 +10,11 @@ use crate::network::{HostId, Network};
 /// Bytes at the head of every input: the task's number here.
 pub(crate) const NUMBER_BYTES: usize = 8;
 
+/// The answer of a variant to an input of this checksum, as emulated engines have it.
+pub(crate) fn by_variant(checksum: [u8; 8], variant: u16) -> [u8; 8] {
+    (u64::from_le_bytes(checksum) | u64::from(variant) << 32).to_le_bytes()
+}
+
 /// What the engines here answer to an input of this checksum: it, again and again, each time with
 /// another value added, so that no piece stands for another.
 fn answer(checksum: [u8; 8]) -> impl Iterator<Item = u8> {
@@ -48,6 +53,8 @@ pub struct Task {
     pub host: HostId,
     /// What its answer must be.
     pub checksum: [u8; 8],
+    /// The accuracy that it asks for, 1/100,000.
+    pub accuracy_min: u32,
     /// True time.
     pub submitted: Nanos,
     /// When it is due, true time.
@@ -81,7 +88,7 @@ pub struct Ledger {
     /// Rows executed that were an attacker's.
     pub hostile: u64,
     /// Drops that a scheduler told, by reason code.
-    pub dropped: [u64; 11],
+    pub dropped: [u64; 12],
     /// How long after its deadline the outcome of a task came, at most, and of which task.
     pub latest: (Nanos, u64),
     failure: Option<String>,

@@ -33,6 +33,7 @@ mod supervisor;
 mod swarm;
 mod trace;
 mod twin;
+mod variants;
 mod world;
 
 pub use applications::{Applications, Tally};

@@ -324,6 +324,7 @@ fn disagreement(run: &Run) -> Option<String> {
         + of_threads(|c| &c.dropped_share)
         + of_threads(|c| &c.dropped_no_backend)
         + of_threads(|c| &c.dropped_model_removed)
+        + of_threads(|c| &c.dropped_accuracy)
         + of_threads(|c| &c.cancelled);
     let lives = run.world.backends.iter().flatten().map(|process| process.worker.counters());
     let executed: u64 =

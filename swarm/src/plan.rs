@@ -16,6 +16,7 @@ use crate::faults::{self, Fault};
 use crate::hostile::Attack;
 use crate::network::Link;
 use crate::scale::{Scale, leave_out};
+use crate::variants;
 
 /// What happens in one run.
 #[derive(Clone, Debug)]
@@ -110,6 +111,7 @@ impl Plan {
         let mut sizes = StdRng::seed_from_u64(seed ^ 0x6f75_7470);
         cluster.models.iter_mut().for_each(|m| m.output_bytes = output_bytes(&mut sizes, &link));
         scale.enlarge(&mut scaling, &mut cluster);
+        variants::draw(seed, &mut cluster.models);
         let frontends = rng.random_range(1..=3);
         let span = scale.span(&mut scaling, ms(rng.random_range(80..=400)));
         let engines = engines(rng);
@@ -246,6 +248,7 @@ pub(crate) fn model(rng: &mut StdRng, id: u32, subclusters: u32) -> ModelSpec {
         quota: quota(rng),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
+        variants: Vec::new(),
     }
 }
 
@@ -300,6 +303,7 @@ fn backend(rng: &mut StdRng, id: u32, subclusters: u32) -> BackendSpec {
         credit_bytes: [0, 600, 4_000, 1 << 20][rng.random_range(0..4)],
         metrics: None,
         model_memory: None,
+        cards: baton_topo::CardsSpec::default(),
     }
 }
 

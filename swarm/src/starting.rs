@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use baton_backend::execute::Measured;
 use baton_backend::{BackendConfig, BackendError, Worker};
 use baton_client::ClientConfig;
 use baton_client::io::ClientIo;
-use baton_core::{ModelId, Nanos, Profile};
+use baton_core::{Nanos, Profile};
 use baton_rdma::wire::{Role, Versions};
 use baton_rdma::{Identity, TcpConfig, TcpTransport};
 use baton_scheduler::Assembly;
@@ -117,12 +118,15 @@ impl World {
     }
 
     /// What a backend says that it has measured.
-    fn measured(&self, config: &BackendConfig) -> Vec<(ModelId, Profile)> {
+    fn measured(&self, config: &BackendConfig) -> Measured {
         let Some(percent) = self.conditions.engines.measured_percent else { return Vec::new() };
         let measured = |model: &ModelSpec| {
-            let table = model.profile.table();
-            let table: Vec<Nanos> = table.iter().map(|l| Nanos(l.0 * percent / 100)).collect();
-            (model.id, Profile::from_table(&table).expect("it still rises"))
+            let scaled = |variant| {
+                let table = model.profile_of(variant).table().iter();
+                let table: Vec<Nanos> = table.map(|l| Nanos(l.0 * percent / 100)).collect();
+                Profile::from_table(&table).expect("it still rises")
+            };
+            (model.id, (0..model.variant_count()).map(scaled).collect())
         };
         config.models.iter().map(measured).collect()
     }

@@ -15,7 +15,7 @@ use baton_client::{Client, Deadline, Ticket};
 use baton_core::Nanos;
 use baton_rdma::TcpTransport;
 use baton_rdma::wire::{Role, VERSION_MAX, VERSION_MIN, Versions};
-use baton_topo::{Cluster, ModelSpec};
+use baton_topo::{Cluster, ModelSpec, per_cent};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -27,6 +27,7 @@ use crate::passes::AgentName;
 use crate::plan::{Engines, Transport};
 use crate::process::{BackendProcess, FrontendProcess, SchedulerProcess};
 use crate::trace::Trace;
+use crate::variants;
 
 /// The transport of every process here: the production one, over the simulated network.
 pub type SimTransport = TcpTransport<Port>;
@@ -210,6 +211,8 @@ impl World {
         let (checksum, name) = (checksum(&input), spec.name.clone());
         let local = process.clock.at(self.now);
         let deadline = Deadline::Within(Duration::from_nanos(within.0));
+        let accuracy_min = variants::asked(spec, number);
+        let input = input.with_accuracy_min(per_cent(accuracy_min));
         let ticket = input.submit_at(local, deadline).ok()?;
         let id = ticket.task();
         let host = process.host;
@@ -226,6 +229,7 @@ impl World {
             name,
             host,
             checksum,
+            accuracy_min,
             submitted: self.now,
             deadline: self.now + within,
             admitted: false,

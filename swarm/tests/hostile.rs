@@ -77,6 +77,7 @@ fn cluster() -> Cluster {
         credit_bytes: 16 * 1024,
         metrics: None,
         model_memory: None,
+        cards: baton_topo::CardsSpec::default(),
     };
     Cluster {
         scheduler: SchedulerSpec {
@@ -112,6 +113,7 @@ fn cluster() -> Cluster {
             quota: QuotaLimits::default(),
             expected_rps: None,
             engine: EngineSpec::Emulated { jitter: 0.0 },
+            variants: Vec::new(),
         }],
         backends: ["b0", "b1"].map(backend).into(),
         frontend: FrontendSpec { slots_per_model: 4096, lease_grace: ms(200) },

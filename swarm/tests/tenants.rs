@@ -48,6 +48,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         quota,
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
+        variants: Vec::new(),
     };
     let backend = |name: &str| BackendSpec {
         name: name.into(),
@@ -58,6 +59,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         credit_bytes: 0,
         metrics: None,
         model_memory: None,
+        cards: baton_topo::CardsSpec::default(),
     };
     Cluster {
         scheduler: SchedulerSpec {

@@ -5,8 +5,8 @@ mod checking;
 use std::path::{Path, PathBuf};
 
 use baton_topo::{
-    Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle, OnnxPlace,
-    ProfileFile, ReconnectSpec, TlsSpec, TransportChoice, VerbsConfig,
+    CardsSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, Idle,
+    OnnxPlace, ProfileFile, ReconnectSpec, TlsSpec, TransportChoice, VerbsConfig,
 };
 use baton_types::{Nanos, Policy, QuotaLimits, RateLimit, SubclusterId};
 use checking::{check, lines, model_with};
@@ -285,4 +285,44 @@ sub-cluster default: 2 GPU slots: b (2)
     let limited = model_with("max_rps = 500\nfrontend_max_rps = 0.5");
     let last = "bytes, at most 500/s, at most 0.5/s of each frontend\n";
     assert!(good(&limited).to_string().ends_with(last));
+}
+
+#[test]
+fn a_backend_has_a_gpu_slot_for_each_device_that_it_names() {
+    let cards = |keys: &str| {
+        let cluster = good(&(model_with("") + keys + "\n"));
+        let backend = &cluster.backends[0];
+        (backend.gpus, backend.cards.clone())
+    };
+    assert_eq!(cards(""), (1, CardsSpec::default()));
+    let (gpus, named) = cards("devices = [\"GPU-1a\", \"GPU-2b\"]\nlock_clocks = true");
+    assert_eq!(
+        (gpus, named.lock_clocks, named.devices),
+        (2, true, vec!["GPU-1a".into(), "GPU-2b".into()])
+    );
+    assert_eq!(cards("devices = [\"MIG-1a\"]\ngpus = 1").0, 1);
+}
+
+#[test]
+fn variants_are_read_in_order_and_the_cheapest_stands_for_the_model() {
+    let variant = |name: &str, accuracy: f64, alpha: f64| {
+        format!(
+            "[[model.variant]]\nname = \"{name}\"\naccuracy = {accuracy}\nalpha_ms = {alpha}\nbeta_ms = 1\n"
+        )
+    };
+    let text = format!(
+        "[[model]]\nname = \"m\"\nslo_ms = 36\nbatch_max = 16\n{}{}[[backend]]\nname = \"b\"\n",
+        variant("small", 73.82, 0.4),
+        variant("large", 80.16, 1.74)
+    );
+    let cluster = check(&text).cluster.unwrap();
+    let model = &cluster.models[0];
+    let variants = model.checked_variants().unwrap();
+    let accuracies: Vec<u32> = variants.all().iter().map(|variant| variant.accuracy).collect();
+    assert_eq!(accuracies, [73_820, 80_160]);
+    assert_eq!(model.profile, variants.all()[0].profile);
+    assert_eq!((model.profile.batch_max(), model.variant_count()), (16, 2));
+    assert_eq!(model.profile_of(1).latency(1), Nanos::from_micros(2_740));
+    let shown = cluster.to_string();
+    assert!(shown.contains("variant large: 80.16 %, ℓ(1) = 2.74 ms … ℓ(16) = 28.84 ms"), "{shown}");
 }

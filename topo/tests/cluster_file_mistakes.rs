@@ -2,6 +2,8 @@
 mod checking;
 #[path = "cluster_file_mistakes/models.rs"]
 mod models;
+#[path = "cluster_file_mistakes/variants.rs"]
+mod variants;
 
 use std::path::Path;
 
@@ -133,6 +135,18 @@ fn each_bad_value_outside_the_models_is_explained() {
         (
             "[[backend]]\nname = \"x\"\ngpus = 1000000000",
             ":11: backend[1].gpus: is 1000000000; fix: give a whole number from 1 to 256",
+        ),
+        (
+            "[[backend]]\nname = \"x\"\ndevices = [\"cuda:0\"]",
+            ":11: backend[1].devices: has a name that is no UUID of a GPU; fix: write GPU-… or MIG-… as `nvidia-smi -L` lists them",
+        ),
+        (
+            "[[backend]]\nname = \"x\"\ndevices = [\"MIG-a1\", \"GPU-b2\"]",
+            ":11: backend[1].devices: has a MIG device among others, and a process sees one; fix: give each MIG device a [[backend]] of its own",
+        ),
+        (
+            "[[backend]]\nname = \"x\"\ngpus = 2\ndevices = [\"GPU-b2\"]",
+            ":11: backend[1].gpus: is 2, and `devices` names 1; fix: leave it out, or name as many devices",
         ),
         (
             "[[backend]]\nname = \"x\"\nmodel_memory_mib = 0",

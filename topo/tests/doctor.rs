@@ -5,9 +5,7 @@
 mod recorded;
 
 use baton_topo::TransportChoice;
-use baton_topo::doctor::{
-    Check, Cuda, CudaDevice, Need, Report, Status, Verbs, VerbsLimits, examine,
-};
+use baton_topo::doctor::{Check, Cuda, Need, Report, Status, Verbs, VerbsLimits, examine};
 use baton_topo::machine::{Sysroot, SysrootError};
 use recorded::{INFINIBAND, NO_RDMA, ROCE, SOFT_ROCE, Tree};
 
@@ -399,38 +397,4 @@ fn links_do_not_lead_out_of_a_tree() {
         examine(&Sysroot::open(tree.path()).unwrap(), &Need::by_default(), &NOT_ASKED, &NO_CUDA);
     let seen = "could not read /proc/stat: it leads out of the tree";
     expect(&report, "steal", "", Status::CouldNotRead, seen);
-}
-
-/// The lines on CUDA, of a cluster that needs this number of devices.
-fn cuda_lines(cuda_devices: u32, cuda: &Cuda) -> Vec<(Status, String)> {
-    let tree = Tree::unpack("cuda", NO_RDMA, "");
-    let need = Need { cuda_devices, ..Need::by_default() };
-    let report = examine(&Sysroot::open(tree.path()).unwrap(), &need, &NOT_ASKED, cuda);
-    let lines = report.checks.iter().filter(|check| check.check.starts_with("cuda"));
-    lines.map(|check| (check.status, check.to_string())).collect()
-}
-
-#[test]
-fn a_missing_cuda_driver_is_a_failure_where_a_model_needs_one() {
-    let missing = Cuda::Refused("no CUDA driver found: no libcuda.so.1; install it".into());
-    let [(status, line)] = &cuda_lines(0, &missing)[..] else { panic!("one line") };
-    assert_eq!(*status, Status::NotApplicable);
-    assert!(line.contains("no CUDA driver found: no libcuda.so.1"), "{line}");
-    let [(status, line)] = &cuda_lines(1, &missing)[..] else { panic!("one line") };
-    assert_eq!(*status, Status::Failure);
-    assert!(line.contains("fix: install it"), "{line}");
-    assert_eq!(cuda_lines(1, &NO_CUDA)[0].0, Status::CouldNotRead);
-}
-
-#[test]
-fn each_cuda_device_is_listed_and_judged() {
-    let device =
-        |capability| CudaDevice { name: "H200".into(), memory_bytes: 141 << 30, capability };
-    let told = |devices| Cuda::Told { driver: "libcuda.so.1, for CUDA 12.4".into(), devices };
-    let lines = cuda_lines(2, &told(vec![device((9, 0)), device((7, 0))]));
-    let statuses: Vec<Status> = lines.iter().map(|(status, _)| *status).collect();
-    assert_eq!(statuses, [Status::Ok, Status::Ok, Status::Ok, Status::Failure]);
-    assert!(lines[2].1.contains("H200, 141 GiB, compute capability 9.0"), "{lines:?}");
-    let lines = cuda_lines(2, &told(vec![device((9, 0))]));
-    assert_eq!(lines[1].0, Status::Failure, "two are needed");
 }

@@ -28,4 +28,4 @@ pub use profile::{BATCH_MAX, Profile, ProfileError};
 pub use random::SplitMix64;
 pub use task::{CostHint, Request};
 pub use time::Nanos;
-pub use variants::{VARIANTS_MAX, Variant, Variants, VariantsError};
+pub use variants::{ACCURACY_MAX, VARIANTS_MAX, Variant, Variants, VariantsError};

@@ -58,6 +58,8 @@ reasons! {
         Quota = 9, "quota";
         /// The model was removed from the catalogue.
         ModelRemoved = 10, "model_removed";
+        /// No variant as accurate as it asks for could finish it by its deadline any more.
+        Accuracy = 11, "accuracy";
     }
 }
 

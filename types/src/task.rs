@@ -16,12 +16,16 @@ pub struct Request {
     pub cost: CostHint,
     /// Bytes of its input: what the backend reads.
     pub input_bytes: u32,
+    /// How often the answers of the variant that executes it must be right, in 1/100,000. 0: any variant will do. Means nothing
+    /// for a model without variants.
+    pub accuracy_min: u32,
 }
 
 impl Request {
     /// A task of which nothing more is known.
     pub const fn new(task: TaskId, deadline: Nanos) -> Self {
-        Self { task, deadline, arrived: Nanos::ZERO, cost: CostHint::NONE, input_bytes: 0 }
+        let (arrived, accuracy_min) = (Nanos::ZERO, 0);
+        Self { task, deadline, arrived, cost: CostHint::NONE, input_bytes: 0, accuracy_min }
     }
 }
 

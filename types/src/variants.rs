@@ -8,6 +8,9 @@ use crate::profile::Profile;
 /// Variants that a model may have.
 pub const VARIANTS_MAX: usize = 16;
 
+/// An accuracy of 100 %.
+pub const ACCURACY_MAX: u32 = 100_000;
+
 /// One of a model's variants.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variant {
@@ -71,6 +74,18 @@ impl fmt::Display for VariantsError {
 }
 
 impl core::error::Error for VariantsError {}
+
+impl VariantsError {
+    /// Which variant is wrong, from 0; `None` if it is no one in particular.
+    pub fn variant(&self) -> Option<usize> {
+        match *self {
+            Self::Empty | Self::TooMany => None,
+            Self::NotMoreAccurate { variant }
+            | Self::Faster { variant, .. }
+            | Self::BatchMax { variant, .. } => Some(variant),
+        }
+    }
+}
 
 impl Variants {
     /// Variants in this order, the cheapest first.

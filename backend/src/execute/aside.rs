@@ -7,10 +7,11 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use baton_topo::{EngineSpec, ModelSpec, Problem, Waker, read_model};
-use baton_types::{ModelId, Profile};
+use baton_types::ModelId;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::budget::{Budget, Share};
+use super::thread::Profiles;
 use super::{Engine, EngineError, LooseModel, measure};
 
 /// Models on their way to be dropped, and the one to be loaded. One more is dropped where it is.
@@ -47,7 +48,7 @@ pub struct Loaded {
     /// Its description, under the number of the [`LoadOrder`].
     pub spec: ModelSpec,
     /// Its ℓ(b), if it was measured.
-    pub profile: Option<Profile>,
+    pub profiles: Option<Profiles>,
 }
 
 /// A loaded model between two engines, with its share of the memory for models, which goes back last.
@@ -188,9 +189,9 @@ fn died() -> EngineError {
 
 fn load(order: &LoadOrder, engine: &mut impl Engine, budget: &Budget) -> Outcome {
     let spec = order.describe()?;
-    let (share, profile) = load_measured(engine, budget, &spec, order.measure)?;
+    let (share, profiles) = load_measured(engine, budget, &spec, order.measure)?;
     let model = engine.take(spec.id).expect("loaded above");
-    Ok((Loaded { spec, profile }, Resident { model, share }))
+    Ok((Loaded { spec, profiles }, Resident { model, share }))
 }
 
 impl LoadOrder {
@@ -224,11 +225,11 @@ pub(super) fn load_measured(
     budget: &Budget,
     spec: &ModelSpec,
     wanted: bool,
-) -> Result<(Share, Option<Profile>), EngineError> {
+) -> Result<(Share, Option<Profiles>), EngineError> {
     let share = load_within(engine, budget, spec)?;
     let is_guess = matches!(spec.engine, EngineSpec::Onnx { .. });
-    let profile = (wanted && is_guess).then(|| measure(engine, spec)).transpose()?;
-    Ok((share, profile))
+    let profiles = (wanted && is_guess).then(|| measure(engine, spec)).transpose()?;
+    Ok((share, profiles))
 }
 
 /// Loads a model, if there is memory for it.

@@ -35,13 +35,13 @@ impl<B: BlockingEngine> Blocking<B> {
 
     fn execute(&mut self, mut job: BatchJob) -> BatchBack {
         let started = self.clock.now();
-        if started > job.start_by {
+        let Some(variant) = job.start_by.variant_at(started) else {
             return job.end(BatchEnd::Expired);
-        }
+        };
         let inputs = Inputs::new(&job.rows, job.stride, &job.lens);
-        let result = self.engine.execute(job.model, inputs, &mut job.outputs);
+        let result = self.engine.execute(job.model, variant, inputs, &mut job.outputs);
         let finished = self.clock.now();
-        job.end(BatchEnd::Executed { started, finished, result })
+        job.end(BatchEnd::Executed { variant, started, finished, result })
     }
 }
 

@@ -10,9 +10,10 @@ use baton_cuda::{
 };
 use baton_rdma::{BatchBuffer, NoMemory};
 use baton_topo::{Clock, EngineSpec, ModelSpec, park_thread};
-use baton_types::{ModelId, Nanos, Profile};
+use baton_types::{ModelId, Nanos};
 
 use super::engines::Loose;
+use super::thread::{Profiles, profiles_of};
 use super::{
     BatchBack, BatchEnd, BatchJob, BatchMemory, Engine, EngineError, LooseModel, Outputs, checksum,
 };
@@ -41,7 +42,8 @@ pub struct Cuda {
 /// A model that is loaded.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    profile: Profile,
+    /// Of each variant.
+    profiles: Profiles,
     room: Room,
 }
 
@@ -61,11 +63,13 @@ impl Job for DeviceJob {
     }
 
     fn start_by(&self) -> Nanos {
-        self.0.start_by
+        self.0.start_by.last()
     }
 
     fn answer(&mut self, row: u32, answer: [u8; 8]) {
-        self.0.outputs.row_mut(row).copy_from_slice(&answer);
+        let variant = u64::from(self.0.start_by.planned());
+        let answer = u64::from_le_bytes(answer) | variant << 32;
+        self.0.outputs.row_mut(row).copy_from_slice(&answer.to_le_bytes());
     }
 }
 
@@ -114,7 +118,7 @@ impl Cuda {
             let problem = format!("its batches take {mib} MiB of the device: {error}");
             refused(problem, "lower its batch_max, or serve it on a larger device")
         })?;
-        self.insert(spec.id, Model { profile: spec.profile.clone(), room });
+        self.insert(spec.id, Model { profiles: profiles_of(spec), room });
         Ok(())
     }
 
@@ -131,17 +135,18 @@ impl Cuda {
 
 /// A batch as it goes back to the I/O thread.
 fn returned(Back { job: DeviceJob(job), end, .. }: Back<DeviceJob>, now: Nanos) -> BatchBack {
+    let variant = job.start_by.planned();
     let end = match end {
         End::Executed { started, finished, times } => {
             tracing::trace!(slot = job.slot, ?times, "executed");
-            BatchEnd::Executed { started, finished, result: Ok(()) }
+            BatchEnd::Executed { variant, started, finished, result: Ok(()) }
         }
         End::Expired => BatchEnd::Expired,
         End::Withdrawn => BatchEnd::Withdrawn,
         End::Failed(problem) => {
             let batch = job.lens.len() as u32;
             let result = Err(EngineError::Execute { model: job.model, batch, problem });
-            BatchEnd::Executed { started: now, finished: now, result }
+            BatchEnd::Executed { variant, started: now, finished: now, result }
         }
     };
     job.end(end)
@@ -180,9 +185,10 @@ impl Engine for Cuda {
     }
 
     fn prepare(&mut self, batch: BatchJob) {
-        let model = self.model(batch.model);
-        let time =
-            model.map_or(Nanos::ZERO, |model| model.profile.latency(batch.lens.len() as u32));
+        // The kernel's duration is fixed with the copy of the rows: the planned variant executes or none does.
+        let variant = usize::from(batch.start_by.planned());
+        let profile = self.model(batch.model).and_then(|model| model.profiles.get(variant));
+        let time = profile.map_or(Nanos::ZERO, |profile| profile.latency(batch.lens.len() as u32));
         let slot = batch.slot;
         self.pipeline().prepare(slot, DeviceJob(batch), time);
     }

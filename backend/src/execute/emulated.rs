@@ -1,13 +1,15 @@
 //! The emulated GPU: takes ℓ(b), and answers with a checksum of every input.
 //!
 //! The checksum is computed from the batch's rows, so a right answer proves that these bytes were
-//! pulled, landed in this row and went back to this task. It is part of the ℓ(b) waited for.
+//! pulled, landed in this row and went back to this task. It is part of the ℓ(b) waited for. Above the checksum is the variant
+//! that executed.
 
 use baton_topo::{Clock, EngineSpec, ModelSpec};
-use baton_types::{ModelId, Nanos, Profile, SplitMix64};
+use baton_types::{ModelId, Nanos, SplitMix64};
 
 use super::delay::wait_until;
 use super::engines::Loose;
+use super::thread::{Profiles, profiles_of};
 use super::{BlockingEngine, EngineError, Inputs, LooseModel, Outputs};
 
 /// Bytes of an emulated model's output row.
@@ -25,7 +27,8 @@ pub struct Emulated {
 /// A model that is loaded.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    profile: Profile,
+    /// Of each variant.
+    profiles: Profiles,
     /// Standard deviation of the delay, as a fraction of ℓ(b).
     jitter: f64,
 }
@@ -33,6 +36,12 @@ pub(super) struct Model {
 /// The answer to an input: its CRC-32, zero-extended, little endian.
 pub fn checksum(input: &[u8]) -> [u8; OUTPUT_BYTES] {
     u64::from(crc32fast::hash(input)).to_le_bytes()
+}
+
+/// The answer of a variant to an input: the checksum, with the variant in the upper half.
+pub fn answer_of(input: &[u8], variant: u16) -> [u8; OUTPUT_BYTES] {
+    let checksum = u64::from_le_bytes(checksum(input));
+    (checksum | u64::from(variant) << 32).to_le_bytes()
 }
 
 impl Emulated {
@@ -50,7 +59,7 @@ impl Emulated {
                 fix: format!("emulated models answer with {OUTPUT_BYTES} bytes; remove the key"),
             });
         }
-        self.insert(spec.id, Model { profile: spec.profile.clone(), jitter });
+        self.insert(spec.id, Model { profiles: profiles_of(spec), jitter });
         Ok(())
     }
 
@@ -88,16 +97,21 @@ impl BlockingEngine for Emulated {
     fn execute(
         &mut self,
         model: ModelId,
+        variant: u16,
         inputs: Inputs<'_>,
         outputs: &mut Outputs,
     ) -> Result<(), EngineError> {
         let (started, batch) = (self.clock.now(), inputs.len());
-        let Some(Some(model)) = self.models.get(model.0 as usize) else {
+        let Some(Some(loaded)) = self.models.get(model.0 as usize) else {
             return Err(EngineError::Execute { model, batch, problem: "not loaded".into() });
         };
-        let latency = self.jitter.around(model.profile.latency(batch), model.jitter);
+        let Some(profile) = loaded.profiles.get(usize::from(variant)) else {
+            let problem = format!("it has no variant {variant}");
+            return Err(EngineError::Execute { model, batch, problem });
+        };
+        let latency = self.jitter.around(profile.latency(batch), loaded.jitter);
         for row in 0..batch {
-            outputs.row_mut(row).copy_from_slice(&checksum(inputs.row(row)));
+            outputs.row_mut(row).copy_from_slice(&answer_of(inputs.row(row), variant));
         }
         wait_until(self.clock, started + latency);
         Ok(())
@@ -127,7 +141,7 @@ impl Jitter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_models::emulated;
+    use crate::test_models::{emulated, supernet};
 
     #[test]
     fn answers_are_the_checksums_of_the_rows_and_take_the_profiles_time() {
@@ -139,12 +153,33 @@ mod tests {
         let mut outputs = Outputs::default();
         outputs.reset(2, 8);
         let started = clock.now();
-        engine.execute(ModelId(0), Inputs::new(b"abcdwxyz", 4, &[4, 4]), &mut outputs).unwrap();
+        engine.execute(ModelId(0), 0, Inputs::new(b"abcdwxyz", 4, &[4, 4]), &mut outputs).unwrap();
         let took = clock.now() - started;
         assert_eq!(outputs.row(0), Ok(&checksum(b"abcd")[..]));
         assert_eq!(outputs.row(1), Ok(&checksum(b"wxyz")[..]));
         assert_ne!(outputs.row(0), outputs.row(1));
         assert!(took >= latency, "{took:?} is shorter than the profile's {latency:?}");
+    }
+
+    #[test]
+    fn a_variant_takes_its_own_time_and_its_answer_says_which_it_was() {
+        let clock = Clock::start();
+        let mut engine = Emulated::new(clock, 1);
+        let spec = supernet("toy", 0, 4, 3);
+        engine.load(&spec).unwrap();
+        let mut outputs = Outputs::default();
+        outputs.reset(1, 8);
+        for variant in 0..2 {
+            let started = clock.now();
+            let inputs = Inputs::new(b"abcd", 4, &[4]);
+            engine.execute(ModelId(0), variant, inputs, &mut outputs).unwrap();
+            assert!(clock.now() - started >= spec.profile_of(variant).latency(1));
+            assert_eq!(outputs.row(0), Ok(&answer_of(b"abcd", variant)[..]));
+        }
+        assert_eq!(answer_of(b"abcd", 0), checksum(b"abcd"));
+        assert_ne!(answer_of(b"abcd", 1), checksum(b"abcd"));
+        let none = engine.execute(ModelId(0), 2, Inputs::new(b"abcd", 4, &[4]), &mut outputs);
+        assert!(none.unwrap_err().to_string().contains("no variant 2"));
     }
 
     #[test]
@@ -154,7 +189,7 @@ mod tests {
         let execute = |engine: &mut Emulated| {
             let mut outputs = Outputs::default();
             outputs.reset(1, 8);
-            engine.execute(ModelId(7), Inputs::new(b"abcd", 4, &[4]), &mut outputs)
+            engine.execute(ModelId(7), 0, Inputs::new(b"abcd", 4, &[4]), &mut outputs)
         };
         let refused =
             Err(EngineError::Execute { model: ModelId(7), batch: 1, problem: "not loaded".into() });

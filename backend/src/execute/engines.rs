@@ -111,11 +111,12 @@ impl BlockingEngine for Engines {
     fn execute(
         &mut self,
         model: ModelId,
+        variant: u16,
         inputs: Inputs<'_>,
         outputs: &mut Outputs,
     ) -> Result<(), EngineError> {
         let (batch, problem) = (inputs.len(), "not loaded".into());
         let kind = self.kind_of(model).ok_or(EngineError::Execute { model, batch, problem })?;
-        self.of(kind).execute(model, inputs, outputs)
+        self.of(kind).execute(model, variant, inputs, outputs)
     }
 }

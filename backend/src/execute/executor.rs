@@ -3,7 +3,7 @@
 use baton_rdma::RowsRef;
 use baton_types::{ModelId, Nanos};
 
-use super::{BatchMemory, EngineError, Inputs, LoadOrder, Loaded, Outputs};
+use super::{BatchMemory, EngineError, Inputs, LoadOrder, Loaded, Outputs, StartBy};
 
 /// Batches that may be submitted and not returned: the one that executes, and one behind it so that the executor need not
 /// wait for the I/O thread between two. More would commit tasks that the scheduler could still take back.
@@ -24,8 +24,8 @@ pub struct BatchJob {
     pub lens: Vec<u32>,
     /// Room for an answer to each row.
     pub outputs: Outputs,
-    /// It comes back [`BatchEnd::Expired`] if it cannot start by then, on this process's clock.
-    pub start_by: Nanos,
+    /// By when which variant must start, on this process's clock. It comes back [`BatchEnd::Expired`] if it is too late for all.
+    pub start_by: StartBy,
 }
 
 impl BatchJob {
@@ -59,6 +59,8 @@ pub struct BatchBack {
 pub enum BatchEnd {
     /// It was executed.
     Executed {
+        /// The variant that was.
+        variant: u16,
         /// Measured start.
         started: Nanos,
         /// Measured end.

@@ -6,24 +6,29 @@ use baton_rdma::BatchBuffer;
 use baton_topo::ModelSpec;
 use baton_types::{Nanos, Profile};
 
-use super::{BatchEnd, BatchJob, Engine, EngineError, Outputs};
+use super::thread::Profiles;
+use super::{BatchEnd, BatchJob, Engine, EngineError, Outputs, StartBy};
 
 /// Executions before measuring: the first ones allocate and pick kernels.
 const WARM_UPS: usize = 2;
 /// Executions per batch size; the median counts.
 const RUNS: usize = 5;
 
-/// ℓ(1) ..= ℓ(`batch_max`) of `spec` on zeros of the longest rows, as the engine reports it: measured at powers of two and
+/// ℓ(1) ..= ℓ(`batch_max`) of each variant of `spec`, the cheapest first, on zeros of the longest rows, as the engine reports it: measured at powers of two and
 /// at the largest batch, in between on straight lines, never falling. Call while the engine has no batch.
 ///
 /// # Errors
 /// The model does not execute, or there is no memory for its largest batch.
-pub fn measure(engine: &mut dyn Engine, spec: &ModelSpec) -> Result<Profile, EngineError> {
-    let batch_max = spec.profile.batch_max();
+pub fn measure(engine: &mut dyn Engine, spec: &ModelSpec) -> Result<Profiles, EngineError> {
     let mut trial = Trial::new(engine, spec)?;
+    let variants = 0..spec.variant_count();
+    variants.map(|variant| measure_one(&mut trial, variant, spec.profile.batch_max())).collect()
+}
+
+fn measure_one(trial: &mut Trial<'_>, variant: u16, most: u32) -> Result<Profile, EngineError> {
     let mut points = Vec::new();
-    for batch in ladder(batch_max) {
-        points.push((batch, median_latency(&mut trial, batch)?));
+    for batch in ladder(most) {
+        points.push((batch, median_latency(trial, variant, batch)?));
     }
     Ok(Profile::from_table(&interpolate(&points)).expect("interpolate() makes monotone tables"))
 }
@@ -34,13 +39,13 @@ fn ladder(batch_max: u32) -> impl Iterator<Item = u32> {
         .chain([batch_max])
 }
 
-fn median_latency(trial: &mut Trial<'_>, batch: u32) -> Result<Nanos, EngineError> {
+fn median_latency(trial: &mut Trial<'_>, variant: u16, batch: u32) -> Result<Nanos, EngineError> {
     let mut runs = [Nanos::ZERO; RUNS];
     for _ in 0..WARM_UPS {
-        trial.run(batch)?;
+        trial.run(variant, batch)?;
     }
     for run in &mut runs {
-        *run = trial.run(batch)?;
+        *run = trial.run(variant, batch)?;
     }
     runs.sort_unstable();
     Ok(runs[RUNS / 2])
@@ -77,11 +82,11 @@ impl<'a> Trial<'a> {
         Ok(Self { engine, spec, stride, inputs, outputs })
     }
 
-    /// Executes a batch of `batch` rows, 1 ..= the model's largest. Returns how long that took, by the engine.
+    /// Executes a batch of `batch` rows, 1 ..= the model's largest, with this variant. Returns how long that took, by the engine.
     ///
     /// # Errors
     /// The engine's.
-    pub fn run(&mut self, batch: u32) -> Result<Nanos, EngineError> {
+    pub fn run(&mut self, variant: u16, batch: u32) -> Result<Nanos, EngineError> {
         let mut outputs = std::mem::take(&mut self.outputs);
         outputs.reset(batch, self.spec.output_bytes);
         self.engine.prepare(BatchJob {
@@ -91,7 +96,7 @@ impl<'a> Trial<'a> {
             stride: self.stride,
             lens: vec![self.stride; batch as usize],
             outputs,
-            start_by: Nanos::MAX,
+            start_by: StartBy::any_time(variant),
         });
         self.engine.submit(0);
         let back = loop {
@@ -101,7 +106,9 @@ impl<'a> Trial<'a> {
         };
         self.outputs = back.outputs;
         match back.end {
-            BatchEnd::Executed { started, finished, result } => result.map(|()| finished - started),
+            BatchEnd::Executed { started, finished, result, .. } => {
+                result.map(|()| finished - started)
+            }
             BatchEnd::Expired | BatchEnd::Withdrawn => unreachable!("it may start at any time"),
         }
     }
@@ -151,7 +158,7 @@ mod tests {
         let spec = emulated("toy", 0, 4, 3);
         let mut engine = Blocking::new(Emulated::new(clock, 1), clock);
         engine.load(&spec).unwrap();
-        let measured = measure(&mut engine, &spec).unwrap();
+        let [measured] = measure(&mut engine, &spec).unwrap().try_into().unwrap();
         assert_eq!(measured.batch_max(), spec.profile.batch_max());
         for batch in 1..=measured.batch_max() {
             assert!(measured.latency(batch) >= spec.profile.latency(batch));

@@ -17,6 +17,7 @@ mod measure;
 mod memory;
 mod onnx;
 mod rows;
+mod start_by;
 mod thread;
 
 use baton_topo::ModelSpec;
@@ -26,7 +27,7 @@ pub use aside::{LoadOrder, Loaded, ModelSource};
 pub use blocking::Blocking;
 pub use call_order::CallOrder;
 pub use cuda::{Cuda, OpenLibrary};
-pub use emulated::{Emulated, checksum};
+pub use emulated::{Emulated, answer_of, checksum};
 pub use engines::{Engines, LooseModel};
 pub use executor::{
     BatchBack, BatchEnd, BatchJob, Event, Executor, ExecutorDied, JobDone, ModelJob, SUBMITTED_MAX,
@@ -36,7 +37,8 @@ pub use measure::{Trial, measure};
 pub use memory::{BatchMemory, HostMemory};
 pub use onnx::Onnx;
 pub use rows::{Inputs, Outputs};
-pub use thread::{Measured, Placing, ThreadExecutor};
+pub use start_by::StartBy;
+pub use thread::{Measured, Placing, Profiles, ThreadExecutor};
 
 /// What executes the models of one GPU slot, on the executor's thread.
 ///
@@ -116,7 +118,7 @@ pub trait BlockingEngine {
     /// See [`Engine::put`].
     fn put(&mut self, id: ModelId, model: LooseModel);
 
-    /// Executes a batch of `model`. Each row gets an answer in `outputs`, which has room for as many, or a reason
+    /// Executes a batch of `model` with this variant: 0 if it has none. Each row gets an answer in `outputs`, which has room for as many, or a reason
     /// why it has none. Blocks for as long as that takes.
     ///
     /// # Errors
@@ -124,6 +126,7 @@ pub trait BlockingEngine {
     fn execute(
         &mut self,
         model: ModelId,
+        variant: u16,
         inputs: Inputs<'_>,
         outputs: &mut Outputs,
     ) -> Result<(), EngineError>;

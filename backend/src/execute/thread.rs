@@ -42,8 +42,16 @@ pub struct Placing {
     pub measure: bool,
 }
 
+/// ℓ(b) of each variant of a model, the cheapest first; of a model without variants its own. Never empty.
+pub type Profiles = Vec<Profile>;
+
+/// The profiles of a model's description.
+pub(super) fn profiles_of(spec: &ModelSpec) -> Profiles {
+    (0..spec.variant_count()).map(|variant| spec.profile_of(variant).clone()).collect()
+}
+
 /// The measured profiles, by the ids of this process's cluster file.
-pub type Measured = Vec<(ModelId, Profile)>;
+pub type Measured = Vec<(ModelId, Profiles)>;
 
 /// The I/O thread's handle on an executor thread.
 #[derive(Debug)]
@@ -287,9 +295,9 @@ impl<E: Engine> ExecutorAgent<E> {
         let mut measured = Vec::new();
         for spec in &self.models {
             let (engine, budget) = (&mut self.engine, &self.budget);
-            let (share, profile) = load_measured(engine, budget, spec, wanted)?;
+            let (share, profiles) = load_measured(engine, budget, spec, wanted)?;
             self.shares.insert(spec.id, share);
-            measured.extend(profile.map(|profile| (spec.id, profile)));
+            measured.extend(profiles.map(|profiles| (spec.id, profiles)));
         }
         tracing::debug!(bytes = self.budget.taken(), "the models are loaded");
         let (memory, copies_ahead) = (self.engine.memory(), self.engine.copies_ahead());

@@ -111,7 +111,15 @@ fn batch(slot: usize) -> BatchJob {
 fn batch_in(inputs: &Arc<BatchBuffer>, slot: usize) -> BatchJob {
     let rows = inputs.rows(1, 4).unwrap();
     let outputs = outputs(1);
-    BatchJob { slot, model: TOY, rows, stride: 4, lens: vec![4], outputs, start_by: Nanos::MAX }
+    BatchJob {
+        slot,
+        model: TOY,
+        rows,
+        stride: 4,
+        lens: vec![4],
+        outputs,
+        start_by: Nanos::MAX.into(),
+    }
 }
 
 fn outputs(rows: u32) -> Outputs {
@@ -122,7 +130,7 @@ fn outputs(rows: u32) -> Outputs {
 
 fn span(back: &BatchBack) -> (Nanos, Nanos) {
     match back.end {
-        BatchEnd::Executed { started, finished, result: Ok(()) } => (started, finished),
+        BatchEnd::Executed { started, finished, result: Ok(()), .. } => (started, finished),
         ref other => panic!("{other:?}"),
     }
 }
@@ -170,7 +178,7 @@ fn a_batch_that_comes_too_late_behind_another_comes_back_expired() {
     let mut rig = Rig::new();
     let inputs = BatchBuffer::new(4).unwrap();
     rig.executor.prepare(batch(0)).unwrap();
-    rig.executor.prepare(BatchJob { start_by: Nanos(1), ..batch_in(&inputs, 1) }).unwrap();
+    rig.executor.prepare(BatchJob { start_by: Nanos(1).into(), ..batch_in(&inputs, 1) }).unwrap();
     rig.executor.submit(0).unwrap();
     rig.executor.submit(1).unwrap();
     span(&rig.next_batch());
@@ -227,7 +235,7 @@ fn a_model_that_was_loaded_aside_is_taken_in_between_two_batches_and_given_up_ag
     let mut rig = Rig::new();
     let loaded = rig.load_aside(7).unwrap();
     assert_eq!((loaded.spec.id, loaded.spec.name.as_str()), (ModelId(7), "added"));
-    assert!(loaded.profile.is_none(), "an emulated profile is known");
+    assert!(loaded.profiles.is_none(), "an emulated profile is known");
     assert!(rig.execute(7).is_err(), "not before it is taken in");
     assert_eq!(rig.perform(ModelJob::Install(ModelId(7))), Ok(()));
     assert_eq!(rig.execute(7), Ok(()));
@@ -320,7 +328,13 @@ impl BlockingEngine for Gated {
 
     fn put(&mut self, _: ModelId, _: LooseModel) {}
 
-    fn execute(&mut self, _: ModelId, _: Inputs<'_>, _: &mut Outputs) -> Result<(), EngineError> {
+    fn execute(
+        &mut self,
+        _: ModelId,
+        _: u16,
+        _: Inputs<'_>,
+        _: &mut Outputs,
+    ) -> Result<(), EngineError> {
         self.begun.send(()).unwrap();
         let survives = self.gate.recv_timeout(PATIENCE).unwrap();
         assert!(survives, "a planted death");
@@ -412,7 +426,7 @@ impl Engine for Device {
             .submitted
             .pop_front_if(|_| self.step.take_if(|step| *step == Step::Executed).is_some())?;
         let (started, finished) = (Nanos(1), Nanos(2));
-        Some(job.end(BatchEnd::Executed { started, finished, result: Ok(()) }))
+        Some(job.end(BatchEnd::Executed { variant: 0, started, finished, result: Ok(()) }))
     }
 
     fn is_busy(&self) -> bool {

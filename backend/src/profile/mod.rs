@@ -72,6 +72,14 @@ pub enum ProfileError {
         /// What to do.
         fix: &'static str,
     },
+    /// A profile file has one ℓ(b).
+    #[error(
+        "model `{model}` has variants, and a profile file is of one ℓ(b); profile each as a model of its own"
+    )]
+    Variants {
+        /// The model.
+        model: String,
+    },
     /// The caller wanted no more.
     #[error("stopped after {done} of {sizes} sizes; nothing was written")]
     Stopped {
@@ -104,6 +112,9 @@ pub fn profile(
     stop: &AtomicBool,
     mut on_size: impl FnMut(Progress),
 ) -> Result<ProfileReport, ProfileError> {
+    if !model.variants.is_empty() {
+        return Err(ProfileError::Variants { model: model.name.clone() });
+    }
     let clock = Clock::start();
     let model = &placed(model, device);
     let mut engine = engine_on(model, device, open, clock)?;
@@ -131,7 +142,7 @@ fn runs_of(
     stop: &AtomicBool,
 ) -> Result<Option<Runs>, EngineError> {
     for _ in 0..WARM_UPS {
-        trial.run(batch)?;
+        trial.run(0, batch)?;
     }
     let until = clock.now() + limits.per_size;
     let mut times = Vec::with_capacity(limits.runs as usize);
@@ -141,7 +152,7 @@ fn runs_of(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        times.push(trial.run(batch)?);
+        times.push(trial.run(0, batch)?);
     }
     Ok(Some(Runs::new(batch, times)))
 }

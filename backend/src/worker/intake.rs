@@ -146,6 +146,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         }
         let mut list = queue.task_list();
         self.counters.rows_repeated += self.admission.list(tasks, &mut list) as u64;
+        let start_by = self.models.start_by(&admitted, list.len() as u32);
         queue.push(Action {
             id: wire.action.get(),
             thread,
@@ -153,6 +154,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             model: admitted.model,
             earliest: admitted.earliest,
             latest: admitted.latest,
+            start_by,
             tasks: list,
             fetched: None,
         });

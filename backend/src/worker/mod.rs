@@ -28,7 +28,7 @@ use crate::join::Join;
 use crate::models::Models;
 use crate::peers::Peers;
 use crate::reply::{LOOK, RETRY_AFTER};
-use crate::slot::Phase;
+use crate::slot::{Execution, Phase};
 use end::End;
 
 /// The I/O agent.
@@ -218,7 +218,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             ActionKind::Infer => self.counters.batches_expired += 1,
             ActionKind::Load | ActionKind::Unload => self.counters.loads_expired += 1,
         }
-        self.report(gpu, &action, 0, ActionStatus::Expired, (now, now), now);
+        let nothing = Execution { variant: 0, started: now, finished: now, succeeded: false };
+        self.report(gpu, &action, 0, ActionStatus::Expired, nothing, now);
         self.gpus[gpu].queue(action.kind).recycle(action.tasks);
     }
 

@@ -132,8 +132,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         if let Some(served) = self.models.hold() {
             self.counters.models_added += 1;
             tracing::info!(model = served.id.0, "a model was added");
-            let profile = self.models.profile(local);
-            let told = self.join.tell_loaded(served.id.0, profile, &mut self.transport);
+            let profiles = self.models.profiles(local);
+            let told = self.join.tell_loaded(served.id.0, profiles, &mut self.transport);
             let served = self.join.served.serve(served).map_err(BackendError::from);
             if let Err(error) = served.and_then(|()| Ok(told?)) {
                 self.fail(error, now);

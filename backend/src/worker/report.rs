@@ -10,6 +10,7 @@ use crate::action::Action;
 use crate::execute::{Executor, JobDone};
 use crate::fetch_time::Fetched;
 use crate::reply::{self, Stamp};
+use crate::slot::Execution;
 
 impl<T: Transport, E: Executor> Worker<T, E> {
     /// Sends a batch's answers; once all are out, reports it and frees its slot. False while a
@@ -42,7 +43,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             counters.engine_errors += 1;
             ActionStatus::EngineError
         };
-        self.report(gpu_index, &action, rows, status, (execution.started, execution.finished), now);
+        self.report(gpu_index, &action, rows, status, execution, now);
         self.gpus[gpu_index].actions.recycle(action.tasks);
         true
     }
@@ -56,17 +57,20 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             (Ok(()), _) => (&mut counters.loads, ActionStatus::Executed),
         };
         *counter += 1;
-        self.report(gpu, action, 0, status, (done.started, done.finished), now);
+        let succeeded = done.result.is_ok();
+        let JobDone { started, finished, .. } = *done;
+        let execution = Execution { variant: 0, started, finished, succeeded };
+        self.report(gpu, action, 0, status, execution, now);
     }
 
-    /// Reports an action's result to the ModelThread; `span` is its execution on our clock.
+    /// Reports an action's result to the ModelThread.
     pub(super) fn report(
         &mut self,
         gpu: usize,
         action: &Action,
         rows: u32,
         status: ActionStatus,
-        span: (Nanos, Nanos),
+        execution: Execution,
         now: Nanos,
     ) {
         let fetch = action.fetched.map_or(WireFetch::NOT_MEASURED, |Fetched { at, took }| {
@@ -74,12 +78,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         });
         let done = ActionDone {
             action: action.id.into(),
-            started_ns: self.join.to_scheduler(span.0).0.into(),
-            finished_ns: self.join.to_scheduler(span.1).0.into(),
+            started_ns: self.join.to_scheduler(execution.started).0.into(),
+            finished_ns: self.join.to_scheduler(execution.finished).0.into(),
             gpu: (self.join.first_gpu() + gpu as u32).into(),
             rows: (rows as u16).into(),
             status: status as u8,
-            reserved: 0,
+            variant: execution.variant as u8,
             fetch,
         };
         self.send_report(action.thread, &done, now);
@@ -95,7 +99,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             gpu: action.gpu,
             rows: 0.into(),
             status: ActionStatus::Refused as u8,
-            reserved: 0,
+            variant: 0,
             fetch: WireFetch::NOT_MEASURED,
         };
         self.send_report(thread, &done, now);

@@ -40,6 +40,25 @@ pub(crate) fn model_file(
     [ir_version, nested(7, &graph), opset].concat()
 }
 
+/// A supernet of two rows in, two out: each element times the number of the variant, which the input `variant` of this shape
+/// gives.
+pub(crate) fn supernet_file(control: &[Dim]) -> Vec<u8> {
+    let to_float = [text(1, "to"), number(3, FLOAT), number(20, 2)].concat();
+    let cast =
+        [text(1, "variant"), text(2, "times"), text(4, "Cast"), nested(5, &to_float)].concat();
+    let multiply = [text(1, "x"), text(1, "times"), text(2, "y"), text(4, "Mul")].concat();
+    let row = [Dim::Dynamic, Dim::Fixed(2)];
+    let graph = [
+        nested(1, &cast),
+        nested(1, &multiply),
+        text(2, "test"),
+        nested(11, &value_info(&("x", FLOAT, &row))),
+        nested(11, &value_info(&("variant", INT64, control))),
+        nested(12, &value_info(&("y", FLOAT, &row))),
+    ];
+    [number(1, 8), nested(7, &graph.concat()), nested(8, &number(2, 17))].concat()
+}
+
 fn value_info(&(name, element, shape): &Value<'_>) -> Vec<u8> {
     let dims: Vec<u8> = shape
         .iter()

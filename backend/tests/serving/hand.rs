@@ -117,8 +117,11 @@ impl Hand {
         let mut inner = self.0.borrow_mut();
         let mut job = inner.submitted.pop_front().expect("a batch is executing");
         let result = execute(&mut job);
-        inner.end(job, BatchEnd::Executed { started, finished, result });
-        if let Some(late) = inner.submitted.pop_front_if(|next| finished > next.start_by) {
+        // What starts too late is not executed: then no variant would have been in time.
+        let variant = job.start_by.variant_at(started).unwrap_or_else(|| job.start_by.planned());
+        inner.end(job, BatchEnd::Executed { variant, started, finished, result });
+        let is_late = |next: &mut BatchJob| finished > next.start_by.last();
+        if let Some(late) = inner.submitted.pop_front_if(is_late) {
             inner.end(late, BatchEnd::Expired);
         }
     }
@@ -153,7 +156,7 @@ impl Hand {
         let measured = Profile::from_table(&[Nanos(9); 2]).unwrap();
         let loaded = order
             .describe()
-            .map(|spec| Loaded { profile: order.measure.then_some(measured), spec });
+            .map(|spec| Loaded { profiles: order.measure.then_some(vec![measured]), spec });
         inner.has_loose = loaded.is_ok();
         inner.loaded = Some(loaded);
     }
@@ -194,7 +197,10 @@ impl Executor for Hand {
         let mut inner = self.0.borrow_mut();
         inner.order.submit(slot);
         let batch = inner.prepared.remove(&slot).unwrap();
-        assert!(inner.now <= batch.start_by, "a batch is submitted that cannot start in time");
+        assert!(
+            inner.now <= batch.start_by.last(),
+            "a batch is submitted that cannot start in time"
+        );
         inner.submitted.push_back(batch);
         Ok(())
     }

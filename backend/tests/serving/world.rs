@@ -103,6 +103,7 @@ pub(crate) fn model(name: &str, id: u32, input_bytes: u32) -> ModelSpec {
         quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
+        variants: Vec::new(),
     }
 }
 
@@ -213,7 +214,7 @@ impl World {
         let config = config(control.transport.local_addr(), gpus);
         let hands: Vec<Hand> = (0..gpus).map(|_| Hand::default()).collect();
         let transport = network.endpoint_with(identity(Role::Backend, 0), backend_transport);
-        let measured = vec![(ModelId(1), Profile::from_table(&[Nanos(7); 4]).unwrap())];
+        let measured = vec![(ModelId(1), vec![Profile::from_table(&[Nanos(7); 4]).unwrap()])];
         let worker = Worker::new(config, measured, transport, hands.clone()).unwrap();
         let now = Nanos::from_millis(1_000);
         let (answers_pings, next_batch) = (true, 1);

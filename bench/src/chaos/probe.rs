@@ -108,7 +108,8 @@ impl ProbeClient {
             Outcome::Dropped(reason, _) => self.tally.drop_for(*reason),
             Outcome::Failed(reason, _) => self.tally.fail_for(*reason),
             Outcome::Completed(reply) => {
-                let verdict = self.inputs.judge(task.expected, reply.bytes());
+                let verdict =
+                    self.inputs.judge(task.expected, reply.timing().variant, reply.bytes());
                 if verdict == Verdict::Wrong {
                     tracing::error!(task = ?task.ticket.task(), "wrong answer");
                 }

@@ -171,6 +171,7 @@ mod tests {
             cuda,
             with_onnx,
             with_gateway: false,
+            supernet: false,
             keep_dir: false,
         }
     }

@@ -24,6 +24,21 @@ pub(super) fn start(
     rates: &[(String, f64)],
     seconds: f64,
 ) -> Result<Range<usize>, ProcessError> {
+    let share = |(name, rate): &(String, f64)| format!("--rate={name}={}", rate / FRONTENDS as f64);
+    let shares: Vec<String> = rates.iter().map(share).collect();
+    let (total, models): (f64, usize) = (rates.iter().map(|(_, rate)| rate).sum(), rates.len());
+    let what = format!("{total:.0} tasks/s of {models} models");
+    start_with(processes, cluster, scheduler, (&shares, &what), seconds)
+}
+
+/// Starts the frontends with these arguments, which say what each of them offers; in words for people.
+pub(super) fn start_with(
+    processes: &mut Processes<'_>,
+    cluster: &ClusterFile,
+    scheduler: SocketAddr,
+    (offers, what): (&[String], &str),
+    seconds: f64,
+) -> Result<Range<usize>, ProcessError> {
     let (file, scheduler) = (cluster.path.display().to_string(), scheduler.to_string());
     let span = if seconds < ENDLESS_S {
         format!("for {seconds} s")
@@ -31,20 +46,15 @@ pub(super) fn start(
         "until a signal comes".into()
     };
     let seconds = seconds.to_string();
-    let share = |(name, rate): &(String, f64)| format!("--rate={name}={}", rate / FRONTENDS as f64);
-    let shares: Vec<String> = rates.iter().map(share).collect();
     let first = processes.count();
     for number in 1..=FRONTENDS {
         let seed = number.to_string();
         let mut args = vec!["load", "--config", &file, "--scheduler", &scheduler];
         args.extend(["--seconds", &seconds, "--seed", &seed, "--progress-json"]);
-        args.extend(shares.iter().map(String::as_str));
+        args.extend(offers.iter().map(String::as_str));
         processes.start(&format!("frontend-{number}"), &args)?;
     }
-    let (total, models): (f64, usize) = (rates.iter().map(|(_, rate)| rate).sum(), rates.len());
-    processes.tell(Note::Step(&format!(
-        "{FRONTENDS} frontends offer {total:.0} tasks/s of {models} models {span}"
-    )));
+    processes.tell(Note::Step(&format!("{FRONTENDS} frontends offer {what} {span}")));
     Ok(first..processes.count())
 }
 
@@ -53,6 +63,17 @@ pub(super) fn watch(
     processes: &mut Processes<'_>,
     frontends: Range<usize>,
     seconds: f64,
+) -> Result<Vec<Finished>, DemoError> {
+    let plain = |_: &mut Processes<'_>, progress: &Progress| progress.to_string();
+    watch_with(processes, frontends, seconds, plain)
+}
+
+/// The same; `show` makes the line about the progress of all frontends, each time there is news.
+pub(super) fn watch_with(
+    processes: &mut Processes<'_>,
+    frontends: Range<usize>,
+    seconds: f64,
+    mut show: impl FnMut(&mut Processes<'_>, &Progress) -> String,
 ) -> Result<Vec<Finished>, DemoError> {
     let bound = processes.now() + Nanos::from_millis_f64(seconds * 1e3) + END_TIMEOUT;
     let mut reports = Reports::new(frontends.clone());
@@ -66,7 +87,8 @@ pub(super) fn watch(
             return Err(processes.too_slow(frontends.start, END_TIMEOUT).into());
         }
         if reports.fresh >= reports.open {
-            processes.tell(Note::Progress(&reports.progress().to_string()));
+            let line = show(processes, &reports.progress());
+            processes.tell(Note::Progress(&line));
             reports.fresh = 0;
         }
     }

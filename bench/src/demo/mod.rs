@@ -6,6 +6,8 @@
 mod cluster;
 mod frontends;
 mod gateway;
+mod plot;
+mod supernet;
 
 use std::sync::atomic::AtomicBool;
 
@@ -34,6 +36,8 @@ pub struct DemoConfig {
     pub with_onnx: bool,
     /// Start a gateway, too, and say how to call it.
     pub with_gateway: bool,
+    /// Serve a model with variants under a burst instead, and kill a backend.
+    pub supernet: bool,
     /// Leave the cluster file and the logs behind.
     pub keep_dir: bool,
 }
@@ -79,7 +83,10 @@ pub fn run(
 ) -> Result<Report, DemoError> {
     let folder = Folder::create(config.keep_dir)?;
     let demo = DemoCluster::new(config);
-    let file = demo.write(&folder)?;
+    let file = match config.supernet {
+        true => supernet::write(config, &folder)?,
+        false => demo.write(&folder)?,
+    };
     if config.keep_dir {
         note(Note::Step(&format!("cluster file and logs: {}", folder.path().display())));
     }
@@ -89,9 +96,13 @@ pub fn run(
         gateway::start(&mut processes, &file, scheduler, config.with_onnx)?;
     }
     let steal = StealMeter::start();
-    let rates = &demo.rates;
-    let started = frontends::start(&mut processes, &file, scheduler, rates, config.seconds)?;
-    let finished = frontends::watch(&mut processes, started, config.seconds)?;
+    let finished = if config.supernet {
+        supernet::run(&mut processes, config, &file, scheduler)?
+    } else {
+        let (rates, seconds) = (&demo.rates, config.seconds);
+        let started = frontends::start(&mut processes, &file, scheduler, rates, seconds)?;
+        frontends::watch(&mut processes, started, seconds)?
+    };
     let steal_fraction = steal.fraction();
     let lost = processes.shut_down()?;
     if finished.is_empty() {

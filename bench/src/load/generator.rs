@@ -1,5 +1,6 @@
 //! The thread that offers the load: it submits what is due and reaps what has ended.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use baton_client::{
-    Client, Deadline, Driver, Input, InputError, ModelHandle, Outcome, SubmitReason, Ticket,
+    Client, Deadline, Driver, Input, InputError, ModelHandle, Outcome, Reply, SubmitReason, Ticket,
 };
 use baton_core::Nanos;
 use baton_topo::{Clock, Cluster};
@@ -18,6 +19,7 @@ use super::outcomes::{Record, Writer};
 use super::schedule::Due;
 use super::supply::Supply;
 use super::tally::Tally;
+use super::timeline::End;
 use super::{Finished, LoadConfig, LoadError, Progress};
 
 /// How long a task that has overtaken an older one may wait to be noticed: a look at a thousand tickets takes as long as
@@ -31,10 +33,18 @@ pub(super) fn targets(
     cluster: &Cluster,
     config: &LoadConfig,
     client: &Client,
+    start: Nanos,
 ) -> Result<Vec<Target>, LoadError> {
     let target = |(index, name): (usize, &str)| {
         let handle = client.model(name)?;
-        let tally = Tally::new(name, handle.slo());
+        let mut tally = Tally::new(name, handle.slo()).with_timeline(start, config.seconds);
+        tally.set_variants(handle.variants());
+        let refused = |source| LoadError::Inputs { name: name.to_owned(), source };
+        if let Some(file) = config.expect.of(name) {
+            let (engine, row) = (engine_of(&handle), &handle.signature().input);
+            let inputs = Inputs::of_file(file, row, handle.outputs()).map_err(refused)?;
+            return Ok(Target { handle, engine, inputs, tally });
+        }
         let seed = config.seed.wrapping_add(index as u64);
         // A model that was added at run time is in no cluster file.
         let Some(spec) = cluster.models.iter().find(|model| model.name == *name) else {
@@ -42,8 +52,7 @@ pub(super) fn targets(
             return Ok(Target { handle, engine, inputs, tally });
         };
         let row_bytes = (handle.input_bytes(), handle.output_bytes());
-        let inputs = Inputs::new(&spec.engine, row_bytes, seed)
-            .map_err(|source| LoadError::Inputs { name: name.to_owned(), source })?;
+        let inputs = Inputs::new(&spec.engine, row_bytes, seed).map_err(refused)?;
         let engine = spec.engine.name();
         Ok(Target { handle, engine, inputs, tally })
     };
@@ -215,7 +224,9 @@ impl Generator {
         match self.try_submit(number, due) {
             Ok(task) => self.follow(task),
             Err(reason) => {
-                self.targets[due.model].tally.refuse_for(reason);
+                let tally = &mut self.targets[due.model].tally;
+                tally.refuse_for(reason);
+                tally.mark(due.at, End::Lost);
                 self.supply.refused(due.model);
             }
         }
@@ -242,7 +253,10 @@ impl Generator {
             InputError::ClientClosed => "client_closed",
             InputError::WrongSize { .. } | InputError::Tensors { .. } => "wrong_size",
         })?;
-        let expected = self.targets[index].inputs.fill(number, &mut input);
+        let inputs = &self.targets[index].inputs;
+        let expected = inputs.fill(number, &mut input);
+        let bytes = inputs.bytes(number, input.len());
+        input.truncate(bytes);
         let within = within.map(|within| Duration::from_nanos(within.0));
         let submitted = input.submit(within.map_or(Deadline::Slo, Deadline::Within));
         let ticket = submitted.map_err(|refusal| match refusal.reason {
@@ -303,17 +317,7 @@ impl Generator {
     }
 
     pub(super) fn progress(&self, now: Nanos) -> Progress {
-        let mut progress =
-            Progress { seconds: (now - self.start).as_millis_f64() / 1e3, ..Progress::default() };
-        for Target { tally, .. } in &self.targets {
-            progress.submitted += tally.submitted;
-            progress.completed += tally.completed;
-            progress.late += tally.late;
-            progress.dropped += tally.dropped_total();
-            progress.failed += tally.failed_total();
-            progress.wrong_answers += tally.wrong_answers;
-        }
-        progress
+        Progress::of(now - self.start, self.targets.iter().map(|target| &target.tally))
     }
 
     pub(super) fn finish(self, offered: Nanos, transport: &str) -> Finished {
@@ -337,16 +341,28 @@ impl Target {
             Outcome::Dropped(reason, _) => self.tally.drop_for(*reason),
             Outcome::Failed(reason, _) => self.tally.fail_for(*reason),
             Outcome::Completed(reply) => {
-                let verdict = self.inputs.judge(task.expected, reply.bytes());
+                let variant = reply.timing().variant;
+                let verdict = self.inputs.judge(task.expected, variant, &self.answer(reply));
                 if verdict == Verdict::Wrong {
                     let (model, task) = (self.handle.name(), task.ticket.task());
                     tracing::error!(model, ?task, gpu = ?reply.timing().gpu, "wrong answer");
                 }
                 self.tally.answer(task.due, reply.timing(), verdict);
+                reply.variant().into_iter().for_each(|variant| self.tally.answered_by(variant));
                 return Some(verdict);
             }
         }
+        self.tally.mark(task.due, End::Lost);
         None
+    }
+
+    /// What inputs are compared with; nothing if the answer is none of this model.
+    fn answer<'a>(&self, reply: &'a Reply) -> Cow<'a, [u8]> {
+        if !self.inputs.compares_tensors() {
+            return Cow::Borrowed(reply.bytes());
+        }
+        let tensors = self.handle.tensors_of(reply.bytes()).unwrap_or_default();
+        Cow::Owned(tensors.iter().flat_map(|tensor| tensor.bytes).copied().collect())
     }
 }
 

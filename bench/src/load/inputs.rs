@@ -3,14 +3,15 @@
 //! Every input differs from the one before, so that an answer to another task's input is a wrong
 //! answer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use baton_client::ModelHandle;
 use baton_topo::EngineSpec;
-use baton_topo::signature::Row;
+use baton_topo::signature::{Row, TensorSpec};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::examples::{Examples, ExamplesError};
 use super::reference_answers::{ReferenceAnswers, ReferenceAnswersError};
 
 /// Random pages per model; the task's number is stamped into a copy of one of them.
@@ -19,11 +20,14 @@ const PAGES: usize = 8;
 /// Makes one model's inputs and judges its answers.
 #[derive(Debug)]
 pub(crate) enum Inputs {
-    /// Random bytes; the answer must be their CRC-32 as a little-endian u64 (emulated engines).
+    /// Random bytes; the answer must be their CRC-32 as a little-endian u64, with the variant in the upper half (emulated
+    /// engines).
     Pages(Vec<Vec<u8>>),
     /// Real images with reference answers.
     ReferenceAnswers(ReferenceAnswers),
-    /// An ONNX model without reference answers: inputs are zeros, answers cannot be judged.
+    /// Inputs of a file, with their answers if it has them.
+    Examples(Examples),
+    /// A model without reference answers: inputs are zeros, answers cannot be judged.
     Unchecked(Vec<u8>),
 }
 
@@ -32,6 +36,8 @@ pub(crate) enum Inputs {
 pub(crate) enum Expected {
     Checksum(u32),
     Image(usize),
+    /// As the file of examples says.
+    Example(usize),
     Unknown,
 }
 
@@ -54,6 +60,9 @@ pub enum InputsError {
     /// The held-out file is there but broken.
     #[error(transparent)]
     ReferenceAnswers(#[from] ReferenceAnswersError),
+    /// The file of examples is broken, or another model's.
+    #[error(transparent)]
+    Examples(#[from] ExamplesError),
     /// The held-out images are another model's.
     #[error("{}: made for a model with {got:?} input and output bytes, not {expected:?}; remove it or make it anew", file.display())]
     Size {
@@ -81,11 +90,33 @@ impl Inputs {
             tracing::warn!(file = %file.display(), "no reference answers; answers go unchecked");
             return Ok(Self::Unchecked(signature.input.zeros()));
         }
+        Self::held_out(file, row_bytes)
+    }
+
+    fn held_out(file: PathBuf, row_bytes: (usize, usize)) -> Result<Self, InputsError> {
         let answers = ReferenceAnswers::read(&file)?;
         if answers.row_bytes() != row_bytes {
             return Err(InputsError::Size { file, got: answers.row_bytes(), expected: row_bytes });
         }
         Ok(Self::ReferenceAnswers(answers))
+    }
+
+    /// Inputs of a file, for a model with these tensors: examples as JSON, or held-out images.
+    pub(crate) fn of_file(
+        file: &Path,
+        input: &Row,
+        outputs: &[TensorSpec],
+    ) -> Result<Self, InputsError> {
+        if file.extension().is_some_and(|ending| ending == "json") {
+            return Ok(Self::Examples(Examples::read(file, input, outputs)?));
+        }
+        let output_bytes = Row::new(outputs.to_vec()).map_or(0, |row| row.bytes_max() as usize);
+        Self::held_out(file.to_owned(), (input.bytes_max() as usize, output_bytes))
+    }
+
+    /// Random bytes whose checksum is the answer, for an emulated model.
+    pub(crate) fn checksummed(bytes: usize, seed: u64) -> Self {
+        Self::Pages(pages(bytes, seed))
     }
 
     /// Inputs for a model of which no cluster file says more than the handle: zeros if it takes tensors, random bytes if it
@@ -95,6 +126,21 @@ impl Inputs {
             Some(row) if !row.tensors().is_empty() => Self::Unchecked(row.zeros()),
             _ => Self::Pages(pages(handle.input_bytes(), seed)),
         }
+    }
+
+    /// Bytes of the model's `number`th input, where its longest has `bytes_max`.
+    pub(crate) fn bytes(&self, number: u64, bytes_max: usize) -> usize {
+        match self {
+            Self::Examples(examples) => {
+                examples.input(number as usize % examples.count()).len().min(bytes_max)
+            }
+            Self::Pages(_) | Self::ReferenceAnswers(_) | Self::Unchecked(_) => bytes_max,
+        }
+    }
+
+    /// Answers are compared tensor by tensor, end to end, and not as the row that they make.
+    pub(crate) const fn compares_tensors(&self) -> bool {
+        matches!(self, Self::Examples(_))
     }
 
     /// Writes the input of the model's `number`th task and says what its answer must be.
@@ -112,6 +158,11 @@ impl Inputs {
                 input.copy_from_slice(answers.input(image));
                 Expected::Image(image)
             }
+            Self::Examples(examples) => {
+                let example = number as usize % examples.count();
+                input[..examples.input(example).len()].copy_from_slice(examples.input(example));
+                Expected::Example(example)
+            }
             Self::Unchecked(row) => {
                 input.copy_from_slice(row);
                 Expected::Unknown
@@ -119,18 +170,26 @@ impl Inputs {
         }
     }
 
-    /// Compares an answer with what was expected.
-    pub(crate) fn judge(&self, expected: Expected, answer: &[u8]) -> Verdict {
+    /// Compares the answer of a variant, 0 if the model has none, with what was expected.
+    pub(crate) fn judge(&self, expected: Expected, variant: u16, answer: &[u8]) -> Verdict {
         match (self, expected) {
             (Self::ReferenceAnswers(answers), Expected::Image(image)) => {
-                let judgement = answers.judge(image, answer);
+                let judgement = answers.judge(image, variant, answer);
                 if !judgement.right {
                     return Verdict::Wrong;
                 }
                 Verdict::Classified { label_hit: judgement.label_hit }
             }
-            (_, Expected::Checksum(crc)) if answer == u64::from(crc).to_le_bytes() => {
-                Verdict::Right
+            (Self::Examples(examples), Expected::Example(example)) => {
+                match examples.judge(example, answer) {
+                    Some(true) => Verdict::Right,
+                    Some(false) => Verdict::Wrong,
+                    None => Verdict::Unchecked,
+                }
+            }
+            (_, Expected::Checksum(crc)) => {
+                let expected = u64::from(crc) | u64::from(variant) << 32;
+                if answer == expected.to_le_bytes() { Verdict::Right } else { Verdict::Wrong }
             }
             (_, Expected::Unknown) => Verdict::Unchecked,
             _ => Verdict::Wrong,
@@ -150,10 +209,8 @@ fn pages(bytes: usize, seed: u64) -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use baton_topo::OnnxPlace;
-    use baton_topo::signature::{Row, Signature};
+    use baton_topo::signature::Signature;
 
     use super::*;
 
@@ -183,9 +240,10 @@ mod tests {
         let mut input = [0; 64];
         let expected = inputs.fill(5, &mut input);
         let answer = u64::from(crc32fast::hash(&input)).to_le_bytes();
-        assert_eq!(inputs.judge(expected, &answer), Verdict::Right);
-        assert_eq!(inputs.judge(inputs.fill(6, &mut input), &answer), Verdict::Wrong);
-        assert_eq!(inputs.judge(expected, &answer[..4]), Verdict::Wrong);
+        assert_eq!(inputs.judge(expected, 0, &answer), Verdict::Right);
+        assert_eq!(inputs.judge(expected, 1, &answer), Verdict::Wrong, "the variant is part of it");
+        assert_eq!(inputs.judge(inputs.fill(6, &mut input), 0, &answer), Verdict::Wrong);
+        assert_eq!(inputs.judge(expected, 0, &answer[..4]), Verdict::Wrong);
     }
 
     #[test]
@@ -200,13 +258,13 @@ mod tests {
         let inputs = Inputs::new(&digits("../examples/digits"), (256, 40), 1).unwrap();
         let mut input = [0; 256];
         assert_eq!(inputs.fill(450 + 7, &mut input), Expected::Image(7));
-        assert_eq!(inputs.judge(Expected::Image(7), &[0; 40]), Verdict::Wrong);
+        assert_eq!(inputs.judge(Expected::Image(7), 0, &[0; 40]), Verdict::Wrong);
         let size = Inputs::new(&digits("../examples/digits"), (256, 44), 1).unwrap_err();
         assert!(
             size.to_string().contains("(256, 40) input and output bytes, not (256, 44)"),
             "{size}"
         );
         let other = Inputs::new(&digits("src"), (256, 40), 1).unwrap();
-        assert_eq!(other.judge(other.fill(0, &mut input), &[1]), Verdict::Unchecked);
+        assert_eq!(other.judge(other.fill(0, &mut input), 0, &[1]), Verdict::Unchecked);
     }
 }

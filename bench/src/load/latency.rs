@@ -34,6 +34,11 @@ impl Latency {
     pub fn quantile_ms(&self, q: f64) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(q) as f64 / 1e3)
     }
+
+    /// Their mean, ms; `None` without records.
+    pub fn mean_ms(&self) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.mean() / 1e3)
+    }
 }
 
 impl Serialize for Latency {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use baton_core::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::tally::Tally;
@@ -23,9 +24,29 @@ pub struct Progress {
     pub failed: u64,
     /// See [`Tally`].
     pub wrong_answers: u64,
+    /// Answers of variants, and the sum of these variants' accuracies, per cent.
+    #[serde(default)]
+    pub accuracies: (u64, f64),
 }
 
 impl Progress {
+    /// Of these tallies, at this time since the load began.
+    pub(crate) fn of<'a>(since: Nanos, tallies: impl Iterator<Item = &'a Tally>) -> Self {
+        let mut progress = Self { seconds: since.as_millis_f64() / 1e3, ..Self::default() };
+        for tally in tallies {
+            progress.submitted += tally.submitted;
+            progress.completed += tally.completed;
+            progress.late += tally.late;
+            progress.dropped += tally.dropped_total();
+            progress.failed += tally.failed_total();
+            progress.wrong_answers += tally.wrong_answers;
+            let (answers, accuracies) = tally.accuracies();
+            progress.accuracies.0 += answers;
+            progress.accuracies.1 += accuracies;
+        }
+        progress
+    }
+
     /// Adds another generator's counts; the time is the later one's.
     pub fn merge(&mut self, other: &Self) {
         self.seconds = self.seconds.max(other.seconds);
@@ -35,6 +56,8 @@ impl Progress {
         self.dropped += other.dropped;
         self.failed += other.failed;
         self.wrong_answers += other.wrong_answers;
+        self.accuracies.0 += other.accuracies.0;
+        self.accuracies.1 += other.accuracies.1;
     }
 }
 

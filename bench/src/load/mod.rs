@@ -4,20 +4,25 @@
 //! One thread submits what is due and reaps outcomes. Every arrival is counted: one that finds no free slot has
 //! failed, not vanished.
 
+mod examples;
+mod figure;
 mod generator;
 mod inputs;
 mod latency;
 mod message;
 pub mod outcomes;
+mod perf_csv;
 mod reference_answers;
 mod report;
 mod schedule;
+mod search;
 mod supply;
 mod table;
 mod tally;
+mod timeline;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,18 +33,38 @@ use baton_core::Nanos;
 use baton_leader::SchedulerLocator;
 use baton_topo::{Clock, Cluster};
 
+pub use examples::ExamplesError;
+pub(crate) use examples::write as write_numbers;
+pub use figure::{ReportError, write as write_report};
 use generator::{Generator, targets};
 pub use inputs::InputsError;
 pub(crate) use inputs::{Expected, Inputs, Verdict};
 pub use message::{Finished, Message, Progress};
 use outcomes::{OutcomesError, Writer};
+pub use perf_csv::{CsvError, ServerTimes, write as write_csv};
 pub use report::{Circumstances, ModelReport, Report, Totals};
 pub use schedule::Offered;
-pub(crate) use schedule::Schedule;
-use supply::Supply;
+pub(crate) use schedule::{Due, Schedule};
+pub use search::{Ask, Knee, Point, Search, Seen};
+pub(crate) use supply::Supply;
 pub(crate) use table::write_reasons;
 pub(crate) use tally::merge_reasons;
 pub use tally::{Reasons, Tally};
+pub(crate) use timeline::End;
+pub use timeline::Timeline;
+
+/// Files of inputs and their right answers, for models by name or for all others.
+#[derive(Clone, Default, Debug)]
+pub struct Expect(pub Vec<(Option<String>, PathBuf)>);
+
+impl Expect {
+    /// The file for a model.
+    pub(crate) fn of(&self, name: &str) -> Option<&Path> {
+        let named = self.0.iter().find(|(model, _)| model.as_deref() == Some(name));
+        let found = named.or_else(|| self.0.iter().find(|(model, _)| model.is_none()));
+        found.map(|(_, file)| file.as_path())
+    }
+}
 
 /// What load to offer.
 #[derive(Clone, Debug)]
@@ -52,6 +77,8 @@ pub struct LoadConfig {
     pub seconds: f64,
     /// Same seed, same arrivals and inputs.
     pub seed: u64,
+    /// Inputs and answers that are known from files.
+    pub expect: Expect,
     /// Where to write what became of tasks that were not answered in time ([`outcomes`]).
     pub outcomes: Option<PathBuf>,
     /// Where Prometheus may scrape the client.
@@ -112,7 +139,7 @@ pub fn run(
     let settings = ClientConfig::from_cluster(cluster, config.scheduler.clone());
     let (client, driver) = Client::driven(settings.models(config.offered.models()).clock(clock))?;
     let _server = config.metrics.map(|addr| client.serve_metrics(addr)).transpose()?;
-    let targets = targets(cluster, config, &client)?;
+    let targets = targets(cluster, config, &client, clock.now())?;
     let start = clock.now();
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);
     let supply = Supply::new(&config.offered, config.seed, start, end);

@@ -2,17 +2,18 @@
 //!
 //! Layout, little endian: magic `BDIG`, u32 version 1, u32 images, u32 floats per input, u32
 //! classes; then per image the input (f32 each), the reference logits (f32 each) and the label
-//! (u32). The logits were computed by ONNX Runtime from Python.
+//! (u32). The logits were computed by ONNX Runtime from Python. The file of a supernet has the magic `BDGS`, the
+//! number of variants behind the classes, and per image the reference logits of each variant, the cheapest first.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// First four bytes.
-const MAGIC: &[u8; 4] = b"BDIG";
-/// The one layout there is.
-const VERSION: u32 = 1;
-/// Bytes before the first image.
-const HEADER_BYTES: usize = 20;
+/// First four bytes: of a model, and of one with variants.
+const MAGICS: [&[u8; 4]; 2] = [b"BDIG", b"BDGS"];
+/// The one version there is of either.
+const VERSION: usize = 1;
+/// Bytes before the first image, by magic.
+const HEADER_BYTES: [usize; 2] = [20, 24];
 /// An answer may differ this much from the reference: other kernels and other batch sizes add in
 /// another order.
 const LOGIT_TOLERANCE: f32 = 1e-3;
@@ -24,6 +25,9 @@ pub(crate) struct ReferenceAnswers {
     count: usize,
     input_bytes: usize,
     logit_bytes: usize,
+    /// 1 without any.
+    variants: usize,
+    header_bytes: usize,
 }
 
 /// What an answer is worth.
@@ -66,24 +70,28 @@ impl ReferenceAnswers {
     }
 
     fn parse(bytes: Vec<u8>) -> Result<Self, &'static str> {
-        if bytes.len() < HEADER_BYTES || &bytes[..4] != MAGIC {
+        let magic = MAGICS.iter().position(|magic| bytes.starts_with(*magic));
+        let Some(layout) = magic.filter(|_| bytes.len() >= HEADER_BYTES[1]) else {
             return Err("is not a file of held-out images");
-        }
+        };
         let word = |i: usize| u32_at(&bytes, 4 * i) as usize;
         let (version, count, floats, classes) = (word(1), word(2), word(3), word(4));
-        if version != VERSION as usize {
+        if version != VERSION {
             return Err("has another version");
         }
-        if count == 0 || floats == 0 || classes == 0 {
+        let (header_bytes, variants) = (HEADER_BYTES[layout], [1, word(5)][layout]);
+        if count == 0 || floats == 0 || classes == 0 || variants == 0 {
             return Err("holds nothing");
         }
-        let image_bytes =
-            floats.checked_add(classes).and_then(|n| n.checked_add(1)?.checked_mul(4));
+        let image_bytes = classes
+            .checked_mul(variants)
+            .and_then(|logits| logits.checked_add(floats)?.checked_add(1)?.checked_mul(4));
         let body_bytes = image_bytes.and_then(|bytes| bytes.checked_mul(count));
-        if body_bytes != Some(bytes.len() - HEADER_BYTES) {
+        if body_bytes != Some(bytes.len() - header_bytes) {
             return Err("has another length than its header says");
         }
-        Ok(Self { count, input_bytes: 4 * floats, logit_bytes: 4 * classes, bytes })
+        let (input_bytes, logit_bytes) = (4 * floats, 4 * classes);
+        Ok(Self { count, input_bytes, logit_bytes, variants, header_bytes, bytes })
     }
 
     /// Images.
@@ -101,9 +109,13 @@ impl ReferenceAnswers {
         &self.image(image)[..self.input_bytes]
     }
 
-    /// Compares an answer with the reference and the label.
-    pub(crate) fn judge(&self, image: usize, answer: &[u8]) -> Judgement {
-        let (reference, label) = self.image(image)[self.input_bytes..].split_at(self.logit_bytes);
+    /// Compares the answer of a variant with the reference and the label.
+    pub(crate) fn judge(&self, image: usize, variant: u16, answer: &[u8]) -> Judgement {
+        let references = &self.image(image)[self.input_bytes..];
+        let (references, label) = references.split_at(self.logit_bytes * self.variants);
+        // What has one reference has it for every variant.
+        let at = if self.variants > 1 { usize::from(variant) } else { 0 };
+        let reference = references.chunks(self.logit_bytes).nth(at).unwrap_or_default();
         let right = answer.len() == reference.len()
             && floats(answer)
                 .zip(floats(reference))
@@ -114,8 +126,8 @@ impl ReferenceAnswers {
     }
 
     fn image(&self, image: usize) -> &[u8] {
-        let bytes = self.input_bytes + self.logit_bytes + 4;
-        &self.bytes[HEADER_BYTES + image * bytes..][..bytes]
+        let bytes = self.input_bytes + self.logit_bytes * self.variants + 4;
+        &self.bytes[self.header_bytes + image * bytes..][..bytes]
     }
 }
 
@@ -144,7 +156,7 @@ mod tests {
     fn the_committed_images_are_there_and_the_reference_is_accurate() {
         let answers = committed();
         assert_eq!(answers.row_bytes(), (256, 40));
-        let judged = |image| answers.judge(image, &reference(&answers, image));
+        let judged = |image| answers.judge(image, 0, &reference(&answers, image));
         assert!((0..answers.count()).all(|image| judged(image).right));
         let hits = (0..answers.count()).filter(|&image| judged(image).label_hit).count();
         assert!(hits * 100 >= answers.count() * 95, "{hits} of {}", answers.count());
@@ -158,11 +170,31 @@ mod tests {
             let mut bad = good.clone();
             let moved = f32::from_bits(u32_at(&bad, 8)) + bad_float;
             bad[8..12].copy_from_slice(&moved.to_le_bytes());
-            assert!(!answers.judge(3, &bad).right, "{bad_float}");
+            assert!(!answers.judge(3, 0, &bad).right, "{bad_float}");
         }
-        assert!(!answers.judge(3, &good[..36]).right);
-        assert!(!answers.judge(3, &[]).right);
-        assert!(!answers.judge(4, &good).right, "another image's answer");
+        assert!(!answers.judge(3, 0, &good[..36]).right);
+        assert!(!answers.judge(3, 0, &[]).right);
+        assert!(!answers.judge(4, 0, &good).right, "another image's answer");
+    }
+
+    #[test]
+    fn a_file_of_a_supernet_has_the_logits_of_each_variant() {
+        // One image of one float, two classes, three variants, label 1.
+        let words = [1u32, 1, 1, 2, 3];
+        let image = [0.5f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let mut bytes = MAGICS[1].to_vec();
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        bytes.extend(image.iter().flat_map(|float| float.to_le_bytes()));
+        bytes.extend(1u32.to_le_bytes());
+        let answers = ReferenceAnswers::parse(bytes).unwrap();
+        assert_eq!((answers.count(), answers.row_bytes()), (1, (4, 8)));
+        let answer = |logits: [f32; 2]| logits.map(f32::to_le_bytes).concat();
+        for (variant, logits) in [(0, [1.0, 2.0]), (1, [3.0, 4.0]), (2, [5.0, 6.0])] {
+            for of in 0..4 {
+                let judged = answers.judge(0, of, &answer(logits));
+                assert_eq!(judged, Judgement { right: of == variant, label_hit: true });
+            }
+        }
     }
 
     #[test]

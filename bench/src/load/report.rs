@@ -6,7 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::message::Finished;
 use super::table;
-use super::tally::{Reasons, Tally};
+use super::tally::{Reasons, Tally, VariantTally};
+use super::timeline::Timeline;
+
+/// Share of the tasks that a generator may submit late and still keep its schedule.
+const SENT_LATE_MAX: f64 = 0.01;
 
 /// A finished run. The JSON keys are a contract (design: "Contracts that stay stable").
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -24,6 +28,15 @@ pub struct Report {
     pub overhead_p99_ms: Option<f64>,
     /// How late the load generator was itself, for 99 % of the tasks; counted into the latencies.
     pub lag_p99_ms: Option<f64>,
+    /// Tasks that the load generator submitted too late for their latencies to be the cluster's.
+    #[serde(default)]
+    pub sent_late: u64,
+    /// It submitted at most one task in a hundred late. Otherwise the figures are not to be used.
+    #[serde(default)]
+    pub schedule_kept: bool,
+    /// Standard error of `bad_rate`, by how it differs between parts of the run; `null` where the generator kept no parts.
+    #[serde(default)]
+    pub bad_rate_error: Option<f64>,
     /// What no tally knows.
     #[serde(flatten)]
     pub circumstances: Circumstances,
@@ -52,10 +65,22 @@ pub struct Totals {
     pub goodput_rps: f64,
     /// Share of the tasks that were not answered in time.
     pub bad_rate: f64,
+    /// Mean latency, from when a task was due until its answer; `null` without an answer.
+    #[serde(default)]
+    pub mean_ms: Option<f64>,
     /// Median latency; `null` without an answer.
     pub p50_ms: Option<f64>,
+    /// 90 % of the answers took no longer.
+    #[serde(default)]
+    pub p90_ms: Option<f64>,
+    /// 95 % of the answers took no longer.
+    #[serde(default)]
+    pub p95_ms: Option<f64>,
     /// 99 % of the answers took no longer.
     pub p99_ms: Option<f64>,
+    /// 99.9 % of the answers took no longer.
+    #[serde(default)]
+    pub p999_ms: Option<f64>,
     /// Share of right labels among the labelled answers; `null` without labels.
     pub accuracy: Option<f64>,
 }
@@ -76,6 +101,12 @@ pub struct ModelReport {
     pub failed_by_reason: Reasons,
     /// Tasks per batch, over batches; `null` without an answer.
     pub mean_batch: Option<f64>,
+    /// Of a model with variants: the mean over its answers of the accuracy of the variant that answered, per cent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_accuracy: Option<f64>,
+    /// Its variants, the cheapest first; left out without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantTally>,
 }
 
 /// The circumstances of a run that no tally knows.
@@ -110,6 +141,9 @@ impl Report {
             overhead_p50_ms: all.overhead.quantile_ms(0.5),
             overhead_p99_ms: all.overhead.quantile_ms(0.99),
             lag_p99_ms: all.lag.quantile_ms(0.99),
+            sent_late: all.sent_late,
+            schedule_kept: all.sent_late as f64 <= SENT_LATE_MAX * all.submitted as f64,
+            bad_rate_error: all.timeline.as_ref().and_then(Timeline::bad_error),
             conserved: tallies.iter().all(|tally| tally.submitted == tally.ended()),
             models: tallies.iter().map(of_model).collect(),
             circumstances,
@@ -156,8 +190,12 @@ impl Totals {
             goodput_rps: ratio(in_time as f64, seconds).unwrap_or(0.0),
             bad_rate: ratio((tally.late + dropped + failed) as f64, tally.submitted as f64)
                 .unwrap_or(0.0),
+            mean_ms: tally.latency.mean_ms(),
             p50_ms: tally.latency.quantile_ms(0.5),
+            p90_ms: tally.latency.quantile_ms(0.9),
+            p95_ms: tally.latency.quantile_ms(0.95),
             p99_ms: tally.latency.quantile_ms(0.99),
+            p999_ms: tally.latency.quantile_ms(0.999),
             accuracy: ratio(tally.label_hits as f64, tally.labelled as f64),
         }
     }
@@ -172,8 +210,14 @@ impl ModelReport {
             dropped_by_reason: tally.dropped.clone(),
             failed_by_reason: tally.failed.clone(),
             mean_batch: ratio(tally.completed as f64, tally.batches),
+            mean_accuracy: mean_accuracy(tally.accuracies()),
+            variants: tally.variants.clone(),
         }
     }
+}
+
+fn mean_accuracy((answers, sum): (u64, f64)) -> Option<f64> {
+    ratio(sum, answers as f64)
 }
 
 fn ratio(part: f64, whole: f64) -> Option<f64> {
@@ -188,6 +232,10 @@ impl fmt::Display for Report {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use baton_core::Nanos;
+
     use super::*;
     use crate::load::tally::tests::sample;
 
@@ -227,6 +275,22 @@ mod tests {
         let unreported = Circumstances { frontends_unreported: 1, ..circumstances() };
         let report = Report::new(&[sample("a")], unreported);
         assert!(report.conserved && !report.is_good());
+    }
+
+    #[test]
+    fn a_generator_that_was_late_says_that_its_figures_are_not_to_be_used() {
+        let at = Nanos::from_millis;
+        let mut tally = Tally::new("a", Duration::from_millis(100));
+        (0..100).for_each(|ms| tally.arrival(at(ms), at(ms + 5)));
+        let judge = |tally: &Tally| Report::new(std::slice::from_ref(tally), circumstances());
+        assert!(judge(&tally).schedule_kept, "5 ms are a twentieth of the objective");
+        tally.arrival(at(200), at(206));
+        assert!(judge(&tally).schedule_kept, "one of 101");
+        tally.arrival(at(300), at(306));
+        let report = judge(&tally);
+        assert_eq!((report.sent_late, report.schedule_kept), (2, false));
+        let text = report.to_string();
+        assert!(text.contains("SCHEDULE NOT KEPT: 2.0 % of the tasks"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use baton_core::Nanos;
-use baton_sim::{Arrivals, Arrived, Scenario};
+use baton_sim::{Arrivals, Arrived, Replay, Scenario};
 
 use super::LoadError;
 
@@ -16,6 +16,8 @@ pub enum Offered {
     /// The models of a scenario, which the cluster serves, at this total rate in tasks per second. The scenario says
     /// how arrivals vary, how popular each model is, and what each task's objective is; its GPUs do not count.
     Scenario(Arc<Scenario>, f64),
+    /// The tasks of a file of arrivals, for these models, at this total rate in tasks per second.
+    Replay(Vec<String>, Arc<Replay>, f64),
     /// A closed loop: of each of these models this number of tasks is under way, and the end of one brings the
     /// next. It offers what the cluster takes.
     Outstanding(Vec<String>, u32),
@@ -29,7 +31,9 @@ impl Offered {
             Self::Scenario(scenario, _) => {
                 scenario.models.iter().map(|model| model.name.as_str()).collect()
             }
-            Self::Outstanding(models, _) => models.iter().map(String::as_str).collect(),
+            Self::Outstanding(models, _) | Self::Replay(models, ..) => {
+                models.iter().map(String::as_str).collect()
+            }
         };
         names.into_iter()
     }
@@ -39,11 +43,46 @@ impl Offered {
         match self {
             Self::Rates(_) | Self::Outstanding(..) => None,
             Self::Scenario(scenario, _) => Some(scenario.warmup + scenario.duration),
+            Self::Replay(_, replay, rate) => {
+                let stretched = replay.lasts().as_millis_f64() * replay.rate_rps() / rate;
+                // At its end the next lap would begin.
+                Some(Nanos::from_millis_f64(stretched) - Nanos::from_micros(1))
+            }
+        }
+    }
+
+    /// Each of its tasks says how long it may take.
+    pub(crate) const fn has_objectives(&self) -> bool {
+        matches!(self, Self::Scenario(..))
+    }
+
+    /// Tasks per second of all models together; `None` for a closed loop.
+    pub fn rate_rps(&self) -> Option<f64> {
+        match self {
+            Self::Rates(rates) => Some(rates.iter().map(|(_, rate)| rate).sum()),
+            Self::Scenario(_, rate) | Self::Replay(_, _, rate) => Some(*rate),
+            Self::Outstanding(..) => None,
+        }
+    }
+
+    /// The same load at another total rate. A closed loop has none, and stays as it is.
+    #[must_use]
+    pub fn at_rate(&self, rate_rps: f64) -> Self {
+        let factor = rate_rps / self.rate_rps().unwrap_or(1.0);
+        match self {
+            Self::Rates(rates) => Self::Rates(
+                rates.iter().map(|(name, rate)| (name.clone(), rate * factor)).collect(),
+            ),
+            Self::Scenario(scenario, _) => Self::Scenario(Arc::clone(scenario), rate_rps),
+            Self::Replay(models, replay, _) => {
+                Self::Replay(models.clone(), Arc::clone(replay), rate_rps)
+            }
+            Self::Outstanding(models, most) => Self::Outstanding(models.clone(), *most),
         }
     }
 
     /// Its rates are some.
-    pub(super) fn check(&self) -> Result<(), LoadError> {
+    pub(crate) fn check(&self) -> Result<(), LoadError> {
         let wrong = |rate: f64| !(0.0..=1e6).contains(&rate);
         match self {
             Self::Rates(rates) => {
@@ -57,7 +96,10 @@ impl Offered {
             Self::Scenario(_, rate) if wrong(*rate) => {
                 Err(LoadError::Rate { name: "the scenario".to_owned(), rate: *rate })
             }
-            Self::Scenario(..) | Self::Outstanding(..) => Ok(()),
+            Self::Replay(_, _, rate) if wrong(*rate) || *rate == 0.0 => {
+                Err(LoadError::Rate { name: "the replay".to_owned(), rate: *rate })
+            }
+            Self::Scenario(..) | Self::Replay(..) | Self::Outstanding(..) => Ok(()),
         }
     }
 }
@@ -78,19 +120,28 @@ pub(crate) struct Due {
 pub(crate) struct Schedule {
     arrivals: Arrivals,
     start: Nanos,
-    /// The arrivals say how long each task may take.
-    has_objectives: bool,
 }
 
 impl Schedule {
     /// Those of the scenario from `start` on, at `rate` tasks per second in all.
     pub(super) fn scenario(scenario: &Scenario, rate: f64, seed: u64, start: Nanos) -> Self {
-        Self { arrivals: Arrivals::new(scenario, rate, seed), start, has_objectives: true }
+        Self { arrivals: Arrivals::new(scenario, rate, seed), start }
     }
 
     /// Poisson arrivals from `start` on at these rates, tasks per second, by model.
     pub(crate) fn poisson(rates: &[f64], seed: u64, start: Nanos) -> Self {
-        Self { arrivals: Arrivals::poisson(rates, seed), start, has_objectives: false }
+        Self { arrivals: Arrivals::poisson(rates, seed), start }
+    }
+
+    /// Those of a file for this number of models, from `start` on.
+    pub(super) fn replay(
+        replay: &Arc<Replay>,
+        models: usize,
+        rate: f64,
+        seed: u64,
+        start: Nanos,
+    ) -> Self {
+        Self { arrivals: Arrivals::replayed(Arc::clone(replay), models, rate, seed), start }
     }
 
     /// The moment of the next one; [`Nanos::MAX`] if there is none.
@@ -104,7 +155,7 @@ impl Schedule {
             return None;
         }
         let Arrived { at, model, deadline } = self.arrivals.take()?;
-        let within = self.has_objectives.then(|| deadline - at);
+        let within = (deadline != Nanos::MAX).then(|| deadline - at);
         Some(Due { at: at + self.start, model: model as usize, within })
     }
 }
@@ -138,6 +189,33 @@ mod tests {
         }
         assert!(count > 1_000, "{count}");
         assert_eq!((schedule.next_at(), schedule.take(Nanos::MAX)), (Nanos::MAX, None));
+    }
+
+    #[test]
+    fn a_file_is_offered_at_a_rate_and_lasts_as_long_as_that_takes() {
+        let file = "timestamp,model,slo\n0,b,\n1,a,9\n3,b,\n";
+        let names = ["a", "b"];
+        let replay = Replay::read(std::path::Path::new("f"), file.as_bytes(), &names).unwrap();
+        let offered = Offered::Replay(names.map(str::to_owned).to_vec(), Arc::new(replay), 1.0);
+        assert_eq!(offered.rate_rps(), Some(1.0));
+        let faster = offered.at_rate(10.0);
+        assert_eq!(faster.lasts(), Some(Nanos::from_millis(300) - Nanos::from_micros(1)));
+        let Offered::Replay(models, replay, rate) = faster else { panic!("a replay stays one") };
+        let start = Nanos::from_millis(700);
+        let mut schedule = Schedule::replay(&replay, models.len(), rate, 1, start);
+        let (first, second) = (schedule.take(Nanos::MAX), schedule.take(Nanos::MAX));
+        assert_eq!(first, Some(Due { at: start, model: 1, within: None }));
+        let second = second.unwrap();
+        assert_eq!((second.model, second.within), (0, Some(Nanos::from_millis(9))));
+        assert!(((second.at - start).as_millis_f64() - 66.667).abs() < 0.01, "{second:?}");
+    }
+
+    #[test]
+    fn a_load_at_another_rate_keeps_its_mixture() {
+        let offered = Offered::Rates(vec![("a".to_owned(), 30.0), ("b".to_owned(), 10.0)]);
+        let Offered::Rates(rates) = offered.at_rate(400.0) else { panic!("rates stay rates") };
+        assert_eq!(rates, [("a".to_owned(), 300.0), ("b".to_owned(), 100.0)]);
+        assert_eq!(Offered::Outstanding(vec!["a".to_owned()], 3).rate_rps(), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::schedule::{Due, Offered, Schedule};
 
 /// Tasks to submit.
 #[derive(Debug)]
-pub(super) enum Supply {
+pub(crate) enum Supply {
     /// Each when it is due, whatever becomes of the others.
     Open(Schedule),
     /// Each when another has ended.
@@ -15,7 +15,7 @@ pub(super) enum Supply {
 
 impl Supply {
     /// From `start` to `end`.
-    pub(super) fn new(offered: &Offered, seed: u64, start: Nanos, end: Nanos) -> Self {
+    pub(crate) fn new(offered: &Offered, seed: u64, start: Nanos, end: Nanos) -> Self {
         match offered {
             Offered::Outstanding(models, most) => {
                 Self::Closed(ClosedLoop { free: vec![*most; models.len()], end, rests: false })
@@ -27,11 +27,14 @@ impl Supply {
             Offered::Scenario(scenario, rate) => {
                 Self::Open(Schedule::scenario(scenario, *rate, seed, start))
             }
+            Offered::Replay(models, replay, rate) => {
+                Self::Open(Schedule::replay(replay, models.len(), *rate, seed, start))
+            }
         }
     }
 
     /// The moment of the next one, as far as the clock decides it; otherwise [`Nanos::MAX`].
-    pub(super) fn next_at(&self) -> Nanos {
+    pub(crate) fn next_at(&self) -> Nanos {
         match self {
             Self::Open(schedule) => schedule.next_at(),
             Self::Closed(_) => Nanos::MAX,
@@ -39,7 +42,7 @@ impl Supply {
     }
 
     /// Takes the next one, if it is due by `now`.
-    pub(super) fn take(&mut self, now: Nanos) -> Option<Due> {
+    pub(crate) fn take(&mut self, now: Nanos) -> Option<Due> {
         match self {
             Self::Open(schedule) => schedule.take(now),
             Self::Closed(closed) => closed.take(now),
@@ -47,14 +50,14 @@ impl Supply {
     }
 
     /// A task of this model has had its outcome.
-    pub(super) fn ended(&mut self, model: usize) {
+    pub(crate) fn ended(&mut self, model: usize) {
         if let Self::Closed(closed) = self {
             closed.free[model] += 1;
         }
     }
 
     /// The client refused a task of this model on the spot.
-    pub(super) fn refused(&mut self, model: usize) {
+    pub(crate) fn refused(&mut self, model: usize) {
         self.ended(model);
         if let Self::Closed(closed) = self {
             closed.rests = true;
@@ -64,7 +67,7 @@ impl Supply {
 
 /// A fixed number of tasks of each model under way.
 #[derive(Debug)]
-pub(super) struct ClosedLoop {
+pub(crate) struct ClosedLoop {
     /// Of each model: tasks that may be submitted now.
     free: Vec<u32>,
     end: Nanos,

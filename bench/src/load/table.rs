@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::report::{Circumstances, ModelReport, Report, Totals};
-use super::tally::Reasons;
+use super::tally::{Reasons, VariantTally};
 use crate::machine::percent;
 
 /// With names of up to fourteen letters and six digits a row fits a terminal of 80 columns.
@@ -35,6 +35,18 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result 
     write_summary(f, report)
 }
 
+/// Nothing of a model without variants.
+fn write_variants(f: &mut fmt::Formatter<'_>, model: &ModelReport) -> fmt::Result {
+    let Some(mean) = model.mean_accuracy else { return Ok(()) };
+    writeln!(f, "{}: accuracy {mean:.2} % by its variants", model.name)?;
+    for variant in &model.variants {
+        let share = 100.0 * variant.tasks as f64 / model.totals.completed.max(1) as f64;
+        let VariantTally { name, accuracy, tasks } = variant;
+        writeln!(f, "  {name:<12} {accuracy:6.2} %  {tasks:>8} answers  {share:5.1} %")?;
+    }
+    Ok(())
+}
+
 fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let Report { totals, circumstances, .. } = report;
     for model in &report.models {
@@ -42,6 +54,9 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
             let (name, share) = (&model.name, accuracy * 100.0);
             writeln!(f, "{name}: {share:.1} % of the answers name the right class")?;
         }
+    }
+    for model in &report.models {
+        write_variants(f, model)?;
     }
     if report.unchecked_answers > 0 {
         writeln!(f, "{} answers could not be checked: no reference", report.unchecked_answers)?;
@@ -59,7 +74,16 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if circumstances.gpu.as_deref() == Some("fake") {
         writeln!(f, "FAKE GPU: the driver was Baton's own, without a device")?;
     }
-    writeln!(f, "{engines}; bad rate {bad:.2} %; CPU stolen {steal}")?;
+    let error =
+        report.bad_rate_error.map_or_else(String::new, |error| format!(" ± {:.2}", 200.0 * error));
+    writeln!(f, "{engines}; bad rate {bad:.2}{error} %; CPU stolen {steal}")?;
+    if !report.schedule_kept {
+        let late = report.sent_late as f64 * 100.0 / totals.submitted as f64;
+        writeln!(
+            f,
+            "SCHEDULE NOT KEPT: {late:.1} % of the tasks were submitted late, so these figures are not to be used"
+        )?;
+    }
     let Totals { submitted, completed, dropped, failed, wrong_answers, .. } = totals;
     let ended = completed + dropped + failed;
     let (word, sign, sum) = match report.conserved {

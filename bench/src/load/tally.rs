@@ -5,12 +5,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use baton_client::Timing;
+use baton_client::{ModelVariant, Timing};
 use baton_core::{DropReason, FailReason, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::inputs::Verdict;
 use super::latency::Latency;
+use super::timeline::{End, Timeline};
+
+/// A task that its generator deals with this much after it was due was submitted late: this part of the objective, or a
+/// millisecond where that is more.
+const LATE_PART: f64 = 0.05;
 
 /// Reasons and how often each was given.
 pub type Reasons = BTreeMap<String, u64>;
@@ -41,6 +46,9 @@ pub struct Tally {
     pub labelled: u64,
     /// Of these, with the right label.
     pub label_hits: u64,
+    /// Tasks that each variant has answered, by place; empty for a model without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantTally>,
     /// Batches, as far as this generator's tasks made them up: Σ 1 / batch size.
     pub batches: f64,
     /// From the moment a task was due to arrive until its answer landed.
@@ -49,6 +57,23 @@ pub struct Tally {
     pub overhead: Latency,
     /// How late the generator itself was, task by task.
     pub lag: Latency,
+    /// Tasks for which it was so late that their latencies are its own as much as the cluster's.
+    #[serde(default)]
+    pub sent_late: u64,
+    /// The same counts by when tasks were due, if the generator keeps them.
+    #[serde(skip)]
+    pub timeline: Option<Timeline>,
+}
+
+/// What a variant has answered.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct VariantTally {
+    /// Its name.
+    pub name: String,
+    /// How many of its answers are right, in per cent, as the cluster file says.
+    pub accuracy: f64,
+    /// Tasks that it has answered.
+    pub tasks: u64,
 }
 
 impl Tally {
@@ -61,11 +86,34 @@ impl Tally {
     pub(crate) fn arrival(&mut self, due: Nanos, now: Nanos) {
         self.submitted += 1;
         self.lag.record(now - due);
+        let late_ms = (LATE_PART * self.slo_ms).max(1.0);
+        self.sent_late += u64::from((now - due).as_millis_f64() > late_ms);
+        if let Some(timeline) = &mut self.timeline {
+            timeline.submitted(due);
+        }
+    }
+
+    /// Keeps the counts by when tasks were due, too.
+    pub(crate) fn with_timeline(mut self, start: Nanos, seconds: f64) -> Self {
+        self.timeline = Some(Timeline::new(start, seconds));
+        self
+    }
+
+    /// Marks the end of a task that was due at `due` in the timeline, if there is one.
+    pub(crate) fn mark(&mut self, due: Nanos, end: End) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.ended(due, end);
+        }
     }
 
     /// Counts a task given up by the scheduler.
     pub(crate) fn drop_for(&mut self, reason: DropReason) {
-        count(&mut self.dropped, reason.as_str());
+        self.shed_for(reason.as_str());
+    }
+
+    /// Counts a task given up by a server, for a reason in its words.
+    pub(crate) fn shed_for(&mut self, reason: &str) {
+        count(&mut self.dropped, reason);
     }
 
     /// Counts a task that broke.
@@ -80,12 +128,25 @@ impl Tally {
 
     /// Counts an answer to a task that was due at `due`.
     pub(crate) fn answer(&mut self, due: Nanos, timing: &Timing, verdict: Verdict) {
-        self.completed += 1;
-        self.late += u64::from(timing.landed > timing.deadline);
+        self.answer_at(due, timing.landed, timing.deadline, verdict);
         self.batches += 1.0 / f64::from(timing.batch_size.max(1));
-        self.latency.record(timing.landed - due);
         self.overhead
             .record((timing.landed - timing.submitted) - (timing.finished - timing.started));
+    }
+
+    /// Counts an answer of which no more is known than when it came and by when it should have.
+    pub(crate) fn answer_at(
+        &mut self,
+        due: Nanos,
+        landed: Nanos,
+        deadline: Nanos,
+        verdict: Verdict,
+    ) {
+        let (is_late, latency) = (landed > deadline, landed - due);
+        self.completed += 1;
+        self.late += u64::from(is_late);
+        self.latency.record(latency);
+        self.mark(due, if is_late { End::Late(latency) } else { End::Good(latency) });
         match verdict {
             Verdict::Right => {}
             Verdict::Wrong => self.wrong_answers += 1,
@@ -95,6 +156,31 @@ impl Tally {
                 self.label_hits += u64::from(label_hit);
             }
         }
+    }
+
+    /// The variants that the model has.
+    pub(crate) fn set_variants(&mut self, variants: &[ModelVariant]) {
+        let none = |variant: &ModelVariant| VariantTally {
+            name: variant.name().to_owned(),
+            accuracy: variant.accuracy(),
+            tasks: 0,
+        };
+        self.variants = variants.iter().map(none).collect();
+    }
+
+    /// Counts an answer of a variant.
+    pub(crate) fn answered_by(&mut self, variant: &ModelVariant) {
+        if let Some(tally) = self.variants.get_mut(usize::from(variant.index())) {
+            tally.tasks += 1;
+        }
+    }
+
+    /// Answers of variants, and the sum of these variants' accuracies, per cent.
+    pub fn accuracies(&self) -> (u64, f64) {
+        let add = |(tasks, sum): (u64, f64), of: &VariantTally| {
+            (tasks + of.tasks, sum + of.accuracy * of.tasks as f64)
+        };
+        self.variants.iter().fold((0, 0.0), add)
     }
 
     /// Tasks dropped, for whatever reason.
@@ -124,9 +210,27 @@ impl Tally {
         self.labelled += other.labelled;
         self.label_hits += other.label_hits;
         self.batches += other.batches;
+        self.merge_variants(&other.variants);
         self.latency.merge(&other.latency);
         self.overhead.merge(&other.overhead);
         self.lag.merge(&other.lag);
+        self.sent_late += other.sent_late;
+        match (&mut self.timeline, &other.timeline) {
+            (Some(own), Some(other)) => own.merge(other),
+            (own @ None, other) => own.clone_from(other),
+            (Some(_), None) => {}
+        }
+    }
+}
+
+impl Tally {
+    fn merge_variants(&mut self, others: &[VariantTally]) {
+        for other in others {
+            match self.variants.iter_mut().find(|own| own.name == other.name) {
+                Some(own) => own.tasks += other.tasks,
+                None => self.variants.push(other.clone()),
+            }
+        }
     }
 }
 
@@ -180,6 +284,7 @@ pub(crate) mod tests {
             clock_error: Nanos::ZERO,
             batch_size: 2,
             gpu: GpuId(0),
+            variant: 0,
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) fn write(
 }
 
 fn text(bench: &PathBench, pace: Pace) -> String {
-    let PathBench { bytes, batch, slots: gpus, .. } = bench;
+    let PathBench { bytes, batch, slots: gpus, engine: (engine, [alpha, beta]), .. } = bench;
     let outstanding = match pace {
         Pace::Closed { outstanding } => outstanding,
         Pace::Poisson { .. } => 1,
@@ -28,7 +28,7 @@ fn text(bench: &PathBench, pace: Pace) -> String {
     let slots = SLOTS.min(SLAB_BYTES / bytes).max(outstanding);
     format!(
         "{HEADER}[frontend]\nslots_per_model = {slots}\n\n\
-         [[model]]\nname = \"{MODEL}\"\nalpha_ms = 0.001\nbeta_ms = 0.5\nslo_ms = 50\n\
+         [[model]]\nname = \"{MODEL}\"\nengine = \"{engine}\"\nalpha_ms = {alpha}\nbeta_ms = {beta}\nslo_ms = 50\n\
          input_bytes = {bytes}\nbatch_max = {batch}\nqueue_capacity = {slots}\n\n\
          [[backend]]\nname = \"{BACKEND}\"\ngpus = {gpus}\n"
     )
@@ -65,7 +65,9 @@ mod tests {
             let children =
                 ChildConfig { exe: "baton".into(), common_args: Vec::new(), variables: Vec::new() };
             let paces = vec![pace];
-            let bench = PathBench { children, bytes, batch, paces, seconds: 1.0, slots, seed: 1 };
+            let engine = ("emulated", [0.001, 0.5]);
+            let bench =
+                PathBench { children, bytes, batch, paces, seconds: 1.0, slots, engine, seed: 1 };
             let file = std::path::Path::new("cluster.toml");
             let checked = baton_topo::check_text(file, &text(&bench, pace));
             assert_eq!(checked.warnings, []);

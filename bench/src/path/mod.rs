@@ -38,8 +38,10 @@ pub struct PathBench {
     pub paces: Vec<Pace>,
     /// Length of each measurement.
     pub seconds: f64,
-    /// Emulated GPU slots.
+    /// GPU slots.
     pub slots: u32,
+    /// What executes, and how long a batch lasts: α and β, ms.
+    pub engine: (&'static str, [f64; 2]),
     /// Same seed, same arrivals.
     pub seed: u64,
 }

@@ -223,8 +223,16 @@ pub(super) mod tests {
         let children =
             ChildConfig { exe: "baton".into(), common_args: Vec::new(), variables: Vec::new() };
         let paces = vec![pace];
-        let bench =
-            PathBench { children, bytes: 64, batch: 256, paces, seconds: 2.0, slots: 2, seed: 1 };
+        let bench = PathBench {
+            children,
+            bytes: 64,
+            batch: 256,
+            paces,
+            seconds: 2.0,
+            slots: 2,
+            engine: ("emulated", [0.001, 0.5]),
+            seed: 1,
+        };
         let floors =
             [(1_000.0, 2.0), (2_000.0, 1.5)].map(|(per_s, cpu_us)| Floor { per_s, cpu_us });
         let measured = Measured { from, to, steal_fraction: Some(0.0), finished };

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use baton_core::Nanos;
 use baton_topo::Clock;
+use rustix::process::Signal;
 
 pub use child::ChildConfig;
 pub(crate) use child::{Child, ChildEvent};
@@ -155,6 +156,11 @@ impl<'a> Processes<'a> {
     /// Asks some children to end.
     pub(crate) fn terminate(&self, numbers: Range<usize>) {
         self.children[numbers].iter().for_each(Child::terminate);
+    }
+
+    /// Kills a child, which has no time to say anything.
+    pub(crate) fn kill(&self, number: usize) {
+        self.children[number].signal(Signal::KILL);
     }
 
     /// Ends what still runs: backends leave, then the scheduler stops. Returns who died on the way.

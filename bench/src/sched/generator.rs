@@ -188,6 +188,7 @@ impl Generator {
             model: model.into(),
             input_bytes: 1.into(),
             cost: 0.into(),
+            accuracy_min: 0.into(),
         };
         events.message(FRONTEND_CONN, Kind::Submit, submit.as_bytes());
     }

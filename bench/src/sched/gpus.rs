@@ -65,7 +65,7 @@ impl Gpus {
             gpu: done.gpu.into(),
             rows: done.rows.into(),
             status: status as u8,
-            reserved: 0,
+            variant: 0,
             fetch: WireFetch::NOT_MEASURED,
         };
         Some((report, done.rows))

@@ -92,6 +92,7 @@ impl Sender {
                 model: model.into(),
                 input_bytes: 1.into(),
                 cost: 0.into(),
+                accuracy_min: 0.into(),
             };
             if self.transport.send(self.conn, &submit, &[]).is_err() {
                 return sent;

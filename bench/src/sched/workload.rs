@@ -109,6 +109,7 @@ impl Workload {
             quota: QuotaLimits::default(),
             expected_rps: None,
             engine: EngineSpec::Emulated { jitter: 0.0 },
+            variants: Vec::new(),
         }
     }
 }

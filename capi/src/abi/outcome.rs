@@ -150,6 +150,7 @@ fn drop_name(reason: DropReason) -> &'static CStr {
         DropReason::Shutdown => c"shutdown",
         DropReason::Quota => c"quota",
         DropReason::ModelRemoved => c"model_removed",
+        DropReason::Accuracy => c"accuracy",
     }
 }
 

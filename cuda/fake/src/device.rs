@@ -59,6 +59,11 @@ pub(crate) struct Faults {
     pub(crate) devices: i32,
     pub(crate) memory: usize,
     fault_at: Option<u64>,
+    fault_code: i32,
+    /// The clocks are held down, and another process computes.
+    pub(crate) is_hot: bool,
+    /// Clocks cannot be locked.
+    pub(crate) no_root: bool,
     seed: u64,
 }
 
@@ -72,12 +77,21 @@ impl Faults {
         Self {
             no_device: words.contains(&"no-device"),
             is_old: words.contains(&"old"),
-            devices: number("devices").unwrap_or(8) as i32,
+            devices: visible().or_else(|| number("devices")).unwrap_or(8) as i32,
             memory: number("memory").unwrap_or(1 << 30) as usize,
             fault_at: number("fault"),
+            fault_code: number("fault-code").unwrap_or(ILLEGAL_ADDRESS as u64) as i32,
+            is_hot: words.contains(&"hot"),
+            no_root: words.contains(&"no-root"),
             seed: number("seed").unwrap_or(1),
         }
     }
+}
+
+/// How many devices `CUDA_VISIBLE_DEVICES` leaves, if it says so.
+fn visible() -> Option<u64> {
+    let names = std::env::var("CUDA_VISIBLE_DEVICES").ok()?;
+    Some(names.split(',').filter(|name| !name.is_empty()).count() as u64)
 }
 
 pub(crate) fn world() -> Locked {
@@ -170,7 +184,7 @@ impl World {
             self.lost |= self.faults.fault_at == Some(self.launches);
         }
         match self.streams.get_mut(&stream) {
-            Some(_) if self.lost => ILLEGAL_ADDRESS,
+            Some(_) if self.lost => self.lost_code(),
             Some(stream) => {
                 op.poison();
                 stream.ops.push_back(op);
@@ -178,6 +192,11 @@ impl World {
             }
             None => INVALID_HANDLE,
         }
+    }
+
+    /// What every call says once the device is lost.
+    pub(crate) fn lost_code(&self) -> i32 {
+        self.faults.fault_code
     }
 
     pub(crate) fn record(&mut self, event: usize, stream: usize) -> i32 {
@@ -195,7 +214,7 @@ impl World {
 
     pub(crate) fn has_ended(&mut self, event: usize) -> i32 {
         if self.lost {
-            return ILLEGAL_ADDRESS;
+            return self.lost_code();
         }
         self.step();
         match self.events.get(&event) {

@@ -35,7 +35,8 @@ fn known(is_known: bool) -> c_int {
 
 /// An error once the device is lost, as from any function then.
 fn alive(code: c_int) -> c_int {
-    if world().lost { ILLEGAL_ADDRESS } else { code }
+    let world = world();
+    if world.lost { world.lost_code() } else { code }
 }
 
 exports! {
@@ -54,6 +55,8 @@ exports! {
             NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
             NOT_READY => c"CUDA_ERROR_NOT_READY",
             ILLEGAL_ADDRESS => c"CUDA_ERROR_ILLEGAL_ADDRESS",
+            719 => c"CUDA_ERROR_LAUNCH_FAILED",
+            999 => c"CUDA_ERROR_UNKNOWN",
             _ => return INVALID_VALUE,
         };
         put(name, text.as_ptr())
@@ -67,9 +70,16 @@ exports! {
         unsafe { name.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         OK
     }
+    fn cuDeviceGetPCIBusId(address: *mut c_char, room: c_int, device: c_int) {
+        let text = format!("0000:{device:02X}:00.0\0");
+        if text.len() > room as usize { return INVALID_VALUE }
+        // SAFETY: the caller says that there is room for as many bytes.
+        unsafe { address.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };
+        OK
+    }
     fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: c_int) { put(bytes, world().faults.memory) }
     fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) {
-        put(value, if attribute == 75 { 7 } else { 5 })
+        put(value, match attribute { 75 => 7, 76 => 5, _ => 0 })
     }
     fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) { put(context, 0xc0 + device as usize) }
     fn cuDevicePrimaryCtxRelease_v2(_device: c_int) { OK }

@@ -6,9 +6,13 @@
 //! their header says.
 //!
 //! `BATON_FAKE_CUDA` plants faults, separated by commas: `no-device`, `old` (CUDA 11.8), `memory=BYTES` (of each device),
-//! `fault=N` (the Nth launch meets an illegal address), `devices=N`, `seed=N`.
+//! `fault=N` (the Nth launch meets an illegal address, or the error that `fault-code=CODE` names), `devices=N`, `seed=N`,
+//! `hot` (the clocks are held down, and another process computes), `no-root` (clocks cannot be locked).
+//!
+//! It is a fake `libnvidia-ml.so` as well ([`nvml`]). `CUDA_VISIBLE_DEVICES` counts as for the driver.
 #![expect(unsafe_code, reason = "exports C functions and reads memory by address")]
 #![expect(clippy::missing_safety_doc, reason = "as the CUDA driver documents its functions")]
 
 mod device;
 pub mod exports;
+pub mod nvml;

@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "calls a C library")]
 
 mod gpu;
+mod nvml;
 mod pinned;
 
 use std::error::Error as _;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 pub use gpu::Gpu;
+pub use nvml::{GpuState, LockedClocks, Nvml, NvmlError};
 pub use pinned::{Pinned, Pinning};
 
 use crate::driver::CudaError;
@@ -81,6 +83,11 @@ pub struct DeviceFacts {
     pub memory_bytes: u64,
     /// Compute capability.
     pub capability: (u32, u32),
+    /// Its PCI address, as NVML knows it too.
+    pub pci: String,
+    /// Whether its memory can be given to a network card, so that inputs could land there (GPUDirect): by a dma-buf, or at
+    /// all.
+    pub direct: (bool, bool),
 }
 
 type Handle = *mut c_void;
@@ -89,13 +96,13 @@ type Handle = *mut c_void;
 macro_rules! functions {
     ($($name:ident = $symbol:literal ($($arg:ty),*);)*) => {
         /// They stay valid as long as the library is open.
-        struct Functions {
+        pub(super) struct Functions {
             $($name: unsafe extern "C" fn($($arg),*) -> c_int,)*
         }
 
         impl Functions {
             /// Finds every function, or says which are missing.
-            fn find(library: &libloading::Library) -> Result<Self, Vec<&'static str>> {
+            pub(super) fn find(library: &libloading::Library) -> Result<Self, Vec<&'static str>> {
                 let mut missing = Vec::new();
                 $(
                     // SAFETY: the symbol, where it exists, is the C function of this signature.
@@ -111,6 +118,8 @@ macro_rules! functions {
     };
 }
 
+use functions;
+
 functions! {
     init = "cuInit" (c_uint);
     driver_version = "cuDriverGetVersion" (*mut c_int);
@@ -120,6 +129,7 @@ functions! {
     device_name = "cuDeviceGetName" (*mut c_char, c_int, c_int);
     device_memory = "cuDeviceTotalMem_v2" (*mut usize, c_int);
     device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+    device_pci = "cuDeviceGetPCIBusId" (*mut c_char, c_int, c_int);
     retain = "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
     release = "cuDevicePrimaryCtxRelease_v2" (c_int);
     set_current = "cuCtxSetCurrent" (Handle);
@@ -248,19 +258,32 @@ impl Library {
 
     fn facts(&self, number: c_int) -> Result<DeviceFacts, CudaError> {
         let device = self.device(number)?;
-        let mut name = [0_u8; 128];
-        // SAFETY: the driver writes at most as many bytes as it is told, the last of them 0.
-        let told = unsafe { (self.call.device_name)(name.as_mut_ptr().cast(), 127, device) };
-        self.check("cuDeviceGetName", told)?;
-        let name = CStr::from_bytes_until_nul(&name).map(CStr::to_string_lossy);
-        let name = name.unwrap_or_default().into_owned();
+        let name = self.text("cuDeviceGetName", self.call.device_name, device)?;
+        let pci = self.text("cuDeviceGetPCIBusId", self.call.device_pci, device)?;
         let mut memory = 0;
         // SAFETY: writes one number.
         let told = unsafe { (self.call.device_memory)(&raw mut memory, device) };
         self.check("cuDeviceTotalMem", told)?;
         // The numbers of the two attributes in cuda.h.
         let capability = (self.attribute(75, device)?, self.attribute(76, device)?);
-        Ok(DeviceFacts { name, memory_bytes: memory as u64, capability })
+        // Drivers that do not know these attributes do not have what they ask for.
+        let has = |attribute| self.attribute(attribute, device).is_ok_and(|value| value != 0);
+        let direct = (has(124), has(116));
+        Ok(DeviceFacts { name, memory_bytes: memory as u64, capability, pci, direct })
+    }
+
+    fn text(
+        &self,
+        call: &'static str,
+        function: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int,
+        device: c_int,
+    ) -> Result<String, CudaError> {
+        let mut text = [0_u8; 128];
+        // SAFETY: the driver writes at most as many bytes as it is given, the last of them 0.
+        let told = unsafe { function(text.as_mut_ptr().cast(), 127, device) };
+        self.check(call, told)?;
+        let text = CStr::from_bytes_until_nul(&text).map(CStr::to_string_lossy);
+        Ok(text.unwrap_or_default().into_owned())
     }
 
     fn attribute(&self, attribute: c_int, device: c_int) -> Result<u32, CudaError> {

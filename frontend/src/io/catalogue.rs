@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use baton_membership::{Catalogue, DescribedModel, MembershipError};
+use baton_membership::{Catalogue, DescribedModel, DescribedVariant, MembershipError};
 use baton_topo::signature::{Row, Signature};
 use baton_types::{ModelId, Nanos};
 
+use crate::outcome::ModelVariant;
 use crate::served::Announced;
 
 /// Takes the models out of a complete catalogue, sorted by name. Each lives on one of `threads` ModelThreads.
@@ -26,7 +27,7 @@ pub(super) fn take_announced(
 }
 
 fn announced(model: DescribedModel) -> Result<Announced, MembershipError> {
-    let DescribedModel { desc, name, tensors, .. } = model;
+    let DescribedModel { desc, name, tensors, variants, .. } = model;
     let (input_bytes, output_bytes) = (desc.input_bytes.get(), desc.output_bytes.get());
     let signature = match tensors {
         [input, output] if input.is_empty() && output.is_empty() => Some(Signature {
@@ -46,9 +47,14 @@ fn announced(model: DescribedModel) -> Result<Announced, MembershipError> {
         input_bytes,
         output_bytes,
         signature: Arc::new(signature.ok_or_else(problem)?),
+        variants: (!variants.is_empty()).then(|| (0..).zip(variants).map(variant).collect()),
         thread: desc.thread.get(),
         name: name.into(),
     })
+}
+
+fn variant((index, variant): (u16, DescribedVariant)) -> ModelVariant {
+    ModelVariant { name: variant.name, accuracy: variant.accuracy, index }
 }
 
 fn bad(what: String) -> MembershipError {

@@ -21,7 +21,7 @@ impl<T: Transport> ClientIo<T> {
     pub(super) fn on_catalogue_change(&mut self, message: &Message<'_>) {
         match message {
             Message::ModelDesc(desc, _) => self.on_model(desc, message),
-            Message::TensorDesc(..) => self.on_addition(message),
+            Message::TensorDesc(..) | Message::VariantDesc(..) => self.on_addition(message),
             Message::CatalogEnd(_) => self.on_additions(),
             Message::ModelDown(down) => self.on_model_down(down),
             Message::SlabKnown(known) => self.on_slab_known(known),

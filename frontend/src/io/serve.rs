@@ -70,7 +70,8 @@ impl<T: Transport> ClientIo<T> {
             deadline_ns: scheduler_deadline(task.deadline, self.membership.sync()).0.into(),
             model: served.id.0.into(),
             input_bytes: task.input_bytes.into(),
-            cost: task.cost.bits().into(),
+            cost: task.asked.cost.bits().into(),
+            accuracy_min: task.asked.accuracy_min.into(),
         };
         let conn = self.membership.thread(served.thread);
         let sent =
@@ -226,6 +227,11 @@ impl Serving {
             let record = EndRecord::new(timing.landed, EndedBy::Client, task.resubmitted);
             return self.decide(task, End::Failed(FailReason::Engine, record));
         }
+        if !model.has_variant(timing.variant) {
+            self.session.counters.wrong_variant.add(1);
+            let record = EndRecord::new(timing.landed, EndedBy::Client, task.resubmitted);
+            return self.decide(task, End::Failed(FailReason::Engine, record));
+        }
         self.decide(task, End::Completed(timing));
     }
 }
@@ -264,5 +270,6 @@ fn timing(task: &Task, result: &TaskResult, landed: Nanos, sync: Option<&ClockSy
         clock_error: sync.map_or(Nanos::MAX, ClockSync::error),
         batch_size: result.batch_size.get().into(),
         gpu: GpuId(result.gpu.get()),
+        variant: result.variant.get(),
     }
 }

@@ -30,6 +30,8 @@ pub struct ServedModel {
     pub row_bytes: [u32; 2],
     /// What it takes and gives; empty for an emulated model, which takes and gives bytes.
     pub tensors: [Vec<TensorSpec>; 2],
+    /// Its variants, the cheapest first: their names, and how many of their answers are right, in 1/100,000.
+    pub variants: Vec<(String, u32)>,
 }
 
 /// How far the answer to the question how the cluster fares has come.
@@ -206,6 +208,7 @@ fn served(model: &DescribedModel, subcluster: String) -> ServedModel {
         slo: Nanos(desc.slo_ns.get()),
         row_bytes: [desc.input_bytes.get(), desc.output_bytes.get()],
         tensors: model.tensors.clone(),
+        variants: model.variants.iter().map(|v| (v.name.clone(), v.accuracy)).collect(),
     }
 }
 

@@ -10,10 +10,10 @@ use super::messages::{
     ModelConfigResponse, ModelIndex, ModelInput, ModelMetadata, ModelOutput, ModelStatistics,
     Parameters, Spent, Statistics, StreamProblem, TensorMetadata,
 };
-use crate::protocol::datatype;
+use crate::infer::head_of;
 use crate::protocol::describe::extents;
 use crate::protocol::problem::{Kind, Problem};
-use crate::protocol::render::{self, VERSION};
+use crate::protocol::render::{self, Head, VERSION};
 use crate::protocol::request::{Asked, Model};
 
 /// `raw_output_contents` of an answer.
@@ -33,14 +33,11 @@ pub(super) fn infer(
     let rows = rows.map_err(|error| {
         Problem::new(Kind::Internal, format!("the answer is none of this model: {error}"))
     })?;
-    let is_late = replies.iter().any(Reply::late);
-    answer(model.name(), id, is_late, model.outputs(), asked, &rows)
+    answer(&head_of(model.name(), id, replies), model.outputs(), asked, &rows)
 }
 
 fn answer(
-    model: &str,
-    id: Option<&str>,
-    is_late: bool,
+    head: &Head<'_>,
     specs: &[TensorSpec],
     asked: &[Asked],
     rows: &[Vec<TensorRef<'_>>],
@@ -48,17 +45,15 @@ fn answer(
     let output = |asked: &Asked| {
         let spec = &specs[asked.index];
         let shape = render::shape(spec, rows.iter().map(|row| &row[asked.index]))?;
-        let (name, datatype) = (spec.name.clone(), datatype::name(spec.element).to_owned());
+        let (name, datatype) = (spec.name.clone(), spec.element.oip_name().to_owned());
         Ok(InferOutput { name, datatype, shape: shape.into_iter().map(i64::from).collect() })
     };
     let outputs: Result<Vec<InferOutput>, Problem> = asked.iter().map(output).collect();
-    let late = InferParameter { choice: Some(Choice::Bool(true)) };
-    let parameters = is_late.then(|| ("baton_late".to_owned(), late));
     let head = InferResponse {
-        model_name: model.to_owned(),
+        model_name: head.model.to_owned(),
         model_version: VERSION.to_owned(),
-        id: id.unwrap_or_default().to_owned(),
-        parameters: Parameters::from_iter(parameters),
+        id: head.id.unwrap_or_default().to_owned(),
+        parameters: parameters(head),
         outputs: outputs?,
     };
     let lengths = |asked: &Asked| rows.iter().map(|row| row[asked.index].bytes.len()).sum();
@@ -72,6 +67,17 @@ fn answer(
         rows.iter().for_each(|row| message.extend_from_slice(row[asked.index].bytes));
     }
     Ok(message)
+}
+
+/// As the HTTP call has them.
+fn parameters(head: &Head<'_>) -> Parameters {
+    let named = |name: &str, choice| (name.to_owned(), InferParameter { choice: Some(choice) });
+    let late = head.is_late.then(|| named("baton_late", Choice::Bool(true)));
+    let variant = head.variant.into_iter().flat_map(|(name, accuracy)| {
+        let (name, accuracy) = (Choice::Text(name.to_owned()), Choice::Double(accuracy));
+        [named("baton_variant", name), named("baton_accuracy", accuracy)]
+    });
+    late.into_iter().chain(variant).collect()
 }
 
 /// An answer as a message of a stream.
@@ -92,7 +98,7 @@ pub(super) fn streamed_problem(problem: &Problem, id: String) -> Vec<u8> {
 pub(super) fn metadata(model: &Model<'_>) -> ModelMetadata {
     let tensor = |spec: &TensorSpec| TensorMetadata {
         name: spec.name.clone(),
-        datatype: datatype::name(spec.element).to_owned(),
+        datatype: spec.element.oip_name().to_owned(),
         shape: [-1].into_iter().chain(extents(spec)).collect(),
     };
     ModelMetadata {

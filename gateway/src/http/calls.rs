@@ -14,11 +14,11 @@ use super::connection::Activity;
 use crate::counters::Protocol;
 use crate::gateway::App;
 use crate::grpc;
-use crate::infer::{Allowed, infer};
+use crate::infer::{Allowed, head_of, infer};
 use crate::protocol::deadline::Stated;
 use crate::protocol::describe;
 use crate::protocol::problem::{Kind, Problem};
-use crate::protocol::render::{self, Head, Rendered};
+use crate::protocol::render::{self, Rendered};
 use crate::protocol::request::{self, Asked};
 use crate::protocol::route::{Route, route};
 
@@ -170,7 +170,7 @@ fn rendered(
     asked: &[Asked],
     replies: &[Reply],
 ) -> Result<Rendered, Problem> {
-    let head = Head { model: model.name(), id, is_late: replies.iter().any(Reply::late) };
+    let head = head_of(model.name(), id, replies);
     let rows: Result<Vec<_>, _> =
         replies.iter().map(|reply| model.tensors_of(reply.bytes())).collect();
     let rows = rows.map_err(|error| {

@@ -3,7 +3,6 @@
 use baton_client::{Extent, TensorSpec};
 use serde_json::{Value, json};
 
-use super::datatype;
 use super::render::VERSION;
 use super::request::Model;
 
@@ -20,7 +19,7 @@ pub fn server() -> Value {
 pub fn metadata(model: &Model<'_>) -> Value {
     let tensor = |spec: &TensorSpec| {
         let shape: Vec<i64> = [-1].into_iter().chain(extents(spec)).collect();
-        json!({ "name": spec.name, "datatype": datatype::name(spec.element), "shape": shape })
+        json!({ "name": spec.name, "datatype": spec.element.oip_name(), "shape": shape })
     };
     json!({
         "name": model.name,
@@ -34,7 +33,7 @@ pub fn metadata(model: &Model<'_>) -> Value {
 /// The answer to `GET v2/models/M/config`. Shapes are without the batch dimension there.
 pub fn config(model: &Model<'_>) -> Value {
     let tensor = |spec: &TensorSpec| {
-        let (name, dims) = (datatype::name(spec.element), extents(spec).collect::<Vec<_>>());
+        let (name, dims) = (spec.element.oip_name(), extents(spec).collect::<Vec<_>>());
         json!({ "name": spec.name, "data_type": format!("TYPE_{name}"), "dims": dims })
     };
     json!({

@@ -2,7 +2,6 @@
 //!
 //! Nothing here reads a clock, waits or owns a connection.
 
-pub mod datatype;
 pub mod deadline;
 pub mod describe;
 pub mod fill;

@@ -6,7 +6,6 @@
 
 use baton_client::ElementType;
 
-use super::datatype;
 use super::problem::Problem;
 
 /// Lists in lists: the batch, and the dimensions of a tensor.
@@ -63,14 +62,19 @@ pub struct Numbers<'a> {
     index: usize,
 }
 
+/// Whether JSON has numbers of this type. The others travel as bytes only.
+pub const fn has_json(element: ElementType) -> bool {
+    !matches!(element, ElementType::F16 | ElementType::Bf16)
+}
+
 impl<'a> Numbers<'a> {
     /// The text of a tensor of this shape, the batch dimension first.
     ///
     /// # Errors
     /// It does not begin as one.
     pub fn new(text: &'a str, element: ElementType, shape: &'a [usize]) -> Result<Self, DataError> {
-        if !datatype::has_json(element) {
-            return Err(DataError::NoJson(datatype::name(element)));
+        if !has_json(element) {
+            return Err(DataError::NoJson(element.oip_name()));
         }
         let first = text.trim_start().strip_prefix('[').ok_or(DataError::NoList)?;
         let is_nested = first.trim_start().starts_with('[');
@@ -91,7 +95,7 @@ impl<'a> Numbers<'a> {
             write(self.element, token, place).ok_or_else(|| DataError::Element {
                 index: self.index,
                 token: token.chars().take(40).collect(),
-                datatype: datatype::name(self.element),
+                datatype: self.element.oip_name(),
             })?;
             self.index += 1;
         }

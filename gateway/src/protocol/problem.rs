@@ -117,7 +117,9 @@ impl Problem {
     /// A task that was dropped.
     pub fn dropped(reason: DropReason, record: &EndRecord, given: Given) -> Self {
         let kind = match reason {
-            DropReason::Deadline | DropReason::DeadlinePassed => Kind::Deadline,
+            DropReason::Deadline | DropReason::DeadlinePassed | DropReason::Accuracy => {
+                Kind::Deadline
+            }
             DropReason::Window | DropReason::QueueFull | DropReason::Quota => Kind::Shed,
             DropReason::NoBackend
             | DropReason::Shutdown
@@ -244,7 +246,7 @@ mod tests {
     fn each_reason_has_its_status() {
         let status = |reason| Problem::dropped(reason, &record(0), GIVEN).kind.status();
         let dropped: Vec<u16> = DropReason::ALL.iter().map(|&reason| status(reason)).collect();
-        assert_eq!(dropped, [504, 429, 504, 429, 503, 503, 503, 503, 429, 404]);
+        assert_eq!(dropped, [504, 429, 504, 429, 503, 503, 503, 503, 429, 404, 504]);
         let status = |reason| Problem::failed(reason, &record(0), GIVEN).kind.status();
         let failed: Vec<u16> = FailReason::ALL.iter().map(|&reason| status(reason)).collect();
         assert_eq!(failed, [503, 500, 503, 503, 500, 404, 500, 503, 503]);

@@ -2,7 +2,6 @@
 
 use baton_client::{ElementType, TensorRef, TensorSpec};
 
-use super::datatype;
 use super::problem::{Kind, Problem};
 use super::request::Asked;
 
@@ -18,6 +17,9 @@ pub struct Head<'a> {
     pub id: Option<&'a str>,
     /// An answer of a task came after its deadline.
     pub is_late: bool,
+    /// The variant of the least accurate answer: its name, and how many of its answers are right, in per cent. `None` if the
+    /// model has no variants.
+    pub variant: Option<(&'a str, f64)>,
 }
 
 /// An answer's body.
@@ -49,9 +51,7 @@ pub fn infer(
     json.extend_from_slice(b"\"model_name\":");
     string(&mut json, head.model);
     json.extend_from_slice(format!(",\"model_version\":\"{VERSION}\"").as_bytes());
-    if head.is_late {
-        json.extend_from_slice(b",\"parameters\":{\"baton_late\":true}");
-    }
+    parameters(&mut json, head);
     json.extend_from_slice(b",\"outputs\":[");
     for (at, asked) in asked.iter().enumerate() {
         if at > 0 {
@@ -68,6 +68,18 @@ pub fn infer(
     Ok(Rendered { body: json, json_bytes })
 }
 
+fn parameters(json: &mut Vec<u8>, head: &Head<'_>) {
+    let late = head.is_late.then(|| "\"baton_late\":true".to_owned());
+    let variant = head.variant.map(|(name, accuracy)| {
+        let name = serde_json::Value::from(name);
+        format!("\"baton_variant\":{name},\"baton_accuracy\":{accuracy}")
+    });
+    let all: Vec<String> = late.into_iter().chain(variant).collect();
+    if !all.is_empty() {
+        json.extend_from_slice(format!(",\"parameters\":{{{}}}", all.join(",")).as_bytes());
+    }
+}
+
 fn output(
     json: &mut Vec<u8>,
     spec: &TensorSpec,
@@ -78,7 +90,7 @@ fn output(
     let extents = shape(spec, tensors())?;
     json.extend_from_slice(b"{\"name\":");
     string(json, &spec.name);
-    let kind = datatype::name(spec.element);
+    let kind = spec.element.oip_name();
     json.extend_from_slice(format!(",\"datatype\":\"{kind}\",\"shape\":{extents:?}").as_bytes());
     if asked.is_binary {
         let bytes: usize = tensors().map(|tensor| tensor.bytes.len()).sum();
@@ -184,13 +196,14 @@ mod tests {
             [1.5f32, -2.0, 0.1, 4.0].iter().flat_map(|v| v.to_le_bytes()).collect();
         let row = |y, raw| vec![tensor(y, 4), tensor(raw, 2)];
         let rows = [row(&numbers[..8], &[1, 2, 3, 4]), row(&numbers[8..], &[5, 6, 7, 8])];
-        let head = Head { model: "a \"b\"", id: Some("7"), is_late: true };
+        let head =
+            Head { model: "a \"b\"", id: Some("7"), is_late: true, variant: Some(("s\"m", 73.82)) };
         let Rendered { body, json_bytes } = infer(&head, &specs(), &BOTH, &rows).unwrap();
         let (text, bytes) = body.split_at(json_bytes.unwrap());
         assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8]);
         let parsed: Value = serde_json::from_slice(text).unwrap();
         let expected = json!({
-            "id": "7", "model_name": "a \"b\"", "model_version": "1", "parameters": {"baton_late": true},
+            "id": "7", "model_name": "a \"b\"", "model_version": "1", "parameters": {"baton_late": true, "baton_variant": "s\"m", "baton_accuracy": 73.82},
             "outputs": [
                 {"name": "raw", "datatype": "FP16", "shape": [2, 2], "parameters": {"binary_data_size": 8}},
                 {"name": "y", "datatype": "FP32", "shape": [2, 2], "data": [1.5, -2.0, 0.1, 4.0]},
@@ -201,7 +214,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_bytes_is_all_json() {
-        let head = Head { model: "m", id: None, is_late: false };
+        let head = Head { model: "m", id: None, is_late: false, variant: None };
         let bytes = 1f32.to_le_bytes();
         let rows = [vec![tensor(&bytes, 4), tensor(&[], 2)]];
         let Rendered { body, json_bytes } = infer(&head, &specs(), &BOTH[1..], &rows).unwrap();
@@ -212,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_said_is_an_error() {
-        let head = Head { model: "m", id: None, is_late: false };
+        let head = Head { model: "m", id: None, is_late: false, variant: None };
         let (nan, one) = (f32::NAN.to_le_bytes(), 1f32.to_le_bytes());
         let rows = [vec![tensor(&nan, 4), tensor(&[], 2)]];
         let error = infer(&head, &specs(), &BOTH[1..], &rows).unwrap_err();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use baton_client::TensorSpec;
 
-use super::datatype;
+use super::numbers::has_json;
 use super::problem::{Kind, Problem};
 
 /// What a model takes and gives.
@@ -180,7 +180,7 @@ impl<'a> Request<'a> {
         batch_max: usize,
     ) -> Result<Vec<usize>, Problem> {
         let (name, given) = (&input.name, &input.shape);
-        if input.datatype != datatype::name(spec.element) {
+        if input.datatype != spec.element.oip_name() {
             let (got, text) = (&input.datatype, shape_of(spec));
             return Err(Problem::invalid(format!(
                 "input {name:?} is {got}; the model takes {text}"
@@ -229,7 +229,7 @@ fn check_bytes(
 /// A tensor as clients give it.
 fn shape_of(spec: &TensorSpec) -> String {
     let extents: String = spec.shape.iter().map(|extent| format!(", {extent}")).collect();
-    format!("{} of shape [batch{extents}]", datatype::name(spec.element))
+    format!("{} of shape [batch{extents}]", spec.element.oip_name())
 }
 
 fn index_of(name: &str, what: &str, specs: &[TensorSpec]) -> Result<usize, Problem> {
@@ -267,10 +267,10 @@ fn outputs(
     let unwritable = asked
         .iter()
         .map(|asked| (&model.outputs[asked.index], asked.is_binary))
-        .find(|(spec, is_binary)| !is_binary && !datatype::has_json(spec.element));
+        .find(|(spec, is_binary)| !is_binary && !has_json(spec.element));
     match unwritable {
         Some((spec, _)) => {
-            let (name, kind) = (&spec.name, datatype::name(spec.element));
+            let (name, kind) = (&spec.name, spec.element.oip_name());
             let text =
                 format!("output {name:?} is {kind}, which JSON has not: ask for binary_data");
             Err(Problem::invalid(text))

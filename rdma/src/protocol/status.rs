@@ -87,6 +87,22 @@ pub struct ModelStatus {
     pub p99_ms: Option<f64>,
     /// The ModelThread on which it lives.
     pub model_thread: u32,
+    /// Its variants, the cheapest first; empty for a model without any.
+    pub variants: Vec<VariantStatus>,
+}
+
+/// A variant of a model.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VariantStatus {
+    /// Its name.
+    pub name: String,
+    /// Per cent of its answers that are right.
+    pub accuracy: f64,
+    /// Tasks in batches that it has executed.
+    pub tasks: u64,
+    /// Tasks in such a batch. `None`: it has executed none.
+    pub mean_batch: Option<f64>,
 }
 
 /// What a member is.

@@ -21,8 +21,8 @@ pub struct Candidate {
     pub bad_rate: u32,
     /// From the grant to the earliest start: plan delivery and fetching (App. C, `delay(bs)`).
     pub delay: Nanos,
-    /// Frontrun less jitter: started by then, the batch is as large as its head's deadline lets it
-    /// become.
+    /// Until then the batch waits for what may be worth more than its start: frontrun, less jitter and
+    /// [`Grant::slot_wait`]. Given up then, the claim of others leaves it time to find a slot.
     pub latest: Nanos,
     /// ℓ(batch): for how long the batch would have its slot.
     pub latency: Nanos,

@@ -109,7 +109,7 @@ fn a_profile_replaced_at_run_time_shapes_the_next_batch() {
     let mut world = World::new(vec![ModelConfig { id: ModelId(0), ..config }], 1);
     let slower = profile(2.0, 6.0, 3); // ℓ(1) = 8, ℓ(2) = 10, at most 3
     let patience = Patience::new(&slower);
-    world.models[0].set_profile(slower, patience);
+    world.models[0].set_profiles(&[slower], patience);
     world.arrives(0, 1, 0.0, 20.0);
     world.run(9.9);
     assert_eq!(world.sizes(), []);

@@ -169,7 +169,7 @@ impl Pair {
         self.naive.config.profile = Profile::from_table(&table).expect("scaling keeps the order");
         let profile = self.naive.config.profile.clone();
         let patience = Patience::new(&profile);
-        self.model.set_profile(profile, patience);
+        self.model.set_profiles(&[profile], patience);
         self.naive.retarget(self.model.latency());
         self.refresh();
     }

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 
 use assert_no_alloc::{AllocDisabler, assert_no_alloc};
 use baton_core::{
-    Batch, BatchShape, Candidate, Demand, FrontendId, Gpu, GpuId, GpuUpdate, Grant, Load, LoadDone,
-    LoadLimits, LoadOutcome, LoadRule, LoadSink, LoadState, ModelConfig, ModelId, ModelSink,
-    ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, RankLimits, RankSink, RankState,
-    Readiness, Request, Slowdown, SplitMix64, SubclusterId, TaskId, Unserved, Weights,
+    Batch, BatchShape, Candidate, Choice, Demand, FrontendId, Gpu, GpuId, GpuUpdate, Grant, Load,
+    LoadDone, LoadLimits, LoadOutcome, LoadRule, LoadSink, LoadState, ModelConfig, ModelId,
+    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, RankLimits, RankSink,
+    RankState, Readiness, Request, Slowdown, SplitMix64, SubclusterId, TaskId, Unserved, Variant,
+    Variants, Weights,
 };
 
 #[global_allocator]
@@ -85,6 +86,21 @@ struct Driver {
     tasks: u32,
 }
 
+/// The last model is a supernet.
+fn with_variants(id: u32, config: ModelConfig) -> ModelState {
+    let line = |accuracy, alpha_ms| Variant {
+        accuracy,
+        profile: Profile::linear(Nanos::from_millis(alpha_ms), Nanos::from_millis(5), 16)
+            .expect("a valid line"),
+    };
+    let variants = Variants::new(vec![line(70_000, 1), line(75_000, 2), line(80_000, 4)]);
+    let state = ModelState::new(config);
+    match id + 1 == MODELS {
+        true => state.with_variants(&variants.expect("they rise"), Choice::QueueFit),
+        false => state,
+    }
+}
+
 impl Driver {
     fn new() -> Self {
         let config = |id: u32| ModelConfig {
@@ -100,7 +116,7 @@ impl Driver {
         let limits = RankLimits { gpus: GPUS, subclusters: 1, copies: 0 };
         let (said, running) = (VecDeque::with_capacity(64), Vec::with_capacity(2 * GPUS as usize));
         Self {
-            models: (0..MODELS).map(|id| ModelState::new(config(id))).collect(),
+            models: (0..MODELS).map(|id| with_variants(id, config(id))).collect(),
             rank: RankState::new(limits, &[HERE; MODELS as usize]),
             sink: Sink { said, running, planned: 0, ended: 0 },
             now: Nanos::from_millis(1),
@@ -136,7 +152,8 @@ impl Driver {
             let model = (self.tasks % MODELS) as usize;
             let slo = Nanos::from_millis(6 + u64::from(self.tasks * 7 % 40));
             let task = TaskId::new(FrontendId(1), self.tasks, 0);
-            let request = Request::new(task, self.now + slo);
+            let accuracy_min = if self.tasks.is_multiple_of(3) { 75_000 } else { 0 };
+            let request = Request { accuracy_min, ..Request::new(task, self.now + slo) };
             self.models[model].on_request(self.now, request, &mut self.sink);
             self.tasks += 1;
             self.settle();

@@ -269,7 +269,7 @@ fn a_new_profile_ends_the_quiet_period_of_the_old_one() {
     assert_eq!(batches(&twins), [1, 3], "nothing of it is due for long");
     let slower = Profile::linear(ms(2), ms(40), 32).expect("it is a line");
     let patience = Patience::new(&slower);
-    twins.both(|model, _, _| model.set_profile(slower.clone(), patience.clone()));
+    twins.both(|model, _, _| model.set_profiles(std::slice::from_ref(&slower), patience.clone()));
     twins.requests(ms(60), 1);
     assert_eq!(batches(&twins), [4, 4]);
 }

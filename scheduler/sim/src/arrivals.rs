@@ -6,6 +6,7 @@ use baton_core::Nanos;
 
 use crate::closed_loop::ClosedLoop;
 use crate::generated::GeneratedArrivals;
+use crate::replay::Replay;
 use crate::replayed::ReplayedArrivals;
 use crate::scenario::Scenario;
 
@@ -16,7 +17,7 @@ pub struct Arrived {
     pub at: Nanos,
     /// Position of its model in [`Scenario::models`], or among the rates.
     pub model: u32,
-    /// By when it should be answered, on the same clock; [`Nanos::MAX`] if there is no scenario that says so.
+    /// By when it should be answered, on the same clock; [`Nanos::MAX`] if neither a scenario nor a file says so.
     pub deadline: Nanos,
 }
 
@@ -50,6 +51,12 @@ impl Arrivals {
     /// arrives, and one model's rate does not move another's arrivals.
     pub fn poisson(rates_rps: &[f64], seed: u64) -> Self {
         Self(Source::Generated(GeneratedArrivals::poisson(rates_rps, seed)), None)
+    }
+
+    /// The tasks of a file, lap after lap without an end, stretched to `rate_rps` tasks per second. A task without a model is
+    /// any of `models`.
+    pub fn replayed(replay: Arc<Replay>, models: usize, rate_rps: f64, seed: u64) -> Self {
+        Self(Source::Replayed(ReplayedArrivals::endless(replay, models, rate_rps, seed)), None)
     }
 
     /// How many tasks of each model arrive after the warm-up: what a run with this rate and seed

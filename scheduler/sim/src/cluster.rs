@@ -15,6 +15,7 @@ use crate::execution::Execution;
 use crate::loaders::{LoadEnd, Loaders};
 use crate::scenario::Scenario;
 use crate::tally::Tally;
+use crate::variants::Asking;
 
 /// The measured end of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +69,8 @@ pub(crate) struct Cluster {
     closed: Vec<Option<Nanos>>,
     /// Of these, whose next task comes when.
     again: Vec<(u32, Nanos)>,
+    /// By model: what its tasks ask for, and how many there were.
+    asking: Vec<(Asking, u64)>,
 }
 
 /// What to keep of a run beside its counts.
@@ -106,6 +109,7 @@ impl Cluster {
             loaders: Loaders::new(scenario),
             closed: models.iter().map(|m| (m.clients > 0).then(|| m.slo())).collect(),
             again: Vec::new(),
+            asking: models.iter().map(|model| (model.asking, 0)).collect(),
         }
     }
 
@@ -229,6 +233,13 @@ impl Cluster {
     }
 
     /// A task came in.
+    /// The accuracy that the model's next task asks for, 1/100,000.
+    pub(crate) fn accuracy_min(&mut self, model: u32) -> u32 {
+        let (asking, number) = &mut self.asking[model as usize];
+        *number += 1;
+        asking.of(*number - 1)
+    }
+
     pub(crate) fn submitted(&mut self, model: u32, task: TaskId) {
         self.tally.submitted(model, task);
         if self.loaders.as_ref().is_some_and(|loaders| !loaders.is_anywhere(model)) {

@@ -60,7 +60,8 @@ pub(crate) fn drive(
             change(scheduler, *event, cluster);
         } else if arrival == now {
             let Arrived { model, deadline, .. } = arrivals.take().expect("a task arrives now");
-            let request = Request::new(TaskId(now.0), deadline);
+            let accuracy_min = cluster.accuracy_min(model);
+            let request = Request { accuracy_min, ..Request::new(TaskId(now.0), deadline) };
             cluster.submitted(model, request.task);
             scheduler.on_arrival(now, model, request, cluster);
         } else {

@@ -16,6 +16,9 @@ pub(crate) const RESOLUTION: f64 = 0.001;
 /// And looks no higher than this multiple of it: the bound is, in practice, the ceiling.
 pub(crate) const HIGHEST: f64 = 1.28;
 
+/// A search looks for another good rate at these multiples of the highest good one it knows.
+pub(crate) const PROBES: [f64; 4] = [1.03, 1.08, 1.15, 1.3];
+
 /// The result of a search, as `baton sim goodput --json` prints it: means over the seeds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Goodput {
@@ -48,7 +51,8 @@ pub struct SeedGoodput {
     pub gpu_utilization: f64,
 }
 
-/// Searches by bisection, for each of `seeds` seeds from the scenario's own on.
+/// Searches by bisection, for each of `seeds` seeds from the scenario's own on. Under bursts a good
+/// rate may lie above a bad one, so the search goes on from each of [`PROBES`] that is good.
 ///
 /// # Errors
 /// No seed, a model has a closed loop, or a run failed.
@@ -87,19 +91,48 @@ fn search(
     if bound <= 0.0 {
         return Ok(none);
     }
-    let at = |rate_rps: f64| run(scenario, Run { policy, rate_rps, seed });
-    let is_good = |report: &Report| report.worst_model_bad_rate <= BAD_MAX;
-    let (mut low, mut high, mut best) = (0.0, HIGHEST * bound, none);
-    while high - low > RESOLUTION * bound {
-        let rate = (low + high) / 2.0;
-        let report = at(rate)?;
-        if is_good(&report) {
-            low = rate;
-            let Report { mean_batch, gpu_utilization, .. } = report;
-            best = SeedGoodput { seed, goodput_rps: rate, mean_batch, gpu_utilization };
-        } else {
-            high = rate;
+    let good = |rate_rps: f64| -> Result<Option<SeedGoodput>, SimError> {
+        let report = run(scenario, Run { policy, rate_rps, seed })?;
+        let Report { mean_batch, gpu_utilization, worst_model_bad_rate, .. } = report;
+        let found = SeedGoodput { seed, goodput_rps: rate_rps, mean_batch, gpu_utilization };
+        Ok((worst_model_bad_rate <= BAD_MAX).then_some(found))
+    };
+    let ceiling = HIGHEST * bound;
+    let mut best = bisect(none, ceiling, RESOLUTION * bound, good)?;
+    while let Some(above) = probe(best.goodput_rps, ceiling, good)? {
+        best = bisect(above, ceiling, RESOLUTION * bound, good)?;
+    }
+    Ok(best)
+}
+
+/// From a good rate, or none, to one above which a rate within `resolution` is bad.
+fn bisect(
+    mut best: SeedGoodput,
+    mut bad_rps: f64,
+    resolution: f64,
+    good: impl Fn(f64) -> Result<Option<SeedGoodput>, SimError>,
+) -> Result<SeedGoodput, SimError> {
+    while bad_rps - best.goodput_rps > resolution {
+        let rate_rps = f64::midpoint(best.goodput_rps, bad_rps);
+        match good(rate_rps)? {
+            Some(found) => best = found,
+            None => bad_rps = rate_rps,
         }
     }
     Ok(best)
+}
+
+/// The first good probe above a rate.
+fn probe(
+    rate_rps: f64,
+    ceiling_rps: f64,
+    good: impl Fn(f64) -> Result<Option<SeedGoodput>, SimError>,
+) -> Result<Option<SeedGoodput>, SimError> {
+    let rates = PROBES.iter().map(|factor| factor * rate_rps);
+    for probe_rps in rates.filter(|&rate| 0.0 < rate && rate < ceiling_rps) {
+        if let Some(found) = good(probe_rps)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }

@@ -78,6 +78,6 @@ pub use scenario_error::ScenarioError;
 pub use subclusters::Subclusters;
 pub use sweep::{Sweep, SweepError, SweepJob, SweepPoint};
 pub use tally::SimError;
-pub use variants::SimVariant;
+pub use variants::{Asking, SimVariant};
 pub use vary::{Vary, VaryError};
 pub use weights::{GpuMemory, SimWeights};

@@ -10,7 +10,7 @@ use crate::scenario::SimModel;
 use crate::scenario_error::ScenarioError;
 use crate::scenario_file::{File, MODELS_MAX, check, one};
 use crate::subclusters;
-use crate::variants::{self, VariantKey};
+use crate::variants::{self, Asking, VariantKey};
 use crate::weights::SimWeights;
 
 #[derive(Deserialize)]
@@ -35,6 +35,9 @@ pub(crate) struct ModelKey {
     subcluster: Option<String>,
     #[serde(default)]
     variant: Vec<VariantKey>,
+    /// What tasks ask for, per cent, and which part of them does: all, unless it is said.
+    accuracy_min: Option<f64>,
+    accuracy_min_share: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -88,6 +91,8 @@ impl ModelKey {
         let first = self.named(1);
         check(&format!("{first}.slo_ms"), self.slo_ms, 0.001, 1e6)?;
         let variants = variants::read(&self.name, self.slo_ms, self.latency(), &self.variant)?;
+        let asked = (self.accuracy_min, self.accuracy_min_share);
+        let asking = variants::asking(&self.name, asked, &variants)?;
         let latency = match variants.first() {
             Some(cheapest) => cheapest.latency(),
             None => self.latency().read(&first, self.slo_ms)?,
@@ -105,6 +110,7 @@ impl ModelKey {
             weights,
             clients,
             variants,
+            asking,
             ..sim_model(first, self.slo_ms, latency)
         };
         let of = |copy| SimModel { name: self.named(copy), copy, ..first.clone() };
@@ -176,5 +182,6 @@ pub(crate) fn sim_model(name: String, slo_ms: f64, latency: LatencyProfile) -> S
         weights: None,
         clients: 0,
         variants: Vec::new(),
+        asking: Asking::default(),
     }
 }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use baton_core::{Nanos, NetworkDelay, Profile, SubclusterId};
-use baton_topo::{Cluster, ModelSpec, check_cluster, zoo};
+use baton_topo::{Cluster, ModelSpec, VariantSpec, check_cluster, per_cent, zoo};
 
 use crate::scenario::{Arrival, Scenario, SimModel};
 use crate::scenario_file::ScenarioError;
 use crate::subclusters::Subclusters;
+use crate::variants::{Asking, SimVariant};
 
 /// What a cluster file does not say of a run.
 #[derive(Clone, PartialEq, Debug)]
@@ -124,8 +125,15 @@ fn model(spec: &ModelSpec, share: f64) -> SimModel {
         copy: 1,
         weights: None,
         clients: 0,
-        variants: Vec::new(),
+        variants: spec.variants.iter().map(variant).collect(),
+        asking: Asking::default(),
     }
+}
+
+fn variant(spec: &VariantSpec) -> SimVariant {
+    let (alpha_ms, beta_ms) = line(&spec.profile);
+    let (name, accuracy) = (spec.name.clone(), per_cent(spec.accuracy));
+    SimVariant { name, accuracy, alpha_ms, beta_ms, profile: spec.profile.clone() }
 }
 
 /// α and β of the line nearest to a profile, which the analytic bound reckons with.

@@ -130,7 +130,10 @@ pub(crate) struct Task {
 
 impl Replay {
     /// Reads and checks a file whose models are among `names`.
-    pub(crate) fn load(path: &Path, names: &[&str]) -> Result<Self, ReplayError> {
+    ///
+    /// # Errors
+    /// See [`Replay::read`]; or the file cannot be opened.
+    pub fn load(path: &Path, names: &[&str]) -> Result<Self, ReplayError> {
         let unreadable = |error| ReplayError::Unreadable { path: path.to_owned(), error };
         Self::read(path, BufReader::new(File::open(path).map_err(unreadable)?), names)
     }
@@ -164,6 +167,11 @@ impl Replay {
     /// The file's own mean rate, tasks/s.
     pub fn rate_rps(&self) -> f64 {
         self.tasks.len() as f64 * 1e9 / self.lap_ns
+    }
+
+    /// How long it lasts at that rate.
+    pub fn lasts(&self) -> Nanos {
+        Nanos(self.lap_ns as u64)
     }
 
     /// Each model's part of the tasks, by its number; `None` if the file names no models.

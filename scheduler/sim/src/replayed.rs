@@ -45,6 +45,21 @@ impl ReplayedArrivals {
         }
     }
 
+    /// Without a scenario and without an end. A task without a model is any of `models`, each as likely; one without an
+    /// objective has none.
+    pub(crate) fn endless(replay: Arc<Replay>, models: usize, rate_rps: f64, seed: u64) -> Self {
+        Self {
+            scale: replay.rate_rps() / rate_rps,
+            end: Nanos::MAX,
+            next: 0,
+            laps: 0,
+            slos: vec![Nanos::MAX; models],
+            popularity: (1..=models).map(|up_to| up_to as f64 / models as f64).collect(),
+            stream: Stream::new(seed, Concern::Popularity),
+            replay,
+        }
+    }
+
     /// The moment of the next arrival; [`Nanos::MAX`] when there is none.
     pub(crate) fn due(&self) -> Nanos {
         let in_file_ns =
@@ -114,6 +129,16 @@ mod tests {
             let at = at + MS.times(8);
             assert_eq!(pair[1], Arrived { at, model: 0, deadline: at + MS });
         }
+    }
+
+    #[test]
+    fn without_a_scenario_the_file_goes_on_for_ever_and_has_no_other_objectives() {
+        let file = replay(&[(0.0, Some(1), None), (4.0, Some(0), Some(MS))]);
+        let mut replayed = ReplayedArrivals::endless(file, 2, 200.0, 1);
+        let played: Vec<Arrived> = std::iter::from_fn(|| replayed.take()).take(2_001).collect();
+        assert_eq!(played[0], Arrived { at: Nanos::ZERO, model: 1, deadline: Nanos::MAX });
+        assert_eq!(played[1], Arrived { at: MS.times(4), model: 0, deadline: MS.times(5) });
+        assert_eq!(played[2_000].at, MS.times(10_000));
     }
 
     #[test]

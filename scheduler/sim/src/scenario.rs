@@ -12,7 +12,7 @@ use crate::replay::Replay;
 use crate::scenario_file::{self, ScenarioError};
 use crate::scenario_problem::located;
 use crate::subclusters::Subclusters;
-use crate::variants::SimVariant;
+use crate::variants::{Asking, SimVariant};
 use crate::weights::{GpuMemory, SimWeights};
 
 /// How the gaps between the tasks of a model are distributed; the mean follows from the rate.
@@ -65,6 +65,8 @@ pub struct SimModel {
     pub clients: u32,
     /// Of a supernet, the cheapest first, whose ℓ(b) is the model's; else empty.
     pub variants: Vec<SimVariant>,
+    /// Which of its tasks ask for an accuracy.
+    pub asking: Asking,
 }
 
 impl SimModel {

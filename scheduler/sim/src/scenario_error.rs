@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use baton_core::{ProfileError, VariantsError};
-use baton_topo::Problem;
+use baton_core::ProfileError;
+use baton_topo::{Problem, VariantsProblem};
 
 use crate::replay::ReplayError;
 
@@ -128,22 +128,12 @@ pub enum ScenarioError {
         /// What is wrong.
         error: ProfileError,
     },
-    /// Two variants of a model go by one name.
-    #[error("model {model}: there are two [[model.variant]] named \"{name}\"; rename one")]
-    VariantTwice {
-        /// The model.
-        model: String,
-        /// The name.
-        name: String,
-    },
     /// The variants of a model are not ordered, or do not belong together.
-    #[error("model {model}: variant {name} {error}")]
+    #[error("model {model}: [[model.variant]]: {}; {}", problem.what, problem.fix)]
     Variants {
         /// The model.
         model: String,
-        /// The variant; empty if it is none in particular.
-        name: String,
         /// What is wrong.
-        error: VariantsError,
+        problem: VariantsProblem,
     },
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use baton_core::VariantsError;
 use baton_topo::{Problem, nearest_word};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -84,28 +83,11 @@ fn of_model(error: &ScenarioError) -> Option<(String, String, String)> {
             let fix = "correct alpha_ms and beta_ms";
             (format!("{name}.alpha_ms"), error.to_string(), fix.into())
         }
-        E::VariantTwice { model, name } => {
-            let what = format!("there are two named \"{name}\"");
-            (format!("{model}.variant"), what, "rename one".into())
-        }
-        E::Variants { model, name, error } => {
-            (format!("{model}.variant"), format!("{name} {error}"), fix_of(error).into())
+        E::Variants { model, problem } => {
+            (format!("{model}.variant"), problem.what.clone(), problem.fix.into())
         }
         _ => return None,
     })
-}
-
-fn fix_of(error: &VariantsError) -> &'static str {
-    match error {
-        VariantsError::Empty => "add a [[model.variant]]",
-        VariantsError::TooMany => "keep those that differ most in accuracy",
-        VariantsError::NotMoreAccurate { .. } | VariantsError::Faster { .. } => {
-            "list the cheapest variant first; leave out one that takes longer and is not more accurate"
-        }
-        VariantsError::BatchMax { .. } => {
-            "give every latency_ms the same number of entries, or alpha_ms and beta_ms"
-        }
-    }
 }
 
 type Found = (Option<usize>, String, String, String);

@@ -1,15 +1,13 @@
 //! Supernets: models with variants, each with an accuracy and an ℓ(b) of its own (`docs/supernets.md`).
 
-use baton_core::{Profile, Variant, Variants, VariantsError};
+use baton_core::{Profile, Variants};
+use baton_topo::{BESIDE_VARIANTS, VariantsProblem, accuracy_of, checked_variants};
 use serde::Deserialize;
 
 use crate::model_key::{LatencyKeys, LatencyProfile};
 use crate::scenario::SimModel;
 use crate::scenario_error::ScenarioError;
 use crate::scenario_file::check;
-
-/// 1/100,000 in each per cent.
-const PER_CENT: f64 = 1_000.0;
 
 /// A variant of a scenario's model.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,6 +22,45 @@ pub struct SimVariant {
     pub beta_ms: f64,
     /// ℓ(b).
     pub profile: Profile,
+}
+
+/// Which tasks of a model ask for an accuracy: a part of them, evenly spread.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub struct Asking {
+    /// 1/100,000; 0: none asks.
+    pub accuracy_min: u32,
+    /// The part of the tasks that do, 0 to 1.
+    pub share: f64,
+}
+
+impl Asking {
+    /// What the model's task with this number, from 0, asks for.
+    pub(crate) fn of(&self, number: u64) -> u32 {
+        let asked = |number: u64| (number as f64 * self.share).floor() as u64;
+        if asked(number + 1) > asked(number) { self.accuracy_min } else { 0 }
+    }
+}
+
+/// What the keys of a model say of that.
+pub(crate) fn asking(
+    name: &str,
+    (accuracy_min, share): (Option<f64>, Option<f64>),
+    variants: &[SimVariant],
+) -> Result<Asking, ScenarioError> {
+    let has_effect = |key: &str, why| ScenarioError::NoEffect { key: format!("{name}.{key}"), why };
+    let Some(per_cent) = accuracy_min else {
+        return match share {
+            Some(_) => Err(has_effect("accuracy_min_share", "without accuracy_min")),
+            None => Ok(Asking::default()),
+        };
+    };
+    if variants.is_empty() {
+        return Err(has_effect("accuracy_min", "without a [[model.variant]]"));
+    }
+    check(&format!("{name}.accuracy_min"), per_cent, 0.0, 100.0)?;
+    let share = share.unwrap_or(1.0);
+    check(&format!("{name}.accuracy_min_share"), share, 0.0, 1.0)?;
+    Ok(Asking { accuracy_min: accuracy_of(per_cent), share })
 }
 
 /// A `[[model.variant]]` as it is written.
@@ -68,19 +105,17 @@ pub(crate) fn read(
         ("latency_ms", model.latency_ms.is_some()),
     ];
     if let Some((key, _)) = own.into_iter().find(|(_, is_there)| *is_there) {
-        let why = "beside [[model.variant]], which has its own";
+        let why = BESIDE_VARIANTS;
         return Err(ScenarioError::NoEffect { key: format!("{name}.{key}"), why });
     }
     let mut variants: Vec<SimVariant> = Vec::new();
     for key in keys {
         let batch_max = variants.first().map(|first| first.profile.batch_max());
         let variant = read_one(name, slo_ms, model.batch_max.or(batch_max), key)?;
-        if variants.iter().any(|before| before.name == variant.name) {
-            return Err(ScenarioError::VariantTwice { model: name.to_owned(), name: variant.name });
-        }
         variants.push(variant);
     }
-    of_scheduler(&variants).map_err(|error| refused(name, &variants, error))?;
+    of_scheduler(&variants)
+        .map_err(|problem| ScenarioError::Variants { model: name.to_owned(), problem })?;
     Ok(variants)
 }
 
@@ -99,21 +134,6 @@ fn read_one(
     Ok(SimVariant { name: key.name.clone(), accuracy: key.accuracy, alpha_ms, beta_ms, profile })
 }
 
-fn of_scheduler(variants: &[SimVariant]) -> Result<Variants, VariantsError> {
-    let variant = |variant: &SimVariant| Variant {
-        accuracy: (variant.accuracy * PER_CENT).round() as u32,
-        profile: variant.profile.clone(),
-    };
-    Variants::new(variants.iter().map(variant).collect())
-}
-
-fn refused(model: &str, variants: &[SimVariant], error: VariantsError) -> ScenarioError {
-    let at = match error {
-        VariantsError::Empty | VariantsError::TooMany => None,
-        VariantsError::NotMoreAccurate { variant }
-        | VariantsError::Faster { variant, .. }
-        | VariantsError::BatchMax { variant, .. } => Some(variant),
-    };
-    let name = at.map_or_else(String::new, |at| variants[at].name.clone());
-    ScenarioError::Variants { model: model.to_owned(), name, error }
+fn of_scheduler(variants: &[SimVariant]) -> Result<Variants, VariantsProblem> {
+    checked_variants(variants.iter().map(|v| (&*v.name, accuracy_of(v.accuracy), &v.profile)))
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
-use baton_sim::{Arrivals, Report, Run, Scenario, run};
+use baton_sim::{Arrivals, ClusterRun, Report, Run, Scenario, run};
 
 const P0: &str = "
     [[model]]
@@ -52,7 +52,7 @@ fn variants_that_do_not_belong_together_are_refused_with_the_reason() {
     let a = variant("a", 70.0, line);
     for (model, says) in [
         (format!("alpha_ms = 1\n{a}"), "m.alpha_ms has no effect beside [[model.variant]]"),
-        (format!("{a}{a}"), "two [[model.variant]] named \"a\""),
+        (format!("{a}{a}"), "two named \"a\""),
         (a.clone() + &variant("b", 70.0, line), "variant b is not more accurate"),
         (a.clone() + &variant("b", 71.0, "alpha_ms = 0.5\nbeta_ms = 1.6"), "takes less time for 2"),
         (a.clone() + &variant("b", 71.0, "latency_ms = [9, 99]"), "batches of up to 2 tasks"),
@@ -139,4 +139,20 @@ fn accuracy_is_not_paid_for_by_a_neighbour() {
         assert!(with <= without + 0.002, "seed {seed}: {with} instead of {without}");
         assert!(accuracy > 73.82, "some slots are to spare");
     }
+}
+
+#[test]
+fn a_cluster_file_runs_as_the_scenario_that_says_the_same() {
+    let head = "[network]\nctrl_us = 0\ndata_us_per_task = 0\nresponse_us = 0\njitter_us = 0\n";
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let cluster = folder.join("supernet-cluster.toml");
+    let text = format!("{head}{P0}\n[[backend]]\nname = 'b'\ngpus = 2\n");
+    std::fs::write(&cluster, text).unwrap();
+    let seconds = |s: u64| baton_core::Nanos::from_millis(1_000 * s);
+    let run = ClusterRun { duration: seconds(9), warmup: seconds(1), without: Vec::new() };
+    let of_cluster = Scenario::load_cluster(&cluster, &run).unwrap();
+    let of_scenario = scenario(2, "{ process = 'poisson' }", P0);
+    let [one, other] = [of_cluster, of_scenario].map(|scenario| at(&scenario, "baton", 2_000.0, 1));
+    assert_eq!(one.models[0].variants.len(), 6);
+    assert_eq!(format!("{one:?}"), format!("{other:?}"));
 }

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use baton_core::{FrontendId, ModelId, Nanos, Patience, Profile, SubclusterId, TaskId};
+use baton_core::{FrontendId, ModelId, Patience, SubclusterId, TaskId};
 use baton_rdma::wire::{
     JoinAck, JoinBackend, JoinFrontend, PeerUp, ProfileDesc, RefuseCode, Role, SlabDesc, WireAddr,
 };
@@ -16,6 +16,7 @@ use crate::catalog::{Entry, Known};
 use crate::commands::ModelCommand;
 use crate::limits::NAME_MAX;
 use crate::peers::Member;
+use crate::profiles::{Profiles, measured_profiles, slowest_of};
 use crate::roster::{Backend, Frontend};
 
 impl<T: Transport> ControlThread<T> {
@@ -59,11 +60,14 @@ impl<T: Transport> ControlThread<T> {
             }
         };
         let entry = self.parts.catalog.entry(number).expect("there is such a model");
-        let profile = measured_profile(model, entry.profile().batch_max(), table)?;
+        let expected = (entry.profile().batch_max(), entry.spec.variant_count());
+        let measured = measured_profiles(model, expected, table);
+        let measured =
+            measured.map_err(|detail| Refusal { code: RefuseCode::BadRequest, detail })?;
         if let Some(Member::Backend(id)) = self.member(conn) {
             if let Some(backend) = self.roster.backend(id) {
                 backend.profiles.retain(|&(of, _)| of != model);
-                backend.profiles.extend(profile.map(|profile| (model, profile)));
+                backend.profiles.extend(measured.map(|measured| (model, measured)));
             }
             self.on_loaded(id, number, model);
             return Ok(());
@@ -73,7 +77,7 @@ impl<T: Transport> ControlThread<T> {
             let detail = format!("the profile of model {model} is announced twice");
             return refuse(RefuseCode::BadRequest, detail);
         }
-        conversation.profiles.push((model, profile));
+        conversation.profiles.push((model, measured));
         Ok(())
     }
 
@@ -163,7 +167,7 @@ impl<T: Transport> ControlThread<T> {
         name: &str,
         subcluster: u32,
         gpus: u32,
-        profiles: &[(u32, Option<Profile>)],
+        profiles: &[(u32, Option<Profiles>)],
     ) -> Handled {
         if name.len() > NAME_MAX {
             let detail = format!("a backend's name has at most {NAME_MAX} bytes");
@@ -211,20 +215,20 @@ impl<T: Transport> ControlThread<T> {
     pub(super) fn adopt_profiles(&mut self, models: impl Iterator<Item = ModelId>) {
         for model in models {
             let Some(entry) = self.parts.catalog.entry(model) else { continue };
-            let (model_id, file) = (entry.id(), entry.profile());
+            let (model_id, file) = (entry.id(), entry.profiles());
             let of_model = |b: &Backend| b.profiles.iter().find(|(id, _)| *id == model_id).cloned();
             let serving = self.roster.backends().filter(|(_, backend)| backend.is_serving);
             let measured = serving.filter_map(|(_, backend)| Some(of_model(backend)?.1));
-            let slowest = measured.reduce(|a, b| slower_of(&a, &b));
-            let profile = slowest.unwrap_or_else(|| file.clone());
-            if self.profiles.get(&model).unwrap_or(file) == &profile {
+            let slowest = measured.reduce(|a, b| slowest_of(&a, &b));
+            let profiles = slowest.unwrap_or_else(|| file.clone());
+            if self.profiles.get(&model).unwrap_or(&file) == &profiles {
                 continue;
             }
-            self.profiles.insert(model, profile.clone());
-            let patience = Patience::new(&profile);
-            self.tell_model_threads(|| ModelCommand::Profile {
+            self.profiles.insert(model, profiles.clone());
+            let patience = Patience::new(&profiles[0]);
+            self.tell_model_threads(|| ModelCommand::Profiles {
                 model,
-                profile: profile.clone(),
+                profiles: profiles.clone(),
                 patience: patience.clone(),
             });
         }
@@ -260,29 +264,4 @@ impl<T: Transport> ControlThread<T> {
             _ => refuse(RefuseCode::UnexpectedMessage, "that is for the other kind of member"),
         }
     }
-}
-
-/// A backend's measured table, checked; `None` when it trusts the cluster file's.
-fn measured_profile(model: u32, batch_max: u32, table: &[U64]) -> Result<Option<Profile>, Refusal> {
-    if table.is_empty() {
-        return Ok(None);
-    }
-    if table.len() != batch_max as usize {
-        let detail = format!(
-            "the profile of model {model} has {} batch sizes, the cluster file says {batch_max}",
-            table.len()
-        );
-        return refuse(RefuseCode::BadRequest, detail);
-    }
-    let table: Vec<Nanos> = table.iter().map(|ns| Nanos(ns.get())).collect();
-    match Profile::from_table(&table) {
-        Ok(profile) => Ok(Some(profile)),
-        Err(error) => refuse(RefuseCode::BadRequest, format!("profile of model {model}: {error}")),
-    }
-}
-
-/// The larger latency of both at every batch size.
-fn slower_of(a: &Profile, b: &Profile) -> Profile {
-    let slower: Vec<Nanos> = a.table().iter().zip(b.table()).map(|(&a, &b)| a.max(b)).collect();
-    Profile::from_table(&slower).expect("the larger of two monotone tables is monotone")
 }

@@ -17,7 +17,7 @@ use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use baton_core::{ModelId, Nanos, Profile};
+use baton_core::{ModelId, Nanos};
 use baton_rdma::wire::{Message, Ping, Pong, RefuseCode, Role, SlabDesc};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
 use baton_topo::{Agent, AwakeTime, Journal, ModelSpec, PARK_MAX, Waker, is_gone};
@@ -31,6 +31,7 @@ use crate::metrics::StateAsks;
 use crate::migration::load_board::LoadBoard;
 use crate::model_config::CommonConfig;
 use crate::peers::Member;
+use crate::profiles::Profiles;
 use crate::roster::Roster;
 use crate::task_board::TaskBoards;
 
@@ -53,7 +54,7 @@ struct Conversation {
     /// What a frontend announced ahead of its join.
     slabs: Vec<SlabDesc>,
     /// What a backend announced ahead of its join: models it has loaded, with measured profiles.
-    profiles: Vec<(u32, Option<Profile>)>,
+    profiles: Vec<(u32, Option<Profiles>)>,
     /// An operator's change is under way.
     is_changing: bool,
     /// An operator's question that waits: see [`wire::StatusAsk`](baton_rdma::wire::StatusAsk).
@@ -119,7 +120,7 @@ pub struct ControlThread<T> {
     /// In order of connection: who is closed first must not depend on chance.
     conversations: BTreeMap<ConnId, Conversation>,
     /// What each model is planned with, where that is not, or was not, the cluster file's.
-    profiles: BTreeMap<ModelId, Profile>,
+    profiles: BTreeMap<ModelId, Profiles>,
     changes: Changes,
     journal: Option<JournalKeeper>,
     slabs: Slabs,

@@ -22,6 +22,7 @@ use crate::migration::channel::{
     MigrationChannel, MigrationMessage, MigrationReceiver, ModelInTransit,
 };
 use crate::migration::load_board::ModelLoad;
+use crate::profiles::Profiles;
 
 /// A model that comes from another thread, and by which way.
 #[derive(Debug)]
@@ -30,14 +31,14 @@ pub(super) struct Arrival {
     from: MigrationReceiver,
     /// The model was in it.
     come: bool,
-    /// What happened while it was on its way: frontends that went, and a profile.
+    /// What happened while it was on its way: frontends that went, and profiles.
     lost: Vec<FrontendId>,
-    profile: Option<(Profile, Patience)>,
+    profiles: Option<(Profiles, Patience)>,
 }
 
 impl Arrival {
     pub(super) fn new(model: ModelId, from: MigrationReceiver) -> Self {
-        Self { model, from, come: false, lost: Vec::new(), profile: None }
+        Self { model, from, come: false, lost: Vec::new(), profiles: None }
     }
 
     /// Nothing needs to be waited for: also when its former home ended before it sent anything.
@@ -135,8 +136,8 @@ impl<T: Transport> ModelThread<T> {
 
     /// The model lives here now.
     fn settle(&mut self, now: Nanos, number: usize, moving: ModelInTransit) {
-        let Arrival { model, lost, profile, come, .. } = &mut self.arrivals[number];
-        let (model, lost, profile) = (*model, mem::take(lost), profile.take());
+        let Arrival { model, lost, profiles, come, .. } = &mut self.arrivals[number];
+        let (model, lost, profiles) = (*model, mem::take(lost), profiles.take());
         *come = true;
         let moves = moving.last.moves.wrapping_add(1);
         let (at, former) = self.take_in(model, moving, moves);
@@ -144,7 +145,7 @@ impl<T: Transport> ModelThread<T> {
             // It was here before: what is under way to where it went next comes back behind it.
             self.migrations[migration as usize] = None;
         }
-        self.update(now, at as usize, &lost, profile);
+        self.update(now, at as usize, &lost, profiles);
         self.out.counters.models_adopted.add(1);
         self.out.link.notices.send(Notice::Adopted(model));
     }
@@ -171,11 +172,11 @@ impl<T: Transport> ModelThread<T> {
         now: Nanos,
         at: usize,
         lost: &[FrontendId],
-        profile: Option<(Profile, Patience)>,
+        profiles: Option<(Profiles, Patience)>,
     ) {
         let state = &mut self.models[at].state;
-        if let Some((profile, patience)) = profile {
-            state.set_profile(profile, patience);
+        if let Some((profiles, patience)) = profiles {
+            state.set_profiles(&profiles, patience);
         }
         for &frontend in lost {
             state.on_frontend_lost(now, frontend, &mut self.out);
@@ -213,12 +214,12 @@ impl<T: Transport> ModelThread<T> {
         }
     }
 
-    pub(super) fn on_profile(&mut self, model: ModelId, profile: Profile, patience: Patience) {
+    pub(super) fn on_profiles(&mut self, model: ModelId, profiles: Profiles, patience: Patience) {
         if let Some(at) = self.resident(model.0) {
-            self.models[at].state.set_profile(profile, patience);
+            self.models[at].state.set_profiles(&profiles, patience);
         } else if let Some(arrival) = self.arrivals.iter_mut().find(|a| a.model == model && !a.come)
         {
-            arrival.profile = Some((profile, patience));
+            arrival.profiles = Some((profiles, patience));
         }
     }
 

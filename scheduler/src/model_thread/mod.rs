@@ -8,8 +8,8 @@ use std::mem;
 use std::sync::Arc;
 
 use baton_core::{
-    DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelSink, ModelState, Nanos,
-    PIPELINE_DEPTH, Quota, QuotaLimits, Request, SubclusterId,
+    Choice, DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelSink, ModelState,
+    Nanos, PIPELINE_DEPTH, Quota, QuotaLimits, Request, SubclusterId, Variants,
 };
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
@@ -43,6 +43,19 @@ pub struct Resident {
     pub subcluster: SubclusterId,
     /// What may be asked for.
     pub quota: QuotaLimits,
+    /// Of a supernet.
+    pub variants: Option<Variants>,
+}
+
+impl Resident {
+    /// The model, without tasks.
+    pub(crate) fn state(&self) -> ModelState {
+        let state = ModelState::shared(self.config.clone(), FRONTENDS_MAX);
+        match &self.variants {
+            None => state,
+            Some(variants) => state.with_variants(variants, Choice::default()),
+        }
+    }
 }
 
 struct Model {
@@ -90,10 +103,10 @@ pub struct ModelThread<T> {
 }
 
 impl Model {
-    fn new(resident: Resident) -> Self {
-        let Resident { config, subcluster, quota } = resident;
+    fn new(resident: &Resident) -> Self {
+        let Resident { subcluster, quota, .. } = *resident;
         Self {
-            state: ModelState::shared(config, FRONTENDS_MAX),
+            state: resident.state(),
             subcluster,
             quota: Quota::new(quota, FRONTENDS_MAX).map(Box::new),
             service: Service::Open,
@@ -121,7 +134,7 @@ impl<T: Transport> ModelThread<T> {
         let batch_max = residents.iter().map(|resident| resident.config.profile.batch_max()).max();
         let in_flight = InFlight::new(IN_FLIGHT_MAX, batch_max.unwrap_or(0) as usize);
         Self {
-            models: residents.into_iter().map(Model::new).collect(),
+            models: residents.into_iter().map(|resident| Model::new(&resident)).collect(),
             timers,
             serving: vec![0; subclusters],
             out: Dispatch::new(transport, link, in_flight, places, (board, counters)),
@@ -204,8 +217,8 @@ impl<T: Transport> ModelThread<T> {
                     self.drop_unserved(now, subcluster);
                 }
             }
-            ModelCommand::Profile { model, profile, patience } => {
-                self.on_profile(model, profile, patience);
+            ModelCommand::Profiles { model, profiles, patience } => {
+                self.on_profiles(model, profiles, patience);
             }
             ModelCommand::Serve { model, state } => self.serve(model, *state),
             ModelCommand::Set { model, slo, quota } => self.set(now, model, slo, quota),

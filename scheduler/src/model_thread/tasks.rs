@@ -34,6 +34,7 @@ impl<T: Transport> ModelThread<T> {
             arrived: now,
             cost: CostHint::from_bits(submit.cost.get()),
             input_bytes: submit.input_bytes.get(),
+            accuracy_min: submit.accuracy_min.get(),
         };
         match self.out.place_of(submit.model.get()) {
             Ok(Place::Here(at)) => self.enqueue(now, at as usize, request),
@@ -109,6 +110,10 @@ impl<T: Transport> ModelThread<T> {
         if self.out.in_flight.get(name).is_none_or(|sent| sent.backend != from) {
             return self.out.counters.stale_reports.add(1);
         }
+        let planned = self.out.in_flight.get(name).map_or(0, |sent| sent.planned.shape.variant);
+        if u16::from(done.variant) > planned {
+            return self.refuse(conn, "a batch report names a dearer variant than the one planned");
+        }
         let finished = Nanos(done.finished_ns.get()).min(now);
         let fetched_at = self.note_fetch(now, name, done);
         match status {
@@ -116,12 +121,17 @@ impl<T: Transport> ModelThread<T> {
                 let started = Nanos(done.started_ns.get());
                 let measured = Nanos(done.finished_ns.get()) - started;
                 self.out.counters.batches_executed.add(1);
-                let rows = u32::from(done.rows.get());
-                self.executed(name, rows, measured, (started.min(finished), finished), fetched_at);
+                let shape = BatchShape {
+                    variant: done.variant.into(),
+                    ..BatchShape::of(done.rows.get().into())
+                };
+                let span = (started.min(finished), finished);
+                self.executed(name, shape, measured, span, fetched_at);
             }
             ActionStatus::EngineError => {
                 self.out.counters.batches_engine_error.add(1);
-                self.executed(name, 0, Nanos::ZERO, (finished, finished), fetched_at);
+                let nothing = BatchShape { variant: done.variant.into(), ..BatchShape::of(0) };
+                self.executed(name, nothing, Nanos::ZERO, (finished, finished), fetched_at);
             }
             ActionStatus::Expired => {
                 self.out.counters.batches_expired.add(1);
@@ -147,20 +157,21 @@ impl<T: Transport> ModelThread<T> {
         Some(at)
     }
 
-    /// The backend has answered every task of the batch. `span` is when it says that it executed, the future left out.
+    /// The backend has answered every task of the batch: `done` is what it executed, and `span` when it says that it executed, the future left out.
     fn executed(
         &mut self,
         name: u64,
-        rows: u32,
+        done: BatchShape,
         measured: Nanos,
         span: (Nanos, Nanos),
         fetched_at: Option<Nanos>,
     ) {
         let Some(planned) = self.out.take_report(name, &mut self.returning) else { return };
         let Planned { model, shape, gpu, slowdown, .. } = planned;
-        self.out.board.executed(model, &self.returning, rows, span.1);
+        self.out.board.executed(model, &self.returning, done, span.1);
         self.out.board.busy(gpu, span.1 - span.0);
-        let shape = BatchShape { size: rows.min(self.returning.len() as u32), ..shape };
+        let size = done.size.min(self.returning.len() as u32);
+        let shape = BatchShape { size, variant: done.variant, ..shape };
         let pace = match self.out.places[model.0 as usize] {
             Place::Here(at) => {
                 self.models[at as usize].state.on_measured(shape, measured, slowdown)

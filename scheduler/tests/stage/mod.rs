@@ -38,6 +38,7 @@ pub fn cluster(policy: Policy, model_threads: u32) -> Cluster {
         quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
+        variants: Vec::new(),
     };
     Cluster {
         scheduler: SchedulerSpec {
@@ -285,6 +286,7 @@ impl<T: Transport> Member<T> {
             model: model.into(),
             input_bytes: input_bytes(task).into(),
             cost: cost(task).into(),
+            accuracy_min: 0.into(),
         };
         self.transport.send(conn, &submit, &[]).unwrap();
     }
@@ -304,7 +306,7 @@ impl<T: Transport> Member<T> {
             gpu: gpu.into(),
             rows: 1.into(),
             status: status as u8,
-            reserved: 0,
+            variant: 0,
             fetch: WireFetch::NOT_MEASURED,
         };
         self.transport.send(self.threads[0], &done, &[]).unwrap();

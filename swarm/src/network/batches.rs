@@ -26,6 +26,8 @@ pub(super) enum BatchWord {
 pub(super) struct Planned {
     gpu: u32,
     invalid_after: Nanos,
+    /// The cheapest variant that may execute, and the one that must start by `invalid_after`.
+    variants: (u16, u16),
     tasks: Vec<u64>,
 }
 
@@ -42,6 +44,7 @@ struct Executed {
     started: Nanos,
     finished: Nanos,
     rows: u16,
+    variant: u16,
 }
 
 impl BatchWord {
@@ -50,13 +53,15 @@ impl BatchWord {
             Message::Action(action, tasks) => {
                 let invalid_after = Nanos(action.latest_ns.get());
                 let (gpu, tasks) = (action.gpu.get(), tasks.iter().map(|task| task.task.get()));
-                let planned = Planned { gpu, invalid_after, tasks: tasks.collect() };
+                let variants = (action.floor.into(), action.variant.get());
+                let planned = Planned { gpu, invalid_after, variants, tasks: tasks.collect() };
                 Some(Self::Planned(action.action.get(), planned))
             }
             Message::ActionDone(done) => {
                 let (started, finished) = (done.started_ns.get(), done.finished_ns.get());
                 let (started, finished) = (Nanos(started), Nanos(finished));
-                let executed = || Executed { started, finished, rows: done.rows.get() };
+                let (rows, variant) = (done.rows.get(), done.variant.into());
+                let executed = || Executed { started, finished, rows, variant };
                 let executed = has_executed(done.status).then(executed);
                 Some(Self::Done(done.action.get(), Done { gpu: done.gpu.get(), executed }))
             }
@@ -184,10 +189,13 @@ fn untrue(
     doubt: Nanos,
     old: Nanos,
 ) -> Option<String> {
-    let Executed { started, finished, rows } = *done;
+    let Executed { started, finished, rows, variant } = *done;
+    let (floor, planned) = plan.variants;
     // What two estimates told apart may be wrong by both.
     let latest = plan.invalid_after + START_GRACE + doubt.times(2);
-    let problem = if rows > 0 && started > latest {
+    let problem = if rows > 0 && !(floor..=planned).contains(&variant) {
+        "as a variant that its plan does not allow"
+    } else if rows > 0 && started > latest && variant == planned {
         "later than its plan allows"
     } else if started > finished || finished > there + doubt {
         "to the end before it began, or in the future"

@@ -41,6 +41,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         quota: QuotaLimits::default(),
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
+        variants: Vec::new(),
     };
     let backend = |name: &str| BackendSpec {
         name: name.into(),
@@ -51,6 +52,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         credit_bytes: 512,
         metrics: None,
         model_memory: None,
+        cards: baton_topo::CardsSpec::default(),
     };
     Cluster {
         scheduler: SchedulerSpec {

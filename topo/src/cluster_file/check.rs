@@ -2,12 +2,13 @@
 //! against memory. Everything here runs after the whole file has been read.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use baton_types::{RateLimit, SubclusterId, TaskId};
 
 use crate::cluster_file::cluster::{
-    BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, EngineSpec, FrontendSpec, MODELS_MAX, ModelSpec,
-    NetworkSpec, SchedulerSpec,
+    BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, FrontendSpec, MODELS_MAX, ModelSpec, NetworkSpec,
+    SchedulerSpec,
 };
 use crate::cluster_file::section::Section;
 use crate::cluster_file::tables::Entry;
@@ -151,10 +152,8 @@ fn model_memory(section: &Section<'_>, backend: &BackendSpec, models: &[Entry<'_
     let Some(most) = backend.model_memory else { return };
     let specs = models.iter().filter_map(|entry| entry.spec.as_ref());
     let served = specs.filter(|model| model.subcluster == backend.subcluster);
-    let bytes = |model: &ModelSpec| match &model.engine {
-        EngineSpec::Onnx { file, .. } => std::fs::metadata(file).map_or(0, |file| file.len()),
-        EngineSpec::Emulated { .. } | EngineSpec::Cuda => 0,
-    };
+    let bytes_of = |file: &Path| std::fs::metadata(file).map_or(0, |file| file.len());
+    let bytes = |model: &ModelSpec| model.files().into_iter().map(bytes_of).sum::<u64>();
     let needed: u64 = served.map(bytes).sum();
     if needed > most {
         let needed = needed.div_ceil(1 << 20);

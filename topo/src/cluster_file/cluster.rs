@@ -2,12 +2,13 @@
 //! everything below may rely on what the fields promise.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use baton_types::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, SubclusterId};
+use baton_types::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, SubclusterId, Variants};
 
 use crate::cluster_file::device::Device;
 use crate::cluster_file::fabric::FabricSpec;
+use crate::cluster_file::variants::{VariantSpec, checked_variants};
 use crate::runtime::Idle;
 use crate::signature::{Row, Signature};
 
@@ -162,6 +163,8 @@ pub struct ModelSpec {
     pub expected_rps: Option<f64>,
     /// What executes it.
     pub engine: EngineSpec,
+    /// Of a supernet: its variants, the cheapest first, whose ℓ(b) is [`ModelSpec::profile`]. Empty otherwise.
+    pub variants: Vec<VariantSpec>,
 }
 
 /// `engine = …` of a model.
@@ -189,7 +192,7 @@ pub enum EngineSpec {
     },
 }
 
-/// Where ONNX Runtime executes a model.
+/// Where and how ONNX Runtime executes a model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OnnxPlace {
     /// The device of a backend's first GPU slot. The slots behind it have the devices with the numbers behind it.
@@ -198,11 +201,14 @@ pub struct OnnxPlace {
     pub cpu_operators: bool,
     /// On a GPU: matrix products and convolutions of f32 may round their inputs to TensorFloat-32.
     pub tf32: bool,
+    /// A row whose answer has a number that is not finite has none: it fails.
+    pub check_finite: bool,
 }
 
 impl OnnxPlace {
     /// The cores.
-    pub const CPU: Self = Self { device: Device::Cpu, cpu_operators: false, tf32: false };
+    pub const CPU: Self =
+        Self { device: Device::Cpu, cpu_operators: false, tf32: false, check_finite: false };
 }
 
 impl EngineSpec {
@@ -238,6 +244,37 @@ impl EngineSpec {
 }
 
 impl ModelSpec {
+    /// The variants as the scheduler has them; `None` without any.
+    pub fn checked_variants(&self) -> Option<Variants> {
+        let named = self.variants.iter().map(|v| (v.name.as_str(), v.accuracy, &v.profile));
+        let variants = (!self.variants.is_empty()).then(|| checked_variants(named))?;
+        Some(variants.expect("they were checked when the file was read"))
+    }
+
+    /// How many networks may execute a batch: 1 without variants.
+    pub fn variant_count(&self) -> u16 {
+        self.variants.len().max(1) as u16
+    }
+
+    /// ℓ(b) of a variant; of the model, if it has none.
+    pub fn profile_of(&self, variant: u16) -> &Profile {
+        self.variants.get(usize::from(variant)).map_or(&self.profile, |variant| &variant.profile)
+    }
+
+    /// Whether its file takes the variant as an input: neither has each variant a file of its own, nor is there one.
+    pub fn is_controlled(&self) -> bool {
+        self.variants.iter().any(|variant| variant.file.is_none())
+    }
+
+    /// The files that it is loaded from: one for each variant, or one.
+    pub fn files(&self) -> Vec<&Path> {
+        let own: Vec<&Path> = self.variants.iter().filter_map(|v| v.file.as_deref()).collect();
+        match &self.engine {
+            EngineSpec::Onnx { file, .. } if own.is_empty() => vec![file],
+            _ => own,
+        }
+    }
+
     /// What it takes and gives. A model without a file takes bytes and gives their checksum.
     pub fn signature(&self) -> Signature {
         match &self.engine {
@@ -269,6 +306,17 @@ pub struct BackendSpec {
     pub metrics: Option<SocketAddr>,
     /// Bytes of loaded models that each of its GPU slots may hold; `None`: no bound.
     pub model_memory: Option<u64>,
+    /// The GPUs of its slots.
+    pub cards: CardsSpec,
+}
+
+/// `devices` and `lock_clocks` in `[[backend]]`.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct CardsSpec {
+    /// By UUID, one for each GPU slot: `GPU-…`, or one `MIG-…`. Empty: in the driver's order.
+    pub devices: Vec<String>,
+    /// Their clocks are held at the highest while the backend runs.
+    pub lock_clocks: bool,
 }
 
 /// `[frontend]`

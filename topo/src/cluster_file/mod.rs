@@ -20,6 +20,7 @@ mod section;
 mod summary;
 mod tables;
 mod tls;
+mod variants;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -34,9 +35,9 @@ pub use addition::{
     ModelChange, ModelTable, name_of_replaced, read_change, read_model, replacement,
 };
 pub use cluster::{
-    BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, Cluster, EngineSpec, EtcdIdentity, EtcdSpec,
-    EtcdTlsSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX, MODELS_MAX, ModelSpec,
-    NetworkSpec, OnnxPlace, ReconnectSpec, SchedulerSpec,
+    BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, CardsSpec, Cluster, EngineSpec, EtcdIdentity,
+    EtcdSpec, EtcdTlsSpec, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX, MODELS_MAX,
+    ModelSpec, NetworkSpec, OnnxPlace, ReconnectSpec, SchedulerSpec,
 };
 pub use device::Device;
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
@@ -46,6 +47,9 @@ pub use profile_file::{MeasuredSize, ProfileFile};
 pub use section::nearest_word;
 pub(crate) use tables::CREDIT_BYTES;
 pub use tls::TlsSpec;
+pub use variants::{
+    BESIDE_VARIANTS, VariantSpec, VariantsProblem, accuracy_of, checked_variants, per_cent,
+};
 
 /// A longer file is not read: no cluster needs it, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;

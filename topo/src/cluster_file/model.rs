@@ -1,17 +1,19 @@
 //! `[[model]]`: one model of the cluster file.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
-use baton_types::{BATCH_MAX, ModelId, QuotaLimits, RateLimit};
+use baton_types::{BATCH_MAX, ModelId, Nanos, Profile, QuotaLimits, RateLimit};
 use serde::Deserialize;
 
 use crate::cluster_file::addition::ModelChange;
 use crate::cluster_file::cluster::{EngineSpec, ModelSpec, OnnxPlace};
 use crate::cluster_file::device::{Device, NoDevice};
-use crate::cluster_file::onnx::{self, OnnxModel};
+use crate::cluster_file::onnx::OnnxModel;
 use crate::cluster_file::profile::{self, has_profile, unmeasured};
 use crate::cluster_file::section::Section;
 use crate::cluster_file::tables::Subclusters;
+use crate::cluster_file::variants;
 use crate::signature::INPUT_BYTES_MAX;
 
 /// No execution and no objective is longer than ten minutes.
@@ -24,7 +26,7 @@ const INPUT_BYTES: u32 = 224 * 224 * 3;
 const CHECKSUM_BYTES: u32 = 8;
 
 /// Keys of models that ONNX Runtime executes.
-const ON_GPU: [&str; 3] = ["device", "cpu_operators", "tf32"];
+const ON_GPU: [&str; 4] = ["device", "cpu_operators", "tf32", "check_finite"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -52,22 +54,20 @@ pub(crate) fn model(
         model: rate_limit(section, "max_rps"),
         frontend: rate_limit(section, "frontend_max_rps"),
     };
-    let by_file = if section.has("file") { EngineName::Onnx } else { EngineName::Emulated };
-    let engine = section.word("engine").unwrap_or(by_file);
+    let variants = variants::sections(section);
+    let engine = engine_name(section, &variants);
     let sized = match engine {
-        EngineName::Emulated => emulated(section),
-        EngineName::Cuda => cuda(section),
-        EngineName::Onnx => onnx(section, folder),
+        EngineName::Emulated => emulated(section, &variants),
+        EngineName::Cuda => cuda(section, &variants),
+        EngineName::Onnx => onnx(section, &variants, folder),
     };
-    let fixed_batch = sized.as_ref().and_then(|sized| sized.engine.fixed_batch());
-    let batches = 1..=fixed_batch.unwrap_or(BATCH_MAX).min(BATCH_MAX);
-    let profile = match engine {
-        EngineName::Onnx if !has_profile(section) => unmeasured(section, batches, slo),
-        _ if section.has("profile") => {
-            let engine = sized.as_ref().map(|sized| &sized.engine);
-            profile::from_file(section, batches, engine, folder)
-        }
-        _ => profile::of_keys(section, batches),
+    let batches = 1..=largest_batch(sized.as_ref());
+    let (profile, variants) = if variants.is_empty() {
+        (latency(section, (engine, sized.as_ref()), batches, slo, folder), Some(Vec::new()))
+    } else {
+        let is_onnx = engine == EngineName::Onnx;
+        let read = variants::read(section, &variants, &batches, (slo, is_onnx), folder);
+        (read.as_ref().map(|variants| variants[0].profile.clone()), read)
     };
     section.refuse_unread();
     let Sized { engine, input_bytes, output_bytes } = sized?;
@@ -83,7 +83,38 @@ pub(crate) fn model(
         quota,
         expected_rps,
         engine,
+        variants: variants?,
     })
+}
+
+/// What the engine can execute.
+fn largest_batch(sized: Option<&Sized>) -> u32 {
+    let fixed_batch = sized.and_then(|sized| sized.engine.fixed_batch());
+    fixed_batch.unwrap_or(BATCH_MAX).min(BATCH_MAX)
+}
+
+/// What the model names, or its files say.
+fn engine_name(section: &Section<'_>, variants: &[Section<'_>]) -> EngineName {
+    let has_file = section.has("file") || variants.iter().any(|variant| variant.has("file"));
+    let by_file = if has_file { EngineName::Onnx } else { EngineName::Emulated };
+    section.word("engine").unwrap_or(by_file)
+}
+
+/// ℓ(b) of a model without variants.
+fn latency(
+    section: &Section<'_>,
+    (engine, sized): (EngineName, Option<&Sized>),
+    batches: RangeInclusive<u32>,
+    slo: Option<Nanos>,
+    folder: &Path,
+) -> Option<Profile> {
+    match engine {
+        EngineName::Onnx if !has_profile(section) => unmeasured(section, batches, slo),
+        _ if section.has("profile") => {
+            profile::from_file(section, batches, sized.map(|sized| &sized.engine), folder)
+        }
+        _ => profile::of_keys(section, (section, None), batches),
+    }
 }
 
 /// Reads a change: `name` and at least one key that can change. `None` if there are problems.
@@ -96,7 +127,9 @@ pub(crate) fn change(section: &Section<'_>) -> Option<ModelChange> {
         slo: section.millis("slo_ms", 0.001..=MS_MAX),
         max_rps: limit("max_rps"),
         frontend_max_rps: limit("frontend_max_rps"),
-        profile: has_profile(section).then(|| profile::of_keys(section, 1..=BATCH_MAX)).flatten(),
+        profile: has_profile(section)
+            .then(|| profile::of_keys(section, (section, None), 1..=BATCH_MAX))
+            .flatten(),
     };
     section.refuse_unread();
     let nothing = ModelChange {
@@ -130,12 +163,14 @@ struct Sized {
     output_bytes: u32,
 }
 
-fn emulated(section: &Section<'_>) -> Option<Sized> {
+fn emulated(section: &Section<'_>, variants: &[Section<'_>]) -> Option<Sized> {
+    variants.iter().for_each(|variant| refuse_foreign(variant, "file", "emulated"));
     let jitter = || section.number("jitter", 0.0..=1.0).unwrap_or(0.0);
     Some(checksums(section, "emulated", || EngineSpec::Emulated { jitter: jitter() }))
 }
 
-fn cuda(section: &Section<'_>) -> Option<Sized> {
+fn cuda(section: &Section<'_>, variants: &[Section<'_>]) -> Option<Sized> {
+    variants.iter().for_each(|variant| refuse_foreign(variant, "file", "cuda"));
     refuse_foreign(section, "jitter", "cuda");
     Some(checksums(section, "cuda", || EngineSpec::Cuda))
 }
@@ -153,14 +188,15 @@ fn checksums(section: &Section<'_>, name: &str, engine: impl FnOnce() -> EngineS
     Sized { engine, input_bytes, output_bytes }
 }
 
-fn onnx(section: &Section<'_>, folder: &Path) -> Option<Sized> {
+fn onnx(section: &Section<'_>, variants: &[Section<'_>], folder: &Path) -> Option<Sized> {
     for key in ["jitter", "input_bytes"] {
         refuse_foreign(section, key, "onnx");
     }
     let place = onnx_place(section);
-    let OnnxModel { file, signature, fixed_batch } = onnx::model(section, folder)?;
+    let OnnxModel { file, signature, fixed_batch } =
+        variants::onnx_model(section, variants, folder)?;
     let (input_bytes, output_bytes) = (signature.input.bytes_max(), signature.output.bytes_max());
-    let is_measured = !has_profile(section);
+    let is_measured = !has_profile(section) && variants::are_measured(variants);
     let engine = EngineSpec::Onnx { file, signature, fixed_batch, is_measured, place: place? };
     Some(Sized { engine, input_bytes, output_bytes })
 }
@@ -179,7 +215,8 @@ fn onnx_place(section: &Section<'_>) -> Option<OnnxPlace> {
             section.refuse(key, "means nothing on the CPU", fix);
         }
     }
-    Some(OnnxPlace { device, cpu_operators, tf32 })
+    let check_finite = section.truth("check_finite").unwrap_or(false);
+    Some(OnnxPlace { device, cpu_operators, tf32, check_finite })
 }
 
 fn refuse_foreign(section: &Section<'_>, key: &'static str, engine: &str) {

@@ -32,18 +32,23 @@ pub(super) fn unmeasured(
     accept(section, "slo_ms", Profile::from_table(&vec![until_then; batch_max as usize]))
 }
 
-/// ℓ(b), from `latency_ms` or from `alpha_ms` and `beta_ms`.
-pub(super) fn of_keys(section: &Section<'_>, batches: RangeInclusive<u32>) -> Option<Profile> {
+/// ℓ(b), from `latency_ms` or from `alpha_ms` and `beta_ms`. `batch_max` is a key of `model`, the same section unless this is
+/// one of its variants; without it a line goes up to `usual`.
+pub(super) fn of_keys(
+    section: &Section<'_>,
+    (model, usual): (&Section<'_>, Option<u32>),
+    batches: RangeInclusive<u32>,
+) -> Option<Profile> {
     if section.has("latency_ms") {
-        return tabulated(section, &batches);
+        return tabulated(section, model, &batches);
     }
     let fix = "give alpha_ms and beta_ms (ℓ(b) = α·b + β), or a table: latency_ms = [6.1, 7.2]";
     section.require("alpha_ms", fix);
     section.require("beta_ms", fix);
     let alpha = section.millis("alpha_ms", 0.0..=MS_MAX);
     let beta = section.millis("beta_ms", 0.0..=MS_MAX);
-    let usual = LINEAR_BATCH_MAX.min(*batches.end());
-    let batch_max = section.integer("batch_max", batches);
+    let usual = usual.unwrap_or(LINEAR_BATCH_MAX).min(*batches.end());
+    let batch_max = model.integer("batch_max", batches);
     let profile = Profile::linear(alpha?, beta?, batch_max.unwrap_or(usual));
     accept(section, "alpha_ms", profile)
 }
@@ -73,10 +78,14 @@ pub(super) fn from_file(
         let fix = "measure the model anew with `baton profile`";
         warnings.for_each(|what| section.warn("profile", what, fix));
     }
-    limited(section, "profile", file.table(), &batches)
+    limited(section, (section, "profile"), file.table(), &batches)
 }
 
-fn tabulated(section: &Section<'_>, batches: &RangeInclusive<u32>) -> Option<Profile> {
+fn tabulated(
+    section: &Section<'_>,
+    model: &Section<'_>,
+    batches: &RangeInclusive<u32>,
+) -> Option<Profile> {
     for key in ["alpha_ms", "beta_ms"] {
         if section.has(key) {
             section.refuse(
@@ -88,19 +97,19 @@ fn tabulated(section: &Section<'_>, batches: &RangeInclusive<u32>) -> Option<Pro
     }
     let table = section.numbers("latency_ms", 0.0..=MS_MAX)?;
     let table = table.into_iter().map(Nanos::from_millis_f64).collect();
-    limited(section, "latency_ms", table, batches)
+    limited(model, (section, "latency_ms"), table, batches)
 }
 
-/// A table, of which the engine and `batch_max` may leave the beginning.
+/// A table, the value of a key, of which the engine and `batch_max` may leave the beginning.
 fn limited(
-    section: &Section<'_>,
-    key: &str,
+    model: &Section<'_>,
+    (section, key): (&Section<'_>, &str),
     mut table: Vec<Nanos>,
     batches: &RangeInclusive<u32>,
 ) -> Option<Profile> {
     table.truncate(*batches.end() as usize);
     let entries = (table.len() as u32).max(1);
-    if let Some(batch_max) = section.integer("batch_max", 1..=entries) {
+    if let Some(batch_max) = model.integer("batch_max", 1..=entries) {
         table.truncate(batch_max as usize);
     }
     accept(section, key, Profile::from_table(&table))

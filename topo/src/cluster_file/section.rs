@@ -77,7 +77,7 @@ impl<'a> Section<'a> {
                         self.refuse(key, format!("holds {}", describe(item.get_ref())), fix());
                         return None;
                     };
-                    let name = format!("{key}[{i}]");
+                    let name = self.full_name(&format!("{key}[{i}]"));
                     Some(Section::new(name, item.span(), Some(entries), self.findings))
                 })
                 .collect(),

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use baton_types::SubclusterId;
+use baton_types::{Profile, SubclusterId};
 
 use crate::cluster_file::cluster::{BackendSpec, Cluster, EngineSpec, ModelSpec};
 use crate::cluster_file::device::Device;
+use crate::cluster_file::variants::per_cent;
 
 impl fmt::Display for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,6 +91,10 @@ fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
         EngineSpec::Onnx { file, .. } => format!("onnx {}", file.display()),
         other => other.name().to_owned(),
     };
+    let engine = match model.files().len() {
+        0 | 1 => engine,
+        files => format!("onnx, {files} files"),
+    };
     let (name, slo) = (&model.name, model.slo.as_millis_f64());
     write!(f, "  model {name} ({engine}): SLO {slo} ms, ")?;
     write_profile(f, model)?;
@@ -107,14 +112,34 @@ fn write_model(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
     if let Some(limit) = model.quota.frontend {
         write!(f, ", at most {}/s of each frontend", limit.rps())?;
     }
-    writeln!(f)
+    writeln!(f)?;
+    for variant in &model.variants {
+        let (name, accuracy) = (&variant.name, per_cent(variant.accuracy));
+        write!(f, "    variant {name}: {accuracy} %, ")?;
+        write_latencies(f, model, &variant.profile)?;
+        writeln!(f)?;
+    }
+    Ok(())
 }
 
 fn write_profile(f: &mut fmt::Formatter<'_>, model: &ModelSpec) -> fmt::Result {
-    let batch_max = model.profile.batch_max();
+    match model.variants.len() {
+        0 => write_latencies(f, model, &model.profile),
+        variants => {
+            write!(f, "{variants} variant(s), batches of up to {}", model.profile.batch_max())
+        }
+    }
+}
+
+fn write_latencies(
+    f: &mut fmt::Formatter<'_>,
+    model: &ModelSpec,
+    profile: &Profile,
+) -> fmt::Result {
+    let batch_max = profile.batch_max();
     if model.engine.is_measured() {
         return write!(f, "ℓ(1) … ℓ({batch_max}) measured by its backends");
     }
-    let [one, most] = [1, batch_max].map(|batch| model.profile.latency(batch).as_millis_f64());
+    let [one, most] = [1, batch_max].map(|batch| profile.latency(batch).as_millis_f64());
     write!(f, "ℓ(1) = {one} ms … ℓ({batch_max}) = {most} ms")
 }

@@ -11,8 +11,8 @@ use baton_types::{Nanos, Policy, Prefer, SubclusterId};
 
 use crate::cluster_file::check;
 use crate::cluster_file::cluster::{
-    BackendSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX, MODELS_MAX,
-    ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,
+    BackendSpec, CardsSpec, Cluster, FrontendSpec, GPUS_PER_BACKEND_MAX, MODEL_THREADS_MAX,
+    MODELS_MAX, ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,
 };
 use crate::cluster_file::etcd;
 use crate::cluster_file::fabric::{FabricSpec, VerbsConfig};
@@ -259,7 +259,9 @@ fn backend(
     section.require("name", "name the backend: name = \"gpu-a\"");
     let name = section.name("name");
     let subcluster = subclusters.of_backend(section);
-    let gpus = section.integer("gpus", 1..=GPUS_PER_BACKEND_MAX).unwrap_or(1);
+    let cards = cards(section);
+    let gpus = section.integer("gpus", 1..=GPUS_PER_BACKEND_MAX);
+    let gpus = slots(section, &cards, gpus);
     let cores = cores(section);
     let idle = section.word("idle").unwrap_or(Idle::Park);
     let credit_bytes = section
@@ -270,7 +272,47 @@ fn backend(
     let metrics = metrics(section);
     section.refuse_unread();
     let name = name?.to_owned();
-    Some(BackendSpec { name, subcluster, gpus, cores, idle, credit_bytes, metrics, model_memory })
+    Some(BackendSpec {
+        name,
+        subcluster,
+        gpus,
+        cores,
+        idle,
+        credit_bytes,
+        metrics,
+        model_memory,
+        cards,
+    })
+}
+
+fn cards(section: &Section<'_>) -> CardsSpec {
+    let lock_clocks = section.truth("lock_clocks").unwrap_or(false);
+    let devices = section.texts("devices").unwrap_or_default();
+    let plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    let kind = |kind: &str| devices.iter().filter(|name| name.starts_with(kind)).count();
+    let (cards, slices) = (kind("GPU-"), kind("MIG-"));
+    if cards + slices < devices.len() || !devices.iter().all(plain) {
+        let fix = "write GPU-… or MIG-… as `nvidia-smi -L` lists them";
+        section.refuse("devices", "has a name that is no UUID of a GPU", fix);
+    } else if slices > 0 && devices.len() > 1 {
+        let fix = "give each MIG device a [[backend]] of its own";
+        section.refuse("devices", "has a MIG device among others, and a process sees one", fix);
+    }
+    CardsSpec { devices, lock_clocks }
+}
+
+/// As many as there are devices, where these are named.
+fn slots(section: &Section<'_>, cards: &CardsSpec, gpus: Option<u32>) -> u32 {
+    let devices = cards.devices.len() as u32;
+    match gpus {
+        Some(gpus) if devices > 0 && devices != gpus => {
+            let what = format!("is {gpus}, and `devices` names {devices}");
+            section.refuse("gpus", what, "leave it out, or name as many devices");
+            gpus
+        }
+        Some(gpus) => gpus,
+        None => devices.max(1),
+    }
 }
 
 fn cores(section: &Section<'_>) -> Vec<usize> {

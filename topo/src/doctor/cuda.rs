@@ -1,7 +1,7 @@
 //! The CUDA driver and its devices, as the caller found them.
 
 use super::line::{Advice, Check, Status};
-use super::{Cuda, Need, bytes};
+use super::{Cuda, CudaDevice, CudaState, Need, bytes, counted};
 
 /// Nothing but a cluster file with `cuda` models makes a missing driver a failure.
 pub(super) fn checks(need: &Need, cuda: &Cuda) -> Vec<Check> {
@@ -28,16 +28,68 @@ pub(super) fn checks(need: &Need, cuda: &Cuda) -> Vec<Check> {
     );
     let has_enough = devices.len() >= need.cuda_devices as usize;
     checks.push(enough.judged(has_enough, Status::Failure, devices.len().to_string()));
-    checks.extend(devices.iter().enumerate().map(|(number, device)| {
-        let (major, minor) = device.capability;
-        let seen = format!(
-            "{}, {}, compute capability {major}.{minor}",
-            device.name,
-            bytes(device.memory_bytes)
-        );
-        let fix = "serve `cuda` models on Turing cards or later";
-        let advice = Advice::new("cuda device", "compute capability 7.5 at least", fix);
-        advice.judged(device.capability >= (7, 5), Status::Failure, seen).of(number.to_string())
-    }));
+    checks.extend(devices.iter().enumerate().flat_map(device));
+    checks
+}
+
+fn device((number, device): (usize, &CudaDevice)) -> Vec<Check> {
+    let (major, minor) = device.capability;
+    let seen = format!(
+        "{}, {}, compute capability {major}.{minor}",
+        device.name,
+        bytes(device.memory_bytes)
+    );
+    let fix = "serve `cuda` models on Turing cards or later";
+    let advice = Advice::new("cuda device", "compute capability 7.5 at least", fix);
+    let mut checks = vec![advice.judged(device.capability >= (7, 5), Status::Failure, seen)];
+    match &device.state {
+        Ok(state) => checks.extend(of_state(state)),
+        Err(why) => checks.push(Advice::new("cuda clocks", "what NVML tells", "").unread(why)),
+    }
+    let direct = match device.direct {
+        (true, _) => "network cards could write its memory, by dma-buf; Baton does not do so yet",
+        (_, true) => {
+            "network cards could write its memory, by nvidia-peermem; Baton does not do so yet"
+        }
+        (false, false) => "no network card can write its memory",
+    };
+    checks.push(Check::not_applicable("cuda direct", direct));
+    checks.into_iter().map(|check| check.of(number.to_string())).collect()
+}
+
+/// What makes executions last longer than planned, or unevenly. Nothing of it keeps a backend from serving.
+fn of_state(state: &CudaState) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let mut judge = |advice: Advice, good, seen: String| {
+        checks.push(advice.judged(good, Status::Warning, seen));
+    };
+    if let Some((now, most)) = state.clock_mhz {
+        let heat = state.temperature_c.map_or_else(String::new, |heat| format!(", {heat} °C"));
+        let held = state.held_down_by.join(", ");
+        let why = if held.is_empty() { held } else { format!(", held down by: {held}") };
+        let fix = "cool it or raise its power limit; until then batches last longer than ℓ(b)";
+        let advice = Advice::new("cuda clocks", "nothing that holds them down", fix);
+        judge(advice, why.is_empty(), format!("{now} of {most} MHz{heat}{why}"));
+    }
+    if let Some(others) = state.others {
+        let what = if others == 1 { "other process" } else { "other processes" };
+        let fix = "leave the device to one backend: how long batches last depends on who computes";
+        let advice = Advice::new("cuda users", "none but this backend", fix);
+        judge(advice, others == 0, format!("{others} {what}"));
+    }
+    if let Some(is_persistent) = state.is_persistent {
+        let seen = if is_persistent { "on" } else { "off" };
+        let fix = "nvidia-smi -pm 1: the first start after a pause is slow otherwise";
+        judge(Advice::new("cuda persistence", "on", fix), is_persistent, seen.into());
+    }
+    if let Some((now, most)) = state.link_width {
+        let fix = "seat the card anew, or choose a slot with all lanes: copies take longer";
+        let advice = Advice::new("cuda link", counted(most as usize, "lane"), fix);
+        judge(advice, now >= most, counted(now as usize, "lane"));
+    }
+    if state.is_mig == Some(true) {
+        let seen = "cut into MIG devices: name one by its UUID, `devices` of a [[backend]]";
+        checks.push(Check::not_applicable("cuda mig", seen));
+    }
     checks
 }

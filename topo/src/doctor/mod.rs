@@ -63,6 +63,29 @@ pub struct CudaDevice {
     pub memory_bytes: u64,
     /// Compute capability.
     pub capability: (u32, u32),
+    /// Whether its memory can be given to a network card: as a dma-buf, and at all.
+    pub direct: (bool, bool),
+    /// What NVML tells of it, or why it does not.
+    pub state: Result<CudaState, String>,
+}
+
+/// A device as it is now, by NVML. What it does not tell is `None`.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct CudaState {
+    /// The clock of its multiprocessors and the highest there is, MHz.
+    pub clock_mhz: Option<(u32, u32)>,
+    /// Why the clock is not higher.
+    pub held_down_by: Vec<&'static str>,
+    /// °C.
+    pub temperature_c: Option<u32>,
+    /// Other processes that compute there.
+    pub others: Option<u32>,
+    /// Whether the driver keeps it ready without a process.
+    pub is_persistent: Option<bool>,
+    /// Lanes of its PCI Express link, now and at most.
+    pub link_width: Option<(u32, u32)>,
+    /// Whether it is cut into MIG devices.
+    pub is_mig: Option<bool>,
 }
 
 /// What is known through the CUDA driver.

@@ -18,7 +18,7 @@ pub const RANK_MAX: usize = 8;
 pub const TENSORS_MAX: usize = 32;
 
 macro_rules! element_types {
-    ($($code:literal $name:ident $text:literal $bytes:literal,)*) => {
+    ($($code:literal $name:ident $text:literal $oip:literal $bytes:literal,)*) => {
         /// What a tensor's elements are. Little endian; a `Bool` is a byte, 0 or 1.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
@@ -31,6 +31,16 @@ macro_rules! element_types {
             /// As it is written.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
+            }
+
+            /// As the Open Inference Protocol writes it: `FP32`.
+            pub const fn oip_name(self) -> &'static str {
+                match self { $(Self::$name => $oip,)* }
+            }
+
+            /// The type that the Open Inference Protocol writes so.
+            pub fn from_oip_name(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|element| element.oip_name() == name)
             }
 
             /// Bytes of an element.
@@ -47,19 +57,19 @@ macro_rules! element_types {
 }
 
 element_types! {
-    1 F32 "f32" 4,
-    2 F64 "f64" 8,
-    3 F16 "f16" 2,
-    4 Bf16 "bf16" 2,
-    5 I8 "i8" 1,
-    6 I16 "i16" 2,
-    7 I32 "i32" 4,
-    8 I64 "i64" 8,
-    9 U8 "u8" 1,
-    10 U16 "u16" 2,
-    11 U32 "u32" 4,
-    12 U64 "u64" 8,
-    13 Bool "bool" 1,
+    1 F32 "f32" "FP32" 4,
+    2 F64 "f64" "FP64" 8,
+    3 F16 "f16" "FP16" 2,
+    4 Bf16 "bf16" "BF16" 2,
+    5 I8 "i8" "INT8" 1,
+    6 I16 "i16" "INT16" 2,
+    7 I32 "i32" "INT32" 4,
+    8 I64 "i64" "INT64" 8,
+    9 U8 "u8" "UINT8" 1,
+    10 U16 "u16" "UINT16" 2,
+    11 U32 "u32" "UINT32" 4,
+    12 U64 "u64" "UINT64" 8,
+    13 Bool "bool" "BOOL" 1,
 }
 
 impl fmt::Display for ElementType {

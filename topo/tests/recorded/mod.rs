@@ -9,6 +9,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) const INFINIBAND: &str = include_str!("../fixtures/infiniband.tree");
 pub(crate) const ROCE: &str = include_str!("../fixtures/roce-misconfigured.tree");
@@ -20,10 +21,12 @@ pub(crate) const NO_RDMA: &str = include_str!("../fixtures/no-rdma.tree");
 pub(crate) struct Tree(PathBuf);
 
 impl Tree {
-    /// Unpacks `tree`, then `changes`. `name` is the test's own.
+    /// Unpacks `tree`, then `changes`, in a folder of its own: tests may share a process.
     pub(crate) fn unpack(name: &str, tree: &str, changes: &str) -> Self {
-        let root =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        static UNPACKED: AtomicU32 = AtomicU32::new(0);
+        let nth = UNPACKED.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("{name}-{}-{nth}", std::process::id());
+        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
         let _left_by_an_earlier_run = fs::remove_dir_all(&root);
         fs::create_dir_all(&root).unwrap();
         let mut lines = tree.lines().chain(changes.lines()).peekable();

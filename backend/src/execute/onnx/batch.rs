@@ -4,11 +4,12 @@
 
 use baton_topo::signature::{Row, TensorRef};
 use baton_types::FailReason;
-use ort::session::SessionOutputs;
+use ort::session::{Session, SessionOutputs};
 use ort::value::DynValue;
 
 use super::super::{Inputs, Outputs};
-use super::{Model, tensors, text};
+use super::finite::is_finite;
+use super::{CONTROL, Model, tensors, text};
 
 /// Rows that execute together.
 struct Group<'a> {
@@ -21,18 +22,22 @@ impl Model {
     /// Answers each row, or says why not. An error: no row could be executed.
     pub(super) fn execute(
         &mut self,
+        variant: u16,
         inputs: Inputs<'_>,
         outputs: &mut Outputs,
     ) -> Result<(), String> {
+        if variant >= self.variants {
+            return Err(format!("it has no variant {variant}"));
+        }
         if self.in_place
             && let Some(whole) = inputs.whole()
         {
-            return self.execute_in_place(whole, inputs.len(), outputs);
+            return self.execute_in_place(variant, whole, inputs.len(), outputs);
         }
         let mut problem = None;
         let mut executed = 0;
         for group in groups(&self.signature.input, inputs, outputs) {
-            match self.execute_group(&group, outputs) {
+            match self.execute_group(variant, &group, outputs) {
                 Ok(()) => executed += group.rows.len(),
                 Err(error) => {
                     group.rows.iter().for_each(|&row| outputs.set(row, Err(FailReason::Engine)));
@@ -53,6 +58,7 @@ impl Model {
 
     fn execute_in_place(
         &mut self,
+        variant: u16,
         whole: &[u8],
         rows: u32,
         outputs: &mut Outputs,
@@ -61,12 +67,28 @@ impl Model {
         let extents = spec.shape.iter().map(|extent| i64::from(extent.max()));
         let shape: Vec<i64> = std::iter::once(i64::from(rows)).chain(extents).collect();
         let value = tensors::floats_in_place(&shape, whole)?;
-        let results = self.session.run(ort::inputs![value]).map_err(text)?;
+        let mut values = ort::inputs![spec.name.as_str() => value];
+        let (session, control) = of_variant(&mut self.sessions, self.control.as_deref(), variant)?;
+        values.extend(control.map(|control| (CONTROL.into(), control.into())));
+        let results = session.run(values).map_err(text)?;
         let all: Vec<u32> = (0..rows).collect();
-        answer(&self.signature.output, &results, rows, &all, outputs)
+        let is_checked = self.finite.is_some();
+        let refused = answer(&self.signature.output, &results, (rows, &all), is_checked, outputs)?;
+        drop(results);
+        self.note(refused);
+        Ok(())
     }
 
-    fn execute_group(&mut self, group: &Group<'_>, outputs: &mut Outputs) -> Result<(), String> {
+    fn note(&mut self, refused: u32) {
+        self.finite.iter_mut().for_each(|watch| watch.note(refused));
+    }
+
+    fn execute_group(
+        &mut self,
+        variant: u16,
+        group: &Group<'_>,
+        outputs: &mut Outputs,
+    ) -> Result<(), String> {
         let rows = group.rows.len() as u32;
         let batch = self.fixed_batch.unwrap_or(rows);
         if rows > batch {
@@ -78,9 +100,26 @@ impl Model {
                 group.tensors.iter().map(|row| &row[number]).collect();
             values.push((spec.name.clone(), tensors::gather(spec.element, &of_rows, batch)?));
         }
-        let results = self.session.run(values).map_err(text)?;
-        answer(&self.signature.output, &results, batch, &group.rows, outputs)
+        let (session, control) = of_variant(&mut self.sessions, self.control.as_deref(), variant)?;
+        values.extend(control.map(|control| (CONTROL.to_owned(), control)));
+        let results = session.run(values).map_err(text)?;
+        let (rows, is_checked) = ((batch, &group.rows[..]), self.finite.is_some());
+        let refused = answer(&self.signature.output, &results, rows, is_checked, outputs)?;
+        drop(results);
+        self.note(refused);
+        Ok(())
     }
+}
+
+/// The session that executes a variant, and what its control input gets if it has one.
+fn of_variant<'a>(
+    sessions: &'a mut [Session],
+    control: Option<&[i64]>,
+    variant: u16,
+) -> Result<(&'a mut Session, Option<DynValue>), String> {
+    let at = if sessions.len() > 1 { usize::from(variant) } else { 0 };
+    let control = control.map(|shape| tensors::integer(shape, variant.into())).transpose()?;
+    Ok((&mut sessions[at], control))
 }
 
 /// The rows by their shapes. A row that is none of this model's has its answer: it fails alone.
@@ -105,15 +144,16 @@ fn groups<'a>(signature: &Row, inputs: Inputs<'a>, outputs: &mut Outputs) -> Vec
     groups
 }
 
-/// Deals what a batch of `batch` rows has answered to `rows`, the first of them.
+/// Deals what a batch of `batch` rows has answered to `rows`, the first of them. Returns how many have no answer because it
+/// is not finite, if that is to be checked.
 fn answer<'a>(
     signature: &Row,
     results: &'a SessionOutputs<'_>,
-    batch: u32,
-    rows: &[u32],
+    (batch, rows): (u32, &[u32]),
+    is_checked: bool,
     outputs: &mut Outputs,
-) -> Result<(), String> {
-    let mut values = Vec::new();
+) -> Result<u32, String> {
+    let (mut values, mut refused) = (Vec::new(), 0);
     for spec in signature.tensors() {
         let value = results.get(&spec.name).ok_or_else(|| format!("no output `{}`", spec.name))?;
         let (shape, bytes) = tensors::bytes_of(spec.element, value)?;
@@ -128,8 +168,14 @@ fn answer<'a>(
             TensorRef { shape: shape[1..].to_vec(), bytes: &bytes[number * len..][..len] }
         };
         let tensors: Vec<TensorRef<'_>> = values.iter().map(of_row).collect();
+        let mut typed = signature.tensors().iter().zip(&tensors);
+        if is_checked && !typed.all(|(spec, tensor)| is_finite(spec.element, tensor.bytes)) {
+            outputs.set(row, Err(FailReason::Engine));
+            refused += 1;
+            continue;
+        }
         let len = signature.pack(&tensors, outputs.row_mut(row)).map_err(text)?;
         outputs.set(row, Ok(len as u32));
     }
-    Ok(())
+    Ok(refused)
 }

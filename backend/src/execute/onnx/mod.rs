@@ -5,6 +5,7 @@
 //! others are gathered tensor by tensor (`batch.rs`), because ONNX Runtime wants those of all rows together.
 
 mod batch;
+mod finite;
 mod gpu;
 mod tensors;
 
@@ -41,39 +42,51 @@ pub struct Onnx {
 
 /// A model that is loaded.
 pub(super) struct Model {
-    session: Session,
+    /// One for each variant that has a file of its own; otherwise one.
+    sessions: Vec<Session>,
+    /// The shape of the input that selects the variant, if the file has one.
+    control: Option<Vec<i64>>,
+    /// How many variants there are: 1 without any.
+    variants: u16,
     signature: Signature,
     /// The batch size of every execution, if the file fixes it.
     fixed_batch: Option<u32>,
     /// The input is one f32 tensor of fixed extents, and the batch is free: rows are used where they landed.
     in_place: bool,
+    /// Looks through answers for numbers that are not finite; `None`: nothing does.
+    finite: Option<finite::Watch>,
 }
 
 impl BlockingEngine for Onnx {
-    /// The size of its file, which is mostly weights. Weights that the file keeps in other files do not count.
+    /// The size of its files, which is mostly weights. Weights that a file keeps in other files do not count.
     fn model_bytes(&mut self, spec: &ModelSpec) -> u64 {
-        let EngineSpec::Onnx { file, .. } = &spec.engine else { return 0 };
         // One that is not there is what loading complains about.
-        std::fs::metadata(file).map_or(0, |metadata| metadata.len())
+        let bytes = |file: &Path| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
+        spec.files().into_iter().map(bytes).sum()
     }
 
     fn load(&mut self, spec: &ModelSpec) -> Result<(), EngineError> {
         let library = std::env::var_os(LIBRARY_VARIABLE);
         let environment = environment(library.clone())?;
-        let EngineSpec::Onnx { file, signature, fixed_batch, place, .. } = &spec.engine else {
+        let EngineSpec::Onnx { file: first, place, .. } = &spec.engine else {
             unreachable!("each engine gets its own kind of model");
         };
         let library = library.unwrap_or_default();
         let host = Host { environment, library: Path::new(&library), slot: self.slot };
-        let fault = |fault: Fault| EngineError::Load {
+        let refused = |file: &Path, fault: Fault| EngineError::Load {
             model: spec.name.clone(),
             file: file.display().to_string(),
             problem: fault.problem,
             fix: fault.fix.into(),
         };
-        let session = host.open(file, *place).map_err(fault)?;
-        let mut model = Model::new(session, signature, *fixed_batch).map_err(fault)?;
-        model.prove(spec.profile.batch_max()).map_err(fault)?;
+        let mut sessions = Vec::new();
+        for file in spec.files() {
+            let opened = host.open(file, *place).and_then(|session| check(session, spec));
+            sessions.push(opened.map_err(|fault| refused(file, fault))?);
+        }
+        let mut model = Model::new(sessions, spec).map_err(|fault| refused(first, fault))?;
+        model.finite = place.check_finite.then(|| finite::Watch::new(&spec.name));
+        model.prove(spec.profile.batch_max()).map_err(|fault| refused(first, fault))?;
         self.insert(spec.id, model);
         Ok(())
     }
@@ -93,13 +106,14 @@ impl BlockingEngine for Onnx {
     fn execute(
         &mut self,
         model: ModelId,
+        variant: u16,
         inputs: Inputs<'_>,
         outputs: &mut Outputs,
     ) -> Result<(), EngineError> {
         let batch = inputs.len();
         let failed = |problem| EngineError::Execute { model, batch, problem };
         match self.models.get_mut(model.0 as usize) {
-            Some(Some(model)) => model.execute(inputs, outputs).map_err(failed),
+            Some(Some(model)) => model.execute(variant, inputs, outputs).map_err(failed),
             _ => Err(failed("not loaded".into())),
         }
     }
@@ -163,29 +177,36 @@ impl Host<'_> {
 }
 
 impl Model {
-    fn new(
-        session: Session,
-        signature: &Signature,
-        fixed_batch: Option<u32>,
-    ) -> Result<Self, Fault> {
-        check(&session, signature)?;
+    fn new(sessions: Vec<Session>, spec: &ModelSpec) -> Result<Self, Fault> {
+        let EngineSpec::Onnx { signature, fixed_batch, .. } = &spec.engine else {
+            unreachable!("each engine gets its own kind of model");
+        };
+        let (signature, fixed_batch) = (signature.clone(), *fixed_batch);
         let floats = matches!(signature.input.tensors(), [one] if one.element == ElementType::F32);
         let in_place = floats && signature.input.is_fixed() && fixed_batch.is_none();
-        Ok(Self { session, signature: signature.clone(), fixed_batch, in_place })
+        let control = spec.is_controlled().then(|| control_shape(&sessions[0])).transpose()?;
+        let variants = spec.variant_count();
+        Ok(Self { sessions, control, variants, signature, fixed_batch, in_place, finite: None })
     }
 
-    /// Executes the smallest and the largest batch once, of the longest rows: shapes that only clash at run time are
-    /// found here, not by the first customer.
+    /// Executes the smallest and the largest batch once with each variant, of the longest rows: shapes that only clash at run
+    /// time are found here, not by the first customer.
     fn prove(&mut self, batch_max: u32) -> Result<(), Fault> {
-        for batch in [1, batch_max] {
+        let variants = 0..self.variants;
+        for (variant, batch) in variants.flat_map(|variant| [(variant, 1), (variant, batch_max)]) {
             let rows = Zeros::new(&self.signature, batch);
             let mut outputs = Outputs::default();
             outputs.reset(batch, self.signature.output.bytes_max());
-            self.execute(rows.inputs(), &mut outputs).map_err(|problem| {
+            self.execute(variant, rows.inputs(), &mut outputs).map_err(|problem| {
                 let fix =
                     "correct dims, input_shape, outputs or batch_max, or export the model anew";
                 let fix = gpu::explained(&problem).map_or(fix, |fault| fault.fix);
-                Fault::new(format!("a batch of {batch} does not execute: {problem}"), fix)
+                let of = if self.variants > 1 {
+                    format!(" of variant {variant}")
+                } else {
+                    String::new()
+                };
+                Fault::new(format!("a batch of {batch}{of} does not execute: {problem}"), fix)
             })?;
         }
         Ok(())
@@ -220,14 +241,32 @@ fn builder(environment: &Environment) -> Result<SessionBuilder, String> {
         .map_err(text)
 }
 
+/// The input that selects a supernet's variant.
+const CONTROL: &str = "variant";
+
+/// The shape of that input: `[]` or `[1]`.
+fn control_shape(session: &Session) -> Result<Vec<i64>, Fault> {
+    let control = session.inputs().iter().find(|input| input.name() == CONTROL);
+    let shape = control.and_then(|input| input.dtype().tensor_shape());
+    let shape = shape.map(|shape| shape.iter().copied().collect::<Vec<i64>>());
+    shape.filter(|shape| shape.is_empty() || *shape == [1]).ok_or_else(|| {
+        let problem = format!("its input `{CONTROL}` is not an int64 of shape [] or [1]");
+        Fault::new(problem, "export the model anew")
+    })
+}
+
 /// The file may have been exchanged since the cluster file was read.
-fn check(session: &Session, signature: &Signature) -> Result<(), Fault> {
-    let inputs = session.inputs().iter().map(|input| input.name());
+fn check(session: Session, spec: &ModelSpec) -> Result<Session, Fault> {
+    let EngineSpec::Onnx { signature, .. } = &spec.engine else {
+        unreachable!("each engine gets its own kind of model");
+    };
+    let is_input = |name: &&str| !spec.is_controlled() || *name != CONTROL;
+    let inputs = session.inputs().iter().map(|input| input.name()).filter(is_input);
     let ours = signature.input.tensors().iter().map(|tensor| tensor.name.as_str());
     let outputs: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();
     let mut wanted = signature.output.tensors().iter().map(|tensor| tensor.name.as_str());
     if inputs.eq(ours) && wanted.all(|name| outputs.contains(&name)) {
-        return Ok(());
+        return Ok(session);
     }
     let fix = "the file has changed: start again, scheduler and backends";
     Err(Fault::new("it has other inputs or outputs than the cluster file's reader saw", fix))

@@ -58,6 +58,11 @@ pub(super) fn gather(
     .map_err(text)
 }
 
+/// A tensor of one integer, of shape `[]` or `[1]`.
+pub(super) fn integer(shape: &[i64], value: i64) -> Result<DynValue, String> {
+    Tensor::from_array((shape.to_vec(), vec![value])).map(Tensor::into_dyn).map_err(text)
+}
+
 /// Rows of f32 where they lie.
 pub(super) fn floats_in_place<'a>(
     shape: &'a [i64],

@@ -9,6 +9,7 @@ use baton_types::{CostHint, DropReason, Nanos, TaskId};
 
 use super::world::*;
 use crate::end::End;
+use crate::session::Asked;
 use crate::{Client, Deadline, InputError, Outcome, SubmitReason};
 
 /// The first new model of the tests, and where its slab begins.
@@ -190,7 +191,8 @@ fn a_task_that_slips_in_behind_the_removal_is_dropped() {
     let input = alpha.model().acquire().unwrap();
     world.remove_model(0);
     let (now, session) = (world.now, &client.guard.session);
-    let task = session.submit(alpha.model(), input, CostHint::NONE, now, now + SLO);
+    let asked = Asked { cost: CostHint::NONE, accuracy_min: 0 };
+    let task = session.submit(alpha.model(), input, asked, now, now + SLO);
     world.threads[0].take();
     world.steps(2);
     let end = alpha.model().cell(task).take().expect("it has its outcome");

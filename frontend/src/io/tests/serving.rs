@@ -238,8 +238,8 @@ fn what_is_asked_wrongly_is_refused_and_counted() {
 
 #[test]
 fn a_model_thread_that_does_not_read_is_backpressure() {
-    // Room for the join, and for four submits of 36 bytes, but not for five.
-    let tcp = TcpConfig { send_queue_bytes: 150, ..TcpConfig::default() };
+    // Room for the join, and for four submits of 40 bytes, but not for five.
+    let tcp = TcpConfig { send_queue_bytes: 170, ..TcpConfig::default() };
     let (mut world, client) = World::open_with(|config| config.slots_per_model(6).tcp(tcp));
     let alpha = client.model("alpha").unwrap();
     let submit = |_| world.submit_input(alpha.input().unwrap(), Deadline::Slo).unwrap();

@@ -42,7 +42,6 @@ messages! {
         /// A [`RefuseCode`](super::RefuseCode).
         code: U16,
     }
-
     // --- membership, on the control connection --------------------------------------------
     /// One ModelThread's address. Sent to a new member after [`Welcome`].
     10 ThreadDesc [] 24 {
@@ -83,6 +82,13 @@ messages! {
         /// Without the batch dimension. The top bit is set where a task may have fewer.
         extents: [U32; 8],
     }
+    /// One variant of a model, behind its [`ModelDesc`] and [`TensorDesc`]s, the cheapest first. Tail: its name.
+    35 VariantDesc [text: str] 8 {
+        /// The model.
+        model: U32,
+        /// How often its answers are right, in 1/100,000.
+        accuracy: U32,
+    }
     /// One sub-cluster. Tail: its name.
     12 SubclusterDesc [text: str] 4 {
         /// Its id.
@@ -122,7 +128,7 @@ messages! {
         /// GPU slots.
         gpus: U32,
     }
-    /// The measured ℓ(b) of a model the backend has loaded. Tail: ℓ(1), ℓ(2), … ns; empty: as the cluster file says.
+    /// The measured ℓ(b) of a loaded model. Tail: ℓ(1), ℓ(2), … ns, of each variant in turn; empty: as the cluster file says.
     17 ProfileDesc [u64s: [U64]] 4 {
         /// The model.
         model: U32,
@@ -183,7 +189,6 @@ messages! {
         /// The scheduler's clock when answered.
         scheduler_ns: U64,
     }
-
     // --- the catalogue changes while members serve, on the control connection ---------------
     /// To backends, behind the [`ModelDesc`] of a model that was added at run time: load it. A backend that has joined
     /// answers with [`ProfileDesc`] or [`ModelFailed`]. Tail: its `[[model]]` table, TOML.
@@ -222,8 +227,6 @@ messages! {
         /// Zero.
         reserved: [u8; 3],
     }
-
-    // --- how the cluster fares, on the control connection ------------------------------------
     /// From an operator: say how the cluster fares. One at a time.
     33 StatusAsk [] 8 {
         /// 0 to begin; then the `next` of the part before.
@@ -234,10 +237,9 @@ messages! {
         /// What to ask for next; 0 behind the last part.
         next: U64,
     }
-
     // --- tasks, between members and ModelThreads -------------------------------------------
     /// A task: its id is the address of its input.
-    40 Submit [] 28 {
+    40 Submit [] 32 {
         /// A `TaskId`.
         task: U64,
         /// When the answer must be there, scheduler clock.
@@ -248,6 +250,8 @@ messages! {
         input_bytes: U32,
         /// What the application says of its cost: a `CostHint`, 0 for nothing.
         cost: U32,
+        /// How often the answers of the variant that executes it must be right, in 1/100,000. 0: any variant will do.
+        accuracy_min: U32,
     }
     /// The application lost interest. The outcome still follows.
     41 Cancel [] 12 {
@@ -281,8 +285,8 @@ messages! {
         gpu: U32,
         /// An [`ActionKind`](super::ActionKind).
         kind: u8,
-        /// Zero.
-        reserved: u8,
+        /// The cheapest variant that may execute, if the action starts too late for the one planned.
+        floor: u8,
         /// Which variant of the model executes; 0 for a model that has one.
         variant: U16,
     }
@@ -300,13 +304,11 @@ messages! {
         rows: U16,
         /// An [`ActionStatus`](super::ActionStatus).
         status: u8,
-        /// Zero.
-        reserved: u8,
+        /// The variant that executed.
+        variant: u8,
         /// How its inputs came.
         fetch: WireFetch,
     }
-
-    // --- inputs and answers, between backends and frontends --------------------------------
     /// Pull one input. Verbs transports READ instead.
     60 Read [] 16 {
         /// A `TaskId`: which slot, which generation.
@@ -342,8 +344,6 @@ messages! {
         /// The GPU slot that executed it.
         gpu: U32,
     }
-
-    // --- the RDMA fabric, between backends and frontends ----------------------------------
     /// A backend's queue pair for READs: what the frontend needs to connect one to it. Tail: the backend's device.
     70 FabricOffer [text: str] 40 {
         /// Numbers the offers of a connection: a queue pair that failed is replaced by another.

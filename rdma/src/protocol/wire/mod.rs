@@ -346,7 +346,7 @@ impl Action {
             model: model.0.into(),
             gpu: gpu.0.into(),
             kind: ActionKind::Infer as u8,
-            reserved: 0,
+            floor: 0,
             variant: 0.into(),
         }
     }

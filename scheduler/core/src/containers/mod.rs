@@ -3,3 +3,4 @@
 pub(crate) mod heap;
 pub(crate) mod idset;
 pub(crate) mod linked_heaps;
+pub(crate) mod range_max;

@@ -145,9 +145,15 @@ impl ExecutionModel {
         self.each(|latency| latency.set_objective(slo));
     }
 
-    /// Replaces the profile of the first class under the cheapest variant, and forgets what was measured of it.
-    pub fn replace(&mut self, profile: Profile, slo: Nanos) {
-        self.first.replace(profile, slo);
+    /// Replaces the profiles of the first class, of the cheapest variant and of those that follow, and forgets what was
+    /// measured of them.
+    pub fn replace(&mut self, profiles: &[Profile], slo: Nanos) {
+        debug_assert!(profiles.len() <= usize::from(self.variants()), "one for each variant");
+        for (variant, profile) in (0..).zip(profiles) {
+            let at = self.index(BatchShape { variant, ..BatchShape::of(1) });
+            let latency = at.map_or(&mut self.first, |at| &mut self.others[at]);
+            latency.replace(profile.clone(), slo);
+        }
     }
 
     fn each(&mut self, change: impl Fn(&mut Latency)) {

@@ -15,6 +15,8 @@ pub struct Batch<'a> {
     pub grant: Grant,
     /// What its execution time depends on.
     pub shape: BatchShape,
+    /// The cheapest variant that is accurate enough for each of its tasks.
+    pub floor: u16,
     /// Planned start.
     pub exec_at: Nanos,
     /// When its inputs should be there; `None` while nothing is known of how long they take.

@@ -183,7 +183,7 @@ mod tests {
             let deadlines = case.viable(&horizon);
             let mut queue = DeadlineQueue::new(64);
             for (i, &deadline) in deadlines.iter().enumerate() {
-                queue.push(Request::new(TaskId(i as u64), deadline)).unwrap();
+                queue.push(Request::new(TaskId(i as u64), deadline), 0).unwrap();
             }
             for floor in [1, case.floor] {
                 for most in [latency.batch_max(), latency.batch_max().min(case.most)] {

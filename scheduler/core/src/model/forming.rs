@@ -52,10 +52,10 @@ impl ModelState {
         let batch = window.batch;
         let deadline = self.queue.deadline(window.head);
         let delay = self.network.before(batch);
-        let latency = self.sizing.latency().of(batch);
-        let frontrun = deadline.min(self.soft_deadline)
-            - self.sizing.latency().of(batch + 1)
-            - self.network.data_per_task;
+        let of_batch = self.latency_for(window);
+        let latency = of_batch.of(batch);
+        let frontrun =
+            deadline.min(self.soft_deadline) - of_batch.of(batch + 1) - self.network.data_per_task;
         let invalid_after = deadline - latency;
         let (urgency, bad_rate) = match self.order {
             Order::LatestStart => (invalid_after, self.sizing.rate.bad_rate()),
@@ -65,7 +65,7 @@ impl ModelState {
         let full = self.queue_limit().is_some_and(|queue_limit| self.queue.len() >= queue_limit);
         let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
         let exec_at = (now + delay).max(self.ready(now)).max(deferred);
-        let latest = frontrun - self.network.jitter;
+        let latest = frontrun - self.network.jitter - self.sizing.slot_wait;
         // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
         let may_be_early = self.starts_early && self.queue_limit().is_none();
         let (excess, run) = if may_be_early {
@@ -105,7 +105,7 @@ impl ModelState {
             (true, _) => Nanos::MAX,
             (false, 0) => self.hopeless_at(),
             (false, batch) => {
-                let latency = self.sizing.latency().of(batch);
+                let latency = self.latency_for(window).of(batch);
                 self.hopeless_at().min(self.expiry(window.head, batch, latency))
             }
         }
@@ -120,6 +120,6 @@ impl ModelState {
 
     /// When the head is given up if it is in no batch by then. There must be one.
     pub(super) fn hopeless_at(&self) -> Nanos {
-        self.expiry(0, 1, self.sizing.latency().alone())
+        self.expiry(0, 1, self.latency_for(Window { head: 0, batch: 1 }).alone())
     }
 }

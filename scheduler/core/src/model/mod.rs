@@ -7,6 +7,8 @@
 mod admission;
 pub(crate) mod batch;
 mod config;
+mod figures;
+mod floors;
 pub(crate) mod formation;
 mod forming;
 pub(crate) mod queue;
@@ -18,18 +20,17 @@ pub(crate) mod sink;
 pub(crate) mod sizing;
 pub(crate) mod variant;
 
+use alloc::boxed::Box;
 use core::mem;
 
 use crate::admission::fair_share::FairShare;
 use crate::candidate::{Candidate, GpuUpdate, Grant};
-use crate::execution::latency::Latency;
 use crate::execution::network::NetworkDelay;
 use crate::execution::prediction::BatchShape;
 use crate::execution::slowdown::{Pace, Slowdown};
 use crate::model::formation::{Horizon, Window};
 use crate::model::queue::DeadlineQueue;
 use crate::model::quiet_period::QuietPeriod;
-use crate::model::rate::Rate;
 use crate::model::sink::ModelSink;
 use crate::model::sizing::Sizing;
 use crate::model::variant::Choice;
@@ -66,6 +67,8 @@ pub struct ModelState {
     sizing: Sizing,
     /// Which of its variants a batch gets.
     choice: Choice,
+    /// Of its variants, in 1/100,000; empty without any.
+    accuracies: Box<[u32]>,
     // What every arrival touches, together.
     network: NetworkDelay,
     queue: DeadlineQueue,
@@ -97,6 +100,7 @@ impl ModelState {
             queue: DeadlineQueue::new(config.queue_capacity),
             sizing: Sizing::new(config),
             choice: Choice::default(),
+            accuracies: Box::default(),
             candidate: None,
             schedulable_at: Nanos::MAX,
             grants: 0,
@@ -135,15 +139,20 @@ impl ModelState {
         if resized {
             self.network = self.sizing.network;
         }
+        let floor = self.floor_of(&request);
         if !self.horizon(now, None).fits_alone(request.deadline) {
             self.end(request.task, DropReason::DeadlinePassed, out);
-        } else if self.queue.push(request).is_err() {
+        } else if !self.floor_fits(now, None, floor, request.deadline) {
+            self.end(request.task, DropReason::Accuracy, out);
+        } else if self.queue.push(request, floor).is_err() {
             self.counters.ended += 1;
             out.queue_full(request.task, self.retry_after(now));
         } else {
             self.bound_deferral(now, request.deadline);
         }
-        let over = resized || !self.quiet_period.lasts(now, self.queue.len(), request.deadline);
+        let over = resized
+            || floor > 0
+            || !self.quiet_period.lasts(now, self.queue.len(), request.deadline);
         if over {
             self.quiet_period = QuietPeriod::OVER;
         }
@@ -186,8 +195,12 @@ impl ModelState {
         out: &mut impl ModelSink,
     ) {
         self.counters.requeued += 1;
+        let floor = self.floor_of(&request);
         let fits = self.horizon(now, None).fits_alone(request.deadline);
-        if !fits || self.queue.push(request).is_err() {
+        if fits && !self.floor_fits(now, None, floor, request.deadline) {
+            return self.end(request.task, DropReason::Accuracy, out);
+        }
+        if !fits || self.queue.push(request, floor).is_err() {
             self.counters.ended += 1;
             return out.end_task(request.task, otherwise);
         }
@@ -284,8 +297,9 @@ impl ModelState {
     }
 
     /// A backend brought its own measured profile. Larger batches than before are not used.
-    pub fn set_profile(&mut self, profile: Profile, patience: Patience) {
-        self.sizing.set_profile(profile, patience);
+    /// Of a model with variants: one of each, the cheapest first, of which `patience` is.
+    pub fn set_profiles(&mut self, profiles: &[Profile], patience: Patience) {
+        self.sizing.set_profiles(profiles, patience);
         self.quiet_period = QuietPeriod::OVER;
     }
 
@@ -296,84 +310,46 @@ impl ModelState {
         self.quiet_period = QuietPeriod::OVER;
     }
 
-    /// Which model.
-    pub fn id(&self) -> ModelId {
-        self.id
-    }
-
-    /// Tasks waiting.
-    pub fn waiting(&self) -> usize {
-        self.queue.len()
-    }
-
-    /// The candidate as last published.
-    pub fn candidate(&self) -> Option<Candidate> {
-        self.candidate
-    }
-
-    /// The batch size at which arrival and execution balance within the SLO.
-    pub fn target(&self) -> u32 {
-        self.sizing.target
-    }
-
-    /// The batch size that heads are given up for.
-    pub fn floor(&self) -> u32 {
-        self.sizing.floor
-    }
-
-    /// [`Grant::longest`] as of the last one.
-    pub fn longest(&self) -> Nanos {
-        self.sizing.longest
-    }
-
-    /// [`Grant::spare`] as of the last one.
-    pub fn spare(&self) -> u32 {
-        self.sizing.spare
-    }
-
-    /// λ as currently estimated; `None` until the first 100 ms of traffic are over.
-    pub fn rate(&self) -> Option<Rate> {
-        self.sizing.rate.rate()
-    }
-
-    /// How many slots the model's demand of the last five seconds keeps busy, in 1/65536, if heads
-    /// wait as long as they can: λ·ℓ(b)/b, with the tasks that were given up or not let in. Zero until the
-    /// first 100 ms of traffic are over, and once nothing has come for five seconds. See
-    /// [`gpus_needed`](crate::gpus_needed).
-    pub fn load(&self, now: Nanos) -> u64 {
-        if self.sizing.rate.is_silent(now) { 0 } else { self.sizing.load() }
-    }
-
-    /// ℓ(b) as currently planned with.
-    pub fn latency(&self) -> &Latency {
-        self.sizing.latency()
-    }
-
-    /// Counted since start.
-    pub fn counters(&self) -> ModelCounters {
-        self.counters
-    }
-
     /// When a task that finds no place may come again. Something waits; by then its head has gone.
     fn retry_after(&self, now: Nanos) -> Nanos {
         (self.hopeless_at() - now).min(self.sizing.slo)
     }
 
-    /// Ends the heads that could not even run alone, then forms the best batch of the rest.
+    /// Ends the heads that could not even run alone, then forms the best batch of the rest, of tasks that a variant in time for
+    /// the batch is accurate enough for.
     #[inline]
     fn form(&mut self, now: Nanos, grant: Option<&Grant>, out: &mut impl ModelSink) -> Window {
-        while let Some(head) = self.hopeless_head(now, grant) {
-            self.queue.remove_range(0, 1);
-            self.give_up(head, DropReason::Deadline, out);
+        loop {
+            while let Some((head, why)) = self.hopeless_head(now, grant) {
+                self.queue.remove_range(0, 1);
+                self.give_up(head, why, out);
+            }
+            let horizon = self.horizon(now, grant);
+            let window =
+                formation::form(&self.queue, &horizon, self.sizing.floor, self.sizing.most);
+            if !self.queue.has_floors() {
+                return window;
+            }
+            if let Some(window) = self.within_floors(&horizon, window) {
+                return window;
+            }
+            // Its head is not the queue's, and cannot have the variant that it asks for.
+            let gone = self.queue.get(window.head).task;
+            self.queue.remove_at(window.head);
+            self.give_up(gone, DropReason::Accuracy, out);
         }
-        let horizon = self.horizon(now, grant);
-        formation::form(&self.queue, &horizon, self.sizing.floor, self.sizing.most)
     }
 
+    /// The queue's head, if it cannot be served any more, and why.
     #[inline]
-    fn hopeless_head(&self, now: Nanos, grant: Option<&Grant>) -> Option<TaskId> {
+    fn hopeless_head(&self, now: Nanos, grant: Option<&Grant>) -> Option<(TaskId, DropReason)> {
         let head = (!self.queue.is_empty()).then(|| self.queue.get(0))?;
-        (!self.horizon(now, grant).fits_alone(head.deadline)).then_some(head.task)
+        if !self.horizon(now, grant).fits_alone(head.deadline) {
+            return Some((head.task, DropReason::Deadline));
+        }
+        let floor = self.queue.floor(0, 1);
+        let fits = self.floor_fits(now, grant, floor, head.deadline);
+        (!fits).then_some((head.task, DropReason::Accuracy))
     }
 
     fn give_up(&mut self, task: TaskId, why: DropReason, out: &mut impl ModelSink) {

@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
+use crate::containers::range_max::RangeMax;
 use baton_types::{FrontendId, Nanos, Request, TaskId};
 
 /// Waiting tasks in deadline order; index 0 is the most urgent, "the head".
@@ -17,6 +18,8 @@ pub(crate) struct DeadlineQueue {
     first: usize,
     len: usize,
     capacity: usize,
+    /// By place in the ring: the cheapest variant that the task there may get. No places where no task asks for any.
+    floors: RangeMax,
 }
 
 impl DeadlineQueue {
@@ -29,7 +32,34 @@ impl DeadlineQueue {
             first: 0,
             len: 0,
             capacity,
+            floors: RangeMax::new(0),
         }
+    }
+
+    /// From now on tasks may ask for variants. Call while the queue is empty.
+    pub(crate) fn keep_floors(&mut self) {
+        debug_assert!(self.is_empty(), "tasks without a floor wait");
+        self.floors = RangeMax::new(self.ring.len());
+    }
+
+    /// The cheapest variant that suits each of the ranks `from .. from + count`.
+    #[inline]
+    pub(crate) fn floor(&self, from: usize, count: usize) -> u16 {
+        if !self.floors.has_places() || count == 0 {
+            return 0;
+        }
+        debug_assert!(from + count <= self.len);
+        let (first, last) = (self.at(from), self.at(from + count - 1));
+        u16::from(match first <= last {
+            true => self.floors.of(first, last + 1),
+            false => self.floors.of(first, self.ring.len()).max(self.floors.of(0, last + 1)),
+        })
+    }
+
+    /// Whether a task that waits asks for more than the cheapest variant.
+    #[inline]
+    pub(crate) fn has_floors(&self) -> bool {
+        self.floor(0, self.len) > 0
     }
 
     /// How many tasks may wait.
@@ -58,21 +88,21 @@ impl DeadlineQueue {
         self.ring[self.at(rank)].deadline
     }
 
-    /// Inserts behind every task with the same or an earlier deadline.
+    /// Inserts behind every task with the same or an earlier deadline. `floor` is the cheapest variant that suits the task.
     ///
     /// # Errors
     /// The queue is full; the request comes back.
-    pub(crate) fn push(&mut self, request: Request) -> Result<(), Request> {
+    pub(crate) fn push(&mut self, request: Request, floor: u16) -> Result<(), Request> {
         if self.len == self.capacity {
             return Err(request);
         }
         let mut rank = self.len;
         self.len += 1;
         while rank > 0 && self.deadline(rank - 1) > request.deadline {
-            self.set(rank, self.get(rank - 1));
+            self.copy(rank - 1, rank);
             rank -= 1;
         }
-        self.set(rank, request);
+        self.set(rank, request, floor);
         Ok(())
     }
 
@@ -87,7 +117,7 @@ impl DeadlineQueue {
     pub(crate) fn remove_range(&mut self, from: usize, count: usize) {
         debug_assert!(from + count <= self.len);
         for rank in (0..from).rev() {
-            self.set(rank + count, self.get(rank));
+            self.copy(rank, rank + count);
         }
         self.advance(count);
     }
@@ -99,7 +129,7 @@ impl DeadlineQueue {
         }
         self.len -= 1;
         for rank in rank..self.len {
-            self.set(rank, self.get(rank + 1));
+            self.copy(rank + 1, rank);
         }
     }
 
@@ -119,7 +149,7 @@ impl DeadlineQueue {
             if request.task.frontend() == frontend {
                 gone(request);
             } else {
-                self.set(kept, request);
+                self.copy(rank, kept);
                 kept += 1;
             }
         }
@@ -137,8 +167,20 @@ impl DeadlineQueue {
         (self.first + rank) & (self.ring.len() - 1)
     }
 
-    fn set(&mut self, rank: usize, request: Request) {
-        self.ring[self.at(rank)] = request;
+    #[inline]
+    fn set(&mut self, rank: usize, request: Request, floor: u16) {
+        let at = self.at(rank);
+        self.ring[at] = request;
+        if self.floors.has_places() {
+            self.floors.set(at, floor as u8);
+        }
+    }
+
+    #[inline]
+    fn copy(&mut self, from: usize, to: usize) {
+        let at = self.at(from);
+        let floor = if self.floors.has_places() { self.floors.get(at).into() } else { 0 };
+        self.set(to, self.ring[at], floor);
     }
 }
 
@@ -175,6 +217,7 @@ mod tests {
     /// A sorted Vec, and what is done to it the obvious way.
     #[derive(Default)]
     struct Naive {
+        /// With their floors, which accuracies stand for.
         waiting: Vec<Request>,
         pushed: u32,
     }
@@ -183,7 +226,8 @@ mod tests {
         fn next(&mut self, deadline: u64, frontend: u16) -> Request {
             self.pushed += 1;
             let task = TaskId::new(FrontendId(frontend), self.pushed, 0);
-            Request::new(task, Nanos(deadline))
+            let accuracy_min = self.pushed * 7 % 5;
+            Request { accuracy_min, ..Request::new(task, Nanos(deadline)) }
         }
 
         fn push(&mut self, request: Request) -> Result<(), Request> {
@@ -207,7 +251,7 @@ mod tests {
         match *op {
             Op::Push { deadline, frontend } => {
                 let request = naive.next(deadline, frontend);
-                assert_eq!(queue.push(request), naive.push(request));
+                assert_eq!(queue.push(request, request.accuracy_min as u16), naive.push(request));
             }
             Op::Pop => {
                 let head = (!naive.waiting.is_empty()).then(|| naive.waiting.remove(0));
@@ -237,11 +281,19 @@ mod tests {
         #[test]
         fn it_agrees_with_a_sorted_vec(ops in prop::collection::vec(op(), 0..200)) {
             let (mut queue, mut naive) = (DeadlineQueue::new(CAPACITY), Naive::default());
+            queue.keep_floors();
             for op in ops {
                 apply(&mut queue, &mut naive, &op);
                 let waiting: Vec<Request> = (0..queue.len()).map(|rank| queue.get(rank)).collect();
                 prop_assert_eq!(&waiting, &naive.waiting);
                 prop_assert_eq!(queue.is_empty(), waiting.is_empty());
+                for from in 0..=queue.len() {
+                    let floors = naive.waiting[from..].iter().map(|r| r.accuracy_min as u16);
+                    let largest = floors.max().unwrap_or(0);
+                    prop_assert_eq!(queue.floor(from, queue.len() - from), largest);
+                    let first = naive.waiting.get(from).map_or(0, |r| r.accuracy_min as u16);
+                    prop_assert_eq!(queue.floor(from, usize::from(from < queue.len())), first);
+                }
             }
         }
     }

@@ -25,8 +25,11 @@ impl ModelState {
         let latency = grant.slowdown.applied(self.sizing.execution.predict(shape));
         let invalid_after = self.queue.deadline(window.head) - latency;
         let slot_since = grant.free_at - self.network.before(window.batch);
+        let floor = self.queue.floor(window.head, window.batch as usize);
+        debug_assert!(variant >= floor, "accurate enough for each of its tasks");
         let batch = Batch {
             model: self.id,
+            floor,
             grant,
             shape,
             exec_at,
@@ -62,8 +65,8 @@ impl ModelState {
         let horizon = self.horizon(now, Some(grant));
         let deadline = self.queue.deadline(window.head);
         formation::largest(1, window.batch, |batch| {
-            let latency = grant.slowdown.applied(self.sizing.latency().of(batch));
-            horizon.start(batch) + latency <= deadline
+            let latency = self.latency_for(Window { batch, ..window }).of(batch);
+            horizon.start(batch) + grant.slowdown.applied(latency) <= deadline
         })
     }
 }

@@ -110,9 +110,9 @@ impl Sizing {
         }
     }
 
-    pub(crate) fn set_profile(&mut self, profile: Profile, patience: Patience) {
+    pub(crate) fn set_profiles(&mut self, profiles: &[Profile], patience: Patience) {
         self.patience = patience;
-        self.execution.replace(profile, self.slo);
+        self.execution.replace(profiles, self.slo);
         self.resize();
     }
 

@@ -38,6 +38,10 @@ impl ModelState {
         debug_assert!(self.candidate.is_none(), "nothing is published yet");
         self.sizing.set_variants(variants);
         self.choice = choice;
+        self.accuracies = variants.all().iter().map(|variant| variant.accuracy).collect();
+        if self.variants() > 1 {
+            self.queue.keep_floors();
+        }
         self
     }
 
@@ -58,6 +62,7 @@ impl ModelState {
             horizon,
             grant,
             window,
+            floor: self.queue.floor(window.head, window.batch as usize),
             deadline: self.queue.deadline(window.head),
         };
         let (batch, variant) = match self.choice {
@@ -79,6 +84,8 @@ struct Offer<'a> {
     horizon: Horizon<'a>,
     grant: &'a Grant,
     window: Window,
+    /// The cheapest variant that suits all of the window's tasks.
+    floor: u16,
     /// The head's.
     deadline: Nanos,
 }
@@ -98,10 +105,10 @@ impl Offer<'_> {
         self.horizon.start(batch) + self.takes(variant, batch) <= self.deadline
     }
 
-    /// The most accurate variant that does this; the cheapest if none does.
+    /// The most accurate variant that does this; if none does, the cheapest that suits the tasks.
     fn best(&self, does: impl Fn(u16) -> bool) -> u16 {
         let top = u32::from(self.execution.variants() - 1);
-        formation::largest(0, top, |variant| does(variant as u16)) as u16
+        formation::largest(self.floor.into(), top, |variant| does(variant as u16)) as u16
     }
 
     /// The most accurate variant with which a batch of this size ends in time.
@@ -113,7 +120,7 @@ impl Offer<'_> {
     fn queue_fit(&self) -> u16 {
         let batch = self.window.batch;
         match self.grant.spare {
-            0 => 0,
+            0 => self.floor,
             slots => {
                 self.best(|variant| self.fits(variant, batch) && self.rest_fits(variant, slots))
             }
@@ -121,16 +128,16 @@ impl Offer<'_> {
     }
 
     /// Whether what waits behind the window ends in time if the slots serve it in deadline order, in full batches of the
-    /// same variant, which start evenly spaced.
+    /// same variant, or of a dearer one where tasks ask for it, which start evenly spaced.
     fn rest_fits(&self, variant: u16, slots: u32) -> bool {
-        let latency = self.latency(variant);
-        let full = latency.batch_max();
-        let spacing = Nanos(latency.of(full).0 / u64::from(slots));
+        let full = self.latency(variant).batch_max();
         let mut start = self.horizon.start(self.window.batch);
         let mut head = self.window.head + self.window.batch as usize;
         while head < self.queue.len() {
             let batch = full.min((self.queue.len() - head) as u32);
-            start = start + spacing;
+            let floor = self.queue.floor(head, batch as usize);
+            let latency = self.latency(variant.max(floor));
+            start = start + Nanos(latency.of(full).0 / u64::from(slots));
             if start + latency.of(batch) > self.queue.deadline(head) {
                 return false;
             }
@@ -143,7 +150,7 @@ impl Offer<'_> {
         let slack = self.deadline - self.horizon.start(1);
         let buckets = slack.0 / width.0.max(1);
         let mut best = None;
-        for variant in 0..self.execution.variants() {
+        for variant in self.floor..self.execution.variants() {
             for size in self.sizes() {
                 let bucket = self.takes(variant, size).0 / width.0.max(1);
                 if bucket < buckets {
@@ -152,7 +159,10 @@ impl Offer<'_> {
             }
         }
         let (size, variant) = best.map_or_else(
-            || (self.sizes().rev().find(|&size| self.fits(0, size)).unwrap_or(1), 0),
+            || {
+                let fits = |&size: &u32| self.fits(self.floor, size);
+                (self.sizes().rev().find(fits).unwrap_or(1), self.floor)
+            },
             |(_, size, variant)| (size, variant),
         );
         (size.min(self.window.batch), variant)

@@ -251,6 +251,7 @@ impl Naive {
         };
         let ours = self.config.policy == Policy::Baton;
         let early = ours && self.config.prefer == Prefer::Latency;
+        let latest = latest - self.slot_wait;
         let in_run = self.run_end(latency, batch, latest) > now;
         Some(Candidate {
             batch,

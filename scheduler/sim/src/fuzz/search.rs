@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::goodput::PROBES;
+
 /// Neighbouring rates differ by this factor.
 const STEP: f64 = 1.0025;
 /// The lowest rate that is tried, over the unit, and the highest: the analytic bound is, in practice,
 /// the ceiling.
 const LOWEST: f64 = 0.001;
 const HIGHEST: f64 = 1.28;
-/// The search looks for another good rate at these multiples of the highest good one.
-const PROBES: [f64; 4] = [1.03, 1.08, 1.15, 1.3];
 /// The first stride up or down, about 2 %; each is twice the one before.
 const STRIDE: i32 = 8;
 

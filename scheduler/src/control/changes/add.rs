@@ -1,6 +1,6 @@
 //! A model is added: read → loaded by the backends → served by RankThread and ModelThread → told to clients.
 
-use baton_core::{BackendId, ModelId, ModelState, Quota, SubclusterId};
+use baton_core::{BackendId, ModelId, Patience, Quota, SubclusterId};
 use baton_rdma::wire::{ModelDown, ModelFailed, RefuseCode, Role};
 use baton_rdma::{ConnId, Transport};
 use baton_topo::{JournalKind, ModelTable};
@@ -173,14 +173,15 @@ impl<T: Transport> ControlThread<T> {
         let Some(Step::Served { thread }) = self.changes.step(model) else { return };
         self.adopt_profiles([model].into_iter());
         let Some(entry) = self.parts.catalog.entry(model) else { return };
-        let mut resident = self.parts.common.resident(&entry.spec);
+        let resident = self.parts.common.resident(&entry.spec);
+        let mut state = resident.state();
         if let Some(measured) = self.profiles.get(&model) {
-            resident.config.profile = measured.clone();
+            state.set_profiles(measured, Patience::new(&measured[0]));
         }
         let grants = self.parts.catalog.grants_before(model);
         let moves = self.parts.catalog.count_move(model);
         let state = Box::new(ModelInTransit {
-            state: ModelState::shared(resident.config, FRONTENDS_MAX).after(grants),
+            state: state.after(grants),
             subcluster: resident.subcluster,
             quota: Quota::new(resident.quota, FRONTENDS_MAX).map(Box::new),
             last: PublishedCandidate { candidate: None, grants, moves },

@@ -26,7 +26,7 @@ impl<T: Transport> ControlThread<T> {
         if let Some(profile) = profile {
             let before = std::mem::replace(&mut entry.spec.profile, profile);
             // What it was planned with until now: it is not the catalogue's any more.
-            self.profiles.entry(model).or_insert(before);
+            self.profiles.entry(model).or_insert_with(|| vec![before]);
         }
         self.spread(model, &change, is_other_quota);
         self.write_down(JournalKind::Set, &name, text);
@@ -51,6 +51,13 @@ impl<T: Transport> ControlThread<T> {
         let Some(entry) = self.parts.catalog.entry(model) else {
             return Err("there is no such model".to_owned());
         };
+        if !entry.spec.variants.is_empty() {
+            return Err(format!(
+                "`{}` has variants, each with its own ℓ(b); to change one, give all [[model.variant]] tables, which \
+                 exchanges the model",
+                entry.spec.name
+            ));
+        }
         let measured = |backend: &crate::roster::Backend| {
             backend.profiles.iter().any(|&(id, _)| id == entry.id())
         };

@@ -3,13 +3,13 @@
 use baton_core::{BackendId, FrontendId, Nanos, SubclusterId};
 use baton_rdma::status::{
     GpuStatus, MemberRole, MemberStatus, ModelStatus, Record, SchedulerStatus, SubclusterStatus,
-    rounded, shortened,
+    VariantStatus, rounded, shortened,
 };
 use baton_rdma::wire::VERSION_MAX;
 use baton_rdma::{ConnId, Transport};
-use baton_topo::GPUS_PER_BACKEND_MAX;
+use baton_topo::{GPUS_PER_BACKEND_MAX, VariantSpec, per_cent};
 
-use super::window::seconds;
+use super::window::{Figures, seconds};
 use crate::catalog::Entry;
 use crate::control::ControlThread;
 use crate::roster::{Backend, Frontend};
@@ -132,6 +132,7 @@ impl<T: Transport> ControlThread<T> {
             p50_ms: figures.p50_ms.map(rounded),
             p99_ms: figures.p99_ms.map(rounded),
             model_thread: self.balance.home(model) as u32,
+            variants: variants(&entry.spec.variants, &figures),
         })
     }
 
@@ -197,6 +198,16 @@ impl<T: Transport> ControlThread<T> {
     fn member_s(&self, now: Nanos, conn: ConnId) -> f64 {
         rounded(seconds(now - self.joined_at(conn)))
     }
+}
+
+fn variants(specs: &[VariantSpec], figures: &Figures) -> Vec<VariantStatus> {
+    let about = |(spec, &(tasks, mean_batch)): (&VariantSpec, &(u64, Option<f64>))| VariantStatus {
+        name: shortened(&spec.name),
+        accuracy: per_cent(spec.accuracy),
+        tasks,
+        mean_batch: mean_batch.map(rounded),
+    };
+    specs.iter().zip(&figures.variants).map(about).collect()
 }
 
 #[cfg(test)]

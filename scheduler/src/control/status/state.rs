@@ -36,6 +36,7 @@ impl<T: Transport> ControlThread<T> {
             requests: moment.requests(),
             dropped: moment.dropped(),
             totals: moment.into_totals(),
+            variants: entry.spec.variants.iter().map(|variant| variant.name.clone()).collect(),
         }
     }
 

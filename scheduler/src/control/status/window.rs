@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use baton_core::{Gpu, ModelId, Nanos};
+use baton_core::{Gpu, ModelId, Nanos, VARIANTS_MAX};
 
 use crate::latencies::quantile;
 use crate::limits::GPUS_MAX;
 use crate::migration::load_board::LoadBoard;
-use crate::task_board::{ModelTotals, TaskBoards};
+use crate::task_board::{ModelTotals, PerVariant, TaskBoards};
 
 /// Looks, of a second each, in half of the window.
 const LOOKS_PER_HALF: u32 = 5;
@@ -40,6 +40,8 @@ pub(super) struct Figures {
     pub(super) mean_batch: Option<f64>,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
+    /// By variant: tasks that it has executed, and how many in a batch.
+    pub(super) variants: [(u64, Option<f64>); VARIANTS_MAX],
 }
 
 /// See the module documentation.
@@ -151,7 +153,7 @@ impl ModelMoment {
 fn figures(before: &ModelMoment, now: ModelMoment, span: Nanos) -> Figures {
     let grown = now.since(before);
     let (requests, dropped) = (grown.requests() as f64, grown.dropped() as f64);
-    let ModelTotals { batches, tasks, late, failed, latencies, .. } = grown.totals;
+    let ModelTotals { batches, tasks, late, failed, latencies, variants, .. } = grown.totals;
     let quantile_ms = |q| quantile(&latencies, q).map(|ns| ns / 1e6);
     Figures {
         rate_rps: if span == Nanos::ZERO { 0.0 } else { requests / seconds(span) },
@@ -159,6 +161,8 @@ fn figures(before: &ModelMoment, now: ModelMoment, span: Nanos) -> Figures {
         mean_batch: of(tasks as f64, batches as f64),
         p50_ms: quantile_ms(0.5),
         p99_ms: quantile_ms(0.99),
+        variants: variants
+            .map(|PerVariant { batches, tasks }| (tasks, of(tasks as f64, batches as f64))),
     }
 }
 
@@ -191,6 +195,7 @@ mod tests {
             (t.tasks, t.batches, t.late, t.failed) = (460, 215, 104, 1);
             (t.excused, t.unserved) = (4, 8);
             t.latencies[class_of(3_000_000)] = 99;
+            t.variants[2] = PerVariant { batches: 5, tasks: 40 };
             t.latencies[class_of(700_000_000)] = 1;
         });
         let figures = figures(&before, now, SPAN);
@@ -198,6 +203,8 @@ mod tests {
         // 10 ended of which 4 were excused, 8 unserved, 4 late, 1 failed; of 14 and 60 executed.
         assert_eq!(figures.bad_rate, Some(19.0 / 74.0));
         assert_eq!(figures.mean_batch, Some(4.0));
+        assert_eq!(figures.variants[2], (40, Some(8.0)));
+        assert_eq!(figures.variants[3], (0, None));
         let (p50, p99) = (figures.p50_ms.expect("100"), figures.p99_ms.expect("100"));
         assert!((2.8..3.2).contains(&p50) && (2.8..3.3).contains(&p99), "{p50} {p99}");
     }

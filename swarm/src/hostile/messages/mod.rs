@@ -194,6 +194,7 @@ impl<'a> Messages<'a> {
             model: model.into(),
             input_bytes: if self.one_in(16) { self.n32().into() } else { input_bytes.into() },
             cost: 0.into(),
+            accuracy_min: if self.one_in(4) { self.n32().into() } else { 0.into() },
         }
     }
 
@@ -210,7 +211,7 @@ impl<'a> Messages<'a> {
             gpu: gpu.into(),
             rows: self.n16().into(),
             status: if self.one_in(64) { self.rng.random() } else { self.rng.random_range(0..4) },
-            reserved: 0,
+            variant: if self.one_in(16) { self.rng.random() } else { 0 },
             fetch: WireFetch::new(Nanos(self.rng.random()), Nanos(self.rng.random())),
         }
     }

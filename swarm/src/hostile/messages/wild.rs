@@ -7,6 +7,7 @@ use baton_rdma::wire::{
     JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc, ModelDown, ModelFailed,
     ModelTable, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready, Refuse, SlabKnown,
     StatusAsk, StatusPart, SubclusterDesc, Submit, TaskEnd, TaskResult, TensorDesc, ThreadDesc,
+    VariantDesc,
 };
 use rand::RngExt;
 use zerocopy::IntoBytes;
@@ -88,11 +89,10 @@ impl Messages<'_> {
             Kind::Hello => self.put(out, |w| w.hello()),
             Kind::Welcome => drop(self.welcome(out)),
             Kind::Refuse => self.put(out, |w| Refuse { code: w.n16().into() }),
-            Kind::ThreadDesc => {
-                self.put(out, |w| ThreadDesc { thread: w.n32().into(), addr: w.addr() });
-            }
+            Kind::ThreadDesc => self.put(out, Self::thread_desc),
             Kind::ModelDesc => self.put(out, Self::model_desc),
             Kind::TensorDesc => self.put(out, Self::tensor_desc),
+            Kind::VariantDesc => self.put(out, Self::variant_desc),
             Kind::SubclusterDesc => {
                 self.put(out, |w| SubclusterDesc { subcluster: w.n32().into() });
             }
@@ -192,6 +192,7 @@ impl Messages<'_> {
                 model: w.model().into(),
                 input_bytes: w.n32().into(),
                 cost: w.n32().into(),
+                accuracy_min: w.n32().into(),
             }),
             Kind::Cancel => {
                 self.put(out, |w| Cancel { task: w.task().into(), model: w.model().into() });
@@ -307,6 +308,7 @@ impl Messages<'_> {
             Kind::Refuse
                 | Kind::ModelDesc
                 | Kind::TensorDesc
+                | Kind::VariantDesc
                 | Kind::SubclusterDesc
                 | Kind::JoinBackend
                 | Kind::ModelTable
@@ -331,7 +333,7 @@ impl Messages<'_> {
             model: self.model().into(),
             gpu: self.n32().into(),
             kind: self.rng.random_range(0..4),
-            reserved: 0,
+            floor: if self.one_in(4) { self.rng.random() } else { 0 },
             variant: if self.one_in(4) { self.n16().into() } else { 0.into() },
         }
     }
@@ -354,6 +356,14 @@ impl Messages<'_> {
             output_bytes: self.n32().into(),
             slo_ns: self.n64().into(),
         }
+    }
+
+    fn thread_desc(&mut self) -> ThreadDesc {
+        ThreadDesc { thread: self.n32().into(), addr: self.addr() }
+    }
+
+    fn variant_desc(&mut self) -> VariantDesc {
+        VariantDesc { model: self.model().into(), accuracy: self.n32().into() }
     }
 
     fn tensor_desc(&mut self) -> TensorDesc {

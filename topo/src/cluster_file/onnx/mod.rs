@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use self::file::{Dim, OnnxFile, Tensor};
 use super::model::OUTPUT_BYTES_MAX;
 use super::section::Section;
-use crate::signature::{Extent, INPUT_BYTES_MAX, Row, Signature, TensorSpec};
+use crate::signature::{ElementType, Extent, INPUT_BYTES_MAX, Row, Signature, TensorSpec};
 
 /// Longest in one dimension: keeps products within reach.
 const EXTENT_MAX: u32 = 1 << 28;
 
 /// What the file and the keys say of a model.
+#[derive(Clone)]
 pub(super) struct OnnxModel {
     pub(super) file: PathBuf,
     pub(super) signature: Signature,
@@ -27,16 +28,25 @@ pub(super) struct OnnxModel {
 /// Why a model cannot be served: the key, what is wrong, what to do.
 type Refusal = (&'static str, String, String);
 
-/// Reads the keys and the file. `None`: there are problems.
-pub(super) fn model(section: &Section<'_>, folder: &Path) -> Option<OnnxModel> {
-    section.require("file", "name the model file: file = \"model.onnx\"");
+/// The input of a supernet's file that selects the variant: an int64 of shape `[]` or `[1]`.
+const CONTROL: &str = "variant";
+
+/// Reads the keys and the file. The key `file` is `of_file`'s, the others are the model's. With `is_controlled` the file takes
+/// the variant as an input, which is none of a task's. `None`: there are problems.
+pub(super) fn model(
+    section: &Section<'_>,
+    of_file: &Section<'_>,
+    is_controlled: bool,
+    folder: &Path,
+) -> Option<OnnxModel> {
+    of_file.require("file", "name the model file: file = \"model.onnx\"");
     let keys = Keys {
         dims: section.integers_by_name("dims", 1..=EXTENT_MAX).unwrap_or_default(),
         input_shape: section.integers("input_shape", 1..=EXTENT_MAX),
         outputs: section.texts("outputs"),
         output_bytes: section.integer("output_bytes", 1..=OUTPUT_BYTES_MAX),
     };
-    let file = folder.join(section.text("file")?);
+    let file = folder.join(of_file.text("file")?);
     let read = if file.is_file() {
         file::read(&file).map_err(|what| {
             ("file", format!("{}: {what}", file.display()), "export the model anew".to_owned())
@@ -45,10 +55,37 @@ pub(super) fn model(section: &Section<'_>, folder: &Path) -> Option<OnnxModel> {
         let fix = "give a path relative to this cluster file, or an absolute one";
         Err(("file", format!("there is no file {}", file.display()), fix.to_owned()))
     };
+    let read = read.and_then(|read| without_control(read, is_controlled));
     let understood = read.and_then(|read| keys.signature(&read));
-    let (signature, fixed_batch) =
-        understood.map_err(|(key, what, fix)| section.refuse(key, what, fix)).ok()?;
+    let refuse = |(key, what, fix): Refusal| match key {
+        "file" => of_file.refuse(key, what, fix),
+        _ => section.refuse(key, what, fix),
+    };
+    let (signature, fixed_batch) = understood.map_err(refuse).ok()?;
     Some(OnnxModel { file, signature, fixed_batch })
+}
+
+/// The file without its input [`CONTROL`], which must be there if `is_controlled` and may not be otherwise.
+fn without_control(mut file: OnnxFile, is_controlled: bool) -> Result<OnnxFile, Refusal> {
+    let is_control = |input: &Tensor| {
+        let is_one = input.dims.is_empty() || input.dims == [Dim::Fixed(1)];
+        input.name == CONTROL && input.element == ElementType::I64 && is_one
+    };
+    match (file.inputs.iter().position(is_control), is_controlled) {
+        (Some(at), true) => drop(file.inputs.remove(at)),
+        (None, true) => {
+            let what = format!("the model has no input `{CONTROL}`, an int64 of shape [] or [1]");
+            let fix = "export it with one, or name a file in each [[model.variant]]";
+            return Err(("file", what, fix.to_owned()));
+        }
+        (Some(_), false) => {
+            let what = format!("its input `{CONTROL}` selects one of several variants");
+            let fix = "describe them: a [[model.variant]] for each, with name and accuracy";
+            return Err(("file", what, fix.to_owned()));
+        }
+        (None, false) => {}
+    }
+    Ok(file)
 }
 
 struct Keys {

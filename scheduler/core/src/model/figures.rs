@@ -1,0 +1,67 @@
+//! What a model tells of itself: its figures as they are now.
+
+use super::{ModelCounters, ModelState};
+use crate::candidate::Candidate;
+use crate::execution::latency::Latency;
+use crate::model::rate::Rate;
+use baton_types::{ModelId, Nanos};
+
+impl ModelState {
+    /// Which model.
+    pub fn id(&self) -> ModelId {
+        self.id
+    }
+
+    /// Tasks waiting.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// The candidate as last published.
+    pub fn candidate(&self) -> Option<Candidate> {
+        self.candidate
+    }
+
+    /// The batch size at which arrival and execution balance within the SLO.
+    pub fn target(&self) -> u32 {
+        self.sizing.target
+    }
+
+    /// The batch size that heads are given up for.
+    pub fn floor(&self) -> u32 {
+        self.sizing.floor
+    }
+
+    /// [`Grant::longest`] as of the last one.
+    pub fn longest(&self) -> Nanos {
+        self.sizing.longest
+    }
+
+    /// [`Grant::spare`] as of the last one.
+    pub fn spare(&self) -> u32 {
+        self.sizing.spare
+    }
+
+    /// λ as currently estimated; `None` until the first 100 ms of traffic are over.
+    pub fn rate(&self) -> Option<Rate> {
+        self.sizing.rate.rate()
+    }
+
+    /// How many slots the model's demand of the last five seconds keeps busy, in 1/65536, if heads
+    /// wait as long as they can: λ·ℓ(b)/b, with the tasks that were given up or not let in. Zero until the
+    /// first 100 ms of traffic are over, and once nothing has come for five seconds. See
+    /// [`gpus_needed`](crate::gpus_needed).
+    pub fn load(&self, now: Nanos) -> u64 {
+        if self.sizing.rate.is_silent(now) { 0 } else { self.sizing.load() }
+    }
+
+    /// ℓ(b) as currently planned with.
+    pub fn latency(&self) -> &Latency {
+        self.sizing.latency()
+    }
+
+    /// Counted since start.
+    pub fn counters(&self) -> ModelCounters {
+        self.counters
+    }
+}
