@@ -34,7 +34,7 @@ LEARNING_RATE = 3e-3
 FEATURES, HEADS, HEAD_SIZE, HIDDEN, DEPTH = 32, 4, 8, 96, 3
 EPSILON = 1e-5
 
-# name, heads, hidden, depth
+# name, heads, hidden, depth; the cheapest first
 SUBNETS = [("d1-h1", 1, 16, 1), ("d1-h2", 2, 48, 1), ("d1-h4", 4, 96, 1), ("d2-h2", 2, 48, 2), ("d2-h4", 4, 96, 2), ("d3-h4", 4, 96, 3)]
 
 
@@ -166,8 +166,8 @@ def train(rng, params, rows, labels):
     return params
 
 
-def description(accuracies):
-    """The checkpoint's text: docs/supernets.md, *A checkpoint*."""
+def description(offered):
+    """The checkpoint's text, with these subnets and their accuracies: docs/supernets.md, *A checkpoint*."""
     text = f"""# Written by train.py.
 name = "words-super"
 weights = "weights.safetensors"
@@ -232,7 +232,7 @@ kind = "linear"
 name = "languages"
 out = {len(LANGUAGES)}
 """
-    for (name, heads, hidden, depth), percent in zip(SUBNETS, accuracies):
+    for (name, heads, hidden, depth), percent in offered:
         skipped = ", ".join(f'"layer{i}"' for i in range(depth, DEPTH))
         text += f"""
 [[variant]]
@@ -267,10 +267,12 @@ def main():
         print(f"{name}: {percent:.2f} %")
 
     out.mkdir(parents=True, exist_ok=True)
-    (out / "supernet.toml").write_text(description(accuracies))
+    # A subnet that is no more accurate than a cheaper one is not offered.
+    offered = [at for at, percent in enumerate(accuracies) if percent > max(accuracies[:at], default=0)]
+    (out / "supernet.toml").write_text(description([(SUBNETS[at], accuracies[at]) for at in offered]))
     save_file({name: np.asarray(value) for name, value in params.items()}, out / "weights.safetensors")
     first = np.concatenate([np.arange(HELDOUT) + TESTED * i for i in range(len(LANGUAGES))])
-    logits = [one[first] for one in answers]
+    logits = [answers[at][first] for at in offered]
     (out / "heldout.bin").write_bytes(heldout_bytes(heldout[first], logits, heldout_labels[first]))
 
 

@@ -35,7 +35,7 @@ pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
     SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
 };
-pub(crate) use supernet::{SupernetCommand, SupernetExportArgs};
+pub(crate) use supernet::{SupernetCommand, SupernetExportArgs, SupernetParetoArgs};
 use values::{scale, seconds, transport};
 
 /// Deadline-aware DNN inference serving for GPU clusters.

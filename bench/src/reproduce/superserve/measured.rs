@@ -8,6 +8,7 @@ use super::super::grid::rounded;
 use super::super::policies::{Policy, policy};
 use super::super::precision::Precision;
 use super::super::runner::{RunAt, Runner};
+use super::bound;
 use super::cells::{CELLS, Cell, Column};
 use crate::plot::{BLACK, BLUE, GREEN, GREY, Mark, ORANGE, VERMILLION};
 
@@ -127,6 +128,7 @@ pub(super) fn json_of(measured: &Measured, precision: Precision) -> Result<Value
         "at": cell.at,
         "rate_rps": rounded(cell.setup.rate_rps(), 1),
         "analytic_bound_rps": rounded(analytic_bound_rps(&Scenario::parse(&scenario)?), 1),
+        "r2_at_best": rounded(bound::accuracy(&cell.setup), 3),
         "columns": outcomes.iter().map(outcome).collect::<Vec<_>>(),
         "scenario": scenario,
     }))

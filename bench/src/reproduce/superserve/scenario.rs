@@ -16,6 +16,13 @@ pub(super) const P0: [(f64, f64, f64); 6] = [
 /// Tasks of a batch at most (footnote 4).
 pub(super) const BATCH_MAX: u32 = 16;
 
+/// Fig. 10's: 6,400 in the mean.
+const SPIKE_RPS: f64 = 8_750.0;
+const BETWEEN_SPIKES_RPS: f64 = (64_000.0 - SPIKE_RPS) / 9.0;
+/// Fig. 11a's.
+const LOST_EVERY_S: f64 = 12.0;
+const LOST: u32 = 4;
+
 /// How tasks come.
 #[derive(Clone, Debug)]
 pub(super) enum Load {
@@ -101,6 +108,22 @@ impl Setup {
         }
     }
 
+    /// Tasks per second at a moment.
+    pub(super) fn rate_at(&self, at_s: f64) -> f64 {
+        match self.load {
+            Load::Bursty { rate_rps, .. } | Load::Steady { rate_rps, .. } => rate_rps,
+            Load::Ramp { to_rps, tau } => to_rps.min(2_500.0 + tau * (at_s - 20.0).max(0.0)),
+            Load::Spikes if at_s % 10.0 >= 9.0 => SPIKE_RPS,
+            Load::Spikes => BETWEEN_SPIKES_RPS,
+        }
+    }
+
+    /// GPUs at a moment.
+    pub(super) fn gpus_at(&self, at_s: f64) -> u32 {
+        let lost = if self.faults { (at_s / LOST_EVERY_S) as u32 } else { 0 };
+        self.gpus - lost.min(LOST)
+    }
+
     /// The scenario file, of all variants or of one alone.
     pub(super) fn scenario(&self, precision: Precision, alone: Option<usize>, seed: u32) -> String {
         // A smoke run has everything that a full one has, in a thousandth of the time.
@@ -112,8 +135,8 @@ impl Setup {
         );
         text.push_str(&self.arrival(scale));
         if self.faults {
-            for lost in 1..=4_u32 {
-                let (at_s, gpu) = (f64::from(12 * lost) * scale, gpus - lost);
+            for lost in 1..=LOST {
+                let (at_s, gpu) = (f64::from(lost) * LOST_EVERY_S * scale, gpus - lost);
                 let event =
                     format!("[[gpu_event]]\nat_s = {at_s}\ngpus = [{gpu}]\nkind = \"loss\"\n");
                 text.push_str(&event);
@@ -153,10 +176,10 @@ impl Setup {
                 format!("{}{load}[[{from_s}, 2500], [{to_s}, {to_rps}]] }}\n", gamma(8.0))
             }
             Load::Spikes => {
-                let usual = (64_000.0 - 8_750.0) / 9.0;
+                let (usual, spike) = (BETWEEN_SPIKES_RPS, SPIKE_RPS);
                 let point = |tenth: u32| {
                     let at_s = f64::from(tenth * 10);
-                    format!("[{}, {usual:.1}], [{}, 8750]", at_s * scale, (at_s + 9.0) * scale)
+                    format!("[{}, {usual:.1}], [{}, {spike}]", at_s * scale, (at_s + 9.0) * scale)
                 };
                 let points: Vec<String> = (0..6).map(point).collect();
                 let points = points.join(", ");

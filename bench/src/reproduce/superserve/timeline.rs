@@ -39,9 +39,6 @@ pub(super) struct Timeline {
     pub(super) accuracy: Vec<(f64, f64)>,
     /// Seconds and executed tasks per second.
     pub(super) rate: Vec<(f64, f64)>,
-    /// Over the seconds that count.
-    pub(super) r1: f64,
-    pub(super) r2: f64,
 }
 
 /// For each course, a timeline of each that is drawn.
@@ -63,11 +60,10 @@ fn timeline(
     let scenario = Scenario::parse(&setup.scenario(precision, column.alone(), 1))?;
     let (policy, seed) = (column.policy().parsed(), scenario.seed);
     let run = Run { policy, rate_rps: setup.rate_rps(), seed };
-    let (report, trace) = run_traced(&scenario, run)?;
+    let (_, trace) = run_traced(&scenario, run)?;
     let end_s = scenario.end().as_millis_f64() / 1e3;
     let (accuracy, rate) = over_time(&String::from_utf8_lossy(&trace), end_s);
-    let (r1, r2) = (report.slo_attainment.unwrap_or(0.0), report.mean_accuracy.unwrap_or(0.0));
-    Ok(Timeline { column, accuracy, rate, r1, r2 })
+    Ok(Timeline { column, accuracy, rate })
 }
 
 type Points = Vec<(f64, f64)>;
