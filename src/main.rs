@@ -10,6 +10,7 @@ mod config;
 mod demo;
 mod doctor;
 mod gateway;
+mod import;
 mod live;
 mod load;
 mod model;

@@ -13,6 +13,7 @@ use toml::Table;
 
 use crate::CommandResult;
 use crate::args::{ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf};
+use crate::import;
 use crate::live::Live;
 use crate::output::{aligned, load_cluster, locator, say};
 
@@ -28,6 +29,7 @@ pub(crate) fn run(command: &ModelCommand) -> CommandResult {
             told("the last tasks are served", |waiting| operator.remove(&args.name, waiting))
         }
         ModelCommand::List(args) => list(args),
+        ModelCommand::ImportTriton(args) => import::triton(args),
     }
 }
 

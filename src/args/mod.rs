@@ -27,7 +27,8 @@ pub(crate) use gateway::GatewayArgs;
 pub(crate) use gpu::BenchGpuArgs;
 pub(crate) use load::{LoadArgs, SendDeadlineArg};
 pub(crate) use model::{
-    ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf, StatusArgs,
+    ImportTritonArgs, ModelAddArgs, ModelCommand, ModelListArgs, ModelSetArgs, SchedulerOf,
+    StatusArgs,
 };
 pub(crate) use path::{BenchPathArgs, BenchPathEndArgs, PathMode};
 pub(crate) use profile::ProfileArgs;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
+use super::values::deadline_ms;
+
 #[derive(Subcommand, Debug)]
 pub(crate) enum ModelCommand {
     /// Serve one more model
@@ -24,6 +26,26 @@ pub(crate) enum ModelCommand {
     Remove(ModelRemoveArgs),
     /// List the models that are served
     List(ModelListArgs),
+    /// Write a cluster file that serves the ONNX models of a Triton model repository
+    ///
+    /// Says on stderr, by model and line, what is not carried over and what must be chosen. Models that cannot be served
+    /// are left out.
+    ImportTriton(ImportTritonArgs),
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ImportTritonArgs {
+    /// The repository: a folder for each model, with config.pbtxt and 1/model.onnx
+    pub(crate) dir: PathBuf,
+    /// The latency objective of models whose configuration has no default_timeout_microseconds
+    #[arg(long, value_name = "MS", default_value_t = 100.0, value_parser = deadline_ms)]
+    pub(crate) slo_ms: f64,
+    /// Serve every model on the CPU
+    #[arg(long)]
+    pub(crate) cpu: bool,
+    /// Write to this new file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// Which scheduler.

@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod machine;
 mod runtime;
 pub mod signature;
+pub mod triton;
 pub mod zoo;
 
 pub use cluster_file::{

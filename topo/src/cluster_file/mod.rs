@@ -42,6 +42,7 @@ pub use cluster::{
 pub use device::Device;
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use journal::{Journal, JournalError, JournalKind, Replayed};
+pub(crate) use onnx::{OpenDim, open_dims};
 pub use problem::Problem;
 pub use profile_file::{MeasuredSize, ProfileFile};
 pub use section::nearest_word;

@@ -88,6 +88,32 @@ fn without_control(mut file: OnnxFile, is_controlled: bool) -> Result<OnnxFile, 
     Ok(file)
 }
 
+/// A dimension behind the batch that a file leaves open.
+pub(crate) struct OpenDim {
+    /// As the key `dims` calls it. Tensors may share it.
+    pub(crate) name: String,
+    pub(crate) tensor: String,
+    /// From 0, which is the batch.
+    pub(crate) axis: usize,
+}
+
+/// The open dimensions of a file's inputs and outputs.
+///
+/// # Errors
+/// What is wrong with the file, in words.
+pub(crate) fn open_dims(file: &Path) -> Result<Vec<OpenDim>, String> {
+    let OnnxFile { inputs, outputs } = file::read(file)?;
+    let mut open = Vec::new();
+    for tensor in inputs.into_iter().chain(outputs) {
+        for (axis, dim) in tensor.dims.into_iter().enumerate().skip(1) {
+            if let Dim::Symbol(name) = dim {
+                open.push(OpenDim { name, tensor: tensor.name.clone(), axis });
+            }
+        }
+    }
+    Ok(open)
+}
+
 struct Keys {
     dims: BTreeMap<String, u32>,
     input_shape: Option<Vec<u32>>,

@@ -1,0 +1,85 @@
+use super::*;
+
+fn digits() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx")
+}
+
+/// A folder of its own, removed at the end.
+struct Repository(PathBuf);
+
+impl Repository {
+    fn new(test: &str, models: &[(&str, &str, &str)]) -> Self {
+        let dir = std::env::temp_dir().join(format!("baton-triton-{}-{test}", std::process::id()));
+        for (name, version, config) in models {
+            let folder = dir.join(name).join(version);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::copy(digits(), folder.join("model.onnx")).unwrap();
+            std::fs::write(dir.join(name).join("config.pbtxt"), config).unwrap();
+        }
+        Self(dir)
+    }
+}
+
+impl Drop for Repository {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const DEFAULTS: Defaults = Defaults { slo_ms: 100.0, cpu: false };
+const ON_TWO: &str = "platform: \"onnxruntime_onnx\"\nmax_batch_size: 32\ninstance_group { kind: KIND_CPU count: 2 }";
+
+#[test]
+fn a_repository_becomes_a_cluster_file_that_is_good() {
+    let on_gpu = "backend: \"onnxruntime\" max_batch_size: 8";
+    let repository =
+        Repository::new("good", &[("a", "1", ON_TWO), ("b", "7", on_gpu), ("b", "10", on_gpu)]);
+    let dir = &repository.0;
+    let Imported { text, models, notes } = import(dir, DEFAULTS).unwrap();
+    assert_eq!(models, ["a", "b"]);
+    let checked = check_text(&dir.join("cluster.toml"), &text);
+    let cluster = checked.cluster.unwrap_or_else(|problems| panic!("{text}\n{problems:?}"));
+    assert_eq!(cluster.models[0].profile.batch_max(), 32);
+    assert!(text.contains(&format!("file = \"{}/b/10/model.onnx\"", dir.display())), "{text}");
+    let backends: Vec<(&str, u32)> =
+        cluster.backends.iter().map(|backend| (backend.name.as_str(), backend.gpus)).collect();
+    assert_eq!(backends, [("cpu", 2), ("gpu", 1)]);
+    let said = listed(&notes);
+    assert!(said.contains("a: slo_ms is 100.0: Triton's models have no objective"), "{said}");
+    let Imported { text, .. } = import(dir, Defaults { cpu: true, ..DEFAULTS }).unwrap();
+    assert!(!text.contains("cuda") && !text.contains("\"gpu\""), "{text}");
+}
+
+#[test]
+fn a_model_that_cannot_be_served_is_left_out_by_name() {
+    let mut models = vec![
+        ("bad", "1", "max_batch_size 8"),
+        ("trt", "1", "platform: \"tensorrt_plan\""),
+        ("none", "x", ""),
+        ("spaced", "1", "name: \"two words\""),
+        ("large", "1", "max_batch_size: 1000000"),
+    ];
+    let left_out = [
+        "bad: config.pbtxt:1: left out: a colon is missing",
+        "trt: config.pbtxt:1: left out: platform is tensorrt_plan",
+        "none: left out: it has no folder of a version",
+        "spaced: left out: model[0].name: \"two words\" is not a name; fix: use 1 to",
+        "large: left out: model[0].batch_max: ",
+    ];
+    let repository = Repository::new("left-out", &models);
+    let error = import(&repository.0, DEFAULTS).unwrap_err().to_string();
+    assert!(error.contains("no model of it can be served"), "{error}");
+    models.extend([("a", "1", ON_TWO), ("also-a", "1", "name: \"a\"")]);
+    let repository = Repository::new("others-left-out", &models);
+    let imported = import(&repository.0, DEFAULTS).unwrap();
+    assert_eq!(imported.models, ["a"]);
+    let said = listed(&imported.notes);
+    for words in left_out.into_iter().chain(["also-a: left out: another folder has a model `a`"]) {
+        assert!(
+            said.contains(words) && (error.contains(words) || words.contains("also")),
+            "{words}: {said}"
+        );
+    }
+    let nowhere = import(&repository.0.join("nowhere"), DEFAULTS);
+    assert!(matches!(nowhere, Err(ImportError::Unreadable { .. })));
+}
