@@ -101,7 +101,7 @@ impl RankSink for Sink {
 }
 
 impl Bench {
-    /// `models` on the stepped ModelThread, each of so many variants.
+    /// `models` on the stepped ModelThread, each with `variants` variants.
     fn new(models: u32, variants: u32) -> Self {
         let profile = Profile::linear(Nanos::from_micros(1), LATENCY, 32).expect("it is a line");
         let model = ModelState::new(ModelConfig {

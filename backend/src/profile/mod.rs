@@ -37,7 +37,7 @@ pub struct RunLimits {
 }
 
 impl RunLimits {
-    /// Whether so many executions, which lasted so long together, are enough.
+    /// Whether `runs` executions, which lasted `lasted` together, are enough.
     fn are_reached(&self, runs: usize, lasted: Nanos) -> bool {
         runs >= self.runs as usize || (runs >= RUNS_MIN as usize && lasted >= self.per_size)
     }
