@@ -1,15 +1,19 @@
 //! `baton gateway`.
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use baton_client::{Client, ClientConfig, LeaveError};
-use baton_gateway::{Gateway, GatewayConfig, Limits};
+use baton_client::{Client, ClientConfig, LeaveError, Operator};
+use baton_gateway::{Gateway, GatewayConfig, Limits, Repository, TlsFiles, Token};
 use baton_metrics::{MetricsServer, build_info};
-use baton_topo::Clock;
+use baton_topo::{Clock, Cluster, GatewayTlsSpec, TokenSpec};
 
 use crate::CommandResult;
 use crate::args::GatewayArgs;
+use crate::model::{CONNECT, tables_of};
 use crate::output::{load_cluster, locator, say};
 use crate::process::Signals;
 
@@ -32,8 +36,13 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
         ..defaults
     };
     let slots_per_model = cluster.frontend.slots_per_model;
+    let threads = args.threads.map_or_else(cores, |threads| threads as usize);
     let listen = [args.http].into_iter().chain(args.grpc).collect();
-    let config = GatewayConfig { listen, slots_per_model, limits };
+    let repository = args.model_control.then(|| repository(args, &cluster)).transpose()?;
+    let tls = cluster.gateway.tls.map(|GatewayTlsSpec { cert, key }| TlsFiles { cert, key });
+    let tokens = cluster.gateway.tokens.into_iter().map(token).collect();
+    let config =
+        GatewayConfig { listen, slots_per_model, limits, threads, tls, tokens, repository };
     let gateway = Gateway::start(client, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
@@ -49,6 +58,26 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     leave(gateway.drain()?)?;
     say("left")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Threads unless the command line says otherwise.
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get).min(64)
+}
+
+/// What clients may load: the models of the cluster file.
+fn repository(
+    args: &GatewayArgs,
+    cluster: &Cluster,
+) -> Result<Repository, Box<dyn std::error::Error>> {
+    let (locator, tls) = (locator(cluster, args.scheduler)?, cluster.fabric.tls.clone());
+    let connect = move || Operator::connect(&locator, tls.as_ref(), CONNECT);
+    Ok(Repository { tables: tables_of(&args.config)?, connect: Arc::new(connect) })
+}
+
+fn token(spec: TokenSpec) -> Token {
+    let TokenSpec { name, file, max_rps, models, operator } = spec;
+    Token { name, file, max_rps, models, operator }
 }
 
 fn serve_metrics(

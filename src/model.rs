@@ -1,5 +1,6 @@
 //! `baton model`: the catalogue of a running scheduler.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ use crate::live::Live;
 use crate::output::{aligned, load_cluster, locator, say};
 
 /// How long the scheduler may take to answer at all.
-const CONNECT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(command: &ModelCommand) -> CommandResult {
     match command {
@@ -53,7 +54,7 @@ fn add(args: &ModelAddArgs) -> CommandResult {
         table.insert("file".into(), path(file)?.into());
     }
     insert(&mut table, &args.keys);
-    make_paths_absolute(&mut table)?;
+    make_paths_absolute(&mut table, Path::new(""))?;
     let text = in_a_file(table)?;
     let mut operator = connect(&args.of)?;
     told("the backends load it", |waiting| operator.add(&text, waiting))
@@ -62,7 +63,7 @@ fn add(args: &ModelAddArgs) -> CommandResult {
 fn set(args: &ModelSetArgs) -> CommandResult {
     let mut table = named(&args.name);
     insert(&mut table, &args.keys);
-    make_paths_absolute(&mut table)?;
+    make_paths_absolute(&mut table, Path::new(""))?;
     let text = in_a_file(table)?;
     let mut operator = connect(&args.of)?;
     told("the change is made", |waiting| operator.set(&text, waiting))
@@ -100,17 +101,33 @@ pub(crate) fn in_a_file(model: Table) -> Result<String, toml::ser::Error> {
 }
 
 /// The scheduler and the backends read the files, not this process: they may be elsewhere.
-fn make_paths_absolute(table: &mut Table) -> Result<(), Box<dyn Error>> {
+fn make_paths_absolute(table: &mut Table, folder: &Path) -> Result<(), Box<dyn Error>> {
     let variants = table.get_mut("variant").and_then(toml::Value::as_array_mut);
     for variant in variants.into_iter().flatten().filter_map(toml::Value::as_table_mut) {
-        make_paths_absolute(variant)?;
+        make_paths_absolute(variant, folder)?;
     }
     for key in ["file", "profile"] {
         if let Some(toml::Value::String(file)) = table.get_mut(key) {
-            *file = path(&std::path::absolute(&*file)?)?;
+            *file = path(&std::path::absolute(folder.join(&*file))?)?;
         }
     }
     Ok(())
+}
+
+/// The `[[model]]` tables of a cluster file by name, each in a file of its own, with absolute paths.
+pub(crate) fn tables_of(file: &Path) -> Result<BTreeMap<String, String>, Box<dyn Error>> {
+    let folder = file.parent().unwrap_or_else(|| Path::new(""));
+    let mut all: Table = toml::from_str(&std::fs::read_to_string(file)?)?;
+    let Some(toml::Value::Array(models)) = all.remove("model") else { return Ok(BTreeMap::new()) };
+    let mut tables = BTreeMap::new();
+    for model in models {
+        let toml::Value::Table(mut table) = model else { continue };
+        make_paths_absolute(&mut table, folder)?;
+        if let Some(toml::Value::String(name)) = table.get("name").cloned() {
+            tables.insert(name, in_a_file(table)?);
+        }
+    }
+    Ok(tables)
 }
 
 /// A path as a message carries it.

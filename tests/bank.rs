@@ -99,6 +99,7 @@ fn every_planted_bug_says_what_it_is_and_who_should_find_it() {
         "bench",
         "cuda",
         "frontend",
+        "gateway",
         "leader",
         "membership",
         "models",

@@ -125,7 +125,7 @@ fn what_cannot_be_is_refused_with_its_status_and_the_connection_goes_on() {
         ("POST", QUICK, "grpc-timeout: soon\r\n", &one(), 400, "no time"),
         ("POST", QUICK, "content-encoding: br\r\n", &one(), 415, "use gzip, deflate or none"),
         ("POST", QUICK, "content-encoding: gzip\r\n", &one(), 400, "cannot be inflated"),
-        ("POST", "/v2/repository/models/quick/load", "", b"{}", 501, "baton model add"),
+        ("POST", "/v2/repository/models/quick/load", "", b"{}", 501, "--model-control"),
     ];
     for (method, path, headers, body, status, words) in cases {
         http.send(method, path, headers, body);
@@ -206,6 +206,30 @@ fn a_gateway_that_ends_answers_what_is_under_way() {
     gateway.signal(Signal::TERM);
     assert!(idle.is_closed(), "it is not needed any more");
     assert_eq!(busy.answer().status, 200);
+    gateway.line("left");
+    assert!(gateway.finish().0.success());
+}
+
+#[test]
+fn each_thread_serves_connections_and_all_of_them_end_in_order() {
+    let cluster = Cluster::quick_and_slow("gateway-threads");
+    let more = ["--threads", "3", "--grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"];
+    let (gateway, addr) = cluster.gateway(&more);
+    let metrics = gateway.metrics_addr();
+    let _backend = cluster.backend("a");
+    assert_eq!(gateway.threads("baton-gateway-"), 3);
+    let mut clients: Vec<Http> = (0..24).map(|_| Http::connect(&addr)).collect();
+    for client in &mut clients {
+        client.send("POST", QUICK, "", &one());
+    }
+    // Four slots for the tasks of all threads: who finds none hears it.
+    let answers: Vec<u16> = clients.iter_mut().map(|client| client.answer().status).collect();
+    assert!(answers.contains(&200), "{answers:?}");
+    assert!(answers.iter().all(|status| [200, 429].contains(status)), "{answers:?}");
+    await_metric(&metrics, "baton_gateway_connections ", 24.0);
+    await_metric(&metrics, "baton_client_slots_in_use ", 0.0);
+    gateway.signal(Signal::TERM);
+    assert!(clients.iter_mut().all(Http::is_closed));
     gateway.line("left");
     assert!(gateway.finish().0.success());
 }

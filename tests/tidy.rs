@@ -23,7 +23,7 @@ const MEMBER: &[&str] = &[
 ];
 
 /// Which of our packages each may depend on, development dependencies not counted.
-const EDGES: [(&str, &[&str]); 21] = [
+const EDGES: [(&str, &[&str]); 22] = [
     ("types", &[]),
     ("scheduler/core", &["baton-types"]),
     ("topo", &["baton-types"]),
@@ -38,6 +38,7 @@ const EDGES: [(&str, &[&str]); 21] = [
     ("frontend", MEMBER),
     ("gateway", &["baton-client", "baton-metrics"]),
     ("capi", &["baton-client"]),
+    ("python", &["baton-client"]),
     ("cuda", &["baton-types", "baton-rdma"]),
     ("cuda/fake", &[]),
     ("cuda/sim", &["baton-cuda", "baton-types"]),

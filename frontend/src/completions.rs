@@ -194,6 +194,27 @@ impl CompletionQueue {
         !matches!(place.state, State::Free)
     }
 
+    /// Takes a ticket out again, to be waited for in another way. `None` if its outcome was taken, or was there when it
+    /// was added: then it comes as ever.
+    pub fn remove(&self, key: CompletionKey) -> Option<Ticket> {
+        let mut entries = self.entries();
+        let place = entries.places.get_mut(key.entry as usize)?;
+        if place.generation != key.generation {
+            return None;
+        }
+        match mem::replace(&mut place.state, State::Free) {
+            State::Waiting(ticket) => {
+                place.generation = place.generation.wrapping_add(1);
+                entries.free.push(key.entry);
+                Some(ticket)
+            }
+            other => {
+                place.state = other;
+                None
+            }
+        }
+    }
+
     /// Tasks whose outcomes were not taken yet.
     pub fn len(&self) -> usize {
         self.capacity() - self.entries().free.len()

@@ -39,6 +39,8 @@ MESSAGES = {
     "Spent": ["StatisticDuration"],
     "Index": ["RepositoryIndexResponse"],
     "ModelIndex": ["RepositoryIndexResponse.ModelIndex"],
+    "IndexAsk": ["RepositoryIndexRequest"],
+    "RepositoryModel": ["RepositoryModelLoadRequest", "RepositoryModelUnloadRequest"],
 }
 # Without fields, or with nothing but a oneof, whose fields are another type's.
 WITHOUT_FIELDS = {"Empty", "InferParameter"}

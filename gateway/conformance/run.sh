@@ -77,10 +77,12 @@ scheduler=$said
 start ready backend --config "$dir/cluster.toml" --scheduler "$scheduler" --name gpu
 [[ -z ${ORT_DYLIB_PATH:-} ]] || start ready backend --config "$dir/cluster.toml" --scheduler "$scheduler" --name cpu
 start http gateway --config "$dir/cluster.toml" --scheduler "$scheduler" --http 127.0.0.1:0
+url=$said
+start http gateway --config "$dir/cluster.toml" --scheduler "$scheduler" --http 127.0.0.1:0 --model-control
 status=0
 "$venv/bin/python" "$here/descriptors.py" || status=1
 for model in "${models[@]}"; do
     echo "oip: model $model"
-    "$venv/bin/python" "$here/tritonclient.py" "$said" "$model" || status=1
+    "$venv/bin/python" "$here/tritonclient.py" "$url" "$model" "$said" || status=1
 done
 exit $status

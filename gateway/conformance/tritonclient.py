@@ -1,8 +1,9 @@
 """Calls a gateway with an unmodified Triton client: HTTP and gRPC, plain and asyncio.
 
-Usage: python tritonclient.py ADDR MODEL
+Usage: python tritonclient.py ADDR MODEL CONTROL
 
-MODEL has one input and one output of fixed extents. Prints a line for each check; exit status 1 if one fails. `./x oip`
+MODEL has one input and one output of fixed extents. CONTROL is the address of a gateway of the same cluster that may load
+and unload models. Prints a line for each check; exit status 1 if one fails. `./x oip`
 makes the environment, starts a cluster and runs this (`gateway/conformance/run.sh`).
 """
 
@@ -113,7 +114,7 @@ def refusals(client, model):
     wrong.set_data_from_numpy(model.rows(1))
     refused("another input", lambda: client.infer(model.name, [wrong]), "has no input", "400")
     refused("a sequence", lambda: client.infer(model.name, one, sequence_id=7), "no sequences", "501")
-    refused("loading", lambda: client.load_model(model.name), "baton model add", "501")
+    refused("loading", lambda: client.load_model(model.name), "--model-control", "501")
     check("client goes on", client.is_model_ready(model.name))
 
 
@@ -182,7 +183,7 @@ def grpc_refusals(client, model):
     wrong = grpc.InferInput("no_such_input", one[0].shape(), one[0].datatype())
     wrong.set_data_from_numpy(model.rows(1))
     refused("gRPC: another input", lambda: client.infer(model.name, [wrong]), "has no input", code + "INVALID_ARGUMENT")
-    refused("gRPC: loading", lambda: client.load_model(model.name), "baton model add", code + "UNIMPLEMENTED")
+    refused("gRPC: loading", lambda: client.load_model(model.name), "--model-control", code + "UNIMPLEMENTED")
     refused("gRPC: log settings", lambda: client.get_log_settings(), "has no LogSettings", code + "UNIMPLEMENTED")
 
 
@@ -216,7 +217,25 @@ async def grpc_asynchronous(url, model):
         check("gRPC asyncio: stream", len(streamed) == 8 and all(error is None for _, error in streamed))
 
 
-def main(url, name):
+def repository(client, model, prefix, names):
+    def state():
+        return {name: state for name, state in names(client) if name == model.name}[model.name]
+
+    inputs = [model.infer_input(model.rows(1), True) if prefix == "" else model.grpc_input(model.rows(1))]
+    client.unload_model(model.name)
+    check(f"{prefix}unloaded", not client.is_model_ready(model.name) and state() == "UNAVAILABLE")
+    client.load_model(model.name)
+    check(f"{prefix}loaded", client.is_model_ready(model.name) and state() == "READY")
+    client.infer(model.name, inputs)
+    try:
+        client.load_model(model.name, config="{}")
+    except InferenceServerException as error:
+        check(f"{prefix}a configuration with a load: {error.message()}", "takes no parameter" in error.message())
+    else:
+        check(f"{prefix}a configuration with a load is refused", False)
+
+
+def main(url, name, control):
     client = http.InferenceServerClient(url, concurrency=8)
     server(client)
     model = Model(name, client.get_model_metadata(name))
@@ -229,6 +248,18 @@ def main(url, name):
     grpc_refusals(over_grpc, model)
     grpc_stream(over_grpc, model)
     asyncio.run(grpc_asynchronous(url, model))
+    repository(
+        http.InferenceServerClient(control),
+        model,
+        "",
+        lambda client: [(each["name"], each["state"]) for each in client.get_model_repository_index()],
+    )
+    repository(
+        grpc.InferenceServerClient(control),
+        model,
+        "gRPC: ",
+        lambda client: [(each.name, each.state) for each in client.get_model_repository_index().models],
+    )
     sys.exit(1 if failed else 0)
 
 

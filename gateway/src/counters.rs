@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use baton_metrics::{Metric, Value};
 
+use crate::access::Access;
 use crate::protocol::problem::Kind;
 
 /// How a request came.
@@ -60,6 +61,8 @@ counters! {
     connections_refused,
     /// Connections closed because they asked for nothing for too long.
     connections_idle,
+    /// Connections that did not come to an agreement about TLS.
+    tls_refused,
     /// Connections closed because the client did not take an answer in time.
     connections_stalled,
     /// Connections that the system did not accept, such as for want of file handles.
@@ -97,7 +100,9 @@ impl Counters {
 
 /// What any gateway shows to Prometheus, besides what its client library shows.
 pub fn described() -> Vec<Metric> {
-    Counters::default().metrics()
+    let mut metrics = Counters::default().metrics();
+    metrics.extend(Access::default().metrics());
+    metrics
 }
 
 /// One counter, or level. Relaxed: it orders nothing.

@@ -1,4 +1,4 @@
-//! The thread that serves connections, and what all of them share.
+//! The threads that serve connections, and what all of them share.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -8,18 +8,24 @@ use std::time::Duration;
 
 use baton_client::{Client, Clock, ModelHandle};
 use baton_metrics::Metric;
+use hyper::HeaderMap;
+use hyper::header::AUTHORIZATION;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time;
+use tokio_rustls::TlsAcceptor;
 
+use crate::access::{Access, Asker, Token, TokenError, may_use};
 use crate::counters::Counters;
 use crate::http;
 use crate::limits::Limits;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request::Model;
+use crate::repository::{Operating, Repository};
 use crate::statistics::Statistics;
+use crate::tls::{TlsError, TlsFiles, acceptor};
 
 /// How long to wait before another try when the system accepts no connection.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
@@ -38,6 +44,14 @@ pub struct GatewayConfig {
     pub slots_per_model: u32,
     /// See there.
     pub limits: Limits,
+    /// Threads that serve connections: each has a runtime of its own, and all share the client. At least 1.
+    pub threads: usize,
+    /// What it shows its clients; `None`: no TLS.
+    pub tls: Option<TlsFiles>,
+    /// Who may use it; empty: anyone.
+    pub tokens: Vec<Token>,
+    /// Models that clients may load and unload; `None`: they may not.
+    pub repository: Option<Repository>,
 }
 
 /// Why there is no gateway.
@@ -51,11 +65,17 @@ pub enum GatewayError {
         /// What the system said.
         source: io::Error,
     },
-    /// The thread, or what it waits with.
-    #[error("cannot start the gateway's thread: {0}")]
+    /// The certificate towards clients.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A token.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// A thread, or what it waits with.
+    #[error("cannot start the gateway's threads: {0}")]
     Start(io::Error),
-    /// The thread panicked: a bug; its message is on stderr.
-    #[error("the gateway's thread has died; its panic message is on stderr")]
+    /// A thread panicked: a bug; its message is on stderr.
+    #[error("a thread of the gateway has died; its panic message is on stderr")]
     Died,
 }
 
@@ -67,19 +87,41 @@ pub(crate) struct App {
     pub(crate) slots_per_model: u32,
     pub(crate) counters: Counters,
     pub(crate) statistics: Statistics,
+    access: Access,
+    pub(crate) operating: Option<Operating>,
+    tls: Option<TlsAcceptor>,
     /// True once the gateway is asked to end.
     pub(crate) drains: watch::Receiver<bool>,
 }
 
 impl App {
     /// # Errors
-    /// There is no such model.
-    pub(crate) fn model(&self, name: &str) -> Result<ModelHandle, Problem> {
-        self.client.model(name).map_err(|error| {
-            let (name, known) = (&error.name, error.known.join(", "));
+    /// There is no such model for this asker.
+    pub(crate) fn model(&self, asker: &Asker, name: &str) -> Result<ModelHandle, Problem> {
+        let found = self.client.model(name).ok().filter(|_| may_use(asker, name));
+        found.ok_or_else(|| {
+            let models = self.models(asker);
+            let known: Vec<&str> = models.iter().map(ModelHandle::name).collect();
+            let known = known.join(", ");
             let text = format!("no model is called {name:?}; this gateway has: {known}");
             Problem::new(Kind::NotFound, text)
         })
+    }
+
+    /// Those that this asker may use.
+    pub(crate) fn models(&self, asker: &Asker) -> Vec<ModelHandle> {
+        let mut models = self.client.models();
+        models.retain(|model| may_use(asker, model.name()));
+        models
+    }
+
+    /// Who asks, by the headers of a request.
+    ///
+    /// # Errors
+    /// See [`Access::asker`].
+    pub(crate) fn asker(&self, headers: &HeaderMap) -> Result<Asker, Problem> {
+        let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        self.access.asker(given)
     }
 
     pub(crate) fn described<'a>(&self, model: &'a ModelHandle) -> Model<'a> {
@@ -103,7 +145,7 @@ pub struct Gateway {
     addrs: Vec<SocketAddr>,
     app: Arc<App>,
     drain: watch::Sender<bool>,
-    thread: JoinHandle<()>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for App {
@@ -113,7 +155,7 @@ impl std::fmt::Debug for App {
 }
 
 impl Gateway {
-    /// Serves what `client` can use, on a thread of its own.
+    /// Serves what `client` can use, on threads of its own.
     ///
     /// # Errors
     /// See [`GatewayError`].
@@ -127,6 +169,7 @@ impl Gateway {
         let addrs = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>();
         let addrs = addrs.map_err(GatewayError::Start)?;
         let (drain, drains) = watch::channel(false);
+        let operating = config.repository.clone().map(Operating::start).transpose();
         let app = Arc::new(App {
             client,
             clock,
@@ -134,16 +177,14 @@ impl Gateway {
             slots_per_model: config.slots_per_model,
             counters: Counters::default(),
             statistics: Statistics::default(),
+            access: Access::load(&config.tokens)?,
+            operating: operating.map_err(GatewayError::Start)?,
+            tls: config.tls.as_ref().map(acceptor).transpose()?,
             drains,
         });
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(GatewayError::Start)?;
-        let serving = Arc::clone(&app);
-        let thread = thread::Builder::new()
-            .name("baton-gateway".into())
-            .spawn(move || run(&runtime, &serving, listeners))
-            .map_err(GatewayError::Start)?;
-        Ok(Self { addrs, app, drain, thread })
+        let threads = (0..config.threads.max(1)).map(|number| spawn(&app, number, &listeners));
+        let threads = threads.collect::<io::Result<_>>().map_err(GatewayError::Start)?;
+        Ok(Self { addrs, app, drain, threads })
     }
 
     /// Where clients connect, in the order of [`GatewayConfig::listen`].
@@ -157,6 +198,7 @@ impl Gateway {
         move || {
             let mut metrics = app.client.metrics();
             metrics.extend(app.counters.metrics());
+            metrics.extend(app.access.metrics());
             metrics
         }
     }
@@ -166,21 +208,22 @@ impl Gateway {
         self.app.client.counters().pairs()
     }
 
-    /// Whether the thread has ended without having been asked to.
+    /// Whether a thread has ended without having been asked to.
     pub fn has_died(&self) -> bool {
-        self.thread.is_finished()
+        self.threads.iter().any(JoinHandle::is_finished)
     }
 
     /// Ends in order: accepts no more, answers what is under way for [`Limits::drain`] at most, and gives the client back to
     /// be left.
     ///
     /// # Errors
-    /// The thread had died.
+    /// A thread had died.
     pub fn drain(self) -> Result<Client, GatewayError> {
-        // The thread has ended already if nothing listens.
+        // The threads have ended already if nothing listens.
         let _ = self.drain.send(true);
-        self.thread.join().map_err(|_| GatewayError::Died)?;
-        Ok(self.app.client.clone())
+        let ended: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        let have_all = ended.iter().all(Result::is_ok);
+        have_all.then(|| self.app.client.clone()).ok_or(GatewayError::Died)
     }
 }
 
@@ -189,6 +232,15 @@ fn listen(addr: &SocketAddr) -> Result<TcpListener, GatewayError> {
     let listener = TcpListener::bind(addr).map_err(taken)?;
     listener.set_nonblocking(true).map_err(GatewayError::Start)?;
     Ok(listener)
+}
+
+/// A thread with a runtime of its own: a connection stays on it. All threads accept from the same sockets.
+fn spawn(app: &Arc<App>, number: usize, listeners: &[TcpListener]) -> io::Result<JoinHandle<()>> {
+    let listeners = listeners.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let app = Arc::clone(app);
+    let name = format!("baton-gateway-{number}");
+    thread::Builder::new().name(name).spawn(move || run(&runtime, &app, listeners))
 }
 
 fn run(runtime: &Runtime, app: &Arc<App>, listeners: Vec<TcpListener>) {
@@ -213,7 +265,7 @@ async fn serve(app: Arc<App>, listener: tokio::net::TcpListener) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => match Open::new(&app) {
-                    Some(open) => drop(connections.spawn(http::serve(open, stream))),
+                    Some(open) => drop(connections.spawn(greet(open, stream))),
                     None => refuse(&app, stream),
                 },
                 Err(error) => {
@@ -236,6 +288,22 @@ async fn serve(app: Arc<App>, listener: tokio::net::TcpListener) {
     }
 }
 
+/// Serves a connection, over TLS if there is a certificate.
+async fn greet(open: Open, stream: TcpStream) {
+    // Answers are written at once, in one piece.
+    let _ = stream.set_nodelay(true);
+    let app = Arc::clone(&open.0);
+    let Some(tls) = &app.tls else { return http::serve(open, stream).await };
+    match time::timeout(app.limits.first_request, tls.accept(stream)).await {
+        Ok(Ok(stream)) => http::serve(open, stream).await,
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a connection without TLS");
+            app.counters.tls_refused.add(1);
+        }
+        Err(_) => app.counters.connections_idle.add(1),
+    }
+}
+
 /// One of the connections that there may be; counted while it is open.
 pub(crate) struct Open(pub(crate) Arc<App>);
 
@@ -255,7 +323,10 @@ impl Drop for Open {
 /// Says so, if the client listens: it may be one that floods.
 fn refuse(app: &App, stream: TcpStream) {
     app.counters.connections_refused.add(1);
-    if let Ok(mut stream) = stream.into_std() {
+    // Without a handshake there are no words for a client that expects TLS.
+    if app.tls.is_none()
+        && let Ok(mut stream) = stream.into_std()
+    {
         let _ = stream.write(FULL);
     }
 }

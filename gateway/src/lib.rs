@@ -9,6 +9,7 @@
 //! serves connections.
 #![forbid(unsafe_code)]
 
+mod access;
 mod counters;
 mod gateway;
 mod grpc;
@@ -16,8 +17,14 @@ mod http;
 mod infer;
 mod limits;
 pub mod protocol;
+mod quota;
+mod repository;
 mod statistics;
+mod tls;
 
+pub use access::{Token, TokenError};
 pub use counters::described;
 pub use gateway::{Gateway, GatewayConfig, GatewayError};
 pub use limits::Limits;
+pub use repository::{Connect, Repository};
+pub use tls::{TlsError, TlsFiles};

@@ -23,6 +23,12 @@ pub(crate) struct GatewayArgs {
     /// Let Prometheus scrape it at http://ADDR/metrics
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<SocketAddr>,
+    /// Let clients load and unload the models of the cluster file; where there are tokens, those with `operator = true`
+    #[arg(long)]
+    pub(crate) model_control: bool,
+    /// Threads that serve connections [default: one for each core]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) threads: Option<u32>,
     /// Longest body of a request, MiB
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(BODY_MIB))]
     pub(crate) body_mib: u32,

@@ -226,6 +226,7 @@ fn cluster(rng: &mut StdRng, link: &Link) -> Cluster {
             slots_per_model: rng.random_range(4..=64),
             lease_grace: ms(rng.random_range(100..=250)),
         },
+        gateway: baton_topo::GatewaySpec::default(),
         reconnect: ReconnectSpec::default(),
     }
 }

@@ -117,6 +117,7 @@ fn cluster() -> Cluster {
         }],
         backends: ["b0", "b1"].map(backend).into(),
         frontend: FrontendSpec { slots_per_model: 4096, lease_grace: ms(200) },
+        gateway: baton_topo::GatewaySpec::default(),
         reconnect: ReconnectSpec::default(),
     }
 }

@@ -86,6 +86,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         models: (0..models).map(model).collect(),
         backends: ["b0", "b1"].map(backend).into(),
         frontend: FrontendSpec { slots_per_model: 4096, lease_grace: ms(200) },
+        gateway: baton_topo::GatewaySpec::default(),
         reconnect: ReconnectSpec::default(),
     }
 }

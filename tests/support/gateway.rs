@@ -41,10 +41,14 @@ impl Cluster {
 
     /// A gateway, and where HTTP clients connect.
     pub(crate) fn gateway(&self, more: &[&str]) -> (Process, String) {
-        let args = ["gateway", "--config", &self.file, "--scheduler", &self.addr];
-        let args = [&args[..], &["--http", "127.0.0.1:0"], more].concat();
-        let gateway = Process::start(&args);
+        let gateway =
+            Process::start(&self.gateway_args(&[&["--http", "127.0.0.1:0"], more].concat()));
         let addr = gateway.line("http ");
         (gateway, addr)
+    }
+
+    /// What starts a gateway, and more.
+    pub(crate) fn gateway_args<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        [&["gateway", "--config", &self.file, "--scheduler", &self.addr], more].concat()
     }
 }

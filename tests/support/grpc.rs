@@ -1,4 +1,5 @@
 //! A gRPC client that does as little as possible for the test: messages are bytes, trailers are looked at.
+#![allow(dead_code, reason = "every test file uses another part")]
 
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::{HeaderMap, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -51,6 +53,7 @@ pub(crate) struct Tensor {
 pub(crate) struct Grpc {
     runtime: Runtime,
     sender: SendRequest<Full<Bytes>>,
+    authorization: Option<String>,
 }
 
 /// How a call ended.
@@ -78,15 +81,29 @@ impl Ended {
 
 impl Grpc {
     pub(crate) fn connect(addr: &str) -> Self {
+        Self::over(async { TcpStream::connect(addr).await.unwrap() })
+    }
+
+    /// Over another stream, such as one with TLS.
+    pub(crate) fn over<S>(stream: impl Future<Output = S>) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let sender = runtime.block_on(async {
-            let stream = TcpStream::connect(addr).await.unwrap();
+            let stream = stream.await;
             let (sender, connection) =
                 handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
             tokio::spawn(connection);
             sender
         });
-        Self { runtime, sender }
+        Self { runtime, sender, authorization: None }
+    }
+
+    /// With this header from now on.
+    pub(crate) fn authorized(mut self, authorization: &str) -> Self {
+        self.authorization = Some(authorization.to_owned());
+        self
     }
 
     /// Begins a call. It goes on without the caller, until it is aborted.
@@ -100,6 +117,9 @@ impl Grpc {
         let mut request = Request::post(path).header("content-type", "application/grpc");
         if let Some(timeout) = timeout {
             request = request.header("grpc-timeout", timeout);
+        }
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
         }
         let prefix = (message.len() as u32).to_be_bytes();
         let body = [&[0][..], &prefix, message].concat();

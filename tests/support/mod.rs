@@ -107,6 +107,14 @@ impl Process {
         kib * 1024
     }
 
+    /// Threads whose names begin like this.
+    pub(crate) fn threads(&self, prefix: &str) -> usize {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let names =
+            tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.starts_with(prefix)).count()
+    }
+
     /// Files and connections it has open.
     pub(crate) fn handles(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()

@@ -130,7 +130,7 @@ fn each_bad_value_outside_the_models_is_explained() {
         ("[[frontend]]", ":9: frontend: is a list; fix: write [frontend]"),
         (
             "[model_defaults]",
-            ":9: model_defaults: is not a key of this table; fix: remove it, or use one of: scheduler, network, rdma, tls, frontend, reconnect, model, backend",
+            ":9: model_defaults: is not a key of this table; fix: remove it, or use one of: scheduler, network, rdma, tls, frontend, reconnect, model, backend, gateway",
         ),
         (
             "[[backend]]\nname = \"x\"\ngpus = 1000000000",

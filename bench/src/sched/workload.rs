@@ -115,6 +115,7 @@ impl Workload {
             models: (0..self.shape.models).map(|id| self.model(id)).collect(),
             backends: Vec::new(),
             frontend: FrontendSpec { slots_per_model: 1, lease_grace: none },
+            gateway: baton_topo::GatewaySpec::default(),
             reconnect: ReconnectSpec::default(),
         }
     }

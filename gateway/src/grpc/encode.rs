@@ -11,7 +11,7 @@ use super::messages::{
     Parameters, Spent, Statistics, StreamProblem, TensorMetadata,
 };
 use crate::infer::head_of;
-use crate::protocol::describe::extents;
+use crate::protocol::describe::{Indexed, extents};
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::render::{self, Head, VERSION};
 use crate::protocol::request::{Asked, Model};
@@ -152,14 +152,17 @@ const fn config_type(element: ElementType) -> i32 {
     }
 }
 
-pub(super) fn index<'a>(names: impl Iterator<Item = &'a str>) -> Index {
-    let model = |name: &str| ModelIndex {
-        name: name.to_owned(),
-        version: VERSION.to_owned(),
-        state: "READY".to_owned(),
-        reason: String::new(),
+pub(super) fn index(models: &[Indexed]) -> Index {
+    let model = |model: &Indexed| {
+        let (state, reason) = model.state();
+        ModelIndex {
+            name: model.name.clone(),
+            version: VERSION.to_owned(),
+            state: state.to_owned(),
+            reason: reason.to_owned(),
+        }
     };
-    Index { models: names.map(model).collect() }
+    Index { models: models.iter().map(model).collect() }
 }
 
 /// Of what the HTTP call answers.

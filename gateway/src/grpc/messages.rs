@@ -27,6 +27,13 @@ messages! {
         #[prost(string, tag = "1")] name: String,
         #[prost(string, tag = "2")] version: String,
     }
+    /// The request of `RepositoryIndex`.
+    IndexAsk { #[prost(bool, tag = "2")] only_ready: bool, }
+    /// The request of `RepositoryModelLoad` and `RepositoryModelUnload`.
+    RepositoryModel {
+        #[prost(string, tag = "2")] name: String,
+        #[prost(map = "string, message", tag = "3")] parameters: HashMap<String, Empty>,
+    }
     ServerMetadata {
         #[prost(string, tag = "1")] name: String,
         #[prost(string, tag = "2")] version: String,

@@ -18,6 +18,7 @@ use hyper::{HeaderMap, Request, Version};
 use prost::Message;
 use tokio::time;
 
+use crate::access::{Asker, admit};
 use crate::counters::Protocol;
 use crate::gateway::App;
 use crate::http::answer::{Answer, outgoing};
@@ -30,8 +31,9 @@ use crate::protocol::deadline::Stated;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request;
 use crate::protocol::route::check_version;
+use crate::repository;
 use decode::Parts;
-use messages::{Empty, Flag, ModelName, ServerMetadata};
+use messages::{Empty, Flag, IndexAsk, ModelName, RepositoryModel, ServerMetadata};
 use reader::{Reader, framed};
 
 const SERVICE: &str = "/inference.GRPCInferenceService/";
@@ -59,10 +61,16 @@ pub(crate) async fn answer(under_way: UnderWay, request: Request<Incoming>) -> A
         Ok(opened) => opened,
         Err(problem) => return refuse(under_way, &problem),
     };
+    // Probes have no token.
+    let is_probe = matches!(method, "ServerLive" | "ServerReady");
+    let asker = match if is_probe { Ok(None) } else { app.asker(&head.headers) } {
+        Ok(asker) => asker,
+        Err(problem) => return refuse(under_way, &problem),
+    };
     if method == "ModelStreamInfer" {
-        return stream::answer(under_way, reader, arrived, stated);
+        return stream::answer(under_way, asker, reader, arrived, stated);
     }
-    let result = call(&app, method, reader, arrived, stated).await;
+    let result = call(&app, &asker, method, reader, arrived, stated).await;
     let held = |message: Vec<u8>| {
         let mut held = Held::new(&app);
         held.grow(message.len()).map(|()| (message, held))
@@ -90,6 +98,7 @@ fn refuse(under_way: UnderWay, problem: &Problem) -> Answer {
 /// The encoded answer of a call with one request.
 async fn call(
     app: &Arc<App>,
+    asker: &Asker,
     method: &str,
     mut reader: Reader,
     arrived: Nanos,
@@ -102,11 +111,15 @@ async fn call(
     let body = time::timeout(app.limits.body, reader.next()).await.map_err(slow)??;
     let none = || Problem::invalid("the call has no message");
     let body = body.ok_or_else(none)?;
-    if method != "ModelInfer" {
-        return said(app, method, body);
+    match method {
+        "ModelInfer" => {}
+        "RepositoryModelLoad" | "RepositoryModelUnload" => {
+            return change(app, asker, method == "RepositoryModelLoad", body).await;
+        }
+        _ => return said(app, asker, method, body),
     }
     let Body { frames, held: _held } = body;
-    let infer = infer_message(app, Parts::of(frames)?, arrived, stated);
+    let infer = infer_message(app, asker, Parts::of(frames)?, arrived, stated);
     before_it_gives_up(app, arrived, stated, infer).await
 }
 
@@ -129,15 +142,17 @@ async fn before_it_gives_up<T>(
 /// Executes a request; the encoded answer.
 async fn infer_message(
     app: &App,
+    asker: &Asker,
     parts: Parts,
     arrived: Nanos,
     stated: Stated,
 ) -> Result<Vec<u8>, Problem> {
     check_version(&parts.rest.model_version)?;
-    let model = app.model(&parts.rest.model_name)?;
+    let model = app.model(asker, &parts.rest.model_name)?;
     let result = async {
         let (written, mut binary) = parts.written()?;
         let request = request::Request::check(written, &app.described(&model))?;
+        admit(asker, app.clock.now(), request.batch)?;
         let allowed = Allowed { arrived, span: stated.allowed(request.timeout, model.slo()) };
         let replies = infer(app, &model, &request, &mut binary, allowed).await?;
         let id = request.id.as_deref();
@@ -152,31 +167,58 @@ async fn infer_message(
     result.map(|(message, _)| message)
 }
 
+/// Loads a model, or unloads it.
+async fn change(
+    app: &App,
+    asker: &Asker,
+    is_load: bool,
+    mut body: Body,
+) -> Result<Vec<u8>, Problem> {
+    let RepositoryModel { name, parameters } = decoded(&mut body)?;
+    match parameters.keys().next() {
+        Some(parameter) if is_load => return Err(repository::no_parameter(parameter)),
+        _ if is_load => repository::load(app, asker, &name).await?,
+        // `unload_dependents`, which clients send with an unload, says nothing here: no model depends on another.
+        _ => repository::unload(app, asker, &name).await?,
+    }
+    Ok(Empty {}.encode_to_vec())
+}
+
+fn decoded<M: Message + Default>(body: &mut Body) -> Result<M, Problem> {
+    M::decode(&mut body.frames)
+        .map_err(|error| Problem::invalid(format!("the message is broken: {error}")))
+}
+
 /// What the gateway says of itself and its models.
-fn said(app: &App, method: &str, mut body: Body) -> Result<Vec<u8>, Problem> {
+fn said(app: &App, asker: &Asker, method: &str, mut body: Body) -> Result<Vec<u8>, Problem> {
+    if method == "RepositoryIndex" {
+        let IndexAsk { only_ready } = decoded(&mut body)?;
+        return Ok(encode::index(&repository::index(app, asker, only_ready)).encode_to_vec());
+    }
     let name = || {
-        let name = ModelName::decode(&mut body.frames);
-        let name =
-            name.map_err(|error| Problem::invalid(format!("the message is broken: {error}")))?;
+        let name: ModelName = decoded(&mut body)?;
         check_version(&name.version).map(|()| name.name)
     };
     let flag = |is_so| Flag { is_so }.encode_to_vec();
-    let all = || app.client.models();
+    let all = || app.models(asker);
     Ok(match method {
         "ServerLive" => flag(true),
         "ServerReady" => flag(app.unready().is_none()),
-        "ModelReady" => flag(app.model(&{ name }()?).is_ok() && app.unready().is_none()),
+        "ModelReady" => flag(app.model(asker, &{ name }()?).is_ok() && app.unready().is_none()),
         "ServerMetadata" => server().encode_to_vec(),
         "ModelMetadata" => {
-            encode::metadata(&app.described(&app.model(&{ name }()?)?)).encode_to_vec()
+            encode::metadata(&app.described(&app.model(asker, &{ name }()?)?)).encode_to_vec()
         }
-        "ModelConfig" => encode::config(&app.described(&app.model(&{ name }()?)?)).encode_to_vec(),
+        "ModelConfig" => {
+            encode::config(&app.described(&app.model(asker, &{ name }()?)?)).encode_to_vec()
+        }
         "ModelStatistics" => match &{ name }()?[..] {
             "" => encode::statistics(&app.statistics.json(all().iter().map(ModelHandle::name))),
-            one => encode::statistics(&app.statistics.json([app.model(one)?.name()].into_iter())),
+            one => encode::statistics(
+                &app.statistics.json([app.model(asker, one)?.name()].into_iter()),
+            ),
         }
         .encode_to_vec(),
-        "RepositoryIndex" => encode::index(all().iter().map(ModelHandle::name)).encode_to_vec(),
         "SystemSharedMemoryUnregister" | "CudaSharedMemoryUnregister" => Empty {}.encode_to_vec(),
         other => return Err(Problem::new(Kind::NotDone, not_done(other))),
     })
@@ -192,9 +234,6 @@ fn server() -> ServerMetadata {
 
 fn not_done(method: &str) -> String {
     let fix = match method {
-        "RepositoryModelLoad" | "RepositoryModelUnload" => {
-            "use `baton model add` and `baton model remove`"
-        }
         "TraceSetting" | "LogSettings" => "RUST_LOG sets its log when it starts",
         _ => "docs/gateway.md lists the calls that it has",
     };

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::decode::Parts;
 use super::reader::{Reader, framed};
 use super::{encode, infer_message, status};
+use crate::access::Asker;
 use crate::counters::Protocol;
 use crate::gateway::App;
 use crate::http::answer::{Answer, outgoing};
@@ -27,9 +28,15 @@ use crate::protocol::problem::Problem;
 const WAITING: usize = 16;
 
 /// A stream's answer: its messages come while it is read.
-pub(super) fn answer(under_way: UnderWay, reader: Reader, began: Nanos, stated: Stated) -> Answer {
+pub(super) fn answer(
+    under_way: UnderWay,
+    asker: Asker,
+    reader: Reader,
+    began: Nanos,
+    stated: Stated,
+) -> Answer {
     let (sender, messages) = mpsc::channel(WAITING);
-    tokio::spawn(serve(under_way, reader, began, stated, sender));
+    tokio::spawn(serve(under_way, asker, reader, began, stated, sender));
     status::answer(Outbound::messages(messages).with_trailers(status::ok(false)))
 }
 
@@ -37,6 +44,7 @@ pub(super) fn answer(under_way: UnderWay, reader: Reader, began: Nanos, stated: 
 /// cancelled.
 async fn serve(
     under_way: UnderWay,
+    asker: Asker,
     mut reader: Reader,
     began: Nanos,
     stated: Stated,
@@ -52,8 +60,8 @@ async fn serve(
                 Ok(Some(body)) => {
                     let now = app.clock.now();
                     let left = stated.after(Duration::from_nanos((now - began).0));
-                    let (app, activity) = (Arc::clone(&app), Arc::clone(&activity));
-                    requests.spawn(one(app, activity, body, now, left, sender.clone()));
+                    let under_way = (Arc::clone(&app), Arc::clone(&activity), asker.clone());
+                    requests.spawn(one(under_way, body, now, left, sender.clone()));
                 }
                 Ok(None) => is_open = false,
                 Err(problem) => {
@@ -71,8 +79,7 @@ async fn serve(
 
 /// Answers one request of a stream.
 async fn one(
-    app: Arc<App>,
-    activity: Arc<Activity>,
+    (app, activity, asker): (Arc<App>, Arc<Activity>, Asker),
     body: Body,
     arrived: Nanos,
     stated: Stated,
@@ -82,7 +89,7 @@ async fn one(
     let (id, result) = match Parts::of(frames) {
         Ok(parts) => {
             let id = parts.rest.id.clone();
-            (id, infer_message(&app, parts, arrived, stated).await)
+            (id, infer_message(&app, &asker, parts, arrived, stated).await)
         }
         Err(problem) => (String::new(), Err(problem)),
     };

@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use hyper::header::{
     ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use hyper::{HeaderMap, Response, StatusCode};
 use serde_json::{Value, json};
@@ -92,6 +93,9 @@ pub(crate) fn problem(app: &Arc<App>, activity: &Arc<Activity>, problem: &Proble
     let outcome = problem.outcome.as_deref().and_then(|name| HeaderValue::from_str(name).ok());
     if let Some(outcome) = outcome {
         headers.insert(OUTCOME, outcome);
+    }
+    if problem.kind == Kind::Unauthenticated {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     if problem.kind == Kind::Method {
         headers.insert(ALLOW, HeaderValue::from_static("GET, POST"));

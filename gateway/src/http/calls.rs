@@ -1,16 +1,20 @@
 //! A request's way to its answer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use baton_client::{ModelHandle, Reply};
 use bytes::{Buf as _, Bytes};
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use super::answer::{self, Answer, JSON_LENGTH};
 use super::body::{self, Body};
 use super::connection::Activity;
+use crate::access::{Asker, admit};
 use crate::counters::Protocol;
 use crate::gateway::App;
 use crate::grpc;
@@ -21,6 +25,7 @@ use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::render::{self, Rendered};
 use crate::protocol::request::{self, Asked};
 use crate::protocol::route::{Route, route};
+use crate::repository;
 
 /// A request that is not answered yet. Its client may go away: then it is dropped with its tasks.
 pub(crate) struct UnderWay {
@@ -82,54 +87,112 @@ async fn call(
         let text = format!("{} takes {method}, not {}", head.uri.path(), head.method);
         return Err(Problem::new(Kind::Method, text));
     }
+    // Probes have no token.
+    let is_probe = matches!(route, Route::Live | Route::Ready);
+    let asker = if is_probe { None } else { app.asker(&head.headers)? };
     match route {
-        Route::Infer(name) => infer_call(app, activity, &name, &head.headers, incoming).await,
-        Route::Index => {
-            body::read(app, &head.headers, incoming).await?;
-            let models = app.client.models();
-            let names = models.iter().map(ModelHandle::name);
-            Ok(answer::words(app, activity, &describe::index(names)))
+        Route::Infer(name) => {
+            infer_call(app, activity, &asker, &name, &head.headers, incoming).await
         }
-        route => Ok(answer::words(app, activity, &said(app, &route)?)),
+        Route::Index => {
+            let Index { ready } = asked(app, &head.headers, incoming).await?;
+            let models = repository::index(app, &asker, ready);
+            Ok(answer::words(app, activity, &describe::index(&models)))
+        }
+        Route::Load(name) => {
+            let Change { parameters } = asked(app, &head.headers, incoming).await?;
+            if let Some(parameter) = parameters.keys().next() {
+                return Err(repository::no_parameter(parameter));
+            }
+            repository::load(app, &asker, &name).await?;
+            Ok(answer::words(app, activity, &Value::Null))
+        }
+        Route::Unload(name) => {
+            // `unload_dependents`, which clients send, says nothing here: no model depends on another.
+            let _: Change = asked(app, &head.headers, incoming).await?;
+            repository::unload(app, &asker, &name).await?;
+            Ok(answer::words(app, activity, &Value::Null))
+        }
+        route => Ok(answer::words(app, activity, &said(app, &asker, &route)?)),
     }
 }
 
+/// The request of a repository's index.
+#[derive(Default, Deserialize)]
+struct Index {
+    /// Only models that can be used.
+    #[serde(default)]
+    ready: bool,
+}
+
+/// The request to load or unload a model.
+#[derive(Default, Deserialize)]
+struct Change {
+    #[serde(default)]
+    parameters: BTreeMap<String, IgnoredAny>,
+}
+
+/// A request in JSON. A client may send nothing instead.
+async fn asked<T: Default + DeserializeOwned>(
+    app: &Arc<App>,
+    headers: &HeaderMap,
+    incoming: Incoming,
+) -> Result<T, Problem> {
+    let mut body = body::read(app, headers, incoming).await?;
+    let all = body.frames.remaining();
+    let json = body.frames.copy_to_bytes(all);
+    if json.is_empty() {
+        return Ok(T::default());
+    }
+    let asked = serde_json::from_slice(&json);
+    asked.map_err(|error| Problem::invalid(format!("the JSON is no such request: {error}")))
+}
+
 /// What the gateway says of itself and its models.
-fn said(app: &App, route: &Route<'_>) -> Result<Value, Problem> {
+fn said(app: &App, asker: &Asker, route: &Route<'_>) -> Result<Value, Problem> {
     Ok(match route {
         Route::Ready => app.unready().map_or(Ok(Value::Null), Err)?,
         Route::ModelReady(name) => {
-            app.model(name)?;
+            app.model(asker, name)?;
             app.unready().map_or(Ok(Value::Null), Err)?
         }
         Route::Server => describe::server(),
-        Route::Metadata(name) => describe::metadata(&app.described(&app.model(name)?)),
-        Route::Config(name) => describe::config(&app.described(&app.model(name)?)),
-        Route::Statistics(Some(name)) => app.statistics.json([app.model(name)?.name()].into_iter()),
+        Route::Metadata(name) => describe::metadata(&app.described(&app.model(asker, name)?)),
+        Route::Config(name) => describe::config(&app.described(&app.model(asker, name)?)),
+        Route::Statistics(Some(name)) => {
+            app.statistics.json([app.model(asker, name)?.name()].into_iter())
+        }
         Route::Statistics(None) => {
-            app.statistics.json(app.client.models().iter().map(ModelHandle::name))
+            app.statistics.json(app.models(asker).iter().map(ModelHandle::name))
         }
-        Route::Live | Route::Nothing | Route::Index | Route::Infer(_) | Route::NotDone(_) => {
-            Value::Null
-        }
+        // The others are answered elsewhere.
+        Route::Live
+        | Route::Nothing
+        | Route::Index
+        | Route::Load(_)
+        | Route::Unload(_)
+        | Route::Infer(_)
+        | Route::NotDone(_) => Value::Null,
     })
 }
 
 async fn infer_call(
     app: &Arc<App>,
     activity: &Arc<Activity>,
+    asker: &Asker,
     name: &str,
     headers: &HeaderMap,
     incoming: Incoming,
 ) -> Result<Answer, Problem> {
     let arrived = app.clock.now();
-    let model = app.model(name)?;
+    let model = app.model(asker, name)?;
     let stated =
         Stated::of(|name| headers.get(name).map(|value| value.to_str().unwrap_or("no text")))?;
     let mut body = body::read(app, headers, incoming).await?;
     let result = async {
         let json = json_of(headers, &mut body)?;
         let request = request::Request::parse(&json, &app.described(&model))?;
+        admit(asker, app.clock.now(), request.batch)?;
         let allowed = Allowed { arrived, span: stated.allowed(request.timeout, model.slo()) };
         let replies = infer(app, &model, &request, &mut body.frames, allowed).await?;
         let id = request.id.as_deref();

@@ -9,7 +9,7 @@ use baton_client::Nanos;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time;
 
 use super::calls;
@@ -25,11 +25,12 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 const PING: Duration = Duration::from_secs(20);
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve(open: Open, stream: TcpStream) {
+pub(crate) async fn serve<S>(open: Open, stream: S)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let app = Arc::clone(&open.0);
     let activity = Arc::new(Activity::new(app.clock.now()));
-    // Answers are written at once, in one piece.
-    let _ = stream.set_nodelay(true);
     let service = {
         let (app, activity) = (Arc::clone(&app), Arc::clone(&activity));
         service_fn(move |request| {

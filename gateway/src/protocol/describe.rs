@@ -7,8 +7,8 @@ use super::render::VERSION;
 use super::request::Model;
 
 /// What works, in the protocol's words.
-pub const EXTENSIONS: [&str; 4] =
-    ["binary_tensor_data", "model_configuration", "parameters", "statistics"];
+pub const EXTENSIONS: [&str; 5] =
+    ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"];
 
 /// The answer to `GET v2`.
 pub fn server() -> Value {
@@ -47,11 +47,29 @@ pub fn config(model: &Model<'_>) -> Value {
     })
 }
 
+/// A model of the repository.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Indexed {
+    /// Its name.
+    pub name: String,
+    /// It can be used now; otherwise it could be loaded.
+    pub is_ready: bool,
+}
+
+impl Indexed {
+    /// Its state in the protocol's words, and the reason of it.
+    pub const fn state(&self) -> (&'static str, &'static str) {
+        if self.is_ready { ("READY", "") } else { ("UNAVAILABLE", "unloaded") }
+    }
+}
+
 /// The answer to `POST v2/repository/index`.
-pub fn index<'a>(names: impl Iterator<Item = &'a str>) -> Value {
-    names
-        .map(|name| json!({ "name": name, "version": VERSION, "state": "READY", "reason": "" }))
-        .collect()
+pub fn index(models: &[Indexed]) -> Value {
+    let one = |model: &Indexed| {
+        let (state, reason) = model.state();
+        json!({ "name": model.name, "version": VERSION, "state": state, "reason": reason })
+    };
+    models.iter().map(one).collect()
 }
 
 pub(crate) fn extents(spec: &TensorSpec) -> impl Iterator<Item = i64> + '_ {
@@ -91,7 +109,10 @@ mod tests {
 
     #[test]
     fn the_index_is_a_list() {
-        assert_eq!(index(std::iter::empty()), json!([]));
-        assert_eq!(index(["m"].into_iter())[0]["state"], "READY");
+        assert_eq!(index(&[]), json!([]));
+        let model = |is_ready| Indexed { name: "m".into(), is_ready };
+        let said = index(&[model(true), model(false)]);
+        assert_eq!([&said[0]["state"], &said[1]["state"]], ["READY", "UNAVAILABLE"]);
+        assert_eq!([&said[0]["reason"], &said[1]["reason"]], ["", "unloaded"]);
     }
 }

@@ -44,6 +44,10 @@ kinds! {
     Deadline = 504 4 "deadline";
     /// Part of the cluster is not there.
     Unavailable = 503 14 "unavailable";
+    /// The request has no token, or none that is known.
+    Unauthenticated = 401 16 "unauthenticated";
+    /// The token does not allow it.
+    Forbidden = 403 7 "forbidden";
     /// There is no such model, version or path.
     NotFound = 404 5 "not_found";
     /// The request makes no sense, or not for this model.
@@ -251,7 +255,7 @@ mod tests {
         let failed: Vec<u16> = FailReason::ALL.iter().map(|&reason| status(reason)).collect();
         assert_eq!(failed, [503, 500, 503, 503, 500, 404, 500, 503, 503]);
         let codes: Vec<u8> = Kind::ALL.iter().map(|kind| kind.grpc_code()).collect();
-        assert_eq!(codes, [8, 4, 14, 5, 3, 12, 4, 8, 12, 12, 13]);
+        assert_eq!(codes, [8, 4, 14, 16, 7, 5, 3, 12, 4, 8, 12, 12, 13]);
     }
 
     #[test]

@@ -26,6 +26,10 @@ pub enum Route<'a> {
     Infer(Cow<'a, str>),
     /// The models there are.
     Index,
+    /// Makes a model usable.
+    Load(Cow<'a, str>),
+    /// Takes it away.
+    Unload(Cow<'a, str>),
     /// The protocol has it and this gateway has not: what, and what to do.
     NotDone(&'static str),
     /// Always succeeds: there is nothing to undo.
@@ -35,12 +39,13 @@ pub enum Route<'a> {
 impl Route<'_> {
     /// Whether it is a POST; the others are GETs.
     pub fn is_post(&self) -> bool {
-        matches!(self, Self::Infer(_) | Self::Index | Self::Nothing)
+        matches!(
+            self,
+            Self::Infer(_) | Self::Index | Self::Load(_) | Self::Unload(_) | Self::Nothing
+        )
     }
 }
 
-const LOADING: &str =
-    "this gateway does not load or unload models: use `baton model add` and `baton model remove`";
 const MEMORY: &str = "this gateway has no shared memory: send tensors in requests";
 const SETTINGS: &str =
     "this gateway has no trace and log settings: RUST_LOG sets its log when it starts";
@@ -71,7 +76,10 @@ pub fn route(path: &str) -> Result<Route<'_>, Problem> {
         }
         ["models", model, ref rest @ ..] => of_model(model, rest).ok_or_else(unknown)?,
         ["repository", "index"] => Route::Index,
-        ["repository", "models", _, "load" | "unload"] => Route::NotDone(LOADING),
+        ["repository", "models", model, "load"] => Route::Load(decoded(model).ok_or_else(unknown)?),
+        ["repository", "models", model, "unload"] => {
+            Route::Unload(decoded(model).ok_or_else(unknown)?)
+        }
         ["cudasharedmemory" | "systemsharedmemory", .., "unregister"] => Route::Nothing,
         ["cudasharedmemory" | "systemsharedmemory", ..] => Route::NotDone(MEMORY),
         ["trace", "setting"] | ["logging"] => Route::NotDone(SETTINGS),
@@ -148,7 +156,8 @@ mod tests {
             ("/v2/models/%6d/versions/1/infer", Route::Infer(model())),
             ("/v2/models/a%2Fb%20%c3%a4/infer", Route::Infer("a/b ä".into())),
             ("/v2/repository/index", Route::Index),
-            ("/v2/repository/models/m/load", Route::NotDone(LOADING)),
+            ("/v2/repository/models/m/load", Route::Load(model())),
+            ("/v2/repository/models/%6d/unload", Route::Unload(model())),
             ("/v2/cudasharedmemory/region/r/register", Route::NotDone(MEMORY)),
             ("/v2/systemsharedmemory/unregister", Route::Nothing),
         ];

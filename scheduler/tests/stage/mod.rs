@@ -65,6 +65,7 @@ pub fn cluster(policy: Policy, model_threads: u32) -> Cluster {
         models: vec![model(0), model(1)],
         backends: Vec::new(),
         frontend: FrontendSpec { slots_per_model: 4, lease_grace: ms(1_000) },
+        gateway: baton_topo::GatewaySpec::default(),
         reconnect: ReconnectSpec::default(),
     }
 }

@@ -79,6 +79,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         models: (0..MODELS as u32).map(model).collect(),
         backends: ["b0", "b1", "b2"].map(backend).into(),
         frontend: FrontendSpec { slots_per_model: 32, lease_grace: ms(200) },
+        gateway: baton_topo::GatewaySpec::default(),
         reconnect: ReconnectSpec::default(),
     }
 }

@@ -8,6 +8,7 @@ use baton_types::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, Subclust
 
 use crate::cluster_file::device::Device;
 use crate::cluster_file::fabric::FabricSpec;
+use crate::cluster_file::gateway::GatewaySpec;
 use crate::cluster_file::variants::{VariantSpec, checked_variants};
 use crate::runtime::Idle;
 use crate::signature::{Row, Signature};
@@ -46,6 +47,8 @@ pub struct Cluster {
     pub backends: Vec<BackendSpec>,
     /// How frontends and the load generator size their memory.
     pub frontend: FrontendSpec,
+    /// How the gateway meets its clients.
+    pub gateway: GatewaySpec,
     /// How members look for a scheduler.
     pub reconnect: ReconnectSpec,
 }

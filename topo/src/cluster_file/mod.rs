@@ -10,6 +10,7 @@ mod cluster;
 mod device;
 mod etcd;
 mod fabric;
+mod gateway;
 mod journal;
 mod model;
 mod onnx;
@@ -41,6 +42,7 @@ pub use cluster::{
 };
 pub use device::Device;
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
+pub use gateway::{GatewaySpec, GatewayTlsSpec, TokenSpec};
 pub use journal::{Journal, JournalError, JournalKind, Replayed};
 pub(crate) use onnx::{OpenDim, open_dims};
 pub use problem::Problem;

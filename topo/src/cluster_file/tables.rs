@@ -16,6 +16,7 @@ use crate::cluster_file::cluster::{
 };
 use crate::cluster_file::etcd;
 use crate::cluster_file::fabric::{FabricSpec, VerbsConfig};
+use crate::cluster_file::gateway;
 use crate::cluster_file::model;
 use crate::cluster_file::section::{Section, shorten};
 use crate::cluster_file::tls;
@@ -56,6 +57,9 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
     let mut subclusters = Subclusters::default();
     let models = models(root, &mut subclusters, folder);
     let backends = backends(root, &mut subclusters, &models);
+    let names: Vec<&str> =
+        models.iter().flat_map(|entry| &entry.spec).map(|spec| &*spec.name).collect();
+    let gateway = gateway::gateway(root, &names, folder);
     root.refuse_unread();
 
     let subclusters = subclusters.into_names();
@@ -73,6 +77,7 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
         models: models.into_iter().map(|entry| entry.spec).collect::<Option<_>>()?,
         backends: backends.into_iter().map(|entry| entry.spec).collect::<Option<_>>()?,
         frontend,
+        gateway,
         reconnect,
     })
 }

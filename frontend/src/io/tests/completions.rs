@@ -142,6 +142,32 @@ fn a_key_cancels_its_own_task_and_no_later_one() {
 }
 
 #[test]
+fn a_ticket_is_taken_out_while_its_outcome_is_to_come() {
+    let (mut world, client) = World::open();
+    let alpha = client.model("alpha").unwrap();
+    let queue = queue(2);
+    let [mut ticket, next, ended] = [1, 2, 3].map(|byte| world.submit(&alpha, byte, Deadline::Slo));
+    let (task, task_of_next) = (ticket.task(), next.task());
+    world.answer(ended.task(), &[3; OUTPUT]);
+    let key = queue.add(ticket, 1).unwrap();
+    world.answer(task, &[7; OUTPUT]);
+    ticket = queue.remove(key).expect("its outcome was not taken");
+    assert!(queue.is_empty() && queue.remove(key).is_none());
+    let again = queue.add(next, 2).unwrap();
+    assert!(queue.poll().is_none(), "the late wake means none of its tasks");
+    assert!(queue.remove(key).is_none() && !queue.cancel(key), "the place has another task");
+    let Some(Outcome::Completed(reply)) = ticket.poll() else { panic!("it was answered") };
+    assert_eq!(reply[0], 7);
+
+    let at_once = queue.add(ended, 3).unwrap();
+    assert!(queue.remove(at_once).is_none(), "its outcome is in the queue");
+    assert_eq!(taken(&queue), (3, 3));
+    world.answer(task_of_next, &[2; OUTPUT]);
+    assert_eq!(taken(&queue), (2, 2));
+    assert!(queue.remove(again).is_none() && !is_readable(&queue));
+}
+
+#[test]
 fn a_queue_that_is_dropped_cancels_its_tasks() {
     let (mut world, client) = World::open();
     let alpha = client.model("alpha").unwrap();

@@ -1,0 +1,171 @@
+//! Models that clients load and unload: those of the cluster file, by way of the scheduler's catalogue.
+//!
+//! An operator's connection blocks, so one thread makes one change after the other. Handlers wait for it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use baton_client::{ModelHandle, Operator, OperatorError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time;
+
+use crate::access::{Asker, may_use, operate};
+use crate::gateway::App;
+use crate::protocol::describe::Indexed;
+use crate::protocol::problem::{Kind, Problem};
+
+/// Changes that wait for the one before.
+const WAITING: usize = 16;
+/// For the gateway's own client to hear of a change.
+const HEARD: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Makes an operator's connection.
+pub type Connect = dyn Fn() -> Result<Operator, OperatorError> + Send + Sync;
+
+/// What clients may load.
+#[derive(Clone)]
+pub struct Repository {
+    /// The `[[model]]` table of each model by its name, in a file of its own, with absolute paths.
+    pub tables: BTreeMap<String, String>,
+    /// To the scheduler that leads.
+    pub connect: Arc<Connect>,
+}
+
+impl fmt::Debug for Repository {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.tables.keys()).finish()
+    }
+}
+
+/// A change to make.
+struct Change {
+    name: String,
+    /// The table to add; `None`: the model goes.
+    table: Option<String>,
+    done: oneshot::Sender<Result<(), OperatorError>>,
+}
+
+impl Change {
+    /// A model that is there already, or gone, stays so: clients repeat themselves.
+    fn make(name: &str, table: Option<&str>, connect: &Connect) -> Result<(), OperatorError> {
+        let mut operator = connect()?;
+        let is_there = operator.models().iter().any(|model| model.name == name);
+        let words = match table {
+            Some(table) if !is_there => operator.add(table, |_| ())?,
+            None if is_there => operator.remove(name, |_| ())?,
+            _ => return Ok(()),
+        };
+        tracing::info!(model = name, "{words}");
+        Ok(())
+    }
+}
+
+/// The repository, and the thread that changes the catalogue. It ends with the last of these, or with the process.
+pub(crate) struct Operating {
+    tables: BTreeMap<String, String>,
+    changes: mpsc::Sender<Change>,
+}
+
+impl Operating {
+    pub(crate) fn start(repository: Repository) -> io::Result<Self> {
+        let (changes, mut asked) = mpsc::channel::<Change>(WAITING);
+        let Repository { tables, connect } = repository;
+        thread::Builder::new().name("baton-gateway-operator".into()).spawn(move || {
+            while let Some(Change { name, table, done }) = asked.blocking_recv() {
+                // The client may be gone; the change is made all the same.
+                let _ = done.send(Change::make(&name, table.as_deref(), &*connect));
+            }
+        })?;
+        Ok(Self { tables, changes })
+    }
+
+    async fn change(&self, name: &str, table: Option<String>) -> Result<(), Problem> {
+        let (done, made) = oneshot::channel();
+        let change = Change { name: name.to_owned(), table, done };
+        self.changes.try_send(change).map_err(|_| {
+            Problem::shed("as many models as may wait are being loaded or unloaded", HEARD)
+        })?;
+        match made.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(OperatorError::Refused(words))) => Err(Problem::invalid(words)),
+            Ok(Err(error)) => Err(Problem::unavailable(error.to_string())),
+            Err(_) => Err(Problem::new(Kind::Internal, "the thread that loads models has died")),
+        }
+    }
+}
+
+/// Makes a model usable.
+pub(crate) async fn load(app: &App, asker: &Asker, name: &str) -> Result<(), Problem> {
+    let (operating, table) = permitted(app, asker, name)?;
+    operating.change(name, Some(table)).await?;
+    heard(app, name, true).await
+}
+
+/// Takes a model away, once its last task has ended.
+pub(crate) async fn unload(app: &App, asker: &Asker, name: &str) -> Result<(), Problem> {
+    let (operating, _) = permitted(app, asker, name)?;
+    operating.change(name, None).await?;
+    heard(app, name, false).await
+}
+
+/// The scheduler has made the change; this process hears of it a moment later.
+async fn heard(app: &App, name: &str, is_there: bool) -> Result<(), Problem> {
+    let heard = async {
+        while app.client.model(name).is_ok() != is_there {
+            time::sleep(LOOK_EVERY).await;
+        }
+    };
+    let late =
+        |_| Problem::unavailable("the change is made, and this gateway has not heard of it yet");
+    time::timeout(HEARD, heard).await.map_err(late)
+}
+
+/// A model's table, if the asker may load and unload it.
+fn permitted<'a>(
+    app: &'a App,
+    asker: &Asker,
+    name: &str,
+) -> Result<(&'a Operating, String), Problem> {
+    operate(asker)?;
+    let operating = app.operating.as_ref().ok_or_else(|| {
+        let text = "this gateway does not load or unload models: start it with --model-control, or use `baton model add` and `baton model remove`";
+        Problem::new(Kind::NotDone, text)
+    })?;
+    let table = operating.tables.get(name).filter(|_| may_use(asker, name));
+    let table = table.ok_or_else(|| {
+        let known = operating.tables.keys().filter(|name| may_use(asker, name));
+        let known: Vec<&str> = known.map(String::as_str).collect();
+        let known = known.join(", ");
+        let text = format!("the gateway's cluster file has no model {name:?}; it has: {known}");
+        Problem::new(Kind::NotFound, text)
+    })?;
+    Ok((operating, table.clone()))
+}
+
+/// Triton's clients can send a configuration and files with a load.
+pub(crate) fn no_parameter(name: &str) -> Problem {
+    let name: String = name.chars().take(40).collect();
+    let text = format!(
+        "a load takes no parameter {name:?} here: the model's table in the cluster file says everything"
+    );
+    Problem::new(Kind::NotDone, text)
+}
+
+/// The models that this asker may use, and those of the repository that could be loaded.
+pub(crate) fn index(app: &App, asker: &Asker, only_ready: bool) -> Vec<Indexed> {
+    let ready = |model: ModelHandle| Indexed { name: model.name().to_owned(), is_ready: true };
+    let mut models: Vec<Indexed> = app.models(asker).into_iter().map(ready).collect();
+    let tables = app.operating.iter().flat_map(|operating| operating.tables.keys());
+    let is_known = |name: &str| models.iter().any(|model| model.name == name);
+    let others: Vec<Indexed> = tables
+        .filter(|name| !only_ready && may_use(asker, name) && !is_known(name))
+        .map(|name| Indexed { name: name.clone(), is_ready: false })
+        .collect();
+    models.extend(others);
+    models
+}
