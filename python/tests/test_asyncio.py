@@ -45,6 +45,21 @@ def test_a_thousand_at_once_wait_for_eight_slots(cluster: Any) -> None:
     run(cluster, act, slots_per_model=8)
 
 
+def test_one_who_waits_for_a_slot_keeps_what_it_asked_for(cluster: Any) -> None:
+    async def act(client: baton.Client) -> None:
+        model = client.model("supernet")
+        held = model.input()
+        waits = asyncio.create_task(model.infer(bytes(64), within=30, accuracy_min=75))
+        refused = asyncio.create_task(model.infer(bytes(64), within=0.05, accuracy_min=75))
+        await asyncio.sleep(0)
+        held.close()
+        outcome, dropped = await waits, await refused
+        assert isinstance(outcome, baton.Completed) and outcome.variant == "large"
+        assert isinstance(dropped, baton.Dropped) and dropped.reason == "accuracy"
+
+    run(cluster, act, slots_per_model=1)
+
+
 def test_more_tickets_than_one_watch_holds(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import baton._aio
 

@@ -113,6 +113,29 @@ print("well")
     assert (ended.returncode, ended.stdout) == (0, "well\n"), ended.stderr
 
 
+def test_what_a_forked_child_drops_stays_the_parents(run: Run) -> None:
+    """Also what the child frees while the I/O thread sleeps: a thread that submits or cancels then sends by itself."""
+    ended = run(
+        """
+import os, time
+client = baton.connect(scheduler, slots_per_model=4)
+model = client.model('slow')
+first, second, third = (model.submit(bytes(64)) for _ in range(3))
+input = model.input()
+time.sleep(0.05)  # the I/O thread goes to sleep
+child = os.fork()
+if child == 0:
+    del third, second, first, input, model, client
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print([type(ticket.wait()).__name__ for ticket in [first, second, third]])
+input.close()
+client.leave()
+"""
+    )
+    assert (ended.returncode, ended.stdout) == (0, "['Completed', 'Completed', 'Completed']\n"), ended.stderr
+
+
 def test_nothing_is_left_behind(run: Run) -> None:
     """Ten thousand tasks: no slot stays in use, and memory does not grow."""
     ended = run(
