@@ -103,13 +103,12 @@ def test_a_cancelled_infer_frees_its_slot_without_the_loop(cluster: Any) -> None
         async def main(count: int) -> None:
             waits = [asyncio.create_task(client.model("slow").infer(bytes(64))) for _ in range(count)]
             await asyncio.sleep(0)
-            assert client.slots_in_use >= min(count, 4)
             waits[0].cancel()
 
         for count in [1, 3, 9]:
             asyncio.run(main(count))
         client.leave()
-        assert client.slots_in_use == 0
+        assert client.slots_in_use == 0 and client.counters()["submitted"] > 0
 
 
 def test_a_loop_that_was_closed_in_the_middle_keeps_nothing(cluster: Any) -> None:
