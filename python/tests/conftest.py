@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import onnx_file
 import pytest
 
 import baton
@@ -46,6 +47,14 @@ slo_ms = 1000
 input_bytes = 64
 subcluster = "none"
 [[model]]
+name = "few"
+alpha_ms = 0.1
+beta_ms = 1
+slo_ms = 2000
+input_bytes = 64
+max_rps = 1
+subcluster = "gpu"
+[[model]]
 name = "supernet"
 slo_ms = 2000
 batch_max = 8
@@ -78,6 +87,12 @@ file = "digits.onnx"
 slo_ms = 2000
 batch_max = 32
 subcluster = "cpu"
+[[model]]
+name = "pair"
+file = "pair.onnx"
+dims = { n = 9 }
+slo_ms = 2000
+subcluster = "cpu"
 [[backend]]
 name = "cpu"
 subcluster = "cpu"
@@ -96,6 +111,7 @@ class Cluster:
         if self.has_digits:
             text += DIGITS
             shutil.copy(ROOT / "examples/digits/digits.onnx", folder)
+            (folder / "pair.onnx").write_bytes(onnx_file.pair())
         self._file = folder / "cluster.toml"
         self._file.write_text(text)
         self.scheduler = self._start("listening ", "scheduler", "--listen", "127.0.0.1:0")
@@ -131,6 +147,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     yield cluster
     cluster.end()
+
+
+@pytest.fixture
+def onnx(cluster: Cluster) -> None:
+    if not cluster.has_digits:
+        pytest.skip("no ONNX Runtime: export ORT_DYLIB_PATH=$(./x onnxruntime)")
 
 
 @pytest.fixture

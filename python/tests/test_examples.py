@@ -45,11 +45,9 @@ def test_the_programs_of_the_guide(cluster: Any, tmp_path: Path) -> None:
         run(str(file))
 
 
-def test_the_notebook(cluster: Any) -> None:
+def test_the_notebook(cluster: Any, onnx: None) -> None:
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
-    if not cluster.has_digits:
-        pytest.skip("no ONNX Runtime: export ORT_DYLIB_PATH=$(./x onnxruntime)")
     os.environ.update(BATON_SCHEDULER=cluster.scheduler, BATON_DIGITS=str(ROOT / "examples/digits"))
     notebook = nbformat.read(EXAMPLES / "digits.ipynb", as_version=4)
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()

@@ -33,7 +33,11 @@ def test_a_slot_that_is_looked_at_is_not_submitted(client: baton.Client) -> None
         input.close()
     with pytest.raises(BufferError, match="still look"):
         input.truncate(3)
-    del part
+    view, other = memoryview(input), memoryview(input)
+    del part, other
+    with pytest.raises(BufferError, match="1 arrays or memoryviews"):
+        input.submit()
+    del view
     ticket = input.submit()
     with pytest.raises(BufferError, match="submitted, closed or taken"):
         memoryview(input)
@@ -132,6 +136,61 @@ def test_a_reply_keeps_its_slot_as_long_as_it_is_looked_at(client: baton.Client)
     assert client.slots_in_use == 0
     assert bytes(outcome.output) == before
     assert bytes(outcome.outputs["output"]) == before
+    other = model.submit(bytes(4096)).wait()
+    assert isinstance(other, baton.Completed)
+    view = memoryview(other.buffer)
+    del other
+    assert view.readonly and client.slots_in_use == 1, "so does any other view"
+    assert bytes(view) == before
+    del view
+    assert client.slots_in_use == 0
+
+
+def test_several_tensors_of_several_lengths(onnx: None, client: baton.Client) -> None:
+    model = client.model("pair")
+    ids, scale = model.inputs
+    assert (ids.name, ids.dtype, ids.shape, ids.is_fixed) == ("ids", "int64", (9,), False)
+    assert (scale.name, scale.dtype, scale.shape, scale.is_fixed) == ("scale", "float32", (3,), True)
+    tickets = {}
+    for count in [1, 4, 9]:
+        tensors = {"scale": [0.5, count, -1], "ids": np.arange(count, dtype=np.int32)}
+        tickets[count] = model.input_of(tensors).submit()
+    for count, ticket in tickets.items():
+        outcome = ticket.wait()
+        assert isinstance(outcome, baton.Completed), outcome.explain()
+        for _ in range(2):
+            outputs = outcome.outputs
+            assert list(outputs) == ["minus_ids", "minus_scale"]
+            assert outputs["minus_ids"].dtype == np.int64 and outputs["minus_scale"].dtype == np.float32
+            np.testing.assert_array_equal(outputs["minus_ids"], -np.arange(count))
+            np.testing.assert_array_equal(outputs["minus_scale"], np.array([-0.5, -count, 1], np.float32))
+            assert not outputs["minus_ids"].flags.owndata
+            outcome.detach()
+        with pytest.raises(baton.TensorError, match="use outputs"):
+            _ = outcome.output
+    with pytest.raises(baton.TensorError, match="use model.input_of"):
+        model.input().array()
+    with pytest.raises(baton.TensorError, match="use model.input_of"):
+        model.submit(np.zeros(3))
+    with pytest.raises(baton.TensorError):
+        model.input_of({"ids": np.zeros(10), "scale": np.zeros(3)})
+    with pytest.raises(baton.TensorError):
+        model.input_of({"ids": np.zeros(1)})
+
+
+def test_values_of_another_type_are_converted(onnx: None, client: baton.Client) -> None:
+    """As wide or not: what is written is the number, not its bytes."""
+    model = client.model("digits")
+    pixels = (np.arange(64) % 17).reshape(1, 8, 8)
+    answers = []
+    for kind in ["f4", "i4", "u4", "f8", "u1", ">f4", ">i4"]:
+        outcome = model.submit(pixels.astype(kind)).wait()
+        assert isinstance(outcome, baton.Completed), outcome.explain()
+        assert outcome.output.dtype == np.float32 and outcome.output.shape == (10,)
+        answers.append(outcome.detach().output)
+    assert all(np.allclose(answer, answers[0], rtol=1e-4) for answer in answers)
+    outcome = model.submit(pixels.astype(np.float32).tobytes()).wait()
+    assert isinstance(outcome, baton.Completed) and np.allclose(outcome.output, answers[0], rtol=1e-4), "its bytes"
 
 
 def test_slots_are_the_bound(client: baton.Client) -> None:

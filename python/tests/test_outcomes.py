@@ -37,6 +37,23 @@ def test_outcomes_are_values_to_match(client: baton.Client) -> None:
             pytest.fail(repr(other))
 
 
+def test_a_quota_says_when_to_come_again(client: baton.Client) -> None:
+    """One task a second, and sixteen at once: the next one is a second away, less what has passed."""
+    model = client.model("few")
+    refused = []
+    for _ in range(3):
+        tickets = [model.submit(bytes(64), within=60) for _ in range(8)]
+        outcomes = [ticket.wait() for ticket in tickets]
+        del tickets
+        refused += [one for one in outcomes if isinstance(one, baton.Dropped)]
+        del outcomes
+    assert {one.reason for one in refused} == {"quota"}
+    for one in refused:
+        assert one.ended_by == "scheduler" and one.retry_after_s is not None and 0 < one.retry_after_s <= 10
+    assert max(one.retry_after_s or 0 for one in refused) > 0.01
+    assert model.retry_after_s is None or 0 < model.retry_after_s <= 10
+
+
 def test_a_timeout_leaves_the_task(client: baton.Client) -> None:
     ticket = client.model("slow").submit(bytes(64))
     assert ticket.poll() is None

@@ -150,8 +150,14 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             return 1;
         }
         self.peers.tell_left_out(now);
+        usize::from(step != Step::Idle)
+    }
+
+    /// After what has arrived, and before it is acted on: a plan may have come with its frontend's introduction, or with the end
+    /// of a connection. What is to be read and answered waits for one that opens; without one it would be lost.
+    fn connect(&mut self, now: Nanos) -> usize {
         let number = self.join.membership.number();
-        usize::from(step != Step::Idle) + self.peers.connect_due(now, number, &mut self.transport)
+        self.peers.connect_due(now, number, &mut self.transport)
     }
 
     fn on_ready(&mut self) {
@@ -310,6 +316,7 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
             work += self.expire(now);
             // Free batch slots grow before they are used.
             work += self.tend_models(now);
+            work += self.connect(now);
             work += self.fetch(now);
             work += self.execute(now);
         }

@@ -86,3 +86,19 @@ fn an_action_that_is_quicker_than_its_frontends_introduction_goes_back() {
     world.settle(&mut [&mut known, &mut frontend]);
     assert_eq!(world.reports(), [(again, 2, EXECUTED)]);
 }
+
+/// The scheduler introduces a frontend and plans its first task at once; a backend that was busy sees both in one pass.
+#[test]
+fn an_action_that_comes_with_its_frontends_introduction_is_executed() {
+    let mut world = World::ready();
+    let mut frontend = world.add_frontend(1);
+    let task = frontend.submit(7);
+    let batch = world.infer(&ActionSpec::default(), &[task]);
+    world.settle(&mut [&mut frontend]);
+    assert_eq!((world.counter("plans"), world.counter("plans_early")), (1, 0), "both came at once");
+    assert_eq!(world.counter("rows_fetch_failed"), 0);
+    world.hands[0].finish(world.now, world.now);
+    world.settle(&mut [&mut frontend]);
+    assert_eq!(world.reports(), [(batch, 1, EXECUTED)]);
+    assert!(frontend.answer(task).is_some());
+}
