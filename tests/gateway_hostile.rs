@@ -189,7 +189,7 @@ fn who_takes_no_answer_is_cut_off() {
 #[test]
 fn requests_that_are_reset_at_once_leave_nothing_behind() {
     let served = Served::start("hostile-reset", Limits::default());
-    let (_a, _b) = (served.cluster.backend("a"), served.cluster.backend("b"));
+    let (_a, b) = (served.cluster.backend("a"), served.cluster.backend("b"));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -218,7 +218,7 @@ fn requests_that_are_reset_at_once_leave_nothing_behind() {
         is_over.store(true, Ordering::Relaxed);
     });
     // A task that executes is not taken back; one that was cancelled before is no task any more.
-    drop(_b);
+    drop(b);
     served.serves_others();
 }
 
@@ -260,7 +260,7 @@ fn headers_without_end_are_refused() {
 #[test]
 fn who_closes_its_sending_side_is_gone() {
     let served = Served::start("hostile-half", Limits::default());
-    let backend = served.cluster.backend("b");
+    let (_a, b) = (served.cluster.backend("a"), served.cluster.backend("b"));
     let head =
         format!("POST {SLOW} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", one().len());
     let send = || {
@@ -279,8 +279,7 @@ fn who_closes_its_sending_side_is_gone() {
     let mut said = Vec::new();
     second.read_to_end(&mut said).unwrap();
     assert_eq!(said, b"");
-    drop((first, backend));
-    let _backend = served.cluster.backend("a");
+    drop((first, b));
     served.serves_others();
 }
 
