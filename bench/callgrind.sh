@@ -8,7 +8,7 @@
 # Each operation runs COUNT and 2 COUNT times; the difference leaves start-up out.
 set -eu
 COUNT=20000
-OPERATIONS="request burst batch candidate grant pass pass1000"
+OPERATIONS="request burst batch candidate grant pass pass1000 pass6"
 
 command -v valgrind >/dev/null || {
     echo "callgrind.sh: SKIPPED, nothing was counted: valgrind is not installed" >&2

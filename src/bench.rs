@@ -96,6 +96,7 @@ pub(crate) fn sched(args: &BenchSchedArgs) -> CommandResult {
         model_threads: args.model_threads,
         models: args.models,
         gpus: args.gpus,
+        variants: args.variants,
         seconds: args.seconds,
         rate: args.rate,
         seed: args.seed,

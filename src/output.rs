@@ -1,8 +1,9 @@
 //! The one place that writes to stdout, and what stderr gets besides the log.
 
+use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use baton_leader::{SchedulerLocator, StartError};
 use baton_topo::{Cluster, Problem};
@@ -39,6 +40,39 @@ fn painted(at: usize, line: &str) -> String {
         return line.to_owned();
     };
     format!("\x1b[{style}m{line}\x1b[0m")
+}
+
+/// Writes a file that is the former one or the new one, never a part.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".new");
+    let aside = PathBuf::from(aside);
+    let written = fs::write(&aside, bytes).and_then(|()| fs::rename(&aside, path));
+    written.map_err(|error| format!("cannot write {}: {error}; give another --out", path.display()))
+}
+
+/// Refuses to write over a file that is not of the kind that `is_ours` knows, and where there is no folder.
+pub(crate) fn check_writable(
+    out: &Path,
+    is_ours: fn(&str) -> bool,
+    writer: &str,
+) -> Result<(), String> {
+    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    if !folder.is_dir() {
+        return Err(format!(
+            "there is no folder {}; make it, or give another --out",
+            folder.display()
+        ));
+    }
+    match fs::read_to_string(out) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(text) if is_ours(&text) => Ok(()),
+        _ => Err(format!(
+            "{} is there and is no file of `{writer}`; give another --out",
+            out.display()
+        )),
+    }
 }
 
 /// Writes why the command failed.

@@ -1,7 +1,6 @@
 //! `baton profile`.
 
 use std::error::Error;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,7 +14,7 @@ use crate::CommandResult;
 use crate::args::ProfileArgs;
 use crate::live::Live;
 use crate::model::{in_a_file, insert, path};
-use crate::output::{load_cluster, say};
+use crate::output::{check_writable, load_cluster, say, write_whole};
 use crate::process::stop_flag;
 
 /// The longest objective there is: none keeps a batch from being measured.
@@ -23,21 +22,17 @@ const SLO_MS: f64 = 600_000.0;
 
 /// What is wrong with the model or the file is said before anything is measured.
 pub(crate) fn run(args: &ProfileArgs) -> CommandResult {
-    let model = model(args)?;
-    let out = args.out.clone().unwrap_or_else(|| usual_file(&model.name));
-    check_writable(&out)?;
+    let model = model(args, Table::new())?;
+    let out = args.out.clone().unwrap_or_else(|| usual_file(&model.name, "profile"));
+    check_writable(&out, ProfileFile::is_ours, "baton profile")?;
     let device = args.device.unwrap_or_else(|| usual_device(&model));
-    let limits = RunLimits {
-        runs: args.runs,
-        per_size: Nanos::from_millis_f64(args.seconds_per_size * 1e3),
-    };
     let stop = stop_flag()?;
     let mut live = Live::new();
     let on_size = |size| live.progress(size);
-    let report = profile(&model, device, limits, open_driver, &stop, on_size);
+    let report = profile(&model, device, limits(args), open_driver, &stop, on_size);
     live.finish();
     let report = report?;
-    write(&out, &report.file.text()?)?;
+    write_whole(&out, report.file.text()?.as_bytes())?;
     if args.json {
         let report = json!({ "profile": report.file, "remarks": report.remarks, "out": out });
         say(&report.to_string())?;
@@ -48,17 +43,23 @@ pub(crate) fn run(args: &ProfileArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-fn model(args: &ProfileArgs) -> Result<ModelSpec, Box<dyn Error>> {
+pub(crate) fn limits(args: &ProfileArgs) -> RunLimits {
+    let per_size = Nanos::from_millis_f64(args.seconds_per_size * 1e3);
+    RunLimits { runs: args.runs, per_size }
+}
+
+/// The model to measure; `more` keys are added to the table of one of a file.
+pub(crate) fn model(args: &ProfileArgs, more: Table) -> Result<ModelSpec, Box<dyn Error>> {
     match (&args.file, &args.config, &args.model) {
-        (Some(file), ..) => of_file(file, args),
+        (Some(file), ..) => of_file(file, args, more),
         (None, Some(config), Some(name)) => of_cluster(load_cluster(config)?, name),
         _ => Err("name an ONNX file, or --config FILE --model NAME".into()),
     }
 }
 
 /// What the keys leave open is as in a cluster file.
-fn of_file(file: &Path, args: &ProfileArgs) -> Result<ModelSpec, Box<dyn Error>> {
-    let mut table = Table::new();
+fn of_file(file: &Path, args: &ProfileArgs, more: Table) -> Result<ModelSpec, Box<dyn Error>> {
+    let mut table = more;
     table.insert("name".into(), name_of(file).into());
     table.insert("file".into(), path(&std::path::absolute(file)?)?.into());
     table.insert("slo_ms".into(), SLO_MS.into());
@@ -87,37 +88,8 @@ fn name_of(file: &Path) -> String {
 }
 
 /// `/` may be in a model's name, and is none in a file's.
-fn usual_file(model: &str) -> PathBuf {
-    PathBuf::from(format!("{}.profile.toml", model.replace(['/', ':'], "-")))
-}
-
-/// A file that something else wrote stays.
-fn check_writable(out: &Path) -> Result<(), String> {
-    let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or_else(|| Path::new("."));
-    if !folder.is_dir() {
-        return Err(format!(
-            "there is no folder {}; make it, or give another --out",
-            folder.display()
-        ));
-    }
-    match fs::read_to_string(out) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Ok(text) if ProfileFile::is_ours(&text) => Ok(()),
-        _ => Err(format!(
-            "{} is there and is no file of `baton profile`; give another --out",
-            out.display()
-        )),
-    }
-}
-
-/// The file is the former one or the new one, never a part.
-fn write(out: &Path, text: &str) -> Result<(), String> {
-    let mut aside = out.as_os_str().to_owned();
-    aside.push(".new");
-    let aside = PathBuf::from(aside);
-    let written = fs::write(&aside, text).and_then(|()| fs::rename(&aside, out));
-    written.map_err(|error| format!("cannot write {}: {error}; give another --out", out.display()))
+pub(crate) fn usual_file(model: &str, kind: &str) -> PathBuf {
+    PathBuf::from(format!("{}.{kind}.toml", model.replace(['/', ':'], "-")))
 }
 
 #[cfg(test)]
@@ -128,6 +100,9 @@ mod tests {
     fn names_come_from_files_and_files_from_names() {
         assert_eq!(name_of(Path::new("/a/res net (50).onnx")), "res-net--50-");
         assert_eq!(name_of(Path::new("/")), "model");
-        assert_eq!(usual_file("vision/resnet:50"), Path::new("vision-resnet-50.profile.toml"));
+        assert_eq!(
+            usual_file("vision/resnet:50", "profile"),
+            Path::new("vision-resnet-50.profile.toml")
+        );
     }
 }

@@ -26,10 +26,16 @@ fn main() -> ExitCode {
     let operation = args.get(1).map(String::as_str).unwrap_or_default();
     let count = args.get(2).and_then(|count| count.parse().ok());
     let Some((run, count)) = operation_named(operation).zip(count) else {
-        eprintln!("usage: instructions request|burst|batch|candidate|grant|pass|pass1000 COUNT");
+        eprintln!(
+            "usage: instructions request|burst|batch|candidate|grant|pass|pass1000|pass6 COUNT"
+        );
         return ExitCode::from(2);
     };
-    let mut bench = Bench::new(if operation == "pass1000" { 1_000 } else { MODELS });
+    let mut bench = match operation {
+        "pass1000" => Bench::new(1_000, 1),
+        "pass6" => Bench::new(MODELS, 6),
+        _ => Bench::new(MODELS, 1),
+    };
     (0..count).for_each(|_| run(&mut bench));
     // The result must matter, or the compiler may leave the work out.
     std::hint::black_box(bench.sink.heard);
@@ -43,7 +49,7 @@ fn operation_named(name: &str) -> Option<fn(&mut Bench)> {
         "batch" => Bench::batch,
         "candidate" => Bench::candidate,
         "grant" => Bench::grant,
-        "pass" | "pass1000" => Bench::pass,
+        "pass" | "pass1000" | "pass6" => Bench::pass,
         _ => return None,
     })
 }
@@ -95,8 +101,8 @@ impl RankSink for Sink {
 }
 
 impl Bench {
-    /// `models` on the stepped ModelThread.
-    fn new(models: u32) -> Self {
+    /// `models` on the stepped ModelThread, each with `variants` variants.
+    fn new(models: u32, variants: u32) -> Self {
         let profile = Profile::linear(Nanos::from_micros(1), LATENCY, 32).expect("it is a line");
         let model = ModelState::new(ModelConfig {
             id: ModelId(0),
@@ -116,6 +122,7 @@ impl Bench {
             model_threads: 1,
             models,
             gpus: GPUS,
+            variants,
             seconds: 1.0,
             rate: None,
             seed: 1,

@@ -20,8 +20,16 @@ fn serving_allocates_nothing() {
         (Policy::Symphony, 1, 32),
         (Policy::Eager, 1, 32),
     ] {
-        let shape =
-            Shape { policy, model_threads, models, gpus: 64, seconds: 1.0, rate: None, seed: 1 };
+        let shape = Shape {
+            policy,
+            model_threads,
+            models,
+            gpus: 64,
+            variants: 1,
+            seconds: 1.0,
+            rate: None,
+            seed: 1,
+        };
         let mut agents = Stepper::new(shape).expect("the shape is within bounds");
         (0..START_UP).for_each(|_| agents.pass());
         let before = agents.planned();

@@ -156,7 +156,7 @@ fn all_of_them_write_their_files_and_the_page() {
     let out = folder("reproduce-all");
     let parts = smoke(ALL, &out);
     assert_eq!(parts.iter().map(|part| part.name).collect::<Vec<_>>(), names());
-    assert_eq!(names().len(), 13);
+    assert_eq!(names().len(), 14);
     let page = fs::read_to_string(out.join("reproduction.md")).unwrap();
     assert!(page.contains("This is a quick run") && page.contains("## Who wins where"));
     for Reproduced { name, data, section } in &parts {

@@ -292,6 +292,9 @@ pub(crate) struct BenchSchedArgs {
     /// Emulated GPU slots
     #[arg(long, default_value_t = 64)]
     pub(crate) gpus: u32,
+    /// Variants of each model: with more than one, each model is a supernet
+    #[arg(long, default_value_t = 1)]
+    pub(crate) variants: u32,
     /// Length of the measurement
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     pub(crate) seconds: f64,

@@ -36,7 +36,7 @@ pub(crate) use sim::{
     ExplainSubject, FUZZ_POLICIES, SimBoundArgs, SimClusterArgs, SimCommand, SimExplainArgs,
     SimFuzzArgs, SimGoodputArgs, SimRunArgs, SimSweepArgs, SimZooArgs,
 };
-pub(crate) use supernet::{SupernetCommand, SupernetExportArgs};
+pub(crate) use supernet::{SupernetCommand, SupernetExportArgs, SupernetParetoArgs};
 use values::{scale, seconds, transport};
 
 /// Deadline-aware DNN inference serving for GPU clusters.
@@ -107,7 +107,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: SimCommand,
     },
-    /// Measure the tables and figures of the Symphony and Clockwork papers again, in virtual time
+    /// Measure the tables and figures of the Symphony, Clockwork and SuperServe papers again, in virtual time
     ///
     /// Writes reproduction/NAME.json and reproduction/NAME.svg and prints NAME's section of the
     /// page. After `all`, about an hour on two cores, also writes the page,

@@ -35,7 +35,7 @@ pub(crate) struct ProfileArgs {
     /// The time for each batch size; at least 5 executions are made
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     pub(crate) seconds_per_size: f64,
-    /// Where to write the profile [default: NAME.profile.toml here]
+    /// Where to write it [default: NAME.profile.toml here; of a supernet NAME.variants.toml]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Print one JSON object instead of a table

@@ -1,7 +1,7 @@
 //! Supernets as plain ONNX files, and which of their variants are worth serving.
 //!
 //! ```text
-//!  supernet.toml + weights.safetensors ─Checkpoint─▶ export ─▶ ONNX file ─(a backend measures)─▶ VariantTable ─▶ pareto
+//!  supernet.toml + weights.safetensors ─Checkpoint─▶ export ─▶ ONNX file ─(a backend measures)─▶ variant table ─▶ pareto
 //! ```
 //!
 //! `docs/supernets.md` describes the checkpoint. One ONNX file holds every variant: its input `variant` selects one, by `If` around blocks that
@@ -17,6 +17,7 @@ mod pareto;
 mod problem;
 mod proto;
 mod size;
+mod table;
 
 pub use checkpoint::{
     Checkpoint, Description, Element, Extent, InputSpec, Layer, OutputSpec, Tensor, VariantSpec,
@@ -25,6 +26,7 @@ pub use export::{Exported, Form, export};
 pub use metadata::{NamedVariant, variants_of};
 pub use pareto::{Left, Measured, Pareto, pareto};
 pub use problem::Problem;
+pub use table::{is_table, read_table, table_text};
 
 /// The input of a supernet's ONNX file that selects the variant: one int64 without dimensions.
 pub const VARIANT_INPUT: &str = "variant";

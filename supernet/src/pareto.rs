@@ -1,12 +1,20 @@
 //! Which variants are worth serving.
 
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
 /// A variant and how long it takes.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Measured {
     /// Its name.
     pub name: String,
     /// In per cent.
     pub accuracy: f64,
+    /// Its own ONNX file, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
     /// ℓ(1), ℓ(2), …, ms.
     pub latency_ms: Vec<f64>,
 }
@@ -74,7 +82,7 @@ mod tests {
     use super::*;
 
     fn variant(name: &str, accuracy: f64, latency_ms: &[f64]) -> Measured {
-        Measured { name: name.into(), accuracy, latency_ms: latency_ms.to_vec() }
+        Measured { name: name.into(), accuracy, file: None, latency_ms: latency_ms.to_vec() }
     }
 
     #[test]

@@ -116,3 +116,15 @@ fn the_digits_supernet_answers_as_the_trained_network_with_each_variant() {
     let input = Input::Floats { name: "image", shape: &[1, 8, 8] };
     answers_as_the_reference(&runtime, &file, &heldout, &input);
 }
+
+#[test]
+fn the_words_supernet_answers_as_the_trained_network_with_each_variant() {
+    let file = committed("words-super");
+    let heldout = Heldout::read(&example("words-super", "heldout.bin"), b"BWDS", 8);
+    assert_eq!((heldout.logits.len(), heldout.labels.len()), (5, 700));
+    let [smallest, largest] = [0, 4].map(|variant| heldout.accuracy(&heldout.logits[variant]));
+    assert!(largest - smallest >= 5.0, "{smallest} {largest}");
+    let Some(runtime) = Runtime::find() else { return };
+    let input = Input::Integers { name: "letters", shape: &[10] };
+    answers_as_the_reference(&runtime, &file, &heldout, &input);
+}

@@ -5,6 +5,7 @@
 
 mod report;
 mod runs;
+mod variants;
 
 use std::fmt;
 use std::path::Path;
@@ -19,6 +20,7 @@ use crate::execute::{Blocking, Cuda, Engine, EngineError, Engines, OpenLibrary, 
 
 pub use report::ProfileReport;
 pub use runs::Runs;
+pub use variants::{MeasuredVariant, SupernetReport, Switching, profile_variants};
 
 /// Executions of a size that do not count: the first ones allocate, and choose kernels.
 const WARM_UPS: u32 = 5;
@@ -32,6 +34,13 @@ pub struct RunLimits {
     pub runs: u32,
     /// The time for a size. At least five executions are made however long they take.
     pub per_size: Nanos,
+}
+
+impl RunLimits {
+    /// Whether `runs` executions, which lasted `lasted` together, are enough.
+    fn are_reached(&self, runs: usize, lasted: Nanos) -> bool {
+        runs >= self.runs as usize || (runs >= RUNS_MIN as usize && lasted >= self.per_size)
+    }
 }
 
 /// How far it is.
@@ -74,9 +83,15 @@ pub enum ProfileError {
     },
     /// A profile file has one ℓ(b).
     #[error(
-        "model `{model}` has variants, and a profile file is of one ℓ(b); profile each as a model of its own"
+        "model `{model}` has variants, and a profile file is of one ℓ(b); measure them with `baton supernet profile`"
     )]
     Variants {
+        /// The model.
+        model: String,
+    },
+    /// It has one ℓ(b), and `baton profile` measures that.
+    #[error("model `{model}` has no variants; measure it with `baton profile`")]
+    NoVariants {
         /// The model.
         model: String,
     },
@@ -117,14 +132,14 @@ pub fn profile(
     }
     let clock = Clock::start();
     let model = &placed(model, device);
-    let mut engine = engine_on(model, device, open, clock)?;
-    engine.load(model)?;
+    let mut engine = loaded(model, device, open, clock)?;
     let sizes = sizes(model.profile.batch_max());
-    let mut measured: Vec<Runs> = Vec::new();
     let mut trial = Trial::new(&mut *engine, model)?;
+    let mut bench = Bench { trial: &mut trial, limits, clock, stop };
+    let mut measured: Vec<Runs> = Vec::new();
     for &batch in &sizes {
         let stopped = ProfileError::Stopped { done: measured.len(), sizes: sizes.len() };
-        let runs = runs_of(&mut trial, batch, limits, clock, stop)?.ok_or(stopped)?;
+        let runs = bench.runs_of(0, batch)?.ok_or(stopped)?;
         let (done, median) = (measured.len() + 1, runs.median());
         measured.push(runs);
         on_size(Progress { batch, median, done, sizes: sizes.len() });
@@ -133,28 +148,41 @@ pub fn profile(
     Ok(ProfileReport::new(model, device, is_fake, &measured))
 }
 
-/// `None`: `stop` was set.
-fn runs_of(
-    trial: &mut Trial<'_>,
-    batch: u32,
+/// A model that is executed again and again, and how often.
+struct Bench<'t, 'e> {
+    trial: &'t mut Trial<'e>,
     limits: RunLimits,
     clock: Clock,
-    stop: &AtomicBool,
-) -> Result<Option<Runs>, EngineError> {
-    for _ in 0..WARM_UPS {
-        trial.run(0, batch)?;
-    }
-    let until = clock.now() + limits.per_size;
-    let mut times = Vec::with_capacity(limits.runs as usize);
-    while times.len() < limits.runs as usize
-        && (times.len() < RUNS_MIN as usize || clock.now() < until)
-    {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
+    stop: &'t AtomicBool,
+}
+
+impl Bench<'_, '_> {
+    /// `None`: `stop` was set.
+    fn runs_of(&mut self, variant: u16, batch: u32) -> Result<Option<Runs>, EngineError> {
+        for _ in 0..WARM_UPS {
+            self.trial.run(variant, batch)?;
         }
-        times.push(trial.run(0, batch)?);
+        let began = self.clock.now();
+        let mut times = Vec::with_capacity(self.limits.runs as usize);
+        while !self.limits.are_reached(times.len(), self.clock.now() - began) {
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            times.push(self.trial.run(variant, batch)?);
+        }
+        Ok(Some(Runs::new(batch, times)))
     }
-    Ok(Some(Runs::new(batch, times)))
+}
+
+fn loaded(
+    model: &ModelSpec,
+    device: Device,
+    open: OpenLibrary,
+    clock: Clock,
+) -> Result<Box<dyn Engine>, ProfileError> {
+    let mut engine = engine_on(model, device, open, clock)?;
+    engine.load(model)?;
+    Ok(engine)
 }
 
 /// The model, to be executed on another device than it names.

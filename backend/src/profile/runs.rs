@@ -64,7 +64,7 @@ impl Runs {
 }
 
 /// The smallest value that is not below `share` of all.
-fn quantile(sorted: &[Nanos], share: f64) -> Nanos {
+pub(super) fn quantile(sorted: &[Nanos], share: f64) -> Nanos {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
 }

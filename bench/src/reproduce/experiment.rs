@@ -6,7 +6,7 @@ use super::grid::Ranking;
 use super::runner::Runner;
 use super::{
     ReproduceError, clockwork, fig1, fig4, fig6, fig7, fig8, fig9, fig10, fig11, fig13, gpus,
-    latency, table4,
+    latency, superserve, table4,
 };
 use crate::plot::Figure;
 
@@ -47,7 +47,7 @@ pub(crate) struct Claim {
 }
 
 /// All of them, in the order of the page.
-pub(crate) const EXPERIMENTS: [Experiment; 13] = [
+pub(crate) const EXPERIMENTS: [Experiment; 14] = [
     table4::EXPERIMENT,
     fig6::EXPERIMENT,
     fig1::EXPERIMENT,
@@ -61,4 +61,5 @@ pub(crate) const EXPERIMENTS: [Experiment; 13] = [
     latency::EXPERIMENT,
     gpus::EXPERIMENT,
     clockwork::EXPERIMENT,
+    superserve::EXPERIMENT,
 ];

@@ -1,4 +1,4 @@
-//! The Symphony and Clockwork papers' tables and figures, measured with the simulator: `baton reproduce`.
+//! The Symphony, Clockwork and SuperServe papers' tables and figures, measured with the simulator: `baton reproduce`.
 //!
 //! ```text
 //!  Experiment ─cases─▶ Runner (2 threads, virtual time) ─▶ Findings ─▶ NAME.json, NAME.svg, Markdown
@@ -31,6 +31,7 @@ mod fig7;
 mod fig8;
 mod fig9;
 mod latency;
+mod superserve;
 mod table4;
 
 use std::path::{Path, PathBuf};

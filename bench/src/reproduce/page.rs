@@ -108,7 +108,7 @@ fn introduction(precision: Precision) -> String {
         Precision::Quick | Precision::Smoke => " --quick",
     };
     format!(
-        "# Symphony's and Clockwork's tables and figures, measured again\n\n{marked}\
+        "# Symphony's, Clockwork's and SuperServe's tables and figures, measured again\n\n{marked}\
          Written by `baton reproduce all{how}` into the folder that `--out` names (`docs` for the committed page). Everything here is virtual time: the production \
          scheduler's code and the other systems' rules in one simulator, under the same arrivals. \
          `docs/simulator.md` states each policy's source and every liberty taken.\n\n\

@@ -85,7 +85,7 @@ impl Generator {
         let rate = shape.rate.map(|rate| rate * share);
         Self {
             arrivals: Arrivals::new(&models, rate, shape.seed.wrapping_add(thread.into())),
-            gpus: Gpus::new(workload.profile.clone(), shape.gpus),
+            gpus: Gpus::new(workload.profiles(), shape.gpus),
             slo: workload.slo,
             ingress: VecDeque::with_capacity(workload.ingress_max),
             ingress_max: workload.ingress_max,

@@ -15,6 +15,7 @@ struct Running {
     batch: u64,
     gpu: u32,
     rows: u16,
+    variant: u16,
     expired: bool,
 }
 
@@ -22,34 +23,45 @@ struct Running {
 /// it is not seen here, that they do not overlap is the RankThread's affair.
 #[derive(Debug)]
 pub(super) struct Gpus {
-    profile: Profile,
+    /// By variant.
+    profiles: Vec<Profile>,
     running: BinaryHeap<Reverse<Running>>,
     /// When each slot has ended everything it was sent.
     free_at: Box<[Nanos]>,
 }
 
 impl Gpus {
-    pub(super) fn new(profile: Profile, slots: u32) -> Self {
+    /// `profiles` are those of a model's variants: one, or the cheapest first.
+    pub(super) fn new(profiles: Vec<Profile>, slots: u32) -> Self {
         let most = slots as usize * usize::from(baton_core::PIPELINE_DEPTH);
         let free_at = vec![Nanos::ZERO; slots as usize].into();
-        Self { profile, running: BinaryHeap::with_capacity(most), free_at }
+        Self { profiles, running: BinaryHeap::with_capacity(most), free_at }
     }
 
-    /// ℓ(b).
+    /// ℓ(b), of the cheapest variant.
     pub(super) fn latency(&self, rows: u32) -> Nanos {
-        self.profile.latency(rows)
+        self.profiles[0].latency(rows)
     }
 
     /// Executes an action that arrived at `now`; false if it cannot start in time, and is given back.
     pub(super) fn start(&mut self, now: Nanos, action: &Action, rows: u16) -> bool {
-        let gpu = action.gpu.get();
+        let (gpu, variant) = (action.gpu.get(), action.variant.get());
+        let latency = self.profiles[usize::from(variant)].latency(rows.into());
         let free_at = &mut self.free_at[gpu as usize];
         let started_at = Nanos(action.earliest_ns.get()).max(now).max(*free_at);
         let expired = started_at > Nanos(action.latest_ns.get());
-        let ends_at = if expired { now } else { started_at + self.profile.latency(rows.into()) };
+        let ends_at = if expired { now } else { started_at + latency };
         *free_at = ends_at.max(*free_at);
         let batch = action.action.get();
-        self.running.push(Reverse(Running { ends_at, started_at, batch, gpu, rows, expired }));
+        self.running.push(Reverse(Running {
+            ends_at,
+            started_at,
+            batch,
+            gpu,
+            rows,
+            variant,
+            expired,
+        }));
         !expired
     }
 
@@ -65,7 +77,7 @@ impl Gpus {
             gpu: done.gpu.into(),
             rows: done.rows.into(),
             status: status as u8,
-            variant: 0,
+            variant: done.variant as u8,
             fetch: WireFetch::NOT_MEASURED,
         };
         Some((report, done.rows))

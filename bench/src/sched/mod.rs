@@ -158,6 +158,7 @@ mod tests {
         model_threads: 1,
         models: 3,
         gpus: 4,
+        variants: 1,
         seconds: 0.1,
         rate: None,
         seed: 1,

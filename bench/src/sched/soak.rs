@@ -97,6 +97,7 @@ mod tests {
             model_threads: 2,
             models: 5,
             gpus: 4,
+            variants: 1,
             seconds: 0.6,
             rate: None,
             seed: 1,

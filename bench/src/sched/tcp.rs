@@ -79,6 +79,7 @@ mod tests {
             model_threads: 1,
             models: 6,
             gpus: 4,
+            variants: 1,
             seconds: 0.5,
             // The highest that a loaded machine manages for a moment may be none at all.
             rate: Some(10_000.0),

@@ -3,6 +3,7 @@
 use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId};
 use baton_topo::{
     Cluster, EngineSpec, FrontendSpec, Idle, ModelSpec, NetworkSpec, ReconnectSpec, SchedulerSpec,
+    VariantSpec, accuracy_of,
 };
 
 use super::Shape;
@@ -70,6 +71,28 @@ impl Workload {
         f64::from(self.shape.gpus) * best * 1e9
     }
 
+    /// ℓ(b) of each variant.
+    pub(super) fn profiles(&self) -> Vec<Profile> {
+        let scaled = |variant: u32| {
+            let latency = |batch| Nanos(self.profile.latency(batch).0 * u64::from(4 + variant) / 4);
+            let table: Vec<Nanos> = (1..=self.profile.batch_max()).map(latency).collect();
+            Profile::from_table(&table).expect("it is a profile, stretched")
+        };
+        (0..self.shape.variants).map(scaled).collect()
+    }
+
+    /// None where a model is no supernet.
+    fn variants(&self) -> Vec<VariantSpec> {
+        let spec = |(variant, profile): (u32, Profile)| VariantSpec {
+            name: format!("variant-{variant}"),
+            accuracy: accuracy_of(70.0 + f64::from(variant)),
+            profile,
+            file: None,
+        };
+        let variants = || (0..).zip(self.profiles()).map(spec).collect();
+        if self.shape.variants > 1 { variants() } else { Vec::new() }
+    }
+
     pub(super) fn cluster(&self) -> Cluster {
         let none = Nanos::ZERO;
         Cluster {
@@ -110,7 +133,7 @@ impl Workload {
             quota: QuotaLimits::default(),
             expected_rps: None,
             engine: EngineSpec::Emulated { jitter: 0.0 },
-            variants: Vec::new(),
+            variants: self.variants(),
         }
     }
 }

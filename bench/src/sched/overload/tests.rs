@@ -16,6 +16,7 @@ const SHAPE: Shape = Shape {
     model_threads: 2,
     models: 6,
     gpus: 8,
+    variants: 1,
     seconds: 0.0,
     rate: None,
     seed: 1,

@@ -255,6 +255,7 @@ mod tests {
         model_threads: 1,
         models: 1,
         gpus: 1,
+        variants: 1,
         seconds: 0.1,
         rate: None,
         seed: 1,

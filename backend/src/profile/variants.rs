@@ -1,0 +1,190 @@
+//! Measuring ℓ(b) of each variant of a supernet, and what it costs to switch between them: `baton supernet profile`.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use baton_topo::{Clock, Device, MeasuredSize, ModelSpec, per_cent};
+use baton_types::Nanos;
+
+use super::runs::{Runs, quantile};
+use super::{
+    Bench, OpenLibrary, ProfileError, Progress, RunLimits, described, loaded, placed, sizes,
+};
+use crate::execute::{EngineError, Trial, interpolate};
+
+/// Rounds for each pair of variants: a batch behind the other variant, and one behind its own.
+const SWITCHES: usize = 15;
+/// Of the rounds, those that count: what else a machine does makes an execution longer, and never shorter.
+const QUIETEST: f64 = 0.1;
+
+/// One variant.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MeasuredVariant {
+    /// Its name.
+    pub name: String,
+    /// In per cent.
+    pub accuracy: f64,
+    /// ℓ(1), ℓ(2), …, ms: medians, between measured sizes on straight lines, never falling.
+    pub latency_ms: Vec<f64>,
+    /// The sizes that were measured, ascending.
+    pub measured: Vec<MeasuredSize>,
+}
+
+/// What the first batch of a variant takes longer than the next one, for the pair of variants where that is most. SuperServe calls
+/// it the actuation of a subnet (§3, Fig. 5b).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Switching {
+    /// Rows of the batches.
+    pub batch: u32,
+    /// The difference of the tenth percentiles, ms; 0 if the first batch is as fast.
+    pub worst_ms: f64,
+    /// Which variant executed before,
+    pub before: String,
+    /// and which then.
+    pub after: String,
+}
+
+/// What `baton supernet profile` found.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SupernetReport {
+    /// The model.
+    pub model: String,
+    /// Its engine.
+    pub engine: String,
+    /// What it was executed on.
+    pub device: String,
+    /// Whether that was Baton's fake GPU: then the times mean nothing.
+    pub is_fake: bool,
+    /// In the order of the model.
+    pub variants: Vec<MeasuredVariant>,
+    /// For single tasks, and for the largest batch.
+    pub switching: Vec<Switching>,
+}
+
+/// As [`profile`](super::profile), of each variant.
+///
+/// # Errors
+/// See [`ProfileError`].
+pub fn profile_variants(
+    model: &ModelSpec,
+    device: Device,
+    limits: RunLimits,
+    open: OpenLibrary,
+    stop: &AtomicBool,
+    mut on_size: impl FnMut(Progress),
+) -> Result<SupernetReport, ProfileError> {
+    if model.variants.is_empty() {
+        return Err(ProfileError::NoVariants { model: model.name.clone() });
+    }
+    let clock = Clock::start();
+    let model = &placed(model, device);
+    let mut engine = loaded(model, device, open, clock)?;
+    let mut trial = Trial::new(&mut *engine, model)?;
+    let mut bench = Bench { trial: &mut trial, limits, clock, stop };
+    let sizes = sizes(model.profile.batch_max());
+    let all = sizes.len() * model.variants.len();
+    let mut done = 0;
+    let mut variants = Vec::new();
+    for (variant, spec) in (0..).zip(&model.variants) {
+        let mut runs = Vec::new();
+        for &batch in &sizes {
+            let stopped = ProfileError::Stopped { done, sizes: all };
+            runs.push(bench.runs_of(variant, batch)?.ok_or(stopped)?);
+            done += 1;
+            on_size(Progress { batch, median: runs[runs.len() - 1].median(), done, sizes: all });
+        }
+        variants.push(measured(&spec.name, per_cent(spec.accuracy), &runs));
+    }
+    let stopped = ProfileError::Stopped { done, sizes: all };
+    let switching = switching(&mut bench, model)?.ok_or(stopped)?;
+    let (device, is_fake) = described(device, open);
+    let (model, engine) = (model.name.clone(), model.engine.name().to_owned());
+    Ok(SupernetReport { model, engine, device, is_fake, variants, switching })
+}
+
+fn measured(name: &str, accuracy: f64, runs: &[Runs]) -> MeasuredVariant {
+    let points: Vec<(u32, Nanos)> = runs.iter().map(|runs| (runs.batch(), runs.median())).collect();
+    MeasuredVariant {
+        name: name.to_owned(),
+        accuracy,
+        latency_ms: interpolate(&points).iter().map(|latency| latency.as_millis_f64()).collect(),
+        measured: runs.iter().map(Runs::measured).collect(),
+    }
+}
+
+/// `None`: `stop` was set.
+fn switching(
+    bench: &mut Bench<'_, '_>,
+    model: &ModelSpec,
+) -> Result<Option<Vec<Switching>>, EngineError> {
+    let mut found = Vec::new();
+    let most = model.profile.batch_max();
+    for batch in if most > 1 { vec![1, most] } else { vec![1] } {
+        let pairs = (0..model.variant_count())
+            .flat_map(|before| (0..model.variant_count()).map(move |after| (before, after)));
+        let mut worst = (Nanos::ZERO, (0, 0));
+        for pair in pairs.filter(|(before, after)| before != after) {
+            let Some(longer) = longer_behind(bench, pair, batch)? else { return Ok(None) };
+            worst = worst.max((longer, pair));
+        }
+        let name = |variant: u16| model.variants[usize::from(variant)].name.clone();
+        let (longer, (before, after)) = worst;
+        let (worst_ms, before, after) = (longer.as_millis_f64(), name(before), name(after));
+        found.push(Switching { batch, worst_ms, before, after });
+    }
+    Ok(Some(found))
+}
+
+/// How much longer a batch of the second variant takes behind one of the first than behind one of its own. `None`: `stop` was set.
+fn longer_behind(
+    bench: &mut Bench<'_, '_>,
+    (before, after): (u16, u16),
+    batch: u32,
+) -> Result<Option<Nanos>, EngineError> {
+    let (mut switched, mut repeated) = (Vec::new(), Vec::new());
+    for _ in 0..SWITCHES {
+        if bench.stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        bench.trial.run(before, batch)?;
+        switched.push(bench.trial.run(after, batch)?);
+        repeated.push(bench.trial.run(after, batch)?);
+    }
+    let [switched, repeated] = [switched, repeated].map(|mut times| {
+        times.sort_unstable();
+        quantile(&times, QUIETEST)
+    });
+    Ok(Some(switched - repeated))
+}
+
+impl fmt::Display for SupernetReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, engine {}, on {}", self.model, self.engine, self.device)?;
+        if self.is_fake {
+            writeln!(f, "FAKE GPU: these times mean nothing")?;
+        }
+        let shown: Vec<u32> =
+            (0..).map(|power| 1 << power).take_while(|&b| b <= self.most()).collect();
+        let heads: String =
+            shown.iter().map(|b| format!(" {:>10}", format!("ℓ({b}) ms"))).collect();
+        writeln!(f, "{:20} {:>10}{heads}", "variant", "accuracy")?;
+        for MeasuredVariant { name, accuracy, latency_ms, .. } in &self.variants {
+            let times: String =
+                shown.iter().map(|&b| format!(" {:10.3}", latency_ms[b as usize - 1])).collect();
+            writeln!(f, "{name:20} {:>10}{times}", format!("{accuracy:.2} %"))?;
+        }
+        for Switching { batch, worst_ms, before, after } in &self.switching {
+            writeln!(
+                f,
+                "switching, b = {batch}: {worst_ms:.3} ms longer at most ({after} behind {before})"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl SupernetReport {
+    fn most(&self) -> u32 {
+        self.variants.iter().map(|variant| variant.latency_ms.len()).min().unwrap_or(0) as u32
+    }
+}
