@@ -34,7 +34,7 @@ pub(super) fn figure(all: &All) -> Figure {
                 .collect()),
             row(all.courses.iter().map(|course| over_time("", course, false)).collect()),
             row(vec![
-                carried("Fig. 5c: 8 GPUs, one variant", "variant", &all.by_variant),
+                carried("Fig. 5c: one variant; P0, then 2·P0", "variant", &all.by_variant),
                 carried("Fig. 11b: batches of eight", "GPUs", &all.by_gpus),
             ]),
         ],
@@ -91,7 +91,9 @@ fn over_time(title: &str, course: &[Timeline], is_accuracy: bool) -> Panel {
 }
 
 fn carried(title: &str, axis: &str, rows: &[Carried]) -> Panel {
-    let names: Vec<String> = rows.iter().map(|row| row.what.clone()).collect();
+    // What is in parentheses has no room.
+    let name = |row: &Carried| row.what.split(" (").next().unwrap_or_default().to_owned();
+    let names: Vec<String> = rows.iter().map(name).collect();
     let points = rows.iter().enumerate().map(|(at, row)| (at as f64, row.rate_rps)).collect();
     let lines = vec![Line { style: Column::Ours.policy().style(), points, mark_every: 1 }];
     Panel {

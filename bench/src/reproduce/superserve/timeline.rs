@@ -20,7 +20,7 @@ pub(super) struct Course {
 
 pub(super) const COURSES: [Course; 5] = [
     Course {
-        title: "Fig. 11a: 3500, a GPU lost every 12 s",
+        title: "Fig. 11a: 8 → 4 GPUs",
         setup: Setup::steady(3500.0, 2.0).with_faults(),
     },
     Course { title: "Fig. 12: 7000, CV² 2", setup: Setup::bursty(1500.0, 5500.0, 2.0) },
