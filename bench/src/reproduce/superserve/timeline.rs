@@ -19,10 +19,7 @@ pub(super) struct Course {
 }
 
 pub(super) const COURSES: [Course; 5] = [
-    Course {
-        title: "Fig. 11a: 8 → 4 GPUs",
-        setup: Setup::steady(3500.0, 2.0).with_faults(),
-    },
+    Course { title: "Fig. 11a: 8 → 4 GPUs", setup: Setup::steady(3500.0, 2.0).with_faults() },
     Course { title: "Fig. 12: 7000, CV² 2", setup: Setup::bursty(1500.0, 5500.0, 2.0) },
     Course { title: "7000, CV² 8", setup: Setup::bursty(1500.0, 5500.0, 8.0) },
     Course { title: "Fig. 12: to 7400, τ 250", setup: Setup::ramp(7400.0, 250.0) },
