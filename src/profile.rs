@@ -3,10 +3,13 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
-use baton_backend::profile::{RunLimits, open_driver, profile, usual_device};
+use baton_backend::profile::{
+    ProfileError, Progress, RunLimits, open_driver, profile, usual_device,
+};
 use baton_core::Nanos;
-use baton_topo::{Cluster, ModelSpec, Problem, ProfileFile, read_model};
+use baton_topo::{Cluster, Device, ModelSpec, Problem, ProfileFile, read_model};
 use serde_json::json;
 use toml::Table;
 
@@ -25,13 +28,9 @@ pub(crate) fn run(args: &ProfileArgs) -> CommandResult {
     let model = model(args, Table::new())?;
     let out = args.out.clone().unwrap_or_else(|| usual_file(&model.name, "profile"));
     check_writable(&out, ProfileFile::is_ours, "baton profile")?;
-    let device = args.device.unwrap_or_else(|| usual_device(&model));
-    let stop = stop_flag()?;
-    let mut live = Live::new();
-    let on_size = |size| live.progress(size);
-    let report = profile(&model, device, limits(args), open_driver, &stop, on_size);
-    live.finish();
-    let report = report?;
+    let report = watched(args, &model, |device, limits, stop, on_size| {
+        profile(&model, device, limits, open_driver, stop, on_size)
+    })?;
     write_whole(&out, report.file.text()?.as_bytes())?;
     if args.json {
         let report = json!({ "profile": report.file, "remarks": report.remarks, "out": out });
@@ -43,9 +42,25 @@ pub(crate) fn run(args: &ProfileArgs) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn limits(args: &ProfileArgs) -> RunLimits {
+/// Measures as the arguments say, shows how far it is, and stops when asked to.
+pub(crate) fn watched<R>(
+    args: &ProfileArgs,
+    model: &ModelSpec,
+    measure: impl FnOnce(
+        Device,
+        RunLimits,
+        &AtomicBool,
+        &mut dyn FnMut(Progress),
+    ) -> Result<R, ProfileError>,
+) -> Result<R, Box<dyn Error>> {
+    let device = args.device.unwrap_or_else(|| usual_device(model));
     let per_size = Nanos::from_millis_f64(args.seconds_per_size * 1e3);
-    RunLimits { runs: args.runs, per_size }
+    let limits = RunLimits { runs: args.runs, per_size };
+    let stop = stop_flag()?;
+    let mut live = Live::new();
+    let report = measure(device, limits, &stop, &mut |size| live.progress(size));
+    live.finish();
+    Ok(report?)
 }
 
 /// The model to measure; `more` keys are added to the table of one of a file.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use baton_backend::profile::{
-    MeasuredVariant, SupernetReport, Switching, open_driver, profile_variants, usual_device,
+    MeasuredVariant, SupernetReport, Switching, open_driver, profile_variants,
 };
 use baton_supernet::{
     Checkpoint, Exported, Form, Left, Measured, Pareto, export, is_table, pareto, read_table,
@@ -18,10 +18,8 @@ use toml::Table;
 
 use crate::CommandResult;
 use crate::args::{ProfileArgs, SupernetCommand, SupernetExportArgs, SupernetParetoArgs};
-use crate::live::Live;
 use crate::output::{check_writable, say, write_whole};
-use crate::process::stop_flag;
-use crate::profile::{limits, model, usual_file};
+use crate::profile::{model, usual_file, watched};
 
 pub(crate) fn run(command: &SupernetCommand) -> CommandResult {
     match command {
@@ -79,13 +77,9 @@ fn run_profile(args: &ProfileArgs) -> CommandResult {
     };
     let out = args.out.clone().unwrap_or_else(|| usual_file(&model.name, "variants"));
     check_writable(&out, is_table, "baton supernet")?;
-    let device = args.device.unwrap_or_else(|| usual_device(&model));
-    let stop = stop_flag()?;
-    let mut live = Live::new();
-    let on_size = |size| live.progress(size);
-    let report = profile_variants(&model, device, limits(args), open_driver, &stop, on_size);
-    live.finish();
-    let report = report?;
+    let report = watched(args, &model, |device, limits, stop, on_size| {
+        profile_variants(&model, device, limits, open_driver, stop, on_size)
+    })?;
     write_whole(&out, table_text(&measured(&report, &model), &remarks(&report)).as_bytes())?;
     if args.json {
         say(&profile_json(&report, &out).to_string())?;

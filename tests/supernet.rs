@@ -75,7 +75,10 @@ fn measured_variants_become_the_table_of_a_cluster_file() {
     let text =
         format!("[[model]]\nname = \"m\"\nslo_ms = 500\n{table}\n[[backend]]\nname = \"b\"\n");
     let checked = stdout(&run(&["config", "check", &folder.write("with.toml", &text)]));
-    assert!(checked.contains("m"), "{checked}");
+    for variant in 0..2 {
+        let written = &report["variants"][variant]["latency_ms"][1];
+        assert!(checked.contains(&format!("ℓ(2) = {written} ms")), "{written}: {checked}");
+    }
 
     let plain = ["profile", "--config", &config, "--model", "plain", "--out", &path("plain.toml")];
     let refused = refusal(&plain);

@@ -125,7 +125,7 @@ pub fn profile(
     limits: RunLimits,
     open: OpenLibrary,
     stop: &AtomicBool,
-    mut on_size: impl FnMut(Progress),
+    on_size: impl FnMut(Progress),
 ) -> Result<ProfileReport, ProfileError> {
     if !model.variants.is_empty() {
         return Err(ProfileError::Variants { model: model.name.clone() });
@@ -133,30 +133,45 @@ pub fn profile(
     let clock = Clock::start();
     let model = &placed(model, device);
     let mut engine = loaded(model, device, open, clock)?;
-    let sizes = sizes(model.profile.batch_max());
-    let mut trial = Trial::new(&mut *engine, model)?;
-    let mut bench = Bench { trial: &mut trial, limits, clock, stop };
-    let mut measured: Vec<Runs> = Vec::new();
-    for &batch in &sizes {
-        let stopped = ProfileError::Stopped { done: measured.len(), sizes: sizes.len() };
-        let runs = bench.runs_of(0, batch)?.ok_or(stopped)?;
-        let (done, median) = (measured.len() + 1, runs.median());
-        measured.push(runs);
-        on_size(Progress { batch, median, done, sizes: sizes.len() });
-    }
+    let mut bench = Bench { trial: Trial::new(&mut *engine, model)?, limits, clock, stop };
+    let [measured] = bench.all(1, model, on_size)?.try_into().expect("it has one variant");
     let (device, is_fake) = described(device, open);
     Ok(ProfileReport::new(model, device, is_fake, &measured))
 }
 
 /// A model that is executed again and again, and how often.
-struct Bench<'t, 'e> {
-    trial: &'t mut Trial<'e>,
+struct Bench<'a> {
+    trial: Trial<'a>,
     limits: RunLimits,
     clock: Clock,
-    stop: &'t AtomicBool,
+    stop: &'a AtomicBool,
 }
 
-impl Bench<'_, '_> {
+impl Bench<'_> {
+    /// Each size of the first `variants` variants.
+    fn all(
+        &mut self,
+        variants: u16,
+        model: &ModelSpec,
+        mut on_size: impl FnMut(Progress),
+    ) -> Result<Vec<Vec<Runs>>, ProfileError> {
+        let ladder = sizes(model.profile.batch_max());
+        let sizes = ladder.len() * usize::from(variants);
+        let (mut all, mut done) = (Vec::new(), 0);
+        for variant in 0..variants {
+            let mut measured: Vec<Runs> = Vec::new();
+            for &batch in &ladder {
+                let stopped = ProfileError::Stopped { done, sizes };
+                let runs = self.runs_of(variant, batch)?.ok_or(stopped)?;
+                done += 1;
+                on_size(Progress { batch, median: runs.median(), done, sizes });
+                measured.push(runs);
+            }
+            all.push(measured);
+        }
+        Ok(all)
+    }
+
     /// `None`: `stop` was set.
     fn runs_of(&mut self, variant: u16, batch: u32) -> Result<Option<Runs>, EngineError> {
         for _ in 0..WARM_UPS {

@@ -25,9 +25,6 @@ pub struct ProfileReport {
 impl ProfileReport {
     pub(super) fn new(model: &ModelSpec, device: String, is_fake: bool, runs: &[Runs]) -> Self {
         let measured: Vec<MeasuredSize> = runs.iter().map(Runs::measured).collect();
-        let points: Vec<(u32, Nanos)> =
-            runs.iter().map(|runs| (runs.batch(), runs.median())).collect();
-        let table = interpolate(&points);
         let (alpha_ms, beta_ms) = line(&measured);
         let error = |size: &MeasuredSize| {
             (alpha_ms * f64::from(size.batch) + beta_ms - size.p50_ms).abs() / size.p50_ms
@@ -41,12 +38,18 @@ impl ProfileReport {
             alpha_ms,
             beta_ms,
             fit_error: measured.iter().map(error).fold(0.0, f64::max),
-            latency_ms: table.iter().map(|latency| latency.as_millis_f64()).collect(),
+            latency_ms: latency_ms(runs),
             measured,
         };
         let remarks = remarks(runs, &file);
         Self { file, remarks }
     }
+}
+
+/// ℓ(1), ℓ(2), …: medians, between measured sizes on straight lines, never falling.
+pub(super) fn latency_ms(runs: &[Runs]) -> Vec<f64> {
+    let points: Vec<(u32, Nanos)> = runs.iter().map(|runs| (runs.batch(), runs.median())).collect();
+    interpolate(&points).iter().map(|latency| latency.as_millis_f64()).collect()
 }
 
 fn file_bytes(engine: &EngineSpec) -> u64 {

@@ -3,14 +3,13 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use baton_topo::{Clock, Device, MeasuredSize, ModelSpec, per_cent};
+use baton_topo::{Clock, Device, MeasuredSize, ModelSpec, VariantSpec, per_cent};
 use baton_types::Nanos;
 
+use super::report::latency_ms;
 use super::runs::{Runs, quantile};
-use super::{
-    Bench, OpenLibrary, ProfileError, Progress, RunLimits, described, loaded, placed, sizes,
-};
-use crate::execute::{EngineError, Trial, interpolate};
+use super::{Bench, OpenLibrary, ProfileError, Progress, RunLimits, described, loaded, placed};
+use crate::execute::{EngineError, Trial};
 
 /// Rounds for each pair of variants: a batch behind the other variant, and one behind its own.
 const SWITCHES: usize = 15;
@@ -71,7 +70,7 @@ pub fn profile_variants(
     limits: RunLimits,
     open: OpenLibrary,
     stop: &AtomicBool,
-    mut on_size: impl FnMut(Progress),
+    on_size: impl FnMut(Progress),
 ) -> Result<SupernetReport, ProfileError> {
     if model.variants.is_empty() {
         return Err(ProfileError::NoVariants { model: model.name.clone() });
@@ -79,42 +78,26 @@ pub fn profile_variants(
     let clock = Clock::start();
     let model = &placed(model, device);
     let mut engine = loaded(model, device, open, clock)?;
-    let mut trial = Trial::new(&mut *engine, model)?;
-    let mut bench = Bench { trial: &mut trial, limits, clock, stop };
-    let sizes = sizes(model.profile.batch_max());
-    let all = sizes.len() * model.variants.len();
-    let mut done = 0;
-    let mut variants = Vec::new();
-    for (variant, spec) in (0..).zip(&model.variants) {
-        let mut runs = Vec::new();
-        for &batch in &sizes {
-            let stopped = ProfileError::Stopped { done, sizes: all };
-            runs.push(bench.runs_of(variant, batch)?.ok_or(stopped)?);
-            done += 1;
-            on_size(Progress { batch, median: runs[runs.len() - 1].median(), done, sizes: all });
-        }
-        variants.push(measured(&spec.name, per_cent(spec.accuracy), &runs));
-    }
-    let stopped = ProfileError::Stopped { done, sizes: all };
+    let mut bench = Bench { trial: Trial::new(&mut *engine, model)?, limits, clock, stop };
+    let runs = bench.all(model.variant_count(), model, on_size)?;
+    let sizes = runs.iter().map(Vec::len).sum();
+    let stopped = ProfileError::Stopped { done: sizes, sizes };
     let switching = switching(&mut bench, model)?.ok_or(stopped)?;
+    let variant = |(spec, runs): (&VariantSpec, &Vec<Runs>)| MeasuredVariant {
+        name: spec.name.clone(),
+        accuracy: per_cent(spec.accuracy),
+        latency_ms: latency_ms(runs),
+        measured: runs.iter().map(Runs::measured).collect(),
+    };
+    let variants = model.variants.iter().zip(&runs).map(variant).collect();
     let (device, is_fake) = described(device, open);
     let (model, engine) = (model.name.clone(), model.engine.name().to_owned());
     Ok(SupernetReport { model, engine, device, is_fake, variants, switching })
 }
 
-fn measured(name: &str, accuracy: f64, runs: &[Runs]) -> MeasuredVariant {
-    let points: Vec<(u32, Nanos)> = runs.iter().map(|runs| (runs.batch(), runs.median())).collect();
-    MeasuredVariant {
-        name: name.to_owned(),
-        accuracy,
-        latency_ms: interpolate(&points).iter().map(|latency| latency.as_millis_f64()).collect(),
-        measured: runs.iter().map(Runs::measured).collect(),
-    }
-}
-
 /// `None`: `stop` was set.
 fn switching(
-    bench: &mut Bench<'_, '_>,
+    bench: &mut Bench<'_>,
     model: &ModelSpec,
 ) -> Result<Option<Vec<Switching>>, EngineError> {
     let mut found = Vec::new();
@@ -137,7 +120,7 @@ fn switching(
 
 /// How much longer a batch of the second variant takes behind one of the first than behind one of its own. `None`: `stop` was set.
 fn longer_behind(
-    bench: &mut Bench<'_, '_>,
+    bench: &mut Bench<'_>,
     (before, after): (u16, u16),
     batch: u32,
 ) -> Result<Option<Nanos>, EngineError> {

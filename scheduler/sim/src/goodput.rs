@@ -91,48 +91,79 @@ fn search(
     if bound <= 0.0 {
         return Ok(none);
     }
-    let good = |rate_rps: f64| -> Result<Option<SeedGoodput>, SimError> {
+    let mut best = none;
+    let good = |rate_rps: f64| {
         let report = run(scenario, Run { policy, rate_rps, seed })?;
         let Report { mean_batch, gpu_utilization, worst_model_bad_rate, .. } = report;
-        let found = SeedGoodput { seed, goodput_rps: rate_rps, mean_batch, gpu_utilization };
-        Ok((worst_model_bad_rate <= BAD_MAX).then_some(found))
+        let is_good = worst_model_bad_rate <= BAD_MAX;
+        if is_good {
+            best = SeedGoodput { seed, goodput_rps: rate_rps, mean_batch, gpu_utilization };
+        }
+        Ok(is_good)
     };
-    let ceiling = HIGHEST * bound;
-    let mut best = bisect(none, ceiling, RESOLUTION * bound, good)?;
-    while let Some(above) = probe(best.goodput_rps, ceiling, good)? {
-        best = bisect(above, ceiling, RESOLUTION * bound, good)?;
-    }
+    highest(HIGHEST * bound, RESOLUTION * bound, good)?;
     Ok(best)
 }
 
-/// From a good rate, or none, to one above which a rate within `resolution` is bad.
-fn bisect(
-    mut best: SeedGoodput,
-    mut bad_rps: f64,
+/// The highest good rate that is found, 0 if none is: a rate within `resolution` above it is bad, and so are the probes. It is the last that
+/// was judged good.
+fn highest(
+    ceiling: f64,
     resolution: f64,
-    good: impl Fn(f64) -> Result<Option<SeedGoodput>, SimError>,
-) -> Result<SeedGoodput, SimError> {
-    while bad_rps - best.goodput_rps > resolution {
-        let rate_rps = f64::midpoint(best.goodput_rps, bad_rps);
-        match good(rate_rps)? {
-            Some(found) => best = found,
-            None => bad_rps = rate_rps,
+    mut good: impl FnMut(f64) -> Result<bool, SimError>,
+) -> Result<f64, SimError> {
+    let mut from = 0.0;
+    'higher: loop {
+        let (low, _) = edge(from, ceiling, resolution, &mut good)?;
+        let probes = PROBES.map(|factor| factor * low);
+        for probe in probes.into_iter().filter(|&probe| 0.0 < probe && probe < ceiling) {
+            if good(probe)? {
+                from = probe;
+                continue 'higher;
+            }
         }
+        return Ok(low);
     }
-    Ok(best)
 }
 
-/// The first good probe above a rate.
-fn probe(
-    rate_rps: f64,
-    ceiling_rps: f64,
-    good: impl Fn(f64) -> Result<Option<SeedGoodput>, SimError>,
-) -> Result<Option<SeedGoodput>, SimError> {
-    let rates = PROBES.iter().map(|factor| factor * rate_rps);
-    for probe_rps in rates.filter(|&rate| 0.0 < rate && rate < ceiling_rps) {
-        if let Some(found) = good(probe_rps)? {
-            return Ok(Some(found));
+/// The last rate found that is good and the first that is not, at most `resolution` apart; `low` and `high` if none was tried.
+pub(crate) fn edge(
+    mut low: f64,
+    mut high: f64,
+    resolution: f64,
+    mut good: impl FnMut(f64) -> Result<bool, SimError>,
+) -> Result<(f64, f64), SimError> {
+    while high - low > resolution && high > 0.0 {
+        let rate = f64::midpoint(low, high);
+        if good(rate)? { low = rate } else { high = rate }
+    }
+    Ok((low, high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_good_rate_above_a_bad_one_is_found_and_is_the_last_that_was() {
+        for (good, expected) in [
+            (&[(0.0, 50.0)][..], 50.0),
+            (&[(0.0, 50.0), (53.0, 55.0)], 55.0),
+            (&[(0.0, 50.0), (53.0, 55.0), (60.0, 63.5)], 63.5),
+            (&[(0.0, 200.0)], 128.0),
+            (&[], 0.0),
+        ] {
+            let mut last = 0.0;
+            let judge = |rate: f64| {
+                let is_good = good.iter().any(|&(from, to)| (from..=to).contains(&rate));
+                if is_good {
+                    last = rate;
+                }
+                Ok(is_good)
+            };
+            let found = highest(128.0, 0.1, judge).unwrap();
+            assert!((found - expected).abs() <= 0.1, "{good:?}: {found}");
+            assert!((found - last).abs() < f64::EPSILON, "{good:?}: {last}");
         }
     }
-    Ok(None)
 }

@@ -9,7 +9,7 @@ use super::super::policies::{Policy, policy};
 use super::super::precision::Precision;
 use super::super::runner::{RunAt, Runner};
 use super::bound;
-use super::cells::{CELLS, Cell, Column};
+use super::cells::{self, Cell, Column};
 use crate::plot::{BLACK, BLUE, GREEN, GREY, Mark, ORANGE, VERMILLION};
 
 static OURS: Policy = policy("baton", BLACK, Mark::Circle);
@@ -46,7 +46,7 @@ pub(super) struct Outcome {
 
 /// A cell with the outcomes of its columns.
 pub(super) struct Measured {
-    pub(super) cell: &'static Cell,
+    pub(super) cell: Cell,
     pub(super) outcomes: Vec<Outcome>,
 }
 
@@ -57,13 +57,13 @@ impl Measured {
 }
 
 /// The cells of a run: all, every third, or two of each kind.
-pub(super) fn cells(precision: Precision) -> Vec<&'static Cell> {
+fn cells(precision: Precision) -> Vec<Cell> {
     let step = match precision {
         Precision::Full | Precision::Brief => 1,
         Precision::Quick => 3,
         Precision::Smoke => 8,
     };
-    CELLS.iter().step_by(step).collect()
+    cells::cells().into_iter().step_by(step).collect()
 }
 
 /// Every cell, by every column, from every seed.
@@ -74,7 +74,7 @@ pub(super) fn measure(runner: &Runner) -> Result<Vec<Measured>, ReproduceError> 
         policy: column.policy(),
         rate_rps: cell.setup.rate_rps(),
     };
-    let jobs_of = |&cell: &&'static Cell| {
+    let jobs_of = |cell: &Cell| {
         let of = move |column| (1..=runner.seeds).map(move |seed| job(cell, column, seed));
         cell.columns().into_iter().flat_map(of).collect::<Vec<_>>()
     };
@@ -85,7 +85,8 @@ pub(super) fn measure(runner: &Runner) -> Result<Vec<Measured>, ReproduceError> 
             let runs: Vec<Report> = reports.by_ref().take(runner.seeds as usize).collect();
             outcome(column, &runs)
         };
-        Measured { cell, outcomes: cell.columns().into_iter().map(&mut of).collect() }
+        let outcomes = cell.columns().into_iter().map(&mut of).collect();
+        Measured { cell, outcomes }
     });
     Ok(measured.collect())
 }

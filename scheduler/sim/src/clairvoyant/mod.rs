@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use self::tasks::Tasks;
 use crate::bound::analytic_bound_rps;
-use crate::goodput::{BAD_MAX, HIGHEST, RESOLUTION};
+use crate::goodput::{BAD_MAX, HIGHEST, RESOLUTION, edge};
 use crate::scenario::Scenario;
 use crate::tally::SimError;
 
@@ -28,7 +28,7 @@ pub struct Clairvoyant {
     pub upper_rps: Option<f64>,
 }
 
-/// Searches both rates by bisection, as [`crate::goodput()`] does. The warm-up's tasks are left out,
+/// Searches both rates by bisection. The warm-up's tasks are left out,
 /// which only helps.
 ///
 /// # Errors
@@ -52,19 +52,4 @@ pub fn clairvoyant(scenario: &Scenario, seed: u64) -> Result<Clairvoyant, SimErr
     let highest = HIGHEST * bound;
     let (_, upper) = edge(feasible_rps, highest, RESOLUTION * bound, in_reach)?;
     Ok(Clairvoyant { seed, feasible_rps, upper_rps: (upper < highest).then_some(upper) })
-}
-
-/// The last rate found that is possible and the first that is not, less than `resolution` apart;
-/// `low` and `high` if none was tried.
-fn edge(
-    mut low: f64,
-    mut high: f64,
-    resolution: f64,
-    possible: impl Fn(f64) -> Result<bool, SimError>,
-) -> Result<(f64, f64), SimError> {
-    while high - low > resolution && high > 0.0 {
-        let rate = (low + high) / 2.0;
-        if possible(rate)? { low = rate } else { high = rate }
-    }
-    Ok((low, high))
 }
