@@ -48,6 +48,12 @@ fn model(policy: Policy, variants: &Variants, choice: Choice) -> ModelState {
     ModelState::new(config(policy, cheapest)).with_variants(variants, choice)
 }
 
+/// Ours, where plans and inputs take time to arrive.
+fn model_behind(network: NetworkDelay, variants: &Variants) -> ModelState {
+    let config = config(Policy::Baton, variants.all()[0].profile.clone());
+    ModelState::new(ModelConfig { network, ..config }).with_variants(variants, Choice::QueueFit)
+}
+
 /// The sealed batch: its variant and its tasks.
 #[derive(Default)]
 struct Sealed {
@@ -111,17 +117,18 @@ fn expected(
     sealed: &Sealed,
     waiting: &[u64],
     slots: u64,
-    slow: Slowdown,
+    (slow, network): (Slowdown, NetworkDelay),
 ) -> u16 {
     let head = sealed.tasks[0].deadline;
     let batch = sealed.tasks.len() as u32;
+    let start = network.ctrl + network.data_per_task.times(batch.into());
     let fits = |profile: &Profile| {
         let full = profile.batch_max();
         let rest = waiting.chunks(full as usize);
-        slow.applied(profile.latency(batch)) <= head
+        start + slow.applied(profile.latency(batch)) <= head
             && (1..).zip(rest).all(|(nth, tasks): (u64, _)| {
                 let spacing = Nanos(profile.latency(full).0 / slots);
-                let end = spacing.times(nth) + profile.latency(tasks.len() as u32);
+                let end = start + spacing.times(nth) + profile.latency(tasks.len() as u32);
                 end <= Nanos::from_micros(tasks[0])
             })
     };
@@ -143,17 +150,20 @@ proptest! {
         spare in 1..9u32,
         slowness in prop_oneof![Just(256u64), 256..700u64],
         variants_used in 1..7usize,
+        (ctrl_us, data_us) in prop_oneof![Just((0u64, 0u64)), (0..300u64, 0..300u64)],
     ) {
         let mut deadlines = deadlines;
         deadlines.sort_unstable();
         let variants = variants(&P0[..variants_used], 16);
         let slowdown = Slowdown::from_256ths(slowness);
-        let model = model(Policy::Baton, &variants, Choice::QueueFit);
+        let [ctrl, data_per_task] = [ctrl_us, data_us].map(Nanos::from_micros);
+        let network = NetworkDelay { ctrl, data_per_task, ..NetworkDelay::default() };
+        let model = model_behind(network, &variants);
         let sealed = seal(&model, &deadlines, spare, slowdown);
         prop_assume!(!sealed.tasks.is_empty());
         let first_behind = sealed.tasks.last().unwrap().task.0 as usize + 1;
         let behind = &deadlines[first_behind..];
-        let wanted = expected(&variants, &sealed, behind, spare.into(), slowdown);
+        let wanted = expected(&variants, &sealed, behind, spare.into(), (slowdown, network));
         prop_assert_eq!(sealed.variant, wanted);
     }
 
