@@ -63,7 +63,7 @@ const BURSTY: [[f64; 8]; 9] = [
     [5550.0, 8.0, 78.44, 0.600, 0.979, 0.346, 0.249, 78.38],
 ];
 
-/// Up to these tasks/s, by so many more in each second; SlackFit's R1 and R2; R1 of the others; our R2.
+/// Tasks/s at the end, and how many more each second brings until then; SlackFit's R1 and R2; R1 of the others; our R2.
 const RAMPS: [[f64; 9]; 9] = [
     [4800.0, 250.0, 1.0, 79.73, 0.789, 1.0, 0.990, 0.693, 79.69],
     [4800.0, 500.0, 1.0, 79.70, 0.770, 1.0, 0.988, 0.661, 79.66],
