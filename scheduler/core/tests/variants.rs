@@ -69,7 +69,10 @@ impl ModelSink for Sealed {
         (self.variant, self.floor) = (batch.shape.variant, batch.floor);
         self.tasks = batch.requests().collect();
         let head = self.tasks[0].deadline;
-        assert!(batch.exec_at <= batch.invalid_after, "it ends in time");
+        let in_time = batch.exec_at <= batch.invalid_after;
+        // A slow slot gets one task even if it is late for that: another slot may be later.
+        let late_but_one = batch.grant.slowdown != Slowdown::NONE && self.tasks.len() == 1;
+        assert!(in_time || late_but_one, "it ends in time");
         assert!(batch.invalid_after < head);
     }
     fn gpu(&mut self, _: GpuUpdate) {}
