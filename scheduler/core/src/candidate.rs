@@ -48,8 +48,12 @@ impl Candidate {
     /// [`Candidate::excess`] of tasks that take twice the time.
     pub const EXCESS_ONE: u64 = 96;
 
+    /// [`Candidate::excess`] of a model with variants: while its head can wait, it takes no more slots than the others
+    /// leave it ([`Grant::spare`]).
+    pub const WITHIN_SPARE: u16 = Self::NOT_EARLY - 1;
+
     /// The largest [`Candidate::excess`].
-    pub const EXCESS_MAX: u16 = Self::NOT_EARLY - 1;
+    pub const EXCESS_MAX: u16 = Self::WITHIN_SPARE - 1;
 
     /// The largest [`Candidate::run`]; longer runs count as this long.
     pub const RUN_MAX: u16 = 1023;

@@ -42,7 +42,29 @@ impl Stage {
 
     /// A batch of one task that is granted a slot at once.
     fn granted(&mut self, now: Nanos, model: u32) -> Grant {
-        let candidate = Candidate {
+        let grants = self.offered(model, now, Self::candidate(now));
+        assert_eq!(grants.len(), 1, "a slot is idle");
+        grants[0]
+    }
+
+    /// What the model is granted at once for its candidate.
+    fn offered(&mut self, model: u32, now: Nanos, candidate: Candidate) -> Vec<Grant> {
+        let seen = self.grants[model as usize];
+        self.rank.on_candidate(now, ModelId(model), Some(candidate), seen, &mut self.out);
+        self.taken(model)
+    }
+
+    /// What has been granted since, all of it to this model.
+    fn taken(&mut self, model: u32) -> Vec<Grant> {
+        let granted: Vec<_> = self.out.0.drain(..).collect();
+        self.grants[model as usize] += granted.len() as u32;
+        assert!(granted.iter().all(|&(whose, _)| whose == model));
+        granted.into_iter().map(|(_, grant)| grant).collect()
+    }
+
+    /// One task that cannot wait.
+    fn candidate(now: Nanos) -> Candidate {
+        Candidate {
             batch: 1,
             exec_at: now,
             invalid_after: now + MS.times(40),
@@ -51,18 +73,17 @@ impl Stage {
             delay: Nanos::ZERO,
             latest: now,
             latency: MS,
-            slack: MS.times(30),
+            slack: Nanos::ZERO,
             dispersion: 16,
             excess: Candidate::NOT_EARLY,
             run: 0,
-        };
-        let seen = &mut self.grants[model as usize];
-        let (id, out) = (ModelId(model), &mut self.out);
-        self.rank.on_candidate(now, id, Some(candidate), *seen, out);
-        *seen += 1;
-        let (whose, grant) = out.0.pop().expect("a slot is idle");
-        assert_eq!(whose, model);
-        grant
+        }
+    }
+
+    /// One task of a model with variants, which can wait for 30 ms.
+    fn of_variants(now: Nanos) -> Candidate {
+        let latest = now + MS.times(30);
+        Candidate { latest, excess: Candidate::WITHIN_SPARE, ..Self::candidate(now) }
     }
 
     fn planned(&mut self, now: Nanos, gpu: Gpu, latency: Nanos, work: Nanos) {
@@ -141,4 +162,62 @@ fn what_a_model_needed_long_ago_is_free_again() {
     let grant = stage.granted(now, 0);
     stage.planned(now, grant.gpu, MS, MS);
     assert_eq!(stage.granted(now, 0).spare, GPUS);
+}
+
+#[test]
+fn a_batch_behind_another_of_its_model_takes_no_further_slot() {
+    let mut stage = Stage::new();
+    let now = stage.busy(Nanos::ZERO, 1);
+    let first = stage.granted(now, 0);
+    stage.planned(now, first.gpu, MS, MS);
+    for other in 1..GPUS {
+        let grant = stage.granted(now, 1);
+        stage.planned(now, grant.gpu, MS.times(9 + u64::from(other)), MS);
+    }
+    // No slot is idle: the next batch of model 0 is planned behind its first.
+    let ahead = Candidate { delay: MS, exec_at: now + MS, ..Stage::candidate(now) };
+    let behind = stage.offered(0, now, ahead);
+    assert_eq!((behind[0].gpu, behind[0].spare), (first.gpu, 1), "it still has its one");
+    stage.planned(now + MS, behind[0].gpu, MS.times(30), MS);
+    stage.finished(now + MS, first.gpu);
+    let ahead = Candidate { delay: MS.times(9), exec_at: now + MS.times(10), ..ahead };
+    let second = stage.offered(0, now + MS, ahead);
+    assert_ne!(second[0].gpu, first.gpu);
+    assert_eq!(second[0].spare, 0, "behind a batch of model 1 it would have a second");
+}
+
+#[test]
+fn a_model_with_variants_waits_for_the_slots_that_it_is_left() {
+    let mut stage = Stage::new();
+    let now = stage.busy(Nanos::ZERO, 1);
+    let first = stage.offered(0, now, Stage::of_variants(now));
+    assert_eq!(first[0].spare, 1);
+    stage.planned(now, first[0].gpu, MS.times(20), MS);
+    assert_eq!(stage.offered(0, now, Stage::of_variants(now)), [], "three slots are idle");
+    let now = now + MS.times(20);
+    stage.finished(now, first[0].gpu);
+    let second = stage.taken(0);
+    assert_eq!((second[0].gpu, second[0].spare), (first[0].gpu, 1), "its own is free again");
+    stage.planned(now, second[0].gpu, MS.times(40), MS);
+    assert_eq!(stage.offered(0, now, Stage::of_variants(now)), []);
+    let latest = Stage::of_variants(now).latest;
+    stage.rank.on_timer(latest, &mut stage.out);
+    assert_eq!(stage.taken(0)[0].spare, 0, "its head can wait no longer");
+}
+
+#[test]
+fn a_model_that_is_left_no_slot_does_not_wait() {
+    let mut stage = Stage::new();
+    let mut now = Nanos::ZERO;
+    for _ in 0..500 {
+        let grants = [0; 3].map(|_| stage.granted(now, 1));
+        grants.map(|grant| stage.planned(now, grant.gpu, MS, MS));
+        now = now + MS;
+        grants.map(|grant| stage.finished(now, grant.gpu));
+    }
+    for _ in 0..2 {
+        let grant = stage.offered(0, now, Stage::of_variants(now));
+        assert_eq!(grant[0].spare, 0, "model 1 may need all");
+        stage.planned(now, grant[0].gpu, MS, MS);
+    }
 }

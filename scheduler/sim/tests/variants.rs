@@ -122,6 +122,21 @@ fn queue_fit_keeps_attainment_where_slackfit_collapses() {
 }
 
 #[test]
+fn plans_that_are_sent_ahead_cost_no_accuracy() {
+    let network = format!("network = {{ ctrl_us = 300, data_us_per_task = 20 }}\n{P0}");
+    for (gpus, rate_rps) in [(1, 300.0), (1, 600.0), (8, 2_400.0), (8, 4_800.0)] {
+        let accuracy = |models| {
+            let scenario = scenario(gpus, "{ process = 'poisson' }", models);
+            let (attainment, accuracy) = quality(&scenario, "baton", rate_rps);
+            assert!(attainment > 0.999, "{attainment} with {gpus} GPUs");
+            accuracy
+        };
+        let (at_once, ahead) = (accuracy(P0), accuracy(&network));
+        assert!(ahead > at_once - 0.2, "{ahead} for {at_once} with {gpus} GPUs");
+    }
+}
+
+#[test]
 fn accuracy_is_not_paid_for_by_a_neighbour() {
     let resnet = |variants: &str, seed| {
         let resnet = "[[model]]\nname = 'resnet50'\nalpha_ms = 1.053\nbeta_ms = 5.072\nslo_ms = 25\nweight = 1.5";
@@ -137,7 +152,8 @@ fn accuracy_is_not_paid_for_by_a_neighbour() {
         let (with, accuracy) = resnet(P0, seed);
         let (without, _) = resnet(cheapest, seed);
         assert!(with <= without + 0.002, "seed {seed}: {with} instead of {without}");
-        assert!(accuracy > 73.82, "some slots are to spare");
+        // SlackFit, which asks for nobody else's tasks, reaches 79.6.
+        assert!(accuracy > 79.0, "what the neighbour leaves is spent: {accuracy}");
     }
 }
 

@@ -66,13 +66,7 @@ impl ModelState {
         let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
         let exec_at = (now + delay).max(self.ready(now)).max(deferred);
         let latest = frontrun - self.network.jitter - self.sizing.slot_wait;
-        // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
-        let may_be_early = self.starts_early && self.queue_limit().is_none();
-        let (excess, run) = if may_be_early {
-            (self.sizing.excess(batch, latency), self.sizing.run(now, batch, latest))
-        } else {
-            (Candidate::NOT_EARLY, 0)
-        };
+        let (excess, run) = self.early(now, batch, latency, latest);
         let slack = if self.yields { self.sizing.slack } else { Nanos::ZERO };
         Candidate {
             batch,
@@ -87,6 +81,20 @@ impl ModelState {
             dispersion: self.sizing.dispersion,
             excess,
             run,
+        }
+    }
+
+    /// [`Candidate::excess`] and [`Candidate::run`].
+    fn early(&self, now: Nanos, batch: u32, latency: Nanos, latest: Nanos) -> (u16, u16) {
+        // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
+        if self.queue_limit().is_some() {
+            (Candidate::NOT_EARLY, 0)
+        } else if self.yields && self.variants() > 1 {
+            (Candidate::WITHIN_SPARE, 0)
+        } else if self.starts_early {
+            (self.sizing.excess(batch, latency), self.sizing.run(now, batch, latest))
+        } else {
+            (Candidate::NOT_EARLY, 0)
         }
     }
 

@@ -77,11 +77,11 @@ impl RankState {
     fn grant(&mut self, now: Nanos, model: ModelId, gpu: Gpu, out: &mut impl RankSink) {
         let subcluster = self.models[model.0 as usize].subcluster;
         let slot_wait = self.slot_wait(subcluster, model);
+        self.take(gpu, model);
         let entry = &mut self.models[model.0 as usize];
         let candidate = entry.candidate.take().expect("only candidates are granted slots");
         entry.granted = candidate.batch;
         entry.grants = entry.grants.wrapping_add(1);
-        entry.outstanding += 1;
         self.counters.grants += 1;
         let (free_at, port_wait, slowdown) = self.gpus.grant(now, gpu, (model, candidate.delay));
         self.counters.grants_of_slow += u64::from(slowdown.is_slow());

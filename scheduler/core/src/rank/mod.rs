@@ -75,8 +75,10 @@ struct Model {
     work: OwnWork,
     /// Tasks in the candidate that was granted a slot last; the batch may have become larger or smaller since.
     granted: u32,
-    /// Batches that it was granted slots for and that have not ended.
-    outstanding: u32,
+    /// Slots with batches of it that have not ended.
+    taken: u32,
+    /// Slots that the others left it as of the last grant; [`u32::MAX`] if all.
+    left: u32,
     waited: Waited,
 }
 
@@ -120,7 +122,8 @@ impl RankState {
             demand: Demand::default(),
             work: OwnWork::default(),
             granted: 1,
-            outstanding: 0,
+            taken: 0,
+            left: u32::MAX,
             waited: Waited::default(),
         };
         let subclusters = limits.subclusters as usize;
@@ -179,7 +182,8 @@ impl RankState {
                 candidate.excess != Candidate::NOT_EARLY || candidate.slack > Nanos::ZERO;
         }
         let subcluster = entry.subcluster;
-        let until = candidate.and_then(|candidate| self.waits_until(now, subcluster, &candidate));
+        let until =
+            candidate.and_then(|candidate| self.waits_until(now, subcluster, model, &candidate));
         match until {
             Some(until) => self.wait(model, subcluster, until),
             None => drop(self.waiting.remove(model.0)),

@@ -1,12 +1,12 @@
 //! How many slots a model may have for longer than its tasks need: those that the other models of its sub-cluster leave
 //! it. A model with variants spends them on accuracy (`model/variant.rs`); nothing here knows of that.
 
-use super::RankState;
-use crate::candidate::Gpu;
+use super::{Model, RankState};
+use crate::candidate::{Candidate, Gpu};
 use baton_types::{ModelId, SubclusterId};
 
 impl RankState {
-    /// Of the slots on which the model may run, those that the others do not need, if the model has a batch on no more
+    /// Of the slots on which the model may run, those that the others do not need, if the model has batches on no more
     /// of them; else none.
     pub(super) fn spare(&mut self, subcluster: SubclusterId, model: ModelId) -> u32 {
         let slots = if self.residency.binds(model) {
@@ -17,30 +17,50 @@ impl RankState {
         let entry = &mut self.models[model.0 as usize];
         let needed = entry.work.needed_by_others(&self.reserves[subcluster.0 as usize]);
         let spare = u64::from(slots).saturating_sub(needed) as u32;
-        if entry.outstanding > spare { 0 } else { spare }
+        entry.left = if spare == slots { u32::MAX } else { spare };
+        if entry.taken > spare { 0 } else { spare }
+    }
+
+    /// The model has variants, and batches on as many slots as the others leave it. While its head can, it waits for
+    /// one of these: on one more slot a batch would get the cheapest variant.
+    pub(super) fn has_its_share(&self, model: ModelId, candidate: &Candidate) -> bool {
+        let Model { taken, left, .. } = self.models[model.0 as usize];
+        candidate.excess == Candidate::WITHIN_SPARE && (1..=taken).contains(&left)
+    }
+
+    /// The slot was granted to the model. Behind another batch of the same model it is not one more.
+    pub(super) fn take(&mut self, gpu: Gpu, model: ModelId) {
+        let is_taken = self.gpus.holders(gpu).contains(&Some(model));
+        self.models[model.0 as usize].taken += u32::from(!is_taken);
     }
 
     /// The batch that was to come last on the slot does not.
     pub(super) fn release_last(&mut self, gpu: Gpu) {
-        let last = self.gpus.holders(gpu).last();
-        last.into_iter().for_each(|model| self.release(model));
+        match self.gpus.holders(gpu) {
+            [first, None] => self.release(first, None),
+            [first, last] => self.release(last, first),
+        }
     }
 
     /// The first batch on the slot has ended.
     pub(super) fn release_first(&mut self, gpu: Gpu) {
-        let first = self.gpus.holders(gpu).next();
-        first.into_iter().for_each(|model| self.release(model));
+        let [first, last] = self.gpus.holders(gpu);
+        self.release(first, last);
     }
 
     /// All batches on the slot are gone.
     pub(super) fn release_all(&mut self, gpu: Gpu) {
-        let all = self.gpus.holders(gpu);
-        all.for_each(|model| self.release(model));
+        let [first, last] = self.gpus.holders(gpu);
+        self.release(first, last);
+        self.release(last, None);
     }
 
-    fn release(&mut self, model: ModelId) {
-        let outstanding = &mut self.models[model.0 as usize].outstanding;
-        debug_assert!(*outstanding > 0, "it was granted the slot");
-        *outstanding = outstanding.saturating_sub(1);
+    /// A batch of one model is gone from a slot, and another remains: the slot is still the model's if both are.
+    fn release(&mut self, gone: Option<ModelId>, remains: Option<ModelId>) {
+        if let Some(model) = gone.filter(|_| gone != remains) {
+            let taken = &mut self.models[model.0 as usize].taken;
+            debug_assert!(*taken > 0, "it was granted the slot");
+            *taken = taken.saturating_sub(1);
+        }
     }
 }

@@ -14,13 +14,16 @@ impl RankState {
         &self,
         now: Nanos,
         subcluster: SubclusterId,
+        model: ModelId,
         candidate: &Candidate,
     ) -> Option<Nanos> {
         if candidate.due() > now {
             return Some(candidate.due());
         }
         let until = candidate.yields_until();
-        let yields = until > now && self.reserves[subcluster.0 as usize].when_due(candidate) > 0;
+        let yields = until > now
+            && (self.has_its_share(model, candidate)
+                || self.reserves[subcluster.0 as usize].when_due(candidate) > 0);
         yields.then_some(until)
     }
 
@@ -38,7 +41,7 @@ impl RankState {
     pub(super) fn fall_due(&mut self, now: Nanos, model: ModelId) {
         let Model { subcluster, candidate, .. } = self.models[model.0 as usize];
         let candidate = candidate.expect("only candidates wait");
-        match self.waits_until(now, subcluster, &candidate) {
+        match self.waits_until(now, subcluster, model, &candidate) {
             None => self.join_ready(now, model, subcluster, candidate),
             Some(until) => self.wait(model, subcluster, until),
         }
@@ -63,7 +66,9 @@ impl RankState {
             return;
         };
         let idle = self.gpus.idle(now, subcluster);
-        if self.may_use_idle(now, model) && self.may_start(now, idle, subcluster, &candidate) {
+        if self.may_use_idle(now, model)
+            && self.may_start(now, idle, (subcluster, model), &candidate)
+        {
             let (model, candidate) = self.first_to_start(now, idle, subcluster, (model, candidate));
             self.waiting.remove(model.0);
             self.make_ready(model, subcluster, candidate);
@@ -100,9 +105,12 @@ impl RankState {
         &self,
         now: Nanos,
         idle: u32,
-        subcluster: SubclusterId,
+        (subcluster, model): (SubclusterId, ModelId),
         candidate: &Candidate,
     ) -> bool {
+        if self.has_its_share(model, candidate) {
+            return false;
+        }
         let reserve = &self.reserves[subcluster.0 as usize];
         let others = if candidate.due() > now {
             reserve.before_due(candidate)
@@ -138,7 +146,7 @@ impl RankState {
         let idle = self.gpus.idle(now, subcluster);
         for waiting in self.probed(now, subcluster) {
             let sooner = first.is_none_or(|first| due(&waiting) < first);
-            if sooner && self.may_start(now, idle, subcluster, &waiting.1) {
+            if sooner && self.may_start(now, idle, (subcluster, waiting.0), &waiting.1) {
                 first = Some(due(&waiting));
             }
         }

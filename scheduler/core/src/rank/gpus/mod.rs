@@ -145,11 +145,13 @@ impl GpuTable {
     }
 
     /// Whose batches are outstanding on the slot, the one that ends first first.
-    pub(crate) fn holders(&self, gpu: Gpu) -> impl Iterator<Item = ModelId> + use<> {
-        let (holders, outstanding) = self
-            .alive(gpu)
-            .map_or(([ModelId(0); 2], 0), |slot| ([slot.former, slot.holder], slot.outstanding));
-        holders.into_iter().skip(2 - usize::from(outstanding.min(2)))
+    pub(crate) fn holders(&self, gpu: Gpu) -> [Option<ModelId>; PIPELINE_DEPTH as usize] {
+        let Some(slot) = self.alive(gpu) else { return [None; _] };
+        match slot.outstanding {
+            0 => [None, None],
+            1 => [Some(slot.holder), None],
+            _ => [Some(slot.former), Some(slot.holder)],
+        }
     }
 
     /// The slot in its present life, or in its last one.

@@ -53,6 +53,15 @@ pub(crate) struct Demand {
     pub(crate) bad_rate: u32,
 }
 
+impl Demand {
+    /// Work of a batch that takes so long, times the variance of its model's demand over that of Poisson arrivals in
+    /// 1/16: less, the longer its tasks can wait, since that evens it out.
+    fn varying(&self, work: Nanos, latency: Nanos) -> u64 {
+        let waits = (self.slack.0 / (latency.0 / 64).max(1)).min(1 << 20);
+        work.0.saturating_mul(self.dispersion.into()) / (64 + waits) * 64
+    }
+}
+
 /// GPU time planned, as if in efficient batches, faded.
 #[derive(Clone, Copy, Default, Debug)]
 struct Work {
@@ -79,8 +88,10 @@ struct Kept {
 pub(crate) struct Reserve {
     /// Per class of slack.
     work: [Work; CLASSES],
-    /// Of all classes, as of the last plan.
-    total: Work,
+    /// Work of all classes, as of the last plan.
+    total: u64,
+    /// See [`Demand::varying`]: of all models, as of the last plan.
+    varying: u64,
     faded_at: Nanos,
     slots: u32,
     /// Sum of all work as of the last tick.
@@ -99,7 +110,8 @@ impl Reserve {
     pub(crate) fn new() -> Self {
         Self {
             work: [Work::default(); CLASSES],
-            total: Work::default(),
+            total: 0,
+            varying: 0,
             faded_at: Nanos::ZERO,
             slots: 0,
             load: 0,
@@ -113,7 +125,7 @@ impl Reserve {
     /// efficient one.
     pub(crate) fn planned(&mut self, demand: &Demand, work: Nanos) {
         self.work[class_of(demand.slack)].add(demand, work.0);
-        self.total.add(demand, work.0);
+        self.total += work.0;
     }
 
     /// Brings everything up to date for this number of slots; true if anything may have changed.
@@ -178,7 +190,8 @@ impl Reserve {
             return false;
         }
         self.faded_at = self.faded_at + TICK.times(ticks);
-        self.total.fade(ticks);
+        self.total = faded(self.total, ticks);
+        self.varying = faded(self.varying, ticks);
         for work in &mut self.work {
             work.fade(ticks);
         }

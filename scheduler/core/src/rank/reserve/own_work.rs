@@ -11,7 +11,7 @@ const DEVIATIONS: u64 = 2;
 pub(crate) struct OwnWork {
     /// As if in efficient batches.
     work: u64,
-    /// The same, times the dispersion of the model's demand.
+    /// See [`Demand::varying`].
     varying: u64,
     /// As planned.
     busy: u64,
@@ -36,7 +36,9 @@ impl OwnWork {
     ) {
         self.fade(reserve);
         self.work += work.0;
-        self.varying += work.0.saturating_mul(demand.dispersion.into());
+        let varying = demand.varying(work, latency);
+        self.varying += varying;
+        reserve.varying += varying;
         self.busy += latency.0;
         self.spread += latency.0 / u64::from(batch).pow(2);
         let peak = deviation_above(self.busy / 5 * 4, self.spread);
@@ -56,8 +58,8 @@ impl OwnWork {
     /// Slots that the other models need: those that they keep busy on average, and some deviations more.
     pub(crate) fn needed_by_others(&mut self, reserve: &Reserve) -> u64 {
         self.fade(reserve);
-        let work = reserve.total.time.saturating_sub(self.work);
-        let varying = reserve.total.spread.saturating_sub(self.varying);
+        let work = reserve.total.saturating_sub(self.work);
+        let varying = reserve.varying.saturating_sub(self.varying);
         deviation_above(work, varying / u64::from(DISPERSION_ONE) * DEVIATIONS * DEVIATIONS)
     }
 

@@ -181,6 +181,18 @@ fn the_others_are_counted_by_what_they_ask_for() {
 }
 
 #[test]
+fn what_can_wait_needs_fewer_slots_beside_its_mean() {
+    let needed = |slack_ms, dispersion| {
+        let other = Demand { slack: Nanos(slack_ms * MS), dispersion, bad_rate: 0 };
+        let (reserve, mut works) = asked(40, &[(POISSON, 1.0), (other, 4.0)]);
+        works[0].needed_by_others(&reserve)
+    };
+    // Each batch takes 4 ms. Two standard deviations above 4, and less as tasks can wait.
+    assert_eq!([0, 4, 12, 60, 4_000].map(|slack_ms| needed(slack_ms, 16)), [8, 7, 6, 5, 4]);
+    assert_eq!([0, 12].map(|slack_ms| needed(slack_ms, 64)), [12, 8], "twice the deviation");
+}
+
+#[test]
 fn on_a_single_slot_batches_are_no_longer_than_shorter_objectives_can_wait() {
     let ms = |ms| Nanos(ms * MS);
     let longest = |slots, loads: &[(u64, f64)]| loaded(slots, loads).longest(ms(100));
