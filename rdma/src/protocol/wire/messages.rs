@@ -147,6 +147,11 @@ messages! {
         /// Zero.
         reserved: U32,
     }
+    /// To a backend: its slots get batches. Every ModelThread knows before it takes in what is submitted from now on.
+    36 ReadyAck [] 4 {
+        /// Zero.
+        reserved: U32,
+    }
     /// To backends: a frontend joined. Its [`SlabDesc`]s come first.
     20 PeerUp [] 40 {
         /// The frontend.
