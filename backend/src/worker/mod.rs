@@ -107,7 +107,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         self.join.membership.stage()
     }
 
-    /// The scheduler has confirmed that batches may come: nobody is refused any more for want of this backend.
+    /// The scheduler has confirmed that batches may come: no task is refused any more for want of this backend.
     pub fn serves(&self) -> bool {
         self.join.serves
     }

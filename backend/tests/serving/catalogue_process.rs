@@ -189,7 +189,7 @@ fn a_real_model_is_added_to_a_running_backend_and_answers_as_its_reference_says(
     let config = config(others.control.transport.local_addr(), 2);
     let starting = std::thread::spawn(move || Backend::start(config, Clock::start()));
     others.until("it is ready", |others| others.told.contains(&Said::Ready));
-    others.control.tell(&ReadyAck { reserved: 0.into() }, &[]);
+    others.control.tell(&ReadyAck {}, &[]);
     let backend = starting.join().unwrap().unwrap();
 
     others.add_digits();

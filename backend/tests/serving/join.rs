@@ -32,7 +32,7 @@ fn a_backend_joins_with_its_models_and_is_ready_once_its_clock_is_set() {
 fn a_backend_serves_once_the_scheduler_has_confirmed_it_and_in_each_life_anew() {
     let mut world = World::ready();
     assert_eq!((world.stage(), world.worker.serves()), (Stage::Ready, false));
-    world.control.tell(&ReadyAck { reserved: 0.into() }, &[]);
+    world.control.tell(&ReadyAck {}, &[]);
     world.settle(&mut []);
     assert!(world.worker.serves());
     world.restart_scheduler();

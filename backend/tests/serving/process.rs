@@ -121,7 +121,7 @@ impl Others {
                 self.control.tell(&pong, &[]);
             }
             Said::Ready => {
-                self.control.tell(&ReadyAck { reserved: 0.into() }, &[]);
+                self.control.tell(&ReadyAck {}, &[]);
                 self.infer_three(now);
             }
             Said::Leave => self.control.tell(&LeaveAck { reserved: 0.into() }, &[]),

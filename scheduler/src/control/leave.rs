@@ -45,7 +45,7 @@ impl<T: Transport> ControlThread<T> {
         self.announce_serving();
         self.parts.rank.send(RankCommand::Join { gpus, subcluster });
         // Behind the commands: whoever submits because of it finds ModelThreads that know.
-        let ack = ReadyAck { reserved: 0.into() };
+        let ack = ReadyAck {};
         self.send_or_drop(conn, |transport| transport.send(conn, &ack, &[]).is_ok());
     }
 

@@ -174,7 +174,7 @@ impl Messages<'_> {
                 token: w.n64().into(),
             }),
             Kind::Ready => self.put(out, |w| Ready { reserved: w.n32().into() }),
-            Kind::ReadyAck => self.put(out, |w| ReadyAck { reserved: w.n32().into() }),
+            Kind::ReadyAck => self.put(out, |_| ReadyAck {}),
             Kind::Leave => self.put(out, |w| Leave { reserved: w.n32().into() }),
             Kind::LeaveAck => self.put(out, |w| LeaveAck { reserved: w.n32().into() }),
             Kind::Pong => {
