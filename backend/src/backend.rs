@@ -149,9 +149,13 @@ impl BackendHandle {
         *self.shared.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A backend that has joined may still load a model that is added meanwhile, for as long as that takes.
     fn wait_until_ready(&self, ready: &Receiver<()>, patience: Nanos) -> Outcome {
         match ready.recv_timeout(Duration::from_nanos(patience.0)) {
             Ok(()) => Ok(()),
+            Err(RecvTimeoutError::Timeout) if self.shared.has_joined.load(Ordering::Acquire) => {
+                self.wait_until_ready(ready, patience)
+            }
             Err(RecvTimeoutError::Timeout) => {
                 let problem = String::from("it has neither joined nor failed in time");
                 Err(BackendError::Start { what: "the I/O thread", problem })
@@ -179,6 +183,8 @@ impl Drop for BackendHandle {
 struct Shared {
     stop: Arc<AtomicBool>,
     leave: AtomicBool,
+    /// The scheduler has let this backend in, at least once.
+    has_joined: AtomicBool,
     counters: Mutex<Counters>,
 }
 
@@ -202,6 +208,18 @@ impl IoAgent {
         let _ = ended.try_send(outcome);
     }
 
+    /// Tells the handle how far the start has come.
+    fn tell_start(&mut self) {
+        if self.worker.stage() == Stage::Ready {
+            self.shared.has_joined.store(true, Ordering::Release);
+        }
+        if self.worker.serves()
+            && let Some(ready) = self.ready.take()
+        {
+            let _ = ready.try_send(());
+        }
+    }
+
     fn publish(&self) {
         let counters = self.worker.counters();
         *self.shared.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
@@ -215,10 +233,8 @@ impl Agent for IoAgent {
             self.worker.leave(now);
         }
         let work = self.worker.poll(now);
-        if self.worker.stage() == Stage::Ready
-            && let Some(ready) = self.ready.take()
-        {
-            let _ = ready.try_send(());
+        if self.ready.is_some() {
+            self.tell_start();
         }
         if now >= self.counted_at + COUNTERS_EVERY {
             self.counted_at = now;

@@ -30,13 +30,15 @@ pub(crate) struct Join {
     pub(crate) membership: Membership,
     /// The models served under this scheduler.
     pub(crate) served: ServedModels,
+    /// The scheduler has confirmed that our slots get batches.
+    pub(crate) serves: bool,
     /// The scheduler's numbers of our GPU slots.
     gpus: Range<u32>,
 }
 
 impl Join {
     pub(crate) fn new(membership: Membership) -> Self {
-        Self { membership, served: ServedModels::default(), gpus: 0..0 }
+        Self { membership, served: ServedModels::default(), serves: false, gpus: 0..0 }
     }
 
     /// The scheduler's number of our first GPU slot.
@@ -119,7 +121,7 @@ impl Join {
         Ok(())
     }
 
-    /// A message that changes the catalogue behind the complete one.
+    /// A message that changes the catalogue behind the complete one, or confirms that this backend is ready.
     fn on_change(&mut self, message: Message<'_>, models: &mut Models) -> Result<(), BackendError> {
         let is_complete = self.membership.stage() >= Stage::Joining;
         let observed = self.membership.scheduler().ip();
@@ -144,6 +146,7 @@ impl Join {
             Message::ModelDown(down) if is_complete => {
                 models.remove(down.model.get(), &mut self.served);
             }
+            Message::ReadyAck(_) if self.membership.stage() >= Stage::Ready => self.serves = true,
             _ => return Err(BackendError::Protocol("a message does not fit the conversation")),
         }
         Ok(())
@@ -152,7 +155,7 @@ impl Join {
     /// Forgets the scheduler, and what it has given this backend.
     pub(crate) fn let_go<T: Transport>(&mut self, why: &str, transport: &mut T) {
         self.membership.let_go(why, transport);
-        (self.served, self.gpus) = (ServedModels::default(), 0..0);
+        (self.served, self.serves, self.gpus) = (ServedModels::default(), false, 0..0);
     }
 
     /// A model of the scheduler's is loaded; `profiles` are its ℓ(b) if that was measured.

@@ -100,7 +100,7 @@ fn samples(head: &[u8; 44], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sa
     let mut all = samples!(head, payload;
         Hello &[], Welcome &[], Refuse text, ThreadDesc &[], ModelDesc text, TensorDesc text, VariantDesc text, SubclusterDesc text,
         CatalogEnd &[], JoinFrontend &[], SlabDesc &[], JoinBackend text, ProfileDesc words,
-        JoinAck &[], Ready &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
+        JoinAck &[], Ready &[], ReadyAck &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
         Pong &[], ModelTable text, ModelDown &[], SlabKnown &[], ModelFailed text, CatalogChange text,
         CatalogChanged text, StatusAsk &[], StatusPart text, Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[], Read &[],
         ReadReply &[], TaskResult &[], FabricOffer text, FabricAnswer text, FabricSlab &[],

@@ -75,7 +75,7 @@ fn end(scheduler: SchedulerHandle) {
     tracing::info!(?counters, "stopped");
 }
 
-/// Prints `ready` once plans may come, and `left` after having drained.
+/// Prints `ready` once the scheduler has confirmed that its slots get batches, and `left` after having drained.
 pub(crate) fn backend(args: &BackendArgs) -> CommandResult {
     let cluster = load_cluster(&args.config)?;
     let scheduler = locator(&cluster, args.scheduler)?;

@@ -107,6 +107,11 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         self.join.membership.stage()
     }
 
+    /// The scheduler has confirmed that batches may come: no task is refused any more for want of this backend.
+    pub fn serves(&self) -> bool {
+        self.join.serves
+    }
+
     /// How it ended; `None` while it runs.
     pub fn result(&self) -> Option<&Result<(), BackendError>> {
         self.end.as_ref().and_then(End::result)

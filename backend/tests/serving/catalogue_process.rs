@@ -8,7 +8,7 @@ use std::sync::Arc;
 use baton_backend::Backend;
 use baton_backend::execute::checksum;
 use baton_rdma::wire::{
-    Action, LeaveAck, ModelDesc, ModelDown, ModelTable, PeerUp, Pong, Role, WireAddr,
+    Action, LeaveAck, ModelDesc, ModelDown, ModelTable, PeerUp, Pong, ReadyAck, Role, WireAddr,
 };
 use baton_rdma::{Identity, SlabSet, SlabSpec, TcpConfig, TcpTransport, Transport};
 use baton_topo::Clock;
@@ -189,6 +189,7 @@ fn a_real_model_is_added_to_a_running_backend_and_answers_as_its_reference_says(
     let config = config(others.control.transport.local_addr(), 2);
     let starting = std::thread::spawn(move || Backend::start(config, Clock::start()));
     others.until("it is ready", |others| others.told.contains(&Said::Ready));
+    others.control.tell(&ReadyAck {}, &[]);
     let backend = starting.join().unwrap().unwrap();
 
     others.add_digits();

@@ -1,7 +1,7 @@
 //! Joining, staying and leaving, stepped by hand.
 
 use baton_backend::{BackendError, CatalogueError, MembershipError, Stage};
-use baton_rdma::wire::{LeaveAck, PeerUp, RefuseCode, Role, WireAddr};
+use baton_rdma::wire::{LeaveAck, PeerUp, ReadyAck, RefuseCode, Role, WireAddr};
 use baton_rdma::{TcpConfig, Transport};
 use baton_topo::Agent;
 use baton_types::Nanos;
@@ -26,6 +26,20 @@ fn a_backend_joins_with_its_models_and_is_ready_once_its_clock_is_set() {
         panic!("the ModelThread was not reached")
     };
     assert_eq!((peer.role, peer.member, peer.token), (Role::Backend, 5, 77));
+}
+
+#[test]
+fn a_backend_serves_once_the_scheduler_has_confirmed_it_and_in_each_life_anew() {
+    let mut world = World::ready();
+    assert_eq!((world.stage(), world.worker.serves()), (Stage::Ready, false));
+    world.control.tell(&ReadyAck {}, &[]);
+    world.settle(&mut []);
+    assert!(world.worker.serves());
+    world.restart_scheduler();
+    world.until("it has let go", |w| w.stage() == Stage::Away);
+    world.pass(Nanos::from_millis(50));
+    world.let_in();
+    assert_eq!((world.stage(), world.worker.serves()), (Stage::Ready, false));
 }
 
 #[test]

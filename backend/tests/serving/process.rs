@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use baton_backend::execute::{EngineError, checksum};
 use baton_backend::{Backend, BackendConfig, BackendError};
-use baton_rdma::wire::{Action, LeaveAck, Pong, Role};
+use baton_rdma::wire::{Action, LeaveAck, Pong, ReadyAck, Role};
 use baton_rdma::{Identity, SlabSet, TcpConfig, TcpTransport, Transport};
 use baton_topo::{Clock, EngineSpec, OnnxPlace};
 use baton_types::{FrontendId, GpuId, ModelId, Nanos, TaskId};
@@ -120,7 +120,10 @@ impl Others {
                 let pong = Pong { sent_ns: (*sent).into(), scheduler_ns: now.0.into() };
                 self.control.tell(&pong, &[]);
             }
-            Said::Ready => self.infer_three(now),
+            Said::Ready => {
+                self.control.tell(&ReadyAck {}, &[]);
+                self.infer_three(now);
+            }
             Said::Leave => self.control.tell(&LeaveAck { reserved: 0.into() }, &[]),
             _ => {}
         }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use baton_core::{BackendId, FrontendId, Gpu};
-use baton_rdma::wire::{LeaveAck, PeerDown, RefuseCode};
+use baton_rdma::wire::{LeaveAck, PeerDown, ReadyAck, RefuseCode};
 use baton_rdma::{CloseReason, ConnId, Transport};
 
 use super::status::{EventKind, LossReason};
@@ -33,7 +33,7 @@ impl<T: Transport> ControlThread<T> {
     pub(super) fn serve_with(&mut self, id: BackendId) {
         let Some(backend) = self.roster.backend(id) else { return };
         let may_serve = backend.is_ready && !backend.is_serving && backend.draining.is_none();
-        let (gpus, subcluster) = (backend.gpus.clone(), backend.subcluster);
+        let (gpus, subcluster, conn) = (backend.gpus.clone(), backend.subcluster, backend.conn);
         let models = self.parts.catalog.served_by(subcluster);
         let has_all = { models }.all(|(_, entry)| backend.loaded.contains(&entry.id()));
         if !may_serve || !has_all {
@@ -44,6 +44,9 @@ impl<T: Transport> ControlThread<T> {
         self.adopt_profiles_of(&measured);
         self.announce_serving();
         self.parts.rank.send(RankCommand::Join { gpus, subcluster });
+        // Behind the commands: whoever submits because of it finds ModelThreads that know.
+        let ack = ReadyAck {};
+        self.send_or_drop(conn, |transport| transport.send(conn, &ack, &[]).is_ok());
     }
 
     pub(super) fn on_leave(&mut self, conn: ConnId) -> Handled {

@@ -232,9 +232,11 @@ impl<T: Transport> ModelThread<T> {
         }
     }
 
+    /// Commands first: what a member has sent because the ControlThread told it something may be here before the next pass
+    /// takes up what the ControlThread told this thread before that.
     fn take_events(&mut self, now: Nanos) -> usize {
         let mut events = mem::take(&mut self.events);
-        let taken = self.out.transport.poll(now, &mut events);
+        let taken = self.out.transport.poll(now, &mut events) + self.take_commands(now);
         for event in events.drain() {
             match event {
                 Event::Opened { conn, peer } => self.on_opened(conn, &peer),

@@ -220,6 +220,8 @@ pub struct Member<T = InprocTransport> {
     pub models: Vec<(String, u32)>,
     /// Every description of a model, in order.
     pub described: Vec<ModelDesc>,
+    /// How often the scheduler has confirmed that it serves.
+    pub confirmed: usize,
     /// Connections that came up.
     pub opened: usize,
 }
@@ -239,6 +241,7 @@ impl<T: Transport> Member<T> {
             token: 0,
             models: Vec::new(),
             described: Vec::new(),
+            confirmed: 0,
             opened: 0,
         }
     }
@@ -373,6 +376,10 @@ impl<T: Transport> Member<T> {
             Message::PeerUp(up) => Told::PeerUp { frontend: up.frontend.get() },
             Message::PeerDown(down) => Told::PeerDown { frontend: down.frontend.get() },
             Message::LeaveAck(_) => Told::LeaveAck,
+            Message::ReadyAck(_) => {
+                self.confirmed += 1;
+                return None;
+            }
             Message::Pong(pong) => Told::Pong { scheduler: Nanos(pong.scheduler_ns.get()) },
             Message::Action(action, tasks) => Told::Action {
                 batch: action.action.get(),

@@ -1,4 +1,4 @@
-//! The messages themselves.
+//! The messages themselves; those that open a connection come first.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,7 +8,6 @@ use super::tail::{self, ActionTask};
 use super::{Body, DecodeError, WireAddr, WireFetch};
 
 messages! {
-    // --- opening a connection -------------------------------------------------------------
     /// First frame of the connecting side.
     1 Hello [] 24 {
         /// [`MAGIC`](super::MAGIC).
@@ -147,6 +146,8 @@ messages! {
         /// Zero.
         reserved: U32,
     }
+    /// To a backend: its slots get batches. Every ModelThread knows before it takes in what is submitted from now on.
+    36 ReadyAck [] 0 {}
     /// To backends: a frontend joined. Its [`SlabDesc`]s come first.
     20 PeerUp [] 40 {
         /// The frontend.
@@ -190,8 +191,7 @@ messages! {
         scheduler_ns: U64,
     }
     // --- the catalogue changes while members serve, on the control connection ---------------
-    /// To backends, behind the [`ModelDesc`] of a model that was added at run time: load it. A backend that has joined
-    /// answers with [`ProfileDesc`] or [`ModelFailed`]. Tail: its `[[model]]` table, TOML.
+    /// To backends, behind a new model's [`ModelDesc`]: load it, and answer with [`ProfileDesc`] or [`ModelFailed`]. Tail: its table, TOML.
     27 ModelTable [text: str] 4 {
         /// The model.
         model: U32,

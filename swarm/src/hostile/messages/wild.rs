@@ -5,9 +5,9 @@ use baton_rdma::wire::{
     Action, ActionTask, Body, Cancel, CatalogChange, CatalogChanged, CatalogEnd, ControlAnswer,
     ControlOffer, ControlStart, FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck,
     JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc, ModelDown, ModelFailed,
-    ModelTable, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready, Refuse, SlabKnown,
-    StatusAsk, StatusPart, SubclusterDesc, Submit, TaskEnd, TaskResult, TensorDesc, ThreadDesc,
-    VariantDesc,
+    ModelTable, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready, ReadyAck, Refuse,
+    SlabKnown, StatusAsk, StatusPart, SubclusterDesc, Submit, TaskEnd, TaskResult, TensorDesc,
+    ThreadDesc, VariantDesc,
 };
 use rand::RngExt;
 use zerocopy::IntoBytes;
@@ -103,6 +103,7 @@ impl Messages<'_> {
             | Kind::ProfileDesc
             | Kind::JoinAck
             | Kind::Ready
+            | Kind::ReadyAck
             | Kind::Leave
             | Kind::LeaveAck
             | Kind::Pong
@@ -173,6 +174,7 @@ impl Messages<'_> {
                 token: w.n64().into(),
             }),
             Kind::Ready => self.put(out, |w| Ready { reserved: w.n32().into() }),
+            Kind::ReadyAck => self.put(out, |_| ReadyAck {}),
             Kind::Leave => self.put(out, |w| Leave { reserved: w.n32().into() }),
             Kind::LeaveAck => self.put(out, |w| LeaveAck { reserved: w.n32().into() }),
             Kind::Pong => {
