@@ -156,7 +156,7 @@ fn summary(status: &ClusterStatus) -> String {
 
 const MODELS: [&str; 9] =
     ["model", "sub-cluster", "queue", "rate/s", "bad %", "batch", "p50 ms", "p99 ms", "SLO ms"];
-const VARIANTS: [&str; 5] = ["model", "variant", "accuracy %", "tasks", "batch"];
+const VARIANTS: [&str; 6] = ["model", "variant", "accuracy %", "largest ms", "tasks", "batch"];
 const MEMBERS: [&str; 5] = ["member", "address", "for", "state", "tasks"];
 const GPUS: [&str; 4] = ["slot", "backend", "sub-cluster", "busy %"];
 const EVENTS: [&str; 4] = ["ago", "event", "of", "why"];
@@ -176,7 +176,8 @@ fn variant_rows(model: &ModelStatus) -> impl Iterator<Item = Vec<String>> {
     model.variants.iter().map(|variant| {
         let (name, tasks) = (variant.name.clone(), variant.tasks.to_string());
         let batch = known(variant.mean_batch, 1);
-        vec![model.name.clone(), name, format!("{:.2}", variant.accuracy), tasks, batch]
+        let [accuracy, latency] = [variant.accuracy, variant.latency_ms].map(|x| format!("{x:.2}"));
+        vec![model.name.clone(), name, accuracy, latency, tasks, batch]
     })
 }
 

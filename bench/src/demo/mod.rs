@@ -65,6 +65,9 @@ pub enum DemoError {
         /// The line.
         line: String,
     },
+    /// The scheduler did not say how long the variants take.
+    #[error("the scheduler does not say how long batches take: {0}")]
+    NoStatus(#[from] baton_client::OperatorError),
     /// No frontend lived to report.
     #[error("every frontend died; nothing is known about their tasks")]
     NoReport,

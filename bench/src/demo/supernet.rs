@@ -5,7 +5,12 @@
 //! of this variant, emulated ones by their checksum.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use baton_client::{Operator, SchedulerLocator};
 
 use super::plot::Sparkline;
 use super::{DemoConfig, DemoError, frontends};
@@ -21,8 +26,19 @@ const BURST_SPAN: Range<f64> = 0.35..0.7;
 const KILL_AT: f64 = 0.5;
 /// The child that is killed: the scheduler is number 0.
 const VICTIM: usize = 1;
+/// The burst over what one slot executes in full batches of the dearest variant: too much for the two that there are, and far too
+/// much for the one that remains.
+const BURST_OF_A_SLOT: f64 = 2.4;
+/// Largest batch of the digits.
+const BATCH_MAX: u32 = 16;
+/// More tasks per second and core take the cores from the execution: frontends, scheduler and backends need them, too.
+const PEAK_PER_CORE: f64 = 3_000.0;
+/// How long the scheduler may take to say how long the variants take.
+const ANSWER: Duration = Duration::from_secs(5);
 /// Seconds that the plot shows.
 const SHOWN: usize = 24;
+/// Shorter spans between two lines, as at the end, show no rate.
+const SPAN_MIN_S: f64 = 0.1;
 
 /// A variant: name, accuracy, and its ℓ(b) or nothing if backends measure it.
 type DemoVariant = (&'static str, f64, &'static str);
@@ -34,9 +50,12 @@ struct Supernet {
     /// More keys of the model.
     keys: &'static str,
     variants: &'static [DemoVariant],
-    /// Tasks per second of all frontends outside the burst, and how many times as many in it.
-    rate: f64,
+    /// Of each backend.
+    slots: u32,
+    /// How many times the load is in the burst.
     burst: f64,
+    /// Tasks per second of all frontends in the burst; `None`: as many as the slots cannot execute by the dearest variant.
+    peak: Option<f64>,
 }
 
 /// On emulated GPUs.
@@ -51,8 +70,9 @@ const EMULATED: Supernet = Supernet {
         ("large", 79.44, "alpha_ms = 2.0\nbeta_ms = 3.5\n"),
         ("huge", 80.16, "alpha_ms = 2.8\nbeta_ms = 4.5\n"),
     ],
-    rate: 150.0,
+    slots: 2,
     burst: 5.0,
+    peak: Some(750.0),
 };
 
 /// With ONNX Runtime, on the cores that everything else runs on as well.
@@ -69,8 +89,9 @@ const DIGITS: Supernet = Supernet {
         ("w24-d2", 95.11, ""),
         ("w24-d3", 95.71, ""),
     ],
-    rate: 400.0,
+    slots: 1,
     burst: 10.0,
+    peak: None,
 };
 
 const HEADER: &str = "\
@@ -78,10 +99,15 @@ const HEADER: &str = "\
 [scheduler]
 idle = \"park\"
 
-# Many processes and threads share what may be two cores: plan with timers that run late.
+# The burst is not to end at the frontends' room for tasks.
+[frontend]
+slots_per_model = 2048
+
+# Many processes and threads share what may be two cores: plan with timers that run late. The burst leaves no other time to
+# spare, because accuracy takes it all.
 [network]
-jitter_us = 1000
-response_us = 2000
+jitter_us = 2000
+response_us = 20000
 transport = \"TRANSPORT\"
 
 ";
@@ -89,11 +115,11 @@ transport = \"TRANSPORT\"
 const BACKENDS: &str = "\
 [[backend]]
 name = \"super-a\"
-gpus = 2
+gpus = SLOTS
 
 [[backend]]
 name = \"super-b\"
-gpus = 2
+gpus = SLOTS
 ";
 
 impl Supernet {
@@ -109,7 +135,8 @@ impl Supernet {
         };
         let variants: String = variants.iter().map(variant).collect();
         let model = format!("[[model]]\nname = \"{name}\"\nslo_ms = {slo_ms}\n{keys}\n{variants}");
-        HEADER.replace("TRANSPORT", config.transport.as_str()) + &model + BACKENDS
+        let backends = BACKENDS.replace("SLOTS", &self.slots.to_string());
+        HEADER.replace("TRANSPORT", config.transport.as_str()) + &model + &backends
     }
 
     /// The load as a scenario file: its courses are `baton load`'s. What executes there does not matter.
@@ -124,13 +151,23 @@ impl Supernet {
     }
 
     /// Tasks per second over the whole of the load, of each frontend.
-    fn mean_rate(&self) -> f64 {
+    fn mean_rate(&self, peak: f64) -> f64 {
         let burst = BURST_SPAN.end - BURST_SPAN.start;
-        self.rate * (1.0 + (self.burst - 1.0) * burst) / frontends::FRONTENDS as f64
+        peak / self.burst * (1.0 + (self.burst - 1.0) * burst) / frontends::FRONTENDS as f64
     }
 
-    fn peak(&self) -> f64 {
-        self.rate * self.burst
+    /// Tasks per second in the burst.
+    fn peak(&self, scheduler: SocketAddr) -> Result<f64, DemoError> {
+        if let Some(peak) = self.peak {
+            return Ok(peak);
+        }
+        let mut operator = Operator::connect(&SchedulerLocator::from(scheduler), None, ANSWER)?;
+        let status = operator.status(ANSWER)?;
+        let dearest = status.models.first().and_then(|model| model.variants.last());
+        let latency_ms = dearest.map_or(f64::INFINITY, |variant| variant.latency_ms);
+        let cores = available_parallelism().map_or(1, NonZeroUsize::get) as f64;
+        let of_slot = f64::from(BATCH_MAX) * 1e3 / latency_ms;
+        Ok((BURST_OF_A_SLOT * of_slot).min(PEAK_PER_CORE * cores))
     }
 }
 
@@ -155,11 +192,12 @@ pub(super) fn run(
 ) -> Result<Vec<Finished>, DemoError> {
     let (supernet, seconds) = (Supernet::of(config), config.seconds);
     let scenario = file.path.with_file_name("load.toml").display().to_string();
-    let offers = ["--scenario".to_owned(), scenario, format!("--rps={}", supernet.mean_rate())];
-    let Supernet { name, rate, .. } = supernet;
-    let what = format!("{rate:.0} tasks/s of {name}, and {:.0}/s in a burst", supernet.peak());
+    let (name, peak) = (supernet.name, supernet.peak(scheduler)?);
+    let (mean, calm) = (supernet.mean_rate(peak), peak / supernet.burst);
+    let offers = ["--scenario".to_owned(), scenario, format!("--rps={mean}")];
+    let what = format!("{calm:.0} tasks/s of {name}, and {peak:.0}/s in a burst");
     let started = frontends::start_with(processes, file, scheduler, (&offers, &what), seconds)?;
-    let mut plot = Plot::of(supernet);
+    let mut plot = Plot::of(supernet, peak);
     let mut alive = true;
     frontends::watch_with(processes, started, seconds, |processes, progress| {
         if alive && progress.seconds >= KILL_AT * seconds {
@@ -182,24 +220,26 @@ struct Plot {
 }
 
 impl Plot {
-    fn of(supernet: &Supernet) -> Self {
+    fn of(supernet: &Supernet, peak: f64) -> Self {
         let accuracy = |at: usize| supernet.variants[at].1;
         Self {
             before: Progress::default(),
             load: Sparkline::default(),
             accuracy: Sparkline::default(),
-            peak: supernet.peak(),
+            peak,
             accuracies: accuracy(0)..accuracy(supernet.variants.len() - 1),
         }
     }
 
     fn line(&mut self, progress: &Progress) -> String {
-        let span = (progress.seconds - self.before.seconds).max(1e-3);
-        let rate = (progress.submitted - self.before.submitted) as f64 / span;
+        let span = progress.seconds - self.before.seconds;
+        let rate = (progress.submitted - self.before.submitted) as f64 / span.max(SPAN_MIN_S);
         let answers = progress.accuracies.0 - self.before.accuracies.0;
         let sum = progress.accuracies.1 - self.before.accuracies.1;
         self.before = *progress;
-        self.load.push(rate, SHOWN);
+        if span >= SPAN_MIN_S {
+            self.load.push(rate, SHOWN);
+        }
         let accuracy = (answers > 0).then(|| sum / answers as f64);
         accuracy.into_iter().for_each(|accuracy| self.accuracy.push(accuracy, SHOWN));
         let lost = progress.dropped + progress.failed;
@@ -269,14 +309,15 @@ mod tests {
         let model = check_text(Path::new("c.toml"), &text).cluster.unwrap().models.remove(0);
         let per_second = |variant| 16e3 / model.profile_of(variant).latency(16).as_millis_f64();
         let last = EMULATED.variants.len() as u16 - 1;
-        assert!(2.0 * per_second(0) > EMULATED.peak() * 1.5);
-        assert!(2.0 * per_second(last) < EMULATED.peak());
-        assert!(4.0 * per_second(last) > EMULATED.rate * 2.0, "calm is calm");
+        let peak = EMULATED.peak.unwrap();
+        assert!(2.0 * per_second(0) > peak * 1.5);
+        assert!(2.0 * per_second(last) < peak);
+        assert!(4.0 * per_second(last) > peak / EMULATED.burst * 2.0, "calm is calm");
     }
 
     #[test]
     fn a_line_shows_what_has_changed_since_the_last_one() {
-        let mut plot = Plot::of(&EMULATED);
+        let mut plot = Plot::of(&EMULATED, 750.0);
         let at = |seconds, submitted, accuracies| Progress {
             seconds,
             submitted,

@@ -99,6 +99,8 @@ pub struct VariantStatus {
     pub name: String,
     /// Per cent of its answers that are right.
     pub accuracy: f64,
+    /// Of the largest batch: what the slowest backend measured, or else the cluster file says.
+    pub latency_ms: f64,
     /// Tasks in batches that it has executed.
     pub tasks: u64,
     /// Tasks in such a batch. `None`: it has executed none.

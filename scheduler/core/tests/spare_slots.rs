@@ -176,8 +176,12 @@ fn a_batch_behind_another_of_its_model_takes_no_further_slot() {
     }
     // No slot is idle: the next batch of model 0 is planned behind its first.
     let ahead = Candidate { delay: MS, exec_at: now + MS, ..Stage::candidate(now) };
+    for _ in 0..2 {
+        let behind = stage.offered(0, now, ahead);
+        assert_eq!((behind[0].gpu, behind[0].spare), (first.gpu, 1), "it still has its one");
+        stage.rank.on_gpu(now, GpuUpdate::Returned { gpu: first.gpu }, &mut stage.out);
+    }
     let behind = stage.offered(0, now, ahead);
-    assert_eq!((behind[0].gpu, behind[0].spare), (first.gpu, 1), "it still has its one");
     stage.planned(now + MS, behind[0].gpu, MS.times(30), MS);
     stage.finished(now + MS, first.gpu);
     let ahead = Candidate { delay: MS.times(9), exec_at: now + MS.times(10), ..ahead };

@@ -210,6 +210,11 @@ impl<T: Transport> ControlThread<T> {
         self.adopt_profiles(models.into_iter());
     }
 
+    /// Those of all variants that the model is planned with.
+    pub(super) fn planned_profiles(&self, entry: &Entry) -> Profiles {
+        self.profiles.get(&entry.spec.id).cloned().unwrap_or_else(|| entry.profiles())
+    }
+
     /// Models are planned with the profile of the slowest backend that serves; if none of them has
     /// measured one, with the cluster file's. `models` are those for which that may have changed.
     pub(super) fn adopt_profiles(&mut self, models: impl Iterator<Item = ModelId>) {
@@ -220,8 +225,8 @@ impl<T: Transport> ControlThread<T> {
             let serving = self.roster.backends().filter(|(_, backend)| backend.is_serving);
             let measured = serving.filter_map(|(_, backend)| Some(of_model(backend)?.1));
             let slowest = measured.reduce(|a, b| slowest_of(&a, &b));
-            let profiles = slowest.unwrap_or_else(|| file.clone());
-            if self.profiles.get(&model).unwrap_or(&file) == &profiles {
+            let profiles = slowest.unwrap_or(file);
+            if self.planned_profiles(entry) == profiles {
                 continue;
             }
             self.profiles.insert(model, profiles.clone());

@@ -12,6 +12,7 @@ use baton_topo::{GPUS_PER_BACKEND_MAX, VariantSpec, per_cent};
 use super::window::{Figures, seconds};
 use crate::catalog::Entry;
 use crate::control::ControlThread;
+use crate::profiles::Profiles;
 use crate::roster::{Backend, Frontend};
 
 /// Sections follow each other in this order.
@@ -132,7 +133,7 @@ impl<T: Transport> ControlThread<T> {
             p50_ms: figures.p50_ms.map(rounded),
             p99_ms: figures.p99_ms.map(rounded),
             model_thread: self.balance.home(model) as u32,
-            variants: variants(&entry.spec.variants, &figures),
+            variants: variants(&entry.spec.variants, self.planned_profiles(entry), &figures),
         })
     }
 
@@ -200,14 +201,20 @@ impl<T: Transport> ControlThread<T> {
     }
 }
 
-fn variants(specs: &[VariantSpec], figures: &Figures) -> Vec<VariantStatus> {
-    let about = |(spec, &(tasks, mean_batch)): (&VariantSpec, &(u64, Option<f64>))| VariantStatus {
+fn variants(
+    specs: &[VariantSpec],
+    profiles: Profiles,
+    Figures { variants, .. }: &Figures,
+) -> Vec<VariantStatus> {
+    let of_specs = specs.iter().zip(profiles).zip(variants);
+    let about = of_specs.map(|((spec, profile), &(tasks, mean_batch))| VariantStatus {
         name: shortened(&spec.name),
         accuracy: per_cent(spec.accuracy),
+        latency_ms: rounded(profile.latency(profile.batch_max()).as_millis_f64()),
         tasks,
         mean_batch: mean_batch.map(rounded),
-    };
-    specs.iter().zip(&figures.variants).map(about).collect()
+    });
+    about.collect()
 }
 
 #[cfg(test)]
