@@ -78,7 +78,7 @@ impl SlabSet {
         self.slot_of(task)?.state.input_state(task.generation())
     }
 
-    /// A READ of this task has come, and was refused, while its input was written. Whoever wanted it does without.
+    /// A READ of this task has come, and was refused, while its input was written. The batch that wanted it does without.
     pub fn is_missed(&self, task: TaskId) -> bool {
         self.slot_of(task).is_some_and(|slot| slot.state.is_missed(task.generation()))
     }
@@ -143,9 +143,9 @@ mod tests {
             set.release(task);
             assert_eq!(set.in_use(), 1, "the application still writes");
             if finishes {
-                ahead.finish()
+                ahead.finish();
             } else {
-                drop(ahead)
+                drop(ahead);
             }
             assert_eq!(set.in_use(), 0);
             assert_eq!(set.input_state(task), None);
