@@ -50,6 +50,10 @@ macro_rules! counters {
 counters! {
     /// Tasks accepted by a submit. Each has, or will have, one of the three outcomes below.
     submitted,
+    /// Tasks submitted ahead of their inputs; counted as submitted too.
+    ahead,
+    /// Times that a batch went without a task whose input was still to come.
+    inputs_late,
     /// Tasks answered.
     completed,
     /// Tasks answered after their deadline; counted as completed too.
@@ -62,7 +66,7 @@ counters! {
     failed,
     /// Times this client joined again after its scheduler was lost.
     reconnects,
-    /// Tasks submitted again after a lost scheduler, each time counted.
+    /// Tasks submitted again after a lost scheduler, or after a batch went without their input, each time counted.
     resubmitted,
     /// Cancellations asked for, dropped tickets included.
     cancels,
@@ -94,7 +98,7 @@ counters! {
     strangers,
     /// Messages that do not fit the conversation; ignored, or the sender turned away.
     unexpected,
-    /// Outcomes for tasks that had theirs already.
+    /// Outcomes for tasks that had theirs already, or another id by then.
     duplicates,
     /// Answers that do not have the model's output size.
     wrong_answer_size,

@@ -9,6 +9,7 @@ use baton_rdma::InputMut;
 use baton_topo::{Clock, accuracy_of};
 use baton_types::{CostHint, Nanos};
 
+use crate::ahead::InputAhead;
 use crate::config::nanos;
 use crate::error::{SubmitError, SubmitReason};
 use crate::served::ModelOwner;
@@ -116,6 +117,48 @@ impl Input {
     /// # Errors
     /// As [`Input::submit`].
     pub fn submit_at(self, now: Nanos, deadline: Deadline) -> Result<Ticket, SubmitError> {
+        let (input, deadline) = self.accept(now, deadline)?;
+        let (session, model, asked) = (input.of.session(), &*input.of.model, input.asked());
+        let task = session.submit(model, input.slot, asked, now, deadline);
+        Ok(Ticket::new(input.of, task, now, deadline))
+    }
+
+    /// Submits the task before its input is written: it queues while the application decodes, resizes or waits for what the
+    /// input is made of. The deadline counts from here. Say with [`Input::truncate`] before how long the input will be.
+    ///
+    /// Backends cannot read the input before [`InputAhead::finish`]. A batch that is formed before goes without the task,
+    /// and the client submits the task again as soon as its input is there. If that is not before the deadline, the task ends as
+    /// `Dropped(Deadline)`; an [`InputAhead`] that is dropped unfinished cancels its task.
+    ///
+    /// # Errors
+    /// As [`Input::submit`].
+    pub fn submit_ahead(self, deadline: Deadline) -> Result<(InputAhead, Ticket), SubmitError> {
+        let now = self.of.session().clock.now();
+        self.submit_ahead_at(now, deadline)
+    }
+
+    /// As [`Input::submit_ahead`], at a moment of the caller's.
+    ///
+    /// # Errors
+    /// As [`Input::submit`].
+    pub fn submit_ahead_at(
+        self,
+        now: Nanos,
+        deadline: Deadline,
+    ) -> Result<(InputAhead, Ticket), SubmitError> {
+        let (input, deadline) = self.accept(now, deadline)?;
+        let (session, model, asked) = (input.of.session(), &*input.of.model, input.asked());
+        let slot = session.submit_ahead(model, input.slot, asked, now, deadline);
+        let ticket = Ticket::new(Arc::clone(&input.of), slot.task(), now, deadline);
+        Ok((InputAhead::new(input.of, slot), ticket))
+    }
+
+    fn asked(&self) -> Asked {
+        Asked { cost: self.cost, accuracy_min: self.accuracy_min }
+    }
+
+    /// Whether it can be submitted now, and by when its answer must be there then.
+    fn accept(self, now: Nanos, deadline: Deadline) -> Result<(Self, Nanos), SubmitError> {
         let (session, model) = (self.of.session(), &*self.of.model);
         let span = match deadline {
             Deadline::Slo => model.slo(),
@@ -127,9 +170,7 @@ impl Input {
         if let Some(reason) = passed.or_else(|| session.refusal()).or_else(removed) {
             return Err(self.refuse(reason));
         }
-        let asked = Asked { cost: self.cost, accuracy_min: self.accuracy_min };
-        let task = session.submit(model, self.slot, asked, now, now + span);
-        Ok(Ticket::new(self.of, task, now, now + span))
+        Ok((self, now + span))
     }
 
     #[cold]

@@ -30,6 +30,8 @@
 //! input straight out of the slot, and the answer lands in the slot's output, where [`Reply`] reads
 //! it. Dropping the reply frees the slot.
 //!
+//! [`Input::submit_ahead`] submits first and lets the application write while the task queues.
+//!
 //! Slots are the one bound on outstanding tasks ([`ClientConfig::slots_per_model`]). If none is
 //! free, [`ModelHandle::input`] returns an error at once, and [`ModelHandle::input_ready`] waits for one. Every queue of this crate is bounded. Only the
 //! calls named `wait…`, [`Client::connect`] and [`Client::leave`] block; [`ModelHandle::input_ready`],
@@ -89,6 +91,7 @@
 //! same tickets get the outcomes. Replies stay valid after the client has ended.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod cell;
 mod client;
 mod completions;
@@ -113,6 +116,7 @@ mod shared;
 mod ticket;
 mod view;
 
+pub use ahead::InputAhead;
 pub use baton_leader::{SchedulerLocator, StartError, Unknown};
 pub use baton_membership::MembershipError;
 pub use baton_metrics::{Metric, MetricsError, MetricsServer};

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockRea
 use std::task::Waker;
 
 use baton_metrics::Metric;
-use baton_rdma::InputMut;
+use baton_rdma::{InputAhead, InputMut};
 use baton_topo::Clock;
 use baton_types::{CostHint, DropReason, FailReason, Nanos, TaskId};
 use crossbeam_channel::{Receiver, Sender};
@@ -31,6 +31,8 @@ use crate::served::Model;
 pub(crate) enum Command {
     Submit(Task),
     Cancel(TaskId),
+    /// The input of a task that was submitted ahead of it is there. By the ticket's id.
+    Written(TaskId),
 }
 
 /// A submitted task. Moments on the client's clock.
@@ -56,6 +58,34 @@ pub(crate) struct Task {
     pub(crate) asked: Asked,
     /// Bytes of its input.
     pub(crate) input_bytes: u32,
+    /// It was submitted ahead of its input.
+    pub(crate) ahead: bool,
+}
+
+impl Task {
+    /// One that was just submitted, with its two moments.
+    fn new(
+        id: TaskId,
+        model: u32,
+        (submitted, deadline): (Nanos, Nanos),
+        asked: Asked,
+        input_bytes: u32,
+    ) -> Self {
+        let (life, sent_in, resubmitted, ahead) = (0, 0, 0, false);
+        Self {
+            id,
+            ticket: id,
+            life,
+            sent_in,
+            resubmitted,
+            model,
+            submitted,
+            deadline,
+            asked,
+            input_bytes,
+            ahead,
+        }
+    }
 }
 
 /// What an application says of a task.
@@ -67,7 +97,7 @@ pub(crate) struct Asked {
     pub(crate) accuracy_min: u32,
 }
 
-/// [`Task::life`] of a task that a scheduler has given back: it needs a new id.
+/// [`Task::life`] of a task that a scheduler or a backend has given back: it needs a new id.
 pub(crate) const GIVEN_BACK: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -99,9 +129,9 @@ impl Session {
         counters: Arc<LiveCounters>,
         io: IoHandle,
     ) -> (Arc<Self>, Receiver<Command>) {
-        // The slots are its bound, and their number changes with the models. A slot has at most three
-        // commands in it: its submit, its cancel, and the cancel of the task before. A slot is reused only
-        // after its submit was taken out, and a ticket sends its cancel before it releases the slot.
+        // The slots are its bound, and their number changes with the models. A slot has at most six commands in it: its
+        // submit, its cancel, that its input is written or a cancel in place of that, and the latter three of the task before. A
+        // slot is reused only after its submit was taken out, and a ticket sends its cancel before it releases the slot.
         let (commands, receiver) = crossbeam_channel::unbounded();
         let session = Self {
             models: RwLock::default(),
@@ -174,27 +204,43 @@ impl Session {
     ) -> TaskId {
         let input_bytes = input.len() as u32;
         let id = input.submit();
-        model.cell(id).arm();
+        let task = Task::new(id, model.place, (submitted, deadline), asked, input_bytes);
+        self.hand_over(model, task);
+        id
+    }
+
+    /// The same, before the input is written.
+    pub(crate) fn submit_ahead(
+        &self,
+        model: &Model,
+        input: InputMut,
+        asked: Asked,
+        submitted: Nanos,
+        deadline: Nanos,
+    ) -> InputAhead {
+        let input = input.submit_ahead();
+        let (id, input_bytes) = (input.task(), input.len() as u32);
+        let task = Task::new(id, model.place, (submitted, deadline), asked, input_bytes);
+        self.counters.ahead.add(1);
+        self.hand_over(model, Task { ahead: true, ..task });
+        input
+    }
+
+    fn hand_over(&self, model: &Model, task: Task) {
+        model.cell(task.id).arm();
         self.counters.submitted.add(1);
-        let (life, sent_in, resubmitted) = (0, 0, 0);
-        let task = Task {
-            id,
-            ticket: id,
-            life,
-            sent_in,
-            resubmitted,
-            model: model.place,
-            submitted,
-            deadline,
-            asked,
-            input_bytes,
-        };
         if self.commands.try_send(Command::Submit(task)).is_err() {
             // The I/O thread has just ended.
-            self.end_leftover(model.cell(id));
+            self.end_leftover(model.cell(task.id));
         }
         self.send_commands();
-        id
+    }
+
+    /// The input of a task that was submitted ahead is there.
+    pub(crate) fn written(&self, task: TaskId) {
+        // Refused only if the I/O thread has ended, and then the outcome is there.
+        let _ = self.commands.try_send(Command::Written(task));
+        self.send_commands();
     }
 
     fn send_commands(&self) {

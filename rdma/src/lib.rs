@@ -26,8 +26,8 @@ pub use events::{CloseReason, Event, Events, Peer};
 pub use inproc::{InprocNetwork, InprocTransport};
 pub use log_limit::LogLimit;
 pub use memory::{
-    BatchBuffer, HostPin, InputMut, NoMemory, OutputMut, OutputRef, ReadLease, ReadRefusal, RowMut,
-    RowsRef, SlabError, SlabSet, SlabSpec, Stay,
+    BatchBuffer, HostPin, InputAhead, InputMut, InputState, NoMemory, OutputMut, OutputRef,
+    ReadLease, ReadRefusal, RowMut, RowsRef, SlabError, SlabSet, SlabSpec, Stay,
 };
 #[cfg(feature = "status")]
 pub use protocol::status;

@@ -8,6 +8,7 @@
 //! Only tests and programs that drive time themselves need this module; [`crate::Client::connect`]
 //! runs a [`ClientIo`] on a thread of its own.
 
+mod ahead;
 mod backends;
 mod catalogue;
 mod changes;

@@ -161,9 +161,11 @@ impl<T: Transport> ClientIo<T> {
             return false;
         };
         serving.tasks.remove(id);
-        let again = u32::from(task.life > 0);
+        let again = u32::from(task.sent_in > 0);
         self.counters.resubmitted.add(again.into());
-        self.send(now, &Task { id: renewed, resubmitted: task.resubmitted + again, ..task });
+        // Only an input that is written has another id.
+        let (ahead, resubmitted) = (task.ahead && was_never_sent, task.resubmitted + again);
+        self.send(now, &Task { id: renewed, resubmitted, ahead, ..task });
         true
     }
 }

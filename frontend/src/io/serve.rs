@@ -10,7 +10,7 @@ use crate::io::models::{Phase, Served};
 use crate::io::rejoin::out_of_time;
 use crate::io::{ClientIo, Serving};
 use crate::outcome::{EndRecord, EndedBy, Timing};
-use crate::session::{Command, Task};
+use crate::session::{Command, GIVEN_BACK, Task};
 
 /// Commands taken per pass: bounds how long arrivals wait behind submits.
 pub(super) const COMMANDS_PER_PASS: usize = 256;
@@ -35,6 +35,7 @@ impl<T: Transport> ClientIo<T> {
             match command {
                 Some(Command::Submit(task)) => self.submit(now, &task),
                 Some(Command::Cancel(task)) => self.cancel(now, task),
+                Some(Command::Written(task)) => self.on_written(task),
                 None => return taken,
             }
         }
@@ -45,6 +46,9 @@ impl<T: Transport> ClientIo<T> {
     fn submit(&mut self, now: Nanos, task: &Task) {
         let number = self.number;
         let Some(serving) = &mut self.serving else { return };
+        if task.ahead && serving.must_wait_for_input(task) {
+            return serving.tasks.insert(Task { life: GIVEN_BACK, ..*task }, task.deadline);
+        }
         if self.membership.is_ready() && task.id.frontend() == number {
             return self.send(now, task);
         }
@@ -135,6 +139,7 @@ impl<T: Transport> ClientIo<T> {
             return;
         };
         let id = TaskId(end.task.get());
+        let Some(why) = self.end_without_input(id, why) else { return };
         if let Unserved::Dropped(reason) = why
             && self.keep(now, id, reason)
         {

@@ -7,5 +7,6 @@ pub(crate) mod slab;
 
 pub use landing::{BatchBuffer, HostPin, NoMemory, RowMut, RowsRef, Stay};
 pub use slab::{
-    InputMut, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError, SlabSet, SlabSpec,
+    InputAhead, InputMut, InputState, OutputMut, OutputRef, ReadLease, ReadRefusal, SlabError,
+    SlabSet, SlabSpec,
 };

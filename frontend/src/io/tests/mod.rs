@@ -1,5 +1,6 @@
 //! Stories of one client, told step by step; time moves only when the story says so.
 
+mod ahead;
 mod catalogue;
 mod catalogue_again;
 mod completions;

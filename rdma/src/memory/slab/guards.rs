@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use baton_types::TaskId;
 
+use super::ahead::InputAhead;
 use super::slot::{Reclaim, SlotState};
 use super::{Slab, SlabSet, Slot};
 use crate::protocol::wire::TRAILER_LEN;
@@ -15,8 +16,8 @@ use crate::protocol::wire::TRAILER_LEN;
 /// A slot's memory. Its methods that make references rest on the slot's state, which the guards
 /// below embody.
 pub(super) struct Place {
-    set: Arc<SlabSet>,
-    slot: u32,
+    pub(super) set: Arc<SlabSet>,
+    pub(super) slot: u32,
 }
 
 impl Place {
@@ -24,15 +25,15 @@ impl Place {
         Self { set, slot }
     }
 
-    fn slot(&self) -> &Slot {
+    pub(super) fn slot(&self) -> &Slot {
         &self.set.slots[self.slot as usize]
     }
 
-    fn slab(&self) -> &Slab {
+    pub(super) fn slab(&self) -> &Slab {
         &self.set.slabs[self.slot().slab as usize]
     }
 
-    fn input_at(&self) -> usize {
+    pub(super) fn input_at(&self) -> usize {
         (self.slot - self.slab().first) as usize * self.slab().stride
     }
 
@@ -46,7 +47,7 @@ impl Place {
     }
 
     /// Returns the guard that `leave` takes off the slot's state.
-    fn end(&self, leave: impl FnOnce(&SlotState) -> Reclaim) {
+    pub(super) fn end(&self, leave: impl FnOnce(&SlotState) -> Reclaim) {
         self.set.reclaim(self.slot, leave(&self.slot().state));
     }
 }
@@ -84,6 +85,15 @@ impl InputMut {
         self.submitted = true;
         self.place.slot().input_len.store(self.len, Ordering::Relaxed);
         self.place.set.launch(self.place.slot)
+    }
+
+    /// Submits the task before its input is written. It may not be truncated any more.
+    pub fn submit_ahead(mut self) -> InputAhead {
+        self.submitted = true;
+        let place = Place::new(Arc::clone(&self.place.set), self.place.slot);
+        place.slot().input_len.store(self.len, Ordering::Relaxed);
+        let task = place.set.launch_ahead(place.slot);
+        InputAhead::new(place, task)
     }
 }
 

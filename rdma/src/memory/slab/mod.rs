@@ -9,6 +9,7 @@
 //! references.
 #![expect(unsafe_code, reason = "turns slot states into references to slot memory")]
 
+mod ahead;
 mod error;
 mod exposed;
 mod guards;
@@ -24,10 +25,12 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::memory::region::Region;
 use crate::protocol::wire::{PAYLOAD_MAX, SlabDesc, TRAILER_LEN};
+pub use ahead::InputAhead;
 pub use error::{ReadRefusal, SlabError};
 pub(crate) use exposed::Exposed;
 use guards::Place;
 pub use guards::{InputMut, OutputMut, OutputRef, ReadLease};
+pub use slot::InputState;
 use slot::{Reclaim, SlotState};
 
 /// Slots begin at multiples of this, so that neighbours share no cache line.
@@ -195,7 +198,7 @@ impl SlabSet {
 
     /// Submits a task's input once more: under the frontend's present number, and the slot's next
     /// generation, so that requests with the task's old id are refused from now on. `None` while
-    /// the input is read or an answer to the old id is landing or has landed, and for a task that is
+    /// the input is written or read or an answer to the old id is landing or has landed, and for a task that is
     /// stale or decided.
     pub fn renew(&self, task: TaskId) -> Option<TaskId> {
         let slot = self.slot_of(task).filter(|slot| slot.state.recall(task.generation()))?;
@@ -276,10 +279,10 @@ impl SlabSet {
 
     /// From now on a slot whose task ended without an answer is not free at once: a backend that has
     /// been given up may still be reading it from afar, without a lease. The transport takes such
-    /// slots with [`SlabSet::take_resting`] and frees them with [`SlabSet::end_rest`] when no READ
+    /// slots and frees them when no READ
     /// that began before can still count. An answered task's READ is over; its slot does not rest,
     /// unless the task was renewed and others may have been asked to read it before.
-    pub(crate) fn rest(&self) {
+    pub fn rest(&self) {
         self.resting.get_or_init(|| crossbeam_channel::bounded(self.slots.len()));
     }
 

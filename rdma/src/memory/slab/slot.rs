@@ -6,8 +6,8 @@
 //!                 └─recall (nothing out), generation + 1
 //! ```
 //! Beside phase and generation the word counts the READ leases and marks the landing guard, the
-//! landed answer, the output guard and the wish to be recycled, so that every decision about who
-//! may touch the slot's memory is one compare-and-swap. The invariant the memory relies on: at most
+//! landed answer, the output guard, the wish to be recycled, and an input that is still being written though its task is
+//! submitted, so that every decision about who may touch the slot's memory is one compare-and-swap. The invariant the memory relies on: at most
 //! one exclusive owner, and none while a lease or the output guard exists.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,13 +27,30 @@ pub(crate) enum Phase {
     Done,
 }
 
+/// How far the input of a task in flight is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InputState {
+    /// Backends may read it.
+    Written,
+    /// The task was submitted ahead of it.
+    Writing,
+    /// The same, and the application has given it up.
+    GivenUp,
+}
+
 const PHASES: [Phase; 4] = [Phase::Free, Phase::Filling, Phase::InFlight, Phase::Done];
 const PHASE_SHIFT: u32 = 28;
 const LANDING: u64 = 1 << 30;
 const LANDED: u64 = 1 << 31;
 const TAKEN: u64 = 1 << 32;
 const RELEASED: u64 = 1 << 33;
-const LEASE: u64 = 1 << 34;
+/// The slot is in flight, and the application still writes its input: no one else may touch it.
+const WRITING: u64 = 1 << 34;
+/// The application has given the input up before it was written: it can never be read.
+const VOID: u64 = 1 << 35;
+/// A reader came while the input was still being written, and went without it.
+const MISSED: u64 = 1 << 36;
+const LEASE: u64 = 1 << 37;
 const LEASES_MAX: u64 = u64::MAX / LEASE;
 
 /// One reading of the word.
@@ -69,7 +86,7 @@ impl Word {
     fn reclaimable(self) -> bool {
         self.phase() == Phase::Done
             && self.has(RELEASED)
-            && !self.has(LANDING | TAKEN)
+            && !self.has(LANDING | TAKEN | WRITING)
             && self.leases() == 0
     }
 }
@@ -114,12 +131,40 @@ impl SlotState {
         self.set(Phase::InFlight, self.generation());
     }
 
+    /// The task is submitted, and its input is still to be written: it may not be leased yet.
+    pub(crate) fn launch_ahead(&self) {
+        let word = Word::new(Phase::InFlight, self.generation());
+        self.0.store(word.0 | WRITING, Ordering::Release);
+    }
+
+    /// The input of a slot that was launched ahead is written: from now on it may be leased.
+    pub(crate) fn end_writing(&self) -> Reclaim {
+        self.leave(|word| Word(word.0 & !WRITING))
+    }
+
+    /// It will not be written.
+    pub(crate) fn give_up_writing(&self) -> Reclaim {
+        self.leave(|word| Word((word.0 & !WRITING) | VOID))
+    }
+
+    /// How far the input of this generation is; `None` for another generation.
+    pub(crate) fn input_state(&self, generation: u32) -> Option<InputState> {
+        let word = self.load();
+        let state = match (word.has(WRITING), word.has(VOID)) {
+            (true, _) => InputState::Writing,
+            (false, true) => InputState::GivenUp,
+            (false, false) => InputState::Written,
+        };
+        (word.generation() == generation).then_some(state)
+    }
+
     /// The same input is to be launched again: from now on the slot is filling, with its next
-    /// generation, and the caller its owner. False while the input is read or an answer is landing
+    /// generation, and the caller its owner. False while the input is written or read or an answer is landing
     /// or has landed, and unless it is in flight with this generation.
     pub(crate) fn recall(&self, generation: u32) -> bool {
         self.change(|word| {
-            let undisturbed = !word.has(LANDING | LANDED) && word.leases() == 0;
+            let busy = LANDING | LANDED | WRITING | VOID;
+            let undisturbed = !word.has(busy) && word.leases() == 0;
             let mine = word.is(Phase::InFlight, generation) && undisturbed;
             mine.then(|| Word::new(Phase::Filling, generation.wrapping_add(1)))
         })
@@ -128,21 +173,33 @@ impl SlotState {
 
     /// A reader wants the input.
     pub(crate) fn lease(&self, generation: u32) -> bool {
-        self.change(|word| {
+        let changed = self.change(|word| {
+            let lent = match (word.has(WRITING), word.has(VOID)) {
+                (true, _) => Word(word.0 | MISSED),
+                (false, true) => return None,
+                (false, false) => Word(word.0 + LEASE),
+            };
             let free = word.is(Phase::InFlight, generation) && word.leases() < LEASES_MAX;
-            free.then(|| Word(word.0 + LEASE))
-        })
-        .is_some()
+            free.then_some(lent)
+        });
+        changed.is_some_and(|word| !word.has(WRITING))
+    }
+
+    /// A reader has come for this generation too early.
+    pub(crate) fn is_missed(&self, generation: u32) -> bool {
+        let word = self.load();
+        word.generation() == generation && word.has(MISSED)
     }
 
     pub(crate) fn end_lease(&self) -> Reclaim {
         self.leave(|word| Word(word.0 - LEASE))
     }
 
-    /// An answer wants to be written; only one at a time, and none after one has landed.
+    /// An answer wants to be written; only one at a time, none after one has landed, and none to an input that no one can have read.
     pub(crate) fn land(&self, generation: u32) -> bool {
         self.change(|word| {
-            let open = word.is(Phase::InFlight, generation) && !word.has(LANDING | LANDED);
+            let closed = LANDING | LANDED | WRITING | VOID;
+            let open = word.is(Phase::InFlight, generation) && !word.has(closed);
             open.then_some(Word(word.0 | LANDING))
         })
         .is_some()
