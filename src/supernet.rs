@@ -42,7 +42,9 @@ fn run_export(args: &SupernetExportArgs) -> CommandResult {
         Form::Static => {
             let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("."));
             if !folder.is_dir() {
-                return Err(format!("there is no folder {}; make it", folder.display()).into());
+                let cannot =
+                    |error| format!("cannot make the folder {}: {error}", folder.display());
+                fs::create_dir(&folder).map_err(cannot)?;
             }
             let path =
                 |file: &Exported| folder.join(format!("{name}.{}.onnx", file.variants[0].name));

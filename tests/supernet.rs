@@ -41,16 +41,16 @@ fn a_checkpoint_becomes_one_file_or_several() {
     assert_eq!(report["files"][0]["variants"][4]["name"], "d3-h4", "{report}");
     assert_eq!(std::fs::read(&out).unwrap(), std::fs::read(FILE).unwrap());
 
-    let into = folder.path().display().to_string();
+    let into = folder.path().join("static").display().to_string();
     let two = ["export", CHECKPOINT, "--static", "--variants", "d1-h1,d3-h4", "--out", &into];
     let text = stdout(&supernet(&two));
     assert!(text.contains("words-super.d1-h1.onnx: ") && text.lines().count() == 2, "{text}");
-    assert!(folder.path().join("words-super.d3-h4.onnx").is_file());
+    assert!(folder.path().join("static/words-super.d3-h4.onnx").is_file());
 
     let unknown = refusal(&["export", CHECKPOINT, "--variants", "d9", "--out", &out]);
     assert!(unknown.contains("`d9`") && unknown.contains("choose from d1-h1"), "{unknown}");
     let nowhere = refusal(&["export", CHECKPOINT, "--static", "--out", "/no/such/folder"]);
-    assert!(nowhere.contains("there is no folder /no/such/folder; make it"), "{nowhere}");
+    assert!(nowhere.contains("cannot make the folder /no/such/folder"), "{nowhere}");
 }
 
 #[test]
