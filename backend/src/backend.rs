@@ -277,7 +277,8 @@ fn start_executors(
             model_memory: config.model_memory,
             measure: gpu == 0,
         };
-        let (models, owner) = (config.models.clone(), owner.clone());
+        let models: Vec<_> = config.loaded_at_start().cloned().collect();
+        let owner = owner.clone();
         let on_device = models.iter().any(|model| matches!(model.engine, EngineSpec::Cuda));
         let (executor, profiles) = match on_device {
             false => ThreadExecutor::start(placing, models, owner)?,

@@ -1,7 +1,9 @@
 //! What a backend needs to know before it starts, taken out of the cluster file and checked.
 
 use baton_leader::SchedulerLocator;
-use baton_topo::{Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelSpec, ReconnectSpec};
+use baton_topo::{
+    Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelSpec, ReconnectSpec, WeightsCacheSpec,
+};
 use baton_types::Nanos;
 
 pub use baton_topo::{BATCH_MEMORY_MAX, BATCH_SLOTS};
@@ -25,6 +27,8 @@ pub struct BackendConfig {
     pub credit_bytes: u32,
     /// Bytes of loaded models that each GPU slot may hold; `None`: no bound.
     pub model_memory: Option<u64>,
+    /// The memory for weights of each GPU slot; `None`: they hold every model.
+    pub weights_cache: Option<WeightsCacheSpec>,
     /// What inputs are pulled over.
     pub fabric: FabricSpec,
     /// The models of its sub-cluster, all of which it serves. Never empty.
@@ -112,18 +116,27 @@ impl BackendConfig {
             idle: spec.idle,
             credit_bytes: spec.credit_bytes,
             model_memory: spec.model_memory,
+            weights_cache: spec.weights_cache,
             fabric: cluster.fabric.clone(),
             models: cluster
                 .models
                 .iter()
                 .filter(|model| model.subcluster == spec.subcluster)
-                .cloned()
+                .map(|model| ModelSpec {
+                    weights: model.weights.filter(|_| spec.weights_cache.is_some()),
+                    ..model.clone()
+                })
                 .collect(),
             member_timeout: cluster.scheduler.member_timeout,
             leave_timeout: Nanos::from_millis(10_000),
         };
         config.check()?;
         Ok(config)
+    }
+
+    /// The models that every executor loads before the backend joins: all of them, unless LOADs bring them.
+    pub fn loaded_at_start(&self) -> impl Iterator<Item = &ModelSpec> {
+        self.models.iter().filter(|_| self.weights_cache.is_none())
     }
 
     /// Bytes of one batch slot's inputs: the largest batch of any model.

@@ -13,6 +13,7 @@ use crate::counters::Counters;
 use crate::execute::{
     BatchBack, BatchEnd, BatchJob, EngineError, Event, Executor, ExecutorDied, JobDone, ModelJob,
 };
+use crate::loader::Loader;
 use crate::memory::{Memory, Room};
 use crate::models::Models;
 use crate::residency::Residency;
@@ -29,8 +30,10 @@ pub(crate) struct Gpu<E> {
     /// Memory of each batch slot.
     pub(crate) memory: Vec<Memory>,
     /// Which models the executor holds.
-    residency: Residency,
+    pub(crate) residency: Residency,
     pub(crate) executor: E,
+    /// What copies weights to it; `None`: it holds every model.
+    pub(crate) loader: Option<Loader>,
     /// Batches that the executor has to execute.
     submitted: Submitted,
     /// The executor is busy with a model.
@@ -62,8 +65,9 @@ impl<E: Executor> Gpu<E> {
             actions: ActionQueue::new(ACTIONS_MAX + BATCH_SLOTS, batch_max),
             slots: (0..BATCH_SLOTS).map(|_| BatchSlot::new(batch_max)).collect(),
             memory: (0..BATCH_SLOTS).map(|_| memory()).collect::<Result<_, _>>()?,
-            residency: Residency::new(config.models.iter().map(|model| model.id)),
+            residency: Residency::new(config.loaded_at_start().map(|model| model.id)),
             executor,
+            loader: config.weights_cache.map(Loader::new),
             submitted: Submitted::new(),
             performs: false,
             is_dead: false,
@@ -386,6 +390,9 @@ impl<E: Executor> Gpu<E> {
         if self.performs {
             return Ok(false);
         }
+        if self.loader.is_some() {
+            return Ok(true);
+        }
         let job = self.residency.restore(models);
         job.map_or(Ok(true), |job| self.perform(job).map(|_| false))
     }
@@ -397,6 +404,7 @@ impl<E: Executor> Gpu<E> {
         let mut given_up: Vec<Action> = ready.map(BatchSlot::give_back).collect();
         given_up.extend(std::iter::from_fn(|| self.actions.pop()));
         while self.residency.waiting().pop().is_some() {}
+        self.loader.iter_mut().for_each(Loader::abandon);
         let abandoned = given_up.len() as u64;
         given_up.into_iter().for_each(|action| self.actions.recycle(action.tasks));
         abandoned
@@ -411,7 +419,8 @@ impl<E: Executor> Gpu<E> {
         });
         let behind = self.submitted.behind().filter_map(|index| self.slots[index].action());
         let bounds = bounds.chain(behind.map(Action::expires_at));
-        let waiting = [self.actions.next_expiry(), self.residency.next_expiry()];
+        let loads = self.loader.as_ref().and_then(Loader::next_timer);
+        let waiting = [self.actions.next_expiry(), self.residency.next_expiry(), loads];
         bounds.chain(waiting.into_iter().flatten()).min()
     }
 

@@ -8,16 +8,17 @@ use std::ops::Range;
 use baton_membership::{DescribedModel, Membership, MembershipError, Received, Stage};
 use baton_rdma::Transport;
 use baton_rdma::wire::{
-    JoinAck, JoinBackend, Message, ModelFailed, ProfileDesc, SlabDesc, SlabKnown,
+    JoinAck, JoinBackend, Message, ModelFailed, ProfileDesc, SlabDesc, SlabKnown, SlotMemory,
 };
 use baton_types::{Nanos, Profile};
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::U64;
+use zerocopy::little_endian::{U32, U64};
 
 use crate::admit::ActionRules;
 use crate::config::BackendConfig;
 use crate::error::BackendError;
 use crate::execute::Profiles;
+use crate::loader::Loader;
 use crate::models::Models;
 use crate::served::{CatalogueError, ServedModels};
 
@@ -62,11 +63,11 @@ impl Join {
     ///
     /// # Errors
     /// It does not fit the stage, or the catalogue does not fit our cluster file.
-    pub(crate) fn on_control<T: Transport>(
+    pub(crate) fn on_control<'a, T: Transport>(
         &mut self,
         message: Message<'_>,
         now: Nanos,
-        config: &BackendConfig,
+        (config, memory): (&BackendConfig, impl FnOnce() -> Vec<&'a Loader>),
         models: &mut Models,
         transport: &mut T,
     ) -> Result<(), BackendError> {
@@ -74,6 +75,7 @@ impl Join {
             Received::Handled | Received::Left => Ok(()),
             Received::Complete => {
                 self.meet(config, models)?;
+                self.tell_memory(&memory(), transport)?;
                 Ok(self.ask_to_join(now, config, models, transport)?)
             }
             Received::Admitted(ack) => self.on_admitted(ack, config.gpus),
@@ -96,6 +98,28 @@ impl Join {
         let mut described = self.membership.catalogue_mut().take_models(threads)?;
         described.retain(|model| model.desc.subcluster.get() == self.served.subcluster());
         Ok(described)
+    }
+
+    /// Announces the memory for weights of each GPU slot, and what is there. Pages of what the scheduler does not know do not
+    /// count.
+    fn tell_memory<T: Transport>(
+        &self,
+        slots: &[&Loader],
+        transport: &mut T,
+    ) -> Result<(), MembershipError> {
+        for (slot, loader) in (0..).zip(slots) {
+            let (mut models, mut pages) = (Vec::new(), loader.free_pages());
+            for (local, taken) in loader.residents() {
+                if let Some(served) = self.served.iter().find(|served| served.local == local) {
+                    models.push(U32::new(served.id.0));
+                    pages += taken;
+                }
+            }
+            let (page_bytes, slot) = (loader.page_bytes().into(), U32::new(slot));
+            let memory = SlotMemory { slot, pages: pages.into(), page_bytes };
+            self.membership.send(&memory, models.as_bytes(), transport)?;
+        }
+        Ok(())
     }
 
     /// Announces the models we have loaded, then ourselves.

@@ -35,6 +35,7 @@ mod fetch;
 mod fetch_time;
 mod gpu;
 mod join;
+mod loader;
 mod memory;
 mod models;
 mod peers;

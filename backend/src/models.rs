@@ -140,7 +140,18 @@ impl Models {
 
     /// The measured ℓ(b) of a model that is loaded.
     pub(crate) fn profiles(&self, local: ModelId) -> Option<&Profiles> {
-        self.held.iter().find(|held| held.spec.id == local)?.profiles.as_ref()
+        self.held(local)?.profiles.as_ref()
+    }
+
+    /// A model that is loaded, or that LOADs may bring.
+    pub(crate) fn spec(&self, local: ModelId) -> Option<&ModelSpec> {
+        self.held(local).map(|held| &held.spec)
+    }
+
+    fn held(&self, local: ModelId) -> Option<&Held> {
+        // Models of the cluster file mostly stand where their numbers say.
+        let there = self.held.get(local.0 as usize).filter(|held| held.spec.id == local);
+        there.or_else(|| self.held.iter().find(|held| held.spec.id == local))
     }
 
     /// The models that every executor holds, but for LOADs and UNLOADs.
@@ -150,8 +161,7 @@ impl Models {
 
     /// How long a batch of `rows` rows should take with this variant; [`Nanos::MAX`] if the model is not loaded.
     pub(crate) fn latency(&self, local: ModelId, variant: u16, rows: u32) -> Nanos {
-        let held = self.held.iter().find(|held| held.spec.id == local);
-        held.map_or(Nanos::MAX, |held| held.profile(variant).latency(rows))
+        self.held(local).map_or(Nanos::MAX, |held| held.profile(variant).latency(rows))
     }
 
     /// By when which variant must start a batch of `rows` rows, so that it ends when the planned one would.

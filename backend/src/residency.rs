@@ -29,6 +29,8 @@ enum Change {
     Install(ModelId),
     /// The model was removed.
     Remove(ModelId),
+    /// The model leaves for another: it is not held from the moment at which that is known.
+    Evict(ModelId),
 }
 
 #[derive(Debug)]
@@ -43,7 +45,7 @@ enum Running {
 impl Change {
     fn model(self) -> ModelId {
         match self {
-            Self::Install(model) | Self::Remove(model) => model,
+            Self::Install(model) | Self::Remove(model) | Self::Evict(model) => model,
         }
     }
 }
@@ -71,6 +73,12 @@ impl Residency {
     /// The executor is to forget a model.
     pub(crate) fn remove(&mut self, model: ModelId) {
         self.changes.push(Change::Remove(model));
+    }
+
+    /// The executor is to give a model's memory back. Batches of it that are here wait for nothing and expire.
+    pub(crate) fn evict(&mut self, model: ModelId) {
+        self.set(model, false);
+        self.changes.push(Change::Evict(model));
     }
 
     /// True until the model is forgotten.
@@ -125,7 +133,8 @@ impl Residency {
     /// Which change of the catalogue may start. A model goes once nothing is left that needs it.
     fn due_change(&self, is_used: impl Fn(ModelId) -> bool) -> Option<usize> {
         self.changes.iter().position(|change| match *change {
-            Change::Install(_) => true,
+            // In the order in which they came: the model may come again.
+            Change::Install(_) | Change::Evict(_) => true,
             Change::Remove(model) => !is_used(model) && !self.waiting.names(model),
         })
     }
@@ -143,7 +152,7 @@ impl Residency {
         self.running = Some(Running::Change(change));
         Some(match change {
             Change::Install(model) => ModelJob::Install(model),
-            Change::Remove(model) => ModelJob::Remove(model),
+            Change::Remove(model) | Change::Evict(model) => ModelJob::Remove(model),
         })
     }
 

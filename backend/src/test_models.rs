@@ -19,6 +19,7 @@ pub(crate) fn emulated(name: &str, id: u32, input_bytes: u32, batch_max: u32) ->
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
         variants: Vec::new(),
+        weights: None,
     }
 }
 

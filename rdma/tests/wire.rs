@@ -97,12 +97,14 @@ macro_rules! samples {
 fn samples(head: &[u8; 44], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sample> {
     let (text, words) = (text.as_bytes(), words.as_bytes());
     let tasks = &words[..words.len() / size_of::<ActionTask>() * size_of::<ActionTask>()];
+    let models = words;
     let mut all = samples!(head, payload;
         Hello &[], Welcome &[], Refuse text, ThreadDesc &[], ModelDesc text, TensorDesc text, VariantDesc text, SubclusterDesc text,
         CatalogEnd &[], JoinFrontend &[], SlabDesc &[], JoinBackend text, ProfileDesc words,
-        JoinAck &[], Ready &[], ReadyAck &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
+        SlotMemory models, JoinAck &[], Ready &[], ReadyAck &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
         Pong &[], ModelTable text, ModelDown &[], SlabKnown &[], ModelFailed text, CatalogChange text,
-        CatalogChanged text, StatusAsk &[], StatusPart text, Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[], Read &[],
+        CatalogChanged text, StatusAsk &[], StatusPart text, Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[],
+        Load models, LoadDone &[], Read &[],
         ReadReply &[], TaskResult &[], FabricOffer text, FabricAnswer text, FabricSlab &[],
         ControlOffer text, ControlAnswer text, ControlStart &[],
     );

@@ -105,6 +105,15 @@ pub enum ModelCommand {
     Shutdown,
 }
 
+/// The memory for weights of a slot that has not room for every model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SlotMemory {
+    /// How large it is.
+    pub pages: u32,
+    /// What it holds already.
+    pub models: Vec<ModelId>,
+}
+
 /// What the ControlThread tells the RankThread.
 #[derive(Clone, Debug)]
 pub enum RankCommand {
@@ -114,6 +123,8 @@ pub enum RankCommand {
         gpus: Vec<Gpu>,
         /// Where they belong.
         subcluster: SubclusterId,
+        /// The memory for weights of each; empty: they hold every model.
+        memory: Vec<SlotMemory>,
     },
     /// Slots of a backend that wants to leave.
     Drain {

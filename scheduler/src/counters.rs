@@ -66,6 +66,10 @@ counters! {
         planned_tasks,
         /// Batches whose plan could not be sent: the tasks went back.
         plans_undelivered,
+        /// LOADs sent to backends.
+        loads_sent,
+        /// LOADs that could not be sent: their backends have to join again.
+        loads_undelivered,
         /// Batches reported executed.
         batches_executed,
         /// Batches given back as too late.
@@ -166,6 +170,18 @@ counters! {
         grants_of_slow,
         /// Candidates that found no slot within their window.
         candidates_expired,
+        /// LOADs planned, where backends have not room for every model.
+        loads_planned,
+        /// LOADs that ended well: a slot has the model.
+        loads_done,
+        /// LOADs that could not begin in time.
+        loads_late,
+        /// LOADs that found too few pages, failed, or could not be sent.
+        loads_failed,
+        /// Models that left a slot for another.
+        models_evicted,
+        /// LOADs of models that another slot had already.
+        models_copied,
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) struct Dispatch<T> {
     pub(crate) lives: Vec<u16>,
     /// Batches of each model that were planned here and are with backends.
     pub(crate) with_backends: Vec<u32>,
+    /// The model that was granted a slot last: what it decides about slots is about that one.
+    pub(crate) granted: ModelId,
     /// Batches whose plan could not be sent; taken back once the model is done deciding.
     pub(crate) undelivered: Vec<u64>,
     /// The tasks of the action being written.
@@ -71,6 +73,7 @@ impl<T: Transport> Dispatch<T> {
             moves: vec![0; places.len()],
             lives: vec![0; places.len()],
             with_backends: vec![0; places.len()],
+            granted: ModelId(0),
             undelivered: Vec::new(),
             tasks: Vec::with_capacity(baton_core::BATCH_MAX as usize),
             planned: Vec::with_capacity(places.len()),
@@ -133,7 +136,7 @@ impl<T: Transport> Dispatch<T> {
 
     /// A backend that calls itself ready and is not connected here is given nothing more: every batch
     /// for it would come back, and its tasks would wait for the next grant.
-    fn report_absent(&mut self, gpu: Gpu) {
+    pub(crate) fn report_absent(&mut self, gpu: Gpu) {
         if let Some(backend) = self.peers.unconnected_owner(gpu) {
             self.report_missing(Member::Backend(backend));
         }
@@ -196,7 +199,7 @@ impl<T: Transport> ModelSink for Dispatch<T> {
 
     #[inline]
     fn gpu(&mut self, update: GpuUpdate) {
-        self.link.update(update);
+        self.link.update(self.granted, update);
     }
 
     fn end_task(&mut self, task: TaskId, why: Unserved) {

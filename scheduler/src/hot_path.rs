@@ -8,6 +8,8 @@ use baton_rdma::Transport;
 use baton_topo::{Cluster, Idle, ModelSpec, Waker};
 use crossbeam_channel::Receiver;
 
+use crate::cache::link::{CacheLink, cache_links};
+use crate::cache::{Cache, CacheLimits};
 use crate::commands::{ModelCommand, Notice, RankCommand};
 use crate::link::{CommandSender, NoticeSender, Sleeper, command_queue, link};
 use crate::migration::load_board::LoadBoard;
@@ -50,18 +52,18 @@ impl<T: Transport> HotPath<T> {
         counters: &SchedulerCounters,
     ) -> Self {
         let homes = homes(cluster, transports.len());
-        let models = homes.len();
-        let (notice_sender, notices) = NoticeSender::new(control, transports.len(), models);
-        let (load, boards) = boards(models, transports.len());
+        let (models, threads) = (homes.len(), transports.len());
+        let (notice_sender, notices) = NoticeSender::new(control, threads, models);
+        let (load, boards) = boards(models, threads);
         let (sleeper, rank_waker) = Sleeper::new();
-        let (mut model_threads, mut links) = (Vec::new(), Vec::new());
-        let mut model_commands = Vec::new();
-        let is_sleepy = cluster.scheduler.idle == Idle::Park;
+        let (mut model_threads, mut links, mut model_commands) = (vec![], vec![], vec![]);
         let sizes = (models, cluster.subclusters.len());
+        let (cache, mut cache_links) = cache(cluster, models, threads);
         for (number, transport) in transports.into_iter().enumerate() {
             let wakers = (transport.waker(), rank_waker.clone());
-            let (model_link, rank_link, commands) =
-                link(models, is_sleepy, wakers.0, wakers.1, notice_sender.clone());
+            let (mut model_link, rank_link, commands) =
+                link(models, is_sleepy(cluster), wakers.0, wakers.1, notice_sender.clone());
+            model_link.cache = cache_links.next();
             let residents = residents(cluster, &homes, number);
             let boards = (Arc::clone(&load), Arc::clone(&boards[number]));
             let counters = Arc::clone(&counters.model_threads[number]);
@@ -73,12 +75,12 @@ impl<T: Transport> HotPath<T> {
         }
         let (rank_commands, rank_inbox) = command_queue(rank_waker.clone());
         let rank = RankThread::new(
-            &homes,
-            sizes.1 as u32,
+            (&homes, sizes.1 as u32),
             links,
             rank_inbox,
             notice_sender.clone(),
             (sleeper, rank_waker),
+            cache,
             Arc::clone(&counters.rank_thread),
         );
         Self {
@@ -93,6 +95,25 @@ impl<T: Transport> HotPath<T> {
             notice_sender,
         }
     }
+}
+
+fn is_sleepy(cluster: &Cluster) -> bool {
+    cluster.scheduler.idle == Idle::Park
+}
+
+/// The weights of models, if backends have not room for all of them, and the ModelThreads' ends.
+fn cache(
+    cluster: &Cluster,
+    models: usize,
+    threads: usize,
+) -> ((Option<Cache>, u32), impl Iterator<Item = CacheLink>) {
+    let limits = CacheLimits::of(cluster);
+    let made = limits.map(|limits| {
+        let (ends, links) = cache_links(threads, models, limits.slots as usize);
+        (Cache::new(cluster, limits, models, ends), links)
+    });
+    let (cache, links) = made.unzip();
+    ((cache, limits.map_or(0, |limits| limits.copies)), links.into_iter().flatten())
 }
 
 /// What each model is asked for, and what has become of tasks on each ModelThread.

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod board;
+mod cache;
 mod catalog;
 mod commands;
 mod control;

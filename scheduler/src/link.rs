@@ -13,6 +13,7 @@ use baton_topo::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use crate::board::{BoardReader, BoardWriter, PublishedCandidate, board};
+use crate::cache::link::{CacheLink, LoadReport};
 use crate::commands::{ModelCommand, Notice};
 use crate::limits::{
     COMMANDS_MAX, FILE_NOTICES_MAX, GPU_UPDATES_MAX, MODEL_NOTICES_MAX, NOTICES_PER_MODEL,
@@ -27,12 +28,14 @@ pub struct ModelLink {
     board: BoardWriter,
     rank_mail: RingSender<{ mail::WORDS }>,
     /// Slot updates that are not in the ring yet, in order.
-    unsent: VecDeque<GpuUpdate>,
+    unsent: VecDeque<(ModelId, GpuUpdate)>,
     grants: RingReceiver<{ mail::WORDS }>,
     /// From the ControlThread.
     pub commands: Receiver<ModelCommand>,
     /// To the ControlThread.
     pub notices: NoticeSender,
+    /// Of weights; `None`: every backend holds every model.
+    pub(crate) cache: Option<CacheLink>,
     /// `None`: the RankThread never sleeps.
     rank: Option<Waker>,
     /// Something was written since the RankThread was last woken.
@@ -113,6 +116,7 @@ pub(crate) fn link(
         grants: grant_out,
         commands: inbox,
         notices,
+        cache: None,
         rank: sleepy.then_some(rank_waker),
         unannounced: false,
     };
@@ -139,12 +143,18 @@ impl ModelLink {
         self.board.last(model.0 as usize)
     }
 
-    /// Tells the RankThread about a slot.
+    /// Tells the RankThread about a slot that was granted to the model.
     #[inline]
-    pub fn update(&mut self, update: GpuUpdate) {
+    pub fn update(&mut self, model: ModelId, update: GpuUpdate) {
         debug_assert!(self.unsent.len() < GPU_UPDATES_MAX, "more than every slot's updates");
-        self.unsent.push_back(update);
+        self.unsent.push_back((model, update));
         self.unannounced = true;
+    }
+
+    /// Tells the RankThread how a LOAD went. False if there is no room.
+    pub(crate) fn report_load(&mut self, report: LoadReport) -> bool {
+        self.unannounced = true;
+        self.cache.as_ref().is_some_and(|cache| cache.report(report))
     }
 
     /// Moves the grants that have arrived to the end of `grants`: see [`mail::unpack_grant`].
@@ -160,7 +170,9 @@ impl ModelLink {
         }
         let Self { board, rank_mail, unsent, .. } = self;
         // Updates before candidates: a slot that has just become free can serve what comes next.
-        while unsent.front().is_some_and(|&update| rank_mail.push(ToRank::Update(update).pack())) {
+        while let Some(&(model, update)) = unsent.front()
+            && rank_mail.push(ToRank::Update(model, update).pack())
+        {
             unsent.pop_front();
         }
         let told = unsent.is_empty()
@@ -184,6 +196,11 @@ impl RankLink {
     pub fn grant(&mut self, model: ModelId, grant: Grant) {
         let sent = self.grants.push(mail::pack_grant(model, grant));
         assert!(sent, "a model has one grant at a time");
+        self.unannounced = true;
+    }
+
+    /// The ModelThread has orders of the cache.
+    pub(crate) fn has_orders(&mut self) {
         self.unannounced = true;
     }
 
@@ -267,7 +284,7 @@ mod tests {
         let (mut model, (_, mut rank), _) = link(1, false, no_op(), no_op(), notices);
         let update = |id| GpuUpdate::Returned { gpu: Gpu { id: GpuId(id), life: 0 } };
         const UPDATES: u32 = 2 * RANK_MAIL_RING as u32 + 1;
-        (0..UPDATES).for_each(|id| model.update(update(id)));
+        (0..UPDATES).for_each(|id| model.update(ModelId(0), update(id)));
         model.candidate(ModelId(0), PublishedCandidate { candidate: None, grants: 0, moves: 0 });
         let (mut mail, mut rounds) = (Vec::new(), 1);
         while !model.announce() {
@@ -277,6 +294,9 @@ mod tests {
         rank.take_mail(&mut mail);
         let mut told: Vec<ToRank> = mail.into_iter().map(ToRank::unpack).collect();
         assert_eq!((rounds, told.pop()), (3, Some(ToRank::Changed { word: 0, models: 1 })));
-        assert_eq!(told, (0..UPDATES).map(|id| ToRank::Update(update(id))).collect::<Vec<_>>());
+        assert_eq!(
+            told,
+            (0..UPDATES).map(|id| ToRank::Update(ModelId(0), update(id))).collect::<Vec<_>>()
+        );
     }
 }

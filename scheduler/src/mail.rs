@@ -11,8 +11,8 @@ pub(crate) type Packed = [u64; WORDS];
 /// To the RankThread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ToRank {
-    /// News of a slot.
-    Update(GpuUpdate),
+    /// News of a slot that was granted to the model.
+    Update(ModelId, GpuUpdate),
     /// Candidates were published: bit b stands for model 64 · `word` + b.
     Changed { word: u32, models: u64 },
 }
@@ -21,12 +21,15 @@ const PLANNED: u64 = 0;
 const RETURNED: u64 = 1;
 const FINISHED: u64 = 2;
 const CHANGED: u64 = 3;
-/// The kind shares its word with the work of a batch, which is a few hours at most, or its pace.
+/// The kind shares its word with the model and with the work of a batch, which is an hour at most, or its pace.
 const KIND_BITS: u32 = 2;
 const KIND: u64 = (1 << KIND_BITS) - 1;
+const MODEL_BITS: u32 = 20;
+const HEAD_BITS: u32 = KIND_BITS + MODEL_BITS;
+const _: () = assert!(baton_topo::MODELS_MAX <= 1 << MODEL_BITS);
 
-fn within(work: Nanos) -> u64 {
-    work.0.min(u64::MAX >> KIND_BITS)
+fn head(kind: u64, ModelId(model): ModelId, rest: u64) -> u64 {
+    kind | u64::from(model) << KIND_BITS | rest.min(u64::MAX >> HEAD_BITS) << HEAD_BITS
 }
 
 /// How long before its start a batch has its inputs, in steps of [`COARSE`], shares a word with its latency, which is an hour
@@ -49,33 +52,37 @@ fn lengths_of(start: Nanos, word: u64) -> (Nanos, Option<Nanos>) {
 impl ToRank {
     pub(crate) fn pack(self) -> Packed {
         match self {
-            Self::Update(GpuUpdate::Planned { gpu, start, latency, work, fetched_at }) => {
+            Self::Update(model, GpuUpdate::Planned { gpu, start, latency, work, fetched_at }) => {
                 let lengths = length_word(start, latency, fetched_at);
-                [PLANNED | within(work) << KIND_BITS, gpu_word(gpu), start.0, lengths]
+                [head(PLANNED, model, work.0), gpu_word(gpu), start.0, lengths]
             }
-            Self::Update(GpuUpdate::Returned { gpu }) => [RETURNED, gpu_word(gpu), 0, 0],
-            Self::Update(GpuUpdate::Finished { gpu, at, pace, fetched_at }) => {
+            Self::Update(model, GpuUpdate::Returned { gpu }) => {
+                [head(RETURNED, model, 0), gpu_word(gpu), 0, 0]
+            }
+            Self::Update(model, GpuUpdate::Finished { gpu, at, pace, fetched_at }) => {
                 let pace = pace.map_or(0, Pace::to_bits);
                 let fetched_at = fetched_at.map_or(0, |at| at.0);
-                [FINISHED | u64::from(pace) << KIND_BITS, gpu_word(gpu), at.0, fetched_at]
+                [head(FINISHED, model, pace.into()), gpu_word(gpu), at.0, fetched_at]
             }
             Self::Changed { word, models } => [CHANGED, word.into(), models, 0],
         }
     }
 
     pub(crate) fn unpack([kind, first, second, third]: Packed) -> Self {
-        let gpu = gpu_of(first);
+        let (gpu, rest) = (gpu_of(first), kind >> HEAD_BITS);
+        let model = ModelId((kind >> KIND_BITS) as u32 & ((1 << MODEL_BITS) - 1));
         match kind & KIND {
             PLANNED => {
-                let (start, work) = (Nanos(second), Nanos(kind >> KIND_BITS));
+                let (start, work) = (Nanos(second), Nanos(rest));
                 let (latency, fetched_at) = lengths_of(start, third);
-                Self::Update(GpuUpdate::Planned { gpu, start, latency, work, fetched_at })
+                Self::Update(model, GpuUpdate::Planned { gpu, start, latency, work, fetched_at })
             }
-            RETURNED => Self::Update(GpuUpdate::Returned { gpu }),
+            RETURNED => Self::Update(model, GpuUpdate::Returned { gpu }),
             FINISHED => {
-                let pace = Pace::from_bits((kind >> KIND_BITS) as u32);
+                let pace = Pace::from_bits(rest as u32);
                 let fetched_at = (third > 0).then_some(Nanos(third));
-                Self::Update(GpuUpdate::Finished { gpu, at: Nanos(second), pace, fetched_at })
+                let at = Nanos(second);
+                Self::Update(model, GpuUpdate::Finished { gpu, at, pace, fetched_at })
             }
             _ => Self::Changed { word: first as u32, models: second },
         }
@@ -133,23 +140,22 @@ mod tests {
     fn what_is_unpacked_is_what_was_packed() {
         let gpu = Gpu { id: GpuId(u32::MAX - 1), life: u32::MAX };
         let (start, latency) = (Nanos(u64::MAX), Nanos(u64::MAX >> EARLY_BITS));
-        let work = Nanos(u64::MAX >> KIND_BITS);
+        let work = Nanos(u64::MAX >> HEAD_BITS);
+        let model = ModelId((1 << MODEL_BITS) - 1);
         let slowest = Pace::of(Nanos::MAX, Nanos(1));
         let planned = |fetched_at| {
-            ToRank::Update(GpuUpdate::Planned { gpu, start, latency, work, fetched_at })
+            ToRank::Update(model, GpuUpdate::Planned { gpu, start, latency, work, fetched_at })
+        };
+        let finished = |pace, fetched_at| {
+            ToRank::Update(model, GpuUpdate::Finished { gpu, at: start, pace, fetched_at })
         };
         for message in [
             planned(None),
             planned(Some(start)),
             planned(Some(start - Nanos(7 << COARSE))),
-            ToRank::Update(GpuUpdate::Returned { gpu }),
-            ToRank::Update(GpuUpdate::Finished { gpu, at: start, pace: None, fetched_at: None }),
-            ToRank::Update(GpuUpdate::Finished {
-                gpu,
-                at: start,
-                pace: Some(slowest),
-                fetched_at: Some(latency),
-            }),
+            ToRank::Update(model, GpuUpdate::Returned { gpu }),
+            finished(None, None),
+            finished(Some(slowest), Some(latency)),
             ToRank::Changed { word: 7, models: 1 << 63 | 1 },
         ] {
             assert_eq!(ToRank::unpack(message.pack()), message);

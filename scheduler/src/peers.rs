@@ -124,6 +124,12 @@ impl Peers {
         (life == gpu.life).then_some((backend, conn))
     }
 
+    /// Whether this backend has the slot.
+    pub(crate) fn owns(&self, backend: BackendId, slot: GpuId) -> bool {
+        let owner = self.owners.get(slot.0 as usize).copied().flatten();
+        owner.is_some_and(|(_, owner)| owner == backend)
+    }
+
     /// The backend that has the slot, if it is not connected.
     pub(crate) fn unconnected_owner(&self, gpu: Gpu) -> Option<BackendId> {
         let &(life, backend) = self.owners.get(gpu.id.0 as usize)?.as_ref()?;

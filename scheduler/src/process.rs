@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use baton_core::Nanos;
+use baton_core::{Nanos, SubclusterId};
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, CredentialsError, Identity, TcpConfig, TcpTransport, Transport};
 use baton_topo::{
@@ -15,9 +15,10 @@ use baton_topo::{
 };
 use crossbeam_channel::{Receiver, Sender};
 
+use crate::cache::CacheLimits;
 use crate::catalog::Catalog;
 use crate::commands::ModelCommand;
-use crate::control::{ControlParts, ControlThread, FileAccess};
+use crate::control::{CachedSubclusters, ControlParts, ControlThread, FileAccess};
 use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
 use crate::hot_path::HotPath;
 use crate::limits::{CONNECTIONS_MAX, HOST_CONNECTIONS_MAX, MODEL_THREADS_MAX};
@@ -180,6 +181,13 @@ pub struct Assembly<T> {
     metrics: SchedulerMetrics,
 }
 
+fn cached(cluster: &Cluster) -> CachedSubclusters {
+    let subclusters = (0..cluster.subclusters.len() as u32).map(SubclusterId);
+    let page_bytes = subclusters.map(|id| Some(cluster.weights_cache(id)?.page_bytes));
+    let slots = CacheLimits::of(cluster).map_or(0, |limits| limits.slots);
+    CachedSubclusters { page_bytes: page_bytes.collect(), slots }
+}
+
 impl<T: Transport> Assembly<T> {
     /// Spreads the cluster's models over as many ModelThreads as there are `transports`.
     pub fn new(cluster: &Cluster, control: T, transports: Vec<T>) -> Self {
@@ -195,6 +203,7 @@ impl<T: Transport> Assembly<T> {
             files: FileAccess::InPlace,
             homes: path.homes,
             load: path.load,
+            cached: cached(cluster),
             tasks: path.tasks,
             model_threads: path.model_commands.clone(),
             rank: path.rank_commands,

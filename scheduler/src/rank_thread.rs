@@ -6,7 +6,8 @@ use crossbeam_channel::Receiver;
 use std::sync::Arc;
 
 use crate::board::{BoardReader, PublishedCandidate};
-use crate::commands::{Notice, RankCommand};
+use crate::cache::Cache;
+use crate::commands::{Notice, RankCommand, SlotMemory};
 use crate::counters::RankThreadCounters;
 use crate::limits::{GPUS_MAX, RANK_MAIL_RING};
 use crate::link::{NoticeSender, RankLink, Sleeper};
@@ -24,6 +25,8 @@ pub struct Home {
 /// The agent that owns the [`RankState`].
 pub struct RankThread {
     state: RankState,
+    /// `None`: every slot holds every model of its sub-cluster.
+    cache: Option<Cache>,
     subclusters: u32,
     out: Outbox,
     /// Per ModelThread: the candidates of the models on it.
@@ -45,12 +48,15 @@ struct Outbox {
     /// them on.
     homes: Vec<(usize, u32)>,
     notices: NoticeSender,
+    /// Grants that the cache has not heard of; `None`: there is none.
+    granted: Option<Vec<(ModelId, Gpu)>>,
 }
 
 impl RankSink for Outbox {
     fn grant(&mut self, model: ModelId, grant: Grant) {
         let (thread, _) = self.homes[model.0 as usize];
         self.links[thread].grant(model, grant);
+        self.granted.iter_mut().for_each(|granted| granted.push((model, grant.gpu)));
     }
 
     fn drained(&mut self, gpu: Gpu) {
@@ -58,24 +64,37 @@ impl RankSink for Outbox {
     }
 }
 
+impl Outbox {
+    fn tell_granted(&mut self, now: Nanos, cache: &mut Cache) {
+        for (model, gpu) in self.granted.iter_mut().flat_map(|granted| granted.drain(..)) {
+            cache.granted(now, model, gpu);
+        }
+    }
+}
+
 impl RankThread {
     /// `homes[m]` says where model m lives; `links[t]` leads to ModelThread t.
     pub fn new(
-        homes: &[Home],
-        subclusters: u32,
+        (homes, subclusters): (&[Home], u32),
         links: Vec<(BoardReader, RankLink)>,
         commands: Receiver<RankCommand>,
         notices: NoticeSender,
         (sleeper, waker): (Sleeper, Waker),
+        (cache, copies): (Option<Cache>, u32),
         counters: Arc<RankThreadCounters>,
     ) -> Self {
         let serving: Vec<SubclusterId> = homes.iter().map(|home| home.subcluster).collect();
         let (boards, links): (Vec<_>, Vec<_>) = links.into_iter().unzip();
         let homes = homes.iter().map(|home| (home.thread, 0)).collect();
+        let mut state =
+            RankState::new(RankLimits { gpus: GPUS_MAX, subclusters, copies }, &serving);
+        cache.iter().for_each(|cache| cache.bind(&mut state));
+        let granted = cache.is_some().then(Vec::new);
         Self {
-            state: RankState::new(RankLimits { gpus: GPUS_MAX, subclusters, copies: 0 }, &serving),
+            state,
+            cache,
             subclusters,
-            out: Outbox { links, homes, notices },
+            out: Outbox { links, homes, notices, granted },
             boards,
             commands,
             mail: Vec::with_capacity(RANK_MAIL_RING),
@@ -104,20 +123,25 @@ impl RankThread {
         while let Ok(command) = self.commands.try_recv() {
             taken += 1;
             match command {
-                RankCommand::Join { gpus, subcluster } => {
+                RankCommand::Join { gpus, subcluster, memory } => {
                     // All before the first joins, which may be granted at once.
                     gpus.iter().for_each(|gpu| self.state.share_port(gpu.id, gpus[0].id));
-                    for gpu in gpus {
+                    for &gpu in &gpus {
                         self.state.on_gpu_join(now, gpu, subcluster, &mut self.out);
                     }
+                    self.join_cache(now, &gpus, &memory);
                 }
                 RankCommand::Drain { gpus } => {
                     for gpu in gpus {
                         self.state.on_gpu_drain(gpu, &mut self.out);
+                        self.cache.iter_mut().for_each(|cache| cache.leave(gpu));
                     }
                 }
                 RankCommand::Leave { gpus } => {
-                    gpus.into_iter().for_each(|gpu| self.state.on_gpu_leave(gpu));
+                    for gpu in gpus {
+                        self.state.on_gpu_leave(gpu);
+                        self.cache.iter_mut().for_each(|cache| cache.leave(gpu));
+                    }
                 }
                 RankCommand::Serve { model, subcluster } => {
                     self.state.serve(model, subcluster);
@@ -139,7 +163,8 @@ impl RankThread {
             self.out.links[thread].take_mail(&mut self.mail);
             for message in self.mail.drain(..) {
                 match ToRank::unpack(message) {
-                    ToRank::Update(update) => {
+                    ToRank::Update(model, update) => {
+                        self.cache.iter_mut().for_each(|cache| cache.update(now, model, update));
                         self.state.note_gpu(now, update, &mut self.out);
                         taken += 1;
                     }
@@ -159,14 +184,48 @@ impl RankThread {
             let home = &mut self.out.homes[model];
             // What a former home published last is not news.
             if moves >= home.1 {
+                let has_moved = moves > home.1;
                 *home = (thread, moves);
+                if let Some(cache) = &mut self.cache {
+                    if has_moved {
+                        cache.has_moved(ModelId(model as u32));
+                    }
+                    cache.candidate(ModelId(model as u32), candidate);
+                }
                 self.state.note_candidate(now, ModelId(model as u32), candidate, grants);
             }
         }
         taken
     }
 
+    fn join_cache(&mut self, now: Nanos, gpus: &[Gpu], memory: &[SlotMemory]) {
+        let Some(cache) = &mut self.cache else { return };
+        for (&gpu, memory) in gpus.iter().zip(memory) {
+            cache.join(now, gpu, memory, &mut self.state, &mut self.out);
+        }
+    }
+
+    /// Once RankState has decided: what is loaded, and what becomes of LOADs.
+    fn tend_cache(&mut self, now: Nanos) -> usize {
+        let Self { state, cache: Some(cache), out, .. } = self else { return 0 };
+        out.tell_granted(now, cache);
+        let reports = cache.take_reports(now, state, out);
+        out.tell_granted(now, cache);
+        let Outbox { links, homes, .. } = out;
+        let home = |model: ModelId| homes[model.0 as usize].0;
+        reports + cache.settle(now, state, home, |thread| links[thread].has_orders())
+    }
+
     fn publish_counters(&self) {
+        if let Some(cache) = &self.cache {
+            let counted = cache.counters();
+            self.counters.loads_planned.set(counted.loads);
+            self.counters.loads_done.set(counted.loaded);
+            self.counters.loads_late.set(counted.late);
+            self.counters.loads_failed.set(counted.failed);
+            self.counters.models_evicted.set(counted.evicted);
+            self.counters.models_copied.set(counted.copied);
+        }
         let counted = self.state.counters();
         self.counters.candidates.set(counted.candidates);
         self.counters.superseded.set(counted.superseded);
@@ -183,6 +242,7 @@ impl Agent for RankThread {
         if due {
             self.state.on_timer(now, &mut self.out);
         }
+        let work = work + self.tend_cache(now);
         if work > 0 || due {
             self.out.links.iter_mut().for_each(RankLink::announce);
             self.publish_counters();
@@ -191,7 +251,8 @@ impl Agent for RankThread {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        self.state.next_timer()
+        let cache = self.cache.as_ref().map(Cache::next_timer);
+        self.state.next_timer().into_iter().chain(cache).min()
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {

@@ -8,6 +8,7 @@ use baton_core::{BackendId, FrontendId, Gpu, GpuId, SubclusterId};
 use baton_rdma::ConnId;
 use baton_rdma::wire::SlabDesc;
 
+use crate::commands::SlotMemory;
 use crate::limits::{BACKENDS_MAX, FRONTENDS_MAX, GPUS_MAX};
 use crate::profiles::Profiles;
 
@@ -39,6 +40,8 @@ pub struct Backend {
     pub gpus: Vec<Gpu>,
     /// The models it has loaded, by their ids.
     pub loaded: Vec<u32>,
+    /// The memory for weights of each of its slots; empty: they hold every model.
+    pub memory: Vec<SlotMemory>,
     /// What it has measured, by model.
     pub profiles: Vec<(u32, Profiles)>,
     /// Connected to every ModelThread.
@@ -129,6 +132,7 @@ impl Roster {
             subcluster,
             gpus,
             loaded: Vec::new(),
+            memory: Vec::new(),
             profiles: Vec::new(),
             is_ready: false,
             is_serving: false,

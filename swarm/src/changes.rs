@@ -115,6 +115,7 @@ fn model(rng: &mut StdRng, name: String, cluster: &Cluster) -> ModelSpec {
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
         variants: Vec::new(),
+        weights: None,
     }
 }
 

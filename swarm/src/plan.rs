@@ -250,6 +250,7 @@ pub(crate) fn model(rng: &mut StdRng, id: u32, subclusters: u32) -> ModelSpec {
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
         variants: Vec::new(),
+        weights: None,
     }
 }
 
@@ -304,6 +305,7 @@ fn backend(rng: &mut StdRng, id: u32, subclusters: u32) -> BackendSpec {
         credit_bytes: [0, 600, 4_000, 1 << 20][rng.random_range(0..4)],
         metrics: None,
         model_memory: None,
+        weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     }
 }

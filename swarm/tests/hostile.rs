@@ -77,6 +77,7 @@ fn cluster() -> Cluster {
         credit_bytes: 16 * 1024,
         metrics: None,
         model_memory: None,
+        weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     };
     Cluster {
@@ -114,6 +115,7 @@ fn cluster() -> Cluster {
             expected_rps: None,
             engine: EngineSpec::Emulated { jitter: 0.0 },
             variants: Vec::new(),
+            weights: None,
         }],
         backends: ["b0", "b1"].map(backend).into(),
         frontend: FrontendSpec { slots_per_model: 4096, lease_grace: ms(200) },

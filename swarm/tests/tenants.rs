@@ -49,6 +49,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
         variants: Vec::new(),
+        weights: None,
     };
     let backend = |name: &str| BackendSpec {
         name: name.into(),
@@ -59,6 +60,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         credit_bytes: 0,
         metrics: None,
         model_memory: None,
+        weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     };
     Cluster {

@@ -4,6 +4,8 @@ mod checking;
 mod models;
 #[path = "cluster_file_mistakes/variants.rs"]
 mod variants;
+#[path = "cluster_file_mistakes/weights.rs"]
+mod weights;
 
 use std::path::Path;
 

@@ -81,7 +81,7 @@ pub(super) struct Aside {
     thread: Option<JoinHandle<()>>,
     is_loading: bool,
     /// Loaded and not installed.
-    installable: Option<Installable>,
+    installable: Vec<Installable>,
 }
 
 impl std::fmt::Debug for Installable {
@@ -118,14 +118,14 @@ impl Aside {
             }
         })?;
         let (kept, thread) = (Some(errands.clone()), Some(thread));
-        let aside = Self { errands: kept, outcomes, thread, is_loading: false, installable: None };
+        let aside =
+            Self { errands: kept, outcomes, thread, is_loading: false, installable: Vec::new() };
         Ok((aside, errands))
     }
 
     /// Begins to load.
     pub(super) fn load(&mut self, order: LoadOrder) {
         debug_assert!(!self.is_loading, "one model at a time");
-        self.discard();
         self.is_loading = true;
         if let Some(errands) = &self.errands {
             // It has room for a load; that its thread has died is noticed by `poll`.
@@ -145,20 +145,21 @@ impl Aside {
         };
         self.is_loading = false;
         Some(outcome.map(|(loaded, resident)| {
-            self.installable = Some(Installable { spec: loaded.spec.clone(), resident });
+            self.installable.push(Installable { spec: loaded.spec.clone(), resident });
             loaded
         }))
     }
 
     /// The loaded model, which is the executor thread's from now on.
-    pub(super) fn take(&mut self) -> Option<Installable> {
-        self.installable.take()
+    pub(super) fn take(&mut self, model: ModelId) -> Option<Installable> {
+        let at = self.installable.iter().position(|loaded| loaded.spec.id == model)?;
+        Some(self.installable.remove(at))
     }
 
-    /// The loaded model is no longer needed.
+    /// What was loaded and not installed is no longer needed.
     pub(super) fn discard(&mut self) {
-        if let (Some(installable), Some(errands)) = (self.installable.take(), &self.errands) {
-            drop_aside(errands, installable.resident);
+        if let Some(errands) = &self.errands {
+            self.installable.drain(..).for_each(|loaded| drop_aside(errands, loaded.resident));
         }
     }
 
@@ -216,7 +217,8 @@ fn described(name: &str, text: &str, id: ModelId) -> Result<ModelSpec, EngineErr
         let other = table.spec.name;
         return Err(refused(format!("its table is that of `{other}`; remove it and add it again")));
     }
-    Ok(ModelSpec { id, ..table.spec })
+    // What is added is loaded at once, whatever its weights.
+    Ok(ModelSpec { id, weights: None, ..table.spec })
 }
 
 /// Loads a model, if there is memory for it; with `wanted` measures it too, if its profile is a guess.

@@ -79,6 +79,10 @@ impl BlockingEngine for Emulated {
         let EngineSpec::Emulated { jitter } = spec.engine else {
             unreachable!("each engine gets its own kind of model");
         };
+        if let Some(weights) = spec.weights {
+            // As long as the copy would take.
+            wait_until(self.clock, self.clock.now() + weights.load);
+        }
         self.add(spec, jitter)
     }
 

@@ -169,13 +169,13 @@ pub trait Executor {
     /// Where the memory of batches comes from.
     fn memory(&self) -> &dyn BatchMemory;
 
-    /// Begins to load a model beside the batches, which do not wait for it. Call only while no other model is loaded
-    /// aside. What [`Executor::poll_loaded`] returns then is how it went.
+    /// Begins to load a model beside the batches, which do not wait for it. Call only while no other model is being
+    /// loaded. What [`Executor::poll_loaded`] returns then is how it went.
     fn load_aside(&mut self, order: LoadOrder);
 
     /// How the loading went, once it has ended: the model waits for [`ModelJob::Install`].
     fn poll_loaded(&mut self) -> Option<Result<Loaded, EngineError>>;
 
-    /// Gives up the model that was loaded aside and is not installed, if there is one.
+    /// Gives up what was loaded aside and is not installed.
     fn discard(&mut self);
 }

@@ -197,8 +197,8 @@ impl Executor for ThreadExecutor {
     fn perform(&mut self, job: ModelJob) -> Result<(), ExecutorDied> {
         self.order.perform();
         let order = match job {
-            ModelJob::Install(_) => {
-                let loaded = self.aside.take().expect("installed only after it was loaded");
+            ModelJob::Install(model) => {
+                let loaded = self.aside.take(model).expect("installed only after it was loaded");
                 Order::Install(Box::new(loaded))
             }
             other => Order::Job(other),

@@ -71,6 +71,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 self.on_action(thread, action, tasks, now);
                 Ok(())
             }
+            (Some(thread), Message::Load(load, victims)) => {
+                self.on_load(thread, load, victims, now);
+                Ok(())
+            }
             (Some(_), _) => Err(BackendError::Protocol("a ModelThread sends only actions")),
             (None, _) => self.refuse(conn),
         }
@@ -100,8 +104,15 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 if let Message::ModelDown(down) = other {
                     self.peers.forget_model(ModelId(down.model.get()));
                 }
-                let (config, models) = (&self.config, &mut self.models);
-                self.join.on_control(other, now, config, models, &mut self.transport)
+                let (gpus, models) = (&self.gpus, &mut self.models);
+                let memory = || gpus.iter().filter_map(|gpu| gpu.loader.as_ref()).collect();
+                self.join.on_control(
+                    other,
+                    now,
+                    (&self.config, memory),
+                    models,
+                    &mut self.transport,
+                )
             }
         }
     }

@@ -6,6 +6,7 @@
 
 mod end;
 mod intake;
+mod loads;
 mod models;
 mod report;
 
@@ -321,6 +322,7 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
             work += self.expire(now);
             // Free batch slots grow before they are used.
             work += self.tend_models(now);
+            work += self.tend_loads(now);
             work += self.connect(now);
             work += self.fetch(now);
             work += self.execute(now);

@@ -14,12 +14,20 @@ use crate::gpu::Gpu;
 use crate::memory::Room;
 use crate::models::Step;
 
+/// Why a model cannot be added here.
+const NOT_WITH_A_CACHE: &str = "this backend has a weights cache, to which no model can be added while it serves; add it to the \
+                                cluster file and restart scheduler and backends";
+
 impl<T: Transport, E: Executor> Worker<T, E> {
     /// Takes the next step of what is to be loaded or removed. Returns how much there was to do.
     pub(super) fn tend_models(&mut self, now: Nanos) -> usize {
         let removed = self.remove_unwanted();
         let is_member = self.join.membership.stage().is_admitted();
         if is_member && let Some(order) = self.models.load_next() {
+            if self.config.weights_cache.is_some() {
+                self.give_up(NOT_WITH_A_CACHE, now);
+                return removed + 1;
+            }
             self.gpus[0].executor.load_aside(order);
             return removed + 1;
         }

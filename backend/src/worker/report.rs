@@ -2,7 +2,9 @@
 //! ModelThread, so that a reported batch is an answered batch.
 
 use baton_rdma::Transport;
-use baton_rdma::wire::{Action as WireAction, ActionDone, ActionKind, ActionStatus, WireFetch};
+use baton_rdma::wire::{
+    Action as WireAction, ActionDone, ActionKind, ActionStatus, Body, WireFetch,
+};
 use baton_types::Nanos;
 
 use super::Worker;
@@ -106,7 +108,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     }
 
     /// A report must not be lost; a ModelThread that does not take it is as good as gone.
-    fn send_report(&mut self, thread: u32, done: &ActionDone, now: Nanos) {
+    pub(super) fn send_report(&mut self, thread: u32, done: &impl Body, now: Nanos) {
         let Some(conn) = self.join.membership.thread(thread) else { return };
         if let Err(error) = self.transport.send(conn, done, &[]) {
             let problem = format!("it takes no reports: {error}");

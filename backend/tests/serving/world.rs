@@ -104,6 +104,7 @@ pub(crate) fn model(name: &str, id: u32, input_bytes: u32) -> ModelSpec {
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
         variants: Vec::new(),
+        weights: None,
     }
 }
 
@@ -197,6 +198,7 @@ pub(crate) fn config(scheduler: SocketAddr, gpus: u32) -> BackendConfig {
         idle: Idle::Park,
         credit_bytes: 0,
         model_memory: None,
+        weights_cache: None,
         fabric: baton_topo::FabricSpec::default(),
         models: vec![model("resnet50", 0, INPUT_BYTES), model("tiny", 1, 16)],
         member_timeout: Nanos::from_millis(1_000),

@@ -70,5 +70,5 @@ fn join_members(path: &HotPath<Generator>, gpus: u32) {
         }
         thread.send(ModelCommand::Serving { subcluster, gpus });
     }
-    path.rank_commands.send(RankCommand::Join { gpus: all, subcluster });
+    path.rank_commands.send(RankCommand::Join { gpus: all, subcluster, memory: Vec::new() });
 }

@@ -134,6 +134,7 @@ impl Workload {
             expected_rps: None,
             engine: EngineSpec::Emulated { jitter: 0.0 },
             variants: self.variants(),
+            weights: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use baton_core::{FrontendId, ModelId, Patience, SubclusterId, TaskId};
+use baton_core::{BackendId, FrontendId, ModelId, Patience, SubclusterId, TaskId};
 use baton_rdma::wire::{
     JoinAck, JoinBackend, JoinFrontend, PeerUp, ProfileDesc, RefuseCode, Role, SlabDesc, WireAddr,
 };
@@ -13,7 +13,7 @@ use zerocopy::little_endian::U64;
 use super::status::EventKind;
 use super::{ControlThread, Conversation, Handled, Refusal, refuse};
 use crate::catalog::{Entry, Known};
-use crate::commands::ModelCommand;
+use crate::commands::{ModelCommand, SlotMemory};
 use crate::limits::NAME_MAX;
 use crate::peers::Member;
 use crate::profiles::{Profiles, measured_profiles, slowest_of};
@@ -126,12 +126,12 @@ impl<T: Transport> ControlThread<T> {
     ) -> Handled {
         let conversation = self.announcing(conn, Role::Backend)?;
         let profiles = mem::take(&mut conversation.profiles);
+        let memory = mem::take(&mut conversation.memory);
         let (subcluster, gpus) = (join.subcluster.get(), join.gpus.get());
         self.check_backend(name, subcluster, gpus, &profiles)?;
         let subcluster = SubclusterId(subcluster);
-        let Some(id) = self.roster.add_backend(conn, name, subcluster, gpus) else {
-            return refuse(RefuseCode::Limit, "no room for another backend or its GPU slots");
-        };
+        self.check_memory(subcluster, gpus, &memory)?;
+        let id = self.add_backend(conn, name, (subcluster, gpus), memory)?;
         self.parts.counters.backends_joined.add(1);
         self.set_member(conn, Member::Backend(id));
         let record = self.roster.backend(id).expect("just added");
@@ -160,6 +160,27 @@ impl<T: Transport> ControlThread<T> {
             tracing::info!(backend = id.0, name, first_gpu, "backend joined");
         }
         Ok(())
+    }
+
+    fn add_backend(
+        &mut self,
+        conn: ConnId,
+        name: &str,
+        (subcluster, gpus): (SubclusterId, u32),
+        memory: Vec<(u64, SlotMemory)>,
+    ) -> Result<BackendId, Refusal> {
+        let memory: Vec<SlotMemory> = memory.into_iter().map(|(_, memory)| memory).collect();
+        let Some(id) = self.roster.add_backend(conn, name, subcluster, gpus) else {
+            return refuse(RefuseCode::Limit, "no room for another backend or its GPU slots");
+        };
+        let first = self.roster.backend(id).map_or(0, |backend| backend.gpus[0].id.0);
+        if !self.has_cache_room(first, &memory) {
+            self.roster.remove_backend(id);
+            let detail = "more than twice as many GPU slots as the scheduler's cluster file has; add the backend to it";
+            return refuse(RefuseCode::Limit, detail);
+        }
+        self.roster.backend(id).into_iter().for_each(|backend| backend.memory.clone_from(&memory));
+        Ok(id)
     }
 
     fn check_backend(
@@ -255,7 +276,11 @@ impl<T: Transport> ControlThread<T> {
     }
 
     /// The conversation, if it is with this role and has not joined yet.
-    fn announcing(&mut self, conn: ConnId, role: Role) -> Result<&mut Conversation, Refusal> {
+    pub(super) fn announcing(
+        &mut self,
+        conn: ConnId,
+        role: Role,
+    ) -> Result<&mut Conversation, Refusal> {
         match self.conversations.get_mut(&conn) {
             Some(c) if c.member.is_some() => {
                 refuse(RefuseCode::DuplicateJoin, "this connection has joined already")

@@ -34,6 +34,7 @@ impl<T: Transport> ControlThread<T> {
         let Some(backend) = self.roster.backend(id) else { return };
         let may_serve = backend.is_ready && !backend.is_serving && backend.draining.is_none();
         let (gpus, subcluster, conn) = (backend.gpus.clone(), backend.subcluster, backend.conn);
+        let memory = backend.memory.clone();
         let models = self.parts.catalog.served_by(subcluster);
         let has_all = { models }.all(|(_, entry)| backend.loaded.contains(&entry.id()));
         if !may_serve || !has_all {
@@ -43,7 +44,7 @@ impl<T: Transport> ControlThread<T> {
         let measured: Vec<u32> = backend.profiles.iter().map(|&(model, _)| model).collect();
         self.adopt_profiles_of(&measured);
         self.announce_serving();
-        self.parts.rank.send(RankCommand::Join { gpus, subcluster });
+        self.parts.rank.send(RankCommand::Join { gpus, subcluster, memory });
         // Behind the commands: whoever submits because of it finds ModelThreads that know.
         let ack = ReadyAck {};
         self.send_or_drop(conn, |transport| transport.send(conn, &ack, &[]).is_ok());

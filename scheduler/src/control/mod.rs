@@ -9,6 +9,7 @@ mod changes;
 mod join;
 mod leave;
 mod log;
+mod memory;
 mod slabs;
 mod status;
 
@@ -24,7 +25,7 @@ use baton_topo::{Agent, AwakeTime, Journal, ModelSpec, PARK_MAX, Waker, is_gone}
 use crossbeam_channel::{Receiver, TryRecvError};
 
 use crate::catalog::Catalog;
-use crate::commands::{ModelCommand, Notice, RankCommand};
+use crate::commands::{ModelCommand, Notice, RankCommand, SlotMemory};
 use crate::counters::ControlThreadCounters;
 use crate::link::{CommandSender, NoticeSender};
 use crate::metrics::StateAsks;
@@ -43,6 +44,7 @@ use slabs::Slabs;
 use status::{LossReason, Status};
 
 pub(crate) use changes::FileAccess;
+pub(crate) use memory::CachedSubclusters;
 
 /// One connection, from its hello on.
 struct Conversation {
@@ -55,6 +57,8 @@ struct Conversation {
     slabs: Vec<SlabDesc>,
     /// What a backend announced ahead of its join: models it has loaded, with measured profiles.
     profiles: Vec<(u32, Option<Profiles>)>,
+    /// Also: the memory for weights of its slots, with the bytes of a page.
+    memory: Vec<(u64, SlotMemory)>,
     /// An operator's change is under way.
     is_changing: bool,
     /// An operator's question that waits: see [`wire::StatusAsk`](baton_rdma::wire::StatusAsk).
@@ -91,6 +95,8 @@ pub struct ControlParts {
     pub homes: Vec<usize>,
     /// Requests per model, as ModelThreads report them.
     pub load: Arc<LoadBoard>,
+    /// Which sub-clusters have caches for weights.
+    pub(crate) cached: CachedSubclusters,
     /// What has become of tasks, as ModelThreads count them.
     pub tasks: TaskBoards,
     /// To every ModelThread, by number.
@@ -217,6 +223,7 @@ impl<T: Transport> ControlThread<T> {
             left: false,
             slabs: Vec::new(),
             profiles: Vec::new(),
+            memory: Vec::new(),
             is_changing: false,
             asks_from: None,
             last_heard: self.awake.total(),
@@ -238,6 +245,7 @@ impl<T: Transport> ControlThread<T> {
             Message::Ping(ping) => self.on_ping(now, conn, ping),
             Message::SlabDesc(slab) => self.on_slab(conn, slab),
             Message::ProfileDesc(desc, table) => self.on_profile(conn, desc, table),
+            Message::SlotMemory(memory, models) => self.on_memory(conn, memory, models),
             Message::JoinFrontend(join) => self.on_join_frontend(conn, join),
             Message::JoinBackend(join, name) => self.on_join_backend(conn, join, name),
             Message::Ready(_) => self.on_ready(conn),

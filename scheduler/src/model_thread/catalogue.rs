@@ -6,7 +6,7 @@
 
 use std::mem;
 
-use baton_core::{DropReason, GpuUpdate, ModelId, ModelSink, Nanos, Quota, Unserved};
+use baton_core::{DropReason, GpuUpdate, ModelId, Nanos, Quota, Unserved};
 use baton_rdma::Transport;
 
 use super::{Model, ModelThread};
@@ -107,13 +107,15 @@ impl<T: Transport> ModelThread<T> {
     }
 
     /// What still arrives for a model that was removed.
-    pub(super) fn on_late(&mut self, item: &MigrationMessage) {
+    pub(super) fn on_late(&mut self, model: ModelId, item: &MigrationMessage) {
         let removed = Unserved::Dropped(DropReason::ModelRemoved);
         match *item {
             MigrationMessage::Submit(request) | MigrationMessage::Requeue(request, _) => {
                 self.out.tell(request.task, removed);
             }
-            MigrationMessage::Grant(grant) => self.out.gpu(GpuUpdate::Returned { gpu: grant.gpu }),
+            MigrationMessage::Grant(grant) => {
+                self.out.link.update(model, GpuUpdate::Returned { gpu: grant.gpu });
+            }
             MigrationMessage::Cancel(_) => self.out.counters.cancelled_late.add(1),
             MigrationMessage::Measured(..) => {}
             MigrationMessage::Model(_) => unreachable!("a model is not removed on its way"),

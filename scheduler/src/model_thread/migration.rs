@@ -109,7 +109,7 @@ impl<T: Transport> ModelThread<T> {
             (item, Place::Here(at)) => self.on_straggler(now, at as usize, &item),
             (item, Place::Moved(migration)) => self.pass(migration, &item),
             // The model comes first, so it has been here.
-            (item, Place::Elsewhere) => self.on_late(&item),
+            (item, Place::Elsewhere) => self.on_late(model, &item),
         }
     }
 

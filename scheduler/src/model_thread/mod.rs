@@ -1,6 +1,7 @@
 //! Steps 2, 3 and 5 of a task's way: requests in, candidates out, grants in, plans out.
 
 mod catalogue;
+mod loads;
 mod migration;
 mod tasks;
 
@@ -8,8 +9,8 @@ use std::mem;
 use std::sync::Arc;
 
 use baton_core::{
-    Choice, DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelSink, ModelState,
-    Nanos, PIPELINE_DEPTH, Quota, QuotaLimits, Request, SubclusterId, Variants,
+    Choice, DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelState, Nanos,
+    PIPELINE_DEPTH, Quota, QuotaLimits, Request, SubclusterId, Variants,
 };
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
@@ -271,6 +272,9 @@ impl<T: Transport> ModelThread<T> {
             (Some(Member::Backend(backend)), Message::ActionDone(done)) => {
                 self.on_action_done(now, conn, backend, done);
             }
+            (Some(Member::Backend(backend)), Message::LoadDone(done)) => {
+                self.on_load_done(conn, backend, done);
+            }
             (None, _) => {} // closed by us a moment ago; this was still under way
             (Some(_), _) => self.refuse(conn, "this message does not belong on this connection"),
         }
@@ -298,7 +302,9 @@ impl<T: Transport> ModelThread<T> {
                 Place::Here(at) => self.on_grant(now, at as usize, grant),
                 Place::Moved(migration) => self.pass_grant(migration, grant),
                 // It was removed, and the grant was on its way.
-                Place::Elsewhere => self.out.gpu(GpuUpdate::Returned { gpu: grant.gpu }),
+                Place::Elsewhere => {
+                    self.out.link.update(model, GpuUpdate::Returned { gpu: grant.gpu });
+                }
             }
         }
         self.grants = grants;
@@ -306,7 +312,9 @@ impl<T: Transport> ModelThread<T> {
     }
 
     fn on_grant(&mut self, now: Nanos, at: usize, grant: Grant) {
-        self.models[at].state.on_grant(now, grant, &mut self.out);
+        let state = &mut self.models[at].state;
+        self.out.granted = state.id();
+        state.on_grant(now, grant, &mut self.out);
         self.take_undelivered(now);
         self.retime(at);
     }
@@ -403,6 +411,7 @@ impl<T: Transport> Agent for ModelThread<T> {
             + self.take_arrivals(now)
             + self.take_events(now)
             + self.take_grants(now)
+            + self.take_cache_orders(now)
             + self.fire_timers(now);
         self.tell_retired();
         // Before system calls: meanwhile the RankThread decides.

@@ -3,8 +3,8 @@
 use std::mem;
 
 use baton_core::{
-    BackendId, BatchShape, CostHint, DropReason, FailReason, FrontendId, GpuUpdate, ModelSink,
-    Nanos, Request, TaskId, Unserved,
+    BackendId, BatchShape, CostHint, DropReason, FailReason, FrontendId, GpuUpdate, Nanos, Request,
+    TaskId, Unserved,
 };
 use baton_rdma::wire::{ActionDone, ActionStatus, Cancel, Submit};
 use baton_rdma::{ConnId, Transport};
@@ -48,6 +48,9 @@ impl<T: Transport> ModelThread<T> {
         if let Some(why) = self.unservable(at) {
             self.out.board.unserved(self.models[at].state.id());
             return self.out.tell(request.task, Unserved::Dropped(why));
+        }
+        if let Some(cache) = &self.out.link.cache {
+            cache.arrived(self.models[at].state.id());
         }
         let model = &mut self.models[at];
         if let Some(quota) = &mut model.quota
@@ -184,7 +187,7 @@ impl<T: Transport> ModelThread<T> {
             // It was removed after it had moved away.
             Place::Elsewhere => None,
         };
-        self.out.gpu(GpuUpdate::Finished { gpu, at: span.1, pace, fetched_at });
+        self.out.link.update(model, GpuUpdate::Finished { gpu, at: span.1, pace, fetched_at });
     }
 
     /// The batch's tasks are unanswered: back to the queue with those that can still make it.
@@ -204,7 +207,8 @@ impl<T: Transport> ModelThread<T> {
             }
         }
         self.returning = returning;
-        self.out.gpu(GpuUpdate::Finished { gpu, at: now, pace: None, fetched_at });
+        let finished = GpuUpdate::Finished { gpu, at: now, pace: None, fetched_at };
+        self.out.link.update(model, finished);
     }
 
     pub(super) fn requeue(&mut self, now: Nanos, at: usize, request: Request, otherwise: Unserved) {

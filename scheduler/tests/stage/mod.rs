@@ -39,6 +39,7 @@ pub fn cluster(policy: Policy, model_threads: u32) -> Cluster {
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
         variants: Vec::new(),
+        weights: None,
     };
     Cluster {
         scheduler: SchedulerSpec {
@@ -79,6 +80,7 @@ pub enum Told {
     LeaveAck,
     Pong { scheduler: Nanos },
     Action { batch: u64, gpu: u32, model: u32, exec_at: Nanos, tasks: Vec<u64> },
+    Load { load: u64, gpu: u32, model: u32, latest: Nanos, victims: Vec<u32> },
     Table { model: u32, text: String },
     ModelDown { model: u32 },
     SlabKnown { first_slot: u32 },
@@ -387,6 +389,13 @@ impl<T: Transport> Member<T> {
                 model: action.model.get(),
                 exec_at: Nanos(action.earliest_ns.get()),
                 tasks: tasks.iter().map(as_submitted).collect(),
+            },
+            Message::Load(load, victims) => Told::Load {
+                load: load.load.get(),
+                gpu: load.gpu.get(),
+                model: load.model.get(),
+                latest: Nanos(load.latest_ns.get()),
+                victims: victims.iter().map(|victim| victim.get()).collect(),
             },
             Message::TaskEnd(end) => {
                 let (kind, reason, retry_ms) = (end.kind, end.reason, end.retry_ms.get());

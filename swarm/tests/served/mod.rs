@@ -42,6 +42,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         expected_rps: None,
         engine: EngineSpec::Emulated { jitter: 0.0 },
         variants: Vec::new(),
+        weights: None,
     };
     let backend = |name: &str| BackendSpec {
         name: name.into(),
@@ -52,6 +53,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         credit_bytes: 512,
         metrics: None,
         model_memory: None,
+        weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     };
     Cluster {

@@ -10,6 +10,7 @@ use crate::cluster_file::device::Device;
 use crate::cluster_file::fabric::FabricSpec;
 use crate::cluster_file::gateway::GatewaySpec;
 use crate::cluster_file::variants::{VariantSpec, checked_variants};
+use crate::cluster_file::weights::{WeightsCacheSpec, WeightsSpec};
 use crate::runtime::Idle;
 use crate::signature::{Row, Signature};
 
@@ -64,6 +65,12 @@ impl Cluster {
             .models_max
             .unwrap_or(models + MODELS_SPARE)
             .clamp(models, MODELS_MAX.max(models))
+    }
+
+    /// The largest cache for weights among the backends of the sub-cluster; `None`: they hold every model.
+    pub fn weights_cache(&self, subcluster: SubclusterId) -> Option<WeightsCacheSpec> {
+        let of_it = self.backends.iter().filter(|backend| backend.subcluster == subcluster);
+        of_it.filter_map(|backend| backend.weights_cache).max_by_key(|cache| cache.pages)
     }
 }
 
@@ -168,6 +175,8 @@ pub struct ModelSpec {
     pub engine: EngineSpec,
     /// Of a supernet: its variants, the cheapest first, whose ℓ(b) is [`ModelSpec::profile`]. Empty otherwise.
     pub variants: Vec<VariantSpec>,
+    /// Its weights, for backends that have not room for every model's. `None`: the file does not say.
+    pub weights: Option<WeightsSpec>,
 }
 
 /// `engine = …` of a model.
@@ -309,6 +318,8 @@ pub struct BackendSpec {
     pub metrics: Option<SocketAddr>,
     /// Bytes of loaded models that each of its GPU slots may hold; `None`: no bound.
     pub model_memory: Option<u64>,
+    /// The memory for weights of each of its GPU slots, which is smaller than all models; `None`: they hold every model.
+    pub weights_cache: Option<WeightsCacheSpec>,
     /// The GPUs of its slots.
     pub cards: CardsSpec,
 }

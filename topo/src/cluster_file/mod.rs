@@ -22,6 +22,7 @@ mod summary;
 mod tables;
 mod tls;
 mod variants;
+mod weights;
 
 use std::io::Read as _;
 use std::path::Path;
@@ -53,6 +54,7 @@ pub use tls::TlsSpec;
 pub use variants::{
     BESIDE_VARIANTS, VariantSpec, VariantsProblem, accuracy_of, checked_variants, per_cent,
 };
+pub use weights::{WeightsCacheSpec, WeightsSpec};
 
 /// A longer file is not read: no cluster needs it, and a device file has no end.
 const FILE_BYTES_MAX: u64 = 16 << 20;

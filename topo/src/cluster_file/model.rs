@@ -14,6 +14,7 @@ use crate::cluster_file::profile::{self, has_profile, unmeasured};
 use crate::cluster_file::section::Section;
 use crate::cluster_file::tables::Subclusters;
 use crate::cluster_file::variants;
+use crate::cluster_file::weights;
 use crate::signature::INPUT_BYTES_MAX;
 
 /// No execution and no objective is longer than ten minutes.
@@ -50,10 +51,7 @@ pub(crate) fn model(
     let slo = section.millis("slo_ms", 0.001..=MS_MAX);
     let expected_rps = section.number("expected_rps", 0.0..=1e9);
     let queue_capacity = section.integer("queue_capacity", 1..=1 << 20).unwrap_or(4096);
-    let quota = QuotaLimits {
-        model: rate_limit(section, "max_rps"),
-        frontend: rate_limit(section, "frontend_max_rps"),
-    };
+    let quota = quota(section);
     let variants = variants::sections(section);
     let engine = engine_name(section, &variants);
     let sized = match engine {
@@ -69,6 +67,7 @@ pub(crate) fn model(
         let read = variants::read(section, &variants, &batches, (slo, is_onnx), folder);
         (read.as_ref().map(|variants| variants[0].profile.clone()), read)
     };
+    let weights = weights::of_model(section);
     section.refuse_unread();
     let Sized { engine, input_bytes, output_bytes } = sized?;
     Some(ModelSpec {
@@ -84,6 +83,7 @@ pub(crate) fn model(
         expected_rps,
         engine,
         variants: variants?,
+        weights,
     })
 }
 
@@ -150,6 +150,11 @@ pub(crate) fn change(section: &Section<'_>) -> Option<ModelChange> {
 fn limit_or_none(section: &Section<'_>, key: &'static str) -> Option<RateLimit> {
     let rps = section.number(key, 0.0..=*RateLimit::RANGE.end())?;
     (rps >= *RateLimit::RANGE.start()).then(|| RateLimit::per_second(rps))
+}
+
+fn quota(section: &Section<'_>) -> QuotaLimits {
+    let (model, frontend) = ("max_rps", "frontend_max_rps");
+    QuotaLimits { model: rate_limit(section, model), frontend: rate_limit(section, frontend) }
 }
 
 fn rate_limit(section: &Section<'_>, key: &'static str) -> Option<RateLimit> {

@@ -20,6 +20,7 @@ use crate::cluster_file::gateway;
 use crate::cluster_file::model;
 use crate::cluster_file::section::{Section, shorten};
 use crate::cluster_file::tls;
+use crate::cluster_file::weights;
 use crate::runtime::Idle;
 
 /// The default address of a scheduler.
@@ -69,6 +70,7 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
     check::slabs(&frontend_section, &models, &frontend);
     check::backends(&backends, &models);
     check::served(&subclusters, &models, &backends);
+    weights::check(&models, &backends);
     Some(Cluster {
         scheduler,
         network,
@@ -274,6 +276,7 @@ fn backend(
         .unwrap_or_else(|| CREDIT_BYTES.max(check::largest_input(subcluster, models)));
     let model_memory = section.integer("model_memory_mib", 1..=MODEL_MEMORY_MIB_MAX);
     let model_memory = model_memory.map(|mib| u64::from(mib) << 20);
+    let weights_cache = weights::of_backend(section);
     let metrics = metrics(section);
     section.refuse_unread();
     let name = name?.to_owned();
@@ -286,6 +289,7 @@ fn backend(
         credit_bytes,
         metrics,
         model_memory,
+        weights_cache,
         cards,
     })
 }

@@ -18,8 +18,7 @@ messages! {
         version_max: U16,
         /// A [`Role`](super::Role).
         role: u8,
-        /// Zero.
-        reserved: [u8; 3],
+        #[doc = "Zero."] reserved: [u8; 3],
         /// The member id given on join; 0 on the first connection to the ControlThread.
         member: U32,
         /// The token given on join; 0 on the first connection to the ControlThread.
@@ -31,8 +30,7 @@ messages! {
         version: U16,
         /// A [`Role`](super::Role): the acceptor's.
         role: u8,
-        /// Zero.
-        reserved: u8,
+        #[doc = "Zero."] reserved: u8,
         /// The acceptor's number (which ModelThread, which frontend); 0 for the ControlThread.
         member: U32,
     }
@@ -76,8 +74,7 @@ messages! {
         element: u8,
         /// How many of `extents` count.
         rank: u8,
-        /// Zero.
-        reserved: u8,
+        #[doc = "Zero."] reserved: u8,
         /// Without the batch dimension. The top bit is set where a task may have fewer.
         extents: [U32; 8],
     }
@@ -132,6 +129,16 @@ messages! {
         /// The model.
         model: U32,
     }
+    /// From a backend whose GPU slots have not room for every model, before [`JoinBackend`], for each slot. Tail: the models
+    /// that it holds already.
+    37 SlotMemory [models: [U32]] 16 {
+        /// Which of its slots, from 0.
+        slot: U32,
+        /// Memory for weights, in pages.
+        pages: U32,
+        /// Bytes of a page.
+        page_bytes: U64,
+    }
     /// The member is in.
     18 JoinAck [] 16 {
         /// Its number: the frontend's or the backend's id.
@@ -143,8 +150,7 @@ messages! {
     }
     /// The member has connected to every ModelThread and can serve.
     19 Ready [] 4 {
-        /// Zero.
-        reserved: U32,
+        #[doc = "Zero."] reserved: U32,
     }
     /// To a backend: its slots get batches. Every ModelThread knows before it takes in what is submitted from now on.
     36 ReadyAck [] 0 {}
@@ -152,16 +158,14 @@ messages! {
     20 PeerUp [] 40 {
         /// The frontend.
         frontend: U32,
-        /// Zero.
-        reserved: U32,
+        #[doc = "Zero."] reserved: U32,
         /// What to present in the [`Hello`] to it.
         token: U64,
         /// Where it listens.
         addr: WireAddr,
         /// How many [`SlabDesc`] preceded this message.
         slabs: U16,
-        /// Zero.
-        reserved2: U16,
+        #[doc = "Zero."] reserved2: U16,
     }
     /// To backends: a frontend is gone; reads from it will not complete.
     21 PeerDown [] 4 {
@@ -170,13 +174,11 @@ messages! {
     }
     /// The member stops taking new work and will go.
     22 Leave [] 4 {
-        /// Zero.
-        reserved: U32,
+        #[doc = "Zero."] reserved: U32,
     }
     /// Nothing of the leaving member's is outstanding any more.
     23 LeaveAck [] 4 {
-        /// Zero.
-        reserved: U32,
+        #[doc = "Zero."] reserved: U32,
     }
     /// A heartbeat that also measures the clock offset.
     24 Ping [] 8 {
@@ -217,15 +219,13 @@ messages! {
     31 CatalogChange [text: str] 4 {
         /// A [`ChangeKind`](super::ChangeKind).
         kind: u8,
-        /// Zero.
-        reserved: [u8; 3],
+        #[doc = "Zero."] reserved: [u8; 3],
     }
     /// How the change went. Tail: what was done, or why it was not.
     32 CatalogChanged [text: str] 4 {
         /// 0 done, 1 refused.
         status: u8,
-        /// Zero.
-        reserved: [u8; 3],
+        #[doc = "Zero."] reserved: [u8; 3],
     }
     /// From an operator: say how the cluster fares. One at a time.
     33 StatusAsk [] 8 {
@@ -309,6 +309,36 @@ messages! {
         /// How its inputs came.
         fetch: WireFetch,
     }
+    /// Copy a model's weights to a GPU slot, beside its batches. Answered with one [`LoadDone`]. Tail: models that leave the
+    /// slot for it, at once.
+    45 Load [models: [U32]] 32 {
+        /// Names the LOAD in [`LoadDone`].
+        load: U64,
+        /// It does not begin before, scheduler clock.
+        earliest_ns: U64,
+        /// It does not begin after.
+        latest_ns: U64,
+        /// The model.
+        model: U32,
+        /// The GPU slot.
+        gpu: U32,
+    }
+    /// How a [`Load`] went.
+    46 LoadDone [] 36 {
+        /// Copied from the LOAD.
+        load: U64,
+        /// Measured start of the copy, scheduler clock.
+        started_ns: U64,
+        /// Measured end.
+        finished_ns: U64,
+        /// The GPU slot.
+        gpu: U32,
+        /// Pages of the slot that no model takes.
+        pages_free: U32,
+        /// A [`LoadStatus`](super::LoadStatus).
+        status: u8,
+        #[doc = "Zero."] reserved: [u8; 3],
+    }
     /// Pull one input. Verbs transports READ instead.
     60 Read [] 16 {
         /// A `TaskId`: which slot, which generation.
@@ -326,8 +356,7 @@ messages! {
         tag: U32,
         /// 0 data follows, 1 stale generation, 2 wrong size, 3 no such slot.
         status: u8,
-        /// Zero.
-        reserved: [u8; 3],
+        #[doc = "Zero."] reserved: [u8; 3],
     }
     /// An answer, written into the slot's output. Payload: the output row.
     62 TaskResult [] 32 {
@@ -348,102 +377,61 @@ messages! {
     70 FabricOffer [text: str] 40 {
         /// Numbers the offers of a connection: a queue pair that failed is replaced by another.
         epoch: U32,
-        /// The queue pair.
-        pair: U32,
-        /// Sequence number of its first packet.
-        first_psn: U32,
-        /// The port's LID; 0 on Ethernet.
-        lid: U16,
-        /// READs it would like to have under way.
-        read_depth: u8,
-        /// Its largest packet: 1 is 256 bytes, 5 is 4096.
-        mtu: u8,
-        /// The port's GID.
-        gid: [u8; 16],
-        /// How long a READ may take, us.
-        read_timeout_us: U32,
-        /// Zero.
-        reserved: U32,
+        #[doc = "The queue pair."] pair: U32,
+        #[doc = "Sequence number of its first packet."] first_psn: U32,
+        #[doc = "The port's LID; 0 on Ethernet."] lid: U16,
+        #[doc = "READs it would like to have under way."] read_depth: u8,
+        #[doc = "Its largest packet: 1 is 256 bytes, 5 is 4096."] mtu: u8,
+        #[doc = "The port's GID."] gid: [u8; 16],
+        #[doc = "How long a READ may take, us."] read_timeout_us: U32,
+        #[doc = "Zero."] reserved: U32,
     }
     /// The frontend's queue pair, or why there is none, after its [`FabricSlab`]s. Tail: its device, or the reason.
     71 FabricAnswer [text: str] 40 {
-        /// Copied from the offer.
-        epoch: U32,
-        /// The queue pair; 0 where there is none.
-        pair: U32,
-        /// Sequence number of its first packet.
-        first_psn: U32,
-        /// The port's LID; 0 on Ethernet.
-        lid: U16,
-        /// READs that may be under way: no more than the offer says.
-        read_depth: u8,
+        #[doc = "Copied from the offer."] epoch: U32,
+        #[doc = "The queue pair; 0 where there is none."] pair: U32,
+        #[doc = "Sequence number of its first packet."] first_psn: U32,
+        #[doc = "The port's LID; 0 on Ethernet."] lid: U16,
+        #[doc = "READs that may be under way: no more than the offer says."] read_depth: u8,
         /// The packet size to use: no more than the offer says; 0 where there is no queue pair.
         mtu: u8,
-        /// The port's GID.
-        gid: [u8; 16],
-        /// How long a READ may take, us: no more than the offer says.
-        read_timeout_us: U32,
-        /// How many [`FabricSlab`] preceded this message.
-        slabs: U32,
+        #[doc = "The port's GID."] gid: [u8; 16],
+        #[doc = "How long a READ may take, us: no more than the offer says."] read_timeout_us: U32,
+        #[doc = "How many [`FabricSlab`] preceded this message."] slabs: U32,
     }
     /// One of the frontend's slabs as the fabric knows it.
     72 FabricSlab [] 32 {
-        /// First slot index of the slab.
-        first_slot: U32,
-        /// Slots in the slab.
-        slots: U32,
-        /// Distance between slots, bytes.
-        stride: U32,
-        /// Bytes of the input in a slot; the trailer follows it.
-        input_bytes: U32,
-        /// Where the first slot begins.
-        addr: U64,
-        /// The key that lets it be read.
-        rkey: U32,
-        /// Zero.
-        reserved: U32,
+        #[doc = "First slot index of the slab."] first_slot: U32,
+        #[doc = "Slots in the slab."] slots: U32,
+        #[doc = "Distance between slots, bytes."] stride: U32,
+        #[doc = "Bytes of the input in a slot; the trailer follows it."] input_bytes: U32,
+        #[doc = "Where the first slot begins."] addr: U64,
+        #[doc = "The key that lets it be read."] rkey: U32,
+        #[doc = "Zero."] reserved: U32,
     }
     /// A queue pair for messages, from the side that has connected, once READs over it are possible. Tail: the device.
     73 ControlOffer [text: str] 40 {
-        /// The queue pair.
-        pair: U32,
-        /// Sequence number of its first packet.
-        first_psn: U32,
-        /// The port's LID; 0 on Ethernet.
-        lid: U16,
-        /// SENDs this side has posted receive buffers for.
-        window: U16,
-        /// The port's GID.
-        gid: [u8; 16],
-        /// Bytes of a receive buffer.
-        buffer_bytes: U32,
-        /// How long a SEND may take, us.
-        timeout_us: U32,
-        /// Its largest packet: 1 is 256 bytes, 5 is 4096.
-        mtu: u8,
-        /// Zero.
-        reserved: [u8; 3],
+        #[doc = "The queue pair."] pair: U32,
+        #[doc = "Sequence number of its first packet."] first_psn: U32,
+        #[doc = "The port's LID; 0 on Ethernet."] lid: U16,
+        #[doc = "SENDs this side has posted receive buffers for."] window: U16,
+        #[doc = "The port's GID."] gid: [u8; 16],
+        #[doc = "Bytes of a receive buffer."] buffer_bytes: U32,
+        #[doc = "How long a SEND may take, us."] timeout_us: U32,
+        #[doc = "Its largest packet: 1 is 256 bytes, 5 is 4096."] mtu: u8,
+        #[doc = "Zero."] reserved: [u8; 3],
     }
     /// The other side's queue pair, or why there is none. Tail: the device, or the reason.
     74 ControlAnswer [text: str] 40 {
-        /// The queue pair; 0 where there is none.
-        pair: U32,
-        /// Sequence number of its first packet.
-        first_psn: U32,
-        /// The port's LID; 0 on Ethernet.
-        lid: U16,
-        /// SENDs this side has posted receive buffers for.
-        window: U16,
-        /// The port's GID.
-        gid: [u8; 16],
-        /// Bytes of a receive buffer.
-        buffer_bytes: U32,
-        /// How long a SEND may take, us: no more than the offer says.
-        timeout_us: U32,
-        /// The packet size to use: no more than the offer says.
-        mtu: u8,
-        /// Zero.
-        reserved: [u8; 3],
+        #[doc = "The queue pair; 0 where there is none."] pair: U32,
+        #[doc = "Sequence number of its first packet."] first_psn: U32,
+        #[doc = "The port's LID; 0 on Ethernet."] lid: U16,
+        #[doc = "SENDs this side has posted receive buffers for."] window: U16,
+        #[doc = "The port's GID."] gid: [u8; 16],
+        #[doc = "Bytes of a receive buffer."] buffer_bytes: U32,
+        #[doc = "How long a SEND may take, us: no more than the offer says."] timeout_us: U32,
+        #[doc = "The packet size to use: no more than the offer says."] mtu: u8,
+        #[doc = "Zero."] reserved: [u8; 3],
     }
     /// The last message of its sender on this connection: those that follow travel over the queue pair.
     75 ControlStart [] 0 {}

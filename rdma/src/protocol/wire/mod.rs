@@ -8,6 +8,7 @@
 //! Nothing here trusts its input: [`decode`] checks kind, lengths and text, and never panics.
 
 mod layout;
+mod load;
 mod messages;
 mod tail;
 
@@ -19,6 +20,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use layout::wire_struct;
+pub use load::LoadStatus;
 pub use messages::*;
 pub use tail::ActionTask;
 

@@ -26,6 +26,10 @@ pub(super) fn u64s(tail: &[u8]) -> Result<&[U64], DecodeError> {
     <[U64]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
 }
 
+pub(super) fn models(tail: &[u8]) -> Result<&[U32], DecodeError> {
+    <[U32]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
+}
+
 pub(super) fn tasks(tail: &[u8]) -> Result<&[ActionTask], DecodeError> {
     <[ActionTask]>::ref_from_bytes(tail).map_err(|_| DecodeError::BodyLength)
 }

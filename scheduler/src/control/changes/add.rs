@@ -78,6 +78,8 @@ impl<T: Transport> ControlThread<T> {
             Some(name) => catalog.subcluster_named(name).ok_or_else(|| unknown(name))?,
             None => SubclusterId(0),
         };
+        self.check_unchanged(spec.subcluster)?;
+        let catalog = &mut self.parts.catalog;
         let max = catalog.models_max();
         spec.id = catalog.vacancy().ok_or_else(|| {
             format!("there are {max} models, as many as models_max in [scheduler] allows")

@@ -4,14 +4,14 @@ use baton_rdma::frame::encode;
 use baton_rdma::wire::{
     Action, ActionTask, Body, Cancel, CatalogChange, CatalogChanged, CatalogEnd, ControlAnswer,
     ControlOffer, ControlStart, FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck,
-    JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, ModelDesc, ModelDown, ModelFailed,
-    ModelTable, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready, ReadyAck, Refuse,
-    SlabKnown, StatusAsk, StatusPart, SubclusterDesc, Submit, TaskEnd, TaskResult, TensorDesc,
-    ThreadDesc, VariantDesc,
+    JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, Load, LoadDone, ModelDesc, ModelDown,
+    ModelFailed, ModelTable, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready, ReadyAck,
+    Refuse, SlabKnown, SlotMemory, StatusAsk, StatusPart, SubclusterDesc, Submit, TaskEnd,
+    TaskResult, TensorDesc, ThreadDesc, VariantDesc,
 };
 use rand::RngExt;
 use zerocopy::IntoBytes;
-use zerocopy::little_endian::U64;
+use zerocopy::little_endian::{U32, U64};
 
 use super::super::AttackerKind;
 use super::Messages;
@@ -93,14 +93,12 @@ impl Messages<'_> {
             Kind::ModelDesc => self.put(out, Self::model_desc),
             Kind::TensorDesc => self.put(out, Self::tensor_desc),
             Kind::VariantDesc => self.put(out, Self::variant_desc),
-            Kind::SubclusterDesc => {
-                self.put(out, |w| SubclusterDesc { subcluster: w.n32().into() });
-            }
             Kind::CatalogEnd => self.put(out, |w| CatalogEnd { scheduler_epoch: w.n64().into() }),
             Kind::JoinFrontend
             | Kind::SlabDesc
             | Kind::JoinBackend
             | Kind::ProfileDesc
+            | Kind::SlotMemory
             | Kind::JoinAck
             | Kind::Ready
             | Kind::ReadyAck
@@ -109,7 +107,8 @@ impl Messages<'_> {
             | Kind::Pong
             | Kind::PeerUp
             | Kind::PeerDown => self.of_member_kind(kind, out),
-            Kind::ModelTable
+            Kind::SubclusterDesc
+            | Kind::ModelTable
             | Kind::ModelDown
             | Kind::SlabKnown
             | Kind::ModelFailed
@@ -117,6 +116,7 @@ impl Messages<'_> {
             | Kind::CatalogChanged
             | Kind::StatusAsk
             | Kind::StatusPart => self.of_catalogue_kind(kind, out),
+            Kind::Load | Kind::LoadDone => self.of_load_kind(kind, out),
             Kind::Ping => drop(self.ping(out)),
             Kind::Submit
             | Kind::Cancel
@@ -137,6 +137,9 @@ impl Messages<'_> {
 
     fn of_catalogue_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
         match kind {
+            Kind::SubclusterDesc => {
+                self.put(out, |w| SubclusterDesc { subcluster: w.n32().into() });
+            }
             Kind::ModelTable => self.put(out, |w| ModelTable { model: w.model().into() }),
             Kind::ModelDown => self.put(out, |w| ModelDown { model: w.model().into() }),
             Kind::ModelFailed => self.put(out, |w| ModelFailed { model: w.model().into() }),
@@ -167,6 +170,15 @@ impl Messages<'_> {
                 let model = self.model();
                 let table = vec![U64::new(self.n64()); self.rng.random_range(0..40)];
                 encode(out, &ProfileDesc { model: model.into() }, table.as_bytes(), 0);
+            }
+            Kind::SlotMemory => {
+                let models = self.some_models();
+                let memory = SlotMemory {
+                    slot: self.n32().into(),
+                    pages: self.n32().into(),
+                    page_bytes: self.n64().into(),
+                };
+                encode(out, &memory, models.as_bytes(), 0);
             }
             Kind::JoinAck => self.put(out, |w| JoinAck {
                 member: w.n32().into(),
@@ -233,6 +245,36 @@ impl Messages<'_> {
             }),
             other => unreachable!("{other:?} is written elsewhere"),
         }
+    }
+
+    fn of_load_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
+            Kind::Load => {
+                let victims = self.some_models();
+                let load = Load {
+                    load: self.n64().into(),
+                    earliest_ns: self.n64().into(),
+                    latest_ns: self.n64().into(),
+                    model: self.model().into(),
+                    gpu: self.n32().into(),
+                };
+                encode(out, &load, victims.as_bytes(), 0);
+            }
+            _ => self.put(out, |w| LoadDone {
+                load: w.n64().into(),
+                started_ns: w.n64().into(),
+                finished_ns: w.n64().into(),
+                gpu: w.n32().into(),
+                pages_free: w.n32().into(),
+                status: w.rng.random_range(0..5),
+                reserved: [0; 3],
+            }),
+        }
+    }
+
+    fn some_models(&mut self) -> Vec<U32> {
+        let count = self.rng.random_range(0..4);
+        (0..count).map(|_| U32::new(self.model())).collect()
     }
 
     fn of_fabric_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {

@@ -1,0 +1,102 @@
+//! What the RankThread and a ModelThread tell each other of weights: off the path of tasks, and only where there are caches.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use baton_core::{Gpu, GpuId, LoadOutcome, ModelId, Nanos, Readiness};
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+/// A LOAD for a backend.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LoadOrder {
+    /// Names it in the report.
+    pub(crate) name: u64,
+    /// What to load.
+    pub(crate) model: ModelId,
+    /// Where.
+    pub(crate) gpu: Gpu,
+    /// It does not begin before.
+    pub(crate) earliest: Nanos,
+    /// It does not begin after.
+    pub(crate) latest: Nanos,
+    /// What leaves for it.
+    pub(crate) victims: Box<[ModelId]>,
+}
+
+/// To a ModelThread.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CacheOrder {
+    /// Where the weights of a model are.
+    Readiness(ModelId, Readiness),
+    /// To be sent to the slot's backend.
+    Load(LoadOrder),
+}
+
+/// To the RankThread: the one report of a LOAD.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LoadReport {
+    /// From the order.
+    pub(crate) name: u64,
+    /// Whose backend reports.
+    pub(crate) slot: GpuId,
+    /// How it went.
+    pub(crate) outcome: LoadOutcome,
+}
+
+/// How many tasks have come for each model. Counted by ModelThreads, read by the RankThread.
+pub(crate) type Arrivals = Arc<[AtomicU32]>;
+
+/// A ModelThread's end.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheLink {
+    orders: Receiver<CacheOrder>,
+    reports: Sender<LoadReport>,
+    arrivals: Arrivals,
+}
+
+/// The RankThread's ends.
+#[derive(Debug)]
+pub(crate) struct CacheEnds {
+    /// By ModelThread.
+    pub(crate) threads: Vec<Sender<CacheOrder>>,
+    pub(crate) reports: Receiver<LoadReport>,
+    pub(crate) arrivals: Arrivals,
+}
+
+/// Connects the RankThread with `threads` ModelThreads. Each channel has room for what `slots` slots and `models` models can
+/// have to say; what finds none waits, or fails.
+pub(crate) fn cache_links(
+    threads: usize,
+    models: usize,
+    slots: usize,
+) -> (CacheEnds, Vec<CacheLink>) {
+    let arrivals: Arrivals = (0..models).map(|_| AtomicU32::new(0)).collect();
+    let (reports, reports_in) = bounded(4 * slots);
+    let mut ends = CacheEnds { threads: Vec::new(), reports: reports_in, arrivals };
+    let links = (0..threads).map(|_| {
+        let (orders, orders_in) = bounded(models + 4 * slots);
+        ends.threads.push(orders);
+        let arrivals = Arc::clone(&ends.arrivals);
+        CacheLink { orders: orders_in, reports: reports.clone(), arrivals }
+    });
+    let links = links.collect();
+    (ends, links)
+}
+
+impl CacheLink {
+    /// The next order.
+    pub(crate) fn order(&self) -> Option<CacheOrder> {
+        self.orders.try_recv().ok()
+    }
+
+    /// Reports a LOAD. False if there is no room: more was reported than can have been ordered.
+    pub(crate) fn report(&self, report: LoadReport) -> bool {
+        self.reports.try_send(report).is_ok()
+    }
+
+    /// A task has come.
+    pub(crate) fn arrived(&self, model: ModelId) {
+        // It says nothing about other memory.
+        self.arrivals[model.0 as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}

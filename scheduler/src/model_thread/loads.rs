@@ -1,0 +1,89 @@
+//! LOADs on their way to backends, their reports on the way back, and where the weights of models are.
+
+use baton_core::{BackendId, GpuId, LoadOutcome, ModelId, Nanos, Readiness};
+use baton_rdma::wire::{Load, LoadDone, LoadStatus};
+use baton_rdma::{ConnId, Transport};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+
+use super::ModelThread;
+use crate::cache::link::{CacheOrder, LoadOrder, LoadReport};
+use crate::catalog::model_id;
+use crate::dispatch::{Dispatch, Place};
+use crate::peers::Member;
+
+impl<T: Transport> ModelThread<T> {
+    /// What the RankThread has decided about weights.
+    pub(super) fn take_cache_orders(&mut self, now: Nanos) -> usize {
+        let mut taken = 0;
+        while let Some(order) = self.out.link.cache.as_ref().and_then(|cache| cache.order()) {
+            taken += 1;
+            match order {
+                CacheOrder::Readiness(model, readiness) => self.on_readiness(now, model, readiness),
+                CacheOrder::Load(order) => self.out.send_load(&order),
+            }
+        }
+        taken
+    }
+
+    /// If the model has moved, the RankThread tells its new home as soon as it knows that.
+    fn on_readiness(&mut self, now: Nanos, model: ModelId, readiness: Readiness) {
+        if let Place::Here(at) = self.out.places[model.0 as usize] {
+            self.models[at as usize].state.on_readiness(now, readiness, &mut self.out);
+            self.retime(at as usize);
+        }
+    }
+
+    pub(super) fn on_load_done(&mut self, conn: ConnId, from: BackendId, done: &LoadDone) {
+        let slot = GpuId(done.gpu.get());
+        let Some(status) = LoadStatus::from_code(done.status) else {
+            return self.refuse(conn, "a LOAD report has an unknown status");
+        };
+        if !self.out.peers.owns(from, slot) {
+            return self.refuse(conn, "a LOAD report names another backend's slot");
+        }
+        let took = Nanos(done.finished_ns.get()) - Nanos(done.started_ns.get());
+        let outcome = match status {
+            LoadStatus::Loaded => LoadOutcome::Loaded { took },
+            LoadStatus::Late => LoadOutcome::Late,
+            LoadStatus::NoPages => LoadOutcome::NoPages,
+            LoadStatus::Failed => LoadOutcome::Failed,
+        };
+        if !self.out.report_load(LoadReport { name: done.load.get(), slot, outcome }) {
+            self.refuse(conn, "more LOADs are reported than there were");
+        }
+    }
+}
+
+impl<T: Transport> Dispatch<T> {
+    fn send_load(&mut self, order: &LoadOrder) {
+        let LoadOrder { name, model, gpu, earliest, latest, ref victims } = *order;
+        let id = |model: ModelId| model_id(model, self.lives[model.0 as usize]);
+        let victims: Vec<U32> = victims.iter().map(|&victim| id(victim).into()).collect();
+        let load = Load {
+            load: name.into(),
+            earliest_ns: earliest.0.into(),
+            latest_ns: latest.0.into(),
+            model: id(model).into(),
+            gpu: gpu.id.0.into(),
+        };
+        let owner = self.peers.backend_of(gpu);
+        let sent = owner
+            .is_some_and(|(_, conn)| self.transport.send(conn, &load, victims.as_bytes()).is_ok());
+        if sent {
+            return self.counters.loads_sent.add(1);
+        }
+        self.counters.loads_undelivered.add(1);
+        // Its victims are still there: what the backend holds is not known any more, so it has to join again.
+        match owner {
+            Some((backend, _)) => self.report_missing(Member::Backend(backend)),
+            None => self.report_absent(gpu),
+        }
+        self.report_load(LoadReport { name, slot: gpu.id, outcome: LoadOutcome::Failed });
+    }
+
+    /// False if there is no room for the report.
+    fn report_load(&mut self, report: LoadReport) -> bool {
+        self.link.report_load(report)
+    }
+}

@@ -1,0 +1,272 @@
+//! LOADs on the stage: a scripted backend with room for two of three models.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+mod stage;
+
+use baton_core::{Nanos, Policy, SubclusterId};
+use baton_rdma::Transport;
+use baton_rdma::wire::{
+    ActionStatus, JoinBackend, LoadDone, LoadStatus, ProfileDesc, Ready, RefuseCode, Role,
+    SlotMemory,
+};
+use baton_topo::{BackendSpec, CardsSpec, Cluster, Idle, ModelSpec, WeightsCacheSpec, WeightsSpec};
+use stage::{Member, Stage, Told, cluster, ms};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
+
+const PAGE: u64 = 1 << 20;
+const PAGES: u32 = 4;
+const LOAD: Nanos = Nanos::from_millis(5);
+const MODELS: u32 = 3;
+
+/// Three models of two pages, ℓ(b) = b + 4 ms, objective 100 ms; slots of four pages.
+fn cached(model_threads: u32) -> Cluster {
+    let base = cluster(Policy::Baton, model_threads);
+    let model = |id: u32| ModelSpec {
+        id: baton_core::ModelId(id),
+        name: format!("model-{id}"),
+        subcluster: SubclusterId(0),
+        slo: ms(100),
+        weights: Some(WeightsSpec { bytes: 2 * PAGE, load: LOAD }),
+        ..base.models[0].clone()
+    };
+    let backend = BackendSpec {
+        name: "b".into(),
+        subcluster: SubclusterId(0),
+        gpus: 1,
+        cores: Vec::new(),
+        idle: Idle::Park,
+        credit_bytes: 0,
+        metrics: None,
+        model_memory: None,
+        weights_cache: Some(WeightsCacheSpec { pages: PAGES, page_bytes: PAGE }),
+        cards: CardsSpec::default(),
+    };
+    let models = (0..MODELS).map(model).collect();
+    Cluster { models, backends: vec![backend], ..base }
+}
+
+fn announce(member: &mut Member, slot: u32, (pages, page_bytes): (u32, u64), models: &[u32]) {
+    let models: Vec<U32> = models.iter().map(|&model| model.into()).collect();
+    let memory =
+        SlotMemory { slot: slot.into(), pages: pages.into(), page_bytes: page_bytes.into() };
+    member.send(&memory, models.as_bytes());
+}
+
+/// A backend that holds `models` already.
+fn backend(stage: &mut Stage, models: &[u32]) -> Member {
+    let mut member = stage.member(Role::Backend);
+    (0..MODELS).for_each(|model| member.send(&ProfileDesc { model: model.into() }, &[]));
+    announce(&mut member, 0, (PAGES, PAGE), models);
+    member.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
+    stage.connect(&mut member);
+    member.send(&Ready { reserved: 0.into() }, &[]);
+    stage.exchange(&mut member);
+    member
+}
+
+fn done(member: &mut Member, load: u64, status: LoadStatus, took: Nanos, now: Nanos) {
+    let done = LoadDone {
+        load: load.into(),
+        started_ns: (now - took).0.into(),
+        finished_ns: now.0.into(),
+        gpu: 0.into(),
+        pages_free: 0.into(),
+        status: status as u8,
+        reserved: [0; 3],
+    };
+    let thread = member.threads[0];
+    member.transport.send(thread, &done, &[]).unwrap();
+}
+
+/// The one LOAD that was sent: its name and its victims.
+fn load_of(told: &[Told], of: u32) -> (u64, Vec<u32>) {
+    match told {
+        [Told::Load { load, gpu: 0, model, victims, .. }] if *model == of => {
+            (*load, victims.clone())
+        }
+        other => panic!("expected a LOAD of model {of}, received {other:?}"),
+    }
+}
+
+fn batch_of(told: &[Told], of: u32) -> u64 {
+    match told {
+        [Told::Action { batch, model, .. }] if *model == of => *batch,
+        other => panic!("expected a batch of model {of}, received {other:?}"),
+    }
+}
+
+struct Cold {
+    stage: Stage,
+    frontend: Member,
+    backend: Member,
+    submitted: u32,
+}
+
+impl Cold {
+    fn start(models: &[u32]) -> Self {
+        let mut stage = Stage::new(&cached(1));
+        let frontend = stage.frontend();
+        let backend = backend(&mut stage, models);
+        Self { stage, frontend, backend, submitted: 0 }
+    }
+
+    /// Submits a task; what the backend hears.
+    fn submit(&mut self, model: u32) -> Vec<Told> {
+        let task = self.frontend.task(self.submitted, 0);
+        self.submitted += 1;
+        self.frontend.submit(model, task, self.stage.now + ms(100));
+        assert_eq!(self.stage.exchange(&mut self.frontend), []);
+        self.stage.exchange(&mut self.backend)
+    }
+
+    /// Time passes; what the backend hears.
+    fn wait(&mut self, by: Nanos) -> Vec<Told> {
+        self.stage.advance(by);
+        self.stage.exchange(&mut self.backend)
+    }
+
+    fn loaded(&mut self, load: u64) -> Vec<Told> {
+        self.stage.advance(LOAD);
+        done(&mut self.backend, load, LoadStatus::Loaded, LOAD, self.stage.now);
+        self.stage.exchange(&mut self.backend)
+    }
+
+    fn execute(&mut self, batch: u64) {
+        let now = self.stage.now;
+        self.backend.report(batch, 0, ActionStatus::Executed, (now, now + ms(5)));
+        self.wait(ms(5));
+    }
+
+    /// From a task of a cold model to the end of its batch; the victims of its LOAD.
+    fn serve_cold(&mut self, model: u32) -> Vec<u32> {
+        let (load, victims) = load_of(&self.submit(model), model);
+        let batch = batch_of(&self.loaded(load), model);
+        self.execute(batch);
+        victims
+    }
+}
+
+#[test]
+fn a_cold_task_brings_its_model_and_then_its_batch() {
+    let mut cold = Cold::start(&[]);
+    let told = cold.submit(1);
+    let [Told::Load { latest, .. }] = told[..] else { panic!("{told:?}") };
+    assert!(latest >= cold.stage.now, "it may begin now");
+    let (load, victims) = load_of(&told, 1);
+    assert!(victims.is_empty());
+    assert_eq!(cold.wait(LOAD - Nanos(1)), [], "no batch before the weights are there");
+    let batch = batch_of(&cold.loaded(load), 1);
+    cold.execute(batch);
+    let warm = batch_of(&cold.submit(1), 1);
+    cold.execute(warm);
+}
+
+#[test]
+fn a_victim_leaves_in_the_load_that_needs_its_pages_and_is_loaded_anew() {
+    let mut cold = Cold::start(&[]);
+    assert_eq!((cold.serve_cold(0), cold.serve_cold(1)), (vec![], vec![]), "two fit");
+    let victims = cold.serve_cold(2);
+    assert_eq!(victims.len(), 1, "the third needs the pages of one");
+    let other = 1 - victims[0];
+    let batch = batch_of(&cold.submit(other), other);
+    cold.execute(batch);
+    assert_eq!(cold.serve_cold(victims[0]).len(), 1, "it comes back for another");
+}
+
+#[test]
+fn a_load_that_fails_is_tried_again_after_a_pause_and_no_batch_comes_before() {
+    let mut cold = Cold::start(&[]);
+    let (load, _) = load_of(&cold.submit(0), 0);
+    done(&mut cold.backend, load, LoadStatus::Failed, Nanos::ZERO, cold.stage.now);
+    assert_eq!(cold.stage.exchange(&mut cold.backend), [], "not at once");
+    let (again, _) = load_of(&cold.wait(ms(20)), 0);
+    assert_ne!(again, load);
+    let batch = batch_of(&cold.loaded(again), 0);
+    cold.execute(batch);
+    let counters = cold.stage.scheduler.counters().pairs();
+    let count = |name| counters.iter().find(|(known, _)| *known == name).unwrap().1;
+    assert_eq!(["loads_planned", "loads_done", "loads_failed"].map(count), [2, 1, 1]);
+}
+
+#[test]
+fn a_report_counts_once_and_only_from_the_slots_own_backend() {
+    let mut cold = Cold::start(&[]);
+    let (load, _) = load_of(&cold.submit(0), 0);
+    for name in [load ^ 1 << 32, load + 1, u64::MAX] {
+        done(&mut cold.backend, name, LoadStatus::Loaded, LOAD, cold.stage.now);
+    }
+    assert_eq!(cold.stage.exchange(&mut cold.backend), [], "no such LOAD");
+    let batch = batch_of(&cold.loaded(load), 0);
+    done(&mut cold.backend, load, LoadStatus::Failed, LOAD, cold.stage.now);
+    cold.execute(batch);
+    let warm = batch_of(&cold.submit(0), 0);
+    cold.execute(warm);
+}
+
+#[test]
+fn what_a_backend_holds_when_it_joins_is_used_at_once() {
+    let mut cold = Cold::start(&[2]);
+    let batch = batch_of(&cold.submit(2), 2);
+    cold.execute(batch);
+    assert!(cold.serve_cold(0).is_empty(), "there is room for another");
+    assert_eq!(cold.serve_cold(1).len(), 1, "and not for a third");
+}
+
+#[test]
+fn a_backend_that_is_lost_in_mid_load_takes_the_load_with_it_and_the_next_one_is_asked() {
+    let mut cold = Cold::start(&[]);
+    let (old, _) = load_of(&cold.submit(0), 0);
+    let conn = cold.backend.control;
+    cold.backend.transport.close(conn, RefuseCode::Shutdown, "gone");
+    cold.stage.exchange(&mut cold.backend);
+    let ended = cold.stage.exchange(&mut cold.frontend);
+    assert!(matches!(ended[..], [Told::Ended { .. }]), "no slot serves it: {ended:?}");
+    cold.backend = backend(&mut cold.stage, &[]);
+    let (load, _) = load_of(&cold.submit(0), 0);
+    assert_ne!(load, old);
+    done(&mut cold.backend, old, LoadStatus::Loaded, LOAD, cold.stage.now);
+    assert_eq!(cold.stage.exchange(&mut cold.backend), [], "the old one is no news");
+    let batch = batch_of(&cold.loaded(load), 0);
+    cold.execute(batch);
+}
+
+#[test]
+fn models_of_two_threads_share_a_slot() {
+    let mut stage = Stage::new(&cached(2));
+    let mut frontend = stage.frontend();
+    let mut backend = backend(&mut stage, &[0, 1]);
+    for (slot, model) in [(0, 0), (1, 1), (2, 0), (3, 1)] {
+        let task = frontend.task(slot, 0);
+        frontend.submit(model, task, stage.now + ms(100));
+        stage.exchange(&mut frontend);
+    }
+    let told = stage.exchange(&mut backend);
+    assert!(told.iter().all(|told| matches!(told, Told::Action { .. })), "{told:?}");
+    assert!(!told.is_empty());
+}
+
+#[test]
+fn a_backend_whose_memory_is_not_the_schedulers_is_refused_with_the_fix() {
+    let mut stage = Stage::new(&cached(1));
+    let refused = |stage: &mut Stage, memory: &[(u32, u64)]| {
+        let mut member = stage.member(Role::Backend);
+        (0..).zip(memory).for_each(|(slot, &of)| announce(&mut member, slot, of, &[]));
+        member.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
+        match &stage.exchange(&mut member)[..] {
+            [Told::Refused { code, detail }] => (*code, detail.clone()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let cases: [(&[(u32, u64)], &str); 3] = [
+        (&[], "this backend has no weights caches"),
+        (&[(4, 2 * PAGE)], "this backend has weights caches with pages of 2 MiB"),
+        (&[(4, PAGE), (4, PAGE)], "start both with the same cluster file"),
+    ];
+    for (memory, expected) in cases {
+        let (code, detail) = refused(&mut stage, memory);
+        assert_eq!(code, Some(RefuseCode::BadRequest));
+        assert!(detail.contains(expected), "{detail}");
+    }
+}

@@ -1,0 +1,88 @@
+//! More models than a GPU slot has room for, in processes: all of them are served, and a backend that joins again says what it
+//! holds.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+mod support;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use baton_backend::execute::checksum;
+use baton_client::{Client, ClientConfig, Deadline, ModelHandle, Outcome};
+use support::{Cluster, Folder, Process, prometheus};
+
+const MODELS: usize = 12;
+/// Twelve models of three pages each, of which four fit.
+const HEAD: &str = r#"
+[[backend]]
+name = "a"
+weights_cache_mib = 200
+metrics = "127.0.0.1:0"
+"#;
+const ANSWER: Duration = Duration::from_secs(30);
+
+fn cluster_file() -> String {
+    let mut text = HEAD.to_owned();
+    for model in 0..MODELS {
+        writeln!(
+            text,
+            "[[model]]\nname = \"m{model}\"\nalpha_ms = 0.1\nbeta_ms = 2\nslo_ms = 1000"
+        )
+        .unwrap();
+        writeln!(text, "input_bytes = 64\nweights_mib = 48\nload_ms = 5").unwrap();
+    }
+    text
+}
+
+/// Offers one task until it is answered rightly.
+fn answered(model: &ModelHandle, mark: u8) {
+    loop {
+        let mut input = model.input().unwrap();
+        input.fill(mark);
+        let expected = checksum(&input);
+        match input.submit(Deadline::within(ANSWER)).map(|ticket| ticket.wait()) {
+            Ok(Outcome::Completed(reply)) => return assert_eq!(reply.bytes(), expected),
+            // The scheduler was just being exchanged.
+            Ok(_) | Err(_) => std::thread::park_timeout(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn loads(backend_metrics: &str) -> u64 {
+    // Counters are published every 100 ms.
+    std::thread::park_timeout(Duration::from_millis(300));
+    let text = prometheus::get(backend_metrics, "/metrics").unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix("baton_backend_loads_total "));
+    value.unwrap().parse().unwrap()
+}
+
+fn backend(cluster: &Cluster) -> (Process, String) {
+    let backend = cluster.backend("a");
+    let metrics = backend.metrics_addr();
+    (backend, metrics)
+}
+
+#[test]
+fn models_take_turns_in_a_memory_that_holds_a_third_of_them_also_under_the_next_scheduler() {
+    let mut cluster = Cluster::of(Folder::new("cache"), &cluster_file());
+    let (_backend, metrics) = backend(&cluster);
+    let client = Client::connect(ClientConfig::new(cluster.addr().parse().unwrap())).unwrap();
+    let models: Vec<ModelHandle> =
+        (0..MODELS).map(|model| client.model(&format!("m{model}")).unwrap()).collect();
+    for round in 0..3 {
+        models.iter().for_each(|model| answered(model, round));
+    }
+    let before = loads(&metrics);
+    assert!(before >= 2 * MODELS as u64, "{before} LOADs: four of twelve fit");
+    answered(&models[0], 7);
+    let before = loads(&metrics);
+    answered(&models[0], 8);
+    assert_eq!(loads(&metrics), before, "it is there");
+
+    cluster.kill_and_restart_scheduler();
+    answered(&models[0], 9);
+    assert_eq!(loads(&metrics), before, "the next scheduler knows that it is there");
+    models.iter().for_each(|model| answered(model, 10));
+    assert!(loads(&metrics) > before);
+}
