@@ -215,9 +215,9 @@ fn a_model_that_is_left_no_slot_does_not_wait() {
     let mut now = Nanos::ZERO;
     for _ in 0..500 {
         let grants = [0; 3].map(|_| stage.granted(now, 1));
-        grants.map(|grant| stage.planned(now, grant.gpu, MS, MS));
+        grants.iter().for_each(|grant| stage.planned(now, grant.gpu, MS, MS));
         now = now + MS;
-        grants.map(|grant| stage.finished(now, grant.gpu));
+        grants.iter().for_each(|grant| stage.finished(now, grant.gpu));
     }
     for _ in 0..2 {
         let grant = stage.offered(0, now, Stage::of_variants(now));
