@@ -8,6 +8,7 @@ use baton_rdma::Transport;
 use baton_topo::{Cluster, Idle, ModelSpec, Waker};
 use crossbeam_channel::Receiver;
 
+use crate::cache::levels::CacheLevels;
 use crate::cache::link::{CacheLink, cache_links};
 use crate::cache::{Cache, CacheLimits};
 use crate::commands::{ModelCommand, Notice, RankCommand};
@@ -32,6 +33,8 @@ pub struct HotPath<T> {
     pub load: Arc<LoadBoard>,
     /// What has become of tasks, on each ModelThread.
     pub tasks: TaskBoards,
+    /// How caches of weights fare; `None`: there are none.
+    pub(crate) levels: Option<Arc<CacheLevels>>,
     /// Where each model lives at first: the number of its ModelThread.
     pub homes: Vec<usize>,
     /// Slots that come and go.
@@ -59,6 +62,7 @@ impl<T: Transport> HotPath<T> {
         let (mut model_threads, mut links, mut model_commands) = (vec![], vec![], vec![]);
         let sizes = (models, cluster.subclusters.len());
         let (cache, mut cache_links) = cache(cluster, models, threads);
+        let levels = cache.0.as_ref().map(Cache::levels);
         for (number, transport) in transports.into_iter().enumerate() {
             let wakers = (transport.waker(), rank_waker.clone());
             let (mut model_link, rank_link, commands) =
@@ -89,6 +93,7 @@ impl<T: Transport> HotPath<T> {
             model_commands,
             load,
             tasks: TaskBoards::new(boards),
+            levels,
             homes: homes.into_iter().map(|home| home.thread).collect(),
             rank_commands,
             notices,

@@ -67,6 +67,8 @@ struct Model {
     service: Service,
     /// It is in the thread's list of touched models.
     touched: bool,
+    /// Since when some slot holds it, where not every slot does. A model that moves here begins anew.
+    ready_since: Nanos,
 }
 
 /// The agent that owns some models' [`ModelState`]s and the connections of every member to them.
@@ -112,6 +114,7 @@ impl Model {
             quota: Quota::new(quota, FRONTENDS_MAX).map(Box::new),
             service: Service::Open,
             touched: false,
+            ready_since: Nanos::ZERO,
         }
     }
 }
