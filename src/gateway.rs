@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use baton_client::{Client, ClientConfig, LeaveError, Operator};
-use baton_gateway::{Gateway, GatewayConfig, Limits, Repository, TlsFiles, Token};
+use baton_gateway::{Gateway, GatewayConfig, ImageStep, Limits, Repository, TlsFiles, Token};
 use baton_metrics::{MetricsServer, build_info};
-use baton_topo::{Clock, Cluster, GatewayTlsSpec, TokenSpec};
+use baton_topo::{Clock, Cluster, GatewayTlsSpec, ImageSpec, TokenSpec};
 
 use crate::CommandResult;
 use crate::args::GatewayArgs;
@@ -41,8 +41,9 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let repository = args.model_control.then(|| repository(args, &cluster)).transpose()?;
     let tls = cluster.gateway.tls.map(|GatewayTlsSpec { cert, key }| TlsFiles { cert, key });
     let tokens = cluster.gateway.tokens.into_iter().map(token).collect();
+    let images = cluster.gateway.images.into_iter().map(image).collect();
     let config =
-        GatewayConfig { listen, slots_per_model, limits, threads, tls, tokens, repository };
+        GatewayConfig { listen, slots_per_model, limits, threads, tls, tokens, images, repository };
     let gateway = Gateway::start(client, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
@@ -78,6 +79,11 @@ fn repository(
 fn token(spec: TokenSpec) -> Token {
     let TokenSpec { name, file, max_rps, models, operator } = spec;
     Token { name, file, max_rps, models, operator }
+}
+
+fn image(spec: ImageSpec) -> ImageStep {
+    let narrow = |values: Vec<f64>| values.into_iter().map(|value| value as f32).collect();
+    ImageStep { model: spec.model, mean: narrow(spec.mean), std: narrow(spec.std) }
 }
 
 fn serve_metrics(

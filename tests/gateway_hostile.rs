@@ -65,6 +65,7 @@ impl Served {
             threads: 2,
             tls,
             tokens: Vec::new(),
+            images: Vec::new(),
             repository: None,
         };
         let gateway = Gateway::start(client, clock, &config).unwrap();

@@ -21,6 +21,7 @@ use crate::access::{Access, Asker, Token, TokenError, may_use};
 use crate::counters::Counters;
 use crate::http;
 use crate::limits::Limits;
+use crate::protocol::image::ImageStep;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request::Model;
 use crate::repository::{Operating, Repository};
@@ -50,6 +51,8 @@ pub struct GatewayConfig {
     pub tls: Option<TlsFiles>,
     /// Who may use it; empty: anyone.
     pub tokens: Vec<Token>,
+    /// Models that take images, and how.
+    pub images: Vec<ImageStep>,
     /// Models that clients may load and unload; `None`: they may not.
     pub repository: Option<Repository>,
 }
@@ -89,6 +92,7 @@ pub(crate) struct App {
     pub(crate) statistics: Statistics,
     access: Access,
     pub(crate) operating: Option<Operating>,
+    pub(crate) images: Vec<ImageStep>,
     tls: Option<TlsAcceptor>,
     /// True once the gateway is asked to end.
     pub(crate) drains: watch::Receiver<bool>,
@@ -178,6 +182,7 @@ impl Gateway {
             counters: Counters::default(),
             statistics: Statistics::default(),
             access: Access::load(&config.tokens)?,
+            images: config.images.clone(),
             operating: operating.map_err(GatewayError::Start)?,
             tls: config.tls.as_ref().map(acceptor).transpose()?,
             drains,
@@ -237,7 +242,7 @@ fn listen(addr: &SocketAddr) -> Result<TcpListener, GatewayError> {
 /// A thread with a runtime of its own: a connection stays on it. All threads accept from the same sockets.
 fn spawn(app: &Arc<App>, number: usize, listeners: &[TcpListener]) -> io::Result<JoinHandle<()>> {
     let listeners = listeners.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
-    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
     let app = Arc::clone(app);
     let name = format!("baton-gateway-{number}");
     thread::Builder::new().name(name).spawn(move || run(&runtime, &app, listeners))

@@ -104,7 +104,7 @@ fn poll_all(
     Poll::Ready(Ok(tasks.drain(..).filter_map(reply).collect()))
 }
 
-fn ended(outcome: Outcome, given: Given) -> Result<Reply, Problem> {
+pub(crate) fn ended(outcome: Outcome, given: Given) -> Result<Reply, Problem> {
     match outcome {
         Outcome::Completed(reply) => Ok(reply),
         Outcome::Dropped(reason, record) => Err(Problem::dropped(reason, &record, given)),

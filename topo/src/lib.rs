@@ -12,9 +12,9 @@ pub mod zoo;
 pub use cluster_file::{
     BATCH_MEMORY_MAX, BATCH_SLOTS, BackendSpec, CardsSpec, Checked, Cluster, Device, EngineSpec,
     EtcdIdentity, EtcdSpec, EtcdTlsSpec, FabricSpec, FrontendSpec, GPUS_PER_BACKEND_MAX,
-    GatewaySpec, GatewayTlsSpec, MODEL_THREADS_MAX, MODELS_MAX, MeasuredSize, ModelChange,
-    ModelSpec, ModelTable, NetworkSpec, OnnxPlace, Problem, ProfileFile, ReconnectSpec,
-    SchedulerSpec, TlsSpec, TokenSpec, TransportChoice, VerbsConfig, check_cluster,
+    GatewaySpec, GatewayTlsSpec, ImageSpec, MODEL_THREADS_MAX, MODELS_MAX, MeasuredSize,
+    ModelChange, ModelSpec, ModelTable, NetworkSpec, OnnxPlace, Problem, ProfileFile,
+    ReconnectSpec, SchedulerSpec, TlsSpec, TokenSpec, TransportChoice, VerbsConfig, check_cluster,
     check_cluster_on, check_text, load_cluster, model_file_problem, name_of_replaced, nearest_word,
     read_change, read_model, replacement,
 };

@@ -18,6 +18,7 @@ use crate::access::{Asker, admit};
 use crate::counters::Protocol;
 use crate::gateway::App;
 use crate::grpc;
+use crate::image;
 use crate::infer::{Allowed, head_of, infer};
 use crate::protocol::deadline::Stated;
 use crate::protocol::describe;
@@ -188,8 +189,19 @@ async fn infer_call(
     let model = app.model(asker, name)?;
     let stated =
         Stated::of(|name| headers.get(name).map(|value| value.to_str().unwrap_or("no text")))?;
+    let image =
+        image::is_image(headers).then(|| image::tensor_of(&app.images, &model)).transpose()?;
     let mut body = body::read(app, headers, incoming).await?;
     let result = async {
+        if let Some(tensor) = image {
+            admit(asker, app.clock.now(), 1)?;
+            let allowed = Allowed { arrived, span: stated.allowed(None, model.slo()) };
+            let jpeg = body.frames.copy_to_bytes(body.frames.remaining());
+            let replies = vec![image::infer(app, &model, tensor, jpeg, allowed).await?];
+            let all = (0..model.outputs().len()).map(|index| Asked { index, is_binary: false });
+            let all: Vec<Asked> = all.collect();
+            return Ok((rendered(&model, None, &all, &replies)?, replies));
+        }
         let json = json_of(headers, &mut body)?;
         let request = request::Request::parse(&json, &app.described(&model))?;
         admit(asker, app.clock.now(), request.batch)?;

@@ -5,6 +5,7 @@
 pub mod deadline;
 pub mod describe;
 pub mod fill;
+pub mod image;
 mod json;
 pub mod numbers;
 pub mod problem;

@@ -17,6 +17,19 @@ pub struct GatewaySpec {
     pub tls: Option<GatewayTlsSpec>,
     /// Who may use it; empty: everyone who reaches it.
     pub tokens: Vec<TokenSpec>,
+    /// Models whose inputs may be sent as images.
+    pub images: Vec<ImageSpec>,
+}
+
+/// `[[gateway.image]]`: how a model takes images.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ImageSpec {
+    /// Its name.
+    pub model: String,
+    /// Taken off values between 0 and 1: one number, or one for each channel.
+    pub mean: Vec<f64>,
+    /// What is left is divided by these.
+    pub std: Vec<f64>,
 }
 
 /// A certificate towards clients. It need not be the one for `[tls]`.
@@ -68,8 +81,27 @@ pub(crate) fn gateway(root: &Section<'_>, models: &[&str], folder: &Path) -> Gat
         let what = "tokens travel in the clear: there is no cert";
         section.warn("token", what, "give cert and key, or put TLS before the gateway");
     }
+    let images = section.tables("image").iter().filter_map(|one| image(one, models)).collect();
     section.refuse_unread();
-    GatewaySpec { tls, tokens }
+    GatewaySpec { tls, tokens, images }
+}
+
+fn image(section: &Section<'_>, known: &[&str]) -> Option<ImageSpec> {
+    section.require("model", "name a [[model]] whose input is an image");
+    let model = section.name("model").map(str::to_owned);
+    let mean = section.numbers("mean", -1e3..=1e3).unwrap_or_else(|| vec![0.0]);
+    let std = section.numbers("std", 1e-6..=1e3).unwrap_or_else(|| vec![1.0]);
+    for (key, of) in [("mean", &mean), ("std", &std)] {
+        if ![1, 3].contains(&of.len()) {
+            section.refuse(key, "has neither one number nor three", "give one for each channel");
+        }
+    }
+    if let Some(model) = model.as_deref().filter(|model| !known.contains(model)) {
+        let what = format!("`{model}` is no [[model]] of this file");
+        section.warn("model", what, "correct the name, unless `baton model add` adds it");
+    }
+    section.refuse_unread();
+    Some(ImageSpec { model: model?, mean, std })
 }
 
 /// Half of TLS is no TLS: both keys or none.
@@ -136,9 +168,22 @@ mod tests {
             operator: true,
         };
         let tls = GatewayTlsSpec { cert: "/at/g.pem".into(), key: "/g.key".into() };
-        let expected = GatewaySpec { tls: Some(tls), tokens: vec![token] };
+        let expected = GatewaySpec { tls: Some(tls), tokens: vec![token], images: Vec::new() };
         assert_eq!(checked.cluster.unwrap().gateway, expected);
         assert_eq!(check("").cluster.unwrap().gateway, GatewaySpec::default());
+    }
+
+    #[test]
+    fn images_have_a_mean_and_a_deviation_for_each_channel_or_one_for_all() {
+        let image = "[[gateway.image]]\nmodel = \"m\"\n";
+        let gateway = check(image).cluster.unwrap().gateway;
+        let plain = ImageSpec { model: "m".into(), mean: vec![0.0], std: vec![1.0] };
+        assert_eq!(gateway.images, [plain]);
+        let full = format!("{image}mean = [0.5, 0.4, 0.3]\nstd = [0.2]\n");
+        assert_eq!(check(&full).cluster.unwrap().gateway.images[0].mean, [0.5, 0.4, 0.3]);
+        for wrong in ["mean = [1, 2]\n", "std = [0]\n", "size = 3\n"] {
+            assert!(check(&format!("{image}{wrong}")).cluster.is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub use cluster::{
 };
 pub use device::Device;
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
-pub use gateway::{GatewaySpec, GatewayTlsSpec, TokenSpec};
+pub use gateway::{GatewaySpec, GatewayTlsSpec, ImageSpec, TokenSpec};
 pub use journal::{Journal, JournalError, JournalKind, Replayed};
 pub(crate) use onnx::{OpenDim, open_dims};
 pub use problem::Problem;
