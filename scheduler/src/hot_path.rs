@@ -62,12 +62,10 @@ impl<T: Transport> HotPath<T> {
         let (mut model_threads, mut links, mut model_commands) = (vec![], vec![], vec![]);
         let sizes = (models, cluster.subclusters.len());
         let (cache, mut cache_links) = cache(cluster, models, threads);
-        let levels = cache.0.as_ref().map(Cache::levels);
         for (number, transport) in transports.into_iter().enumerate() {
             let wakers = (transport.waker(), rank_waker.clone());
-            let (mut model_link, rank_link, commands) =
-                link(models, is_sleepy(cluster), wakers.0, wakers.1, notice_sender.clone());
-            model_link.cache = cache_links.next();
+            let (model_link, rank_link, commands) =
+                link(models, is_sleepy(cluster), wakers, notice_sender.clone(), cache_links.next());
             let residents = residents(cluster, &homes, number);
             let boards = (Arc::clone(&load), Arc::clone(&boards[number]));
             let counters = Arc::clone(&counters.model_threads[number]);
@@ -88,12 +86,12 @@ impl<T: Transport> HotPath<T> {
             Arc::clone(&counters.rank_thread),
         );
         Self {
+            levels: rank.cache_levels(),
             rank,
             model_threads,
             model_commands,
             load,
             tasks: TaskBoards::new(boards),
-            levels,
             homes: homes.into_iter().map(|home| home.thread).collect(),
             rank_commands,
             notices,

@@ -117,7 +117,8 @@ impl Plan {
         self.cluster.backends.iter().any(|backend| backend.weights_cache.is_some())
     }
 
-    fn without_caches(seed: u64) -> Self {
+    /// The same, where every GPU slot holds every model.
+    pub fn without_caches(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let rng = &mut rng;
         let (scale, mut scaling) = Scale::draw(seed);

@@ -5,8 +5,7 @@ mod loads;
 mod migration;
 mod tasks;
 
-use std::mem;
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use baton_core::{
     Choice, DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelState, Nanos,
@@ -28,7 +27,6 @@ use crate::migration::channel::MigrationChannel;
 use crate::migration::load_board::LoadBoard;
 use crate::peers::Member;
 use crate::task_board::TaskBoard;
-
 use catalogue::Service;
 use migration::Arrival;
 
