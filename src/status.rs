@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use baton_client::Operator;
 use baton_client::status::{
-    ClusterStatus, EventStatus, GpuStatus, MemberRole, MemberStatus, ModelStatus,
+    ClusterStatus, EventStatus, GpuStatus, MemberRole, MemberStatus, ModelCacheStatus, ModelStatus,
 };
 use rustix::termios::tcgetwinsize;
 
@@ -127,6 +127,7 @@ fn as_text(status: &ClusterStatus) -> String {
         summary(status),
         table(&MODELS, status.models.iter().map(model_row)),
         table(&VARIANTS, status.models.iter().flat_map(variant_rows)),
+        table(&CACHE, status.models.iter().filter_map(cache_row)),
         table(&MEMBERS, status.members.iter().map(member_row)),
         table(&GPUS, status.gpus.iter().map(gpu_row)),
         table(&EVENTS, status.events.iter().rev().map(event_row)),
@@ -157,8 +158,9 @@ fn summary(status: &ClusterStatus) -> String {
 const MODELS: [&str; 9] =
     ["model", "sub-cluster", "queue", "rate/s", "bad %", "batch", "p50 ms", "p99 ms", "SLO ms"];
 const VARIANTS: [&str; 6] = ["model", "variant", "accuracy %", "largest ms", "tasks", "batch"];
+const CACHE: [&str; 4] = ["model", "copies", "cold tasks", "in time"];
 const MEMBERS: [&str; 5] = ["member", "address", "for", "state", "tasks"];
-const GPUS: [&str; 4] = ["slot", "backend", "sub-cluster", "busy %"];
+const GPUS: [&str; 5] = ["slot", "backend", "sub-cluster", "busy %", "free pages"];
 const EVENTS: [&str; 4] = ["ago", "event", "of", "why"];
 
 /// Nothing without rows.
@@ -179,6 +181,12 @@ fn variant_rows(model: &ModelStatus) -> impl Iterator<Item = Vec<String>> {
         let [accuracy, latency] = [variant.accuracy, variant.latency_ms].map(|x| format!("{x:.2}"));
         vec![model.name.clone(), name, accuracy, latency, tasks, batch]
     })
+}
+
+fn cache_row(model: &ModelStatus) -> Option<Vec<String>> {
+    let ModelCacheStatus { copies, cold, cold_in_time } = model.cache?;
+    let counts = [copies.into(), cold, cold_in_time].map(|count: u64| count.to_string());
+    Some(std::iter::once(model.name.clone()).chain(counts).collect())
 }
 
 fn model_row(model: &ModelStatus) -> Vec<String> {
@@ -207,7 +215,8 @@ fn member_row(member: &MemberStatus) -> Vec<String> {
 
 fn gpu_row(gpu: &GpuStatus) -> Vec<String> {
     let busy = format!("{:.0}", gpu.busy * 100.0);
-    vec![gpu.slot.to_string(), gpu.backend.clone(), gpu.subcluster.clone(), busy]
+    let pages = gpu.pages_free.map_or_else(|| "-".to_owned(), |pages| pages.to_string());
+    vec![gpu.slot.to_string(), gpu.backend.clone(), gpu.subcluster.clone(), busy, pages]
 }
 
 fn event_row(event: &EventStatus) -> Vec<String> {

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use baton_backend::execute::checksum;
 use baton_client::{Client, ClientConfig, Deadline, ModelHandle, Outcome};
-use support::{Cluster, Folder, Process, prometheus};
+use serde_json::Value;
+use support::{Cluster, Folder, Process, prometheus, run};
 
 const MODELS: usize = 12;
 /// Twelve models of three pages each, of which four fit.
@@ -57,6 +58,17 @@ fn loads(backend_metrics: &str) -> u64 {
     value.unwrap().parse().unwrap()
 }
 
+/// What `baton status --json` says.
+fn status(cluster: &Cluster) -> Value {
+    let output = run(&["status", "--json", "--scheduler", cluster.addr()]);
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn sum(status: &Value, key: &str) -> u64 {
+    let models = status["models"].as_array().unwrap().iter();
+    models.map(|model| model["cache"][key].as_u64().unwrap()).sum()
+}
+
 fn backend(cluster: &Cluster) -> (Process, String) {
     let backend = cluster.backend("a");
     let metrics = backend.metrics_addr();
@@ -79,6 +91,12 @@ fn models_take_turns_in_a_memory_that_holds_a_third_of_them_also_under_the_next_
     let before = loads(&metrics);
     answered(&models[0], 8);
     assert_eq!(loads(&metrics), before, "it is there");
+    let status = status(&cluster);
+    assert_eq!(sum(&status, "copies"), 4, "as many as fit: {status}");
+    assert_eq!(status["gpus"][0]["pages_free"], 0, "four of three pages");
+    assert!(sum(&status, "cold") >= 2 * MODELS as u64, "{status}");
+    assert!(sum(&status, "cold_in_time") <= sum(&status, "cold"), "{status}");
+    assert!(sum(&status, "cold_in_time") > 0, "{status}");
 
     cluster.kill_and_restart_scheduler();
     answered(&models[0], 9);

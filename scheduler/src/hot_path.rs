@@ -8,6 +8,7 @@ use baton_rdma::Transport;
 use baton_topo::{Cluster, Idle, ModelSpec, Waker};
 use crossbeam_channel::Receiver;
 
+use crate::cache::levels::CacheLevels;
 use crate::cache::link::{CacheLink, cache_links};
 use crate::cache::{Cache, CacheLimits};
 use crate::commands::{ModelCommand, Notice, RankCommand};
@@ -32,6 +33,8 @@ pub struct HotPath<T> {
     pub load: Arc<LoadBoard>,
     /// What has become of tasks, on each ModelThread.
     pub tasks: TaskBoards,
+    /// How caches of weights fare; `None`: there are none.
+    pub(crate) levels: Option<Arc<CacheLevels>>,
     /// Where each model lives at first: the number of its ModelThread.
     pub homes: Vec<usize>,
     /// Slots that come and go.
@@ -61,9 +64,8 @@ impl<T: Transport> HotPath<T> {
         let (cache, mut cache_links) = cache(cluster, models, threads);
         for (number, transport) in transports.into_iter().enumerate() {
             let wakers = (transport.waker(), rank_waker.clone());
-            let (mut model_link, rank_link, commands) =
-                link(models, is_sleepy(cluster), wakers.0, wakers.1, notice_sender.clone());
-            model_link.cache = cache_links.next();
+            let (model_link, rank_link, commands) =
+                link(models, is_sleepy(cluster), wakers, notice_sender.clone(), cache_links.next());
             let residents = residents(cluster, &homes, number);
             let boards = (Arc::clone(&load), Arc::clone(&boards[number]));
             let counters = Arc::clone(&counters.model_threads[number]);
@@ -84,6 +86,7 @@ impl<T: Transport> HotPath<T> {
             Arc::clone(&counters.rank_thread),
         );
         Self {
+            levels: rank.cache_levels(),
             rank,
             model_threads,
             model_commands,

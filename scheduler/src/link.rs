@@ -100,9 +100,9 @@ impl Sleeper {
 pub(crate) fn link(
     models: usize,
     sleepy: bool,
-    model_waker: Waker,
-    rank_waker: Waker,
+    (model_waker, rank_waker): (Waker, Waker),
     notices: NoticeSender,
+    cache: Option<CacheLink>,
 ) -> (ModelLink, (BoardReader, RankLink), CommandSender<ModelCommand>) {
     let (writer, reader) = board(models);
     let (rank_mail, mail) = ring(RANK_MAIL_RING);
@@ -116,7 +116,7 @@ pub(crate) fn link(
         grants: grant_out,
         commands: inbox,
         notices,
-        cache: None,
+        cache,
         rank: sleepy.then_some(rank_waker),
         unannounced: false,
     };
@@ -281,7 +281,7 @@ mod tests {
     fn what_finds_no_room_in_the_ring_waits_for_the_next_time() {
         let no_op = || Waker::new(|| ());
         let (notices, _) = NoticeSender::new(no_op(), 1, 1);
-        let (mut model, (_, mut rank), _) = link(1, false, no_op(), no_op(), notices);
+        let (mut model, (_, mut rank), _) = link(1, false, (no_op(), no_op()), notices, None);
         let update = |id| GpuUpdate::Returned { gpu: Gpu { id: GpuId(id), life: 0 } };
         const UPDATES: u32 = 2 * RANK_MAIL_RING as u32 + 1;
         (0..UPDATES).for_each(|id| model.update(ModelId(0), update(id)));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use baton_metrics::{Metric, Value};
+use baton_rdma::status::ModelCacheStatus;
 use baton_topo::Waker;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
@@ -35,6 +36,8 @@ pub(crate) struct ModelShown {
     pub(crate) totals: ModelTotals,
     /// Names of its variants; empty without any.
     pub(crate) variants: Vec<String>,
+    /// Where slots have not room for every model.
+    pub(crate) cache: Option<ModelCacheStatus>,
 }
 
 #[derive(Debug)]
@@ -92,6 +95,7 @@ fn shown(counters: &SchedulerCounters, state: &ClusterState) -> Vec<Metric> {
     metrics.extend(of_cluster(state));
     metrics.extend(of_models(&state.models));
     metrics.extend(of_variants(&state.models));
+    metrics.extend(of_caches(&state.models));
     metrics
 }
 
@@ -181,6 +185,41 @@ fn of_variants(models: &[ModelShown]) -> [Metric; 2] {
     ]
 }
 
+/// Of sub-clusters with caches of weights.
+fn of_caches(models: &[ModelShown]) -> [Metric; 3] {
+    const MODEL: &[&str] = &["model"];
+    let series = |value: fn(&ModelCacheStatus) -> Value| {
+        let of = |model: &ModelShown| Some((vec![model.name.clone()], value(&model.cache?)));
+        models.iter().filter_map(of).collect()
+    };
+    let (copies, cold, in_time) =
+        ("baton_model_copies", "baton_scheduler_model_cold", "baton_scheduler_model_cold_in_time");
+    let came =
+        "Tasks that came while no slot held their model, where slots have not room for every model";
+    [
+        Metric {
+            series: series(|cache| Value::Level(cache.copies.into())),
+            ..Metric::gauges(
+                copies,
+                "Slots that hold a model, where they have not room for every model",
+                MODEL,
+            )
+        },
+        Metric {
+            series: series(|cache| Value::Count(cache.cold)),
+            ..Metric::counters(cold, came, MODEL)
+        },
+        Metric {
+            series: series(|cache| Value::Count(cache.cold_in_time)),
+            ..Metric::counters(
+                in_time,
+                "Of the tasks that came while no slot held their model, those whose batch ended in time",
+                MODEL,
+            )
+        },
+    ]
+}
+
 /// Latencies by powers of two of nanoseconds: the finer classes are for quantiles.
 fn sizes(totals: &ModelTotals) -> Value {
     let buckets = octaves().map(|classes| {
@@ -211,8 +250,8 @@ mod tests {
         let shown = names.filter(|name| name.starts_with("baton_scheduler_")).count();
         assert_eq!(
             shown,
-            counters.pairs().len() - 1 + 5 + 2,
-            "without gpus_needed, with five by model and two by variant"
+            counters.pairs().len() - 1 + 5 + 2 + 2,
+            "without gpus_needed, with five by model, two by variant and two of caches"
         );
     }
 

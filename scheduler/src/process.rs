@@ -205,6 +205,7 @@ impl<T: Transport> Assembly<T> {
             load: path.load,
             cached: cached(cluster),
             tasks: path.tasks,
+            levels: path.levels,
             model_threads: path.model_commands.clone(),
             rank: path.rank_commands,
             notices: path.notices,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::board::{BoardReader, PublishedCandidate};
 use crate::cache::Cache;
+use crate::cache::levels::CacheLevels;
 use crate::commands::{Notice, RankCommand, SlotMemory};
 use crate::counters::RankThreadCounters;
 use crate::limits::{GPUS_MAX, RANK_MAIL_RING};
@@ -103,6 +104,11 @@ impl RankThread {
             waker,
             counters,
         }
+    }
+
+    /// How caches of weights fare, if there are any.
+    pub(crate) fn cache_levels(&self) -> Option<Arc<CacheLevels>> {
+        self.cache.as_ref().map(Cache::levels)
     }
 
     /// Batches granted and not reported finished. Walks all slots: for tests and diagnosis.

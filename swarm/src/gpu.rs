@@ -2,7 +2,7 @@
 //! [`Engines`] says, and can stall, slow down, fail and die.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use baton_backend::execute::{
@@ -14,6 +14,7 @@ use baton_topo::ModelSpec;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::caches::{self, Course};
 use crate::clock::SkewedClock;
 use crate::ledger::{Ledger, write_answer};
 use crate::network::{HostId, Network};
@@ -74,6 +75,8 @@ struct State {
     load_max: Nanos,
     /// What is being loaded.
     loading: Option<Loading>,
+    /// Of models that LOADs bring: those that it has.
+    installed: BTreeSet<ModelId>,
 }
 
 struct Loading {
@@ -128,6 +131,7 @@ impl SimGpu {
             added: BTreeMap::new(),
             load_max,
             loading: None,
+            installed: BTreeSet::new(),
         };
         Self { machine, state: Rc::new(RefCell::new(state)) }
     }
@@ -188,6 +192,22 @@ impl SimGpu {
         state.added.get(&model).unwrap_or_else(|| &self.machine.models[model.0 as usize])
     }
 
+    /// How long loading takes, and how it ends.
+    fn course(
+        &self,
+        state: &mut State,
+        loaded: Result<Loaded, EngineError>,
+    ) -> (Nanos, Result<Loaded, EngineError>) {
+        let weights = loaded.as_ref().ok().and_then(|loaded| loaded.spec.weights);
+        let Some(weights) = weights else {
+            let most = state.load_max.0;
+            return (Nanos(state.rng.random_range(0..=most)), loaded);
+        };
+        let Course { takes, fails } = caches::course(&mut state.rng, weights.load);
+        let failed = || EngineError::Table { model: "a LOAD".into(), problem: "simulated".into() };
+        (takes, if fails { Err(failed()) } else { loaded })
+    }
+
     fn note(&self, state: &State, job: &BatchJob, started: Nanos) {
         let model = &self.spec(state, job.model).name;
         let Machine { host, ledger, network, .. } = &self.machine;
@@ -221,6 +241,13 @@ impl SimGpu {
             state.events.push_back(Event::Batch(job.end(BatchEnd::Expired)));
             return;
         };
+        let needs_load = self.spec(state, job.model).weights.is_some();
+        if needs_load && !state.installed.contains(&job.model) {
+            self.machine
+                .ledger
+                .borrow_mut()
+                .fail(format!("model {} executes where it is not", job.model.0));
+        }
         self.note(state, &job, started);
         let ends = started + self.takes(state, &job, variant);
         let fails = state.rng.random_range(0..1000) < self.machine.engines.failures;
@@ -296,8 +323,11 @@ impl Executor for SimGpu {
         let state = state.alive()?;
         state.order.perform();
         match job {
-            ModelJob::Install(_) => {}
-            ModelJob::Remove(model) => drop(state.added.remove(&model)),
+            ModelJob::Install(model) => drop(state.installed.insert(model)),
+            ModelJob::Remove(model) => {
+                state.added.remove(&model);
+                state.installed.remove(&model);
+            }
             ModelJob::Load(_) | ModelJob::Unload(_) => {
                 unreachable!("no policy loads or unloads models");
             }
@@ -329,8 +359,7 @@ impl Executor for SimGpu {
         if let Ok(Loaded { spec, .. }) = &loaded {
             state.added.insert(spec.id, spec.clone());
         }
-        let most = state.load_max.0;
-        let takes = Nanos(state.rng.random_range(0..=most));
+        let (takes, loaded) = self.course(&mut state, loaded);
         let until = self.machine.now.get() + takes;
         state.loading = Some(Loading { until, has_rung: false, loaded });
     }

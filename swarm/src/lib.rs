@@ -9,6 +9,7 @@
 mod accounts;
 mod applications;
 mod breaking;
+mod caches;
 mod changes;
 mod clock;
 mod companions;

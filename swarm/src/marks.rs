@@ -11,15 +11,6 @@ pub type Mark = (&'static str, &'static str);
 /// Marks that a swarm without attackers need not reach, and why.
 pub const EXCUSED: &[(&str, &[Mark])] = &[
     (
-        "no policy loads or unloads models",
-        &[
-            ("backend", "loads"),
-            ("backend", "load_errors"),
-            ("backend", "loads_expired"),
-            ("backend", "unloads"),
-        ],
-    ),
-    (
         "simulated engines load every model and answer every row",
         &[
             ("backend", "model_load_failures"),

@@ -10,6 +10,7 @@ use baton_topo::{
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::caches;
 use crate::changes::Change;
 use crate::companions;
 use crate::faults::{self, Fault};
@@ -102,6 +103,22 @@ fn us(value: u64) -> Nanos {
 impl Plan {
     /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
+        let mut plan = Self::without_caches(seed);
+        caches::draw(seed, &mut plan.cluster);
+        if plan.has_caches() {
+            // They keep the models that they started with.
+            plan.changes.clear();
+        }
+        plan
+    }
+
+    /// Whether GPU slots have not room for every model.
+    pub fn has_caches(&self) -> bool {
+        self.cluster.backends.iter().any(|backend| backend.weights_cache.is_some())
+    }
+
+    /// The same, where every GPU slot holds every model.
+    pub fn without_caches(seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let rng = &mut rng;
         let (scale, mut scaling) = Scale::draw(seed);
@@ -153,7 +170,7 @@ impl Plan {
 
     /// The plan of a seed, with attackers. In two of three runs they are all that goes wrong.
     pub fn hostile(seed: u64) -> Self {
-        let mut plan = Self::of(seed);
+        let mut plan = Self::without_caches(seed);
         let mut rng = StdRng::seed_from_u64(seed ^ 0x6576_696c);
         plan.attacks = Attack::draw(&mut rng, plan.span);
         if rng.random_range(0..3) > 0 {
@@ -163,8 +180,11 @@ impl Plan {
     }
 
     /// True if the scheduler plans with delays that the network mostly keeps: plan, READ and input
-    /// are each under way once.
+    /// are each under way once, and no weights have to come before.
     pub fn network_fits(&self) -> bool {
+        if self.has_caches() {
+            return false;
+        }
         let travel = self.link.delay + self.link.jitter;
         let inputs = self.cluster.models.iter().map(|model| model.input_bytes as usize);
         let windows = inputs.max().unwrap_or(0).div_ceil(self.link.window) as u64;

@@ -24,7 +24,7 @@ fn up_to(max: u16) -> Versions {
 /// do not all join.
 fn serve(speaks: [Versions; 3]) -> Option<Tally> {
     let conditions = Conditions { speaks: Speaks::Fixed(speaks), ..Conditions::quiet() };
-    let mut cluster = Plan::of(11).cluster;
+    let mut cluster = Plan::without_caches(11).cluster;
     cluster.backends.truncate(1);
     let mut world = World::new(cluster, conditions, 3);
     world.start_scheduler();

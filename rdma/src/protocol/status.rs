@@ -89,6 +89,20 @@ pub struct ModelStatus {
     pub model_thread: u32,
     /// Its variants, the cheapest first; empty for a model without any.
     pub variants: Vec<VariantStatus>,
+    /// Where slots have not room for every model: how it fares there.
+    pub cache: Option<ModelCacheStatus>,
+}
+
+/// A model in a sub-cluster with caches of weights.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModelCacheStatus {
+    /// Slots that hold it.
+    pub copies: u32,
+    /// Tasks that came while no slot held it, since the scheduler's start.
+    pub cold: u64,
+    /// Of these, those whose batch ended in time.
+    pub cold_in_time: u64,
 }
 
 /// A variant of a model.
@@ -154,6 +168,8 @@ pub struct GpuStatus {
     pub subcluster: String,
     /// The share of the time in which it executed batches.
     pub busy: f64,
+    /// Of a slot with a cache of weights: pages that no model takes.
+    pub pages_free: Option<u32>,
 }
 
 /// Something that has happened.
@@ -248,7 +264,13 @@ mod tests {
     use super::*;
 
     fn gpu(slot: u32) -> GpuStatus {
-        GpuStatus { slot, backend: "a \"b\"\n".into(), subcluster: "s".into(), busy: 0.25 }
+        GpuStatus {
+            slot,
+            backend: "a \"b\"\n".into(),
+            subcluster: "s".into(),
+            busy: 0.25,
+            pages_free: None,
+        }
     }
 
     #[test]

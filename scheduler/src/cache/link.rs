@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::levels::CacheLevels;
 use baton_core::{Gpu, GpuId, LoadOutcome, ModelId, Nanos, Readiness};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -52,6 +53,7 @@ pub(crate) struct CacheLink {
     orders: Receiver<CacheOrder>,
     reports: Sender<LoadReport>,
     arrivals: Arrivals,
+    levels: Arc<CacheLevels>,
 }
 
 /// The RankThread's ends.
@@ -61,6 +63,7 @@ pub(crate) struct CacheEnds {
     pub(crate) threads: Vec<Sender<CacheOrder>>,
     pub(crate) reports: Receiver<LoadReport>,
     pub(crate) arrivals: Arrivals,
+    pub(crate) levels: Arc<CacheLevels>,
 }
 
 /// Connects the RankThread with `threads` ModelThreads. Each channel has room for what `slots` slots and `models` models can
@@ -72,12 +75,13 @@ pub(crate) fn cache_links(
 ) -> (CacheEnds, Vec<CacheLink>) {
     let arrivals: Arrivals = (0..models).map(|_| AtomicU32::new(0)).collect();
     let (reports, reports_in) = bounded(4 * slots);
-    let mut ends = CacheEnds { threads: Vec::new(), reports: reports_in, arrivals };
+    let levels = Arc::new(CacheLevels::new(models, slots));
+    let mut ends = CacheEnds { threads: Vec::new(), reports: reports_in, arrivals, levels };
     let links = (0..threads).map(|_| {
         let (orders, orders_in) = bounded(models + 4 * slots);
         ends.threads.push(orders);
-        let arrivals = Arc::clone(&ends.arrivals);
-        CacheLink { orders: orders_in, reports: reports.clone(), arrivals }
+        let (arrivals, levels) = (Arc::clone(&ends.arrivals), Arc::clone(&ends.levels));
+        CacheLink { orders: orders_in, reports: reports.clone(), arrivals, levels }
     });
     let links = links.collect();
     (ends, links)
@@ -89,13 +93,21 @@ impl CacheLink {
         self.orders.try_recv().ok()
     }
 
+    /// What is counted for those who ask.
+    pub(crate) fn levels(&self) -> &CacheLevels {
+        &self.levels
+    }
+
     /// Reports a LOAD. False if there is no room: more was reported than can have been ordered.
     pub(crate) fn report(&self, report: LoadReport) -> bool {
         self.reports.try_send(report).is_ok()
     }
 
-    /// A task has come.
-    pub(crate) fn arrived(&self, model: ModelId) {
+    /// A task has come; `is_cold`: no slot holds its model.
+    pub(crate) fn arrived(&self, model: ModelId, is_cold: bool) {
+        if is_cold {
+            self.levels.cold(model);
+        }
         // It says nothing about other memory.
         self.arrivals[model.0 as usize].fetch_add(1, Ordering::Relaxed);
     }

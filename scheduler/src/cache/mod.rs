@@ -3,20 +3,23 @@
 //! In: slots that come with their memory, grants, plans, candidates, arrivals, reports of LOADs. Out: LOADs and where the
 //! weights of models are, by the ModelThreads; and to RankState which slot holds which model.
 
+pub(crate) mod levels;
 pub(crate) mod link;
 mod outstanding;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use baton_core::{
-    Candidate, Gpu, GpuUpdate, Load, LoadCounters, LoadDone, LoadLimits, LoadOutcome, LoadRule,
-    LoadSink, LoadState, ModelId, Nanos, RankSink, RankState, SubclusterId, Weights,
+    Candidate, Gpu, GpuId, GpuUpdate, Load, LoadCounters, LoadDone, LoadLimits, LoadOutcome,
+    LoadRule, LoadSink, LoadState, ModelId, Nanos, RankSink, RankState, SubclusterId, Weights,
 };
 use baton_topo::Cluster;
 use crossbeam_channel::TrySendError;
 
 use crate::commands::SlotMemory;
+use levels::CacheLevels;
 use link::{CacheEnds, CacheOrder, LoadOrder};
 use outstanding::Outstanding;
 
@@ -138,6 +141,11 @@ impl Cache {
         }
     }
 
+    /// How they fare.
+    pub(crate) fn levels(&self) -> Arc<CacheLevels> {
+        Arc::clone(&self.ends.levels)
+    }
+
     /// Models with caches may run only where they are.
     pub(crate) fn bind(&self, rank: &mut RankState) {
         for (model, bound) in (0..).map(ModelId).zip(&self.bound) {
@@ -179,6 +187,7 @@ impl Cache {
         for model in placed {
             _ = rank.on_resident(now, model, gpu, out);
         }
+        self.show_pages(gpu.id);
     }
 
     fn place(&mut self, now: Nanos, model: ModelId, gpu: Gpu) -> bool {
@@ -192,6 +201,11 @@ impl Cache {
         }
         self.planned.outstanding.forget(gpu);
         self.loads.on_gpu_leave(gpu, &mut self.planned);
+        self.show_pages(gpu.id);
+    }
+
+    fn show_pages(&self, slot: GpuId) {
+        self.ends.levels.set_pages_free(slot, self.loads.free_pages(slot));
     }
 
     /// A slot was granted to the model.
@@ -246,6 +260,7 @@ impl Cache {
         while let Some((_, done)) = self.failed.pop_front_if(|(due, _)| *due <= now) {
             taken += 1;
             self.loads.on_load_done(now, done, &mut self.planned);
+            self.show_pages(done.gpu.id);
         }
         taken
     }
@@ -255,6 +270,7 @@ impl Cache {
             return self.failed.push_back((now + FAILED_PAUSE, done));
         }
         self.loads.on_load_done(now, done, &mut self.planned);
+        self.show_pages(done.gpu.id);
         if self.loads.is_resident(done.model, done.gpu) {
             _ = rank.on_resident(now, done.model, done.gpu, out);
         }
@@ -276,6 +292,7 @@ impl Cache {
             order.victims.iter().for_each(|&victim| rank.on_evicted(victim, order.gpu));
             let (thread, name, slot) = (home(order.model), order.name, order.gpu.id);
             sent += 1;
+            self.show_pages(slot);
             match self.ends.threads[thread].try_send(CacheOrder::Load(order)) {
                 Ok(()) => told(thread),
                 Err(_) => self.fail(now, name, slot),
@@ -286,7 +303,7 @@ impl Cache {
 
     /// A ModelThread does not take it: it stands still, or has ended.
     #[cold]
-    fn fail(&mut self, now: Nanos, name: u64, slot: baton_core::GpuId) {
+    fn fail(&mut self, now: Nanos, name: u64, slot: GpuId) {
         let load = self.planned.outstanding.remove(name, slot);
         let done = |(model, gpu)| LoadDone { model, gpu, outcome: LoadOutcome::Failed };
         self.failed.extend(load.map(|load| (now + FAILED_PAUSE, done(load))));
@@ -296,6 +313,8 @@ impl Cache {
         let mut sent = 0;
         while let Some(&model) = self.planned.moved.front() {
             let (thread, readiness) = (home(model), self.loads.readiness(model));
+            let copies = self.loads.resident_on(model).count() as u32;
+            self.ends.levels.set_copies(model, copies);
             match self.ends.threads[thread].try_send(CacheOrder::Readiness(model, readiness)) {
                 Ok(()) => told(thread),
                 Err(TrySendError::Full(_)) => return sent,

@@ -82,6 +82,11 @@ impl<T: Transport> ControlThread<T> {
         memory.is_empty() || first as usize + memory.len() <= self.parts.cached.slots as usize
     }
 
+    /// Whether slots of the sub-cluster have not room for every model.
+    pub(super) fn has_cache(&self, subcluster: SubclusterId) -> bool {
+        self.parts.cached.page_bytes(subcluster).is_some()
+    }
+
     /// A sub-cluster with caches keeps the models that it started with.
     pub(super) fn check_unchanged(&self, subcluster: SubclusterId) -> Result<(), String> {
         match self.parts.cached.page_bytes(subcluster) {

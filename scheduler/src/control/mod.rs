@@ -24,6 +24,7 @@ use baton_rdma::{ConnId, Event, Events, Peer, Transport};
 use baton_topo::{Agent, AwakeTime, Journal, ModelSpec, PARK_MAX, Waker, is_gone};
 use crossbeam_channel::{Receiver, TryRecvError};
 
+use crate::cache::levels::CacheLevels;
 use crate::catalog::Catalog;
 use crate::commands::{ModelCommand, Notice, RankCommand, SlotMemory};
 use crate::counters::ControlThreadCounters;
@@ -99,6 +100,8 @@ pub struct ControlParts {
     pub(crate) cached: CachedSubclusters,
     /// What has become of tasks, as ModelThreads count them.
     pub tasks: TaskBoards,
+    /// How caches of weights fare; `None`: there are none.
+    pub(crate) levels: Option<Arc<CacheLevels>>,
     /// To every ModelThread, by number.
     pub model_threads: Vec<CommandSender<ModelCommand>>,
     /// To the RankThread.

@@ -1,12 +1,12 @@
 //! LOADs on their way to backends, their reports on the way back, and where the weights of models are.
 
-use baton_core::{BackendId, GpuId, LoadOutcome, ModelId, Nanos, Readiness};
+use baton_core::{BackendId, GpuId, LoadOutcome, ModelId, Nanos, Readiness, Request};
 use baton_rdma::wire::{Load, LoadDone, LoadStatus};
 use baton_rdma::{ConnId, Transport};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
-use super::ModelThread;
+use super::{Model, ModelThread};
 use crate::cache::link::{CacheOrder, LoadOrder, LoadReport};
 use crate::catalog::model_id;
 use crate::dispatch::{Dispatch, Place};
@@ -29,8 +29,23 @@ impl<T: Transport> ModelThread<T> {
     /// If the model has moved, the RankThread tells its new home as soon as it knows that.
     fn on_readiness(&mut self, now: Nanos, model: ModelId, readiness: Readiness) {
         if let Place::Here(at) = self.out.places[model.0 as usize] {
-            self.models[at as usize].state.on_readiness(now, readiness, &mut self.out);
+            let model = &mut self.models[at as usize];
+            if !model.state.is_ready() && readiness == Readiness::Resident {
+                model.ready_since = now;
+            }
+            model.state.on_readiness(now, readiness, &mut self.out);
             self.retime(at as usize);
+        }
+    }
+
+    /// Counts the tasks of an executed batch that had come before its model, and whose batch ended in time.
+    pub(super) fn count_cold(&self, at: usize, finished: Nanos) {
+        let Some(cache) = &self.out.link.cache else { return };
+        let Model { state, ready_since, .. } = &self.models[at];
+        let is_cold = |task: &&Request| task.arrived < *ready_since && finished <= task.deadline;
+        let tasks = self.returning.iter().filter(is_cold).count() as u64;
+        if tasks > 0 {
+            cache.levels().cold_in_time(state.id(), tasks);
         }
     }
 

@@ -159,7 +159,14 @@ impl<T: Transport> ModelThread<T> {
     ) -> (u32, Place) {
         let ModelInTransit { state, subcluster, quota, last } = moving;
         let service = Service::Open;
-        let at = self.make_place(Model { state, subcluster, quota, service, touched: false });
+        let at = self.make_place(Model {
+            state,
+            subcluster,
+            quota,
+            service,
+            touched: false,
+            ready_since: Nanos::ZERO,
+        });
         let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
         self.out.moves[model.0 as usize] = moves;
         self.out.candidate(model, last.candidate, last.grants);
@@ -306,7 +313,14 @@ impl Model {
             network: NetworkDelay::default(),
         };
         let (state, service) = (ModelState::new(config), Service::Open);
-        Self { state, subcluster: SubclusterId(0), quota: None, service, touched: false }
+        Self {
+            state,
+            subcluster: SubclusterId(0),
+            quota: None,
+            service,
+            touched: false,
+            ready_since: Nanos::ZERO,
+        }
     }
 }
 

@@ -5,8 +5,7 @@ mod loads;
 mod migration;
 mod tasks;
 
-use std::mem;
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use baton_core::{
     Choice, DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelState, Nanos,
@@ -28,7 +27,6 @@ use crate::migration::channel::MigrationChannel;
 use crate::migration::load_board::LoadBoard;
 use crate::peers::Member;
 use crate::task_board::TaskBoard;
-
 use catalogue::Service;
 use migration::Arrival;
 
@@ -67,6 +65,8 @@ struct Model {
     service: Service,
     /// It is in the thread's list of touched models.
     touched: bool,
+    /// Since when some slot holds it, where not every slot does. A model that moves here begins anew.
+    ready_since: Nanos,
 }
 
 /// The agent that owns some models' [`ModelState`]s and the connections of every member to them.
@@ -112,6 +112,7 @@ impl Model {
             quota: Quota::new(quota, FRONTENDS_MAX).map(Box::new),
             service: Service::Open,
             touched: false,
+            ready_since: Nanos::ZERO,
         }
     }
 }

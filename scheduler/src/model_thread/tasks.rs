@@ -50,7 +50,8 @@ impl<T: Transport> ModelThread<T> {
             return self.out.tell(request.task, Unserved::Dropped(why));
         }
         if let Some(cache) = &self.out.link.cache {
-            cache.arrived(self.models[at].state.id());
+            let state = &self.models[at].state;
+            cache.arrived(state.id(), !state.is_ready());
         }
         let model = &mut self.models[at];
         if let Some(quota) = &mut model.quota
@@ -177,6 +178,7 @@ impl<T: Transport> ModelThread<T> {
         let shape = BatchShape { size, variant: done.variant, ..shape };
         let pace = match self.out.places[model.0 as usize] {
             Place::Here(at) => {
+                self.count_cold(at as usize, span.1);
                 self.models[at as usize].state.on_measured(shape, measured, slowdown)
             }
             Place::Moved(migration) => {

@@ -19,6 +19,12 @@ impl ModelState {
         self.reform(now, out);
     }
 
+    /// Whether some slot holds the weights.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready_at == Nanos::ZERO && self.load == Nanos::ZERO
+    }
+
     /// When the weights can be there at the earliest.
     #[inline]
     pub(super) fn ready(&self, now: Nanos) -> Nanos {

@@ -1,15 +1,16 @@
 //! The records of each section, and where in them a part begins.
 
-use baton_core::{BackendId, FrontendId, Nanos, SubclusterId};
+use baton_core::{BackendId, FrontendId, GpuId, Nanos, SubclusterId};
 use baton_rdma::status::{
-    GpuStatus, MemberRole, MemberStatus, ModelStatus, Record, SchedulerStatus, SubclusterStatus,
-    VariantStatus, rounded, shortened,
+    GpuStatus, MemberRole, MemberStatus, ModelCacheStatus, ModelStatus, Record, SchedulerStatus,
+    SubclusterStatus, VariantStatus, rounded, shortened,
 };
 use baton_rdma::wire::VERSION_MAX;
 use baton_rdma::{ConnId, Transport};
 use baton_topo::{GPUS_PER_BACKEND_MAX, VariantSpec, per_cent};
 
 use super::window::{Figures, seconds};
+use crate::cache::levels::ModelLevels;
 use crate::catalog::Entry;
 use crate::control::ControlThread;
 use crate::profiles::Profiles;
@@ -134,7 +135,15 @@ impl<T: Transport> ControlThread<T> {
             p99_ms: figures.p99_ms.map(rounded),
             model_thread: self.balance.home(model) as u32,
             variants: variants(&entry.spec.variants, self.planned_profiles(entry), &figures),
+            cache: self.cache_of(entry),
         })
+    }
+
+    pub(super) fn cache_of(&self, entry: &Entry) -> Option<ModelCacheStatus> {
+        let levels =
+            self.parts.levels.as_ref().filter(|_| self.has_cache(entry.spec.subcluster))?;
+        let ModelLevels { copies, cold, cold_in_time } = levels.model(entry.spec.id);
+        Some(ModelCacheStatus { copies, cold, cold_in_time })
     }
 
     fn about_frontend(&self, now: Nanos, id: FrontendId, frontend: &Frontend) -> Record {
@@ -181,9 +190,15 @@ impl<T: Transport> ControlThread<T> {
                 backend: shortened(&backend.name),
                 subcluster: shortened(self.parts.catalog.subcluster_name(backend.subcluster)),
                 busy: rounded(self.busy(now, gpu.id.0, joined_at)),
+                pages_free: self.pages_free(backend, gpu.id),
             };
             (index, Record::Gpu(record))
         })
+    }
+
+    fn pages_free(&self, backend: &Backend, slot: GpuId) -> Option<u32> {
+        let levels = self.parts.levels.as_ref().filter(|_| !backend.memory.is_empty())?;
+        levels.pages_free(slot)
     }
 
     /// The share of the window in which the slot executed.

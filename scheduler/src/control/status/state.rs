@@ -37,6 +37,7 @@ impl<T: Transport> ControlThread<T> {
             dropped: moment.dropped(),
             totals: moment.into_totals(),
             variants: entry.spec.variants.iter().map(|variant| variant.name.clone()).collect(),
+            cache: self.cache_of(entry),
         }
     }
 
