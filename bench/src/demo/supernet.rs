@@ -72,7 +72,7 @@ const EMULATED: Supernet = Supernet {
     ],
     slots: 2,
     burst: 5.0,
-    peak: Some(750.0),
+    peak: Some(1_500.0),
 };
 
 /// With ONNX Runtime, on the cores that everything else runs on as well.
