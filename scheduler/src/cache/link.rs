@@ -16,8 +16,6 @@ pub(crate) struct LoadOrder {
     pub(crate) model: ModelId,
     /// Where.
     pub(crate) gpu: Gpu,
-    /// It does not begin before.
-    pub(crate) earliest: Nanos,
     /// It does not begin after.
     pub(crate) latest: Nanos,
     /// What leaves for it.

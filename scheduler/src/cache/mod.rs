@@ -84,10 +84,10 @@ struct Planned {
 
 impl LoadSink for Planned {
     fn load(&mut self, load: &Load<'_>) {
-        let Load { model, gpu, earliest, latest, victims, .. } = *load;
+        let Load { model, gpu, latest, victims, .. } = *load;
         let name = self.outstanding.insert(model, gpu);
         let victims = victims.into();
-        self.orders.push(LoadOrder { name, model, gpu, earliest, latest, victims });
+        self.orders.push(LoadOrder { name, model, gpu, latest, victims });
     }
 
     fn readiness(&mut self, model: ModelId, _: baton_core::Readiness) {

@@ -89,9 +89,9 @@ impl<T: Transport> ControlThread<T> {
 
     /// A sub-cluster with caches keeps the models that it started with.
     pub(super) fn check_unchanged(&self, subcluster: SubclusterId) -> Result<(), String> {
-        match self.parts.cached.page_bytes(subcluster) {
-            None => Ok(()),
-            Some(_) => Err(format!(
+        match self.has_cache(subcluster) {
+            false => Ok(()),
+            true => Err(format!(
                 "sub-cluster `{}` has weights caches, and its models cannot be added, exchanged or removed while it serves; \
                  change the cluster file and restart scheduler and backends",
                 self.parts.catalog.subcluster_name(subcluster)

@@ -64,7 +64,7 @@ impl<T: Transport> ModelThread<T> {
             LoadStatus::NoPages => LoadOutcome::NoPages,
             LoadStatus::Failed => LoadOutcome::Failed,
         };
-        if !self.out.report_load(LoadReport { name: done.load.get(), slot, outcome }) {
+        if !self.out.link.report_load(LoadReport { name: done.load.get(), slot, outcome }) {
             self.refuse(conn, "more LOADs are reported than there were");
         }
     }
@@ -72,12 +72,11 @@ impl<T: Transport> ModelThread<T> {
 
 impl<T: Transport> Dispatch<T> {
     fn send_load(&mut self, order: &LoadOrder) {
-        let LoadOrder { name, model, gpu, earliest, latest, ref victims } = *order;
+        let LoadOrder { name, model, gpu, latest, ref victims } = *order;
         let id = |model: ModelId| model_id(model, self.lives[model.0 as usize]);
         let victims: Vec<U32> = victims.iter().map(|&victim| id(victim).into()).collect();
         let load = Load {
             load: name.into(),
-            earliest_ns: earliest.0.into(),
             latest_ns: latest.0.into(),
             model: id(model).into(),
             gpu: gpu.id.0.into(),
@@ -94,11 +93,6 @@ impl<T: Transport> Dispatch<T> {
             Some((backend, _)) => self.report_missing(Member::Backend(backend)),
             None => self.report_absent(gpu),
         }
-        self.report_load(LoadReport { name, slot: gpu.id, outcome: LoadOutcome::Failed });
-    }
-
-    /// False if there is no room for the report.
-    fn report_load(&mut self, report: LoadReport) -> bool {
-        self.link.report_load(report)
+        self.link.report_load(LoadReport { name, slot: gpu.id, outcome: LoadOutcome::Failed });
     }
 }

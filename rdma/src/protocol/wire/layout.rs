@@ -12,12 +12,21 @@ macro_rules! wire_struct {
     };
 }
 
-/// Declares the message kinds: code, struct, the type of the tail and how it is read.
+/// Declares the message kinds: code, struct, the type of the tail and how it is read. Structs of other files stand behind
+/// `elsewhere`.
 macro_rules! messages {
     ($($(#[$meta:meta])* $code:literal $name:ident [$($tail:ident: $tail_ty:ty)?] $size:literal
-       { $($(#[$fmeta:meta])* $field:ident : $ty:ty,)* })*) => {
+       { $($(#[$fmeta:meta])* $field:ident : $ty:ty,)* })*
+     elsewhere
+     $($far_code:literal $far:ident [$($far_tail:ident: $far_ty:ty)?],)*) => {
         $(wire_struct! { $(#[$meta])* $name: $size { $($(#[$fmeta])* $field: $ty,)* } })*
-
+        messages! {
+            @kinds
+            $($code $name [$($tail: $tail_ty)?])*
+            $($far_code $far [$($far_tail: $far_ty)?])*
+        }
+    };
+    (@kinds $($code:literal $name:ident [$($tail:ident: $tail_ty:ty)?])*) => {
         /// The kind byte of a frame.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]

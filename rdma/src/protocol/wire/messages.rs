@@ -1,13 +1,15 @@
-//! The messages themselves; those that open a connection come first.
+//! The messages themselves; those between two RDMA fabrics are in `fabric.rs`.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::fabric::*;
 use super::layout::{messages, wire_struct};
 use super::tail::{self, ActionTask};
 use super::{Body, DecodeError, WireAddr, WireFetch};
 
 messages! {
+    // --- opening a connection -------------------------------------------------------------
     /// First frame of the connecting side.
     1 Hello [] 24 {
         /// [`MAGIC`](super::MAGIC).
@@ -18,7 +20,8 @@ messages! {
         version_max: U16,
         /// A [`Role`](super::Role).
         role: u8,
-        #[doc = "Zero."] reserved: [u8; 3],
+        /// Zero.
+        reserved: [u8; 3],
         /// The member id given on join; 0 on the first connection to the ControlThread.
         member: U32,
         /// The token given on join; 0 on the first connection to the ControlThread.
@@ -30,7 +33,8 @@ messages! {
         version: U16,
         /// A [`Role`](super::Role): the acceptor's.
         role: u8,
-        #[doc = "Zero."] reserved: u8,
+        /// Zero.
+        reserved: u8,
         /// The acceptor's number (which ModelThread, which frontend); 0 for the ControlThread.
         member: U32,
     }
@@ -74,7 +78,8 @@ messages! {
         element: u8,
         /// How many of `extents` count.
         rank: u8,
-        #[doc = "Zero."] reserved: u8,
+        /// Zero.
+        reserved: u8,
         /// Without the batch dimension. The top bit is set where a task may have fewer.
         extents: [U32; 8],
     }
@@ -150,7 +155,8 @@ messages! {
     }
     /// The member has connected to every ModelThread and can serve.
     19 Ready [] 4 {
-        #[doc = "Zero."] reserved: U32,
+        /// Zero.
+        reserved: U32,
     }
     /// To a backend: its slots get batches. Every ModelThread knows before it takes in what is submitted from now on.
     36 ReadyAck [] 0 {}
@@ -158,14 +164,16 @@ messages! {
     20 PeerUp [] 40 {
         /// The frontend.
         frontend: U32,
-        #[doc = "Zero."] reserved: U32,
+        /// Zero.
+        reserved: U32,
         /// What to present in the [`Hello`] to it.
         token: U64,
         /// Where it listens.
         addr: WireAddr,
         /// How many [`SlabDesc`] preceded this message.
         slabs: U16,
-        #[doc = "Zero."] reserved2: U16,
+        /// Zero.
+        reserved2: U16,
     }
     /// To backends: a frontend is gone; reads from it will not complete.
     21 PeerDown [] 4 {
@@ -174,11 +182,13 @@ messages! {
     }
     /// The member stops taking new work and will go.
     22 Leave [] 4 {
-        #[doc = "Zero."] reserved: U32,
+        /// Zero.
+        reserved: U32,
     }
     /// Nothing of the leaving member's is outstanding any more.
     23 LeaveAck [] 4 {
-        #[doc = "Zero."] reserved: U32,
+        /// Zero.
+        reserved: U32,
     }
     /// A heartbeat that also measures the clock offset.
     24 Ping [] 8 {
@@ -193,7 +203,8 @@ messages! {
         scheduler_ns: U64,
     }
     // --- the catalogue changes while members serve, on the control connection ---------------
-    /// To backends, behind a new model's [`ModelDesc`]: load it, and answer with [`ProfileDesc`] or [`ModelFailed`]. Tail: its table, TOML.
+    /// To backends, behind the [`ModelDesc`] of a model that was added at run time: load it. A backend that has joined
+    /// answers with [`ProfileDesc`] or [`ModelFailed`]. Tail: its `[[model]]` table, TOML.
     27 ModelTable [text: str] 4 {
         /// The model.
         model: U32,
@@ -219,13 +230,15 @@ messages! {
     31 CatalogChange [text: str] 4 {
         /// A [`ChangeKind`](super::ChangeKind).
         kind: u8,
-        #[doc = "Zero."] reserved: [u8; 3],
+        /// Zero.
+        reserved: [u8; 3],
     }
     /// How the change went. Tail: what was done, or why it was not.
     32 CatalogChanged [text: str] 4 {
         /// 0 done, 1 refused.
         status: u8,
-        #[doc = "Zero."] reserved: [u8; 3],
+        /// Zero.
+        reserved: [u8; 3],
     }
     /// From an operator: say how the cluster fares. One at a time.
     33 StatusAsk [] 8 {
@@ -311,12 +324,10 @@ messages! {
     }
     /// Copy a model's weights to a GPU slot, beside its batches. Answered with one [`LoadDone`]. Tail: models that leave the
     /// slot for it, at once.
-    45 Load [models: [U32]] 32 {
+    45 Load [models: [U32]] 24 {
         /// Names the LOAD in [`LoadDone`].
         load: U64,
-        /// It does not begin before, scheduler clock.
-        earliest_ns: U64,
-        /// It does not begin after.
+        /// It does not begin after, scheduler clock.
         latest_ns: U64,
         /// The model.
         model: U32,
@@ -337,7 +348,8 @@ messages! {
         pages_free: U32,
         /// A [`LoadStatus`](super::LoadStatus).
         status: u8,
-        #[doc = "Zero."] reserved: [u8; 3],
+        /// Zero.
+        reserved: [u8; 3],
     }
     /// Pull one input. Verbs transports READ instead.
     60 Read [] 16 {
@@ -356,7 +368,8 @@ messages! {
         tag: U32,
         /// 0 data follows, 1 stale generation, 2 wrong size, 3 no such slot.
         status: u8,
-        #[doc = "Zero."] reserved: [u8; 3],
+        /// Zero.
+        reserved: [u8; 3],
     }
     /// An answer, written into the slot's output. Payload: the output row.
     62 TaskResult [] 32 {
@@ -373,66 +386,12 @@ messages! {
         /// The GPU slot that executed it.
         gpu: U32,
     }
-    /// A backend's queue pair for READs: what the frontend needs to connect one to it. Tail: the backend's device.
-    70 FabricOffer [text: str] 40 {
-        /// Numbers the offers of a connection: a queue pair that failed is replaced by another.
-        epoch: U32,
-        #[doc = "The queue pair."] pair: U32,
-        #[doc = "Sequence number of its first packet."] first_psn: U32,
-        #[doc = "The port's LID; 0 on Ethernet."] lid: U16,
-        #[doc = "READs it would like to have under way."] read_depth: u8,
-        #[doc = "Its largest packet: 1 is 256 bytes, 5 is 4096."] mtu: u8,
-        #[doc = "The port's GID."] gid: [u8; 16],
-        #[doc = "How long a READ may take, us."] read_timeout_us: U32,
-        #[doc = "Zero."] reserved: U32,
-    }
-    /// The frontend's queue pair, or why there is none, after its [`FabricSlab`]s. Tail: its device, or the reason.
-    71 FabricAnswer [text: str] 40 {
-        #[doc = "Copied from the offer."] epoch: U32,
-        #[doc = "The queue pair; 0 where there is none."] pair: U32,
-        #[doc = "Sequence number of its first packet."] first_psn: U32,
-        #[doc = "The port's LID; 0 on Ethernet."] lid: U16,
-        #[doc = "READs that may be under way: no more than the offer says."] read_depth: u8,
-        /// The packet size to use: no more than the offer says; 0 where there is no queue pair.
-        mtu: u8,
-        #[doc = "The port's GID."] gid: [u8; 16],
-        #[doc = "How long a READ may take, us: no more than the offer says."] read_timeout_us: U32,
-        #[doc = "How many [`FabricSlab`] preceded this message."] slabs: U32,
-    }
-    /// One of the frontend's slabs as the fabric knows it.
-    72 FabricSlab [] 32 {
-        #[doc = "First slot index of the slab."] first_slot: U32,
-        #[doc = "Slots in the slab."] slots: U32,
-        #[doc = "Distance between slots, bytes."] stride: U32,
-        #[doc = "Bytes of the input in a slot; the trailer follows it."] input_bytes: U32,
-        #[doc = "Where the first slot begins."] addr: U64,
-        #[doc = "The key that lets it be read."] rkey: U32,
-        #[doc = "Zero."] reserved: U32,
-    }
-    /// A queue pair for messages, from the side that has connected, once READs over it are possible. Tail: the device.
-    73 ControlOffer [text: str] 40 {
-        #[doc = "The queue pair."] pair: U32,
-        #[doc = "Sequence number of its first packet."] first_psn: U32,
-        #[doc = "The port's LID; 0 on Ethernet."] lid: U16,
-        #[doc = "SENDs this side has posted receive buffers for."] window: U16,
-        #[doc = "The port's GID."] gid: [u8; 16],
-        #[doc = "Bytes of a receive buffer."] buffer_bytes: U32,
-        #[doc = "How long a SEND may take, us."] timeout_us: U32,
-        #[doc = "Its largest packet: 1 is 256 bytes, 5 is 4096."] mtu: u8,
-        #[doc = "Zero."] reserved: [u8; 3],
-    }
-    /// The other side's queue pair, or why there is none. Tail: the device, or the reason.
-    74 ControlAnswer [text: str] 40 {
-        #[doc = "The queue pair; 0 where there is none."] pair: U32,
-        #[doc = "Sequence number of its first packet."] first_psn: U32,
-        #[doc = "The port's LID; 0 on Ethernet."] lid: U16,
-        #[doc = "SENDs this side has posted receive buffers for."] window: U16,
-        #[doc = "The port's GID."] gid: [u8; 16],
-        #[doc = "Bytes of a receive buffer."] buffer_bytes: U32,
-        #[doc = "How long a SEND may take, us: no more than the offer says."] timeout_us: U32,
-        #[doc = "The packet size to use: no more than the offer says."] mtu: u8,
-        #[doc = "Zero."] reserved: [u8; 3],
-    }
-    /// The last message of its sender on this connection: those that follow travel over the queue pair.
-    75 ControlStart [] 0 {}
+    // --- between two RDMA fabrics -----------------------------------------------------------
+    elsewhere
+    70 FabricOffer [text: str],
+    71 FabricAnswer [text: str],
+    72 FabricSlab [],
+    73 ControlOffer [text: str],
+    74 ControlAnswer [text: str],
+    75 ControlStart [],
 }

@@ -7,8 +7,9 @@
 //!
 //! Nothing here trusts its input: [`decode`] checks kind, lengths and text, and never panics.
 
+mod codes;
+mod fabric;
 mod layout;
-mod load;
 mod messages;
 mod tail;
 
@@ -19,8 +20,9 @@ use baton_types::{GpuId, ModelId, Nanos, Request};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+pub use codes::*;
+pub use fabric::*;
 use layout::wire_struct;
-pub use load::LoadStatus;
 pub use messages::*;
 pub use tail::ActionTask;
 
@@ -125,81 +127,6 @@ impl WireAddr {
     }
 }
 
-/// Who speaks. Stands in [`Hello`] and [`Welcome`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum Role {
-    /// An application's client library.
-    Frontend = 1,
-    /// A backend process.
-    Backend = 2,
-    /// The scheduler's ControlThread.
-    Control = 3,
-    /// One of the scheduler's ModelThreads.
-    ModelThread = 4,
-    /// A program that reads or changes the catalogue and is no member.
-    Operator = 5,
-}
-
-impl Role {
-    /// The role with this code.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::Frontend),
-            2 => Some(Self::Backend),
-            3 => Some(Self::Control),
-            4 => Some(Self::ModelThread),
-            5 => Some(Self::Operator),
-            _ => None,
-        }
-    }
-}
-
-/// Why a peer was refused or a connection closed by the other side. Travels in [`Refuse`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u16)]
-pub enum RefuseCode {
-    /// Bytes that are no frame of this protocol.
-    Malformed = 1,
-    /// No common protocol version.
-    Version = 2,
-    /// The token belongs to no joined member, or the certificate does not allow the role.
-    Unauthorised = 3,
-    /// The member has joined already.
-    DuplicateJoin = 4,
-    /// A bound of the receiver is reached (members, GPUs, connections, send queue).
-    Limit = 5,
-    /// The message does not fit the state of the conversation.
-    UnexpectedMessage = 6,
-    /// The request names something unknown or impossible (model, sub-cluster, size).
-    BadRequest = 7,
-    /// The receiver is shutting down.
-    Shutdown = 8,
-    /// The RDMA fabric between the two failed, or one of them insists on it and the other has none.
-    Fabric = 9,
-    /// Nothing was heard for longer than a member may be silent: come again.
-    Silent = 10,
-}
-
-impl RefuseCode {
-    /// The code's number as it travels, or `None` for one a newer peer invented.
-    pub const fn from_code(code: u16) -> Option<Self> {
-        match code {
-            1 => Some(Self::Malformed),
-            2 => Some(Self::Version),
-            3 => Some(Self::Unauthorised),
-            4 => Some(Self::DuplicateJoin),
-            5 => Some(Self::Limit),
-            6 => Some(Self::UnexpectedMessage),
-            7 => Some(Self::BadRequest),
-            8 => Some(Self::Shutdown),
-            9 => Some(Self::Fabric),
-            10 => Some(Self::Silent),
-            _ => None,
-        }
-    }
-}
-
 /// The fixed part of a message.
 pub trait Body: IntoBytes + Immutable {
     /// The kind byte its frames carry.
@@ -227,81 +154,6 @@ pub enum DecodeError {
     /// A hello or welcome with the wrong magic number, an unknown role, or reserved bytes set.
     #[error("the hello is not one of this protocol")]
     Hello,
-}
-
-/// What a GPU slot is to do, in [`Action`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum ActionKind {
-    /// Execute a batch: the tail lists its tasks, head first.
-    Infer = 0,
-    /// Make the model ready to execute.
-    Load = 1,
-    /// Give the model's memory back.
-    Unload = 2,
-}
-
-impl ActionKind {
-    /// The kind with this code.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            0 => Some(Self::Infer),
-            1 => Some(Self::Load),
-            2 => Some(Self::Unload),
-            _ => None,
-        }
-    }
-}
-
-/// What an operator asks for, in [`CatalogChange`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum ChangeKind {
-    /// Serve one more model.
-    Add = 1,
-    /// Change what is planned for a model: its objective, quota or profile.
-    Set = 2,
-    /// Serve a model no more.
-    Remove = 3,
-}
-
-impl ChangeKind {
-    /// The kind with this code.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::Add),
-            2 => Some(Self::Set),
-            3 => Some(Self::Remove),
-            _ => None,
-        }
-    }
-}
-
-/// What became of an action, in [`ActionDone`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
-pub enum ActionStatus {
-    /// Executed; of a batch, the backend has answered every task.
-    Executed = 0,
-    /// Not executed because its window had passed; the scheduler has the tasks back.
-    Expired = 1,
-    /// The engine failed; the backend has told every frontend.
-    EngineError = 2,
-    /// Refused: the backend is draining or does not know the model or GPU; the tasks go back.
-    Refused = 3,
-}
-
-impl ActionStatus {
-    /// The status with this code.
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            0 => Some(Self::Executed),
-            1 => Some(Self::Expired),
-            2 => Some(Self::EngineError),
-            3 => Some(Self::Refused),
-            _ => None,
-        }
-    }
 }
 
 impl FrameHeader {

@@ -253,7 +253,6 @@ impl Messages<'_> {
                 let victims = self.some_models();
                 let load = Load {
                     load: self.n64().into(),
-                    earliest_ns: self.n64().into(),
                     latest_ns: self.n64().into(),
                     model: self.model().into(),
                     gpu: self.n32().into(),
