@@ -62,11 +62,16 @@ impl ModelState {
             Order::Frontrun => (frontrun, 0),
         };
         // Where no other task is let in, there is none to wait for.
-        let full = self.queue_limit().is_some_and(|queue_limit| self.queue.len() >= queue_limit);
+        let limit = self.queue_limit();
+        let full = limit.is_some_and(|limit| self.queue.len() >= limit);
         let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
         let exec_at = (now + delay).max(self.ready(now)).max(deferred);
         let latest = frontrun - self.network.jitter - self.sizing.slot_wait;
-        let (excess, run) = self.early(now, batch, latency, latest);
+        // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
+        let (excess, run) = match limit {
+            None => self.early(now, batch, latency, latest),
+            Some(_) => (Candidate::NOT_EARLY, 0),
+        };
         let slack = if self.yields { self.sizing.slack } else { Nanos::ZERO };
         Candidate {
             batch,
@@ -86,10 +91,7 @@ impl ModelState {
 
     /// [`Candidate::excess`] and [`Candidate::run`].
     fn early(&self, now: Nanos, batch: u32, latency: Nanos, latest: Nanos) -> (u16, u16) {
-        // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
-        if self.queue_limit().is_some() {
-            (Candidate::NOT_EARLY, 0)
-        } else if self.yields && self.variants() > 1 {
+        if self.yields && self.variants() > 1 {
             (Candidate::WITHIN_SPARE, 0)
         } else if self.starts_early {
             (self.sizing.excess(batch, latency), self.sizing.run(now, batch, latest))

@@ -23,12 +23,14 @@ impl RankState {
 
     /// The model has variants, and batches on as many slots as the others leave it. While its head can, it waits for
     /// one of these: on one more slot a batch would get the cheapest variant.
+    #[inline]
     pub(super) fn has_its_share(&self, model: ModelId, candidate: &Candidate) -> bool {
         let Model { taken, left, .. } = self.models[model.0 as usize];
         candidate.excess == Candidate::WITHIN_SPARE && (1..=taken).contains(&left)
     }
 
     /// The slot was granted to the model. Behind another batch of the same model it is not one more.
+    #[inline]
     pub(super) fn take(&mut self, gpu: Gpu, model: ModelId) {
         let is_taken = self.gpus.holders(gpu).contains(&Some(model));
         self.models[model.0 as usize].taken += u32::from(!is_taken);
@@ -43,6 +45,7 @@ impl RankState {
     }
 
     /// The first batch on the slot has ended.
+    #[inline]
     pub(super) fn release_first(&mut self, gpu: Gpu) {
         let [first, last] = self.gpus.holders(gpu);
         self.release(first, last);
@@ -56,6 +59,7 @@ impl RankState {
     }
 
     /// A batch of one model is gone from a slot, and another remains: the slot is still the model's if both are.
+    #[inline]
     fn release(&mut self, gone: Option<ModelId>, remains: Option<ModelId>) {
         if let Some(model) = gone.filter(|_| gone != remains) {
             let taken = &mut self.models[model.0 as usize].taken;

@@ -145,6 +145,7 @@ impl GpuTable {
     }
 
     /// Whose batches are outstanding on the slot, the one that ends first first.
+    #[inline]
     pub(crate) fn holders(&self, gpu: Gpu) -> [Option<ModelId>; PIPELINE_DEPTH as usize] {
         let Some(slot) = self.alive(gpu) else { return [None; _] };
         match slot.outstanding {
