@@ -7,8 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 packages=(baton-core baton-scheduler baton-client baton-backend baton-rdma baton-leader baton-membership baton-topo baton-types)
 target_dir=${CARGO_TARGET_DIR:-$PWD/target}
 out=$target_dir/mutants
-# Of the mutants of a change, at least this share must be found, in percent, once there are this many.
-floor=50 enough=8
+# Of the mutants of a change, at least this share must be found, in percent. What is tried is a sample of them: it is refused when tests
+# that do find this share would find so few in less than one of a hundred samples.
+floor=60
 
 say() { printf 'mutants: %s\n' "$*" >&2; }
 
@@ -40,13 +41,26 @@ base() {
 
 count() { cat "$out/mutants.out/$1.txt" 2>/dev/null | wc -l; }
 
-# Prints what came of it. False if a change has mutants that too few tests find.
+# Prints what came of it. False if the tests find too few of a change's mutants.
 conclude() {
     local caught missed
     caught=$(($(count caught) + $(count timeout))) missed=$(count missed)
     echo "$((caught + missed)) mutants, $caught found by a test, $missed not; $(count unviable) do not compile"
     sed 's/^/  not found: /' "$out/mutants.out/missed.txt" 2>/dev/null || true
-    ((caught + missed < enough || caught * 100 >= floor * (caught + missed)))
+    is_plausible "$caught" $((caught + missed))
+}
+
+# Whether so few would be found of so many, or fewer, by tests that find the share `floor`: the binomial distribution.
+is_plausible() {
+    awk -v found="$1" -v tried="$2" -v share="$floor" 'BEGIN {
+        share /= 100
+        logarithm = tried * log(1 - share)
+        for (k = 0; k <= found; k++) {
+            sum += exp(logarithm)
+            if (k < tried) logarithm += log((tried - k) / (k + 1) * share / (1 - share))
+        }
+        exit sum < 0.01
+    }'
 }
 
 main() {
