@@ -326,3 +326,38 @@ fn variants_are_read_in_order_and_the_cheapest_stands_for_the_model() {
     let shown = cluster.to_string();
     assert!(shown.contains("variant large: 80.16 %, ℓ(1) = 2.74 ms … ℓ(16) = 28.84 ms"), "{shown}");
 }
+
+/// Two variants of the digits supernet, each with these keys.
+fn digits_super(keys: [&str; 2]) -> String {
+    let file = digits_onnx().with_file_name("digits-super.onnx");
+    let file = file.to_string_lossy().replace("examples/digits/", "examples/digits-super/");
+    let [small, large] = keys;
+    format!(
+        "[[model]]\nname = \"m\"\nslo_ms = 36\nengine = \"onnx\"\nfile = \"{file}\"\nbatch_max = 2\n\
+         [[model.variant]]\nname = \"small\"\naccuracy = 70\n{small}\n\
+         [[model.variant]]\nname = \"large\"\naccuracy = 80\n{large}\n[[backend]]\nname = \"b\"\n"
+    )
+}
+
+#[test]
+fn variants_of_a_file_are_measured_unless_one_says_its_latencies() {
+    let measured = |cluster: &Cluster| match cluster.models[0].engine {
+        EngineSpec::Onnx { is_measured, .. } => is_measured,
+        _ => panic!("not of a file"),
+    };
+    let cluster = good(&digits_super(["", ""]));
+    assert!(measured(&cluster) && cluster.models[0].is_controlled());
+    assert_eq!(cluster.models[0].files().len(), 1);
+    let cluster = good(&digits_super(["latency_ms = [1, 2]", "latency_ms = [2, 4]"]));
+    assert!(!measured(&cluster));
+    assert!(!good(&model_with("")).models[0].is_controlled());
+    assert_eq!(cluster.models[0].profile_of(1).latency(2), Nanos::from_millis(4));
+    assert!(check(&digits_super(["latency_ms = [1, 2]", ""])).cluster.is_err());
+    let text = digits_super(["", ""]).replace("\"onnx\"", "\"emulated\"");
+    let emulated: String = text
+        .lines()
+        .filter(|line| !line.starts_with("file"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let problems = lines(&check(&emulated).cluster.unwrap_err());
+    assert!(problems.iter().any(|it| it.contains("alpha_ms: is missing")), "{problems:#?}");
+}

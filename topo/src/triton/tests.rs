@@ -1,5 +1,9 @@
 use super::*;
 
+#[path = "../../../backend/tests/onnx_files/mod.rs"]
+#[allow(dead_code, reason = "other tests need the rest")]
+mod onnx_files;
+
 fn digits() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx")
 }
@@ -82,4 +86,52 @@ fn a_model_that_cannot_be_served_is_left_out_by_name() {
     }
     let nowhere = import(&repository.0.join("nowhere"), DEFAULTS);
     assert!(matches!(nowhere, Err(ImportError::Unreadable { .. })));
+}
+
+/// What a `config.pbtxt` says.
+fn config(text: &str) -> Config {
+    model::read(&text::parse(text).unwrap(), "m", true).0.unwrap()
+}
+
+#[test]
+fn an_extent_that_the_file_leaves_open_is_the_configurations_or_a_guess() {
+    let tensor = |name| -> onnx_files::Value<'_> {
+        (name, onnx_files::FLOAT, &[onnx_files::Dim::Dynamic, onnx_files::Dim::Named("seq")])
+    };
+    let bytes = onnx_files::model_file(&[("Neg", "x", "y")], &[tensor("x")], &[tensor("y")]);
+    let repository = Repository::new("open", &[("m", "1", "")]);
+    std::fs::write(repository.0.join("m/1/model.onnx"), bytes).unwrap();
+    let dims = |text: &str| {
+        let (table, notes) = table::of(&repository.0.join("m"), &config(text), DEFAULTS).unwrap();
+        let line = table.lines().find(|line| line.starts_with("dims")).unwrap_or_default();
+        (line.to_owned(), listed(&notes).contains("which is a guess"))
+    };
+    let shape = |batch: u32, name: &str, dims: &str| {
+        format!(
+            "max_batch_size: {batch}\ninput {{ name: \"{name}\" data_type: TYPE_FP32 dims: [{dims}] }}"
+        )
+    };
+    assert_eq!(dims(""), ("dims = { \"seq\" = 128 }".into(), true));
+    assert_eq!(dims(&shape(4, "x", "9")), ("dims = { \"seq\" = 9 }".into(), false));
+    assert_eq!(dims(&shape(0, "x", "-1, 7")), ("dims = { \"seq\" = 7 }".into(), false));
+    assert_eq!(dims(&shape(4, "x", "-1")), ("dims = { \"seq\" = 128 }".into(), true));
+    assert_eq!(dims(&shape(4, "z", "9")), ("dims = { \"seq\" = 128 }".into(), true));
+}
+
+#[test]
+fn a_configuration_may_be_missing_but_not_too_long_or_unreadable() {
+    let repository = Repository::new("long", &[("m", "1", "")]);
+    let folder = repository.0.join("m");
+    let write = |bytes: u64| {
+        let file = std::fs::File::create(folder.join("config.pbtxt")).unwrap();
+        file.set_len(bytes).unwrap();
+    };
+    write(CONFIG_BYTES_MAX);
+    assert_eq!(read_config(&folder).unwrap().len() as u64, CONFIG_BYTES_MAX);
+    write(CONFIG_BYTES_MAX + 1);
+    assert_eq!(read_config(&folder).unwrap_err().to_string(), "it is longer than 16 MiB");
+    std::fs::remove_file(folder.join("config.pbtxt")).unwrap();
+    assert_eq!(read_config(&folder).unwrap(), "", "the ONNX file says the rest");
+    std::fs::create_dir(folder.join("config.pbtxt")).unwrap();
+    assert!(read_config(&folder).is_err());
 }
