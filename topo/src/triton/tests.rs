@@ -135,3 +135,13 @@ fn a_configuration_may_be_missing_but_not_too_long_or_unreadable() {
     std::fs::create_dir(folder.join("config.pbtxt")).unwrap();
     assert!(read_config(&folder).is_err());
 }
+
+#[test]
+fn what_a_configuration_cannot_say_here_is_noted_without_its_folder() {
+    assert_eq!(understand("max_batch_size 8"), None);
+    let lines = |text: &str| -> Vec<Option<usize>> {
+        understand(text).unwrap().iter().map(|note| note.line).collect()
+    };
+    let (served, more) = ("max_batch_size: 8", "\nversion_policy { all {} }");
+    assert_eq!(lines(&(served.to_owned() + more)), [vec![Some(2)], lines(served)].concat());
+}
