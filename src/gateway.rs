@@ -42,8 +42,18 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let tls = cluster.gateway.tls.map(|GatewayTlsSpec { cert, key }| TlsFiles { cert, key });
     let tokens = cluster.gateway.tokens.into_iter().map(token).collect();
     let images = cluster.gateway.images.into_iter().map(image).collect();
-    let config =
-        GatewayConfig { listen, slots_per_model, limits, threads, tls, tokens, images, repository };
+    let shared_memory_bytes = cluster.gateway.shared_memory_mib.map(|mib| u64::from(mib) << 20);
+    let config = GatewayConfig {
+        listen,
+        slots_per_model,
+        limits,
+        threads,
+        tls,
+        tokens,
+        images,
+        repository,
+        shared_memory_bytes,
+    };
     let gateway = Gateway::start(client, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use baton_metrics::{Metric, Value};
 
 use crate::access::Access;
+use crate::memory::Memory;
 use crate::protocol::problem::Kind;
 
 /// How a request came.
@@ -102,6 +103,7 @@ impl Counters {
 pub fn described() -> Vec<Metric> {
     let mut metrics = Counters::default().metrics();
     metrics.extend(Access::default().metrics());
+    metrics.extend(Memory::metrics(&None));
     metrics
 }
 

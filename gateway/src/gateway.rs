@@ -21,6 +21,7 @@ use crate::access::{Access, Asker, Token, TokenError, may_use};
 use crate::counters::Counters;
 use crate::http;
 use crate::limits::Limits;
+use crate::memory::Memory;
 use crate::protocol::image::ImageStep;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request::Model;
@@ -55,6 +56,9 @@ pub struct GatewayConfig {
     pub images: Vec<ImageStep>,
     /// Models that clients may load and unload; `None`: they may not.
     pub repository: Option<Repository>,
+    /// Bytes of shared memory that clients may register, all regions together; `None`: they may not. Then clients must be on
+    /// this host: every address of `listen` is a loopback one.
+    pub shared_memory_bytes: Option<u64>,
 }
 
 /// Why there is no gateway.
@@ -74,6 +78,11 @@ pub enum GatewayError {
     /// A token.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// Clients of other hosts would reach this host's memory.
+    #[error(
+        "shared_memory_mib lets clients name memory of this host, and {0} is open to other hosts: listen on 127.0.0.1, or remove the key"
+    )]
+    SharedMemory(SocketAddr),
     /// A thread, or what it waits with.
     #[error("cannot start the gateway's threads: {0}")]
     Start(io::Error),
@@ -93,6 +102,7 @@ pub(crate) struct App {
     access: Access,
     pub(crate) operating: Option<Operating>,
     pub(crate) images: Vec<ImageStep>,
+    pub(crate) memory: Option<Memory>,
     tls: Option<TlsAcceptor>,
     /// True once the gateway is asked to end.
     pub(crate) drains: watch::Receiver<bool>,
@@ -168,6 +178,10 @@ impl Gateway {
         clock: Clock,
         config: &GatewayConfig,
     ) -> Result<Self, GatewayError> {
+        let mut open = config.listen.iter().filter(|addr| !addr.ip().is_loopback());
+        if let Some(addr) = open.next().filter(|_| config.shared_memory_bytes.is_some()) {
+            return Err(GatewayError::SharedMemory(*addr));
+        }
         let listeners: Vec<TcpListener> =
             config.listen.iter().map(listen).collect::<Result<_, _>>()?;
         let addrs = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>();
@@ -183,6 +197,7 @@ impl Gateway {
             statistics: Statistics::default(),
             access: Access::load(&config.tokens)?,
             images: config.images.clone(),
+            memory: config.shared_memory_bytes.map(Memory::new),
             operating: operating.map_err(GatewayError::Start)?,
             tls: config.tls.as_ref().map(acceptor).transpose()?,
             drains,
@@ -204,6 +219,7 @@ impl Gateway {
             let mut metrics = app.client.metrics();
             metrics.extend(app.counters.metrics());
             metrics.extend(app.access.metrics());
+            metrics.extend(Memory::metrics(&app.memory));
             metrics
         }
     }
