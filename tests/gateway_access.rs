@@ -174,6 +174,47 @@ fn clients_see_the_gateways_certificate_and_nothing_is_served_in_the_clear() {
 }
 
 #[test]
+fn baton_load_shows_a_token_over_tls_and_says_what_it_lacks() {
+    let (authority, other) = (Authority::new(), Authority::named("another"));
+    let issued = authority.issue("127.0.0.1");
+    let (cert, key) = (issued.cert.display(), issued.key.display());
+    let more = format!("[gateway]\ncert = \"{cert}\"\nkey = \"{key}\"");
+    let cluster = with_tokens("access-load", &more);
+    let _backend = cluster.backend("a");
+    let (_gateway, addr) = cluster.gateway(&[]);
+    let load = |url: &str, more: &[&str]| {
+        let args = ["load", "--url", url, "--model", "quick", "--outstanding", "2", "--json"];
+        run(&[&args[..], &["--seconds", "1", "--deadline-ms", "20000"], more].concat())
+    };
+    let (ca, wrong) = (authority.ca().display().to_string(), other.ca().display().to_string());
+    let (https, grpcs) = (format!("https://{addr}"), format!("grpcs://{addr}"));
+    let folder = Folder::new("access-load-token");
+    let file = folder.write("token", "fedcba9876543210\n");
+    for (url, token) in [(&https, "fedcba9876543210"), (&grpcs, &format!("@{file}")[..])] {
+        let output = load(url, &["--ca", &ca, "--token", token]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+        assert!(output.status.success(), "{report}");
+        assert_eq!(report["completed"], report["submitted"], "{report}");
+    }
+    let plain = format!("http://{addr}");
+    let cases: [(&str, &[&str], &str); 7] = [
+        (&https, &[], "give --ca FILE"),
+        (&plain, &["--ca", &ca], "write https:// or grpcs://"),
+        (&plain, &[], "write https:// or grpcs:// and give --ca FILE"),
+        (&https, &["--ca", &wrong], "is --ca the authority"),
+        (&https, &["--ca", &ca], "give --token @FILE"),
+        (&grpcs, &["--ca", &ca, "--token", "0000000000000000"], "give --token @FILE"),
+        (&https, &["--ca", &ca, "--token", "@/none"], "/none cannot be read"),
+    ];
+    for (url, more, words) in cases {
+        let output = load(url, more);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(words), "{url} {more:?}: {said}");
+    }
+}
+
+#[test]
 fn a_gateway_without_its_files_does_not_start() {
     for (test, gateway, words) in [
         (
