@@ -133,9 +133,13 @@ fn name() -> ServerName<'static> {
 }
 
 fn get(addr: &str, authority: &Authority, path: &str) -> std::io::Result<String> {
+    ask(addr, authority, path, "")
+}
+
+fn ask(addr: &str, authority: &Authority, path: &str, headers: &str) -> std::io::Result<String> {
     let client = ClientConnection::new(tls_client(authority, &[]), name()).unwrap();
     let mut stream = StreamOwned::new(client, TcpStream::connect(addr)?);
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.1\r\n{headers}host: x\r\nconnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
@@ -212,6 +216,63 @@ fn baton_load_shows_a_token_over_tls_and_says_what_it_lacks() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(words), "{url} {more:?}: {said}");
     }
+}
+
+/// Writes a file as people should: it is there as a whole, or not yet.
+fn exchange(file: &std::path::Path, text: &[u8]) {
+    let other = file.with_extension("new");
+    std::fs::write(&other, text).unwrap();
+    std::fs::rename(other, file).unwrap();
+}
+
+#[test]
+fn tokens_and_certificate_change_without_a_restart_and_a_broken_file_changes_nothing() {
+    let (authority, other) = (Authority::new(), Authority::named("another"));
+    let (issued, renewed) = (authority.issue("gateway.test"), other.issue("gateway.test"));
+    let (cert, key) = (issued.cert.display(), issued.key.display());
+    let folder = Folder::new("access-reload");
+    let token = folder.path().join("team");
+    exchange(&token, b"0123456789abcdef\n");
+    let tokens = format!("[[gateway.token]]\nname = \"team\"\nfile = {token:?}\n");
+    let more = format!("[gateway]\ncert = \"{cert}\"\nkey = \"{key}\"\n");
+    let text = format!("{QUICK_AND_SLOW}\n{more}\n{tokens}");
+    let cluster = Cluster::of(folder, &text);
+    let (gateway, addr) = cluster.gateway(&["--metrics", "127.0.0.1:0"]);
+    let metrics = gateway.metrics_addr();
+    let await_count = |name: &str, value: f64| {
+        await_metric(&metrics, &format!("baton_gateway_{name}_total "), value);
+    };
+    let status = |authority: &Authority, token: &str| {
+        let header = format!("authorization: Bearer {token}\r\n");
+        ask(&addr, authority, "/v2", &header).map(|answer| answer[9..12].to_owned())
+    };
+    assert_eq!(status(&authority, "0123456789abcdef").unwrap(), "200");
+    exchange(&token, b"fedcba9876543210\n");
+    await_count("reloads", 1.0);
+    assert_eq!(status(&authority, "0123456789abcdef").unwrap(), "401");
+    assert_eq!(status(&authority, "fedcba9876543210").unwrap(), "200");
+    exchange(&token, b"short\n");
+    await_count("reloads_failed", 1.0);
+    gateway.await_stderr("openssl rand -hex 32");
+    assert_eq!(status(&authority, "fedcba9876543210").unwrap(), "200", "as before");
+    exchange(&token, b"fedcba9876543210\n");
+    await_count("reloads", 2.0);
+    // A cluster file that lacks a part must not open the gateway.
+    let file = token.with_file_name("cluster.toml");
+    for (lacks, failed) in [(&more, 2.0), (&tokens, 3.0)] {
+        exchange(&file, text.replace(lacks, "").as_bytes());
+        await_count("reloads_failed", failed);
+        assert_eq!(status(&authority, "fedcba9876543210").unwrap(), "200");
+        assert_eq!(status(&authority, "0123456789abcdef").unwrap(), "401");
+    }
+    exchange(&file, text.as_bytes());
+    await_count("reloads", 3.0);
+    // Two files that belong together: between them the gateway may find that they do not.
+    exchange(&issued.key, &std::fs::read(&renewed.key).unwrap());
+    exchange(&issued.cert, &std::fs::read(&renewed.cert).unwrap());
+    await_count("reloads", 4.0);
+    assert_eq!(status(&other, "fedcba9876543210").unwrap(), "200");
+    assert!(status(&authority, "fedcba9876543210").is_err(), "the former certificate is gone");
 }
 
 #[test]
