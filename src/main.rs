@@ -17,7 +17,6 @@ mod model;
 mod output;
 mod process;
 mod profile;
-mod reload;
 mod reproduce;
 mod serve;
 mod sim;

@@ -12,13 +12,11 @@ mod link;
 mod messages;
 mod outcome;
 mod request;
-mod security;
 mod statistics;
 mod timer;
 mod url;
 
 use std::io;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
@@ -33,7 +31,6 @@ use tokio::task::LocalSet;
 pub use deadline::SendDeadline;
 pub use describe::Shape;
 pub use request::Encoding;
-pub use security::{SecurityError, Token};
 pub use url::{Protocol, Url};
 
 use crate::load::{
@@ -44,7 +41,6 @@ use generator::{Load, Target};
 use link::{Call, Link};
 use messages::{Metadata, Named, Statistics};
 use request::Encoder;
-use security::Server;
 
 /// Requests under way on a gRPC connection; servers allow a hundred or more.
 const STREAMS: usize = 100;
@@ -54,10 +50,6 @@ const STREAMS: usize = 100;
 pub struct OipConfig {
     /// The server.
     pub url: Url,
-    /// PEM: the authority whose certificates the server's must be of. With TLS only, and then needed.
-    pub ca: Option<PathBuf>,
-    /// What it wants to be shown.
-    pub token: Option<Token>,
     /// Send numbers as JSON instead of bytes. HTTP only.
     pub json_tensors: bool,
     /// What to offer.
@@ -89,11 +81,10 @@ pub enum OipError {
     /// A rate that is no rate.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// TLS or the token.
-    #[error(transparent)]
-    Security(#[from] SecurityError),
     /// No metadata.
-    #[error("{url}: no metadata of model {model} ({why}); {}", fix(why))]
+    #[error(
+        "{url}: no metadata of model {model} ({why}); is the server there, and does it have the model?"
+    )]
     NoMetadata {
         /// The server.
         url: Box<Url>,
@@ -145,10 +136,8 @@ async fn offer(
     stop: &AtomicBool,
     progress: &mut impl FnMut(&Progress),
 ) -> Result<(Finished, Option<ServerTimes>), OipError> {
-    let server = Server::new(&config.url, config.ca.as_deref(), config.token.as_ref())?;
-    let server = Rc::new(server);
-    let asking = Link::new(&server);
-    asking.check().await?;
+    let url = Rc::new(config.url.clone());
+    let asking = Link::new(&url);
     let names: Vec<String> = config.offered.models().map(str::to_owned).collect();
     let mut targets = Vec::with_capacity(names.len());
     for (index, name) in (0..).zip(&names) {
@@ -166,26 +155,11 @@ async fn offer(
     let (protocol, encoding) = (config.url.protocol, config.encoding());
     let load = Load::new(clock, (protocol, encoding), config.send_deadline, targets, supply);
     let every = config.progress_every;
-    let until = load.run(links(&server, config), (start, end), every, stop, progress).await?;
+    let until = load.run(links(&url, config), (start, end), every, stop, progress).await?;
     let after = statistics(&asking, config, &names).await;
     let times = statistics::between(&before, &after);
     let targets = load.take_targets();
     Ok((finished(config, until - start, targets), times))
-}
-
-/// What to do about metadata that did not come.
-fn fix(why: &str) -> &'static str {
-    let is_any = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    if is_any(&["http_401", "unauthenticated"]) {
-        return "the server wants a token that it knows: give --token @FILE";
-    }
-    if is_any(&["http_403", "permission_denied"]) {
-        return "the token does not allow it";
-    }
-    if is_any(&["connection_lost"]) {
-        return "if the server speaks TLS, write https:// or grpcs:// and give --ca FILE";
-    }
-    "is the server there, and does it have the model?"
 }
 
 fn finished(config: &OipConfig, offered: Nanos, targets: Vec<Target>) -> Finished {
@@ -217,8 +191,8 @@ impl OipConfig {
 }
 
 /// One for each request that may be under way.
-fn links(server: &Rc<Server>, config: &OipConfig) -> Vec<Link> {
-    let connections = (0..config.connections).map(|_| Link::new(server));
+fn links(url: &Rc<Url>, config: &OipConfig) -> Vec<Link> {
+    let connections = (0..config.connections).map(|_| Link::new(url));
     match config.url.protocol {
         Protocol::Http => connections.collect(),
         Protocol::Grpc => {
