@@ -66,6 +66,10 @@ counters! {
     tls_refused,
     /// Connections closed because the client did not take an answer in time.
     connections_stalled,
+    /// Times that changed tokens and certificates came into use.
+    reloads,
+    /// Times that changed tokens or certificates could not be used: those from before are in use.
+    reloads_failed,
     /// Connections that the system did not accept, such as for want of file handles.
     accepts_failed,
 }
