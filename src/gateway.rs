@@ -7,15 +7,16 @@ use std::thread;
 use std::time::Duration;
 
 use baton_client::{Client, ClientConfig, LeaveError, Operator};
-use baton_gateway::{Gateway, GatewayConfig, ImageStep, Limits, Repository, TlsFiles, Token};
+use baton_gateway::{Gateway, GatewayConfig, ImageStep, Limits, Repository};
 use baton_metrics::{MetricsServer, build_info};
-use baton_topo::{Clock, Cluster, GatewayTlsSpec, ImageSpec, TokenSpec};
+use baton_topo::{Clock, Cluster, ImageSpec};
 
 use crate::CommandResult;
 use crate::args::GatewayArgs;
 use crate::model::{CONNECT, tables_of};
 use crate::output::{load_cluster, locator, say};
 use crate::process::Signals;
+use crate::reload::{Reload, access};
 
 /// How often to look whether the gateway has died.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -39,11 +40,21 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     let threads = args.threads.map_or_else(cores, |threads| threads as usize);
     let listen = [args.http].into_iter().chain(args.grpc).collect();
     let repository = args.model_control.then(|| repository(args, &cluster)).transpose()?;
-    let tls = cluster.gateway.tls.map(|GatewayTlsSpec { cert, key }| TlsFiles { cert, key });
-    let tokens = cluster.gateway.tokens.into_iter().map(token).collect();
-    let images = cluster.gateway.images.into_iter().map(image).collect();
-    let config =
-        GatewayConfig { listen, slots_per_model, limits, threads, tls, tokens, images, repository };
+    let mut reload = Reload::new(&args.config, &cluster.gateway);
+    let images = cluster.gateway.images.iter().cloned().map(image).collect();
+    let shared_memory_bytes = cluster.gateway.shared_memory_mib.map(|mib| u64::from(mib) << 20);
+    let (tls, tokens) = access(cluster.gateway);
+    let config = GatewayConfig {
+        listen,
+        slots_per_model,
+        limits,
+        threads,
+        tls,
+        tokens,
+        images,
+        repository,
+        shared_memory_bytes,
+    };
     let gateway = Gateway::start(client, clock, &config)?;
     let _metrics = serve_metrics(args, &gateway)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), addrs = ?gateway.addrs(), "gateway serves");
@@ -52,6 +63,7 @@ pub(crate) fn run(args: &GatewayArgs) -> CommandResult {
     }
     while signals.wait(LOOK_INTERVAL) {
         signals.log_if_asked(|| gateway.client_counters());
+        reload.look(&gateway);
         if gateway.has_died() {
             break;
         }
@@ -74,11 +86,6 @@ fn repository(
     let (locator, tls) = (locator(cluster, args.scheduler)?, cluster.fabric.tls.clone());
     let connect = move || Operator::connect(&locator, tls.as_ref(), CONNECT);
     Ok(Repository { tables: tables_of(&args.config)?, connect: Arc::new(connect) })
-}
-
-fn token(spec: TokenSpec) -> Token {
-    let TokenSpec { name, file, max_rps, models, operator } = spec;
-    Token { name, file, max_rps, models, operator }
 }
 
 fn image(spec: ImageSpec) -> ImageStep {

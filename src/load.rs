@@ -195,6 +195,8 @@ impl<'a> Runner<'a> {
         let connections = if url.protocol == Protocol::Http { 128 } else { 4 };
         let config = OipConfig {
             url: url.clone(),
+            ca: args.ca.clone(),
+            token: args.token.clone(),
             json_tensors: args.json_tensors,
             seconds: self.seconds(&offered),
             offered,

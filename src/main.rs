@@ -17,6 +17,7 @@ mod model;
 mod output;
 mod process;
 mod profile;
+mod reload;
 mod reproduce;
 mod serve;
 mod sim;

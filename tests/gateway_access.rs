@@ -133,9 +133,13 @@ fn name() -> ServerName<'static> {
 }
 
 fn get(addr: &str, authority: &Authority, path: &str) -> std::io::Result<String> {
+    ask(addr, authority, path, "")
+}
+
+fn ask(addr: &str, authority: &Authority, path: &str, headers: &str) -> std::io::Result<String> {
     let client = ClientConnection::new(tls_client(authority, &[]), name()).unwrap();
     let mut stream = StreamOwned::new(client, TcpStream::connect(addr)?);
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.1\r\n{headers}host: x\r\nconnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
@@ -171,6 +175,104 @@ fn clients_see_the_gateways_certificate_and_nothing_is_served_in_the_clear() {
     });
     let secure = secure.authorized("Bearer fedcba9876543210");
     assert_eq!(secure.call("ModelInfer", None, &raw("quick")).code(), 0);
+}
+
+#[test]
+fn baton_load_shows_a_token_over_tls_and_says_what_it_lacks() {
+    let (authority, other) = (Authority::new(), Authority::named("another"));
+    let issued = authority.issue("127.0.0.1");
+    let (cert, key) = (issued.cert.display(), issued.key.display());
+    let more = format!("[gateway]\ncert = \"{cert}\"\nkey = \"{key}\"");
+    let cluster = with_tokens("access-load", &more);
+    let _backend = cluster.backend("a");
+    let (_gateway, addr) = cluster.gateway(&[]);
+    let load = |url: &str, more: &[&str]| {
+        let args = ["load", "--url", url, "--model", "quick", "--outstanding", "2", "--json"];
+        run(&[&args[..], &["--seconds", "1", "--deadline-ms", "20000"], more].concat())
+    };
+    let (ca, wrong) = (authority.ca().display().to_string(), other.ca().display().to_string());
+    let (https, grpcs) = (format!("https://{addr}"), format!("grpcs://{addr}"));
+    let folder = Folder::new("access-load-token");
+    let file = folder.write("token", "fedcba9876543210\n");
+    for (url, token) in [(&https, "fedcba9876543210"), (&grpcs, &format!("@{file}")[..])] {
+        let output = load(url, &["--ca", &ca, "--token", token]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
+        assert!(output.status.success(), "{report}");
+        assert_eq!(report["completed"], report["submitted"], "{report}");
+    }
+    let plain = format!("http://{addr}");
+    let cases: [(&str, &[&str], &str); 7] = [
+        (&https, &[], "give --ca FILE"),
+        (&plain, &["--ca", &ca], "write https:// or grpcs://"),
+        (&plain, &[], "write https:// or grpcs:// and give --ca FILE"),
+        (&https, &["--ca", &wrong], "is --ca the authority"),
+        (&https, &["--ca", &ca], "give --token @FILE"),
+        (&grpcs, &["--ca", &ca, "--token", "0000000000000000"], "give --token @FILE"),
+        (&https, &["--ca", &ca, "--token", "@/none"], "/none cannot be read"),
+    ];
+    for (url, more, words) in cases {
+        let output = load(url, more);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(words), "{url} {more:?}: {said}");
+    }
+}
+
+/// Writes a file as people should: it is there as a whole, or not yet.
+fn exchange(file: &std::path::Path, text: &[u8]) {
+    let other = file.with_extension("new");
+    std::fs::write(&other, text).unwrap();
+    std::fs::rename(other, file).unwrap();
+}
+
+#[test]
+fn tokens_and_certificate_change_without_a_restart_and_a_broken_file_changes_nothing() {
+    let (authority, other) = (Authority::new(), Authority::named("another"));
+    let (issued, renewed) = (authority.issue("gateway.test"), other.issue("gateway.test"));
+    let (cert, key) = (issued.cert.display(), issued.key.display());
+    let folder = Folder::new("access-reload");
+    let token = folder.path().join("team");
+    exchange(&token, b"0123456789abcdef\n");
+    let tokens = format!("[[gateway.token]]\nname = \"team\"\nfile = {token:?}\n");
+    let more = format!("[gateway]\ncert = \"{cert}\"\nkey = \"{key}\"\n");
+    let text = format!("{QUICK_AND_SLOW}\n{more}\n{tokens}");
+    let cluster = Cluster::of(folder, &text);
+    let (gateway, addr) = cluster.gateway(&["--metrics", "127.0.0.1:0"]);
+    let metrics = gateway.metrics_addr();
+    let await_count = |name: &str, value: f64| {
+        await_metric(&metrics, &format!("baton_gateway_{name}_total "), value);
+    };
+    let status = |authority: &Authority, token: &str| {
+        let header = format!("authorization: Bearer {token}\r\n");
+        ask(&addr, authority, "/v2", &header).map(|answer| answer[9..12].to_owned())
+    };
+    assert_eq!(status(&authority, "0123456789abcdef").unwrap(), "200");
+    exchange(&token, b"fedcba9876543210\n");
+    await_count("reloads", 1.0);
+    assert_eq!(status(&authority, "0123456789abcdef").unwrap(), "401");
+    assert_eq!(status(&authority, "fedcba9876543210").unwrap(), "200");
+    exchange(&token, b"short\n");
+    await_count("reloads_failed", 1.0);
+    gateway.await_stderr("openssl rand -hex 32");
+    assert_eq!(status(&authority, "fedcba9876543210").unwrap(), "200", "as before");
+    exchange(&token, b"fedcba9876543210\n");
+    await_count("reloads", 2.0);
+    // A cluster file that lacks a part must not open the gateway.
+    let file = token.with_file_name("cluster.toml");
+    for (lacks, failed) in [(&more, 2.0), (&tokens, 3.0)] {
+        exchange(&file, text.replace(lacks, "").as_bytes());
+        await_count("reloads_failed", failed);
+        assert_eq!(status(&authority, "fedcba9876543210").unwrap(), "200");
+        assert_eq!(status(&authority, "0123456789abcdef").unwrap(), "401");
+    }
+    exchange(&file, text.as_bytes());
+    await_count("reloads", 3.0);
+    // Two files that belong together: between them the gateway may find that they do not.
+    exchange(&issued.key, &std::fs::read(&renewed.key).unwrap());
+    exchange(&issued.cert, &std::fs::read(&renewed.cert).unwrap());
+    await_count("reloads", 4.0);
+    assert_eq!(status(&other, "fedcba9876543210").unwrap(), "200");
+    assert!(status(&authority, "fedcba9876543210").is_err(), "the former certificate is gone");
 }
 
 #[test]

@@ -67,6 +67,7 @@ impl Served {
             tokens: Vec::new(),
             images: Vec::new(),
             repository: None,
+            shared_memory_bytes: None,
         };
         let gateway = Gateway::start(client, clock, &config).unwrap();
         let addr = gateway.addrs()[0].to_string();

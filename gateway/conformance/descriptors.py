@@ -40,6 +40,9 @@ MESSAGES = {
     "Index": ["RepositoryIndexResponse"],
     "ModelIndex": ["RepositoryIndexResponse.ModelIndex"],
     "IndexAsk": ["RepositoryIndexRequest"],
+    "Region": ["SystemSharedMemoryRegisterRequest", "SystemSharedMemoryStatusResponse.RegionStatus"],
+    "RegionName": ["SystemSharedMemoryStatusRequest", "SystemSharedMemoryUnregisterRequest"],
+    "Regions": ["SystemSharedMemoryStatusResponse"],
     "RepositoryModel": ["RepositoryModelLoadRequest", "RepositoryModelUnloadRequest"],
 }
 # Without fields, or with nothing but a oneof, whose fields are another type's.

@@ -45,6 +45,8 @@ cat >"$dir/cluster.toml" <<'TOML'
 ctrl_us = 20000
 response_us = 20000
 jitter_us = 10000
+[gateway]
+shared_memory_mib = 16
 [[model]]
 name = "emulated"
 alpha_ms = 1

@@ -8,6 +8,7 @@ makes the environment, starts a cluster and runs this (`gateway/conformance/run.
 """
 
 import asyncio
+import os
 import queue
 import sys
 
@@ -19,6 +20,7 @@ import tritonclient.grpc as grpc
 import tritonclient.grpc.aio as grpc_aio
 import tritonclient.http as http
 import tritonclient.http.aio as http_aio
+import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 failed = []
@@ -58,6 +60,9 @@ class Model:
     def infer_input(self, rows, binary):
         tensor = http.InferInput(self.input["name"], rows.shape, self.input["datatype"])
         return tensor.set_data_from_numpy(rows, binary_data=binary)
+
+    def tensor(self, module, shape=None):
+        return module.InferInput(self.input["name"], shape or [3, *self.input["shape"][1:]], self.input["datatype"])
 
     def grpc_input(self, rows):
         tensor = grpc.InferInput(self.input["name"], rows.shape, self.input["datatype"])
@@ -217,6 +222,44 @@ async def grpc_asynchronous(url, model):
         check("gRPC asyncio: stream", len(streamed) == 8 and all(error is None for _, error in streamed))
 
 
+def shared_memory(client, model, module, prefix, regions):
+    """Inputs and outputs of three rows in one object: the input's region is its beginning, the output's its end."""
+    many = model.rows(3)
+    expected = model.answer(client.infer(model.name, [model.tensor(module).set_data_from_numpy(many)]))
+    key = f"/baton-oip-{os.getpid()}"
+    memory = shm.create_shared_memory_region("all", key, many.nbytes + expected.nbytes)
+    try:
+        shm.set_shared_memory_region(memory, [many])
+        client.unregister_system_shared_memory()
+        client.register_system_shared_memory("in", key, many.nbytes)
+        client.register_system_shared_memory("out", key, expected.nbytes, offset=many.nbytes)
+        check(f"{prefix}shared memory: status", sorted(regions(client)) == ["in", "out"])
+        tensor = model.tensor(module, many.shape)
+        tensor.set_shared_memory("in", many.nbytes)
+        output = module.InferRequestedOutput(model.output["name"])
+        output.set_shared_memory("out", expected.nbytes)
+        result = client.infer(model.name, [tensor], outputs=[output])
+        answer = shm.get_contents_as_numpy(memory, model.out_dtype, list(expected.shape), offset=many.nbytes)
+        said = result.get_output(model.output["name"])
+        shape = list(said["shape"] if isinstance(said, dict) else said.shape)
+        same = np.allclose(answer, expected, atol=1e-4) and shape == list(expected.shape)
+        check(f"{prefix}shared memory: input and output", same)
+        mixed = client.infer(model.name, [tensor])
+        check(f"{prefix}shared memory: input only", np.allclose(model.answer(mixed), expected, atol=1e-4))
+        client.register_system_shared_memory("in", key, many.nbytes)
+        check(f"{prefix}shared memory: registered twice", sorted(regions(client)) == ["in", "out"])
+        tensor.set_shared_memory("in", many.nbytes, offset=1)
+        bad = "400" if prefix == "" else "INVALID_ARGUMENT"
+        refused(f"{prefix}shared memory: past the end", lambda: client.infer(model.name, [tensor]), "not within", bad)
+        client.unregister_system_shared_memory("in")
+        gone = "404" if prefix == "" else "NOT_FOUND"
+        refused(f"{prefix}shared memory: unregistered", lambda: client.infer(model.name, [tensor]), "registered as", gone)
+    finally:
+        client.unregister_system_shared_memory()
+        shm.destroy_shared_memory_region(memory)
+    refused(f"{prefix}shared memory: no object", lambda: client.register_system_shared_memory("in", key, 1), "names no", bad)
+
+
 def repository(client, model, prefix, names):
     def state():
         return {name: state for name, state in names(client) if name == model.name}[model.name]
@@ -248,6 +291,8 @@ def main(url, name, control):
     grpc_refusals(over_grpc, model)
     grpc_stream(over_grpc, model)
     asyncio.run(grpc_asynchronous(url, model))
+    shared_memory(client, model, http, "", lambda client: [each["name"] for each in client.get_system_shared_memory_status()])
+    shared_memory(over_grpc, model, grpc, "gRPC: ", lambda client: client.get_system_shared_memory_status().regions.keys())
     repository(
         http.InferenceServerClient(control),
         model,

@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use baton_client::Nanos;
@@ -58,6 +59,11 @@ pub enum TokenError {
         /// The file.
         file: PathBuf,
     },
+    /// There were some before.
+    #[error(
+        "gateway.token: the cluster file names none any more; restart the gateway to let everyone use it"
+    )]
+    AllGone,
     /// Two owners have the same one.
     #[error("gateway.token {name} and {other} are the same token; give each one of its own")]
     Twice {
@@ -72,6 +78,14 @@ pub enum TokenError {
 #[derive(Debug)]
 pub(crate) struct Owner {
     token: Token,
+    spent: Arc<Spent>,
+    /// Its files say so no longer. Streams that began before go on asking under it.
+    is_revoked: AtomicBool,
+}
+
+/// What an owner has had of its quota: it outlives a token that is exchanged.
+#[derive(Debug)]
+struct Spent {
     quota: Option<Mutex<Bucket>>,
     tasks: Count,
     refused: Count,
@@ -80,25 +94,56 @@ pub(crate) struct Owner {
 /// Who asks; `None`: anyone, where there are no tokens.
 pub(crate) type Asker = Option<Arc<Owner>>;
 
+/// Owners by the hashes of their tokens. How long a look takes says nothing of a token: a client that guesses cannot choose hashes.
+pub(crate) type Owners = HashMap<[u8; SHA256_OUTPUT_LEN], Arc<Owner>>;
+
 /// Those who may use the gateway.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
-    /// By the hash of the token. How long a look takes says nothing of a token: a client that guesses cannot choose hashes.
-    owners: HashMap<[u8; SHA256_OUTPUT_LEN], Arc<Owner>>,
+    owners: RwLock<Owners>,
 }
 
 impl Access {
     /// Reads the tokens' files.
     pub(crate) fn load(tokens: &[Token]) -> Result<Self, TokenError> {
-        let mut owners = HashMap::with_capacity(tokens.len());
+        let owners = Self::default().read(tokens)?;
+        Ok(Self { owners: RwLock::new(owners) })
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Owners> {
+        self.owners.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the tokens' files again, for [`replace`](Self::replace). Who stays keeps what is left of its quota.
+    ///
+    /// # Errors
+    /// A token cannot be used, or there are none any more: a file that lacks its end must not open the gateway.
+    pub(crate) fn read(&self, tokens: &[Token]) -> Result<Owners, TokenError> {
+        let known = self.known();
+        if tokens.is_empty() && !known.is_empty() {
+            return Err(TokenError::AllGone);
+        }
+        let mut owners = Owners::with_capacity(tokens.len());
         for token in tokens {
-            let name = || token.name.clone();
             let hash = hash(&secret(token)?);
-            if let Some(other) = owners.insert(hash, Arc::new(Owner::new(token.clone()))) {
-                return Err(TokenError::Twice { name: name(), other: other.token.name.clone() });
+            let same = known.get(&hash).filter(|owner| owner.token == *token);
+            let owner = same.map_or_else(|| Arc::new(Owner::after(token, &known)), Arc::clone);
+            if let Some(other) = owners.insert(hash, owner) {
+                let (name, other) = (token.name.clone(), other.token.name.clone());
+                return Err(TokenError::Twice { name, other });
             }
         }
-        Ok(Self { owners })
+        Ok(owners)
+    }
+
+    /// From now on these may use the gateway, and no others.
+    pub(crate) fn replace(&self, owners: Owners) {
+        let mut known = self.owners.write().unwrap_or_else(PoisonError::into_inner);
+        let former = std::mem::replace(&mut *known, owners);
+        let is_known = |owner: &Arc<Owner>| known.values().any(|other| Arc::ptr_eq(owner, other));
+        for owner in former.values().filter(|owner| !is_known(owner)) {
+            owner.is_revoked.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The owner of a request's token, by its header `authorization`.
@@ -106,10 +151,10 @@ impl Access {
     /// # Errors
     /// There are tokens, and it has none of them.
     pub(crate) fn asker(&self, authorization: Option<&str>) -> Result<Asker, Problem> {
-        if self.owners.is_empty() {
+        let owners = self.known();
+        if owners.is_empty() {
             return Ok(None);
         }
-        let unknown = |text: &str| Problem::new(Kind::Unauthenticated, text);
         let given = authorization.and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
@@ -117,13 +162,14 @@ impl Access {
         let given = given.ok_or_else(|| {
             unknown("this gateway wants a token: send the header `authorization: Bearer TOKEN`")
         })?;
-        let owner = self.owners.get(&hash(given.as_bytes())).map(Arc::clone);
-        owner.map(Some).ok_or_else(|| unknown("this gateway does not know the token"))
+        let owner = owners.get(&hash(given.as_bytes())).map(Arc::clone);
+        owner.map(Some).ok_or_else(|| unknown(UNKNOWN))
     }
 
     /// As Prometheus scrapes them.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let mut owners: Vec<&Owner> = self.owners.values().map(Arc::as_ref).collect();
+        let known = self.known();
+        let mut owners: Vec<&Owner> = known.values().map(Arc::as_ref).collect();
         owners.sort_by_key(|owner| &owner.token.name);
         let series = |of: fn(&Owner) -> &Count| {
             let one =
@@ -134,11 +180,11 @@ impl Access {
         let refused = "Tasks that the quota of a token refused, by its owner";
         vec![
             Metric {
-                series: series(|owner| &owner.tasks),
+                series: series(|owner| &owner.spent.tasks),
                 ..Metric::counters("baton_gateway_token_tasks", tasks, &["token"])
             },
             Metric {
-                series: series(|owner| &owner.refused),
+                series: series(|owner| &owner.spent.refused),
                 ..Metric::counters("baton_gateway_token_refused", refused, &["token"])
             },
         ]
@@ -159,6 +205,13 @@ fn secret(token: &Token) -> Result<Vec<u8>, TokenError> {
     Ok(secret.to_vec())
 }
 
+/// What a client hears whose token is no longer, or never was, one of the gateway's.
+const UNKNOWN: &str = "this gateway does not know the token";
+
+fn unknown(text: &str) -> Problem {
+    Problem::new(Kind::Unauthenticated, text)
+}
+
 fn hash(secret: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
     let mut hash = [0; SHA256_OUTPUT_LEN];
     hash.copy_from_slice(digest(&SHA256, secret).as_ref());
@@ -166,9 +219,28 @@ fn hash(secret: &[u8]) -> [u8; SHA256_OUTPUT_LEN] {
 }
 
 impl Owner {
-    fn new(token: Token) -> Self {
-        let quota = token.max_rps.map(|rps| Mutex::new(Bucket::new(rps)));
-        Self { token, quota, tasks: Count::default(), refused: Count::default() }
+    /// What the owner of this name has had of the same quota goes on counting.
+    fn after(token: &Token, known: &Owners) -> Self {
+        let is_it = |other: &&Arc<Self>| {
+            (&other.token.name, other.token.max_rps) == (&token.name, token.max_rps)
+        };
+        let spent = known.values().find(is_it).map(|owner| Arc::clone(&owner.spent));
+        let spent = spent.unwrap_or_else(|| Arc::new(Spent::new(token.max_rps)));
+        Self { token: token.clone(), spent, is_revoked: AtomicBool::new(false) }
+    }
+
+    fn admit(&self, now: Nanos, tasks: usize) -> Result<(), Problem> {
+        if self.is_revoked.load(Ordering::Relaxed) {
+            return Err(unknown(UNKNOWN));
+        }
+        self.spent.admit(now, tasks)
+    }
+}
+
+impl Spent {
+    fn new(max_rps: Option<f64>) -> Self {
+        let quota = max_rps.map(|rps| Mutex::new(Bucket::new(rps)));
+        Self { quota, tasks: Count::default(), refused: Count::default() }
     }
 
     fn admit(&self, now: Nanos, tasks: usize) -> Result<(), Problem> {
@@ -214,7 +286,12 @@ pub(crate) fn operate(asker: &Asker) -> Result<(), Problem> {
 mod tests {
     use super::*;
 
-    fn access(test: &str, tokens: &[(&str, &str, Option<f64>)]) -> Result<Access, TokenError> {
+    /// Does something with tokens whose files are there meanwhile.
+    fn with_tokens<T>(
+        test: &str,
+        tokens: &[(&str, &str, Option<f64>)],
+        then: impl FnOnce(&[Token]) -> T,
+    ) -> T {
         let dir = std::env::temp_dir();
         let token = |&(name, secret, max_rps): &(&str, &str, Option<f64>)| {
             let file = dir.join(format!("baton-token-{}-{test}-{name}", std::process::id()));
@@ -223,9 +300,13 @@ mod tests {
             Token { name: name.into(), file, max_rps, models, operator: name == "all" }
         };
         let tokens: Vec<Token> = tokens.iter().map(token).collect();
-        let access = Access::load(&tokens);
+        let access = then(&tokens);
         tokens.iter().for_each(|token| fs::remove_file(&token.file).unwrap());
         access
+    }
+
+    fn access(test: &str, tokens: &[(&str, &str, Option<f64>)]) -> Result<Access, TokenError> {
+        with_tokens(test, tokens, Access::load)
     }
 
     const ONE: &str = "0123456789abcdef";
@@ -272,6 +353,32 @@ mod tests {
         let series = |count| (vec!["one".to_owned()], Value::Count(count));
         assert_eq!(counts.collect::<Vec<_>>(), [series(16), series(3)]);
         assert!(admit(&None, now, 1_000_000).is_ok());
+    }
+
+    #[test]
+    fn tokens_are_exchanged_while_quotas_go_on_and_who_is_gone_is_refused() {
+        let access = access("again", &[("one", ONE, Some(10.0)), ("all", ALL, None)]).unwrap();
+        let bearer = |secret: &str| access.asker(Some(&format!("Bearer {secret}")));
+        let (one, all) = (bearer(ONE).unwrap(), bearer(ALL).unwrap());
+        let now = Nanos::from_millis(1_000);
+        admit(&one, now, 16).unwrap();
+        let read = |tokens: &[_]| with_tokens("again", tokens, |tokens| access.read(tokens));
+        const NEW: &str = "another-token-of-the-first";
+        access.replace(read(&[("one", NEW, Some(10.0)), ("all", ALL, None)]).unwrap());
+        assert_eq!(admit(&one, now, 1).unwrap_err().kind, Kind::Unauthenticated, "a stream's");
+        assert_eq!(bearer(ONE).unwrap_err().kind, Kind::Unauthenticated);
+        assert!(admit(&all, now, 1).is_ok(), "it has stayed");
+        let new = bearer(NEW).unwrap();
+        assert_eq!(admit(&new, now, 1).unwrap_err().kind, Kind::Shed, "its quota is used up");
+        for (tokens, words) in [
+            (&[][..], "names none any more"),
+            (&[("one", "short", None)], "openssl rand"),
+            (&[("one", ONE, None), ("all", ONE, None)], "are the same token"),
+        ] {
+            let said = read(tokens).unwrap_err().to_string();
+            assert!(said.contains(words), "{said}");
+        }
+        assert!(admit(&bearer(NEW).unwrap(), now, 0).is_ok(), "nothing was exchanged");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use baton_metrics::{Metric, Value};
 
 use crate::access::Access;
+use crate::memory::Memory;
 use crate::protocol::problem::Kind;
 
 /// How a request came.
@@ -65,6 +66,10 @@ counters! {
     tls_refused,
     /// Connections closed because the client did not take an answer in time.
     connections_stalled,
+    /// Times that changed tokens and certificates came into use.
+    reloads,
+    /// Times that changed tokens or certificates could not be used: those from before are in use.
+    reloads_failed,
     /// Connections that the system did not accept, such as for want of file handles.
     accepts_failed,
 }
@@ -102,6 +107,7 @@ impl Counters {
 pub fn described() -> Vec<Metric> {
     let mut metrics = Counters::default().metrics();
     metrics.extend(Access::default().metrics());
+    metrics.extend(Memory::metrics(&None));
     metrics
 }
 

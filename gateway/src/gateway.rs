@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::access::{Access, Asker, Token, TokenError, may_use};
 use crate::counters::Counters;
 use crate::http;
 use crate::limits::Limits;
+use crate::memory::Memory;
 use crate::protocol::image::ImageStep;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request::Model;
@@ -55,6 +56,9 @@ pub struct GatewayConfig {
     pub images: Vec<ImageStep>,
     /// Models that clients may load and unload; `None`: they may not.
     pub repository: Option<Repository>,
+    /// Bytes of shared memory that clients may register, all regions together; `None`: they may not. Then clients must be on
+    /// this host: every address of `listen` is a loopback one.
+    pub shared_memory_bytes: Option<u64>,
 }
 
 /// Why there is no gateway.
@@ -74,6 +78,16 @@ pub enum GatewayError {
     /// A token.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// There was one before.
+    #[error(
+        "gateway.cert: the cluster file names none any more; restart the gateway to serve without TLS"
+    )]
+    TlsGone,
+    /// Clients of other hosts would reach this host's memory.
+    #[error(
+        "shared_memory_mib lets clients name memory of this host, and {0} is open to other hosts: listen on 127.0.0.1, or remove the key"
+    )]
+    SharedMemory(SocketAddr),
     /// A thread, or what it waits with.
     #[error("cannot start the gateway's threads: {0}")]
     Start(io::Error),
@@ -93,7 +107,8 @@ pub(crate) struct App {
     access: Access,
     pub(crate) operating: Option<Operating>,
     pub(crate) images: Vec<ImageStep>,
-    tls: Option<TlsAcceptor>,
+    pub(crate) memory: Option<Memory>,
+    tls: RwLock<Option<TlsAcceptor>>,
     /// True once the gateway is asked to end.
     pub(crate) drains: watch::Receiver<bool>,
 }
@@ -126,6 +141,21 @@ impl App {
     pub(crate) fn asker(&self, headers: &HeaderMap) -> Result<Asker, Problem> {
         let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         self.access.asker(given)
+    }
+
+    fn tls(&self) -> Option<TlsAcceptor> {
+        self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// See [`Gateway::reload`].
+    fn reload(&self, tls: Option<&TlsFiles>, tokens: &[Token]) -> Result<(), GatewayError> {
+        if tls.is_none() && self.tls().is_some() {
+            return Err(GatewayError::TlsGone);
+        }
+        let tls = tls.map(acceptor).transpose()?;
+        self.access.replace(self.access.read(tokens)?);
+        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
+        Ok(())
     }
 
     pub(crate) fn described<'a>(&self, model: &'a ModelHandle) -> Model<'a> {
@@ -168,6 +198,10 @@ impl Gateway {
         clock: Clock,
         config: &GatewayConfig,
     ) -> Result<Self, GatewayError> {
+        let mut open = config.listen.iter().filter(|addr| !addr.ip().is_loopback());
+        if let Some(addr) = open.next().filter(|_| config.shared_memory_bytes.is_some()) {
+            return Err(GatewayError::SharedMemory(*addr));
+        }
         let listeners: Vec<TcpListener> =
             config.listen.iter().map(listen).collect::<Result<_, _>>()?;
         let addrs = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>();
@@ -183,8 +217,9 @@ impl Gateway {
             statistics: Statistics::default(),
             access: Access::load(&config.tokens)?,
             images: config.images.clone(),
+            memory: config.shared_memory_bytes.map(Memory::new),
             operating: operating.map_err(GatewayError::Start)?,
-            tls: config.tls.as_ref().map(acceptor).transpose()?,
+            tls: RwLock::new(config.tls.as_ref().map(acceptor).transpose()?),
             drains,
         });
         let threads = (0..config.threads.max(1)).map(|number| spawn(&app, number, &listeners));
@@ -204,8 +239,22 @@ impl Gateway {
             let mut metrics = app.client.metrics();
             metrics.extend(app.counters.metrics());
             metrics.extend(app.access.metrics());
+            metrics.extend(Memory::metrics(&app.memory));
             metrics
         }
+    }
+
+    /// Reads its certificate and its tokens again: the next connection sees the one, the next request the others. After an
+    /// error everything is as before. Neither goes away altogether: that would open the gateway by mistake.
+    ///
+    /// # Errors
+    /// A file cannot be used, or nothing is left of what there was.
+    pub fn reload(&self, tls: Option<&TlsFiles>, tokens: &[Token]) -> Result<(), GatewayError> {
+        let reloaded = self.app.reload(tls, tokens);
+        let counters = &self.app.counters;
+        let count = if reloaded.is_ok() { &counters.reloads } else { &counters.reloads_failed };
+        count.add(1);
+        reloaded
     }
 
     /// What the client library counted.
@@ -298,7 +347,7 @@ async fn greet(open: Open, stream: TcpStream) {
     // Answers are written at once, in one piece.
     let _ = stream.set_nodelay(true);
     let app = Arc::clone(&open.0);
-    let Some(tls) = &app.tls else { return http::serve(open, stream).await };
+    let Some(tls) = app.tls() else { return http::serve(open, stream).await };
     match time::timeout(app.limits.first_request, tls.accept(stream)).await {
         Ok(Ok(stream)) => http::serve(open, stream).await,
         Ok(Err(error)) => {
@@ -329,7 +378,7 @@ impl Drop for Open {
 fn refuse(app: &App, stream: TcpStream) {
     app.counters.connections_refused.add(1);
     // Without a handshake there are no words for a client that expects TLS.
-    if app.tls.is_none()
+    if app.tls().is_none()
         && let Ok(mut stream) = stream.into_std()
     {
         let _ = stream.write(FULL);

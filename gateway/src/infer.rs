@@ -7,12 +7,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use baton_client::{Deadline, Input, ModelHandle, Nanos, Outcome, Reply, Ticket};
+use baton_client::{Deadline, Input, ModelHandle, Nanos, Outcome, Reply, TensorRef, Ticket};
 use bytes::Buf;
 
 use crate::gateway::App;
+use crate::memory::Used;
 use crate::protocol::fill::fill;
-use crate::protocol::problem::{Given, Problem};
+use crate::protocol::problem::{Given, Kind, Problem};
 use crate::protocol::render::Head;
 use crate::protocol::request::Request;
 
@@ -33,6 +34,7 @@ pub(crate) async fn infer(
     binary: &mut impl Buf,
     allowed: Allowed,
 ) -> Result<Vec<Reply>, Problem> {
+    let used = Used::by(&app.memory, request)?;
     // 1. All slots or none.
     let mut inputs = Vec::with_capacity(request.batch);
     for _ in 0..request.batch {
@@ -40,7 +42,8 @@ pub(crate) async fn infer(
         inputs.push(input);
     }
     // 2. The only copy of binary data.
-    let len = fill(request, model.inputs(), &model.signature().input, &mut inputs, binary)?;
+    let row = &model.signature().input;
+    let len = fill(request, model.inputs(), row, &mut inputs, binary, &used)?;
     // 3. One deadline for all.
     let waited = Duration::from_nanos((app.clock.now() - allowed.arrived).0);
     let left = allowed.span.checked_sub(waited).filter(|left| !left.is_zero());
@@ -54,7 +57,27 @@ pub(crate) async fn infer(
     // 4. All answers, or the worst of the outcomes that are there when one has none.
     let mut tasks: Vec<Task> = tickets.into_iter().map(Task::Waiting).collect();
     let given = Given { allowed: allowed.span, slo: model.slo() };
-    poll_fn(|context| poll_all(&mut tasks, context, given)).await
+    let replies = poll_fn(|context| poll_all(&mut tasks, context, given)).await?;
+    // 5. What its client reads elsewhere.
+    if !request.places.is_empty() {
+        let rows = rows(model, &replies)?;
+        for (index, part) in &request.places {
+            let tensors = rows.iter().map(|row| &row[*index]);
+            used.write(part, tensors)?;
+        }
+    }
+    Ok(replies)
+}
+
+/// The tensors of answers, a row for each task.
+pub(crate) fn rows<'a>(
+    model: &'a ModelHandle,
+    replies: &'a [Reply],
+) -> Result<Vec<Vec<TensorRef<'a>>>, Problem> {
+    let rows: Result<_, _> = replies.iter().map(|reply| model.tensors_of(reply.bytes())).collect();
+    rows.map_err(|error| {
+        Problem::new(Kind::Internal, format!("the answer is none of this model: {error}"))
+    })
 }
 
 /// What an answer says beside its tensors.
@@ -123,7 +146,6 @@ fn worse(known: Option<Problem>, other: Problem) -> Option<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::problem::Kind;
 
     #[test]
     fn the_worst_outcome_is_the_requests() {

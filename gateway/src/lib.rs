@@ -17,6 +17,7 @@ mod http;
 mod image;
 mod infer;
 mod limits;
+mod memory;
 pub mod protocol;
 mod quota;
 mod repository;

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use baton_bench::oip::Url;
+use baton_bench::oip::{Token, Url};
 use clap::value_parser;
 
 use super::values::{
     deadline_ms, expect, goodput_share, outstanding, rate, requests_per_s, resolution, seconds,
-    shape, span,
+    shape, span, token,
 };
 
 /// How a request says its deadline.
@@ -25,9 +25,16 @@ pub(crate) struct LoadArgs {
     /// The cluster file; with --url it only says more of its models: objectives and right answers
     #[arg(long, value_name = "FILE", required_unless_present = "url")]
     pub(crate) config: Option<PathBuf>,
-    /// A server of the Open Inference Protocol instead of the cluster: http://HOST:PORT or grpc://HOST:PORT
+    /// A server of the Open Inference Protocol instead of the cluster: http://HOST:PORT or grpc://HOST:PORT, with TLS https://
+    /// or grpcs://
     #[arg(long, value_name = "URL", conflicts_with_all = ["scheduler", "outcomes", "metrics"])]
     pub(crate) url: Option<Url>,
+    /// With --url and TLS: the certificate (PEM) of the authority that has signed the server's
+    #[arg(long, value_name = "FILE", requires = "url")]
+    pub(crate) ca: Option<PathBuf>,
+    /// With --url: a bearer token, or @ and the file whose only line it is, where other users do not see it
+    #[arg(long, value_name = "TOKEN|@FILE", value_parser = token, requires = "url")]
+    pub(crate) token: Option<Token>,
     /// With --url: send numbers as JSON instead of bytes
     #[arg(long, requires = "url")]
     pub(crate) json_tensors: bool,

@@ -1,7 +1,9 @@
 //! What the options' values may be.
 
+use std::fs;
 use std::path::PathBuf;
 
+use baton_bench::oip::Token;
 use baton_core::Policy;
 use baton_topo::{Idle, TransportChoice};
 use clap::builder::{PossibleValuesParser, RangedI64ValueParser, TypedValueParser};
@@ -103,6 +105,16 @@ pub(super) fn expect(text: &str) -> Result<(Option<String>, PathBuf), String> {
         Some((model, file)) => Ok((Some(model.to_owned()), file.into())),
         None => Ok((None, text.into())),
     }
+}
+
+/// A token, or the file that has it.
+pub(super) fn token(text: &str) -> Result<Token, String> {
+    let Some(file) = text.strip_prefix('@') else { return Ok(Token(text.to_owned())) };
+    let read = fs::read_to_string(file);
+    let text = read.map_err(|error| {
+        format!("{file} cannot be read ({error}); name the file whose only line is the token")
+    })?;
+    Ok(Token(text.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
 pub(super) fn shape(text: &str) -> Result<(String, Vec<u32>), String> {

@@ -10,14 +10,15 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use baton_topo::{Agent, Clock, ModelSpec, Placement, SLEEP_MAX, Waker, park_thread, run};
-use baton_types::{ModelId, Nanos, Profile};
+use baton_types::{ModelId, Nanos};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::aside::{Aside, Errand, Installable, Resident, drop_aside, load_measured, load_within};
 use super::budget::{Budget, Share};
+use super::trials::measure_each;
 use super::{
     BatchBack, BatchEnd, BatchJob, BatchMemory, Blocking, CallOrder, Engine, EngineError, Engines,
-    Event, Executor, ExecutorDied, JobDone, LoadOrder, Loaded, ModelJob,
+    Event, Executor, ExecutorDied, HostStore, JobDone, LoadOrder, Loaded, Measured, ModelJob,
 };
 use crate::config::BATCH_SLOTS;
 
@@ -37,21 +38,14 @@ pub struct Placing {
     pub seed: u64,
     /// Bytes that its models may take; `None`: no bound.
     pub model_memory: Option<u64>,
+    /// Model files in memory.
+    pub store: HostStore,
+    /// Models that it measures at its start and does not keep: LOADs bring them.
+    pub trials: Vec<ModelSpec>,
     /// Whether to measure ℓ(b) of the models whose cluster file can only guess it. One GPU slot of
     /// a backend does so for all.
     pub measure: bool,
 }
-
-/// ℓ(b) of each variant of a model, the cheapest first; of a model without variants its own. Never empty.
-pub type Profiles = Vec<Profile>;
-
-/// The profiles of a model's description.
-pub(super) fn profiles_of(spec: &ModelSpec) -> Profiles {
-    (0..spec.variant_count()).map(|variant| spec.profile_of(variant).clone()).collect()
-}
-
-/// The measured profiles, by the ids of this process's cluster file.
-pub type Measured = Vec<(ModelId, Profiles)>;
 
 /// The I/O thread's handle on an executor thread.
 #[derive(Debug)]
@@ -105,7 +99,8 @@ impl ThreadExecutor {
         owner: Waker,
     ) -> Result<(Self, Measured), EngineError> {
         let Placing { clock, slot, seed, .. } = placing;
-        let make = move || Blocking::new(Engines::new(clock, slot, seed), clock);
+        let store = placing.store.clone();
+        let make = move || Blocking::new(Engines::new(clock, slot, seed, store.clone()), clock);
         Self::start_with(placing, models, owner, make)
     }
 
@@ -126,6 +121,8 @@ impl ThreadExecutor {
         let (budget, loader) = (Budget::new(placing.model_memory), format!("{name}-load"));
         let (aside, errands) = Aside::start(loader, make.clone(), budget.clone(), owner.clone())
             .map_err(|error| cannot_start(error.to_string()))?;
+        let Placing { placement, clock, measure, store, trials, .. } = placing;
+        let loading = Loading { measure, store, trials, report: started_out };
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // Dropped after the agent, also where that panics: the owner then finds the channel closed.
             let _end = WakeAtEnd(owner.clone());
@@ -133,8 +130,8 @@ impl ThreadExecutor {
                 engine: make(),
                 budget,
                 shares: BTreeMap::new(),
-                clock: placing.clock,
-                loading: Some(Loading { measure: placing.measure, report: started_out }),
+                clock,
+                loading: Some(loading),
                 models,
                 orders: orders_in,
                 events: events_out,
@@ -144,7 +141,7 @@ impl ThreadExecutor {
                 closed: false,
             };
             let never = Arc::new(AtomicBool::new(false));
-            run(&mut agent, placing.clock, &placing.placement, &never);
+            run(&mut agent, clock, &placement, &never);
         });
         let thread = Some(thread.map_err(|error| cannot_start(error.to_string()))?);
         let died = |_| cannot_start("its thread died while loading".into());
@@ -255,6 +252,8 @@ impl Drop for ThreadExecutor {
 /// What the thread does first.
 struct Loading {
     measure: bool,
+    store: HostStore,
+    trials: Vec<ModelSpec>,
     report: Sender<Result<Started, EngineError>>,
 }
 
@@ -291,11 +290,12 @@ impl Drop for WakeAtEnd {
 impl<E: Engine> ExecutorAgent<E> {
     /// Loads on the thread that will execute, after it has been pinned, so that what is measured
     /// is what will be.
-    fn load(&mut self, wanted: bool) -> Result<Started, EngineError> {
-        let mut measured = Vec::new();
+    fn load(&mut self, loading: &Loading) -> Result<Started, EngineError> {
+        let known = (&self.budget, &loading.store);
+        let mut measured = measure_each(&mut self.engine, known, &loading.trials)?;
         for spec in &self.models {
             let (engine, budget) = (&mut self.engine, &self.budget);
-            let (share, profiles) = load_measured(engine, budget, spec, wanted)?;
+            let (share, profiles) = load_measured(engine, budget, spec, loading.measure)?;
             self.shares.insert(spec.id, share);
             measured.extend(profiles.map(|profiles| (spec.id, profiles)));
         }
@@ -305,7 +305,7 @@ impl<E: Engine> ExecutorAgent<E> {
     }
 
     fn begin(&mut self, loading: &Loading) {
-        let started = self.load(loading.measure);
+        let started = self.load(loading);
         self.closed |= started.is_err();
         self.closed |= loading.report.send(started).is_err();
     }

@@ -19,7 +19,8 @@ const MODEL_BYTES: u64 = 100;
 fn placing() -> Placing {
     let placement = Placement { name: "test-gpu".into(), core: None, idle: Idle::Park };
     let (clock, model_memory) = (Clock::start(), None);
-    Placing { placement, clock, slot: 0, seed: 1, model_memory, measure: true }
+    let (store, trials) = (HostStore::default(), vec![]);
+    Placing { placement, clock, slot: 0, seed: 1, model_memory, store, trials, measure: true }
 }
 
 /// An executor, and the thread that it wakes.

@@ -198,6 +198,7 @@ pub(crate) fn config(scheduler: SocketAddr, gpus: u32) -> BackendConfig {
         idle: Idle::Park,
         credit_bytes: 0,
         model_memory: None,
+        host_weights: 0,
         weights_cache: None,
         fabric: baton_topo::FabricSpec::default(),
         models: vec![model("resnet50", 0, INPUT_BYTES), model("tiny", 1, 16)],

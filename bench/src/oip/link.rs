@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, TE};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time;
 
 use super::outcome::Refused;
+use super::security::{SecurityError, Server, Stream};
 use super::url::{Protocol, Url};
 
 /// Bytes of an answer.
@@ -55,19 +56,27 @@ enum Sender {
 /// clones of a gRPC one share it.
 #[derive(Clone)]
 pub(super) struct Link {
-    url: Rc<Url>,
+    server: Rc<Server>,
     sender: Rc<Mutex<Option<Sender>>>,
 }
 
 impl Link {
-    pub(super) fn new(url: &Rc<Url>) -> Self {
-        Self { url: Rc::clone(url), sender: Rc::new(Mutex::new(None)) }
+    pub(super) fn new(server: &Rc<Server>) -> Self {
+        Self { server: Rc::clone(server), sender: Rc::new(Mutex::new(None)) }
+    }
+
+    /// Whether the server's TLS is what was asked for. One that cannot be reached says nothing of that.
+    pub(super) async fn check(&self) -> Result<(), SecurityError> {
+        match self.reach().await {
+            Ok(stream) => self.server.greet(stream).await.map(|_| ()),
+            Err(_) => Ok(()),
+        }
     }
 
     /// The answer, or why there is none.
     pub(super) async fn call(&self, call: Call) -> Result<Answer, Refused> {
         let request = self.request(call).map_err(|error| failed("no_request", &error))?;
-        let answer = match self.url.protocol {
+        let answer = match self.server.url.protocol {
             Protocol::Http => self.send_alone(request).await?,
             Protocol::Grpc => self.send_among_others(request).await?,
         };
@@ -80,7 +89,7 @@ impl Link {
         let trailers = body.trailers().cloned();
         let body = body.to_bytes();
         let status = head.status.as_u16();
-        let refused = match self.url.protocol {
+        let refused = match self.server.url.protocol {
             Protocol::Http => Refused::by_status(status, text(&head.headers, OUTCOME).as_deref()),
             Protocol::Grpc if status != 200 => Refused::by_status(status, None),
             Protocol::Grpc => {
@@ -99,13 +108,13 @@ impl Link {
 
     /// Gives up what is under way: the next request has another connection.
     pub(super) async fn cut(&self) {
-        if self.url.protocol == Protocol::Http {
+        if self.server.url.protocol == Protocol::Http {
             *self.sender.lock().await = None;
         }
     }
 
     fn request(&self, call: Call) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
-        let Url { protocol, authority, prefix } = &*self.url;
+        let Url { protocol, is_secure, authority, prefix } = &self.server.url;
         let mut request = match protocol {
             Protocol::Http => {
                 let method = if call.is_get { "GET" } else { "POST" };
@@ -117,13 +126,17 @@ impl Link {
             }
             Protocol::Grpc => {
                 let service = "inference.GRPCInferenceService";
-                Request::post(format!("http://{authority}/{service}/{}", call.path))
+                let scheme = if *is_secure { "https" } else { "http" };
+                Request::post(format!("{scheme}://{authority}/{service}/{}", call.path))
                     .header(CONTENT_TYPE, "application/grpc")
                     .header(TE, "trailers")
                     .body(Full::new(call.body))?
             }
         };
         request.headers_mut().extend(call.headers);
+        if let Some(authorization) = &self.server.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
         Ok(request)
     }
 
@@ -179,8 +192,15 @@ impl Link {
         sender.send_request(request).await.map_err(|error| failed("connection_lost", &error))
     }
 
-    async fn connect(&self) -> Result<TcpStream, Refused> {
-        let stream = time::timeout(CONNECT, TcpStream::connect(&self.url.authority)).await;
+    async fn connect(&self) -> Result<Box<dyn Stream>, Refused> {
+        let greeted = self.server.greet(self.reach().await?);
+        let greeted = time::timeout(CONNECT, greeted).await;
+        let greeted = greeted.map_err(|error| failed("connect_failed", &error))?;
+        greeted.map_err(|error| failed("connect_failed", &error))
+    }
+
+    async fn reach(&self) -> Result<TcpStream, Refused> {
+        let stream = time::timeout(CONNECT, TcpStream::connect(&self.server.url.authority)).await;
         let stream = stream.map_err(|error| failed("connect_failed", &error))?;
         let stream = stream.map_err(|error| failed("connect_failed", &error))?;
         stream.set_nodelay(true).map_err(|error| failed("connect_failed", &error))?;

@@ -12,11 +12,13 @@ mod link;
 mod messages;
 mod outcome;
 mod request;
+mod security;
 mod statistics;
 mod timer;
 mod url;
 
 use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
@@ -31,6 +33,7 @@ use tokio::task::LocalSet;
 pub use deadline::SendDeadline;
 pub use describe::Shape;
 pub use request::Encoding;
+pub use security::{SecurityError, Token};
 pub use url::{Protocol, Url};
 
 use crate::load::{
@@ -41,6 +44,7 @@ use generator::{Load, Target};
 use link::{Call, Link};
 use messages::{Metadata, Named, Statistics};
 use request::Encoder;
+use security::Server;
 
 /// Requests under way on a gRPC connection; servers allow a hundred or more.
 const STREAMS: usize = 100;
@@ -50,6 +54,10 @@ const STREAMS: usize = 100;
 pub struct OipConfig {
     /// The server.
     pub url: Url,
+    /// PEM: the authority whose certificates the server's must be of. With TLS only, and then needed.
+    pub ca: Option<PathBuf>,
+    /// What it wants to be shown.
+    pub token: Option<Token>,
     /// Send numbers as JSON instead of bytes. HTTP only.
     pub json_tensors: bool,
     /// What to offer.
@@ -81,10 +89,11 @@ pub enum OipError {
     /// A rate that is no rate.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// TLS or the token.
+    #[error(transparent)]
+    Security(#[from] SecurityError),
     /// No metadata.
-    #[error(
-        "{url}: no metadata of model {model} ({why}); is the server there, and does it have the model?"
-    )]
+    #[error("{url}: no metadata of model {model} ({why}); {}", fix(why))]
     NoMetadata {
         /// The server.
         url: Box<Url>,
@@ -136,8 +145,10 @@ async fn offer(
     stop: &AtomicBool,
     progress: &mut impl FnMut(&Progress),
 ) -> Result<(Finished, Option<ServerTimes>), OipError> {
-    let url = Rc::new(config.url.clone());
-    let asking = Link::new(&url);
+    let server = Server::new(&config.url, config.ca.as_deref(), config.token.as_ref())?;
+    let server = Rc::new(server);
+    let asking = Link::new(&server);
+    asking.check().await?;
     let names: Vec<String> = config.offered.models().map(str::to_owned).collect();
     let mut targets = Vec::with_capacity(names.len());
     for (index, name) in (0..).zip(&names) {
@@ -155,11 +166,26 @@ async fn offer(
     let (protocol, encoding) = (config.url.protocol, config.encoding());
     let load = Load::new(clock, (protocol, encoding), config.send_deadline, targets, supply);
     let every = config.progress_every;
-    let until = load.run(links(&url, config), (start, end), every, stop, progress).await?;
+    let until = load.run(links(&server, config), (start, end), every, stop, progress).await?;
     let after = statistics(&asking, config, &names).await;
     let times = statistics::between(&before, &after);
     let targets = load.take_targets();
     Ok((finished(config, until - start, targets), times))
+}
+
+/// What to do about metadata that did not come.
+fn fix(why: &str) -> &'static str {
+    let is_any = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    if is_any(&["http_401", "unauthenticated"]) {
+        return "the server wants a token that it knows: give --token @FILE";
+    }
+    if is_any(&["http_403", "permission_denied"]) {
+        return "the token does not allow it";
+    }
+    if is_any(&["connection_lost"]) {
+        return "if the server speaks TLS, write https:// or grpcs:// and give --ca FILE";
+    }
+    "is the server there, and does it have the model?"
 }
 
 fn finished(config: &OipConfig, offered: Nanos, targets: Vec<Target>) -> Finished {
@@ -191,8 +217,8 @@ impl OipConfig {
 }
 
 /// One for each request that may be under way.
-fn links(url: &Rc<Url>, config: &OipConfig) -> Vec<Link> {
-    let connections = (0..config.connections).map(|_| Link::new(url));
+fn links(server: &Rc<Server>, config: &OipConfig) -> Vec<Link> {
+    let connections = (0..config.connections).map(|_| Link::new(server));
     match config.url.protocol {
         Protocol::Http => connections.collect(),
         Protocol::Grpc => {

@@ -1,4 +1,4 @@
-//! Which server is under load: `http://HOST:PORT/PREFIX` or `grpc://HOST:PORT`.
+//! Which server is under load: `http://HOST:PORT/PREFIX` or `grpc://HOST:PORT`, with TLS `https://` or `grpcs://`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,6 +17,8 @@ pub enum Protocol {
 pub struct Url {
     /// What it speaks.
     pub protocol: Protocol,
+    /// Over TLS.
+    pub is_secure: bool,
     /// Host and port, as a socket takes them.
     pub authority: String,
     /// What stands before `/v2`, without a slash at the end.
@@ -27,12 +29,13 @@ impl FromStr for Url {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fix =
-            "write http://HOST:PORT, with a prefix of /v2 if there is one, or grpc://HOST:PORT";
+        let fix = "write http://HOST:PORT, with a prefix of /v2 if there is one, or grpc://HOST:PORT; with TLS https:// or grpcs://";
         let (scheme, rest) = text.split_once("://").ok_or(fix)?;
-        let protocol = match scheme {
-            "http" => Protocol::Http,
-            "grpc" => Protocol::Grpc,
+        let (protocol, is_secure) = match scheme {
+            "http" => (Protocol::Http, false),
+            "https" => (Protocol::Http, true),
+            "grpc" => (Protocol::Grpc, false),
+            "grpcs" => (Protocol::Grpc, true),
             other => return Err(format!("no server is reached by {other}://: {fix}")),
         };
         let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
@@ -45,15 +48,17 @@ impl FromStr for Url {
         if protocol == Protocol::Grpc && !prefix.is_empty() {
             return Err(format!("gRPC has no path {prefix}: {fix}"));
         }
-        Ok(Self { protocol, authority: authority.to_owned(), prefix })
+        Ok(Self { protocol, is_secure, authority: authority.to_owned(), prefix })
     }
 }
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.protocol {
-            Protocol::Http => "http",
-            Protocol::Grpc => "grpc",
+        let scheme = match (self.protocol, self.is_secure) {
+            (Protocol::Http, false) => "http",
+            (Protocol::Http, true) => "https",
+            (Protocol::Grpc, false) => "grpc",
+            (Protocol::Grpc, true) => "grpcs",
         };
         write!(f, "{scheme}://{}{}", self.authority, self.prefix)
     }
@@ -75,6 +80,10 @@ mod tests {
         let grpc = parse("grpc://[::1]:8001");
         assert_eq!((grpc.protocol, grpc.authority.as_str()), (Protocol::Grpc, "[::1]:8001"));
         assert_eq!(parse("http://h:1/v2").to_string(), "http://h:1");
+        for text in ["http://h:1", "https://h:1/a", "grpc://h:1", "grpcs://h:1"] {
+            let url = parse(text);
+            assert_eq!((url.to_string(), url.is_secure), (text.to_owned(), text.contains("s:")));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::messages::{
     Choice, InferContents, InferInput, InferRequest, InferRequestedOutput, Parameters,
 };
 use crate::http::frames::Frames;
+use crate::protocol::memory::Part;
 use crate::protocol::problem::Problem;
 use crate::protocol::request::{Source, Written, WrittenInput, WrittenOutput};
 
@@ -20,6 +21,8 @@ const RAW: u32 = 7;
 /// Parameters of a request.
 const PARAMETERS: u32 = 4;
 const PARAMETERS_MAX: usize = 64;
+/// The parameter that says that a tensor lies in shared memory.
+const REGION: &str = "shared_memory_region";
 
 /// A request in its parts.
 #[derive(Debug, Default)]
@@ -56,10 +59,11 @@ impl Parts {
     /// As a client wrote it, and the bytes of its inputs in their order.
     pub(super) fn written(self) -> Result<(Written<'static>, Frames), Problem> {
         let Self { rest, raw } = self;
-        if !raw.is_empty() && raw.len() != rest.inputs.len() {
-            let (inputs, raw) = (rest.inputs.len(), raw.len());
+        let in_request = rest.inputs.iter().filter(|input| !is_shared(input)).count();
+        if !raw.is_empty() && raw.len() != in_request {
+            let raw = raw.len();
             let text = format!(
-                "there are {raw} raw_input_contents for {inputs} inputs: give one for each"
+                "there are {raw} raw_input_contents for {in_request} inputs: give one for each"
             );
             return Err(Problem::invalid(text));
         }
@@ -67,14 +71,15 @@ impl Parts {
         let mut raw = raw.into_iter();
         let mut inputs = Vec::with_capacity(rest.inputs.len());
         for input in rest.inputs {
-            let bytes = match raw.next() {
-                Some(bytes) => Some(bytes),
+            let source = match shared(&input.name, &input.parameters)? {
+                Some(part) => Some(Source::Shared(part)),
                 None => {
-                    input.contents.as_ref().map(|contents| typed(&input, contents)).transpose()?
+                    let bytes = contents(&mut raw, &input)?;
+                    let source = bytes.as_ref().map(|bytes| Source::Binary(bytes.remaining()));
+                    bytes.into_iter().for_each(|bytes| binary.append(bytes));
+                    source
                 }
             };
-            let source = bytes.as_ref().map(|bytes| Source::Binary(bytes.remaining()));
-            bytes.into_iter().for_each(|bytes| binary.append(bytes));
             inputs.push(of_input(input, source)?);
         }
         let written = Written {
@@ -83,7 +88,7 @@ impl Parts {
             is_sequence: is_sequence(&rest.parameters),
             is_binary: true,
             inputs,
-            outputs: rest.outputs.into_iter().map(of_output).collect(),
+            outputs: rest.outputs.into_iter().map(of_output).collect::<Result<_, _>>()?,
         };
         Ok((written, binary))
     }
@@ -154,7 +159,6 @@ fn of_input(
     input: InferInput,
     source: Option<Source<'static>>,
 ) -> Result<WrittenInput<'static>, Problem> {
-    let is_shared = input.parameters.contains_key("shared_memory_region");
     let InferInput { name, datatype, shape, .. } = input;
     let extents: Result<Vec<u32>, _> = shape.iter().map(|&extent| u32::try_from(extent)).collect();
     let shape = extents.map_err(|_| {
@@ -164,13 +168,40 @@ fn of_input(
             &shape[..rank]
         ))
     })?;
-    Ok(WrittenInput { name, datatype, shape, is_shared, source })
+    Ok(WrittenInput { name, datatype, shape, source })
 }
 
-fn of_output(output: InferRequestedOutput) -> WrittenOutput {
-    let has = |key: &str| output.parameters.contains_key(key);
-    let (is_shared, is_classification) = (has("shared_memory_region"), has("classification"));
-    WrittenOutput { name: output.name, is_binary: None, is_shared, is_classification }
+fn of_output(output: InferRequestedOutput) -> Result<WrittenOutput, Problem> {
+    let InferRequestedOutput { name, parameters } = output;
+    let is_classification = parameters.contains_key("classification");
+    let shared = shared(&name, &parameters)?;
+    Ok(WrittenOutput { name, is_binary: None, shared, is_classification })
+}
+
+fn is_shared(input: &InferInput) -> bool {
+    input.parameters.contains_key(REGION)
+}
+
+/// Where in shared memory a tensor lies, if there.
+fn shared(tensor: &str, parameters: &Parameters) -> Result<Option<Part>, Problem> {
+    let region = match parameters.get(REGION).and_then(|parameter| parameter.choice.clone()) {
+        Some(Choice::Text(region)) => Some(region),
+        None if !parameters.contains_key(REGION) => None,
+        _ => return Err(Problem::invalid(format!("the parameter {REGION} is no text"))),
+    };
+    let of = |name| number(parameters, name);
+    Part::of(tensor, region, of("shared_memory_offset")?, of("shared_memory_byte_size")?)
+}
+
+/// The bytes of an input that travels in its request: raw ones have no more to do with it than their order.
+fn contents(
+    raw: &mut impl Iterator<Item = Frames>,
+    input: &InferInput,
+) -> Result<Option<Frames>, Problem> {
+    match raw.next() {
+        Some(bytes) => Ok(Some(bytes)),
+        None => input.contents.as_ref().map(|contents| typed(input, contents)).transpose(),
+    }
 }
 
 /// Clients send whole numbers as either type.

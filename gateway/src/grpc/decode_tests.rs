@@ -45,7 +45,7 @@ fn raw_contents_are_those_of_the_inputs_in_their_order() {
     let (written, bytes) = written(message(&request, &[&[1, 2, 3], &[4, 5]])).unwrap();
     assert_eq!((bytes, written.timeout_us), (vec![1, 2, 3, 4, 5], Some(20_000)));
     assert_eq!((written.id.as_deref(), written.is_binary), (Some("7"), true));
-    let of = |at: usize| (&written.inputs[at].shape[..], written.inputs[at].source);
+    let of = |at: usize| (&written.inputs[at].shape[..], written.inputs[at].source.clone());
     assert_eq!(of(0), (&[1, 3][..], Some(Source::Binary(3))));
     assert_eq!(of(1), (&[1, 1][..], Some(Source::Binary(2))));
 }
@@ -67,6 +67,30 @@ fn typed_contents_become_bytes_if_they_fit() {
         typed("FP32").unwrap().is_empty(),
         "there are none; the shape decides whether that is enough"
     );
+}
+
+#[test]
+fn what_lies_in_shared_memory_has_no_raw_contents() {
+    let parameters = |region: Choice| {
+        let all =
+            [("region", region), ("offset", Choice::Uint64(7)), ("byte_size", Choice::Int64(3))];
+        all.map(|(name, choice)| (format!("shared_memory_{name}"), parameter(choice))).into()
+    };
+    let inputs = vec![input("a", "UINT8", &[1, 3], None), input("b", "UINT8", &[1, 2], None)];
+    let mut request = request(inputs);
+    request.inputs[0].parameters = parameters(Choice::Text("r".into()));
+    let output = InferRequestedOutput { name: "y".into(), ..InferRequestedOutput::default() };
+    request.outputs = vec![output.clone(), output];
+    request.outputs[1].parameters = request.inputs[0].parameters.clone();
+    let (said, bytes) = written(message(&request, &[&[4, 5]])).unwrap();
+    let part = Part { region: "r".into(), offset: 7, bytes: 3 };
+    assert_eq!(said.inputs[0].source, Some(Source::Shared(part.clone())));
+    assert_eq!((said.inputs[1].source.clone(), bytes), (Some(Source::Binary(2)), vec![4, 5]));
+    assert_eq!((&said.outputs[0].shared, &said.outputs[1].shared), (&None, &Some(part)));
+    let two = written(message(&request, &[&[1, 2, 3], &[4, 5]])).unwrap_err();
+    assert!(two.text.contains("2 raw_input_contents for 1 inputs"), "{two:?}");
+    request.inputs[0].parameters = parameters(Choice::Int64(1));
+    assert!(written(message(&request, &[&[4, 5]])).unwrap_err().text.contains("is no text"));
 }
 
 #[test]

@@ -8,13 +8,14 @@ use serde_json::Value;
 use super::messages::{
     Choice, Empty, Index, InferOutput, InferParameter, InferResponse, InferStatistics, ModelConfig,
     ModelConfigResponse, ModelIndex, ModelInput, ModelMetadata, ModelOutput, ModelStatistics,
-    Parameters, Spent, Statistics, StreamProblem, TensorMetadata,
+    Parameters, Region, Regions, Spent, Statistics, StreamProblem, TensorMetadata,
 };
-use crate::infer::head_of;
+use crate::infer::{head_of, rows};
 use crate::protocol::describe::{Indexed, extents};
-use crate::protocol::problem::{Kind, Problem};
+use crate::protocol::memory::Registration;
+use crate::protocol::problem::Problem;
 use crate::protocol::render::{self, Head, VERSION};
-use crate::protocol::request::{Asked, Model};
+use crate::protocol::request::{Asked, Form, Model};
 
 /// `raw_output_contents` of an answer.
 const RAW: u32 = 6;
@@ -28,11 +29,7 @@ pub(super) fn infer(
     asked: &[Asked],
     replies: &[Reply],
 ) -> Result<Vec<u8>, Problem> {
-    let rows: Result<Vec<Vec<TensorRef<'_>>>, _> =
-        replies.iter().map(|reply| model.tensors_of(reply.bytes())).collect();
-    let rows = rows.map_err(|error| {
-        Problem::new(Kind::Internal, format!("the answer is none of this model: {error}"))
-    })?;
+    let rows = rows(model, replies)?;
     answer(&head_of(model.name(), id, replies), model.outputs(), asked, &rows)
 }
 
@@ -56,7 +53,9 @@ fn answer(
         parameters: parameters(head),
         outputs: outputs?,
     };
-    let lengths = |asked: &Asked| rows.iter().map(|row| row[asked.index].bytes.len()).sum();
+    // One in shared memory has an empty entry: Triton's client in C++ looks for one of each output.
+    let sent = |asked: &Asked| if asked.form == Form::Shared { &[] } else { rows };
+    let lengths = |asked: &Asked| sent(asked).iter().map(|row| row[asked.index].bytes.len()).sum();
     let lengths: Vec<usize> = asked.iter().map(lengths).collect();
     let raw: usize = lengths.iter().sum();
     let mut message = Vec::with_capacity(head.encoded_len() + raw + 12 * asked.len());
@@ -64,7 +63,7 @@ fn answer(
     for (asked, length) in asked.iter().zip(lengths) {
         encode_key(RAW, WireType::LengthDelimited, &mut message);
         encode_varint(length as u64, &mut message);
-        rows.iter().for_each(|row| message.extend_from_slice(row[asked.index].bytes));
+        sent(asked).iter().for_each(|row| message.extend_from_slice(row[asked.index].bytes));
     }
     Ok(message)
 }
@@ -150,6 +149,14 @@ const fn config_type(element: ElementType) -> i32 {
         ElementType::F64 => 12,
         ElementType::Bf16 => 14,
     }
+}
+
+pub(super) fn regions(known: Vec<Registration>) -> Regions {
+    let region = |region: Registration| {
+        let Registration { name, key, offset, byte_size } = region;
+        (name.clone(), Region { name, key, offset, byte_size })
+    };
+    Regions { regions: known.into_iter().map(region).collect() }
 }
 
 pub(super) fn index(models: &[Indexed]) -> Index {

@@ -139,6 +139,16 @@ messages! {
         #[prost(uint64, tag = "1")] count: u64,
         #[prost(uint64, tag = "2")] ns: u64,
     }
+    /// The request to register shared memory, and what is said of it.
+    Region {
+        #[prost(string, tag = "1")] name: String,
+        #[prost(string, tag = "2")] key: String,
+        #[prost(uint64, tag = "3")] offset: u64,
+        #[prost(uint64, tag = "4")] byte_size: u64,
+    }
+    /// The request about one of them, or, without a name, all.
+    RegionName { #[prost(string, tag = "1")] name: String, }
+    Regions { #[prost(map = "string, message", tag = "1")] regions: HashMap<String, Region>, }
     Index { #[prost(message, repeated, tag = "1")] models: Vec<ModelIndex>, }
     ModelIndex {
         #[prost(string, tag = "1")] name: String,

@@ -27,13 +27,18 @@ use crate::http::calls::UnderWay;
 use crate::http::held::Held;
 use crate::http::outbound::Outbound;
 use crate::infer::{Allowed, infer};
+use crate::memory::Memory;
 use crate::protocol::deadline::Stated;
+use crate::protocol::describe::extensions;
+use crate::protocol::memory::Registration;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::request;
 use crate::protocol::route::check_version;
 use crate::repository;
 use decode::Parts;
-use messages::{Empty, Flag, IndexAsk, ModelName, RepositoryModel, ServerMetadata};
+use messages::{
+    Empty, Flag, IndexAsk, ModelName, Region, RegionName, RepositoryModel, ServerMetadata,
+};
 use reader::{Reader, framed};
 
 const SERVICE: &str = "/inference.GRPCInferenceService/";
@@ -205,7 +210,7 @@ fn said(app: &App, asker: &Asker, method: &str, mut body: Body) -> Result<Vec<u8
         "ServerLive" => flag(true),
         "ServerReady" => flag(app.unready().is_none()),
         "ModelReady" => flag(app.model(asker, &{ name }()?).is_ok() && app.unready().is_none()),
-        "ServerMetadata" => server().encode_to_vec(),
+        "ServerMetadata" => server(app).encode_to_vec(),
         "ModelMetadata" => {
             encode::metadata(&app.described(&app.model(asker, &{ name }()?)?)).encode_to_vec()
         }
@@ -219,16 +224,39 @@ fn said(app: &App, asker: &Asker, method: &str, mut body: Body) -> Result<Vec<u8
             ),
         }
         .encode_to_vec(),
-        "SystemSharedMemoryUnregister" | "CudaSharedMemoryUnregister" => Empty {}.encode_to_vec(),
+        "SystemSharedMemoryStatus"
+        | "SystemSharedMemoryRegister"
+        | "SystemSharedMemoryUnregister" => {
+            return memory(app, method, body);
+        }
+        "CudaSharedMemoryUnregister" => Empty {}.encode_to_vec(),
         other => return Err(Problem::new(Kind::NotDone, not_done(other))),
     })
 }
 
-fn server() -> ServerMetadata {
+/// Shared memory: what is registered, one more, or one less.
+fn memory(app: &App, method: &str, mut body: Body) -> Result<Vec<u8>, Problem> {
+    if method == "SystemSharedMemoryRegister" {
+        let Region { name, key, offset, byte_size } = decoded(&mut body)?;
+        let registration = Registration { name, key, offset, byte_size };
+        Memory::of(&app.memory)?.register(registration)?;
+        return Ok(Empty {}.encode_to_vec());
+    }
+    let RegionName { name } = decoded(&mut body)?;
+    let name = Some(&name[..]).filter(|name| !name.is_empty());
+    if method == "SystemSharedMemoryStatus" {
+        let known = Memory::of(&app.memory)?.status(name)?;
+        return Ok(encode::regions(known).encode_to_vec());
+    }
+    app.memory.as_ref().map_or(Ok(()), |memory| memory.unregister(name))?;
+    Ok(Empty {}.encode_to_vec())
+}
+
+fn server(app: &App) -> ServerMetadata {
     ServerMetadata {
         name: "baton".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        extensions: crate::protocol::describe::EXTENSIONS.map(str::to_owned).to_vec(),
+        extensions: extensions(app.memory.is_some()).map(str::to_owned).collect(),
     }
 }
 

@@ -19,12 +19,14 @@ use crate::counters::Protocol;
 use crate::gateway::App;
 use crate::grpc;
 use crate::image;
-use crate::infer::{Allowed, head_of, infer};
+use crate::infer::{Allowed, head_of, infer, rows};
+use crate::memory::Memory;
 use crate::protocol::deadline::Stated;
 use crate::protocol::describe;
+use crate::protocol::memory::Registration;
 use crate::protocol::problem::{Kind, Problem};
 use crate::protocol::render::{self, Rendered};
-use crate::protocol::request::{self, Asked};
+use crate::protocol::request::{self, Asked, Form};
 use crate::protocol::route::{Route, route};
 use crate::repository;
 
@@ -114,8 +116,23 @@ async fn call(
             repository::unload(app, &asker, &name).await?;
             Ok(answer::words(app, activity, &Value::Null))
         }
+        Route::MemoryRegister(name) => {
+            let Register { key, offset, byte_size } = asked(app, &head.headers, incoming).await?;
+            let registration = Registration { name: name.into_owned(), key, offset, byte_size };
+            Memory::of(&app.memory)?.register(registration)?;
+            Ok(answer::words(app, activity, &Value::Null))
+        }
         route => Ok(answer::words(app, activity, &said(app, &asker, &route)?)),
     }
+}
+
+/// The request to register shared memory.
+#[derive(Default, Deserialize)]
+struct Register {
+    key: String,
+    #[serde(default)]
+    offset: u64,
+    byte_size: u64,
 }
 
 /// The request of a repository's index.
@@ -157,7 +174,7 @@ fn said(app: &App, asker: &Asker, route: &Route<'_>) -> Result<Value, Problem> {
             app.model(asker, name)?;
             app.unready().map_or(Ok(Value::Null), Err)?
         }
-        Route::Server => describe::server(),
+        Route::Server => describe::server(app.memory.is_some()),
         Route::Metadata(name) => describe::metadata(&app.described(&app.model(asker, name)?)),
         Route::Config(name) => describe::config(&app.described(&app.model(asker, name)?)),
         Route::Statistics(Some(name)) => {
@@ -166,12 +183,21 @@ fn said(app: &App, asker: &Asker, route: &Route<'_>) -> Result<Value, Problem> {
         Route::Statistics(None) => {
             app.statistics.json(app.models(asker).iter().map(ModelHandle::name))
         }
+        Route::MemoryStatus(name) => {
+            describe::regions(&Memory::of(&app.memory)?.status(name.as_deref())?)
+        }
+        // One that is not there is forgotten already.
+        Route::MemoryUnregister(name) => {
+            app.memory.as_ref().map_or(Ok(()), |memory| memory.unregister(name.as_deref()))?;
+            Value::Null
+        }
         // The others are answered elsewhere.
         Route::Live
         | Route::Nothing
         | Route::Index
         | Route::Load(_)
         | Route::Unload(_)
+        | Route::MemoryRegister(_)
         | Route::Infer(_)
         | Route::NotDone(_) => Value::Null,
     })
@@ -198,7 +224,7 @@ async fn infer_call(
             let allowed = Allowed { arrived, span: stated.allowed(None, model.slo()) };
             let jpeg = body.frames.copy_to_bytes(body.frames.remaining());
             let replies = vec![image::infer(app, &model, tensor, jpeg, allowed).await?];
-            let all = (0..model.outputs().len()).map(|index| Asked { index, is_binary: false });
+            let all = (0..model.outputs().len()).map(|index| Asked { index, form: Form::Json });
             let all: Vec<Asked> = all.collect();
             return Ok((rendered(&model, None, &all, &replies)?, replies));
         }
@@ -246,10 +272,6 @@ fn rendered(
     replies: &[Reply],
 ) -> Result<Rendered, Problem> {
     let head = head_of(model.name(), id, replies);
-    let rows: Result<Vec<_>, _> =
-        replies.iter().map(|reply| model.tensors_of(reply.bytes())).collect();
-    let rows = rows.map_err(|error| {
-        Problem::new(Kind::Internal, format!("the answer is none of this model: {error}"))
-    })?;
+    let rows = rows(model, replies)?;
     render::infer(&head, model.outputs(), asked, &rows)
 }

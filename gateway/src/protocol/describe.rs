@@ -3,16 +3,33 @@
 use baton_client::{Extent, TensorSpec};
 use serde_json::{Value, json};
 
+use super::memory::Registration;
 use super::render::VERSION;
 use super::request::Model;
 
-/// What works, in the protocol's words.
-pub const EXTENSIONS: [&str; 5] =
+/// What always works, in the protocol's words.
+const EXTENSIONS: [&str; 5] =
     ["binary_tensor_data", "model_configuration", "model_repository", "parameters", "statistics"];
+const MEMORY: &str = "system_shared_memory";
+
+/// What works here, in the protocol's words.
+pub fn extensions(has_memory: bool) -> impl Iterator<Item = &'static str> {
+    EXTENSIONS.into_iter().chain(has_memory.then_some(MEMORY))
+}
 
 /// The answer to `GET v2`.
-pub fn server() -> Value {
-    json!({ "name": "baton", "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS })
+pub fn server(has_memory: bool) -> Value {
+    let extensions: Vec<&str> = extensions(has_memory).collect();
+    json!({ "name": "baton", "version": env!("CARGO_PKG_VERSION"), "extensions": extensions })
+}
+
+/// The answer to `GET v2/systemsharedmemory/status`.
+pub fn regions(regions: &[Registration]) -> Value {
+    let one = |region: &Registration| {
+        let Registration { name, key, offset, byte_size } = region;
+        json!({ "name": name, "key": key, "offset": offset, "byte_size": byte_size })
+    };
+    regions.iter().map(one).collect()
 }
 
 /// The answer to `GET v2/models/M`.

@@ -6,12 +6,13 @@ use baton_client::signature::Row;
 use baton_client::{ElementType, TensorSpec};
 use bytes::Buf;
 
+use super::memory::Regions;
 use super::numbers::Numbers;
 use super::problem::Problem;
 use super::request::{Request, Source, Tensor};
 
 /// Writes the inputs of a request to `rows`, one for each task, each with room for the longest row. `binary` is what follows
-/// the JSON. Returns the length of the rows.
+/// the JSON, and `regions` have what lies in shared memory. Returns the length of the rows.
 ///
 /// # Errors
 /// The data is not that of the shapes.
@@ -21,6 +22,7 @@ pub fn fill<B: Buf, R: DerefMut<Target = [u8]>>(
     row: &Row,
     rows: &mut [R],
     binary: &mut B,
+    regions: &impl Regions,
 ) -> Result<usize, Problem> {
     let (expected, got) = (request.binary_bytes(), binary.remaining());
     if expected != got {
@@ -39,12 +41,17 @@ pub fn fill<B: Buf, R: DerefMut<Target = [u8]>>(
     }
     for input in &request.inputs {
         let (spec, place) = (&specs[input.index], places[input.index].clone());
-        match input.source {
+        match &input.source {
             Source::Json(text) => numbers(text, spec.element, input, place, rows)
                 .map_err(|error| error.of(&spec.name))?,
             Source::Binary(_) => {
                 for row in rows.iter_mut() {
                     binary.copy_to_slice(&mut row[place.clone()]);
+                }
+            }
+            Source::Shared(part) => {
+                for (row, at) in rows.iter_mut().zip((0..).step_by(place.len().max(1))) {
+                    regions.read(part, at, &mut row[place.clone()])?;
                 }
             }
         }
@@ -70,6 +77,7 @@ fn numbers<R: DerefMut<Target = [u8]>>(
 mod tests {
     use baton_client::Extent;
 
+    use super::super::memory::Part;
     use super::super::request::Model;
     use super::*;
 
@@ -83,6 +91,20 @@ mod tests {
         vec![spec("ids", ElementType::I16, &[Extent::UpTo(4)]), mask]
     }
 
+    /// A region of five bytes.
+    struct Five;
+
+    impl Regions for Five {
+        fn read(&self, part: &Part, at: u64, to: &mut [u8]) -> Result<(), Problem> {
+            let begin = (part.offset + at) as usize;
+            let bytes = [1, 0, 1, 1, 0].get(begin..begin + to.len());
+            let bytes =
+                bytes.filter(|_| part.region == "r").ok_or_else(|| Problem::invalid("cut"))?;
+            to.copy_from_slice(bytes);
+            Ok(())
+        }
+    }
+
     fn filled(json: &str, mut binary: &[u8]) -> Result<Vec<Vec<u8>>, Problem> {
         let specs = specs();
         let row = Row::new(specs.clone()).unwrap();
@@ -90,7 +112,7 @@ mod tests {
         let request = Request::parse(json.as_bytes(), &model)?;
         let longest = row.bytes_max() as usize;
         let mut rows = vec![vec![0xee; longest]; request.batch];
-        let len = fill(&request, &specs, &row, &mut rows, &mut binary)?;
+        let len = fill(&request, &specs, &row, &mut rows, &mut binary, &Five)?;
         rows.iter_mut().for_each(|row| row.truncate(len));
         Ok(rows)
     }
@@ -110,6 +132,23 @@ mod tests {
             let rows = filled(&json, &[1, 0, 0, 1]).unwrap();
             assert_eq!(rows, [row([1, 2], [1, 0]), row([3, 4], [0, 1])]);
         }
+    }
+
+    #[test]
+    fn rows_in_shared_memory_lie_one_behind_the_other() {
+        let mask = |offset: u64| {
+            let region = format!(
+                r#""shared_memory_region":"r","shared_memory_offset":{offset},"shared_memory_byte_size":4"#
+            );
+            let mask = MASK.replace(r#""binary_data_size":4"#, &region);
+            filled(&format!(r#"{{"inputs":[{mask},{IDS}]}}"#), &[])
+        };
+        let masks = |rows: Vec<Vec<u8>>| -> Vec<Vec<u8>> {
+            rows.iter().map(|row| row[row.len() - 2..].to_vec()).collect()
+        };
+        assert_eq!(masks(mask(0).unwrap()), [[1, 0], [1, 1]]);
+        assert_eq!(masks(mask(1).unwrap()), [[0, 1], [1, 0]]);
+        assert_eq!(mask(2).unwrap_err().text, "cut");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use baton_client::signature::TENSORS_MAX;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::memory::Part;
 use super::numbers::DEPTH_MAX;
 use super::problem::Problem;
 use super::request::{Model, Request, Source, Written, WrittenInput, WrittenOutput};
@@ -48,7 +49,9 @@ struct Parameters {
     binary_data: Option<bool>,
     binary_data_size: Option<usize>,
     classification: Option<IgnoredAny>,
-    shared_memory_region: Option<IgnoredAny>,
+    shared_memory_region: Option<String>,
+    shared_memory_offset: Option<u64>,
+    shared_memory_byte_size: Option<u64>,
 }
 
 #[derive(serde::Deserialize)]
@@ -101,13 +104,14 @@ impl<'a> Request<'a> {
         let inputs: Result<_, Problem> =
             body.inputs.0.into_iter().map(InputBody::written).collect();
         let outputs = body.outputs.map_or_else(Vec::new, |outputs| outputs.0);
+        let outputs: Result<_, Problem> = outputs.into_iter().map(OutputBody::written).collect();
         let written = Written {
             id: body.id,
             timeout_us: parameters.timeout,
             is_sequence: parameters.is_sequence(),
             is_binary: parameters.binary_data_output.unwrap_or(false),
             inputs: inputs?,
-            outputs: outputs.into_iter().map(OutputBody::written).collect(),
+            outputs: outputs?,
         };
         Self::check(written, model)
     }
@@ -121,35 +125,43 @@ impl Parameters {
             Some(Sequence::Text(text)) => !text.is_empty(),
         }
     }
+
+    /// Where in shared memory a tensor lies, if there.
+    fn shared(&mut self, tensor: &str) -> Result<Option<Part>, Problem> {
+        let (offset, bytes) = (self.shared_memory_offset, self.shared_memory_byte_size);
+        Part::of(tensor, self.shared_memory_region.take(), offset, bytes)
+    }
 }
 
 impl<'a> InputBody<'a> {
     fn written(self) -> Result<WrittenInput<'a>, Problem> {
         let Self { name, datatype, shape, parameters, data } = self;
-        let parameters = parameters.unwrap_or_default();
-        let source = match (data, parameters.binary_data_size) {
-            (Some(_), Some(_)) => {
-                let text =
-                    format!("input {name:?} has data and binary_data_size: give one of them");
+        let mut parameters = parameters.unwrap_or_default();
+        let shared = parameters.shared(&name)?;
+        let source = match (data, parameters.binary_data_size, shared) {
+            (None, None, None) => None,
+            (Some(data), None, None) => Some(Source::Json(data.get())),
+            (None, Some(bytes), None) => Some(Source::Binary(bytes)),
+            (None, None, Some(part)) => Some(Source::Shared(part)),
+            _ => {
+                let text = format!(
+                    "input {name:?} has more than one of data, binary_data_size and shared_memory_region: give one of them"
+                );
                 return Err(Problem::invalid(text));
             }
-            (Some(data), None) => Some(Source::Json(data.get())),
-            (None, Some(bytes)) => Some(Source::Binary(bytes)),
-            (None, None) => None,
         };
-        let is_shared = parameters.shared_memory_region.is_some();
-        Ok(WrittenInput { name, datatype, shape: shape.0, is_shared, source })
+        Ok(WrittenInput { name, datatype, shape: shape.0, source })
     }
 }
 
 impl OutputBody {
-    fn written(self) -> WrittenOutput {
-        let parameters = self.parameters.unwrap_or_default();
-        WrittenOutput {
+    fn written(self) -> Result<WrittenOutput, Problem> {
+        let mut parameters = self.parameters.unwrap_or_default();
+        Ok(WrittenOutput {
+            shared: parameters.shared(&self.name)?,
             name: self.name,
             is_binary: parameters.binary_data,
-            is_shared: parameters.shared_memory_region.is_some(),
             is_classification: parameters.classification.is_some(),
-        }
+        })
     }
 }

@@ -7,6 +7,7 @@ pub mod describe;
 pub mod fill;
 pub mod image;
 mod json;
+pub mod memory;
 pub mod numbers;
 pub mod problem;
 pub mod render;

@@ -3,7 +3,7 @@
 use baton_client::{ElementType, TensorRef, TensorSpec};
 
 use super::problem::{Kind, Problem};
-use super::request::Asked;
+use super::request::{Asked, Form};
 
 /// The one version of every model.
 pub const VERSION: &str = "1";
@@ -60,7 +60,7 @@ pub fn infer(
         output(&mut json, &specs[asked.index], *asked, rows)?;
     }
     json.extend_from_slice(b"]}");
-    let binary = || asked.iter().filter(|asked| asked.is_binary);
+    let binary = || asked.iter().filter(|asked| asked.form == Form::Binary);
     let json_bytes = binary().next().map(|_| json.len());
     for asked in binary() {
         rows.iter().for_each(|row| json.extend_from_slice(row[asked.index].bytes));
@@ -92,15 +92,28 @@ fn output(
     string(json, &spec.name);
     let kind = spec.element.oip_name();
     json.extend_from_slice(format!(",\"datatype\":\"{kind}\",\"shape\":{extents:?}").as_bytes());
-    if asked.is_binary {
-        let bytes: usize = tensors().map(|tensor| tensor.bytes.len()).sum();
-        let text = format!(",\"parameters\":{{\"binary_data_size\":{bytes}}}}}");
-        json.extend_from_slice(text.as_bytes());
-        return Ok(());
+    match asked.form {
+        Form::Json => numbers(json, spec, tensors())?,
+        Form::Binary => {
+            let bytes: usize = tensors().map(|tensor| tensor.bytes.len()).sum();
+            let text = format!(",\"parameters\":{{\"binary_data_size\":{bytes}}}");
+            json.extend_from_slice(text.as_bytes());
+        }
+        // Triton's client in C++ takes any `parameters` for those of bytes that follow.
+        Form::Shared => {}
     }
+    json.extend_from_slice(b"}");
+    Ok(())
+}
+
+fn numbers<'a>(
+    json: &mut Vec<u8>,
+    spec: &TensorSpec,
+    tensors: impl Iterator<Item = &'a TensorRef<'a>>,
+) -> Result<(), Problem> {
     json.extend_from_slice(b",\"data\":[");
     let mut is_first = true;
-    for element in tensors().flat_map(|tensor| tensor.bytes.chunks_exact(spec.element.bytes())) {
+    for element in tensors.flat_map(|tensor| tensor.bytes.chunks_exact(spec.element.bytes())) {
         if !std::mem::take(&mut is_first) {
             json.push(b',');
         }
@@ -109,7 +122,7 @@ fn output(
             Problem::new(Kind::Internal, format!("{text}, which JSON has not: ask for binary_data"))
         })?;
     }
-    json.extend_from_slice(b"]}");
+    json.extend_from_slice(b"]");
     Ok(())
 }
 
@@ -188,7 +201,7 @@ mod tests {
     }
 
     const BOTH: [Asked; 2] =
-        [Asked { index: 1, is_binary: true }, Asked { index: 0, is_binary: false }];
+        [Asked { index: 1, form: Form::Binary }, Asked { index: 0, form: Form::Json }];
 
     #[test]
     fn rows_are_one_batch_and_bytes_follow_the_json() {
@@ -221,6 +234,19 @@ mod tests {
         assert_eq!(json_bytes, None);
         let text = r#"{"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"FP32","shape":[1, 1],"data":[1.0]}]}"#;
         assert_eq!(String::from_utf8(body).unwrap(), text);
+    }
+
+    #[test]
+    fn an_output_in_shared_memory_is_its_shape_and_has_no_parameters() {
+        let head = Head { model: "m", id: None, is_late: false, variant: None };
+        let bytes = 1f32.to_le_bytes();
+        let rows = [vec![tensor(&bytes, 4), tensor(&[], 2)]];
+        let asked = [Asked { index: 0, form: Form::Shared }];
+        let Rendered { body, json_bytes } = infer(&head, &specs(), &asked, &rows).unwrap();
+        assert_eq!(json_bytes, None);
+        let said: Value = serde_json::from_slice(&body).unwrap();
+        let output = json!({"name": "y", "datatype": "FP32", "shape": [1, 1]});
+        assert_eq!(said["outputs"], json!([output]));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use baton_client::TensorSpec;
 
+use super::memory::Part;
 use super::numbers::has_json;
 use super::problem::{Kind, Problem};
 
@@ -33,6 +34,8 @@ pub struct Request<'a> {
     pub inputs: Vec<Tensor<'a>>,
     /// What is to be in the answer, in this order.
     pub outputs: Vec<Asked>,
+    /// Outputs that go to shared memory: which of the model's, and where.
+    pub places: Vec<(usize, Part)>,
 }
 
 /// An input of a request.
@@ -49,12 +52,14 @@ pub struct Tensor<'a> {
 }
 
 /// Where the elements of an input are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source<'a> {
     /// In the JSON, as this text.
     Json(&'a str),
     /// Behind the JSON; how many bytes.
     Binary(usize),
+    /// In shared memory.
+    Shared(Part),
 }
 
 /// An output of the answer.
@@ -62,8 +67,19 @@ pub enum Source<'a> {
 pub struct Asked {
     /// Which of the model's outputs.
     pub index: usize,
-    /// Whether as bytes behind the JSON.
-    pub is_binary: bool,
+    /// How it travels.
+    pub form: Form,
+}
+
+/// How an output reaches its client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// As numbers of the JSON.
+    Json,
+    /// As bytes behind the JSON.
+    Binary,
+    /// In shared memory: the answer has its shape only.
+    Shared,
 }
 
 /// A request as a client wrote it, whatever the protocol.
@@ -92,8 +108,6 @@ pub struct WrittenInput<'a> {
     pub datatype: String,
     /// Its shape, the batch dimension first.
     pub shape: Vec<u32>,
-    /// It lies in shared memory.
-    pub is_shared: bool,
     /// Where its elements are, if anywhere.
     pub source: Option<Source<'a>>,
 }
@@ -105,8 +119,8 @@ pub struct WrittenOutput {
     pub name: String,
     /// Whether as bytes, if it says so.
     pub is_binary: Option<bool>,
-    /// It is to lie in shared memory.
-    pub is_shared: bool,
+    /// Where in shared memory, if there.
+    pub shared: Option<Part>,
     /// The largest elements are asked for instead of all.
     pub is_classification: bool,
 }
@@ -125,10 +139,12 @@ impl<'a> Request<'a> {
             timeout: written.timeout_us.map(Duration::from_micros),
             batch: 0,
             inputs: Vec::with_capacity(model.inputs.len()),
-            outputs: outputs(&written.outputs, written.is_binary, model)?,
+            outputs: Vec::with_capacity(model.outputs.len()),
+            places: Vec::new(),
         };
+        request.ask(written.outputs, written.is_binary, model)?;
         for input in written.inputs {
-            request.add(&input, model)?;
+            request.add(input, model)?;
         }
         let given = |index| request.inputs.iter().any(|input| input.index == index);
         match (0..model.inputs.len()).find(|&index| !given(index)) {
@@ -144,32 +160,71 @@ impl<'a> Request<'a> {
     pub fn binary_bytes(&self) -> usize {
         let bytes = |input: &Tensor<'_>| match input.source {
             Source::Binary(bytes) => bytes,
-            Source::Json(_) => 0,
+            Source::Json(_) | Source::Shared(_) => 0,
         };
         self.inputs.iter().map(bytes).fold(0, usize::saturating_add)
     }
 
-    fn add(&mut self, input: &WrittenInput<'a>, model: &Model<'_>) -> Result<(), Problem> {
+    /// What it wants of shared memory.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        let inputs = self.inputs.iter().filter_map(|input| match &input.source {
+            Source::Shared(part) => Some(part),
+            Source::Json(_) | Source::Binary(_) => None,
+        });
+        inputs.chain(self.places.iter().map(|(_, part)| part))
+    }
+
+    fn add(&mut self, input: WrittenInput<'a>, model: &Model<'_>) -> Result<(), Problem> {
         let name = &input.name;
         let index = index_of(name, "input", model.inputs)?;
         if self.inputs.iter().any(|other| other.index == index) {
             return Err(Problem::invalid(format!("input {name:?} is given twice")));
         }
         let spec = &model.inputs[index];
-        let shape = self.shape(input, spec, model.batch_max)?;
-        if input.is_shared {
-            return Err(not_done("shared memory", "send the tensor in the request"));
-        }
+        let shape = self.shape(&input, spec, model.batch_max)?;
         let source = input.source.ok_or_else(|| {
             Problem::invalid(format!("input {name:?} has no data: give data, or binary data"))
         })?;
-        if let Source::Binary(bytes) = source {
-            check_bytes(name, spec, &shape, bytes)?;
+        match &source {
+            Source::Binary(bytes) => check_bytes(name, spec, &shape, (*bytes, "of binary data"))?,
+            Source::Shared(part) => {
+                check_bytes(name, spec, &shape, (part.bytes, "of shared memory"))?;
+            }
+            Source::Json(_) => {}
         }
         self.batch = shape[0];
         let extents = shape[1..].iter().map(|&extent| extent as u32).collect();
         self.inputs.push(Tensor { index, shape, extents, source });
         Ok(())
+    }
+
+    /// The outputs that are asked for; without any all are meant.
+    fn ask(
+        &mut self,
+        written: Vec<WrittenOutput>,
+        is_binary: bool,
+        model: &Model<'_>,
+    ) -> Result<(), Problem> {
+        let form = |is_binary| if is_binary { Form::Binary } else { Form::Json };
+        if written.is_empty() {
+            let all = 0..model.outputs.len();
+            self.outputs.extend(all.map(|index| Asked { index, form: form(is_binary) }));
+        }
+        for output in written {
+            let index = index_of(&output.name, "output", model.outputs)?;
+            if output.is_classification {
+                return Err(not_done("classification", "ask for the tensor and take its largest"));
+            }
+            let form = match output.shared {
+                Some(part) => {
+                    self.places.push((index, part));
+                    Form::Shared
+                }
+                None => form(output.is_binary.unwrap_or(is_binary)),
+            };
+            self.outputs.push(Asked { index, form });
+        }
+        self.outputs.iter().try_for_each(|&asked| check_form(asked, model))
     }
 
     /// The shape that an input states, if the model takes it.
@@ -214,13 +269,12 @@ fn check_bytes(
     name: &str,
     spec: &TensorSpec,
     shape: &[usize],
-    bytes: usize,
+    (bytes, what): (usize, &str),
 ) -> Result<(), Problem> {
     let count = shape.iter().try_fold(spec.element.bytes(), |all, &one| all.checked_mul(one));
     if count != Some(bytes) {
         let made = count.map_or_else(|| "more than can be".to_owned(), |count| count.to_string());
-        let text =
-            format!("input {name:?} has {bytes} bytes of binary data; its shape makes {made}");
+        let text = format!("input {name:?} has {bytes} bytes {what}; its shape makes {made}");
         return Err(Problem::invalid(text));
     }
     Ok(())
@@ -244,39 +298,14 @@ fn not_done(what: &str, fix: &str) -> Problem {
     Problem::new(Kind::NotDone, format!("this gateway has no {what}: {fix}"))
 }
 
-fn outputs(
-    written: &[WrittenOutput],
-    is_binary: bool,
-    model: &Model<'_>,
-) -> Result<Vec<Asked>, Problem> {
-    let mut asked = Vec::with_capacity(model.outputs.len());
-    for output in written {
-        let index = index_of(&output.name, "output", model.outputs)?;
-        if output.is_classification {
-            return Err(not_done("classification", "ask for the tensor and take its largest"));
-        }
-        if output.is_shared {
-            return Err(not_done("shared memory", "take the tensor from the answer"));
-        }
-        asked.push(Asked { index, is_binary: output.is_binary.unwrap_or(is_binary) });
+fn check_form(asked: Asked, model: &Model<'_>) -> Result<(), Problem> {
+    let spec = &model.outputs[asked.index];
+    if asked.form == Form::Json && !has_json(spec.element) {
+        let (name, kind) = (&spec.name, spec.element.oip_name());
+        let text = format!("output {name:?} is {kind}, which JSON has not: ask for binary_data");
+        return Err(Problem::invalid(text));
     }
-    if written.is_empty() {
-        let all = 0..model.outputs.len();
-        asked.extend(all.map(|index| Asked { index, is_binary }));
-    }
-    let unwritable = asked
-        .iter()
-        .map(|asked| (&model.outputs[asked.index], asked.is_binary))
-        .find(|(spec, is_binary)| !is_binary && !has_json(spec.element));
-    match unwritable {
-        Some((spec, _)) => {
-            let (name, kind) = (&spec.name, spec.element.oip_name());
-            let text =
-                format!("output {name:?} is {kind}, which JSON has not: ask for binary_data");
-            Err(Problem::invalid(text))
-        }
-        None => Ok(asked),
-    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -31,6 +31,13 @@ fn ids(rest: &str) -> String {
 
 const GOOD: &str = r#""shape":[2,3],"datatype":"INT64","data":[1,2,3,4,5,6]"#;
 
+/// An input of two rows in the region `r`.
+fn shared(bytes: usize) -> String {
+    format!(
+        r#""shape":[2,3],"datatype":"INT64","parameters":{{"shared_memory_region":"r","shared_memory_offset":7,"shared_memory_byte_size":{bytes}}}"#
+    )
+}
+
 fn refused(json: &str) -> String {
     parse(json).map(|request| panic!("{request:?}")).unwrap_err().text
 }
@@ -44,24 +51,45 @@ fn keys_come_in_any_order_and_unknown_ones_are_passed_over() {
     let request = parse(json).unwrap();
     assert_eq!(request.id.as_deref(), Some("seven"));
     assert_eq!((request.timeout, request.batch), (Some(Duration::from_millis(20)), 2));
-    assert_eq!((request.inputs[0].index, request.inputs[0].source), (1, Source::Json("[1,2]")));
-    assert_eq!((request.inputs[1].index, request.inputs[1].source), (0, Source::Binary(48)));
+    assert_eq!(
+        (request.inputs[0].index, request.inputs[0].source.clone()),
+        (1, Source::Json("[1,2]"))
+    );
+    assert_eq!(
+        (request.inputs[1].index, request.inputs[1].source.clone()),
+        (0, Source::Binary(48))
+    );
     assert_eq!(
         (&request.inputs[1].shape[..], &request.inputs[1].extents[..]),
         (&[2, 3][..], &[3][..])
     );
     assert_eq!(request.binary_bytes(), 48);
-    let asked = [(1, true), (0, false)].map(|(index, is_binary)| Asked { index, is_binary });
+    let asked = [(1, Form::Binary), (0, Form::Json)].map(|(index, form)| Asked { index, form });
     assert_eq!(request.outputs, asked);
 }
 
 #[test]
 fn without_outputs_all_are_meant() {
     let json = ids(GOOD).replace(OUTPUTS, r#""parameters":{"binary_data_output":true}"#);
-    let asked = [0, 1].map(|index| Asked { index, is_binary: true });
+    let asked = [0, 1].map(|index| Asked { index, form: Form::Binary });
     assert_eq!(parse(&json).unwrap().outputs, asked);
     let text = refused(&ids(GOOD).replace(OUTPUTS, r#""outputs":[]"#));
     assert!(text.contains("FP16, which JSON has not"), "{text}");
+}
+
+#[test]
+fn tensors_may_lie_in_shared_memory() {
+    let part = |region: &str, offset, bytes| Part { region: region.into(), offset, bytes };
+    let h = r#"{"name":"h","parameters":{"binary_data":false,"shared_memory_region":"out","shared_memory_byte_size":64}}"#;
+    let json = ids(&shared(48)).replace(OUTPUTS, &format!(r#""outputs":[{h},{{"name":"y"}}]"#));
+    let request = parse(&json).unwrap();
+    assert_eq!(request.inputs[0].source, Source::Shared(part("r", 7, 48)));
+    assert_eq!(request.binary_bytes(), 0, "nothing of it follows the JSON");
+    let asked = [(1, Form::Shared), (0, Form::Json)].map(|(index, form)| Asked { index, form });
+    assert_eq!(request.outputs, asked, "FP16, which JSON has not, is not in the JSON");
+    assert_eq!(request.places, [(1, part("out", 0, 64))]);
+    let all: Vec<&str> = request.parts().map(|part| &part.region[..]).collect();
+    assert_eq!(all, ["r", "out"]);
 }
 
 #[test]
@@ -77,7 +105,12 @@ fn what_does_not_fit_the_model_is_named() {
         (GOOD.replace("[2,3]", "[1,1,1,1,1,1,1,1,1,1]"), "more than 9 members"),
         (r#""shape":[2,3],"datatype":"INT64""#.into(), "has no data"),
         (format!(r#"{GOOD},"parameters":{{"binary_data_size":48}}"#), "give one of them"),
-        (format!(r#"{GOOD},"parameters":{{"shared_memory_region":"r"}}"#), "no shared memory"),
+        (
+            r#""shape":[2,3],"datatype":"INT64","parameters":{"shared_memory_region":"r"}"#.into(),
+            "no shared_memory_byte_size",
+        ),
+        (shared(47), "47 bytes of shared memory; its shape makes 48"),
+        (shared(48).replace("\"parameters\"", "\"data\":[1],\"parameters\""), "give one of them"),
         (
             r#""shape":[2,3],"datatype":"INT64","parameters":{"binary_data_size":47}"#.into(),
             "its shape makes 48",

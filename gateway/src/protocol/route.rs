@@ -30,6 +30,12 @@ pub enum Route<'a> {
     Load(Cow<'a, str>),
     /// Takes it away.
     Unload(Cow<'a, str>),
+    /// What is registered under a name, or all.
+    MemoryStatus(Option<Cow<'a, str>>),
+    /// Registers memory under a name.
+    MemoryRegister(Cow<'a, str>),
+    /// Forgets it, or all.
+    MemoryUnregister(Option<Cow<'a, str>>),
     /// The protocol has it and this gateway has not: what, and what to do.
     NotDone(&'static str),
     /// Always succeeds: there is nothing to undo.
@@ -41,12 +47,19 @@ impl Route<'_> {
     pub fn is_post(&self) -> bool {
         matches!(
             self,
-            Self::Infer(_) | Self::Index | Self::Load(_) | Self::Unload(_) | Self::Nothing
+            Self::Infer(_)
+                | Self::Index
+                | Self::Load(_)
+                | Self::Unload(_)
+                | Self::MemoryRegister(_)
+                | Self::MemoryUnregister(_)
+                | Self::Nothing
         )
     }
 }
 
-const MEMORY: &str = "this gateway has no shared memory: send tensors in requests";
+const CUDA: &str =
+    "this gateway has no shared memory of CUDA's: use the system's, or send tensors in requests";
 const SETTINGS: &str =
     "this gateway has no trace and log settings: RUST_LOG sets its log when it starts";
 const GENERATE: &str = "this gateway has no generate extension: use infer";
@@ -80,8 +93,13 @@ pub fn route(path: &str) -> Result<Route<'_>, Problem> {
         ["repository", "models", model, "unload"] => {
             Route::Unload(decoded(model).ok_or_else(unknown)?)
         }
-        ["cudasharedmemory" | "systemsharedmemory", .., "unregister"] => Route::Nothing,
-        ["cudasharedmemory" | "systemsharedmemory", ..] => Route::NotDone(MEMORY),
+        ["systemsharedmemory", "status"] => Route::MemoryStatus(None),
+        ["systemsharedmemory", "unregister"] => Route::MemoryUnregister(None),
+        ["systemsharedmemory", "region", region, call] => {
+            of_region(region, call).ok_or_else(unknown)?
+        }
+        ["cudasharedmemory", .., "unregister"] => Route::Nothing,
+        ["cudasharedmemory", ..] => Route::NotDone(CUDA),
         ["trace", "setting"] | ["logging"] => Route::NotDone(SETTINGS),
         _ => return Err(unknown()),
     })
@@ -97,6 +115,16 @@ fn of_model<'a>(model: &'a str, rest: &[&str]) -> Option<Route<'a>> {
         ["infer"] => Route::Infer(name),
         ["trace", "setting"] => Route::NotDone(SETTINGS),
         ["generate"] | ["generate_stream"] => Route::NotDone(GENERATE),
+        _ => return None,
+    })
+}
+
+fn of_region<'a>(region: &'a str, call: &str) -> Option<Route<'a>> {
+    let name = decoded(region)?;
+    Some(match call {
+        "status" => Route::MemoryStatus(Some(name)),
+        "register" => Route::MemoryRegister(name),
+        "unregister" => Route::MemoryUnregister(Some(name)),
         _ => return None,
     })
 }
@@ -158,8 +186,13 @@ mod tests {
             ("/v2/repository/index", Route::Index),
             ("/v2/repository/models/m/load", Route::Load(model())),
             ("/v2/repository/models/%6d/unload", Route::Unload(model())),
-            ("/v2/cudasharedmemory/region/r/register", Route::NotDone(MEMORY)),
-            ("/v2/systemsharedmemory/unregister", Route::Nothing),
+            ("/v2/cudasharedmemory/region/r/register", Route::NotDone(CUDA)),
+            ("/v2/cudasharedmemory/unregister", Route::Nothing),
+            ("/v2/systemsharedmemory/status", Route::MemoryStatus(None)),
+            ("/v2/systemsharedmemory/unregister", Route::MemoryUnregister(None)),
+            ("/v2/systemsharedmemory/region/%6d/status", Route::MemoryStatus(Some(model()))),
+            ("/v2/systemsharedmemory/region/m/register", Route::MemoryRegister(model())),
+            ("/v2/systemsharedmemory/region/m/unregister", Route::MemoryUnregister(Some(model()))),
         ];
         for (path, expected) in cases {
             assert_eq!(route(path), Ok(expected), "{path}");
@@ -174,6 +207,8 @@ mod tests {
             "/v2/models",
             "/v2/models/m/other",
             "/v2/models/m/versions/2/infer",
+            "/v2/systemsharedmemory/region/r/map",
+            "/v2/systemsharedmemory/register",
             "/v2/models/%/infer",
             "/v2/models/%6/infer",
             "/v2/models/%ff/infer",

@@ -1,6 +1,7 @@
 //! The keys of `[gateway]`: how the gateway meets its clients. The gateway reads the files named here; other members do not
 //! need them.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use baton_types::RateLimit;
@@ -9,6 +10,8 @@ use crate::cluster_file::section::Section;
 
 /// Most tokens.
 const TOKENS_MAX: usize = 1_024;
+/// Shared memory that clients may register, MiB.
+const SHARED_MIB: RangeInclusive<u32> = 1..=1 << 20;
 
 /// `[gateway]`.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -19,6 +22,8 @@ pub struct GatewaySpec {
     pub tokens: Vec<TokenSpec>,
     /// Models whose inputs may be sent as images.
     pub images: Vec<ImageSpec>,
+    /// MiB of shared memory that clients of its host may register; `None`: they may not.
+    pub shared_memory_mib: Option<u32>,
 }
 
 /// `[[gateway.image]]`: how a model takes images.
@@ -82,8 +87,9 @@ pub(crate) fn gateway(root: &Section<'_>, models: &[&str], folder: &Path) -> Gat
         section.warn("token", what, "give cert and key, or put TLS before the gateway");
     }
     let images = section.tables("image").iter().filter_map(|one| image(one, models)).collect();
+    let shared_memory_mib = section.integer("shared_memory_mib", SHARED_MIB);
     section.refuse_unread();
-    GatewaySpec { tls, tokens, images }
+    GatewaySpec { tls, tokens, images, shared_memory_mib }
 }
 
 fn image(section: &Section<'_>, known: &[&str]) -> Option<ImageSpec> {
@@ -168,7 +174,8 @@ mod tests {
             operator: true,
         };
         let tls = GatewayTlsSpec { cert: "/at/g.pem".into(), key: "/g.key".into() };
-        let expected = GatewaySpec { tls: Some(tls), tokens: vec![token], images: Vec::new() };
+        let (tls, tokens) = (Some(tls), vec![token]);
+        let expected = GatewaySpec { tls, tokens, ..GatewaySpec::default() };
         assert_eq!(checked.cluster.unwrap().gateway, expected);
         assert_eq!(check("").cluster.unwrap().gateway, GatewaySpec::default());
     }
@@ -184,6 +191,14 @@ mod tests {
         for wrong in ["mean = [1, 2]\n", "std = [0]\n", "size = 3\n"] {
             assert!(check(&format!("{image}{wrong}")).cluster.is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn shared_memory_is_off_unless_it_has_a_bound() {
+        let mib = |key: &str| check(&format!("[gateway]\n{key}\n")).cluster;
+        assert_eq!(mib("shared_memory_mib = 64").unwrap().gateway.shared_memory_mib, Some(64));
+        assert_eq!(mib("").unwrap().gateway.shared_memory_mib, None);
+        assert!(mib("shared_memory_mib = 0").is_err() && mib("shared_memory_mib = true").is_err());
     }
 
     #[test]
