@@ -58,11 +58,11 @@ fn two_models(mib: u32, subcluster: &str) -> String {
     let variants = variant("small", 70) + &variant("large", 80);
     let model = |name| {
         format!(
-            "[[model]]\nname = \"{name}\"\nslo_ms = 9\nfile = \"{file}\"\nbatch_max = 2\n{variants}"
+            "[[model]]\nname = \"{name}\"\nslo_ms = 9\nfile = \"{file}\"\nbatch_max = 2\nsubcluster = \"its\"\n{variants}"
         )
     };
     format!(
-        "{}{}[[backend]]\nname = \"a\"\n\
+        "{}{}[[backend]]\nname = \"a\"\nsubcluster = \"its\"\n\
          [[backend]]\nname = \"b\"\nsubcluster = \"{subcluster}\"\nmodel_memory_mib = {mib}\n",
         model("m"),
         model("n")
@@ -75,8 +75,8 @@ fn a_backend_whose_memory_is_too_small_for_the_files_of_its_own_models_is_refuse
         let checked = check(&two_models(mib, subcluster));
         lines(&checked.cluster.err().unwrap_or_default())
     };
-    assert_eq!(problems(2, "default"), [""; 0]);
-    let refused = problems(1, "default");
+    assert_eq!(problems(2, "its"), [""; 0]);
+    let refused = problems(1, "its");
     assert!(refused[0].contains("the files of its models take 2 MiB, and it has 1"), "{refused:?}");
     assert_eq!(problems(1, "other"), [""; 0], "none of them is its own");
 }
