@@ -50,7 +50,7 @@ fn what_executes_on_a_gpu_and_which_files_it_has() {
     assert_eq!(model(&format!("file = \"{file}\"\ndevice = \"cuda:0\"")), (true, 1));
 }
 
-/// Two models whose files together take between one MiB and two.
+/// Two models whose files together take between one MiB and two, and one without a file.
 fn two_models(mib: u32, subcluster: &str) -> String {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/digits-super/digits-super.onnx");
     let variant =
@@ -62,7 +62,8 @@ fn two_models(mib: u32, subcluster: &str) -> String {
         )
     };
     format!(
-        "{}{}[[backend]]\nname = \"a\"\nsubcluster = \"its\"\n\
+        "{}{}[[model]]\nname = \"e\"\nslo_ms = 9\nalpha_ms = 1\nbeta_ms = 1\nsubcluster = \"{subcluster}\"\n\
+         [[backend]]\nname = \"a\"\nsubcluster = \"its\"\n\
          [[backend]]\nname = \"b\"\nsubcluster = \"{subcluster}\"\nmodel_memory_mib = {mib}\n",
         model("m"),
         model("n")
