@@ -32,7 +32,7 @@ pub use cuda::{Cuda, OpenLibrary};
 pub use emulated::{Emulated, answer_of, checksum};
 pub use engines::{Engines, LooseModel};
 pub use executor::{
-    BatchBack, BatchEnd, BatchJob, Event, Executor, ExecutorDied, JobDone, ModelJob, SUBMITTED_MAX,
+    BatchBack, BatchEnd, BatchJob, Event, Executor, ExecutorDied, ModelJob, SUBMITTED_MAX,
 };
 pub(crate) use measure::interpolate;
 pub use measure::{Measured, Profiles, Trial, measure};
