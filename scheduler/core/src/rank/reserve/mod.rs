@@ -100,6 +100,8 @@ pub(crate) struct Reserve {
     kept: [Kept; CLASSES],
     /// The shortest class of slack that is worth mentioning.
     shortest: usize,
+    /// The shortest class of slack whose models lose tasks.
+    shortest_losing: usize,
     /// Batches that the models have at a time at most: a model that batches spaces its batches, so it has hardly
     /// more than as many as it keeps slots busy on average, rounded up; one that does not has a standard deviation
     /// more. As of their last plans.
@@ -117,6 +119,7 @@ impl Reserve {
             load: 0,
             kept: [Kept::default(); CLASSES],
             shortest: CLASSES,
+            shortest_losing: CLASSES,
             peaks: 0,
         }
     }
@@ -147,7 +150,7 @@ impl Reserve {
     /// Before it is due, the candidate starts only if more slots than this are idle; `None`: it
     /// never does.
     pub(crate) fn before_due(&self, candidate: &Candidate) -> Option<u32> {
-        let may = candidate.excess != Candidate::NOT_EARLY;
+        let may = candidate.excess != Candidate::NOT_EARLY && !self.delays_the_losing(candidate);
         let kept = || self.for_larger(candidate).max(self.for_shorter(candidate).early);
         may.then(|| kept().max(for_run(candidate)))
     }
@@ -161,6 +164,12 @@ impl Reserve {
     /// find one of its own model there.
     pub(crate) fn models_compete(&self) -> bool {
         self.slots == 1 || self.peaks > u64::from(self.slots)
+    }
+
+    /// A task that is being lost for want of a slot could not wait until this batch ends. With a single slot none can be
+    /// left to it: batches start early there because they fall due at the same time otherwise.
+    fn delays_the_losing(&self, candidate: &Candidate) -> bool {
+        self.slots > 1 && self.shortest_losing <= class_of(candidate.latency)
     }
 
     /// Slots kept for larger batches. What counts is how many slots the traffic would need if all
@@ -200,7 +209,7 @@ impl Reserve {
 
     fn reckon(&mut self) {
         self.load = self.work.iter().map(|work| work.time).sum();
-        self.shortest = CLASSES;
+        (self.shortest, self.shortest_losing) = (CLASSES, CLASSES);
         let (mut shorter, mut kept) = (Work::default(), Kept::default());
         for class in 0..CLASSES {
             self.kept[class] = kept;
@@ -208,6 +217,9 @@ impl Reserve {
             if work.time > 0 {
                 shorter = shorter.plus(work);
                 kept = self.kept_for(&shorter);
+                if work.bad_rate() > LOSING {
+                    self.shortest_losing = self.shortest_losing.min(class);
+                }
             }
             if self.shortest == CLASSES && shorter.time > self.load / REMARKABLE {
                 self.shortest = class;
@@ -222,15 +234,14 @@ impl Reserve {
         let slots = u64::from(self.slots);
         let rest = (self.load - shorter.time).div_ceil(SLOT);
         let most = slots.saturating_sub(rest).max(1);
-        let bad_rate = (shorter.lost / shorter.time.max(1)) as u32;
+        let bad_rate = shorter.bad_rate();
         let for_losses = u64::from(bad_rate.saturating_sub(LOSING)) * KEPT_PER_CENT / PER_CENT;
-        let kept = |spread, at_most: u64| {
-            let wanted = deviation_above(shorter.time, spread).max(KEPT_AT_LEAST) + for_losses;
-            wanted.min(at_most).min(most) as u32
-        };
+        let wanted = |spread| deviation_above(shorter.time, spread).max(KEPT_AT_LEAST);
+        let due = wanted(shorter.time) + for_losses;
+        let early = wanted(shorter.spread / u64::from(DISPERSION_ONE));
         Kept {
-            due: kept(shorter.time, slots * 4 / 5),
-            early: kept(shorter.spread / u64::from(DISPERSION_ONE), slots.saturating_sub(1)),
+            due: due.min(slots * 4 / 5).min(most) as u32,
+            early: early.min(slots.saturating_sub(1)).min(most) as u32,
             bad_rate,
         }
     }
@@ -241,6 +252,11 @@ impl Work {
         self.time += time;
         self.spread += time.saturating_mul(demand.dispersion.into());
         self.lost += time.saturating_mul(demand.bad_rate.into());
+    }
+
+    /// Mean of the models' bad rates by their work, in 1/65536.
+    fn bad_rate(&self) -> u32 {
+        (self.lost / self.time.max(1)) as u32
     }
 
     fn plus(self, other: Self) -> Self {

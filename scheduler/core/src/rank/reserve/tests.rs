@@ -107,13 +107,13 @@ fn variable_demand_is_kept_more_before_a_batch_is_due() {
     let kept = |dispersion, bad_rate| {
         let (reserve, _) = asked(20, &[(Demand { dispersion, bad_rate, ..short }, 1.0)]);
         let long = candidate(40, 100, 0);
-        (reserve.before_due(&long).unwrap(), reserve.when_due(&long))
+        (reserve.before_due(&long), reserve.when_due(&long))
     };
-    assert_eq!(kept(16, 0), (2, 2));
-    assert_eq!(kept(64, 0), (3, 2), "twice the standard deviation");
-    assert_eq!(kept(16 * 400, 0), (19, 2), "all but one");
-    assert_eq!(kept(16, 164 + 328), (10, 10), "eight for half a per cent");
-    assert_eq!(kept(16, 6_550), (19, 16), "at most");
+    assert_eq!(kept(16, 0), (Some(2), 2));
+    assert_eq!(kept(64, 0), (Some(3), 2), "twice the standard deviation");
+    assert_eq!(kept(16 * 400, 0), (Some(19), 2), "all but one");
+    assert_eq!(kept(16, 164 + 328), (None, 10), "eight for half a per cent");
+    assert_eq!(kept(16, 6_550), (None, 16), "at most");
 }
 
 #[test]
@@ -125,6 +125,22 @@ fn a_model_that_loses_more_than_shorter_objectives_leaves_them_nothing() {
     };
     assert_eq!([0, 160, 164, 165, 900].map(|own| kept(0, own)), [2, 2, 2, 0, 0]);
     assert_eq!([164, 295, 305, 900].map(|own| kept(300, own)), [5, 5, 0, 0]);
+}
+
+#[test]
+fn no_batch_starts_early_that_a_task_which_is_being_lost_cannot_wait_for() {
+    let losing = |bad_rate| Demand { slack: Nanos(4 * MS), bad_rate, ..POISSON };
+    let early = |slots, bad_rate, latency_ms| {
+        let others = Demand { slack: Nanos(90 * MS), ..POISSON };
+        let (reserve, _) = asked(slots, &[(losing(bad_rate), 0.01), (others, 0.01)]);
+        reserve.before_due(&candidate(latency_ms, 90, 0)).is_some()
+    };
+    assert!(early(8, LOSING, 60), "as many tasks may be lost");
+    assert!(!early(8, LOSING + 1, 60));
+    assert!(!early(8, LOSING + 1, 4), "not even as long as they can wait");
+    assert!(early(8, LOSING + 1, 3), "they can wait longer");
+    assert!(!early(2, LOSING + 1, 60));
+    assert!(early(1, LOSING + 1, 60), "a single slot cannot be left to them");
 }
 
 #[test]
