@@ -1,6 +1,6 @@
 //! Model numbers change hands: a model that was removed leaves its number to one that is added.
 
-use super::{Demand, OwnWork, RankState, Waited};
+use super::{Demand, RankState, Waited};
 use baton_types::{ModelId, SubclusterId};
 
 impl RankState {
@@ -18,7 +18,8 @@ impl RankState {
         let entry = &mut self.models[model.0 as usize];
         let (subcluster, grants) = (entry.subcluster, entry.grants);
         entry.candidate = None;
-        (entry.demand, entry.work) = (Demand::default(), OwnWork::default());
+        entry.demand = Demand::default();
+        entry.work.leave(&mut self.reserves[subcluster.0 as usize]);
         entry.waited = Waited::default();
         self.waiting.remove(model.0);
         self.changed.remove(model.0);

@@ -7,6 +7,7 @@
 //! the last quarter of a second, counted by how long the models' tasks can wait for a slot.
 
 mod own_work;
+mod peaks;
 mod variability;
 
 pub(crate) use own_work::OwnWork;
@@ -15,6 +16,7 @@ use crate::candidate::Candidate;
 use crate::model::rate::DISPERSION_ONE;
 use crate::model::sizing::{LOSING, PER_CENT};
 use baton_types::Nanos;
+use peaks::Peaks;
 
 /// Loads fade by 1/16 in each 1/64 of a second: they are means over about a quarter of a second.
 const FADE: u64 = 16;
@@ -83,6 +85,14 @@ struct Kept {
     bad_rate: u32,
 }
 
+/// The models with the shortest class of slack whose tasks are being lost.
+#[derive(Clone, Copy, Debug)]
+struct Losing {
+    class: usize,
+    /// Models whose tasks can wait longer have more batches at a time than there are slots.
+    others_compete: bool,
+}
+
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Reserve {
@@ -100,12 +110,8 @@ pub(crate) struct Reserve {
     kept: [Kept; CLASSES],
     /// The shortest class of slack that is worth mentioning.
     shortest: usize,
-    /// The shortest class of slack whose models lose tasks.
-    shortest_losing: usize,
-    /// Batches that the models have at a time at most: a model that batches spaces its batches, so it has hardly
-    /// more than as many as it keeps slots busy on average, rounded up; one that does not has a standard deviation
-    /// more. As of their last plans.
-    peaks: u64,
+    losing: Option<Losing>,
+    peaks: Peaks,
 }
 
 impl Reserve {
@@ -119,8 +125,8 @@ impl Reserve {
             load: 0,
             kept: [Kept::default(); CLASSES],
             shortest: CLASSES,
-            shortest_losing: CLASSES,
-            peaks: 0,
+            losing: None,
+            peaks: Peaks::new(),
         }
     }
 
@@ -163,13 +169,18 @@ impl Reserve {
     /// Whether some batch may find no slot although every model spaces its own. On a single slot it may
     /// find one of its own model there.
     pub(crate) fn models_compete(&self) -> bool {
-        self.slots == 1 || self.peaks > u64::from(self.slots)
+        self.slots == 1 || self.peaks.all() > u64::from(self.slots)
     }
 
-    /// A task that is being lost for want of a slot could not wait until this batch ends. With a single slot none can be
-    /// left to it: batches start early there because they fall due at the same time otherwise.
+    /// A task that is being lost for want of a slot could not wait until this batch ends. If the batch's own tasks can wait
+    /// longer, it is deferred for that only where each batch finds a slot when it is due; else those that fall due together
+    /// would take all slots at once. A single slot cannot be left to anybody.
     fn delays_the_losing(&self, candidate: &Candidate) -> bool {
-        self.slots > 1 && self.shortest_losing <= class_of(candidate.latency)
+        let Some(Losing { class, others_compete }) = self.losing.filter(|_| self.slots > 1) else {
+            return false;
+        };
+        let can_wait_longer = class_of(candidate.slack) > class;
+        class <= class_of(candidate.latency) && !(can_wait_longer && others_compete)
     }
 
     /// Slots kept for larger batches. What counts is how many slots the traffic would need if all
@@ -209,7 +220,7 @@ impl Reserve {
 
     fn reckon(&mut self) {
         self.load = self.work.iter().map(|work| work.time).sum();
-        (self.shortest, self.shortest_losing) = (CLASSES, CLASSES);
+        (self.shortest, self.losing) = (CLASSES, self.find_losing());
         let (mut shorter, mut kept) = (Work::default(), Kept::default());
         for class in 0..CLASSES {
             self.kept[class] = kept;
@@ -217,14 +228,17 @@ impl Reserve {
             if work.time > 0 {
                 shorter = shorter.plus(work);
                 kept = self.kept_for(&shorter);
-                if work.bad_rate() > LOSING {
-                    self.shortest_losing = self.shortest_losing.min(class);
-                }
             }
             if self.shortest == CLASSES && shorter.time > self.load / REMARKABLE {
                 self.shortest = class;
             }
         }
+    }
+
+    fn find_losing(&self) -> Option<Losing> {
+        let class = self.work.iter().position(|work| work.bad_rate() > LOSING)?;
+        let others_compete = self.peaks.above(class) > u64::from(self.slots);
+        Some(Losing { class, others_compete })
     }
 
     /// What is kept for work like this. A due batch leaves what Poisson arrivals need, one that is

@@ -1,6 +1,7 @@
 //! One model's part of a sub-cluster's load.
 
-use super::{DISPERSION_ONE, Demand, PARTS, Reserve, TICK, deviation_above, faded};
+use super::peaks::Peak;
+use super::{DISPERSION_ONE, Demand, PARTS, Reserve, TICK, class_of, deviation_above, faded};
 use baton_types::Nanos;
 
 /// Standard deviations above the mean up to which the slots that the other models keep busy are left to them.
@@ -22,7 +23,7 @@ pub(crate) struct OwnWork {
     /// In ticks.
     faded_at: u64,
     /// As counted in [`Reserve::peaks`].
-    peak: u64,
+    peak: Peak,
 }
 
 impl OwnWork {
@@ -41,8 +42,18 @@ impl OwnWork {
         reserve.varying += varying;
         self.busy += latency.0;
         self.spread += latency.0 / u64::from(batch).pow(2);
-        let peak = deviation_above(self.busy / 5 * 4, self.spread);
-        reserve.peaks = reserve.peaks - self.peak + peak;
+        let batches = deviation_above(self.busy / 5 * 4, self.spread);
+        self.set_peak(reserve, Peak { class: class_of(demand.slack), batches });
+    }
+
+    /// The model is gone.
+    pub(crate) fn leave(&mut self, reserve: &mut Reserve) {
+        self.set_peak(reserve, Peak::default());
+        *self = Self::default();
+    }
+
+    fn set_peak(&mut self, reserve: &mut Reserve, peak: Peak) {
+        reserve.peaks.replace(self.peak, peak);
         self.peak = peak;
     }
 

@@ -127,20 +127,41 @@ fn a_model_that_loses_more_than_shorter_objectives_leaves_them_nothing() {
     assert_eq!([164, 295, 305, 900].map(|own| kept(300, own)), [5, 5, 0, 0]);
 }
 
+/// Whether a batch of this length and slack, in ms, may start early where tasks that can wait for 4 ms are lost at this rate, and
+/// this many models can wait for 90 ms. Each keeps the hundredth part of a slot busy.
+fn early_beside(
+    bad_rate: u32,
+    slots: u32,
+    patient: usize,
+    (latency_ms, slack_ms): (u64, u64),
+) -> bool {
+    let losing = Demand { slack: Nanos(4 * MS), bad_rate, ..POISSON };
+    let others = Demand { slack: Nanos(90 * MS), ..POISSON };
+    let models = [vec![(losing, 0.01)], vec![(others, 0.01); patient]].concat();
+    let (reserve, _) = asked(slots, &models);
+    reserve.before_due(&candidate(latency_ms, slack_ms, 0)).is_some()
+}
+
 #[test]
 fn no_batch_starts_early_that_a_task_which_is_being_lost_cannot_wait_for() {
-    let losing = |bad_rate| Demand { slack: Nanos(4 * MS), bad_rate, ..POISSON };
-    let early = |slots, bad_rate, latency_ms| {
-        let others = Demand { slack: Nanos(90 * MS), ..POISSON };
-        let (reserve, _) = asked(slots, &[(losing(bad_rate), 0.01), (others, 0.01)]);
-        reserve.before_due(&candidate(latency_ms, 90, 0)).is_some()
-    };
-    assert!(early(8, LOSING, 60), "as many tasks may be lost");
-    assert!(!early(8, LOSING + 1, 60));
-    assert!(!early(8, LOSING + 1, 4), "not even as long as they can wait");
-    assert!(early(8, LOSING + 1, 3), "they can wait longer");
-    assert!(!early(2, LOSING + 1, 60));
-    assert!(early(1, LOSING + 1, 60), "a single slot cannot be left to them");
+    let early = |bad_rate, slots, latency_ms| early_beside(bad_rate, slots, 1, (latency_ms, 90));
+    assert!(early(LOSING, 8, 60), "as many tasks may be lost");
+    assert!(!early(LOSING + 1, 8, 60));
+    assert!(!early(LOSING + 1, 8, 4), "as long as they can wait");
+    assert!(early(LOSING + 1, 8, 3), "they can wait longer");
+    assert!(!early(LOSING + 1, 2, 60));
+    assert!(early(LOSING + 1, 1, 60), "a single slot cannot be left to them");
+}
+
+#[test]
+fn batches_that_may_all_fall_due_at_once_start_early_although_others_are_lost() {
+    let early = |patient, slack_ms| early_beside(LOSING + 1, 8, patient, (5, slack_ms));
+    assert_eq!([8, 9].map(|patient| early(patient, 90)), [false, true], "eight slots");
+    assert_eq!(
+        [8, 9].map(|patient| early(patient, 4)),
+        [false, false],
+        "these are lost themselves"
+    );
 }
 
 #[test]
@@ -174,6 +195,17 @@ fn models_compete_if_there_is_no_slot_for_each_of_their_batches() {
     assert!(!compete(6, &[2.4, 3.6]), "two of one and three of the other, and a bit");
     assert!(compete(6, &[2.6, 3.9]), "three and four");
     assert!(compete(1, &[0.5]), "the model's own batches have the only slot");
+}
+
+#[test]
+fn a_model_that_has_gone_competes_no_more() {
+    let (mut reserve, mut own) = asked(2, &[(POISSON, 0.1); 3]);
+    assert!(reserve.models_compete());
+    own[0].leave(&mut reserve);
+    assert!(!reserve.models_compete());
+    own[0].leave(&mut reserve);
+    own[0].planned(&mut reserve, &POISSON, 64, (Nanos(MS), Nanos(MS)));
+    assert!(reserve.models_compete(), "another has its number");
 }
 
 #[test]
