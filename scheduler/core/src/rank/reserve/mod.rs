@@ -133,8 +133,13 @@ impl Reserve {
     /// A batch was planned, as of the last [`Reserve::refresh`]: `work` is what its tasks take in an
     /// efficient one.
     pub(crate) fn planned(&mut self, demand: &Demand, work: Nanos) {
-        self.work[class_of(demand.slack)].add(demand, work.0);
+        let class = class_of(demand.slack);
+        self.work[class].add(demand, work.0);
         self.total += work.0;
+        let is_losing = self.work[class].bad_rate() > LOSING;
+        if is_losing && self.losing.is_none_or(|losing| class < losing.class) {
+            self.losing = Some(self.losing_at(class));
+        }
     }
 
     /// Brings everything up to date for this number of slots; true if anything may have changed.
@@ -237,8 +242,11 @@ impl Reserve {
 
     fn find_losing(&self) -> Option<Losing> {
         let class = self.work.iter().position(|work| work.bad_rate() > LOSING)?;
-        let others_compete = self.peaks.above(class) > u64::from(self.slots);
-        Some(Losing { class, others_compete })
+        Some(self.losing_at(class))
+    }
+
+    fn losing_at(&self, class: usize) -> Losing {
+        Losing { class, others_compete: self.peaks.above(class) > u64::from(self.slots) }
     }
 
     /// What is kept for work like this. A due batch leaves what Poisson arrivals need, one that is

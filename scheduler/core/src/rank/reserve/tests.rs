@@ -154,6 +154,18 @@ fn no_batch_starts_early_that_a_task_which_is_being_lost_cannot_wait_for() {
 }
 
 #[test]
+fn that_a_task_is_being_lost_is_known_as_soon_as_its_model_has_a_batch() {
+    let mut reserve = Reserve::new();
+    reserve.refresh(Nanos(MS), 8);
+    let early = |reserve: &Reserve| reserve.before_due(&candidate(60, 90, 0)).is_some();
+    for (slack_ms, expected) in [(70, true), (50, false), (9, false)] {
+        let bad_rate = LOSING + 1;
+        reserve.planned(&Demand { slack: Nanos(slack_ms * MS), bad_rate, ..POISSON }, Nanos(9));
+        assert_eq!(early(&reserve), expected, "after one that can wait for {slack_ms} ms");
+    }
+}
+
+#[test]
 fn batches_that_may_all_fall_due_at_once_start_early_although_others_are_lost() {
     let early = |patient, slack_ms| early_beside(LOSING + 1, 8, patient, (5, slack_ms));
     assert_eq!([8, 9].map(|patient| early(patient, 90)), [false, true], "eight slots");
