@@ -28,3 +28,24 @@ impl RankState {
         grants
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rank::{RankLimits, Reserve};
+    use baton_types::Nanos;
+
+    #[test]
+    fn models_that_are_removed_compete_no_more() {
+        let limits = RankLimits { gpus: 2, subclusters: 1, copies: 0 };
+        let mut rank = RankState::new(limits, &[SubclusterId(0); 3]);
+        let reserve: &mut Reserve = &mut rank.reserves[0];
+        reserve.refresh(Nanos::from_millis(100), 2);
+        for model in &mut rank.models {
+            model.work.planned(reserve, &model.demand, 1, (Nanos(9), Nanos(9)));
+        }
+        assert!(rank.reserves[0].models_compete());
+        rank.forget(ModelId(1));
+        assert!(!rank.reserves[0].models_compete());
+    }
+}

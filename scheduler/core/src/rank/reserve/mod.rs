@@ -258,12 +258,13 @@ impl Reserve {
         let most = slots.saturating_sub(rest).max(1);
         let bad_rate = shorter.bad_rate();
         let for_losses = u64::from(bad_rate.saturating_sub(LOSING)) * KEPT_PER_CENT / PER_CENT;
-        let wanted = |spread| deviation_above(shorter.time, spread).max(KEPT_AT_LEAST);
-        let due = wanted(shorter.time) + for_losses;
-        let early = wanted(shorter.spread / u64::from(DISPERSION_ONE));
+        let kept = |spread, at_most: u64| {
+            let wanted = deviation_above(shorter.time, spread).max(KEPT_AT_LEAST) + for_losses;
+            wanted.min(at_most).min(most) as u32
+        };
         Kept {
-            due: due.min(slots * 4 / 5).min(most) as u32,
-            early: early.min(slots.saturating_sub(1)).min(most) as u32,
+            due: kept(shorter.time, slots * 4 / 5),
+            early: kept(shorter.spread / u64::from(DISPERSION_ONE), slots.saturating_sub(1)),
             bad_rate,
         }
     }
