@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use baton_bench::demo::{self, CudaDriver, DemoConfig};
+use baton_bench::demo::{self, CudaDriver, DemoConfig, Story};
 use baton_bench::load::Report;
 use baton_bench::processes::ChildConfig;
 use baton_topo::Clock;
@@ -18,6 +18,8 @@ use crate::process::{children, fake_driver, stop_flag};
 const SECONDS: f64 = 10.0;
 /// The same of a supernet: calm, burst, calm.
 const SUPERNET_SECONDS: f64 = 30.0;
+/// The same of caches, which are empty at first.
+const COLD_SECONDS: f64 = 20.0;
 /// Until a signal comes: the longest span that the demo takes.
 const SECONDS_MAX: f64 = 1e6;
 
@@ -26,27 +28,20 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     let with_onnx =
         std::env::var_os("ORT_DYLIB_PATH").as_deref().is_some_and(|p| p != OsStr::new(""));
     let mut live = Live::new();
-    if args.supernet {
-        live.line(
-            "a supernet on emulated GPUs: a burst, and a backend that dies in the middle of it",
-        );
-    } else if !with_onnx {
-        live.line("ORT_DYLIB_PATH is not set: NO REAL MODEL, emulated engines only");
-        live.line(
-            "  (`./x demo` fetches ONNX Runtime and sets it; or name your libonnxruntime.so)",
-        );
-    }
+    let story = story(args);
+    introduce(story, with_onnx, &mut live);
     let cuda = cuda(args)?;
     let config = DemoConfig {
         children: ChildConfig { variables: variables(cuda)?, ..children()? },
         cuda,
-        seconds: args.seconds.unwrap_or(match (args.gateway, args.supernet) {
+        seconds: args.seconds.unwrap_or(match (args.gateway, story) {
             (true, _) => SECONDS_MAX,
-            (false, true) => SUPERNET_SECONDS,
-            (false, false) => SECONDS,
+            (false, Story::Supernet) => SUPERNET_SECONDS,
+            (false, Story::Cold) => COLD_SECONDS,
+            (false, Story::Usual) => SECONDS,
         }),
         with_gateway: args.gateway,
-        supernet: args.supernet,
+        story,
         rate_scale: args.rate_scale,
         transport: args.transport,
         with_onnx,
@@ -62,6 +57,30 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
         say(&remarks(&report))?;
     }
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn story(args: &DemoArgs) -> Story {
+    match (args.supernet, args.cold) {
+        (true, _) => Story::Supernet,
+        (false, true) => Story::Cold,
+        (false, false) => Story::Usual,
+    }
+}
+
+fn introduce(story: Story, with_onnx: bool, live: &mut Live) {
+    match story {
+        Story::Supernet => live.line(
+            "a supernet on emulated GPUs: a burst, and a backend that dies in the middle of it",
+        ),
+        Story::Cold => live.line("200 models on emulated GPUs whose memory holds 20 of them"),
+        Story::Usual if with_onnx => {}
+        Story::Usual => {
+            live.line("ORT_DYLIB_PATH is not set: NO REAL MODEL, emulated engines only");
+            live.line(
+                "  (`./x demo` fetches ONNX Runtime and sets it; or name your libonnxruntime.so)",
+            );
+        }
+    }
 }
 
 fn cuda(args: &DemoArgs) -> Result<Option<CudaDriver>, String> {

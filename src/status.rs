@@ -160,7 +160,8 @@ const MODELS: [&str; 9] =
 const VARIANTS: [&str; 6] = ["model", "variant", "accuracy %", "largest ms", "tasks", "batch"];
 const CACHE: [&str; 4] = ["model", "copies", "cold tasks", "in time"];
 const MEMBERS: [&str; 5] = ["member", "address", "for", "state", "tasks"];
-const GPUS: [&str; 5] = ["slot", "backend", "sub-cluster", "busy %", "free pages"];
+const GPUS: [&str; 7] =
+    ["slot", "backend", "sub-cluster", "busy %", "free pages", "loads", "loader busy %"];
 const EVENTS: [&str; 4] = ["ago", "event", "of", "why"];
 
 /// Nothing without rows.
@@ -216,7 +217,10 @@ fn member_row(member: &MemberStatus) -> Vec<String> {
 fn gpu_row(gpu: &GpuStatus) -> Vec<String> {
     let busy = format!("{:.0}", gpu.busy * 100.0);
     let pages = gpu.pages_free.map_or_else(|| "-".to_owned(), |pages| pages.to_string());
-    vec![gpu.slot.to_string(), gpu.backend.clone(), gpu.subcluster.clone(), busy, pages]
+    let loads = gpu.loads.map_or_else(|| "-".to_owned(), |loads| loads.to_string());
+    let loader = known(gpu.loader_busy.map(|busy| busy * 100.0), 0);
+    let (slot, backend) = (gpu.slot.to_string(), gpu.backend.clone());
+    vec![slot, backend, gpu.subcluster.clone(), busy, pages, loads, loader]
 }
 
 fn event_row(event: &EventStatus) -> Vec<String> {

@@ -98,6 +98,11 @@ fn models_take_turns_in_a_memory_that_holds_a_third_of_them_also_under_the_next_
     assert!(sum(&status, "cold_in_time") <= sum(&status, "cold"), "{status}");
     assert!(sum(&status, "cold_in_time") > 0, "{status}");
 
+    let loader = &status["gpus"][0];
+    assert_eq!(loader["loads"], before, "as the backend counts");
+    let busy = loader["loader_busy"].as_f64().unwrap();
+    assert!(busy > 0.0 && busy <= 1.0, "{loader}");
+
     cluster.kill_and_restart_scheduler();
     answered(&models[0], 9);
     assert_eq!(loads(&metrics), before, "the next scheduler knows that it is there");

@@ -66,6 +66,25 @@ fn a_supernet_under_a_burst_loses_accuracy_a_backend_and_no_task() {
 }
 
 #[test]
+fn two_hundred_models_share_the_memory_of_twenty_and_no_task_is_lost_sight_of() {
+    let output = run(&["demo", "--cold", "--seconds", "5", "--json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let report = checked(&text.lines().map(str::to_owned).collect::<Vec<_>>());
+    assert!(output.status.success(), "{report}");
+    assert_eq!(report["models"].as_array().unwrap().len(), 200);
+    assert!(report["completed"].as_u64().unwrap() > 0, "{report}");
+    let cache = |key: &str| report["cache"][key].as_u64().unwrap();
+    assert_eq!((cache("models"), cache("room")), (200, 20), "{report}");
+    assert!((1..=20).contains(&cache("copies")), "no more than there is room for: {report}");
+    assert!(cache("loads") > 20, "models leave for others: {report}");
+    assert!(cache("cold_in_time") <= cache("cold") && cache("cold") > 0, "{report}");
+    let busy = report["cache"]["loader_busy"].as_f64().unwrap();
+    assert!(busy > 0.0 && busy <= 1.0, "{report}");
+    let shown = String::from_utf8(output.stderr).unwrap();
+    assert!(shown.contains("  cold ") && shown.contains(" copies "), "{shown}");
+}
+
+#[test]
 fn a_demo_told_to_stop_still_reports() {
     let demo = Process::start(&["demo", "--seconds", "600", "--json"]);
     await_load(&demo);

@@ -6,8 +6,6 @@
 
 use baton_types::{ModelId, Nanos, TaskId};
 
-use baton_rdma::wire::ActionKind;
-
 use crate::execute::StartBy;
 use crate::fetch_time::Fetched;
 use crate::served::ServedModel;
@@ -20,15 +18,13 @@ pub(crate) const ACTIONS_MAX: usize = 8;
 /// overrun its profile before the scheduler would rather have the tasks back.
 pub(crate) const START_GRACE: Nanos = Nanos::from_millis(1);
 
-/// What one GPU slot is to do.
+/// A batch that one GPU slot is to execute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Action {
     /// Names the action in the report to the scheduler.
     pub(crate) id: u64,
     /// The ModelThread that sent it: the report goes there.
     pub(crate) thread: u32,
-    /// What to do.
-    pub(crate) kind: ActionKind,
     /// The model.
     pub(crate) model: ServedModel,
     /// Planned start, on this process's clock. Orders actions; an idle GPU slot does not wait for it.
@@ -37,9 +33,9 @@ pub(crate) struct Action {
     pub(crate) latest: Nanos,
     /// By when which variant must start, [`START_GRACE`] included.
     pub(crate) start_by: StartBy,
-    /// Of an INFER: head first; 1 ..= the model's `batch_max`, no task twice. Otherwise empty.
+    /// Head first; 1 ..= the model's `batch_max`, no task twice.
     pub(crate) tasks: Vec<BatchTask>,
-    /// Of an INFER, once its inputs are here, if that was measured.
+    /// Once its inputs are here, if that was measured.
     pub(crate) fetched: Option<Fetched>,
 }
 
@@ -120,11 +116,6 @@ impl ActionQueue {
         self.waiting.insert(at, action);
     }
 
-    /// The smallest `earliest`.
-    pub(crate) fn earliest(&self) -> Option<Nanos> {
-        self.waiting.last().map(|action| action.earliest)
-    }
-
     /// The action with the smallest `earliest`.
     pub(crate) fn pop(&mut self) -> Option<Action> {
         self.waiting.pop()
@@ -152,7 +143,6 @@ mod tests {
         Action {
             id,
             thread: 0,
-            kind: ActionKind::Infer,
             model: ServedModel {
                 id: ModelId(0),
                 local: ModelId(0),

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use baton_membership::ClockSync;
-use baton_rdma::wire::{self, ActionKind, ActionTask};
+use baton_rdma::wire::{self, ActionTask};
 use baton_types::{Nanos, TaskId};
 
 use crate::action::BatchTask;
@@ -29,8 +29,6 @@ pub(crate) struct ActionRules<'a> {
 pub(crate) struct Admitted {
     /// Which of our GPU slots, from 0.
     pub(crate) gpu: usize,
-    /// What to do.
-    pub(crate) kind: ActionKind,
     /// The model.
     pub(crate) model: ServedModel,
     /// The variant that is to execute.
@@ -52,7 +50,7 @@ pub(crate) enum Refusal {
     UnknownGpu,
     /// A kind of action that this build does not know, or a variant that the model has not.
     Unknown,
-    /// A batch of no task or of more than the model's `batch_max`, or tasks where none belong.
+    /// A batch of no task or of more than the model's `batch_max`.
     BatchSize,
     /// The window ends before it begins.
     Window,
@@ -97,12 +95,13 @@ impl ActionChecker {
         if !rules.gpus.contains(&action.gpu.get()) {
             return Err(Refusal::UnknownGpu);
         }
-        let kind = ActionKind::from_code(action.kind).ok_or(Refusal::Unknown)?;
         let (variant, floor) = (action.variant.get(), u16::from(action.floor));
-        if variant >= model.variants || floor > variant {
+        if action.kind != wire::Action::INFER || variant >= model.variants || floor > variant {
             return Err(Refusal::Unknown);
         }
-        Self::check_tasks(kind, tasks, model.batch_max)?;
+        if !(1..=model.batch_max as usize).contains(&tasks.len()) {
+            return Err(Refusal::BatchSize);
+        }
         if action.earliest_ns.get() > action.latest_ns.get() {
             return Err(Refusal::Window);
         }
@@ -110,21 +109,12 @@ impl ActionChecker {
             |scheduler_ns| rules.sync.to_local(Nanos(scheduler_ns)).ok_or(Refusal::NotReady);
         Ok(Admitted {
             gpu: (action.gpu.get() - rules.gpus.start) as usize,
-            kind,
             model,
             variant,
             floor,
             earliest: local(action.earliest_ns.get())?,
             latest: local(action.latest_ns.get())?,
         })
-    }
-
-    fn check_tasks(kind: ActionKind, tasks: &[ActionTask], batch_max: u32) -> Result<(), Refusal> {
-        let allowed = match kind {
-            ActionKind::Infer => 1..=batch_max as usize,
-            ActionKind::Load | ActionKind::Unload => 0..=0,
-        };
-        allowed.contains(&tasks.len()).then_some(()).ok_or(Refusal::BatchSize)
     }
 
     /// Copies an action's tasks to `list`, each once; returns how many were left out. A frontend that

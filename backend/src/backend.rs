@@ -13,14 +13,14 @@ use baton_membership::Stage;
 use baton_metrics::Metric;
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, Identity, MixedTransport, TcpConfig, Transport};
-use baton_topo::{Agent, Clock, EngineSpec, FabricSpec, Idle, Placement, Waker, run};
+use baton_topo::{Agent, Clock, EngineSpec, FabricSpec, Idle, ModelSpec, Placement, Waker, run};
 use baton_types::Nanos;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::config::BackendConfig;
 use crate::counters::Counters;
 use crate::error::BackendError;
-use crate::execute::{Cuda, Measured, Placing, ThreadExecutor};
+use crate::execute::{Cuda, HostStore, Measured, Placing, ThreadExecutor};
 use crate::worker::Worker;
 
 /// How old [`BackendHandle::counters`] may be.
@@ -268,15 +268,9 @@ fn start_executors(
 ) -> Result<(Vec<ThreadExecutor>, Measured), BackendError> {
     let mut executors = Vec::new();
     let mut measured = Measured::new();
+    let store = HostStore::fill(config.loaded_later(), config.host_weights);
     for gpu in 0..config.gpus {
-        let placing = Placing {
-            placement: placement(config, format!("baton-gpu{gpu}"), gpu as usize + 1),
-            clock,
-            slot: gpu,
-            seed: u64::from(gpu) + 1,
-            model_memory: config.model_memory,
-            measure: gpu == 0,
-        };
+        let placing = placing(config, gpu, clock, &store);
         let models: Vec<_> = config.loaded_at_start().cloned().collect();
         let owner = owner.clone();
         let on_device = models.iter().any(|model| matches!(model.engine, EngineSpec::Cuda));
@@ -292,6 +286,22 @@ fn start_executors(
         measured.extend(profiles);
     }
     Ok((executors, measured))
+}
+
+/// The first GPU slot measures for all.
+fn placing(config: &BackendConfig, gpu: u32, clock: Clock, store: &HostStore) -> Placing {
+    let measure = gpu == 0;
+    let is_tried = |model: &&ModelSpec| measure && model.engine.is_measured();
+    Placing {
+        placement: placement(config, format!("baton-gpu{gpu}"), gpu as usize + 1),
+        clock,
+        slot: gpu,
+        seed: u64::from(gpu) + 1,
+        model_memory: config.model_memory,
+        store: store.clone(),
+        trials: config.loaded_later().filter(is_tried).cloned().collect(),
+        measure,
+    }
 }
 
 fn placement(config: &BackendConfig, name: String, core: usize) -> Placement {

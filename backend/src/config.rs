@@ -29,6 +29,8 @@ pub struct BackendConfig {
     pub model_memory: Option<u64>,
     /// The memory for weights of each GPU slot; `None`: they hold every model.
     pub weights_cache: Option<WeightsCacheSpec>,
+    /// Bytes of model files that are kept in memory, to load from.
+    pub host_weights: u64,
     /// What inputs are pulled over.
     pub fabric: FabricSpec,
     /// The models of its sub-cluster, all of which it serves. Never empty.
@@ -117,6 +119,7 @@ impl BackendConfig {
             credit_bytes: spec.credit_bytes,
             model_memory: spec.model_memory,
             weights_cache: spec.weights_cache,
+            host_weights: spec.host_weights,
             fabric: cluster.fabric.clone(),
             models: cluster
                 .models
@@ -137,6 +140,11 @@ impl BackendConfig {
     /// The models that every executor loads before the backend joins: all of them, unless LOADs bring them.
     pub fn loaded_at_start(&self) -> impl Iterator<Item = &ModelSpec> {
         self.models.iter().filter(|_| self.weights_cache.is_none())
+    }
+
+    /// The models that LOADs bring.
+    pub fn loaded_later(&self) -> impl Iterator<Item = &ModelSpec> {
+        self.models.iter().filter(|_| self.weights_cache.is_some())
     }
 
     /// Bytes of one batch slot's inputs: the largest batch of any model.

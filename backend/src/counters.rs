@@ -10,7 +10,7 @@ use crate::execute::EngineError;
 macro_rules! counters {
     ($($(#[doc = $help:literal])* $name:ident,)*) => {
         /// Counted since start. `plans = batches_executed + engine_errors + batches_expired + batches_abandoned +
-        /// loads + unloads + load_errors + loads_expired + refused (by reason) + those still in progress`.
+        /// refused (by reason) + those still in progress`.
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         pub struct Counters {
             $($(#[doc = $help])* pub $name: u64,)*
@@ -64,7 +64,7 @@ counters! {
     model_load_failures,
     /// Models that were not loaded, for a LOAD or for the catalogue, because they do not fit into `model_memory_mib`.
     models_beyond_memory,
-    /// LOADs and UNLOADs given back because they could no longer start in time.
+    /// LOADs given back because they could no longer start in time.
     loads_expired,
     /// Batches abandoned unexecuted because the scheduler was lost; no client was notified about them.
     batches_abandoned,

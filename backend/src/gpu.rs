@@ -3,7 +3,6 @@
 //! Owned by the I/O thread. Rows belong to the transport while a batch slot is Fetching, inputs and
 //! outputs to the executor while it is Prepared, Withdrawing or Executing, and to the I/O thread otherwise.
 
-use baton_rdma::wire::ActionKind;
 use baton_rdma::{NoMemory, Transport};
 use baton_types::{ModelId, Nanos};
 
@@ -11,7 +10,7 @@ use crate::action::{ACTIONS_MAX, Action, ActionQueue};
 use crate::config::{BATCH_SLOTS, BackendConfig};
 use crate::counters::Counters;
 use crate::execute::{
-    BatchBack, BatchEnd, BatchJob, EngineError, Event, Executor, ExecutorDied, JobDone, ModelJob,
+    BatchBack, BatchEnd, BatchJob, EngineError, Event, Executor, ExecutorDied, ModelJob,
 };
 use crate::loader::Loader;
 use crate::memory::{Memory, Room};
@@ -51,8 +50,8 @@ pub(crate) enum Collected {
     Expired(Action),
     /// A batch that was withdrawn, or given up before.
     Unexecuted,
-    /// How a model was changed; a LOAD or UNLOAD with its action, to be reported.
-    Job(JobDone, Option<Action>),
+    /// A model has come or gone.
+    Job,
 }
 
 impl<E: Executor> Gpu<E> {
@@ -72,14 +71,6 @@ impl<E: Executor> Gpu<E> {
             performs: false,
             is_dead: false,
         })
-    }
-
-    /// Where an action of this kind waits.
-    pub(crate) fn queue(&mut self, kind: ActionKind) -> &mut ActionQueue {
-        match kind {
-            ActionKind::Infer => &mut self.actions,
-            ActionKind::Load | ActionKind::Unload => self.residency.waiting(),
-        }
     }
 
     /// The executor is to take in the model that it has loaded aside.
@@ -166,10 +157,10 @@ impl<E: Executor> Gpu<E> {
         self.is_dead = polled.is_err();
         Ok(polled?.map(|event| match event {
             Event::Batch(back) => self.take_back(back, now),
-            Event::Job(done) => {
+            Event::Job => {
                 self.performs = false;
-                let action = self.residency.finish(done.result.is_ok());
-                Collected::Job(done, action)
+                self.residency.finish();
+                Collected::Job
             }
         }))
     }
@@ -202,8 +193,8 @@ impl<E: Executor> Gpu<E> {
         }
     }
 
-    /// Prepares a batch that is ready; or submits a prepared one, or starts a LOAD, UNLOAD or change of the catalogue, if
-    /// it is its turn. Returns whether there was anything to do.
+    /// Prepares a batch that is ready; or lets a model come or go, or submits a prepared batch, if it is its turn. Returns
+    /// whether there was anything to do.
     ///
     /// # Errors
     /// The executor has died.
@@ -226,15 +217,13 @@ impl<E: Executor> Gpu<E> {
         }
     }
 
-    /// Nothing executes: changes of the catalogue first, then what may start first.
+    /// Nothing executes: models come and go first.
     fn start_idle(&mut self, now: Nanos, models: &Models) -> Result<bool, ExecutorDied> {
         if let Some(job) = self.next_change() {
             return self.perform(job);
         }
-        match self.next_batch() {
-            Some(index) => self.submit(index, now, models),
-            None => self.residency.start().map_or(Ok(false), |job| self.perform(job)),
-        }
+        let next = self.next_in(Phase::Prepared);
+        next.map_or(Ok(false), |(index, _)| self.submit(index, now, models))
     }
 
     /// A batch executes. What runs alone goes before the next one, so it keeps that from being submitted.
@@ -244,7 +233,7 @@ impl<E: Executor> Gpu<E> {
         models: &Models,
         counters: &mut Counters,
     ) -> Result<bool, ExecutorDied> {
-        let Some(index) = self.next_batch() else { return Ok(false) };
+        let Some((index, _)) = self.next_in(Phase::Prepared) else { return Ok(false) };
         let slot = &self.slots[index];
         let in_window = slot.action().is_some_and(|action| self.submitted.may_follow(action, now));
         if !in_window
@@ -257,16 +246,9 @@ impl<E: Executor> Gpu<E> {
         self.submit(index, now, models)
     }
 
-    /// The prepared batch that is next, unless a LOAD or an UNLOAD is.
-    fn next_batch(&self) -> Option<usize> {
-        let (index, earliest) = self.next_in(Phase::Prepared)?;
-        let is_first = self.residency.earliest().is_none_or(|other| earliest < other);
-        is_first.then_some(index)
-    }
-
     fn next_change(&mut self) -> Option<ModelJob> {
         let Self { residency, actions, slots, .. } = self;
-        residency.start_change(|model| is_used(actions, slots, model))
+        residency.start(|model| is_used(actions, slots, model))
     }
 
     fn uses(&self, model: ModelId) -> bool {
@@ -355,7 +337,7 @@ impl<E: Executor> Gpu<E> {
     /// batch that counts as waiting has not started.
     pub(crate) fn pop_expired(&mut self, now: Nanos) -> Option<Action> {
         let waiting = self.actions.pop_expired(now);
-        waiting.or_else(|| self.residency.waiting().pop_expired(now)).or_else(|| {
+        waiting.or_else(|| {
             let expired = |slot: &&mut BatchSlot| {
                 slot.phase() == Phase::Ready
                     && slot.action().is_some_and(|action| action.expired(now))
@@ -372,38 +354,19 @@ impl<E: Executor> Gpu<E> {
         Some(slots[late].give_up())
     }
 
-    /// True while READs into a batch's memory are outstanding, or the executor has a batch that is not to be executed.
+    /// True while READs into a batch's memory are outstanding, or the executor has a batch that is not to be executed, or
+    /// takes a model in or gives one up.
     pub(crate) fn is_lent(&self) -> bool {
         let lent = [Phase::Fetching, Phase::Prepared, Phase::Withdrawing];
-        self.slots.iter().any(|slot| lent.contains(&slot.phase()))
+        self.performs || self.slots.iter().any(|slot| lent.contains(&slot.phase()))
     }
 
-    /// Between two schedulers: whether the executor is done with what it performed, which no other scheduler must hear of, and
-    /// holds all of `models`. It loads those that are missing, one at a time.
-    ///
-    /// # Errors
-    /// The executor has died.
-    pub(crate) fn restore(
-        &mut self,
-        models: impl Iterator<Item = ModelId>,
-    ) -> Result<bool, ExecutorDied> {
-        if self.performs {
-            return Ok(false);
-        }
-        if self.loader.is_some() {
-            return Ok(true);
-        }
-        let job = self.residency.restore(models);
-        job.map_or(Ok(true), |job| self.perform(job).map(|_| false))
-    }
-
-    /// Abandons what waits: LOADs, UNLOADs, and the batches that neither the transport nor the executor has and that are not being answered.
+    /// Abandons what waits: LOADs, and the batches that neither the transport nor the executor has and that are not being answered.
     /// Returns the number of these batches.
     pub(crate) fn abandon(&mut self) -> u64 {
         let ready = self.slots.iter_mut().filter(|slot| slot.phase() == Phase::Ready);
         let mut given_up: Vec<Action> = ready.map(BatchSlot::give_back).collect();
         given_up.extend(std::iter::from_fn(|| self.actions.pop()));
-        while self.residency.waiting().pop().is_some() {}
         self.loader.iter_mut().for_each(Loader::abandon);
         let abandoned = given_up.len() as u64;
         given_up.into_iter().for_each(|action| self.actions.recycle(action.tasks));
@@ -420,7 +383,7 @@ impl<E: Executor> Gpu<E> {
         let behind = self.submitted.behind().filter_map(|index| self.slots[index].action());
         let bounds = bounds.chain(behind.map(Action::expires_at));
         let loads = self.loader.as_ref().and_then(Loader::next_timer);
-        let waiting = [self.actions.next_expiry(), self.residency.next_expiry(), loads];
+        let waiting = [self.actions.next_expiry(), loads];
         bounds.chain(waiting.into_iter().flatten()).min()
     }
 

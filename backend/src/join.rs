@@ -101,14 +101,15 @@ impl Join {
     }
 
     /// Announces the memory for weights of each GPU slot, and what is there. Pages of what the scheduler does not know do not
-    /// count.
+    /// count; those of a copy that a lost scheduler has ordered do, as they come back: until then a LOAD may find too few.
     fn tell_memory<T: Transport>(
         &self,
         slots: &[&Loader],
         transport: &mut T,
     ) -> Result<(), MembershipError> {
         for (slot, loader) in (0..).zip(slots) {
-            let (mut models, mut pages) = (Vec::new(), loader.free_pages());
+            let mut models = Vec::new();
+            let mut pages = loader.free_pages() + loader.returning_pages();
             for (local, taken) in loader.residents() {
                 if let Some(served) = self.served.iter().find(|served| served.local == local) {
                     models.push(U32::new(served.id.0));

@@ -154,11 +154,6 @@ impl Models {
         there.or_else(|| self.held.iter().find(|held| held.spec.id == local))
     }
 
-    /// The models that every executor holds, but for LOADs and UNLOADs.
-    pub(crate) fn locals(&self) -> impl Iterator<Item = ModelId> {
-        self.held.iter().map(|held| held.spec.id)
-    }
-
     /// How long a batch of `rows` rows should take with this variant; [`Nanos::MAX`] if the model is not loaded.
     pub(crate) fn latency(&self, local: ModelId, variant: u16, rows: u32) -> Nanos {
         self.held(local).map_or(Nanos::MAX, |held| held.profile(variant).latency(rows))

@@ -1,6 +1,5 @@
 //! Stories of one batch slot.
 
-use baton_rdma::wire::ActionKind;
 use baton_types::ModelId;
 
 use super::*;
@@ -32,7 +31,6 @@ fn fetching(frontends: &[u16]) -> BatchSlot {
     slot.begin(Action {
         id: 1,
         thread: 0,
-        kind: ActionKind::Infer,
         model,
         earliest,
         latest,

@@ -60,7 +60,6 @@ impl Submitted {
 
 #[cfg(test)]
 mod tests {
-    use baton_rdma::wire::ActionKind;
     use baton_types::ModelId;
 
     use super::*;
@@ -77,9 +76,8 @@ mod tests {
             variants: 1,
         };
         let (earliest, latest) = (Nanos(earliest), Nanos(latest));
-        let (kind, tasks) = (ActionKind::Infer, Vec::new());
-        let start_by = latest.into();
-        Action { id: 1, thread: 0, kind, model, earliest, latest, start_by, tasks, fetched: None }
+        let (start_by, tasks) = (latest.into(), Vec::new());
+        Action { id: 1, thread: 0, model, earliest, latest, start_by, tasks, fetched: None }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use baton_backend::execute::{
-    BatchBack, BatchEnd, BatchJob, Cuda, EngineError, Event, Executor, OpenLibrary, Outputs,
-    Placing, ThreadExecutor, checksum,
+    BatchBack, BatchEnd, BatchJob, Cuda, EngineError, Event, Executor, HostStore, OpenLibrary,
+    Outputs, Placing, ThreadExecutor, checksum,
 };
 use baton_cuda::{Gpu, Library, OpenError};
 use baton_rdma::BatchBuffer;
@@ -51,7 +51,9 @@ fn start(
     let placement = Placement { name: "test-gpu".into(), core: None, idle: Idle::Park };
     let clock = Clock::start();
     let (slot, seed, model_memory) = (device, 1, None);
-    let placing = Placing { placement, clock, slot, seed, model_memory, measure: true };
+    let (store, trials) = (HostStore::default(), vec![]);
+    let placing =
+        Placing { placement, clock, slot, seed, model_memory, store, trials, measure: true };
     let make = move || Cuda::new(open, clock, device, false);
     Ok(ThreadExecutor::start_with(placing, models, owner, make)?.0)
 }

@@ -47,6 +47,8 @@ pub(crate) struct SubclusterShown {
     pub(crate) gpus_needed: u32,
     /// The mean over its slots.
     pub(crate) busy: f64,
+    /// The same of what loads; `None`: its slots have room for every model.
+    pub(crate) loader_busy: Option<f64>,
 }
 
 /// Where the ControlThread takes questions.
@@ -96,6 +98,7 @@ fn shown(counters: &SchedulerCounters, state: &ClusterState) -> Vec<Metric> {
     metrics.extend(of_models(&state.models));
     metrics.extend(of_variants(&state.models));
     metrics.extend(of_caches(&state.models));
+    metrics.push(of_loaders(&state.subclusters));
     metrics
 }
 
@@ -218,6 +221,15 @@ fn of_caches(models: &[ModelShown]) -> [Metric; 3] {
             )
         },
     ]
+}
+
+fn of_loaders(subclusters: &[SubclusterShown]) -> Metric {
+    let busy = |of: &SubclusterShown| Some((vec![of.name.clone()], Value::Level(of.loader_busy?)));
+    let help = "Share of the last five to ten seconds in which weights were copied to a GPU slot, mean of the slots";
+    Metric {
+        series: subclusters.iter().filter_map(busy).collect(),
+        ..Metric::gauges("baton_loader_busy_ratio", help, &["subcluster"])
+    }
 }
 
 /// Latencies by powers of two of nanoseconds: the finer classes are for quantiles.

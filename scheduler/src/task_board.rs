@@ -4,7 +4,9 @@
 //! A model that moves to another ModelThread leaves its numbers behind and goes on counting there: the sum over all boards
 //! counts, and what grew since another moment. So every number has one writer, and an increment is a load and a store.
 
-use baton_core::{BackendId, BatchShape, FrontendId, Gpu, ModelId, Nanos, Request, VARIANTS_MAX};
+use baton_core::{
+    BackendId, BatchShape, FrontendId, Gpu, GpuId, ModelId, Nanos, Request, VARIANTS_MAX,
+};
 
 use crate::counters::Counter;
 use crate::latencies::{CLASSES, class_of};
@@ -14,10 +16,28 @@ use crate::limits::{BACKENDS_MAX, FRONTENDS_MAX, GPUS_MAX};
 #[derive(Debug)]
 pub struct TaskBoard {
     models: Box<[PerModel<Counter>]>,
-    /// By number: for how long each slot has executed, ns.
-    busy_ns: Box<[Counter]>,
+    slots: Box<[PerSlot]>,
     frontends: Box<[Turnover]>,
     backends: Box<[Turnover]>,
+}
+
+/// What is counted of one slot.
+#[derive(Default, Debug)]
+struct PerSlot {
+    busy_ns: Counter,
+    loads: Counter,
+    loading_ns: Counter,
+}
+
+/// What a slot has done.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct SlotWork {
+    /// For how long it has executed.
+    pub(crate) busy_ns: u64,
+    /// LOADs that ended well.
+    pub(crate) loads: u64,
+    /// For how long they copied.
+    pub(crate) loading_ns: u64,
 }
 
 /// Tasks that a member has been given, or has given, and those of them that are done with.
@@ -111,7 +131,7 @@ impl TaskBoard {
         let turnovers = |count: u32| (0..count).map(|_| Turnover::default()).collect();
         Self {
             models: (0..models).map(|_| PerModel::default()).collect(),
-            busy_ns: (0..GPUS_MAX).map(|_| Counter::default()).collect(),
+            slots: (0..GPUS_MAX).map(|_| PerSlot::default()).collect(),
             frontends: turnovers(FRONTENDS_MAX),
             backends: turnovers(BACKENDS_MAX),
         }
@@ -151,7 +171,14 @@ impl TaskBoard {
     /// The slot has executed for so long.
     #[inline]
     pub(crate) fn busy(&self, gpu: Gpu, took: Nanos) {
-        self.busy_ns[gpu.id.0 as usize].add(took.0);
+        self.slots[gpu.id.0 as usize].busy_ns.add(took.0);
+    }
+
+    /// Weights were copied to the slot for so long.
+    pub(crate) fn loaded(&self, slot: GpuId, took: Nanos) {
+        let slot = &self.slots[slot.0 as usize];
+        slot.loads.add(1);
+        slot.loading_ns.add(took.0);
     }
 
     /// A batch of these tasks was executed by `finished`; `done` is what the backend has answered of it.
@@ -214,9 +241,16 @@ impl TaskBoards {
         sum
     }
 
-    /// For how long the slot has executed, ns.
-    pub(crate) fn busy_ns(&self, slot: u32) -> u64 {
-        self.0.iter().map(|board| board.busy_ns[slot as usize].get()).sum()
+    /// What the slot has done.
+    pub(crate) fn slot(&self, slot: u32) -> SlotWork {
+        let sum = |of: fn(&PerSlot) -> &Counter| {
+            self.0.iter().map(|board| of(&board.slots[slot as usize]).get()).sum()
+        };
+        SlotWork {
+            busy_ns: sum(|slot| &slot.busy_ns),
+            loads: sum(|slot| &slot.loads),
+            loading_ns: sum(|slot| &slot.loading_ns),
+        }
     }
 
     /// Tasks of the frontend that have no outcome yet.

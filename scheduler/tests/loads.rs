@@ -28,7 +28,7 @@ fn cached(model_threads: u32) -> Cluster {
         name: format!("model-{id}"),
         subcluster: SubclusterId(0),
         slo: ms(100),
-        weights: Some(WeightsSpec { bytes: 2 * PAGE, load: LOAD }),
+        weights: Some(WeightsSpec { bytes: 2 * PAGE, load: LOAD, is_guess: false }),
         ..base.models[0].clone()
     };
     let backend = BackendSpec {
@@ -40,6 +40,7 @@ fn cached(model_threads: u32) -> Cluster {
         credit_bytes: 0,
         metrics: None,
         model_memory: None,
+        host_weights: 0,
         weights_cache: Some(WeightsCacheSpec { pages: PAGES, page_bytes: PAGE }),
         cards: CardsSpec::default(),
     };

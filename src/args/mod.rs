@@ -260,6 +260,10 @@ pub(crate) struct DemoArgs {
     /// [30 seconds unless --seconds says otherwise]
     #[arg(long, conflicts_with_all = ["gateway", "engine", "rate_scale"])]
     pub(crate) supernet: bool,
+    /// Serve 200 models on GPUs whose memory holds 20, and plot the tasks that come before their model, and the loads
+    /// [20 seconds unless --seconds says otherwise]
+    #[arg(long, conflicts_with_all = ["gateway", "engine", "supernet"])]
+    pub(crate) cold: bool,
     /// What executes the models that need no file
     #[arg(long, value_enum, default_value_t = DemoEngine::Emulated)]
     pub(crate) engine: DemoEngine,

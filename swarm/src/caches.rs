@@ -26,7 +26,7 @@ pub(crate) fn draw(seed: u64, cluster: &mut Cluster) {
             let load = Nanos::from_micros(rng.random_range(200..=5_000));
             pages.push(rng.random_range(1..=4));
             let bytes = pages[pages.len() - 1] * PAGE_BYTES - rng.random_range(0..100);
-            model.weights = Some(WeightsSpec { bytes, load });
+            model.weights = Some(WeightsSpec { bytes, load, is_guess: bytes.is_multiple_of(2) });
         }
         let largest = pages.iter().copied().max().unwrap_or(1) as u32;
         let all = pages.iter().sum::<u64>() as u32;

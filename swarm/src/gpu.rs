@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use baton_backend::execute::{
     BatchBack, BatchEnd, BatchJob, BatchMemory, CallOrder, EngineError, Event, Executor,
-    ExecutorDied, HostMemory, JobDone, LoadOrder, Loaded, ModelJob, answer_of,
+    ExecutorDied, HostMemory, LoadOrder, Loaded, ModelJob, answer_of,
 };
 use baton_core::{ModelId, Nanos};
 use baton_topo::ModelSpec;
@@ -328,12 +328,8 @@ impl Executor for SimGpu {
                 state.added.remove(&model);
                 state.installed.remove(&model);
             }
-            ModelJob::Load(_) | ModelJob::Unload(_) => {
-                unreachable!("no policy loads or unloads models");
-            }
         }
-        let now = self.machine.clock.at(self.machine.now.get());
-        state.events.push_back(Event::Job(JobDone { started: now, finished: now, result: Ok(()) }));
+        state.events.push_back(Event::Job);
         Ok(())
     }
 

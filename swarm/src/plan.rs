@@ -325,6 +325,7 @@ fn backend(rng: &mut StdRng, id: u32, subclusters: u32) -> BackendSpec {
         credit_bytes: [0, 600, 4_000, 1 << 20][rng.random_range(0..4)],
         metrics: None,
         model_memory: None,
+        host_weights: 0,
         weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     }

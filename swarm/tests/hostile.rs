@@ -77,6 +77,7 @@ fn cluster() -> Cluster {
         credit_bytes: 16 * 1024,
         metrics: None,
         model_memory: None,
+        host_weights: 0,
         weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     };

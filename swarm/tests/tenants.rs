@@ -60,6 +60,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         credit_bytes: 0,
         metrics: None,
         model_memory: None,
+        host_weights: 0,
         weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     };

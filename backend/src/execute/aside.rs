@@ -11,7 +11,7 @@ use baton_types::ModelId;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::budget::{Budget, Share};
-use super::thread::Profiles;
+use super::measure::Profiles;
 use super::{Engine, EngineError, LooseModel, measure};
 
 /// Models on their way to be dropped, and the one to be loaded. One more is dropped where it is.

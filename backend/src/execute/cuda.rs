@@ -13,7 +13,7 @@ use baton_topo::{Clock, EngineSpec, ModelSpec, park_thread};
 use baton_types::{ModelId, Nanos};
 
 use super::engines::Loose;
-use super::thread::{Profiles, profiles_of};
+use super::measure::{Profiles, profiles_of};
 use super::{
     BatchBack, BatchEnd, BatchJob, BatchMemory, Engine, EngineError, LooseModel, Outputs, checksum,
 };

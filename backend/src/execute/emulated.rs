@@ -9,7 +9,7 @@ use baton_types::{ModelId, Nanos, SplitMix64};
 
 use super::delay::wait_until;
 use super::engines::Loose;
-use super::thread::{Profiles, profiles_of};
+use super::measure::{Profiles, profiles_of};
 use super::{BlockingEngine, EngineError, Inputs, LooseModel, Outputs};
 
 /// Bytes of an emulated model's output row.

@@ -3,7 +3,9 @@
 use baton_topo::{Clock, EngineSpec, ModelSpec};
 use baton_types::ModelId;
 
-use super::{BlockingEngine, Emulated, EngineError, Inputs, Onnx, Outputs, cuda, emulated, onnx};
+use super::{
+    BlockingEngine, Emulated, EngineError, HostStore, Inputs, Onnx, Outputs, cuda, emulated, onnx,
+};
 
 /// The engines of one GPU slot; itself an engine that hands each model to the right one. A kind is started with its first
 /// model.
@@ -11,6 +13,7 @@ pub struct Engines {
     clock: Clock,
     slot: u32,
     seed: u64,
+    store: HostStore,
     emulated: Option<Emulated>,
     onnx: Option<Onnx>,
     /// By [`ModelId`].
@@ -55,16 +58,17 @@ impl LooseModel {
 
 impl Engines {
     /// No engine yet. `slot` is the number of the GPU slot, `seed` decides the emulated engine's jitter.
-    pub fn new(clock: Clock, slot: u32, seed: u64) -> Self {
-        Self { clock, slot, seed, emulated: None, onnx: None, kind_of: Vec::new() }
+    /// Files that `store` has are read from there.
+    pub fn new(clock: Clock, slot: u32, seed: u64, store: HostStore) -> Self {
+        Self { clock, slot, seed, store, emulated: None, onnx: None, kind_of: Vec::new() }
     }
 
     /// The engine of this kind.
     fn of(&mut self, kind: Kind) -> &mut dyn BlockingEngine {
-        let Self { clock, slot, seed, .. } = *self;
+        let Self { clock, slot, seed, ref store, .. } = *self;
         match kind {
             Kind::Emulated => self.emulated.get_or_insert_with(|| Emulated::new(clock, seed)),
-            Kind::Onnx => self.onnx.get_or_insert_with(|| Onnx::new(slot)),
+            Kind::Onnx => self.onnx.get_or_insert_with(|| Onnx::with_store(slot, store.clone())),
         }
     }
 

@@ -74,37 +74,23 @@ pub enum BatchEnd {
     Withdrawn,
 }
 
-/// What an executor is to do with a model, between batches.
+/// What an executor is to do with a model, between batches. It cannot fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModelJob {
-    /// Load a model. One that is loaded is loaded anew.
-    Load(ModelId),
-    /// Give a model's memory back.
-    Unload(ModelId),
-    /// Take in the model that was loaded aside. Cannot fail.
+    /// Take in the model that was loaded aside.
     Install(ModelId),
-    /// Forget a model: it is unloaded, and its number may mean another one. Cannot fail.
+    /// Forget a model: it is unloaded, and its number may mean another one.
     Remove(ModelId),
-}
-
-/// How a [`ModelJob`] went.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct JobDone {
-    /// Measured start.
-    pub started: Nanos,
-    /// Measured end.
-    pub finished: Nanos,
-    /// How it went.
-    pub result: Result<(), EngineError>,
 }
 
 /// What comes back from an executor.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one is moved at a time, nearly always a batch")]
 pub enum Event {
     /// A batch: once for each [`Executor::prepare`].
     Batch(BatchBack),
-    /// How the [`ModelJob`] went.
-    Job(JobDone),
+    /// The [`ModelJob`] is done.
+    Job,
 }
 
 /// The executor's thread has died, so the GPU slot can no longer execute.
@@ -128,7 +114,7 @@ pub struct ExecutorDied;
 /// cost the I/O thread a wake-up that it has no use for, because the rows come back with the batch.
 ///
 /// A [`ModelJob`] runs alone: while nothing is submitted, and nothing is submitted before it is done. It does not
-/// touch what is prepared, so a batch may be prepared before its model is loaded anew and submitted after.
+/// touch what is prepared, so a batch may be prepared before its model is taken in and submitted after.
 ///
 /// An executor that dies takes with it whatever has not come back. What had come back before can still be polled.
 ///

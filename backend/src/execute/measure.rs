@@ -4,10 +4,20 @@ use std::sync::Arc;
 
 use baton_rdma::BatchBuffer;
 use baton_topo::ModelSpec;
-use baton_types::{Nanos, Profile};
+use baton_types::{ModelId, Nanos, Profile};
 
-use super::thread::Profiles;
 use super::{BatchEnd, BatchJob, Engine, EngineError, Outputs, StartBy};
+
+/// ℓ(b) of each variant of a model, the cheapest first; of a model without variants its own. Never empty.
+pub type Profiles = Vec<Profile>;
+
+/// The profiles of a model's description.
+pub(super) fn profiles_of(spec: &ModelSpec) -> Profiles {
+    (0..spec.variant_count()).map(|variant| spec.profile_of(variant).clone()).collect()
+}
+
+/// The measured profiles, by the ids of this process's cluster file.
+pub type Measured = Vec<(ModelId, Profiles)>;
 
 /// Executions before measuring: the first ones allocate and pick kernels.
 const WARM_UPS: usize = 2;

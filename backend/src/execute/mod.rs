@@ -18,7 +18,9 @@ mod memory;
 mod onnx;
 mod rows;
 mod start_by;
+mod store;
 mod thread;
+mod trials;
 
 use baton_topo::ModelSpec;
 use baton_types::ModelId;
@@ -30,15 +32,16 @@ pub use cuda::{Cuda, OpenLibrary};
 pub use emulated::{Emulated, answer_of, checksum};
 pub use engines::{Engines, LooseModel};
 pub use executor::{
-    BatchBack, BatchEnd, BatchJob, Event, Executor, ExecutorDied, JobDone, ModelJob, SUBMITTED_MAX,
+    BatchBack, BatchEnd, BatchJob, Event, Executor, ExecutorDied, ModelJob, SUBMITTED_MAX,
 };
 pub(crate) use measure::interpolate;
-pub use measure::{Trial, measure};
+pub use measure::{Measured, Profiles, Trial, measure};
 pub use memory::{BatchMemory, HostMemory};
 pub use onnx::Onnx;
 pub use rows::{Inputs, Outputs};
 pub use start_by::StartBy;
-pub use thread::{Measured, Placing, Profiles, ThreadExecutor};
+pub use store::HostStore;
+pub use thread::{Placing, ThreadExecutor};
 
 /// What executes the models of one GPU slot, on the executor's thread.
 ///

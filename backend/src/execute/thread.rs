@@ -10,14 +10,15 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use baton_topo::{Agent, Clock, ModelSpec, Placement, SLEEP_MAX, Waker, park_thread, run};
-use baton_types::{ModelId, Nanos, Profile};
+use baton_types::{ModelId, Nanos};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
-use super::aside::{Aside, Errand, Installable, Resident, drop_aside, load_measured, load_within};
+use super::aside::{Aside, Errand, Installable, Resident, drop_aside, load_measured};
 use super::budget::{Budget, Share};
+use super::trials::measure_each;
 use super::{
     BatchBack, BatchEnd, BatchJob, BatchMemory, Blocking, CallOrder, Engine, EngineError, Engines,
-    Event, Executor, ExecutorDied, JobDone, LoadOrder, Loaded, ModelJob,
+    Event, Executor, ExecutorDied, HostStore, LoadOrder, Loaded, Measured, ModelJob,
 };
 use crate::config::BATCH_SLOTS;
 
@@ -37,21 +38,14 @@ pub struct Placing {
     pub seed: u64,
     /// Bytes that its models may take; `None`: no bound.
     pub model_memory: Option<u64>,
+    /// Model files in memory.
+    pub store: HostStore,
+    /// Models that it measures at its start and does not keep: LOADs bring them.
+    pub trials: Vec<ModelSpec>,
     /// Whether to measure ℓ(b) of the models whose cluster file can only guess it. One GPU slot of
     /// a backend does so for all.
     pub measure: bool,
 }
-
-/// ℓ(b) of each variant of a model, the cheapest first; of a model without variants its own. Never empty.
-pub type Profiles = Vec<Profile>;
-
-/// The profiles of a model's description.
-pub(super) fn profiles_of(spec: &ModelSpec) -> Profiles {
-    (0..spec.variant_count()).map(|variant| spec.profile_of(variant).clone()).collect()
-}
-
-/// The measured profiles, by the ids of this process's cluster file.
-pub type Measured = Vec<(ModelId, Profiles)>;
 
 /// The I/O thread's handle on an executor thread.
 #[derive(Debug)]
@@ -80,9 +74,10 @@ enum Order {
     Withdraw(usize),
     /// Prepare it and submit it.
     Execute(BatchJob),
-    Job(ModelJob),
-    /// The model that was loaded aside.
+    /// The model that was loaded aside is taken in.
     Install(Box<Installable>),
+    /// The model is given up.
+    Remove(ModelId),
 }
 
 /// What the thread says once its models are loaded.
@@ -105,7 +100,8 @@ impl ThreadExecutor {
         owner: Waker,
     ) -> Result<(Self, Measured), EngineError> {
         let Placing { clock, slot, seed, .. } = placing;
-        let make = move || Blocking::new(Engines::new(clock, slot, seed), clock);
+        let store = placing.store.clone();
+        let make = move || Blocking::new(Engines::new(clock, slot, seed, store.clone()), clock);
         Self::start_with(placing, models, owner, make)
     }
 
@@ -126,6 +122,8 @@ impl ThreadExecutor {
         let (budget, loader) = (Budget::new(placing.model_memory), format!("{name}-load"));
         let (aside, errands) = Aside::start(loader, make.clone(), budget.clone(), owner.clone())
             .map_err(|error| cannot_start(error.to_string()))?;
+        let Placing { placement, clock, measure, store, trials, .. } = placing;
+        let loading = Loading { models, measure, store, trials, report: started_out };
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // Dropped after the agent, also where that panics: the owner then finds the channel closed.
             let _end = WakeAtEnd(owner.clone());
@@ -133,9 +131,7 @@ impl ThreadExecutor {
                 engine: make(),
                 budget,
                 shares: BTreeMap::new(),
-                clock: placing.clock,
-                loading: Some(Loading { measure: placing.measure, report: started_out }),
-                models,
+                loading: Some(loading),
                 orders: orders_in,
                 events: events_out,
                 errands,
@@ -144,7 +140,7 @@ impl ThreadExecutor {
                 closed: false,
             };
             let never = Arc::new(AtomicBool::new(false));
-            run(&mut agent, placing.clock, &placing.placement, &never);
+            run(&mut agent, clock, &placement, &never);
         });
         let thread = Some(thread.map_err(|error| cannot_start(error.to_string()))?);
         let died = |_| cannot_start("its thread died while loading".into());
@@ -201,7 +197,7 @@ impl Executor for ThreadExecutor {
                 let loaded = self.aside.take(model).expect("installed only after it was loaded");
                 Order::Install(Box::new(loaded))
             }
-            other => Order::Job(other),
+            ModelJob::Remove(model) => Order::Remove(model),
         };
         self.send(order)
     }
@@ -254,7 +250,10 @@ impl Drop for ThreadExecutor {
 
 /// What the thread does first.
 struct Loading {
+    models: Vec<ModelSpec>,
     measure: bool,
+    store: HostStore,
+    trials: Vec<ModelSpec>,
     report: Sender<Result<Started, EngineError>>,
 }
 
@@ -264,10 +263,7 @@ struct ExecutorAgent<E> {
     /// What models may take, and what each of those loaded has of it.
     budget: Budget,
     shares: BTreeMap<ModelId, Share>,
-    clock: Clock,
     loading: Option<Loading>,
-    /// What it loads at its start, and when it is asked to.
-    models: Vec<ModelSpec>,
     orders: Receiver<Order>,
     events: Sender<Event>,
     /// To the thread that loads, which drops what is removed here.
@@ -291,11 +287,12 @@ impl Drop for WakeAtEnd {
 impl<E: Engine> ExecutorAgent<E> {
     /// Loads on the thread that will execute, after it has been pinned, so that what is measured
     /// is what will be.
-    fn load(&mut self, wanted: bool) -> Result<Started, EngineError> {
-        let mut measured = Vec::new();
-        for spec in &self.models {
+    fn load(&mut self, loading: &Loading) -> Result<Started, EngineError> {
+        let known = (&self.budget, &loading.store);
+        let mut measured = measure_each(&mut self.engine, known, &loading.trials)?;
+        for spec in &loading.models {
             let (engine, budget) = (&mut self.engine, &self.budget);
-            let (share, profiles) = load_measured(engine, budget, spec, wanted)?;
+            let (share, profiles) = load_measured(engine, budget, spec, loading.measure)?;
             self.shares.insert(spec.id, share);
             measured.extend(profiles.map(|profiles| (spec.id, profiles)));
         }
@@ -305,7 +302,7 @@ impl<E: Engine> ExecutorAgent<E> {
     }
 
     fn begin(&mut self, loading: &Loading) {
-        let started = self.load(loading.measure);
+        let started = self.load(loading);
         self.closed |= started.is_err();
         self.closed |= loading.report.send(started).is_err();
     }
@@ -320,19 +317,9 @@ impl<E: Engine> ExecutorAgent<E> {
                 self.engine.prepare(batch);
                 self.engine.submit(slot);
             }
-            Order::Job(job) => self.perform(|agent| agent.change(job)),
-            Order::Install(loaded) => self.perform(|agent| {
-                agent.install(*loaded);
-                Ok(())
-            }),
+            Order::Install(loaded) => self.install(*loaded),
+            Order::Remove(model) => self.remove(model),
         }
-    }
-
-    fn perform(&mut self, job: impl FnOnce(&mut Self) -> Result<(), EngineError>) {
-        let started = self.clock.now();
-        let result = job(self);
-        let finished = self.clock.now();
-        self.tell(Event::Job(JobDone { started, finished, result }));
     }
 
     fn tell(&mut self, event: Event) {
@@ -340,39 +327,17 @@ impl<E: Engine> ExecutorAgent<E> {
         self.owner.wake();
     }
 
-    fn change(&mut self, job: ModelJob) -> Result<(), EngineError> {
-        match job {
-            ModelJob::Load(model) => {
-                // What is loaded anew needs no room beside itself.
-                self.unload(model);
-                let spec = self.models.iter().find(|spec| spec.id == model);
-                let spec = spec.expect("the worker admits actions on these models only");
-                let share = load_within(&mut self.engine, &self.budget, spec)?;
-                self.shares.insert(model, share);
-            }
-            ModelJob::Unload(model) => self.unload(model),
-            ModelJob::Remove(model) => {
-                self.models.retain(|spec| spec.id != model);
-                if let (Some(model), Some(share)) =
-                    (self.engine.take(model), self.shares.remove(&model))
-                {
-                    drop_aside(&self.errands, Resident { model, share });
-                }
-            }
-            ModelJob::Install(_) => unreachable!("comes with its model"),
-        }
-        Ok(())
-    }
-
-    fn unload(&mut self, model: ModelId) {
-        self.engine.unload(model);
-        self.shares.remove(&model);
-    }
-
     fn install(&mut self, Installable { spec, resident }: Installable) {
         self.engine.put(spec.id, resident.model);
         self.shares.insert(spec.id, resident.share);
-        self.models.push(spec);
+        self.tell(Event::Job);
+    }
+
+    fn remove(&mut self, model: ModelId) {
+        if let (Some(model), Some(share)) = (self.engine.take(model), self.shares.remove(&model)) {
+            drop_aside(&self.errands, Resident { model, share });
+        }
+        self.tell(Event::Job);
     }
 
     /// Ends the thread if its engine can do nothing more; nothing that it still owes will ever come back then.

@@ -16,7 +16,7 @@ use baton_cuda::{Library, OpenError};
 use baton_topo::{Clock, Device, EngineSpec, ModelSpec};
 use baton_types::Nanos;
 
-use crate::execute::{Blocking, Cuda, Engine, EngineError, Engines, OpenLibrary, Trial};
+use crate::execute::{Blocking, Cuda, Engine, EngineError, Engines, HostStore, OpenLibrary, Trial};
 
 pub use report::ProfileReport;
 pub use runs::Runs;
@@ -230,7 +230,7 @@ fn engine_on(
             Err(refused("leave --device out: an emulated model lasts what its profile says"))
         }
         (EngineSpec::Emulated { .. }, Device::Cpu) | (EngineSpec::Onnx { .. }, _) => {
-            Ok(Box::new(Blocking::new(Engines::new(clock, 0, 1), clock)))
+            Ok(Box::new(Blocking::new(Engines::new(clock, 0, 1, HostStore::default()), clock)))
         }
     }
 }

@@ -4,8 +4,8 @@
 //! connections close; if the scheduler has died, the frontends submit them again.
 //!
 //! Nothing of one life reaches the next. Frontends have other numbers in the next life, so every
-//! batch is answered or back from its executor, every LOAD and UNLOAD is over, and every READ has returned, before the
-//! backend joins again.
+//! batch is answered or back from its executor, and every READ has returned, before the backend joins again. A LOAD that is
+//! being copied goes on, and is reported to no scheduler.
 
 use baton_membership::{MembershipError, Stage};
 use baton_rdma::Transport;
@@ -167,26 +167,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             return 0;
         } else {
             self.counters.batches_abandoned += self.gpus.iter_mut().map(Gpu::abandon).sum::<u64>();
-            match self.restore() {
-                Ok(true) => self.begin_again(now),
-                Ok(false) => {}
-                Err(error) => self.finish(Err(error), now),
-            }
+            self.begin_again(now);
         }
         1
     }
 
-    /// Whether every executor holds every model, as this backend will announce. Those that do not begin to load.
-    fn restore(&mut self) -> Result<bool, BackendError> {
-        let mut is_whole = true;
-        for (index, gpu) in self.gpus.iter_mut().enumerate() {
-            let restored = gpu.restore(self.models.locals());
-            is_whole &= restored.map_err(|_| BackendError::ExecutorDied(index))?;
-        }
-        Ok(is_whole)
-    }
-
-    /// A new life: no peer is known, no task is outstanding, the models are loaded.
+    /// A new life: no peer is known, no task is outstanding.
     fn begin_again(&mut self, now: Nanos) {
         self.peers = Peers::default();
         if let Some(End { result: Err(BackendError::Membership(error)), .. }) = self.end.take() {

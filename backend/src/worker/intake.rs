@@ -150,7 +150,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
                 return self.refuse_action(thread, wire, now);
             }
         };
-        let queue = self.gpus[admitted.gpu].queue(admitted.kind);
+        let queue = &mut self.gpus[admitted.gpu].actions;
         if queue.is_full() {
             self.counters.plans_queue_full += 1;
             return self.refuse_action(thread, wire, now);
@@ -161,7 +161,6 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         queue.push(Action {
             id: wire.action.get(),
             thread,
-            kind: admitted.kind,
             model: admitted.model,
             earliest: admitted.earliest,
             latest: admitted.latest,

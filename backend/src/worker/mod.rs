@@ -11,7 +11,7 @@ mod models;
 mod report;
 
 use baton_membership::{Member, Membership, Stage, Step};
-use baton_rdma::wire::{ActionKind, ActionStatus, Role};
+use baton_rdma::wire::{ActionStatus, Role};
 use baton_rdma::{Events, NoMemory, Read, Transport};
 use baton_topo::{Agent, AwakeTime, Waker};
 use baton_types::Nanos;
@@ -21,7 +21,7 @@ use crate::admit::ActionChecker;
 use crate::config::{BATCH_SLOTS, BackendConfig};
 use crate::counters::Counters;
 use crate::error::BackendError;
-use crate::execute::{Executor, JobDone, Measured};
+use crate::execute::{Executor, Measured};
 use crate::fetch;
 use crate::fetch_time::FetchTime;
 use crate::gpu::{Collected, Gpu};
@@ -207,32 +207,22 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     }
 
     fn on_collected(&mut self, gpu: usize, back: Collected, now: Nanos) {
-        if let Collected::Executed(Err(error))
-        | Collected::Job(JobDone { result: Err(error), .. }, _) = &back
-        {
+        if let Collected::Executed(Err(error)) = &back {
             tracing::error!(gpu, %error, "an action failed");
             self.counters.engine_failed(error);
         }
         match back {
             Collected::Expired(action) => self.give_back(gpu, action, now),
-            Collected::Job(done, Some(action)) => self.report_other(gpu, &action, &done, now),
-            // A model is missing that the next scheduler relies on.
-            Collected::Job(JobDone { result: Err(error), .. }, None) => {
-                self.finish(Err(error.into()), now);
-            }
-            Collected::Executed(_) | Collected::Unexecuted | Collected::Job(_, None) => {}
+            Collected::Executed(_) | Collected::Unexecuted | Collected::Job => {}
         }
     }
 
     /// An action that can no longer start in time is the scheduler's again.
     fn give_back(&mut self, gpu: usize, action: Action, now: Nanos) {
-        match action.kind {
-            ActionKind::Infer => self.counters.batches_expired += 1,
-            ActionKind::Load | ActionKind::Unload => self.counters.loads_expired += 1,
-        }
+        self.counters.batches_expired += 1;
         let nothing = Execution { variant: 0, started: now, finished: now, succeeded: false };
         self.report(gpu, &action, 0, ActionStatus::Expired, nothing, now);
-        self.gpus[gpu].queue(action.kind).recycle(action.tasks);
+        self.gpus[gpu].actions.recycle(action.tasks);
     }
 
     fn expire(&mut self, now: Nanos) -> usize {

@@ -2,14 +2,12 @@
 //! ModelThread, so that a reported batch is an answered batch.
 
 use baton_rdma::Transport;
-use baton_rdma::wire::{
-    Action as WireAction, ActionDone, ActionKind, ActionStatus, Body, WireFetch,
-};
+use baton_rdma::wire::{Action as WireAction, ActionDone, ActionStatus, Body, WireFetch};
 use baton_types::Nanos;
 
 use super::Worker;
 use crate::action::Action;
-use crate::execute::{Executor, JobDone};
+use crate::execute::Executor;
 use crate::fetch_time::Fetched;
 use crate::reply::{self, Stamp};
 use crate::slot::Execution;
@@ -48,21 +46,6 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         self.report(gpu_index, &action, rows, status, execution, now);
         self.gpus[gpu_index].actions.recycle(action.tasks);
         true
-    }
-
-    /// Reports how a LOAD or an UNLOAD went.
-    pub(super) fn report_other(&mut self, gpu: usize, action: &Action, done: &JobDone, now: Nanos) {
-        let counters = &mut self.counters;
-        let (counter, status) = match (&done.result, action.kind) {
-            (Err(_), _) => (&mut counters.load_errors, ActionStatus::EngineError),
-            (Ok(()), ActionKind::Unload) => (&mut counters.unloads, ActionStatus::Executed),
-            (Ok(()), _) => (&mut counters.loads, ActionStatus::Executed),
-        };
-        *counter += 1;
-        let succeeded = done.result.is_ok();
-        let JobDone { started, finished, .. } = *done;
-        let execution = Execution { variant: 0, started, finished, succeeded };
-        self.report(gpu, action, 0, status, execution, now);
     }
 
     /// Reports an action's result to the ModelThread.

@@ -54,7 +54,7 @@ pub(crate) fn load(world: &mut World) {
         world.until("it is to be taken in", |_| {
             hand.other().is_some_and(|(kind, _)| kind == "install")
         });
-        hand.finish_other(world.now, true);
+        hand.finish_other();
     }
     world.steps(2);
 }
@@ -143,7 +143,7 @@ fn a_model_is_loaded_beside_a_batch_which_is_not_delayed_and_then_served() {
     assert_eq!(world.reports().iter().find(|report| report.0 == early).unwrap().2, REFUSED);
     assert_eq!(world.hands[0].other(), Some(("install", 2)));
     assert_eq!(world.control.take(), [], "it is not served before the executor has it");
-    world.hands[0].finish_other(world.now, true);
+    world.hands[0].finish_other();
     world.settle(&mut [&mut a]);
     assert_eq!(world.control.take(), [Said::Profile { model: ADDED, table: vec![9, 9] }]);
     assert_eq!(world.counter("models_added"), 1);
@@ -184,7 +184,7 @@ fn a_larger_model_gets_its_memory_while_every_batch_slot_is_wanted() {
             world.hands[0].finish_aside();
         }
         match world.hands[0].other() {
-            Some(_) => world.hands[0].finish_other(world.now, true),
+            Some(_) => world.hands[0].finish_other(),
             None => world.hands[0].finish(world.now, world.now),
         }
         world.settle(&mut [&mut a]);
@@ -217,7 +217,7 @@ fn a_removed_model_is_unloaded_and_its_id_means_nothing() {
     world.control.tell(&ModelDown { model: ADDED.into() }, &[]);
     world.settle(&mut [&mut a]);
     assert_eq!(world.hands[0].other(), Some(("remove", 2)));
-    world.hands[0].finish_other(world.now, true);
+    world.hands[0].finish_other();
     let task = a.submit_for(ADDED, 1);
     let refused = infer_added(&mut world, &[task]);
     world.settle(&mut [&mut a]);
@@ -229,7 +229,7 @@ fn a_removed_model_is_unloaded_and_its_id_means_nothing() {
     describe(&mut world.control, again, "added", 64, &table("added", 64));
     world.settle(&mut [&mut a]);
     assert_eq!(world.hands[0].aside(), Some(3));
-    world.hands[1].finish_other(world.now, true);
+    world.hands[1].finish_other();
     load(&mut world);
     describe(&mut world.control, 9, "other", 64, &table("other", 64));
     world.settle(&mut [&mut a]);
@@ -265,7 +265,7 @@ fn a_model_of_the_file_that_is_removed_can_be_added_again_by_its_table() {
     let mut world = World::ready();
     world.control.tell(&ModelDown { model: MODEL.into() }, &[]);
     world.until("it goes", |w| w.hands[0].other() == Some(("remove", 0)));
-    world.hands[0].finish_other(world.now, true);
+    world.hands[0].finish_other();
     let id = MODEL | 1 << 16;
     describe(&mut world.control, id, "resnet50", 64, &table("resnet50", 64));
     load(&mut world);
@@ -328,7 +328,7 @@ fn a_table_decides_over_the_file() {
     let announced = world.control.take();
     assert!(!announced.iter().any(|said| matches!(said, Said::Profile { model: MODEL, .. })));
     assert_eq!(world.hands[0].other(), Some(("remove", 0)), "the file's is of no use");
-    world.hands[0].finish_other(world.now, true);
+    world.hands[0].finish_other();
     world.until("the table's is loaded", |w| w.hands[0].aside().is_some());
     world.hands[0].finish_aside();
     // The description says what the file says.

@@ -112,7 +112,7 @@ fn a_model_that_is_removed_while_it_is_loaded_is_dropped_without_a_word() {
     world.until("it is taken in", |w| w.hands[0].other().is_some());
     world.control.tell(&ModelDown { model: id.into() }, &[]);
     world.steps(5);
-    world.hands[0].finish_other(world.now, true);
+    world.hands[0].finish_other();
     world.steps(5);
     assert_eq!(world.hands[0].other(), Some(("remove", 2)));
     assert_eq!((world.control.take(), world.counter("model_load_failures")), (vec![], 0));
@@ -167,7 +167,7 @@ fn what_the_next_scheduler_has_not_goes_and_what_differs_is_loaded_anew() {
             }
         });
         world.until("it goes", |w| w.hands[0].other() == Some(("remove", 2)));
-        world.hands[0].finish_other(world.now, true);
+        world.hands[0].finish_other();
         world.steps(5);
         assert_eq!(world.hands[0].aside().is_some(), differs);
         assert_eq!(world.counter("models_removed"), 1);
@@ -183,7 +183,7 @@ fn a_model_of_the_file_that_was_removed_is_loaded_again_for_a_scheduler_that_has
     let mut world = World::ready();
     world.control.tell(&ModelDown { model: MODEL.into() }, &[]);
     world.until("it goes", |w| w.hands[0].other().is_some());
-    world.hands[0].finish_other(world.now, true);
+    world.hands[0].finish_other();
     lose_scheduler(&mut world);
     world.let_in();
     let said = |world: &World| {

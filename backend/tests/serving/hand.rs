@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use baton_backend::execute::{
     BatchEnd, BatchJob, BatchMemory, CallOrder, EngineError, Event, Executor, ExecutorDied,
-    HostMemory, JobDone, LoadOrder, Loaded, ModelJob, checksum,
+    HostMemory, LoadOrder, Loaded, ModelJob, checksum,
 };
-use baton_types::{FailReason, Nanos, Profile};
+use baton_types::{FailReason, ModelId, Nanos, Profile};
 
 #[derive(Default)]
 struct Inner {
@@ -27,8 +27,8 @@ struct Inner {
     /// What is to be loaded aside.
     to_load: Option<LoadOrder>,
     loaded: Option<Result<Loaded, EngineError>>,
-    /// A model that was loaded aside and is neither installed nor discarded.
-    has_loose: bool,
+    /// Models that were loaded aside and are neither installed nor discarded.
+    loose: Vec<ModelId>,
     is_dead: bool,
 }
 
@@ -129,19 +129,16 @@ impl Hand {
     /// The job being executed that is no batch, and this process's id of its model.
     pub(crate) fn other(&self) -> Option<(&'static str, u32)> {
         match self.0.borrow().other.as_ref()? {
-            ModelJob::Load(model) => Some(("load", model.0)),
-            ModelJob::Unload(model) => Some(("unload", model.0)),
             ModelJob::Install(model) => Some(("install", model.0)),
             ModelJob::Remove(model) => Some(("remove", model.0)),
         }
     }
 
-    /// The LOAD or UNLOAD has been executed at this moment, or has failed.
-    pub(crate) fn finish_other(&self, at: Nanos, succeeded: bool) {
+    /// That job is done.
+    pub(crate) fn finish_other(&self) {
         let mut inner = self.0.borrow_mut();
-        inner.other.take().expect("a LOAD or UNLOAD is executing");
-        let result = succeeded.then_some(()).ok_or_else(no_memory);
-        inner.events.push_back(Event::Job(JobDone { started: at, finished: at, result }));
+        inner.other.take().expect("a model comes or goes");
+        inner.events.push_back(Event::Job);
     }
 
     /// The number of the model that is being loaded aside.
@@ -157,7 +154,7 @@ impl Hand {
         let loaded = order
             .describe()
             .map(|spec| Loaded { profiles: order.measure.then_some(vec![measured]), spec });
-        inner.has_loose = loaded.is_ok();
+        inner.loose.extend(loaded.is_ok().then_some(order.model));
         inner.loaded = Some(loaded);
     }
 
@@ -170,7 +167,7 @@ impl Hand {
 
     /// Whether a loaded model waits to be installed.
     pub(crate) fn has_loose(&self) -> bool {
-        self.0.borrow().has_loose
+        !self.0.borrow().loose.is_empty()
     }
 
     /// The executor's thread dies.
@@ -219,8 +216,9 @@ impl Executor for Hand {
     fn perform(&mut self, job: ModelJob) -> Result<(), ExecutorDied> {
         let mut inner = self.0.borrow_mut();
         inner.order.perform();
-        if matches!(job, ModelJob::Install(_)) {
-            assert!(std::mem::take(&mut inner.has_loose), "nothing to install");
+        if let ModelJob::Install(model) = job {
+            let at = inner.loose.iter().position(|&loose| loose == model);
+            inner.loose.remove(at.expect("nothing to install"));
         }
         inner.other = Some(job);
         Ok(())
@@ -249,6 +247,6 @@ impl Executor for Hand {
     }
 
     fn discard(&mut self) {
-        self.0.borrow_mut().has_loose = false;
+        self.0.borrow_mut().loose.clear();
     }
 }

@@ -4,7 +4,7 @@ use baton_topo::Agent;
 use baton_types::{Nanos, TaskId};
 
 use crate::party::Said;
-use crate::world::{ActionSpec, EXECUTED, EXPIRED, FrontendSide, LOAD, World};
+use crate::world::{ActionSpec, EXECUTED, EXPIRED, FrontendSide, World};
 
 /// A batch of one takes this long by its profile.
 const ALONE: Nanos = Nanos::from_micros(300);
@@ -179,25 +179,6 @@ fn a_prepared_batch_that_loses_a_row_is_prepared_without_it_once_the_copy_has_en
     world.settle(&mut [&mut a]);
     assert_eq!(world.reports(), [(batch, 1, EXECUTED)]);
     assert!(a.answer(kept).is_some());
-}
-
-#[test]
-fn a_load_that_may_start_first_comes_between_two_batches() {
-    let (mut world, mut a, first, _) = busy();
-    let load = world.infer(&ActionSpec { kind: LOAD, ..open() }, &[]);
-    let second = world.infer(&open(), &[a.submit(2)]);
-    world.settle(&mut [&mut a]);
-    let hand = &world.hands[0];
-    assert_eq!((hand.behind(), hand.prepared(), hand.other()), (None, 1, None));
-    hand.finish(world.now, world.now);
-    world.settle(&mut [&mut a]);
-    assert_eq!((world.hands[0].batch(), world.hands[0].other()), (None, Some(("load", 0))));
-    world.hands[0].finish_other(world.now, true);
-    world.settle(&mut [&mut a]);
-    world.hands[0].finish(world.now, world.now);
-    world.settle(&mut [&mut a]);
-    let reports = [(first, 1, EXECUTED), (load, 0, EXECUTED), (second, 1, EXECUTED)];
-    assert_eq!(world.reports(), reports);
 }
 
 #[test]

@@ -1,143 +1,149 @@
-//! LOAD and UNLOAD: a model leaves an executor and comes back, and batches wait for it.
+//! LOADs: models come to a slot that has not room for both, batches wait for theirs, and victims leave.
 
-use baton_backend::BackendError;
 use baton_types::Nanos;
 
-use crate::world::{ActionSpec, ENGINE_ERROR, EXECUTED, EXPIRED, LOAD, REFUSED, UNLOAD, World};
+use crate::party::{FAILED, LATE, LOADED, NO_PAGES, Said};
+use crate::world::{ActionSpec, EXECUTED, EXPIRED, LOAD_WINDOW, MODEL, PAGES, SMALL, World};
 
-/// A model that was unloaded.
-fn unloaded() -> World {
-    let mut world = World::ready();
-    let unload = world.change(UNLOAD);
+/// The executor copies a model, and takes it in.
+fn copied(world: &mut World) {
+    world.hands[0].finish_aside();
     world.settle(&mut []);
-    assert_eq!(world.hands[0].other(), Some(("unload", 0)), "by this process's id of it");
-    world.hands[0].finish_other(world.now, true);
+    assert_eq!(world.hands[0].other().map(|(what, _)| what), Some("install"));
+    world.hands[0].finish_other();
     world.settle(&mut []);
-    assert_eq!(world.reports(), [(unload, 0, EXECUTED)]);
+}
+
+fn loaded(load: u64, status: u8, pages_free: u32) -> Said {
+    Said::Loaded { load, status, pages_free }
+}
+
+/// A slot that holds the model, which takes all of its pages.
+fn with_model() -> World {
+    let mut world = World::cached([PAGES, 1]);
+    let load = world.load(MODEL, &[]);
+    world.settle(&mut []);
+    copied(&mut world);
+    assert_eq!(world.thread.take(), [loaded(load, LOADED, 0)]);
     world
 }
 
 #[test]
-fn a_batch_waits_until_its_model_is_loaded() {
-    let mut world = unloaded();
+fn a_batch_waits_until_its_model_is_copied_and_taken_in() {
+    let mut world = World::cached([PAGES, 1]);
     let mut a = world.connected_frontend(1);
     let task = a.submit(1);
+    let load = world.load(MODEL, &[]);
     let batch = world.infer(&ActionSpec::default(), &[task]);
     world.settle(&mut [&mut a]);
+    assert_eq!(world.hands[0].aside(), Some(0), "by this process's id of it");
     assert_eq!(world.hands[0].batch(), None, "the model is not there");
-    let load = world.change(LOAD);
+    world.hands[0].finish_aside();
     world.settle(&mut [&mut a]);
-    assert_eq!((world.hands[0].other(), world.hands[0].batch()), (Some(("load", 0)), None));
-    world.hands[0].finish_other(world.now, true);
+    assert_eq!(world.thread.take(), [loaded(load, LOADED, 0)], "reported once it is copied");
+    assert_eq!((world.hands[0].other(), world.hands[0].batch()), (Some(("install", 0)), None));
+    world.hands[0].finish_other();
     world.settle(&mut [&mut a]);
-    assert_eq!(world.reports(), [(load, 0, EXECUTED)]);
     assert_eq!(world.hands[0].batch(), Some(1));
     world.hands[0].finish(world.now, world.now);
     world.settle(&mut [&mut a]);
     assert_eq!(world.reports(), [(batch, 1, EXECUTED)]);
-    assert_eq!((world.counter("loads"), world.counter("unloads")), (1, 1));
+    assert_eq!((world.counter("loads"), world.counter("unloads")), (1, 0));
 }
 
 #[test]
-fn a_batch_whose_model_does_not_come_goes_back_with_its_window() {
-    let mut world = unloaded();
+fn a_victim_leaves_at_once_and_its_batches_go_back_with_their_windows() {
+    let mut world = with_model();
     let mut a = world.connected_frontend(1);
+    let load = world.load(SMALL, &[MODEL]);
     let task = a.submit(1);
     let batch = world.infer(&ActionSpec::default(), &[task]);
-    let load = world.change(LOAD);
     world.settle(&mut [&mut a]);
-    world.hands[0].finish_other(world.now, false);
-    world.settle(&mut [&mut a]);
-    assert_eq!(world.reports(), [(load, 0, ENGINE_ERROR)]);
-    assert_eq!((world.hands[0].batch(), world.counter("load_errors")), (None, 1));
-    assert_eq!(world.counter("models_beyond_memory"), 1);
+    assert_eq!((world.hands[0].other(), world.hands[0].aside()), (Some(("remove", 0)), Some(1)));
+    world.hands[0].finish_other();
+    copied(&mut world);
+    assert_eq!(world.hands[0].batch(), None);
+    assert_eq!(world.thread.take(), [loaded(load, LOADED, PAGES - 1)]);
     world.steps(700);
     assert_eq!(world.reports(), [(batch, 0, EXPIRED)]);
+    assert_eq!((world.counter("loads"), world.counter("unloads")), (2, 1));
 }
 
 #[test]
-fn what_may_start_first_starts_first_and_what_comes_too_late_expires() {
-    let mut world = World::ready();
-    let mut a = world.connected_frontend(1);
-    let [running, next] = [1, 2].map(|byte| a.submit(byte));
-    let first = world.infer(&ActionSpec::default(), &[running]);
-    world.settle(&mut [&mut a]);
-    assert_eq!(world.hands[0].batch(), Some(1));
-    let later = ActionSpec { exec_in: Nanos::from_millis(3), ..ActionSpec::default() };
-    let second = world.infer(&later, &[next]);
-    let reload = world.change(LOAD);
-    let hasty = ActionSpec { kind: LOAD, invalid_in: Nanos::from_millis(1), ..later.clone() };
-    let hasty = world.infer(&ActionSpec { exec_in: Nanos(1), ..hasty }, &[]);
-    world.steps(250);
-    assert_eq!(
-        world.reports(),
-        [(hasty, 0, EXPIRED)],
-        "the executor was busy for its whole window"
-    );
-    world.hands[0].finish(world.now, world.now);
-    world.settle(&mut [&mut a]);
-    assert_eq!(world.reports(), [(first, 1, EXECUTED)]);
-    assert_eq!(world.hands[0].other(), Some(("load", 0)), "its window begins before the batch's");
-    world.hands[0].finish_other(world.now, true);
-    world.settle(&mut [&mut a]);
-    world.hands[0].finish(world.now, world.now);
-    world.settle(&mut [&mut a]);
-    assert_eq!(world.reports(), [(reload, 0, EXECUTED), (second, 1, EXECUTED)]);
+fn a_load_that_fails_gives_its_pages_back() {
+    let mut world = World::cached([PAGES, 1]);
+    let first = world.load(MODEL, &[]);
+    world.settle(&mut []);
+    world.hands[0].fail_aside();
+    world.settle(&mut []);
+    assert_eq!(world.thread.take(), [loaded(first, FAILED, PAGES)]);
+    assert_eq!((world.counter("load_errors"), world.counter("models_beyond_memory")), (1, 1));
+    let second = world.load(MODEL, &[]);
+    world.settle(&mut []);
+    copied(&mut world);
+    assert_eq!(world.thread.take(), [loaded(second, LOADED, 0)]);
+}
+
+#[test]
+fn what_finds_no_pages_comes_too_late_or_is_there_is_reported_at_once() {
+    let mut world = with_model();
+    let beside = world.load(SMALL, &[]);
+    let again = world.load(MODEL, &[]);
+    world.settle(&mut []);
+    assert_eq!(world.thread.take(), [loaded(beside, NO_PAGES, 0), loaded(again, FAILED, 0)]);
+    let mut world = World::cached([1, 1]);
+    let first = world.load(MODEL, &[]);
+    let second = world.load(SMALL, &[]);
+    world.settle(&mut []);
+    world.pass_awake(LOAD_WINDOW + Nanos::from_millis(1));
+    world.settle(&mut []);
+    assert_eq!(world.thread.take(), [loaded(second, LATE, 1)], "the first one took too long");
+    copied(&mut world);
+    assert_eq!(world.thread.take(), [loaded(first, LOADED, 1)]);
     assert_eq!(world.counter("loads_expired"), 1);
 }
 
-#[test]
-fn loads_are_bounded_and_have_no_tasks() {
-    let mut world = World::ready();
-    let mut a = world.connected_frontend(1);
-    let task = a.submit(1);
-    let with_task = world.infer(&ActionSpec { kind: LOAD, ..ActionSpec::default() }, &[task]);
-    world.settle(&mut [&mut a]);
-    assert_eq!(world.reports(), [(with_task, 0, REFUSED)]);
-    // One is with the executor and eight wait.
-    world.change(LOAD);
-    world.settle(&mut [&mut a]);
-    for _ in 0..8 {
-        world.change(LOAD);
-    }
-    let one_too_many = world.change(LOAD);
-    world.settle(&mut [&mut a]);
-    assert_eq!(world.reports(), [(one_too_many, 0, REFUSED)]);
-    assert_eq!((world.counter("plans_malformed"), world.counter("plans_queue_full")), (1, 1));
-}
-
-#[test]
-fn an_unload_of_one_life_is_over_before_the_next_and_not_reported_there() {
-    let mut world = World::ready();
-    world.change(UNLOAD);
-    world.settle(&mut []);
+/// What the backend says of its slot's memory when it joins the next scheduler.
+fn memory_at_the_next(world: &mut World) -> Said {
     world.restart_scheduler();
-    world.pass_awake(Nanos::from_millis(3_000));
-    world.steps(10);
-    assert_eq!(world.control.conn, None, "the executor still has the UNLOAD");
-    world.hands[0].finish_other(world.now, true);
-    world.pass_awake(Nanos::from_millis(3_000));
-    assert_eq!(world.control.conn, None, "the model is not back yet");
-    assert_eq!(world.hands[0].other(), Some(("load", 0)), "a backend joins with all its models");
-    world.hands[0].finish_other(world.now, true);
     world.pass_awake(Nanos::from_millis(3_000));
     world.let_in();
     world.settle(&mut []);
-    assert_eq!(world.reports(), []);
+    let said = world.control.heard.iter().find(|said| matches!(said, Said::Memory { .. }));
+    said.expect("it says what it holds").clone()
+}
+
+#[test]
+fn the_next_scheduler_hears_what_is_there_and_serves_from_it() {
+    let mut world = with_model();
+    let memory = memory_at_the_next(&mut world);
+    assert_eq!(memory, Said::Memory { pages: PAGES, models: vec![MODEL] });
     let mut a = world.connected_frontend(1);
     let task = a.submit(1);
     world.infer(&ActionSpec::default(), &[task]);
     world.settle(&mut [&mut a]);
-    assert_eq!(world.hands[0].batch(), Some(1), "it serves what it has announced");
+    assert_eq!(world.hands[0].batch(), Some(1));
 }
 
 #[test]
-fn a_backend_that_cannot_load_an_unloaded_model_again_does_not_join_without_it() {
-    let mut world = unloaded();
-    world.restart_scheduler();
-    world.pass_awake(Nanos::from_millis(3_000));
-    assert_eq!(world.hands[0].other(), Some(("load", 0)));
-    world.hands[0].finish_other(world.now, false);
-    world.pass_awake(Nanos::from_millis(3_000));
-    assert!(matches!(world.worker.result(), Some(Err(BackendError::Engine(_)))));
+fn a_load_of_a_lost_scheduler_is_not_reported_to_the_next_and_gives_its_pages_back() {
+    let mut world = World::cached([PAGES, 1]);
+    world.load(MODEL, &[]);
+    world.settle(&mut []);
+    let memory = memory_at_the_next(&mut world);
+    assert_eq!(memory, Said::Memory { pages: PAGES, models: vec![] }, "they will come back");
+    let early = world.load(SMALL, &[]);
+    world.settle(&mut []);
+    assert_eq!(world.thread.take(), [loaded(early, NO_PAGES, 0)], "it is still being copied");
+    world.hands[0].finish_aside();
+    world.settle(&mut []);
+    assert_eq!(world.thread.take(), [], "no scheduler knows of it");
+    while world.hands[0].other().is_some() {
+        world.hands[0].finish_other();
+        world.settle(&mut []);
+    }
+    let next = world.load(SMALL, &[]);
+    world.settle(&mut []);
+    copied(&mut world);
+    assert_eq!(world.thread.take(), [loaded(next, LOADED, PAGES - 1)]);
 }

@@ -1,9 +1,15 @@
 //! A peer that the backend talks to: an endpoint and everything it heard, in order.
 
 use baton_rdma::InprocTransport;
-use baton_rdma::wire::{Body, Message};
+use baton_rdma::wire::{Body, LoadStatus, Message};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
 use baton_types::Nanos;
+
+/// How a LOAD ended.
+pub(crate) const LOADED: u8 = LoadStatus::Loaded as u8;
+pub(crate) const LATE: u8 = LoadStatus::Late as u8;
+pub(crate) const NO_PAGES: u8 = LoadStatus::NoPages as u8;
+pub(crate) const FAILED: u8 = LoadStatus::Failed as u8;
 
 /// What was heard, owned.
 #[derive(Clone, PartialEq, Debug)]
@@ -18,6 +24,8 @@ pub(crate) enum Said {
     Done { batch: u64, gpu: u32, rows: u16, status: u8, started: u64, finished: u64 },
     Result { task: u64, batch_size: u32, gpu: u32, started: u64, finished: u64 },
     End { task: u64, kind: u8, reason: u8 },
+    Loaded { load: u64, status: u8, pages_free: u32 },
+    Memory { pages: u32, models: Vec<u32> },
     Failed { model: u32, why: String },
     Known { frontend: u32, first_slot: u32 },
     Other(String),
@@ -100,6 +108,15 @@ fn said(message: Message<'_>) -> Said {
             status: done.status,
             started: done.started_ns.get(),
             finished: done.finished_ns.get(),
+        },
+        Message::LoadDone(done) => Said::Loaded {
+            load: done.load.get(),
+            status: done.status,
+            pages_free: done.pages_free.get(),
+        },
+        Message::SlotMemory(memory, models) => Said::Memory {
+            pages: memory.pages.get(),
+            models: models.iter().map(|model| model.get()).collect(),
         },
         Message::TaskEnd(end) => {
             Said::End { task: end.task.get(), kind: end.kind, reason: end.reason }

@@ -5,18 +5,20 @@ use std::sync::Arc;
 
 use baton_backend::{BackendConfig, Stage, Worker};
 use baton_rdma::wire::{
-    Action, ActionKind, ActionStatus, ActionTask, CatalogEnd, JoinAck, ModelDesc, PeerDown, PeerUp,
-    Pong, RefuseCode, Role, SubclusterDesc, ThreadDesc, WireAddr,
+    Action, ActionStatus, ActionTask, CatalogEnd, JoinAck, Load, ModelDesc, PeerDown, PeerUp, Pong,
+    RefuseCode, Role, SubclusterDesc, ThreadDesc, WireAddr,
 };
 use baton_rdma::{
     Identity, InprocNetwork, InprocTransport, SlabSet, SlabSpec, TcpConfig, Transport,
 };
-use baton_topo::{Agent, EngineSpec, Idle, ModelSpec, ReconnectSpec};
+use baton_topo::{
+    Agent, EngineSpec, Idle, ModelSpec, ReconnectSpec, WeightsCacheSpec, WeightsSpec,
+};
 use baton_types::{
     FrontendId, GpuId, ModelId, Nanos, Profile, QuotaLimits, Request, SubclusterId, TaskId,
 };
-
 use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
 
 use crate::hand::Hand;
 use crate::party::{Party, Said};
@@ -34,8 +36,9 @@ pub(crate) const FRONTEND_TOKEN: u64 = 0xfeed;
 pub(crate) const INPUT_BYTES: u32 = 64;
 pub(crate) const BATCH_MAX: u32 = 4;
 pub(crate) const FIRST_GPU: u32 = 10;
-pub(crate) const LOAD: u8 = ActionKind::Load as u8;
-pub(crate) const UNLOAD: u8 = ActionKind::Unload as u8;
+/// Pages of a slot with a cache, and how long a LOAD's window is.
+pub(crate) const PAGES: u32 = 2;
+pub(crate) const LOAD_WINDOW: Nanos = Nanos::from_millis(5);
 pub(crate) const EXECUTED: u8 = ActionStatus::Executed as u8;
 pub(crate) const EXPIRED: u8 = ActionStatus::Expired as u8;
 pub(crate) const ENGINE_ERROR: u8 = ActionStatus::EngineError as u8;
@@ -198,6 +201,7 @@ pub(crate) fn config(scheduler: SocketAddr, gpus: u32) -> BackendConfig {
         idle: Idle::Park,
         credit_bytes: 0,
         model_memory: None,
+        host_weights: 0,
         weights_cache: None,
         fabric: baton_topo::FabricSpec::default(),
         models: vec![model("resnet50", 0, INPUT_BYTES), model("tiny", 1, 16)],
@@ -210,17 +214,35 @@ pub(crate) fn config(scheduler: SocketAddr, gpus: u32) -> BackendConfig {
 impl World {
     /// A backend with `gpus` GPU slots that has not begun to join.
     pub(crate) fn new(gpus: u32, backend_transport: TcpConfig) -> Self {
+        Self::with(gpus, backend_transport, |_| {})
+    }
+
+    fn with(gpus: u32, tcp: TcpConfig, change: impl FnOnce(&mut BackendConfig)) -> Self {
         let network = InprocNetwork::new();
         let control = Party::new(network.endpoint(identity(Role::Control, 0)));
         let thread = Party::new(network.endpoint(identity(Role::ModelThread, 0)));
-        let config = config(control.transport.local_addr(), gpus);
+        let mut config = config(control.transport.local_addr(), gpus);
+        change(&mut config);
         let hands: Vec<Hand> = (0..gpus).map(|_| Hand::default()).collect();
-        let transport = network.endpoint_with(identity(Role::Backend, 0), backend_transport);
+        let transport = network.endpoint_with(identity(Role::Backend, 0), tcp);
         let measured = vec![(ModelId(1), vec![Profile::from_table(&[Nanos(7); 4]).unwrap()])];
         let worker = Worker::new(config, measured, transport, hands.clone()).unwrap();
         let now = Nanos::from_millis(1_000);
         let (answers_pings, next_batch) = (true, 1);
         Self { network, now, control, thread, worker, hands, answers_pings, next_batch }
+    }
+
+    /// A backend whose slot has [`PAGES`] pages and holds nothing; its models take `pages` each.
+    pub(crate) fn cached(pages: [u32; 2]) -> Self {
+        let mut world = Self::with(1, TcpConfig::default(), |config| {
+            config.weights_cache = Some(WeightsCacheSpec { pages: PAGES, page_bytes: 1 << 20 });
+            for (model, pages) in config.models.iter_mut().zip(pages) {
+                let (bytes, load) = (u64::from(pages) << 20, Nanos::from_millis(1));
+                model.weights = Some(WeightsSpec { bytes, load, is_guess: false });
+            }
+        });
+        world.let_in();
+        world
     }
 
     /// A backend with one GPU slot that is Ready.
@@ -352,9 +374,20 @@ impl World {
         side
     }
 
-    /// Sends a LOAD or an UNLOAD; returns its number.
-    pub(crate) fn change(&mut self, kind: u8) -> u64 {
-        self.infer(&ActionSpec { kind, ..ActionSpec::default() }, &[])
+    /// Sends a LOAD; returns its number.
+    pub(crate) fn load(&mut self, model: u32, victims: &[u32]) -> u64 {
+        let load = self.next_batch;
+        self.next_batch += 1;
+        let latest = self.now + LOAD_WINDOW + Nanos(OFFSET);
+        let victims: Vec<U32> = victims.iter().map(|&victim| victim.into()).collect();
+        let frame = Load {
+            load: load.into(),
+            latest_ns: latest.0.into(),
+            model: model.into(),
+            gpu: FIRST_GPU.into(),
+        };
+        self.thread.tell(&frame, victims.as_bytes());
+        load
     }
 
     /// Sends an action; returns its batch number.

@@ -155,7 +155,7 @@ mod tests {
     use baton_topo::{TransportChoice, check_text};
 
     use super::*;
-    use crate::demo::CudaDriver;
+    use crate::demo::{CudaDriver, Story};
     use crate::processes::ChildConfig;
 
     fn config(with_onnx: bool, cuda: Option<CudaDriver>) -> DemoConfig {
@@ -171,7 +171,7 @@ mod tests {
             cuda,
             with_onnx,
             with_gateway: false,
-            supernet: false,
+            story: Story::Usual,
             keep_dir: false,
         }
     }

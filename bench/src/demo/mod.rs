@@ -4,18 +4,20 @@
 //! This file is the story; `frontends.rs` starts and watches what offers the load.
 
 mod cluster;
+mod cold;
 mod frontends;
 mod gateway;
 mod plot;
 mod supernet;
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 
 use baton_topo::{Clock, TransportChoice};
 
-use crate::load::{Circumstances, Report};
+use crate::load::{CacheFigures, Circumstances, Finished, Report};
 use crate::machine::StealMeter;
-use crate::processes::{ChildConfig, Folder, Note, ProcessError, Processes};
+use crate::processes::{ChildConfig, ClusterFile, Folder, Note, ProcessError, Processes};
 use cluster::DemoCluster;
 use frontends::FRONTENDS;
 
@@ -36,10 +38,21 @@ pub struct DemoConfig {
     pub with_onnx: bool,
     /// Start a gateway, too, and say how to call it.
     pub with_gateway: bool,
-    /// Serve a model with variants under a burst instead, and kill a backend.
-    pub supernet: bool,
+    /// What it shows.
+    pub story: Story,
     /// Leave the cluster file and the logs behind.
     pub keep_dir: bool,
+}
+
+/// What a demo shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Story {
+    /// Models from the papers' table, and a real one.
+    Usual,
+    /// A model with variants under a burst, and a backend that dies.
+    Supernet,
+    /// Many more models than the GPUs' memory holds.
+    Cold,
 }
 
 /// Which CUDA driver executes.
@@ -65,8 +78,8 @@ pub enum DemoError {
         /// The line.
         line: String,
     },
-    /// The scheduler did not say how long the variants take.
-    #[error("the scheduler does not say how long batches take: {0}")]
+    /// The scheduler did not say how the cluster fares.
+    #[error("the scheduler does not say how the cluster fares: {0}")]
     NoStatus(#[from] baton_client::OperatorError),
     /// No frontend lived to report.
     #[error("every frontend died; nothing is known about their tasks")]
@@ -86,10 +99,7 @@ pub fn run(
 ) -> Result<Report, DemoError> {
     let folder = Folder::create(config.keep_dir)?;
     let demo = DemoCluster::new(config);
-    let file = match config.supernet {
-        true => supernet::write(config, &folder)?,
-        false => demo.write(&folder)?,
-    };
+    let file = write(config, &demo, &folder)?;
     if config.keep_dir {
         note(Note::Step(&format!("cluster file and logs: {}", folder.path().display())));
     }
@@ -99,13 +109,7 @@ pub fn run(
         gateway::start(&mut processes, &file, scheduler, config.with_onnx)?;
     }
     let steal = StealMeter::start();
-    let finished = if config.supernet {
-        supernet::run(&mut processes, config, &file, scheduler)?
-    } else {
-        let (rates, seconds) = (&demo.rates, config.seconds);
-        let started = frontends::start(&mut processes, &file, scheduler, rates, seconds)?;
-        frontends::watch(&mut processes, started, seconds)?
-    };
+    let (finished, cache) = offer(&mut processes, config, &demo, (&file, scheduler))?;
     let steal_fraction = steal.fraction();
     let lost = processes.shut_down()?;
     if finished.is_empty() {
@@ -121,7 +125,42 @@ pub fn run(
         lost,
         frontends_unreported,
         gpu,
+        cache,
         ..Circumstances::default()
     };
     Ok(Report::of_generators(&finished, circumstances))
+}
+
+/// Writes the story's cluster file.
+fn write(
+    config: &DemoConfig,
+    demo: &DemoCluster,
+    folder: &Folder,
+) -> Result<ClusterFile, ProcessError> {
+    match config.story {
+        Story::Usual => demo.write(folder),
+        Story::Supernet => supernet::write(config, folder),
+        Story::Cold => cold::write(config, folder),
+    }
+}
+
+/// Offers the story's load until every frontend has reported or died.
+fn offer(
+    processes: &mut Processes<'_>,
+    config: &DemoConfig,
+    demo: &DemoCluster,
+    (file, scheduler): (&ClusterFile, SocketAddr),
+) -> Result<(Vec<Finished>, Option<CacheFigures>), DemoError> {
+    match config.story {
+        Story::Usual => {
+            let (rates, seconds) = (&demo.rates, config.seconds);
+            let started = frontends::start(processes, file, scheduler, rates, seconds)?;
+            Ok((frontends::watch(processes, started, seconds)?, None))
+        }
+        Story::Supernet => Ok((supernet::run(processes, config, file, scheduler)?, None)),
+        Story::Cold => {
+            let (finished, cache) = cold::run(processes, config, file, scheduler)?;
+            Ok((finished, Some(cache)))
+        }
+    }
 }

@@ -266,6 +266,7 @@ mod tests {
     use baton_topo::{TransportChoice, check_text};
 
     use super::*;
+    use crate::demo::Story;
     use crate::processes::ChildConfig;
 
     fn config(with_onnx: bool) -> DemoConfig {
@@ -281,7 +282,7 @@ mod tests {
             cuda: None,
             with_onnx,
             with_gateway: false,
-            supernet: true,
+            story: Story::Supernet,
             keep_dir: false,
         }
     }

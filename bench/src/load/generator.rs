@@ -29,13 +29,15 @@ const REAP_INTERVAL: Nanos = Nanos::from_micros(500);
 /// some that often.
 const BURST_MAX: usize = 256;
 
+/// Between two models the client gets to say that it lives: inputs for hundreds of them take their time.
 pub(super) fn targets(
     cluster: &Cluster,
     config: &LoadConfig,
-    client: &Client,
+    (client, driver): (&Client, &mut Driver),
     start: Nanos,
 ) -> Result<Vec<Target>, LoadError> {
     let target = |(index, name): (usize, &str)| {
+        driver.poll();
         let handle = client.model(name)?;
         let mut tally = Tally::new(name, handle.slo()).with_timeline(start, config.seconds);
         tally.set_variants(handle.variants());

@@ -42,7 +42,7 @@ pub(crate) use inputs::{Expected, Inputs, Verdict};
 pub use message::{Finished, Message, Progress};
 use outcomes::{OutcomesError, Writer};
 pub use perf_csv::{CsvError, ServerTimes, write as write_csv};
-pub use report::{Circumstances, ModelReport, Report, Totals};
+pub use report::{CacheFigures, Circumstances, ModelReport, Report, Totals};
 pub use schedule::Offered;
 pub(crate) use schedule::{Due, Schedule};
 pub use search::{Ask, Knee, Point, Search, Seen};
@@ -137,9 +137,10 @@ pub fn run(
     config.offered.check()?;
     let outcomes = config.outcomes.as_deref().map(Writer::create).transpose()?;
     let settings = ClientConfig::from_cluster(cluster, config.scheduler.clone());
-    let (client, driver) = Client::driven(settings.models(config.offered.models()).clock(clock))?;
+    let (client, mut driver) =
+        Client::driven(settings.models(config.offered.models()).clock(clock))?;
     let _server = config.metrics.map(|addr| client.serve_metrics(addr)).transpose()?;
-    let targets = targets(cluster, config, &client, clock.now())?;
+    let targets = targets(cluster, config, (&client, &mut driver), clock.now())?;
     let start = clock.now();
     let end = start + Nanos::from_millis_f64(config.seconds * 1e3);
     let supply = Supply::new(&config.offered, config.seed, start, end);

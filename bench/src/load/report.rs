@@ -127,6 +127,28 @@ pub struct Circumstances {
     pub lost: Vec<String>,
     /// Frontends among them: what became of their tasks died with them and is not counted here.
     pub frontends_unreported: usize,
+    /// How caches of weights fared; left out where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheFigures>,
+}
+
+/// How caches of weights fared in a run, by their scheduler.
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct CacheFigures {
+    /// Models that are served.
+    pub models: u64,
+    /// How many of them all slots together have room for.
+    pub room: u64,
+    /// Slots that hold a model, summed over the models at the end.
+    pub copies: u64,
+    /// Tasks that came while no slot held their model.
+    pub cold: u64,
+    /// Of these, those whose batch ended in time.
+    pub cold_in_time: u64,
+    /// LOADs that ended well.
+    pub loads: u64,
+    /// The share of the last seconds in which weights were copied to a slot, mean of the slots.
+    pub loader_busy: f64,
 }
 
 impl Report {

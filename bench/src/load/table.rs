@@ -1,8 +1,9 @@
 //! A [`Report`] for people.
 
+use std::cmp::Reverse;
 use std::fmt;
 
-use super::report::{Circumstances, ModelReport, Report, Totals};
+use super::report::{CacheFigures, Circumstances, ModelReport, Report, Totals};
 use super::tally::{Reasons, VariantTally};
 use crate::machine::percent;
 
@@ -13,13 +14,17 @@ const HEADINGS: [&str; 10] =
 const LEGEND: &str = "late: answered after its deadline; lost: dropped or failed, without an answer\n\
                       good/s: answers in time per second; /SLO: p99 over it; batch: its mean size";
 
+/// Of more models, those with the most tasks have rows.
+const ROWS_MAX: usize = 30;
+
 /// The table per model, the reasons, accuracy, and the conservation line.
 pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let of_model = |model: &ModelReport| {
         row(&model.name, &model.totals, model.slo_ms, decimal(model.mean_batch))
     };
     let total = row("all", &report.totals, None, String::new());
-    let rows: Vec<[String; 10]> = report.models.iter().map(of_model).chain([total]).collect();
+    let (shown, others) = busiest(&report.models);
+    let rows: Vec<[String; 10]> = shown.into_iter().map(of_model).chain([total]).collect();
     let widths: Vec<usize> = (0..HEADINGS.len())
         .map(|c| rows.iter().map(|row| row[c].len()).chain([HEADINGS[c].len()]).max().unwrap_or(0))
         .collect();
@@ -27,12 +32,44 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result 
     for row in &rows {
         write_row(f, row, &widths)?;
     }
+    if others > 0 {
+        writeln!(f, "{others} more models with fewer tasks have no row; --json has them all")?;
+    }
     writeln!(f, "{LEGEND}\n")?;
     for model in &report.models {
         write_reasons(f, &model.name, "dropped", &model.dropped_by_reason)?;
         write_reasons(f, &model.name, "failed", &model.failed_by_reason)?;
     }
     write_summary(f, report)
+}
+
+/// The models that have rows, in their order, and how many have none.
+fn busiest(models: &[ModelReport]) -> (Vec<&ModelReport>, usize) {
+    let mut tasks: Vec<u64> = models.iter().map(|model| model.totals.submitted).collect();
+    tasks.sort_unstable_by_key(|&tasks| Reverse(tasks));
+    let least = tasks.get(ROWS_MAX - 1).copied().unwrap_or(0);
+    let often = models.iter().filter(|model| model.totals.submitted >= least);
+    let shown: Vec<&ModelReport> = often.take(ROWS_MAX).collect();
+    let others = models.len() - shown.len();
+    (shown, others)
+}
+
+/// Nothing without caches.
+fn write_cache(f: &mut fmt::Formatter<'_>, circumstances: &Circumstances) -> fmt::Result {
+    let Some(CacheFigures { models, room, copies, cold, cold_in_time, loads, loader_busy }) =
+        circumstances.cache
+    else {
+        return Ok(());
+    };
+    let (in_time, busy) = (100.0 * cold_in_time as f64 / cold.max(1) as f64, 100.0 * loader_busy);
+    writeln!(
+        f,
+        "{models} models, room for {room}, {copies} copies at the end; {loads} LOADs, loaders {busy:.0} % busy"
+    )?;
+    writeln!(
+        f,
+        "{cold} tasks came while no slot held their model; {in_time:.1} % of them were served in time"
+    )
 }
 
 /// Nothing of a model without variants.
@@ -61,6 +98,7 @@ fn write_summary(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     if report.unchecked_answers > 0 {
         writeln!(f, "{} answers could not be checked: no reference", report.unchecked_answers)?;
     }
+    write_cache(f, circumstances)?;
     let Circumstances { engines, transport, lost, steal_fraction, .. } = circumstances;
     for name in lost {
         writeln!(f, "LOST: {name} died during the run")?;

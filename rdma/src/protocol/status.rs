@@ -170,6 +170,10 @@ pub struct GpuStatus {
     pub busy: f64,
     /// Of a slot with a cache of weights: pages that no model takes.
     pub pages_free: Option<u32>,
+    /// Of such a slot: LOADs that have ended well since the scheduler's start.
+    pub loads: Option<u64>,
+    /// Of such a slot: the share of the time in which weights were copied to it.
+    pub loader_busy: Option<f64>,
 }
 
 /// Something that has happened.
@@ -270,6 +274,8 @@ mod tests {
             subcluster: "s".into(),
             busy: 0.25,
             pages_free: None,
+            loads: None,
+            loader_busy: None,
         }
     }
 

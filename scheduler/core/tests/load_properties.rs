@@ -116,7 +116,8 @@ impl World {
             rule,
             outstanding: MS.times(outstanding_ms),
         };
-        let of = |model| Weights { pages: pages(model), load: MS.times(5), alone: MS };
+        let of =
+            |model| Weights { pages: pages(model), load: MS.times(5), is_guess: false, alone: MS };
         let weights: Vec<Weights> = (0..MODELS).map(of).collect();
         let slots = (0..GPUS).map(|_| Slot::default()).collect();
         let out = Backends { slots, now: MS, ..Backends::default() };

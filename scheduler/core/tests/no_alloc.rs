@@ -248,7 +248,8 @@ fn load_at_random(rule: LoadRule) -> u64 {
     let ms = Nanos::from_millis(1);
     let limits =
         LoadLimits { gpus: GPUS, copies: 2, residents: 20, rule, outstanding: ms.times(2) };
-    let weights = [Weights { pages: 2, load: ms.times(5), alone: ms }; ALL as usize];
+    let weights =
+        [Weights { pages: 2, load: ms.times(5), is_guess: false, alone: ms }; ALL as usize];
     let mut state = LoadState::new(limits, &weights);
     let mut out = Loading(VecDeque::with_capacity(2 * GPUS as usize));
     let mut random = SplitMix64::new(5);

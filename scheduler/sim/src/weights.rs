@@ -57,7 +57,8 @@ impl GpuMemory {
             model.weights.unwrap_or(SimWeights { weights_mb: 0.0, load_ms: None });
         let pages = (weights_mb * 1e6 / (self.page_mib * MIB)).ceil().max(1.0) as u32;
         let load_ms = load_ms.unwrap_or(weights_mb / self.load_gb_per_s);
-        Weights { pages, load: Nanos::from_millis_f64(load_ms), alone: model.profile.latency(1) }
+        let (load, alone) = (Nanos::from_millis_f64(load_ms), model.profile.latency(1));
+        Weights { pages, load, is_guess: false, alone }
     }
 }
 

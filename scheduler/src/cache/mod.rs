@@ -15,7 +15,7 @@ use baton_core::{
     Candidate, Gpu, GpuId, GpuUpdate, Load, LoadCounters, LoadDone, LoadLimits, LoadOutcome,
     LoadRule, LoadSink, LoadState, ModelId, Nanos, RankSink, RankState, SubclusterId, Weights,
 };
-use baton_topo::Cluster;
+use baton_topo::{Cluster, WeightsSpec};
 use crossbeam_channel::TrySendError;
 
 use crate::commands::SlotMemory;
@@ -107,14 +107,16 @@ impl Cache {
         ends: CacheEnds,
     ) -> Self {
         let mut bound = vec![None; models];
-        let mut weights = vec![Weights { pages: 1, load: Nanos::ZERO, alone: Nanos::ZERO }; models];
+        let nothing = Weights { pages: 1, load: Nanos::ZERO, is_guess: false, alone: Nanos::ZERO };
+        let mut weights = vec![nothing; models];
         for (at, model) in cluster.models.iter().enumerate() {
             if let (Some(cache), Some(of)) =
                 (cluster.weights_cache(model.subcluster), model.weights)
             {
                 let pages = cache.pages_of(of);
                 bound[at] = Some((model.subcluster, pages));
-                weights[at] = Weights { pages, load: of.load, alone: model.profile.latency(1) };
+                let WeightsSpec { load, is_guess, .. } = of;
+                weights[at] = Weights { pages, load, is_guess, alone: model.profile.latency(1) };
             }
         }
         let CacheLimits { slots: gpus, copies, residents } = limits;

@@ -59,7 +59,10 @@ impl<T: Transport> ModelThread<T> {
         }
         let took = Nanos(done.finished_ns.get()) - Nanos(done.started_ns.get());
         let outcome = match status {
-            LoadStatus::Loaded => LoadOutcome::Loaded { took },
+            LoadStatus::Loaded => {
+                self.out.board.loaded(slot, took);
+                LoadOutcome::Loaded { took }
+            }
             LoadStatus::Late => LoadOutcome::Late,
             LoadStatus::NoPages => LoadOutcome::NoPages,
             LoadStatus::Failed => LoadOutcome::Failed,

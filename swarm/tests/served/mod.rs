@@ -53,6 +53,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         credit_bytes: 512,
         metrics: None,
         model_memory: None,
+        host_weights: 0,
         weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     };

@@ -320,6 +320,8 @@ pub struct BackendSpec {
     pub model_memory: Option<u64>,
     /// The memory for weights of each of its GPU slots, which is smaller than all models; `None`: they hold every model.
     pub weights_cache: Option<WeightsCacheSpec>,
+    /// Bytes of model files that it keeps in memory, to load from; the others it reads for each LOAD.
+    pub host_weights: u64,
     /// The GPUs of its slots.
     pub cards: CardsSpec,
 }

@@ -45,6 +45,7 @@ pub use device::Device;
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use gateway::{GatewaySpec, GatewayTlsSpec, ImageSpec, TokenSpec};
 pub use journal::{Journal, JournalError, JournalKind, Replayed};
+pub use onnx::is_whole_model;
 pub(crate) use onnx::{OpenDim, open_dims};
 pub use problem::Problem;
 pub use profile_file::{MeasuredSize, ProfileFile};

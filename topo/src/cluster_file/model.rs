@@ -67,9 +67,9 @@ pub(crate) fn model(
         let read = variants::read(section, &variants, &batches, (slo, is_onnx), folder);
         (read.as_ref().map(|variants| variants[0].profile.clone()), read)
     };
-    let weights = weights::of_model(section);
+    let weights = weights::of_model(section, sized.as_ref().and_then(|sized| sized.files_bytes));
     section.refuse_unread();
-    let Sized { engine, input_bytes, output_bytes } = sized?;
+    let Sized { engine, input_bytes, output_bytes, .. } = sized?;
     Some(ModelSpec {
         id: ModelId(index),
         name: name?.to_owned(),
@@ -166,6 +166,8 @@ struct Sized {
     engine: EngineSpec,
     input_bytes: u32,
     output_bytes: u32,
+    /// The size of its files; `None` without any.
+    files_bytes: Option<u64>,
 }
 
 fn emulated(section: &Section<'_>, variants: &[Section<'_>]) -> Option<Sized> {
@@ -190,7 +192,7 @@ fn checksums(section: &Section<'_>, name: &str, engine: impl FnOnce() -> EngineS
     section.integer("output_bytes", output_bytes..=output_bytes);
     let engine = engine();
     let input_bytes = section.integer("input_bytes", 1..=INPUT_BYTES_MAX).unwrap_or(INPUT_BYTES);
-    Sized { engine, input_bytes, output_bytes }
+    Sized { engine, input_bytes, output_bytes, files_bytes: None }
 }
 
 fn onnx(section: &Section<'_>, variants: &[Section<'_>], folder: &Path) -> Option<Sized> {
@@ -198,12 +200,12 @@ fn onnx(section: &Section<'_>, variants: &[Section<'_>], folder: &Path) -> Optio
         refuse_foreign(section, key, "onnx");
     }
     let place = onnx_place(section);
-    let OnnxModel { file, signature, fixed_batch } =
+    let OnnxModel { file, signature, fixed_batch, bytes } =
         variants::onnx_model(section, variants, folder)?;
     let (input_bytes, output_bytes) = (signature.input.bytes_max(), signature.output.bytes_max());
     let is_measured = !has_profile(section) && variants::are_measured(variants);
     let engine = EngineSpec::Onnx { file, signature, fixed_batch, is_measured, place: place? };
-    Some(Sized { engine, input_bytes, output_bytes })
+    Some(Sized { engine, input_bytes, output_bytes, files_bytes: Some(bytes) })
 }
 
 /// `device`, and what only means something on a GPU. `None`: there is a problem.

@@ -277,6 +277,7 @@ fn backend(
     let model_memory = section.integer("model_memory_mib", 1..=MODEL_MEMORY_MIB_MAX);
     let model_memory = model_memory.map(|mib| u64::from(mib) << 20);
     let weights_cache = weights::of_backend(section);
+    let host_weights = weights::host_bytes(section, weights_cache);
     let metrics = metrics(section);
     section.refuse_unread();
     let name = name?.to_owned();
@@ -290,6 +291,7 @@ fn backend(
         metrics,
         model_memory,
         weights_cache,
+        host_weights,
         cards,
     })
 }

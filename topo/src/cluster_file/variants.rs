@@ -166,7 +166,7 @@ pub(super) fn onnx_model(
         model.refuse("file", "has no effect beside the files of [[model.variant]]", "remove it");
         return None;
     }
-    let mut first: Option<OnnxModel> = None;
+    let (mut first, mut bytes) = (None::<OnnxModel>, 0);
     for section in sections {
         let read = onnx::model(model, section, false, folder)?;
         let like = first.get_or_insert_with(|| read.clone());
@@ -175,6 +175,7 @@ pub(super) fn onnx_model(
             section.refuse("file", "takes or gives other tensors than the first variant's", fix);
             return None;
         }
+        bytes += read.bytes;
     }
-    first
+    first.map(|first| OnnxModel { bytes, ..first })
 }

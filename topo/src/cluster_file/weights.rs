@@ -14,6 +14,12 @@ use crate::cluster_file::tables::Entry;
 const PAGE_MIB: u32 = 16;
 /// What copies weights to a GPU, if the file does not say how long that takes: what Table 1 of Clockwork comes to.
 const LOAD_GB_PER_S: f64 = 12.3;
+/// How long a LOAD from a file takes until one is measured: a session's beginning, and what ONNX Runtime gets done with the
+/// file. Measured with small models on one core.
+const SESSION: Nanos = Nanos::from_millis(5);
+const SESSION_GB_PER_S: f64 = 0.5;
+/// Model files that a backend with caches keeps in memory, if the file does not say, MiB.
+const HOST_WEIGHTS_MIB: u32 = 1024;
 /// One model's weights, MiB.
 const WEIGHTS_MIB_MAX: f64 = (1 << 20) as f64;
 /// Memory for weights of one GPU slot, MiB: a million pages of the usual size.
@@ -28,6 +34,8 @@ pub struct WeightsSpec {
     pub bytes: u64,
     /// How long a LOAD takes until one is measured; the emulated engine takes that long.
     pub load: Nanos,
+    /// The file does not say that, and the first LOAD will: a session's making depends on more than its size.
+    pub is_guess: bool,
 }
 
 /// The memory for weights of each GPU slot of a backend.
@@ -46,16 +54,24 @@ impl WeightsCacheSpec {
     }
 }
 
-/// Reads what a model says.
-pub(crate) fn of_model(section: &Section<'_>) -> Option<WeightsSpec> {
+/// Reads what a model says. Weights in files are as large as these if it does not.
+pub(crate) fn of_model(section: &Section<'_>, files_bytes: Option<u64>) -> Option<WeightsSpec> {
     let mib = section.number("weights_mib", 0.001..=WEIGHTS_MIB_MAX);
     let load = section.millis("load_ms", 0.001..=MS_MAX);
-    if mib.is_none() && section.has("load_ms") && !section.has("weights_mib") {
+    let has_size = section.has("weights_mib") || files_bytes.is_some();
+    if section.has("load_ms") && !has_size {
         section.refuse("load_ms", "says nothing without weights_mib", "give weights_mib as well");
     }
-    let bytes = (mib? * MIB as f64).ceil() as u64;
-    let by_size = || Nanos::from_millis_f64(bytes as f64 / (LOAD_GB_PER_S * 1e6));
-    Some(WeightsSpec { bytes, load: load.unwrap_or_else(by_size) })
+    let stated = mib.map(|mib| (mib * MIB as f64).ceil() as u64);
+    let of_files = files_bytes.filter(|_| !section.has("weights_mib"));
+    let bytes = stated.or(of_files)?;
+    let at = |gb_per_s: f64| Nanos::from_millis_f64(bytes as f64 / (gb_per_s * 1e6));
+    let guess = match files_bytes {
+        Some(_) => SESSION + at(SESSION_GB_PER_S),
+        None => at(LOAD_GB_PER_S),
+    };
+    let is_guess = load.is_none() && files_bytes.is_some();
+    Some(WeightsSpec { bytes, load: load.unwrap_or(guess), is_guess })
 }
 
 /// Reads what a backend says.
@@ -72,6 +88,19 @@ pub(crate) fn of_backend(section: &Section<'_>) -> Option<WeightsCacheSpec> {
         section.refuse("weights_cache_mib", "is less than a page", fix);
     }
     Some(WeightsCacheSpec { pages: pages.max(1), page_bytes: u64::from(page_mib) * MIB })
+}
+
+/// Bytes of model files that a backend keeps in memory, to load from.
+pub(crate) fn host_bytes(section: &Section<'_>, cache: Option<WeightsCacheSpec>) -> u64 {
+    let mib = section.integer("host_weights_mib", 0..=CACHE_MIB_MAX);
+    if cache.is_none() {
+        if section.has("host_weights_mib") && !section.has("weights_cache_mib") {
+            let what = "says nothing without weights_cache_mib";
+            section.refuse("host_weights_mib", what, "remove it");
+        }
+        return 0;
+    }
+    u64::from(mib.unwrap_or(HOST_WEIGHTS_MIB)) * MIB
 }
 
 /// What the backends and models of each sub-cluster say together.
@@ -93,7 +122,7 @@ pub(crate) fn check(models: &[Entry<'_, ModelSpec>], backends: &[Entry<'_, Backe
     for (entry, model) in present(models) {
         match smallest_cache(model.subcluster, backends) {
             Some(cache) => check_model(&entry.section, model, cache),
-            None if model.weights.is_some() => {
+            None if entry.section.has("weights_mib") => {
                 let what = "changes nothing: no backend of its sub-cluster has weights_cache_mib, so all of them hold every model";
                 entry.section.warn(
                     "weights_mib",
@@ -126,13 +155,15 @@ fn check_backend(
 }
 
 fn check_model(section: &Section<'_>, model: &ModelSpec, cache: WeightsCacheSpec) {
-    if !matches!(model.engine, EngineSpec::Emulated { .. }) {
-        let what = format!(
-            "is \"{}\", and weights caches serve emulated models alone",
-            model.engine.name()
-        );
+    if model.engine.is_on_gpu() {
         let fix = "put the model into a sub-cluster whose backends have no weights_cache_mib";
-        section.refuse("engine", what, fix);
+        let what = "and weights caches serve emulated models and ONNX models on the CPU alone";
+        match &model.engine {
+            EngineSpec::Onnx { place, .. } => {
+                section.refuse("device", format!("is \"{}\", {what}", place.device), fix);
+            }
+            other => section.refuse("engine", format!("is \"{}\", {what}", other.name()), fix),
+        }
     }
     let Some(weights) = model.weights else {
         let what = "is missing, and the backends of its sub-cluster have weights_cache_mib";

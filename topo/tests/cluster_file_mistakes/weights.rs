@@ -26,7 +26,8 @@ fn sizes_become_pages_and_times() {
     assert_eq!(caches[0].pages_of(weights), 3, "rounded up");
     assert_eq!(cluster.weights_cache(SubclusterId(0)), Some(caches[1]), "the largest");
     let timed = check(&file("weights_mib = 0.5\nload_ms = 7.5", backends)).cluster.unwrap();
-    let expected = WeightsSpec { bytes: 1 << 19, load: Nanos::from_millis_f64(7.5) };
+    let expected =
+        WeightsSpec { bytes: 1 << 19, load: Nanos::from_millis_f64(7.5), is_guess: false };
     assert_eq!(timed.models[0].weights, Some(expected));
 }
 
@@ -48,7 +49,11 @@ fn what_does_not_go_together_is_refused_with_the_fix() {
         ),
         (
             file("weights_mib = 9\nengine = \"cuda\"", cached),
-            "engine: is \"cuda\", and weights caches serve emulated models alone; fix: put the model",
+            "engine: is \"cuda\", and weights caches serve emulated models and ONNX models on the CPU alone; fix: put the model",
+        ),
+        (
+            file("weights_mib = 9", "[[backend]]\nname = \"a\"\nhost_weights_mib = 8"),
+            "host_weights_mib: says nothing without weights_cache_mib; fix: remove it",
         ),
         (
             file("weights_mib = 9", &format!("{cached}\n[[backend]]\nname = \"b\"")),
@@ -92,4 +97,27 @@ fn weights_without_a_cache_change_nothing_and_say_so() {
         found[0].contains("weights_mib: changes nothing: no backend of its sub-cluster has"),
         "{found:#?}"
     );
+}
+
+#[test]
+fn weights_in_files_are_as_large_as_these_and_how_long_they_load_is_a_guess() {
+    let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/digits/digits.onnx");
+    let file = |keys: &str| {
+        format!(
+            "[[model]]\nname = \"m\"\nslo_ms = 50\nfile = \"{digits}\"\n{keys}\n\
+             [[backend]]\nname = \"a\"\nweights_cache_mib = 4\npage_mib = 1\nhost_weights_mib = 8"
+        )
+    };
+    let cluster = check(&file("")).cluster.unwrap();
+    let weights = cluster.models[0].weights.unwrap();
+    assert_eq!(weights.bytes, std::fs::metadata(digits).unwrap().len());
+    assert!(weights.is_guess && weights.load > Nanos::from_millis(5), "{weights:?}");
+    assert_eq!(cluster.backends[0].host_weights, 8 << 20);
+    let stated = check(&file("load_ms = 2")).cluster.unwrap().models[0].weights.unwrap();
+    assert_eq!((stated.bytes, stated.load), (weights.bytes, Nanos::from_millis(2)));
+    assert!(!stated.is_guess);
+    let larger = check(&file("weights_mib = 3")).cluster.unwrap().models[0].weights.unwrap();
+    assert_eq!(larger.bytes, 3 << 20);
+    let found = problems(&file("device = \"cuda:0\""));
+    assert!(found[0].contains("device: is \"cuda:0\", and weights caches serve"), "{found:#?}");
 }

@@ -22,7 +22,7 @@ use ort::session::builder::SessionBuilder;
 
 use super::engines::Loose;
 use super::rows::Zeros;
-use super::{BlockingEngine, EngineError, Inputs, LooseModel, Outputs};
+use super::{BlockingEngine, EngineError, HostStore, Inputs, LooseModel, Outputs};
 
 /// Names the ONNX Runtime library.
 const LIBRARY_VARIABLE: &str = "ORT_DYLIB_PATH";
@@ -36,6 +36,8 @@ static ENVIRONMENT: OnceLock<Result<Environment, String>> = OnceLock::new();
 pub struct Onnx {
     /// The number of the GPU slot.
     slot: u32,
+    /// What it need not read from files.
+    store: HostStore,
     /// By [`ModelId`]; `None` where the model is not loaded.
     models: Vec<Option<Model>>,
 }
@@ -72,7 +74,8 @@ impl BlockingEngine for Onnx {
             unreachable!("each engine gets its own kind of model");
         };
         let library = library.unwrap_or_default();
-        let host = Host { environment, library: Path::new(&library), slot: self.slot };
+        let (library, store) = (Path::new(&library), &self.store);
+        let host = Host { environment, library, slot: self.slot, store };
         let refused = |file: &Path, fault: Fault| EngineError::Load {
             model: spec.name.clone(),
             file: file.display().to_string(),
@@ -122,7 +125,12 @@ impl BlockingEngine for Onnx {
 impl Onnx {
     /// No model yet. `slot` is the number of the GPU slot: the device is that many behind the one that a model names.
     pub fn new(slot: u32) -> Self {
-        Self { slot, models: Vec::new() }
+        Self::with_store(slot, HostStore::default())
+    }
+
+    /// As [`Onnx::new`]; files that `store` has are not read.
+    pub fn with_store(slot: u32, store: HostStore) -> Self {
+        Self { slot, store, models: Vec::new() }
     }
 
     fn insert(&mut self, id: ModelId, model: Model) {
@@ -152,11 +160,13 @@ struct Host<'a> {
     library: &'a Path,
     /// The number of the GPU slot.
     slot: u32,
+    store: &'a HostStore,
 }
 
 impl Host<'_> {
     fn open(&self, file: &Path, place: OnnxPlace) -> Result<Session, Fault> {
-        if !file.is_file() {
+        let content = self.store.get(file);
+        if content.is_none() && !file.is_file() {
             return Err(Fault::new("no such file", "correct the model's `file` key"));
         }
         let unreadable =
@@ -164,7 +174,11 @@ impl Host<'_> {
         match place.device {
             Device::Cpu => {
                 let mut builder = builder(self.environment).map_err(unreadable)?;
-                builder.commit_from_file(file).map_err(text).map_err(unreadable)
+                let session = match content {
+                    Some(content) => builder.commit_from_memory(content),
+                    None => builder.commit_from_file(file),
+                };
+                session.map_err(text).map_err(unreadable)
             }
             Device::Cuda(first) => {
                 gpu::prepare(self.library)?;

@@ -56,16 +56,6 @@ codes! {
         Silent = 10,
     }
 
-    /// What a GPU slot is to do, in [`Action`](super::Action).
-    ActionKind: u8 {
-        /// Execute a batch: the tail lists its tasks, head first.
-        Infer = 0,
-        /// Make the model ready to execute.
-        Load = 1,
-        /// Give the model's memory back.
-        Unload = 2,
-    }
-
     /// What an operator asks for, in [`CatalogChange`](super::CatalogChange).
     ChangeKind: u8 {
         /// Serve one more model.

@@ -284,7 +284,7 @@ messages! {
         /// After this number of ms, the same task might be accepted. 0: nothing is known.
         retry_ms: U16,
     }
-    /// What one GPU slot is to do, and when. Tail: of an INFER, its tasks, head first.
+    /// A batch that one GPU slot is to execute, and when. Tail: its tasks, head first.
     43 Action [tasks: [ActionTask]] 36 {
         /// Names the action in [`ActionDone`].
         action: U64,
@@ -296,7 +296,7 @@ messages! {
         model: U32,
         /// The GPU slot.
         gpu: U32,
-        /// An [`ActionKind`](super::ActionKind).
+        /// [`Action::INFER`]: there is no other.
         kind: u8,
         /// The cheapest variant that may execute, if the action starts too late for the one planned.
         floor: u8,

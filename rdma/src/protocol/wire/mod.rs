@@ -190,6 +190,9 @@ impl FrameHeader {
 }
 
 impl Action {
+    /// Its kind: execute a batch. Weights come and go by [`Load`].
+    pub const INFER: u8 = 0;
+
     /// Executes a batch of the model's own variant in the slot, within `[earliest, latest]` on the scheduler's clock.
     pub fn infer(name: u64, window: [Nanos; 2], model: ModelId, gpu: GpuId) -> Self {
         let [earliest, latest] = window.map(|moment| moment.0);
@@ -199,7 +202,7 @@ impl Action {
             latest_ns: latest.into(),
             model: model.0.into(),
             gpu: gpu.0.into(),
-            kind: ActionKind::Infer as u8,
+            kind: Self::INFER,
             floor: 0,
             variant: 0.into(),
         }

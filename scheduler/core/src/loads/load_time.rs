@@ -10,16 +10,18 @@ const STEPS: u64 = 1024;
 const RARE: u64 = 99;
 
 /// The mean of the measured times with a margin that one in a hundred exceeds: in effect the rolling 99th percentile of
-/// Clockwork (§5.3), in 16 bytes.
+/// Clockwork (§5.3), in 24 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct LoadTime {
     mean: Nanos,
     margin: Nanos,
+    is_guess: bool,
 }
 
 impl LoadTime {
-    pub(super) fn new(expected: Nanos) -> Self {
-        Self { mean: expected, margin: Nanos::ZERO }
+    /// `is_guess`: the first measurement counts alone.
+    pub(super) fn new(expected: Nanos, is_guess: bool) -> Self {
+        Self { mean: expected, margin: Nanos::ZERO, is_guess }
     }
 
     /// What to plan with.
@@ -28,6 +30,9 @@ impl LoadTime {
     }
 
     pub(super) fn observe(&mut self, measured: Nanos) {
+        if core::mem::take(&mut self.is_guess) {
+            self.mean = measured;
+        }
         let step = Nanos((self.mean.0 / STEPS).max(1));
         if measured > self.predicted() {
             self.margin = (self.margin + step.times(RARE)).min(self.mean.times(2));
@@ -51,22 +56,32 @@ mod tests {
 
     #[test]
     fn exact_times_need_no_margin() {
-        let mut time = LoadTime::new(MS.times(8));
+        let mut time = LoadTime::new(MS.times(8), false);
         (0..100).for_each(|_| time.observe(MS.times(8)));
         assert_eq!(time.predicted(), MS.times(8));
     }
 
     #[test]
     fn a_link_that_is_slower_than_the_file_says_is_learnt() {
-        let mut time = LoadTime::new(MS.times(8));
+        let mut time = LoadTime::new(MS.times(8), false);
         (0..400).for_each(|_| time.observe(MS.times(12)));
         let off = time.predicted().0.abs_diff(MS.times(12).0);
         assert!(off < MS.0 / 2, "{:?}", time.predicted());
     }
 
     #[test]
+    fn a_guess_lasts_until_the_first_measurement() {
+        let mut time = LoadTime::new(MS.times(50), true);
+        assert_eq!(time.predicted(), MS.times(50));
+        time.observe(MS.times(4));
+        assert_eq!(time.predicted(), MS.times(4));
+        time.observe(MS.times(20));
+        assert!(time.predicted() > MS.times(4) && time.predicted() < MS.times(10), "{time:?}");
+    }
+
+    #[test]
     fn about_one_in_a_hundred_takes_longer() {
-        let (mut time, mut random) = (LoadTime::new(MS.times(8)), SplitMix64::new(3));
+        let (mut time, mut random) = (LoadTime::new(MS.times(8), false), SplitMix64::new(3));
         let mut exceeded = 0;
         for round in 0..40_000 {
             let measured = MS.times(8) + Nanos(random.next_u64() % MS.0);

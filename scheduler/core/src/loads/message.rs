@@ -36,6 +36,8 @@ pub struct Weights {
     pub pages: u32,
     /// How long a LOAD takes until one is measured.
     pub load: Nanos,
+    /// That is a guess, and the first measurement replaces it.
+    pub is_guess: bool,
     /// ℓ(1).
     pub alone: Nanos,
 }

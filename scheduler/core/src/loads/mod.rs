@@ -87,7 +87,7 @@ impl LoadState {
         let LoadLimits { gpus, copies, residents, rule, outstanding } = limits;
         let (gpus, copies, residents) = (gpus as usize, copies as usize, residents as usize);
         let model = |weights: &Weights| Model {
-            time: LoadTime::new(weights.load),
+            time: LoadTime::new(weights.load, weights.is_guess),
             alone: weights.alone,
             is_wanted: false,
         };

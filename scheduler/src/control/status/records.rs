@@ -9,7 +9,7 @@ use baton_rdma::wire::VERSION_MAX;
 use baton_rdma::{ConnId, Transport};
 use baton_topo::{GPUS_PER_BACKEND_MAX, VariantSpec, per_cent};
 
-use super::window::{Figures, seconds};
+use super::window::{Figures, Shares, seconds};
 use crate::cache::levels::ModelLevels;
 use crate::catalog::Entry;
 use crate::control::ControlThread;
@@ -185,12 +185,16 @@ impl<T: Transport> ControlThread<T> {
         let first = id.0 * GPUS_PER_BACKEND_MAX;
         let joined_at = self.joined_at(backend.conn);
         (first..).zip(&backend.gpus).map(move |(index, gpu)| {
+            let shares = self.shares(now, gpu.id.0, joined_at);
+            let has_cache = !backend.memory.is_empty();
             let record = GpuStatus {
                 slot: gpu.id.0,
                 backend: shortened(&backend.name),
                 subcluster: shortened(self.parts.catalog.subcluster_name(backend.subcluster)),
-                busy: rounded(self.busy(now, gpu.id.0, joined_at)),
+                busy: rounded(shares.busy),
                 pages_free: self.pages_free(backend, gpu.id),
+                loads: has_cache.then(|| self.parts.tasks.slot(gpu.id.0).loads),
+                loader_busy: has_cache.then(|| rounded(shares.loader_busy)),
             };
             (index, Record::Gpu(record))
         })
@@ -201,10 +205,11 @@ impl<T: Transport> ControlThread<T> {
         levels.pages_free(slot)
     }
 
-    /// The share of the window in which the slot executed.
-    pub(super) fn busy(&self, now: Nanos, slot: u32, joined_at: Nanos) -> f64 {
+    /// What the slot did in the window.
+    pub(super) fn shares(&self, now: Nanos, slot: u32, joined_at: Nanos) -> Shares {
         let window = self.status.window.as_ref();
-        window.map_or(0.0, |window| window.busy(now, slot, joined_at, &self.parts.tasks))
+        let shares = window.map(|window| window.shares(now, slot, joined_at, &self.parts.tasks));
+        shares.unwrap_or_default()
     }
 
     pub(super) fn joined_at(&self, conn: ConnId) -> Nanos {

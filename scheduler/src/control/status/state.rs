@@ -3,6 +3,7 @@
 use baton_core::SubclusterId;
 use baton_rdma::Transport;
 
+use super::window::Shares;
 use crate::catalog::Entry;
 use crate::control::ControlThread;
 use crate::metrics::{ClusterState, ModelShown, SubclusterShown};
@@ -44,13 +45,17 @@ impl<T: Transport> ControlThread<T> {
     fn shown(&self, now: Nanos, id: SubclusterId) -> SubclusterShown {
         let backends = self.roster.backends().filter(|(_, backend)| backend.subcluster == id);
         let slots = backends.flat_map(|(_, b)| b.gpus.iter().map(|gpu| (gpu.id.0, b.conn)));
-        let busy: Vec<f64> =
-            slots.map(|(slot, conn)| self.busy(now, slot, self.joined_at(conn))).collect();
+        let shares: Vec<Shares> =
+            slots.map(|(slot, conn)| self.shares(now, slot, self.joined_at(conn))).collect();
+        let mean = |of: fn(&Shares) -> f64| {
+            shares.iter().fold(0.0, |sum, shares| sum + of(shares)) / shares.len().max(1) as f64
+        };
         SubclusterShown {
             name: self.parts.catalog.subcluster_name(id).to_owned(),
             gpus: self.roster.serving(id),
             gpus_needed: self.autoscale.needed()[id.0 as usize],
-            busy: busy.iter().fold(0.0, |sum, share| sum + share) / busy.len().max(1) as f64,
+            busy: mean(|shares| shares.busy),
+            loader_busy: self.has_cache(id).then(|| mean(|shares| shares.loader_busy)),
         }
     }
 

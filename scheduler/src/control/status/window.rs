@@ -7,7 +7,7 @@ use baton_core::{Gpu, ModelId, Nanos, VARIANTS_MAX};
 use crate::latencies::quantile;
 use crate::limits::GPUS_MAX;
 use crate::migration::load_board::LoadBoard;
-use crate::task_board::{ModelTotals, PerVariant, TaskBoards};
+use crate::task_board::{ModelTotals, PerVariant, SlotWork, TaskBoards};
 
 /// Looks, of a second each, in half of the window.
 const LOOKS_PER_HALF: u32 = 5;
@@ -20,7 +20,7 @@ struct Moment {
     reported_at: Nanos,
     /// Of models that are missing, nothing was counted yet.
     models: BTreeMap<ModelId, ModelMoment>,
-    busy_ns: Vec<u64>,
+    slots: Vec<SlotWork>,
 }
 
 /// What was counted of a model by a moment.
@@ -44,6 +44,15 @@ pub(super) struct Figures {
     pub(super) variants: [(u64, Option<f64>); VARIANTS_MAX],
 }
 
+/// How much of its time a slot has used.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(in crate::control) struct Shares {
+    /// It executed.
+    pub(in crate::control) busy: f64,
+    /// Weights were copied to it.
+    pub(in crate::control) loader_busy: f64,
+}
+
 /// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Window {
@@ -57,8 +66,8 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn begin(now: Nanos) -> Self {
-        let (models, busy_ns) = (BTreeMap::new(), vec![0; GPUS_MAX as usize]);
-        let moment = Moment { read_at: now, reported_at: now, models, busy_ns };
+        let (models, slots) = (BTreeMap::new(), vec![SlotWork::default(); GPUS_MAX as usize]);
+        let moment = Moment { read_at: now, reported_at: now, models, slots };
         Self { begin: moment.clone(), middle: moment, looks: 0, reported_at: now }
     }
 
@@ -73,9 +82,9 @@ impl Window {
         if self.looks == LOOKS_PER_HALF {
             self.looks = 0;
             let models = models.map(|model| (model, ModelMoment::read(model, boards))).collect();
-            let busy_ns = (0..GPUS_MAX).map(|slot| boards.1.busy_ns(slot)).collect();
+            let slots = (0..GPUS_MAX).map(|slot| boards.1.slot(slot)).collect();
             let reported_at = self.reported_at;
-            let moment = Moment { read_at: now, reported_at, models, busy_ns };
+            let moment = Moment { read_at: now, reported_at, models, slots };
             self.begin = std::mem::replace(&mut self.middle, moment);
         }
         self.reported_at = now;
@@ -91,9 +100,9 @@ impl Window {
     /// What the slots have executed so far, they have in another life.
     pub(super) fn forget_slots(&mut self, gpus: &[Gpu], tasks: &TaskBoards) {
         for slot in gpus.iter().map(|gpu| gpu.id.0) {
-            let busy = tasks.busy_ns(slot);
-            self.begin.busy_ns[slot as usize] = busy;
-            self.middle.busy_ns[slot as usize] = busy;
+            let work = tasks.slot(slot);
+            self.begin.slots[slot as usize] = work;
+            self.middle.slots[slot as usize] = work;
         }
     }
 
@@ -112,11 +121,24 @@ impl Window {
         }
     }
 
-    /// The share of the window, or of its time as a member, in which a slot executed.
-    pub(super) fn busy(&self, now: Nanos, slot: u32, joined_at: Nanos, tasks: &TaskBoards) -> f64 {
-        let busy = tasks.busy_ns(slot) - self.begin.busy_ns[slot as usize];
+    /// The shares of the window, or of its time as a member, in which a slot executed and in which weights were copied to it.
+    pub(super) fn shares(
+        &self,
+        now: Nanos,
+        slot: u32,
+        joined_at: Nanos,
+        tasks: &TaskBoards,
+    ) -> Shares {
+        let (work, before) = (tasks.slot(slot), self.begin.slots[slot as usize]);
         let span = now - self.begin.read_at.max(joined_at);
-        if span == Nanos::ZERO { 0.0 } else { (busy as f64 / span.0 as f64).min(1.0) }
+        let share = |ns: u64| match span {
+            Nanos::ZERO => 0.0,
+            span => (ns as f64 / span.0 as f64).min(1.0),
+        };
+        Shares {
+            busy: share(work.busy_ns - before.busy_ns),
+            loader_busy: share(work.loading_ns - before.loading_ns),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Field numbers and element types are those of `onnx.proto3`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use prost::{Message, Oneof};
@@ -27,11 +28,21 @@ struct GraphProto {
     output: Vec<ValueInfo>,
 }
 
-/// A weight, of which the name is read.
+/// A weight, of which is read what it is called and which other file has its bytes.
 #[derive(Clone, PartialEq, Message)]
 struct Initializer {
     #[prost(string, tag = "8")]
     name: String,
+    #[prost(message, repeated, tag = "13")]
+    external_data: Vec<Entry>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Entry {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    value: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -98,6 +109,8 @@ pub(super) struct Tensor {
 pub(super) struct OnnxFile {
     pub(super) inputs: Vec<Tensor>,
     pub(super) outputs: Vec<Tensor>,
+    /// Files beside it that have weights of it, each once.
+    pub(super) others: BTreeSet<String>,
 }
 
 /// Reads a file.
@@ -119,7 +132,17 @@ fn parse(bytes: &[u8]) -> Result<OnnxFile, String> {
     let inputs = graph.input.iter().filter(|value| !is_weight(value));
     let inputs = inputs.map(tensor).collect::<Result<_, _>>()?;
     let outputs = graph.output.iter().map(tensor).collect::<Result<_, _>>()?;
-    Ok(OnnxFile { inputs, outputs })
+    Ok(OnnxFile { inputs, outputs, others: others(&graph.initializer) })
+}
+
+fn others(weights: &[Initializer]) -> BTreeSet<String> {
+    let entries = weights.iter().flat_map(|weight| &weight.external_data);
+    entries.filter(|entry| entry.key == "location").map(|entry| entry.value.clone()).collect()
+}
+
+/// Whether these bytes are a model with all its weights: a session can be made from them without a file.
+pub fn is_whole_model(bytes: &[u8]) -> bool {
+    parse(bytes).is_ok_and(|file| file.others.is_empty())
 }
 
 fn tensor(value: &ValueInfo) -> Result<Tensor, String> {
@@ -183,7 +206,8 @@ mod tests {
     }
 
     fn file(input: Vec<ValueInfo>, weights: &[&str]) -> Vec<u8> {
-        let initializer = weights.iter().map(|&name| Initializer { name: name.into() }).collect();
+        let weight = |&name: &&str| Initializer { name: name.into(), external_data: vec![] };
+        let initializer = weights.iter().map(weight).collect();
         let output = vec![value("y", 1, vec![Some(Length::Value(-1))])];
         ModelProto { graph: Some(GraphProto { initializer, input, output }) }.encode_to_vec()
     }
@@ -200,6 +224,22 @@ mod tests {
     }
 
     #[test]
+    fn weights_in_other_files_are_noticed() {
+        let at = |key: &str, value: &str| Entry { key: key.into(), value: value.into() };
+        let weight = |name: &str, external_data| Initializer { name: name.into(), external_data };
+        let initializer = vec![
+            weight("a", vec![at("location", "m.data"), at("offset", "0")]),
+            weight("b", vec![at("location", "m.data"), at("offset", "64")]),
+            weight("c", vec![]),
+        ];
+        let output = vec![value("y", 1, vec![None])];
+        let graph = GraphProto { initializer, input: vec![], output };
+        let bytes = ModelProto { graph: Some(graph) }.encode_to_vec();
+        assert_eq!(parse(&bytes).unwrap().others, BTreeSet::from(["m.data".to_owned()]));
+        assert!(!is_whole_model(&bytes) && is_whole_model(&file(vec![], &["w"])));
+    }
+
+    #[test]
     fn what_cannot_be_served_is_said() {
         let said = |bytes: &[u8]| parse(bytes).unwrap_err();
         assert!(said(b"not one").contains("not an ONNX file"));
@@ -213,7 +253,7 @@ mod tests {
     #[test]
     fn the_digits_are_read() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx");
-        let OnnxFile { inputs, outputs } = read(&path).unwrap();
+        let OnnxFile { inputs, outputs, .. } = read(&path).unwrap();
         let batch = Dim::Symbol("batch".into());
         assert_eq!(inputs[0].dims[0], batch);
         assert_eq!(inputs[0].dims[1..], [1, 8, 8].map(Dim::Fixed));

@@ -5,6 +5,8 @@
 
 mod file;
 
+pub use file::is_whole_model;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +25,8 @@ pub(super) struct OnnxModel {
     pub(super) signature: Signature,
     /// The batch size that the file fixes.
     pub(super) fixed_batch: Option<u32>,
+    /// The size of the file, and of those beside it that have weights of it.
+    pub(super) bytes: u64,
 }
 
 /// Why a model cannot be served: the key, what is wrong, what to do.
@@ -56,13 +60,21 @@ pub(super) fn model(
         Err(("file", format!("there is no file {}", file.display()), fix.to_owned()))
     };
     let read = read.and_then(|read| without_control(read, is_controlled));
+    let bytes = read.as_ref().map_or(0, |read| bytes_of(&file, read));
     let understood = read.and_then(|read| keys.signature(&read));
     let refuse = |(key, what, fix): Refusal| match key {
         "file" => of_file.refuse(key, what, fix),
         _ => section.refuse(key, what, fix),
     };
     let (signature, fixed_batch) = understood.map_err(refuse).ok()?;
-    Some(OnnxModel { file, signature, fixed_batch })
+    Some(OnnxModel { file, signature, fixed_batch, bytes })
+}
+
+/// What is not there, loading complains about.
+fn bytes_of(file: &Path, read: &OnnxFile) -> u64 {
+    let bytes = |file: &Path| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
+    let others = read.others.iter().map(|other| bytes(&file.with_file_name(other)));
+    bytes(file) + others.sum::<u64>()
 }
 
 /// The file without its input [`CONTROL`], which must be there if `is_controlled` and may not be otherwise.
@@ -102,7 +114,7 @@ pub(crate) struct OpenDim {
 /// # Errors
 /// What is wrong with the file, in words.
 pub(crate) fn open_dims(file: &Path) -> Result<Vec<OpenDim>, String> {
-    let OnnxFile { inputs, outputs } = file::read(file)?;
+    let OnnxFile { inputs, outputs, .. } = file::read(file)?;
     let mut open = Vec::new();
     for tensor in inputs.into_iter().chain(outputs) {
         for (axis, dim) in tensor.dims.into_iter().enumerate().skip(1) {

@@ -1,5 +1,7 @@
 //! What is made of a file and the keys beside it.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::signature::ElementType;
 
@@ -19,13 +21,13 @@ fn encoder() -> OnnxFile {
     let of_each = [symbol("batch"), symbol("seq"), Dim::Fixed(8)];
     let embedding = tensor("embedding", ElementType::F32, &of_each);
     let score = tensor("score", ElementType::F32, &[symbol("batch")]);
-    OnnxFile { inputs: vec![ids, mask], outputs: vec![embedding, score] }
+    OnnxFile { inputs: vec![ids, mask], outputs: vec![embedding, score], others: BTreeSet::new() }
 }
 
 fn image(batch: Dim) -> OnnxFile {
     let inputs = vec![tensor("x", ElementType::F32, &[batch.clone(), Dim::Fixed(3), symbol("w")])];
     let outputs = vec![tensor("y", ElementType::F32, &[batch, symbol("y.1")])];
-    OnnxFile { inputs, outputs }
+    OnnxFile { inputs, outputs, others: BTreeSet::new() }
 }
 
 fn keys(dims: &[(&str, u32)]) -> Keys {
