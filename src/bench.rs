@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use baton_bench::chaos::{self, ChaosConfig};
 use baton_bench::dataplane::{self, Matrix, Pull, Responder, SendRate, TlsCost};
 use baton_bench::gpu::{self, GpuBench, LibraryRig, SimRig};
+use baton_bench::oip::{self, GatewayBench};
 use baton_bench::overload::{self, Overload};
 use baton_bench::path::{self, Pace, PathBench, PathReport};
 use baton_bench::sched::{self, Points, Shape};
@@ -14,9 +15,9 @@ use baton_topo::{Clock, TlsSpec};
 
 use crate::CommandResult;
 use crate::args::{
-    BenchChaosArgs, BenchGpuArgs, BenchMatrixArgs, BenchOverloadArgs, BenchPathArgs,
-    BenchPathEndArgs, BenchPullArgs, BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs,
-    BenchSoakArgs, BenchTlsCostArgs, DemoEngine, PathMode,
+    BenchChaosArgs, BenchGatewayArgs, BenchGpuArgs, BenchMatrixArgs, BenchOverloadArgs,
+    BenchPathArgs, BenchPathEndArgs, BenchPullArgs, BenchResponderArgs, BenchSchedArgs,
+    BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs, DemoEngine, PathMode,
 };
 use crate::live::Live;
 use crate::output::{complain, load_cluster, say, scheduler_addr};
@@ -233,6 +234,27 @@ pub(crate) fn gpu(args: &BenchGpuArgs) -> CommandResult {
 
 pub(crate) fn path_end(args: &BenchPathEndArgs) -> CommandResult {
     path::respond(args.bytes, |addr| say(&format!("listening {addr}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn gateway(args: &BenchGatewayArgs) -> CommandResult {
+    let bench = GatewayBench {
+        children: children()?,
+        bytes: args.bytes.clone(),
+        outstanding: args.outstanding,
+        seconds: args.seconds,
+        rounds: args.rounds,
+    };
+    let mut live = Live::new();
+    let report = oip::measure_cost(&bench, Clock::start(), &*stop_flag()?, |note| live.note(&note));
+    live.finish();
+    let report = report?;
+    say(&if args.json { serde_json::to_string(&report)? } else { report.to_string() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn gateway_end() -> CommandResult {
+    oip::serve_bare(|addr| say(&format!("listening {addr}")))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -56,6 +56,8 @@ fn run(command: Command) -> CommandResult {
             BenchCommand::Overload(args) => bench::overload(&args),
             BenchCommand::Path(args) => bench::path(&args),
             BenchCommand::Gpu(args) => bench::gpu(&args),
+            BenchCommand::Gateway(args) => bench::gateway(&args),
+            BenchCommand::GatewayEnd => bench::gateway_end(),
             BenchCommand::PathEnd(args) => bench::path_end(&args),
             BenchCommand::Chaos(args) => bench::chaos(&args),
             BenchCommand::Soak(args) => bench::soak(&args),

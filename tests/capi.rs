@@ -156,6 +156,15 @@ fn every_mistake_has_a_status_and_words() {
 }
 
 #[test]
+fn an_input_may_be_written_while_its_task_queues() {
+    let cluster = Cluster::start("capi-ahead");
+    let _backend = cluster.backend("a");
+    let installed = Installed::new("capi-ahead-installed");
+    let program = installed.compile("tests/programs/ahead.c", C, SHARED);
+    assert_eq!(installed.run(&program, &[cluster.addr()]), "written later\n");
+}
+
+#[test]
 fn a_program_may_end_with_tasks_outstanding_and_a_child_is_refused() {
     let cluster = Cluster::start("capi-outstanding");
     let _backend = cluster.backend("a");

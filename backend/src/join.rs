@@ -132,7 +132,10 @@ impl Join {
         transport: &mut T,
     ) -> Result<(), MembershipError> {
         for model in self.served.iter() {
-            self.tell_loaded(model.id.0, models.profiles(model.local), transport)?;
+            let weights = models.spec(model.local).and_then(|spec| spec.weights);
+            let pages = config.weights_cache.zip(weights).map(|(cache, of)| cache.pages_of(of));
+            let profiles = models.profiles(model.local);
+            self.tell_loaded(model.id.0, pages, profiles, transport)?;
         }
         let join =
             JoinBackend { subcluster: self.served.subcluster().into(), gpus: config.gpus.into() };
@@ -183,19 +186,22 @@ impl Join {
         (self.served, self.serves, self.gpus) = (ServedModels::default(), false, 0..0);
     }
 
-    /// A model of the scheduler's is loaded; `profiles` are its ℓ(b) if that was measured.
+    /// A model of the scheduler's is loaded, or LOADs may bring it and it takes `pages`; `profiles` are its ℓ(b) if that was
+    /// measured.
     ///
     /// # Errors
     /// The scheduler is lost.
     pub(crate) fn tell_loaded<T: Transport>(
         &self,
         model: u32,
+        pages: Option<u32>,
         profiles: Option<&Profiles>,
         transport: &mut T,
     ) -> Result<(), MembershipError> {
         let table = profiles.into_iter().flatten().flat_map(Profile::table);
         let table: Vec<U64> = table.map(|latency| latency.0.into()).collect();
-        self.membership.send(&ProfileDesc { model: model.into() }, table.as_bytes(), transport)
+        let desc = ProfileDesc { model: model.into(), pages: pages.unwrap_or(0).into() };
+        self.membership.send(&desc, table.as_bytes(), transport)
     }
 
     /// A model of the scheduler's could not be loaded.

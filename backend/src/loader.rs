@@ -12,6 +12,10 @@ use baton_types::{ModelId, Nanos};
 /// LOADs that may wait while another copies. The scheduler sends one ahead.
 pub(crate) const LOADS_MAX: usize = 4;
 
+/// A copy hangs if it takes so much longer than ten times what it should: making a session of the largest ONNX file is a matter
+/// of seconds.
+const HANGS_AFTER: Nanos = Nanos::from_millis(60_000);
+
 /// A LOAD that the scheduler waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LoadAction {
@@ -23,6 +27,8 @@ pub(crate) struct LoadAction {
     pub(crate) model: ModelId,
     /// It does not begin after. On this process's clock.
     pub(crate) latest: Nanos,
+    /// How long the copy should take.
+    pub(crate) expected: Nanos,
 }
 
 /// Why a LOAD comes to nothing at once.
@@ -40,6 +46,12 @@ struct Copying {
     started: Nanos,
     /// The scheduler that sent it is lost.
     is_orphan: bool,
+}
+
+impl Copying {
+    fn hangs_at(&self) -> Nanos {
+        self.started + HANGS_AFTER + self.load.expected.times(10)
+    }
 }
 
 /// See the module documentation.
@@ -139,6 +151,11 @@ impl Loader {
         self.copying.is_some()
     }
 
+    /// True if the copy will not end.
+    pub(crate) fn hangs(&self, now: Nanos) -> bool {
+        self.copying.is_some_and(|copying| now >= copying.hangs_at())
+    }
+
     /// The copy is over: of which model, and with when it began the LOAD that is to be reported. Unless it `succeeded` and is
     /// still wanted, the pages are free.
     pub(crate) fn finish(
@@ -152,9 +169,10 @@ impl Loader {
         Some((load.model, (!is_orphan).then_some((load, started))))
     }
 
-    /// When the first LOAD that waits is late.
+    /// When the first LOAD that waits is late, or the copy hangs.
     pub(crate) fn next_timer(&self) -> Option<Nanos> {
-        self.waiting.iter().map(|load| load.latest + Nanos(1)).min()
+        let late = self.waiting.iter().map(|load| load.latest + Nanos(1));
+        late.chain(self.copying.map(|copying| copying.hangs_at())).min()
     }
 
     /// The scheduler is lost: no LOAD is wanted any more. One that is being copied keeps its pages until it is over.
@@ -171,7 +189,8 @@ mod tests {
     use super::*;
 
     fn load(id: u64, latest: u64) -> LoadAction {
-        LoadAction { id, thread: 0, model: ModelId(id as u32), latest: Nanos(latest) }
+        let (model, expected) = (ModelId(id as u32), Nanos(7));
+        LoadAction { id, thread: 0, model, latest: Nanos(latest), expected }
     }
 
     fn loader(pages: u32) -> Loader {
@@ -234,6 +253,19 @@ mod tests {
         assert_eq!(loader.next_timer(), Some(Nanos(101)));
         assert_eq!(loader.pop_late(Nanos(101)), Some(load(2, 100)));
         assert_eq!(loader.free_pages(), 6);
+    }
+
+    #[test]
+    fn a_copy_hangs_after_a_minute_and_ten_times_what_it_should_take() {
+        let mut loader = loader(10);
+        loader.admit(load(1, 100), 4).unwrap();
+        assert!(!loader.hangs(Nanos::MAX), "it has not begun");
+        loader.begin(Nanos(5)).unwrap();
+        let hangs_at = HANGS_AFTER + Nanos(75);
+        assert_eq!(loader.next_timer(), Some(hangs_at));
+        assert!(!loader.hangs(hangs_at - Nanos(1)) && loader.hangs(hangs_at));
+        loader.finish(false).unwrap();
+        assert!(!loader.hangs(hangs_at) && loader.next_timer().is_none());
     }
 
     #[test]

@@ -205,7 +205,15 @@ int32_t baton_input_cost(baton_input input, uint32_t units);
  * the input stays as it is, to be submitted again or freed. */
 int32_t baton_input_submit(baton_input input, uint64_t within_ns, baton_ticket *ticket);
 
-/* Frees its slot. */
+/* Submits the task before its input is written: it queues meanwhile, and the answer is due within_ns from now. The handle stays:
+ * baton_input_data says where to write, then baton_input_finish hands the input over. Truncate before. No backend reads the
+ * input earlier; a batch that is formed without it goes without the task. What is not written by the deadline is dropped. */
+int32_t baton_input_submit_ahead(baton_input input, uint64_t within_ns, baton_ticket *ticket);
+
+/* The input of a task that was submitted ahead is written; uses the input up. */
+int32_t baton_input_finish(baton_input input);
+
+/* Frees its slot. If its task was submitted ahead, that is cancelled: an input that is not finished will not come. */
 int32_t baton_input_free(baton_input input);
 
 /* ---- outcomes ---- */

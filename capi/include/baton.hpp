@@ -189,7 +189,24 @@ public:
     ticket submit(span within) { return submit_within(detail::count(within)); }
     ticket submit() { return submit_within(BATON_SLO); }
 
+    // Submits before the input is written: write `data()` while the task queues, then finish(). Destroyed unfinished, it
+    // cancels the task.
+    ticket submit_ahead(span within) const { return submit_ahead_within(detail::count(within)); }
+    ticket submit_ahead() const { return submit_ahead_within(BATON_SLO); }
+
+    // It is written, and used up unless this throws.
+    void finish() {
+        check(baton_input_finish(get()));
+        release();
+    }
+
 private:
+    ticket submit_ahead_within(std::uint64_t within_ns) const {
+        baton_ticket handle{};
+        check(baton_input_submit_ahead(get(), within_ns, &handle));
+        return ticket(handle);
+    }
+
     ticket submit_within(std::uint64_t within_ns) {
         baton_ticket handle{};
         check(baton_input_submit(get(), within_ns, &handle));

@@ -1,9 +1,10 @@
-//! An input: a slot that Python writes in place.
+//! An input: a slot that Python writes in place, before its task is submitted or while it queues.
 
 use std::ffi::c_int;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use baton_client::{CostHint, Deadline, ElementType, TensorSpec};
+use baton_client::{CostHint, Deadline, ElementType, InputAhead, TensorSpec};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -23,15 +24,43 @@ pub(crate) struct Input {
     state: Mutex<State>,
 }
 
+/// A slot that is Python's to write.
+enum Slot {
+    /// To be submitted.
+    Free(baton_client::Input),
+    /// Of a task that queues already.
+    Ahead(InputAhead),
+}
+
+impl Deref for Slot {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Free(input) => input,
+            Self::Ahead(input) => input,
+        }
+    }
+}
+
+impl DerefMut for Slot {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Free(input) => input,
+            Self::Ahead(input) => input,
+        }
+    }
+}
+
 struct State {
-    slot: Local<baton_client::Input>,
+    slot: Local<Slot>,
     /// Arrays and memoryviews that look at the slot.
     views: usize,
 }
 
 impl Input {
     pub(crate) fn new(slot: baton_client::Input, inputs: &Arc<[TensorSpec]>) -> Self {
-        let state = Mutex::new(State { slot: Local::new(slot), views: 0 });
+        let state = Mutex::new(State { slot: Local::new(Slot::Free(slot)), views: 0 });
         Self { inputs: Arc::clone(inputs), state }
     }
 
@@ -80,7 +109,7 @@ impl Input {
 
 impl State {
     /// The slot, on its way to somewhere else.
-    fn take(&mut self) -> PyResult<baton_client::Input> {
+    fn take(&mut self) -> PyResult<Slot> {
         match self.views {
             0 => self.slot.take(),
             views => Err(PyBufferError::new_err(format!(
@@ -88,6 +117,21 @@ impl State {
             ))),
         }
     }
+
+    /// The input, if it is still to be submitted.
+    fn take_free(&mut self) -> PyResult<baton_client::Input> {
+        match self.take()? {
+            Slot::Free(input) => Ok(input),
+            ahead @ Slot::Ahead(_) => {
+                self.slot.put_back(ahead);
+                Err(is_ahead())
+            }
+        }
+    }
+}
+
+fn is_ahead() -> PyErr {
+    PyValueError::new_err("the input is submitted already: write it, and call finish() or close()")
 }
 
 #[pymethods]
@@ -127,7 +171,10 @@ impl Input {
         if state.views > 0 {
             return Err(PyBufferError::new_err("arrays still look at this input: del them"));
         }
-        state.slot.get_mut()?.truncate(bytes);
+        match state.slot.get_mut()? {
+            Slot::Free(input) => input.truncate(bytes),
+            Slot::Ahead(_) => return Err(is_ahead()),
+        }
         Ok(())
     }
 
@@ -142,17 +189,58 @@ impl Input {
     ) -> PyResult<Ticket> {
         let (deadline, accuracy_min) = (deadline(within)?, per_cent(accuracy_min)?);
         let mut state = self.state();
-        let slot = state.take()?.with_cost(cost.map_or(CostHint::NONE, CostHint::of_units));
+        let slot = state.take_free()?.with_cost(cost.map_or(CostHint::NONE, CostHint::of_units));
         match slot.with_accuracy_min(accuracy_min).submit(deadline) {
             Ok(ticket) => Ok(Ticket::new(ticket)),
             Err(refused) => {
-                state.slot.put_back(refused.input);
+                state.slot.put_back(Slot::Free(refused.input));
                 Err(of_submit(refused.reason))
             }
         }
     }
 
-    /// Frees the slot, unless the input was submitted.
+    /// Submits the task before its input is written: write it while the task queues, then call `finish`. Truncate before.
+    /// Otherwise as `submit`.
+    #[pyo3(signature = (*, within = None, cost = None, accuracy_min = None))]
+    fn submit_ahead(
+        &self,
+        within: Option<f64>,
+        cost: Option<u32>,
+        accuracy_min: Option<f64>,
+    ) -> PyResult<Ticket> {
+        let (deadline, accuracy_min) = (deadline(within)?, per_cent(accuracy_min)?);
+        let mut state = self.state();
+        let slot = state.take_free()?.with_cost(cost.map_or(CostHint::NONE, CostHint::of_units));
+        match slot.with_accuracy_min(accuracy_min).submit_ahead(deadline) {
+            Ok((ahead, ticket)) => {
+                state.slot.put_back(Slot::Ahead(ahead));
+                Ok(Ticket::new(ticket))
+            }
+            Err(refused) => {
+                state.slot.put_back(Slot::Free(refused.input));
+                Err(of_submit(refused.reason))
+            }
+        }
+    }
+
+    /// The input of a task that was submitted ahead is written: backends may read it from now on.
+    fn finish(&self) -> PyResult<()> {
+        let mut state = self.state();
+        match state.take()? {
+            Slot::Ahead(ahead) => {
+                ahead.finish();
+                Ok(())
+            }
+            free @ Slot::Free(_) => {
+                state.slot.put_back(free);
+                Err(PyValueError::new_err(
+                    "the input is not submitted yet: submit_ahead() comes first, or submit() does both",
+                ))
+            }
+        }
+    }
+
+    /// Frees the slot, unless the input was handed over. A task that was submitted ahead is cancelled.
     fn close(&self) -> PyResult<()> {
         let mut state = self.state();
         match state.slot.get() {

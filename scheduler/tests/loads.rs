@@ -55,10 +55,14 @@ fn announce(member: &mut Member, slot: u32, (pages, page_bytes): (u32, u64), mod
     member.send(&memory, models.as_bytes());
 }
 
+fn describe(member: &mut Member, model: u32, pages: u32) {
+    member.send(&ProfileDesc { model: model.into(), pages: pages.into() }, &[]);
+}
+
 /// A backend that holds `models` already.
 fn backend(stage: &mut Stage, models: &[u32]) -> Member {
     let mut member = stage.member(Role::Backend);
-    (0..MODELS).for_each(|model| member.send(&ProfileDesc { model: model.into() }, &[]));
+    (0..MODELS).for_each(|model| describe(&mut member, model, 2));
     announce(&mut member, 0, (PAGES, PAGE), models);
     member.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
     stage.connect(&mut member);
@@ -270,4 +274,16 @@ fn a_backend_whose_memory_is_not_the_schedulers_is_refused_with_the_fix() {
         assert_eq!(code, Some(RefuseCode::BadRequest));
         assert!(detail.contains(expected), "{detail}");
     }
+}
+
+#[test]
+fn a_backend_that_counts_other_pages_for_a_model_is_refused_by_its_name() {
+    let mut stage = Stage::new(&cached(1));
+    let mut member = stage.member(Role::Backend);
+    describe(&mut member, 0, 2);
+    assert_eq!(stage.exchange(&mut member), []);
+    describe(&mut member, 1, 3);
+    let told = stage.exchange(&mut member);
+    let why = format!("{told:?}");
+    assert!(why.contains("model `model-1` takes 2 pages at the scheduler and 3 at"), "{why}");
 }

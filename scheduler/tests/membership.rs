@@ -36,7 +36,7 @@ fn backends_learn_of_frontends_that_joined_before_or_after_them() {
     let mut stage = stage();
     let early = stage.frontend();
     let mut backend = stage.member(Role::Backend);
-    backend.send(&ProfileDesc { model: 0.into() }, &[]);
+    backend.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, &[]);
     backend.send(&JoinBackend { subcluster: 0.into(), gpus: 2.into() }, b"b");
     let told = stage.exchange(&mut backend);
     assert!(matches!(told[0], Told::Joined { first_gpu: 0, .. }), "{told:?}");
@@ -115,7 +115,7 @@ fn joins_that_cannot_be_served_are_refused_with_the_reason() {
         let mut stage = stage();
         let mut backend = stage.member(Role::Backend);
         for &model in profiles {
-            backend.send(&ProfileDesc { model: model.into() }, &[]);
+            backend.send(&ProfileDesc { model: model.into(), pages: 0.into() }, &[]);
         }
         backend.send(&JoinBackend { subcluster: subcluster.into(), gpus: gpus.into() }, b"b");
         let told = stage.exchange(&mut backend);
@@ -130,7 +130,7 @@ fn a_measured_profile_must_fit_the_model() {
         let mut stage = stage();
         let mut backend = stage.member(Role::Backend);
         let wire: Vec<U64> = table.iter().map(|&ns| U64::new(ns)).collect();
-        backend.send(&ProfileDesc { model: 0.into() }, wire.as_bytes());
+        backend.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, wire.as_bytes());
         let told = stage.exchange(&mut backend);
         assert_eq!(refused(&told), Some(RefuseCode::BadRequest), "{table:?}: {told:?}");
     }
@@ -141,7 +141,7 @@ fn a_name_and_a_connection_join_once() {
     let mut stage = stage();
     let _first = stage.backend("b", 0, 1);
     let mut second = stage.member(Role::Backend);
-    second.send(&ProfileDesc { model: 0.into() }, &[]);
+    second.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, &[]);
     second.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
     assert_eq!(refused(&stage.exchange(&mut second)), Some(RefuseCode::DuplicateJoin));
 
@@ -220,7 +220,7 @@ fn what_a_member_says_behind_what_was_refused_is_not_heard() {
 fn a_backend_that_has_left_before_it_was_ready_gets_nothing() {
     let mut stage = stage();
     let mut backend = stage.member(Role::Backend);
-    backend.send(&ProfileDesc { model: 0.into() }, &[]);
+    backend.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, &[]);
     backend.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
     stage.connect(&mut backend);
     backend.leave();
@@ -291,14 +291,14 @@ fn profiles_announced_twice_or_beyond_reason_are_refused() {
     for table in absurd {
         let mut stage = stage();
         let mut backend = stage.member(Role::Backend);
-        backend.send(&ProfileDesc { model: 0.into() }, table.as_bytes());
+        backend.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, table.as_bytes());
         let told = stage.exchange(&mut backend);
         assert_eq!(refused(&told), Some(RefuseCode::BadRequest), "{table:?}: {told:?}");
     }
     let mut stage = stage();
     let mut backend = stage.member(Role::Backend);
     for table in [table_ns(1_000_000, 1_000_000), Vec::new()] {
-        backend.send(&ProfileDesc { model: 0.into() }, table.as_bytes());
+        backend.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, table.as_bytes());
     }
     assert_eq!(refused(&stage.exchange(&mut backend)), Some(RefuseCode::BadRequest));
     assert_eq!(stage.scheduler.counters().control_thread.joins_refused.get(), 1);
@@ -307,7 +307,7 @@ fn profiles_announced_twice_or_beyond_reason_are_refused() {
 /// A backend for model 0 that has joined with this profile and is not ready.
 fn measured(stage: &mut Stage, name: &str, table: &[U64]) -> Member {
     let mut backend = stage.member(Role::Backend);
-    backend.send(&ProfileDesc { model: 0.into() }, table.as_bytes());
+    backend.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, table.as_bytes());
     backend.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, name.as_bytes());
     stage.connect(&mut backend);
     backend
@@ -379,7 +379,7 @@ fn a_backend_that_has_not_loaded_a_model_of_the_file_is_given_nothing_before() {
     let (task, told) = submit(&mut stage, 0);
     let reason = DropReason::NoBackend.code();
     assert_eq!(told, [Told::Ended { task, kind: 1, reason, retry_ms: 0 }]);
-    backend.send(&ProfileDesc { model: 0.into() }, &[]);
+    backend.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, &[]);
     stage.exchange(&mut backend);
     assert_eq!(submit(&mut stage, 1).1, []);
     stage.advance(ms(25));
@@ -393,7 +393,7 @@ fn a_backend_that_is_ready_and_not_connected_is_given_nothing() {
     let mut stage = Stage::new(&cluster(Policy::Eager, 1));
     let mut frontend = stage.frontend();
     let mut hollow = stage.member(Role::Backend);
-    hollow.send(&ProfileDesc { model: 0.into() }, &[]);
+    hollow.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, &[]);
     hollow.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"hollow");
     hollow.send(&Ready { reserved: 0.into() }, &[]);
     assert!(matches!(stage.exchange(&mut hollow)[..], [Told::Joined { .. }, Told::PeerUp { .. }]));

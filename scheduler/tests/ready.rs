@@ -120,7 +120,7 @@ fn a_task_submitted_on_the_confirmation_is_queued_by_a_thread_in_the_middle_of_i
         let mut member = Member::new(transport, role, addr);
         exchange(&mut member, &mut || poll());
         if role == Role::Backend {
-            member.send(&ProfileDesc { model: 0.into() }, &[]);
+            member.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, &[]);
             member.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
         } else {
             let addr = WireAddr::new(member.transport.local_addr());

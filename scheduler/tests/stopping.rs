@@ -174,7 +174,7 @@ impl Live {
         let addr = WireAddr::new(frontend.transport.local_addr());
         frontend.send(&JoinFrontend { addr, slabs: 0.into() }, &[]);
         let mut backend = self.member(Role::Backend);
-        backend.send(&ProfileDesc { model: 0.into() }, &[]);
+        backend.send(&ProfileDesc { model: 0.into(), pages: 0.into() }, &[]);
         backend.send(&JoinBackend { subcluster: 0.into(), gpus: 1.into() }, b"b");
         for member in [&mut frontend, &mut backend] {
             let told = hear(self.clock, member, |_, told| !told.is_empty());

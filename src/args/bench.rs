@@ -7,6 +7,7 @@ use baton_topo::{Idle, TransportChoice};
 use clap::builder::RangedI64ValueParser;
 use clap::{Subcommand, value_parser};
 
+use super::gateway_bench::BenchGatewayArgs;
 use super::gpu::BenchGpuArgs;
 use super::path::{BenchPathArgs, BenchPathEndArgs};
 use super::values::{
@@ -47,6 +48,13 @@ pub(crate) enum BenchCommand {
     /// With --json a line for each goal. Exit status 0 if every goal is met; on the fake driver, whose times mean nothing, if
     /// everything works.
     Gpu(BenchGpuArgs),
+    /// The gateway beside bare hyper and bare tonic: CPU time per request, over HTTP and gRPC
+    ///
+    /// Starts a scheduler, a backend that answers at once, a gateway of one thread and a bare server, which take turns.
+    Gateway(BenchGatewayArgs),
+    /// The bare server that `baton bench gateway` compares with
+    #[command(hide = true)]
+    GatewayEnd,
     /// The far end of the bare sockets that `baton bench path` compares with
     #[command(hide = true)]
     PathEnd(BenchPathEndArgs),

@@ -2,6 +2,7 @@
 
 mod bench;
 mod gateway;
+mod gateway_bench;
 mod gpu;
 mod load;
 mod model;
@@ -24,6 +25,7 @@ pub(crate) use bench::{
     BenchResponderArgs, BenchSchedArgs, BenchSendRateArgs, BenchSoakArgs, BenchTlsCostArgs,
 };
 pub(crate) use gateway::GatewayArgs;
+pub(crate) use gateway_bench::BenchGatewayArgs;
 pub(crate) use gpu::BenchGpuArgs;
 pub(crate) use load::{LoadArgs, SendDeadlineArg};
 pub(crate) use model::{

@@ -72,9 +72,13 @@ pub(super) enum Errand {
 
 type Outcome = Result<(Loaded, Resident), EngineError>;
 
+/// Starts a thread that does errands, and says how loading went.
+type Spawn =
+    Box<dyn Fn(Receiver<Errand>, Sender<Outcome>) -> std::io::Result<JoinHandle<()>> + Send>;
+
 /// The I/O thread's handle on the thread that loads.
-#[derive(Debug)]
 pub(super) struct Aside {
+    spawn: Spawn,
     /// `None` only while dropping: closing the channel ends the thread.
     errands: Option<Sender<Errand>>,
     outcomes: Receiver<Outcome>,
@@ -82,6 +86,13 @@ pub(super) struct Aside {
     is_loading: bool,
     /// Loaded and not installed.
     installable: Vec<Installable>,
+}
+
+impl std::fmt::Debug for Aside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { is_loading, installable, .. } = self;
+        write!(f, "Aside {{ is_loading: {is_loading}, installable: {installable:?} }}")
+    }
 }
 
 impl std::fmt::Debug for Installable {
@@ -98,29 +109,33 @@ impl Aside {
     /// The thread cannot be started.
     pub(super) fn start<E: Engine>(
         name: String,
-        make: impl Fn() -> E + Send + 'static,
+        make: impl Fn() -> E + Clone + Send + 'static,
         budget: Budget,
         owner: Waker,
     ) -> std::io::Result<(Self, Sender<Errand>)> {
+        let spawn: Spawn = Box::new(move |errands, outcomes| {
+            let (make, budget, owner) = (make.clone(), budget.clone(), owner.clone());
+            let work = move || work(&errands, &outcomes, &make, &budget, &owner);
+            std::thread::Builder::new().name(name.clone()).spawn(work)
+        });
         let (errands, errands_in) = bounded(ERRANDS_MAX);
         let (outcomes_out, outcomes) = bounded(1);
-        let thread = std::thread::Builder::new().name(name).spawn(move || {
-            // Ends when no sender of errands is left.
-            for errand in errands_in {
-                match errand {
-                    Errand::Load(order) => {
-                        // The owner may be gone.
-                        let _ = outcomes_out.send(load(&order, &mut make(), &budget));
-                        owner.wake();
-                    }
-                    Errand::Drop(resident) => drop(resident),
-                }
-            }
-        })?;
-        let (kept, thread) = (Some(errands.clone()), Some(thread));
-        let aside =
-            Self { errands: kept, outcomes, thread, is_loading: false, installable: Vec::new() };
+        let (kept, thread) = (Some(errands.clone()), Some(spawn(errands_in, outcomes_out)?));
+        let (is_loading, installable) = (false, Vec::new());
+        let aside = Self { spawn, errands: kept, outcomes, thread, is_loading, installable };
         Ok((aside, errands))
+    }
+
+    /// The thread hangs: another one takes its place. What it loads yet, it drops.
+    ///
+    /// # Errors
+    /// There is no other thread.
+    pub(super) fn replace(&mut self) -> std::io::Result<()> {
+        let (errands, errands_in) = bounded(ERRANDS_MAX);
+        let (outcomes_out, outcomes) = bounded(1);
+        self.thread = Some((self.spawn)(errands_in, outcomes_out)?);
+        (self.errands, self.outcomes, self.is_loading) = (Some(errands), outcomes, false);
+        Ok(())
     }
 
     /// Begins to load.
@@ -171,6 +186,26 @@ impl Aside {
             && thread.join().is_err()
         {
             tracing::error!("a loading thread panicked");
+        }
+    }
+}
+
+/// Ends when no sender of errands is left.
+fn work<E: Engine>(
+    errands: &Receiver<Errand>,
+    outcomes: &Sender<Outcome>,
+    make: &impl Fn() -> E,
+    budget: &Budget,
+    owner: &Waker,
+) {
+    for errand in errands {
+        match errand {
+            Errand::Load(order) => {
+                // The owner may be gone, or wait no longer.
+                let _ = outcomes.send(load(&order, &mut make(), budget));
+                owner.wake();
+            }
+            Errand::Drop(resident) => drop(resident),
         }
     }
 }
@@ -244,3 +279,7 @@ pub(super) fn load_within(
     engine.load(spec)?;
     Ok(share)
 }
+
+#[cfg(test)]
+#[path = "aside_tests.rs"]
+mod tests;

@@ -162,6 +162,13 @@ pub trait Executor {
     /// How the loading went, once it has ended: the model waits for [`ModelJob::Install`].
     fn poll_loaded(&mut self) -> Option<Result<Loaded, EngineError>>;
 
+    /// What loads hangs: it is left to itself, with all that it has, and another loads from now on. What it still has to say
+    /// of a model goes unheard.
+    ///
+    /// # Errors
+    /// There is no other.
+    fn replace_loader(&mut self) -> Result<(), ExecutorDied>;
+
     /// Gives up what was loaded aside and is not installed.
     fn discard(&mut self);
 }

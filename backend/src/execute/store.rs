@@ -126,6 +126,7 @@ mod tests {
         let same = |one: &str, other: &str| store.is_same(&folder.join(one), &folder.join(other));
         assert!(same("a", "b") && !same("a", "c") && !same("d", "d"), "d is not there");
         assert_eq!(store.get(&folder.join("a")).expect("taken").len() as u64, bytes("a"));
+        std::fs::remove_dir_all(folder).expect("it is ours");
     }
 
     #[test]
@@ -134,5 +135,6 @@ mod tests {
         let bytes = std::fs::metadata(folder.join("a")).expect("a file").len();
         assert_eq!(filled(&folder, bytes).0, [true, true, false, false, false, true]);
         assert_eq!(filled(&folder, bytes - 1).0, [false; 6]);
+        std::fs::remove_dir_all(folder).expect("it is ours");
     }
 }

@@ -227,6 +227,13 @@ impl Executor for ThreadExecutor {
         self.aside.poll()
     }
 
+    fn replace_loader(&mut self) -> Result<(), ExecutorDied> {
+        self.aside.replace().map_err(|error| {
+            tracing::error!(%error, "there is no thread to load on; see the limits on threads (ulimit -u)");
+            ExecutorDied
+        })
+    }
+
     fn discard(&mut self) {
         self.aside.discard();
     }

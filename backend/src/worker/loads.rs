@@ -9,6 +9,7 @@ use baton_types::{ModelId, Nanos};
 use zerocopy::little_endian::U32;
 
 use super::Worker;
+use crate::error::BackendError;
 use crate::execute::{EngineError, Executor, LoadOrder, Loaded, ModelSource};
 use crate::loader::{LoadAction, NotLoaded};
 
@@ -59,8 +60,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let model = rules.served.model(wire.model.get()).ok_or(LoadStatus::Failed)?.local;
         let spec = self.models.spec(model).ok_or(LoadStatus::Failed)?;
         let cache = self.config.weights_cache.ok_or(LoadStatus::Failed)?;
-        let pages = cache.pages_of(spec.weights.ok_or(LoadStatus::Failed)?);
-        let load = LoadAction { id: wire.load.get(), thread, model, latest };
+        let weights = spec.weights.ok_or(LoadStatus::Failed)?;
+        let (id, pages, expected) = (wire.load.get(), cache.pages_of(weights), weights.load);
+        let load = LoadAction { id, thread, model, latest, expected };
         let loader = self.gpus[gpu].loader.as_mut().ok_or(LoadStatus::Failed)?;
         loader.admit(load, pages).map_err(|why| match why {
             NotLoaded::NoPages => LoadStatus::NoPages,
@@ -84,7 +86,15 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let Some(loader) = slot.loader.as_mut().filter(|loader| loader.is_copying()) else {
             return 0;
         };
-        let Some(outcome) = slot.executor.poll_loaded() else { return 0 };
+        let outcome = match slot.executor.poll_loaded() {
+            Some(outcome) => outcome,
+            None if !loader.hangs(now) => return 0,
+            None if slot.executor.replace_loader().is_ok() => Err(hung()),
+            None => {
+                self.finish(Err(BackendError::ExecutorDied(gpu)), now);
+                return 1;
+            }
+        };
         let Some((model, wanted)) = loader.finish(outcome.is_ok()) else { return 1 };
         if outcome.is_ok() {
             slot.install(model);
@@ -156,6 +166,15 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             reserved: [0; 3],
         };
         self.send_report(report.thread, &done, now);
+    }
+}
+
+/// Why the LOAD has failed whose copy does not end.
+fn hung() -> EngineError {
+    EngineError::Library {
+        engine: "loading",
+        problem: "a model's copy does not end; another thread loads from now on".into(),
+        fix: "see whether the model's file can be read, and restart this backend to get the memory of that copy back",
     }
 }
 

@@ -141,7 +141,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             self.counters.models_added += 1;
             tracing::info!(model = served.id.0, "a model was added");
             let profiles = self.models.profiles(local);
-            let told = self.join.tell_loaded(served.id.0, profiles, &mut self.transport);
+            let told = self.join.tell_loaded(served.id.0, None, profiles, &mut self.transport);
             let served = self.join.served.serve(served).map_err(BackendError::from);
             if let Err(error) = served.and_then(|()| Ok(told?)) {
                 self.fail(error, now);

@@ -246,6 +246,11 @@ impl Executor for Hand {
         self.0.borrow_mut().loaded.take()
     }
 
+    fn replace_loader(&mut self) -> Result<(), ExecutorDied> {
+        self.0.borrow_mut().to_load.take().expect("a model is being loaded");
+        Ok(())
+    }
+
     fn discard(&mut self) {
         self.0.borrow_mut().loose.clear();
     }

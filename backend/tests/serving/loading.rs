@@ -147,3 +147,22 @@ fn a_load_of_a_lost_scheduler_is_not_reported_to_the_next_and_gives_its_pages_ba
     copied(&mut world);
     assert_eq!(world.thread.take(), [loaded(next, LOADED, PAGES - 1)]);
 }
+
+#[test]
+fn a_copy_that_does_not_end_fails_after_a_minute_and_the_slot_loads_again() {
+    let mut world = World::cached([PAGES, 1]);
+    let hung = world.load(MODEL, &[]);
+    world.settle(&mut []);
+    for _ in 0..599 {
+        world.pass(Nanos::from_millis(100));
+        world.settle(&mut []);
+    }
+    assert_eq!((world.thread.take(), world.hands[0].aside()), (vec![], Some(0)), "not yet");
+    world.pass(Nanos::from_millis(100));
+    world.settle(&mut []);
+    assert_eq!(world.thread.take(), [loaded(hung, FAILED, PAGES)]);
+    let next = world.load(MODEL, &[]);
+    world.settle(&mut []);
+    copied(&mut world);
+    assert_eq!(world.thread.take(), [loaded(next, LOADED, 0)]);
+}

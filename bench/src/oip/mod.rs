@@ -5,6 +5,7 @@
 //! waits, and its wait counts. Errors are results. `load` says what is offered and what it amounts to.
 
 mod answer;
+mod cost;
 mod deadline;
 mod describe;
 mod generator;
@@ -30,6 +31,9 @@ use prost::Message;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 
+pub use cost::{
+    GatewayBench, GatewayBenchError, GatewayReport, GatewayRow, measure_cost, serve_bare,
+};
 pub use deadline::SendDeadline;
 pub use describe::Shape;
 pub use request::Encoding;

@@ -133,6 +133,11 @@ impl<'a> Processes<'a> {
         (self.note)(note);
     }
 
+    /// The clock of the timeouts.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
     /// Now, by the clock of the timeouts.
     pub(crate) fn now(&self) -> Nanos {
         self.clock.now()

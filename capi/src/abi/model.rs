@@ -95,7 +95,7 @@ pub extern "C" fn baton_model_input(
                 None => return Ok(PENDING),
             },
         };
-        out.put(InputHandle { id: input::INPUTS.insert(slot)? });
+        out.put(InputHandle { id: input::INPUTS.insert(input::Slot::Free(slot))? });
         Ok(OK)
     })
 }
@@ -119,7 +119,7 @@ pub extern "C" fn baton_model_input_of(
         let refs: Vec<(&str, TensorRef<'_>)> =
             named.iter().map(|(name, tensor)| (&**name, tensor.clone())).collect();
         let slot = model.handle.input_of(&refs)?;
-        out.put(InputHandle { id: input::INPUTS.insert(slot)? });
+        out.put(InputHandle { id: input::INPUTS.insert(input::Slot::Free(slot))? });
         Ok(OK)
     })
 }

@@ -59,6 +59,7 @@ impl<T: Transport> ControlThread<T> {
                 return refuse(RefuseCode::BadRequest, format!("there is no model {model}"));
             }
         };
+        self.check_pages(number, desc.pages.get())?;
         let entry = self.parts.catalog.entry(number).expect("there is such a model");
         let expected = (entry.profile().batch_max(), entry.spec.variant_count());
         let measured = measured_profiles(model, expected, table);

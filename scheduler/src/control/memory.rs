@@ -1,9 +1,9 @@
 //! Backends whose GPU slots have not room for every model: what they announce, and what is checked.
 
-use baton_core::SubclusterId;
+use baton_core::{ModelId, SubclusterId};
 use baton_rdma::wire::{RefuseCode, Role, SlotMemory as WireMemory};
 use baton_rdma::{ConnId, Transport};
-use baton_topo::GPUS_PER_BACKEND_MAX;
+use baton_topo::{GPUS_PER_BACKEND_MAX, WeightsCacheSpec};
 use zerocopy::little_endian::U32;
 
 use super::{ControlThread, Handled, refuse};
@@ -73,6 +73,25 @@ impl<T: Transport> ControlThread<T> {
         let (theirs, ours) = (says(memory.first().map(|(page, _)| *page)), says(expected));
         let detail = format!(
             "sub-cluster `{name}` has {ours} at the scheduler, and this backend has {theirs}; start both with the same cluster file"
+        );
+        refuse(RefuseCode::BadRequest, detail)
+    }
+
+    /// A LOAD takes pages at both ends, so both must count the same. A backend without caches is refused when it joins.
+    pub(super) fn check_pages(&self, model: ModelId, theirs: u32) -> Handled {
+        let spec = self.parts.catalog.entry(model).map(|entry| &entry.spec);
+        let page_bytes = spec.and_then(|spec| self.parts.cached.page_bytes(spec.subcluster));
+        let (Some(spec), Some(page_bytes)) = (spec, page_bytes.filter(|_| theirs > 0)) else {
+            return Ok(());
+        };
+        let page = WeightsCacheSpec { pages: 1, page_bytes };
+        let ours = spec.weights.map_or(0, |weights| page.pages_of(weights));
+        if ours == theirs {
+            return Ok(());
+        }
+        let detail = format!(
+            "model `{}` takes {ours} pages at the scheduler and {theirs} at this backend; start both with the same weights_mib, or the same model file",
+            spec.name
         );
         refuse(RefuseCode::BadRequest, detail)
     }

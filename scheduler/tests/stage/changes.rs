@@ -36,7 +36,7 @@ pub fn change(stage: &mut Stage, kind: ChangeKind, text: &str) -> (bool, String)
 }
 
 pub fn loaded(stage: &mut Stage, backend: &mut Member, model: u32) {
-    backend.send(&ProfileDesc { model: model.into() }, &[]);
+    backend.send(&ProfileDesc { model: model.into(), pages: 0.into() }, &[]);
     backend.transport.flush();
     stage.settle();
 }

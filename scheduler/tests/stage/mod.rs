@@ -178,7 +178,7 @@ impl Stage {
     /// A backend that has joined, connected and is ready.
     pub fn backend(&mut self, name: &str, subcluster: u32, gpus: u32) -> Member {
         let mut member = self.member(Role::Backend);
-        member.send(&ProfileDesc { model: subcluster.into() }, &[]);
+        member.send(&ProfileDesc { model: subcluster.into(), pages: 0.into() }, &[]);
         member.send(
             &JoinBackend { subcluster: subcluster.into(), gpus: gpus.into() },
             name.as_bytes(),

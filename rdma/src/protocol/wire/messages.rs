@@ -130,9 +130,11 @@ messages! {
         gpus: U32,
     }
     /// The measured ℓ(b) of a loaded model. Tail: ℓ(1), ℓ(2), … ns, of each variant in turn; empty: as the cluster file says.
-    17 ProfileDesc [u64s: [U64]] 4 {
+    17 ProfileDesc [u64s: [U64]] 8 {
         /// The model.
         model: U32,
+        /// Pages that it takes of a slot's memory for weights, as the sender counts; 0: its slots have room for every model.
+        pages: U32,
     }
     /// From a backend whose GPU slots have not room for every model, before [`JoinBackend`], for each slot. Tail: the models
     /// that it holds already.

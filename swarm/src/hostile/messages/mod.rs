@@ -139,7 +139,7 @@ impl<'a> Messages<'a> {
                 0 => vec![self.n64().max(1).into(); batch_max],
                 _ => Vec::new(),
             };
-            encode(out, &ProfileDesc { model: model.model }, table.as_bytes(), 0);
+            encode(out, &ProfileDesc { model: model.model, pages: 0.into() }, table.as_bytes(), 0);
             said += 1;
         }
         let subcluster = if self.one_in(8) { self.n32() } else { self.rng.random_range(0..2) };

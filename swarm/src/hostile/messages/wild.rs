@@ -169,7 +169,8 @@ impl Messages<'_> {
             Kind::ProfileDesc => {
                 let model = self.model();
                 let table = vec![U64::new(self.n64()); self.rng.random_range(0..40)];
-                encode(out, &ProfileDesc { model: model.into() }, table.as_bytes(), 0);
+                let desc = ProfileDesc { model: model.into(), pages: self.n32().into() };
+                encode(out, &desc, table.as_bytes(), 0);
             }
             Kind::SlotMemory => {
                 let models = self.some_models();
