@@ -11,6 +11,7 @@ use baton_rdma::wire::{
     SlotMemory,
 };
 use baton_topo::{BackendSpec, CardsSpec, Cluster, Idle, ModelSpec, WeightsCacheSpec, WeightsSpec};
+use stage::asking::status;
 use stage::{Member, Stage, Told, cluster, ms};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
@@ -286,4 +287,64 @@ fn a_backend_that_counts_other_pages_for_a_model_is_refused_by_its_name() {
     let told = stage.exchange(&mut member);
     let why = format!("{told:?}");
     assert!(why.contains("model `model-1` takes 2 pages at the scheduler and 3 at"), "{why}");
+}
+
+/// Free pages of the slot, where there is one, and copies of each model.
+fn shown(stage: &mut Stage) -> (Option<u32>, Vec<u32>) {
+    let status = status(stage);
+    let copies = status.models.iter().map(|model| model.cache.as_ref().unwrap().copies).collect();
+    (status.gpus.first().map(|gpu| gpu.pages_free.unwrap()), copies)
+}
+
+#[test]
+fn status_says_how_many_pages_are_free_and_where_the_weights_are() {
+    let mut cold = Cold::start(&[]);
+    assert_eq!(shown(&mut cold.stage), (Some(4), vec![0, 0, 0]));
+    cold.serve_cold(0);
+    assert_eq!(shown(&mut cold.stage), (Some(2), vec![1, 0, 0]));
+    let (load, _) = load_of(&cold.submit(1), 1);
+    assert_eq!(shown(&mut cold.stage), (Some(0), vec![1, 0, 0]), "its pages are taken already");
+    let batch = batch_of(&cold.loaded(load), 1);
+    cold.execute(batch);
+    assert_eq!(shown(&mut cold.stage), (Some(0), vec![1, 1, 0]));
+    assert_eq!(cold.serve_cold(2), [0]);
+    assert_eq!(shown(&mut cold.stage), (Some(0), vec![0, 1, 1]));
+    let status = status(&mut cold.stage);
+    let cold_tasks = status.models.iter().map(|model| model.cache.as_ref().unwrap().cold);
+    assert_eq!(cold_tasks.collect::<Vec<_>>(), [1, 1, 1]);
+    drop(cold.backend);
+    cold.stage.settle();
+    assert_eq!(shown(&mut cold.stage), (None, vec![0, 0, 0]), "it has taken them along");
+    let _backend = backend(&mut cold.stage, &[1]);
+    assert_eq!(shown(&mut cold.stage), (Some(2), vec![0, 1, 0]), "as it says itself");
+}
+
+#[test]
+fn the_model_with_the_fewest_tasks_leaves_although_it_was_used_last() {
+    let mut cold = Cold::start(&[]);
+    cold.serve_cold(0);
+    for _ in 0..9 {
+        let batch = batch_of(&cold.submit(0), 0);
+        cold.execute(batch);
+        cold.wait(ms(10));
+    }
+    cold.serve_cold(1);
+    cold.wait(ms(10));
+    assert_eq!(cold.serve_cold(2), [1]);
+}
+
+#[test]
+fn the_new_home_of_a_model_knows_that_its_weights_are_not_there() {
+    let mut stage = Stage::new(&cached(2));
+    let mut frontend = stage.frontend();
+    let _backend = backend(&mut stage, &[]);
+    let mut ends_at_once = |stage: &mut Stage, slot, deadline| {
+        let task = frontend.task(slot, 0);
+        frontend.submit_to(1, 0, task, stage.now + deadline);
+        stage.exchange(&mut frontend).iter().any(|told| matches!(told, Told::Ended { .. }))
+    };
+    assert!(stage.scheduler.control.move_model(baton_core::ModelId(0), 1));
+    stage.settle();
+    assert!(ends_at_once(&mut stage, 0, ms(9)), "five for the LOAD, five to execute it");
+    assert!(!ends_at_once(&mut stage, 1, ms(11)));
 }

@@ -8,31 +8,9 @@ use baton_metrics::{Metric, Value};
 use baton_rdma::Transport;
 use baton_rdma::status::{ClusterStatus, EventStatus, MemberRole, ModelStatus, PART_MAX};
 use baton_rdma::wire::{ActionDone, ActionStatus, RefuseCode, Role, StatusAsk, WireFetch};
+use stage::asking::{part, status};
 use stage::changes::{add, answer, remove, serve_one, stage};
 use stage::{Member, Stage, Told, cluster, ms};
-
-/// One part of the answer: its records, and where the next one begins.
-fn part(stage: &mut Stage, operator: &mut Member, from: u64) -> (u64, String) {
-    operator.send(&StatusAsk { from: from.into() }, &[]);
-    match &stage.exchange(operator)[..] {
-        [Told::Status { next, text }] => (*next, text.clone()),
-        other => panic!("expected a part, received {other:?}"),
-    }
-}
-
-fn status(stage: &mut Stage) -> ClusterStatus {
-    let mut operator = stage.member(Role::Operator);
-    let mut status = ClusterStatus::default();
-    let mut from = 0;
-    loop {
-        let (next, text) = part(stage, &mut operator, from);
-        status.take_in(&text).unwrap();
-        from = next;
-        if from == 0 {
-            return status;
-        }
-    }
-}
 
 fn events(status: &ClusterStatus) -> Vec<(String, String, Option<String>)> {
     let parts = |e: &EventStatus| (e.event.clone(), e.subject.clone(), e.reason.clone());

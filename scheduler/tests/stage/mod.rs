@@ -18,6 +18,7 @@ use baton_topo::{
 };
 use std::net::SocketAddr;
 
+pub mod asking;
 pub mod changes;
 
 pub fn ms(value: u64) -> Nanos {
