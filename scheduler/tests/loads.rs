@@ -10,7 +10,9 @@ use baton_rdma::wire::{
     ActionStatus, JoinBackend, LoadDone, LoadStatus, ProfileDesc, Ready, RefuseCode, Role,
     SlotMemory,
 };
-use baton_topo::{BackendSpec, CardsSpec, Cluster, Idle, ModelSpec, WeightsCacheSpec, WeightsSpec};
+use baton_topo::{
+    Agent, BackendSpec, CardsSpec, Cluster, Idle, ModelSpec, WeightsCacheSpec, WeightsSpec,
+};
 use stage::asking::status;
 use stage::{Member, Stage, Told, cluster, ms};
 use zerocopy::IntoBytes;
@@ -296,9 +298,17 @@ fn shown(stage: &mut Stage) -> (Option<u32>, Vec<u32>) {
     (status.gpus.first().map(|gpu| gpu.pages_free.unwrap()), copies)
 }
 
+/// Of each model, the tasks that came while no slot held it, and those of them that ended in time.
+fn cold_tasks(stage: &mut Stage) -> Vec<(u64, u64)> {
+    let status = status(stage);
+    let caches = status.models.iter().map(|model| model.cache.as_ref().unwrap());
+    caches.map(|cache| (cache.cold, cache.cold_in_time)).collect()
+}
+
 #[test]
 fn status_says_how_many_pages_are_free_and_where_the_weights_are() {
     let mut cold = Cold::start(&[]);
+    cold.wait(ms(1));
     assert_eq!(shown(&mut cold.stage), (Some(4), vec![0, 0, 0]));
     cold.serve_cold(0);
     assert_eq!(shown(&mut cold.stage), (Some(2), vec![1, 0, 0]));
@@ -309,9 +319,7 @@ fn status_says_how_many_pages_are_free_and_where_the_weights_are() {
     assert_eq!(shown(&mut cold.stage), (Some(0), vec![1, 1, 0]));
     assert_eq!(cold.serve_cold(2), [0]);
     assert_eq!(shown(&mut cold.stage), (Some(0), vec![0, 1, 1]));
-    let status = status(&mut cold.stage);
-    let cold_tasks = status.models.iter().map(|model| model.cache.as_ref().unwrap().cold);
-    assert_eq!(cold_tasks.collect::<Vec<_>>(), [1, 1, 1]);
+    assert_eq!(cold_tasks(&mut cold.stage), [(1, 1); 3]);
     drop(cold.backend);
     cold.stage.settle();
     assert_eq!(shown(&mut cold.stage), (None, vec![0, 0, 0]), "it has taken them along");
@@ -347,4 +355,30 @@ fn the_new_home_of_a_model_knows_that_its_weights_are_not_there() {
     stage.settle();
     assert!(ends_at_once(&mut stage, 0, ms(9)), "five for the LOAD, five to execute it");
     assert!(!ends_at_once(&mut stage, 1, ms(11)));
+}
+
+#[test]
+fn a_task_whose_model_leaves_after_it_has_come_did_not_come_cold() {
+    let mut cold = Cold::start(&[0, 1]);
+    cold.wait(ms(10));
+    let [task_of_2, task_of_0] = [0, 1].map(|slot| cold.frontend.task(slot, 0));
+    cold.frontend.submit(2, task_of_2, cold.stage.now + ms(100));
+    cold.frontend.transport.flush();
+    let now = cold.stage.now;
+    cold.stage.scheduler.model_threads[0].poll(now);
+    cold.stage.scheduler.rank.poll(now);
+    // The LOAD of model 2 is ordered, and model 0 its victim. The ModelThread does not know that yet.
+    cold.frontend.submit(0, task_of_0, now + ms(100));
+    cold.frontend.transport.flush();
+    cold.stage.settle();
+    let (load, victims) = load_of(&cold.stage.exchange(&mut cold.backend), 2);
+    assert_eq!(victims, [0]);
+    let told = cold.loaded(load);
+    let (loads, batches): (Vec<Told>, Vec<Told>) =
+        told.into_iter().partition(|told| matches!(told, Told::Load { .. }));
+    let (load, _) = load_of(&loads, 0);
+    cold.execute(batch_of(&batches, 2));
+    let batch = batch_of(&cold.loaded(load), 0);
+    cold.execute(batch);
+    assert_eq!(cold_tasks(&mut cold.stage), [(0, 0), (0, 0), (1, 1)]);
 }

@@ -30,20 +30,23 @@ impl<T: Transport> ModelThread<T> {
     fn on_readiness(&mut self, now: Nanos, model: ModelId, readiness: Readiness) {
         if let Place::Here(at) = self.out.places[model.0 as usize] {
             let model = &mut self.models[at as usize];
-            if !model.state.is_ready() && readiness == Readiness::Resident {
-                model.ready_since = now;
+            match (model.state.is_ready(), readiness == Readiness::Resident) {
+                (false, true) => model.ready_since = now,
+                (true, false) => model.cold_since = now,
+                _ => {}
             }
             model.state.on_readiness(now, readiness, &mut self.out);
             self.retime(at as usize);
         }
     }
 
-    /// Counts the tasks of an executed batch that had come before its model, and whose batch ended in time.
+    /// Counts the tasks of an executed batch that had come while no slot held its model, and whose batch ended in time.
     pub(super) fn count_cold(&self, at: usize, finished: Nanos) {
         let Some(cache) = &self.out.link.cache else { return };
-        let Model { state, ready_since, .. } = &self.models[at];
-        let is_cold = |task: &&Request| task.arrived < *ready_since && finished <= task.deadline;
-        let tasks = self.returning.iter().filter(is_cold).count() as u64;
+        let Model { state, ready_since, cold_since, .. } = &self.models[at];
+        let is_cold = |task: &Request| *cold_since < task.arrived && task.arrived < *ready_since;
+        let in_time = self.returning.iter().filter(|task| finished <= task.deadline);
+        let tasks = in_time.filter(|task| is_cold(task)).count() as u64;
         if tasks > 0 {
             cache.levels().cold_in_time(state.id(), tasks);
         }

@@ -166,6 +166,7 @@ impl<T: Transport> ModelThread<T> {
             service,
             touched: false,
             ready_since: Nanos::ZERO,
+            cold_since: Nanos::MAX,
         });
         let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
         self.out.moves[model.0 as usize] = moves;
@@ -320,6 +321,7 @@ impl Model {
             service,
             touched: false,
             ready_since: Nanos::ZERO,
+            cold_since: Nanos::MAX,
         }
     }
 }

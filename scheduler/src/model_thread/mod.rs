@@ -67,6 +67,8 @@ struct Model {
     touched: bool,
     /// Since when some slot holds it, where not every slot does. A model that moves here begins anew.
     ready_since: Nanos,
+    /// Since when none did, the last time that this began here.
+    cold_since: Nanos,
 }
 
 /// The agent that owns some models' [`ModelState`]s and the connections of every member to them.
@@ -113,6 +115,7 @@ impl Model {
             service: Service::Open,
             touched: false,
             ready_since: Nanos::ZERO,
+            cold_since: Nanos::MAX,
         }
     }
 }
