@@ -12,6 +12,11 @@ use crate::catalog::model_id;
 use crate::dispatch::{Dispatch, Place};
 use crate::peers::Member;
 
+impl Model {
+    /// As [`Model::cold`]: a slot has held it all the time.
+    pub(super) const NEVER_COLD: (Nanos, Nanos) = (Nanos::MAX, Nanos::ZERO);
+}
+
 impl<T: Transport> ModelThread<T> {
     /// What the RankThread has decided about weights.
     pub(super) fn take_cache_orders(&mut self, now: Nanos) -> usize {
@@ -31,8 +36,8 @@ impl<T: Transport> ModelThread<T> {
         if let Place::Here(at) = self.out.places[model.0 as usize] {
             let model = &mut self.models[at as usize];
             match (model.state.is_ready(), readiness == Readiness::Resident) {
-                (false, true) => model.ready_since = now,
-                (true, false) => model.cold_since = now,
+                (false, true) => model.cold.1 = now,
+                (true, false) => model.cold.0 = now,
                 _ => {}
             }
             model.state.on_readiness(now, readiness, &mut self.out);
@@ -43,8 +48,8 @@ impl<T: Transport> ModelThread<T> {
     /// Counts the tasks of an executed batch that had come while no slot held its model, and whose batch ended in time.
     pub(super) fn count_cold(&self, at: usize, finished: Nanos) {
         let Some(cache) = &self.out.link.cache else { return };
-        let Model { state, ready_since, cold_since, .. } = &self.models[at];
-        let is_cold = |task: &Request| *cold_since < task.arrived && task.arrived < *ready_since;
+        let Model { state, cold: (since, until), .. } = &self.models[at];
+        let is_cold = |task: &Request| *since < task.arrived && task.arrived < *until;
         let in_time = self.returning.iter().filter(|task| finished <= task.deadline);
         let tasks = in_time.filter(|task| is_cold(task)).count() as u64;
         if tasks > 0 {

@@ -165,8 +165,7 @@ impl<T: Transport> ModelThread<T> {
             quota,
             service,
             touched: false,
-            ready_since: Nanos::ZERO,
-            cold_since: Nanos::MAX,
+            cold: Model::NEVER_COLD,
         });
         let former = mem::replace(&mut self.out.places[model.0 as usize], Place::Here(at));
         self.out.moves[model.0 as usize] = moves;
@@ -320,8 +319,7 @@ impl Model {
             quota: None,
             service,
             touched: false,
-            ready_since: Nanos::ZERO,
-            cold_since: Nanos::MAX,
+            cold: Model::NEVER_COLD,
         }
     }
 }

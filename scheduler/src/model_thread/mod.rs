@@ -65,10 +65,8 @@ struct Model {
     service: Service,
     /// It is in the thread's list of touched models.
     touched: bool,
-    /// Since when some slot holds it, where not every slot does. A model that moves here begins anew.
-    ready_since: Nanos,
-    /// Since when none did, the last time that this began here.
-    cold_since: Nanos,
+    /// Since when no slot held it, the last time that this began, and since when one does. A model that moves here begins anew.
+    cold: (Nanos, Nanos),
 }
 
 /// The agent that owns some models' [`ModelState`]s and the connections of every member to them.
@@ -114,8 +112,7 @@ impl Model {
             quota: Quota::new(quota, FRONTENDS_MAX).map(Box::new),
             service: Service::Open,
             touched: false,
-            ready_since: Nanos::ZERO,
-            cold_since: Nanos::MAX,
+            cold: Model::NEVER_COLD,
         }
     }
 }
