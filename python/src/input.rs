@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use baton_client::{CostHint, Deadline, ElementType, InputAhead, TensorSpec};
+use baton_client::{CostHint, Deadline, ElementType, InputAhead, SubmitError, TensorSpec};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -94,6 +94,29 @@ impl Input {
         let is_alone = state.views == 0;
         let slot = state.slot.get_mut()?;
         Ok(is_alone && copy_into(py, buffer, |buffer| is_of(buffer, element), slot))
+    }
+
+    /// Hands the input over, and keeps what of it is still to be written.
+    fn submit_by(
+        &self,
+        (cost, accuracy_min): (Option<u32>, Option<f64>),
+        submit: impl FnOnce(
+            baton_client::Input,
+        ) -> Result<(Option<InputAhead>, baton_client::Ticket), SubmitError>,
+    ) -> PyResult<Ticket> {
+        let accuracy_min = per_cent(accuracy_min)?;
+        let mut state = self.state();
+        let input = state.take_free()?.with_cost(cost.map_or(CostHint::NONE, CostHint::of_units));
+        match submit(input.with_accuracy_min(accuracy_min)) {
+            Ok((ahead, ticket)) => {
+                ahead.into_iter().for_each(|ahead| state.slot.put_back(Slot::Ahead(ahead)));
+                Ok(Ticket::new(ticket))
+            }
+            Err(refused) => {
+                state.slot.put_back(Slot::Free(refused.input));
+                Err(of_submit(refused.reason))
+            }
+        }
     }
 
     /// The only tensor, if all inputs have its shape.
@@ -187,16 +210,8 @@ impl Input {
         cost: Option<u32>,
         accuracy_min: Option<f64>,
     ) -> PyResult<Ticket> {
-        let (deadline, accuracy_min) = (deadline(within)?, per_cent(accuracy_min)?);
-        let mut state = self.state();
-        let slot = state.take_free()?.with_cost(cost.map_or(CostHint::NONE, CostHint::of_units));
-        match slot.with_accuracy_min(accuracy_min).submit(deadline) {
-            Ok(ticket) => Ok(Ticket::new(ticket)),
-            Err(refused) => {
-                state.slot.put_back(Slot::Free(refused.input));
-                Err(of_submit(refused.reason))
-            }
-        }
+        let deadline = deadline(within)?;
+        self.submit_by((cost, accuracy_min), |input| Ok((None, input.submit(deadline)?)))
     }
 
     /// Submits the task before its input is written: write it while the task queues, then call `finish`. Truncate before.
@@ -208,19 +223,11 @@ impl Input {
         cost: Option<u32>,
         accuracy_min: Option<f64>,
     ) -> PyResult<Ticket> {
-        let (deadline, accuracy_min) = (deadline(within)?, per_cent(accuracy_min)?);
-        let mut state = self.state();
-        let slot = state.take_free()?.with_cost(cost.map_or(CostHint::NONE, CostHint::of_units));
-        match slot.with_accuracy_min(accuracy_min).submit_ahead(deadline) {
-            Ok((ahead, ticket)) => {
-                state.slot.put_back(Slot::Ahead(ahead));
-                Ok(Ticket::new(ticket))
-            }
-            Err(refused) => {
-                state.slot.put_back(Slot::Free(refused.input));
-                Err(of_submit(refused.reason))
-            }
-        }
+        let deadline = deadline(within)?;
+        self.submit_by((cost, accuracy_min), |input| {
+            let (ahead, ticket) = input.submit_ahead(deadline)?;
+            Ok((Some(ahead), ticket))
+        })
     }
 
     /// The input of a task that was submitted ahead is written: backends may read it from now on.

@@ -1,7 +1,7 @@
 //! The cluster: one model, one backend with emulated GPU slots, a scheduler with one ModelThread.
 
 use super::{Pace, PathBench};
-use crate::processes::{ClusterFile, Folder, ProcessError};
+use crate::processes::{ClusterFile, Folder, ONE_HOST, ProcessError};
 
 pub(super) const MODEL: &str = "m";
 const BACKEND: &str = "emulated";
@@ -27,7 +27,7 @@ fn text(bench: &PathBench, pace: Pace) -> String {
     };
     let slots = SLOTS.min(SLAB_BYTES / bytes).max(outstanding);
     format!(
-        "{HEADER}[frontend]\nslots_per_model = {slots}\n\n\
+        "{HEADER}{ONE_HOST}[frontend]\nslots_per_model = {slots}\n\n\
          [[model]]\nname = \"{MODEL}\"\nengine = \"{engine}\"\nalpha_ms = {alpha}\nbeta_ms = {beta}\nslo_ms = 50\n\
          input_bytes = {bytes}\nbatch_max = {batch}\nqueue_capacity = {slots}\n\n\
          [[backend]]\nname = \"{BACKEND}\"\ngpus = {gpus}\n"
@@ -39,12 +39,6 @@ const HEADER: &str = "\
 [scheduler]
 idle = \"park\"
 model_threads = 1
-
-# Processes share what may be two cores: plan with timers that run late.
-[network]
-jitter_us = 2000
-response_us = 2000
-transport = \"tcp\"
 
 ";
 

@@ -6,6 +6,16 @@ use std::path::{Path, PathBuf};
 
 use super::error::ProcessError;
 
+/// What a cluster file says of a network that is this host's.
+pub(crate) const ONE_HOST: &str = "\
+# Processes share what may be two cores: plan with timers that run late.
+[network]
+jitter_us = 2000
+response_us = 2000
+transport = \"tcp\"
+
+";
+
 /// A folder of this run's own, removed at the end.
 #[derive(Debug)]
 pub(crate) struct Folder {

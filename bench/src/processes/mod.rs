@@ -23,7 +23,7 @@ use rustix::process::Signal;
 pub use child::ChildConfig;
 pub(crate) use child::{Child, ChildEvent};
 pub use error::ProcessError;
-pub(crate) use folder::{ClusterFile, Folder};
+pub(crate) use folder::{ClusterFile, Folder, ONE_HOST};
 pub use usage::ProcessUsage;
 
 use crate::machine::ThreadUsage;

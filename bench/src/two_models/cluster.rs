@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::processes::{ClusterFile, Folder, ProcessError};
+use crate::processes::{ClusterFile, Folder, ONE_HOST, ProcessError};
 
 pub(crate) const MODELS: [&str; 2] = ["first", "second"];
 /// Long enough that timers which run late on a busy machine do not decide.
@@ -25,7 +25,7 @@ pub(super) fn write(folder: &Folder, quota_rps: Option<f64>) -> Result<ClusterFi
 }
 
 fn text(quota_rps: Option<f64>) -> String {
-    let mut text = HEADER.to_owned();
+    let mut text = HEADER.to_owned() + ONE_HOST;
     let quota = quota_rps.map_or_else(String::new, |rps| format!("max_rps = {rps}\n"));
     for name in MODELS {
         write!(
@@ -45,12 +45,6 @@ const HEADER: &str = "\
 # Written by `baton bench overload`.
 [scheduler]
 idle = \"park\"
-
-# Processes share what may be two cores: plan with timers that run late.
-[network]
-jitter_us = 2000
-response_us = 2000
-transport = \"tcp\"
 
 ";
 

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_client::{CostHint, Deadline, Input, InputAhead, SharedTicket, Ticket};
+use baton_client::{CostHint, Deadline, Input, InputAhead, SharedTicket, SubmitError, Ticket};
 
 use super::pointers::Out;
 use super::structs::{InputHandle, TicketHandle};
@@ -79,20 +79,7 @@ pub extern "C" fn baton_input_submit(
     within_ns: u64,
     ticket: Out<TicketHandle>,
 ) -> i32 {
-    call(|| {
-        let out = ticket.given("ticket")?;
-        match take_free(input)?.submit(deadline(within_ns)) {
-            Ok(ticket) => {
-                INPUTS.forget(input.id);
-                out.put(handle(ticket)?);
-                Ok(OK)
-            }
-            Err(refused) => {
-                INPUTS.put_back(input.id, Slot::Free(refused.input));
-                Err(Refusal::from(refused.reason))
-            }
-        }
-    })
+    submit(input, ticket, |input| Ok((None, input.submit(deadline(within_ns))?)))
 }
 
 #[unsafe(no_mangle)]
@@ -101,11 +88,26 @@ pub extern "C" fn baton_input_submit_ahead(
     within_ns: u64,
     ticket: Out<TicketHandle>,
 ) -> i32 {
+    submit(input, ticket, |input| {
+        let (ahead, ticket) = input.submit_ahead(deadline(within_ns))?;
+        Ok((Some(ahead), ticket))
+    })
+}
+
+/// Hands the input over, and keeps what of it is still to be written.
+fn submit(
+    input: InputHandle,
+    ticket: Out<TicketHandle>,
+    by: impl FnOnce(Input) -> std::result::Result<(Option<InputAhead>, Ticket), SubmitError>,
+) -> i32 {
     call(|| {
         let out = ticket.given("ticket")?;
-        match take_free(input)?.submit_ahead(deadline(within_ns)) {
+        match by(take_free(input)?) {
             Ok((ahead, ticket)) => {
-                INPUTS.put_back(input.id, Slot::Ahead(ahead));
+                match ahead {
+                    Some(ahead) => INPUTS.put_back(input.id, Slot::Ahead(ahead)),
+                    None => INPUTS.forget(input.id),
+                }
                 out.put(handle(ticket)?);
                 Ok(OK)
             }

@@ -25,7 +25,7 @@ use super::request::{Encoder, Encoding};
 use super::security::Server;
 use super::url::{Protocol, Url};
 use crate::machine::StealMeter;
-use crate::processes::{ChildConfig, Folder, Note, ProcessError, Processes};
+use crate::processes::{ChildConfig, Folder, Note, ONE_HOST, ProcessError, Processes};
 
 pub use bare::serve_bare;
 use report::{Costs, Stretch};
@@ -240,7 +240,7 @@ fn text(bench: &GatewayBench) -> String {
     let models: String = bench.bytes.iter().map(model).collect();
     let slots = 2 * bench.outstanding;
     format!(
-        "{HEADER}[frontend]\nslots_per_model = {slots}\n\n{models}[[backend]]\nname = \"{BACKEND}\"\n"
+        "{HEADER}{ONE_HOST}[frontend]\nslots_per_model = {slots}\n\n{models}[[backend]]\nname = \"{BACKEND}\"\n"
     )
 }
 
@@ -249,12 +249,6 @@ const HEADER: &str = "\
 [scheduler]
 idle = \"park\"
 model_threads = 1
-
-# Processes share what may be two cores: plan with timers that run late.
-[network]
-jitter_us = 2000
-response_us = 2000
-transport = \"tcp\"
 
 ";
 
