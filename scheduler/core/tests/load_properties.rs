@@ -301,6 +301,40 @@ fn a_model_that_is_wanted_everywhere_is_loaded_and_the_least_wanted_leaves() {
     assert_eq!(held, [0, 3], "7 had one task, 3 ten");
 }
 
+/// Its pages are free, its number is another model's, and nothing is loaded for the tasks it had.
+#[test]
+fn a_model_that_is_removed_leaves_nothing_to_the_next_with_its_number() {
+    let mut world = World::new(LoadRule::Baton, 1);
+    world.join(0);
+    world.step(&Step::Want(3, 50));
+    assert!(!world.state.forget(ModelId(3)), "its LOAD is under way");
+    world.step(&Step::Done(0, 5));
+    assert_eq!(world.state.free_pages(GpuId(0)), PAGES - pages(3));
+    assert!(world.state.forget(ModelId(3)));
+    world.out.slots[0].held.clear();
+    assert_eq!(world.state.free_pages(GpuId(0)), PAGES);
+    world.step(&Step::Wait(1));
+    assert!(world.out.slots[0].held.is_empty(), "nothing waits for it any more");
+
+    let weights = Weights { pages: 1, load: MS.times(9), is_guess: false, alone: MS };
+    world.state.serve(ModelId(3), weights, &mut world.out);
+    assert_eq!(world.out.readiness[&3], Readiness::Cold { load: MS.times(9) });
+    world.state.on_candidate(ModelId(3), Some(candidate(world.out.now + MS.times(50))));
+    world.state.on_timer(world.out.now, &mut world.out);
+    assert_eq!(world.state.free_pages(GpuId(0)), PAGES - 1, "as many as the new one takes");
+}
+
+#[test]
+fn a_cold_model_that_is_removed_is_not_loaded() {
+    let mut world = World::new(LoadRule::Baton, 1);
+    world.state.on_candidate(ModelId(3), Some(candidate(world.out.now + MS.times(50))));
+    world.state.on_tasks(world.out.now, ModelId(7), 5);
+    assert!([3, 7].into_iter().all(|model| world.state.forget(ModelId(model))));
+    world.join(0);
+    world.step(&Step::Wait(1));
+    assert!(world.out.slots[0].held.is_empty());
+}
+
 #[test]
 fn the_only_copy_stays_while_tasks_wait_for_it() {
     let mut world = World::new(LoadRule::Baton, 1);

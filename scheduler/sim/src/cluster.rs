@@ -106,7 +106,7 @@ impl Cluster {
             trace: (keep == Recording::Trace).then(Vec::new),
             distributions: (keep == Recording::Distributions)
                 .then(|| Distributions::new(scenario.warmup)),
-            loaders: Loaders::new(scenario),
+            loaders: Loaders::new(scenario, seed),
             closed: models.iter().map(|m| (m.clients > 0).then(|| m.slo())).collect(),
             again: Vec::new(),
             asking: models.iter().map(|model| (model.asking, 0)).collect(),
@@ -265,7 +265,7 @@ impl Cluster {
     /// The LOAD that is reported next.
     pub(crate) fn take_loaded(&mut self, now: Nanos) -> Option<LoadEnd> {
         let load = self.loaders.as_mut()?.take_ended()?;
-        let LoadEnd { gpu, model, outcome } = load;
+        let LoadEnd { gpu, model, outcome, .. } = load;
         self.note(format_args!("load model={model} gpu={gpu} {outcome:?} {now:?}"));
         Some(load)
     }

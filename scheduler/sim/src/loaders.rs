@@ -6,6 +6,7 @@ use std::collections::{HashMap, VecDeque};
 
 use baton_core::{IndexedHeap, Load, LoadOutcome, ModelId, Nanos};
 
+use crate::random::{Concern, Stream};
 use crate::scenario::Scenario;
 
 /// The end of a LOAD.
@@ -14,6 +15,8 @@ pub(crate) struct LoadEnd {
     pub(crate) gpu: u32,
     pub(crate) model: u32,
     pub(crate) outcome: LoadOutcome,
+    /// How long it should have taken, and when it should have ended.
+    pub(crate) planned: (Nanos, Nanos),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +42,9 @@ pub(crate) struct Loaders {
     slots: Vec<Slot>,
     /// Of each model: pages, and how long a LOAD really takes.
     models: Vec<(u32, Nanos)>,
+    /// Mean of what a LOAD takes beyond that.
+    overrun: Nanos,
+    overruns: Stream,
     /// On how many slots each model is.
     copies: Vec<u32>,
     ends: IndexedHeap<Nanos>,
@@ -52,7 +58,7 @@ pub(crate) struct Loaders {
 
 impl Loaders {
     /// `None` if the scenario has no memory: every slot holds every model.
-    pub(crate) fn new(scenario: &Scenario) -> Option<Self> {
+    pub(crate) fn new(scenario: &Scenario, seed: u64) -> Option<Self> {
         let memory = scenario.memory?;
         let slot = || Slot {
             free: memory.pages,
@@ -69,6 +75,8 @@ impl Loaders {
             pages: memory.pages,
             slots: (0..scenario.gpus).map(|_| slot()).collect(),
             models: scenario.models.iter().map(of).collect(),
+            overrun: memory.load_overrun,
+            overruns: Stream::new(seed, Concern::LoadOverrun),
             copies: vec![0; scenario.models.len()],
             ends: IndexedHeap::new(scenario.gpus as usize),
             from: scenario.warmup,
@@ -108,7 +116,7 @@ impl Loaders {
     pub(crate) fn begin(&mut self, now: Nanos, load: &Load<'_>) {
         let (gpu, ModelId(model)) = (load.gpu.id.0, load.model);
         load.victims.iter().for_each(|victim| self.unload(gpu, victim.0));
-        let took = self.models[model as usize].1;
+        let took = self.time(model);
         let start = self.slots[gpu as usize].free_at.max(now).max(load.earliest);
         let (end, outcome) = if start > load.latest {
             (start, LoadOutcome::Late)
@@ -123,7 +131,17 @@ impl Loaders {
         if slot.loading.is_empty() {
             self.ends.set(gpu, end);
         }
-        slot.loading.push_back((end, LoadEnd { gpu, model, outcome }));
+        let planned = (load.latency, load.until);
+        slot.loading.push_back((end, LoadEnd { gpu, model, outcome, planned }));
+    }
+
+    /// How long a LOAD of the model takes.
+    fn time(&mut self, model: u32) -> Nanos {
+        let (_, time) = self.models[model as usize];
+        if self.overrun == Nanos::ZERO {
+            return time;
+        }
+        time + Nanos((self.overrun.0 as f64 * self.overruns.exponential()) as u64)
     }
 
     /// When the slot has the model, if it has it or is loading it.

@@ -5,6 +5,7 @@ use baton_core::{
 };
 
 use crate::cluster::Finished;
+use crate::loaders::LoadEnd;
 
 /// Everything that goes into a model or comes out of it, and the ends of batches.
 pub(crate) enum Event<'a> {
@@ -24,6 +25,8 @@ pub(crate) enum Event<'a> {
     Readiness { model: u32, readiness: Readiness },
     /// The model has dealt with a task, a grant or its timer; this is how it stands now.
     Looked { model: u32, state: &'a ModelState },
+    /// A LOAD is over.
+    Loaded(LoadEnd),
     /// A batch has been executed.
     Finished(Finished),
 }

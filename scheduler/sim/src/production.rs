@@ -233,7 +233,8 @@ impl<W: Observer> Scheduler for Production<W> {
     }
 
     fn on_loaded(&mut self, now: Nanos, load: LoadEnd, cluster: &mut Cluster) {
-        let LoadEnd { gpu, model, outcome } = load;
+        self.watch.event(now, Event::Loaded(load));
+        let LoadEnd { gpu, model, outcome, .. } = load;
         let done = LoadDone { model: ModelId(model), gpu: self.gpu(gpu), outcome };
         if let Some(cache) = &mut self.cache {
             cache.loaded(now, done, &mut self.rank, &mut self.mail.at(now));

@@ -12,6 +12,8 @@ pub(crate) enum Concern {
     Bursts(u32),
     /// How long executions overrun their profile.
     Overrun,
+    /// How long LOADs overrun their plan.
+    LoadOverrun,
     /// Which executions straggle.
     Stragglers,
     /// How far one model's profile is off.
@@ -39,6 +41,7 @@ impl Stream {
             Concern::Popularity => 4,
             Concern::Stragglers => 5,
             Concern::Functions => 8,
+            Concern::LoadOverrun => 10,
             Concern::Arrivals(model) => (2 << 32) | u64::from(model),
             Concern::Bursts(model) => (9 << 32) | u64::from(model),
             Concern::ProfileError(model) => (6 << 32) | u64::from(model),
@@ -114,6 +117,7 @@ mod tests {
         let (a, b) = (Concern::Arrivals(0), Concern::Arrivals(1));
         let all = [
             Concern::Overrun,
+            Concern::LoadOverrun,
             Concern::Stragglers,
             Concern::ProfileError(0),
             Concern::Frontend,

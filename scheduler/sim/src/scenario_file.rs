@@ -49,6 +49,7 @@ pub(crate) struct File {
     page_mib: Option<f64>,
     load_gb_per_s: Option<f64>,
     load_error: Option<f64>,
+    load_overrun_ms: Option<f64>,
     #[serde(default)]
     pub(crate) profile_error: Misprofile,
     #[serde(default)]
@@ -208,6 +209,7 @@ impl File {
                 ("page_mib", self.page_mib),
                 ("load_gb_per_s", self.load_gb_per_s),
                 ("load_error", self.load_error),
+                ("load_overrun_ms", self.load_overrun_ms),
             ];
             return match keys.into_iter().find(|(_, value)| value.is_some()) {
                 None => Ok(None),
@@ -216,11 +218,14 @@ impl File {
                 }
             };
         };
+        let load_overrun_ms = self.load_overrun_ms.unwrap_or_default();
+        check("load_overrun_ms", load_overrun_ms, 0.0, 1e3)?;
         Ok(Some(GpuMemory {
             pages,
             page_mib: self.page_mib.unwrap_or(PAGE_MIB),
             load_gb_per_s: self.load_gb_per_s.unwrap_or(LOAD_GB_PER_S),
             load_error: self.load_error.unwrap_or(1.0),
+            load_overrun: Nanos::from_millis_f64(load_overrun_ms),
         }))
     }
 }

@@ -16,6 +16,8 @@ pub struct GpuMemory {
     pub load_gb_per_s: f64,
     /// Real over planned time of a LOAD.
     pub load_error: f64,
+    /// Mean of the exponentially distributed time that a LOAD takes beyond that.
+    pub load_overrun: Nanos,
 }
 
 /// What one model's weights take.

@@ -13,7 +13,7 @@ const SHOWN: [&str; 2] = ["clockwork:5", "baton"];
 /// What the paper says, where, and what is true here.
 type Said = (&'static str, &'static str, fn(&Seen<'_>) -> String);
 
-const SAID: [Said; 12] = [
+const SAID: [Said; 13] = [
     ("15 models with 16 clients each: about 800 r/s with an objective of 500 ms", "§6.1", |seen| {
         seen.each("fig5", "500", |run| Some(format!("{} r/s", rate(run.goodput_rps))))
     }),
@@ -52,9 +52,31 @@ const SAID: [Said; 12] = [
     ("126 r/s are cold", "§6.5", |seen| {
         seen.each("fig9-24", "9.638", |run| Some(format!("{} r/s", rate(run.cold_rps?))))
     }),
-    ("prediction errors, and what one controller can schedule", "Figs. 10, 11", |_| {
-        "not shown: virtual time has neither; `baton bench sched` measures the second".to_owned()
-    }),
+    (
+        "40 workers carry what is offered up to about 40,000 r/s, when all are fully used",
+        "Fig. 11",
+        |seen| {
+            let most = |run: &Report| {
+                Some(format!("{} r/s of {}", rate(run.goodput_rps), rate(run.offered_rps)))
+            };
+            seen.each("fig11-40", "22.9", most)
+        },
+    ),
+    (
+        "linear in the workers up to 110 and 103,387 r/s, beyond which the controller is the limit",
+        "Fig. 11",
+        |seen| {
+            let at = |gpus| {
+                seen.each("fig11", gpus, |run| Some(format!("{} r/s", rate(run.goodput_rps))))
+            };
+            format!(
+                "10 GPUs: {}; 110: {}; 150: {}. Virtual time has no limit of the scheduler's: `baton bench sched` measures it",
+                at("10"),
+                at("110"),
+                at("150")
+            )
+        },
+    ),
 ];
 
 /// Of the major model's tasks in time, those that were cold; the minor one is never cold for long.

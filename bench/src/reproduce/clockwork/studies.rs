@@ -38,6 +38,7 @@ pub(super) struct Measure {
 }
 
 const ALL: &[&str] = &["baton", "clockwork:5", "naive", "pinned"];
+const SCALED: &[&str] = &["baton", "clockwork:5"];
 const DEFERRED: &[&str] = &["baton", "clockwork:5", "symphony"];
 
 const IN_TIME: Measure = measure("in time per second", 0, |run| Some(run.goodput_rps));
@@ -102,6 +103,24 @@ pub(super) const STUDIES: &[Study] = &[
         policies: ALL,
         points: |precision| fig9_at(precision, 24, &[8.0, 9.638, 11.0], &[8.0, 9.638]),
         measures: &[SATISFIED],
+    },
+    Study {
+        name: "fig11-40",
+        row: "fig11",
+        title: "Fig. 11: 40 GPUs",
+        axis: "thousand tasks/s",
+        policies: SCALED,
+        points: fig11_rising,
+        measures: &[IN_TIME, measure("GPU use", 3, |run| Some(run.gpu_utilization))],
+    },
+    Study {
+        name: "fig11",
+        row: "fig11",
+        title: "Fig. 11: a fifth more than the GPUs carry",
+        axis: "GPUs",
+        policies: SCALED,
+        points: fig11_scaled,
+        measures: &[IN_TIME],
     },
 ];
 
@@ -224,13 +243,40 @@ fn fig9_at(
     full: &'static [f64],
     quick: &'static [f64],
 ) -> Vec<Point> {
-    let azure = "popularity = { kind = \"azure\", functions = 46000 }\n";
     let point = |&thousands: &f64| Point {
         at: thousands.to_string(),
-        scenario: Scenario::new(gpus, precision.cache_spans_s(), &(pages() + azure))
-            .table1(100.0, 671)
-            .text(),
+        scenario: azure(gpus, precision.cache_spans_s(), ""),
         rate_rps: thousands * 1e3,
     };
     precision.points(full, quick).iter().map(point).collect()
+}
+
+/// 4,026 models of Table 1 under the load of §6.5. `keys` are further lines for the whole scenario.
+pub(super) fn azure(gpus: u32, spans_s: (f64, f64), keys: &str) -> String {
+    let azure = "popularity = { kind = \"azure\", functions = 46000 }\n";
+    Scenario::new(gpus, spans_s, &(pages() + azure + keys)).table1(100.0, 671).text()
+}
+
+/// What a GPU carries of that load, about.
+const PER_GPU_RPS: f64 = 440.0;
+
+fn fig11_rising(precision: Precision) -> Vec<Point> {
+    const PARTS: [f64; 7] = [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.3];
+    let point = |&part: &f64| {
+        let rate_rps = 40.0 * PER_GPU_RPS * part;
+        fig11_at(precision, 40, format!("{:.1}", rate_rps / 1e3), rate_rps)
+    };
+    precision.points(&PARTS, &[0.5, 0.9, 1.3]).iter().map(point).collect()
+}
+
+fn fig11_scaled(precision: Precision) -> Vec<Point> {
+    let point = |&gpus: &u32| {
+        fig11_at(precision, gpus, gpus.to_string(), f64::from(gpus) * PER_GPU_RPS * 1.2)
+    };
+    precision.points(&[10, 20, 40, 80, 110, 150], &[10, 40]).iter().map(point).collect()
+}
+
+/// Every model is loaded within a second: a short warm-up does.
+fn fig11_at(precision: Precision, gpus: u32, at: String, rate_rps: f64) -> Point {
+    Point { at, scenario: azure(gpus, precision.spans_s(), ""), rate_rps }
 }

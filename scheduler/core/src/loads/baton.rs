@@ -104,6 +104,15 @@ impl Pool {
         }
     }
 
+    /// Nothing of the model waits, nor will.
+    pub(super) fn forget(&mut self, model: ModelId) {
+        self.wanted[model.0 as usize] = Wanted::default();
+        self.cold.remove(model.0);
+        self.missed.remove(model.0);
+        self.losing.remove(model.0);
+        self.work.forget(model);
+    }
+
     /// The first of the jobs that are worth doing.
     fn first(
         &mut self,

@@ -109,6 +109,11 @@ impl Memory {
         self.range(model).any(|at| self.places[at].is_none())
     }
 
+    /// The model's number is another's from now on, which is nowhere.
+    pub(super) fn set_pages(&mut self, model: ModelId, pages: u32) {
+        self.pages[model.0 as usize] = pages;
+    }
+
     pub(super) fn pages_of(&self, model: ModelId) -> u32 {
         self.pages[model.0 as usize]
     }

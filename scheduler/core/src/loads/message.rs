@@ -55,6 +55,8 @@ pub struct Load<'a> {
     pub latest: Nanos,
     /// How long it should take.
     pub latency: Nanos,
+    /// When the weights should be there, behind the LOADs that the slot has.
+    pub until: Nanos,
     /// Models of the slot that leave for it at once: UNLOAD and LOAD are one step.
     pub victims: &'a [ModelId],
 }

@@ -44,6 +44,13 @@ struct Model {
     is_wanted: bool,
 }
 
+impl Model {
+    fn new(weights: &Weights) -> Self {
+        let Weights { load, is_guess, alone, .. } = *weights;
+        Self { time: LoadTime::new(load, is_guess), alone, is_wanted: false }
+    }
+}
+
 /// The thread that copies weights to one slot.
 #[derive(Clone, Copy, Default, Debug)]
 struct Loader {
@@ -86,15 +93,10 @@ impl LoadState {
     pub fn new(limits: LoadLimits, weights: &[Weights]) -> Self {
         let LoadLimits { gpus, copies, residents, rule, outstanding } = limits;
         let (gpus, copies, residents) = (gpus as usize, copies as usize, residents as usize);
-        let model = |weights: &Weights| Model {
-            time: LoadTime::new(weights.load, weights.is_guess),
-            alone: weights.alone,
-            is_wanted: false,
-        };
         let pages = weights.iter().map(|weights| weights.pages).collect();
         Self {
             memory: Memory::new(gpus, copies, residents, pages),
-            models: weights.iter().map(model).collect(),
+            models: weights.iter().map(Model::new).collect(),
             worth: Worth::new(weights.len()),
             loaders: (0..gpus).map(|_| Loader::default()).collect(),
             busy: IndexedHeap::new(gpus),
@@ -245,11 +247,12 @@ impl LoadState {
         let latency = self.models[model.0 as usize].time.predicted();
         let start = loader.free_at.max(now);
         let loader = &mut self.loaders[gpu.id.0 as usize];
-        (loader.free_at, loader.pending) = (start + latency, loader.pending + 1);
+        let until = start + latency;
+        (loader.free_at, loader.pending) = (until, loader.pending + 1);
         self.rearm(now, gpu.id);
         self.counters.loads += 1;
         let latest = start + SLIP;
-        out.load(&Load { model, gpu, earliest: now, latest, latency, victims: &victims });
+        out.load(&Load { model, gpu, earliest: now, latest, latency, until, victims: &victims });
         victims.iter().for_each(|&victim| self.moved(victim, out));
         self.victims = victims;
         self.moved(model, out);
@@ -325,13 +328,35 @@ impl LoadState {
         self.memory.free_pages(slot)
     }
 
-    /// The model's number is free for another: nothing of it is anywhere. Its slots are to unload it.
-    pub fn forget(&mut self, model: ModelId) {
-        while let Some(gpu) = self.memory.first_of(model) {
+    /// A model was added, which no slot holds: its number is one that no model had, or that [`LoadState::forget`] has freed.
+    pub fn serve(&mut self, model: ModelId, weights: Weights, out: &mut impl LoadSink) {
+        debug_assert!(
+            self.memory.first_of(model).is_none(),
+            "nothing of the former model is anywhere"
+        );
+        self.memory.set_pages(model, weights.pages);
+        self.models[model.0 as usize] = Model::new(&weights);
+        self.moved(model, out);
+    }
+
+    /// The model was removed: its slots are to unload it, and nothing waits for it. False while a LOAD of it is under way, after
+    /// which this is to be asked again: then its number is free for another.
+    pub fn forget(&mut self, model: ModelId) -> bool {
+        loop {
+            let Some(gpu) = self.resident_on(model).next() else { break };
             self.memory.give_back(model, gpu);
         }
+        self.models[model.0 as usize].is_wanted = false;
         self.worth.forget(model);
+        match &mut self.rule {
+            Rule::Commanded => {}
+            Rule::Clockwork(priorities) => {
+                priorities.demand(&self.memory, model, Demand::default());
+            }
+            Rule::Baton(pool) => pool.forget(model),
+        }
         self.is_changed = true;
+        self.memory.first_of(model).is_none()
     }
 
     /// Counted since start.

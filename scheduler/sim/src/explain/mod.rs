@@ -70,14 +70,14 @@ pub fn explain(scenario: &Scenario, run: Run, subject: Subject) -> Result<Explan
     })
 }
 
-fn production(name: PolicyName) -> Result<Policy, SimError> {
+pub(crate) fn production(name: PolicyName) -> Result<Policy, SimError> {
     match name {
         PolicyName::Production(policy) => Ok(policy),
         _ => Err(SimError::NotExplained { policy: name.to_string() }),
     }
 }
 
-fn drive_under<W: Observer>(
+pub(crate) fn drive_under<W: Observer>(
     scenario: &Scenario,
     run: Run,
     policy: Policy,
@@ -93,5 +93,8 @@ fn drive_under<W: Observer>(
     let mut arrivals = Arrivals::new(scenario, run.rate_rps, run.seed);
     let mut cluster = Cluster::new(scenario, run.seed, Recording::Counts);
     drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);
-    Ok(scheduler.into_watch())
+    match cluster.broken() {
+        Some(what) => Err(SimError::Memory { what }),
+        None => Ok(scheduler.into_watch()),
+    }
 }

@@ -235,7 +235,7 @@ impl Observer for Narrator {
                 let waiting = self.told.iter_mut().filter(|told| told.waits());
                 waiting.for_each(|told| told.step(now, What::Returned { gpu: gpu.id.0 }));
             }
-            Event::Slot(_) => {}
+            Event::Slot(_) | Event::Loaded(_) => {}
             Event::Readiness { model, readiness } => self.informed(now, model, readiness),
             Event::Ended { task, why, .. } => self.input.ended.push((task, why)),
             Event::Looked { model, state } => self.looked(now, model, state),

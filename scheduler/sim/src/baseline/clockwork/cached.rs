@@ -237,7 +237,7 @@ impl Scheduler for Cached {
     }
 
     fn on_loaded(&mut self, now: Nanos, load: LoadEnd, cluster: &mut Cluster) {
-        let LoadEnd { gpu, model, outcome } = load;
+        let LoadEnd { gpu, model, outcome, .. } = load;
         let done = LoadDone { model: ModelId(model), gpu: self.gpu(gpu), outcome };
         self.loads.on_load_done(now, done, &mut Send { now, cluster });
         if matches!(outcome, LoadOutcome::Loaded { .. }) {
