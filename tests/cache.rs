@@ -109,3 +109,89 @@ fn models_take_turns_in_a_memory_that_holds_a_third_of_them_also_under_the_next_
     models.iter().for_each(|model| answered(model, 10));
     assert!(loads(&metrics) > before);
 }
+
+/// What `baton model` says, and whether it was done.
+fn model(cluster: &Cluster, args: &[&str]) -> (bool, String) {
+    let output = run(&[&["model"], args, &["--scheduler", cluster.addr()]].concat());
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+fn add(cluster: &Cluster, name: &str, keys: &[&str]) -> (bool, String) {
+    let own =
+        ["add", "--name", name, "--slo-ms", "1000", "--key", "alpha_ms=0.1", "--key", "beta_ms=2"];
+    let keys = [&["input_bytes=64"], keys].concat();
+    let keys: Vec<&str> = keys.iter().flat_map(|key| ["--key", key]).collect();
+    model(cluster, &[&own[..], &keys].concat())
+}
+
+/// Of one model: the slots that hold it; `None` if there is no such model.
+fn copies(status: &Value, name: &str) -> Option<u64> {
+    let models = status["models"].as_array().unwrap();
+    let model = models.iter().find(|model| model["name"] == name)?;
+    model["cache"]["copies"].as_u64()
+}
+
+/// The status, once it `holds`.
+fn status_once(cluster: &Cluster, holds: impl Fn(&Value) -> bool) -> Value {
+    let until = std::time::Instant::now() + ANSWER;
+    loop {
+        let status = status(cluster);
+        if holds(&status) {
+            return status;
+        }
+        assert!(std::time::Instant::now() < until, "{status}");
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_model_that_is_added_is_loaded_when_it_is_asked_and_one_that_is_removed_frees_its_pages() {
+    const WEIGHTS: [&str; 2] = ["weights_mib=48", "load_ms=5"];
+    let cluster = Cluster::of(Folder::new("cache-models"), &cluster_file());
+    let (_backend, metrics) = backend(&cluster);
+    let client = Client::connect(ClientConfig::new(cluster.addr().parse().unwrap())).unwrap();
+    let models: Vec<ModelHandle> =
+        (0..MODELS).map(|model| client.model(&format!("m{model}")).unwrap()).collect();
+    models.iter().for_each(|model| answered(model, 1));
+
+    let (added, said) = add(&cluster, "light", &[]);
+    assert!(!added && said.contains("weights_mib"), "{said}");
+    let (added, said) = add(&cluster, "huge", &["weights_mib=300"]);
+    assert!(!added && said.contains("weights_cache_mib"), "{said}");
+    let before = loads(&metrics);
+    let (added, said) = add(&cluster, "new", &WEIGHTS);
+    assert!(added, "{said}");
+    let full = status(&cluster);
+    assert_eq!((copies(&full, "new"), loads(&metrics)), (Some(0), before), "nobody has asked it");
+    assert_eq!(full["gpus"][0]["pages_free"], 0, "what was there is there");
+    let new = client.model("new").unwrap();
+    answered(&new, 2);
+    assert_eq!((copies(&status(&cluster), "new"), loads(&metrics)), (Some(1), before + 1));
+    models.iter().for_each(|model| answered(model, 3));
+    answered(&new, 4);
+
+    // Tasks that wait when it is removed end, as others do.
+    let submit = |_| {
+        let mut input = new.input().ok()?;
+        input.fill(5);
+        input.submit(Deadline::within(ANSWER)).ok()
+    };
+    let tickets: Vec<_> = (0..16).filter_map(submit).collect();
+    assert!(!tickets.is_empty());
+    let (removed, said) = model(&cluster, &["remove", "new"]);
+    assert!(removed, "{said}");
+    tickets.into_iter().for_each(|ticket| drop(ticket.wait()));
+    let freed = status_once(&cluster, |status| status["gpus"][0]["pages_free"] == 3);
+    assert_eq!(copies(&freed, "new"), None);
+
+    // The pages can be used, and the number, and the name of a model of the file.
+    models.iter().for_each(|model| answered(model, 6));
+    let (removed, said) = model(&cluster, &["remove", "m0"]);
+    assert!(removed, "{said}");
+    let (added, said) = add(&cluster, "m0", &WEIGHTS);
+    assert!(added, "{said}");
+    answered(&client.model("m0").unwrap(), 7);
+    models[1..].iter().for_each(|model| answered(model, 8));
+    assert_eq!(status(&cluster)["gpus"][0]["pages_free"], 0);
+}

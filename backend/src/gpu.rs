@@ -83,9 +83,10 @@ impl<E: Executor> Gpu<E> {
         self.residency.remove(model);
     }
 
-    /// True until the executor has forgotten it.
-    pub(crate) fn is_removing(&self, model: ModelId) -> bool {
-        self.residency.is_removing(model)
+    /// True until the executor has forgotten a model that was removed, and no copy of it is under way.
+    pub(crate) fn has_left_over(&self, model: ModelId) -> bool {
+        let copies = self.loader.as_ref().is_some_and(|loader| loader.copies(model));
+        copies || self.residency.is_leaving(model)
     }
 
     /// Whether batches of the model can start.

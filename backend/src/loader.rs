@@ -175,6 +175,22 @@ impl Loader {
         late.chain(self.copying.map(|copying| copying.hangs_at())).min()
     }
 
+    /// True while the slot copies the model.
+    pub(crate) fn copies(&self, model: ModelId) -> bool {
+        self.copying.is_some_and(|copying| copying.load.model == model)
+    }
+
+    /// The model was removed: nothing of it is wanted any more. Returns a LOAD that waited for its turn; one that is being copied
+    /// keeps its pages until it is over, and is then given up.
+    pub(crate) fn cancel(&mut self, model: ModelId) -> Option<LoadAction> {
+        let copying = self.copying.iter_mut().find(|copying| copying.load.model == model);
+        copying.into_iter().for_each(|copying| copying.is_orphan = true);
+        let at = self.waiting.iter().position(|load| load.model == model)?;
+        let load = self.waiting.remove(at)?;
+        self.give_back(load.model);
+        Some(load)
+    }
+
     /// The scheduler is lost: no LOAD is wanted any more. One that is being copied keeps its pages until it is over.
     pub(crate) fn abandon(&mut self) {
         while let Some(load) = self.waiting.pop_front() {
@@ -253,6 +269,19 @@ mod tests {
         assert_eq!(loader.next_timer(), Some(Nanos(101)));
         assert_eq!(loader.pop_late(Nanos(101)), Some(load(2, 100)));
         assert_eq!(loader.free_pages(), 6);
+    }
+
+    #[test]
+    fn a_model_that_is_removed_leaves_at_once_unless_it_is_being_copied() {
+        let mut loader = loader(10);
+        (1..=2).for_each(|id| loader.admit(load(id, 500), 3).unwrap());
+        loader.begin(Nanos(0)).unwrap();
+        assert_eq!(loader.cancel(ModelId(2)), Some(load(2, 500)), "it is owed a report");
+        assert_eq!((loader.free_pages(), loader.cancel(ModelId(2))), (7, None));
+        assert_eq!(loader.cancel(ModelId(1)), None);
+        assert!(loader.copies(ModelId(1)) && !loader.copies(ModelId(2)));
+        assert_eq!(loader.finish(true), Some((ModelId(1), None)));
+        assert_eq!(loader.free_pages(), 10);
     }
 
     #[test]

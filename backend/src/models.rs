@@ -29,6 +29,8 @@ pub(crate) struct Models {
     unwanted: Vec<ModelId>,
     /// The executors know.
     removing: Vec<ModelId>,
+    /// LOADs bring them.
+    has_cache: bool,
 }
 
 /// A model that is loaded.
@@ -77,11 +79,13 @@ pub(crate) enum Step {
 
 impl Loading {
     /// What the next executor is to load. The first one measures.
-    fn order(&self, file: &[ModelSpec]) -> LoadOrder {
+    fn order(&self, file: &[ModelSpec], has_weights: bool) -> LoadOrder {
         let DescribedModel { name, table, .. } = &self.model;
         let source = match (&self.loaded, table) {
             (Some(loaded), _) => ModelSource::Spec(Box::new(loaded.spec.clone())),
-            (None, Some(text)) => ModelSource::Table { name: name.clone(), text: text.clone() },
+            (None, Some(text)) => {
+                ModelSource::Table { name: name.clone(), text: text.clone(), has_weights }
+            }
             (None, None) => {
                 let spec = file.iter().find(|spec| spec.name == *name);
                 ModelSource::Spec(Box::new(spec.expect("checked when it was described").clone()))
@@ -124,7 +128,7 @@ impl Loading {
 
 impl Models {
     /// The executors have loaded the models of the cluster file.
-    pub(crate) fn new(file: Vec<ModelSpec>, mut measured: Measured) -> Self {
+    pub(crate) fn new(file: Vec<ModelSpec>, mut measured: Measured, has_cache: bool) -> Self {
         let mut profiles_of = |id| {
             let at = measured.iter().position(|(model, _)| *model == id)?;
             Some(measured.swap_remove(at).1)
@@ -135,7 +139,7 @@ impl Models {
         };
         let held = file.iter().map(hold).collect();
         let (waiting, unwanted, removing) = (VecDeque::new(), Vec::new(), Vec::new());
-        Self { file, held, waiting, loading: None, unwanted, removing }
+        Self { file, held, waiting, loading: None, unwanted, removing, has_cache }
     }
 
     /// The measured ℓ(b) of a model that is loaded.
@@ -257,14 +261,20 @@ impl Models {
         let (model, interest) = (self.waiting.pop_front()?, Interest::Scheduler);
         let local = self.free_number();
         let loading = Loading { step: Step::Aside(0), local, model, interest, loaded: None };
-        let order = loading.order(&self.file);
+        let order = loading.order(&self.file, self.has_cache);
         self.loading = Some(loading);
         Some(order)
     }
 
     /// The order of the next executor.
     pub(crate) fn next_order(&self) -> Option<LoadOrder> {
-        self.loading.as_ref().map(|loading| loading.order(&self.file))
+        self.loading.as_ref().map(|loading| loading.order(&self.file, self.has_cache))
+    }
+
+    /// True while a model is loaded aside, or the next one waits for that.
+    pub(crate) fn need_loading_thread(&self) -> bool {
+        let waits = !self.waiting.is_empty();
+        self.loading.as_ref().map_or(waits, |loading| matches!(loading.step, Step::Aside(_)))
     }
 
     /// The model that is being loaded.

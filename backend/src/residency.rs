@@ -67,10 +67,13 @@ impl Residency {
         self.changes.push(Change::Evict(model));
     }
 
-    /// True until the model is forgotten.
-    pub(crate) fn is_removing(&self, model: ModelId) -> bool {
-        let remove = Change::Remove(model);
-        self.changes.contains(&remove) || self.running == Some(remove)
+    /// True until the model is forgotten, or given up.
+    pub(crate) fn is_leaving(&self, model: ModelId) -> bool {
+        let leaves = |change: &Change| match *change {
+            Change::Install(_) => false,
+            Change::Remove(leaving) | Change::Evict(leaving) => leaving == model,
+        };
+        self.changes.iter().chain(&self.running).any(leaves)
     }
 
     /// Whether batches of the model can start.
@@ -149,9 +152,9 @@ mod tests {
         assert!(residency.start(|_| true).is_none(), "a batch of it is under way");
         assert!(residency.is_change_due(|_| false) && !residency.is_change_due(|_| true));
         assert_eq!(residency.start(|_| false), Some(ModelJob::Remove(ModelId(0))));
-        assert!(residency.is_removing(ModelId(0)));
+        assert!(residency.is_leaving(ModelId(0)));
         residency.finish();
-        assert!(!residency.is_removing(ModelId(0)) && !residency.holds(ModelId(0)));
+        assert!(!residency.is_leaving(ModelId(0)) && !residency.holds(ModelId(0)));
         residency.install(ModelId(0));
         residency.start(|_| false).unwrap();
         residency.finish();

@@ -1,6 +1,8 @@
 //! What the ControlThread tells the other threads, and what they tell it.
 
-use baton_core::{BackendId, FrontendId, Gpu, ModelId, Nanos, Patience, Quota, SubclusterId};
+use baton_core::{
+    BackendId, FrontendId, Gpu, ModelId, Nanos, Patience, Quota, SubclusterId, Weights,
+};
 use baton_rdma::ConnId;
 use baton_topo::ModelTable;
 
@@ -142,6 +144,8 @@ pub enum RankCommand {
         model: ModelId,
         /// The sub-cluster that serves it.
         subcluster: SubclusterId,
+        /// What it takes, if slots of the sub-cluster have not room for every model.
+        weights: Option<Weights>,
     },
     /// A model that is removed.
     Forget {

@@ -183,9 +183,9 @@ pub struct Assembly<T> {
 
 fn cached(cluster: &Cluster) -> CachedSubclusters {
     let subclusters = (0..cluster.subclusters.len() as u32).map(SubclusterId);
-    let page_bytes = subclusters.map(|id| Some(cluster.weights_cache(id)?.page_bytes));
+    let smallest = subclusters.map(|id| cluster.smallest_weights_cache(id));
     let slots = CacheLimits::of(cluster).map_or(0, |limits| limits.slots);
-    CachedSubclusters { page_bytes: page_bytes.collect(), slots }
+    CachedSubclusters { smallest: smallest.collect(), slots }
 }
 
 impl<T: Transport> Assembly<T> {

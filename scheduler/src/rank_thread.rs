@@ -33,6 +33,8 @@ pub struct RankThread {
     /// Per ModelThread: the candidates of the models on it.
     boards: Vec<BoardReader>,
     commands: Receiver<RankCommand>,
+    /// Models that are removed, and of which a LOAD may be under way.
+    leaving: Vec<ModelId>,
     /// What arrived in this pass from one thread, and the candidates it speaks of.
     mail: Vec<Packed>,
     candidates: Vec<(usize, PublishedCandidate)>,
@@ -98,6 +100,7 @@ impl RankThread {
             out: Outbox { links, homes, notices, granted },
             boards,
             commands,
+            leaving: Vec::new(),
             mail: Vec::with_capacity(RANK_MAIL_RING),
             candidates: Vec::with_capacity(serving.len()),
             sleeper,
@@ -149,17 +152,34 @@ impl RankThread {
                         self.cache.iter_mut().for_each(|cache| cache.leave(gpu));
                     }
                 }
-                RankCommand::Serve { model, subcluster } => {
-                    self.state.serve(model, subcluster);
+                RankCommand::Serve { model, subcluster, weights } => {
+                    match (&mut self.cache, weights) {
+                        (Some(cache), Some(weights)) => {
+                            cache.serve(model, subcluster, weights, &mut self.state);
+                        }
+                        _ => self.state.serve(model, subcluster),
+                    }
                     self.out.notices.send(Notice::Ranked(model));
                 }
-                RankCommand::Forget { model } => {
-                    let grants = self.state.forget(model);
-                    self.out.notices.send(Notice::Unranked { model, grants });
-                }
+                RankCommand::Forget { model } => self.leaving.push(model),
             }
         }
         taken
+    }
+
+    /// Forgets the models that are removed, once no LOAD of them is under way.
+    fn forget_models(&mut self) -> usize {
+        let Self { state, cache, out, leaving, .. } = self;
+        let before = leaving.len();
+        leaving.retain(|&model| {
+            let is_over = cache.as_mut().is_none_or(|cache| cache.forget(model));
+            if is_over {
+                let grants = state.forget(model);
+                out.notices.send(Notice::Unranked { model, grants });
+            }
+            !is_over
+        });
+        before - leaving.len()
     }
 
     /// Notes what has arrived; nothing is decided before all of it is known.
@@ -243,7 +263,7 @@ impl RankThread {
 
 impl Agent for RankThread {
     fn poll(&mut self, now: Nanos) -> usize {
-        let work = self.take_commands(now) + self.take_mail(now);
+        let work = self.take_commands(now) + self.take_mail(now) + self.forget_models();
         let due = self.state.next_timer().is_some_and(|at| at <= now);
         if due {
             self.state.on_timer(now, &mut self.out);

@@ -174,6 +174,9 @@ impl Run {
             Who::Scheduler => {
                 let most = (0..self.world.frontends.len()).map(|at| self.world.slots_in_use(at));
                 self.states.scheduler_lost_under_hundreds |= most.max() > Some(HUNDREDS);
+                let mut backends = self.world.backends.iter().flatten();
+                self.states.scheduler_lost_in_mid_load |=
+                    self.plan.has_caches() && backends.any(BackendProcess::is_loading);
                 let process = self.world.scheduler.take().expect("it has a host");
                 self.past.scheduler(&process);
             }
@@ -181,6 +184,8 @@ impl Run {
                 let place = self.backends[at].take().expect("it has a host");
                 let process = self.world.backends[place].take().expect("it lives");
                 self.past.backend(&process);
+                self.states.backend_lost_in_mid_load |=
+                    self.plan.has_caches() && process.is_loading();
             }
             Who::Frontend(at) => self.end_frontend(at),
         }

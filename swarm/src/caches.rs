@@ -5,6 +5,8 @@ use baton_topo::{Cluster, ModelSpec, WeightsCacheSpec, WeightsSpec};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::changes::Change;
+
 const PAGE_BYTES: u64 = 1 << 20;
 /// Of 1,000 LOADs, how many fail, and how many hang.
 const FAILURES: u32 = 40;
@@ -37,11 +39,33 @@ pub(crate) fn draw(seed: u64, cluster: &mut Cluster) {
     }
 }
 
+/// Gives models that are added weights: one in eight has none, or more than there is room for.
+pub(crate) fn weigh(seed: u64, cluster: &Cluster, changes: &mut [(Nanos, Change)]) {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x7765_6967);
+    for (_, change) in changes {
+        let (Change::Add(spec) | Change::Exchange(spec)) = change else { continue };
+        let room = cluster.smallest_weights_cache(spec.subcluster).map_or(1, |cache| cache.pages);
+        let pages = match rng.random_range(0..16) {
+            0 => continue,
+            1 => u64::from(room) + 1,
+            _ => rng.random_range(1..=u64::from(room)),
+        };
+        let load = Nanos::from_micros(rng.random_range(200..=5_000));
+        spec.weights = Some(WeightsSpec { bytes: pages * PAGE_BYTES, load, is_guess: false });
+    }
+}
+
+/// LOADs for which a slot has memory for one model alone, whatever its backend says: one slot in eight has some.
+pub(crate) fn short(rng: &mut StdRng) -> u32 {
+    if rng.random_range(0..8) == 0 { rng.random_range(1..=20) } else { 0 }
+}
+
 /// How a LOAD goes.
 pub(crate) struct Course {
     /// How long it takes.
     pub(crate) takes: Nanos,
     pub(crate) fails: bool,
+    pub(crate) hangs: bool,
 }
 
 /// Of a LOAD that should take `load`.
@@ -49,5 +73,5 @@ pub(crate) fn course(rng: &mut StdRng, load: Nanos) -> Course {
     let hangs = rng.random_range(0..1000) < HANGS;
     let takes = Nanos(load.0 * rng.random_range(50..=250) / 100);
     let takes = if hangs { HANG } else { takes };
-    Course { takes, fails: rng.random_range(0..1000) < FAILURES }
+    Course { takes, fails: rng.random_range(0..1000) < FAILURES, hangs }
 }

@@ -123,9 +123,13 @@ fn model(rng: &mut StdRng, name: String, cluster: &Cluster) -> ModelSpec {
 fn table(spec: &ModelSpec, cluster: &Cluster) -> String {
     let latencies = spec.profile.table().iter().map(|latency| latency.as_millis_f64().to_string());
     let latencies: Vec<String> = latencies.collect();
+    let weights = spec.weights.map_or_else(String::new, |weights| {
+        let (mib, load) = (weights.bytes as f64 / f64::from(1 << 20), weights.load);
+        format!("weights_mib = {mib}\nload_ms = {}\n", load.as_millis_f64())
+    });
     format!(
         "[[model]]\nname = \"{}\"\nsubcluster = \"{}\"\nlatency_ms = [{}]\nslo_ms = {}\n\
-         input_bytes = {}\nqueue_capacity = {}\n",
+         input_bytes = {}\nqueue_capacity = {}\n{weights}",
         spec.name,
         cluster.subclusters[spec.subcluster.0 as usize],
         latencies.join(", "),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use baton_backend::execute::{
     BatchBack, BatchEnd, BatchJob, BatchMemory, CallOrder, EngineError, Event, Executor,
-    ExecutorDied, HostMemory, LoadOrder, Loaded, ModelJob, answer_of,
+    ExecutorDied, HostMemory, LoadOrder, Loaded, ModelSource, ModelJob, answer_of,
 };
 use baton_core::{ModelId, Nanos};
 use baton_topo::ModelSpec;
@@ -77,6 +77,10 @@ struct State {
     loading: Option<Loading>,
     /// Of models that LOADs bring: those that it has.
     installed: BTreeSet<ModelId>,
+    /// When models left it last.
+    left: BTreeMap<ModelId, Nanos>,
+    /// LOADs beside another model that find no memory.
+    short: u32,
 }
 
 struct Loading {
@@ -107,6 +111,8 @@ const COPY_MAX: u64 = 100_000;
 /// How long a GPU slot takes at most to load a model: half of them no time, one in eight longer than a member may be silent.
 const LOADS_MAX_MS: [u64; 8] = [0, 0, 0, 0, 20, 60, 60, LOAD_MAX_MS];
 pub(crate) const LOAD_MAX_MS: u64 = 600;
+/// A model that comes back so soon was wanted again at once.
+const AT_ONCE: Nanos = Nanos::from_millis(20);
 
 impl SimGpu {
     /// An idle one. Half of them copy inputs to a device.
@@ -115,6 +121,8 @@ impl SimGpu {
         let copies = rng.random_bool(0.5);
         let copy_max = if copies { Nanos(rng.random_range(1..=COPY_MAX)) } else { Nanos::ZERO };
         let load_max = Nanos::from_millis(LOADS_MAX_MS[rng.random_range(0..LOADS_MAX_MS.len())]);
+        // Drawn apart, so that everything else is as it would be without.
+        let short = caches::short(&mut StdRng::seed_from_u64(seed ^ 0x7368_6f72));
         let state = State {
             rng,
             order: CallOrder::default(),
@@ -132,6 +140,8 @@ impl SimGpu {
             load_max,
             loading: None,
             installed: BTreeSet::new(),
+            left: BTreeMap::new(),
+            short,
         };
         Self { machine, state: Rc::new(RefCell::new(state)) }
     }
@@ -203,9 +213,28 @@ impl SimGpu {
             let most = state.load_max.0;
             return (Nanos(state.rng.random_range(0..=most)), loaded);
         };
-        let Course { takes, fails } = caches::course(&mut state.rng, weights.load);
+        let Course { takes, fails, hangs } = caches::course(&mut state.rng, weights.load);
+        self.machine.ledger.borrow_mut().loads.hung |= hangs;
+        if state.short > 0 && !state.installed.is_empty() {
+            state.short -= 1;
+            let (model, needs_bytes) = ("a LOAD".into(), weights.bytes);
+            return (takes, Err(EngineError::Memory { model, needs_bytes, free_bytes: 0 }));
+        }
         let failed = || EngineError::Table { model: "a LOAD".into(), problem: "simulated".into() };
         (takes, if fails { Err(failed()) } else { loaded })
+    }
+
+    /// True while it loads a model.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.state.borrow().loading.is_some()
+    }
+
+    /// Marks what is rare about a LOAD.
+    fn mark_load(&self, state: &State, order: &LoadOrder, spec: &ModelSpec) {
+        let loads = &mut self.machine.ledger.borrow_mut().loads;
+        let (left, now) = (state.left.get(&order.model), self.machine.now.get());
+        loads.victim_again |= left.is_some_and(|&left| now - left < AT_ONCE);
+        loads.added |= spec.weights.is_some() && matches!(order.source, ModelSource::Table { .. });
     }
 
     fn note(&self, state: &State, job: &BatchJob, started: Nanos) {
@@ -327,6 +356,7 @@ impl Executor for SimGpu {
             ModelJob::Remove(model) => {
                 state.added.remove(&model);
                 state.installed.remove(&model);
+                state.left.insert(model, self.machine.now.get());
             }
         }
         state.events.push_back(Event::Job);
@@ -353,6 +383,7 @@ impl Executor for SimGpu {
         let mut state = self.state.borrow_mut();
         let loaded = order.describe().map(|spec| Loaded { spec, profiles: None });
         if let Ok(Loaded { spec, .. }) = &loaded {
+            self.mark_load(&state, &order, spec);
             state.added.insert(spec.id, spec.clone());
         }
         let (takes, loaded) = self.course(&mut state, loaded);
@@ -370,7 +401,7 @@ impl Executor for SimGpu {
         unreachable!("no copy of the swarm takes a minute");
     }
 
-    fn discard(&mut self) {}
+    fn discard(&mut self, _model: ModelId) {}
 }
 
 fn failed(job: &BatchJob) -> EngineError {

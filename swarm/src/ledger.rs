@@ -91,7 +91,20 @@ pub struct Ledger {
     pub dropped: [u64; 12],
     /// How long after its deadline the outcome of a task came, at most, and of which task.
     pub latest: (Nanos, u64),
+    /// What has happened to LOADs.
+    pub(crate) loads: LoadStates,
     failure: Option<String>,
+}
+
+/// States of LOADs that a run marks.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct LoadStates {
+    /// One hung.
+    pub(crate) hung: bool,
+    /// A slot gave a model up and had to load it again at once.
+    pub(crate) victim_again: bool,
+    /// A slot that LOADs fill looked at a model that was added.
+    pub(crate) added: bool,
 }
 
 impl Ledger {

@@ -106,8 +106,7 @@ impl Plan {
         let mut plan = Self::without_caches(seed);
         caches::draw(seed, &mut plan.cluster);
         if plan.has_caches() {
-            // They keep the models that they started with.
-            plan.changes.clear();
+            caches::weigh(seed, &plan.cluster, &mut plan.changes);
         }
         plan
     }

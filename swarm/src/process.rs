@@ -144,6 +144,13 @@ pub(crate) struct Pass {
     pub(crate) overslept: bool,
 }
 
+impl BackendProcess {
+    /// Whether one of its slots loads a model.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.gpus.iter().any(SimGpu::is_loading)
+    }
+}
+
 /// The scheduler.
 pub struct SchedulerProcess {
     /// Its agents.

@@ -359,7 +359,7 @@ impl Run {
         self.world.scheduler.iter().for_each(|process| self.past.scheduler(process));
         let mut marks = Marks::default();
         self.past.mark(&mut marks);
-        marks.note("run", self.states.pairs());
+        marks.note("run", self.states.pairs(self.world.ledger.borrow().loads));
         marks
     }
 

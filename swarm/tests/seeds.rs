@@ -84,10 +84,10 @@ fn marks_are_counted_by_run_and_excuses_name_marks() {
     let of = marks.by_name();
     assert_eq!(of["client.submitted"], runs, "in every run");
     assert!((1..runs).contains(&of["backend.batches_expired"]), "in some: {of:?}");
-    assert_eq!(of["backend.models_beyond_memory"], 0, "in none");
+    assert_eq!(of["backend.rows_unanswered"], 0, "in none");
     let unknown = EXCUSED.iter().flat_map(|(_, marks)| *marks).find(|mark| !marks.has(mark));
     assert_eq!(unknown, None, "there is no such mark");
-    assert!(!marks.missed().contains(&String::from("backend.models_beyond_memory")), "excused");
+    assert!(!marks.missed().contains(&String::from("backend.rows_unanswered")), "excused");
     // So few seeds do not reach this one.
     assert!(marks.missed().contains(&String::from("run.scheduler_lost_under_hundreds")));
 }

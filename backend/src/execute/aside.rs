@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use baton_topo::{EngineSpec, ModelSpec, Problem, Waker, read_model};
+use baton_topo::{ModelSpec, Problem, Waker, read_model};
 use baton_types::ModelId;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
@@ -37,6 +37,8 @@ pub enum ModelSource {
         name: String,
         /// The table.
         text: String,
+        /// LOADs bring it; else it is loaded at once, whatever its weights.
+        has_weights: bool,
     },
     /// A description that has been read.
     Spec(Box<ModelSpec>),
@@ -171,10 +173,12 @@ impl Aside {
         Some(self.installable.remove(at))
     }
 
-    /// What was loaded and not installed is no longer needed.
-    pub(super) fn discard(&mut self) {
-        if let Some(errands) = &self.errands {
-            self.installable.drain(..).for_each(|loaded| drop_aside(errands, loaded.resident));
+    /// A model that was loaded and not installed is no longer needed.
+    pub(super) fn discard(&mut self, model: ModelId) {
+        if let Some(loaded) = self.take(model)
+            && let Some(errands) = &self.errands
+        {
+            drop_aside(errands, loaded.resident);
         }
     }
 
@@ -238,7 +242,11 @@ impl LoadOrder {
     pub fn describe(&self) -> Result<ModelSpec, EngineError> {
         match &self.source {
             ModelSource::Spec(spec) => Ok(ModelSpec { id: self.model, ..(**spec).clone() }),
-            ModelSource::Table { name, text } => described(name, text, self.model),
+            ModelSource::Table { name, text, has_weights } => {
+                let spec = described(name, text, self.model)?;
+                let weights = spec.weights.filter(|_| *has_weights);
+                Ok(ModelSpec { weights, ..spec })
+            }
         }
     }
 }
@@ -252,8 +260,7 @@ fn described(name: &str, text: &str, id: ModelId) -> Result<ModelSpec, EngineErr
         let other = table.spec.name;
         return Err(refused(format!("its table is that of `{other}`; remove it and add it again")));
     }
-    // What is added is loaded at once, whatever its weights.
-    Ok(ModelSpec { id, weights: None, ..table.spec })
+    Ok(ModelSpec { id, ..table.spec })
 }
 
 /// Loads a model, if there is memory for it; with `wanted` measures it too, if its profile is a guess.
@@ -264,8 +271,8 @@ pub(super) fn load_measured(
     wanted: bool,
 ) -> Result<(Share, Option<Profiles>), EngineError> {
     let share = load_within(engine, budget, spec)?;
-    let is_guess = matches!(spec.engine, EngineSpec::Onnx { .. });
-    let profiles = (wanted && is_guess).then(|| measure(engine, spec)).transpose()?;
+    let profiles =
+        (wanted && spec.engine.is_measured()).then(|| measure(engine, spec)).transpose()?;
     Ok((share, profiles))
 }
 

@@ -1,6 +1,6 @@
 //! A thread that hangs in a load.
 
-use baton_topo::{Clock, park_thread};
+use baton_topo::{Clock, EngineSpec, OnnxPlace, park_thread};
 use baton_types::Nanos;
 
 use super::*;
@@ -80,4 +80,25 @@ fn another_thread_takes_its_place_and_what_it_loads_at_last_is_dropped() {
         park_thread(Some(Nanos::from_millis(1)));
     }
     assert!(aside.poll().is_none(), "the first one is not heard any more");
+}
+
+/// What `profile` says was measured elsewhere, thoroughly; only a model without it is measured here.
+#[test]
+fn a_model_with_a_profile_is_not_measured() {
+    let clock = Clock::start();
+    let measured = |is_measured| {
+        let spec = emulated("model", 0, 4, 2);
+        let (signature, place) = (spec.signature(), OnnxPlace::CPU);
+        let file = "model.onnx".into();
+        let onnx = EngineSpec::Onnx { file, signature, fixed_batch: None, is_measured, place };
+        let (_open, gate) = bounded(1);
+        let mut engine = Blocking::new(Stuck { gate, models: Emulated::new(clock, 1) }, clock);
+        let spec = ModelSpec { engine: onnx, ..spec };
+        load_measured(&mut engine, &Budget::new(None), &spec, true)
+            .map(|(_, profiles)| profiles.is_some())
+    };
+    assert_eq!(
+        [true, false].map(|is_measured| measured(is_measured).expect("it loads")),
+        [true, false]
+    );
 }

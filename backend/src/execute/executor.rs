@@ -169,6 +169,6 @@ pub trait Executor {
     /// There is no other.
     fn replace_loader(&mut self) -> Result<(), ExecutorDied>;
 
-    /// Gives up what was loaded aside and is not installed.
-    fn discard(&mut self);
+    /// Gives up a model that was loaded aside and is not installed.
+    fn discard(&mut self, model: ModelId);
 }

@@ -234,8 +234,8 @@ impl Executor for ThreadExecutor {
         })
     }
 
-    fn discard(&mut self) {
-        self.aside.discard();
+    fn discard(&mut self, model: ModelId) {
+        self.aside.discard(model);
     }
 }
 

@@ -54,6 +54,19 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         }
     }
 
+    /// A model was removed: every slot gives its pages back, and nobody loads it any more.
+    pub(super) fn remove_weights(&mut self, model: ModelId, now: Nanos) {
+        for gpu in 0..self.gpus.len() {
+            self.evict(gpu, model);
+            let loader = self.gpus[gpu].loader.as_mut();
+            if let Some(LoadAction { id, thread, .. }) = loader.and_then(|l| l.cancel(model)) {
+                let status = LoadStatus::Failed;
+                let report = Report { id, thread, status, started: now, finished: now };
+                self.report_load(gpu, &report, now);
+            }
+        }
+    }
+
     fn admit_load(&mut self, gpu: usize, thread: u32, wire: &Load) -> Result<(), LoadStatus> {
         let rules = self.join.rules().ok_or(LoadStatus::Failed)?;
         let latest = rules.sync.to_local(Nanos(wire.latest_ns.get())).ok_or(LoadStatus::Failed)?;
@@ -139,6 +152,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     }
 
     fn begin_copy(&mut self, gpu: usize, now: Nanos) -> usize {
+        if gpu == 0 && self.models.need_loading_thread() {
+            return 0;
+        }
         let slot = &mut self.gpus[gpu];
         let Some(model) = slot.loader.as_mut().and_then(|loader| loader.begin(now)) else {
             return 0;

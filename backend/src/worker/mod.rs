@@ -84,7 +84,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             reply_from: 0,
             counters: Counters::default(),
             end: None,
-            models: Models::new(config.models.clone(), measured),
+            models: Models::new(config.models.clone(), measured, config.weights_cache.is_some()),
             config,
             transport,
         };

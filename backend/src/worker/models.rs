@@ -4,30 +4,28 @@
 //! every executor takes the model in between two jobs. Only then do actions find it. Nothing here waits for anything.
 
 use baton_rdma::Transport;
-use baton_types::Nanos;
+use baton_types::{ModelId, Nanos};
 
 use super::Worker;
 use crate::config::{BATCH_MEMORY_MAX, ConfigError};
 use crate::error::BackendError;
 use crate::execute::{EngineError, Executor, Loaded};
 use crate::gpu::Gpu;
+use crate::loader::Loader;
 use crate::memory::Room;
 use crate::models::Step;
-
-/// Why a model cannot be added here.
-const NOT_WITH_A_CACHE: &str = "this backend has a weights cache, to which no model can be added while it serves; add it to the \
-                                cluster file and restart scheduler and backends";
 
 impl<T: Transport, E: Executor> Worker<T, E> {
     /// Takes the next step of what is to be loaded or removed. Returns how much there was to do.
     pub(super) fn tend_models(&mut self, now: Nanos) -> usize {
-        let removed = self.remove_unwanted();
+        let removed = self.remove_unwanted(now);
         let is_member = self.join.membership.stage().is_admitted();
-        if is_member && let Some(order) = self.models.load_next() {
-            if self.config.weights_cache.is_some() {
-                self.give_up(NOT_WITH_A_CACHE, now);
-                return removed + 1;
-            }
+        // A slot's loading thread has one thing to do at a time.
+        let is_copying = self.gpus[0].loader.as_ref().is_some_and(Loader::is_copying);
+        if is_member
+            && !is_copying
+            && let Some(order) = self.models.load_next()
+        {
             self.gpus[0].executor.load_aside(order);
             return removed + 1;
         }
@@ -43,14 +41,17 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             }
     }
 
-    fn remove_unwanted(&mut self) -> usize {
+    fn remove_unwanted(&mut self, now: Nanos) -> usize {
         let unwanted = self.models.take_unwanted();
         for &model in &unwanted {
             self.counters.models_removed += 1;
-            self.gpus.iter_mut().for_each(|gpu| gpu.remove(model));
+            match self.config.weights_cache {
+                None => self.gpus.iter_mut().for_each(|gpu| gpu.remove(model)),
+                Some(_) => self.remove_weights(model, now),
+            }
         }
         let gpus = &self.gpus;
-        self.models.forget(|model| gpus.iter().any(|gpu| gpu.is_removing(model)));
+        self.models.forget(|model| gpus.iter().any(|gpu| gpu.has_left_over(model)));
         unwanted.len()
     }
 
@@ -79,6 +80,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let Some(loading) = self.models.loading() else { return Ok(()) };
         if loading.is_removed() {
             return Err(String::from("it was removed"));
+        }
+        if self.config.weights_cache.is_some() {
+            // It is what it should be. LOADs bring it from now on.
+            self.gpus[gpu].executor.discard(loading.local());
+            loading.step = Step::Room;
+            return Ok(());
         }
         if gpu + 1 == self.gpus.len() {
             loading.step = Step::Room;
@@ -116,7 +123,10 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             let local = loading.local();
             loading.step = Step::Installing;
             self.admission.reserve(room.rows);
-            self.gpus.iter_mut().for_each(|gpu| gpu.install(local));
+            match self.config.weights_cache {
+                None => self.gpus.iter_mut().for_each(|gpu| gpu.install(local)),
+                Some(_) => self.serve_added(local, now),
+            }
             return 1;
         }
         let transport = &mut self.transport;
@@ -137,23 +147,29 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         if !self.gpus.iter().all(|gpu: &Gpu<E>| gpu.holds(local)) {
             return 0;
         }
-        if let Some(served) = self.models.hold() {
-            self.counters.models_added += 1;
-            tracing::info!(model = served.id.0, "a model was added");
-            let profiles = self.models.profiles(local);
-            let told = self.join.tell_loaded(served.id.0, None, profiles, &mut self.transport);
-            let served = self.join.served.serve(served).map_err(BackendError::from);
-            if let Err(error) = served.and_then(|()| Ok(told?)) {
-                self.fail(error, now);
-            }
-        }
+        self.serve_added(local, now);
         1
+    }
+
+    /// Actions find the model from now on, and LOADs.
+    fn serve_added(&mut self, local: ModelId, now: Nanos) {
+        let Some(served) = self.models.hold() else { return };
+        self.counters.models_added += 1;
+        tracing::info!(model = served.id.0, "a model was added");
+        let weights = self.models.spec(local).and_then(|spec| spec.weights);
+        let pages = self.config.weights_cache.zip(weights).map(|(cache, of)| cache.pages_of(of));
+        let profiles = self.models.profiles(local);
+        let told = self.join.tell_loaded(served.id.0, pages, profiles, &mut self.transport);
+        let served = self.join.served.serve(served).map_err(BackendError::from);
+        if let Err(error) = served.and_then(|()| Ok(told?)) {
+            self.fail(error, now);
+        }
     }
 
     /// The model cannot be loaded, or is not needed any more: everything else goes on.
     fn give_up(&mut self, why: &str, now: Nanos) {
-        self.gpus.iter_mut().for_each(|gpu| gpu.executor.discard());
         let Some(loading) = self.models.give_up() else { return };
+        self.gpus.iter_mut().for_each(|gpu| gpu.executor.discard(loading.local()));
         let Some(id) = loading.awaited_as() else { return };
         self.counters.model_load_failures += 1;
         let why = match why.contains(&format!("model `{}`", loading.name())) {

@@ -251,7 +251,7 @@ impl Executor for Hand {
         Ok(())
     }
 
-    fn discard(&mut self) {
-        self.0.borrow_mut().loose.clear();
+    fn discard(&mut self, model: ModelId) {
+        self.0.borrow_mut().loose.retain(|&loaded| loaded != model);
     }
 }

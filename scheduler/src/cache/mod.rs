@@ -15,7 +15,7 @@ use baton_core::{
     Candidate, Gpu, GpuId, GpuUpdate, Load, LoadCounters, LoadDone, LoadLimits, LoadOutcome,
     LoadRule, LoadSink, LoadState, ModelId, Nanos, RankSink, RankState, SubclusterId, Weights,
 };
-use baton_topo::{Cluster, WeightsSpec};
+use baton_topo::{Cluster, ModelSpec, WeightsCacheSpec, WeightsSpec};
 use crossbeam_channel::TrySendError;
 
 use crate::commands::SlotMemory;
@@ -50,9 +50,15 @@ impl CacheLimits {
         let pages = subclusters().filter_map(|id| Some(cluster.weights_cache(id)?.pages)).max()?;
         let slots: u32 = cluster.backends.iter().map(|backend| backend.gpus).sum();
         let slots = (2 * slots).clamp(COPIES_MAX, crate::limits::GPUS_MAX);
-        let residents = pages.min(cluster.models.len() as u32);
+        let residents = pages.min(cluster.models_max());
         Some(Self { slots, copies: COPIES_MAX, residents })
     }
+}
+
+/// What a model takes of such a cache.
+pub(crate) fn weights(cache: WeightsCacheSpec, of: WeightsSpec, model: &ModelSpec) -> Weights {
+    let WeightsSpec { load, is_guess, .. } = of;
+    Weights { pages: cache.pages_of(of), load, is_guess, alone: model.profile.latency(1) }
 }
 
 /// See the module documentation.
@@ -115,8 +121,7 @@ impl Cache {
             {
                 let pages = cache.pages_of(of);
                 bound[at] = Some((model.subcluster, pages));
-                let WeightsSpec { load, is_guess, .. } = of;
-                weights[at] = Weights { pages, load, is_guess, alone: model.profile.latency(1) };
+                weights[at] = self::weights(cache, of, model);
             }
         }
         let CacheLimits { slots: gpus, copies, residents } = limits;
@@ -155,6 +160,36 @@ impl Cache {
                 rank.serve_where_resident(model, subcluster);
             }
         }
+    }
+
+    /// A model was added to a sub-cluster with caches. No slot holds it.
+    pub(crate) fn serve(
+        &mut self,
+        model: ModelId,
+        subcluster: SubclusterId,
+        weights: Weights,
+        rank: &mut RankState,
+    ) {
+        self.bound[model.0 as usize] = Some((subcluster, weights.pages));
+        self.loads.serve(model, weights, &mut self.planned);
+        rank.serve_where_resident(model, subcluster);
+    }
+
+    /// A model was removed, and its backends will hear of it. False while a LOAD of it is under way: then it is to be asked again.
+    pub(crate) fn forget(&mut self, model: ModelId) -> bool {
+        if !self.is_bound(model) {
+            return true;
+        }
+        let slots: Vec<Gpu> = self.loads.resident_on(model).collect();
+        let is_over = self.loads.forget(model);
+        slots.iter().for_each(|gpu| self.show_pages(gpu.id));
+        if is_over {
+            self.bound[model.0 as usize] = None;
+            self.counted[model.0 as usize] =
+                self.ends.arrivals[model.0 as usize].load(Ordering::Relaxed);
+            self.ends.levels.set_copies(model, 0);
+        }
+        is_over
     }
 
     fn is_bound(&self, model: ModelId) -> bool {

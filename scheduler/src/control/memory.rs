@@ -1,27 +1,32 @@
 //! Backends whose GPU slots have not room for every model: what they announce, and what is checked.
 
-use baton_core::{ModelId, SubclusterId};
+use baton_core::{ModelId, SubclusterId, Weights};
 use baton_rdma::wire::{RefuseCode, Role, SlotMemory as WireMemory};
 use baton_rdma::{ConnId, Transport};
-use baton_topo::{GPUS_PER_BACKEND_MAX, WeightsCacheSpec};
+use baton_topo::{GPUS_PER_BACKEND_MAX, ModelSpec, WeightsCacheSpec};
 use zerocopy::little_endian::U32;
 
 use super::{ControlThread, Handled, refuse};
+use crate::cache::weights;
 use crate::catalog::Known;
 use crate::commands::SlotMemory;
 
 /// The caches of a cluster, as joins are checked against them.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedSubclusters {
-    /// By sub-cluster: bytes of a page; `None`: its backends hold every model.
-    pub(crate) page_bytes: Vec<Option<u64>>,
+    /// By sub-cluster: the smallest cache; `None`: its backends hold every model. All have pages of the same size.
+    pub(crate) smallest: Vec<Option<WeightsCacheSpec>>,
     /// Slots with caches have numbers below this.
     pub(crate) slots: u32,
 }
 
 impl CachedSubclusters {
     fn page_bytes(&self, subcluster: SubclusterId) -> Option<u64> {
-        self.page_bytes.get(subcluster.0 as usize).copied().flatten()
+        self.smallest(subcluster).map(|cache| cache.page_bytes)
+    }
+
+    fn smallest(&self, subcluster: SubclusterId) -> Option<WeightsCacheSpec> {
+        self.smallest.get(subcluster.0 as usize).copied().flatten()
     }
 }
 
@@ -106,15 +111,30 @@ impl<T: Transport> ControlThread<T> {
         self.parts.cached.page_bytes(subcluster).is_some()
     }
 
-    /// A sub-cluster with caches keeps the models that it started with.
-    pub(super) fn check_unchanged(&self, subcluster: SubclusterId) -> Result<(), String> {
-        match self.has_cache(subcluster) {
-            false => Ok(()),
-            true => Err(format!(
-                "sub-cluster `{}` has weights caches, and its models cannot be added, exchanged or removed while it serves; \
-                 change the cluster file and restart scheduler and backends",
-                self.parts.catalog.subcluster_name(subcluster)
-            )),
+    /// Whether the sub-cluster's caches, if it has any, can serve a model that is to be added.
+    pub(super) fn check_weights(&self, spec: &ModelSpec) -> Result<(), String> {
+        let Some(cache) = self.parts.cached.smallest(spec.subcluster) else { return Ok(()) };
+        let subcluster = self.parts.catalog.subcluster_name(spec.subcluster);
+        let refused =
+            |what: &str| Err(format!("sub-cluster `{subcluster}` has weights caches, {what}"));
+        match spec.weights {
+            _ if spec.engine.is_on_gpu() => refused(
+                "which serve emulated models and ONNX models on the CPU alone; add the model to another sub-cluster",
+            ),
+            None => {
+                refused("and the model does not say how large its weights are: give weights_mib")
+            }
+            Some(weights) if cache.pages_of(weights) > cache.pages => refused(
+                "and the model's weights are larger than one of them; give that backend more weights_cache_mib",
+            ),
+            Some(_) => Ok(()),
         }
+    }
+
+    /// What the model takes, if slots of its sub-cluster have not room for every model.
+    pub(super) fn weights_of(&self, model: ModelId) -> Option<Weights> {
+        let entry = self.parts.catalog.entry(model)?;
+        let cache = self.parts.cached.smallest(entry.spec.subcluster)?;
+        Some(weights(cache, entry.spec.weights?, &entry.spec))
     }
 }

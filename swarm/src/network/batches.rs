@@ -19,6 +19,8 @@ const OLD: Nanos = Nanos::from_millis(2_000);
 pub(super) enum BatchWord {
     Planned(u64, Planned),
     Done(u64, Done),
+    Load(u64),
+    Loaded(u64),
 }
 
 /// A plan, until its report.
@@ -65,6 +67,8 @@ impl BatchWord {
                 let executed = has_executed(done.status).then(executed);
                 Some(Self::Done(done.action.get(), Done { gpu: done.gpu.get(), executed }))
             }
+            Message::Load(load, _) => Some(Self::Load(load.load.get())),
+            Message::LoadDone(done) => Some(Self::Loaded(done.load.get())),
             _ => None,
         }
     }
@@ -82,6 +86,10 @@ const DRIFT_PPM: u64 = 200;
 pub(super) struct Batches {
     /// By connection and name.
     planned: BTreeMap<(usize, u64), Planned>,
+    /// LOADs without a report, by connection and name.
+    loads: BTreeSet<(usize, u64)>,
+    /// Backends that a scheduler has sent one.
+    with_loads: BTreeSet<HostId>,
     /// Tasks of batches that were reported as executed: they are answered, says this host.
     answered: BTreeMap<u64, HostId>,
     clocks: BTreeMap<HostId, SkewedClock>,
@@ -130,6 +138,16 @@ impl Batches {
                 self.check_serves(batch, to);
                 self.planned.insert((at, batch), planned);
             }
+            BatchWord::Load(load) if self.clocks.contains_key(&from) => {
+                self.with_loads.insert(to);
+                let is_new = self.loads.insert((at, load));
+                self.expect(is_new, || format!("LOAD {load} is sent to {to:?} twice"));
+            }
+            BatchWord::Loaded(load) if self.with_loads.contains(&from) => {
+                let is_known = self.loads.remove(&(at, load));
+                self.expect(is_known, || format!("{from:?} reports LOAD {load}, which it has not"));
+            }
+            BatchWord::Load(_) | BatchWord::Loaded(_) => {}
             BatchWord::Done(batch, done) => {
                 let Some(planned) = self.planned.remove(&(at, batch)) else { return };
                 if done.gpu != planned.gpu {
@@ -164,6 +182,12 @@ impl Batches {
             // A backend may leave one scheduler and join the next.
             Kind::JoinAck => drop((self.ready.remove(&to), self.released.remove(&to))),
             _ => {}
+        }
+    }
+
+    fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+        if !holds {
+            self.wrong.get_or_insert_with(otherwise);
         }
     }
 

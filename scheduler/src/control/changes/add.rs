@@ -78,7 +78,7 @@ impl<T: Transport> ControlThread<T> {
             Some(name) => catalog.subcluster_named(name).ok_or_else(|| unknown(name))?,
             None => SubclusterId(0),
         };
-        self.check_unchanged(spec.subcluster)?;
+        self.check_weights(&spec)?;
         let catalog = &mut self.parts.catalog;
         let max = catalog.models_max();
         spec.id = catalog.vacancy().ok_or_else(|| {
@@ -149,7 +149,8 @@ impl<T: Transport> ControlThread<T> {
         if all_have && self.changes.step(model) == Some(Step::Loaded) {
             let thread = self.emptiest_thread();
             self.changes.set_step(model, Step::Served { thread });
-            self.parts.rank.send(RankCommand::Serve { model, subcluster });
+            let weights = self.weights_of(model);
+            self.parts.rank.send(RankCommand::Serve { model, subcluster, weights });
         }
     }
 
