@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use baton_backend::execute::{
     BatchBack, BatchEnd, BatchJob, BatchMemory, CallOrder, EngineError, Event, Executor,
-    ExecutorDied, HostMemory, LoadOrder, Loaded, ModelSource, ModelJob, answer_of,
+    ExecutorDied, HostMemory, LoadOrder, Loaded, ModelJob, ModelSource, answer_of,
 };
 use baton_core::{ModelId, Nanos};
 use baton_topo::ModelSpec;

@@ -26,7 +26,8 @@ impl BlockingEngine for Stuck {
         if model.id == STUCK {
             self.gate.recv_timeout(PATIENCE).expect("the test opens it");
         }
-        self.models.load(model)
+        let engine = EngineSpec::Emulated { jitter: 0.0 };
+        self.models.load(&ModelSpec { engine, ..model.clone() })
     }
 
     fn take(&mut self, model: ModelId) -> Option<LooseModel> {

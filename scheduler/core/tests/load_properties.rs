@@ -312,6 +312,8 @@ fn a_model_that_is_removed_leaves_nothing_to_the_next_with_its_number() {
     assert_eq!(world.state.free_pages(GpuId(0)), PAGES - pages(3));
     assert!(world.state.forget(ModelId(3)));
     world.out.slots[0].held.clear();
+    // A model that is gone hears nothing.
+    world.out.readiness.remove(&3);
     assert_eq!(world.state.free_pages(GpuId(0)), PAGES);
     world.step(&Step::Wait(1));
     assert!(world.out.slots[0].held.is_empty(), "nothing waits for it any more");
