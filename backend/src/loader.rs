@@ -175,6 +175,14 @@ impl Loader {
         late.chain(self.copying.map(|copying| copying.hangs_at())).min()
     }
 
+    /// The scheduler is lost: no LOAD is wanted any more. One that is being copied keeps its pages until it is over.
+    pub(crate) fn abandon(&mut self) {
+        while let Some(load) = self.waiting.pop_front() {
+            self.give_back(load.model);
+        }
+        self.copying.iter_mut().for_each(|copying| copying.is_orphan = true);
+    }
+
     /// True while the slot copies the model.
     pub(crate) fn copies(&self, model: ModelId) -> bool {
         self.copying.is_some_and(|copying| copying.load.model == model)
@@ -189,14 +197,6 @@ impl Loader {
         let load = self.waiting.remove(at)?;
         self.give_back(load.model);
         Some(load)
-    }
-
-    /// The scheduler is lost: no LOAD is wanted any more. One that is being copied keeps its pages until it is over.
-    pub(crate) fn abandon(&mut self) {
-        while let Some(load) = self.waiting.pop_front() {
-            self.give_back(load.model);
-        }
-        self.copying.iter_mut().for_each(|copying| copying.is_orphan = true);
     }
 }
 

@@ -54,6 +54,16 @@ fn order(model: ModelId) -> LoadOrder {
     LoadOrder { model, source, measure: false }
 }
 
+fn loaded(aside: &mut Aside, owner: &Waker) -> Loaded {
+    loop {
+        owner.prepare_sleep();
+        match aside.poll() {
+            Some(outcome) => break outcome.expect("it loads"),
+            None => park_thread(Some(Nanos::from_millis(100))),
+        }
+    }
+}
+
 #[test]
 fn another_thread_takes_its_place_and_what_it_loads_at_last_is_dropped() {
     let ((open, gate), clock) = (bounded(1), Clock::start());
@@ -66,14 +76,7 @@ fn another_thread_takes_its_place_and_what_it_loads_at_last_is_dropped() {
     assert!(aside.poll().is_none());
     aside.replace().expect("another thread");
     aside.load(order(OTHER));
-    let loaded = loop {
-        owner.prepare_sleep();
-        match aside.poll() {
-            Some(outcome) => break outcome.expect("it loads"),
-            None => park_thread(Some(Nanos::from_millis(100))),
-        }
-    };
-    assert_eq!(loaded.spec.id, OTHER);
+    assert_eq!(loaded(&mut aside, &owner).spec.id, OTHER);
     assert!(aside.take(OTHER).is_some() && aside.take(STUCK).is_none());
     open.send(()).expect("it still waits");
     while budget.taken() > 0 {
@@ -102,4 +105,19 @@ fn a_model_with_a_profile_is_not_measured() {
         [true, false].map(|is_measured| measured(is_measured).expect("it loads")),
         [true, false]
     );
+}
+
+/// A model that was only looked at goes; what a LOAD has brought meanwhile waits for its executor.
+#[test]
+fn one_model_is_given_up_and_the_others_stay() {
+    let (clock, owner) = (Clock::start(), Waker::for_current_thread());
+    let make = move || Blocking::new(Emulated::new(clock, 1), clock);
+    let (mut aside, _errands) =
+        Aside::start("loads".into(), make, Budget::new(None), owner.clone()).expect("a thread");
+    for model in [OTHER, STUCK] {
+        aside.load(order(model));
+        assert_eq!(loaded(&mut aside, &owner).spec.id, model);
+    }
+    aside.discard(STUCK);
+    assert!(aside.take(STUCK).is_none() && aside.take(OTHER).is_some());
 }

@@ -54,7 +54,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         }
     }
 
-    /// A model was removed: every slot gives its pages back, and nobody loads it any more.
+    /// A model was removed: every slot gives its pages back, and a LOAD of it that has not begun comes to nothing.
     pub(super) fn remove_weights(&mut self, model: ModelId, now: Nanos) {
         for gpu in 0..self.gpus.len() {
             self.evict(gpu, model);
