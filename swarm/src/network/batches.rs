@@ -140,8 +140,8 @@ impl Batches {
             }
             BatchWord::Load(load) if self.clocks.contains_key(&from) => {
                 self.with_loads.insert(to);
-                let is_new = self.loads.insert((at, load));
-                self.expect(is_new, || format!("LOAD {load} is sent to {to:?} twice"));
+                // The next scheduler may use the name again.
+                self.loads.insert((at, load));
             }
             BatchWord::Loaded(load) if self.with_loads.contains(&from) => {
                 let is_known = self.loads.remove(&(at, load));
