@@ -234,6 +234,9 @@ impl Applications {
             world.fail(what);
         }
         if moments::is_for_want_of_a_scheduler(Ok(reason), record) {
+            let late = (record.ended - record.deadline, number);
+            let latest = &mut world.ledger.borrow_mut().latest_given_up;
+            *latest = late.max(*latest);
             self.given_up.push(number);
         }
     }

@@ -412,5 +412,6 @@ fn a_model_that_loses_tasks_gets_another_slot_that_has_time() {
         world.state.on_candidate(ModelId(0), Some(losing));
         (0..2).for_each(|_| execute(&mut world, 0, &[(4, 10)]));
         assert_eq!(held_by(&world, 1), expected, "{bad_rate} of 65536 are lost");
+        assert_eq!(world.state.counters().copied, expected.len() as u64);
     }
 }
