@@ -31,11 +31,14 @@ fn cluster(gpus: u32) -> Cluster {
     check_text(Path::new("cluster.toml"), &text).cluster.unwrap()
 }
 
+/// What was granted.
 #[derive(Default)]
-struct Ignored;
+struct Granted(Vec<ModelId>);
 
-impl RankSink for Ignored {
-    fn grant(&mut self, _: ModelId, _: Grant) {}
+impl RankSink for Granted {
+    fn grant(&mut self, model: ModelId, _: Grant) {
+        self.0.push(model);
+    }
     fn drained(&mut self, _: Gpu) {}
 }
 
@@ -65,9 +68,9 @@ impl Bed {
     fn with_slot(held: &[u32]) -> Self {
         let mut bed = Self::new();
         let models = held.iter().map(|&model| ModelId(model)).collect();
-        bed.rank.on_gpu_join(Nanos::ZERO, SLOT, SubclusterId(0), &mut Ignored);
+        bed.rank.on_gpu_join(Nanos::ZERO, SLOT, SubclusterId(0), &mut Granted::default());
         let memory = SlotMemory { pages: 4, models };
-        bed.cache.join(Nanos::ZERO, SLOT, &memory, &mut bed.rank, &mut Ignored);
+        bed.cache.join(Nanos::ZERO, SLOT, &memory, &mut bed.rank, &mut Granted::default());
         bed
     }
 
@@ -78,11 +81,34 @@ impl Bed {
     }
 
     fn take_reports(&mut self, now: Nanos) -> usize {
-        self.cache.take_reports(now, &mut self.rank, &mut Ignored)
+        self.cache.take_reports(now, &mut self.rank, &mut Granted::default())
     }
 
     fn orders(&self, thread: usize) -> Vec<CacheOrder> {
         std::iter::from_fn(|| self.links[thread].order()).collect()
+    }
+
+    /// Whether a batch of the model that is due gets the slot.
+    fn serves(mut self, model: u32) -> bool {
+        let at = Nanos::from_millis(50);
+        let candidate = Candidate {
+            batch: 1,
+            exec_at: Nanos::ZERO,
+            invalid_after: at,
+            urgency: at,
+            bad_rate: 0,
+            delay: Nanos::ZERO,
+            latest: at,
+            latency: Nanos::from_millis(5),
+            slack: Nanos::ZERO,
+            dispersion: 16,
+            excess: Candidate::NOT_EARLY,
+            run: 0,
+        };
+        let mut out = Granted::default();
+        self.rank.note_candidate(Nanos::ZERO, ModelId(model), Some(candidate), 0);
+        self.rank.on_timer(Nanos::ZERO, &mut out);
+        out.0 == [ModelId(model)]
     }
 
     fn resident(&self) -> Vec<u32> {
@@ -177,4 +203,6 @@ fn pages_of_models_that_cannot_be_counted_there_are_taken_all_the_same() {
     assert_eq!((full.resident(), full.cache.loads.free_pages(SLOT.id)), (vec![0], 0));
     let shown = full.cache.levels().pages_free(SLOT.id);
     assert_eq!(shown, Some(0));
+    let serves = |model| Bed::with_slot(&[0, 1, 2]).serves(model);
+    assert_eq!([0, 1, 2].map(serves), [true, false, false]);
 }
