@@ -91,7 +91,7 @@ pub struct Ledger {
     pub dropped: [u64; 12],
     /// How long after its deadline the outcome of a task came, at most, and of which task.
     pub latest: (Nanos, u64),
-    /// The same of tasks that their client gave up for want of a scheduler.
+    /// The same of tasks that a scheduler had given back and their client gave up.
     pub latest_given_up: (Nanos, u64),
     failure: Option<String>,
 }

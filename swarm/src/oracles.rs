@@ -274,7 +274,9 @@ fn restart_cost(run: &Run) -> Option<String> {
     let unknown = &run.applications.tally.failed[usize::from(FailReason::UnknownModel.code())];
     let forgotten = if plan.changes.is_empty() { 0 } else { *unknown };
     let failed = needless(&run.applications.tally) - forgotten;
-    if is_mere_restart && late > prompt {
+    // What the next scheduler gives back was submitted again, under another generation.
+    let stops = plan.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Stop(_))).count();
+    if is_mere_restart && stops == 1 && late > prompt {
         return Some(format!("task {number} was given back, and given up {late:?} late"));
     }
     (is_mere_restart && failed > 0)

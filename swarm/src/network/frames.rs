@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use baton_core::TaskId;
+use baton_core::{DropReason, TaskId};
 use baton_rdma::frame::HEADER_LEN;
 use baton_rdma::wire::{FrameHeader, Kind, Message, decode};
 use zerocopy::FromBytes;
@@ -12,6 +12,7 @@ use super::order::Asked;
 
 /// Longest frame that may be repeated: they are short.
 const REPEAT_MAX: usize = 4096;
+const SHUTDOWN: u8 = DropReason::Shutdown.code();
 
 /// What a frame says, which counts once it is read.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,8 @@ pub(super) struct Passed {
     pub(super) len: usize,
     /// The task whose outcome it is.
     pub(super) word: Option<TaskId>,
+    /// A scheduler that stops gives this task back.
+    pub(super) given_back: Option<TaskId>,
     /// What it says about a batch.
     pub(super) batch: Option<BatchWord>,
     /// The whole of it, unless it is long.
@@ -114,12 +117,17 @@ impl FrameTracker {
             Some(Message::TaskResult(result)) => Some(TaskId(result.task.get())),
             _ => None,
         };
+        // 1: dropped.
+        let given_back = match &message {
+            Some(Message::TaskEnd(end)) if (end.kind, end.reason) == (1, SHUTDOWN) => word,
+            _ => None,
+        };
         let batch = message.as_ref().and_then(BatchWord::of);
         let asked = message.as_ref().and_then(Asked::of).map(Word::Asked);
         let said = word.map(Word::End).or(asked);
         self.words.extend(said.map(|said| (self.written, said)));
         let len = self.len;
         let whole = head.len() == len;
-        Passed { kind, len, word, batch, bytes: whole.then_some(head) }
+        Passed { kind, len, word, given_back, batch, bytes: whole.then_some(head) }
     }
 }

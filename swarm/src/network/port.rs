@@ -262,6 +262,7 @@ impl State {
             if let Some(task) = passed.word {
                 watch.said(task);
             }
+            watch.given_back.extend(passed.given_back.map(|task| task.0));
             watch.batches.follow(passed.kind, from, to);
             if let Some(word) = passed.batch {
                 watch.check_order(writer, from, &word, now);

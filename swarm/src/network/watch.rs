@@ -17,6 +17,8 @@ pub struct Watch {
     pub(super) words: BTreeMap<u64, u32>,
     /// Pairs of hosts between which a connection has ended or broken, the smaller first.
     pub(super) broken: BTreeSet<(HostId, HostId)>,
+    /// Tasks that a scheduler gave back when it stopped.
+    pub(super) given_back: BTreeSet<u64>,
     /// Wishes to cancel that clients have sent.
     pub cancels: u64,
     /// Frames repeated.
@@ -37,6 +39,11 @@ impl Watch {
     /// True if the task's outcome was sent and not read: it is under way, or lost.
     pub fn word_unheard(&self, task: TaskId) -> bool {
         self.words.contains_key(&task.0)
+    }
+
+    /// True if a scheduler that stopped gave the task back, and its frontend has read that.
+    pub(crate) fn was_given_back(&self, task: TaskId) -> bool {
+        self.given_back.contains(&task.0) && !self.word_unheard(task)
     }
 
     /// True if a connection between the two has ended or broken.
