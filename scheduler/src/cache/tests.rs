@@ -11,7 +11,7 @@ const MODELS: usize = 4;
 const UNBOUND: ModelId = ModelId(3);
 const SLOT: Gpu = Gpu { id: GpuId(0), life: 0 };
 
-/// Three models of two pages, in a sub-cluster of four-page caches, and one in a sub-cluster without. So many slots each.
+/// Three models of two pages, in a sub-cluster of four-page caches, and one in a sub-cluster without; `gpus` slots each.
 fn cluster(gpus: u32) -> Cluster {
     let model = |id: u32| {
         let (subcluster, keys) = match id {
