@@ -3,16 +3,17 @@
 
 mod stage;
 
-use baton_core::{DropReason, ModelId};
+use baton_core::{DropReason, ModelId, Policy, Profile};
 use baton_rdma::Transport;
 use baton_rdma::wire::{
     ActionStatus, CatalogChange, ChangeKind, ModelFailed, RefuseCode, Role, SlabDesc, SlabKnown,
 };
 use baton_scheduler::limits::READS_MAX;
+use baton_topo::VariantSpec;
 use stage::changes::{
     TABLE, add, answer, ask, change, loaded, newest, remove, report, send_report, serve_one, stage,
 };
-use stage::{Member, Stage, Told, ms};
+use stage::{Member, Stage, Told, cluster, ms};
 
 #[test]
 fn an_added_model_is_served_once_its_backends_have_loaded_it() {
@@ -372,4 +373,33 @@ fn loads_are_counted_anew_for_each_model() {
         stage.exchange(&mut backend);
         pass(&mut stage, &mut backend, &mut client);
     }
+}
+
+#[test]
+fn members_learn_of_a_models_variants_and_a_plan_names_the_cheapest_that_each_task_allows() {
+    let mut cluster = cluster(Policy::Eager, 1);
+    let variant = |name: &str, accuracy, alpha_ms| VariantSpec {
+        name: name.to_owned(),
+        accuracy,
+        profile: Profile::linear(ms(alpha_ms), ms(4), 8).unwrap(),
+        file: None,
+    };
+    cluster.models[0].variants = vec![
+        variant("small", 70_000, 1),
+        variant("middle", 75_000, 2),
+        variant("large", 80_000, 3),
+    ];
+    let mut stage = Stage::new(&cluster);
+    let (mut backend, mut client) = (stage.backend("a", 0, 1), stage.frontend());
+    let expected = [(0, 70_000, "small"), (0, 75_000, "middle"), (0, 80_000, "large")];
+    let expected = expected.map(|(model, accuracy, name)| (model, accuracy, name.to_owned()));
+    assert_eq!((&client.variants[..], &backend.variants[..]), (&expected[..], &expected[..]));
+    stage.exchange(&mut backend);
+    client.accuracy_min = 70_001;
+    client.submit(0, client.task(0, 0), stage.now + ms(30));
+    stage.exchange(&mut client);
+    let told = stage.exchange(&mut backend);
+    let [Told::Action { variants: [floor, variant], .. }] = told[..] else { panic!("{told:?}") };
+    assert_eq!(floor, 1);
+    assert!(variant >= floor);
 }

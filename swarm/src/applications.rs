@@ -234,6 +234,13 @@ impl Applications {
             world.fail(what);
         }
         if moments::is_for_want_of_a_scheduler(Ok(reason), record) {
+            let mut ledger = world.ledger.borrow_mut();
+            let id = ledger.task(number).id;
+            if world.network.watch(|watch| watch.was_given_back(id)) {
+                let late = (record.ended - record.deadline, number);
+                ledger.latest_given_up = late.max(ledger.latest_given_up);
+            }
+            drop(ledger);
             self.given_up.push(number);
         }
     }

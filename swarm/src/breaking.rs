@@ -203,6 +203,9 @@ impl Run {
         if b == Who::Scheduler {
             self.silent.entry(from).or_insert(self.world.now);
         }
+        if a == Who::Scheduler {
+            self.deaf.entry((from, to)).or_insert(self.world.now);
+        }
         self.at(self.world.now + long, Step::Heal(a, b, from, to));
     }
 
@@ -212,6 +215,7 @@ impl Run {
         if b == Who::Scheduler {
             self.silent.remove(&from);
         }
+        self.deaf.remove(&(from, to));
     }
 
     fn depart(&mut self, frontend: usize, again: Nanos) {
@@ -251,6 +255,7 @@ impl Run {
         self.starting.clear();
         self.world.network.repeat(0);
         self.world.network.heal_all();
+        self.deaf.clear();
         let gone: Vec<HostId> = self.silent.keys().copied().collect();
         gone.into_iter().for_each(|host| self.world.network.answer_for(host));
         let living: Vec<HostId> = self.living().collect();

@@ -196,11 +196,11 @@ fn draw_one(rng: &mut StdRng, kind: u32, cluster: &Cluster, frontends: usize) ->
         5 => Fault::FreezeThread(rng.random_range(0..5), long),
         6 => {
             let (a, b) = pair(rng, b, f);
-            Fault::Wall(a, b, long)
+            Fault::Wall(a, b, stretched(long))
         }
         7 => {
             let (a, b) = pair(rng, b, f);
-            Fault::Partition(a, b, long)
+            Fault::Partition(a, b, stretched(long))
         }
         8 | 9 => {
             let (a, b) = pair(rng, b, f);
@@ -223,6 +223,11 @@ fn draw_one(rng: &mut StdRng, kind: u32, cluster: &Cluster, frontends: usize) ->
         17 => Fault::FreezeAll(beyond_patience(rng, 3_000)),
         _ => Fault::Join,
     }
+}
+
+/// One time in five it lasts for longer than members are patient with each other.
+fn stretched(long: Nanos) -> Nanos {
+    if long > Nanos::from_millis(200) { long.times(4) } else { long }
 }
 
 /// From less than anybody's patience to more than everybody's.

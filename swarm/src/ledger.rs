@@ -93,6 +93,8 @@ pub struct Ledger {
     pub latest: (Nanos, u64),
     /// What has happened to LOADs.
     pub(crate) loads: LoadStates,
+    /// The same of tasks that a scheduler had given back and their client gave up.
+    pub latest_given_up: (Nanos, u64),
     failure: Option<String>,
 }
 

@@ -14,7 +14,7 @@ use crate::world::World;
 const TAKEN_UP: Nanos = Nanos::from_millis(30);
 /// How long answers, and the word that there is none, may take beside the way: a backend waits so long
 /// for a frontend that takes none.
-const PROMPT: Nanos = Nanos::from_millis(20);
+pub(crate) const PROMPT: Nanos = Nanos::from_millis(20);
 /// No clock is so uncertain once a client is open.
 const DOUBT_MAX: Nanos = Nanos::from_millis(1_000);
 

@@ -11,6 +11,7 @@ use crate::applications::Tally;
 use crate::breaking::notice;
 use crate::faults::{Fault, Who};
 use crate::marks::Marks;
+use crate::moments;
 use crate::network::addr_of;
 use crate::process::{BackendProcess, FrontendProcess, SchedulerProcess};
 use crate::run::Run;
@@ -75,7 +76,11 @@ pub(crate) fn members_agree(run: &Run) -> bool {
 /// Bounds, and that silence is noticed.
 pub(crate) fn while_it_runs(run: &mut Run) {
     let said = || run.world.network.watch(|watch| watch.wrong().map(str::to_owned));
-    if let Some(what) = beyond_bounds(run).or_else(|| believed_alive(run)).or_else(said) {
+    let wrong = beyond_bounds(run)
+        .or_else(|| believed_alive(run))
+        .or_else(|| believed_there(run))
+        .or_else(said);
+    if let Some(what) = wrong {
         run.world.fail(what);
     }
 }
@@ -137,6 +142,28 @@ fn believed_alive(run: &Run) -> Option<String> {
             since.as_millis_f64()
         )
     })
+}
+
+/// A scheduler of which a client hears nothing is none for it for long.
+fn believed_there(run: &Run) -> Option<String> {
+    let (now, bound) = (run.world.now, notice(&run.plan.cluster));
+    let scheduler = run.world.scheduler.as_ref()?.host;
+    let deaf =
+        run.deaf.iter().filter(|((from, _), since)| *from == scheduler && **since + bound < now);
+    let hears = |process: &&FrontendProcess| {
+        let stood = process.line.frozen_until() + bound > now;
+        !stood && process.client().is_some_and(|client| client.loss().is_none())
+    };
+    let mut of_deaf = deaf.flat_map(|((_, host), since)| {
+        let frontends = run.world.frontends.iter().flatten();
+        frontends.filter(move |process| process.host == *host).map(move |process| (process, since))
+    });
+    let (process, since) = of_deaf.find(|(process, _)| hears(process))?;
+    Some(format!(
+        "frontend {} has heard nothing of its scheduler since {:.3} ms and still counts on it",
+        process.number,
+        since.as_millis_f64()
+    ))
 }
 
 /// True once nothing is held anywhere, and every backend is back with all its slots.
@@ -238,6 +265,8 @@ fn restart_cost(run: &Run) -> Option<String> {
         return Some(format!("{told} tasks were dropped because the scheduler stopped"));
     }
     let bearable = |fault: &Fault| fault.is_calm() || matches!(fault, Fault::Stop(_));
+    let prompt = moments::PROMPT + plan.link.doubt().times(4);
+    let (late, number) = run.world.ledger.borrow().latest_given_up;
     let is_mere_restart = plan.attacks.is_empty()
         && !run.stop_cut_short
         && plan.faults.iter().all(|(_, fault)| bearable(fault));
@@ -245,6 +274,11 @@ fn restart_cost(run: &Run) -> Option<String> {
     let unknown = &run.applications.tally.failed[usize::from(FailReason::UnknownModel.code())];
     let forgotten = if plan.changes.is_empty() { 0 } else { *unknown };
     let failed = needless(&run.applications.tally) - forgotten;
+    // What the next scheduler gives back was submitted again, under another generation.
+    let stops = plan.faults.iter().filter(|(_, fault)| matches!(fault, Fault::Stop(_))).count();
+    if is_mere_restart && stops == 1 && late > prompt {
+        return Some(format!("task {number} was given back, and given up {late:?} late"));
+    }
     (is_mere_restart && failed > 0)
         .then(|| format!("{failed} tasks failed although the scheduler was restarted in order"))
 }

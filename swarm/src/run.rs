@@ -58,6 +58,8 @@ pub(crate) struct Run {
     pub(crate) starting: Vec<Who>,
     /// Since when nothing that a host says reaches the scheduler.
     pub(crate) silent: BTreeMap<HostId, Nanos>,
+    /// Since when nothing that a scheduler says reaches a host: the scheduler's host, and its.
+    pub(crate) deaf: BTreeMap<(HostId, HostId), Nanos>,
     /// The repair killed a scheduler that was stopping: no member heard of the stop.
     pub(crate) stop_cut_short: bool,
     /// Counters of processes that are over.
@@ -124,6 +126,7 @@ impl Run {
             departing: Vec::new(),
             starting: Vec::new(),
             silent: BTreeMap::new(),
+            deaf: BTreeMap::new(),
             stop_cut_short: false,
             past: oracles::Past::default(),
             faults: 0,

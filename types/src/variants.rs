@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn inconsistent_variants_are_refused_with_the_reason() {
         let refused = |variants| Variants::new(variants).unwrap_err();
-        assert_eq!(refused(vec![]), VariantsError::Empty);
+        assert_eq!((refused(vec![]), refused(vec![]).variant()), (VariantsError::Empty, None));
         let many = (0..17).map(|accuracy| variant(accuracy, 1, 1, 2)).collect();
         assert_eq!(refused(many), VariantsError::TooMany);
         let equal = vec![variant(5, 1, 1, 8), variant(5, 2, 1, 8)];
@@ -157,6 +157,7 @@ mod tests {
         let crossing = vec![variant(5, 1, 1, 8), variant(6, 2, 1, 8), variant(7, 1, 4, 8)];
         let error = refused(crossing);
         assert_eq!(error, VariantsError::Faster { variant: 2, batch: 4 });
+        assert_eq!(error.variant(), Some(2));
         assert_eq!(error.to_string(), "takes less time for 4 tasks than the variant before");
         let sizes = vec![variant(5, 1, 1, 8), variant(6, 2, 1, 9)];
         let error = refused(sizes);

@@ -391,3 +391,63 @@ fn a_model_whose_tasks_cannot_wait_for_a_load_is_loaded_for_the_next() {
         assert_eq!(held(&world), expected, "{tasks} tasks, of 3 and 7 three each");
     }
 }
+
+/// In a tick of 100 ms a slot executes this much of each of its models.
+fn execute(world: &mut World, slot: u32, of_models: &[(u32, u64)]) {
+    let (gpu, now) = (world.gpu(slot), world.out.now);
+    for &(model, ms) in of_models {
+        let (model, latency) = (ModelId(model), MS.times(ms));
+        world.state.on_granted(now, model, gpu);
+        let planned =
+            GpuUpdate::Planned { gpu, start: now, latency, work: latency, fetched_at: None };
+        world.state.on_planned(now, model, planned);
+        world.state.on_ended(now, model, gpu);
+    }
+    world.step(&Step::Wait(100));
+}
+
+/// Two slots; the first holds models 0 and 4, the second nothing.
+fn uneven() -> World {
+    let mut world = World::new(LoadRule::Baton, 1);
+    world.join(0);
+    for model in [0, 4] {
+        world.step(&Step::Want(model, 50));
+        world.step(&Step::Done(0, 5));
+        world.step(&Step::Content(model));
+    }
+    world.join(1);
+    world.step(&Step::Wait(0));
+    world
+}
+
+fn held_by(world: &World, slot: usize) -> Vec<u32> {
+    world.out.slots[slot].held.keys().copied().collect()
+}
+
+#[test]
+fn a_slot_that_has_been_busy_for_a_second_shares_the_model_with_the_most_work() {
+    let mut world = uneven();
+    let mut ticks = 0;
+    while held_by(&world, 1).is_empty() && ticks < 30 {
+        execute(&mut world, 0, &[(0, 40), (4, 60)]);
+        ticks += 1;
+    }
+    assert_eq!(held_by(&world, 1), [4]);
+    assert!((12..=15).contains(&ticks), "a mean of 80 % over some 8 ticks: after {ticks}");
+    assert_eq!(world.state.counters().copied, 1);
+    let mut world = uneven();
+    (0..30).for_each(|_| execute(&mut world, 0, &[(0, 30), (4, 45)]));
+    assert_eq!(held_by(&world, 1), [], "75 % is not busy");
+}
+
+#[test]
+fn a_model_that_loses_tasks_gets_another_slot_that_has_time() {
+    for (bad_rate, expected) in [(328, vec![]), (329, vec![0])] {
+        let mut world = uneven();
+        let losing = Candidate { bad_rate, ..candidate(world.out.now + MS.times(50)) };
+        world.state.on_candidate(ModelId(0), Some(losing));
+        (0..2).for_each(|_| execute(&mut world, 0, &[(4, 10)]));
+        assert_eq!(held_by(&world, 1), expected, "{bad_rate} of 65536 are lost");
+        assert_eq!(world.state.counters().copied, expected.len() as u64);
+    }
+}

@@ -2,7 +2,9 @@
 //! times are milliseconds from the story's beginning. Slots and backends: `gpu_stories.rs`.
 mod world;
 
-use baton_core::{DropReason, FrontendId, ModelConfig, NetworkDelay, Policy, TaskId, Unserved};
+use baton_core::{
+    DropReason, FrontendId, ModelConfig, NetworkDelay, Policy, Readiness, TaskId, Unserved,
+};
 use world::{End, World, linear, ms, profile};
 
 /// ℓ(b) = b + 5 ms and an SLO of 20 ms. No λ is known at first: the deadline alone decides.
@@ -265,4 +267,29 @@ fn the_next_batch_is_fetched_while_the_slot_still_executes() {
     let second = &world.batches[1];
     assert_eq!((second.sealed_at, second.start), (world.at(6.0), world.at(7.0)));
     assert_eq!(world.end_of(2), completed(&world, 13.0, 1), "the slot never idled");
+}
+
+#[test]
+fn batches_wait_for_the_weights_and_tasks_that_cannot_are_given_up() {
+    let mut world = World::new(vec![linear(Policy::Eager, 1.0, 5.0, 20.0)], 1);
+    assert!(world.models[0].is_ready(), "until it hears otherwise");
+    world.weights(0, Readiness::Cold { load: ms(10.0) });
+    assert!(!world.models[0].is_ready());
+    world.arrives(0, 1, 0.0, 15.9);
+    world.arrives(0, 2, 0.0, 20.0);
+    world.run(1.0);
+    assert_eq!(world.end_of(1), dropped(DropReason::DeadlinePassed), "a LOAD and ℓ(1) take 16");
+    let until = world.at(9.0);
+    world.weights(0, Readiness::Loading { until });
+    assert!(!world.models[0].is_ready());
+    world.run(7.9);
+    assert_eq!(world.sizes(), []);
+    world.run_out();
+    assert_eq!(world.end_of(2), completed(&world, 15.0, 1));
+    world.weights(0, Readiness::Resident);
+    assert!(world.models[0].is_ready());
+    world.mark();
+    world.arrives(0, 3, 0.0, 20.0);
+    world.run_out();
+    assert_eq!(world.end_of(3), completed(&world, 6.0, 1));
 }

@@ -352,3 +352,11 @@ fn a_model_without_variants_is_asked_for_nothing() {
     let sealed = seal_asking(&plain, &[(36_000, 99_000)], 1, Slowdown::NONE);
     assert_eq!((sealed.tasks.len(), sealed.variant, sealed.ended.len()), (1, 0, 0));
 }
+
+/// A batch of two and a task behind it on one slot: 6,340 µs and 4,600 µs with the most accurate variant.
+#[test]
+fn what_waits_may_end_at_its_deadline_and_not_after() {
+    let model = model(Policy::Baton, &variants(&P0, 2), Choice::QueueFit);
+    let chosen = |last| seal(&model, &[10_000, 10_000, last], 1, Slowdown::NONE).variant;
+    assert_eq!([10_939, 10_940].map(chosen), [4, 5]);
+}

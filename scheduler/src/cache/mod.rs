@@ -6,6 +6,8 @@
 pub(crate) mod levels;
 pub(crate) mod link;
 mod outstanding;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -206,7 +208,7 @@ impl Cache {
         out: &mut impl RankSink,
     ) {
         self.loads.on_gpu_join(now, gpu, memory.pages);
-        let (placed, left): (Vec<ModelId>, Vec<ModelId>) =
+        let (mut placed, left): (Vec<ModelId>, Vec<ModelId>) =
             memory.models.iter().partition(|&&model| self.place(now, model, gpu));
         if !left.is_empty() {
             // The slot has them, and no LOAD may count on their pages.
@@ -218,8 +220,9 @@ impl Cache {
                 "a slot holds models for which there is no room in its cache as this scheduler \
                             knows it; restart its backend, with the same cluster file"
             );
+            self.loads.on_gpu_leave(gpu, &mut self.planned);
             self.loads.on_gpu_join(now, gpu, memory.pages.saturating_sub(pages));
-            placed.iter().for_each(|&model| _ = self.place(now, model, gpu));
+            placed.retain(|&model| self.place(now, model, gpu));
         }
         for model in placed {
             _ = rank.on_resident(now, model, gpu, out);

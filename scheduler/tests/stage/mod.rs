@@ -5,8 +5,8 @@
 use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId, TaskId};
 use baton_rdma::wire::{
     ActionDone, ActionStatus, ActionTask, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message,
-    ModelDesc, Ping, ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, WireAddr,
-    WireFetch,
+    ModelDesc, Ping, ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, VariantDesc,
+    WireAddr, WireFetch,
 };
 use baton_rdma::{
     CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport,
@@ -80,7 +80,7 @@ pub enum Told {
     PeerDown { frontend: u32 },
     LeaveAck,
     Pong { scheduler: Nanos },
-    Action { batch: u64, gpu: u32, model: u32, exec_at: Nanos, tasks: Vec<u64> },
+    Action { batch: u64, gpu: u32, model: u32, exec_at: Nanos, variants: [u16; 2], tasks: Vec<u64> },
     Load { load: u64, gpu: u32, model: u32, latest: Nanos, victims: Vec<u32> },
     Table { model: u32, text: String },
     ModelDown { model: u32 },
@@ -223,6 +223,10 @@ pub struct Member<T = InprocTransport> {
     pub models: Vec<(String, u32)>,
     /// Every description of a model, in order.
     pub described: Vec<ModelDesc>,
+    /// Model, accuracy and name of every variant that was described, in order.
+    pub variants: Vec<(u32, u32, String)>,
+    /// What its tasks ask for, in 1/100,000.
+    pub accuracy_min: u32,
     /// How often the scheduler has confirmed that it serves.
     pub confirmed: usize,
     /// Connections that came up.
@@ -244,6 +248,8 @@ impl<T: Transport> Member<T> {
             token: 0,
             models: Vec::new(),
             described: Vec::new(),
+            variants: Vec::new(),
+            accuracy_min: 0,
             confirmed: 0,
             opened: 0,
         }
@@ -293,7 +299,7 @@ impl<T: Transport> Member<T> {
             model: model.into(),
             input_bytes: input_bytes(task).into(),
             cost: cost(task).into(),
-            accuracy_min: 0.into(),
+            accuracy_min: self.accuracy_min.into(),
         };
         self.transport.send(conn, &submit, &[]).unwrap();
     }
@@ -357,6 +363,11 @@ impl<T: Transport> Member<T> {
                 self.described.push(*desc);
                 return None;
             }
+            Message::VariantDesc(desc, name) => {
+                let VariantDesc { model, accuracy } = desc;
+                self.variants.push((model.get(), accuracy.get(), name.to_owned()));
+                return None;
+            }
             Message::ModelTable(table, text) => {
                 Told::Table { model: table.model.get(), text: text.to_owned() }
             }
@@ -389,6 +400,7 @@ impl<T: Transport> Member<T> {
                 gpu: action.gpu.get(),
                 model: action.model.get(),
                 exec_at: Nanos(action.earliest_ns.get()),
+                variants: [action.floor.into(), action.variant.get()],
                 tasks: tasks.iter().map(as_submitted).collect(),
             },
             Message::Load(load, victims) => Told::Load {

@@ -26,11 +26,12 @@ pub(super) enum BatchWord {
 /// A plan, until its report.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
+    pub(super) model: u32,
     gpu: u32,
     invalid_after: Nanos,
     /// The cheapest variant that may execute, and the one that must start by `invalid_after`.
     variants: (u16, u16),
-    tasks: Vec<u64>,
+    pub(super) tasks: Vec<u64>,
 }
 
 /// A report.
@@ -56,7 +57,8 @@ impl BatchWord {
                 let invalid_after = Nanos(action.latest_ns.get());
                 let (gpu, tasks) = (action.gpu.get(), tasks.iter().map(|task| task.task.get()));
                 let variants = (action.floor.into(), action.variant.get());
-                let planned = Planned { gpu, invalid_after, variants, tasks: tasks.collect() };
+                let (model, tasks) = (action.model.get(), tasks.collect());
+                let planned = Planned { model, gpu, invalid_after, variants, tasks };
                 Some(Self::Planned(action.action.get(), planned))
             }
             Message::ActionDone(done) => {
@@ -117,6 +119,11 @@ impl Batches {
     /// By how much, at most, clocks that were compared before a pause have drifted apart in it.
     pub(super) fn drift_in_pauses(&self) -> Nanos {
         Nanos(self.pauses.0 / 1_000_000 * DRIFT_PPM)
+    }
+
+    /// A backend that has asked to join.
+    pub(super) fn is_backend(&self, host: HostId) -> bool {
+        self.joining.contains(&host)
     }
 
     pub(super) fn answered_by(&self, task: TaskId) -> Option<HostId> {

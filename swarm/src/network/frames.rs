@@ -2,15 +2,26 @@
 
 use std::collections::VecDeque;
 
-use baton_core::TaskId;
+use baton_core::{DropReason, TaskId};
 use baton_rdma::frame::HEADER_LEN;
 use baton_rdma::wire::{FrameHeader, Kind, Message, decode};
 use zerocopy::FromBytes;
 
 use super::batches::BatchWord;
+use super::order::Asked;
 
 /// Longest frame that may be repeated: they are short.
 const REPEAT_MAX: usize = 4096;
+const SHUTDOWN: u8 = DropReason::Shutdown.code();
+
+/// What a frame says, which counts once it is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Word {
+    /// The outcome of a task.
+    End(TaskId),
+    /// A task is submitted.
+    Asked(Asked),
+}
 
 /// A frame that has passed.
 #[derive(Debug)]
@@ -19,6 +30,8 @@ pub(super) struct Passed {
     pub(super) len: usize,
     /// The task whose outcome it is.
     pub(super) word: Option<TaskId>,
+    /// A scheduler that stops gives this task back.
+    pub(super) given_back: Option<TaskId>,
     /// What it says about a batch.
     pub(super) batch: Option<BatchWord>,
     /// The whole of it, unless it is long.
@@ -37,8 +50,8 @@ pub(super) struct FrameTracker {
     written: u64,
     /// Bytes the reader has taken.
     read: u64,
-    /// Outcomes under way: where their frames end.
-    pub(super) words: VecDeque<(u64, TaskId)>,
+    /// Words under way: where their frames end.
+    pub(super) words: VecDeque<(u64, Word)>,
 }
 
 impl FrameTracker {
@@ -73,15 +86,15 @@ impl FrameTracker {
         }
     }
 
-    /// The reader has taken `n` bytes; `heard` receives each outcome that is now with it.
-    pub(super) fn read(&mut self, n: usize, mut heard: impl FnMut(TaskId)) {
+    /// The reader has taken `n` bytes; `heard` receives each word that is now with it.
+    pub(super) fn read(&mut self, n: usize, mut heard: impl FnMut(Word)) {
         self.read += n as u64;
-        while let Some(&(end, task)) = self.words.front() {
+        while let Some(&(end, word)) = self.words.front() {
             if end > self.read {
                 return;
             }
             self.words.pop_front();
-            heard(task);
+            heard(word);
         }
     }
 
@@ -104,10 +117,17 @@ impl FrameTracker {
             Some(Message::TaskResult(result)) => Some(TaskId(result.task.get())),
             _ => None,
         };
+        // 1: dropped.
+        let given_back = match &message {
+            Some(Message::TaskEnd(end)) if (end.kind, end.reason) == (1, SHUTDOWN) => word,
+            _ => None,
+        };
         let batch = message.as_ref().and_then(BatchWord::of);
-        self.words.extend(word.map(|task| (self.written, task)));
+        let asked = message.as_ref().and_then(Asked::of).map(Word::Asked);
+        let said = word.map(Word::End).or(asked);
+        self.words.extend(said.map(|said| (self.written, said)));
         let len = self.len;
         let whole = head.len() == len;
-        Passed { kind, len, word, batch, bytes: whole.then_some(head) }
+        Passed { kind, len, word, given_back, batch, bytes: whole.then_some(head) }
     }
 }

@@ -9,6 +9,7 @@ mod batches;
 mod conn;
 mod faults;
 mod frames;
+mod order;
 mod port;
 mod watch;
 

@@ -137,7 +137,7 @@ pub struct SimStream {
 impl Read for SimStream {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let mut state = self.network.state.borrow_mut();
-        let State { conns, watch, .. } = &mut *state;
+        let State { conns, watch, now, .. } = &mut *state;
         let conn = &mut conns[self.conn];
         let side = &mut conn.ends[self.end];
         if side.received.is_empty() {
@@ -152,7 +152,8 @@ impl Read for SimStream {
         while n < buf.len() && !side.received.is_empty() {
             n += side.received.read(&mut buf[n..])?;
         }
-        conn.ways[1 - self.end].frames.read(n, |task| watch.heard(task));
+        let reader = side.endpoint;
+        conn.ways[1 - self.end].frames.read(n, |word| watch.read(reader, word, *now));
         state.make_room(self.conn, self.end);
         Ok(n)
     }
@@ -250,6 +251,7 @@ impl State {
         }
         let (from, to) = self.hosts(at, way);
         let (now, doubt) = (self.now, self.link.doubt());
+        let writer = self.conns[at].ends[way].endpoint;
         let State { conns, watch, sent, rng, log, repeats, .. } = self;
         let line = &mut conns[at].ways[way];
         let (queued, mut again) = (&mut line.repeats, 0);
@@ -260,8 +262,10 @@ impl State {
             if let Some(task) = passed.word {
                 watch.said(task);
             }
+            watch.given_back.extend(passed.given_back.map(|task| task.0));
             watch.batches.follow(passed.kind, from, to);
             if let Some(word) = passed.batch {
+                watch.check_order(writer, from, &word, now);
                 watch.batches.note(at, (from, to), word, now, doubt);
             }
             if *log {

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use baton_core::TaskId;
+use baton_core::{Nanos, TaskId};
 
 use super::HostId;
-use super::batches::Batches;
+use super::batches::{BatchWord, Batches};
 use super::conn::Conn;
+use super::frames::Word;
+use super::order::Order;
 
 /// Outcomes under way or lost, and conversations that broke.
 #[derive(Default, Debug)]
@@ -15,6 +17,8 @@ pub struct Watch {
     pub(super) words: BTreeMap<u64, u32>,
     /// Pairs of hosts between which a connection has ended or broken, the smaller first.
     pub(super) broken: BTreeSet<(HostId, HostId)>,
+    /// Tasks that a scheduler gave back when it stopped.
+    pub(super) given_back: BTreeSet<u64>,
     /// Wishes to cancel that clients have sent.
     pub cancels: u64,
     /// Frames repeated.
@@ -27,12 +31,19 @@ pub struct Watch {
     pub closings: u64,
     /// Batches between plan and report.
     pub(super) batches: Batches,
+    /// Tasks between request and plan.
+    order: Order,
 }
 
 impl Watch {
     /// True if the task's outcome was sent and not read: it is under way, or lost.
     pub fn word_unheard(&self, task: TaskId) -> bool {
         self.words.contains_key(&task.0)
+    }
+
+    /// True if a scheduler that stopped gave the task back, and its frontend has read that.
+    pub(crate) fn was_given_back(&self, task: TaskId) -> bool {
+        self.given_back.contains(&task.0) && !self.word_unheard(task)
     }
 
     /// True if a connection between the two has ended or broken.
@@ -54,7 +65,34 @@ impl Watch {
         *self.words.entry(task.0).or_default() += 1;
     }
 
-    pub(super) fn heard(&mut self, task: TaskId) {
+    /// The owner of this endpoint has read that.
+    pub(super) fn read(&mut self, reader: usize, word: Word, now: Nanos) {
+        match word {
+            Word::End(task) => self.heard(task),
+            Word::Asked(asked) => self.order.read(reader, asked, now),
+        }
+    }
+
+    /// A scheduler's thread writes that.
+    pub(super) fn check_order(
+        &mut self,
+        thread: usize,
+        scheduler: HostId,
+        word: &BatchWord,
+        now: Nanos,
+    ) {
+        let BatchWord::Planned(batch, planned) = word else { return };
+        let wrong = self.order.planned((thread, planned.model), &planned.tasks, now);
+        // What was given to a backend that is gone may never have been seen here, and waits again.
+        let mut broken = self.broken.iter();
+        let is_gone = |&host: &HostId| host != scheduler && self.batches.is_backend(host);
+        let lost = broken.any(|(a, b)| [a, b].contains(&&scheduler) && (is_gone(a) || is_gone(b)));
+        if let (Some(what), false) = (wrong, lost) {
+            self.batches.wrong.get_or_insert_with(|| format!("in batch {batch} task {what}"));
+        }
+    }
+
+    fn heard(&mut self, task: TaskId) {
         if let Some(count) = self.words.get_mut(&task.0) {
             *count -= 1;
             if *count == 0 {

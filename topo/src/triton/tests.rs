@@ -71,8 +71,10 @@ fn a_model_that_cannot_be_served_is_left_out_by_name() {
         "large: left out: model[0].batch_max: ",
     ];
     let repository = Repository::new("left-out", &models);
+    std::fs::write(repository.0.join("README.md"), "no model").unwrap();
     let error = import(&repository.0, DEFAULTS).unwrap_err().to_string();
     assert!(error.contains("no model of it can be served"), "{error}");
+    assert!(!error.contains("README"), "a file is no model: {error}");
     models.extend([("a", "1", ON_TWO), ("also-a", "1", "name: \"a\"")]);
     let repository = Repository::new("others-left-out", &models);
     let imported = import(&repository.0, DEFAULTS).unwrap();

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use baton_core::{
     DropReason, FrontendId, ModelConfig, ModelId, ModelState, Nanos, RankLimits, RankState,
-    Request, Slowdown, SubclusterId, TaskId, Unserved,
+    Readiness, Request, Slowdown, SubclusterId, TaskId, Unserved,
 };
 
 pub(crate) use backends::{Fate, Sealed};
@@ -161,6 +161,12 @@ impl World {
         let waited = self.models[model as usize].on_cancel(self.now, TaskId(task), &mut self.out);
         self.settle();
         waited
+    }
+
+    /// Where the model's weights are, as it hears now.
+    pub(crate) fn weights(&mut self, model: u32, readiness: Readiness) {
+        self.models[model as usize].on_readiness(self.now, readiness, &mut self.out);
+        self.settle();
     }
 
     pub(crate) fn lose_frontend(&mut self, frontend: FrontendId) {
