@@ -89,8 +89,9 @@ impl Fig10 {
     pub(super) fn claims(&self) -> [Claim; 3] {
         let p99 = |of: &str| {
             let text = |(whose, errors): (&str, &Errors)| {
-                let us =
-                    |value: Option<f64>| value.map_or("–".to_owned(), |us| format!("{us:.0}"));
+                let us = |value: Option<f64>| {
+                    value.map_or_else(|| "–".to_owned(), |us| format!("{us:.0}"))
+                };
                 format!("{whose} {} and {} µs", us(errors.over_us(0.99)), us(errors.under_us(0.99)))
             };
             self.errors(of).map(text).collect::<Vec<_>>().join(", ")
@@ -117,7 +118,8 @@ impl Fig10 {
         let row = |&(kind, whose, errors): &Kind| {
             let errors = errors(&self.seen);
             let (count, under) = errors.underpredicted();
-            let us = |value: Option<f64>| value.map_or("–".to_owned(), |us| format!("{us:.0}"));
+            let us =
+                |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |us| format!("{us:.0}"));
             let cell =
                 |(_, part)| format!("{} · {}", us(errors.over_us(part)), us(errors.under_us(part)));
             let first = [
