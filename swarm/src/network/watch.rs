@@ -83,11 +83,11 @@ impl Watch {
     ) {
         let BatchWord::Planned(batch, planned) = word else { return };
         let wrong = self.order.planned((thread, planned.model), &planned.tasks, now);
+        let Some(what) = wrong else { return };
         // What was given to a backend that is gone may never have been seen here, and waits again.
         let mut broken = self.broken.iter();
         let is_gone = |&host: &HostId| host != scheduler && self.batches.is_backend(host);
-        let lost = broken.any(|(a, b)| [a, b].contains(&&scheduler) && (is_gone(a) || is_gone(b)));
-        if let (Some(what), false) = (wrong, lost) {
+        if !broken.any(|(a, b)| [a, b].contains(&&scheduler) && (is_gone(a) || is_gone(b))) {
             self.batches.wrong.get_or_insert_with(|| format!("in batch {batch} task {what}"));
         }
     }
