@@ -10,6 +10,7 @@ use baton_client::Operator;
 use baton_client::status::{
     ClusterStatus, EventStatus, GpuStatus, MemberRole, MemberStatus, ModelCacheStatus, ModelStatus,
 };
+use baton_core::Alternative;
 use rustix::termios::tcgetwinsize;
 
 use crate::CommandResult;
@@ -147,8 +148,10 @@ fn summary(status: &ClusterStatus) -> String {
     )];
     for of in &status.subclusters {
         let serve = if of.gpus == 1 { "GPU serves" } else { "GPUs serve" };
+        let others = of.rules.as_ref().filter(|rules| *rules != Alternative::Own.name());
+        let follow = others.map_or(String::new(), |rules| format!("; follows the rules {rules}"));
         lines.push(format!(
-            "sub-cluster {}: {} {serve}, {} needed",
+            "sub-cluster {}: {} {serve}, {} needed{follow}",
             of.name, of.gpus, of.gpus_needed
         ));
     }
@@ -277,7 +280,20 @@ mod tests {
         };
         ClusterStatus {
             scheduler,
-            subclusters: vec![SubclusterStatus { name: "main".into(), gpus: 4, gpus_needed: 2 }],
+            subclusters: vec![
+                SubclusterStatus {
+                    name: "main".into(),
+                    gpus: 4,
+                    gpus_needed: 2,
+                    rules: Some("own".into()),
+                },
+                SubclusterStatus {
+                    name: "b".into(),
+                    gpus: 1,
+                    gpus_needed: 1,
+                    rules: Some("part".into()),
+                },
+            ],
             models: vec![model],
             events: vec![EventStatus::default(), lost],
             ..ClusterStatus::default()
@@ -292,7 +308,8 @@ mod tests {
         assert_eq!(
             summary,
             "baton 1.2.3, policy baton, up 1 h 2 min; figures of the last 7 s\n\
-             sub-cluster main: 4 GPUs serve, 2 needed"
+             sub-cluster main: 4 GPUs serve, 2 needed\n\
+             sub-cluster b: 1 GPU serves, 1 needed; follows the rules part"
         );
         let row: Vec<&str> = models.lines().nth(1).expect("a row").split_whitespace().collect();
         assert_eq!(row, ["digits", "main", "3", "200.0", "1.23", "-", "-", "24.0", "25"]);

@@ -1,7 +1,8 @@
 //! What the ControlThread tells the other threads, and what they tell it.
 
 use baton_core::{
-    BackendId, FrontendId, Gpu, ModelId, Nanos, Patience, Quota, SubclusterId, Weights,
+    Alternative, BackendId, FrontendId, Gpu, ModelConfig, ModelId, Nanos, Patience, Quota,
+    Recorded, SubclusterId, Verdict, Weights,
 };
 use baton_rdma::ConnId;
 use baton_topo::ModelTable;
@@ -103,6 +104,22 @@ pub enum ModelCommand {
     },
     /// Write down how many requests each model has had: see [`crate::LoadBoard`].
     ReportLoad,
+    /// Record what arrives for the models of a sub-cluster, for a trial: see [`Notice::Recorded`].
+    Record {
+        /// Which.
+        subcluster: SubclusterId,
+        /// Tasks at most.
+        most: usize,
+    },
+    /// Enough is recorded.
+    EndRecording,
+    /// Other rules for the models of a sub-cluster.
+    Follow {
+        /// Which.
+        subcluster: SubclusterId,
+        /// What they follow from now on.
+        rules: Alternative,
+    },
     /// End every waiting task: the scheduler stops.
     Shutdown,
 }
@@ -154,6 +171,17 @@ pub enum RankCommand {
     },
 }
 
+/// What a ModelThread has recorded.
+#[derive(Debug)]
+pub struct RecordedPart {
+    /// The models of the sub-cluster that are here, as they decide now.
+    pub models: Vec<ModelConfig>,
+    /// What arrived, with model numbers.
+    pub arrivals: Vec<Recorded>,
+    /// Until when everything that arrived here is there.
+    pub until: Nanos,
+}
+
 /// What the other threads tell the ControlThread.
 #[derive(Debug)]
 pub enum Notice {
@@ -182,6 +210,15 @@ pub enum Notice {
     Forgotten(ModelId),
     /// The table of a model that is to be added was read.
     TableRead(Box<TableRead>),
+    /// The end of a recording. Each ModelThread sends one.
+    Recorded(Box<RecordedPart>),
+    /// What came of a trial, or why there was none.
+    Tried {
+        /// Where.
+        subcluster: SubclusterId,
+        /// What it found.
+        verdict: Result<Verdict, String>,
+    },
     /// The journal was written, or why not.
     JournalWritten(Result<(), String>),
 }

@@ -212,6 +212,10 @@ counters! {
         changes_done,
         /// Changes of the catalogue that were refused, or failed.
         changes_refused,
+        /// Trials of other rules where models lose tasks.
+        trials,
+        /// Of these, those after which a sub-cluster follows other rules.
+        rules_changed,
         /// GPUs that the traffic of the last seconds needs, over all sub-clusters: not a count but as of
         /// the last second.
         gpus_needed,

@@ -17,9 +17,9 @@ pub const HOST_CONNECTIONS_MAX: usize = CONNECTIONS_MAX / 2;
 pub const NAME_MAX: usize = 255;
 /// Commands that may wait for a thread; the ControlThread waits while there is no room.
 pub const COMMANDS_MAX: usize = 8192;
-/// Notices that a ModelThread can owe the ControlThread: of each member that it is not connected, and that
-/// a model has arrived.
-pub const MODEL_NOTICES_MAX: usize = (BACKENDS_MAX + FRONTENDS_MAX) as usize + 1;
+/// Notices that a ModelThread can owe the ControlThread: of each member that it is not connected, that
+/// a model has arrived, and what it has recorded.
+pub const MODEL_NOTICES_MAX: usize = (BACKENDS_MAX + FRONTENDS_MAX) as usize + 2;
 /// Notices that the RankThread can owe it: of each slot that it has drained.
 pub const RANK_NOTICES_MAX: usize = GPUS_MAX as usize;
 /// Notices that the RankThread and one ModelThread can owe it of each model: that it is served, that it has no tasks left, that
@@ -27,8 +27,8 @@ pub const RANK_NOTICES_MAX: usize = GPUS_MAX as usize;
 pub const NOTICES_PER_MODEL: usize = 3;
 /// Tables of models that may be read at a time.
 pub const READS_MAX: usize = 16;
-/// Notices of files: of each table that was read, and that the journal was written.
-pub const FILE_NOTICES_MAX: usize = READS_MAX + 1;
+/// Notices of what is done aside: of each table that was read, that the journal was written, and what came of a trial.
+pub const ASIDE_NOTICES_MAX: usize = READS_MAX + 2;
 /// What may be on its way from a model's former ModelThread to its new one; a task for which there is
 /// no room is dropped (`queue_full`).
 pub const MIGRATION_MAX: usize = 4096;

@@ -16,7 +16,7 @@ use crate::board::{BoardReader, BoardWriter, PublishedCandidate, board};
 use crate::cache::link::{CacheLink, LoadReport};
 use crate::commands::{ModelCommand, Notice};
 use crate::limits::{
-    COMMANDS_MAX, FILE_NOTICES_MAX, GPU_UPDATES_MAX, MODEL_NOTICES_MAX, NOTICES_PER_MODEL,
+    ASIDE_NOTICES_MAX, COMMANDS_MAX, GPU_UPDATES_MAX, MODEL_NOTICES_MAX, NOTICES_PER_MODEL,
     RANK_MAIL_RING, RANK_NOTICES_MAX,
 };
 use crate::mail::{self, Packed, ToRank};
@@ -220,7 +220,7 @@ impl NoticeSender {
     pub fn new(control: Waker, model_threads: usize, models: usize) -> (Self, Receiver<Notice>) {
         let of_models = models * NOTICES_PER_MODEL * (model_threads + 1);
         let of_threads = RANK_NOTICES_MAX + model_threads * MODEL_NOTICES_MAX;
-        let room = of_threads + of_models + FILE_NOTICES_MAX;
+        let room = of_threads + of_models + ASIDE_NOTICES_MAX;
         let (notices, inbox) = crossbeam_channel::bounded(room);
         (Self { notices, control }, inbox)
     }

@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::cache::CacheLimits;
 use crate::catalog::Catalog;
 use crate::commands::ModelCommand;
-use crate::control::{CachedSubclusters, ControlParts, ControlThread, FileAccess};
+use crate::control::{CachedSubclusters, ControlParts, ControlThread, SlowWork};
 use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
 use crate::hot_path::HotPath;
 use crate::limits::{CONNECTIONS_MAX, HOST_CONNECTIONS_MAX, MODEL_THREADS_MAX};
@@ -200,7 +200,7 @@ impl<T: Transport> Assembly<T> {
         let parts = ControlParts {
             catalog: Catalog::new(cluster, &addrs, &path.homes, epoch),
             common: CommonConfig::of(cluster),
-            files: FileAccess::InPlace,
+            slow_work: SlowWork::InPlace,
             homes: path.homes,
             load: path.load,
             cached: cached(cluster),
@@ -255,7 +255,7 @@ impl Assembly<TcpTransport> {
         clock: Clock,
         lease_deadline: &LeaseDeadline,
     ) -> Result<SchedulerHandle, SchedulerError> {
-        self.control.access_files(FileAccess::Aside);
+        self.control.do_slow_work(SlowWork::Aside);
         let (models_alive, models_ended) = crossbeam_channel::bounded(0);
         let (control_alive, control_ended) = crossbeam_channel::bounded(0);
         let mut handle = SchedulerHandle {

@@ -61,6 +61,8 @@ pub struct SubclusterStatus {
     pub gpus: u32,
     /// GPUs that its traffic needs.
     pub gpus_needed: u32,
+    /// Which rules its models follow under the policy `baton`; `None` under another.
+    pub rules: Option<String>,
 }
 
 /// A model that is served.

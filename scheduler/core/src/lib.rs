@@ -29,6 +29,7 @@ mod loads;
 mod model;
 mod policy;
 mod rank;
+mod trial;
 
 pub use baton_types::{
     BATCH_MAX, BackendId, CostHint, DropReason, FailReason, FrontendId, GpuId, ModelId, Nanos,
@@ -54,6 +55,7 @@ pub use model::sink::ModelSink;
 pub use model::variant::Choice;
 pub use model::{ModelConfig, ModelCounters, ModelState};
 pub use policy::patience::Patience;
-pub use policy::{Deferral, Floor, Order, Rules, WORTH_DROPPING, WORTH_WAITING};
+pub use policy::{Alternative, Deferral, Floor, Order, Rules, WORTH_DROPPING, WORTH_WAITING};
 pub use rank::gpus::PIPELINE_DEPTH;
 pub use rank::{RankCounters, RankLimits, RankSink, RankState};
+pub use trial::{Recorded, Recording, Trial, Trials, Verdict};

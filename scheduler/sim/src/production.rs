@@ -1,38 +1,22 @@
 //! The production scheduler under the simulator: real [`ModelState`]s, the real [`RankState`], and
 //! between them messages that arrive in order, after `lag`.
 
-use std::collections::VecDeque;
-
 use baton_core::{
-    Batch, BatchShape, Candidate, Choice, FailReason, Gpu, GpuId, GpuUpdate, Grant, IndexedHeap,
-    LoadDone, ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy,
-    RankLimits, RankSink, RankState, Readiness, Request, Slowdown, SubclusterId, TaskId, Unserved,
-    gpus_needed,
+    Batch, BatchShape, Candidate, Choice, FailReason, Gpu, GpuId, GpuUpdate, IndexedHeap, LoadDone,
+    ModelConfig, ModelCounters, ModelId, ModelSink, ModelState, Nanos, Policy, RankLimits,
+    RankState, Readiness, Request, Slowdown, SubclusterId, TaskId, Unserved, gpus_needed,
 };
 
 use crate::cache::{Cache, Caching};
 use crate::cluster::{Cluster, Finished, Lost};
 use crate::drive::Scheduler;
 use crate::loaders::LoadEnd;
+use crate::mail::{Mail, Message, Post};
 use crate::observer::{Event, Observer};
 use crate::ports::{Fetched, Ports};
 use crate::scenario::{Scenario, SimModel};
 use crate::subclusters::Subclusters;
-
-#[derive(Clone, Copy)]
-enum Message {
-    Candidate(ModelId, Option<Candidate>, u32),
-    Gpu(GpuUpdate),
-    Grant(ModelId, Grant),
-}
-
-/// Messages under way, oldest first. One lag for all keeps them in order.
-struct Mail {
-    lag: Nanos,
-    queue: VecDeque<(Nanos, Message)>,
-    /// Grants that the cache has not heard of.
-    granted: Vec<(ModelId, Gpu)>,
-}
+use crate::trying::Trying;
 
 /// See the module documentation. `W` hears of everything and changes nothing.
 pub(crate) struct Production<W = ()> {
@@ -49,6 +33,8 @@ pub(crate) struct Production<W = ()> {
     returned: Vec<Request>,
     /// `None`: every slot holds every model.
     cache: Option<Cache>,
+    /// By sub-cluster; empty where no other rules are tried.
+    trying: Vec<Trying>,
     watch: W,
 }
 
@@ -76,8 +62,7 @@ impl<W: Observer> Production<W> {
         let mut rank = RankState::new(limits, &homes);
         let mut cache = scenario.memory.map(|memory| Cache::new(scenario, memory, caching));
         cache.iter().for_each(|cache| cache.bind(&mut rank, &homes));
-        let mut mail =
-            Mail { lag: scenario.message_lag, queue: VecDeque::new(), granted: Vec::new() };
+        let mut mail = Mail::new(scenario.message_lag);
         let slot = |is_present| Slot { life: 0, is_present, slowdown: Slowdown::NONE };
         let slots: Vec<Slot> = scenario.present_at_first().into_iter().map(slot).collect();
         let ports = Ports::new(scenario);
@@ -92,6 +77,7 @@ impl<W: Observer> Production<W> {
         }
         let timers = IndexedHeap::new(homes.len());
         let models = models(scenario, (policy, choice), rate_rps);
+        let trying = Trying::all(scenario, policy, &homes);
         let returned = Vec::new();
         Self {
             models,
@@ -104,6 +90,7 @@ impl<W: Observer> Production<W> {
             ports,
             returned,
             cache,
+            trying,
             watch,
         }
     }
@@ -178,6 +165,21 @@ impl<W: Observer> Production<W> {
         });
     }
 
+    /// Where tasks are being lost, other rules may be better.
+    fn try_rules(&mut self, now: Nanos, id: u32, request: &Request, cluster: &mut Cluster) {
+        let home = self.homes[id as usize];
+        let Some(trying) = self.trying.get_mut(home.0 as usize) else { return };
+        let slots = self.rank.gpus_present(home);
+        let task = (id, request.deadline);
+        let Some(rules) = trying.arrived(now, task, (&self.models, slots)) else { return };
+        for id in trying.models().to_vec() {
+            self.with(now, id as u32, cluster, |model, outbox| {
+                model.set_rules(rules.rules());
+                model.reform(now, outbox);
+            });
+        }
+    }
+
     fn gpus_needed_in(&self, now: Nanos, subcluster: SubclusterId) -> u32 {
         let homes = self.homes.iter().zip(&self.models);
         let served = || homes.clone().filter(|(home, _)| **home == subcluster).map(|(_, m)| m);
@@ -245,6 +247,7 @@ impl<W: Observer> Scheduler for Production<W> {
     fn on_arrival(&mut self, now: Nanos, id: u32, request: Request, cluster: &mut Cluster) {
         self.cache.iter_mut().for_each(|cache| cache.arrived(now, ModelId(id)));
         self.watch.event(now, Event::Arrived { model: id, request });
+        self.try_rules(now, id, &request, cluster);
         self.with(now, id, cluster, |model, outbox| model.on_request(now, request, outbox));
         self.settle(now, cluster);
     }
@@ -348,34 +351,6 @@ fn queue_capacity(scenario: &Scenario, model: &SimModel, rate_rps: f64) -> u32 {
     let peak = load.map_or(1.0, |load| load.peak(scenario.warmup, scenario.end()));
     let within_objective = rate_rps * model.share * peak * model.slo_ms / 1e3;
     1024 + (8.0 * within_objective).min(1e6) as u32
-}
-
-/// Puts messages into the mail.
-struct Post<'a> {
-    due: Nanos,
-    queue: &'a mut VecDeque<(Nanos, Message)>,
-    granted: &'a mut Vec<(ModelId, Gpu)>,
-}
-
-impl Mail {
-    fn at(&mut self, now: Nanos) -> Post<'_> {
-        Post { due: now + self.lag, queue: &mut self.queue, granted: &mut self.granted }
-    }
-}
-
-impl Post<'_> {
-    fn post(&mut self, message: Message) {
-        self.queue.push_back((self.due, message));
-    }
-}
-
-impl RankSink for Post<'_> {
-    fn grant(&mut self, model: ModelId, grant: Grant) {
-        self.post(Message::Grant(model, grant));
-        self.granted.push((model, grant.gpu));
-    }
-
-    fn drained(&mut self, _gpu: Gpu) {}
 }
 
 /// What a model decides: plans and ends take effect at once, the rest is mail.

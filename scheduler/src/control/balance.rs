@@ -126,6 +126,7 @@ impl<T: Transport> ControlThread<T> {
         let rates = self.balance.rates(now, requests);
         self.check_needs(now);
         self.look_at_window(now);
+        self.look_at_losses(now);
         self.tell_model_threads(|| ModelCommand::ReportLoad);
         if let Some(Move { model, to }) = rates.and_then(|rates| self.balance.look(&rates)) {
             self.move_model(ModelId(model as u32), to);

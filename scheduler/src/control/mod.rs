@@ -12,6 +12,7 @@ mod log;
 mod memory;
 mod slabs;
 mod status;
+mod trials;
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -43,8 +44,9 @@ use changes::{Changes, JournalKeeper};
 use log::Log;
 use slabs::Slabs;
 use status::{LossReason, Status};
+use trials::Trying;
 
-pub(crate) use changes::FileAccess;
+pub(crate) use changes::SlowWork;
 pub(crate) use memory::CachedSubclusters;
 
 /// One connection, from its hello on.
@@ -90,8 +92,8 @@ pub struct ControlParts {
     pub catalog: Catalog,
     /// What the configurations of all models have in common.
     pub common: CommonConfig,
-    /// Where the files of models are read, and the journal is written.
-    pub(crate) files: FileAccess,
+    /// Where the files of models are read, the journal is written, and rules are tried.
+    pub(crate) slow_work: SlowWork,
     /// Where each model lives at first: the number of its ModelThread.
     pub homes: Vec<usize>,
     /// Requests per model, as ModelThreads report them.
@@ -138,6 +140,7 @@ pub struct ControlThread<T> {
     awake: AwakeTime,
     balance: Balance,
     autoscale: Autoscale,
+    trying: Trying,
     status: Status,
     finished: bool,
     log: Log,
@@ -150,6 +153,7 @@ impl<T: Transport> ControlThread<T> {
     /// No member has joined yet.
     pub fn new(transport: T, parts: ControlParts) -> Self {
         let (balance, autoscale) = (Balance::new(&parts), Autoscale::new(&parts));
+        let trying = Trying::new(&parts);
         let check_every = Nanos(parts.member_timeout.0 / CHECKS_PER_TIMEOUT);
         Self {
             transport,
@@ -165,15 +169,16 @@ impl<T: Transport> ControlThread<T> {
             awake: AwakeTime::in_steps_of(check_every.min(PARK_MAX)),
             balance,
             autoscale,
+            trying,
             status: Status::default(),
             finished: false,
             log: Log::default(),
         }
     }
 
-    /// Reads and writes files there from now on.
-    pub(crate) fn access_files(&mut self, files: FileAccess) {
-        self.parts.files = files;
+    /// Does what takes long there from now on.
+    pub(crate) fn do_slow_work(&mut self, slow_work: SlowWork) {
+        self.parts.slow_work = slow_work;
     }
 
     /// Writes changes of the catalogue down there from now on. `tables` are those of the models that it has from there.
@@ -289,6 +294,8 @@ impl<T: Transport> ControlThread<T> {
                 Notice::BackendLost(id) => self.evict(Member::Backend(id)),
                 Notice::Adopted(model) => self.on_adopted(model),
                 Notice::TableRead(read) => self.on_table_read(*read),
+                Notice::Recorded(part) => self.on_recorded(*part),
+                Notice::Tried { subcluster, verdict } => self.on_tried(subcluster, verdict),
                 Notice::JournalWritten(result) => self.on_journal_written(&result),
                 Notice::Ranked(model) => self.on_ranked(model),
                 Notice::Served(model) => self.on_served(model),

@@ -157,7 +157,10 @@ impl<T: Transport> ModelThread<T> {
         moving: ModelInTransit,
         moves: u32,
     ) -> (u32, Place) {
-        let ModelInTransit { state, subcluster, quota, last } = moving;
+        let ModelInTransit { mut state, subcluster, quota, last } = moving;
+        if let Some(rules) = self.rules[subcluster.0 as usize] {
+            state.set_rules(rules.rules());
+        }
         let service = Service::Open;
         let at = self.make_place(Model {
             state,

@@ -3,13 +3,16 @@
 mod catalogue;
 mod loads;
 mod migration;
+mod recording;
+mod shutdown;
 mod tasks;
 
 use std::{mem, sync::Arc};
 
 use baton_core::{
-    Choice, DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId, ModelState, Nanos,
-    PIPELINE_DEPTH, Quota, QuotaLimits, Request, SubclusterId, Variants,
+    Alternative, Choice, DropReason, GpuUpdate, Grant, IndexedHeap, ModelConfig, ModelId,
+    ModelState, Nanos, PIPELINE_DEPTH, Quota, QuotaLimits, Recording, Request, SubclusterId,
+    Variants,
 };
 use baton_rdma::wire::{Message, RefuseCode};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
@@ -97,6 +100,10 @@ pub struct ModelThread<T> {
     /// Models that were removed, of which the ControlThread awaits that no trace is left.
     forgetting: Vec<ModelId>,
     load: Arc<LoadBoard>,
+    /// What arrives for a sub-cluster, while the ControlThread wants to know.
+    recording: Option<(SubclusterId, Recording)>,
+    /// By sub-cluster, what its models follow if that was ever changed.
+    rules: Vec<Option<Alternative>>,
     /// Set once the scheduler stops: nothing is accepted any more.
     shutdown: bool,
     /// Set after that, once nothing is outstanding: every member has its farewell.
@@ -151,6 +158,8 @@ impl<T: Transport> ModelThread<T> {
             leaving: Vec::new(),
             forgetting: Vec::new(),
             load,
+            recording: None,
+            rules: vec![None; subclusters],
             shutdown: false,
             farewell: false,
         }
@@ -229,7 +238,15 @@ impl<T: Transport> ModelThread<T> {
             ModelCommand::NextLife { model, life } => self.out.lives[model.0 as usize] = life,
             ModelCommand::Adopt { model, from } => self.arrivals.push(Arrival::new(model, from)),
             ModelCommand::Release { model, to } => self.release(now, model, to),
-            ModelCommand::ReportLoad => self.report_load(now),
+            ModelCommand::ReportLoad => {
+                self.report_load(now);
+                self.check_recording(now);
+            }
+            ModelCommand::Record { subcluster, most } => {
+                self.begin_recording(now, subcluster, most);
+            }
+            ModelCommand::EndRecording => self.end_recording(now),
+            ModelCommand::Follow { subcluster, rules } => self.follow(now, subcluster, rules),
             ModelCommand::Shutdown => self.shut_down(now),
         }
     }
@@ -366,28 +383,6 @@ impl<T: Transport> ModelThread<T> {
             if self.models[at].subcluster == subcluster {
                 self.models[at].state.drop_all(now, DropReason::NoBackend, &mut self.out);
                 self.retime(at);
-            }
-        }
-    }
-
-    fn shut_down(&mut self, now: Nanos) {
-        self.shutdown = true;
-        for at in 0..self.models.len() {
-            self.models[at].state.drop_all(now, DropReason::Shutdown, &mut self.out);
-            self.retime(at);
-        }
-        self.out.transport.flush();
-    }
-
-    /// Once every batch is reported after a shutdown: the last word to everybody.
-    fn say_farewell(&mut self) {
-        let done = self.out.in_flight.len() == 0 && self.arrivals.iter().all(Arrival::has_come);
-        if self.shutdown && !self.farewell && done {
-            self.farewell = true;
-            let connections: Vec<ConnId> = self.out.peers.connections().collect();
-            for conn in connections {
-                let detail = "the scheduler is shutting down";
-                self.out.transport.close(conn, RefuseCode::Shutdown, detail);
             }
         }
     }

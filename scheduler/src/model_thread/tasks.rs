@@ -59,6 +59,10 @@ impl<T: Transport> ModelThread<T> {
         {
             return self.out.refuse(request.task, DropReason::Quota, wait);
         }
+        if self.recording.is_some() {
+            self.record(now, at, &request);
+        }
+        let model = &mut self.models[at];
         let behind = model.state.enqueue(now, request, &mut self.out);
         if behind && !mem::replace(&mut model.touched, true) {
             self.touched.push(at);

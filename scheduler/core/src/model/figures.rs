@@ -1,10 +1,13 @@
 //! What a model tells of itself: its figures as they are now.
 
-use super::{ModelCounters, ModelState};
+use alloc::vec::Vec;
+
+use super::{ModelConfig, ModelCounters, ModelState};
 use crate::candidate::Candidate;
 use crate::execution::latency::Latency;
 use crate::model::rate::Rate;
-use baton_types::{ModelId, Nanos};
+use crate::policy::Rules;
+use baton_types::{ModelId, Nanos, Policy, Prefer, Profile};
 
 impl ModelState {
     /// Which model.
@@ -58,6 +61,26 @@ impl ModelState {
     /// ℓ(b) as currently planned with.
     pub fn latency(&self) -> &Latency {
         self.sizing.latency()
+    }
+
+    /// What a model needs to know of itself to decide as this one does now: with ℓ(b) and delays as they are measured.
+    pub fn config(&self) -> ModelConfig {
+        let sizes = 1..=self.latency().batch_max();
+        let table: Vec<Nanos> = sizes.map(|batch| self.latency().of(batch)).collect();
+        ModelConfig {
+            id: self.id,
+            profile: Profile::from_table(&table).expect("ℓ is monotone and has a batch of one"),
+            slo: self.sizing.slo,
+            queue_capacity: self.queue.capacity() as u32,
+            policy: Policy::Baton,
+            prefer: if self.may_start_early { Prefer::Latency } else { Prefer::FewestGpus },
+            network: self.network,
+        }
+    }
+
+    /// What its batches follow: the policy's rules, or those of [`ModelState::set_rules`].
+    pub fn rules(&self) -> Rules {
+        self.sizing.rules()
     }
 
     /// Counted since start.

@@ -64,7 +64,8 @@ impl ModelState {
         // Where no other task is let in, there is none to wait for.
         let limit = self.queue_limit();
         let full = limit.is_some_and(|limit| self.queue.len() >= limit);
-        let deferred = if full { Nanos::ZERO } else { self.sizing.deferred(batch, frontrun) };
+        let deferred =
+            if full { Nanos::ZERO } else { self.sizing.deferred(batch, deadline, frontrun) };
         let exec_at = (now + delay).max(self.ready(now)).max(deferred);
         let latest = frontrun - self.network.jitter - self.sizing.slot_wait;
         // Where frontends are kept to their shares, tasks are being lost: no slot is to spare.
@@ -93,7 +94,7 @@ impl ModelState {
     fn early(&self, now: Nanos, batch: u32, latency: Nanos, latest: Nanos) -> (u16, u16) {
         if self.yields && self.variants() > 1 {
             (Candidate::WITHIN_SPARE, 0)
-        } else if self.starts_early {
+        } else if self.yields && self.may_start_early {
             (self.sizing.excess(batch, latency), self.sizing.run(now, batch, latest))
         } else {
             (Candidate::NOT_EARLY, 0)

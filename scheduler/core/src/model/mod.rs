@@ -47,8 +47,8 @@ pub use config::{ModelConfig, ModelCounters};
 pub struct ModelState {
     id: ModelId,
     order: Order,
-    /// Whether batches may start before they are due.
-    starts_early: bool,
+    /// Whether batches may start before they are due, if they yield.
+    may_start_early: bool,
     yields: bool,
     /// The deadline that the batch is deferred by if one of its tasks left more time than the
     /// objective; [`Nanos::MAX`] while none that waits did.
@@ -93,7 +93,7 @@ impl ModelState {
             fair_share: FairShare::new(config.slo, frontends),
             id: config.id,
             order: rules.order,
-            starts_early: rules.yields && config.prefer == Prefer::Latency,
+            may_start_early: config.prefer == Prefer::Latency,
             yields: rules.yields,
             soft_deadline: Nanos::MAX,
             network: config.network,
@@ -307,6 +307,18 @@ impl ModelState {
     pub fn set_objective(&mut self, slo: Nanos) {
         self.sizing.set_objective(slo);
         self.fair_share.set_objective(slo);
+        self.quiet_period = QuietPeriod::OVER;
+    }
+
+    /// Other rules than the policy's own from now on: what [`Trial`](crate::Trial) has found. Models with variants
+    /// keep theirs. [`ModelState::reform`] must be called at the same moment.
+    pub fn set_rules(&mut self, rules: Rules) {
+        if self.variants() > 1 {
+            return;
+        }
+        self.order = rules.order;
+        self.yields = rules.yields;
+        self.sizing.set_rules(rules);
         self.quiet_period = QuietPeriod::OVER;
     }
 

@@ -25,6 +25,9 @@ pub(crate) const PER_CENT: u64 = 655;
 /// Each per cent of bad tasks above [`LOSING`] adds the dispersion of demand this many times over.
 const DISPERSION_PER_CENT: u64 = 4;
 
+/// Under [`Deferral::Part`] a head waits for two fifths of the objective.
+const PART: (u64, u64) = (2, 5);
+
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizing {
@@ -124,6 +127,17 @@ impl Sizing {
         self.resize();
     }
 
+    /// See [`ModelState::set_rules`](crate::ModelState::set_rules).
+    pub(crate) fn set_rules(&mut self, rules: Rules) {
+        self.rules = rules;
+        self.resize();
+    }
+
+    /// What the model's batches follow.
+    pub(crate) fn rules(&self) -> Rules {
+        self.rules
+    }
+
     pub(crate) fn set_objective(&mut self, slo: Nanos) {
         self.slo = slo;
         self.execution.set_objective(slo);
@@ -142,8 +156,8 @@ impl Sizing {
         self.execution.cheapest()
     }
 
-    /// Until when a batch of this size waits for more tasks.
-    pub(crate) fn deferred(&self, batch: u32, frontrun: Nanos) -> Nanos {
+    /// Until when a batch of this size waits for more tasks, if its head has this deadline.
+    pub(crate) fn deferred(&self, batch: u32, deadline: Nanos, frontrun: Nanos) -> Nanos {
         if batch >= self.most {
             return Nanos::ZERO;
         }
@@ -152,6 +166,8 @@ impl Sizing {
             Deferral::Expectation => {
                 self.run_end(batch, latest).max(latest - self.worth_waiting(batch))
             }
+            Deferral::Frontrun => latest,
+            Deferral::Part => latest.min(self.part_over(deadline)),
             Deferral::Fill if self.waits_for_fill(batch) => latest,
             Deferral::Fill | Deferral::None => Nanos::ZERO,
         }
@@ -226,7 +242,16 @@ impl Sizing {
         // The candidate that is formed then has two more hands to pass than one formed on arrival,
         // and jitter is how late one of them usually is, not how late it may be.
         let late = self.network.jitter.times(8);
-        (size, frontrun - late - most_patient - self.network.before(size))
+        let due = match self.rules.deferral {
+            Deferral::Part => frontrun.min(self.part_over(deadline)),
+            _ => frontrun - most_patient,
+        };
+        (size, due - late - self.network.before(size))
+    }
+
+    /// When a head with this deadline has waited for [`PART`] of the objective, if it came with all of it.
+    fn part_over(&self, deadline: Nanos) -> Nanos {
+        deadline - (self.slo - Nanos(self.slo.0 / PART.1 * PART.0))
     }
 
     /// The smallest batch that waits for nothing.
@@ -234,7 +259,7 @@ impl Sizing {
         let most = self.latency().batch_max();
         match (self.rules.deferral, self.rate.rate()) {
             (Deferral::None, _) => 1,
-            (_, None) => most,
+            (Deferral::Frontrun | Deferral::Part, _) | (_, None) => most,
             (Deferral::Expectation, Some(_)) => self.patience.content(),
             (Deferral::Fill, Some(rate)) => {
                 let enough = rate.arrivals_in(self.latency().beta());

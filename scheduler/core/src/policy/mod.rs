@@ -1,14 +1,18 @@
 //! Scheduling policies: what varies between them.
 //!
 //! `ModelState` and `RankState` have one code path. A policy is data to them: a [`Rules`] in a file of its own, and
-//! one line of [`Rules::of`]. Its name is in `types/src/policy.rs`.
+//! one line of [`Rules::of`]. Its name is in `types/src/policy.rs`. `alternatives.rs` has the rules that `baton` may
+//! take instead of its own where it loses tasks.
 
+mod alternatives;
 mod baton;
 mod eager;
 pub(crate) mod patience;
 mod symphony;
 
 use baton_types::Policy;
+
+pub use alternatives::Alternative;
 
 /// A policy's answers to the questions that are asked of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +45,10 @@ pub enum Deferral {
     Expectation,
     /// Until βλ tasks wait, at most until frontrun.
     Fill,
+    /// Until frontrun.
+    Frontrun,
+    /// Until the head has waited for two fifths of the objective, at most until frontrun.
+    Part,
     /// Not at all.
     None,
 }

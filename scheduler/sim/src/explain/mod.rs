@@ -58,7 +58,7 @@ pub fn explain(scenario: &Scenario, run: Run, subject: Subject) -> Result<Explan
     let policy = production(run.policy)?;
     let locator = Locator::new(subject, scenario);
     let found = drive_under(scenario, run, policy, locator)?.found(scenario)?;
-    let narrator = Narrator::new(scenario, policy, &found);
+    let narrator = Narrator::new(scenario, &found);
     let (batches, tasks) = drive_under(scenario, run, policy, narrator)?.stories();
     Ok(Explanation {
         policy: run.policy.to_string(),

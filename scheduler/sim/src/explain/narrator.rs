@@ -4,8 +4,8 @@ use std::cell::LazyCell;
 use std::ops::Deref;
 
 use baton_core::{
-    Candidate, Deferral, GpuUpdate, Grant, ModelState, Nanos, NetworkDelay, Policy, Readiness,
-    Request, Rules, TaskId, Unserved,
+    Candidate, Deferral, GpuUpdate, Grant, ModelState, Nanos, NetworkDelay, Readiness, Request,
+    TaskId, Unserved,
 };
 
 use super::ask::{Answer, ask};
@@ -62,7 +62,6 @@ struct Look<'a> {
     now: Nanos,
     cause: Cause,
     state: &'a ModelState,
-    policy: Policy,
     network: &'a NetworkDelay,
     idle_gpus: u32,
     answer: &'a dyn Deref<Target = Answer>,
@@ -70,7 +69,6 @@ struct Look<'a> {
 
 /// See the module documentation.
 pub(super) struct Narrator {
-    policy: Policy,
     network: NetworkDelay,
     /// The tasks that wait, of every model, by deadline.
     queues: Vec<Vec<Request>>,
@@ -87,12 +85,11 @@ pub(super) struct Narrator {
 const NO_INPUT: Input = Input { cause: Cause::Timer, grant: None, sealed: None, ended: Vec::new() };
 
 impl Narrator {
-    pub(super) fn new(scenario: &Scenario, policy: Policy, found: &Found) -> Self {
+    pub(super) fn new(scenario: &Scenario, found: &Found) -> Self {
         let names: Vec<String> = scenario.models.iter().map(|model| model.name.clone()).collect();
         let heads = found.batch.iter().map(|&(_, head)| head);
         let told = found.tasks.iter().copied().chain(heads).map(|key| told(key, &names));
         Self {
-            policy,
             network: scenario.network,
             told: told.collect(),
             queues: vec![Vec::new(); names.len()],
@@ -188,10 +185,10 @@ impl Narrator {
         let input = std::mem::replace(&mut self.input, NO_INPUT);
         let queue = &mut self.queues[model as usize];
         queue.retain(|waiting| !input.ended.iter().any(|&(task, _)| task == waiting.task));
-        let (policy, idle_gpus) = (self.policy, self.slots.idle(now));
+        let idle_gpus = self.slots.idle(now);
         let answer = LazyCell::new(|| ask(now, state));
         let (cause, network) = (input.cause, &self.network);
-        let look = Look { now, cause, state, policy, network, idle_gpus, answer: &answer };
+        let look = Look { now, cause, state, network, idle_gpus, answer: &answer };
         for told in self.told.iter_mut().filter(|told| told.waits() && told.key.0 == model) {
             let ended = input.ended.iter().find(|&&(task, _)| task == told.key.1);
             if let Some(&(_, why)) = ended {
@@ -302,7 +299,7 @@ impl Told {
 
     /// Writes the candidate down if it is another one.
     fn look(&mut self, look: &Look<'_>) {
-        let &Look { now, cause, state, policy, network, idle_gpus, answer } = look;
+        let &Look { now, cause, state, network, idle_gpus, answer } = look;
         if state.candidate() == self.candidate && self.candidate.is_some() {
             return;
         }
@@ -314,7 +311,7 @@ impl Told {
             cause,
             candidate: CandidateView::of(candidate, state, network),
             place: answer.place(self.key.1),
-            decision: decision(now, candidate, state, (policy, network)),
+            decision: decision(now, candidate, state, network),
             gives_up: answer.given_up.len() as u32,
             waiting: state.waiting() as u32,
             idle_gpus,
@@ -331,19 +328,21 @@ fn decision(
     now: Nanos,
     candidate: Candidate,
     state: &ModelState,
-    (policy, network): (Policy, &NetworkDelay),
+    network: &NetworkDelay,
 ) -> Decision {
     let frontrun = frontrun(candidate, state, network);
     if candidate.exec_at - candidate.delay > now {
         let waits = candidate.exec_at == frontrun;
         return if waits { Decision::WaitsForFrontrun } else { Decision::WaitsForMore };
     }
-    match Rules::of(policy).deferral {
+    match state.rules().deferral {
         Deferral::None => Decision::AtOnce,
         _ if candidate.exec_at >= frontrun => Decision::Frontrun,
         _ if candidate.batch >= state.latency().batch_max() => Decision::Largest,
         Deferral::Fill => Decision::Filled,
         Deferral::Expectation => Decision::FewExpected,
+        Deferral::Part => Decision::WaitedLongEnough,
+        Deferral::Frontrun => Decision::Frontrun,
     }
 }
 

@@ -306,6 +306,8 @@ pub enum Decision {
     Filled,
     /// At once: too few tasks are expected to be worth the wait.
     FewExpected,
+    /// At once: its head has waited for two fifths of the objective.
+    WaitedLongEnough,
     /// At once: the policy never waits.
     AtOnce,
 }

@@ -200,6 +200,7 @@ impl What {
             Decision::Largest => write!(f, "; due: the largest batch, valid until {until:.3}"),
             Decision::Filled => write!(f, "{early}: more than βλ = {beta_lambda}"),
             Decision::FewExpected => write!(f, "{early}: too few are expected"),
+            Decision::WaitedLongEnough => write!(f, "{early}: its head has waited long enough"),
             Decision::AtOnce => write!(f, "; due at once, valid until {until:.3}"),
         }
     }

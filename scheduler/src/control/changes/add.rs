@@ -29,7 +29,7 @@ impl<T: Transport> ControlThread<T> {
         self.changes.reads += 1;
         let request = TableRequest { operator, text, replaces };
         let network = *self.parts.common.network();
-        self.parts.files.read_table(request, network, &self.parts.notice_sender);
+        self.parts.slow_work.read_table(request, network, &self.parts.notice_sender);
         Ok(None)
     }
 

@@ -1,22 +1,23 @@
-//! Reading and writing files: aside, so that a slow disk delays an operator and no member.
+//! Reading and writing files, and trials: aside, so that a slow disk delays an operator and no member.
 
 use std::path::Path;
 
 use baton_topo::{Journal, NetworkSpec, Problem, read_model};
 
 use crate::commands::{Notice, TableRead, TableRequest};
+use crate::control::trials::TrialParts;
 use crate::link::NoticeSender;
 
-/// Where files are read and written.
+/// Where what takes long is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FileAccess {
+pub(crate) enum SlowWork {
     /// On a thread of its own.
     Aside,
     /// In the ControlThread, for who moves time by hand.
     InPlace,
 }
 
-impl FileAccess {
+impl SlowWork {
     /// Reads the `[[model]]` table that an operator sent, and the model's file with it. The answer is a notice.
     pub(super) fn read_table(
         self,
@@ -44,6 +45,13 @@ impl FileAccess {
             })
         };
         self.work("baton-write-journal", write, Notice::JournalWritten, notices);
+    }
+
+    /// Tries other rules. The answer is a notice.
+    pub(in crate::control) fn try_rules(self, parts: TrialParts, notices: &NoticeSender) {
+        let subcluster = parts.subcluster;
+        let answer = move |verdict| Notice::Tried { subcluster, verdict };
+        self.work("baton-trial", move || Ok(parts.verdict()), answer, notices);
     }
 
     fn work<R: 'static>(

@@ -70,7 +70,7 @@ impl<T: Transport> ControlThread<T> {
 
     fn write_journal(&mut self) {
         if let Some(journal) = self.journal.as_mut().and_then(JournalKeeper::next_write) {
-            self.parts.files.write(journal, &self.parts.notice_sender);
+            self.parts.slow_work.write(journal, &self.parts.notice_sender);
         }
     }
 

@@ -19,7 +19,7 @@ use baton_rdma::{ConnId, SendError, Transport};
 use super::{ControlThread, Handled, refuse};
 use crate::commands::ModelCommand;
 use crate::roster::Backend;
-pub(crate) use files::FileAccess;
+pub(crate) use files::SlowWork;
 pub(super) use journal::JournalKeeper;
 
 /// The changes under way, by the model's number.

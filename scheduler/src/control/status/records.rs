@@ -115,6 +115,7 @@ impl<T: Transport> ControlThread<T> {
             name: shortened(self.parts.catalog.subcluster_name(id)),
             gpus: self.roster.serving(id),
             gpus_needed: self.autoscale.needed()[id.0 as usize],
+            rules: self.rules(id).map(|rules| rules.name().to_owned()),
         })
     }
 

@@ -1,0 +1,216 @@
+//! A copy of a sub-cluster's scheduler with slots that execute in virtual time, each batch for as long as planned.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::Recorded;
+use crate::candidate::{Candidate, Gpu, GpuUpdate, Grant};
+use crate::containers::heap::IndexedHeap;
+use crate::model::batch::Batch;
+use crate::model::sink::ModelSink;
+use crate::model::{ModelConfig, ModelState};
+use crate::policy::Rules;
+use crate::rank::{RankLimits, RankSink, RankState};
+use baton_types::{GpuId, ModelId, Nanos, Request, SubclusterId, TaskId, Unserved};
+
+/// What became of a model's tasks.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Lost {
+    /// Tasks that came.
+    pub(super) tasks: u64,
+    /// Of these, those that were not served.
+    pub(super) lost: u64,
+}
+
+enum Message {
+    Candidate(ModelId, Option<Candidate>, u32),
+    Gpu(GpuUpdate),
+    Grant(ModelId, Grant),
+}
+
+/// See the module documentation. A task's id is its arrival time.
+pub(super) struct Shadow {
+    models: Vec<ModelState>,
+    rank: RankState,
+    /// Of models.
+    timers: IndexedHeap<Nanos>,
+    /// Per slot: when each of its batches ends.
+    batches: Vec<VecDeque<Nanos>>,
+    /// Slots that execute, by the end of their first batch.
+    ends: IndexedHeap<Nanos>,
+    mail: VecDeque<Message>,
+    lost: Vec<Lost>,
+    /// Tasks that came earlier do not count.
+    counts_from: Nanos,
+    now: Nanos,
+}
+
+const ONLY: SubclusterId = SubclusterId(0);
+
+fn slot(id: u32) -> Gpu {
+    Gpu { id: GpuId(id), life: 0 }
+}
+
+impl Shadow {
+    pub(super) fn new(configs: &[ModelConfig], slots: u32, rules: Rules) -> Self {
+        let model = |(id, config): (u32, &ModelConfig)| {
+            let mut model = ModelState::new(ModelConfig { id: ModelId(id), ..config.clone() });
+            model.set_rules(rules);
+            model
+        };
+        let limits = RankLimits { gpus: slots, subclusters: 1, copies: 0 };
+        let mut shadow = Self {
+            models: (0..).zip(configs).map(model).collect(),
+            rank: RankState::new(limits, &vec![ONLY; configs.len()]),
+            timers: IndexedHeap::new(configs.len()),
+            batches: vec![VecDeque::new(); slots as usize],
+            ends: IndexedHeap::new(slots as usize),
+            mail: VecDeque::new(),
+            lost: vec![Lost::default(); configs.len()],
+            counts_from: Nanos::ZERO,
+            now: Nanos::ZERO,
+        };
+        for id in 0..slots {
+            shadow.rank.on_gpu_join(Nanos::ZERO, slot(id), ONLY, &mut Mail(&mut shadow.mail));
+        }
+        shadow
+    }
+
+    /// The tasks come, the first of them a mean gap after the last one that came.
+    pub(super) fn replay(&mut self, tasks: &[Recorded]) {
+        let [first, .., last] = tasks else { return };
+        let from = self.now + Nanos((last.at - first.at).0 / tasks.len() as u64 + 1);
+        for task in tasks {
+            let at = from + (task.at - first.at);
+            self.advance(at);
+            self.now = at;
+            self.lost[task.model as usize].tasks += 1;
+            let request = Request::new(TaskId(at.0), at + task.budget);
+            self.with(task.model, |model, out| model.on_request(at, request, out));
+            self.settle();
+        }
+    }
+
+    /// Forgets what was lost so far.
+    pub(super) fn count_anew(&mut self) {
+        self.counts_from = self.now + Nanos(1);
+        self.lost.fill(Lost::default());
+    }
+
+    /// What was lost of each model, once nothing waits any more.
+    pub(super) fn end(mut self) -> Vec<Lost> {
+        self.advance(Nanos::MAX);
+        debug_assert!(self.models.iter().all(|model| model.waiting() == 0), "every task has ended");
+        self.lost
+    }
+
+    /// Does what is due before or at this moment.
+    fn advance(&mut self, until: Nanos) {
+        loop {
+            let first = |heap: &IndexedHeap<Nanos>| heap.peek().map_or(Nanos::MAX, |(at, _)| at);
+            let (end, timer) = (first(&self.ends), first(&self.timers));
+            // Ticks alone are no reason to go on.
+            let is_idle = end == Nanos::MAX && timer == Nanos::MAX;
+            let rank = self.rank.next_timer().filter(|_| !is_idle).unwrap_or(Nanos::MAX);
+            let due = end.min(timer).min(rank);
+            if due > until || due == Nanos::MAX {
+                return;
+            }
+            self.now = self.now.max(due);
+            let now = self.now;
+            if end <= now {
+                self.end_batch();
+            } else if let Some((_, model)) = self.timers.pop_up_to(now) {
+                self.with(model, |model, out| model.on_timer(now, out));
+            } else {
+                self.rank.on_timer(now, &mut Mail(&mut self.mail));
+            }
+            self.settle();
+        }
+    }
+
+    fn end_batch(&mut self) {
+        let Some((at, id)) = self.ends.peek() else { return };
+        let batches = &mut self.batches[id as usize];
+        batches.pop_front();
+        match batches.front() {
+            Some(&next) => self.ends.set(id, next),
+            None => drop(self.ends.remove(id)),
+        }
+        let finished = GpuUpdate::Finished { gpu: slot(id), at, pace: None, fetched_at: None };
+        self.mail.push_back(Message::Gpu(finished));
+    }
+
+    /// Delivers messages until there are none.
+    fn settle(&mut self) {
+        let now = self.now;
+        while let Some(message) = self.mail.pop_front() {
+            let mail = &mut Mail(&mut self.mail);
+            match message {
+                Message::Candidate(model, candidate, grants) => {
+                    self.rank.on_candidate(now, model, candidate, grants, mail);
+                }
+                Message::Gpu(update) => self.rank.on_gpu(now, update, mail),
+                Message::Grant(id, grant) => {
+                    self.with(id.0, |model, out| model.on_grant(now, grant, out));
+                }
+            }
+        }
+    }
+
+    /// Gives a model an input, and sets its timer.
+    fn with(&mut self, id: u32, input: impl FnOnce(&mut ModelState, &mut Outbox<'_>)) {
+        let Self { mail, batches, ends, counts_from, .. } = self;
+        let lost = &mut self.lost[id as usize];
+        let model = &mut self.models[id as usize];
+        input(model, &mut Outbox { mail, batches, ends, lost, counts_from: *counts_from });
+        match model.next_timer() {
+            Some(at) => self.timers.set(id, at),
+            None => drop(self.timers.remove(id)),
+        }
+    }
+}
+
+struct Mail<'a>(&'a mut VecDeque<Message>);
+
+impl RankSink for Mail<'_> {
+    fn grant(&mut self, model: ModelId, grant: Grant) {
+        self.0.push_back(Message::Grant(model, grant));
+    }
+
+    fn drained(&mut self, _gpu: Gpu) {}
+}
+
+/// What a model decides.
+struct Outbox<'a> {
+    mail: &'a mut VecDeque<Message>,
+    batches: &'a mut [VecDeque<Nanos>],
+    ends: &'a mut IndexedHeap<Nanos>,
+    lost: &'a mut Lost,
+    counts_from: Nanos,
+}
+
+impl ModelSink for Outbox<'_> {
+    fn candidate(&mut self, model: ModelId, candidate: Option<Candidate>, grants: u32) {
+        self.mail.push_back(Message::Candidate(model, candidate, grants));
+    }
+
+    fn dispatch(&mut self, _: &Batch<'_>) {}
+
+    fn gpu(&mut self, update: GpuUpdate) {
+        self.mail.push_back(Message::Gpu(update));
+        let GpuUpdate::Planned { gpu, start, latency, .. } = update else { return };
+        let GpuId(id) = gpu.id;
+        let batches = &mut self.batches[id as usize];
+        let end = batches.back().map_or(start, |&free| free.max(start)) + latency;
+        batches.push_back(end);
+        if batches.len() == 1 {
+            self.ends.set(id, end);
+        }
+    }
+
+    fn end_task(&mut self, task: TaskId, _: Unserved) {
+        self.lost.lost += u64::from(task.0 >= self.counts_from.0);
+    }
+}

@@ -1,0 +1,80 @@
+//! Trials of other rules in the simulated scheduler. What a trial costs takes no virtual time.
+
+use baton_core::{
+    Alternative, ModelConfig, ModelState, Nanos, Policy, Recording, SubclusterId, Trial, Trials,
+};
+
+use crate::scenario::Scenario;
+
+/// How often losses are looked at, as in production.
+const LOOK_EVERY: Nanos = Nanos::from_millis(1_000);
+
+/// One sub-cluster's trials.
+pub(crate) struct Trying {
+    /// Positions of its models among all.
+    models: Vec<usize>,
+    trials: Trials,
+    next_look: Nanos,
+    recording: Option<Recording>,
+}
+
+impl Trying {
+    /// Of every sub-cluster; none where nothing else is tried.
+    pub(crate) fn all(scenario: &Scenario, policy: Policy, homes: &[SubclusterId]) -> Vec<Self> {
+        let has_variants = scenario.models.iter().any(|model| !model.variants.is_empty());
+        let may_try = policy == Policy::Baton && scenario.memory.is_none() && !has_variants;
+        let subclusters = (0..scenario.subclusters.count()).filter(|_| may_try);
+        subclusters.map(|subcluster| Self::new(homes, SubclusterId(subcluster))).collect()
+    }
+
+    /// For the models of a sub-cluster.
+    fn new(homes: &[SubclusterId], subcluster: SubclusterId) -> Self {
+        let models: Vec<usize> = (0..homes.len()).filter(|&m| homes[m] == subcluster).collect();
+        let trials = Trials::new(models.len());
+        Self { models, trials, next_look: LOOK_EVERY, recording: None }
+    }
+
+    /// Its models, by their positions among all.
+    pub(crate) fn models(&self) -> &[usize] {
+        &self.models
+    }
+
+    /// A task came. Returns the rules that the models follow from now on, if that changes.
+    pub(crate) fn arrived(
+        &mut self,
+        now: Nanos,
+        (model, deadline): (u32, Nanos),
+        (models, slots): (&[ModelState], u32),
+    ) -> Option<Alternative> {
+        if let Some(recording) = &mut self.recording {
+            let position =
+                self.models.binary_search(&(model as usize)).expect("it is one of these");
+            if recording.arrived(now, position as u32, deadline) {
+                return None;
+            }
+            let recording = self.recording.take()?;
+            return self.conclude(now, recording, (models, slots));
+        }
+        if now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            let counters = self.models.iter().map(|&m| models[m].counters());
+            let counts = counters.map(|counters| (counters.received, counters.given_up));
+            let most = self.trials.look(now, counts);
+            self.recording = most.map(|most| Recording::new(now, most));
+        }
+        None
+    }
+
+    fn conclude(
+        &mut self,
+        now: Nanos,
+        recording: Recording,
+        (models, slots): (&[ModelState], u32),
+    ) -> Option<Alternative> {
+        let arrivals = recording.into_arrivals();
+        let configs: Vec<ModelConfig> = self.models.iter().map(|&m| models[m].config()).collect();
+        let trial = Trial { models: &configs, slots, arrivals: &arrivals };
+        let verdict = (slots > 0).then(|| trial.verdict(self.trials.rules()));
+        self.trials.conclude(now, verdict.as_ref())
+    }
+}

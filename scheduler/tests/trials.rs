@@ -1,0 +1,178 @@
+//! Other rules are tried and followed where models lose tasks: two models on two ModelThreads, which share two slots of a
+//! scripted backend.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
+
+mod stage;
+
+use baton_core::{Alternative, ModelId, Nanos, Policy, Profile, Rules, SubclusterId};
+use baton_rdma::Transport;
+use baton_rdma::wire::{
+    ActionDone, ActionStatus, JoinBackend, ProfileDesc, Ready, Role, WireFetch,
+};
+use baton_topo::{Cluster, ModelSpec, SchedulerSpec};
+use stage::{Member, Stage, Told, cluster, ms};
+
+const US: Nanos = Nanos(1_000);
+/// A batch of one takes more than half of it.
+const OBJECTIVE: Nanos = Nanos(5_751_000);
+
+fn shared(policy: Policy) -> Cluster {
+    let base = cluster(policy, 2);
+    let model = |model: &ModelSpec| ModelSpec {
+        subcluster: SubclusterId(0),
+        profile: Profile::linear(US.times(457), US.times(3_163), 8).unwrap(),
+        slo: OBJECTIVE,
+        ..model.clone()
+    };
+    let models = base.models.iter().map(model).collect();
+    // The members here say nothing while they have nothing to say.
+    let scheduler = SchedulerSpec { member_timeout: ms(600_000), ..base.scheduler };
+    Cluster { models, scheduler, ..base }
+}
+
+/// Everybody, and what the backend executes.
+struct Play {
+    stage: Stage,
+    frontend: Member,
+    backend: Member,
+    /// End, batch, slot, model.
+    running: Vec<(Nanos, u64, u32, u32)>,
+    /// When each slot is free.
+    free_at: [Nanos; 2],
+    tasks: u32,
+}
+
+impl Play {
+    fn new(policy: Policy) -> Self {
+        let mut stage = Stage::new(&shared(policy));
+        let frontend = stage.frontend();
+        let mut backend = stage.member(Role::Backend);
+        for model in 0..2 {
+            backend.send(&ProfileDesc { model: model.into(), pages: 0.into() }, &[]);
+        }
+        backend.send(&JoinBackend { subcluster: 0.into(), gpus: 2.into() }, b"b");
+        stage.connect(&mut backend);
+        backend.send(&Ready { reserved: 0.into() }, &[]);
+        stage.exchange(&mut backend);
+        let (running, free_at) = (Vec::new(), [Nanos::ZERO; 2]);
+        Self { stage, frontend, backend, running, free_at, tasks: 0 }
+    }
+
+    /// A task comes for a model.
+    fn submit(&mut self, model: u32) {
+        self.tasks += 1;
+        let task = self.frontend.task(self.tasks % 1_024, self.tasks / 1_024);
+        let deadline = self.stage.now + OBJECTIVE;
+        self.frontend.submit(model, task, deadline);
+        self.stage.exchange(&mut self.frontend);
+        self.execute();
+    }
+
+    /// Takes up plans, if there are any.
+    fn execute(&mut self) {
+        let threads = &self.stage.scheduler.model_threads;
+        let planned: usize = threads.iter().map(|thread| thread.in_flight()).sum();
+        if planned == self.running.len() {
+            return;
+        }
+        for told in self.stage.exchange(&mut self.backend) {
+            let Told::Action { batch, gpu, model, exec_at, tasks, .. } = told else { continue };
+            let free_at = &mut self.free_at[gpu as usize];
+            let latency = US.times(3_163 + 457 * tasks.len() as u64);
+            *free_at = exec_at.max(*free_at) + latency;
+            self.running.push((*free_at, batch, gpu, model));
+        }
+    }
+
+    /// Lets time pass, and batches end.
+    fn advance(&mut self, by: Nanos) {
+        let end = self.stage.now + by;
+        while self.stage.now < end {
+            let first = self.running.iter().map(|running| running.0).min();
+            // Plans are taken up within a millisecond.
+            let next = first.unwrap_or(end).min(self.stage.now + ms(1)).min(end);
+            self.stage.advance(next.max(self.stage.now) - self.stage.now);
+            let now = self.stage.now;
+            for (at, batch, gpu, model) in self.running.extract_if(.., |batch| batch.0 <= now) {
+                let done = ActionDone {
+                    action: batch.into(),
+                    started_ns: (at - US.times(3_620)).0.into(),
+                    finished_ns: at.0.into(),
+                    gpu: gpu.into(),
+                    rows: 0.into(),
+                    status: ActionStatus::Executed as u8,
+                    variant: 0,
+                    fetch: WireFetch::NOT_MEASURED,
+                };
+                let conn = self.backend.threads[self.frontend.models[model as usize].1 as usize];
+                self.backend.transport.send(conn, &done, &[]).unwrap();
+            }
+            self.execute();
+        }
+    }
+
+    /// Ten bursts of eight tasks, of these models in turn, in 100 ms.
+    fn bursts(&mut self, models: &[u32]) {
+        for &model in models.iter().cycle().take(10) {
+            for _ in 0..8 {
+                self.submit(model);
+                self.advance(US.times(600));
+            }
+            self.advance(US.times(5_200));
+        }
+    }
+
+    fn trials(&self) -> (u64, u64) {
+        let counters = &self.stage.scheduler.counters().control_thread;
+        (counters.trials.get(), counters.rules_changed.get())
+    }
+
+    fn rules(&self, thread: usize) -> Rules {
+        self.stage.scheduler.model_threads[thread].model(0).rules()
+    }
+
+    /// Until other rules are followed.
+    fn until_changed(&mut self, models: &[u32]) {
+        for _ in 0..60 {
+            self.bursts(models);
+            if self.trials().1 > 0 {
+                return;
+            }
+        }
+        panic!("{:?} trials and changes", self.trials());
+    }
+}
+
+#[test]
+fn other_rules_are_followed_where_bursts_lose_tasks() {
+    let mut play = Play::new(Policy::Baton);
+    play.until_changed(&[0, 1]);
+    let others = play.rules(0);
+    assert_ne!(others, Alternative::Own.rules());
+    assert_eq!(play.rules(1), others, "both ModelThreads follow them");
+    let is_one = |rules: &Alternative| rules.rules() == others;
+    assert!(Alternative::ALL.iter().any(is_one), "{others:?}");
+    assert!(play.stage.scheduler.control.move_model(ModelId(0), 1));
+    play.advance(ms(1));
+    let moved = play.stage.scheduler.model_threads[1].model(1).rules();
+    assert_eq!(moved, others, "a model that moves follows what its sub-cluster follows");
+}
+
+/// Every recording ends, also on a ModelThread for which nothing comes.
+#[test]
+fn a_recording_ends_on_a_thread_without_traffic() {
+    let mut play = Play::new(Policy::Baton);
+    play.until_changed(&[0]);
+    assert_eq!(play.rules(1), play.rules(0));
+}
+
+/// Who chooses another policy has it.
+#[test]
+fn another_policy_stays_what_it_is() {
+    let mut play = Play::new(Policy::Eager);
+    (0..50).for_each(|_| play.bursts(&[0]));
+    assert!(play.stage.scheduler.model_threads[0].model(0).counters().given_up > 100);
+    assert_eq!(play.trials(), (0, 0));
+    assert_eq!(play.rules(0), Rules::of(Policy::Eager));
+}
