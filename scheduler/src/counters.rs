@@ -214,7 +214,7 @@ counters! {
         changes_refused,
         /// Trials of other rules where models lose tasks.
         trials,
-        /// Of these, those after which a sub-cluster follows other rules.
+        /// Trials after which a sub-cluster follows other rules.
         rules_changed,
         /// GPUs that the traffic of the last seconds needs, over all sub-clusters: not a count but as of
         /// the last second.

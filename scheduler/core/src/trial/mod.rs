@@ -18,11 +18,10 @@ use crate::model::ModelConfig;
 use crate::model::sizing::LOSING;
 use crate::policy::Alternative;
 use baton_types::Nanos;
-use shadow::Shadow;
+use shadow::{Lost, Shadow};
 
 pub use course::Trials;
 pub use recording::Recording;
-use shadow::Lost;
 
 /// Arrivals are recorded for no longer than this.
 const RECORDED_FOR: Nanos = Nanos::from_millis(10_000);
@@ -97,7 +96,7 @@ impl Trial<'_> {
     /// What each model loses under these rules. The arrivals are replayed twice: the first time, the copy learns the
     /// traffic.
     fn lost(&self, rules: Alternative) -> Vec<Lost> {
-        let mut shadow = Shadow::new(self.models, self.slots, rules.rules());
+        let mut shadow = Shadow::new(self.models, self.slots, self.arrivals, rules.rules());
         shadow.replay(self.arrivals);
         shadow.count_anew();
         shadow.replay(self.arrivals);
@@ -145,16 +144,12 @@ mod tests {
         let mut unit = || (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let mut at = 0.0;
         let arrival = |_| {
-            at -= gap_us * ln(1.0 - unit());
+            at -= gap_us * (1.0 - unit()).ln();
             let model = (unit() * budgets_us.len() as f64) as usize;
             let budget = US.times(budgets_us[model]);
             Recorded { at: Nanos((at * 1e3) as u64), model: model as u32, budget }
         };
         (0..count).map(arrival).collect()
-    }
-
-    fn ln(x: f64) -> f64 {
-        std::primitive::f64::ln(x)
     }
 
     fn trial<'a>(models: &'a [ModelConfig], slots: u32, arrivals: &'a [Recorded]) -> Trial<'a> {

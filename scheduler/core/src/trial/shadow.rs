@@ -53,9 +53,19 @@ fn slot(id: u32) -> Gpu {
 }
 
 impl Shadow {
-    pub(super) fn new(configs: &[ModelConfig], slots: u32, rules: Rules) -> Self {
+    /// For replays of these tasks, twice at most: no queue has room for more.
+    pub(super) fn new(
+        configs: &[ModelConfig],
+        slots: u32,
+        tasks: &[Recorded],
+        rules: Rules,
+    ) -> Self {
+        let mut room = vec![1; configs.len()];
+        tasks.iter().for_each(|task| room[task.model as usize] += 2);
         let model = |(id, config): (u32, &ModelConfig)| {
-            let mut model = ModelState::new(ModelConfig { id: ModelId(id), ..config.clone() });
+            let queue_capacity = config.queue_capacity.min(room[id as usize]);
+            let config = ModelConfig { id: ModelId(id), queue_capacity, ..config.clone() };
+            let mut model = ModelState::new(config);
             model.set_rules(rules);
             model
         };
