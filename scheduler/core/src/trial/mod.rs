@@ -31,6 +31,10 @@ const TASKS_MIN: u64 = 64;
 /// Other rules are taken if their losses are at most this part of the present ones'. Losses are compared by the cubes of
 /// the models' bad rates: 1/2 is a bad rate that is a fifth smaller.
 const BETTER: (u128, u128) = (1, 2);
+/// And the model that loses most must lose fewer tasks by this many times the root of what it loses, or it was chance.
+const ROOTS: u64 = 2;
+/// The copy learns the traffic for at least this long: a rate is known after a tenth of a second.
+const LEARNT: Nanos = Nanos::from_millis(500);
 /// Tasks that every model is taken to have had besides, all in time: of a few tasks one is not much.
 const TASKS_ASSUMED: u64 = 20;
 
@@ -88,20 +92,34 @@ impl Trial<'_> {
             lost: sum(present),
             least,
             lost_least: sum(least),
-            is_better: tasks >= TASKS_MIN && better * BETTER.1 < worse * BETTER.0,
+            is_better: tasks >= TASKS_MIN
+                && better * BETTER.1 < worse * BETTER.0
+                && is_no_chance(of(present), of(least)),
             is_calm: of(Alternative::Own).iter().all(is_small),
         }
     }
 
-    /// What each model loses under these rules. The arrivals are replayed twice: the first time, the copy learns the
-    /// traffic.
+    /// What each model loses under these rules. The arrivals are replayed once more than it takes the copy to learn the
+    /// traffic; the last time counts.
     fn lost(&self, rules: Alternative) -> Vec<Lost> {
         let mut shadow = Shadow::new(self.models, self.slots, self.arrivals, rules.rules());
         shadow.replay(self.arrivals);
+        while shadow.now() < LEARNT && self.arrivals.len() > 1 {
+            shadow.replay(self.arrivals);
+        }
         shadow.count_anew();
         shadow.replay(self.arrivals);
         shadow.end()
     }
+}
+
+/// Whether the model that loses most under the present rules loses clearly fewer under others.
+fn is_no_chance(present: &[Lost], others: &[Lost]) -> bool {
+    let most = (0..present.len()).max_by_key(|&model| bad_rate(&present[model]));
+    most.is_some_and(|model| {
+        let (lost, others) = (present[model].lost, others[model].lost);
+        lost.saturating_sub(others).pow(2) >= ROOTS.pow(2) * lost.max(1)
+    })
 }
 
 /// In 1/65536.

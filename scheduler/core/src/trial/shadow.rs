@@ -53,15 +53,14 @@ fn slot(id: u32) -> Gpu {
 }
 
 impl Shadow {
-    /// For replays of these tasks, twice at most: no queue has room for more.
+    /// For replays of these tasks.
     pub(super) fn new(
         configs: &[ModelConfig],
         slots: u32,
         tasks: &[Recorded],
         rules: Rules,
     ) -> Self {
-        let mut room = vec![1; configs.len()];
-        tasks.iter().for_each(|task| room[task.model as usize] += 2);
+        let room = room(configs.len(), tasks);
         let model = |(id, config): (u32, &ModelConfig)| {
             let queue_capacity = config.queue_capacity.min(room[id as usize]);
             let config = ModelConfig { id: ModelId(id), queue_capacity, ..config.clone() };
@@ -100,6 +99,11 @@ impl Shadow {
             self.with(task.model, |model, out| model.on_request(at, request, out));
             self.settle();
         }
+    }
+
+    /// As of the last task.
+    pub(super) fn now(&self) -> Nanos {
+        self.now
     }
 
     /// Forgets what was lost so far.
@@ -180,6 +184,17 @@ impl Shadow {
             None => drop(self.timers.remove(id)),
         }
     }
+}
+
+/// How many tasks of each model can wait at a time while these are replayed again and again: no task waits for longer
+/// than its budget.
+fn room(models: usize, tasks: &[Recorded]) -> Vec<u32> {
+    let mut room = vec![1; models];
+    let span = tasks.last().map_or(Nanos::ZERO, |last| last.at - tasks[0].at);
+    let budget = tasks.iter().map(|task| task.budget).max().unwrap_or_default();
+    let replays = u32::try_from(budget.0 / span.0.max(1)).unwrap_or(u32::MAX).saturating_add(2);
+    tasks.iter().for_each(|task| room[task.model as usize] += 1);
+    room.into_iter().map(|tasks: u32| tasks.saturating_mul(replays)).collect()
 }
 
 struct Mail<'a>(&'a mut VecDeque<Message>);
