@@ -237,17 +237,3 @@ fn ratio_error(
     let squares: f64 = ratios.iter().map(|ratio| (ratio - mean) * (ratio - mean)).sum();
     Ok((count > 1.0).then(|| (squares / (count - 1.0) / count).sqrt()))
 }
-
-/// proto
-pub fn goodput_of(
-    scenario: &Scenario,
-    policy: PolicyName,
-    seeds: &[u64],
-    start: f64,
-) -> Result<f64, SimError> {
-    let grid = Grid { unit_rps: analytic_bound_rps(scenario) };
-    let mut judge = Judge::new(scenario, grid);
-    let start = if start > 0.0 { steps(start / grid.unit_rps) } else { steps(FIRST_GUESS) };
-    let edge = Search::new(|index| judge.good(policy, index, seeds)).edge(start)?;
-    Ok(rps(grid, edge.highest))
-}

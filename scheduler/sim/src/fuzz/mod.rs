@@ -18,7 +18,7 @@ mod spans;
 mod summary;
 mod text;
 
-pub use contest::{Contest, PolicyGoodput, Row, goodput_of};
+pub use contest::{Contest, PolicyGoodput, Row};
 pub use draw::{DrawnScenario, Limits, draw_scenario};
 pub use latency::{AtLoad, LowLoad};
 pub use summary::{LatencySummary, Quantiles, Summary, Worst};
