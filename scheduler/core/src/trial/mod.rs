@@ -31,7 +31,8 @@ const TASKS_MIN: u64 = 64;
 /// Other rules are taken if their losses are at most this part of the present ones'. Losses are compared by the cubes of
 /// the models' bad rates: 1/2 is a bad rate that is a fifth smaller.
 const BETTER: (u128, u128) = (1, 2);
-/// And the model that loses most must lose fewer tasks by this many times the root of what it loses, or it was chance.
+/// And the model that loses most, or all together, must lose fewer tasks by this many times the root of what is lost now,
+/// or it was chance.
 const ROOTS: u64 = 2;
 /// The copy learns the traffic for at least this long: a rate is known after a tenth of a second.
 const LEARNT: Nanos = Nanos::from_millis(500);
@@ -113,13 +114,14 @@ impl Trial<'_> {
     }
 }
 
-/// Whether the model that loses most under the present rules loses clearly fewer under others.
+/// Whether the model that loses most under the present rules, or all together, lose clearly fewer under others.
 fn is_no_chance(present: &[Lost], others: &[Lost]) -> bool {
+    let is_clear =
+        |now: u64, then: u64| now.saturating_sub(then).pow(2) >= ROOTS.pow(2) * now.max(1);
     let most = (0..present.len()).max_by_key(|&model| bad_rate(&present[model]));
-    most.is_some_and(|model| {
-        let (lost, others) = (present[model].lost, others[model].lost);
-        lost.saturating_sub(others).pow(2) >= ROOTS.pow(2) * lost.max(1)
-    })
+    let of_most = most.is_some_and(|model| is_clear(present[model].lost, others[model].lost));
+    let sum = |losses: &[Lost]| losses.iter().map(|lost| lost.lost).sum();
+    of_most || is_clear(sum(present), sum(others))
 }
 
 /// In 1/65536.
@@ -223,6 +225,22 @@ mod tests {
             let verdict = trial(&models, 2, &arrivals).verdict(Alternative::Own);
             assert_eq!(verdict.is_better, is_better, "{count}: {verdict:?}");
         }
+    }
+
+    #[test]
+    fn a_few_tasks_fewer_are_chance() {
+        let lost = |lost| Lost { tasks: 1_000, lost };
+        let is_clear = |now: &[u64], then: &[u64]| {
+            let [now, then] =
+                [now, then].map(|lost_each| lost_each.iter().copied().map(lost).collect());
+            let (now, then): (Vec<Lost>, Vec<Lost>) = (now, then);
+            is_no_chance(&now, &then)
+        };
+        assert!(is_clear(&[25], &[15]) && !is_clear(&[25], &[16]));
+        assert!(!is_clear(&[3], &[0]) && is_clear(&[4], &[0]));
+        assert!(is_clear(&[25, 16], &[15, 26]), "the one that loses most counts");
+        assert!(is_clear(&[3, 3, 3, 2], &[1, 1, 1, 1]), "so do all together");
+        assert!(!is_clear(&[], &[]));
     }
 
     #[test]
