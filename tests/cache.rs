@@ -132,6 +132,18 @@ fn copies(status: &Value, name: &str) -> Option<u64> {
     model["cache"]["copies"].as_u64()
 }
 
+/// The model, which this client is about to hear of.
+fn await_model(client: &Client, name: &str) -> ModelHandle {
+    let clock = baton_client::Clock::start();
+    loop {
+        match client.model(name) {
+            Ok(model) => return model,
+            Err(error) => assert!(clock.now().0 < ANSWER.as_nanos() as u64, "{error}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// The status, once it `holds`. The caller's bound on the whole test ends it otherwise.
 fn status_once(cluster: &Cluster, holds: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..2_000 {
@@ -163,7 +175,7 @@ fn a_model_that_is_added_is_loaded_when_it_is_asked_and_one_that_is_removed_free
     let full = status(&cluster);
     assert_eq!((copies(&full, "new"), loads(&metrics)), (Some(0), before), "nobody has asked it");
     assert_eq!(full["gpus"][0]["pages_free"], 0, "what was there is there");
-    let new = client.model("new").unwrap();
+    let new = await_model(&client, "new");
     answered(&new, 2);
     assert_eq!((copies(&status(&cluster), "new"), loads(&metrics)), (Some(1), before + 1));
     models.iter().for_each(|model| answered(model, 3));
@@ -189,7 +201,7 @@ fn a_model_that_is_added_is_loaded_when_it_is_asked_and_one_that_is_removed_free
     assert!(removed, "{said}");
     let (added, said) = add(&cluster, "m0", &WEIGHTS);
     assert!(added, "{said}");
-    answered(&client.model("m0").unwrap(), 7);
+    answered(&await_model(&client, "m0"), 7);
     models[1..].iter().for_each(|model| answered(model, 8));
     assert_eq!(status(&cluster)["gpus"][0]["pages_free"], 0);
 }

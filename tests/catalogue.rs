@@ -232,7 +232,6 @@ fn a_model_file_is_exchanged_while_tasks_come() {
     client.leave().unwrap();
 }
 
-/// The model, which this client is about to hear of.
 /// The next scheduler serves the model.
 fn await_return(model: &ModelHandle) {
     let clock = baton_client::Clock::start();
@@ -246,6 +245,7 @@ fn await_return(model: &ModelHandle) {
     }
 }
 
+/// The model, which this client is about to hear of.
 fn await_model(client: &Client, name: &str) -> ModelHandle {
     let clock = baton_client::Clock::start();
     loop {

@@ -7,14 +7,13 @@ mod stage;
 use baton_core::{Nanos, Policy, SubclusterId};
 use baton_rdma::Transport;
 use baton_rdma::wire::{
-    ActionStatus, ChangeKind, JoinBackend, LoadDone, LoadStatus, ProfileDesc, Ready, RefuseCode,
-    Role, SlotMemory,
+    ActionStatus, JoinBackend, LoadDone, LoadStatus, ProfileDesc, Ready, RefuseCode, Role,
+    SlotMemory,
 };
 use baton_topo::{
     Agent, BackendSpec, CardsSpec, Cluster, Idle, ModelSpec, WeightsCacheSpec, WeightsSpec,
 };
 use stage::asking::status;
-use stage::changes::change;
 use stage::{Member, Stage, Told, cluster, ms};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
@@ -382,15 +381,4 @@ fn a_task_whose_model_leaves_after_it_has_come_did_not_come_cold() {
     let batch = batch_of(&cold.loaded(load), 0);
     cold.execute(batch);
     assert_eq!(cold_tasks(&mut cold.stage), [(0, 0), (0, 0), (1, 1)]);
-}
-
-#[test]
-fn the_models_of_slots_with_caches_stay_what_they_were_at_the_start() {
-    let mut stage = Stage::new(&cached(1));
-    let table =
-        "[[model]]\nname = \"new\"\nalpha_ms = 1\nbeta_ms = 4\nslo_ms = 30\nsubcluster = \"a\"\n";
-    for (kind, text) in [(ChangeKind::Add, table), (ChangeKind::Remove, "model-1")] {
-        let (is_done, said) = change(&mut stage, kind, text);
-        assert!(!is_done && said.contains("sub-cluster `a` has weights caches"), "{said}");
-    }
 }

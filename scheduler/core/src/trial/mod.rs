@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn deferral_to_the_last_moment_is_found_where_it_pays() {
         let models = [model((457, 3_163), 5_751)];
-        let arrivals = arrivals(2_000, 3_450.0, &[5_751]);
+        let arrivals = arrivals(4_000, 3_450.0, &[5_751]);
         let verdict = trial(&models, 2, &arrivals).verdict(Alternative::Own);
         assert!(verdict.is_better && !verdict.is_calm, "{verdict:?}");
         assert!(matches!(verdict.least, Alternative::Part | Alternative::Frontrun), "{verdict:?}");
