@@ -1,8 +1,8 @@
 //! What the ControlThread tells the other threads, and what they tell it.
 
 use baton_core::{
-    Alternative, BackendId, FrontendId, Gpu, ModelConfig, ModelId, Nanos, Patience, Quota,
-    Recorded, SubclusterId, Verdict, Weights,
+    Alternative, BackendId, FrontendId, Gpu, ModelConfig, ModelId, Nanos, Patience, Quota, Record,
+    SubclusterId, Verdict, Weights,
 };
 use baton_rdma::ConnId;
 use baton_topo::ModelTable;
@@ -176,10 +176,8 @@ pub enum RankCommand {
 pub struct RecordedPart {
     /// The models of the sub-cluster that are here, as they decide now.
     pub models: Vec<ModelConfig>,
-    /// What arrived, with model numbers.
-    pub arrivals: Vec<Recorded>,
-    /// Until when everything that arrived here is there.
-    pub until: Nanos,
+    /// What arrived.
+    pub record: Record,
 }
 
 /// What the other threads tell the ControlThread.
@@ -212,12 +210,12 @@ pub enum Notice {
     TableRead(Box<TableRead>),
     /// The end of a recording. Each ModelThread sends one.
     Recorded(Box<RecordedPart>),
-    /// What came of a trial, or why there was none.
+    /// What came of a trial.
     Tried {
         /// Where.
         subcluster: SubclusterId,
-        /// What it found.
-        verdict: Result<Verdict, String>,
+        /// What it found, if anything; or why there was none.
+        verdict: Result<Option<Verdict>, String>,
     },
     /// The journal was written, or why not.
     JournalWritten(Result<(), String>),

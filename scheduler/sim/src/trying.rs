@@ -1,7 +1,8 @@
 //! Trials of other rules in the simulated scheduler. What a trial costs takes no virtual time.
 
 use baton_core::{
-    Alternative, ModelConfig, ModelState, Nanos, Policy, Recording, SubclusterId, Trial, Trials,
+    Alternative, ModelConfig, ModelId, ModelState, Nanos, Policy, Recording, SubclusterId, Trial,
+    Trials,
 };
 
 use crate::scenario::Scenario;
@@ -47,9 +48,7 @@ impl Trying {
         (models, slots): (&[ModelState], u32),
     ) -> Option<Alternative> {
         if let Some(recording) = &mut self.recording {
-            let position =
-                self.models.binary_search(&(model as usize)).expect("it is one of these");
-            if recording.arrived(now, position as u32, deadline) {
+            if recording.arrived(now, ModelId(model), deadline) {
                 return None;
             }
             let recording = self.recording.take()?;
@@ -71,10 +70,9 @@ impl Trying {
         recording: Recording,
         (models, slots): (&[ModelState], u32),
     ) -> Option<Alternative> {
-        let arrivals = recording.into_arrivals();
         let configs: Vec<ModelConfig> = self.models.iter().map(|&m| models[m].config()).collect();
-        let trial = Trial { models: &configs, slots, arrivals: &arrivals };
-        let verdict = (slots > 0).then(|| trial.verdict(self.trials.rules()));
+        let trial = Trial::new(configs, slots, vec![recording.end(now)]);
+        let verdict = trial.verdict(self.trials.rules());
         self.trials.conclude(now, verdict.as_ref())
     }
 }

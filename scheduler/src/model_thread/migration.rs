@@ -234,12 +234,17 @@ impl<T: Transport> ModelThread<T> {
     }
 
     pub(super) fn report_load(&mut self, now: Nanos) {
-        for (model, &place) in self.out.places.iter().enumerate() {
-            if let Place::Here(at) = place {
-                let Model { state, quota, .. } = &self.models[at as usize];
-                self.load.write(ModelId(model as u32), load(now, state, quota.as_deref()));
-            }
+        for Model { state, quota, .. } in self.here() {
+            self.load.write(state.id(), load(now, state, quota.as_deref()));
         }
+    }
+
+    /// The models that live here.
+    pub(super) fn here(&self) -> impl Iterator<Item = &Model> {
+        self.out.places.iter().filter_map(|place| match *place {
+            Place::Here(at) => Some(&self.models[at as usize]),
+            Place::Moved(_) | Place::Elsewhere => None,
+        })
     }
 
     fn pass(&mut self, migration: u32, item: &MigrationMessage) {

@@ -7,7 +7,6 @@ use baton_rdma::Transport;
 
 use super::ModelThread;
 use crate::commands::{Notice, RecordedPart};
-use crate::dispatch::Place;
 
 impl<T: Transport> ModelThread<T> {
     pub(super) fn begin_recording(&mut self, now: Nanos, subcluster: SubclusterId, most: usize) {
@@ -20,7 +19,7 @@ impl<T: Transport> ModelThread<T> {
         let model = &self.models[at];
         let Some((subcluster, recording)) = &mut self.recording else { return };
         let is_of_these = model.subcluster == *subcluster;
-        if is_of_these && !recording.arrived(now, model.state.id().0, request.deadline) {
+        if is_of_these && !recording.arrived(now, model.state.id(), request.deadline) {
             self.end_recording(now);
         }
     }
@@ -35,16 +34,9 @@ impl<T: Transport> ModelThread<T> {
     /// Hands over what was recorded.
     pub(super) fn end_recording(&mut self, now: Nanos) {
         let Some((subcluster, recording)) = mem::take(&mut self.recording) else { return };
-        let here = self.out.places.iter().filter_map(|place| match place {
-            Place::Here(at) => Some(&self.models[*at as usize]),
-            Place::Moved(_) | Place::Elsewhere => None,
-        });
-        let models = here.filter(|model| model.subcluster == subcluster);
-        let part = RecordedPart {
-            models: models.map(|model| model.state.config()).collect(),
-            arrivals: recording.into_arrivals(),
-            until: now,
-        };
+        let models = self.here().filter(|model| model.subcluster == subcluster);
+        let models = models.map(|model| model.state.config()).collect();
+        let part = RecordedPart { models, record: recording.end(now) };
         self.out.link.notices.send(Notice::Recorded(Box::new(part)));
     }
 

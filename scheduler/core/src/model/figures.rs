@@ -63,7 +63,8 @@ impl ModelState {
         self.sizing.latency()
     }
 
-    /// What a model needs to know of itself to decide as this one does now: with ℓ(b) and delays as they are measured.
+    /// What a model needs to know of itself to decide as this one does now: with ℓ(b) and delays as they are measured. The
+    /// policy is `baton`, which alone has other rules to try.
     pub fn config(&self) -> ModelConfig {
         let sizes = 1..=self.latency().batch_max();
         let table: Vec<Nanos> = sizes.map(|batch| self.latency().of(batch)).collect();

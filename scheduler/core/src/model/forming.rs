@@ -57,7 +57,7 @@ impl ModelState {
         let frontrun =
             deadline.min(self.soft_deadline) - of_batch.of(batch + 1) - self.network.data_per_task;
         let invalid_after = deadline - latency;
-        let (urgency, bad_rate) = match self.order {
+        let (urgency, bad_rate) = match self.rules().order {
             Order::LatestStart => (invalid_after, self.sizing.rate.bad_rate()),
             Order::Frontrun => (frontrun, 0),
         };
@@ -73,7 +73,7 @@ impl ModelState {
             None => self.early(now, batch, latency, latest),
             Some(_) => (Candidate::NOT_EARLY, 0),
         };
-        let slack = if self.yields { self.sizing.slack } else { Nanos::ZERO };
+        let slack = if self.rules().yields { self.sizing.slack } else { Nanos::ZERO };
         Candidate {
             batch,
             exec_at,
@@ -92,9 +92,9 @@ impl ModelState {
 
     /// [`Candidate::excess`] and [`Candidate::run`].
     fn early(&self, now: Nanos, batch: u32, latency: Nanos, latest: Nanos) -> (u16, u16) {
-        if self.yields && self.variants() > 1 {
+        if self.rules().yields && self.variants() > 1 {
             (Candidate::WITHIN_SPARE, 0)
-        } else if self.yields && self.may_start_early {
+        } else if self.rules().yields && self.may_start_early {
             (self.sizing.excess(batch, latency), self.sizing.run(now, batch, latest))
         } else {
             (Candidate::NOT_EARLY, 0)

@@ -34,8 +34,8 @@ use crate::model::quiet_period::QuietPeriod;
 use crate::model::sink::ModelSink;
 use crate::model::sizing::Sizing;
 use crate::model::variant::Choice;
+use crate::policy::Rules;
 use crate::policy::patience::Patience;
-use crate::policy::{Order, Rules};
 use baton_types::{
     DropReason, FrontendId, ModelId, Nanos, Prefer, Profile, Request, TaskId, Unserved,
 };
@@ -46,10 +46,8 @@ pub use config::{ModelConfig, ModelCounters};
 #[derive(Clone, Debug)]
 pub struct ModelState {
     id: ModelId,
-    order: Order,
-    /// Whether batches may start before they are due, if they yield.
+    /// Whether batches may start before they are due, if the rules have them yield.
     may_start_early: bool,
-    yields: bool,
     /// The deadline that the batch is deferred by if one of its tasks left more time than the
     /// objective; [`Nanos::MAX`] while none that waits did.
     soft_deadline: Nanos,
@@ -88,13 +86,10 @@ impl ModelState {
     /// A model without tasks, for frontends `0..frontends`, which share it fairly while they ask for
     /// more than can be served.
     pub fn shared(config: ModelConfig, frontends: u32) -> Self {
-        let rules = Rules::of(config.policy);
         Self {
             fair_share: FairShare::new(config.slo, frontends),
             id: config.id,
-            order: rules.order,
             may_start_early: config.prefer == Prefer::Latency,
-            yields: rules.yields,
             soft_deadline: Nanos::MAX,
             network: config.network,
             queue: DeadlineQueue::new(config.queue_capacity),
@@ -313,13 +308,10 @@ impl ModelState {
     /// Other rules than the policy's own from now on: what [`Trial`](crate::Trial) has found. Models with variants
     /// keep theirs. [`ModelState::reform`] must be called at the same moment.
     pub fn set_rules(&mut self, rules: Rules) {
-        if self.variants() > 1 {
-            return;
+        if self.variants() <= 1 {
+            self.sizing.set_rules(rules);
+            self.quiet_period = QuietPeriod::OVER;
         }
-        self.order = rules.order;
-        self.yields = rules.yields;
-        self.sizing.set_rules(rules);
-        self.quiet_period = QuietPeriod::OVER;
     }
 
     /// When a task that finds no place may come again. Something waits; by then its head has gone.

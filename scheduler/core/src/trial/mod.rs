@@ -18,13 +18,11 @@ use crate::model::ModelConfig;
 use crate::model::sizing::LOSING;
 use crate::policy::Alternative;
 use baton_types::Nanos;
-use shadow::{Lost, Shadow};
+use shadow::{Lost, Shadow, Task};
 
 pub use course::Trials;
-pub use recording::Recording;
+pub use recording::{Record, Recorded, Recording};
 
-/// Arrivals are recorded for no longer than this.
-const RECORDED_FOR: Nanos = Nanos::from_millis(10_000);
 /// Of fewer tasks nothing follows for other rules.
 const TASKS_MIN: u64 = 64;
 
@@ -34,31 +32,21 @@ const BETTER: (u128, u128) = (1, 2);
 /// And the model that loses most, or all together, must lose fewer tasks by this many times the root of what is lost now,
 /// or it was chance.
 const ROOTS: u64 = 2;
-/// The copy learns the traffic for at least this long: a rate is known after a tenth of a second.
+/// The copy learns the traffic for at least this long: a rate is known after a tenth of a second …
 const LEARNT: Nanos = Nanos::from_millis(500);
+/// … but from no more replays than these: of what came in a shorter span nothing is concluded.
+const REPLAYS_MAX: u64 = 32;
 /// Tasks that every model is taken to have had besides, all in time: of a few tasks one is not much.
 const TASKS_ASSUMED: u64 = 20;
 
-/// A task that came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Recorded {
-    /// When.
-    pub at: Nanos,
-    /// For which model: its position in [`Trial::models`].
-    pub model: u32,
-    /// Its deadline less that.
-    pub budget: Nanos,
-}
-
 /// See the module documentation.
-#[derive(Clone, Copy, Debug)]
-pub struct Trial<'a> {
-    /// The models that share the slots, as [`ModelState::config`](crate::ModelState::config) has them.
-    pub models: &'a [ModelConfig],
-    /// Slots that take batches.
-    pub slots: u32,
-    /// In order of time.
-    pub arrivals: &'a [Recorded],
+#[derive(Clone, Debug)]
+pub struct Trial {
+    models: Vec<ModelConfig>,
+    slots: u32,
+    tasks: Vec<Task>,
+    /// How long it took them to come.
+    span: Nanos,
 }
 
 /// What a trial found.
@@ -78,17 +66,33 @@ pub struct Verdict {
     pub is_calm: bool,
 }
 
-impl Trial<'_> {
-    /// Tries every alternative.
-    pub fn verdict(&self, present: Alternative) -> Verdict {
+impl Trial {
+    /// For models that share this many slots, as [`ModelState::config`](crate::ModelState::config) has them, and what arrived
+    /// for them by several ways. Arrivals for other models do not count.
+    pub fn new(mut models: Vec<ModelConfig>, slots: u32, records: Vec<Record>) -> Self {
+        models.sort_by_key(|model| model.id.0);
+        let Record { arrivals, from, until } = Record::common(records);
+        let task = |Recorded { at, model, budget }: Recorded| {
+            let model = models.binary_search_by_key(&model.0, |model| model.id.0).ok()?;
+            Some(Task { at: at - from, model, budget })
+        };
+        let tasks = arrivals.into_iter().filter_map(task).collect();
+        Self { models, slots, tasks, span: until - from }
+    }
+
+    /// Tries every alternative. `None` without slots, and if all came in too short a time.
+    pub fn verdict(&self, present: Alternative) -> Option<Verdict> {
+        if self.slots == 0 || self.span.times(REPLAYS_MAX) < LEARNT {
+            return None;
+        }
         let losses = Alternative::ALL.map(|rules| self.lost(rules));
         let of = |rules: Alternative| &losses[rules as usize];
         let least = Alternative::ALL.into_iter().min_by_key(|&rules| weight(of(rules)));
         let least = least.expect("there are alternatives");
         let sum = |rules| of(rules).iter().map(|lost| lost.lost).sum();
-        let tasks = self.arrivals.len() as u64;
+        let tasks = self.tasks.len() as u64;
         let [better, worse] = [least, present].map(|rules| weight(of(rules)));
-        Verdict {
+        Some(Verdict {
             tasks,
             lost: sum(present),
             least,
@@ -97,19 +101,18 @@ impl Trial<'_> {
                 && better * BETTER.1 < worse * BETTER.0
                 && is_no_chance(of(present), of(least)),
             is_calm: of(Alternative::Own).iter().all(is_small),
-        }
+        })
     }
 
-    /// What each model loses under these rules. The arrivals are replayed once more than it takes the copy to learn the
-    /// traffic; the last time counts.
+    /// What each model loses under these rules. The arrivals are replayed until the copy has learnt the traffic, and then
+    /// once more, which counts.
     fn lost(&self, rules: Alternative) -> Vec<Lost> {
-        let mut shadow = Shadow::new(self.models, self.slots, self.arrivals, rules.rules());
-        shadow.replay(self.arrivals);
-        while shadow.now() < LEARNT && self.arrivals.len() > 1 {
-            shadow.replay(self.arrivals);
+        let mut shadow = Shadow::new(self, rules.rules());
+        for _ in 0..LEARNT.0.div_ceil(self.span.0) {
+            shadow.replay(self);
         }
         shadow.count_anew();
-        shadow.replay(self.arrivals);
+        shadow.replay(self);
         shadow.end()
     }
 }
@@ -143,12 +146,13 @@ fn weight(losses: &[Lost]) -> u128 {
 mod tests {
     use super::*;
     use crate::{ModelId, NetworkDelay, Policy, Prefer, Profile, SplitMix64};
+    use alloc::vec;
 
     const US: Nanos = Nanos(1_000);
 
-    fn model((alpha_us, beta_us): (u64, u64), slo_us: u64) -> ModelConfig {
+    fn model(id: u32, (alpha_us, beta_us): (u64, u64), slo_us: u64) -> ModelConfig {
         ModelConfig {
-            id: ModelId(7),
+            id: ModelId(id),
             profile: Profile::linear(US.times(alpha_us), US.times(beta_us), 64).unwrap(),
             slo: US.times(slo_us),
             queue_capacity: 1_024,
@@ -158,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Poisson arrivals of model 0, and of as many others as there are `budgets_us`.
+    /// Poisson arrivals of as many models as there are `budgets_us`.
     fn arrivals(count: usize, gap_us: f64, budgets_us: &[u64]) -> Vec<Recorded> {
         let mut random = SplitMix64::new(11);
         let mut unit = || (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
@@ -167,64 +171,109 @@ mod tests {
             at -= gap_us * (1.0 - unit()).ln();
             let model = (unit() * budgets_us.len() as f64) as usize;
             let budget = US.times(budgets_us[model]);
-            Recorded { at: Nanos((at * 1e3) as u64), model: model as u32, budget }
+            Recorded { at: Nanos((at * 1e3) as u64), model: ModelId(model as u32), budget }
         };
         (0..count).map(arrival).collect()
     }
 
-    fn trial<'a>(models: &'a [ModelConfig], slots: u32, arrivals: &'a [Recorded]) -> Trial<'a> {
-        Trial { models, slots, arrivals }
+    /// Recorded by one ModelThread until the last of them had come.
+    fn record(arrivals: Vec<Recorded>) -> Record {
+        let until = arrivals.last().map_or(US.times(1_000_000), |last| last.at + Nanos(1));
+        Record { arrivals, from: Nanos::ZERO, until }
+    }
+
+    fn trial(models: &[ModelConfig], slots: u32, arrivals: Vec<Recorded>) -> Trial {
+        Trial::new(models.to_vec(), slots, vec![record(arrivals)])
+    }
+
+    fn verdict(trial: &Trial, present: Alternative) -> Verdict {
+        trial.verdict(present).expect("there are slots, and time passes")
     }
 
     /// Two slots, batches of which one takes more than half of the objective: who starts a lone task at once has no slot for
     /// those that come while it executes.
     #[test]
     fn deferral_to_the_last_moment_is_found_where_it_pays() {
-        let models = [model((457, 3_163), 5_751)];
-        let arrivals = arrivals(4_000, 3_450.0, &[5_751]);
-        let verdict = trial(&models, 2, &arrivals).verdict(Alternative::Own);
-        assert!(verdict.is_better && !verdict.is_calm, "{verdict:?}");
-        assert!(matches!(verdict.least, Alternative::Part | Alternative::Frontrun), "{verdict:?}");
-        assert!(verdict.lost_least * 5 < verdict.lost * 4, "{verdict:?}");
-        let again = trial(&models, 2, &arrivals).verdict(verdict.least);
-        assert!(!again.is_better && again.lost == verdict.lost_least, "{again:?}");
+        let models = [model(0, (457, 3_163), 5_751)];
+        let trial = trial(&models, 2, arrivals(4_000, 3_450.0, &[5_751]));
+        let found = verdict(&trial, Alternative::Own);
+        assert!(found.is_better && !found.is_calm, "{found:?}");
+        assert!(matches!(found.least, Alternative::Part | Alternative::Frontrun), "{found:?}");
+        assert!(found.lost_least * 5 < found.lost * 4, "{found:?}");
+        let again = verdict(&trial, found.least);
+        assert!(!again.is_better && again.lost == found.lost_least, "{again:?}");
     }
 
     #[test]
     fn the_own_rules_do_where_slots_are_to_spare() {
-        let models = [model((457, 3_163), 20_000), model((100, 500), 9_000)];
-        let arrivals = arrivals(2_000, 4_000.0, &[20_000, 9_000]);
-        let verdict = trial(&models, 4, &arrivals).verdict(Alternative::Frontrun);
-        assert!(verdict.is_calm && !verdict.is_better, "{verdict:?}");
-        assert_eq!((verdict.lost, verdict.lost_least), (0, 0));
+        let models = [model(0, (457, 3_163), 20_000), model(1, (100, 500), 9_000)];
+        let trial = trial(&models, 4, arrivals(2_000, 4_000.0, &[20_000, 9_000]));
+        let found = verdict(&trial, Alternative::Frontrun);
+        assert!(found.is_calm && !found.is_better, "{found:?}");
+        assert_eq!((found.lost, found.lost_least), (0, 0));
     }
 
     /// Under every alternative each task ends, and what cannot be served is lost.
     #[test]
     fn everything_is_lost_that_comes_too_late_and_nothing_else() {
-        let models = [model((100, 900), 10_000)];
+        let models = [model(0, (100, 900), 10_000)];
         let mut arrivals = arrivals(900, 20_000.0, &[10_000]);
         arrivals.iter_mut().step_by(3).for_each(|task| task.budget = US.times(900));
+        let trial = trial(&models, 3, arrivals);
         for rules in Alternative::ALL {
-            assert_eq!(
-                trial(&models, 3, &arrivals).lost(rules),
-                [Lost { tasks: 900, lost: 300 }],
-                "{rules:?}"
-            );
+            assert_eq!(trial.lost(rules), [Lost { tasks: 900, lost: 300 }], "{rules:?}");
         }
+    }
+
+    /// Bursts of eight on two slots, 40 ms apart.
+    fn bursts(count: usize) -> Vec<Recorded> {
+        let mut arrivals = arrivals(count, 1.0, &[5_751]);
+        let burst = |i: usize| US.times(i as u64 / 8 * 40_000 + i as u64 % 8 * 600);
+        arrivals.iter_mut().enumerate().for_each(|(i, task)| task.at = burst(i));
+        arrivals
     }
 
     #[test]
     fn little_is_concluded_from_few_tasks_and_nothing_from_none() {
-        let models = [model((457, 3_163), 5_751)];
-        for (count, is_better) in [(0, false), (1, false), (63, false), (64, true)] {
-            // Bursts of eight on two slots.
-            let mut arrivals = arrivals(count, 1.0, &[5_751]);
-            let burst = |i: usize| US.times(i as u64 / 8 * 40_000 + i as u64 % 8 * 600);
-            arrivals.iter_mut().enumerate().for_each(|(i, task)| task.at = burst(i));
-            let verdict = trial(&models, 2, &arrivals).verdict(Alternative::Own);
-            assert_eq!(verdict.is_better, is_better, "{count}: {verdict:?}");
+        let models = [model(0, (457, 3_163), 5_751)];
+        for (count, is_better) in [(0, false), (63, false), (64, true)] {
+            let found = verdict(&trial(&models, 2, bursts(count)), Alternative::Own);
+            assert_eq!((found.is_better, found.is_calm), (is_better, count == 0), "{found:?}");
         }
+        assert_eq!(trial(&models, 0, bursts(64)).verdict(Alternative::Own), None);
+    }
+
+    /// A client may send all at once, and a ModelThread read it in one pass.
+    #[test]
+    fn nothing_is_concluded_from_what_came_at_one_moment() {
+        let models = [model(0, (457, 3_163), 5_751)];
+        let mut arrivals = arrivals(2_048, 1.0, &[5_751]);
+        arrivals.iter_mut().for_each(|task| task.at = US);
+        let (mut short, mut long) = (record(arrivals.clone()), record(arrivals));
+        (short.from, short.until) = (US, US.times(15_600));
+        (long.from, long.until) = (US, US.times(15_700));
+        let concludes = |record| {
+            Trial::new(models.to_vec(), 2, vec![record]).verdict(Alternative::Own).is_some()
+        };
+        assert_eq!([short, long].map(concludes), [false, true]);
+    }
+
+    #[test]
+    fn what_two_threads_recorded_is_what_came_while_both_did() {
+        let at = |us, model| Recorded { at: US.times(us), model: ModelId(model), budget: US };
+        let part = |from, until, arrivals| Record {
+            arrivals,
+            from: US.times(from),
+            until: US.times(until),
+        };
+        let first = part(10, 90, vec![at(10, 5), at(30, 5), at(80, 5)]);
+        let second = part(20, 80, vec![at(20, 3), at(31, 4), at(79, 3)]);
+        let models = vec![model(5, (1, 1), 9), model(3, (1, 1), 9)];
+        let Trial { tasks, span, .. } = Trial::new(models, 1, vec![first, second]);
+        let tasks: Vec<_> = tasks.iter().map(|task| (task.at, task.model)).collect();
+        // Model 4 is on its way to another thread.
+        assert_eq!(tasks, [(0, 0), (10, 1), (59, 0)].map(|(us, model)| (US.times(us), model)));
+        assert_eq!(span, US.times(60));
     }
 
     #[test]

@@ -2,26 +2,49 @@
 
 use alloc::vec::Vec;
 
-use super::{RECORDED_FOR, Recorded};
-use baton_types::Nanos;
+use baton_types::{ModelId, Nanos};
+
+/// Arrivals are recorded for no longer than this.
+const LONGEST: Nanos = Nanos::from_millis(10_000);
+
+/// A task that came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recorded {
+    /// When.
+    pub at: Nanos,
+    /// For which model.
+    pub model: ModelId,
+    /// Its deadline less that.
+    pub budget: Nanos,
+}
 
 /// The tasks that come from some moment on, until there are enough. Allocates once.
 #[derive(Clone, Debug)]
 pub struct Recording {
     arrivals: Vec<Recorded>,
     most: usize,
-    until: Nanos,
+    from: Nanos,
+}
+
+/// A recording that is over: all that came in a span.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// In order of time.
+    pub arrivals: Vec<Recorded>,
+    /// The span's first moment.
+    pub from: Nanos,
+    /// The first one after it.
+    pub until: Nanos,
 }
 
 impl Recording {
-    /// Records up to `most` tasks from now on, for at most [`RECORDED_FOR`].
+    /// Records up to `most` tasks from now on, for ten seconds at most.
     pub fn new(now: Nanos, most: usize) -> Self {
-        Self { arrivals: Vec::with_capacity(most), most, until: now + RECORDED_FOR }
+        Self { arrivals: Vec::with_capacity(most), most, from: now }
     }
 
-    /// A task came. False if it is not recorded: the recording is over.
-    #[inline]
-    pub fn arrived(&mut self, now: Nanos, model: u32, deadline: Nanos) -> bool {
+    /// A task came. False if it is not recorded: the recording is over, and must end at this moment.
+    pub fn arrived(&mut self, now: Nanos, model: ModelId, deadline: Nanos) -> bool {
         let is_recorded = !self.is_over(now);
         if is_recorded {
             self.arrivals.push(Recorded { at: now, model, budget: deadline - now });
@@ -30,13 +53,25 @@ impl Recording {
     }
 
     /// There are enough.
-    #[inline]
     pub fn is_over(&self, now: Nanos) -> bool {
-        self.arrivals.len() >= self.most || now >= self.until
+        self.arrivals.len() >= self.most || now >= self.from + LONGEST
     }
 
-    /// What came, in order of time.
-    pub fn into_arrivals(self) -> Vec<Recorded> {
-        self.arrivals
+    /// What came until now.
+    pub fn end(self, now: Nanos) -> Record {
+        Record { arrivals: self.arrivals, from: self.from, until: now }
+    }
+}
+
+impl Record {
+    /// What several have of the span that all of them cover; of none, nothing.
+    pub(super) fn common(records: Vec<Self>) -> Self {
+        let from = records.iter().map(|record| record.from).max().unwrap_or_default();
+        let until = records.iter().map(|record| record.until).min().unwrap_or_default();
+        let arrivals = records.into_iter().flat_map(|record| record.arrivals);
+        let mut arrivals: Vec<Recorded> =
+            arrivals.filter(|task| from <= task.at && task.at < until).collect();
+        arrivals.sort_by_key(|task| task.at);
+        Self { arrivals, from, until }
     }
 }

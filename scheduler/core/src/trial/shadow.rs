@@ -1,10 +1,11 @@
-//! A copy of a sub-cluster's scheduler with slots that execute in virtual time, each batch for as long as planned.
+//! A copy of a sub-cluster's scheduler with slots that execute in virtual time, each batch for as long as planned. It knows
+//! nothing else of what the simulator (`scheduler/sim`) simulates, and the scheduler need not contain that.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::Recorded;
+use super::Trial;
 use crate::candidate::{Candidate, Gpu, GpuUpdate, Grant};
 use crate::containers::heap::IndexedHeap;
 use crate::model::batch::Batch;
@@ -13,6 +14,17 @@ use crate::model::{ModelConfig, ModelState};
 use crate::policy::Rules;
 use crate::rank::{RankLimits, RankSink, RankState};
 use baton_types::{GpuId, ModelId, Nanos, Request, SubclusterId, TaskId, Unserved};
+
+/// A task that is replayed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Task {
+    /// When it comes, from the beginning of the replay on.
+    pub(super) at: Nanos,
+    /// Its model's position.
+    pub(super) model: usize,
+    /// Its deadline less its arrival.
+    pub(super) budget: Nanos,
+}
 
 /// What became of a model's tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -43,6 +55,8 @@ pub(super) struct Shadow {
     lost: Vec<Lost>,
     /// Tasks that came earlier do not count.
     counts_from: Nanos,
+    /// The next replay.
+    begins: Nanos,
     now: Nanos,
 }
 
@@ -53,14 +67,10 @@ fn slot(id: u32) -> Gpu {
 }
 
 impl Shadow {
-    /// For replays of these tasks.
-    pub(super) fn new(
-        configs: &[ModelConfig],
-        slots: u32,
-        tasks: &[Recorded],
-        rules: Rules,
-    ) -> Self {
-        let room = room(configs.len(), tasks);
+    /// For replays of a trial's tasks.
+    pub(super) fn new(trial: &Trial, rules: Rules) -> Self {
+        let Trial { models: configs, slots, .. } = trial;
+        let (slots, room) = (*slots, room(trial));
         let model = |(id, config): (u32, &ModelConfig)| {
             let queue_capacity = config.queue_capacity.min(room[id as usize]);
             let config = ModelConfig { id: ModelId(id), queue_capacity, ..config.clone() };
@@ -78,6 +88,7 @@ impl Shadow {
             mail: VecDeque::new(),
             lost: vec![Lost::default(); configs.len()],
             counts_from: Nanos::ZERO,
+            begins: Nanos::ZERO,
             now: Nanos::ZERO,
         };
         for id in 0..slots {
@@ -86,29 +97,23 @@ impl Shadow {
         shadow
     }
 
-    /// The tasks come, the first of them a mean gap after the last one that came.
-    pub(super) fn replay(&mut self, tasks: &[Recorded]) {
-        let [first, .., last] = tasks else { return };
-        let from = self.now + Nanos((last.at - first.at).0 / tasks.len() as u64 + 1);
-        for task in tasks {
-            let at = from + (task.at - first.at);
+    /// The tasks come, as long after the last replay began as it took them to come.
+    pub(super) fn replay(&mut self, trial: &Trial) {
+        for &Task { at, model, budget } in &trial.tasks {
+            let at = self.begins + at;
             self.advance(at);
             self.now = at;
-            self.lost[task.model as usize].tasks += 1;
-            let request = Request::new(TaskId(at.0), at + task.budget);
-            self.with(task.model, |model, out| model.on_request(at, request, out));
+            self.lost[model].tasks += 1;
+            let request = Request::new(TaskId(at.0), at + budget);
+            self.with(model as u32, |model, out| model.on_request(at, request, out));
             self.settle();
         }
-    }
-
-    /// As of the last task.
-    pub(super) fn now(&self) -> Nanos {
-        self.now
+        self.begins = self.begins + trial.span;
     }
 
     /// Forgets what was lost so far.
     pub(super) fn count_anew(&mut self) {
-        self.counts_from = self.now + Nanos(1);
+        self.counts_from = self.begins;
         self.lost.fill(Lost::default());
     }
 
@@ -186,15 +191,14 @@ impl Shadow {
     }
 }
 
-/// How many tasks of each model can wait at a time while these are replayed again and again: no task waits for longer
-/// than its budget.
-fn room(models: usize, tasks: &[Recorded]) -> Vec<u32> {
-    let mut room = vec![1; models];
-    let span = tasks.last().map_or(Nanos::ZERO, |last| last.at - tasks[0].at);
+/// How many tasks of each model can wait at a time while they are replayed again and again: none waits for longer than
+/// its budget.
+fn room(Trial { models, tasks, span, .. }: &Trial) -> Vec<u32> {
+    let mut room = vec![1_u32; models.len()];
     let budget = tasks.iter().map(|task| task.budget).max().unwrap_or_default();
-    let replays = u32::try_from(budget.0 / span.0.max(1)).unwrap_or(u32::MAX).saturating_add(2);
-    tasks.iter().for_each(|task| room[task.model as usize] += 1);
-    room.into_iter().map(|tasks: u32| tasks.saturating_mul(replays)).collect()
+    let replays = u32::try_from(budget.0 / span.0).unwrap_or(u32::MAX).saturating_add(2);
+    tasks.iter().for_each(|task| room[task.model] = room[task.model].saturating_add(replays));
+    room
 }
 
 struct Mail<'a>(&'a mut VecDeque<Message>);

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use baton_core::{Alternative, SubclusterId, Trial};
 use baton_topo::{Journal, NetworkSpec, Problem, read_model};
 
 use crate::commands::{Notice, TableRead, TableRequest};
-use crate::control::trials::TrialParts;
 use crate::link::NoticeSender;
 
 /// Where what takes long is done.
@@ -48,10 +48,14 @@ impl SlowWork {
     }
 
     /// Tries other rules. The answer is a notice.
-    pub(in crate::control) fn try_rules(self, parts: TrialParts, notices: &NoticeSender) {
-        let subcluster = parts.subcluster;
+    pub(in crate::control) fn try_rules(
+        self,
+        trial: Trial,
+        (subcluster, present): (SubclusterId, Alternative),
+        notices: &NoticeSender,
+    ) {
         let answer = move |verdict| Notice::Tried { subcluster, verdict };
-        self.work("baton-trial", move || Ok(parts.verdict()), answer, notices);
+        self.work("baton-trial", move || Ok(trial.verdict(present)), answer, notices);
     }
 
     fn work<R: 'static>(
