@@ -9,17 +9,19 @@ const PLACES_MAX: usize = 1 << PLACE_BITS;
 
 /// A bounded number of connections, each in a place of its own while it lives.
 pub(crate) struct Table<C> {
+    /// Those that were ever taken: a walk over all costs what there is, and not what there may be.
     places: Vec<Option<(ConnId, C)>>,
+    /// Of these.
     free: Vec<usize>,
+    most: usize,
     serial: u64,
 }
 
 impl<C> Table<C> {
     /// A table of `places` places, at most 65,536.
     pub(crate) fn new(places: usize) -> Self {
-        let places = places.min(PLACES_MAX);
-        let free = (0..places).rev().collect();
-        Self { places: std::iter::repeat_with(|| None).take(places).collect(), free, serial: 0 }
+        let most = places.min(PLACES_MAX);
+        Self { places: Vec::with_capacity(most), free: Vec::with_capacity(most), most, serial: 0 }
     }
 
     /// How many connections live.
@@ -29,15 +31,18 @@ impl<C> Table<C> {
 
     /// The place and name for a connection to come; `None` if the table is full.
     pub(crate) fn reserve(&mut self) -> Option<(usize, ConnId)> {
-        let place = *self.free.last()?;
+        let unused = (self.places.len() < self.most).then_some(self.places.len());
+        let place = self.free.last().copied().or(unused)?;
         self.serial += 1;
         Some((place, ConnId((self.serial << PLACE_BITS) | place as u64)))
     }
 
     /// Puts a connection in the place reserved last.
     pub(crate) fn insert(&mut self, id: ConnId, conn: C) {
-        let place = self.free.pop().expect("a place was reserved");
-        self.places[place] = Some((id, conn));
+        match self.free.pop() {
+            Some(place) => self.places[place] = Some((id, conn)),
+            None => self.places.push(Some((id, conn))),
+        }
     }
 
     /// Ends a connection's stay; its place is free.

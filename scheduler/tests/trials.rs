@@ -65,7 +65,9 @@ impl Play {
         let task = self.frontend.task(self.tasks % 1_024, self.tasks / 1_024);
         let deadline = self.stage.now + OBJECTIVE;
         self.frontend.submit(model, task, deadline);
-        self.stage.exchange(&mut self.frontend);
+        self.frontend.transport.flush();
+        self.stage.settle();
+        self.frontend.listen(self.stage.now);
         self.execute();
     }
 
