@@ -11,6 +11,8 @@ use std::time::Duration;
 use baton_backend::execute::checksum;
 use baton_client::{Client, ClientConfig, Deadline, ModelHandle, Outcome};
 use serde_json::Value;
+use support::application::await_model;
+use support::operator::{await_status, status};
 use support::{Cluster, Folder, Process, prometheus, run};
 
 const MODELS: usize = 12;
@@ -59,11 +61,6 @@ fn loads(backend_metrics: &str) -> u64 {
 }
 
 /// What `baton status --json` says.
-fn status(cluster: &Cluster) -> Value {
-    let output = run(&["status", "--json", "--scheduler", cluster.addr()]);
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
 fn sum(status: &Value, key: &str) -> u64 {
     let models = status["models"].as_array().unwrap().iter();
     models.map(|model| model["cache"][key].as_u64().unwrap()).sum()
@@ -132,29 +129,6 @@ fn copies(status: &Value, name: &str) -> Option<u64> {
     model["cache"]["copies"].as_u64()
 }
 
-/// The model, which this client is about to hear of.
-fn await_model(client: &Client, name: &str) -> ModelHandle {
-    let clock = baton_client::Clock::start();
-    loop {
-        match client.model(name) {
-            Ok(model) => return model,
-            Err(error) => assert!(clock.now().0 < ANSWER.as_nanos() as u64, "{error}"),
-        }
-        std::thread::yield_now();
-    }
-}
-
-/// The status, once it `holds`. The caller's bound on the whole test ends it otherwise.
-fn status_once(cluster: &Cluster, holds: impl Fn(&Value) -> bool) -> Value {
-    for _ in 0..2_000 {
-        let status = status(cluster);
-        if holds(&status) {
-            return status;
-        }
-    }
-    panic!("it does not come about: {}", status(cluster));
-}
-
 #[test]
 fn a_model_that_is_added_is_loaded_when_it_is_asked_and_one_that_is_removed_frees_its_pages() {
     const WEIGHTS: [&str; 2] = ["weights_mib=48", "load_ms=5"];
@@ -192,7 +166,7 @@ fn a_model_that_is_added_is_loaded_when_it_is_asked_and_one_that_is_removed_free
     let (removed, said) = model(&cluster, &["remove", "new"]);
     assert!(removed, "{said}");
     tickets.into_iter().for_each(|ticket| drop(ticket.wait()));
-    let freed = status_once(&cluster, |status| status["gpus"][0]["pages_free"] == 3);
+    let freed = await_status(&cluster, |status| status["gpus"][0]["pages_free"] == 3);
     assert_eq!(copies(&freed, "new"), None);
 
     // The pages can be used, and the number, and the name of a model of the file.

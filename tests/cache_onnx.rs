@@ -14,7 +14,8 @@ use std::time::Duration;
 use baton_client::{Client, ClientConfig, Clock, Deadline, Nanos, Outcome};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Cluster, Folder, has_onnx_runtime, prometheus, run};
+use support::operator::status;
+use support::{Cluster, Folder, has_onnx_runtime, prometheus};
 
 const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/digits/");
 const ANSWER: Duration = Duration::from_secs(10);
@@ -116,12 +117,6 @@ fn check(answer: &[u8], expected: &[u8]) {
         answer.len() == 10 && answer.iter().zip(&expected).all(near),
         "{answer:?} {expected:?}"
     );
-}
-
-/// What `baton status --json` says.
-fn status(cluster: &Cluster) -> Value {
-    let output = run(&["status", "--json", "--scheduler", cluster.addr()]);
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn copies_held(status: &Value) -> u64 {

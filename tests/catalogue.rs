@@ -18,6 +18,7 @@ use baton_client::{
 };
 use onnx_files::{Dim, INT64, model_file};
 use serde_json::Value;
+use support::application::await_model;
 use support::{Cluster, Folder, run};
 
 const CLUSTER: &str = r#"
@@ -242,18 +243,6 @@ fn await_return(model: &ModelHandle) {
     };
     while !serves() {
         assert!(clock.now().0 < ANSWER.as_nanos() as u64, "the model is not served again");
-    }
-}
-
-/// The model, which this client is about to hear of.
-fn await_model(client: &Client, name: &str) -> ModelHandle {
-    let clock = baton_client::Clock::start();
-    loop {
-        match client.model(name) {
-            Ok(model) => return model,
-            Err(error) => assert!(clock.now().0 < ANSWER.as_nanos() as u64, "{error}"),
-        }
-        thread::yield_now();
     }
 }
 

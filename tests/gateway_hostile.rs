@@ -25,10 +25,11 @@ use frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, RESET, frame, head, header,
 };
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
+use support::Cluster;
 use support::http::Http;
+use support::operator::status;
 use support::prometheus::await_metric;
-use support::{Cluster, run};
 
 const QUICK: &str = "/v2/models/quick/infer";
 const SLOW: &str = "/v2/models/slow/infer";
@@ -330,8 +331,7 @@ fn bodies_that_are_none_are_refused_and_the_connection_goes_on() {
 
 /// What the scheduler says of its frontends: tasks that it has of each.
 fn outstanding(cluster: &Cluster) -> Vec<u64> {
-    let output = run(&["status", "--json", "--scheduler", cluster.addr()]);
-    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let status = status(cluster);
     let members = status["members"].as_array().unwrap().iter();
     let frontends = members.filter(|member| member["role"] == "frontend");
     frontends.map(|member| member["outstanding"].as_u64().unwrap()).collect()

@@ -6,26 +6,8 @@ mod support;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use support::operator::{await_status, status};
 use support::{Cluster, Process, run};
-
-fn status(cluster: &Cluster) -> Value {
-    let output = run(&["status", "--json", "--scheduler", cluster.addr()]);
-    assert!(output.status.success(), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text.lines().count(), 1, "one object: {text}");
-    serde_json::from_str(&text).unwrap()
-}
-
-/// Asks again until it is so. The caller's bound on the whole test ends it otherwise.
-fn await_status(cluster: &Cluster, is_so: impl Fn(&Value) -> bool) -> Value {
-    for _ in 0..2_000 {
-        let status = status(cluster);
-        if is_so(&status) {
-            return status;
-        }
-    }
-    panic!("it does not come about: {}", status(cluster));
-}
 
 fn loss(status: &Value) -> Option<&Value> {
     status["events"].as_array().unwrap().iter().find(|event| event["event"] == "lost")

@@ -7,6 +7,18 @@ use baton_client::{Client, ClientConfig, Clock, Deadline, ModelHandle, Nanos, Ou
 
 use super::Cluster;
 
+/// The model, which this client is about to hear of.
+pub(crate) fn await_model(client: &Client, name: &str) -> ModelHandle {
+    let clock = Clock::start();
+    loop {
+        match client.model(name) {
+            Ok(model) => return model,
+            Err(error) => assert!(clock.now() < Nanos::from_millis(30_000), "{error}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// Tasks of one frontend in this process, each with an input of its own.
 pub(crate) struct Application {
     pub(crate) client: Client,

@@ -9,6 +9,7 @@ pub(crate) mod application;
 pub(crate) mod etcd;
 pub(crate) mod gateway;
 pub(crate) mod http;
+pub(crate) mod operator;
 pub(crate) mod prometheus;
 
 use std::fs;

@@ -1,11 +1,19 @@
 //! What an observer of the production scheduler hears in a simulated run.
 
 use baton_core::{
-    Batch, GpuUpdate, Grant, ModelState, Nanos, Readiness, Request, TaskId, Unserved,
+    Batch, Choice, GpuUpdate, Grant, ModelState, Nanos, Readiness, Request, TaskId, Unserved,
 };
 
-use crate::cluster::Finished;
+use crate::arrivals::Arrivals;
+use crate::cache::Caching;
+use crate::cluster::{Cluster, Finished, Recording};
+use crate::drive::drive;
 use crate::loaders::LoadEnd;
+use crate::policy::PolicyName;
+use crate::production::Production;
+use crate::run::Run;
+use crate::scenario::Scenario;
+use crate::tally::SimError;
 
 /// Everything that goes into a model or comes out of it, and the ends of batches.
 pub(crate) enum Event<'a> {
@@ -39,4 +47,21 @@ pub(crate) trait Observer {
 impl Observer for () {
     #[inline]
     fn event(&mut self, _now: Nanos, _event: Event<'_>) {}
+}
+
+/// Runs one of the production scheduler's policies. Returns the observer, with what it has heard.
+pub(crate) fn observe<W: Observer>(scenario: &Scenario, run: Run, watch: W) -> Result<W, SimError> {
+    run.check()?;
+    let PolicyName::Production(policy) = run.policy else {
+        return Err(SimError::NotObserved { policy: run.policy.to_string() });
+    };
+    let rules = (policy, Choice::default(), Caching::of(scenario));
+    let mut scheduler = Production::new(scenario, rules, run.rate_rps, watch);
+    let mut arrivals = Arrivals::new(scenario, run.rate_rps, run.seed);
+    let mut cluster = Cluster::new(scenario, run.seed, Recording::Counts);
+    drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);
+    match cluster.broken() {
+        Some(what) => Err(SimError::Memory { what }),
+        None => Ok(scheduler.into_watch()),
+    }
 }

@@ -8,9 +8,8 @@ use baton_core::{GpuUpdate, LoadOutcome, Nanos};
 use hdrhistogram::Histogram;
 
 use crate::cluster::Finished;
-use crate::explain::{drive_under, production};
 use crate::loaders::LoadEnd;
-use crate::observer::{Event, Observer};
+use crate::observer::{Event, Observer, observe};
 use crate::run::Run;
 use crate::scenario::Scenario;
 use crate::tally::SimError;
@@ -97,8 +96,7 @@ pub fn run_predictions(scenario: &Scenario, run: Run) -> Result<Predictions, Sim
     if !scenario.gpu_events.is_empty() {
         return unsupported("gpu_event", "nothing is predicted of a batch whose slot goes");
     }
-    let policy = production(run.policy)?;
-    Ok(drive_under(scenario, run, policy, Comparison::new(scenario))?.errors)
+    Ok(observe(scenario, run, Comparison::new(scenario))?.errors)
 }
 
 /// Clockwork's prediction for everything that is measured under a key.

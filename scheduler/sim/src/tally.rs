@@ -53,12 +53,12 @@ pub enum SimError {
         /// What stands in the way.
         why: &'static str,
     },
-    /// Only the production scheduler can be asked why.
+    /// Only the production scheduler can be observed.
     #[error(
-        "policy {policy} is a baseline and cannot be explained: take baton, symphony or eager, or read \
+        "policy {policy} is a baseline, whose decisions are not recorded: take baton, symphony or eager, or read \
          the trace of baton sim run --trace"
     )]
-    NotExplained {
+    NotObserved {
         /// The policy.
         policy: String,
     },

@@ -45,5 +45,5 @@ fn few_executions_and_loads_take_longer_than_predicted() {
 fn baselines_and_slots_that_go_are_refused() {
     let event = "[[gpu_event]]\nat_s = 1\ngpus = [0]\nkind = 'loss'";
     assert!(matches!(predictions(event, "baton"), Err(SimError::Unsupported { .. })));
-    assert!(matches!(predictions("", "clockwork:5"), Err(SimError::NotExplained { .. })));
+    assert!(matches!(predictions("", "clockwork:5"), Err(SimError::NotObserved { .. })));
 }

@@ -69,14 +69,17 @@ impl Cluster {
 
     /// The smallest cache for weights among the backends of the sub-cluster; `None`: they hold every model.
     pub fn smallest_weights_cache(&self, subcluster: SubclusterId) -> Option<WeightsCacheSpec> {
-        let of_it = self.backends.iter().filter(|backend| backend.subcluster == subcluster);
-        of_it.filter_map(|backend| backend.weights_cache).min_by_key(|cache| cache.pages)
+        self.weights_caches(subcluster).min_by_key(|cache| cache.pages)
     }
 
     /// The largest cache for weights among the backends of the sub-cluster; `None`: they hold every model.
     pub fn weights_cache(&self, subcluster: SubclusterId) -> Option<WeightsCacheSpec> {
-        let of_it = self.backends.iter().filter(|backend| backend.subcluster == subcluster);
-        of_it.filter_map(|backend| backend.weights_cache).max_by_key(|cache| cache.pages)
+        self.weights_caches(subcluster).max_by_key(|cache| cache.pages)
+    }
+
+    fn weights_caches(&self, subcluster: SubclusterId) -> impl Iterator<Item = WeightsCacheSpec> {
+        let of_it = self.backends.iter().filter(move |backend| backend.subcluster == subcluster);
+        of_it.filter_map(|backend| backend.weights_cache)
     }
 }
 

@@ -14,20 +14,13 @@ mod slots;
 mod story;
 mod text;
 
-use baton_core::{Choice, Policy};
-
 use self::locator::Locator;
 use self::narrator::Narrator;
 pub use self::story::{
     BatchStory, BusyGpu, CandidateView, Cause, Decision, Explanation, ModelMoment, Moment, Outcome,
     Place, Step, TaskStory, What,
 };
-use crate::arrivals::Arrivals;
-use crate::cluster::{Cluster, Recording};
-use crate::drive::drive;
-use crate::observer::Observer;
-use crate::policy::PolicyName;
-use crate::production::Production;
+use crate::observer::observe;
 use crate::run::Run;
 use crate::scenario::Scenario;
 use crate::tally::SimError;
@@ -55,11 +48,10 @@ pub enum Subject {
 /// # Errors
 /// The policy is a baseline, the rate cannot be simulated, or the run has no such task or batch.
 pub fn explain(scenario: &Scenario, run: Run, subject: Subject) -> Result<Explanation, SimError> {
-    let policy = production(run.policy)?;
     let locator = Locator::new(subject, scenario);
-    let found = drive_under(scenario, run, policy, locator)?.found(scenario)?;
+    let found = observe(scenario, run, locator)?.found(scenario)?;
     let narrator = Narrator::new(scenario, &found);
-    let (batches, tasks) = drive_under(scenario, run, policy, narrator)?.stories();
+    let (batches, tasks) = observe(scenario, run, narrator)?.stories();
     Ok(Explanation {
         policy: run.policy.to_string(),
         rate_rps: run.rate_rps,
@@ -68,33 +60,4 @@ pub fn explain(scenario: &Scenario, run: Run, subject: Subject) -> Result<Explan
         batches,
         tasks,
     })
-}
-
-pub(crate) fn production(name: PolicyName) -> Result<Policy, SimError> {
-    match name {
-        PolicyName::Production(policy) => Ok(policy),
-        _ => Err(SimError::NotExplained { policy: name.to_string() }),
-    }
-}
-
-pub(crate) fn drive_under<W: Observer>(
-    scenario: &Scenario,
-    run: Run,
-    policy: Policy,
-    watch: W,
-) -> Result<W, SimError> {
-    run.check()?;
-    let mut scheduler = Production::new(
-        scenario,
-        (policy, Choice::default(), crate::cache::Caching::of(scenario)),
-        run.rate_rps,
-        watch,
-    );
-    let mut arrivals = Arrivals::new(scenario, run.rate_rps, run.seed);
-    let mut cluster = Cluster::new(scenario, run.seed, Recording::Counts);
-    drive(&mut scheduler, &mut arrivals, &scenario.gpu_events, &mut cluster);
-    match cluster.broken() {
-        Some(what) => Err(SimError::Memory { what }),
-        None => Ok(scheduler.into_watch()),
-    }
 }
