@@ -6,7 +6,7 @@ mod support;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use support::operator::{await_status, status};
+use support::operator::await_status;
 use support::{Cluster, Process, run};
 
 fn loss(status: &Value) -> Option<&Value> {
