@@ -251,6 +251,10 @@ impl Agent for IoAgent {
         self.worker.wait(timeout);
     }
 
+    fn sleep_max(&self) -> Nanos {
+        self.worker.sleep_max()
+    }
+
     fn waker(&self) -> Waker {
         self.worker.waker()
     }

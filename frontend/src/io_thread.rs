@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::{fmt, io, task, thread};
 
 use baton_rdma::Transport;
-use baton_topo::{Agent, Clock, Placement, Waker, run, wait_readable};
+use baton_topo::{Agent, Clock, PARK_MAX, Placement, Waker, run, wait_readable};
 use baton_types::Nanos;
 
 use crate::io::ClientIo;
@@ -144,6 +144,10 @@ impl<T: Transport> Agent for Passes<T> {
         if let Some(bound) = bound.flatten() {
             wait_readable(&self.pollable, bound);
         }
+    }
+
+    fn sleep_max(&self) -> Nanos {
+        self.with(|io| io.sleep_max()).unwrap_or(PARK_MAX)
     }
 
     fn waker(&self) -> Waker {

@@ -1,20 +1,31 @@
 //! Signs of life to and from the scheduler, which also tell its clock from ours.
 //!
-//! In: `Pong` messages. Out: `Ping` messages, the clock offset, and whether the scheduler has
-//! fallen silent. Begins with a burst, one ping per pong, so that the offset is good before the
-//! first task. Silence is counted while this side is awake: a side that stood still cannot know
-//! which others did. Pure: the caller sends, receives and reads the clock.
+//! In: `Pong` messages, and whether this side has work. Out: `Ping` and `Pace` messages, the clock
+//! offset, and whether the scheduler has fallen silent. Begins with a burst, one ping per pong, so
+//! that the offset is good before the first task. A member without work for a while pings less
+//! often, and says so: each ping wakes two sleeping processes. Silence is counted while this side is
+//! awake: a side that stood still cannot know which others did. Pure: the caller sends, receives
+//! and reads the clock.
 
-use baton_rdma::wire::{Ping, Pong};
-use baton_topo::{AwakeTime, is_gone};
+use baton_rdma::wire::{PING_EVERY, PING_EVERY_MAX, Pace, Ping, Pong};
+use baton_topo::{AwakeTime, PARK_MAX, SLEEP_MAX, is_gone};
 use baton_types::Nanos;
 
 use crate::clock_sync::ClockSync;
 
-/// Between pings. The scheduler's patience is a multiple of it.
-const PING_EVERY: Nanos = Nanos::from_millis(100);
+/// Without work for so long, a member pings less often.
+const CALM_AFTER: Nanos = Nanos::from_millis(5_000);
 /// Round trips of the opening burst.
 const BURST: u32 = 8;
+
+/// What is due to the scheduler.
+#[derive(Clone, Copy, Debug)]
+pub struct Beat {
+    /// To be sent before the ping: pings come in another pace from now on.
+    pub pace: Option<Pace>,
+    /// The sign of life.
+    pub ping: Ping,
+}
 
 /// The heartbeat of one connection to a scheduler.
 #[derive(Clone, Debug)]
@@ -23,6 +34,10 @@ pub struct Heartbeat {
     timeout: Nanos,
     /// `None` before the start and after the stop.
     next_ping: Option<Nanos>,
+    /// Between two pings, as the scheduler knows.
+    every: Nanos,
+    /// When this side last had work.
+    worked_at: Nanos,
     round_trips: u32,
     /// Time for which this side has been awake.
     awake: AwakeTime,
@@ -43,6 +58,8 @@ impl Heartbeat {
             sync: ClockSync::new(),
             timeout,
             next_ping: None,
+            every: PING_EVERY,
+            worked_at: Nanos::ZERO,
             round_trips: 0,
             awake: AwakeTime::default(),
             unheard_since: None,
@@ -54,6 +71,7 @@ impl Heartbeat {
     /// Begins to ping.
     pub fn start(&mut self, now: Nanos) {
         self.next_ping = Some(now);
+        self.worked_at = now;
     }
 
     /// No more pings: the scheduler is gone, or we are.
@@ -78,18 +96,45 @@ impl Heartbeat {
         self.arrived = Some(*pong);
     }
 
-    /// The ping that is due, if one is. Call once per pass.
-    pub fn poll(&mut self, now: Nanos) -> Option<Ping> {
+    /// What is due to the scheduler, if anything is. `has_work`: something is outstanding that needs the scheduler, or
+    /// that it waits for. Call once per pass.
+    pub fn poll(&mut self, now: Nanos, has_work: bool) -> Option<Beat> {
         self.awake.pass(now);
         if let Some(pong) = self.arrived.take() {
             self.take_in(&pong, now);
         }
+        if has_work {
+            self.work(now);
+        }
         if self.next_ping.is_none_or(|due| now < due) {
             return None;
         }
-        self.next_ping = Some(now + PING_EVERY);
+        let every = self.pace_at(now);
+        let has_changed = std::mem::replace(&mut self.every, every) != every;
+        self.next_ping = Some(now + every);
         self.unheard_since.get_or_insert_with(|| self.awake.total());
-        Some(Ping { sent_ns: now.0.into() })
+        let pace = has_changed.then_some(Pace { every_ns: every.0.into() });
+        Some(Beat { pace, ping: Ping { sent_ns: now.0.into() } })
+    }
+
+    /// Work ends the calm at once.
+    fn work(&mut self, now: Nanos) {
+        self.worked_at = now;
+        if self.every > PING_EVERY && self.next_ping.is_some() {
+            self.next_ping = Some(now);
+        }
+    }
+
+    fn pace_at(&self, now: Nanos) -> Nanos {
+        let is_calm = self.is_synced() && now - self.worked_at >= CALM_AFTER;
+        let calm = PING_EVERY_MAX.min(self.timeout).max(PING_EVERY);
+        if is_calm { calm } else { PING_EVERY }
+    }
+
+    /// For how long this side may sleep in one piece: what it waits for must be measured in time awake.
+    pub fn sleep_max(&self) -> Nanos {
+        let is_calm = self.every > PING_EVERY && self.unheard_since.is_none();
+        if is_calm { SLEEP_MAX } else { PARK_MAX }
     }
 
     /// True when a ping has gone unanswered for the timeout, and a pass since has not changed that in
@@ -127,13 +172,13 @@ mod tests {
 
     const TIMEOUT: Nanos = Nanos::from_millis(1_000);
 
-    fn pong(ping: Ping, scheduler_ns: u64) -> Pong {
-        Pong { sent_ns: ping.sent_ns, scheduler_ns: scheduler_ns.into() }
+    fn pong(beat: Beat, scheduler_ns: u64) -> Pong {
+        Pong { sent_ns: beat.ping.sent_ns, scheduler_ns: scheduler_ns.into() }
     }
 
     fn started(now: Nanos) -> Heartbeat {
         let mut heartbeat = Heartbeat::new(TIMEOUT);
-        assert!(heartbeat.poll(now).is_none(), "not before it is started");
+        assert!(heartbeat.poll(now, false).is_none(), "not before it is started");
         heartbeat.start(now);
         heartbeat
     }
@@ -144,27 +189,27 @@ mod tests {
         let mut heartbeat = started(now);
         let mut pings = 0;
         while !heartbeat.is_synced() {
-            if let Some(ping) = heartbeat.poll(now) {
+            if let Some(ping) = heartbeat.poll(now, false) {
                 pings += 1;
                 heartbeat.on_pong(&pong(ping, now.0 + 5_000_000));
             }
             now = now + Nanos(1_000);
         }
         assert_eq!(pings, BURST);
-        assert!(heartbeat.poll(now).is_none());
-        assert!(heartbeat.poll(now + PING_EVERY).is_some());
+        assert!(heartbeat.poll(now, false).is_none());
+        assert!(heartbeat.poll(now + PING_EVERY, false).is_some());
         heartbeat.stop();
-        assert!(heartbeat.poll(now + PING_EVERY.times(5)).is_none());
+        assert!(heartbeat.poll(now + PING_EVERY.times(5), false).is_none());
         assert_eq!(heartbeat.next_timer(), None);
     }
 
     #[test]
     fn a_pong_is_stamped_after_it_arrived_never_before() {
         let mut heartbeat = started(Nanos(0));
-        let ping = heartbeat.poll(Nanos(0)).unwrap();
+        let ping = heartbeat.poll(Nanos(0), false).unwrap();
         heartbeat.on_pong(&pong(ping, 1_000));
         assert!(heartbeat.sync().to_local(Nanos(1_000)).is_none());
-        heartbeat.poll(Nanos(200));
+        heartbeat.poll(Nanos(200), false);
         assert!(heartbeat.sync().error() >= Nanos(100), "half of the whole trip");
     }
 
@@ -176,12 +221,73 @@ mod tests {
             now = now + PING_EVERY.times(2);
             // The scheduler's clock gains 50 ppm.
             let ahead = Nanos(beat * 10_000);
-            let ping = heartbeat.poll(now).unwrap();
+            let ping = heartbeat.poll(now, true).unwrap();
             heartbeat.on_pong(&pong(ping, (now + ahead).0));
-            heartbeat.poll(now + Nanos(1_000));
+            heartbeat.poll(now + Nanos(1_000), true);
             let there = heartbeat.sync().to_scheduler(now).unwrap();
             assert!(there + heartbeat.sync().error() >= now + ahead, "beat {beat}");
         }
+    }
+
+    /// A heartbeat whose member has had no work for long, at the moment of a ping in the calm pace; and that ping.
+    fn calm() -> (Heartbeat, Nanos, Beat) {
+        let mut now = Nanos(0);
+        let mut heartbeat = started(now);
+        loop {
+            if let Some(beat) = heartbeat.poll(now, false) {
+                if heartbeat.every > PING_EVERY {
+                    return (heartbeat, now, beat);
+                }
+                heartbeat.on_pong(&pong(beat, now.0));
+            }
+            now = now + Nanos::from_millis(10);
+        }
+    }
+
+    #[test]
+    fn a_member_without_work_says_that_it_pings_less_often_and_does() {
+        let (mut heartbeat, now, beat) = calm();
+        assert!(
+            now >= CALM_AFTER && now < CALM_AFTER + PING_EVERY,
+            "{now:?}: counted from the start"
+        );
+        assert_eq!(beat.pace.map(|pace| pace.every_ns.get()), Some(1_000_000_000));
+        assert_eq!(heartbeat.sleep_max(), PARK_MAX, "a pong is awaited");
+        heartbeat.on_pong(&pong(beat, now.0));
+        assert!(heartbeat.poll(now + Nanos(100_000), false).is_none());
+        assert_eq!(heartbeat.sleep_max(), SLEEP_MAX);
+        assert_eq!(heartbeat.next_timer(), Some(now + PING_EVERY_MAX));
+        let next = heartbeat.poll(now + PING_EVERY_MAX, false).expect("due");
+        assert!(next.pace.is_none(), "said once");
+    }
+
+    #[test]
+    fn work_ends_the_calm_at_once_and_for_some_time() {
+        let (mut heartbeat, now, beat) = calm();
+        heartbeat.on_pong(&pong(beat, now.0));
+        let now = now + Nanos::from_millis(300);
+        let beat = heartbeat.poll(now, true).expect("work is a reason to ping");
+        assert_eq!(beat.pace.map(|pace| pace.every_ns.get()), Some(100_000_000));
+        heartbeat.on_pong(&pong(beat, now.0));
+        let next = heartbeat.poll(now + PING_EVERY, false).expect("due");
+        assert!(next.pace.is_none());
+        assert_eq!(heartbeat.next_timer(), Some(now + PING_EVERY.times(2)));
+    }
+
+    #[test]
+    fn a_short_patience_allows_no_longer_pace() {
+        let mut heartbeat = Heartbeat::new(PING_EVERY.times(3));
+        heartbeat.round_trips = BURST;
+        assert_eq!(heartbeat.pace_at(CALM_AFTER), PING_EVERY.times(3));
+        let hasty = Heartbeat { timeout: Nanos(1), ..heartbeat };
+        assert_eq!(hasty.pace_at(CALM_AFTER), PING_EVERY);
+    }
+
+    #[test]
+    fn a_scheduler_that_dies_in_the_calm_is_found_silent_within_its_timeout() {
+        let (mut heartbeat, now, _) = calm();
+        let dead = listen(&mut heartbeat, now, now + TIMEOUT.times(2), false);
+        assert_eq!(dead, Some(now + TIMEOUT + Nanos::from_millis(50)), "a pass later");
     }
 
     /// Looks every 50 ms until `end`; pings get no answer. Returns when silence was found.
@@ -193,7 +299,7 @@ mod tests {
     ) -> Option<Nanos> {
         let mut now = from;
         while now <= end {
-            heartbeat.poll(now);
+            heartbeat.poll(now, false);
             if heartbeat.is_silent(has_unread) {
                 return Some(now);
             }
@@ -205,18 +311,18 @@ mod tests {
     #[test]
     fn silence_is_counted_from_the_first_unanswered_ping() {
         let mut heartbeat = started(Nanos(0));
-        let ping = heartbeat.poll(Nanos(0)).unwrap();
+        let ping = heartbeat.poll(Nanos(0), false).unwrap();
         heartbeat.on_pong(&pong(ping, 1));
         assert!(!heartbeat.is_silent(false));
         let asked = TIMEOUT.times(9);
-        heartbeat.poll(asked).unwrap();
+        heartbeat.poll(asked, false).unwrap();
         assert!(!heartbeat.is_silent(false), "idle here is not silence there");
         assert_eq!(
             listen(&mut heartbeat, asked, asked + TIMEOUT, false),
             None,
             "its pong may be unread"
         );
-        heartbeat.poll(asked + TIMEOUT);
+        heartbeat.poll(asked + TIMEOUT, false);
         assert!(heartbeat.is_silent(false));
     }
 
@@ -233,7 +339,7 @@ mod tests {
     #[test]
     fn a_stall_of_our_own_is_not_the_schedulers_silence() {
         let mut heartbeat = started(Nanos(0));
-        heartbeat.poll(Nanos(0)).unwrap();
+        heartbeat.poll(Nanos(0), false).unwrap();
         let back = TIMEOUT.times(3);
         // It stood still as well, and takes longer to come back.
         let later = back + TIMEOUT - PING_EVERY - Nanos(1);

@@ -25,7 +25,7 @@ pub use backoff::Backoff;
 pub use catalogue::{Catalogue, DescribedModel, DescribedVariant, MODELS_MAX};
 pub use clock_sync::ClockSync;
 pub use error::MembershipError;
-pub use heartbeat::Heartbeat;
+pub use heartbeat::{Beat, Heartbeat};
 pub use machine::Membership;
 pub use member::{Member, Received, Step};
 pub use stage::Stage;

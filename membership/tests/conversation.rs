@@ -121,7 +121,7 @@ impl World {
     /// As a member's agent does it, with errors kept for the test.
     fn step(&mut self) {
         self.now = self.now + STEP;
-        match self.membership.poll(self.now, &mut self.transport) {
+        match self.membership.poll(self.now, false, &mut self.transport) {
             Ok(step) => self.readies += u32::from(step == Step::Ready),
             Err(error) => self.error = Some(error),
         }
@@ -376,7 +376,7 @@ fn an_address_where_nothing_answers_is_tried_again_soon() {
     let lost = world.now;
     while world.error.is_none() {
         world.now = world.now + STEP;
-        world.error = world.membership.poll(world.now, &mut world.transport).err();
+        world.error = world.membership.poll(world.now, false, &mut world.transport).err();
     }
     assert!(world.now - lost <= Nanos::from_millis(1_100), "{:?}", world.now - lost);
     assert!(matches!(world.error, Some(MembershipError::Closed { .. })), "{:?}", world.error);

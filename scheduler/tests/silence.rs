@@ -2,11 +2,11 @@
 
 mod stage;
 
-use baton_core::Policy;
-use baton_rdma::wire::{ChangeKind, Ready, Role};
+use baton_core::{Nanos, Policy};
+use baton_rdma::wire::{ChangeKind, Pace, Ready, RefuseCode, Role};
 use baton_topo::Agent;
 use stage::changes::{TABLE, answer, ask, loaded};
-use stage::{Stage, Told, cluster, ms};
+use stage::{Member, Stage, Told, cluster, ms};
 
 #[test]
 fn whatever_a_member_says_is_a_sign_of_life() {
@@ -36,13 +36,99 @@ fn an_operator_is_given_its_answer_however_long_that_takes() {
     assert!(answer(&mut stage, &mut operator).0);
 }
 
+/// When the ControlThread looks next, from now on.
+fn next_look(stage: &mut Stage) -> Nanos {
+    stage.settle();
+    let look = stage.scheduler.control.next_timer().expect("there is always a next look");
+    look - stage.now
+}
+
+/// The member says how often it pings.
+fn pings_every(stage: &mut Stage, member: &mut Member, every: Nanos) {
+    member.send(&Pace { every_ns: every.0.into() }, &[]);
+    stage.exchange(member);
+}
+
+fn is_refused(told: &[Told]) -> bool {
+    matches!(told, [Told::Refused { code: Some(RefuseCode::Silent), .. }, ..])
+}
+
 #[test]
 fn the_control_thread_looks_for_silence_eight_times_in_a_member_timeout() {
     let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let mut backend = stage.backend("a", 0, 1);
     for _ in 0..20 {
-        stage.settle();
-        let looks = stage.scheduler.control.next_timer().expect("there is always a next look");
-        assert!(looks <= stage.now + ms(125), "{looks:?} at {:?}", stage.now);
+        assert!(next_look(&mut stage) <= ms(125));
         stage.advance(ms(100));
+        backend.ping();
+        stage.exchange(&mut backend);
     }
+}
+
+#[test]
+fn while_no_member_has_work_the_control_thread_looks_once_a_second() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let (mut backend, mut frontend) = (stage.backend("a", 0, 1), stage.frontend());
+    pings_every(&mut stage, &mut backend, ms(1_000));
+    stage.advance(ms(200));
+    assert!(next_look(&mut stage) <= ms(125), "the frontend may have work");
+    pings_every(&mut stage, &mut frontend, ms(1_000));
+    stage.advance(ms(200));
+    assert_eq!(stage.scheduler.control.sleep_max(), ms(1_000));
+    pings_every(&mut stage, &mut backend, ms(100));
+    assert!(next_look(&mut stage) <= ms(125));
+    assert!(stage.scheduler.control.sleep_max() <= ms(100));
+}
+
+/// Runs until the ControlThread has closed the connection, and says how long that took.
+fn silence_of(stage: &mut Stage, member: &mut Member) -> Nanos {
+    let began = stage.now;
+    while !is_refused(&stage.exchange(member)) {
+        assert!(stage.now < began + ms(20_000), "it counts as alive for ever");
+        stage.advance(ms(10));
+    }
+    stage.now - began
+}
+
+#[test]
+fn who_pings_less_often_is_waited_for_longer_but_not_as_long_as_it_pleases() {
+    for (every, bounds) in [
+        (ms(100), ms(1_000)..ms(1_150)),
+        (ms(400), ms(2_400)..ms(3_500)),
+        (ms(1_000_000), ms(3_000)..ms(4_100)),
+    ] {
+        let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+        let mut backend = stage.backend("a", 0, 1);
+        pings_every(&mut stage, &mut backend, every);
+        let silence = silence_of(&mut stage, &mut backend);
+        assert!(bounds.contains(&silence), "{every:?}: {silence:?}");
+    }
+}
+
+#[test]
+fn who_has_work_again_is_waited_for_no_longer_than_others() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let mut backend = stage.backend("a", 0, 1);
+    pings_every(&mut stage, &mut backend, ms(1_000));
+    stage.advance(ms(900));
+    pings_every(&mut stage, &mut backend, ms(100));
+    let silence = silence_of(&mut stage, &mut backend);
+    assert!((ms(1_000)..ms(1_150)).contains(&silence), "{silence:?}");
+}
+
+/// A pause of the whole host, in which its members cannot have said anything either.
+#[test]
+fn a_pause_while_no_member_has_work_costs_none_of_them() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let mut backend = stage.backend("a", 0, 1);
+    pings_every(&mut stage, &mut backend, ms(1_000));
+    stage.advance(ms(1_500));
+    backend.ping();
+    stage.exchange(&mut backend);
+    stage.advance(ms(990));
+    stage.now = stage.now + ms(60_000);
+    stage.settle();
+    stage.advance(ms(900));
+    let told = stage.exchange(&mut backend);
+    assert!(!is_refused(&told), "{told:?}");
 }

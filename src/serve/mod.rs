@@ -20,7 +20,7 @@ use cards::Cards;
 use exposed::Exposed;
 
 /// How often to look whether what serves has ended by itself.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(2_000);
 /// Names of models that the log's first line has.
 const NAMES_MAX: usize = 8;
 /// A scheduler without one of its threads serves nothing, and its members would wait for it.

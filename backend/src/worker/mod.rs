@@ -141,7 +141,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         if self.end.is_some() {
             return self.end_step(now);
         }
-        let step = match self.join.membership.poll(now, &mut self.transport) {
+        let has_work = !self.gpus.iter().all(Gpu::is_idle);
+        let step = match self.join.membership.poll(now, has_work, &mut self.transport) {
             Ok(step) => step,
             Err(error) => {
                 self.fail(error.into(), now);
@@ -333,6 +334,10 @@ impl<T: Transport, E: Executor> Agent for Worker<T, E> {
 
     fn wait(&mut self, timeout: Option<Nanos>) {
         self.transport.wait(timeout);
+    }
+
+    fn sleep_max(&self) -> Nanos {
+        self.join.membership.sleep_max()
     }
 
     fn waker(&self) -> Waker {

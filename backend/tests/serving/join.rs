@@ -3,7 +3,7 @@
 use baton_backend::{BackendError, CatalogueError, MembershipError, Stage};
 use baton_rdma::wire::{LeaveAck, PeerUp, ReadyAck, RefuseCode, Role, WireAddr};
 use baton_rdma::{TcpConfig, Transport};
-use baton_topo::Agent;
+use baton_topo::{Agent, PARK_MAX, SLEEP_MAX};
 use baton_types::Nanos;
 
 use crate::party::{Party, Said};
@@ -148,6 +148,27 @@ fn pings_go_out_every_100_ms_and_silence_means_the_scheduler_is_lost() {
         world.step();
     }
     world.until("it notices", |w| w.counter("schedulers_lost") == 1);
+}
+
+#[test]
+fn a_backend_without_batches_sleeps_longer_until_it_has_one() {
+    let pass = |world: &mut World| {
+        for _ in 0..65 {
+            world.pass(Nanos::from_millis(100));
+            world.steps(3);
+        }
+    };
+    let mut world = World::ready();
+    assert_eq!(world.worker.sleep_max(), PARK_MAX);
+    pass(&mut world);
+    assert_eq!(world.worker.sleep_max(), SLEEP_MAX);
+    let mut frontend = world.connected_frontend(1);
+    let task = frontend.submit(1);
+    world.infer(&ActionSpec::default(), &[task]);
+    world.settle(&mut [&mut frontend]);
+    assert_eq!(world.worker.sleep_max(), PARK_MAX);
+    pass(&mut world);
+    assert_eq!(world.worker.sleep_max(), PARK_MAX, "it still executes");
 }
 
 /// The scheduler may have stood still with it, and be back later.

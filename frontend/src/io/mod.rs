@@ -288,7 +288,9 @@ impl<T: Transport> ClientIo<T> {
     }
 
     fn tend_membership(&mut self, now: Nanos) {
-        match self.membership.poll(now, &mut self.transport) {
+        let tasks = self.serving.as_ref().map(|serving| &serving.tasks);
+        let has_work = tasks.is_some_and(|tasks| tasks.next_expiry().is_some());
+        match self.membership.poll(now, has_work, &mut self.transport) {
             Ok(Step::Idle) => {}
             Ok(Step::Pinged) => self.counters.publish_transport(self.transport.counters()),
             Ok(Step::Connecting) => self.forget_scheduler(now),
@@ -329,6 +331,10 @@ impl<T: Transport> Agent for ClientIo<T> {
 
     fn wait(&mut self, timeout: Option<Nanos>) {
         self.transport.wait(timeout);
+    }
+
+    fn sleep_max(&self) -> Nanos {
+        self.membership.sleep_max()
     }
 
     fn waker(&self) -> Waker {

@@ -9,15 +9,16 @@ mod links;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use baton_rdma::wire::{Body, Leave, Message, Ping, Ready, Role};
+use baton_rdma::wire::{Body, Leave, Message, Ready, Role};
 use baton_rdma::{CloseReason, ConnId, Peer, SendError, Transport};
+use baton_topo::PARK_MAX;
 use baton_types::Nanos;
 
 use crate::backoff::Backoff;
 use crate::catalogue::Catalogue;
 use crate::clock_sync::ClockSync;
 use crate::error::MembershipError;
-use crate::heartbeat::Heartbeat;
+use crate::heartbeat::{Beat, Heartbeat};
 use crate::member::{Member, Received, Step};
 use crate::stage::Stage;
 use links::ThreadLinks;
@@ -141,18 +142,19 @@ impl Membership {
     }
 
     /// Does what is due. Call at the start of each pass, before the transport is polled: a pong is then stamped with a
-    /// time that is read after it arrived.
+    /// time that is read after it arrived. `has_work`: the member has tasks outstanding.
     ///
     /// # Errors
     /// The attempt has failed, or the scheduler has fallen silent.
     pub fn poll<T: Transport>(
         &mut self,
         now: Nanos,
+        has_work: bool,
         transport: &mut T,
     ) -> Result<Step, MembershipError> {
-        let ping = self.heartbeat.poll(now);
-        if let Some(ping) = &ping {
-            self.ping(ping, transport);
+        let beat = self.heartbeat.poll(now, has_work || self.stage != Stage::Ready);
+        if let Some(beat) = &beat {
+            self.beat(beat, transport);
         }
         let has_unread = self.control.is_some_and(|conn| transport.has_unread(conn));
         let is_silent = self.heartbeat.is_silent(has_unread);
@@ -166,7 +168,7 @@ impl Membership {
         if now >= self.stage_ends {
             return self.on_stage_end(now, transport).map(|()| Step::Connecting);
         }
-        Ok(if ping.is_some() { Step::Pinged } else { Step::Idle })
+        Ok(if beat.is_some() { Step::Pinged } else { Step::Idle })
     }
 
     /// When [`Membership::poll`] has something to do.
@@ -178,6 +180,14 @@ impl Membership {
             false => self.heartbeat.next_timer(),
         };
         stage.into_iter().chain(heartbeat).min()
+    }
+
+    /// For how long the member's thread may sleep in one piece.
+    pub fn sleep_max(&self) -> Nanos {
+        match self.stage {
+            Stage::Ready => self.heartbeat.sleep_max(),
+            _ => PARK_MAX,
+        }
     }
 
     /// A connection that this side began is up. Returns false if it does not lead to the scheduler.
@@ -351,10 +361,11 @@ impl Membership {
         self.heartbeat.stop();
     }
 
-    fn ping<T: Transport>(&self, ping: &Ping, transport: &mut T) {
+    fn beat<T: Transport>(&self, beat: &Beat, transport: &mut T) {
         if let Some(control) = self.control {
-            // A ping that cannot be queued is one that goes unanswered: the silence is noticed.
-            let _ = transport.send(control, ping, &[]);
+            // What cannot be queued goes unanswered: the silence is noticed.
+            let _ = beat.pace.map(|pace| transport.send(control, &pace, &[]));
+            let _ = transport.send(control, &beat.ping, &[]);
         }
     }
 

@@ -154,7 +154,7 @@ impl World {
 
     /// One pass of the member.
     fn pass(&mut self) -> Step {
-        match self.membership.poll(self.now, &mut self.fabric) {
+        match self.membership.poll(self.now, false, &mut self.fabric) {
             Ok(step) => {
                 self.look_at(step);
                 step

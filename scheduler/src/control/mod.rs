@@ -10,6 +10,7 @@ mod join;
 mod leave;
 mod log;
 mod memory;
+mod silence;
 mod slabs;
 mod status;
 mod trials;
@@ -20,9 +21,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use baton_core::{ModelId, Nanos};
-use baton_rdma::wire::{Message, Ping, Pong, RefuseCode, Role, SlabDesc};
+use baton_rdma::wire::{Message, PING_EVERY, RefuseCode, Role, SlabDesc};
 use baton_rdma::{ConnId, Event, Events, Peer, Transport};
-use baton_topo::{Agent, AwakeTime, Journal, ModelSpec, PARK_MAX, Waker, is_gone};
+use baton_topo::{Agent, Journal, ModelSpec, Waker};
 use crossbeam_channel::{Receiver, TryRecvError};
 
 use crate::cache::levels::CacheLevels;
@@ -42,6 +43,7 @@ use autoscale::Autoscale;
 use balance::Balance;
 use changes::{Changes, JournalKeeper};
 use log::Log;
+use silence::Hearing;
 use slabs::Slabs;
 use status::{LossReason, Status};
 use trials::Trying;
@@ -68,6 +70,8 @@ struct Conversation {
     asks_from: Option<u64>,
     /// In time for which the ControlThread has been awake.
     last_heard: Nanos,
+    /// How often it pings.
+    ping_every: Nanos,
     /// When it joined.
     joined_at: Nanos,
     /// Closed by us, and why; what was under way is ignored.
@@ -135,9 +139,7 @@ pub struct ControlThread<T> {
     changes: Changes,
     journal: Option<JournalKeeper>,
     slabs: Slabs,
-    next_check: Nanos,
-    /// What the silence of members is measured in: this thread may have stood still with them.
-    awake: AwakeTime,
+    hearing: Hearing,
     balance: Balance,
     autoscale: Autoscale,
     trying: Trying,
@@ -146,15 +148,12 @@ pub struct ControlThread<T> {
     log: Log,
 }
 
-/// How often the ControlThread looks for silent members within a member timeout.
-const CHECKS_PER_TIMEOUT: u64 = 8;
-
 impl<T: Transport> ControlThread<T> {
     /// No member has joined yet.
     pub fn new(transport: T, parts: ControlParts) -> Self {
         let (balance, autoscale) = (Balance::new(&parts), Autoscale::new(&parts));
         let trying = Trying::new(&parts);
-        let check_every = Nanos(parts.member_timeout.0 / CHECKS_PER_TIMEOUT);
+        let hearing = Hearing::new(parts.member_timeout);
         Self {
             transport,
             events: Events::new(),
@@ -165,8 +164,7 @@ impl<T: Transport> ControlThread<T> {
             changes: Changes::default(),
             journal: None,
             slabs: Slabs::default(),
-            next_check: Nanos::ZERO,
-            awake: AwakeTime::in_steps_of(check_every.min(PARK_MAX)),
+            hearing,
             balance,
             autoscale,
             trying,
@@ -234,12 +232,14 @@ impl<T: Transport> ControlThread<T> {
             memory: Vec::new(),
             is_changing: false,
             asks_from: None,
-            last_heard: self.awake.total(),
+            last_heard: self.hearing.moment(),
+            ping_every: PING_EVERY,
             joined_at: self.log.now,
             ended: None,
         };
         let role = conversation.peer.role;
         self.conversations.insert(conn, conversation);
+        self.hearing.be_alert();
         if self.parts.catalog.send(&mut self.transport, conn, role).is_err() {
             self.undeliverable(conn);
         }
@@ -248,9 +248,10 @@ impl<T: Transport> ControlThread<T> {
     fn on_message(&mut self, now: Nanos, conn: ConnId, message: Message<'_>) {
         let running = self.conversations.get_mut(&conn).filter(|c| c.ended.is_none());
         let Some(conversation) = running else { return };
-        conversation.last_heard = self.awake.total();
+        conversation.last_heard = self.hearing.moment();
         let handled = match message {
             Message::Ping(ping) => self.on_ping(now, conn, ping),
+            Message::Pace(pace) => self.on_pace(conn, pace),
             Message::SlabDesc(slab) => self.on_slab(conn, slab),
             Message::ProfileDesc(desc, table) => self.on_profile(conn, desc, table),
             Message::SlotMemory(memory, models) => self.on_memory(conn, memory, models),
@@ -276,14 +277,6 @@ impl<T: Transport> ControlThread<T> {
         }
     }
 
-    fn on_ping(&mut self, now: Nanos, conn: ConnId, ping: &Ping) -> Handled {
-        let pong = Pong { sent_ns: ping.sent_ns, scheduler_ns: now.0.into() };
-        if self.transport.send(conn, &pong, &[]).is_err() {
-            self.undeliverable(conn);
-        }
-        Ok(())
-    }
-
     fn take_notices(&mut self) -> usize {
         let mut taken = 0;
         while let Ok(notice) = self.parts.notices.try_recv() {
@@ -305,29 +298,6 @@ impl<T: Transport> ControlThread<T> {
             }
         }
         taken
-    }
-
-    /// Runs after the events are taken in: what members had sent by then has been heard.
-    fn check_silence(&mut self, now: Nanos) -> usize {
-        if now < self.next_check {
-            return 0;
-        }
-        let timeout = self.parts.member_timeout;
-        self.next_check = now + Nanos(timeout.0 / CHECKS_PER_TIMEOUT);
-        self.parts.counters.publish(&self.transport.counters());
-        let awake = self.awake.total();
-        let silent = |conn: &ConnId, c: &Conversation| {
-            // An operator waits for its answer, and has nothing to say meanwhile.
-            !c.is_changing
-                && is_gone(awake - c.last_heard, timeout, self.transport.has_unread(*conn))
-        };
-        let silent = self.conversations.iter().filter(|(conn, c)| silent(conn, c));
-        let dead: Vec<ConnId> = silent.map(|(&conn, _)| conn).collect();
-        for &conn in &dead {
-            let detail = format!("nothing heard for {} ms", timeout.as_millis_f64());
-            self.end(conn, RefuseCode::Silent, &detail);
-        }
-        dead.len()
     }
 
     fn check_shutdown(&mut self) -> usize {
@@ -404,7 +374,7 @@ impl<T: Transport> ControlThread<T> {
 
 impl<T: Transport> Agent for ControlThread<T> {
     fn poll(&mut self, now: Nanos) -> usize {
-        self.awake.pass(now);
+        self.hearing.pass(now);
         self.log.now = now;
         self.log.tell_left_out();
         let work = self.take_events(now)
@@ -419,11 +389,15 @@ impl<T: Transport> Agent for ControlThread<T> {
     }
 
     fn next_timer(&self) -> Option<Nanos> {
-        Some(self.next_check.min(self.balance.next_look()))
+        Some(self.hearing.next_check().min(self.balance.next_look()))
     }
 
     fn wait(&mut self, timeout: Option<Nanos>) {
         self.transport.wait(timeout);
+    }
+
+    fn sleep_max(&self) -> Nanos {
+        self.hearing.step()
     }
 
     fn waker(&self) -> Waker {

@@ -31,7 +31,7 @@ pub trait Agent {
     fn waker(&self) -> Waker;
 
     /// The longest that its thread sleeps where no timer ends the sleep. Agents that measure the time that they were awake
-    /// must not sleep longer than [`PARK_MAX`] in one piece; others may say [`SLEEP_MAX`].
+    /// must not sleep longer in one piece than the step they count in, [`PARK_MAX`] by default; others may say [`SLEEP_MAX`].
     fn sleep_max(&self) -> Nanos {
         PARK_MAX
     }
@@ -66,7 +66,7 @@ pub struct Placement {
 }
 
 /// A stop wakes its thread. The thread looks by itself this often all the same.
-pub const SLEEP_MAX: Nanos = Nanos::from_millis(1_000);
+pub const SLEEP_MAX: Nanos = Nanos::from_millis(10_000);
 
 /// A timer closer than this is waited for by polling: parking would oversleep it.
 const PARK_MIN: Nanos = Nanos::from_micros(20);

@@ -1,7 +1,7 @@
 //! How long an agent has been awake: the time in which it measures the silence of its peers.
 //!
 //! In: the moment of each pass. Out: a time that stops while the agent does. A waiting thread wakes at
-//! least every [`PARK_MAX`]. If more than that lies between two passes, the thread did not run: it was
+//! least every [`PARK_MAX`], or as often as it says. If more than that lies between two passes, the thread did not run: it was
 //! stopped, or wanted a core and got none. Other processes on its host may have been stopped just as long,
 //! and their messages may be unread. So time beyond the bound does not count as silence.
 
@@ -14,7 +14,7 @@ pub const PARK_MAX: Nanos = Nanos::from_millis(100);
 /// The time during which its owner was awake. Its zero is arbitrary.
 #[derive(Clone, Debug)]
 pub struct AwakeTime {
-    /// The longest that counts of the time between two passes.
+    /// The longest that counts of the time between the last pass and the next.
     step: Nanos,
     /// The moment of the last pass.
     seen: Option<Nanos>,
@@ -31,6 +31,11 @@ impl AwakeTime {
     /// For an owner that runs a pass every `step` at least.
     pub fn in_steps_of(step: Nanos) -> Self {
         Self { step, seen: None, awake: Nanos::ZERO }
+    }
+
+    /// From the last pass on, the owner runs a pass every `step` at least.
+    pub fn step_by(&mut self, step: Nanos) {
+        self.step = step;
     }
 
     /// A pass begins at `now`. Returns for how long its owner was stopped before it.
@@ -86,6 +91,16 @@ mod tests {
         assert_eq!(time.pass(ms(3_007)), Nanos::ZERO, "looking again takes no time");
         assert_eq!(time.pass(ms(3_020)), Nanos::ZERO);
         assert_eq!(time.total(), ms(113));
+    }
+
+    #[test]
+    fn who_sleeps_longer_from_now_on_says_so() {
+        let mut time = AwakeTime::default();
+        time.pass(ms(10));
+        time.step_by(ms(1_000));
+        assert_eq!((time.pass(ms(910)), time.total()), (Nanos::ZERO, ms(900)));
+        time.step_by(PARK_MAX);
+        assert_eq!((time.pass(ms(1_810)), time.total()), (ms(800), ms(1_000)));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use baton_topo::{Agent, PARK_MAX, SLEEP_MAX};
 use baton_types::Nanos;
 
 use super::world::*;
@@ -101,4 +103,19 @@ fn rows_are_seen_as_their_elements() {
     let Outcome::Completed(reply) = ticket.wait() else { panic!() };
     assert_eq!(reply.values::<u8>(), Ok(&[1, 2, 3, 4][..]));
     assert!(reply.as_i64().is_err());
+}
+
+#[test]
+fn a_client_without_tasks_sleeps_longer_until_it_has_one() {
+    let sleep_max = |world: &World| world.io.as_ref().map(Agent::sleep_max);
+    let (mut world, client) = World::open();
+    assert_eq!(sleep_max(&world), Some(PARK_MAX));
+    world.pass(Nanos::from_millis(6_500));
+    assert_eq!(sleep_max(&world), Some(SLEEP_MAX));
+    let alpha = client.model("alpha").unwrap();
+    let ticket = world.submit(&alpha, 1, Deadline::Within(Duration::from_secs(60)));
+    assert_eq!(sleep_max(&world), Some(PARK_MAX));
+    world.pass(Nanos::from_millis(6_500));
+    assert_eq!(sleep_max(&world), Some(PARK_MAX), "it still waits for the answer");
+    drop(ticket);
 }

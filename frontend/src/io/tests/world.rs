@@ -85,6 +85,7 @@ impl Peer {
             Event::Message { message: Message::Ping(ping), .. } => {
                 return self.pings.push(ping.sent_ns.get());
             }
+            Event::Message { message: Message::Pace(_), .. } => return,
             Event::Message { message, .. } => heard(message),
             Event::Result { .. } => panic!("a scripted peer gets no answers"),
         });

@@ -204,6 +204,11 @@ messages! {
         /// The scheduler's clock when answered.
         scheduler_ns: U64,
     }
+    /// How often this member pings from now on, by default [`PING_EVERY`].
+    38 Pace [] 8 {
+        /// Between two pings; the scheduler takes more than [`PING_EVERY_MAX`] for that.
+        every_ns: U64,
+    }
     // --- the catalogue changes while members serve, on the control connection ---------------
     /// To backends, behind the [`ModelDesc`] of a model that was added at run time: load it. A backend that has joined
     /// answers with [`ProfileDesc`] or [`ModelFailed`]. Tail: its `[[model]]` table, TOML.

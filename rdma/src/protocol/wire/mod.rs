@@ -32,6 +32,11 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"BATN");
 pub const VERSION_MIN: u16 = 1;
 /// Newest protocol version this build speaks.
 pub const VERSION_MAX: u16 = 1;
+/// How often a member pings that has not said otherwise ([`Pace`]).
+pub const PING_EVERY: Nanos = Nanos::from_millis(100);
+/// The least often that a member may ping.
+pub const PING_EVERY_MAX: Nanos = Nanos::from_millis(1_000);
+
 /// The protocol versions that a build speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Versions {

@@ -5,9 +5,9 @@ use baton_rdma::wire::{
     Action, ActionTask, Body, Cancel, CatalogChange, CatalogChanged, CatalogEnd, ControlAnswer,
     ControlOffer, ControlStart, FabricAnswer, FabricOffer, FabricSlab, FrameHeader, JoinAck,
     JoinBackend, JoinFrontend, Kind, Leave, LeaveAck, Load, LoadDone, ModelDesc, ModelDown,
-    ModelFailed, ModelTable, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready, ReadyAck,
-    Refuse, SlabKnown, SlotMemory, StatusAsk, StatusPart, SubclusterDesc, Submit, TaskEnd,
-    TaskResult, TensorDesc, ThreadDesc, VariantDesc,
+    ModelFailed, ModelTable, Pace, PeerDown, PeerUp, Pong, ProfileDesc, Read, ReadReply, Ready,
+    ReadyAck, Refuse, SlabKnown, SlotMemory, StatusAsk, StatusPart, SubclusterDesc, Submit,
+    TaskEnd, TaskResult, TensorDesc, ThreadDesc, VariantDesc,
 };
 use rand::RngExt;
 use zerocopy::IntoBytes;
@@ -118,6 +118,7 @@ impl Messages<'_> {
             | Kind::StatusPart => self.of_catalogue_kind(kind, out),
             Kind::Load | Kind::LoadDone => self.of_load_kind(kind, out),
             Kind::Ping => drop(self.ping(out)),
+            Kind::Pace => self.put(out, |w| Pace { every_ns: w.n64().into() }),
             Kind::Submit
             | Kind::Cancel
             | Kind::TaskEnd

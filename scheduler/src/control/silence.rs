@@ -1,0 +1,129 @@
+//! Signs of life: who has fallen silent, and how often that has to be looked at.
+//!
+//! A member that has work pings every [`PING_EVERY`]; one that has none for a while says by [`Pace`] how often it pings
+//! then. While no member has work, the ControlThread wakes once in [`CALM_STEP`].
+
+use baton_core::Nanos;
+use baton_rdma::wire::{PING_EVERY, PING_EVERY_MAX, Pace, Ping, Pong, RefuseCode};
+use baton_rdma::{ConnId, Transport};
+use baton_topo::{AwakeTime, PARK_MAX, is_gone};
+
+use super::{ControlThread, Conversation, Handled};
+
+/// How often the ControlThread looks for silent members within a member timeout.
+const CHECKS_PER_TIMEOUT: u64 = 8;
+/// Between two looks while no member has work.
+const CALM_STEP: Nanos = Nanos::from_millis(1_000);
+
+/// How the ControlThread listens to its members.
+#[derive(Debug)]
+pub(super) struct Hearing {
+    /// Silence after which a member counts as dead.
+    timeout: Nanos,
+    next_check: Nanos,
+    /// What the silence of members is measured in: this thread may have stood still with them.
+    awake: AwakeTime,
+    /// As of the last check, every member pings less often.
+    is_calm: bool,
+}
+
+impl Hearing {
+    pub(super) fn new(timeout: Nanos) -> Self {
+        let awake = AwakeTime::default();
+        let mut hearing = Self { timeout, next_check: Nanos::ZERO, awake, is_calm: true };
+        hearing.be_alert();
+        hearing
+    }
+
+    /// A pass begins.
+    pub(super) fn pass(&mut self, now: Nanos) {
+        self.awake.pass(now);
+    }
+
+    /// This moment, in the time that silence is measured in.
+    pub(super) fn moment(&self) -> Nanos {
+        self.awake.total()
+    }
+
+    pub(super) fn next_check(&self) -> Nanos {
+        self.next_check
+    }
+
+    /// The longest that the ControlThread may sleep in one piece.
+    pub(super) fn step(&self) -> Nanos {
+        if self.is_calm { CALM_STEP } else { self.check_every().min(PARK_MAX) }
+    }
+
+    fn check_every(&self) -> Nanos {
+        if self.is_calm { CALM_STEP } else { Nanos(self.timeout.0 / CHECKS_PER_TIMEOUT) }
+    }
+
+    /// A member has work, or joins.
+    pub(super) fn be_alert(&mut self) {
+        if std::mem::replace(&mut self.is_calm, false) {
+            self.awake.step_by(self.step());
+            self.next_check = Nanos::ZERO;
+        }
+    }
+
+    /// `wakes_at`: this thread wakes then anyway.
+    fn plan_check(&mut self, now: Nanos, is_calm: bool, wakes_at: Nanos) {
+        self.is_calm = is_calm;
+        self.awake.step_by(self.step());
+        let due = now + self.check_every();
+        self.next_check = if is_calm && wakes_at > now { due.min(wakes_at) } else { due };
+    }
+
+    /// A member that pings less often is waited for longer. Twice, because of a pause of our own a whole step counts.
+    fn patience(&self, member: &Conversation) -> Nanos {
+        let is_slow = member.ping_every > PING_EVERY;
+        self.timeout + if is_slow { member.ping_every + CALM_STEP } else { Nanos::ZERO }
+    }
+
+    /// An operator waits for its answer, and has nothing to say meanwhile.
+    fn is_silent(&self, member: &Conversation, has_unread: bool) -> bool {
+        let silence = self.awake.total() - member.last_heard;
+        !member.is_changing && is_gone(silence, self.patience(member), has_unread)
+    }
+}
+
+impl<T: Transport> ControlThread<T> {
+    pub(super) fn on_ping(&mut self, now: Nanos, conn: ConnId, ping: &Ping) -> Handled {
+        let pong = Pong { sent_ns: ping.sent_ns, scheduler_ns: now.0.into() };
+        if self.transport.send(conn, &pong, &[]).is_err() {
+            self.undeliverable(conn);
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_pace(&mut self, conn: ConnId, pace: &Pace) -> Handled {
+        let every = Nanos(pace.every_ns.get()).clamp(PING_EVERY, PING_EVERY_MAX);
+        if let Some(conversation) = self.conversations.get_mut(&conn) {
+            conversation.ping_every = every;
+        }
+        if every == PING_EVERY {
+            self.hearing.be_alert();
+        }
+        Ok(())
+    }
+
+    /// Runs after the events are taken in: what members had sent by then has been heard.
+    pub(super) fn check_silence(&mut self, now: Nanos) -> usize {
+        if now < self.hearing.next_check {
+            return 0;
+        }
+        self.parts.counters.publish(&self.transport.counters());
+        let silent = self.conversations.iter().filter(|(conn, member)| {
+            self.hearing.is_silent(member, self.transport.has_unread(**conn))
+        });
+        let dead: Vec<ConnId> = silent.map(|(&conn, _)| conn).collect();
+        for &conn in &dead {
+            let patience = self.hearing.patience(&self.conversations[&conn]);
+            let detail = format!("nothing heard for {} ms", patience.as_millis_f64());
+            self.end(conn, RefuseCode::Silent, &detail);
+        }
+        let is_calm = self.conversations.values().all(|member| member.ping_every > PING_EVERY);
+        self.hearing.plan_check(now, is_calm, self.balance.next_look());
+        dead.len()
+    }
+}
