@@ -59,7 +59,7 @@ fn a_short_closed_loop_is_conserved_and_its_costs_add_up() {
         .iter()
         .map(|thread| thread["thread"].as_str().unwrap())
         .collect();
-    for name in ["model", "rank", "control", "baton-gpu", "baton-backend"] {
+    for name in ["model-rank", "control", "baton-gpu", "baton-backend"] {
         assert!(threads.contains(&name), "{name}: {threads:?}");
     }
 }

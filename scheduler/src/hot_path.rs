@@ -45,12 +45,32 @@ pub struct HotPath<T> {
     pub notice_sender: NoticeSender,
 }
 
+/// Which thread the RankThread's agent runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RankPlace {
+    /// One of its own.
+    Own,
+    /// That of the only ModelThread: neither has to wake the other.
+    Shared,
+}
+
+impl RankPlace {
+    /// Threads that sleep without work spend more on waking one another than on their work. Several ModelThreads, a thread
+    /// that polls and cores that the operator has chosen are reasons for a thread of its own.
+    pub fn of(cluster: &Cluster) -> Self {
+        let spec = &cluster.scheduler;
+        let is_small = spec.model_threads == 1 && spec.cores.is_empty();
+        if is_small && is_sleepy(cluster) { Self::Shared } else { Self::Own }
+    }
+}
+
 impl<T: Transport> HotPath<T> {
     /// Spreads the cluster's models over as many ModelThreads as there are `transports`. `control`
     /// wakes the reader of the notices.
     pub fn new(
         cluster: &Cluster,
         transports: Vec<T>,
+        rank_place: RankPlace,
         control: Waker,
         counters: &SchedulerCounters,
     ) -> Self {
@@ -58,7 +78,11 @@ impl<T: Transport> HotPath<T> {
         let (models, threads) = (homes.len(), transports.len());
         let (notice_sender, notices) = NoticeSender::new(control, threads, models);
         let (load, boards) = boards(models, threads);
-        let (sleeper, rank_waker) = Sleeper::new();
+        let (sleeper, own_waker) = Sleeper::new();
+        let rank_waker = match rank_place {
+            RankPlace::Own => own_waker,
+            RankPlace::Shared => transports[0].waker(),
+        };
         let (mut model_threads, mut links, mut model_commands) = (vec![], vec![], vec![]);
         let sizes = (models, cluster.subclusters.len());
         let (cache, mut cache_links) = cache(cluster, models, threads);

@@ -40,7 +40,7 @@ mod task_board;
 pub use commands::{ModelCommand, Notice, RankCommand};
 pub use control::ControlThread;
 pub use counters::{ControlThreadCounters, Counter, ModelThreadCounters, RankThreadCounters};
-pub use hot_path::HotPath;
+pub use hot_path::{HotPath, RankPlace};
 pub use link::CommandSender;
 pub use metrics::SchedulerMetrics;
 pub use migration::load_board::LoadBoard;

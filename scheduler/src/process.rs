@@ -11,7 +11,8 @@ use baton_core::{Nanos, SubclusterId};
 use baton_rdma::wire::Role;
 use baton_rdma::{Credentials, CredentialsError, Identity, TcpConfig, TcpTransport, Transport};
 use baton_topo::{
-    Agent, Clock, Cluster, Fenced, Journal, JournalError, LeaseDeadline, Placement, Replayed, Waker,
+    Agent, Clock, Cluster, Fenced, Journal, JournalError, LeaseDeadline, Placement, Replayed,
+    SharedThread, Waker,
 };
 use crossbeam_channel::{Receiver, Sender};
 
@@ -20,7 +21,7 @@ use crate::catalog::Catalog;
 use crate::commands::ModelCommand;
 use crate::control::{CachedSubclusters, ControlParts, ControlThread, SlowWork};
 use crate::counters::{ControlThreadCounters, ModelThreadCounters, RankThreadCounters};
-use crate::hot_path::HotPath;
+use crate::hot_path::{HotPath, RankPlace};
 use crate::limits::{CONNECTIONS_MAX, HOST_CONNECTIONS_MAX, MODEL_THREADS_MAX};
 use crate::link::CommandSender;
 use crate::metrics::SchedulerMetrics;
@@ -193,7 +194,8 @@ impl<T: Transport> Assembly<T> {
     pub fn new(cluster: &Cluster, control: T, transports: Vec<T>) -> Self {
         let counters = Arc::new(SchedulerCounters::new(transports.len()));
         let addrs: Vec<SocketAddr> = transports.iter().map(Transport::local_addr).collect();
-        let path = HotPath::new(cluster, transports, control.waker(), &counters);
+        let rank_place = RankPlace::of(cluster);
+        let path = HotPath::new(cluster, transports, rank_place, control.waker(), &counters);
         let (control_shutdown, shutdown) = crossbeam_channel::bounded(0);
         let (metrics, state_asks) = SchedulerMetrics::new(Arc::clone(&counters), control.waker());
         let epoch = Roster::default().token();
@@ -273,10 +275,19 @@ impl Assembly<TcpTransport> {
         let mut cores = cluster.scheduler.cores.iter().copied();
         let mut place =
             |name: String| Placement { name, core: cores.next(), idle: cluster.scheduler.idle };
-        handle.spawn(self.rank, place("rank".into()), clock, None)?;
-        for (number, thread) in self.model_threads.into_iter().enumerate() {
-            let alive = Some(models_alive.clone());
-            handle.spawn(thread, place(format!("model-{number}")), clock, alive)?;
+        match RankPlace::of(cluster) {
+            RankPlace::Own => {
+                handle.spawn(self.rank, place("rank".into()), clock, None)?;
+                for (number, thread) in self.model_threads.into_iter().enumerate() {
+                    let alive = Some(models_alive.clone());
+                    handle.spawn(thread, place(format!("model-{number}")), clock, alive)?;
+                }
+            }
+            RankPlace::Shared => {
+                let thread = self.model_threads.pop().expect("there is one");
+                let both = SharedThread::new(thread, self.rank);
+                handle.spawn(both, place("model-rank".into()), clock, Some(models_alive))?;
+            }
         }
         handle.spawn(self.control, place("control".into()), clock, Some(control_alive))?;
         Ok(handle)

@@ -24,6 +24,6 @@ pub use cluster_file::{
 pub use cluster_file::{Journal, JournalError, JournalKind, Replayed};
 pub use cluster_file::{WeightsCacheSpec, WeightsSpec, is_whole_model};
 pub use runtime::{
-    Agent, AwakeTime, Clock, Fenced, Idle, LeaseDeadline, PARK_MAX, Placement, SLEEP_MAX, Waker,
-    is_gone, park_thread, prepare_thread, run, wait_readable,
+    Agent, AwakeTime, Clock, Fenced, Idle, LeaseDeadline, PARK_MAX, Placement, SLEEP_MAX,
+    SharedThread, Waker, is_gone, park_thread, prepare_thread, run, wait_readable,
 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use baton_core::{Gpu, GpuId, Nanos, SubclusterId};
-use baton_scheduler::{HotPath, ModelCommand, RankCommand, SchedulerCounters};
+use baton_scheduler::{HotPath, ModelCommand, RankCommand, RankPlace, SchedulerCounters};
 use baton_topo::{Agent, Waker};
 
 use super::generator::{FRONTEND, GPUS_PER_BACKEND, Generator, TOKEN, backend_of};
@@ -45,7 +45,13 @@ impl Agents {
         let transports = made
             .map(|(thread, seen)| generator(thread, Arc::clone(&quiet), Arc::clone(seen)))
             .collect::<Result<_, E>>()?;
-        let path = HotPath::new(&workload.cluster(), transports, Waker::new(|| ()), &counters);
+        let path = HotPath::new(
+            &workload.cluster(),
+            transports,
+            RankPlace::Own,
+            Waker::new(|| ()),
+            &counters,
+        );
         join_members(&path, workload.shape.gpus);
         Ok(Self { path, counters, quiet, traffic })
     }

@@ -5,6 +5,7 @@ mod agent;
 mod awake;
 mod clock;
 mod lease_deadline;
+mod shared_thread;
 mod waker;
 
 pub use agent::{
@@ -13,4 +14,5 @@ pub use agent::{
 pub use awake::{AwakeTime, PARK_MAX, is_gone};
 pub use clock::Clock;
 pub use lease_deadline::{Fenced, LeaseDeadline};
+pub use shared_thread::SharedThread;
 pub use waker::Waker;
