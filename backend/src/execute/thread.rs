@@ -64,6 +64,7 @@ pub struct ThreadExecutor {
     withdrawn: VecDeque<BatchBack>,
     order: CallOrder,
     aside: Aside,
+    kept_files: HostStore,
 }
 
 /// What the executor's thread is to do.
@@ -120,9 +121,11 @@ impl ThreadExecutor {
         let (started_out, started) = bounded(1);
         let name = placing.placement.name.clone();
         let (budget, loader) = (Budget::new(placing.model_memory), format!("{name}-load"));
-        let (aside, errands) = Aside::start(loader, make.clone(), budget.clone(), owner.clone())
-            .map_err(|error| cannot_start(error.to_string()))?;
         let Placing { placement, clock, measure, store, trials, .. } = placing;
+        let memory = (budget.clone(), store.clone());
+        let (aside, errands) = Aside::start(loader, make.clone(), memory, owner.clone())
+            .map_err(|error| cannot_start(error.to_string()))?;
+        let kept_files = store.clone();
         let loading = Loading { models, measure, store, trials, report: started_out };
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // Dropped after the agent, also where that panics: the owner then finds the channel closed.
@@ -148,7 +151,7 @@ impl ThreadExecutor {
         let kept = (!copies_ahead).then(|| std::array::from_fn(|_| None));
         let (orders, order, withdrawn) = (Some(orders), CallOrder::default(), VecDeque::new());
         let executor =
-            Self { orders, events, thread, waker, memory, kept, withdrawn, order, aside };
+            Self { orders, events, thread, waker, memory, kept, withdrawn, order, aside, kept_files };
         Ok((executor, measured))
     }
 
@@ -236,6 +239,10 @@ impl Executor for ThreadExecutor {
 
     fn discard(&mut self, model: ModelId) {
         self.aside.discard(model);
+    }
+
+    fn drop_files(&mut self, model: ModelId) {
+        self.kept_files.remove(model);
     }
 }
 
