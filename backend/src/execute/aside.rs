@@ -243,7 +243,10 @@ fn load(
     let kept = store.add(&spec)?;
     if kept < spec.files().len() {
         let model = &spec.name;
-        tracing::warn!(model, "not all of its files are in memory: each LOAD reads them; see host_weights_mib");
+        tracing::warn!(
+            model,
+            "not all of its files are in memory: each LOAD reads them; see host_weights_mib"
+        );
     }
     let loaded = load_described(order, spec, engine, budget);
     if loaded.is_err() {

@@ -161,7 +161,9 @@ pub enum EngineError {
         fix: String,
     },
     /// A model's file cannot be read.
-    #[error("model `{model}` ({file}): the file cannot be read: {problem}; put it there, readable, on a disk that is sound")]
+    #[error(
+        "model `{model}` ({file}): the file cannot be read: {problem}; put it there, readable, on a disk that is sound"
+    )]
     Unreadable {
         /// The model.
         model: String,

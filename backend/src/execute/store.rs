@@ -125,12 +125,7 @@ impl HostStore {
     }
 
     /// True if the file is here. It is read without the lock, so that no LOAD waits for the disk.
-    fn take(
-        &self,
-        model: ModelId,
-        file: &Path,
-        sha256: Option<Sha256>,
-    ) -> Result<bool, FileFault> {
+    fn take(&self, model: ModelId, file: &Path, sha256: Option<Sha256>) -> Result<bool, FileFault> {
         if let Some(content) = self.get(file) {
             // Another model has it, which may not have said what it is.
             sha256.map_or(Ok(()), |expected| is_as(expected, Sha256::of(&content)))?;
@@ -153,10 +148,9 @@ impl HostStore {
 }
 
 impl Shelf {
-    /// Whether there is room for so many bytes, or what is here may be a copy of them.
+    /// Whether there is room for that, or what is here may be a copy of them.
     fn may_take(&self, bytes: u64) -> bool {
-        bytes <= self.left_bytes
-            || self.contents.keys().any(|&(length, _)| length as u64 == bytes)
+        bytes <= self.left_bytes || self.contents.keys().any(|&(length, _)| length as u64 == bytes)
     }
 
     fn note(&mut self, model: ModelId, file: &Path) -> bool {

@@ -122,10 +122,9 @@ impl ThreadExecutor {
         let name = placing.placement.name.clone();
         let (budget, loader) = (Budget::new(placing.model_memory), format!("{name}-load"));
         let Placing { placement, clock, measure, store, trials, .. } = placing;
-        let memory = (budget.clone(), store.clone());
+        let (kept_files, memory) = (store.clone(), (budget.clone(), store.clone()));
         let (aside, errands) = Aside::start(loader, make.clone(), memory, owner.clone())
             .map_err(|error| cannot_start(error.to_string()))?;
-        let kept_files = store.clone();
         let loading = Loading { models, measure, store, trials, report: started_out };
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // Dropped after the agent, also where that panics: the owner then finds the channel closed.
@@ -149,9 +148,18 @@ impl ThreadExecutor {
         let died = |_| cannot_start("its thread died while loading".into());
         let Started { waker, measured, memory, copies_ahead } = started.recv().map_err(died)??;
         let kept = (!copies_ahead).then(|| std::array::from_fn(|_| None));
-        let (orders, order, withdrawn) = (Some(orders), CallOrder::default(), VecDeque::new());
-        let executor =
-            Self { orders, events, thread, waker, memory, kept, withdrawn, order, aside, kept_files };
+        let executor = Self {
+            orders: Some(orders),
+            events,
+            thread,
+            waker,
+            memory,
+            kept,
+            withdrawn: VecDeque::new(),
+            order: CallOrder::default(),
+            aside,
+            kept_files,
+        };
         Ok((executor, measured))
     }
 

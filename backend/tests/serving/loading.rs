@@ -183,9 +183,7 @@ fn the_scheduler_hears_why_a_load_has_failed() {
     let problem = "no such device".into();
     let unreadable = EngineError::Unreadable { model: model.clone(), file: file.clone(), problem };
     let different = EngineError::Different { model, file, expected, found };
-    for (error, fault) in
-        [(unreadable, LoadFault::Unreadable), (different, LoadFault::Different)]
-    {
+    for (error, fault) in [(unreadable, LoadFault::Unreadable), (different, LoadFault::Different)] {
         let load = world.load(MODEL, &[]);
         world.settle(&mut []);
         assert!(!world.hands[0].keeps_files(), "a LOAD reads what is there");

@@ -80,7 +80,11 @@ fn read_checked(file: &Path, sha256: Option<Sha256>) -> Result<OnnxFile, Refusal
     let found = sha256.map(|_| Sha256::of(&content));
     if let Some(other) = found.filter(|_| found != sha256) {
         let what = format!("is not that of {}, which is {other}", file.display());
-        return Err(("sha256", what, "copy the right file to this host, or correct the key".into()));
+        return Err((
+            "sha256",
+            what,
+            "copy the right file to this host, or correct the key".into(),
+        ));
     }
     file::parse(&content).map_err(unreadable)
 }
