@@ -76,12 +76,11 @@ fn backend(stage: &mut Stage, models: &[u32]) -> Member {
 }
 
 fn done(member: &mut Member, load: u64, status: LoadStatus, took: Nanos, now: Nanos) {
-    report(member, load, (status, 0), (now - took, now));
+    report(member, load, (status, 0), [now - took, now]);
 }
 
-type Span = (Nanos, Nanos);
-
-fn report(member: &mut Member, load: u64, (status, fault): (LoadStatus, u8), (from, to): Span) {
+fn report(member: &mut Member, load: u64, how: (LoadStatus, u8), [from, to]: [Nanos; 2]) {
+    let (status, fault) = how;
     let done = LoadDone {
         load: load.into(),
         started_ns: from.0.into(),
@@ -121,6 +120,12 @@ struct Cold {
 }
 
 impl Cold {
+    fn lose_backend(&mut self) {
+        let conn = self.backend.control;
+        self.backend.transport.close(conn, RefuseCode::Shutdown, "gone");
+        self.stage.exchange(&mut self.backend);
+    }
+
     fn start(models: &[u32]) -> Self {
         let mut stage = Stage::new(&cached(1));
         let frontend = stage.frontend();
@@ -238,9 +243,7 @@ fn what_a_backend_holds_when_it_joins_is_used_at_once() {
 fn a_backend_that_is_lost_in_mid_load_takes_the_load_with_it_and_the_next_one_is_asked() {
     let mut cold = Cold::start(&[]);
     let (old, _) = load_of(&cold.submit(0), 0);
-    let conn = cold.backend.control;
-    cold.backend.transport.close(conn, RefuseCode::Shutdown, "gone");
-    cold.stage.exchange(&mut cold.backend);
+    cold.lose_backend();
     let ended = cold.stage.exchange(&mut cold.frontend);
     assert!(matches!(ended[..], [Told::Ended { .. }]), "no slot serves it: {ended:?}");
     cold.backend = backend(&mut cold.stage, &[]);
@@ -415,17 +418,14 @@ fn status_says_of_each_load_why_it_was_ordered_and_what_became_of_it() {
     cold.wait(ms(2));
     let batch = batch_of(&cold.loaded(load), 0);
     let load = status(&mut cold.stage).loads.remove(0);
-    assert_eq!((load.slot, load.planned_ms), (0, LOAD.as_millis_f64()));
-    assert_eq!(load.copied_ms, Some(LOAD.as_millis_f64()));
+    assert_eq!((load.slot, load.planned_ms, load.copied_ms), (0, 5.0, Some(5.0)), "as LOAD");
     assert!(load.ended_ms.unwrap() >= 2.0, "{load:?}");
     cold.execute(batch);
     cold.serve_cold(1);
     let _lost = load_of(&cold.submit(2), 2);
     let all = [entry(0, 0, "loaded"), entry(1, 0, "loaded"), entry(2, 1, "under way")];
     assert_eq!(loads(&mut cold.stage), all);
-    let conn = cold.backend.control;
-    cold.backend.transport.close(conn, RefuseCode::Shutdown, "gone");
-    cold.stage.exchange(&mut cold.backend);
+    cold.lose_backend();
     assert_eq!(loads(&mut cold.stage)[2], entry(2, 1, "lost"));
 }
 
@@ -435,11 +435,10 @@ fn status_and_counters_say_why_loads_have_failed() {
     let (mut load, _) = load_of(&cold.submit(0), 0);
     let faults = [LoadFault::Unreadable, LoadFault::Different, LoadFault::Hung].map(|f| f as u8);
     let reports = [0, 77].into_iter().chain(faults).map(|fault| (LoadStatus::Failed, fault));
-    let reports = reports.chain([(LoadStatus::NoPages, 0)]);
     let names = ["failed", "failed", "unreadable", "different", "hung", "no_pages"];
-    for (at, (told, name)) in reports.zip(names).enumerate() {
+    for (at, (told, name)) in reports.chain([(LoadStatus::NoPages, 0)]).zip(names).enumerate() {
         let now = cold.stage.now;
-        report(&mut cold.backend, load, told, (now, now));
+        report(&mut cold.backend, load, told, [now, now]);
         cold.stage.exchange(&mut cold.backend);
         let cache = status(&mut cold.stage).models[0].cache.clone().unwrap();
         assert_eq!((cache.failed, cache.failure.as_deref()), (at as u64 + 1, Some(name)));
