@@ -23,7 +23,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 fn cluster(name: &str, host_weights_mib: u32) -> (Cluster, Process, PathBuf) {
     let folder = Folder::new(name);
     let files = ["first", "second"].map(|name| folder.path().join(format!("{name}.onnx")));
-    files.iter().for_each(|file| drop(fs::copy(DIGITS, file).unwrap()));
+    let copied = files.iter().map(|file| fs::copy(DIGITS, file).unwrap());
+    assert!(copied.sum::<u64>() > 0);
     let text = format!(
         "[[backend]]\nname = \"a\"\nweights_cache_mib = 1\npage_mib = 1\nhost_weights_mib = {host_weights_mib}\n\
          [[model]]\nname = \"first\"\nfile = \"first.onnx\"\nslo_ms = 2000\nbatch_max = 2\nalpha_ms = 1\nbeta_ms = 1"

@@ -178,13 +178,13 @@ counters! {
         loads_late,
         /// LOADs that found too few pages, failed, or could not be sent.
         loads_failed,
-        /// Of those that failed: there were too few pages.
+        /// LOADs that failed because there were too few pages.
         loads_without_pages,
-        /// Of those that failed: the backend could not read the model's file.
+        /// LOADs that failed because the backend could not read the model's file.
         loads_unreadable,
-        /// Of those that failed: the model's file was another one than its table says.
+        /// LOADs that failed because the model's file was another one than its table says.
         loads_different,
-        /// Of those that failed: the copy did not end.
+        /// LOADs that failed because the copy did not end.
         loads_hung,
         /// What happened to LOADs and is not in the answer to an operator, because the ControlThread had too much to read.
         load_news_lost,

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use baton_topo::{Agent, Clock, ModelSpec, Placement, SLEEP_MAX, Waker, park_thread, run};
@@ -141,20 +140,18 @@ impl ThreadExecutor {
                 owner,
                 closed: false,
             };
-            let never = Arc::new(AtomicBool::new(false));
-            run(&mut agent, clock, &placement, &never);
+            run(&mut agent, clock, &placement, &Arc::default());
         });
         let thread = Some(thread.map_err(|error| cannot_start(error.to_string()))?);
         let died = |_| cannot_start("its thread died while loading".into());
         let Started { waker, measured, memory, copies_ahead } = started.recv().map_err(died)??;
-        let kept = (!copies_ahead).then(|| std::array::from_fn(|_| None));
         let executor = Self {
             orders: Some(orders),
             events,
             thread,
             waker,
             memory,
-            kept,
+            kept: (!copies_ahead).then(|| std::array::from_fn(|_| None)),
             withdrawn: VecDeque::new(),
             order: CallOrder::default(),
             aside,
