@@ -5,6 +5,7 @@ use baton_client::{DropReason, EndRecord, EndedBy, FailReason, Timing};
 use baton_core::Nanos;
 
 use crate::faults::Fault;
+use crate::network::HostId;
 use crate::process::FrontendProcess;
 use crate::run::Run;
 use crate::world::World;
@@ -77,7 +78,7 @@ pub(crate) fn is_for_want_of_a_scheduler(
 
 /// A client that is back takes up what was left: no task waits for a scheduler while all have one.
 pub(crate) fn left_behind(run: &Run, number: u64) -> Option<String> {
-    let since = run.whole_since.filter(|_| is_whole(run))?;
+    let since = run.whole.since.filter(|_| is_whole(run))?;
     let plan = &run.plan;
     let may_wait = |fault: &Fault| fault.may_hold_inputs();
     let excused = !plan.attacks.is_empty() || plan.faults.iter().any(|(_, fault)| may_wait(fault));
@@ -90,8 +91,55 @@ pub(crate) fn left_behind(run: &Run, number: u64) -> Option<String> {
     })
 }
 
+/// Since when everybody is a member and open, and what the scheduler had counted of its members then.
+#[derive(Clone, Copy, PartialEq, Default, Debug)]
+pub(crate) struct Whole {
+    since: Option<Nanos>,
+    membership: (Option<HostId>, u64),
+}
+
+/// The same at this moment. Conditions are looked at every so often; a member that was gone between two
+/// looks shows in what the scheduler has counted.
+pub(crate) fn whole(run: &Run, look: bool) -> Whole {
+    let membership = membership(run);
+    let known = run.whole.since.filter(|_| membership == run.whole.membership);
+    let since = if look { is_whole(run).then(|| known.unwrap_or(run.world.now)) } else { known };
+    Whole { since, membership }
+}
+
+/// Which scheduler there is, and how often a member has come or gone.
+fn membership(run: &Run) -> (Option<HostId>, u64) {
+    let Some(scheduler) = &run.world.scheduler else { return (None, 0) };
+    let c = &scheduler.assembly.counters().control_thread;
+    let changes = [&c.frontends_joined, &c.backends_joined, &c.left, &c.lost];
+    (Some(scheduler.host), changes.iter().map(|count| count.get()).sum())
+}
+
 /// Every process is a member, every client is open, and the scheduler is not stopping.
 pub(crate) fn is_whole(run: &Run) -> bool {
     let open = |process: &FrontendProcess| process.client().is_some_and(|c| c.loss().is_none());
     !run.is_stopping() && run.is_whole() && run.world.frontends.iter().flatten().all(open)
+}
+
+#[cfg(test)]
+mod tests {
+    use baton_core::Nanos;
+
+    use crate::faults::{Fault, Who};
+    use crate::plan::Plan;
+    use crate::run::Run;
+
+    #[test]
+    fn a_backend_that_is_back_before_the_next_look_was_gone() {
+        let plan = (0..).map(Plan::of).find(|plan| plan.is_calm()).expect("one in five is");
+        let mut run = Run::new(plan, false);
+        run.come_up();
+        run.pass(Nanos::from_millis(50));
+        let (before, now) = (run.whole.since.expect("nothing has happened"), run.world.now);
+        assert!(before < now);
+        run.break_something(Fault::Kill(Who::Backend(0), Some(Nanos::from_micros(1))));
+        run.next_look = now + Nanos::from_millis(500);
+        assert!(run.pass_until(Nanos::from_millis(400), Run::is_whole), "it joins again");
+        assert_eq!(run.whole.since, None, "nobody has looked since");
+    }
 }

@@ -68,9 +68,8 @@ pub(crate) struct Run {
     pub(crate) states: States,
     /// What users got after the faults, if it is compared with the twin's.
     pub(crate) service: Option<Service>,
-    /// Since when everybody is a member and open, as far as was looked.
-    pub(crate) whole_since: Option<Nanos>,
-    next_look: Nanos,
+    pub(crate) whole: moments::Whole,
+    pub(crate) next_look: Nanos,
     moments: u64,
     offering: bool,
     /// Before that the programs stand still.
@@ -104,7 +103,7 @@ pub(crate) fn run(plan: Plan, log: bool) -> (Report, Vec<String>) {
 }
 
 impl Run {
-    fn new(plan: Plan, log: bool) -> Self {
+    pub(crate) fn new(plan: Plan, log: bool) -> Self {
         let conditions = Conditions {
             link: plan.link,
             transport: plan.transport,
@@ -132,7 +131,7 @@ impl Run {
             faults: 0,
             states: States::default(),
             service: None,
-            whole_since: None,
+            whole: moments::Whole::default(),
             next_look: Nanos::ZERO,
             moments: 0,
             offering: false,
@@ -173,7 +172,7 @@ impl Run {
         self.steps.insert((moment, self.serial), step);
     }
 
-    fn come_up(&mut self) {
+    pub(crate) fn come_up(&mut self) {
         self.world.start_scheduler();
         (0..self.backends.len()).for_each(|at| self.start(Who::Backend(at)));
         (0..self.frontends.len()).for_each(|at| self.start(Who::Frontend(at)));
@@ -281,9 +280,8 @@ impl Run {
         self.applications.collect(&mut self.world, &self.plan.load, look);
         self.look_at_those_given_up();
         self.supervise();
+        self.whole = moments::whole(self, look);
         if look {
-            self.whole_since =
-                moments::is_whole(self).then(|| self.whole_since.unwrap_or(self.world.now));
             self.next_look = self.world.now + LOOK_EVERY;
             oracles::while_it_runs(self);
         }

@@ -83,7 +83,7 @@ impl Rig {
 
     fn load_aside(&mut self, model: u32) -> Result<Loaded, EngineError> {
         let source = ModelSource::Spec(Box::new(emulated("added", 0, 4, 2)));
-        let order = LoadOrder { model: ModelId(model), source, measure: true };
+        let order = LoadOrder { model: ModelId(model), source, measure: true, keeps_files: false };
         self.executor.load_aside(order);
         loop {
             self.owner.prepare_sleep();
