@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use baton_client::Operator;
 use baton_client::status::{
-    ClusterStatus, EventStatus, GpuStatus, MemberRole, MemberStatus, ModelCacheStatus, ModelStatus,
+    ClusterStatus, EventStatus, GpuStatus, LoadEntry, MemberRole, MemberStatus, ModelCacheStatus,
+    ModelStatus,
 };
 use baton_core::Alternative;
 use rustix::termios::tcgetwinsize;
@@ -21,6 +22,8 @@ use crate::process::stop_flag;
 
 /// How long the scheduler may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
+/// LOADs in the text; `--json` has all that the scheduler remembers.
+const LOADS_SHOWN: usize = 16;
 /// How often the picture is drawn anew.
 const REDRAW: Duration = Duration::from_secs(1);
 /// How often to look whether a signal has come.
@@ -131,6 +134,7 @@ fn as_text(status: &ClusterStatus) -> String {
         table(&CACHE, status.models.iter().filter_map(cache_row)),
         table(&MEMBERS, status.members.iter().map(member_row)),
         table(&GPUS, status.gpus.iter().map(gpu_row)),
+        table(&LOADS, status.loads.iter().rev().take(LOADS_SHOWN).map(load_row)),
         table(&EVENTS, status.events.iter().rev().map(event_row)),
     ];
     let blocks: Vec<String> = blocks.into_iter().filter(|block| !block.is_empty()).collect();
@@ -161,10 +165,13 @@ fn summary(status: &ClusterStatus) -> String {
 const MODELS: [&str; 9] =
     ["model", "sub-cluster", "queue", "rate/s", "bad %", "batch", "p50 ms", "p99 ms", "SLO ms"];
 const VARIANTS: [&str; 6] = ["model", "variant", "accuracy %", "largest ms", "tasks", "batch"];
-const CACHE: [&str; 4] = ["model", "copies", "cold tasks", "in time"];
+const CACHE: [&str; 6] =
+    ["model", "copies", "cold tasks", "in time", "failed loads", "the last failed"];
 const MEMBERS: [&str; 5] = ["member", "address", "for", "state", "tasks"];
 const GPUS: [&str; 7] =
     ["slot", "backend", "sub-cluster", "busy %", "free pages", "loads", "loader busy %"];
+const LOADS: [&str; 8] =
+    ["ago", "load of", "slot", "why", "victims", "planned ms", "ended ms", "outcome"];
 const EVENTS: [&str; 4] = ["ago", "event", "of", "why"];
 
 /// Nothing without rows.
@@ -188,9 +195,10 @@ fn variant_rows(model: &ModelStatus) -> impl Iterator<Item = Vec<String>> {
 }
 
 fn cache_row(model: &ModelStatus) -> Option<Vec<String>> {
-    let ModelCacheStatus { copies, cold, cold_in_time } = model.cache?;
-    let counts = [copies.into(), cold, cold_in_time].map(|count: u64| count.to_string());
-    Some(std::iter::once(model.name.clone()).chain(counts).collect())
+    let ModelCacheStatus { copies, cold, cold_in_time, failed, failure } = model.cache.as_ref()?;
+    let counts = [u64::from(*copies), *cold, *cold_in_time, *failed].map(|count| count.to_string());
+    let failure = failure.clone().unwrap_or_else(|| "-".to_owned());
+    Some(std::iter::once(model.name.clone()).chain(counts).chain([failure]).collect())
 }
 
 fn model_row(model: &ModelStatus) -> Vec<String> {
@@ -224,6 +232,20 @@ fn gpu_row(gpu: &GpuStatus) -> Vec<String> {
     let loader = known(gpu.loader_busy.map(|busy| busy * 100.0), 0);
     let (slot, backend) = (gpu.slot.to_string(), gpu.backend.clone());
     vec![slot, backend, gpu.subcluster.clone(), busy, pages, loads, loader]
+}
+
+fn load_row(load: &LoadEntry) -> Vec<String> {
+    let outcome = load.outcome.clone().unwrap_or_else(|| "under way".to_owned());
+    vec![
+        span(load.age_s),
+        load.model.clone(),
+        load.slot.to_string(),
+        load.reason.clone(),
+        load.victims.to_string(),
+        format!("{:.1}", load.planned_ms),
+        known(load.ended_ms, 1),
+        outcome,
+    ]
 }
 
 fn event_row(event: &EventStatus) -> Vec<String> {

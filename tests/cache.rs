@@ -100,6 +100,14 @@ fn models_take_turns_in_a_memory_that_holds_a_third_of_them_also_under_the_next_
     let busy = loader["loader_busy"].as_f64().unwrap();
     assert!(busy > 0.0 && busy <= 1.0, "{loader}");
 
+    let loads_shown = status["loads"].as_array().unwrap();
+    assert!(loads_shown.len() >= 2 * MODELS, "{status}");
+    assert!(loads_shown.iter().all(|load| load["outcome"] == "loaded" && load["slot"] == 0));
+    assert!(loads_shown.iter().any(|load| load["reason"] == "waiting" && load["victims"] == 1));
+    let table = run(&["status", "--scheduler", cluster.addr()]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("load of") && table.contains("waiting"), "{table}");
+
     cluster.kill_and_restart_scheduler();
     answered(&models[0], 9);
     assert_eq!(loads(&metrics), before, "the next scheduler knows that it is there");

@@ -91,7 +91,8 @@ impl Loading {
                 ModelSource::Spec(Box::new(spec.expect("checked when it was described").clone()))
             }
         };
-        LoadOrder { model: self.local, source, measure: self.loaded.is_none() }
+        let measure = self.loaded.is_none();
+        LoadOrder { model: self.local, source, measure, keeps_files: has_weights }
     }
 
     /// Its number here.

@@ -32,6 +32,7 @@ pub(crate) fn supernet(name: &str, id: u32, input_bytes: u32, batch_max: u32) ->
         accuracy,
         profile,
         file: None,
+        sha256: None,
     };
     let small = variant("small", 70_000, model.profile.clone());
     let large = variant("large", 80_000, Profile::from_table(&twice).unwrap());

@@ -237,6 +237,6 @@ pub struct TableRequest {
 pub struct TableRead {
     /// What was to be read.
     pub request: TableRequest,
-    /// What it says, or what is wrong with it.
-    pub result: Result<ModelTable, String>,
+    /// What it says, and its text with the checksums of its files; or what is wrong with it.
+    pub result: Result<(ModelTable, String), String>,
 }

@@ -178,6 +178,16 @@ counters! {
         loads_late,
         /// LOADs that found too few pages, failed, or could not be sent.
         loads_failed,
+        /// LOADs that failed because there were too few pages.
+        loads_without_pages,
+        /// LOADs that failed because the backend could not read the model's file.
+        loads_unreadable,
+        /// LOADs that failed because the model's file was another one than its table says.
+        loads_different,
+        /// LOADs that failed because the copy did not end.
+        loads_hung,
+        /// What happened to LOADs and is not in the answer to an operator, because the ControlThread had too much to read.
+        load_news_lost,
         /// Models that left a slot for another.
         models_evicted,
         /// LOADs of models that another slot had already.

@@ -189,10 +189,11 @@ fn of_variants(models: &[ModelShown]) -> [Metric; 2] {
 }
 
 /// Of sub-clusters with caches of weights.
-fn of_caches(models: &[ModelShown]) -> [Metric; 3] {
+fn of_caches(models: &[ModelShown]) -> [Metric; 4] {
     const MODEL: &[&str] = &["model"];
     let series = |value: fn(&ModelCacheStatus) -> Value| {
-        let of = |model: &ModelShown| Some((vec![model.name.clone()], value(&model.cache?)));
+        let of =
+            |model: &ModelShown| Some((vec![model.name.clone()], value(model.cache.as_ref()?)));
         models.iter().filter_map(of).collect()
     };
     let (copies, cold, in_time) =
@@ -217,6 +218,14 @@ fn of_caches(models: &[ModelShown]) -> [Metric; 3] {
             ..Metric::counters(
                 in_time,
                 "Of the tasks that came while no slot held their model, those whose batch ended in time",
+                MODEL,
+            )
+        },
+        Metric {
+            series: series(|cache| Value::Count(cache.failed)),
+            ..Metric::counters(
+                "baton_scheduler_model_loads_failed",
+                "LOADs of a model that failed, where slots have not room for every model",
                 MODEL,
             )
         },
@@ -262,8 +271,8 @@ mod tests {
         let shown = names.filter(|name| name.starts_with("baton_scheduler_")).count();
         assert_eq!(
             shown,
-            counters.pairs().len() - 1 + 5 + 2 + 2,
-            "without gpus_needed, with five by model, two by variant and two of caches"
+            counters.pairs().len() - 1 + 5 + 2 + 3,
+            "without gpus_needed, with five by model, two by variant and three of caches"
         );
     }
 

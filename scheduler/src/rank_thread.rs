@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::board::{BoardReader, PublishedCandidate};
 use crate::cache::Cache;
 use crate::cache::levels::CacheLevels;
+use crate::cache::news::Failure;
 use crate::commands::{Notice, RankCommand, SlotMemory};
 use crate::counters::RankThreadCounters;
 use crate::limits::{GPUS_MAX, RANK_MAIL_RING};
@@ -143,13 +144,13 @@ impl RankThread {
                 RankCommand::Drain { gpus } => {
                     for gpu in gpus {
                         self.state.on_gpu_drain(gpu, &mut self.out);
-                        self.cache.iter_mut().for_each(|cache| cache.leave(gpu));
+                        self.cache.iter_mut().for_each(|cache| cache.leave(now, gpu));
                     }
                 }
                 RankCommand::Leave { gpus } => {
                     for gpu in gpus {
                         self.state.on_gpu_leave(gpu);
-                        self.cache.iter_mut().for_each(|cache| cache.leave(gpu));
+                        self.cache.iter_mut().for_each(|cache| cache.leave(now, gpu));
                     }
                 }
                 RankCommand::Serve { model, subcluster, weights } => {
@@ -249,6 +250,13 @@ impl RankThread {
             self.counters.loads_done.set(counted.loaded);
             self.counters.loads_late.set(counted.late);
             self.counters.loads_failed.set(counted.failed);
+            let levels = cache.levels();
+            let of = |failure| levels.failures(failure);
+            self.counters.loads_without_pages.set(of(Failure::NoPages));
+            self.counters.loads_unreadable.set(of(Failure::Unreadable));
+            self.counters.loads_different.set(of(Failure::Different));
+            self.counters.loads_hung.set(of(Failure::Hung));
+            self.counters.load_news_lost.set(levels.news_lost());
             self.counters.models_evicted.set(counted.evicted);
             self.counters.models_copied.set(counted.copied);
         }

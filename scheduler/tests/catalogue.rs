@@ -383,6 +383,7 @@ fn members_learn_of_a_models_variants_and_a_plan_names_the_cheapest_that_each_ta
         accuracy,
         profile: Profile::linear(ms(alpha_ms), ms(4), 8).unwrap(),
         file: None,
+        sha256: None,
     };
     cluster.models[0].variants = vec![
         variant("small", 70_000, 1),

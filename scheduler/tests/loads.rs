@@ -6,9 +6,10 @@ mod stage;
 
 use baton_core::{Nanos, Policy, SubclusterId};
 use baton_rdma::Transport;
+use baton_rdma::status::LoadEntry;
 use baton_rdma::wire::{
-    ActionStatus, JoinBackend, LoadDone, LoadStatus, ProfileDesc, Ready, RefuseCode, Role,
-    SlotMemory,
+    ActionStatus, JoinBackend, LoadDone, LoadFault, LoadStatus, ProfileDesc, Ready, RefuseCode,
+    Role, SlotMemory,
 };
 use baton_topo::{
     Agent, BackendSpec, CardsSpec, Cluster, Idle, ModelSpec, WeightsCacheSpec, WeightsSpec,
@@ -75,14 +76,19 @@ fn backend(stage: &mut Stage, models: &[u32]) -> Member {
 }
 
 fn done(member: &mut Member, load: u64, status: LoadStatus, took: Nanos, now: Nanos) {
+    report(member, load, (status, 0), [now - took, now]);
+}
+
+fn report(member: &mut Member, load: u64, how: (LoadStatus, u8), [from, to]: [Nanos; 2]) {
     let done = LoadDone {
         load: load.into(),
-        started_ns: (now - took).0.into(),
-        finished_ns: now.0.into(),
+        started_ns: from.0.into(),
+        finished_ns: to.0.into(),
         gpu: 0.into(),
         pages_free: 0.into(),
-        status: status as u8,
-        reserved: [0; 3],
+        status: how.0 as u8,
+        fault: how.1,
+        reserved: [0; 2],
     };
     let thread = member.threads[0];
     member.transport.send(thread, &done, &[]).unwrap();
@@ -113,6 +119,12 @@ struct Cold {
 }
 
 impl Cold {
+    fn lose_backend(&mut self) {
+        let conn = self.backend.control;
+        self.backend.transport.close(conn, RefuseCode::Shutdown, "gone");
+        self.stage.exchange(&mut self.backend);
+    }
+
     fn start(models: &[u32]) -> Self {
         let mut stage = Stage::new(&cached(1));
         let frontend = stage.frontend();
@@ -193,9 +205,13 @@ fn a_load_that_fails_is_tried_again_after_a_pause_and_no_batch_comes_before() {
     assert_ne!(again, load);
     let batch = batch_of(&cold.loaded(again), 0);
     cold.execute(batch);
-    let counters = cold.stage.scheduler.counters().pairs();
-    let count = |name| counters.iter().find(|(known, _)| *known == name).unwrap().1;
-    assert_eq!(["loads_planned", "loads_done", "loads_failed"].map(count), [2, 1, 1]);
+    let counted = counted(&cold.stage, ["loads_planned", "loads_done", "loads_failed"]);
+    assert_eq!(counted, [2, 1, 1]);
+}
+
+fn counted<const N: usize>(stage: &Stage, names: [&str; N]) -> [u64; N] {
+    let counters = stage.scheduler.counters().pairs();
+    names.map(|name| counters.iter().find(|(known, _)| *known == name).unwrap().1)
 }
 
 #[test]
@@ -226,9 +242,7 @@ fn what_a_backend_holds_when_it_joins_is_used_at_once() {
 fn a_backend_that_is_lost_in_mid_load_takes_the_load_with_it_and_the_next_one_is_asked() {
     let mut cold = Cold::start(&[]);
     let (old, _) = load_of(&cold.submit(0), 0);
-    let conn = cold.backend.control;
-    cold.backend.transport.close(conn, RefuseCode::Shutdown, "gone");
-    cold.stage.exchange(&mut cold.backend);
+    cold.lose_backend();
     let ended = cold.stage.exchange(&mut cold.frontend);
     assert!(matches!(ended[..], [Told::Ended { .. }]), "no slot serves it: {ended:?}");
     cold.backend = backend(&mut cold.stage, &[]);
@@ -381,4 +395,55 @@ fn a_task_whose_model_leaves_after_it_has_come_did_not_come_cold() {
     let batch = batch_of(&cold.loaded(load), 0);
     cold.execute(batch);
     assert_eq!(cold_tasks(&mut cold.stage), [(0, 0), (0, 0), (1, 1)]);
+}
+
+/// Of each LOAD: its model, why it was ordered, what left for it, and what became of it.
+fn loads(stage: &mut Stage) -> Vec<(String, String, u32, String)> {
+    let status = status(stage);
+    let told = |outcome: Option<String>| outcome.unwrap_or_else(|| "under way".into());
+    let of = |load: LoadEntry| (load.model, load.reason, load.victims, told(load.outcome));
+    status.loads.into_iter().map(of).collect()
+}
+
+fn entry(model: u32, victims: u32, outcome: &str) -> (String, String, u32, String) {
+    (format!("model-{model}"), "waiting".into(), victims, outcome.into())
+}
+
+#[test]
+fn status_says_of_each_load_why_it_was_ordered_and_what_became_of_it() {
+    let mut cold = Cold::start(&[]);
+    let (load, _) = load_of(&cold.submit(0), 0);
+    assert_eq!(loads(&mut cold.stage), [entry(0, 0, "under way")]);
+    cold.wait(ms(2));
+    let batch = batch_of(&cold.loaded(load), 0);
+    let load = status(&mut cold.stage).loads.remove(0);
+    assert_eq!((load.slot, load.planned_ms, load.copied_ms), (0, 5.0, Some(5.0)), "as LOAD");
+    assert!(load.ended_ms.unwrap() >= 2.0, "{load:?}");
+    cold.execute(batch);
+    cold.serve_cold(1);
+    let _lost = load_of(&cold.submit(2), 2);
+    let all = [entry(0, 0, "loaded"), entry(1, 0, "loaded"), entry(2, 1, "under way")];
+    assert_eq!(loads(&mut cold.stage), all);
+    cold.lose_backend();
+    assert_eq!(loads(&mut cold.stage)[2], entry(2, 1, "lost"));
+}
+
+#[test]
+fn status_and_counters_say_why_loads_have_failed() {
+    let mut cold = Cold::start(&[]);
+    let (mut load, _) = load_of(&cold.submit(0), 0);
+    let faults = [LoadFault::Unreadable, LoadFault::Different, LoadFault::Hung].map(|f| f as u8);
+    let reports = [0, 77].into_iter().chain(faults).map(|fault| (LoadStatus::Failed, fault));
+    let names = ["failed", "failed", "unreadable", "different", "hung", "no_pages"];
+    for (at, (told, name)) in reports.chain([(LoadStatus::NoPages, 0)]).zip(names).enumerate() {
+        let now = cold.stage.now;
+        report(&mut cold.backend, load, told, [now, now]);
+        cold.stage.exchange(&mut cold.backend);
+        let cache = status(&mut cold.stage).models[0].cache.clone().unwrap();
+        assert_eq!((cache.failed, cache.failure.as_deref()), (at as u64 + 1, Some(name)));
+        assert_eq!(loads(&mut cold.stage)[at], entry(0, 0, name));
+        (load, _) = load_of(&cold.wait(ms(12)), 0);
+    }
+    let by_reason = ["loads_unreadable", "loads_different", "loads_hung", "loads_without_pages"];
+    assert_eq!(counted(&cold.stage, by_reason), [1; 4]);
 }

@@ -23,6 +23,7 @@ pub(crate) fn draw(seed: u64, models: &mut [ModelSpec]) {
                 accuracy,
                 profile: profile.clone(),
                 file: None,
+                sha256: None,
             });
             profile = slower(&profile, rng.random_range(110..=180));
         }

@@ -235,7 +235,7 @@ cores = [1]
     assert_eq!(table.quota.frontend, Some(RateLimit::per_second(12.5)));
     assert_eq!(digits.quota, QuotaLimits::default());
     assert_eq!((digits.input_bytes, digits.output_bytes), (256, 40));
-    let EngineSpec::Onnx { file: read, signature, fixed_batch, is_measured, place } =
+    let EngineSpec::Onnx { file: read, signature, fixed_batch, is_measured, place, .. } =
         &digits.engine
     else {
         panic!("digits is an ONNX model")

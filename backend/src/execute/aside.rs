@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::budget::{Budget, Share};
 use super::measure::Profiles;
-use super::{Engine, EngineError, LooseModel, measure};
+use super::{Engine, EngineError, HostStore, LooseModel, measure};
 
 /// Models on their way to be dropped, and the one to be loaded. One more is dropped where it is.
 const ERRANDS_MAX: usize = 8;
@@ -26,6 +26,8 @@ pub struct LoadOrder {
     pub source: ModelSource,
     /// Whether to measure ℓ(b), if the description can only guess it.
     pub measure: bool,
+    /// Whether its files stay in the host's memory, for LOADs to be made from.
+    pub keeps_files: bool,
 }
 
 /// What a model is made from.
@@ -112,12 +114,13 @@ impl Aside {
     pub(super) fn start<E: Engine>(
         name: String,
         make: impl Fn() -> E + Clone + Send + 'static,
-        budget: Budget,
+        (budget, store): (Budget, HostStore),
         owner: Waker,
     ) -> std::io::Result<(Self, Sender<Errand>)> {
         let spawn: Spawn = Box::new(move |errands, outcomes| {
-            let (make, budget, owner) = (make.clone(), budget.clone(), owner.clone());
-            let work = move || work(&errands, &outcomes, &make, &budget, &owner);
+            let (make, owner) = (make.clone(), owner.clone());
+            let memory = (budget.clone(), store.clone());
+            let work = move || work(&errands, &outcomes, &make, &memory, &owner);
             std::thread::Builder::new().name(name.clone()).spawn(work)
         });
         let (errands, errands_in) = bounded(ERRANDS_MAX);
@@ -199,14 +202,14 @@ fn work<E: Engine>(
     errands: &Receiver<Errand>,
     outcomes: &Sender<Outcome>,
     make: &impl Fn() -> E,
-    budget: &Budget,
+    (budget, store): &(Budget, HostStore),
     owner: &Waker,
 ) {
     for errand in errands {
         match errand {
             Errand::Load(order) => {
                 // The owner may be gone, or wait no longer.
-                let _ = outcomes.send(load(&order, &mut make(), budget));
+                let _ = outcomes.send(load(&order, &mut make(), budget, store));
                 owner.wake();
             }
             Errand::Drop(resident) => drop(resident),
@@ -227,8 +230,37 @@ fn died() -> EngineError {
     EngineError::Library { engine, problem, fix: "see the log above, and restart this backend" }
 }
 
-fn load(order: &LoadOrder, engine: &mut impl Engine, budget: &Budget) -> Outcome {
+fn load(
+    order: &LoadOrder,
+    engine: &mut impl Engine,
+    budget: &Budget,
+    store: &HostStore,
+) -> Outcome {
     let spec = order.describe()?;
+    if !order.keeps_files {
+        return load_described(order, spec, engine, budget);
+    }
+    let kept = store.add(&spec)?;
+    if kept < spec.files().len() {
+        let model = &spec.name;
+        tracing::warn!(
+            model,
+            "not all of its files are in memory: each LOAD reads them; see host_weights_mib"
+        );
+    }
+    let loaded = load_described(order, spec, engine, budget);
+    if loaded.is_err() {
+        store.remove(order.model);
+    }
+    loaded
+}
+
+fn load_described(
+    order: &LoadOrder,
+    spec: ModelSpec,
+    engine: &mut impl Engine,
+    budget: &Budget,
+) -> Outcome {
     let (share, profiles) = load_measured(engine, budget, &spec, order.measure)?;
     let model = engine.take(spec.id).expect("loaded above");
     Ok((Loaded { spec, profiles }, Resident { model, share }))

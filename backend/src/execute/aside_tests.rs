@@ -1,6 +1,6 @@
 //! A thread that hangs in a load.
 
-use baton_topo::{Clock, EngineSpec, OnnxPlace, park_thread};
+use baton_topo::{Clock, EngineSpec, OnnxPlace, Sha256, park_thread};
 use baton_types::Nanos;
 
 use super::*;
@@ -51,7 +51,7 @@ impl BlockingEngine for Stuck {
 
 fn order(model: ModelId) -> LoadOrder {
     let source = ModelSource::Spec(Box::new(emulated("model", 0, 4, 2)));
-    LoadOrder { model, source, measure: false }
+    LoadOrder { model, source, measure: false, keeps_files: false }
 }
 
 fn loaded(aside: &mut Aside, owner: &Waker) -> Loaded {
@@ -70,8 +70,9 @@ fn another_thread_takes_its_place_and_what_it_loads_at_last_is_dropped() {
     let make =
         move || Blocking::new(Stuck { gate: gate.clone(), models: Emulated::new(clock, 1) }, clock);
     let (budget, owner) = (Budget::new(None), Waker::for_current_thread());
+    let memory = (budget.clone(), HostStore::default());
     let (mut aside, _errands) =
-        Aside::start("loads".into(), make, budget.clone(), owner.clone()).expect("a thread");
+        Aside::start("loads".into(), make, memory, owner.clone()).expect("a thread");
     aside.load(order(STUCK));
     assert!(aside.poll().is_none());
     aside.replace().expect("another thread");
@@ -93,8 +94,8 @@ fn a_model_with_a_profile_is_not_measured() {
     let measured = |is_measured| {
         let spec = emulated("model", 0, 4, 2);
         let (signature, place) = (spec.signature(), OnnxPlace::CPU);
-        let file = "model.onnx".into();
-        let onnx = EngineSpec::Onnx { file, signature, fixed_batch: None, is_measured, place };
+        let (file, sha256, fixed_batch) = ("model.onnx".into(), None, None);
+        let onnx = EngineSpec::Onnx { file, sha256, signature, fixed_batch, is_measured, place };
         let (_open, gate) = bounded(1);
         let mut engine = Blocking::new(Stuck { gate, models: Emulated::new(clock, 1) }, clock);
         let spec = ModelSpec { engine: onnx, ..spec };
@@ -112,12 +113,55 @@ fn a_model_with_a_profile_is_not_measured() {
 fn one_model_is_given_up_and_the_others_stay() {
     let (clock, owner) = (Clock::start(), Waker::for_current_thread());
     let make = move || Blocking::new(Emulated::new(clock, 1), clock);
+    let memory = (Budget::new(None), HostStore::default());
     let (mut aside, _errands) =
-        Aside::start("loads".into(), make, Budget::new(None), owner.clone()).expect("a thread");
+        Aside::start("loads".into(), make, memory, owner.clone()).expect("a thread");
     for model in [OTHER, STUCK] {
         aside.load(order(model));
         assert_eq!(loaded(&mut aside, &owner).spec.id, model);
     }
     aside.discard(STUCK);
     assert!(aside.take(STUCK).is_none() && aside.take(OTHER).is_some());
+}
+
+/// A model from a file, of an engine that needs none of it.
+fn from_file(file: &Path, sha256: Option<Sha256>) -> ModelSpec {
+    let spec = emulated("model", OTHER.0, 4, 2);
+    let (file, signature, place) = (file.into(), spec.signature(), OnnxPlace::CPU);
+    let engine =
+        EngineSpec::Onnx { file, sha256, signature, fixed_batch: None, is_measured: false, place };
+    ModelSpec { engine, ..spec }
+}
+
+/// What loading such a model comes to, and whether its file is in memory then.
+fn kept(model: ModelId, spec: ModelSpec, keeps_files: bool) -> (Result<(), EngineError>, bool) {
+    let (clock, (_, gate)) = (Clock::start(), bounded(1));
+    let mut engine = Blocking::new(Stuck { gate, models: Emulated::new(clock, 1) }, clock);
+    let store = HostStore::fill(std::iter::empty(), 1 << 20);
+    let file = spec.files()[0].to_owned();
+    let source = ModelSource::Spec(Box::new(spec));
+    let order = LoadOrder { model, source, measure: false, keeps_files };
+    let budget = Budget::new((model == STUCK).then_some(1));
+    let outcome = load(&order, &mut engine, &budget, &store).map(drop);
+    (outcome, store.get(&file).is_some())
+}
+
+#[test]
+fn files_of_a_model_that_is_added_stay_in_memory_if_they_are_right_and_the_model_loads() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx");
+    let (right, wrong) = (Sha256::of_file(&file).expect("a file"), Sha256::of(b"another"));
+    for sha256 in [None, Some(right)] {
+        assert_eq!(kept(OTHER, from_file(&file, sha256), true), (Ok(()), true));
+    }
+    assert_eq!(kept(OTHER, from_file(&file, None), false), (Ok(()), false), "a LOAD keeps nothing");
+    let (outcome, is_kept) = kept(OTHER, from_file(&file, Some(wrong)), true);
+    let Err(EngineError::Different { model, expected, found, .. }) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!((model.as_str(), expected, found, is_kept), ("model", wrong, right, false));
+    let (outcome, _) = kept(OTHER, from_file(Path::new("/nowhere/model.onnx"), None), true);
+    assert!(matches!(outcome, Err(EngineError::Unreadable { .. })), "{outcome:?}");
+    let (outcome, is_kept) = kept(STUCK, from_file(&file, None), true);
+    assert!(matches!(outcome, Err(EngineError::Memory { .. })), "{outcome:?}");
+    assert!(!is_kept, "the model was not added");
 }

@@ -171,4 +171,7 @@ pub trait Executor {
 
     /// Gives up a model that was loaded aside and is not installed.
     fn discard(&mut self, model: ModelId);
+
+    /// The model was removed: its files need not be in the host's memory any more. Nothing happens if there are none.
+    fn drop_files(&mut self, _model: ModelId) {}
 }

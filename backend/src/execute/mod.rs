@@ -22,7 +22,7 @@ mod store;
 mod thread;
 mod trials;
 
-use baton_topo::ModelSpec;
+use baton_topo::{ModelSpec, Sha256};
 use baton_types::ModelId;
 
 pub use aside::{LoadOrder, Loaded, ModelSource};
@@ -160,6 +160,38 @@ pub enum EngineError {
         /// What to do.
         fix: String,
     },
+    /// A model's file cannot be read.
+    #[error(
+        "model `{model}` ({file}): the file cannot be read: {problem}; put it there, readable, on a disk that is sound"
+    )]
+    Unreadable {
+        /// The model.
+        model: String,
+        /// Its file.
+        file: String,
+        /// The system's message.
+        problem: String,
+    },
+    /// A model's file is another one than its table says.
+    #[error(
+        "model `{model}` ({file}): its SHA-256 is {found}, and that of the model is {expected}; copy the right file to this host"
+    )]
+    Different {
+        /// The model.
+        model: String,
+        /// Its file.
+        file: String,
+        /// That of the model's table.
+        expected: Sha256,
+        /// The file's.
+        found: Sha256,
+    },
+    /// Loading a model does not end.
+    #[error(
+        "a model's copy does not end; another thread loads from now on; see whether the model's file can be read, and restart \
+         this backend to get the memory of that copy back"
+    )]
+    Hung,
     /// A model does not fit beside the others.
     #[error(
         "model `{model}` takes {needs} MiB of memory, and {free} MiB are free; raise model_memory_mib of its [[backend]], or \

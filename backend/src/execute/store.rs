@@ -1,90 +1,192 @@
-//! Model files in the host's memory, for LOADs to be made from. Filled once, before a backend joins; read by every loader.
+//! Model files in the host's memory, for LOADs to be made from: those of the cluster file from before the backend joins, those
+//! of a model that is added from its addition to its removal. Read by every loader.
 //!
-//! Files are taken in the order of the cluster file until the budget is used up. Those beyond it, and those whose weights
+//! Files are taken in the order in which their models come until the budget is used up. Those beyond it, and those whose weights
 //! are partly in other files, are read from the file system for each LOAD. Copies of one file are kept once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use baton_topo::{ModelSpec, is_whole_model};
+use baton_topo::{ModelSpec, Sha256, is_whole_model};
+use baton_types::ModelId;
+
+use super::EngineError;
 
 /// See the module documentation. Clones share the memory.
 #[derive(Clone, Default, Debug)]
 pub struct HostStore {
-    files: Arc<BTreeMap<PathBuf, Arc<[u8]>>>,
+    /// Locked by threads that load, and for a look-up only.
+    shared: Arc<Mutex<Shelf>>,
 }
 
-/// What filling comes to.
-#[derive(Default)]
-struct Filling {
+#[derive(Default, Debug)]
+struct Shelf {
     files: BTreeMap<PathBuf, Arc<[u8]>>,
     /// By length and checksum.
     contents: BTreeMap<(usize, u32), Arc<[u8]>>,
+    /// Whose files they are. A file leaves with the last of its models.
+    models: BTreeMap<ModelId, Vec<PathBuf>>,
     left_bytes: u64,
 }
 
+/// Why a file is not what its model is loaded from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum FileFault {
+    /// It cannot be read: why.
+    Unreadable(String),
+    /// It has another content.
+    Different { expected: Sha256, found: Sha256 },
+}
+
+impl FileFault {
+    pub(super) fn of(self, model: &ModelSpec, file: &Path) -> EngineError {
+        let (model, file) = (model.name.clone(), file.display().to_string());
+        match self {
+            Self::Unreadable(problem) => EngineError::Unreadable { model, file, problem },
+            Self::Different { expected, found } => {
+                EngineError::Different { model, file, expected, found }
+            }
+        }
+    }
+}
+
+/// Whether the file can be read, and has the content that it must have.
+pub(super) fn check(file: &Path, sha256: Option<Sha256>) -> Result<(), FileFault> {
+    let unreadable = |error: std::io::Error| FileFault::Unreadable(error.to_string());
+    match sha256 {
+        None => std::fs::File::open(file).map(drop).map_err(unreadable),
+        Some(expected) => is_as(expected, Sha256::of_file(file).map_err(unreadable)?),
+    }
+}
+
+fn is_as(expected: Sha256, found: Sha256) -> Result<(), FileFault> {
+    if found == expected { Ok(()) } else { Err(FileFault::Different { expected, found }) }
+}
+
 impl HostStore {
-    /// Reads the files of `models`, as far as `budget_bytes` go.
+    /// Reads the files of `models`, as far as `budget_bytes` go. Loading complains again about what is wrong with one.
     pub fn fill<'a>(models: impl Iterator<Item = &'a ModelSpec>, budget_bytes: u64) -> Self {
-        let mut filling = Filling { left_bytes: budget_bytes, ..Filling::default() };
-        let (mut taken, mut all) = (0, 0);
-        for file in models.flat_map(ModelSpec::files) {
-            all += 1;
-            taken += u32::from(filling.take(file));
+        let store = Self::default();
+        store.shelf().left_bytes = budget_bytes;
+        let (mut files, mut taken) = (0, 0);
+        for model in models {
+            files += model.files().len();
+            match store.add(model) {
+                Ok(here) => taken += here,
+                Err(error) => tracing::warn!(%error, "a model's files are not kept in memory"),
+            }
         }
-        if all > 0 {
-            let mib = (budget_bytes - filling.left_bytes) >> 20;
-            let from_disk = all - taken;
-            tracing::info!(taken, mib, from_disk, "model files are in memory");
+        if files > 0 {
+            let mib = (budget_bytes - store.shelf().left_bytes) >> 20;
+            tracing::info!(taken, mib, from_disk = files - taken, "model files are in memory");
         }
-        Self { files: Arc::new(filling.files) }
+        store
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the files of a model, as far as there is room, and checks those that have a checksum. Returns how many are here.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is another one; then none is here for this model.
+    pub(super) fn add(&self, model: &ModelSpec) -> Result<usize, EngineError> {
+        let mut taken = 0;
+        for (file, sha256) in model.checked_files() {
+            match self.take(model.id, file, sha256) {
+                Ok(is_here) => taken += usize::from(is_here),
+                Err(fault) => {
+                    self.remove(model.id);
+                    return Err(fault.of(model, file));
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// The model is no longer loaded.
+    pub(super) fn remove(&self, model: ModelId) {
+        self.shelf().remove(model);
     }
 
     /// The content of a file, if it is here.
-    pub fn get(&self, file: &Path) -> Option<&Arc<[u8]>> {
-        self.files.get(file)
+    pub fn get(&self, file: &Path) -> Option<Arc<[u8]>> {
+        self.shelf().files.get(file).cloned()
     }
 
     /// Whether both files are here and have the same content.
     pub(super) fn is_same(&self, a: &Path, b: &Path) -> bool {
         match (self.get(a), self.get(b)) {
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (Some(a), Some(b)) => Arc::ptr_eq(&a, &b),
             _ => false,
         }
     }
+
+    /// True if the file is here. It is read without the lock, so that no LOAD waits for the disk.
+    fn take(&self, model: ModelId, file: &Path, sha256: Option<Sha256>) -> Result<bool, FileFault> {
+        if let Some(content) = self.get(file) {
+            // Another model has it, which may not have said what it is.
+            sha256.map_or(Ok(()), |expected| is_as(expected, Sha256::of(&content)))?;
+            return Ok(self.shelf().note(model, file));
+        }
+        let unreadable = |error: std::io::Error| FileFault::Unreadable(error.to_string());
+        let bytes = std::fs::metadata(file).map_err(unreadable)?.len();
+        if !self.shelf().may_take(bytes) {
+            return check(file, sha256).map(|()| false);
+        }
+        let read = std::fs::read(file).map_err(unreadable)?;
+        sha256.map_or(Ok(()), |expected| is_as(expected, Sha256::of(&read)))?;
+        let (name, is_whole) = ((read.len(), crc32fast::hash(&read)), is_whole_model(&read));
+        let mut shelf = self.shelf();
+        let content = shelf.known(name, &read).or_else(|| shelf.keep(name, read, is_whole));
+        let Some(content) = content else { return Ok(false) };
+        shelf.files.insert(file.to_owned(), content);
+        Ok(shelf.note(model, file))
+    }
 }
 
-impl Filling {
-    /// True if the file is here. One that cannot be read is what loading complains about.
-    fn take(&mut self, file: &Path) -> bool {
-        if self.files.contains_key(file) {
-            return true;
-        }
-        let bytes = std::fs::metadata(file).map_or(u64::MAX, |metadata| metadata.len());
-        let may_be_copy = || self.contents.keys().any(|&(length, _)| length as u64 == bytes);
-        if bytes > self.left_bytes && !may_be_copy() {
-            return false;
-        }
-        let Ok(read) = std::fs::read(file) else { return false };
-        let content = self.known(&read).or_else(|| self.keep(read));
-        content.is_some_and(|content| self.files.insert(file.to_owned(), content).is_none())
+impl Shelf {
+    /// Whether there is room for that, or what is here may be a copy of them.
+    fn may_take(&self, bytes: u64) -> bool {
+        bytes <= self.left_bytes || self.contents.keys().any(|&(length, _)| length as u64 == bytes)
     }
 
-    fn known(&self, read: &[u8]) -> Option<Arc<[u8]>> {
-        let content = self.contents.get(&(read.len(), crc32fast::hash(read)))?;
+    fn note(&mut self, model: ModelId, file: &Path) -> bool {
+        self.models.entry(model).or_default().push(file.to_owned());
+        true
+    }
+
+    fn known(&self, name: (usize, u32), read: &[u8]) -> Option<Arc<[u8]>> {
+        let content = self.contents.get(&name)?;
         (content[..] == *read).then(|| Arc::clone(content))
     }
 
-    fn keep(&mut self, read: Vec<u8>) -> Option<Arc<[u8]>> {
+    fn keep(&mut self, name: (usize, u32), read: Vec<u8>, is_whole: bool) -> Option<Arc<[u8]>> {
         let left_bytes = self.left_bytes.checked_sub(read.len() as u64)?;
-        if !is_whole_model(&read) {
+        if !is_whole || self.contents.contains_key(&name) {
             return None;
         }
-        let (name, content) = ((read.len(), crc32fast::hash(&read)), Arc::from(read));
+        let content: Arc<[u8]> = Arc::from(read);
         self.contents.insert(name, Arc::clone(&content));
         self.left_bytes = left_bytes;
         Some(content)
+    }
+
+    /// What no other model has goes, and its bytes are free. A LOAD that reads it meanwhile has it to the end.
+    fn remove(&mut self, model: ModelId) {
+        let Self { files, contents, models, left_bytes } = self;
+        for file in models.remove(&model).unwrap_or_default() {
+            if !models.values().flatten().any(|other| *other == file) {
+                files.remove(&file);
+            }
+        }
+        contents.retain(|&(length, _), content| {
+            let is_used = files.values().any(|file| Arc::ptr_eq(file, content));
+            *left_bytes += if is_used { 0 } else { length as u64 };
+            is_used
+        });
     }
 }
 
@@ -109,20 +211,24 @@ mod tests {
         folder
     }
 
-    fn filled(folder: &Path, left_bytes: u64) -> (Vec<bool>, Filling) {
-        let mut filling = Filling { left_bytes, ..Filling::default() };
-        let names = ["a", "b", "c", "d", "e", "a"];
-        (names.map(|name| filling.take(&folder.join(name))).to_vec(), filling)
+    /// A store, and which files it has taken for one model each; `None`: it was refused.
+    fn filled(folder: &Path, left_bytes: u64) -> (Vec<Option<bool>>, HostStore) {
+        let store = HostStore::default();
+        store.shelf().left_bytes = left_bytes;
+        let take = |(id, name): (u32, &str)| store.take(ModelId(id), &folder.join(name), None).ok();
+        let taken = (0..).zip(["a", "b", "c", "d", "e", "a"]).map(take).collect();
+        (taken, store)
     }
 
     #[test]
     fn copies_are_kept_once_and_what_is_no_whole_model_not_at_all() {
         let folder = folder("store-copies");
         let bytes = |name: &str| std::fs::metadata(folder.join(name)).expect("a file").len();
-        let (taken, filling) = filled(&folder, 10 << 20);
-        assert_eq!(taken, [true, true, true, false, false, true]);
-        assert_eq!(filling.left_bytes, (10 << 20) - bytes("a") - bytes("c"), "b is a copy of a");
-        let store = HostStore { files: Arc::new(filling.files) };
+        let (taken, store) = filled(&folder, 10 << 20);
+        let taken: Vec<bool> = taken.into_iter().flatten().collect();
+        assert_eq!(taken, [true, true, true, false, true], "e is not there");
+        let left_bytes = || store.shelf().left_bytes;
+        assert_eq!(left_bytes(), (10 << 20) - bytes("a") - bytes("c"), "b is a copy of a");
         let same = |one: &str, other: &str| store.is_same(&folder.join(one), &folder.join(other));
         assert!(same("a", "b") && !same("a", "c") && !same("d", "d"), "d is not there");
         assert_eq!(store.get(&folder.join("a")).expect("taken").len() as u64, bytes("a"));
@@ -133,8 +239,44 @@ mod tests {
     fn what_exceeds_the_budget_stays_in_its_file_and_smaller_ones_behind_it_still_fit() {
         let folder = folder("store-budget");
         let bytes = std::fs::metadata(folder.join("a")).expect("a file").len();
-        assert_eq!(filled(&folder, bytes).0, [true, true, false, false, false, true]);
-        assert_eq!(filled(&folder, bytes - 1).0, [false; 6]);
+        let taken = |budget| filled(&folder, budget).0.into_iter().flatten().collect::<Vec<bool>>();
+        assert_eq!(taken(bytes), [true, true, false, false, true]);
+        assert_eq!(taken(bytes - 1), [false; 5]);
+        std::fs::remove_dir_all(folder).expect("it is ours");
+    }
+
+    #[test]
+    fn a_file_leaves_with_the_last_of_its_models_and_its_bytes_are_free() {
+        let folder = folder("store-leave");
+        let (_, store) = filled(&folder, 10 << 20);
+        let has = || ["a", "b", "c"].map(|name| store.get(&folder.join(name)).is_some());
+        store.remove(ModelId(0));
+        assert_eq!(has(), [true; 3], "model 5 has a");
+        store.remove(ModelId(5));
+        assert_eq!(has(), [false, true, true]);
+        let words = store.get(&folder.join("c")).expect("it is there").len() as u64;
+        let digits = store.get(&folder.join("b")).expect("it is there").len() as u64;
+        assert_eq!(store.shelf().left_bytes, (10 << 20) - words - digits, "b has a's content");
+        (1..5).map(ModelId).for_each(|model| store.remove(model));
+        assert_eq!((has(), store.shelf().left_bytes), ([false; 3], 10 << 20));
+        let is_taken = store.take(ModelId(9), &folder.join("a"), None);
+        assert_eq!(is_taken, Ok(true), "there is room again");
+        std::fs::remove_dir_all(folder).expect("it is ours");
+    }
+
+    #[test]
+    fn another_content_is_refused_whether_there_is_room_or_not_and_also_if_the_file_is_here() {
+        let folder = folder("store-different");
+        let (file, other) = (folder.join("a"), Sha256::of(b"another"));
+        let found = Sha256::of_file(&file).expect("it can be read");
+        let different = Err(FileFault::Different { expected: other, found });
+        for budget in [10 << 20, 0] {
+            let store = HostStore::default();
+            store.shelf().left_bytes = budget;
+            let take = |sha256| store.take(ModelId(1), &file, Some(sha256));
+            assert_eq!((take(other), take(found)), (different.clone(), Ok(budget > 0)));
+            assert_eq!(take(other), different, "it is the file of another model");
+        }
         std::fs::remove_dir_all(folder).expect("it is ours");
     }
 }

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use baton_topo::{Agent, Clock, ModelSpec, Placement, SLEEP_MAX, Waker, park_thread, run};
@@ -64,6 +63,7 @@ pub struct ThreadExecutor {
     withdrawn: VecDeque<BatchBack>,
     order: CallOrder,
     aside: Aside,
+    kept_files: HostStore,
 }
 
 /// What the executor's thread is to do.
@@ -120,9 +120,10 @@ impl ThreadExecutor {
         let (started_out, started) = bounded(1);
         let name = placing.placement.name.clone();
         let (budget, loader) = (Budget::new(placing.model_memory), format!("{name}-load"));
-        let (aside, errands) = Aside::start(loader, make.clone(), budget.clone(), owner.clone())
-            .map_err(|error| cannot_start(error.to_string()))?;
         let Placing { placement, clock, measure, store, trials, .. } = placing;
+        let (kept_files, memory) = (store.clone(), (budget.clone(), store.clone()));
+        let (aside, errands) = Aside::start(loader, make.clone(), memory, owner.clone())
+            .map_err(|error| cannot_start(error.to_string()))?;
         let loading = Loading { models, measure, store, trials, report: started_out };
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // Dropped after the agent, also where that panics: the owner then finds the channel closed.
@@ -139,16 +140,23 @@ impl ThreadExecutor {
                 owner,
                 closed: false,
             };
-            let never = Arc::new(AtomicBool::new(false));
-            run(&mut agent, clock, &placement, &never);
+            run(&mut agent, clock, &placement, &Arc::default());
         });
         let thread = Some(thread.map_err(|error| cannot_start(error.to_string()))?);
         let died = |_| cannot_start("its thread died while loading".into());
         let Started { waker, measured, memory, copies_ahead } = started.recv().map_err(died)??;
-        let kept = (!copies_ahead).then(|| std::array::from_fn(|_| None));
-        let (orders, order, withdrawn) = (Some(orders), CallOrder::default(), VecDeque::new());
-        let executor =
-            Self { orders, events, thread, waker, memory, kept, withdrawn, order, aside };
+        let executor = Self {
+            orders: Some(orders),
+            events,
+            thread,
+            waker,
+            memory,
+            kept: (!copies_ahead).then(|| std::array::from_fn(|_| None)),
+            withdrawn: VecDeque::new(),
+            order: CallOrder::default(),
+            aside,
+            kept_files,
+        };
         Ok((executor, measured))
     }
 
@@ -236,6 +244,10 @@ impl Executor for ThreadExecutor {
 
     fn discard(&mut self, model: ModelId) {
         self.aside.discard(model);
+    }
+
+    fn drop_files(&mut self, model: ModelId) {
+        self.kept_files.remove(model);
     }
 }
 

@@ -83,7 +83,7 @@ impl Rig {
 
     fn begin_to_load(&mut self, model: u32) {
         let source = ModelSource::Spec(Box::new(emulated("added", 0, 4, 2)));
-        let order = LoadOrder { model: ModelId(model), source, measure: true };
+        let order = LoadOrder { model: ModelId(model), source, measure: true, keeps_files: false };
         self.executor.load_aside(order);
     }
 

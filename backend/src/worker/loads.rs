@@ -4,7 +4,7 @@
 //! here earlier waits for that.
 
 use baton_rdma::Transport;
-use baton_rdma::wire::{Load, LoadDone, LoadStatus};
+use baton_rdma::wire::{Load, LoadDone, LoadFault, LoadStatus};
 use baton_types::{ModelId, Nanos};
 use zerocopy::little_endian::U32;
 
@@ -18,16 +18,23 @@ struct Report {
     id: u64,
     thread: u32,
     status: LoadStatus,
+    fault: LoadFault,
     started: Nanos,
     finished: Nanos,
+}
+
+impl Report {
+    /// Of a LOAD that has copied nothing.
+    fn at_once((id, thread): (u64, u32), status: LoadStatus, now: Nanos) -> Self {
+        Self { id, thread, status, fault: LoadFault::Other, started: now, finished: now }
+    }
 }
 
 impl<T: Transport, E: Executor> Worker<T, E> {
     /// The scheduler sends a LOAD. Its victims leave whatever becomes of it.
     pub(super) fn on_load(&mut self, thread: u32, wire: &Load, victims: &[U32], now: Nanos) {
         let gpu = wire.gpu.get().wrapping_sub(self.join.first_gpu()) as usize;
-        let report =
-            |status| Report { id: wire.load.get(), thread, status, started: now, finished: now };
+        let report = |status| Report::at_once((wire.load.get(), thread), status, now);
         if self.gpus.get(gpu).is_none_or(|gpu| gpu.loader.is_none()) {
             tracing::warn!(
                 gpu = wire.gpu.get(),
@@ -56,12 +63,12 @@ impl<T: Transport, E: Executor> Worker<T, E> {
 
     /// A model was removed: every slot gives its pages back, and a LOAD of it that has not begun comes to nothing.
     pub(super) fn remove_weights(&mut self, model: ModelId, now: Nanos) {
+        self.gpus[0].executor.drop_files(model);
         for gpu in 0..self.gpus.len() {
             self.evict(gpu, model);
             let loader = self.gpus[gpu].loader.as_mut();
             if let Some(LoadAction { id, thread, .. }) = loader.and_then(|l| l.cancel(model)) {
-                let status = LoadStatus::Failed;
-                let report = Report { id, thread, status, started: now, finished: now };
+                let report = Report::at_once((id, thread), LoadStatus::Failed, now);
                 self.report_load(gpu, &report, now);
             }
         }
@@ -102,7 +109,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let outcome = match slot.executor.poll_loaded() {
             Some(outcome) => outcome,
             None if !loader.hangs(now) => return 0,
-            None if slot.executor.replace_loader().is_ok() => Err(hung()),
+            None if slot.executor.replace_loader().is_ok() => Err(EngineError::Hung),
             None => {
                 self.finish(Err(BackendError::ExecutorDied(gpu)), now);
                 return 1;
@@ -129,23 +136,23 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         outcome: Result<Loaded, EngineError>,
     ) {
         let LoadAction { id, thread, .. } = load;
-        let status = match outcome {
-            Ok(_) => LoadStatus::Loaded,
+        let (status, fault) = match outcome {
+            Ok(_) => (LoadStatus::Loaded, LoadFault::Other),
             Err(error) => {
                 tracing::error!(gpu, %error, "a LOAD failed");
                 self.counters.engine_failed(&error);
-                LoadStatus::Failed
+                (LoadStatus::Failed, fault_of(&error))
             }
         };
-        self.report_load(gpu, &Report { id, thread, status, started, finished }, finished);
+        let report = Report { id, thread, status, fault, started, finished };
+        self.report_load(gpu, &report, finished);
     }
 
     fn give_up_late(&mut self, gpu: usize, now: Nanos) -> usize {
         let mut late = 0;
         while let Some(load) = self.gpus[gpu].loader.as_mut().and_then(|l| l.pop_late(now)) {
             let LoadAction { id, thread, .. } = load;
-            let status = LoadStatus::Late;
-            self.report_load(gpu, &Report { id, thread, status, started: now, finished: now }, now);
+            self.report_load(gpu, &Report::at_once((id, thread), LoadStatus::Late, now), now);
             late += 1;
         }
         late
@@ -179,23 +186,26 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             gpu: self.join.first_gpu().wrapping_add(gpu as u32).into(),
             pages_free: loader.map_or(0, |loader| loader.free_pages()).into(),
             status: report.status as u8,
-            reserved: [0; 3],
+            fault: report.fault as u8,
+            reserved: [0; 2],
         };
         self.send_report(report.thread, &done, now);
     }
 }
 
-/// Why the LOAD has failed whose copy does not end.
-fn hung() -> EngineError {
-    EngineError::Library {
-        engine: "loading",
-        problem: "a model's copy does not end; another thread loads from now on".into(),
-        fix: "see whether the model's file can be read, and restart this backend to get the memory of that copy back",
+/// What the scheduler hears of it.
+fn fault_of(error: &EngineError) -> LoadFault {
+    match error {
+        EngineError::Unreadable { .. } => LoadFault::Unreadable,
+        EngineError::Different { .. } => LoadFault::Different,
+        EngineError::Hung => LoadFault::Hung,
+        _ => LoadFault::Other,
     }
 }
 
 /// What the executor is to load beside its batches.
 fn order(models: &crate::models::Models, model: ModelId) -> LoadOrder {
     let spec = models.spec(model).expect("checked when the LOAD was admitted").clone();
-    LoadOrder { model, source: ModelSource::Spec(Box::new(spec)), measure: false }
+    let source = ModelSource::Spec(Box::new(spec));
+    LoadOrder { model, source, measure: false, keeps_files: false }
 }

@@ -170,6 +170,7 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     fn give_up(&mut self, why: &str, now: Nanos) {
         let Some(loading) = self.models.give_up() else { return };
         self.gpus.iter_mut().for_each(|gpu| gpu.executor.discard(loading.local()));
+        self.gpus[0].executor.drop_files(loading.local());
         let Some(id) = loading.awaited_as() else { return };
         self.counters.model_load_failures += 1;
         let why = match why.contains(&format!("model `{}`", loading.name())) {

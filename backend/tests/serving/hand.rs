@@ -29,6 +29,8 @@ struct Inner {
     loaded: Option<Result<Loaded, EngineError>>,
     /// Models that were loaded aside and are neither installed nor discarded.
     loose: Vec<ModelId>,
+    /// Models whose files need not be in memory any more.
+    without_files: Vec<ModelId>,
     is_dead: bool,
 }
 
@@ -160,9 +162,24 @@ impl Hand {
 
     /// It cannot be loaded.
     pub(crate) fn fail_aside(&self) {
+        self.fail_aside_with(no_memory());
+    }
+
+    /// The same, for this reason.
+    pub(crate) fn fail_aside_with(&self, error: EngineError) {
         let mut inner = self.0.borrow_mut();
         inner.to_load.take().expect("a model is being loaded");
-        inner.loaded = Some(Err(no_memory()));
+        inner.loaded = Some(Err(error));
+    }
+
+    /// Whether the files of what is being loaded stay in memory.
+    pub(crate) fn keeps_files(&self) -> bool {
+        self.0.borrow().to_load.as_ref().expect("a model is being loaded").keeps_files
+    }
+
+    /// This process's ids of models whose files need not be in memory any more.
+    pub(crate) fn without_files(&self) -> Vec<u32> {
+        self.0.borrow().without_files.iter().map(|model| model.0).collect()
     }
 
     /// Whether a loaded model waits to be installed.
@@ -253,5 +270,9 @@ impl Executor for Hand {
 
     fn discard(&mut self, model: ModelId) {
         self.0.borrow_mut().loose.retain(|&loaded| loaded != model);
+    }
+
+    fn drop_files(&mut self, model: ModelId) {
+        self.0.borrow_mut().without_files.push(model);
     }
 }

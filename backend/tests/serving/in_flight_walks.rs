@@ -124,7 +124,7 @@ impl Walk {
             .into_iter()
             .partition(|said| matches!(said, Said::Loaded { .. }));
         for said in loads {
-            let Said::Loaded { load, status, pages_free } = said else { unreachable!() };
+            let Said::Loaded { load, status, pages_free, .. } = said else { unreachable!() };
             assert!(pages_free <= PAGES, "{pages_free} pages free");
             let before = self.loaded.insert(load, status);
             assert_eq!(before, None, "LOAD {load} was reported twice");

@@ -1,7 +1,11 @@
 //! LOADs: models come to a slot that has not room for both, batches wait for theirs, and victims leave.
 
+use baton_backend::execute::EngineError;
+use baton_rdma::wire::{LoadFault, ModelDown};
+use baton_topo::Sha256;
 use baton_types::Nanos;
 
+use crate::catalogue::{describe, table};
 use crate::party::{FAILED, LATE, LOADED, NO_PAGES, Said};
 use crate::world::{ActionSpec, EXECUTED, EXPIRED, LOAD_WINDOW, MODEL, PAGES, SMALL, World};
 
@@ -15,7 +19,11 @@ fn copied(world: &mut World) {
 }
 
 fn loaded(load: u64, status: u8, pages_free: u32) -> Said {
-    Said::Loaded { load, status, pages_free }
+    Said::Loaded { load, status, fault: LoadFault::Other as u8, pages_free }
+}
+
+fn failed(load: u64, fault: LoadFault, pages_free: u32) -> Said {
+    Said::Loaded { load, status: FAILED, fault: fault as u8, pages_free }
 }
 
 /// A slot that holds the model, which takes all of its pages.
@@ -160,9 +168,50 @@ fn a_copy_that_does_not_end_fails_after_a_minute_and_the_slot_loads_again() {
     assert_eq!((world.thread.take(), world.hands[0].aside()), (vec![], Some(0)), "not yet");
     world.pass(Nanos::from_millis(100));
     world.settle(&mut []);
-    assert_eq!(world.thread.take(), [loaded(hung, FAILED, PAGES)]);
+    assert_eq!(world.thread.take(), [failed(hung, LoadFault::Hung, PAGES)]);
     let next = world.load(MODEL, &[]);
     world.settle(&mut []);
     copied(&mut world);
     assert_eq!(world.thread.take(), [loaded(next, LOADED, 0)]);
+}
+
+#[test]
+fn the_scheduler_hears_why_a_load_has_failed() {
+    let mut world = World::cached([PAGES, 1]);
+    let (model, file) = (String::from("resnet50"), String::from("resnet50.onnx"));
+    let (expected, found) = (Sha256::of(b"right"), Sha256::of(b"wrong"));
+    let problem = "no such device".into();
+    let unreadable = EngineError::Unreadable { model: model.clone(), file: file.clone(), problem };
+    let different = EngineError::Different { model, file, expected, found };
+    for (error, fault) in [(unreadable, LoadFault::Unreadable), (different, LoadFault::Different)] {
+        let load = world.load(MODEL, &[]);
+        world.settle(&mut []);
+        assert!(!world.hands[0].keeps_files(), "a LOAD reads what is there");
+        world.hands[0].fail_aside_with(error);
+        world.settle(&mut []);
+        assert_eq!(world.thread.take(), [failed(load, fault, PAGES)]);
+    }
+}
+
+#[test]
+fn files_of_a_model_that_is_added_stay_in_memory_until_it_is_removed_or_given_up() {
+    const ADDED: u32 = 2;
+    let mut world = World::cached([PAGES, 1]);
+    let add = |world: &mut World, id| {
+        let table = table("added", 64).replace("alpha_ms", "weights_mib = 1\nalpha_ms");
+        describe(&mut world.control, id, "added", 64, &table);
+        world.until("it is to be loaded", |w| w.hands[0].aside() == Some(ADDED));
+        assert!(world.hands[0].keeps_files());
+    };
+    add(&mut world, ADDED);
+    world.hands[0].fail_aside();
+    world.settle(&mut []);
+    assert_eq!(world.hands[0].without_files(), [ADDED], "it was not added");
+    add(&mut world, ADDED | 1 << 16);
+    world.hands[0].finish_aside();
+    world.settle(&mut []);
+    assert_eq!(world.hands[0].without_files(), [ADDED], "LOADs will need them");
+    world.control.tell(&ModelDown { model: (ADDED | 1 << 16).into() }, &[]);
+    world.settle(&mut []);
+    assert_eq!(world.hands[0].without_files(), [ADDED; 2]);
 }

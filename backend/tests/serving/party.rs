@@ -24,7 +24,7 @@ pub(crate) enum Said {
     Done { batch: u64, gpu: u32, rows: u16, status: u8, started: u64, finished: u64 },
     Result { task: u64, batch_size: u32, gpu: u32, started: u64, finished: u64 },
     End { task: u64, kind: u8, reason: u8 },
-    Loaded { load: u64, status: u8, pages_free: u32 },
+    Loaded { load: u64, status: u8, fault: u8, pages_free: u32 },
     Memory { pages: u32, models: Vec<u32> },
     Failed { model: u32, why: String },
     Known { frontend: u32, first_slot: u32 },
@@ -112,6 +112,7 @@ fn said(message: Message<'_>) -> Said {
         Message::LoadDone(done) => Said::Loaded {
             load: done.load.get(),
             status: done.status,
+            fault: done.fault,
             pages_free: done.pages_free.get(),
         },
         Message::SlotMemory(memory, models) => Said::Memory {

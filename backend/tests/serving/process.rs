@@ -193,6 +193,7 @@ fn a_model_that_cannot_be_loaded_stops_the_start_before_anybody_is_called() {
     let mut config = backend_config(unused);
     config.models[1].engine = EngineSpec::Onnx {
         file: "/nowhere/tiny.onnx".into(),
+        sha256: None,
         signature: config.models[1].signature(),
         fixed_batch: None,
         is_measured: true,
@@ -211,7 +212,7 @@ fn models_beyond_the_memory_for_models_stop_the_start_and_the_error_names_the_ke
     let (signature, fixed_batch) = (config.models[1].signature(), None);
     let place = OnnxPlace::CPU;
     config.models[1].engine =
-        EngineSpec::Onnx { file, signature, fixed_batch, is_measured: true, place };
+        EngineSpec::Onnx { file, sha256: None, signature, fixed_batch, is_measured: true, place };
     config.model_memory = Some(1 << 20);
     let error = Backend::start(config, Clock::start()).unwrap_err();
     let BackendError::Engine(EngineError::Memory { needs_bytes, free_bytes, .. }) = error else {

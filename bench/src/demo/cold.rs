@@ -49,7 +49,7 @@ transport = \"TRANSPORT\"
 ";
 
 fn figures(status: &ClusterStatus) -> CacheFigures {
-    let caches = || status.models.iter().filter_map(|model| model.cache);
+    let caches = || status.models.iter().filter_map(|model| model.cache.as_ref());
     let busy = || status.gpus.iter().filter_map(|gpu| gpu.loader_busy);
     CacheFigures {
         models: caches().count() as u64,

@@ -220,8 +220,8 @@ mod tests {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("digits.onnx");
         let row = |bytes| Row::opaque("row", bytes);
         let signature = Signature { input: row(256), output: row(40) };
-        let place = OnnxPlace::CPU;
-        EngineSpec::Onnx { file, signature, fixed_batch: None, is_measured: true, place }
+        let (sha256, fixed_batch, place) = (None, None, OnnxPlace::CPU);
+        EngineSpec::Onnx { file, sha256, signature, fixed_batch, is_measured: true, place }
     }
 
     #[test]

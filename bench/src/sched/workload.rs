@@ -88,6 +88,7 @@ impl Workload {
             accuracy: accuracy_of(70.0 + f64::from(variant)),
             profile,
             file: None,
+            sha256: None,
         };
         let variants = || (0..).zip(self.profiles()).map(spec).collect();
         if self.shape.variants > 1 { variants() } else { Vec::new() }

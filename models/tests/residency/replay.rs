@@ -225,7 +225,7 @@ impl Replay {
         for said in self.world.thread.take() {
             match said {
                 Said::Done { batch, .. } => self.on_done(batch),
-                Said::Loaded { load, status, pages_free } => {
+                Said::Loaded { load, status, pages_free, .. } => {
                     self.on_loaded(load, status, pages_free);
                 }
                 _ => {}

@@ -25,6 +25,8 @@ pub enum Record {
     Member(MemberStatus),
     /// A GPU slot.
     Gpu(GpuStatus),
+    /// A LOAD.
+    Load(LoadEntry),
     /// Something that has happened.
     Event(EventStatus),
 }
@@ -96,7 +98,7 @@ pub struct ModelStatus {
 }
 
 /// A model in a sub-cluster with caches of weights.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ModelCacheStatus {
     /// Slots that hold it.
@@ -105,6 +107,10 @@ pub struct ModelCacheStatus {
     pub cold: u64,
     /// Of these, those whose batch ended in time.
     pub cold_in_time: u64,
+    /// LOADs of it that failed, since the scheduler's start.
+    pub failed: u64,
+    /// Why the last of these did, as [`LoadEntry::outcome`] says it.
+    pub failure: Option<String>,
 }
 
 /// A variant of a model.
@@ -178,6 +184,32 @@ pub struct GpuStatus {
     pub loader_busy: Option<f64>,
 }
 
+/// A LOAD: weights that were to come to a GPU slot.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadEntry {
+    /// How long ago it was ordered.
+    pub age_s: f64,
+    /// What was to be loaded.
+    pub model: String,
+    /// Where.
+    pub slot: u32,
+    /// Why: `waiting` (tasks waited, and no slot had it), `expected` (tasks come that cannot wait for a LOAD), `busy` (another
+    /// slot that has it has more to do), `losing` (the model loses tasks), `priority` (Clockwork's rule).
+    pub reason: String,
+    /// Models that left the slot for it.
+    pub victims: u32,
+    /// In how much time the weights were to be there.
+    pub planned_ms: f64,
+    /// After how much time it had ended. `None`: it is under way.
+    pub ended_ms: Option<f64>,
+    /// Of one that ended well: how long the copy took, as the backend measured it.
+    pub copied_ms: Option<f64>,
+    /// `loaded`, `late` (it could not begin in time), `lost` (its backend is gone); or why it failed: `no_pages`, `unreadable`,
+    /// `different`, `hung`, `unsent` or `failed`. `None`: it is under way.
+    pub outcome: Option<String>,
+}
+
 /// Something that has happened.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
@@ -208,6 +240,8 @@ pub struct ClusterStatus {
     pub members: Vec<MemberStatus>,
     /// Their GPU slots.
     pub gpus: Vec<GpuStatus>,
+    /// The last LOADs, in the order in which they were ordered.
+    pub loads: Vec<LoadEntry>,
     /// The last events, oldest first.
     pub events: Vec<EventStatus>,
 }
@@ -239,6 +273,7 @@ impl ClusterStatus {
         self.models.extend(line.model);
         self.members.extend(line.member);
         self.gpus.extend(line.gpu);
+        self.loads.extend(line.load);
         self.events.extend(line.event);
         Ok(())
     }
@@ -252,6 +287,7 @@ struct Line {
     model: Option<ModelStatus>,
     member: Option<MemberStatus>,
     gpu: Option<GpuStatus>,
+    load: Option<LoadEntry>,
     event: Option<EventStatus>,
 }
 

@@ -46,8 +46,8 @@ pub use execution::network::NetworkDelay;
 pub use execution::prediction::{BatchShape, ExecutionModel, ExecutionModelError};
 pub use execution::slowdown::{Pace, Slowdown};
 pub use loads::{
-    Demand, Load, LoadCounters, LoadDone, LoadLimits, LoadOutcome, LoadRule, LoadSink, LoadState,
-    Readiness, Weights,
+    Demand, Load, LoadCounters, LoadDone, LoadLimits, LoadOutcome, LoadReason, LoadRule, LoadSink,
+    LoadState, Readiness, Weights,
 };
 pub use model::batch::Batch;
 pub use model::rate::{Rate, RateMeter};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::levels::CacheLevels;
-use baton_core::{Gpu, GpuId, LoadOutcome, ModelId, Nanos, Readiness};
+use super::news::LoadEnd;
+use baton_core::{Gpu, GpuId, ModelId, Nanos, Readiness};
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// A LOAD for a backend.
@@ -39,7 +40,7 @@ pub(crate) struct LoadReport {
     /// Whose backend reports.
     pub(crate) slot: GpuId,
     /// How it went.
-    pub(crate) outcome: LoadOutcome,
+    pub(crate) end: LoadEnd,
 }
 
 /// How many tasks have come for each model. Counted by ModelThreads, read by the RankThread.

@@ -5,6 +5,7 @@
 
 pub(crate) mod levels;
 pub(crate) mod link;
+pub(crate) mod news;
 mod outstanding;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,8 @@ use crossbeam_channel::TrySendError;
 
 use crate::commands::SlotMemory;
 use levels::CacheLevels;
-use link::{CacheEnds, CacheOrder, LoadOrder};
+use link::{CacheEnds, CacheOrder, LoadOrder, LoadReport};
+use news::{Failure, LoadEnd, LoadNews, LoadOrdered};
 use outstanding::Outstanding;
 
 /// Slots that may hold one model.
@@ -85,6 +87,8 @@ pub struct Cache {
 struct Planned {
     outstanding: Outstanding,
     orders: Vec<LoadOrder>,
+    /// What operators may want to know of these.
+    levels: Arc<CacheLevels>,
     /// Models whose weights have moved, each once.
     moved: VecDeque<ModelId>,
     has_moved: Box<[bool]>,
@@ -92,10 +96,12 @@ struct Planned {
 
 impl LoadSink for Planned {
     fn load(&mut self, load: &Load<'_>) {
-        let Load { model, gpu, latest, victims, .. } = *load;
+        let Load { model, gpu, earliest: at, latest, until, reason, victims, .. } = *load;
         let name = self.outstanding.insert(model, gpu);
-        let victims = victims.into();
-        self.orders.push(LoadOrder { name, model, gpu, latest, victims });
+        let (slot, leaving) = (gpu.id, victims.len() as u32);
+        let ordered = LoadOrdered { name, model, slot, reason, at, until, victims: leaving };
+        self.levels.tell(LoadNews::Ordered(ordered));
+        self.orders.push(LoadOrder { name, model, gpu, latest, victims: victims.into() });
     }
 
     fn readiness(&mut self, model: ModelId, _: baton_core::Readiness) {
@@ -137,6 +143,7 @@ impl Cache {
             planned: Planned {
                 outstanding: Outstanding::default(),
                 orders: Vec::new(),
+                levels: Arc::clone(&ends.levels),
                 // Where the weights are at first, which is nowhere, is news as well.
                 moved: moved.collect(),
                 has_moved: is_bound.into(),
@@ -189,7 +196,7 @@ impl Cache {
             self.bound[model.0 as usize] = None;
             self.counted[model.0 as usize] =
                 self.ends.arrivals[model.0 as usize].load(Ordering::Relaxed);
-            self.ends.levels.set_copies(model, 0);
+            self.ends.levels.forget(model);
         }
         is_over
     }
@@ -235,11 +242,13 @@ impl Cache {
     }
 
     /// A slot is gone, or takes nothing new.
-    pub(crate) fn leave(&mut self, gpu: Gpu) {
+    pub(crate) fn leave(&mut self, now: Nanos, gpu: Gpu) {
         if gpu.id.0 >= self.slots {
             return;
         }
-        self.planned.outstanding.forget(gpu);
+        let levels = &self.ends.levels;
+        let tell = |name| levels.tell(LoadNews::Ended { name, at: now, end: LoadEnd::Lost });
+        self.planned.outstanding.forget(gpu, tell);
         self.loads.on_gpu_leave(gpu, &mut self.planned);
         self.show_pages(gpu.id);
     }
@@ -293,9 +302,10 @@ impl Cache {
         let mut taken = 0;
         while let Ok(report) = self.ends.reports.try_recv() {
             taken += 1;
-            let load = self.planned.outstanding.remove(report.name, report.slot);
-            let Some((model, gpu)) = load else { continue };
-            self.ended(now, LoadDone { model, gpu, outcome: report.outcome }, rank, out);
+            let LoadReport { name, slot, end } = report;
+            if let Some(done) = self.over(now, name, slot, end) {
+                self.ended(now, done, rank, out);
+            }
         }
         while let Some((_, done)) = self.failed.pop_front_if(|(due, _)| *due <= now) {
             taken += 1;
@@ -303,6 +313,17 @@ impl Cache {
             self.show_pages(done.gpu.id);
         }
         taken
+    }
+
+    /// A LOAD is over. `None` if the slot has no such LOAD.
+    fn over(&mut self, now: Nanos, name: u64, slot: GpuId, end: LoadEnd) -> Option<LoadDone> {
+        let (model, gpu) = self.planned.outstanding.remove(name, slot)?;
+        let levels = &self.ends.levels;
+        levels.tell(LoadNews::Ended { name, at: now, end });
+        if let LoadEnd::Failed(failure) = end {
+            levels.failed(model, failure);
+        }
+        Some(LoadDone { model, gpu, outcome: end.outcome()? })
     }
 
     fn ended(&mut self, now: Nanos, done: LoadDone, rank: &mut RankState, out: &mut impl RankSink) {
@@ -344,9 +365,8 @@ impl Cache {
     /// A ModelThread does not take it: it stands still, or has ended.
     #[cold]
     fn fail(&mut self, now: Nanos, name: u64, slot: GpuId) {
-        let load = self.planned.outstanding.remove(name, slot);
-        let done = |(model, gpu)| LoadDone { model, gpu, outcome: LoadOutcome::Failed };
-        self.failed.extend(load.map(|load| (now + FAILED_PAUSE, done(load))));
+        let done = self.over(now, name, slot, LoadEnd::Failed(Failure::Unsent));
+        self.failed.extend(done.map(|done| (now + FAILED_PAUSE, done)));
     }
 
     fn send_news(&mut self, home: impl Fn(ModelId) -> usize, mut told: impl FnMut(usize)) -> usize {

@@ -38,9 +38,13 @@ impl Outstanding {
     }
 
     /// The slot's backend is gone, and reports nothing more.
-    pub(super) fn forget(&mut self, gpu: Gpu) {
+    /// `told` hears the name of each LOAD that it had.
+    pub(super) fn forget(&mut self, gpu: Gpu, told: impl Fn(u64)) {
         for at in 0..self.entries.len() {
-            if self.entries[at].load.take_if(|load| load.1 == gpu).is_some() {
+            let Entry { uses, load } = &mut self.entries[at];
+            let name = (at as u64) << 32 | u64::from(*uses);
+            if load.take_if(|load| load.1 == gpu).is_some() {
+                told(name);
                 self.free_entry(at as u32);
             }
         }
@@ -78,7 +82,9 @@ mod tests {
         let mut outstanding = Outstanding::default();
         let name = outstanding.insert(ModelId(5), GPU);
         let other = outstanding.insert(ModelId(6), Gpu { id: GpuId(1), life: 0 });
-        outstanding.forget(GPU);
+        let forgotten = std::cell::RefCell::new(Vec::new());
+        outstanding.forget(GPU, |name| forgotten.borrow_mut().push(name));
+        assert_eq!(forgotten.into_inner(), [name]);
         assert_eq!(outstanding.remove(name, GpuId(3)), None);
         assert_eq!(outstanding.remove(other, GpuId(1)).unwrap().0, ModelId(6));
     }

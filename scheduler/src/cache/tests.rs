@@ -4,6 +4,7 @@ use baton_core::{Grant, RankLimits, Readiness};
 use baton_topo::check_text;
 
 use super::link::{CacheLink, LoadReport, cache_links};
+use super::news::{Failure, LoadEnd};
 use super::*;
 
 const MODELS: usize = 4;
@@ -164,9 +165,9 @@ fn a_task_is_counted_at_the_next_count_and_only_its_model_is_loaded() {
     let (name, model) = load_in(&bed.orders(0)).unwrap();
     assert_eq!(model, ModelId(1));
     assert_eq!(bed.settle(due + COUNT_EVERY, 0), 0, "it is counted once");
-    let outcome = LoadOutcome::Loaded { took: Nanos::from_millis(5) };
+    let end = LoadEnd::Loaded { took: Nanos::from_millis(5) };
     for name in [name + 1, name] {
-        bed.links[0].report(LoadReport { name, slot: SLOT.id, outcome });
+        bed.links[0].report(LoadReport { name, slot: SLOT.id, end });
     }
     assert_eq!(bed.take_reports(due + COUNT_EVERY), 2, "one names no LOAD");
     assert_eq!(bed.resident(), [1]);
@@ -188,6 +189,8 @@ fn a_load_that_no_model_thread_takes_has_failed_and_counts_as_over_after_a_pause
     assert_eq!(bed.cache.next_timer(), over);
     assert_eq!(bed.take_reports(over), 1);
     assert_eq!(bed.cache.counters().failed, 1);
+    let of_it = bed.cache.levels().model(ModelId(1));
+    assert_eq!((of_it.failed, of_it.failure), (1, Some(Failure::Unsent)));
     assert_eq!(bed.cache.loads.free_pages(SLOT.id), 4);
 }
 

@@ -409,6 +409,7 @@ impl<T: Transport> Agent for ControlThread<T> {
         self.log.tell_left_out();
         let work = self.take_events(now)
             + self.take_notices()
+            + self.take_load_news()
             + self.check_silence(now)
             + self.check_loads(now)
             + self.answer_ask(now)

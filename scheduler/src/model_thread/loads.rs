@@ -1,6 +1,6 @@
 //! LOADs on their way to backends, their reports on the way back, and where the weights of models are.
 
-use baton_core::{BackendId, GpuId, LoadOutcome, ModelId, Nanos, Readiness, Request};
+use baton_core::{BackendId, GpuId, ModelId, Nanos, Readiness, Request};
 use baton_rdma::wire::{Load, LoadDone, LoadStatus};
 use baton_rdma::{ConnId, Transport};
 use zerocopy::IntoBytes;
@@ -8,6 +8,7 @@ use zerocopy::little_endian::U32;
 
 use super::{Model, ModelThread};
 use crate::cache::link::{CacheOrder, LoadOrder, LoadReport};
+use crate::cache::news::{Failure, LoadEnd};
 use crate::catalog::model_id;
 use crate::dispatch::{Dispatch, Place};
 use crate::peers::Member;
@@ -66,16 +67,11 @@ impl<T: Transport> ModelThread<T> {
             return self.refuse(conn, "a LOAD report names another backend's slot");
         }
         let took = Nanos(done.finished_ns.get()) - Nanos(done.started_ns.get());
-        let outcome = match status {
-            LoadStatus::Loaded => {
-                self.out.board.loaded(slot, took);
-                LoadOutcome::Loaded { took }
-            }
-            LoadStatus::Late => LoadOutcome::Late,
-            LoadStatus::NoPages => LoadOutcome::NoPages,
-            LoadStatus::Failed => LoadOutcome::Failed,
-        };
-        if !self.out.link.report_load(LoadReport { name: done.load.get(), slot, outcome }) {
+        if status == LoadStatus::Loaded {
+            self.out.board.loaded(slot, took);
+        }
+        let end = LoadEnd::reported(status, done.fault, took);
+        if !self.out.link.report_load(LoadReport { name: done.load.get(), slot, end }) {
             self.refuse(conn, "more LOADs are reported than there were");
         }
     }
@@ -104,6 +100,7 @@ impl<T: Transport> Dispatch<T> {
             Some((backend, _)) => self.report_missing(Member::Backend(backend)),
             None => self.report_absent(gpu),
         }
-        self.link.report_load(LoadReport { name, slot: gpu.id, outcome: LoadOutcome::Failed });
+        let end = LoadEnd::Failed(Failure::Unsent);
+        self.link.report_load(LoadReport { name, slot: gpu.id, end });
     }
 }

@@ -9,6 +9,7 @@ use baton_types::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, Subclust
 use crate::cluster_file::device::Device;
 use crate::cluster_file::fabric::FabricSpec;
 use crate::cluster_file::gateway::GatewaySpec;
+use crate::cluster_file::sha256::Sha256;
 use crate::cluster_file::variants::{VariantSpec, checked_variants};
 use crate::cluster_file::weights::{WeightsCacheSpec, WeightsSpec};
 use crate::runtime::Idle;
@@ -202,6 +203,8 @@ pub enum EngineSpec {
     Onnx {
         /// The `.onnx` file; relative paths are resolved against the cluster file's folder.
         file: PathBuf,
+        /// What its content must have, if the file says so.
+        sha256: Option<Sha256>,
         /// What it takes and gives.
         signature: Signature,
         /// The batch size of every execution, if the file fixes it.
@@ -289,9 +292,15 @@ impl ModelSpec {
 
     /// The files that it is loaded from: one for each variant, or one.
     pub fn files(&self) -> Vec<&Path> {
-        let own: Vec<&Path> = self.variants.iter().filter_map(|v| v.file.as_deref()).collect();
+        self.checked_files().into_iter().map(|(file, _)| file).collect()
+    }
+
+    /// As [`ModelSpec::files`], each with what its content must have.
+    pub fn checked_files(&self) -> Vec<(&Path, Option<Sha256>)> {
+        let own = self.variants.iter().filter_map(|v| Some((v.file.as_deref()?, v.sha256)));
+        let own: Vec<_> = own.collect();
         match &self.engine {
-            EngineSpec::Onnx { file, .. } if own.is_empty() => vec![file],
+            EngineSpec::Onnx { file, sha256, .. } if own.is_empty() => vec![(file, *sha256)],
             _ => own,
         }
     }

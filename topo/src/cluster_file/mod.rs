@@ -18,6 +18,7 @@ mod problem;
 mod profile;
 mod profile_file;
 mod section;
+mod sha256;
 mod summary;
 mod tables;
 mod tls;
@@ -50,6 +51,7 @@ pub(crate) use onnx::{OpenDim, open_dims};
 pub use problem::Problem;
 pub use profile_file::{MeasuredSize, ProfileFile};
 pub use section::nearest_word;
+pub use sha256::{NoSha256, Sha256, with_checksums};
 pub(crate) use tables::CREDIT_BYTES;
 pub use tls::TlsSpec;
 pub use variants::{

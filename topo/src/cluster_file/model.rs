@@ -184,7 +184,7 @@ fn cuda(section: &Section<'_>, variants: &[Section<'_>]) -> Option<Sized> {
 
 /// A model without a file: it answers with a checksum. Keys are read in the order in which problems list them.
 fn checksums(section: &Section<'_>, name: &str, engine: impl FnOnce() -> EngineSpec) -> Sized {
-    for key in ["file", "input_shape", "dims", "outputs"] {
+    for key in ["file", "sha256", "input_shape", "dims", "outputs"] {
         refuse_foreign(section, key, name);
     }
     ON_GPU.iter().for_each(|key| refuse_foreign(section, key, name));
@@ -200,11 +200,12 @@ fn onnx(section: &Section<'_>, variants: &[Section<'_>], folder: &Path) -> Optio
         refuse_foreign(section, key, "onnx");
     }
     let place = onnx_place(section);
-    let OnnxModel { file, signature, fixed_batch, bytes } =
+    let OnnxModel { file, sha256, signature, fixed_batch, bytes } =
         variants::onnx_model(section, variants, folder)?;
     let (input_bytes, output_bytes) = (signature.input.bytes_max(), signature.output.bytes_max());
     let is_measured = !has_profile(section) && variants::are_measured(variants);
-    let engine = EngineSpec::Onnx { file, signature, fixed_batch, is_measured, place: place? };
+    let place = place?;
+    let engine = EngineSpec::Onnx { file, sha256, signature, fixed_batch, is_measured, place };
     Some(Sized { engine, input_bytes, output_bytes, files_bytes: Some(bytes) })
 }
 

@@ -8,6 +8,7 @@ use baton_types::{Nanos, Profile, Variant, Variants, VariantsError};
 use crate::cluster_file::onnx::{self, OnnxModel};
 use crate::cluster_file::profile::{self, has_profile};
 use crate::cluster_file::section::Section;
+use crate::cluster_file::sha256::{self, Sha256};
 
 /// 1/100,000 in each per cent.
 const PER_CENT: f64 = 1_000.0;
@@ -27,6 +28,8 @@ pub struct VariantSpec {
     pub profile: Profile,
     /// Its own ONNX file; `None`: the model's file takes the variant as an input, or the engine needs no file.
     pub file: Option<PathBuf>,
+    /// What that file's content must have, if the cluster file says so.
+    pub sha256: Option<Sha256>,
 }
 
 /// Why variants do not make a model, and what their author is to do.
@@ -144,12 +147,14 @@ fn read_one(section: &Section<'_>, profile: Option<Profile>, folder: &Path) -> O
     section.require("accuracy", "say how many of its answers are right, in per cent");
     let accuracy = section.number("accuracy", 0.0..=100.0);
     let file = section.has("file").then(|| section.text("file")).flatten();
+    let sha256 = sha256::of_section(section);
     section.refuse_unread();
     Some(VariantSpec {
         name: name?.to_owned(),
         accuracy: accuracy_of(accuracy?),
         profile: profile?,
         file: file.map(|file| folder.join(file)),
+        sha256,
     })
 }
 

@@ -1,5 +1,9 @@
 //! Mistakes in a model's table.
 
+use std::path::Path;
+
+use baton_topo::Sha256;
+
 use crate::checking::{check, model_with};
 use crate::problems;
 
@@ -44,7 +48,7 @@ fn each_bad_value_of_a_model_is_one_problem_with_its_line_and_fix() {
         ("engine = 3", "engine: is 3; fix: give a string in quotes"),
         (
             "slow_ms = 3",
-            "slow_ms: is not a key of this table; fix: write slo_ms, or another of: name, subcluster, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, variant, file, engine, input_shape, dims, outputs, device, cpu_operators, tf32, check_finite, output_bytes, jitter, input_bytes, profile, latency_ms, alpha_ms, beta_ms, batch_max, weights_mib, load_ms",
+            "slow_ms: is not a key of this table; fix: write slo_ms, or another of: name, subcluster, slo_ms, expected_rps, queue_capacity, max_rps, frontend_max_rps, variant, file, engine, sha256, input_shape, dims, outputs, device, cpu_operators, tf32, check_finite, output_bytes, jitter, input_bytes, profile, latency_ms, alpha_ms, beta_ms, batch_max, weights_mib, load_ms",
         ),
         (
             "device = \"cuda:0\"",
@@ -172,6 +176,26 @@ fn an_onnx_model_needs_a_file_that_is_one() {
             "c.toml:9: model[0].jitter: does not belong to engine = \"onnx\"; fix: remove it, or name the other engine",
         ]
     );
+}
+
+#[test]
+fn a_file_must_be_the_one_that_its_checksum_names() {
+    let digits = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/digits/digits.onnx");
+    let found = Sha256::of_file(Path::new(digits)).unwrap();
+    let of =
+        |key: &str| format!("[[model]]\nname = \"m\"\nslo_ms = 50\nfile = \"{digits}\"\n{key}\n");
+    let checked = check(&of(&format!("sha256 = \"{found}\""))).cluster.unwrap();
+    assert_eq!(checked.models[0].checked_files(), [(Path::new(digits), Some(found))]);
+    let other = Sha256::of(b"another");
+    let expected = format!(
+        "c.toml:5: model[0].sha256: is not that of {digits}, which is {found}; fix: copy the right file to this host, or correct \
+         the key"
+    );
+    assert_eq!(problems(&of(&format!("sha256 = \"{other}\""))), [expected]);
+    let text = problems(&of("sha256 = \"abc\""));
+    assert!(text[0].contains("sha256: is no SHA-256; fix: give the 64 hexadecimal"), "{text:?}");
+    let text = problems(&model_with(&format!("sha256 = \"{found}\"")));
+    assert!(text[0].contains("sha256: does not belong to engine = \"emulated\""), "{text:?}");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn each_mistake_in_the_variants_is_one_problem_with_its_line_and_fix() {
         (
             variant("b", "71", "latency_ms = [2, 3]\nalfa_ms = 3"),
             ":13: model[0].variant[1].alfa_ms: is not a key of this table; fix: write alpha_ms, or another of: file, \
-             latency_ms, alpha_ms, beta_ms, name, accuracy"
+             latency_ms, alpha_ms, beta_ms, name, accuracy, sha256"
                 .to_owned(),
         ),
         (

@@ -11,7 +11,7 @@ mod tensors;
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use baton_topo::signature::{ElementType, Signature};
 use baton_topo::{Device, EngineSpec, ModelSpec, OnnxPlace};
@@ -22,6 +22,7 @@ use ort::session::builder::SessionBuilder;
 
 use super::engines::Loose;
 use super::rows::Zeros;
+use super::store;
 use super::{BlockingEngine, EngineError, HostStore, Inputs, LooseModel, Outputs};
 
 /// Names the ONNX Runtime library.
@@ -74,8 +75,7 @@ impl BlockingEngine for Onnx {
             unreachable!("each engine gets its own kind of model");
         };
         let library = library.unwrap_or_default();
-        let (library, store) = (Path::new(&library), &self.store);
-        let host = Host { environment, library, slot: self.slot, store };
+        let host = Host { environment, library: Path::new(&library), slot: self.slot };
         let refused = |file: &Path, fault: Fault| EngineError::Load {
             model: spec.name.clone(),
             file: file.display().to_string(),
@@ -83,8 +83,12 @@ impl BlockingEngine for Onnx {
             fix: fault.fix.into(),
         };
         let mut sessions = Vec::new();
-        for file in spec.files() {
-            let opened = host.open(file, *place).and_then(|session| check(session, spec));
+        for (file, sha256) in spec.checked_files() {
+            let content = self.store.get(file);
+            if content.is_none() {
+                store::check(file, sha256).map_err(|fault| fault.of(spec, file))?;
+            }
+            let opened = host.open(file, content, *place).and_then(|session| check(session, spec));
             sessions.push(opened.map_err(|fault| refused(file, fault))?);
         }
         let mut model = Model::new(sessions, spec).map_err(|fault| refused(first, fault))?;
@@ -160,22 +164,23 @@ struct Host<'a> {
     library: &'a Path,
     /// The number of the GPU slot.
     slot: u32,
-    store: &'a HostStore,
 }
 
 impl Host<'_> {
-    fn open(&self, file: &Path, place: OnnxPlace) -> Result<Session, Fault> {
-        let content = self.store.get(file);
-        if content.is_none() && !file.is_file() {
-            return Err(Fault::new("no such file", "correct the model's `file` key"));
-        }
+    /// From the file's `content`, if the store has it.
+    fn open(
+        &self,
+        file: &Path,
+        content: Option<Arc<[u8]>>,
+        place: OnnxPlace,
+    ) -> Result<Session, Fault> {
         let unreadable =
             |error| Fault::new(error, "check that it is an ONNX model this ONNX Runtime can read");
         match place.device {
             Device::Cpu => {
                 let mut builder = builder(self.environment).map_err(unreadable)?;
                 let session = match content {
-                    Some(content) => builder.commit_from_memory(content),
+                    Some(content) => builder.commit_from_memory(&content),
                     None => builder.commit_from_file(file),
                 };
                 session.map_err(text).map_err(unreadable)

@@ -89,4 +89,16 @@ codes! {
         /// The copy failed, or the backend could not make sense of the LOAD.
         Failed = 3,
     }
+
+    /// Why a LOAD failed. A scheduler takes one that it does not know for `Other`, which is all that older backends say.
+    LoadFault: u8 {
+        /// What the backend's log says.
+        Other = 0,
+        /// The model's file cannot be read.
+        Unreadable = 1,
+        /// The model's file is another one than its table says.
+        Different = 2,
+        /// The copy did not end.
+        Hung = 3,
+    }
 }

@@ -350,8 +350,10 @@ messages! {
         pages_free: U32,
         /// A [`LoadStatus`](super::LoadStatus).
         status: u8,
+        /// A [`LoadFault`](super::LoadFault), if the status is `Failed`; otherwise 0.
+        fault: u8,
         /// Zero.
-        reserved: [u8; 3],
+        reserved: [u8; 2],
     }
     /// Pull one input. Verbs transports READ instead.
     60 Read [] 16 {

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::worth::Worth;
-use super::{LoadSink, LoadState, Rule};
+use super::{LoadReason, LoadSink, LoadState, Rule};
 use crate::candidate::{Candidate, Gpu, GpuUpdate};
 use crate::containers::heap::IndexedHeap;
 use baton_types::{GpuId, ModelId, Nanos};
@@ -245,7 +245,7 @@ impl LoadState {
     pub(super) fn load_on_time(&mut self, now: Nanos, out: &mut impl LoadSink) {
         while self.open.len() > 0
             && let Some(model) = self.next_job(now)
-            && self.load_on_the_best(now, model, false, out)
+            && self.load_on_the_best(now, model, LoadReason::Waiting, out)
         {}
         self.load_missed(now, out);
         let Rule::Baton(pool) = &mut self.rule else { return };
@@ -267,7 +267,7 @@ impl LoadState {
                 return;
             }
             let Some((_, model)) = pool.missed.pop_up_to(Reverse(0)) else { return };
-            self.load_on_the_best(now, ModelId(model), true, out);
+            self.load_on_the_best(now, ModelId(model), LoadReason::Expected, out);
         }
     }
 
@@ -282,13 +282,13 @@ impl LoadState {
         pool.first(now, loaders, |model| models[model.0 as usize].time.predicted())
     }
 
-    /// On the slot with the least to execute whose loader is open and that has room; if the model `must_be_worth` it, of what is
-    /// worth less. False if there is none.
+    /// On the slot with the least to execute whose loader is open and that has room; if no task waits, of what is worth less.
+    /// False if there is none.
     fn load_on_the_best(
         &mut self,
         now: Nanos,
         model: ModelId,
-        must_be_worth: bool,
+        reason: LoadReason,
         out: &mut impl LoadSink,
     ) -> bool {
         let Rule::Baton(pool) = &mut self.rule else { return false };
@@ -301,10 +301,11 @@ impl LoadState {
             let Work { until, loaded, .. } = work[slot as usize];
             ((until - now).0 / BACKLOG_STEP.0, loaded, slot)
         });
+        let must_be_worth = reason != LoadReason::Waiting;
         let is_loading = probed.iter().any(|&slot| {
             let gpu = self.memory.gpu(slot as usize);
             let gpu = gpu.filter(|&gpu| !must_be_worth || self.is_worth_its_victims(model, gpu));
-            gpu.is_some_and(|gpu| self.load(now, model, gpu, out))
+            gpu.is_some_and(|gpu| self.load_for(reason, now, (model, gpu), out))
         });
         if let Rule::Baton(pool) = &mut self.rule {
             pool.probed = probed;
@@ -328,7 +329,7 @@ impl LoadState {
             let to = to.filter(|slot| work(slot).0 < BUSY);
             let to = to.and_then(|slot| self.memory.gpu(slot as usize));
             if let Some(gpu) = to.filter(|&gpu| self.is_worth_its_victims(model, gpu))
-                && self.load(now, model, gpu, out)
+                && self.load_for(LoadReason::Losing, now, (model, gpu), out)
             {
                 self.counters.copied += 1;
             }
@@ -358,7 +359,7 @@ impl LoadState {
         let work = |model: ModelId| pool.work.of(model) / u64::from(memory.copies(model).max(1));
         let hottest = movable.map(|(model, _)| model).max_by_key(|&model| (work(model), model));
         if let Some(model) = hottest.filter(|&model| work(model) > 0)
-            && self.load(now, model, to, out)
+            && self.load_for(LoadReason::Busy, now, (model, to), out)
         {
             self.counters.copied += 1;
         }

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use super::memory::Memory;
+use super::{LoadReason, LoadSink, LoadState, Rule};
 use crate::candidate::Gpu;
 use crate::containers::heap::IndexedHeap;
 use baton_types::{ModelId, Nanos, SplitMix64};
@@ -124,6 +125,25 @@ impl Priorities {
             self.order.set(model, key);
         }
         found
+    }
+}
+
+impl LoadState {
+    /// Each open loader gets the model with the highest priority on its slot.
+    pub(super) fn load_by_priority(&mut self, now: Nanos, out: &mut impl LoadSink) {
+        let mut looked_at = self.open.first();
+        while let Some(slot) = looked_at {
+            let Rule::Clockwork(priorities) = &mut self.rule else { return };
+            let gpu = self.memory.gpu(slot as usize);
+            let next = gpu.and_then(|gpu| Some((gpu, priorities.first(&self.memory, gpu)?)));
+            let is_loading = next.is_some_and(|(gpu, model)| {
+                self.load_for(LoadReason::Priority, now, (model, gpu), out)
+            });
+            if !is_loading || !self.open.contains(slot) {
+                looked_at = self.open.above(slot);
+            }
+        }
+        self.is_changed = false;
     }
 }
 

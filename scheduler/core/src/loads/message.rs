@@ -29,6 +29,23 @@ pub enum LoadRule {
     Baton,
 }
 
+/// Why something is loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadReason {
+    /// Tasks wait for the model, and no slot has it.
+    Waiting,
+    /// Tasks of the model come that cannot wait for a LOAD: those to come find it there.
+    Expected,
+    /// The slot has less to do than another one that has the model.
+    Busy,
+    /// The model loses tasks, and the slot has time.
+    Losing,
+    /// The model has the highest priority (Clockwork §5.3).
+    Priority,
+    /// [`LoadState::load`](crate::LoadState::load) says so.
+    Commanded,
+}
+
 /// What a model takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Weights {
@@ -57,6 +74,8 @@ pub struct Load<'a> {
     pub latency: Nanos,
     /// When the weights should be there, behind the LOADs that the slot has.
     pub until: Nanos,
+    /// Why.
+    pub reason: LoadReason,
     /// Models of the slot that leave for it at once: UNLOAD and LOAD are one step.
     pub victims: &'a [ModelId],
 }

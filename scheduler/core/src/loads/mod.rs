@@ -27,7 +27,8 @@ use worth::Worth;
 
 pub use clockwork::Demand;
 pub use message::{
-    Load, LoadCounters, LoadDone, LoadLimits, LoadOutcome, LoadRule, LoadSink, Readiness, Weights,
+    Load, LoadCounters, LoadDone, LoadLimits, LoadOutcome, LoadReason, LoadRule, LoadSink,
+    Readiness, Weights,
 };
 
 /// LOADs that a slot has at a time: one that copies, and the next.
@@ -228,6 +229,16 @@ impl LoadState {
     /// Plans a LOAD of the model for this slot. False if the slot's loader has enough to do, or there is no room: what is
     /// there has batches, or is all that waiting tasks have.
     pub fn load(&mut self, now: Nanos, model: ModelId, gpu: Gpu, out: &mut impl LoadSink) -> bool {
+        self.load_for(LoadReason::Commanded, now, (model, gpu), out)
+    }
+
+    fn load_for(
+        &mut self,
+        reason: LoadReason,
+        now: Nanos,
+        (model, gpu): (ModelId, Gpu),
+        out: &mut impl LoadSink,
+    ) -> bool {
         let loader = self.loaders[gpu.id.0 as usize];
         let is_possible = self.memory.is_present(gpu)
             && loader.pending < PENDING_MAX
@@ -252,7 +263,9 @@ impl LoadState {
         self.rearm(now, gpu.id);
         self.counters.loads += 1;
         let latest = start + SLIP;
-        out.load(&Load { model, gpu, earliest: now, latest, latency, until, victims: &victims });
+        let load =
+            Load { model, gpu, earliest: now, latest, latency, until, reason, victims: &victims };
+        out.load(&load);
         victims.iter().for_each(|&victim| self.moved(victim, out));
         self.victims = victims;
         self.moved(model, out);
@@ -371,19 +384,5 @@ impl LoadState {
             priorities.demand(&self.memory, model, demand);
             self.is_changed = true;
         }
-    }
-
-    fn load_by_priority(&mut self, now: Nanos, out: &mut impl LoadSink) {
-        let mut looked_at = self.open.first();
-        while let Some(slot) = looked_at {
-            let Rule::Clockwork(priorities) = &mut self.rule else { return };
-            let gpu = self.memory.gpu(slot as usize);
-            let next = gpu.and_then(|gpu| Some((gpu, priorities.first(&self.memory, gpu)?)));
-            let is_loading = next.is_some_and(|(gpu, model)| self.load(now, model, gpu, out));
-            if !is_loading || !self.open.contains(slot) {
-                looked_at = self.open.above(slot);
-            }
-        }
-        self.is_changed = false;
     }
 }

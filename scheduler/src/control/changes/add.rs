@@ -35,9 +35,9 @@ impl<T: Transport> ControlThread<T> {
 
     /// The second step: backends load the model.
     pub(in crate::control) fn on_table_read(&mut self, read: TableRead) {
-        let TableRead { request: TableRequest { operator, text, replaces }, result } = read;
+        let TableRead { request: TableRequest { operator, replaces, .. }, result } = read;
         self.changes.reads -= 1;
-        let entered = result.and_then(|table| self.enter(table, text, replaces));
+        let entered = result.and_then(|(table, text)| self.enter(table, text, replaces));
         let model = match entered {
             Ok(model) => model,
             Err(why) => return self.answer_operator(operator, Err(why)),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use baton_core::{Alternative, SubclusterId, Trial};
-use baton_topo::{Journal, NetworkSpec, Problem, read_model};
+use baton_topo::{Journal, NetworkSpec, Problem, read_model, with_checksums};
 
 use crate::commands::{Notice, TableRead, TableRequest};
 use crate::link::NoticeSender;
@@ -28,7 +28,8 @@ impl SlowWork {
         let reads = request.text.clone();
         let read = move || {
             let read = read_model(&reads, Path::new(""), Some(&network));
-            read.map_err(|problems| Problem::lines(&problems))
+            let table = read.map_err(|problems| Problem::lines(&problems))?;
+            Ok((table, with_checksums(&reads)?))
         };
         let answer = move |result| {
             Notice::TableRead(Box::new(TableRead { request: request.clone(), result }))

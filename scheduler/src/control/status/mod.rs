@@ -4,6 +4,7 @@
 //! ControlThread keeps nothing from one part to the next and writes one part per pass at most.
 
 mod events;
+mod loads;
 mod records;
 mod state;
 mod window;
@@ -20,6 +21,7 @@ use crate::migration::load_board::LoadBoard;
 use crate::task_board::TaskBoards;
 use events::EventLog;
 pub(super) use events::{EventKind, LossReason};
+use loads::LoadLog;
 use records::{Place, Section};
 use window::{ModelMoment, Window};
 
@@ -32,6 +34,7 @@ pub(super) struct Status {
     window: Option<Window>,
     started_at: Nanos,
     events: EventLog,
+    loads: LoadLog,
     /// What was counted under a number before the model that has it now.
     origins: BTreeMap<ModelId, ModelMoment>,
 }

@@ -25,6 +25,8 @@ pub(super) enum Section {
     Backends,
     Gpus,
     Events,
+    // Behind the others: an operator that is asking while the scheduler is exchanged finds each section where it was.
+    Loads,
 }
 
 /// Where in the answer a part begins: a record's section and its index there, which stays the same while others come and go.
@@ -35,8 +37,15 @@ pub(super) struct Place {
 }
 
 impl Section {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Scheduler, Self::Models, Self::Frontends, Self::Backends, Self::Gpus, Self::Events];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Scheduler,
+        Self::Models,
+        Self::Frontends,
+        Self::Backends,
+        Self::Gpus,
+        Self::Events,
+        Self::Loads,
+    ];
 }
 
 impl Place {
@@ -51,7 +60,7 @@ impl Place {
     pub(super) fn from_wire(wire: u64) -> Self {
         let section = Section::ALL.get((wire >> 32) as usize).copied();
         let Some(section) = section else {
-            return Self { section: Section::Events, index: u32::MAX };
+            return Self { section: Section::Loads, index: u32::MAX };
         };
         Self { section, index: wire as u32 }
     }
@@ -90,6 +99,11 @@ impl<T: Transport> ControlThread<T> {
                 let events = self.status.events.records(now);
                 let events = events.map(|(number, event)| (number as u32, Record::Event(event)));
                 Box::new(events.filter(move |(number, _)| *number >= first))
+            }
+            Section::Loads => {
+                let loads = self.status.loads.records(now);
+                let loads = loads.map(|(number, load)| (number as u32, Record::Load(load)));
+                Box::new(loads.filter(move |(number, _)| *number >= first))
             }
         }
     }
@@ -143,8 +157,10 @@ impl<T: Transport> ControlThread<T> {
     pub(super) fn cache_of(&self, entry: &Entry) -> Option<ModelCacheStatus> {
         let levels =
             self.parts.levels.as_ref().filter(|_| self.has_cache(entry.spec.subcluster))?;
-        let ModelLevels { copies, cold, cold_in_time } = levels.model(entry.spec.id);
-        Some(ModelCacheStatus { copies, cold, cold_in_time })
+        let ModelLevels { copies, cold, cold_in_time, failed, failure } =
+            levels.model(entry.spec.id);
+        let failure = failure.map(|failure| failure.as_str().to_owned());
+        Some(ModelCacheStatus { copies, cold, cold_in_time, failed, failure })
     }
 
     fn about_frontend(&self, now: Nanos, id: FrontendId, frontend: &Frontend) -> Record {
@@ -249,7 +265,7 @@ mod tests {
             assert_eq!(Place::from_wire(place.to_wire()), place);
         }
         assert_eq!(Place::from_wire(0), Place { section: Section::Scheduler, index: 0 });
-        let nowhere = Place { section: Section::Events, index: u32::MAX };
+        let nowhere = Place { section: Section::Loads, index: u32::MAX };
         assert_eq!(Place::from_wire(u64::MAX), nowhere);
     }
 }

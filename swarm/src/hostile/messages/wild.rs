@@ -267,7 +267,8 @@ impl Messages<'_> {
                 gpu: w.n32().into(),
                 pages_free: w.n32().into(),
                 status: w.rng.random_range(0..5),
-                reserved: [0; 3],
+                fault: w.rng.random_range(0..5),
+                reserved: [0; 2],
             }),
         }
     }

@@ -113,19 +113,23 @@ pub(super) struct OnnxFile {
     pub(super) others: BTreeSet<String>,
 }
 
-/// Reads a file.
+/// Reads a file's content.
 ///
 /// # Errors
 /// What is wrong with it, in words.
-pub(super) fn read(path: &Path) -> Result<OnnxFile, String> {
+pub(super) fn content(path: &Path) -> Result<Vec<u8>, String> {
     let bytes = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     if bytes > FILE_BYTES_MAX {
         return Err("it is larger than 2 GiB, so it is no ONNX file".to_owned());
     }
-    parse(&std::fs::read(path).map_err(|error| error.to_string())?)
+    std::fs::read(path).map_err(|error| error.to_string())
 }
 
-fn parse(bytes: &[u8]) -> Result<OnnxFile, String> {
+/// What a file with this content takes and gives.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(super) fn parse(bytes: &[u8]) -> Result<OnnxFile, String> {
     let model = ModelProto::decode(bytes).map_err(|_| "it is not an ONNX file".to_owned())?;
     let graph = model.graph.ok_or("it is not an ONNX file: it has no graph")?;
     let is_weight = |value: &&ValueInfo| graph.initializer.iter().any(|w| w.name == value.name);
@@ -253,7 +257,7 @@ mod tests {
     #[test]
     fn the_digits_are_read() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx");
-        let OnnxFile { inputs, outputs, .. } = read(&path).unwrap();
+        let OnnxFile { inputs, outputs, .. } = parse(&content(&path).unwrap()).unwrap();
         let batch = Dim::Symbol("batch".into());
         assert_eq!(inputs[0].dims[0], batch);
         assert_eq!(inputs[0].dims[1..], [1, 8, 8].map(Dim::Fixed));

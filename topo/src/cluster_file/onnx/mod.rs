@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use self::file::{Dim, OnnxFile, Tensor};
 use super::model::OUTPUT_BYTES_MAX;
 use super::section::Section;
+use super::sha256::{self, Sha256};
 use crate::signature::{ElementType, Extent, INPUT_BYTES_MAX, Row, Signature, TensorSpec};
 
 /// Longest in one dimension: keeps products within reach.
@@ -22,6 +23,8 @@ const EXTENT_MAX: u32 = 1 << 28;
 #[derive(Clone)]
 pub(super) struct OnnxModel {
     pub(super) file: PathBuf,
+    /// What its content must have.
+    pub(super) sha256: Option<Sha256>,
     pub(super) signature: Signature,
     /// The batch size that the file fixes.
     pub(super) fixed_batch: Option<u32>,
@@ -51,23 +54,39 @@ pub(super) fn model(
         output_bytes: section.integer("output_bytes", 1..=OUTPUT_BYTES_MAX),
     };
     let file = folder.join(of_file.text("file")?);
-    let read = if file.is_file() {
-        file::read(&file).map_err(|what| {
-            ("file", format!("{}: {what}", file.display()), "export the model anew".to_owned())
-        })
-    } else {
-        let fix = "give a path relative to this cluster file, or an absolute one";
-        Err(("file", format!("there is no file {}", file.display()), fix.to_owned()))
-    };
+    let sha256 = sha256::of_section(of_file);
+    let read = read_checked(&file, sha256);
     let read = read.and_then(|read| without_control(read, is_controlled));
     let bytes = read.as_ref().map_or(0, |read| bytes_of(&file, read));
     let understood = read.and_then(|read| keys.signature(&read));
     let refuse = |(key, what, fix): Refusal| match key {
-        "file" => of_file.refuse(key, what, fix),
+        "file" | "sha256" => of_file.refuse(key, what, fix),
         _ => section.refuse(key, what, fix),
     };
     let (signature, fixed_batch) = understood.map_err(refuse).ok()?;
-    Some(OnnxModel { file, signature, fixed_batch, bytes })
+    Some(OnnxModel { file, sha256, signature, fixed_batch, bytes })
+}
+
+/// Reads the file, if it is the one that `sha256` says.
+fn read_checked(file: &Path, sha256: Option<Sha256>) -> Result<OnnxFile, Refusal> {
+    if !file.is_file() {
+        let fix = "give a path relative to this cluster file, or an absolute one";
+        return Err(("file", format!("there is no file {}", file.display()), fix.to_owned()));
+    }
+    let unreadable = |what: String| {
+        ("file", format!("{}: {what}", file.display()), "export the model anew".to_owned())
+    };
+    let content = file::content(file).map_err(unreadable)?;
+    let found = sha256.map(|_| Sha256::of(&content));
+    if let Some(other) = found.filter(|_| found != sha256) {
+        let what = format!("is not that of {}, which is {other}", file.display());
+        return Err((
+            "sha256",
+            what,
+            "copy the right file to this host, or correct the key".into(),
+        ));
+    }
+    file::parse(&content).map_err(unreadable)
 }
 
 /// What is not there, loading complains about.
@@ -114,7 +133,7 @@ pub(crate) struct OpenDim {
 /// # Errors
 /// What is wrong with the file, in words.
 pub(crate) fn open_dims(file: &Path) -> Result<Vec<OpenDim>, String> {
-    let OnnxFile { inputs, outputs, .. } = file::read(file)?;
+    let OnnxFile { inputs, outputs, .. } = file::parse(&file::content(file)?)?;
     let mut open = Vec::new();
     for tensor in inputs.into_iter().chain(outputs) {
         for (axis, dim) in tensor.dims.into_iter().enumerate().skip(1) {
