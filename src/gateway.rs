@@ -19,7 +19,7 @@ use crate::process::Signals;
 use crate::reload::{Reload, access};
 
 /// How often to look whether the gateway has died.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(1_000);
 
 /// Prints `http ADDR`, and `grpc ADDR` if that is asked for, once requests may come, and `left` after having answered those under way.
 pub(crate) fn run(args: &GatewayArgs) -> CommandResult {

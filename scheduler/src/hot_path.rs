@@ -62,6 +62,15 @@ impl RankPlace {
         let is_small = spec.model_threads == 1 && spec.cores.is_empty();
         if is_small && is_sleepy(cluster) { Self::Shared } else { Self::Own }
     }
+
+    /// What the RankThread's agent sleeps on, and what wakes it.
+    fn sleep<T: Transport>(self, transports: &[T]) -> (Sleeper, Waker) {
+        let (sleeper, waker) = Sleeper::new();
+        match self {
+            Self::Own => (sleeper, waker),
+            Self::Shared => (sleeper, transports[0].waker()),
+        }
+    }
 }
 
 impl<T: Transport> HotPath<T> {
@@ -78,11 +87,7 @@ impl<T: Transport> HotPath<T> {
         let (models, threads) = (homes.len(), transports.len());
         let (notice_sender, notices) = NoticeSender::new(control, threads, models);
         let (load, boards) = boards(models, threads);
-        let (sleeper, own_waker) = Sleeper::new();
-        let rank_waker = match rank_place {
-            RankPlace::Own => own_waker,
-            RankPlace::Shared => transports[0].waker(),
-        };
+        let (sleeper, rank_waker) = rank_place.sleep(&transports);
         let (mut model_threads, mut links, mut model_commands) = (vec![], vec![], vec![]);
         let sizes = (models, cluster.subclusters.len());
         let (cache, mut cache_links) = cache(cluster, models, threads);

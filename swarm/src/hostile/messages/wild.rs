@@ -84,6 +84,13 @@ impl Messages<'_> {
         1
     }
 
+    fn of_heartbeat_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
+        match kind {
+            Kind::Pace => self.put(out, |w| Pace { every_ns: w.n64().into() }),
+            _ => drop(self.ping(out)),
+        }
+    }
+
     fn of_kind(&mut self, kind: Kind, out: &mut Vec<u8>) {
         match kind {
             Kind::Hello => self.put(out, |w| w.hello()),
@@ -117,8 +124,7 @@ impl Messages<'_> {
             | Kind::StatusAsk
             | Kind::StatusPart => self.of_catalogue_kind(kind, out),
             Kind::Load | Kind::LoadDone => self.of_load_kind(kind, out),
-            Kind::Ping => drop(self.ping(out)),
-            Kind::Pace => self.put(out, |w| Pace { every_ns: w.n64().into() }),
+            Kind::Ping | Kind::Pace => self.of_heartbeat_kind(kind, out),
             Kind::Submit
             | Kind::Cancel
             | Kind::TaskEnd
