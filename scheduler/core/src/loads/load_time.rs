@@ -8,7 +8,7 @@ use baton_types::Nanos;
 
 /// Lengths of LOADs by powers of two of nanoseconds.
 const CLASSES: usize = 64;
-/// What is taken of a new measurement: one part of as many as there were, from the first of these up to the second.
+/// What is taken of a new measurement: one part in n, where n grows with each from the first of these to the second.
 const OF_MODEL: (u32, u32) = (3, 16);
 const OF_CLASS: (u32, u32) = (16, 256);
 const OF_DEVIATION: (u32, u32) = (8, 64);
@@ -55,7 +55,7 @@ fn moved(from: u64, to: u64, parts: u32) -> u64 {
     if to > from { from + step } else { from - step }
 }
 
-/// How many parts, after so many measurements.
+/// That n, once there were `seen` measurements.
 fn parts(seen: u32, (first, last): (u32, u32)) -> u32 {
     seen.saturating_add(first).min(last)
 }
@@ -83,7 +83,7 @@ struct Class {
     seen: u32,
     /// Mean distance of a LOAD from what it should have taken.
     deviation: Nanos,
-    /// As many mean deviations, in steps.
+    /// In mean deviations, in steps.
     margin: u64,
 }
 
