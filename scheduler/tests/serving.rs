@@ -5,6 +5,8 @@ mod stage;
 use baton_core::{DropReason, FailReason, Nanos, Policy};
 use baton_rdma::Transport;
 use baton_rdma::wire::{ActionStatus, RefuseCode, Submit};
+use baton_scheduler::Assembly;
+use baton_topo::{Agent as _, Idle};
 use stage::{Member, Stage, Told, cluster, ms};
 
 const DROPPED: u8 = 1;
@@ -412,4 +414,29 @@ fn the_gpus_that_the_traffic_needs_are_counted_and_forgotten() {
         stage.advance(ms(100));
     }
     assert_eq!(needed(&stage), 0, "nothing has come for eight seconds");
+}
+
+/// A task is on its way: whether the ModelThread wakes the RankThread for its candidate, and the RankThread
+/// the ModelThread for its grant.
+fn woken(idle: Idle) -> [bool; 2] {
+    let mut cluster = cluster(Policy::Eager, 1);
+    cluster.scheduler.idle = idle;
+    let mut stage = Stage::new(&cluster);
+    let (mut frontend, _backend) = (stage.frontend(), stage.backend("b", 0, 1));
+    let task = frontend.task(0, 0);
+    frontend.submit(0, task, stage.now + ms(30));
+    frontend.transport.flush();
+    let Assembly { rank, model_threads, .. } = &mut stage.scheduler;
+    rank.waker().prepare_sleep();
+    model_threads[0].poll(stage.now);
+    let is_rank_woken = !rank.waker().is_asleep();
+    model_threads[0].waker().prepare_sleep();
+    rank.poll(stage.now);
+    [is_rank_woken, !model_threads[0].waker().is_asleep()]
+}
+
+#[test]
+fn threads_wake_each_other_where_they_park() {
+    assert_eq!(woken(Idle::Park), [true; 2]);
+    assert_eq!(woken(Idle::Spin), [false; 2], "asking whether the other sleeps costs time");
 }

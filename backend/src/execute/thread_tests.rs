@@ -81,10 +81,14 @@ impl Rig {
         }
     }
 
-    fn load_aside(&mut self, model: u32) -> Result<Loaded, EngineError> {
+    fn begin_to_load(&mut self, model: u32) {
         let source = ModelSource::Spec(Box::new(emulated("added", 0, 4, 2)));
         let order = LoadOrder { model: ModelId(model), source, measure: true, keeps_files: false };
         self.executor.load_aside(order);
+    }
+
+    fn load_aside(&mut self, model: u32) -> Result<Loaded, EngineError> {
+        self.begin_to_load(model);
         loop {
             self.owner.prepare_sleep();
             if let Some(outcome) = self.executor.poll_loaded() {
@@ -243,6 +247,14 @@ fn a_model_that_was_loaded_aside_is_taken_in_between_two_batches_and_given_up_ag
     assert_eq!(rig.perform(ModelJob::Remove(ModelId(7))), Ok(()));
     assert!(rig.execute(7).is_err());
     assert_eq!(rig.execute(0), Ok(()), "the other one is as it was");
+}
+
+#[test]
+fn another_thread_loads_when_one_is_given_up() {
+    let mut rig = Rig::new();
+    rig.begin_to_load(7);
+    rig.executor.replace_loader().unwrap();
+    assert_eq!(rig.load_aside(8).unwrap().spec.id, ModelId(8));
 }
 
 #[test]

@@ -225,3 +225,12 @@ fn a_model_that_is_left_no_slot_does_not_wait() {
         stage.planned(now, grant[0].gpu, MS, MS);
     }
 }
+
+#[test]
+fn slots_are_offered_until_they_leave_or_drain() {
+    let mut stage = Stage::new();
+    assert_eq!(stage.rank.gpus_offered(), GPUS as usize);
+    stage.rank.on_gpu_leave(slot(0));
+    stage.rank.on_gpu_drain(slot(1), &mut stage.out);
+    assert_eq!(stage.rank.gpus_offered(), GPUS as usize - 2);
+}

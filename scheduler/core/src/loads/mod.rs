@@ -283,7 +283,7 @@ impl LoadState {
         } else {
             Nanos::MAX
         };
-        if pending == 0 || refill_at <= now {
+        if refill_at <= now {
             self.busy.remove(slot.0);
             self.open.insert(slot.0);
             self.is_changed = true;

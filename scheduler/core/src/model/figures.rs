@@ -40,11 +40,6 @@ impl ModelState {
         self.sizing.longest
     }
 
-    /// [`Grant::spare`] as of the last one.
-    pub fn spare(&self) -> u32 {
-        self.sizing.spare
-    }
-
     /// λ as currently estimated; `None` until the first 100 ms of traffic are over.
     pub fn rate(&self) -> Option<Rate> {
         self.sizing.rate.rate()

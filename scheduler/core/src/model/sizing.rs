@@ -43,8 +43,6 @@ pub(crate) struct Sizing {
     /// The largest batch that leaves time for shorter objectives: [`Grant::longest`](crate::Grant).
     pub(crate) most: u32,
     pub(crate) longest: Nanos,
-    /// [`Grant::spare`](crate::Grant), as of the last one.
-    pub(crate) spare: u32,
     /// [`RateMeter::pause`].
     pause: Nanos,
     /// [`RateMeter::run_wait`].
@@ -77,7 +75,6 @@ impl Sizing {
             floor: 1,
             most: u32::MAX,
             longest: Nanos::MAX,
-            spare: 0,
             pause: Nanos::MAX,
             run_wait: Nanos::ZERO,
             each: Nanos::ZERO,
@@ -106,7 +103,6 @@ impl Sizing {
     #[inline]
     pub(crate) fn note_grant(&mut self, grant: &Grant) {
         self.slot_wait = grant.slot_wait;
-        self.spare = grant.spare;
         if self.longest != grant.longest {
             self.longest = grant.longest;
             self.resize();

@@ -20,7 +20,8 @@ pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
     let mut answer = Answer::default();
     let gpu = Gpu { id: GpuId(0), life: 0 };
     let (free_at, port_wait, slot_wait) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
-    let (slowdown, longest, spare) = (Slowdown::NONE, model.longest(), model.spare());
+    // Slots to spare decide on the variant, which is no part of the answer.
+    let (slowdown, longest, spare) = (Slowdown::NONE, model.longest(), 0);
     let grant = Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare };
     model.clone().on_grant(now, grant, &mut answer);
     answer

@@ -192,3 +192,16 @@ fn a_frontend_that_goes_on_asking_stays_a_tenant() {
     run(&mut fair_share, 2, &[], done);
     assert_eq!(tenants(&fair_share), before);
 }
+
+#[test]
+fn what_was_let_in_before_the_limit_does_not_shorten_it() {
+    let factor_at = |age| {
+        let mut fair_share = FairShare::new(Nanos::from_millis(30), 8);
+        fair_share.age = age;
+        fair_share.seen = TaskCounts { dispatched: 64, given_up: 64 };
+        fair_share.adjust_queue_limit();
+        fair_share.queue_limit.factor
+    };
+    assert_eq!(factor_at(SETTLING - 1), FACTOR_FIRST);
+    assert!(factor_at(SETTLING) < FACTOR_FIRST, "those that are given up now came after it");
+}

@@ -1,0 +1,76 @@
+//! When a slot's loader may get another LOAD: while those that it has take less than what may be outstanding, and it has
+//! one at most.
+
+use baton_core::{
+    Gpu, GpuId, Load, LoadDone, LoadLimits, LoadOutcome, LoadRule, LoadSink, LoadState, ModelId,
+    Nanos, Readiness, Weights,
+};
+
+const GPU: Gpu = Gpu { id: GpuId(0), life: 0 };
+const LOAD: Nanos = Nanos::from_millis(20);
+const OUTSTANDING: Nanos = Nanos::from_millis(8);
+const START: Nanos = Nanos::from_millis(100);
+
+/// When the last LOAD should have been made.
+#[derive(Default)]
+struct Until(Nanos);
+
+impl LoadSink for Until {
+    fn load(&mut self, load: &Load<'_>) {
+        self.0 = load.until;
+    }
+    fn readiness(&mut self, _: ModelId, _: Readiness) {}
+}
+
+struct Stage {
+    loads: LoadState,
+    until: Until,
+}
+
+impl Stage {
+    /// One slot, and three models that fit beside each other.
+    fn new(outstanding: Nanos) -> Self {
+        let rule = LoadRule::Commanded;
+        let limits = LoadLimits { gpus: 1, copies: 1, residents: 3, rule, outstanding };
+        let alone = Nanos::from_millis(5);
+        let weights = [Weights { pages: 1, load: LOAD, is_guess: false, alone }; 3];
+        let (mut loads, until) = (LoadState::new(limits, &weights), Until::default());
+        loads.on_gpu_join(Nanos::ZERO, GPU, 3);
+        Self { loads, until }
+    }
+
+    /// Plans a LOAD; when it should have been made, and when the loader is looked at again.
+    fn load(&mut self, now: Nanos, model: u32) -> Option<(Nanos, Option<Nanos>)> {
+        let is_planned = self.loads.load(now, ModelId(model), GPU, &mut self.until);
+        self.loads.on_timer(now, &mut self.until);
+        is_planned.then(|| (self.until.0, self.loads.next_timer()))
+    }
+
+    fn loaded(&mut self, now: Nanos, model: u32) -> Option<Nanos> {
+        let outcome = LoadOutcome::Loaded { took: LOAD };
+        let done = LoadDone { model: ModelId(model), gpu: GPU, outcome };
+        assert!(self.loads.on_load_done(now, done, &mut self.until));
+        self.loads.on_timer(now, &mut self.until);
+        self.loads.next_timer()
+    }
+}
+
+#[test]
+fn a_loader_gets_its_next_load_when_less_than_the_bound_is_left() {
+    let mut stage = Stage::new(OUTSTANDING);
+    let first = START + LOAD;
+    assert_eq!(stage.load(START, 0), Some((first, Some(first - OUTSTANDING + Nanos(1)))));
+    let refill = first - OUTSTANDING + Nanos(1);
+    let second = first + LOAD;
+    assert_eq!(stage.load(refill, 1), Some((second, None)), "two at a time: a report opens it");
+    assert_eq!(stage.load(refill, 2), None);
+    assert_eq!(stage.loaded(first, 0), Some(second - OUTSTANDING + Nanos(1)));
+}
+
+#[test]
+fn without_a_bound_a_loader_has_one_load_at_a_time() {
+    let mut stage = Stage::new(Nanos::ZERO);
+    assert_eq!(stage.load(START, 0), Some((START + LOAD, None)), "its report opens it");
+    assert_eq!(stage.loaded(START + LOAD, 0), None);
+    assert!(stage.load(START + LOAD, 1).is_some());
+}
