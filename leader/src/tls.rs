@@ -265,7 +265,7 @@ mod tests {
             let text = explain(&ureq::Error::Rustls(error)).expect("TLS is the cause");
             assert!(text.contains(what), "{text}");
         }
-        let other = std::io::Error::other("no route");
+        let other = io::Error::other("no route");
         assert_eq!(explain(&ureq::Error::Io(other)), None);
     }
 }
