@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
+#[path = "support/grpc.rs"]
+mod grpc;
 mod support;
 
 use std::path::Path;
 
+use grpc::{Grpc, InferRequest, InferResponse, Tensor};
+use prost::Message as _;
 use support::http::Http;
 use support::{Cluster, Folder};
 
@@ -14,6 +18,14 @@ const IMAGE: &str = "Content-Type: image/jpeg\r\n";
 
 fn digits(file: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/digits").join(file).display().to_string()
+}
+
+/// A request over gRPC whose only input is this element.
+fn message(model: &str, element: &[u8]) -> Vec<u8> {
+    let input = Tensor { name: "image".into(), datatype: "BYTES".into(), shape: vec![1] };
+    let length = u32::try_from(element.len()).unwrap().to_le_bytes();
+    let raw = vec![[&length, element].concat()];
+    InferRequest { model_name: model.into(), inputs: vec![input], raw }.encode_to_vec()
 }
 
 fn cluster(test: &str) -> Cluster {
@@ -35,6 +47,10 @@ fn what_is_no_image_or_for_no_such_model_is_refused_and_its_slot_is_free_again()
     let other = http.post("/v2/models/plain/infer", IMAGE, &jpeg);
     assert_eq!(other.status, 415, "{other:?}");
     assert!(other.error().contains("[[gateway.image]]"), "{other:?}");
+    let (second, _) = cluster.gateway(&["--grpc", "127.0.0.1:0"]);
+    let grpc = Grpc::connect(&second.line("grpc "));
+    let other = grpc.call("ModelInfer", None, &message("plain", &jpeg));
+    assert_eq!(other.code(), 3, "a model without images takes no BYTES: {other:?}");
     // Without a backend a good image's task ends before or after it is decoded.
     let unserved = http.post(PATH, IMAGE, &jpeg);
     assert_eq!(unserved.status, 503, "{unserved:?}");
@@ -64,6 +80,18 @@ fn a_network_sees_the_image_that_was_sent() {
         let largest = (0..10).max_by(|&a, &b| logits[a].total_cmp(&logits[b]));
         assert_eq!(largest, Some(7), "the first held-out image is a seven: {logits:?}");
     }
+    let (gateway, _) = cluster.gateway(&["--grpc", "127.0.0.1:0"]);
+    let grpc = Grpc::connect(&gateway.line("grpc "));
+    let ended = grpc.call("ModelInfer", None, &message("digits", &jpeg));
+    assert_eq!(ended.code(), 0, "{ended:?}");
+    let answer = InferResponse::decode(&ended.message[..]).unwrap();
+    assert_eq!((&answer.outputs[0].shape[..], answer.raw[0].len()), (&[1, 10][..], 40));
+    let floats = answer.raw[0].chunks_exact(4).map(|f| f32::from_le_bytes(f.try_into().unwrap()));
+    let floats: Vec<f32> = floats.collect();
+    assert_eq!((0..10).max_by(|&a, &b| floats[a].total_cmp(&floats[b])), Some(7), "{floats:?}");
+    let broken = grpc.call("ModelInfer", None, &message("digits", &jpeg[..100]));
+    assert_eq!(broken.code(), 3, "{broken:?}");
+    assert!(broken.words().contains("no JPEG"), "{broken:?}");
     let broken = http.post(PATH, IMAGE, &jpeg[..100]);
     assert_eq!(broken.status, 400, "{broken:?}");
     assert!(broken.error().contains("no JPEG"), "{broken:?}");

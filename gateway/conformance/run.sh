@@ -68,6 +68,8 @@ file = "digits.onnx"
 slo_ms = 1000
 batch_max = 32
 subcluster = "cpu"
+[[gateway.image]]
+model = "digits"
 [[backend]]
 name = "cpu"
 subcluster = "cpu"

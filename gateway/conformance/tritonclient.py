@@ -9,6 +9,7 @@ makes the environment, starts a cluster and runs this (`gateway/conformance/run.
 
 import asyncio
 import os
+import pathlib
 import queue
 import sys
 
@@ -23,6 +24,7 @@ import tritonclient.http.aio as http_aio
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
+EXAMPLES = pathlib.Path(__file__).resolve().parent.parent.parent / "examples"
 failed = []
 
 
@@ -192,6 +194,23 @@ def grpc_refusals(client, model):
     refused("gRPC: log settings", lambda: client.get_log_settings(), "has no LogSettings", code + "UNIMPLEMENTED")
 
 
+def grpc_image(client, model):
+    """An image as a BYTES tensor, as Triton's own image clients send it."""
+    jpeg = (EXAMPLES / "digits" / "image.jpg").read_bytes()
+    for shape in ([1], [1, 1]):
+        image = grpc.InferInput(model.input["name"], shape, "BYTES")
+        image.set_data_from_numpy(np.array([jpeg], dtype=object).reshape(shape))
+        logits = client.infer(model.name, [image]).as_numpy(model.output["name"])
+        check(f"gRPC: a JPEG of shape {shape} is a seven", logits.shape == (1, 10) and logits.argmax() == 7)
+    image.set_data_from_numpy(np.array([jpeg[:100]], dtype=object).reshape(shape))
+    try:
+        client.infer(model.name, [image])
+    except InferenceServerException as error:
+        check(f"gRPC: half an image: {error.message()}", error.status() == "StatusCode.INVALID_ARGUMENT" and "JPEG" in error.message())
+    else:
+        check("gRPC: half an image is refused", False)
+
+
 def grpc_stream(client, model):
     got = queue.Queue()
     client.start_stream(lambda result, error: got.put((result, error)))
@@ -290,6 +309,8 @@ def main(url, name, control):
     grpc_calls(over_grpc, model, client)
     grpc_refusals(over_grpc, model)
     grpc_stream(over_grpc, model)
+    if name == "digits":
+        grpc_image(over_grpc, model)
     asyncio.run(grpc_asynchronous(url, model))
     shared_memory(client, model, http, "", lambda client: [each["name"] for each in client.get_system_shared_memory_status()])
     shared_memory(over_grpc, model, grpc, "gRPC: ", lambda client: client.get_system_shared_memory_status().regions.keys())

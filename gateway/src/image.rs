@@ -6,15 +6,16 @@
 use std::time::Duration;
 
 use baton_client::{Deadline, DropReason, ModelHandle, Outcome, Reply};
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use hyper::HeaderMap;
 use hyper::header::CONTENT_TYPE;
 use tokio::task::JoinSet;
 
 use crate::gateway::App;
 use crate::infer::{Allowed, ended};
-use crate::protocol::image::{ImageStep, ImageTensor};
+use crate::protocol::image::{ImageStep, ImageTensor, take_from};
 use crate::protocol::problem::{Given, Kind, Problem};
+use crate::protocol::request::Written;
 
 /// The media type of such a request.
 const JPEG: &str = "image/jpeg";
@@ -35,6 +36,27 @@ pub(crate) fn tensor_of(steps: &[ImageStep], model: &ModelHandle) -> Result<Imag
         Problem::new(Kind::Encoding, text)
     })?;
     ImageTensor::of(step, model.inputs()).map_err(|text| Problem::new(Kind::Internal, text))
+}
+
+/// The image that a request has as a tensor, and what it becomes; `None`: the request has none, or its model takes none.
+///
+/// # Errors
+/// See [`tensor_of`] and [`take_from`].
+pub(crate) fn in_request(
+    steps: &[ImageStep],
+    model: &ModelHandle,
+    written: &mut Written<'_>,
+    binary: &mut impl Buf,
+) -> Result<Option<(ImageTensor, Bytes)>, Problem> {
+    if !steps.iter().any(|step| step.model == model.name()) {
+        return Ok(None);
+    }
+    let jpeg = take_from(written, binary, model.inputs()).map_err(Problem::invalid)?;
+    if written.outputs.iter().any(|output| output.shared.is_some()) && jpeg.is_some() {
+        let text = "outputs of an image travel in the answer: leave shared memory out";
+        return Err(Problem::new(Kind::NotDone, text));
+    }
+    jpeg.map(|jpeg| Ok((tensor_of(steps, model)?, jpeg))).transpose()
 }
 
 /// Executes a request of one image.

@@ -246,4 +246,26 @@ mod tests {
             assert!(error.contains(what), "{error}");
         }
     }
+
+    #[test]
+    fn what_is_wrong_with_a_connection_is_said_with_what_to_do() {
+        use AlertDescription::{BadCertificate, CertificateRequired, HandshakeFailure, UnknownCA};
+        use CertificateError::{Expired, NotValidForName, Revoked, UnknownIssuer};
+        let cases = [
+            (Error::AlertReceived(CertificateRequired), "give such etcd_cert"),
+            (Error::AlertReceived(BadCertificate), "give such etcd_cert"),
+            (Error::AlertReceived(UnknownCA), "does not know the authority of etcd_cert"),
+            (Error::AlertReceived(HandshakeFailure), "HandshakeFailure"),
+            (Error::InvalidCertificate(UnknownIssuer), "no authority in etcd_ca"),
+            (Error::InvalidCertificate(NotValidForName), "for other hosts"),
+            (Error::InvalidCertificate(Expired), "has expired"),
+            (Error::InvalidCertificate(Revoked), "have it issued anew"),
+        ];
+        for (error, what) in cases {
+            let text = explain(&ureq::Error::Rustls(error)).expect("TLS is the cause");
+            assert!(text.contains(what), "{text}");
+        }
+        let other = io::Error::other("no route");
+        assert_eq!(explain(&ureq::Error::Io(other)), None);
+    }
 }

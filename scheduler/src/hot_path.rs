@@ -79,8 +79,7 @@ impl<T: Transport> HotPath<T> {
     pub fn new(
         cluster: &Cluster,
         transports: Vec<T>,
-        rank_place: RankPlace,
-        control: Waker,
+        (rank_place, control): (RankPlace, Waker),
         counters: &SchedulerCounters,
     ) -> Self {
         let homes = homes(cluster, transports.len());

@@ -194,8 +194,8 @@ impl<T: Transport> Assembly<T> {
     pub fn new(cluster: &Cluster, control: T, transports: Vec<T>) -> Self {
         let counters = Arc::new(SchedulerCounters::new(transports.len()));
         let addrs: Vec<SocketAddr> = transports.iter().map(Transport::local_addr).collect();
-        let rank_place = RankPlace::of(cluster);
-        let path = HotPath::new(cluster, transports, rank_place, control.waker(), &counters);
+        let wakers = (RankPlace::of(cluster), control.waker());
+        let path = HotPath::new(cluster, transports, wakers, &counters);
         let (control_shutdown, shutdown) = crossbeam_channel::bounded(0);
         let (metrics, state_asks) = SchedulerMetrics::new(Arc::clone(&counters), control.waker());
         let epoch = Roster::default().token();

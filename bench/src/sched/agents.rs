@@ -48,8 +48,7 @@ impl Agents {
         let path = HotPath::new(
             &workload.cluster(),
             transports,
-            RankPlace::Own,
-            Waker::new(|| ()),
+            (RankPlace::Own, Waker::new(|| ())),
             &counters,
         );
         join_members(&path, workload.shape.gpus);

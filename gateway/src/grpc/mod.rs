@@ -26,6 +26,7 @@ use crate::http::body::Body;
 use crate::http::calls::UnderWay;
 use crate::http::held::Held;
 use crate::http::outbound::Outbound;
+use crate::image;
 use crate::infer::{Allowed, infer};
 use crate::memory::Memory;
 use crate::protocol::deadline::Stated;
@@ -155,11 +156,15 @@ async fn infer_message(
     check_version(&parts.rest.model_version)?;
     let model = app.model(asker, &parts.rest.model_name)?;
     let result = async {
-        let (written, mut binary) = parts.written()?;
+        let (mut written, mut binary) = parts.written()?;
+        let image = image::in_request(&app.images, &model, &mut written, &mut binary)?;
         let request = request::Request::check(written, &app.described(&model))?;
         admit(asker, app.clock.now(), request.batch)?;
         let allowed = Allowed { arrived, span: stated.allowed(request.timeout, model.slo()) };
-        let replies = infer(app, &model, &request, &mut binary, allowed).await?;
+        let replies = match image {
+            Some((tensor, jpeg)) => vec![image::infer(app, &model, tensor, jpeg, allowed).await?],
+            None => infer(app, &model, &request, &mut binary, allowed).await?,
+        };
         let id = request.id.as_deref();
         Ok((encode::infer(&model, id, &request.outputs, &replies)?, replies))
     };

@@ -3,13 +3,55 @@
 //! Nothing here trusts the image: it has bounds, and what is wrong with it becomes words.
 
 use baton_client::{ElementType, Extent, TensorSpec};
+use bytes::{Buf, Bytes};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
+use super::request::{Source, Written};
+
 /// Most pixels of an image in one direction.
 const SIDE_MAX: usize = 4_096;
+
+/// Bytes before each element of such a tensor: how many it has.
+const LENGTH: usize = 4;
+/// The type of a tensor whose elements are texts or files.
+const BYTES: &str = "BYTES";
+
+/// An image that came as a tensor: BYTES of one element.
+///
+/// The request then says of its input what the model takes, as if it had brought that. `None`: the request has no such tensor, and
+/// is as it was.
+///
+/// # Errors
+/// It has such a tensor and no image in it, in words.
+pub(crate) fn take_from(
+    written: &mut Written<'_>,
+    binary: &mut impl Buf,
+    inputs: &[TensorSpec],
+) -> Result<Option<Bytes>, String> {
+    let ([input], [spec]) = (&mut written.inputs[..], inputs) else { return Ok(None) };
+    if input.datatype != BYTES {
+        return Ok(None);
+    }
+    let name = &input.name;
+    if input.shape.iter().any(|&extent| extent != 1) {
+        return Err(format!("input {name:?} is {:?} images: send one in a request", input.shape));
+    }
+    let has = binary.remaining();
+    let is_binary = matches!(input.source, Some(Source::Binary(_))) && has >= LENGTH;
+    if !is_binary || binary.get_u32_le() as usize != has - LENGTH {
+        return Err(format!(
+            "input {name:?} is no element of BYTES: give its length, 4 bytes, and the file"
+        ));
+    }
+    input.datatype = spec.element.oip_name().to_owned();
+    input.shape = std::iter::once(1).chain(spec.shape.iter().map(|extent| extent.max())).collect();
+    let elements: usize = input.shape.iter().map(|&extent| extent as usize).product();
+    input.source = Some(Source::Binary(elements * spec.element.bytes()));
+    Ok(Some(binary.copy_to_bytes(has - LENGTH)))
+}
 
 /// How a model takes images: `[[gateway.image]]` of the cluster file.
 #[derive(Clone, PartialEq, Debug)]
@@ -171,6 +213,7 @@ fn around(at: usize, all: usize, pixels: usize) -> ([usize; 2], f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::request::WrittenInput;
     use proptest::prelude::*;
 
     /// A handwritten seven and its label are those of `examples/digits`.
@@ -187,6 +230,56 @@ mod tests {
 
     fn tensor(element: ElementType, shape: &[u32]) -> ImageTensor {
         ImageTensor::of(&step(&[0.0], &[1.0]), &[spec(element, shape)]).unwrap()
+    }
+
+    /// What a request with such an input has beside its image, and the image.
+    fn taken(
+        datatype: &str,
+        shape: &[u32],
+        bytes: &[u8],
+    ) -> Result<(Option<Bytes>, String, Vec<u32>), String> {
+        let (name, datatype) = (String::from("image"), datatype.to_owned());
+        let source = Some(Source::Binary(bytes.len()));
+        let input = WrittenInput { name, datatype, shape: shape.to_vec(), source };
+        let mut written = Written {
+            id: None,
+            timeout_us: None,
+            is_sequence: false,
+            is_binary: true,
+            inputs: vec![input],
+            outputs: Vec::new(),
+        };
+        let mut binary = Bytes::copy_from_slice(bytes);
+        let jpeg = take_from(&mut written, &mut binary, &[spec(ElementType::F32, &[3, 4, 5])])?;
+        let WrittenInput { datatype, shape, source, .. } = written.inputs.remove(0);
+        let rest = if jpeg.is_some() { 4 * 60 } else { bytes.len() };
+        assert_eq!(source, Some(Source::Binary(rest)));
+        Ok((jpeg, datatype, shape))
+    }
+
+    #[test]
+    fn one_element_of_bytes_is_an_image_and_then_the_request_says_what_the_model_takes() {
+        let element = [&3u32.to_le_bytes()[..], b"abc"].concat();
+        for shape in [&[1][..], &[1, 1], &[]] {
+            let (jpeg, datatype, shape) = taken("BYTES", shape, &element).unwrap();
+            assert_eq!((jpeg.as_deref(), &datatype[..]), (Some(&b"abc"[..]), "FP32"));
+            assert_eq!(shape, [1, 3, 4, 5]);
+        }
+        let other = taken("FP32", &[1, 7], &element).unwrap();
+        assert_eq!(other, (None, "FP32".into(), vec![1, 7]), "it is as it was");
+    }
+
+    #[test]
+    fn what_is_not_one_element_is_refused_in_words() {
+        let element = [&3u32.to_le_bytes()[..], b"abc"].concat();
+        for shape in [&[2][..], &[1, 2], &[0]] {
+            let words = taken("BYTES", shape, &element).unwrap_err();
+            assert!(words.contains("send one in a request"), "{words}");
+        }
+        for cut in [&element[..6], &element[..3], &[], &[&element[..], b"d"].concat()] {
+            let words = taken("BYTES", &[1], cut).unwrap_err();
+            assert!(words.contains("no element of BYTES"), "{words}");
+        }
     }
 
     #[test]

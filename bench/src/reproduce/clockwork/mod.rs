@@ -46,8 +46,8 @@ const REMARK: &str = "Where memory and link decide, the rules do as the paper sa
     Fig. 7 needs shorter objectives than the paper's cluster: here is no network, and ℓ(1) is exact. In Fig. 9 \
     `baton` fills empty caches with fewer LOADs and more slowly than Clockwork: cold tasks are lost in the first \
     minutes that are not lost later (`docs/cache.md` measures from the third minute on). In Fig. 10 `baton` keeps a wider \
-    margin than Clockwork's rule and is exceeded less often by executions; of LOADs, few of which concern one model, its \
-    margin begins at nothing and rises by a tenth of the mean at a time, so that it errs more on both sides.";
+    margin than Clockwork's rule and is exceeded less often by executions and LOADs. Few LOADs concern one model, and all \
+    models of about its length learn from them.";
 
 /// Who is compared. `naive` and `pinned` are `baton` that loads on a miss, or never.
 const POLICIES: [Policy; 5] = [

@@ -216,7 +216,7 @@ impl LoadState {
     /// Cold models that tasks wait for are in the pool.
     pub(super) fn note_pool(&mut self, model: ModelId) {
         let is_cold = self.memory.places(model).next().is_none();
-        let load = self.models[model.0 as usize].time.predicted();
+        let load = self.load_time(model);
         let Rule::Baton(pool) = &mut self.rule else { return };
         let Wanted { start_by, tasks } = pool.wanted[model.0 as usize];
         if is_cold && tasks > 0 {
@@ -278,8 +278,8 @@ impl LoadState {
         if pool.cold.is_empty() {
             return None;
         }
-        let models = &self.models;
-        pool.first(now, loaders, |model| models[model.0 as usize].time.predicted())
+        let (models, times) = (&self.models, &self.times);
+        pool.first(now, loaders, |model| times.predicted(&models[model.0 as usize].time))
     }
 
     /// On the slot with the least to execute whose loader is open and that has room; if no task waits, of what is worth less.

@@ -21,7 +21,7 @@ use crate::containers::idset::IdSet;
 use baton::Pool;
 use baton_types::{GpuId, ModelId, Nanos};
 use clockwork::Priorities;
-use load_time::LoadTime;
+use load_time::{LoadTime, LoadTimes};
 use memory::Memory;
 use worth::Worth;
 
@@ -73,6 +73,7 @@ enum Rule {
 pub struct LoadState {
     memory: Memory,
     models: Box<[Model]>,
+    times: LoadTimes,
     worth: Worth,
     loaders: Box<[Loader]>,
     /// Loaders that have enough to do, by the moment at which they may get another LOAD.
@@ -98,6 +99,7 @@ impl LoadState {
         Self {
             memory: Memory::new(gpus, copies, residents, pages),
             models: weights.iter().map(Model::new).collect(),
+            times: LoadTimes::new(),
             worth: Worth::new(weights.len()),
             loaders: (0..gpus).map(|_| Loader::default()).collect(),
             busy: IndexedHeap::new(gpus),
@@ -187,7 +189,7 @@ impl LoadState {
         self.ended_load(now, gpu, outcome);
         self.counters.count(outcome);
         if let LoadOutcome::Loaded { took } = outcome {
-            self.models[model.0 as usize].time.observe(took);
+            self.times.observe(&mut self.models[model.0 as usize].time, took);
             self.memory.place_mut(model, gpu).into_iter().for_each(|p| p.is_resident = true);
         } else {
             self.memory.give_back(model, gpu);
@@ -255,7 +257,7 @@ impl LoadState {
         }
         let is_taken = self.memory.take(now, model, gpu);
         debug_assert!(is_taken, "victims leave enough pages");
-        let latency = self.models[model.0 as usize].time.predicted();
+        let latency = self.load_time(model);
         let start = loader.free_at.max(now);
         let loader = &mut self.loaders[gpu.id.0 as usize];
         let until = start + latency;
@@ -317,7 +319,7 @@ impl LoadState {
             let free_at = self.loaders[place.gpu.id.0 as usize].free_at;
             until = Some(until.map_or(free_at, |until| until.min(free_at)));
         }
-        let load = self.models[model.0 as usize].time.predicted();
+        let load = self.load_time(model);
         until.map_or(Readiness::Cold { load }, |until| Readiness::Loading { until })
     }
 
@@ -333,7 +335,7 @@ impl LoadState {
 
     /// How long a LOAD of the model should take.
     pub fn load_time(&self, model: ModelId) -> Nanos {
-        self.models[model.0 as usize].time.predicted()
+        self.times.predicted(&self.models[model.0 as usize].time)
     }
 
     /// Pages of the slot that no model takes.
