@@ -127,11 +127,18 @@ impl<T: Transport> ControlThread<T> {
         self.check_needs(now);
         self.look_at_window(now);
         self.look_at_losses(now);
-        self.tell_model_threads(|| ModelCommand::ReportLoad);
+        if !self.has_nothing_to_report() {
+            self.tell_model_threads(|| ModelCommand::ReportLoad);
+        }
         if let Some(Move { model, to }) = rates.and_then(|rates| self.balance.look(&rates)) {
             self.move_model(ModelId(model as u32), to);
         }
         1
+    }
+
+    /// No member has work, and what the ModelThreads last reported needs no GPU: asking again would only wake them.
+    fn has_nothing_to_report(&self) -> bool {
+        self.hearing.is_calm() && self.autoscale.needed().iter().all(|&needed| needed == 0)
     }
 
     /// The model serves at its new home: frontends send their requests there.

@@ -49,6 +49,11 @@ impl Hearing {
         self.next_check
     }
 
+    /// No member had work at the last check, nor has one said since that it has.
+    pub(super) fn is_calm(&self) -> bool {
+        self.is_calm
+    }
+
     /// The longest that the ControlThread may sleep in one piece.
     pub(super) fn step(&self) -> Nanos {
         if self.is_calm { CALM_STEP } else { self.check_every().min(PARK_MAX) }
