@@ -169,6 +169,13 @@ pub enum RankCommand {
         /// Which.
         model: ModelId,
     },
+    /// The models of a sub-cluster follow other rules.
+    Follow {
+        /// Which sub-cluster.
+        subcluster: SubclusterId,
+        /// What they follow from now on.
+        rules: Alternative,
+    },
 }
 
 /// What a ModelThread has recorded.

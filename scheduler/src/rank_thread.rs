@@ -153,6 +153,9 @@ impl RankThread {
                         self.cache.iter_mut().for_each(|cache| cache.leave(now, gpu));
                     }
                 }
+                RankCommand::Follow { subcluster, rules } => {
+                    self.state.set_rules(subcluster, rules.rules());
+                }
                 RankCommand::Serve { model, subcluster, weights } => {
                     match (&mut self.cache, weights) {
                         (Some(cache), Some(weights)) => {

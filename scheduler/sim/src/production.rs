@@ -172,6 +172,7 @@ impl<W: Observer> Production<W> {
         let slots = self.rank.gpus_present(home);
         let task = (id, request.deadline);
         let Some(rules) = trying.arrived(now, task, (&self.models, slots)) else { return };
+        self.rank.set_rules(home, rules.rules());
         for id in trying.models().to_vec() {
             self.with(now, id as u32, cluster, |model, outbox| {
                 model.set_rules(rules.rules());

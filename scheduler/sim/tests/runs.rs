@@ -228,6 +228,15 @@ fn long_batches_leave_slots_to_objectives_shorter_than_they_are() {
     assert!(worst("eager") > 0.05, "{}", worst("eager"));
 }
 
+/// The short one loses tasks at this load because the others are deferred for its sake. A trial finds that out.
+#[test]
+fn a_trial_finds_that_early_batches_cost_the_losing_model_less() {
+    let text = include_str!("../../../scenarios/short-beside-long.toml");
+    let scenario = Scenario::parse(text).unwrap();
+    let worst = at(&scenario, "baton", 620.0, 1).worst_model_bad_rate;
+    assert!(worst <= 0.01, "{worst}");
+}
+
 #[test]
 fn the_gpus_needed_do_not_depend_on_what_idle_ones_are_for() {
     let needed = |prefer: &str, rate_rps| {

@@ -9,7 +9,7 @@ use baton_core::{Alternative, Nanos, Policy, SubclusterId, Trial, Trials, Verdic
 use baton_rdma::Transport;
 
 use super::{ControlParts, ControlThread};
-use crate::commands::{ModelCommand, RecordedPart};
+use crate::commands::{ModelCommand, RankCommand, RecordedPart};
 
 /// What is under way.
 #[derive(Debug)]
@@ -121,6 +121,7 @@ impl<T: Transport> ControlThread<T> {
         let trials = self.trying.of(subcluster);
         let Some(rules) = trials.conclude(self.log.now, verdict.as_ref()) else { return };
         self.parts.counters.rules_changed.add(1);
+        self.parts.rank.send(RankCommand::Follow { subcluster, rules });
         self.tell_model_threads(|| ModelCommand::Follow { subcluster, rules });
         let (name, rules) = (self.parts.catalog.subcluster_name(subcluster), rules.name());
         tracing::info!(subcluster = name, rules, ?verdict, "models follow other rules");

@@ -9,7 +9,9 @@ pub enum Alternative {
     /// Those of `baton`.
     #[default]
     Own,
-    /// The same, but no head is given up for a larger batch.
+    /// The same, but batches start early although tasks are being lost that cannot wait for their end.
+    Early,
+    /// As its own, but no head is given up for a larger batch.
     KeepHeads,
     /// Batches that are large enough start at once, and leave no slot to others.
     AtOnce,
@@ -23,13 +25,21 @@ pub enum Alternative {
 
 impl Alternative {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Own, Self::KeepHeads, Self::AtOnce, Self::Fill, Self::Part, Self::Frontrun];
+    pub const ALL: [Self; 7] = [
+        Self::Own,
+        Self::Early,
+        Self::KeepHeads,
+        Self::AtOnce,
+        Self::Fill,
+        Self::Part,
+        Self::Frontrun,
+    ];
 
     /// What they answer.
     pub const fn rules(self) -> Rules {
         match self {
             Self::Own => baton::RULES,
+            Self::Early => Rules { spares_losing: false, ..baton::RULES },
             Self::KeepHeads => Rules { floor: Floor::One, ..baton::RULES },
             Self::AtOnce => Rules { deferral: Deferral::None, yields: false, ..baton::RULES },
             Self::Fill => symphony::RULES,
@@ -44,6 +54,7 @@ impl Alternative {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Own => "own",
+            Self::Early => "early",
             Self::KeepHeads => "keep_heads",
             Self::AtOnce => "at_once",
             Self::Fill => "fill",

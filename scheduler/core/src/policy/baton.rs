@@ -9,5 +9,6 @@ pub(super) const RULES: Rules = Rules {
     floor: Floor::Efficient,
     deferral: Deferral::Expectation,
     yields: true,
+    spares_losing: true,
     order: Order::LatestStart,
 };

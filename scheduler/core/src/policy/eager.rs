@@ -3,5 +3,10 @@
 
 use super::{Deferral, Floor, Order, Rules};
 
-pub(super) const RULES: Rules =
-    Rules { floor: Floor::One, deferral: Deferral::None, yields: false, order: Order::Frontrun };
+pub(super) const RULES: Rules = Rules {
+    floor: Floor::One,
+    deferral: Deferral::None,
+    yields: false,
+    spares_losing: true,
+    order: Order::Frontrun,
+};

@@ -3,5 +3,10 @@
 
 use super::{Deferral, Floor, Order, Rules};
 
-pub(super) const RULES: Rules =
-    Rules { floor: Floor::Target, deferral: Deferral::Fill, yields: false, order: Order::Frontrun };
+pub(super) const RULES: Rules = Rules {
+    floor: Floor::Target,
+    deferral: Deferral::Fill,
+    yields: false,
+    spares_losing: true,
+    order: Order::Frontrun,
+};

@@ -1,6 +1,7 @@
 //! Model numbers change hands: a model that was removed leaves its number to one that is added.
 
 use super::{Demand, RankState, Waited};
+use crate::policy::Rules;
 use baton_types::{ModelId, SubclusterId};
 
 impl RankState {
@@ -10,6 +11,11 @@ impl RankState {
         let entry = &mut self.models[model.0 as usize];
         assert!(entry.candidate.is_none(), "the number is free");
         entry.subcluster = subcluster;
+    }
+
+    /// The models of the sub-cluster follow these rules from now on. What they defer is looked at again at the next tick.
+    pub fn set_rules(&mut self, subcluster: SubclusterId, rules: Rules) {
+        self.reserves[subcluster.0 as usize].set_rules(rules);
     }
 
     /// The model is removed: its candidate goes, and it gets no more grants. Returns how many it got, from which the

@@ -91,6 +91,7 @@ impl Shadow {
             begins: Nanos::ZERO,
             now: Nanos::ZERO,
         };
+        shadow.rank.set_rules(ONLY, rules);
         for id in 0..slots {
             shadow.rank.on_gpu_join(Nanos::ZERO, slot(id), ONLY, &mut Mail(&mut shadow.mail));
         }

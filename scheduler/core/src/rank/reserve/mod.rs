@@ -15,6 +15,7 @@ pub(crate) use own_work::OwnWork;
 use crate::candidate::Candidate;
 use crate::model::rate::DISPERSION_ONE;
 use crate::model::sizing::{LOSING, PER_CENT};
+use crate::policy::Rules;
 use baton_types::Nanos;
 use peaks::Peaks;
 
@@ -111,6 +112,8 @@ pub(crate) struct Reserve {
     /// The shortest class of slack that is worth mentioning.
     shortest: usize,
     losing: Option<Losing>,
+    /// [`Rules::spares_losing`](crate::policy::Rules::spares_losing).
+    spares_losing: bool,
     peaks: Peaks,
 }
 
@@ -126,6 +129,7 @@ impl Reserve {
             kept: [Kept::default(); CLASSES],
             shortest: CLASSES,
             losing: None,
+            spares_losing: true,
             peaks: Peaks::new(),
         }
     }
@@ -158,6 +162,11 @@ impl Reserve {
         self.faded_at + TICK
     }
 
+    /// Models follow these rules from now on.
+    pub(crate) fn set_rules(&mut self, rules: Rules) {
+        self.spares_losing = rules.spares_losing;
+    }
+
     /// Before it is due, the candidate starts only if more slots than this are idle; `None`: it
     /// never does.
     pub(crate) fn before_due(&self, candidate: &Candidate) -> Option<u32> {
@@ -181,7 +190,8 @@ impl Reserve {
     /// longer, it is deferred for that only where each batch finds a slot when it is due; else those that fall due together
     /// would take all slots at once. A single slot cannot be left to anybody.
     fn delays_the_losing(&self, candidate: &Candidate) -> bool {
-        let Some(Losing { class, others_compete }) = self.losing.filter(|_| self.slots > 1) else {
+        let may_delay = self.slots == 1 || !self.spares_losing;
+        let Some(Losing { class, others_compete }) = self.losing.filter(|_| !may_delay) else {
             return false;
         };
         let can_wait_longer = class_of(candidate.slack) > class;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::policy::Alternative;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -151,6 +152,17 @@ fn no_batch_starts_early_that_a_task_which_is_being_lost_cannot_wait_for() {
     assert!(early(LOSING + 1, 8, 3), "they can wait longer");
     assert!(!early(LOSING + 1, 2, 60));
     assert!(early(LOSING + 1, 1, 60), "a single slot cannot be left to them");
+}
+
+#[test]
+fn other_rules_start_such_batches_early_all_the_same() {
+    let losing = Demand { slack: Nanos(4 * MS), bad_rate: LOSING + 1, ..POISSON };
+    let (mut reserve, _) = asked(8, &[(losing, 0.01)]);
+    let early = |reserve: &Reserve| reserve.before_due(&candidate(60, 90, 0)).is_some();
+    for rules in [Alternative::Own, Alternative::Early, Alternative::KeepHeads] {
+        reserve.set_rules(rules.rules());
+        assert_eq!(early(&reserve), rules == Alternative::Early, "{rules:?}");
+    }
 }
 
 #[test]
