@@ -1,6 +1,8 @@
 //! Steps 3 → 4 of a task's way: candidates and slot updates in, grants out.
 
-use baton_core::{Gpu, Grant, ModelId, Nanos, RankLimits, RankSink, RankState, SubclusterId};
+use baton_core::{
+    Gpu, Grant, ModelId, Nanos, RankLimits, RankSink, RankState, Rules, SubclusterId,
+};
 use baton_topo::{Agent, SLEEP_MAX, Waker};
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
@@ -113,6 +115,11 @@ impl RankThread {
     /// How caches of weights fare, if there are any.
     pub(crate) fn cache_levels(&self) -> Option<Arc<CacheLevels>> {
         self.cache.as_ref().map(Cache::levels)
+    }
+
+    /// The rules that the models of a sub-cluster follow: for tests.
+    pub fn rules(&self, subcluster: SubclusterId) -> Rules {
+        self.state.rules(subcluster)
     }
 
     /// Batches granted and not reported finished. Walks all slots: for tests and diagnosis.

@@ -153,6 +153,7 @@ fn other_rules_are_followed_where_bursts_lose_tasks() {
     let others = play.rules(0);
     assert_ne!(others, Alternative::Own.rules());
     assert_eq!(play.rules(1), others, "both ModelThreads follow them");
+    assert_eq!(play.stage.scheduler.rank.rules(SubclusterId(0)), others);
     let is_one = |rules: &Alternative| rules.rules() == others;
     assert!(Alternative::ALL.iter().any(is_one), "{others:?}");
     assert!(play.stage.scheduler.control.move_model(ModelId(0), 1));

@@ -18,6 +18,11 @@ impl RankState {
         self.reserves[subcluster.0 as usize].set_rules(rules);
     }
 
+    /// What the models of the sub-cluster follow, as [`RankState::set_rules`] has said: for tests and diagnosis.
+    pub fn rules(&self, subcluster: SubclusterId) -> Rules {
+        self.reserves[subcluster.0 as usize].rules()
+    }
+
     /// The model is removed: its candidate goes, and it gets no more grants. Returns how many it got, from which the
     /// next model with this number counts on ([`ModelState::after`](crate::ModelState::after)).
     pub fn forget(&mut self, model: ModelId) -> u32 {

@@ -15,7 +15,7 @@ pub(crate) use own_work::OwnWork;
 use crate::candidate::Candidate;
 use crate::model::rate::DISPERSION_ONE;
 use crate::model::sizing::{LOSING, PER_CENT};
-use crate::policy::Rules;
+use crate::policy::{Alternative, Rules};
 use baton_types::Nanos;
 use peaks::Peaks;
 
@@ -112,8 +112,8 @@ pub(crate) struct Reserve {
     /// The shortest class of slack that is worth mentioning.
     shortest: usize,
     losing: Option<Losing>,
-    /// [`Rules::spares_losing`](crate::policy::Rules::spares_losing).
-    spares_losing: bool,
+    /// What the models follow; `baton`'s until others are said. Rules that start no batch early ask nothing of it.
+    rules: Rules,
     peaks: Peaks,
 }
 
@@ -129,7 +129,7 @@ impl Reserve {
             kept: [Kept::default(); CLASSES],
             shortest: CLASSES,
             losing: None,
-            spares_losing: true,
+            rules: Alternative::Own.rules(),
             peaks: Peaks::new(),
         }
     }
@@ -164,7 +164,11 @@ impl Reserve {
 
     /// Models follow these rules from now on.
     pub(crate) fn set_rules(&mut self, rules: Rules) {
-        self.spares_losing = rules.spares_losing;
+        self.rules = rules;
+    }
+
+    pub(crate) fn rules(&self) -> Rules {
+        self.rules
     }
 
     /// Before it is due, the candidate starts only if more slots than this are idle; `None`: it
@@ -190,7 +194,7 @@ impl Reserve {
     /// longer, it is deferred for that only where each batch finds a slot when it is due; else those that fall due together
     /// would take all slots at once. A single slot cannot be left to anybody.
     fn delays_the_losing(&self, candidate: &Candidate) -> bool {
-        let may_delay = self.slots == 1 || !self.spares_losing;
+        let may_delay = self.slots == 1 || !self.rules.spares_losing;
         let Some(Losing { class, others_compete }) = self.losing.filter(|_| !may_delay) else {
             return false;
         };

@@ -1,5 +1,4 @@
 use super::*;
-use crate::policy::Alternative;
 use alloc::vec;
 use alloc::vec::Vec;
 
