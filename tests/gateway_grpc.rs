@@ -62,8 +62,16 @@ fn what_cannot_be_is_refused_with_its_code_and_words() {
     let (_gateway, grpc) = gateway(&cluster);
     let _backend = cluster.backend("a");
     let late = grpc.call("ModelInfer", Some("2m"), &one("quick"));
-    check(&late, 4, Some("dropped/deadline_passed"), false);
-    assert!(late.words().starts_with("dropped: deadline_passed; 1 ms were given"), "{late:?}");
+    // On a busy host the time is over before the outcome is there.
+    let ends = [
+        (Some("dropped/deadline_passed"), "dropped: deadline_passed; 1 ms were given"),
+        (None, "no answer within the 1 ms that were given"),
+    ];
+    let words = late.words();
+    let is_one = |(outcome, text): &(Option<&str>, &str)| {
+        late.trailer("baton-outcome") == *outcome && words.starts_with(text)
+    };
+    assert!(late.code() == 4 && ends.iter().any(is_one), "{late:?}");
     let cases = [
         ("ModelInfer", None, one("other"), 5, "this gateway has: quick, slow"),
         ("ModelInfer", None, vec![0xff; 20], 3, "no inference request"),

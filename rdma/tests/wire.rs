@@ -102,7 +102,7 @@ fn samples(head: &[u8; 44], text: &str, words: &[u64], payload: &[u8]) -> Vec<Sa
         Hello &[], Welcome &[], Refuse text, ThreadDesc &[], ModelDesc text, TensorDesc text, VariantDesc text, SubclusterDesc text,
         CatalogEnd &[], JoinFrontend &[], SlabDesc &[], JoinBackend text, ProfileDesc words,
         SlotMemory models, JoinAck &[], Ready &[], ReadyAck &[], PeerUp &[], PeerDown &[], Leave &[], LeaveAck &[], Ping &[],
-        Pong &[], ModelTable text, ModelDown &[], SlabKnown &[], ModelFailed text, CatalogChange text,
+        Pong &[], Pace &[], ModelTable text, ModelDown &[], SlabKnown &[], ModelFailed text, CatalogChange text,
         CatalogChanged text, StatusAsk &[], StatusPart text, Submit &[], Cancel &[], TaskEnd &[], Action tasks, ActionDone &[],
         Load models, LoadDone &[], Read &[],
         ReadReply &[], TaskResult &[], FabricOffer text, FabricAnswer text, FabricSlab &[],

@@ -377,9 +377,9 @@ impl<T: Transport> Agent for ControlThread<T> {
         self.hearing.pass(now);
         self.log.now = now;
         self.log.tell_left_out();
+        self.take_load_news();
         let work = self.take_events(now)
             + self.take_notices()
-            + self.take_load_news()
             + self.check_silence(now)
             + self.check_loads(now)
             + self.answer_ask(now)

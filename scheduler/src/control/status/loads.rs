@@ -76,18 +76,16 @@ impl Load {
 }
 
 impl<T: Transport> ControlThread<T> {
-    /// Remembers what the RankThread has to say of LOADs. Returns how much that was.
-    pub(in crate::control) fn take_load_news(&mut self) -> usize {
-        let Some(levels) = self.parts.levels.as_ref().map(Arc::clone) else { return 0 };
-        let (mut taken, catalog) = (0, &self.parts.catalog);
+    /// Remembers what the RankThread has to say of LOADs. The ControlThread does so in any pass that it makes, and makes none for it.
+    pub(in crate::control) fn take_load_news(&mut self) {
+        let Some(levels) = self.parts.levels.as_ref().map(Arc::clone) else { return };
+        let catalog = &self.parts.catalog;
         while let Some(news) = levels.next_news() {
-            taken += 1;
             let name = |order: LoadOrdered| catalog.entry(order.model).map(|e| &e.spec.name);
             self.status
                 .loads
                 .note(news, |order| name(order).map_or_else(String::new, |n| shortened(n)));
         }
-        taken
     }
 }
 
