@@ -14,7 +14,7 @@ use baton_types::Nanos;
 use crate::clock_sync::ClockSync;
 
 /// Without work for so long, a member pings less often.
-const CALM_AFTER: Nanos = Nanos::from_millis(5_000);
+const IDLE_AFTER: Nanos = Nanos::from_millis(5_000);
 /// Round trips of the opening burst.
 const BURST: u32 = 8;
 
@@ -117,7 +117,7 @@ impl Heartbeat {
         Some(Beat { pace, ping: Ping { sent_ns: now.0.into() } })
     }
 
-    /// Work ends the calm at once.
+    /// Work ends the slow pace at once.
     fn work(&mut self, now: Nanos) {
         self.worked_at = now;
         if self.every > PING_EVERY && self.next_ping.is_some() {
@@ -126,15 +126,15 @@ impl Heartbeat {
     }
 
     fn pace_at(&self, now: Nanos) -> Nanos {
-        let is_calm = self.is_synced() && now - self.worked_at >= CALM_AFTER;
-        let calm = PING_EVERY_MAX.min(self.timeout).max(PING_EVERY);
-        if is_calm { calm } else { PING_EVERY }
+        let is_idle = self.is_synced() && now - self.worked_at >= IDLE_AFTER;
+        let slow = PING_EVERY_MAX.min(self.timeout).max(PING_EVERY);
+        if is_idle { slow } else { PING_EVERY }
     }
 
     /// For how long this side may sleep in one piece: what it waits for must be measured in time awake.
     pub fn sleep_max(&self) -> Nanos {
-        let is_calm = self.every > PING_EVERY && self.unheard_since.is_none();
-        if is_calm { SLEEP_MAX } else { PARK_MAX }
+        let is_idle = self.every > PING_EVERY && self.unheard_since.is_none();
+        if is_idle { SLEEP_MAX } else { PARK_MAX }
     }
 
     /// True when a ping has gone unanswered for the timeout, and a pass since has not changed that in
@@ -229,8 +229,8 @@ mod tests {
         }
     }
 
-    /// A heartbeat whose member has had no work for long, at the moment of a ping in the calm pace; and that ping.
-    fn calm() -> (Heartbeat, Nanos, Beat) {
+    /// A heartbeat whose member has had no work for long, at the moment of a ping in the slow pace; and that ping.
+    fn idle() -> (Heartbeat, Nanos, Beat) {
         let mut now = Nanos(0);
         let mut heartbeat = started(now);
         loop {
@@ -246,9 +246,9 @@ mod tests {
 
     #[test]
     fn a_member_without_work_says_that_it_pings_less_often_and_does() {
-        let (mut heartbeat, now, beat) = calm();
+        let (mut heartbeat, now, beat) = idle();
         assert!(
-            now >= CALM_AFTER && now < CALM_AFTER + PING_EVERY,
+            now >= IDLE_AFTER && now < IDLE_AFTER + PING_EVERY,
             "{now:?}: counted from the start"
         );
         assert_eq!(beat.pace.map(|pace| pace.every_ns.get()), Some(1_000_000_000));
@@ -262,8 +262,8 @@ mod tests {
     }
 
     #[test]
-    fn work_ends_the_calm_at_once_and_for_some_time() {
-        let (mut heartbeat, now, beat) = calm();
+    fn work_ends_the_slow_pace_at_once_and_for_some_time() {
+        let (mut heartbeat, now, beat) = idle();
         heartbeat.on_pong(&pong(beat, now.0));
         let now = now + Nanos::from_millis(300);
         let beat = heartbeat.poll(now, true).expect("work is a reason to ping");
@@ -278,14 +278,14 @@ mod tests {
     fn a_short_patience_allows_no_longer_pace() {
         let mut heartbeat = Heartbeat::new(PING_EVERY.times(3));
         heartbeat.round_trips = BURST;
-        assert_eq!(heartbeat.pace_at(CALM_AFTER), PING_EVERY.times(3));
+        assert_eq!(heartbeat.pace_at(IDLE_AFTER), PING_EVERY.times(3));
         let hasty = Heartbeat { timeout: Nanos(1), ..heartbeat };
-        assert_eq!(hasty.pace_at(CALM_AFTER), PING_EVERY);
+        assert_eq!(hasty.pace_at(IDLE_AFTER), PING_EVERY);
     }
 
     #[test]
-    fn a_scheduler_that_dies_in_the_calm_is_found_silent_within_its_timeout() {
-        let (mut heartbeat, now, _) = calm();
+    fn a_scheduler_that_dies_while_its_member_is_idle_is_found_silent_within_its_timeout() {
+        let (mut heartbeat, now, _) = idle();
         let dead = listen(&mut heartbeat, now, now + TIMEOUT.times(2), false);
         assert_eq!(dead, Some(now + TIMEOUT + Nanos::from_millis(50)), "a pass later");
     }

@@ -4,6 +4,7 @@ mod stage;
 
 use baton_core::{Nanos, Policy};
 use baton_rdma::wire::{ChangeKind, Pace, Ready, RefuseCode, Role};
+use baton_scheduler::Assembly;
 use baton_topo::Agent;
 use stage::changes::{TABLE, answer, ask, loaded};
 use stage::{Member, Stage, Told, cluster, ms};
@@ -78,6 +79,28 @@ fn while_no_member_has_work_the_control_thread_looks_once_a_second() {
     pings_every(&mut stage, &mut backend, ms(100));
     assert!(next_look(&mut stage) <= ms(125));
     assert!(stage.scheduler.control.sleep_max() <= ms(100));
+}
+
+/// Whether the ControlThread wakes the ModelThread at its next look at the loads.
+fn is_model_thread_woken(stage: &mut Stage) -> bool {
+    let Assembly { control, model_threads, .. } = &mut stage.scheduler;
+    let waker = model_threads[0].waker();
+    waker.prepare_sleep();
+    stage.now = stage.now + ms(1_000);
+    control.poll(stage.now);
+    !waker.is_asleep()
+}
+
+#[test]
+fn while_no_member_has_work_no_model_thread_is_asked_for_its_load() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 1));
+    let mut backend = stage.backend("a", 0, 1);
+    assert!(is_model_thread_woken(&mut stage));
+    pings_every(&mut stage, &mut backend, ms(1_000));
+    stage.advance(ms(200));
+    assert!(!is_model_thread_woken(&mut stage));
+    pings_every(&mut stage, &mut backend, ms(100));
+    assert!(is_model_thread_woken(&mut stage));
 }
 
 /// Runs until the ControlThread has closed the connection, and says how long that took.

@@ -1,7 +1,7 @@
 //! Signs of life: who has fallen silent, and how often that has to be looked at.
 //!
 //! A member that has work pings every [`PING_EVERY`]; one that has none for a while says by [`Pace`] how often it pings
-//! then. While no member has work, the ControlThread wakes once in [`CALM_STEP`].
+//! then. While no member has work, the ControlThread wakes once in [`IDLE_STEP`].
 
 use baton_core::Nanos;
 use baton_rdma::wire::{PING_EVERY, PING_EVERY_MAX, Pace, Ping, Pong, RefuseCode};
@@ -13,7 +13,7 @@ use super::{ControlThread, Conversation, Handled};
 /// How often the ControlThread looks for silent members within a member timeout.
 const CHECKS_PER_TIMEOUT: u64 = 8;
 /// Between two looks while no member has work.
-const CALM_STEP: Nanos = Nanos::from_millis(1_000);
+const IDLE_STEP: Nanos = Nanos::from_millis(1_000);
 
 /// How the ControlThread listens to its members.
 #[derive(Debug)]
@@ -24,13 +24,13 @@ pub(super) struct Hearing {
     /// What the silence of members is measured in: this thread may have stood still with them.
     awake: AwakeTime,
     /// As of the last check, every member pings less often.
-    is_calm: bool,
+    is_idle: bool,
 }
 
 impl Hearing {
     pub(super) fn new(timeout: Nanos) -> Self {
         let awake = AwakeTime::default();
-        let mut hearing = Self { timeout, next_check: Nanos::ZERO, awake, is_calm: true };
+        let mut hearing = Self { timeout, next_check: Nanos::ZERO, awake, is_idle: true };
         hearing.be_alert();
         hearing
     }
@@ -50,39 +50,39 @@ impl Hearing {
     }
 
     /// No member had work at the last check, nor has one said since that it has.
-    pub(super) fn is_calm(&self) -> bool {
-        self.is_calm
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle
     }
 
     /// The longest that the ControlThread may sleep in one piece.
     pub(super) fn step(&self) -> Nanos {
-        if self.is_calm { CALM_STEP } else { self.check_every().min(PARK_MAX) }
+        if self.is_idle { IDLE_STEP } else { self.check_every().min(PARK_MAX) }
     }
 
     fn check_every(&self) -> Nanos {
-        if self.is_calm { CALM_STEP } else { Nanos(self.timeout.0 / CHECKS_PER_TIMEOUT) }
+        if self.is_idle { IDLE_STEP } else { Nanos(self.timeout.0 / CHECKS_PER_TIMEOUT) }
     }
 
     /// A member has work, or joins.
     pub(super) fn be_alert(&mut self) {
-        if std::mem::replace(&mut self.is_calm, false) {
+        if std::mem::replace(&mut self.is_idle, false) {
             self.awake.step_by(self.step());
             self.next_check = Nanos::ZERO;
         }
     }
 
     /// `wakes_at`: this thread wakes then anyway.
-    fn plan_check(&mut self, now: Nanos, is_calm: bool, wakes_at: Nanos) {
-        self.is_calm = is_calm;
+    fn plan_check(&mut self, now: Nanos, is_idle: bool, wakes_at: Nanos) {
+        self.is_idle = is_idle;
         self.awake.step_by(self.step());
         let due = now + self.check_every();
-        self.next_check = if is_calm && wakes_at > now { due.min(wakes_at) } else { due };
+        self.next_check = if is_idle && wakes_at > now { due.min(wakes_at) } else { due };
     }
 
     /// A member that pings less often is waited for longer. Twice, because of a pause of our own a whole step counts.
     fn patience(&self, member: &Conversation) -> Nanos {
         let is_slow = member.ping_every > PING_EVERY;
-        self.timeout + if is_slow { member.ping_every + CALM_STEP } else { Nanos::ZERO }
+        self.timeout + if is_slow { member.ping_every + IDLE_STEP } else { Nanos::ZERO }
     }
 
     /// An operator waits for its answer, and has nothing to say meanwhile.
@@ -127,8 +127,8 @@ impl<T: Transport> ControlThread<T> {
             let detail = format!("nothing heard for {} ms", patience.as_millis_f64());
             self.end(conn, RefuseCode::Silent, &detail);
         }
-        let is_calm = self.conversations.values().all(|member| member.ping_every > PING_EVERY);
-        self.hearing.plan_check(now, is_calm, self.balance.next_look());
+        let is_idle = self.conversations.values().all(|member| member.ping_every > PING_EVERY);
+        self.hearing.plan_check(now, is_idle, self.balance.next_look());
         dead.len()
     }
 }

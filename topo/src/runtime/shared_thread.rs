@@ -14,6 +14,10 @@ pub struct SharedThread<A, B> {
 impl<A: Agent, B: Agent> SharedThread<A, B> {
     /// It has finished when `first` has.
     pub fn new(first: A, second: B) -> Self {
+        assert!(
+            first.waker().is(&second.waker()),
+            "who wakes the second must end the first's wait"
+        );
         Self { first, second }
     }
 }
@@ -105,6 +109,13 @@ mod tests {
         assert_eq!(both((0, None), (0, None)).next_timer(), None);
         assert_eq!(both((0, None), (0, Some(5))).sleep_max(), PARK_MAX);
         assert_eq!(both((0, Some(5)), (0, None)).sleep_max(), PARK_MAX);
+    }
+
+    #[test]
+    #[should_panic(expected = "must end the first's wait")]
+    fn agents_with_two_wakers_cannot_share_a_thread() {
+        let busy = || Busy { left: 0, timer: None, waker: Waker::new(|| ()) };
+        SharedThread::new(busy(), busy());
     }
 
     #[test]

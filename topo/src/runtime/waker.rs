@@ -37,6 +37,11 @@ impl Waker {
         }
     }
 
+    /// Whether both wake the same agent.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether [`Waker::wake`] would notify the agent: it sleeps or is about to.
     pub fn is_asleep(&self) -> bool {
         fence(Ordering::SeqCst);
