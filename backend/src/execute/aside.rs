@@ -4,6 +4,7 @@
 //! is started with its executor, so that it is pinned to no core, and parks while there is nothing to load.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use baton_topo::{ModelSpec, Problem, Waker, read_model};
@@ -72,6 +73,8 @@ pub(super) enum Errand {
     Load(Box<LoadOrder>),
     /// Give a model's memory back, which may take a while.
     Drop(Resident),
+    /// The same of files that were kept in memory.
+    DropFiles(Vec<Arc<[u8]>>),
 }
 
 type Outcome = Result<(Loaded, Resident), EngineError>;
@@ -181,7 +184,16 @@ impl Aside {
         if let Some(loaded) = self.take(model)
             && let Some(errands) = &self.errands
         {
-            drop_aside(errands, loaded.resident);
+            drop_aside(errands, Errand::Drop(loaded.resident));
+        }
+    }
+
+    /// What a model's files took is given back.
+    pub(super) fn drop_files(&self, files: Vec<Arc<[u8]>>) {
+        if let Some(errands) = &self.errands
+            && !files.is_empty()
+        {
+            drop_aside(errands, Errand::DropFiles(files));
         }
     }
 
@@ -213,15 +225,16 @@ fn work<E: Engine>(
                 owner.wake();
             }
             Errand::Drop(resident) => drop(resident),
+            Errand::DropFiles(files) => drop(files),
         }
     }
 }
 
 /// Gives a model's memory back on the loading thread, or here if that has too much to do.
-pub(super) fn drop_aside(errands: &Sender<Errand>, resident: Resident) {
+pub(super) fn drop_aside(errands: &Sender<Errand>, what: Errand) {
     // The other half is room for a load, also while two threads send at once.
     if errands.len() < ERRANDS_MAX / 2 {
-        drop(errands.try_send(Errand::Drop(resident)));
+        drop(errands.try_send(what));
     }
 }
 

@@ -4,6 +4,7 @@
 //! Files are taken in the order in which their models come until the budget is used up. Those beyond it, and those whose weights
 //! are partly in other files, are read from the file system for each LOAD. Copies of one file are kept once.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,12 +23,21 @@ pub struct HostStore {
 
 #[derive(Default, Debug)]
 struct Shelf {
-    files: BTreeMap<PathBuf, Arc<[u8]>>,
-    /// By length and checksum.
-    contents: BTreeMap<(usize, u32), Arc<[u8]>>,
+    files: BTreeMap<PathBuf, Used<Name>>,
+    contents: BTreeMap<Name, Used<Arc<[u8]>>>,
     /// Whose files they are. A file leaves with the last of its models.
     models: BTreeMap<ModelId, Vec<PathBuf>>,
     left_bytes: u64,
+}
+
+/// Of a content: its length and checksum.
+type Name = (usize, u32);
+
+/// Something that goes with its last user: a file's are models, a content's are files.
+#[derive(Debug)]
+struct Used<T> {
+    what: T,
+    users: usize,
 }
 
 /// Why a file is not what its model is loaded from.
@@ -106,14 +116,14 @@ impl HostStore {
         Ok(taken)
     }
 
-    /// The model is no longer loaded.
-    pub(super) fn remove(&self, model: ModelId) {
-        self.shelf().remove(model);
+    /// The model is no longer loaded. Returns what is here for no other one. A LOAD that reads it meanwhile has it to the end.
+    pub(super) fn remove(&self, model: ModelId) -> Vec<Arc<[u8]>> {
+        self.shelf().remove(model)
     }
 
     /// The content of a file, if it is here.
     pub fn get(&self, file: &Path) -> Option<Arc<[u8]>> {
-        self.shelf().files.get(file).cloned()
+        self.shelf().content(file)
     }
 
     /// Whether both files are here and have the same content.
@@ -140,10 +150,11 @@ impl HostStore {
         sha256.map_or(Ok(()), |expected| is_as(expected, Sha256::of(&read)))?;
         let (name, is_whole) = ((read.len(), crc32fast::hash(&read)), is_whole_model(&read));
         let mut shelf = self.shelf();
-        let content = shelf.known(name, &read).or_else(|| shelf.keep(name, read, is_whole));
-        let Some(content) = content else { return Ok(false) };
-        shelf.files.insert(file.to_owned(), content);
-        Ok(shelf.note(model, file))
+        let is_here = shelf.knows(name, &read) || shelf.keep(name, read, is_whole);
+        if is_here {
+            shelf.put(file, name);
+        }
+        Ok(is_here && shelf.note(model, file))
     }
 }
 
@@ -153,41 +164,70 @@ impl Shelf {
         bytes <= self.left_bytes || self.contents.keys().any(|&(length, _)| length as u64 == bytes)
     }
 
+    fn content(&self, file: &Path) -> Option<Arc<[u8]>> {
+        let name = self.files.get(file)?.what;
+        Some(Arc::clone(&self.contents[&name].what))
+    }
+
+    /// The model has the file. False if it is not here any more.
     fn note(&mut self, model: ModelId, file: &Path) -> bool {
+        let Some(here) = self.files.get_mut(file) else { return false };
+        here.users += 1;
         self.models.entry(model).or_default().push(file.to_owned());
         true
     }
 
-    fn known(&self, name: (usize, u32), read: &[u8]) -> Option<Arc<[u8]>> {
-        let content = self.contents.get(&name)?;
-        (content[..] == *read).then(|| Arc::clone(content))
+    fn knows(&self, name: Name, read: &[u8]) -> bool {
+        self.contents.get(&name).is_some_and(|content| content.what[..] == *read)
     }
 
-    fn keep(&mut self, name: (usize, u32), read: Vec<u8>, is_whole: bool) -> Option<Arc<[u8]>> {
-        let left_bytes = self.left_bytes.checked_sub(read.len() as u64)?;
-        if !is_whole || self.contents.contains_key(&name) {
-            return None;
+    /// True if there is room for it.
+    fn keep(&mut self, name: Name, read: Vec<u8>, is_whole: bool) -> bool {
+        let left_bytes = self.left_bytes.checked_sub(read.len() as u64);
+        let Some(left_bytes) = left_bytes.filter(|_| is_whole) else { return false };
+        if self.contents.contains_key(&name) {
+            return false;
         }
-        let content: Arc<[u8]> = Arc::from(read);
-        self.contents.insert(name, Arc::clone(&content));
+        self.contents.insert(name, Used { what: Arc::from(read), users: 0 });
         self.left_bytes = left_bytes;
+        true
+    }
+
+    /// The file has this content, which is here. Another loader may have put it there meanwhile.
+    fn put(&mut self, file: &Path, name: Name) {
+        if !self.files.contains_key(file) {
+            self.contents.get_mut(&name).expect("kept").users += 1;
+            self.files.insert(file.to_owned(), Used { what: name, users: 0 });
+        }
+    }
+
+    /// What no other model has goes, and its bytes are free.
+    fn remove(&mut self, model: ModelId) -> Vec<Arc<[u8]>> {
+        let files = self.models.remove(&model).unwrap_or_default();
+        files.iter().filter_map(|file| self.leave(file)).collect()
+    }
+
+    /// One of its models leaves the file. Returns the content if no file has it any more.
+    fn leave(&mut self, file: &Path) -> Option<Arc<[u8]>> {
+        let name = take_leave(&mut self.files, file)?;
+        let content = take_leave(&mut self.contents, &name)?;
+        self.left_bytes += name.0 as u64;
         Some(content)
     }
+}
 
-    /// What no other model has goes, and its bytes are free. A LOAD that reads it meanwhile has it to the end.
-    fn remove(&mut self, model: ModelId) {
-        let Self { files, contents, models, left_bytes } = self;
-        for file in models.remove(&model).unwrap_or_default() {
-            if !models.values().flatten().any(|other| *other == file) {
-                files.remove(&file);
-            }
-        }
-        contents.retain(|&(length, _), content| {
-            let is_used = files.values().any(|file| Arc::ptr_eq(file, content));
-            *left_bytes += if is_used { 0 } else { length as u64 };
-            is_used
-        });
+/// One user less; what had no other is gone from there.
+fn take_leave<K, Q, T>(there: &mut BTreeMap<K, Used<T>>, key: &Q) -> Option<T>
+where
+    K: Ord + Borrow<Q>,
+    Q: Ord + ?Sized,
+{
+    let used = there.get_mut(key).expect("it is there as long as it has users");
+    used.users -= 1;
+    if used.users > 0 {
+        return None;
     }
+    there.remove(key).map(|used| used.what)
 }
 
 #[cfg(test)]
@@ -250,14 +290,14 @@ mod tests {
         let folder = folder("store-leave");
         let (_, store) = filled(&folder, 10 << 20);
         let has = || ["a", "b", "c"].map(|name| store.get(&folder.join(name)).is_some());
-        store.remove(ModelId(0));
+        assert!(store.remove(ModelId(0)).is_empty());
         assert_eq!(has(), [true; 3], "model 5 has a");
         store.remove(ModelId(5));
         assert_eq!(has(), [false, true, true]);
         let words = store.get(&folder.join("c")).expect("it is there").len() as u64;
         let digits = store.get(&folder.join("b")).expect("it is there").len() as u64;
         assert_eq!(store.shelf().left_bytes, (10 << 20) - words - digits, "b has a's content");
-        (1..5).map(ModelId).for_each(|model| store.remove(model));
+        (1..5).map(ModelId).for_each(|model| drop(store.remove(model)));
         assert_eq!((has(), store.shelf().left_bytes), ([false; 3], 10 << 20));
         let is_taken = store.take(ModelId(9), &folder.join("a"), None);
         assert_eq!(is_taken, Ok(true), "there is room again");

@@ -247,7 +247,7 @@ impl Executor for ThreadExecutor {
     }
 
     fn drop_files(&mut self, model: ModelId) {
-        self.kept_files.remove(model);
+        self.aside.drop_files(self.kept_files.remove(model));
     }
 }
 
@@ -354,7 +354,7 @@ impl<E: Engine> ExecutorAgent<E> {
 
     fn remove(&mut self, model: ModelId) {
         if let (Some(model), Some(share)) = (self.engine.take(model), self.shares.remove(&model)) {
-            drop_aside(&self.errands, Resident { model, share });
+            drop_aside(&self.errands, Errand::Drop(Resident { model, share }));
         }
         self.tell(Event::Job);
     }
