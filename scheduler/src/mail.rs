@@ -90,12 +90,13 @@ impl ToRank {
 }
 
 /// The slowdown shares its word with the port wait, in steps of [`PORT_STEP`], the slots to spare, of which more than fit
-/// count as those that do, and the slot wait, in steps of [`COARSE`], which is a minute at most.
+/// count as those that do, whether others need all, and the slot wait, in steps of [`COARSE`], which is half a minute at most.
 const SLOWDOWN_BITS: u32 = 12;
 const PORT_BITS: u32 = 16;
 const PORT_STEP: u32 = 12;
 const SPARE_BITS: u32 = 10;
-const WAIT_BITS: u32 = u64::BITS - SLOWDOWN_BITS - PORT_BITS - SPARE_BITS;
+const ALL_BITS: u32 = 1;
+const WAIT_BITS: u32 = u64::BITS - SLOWDOWN_BITS - PORT_BITS - SPARE_BITS - ALL_BITS;
 
 /// To a ModelThread. What the grant allows shares its word with the model.
 pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
@@ -104,7 +105,8 @@ pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
     let wait = grant.slot_wait.0.div_ceil(1 << COARSE).min((1 << WAIT_BITS) - 1);
     let spare = u64::from(grant.spare).min((1 << SPARE_BITS) - 1);
     let port = grant.port_wait.0.div_ceil(1 << PORT_STEP).min((1 << PORT_BITS) - 1);
-    let rest = (wait << SPARE_BITS | spare) << PORT_BITS | port;
+    let wait_and_all = wait << ALL_BITS | u64::from(grant.others_need_all);
+    let rest = (wait_and_all << SPARE_BITS | spare) << PORT_BITS | port;
     let tail = rest << SLOWDOWN_BITS | grant.slowdown.in_256ths();
     [head, gpu_word(grant.gpu), grant.free_at.0, tail]
 }
@@ -119,9 +121,12 @@ pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Packed) -> (ModelId, Gran
     let port = tail >> SLOWDOWN_BITS & ((1 << PORT_BITS) - 1);
     let rest = tail >> (SLOWDOWN_BITS + PORT_BITS);
     let spare = (rest & ((1 << SPARE_BITS) - 1)) as u32;
-    let slot_wait = Nanos((rest >> SPARE_BITS) << COARSE);
+    let others_need_all = rest >> SPARE_BITS & 1 == 1;
+    let slot_wait = Nanos((rest >> (SPARE_BITS + ALL_BITS)) << COARSE);
     let (gpu, free_at, port_wait) = (gpu_of(gpu), Nanos(free_at), Nanos(port << PORT_STEP));
-    (ModelId(head as u32), Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare })
+    let grant =
+        Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare, others_need_all };
+    (ModelId(head as u32), grant)
 }
 
 fn gpu_word(gpu: Gpu) -> u64 {
@@ -164,8 +169,16 @@ mod tests {
             let slot_wait = Nanos(((1 << WAIT_BITS) - 1) << COARSE);
             let (port_wait, spare) = (Nanos(9 << PORT_STEP), (1 << SPARE_BITS) - 1);
             let slowdown = Slowdown::from_256ths(u64::MAX);
-            let grant =
-                Grant { gpu, free_at: latency, port_wait, slowdown, slot_wait, longest, spare };
+            let grant = Grant {
+                gpu,
+                free_at: latency,
+                port_wait,
+                slowdown,
+                slot_wait,
+                longest,
+                spare,
+                others_need_all: spare % 2 == 1,
+            };
             let model = ModelId(u32::MAX - 9);
             assert_eq!(unpack_grant(pack_grant(model, grant)), (model, grant));
         }

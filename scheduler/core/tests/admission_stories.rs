@@ -133,6 +133,7 @@ impl Rush {
                 slot_wait,
                 longest,
                 spare: 1,
+                others_need_all: false,
             };
             self.model.on_grant(self.now, grant, &mut self.decided);
         }

@@ -255,6 +255,7 @@ impl Pair {
             slot_wait,
             longest,
             spare: 1,
+            others_need_all: false,
         };
         self.naive.granted(grant, self.model.latency());
         self.model.on_grant(self.now, grant, &mut self.out);

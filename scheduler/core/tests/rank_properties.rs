@@ -411,6 +411,7 @@ impl Pair {
             slot_wait,
             longest,
             spare: 1,
+            others_need_all: false,
         };
         self.slots[id].is_granted = true;
         self.models[model].grants += 1;

@@ -116,6 +116,7 @@ mod tests {
             slot_wait: Nanos(6),
             longest: Nanos::MAX,
             spare: 1,
+            others_need_all: false,
         }));
         assert!(matches!(to.take(), Some(MigrationMessage::Cancel(TaskId(0)))), "oldest first");
         assert!(!from.offer(cancel(0)), "the room for a grant stays");

@@ -305,13 +305,11 @@ impl ModelState {
         self.quiet_period = QuietPeriod::OVER;
     }
 
-    /// Other rules than the policy's own from now on: what [`Trial`](crate::Trial) has found. Models with variants
-    /// keep theirs. [`ModelState::reform`] must be called at the same moment.
+    /// Other rules than the policy's own from now on: what [`Trial`](crate::Trial) has found.
+    /// [`ModelState::reform`] must be called at the same moment.
     pub fn set_rules(&mut self, rules: Rules) {
-        if self.variants() <= 1 {
-            self.sizing.set_rules(rules);
-            self.quiet_period = QuietPeriod::OVER;
-        }
+        self.sizing.set_rules(rules);
+        self.quiet_period = QuietPeriod::OVER;
     }
 
     /// When a task that finds no place may come again. Something waits; by then its head has gone.

@@ -55,6 +55,11 @@ pub(crate) struct Sizing {
     pub(crate) slot_wait: Nanos,
     /// [`Candidate::dispersion`].
     pub(crate) dispersion: u16,
+    /// Of a model with variants: how its batches wait while other models leave it no slot for accuracy. While they do
+    /// leave it some, they do not wait.
+    without_spare: Option<Deferral>,
+    /// The others leave a model with variants some slots.
+    has_spare: bool,
     /// Of the profile: what is measured since changes all batches alike.
     patience: Patience,
     pub(crate) execution: ExecutionModel,
@@ -81,6 +86,8 @@ impl Sizing {
             slack: Nanos::ZERO,
             slot_wait: Nanos::ZERO,
             dispersion: 0,
+            without_spare: None,
+            has_spare: false,
         };
         sizing.resize();
         sizing
@@ -103,6 +110,10 @@ impl Sizing {
     #[inline]
     pub(crate) fn note_grant(&mut self, grant: &Grant) {
         self.slot_wait = grant.slot_wait;
+        if self.without_spare.is_some() {
+            self.has_spare = !grant.others_need_all;
+            self.set_deferral();
+        }
         if self.longest != grant.longest {
             self.longest = grant.longest;
             self.resize();
@@ -119,14 +130,31 @@ impl Sizing {
     pub(crate) fn set_variants(&mut self, variants: &Variants) {
         self.patience = Patience::new(&variants.all()[0].profile);
         self.execution = ExecutionModel::of_variants(variants, self.slo);
-        self.rules.deferral = Deferral::None;
+        (self.without_spare, self.has_spare) = (Some(self.rules.deferral), true);
+        self.set_deferral();
         self.resize();
     }
 
     /// See [`ModelState::set_rules`](crate::ModelState::set_rules).
     pub(crate) fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
+        if let Some(deferral) = &mut self.without_spare {
+            *deferral = rules.deferral;
+            self.set_deferral();
+        }
         self.resize();
+    }
+
+    /// A slot that is to spare is better spent on accuracy than on patience.
+    fn set_deferral(&mut self) {
+        if let Some(deferral) = self.without_spare {
+            self.rules.deferral = if self.has_spare { Deferral::None } else { deferral };
+        }
+    }
+
+    /// A model with variants to which the others leave slots: see [`Grant::spare`](crate::Grant).
+    pub(crate) fn has_spare(&self) -> bool {
+        self.has_spare
     }
 
     /// What the model's batches follow.

@@ -87,7 +87,10 @@ impl RankState {
         self.counters.grants_of_slow += u64::from(slowdown.is_slow());
         let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
         let spare = self.spare(subcluster, model);
-        out.grant(model, Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare });
+        let others_need_all = self.others_need_all(model);
+        let grant =
+            Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare, others_need_all };
+        out.grant(model, grant);
     }
 
     /// Something of the slot has changed.

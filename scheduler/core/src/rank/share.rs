@@ -15,10 +15,18 @@ impl RankState {
             self.gpus.present(subcluster)
         };
         let entry = &mut self.models[model.0 as usize];
-        let needed = entry.work.needed_by_others(&self.reserves[subcluster.0 as usize]);
-        let spare = u64::from(slots).saturating_sub(needed) as u32;
+        let reserve = &self.reserves[subcluster.0 as usize];
+        let needed = entry.work.needed_by_others(reserve);
+        let left = u64::from(slots).saturating_sub(needed) as u32;
+        let all_needed = needed > 0 && reserve.needed() > u64::from(slots);
+        let spare = if all_needed { 0 } else { left };
         entry.left = if spare == slots { u32::MAX } else { spare };
         if entry.taken > spare { 0 } else { spare }
+    }
+
+    /// As of the last [`RankState::spare`].
+    pub(super) fn others_need_all(&self, model: ModelId) -> bool {
+        self.models[model.0 as usize].left == 0
     }
 
     /// The model has variants, and batches on as many slots as the others leave it. While its head can, it waits for

@@ -22,7 +22,16 @@ pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
     let (free_at, port_wait, slot_wait) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
     // Slots to spare decide on the variant, which is no part of the answer.
     let (slowdown, longest, spare) = (Slowdown::NONE, model.longest(), 0);
-    let grant = Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare };
+    let grant = Grant {
+        gpu,
+        free_at,
+        port_wait,
+        slowdown,
+        slot_wait,
+        longest,
+        spare,
+        others_need_all: false,
+    };
     model.clone().on_grant(now, grant, &mut answer);
     answer
 }
@@ -79,6 +88,7 @@ mod tests {
             slot_wait: Nanos::ZERO,
             longest,
             spare: 1,
+            others_need_all: false,
         };
         let mut out = Answer::default();
         model.on_grant(Nanos::ZERO, grant, &mut out);

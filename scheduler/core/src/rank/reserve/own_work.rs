@@ -26,6 +26,11 @@ pub(crate) struct OwnWork {
     peak: Peak,
 }
 
+/// Slots that work needs: those that it keeps busy on average, and some deviations more.
+pub(super) fn slots_for(work: u64, varying: u64) -> u64 {
+    deviation_above(work, varying / u64::from(DISPERSION_ONE) * DEVIATIONS * DEVIATIONS)
+}
+
 impl OwnWork {
     /// A batch of `batch` tasks was planned, as of the last [`Reserve::refresh`].
     pub(crate) fn planned(
@@ -71,7 +76,7 @@ impl OwnWork {
         self.fade(reserve);
         let work = reserve.total.saturating_sub(self.work);
         let varying = reserve.varying.saturating_sub(self.varying);
-        deviation_above(work, varying / u64::from(DISPERSION_ONE) * DEVIATIONS * DEVIATIONS)
+        slots_for(work, varying)
     }
 
     fn fade(&mut self, reserve: &Reserve) {
