@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a failing helper fails the test")]
 
 use baton_core::{
-    Batch, Candidate, Choice, DropReason, Gpu, GpuId, GpuUpdate, Grant, ModelConfig, ModelId,
-    ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request, Slowdown, TaskId,
-    Unserved, Variant, Variants,
+    Alternative, Batch, Candidate, Choice, DropReason, Gpu, GpuId, GpuUpdate, Grant, ModelConfig,
+    ModelId, ModelSink, ModelState, Nanos, NetworkDelay, Policy, Prefer, Profile, Request,
+    Slowdown, TaskId, Unserved, Variant, Variants,
 };
 use proptest::prelude::*;
 
@@ -96,7 +96,13 @@ fn seal_asking(model: &ModelState, tasks: &[(u64, u32)], spare: u32, slowdown: S
         let request = Request { accuracy_min, ..request };
         model.on_request(Nanos::ZERO, request, &mut out);
     }
-    let grant = Grant {
+    model.on_grant(Nanos::ZERO, grant(spare, slowdown), &mut out);
+    out
+}
+
+/// Of a slot that is idle at 0.
+fn grant(spare: u32, slowdown: Slowdown) -> Grant {
+    Grant {
         gpu: GPU,
         free_at: Nanos::ZERO,
         port_wait: Nanos::ZERO,
@@ -104,9 +110,8 @@ fn seal_asking(model: &ModelState, tasks: &[(u64, u32)], spare: u32, slowdown: S
         slot_wait: Nanos::ZERO,
         longest: Nanos::MAX,
         spare,
-    };
-    model.on_grant(Nanos::ZERO, grant, &mut out);
-    out
+        others_need_all: spare == 0,
+    }
 }
 
 fn ms_slack(deadline_ms: u64, tasks: usize) -> Vec<u64> {
@@ -211,6 +216,57 @@ fn the_candidate_is_that_of_the_cheapest_and_does_not_wait() {
     assert_eq!((candidate.batch, candidate.due()), (1, Nanos::ZERO));
     assert_eq!(candidate.latency, Nanos::from_micros(1_400));
     assert_eq!(candidate.invalid_after, SLO - Nanos::from_micros(1_400));
+}
+
+/// How the model's next batch waits after a grant that said this, with the traffic known: until when, and its claim to slots.
+fn next_after(model: &mut ModelState, others_need_all: bool, from: Nanos) -> (Nanos, u16) {
+    let mut out = Sealed::default();
+    let grant = Grant { others_need_all, ..grant(u32::from(!others_need_all), Slowdown::NONE) };
+    for tick in 0..2_000 {
+        let now = from + Nanos::from_micros(500 * tick);
+        model.on_request(now, Request::new(TaskId(tick), now + SLO), &mut out);
+        model.on_grant(now, Grant { free_at: now, ..grant }, &mut out);
+    }
+    let now = from + Nanos::from_millis(1_000);
+    model.on_request(now, Request::new(TaskId(0), now + SLO), &mut out);
+    let candidate = model.candidate().unwrap();
+    (candidate.due() - now, candidate.excess)
+}
+
+#[test]
+fn without_a_slot_to_spare_batches_wait_as_if_there_were_no_variants() {
+    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    let mut plain =
+        ModelState::new(config(Policy::Baton, variants(&P0, 16).all()[0].profile.clone()));
+    let second = Nanos::from_millis(1_000);
+    let as_plain = next_after(&mut plain, true, Nanos::ZERO);
+    assert!(as_plain.0 > Nanos::ZERO, "it waits for more tasks");
+    assert_eq!(next_after(&mut model, true, Nanos::ZERO), as_plain);
+    let (wait, excess) = next_after(&mut model, false, second);
+    assert_eq!((wait, excess), (Nanos::ZERO, Candidate::WITHIN_SPARE));
+    assert_eq!(
+        next_after(&mut model, true, second.times(2)).1,
+        next_after(&mut plain, true, second.times(2)).1
+    );
+}
+
+#[test]
+fn rules_that_a_trial_found_hold_where_no_slot_is_to_spare() {
+    let mut model = model(Policy::Baton, &variants(&P0, 16), Choice::QueueFit);
+    model.set_rules(Alternative::AtOnce.rules());
+    assert_eq!(next_after(&mut model, true, Nanos::ZERO).0, Nanos::ZERO);
+    model.set_rules(Alternative::Own.rules());
+    assert!(next_after(&mut model, true, Nanos::from_millis(1_000)).0 > Nanos::ZERO);
+}
+
+#[test]
+fn a_single_variant_is_a_model_without_any() {
+    let one = variants(&P0[..1], 16);
+    let mut single = model(Policy::Baton, &one, Choice::QueueFit);
+    let mut plain = ModelState::new(config(Policy::Baton, one.all()[0].profile.clone()));
+    let expected = next_after(&mut plain, false, Nanos::ZERO);
+    assert!(expected.0 > Nanos::ZERO, "it waits for more tasks");
+    assert_eq!(next_after(&mut single, false, Nanos::ZERO), expected);
 }
 
 #[test]

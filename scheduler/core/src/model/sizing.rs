@@ -130,8 +130,10 @@ impl Sizing {
     pub(crate) fn set_variants(&mut self, variants: &Variants) {
         self.patience = Patience::new(&variants.all()[0].profile);
         self.execution = ExecutionModel::of_variants(variants, self.slo);
-        (self.without_spare, self.has_spare) = (Some(self.rules.deferral), true);
-        self.set_deferral();
+        if variants.all().len() > 1 {
+            (self.without_spare, self.has_spare) = (Some(self.rules.deferral), true);
+            self.set_deferral();
+        }
         self.resize();
     }
 
