@@ -284,9 +284,7 @@ impl Models {
         let local = self.free_number();
         let step = Step::Waiting;
         let loading = self.loading.insert(Loading { step, local, model, interest, loaded: None });
-        if loading.remote_table().is_none() {
-            return None;
-        }
+        loading.remote_table()?;
         loading.step = Step::Pulling;
         Some(loading)
     }

@@ -1,7 +1,7 @@
 //! The folder of pulled model files, each named by its SHA-256.
 //!
 //! A file is there whole and right, or it is not there. What no model needs any more stays for the next start, and goes,
-//! the longest unused first, when there is no room for another one.
+//! what was pulled longest ago first, when there is no room for another one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -139,17 +139,13 @@ impl ModelFolder {
             tracing::warn!(file = %path.display(), "it has changed since it was pulled; pulling it again");
             return None;
         }
-        let used = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
-        if let Err(error) = used {
-            tracing::warn!(file = %path.display(), %error, "its last use cannot be noted");
-        }
         Some(path)
     }
 
-    /// Removes what is not in use, the longest unused first, until there is room for this many bytes more.
+    /// Removes what is not in use, what was pulled longest ago first, until there is room for this many bytes more.
     fn make_room(&self, bytes: u64, in_use: &BTreeSet<PathBuf>) -> Result<(), PullError> {
         let mut here = files(&self.path, "onnx")?;
-        here.sort_by_key(|&(_, _, used)| used);
+        here.sort_by_key(|&(_, _, written)| written);
         let mut taken: u64 = here.iter().map(|(_, bytes, _)| bytes).sum();
         for (file, size, _) in here.into_iter().filter(|(file, _, _)| !in_use.contains(file)) {
             if taken + bytes <= self.bytes_max {
@@ -208,7 +204,7 @@ impl Drop for Part {
     }
 }
 
-/// The folder's files with this ending: path, size, last use.
+/// The folder's files with this ending: path, size, when it was written.
 fn files(folder: &Path, ending: &str) -> Result<Vec<(PathBuf, u64, SystemTime)>, PullError> {
     let failed = |error| disk(folder, &error);
     let mut found = Vec::new();

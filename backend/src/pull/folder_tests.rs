@@ -157,18 +157,22 @@ fn a_server_that_is_not_there_is_named() {
 }
 
 #[test]
-fn the_longest_unused_goes_for_a_new_one_and_what_is_in_use_stays() {
+fn what_was_pulled_longest_ago_goes_for_a_new_one_and_what_is_in_use_stays() {
     let path = path("pull-room");
     let folder = open(&path, 30);
     let old = |name: &str, seconds| {
         let file = path.join(name);
         fs::write(&file, [0; 10]).expect("it is ours");
-        let used = SystemTime::now() - Duration::from_secs(seconds);
-        File::options().append(true).open(&file).and_then(|f| f.set_modified(used)).expect("ours");
+        let written = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        File::options()
+            .append(true)
+            .open(&file)
+            .and_then(|f| f.set_modified(written))
+            .expect("ours");
         file
     };
     let [oldest, older, recent] =
-        [("a.onnx", 30), ("b.onnx", 20), ("c.onnx", 10)].map(|(n, s)| old(n, s));
+        [("a.onnx", 10), ("b.onnx", 20), ("c.onnx", 30)].map(|(n, s)| old(n, s));
     let server = Server::new(vec![whole, whole]);
     let sha256 = Sha256::of(CONTENT);
     let in_use = BTreeSet::from([oldest.clone(), older.clone()]);

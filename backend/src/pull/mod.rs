@@ -121,6 +121,8 @@ pub(crate) struct Brought {
     pub(crate) bytes: u64,
 }
 
+type Outcome = Result<Brought, PullError>;
+
 /// Pulls a model's files beside the I/O thread, one model at a time.
 #[derive(Debug)]
 pub(crate) struct ModelPulls {
@@ -128,7 +130,7 @@ pub(crate) struct ModelPulls {
     backend: String,
     /// Opened with the first pull: who pulls nothing needs none.
     folder: Option<Arc<ModelFolder>>,
-    under_way: Option<(Receiver<Result<Brought, PullError>>, Arc<Progress>)>,
+    under_way: Option<(Receiver<Outcome>, Arc<Progress>)>,
 }
 
 impl ModelPulls {
@@ -169,7 +171,7 @@ impl ModelPulls {
         let folder = self.folder();
         let again = ended.clone();
         let work = move || {
-            let brought = folder.and_then(|folder| pull_table(&folder, &table, in_use, &theirs));
+            let brought = folder.and_then(|folder| pull_table(&folder, &table, &in_use, &theirs));
             // The owner may not want it any more.
             let _ = ended.send(brought);
             owner.wake();
@@ -182,7 +184,7 @@ impl ModelPulls {
     }
 
     /// How the pull has ended, once it has.
-    pub(crate) fn poll(&mut self) -> Option<Result<Brought, PullError>> {
+    pub(crate) fn poll(&mut self) -> Option<Outcome> {
         let (outcome, _) = self.under_way.as_ref()?;
         let ended = match outcome.try_recv() {
             Err(TryRecvError::Empty) => return None,
@@ -221,12 +223,12 @@ pub(crate) fn may_be_remote(table: &str) -> bool {
 fn pull_table(
     folder: &ModelFolder,
     table: &str,
-    in_use: BTreeSet<PathBuf>,
+    in_use: &BTreeSet<PathBuf>,
     progress: &Progress,
-) -> Result<Brought, PullError> {
+) -> Outcome {
     let read = read_model(table, Path::new(""), None);
     let model = read.map_err(|problems| PullError::Table(Problem::lines(&problems)))?.spec;
-    pull_all(folder, &model, &in_use, progress)
+    pull_all(folder, &model, in_use, progress)
 }
 
 fn pull_all(
@@ -234,7 +236,7 @@ fn pull_all(
     model: &ModelSpec,
     in_use: &BTreeSet<PathBuf>,
     progress: &Progress,
-) -> Result<Brought, PullError> {
+) -> Outcome {
     let (mut in_use, mut brought) = (in_use.clone(), Brought::default());
     for (url, sha256) in model.remote_files() {
         let Pulled { path, bytes } = folder.pull(&url, Some(sha256), &in_use, progress)?;

@@ -103,7 +103,8 @@ fn agent(url: &str, ca: Option<&Path>, patience: Patience) -> Result<Agent, Pull
 
 /// Read anew for each file, so that new authorities count at once.
 fn tls(ca: Option<&Path>) -> Result<TlsConfig, PullError> {
-    let system = || std::env::var_os(SYSTEM_CA_VARIABLE).map_or(SYSTEM_CA.into(), PathBuf::from);
+    let system =
+        || std::env::var_os(SYSTEM_CA_VARIABLE).map_or_else(|| SYSTEM_CA.into(), PathBuf::from);
     let file = ca.map_or_else(system, Path::to_owned);
     let unusable = |problem: String| PullError::Authorities { file: file.clone(), problem };
     let pem = std::fs::read(&file).map_err(|error| unusable(error.to_string()))?;

@@ -58,8 +58,9 @@ pub fn describe_pulled(table: &mut Table, pulled: &Path) -> Result<(), String> {
         return Err(format!("its SHA-256 is {found}, and the key sha256 says {other}"));
     }
     let lines = lines_of(&read)?;
+    let bytes = u32::try_from(content.len()).map_err(|_| "it is too long".to_owned())?;
     table.insert("sha256".to_owned(), found.into());
-    table.insert("file_bytes".to_owned(), (content.len() as i64).into());
+    table.insert("file_bytes".to_owned(), i64::from(bytes).into());
     table.insert("tensors".to_owned(), lines.into());
     Ok(())
 }
