@@ -45,6 +45,7 @@ fn cached(model_threads: u32) -> Cluster {
         metrics: None,
         model_memory: None,
         host_weights: 0,
+        model_folder: baton_topo::ModelFolderSpec::default(),
         weights_cache: Some(WeightsCacheSpec { pages: PAGES, page_bytes: PAGE }),
         cards: CardsSpec::default(),
     };
