@@ -148,6 +148,7 @@ fn a_slow_slots_measurement_follows_as_if_it_were_a_usual_one() {
     };
     let before = drift(&stage, 0, 0);
     serve_two(&mut stage, &mut frontend, &mut backend, true);
+    assert_eq!(passed_on(&stage, 0), 2, "both measurements");
     let after = drift(&stage, 1, 1);
     assert!((after - before).abs() < 0.008, "{before} {after}");
 }

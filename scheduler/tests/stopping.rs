@@ -252,3 +252,13 @@ fn members_are_let_go_of_after_the_last_batch() {
     }
     stopping.join().unwrap();
 }
+
+#[test]
+fn a_handle_that_is_dropped_ends_its_threads() {
+    let live = Live::start();
+    let mut member = live.member(Role::Frontend);
+    let Live { scheduler, clock } = live;
+    drop(scheduler);
+    let is_closed = |told: &Told| matches!(told, Told::Closed | Told::Refused { .. });
+    hear(clock, &mut member, |_, told| told.iter().any(is_closed));
+}
