@@ -213,6 +213,17 @@ fn what_is_withdrawn_from_an_engine_that_blocks_is_back_while_it_does() {
     assert_eq!(rig.next_batch().slot, 0);
 }
 
+/// What an engine holds is free when its owner goes on.
+#[test]
+fn an_idle_executor_that_is_dropped_waits_for_its_thread() {
+    let (begun, has_begun) = bounded(1);
+    let (_go, gate) = bounded(1);
+    let make =
+        move || Blocking::new(Gated { begun: begun.clone(), gate: gate.clone() }, Clock::start());
+    drop(Rig::with(make));
+    assert_eq!(has_begun.try_recv(), Err(TryRecvError::Disconnected));
+}
+
 #[test]
 fn a_thread_that_dies_in_its_second_batch_has_given_the_first_back() {
     let (begun, _has_begun) = bounded(2);
