@@ -96,7 +96,12 @@ impl OutcomeCell {
             self.state.store(IDLE, Ordering::Release);
             return None;
         }
-        Some(if before & LISTENED != 0 { self.waker.take() } else { None })
+        Some(self.listener(before))
+    }
+
+    /// Who is to be woken in this state.
+    fn listener(&self, state: u32) -> Option<Waker> {
+        if state & LISTENED != 0 { self.waker.take() } else { None }
     }
 
     /// What a late wake for the slot's former task does before it wakes.

@@ -103,7 +103,7 @@ fn an_answer_that_makes_no_sense_or_no_end_is_an_error() {
     }
 }
 
-/// Clients are told of a model that was added too; an operator has the catalogue that it connected with.
+/// The scheduler tells clients of a model that was added; an operator has the catalogue that it connected with.
 #[test]
 fn what_is_added_later_changes_nothing() {
     let mut pair = asked();
