@@ -54,8 +54,10 @@ fn on_this_host(file: &Path) -> Checked {
 
 /// Loads each model from an ONNX file as a backend does. Returns what was checked, and what is wrong.
 fn models(file: &Path, cluster: &Cluster) -> (Option<String>, Vec<String>) {
-    let is_onnx =
-        |&(_, model): &(usize, &ModelSpec)| matches!(model.engine, EngineSpec::Onnx { .. });
+    // Files on servers are for backends to pull.
+    let is_onnx = |&(_, model): &(usize, &ModelSpec)| {
+        matches!(model.engine, EngineSpec::Onnx { .. }) && model.remote_files().is_empty()
+    };
     let models: Vec<_> = cluster.models.iter().enumerate().filter(is_onnx).collect();
     if models.is_empty() {
         return (None, Vec::new());

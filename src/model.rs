@@ -1,14 +1,15 @@
 //! `baton model`: the catalogue of a running scheduler.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use baton_backend::pull::{ModelFolder, Progress};
 use baton_client::signature::{Extent, TensorSpec};
 use baton_client::{Operator, ServedModel};
-use baton_topo::per_cent;
+use baton_topo::{ModelFolderSpec, describe_pulled, is_url, per_cent};
 use serde_json::{Value, json};
 use toml::Table;
 
@@ -55,7 +56,12 @@ fn add(args: &ModelAddArgs) -> CommandResult {
     }
     insert(&mut table, &args.keys);
     make_paths_absolute(&mut table, Path::new(""))?;
+    describe_remote(&mut table, args.ca.as_deref())?;
     let text = in_a_file(table)?;
+    if args.print {
+        say(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut operator = connect(&args.of)?;
     told("the backends load it", |waiting| operator.add(&text, waiting))
 }
@@ -64,6 +70,7 @@ fn set(args: &ModelSetArgs) -> CommandResult {
     let mut table = named(&args.name);
     insert(&mut table, &args.keys);
     make_paths_absolute(&mut table, Path::new(""))?;
+    describe_remote(&mut table, args.ca.as_deref())?;
     let text = in_a_file(table)?;
     let mut operator = connect(&args.of)?;
     told("the change is made", |waiting| operator.set(&text, waiting))
@@ -107,11 +114,54 @@ fn make_paths_absolute(table: &mut Table, folder: &Path) -> Result<(), Box<dyn E
         make_paths_absolute(variant, folder)?;
     }
     for key in ["file", "profile"] {
-        if let Some(toml::Value::String(file)) = table.get_mut(key) {
+        if let Some(toml::Value::String(file)) = table.get_mut(key).filter(|file| !is_remote(file))
+        {
             *file = path(&std::path::absolute(folder.join(&*file))?)?;
         }
     }
     Ok(())
+}
+
+fn is_remote(file: &toml::Value) -> bool {
+    file.as_str().is_some_and(is_url)
+}
+
+/// Pulls the files that lie on servers, to write down what they are: neither the scheduler nor the next one need do it.
+fn describe_remote(table: &mut Table, ca: Option<&Path>) -> Result<(), Box<dyn Error>> {
+    let variants = table.get_mut("variant").and_then(toml::Value::as_array_mut);
+    for variant in variants.into_iter().flatten().filter_map(toml::Value::as_table_mut) {
+        describe_remote(variant, ca)?;
+    }
+    let is_described =
+        ["sha256", "file_bytes", "tensors"].iter().all(|&key| table.contains_key(key));
+    let Some(url) = table.get("file").filter(|file| is_remote(file) && !is_described) else {
+        return Ok(());
+    };
+    let url = url.as_str().unwrap_or_default().to_owned();
+    let scratch = Scratch(std::env::temp_dir().join(format!("baton-model-{}", std::process::id())));
+    let spec = ModelFolderSpec {
+        bytes: u64::MAX,
+        ca: ca.map(Path::to_owned),
+        ..ModelFolderSpec::default()
+    };
+    let folder = ModelFolder::open(scratch.0.clone(), &spec)?;
+    let mut live = Live::new();
+    live.progress(format_args!("pulls {url} to see what it is"));
+    let pulled = folder.pull(&url, None, &BTreeSet::new(), &Progress::default());
+    live.finish();
+    describe_pulled(table, &pulled?.path).map_err(|problem| format!("{url}: {problem}"))?;
+    Ok(())
+}
+
+/// A folder that goes with this.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!(folder = %self.0.display(), %error, "it is left behind");
+        }
+    }
 }
 
 /// The `[[model]]` tables of a cluster file by name, each in a file of its own, with absolute paths.

@@ -21,6 +21,7 @@ use crate::config::BackendConfig;
 use crate::counters::Counters;
 use crate::error::BackendError;
 use crate::execute::{Cuda, HostStore, Measured, Placing, ThreadExecutor};
+use crate::pull::ModelPulls;
 use crate::worker::Worker;
 
 /// How old [`BackendHandle::counters`] may be.
@@ -41,7 +42,10 @@ impl Backend {
     /// # Errors
     /// A model cannot be loaded, or the scheduler cannot be reached or does not let us in within
     /// `config.join_timeout`. Nothing is left running then.
-    pub fn start(config: BackendConfig, clock: Clock) -> Result<BackendHandle, BackendError> {
+    pub fn start(mut config: BackendConfig, clock: Clock) -> Result<BackendHandle, BackendError> {
+        let mut pulls = ModelPulls::new(config.model_folder.clone(), &config.name);
+        pulls.pull_at_start(&mut config.models).map_err(BackendError::ModelFile)?;
+        drop(pulls);
         let identity = Identity { role: Role::Backend, member: 0 };
         let tcp = TcpConfig { credit_bytes: config.credit_bytes.into(), ..TcpConfig::default() };
         let FabricSpec { transport: choice, verbs, tls } = &config.fabric;

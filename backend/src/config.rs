@@ -2,7 +2,8 @@
 
 use baton_leader::SchedulerLocator;
 use baton_topo::{
-    Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelSpec, ReconnectSpec, WeightsCacheSpec,
+    Cluster, FabricSpec, GPUS_PER_BACKEND_MAX, Idle, ModelFolderSpec, ModelSpec, ReconnectSpec,
+    WeightsCacheSpec,
 };
 use baton_types::Nanos;
 
@@ -31,6 +32,8 @@ pub struct BackendConfig {
     pub weights_cache: Option<WeightsCacheSpec>,
     /// Bytes of model files that are kept in memory, to load from.
     pub host_weights: u64,
+    /// Where model files go that are pulled from servers.
+    pub model_folder: ModelFolderSpec,
     /// What inputs are pulled over.
     pub fabric: FabricSpec,
     /// The models of its sub-cluster, all of which it serves. Never empty.
@@ -120,6 +123,7 @@ impl BackendConfig {
             model_memory: spec.model_memory,
             weights_cache: spec.weights_cache,
             host_weights: spec.host_weights,
+            model_folder: spec.model_folder.clone(),
             fabric: cluster.fabric.clone(),
             models: cluster
                 .models

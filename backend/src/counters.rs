@@ -64,6 +64,12 @@ counters! {
     model_load_failures,
     /// Models that were not loaded, for a LOAD or for the catalogue, because they do not fit into `model_memory_mib`.
     models_beyond_memory,
+    /// Model files pulled from servers.
+    model_files_pulled,
+    /// Bytes of them.
+    model_bytes_pulled,
+    /// Models whose files could not be pulled; the scheduler knows why.
+    model_pulls_failed,
     /// LOADs given back because they could no longer start in time.
     loads_expired,
     /// Batches abandoned unexecuted because the scheduler was lost; no client was notified about them.

@@ -19,6 +19,9 @@ pub enum BackendError {
     /// The scheduler's catalogue does not fit our cluster file.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
+    /// A file of the cluster file's models could not be pulled.
+    #[error("{0}")]
+    ModelFile(String),
     /// A socket or thread could not be had.
     #[error("cannot start {what}: {problem}")]
     Start {

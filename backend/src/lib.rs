@@ -14,6 +14,8 @@
 //! Models come and go with the catalogue: `models` decides which, `memory` has room for their batches, and an executor
 //! takes in what was loaded aside between two batches (`residency`).
 //!
+//! Files of models that lie on a server come to the backend beforehand ([`pull`]).
+//!
 //! [`Worker`] is the loop that drives these, `join` what a backend says to the scheduler, and
 //! [`Backend`] the threads. A *GPU slot* of the scheduler executes one batch at a time. It
 //! has [`BATCH_SLOTS`] *batch slots*, so that while one batch executes the next are fetched and brought near,
@@ -40,6 +42,7 @@ mod memory;
 mod models;
 mod peers;
 pub mod profile;
+pub mod pull;
 mod reply;
 mod residency;
 mod served;

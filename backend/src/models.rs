@@ -4,7 +4,8 @@
 //! next, and what is no longer needed. A model without a table is that of our cluster file; a table decides over the
 //! file. Sizes and batch sizes must agree with the scheduler's, because memory and profiles are made from them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
 
 use baton_membership::{DescribedModel, MODELS_MAX};
 use baton_topo::ModelSpec;
@@ -13,6 +14,7 @@ use baton_types::{ModelId, Nanos, Profile};
 use crate::action::START_GRACE;
 use crate::admit::Admitted;
 use crate::execute::{LoadOrder, Loaded, Measured, ModelSource, Profiles, StartBy};
+use crate::pull;
 use crate::served::{CatalogueError, ServedModel, ServedModels, difference};
 
 /// See the module documentation.
@@ -31,6 +33,8 @@ pub(crate) struct Models {
     removing: Vec<ModelId>,
     /// LOADs bring them.
     has_cache: bool,
+    /// Where files are that were pulled.
+    folder: PathBuf,
 }
 
 /// A model that is loaded.
@@ -69,6 +73,10 @@ enum Interest {
 /// How far loading has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
+    /// Its files are pulled.
+    Pulling,
+    /// They are here. The first GPU slot's loading thread has something else to do yet.
+    Waiting,
     /// This GPU slot's executor loads it aside; those before have.
     Aside(usize),
     /// Batch slots get room for its batches.
@@ -79,13 +87,16 @@ pub(crate) enum Step {
 
 impl Loading {
     /// What the next executor is to load. The first one measures.
-    fn order(&self, file: &[ModelSpec], has_weights: bool) -> LoadOrder {
+    fn order(&self, file: &[ModelSpec], has_weights: bool, folder: &Path) -> LoadOrder {
         let DescribedModel { name, table, .. } = &self.model;
         let source = match (&self.loaded, table) {
             (Some(loaded), _) => ModelSource::Spec(Box::new(loaded.spec.clone())),
-            (None, Some(text)) => {
-                ModelSource::Table { name: name.clone(), text: text.clone(), has_weights }
-            }
+            (None, Some(text)) => ModelSource::Table {
+                name: name.clone(),
+                text: text.clone(),
+                folder: folder.to_owned(),
+                has_weights,
+            },
             (None, None) => {
                 let spec = file.iter().find(|spec| spec.name == *name);
                 ModelSource::Spec(Box::new(spec.expect("checked when it was described").clone()))
@@ -103,6 +114,11 @@ impl Loading {
     /// What it is called.
     pub(crate) fn name(&self) -> &str {
         &self.model.name
+    }
+
+    /// Its table, if that may name files to be pulled.
+    pub(crate) fn remote_table(&self) -> Option<&str> {
+        self.model.table.as_deref().filter(|table| pull::may_be_remote(table))
     }
 
     /// What was loaded; `None` before the first executor has it.
@@ -129,7 +145,12 @@ impl Loading {
 
 impl Models {
     /// The executors have loaded the models of the cluster file.
-    pub(crate) fn new(file: Vec<ModelSpec>, mut measured: Measured, has_cache: bool) -> Self {
+    pub(crate) fn new(
+        file: Vec<ModelSpec>,
+        mut measured: Measured,
+        has_cache: bool,
+        folder: PathBuf,
+    ) -> Self {
         let mut profiles_of = |id| {
             let at = measured.iter().position(|(model, _)| *model == id)?;
             Some(measured.swap_remove(at).1)
@@ -140,7 +161,7 @@ impl Models {
         };
         let held = file.iter().map(hold).collect();
         let (waiting, unwanted, removing) = (VecDeque::new(), Vec::new(), Vec::new());
-        Self { file, held, waiting, loading: None, unwanted, removing, has_cache }
+        Self { file, held, waiting, loading: None, unwanted, removing, has_cache, folder }
     }
 
     /// The measured ℓ(b) of a model that is loaded.
@@ -254,28 +275,37 @@ impl Models {
         }
     }
 
-    /// Begins to load the next model, if none is being loaded: the first executor's order.
-    pub(crate) fn load_next(&mut self) -> Option<LoadOrder> {
+    /// Begins with the next model, if none is being loaded. Returns the one whose files are to be pulled first, if that is so.
+    pub(crate) fn begin_next(&mut self) -> Option<&Loading> {
         if self.loading.is_some() {
             return None;
         }
         let (model, interest) = (self.waiting.pop_front()?, Interest::Scheduler);
         let local = self.free_number();
-        let loading = Loading { step: Step::Aside(0), local, model, interest, loaded: None };
-        let order = loading.order(&self.file, self.has_cache);
-        self.loading = Some(loading);
-        Some(order)
+        let step = Step::Waiting;
+        let loading = self.loading.insert(Loading { step, local, model, interest, loaded: None });
+        loading.remote_table()?;
+        loading.step = Step::Pulling;
+        Some(loading)
+    }
+
+    /// The files of models that are loaded, or that LOADs may bring.
+    pub(crate) fn files(&self) -> BTreeSet<PathBuf> {
+        let specs = self.held.iter().map(|held| &held.spec).chain(&self.file);
+        specs.flat_map(ModelSpec::files).map(Path::to_owned).collect()
     }
 
     /// The order of the next executor.
     pub(crate) fn next_order(&self) -> Option<LoadOrder> {
-        self.loading.as_ref().map(|loading| loading.order(&self.file, self.has_cache))
+        let loading = self.loading.as_ref()?;
+        Some(loading.order(&self.file, self.has_cache, &self.folder))
     }
 
     /// True while a model is loaded aside, or the next one waits for that.
     pub(crate) fn need_loading_thread(&self) -> bool {
         let waits = !self.waiting.is_empty();
-        self.loading.as_ref().map_or(waits, |loading| matches!(loading.step, Step::Aside(_)))
+        let needs = |step| matches!(step, Step::Waiting | Step::Aside(_));
+        self.loading.as_ref().map_or(waits, |loading| needs(loading.step))
     }
 
     /// The model that is being loaded.

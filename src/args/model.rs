@@ -11,8 +11,8 @@ use super::values::deadline_ms;
 pub(crate) enum ModelCommand {
     /// Serve one more model
     ///
-    /// Returns once every backend of its sub-cluster has loaded it and clients can use it. The scheduler and the backends
-    /// must be able to read FILE under the same path. A model that is added is served until it is removed. The next
+    /// Returns once every backend of its sub-cluster has loaded it and clients can use it. FILE may be a URL: then each backend
+    /// pulls it. Otherwise the scheduler and the backends must be able to read FILE under the same path. A model that is added is served until it is removed. The next
     /// scheduler knows it if the cluster file names a journal.
     Add(ModelAddArgs),
     /// Change a model: its objective, limits or profile at once, any other key by a model that takes its place
@@ -62,7 +62,7 @@ pub(crate) struct SchedulerOf {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct ModelAddArgs {
-    /// The ONNX file; without one, the keys describe an emulated model
+    /// The ONNX file, or its URL (http:// or https://); without one, the keys describe an emulated model
     pub(crate) file: Option<PathBuf>,
     /// Its name
     #[arg(long)]
@@ -73,6 +73,12 @@ pub(crate) struct ModelAddArgs {
     /// Another key of a [[model]] table, such as batch_max=8 or dims={seq=128}; repeat for several
     #[arg(long = "key", value_name = "KEY=VALUE", value_parser = key)]
     pub(crate) keys: Vec<(String, String)>,
+    /// The authorities of a server with https://, as PEM; otherwise the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Print the [[model]] table, with what a URL needs beside it, instead of adding the model
+    #[arg(long)]
+    pub(crate) print: bool,
     #[command(flatten)]
     pub(crate) of: SchedulerOf,
 }
@@ -84,6 +90,9 @@ pub(crate) struct ModelSetArgs {
     /// Keys of a [[model]] table, such as slo_ms=30 or max_rps=0, which lifts the limit
     #[arg(value_name = "KEY=VALUE", value_parser = key, required = true)]
     pub(crate) keys: Vec<(String, String)>,
+    /// The authorities of a server with https://, as PEM; otherwise the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) of: SchedulerOf,
 }

@@ -325,6 +325,7 @@ fn backend(rng: &mut StdRng, id: u32, subclusters: u32) -> BackendSpec {
         metrics: None,
         model_memory: None,
         host_weights: 0,
+        model_folder: baton_topo::ModelFolderSpec::default(),
         weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     }

@@ -78,6 +78,7 @@ fn cluster() -> Cluster {
         metrics: None,
         model_memory: None,
         host_weights: 0,
+        model_folder: baton_topo::ModelFolderSpec::default(),
         weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     };

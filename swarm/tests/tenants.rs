@@ -61,6 +61,7 @@ fn cluster(models: u32, quota: QuotaLimits) -> Cluster {
         metrics: None,
         model_memory: None,
         host_weights: 0,
+        model_folder: baton_topo::ModelFolderSpec::default(),
         weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     };

@@ -7,6 +7,7 @@
 
 pub(crate) mod application;
 pub(crate) mod etcd;
+pub(crate) mod files;
 pub(crate) mod gateway;
 pub(crate) mod http;
 pub(crate) mod operator;
@@ -285,7 +286,7 @@ pub(crate) struct Cluster {
     pub(crate) scheduler: Process,
     addr: String,
     file: String,
-    _folder: Folder,
+    folder: Folder,
 }
 
 impl Cluster {
@@ -299,12 +300,22 @@ impl Cluster {
         let scheduler =
             Process::start(&["scheduler", "--config", &file, "--listen", "127.0.0.1:0"]);
         let addr = scheduler.line("listening ");
-        Self { scheduler, addr, file, _folder: folder }
+        Self { scheduler, addr, file, folder }
     }
 
     /// Where members join.
     pub(crate) fn addr(&self) -> &str {
         &self.addr
+    }
+
+    /// The cluster file.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Where it lies.
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     /// Kills the scheduler; returns once another one listens at its address.

@@ -3,7 +3,7 @@
 //! In: orders to load, and models that are no longer needed. Out: the loaded model, with its measured profile. The thread
 //! is started with its executor, so that it is pinned to no core, and parks while there is nothing to load.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -40,6 +40,8 @@ pub enum ModelSource {
         name: String,
         /// The table.
         text: String,
+        /// Where those of its files are that were pulled.
+        folder: PathBuf,
         /// LOADs bring it; else it is loaded at once, whatever its weights.
         has_weights: bool,
     },
@@ -287,8 +289,8 @@ impl LoadOrder {
     pub fn describe(&self) -> Result<ModelSpec, EngineError> {
         match &self.source {
             ModelSource::Spec(spec) => Ok(ModelSpec { id: self.model, ..(**spec).clone() }),
-            ModelSource::Table { name, text, has_weights } => {
-                let spec = described(name, text, self.model)?;
+            ModelSource::Table { name, text, folder, has_weights } => {
+                let spec = described(name, text, self.model)?.pulled_into(folder);
                 let weights = spec.weights.filter(|_| *has_weights);
                 Ok(ModelSpec { weights, ..spec })
             }

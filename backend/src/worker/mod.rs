@@ -28,6 +28,7 @@ use crate::gpu::{Collected, Gpu};
 use crate::join::Join;
 use crate::models::Models;
 use crate::peers::Peers;
+use crate::pull::ModelPulls;
 use crate::reply::{LOOK, RETRY_AFTER};
 use crate::slot::{Execution, Phase};
 use end::End;
@@ -37,6 +38,7 @@ use end::End;
 pub struct Worker<T, E> {
     config: BackendConfig,
     models: Models,
+    pulls: ModelPulls,
     transport: T,
     events: Events,
     join: Join,
@@ -71,6 +73,9 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         let batch_max = config.batch_max();
         let gpus = executors.into_iter().map(|executor| Gpu::new(&config, executor));
         let gpus = gpus.collect::<Result<Vec<_>, _>>()?;
+        let pulls = ModelPulls::new(config.model_folder.clone(), &config.name);
+        let (has_cache, folder) =
+            (config.weights_cache.is_some(), pulls.path().unwrap_or_default());
         let mut worker = Self {
             fetch_time: FetchTime::new(gpus.len()),
             gpus,
@@ -84,7 +89,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
             reply_from: 0,
             counters: Counters::default(),
             end: None,
-            models: Models::new(config.models.clone(), measured, config.weights_cache.is_some()),
+            models: Models::new(config.models.clone(), measured, has_cache, folder),
+            pulls,
             config,
             transport,
         };

@@ -20,14 +20,8 @@ impl<T: Transport, E: Executor> Worker<T, E> {
     pub(super) fn tend_models(&mut self, now: Nanos) -> usize {
         let removed = self.remove_unwanted(now);
         let is_member = self.join.membership.stage().is_admitted();
-        // A slot's loading thread has one thing to do at a time.
-        let is_copying = self.gpus[0].loader.as_ref().is_some_and(Loader::is_copying);
-        if is_member
-            && !is_copying
-            && let Some(order) = self.models.load_next()
-        {
-            self.gpus[0].executor.load_aside(order);
-            return removed + 1;
+        if is_member {
+            self.begin_next();
         }
         let Some(loading) = self.models.loading() else { return removed };
         if loading.awaited_as().is_some() && !is_member {
@@ -35,10 +29,56 @@ impl<T: Transport, E: Executor> Worker<T, E> {
         }
         removed
             + match loading.step {
+                Step::Pulling => self.follow_pull(now),
+                Step::Waiting => self.begin_aside(now),
                 Step::Aside(gpu) => self.follow_aside(gpu, now),
                 Step::Room => self.make_room(now),
                 Step::Installing => self.follow_installing(now),
             }
+    }
+
+    fn begin_next(&mut self) {
+        let Some(loading) = self.models.begin_next() else { return };
+        let table = loading.remote_table().unwrap_or_default().to_owned();
+        self.pulls.begin(&table, self.models.files(), self.transport.waker());
+    }
+
+    /// Once its files are here, the model waits for the loading thread.
+    fn follow_pull(&mut self, now: Nanos) -> usize {
+        let Some(loading) = self.models.loading() else { return 0 };
+        if loading.is_removed() {
+            self.pulls.give_up();
+            self.give_up("it was removed", now);
+            return 1;
+        }
+        let Some(outcome) = self.pulls.poll() else { return 0 };
+        match outcome {
+            Ok(brought) => {
+                loading.step = Step::Waiting;
+                self.counters.model_files_pulled += brought.files;
+                self.counters.model_bytes_pulled += brought.bytes;
+            }
+            Err(error) => {
+                self.counters.model_pulls_failed += 1;
+                self.give_up(&error.to_string(), now);
+            }
+        }
+        1
+    }
+
+    /// The first executor begins to load it, unless its loading thread does a LOAD: it has one thing to do at a time.
+    fn begin_aside(&mut self, now: Nanos) -> usize {
+        let is_copying = self.gpus[0].loader.as_ref().is_some_and(Loader::is_copying);
+        let Some(loading) = self.models.loading().filter(|_| !is_copying) else { return 0 };
+        if loading.is_removed() {
+            self.give_up("it was removed", now);
+            return 1;
+        }
+        loading.step = Step::Aside(0);
+        if let Some(order) = self.models.next_order() {
+            self.gpus[0].executor.load_aside(order);
+        }
+        1
     }
 
     fn remove_unwanted(&mut self, now: Nanos) -> usize {

@@ -202,6 +202,7 @@ pub(crate) fn config(scheduler: SocketAddr, gpus: u32) -> BackendConfig {
         credit_bytes: 0,
         model_memory: None,
         host_weights: 0,
+        model_folder: baton_topo::ModelFolderSpec::default(),
         weights_cache: None,
         fabric: baton_topo::FabricSpec::default(),
         models: vec![model("resnet50", 0, INPUT_BYTES), model("tiny", 1, 16)],

@@ -1,7 +1,7 @@
 //! Backends that have not room for every model.
 
 use baton_core::SubclusterId;
-use baton_topo::{BackendSpec, CardsSpec, Idle, WeightsCacheSpec};
+use baton_topo::{BackendSpec, CardsSpec, Idle, ModelFolderSpec, WeightsCacheSpec};
 
 /// A backend of the first sub-cluster, with one slot.
 pub fn with_cache(cache: WeightsCacheSpec) -> BackendSpec {
@@ -15,6 +15,7 @@ pub fn with_cache(cache: WeightsCacheSpec) -> BackendSpec {
         metrics: None,
         model_memory: None,
         host_weights: 0,
+        model_folder: ModelFolderSpec::default(),
         weights_cache: Some(cache),
         cards: CardsSpec::default(),
     }

@@ -54,6 +54,7 @@ pub fn cluster(model_threads: u32, policy: Policy) -> Cluster {
         metrics: None,
         model_memory: None,
         host_weights: 0,
+        model_folder: baton_topo::ModelFolderSpec::default(),
         weights_cache: None,
         cards: baton_topo::CardsSpec::default(),
     };

@@ -9,6 +9,8 @@ use baton_types::{ModelId, Nanos, Policy, Prefer, Profile, QuotaLimits, Subclust
 use crate::cluster_file::device::Device;
 use crate::cluster_file::fabric::FabricSpec;
 use crate::cluster_file::gateway::GatewaySpec;
+use crate::cluster_file::model_folder::{ModelFolderSpec, pulled_file};
+use crate::cluster_file::onnx::is_url;
 use crate::cluster_file::sha256::Sha256;
 use crate::cluster_file::variants::{VariantSpec, checked_variants};
 use crate::cluster_file::weights::{WeightsCacheSpec, WeightsSpec};
@@ -305,6 +307,32 @@ impl ModelSpec {
         }
     }
 
+    /// The files that lie on a server: URL and SHA-256 of each.
+    pub fn remote_files(&self) -> Vec<(String, Sha256)> {
+        let remote = |(file, sha256): (&Path, Option<Sha256>)| {
+            let url = file.to_str().filter(|file| is_url(file))?;
+            Some((url.to_owned(), sha256?))
+        };
+        self.checked_files().into_iter().filter_map(remote).collect()
+    }
+
+    /// The model with its remote files where they lie once they were pulled.
+    #[must_use]
+    pub fn pulled_into(mut self, folder: &Path) -> Self {
+        let found = |file: &mut PathBuf, sha256: Option<Sha256>| {
+            if let (true, Some(sha256)) = (file.to_str().is_some_and(is_url), sha256) {
+                *file = pulled_file(folder, sha256);
+            }
+        };
+        if let EngineSpec::Onnx { file, sha256, .. } = &mut self.engine {
+            found(file, *sha256);
+        }
+        for VariantSpec { file, sha256, .. } in &mut self.variants {
+            file.iter_mut().for_each(|file| found(file, *sha256));
+        }
+        self
+    }
+
     /// What it takes and gives. A model without a file takes bytes and gives their checksum.
     pub fn signature(&self) -> Signature {
         match &self.engine {
@@ -340,6 +368,8 @@ pub struct BackendSpec {
     pub weights_cache: Option<WeightsCacheSpec>,
     /// Bytes of model files that it keeps in memory, to load from; the others it reads for each LOAD.
     pub host_weights: u64,
+    /// Where it keeps the model files that it pulls.
+    pub model_folder: ModelFolderSpec,
     /// The GPUs of its slots.
     pub cards: CardsSpec,
 }

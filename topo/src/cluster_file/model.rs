@@ -184,7 +184,7 @@ fn cuda(section: &Section<'_>, variants: &[Section<'_>]) -> Option<Sized> {
 
 /// A model without a file: it answers with a checksum. Keys are read in the order in which problems list them.
 fn checksums(section: &Section<'_>, name: &str, engine: impl FnOnce() -> EngineSpec) -> Sized {
-    for key in ["file", "sha256", "input_shape", "dims", "outputs"] {
+    for key in ["file", "sha256", "file_bytes", "tensors", "input_shape", "dims", "outputs"] {
         refuse_foreign(section, key, name);
     }
     ON_GPU.iter().for_each(|key| refuse_foreign(section, key, name));

@@ -18,6 +18,7 @@ use crate::cluster_file::etcd;
 use crate::cluster_file::fabric::{FabricSpec, VerbsConfig};
 use crate::cluster_file::gateway;
 use crate::cluster_file::model;
+use crate::cluster_file::model_folder;
 use crate::cluster_file::section::{Section, shorten};
 use crate::cluster_file::tls;
 use crate::cluster_file::weights;
@@ -57,7 +58,7 @@ pub(crate) fn cluster(root: &Section<'_>, folder: &Path) -> Option<Cluster> {
     let reconnect = reconnect(&root.table("reconnect"));
     let mut subclusters = Subclusters::default();
     let models = models(root, &mut subclusters, folder);
-    let backends = backends(root, &mut subclusters, &models);
+    let backends = backends(root, &mut subclusters, &models, folder);
     let names: Vec<&str> =
         models.iter().flat_map(|entry| &entry.spec).map(|spec| &*spec.name).collect();
     let gateway = gateway::gateway(root, &names, folder);
@@ -250,9 +251,10 @@ fn backends<'a>(
     root: &Section<'a>,
     subclusters: &mut Subclusters,
     models: &[Entry<'_, ModelSpec>],
+    folder: &Path,
 ) -> Vec<Entry<'a, BackendSpec>> {
     let read = |section: Section<'a>| {
-        let spec = backend(&section, subclusters, models);
+        let spec = backend(&section, subclusters, models, folder);
         Entry { section, spec }
     };
     root.tables("backend").into_iter().map(read).collect()
@@ -262,6 +264,7 @@ fn backend(
     section: &Section<'_>,
     subclusters: &mut Subclusters,
     models: &[Entry<'_, ModelSpec>],
+    folder: &Path,
 ) -> Option<BackendSpec> {
     section.require("name", "name the backend: name = \"gpu-a\"");
     let name = section.name("name");
@@ -278,6 +281,7 @@ fn backend(
     let model_memory = model_memory.map(|mib| u64::from(mib) << 20);
     let weights_cache = weights::of_backend(section);
     let host_weights = weights::host_bytes(section, weights_cache);
+    let model_folder = model_folder::of_backend(section, folder);
     let metrics = metrics(section);
     section.refuse_unread();
     let name = name?.to_owned();
@@ -292,6 +296,7 @@ fn backend(
         model_memory,
         weights_cache,
         host_weights,
+        model_folder,
         cards,
     })
 }

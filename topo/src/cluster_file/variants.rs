@@ -153,7 +153,7 @@ fn read_one(section: &Section<'_>, profile: Option<Profile>, folder: &Path) -> O
         name: name?.to_owned(),
         accuracy: accuracy_of(accuracy?),
         profile: profile?,
-        file: file.map(|file| folder.join(file)),
+        file: file.map(|file| onnx::located(folder, file)),
         sha256,
     })
 }

@@ -32,9 +32,14 @@ impl JournalKeeper {
         Self { journal, is_writing: false, has_news: false, answers: Vec::new() }
     }
 
-    /// Keeps the answer for later, if the change is not written yet.
-    pub(super) fn keep(&mut self, operator: ConnId, text: String) {
+    /// Keeps the answer until what has changed is written. Gives it back if nothing is to be written: a change that was given up
+    /// leaves nothing to write down.
+    pub(super) fn keep(&mut self, operator: ConnId, text: String) -> Option<String> {
+        if !self.is_writing && !self.has_news {
+            return Some(text);
+        }
         self.answers.push(Answer { operator, text, is_in_write: !self.has_news });
+        None
     }
 
     pub(super) fn operator_gone(&mut self, operator: ConnId) {
@@ -105,7 +110,7 @@ mod tests {
         keeper.journal.note(JournalKind::Remove, &operator.to_string(), "");
         keeper.has_news = true;
         let write = keeper.next_write();
-        keeper.keep(ConnId(operator), operator.to_string());
+        assert_eq!(keeper.keep(ConnId(operator), operator.to_string()), None);
         write
     }
 
@@ -124,5 +129,7 @@ mod tests {
         assert!(keeper.next_write().is_some());
         assert_eq!(answered(&mut keeper), ["4"]);
         assert!(keeper.next_write().is_none(), "nothing is left");
+        let given_up = keeper.keep(ConnId(5), "5".to_owned());
+        assert_eq!(given_up.as_deref(), Some("5"), "no write would answer it");
     }
 }

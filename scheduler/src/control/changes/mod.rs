@@ -132,9 +132,12 @@ impl<T: Transport> ControlThread<T> {
     /// Answers at once, or as soon as the change is written down.
     fn answer_operator(&mut self, operator: ConnId, result: Result<String, String>) {
         self.count_change(result.is_ok());
-        match (&mut self.journal, result) {
-            (Some(journal), Ok(text)) => journal.keep(operator, text),
-            (_, result) => self.send_answer(operator, result),
+        let now = match (&mut self.journal, result) {
+            (Some(journal), Ok(text)) => journal.keep(operator, text).map(Ok),
+            (_, result) => Some(result),
+        };
+        if let Some(result) = now {
+            self.send_answer(operator, result);
         }
     }
 

@@ -4,8 +4,11 @@
 //! `dims` or, for a model with one input, from `input_shape`.
 
 mod file;
+mod remote;
 
 pub use file::is_whole_model;
+pub(super) use remote::located;
+pub use remote::{describe_pulled, is_url};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -53,11 +56,20 @@ pub(super) fn model(
         outputs: section.texts("outputs"),
         output_bytes: section.integer("output_bytes", 1..=OUTPUT_BYTES_MAX),
     };
-    let file = folder.join(of_file.text("file")?);
+    let file = of_file.text("file")?;
+    let is_remote = is_url(file);
+    let file = located(folder, file);
     let sha256 = sha256::of_section(of_file);
-    let read = read_checked(&file, sha256);
+    let (read, bytes) = if is_remote {
+        let (read, bytes) = remote::read(of_file)?;
+        (Ok(read), bytes)
+    } else {
+        remote::refuse_keys(of_file);
+        let read = read_checked(&file, sha256);
+        let bytes = read.as_ref().map_or(0, |read| bytes_of(&file, read));
+        (read, bytes)
+    };
     let read = read.and_then(|read| without_control(read, is_controlled));
-    let bytes = read.as_ref().map_or(0, |read| bytes_of(&file, read));
     let understood = read.and_then(|read| keys.signature(&read));
     let refuse = |(key, what, fix): Refusal| match key {
         "file" | "sha256" => of_file.refuse(key, what, fix),

@@ -1,0 +1,255 @@
+//! Model files that lie on a server, pulled by the backends that serve them.
+//!
+//! In: the description of a model whose files are URLs. Out: the files in this backend's folder, compared with their SHA-256.
+//! A thread of its own pulls one model's files at a time, so that neither the I/O thread nor a slot's loading thread waits for a
+//! server.
+
+mod folder;
+mod server;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use baton_topo::{ModelFolderSpec, ModelSpec, Problem, Sha256, Waker, read_model};
+use crossbeam_channel::{Receiver, TryRecvError, bounded};
+
+pub use folder::{ModelFolder, Progress, Pulled};
+
+/// Why a model's file is not here.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PullError {
+    /// The server does not give it.
+    #[error(
+        "{url} cannot be pulled: {problem}; see that this host reaches the server and that it has the file"
+    )]
+    Server {
+        /// The file.
+        url: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The server stopped in the middle.
+    #[error("{url}: {got_bytes} of {bytes} bytes came ({why}); see the server, and try again")]
+    Cut {
+        /// The file.
+        url: String,
+        /// What came.
+        got_bytes: u64,
+        /// What was to come.
+        bytes: u64,
+        /// How it ended.
+        why: String,
+    },
+    /// It is longer than a model can be.
+    #[error("{url} has {bytes} bytes, and an ONNX file has 2 GiB at most; correct the URL")]
+    TooLarge {
+        /// The file.
+        url: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// It is another file.
+    #[error(
+        "{url}: its SHA-256 is {found}, and that of the model is {expected}; put the right file there, or exchange the model"
+    )]
+    Different {
+        /// The file.
+        url: String,
+        /// That of the model.
+        expected: Sha256,
+        /// What came.
+        found: Sha256,
+    },
+    /// The authorities that vouch for a server cannot be read.
+    #[error("{}: {problem}; name the server's authority with model_ca in [[backend]]", file.display())]
+    Authorities {
+        /// Where they should be.
+        file: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// There is no folder for it.
+    #[error(
+        "there is no folder for model files: neither XDG_CACHE_HOME nor HOME is set; give model_folder in [[backend]]"
+    )]
+    NoFolder,
+    /// Another process has the folder.
+    #[error("another process keeps its model files in {}; give each backend its own model_folder", folder.display())]
+    Taken {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The folder has no room left.
+    #[error(
+        "the file takes {} MiB, and {} has {} MiB beside the files of other models; raise model_folder_mib in [[backend]], or \
+         serve fewer models",
+        needs_bytes.div_ceil(1 << 20), folder.display(), free_bytes >> 20
+    )]
+    Full {
+        /// The folder.
+        folder: PathBuf,
+        /// What the file takes.
+        needs_bytes: u64,
+        /// What could be freed.
+        free_bytes: u64,
+    },
+    /// The folder cannot be read or written.
+    #[error("{}: {problem}; see that this user may write there and that the disk has room", path.display())]
+    Disk {
+        /// Where.
+        path: PathBuf,
+        /// The system's message.
+        problem: String,
+    },
+    /// The table does not describe a model.
+    #[error("{0}")]
+    Table(String),
+    /// No peer wants it any more.
+    #[error("it was removed")]
+    GivenUp,
+    /// No thread can be started.
+    #[error("a thread cannot be started for it: {0}; raise the limit of threads")]
+    Thread(String),
+}
+
+/// What a pull has brought.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Brought {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+}
+
+type Outcome = Result<Brought, PullError>;
+
+/// Pulls a model's files beside the I/O thread, one model at a time.
+#[derive(Debug)]
+pub(crate) struct ModelPulls {
+    spec: ModelFolderSpec,
+    backend: String,
+    /// Opened with the first pull: who pulls nothing needs none.
+    folder: Option<Arc<ModelFolder>>,
+    under_way: Option<(Receiver<Outcome>, Arc<Progress>)>,
+}
+
+impl ModelPulls {
+    pub(crate) fn new(spec: ModelFolderSpec, backend: &str) -> Self {
+        Self { spec, backend: backend.to_owned(), folder: None, under_way: None }
+    }
+
+    /// Where the files are, or will be.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        folder::path_of(&self.spec, &self.backend).ok()
+    }
+
+    /// Pulls what a backend's own models need before it joins, and says where it is. Blocks.
+    ///
+    /// # Errors
+    /// The model that cannot be pulled, and why.
+    pub(crate) fn pull_at_start(&mut self, models: &mut [ModelSpec]) -> Result<(), String> {
+        if models.iter().all(|model| model.remote_files().is_empty()) {
+            return Ok(());
+        }
+        let folder = self.folder().map_err(|error| error.to_string())?;
+        let (mut in_use, progress) = (BTreeSet::new(), Progress::default());
+        let path = self.path().expect("the folder is open");
+        in_use.extend(models.iter().flat_map(|model| pulled(model, &path)));
+        for model in models {
+            pull_all(&folder, model, &in_use, &progress)
+                .map_err(|error| format!("model `{}`: {error}", model.name))?;
+            *model = model.clone().pulled_into(&path);
+        }
+        Ok(())
+    }
+
+    /// Begins to pull the files of the model that this table describes. Wakes `owner` when that has ended.
+    pub(crate) fn begin(&mut self, table: &str, in_use: BTreeSet<PathBuf>, owner: Waker) {
+        let (ended, outcome) = bounded(1);
+        let progress = Arc::new(Progress::default());
+        let (table, theirs) = (table.to_owned(), Arc::clone(&progress));
+        let folder = self.folder();
+        let again = ended.clone();
+        let work = move || {
+            let brought = folder.and_then(|folder| pull_table(&folder, &table, &in_use, &theirs));
+            // The owner may not want it any more.
+            let _ = ended.send(brought);
+            owner.wake();
+        };
+        let thread = std::thread::Builder::new().name("baton-pull".to_owned()).spawn(work);
+        if let Err(error) = thread {
+            let _ = again.try_send(Err(PullError::Thread(error.to_string())));
+        }
+        self.under_way = Some((outcome, progress));
+    }
+
+    /// How the pull has ended, once it has.
+    pub(crate) fn poll(&mut self) -> Option<Outcome> {
+        let (outcome, _) = self.under_way.as_ref()?;
+        let ended = match outcome.try_recv() {
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => {
+                Err(PullError::Thread("it panicked; see the log above".to_owned()))
+            }
+            Ok(ended) => ended,
+        };
+        self.under_way = None;
+        Some(ended)
+    }
+
+    /// No peer wants the model any more. The thread ends with the server's next bytes, or when it has waited long enough for them.
+    pub(crate) fn give_up(&mut self) {
+        if let Some((_, progress)) = self.under_way.take() {
+            progress.is_given_up.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn folder(&mut self) -> Result<Arc<ModelFolder>, PullError> {
+        if let Some(folder) = &self.folder {
+            return Ok(Arc::clone(folder));
+        }
+        let path = folder::path_of(&self.spec, &self.backend)?;
+        let folder = Arc::new(ModelFolder::open(path, &self.spec)?);
+        self.folder = Some(Arc::clone(&folder));
+        Ok(folder)
+    }
+}
+
+/// Whether a table may name files on servers. Who reads it knows.
+pub(crate) fn may_be_remote(table: &str) -> bool {
+    table.contains("://")
+}
+
+fn pull_table(
+    folder: &ModelFolder,
+    table: &str,
+    in_use: &BTreeSet<PathBuf>,
+    progress: &Progress,
+) -> Outcome {
+    let read = read_model(table, Path::new(""), None);
+    let model = read.map_err(|problems| PullError::Table(Problem::lines(&problems)))?.spec;
+    pull_all(folder, &model, in_use, progress)
+}
+
+fn pull_all(
+    folder: &ModelFolder,
+    model: &ModelSpec,
+    in_use: &BTreeSet<PathBuf>,
+    progress: &Progress,
+) -> Outcome {
+    let (mut in_use, mut brought) = (in_use.clone(), Brought::default());
+    for (url, sha256) in model.remote_files() {
+        let Pulled { path, bytes } = folder.pull(&url, Some(sha256), &in_use, progress)?;
+        tracing::info!(model = model.name, url, bytes, "a model's file is here");
+        in_use.insert(path);
+        brought.files += u64::from(bytes > 0);
+        brought.bytes += bytes;
+    }
+    Ok(brought)
+}
+
+/// Where the model's remote files lie once they are here.
+fn pulled(model: &ModelSpec, folder: &Path) -> Vec<PathBuf> {
+    let here = model.clone().pulled_into(folder);
+    here.files().into_iter().map(Path::to_owned).collect()
+}
