@@ -208,4 +208,15 @@ mod tests {
         assert!(again.is_empty());
         assert_eq!(again.capacity(), capacity);
     }
+
+    #[test]
+    fn an_action_that_waits_names_its_model() {
+        let mut queue = ActionQueue::new(ACTIONS_MAX, 4);
+        let names = |queue: &ActionQueue| [0, 1].map(|model| queue.names(ModelId(model)));
+        assert_eq!(names(&queue), [false, false]);
+        queue.push(action(1, 10, 100));
+        assert_eq!(names(&queue), [true, false]);
+        queue.pop();
+        assert_eq!(names(&queue), [false, false]);
+    }
 }

@@ -196,6 +196,8 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
     use std::path::Path;
 
+    use baton_types::Profile;
+
     use super::*;
 
     const SCHEDULER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
@@ -268,5 +270,19 @@ mod tests {
         cluster.models.remove(1);
         let error = BackendConfig::from_cluster(&cluster, "one", SCHEDULER).unwrap_err();
         assert!(matches!(error, ConfigError::NoModels { subcluster, .. } if subcluster == "b"));
+    }
+
+    #[test]
+    fn batches_may_fill_the_memory_for_them_to_the_last_byte() {
+        let sound = BackendConfig::from_cluster(&cluster(), "one", SCHEDULER).unwrap();
+        let with = |input_bytes: usize| {
+            let mut config = BackendConfig { gpus: 1, ..sound.clone() };
+            config.models[0].profile = Profile::linear(Nanos(1), Nanos(1), 64).unwrap();
+            config.models[0].input_bytes = input_bytes as u32;
+            config
+        };
+        let fits = BATCH_MEMORY_MAX / BATCH_SLOTS / 64 - with(1).output_bytes() / 64;
+        assert_eq!(with(fits).check().map_err(|error| error.to_string()), Ok(()));
+        assert!(matches!(with(fits + 1).check(), Err(ConfigError::Memory { .. })));
     }
 }

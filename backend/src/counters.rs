@@ -143,3 +143,17 @@ fn transport_pairs(transport: &TransportCounters) -> [(&'static str, u64); 8] {
         ("transport_send_full", transport.send_full),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_what_the_transport_counted() {
+        let transport = TransportCounters { messages_in: 3, send_full: 5, ..Default::default() };
+        let pairs = Counters { transport, ..Counters::default() }.pairs();
+        let of = |name| pairs.iter().find(|(known, _)| *known == name).map(|(_, count)| *count);
+        let names = ["transport_messages_in", "transport_messages_out", "transport_send_full"];
+        assert_eq!(names.map(of), [Some(3), Some(0), Some(5)]);
+    }
+}

@@ -420,4 +420,26 @@ mod tests {
         assert!(peers.up(&up(2, 1), HERE.ip()).is_err(), "another frontend's slab");
         assert!(peers.up(&up(1 << 16, 0), HERE.ip()).is_err(), "no such id");
     }
+
+    /// A stranger may have the address of a frontend that is gone.
+    #[test]
+    fn a_connection_that_does_not_lead_to_the_frontend_is_not_it() {
+        let mut peers = Peers::default();
+        peers.up(&up(2, 0), HERE.ip()).unwrap();
+        let conn = ConnId(4);
+        let frontend = peers.frontends[2].as_mut().unwrap();
+        (frontend.conn, frontend.is_told) = (Some(conn), true);
+        let (role, version) = (Role::Frontend, 1);
+        let it = Peer { role, member: 2, token: 0, addr: HERE, accepted: false, version };
+        let strangers = [
+            Peer { role: Role::ModelThread, ..it },
+            Peer { member: 3, ..it },
+            Peer { accepted: true, ..it },
+        ];
+        assert!(strangers.iter().all(|peer| !peers.opened(conn, peer)));
+        let is_told = |peers: &Peers| peers.frontends[2].as_ref().unwrap().is_told;
+        assert!(is_told(&peers));
+        assert!(peers.opened(conn, &it) && !is_told(&peers));
+        assert!(peers.opened(conn, &Peer { member: 0, ..it }), "it has not joined yet");
+    }
 }

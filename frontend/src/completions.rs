@@ -98,8 +98,6 @@ struct Entry {
 enum State {
     Free,
     Waiting(Ticket),
-    /// Its outcome was there when it was added.
-    Ended(Ticket, Outcome),
 }
 
 impl CompletionKey {
@@ -143,15 +141,13 @@ impl CompletionQueue {
             ticket.count_completions_full();
             return Err(CompletionQueueFull { ticket, capacity: self.capacity() });
         };
+        // What is there already is not taken yet: its slot would be free for a task that finds no room here.
+        if ticket.listen(&self.wakers[entry as usize]) {
+            self.ready.list(entry);
+        }
         let place = &mut entries.places[entry as usize];
         place.tag = tag;
-        place.state = match self.look(entry, ticket) {
-            Ok((ticket, outcome)) => {
-                self.ready.list(entry);
-                State::Ended(ticket, outcome)
-            }
-            Err(ticket) => State::Waiting(ticket),
-        };
+        place.state = State::Waiting(ticket);
         Ok(CompletionKey { entry, generation: place.generation })
     }
 
@@ -194,25 +190,19 @@ impl CompletionQueue {
         !matches!(place.state, State::Free)
     }
 
-    /// Takes a ticket out again, to be waited for in another way. `None` if its outcome was taken, or was there when it
-    /// was added: then it comes as ever.
+    /// Takes a ticket out again, to be waited for in another way. `None` if its outcome was taken.
     pub fn remove(&self, key: CompletionKey) -> Option<Ticket> {
         let mut entries = self.entries();
         let place = entries.places.get_mut(key.entry as usize)?;
         if place.generation != key.generation {
             return None;
         }
-        match mem::replace(&mut place.state, State::Free) {
-            State::Waiting(ticket) => {
-                place.generation = place.generation.wrapping_add(1);
-                entries.free.push(key.entry);
-                Some(ticket)
-            }
-            other => {
-                place.state = other;
-                None
-            }
-        }
+        let State::Waiting(ticket) = mem::replace(&mut place.state, State::Free) else {
+            return None;
+        };
+        place.generation = place.generation.wrapping_add(1);
+        entries.free.push(key.entry);
+        Some(ticket)
     }
 
     /// Tasks whose outcomes were not taken yet.
@@ -245,7 +235,6 @@ impl CompletionQueue {
         let place = &mut entries.places[entry as usize];
         let (ticket, outcome) = match mem::replace(&mut place.state, State::Free) {
             State::Free => return None,
-            State::Ended(ticket, outcome) => (ticket, outcome),
             State::Waiting(ticket) => match self.look(entry, ticket) {
                 Ok(ended) => ended,
                 Err(ticket) => {
@@ -351,7 +340,7 @@ impl CompletionQueue {
     pub(crate) fn wake_for_nothing(&self, key: CompletionKey) {
         let waker = match &self.entries().places[key.entry as usize].state {
             State::Waiting(ticket) => ticket.steal_waker(),
-            State::Free | State::Ended(..) => None,
+            State::Free => None,
         };
         waker.unwrap_or_else(|| self.wakers[key.entry as usize].clone()).wake();
     }

@@ -259,4 +259,35 @@ mod tests {
         assert!(listen_near([10, 0, 0, 7].into()).ip().is_unspecified());
         assert!(listen_near(Ipv6Addr::LOCALHOST.into()).is_ipv6());
     }
+
+    #[test]
+    fn a_cluster_file_says_what_its_frontends_need() {
+        let text = r#"
+            [scheduler]
+            listen = "127.0.0.1:7700"
+            member_timeout_ms = 700
+
+            [frontend]
+            slots_per_model = 9
+            lease_grace_ms = 40
+
+            [reconnect]
+            start_ms = 12_000
+
+            [[model]]
+            name = "toy"
+            alpha_ms = 1.0
+            beta_ms = 5.0
+            slo_ms = 25.0
+            batch_max = 8
+            input_bytes = 1000
+            subcluster = "a"
+        "#;
+        let cluster = baton_topo::check_text(std::path::Path::new("cluster.toml"), text).cluster;
+        let addr: SocketAddr = "127.0.0.1:7700".parse().unwrap();
+        let config = ClientConfig::from_cluster(&cluster.expect("a sound file"), addr);
+        assert_eq!((config.slots_per_model, config.lease_grace), (9, Nanos::from_millis(40)));
+        assert_eq!(config.member_timeout, Nanos::from_millis(700));
+        assert_eq!(config.connect_timeout, Nanos::from_millis(12_000));
+    }
 }

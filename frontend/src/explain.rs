@@ -220,4 +220,28 @@ mod tests {
         words.dedup();
         assert_eq!(words.len(), all);
     }
+
+    #[test]
+    fn a_completed_task_says_what_it_took() {
+        let ms = Nanos::from_millis;
+        let timing = Timing {
+            submitted: ms(5),
+            started: ms(11),
+            finished: ms(16),
+            landed: ms(17),
+            deadline: ms(30),
+            clock_error: Nanos(10_000),
+            batch_size: 3,
+            gpu: baton_types::GpuId(2),
+            variant: 0,
+        };
+        let text = timing.explain().to_string();
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(lines[0], "completed in time, 12.000 ms after the submit");
+        assert_eq!(lines[2], "6.000 ms  execution began on GPU slot 2");
+        assert_eq!(lines[3], "11.000 ms  execution ended, a batch of 3");
+        let late = Timing { landed: ms(31), ..timing }.explain();
+        assert_eq!(late.summary, "completed late, 26.000 ms after the submit");
+        assert_eq!(late.moments.last().unwrap().what, "the answer was there");
+    }
 }

@@ -168,6 +168,12 @@ impl Session {
         self.models().iter().filter(|model| model.is_usable()).cloned().collect()
     }
 
+    /// How many models can be used, or have tasks that were submitted before.
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> usize {
+        self.models().len()
+    }
+
     /// The usable model of this name.
     pub(crate) fn model(&self, name: &str) -> Option<Arc<Model>> {
         let models = self.models();

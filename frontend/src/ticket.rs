@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use baton_types::{FailReason, Nanos, TaskId};
@@ -93,9 +93,15 @@ impl Ticket {
         }
     }
 
+    /// True if the outcome is there, which [`Ticket::poll`] then returns; otherwise `waker` is called once it is. The slot
+    /// stays this task's meanwhile.
+    pub(crate) fn listen(&self, waker: &Waker) -> bool {
+        self.is_taken || self.of.model.cell(self.task).listen(waker)
+    }
+
     /// The waker that listens for its outcome, which the wake for the slot's former task takes away when it comes late.
     #[cfg(test)]
-    pub(crate) fn steal_waker(&self) -> Option<std::task::Waker> {
+    pub(crate) fn steal_waker(&self) -> Option<Waker> {
         self.of.model.cell(self.task).steal_waker()
     }
 

@@ -10,18 +10,19 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use baton_client::{
-    Client, ClientConfig, ConnectError, Deadline, FailReason, Loss, MembershipError, Outcome,
-    SubmitReason,
+    Client, ClientConfig, ConnectError, Deadline, FailReason, Loss, MembershipError, Operator,
+    Outcome, SchedulerLocator, SubmitReason,
 };
 use baton_rdma::wire::{
-    CatalogEnd, Hello, JoinAck, LeaveAck, Message, ModelDesc, Pong, Role, TaskResult, ThreadDesc,
-    WireAddr,
+    CatalogChanged, CatalogEnd, Hello, JoinAck, LeaveAck, Message, ModelDesc, Pong, Role,
+    TaskResult, ThreadDesc, WireAddr,
 };
 use baton_rdma::{
     BatchBuffer, ConnId, Event, Events, Identity, Read, ReadStatus, TcpConfig, TcpTransport,
     Transport,
 };
 use baton_topo::Clock;
+use baton_types::Nanos;
 
 const TOKEN: u64 = 42;
 const ROW: u32 = 4096;
@@ -101,6 +102,11 @@ impl Server {
                 self.control.send(conn, &ack, &[]).unwrap();
                 let addr = join.addr.resolve("127.0.0.1".parse().unwrap());
                 self.backend.connect(addr, Hello::new(Role::Backend, 0, TOKEN)).unwrap();
+            }
+            Event::Message { conn, message: Message::CatalogChange(_, model) } => {
+                let done = CatalogChanged { status: 0, reserved: [0; 3] };
+                let text = format!("asked to remove {model}");
+                self.control.send(conn, &done, text.as_bytes()).unwrap();
             }
             Event::Message { conn, message: Message::Leave(_) } => {
                 self.control.send(conn, &LeaveAck { reserved: 0.into() }, &[]).unwrap();
@@ -353,4 +359,43 @@ fn an_address_without_a_scheduler_is_an_error_that_says_so() {
         "{error:?}"
     );
     assert!(error.to_string().contains(&format!("the scheduler at {unused}")), "{error}");
+}
+
+#[test]
+fn a_driver_with_nothing_to_do_blocks() {
+    let (addr, stop, server) = Server::start();
+    let (client, mut driver) = Client::driven(config(addr)).unwrap();
+    let mut may_wait = || {
+        while driver.poll() > 0 {}
+        driver.prepare_wait() > Duration::ZERO
+    };
+    // Now and then a ping is due.
+    assert!((0..100).filter(|_| may_wait()).count() > 50);
+    let clock = Clock::start();
+    let mut blocks = || {
+        let began = clock.now();
+        driver.wait(Some(Duration::from_millis(5)));
+        clock.now() - began > Nanos::from_millis(2)
+    };
+    assert!((0..100).any(|_| blocks()));
+    driver.leave(client).unwrap();
+    stop.store(true, Ordering::Release);
+    server.join().unwrap();
+}
+
+/// An operator's call blocks until the answer is there, and says that it waits once a second at most.
+#[test]
+fn an_operator_is_given_the_schedulers_answer() {
+    let (addr, stop, server) = Server::start();
+    let scheduler = SchedulerLocator::from(addr);
+    let mut operator = Operator::connect(&scheduler, None, Duration::from_secs(30)).unwrap();
+    assert_eq!(operator.models()[0].name, "sum");
+    let mut waits = 0;
+    let answer = operator.remove("sum", |waited| {
+        waits += 1;
+        assert!(waited >= Duration::from_secs(waits), "{waited:?}");
+    });
+    assert_eq!(answer.unwrap(), "asked to remove sum");
+    stop.store(true, Ordering::Release);
+    server.join().unwrap();
 }

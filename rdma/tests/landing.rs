@@ -32,6 +32,8 @@ fn rows_fill_a_batch() {
     assert!(!buffer.move_row(0, 1, 30));
     drop(rows);
     assert!(buffer.lend(4, 20).is_some(), "a new filling, a new length");
+    let (bytes, huge) = buffer.memory_bytes();
+    assert!((100..=4 << 20).contains(&bytes) && huge <= bytes, "{bytes} {huge}");
 }
 
 #[test]

@@ -177,6 +177,15 @@ mod tests {
     }
 
     #[test]
+    fn room_is_made_for_as_many_batches_as_asked_for_up_to_the_limit() {
+        let mut sent = InFlight::new(3, 1);
+        for (asked, made) in [(2, 2), (1, 2), (9, 3)] {
+            sent.reserve(asked);
+            assert_eq!((sent.entries.len(), sent.len()), (made, 0));
+        }
+    }
+
+    #[test]
     fn the_limit_holds_and_a_backends_batches_are_found() {
         let (mut sent, mut tasks) = (InFlight::new(2, 1), Vec::new());
         let first = sent.insert(PLANNED, BACKEND, one(1)).unwrap();

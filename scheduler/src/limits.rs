@@ -46,5 +46,6 @@ pub const GPU_UPDATES_MAX: usize = 2 * IN_FLIGHT_MAX;
 /// ModelThread. Both go through the whole ring again and again, so it is to stay in their caches.
 pub const RANK_MAIL_RING: usize = 1024;
 
+const _: () = assert!(HOST_CONNECTIONS_MAX < CONNECTIONS_MAX);
 const _: () = assert!(FRONTENDS_MAX <= u16::MAX as u32);
 const _: () = assert!(GPUS_PER_BACKEND_MAX <= GPUS_MAX);

@@ -142,6 +142,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn work_that_is_too_long_counts_as_the_longest() {
+        let gpu = Gpu { id: GpuId(0), life: 0 };
+        let planned = |work| {
+            let (start, latency, fetched_at) = (Nanos(0), Nanos(0), None);
+            ToRank::Update(ModelId(1), GpuUpdate::Planned { gpu, start, latency, work, fetched_at })
+        };
+        let longest = planned(Nanos(u64::MAX >> HEAD_BITS));
+        assert_eq!(ToRank::unpack(planned(Nanos::MAX).pack()), longest);
+    }
+
+    #[test]
     fn what_is_unpacked_is_what_was_packed() {
         let gpu = Gpu { id: GpuId(u32::MAX - 1), life: u32::MAX };
         let (start, latency) = (Nanos(u64::MAX), Nanos(u64::MAX >> EARLY_BITS));

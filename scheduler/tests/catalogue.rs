@@ -9,7 +9,8 @@ use baton_rdma::wire::{
     ActionStatus, CatalogChange, ChangeKind, ModelFailed, RefuseCode, Role, SlabDesc, SlabKnown,
 };
 use baton_scheduler::limits::READS_MAX;
-use baton_topo::VariantSpec;
+use baton_topo::{Cluster, ModelSpec, VariantSpec, WeightsCacheSpec, WeightsSpec};
+use stage::caches::with_cache;
 use stage::changes::{
     TABLE, add, answer, ask, change, loaded, newest, remove, report, send_report, serve_one, stage,
 };
@@ -226,7 +227,7 @@ fn a_new_slab_is_known_when_every_backend_knows_it() {
     let mut client = stage.frontend();
     [&mut one, &mut two].into_iter().for_each(|backend| drop(stage.exchange(backend)));
     let slab = SlabDesc {
-        frontend: 0.into(),
+        frontend: 999.into(),
         first_slot: 7.into(),
         slots: 2.into(),
         stride: 64.into(),
@@ -238,6 +239,8 @@ fn a_new_slab_is_known_when_every_backend_knows_it() {
     let known = SlabKnown { frontend: client.id.into(), first_slot: 7.into() };
     one.send(&known, &[]);
     stage.exchange(&mut one);
+    let slabs: Vec<u32> = one.slabs.iter().map(|slab| slab.frontend.get()).collect();
+    assert_eq!(slabs, [client.id], "it is the client's, whatever the client says");
     assert_eq!(stage.exchange(&mut client), [], "the other does not");
     drop(two);
     stage.settle();
@@ -305,6 +308,8 @@ fn what_cannot_be_is_refused_with_words() {
         assert!(change(&mut stage, ChangeKind::Add, &of(name, "\"a\"")).0);
     }
     refusal(&mut stage, ChangeKind::Add, &of("new-4", "\"a\""), "there are 4 models");
+    let counters = &stage.scheduler.counters().control_thread;
+    assert_eq!((counters.changes_done.get(), counters.changes_refused.get()), (2, 6));
     let mut client = stage.frontend();
     client.send(&CatalogChange { kind: 3, reserved: [0; 3] }, b"model-0");
     let told = stage.exchange(&mut client);
@@ -403,4 +408,19 @@ fn members_learn_of_a_models_variants_and_a_plan_names_the_cheapest_that_each_ta
     let [Told::Action { variants: [floor, variant], .. }] = told[..] else { panic!("{told:?}") };
     assert_eq!(floor, 1);
     assert!(variant >= floor);
+}
+
+#[test]
+fn a_model_whose_weights_no_cache_of_its_subcluster_has_room_for_is_not_added() {
+    let base = cluster(Policy::Baton, 1);
+    let weights = Some(WeightsSpec { bytes: 1 << 20, load: ms(1), is_guess: false });
+    let models = base.models.iter().map(|model| ModelSpec { weights, ..model.clone() }).collect();
+    let backend = with_cache(WeightsCacheSpec { pages: 4, page_bytes: 1 << 20 });
+    let mut stage = Stage::new(&Cluster { models, backends: vec![backend], ..base });
+    for (weights, words) in [("", "give weights_mib"), ("weights_mib = 4.5\n", "larger than one")] {
+        let (done, told) = change(&mut stage, ChangeKind::Add, &format!("{TABLE}{weights}"));
+        assert!(!done && told.contains(words), "{told}");
+    }
+    let (done, told) = change(&mut stage, ChangeKind::Add, &format!("{TABLE}weights_mib = 4\n"));
+    assert!(done, "{told}");
 }

@@ -11,10 +11,9 @@ use baton_rdma::wire::{
     ActionStatus, JoinBackend, LoadDone, LoadFault, LoadStatus, ProfileDesc, Ready, RefuseCode,
     Role, SlotMemory,
 };
-use baton_topo::{
-    Agent, BackendSpec, CardsSpec, Cluster, Idle, ModelSpec, WeightsCacheSpec, WeightsSpec,
-};
+use baton_topo::{Agent, Cluster, ModelSpec, WeightsCacheSpec, WeightsSpec};
 use stage::asking::status;
+use stage::caches::with_cache;
 use stage::{Member, Stage, Told, cluster, ms};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
@@ -35,20 +34,7 @@ fn cached(model_threads: u32) -> Cluster {
         weights: Some(WeightsSpec { bytes: 2 * PAGE, load: LOAD, is_guess: false }),
         ..base.models[0].clone()
     };
-    let backend = BackendSpec {
-        name: "b".into(),
-        subcluster: SubclusterId(0),
-        gpus: 1,
-        cores: Vec::new(),
-        idle: Idle::Park,
-        credit_bytes: 0,
-        metrics: None,
-        model_memory: None,
-        host_weights: 0,
-        model_folder: baton_topo::ModelFolderSpec::default(),
-        weights_cache: Some(WeightsCacheSpec { pages: PAGES, page_bytes: PAGE }),
-        cards: CardsSpec::default(),
-    };
+    let backend = with_cache(WeightsCacheSpec { pages: PAGES, page_bytes: PAGE });
     let models = (0..MODELS).map(model).collect();
     Cluster { models, backends: vec![backend], ..base }
 }

@@ -148,6 +148,7 @@ fn a_slow_slots_measurement_follows_as_if_it_were_a_usual_one() {
     };
     let before = drift(&stage, 0, 0);
     serve_two(&mut stage, &mut frontend, &mut backend, true);
+    assert_eq!(passed_on(&stage, 0), 2, "both measurements");
     let after = drift(&stage, 1, 1);
     assert!((after - before).abs() < 0.008, "{before} {after}");
 }
@@ -352,4 +353,29 @@ fn report(backend: &mut Member, thread: usize, batch: u64, status: ActionStatus)
         .transport
         .send(backend.threads[thread], &done, &[])
         .expect("the scheduler is connected");
+}
+
+/// Both models are on one ModelThread, where one of them alone would leave it half of the load.
+#[test]
+fn a_busy_model_thread_is_relieved_by_an_idle_one() {
+    let mut stage = Stage::new(&cluster(Policy::Eager, 2));
+    let mut frontend = stage.frontend();
+    let mut backends = [("a", 0), ("b", 1)].map(|(name, model)| stage.backend(name, model, 1));
+    move_model(&mut stage, 1, 0);
+    stage.exchange(&mut frontend);
+    assert_eq!(stage.scheduler.control.homes()[..2], [0, 0]);
+    for pass in 0..400 {
+        for slot in 0..20 {
+            let (model, task) = (slot % 2, frontend.task(slot, pass));
+            frontend.submit_to(0, model, task, stage.now + ms(30));
+        }
+        stage.advance(ms(10));
+        for member in backends.iter_mut().chain([&mut frontend]) {
+            member.ping();
+            stage.exchange(member);
+        }
+    }
+    let mut homes = stage.scheduler.control.homes()[..2].to_vec();
+    homes.sort_unstable();
+    assert_eq!(homes, [0, 1]);
 }

@@ -5,7 +5,7 @@ mod stage;
 use baton_core::{Nanos, Policy};
 use baton_rdma::wire::{ChangeKind, Pace, Ready, RefuseCode, Role};
 use baton_scheduler::Assembly;
-use baton_topo::Agent;
+use baton_topo::{Agent, SLEEP_MAX};
 use stage::changes::{TABLE, answer, ask, loaded};
 use stage::{Member, Stage, Told, cluster, ms};
 
@@ -66,6 +66,17 @@ fn the_control_thread_looks_for_silence_eight_times_in_a_member_timeout() {
     }
 }
 
+/// How often the ControlThread wakes by itself.
+fn wakes_of_control(stage: &mut Stage, within: Nanos) -> usize {
+    let end = stage.now + within;
+    let mut wakes = 0;
+    while stage.now + next_look(stage) <= end {
+        stage.now = stage.now + next_look(stage);
+        wakes += 1;
+    }
+    wakes
+}
+
 #[test]
 fn while_no_member_has_work_the_control_thread_looks_once_a_second() {
     let mut stage = Stage::new(&cluster(Policy::Eager, 1));
@@ -76,6 +87,8 @@ fn while_no_member_has_work_the_control_thread_looks_once_a_second() {
     pings_every(&mut stage, &mut frontend, ms(1_000));
     stage.advance(ms(200));
     assert_eq!(stage.scheduler.control.sleep_max(), ms(1_000));
+    assert_eq!(wakes_of_control(&mut stage, ms(2_000)), 2, "one look at silence and at loads");
+    assert_eq!(stage.scheduler.rank.sleep_max(), SLEEP_MAX);
     pings_every(&mut stage, &mut backend, ms(100));
     assert!(next_look(&mut stage) <= ms(125));
     assert!(stage.scheduler.control.sleep_max() <= ms(100));

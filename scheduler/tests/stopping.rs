@@ -5,6 +5,8 @@
 
 mod stage;
 
+use std::net::TcpStream;
+
 use baton_core::{DropReason, ModelId, Nanos, Policy};
 use baton_rdma::wire::{
     ActionStatus, JoinBackend, JoinFrontend, ProfileDesc, Ready, RefuseCode, Role, WireAddr,
@@ -251,4 +253,15 @@ fn members_are_let_go_of_after_the_last_batch() {
         assert_eq!(told, [farewell(), farewell()], "by the ModelThread and the ControlThread");
     }
     stopping.join().unwrap();
+}
+
+#[test]
+fn a_handle_that_is_dropped_ends_its_threads() {
+    let live = Live::start();
+    let member = live.member(Role::Frontend);
+    let scheduler = live.scheduler;
+    let addrs = [scheduler.addr(), member.thread_addr(0)];
+    assert!(addrs.iter().all(|addr| TcpStream::connect(addr).is_ok()));
+    drop(scheduler);
+    assert!(addrs.iter().all(|addr| TcpStream::connect(addr).is_err()));
 }

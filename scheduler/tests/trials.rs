@@ -11,6 +11,7 @@ use baton_rdma::wire::{
     ActionDone, ActionStatus, JoinBackend, ProfileDesc, Ready, Role, WireFetch,
 };
 use baton_topo::{Cluster, ModelSpec, SchedulerSpec};
+use stage::asking::status;
 use stage::{Member, Stage, Told, cluster, ms};
 
 const US: Nanos = Nanos(1_000);
@@ -168,6 +169,12 @@ fn a_recording_ends_on_a_thread_without_traffic() {
     let mut play = Play::new(Policy::Baton);
     play.until_changed(&[0]);
     assert_eq!(play.rules(1), play.rules(0));
+    let shown = status(&mut play.stage).subclusters[0].rules.clone();
+    assert!(
+        Alternative::ALL.iter().any(|rules| {
+            rules.rules() == play.rules(0) && shown.as_deref() == Some(rules.name())
+        })
+    );
 }
 
 /// Who chooses another policy has it.
@@ -178,4 +185,5 @@ fn another_policy_stays_what_it_is() {
     assert!(play.stage.scheduler.model_threads[0].model(0).counters().given_up > 100);
     assert_eq!(play.trials(), (0, 0));
     assert_eq!(play.rules(0), Rules::of(Policy::Eager));
+    assert_eq!(status(&mut play.stage).subclusters[0].rules, None);
 }

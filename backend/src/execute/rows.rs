@@ -158,4 +158,13 @@ mod tests {
         outputs.reset(1, 4);
         assert_eq!(outputs.len(), 1);
     }
+
+    #[test]
+    fn the_largest_batch_needs_no_more_room() {
+        let mut outputs = Outputs::with_room(4, 16).unwrap();
+        let room = |outputs: &Outputs| (outputs.bytes.capacity(), outputs.answers.capacity());
+        let before = room(&outputs);
+        outputs.reset(4, 4);
+        assert_eq!(room(&outputs), before);
+    }
 }

@@ -282,6 +282,10 @@ mod tests {
         let taken = |budget| filled(&folder, budget).0.into_iter().flatten().collect::<Vec<bool>>();
         assert_eq!(taken(bytes), [true, true, false, false, true]);
         assert_eq!(taken(bytes - 1), [false; 5]);
+        let (_, full) = filled(&folder, bytes);
+        let may_take = |bytes| full.shelf().may_take(bytes);
+        assert!(may_take(bytes) && may_take(0), "it may be a copy");
+        assert!(!may_take(bytes + 1), "it is not even read");
         std::fs::remove_dir_all(folder).expect("it is ours");
     }
 

@@ -193,12 +193,16 @@ fn a_batch_that_comes_too_late_behind_another_comes_back_expired() {
     assert_eq!(rig.execute(0), Ok(()), "the executor goes on");
 }
 
+/// An engine that blocks in each batch: what makes it, that it has begun one, and whether it survives that.
+fn gated() -> (impl Fn() -> Blocking<Gated> + Clone + Send + 'static, Receiver<()>, Sender<bool>) {
+    let ((begun, has_begun), (go, gate)) = (bounded(2), bounded(2));
+    let gated = move || Gated { begun: begun.clone(), gate: gate.clone() };
+    (move || Blocking::new(gated(), Clock::start()), has_begun, go)
+}
+
 #[test]
 fn what_is_withdrawn_from_an_engine_that_blocks_is_back_while_it_does() {
-    let (begun, has_begun) = bounded(1);
-    let (go, gate) = bounded(1);
-    let make =
-        move || Blocking::new(Gated { begun: begun.clone(), gate: gate.clone() }, Clock::start());
+    let (make, has_begun, go) = gated();
     let mut rig = Rig::with(make);
     rig.executor.prepare(batch(0)).unwrap();
     rig.executor.submit(0).unwrap();
@@ -214,11 +218,15 @@ fn what_is_withdrawn_from_an_engine_that_blocks_is_back_while_it_does() {
 }
 
 #[test]
+fn an_idle_executor_that_is_dropped_waits_for_its_thread() {
+    let (make, has_begun, _go) = gated();
+    drop(Rig::with(make));
+    assert_eq!(has_begun.try_recv(), Err(TryRecvError::Disconnected));
+}
+
+#[test]
 fn a_thread_that_dies_in_its_second_batch_has_given_the_first_back() {
-    let (begun, _has_begun) = bounded(2);
-    let (go, gate) = bounded(2);
-    let make =
-        move || Blocking::new(Gated { begun: begun.clone(), gate: gate.clone() }, Clock::start());
+    let (make, _has_begun, go) = gated();
     let mut rig = Rig::with(make);
     for slot in [0, 1, 2] {
         rig.executor.prepare(batch(slot)).unwrap();

@@ -171,3 +171,37 @@ impl SupernetReport {
         self.variants.iter().map(|variant| variant.latency_ms.len()).min().unwrap_or(0) as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_shows_the_powers_of_two_up_to_the_largest_batch() {
+        let variant = |name: &str, base: f64| MeasuredVariant {
+            name: name.into(),
+            accuracy: 70.5,
+            latency_ms: (0..5).map(|more| base + f64::from(more)).collect(),
+            measured: Vec::new(),
+        };
+        let variants = vec![variant("small", 1.0), variant("large", 10.0)];
+        let (before, after) = ("small".to_owned(), "large".to_owned());
+        let report = SupernetReport {
+            model: "net".into(),
+            engine: "onnx".into(),
+            device: "cpu".into(),
+            is_fake: false,
+            variants,
+            switching: vec![Switching { batch: 4, worst_ms: 0.5, before, after }],
+        };
+        let text = report.to_string();
+        let words: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(words[0], ["net,", "engine", "onnx,", "on", "cpu"]);
+        assert_eq!(words[1][2..], ["ℓ(1)", "ms", "ℓ(2)", "ms", "ℓ(4)", "ms"]);
+        assert_eq!(words[2], ["small", "70.50", "%", "1.000", "2.000", "4.000"]);
+        assert_eq!(words[3][3..], ["10.000", "11.000", "13.000"]);
+        let switching = "switching, b = 4: 0.500 ms longer at most (large behind small)";
+        assert_eq!(text.lines().last(), Some(switching));
+    }
+}

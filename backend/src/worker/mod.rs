@@ -373,3 +373,16 @@ fn seed_of(name: &str) -> u64 {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::seed_of;
+
+    #[test]
+    fn backends_with_different_names_have_different_seeds() {
+        // The published hashes of these texts.
+        let known = [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c)];
+        assert!(known.iter().all(|&(name, hash)| seed_of(name) == hash));
+        assert_ne!(seed_of("gpu-1"), seed_of("gpu-2"));
+    }
+}

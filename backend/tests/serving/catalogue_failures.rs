@@ -119,6 +119,25 @@ fn a_model_that_is_removed_while_it_is_loaded_is_dropped_without_a_word() {
 }
 
 #[test]
+fn a_model_that_is_removed_before_its_turn_is_not_loaded_and_the_others_are() {
+    let mut world = World::ready();
+    describe_added(&mut world.control);
+    for id in [9, 10] {
+        let name = format!("model-{id}");
+        describe(&mut world.control, id, &name, 64, &table(&name, 64));
+    }
+    world.steps(5);
+    world.control.tell(&ModelDown { model: 9.into() }, &[]);
+    for id in [ADDED, 10] {
+        world.control.take();
+        load(&mut world);
+        assert!(matches!(world.control.take()[..], [Said::Profile { model, .. }] if model == id));
+    }
+    world.steps(5);
+    assert_eq!((world.hands[0].aside(), world.counter("models_added")), (None, 2));
+}
+
+#[test]
 fn a_slab_of_a_joined_frontend_that_makes_no_sense_is_refused() {
     let mut world = World::ready();
     let (_a, slab) = frontend(&mut world, 1);

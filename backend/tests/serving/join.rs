@@ -115,6 +115,31 @@ fn a_message_out_of_turn_ends_the_backend() {
 }
 
 #[test]
+fn a_slab_that_comes_before_the_join_is_answered_ends_the_backend() {
+    let mut world = World::new(1, TcpConfig::default());
+    world.until("it has connected", |w| w.control.conn.is_some());
+    let desc = crate::world::slabs(1).descs()[0];
+    world.control.tell(&desc, &[]);
+    world.until("it ends", |w| w.worker.result().is_some());
+}
+
+#[test]
+fn a_frontend_that_is_announced_before_the_join_is_answered_ends_the_backend() {
+    let mut world = World::new(1, TcpConfig::default());
+    world.until("it has connected", |w| w.control.conn.is_some());
+    let up = PeerUp {
+        frontend: 2.into(),
+        reserved: 0.into(),
+        token: 1.into(),
+        addr: WireAddr::new(world.thread.transport.local_addr()),
+        slabs: 0.into(),
+        reserved2: 0.into(),
+    };
+    world.control.tell(&up, &[]);
+    world.until("it ends", |w| w.worker.result().is_some());
+}
+
+#[test]
 fn a_frontend_announced_without_its_slabs_ends_the_backend() {
     let mut world = World::ready();
     let side = world.add_frontend(1);

@@ -314,6 +314,7 @@ fn an_engine_error_fails_every_task_and_the_next_batch_runs() {
     world.hands[0].fail(world.now, world.now);
     world.settle(&mut [&mut a]);
     assert_eq!(world.reports(), [(batch, 2, ENGINE_ERROR)]);
+    assert_eq!((world.counter("engine_errors"), world.counter("batches_executed")), (1, 0));
     let told = a.party.take();
     assert_eq!(told, tasks.map(|task| failed(task, FailReason::Engine)));
     world.infer(&ActionSpec::default(), &[a.submit(3)]);

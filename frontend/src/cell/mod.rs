@@ -96,7 +96,12 @@ impl OutcomeCell {
             self.state.store(IDLE, Ordering::Release);
             return None;
         }
-        Some(if before & LISTENED != 0 { self.waker.take() } else { None })
+        Some(self.listener(before))
+    }
+
+    /// Who is to be woken in this state.
+    fn listener(&self, state: u32) -> Option<Waker> {
+        if state & LISTENED != 0 { self.waker.take() } else { None }
     }
 
     /// What a late wake for the slot's former task does before it wakes.
@@ -122,13 +127,18 @@ impl OutcomeCell {
         if let Some(end) = self.take() {
             return Some(end);
         }
+        if self.listen(waker) { self.take() } else { None }
+    }
+
+    /// True if the end is there; otherwise `waker` is called once it is.
+    pub(crate) fn listen(&self, waker: &Waker) -> bool {
         self.waker.register(waker);
         if self.state.fetch_or(LISTENED, Ordering::AcqRel) & PHASE != ENDED {
-            return None;
+            return false;
         }
-        // It came between the two looks, and its wake may have been too early for this waker.
+        // It came before, and its wake may have been too early for this waker.
         drop(self.waker.take());
-        self.take()
+        true
     }
 
     /// Blocks until the end is there, at most `timeout`.

@@ -1,7 +1,7 @@
 //! A scripted scheduler on the in-process network.
 
 use baton_rdma::status::{GpuStatus, Record};
-use baton_rdma::wire::{CatalogEnd, Message, Role, StatusPart};
+use baton_rdma::wire::{CatalogEnd, Message, Role, StatusPart, ThreadDesc, WireAddr};
 use baton_rdma::{ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport};
 use baton_topo::Agent;
 use baton_types::Nanos;
@@ -101,4 +101,17 @@ fn an_answer_that_makes_no_sense_or_no_end_is_an_error() {
         let error = pair.operator.take_status().expect("over").expect_err("it is none");
         assert!(error.contains(problem), "{error}");
     }
+}
+
+/// The scheduler tells clients of a model that was added; an operator has the catalogue that it connected with.
+#[test]
+fn what_is_added_later_changes_nothing() {
+    let mut pair = asked();
+    let thread = ThreadDesc { thread: 7.into(), addr: WireAddr::new(pair.scheduler.local_addr()) };
+    for _ in 0..2 {
+        pair.scheduler.send(pair.conn, &thread, &[]).expect("it reads");
+        pair.scheduler.flush();
+        pair.operator.poll(NOW);
+    }
+    assert_eq!(pair.operator.closed(), None);
 }

@@ -191,6 +191,21 @@ mod tests {
     use crate::protocol::wire::Ping;
 
     #[test]
+    fn a_write_that_a_signal_interrupts_is_tried_again() {
+        let mut queue = TxQueue::new(64);
+        assert!(queue.push(&Ping { sent_ns: 1.into() }, &[], &[]));
+        let mut writes = 0;
+        queue
+            .drain(|slices| {
+                writes += 1;
+                let sent = slices.iter().map(|slice| slice.len()).sum();
+                if writes == 1 { Err(io::ErrorKind::Interrupted.into()) } else { Ok(sent) }
+            })
+            .unwrap();
+        assert!(queue.is_empty() && writes == 2);
+    }
+
+    #[test]
     fn a_frame_above_the_bound_passes_alone() {
         let mut queue = TxQueue::new(8);
         let ping = Ping { sent_ns: 1.into() };

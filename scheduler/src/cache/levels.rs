@@ -131,3 +131,22 @@ impl CacheLevels {
         Some(self.pages_free.get(slot.0 as usize)?.load(Ordering::Relaxed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_model_with_the_number_has_no_copies_and_no_failures() {
+        let (levels, [gone, other]) = (CacheLevels::new(2, 1), [ModelId(0), ModelId(1)]);
+        for model in [gone, other] {
+            levels.set_copies(model, 2);
+            levels.failed(model, Failure::Hung);
+        }
+        let before = levels.model(other);
+        assert_eq!((before.copies, before.failed, before.failure), (2, 1, Some(Failure::Hung)));
+        levels.forget(gone);
+        assert_eq!((levels.model(gone), levels.model(other)), (ModelLevels::default(), before));
+        assert_eq!(levels.failures(Failure::Hung), 2, "the cluster has had them");
+    }
+}

@@ -159,11 +159,25 @@ impl<T: Transport> ControlThread<T> {
 mod tests {
     use super::*;
 
+    fn balance() -> Balance {
+        let (homes, seen, next_look) = (vec![0, 0], vec![0; 2], Nanos::ZERO);
+        Balance { homes, threads: 2, seen, seen_at: None, next_look, uneven: 0, moving: None }
+    }
+
+    #[test]
+    fn rates_are_per_second_between_two_looks() {
+        let mut balance = balance();
+        let mut rates =
+            |at_ms, totals: [u64; 2]| balance.rates(Nanos::from_millis(at_ms), totals.into_iter());
+        assert_eq!(rates(1_000, [10, 20]), None, "the first look has nothing to compare with");
+        assert_eq!(rates(3_000, [16, 20]), Some(vec![3.0, 0.0]));
+        assert_eq!(rates(3_000, [17, 20]), None, "no time has passed");
+        assert_eq!(rates(3_500, [17, 21]), Some(vec![0.0, 2.0]));
+    }
+
     #[test]
     fn a_model_moves_after_uneven_looks_in_a_row() {
-        let (homes, seen, next_look) = (vec![0, 0], vec![0; 2], Nanos::ZERO);
-        let (seen_at, uneven, moving) = (None, 0, None);
-        let mut balance = Balance { homes, threads: 2, seen, seen_at, next_look, uneven, moving };
+        let mut balance = balance();
         let mut moves = |rps: f64| balance.look(&[rps, rps]).is_some();
         assert_eq!([9_000.0, 0.0, 9_000.0, 9_000.0].map(&mut moves), [false, false, false, true]);
     }

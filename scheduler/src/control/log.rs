@@ -33,3 +33,22 @@ impl Log {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_of_members_fills_the_log_for_a_second_only() {
+        let mut log = Log::default();
+        let mut told = |now: Nanos| {
+            log.now = now;
+            log.tell_left_out();
+            (0..1_000).filter(|_| log.of_member()).count()
+        };
+        let first = told(Nanos::from_millis(1_000));
+        assert!((1..1_000).contains(&first), "{first}");
+        assert_eq!(told(Nanos::from_millis(1_500)), 0);
+        assert_eq!(told(Nanos::from_millis(2_000)), first);
+    }
+}

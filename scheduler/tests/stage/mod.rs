@@ -5,8 +5,8 @@
 use baton_core::{ModelId, Nanos, Policy, Profile, QuotaLimits, SubclusterId, TaskId};
 use baton_rdma::wire::{
     ActionDone, ActionStatus, ActionTask, Cancel, Hello, JoinBackend, JoinFrontend, Leave, Message,
-    ModelDesc, Ping, ProfileDesc, Ready, RefuseCode, Role, Submit, VERSION_MAX, VariantDesc,
-    WireAddr, WireFetch,
+    ModelDesc, Ping, ProfileDesc, Ready, RefuseCode, Role, SlabDesc, Submit, VERSION_MAX,
+    VariantDesc, WireAddr, WireFetch,
 };
 use baton_rdma::{
     CloseReason, ConnId, Event, Events, Identity, InprocNetwork, InprocTransport, Transport,
@@ -19,6 +19,7 @@ use baton_topo::{
 use std::net::SocketAddr;
 
 pub mod asking;
+pub mod caches;
 pub mod changes;
 
 pub fn ms(value: u64) -> Nanos {
@@ -225,6 +226,8 @@ pub struct Member<T = InprocTransport> {
     pub described: Vec<ModelDesc>,
     /// Model, accuracy and name of every variant that was described, in order.
     pub variants: Vec<(u32, u32, String)>,
+    /// Every slab it heard of, in order.
+    pub slabs: Vec<SlabDesc>,
     /// What its tasks ask for, in 1/100,000.
     pub accuracy_min: u32,
     /// How often the scheduler has confirmed that it serves.
@@ -249,6 +252,7 @@ impl<T: Transport> Member<T> {
             models: Vec::new(),
             described: Vec::new(),
             variants: Vec::new(),
+            slabs: Vec::new(),
             accuracy_min: 0,
             confirmed: 0,
             opened: 0,
@@ -379,9 +383,11 @@ impl<T: Transport> Member<T> {
             Message::StatusPart(part, text) => {
                 Told::Status { next: part.next.get(), text: text.to_owned() }
             }
-            Message::SubclusterDesc(..) | Message::CatalogEnd(_) | Message::SlabDesc(_) => {
+            Message::SlabDesc(slab) => {
+                self.slabs.push(*slab);
                 return None;
             }
+            Message::SubclusterDesc(..) | Message::CatalogEnd(_) => return None,
             Message::JoinAck(ack) => Told::Joined {
                 member: ack.member.get(),
                 first_gpu: ack.first_gpu.get(),

@@ -43,7 +43,9 @@ fn completes(world: &mut World, task: TaskId, mut ticket: Ticket, byte: u8) {
 fn a_task_queues_while_its_input_is_written_and_is_pulled_as_any_other() {
     let (mut world, client) = World::open();
     let submitted = world.now;
-    let (input, ticket) = ahead(&mut world, &client, Deadline::Slo);
+    let (mut input, ticket) = ahead(&mut world, &client, Deadline::Slo);
+    assert_eq!(input.values_mut::<u8>().unwrap().len(), INPUT);
+    assert!(input.values_mut::<f32>().is_err(), "the model takes bytes");
     let [(task, deadline)] = submits(&mut world, 0)[..] else { panic!("it queues already") };
     assert_eq!(task, ticket.task());
     assert!(deadline <= submitted + SLO + AHEAD, "it counts from the submit");

@@ -98,6 +98,7 @@ fn rows_are_seen_as_their_elements() {
     assert_eq!(input.values_mut::<u8>().unwrap().len(), INPUT);
     let error = input.as_f32_mut().unwrap_err().to_string();
     assert!(error.ends_with("has elements of type u8, not f32"), "{error}");
+    assert!(input.as_i64_mut().is_err());
     let ticket = world.submit_input(input, Deadline::Slo).unwrap();
     world.answer(ticket.task(), &[1, 2, 3, 4]);
     let Outcome::Completed(reply) = ticket.wait() else { panic!() };

@@ -167,6 +167,8 @@ mod tests {
     fn silence_is_not_taken_for_a_want_of_authority() {
         let silent = LossReason::of_refusal(RefuseCode::Silent);
         assert_eq!((silent.as_str(), EventKind::Lost(silent).as_str()), ("silent", "lost"));
+        let refused = LossReason::of_refusal(RefuseCode::Unauthorised);
+        assert_eq!(refused, LossReason::Unauthorised);
         let tls = CloseReason::NotAllowed(String::new());
         assert_eq!(LossReason::of_close(&tls), LossReason::Unauthorised);
         assert_eq!(LossReason::of_close(&CloseReason::Eof), LossReason::ConnectionBroken);
