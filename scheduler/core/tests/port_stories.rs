@@ -167,7 +167,16 @@ fn granted(mut model: ModelState, port_wait: Nanos) -> Decided {
     }
     let (slot_wait, longest) = (Nanos::ZERO, Nanos::MAX);
     let (gpu, free_at, slowdown) = (gpu(0), Nanos::ZERO, Slowdown::NONE);
-    let grant = Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare: 1 };
+    let grant = Grant {
+        gpu,
+        free_at,
+        port_wait,
+        slowdown,
+        slot_wait,
+        longest,
+        spare: 1,
+        others_need_all: false,
+    };
     model.on_grant(ms(0.0), grant, &mut out);
     out
 }

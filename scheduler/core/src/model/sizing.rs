@@ -55,10 +55,9 @@ pub(crate) struct Sizing {
     pub(crate) slot_wait: Nanos,
     /// [`Candidate::dispersion`].
     pub(crate) dispersion: u16,
-    /// Of a model with variants: how its batches wait while other models leave it no slot for accuracy. While they do
-    /// leave it some, they do not wait.
+    /// Of a model with variants: how its batches wait without a slot to spare.
     without_spare: Option<Deferral>,
-    /// The others leave a model with variants some slots.
+    /// See [`Sizing::has_spare`].
     has_spare: bool,
     /// Of the profile: what is measured since changes all batches alike.
     patience: Patience,
@@ -154,7 +153,7 @@ impl Sizing {
         }
     }
 
-    /// A model with variants to which the others leave slots: see [`Grant::spare`](crate::Grant).
+    /// It has variants, and, as of the last grant, slots to spend on accuracy.
     pub(crate) fn has_spare(&self) -> bool {
         self.has_spare
     }
