@@ -99,8 +99,7 @@ pub struct Grant {
     /// How many slots of the sub-cluster the model may have for longer than its tasks need, the granted one included;
     /// 0 if other models may need this one.
     pub spare: u32,
-    /// Other models may need all slots on which the model may run, or all models together more than there are. Its batches
-    /// then wait as if it had no variants.
+    /// Other models leave this one fewer slots than its own tasks need. Its batches then wait as if it had no variants.
     pub others_need_all: bool,
 }
 

@@ -143,16 +143,16 @@ fn slots_that_leave_take_their_batches_along() {
     let first = stage.granted(now, 0);
     stage.planned(now, first.gpu, MS.times(30), MS);
     stage.rank.on_gpu_leave(first.gpu);
-    let grant = stage.granted(now, 0);
-    assert_eq!(grant.spare, 0, "three slots, and model 1 may need them all");
-    stage.rank.on_gpu(now, GpuUpdate::Returned { gpu: grant.gpu }, &mut stage.out);
     let life = Gpu { life: 1, ..first.gpu };
     stage.rank.on_gpu_join(now, life, HERE, &mut stage.out);
-    assert_eq!(
-        stage.granted(now, 0).spare,
-        1,
-        "the lost batch and the returned grant do not count"
-    );
+    for _ in 0..2 {
+        let grant = stage.granted(now, 0);
+        assert_eq!(grant.spare, 1, "neither the lost batch counts nor the returned grant");
+        stage.rank.on_gpu(now, GpuUpdate::Returned { gpu: grant.gpu }, &mut stage.out);
+    }
+    stage.rank.on_gpu_leave(life);
+    let grant = stage.granted(now, 0);
+    assert_eq!(grant.spare, 0, "three slots, and model 1 may need them all");
 }
 
 #[test]
@@ -239,6 +239,18 @@ fn what_all_models_need_together_leaves_nothing_for_accuracy() {
     }
     let grant = stage.granted(now, 0);
     assert_eq!((grant.spare, grant.others_need_all), (0, true), "model 1 leaves one");
+    stage.rank.on_gpu(now, GpuUpdate::Returned { gpu: grant.gpu }, &mut stage.out);
+    for tick in 0..5_000 {
+        // Half a slot would do now, and one is left: too little to go back and forth.
+        let models = if tick % 2 == 0 { &[0, 1][..] } else { &[1] };
+        let grants: Vec<Grant> = models.iter().map(|&model| stage.granted(now, model)).collect();
+        grants.iter().for_each(|grant| stage.planned(now, grant.gpu, MS, MS));
+        now = now + MS;
+        grants.iter().for_each(|grant| stage.finished(now, grant.gpu));
+        assert!(models[0] == 1 || grants[0].others_need_all);
+    }
+    let now = stage.busy(now, 0).max(now + MS.times(20_000));
+    assert!(!stage.granted(now, 0).others_need_all, "model 1 has been gone for long");
 }
 
 #[test]

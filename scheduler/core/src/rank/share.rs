@@ -18,8 +18,10 @@ impl RankState {
         let reserve = &self.reserves[subcluster.0 as usize];
         let needed = entry.work.needed_by_others(reserve);
         let left = u64::from(slots).saturating_sub(needed) as u32;
-        let all_needed = needed > 0 && reserve.needed() > u64::from(slots);
-        let spare = if all_needed { 0 } else { left };
+        // Back and forth, dear batches would hold slots while others of the model take the rest.
+        let to_return = u32::from(entry.left == 0);
+        let is_short = entry.work.needs_more_than(left.saturating_sub(to_return));
+        let spare = if needed > 0 && is_short { 0 } else { left };
         entry.left = if spare == slots { u32::MAX } else { spare };
         if entry.taken > spare { 0 } else { spare }
     }

@@ -184,11 +184,6 @@ impl Reserve {
         self.for_shorter(candidate).due
     }
 
-    /// Slots that all models together need in efficient batches.
-    pub(crate) fn needed(&self) -> u64 {
-        own_work::slots_for(self.total, self.varying)
-    }
-
     /// Whether some batch may find no slot although every model spaces its own. On a single slot it may
     /// find one of its own model there.
     pub(crate) fn models_compete(&self) -> bool {

@@ -1,7 +1,7 @@
 //! One model's part of a sub-cluster's load.
 
 use super::peaks::Peak;
-use super::{DISPERSION_ONE, Demand, PARTS, Reserve, TICK, class_of, deviation_above, faded};
+use super::{DISPERSION_ONE, Demand, PARTS, Reserve, SLOT, TICK, class_of, deviation_above, faded};
 use baton_types::Nanos;
 
 /// Standard deviations above the mean up to which the slots that the other models keep busy are left to them.
@@ -24,11 +24,6 @@ pub(crate) struct OwnWork {
     faded_at: u64,
     /// As counted in [`Reserve::peaks`].
     peak: Peak,
-}
-
-/// Slots that work needs: those that it keeps busy on average, and some deviations more.
-pub(super) fn slots_for(work: u64, varying: u64) -> u64 {
-    deviation_above(work, varying / u64::from(DISPERSION_ONE) * DEVIATIONS * DEVIATIONS)
 }
 
 impl OwnWork {
@@ -76,7 +71,12 @@ impl OwnWork {
         self.fade(reserve);
         let work = reserve.total.saturating_sub(self.work);
         let varying = reserve.varying.saturating_sub(self.varying);
-        slots_for(work, varying)
+        deviation_above(work, varying / u64::from(DISPERSION_ONE) * DEVIATIONS * DEVIATIONS)
+    }
+
+    /// The model keeps more slots busy on average than these, even in efficient batches. As of the last look at its work.
+    pub(crate) fn needs_more_than(&self, slots: u32) -> bool {
+        self.work > u64::from(slots) * SLOT
     }
 
     fn fade(&mut self, reserve: &Reserve) {
