@@ -1,0 +1,67 @@
+//! How sizes and loads follow the traffic.
+
+use super::*;
+use crate::{ModelId, Prefer};
+use baton_types::Policy;
+
+fn ms(ms: u64) -> Nanos {
+    Nanos(ms * 1_000_000)
+}
+
+/// ℓ(b) = b + 4 ms, 8 tasks at most.
+fn sizing(slo_ms: u64) -> Sizing {
+    Sizing::new(ModelConfig {
+        id: ModelId(0),
+        profile: Profile::linear(ms(1), ms(4), 8).unwrap(),
+        slo: ms(slo_ms),
+        queue_capacity: 1,
+        policy: Policy::Baton,
+        prefer: Prefer::Latency,
+        network: NetworkDelay::default(),
+    })
+}
+
+/// Slots that a request every `every_ms` keeps busy.
+fn load(slo_ms: u64, every_ms: u64) -> f64 {
+    let mut sizing = sizing(slo_ms);
+    (0..10_000 / every_ms).for_each(|i| _ = sizing.on_arrival(ms(i * every_ms)));
+    sizing.load() as f64 / 65_536.0
+}
+
+#[test]
+fn load_is_that_of_the_batches_that_heads_can_wait_for() {
+    let is = |got: f64, each_ms: f64, every_ms: f64| {
+        let expected = each_ms / every_ms;
+        assert!((got / expected - 1.0).abs() < 0.02, "{got} is not {expected}");
+    };
+    is(load(20, 2), 10.0 / 6.0, 2.0); // 5 · 2 + ℓ(6) = 20
+    is(load(20, 10), 6.364 / 2.364, 10.0); // 1.364 · 10 + ℓ(2.364) = 20
+    is(load(5, 2), 5.0, 2.0); // No task can wait,
+    is(load(4, 2), 5.0, 2.0); // nor even end in time alone,
+    is(load(90, 2), 1.5, 2.0); // and no batch has more than eight.
+}
+
+#[test]
+fn there_is_room_for_what_is_served_in_time() {
+    let turns = |gap, latency| Turns { gap: ms(gap), latency: ms(latency) };
+    let room = |slo_ms, turns| sizing(slo_ms).room(turns);
+    for latency in [5, 8, 10] {
+        // One slot serves others for 3 ms between two batches: 3 + 2 · ℓ(6) = 23.
+        assert_eq!(room(23, turns(3 + latency, latency)), 6);
+    }
+    for latency in [6, 8, 10] {
+        assert_eq!(room(17, turns(latency / 2, latency)), 7); // Two slots: 3/2 · ℓ(7) = 16.5
+    }
+    assert_eq!(room(20, turns(6, 12)), 10); // In the 8 ms before a batch of eight 8 · 8/6 tasks can come.
+    assert_eq!(room(4, turns(5, 10)), 1, "not even one ends in time");
+}
+
+#[test]
+fn another_objective_sizes_batches_as_if_it_had_always_been() {
+    for (before, after) in [(12, 40), (40, 12)] {
+        let (mut changed, fresh) = (sizing(before), sizing(after));
+        changed.set_objective(ms(after));
+        let sizes = |s: &Sizing| (s.target, s.floor, s.slack, s.budget());
+        assert_eq!(sizes(&changed), sizes(&fresh));
+    }
+}
