@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use baton_client::{
-    Client, ClientConfig, ConnectError, Deadline, FailReason, Loss, MembershipError, Operator,
-    Outcome, SchedulerLocator, SubmitReason,
+    Client, ClientConfig, ConnectError, Deadline, FailReason, Loss, MembershipError, Outcome,
+    SubmitReason,
 };
 use baton_rdma::wire::{
     CatalogChanged, CatalogEnd, Hello, JoinAck, LeaveAck, Message, ModelDesc, Pong, Role,
@@ -384,11 +384,13 @@ fn a_driver_with_nothing_to_do_blocks() {
 }
 
 /// An operator's call blocks until the answer is there, and says that it waits once a second at most.
+#[cfg(feature = "operator")]
 #[test]
 fn an_operator_is_given_the_schedulers_answer() {
     let (addr, stop, server) = Server::start();
-    let scheduler = SchedulerLocator::from(addr);
-    let mut operator = Operator::connect(&scheduler, None, Duration::from_secs(30)).unwrap();
+    let scheduler = baton_client::SchedulerLocator::from(addr);
+    let mut operator =
+        baton_client::Operator::connect(&scheduler, None, Duration::from_secs(30)).unwrap();
     assert_eq!(operator.models()[0].name, "sum");
     let mut waits = 0;
     let answer = operator.remove("sum", |waited| {

@@ -109,10 +109,8 @@ impl Sizing {
     #[inline]
     pub(crate) fn note_grant(&mut self, grant: &Grant) {
         self.slot_wait = grant.slot_wait;
-        if self.without_spare.is_some() {
-            self.has_spare = !grant.others_need_all;
-            self.set_deferral();
-        }
+        self.has_spare = self.without_spare.is_some() && !grant.others_need_all;
+        self.set_deferral();
         if self.longest != grant.longest {
             self.longest = grant.longest;
             self.resize();
