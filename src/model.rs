@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use baton_backend::pull::{ModelFolder, Progress};
+use baton_backend::pull::ModelFolder;
 use baton_client::signature::{Extent, TensorSpec};
 use baton_client::{Operator, ServedModel};
 use baton_topo::{ModelFolderSpec, describe_pulled, is_url, per_cent};
@@ -147,7 +148,7 @@ fn describe_remote(table: &mut Table, ca: Option<&Path>) -> Result<(), Box<dyn E
     let folder = ModelFolder::open(scratch.0.clone(), &spec)?;
     let mut live = Live::new();
     live.progress(format_args!("pulls {url} to see what it is"));
-    let pulled = folder.pull(&url, None, &BTreeSet::new(), &Progress::default());
+    let pulled = folder.pull(&url, None, &BTreeSet::new(), &AtomicBool::new(false));
     live.finish();
     describe_pulled(table, &pulled?.path).map_err(|problem| format!("{url}: {problem}"))?;
     Ok(())

@@ -166,7 +166,7 @@ impl Bench {
             slot_wait: Nanos::ZERO,
             longest: Nanos::MAX,
             spare: 1,
-            others_need_all: false,
+            is_short_of_slots: false,
         };
         self.model.on_grant(self.now, grant, &mut self.sink);
         let _ = self.model.on_measured(BatchShape::of(BATCH as u32), LATENCY, Slowdown::NONE);

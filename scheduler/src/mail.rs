@@ -90,13 +90,13 @@ impl ToRank {
 }
 
 /// The slowdown shares its word with the port wait, in steps of [`PORT_STEP`], the slots to spare, of which more than fit
-/// count as those that do, whether others need all, and the slot wait, in steps of [`COARSE`], which is half a minute at most.
+/// count as those that do, whether the model is short of them, and the slot wait, in steps of [`COARSE`], which is half a minute at most.
 const SLOWDOWN_BITS: u32 = 12;
 const PORT_BITS: u32 = 16;
 const PORT_STEP: u32 = 12;
 const SPARE_BITS: u32 = 10;
-const ALL_BITS: u32 = 1;
-const WAIT_BITS: u32 = u64::BITS - SLOWDOWN_BITS - PORT_BITS - SPARE_BITS - ALL_BITS;
+const SHORT_BITS: u32 = 1;
+const WAIT_BITS: u32 = u64::BITS - SLOWDOWN_BITS - PORT_BITS - SPARE_BITS - SHORT_BITS;
 
 /// To a ModelThread. What the grant allows shares its word with the model.
 pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
@@ -105,8 +105,8 @@ pub(crate) fn pack_grant(model: ModelId, grant: Grant) -> Packed {
     let wait = grant.slot_wait.0.div_ceil(1 << COARSE).min((1 << WAIT_BITS) - 1);
     let spare = u64::from(grant.spare).min((1 << SPARE_BITS) - 1);
     let port = grant.port_wait.0.div_ceil(1 << PORT_STEP).min((1 << PORT_BITS) - 1);
-    let wait_and_all = wait << ALL_BITS | u64::from(grant.others_need_all);
-    let rest = (wait_and_all << SPARE_BITS | spare) << PORT_BITS | port;
+    let wait_and_short = wait << SHORT_BITS | u64::from(grant.is_short_of_slots);
+    let rest = (wait_and_short << SPARE_BITS | spare) << PORT_BITS | port;
     let tail = rest << SLOWDOWN_BITS | grant.slowdown.in_256ths();
     [head, gpu_word(grant.gpu), grant.free_at.0, tail]
 }
@@ -121,11 +121,11 @@ pub(crate) fn unpack_grant([head, gpu, free_at, tail]: Packed) -> (ModelId, Gran
     let port = tail >> SLOWDOWN_BITS & ((1 << PORT_BITS) - 1);
     let rest = tail >> (SLOWDOWN_BITS + PORT_BITS);
     let spare = (rest & ((1 << SPARE_BITS) - 1)) as u32;
-    let others_need_all = rest >> SPARE_BITS & 1 == 1;
-    let slot_wait = Nanos((rest >> (SPARE_BITS + ALL_BITS)) << COARSE);
+    let is_short_of_slots = rest >> SPARE_BITS & 1 == 1;
+    let slot_wait = Nanos((rest >> (SPARE_BITS + SHORT_BITS)) << COARSE);
     let (gpu, free_at, port_wait) = (gpu_of(gpu), Nanos(free_at), Nanos(port << PORT_STEP));
     let grant =
-        Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare, others_need_all };
+        Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare, is_short_of_slots };
     (ModelId(head as u32), grant)
 }
 
@@ -188,7 +188,7 @@ mod tests {
                 slot_wait,
                 longest,
                 spare,
-                others_need_all: spare % 2 == 1,
+                is_short_of_slots: spare % 2 == 1,
             };
             let model = ModelId(u32::MAX - 9);
             assert_eq!(unpack_grant(pack_grant(model, grant)), (model, grant));

@@ -16,7 +16,7 @@ pub use cluster_file::{
     ModelChange, ModelSpec, ModelTable, NetworkSpec, OnnxPlace, Problem, ProfileFile,
     ReconnectSpec, SchedulerSpec, TlsSpec, TokenSpec, TransportChoice, VerbsConfig, check_cluster,
     check_cluster_on, check_text, load_cluster, model_file_problem, name_of_replaced, nearest_word,
-    read_change, read_model, replacement,
+    pulled_file, read_change, read_model, replacement,
 };
 pub use cluster_file::{
     BESIDE_VARIANTS, VariantSpec, VariantsProblem, accuracy_of, checked_variants, per_cent,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use baton_topo::{ModelFolderSpec, Sha256};
+use baton_topo::{ModelFolderSpec, Sha256, pulled_file};
 
 use super::PullError;
 use super::server::{Download, Patience};
@@ -32,15 +32,6 @@ pub struct ModelFolder {
     patience: Patience,
     /// Locked as long as this process lives: the files are its own.
     _lock: File,
-}
-
-/// How a pull fares, and whether it is still wanted.
-#[derive(Default, Debug)]
-pub struct Progress {
-    /// Bytes received so far.
-    pub bytes: AtomicU64,
-    /// It is not wanted any more.
-    pub is_given_up: AtomicBool,
 }
 
 /// A file that is in the folder.
@@ -93,7 +84,7 @@ impl ModelFolder {
     }
 
     /// Sees to it that the file is here. With `expected`, one that is here already is read and compared, and not pulled again.
-    /// Files of `in_use` stay. Blocks as long as that takes.
+    /// Files of `in_use` stay. Blocks as long as that takes, or until `is_given_up` says that it is not wanted any more.
     ///
     /// # Errors
     /// It could not be pulled, is another one, or there is no room for it. Nothing of it is left then.
@@ -102,7 +93,7 @@ impl ModelFolder {
         url: &str,
         expected: Option<Sha256>,
         in_use: &BTreeSet<PathBuf>,
-        progress: &Progress,
+        is_given_up: &AtomicBool,
     ) -> Result<Pulled, PullError> {
         if let Some(path) = expected.and_then(|sha256| self.kept(sha256)) {
             return Ok(Pulled { path, bytes: 0 });
@@ -114,26 +105,22 @@ impl ModelFolder {
         }
         self.make_room(bytes, in_use)?;
         let part = Part::new(&self.path)?;
-        part.write(download, progress)?;
+        part.write(download, is_given_up)?;
         let found = Sha256::of_file(&part.path).map_err(|error| disk(&part.path, &error))?;
         if let Some(expected) = expected.filter(|expected| *expected != found) {
             return Err(PullError::Different { url: url.to_owned(), expected, found });
         }
-        if progress.is_given_up.load(Ordering::Relaxed) {
+        if is_given_up.load(Ordering::Relaxed) {
             return Err(PullError::GivenUp);
         }
-        let path = self.file(found);
+        let path = pulled_file(&self.path, found);
         fs::rename(&part.path, &path).map_err(|error| disk(&path, &error))?;
         Ok(Pulled { path, bytes })
     }
 
-    fn file(&self, sha256: Sha256) -> PathBuf {
-        self.path.join(format!("{sha256}.onnx"))
-    }
-
     /// The file, if it is here and what it should be.
     fn kept(&self, sha256: Sha256) -> Option<PathBuf> {
-        let path = self.file(sha256);
+        let path = pulled_file(&self.path, sha256);
         let found = Sha256::of_file(&path).ok()?;
         if found != sha256 {
             tracing::warn!(file = %path.display(), "it has changed since it was pulled; pulling it again");
@@ -181,13 +168,12 @@ impl Part {
         Ok(Self { path, file })
     }
 
-    fn write(&self, download: Download, progress: &Progress) -> Result<(), PullError> {
+    fn write(&self, download: Download, is_given_up: &AtomicBool) -> Result<(), PullError> {
         let mut file = &self.file;
         download.receive(|piece| {
-            if progress.is_given_up.load(Ordering::Relaxed) {
+            if is_given_up.load(Ordering::Relaxed) {
                 return Err(PullError::GivenUp);
             }
-            progress.bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
             file.write_all(piece).map_err(|error| disk(&self.path, &error))
         })
     }

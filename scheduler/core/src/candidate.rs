@@ -100,7 +100,7 @@ pub struct Grant {
     /// 0 if other models may need this one.
     pub spare: u32,
     /// Other models leave this one fewer slots than its own tasks need. Its batches then wait as if it had no variants.
-    pub others_need_all: bool,
+    pub is_short_of_slots: bool,
 }
 
 /// What became of a granted slot.

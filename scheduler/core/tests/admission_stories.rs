@@ -133,7 +133,7 @@ impl Rush {
                 slot_wait,
                 longest,
                 spare: 1,
-                others_need_all: false,
+                is_short_of_slots: false,
             };
             self.model.on_grant(self.now, grant, &mut self.decided);
         }

@@ -255,7 +255,7 @@ impl Pair {
             slot_wait,
             longest,
             spare: 1,
-            others_need_all: false,
+            is_short_of_slots: false,
         };
         self.naive.granted(grant, self.model.latency());
         self.model.on_grant(self.now, grant, &mut self.out);

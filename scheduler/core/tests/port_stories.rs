@@ -175,7 +175,7 @@ fn granted(mut model: ModelState, port_wait: Nanos) -> Decided {
         slot_wait,
         longest,
         spare: 1,
-        others_need_all: false,
+        is_short_of_slots: false,
     };
     model.on_grant(ms(0.0), grant, &mut out);
     out

@@ -141,7 +141,7 @@ impl Twins {
                         slot_wait,
                         longest,
                         spare: 1,
-                        others_need_all: false,
+                        is_short_of_slots: false,
                     };
                     self.both(|model, now, out| model.on_grant(now, grant, out));
                 }

@@ -411,7 +411,7 @@ impl Pair {
             slot_wait,
             longest,
             spare: 1,
-            others_need_all: false,
+            is_short_of_slots: false,
         };
         self.slots[id].is_granted = true;
         self.models[model].grants += 1;

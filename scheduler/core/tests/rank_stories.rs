@@ -204,7 +204,7 @@ fn a_slot_that_joins_again_without_having_left_is_counted_once() {
                 longest,
                 // Model 0 may need the only one.
                 spare: 0,
-                others_need_all: true,
+                is_short_of_slots: true,
             }
         )]
     );

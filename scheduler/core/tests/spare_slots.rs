@@ -115,7 +115,7 @@ fn a_model_alone_may_have_all_slots() {
     let now = stage.busy(Nanos::ZERO, 0);
     for taken in 0..GPUS {
         let grant = stage.granted(now, 0);
-        assert_eq!((grant.spare, grant.others_need_all), (GPUS, false), "with {taken} taken");
+        assert_eq!((grant.spare, grant.is_short_of_slots), (GPUS, false), "with {taken} taken");
         stage.planned(now, grant.gpu, MS.times(30), MS);
     }
 }
@@ -129,7 +129,7 @@ fn what_others_need_is_left_to_them() {
     assert_eq!(first.spare, 1);
     stage.planned(now, first.gpu, MS.times(30), MS);
     let second = stage.granted(now, 0);
-    assert_eq!((second.spare, second.others_need_all), (0, false), "it has its one");
+    assert_eq!((second.spare, second.is_short_of_slots), (0, false), "it has its one");
     stage.planned(now, second.gpu, MS, MS);
     stage.finished(now + MS, second.gpu);
     stage.finished(now + MS.times(30), first.gpu);
@@ -221,7 +221,7 @@ fn a_model_that_is_left_no_slot_does_not_wait() {
     }
     for _ in 0..2 {
         let grant = stage.offered(0, now, Stage::of_variants(now));
-        assert!(grant[0].spare == 0 && grant[0].others_need_all, "model 1 may need all");
+        assert!(grant[0].spare == 0 && grant[0].is_short_of_slots, "model 1 may need all");
         stage.planned(now, grant[0].gpu, MS, MS);
     }
 }
@@ -238,7 +238,7 @@ fn what_all_models_need_together_leaves_nothing_for_accuracy() {
         grants.iter().for_each(|grant| stage.finished(now, grant.gpu));
     }
     let grant = stage.granted(now, 0);
-    assert_eq!((grant.spare, grant.others_need_all), (0, true), "model 1 leaves one");
+    assert_eq!((grant.spare, grant.is_short_of_slots), (0, true), "model 1 leaves one");
     stage.rank.on_gpu(now, GpuUpdate::Returned { gpu: grant.gpu }, &mut stage.out);
     for tick in 0..5_000 {
         // Half a slot would do now, and one is left: too little to go back and forth.
@@ -247,10 +247,10 @@ fn what_all_models_need_together_leaves_nothing_for_accuracy() {
         grants.iter().for_each(|grant| stage.planned(now, grant.gpu, MS, MS));
         now = now + MS;
         grants.iter().for_each(|grant| stage.finished(now, grant.gpu));
-        assert!(models[0] == 1 || grants[0].others_need_all);
+        assert!(models[0] == 1 || grants[0].is_short_of_slots);
     }
     let now = stage.busy(now, 0).max(now + MS.times(20_000));
-    assert!(!stage.granted(now, 0).others_need_all, "model 1 has been gone for long");
+    assert!(!stage.granted(now, 0).is_short_of_slots, "model 1 has been gone for long");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn grant(spare: u32, slowdown: Slowdown) -> Grant {
         slot_wait: Nanos::ZERO,
         longest: Nanos::MAX,
         spare,
-        others_need_all: spare == 0,
+        is_short_of_slots: spare == 0,
     }
 }
 
@@ -219,9 +219,9 @@ fn the_candidate_is_that_of_the_cheapest_and_does_not_wait() {
 }
 
 /// How the model's next batch waits after a grant that said this, with the traffic known: until when, and its claim to slots.
-fn next_after(model: &mut ModelState, others_need_all: bool, from: Nanos) -> (Nanos, u16) {
+fn next_after(model: &mut ModelState, is_short_of_slots: bool, from: Nanos) -> (Nanos, u16) {
     let mut out = Sealed::default();
-    let grant = Grant { others_need_all, ..grant(u32::from(!others_need_all), Slowdown::NONE) };
+    let grant = Grant { is_short_of_slots, ..grant(u32::from(!is_short_of_slots), Slowdown::NONE) };
     for tick in 0..2_000 {
         let now = from + Nanos::from_micros(500 * tick);
         model.on_request(now, Request::new(TaskId(tick), now + SLO), &mut out);

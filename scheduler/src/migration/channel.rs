@@ -116,7 +116,7 @@ mod tests {
             slot_wait: Nanos(6),
             longest: Nanos::MAX,
             spare: 1,
-            others_need_all: false,
+            is_short_of_slots: false,
         }));
         assert!(matches!(to.take(), Some(MigrationMessage::Cancel(TaskId(0)))), "oldest first");
         assert!(!from.offer(cancel(0)), "the room for a grant stays");

@@ -47,7 +47,7 @@ pub use device::Device;
 pub use fabric::{FabricSpec, TransportChoice, VerbsConfig};
 pub use gateway::{GatewaySpec, GatewayTlsSpec, ImageSpec, TokenSpec};
 pub use journal::{Journal, JournalError, JournalKind, Replayed};
-pub use model_folder::ModelFolderSpec;
+pub use model_folder::{ModelFolderSpec, pulled_file};
 pub(crate) use onnx::{OpenDim, open_dims};
 pub use onnx::{describe_pulled, is_url, is_whole_model};
 pub use problem::Problem;

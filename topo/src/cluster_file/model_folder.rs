@@ -37,6 +37,6 @@ pub(super) fn of_backend(section: &Section<'_>, folder: &Path) -> ModelFolderSpe
 }
 
 /// A file that was pulled is named by its content.
-pub(super) fn pulled_file(folder: &Path, sha256: Sha256) -> PathBuf {
+pub fn pulled_file(folder: &Path, sha256: Sha256) -> PathBuf {
     folder.join(format!("{sha256}.onnx"))
 }

@@ -55,8 +55,6 @@ pub(crate) struct Sizing {
     pub(crate) slot_wait: Nanos,
     /// [`Candidate::dispersion`].
     pub(crate) dispersion: u16,
-    /// Of a model with variants: how its batches wait without a slot to spare.
-    without_spare: Option<Deferral>,
     /// See [`Sizing::has_spare`].
     has_spare: bool,
     /// Of the profile: what is measured since changes all batches alike.
@@ -85,7 +83,6 @@ impl Sizing {
             slack: Nanos::ZERO,
             slot_wait: Nanos::ZERO,
             dispersion: 0,
-            without_spare: None,
             has_spare: false,
         };
         sizing.resize();
@@ -109,8 +106,7 @@ impl Sizing {
     #[inline]
     pub(crate) fn note_grant(&mut self, grant: &Grant) {
         self.slot_wait = grant.slot_wait;
-        self.has_spare = self.without_spare.is_some() && !grant.others_need_all;
-        self.set_deferral();
+        self.has_spare = self.execution.variants() > 1 && !grant.is_short_of_slots;
         if self.longest != grant.longest {
             self.longest = grant.longest;
             self.resize();
@@ -127,28 +123,19 @@ impl Sizing {
     pub(crate) fn set_variants(&mut self, variants: &Variants) {
         self.patience = Patience::new(&variants.all()[0].profile);
         self.execution = ExecutionModel::of_variants(variants, self.slo);
-        if variants.all().len() > 1 {
-            (self.without_spare, self.has_spare) = (Some(self.rules.deferral), true);
-            self.set_deferral();
-        }
+        self.has_spare = variants.all().len() > 1;
         self.resize();
     }
 
     /// See [`ModelState::set_rules`](crate::ModelState::set_rules).
     pub(crate) fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
-        if let Some(deferral) = &mut self.without_spare {
-            *deferral = rules.deferral;
-            self.set_deferral();
-        }
         self.resize();
     }
 
     /// A slot that is to spare is better spent on accuracy than on patience.
-    fn set_deferral(&mut self) {
-        if let Some(deferral) = self.without_spare {
-            self.rules.deferral = if self.has_spare { Deferral::None } else { deferral };
-        }
+    fn deferral(&self) -> Deferral {
+        if self.has_spare { Deferral::None } else { self.rules.deferral }
     }
 
     /// It has variants, and, as of the last grant, slots to spend on accuracy.
@@ -158,7 +145,7 @@ impl Sizing {
 
     /// What the model's batches follow.
     pub(crate) fn rules(&self) -> Rules {
-        self.rules
+        Rules { deferral: self.deferral(), ..self.rules }
     }
 
     pub(crate) fn set_objective(&mut self, slo: Nanos) {
@@ -185,7 +172,7 @@ impl Sizing {
             return Nanos::ZERO;
         }
         let latest = frontrun - self.network.jitter;
-        match self.rules.deferral {
+        match self.deferral() {
             Deferral::Expectation => {
                 self.run_end(batch, latest).max(latest - self.worth_waiting(batch))
             }
@@ -255,7 +242,7 @@ impl Sizing {
     /// its head's deadline is `deadline` or later.
     pub(crate) fn undue(&self, batch: u32, deadline: Nanos) -> (u32, Nanos) {
         let size = self.content().min(self.target.max(2 * batch)).min(self.most);
-        let most_patient = match self.rules.deferral {
+        let most_patient = match self.deferral() {
             Deferral::Expectation if self.rate.rate().is_some() => {
                 self.lasting(self.patience.longest(size))
             }
@@ -265,7 +252,7 @@ impl Sizing {
         // The candidate that is formed then has two more hands to pass than one formed on arrival,
         // and jitter is how late one of them usually is, not how late it may be.
         let late = self.network.jitter.times(8);
-        let due = match self.rules.deferral {
+        let due = match self.deferral() {
             Deferral::Part => frontrun.min(self.part_over(deadline)),
             _ => frontrun - most_patient,
         };
@@ -280,7 +267,7 @@ impl Sizing {
     /// The smallest batch that waits for nothing.
     fn content(&self) -> u32 {
         let most = self.latency().batch_max();
-        match (self.rules.deferral, self.rate.rate()) {
+        match (self.deferral(), self.rate.rate()) {
             (Deferral::None, _) => 1,
             (Deferral::Frontrun | Deferral::Part, _) | (_, None) => most,
             (Deferral::Expectation, Some(_)) => self.patience.content(),

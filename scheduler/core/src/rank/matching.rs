@@ -87,9 +87,17 @@ impl RankState {
         self.counters.grants_of_slow += u64::from(slowdown.is_slow());
         let longest = self.reserves[subcluster.0 as usize].longest(entry.demand.slack);
         let spare = self.spare(subcluster, model);
-        let others_need_all = self.others_need_all(model);
-        let grant =
-            Grant { gpu, free_at, port_wait, slowdown, slot_wait, longest, spare, others_need_all };
+        let is_short_of_slots = self.is_short_of_slots(model);
+        let grant = Grant {
+            gpu,
+            free_at,
+            port_wait,
+            slowdown,
+            slot_wait,
+            longest,
+            spare,
+            is_short_of_slots,
+        };
         out.grant(model, grant);
     }
 

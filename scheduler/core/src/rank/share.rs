@@ -27,7 +27,7 @@ impl RankState {
     }
 
     /// As of the last [`RankState::spare`].
-    pub(super) fn others_need_all(&self, model: ModelId) -> bool {
+    pub(super) fn is_short_of_slots(&self, model: ModelId) -> bool {
         self.models[model.0 as usize].left == 0
     }
 

@@ -30,7 +30,7 @@ pub(super) fn ask(now: Nanos, model: &ModelState) -> Answer {
         slot_wait,
         longest,
         spare,
-        others_need_all: false,
+        is_short_of_slots: false,
     };
     model.clone().on_grant(now, grant, &mut answer);
     answer
@@ -88,7 +88,7 @@ mod tests {
             slot_wait: Nanos::ZERO,
             longest,
             spare: 1,
-            others_need_all: false,
+            is_short_of_slots: false,
         };
         let mut out = Answer::default();
         model.on_grant(Nanos::ZERO, grant, &mut out);
