@@ -1,8 +1,8 @@
 //! What the ControlThread tells the other threads, and what they tell it.
 
 use baton_core::{
-    Alternative, BackendId, FrontendId, Gpu, ModelConfig, ModelId, Nanos, Patience, Quota, Record,
-    SubclusterId, Verdict, Weights,
+    Alternative, BackendId, Enough, FrontendId, Gpu, ModelId, Nanos, Patience, Quota, Record,
+    Replica, SubclusterId, Verdict, Weights,
 };
 use baton_rdma::ConnId;
 use baton_topo::ModelTable;
@@ -108,8 +108,8 @@ pub enum ModelCommand {
     Record {
         /// Which.
         subcluster: SubclusterId,
-        /// Tasks at most.
-        most: usize,
+        /// This thread's part.
+        enough: Enough,
     },
     /// Enough is recorded.
     EndRecording,
@@ -182,7 +182,7 @@ pub enum RankCommand {
 #[derive(Debug)]
 pub struct RecordedPart {
     /// The models of the sub-cluster that are here, as they decide now.
-    pub models: Vec<ModelConfig>,
+    pub models: Vec<Replica>,
     /// What arrived.
     pub record: Record,
 }

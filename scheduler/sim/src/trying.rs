@@ -1,8 +1,7 @@
 //! Trials of other rules in the simulated scheduler. What a trial costs takes no virtual time.
 
 use baton_core::{
-    Alternative, ModelConfig, ModelId, ModelState, Nanos, Policy, Recording, SubclusterId, Trial,
-    Trials,
+    Alternative, ModelId, ModelState, Nanos, Policy, Recording, SubclusterId, Trial, Trials,
 };
 
 use crate::scenario::Scenario;
@@ -58,8 +57,8 @@ impl Trying {
             self.next_look = now + LOOK_EVERY;
             let counters = self.models.iter().map(|&m| models[m].counters());
             let counts = counters.map(|counters| (counters.received, counters.given_up));
-            let most = self.trials.look(now, counts);
-            self.recording = most.map(|most| Recording::new(now, most));
+            let enough = self.trials.look(now, counts);
+            self.recording = enough.map(|enough| Recording::new(now, enough));
         }
         None
     }
@@ -70,8 +69,8 @@ impl Trying {
         recording: Recording,
         (models, slots): (&[ModelState], u32),
     ) -> Option<Alternative> {
-        let configs: Vec<ModelConfig> = self.models.iter().map(|&m| models[m].config()).collect();
-        let trial = Trial::new(configs, slots, vec![recording.end(now)]);
+        let replicas = self.models.iter().map(|&m| models[m].replica()).collect();
+        let trial = Trial::new(replicas, slots, vec![recording.end(now)]);
         let verdict = trial.verdict(self.trials.rules());
         self.trials.conclude(now, verdict.as_ref())
     }

@@ -5,7 +5,7 @@
 
 use std::mem;
 
-use baton_core::{Alternative, Nanos, Policy, SubclusterId, Trial, Trials, Verdict};
+use baton_core::{Alternative, Enough, Nanos, Policy, SubclusterId, Trial, Trials, Verdict};
 use baton_rdma::Transport;
 
 use super::{ControlParts, ControlThread};
@@ -46,9 +46,9 @@ impl<T: Transport> ControlThread<T> {
     pub(super) fn look_at_losses(&mut self, now: Nanos) {
         for subcluster in self.parts.catalog.subclusters().collect::<Vec<_>>() {
             if self.may_try(subcluster)
-                && let Some(most) = self.look_at(now, subcluster)
+                && let Some(enough) = self.look_at(now, subcluster)
             {
-                return self.record(subcluster, most);
+                return self.record(subcluster, enough);
             }
         }
     }
@@ -69,18 +69,18 @@ impl<T: Transport> ControlThread<T> {
         has_choice.then(|| self.trying.trials[subcluster.0 as usize].rules())
     }
 
-    fn look_at(&mut self, now: Nanos, subcluster: SubclusterId) -> Option<usize> {
+    fn look_at(&mut self, now: Nanos, subcluster: SubclusterId) -> Option<Enough> {
         let Self { parts, trying, .. } = self;
         let loads = parts.catalog.served_by(subcluster).map(|(model, _)| parts.load.of(model));
         let counts = loads.map(|load| (load.requests, load.lost));
         trying.of(subcluster).look(now, counts)
     }
 
-    fn record(&mut self, subcluster: SubclusterId, most: usize) {
+    fn record(&mut self, subcluster: SubclusterId, enough: Enough) {
         let threads = self.parts.model_threads.len();
         self.trying.step = Step::Recording(subcluster, Vec::with_capacity(threads));
-        let most = most.div_ceil(threads);
-        self.tell_model_threads(|| ModelCommand::Record { subcluster, most });
+        let enough = enough.split(threads);
+        self.tell_model_threads(|| ModelCommand::Record { subcluster, enough });
     }
 
     /// A ModelThread's part. The first one that has enough ends the recording for all.

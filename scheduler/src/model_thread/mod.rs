@@ -242,8 +242,8 @@ impl<T: Transport> ModelThread<T> {
                 self.report_load(now);
                 self.check_recording(now);
             }
-            ModelCommand::Record { subcluster, most } => {
-                self.begin_recording(now, subcluster, most);
+            ModelCommand::Record { subcluster, enough } => {
+                self.begin_recording(now, subcluster, enough);
             }
             ModelCommand::EndRecording => self.end_recording(now),
             ModelCommand::Follow { subcluster, rules } => self.follow(now, subcluster, rules),

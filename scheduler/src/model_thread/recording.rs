@@ -2,15 +2,15 @@
 
 use std::mem;
 
-use baton_core::{Alternative, Nanos, Recording, Request, SubclusterId};
+use baton_core::{Alternative, Enough, Nanos, Recording, Request, SubclusterId};
 use baton_rdma::Transport;
 
 use super::ModelThread;
 use crate::commands::{Notice, RecordedPart};
 
 impl<T: Transport> ModelThread<T> {
-    pub(super) fn begin_recording(&mut self, now: Nanos, subcluster: SubclusterId, most: usize) {
-        self.recording = Some((subcluster, Recording::new(now, most)));
+    pub(super) fn begin_recording(&mut self, now: Nanos, subcluster: SubclusterId, enough: Enough) {
+        self.recording = Some((subcluster, Recording::new(now, enough)));
     }
 
     /// A task arrived for a model here.
@@ -35,7 +35,7 @@ impl<T: Transport> ModelThread<T> {
     pub(super) fn end_recording(&mut self, now: Nanos) {
         let Some((subcluster, recording)) = mem::take(&mut self.recording) else { return };
         let models = self.here().filter(|model| model.subcluster == subcluster);
-        let models = models.map(|model| model.state.config()).collect();
+        let models = models.map(|model| model.state.replica()).collect();
         let part = RecordedPart { models, record: recording.end(now) };
         self.out.link.notices.send(Notice::Recorded(Box::new(part)));
     }

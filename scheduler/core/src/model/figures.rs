@@ -7,6 +7,7 @@ use crate::candidate::Candidate;
 use crate::execution::latency::Latency;
 use crate::model::rate::Rate;
 use crate::policy::Rules;
+use crate::trial::Replica;
 use baton_types::{ModelId, Nanos, Policy, Prefer, Profile};
 
 impl ModelState {
@@ -60,7 +61,13 @@ impl ModelState {
 
     /// What a model needs to know of itself to decide as this one does now: with ℓ(b) and delays as they are measured. The
     /// policy is `baton`, which alone has other rules to try.
-    pub fn config(&self) -> ModelConfig {
+    pub fn replica(&self) -> Replica {
+        let (config, margin) = (self.config(), self.latency().margin());
+        let patience = self.sizing.patience().clone();
+        Replica { config, patience, margin }
+    }
+
+    fn config(&self) -> ModelConfig {
         let sizes = 1..=self.latency().batch_max();
         let table: Vec<Nanos> = sizes.map(|batch| self.latency().of(batch)).collect();
         ModelConfig {

@@ -127,6 +127,11 @@ impl Sizing {
         self.resize();
     }
 
+    /// What is given up for waiting, by the profile as it was given.
+    pub(crate) fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
     /// See [`ModelState::set_rules`](crate::ModelState::set_rules).
     pub(crate) fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;

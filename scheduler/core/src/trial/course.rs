@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::mem;
 
-use super::Verdict;
+use super::{Enough, Verdict};
 use crate::policy::Alternative;
 use baton_types::Nanos;
 
@@ -18,9 +18,9 @@ const LOST_ONE_IN: u64 = 400;
 const PAUSE_MIN: Nanos = Nanos::from_millis(1_000);
 /// … up to this.
 const PAUSE_MAX: Nanos = Nanos::from_millis(16_000);
-/// Arrivals that are recorded for the first trial, at most. For each further one, twice as many …
+/// Arrivals that are enough for the first trial, if it took them a while to come. For each further one, twice as many …
 const RECORDED: usize = 2_048;
-/// … up to this.
+/// … up to this, which are enough in any case.
 const RECORDED_MAX: usize = 16_384;
 /// The policy's own rules come back once they would have served a thousand tasks in a row with hardly a loss. A recording
 /// counts as [`CALM_MIN`] tasks at least.
@@ -37,7 +37,7 @@ pub struct Trials {
     pause: Nanos,
     /// Nothing is recorded before.
     not_before: Nanos,
-    most: usize,
+    enough: usize,
     /// Tasks that the policy's own rules would have served with hardly a loss.
     calm: u64,
 }
@@ -51,7 +51,7 @@ impl Trials {
             began: Nanos::ZERO,
             pause: PAUSE_MIN,
             not_before: Nanos::ZERO,
-            most: RECORDED,
+            enough: RECORDED,
             calm: 0,
         }
     }
@@ -64,10 +64,11 @@ impl Trials {
     /// Looks at how many tasks each model has received and lost since start, and says how many arrivals to record for a
     /// trial, if one is due: because a model loses tasks, or because other rules than the policy's own are followed, which
     /// may not be needed any more. Call about once a second.
-    pub fn look(&mut self, now: Nanos, counts: impl Iterator<Item = (u64, u64)>) -> Option<usize> {
+    pub fn look(&mut self, now: Nanos, counts: impl Iterator<Item = (u64, u64)>) -> Option<Enough> {
         let is_losing = self.is_losing(now, counts);
         let is_due = is_losing || self.rules != Alternative::Own;
-        (is_due && now >= self.not_before).then_some(self.most)
+        let enough = Enough { tasks: self.enough, most: RECORDED_MAX };
+        (is_due && now >= self.not_before).then_some(enough)
     }
 
     fn is_losing(&mut self, now: Nanos, counts: impl Iterator<Item = (u64, u64)>) -> bool {
@@ -90,7 +91,7 @@ impl Trials {
     pub fn conclude(&mut self, now: Nanos, verdict: Option<&Verdict>) -> Option<Alternative> {
         let changed = verdict.and_then(|verdict| self.weigh(verdict));
         self.pause = if changed.is_some() { PAUSE_MIN } else { self.pause.times(2).min(PAUSE_MAX) };
-        self.most = (self.most * 2).min(RECORDED_MAX);
+        self.enough = (self.enough * 2).min(RECORDED_MAX);
         self.not_before = now + self.pause;
         if let Some(rules) = changed {
             self.rules = rules;
@@ -157,9 +158,9 @@ mod tests {
         let (mut due, mut recorded, mut lost) = (Vec::new(), Vec::new(), 0);
         for second in 1..60 {
             lost += 10;
-            if let Some(most) = trials.look(at(second), [(100 * second, lost)].into_iter()) {
+            if let Some(enough) = trials.look(at(second), [(100 * second, lost)].into_iter()) {
                 due.push(second);
-                recorded.push(most);
+                recorded.push(enough.tasks);
                 assert_eq!(trials.conclude(at(second), None), None);
             }
         }

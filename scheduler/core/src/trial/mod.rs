@@ -17,11 +17,12 @@ use alloc::vec::Vec;
 use crate::model::ModelConfig;
 use crate::model::sizing::LOSING;
 use crate::policy::Alternative;
+use crate::policy::patience::Patience;
 use baton_types::Nanos;
 use shadow::{Lost, Shadow, Task};
 
 pub use course::Trials;
-pub use recording::{Record, Recorded, Recording};
+pub use recording::{Enough, Record, Recorded, Recording};
 
 /// Of fewer tasks nothing follows for other rules.
 const TASKS_MIN: u64 = 64;
@@ -39,10 +40,22 @@ const REPLAYS_MAX: u64 = 32;
 /// Tasks that every model is taken to have had besides, all in time: of a few tasks one is not much.
 const TASKS_ASSUMED: u64 = 20;
 
+/// A model that is tried, as it was when its arrivals had been recorded: see
+/// [`ModelState::replica`](crate::ModelState::replica).
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// What it plans with.
+    pub(crate) config: ModelConfig,
+    /// It follows from the profile as it was given, without margin or drift.
+    pub(crate) patience: Patience,
+    /// By so much its batches end earlier than planned, as a rule: what ℓ̂(b) has of the margin.
+    pub(crate) margin: Nanos,
+}
+
 /// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    models: Vec<ModelConfig>,
+    models: Vec<Replica>,
     slots: u32,
     tasks: Vec<Task>,
     /// How long it took them to come.
@@ -67,13 +80,13 @@ pub struct Verdict {
 }
 
 impl Trial {
-    /// For models that share this many slots, as [`ModelState::config`](crate::ModelState::config) has them, and what arrived
-    /// for them by several ways. Arrivals for other models do not count.
-    pub fn new(mut models: Vec<ModelConfig>, slots: u32, records: Vec<Record>) -> Self {
-        models.sort_by_key(|model| model.id.0);
+    /// For models that share this many slots, and what arrived for them by several ways. Arrivals for other models do not
+    /// count.
+    pub fn new(mut models: Vec<Replica>, slots: u32, records: Vec<Record>) -> Self {
+        models.sort_by_key(|model| model.config.id.0);
         let Record { arrivals, from, until } = Record::common(records);
         let task = |Recorded { at, model, budget }: Recorded| {
-            let model = models.binary_search_by_key(&model.0, |model| model.id.0).ok()?;
+            let model = models.binary_search_by_key(&model.0, |model| model.config.id.0).ok()?;
             Some(Task { at: at - from, model, budget })
         };
         let tasks = arrivals.into_iter().filter_map(task).collect();
@@ -104,10 +117,12 @@ impl Trial {
         })
     }
 
-    /// What each model loses under these rules. The arrivals are replayed until the copy has learnt the traffic, and then
-    /// once more, which counts.
+    /// What each model loses under these rules. They begin in an overload, which some rules do not come out of again: full
+    /// queues make them start small batches, which keep the queues full. Then the arrivals are replayed until the copy has
+    /// learnt the traffic, and once more, which counts.
     fn lost(&self, rules: Alternative) -> Vec<Lost> {
         let mut shadow = Shadow::new(self, rules.rules());
+        shadow.overload(self);
         for _ in 0..LEARNT.0.div_ceil(self.span.0) {
             shadow.replay(self);
         }
@@ -145,13 +160,16 @@ fn weight(losses: &[Lost]) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ModelId, NetworkDelay, Policy, Prefer, Profile, SplitMix64};
+    use crate::{
+        BatchShape, ModelId, ModelState, NetworkDelay, Policy, Prefer, Profile, Slowdown,
+        SplitMix64,
+    };
     use alloc::vec;
 
     const US: Nanos = Nanos(1_000);
 
-    fn model(id: u32, (alpha_us, beta_us): (u64, u64), slo_us: u64) -> ModelConfig {
-        ModelConfig {
+    fn model(id: u32, (alpha_us, beta_us): (u64, u64), slo_us: u64) -> Replica {
+        let config = ModelConfig {
             id: ModelId(id),
             profile: Profile::linear(US.times(alpha_us), US.times(beta_us), 64).unwrap(),
             slo: US.times(slo_us),
@@ -159,7 +177,9 @@ mod tests {
             policy: Policy::Baton,
             prefer: Prefer::Latency,
             network: NetworkDelay::default(),
-        }
+        };
+        let patience = Patience::new(&config.profile);
+        Replica { config, patience, margin: Nanos::ZERO }
     }
 
     /// Poisson arrivals of as many models as there are `budgets_us`.
@@ -182,7 +202,7 @@ mod tests {
         Record { arrivals, from: Nanos::ZERO, until }
     }
 
-    fn trial(models: &[ModelConfig], slots: u32, arrivals: Vec<Recorded>) -> Trial {
+    fn trial(models: &[Replica], slots: u32, arrivals: Vec<Recorded>) -> Trial {
         Trial::new(models.to_vec(), slots, vec![record(arrivals)])
     }
 
@@ -202,6 +222,54 @@ mod tests {
         assert!(found.lost_least * 5 < found.lost * 4, "{found:?}");
         let again = verdict(&trial, found.least);
         assert!(!again.is_better && again.lost == found.lost_least, "{again:?}");
+    }
+
+    /// Twenty-seven models on thirty-one slots: batches that start at once are small, and once tasks wait everywhere they stay
+    /// small. From an idle start the own rules lose as little as any.
+    #[test]
+    fn rules_that_do_not_come_out_of_an_overload_are_not_taken_for_good_ones() {
+        let models: Vec<_> = (0..27).map(|id| model(id, (898, 11_430), 18_470)).collect();
+        let trial = trial(&models, 31, arrivals(3_200, 312.0, &[18_470; 27]));
+        let found = verdict(&trial, Alternative::Own);
+        assert!(found.is_better && found.lost > 4 * found.lost_least, "{found:?}");
+    }
+
+    /// Planned are 10 ms and tasks come every 7 ms: it depends on when batches really end whether one slot is enough.
+    #[test]
+    fn batches_end_earlier_than_planned_by_the_margin() {
+        let mut alone = model(0, (10_000, 0), 18_000);
+        alone.config.profile = Profile::from_table(&[US.times(10_000)]).unwrap();
+        let arrivals: Vec<_> = (0..500)
+            .map(|i| Recorded {
+                at: US.times(7_000 * i),
+                model: ModelId(0),
+                budget: US.times(18_000),
+            })
+            .collect();
+        let lost = |margin_us| {
+            let model = Replica { margin: US.times(margin_us), ..alone.clone() };
+            trial(&[model], 1, arrivals.clone()).lost(Alternative::Own)[0].lost
+        };
+        assert_eq!(lost(4_000), 0);
+        assert!(lost(0) > 100);
+    }
+
+    /// ℓ(2) saves a little too little, as given, for a lone task to wait for a second one. With the margin it would save enough.
+    #[test]
+    fn a_replica_waits_as_the_model_does() {
+        let config = model(0, (900, 50), 20_000).config;
+        let mut original = ModelState::new(config.clone());
+        let late = |batch| config.profile.latency(batch) + US.times(300);
+        for _ in 0..50 {
+            original.on_measured(BatchShape::of(1), late(1), Slowdown::NONE);
+            original.on_measured(BatchShape::of(1), config.profile.latency(1), Slowdown::NONE);
+        }
+        let replica = original.replica();
+        assert!(replica.margin > US.times(100), "{:?}", replica.margin);
+        assert_eq!(replica.config.profile.latency(1), original.latency().of(1));
+        let content = |profile: &Profile| Patience::new(profile).content();
+        assert_eq!(replica.patience.content(), content(&config.profile));
+        assert_ne!(content(&replica.config.profile), content(&config.profile));
     }
 
     #[test]

@@ -4,8 +4,26 @@ use alloc::vec::Vec;
 
 use baton_types::{ModelId, Nanos};
 
-/// Arrivals are recorded for no longer than this.
+/// Arrivals are recorded for at least so long: fewer bursts would be chance. …
+const SHORTEST: Nanos = Nanos::from_millis(1_000);
+/// … and for no longer than this.
 const LONGEST: Nanos = Nanos::from_millis(10_000);
+
+/// How many tasks a recording should have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Enough {
+    /// These are enough, if they came in a second or more.
+    pub tasks: usize,
+    /// There are never more.
+    pub most: usize,
+}
+
+impl Enough {
+    /// The part of each of several threads that record.
+    pub fn split(self, threads: usize) -> Self {
+        Self { tasks: self.tasks.div_ceil(threads), most: self.most.div_ceil(threads) }
+    }
+}
 
 /// A task that came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,7 +40,7 @@ pub struct Recorded {
 #[derive(Clone, Debug)]
 pub struct Recording {
     arrivals: Vec<Recorded>,
-    most: usize,
+    enough: Enough,
     from: Nanos,
 }
 
@@ -38,9 +56,9 @@ pub struct Record {
 }
 
 impl Recording {
-    /// Records up to `most` tasks from now on, for ten seconds at most.
-    pub fn new(now: Nanos, most: usize) -> Self {
-        Self { arrivals: Vec::with_capacity(most), most, from: now }
+    /// Records what comes from now on, for ten seconds at most.
+    pub fn new(now: Nanos, enough: Enough) -> Self {
+        Self { arrivals: Vec::with_capacity(enough.most), enough, from: now }
     }
 
     /// A task came. False if it is not recorded: the recording is over, and must end at this moment.
@@ -54,7 +72,10 @@ impl Recording {
 
     /// There are enough.
     pub fn is_over(&self, now: Nanos) -> bool {
-        self.arrivals.len() >= self.most || now >= self.from + LONGEST
+        let (came, lasts) = (self.arrivals.len(), now - self.from);
+        came >= self.enough.most
+            || lasts >= LONGEST
+            || (came >= self.enough.tasks && lasts >= SHORTEST)
     }
 
     /// What came until now.

@@ -1,11 +1,11 @@
-//! A copy of a sub-cluster's scheduler with slots that execute in virtual time, each batch for as long as planned. It knows
-//! nothing else of what the simulator (`scheduler/sim`) simulates, and the scheduler need not contain that.
+//! A copy of a sub-cluster's scheduler with slots that execute in virtual time, each batch for as long as planned, less the
+//! margin. It knows nothing else of what the simulator (`scheduler/sim`) simulates, and the scheduler need not contain that.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::Trial;
+use super::{Replica, Trial};
 use crate::candidate::{Candidate, Gpu, GpuUpdate, Grant};
 use crate::containers::heap::IndexedHeap;
 use crate::model::batch::Batch;
@@ -44,6 +44,8 @@ enum Message {
 /// See the module documentation. A task's id is its arrival time.
 pub(super) struct Shadow {
     models: Vec<ModelState>,
+    /// Per model: by how much its batches end earlier than planned.
+    margins: Vec<Nanos>,
     rank: RankState,
     /// Of models.
     timers: IndexedHeap<Nanos>,
@@ -61,6 +63,10 @@ pub(super) struct Shadow {
 }
 
 const ONLY: SubclusterId = SubclusterId(0);
+/// An overload is what came in so many times the longest budget …
+const OVERLOAD_BUDGETS: u64 = 16;
+/// … at so many times the speed.
+const OVERLOAD: u64 = 4;
 
 fn slot(id: u32) -> Gpu {
     Gpu { id: GpuId(id), life: 0 }
@@ -69,24 +75,27 @@ fn slot(id: u32) -> Gpu {
 impl Shadow {
     /// For replays of a trial's tasks.
     pub(super) fn new(trial: &Trial, rules: Rules) -> Self {
-        let Trial { models: configs, slots, .. } = trial;
+        let Trial { models: replicas, slots, .. } = trial;
         let (slots, room) = (*slots, room(trial));
-        let model = |(id, config): (u32, &ModelConfig)| {
+        let model = |(id, Replica { config, patience, .. }): (u32, &Replica)| {
             let queue_capacity = config.queue_capacity.min(room[id as usize]);
             let config = ModelConfig { id: ModelId(id), queue_capacity, ..config.clone() };
+            let profile = config.profile.clone();
             let mut model = ModelState::new(config);
+            model.set_profiles(&[profile], patience.clone());
             model.set_rules(rules);
             model
         };
         let limits = RankLimits { gpus: slots, subclusters: 1, copies: 0 };
         let mut shadow = Self {
-            models: (0..).zip(configs).map(model).collect(),
-            rank: RankState::new(limits, &vec![ONLY; configs.len()]),
-            timers: IndexedHeap::new(configs.len()),
+            models: (0..).zip(replicas).map(model).collect(),
+            margins: replicas.iter().map(|replica| replica.margin).collect(),
+            rank: RankState::new(limits, &vec![ONLY; replicas.len()]),
+            timers: IndexedHeap::new(replicas.len()),
             batches: vec![VecDeque::new(); slots as usize],
             ends: IndexedHeap::new(slots as usize),
             mail: VecDeque::new(),
-            lost: vec![Lost::default(); configs.len()],
+            lost: vec![Lost::default(); replicas.len()],
             counts_from: Nanos::ZERO,
             begins: Nanos::ZERO,
             now: Nanos::ZERO,
@@ -98,10 +107,21 @@ impl Shadow {
         shadow
     }
 
+    /// Tasks come [`OVERLOAD`] times as fast as they came.
+    pub(super) fn overload(&mut self, trial: &Trial) {
+        let budget = trial.tasks.iter().map(|task| task.budget).max().unwrap_or_default();
+        self.play(trial, budget.times(OVERLOAD_BUDGETS).min(trial.span), OVERLOAD);
+    }
+
     /// The tasks come, as long after the last replay began as it took them to come.
     pub(super) fn replay(&mut self, trial: &Trial) {
-        for &Task { at, model, budget } in &trial.tasks {
-            let at = self.begins + at;
+        self.play(trial, trial.span, 1);
+    }
+
+    /// What came in the first `span` comes, so many times as fast.
+    fn play(&mut self, trial: &Trial, span: Nanos, speed: u64) {
+        for &Task { at, model, budget } in trial.tasks.iter().take_while(|task| task.at < span) {
+            let at = self.begins + Nanos(at.0 / speed);
             self.advance(at);
             self.now = at;
             self.lost[model].tasks += 1;
@@ -109,7 +129,7 @@ impl Shadow {
             self.with(model as u32, |model, out| model.on_request(at, request, out));
             self.settle();
         }
-        self.begins = self.begins + trial.span;
+        self.begins = self.begins + Nanos(span.0 / speed);
     }
 
     /// Forgets what was lost so far.
@@ -184,7 +204,8 @@ impl Shadow {
         let Self { mail, batches, ends, counts_from, .. } = self;
         let lost = &mut self.lost[id as usize];
         let model = &mut self.models[id as usize];
-        input(model, &mut Outbox { mail, batches, ends, lost, counts_from: *counts_from });
+        let (margin, counts_from) = (self.margins[id as usize], *counts_from);
+        input(model, &mut Outbox { mail, batches, ends, margin, lost, counts_from });
         match model.next_timer() {
             Some(at) => self.timers.set(id, at),
             None => drop(self.timers.remove(id)),
@@ -192,12 +213,13 @@ impl Shadow {
     }
 }
 
-/// How many tasks of each model can wait at a time while they are replayed again and again: none waits for longer than
-/// its budget.
+/// How many tasks of each model can wait at a time while they are replayed again and again, and in an overload: none
+/// waits for longer than its budget.
 fn room(Trial { models, tasks, span, .. }: &Trial) -> Vec<u32> {
     let mut room = vec![1_u32; models.len()];
     let budget = tasks.iter().map(|task| task.budget).max().unwrap_or_default();
-    let replays = u32::try_from(budget.0 / span.0).unwrap_or(u32::MAX).saturating_add(2);
+    let replays =
+        u32::try_from(budget.times(OVERLOAD).0 / span.0).unwrap_or(u32::MAX).saturating_add(2);
     tasks.iter().for_each(|task| room[task.model] = room[task.model].saturating_add(replays));
     room
 }
@@ -217,6 +239,7 @@ struct Outbox<'a> {
     mail: &'a mut VecDeque<Message>,
     batches: &'a mut [VecDeque<Nanos>],
     ends: &'a mut IndexedHeap<Nanos>,
+    margin: Nanos,
     lost: &'a mut Lost,
     counts_from: Nanos,
 }
@@ -233,7 +256,7 @@ impl ModelSink for Outbox<'_> {
         let GpuUpdate::Planned { gpu, start, latency, .. } = update else { return };
         let GpuId(id) = gpu.id;
         let batches = &mut self.batches[id as usize];
-        let end = batches.back().map_or(start, |&free| free.max(start)) + latency;
+        let end = batches.back().map_or(start, |&free| free.max(start)) + (latency - self.margin);
         batches.push_back(end);
         if batches.len() == 1 {
             self.ends.set(id, end);
