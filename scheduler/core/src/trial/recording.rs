@@ -96,3 +96,32 @@ impl Record {
         Self { arrivals, from, until }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = Nanos::from_millis(1);
+
+    /// When the recording is over, of tasks that come this often.
+    fn is_over_at(every: Nanos) -> Nanos {
+        let mut recording = Recording::new(MS, Enough { tasks: 2_000, most: 16_000 });
+        let times = (0..).map(|i| MS + every.times(i));
+        let mut refused = times.filter(|&at| !recording.arrived(at, ModelId(0), at + MS));
+        refused.next().expect("no recording goes on for ever")
+    }
+
+    #[test]
+    fn enough_tasks_in_a_second_or_very_many_or_what_came_in_ten() {
+        assert_eq!(is_over_at(MS), MS.times(2_001), "2,000 take longer than a second");
+        assert_eq!(is_over_at(Nanos(100_000)), MS.times(1_001), "2,000 in 0.2 s are not enough");
+        assert_eq!(is_over_at(Nanos(10_000)), MS.times(161), "16,000 are");
+        assert_eq!(is_over_at(MS.times(50)), MS.times(10_001), "200 are all that came");
+    }
+
+    #[test]
+    fn threads_share_what_is_enough() {
+        let enough = Enough { tasks: 2_048, most: 16_384 };
+        assert_eq!(enough.split(3), Enough { tasks: 683, most: 5_462 });
+    }
+}
