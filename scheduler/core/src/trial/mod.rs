@@ -35,6 +35,8 @@ const BETTER: (u128, u128) = (1, 2);
 const ROOTS: u64 = 2;
 /// The copy learns the traffic for at least this long: a rate is known after a tenth of a second …
 const LEARNT: Nanos = Nanos::from_millis(500);
+/// … and for so many of the longest budgets: what waits in an overload has gone after one or two …
+const LEARNT_BUDGETS: u64 = 8;
 /// … but from no more replays than these: of what came in a shorter span nothing is concluded.
 const REPLAYS_MAX: u64 = 32;
 /// Tasks that every model is taken to have had besides, all in time: of a few tasks one is not much.
@@ -123,12 +125,22 @@ impl Trial {
     fn lost(&self, rules: Alternative) -> Vec<Lost> {
         let mut shadow = Shadow::new(self, rules.rules());
         shadow.overload(self);
-        for _ in 0..LEARNT.0.div_ceil(self.span.0) {
+        for _ in 0..self.learning() {
             shadow.replay(self);
         }
         shadow.count_anew();
         shadow.replay(self);
         shadow.end()
+    }
+
+    /// Replays that do not count.
+    fn learning(&self) -> u64 {
+        let longest = self.longest_budget().times(LEARNT_BUDGETS).max(LEARNT);
+        longest.0.div_ceil(self.span.0).min(REPLAYS_MAX)
+    }
+
+    fn longest_budget(&self) -> Nanos {
+        self.tasks.iter().map(|task| task.budget).max().unwrap_or_default()
     }
 }
 

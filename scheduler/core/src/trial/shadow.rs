@@ -109,8 +109,8 @@ impl Shadow {
 
     /// Tasks come [`OVERLOAD`] times as fast as they came.
     pub(super) fn overload(&mut self, trial: &Trial) {
-        let budget = trial.tasks.iter().map(|task| task.budget).max().unwrap_or_default();
-        self.play(trial, budget.times(OVERLOAD_BUDGETS).min(trial.span), OVERLOAD);
+        let span = trial.longest_budget().times(OVERLOAD_BUDGETS).min(trial.span);
+        self.play(trial, span, OVERLOAD);
     }
 
     /// The tasks come, as long after the last replay began as it took them to come.
@@ -215,12 +215,11 @@ impl Shadow {
 
 /// How many tasks of each model can wait at a time while they are replayed again and again, and in an overload: none
 /// waits for longer than its budget.
-fn room(Trial { models, tasks, span, .. }: &Trial) -> Vec<u32> {
-    let mut room = vec![1_u32; models.len()];
-    let budget = tasks.iter().map(|task| task.budget).max().unwrap_or_default();
-    let replays =
-        u32::try_from(budget.times(OVERLOAD).0 / span.0).unwrap_or(u32::MAX).saturating_add(2);
-    tasks.iter().for_each(|task| room[task.model] = room[task.model].saturating_add(replays));
+fn room(trial: &Trial) -> Vec<u32> {
+    let mut room = vec![1_u32; trial.models.len()];
+    let replays = trial.longest_budget().times(OVERLOAD).0 / trial.span.0;
+    let replays = u32::try_from(replays).unwrap_or(u32::MAX).saturating_add(2);
+    trial.tasks.iter().for_each(|task| room[task.model] = room[task.model].saturating_add(replays));
     room
 }
 
