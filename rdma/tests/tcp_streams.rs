@@ -174,7 +174,7 @@ fn what_a_stream_holds_back_is_read_on_without_an_edge() {
 #[test]
 fn little_is_read_ahead_of_a_long_row() {
     let (wire, mut node, conn) = welcome();
-    let mut asked = |node: &mut Node<TcpTransport<Wire>>| {
+    let asked = |node: &mut Node<TcpTransport<Wire>>| {
         let ping = frame_of(&Ping { sent_ns: 1.into() }, &[], &[]);
         wire.0.borrow_mut().incoming.push_back(ping);
         wire.0.borrow_mut().edge(true, false);

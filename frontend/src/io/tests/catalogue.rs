@@ -84,7 +84,7 @@ fn an_added_model_has_its_tensors() {
         world.control.send(&model_desc(id), format!("gamma-{id}").as_bytes());
         world.control.send(&TensorDesc::new(id, false, &spec("x", 4)), b"x");
         world.control.send(&TensorDesc::new(id, true, &spec("y", output)), b"y");
-        let end = baton_rdma::wire::CatalogEnd { scheduler_epoch: 1.into() };
+        let end = CatalogEnd { scheduler_epoch: 1.into() };
         world.control.send(&end, &[]);
         world.steps(3);
         world.slab_known(MEMBER, BEHIND);
